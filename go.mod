@@ -1,0 +1,3 @@
+module github.com/shardlease/shardlease-go
+
+go 1.26
