@@ -1,0 +1,146 @@
+// Package rebalance holds the choices of a planned move: who gives way, and
+// when. The planner and the two handoff machines will live here as well.
+package rebalance
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Mode says what a planned move of a shard may cost: a gap or an overlap.
+// There is no default, because either is wrong for somebody.
+type Mode uint8
+
+const (
+	// Eager: no overlap. The owner stops and hands over, then the successor
+	// starts; in between nobody processes the shard.
+	Eager Mode = iota + 1
+	// Cooperative: no gap. The owner processes until the successor has taken
+	// over; for a moment both do, and the table refuses what the owner
+	// commits late.
+	Cooperative
+)
+
+// ErrNoMode refuses the zero Mode with the question that has to be answered.
+var ErrNoMode = errors.New(`choose a handoff mode: "eager" (no overlap: for a moment nobody processes a moving shard) ` +
+	`or "cooperative" (no gap: for a moment two do, and the late commits of the first are refused)`)
+
+// ErrTerms refuses terms nobody could keep.
+var ErrTerms = errors.New("invalid terms of a move")
+
+var modeNames = map[Mode]string{Eager: "eager", Cooperative: "cooperative"}
+
+func (m Mode) String() string {
+	if name, ok := modeNames[m]; ok {
+		return name
+	}
+	return "mode " + strconv.Itoa(int(m))
+}
+
+// MarshalText gives the name a configuration would use.
+func (m Mode) MarshalText() ([]byte, error) {
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	return []byte(m.String()), nil
+}
+
+// UnmarshalText reads "eager" or "cooperative"; anything else is an error that
+// explains the choice. It serves flags, JSON, YAML and the environment alike.
+func (m *Mode) UnmarshalText(text []byte) error {
+	for mode, name := range modeNames {
+		if string(text) == name {
+			*m = mode
+			return nil
+		}
+	}
+	return ErrNoMode
+}
+
+// Validate refuses everything but the two modes.
+func (m Mode) Validate() error {
+	if _, ok := modeNames[m]; !ok {
+		return ErrNoMode
+	}
+	return nil
+}
+
+// AfterDrain says what happens to an owner whose handler has not returned when
+// the drain time of an eager move is over.
+type AfterDrain uint8
+
+const (
+	// Force takes the shard away; what the handler still does is fenced.
+	Force AfterDrain = iota
+	// Wait lets the move wait for the handler, however long it takes.
+	Wait
+)
+
+func (a AfterDrain) String() string {
+	if a == Wait {
+		return "wait"
+	}
+	return "force"
+}
+
+// Terms are the terms of one move of one shard. The successor writes them down
+// when it asks for the shard, and both sides go by what is written: a rollout
+// that changes the mode mixes safely.
+type Terms struct {
+	Mode       Mode
+	Drain      time.Duration // how long the owner's handler may take to wind down
+	AfterDrain AfterDrain
+	Prepare    time.Duration // how long the successor may prepare before it starts; 0: it does not
+}
+
+// MaxDuration bounds Drain and Prepare, so that no move can wait for ever
+// unless it says so with [Wait].
+const MaxDuration = 24 * time.Hour
+
+// Validate reports what about t cannot be agreed on.
+func (t Terms) Validate() error {
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{"drain", t.Drain}, {"prepare", t.Prepare}} {
+		if d.value < 0 || d.value > MaxDuration {
+			return fmt.Errorf("%w: %s must be between 0 and %v", ErrTerms, d.field, MaxDuration)
+		}
+	}
+	if t.AfterDrain > Wait {
+		return fmt.Errorf("%w: after-drain must be Force or Wait", ErrTerms)
+	}
+	return t.Mode.Validate()
+}
+
+// String gives the text form that [ParseTerms] reads: "eager 20s force 0s".
+func (t Terms) String() string {
+	return fmt.Sprintf("%v %v %v %v", t.Mode, t.Drain, t.AfterDrain, t.Prepare)
+}
+
+// ParseTerms reads what String gives. A mode or an after-drain it does not know
+// was written by a newer version and is served as Eager and Force, the choice
+// that can never make two handlers run.
+func ParseTerms(text string) (Terms, error) {
+	malformed := fmt.Errorf(`%w: must read "mode drain after-drain prepare"`, ErrTerms)
+	fields := strings.Split(text, " ")
+	if len(fields) != 4 || fields[0] == "" || fields[2] == "" {
+		return Terms{}, malformed
+	}
+	drain, errDrain := time.ParseDuration(fields[1])
+	prepare, errPrepare := time.ParseDuration(fields[3])
+	if errDrain != nil || errPrepare != nil {
+		return Terms{}, malformed
+	}
+	t := Terms{Mode: Eager, Drain: drain, Prepare: prepare}
+	if fields[0] == Cooperative.String() {
+		t.Mode = Cooperative
+	}
+	if fields[2] == Wait.String() {
+		t.AfterDrain = Wait
+	}
+	return t, t.Validate()
+}
