@@ -1,0 +1,166 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+)
+
+// What a settled write can mean beyond the transitions' own errors.
+var (
+	ErrOpen     = errors.New("a write of this row is still open")
+	ErrGone     = errors.New("the row is gone")
+	ErrConflict = errors.New("another incarnation holds the same generation")
+	ErrWentBack = errors.New("the table went back in time")
+)
+
+// A Copy is what one worker knows of one row, and the only way it writes there.
+// It is a plain value: no clock, no I/O; its owner sends what it says.
+//
+// Invariant: at most one write is open. With two under way, the first could
+// arrive after the second and undo it.
+// Invariant: a copy never goes back. What a late reply says is older, and
+// counts for nothing.
+type Copy struct {
+	me   Incarnation
+	row  Row
+	held int64 // the highest generation this incarnation has started
+	open Write
+	busy bool // open is under way
+	torn bool // a sending of open went unanswered
+}
+
+// NewCopy is the copy of a worker that has not seen the row.
+func NewCopy(me Incarnation) Copy { return Copy{me: me} }
+
+// Row is the row as last known; its generation is 0 before it was seen.
+func (c *Copy) Row() Row { return c.row }
+
+// Open is the write whose outcome is not known, and that is to be sent, or sent
+// again, if there is one.
+func (c *Copy) Open() (Write, bool) { return c.open, c.busy }
+
+// Send makes w the open write. ErrOpen: another one is.
+func (c *Copy) Send(w Write) error {
+	if c.busy {
+		return fmt.Errorf("%v: %w", w, ErrOpen)
+	}
+	c.open, c.busy, c.torn = w, true, false
+	return nil
+}
+
+// Saw takes in a row that was read, and reports whether it is news. While a
+// write is open nothing is: only the answer to that write settles it, for a
+// read may have been served before the write was.
+func (c *Copy) Saw(r Row) bool {
+	if c.busy || r.Compare(c.row) <= 0 {
+		return false
+	}
+	c.row = r
+	return true
+}
+
+// An Answer is what came of a write.
+type Answer struct {
+	Write   Write
+	Verdict Verdict
+	Row     Row // as it stands, where known
+	// Torn: an earlier sending of the same bytes went unanswered. Overtaken
+	// then leaves open whether the write was stored before.
+	Torn bool
+	me   Incarnation
+	err  error
+}
+
+// Answer takes in the store's answer to the open write. Unless the verdict is
+// Unknown, no write is open afterwards.
+func (c *Copy) Answer(reply Record, err error) Answer {
+	verdict, now := Settle(c.me, c.open, reply, err)
+	refused, _ := errors.AsType[*RefusedError](err)
+	a := Answer{Write: c.open, Verdict: verdict, Torn: c.torn || refused != nil && refused.Retried, me: c.me, err: err}
+	if verdict == Unknown {
+		c.torn = true
+		return a
+	}
+	c.busy, c.open = false, Write{}
+	if row, ok := now.(Row); ok {
+		a.Row = row
+		if row.Compare(c.row) > 0 {
+			c.row = row
+		}
+	}
+	return a
+}
+
+// Err is what the writer is told; nil for success. A row that is gone is
+// success for a writer that was giving it up.
+func (a Answer) Err() error {
+	old, _ := a.Write.Old.(Row)
+	next, _ := a.Write.Next.(Row)
+	holder := a.Write.Op == OpSwap && a.me != "" && old.Owner.Incarnation == a.me
+	because := func(why error) error {
+		return &RuleError{Transition: a.Write.Op.String(), Key: a.Write.Key(), Rule: why}
+	}
+	switch a.Verdict {
+	case Stored:
+		return nil
+	case Overtaken:
+		if !holder {
+			return because(ErrOutdated)
+		}
+		return &checkpoint.StaleError{
+			Shard: old.Shard, Mine: old.Generation,
+			Observed: a.Row.Generation, Owner: a.Row.Owner.Name, OutcomeUnknown: a.Torn,
+		}
+	case Gone:
+		if holder && next.Owner.Incarnation != a.me {
+			return nil
+		}
+		return because(ErrGone)
+	case Conflict:
+		return because(ErrConflict)
+	case WentBack:
+		return because(ErrWentBack)
+	case Again:
+		return because(ErrOutdated)
+	}
+	return a.err // Unsent, Unknown
+}
+
+// Start begins a tenure of the row as it stands. It gives no hold where the row
+// is not in this incarnation's name, or where this generation was started
+// before: one generation is one tenure.
+func (c *Copy) Start(order checkpoint.Order) (Hold, bool) {
+	if c.row.Owner.IsZero() || c.row.Owner.Incarnation != c.me || c.row.Generation <= c.held {
+		return Hold{}, false
+	}
+	c.held = c.row.Generation
+	return Hold{Incarnation: c.me, Generation: c.held, Order: order}, true
+}
+
+// A Remedy says what to do with a row that names this incarnation while it has
+// no tenure of it: a lost answer to a claim, a yield nobody waited for any
+// more, a release that never arrived.
+type Remedy uint8
+
+const (
+	LeaveAlone Remedy = iota
+	StartIt           // the generation was never started
+	ClaimAgain        // it was, and the tenure is over: only a new generation can be started
+	GiveBack          // the worker is leaving: release it unstarted
+)
+
+// Reconcile is asked at every look at the row, with whether the worker has a
+// tenure of it and whether it is leaving.
+func (c *Copy) Reconcile(tenure, leaving bool) Remedy {
+	switch {
+	case c.busy || tenure || c.row.Owner.IsZero() || c.row.Owner.Incarnation != c.me:
+		return LeaveAlone
+	case leaving:
+		return GiveBack
+	case c.row.Generation > c.held:
+		return StartIt
+	}
+	return ClaimAgain
+}

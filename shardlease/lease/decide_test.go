@@ -1,0 +1,255 @@
+package lease_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// TestDecide goes through the table of refusals, row by row.
+func TestDecide(t *testing.T) {
+	a := heldRow(t, "a")
+	w, err := a.Commit(handle(a), at("10"), stamp())
+	a = next(t, w, err)
+	h := handle(a)
+	free := freeRow(t)
+
+	commit, _ := a.Commit(h, at("20"), stamp())
+	yield, _ := a.Yield(h, owner("b"), lease.Handoff, at("20"), stamp())
+	release, _ := a.Release(h, lease.End{Reason: lease.Released}, stamp())
+	claim, _ := free.Claim(owner("a"), stamp())
+	recovery, _ := a.Recover(owner("b"), stamp())
+	force, _ := a.ForceRelease(lease.Command{Seen: a.Generation, By: "op"}, stamp())
+	begin, _ := lease.Begin("orders", "shard-1", nil, "a", stamp())
+
+	after := func(w lease.Write) lease.Row { return next(t, w, nil) }
+	committed := func(r lease.Row, position string) lease.Row {
+		w, err := r.Commit(handle(r), at(position), stamp())
+		return next(t, w, err)
+	}
+	remove := func(r lease.Row) lease.Row {
+		w, err := r.Remove(lease.Command{Seen: r.Generation}, stamp())
+		return next(t, w, err)
+	}
+	older := a
+	older.Counter--
+	older.WriteID = "of the backup"
+	sameElsewhere := a
+	sameElsewhere.Owner, sameElsewhere.WriteID = owner("c"), "somehow"
+	reclaimed, _ := after(release).Claim(owner("c"), stamp())
+	revived, _ := remove(after(release)).Revive(nil, "s", stamp())
+
+	for name, tc := range map[string]struct {
+		me   lease.Incarnation
+		w    lease.Write
+		now  lease.Record
+		want lease.Verdict
+	}{
+		"commit: my write id":                                 {"a-1", commit, after(commit), lease.Stored},
+		"yield: successor has written since":                  {"a-1", yield, committed(after(yield), "30"), lease.Stored},
+		"force-release: my id in the record":                  {"", force, after(force), lease.Stored},
+		"claim: I have written since":                         {"a-1", claim, committed(after(claim), "5"), lease.Stored},
+		"recovery overtaken by a yield to me":                 {"b-1", recovery, after(yield), lease.Stored},
+		"... of which I have written since":                   {"b-1", recovery, committed(after(yield), "30"), lease.Stored},
+		"commit: an earlier write of mine landed":             {"a-1", commit, committed(a, "15"), lease.Again},
+		"commit: lower counter":                               {"a-1", commit, older, lease.WentBack},
+		"commit: lower generation":                            {"a-1", commit, free, lease.WentBack},
+		"recovery: the row went back":                         {"b-1", recovery, older, lease.WentBack},
+		"commit: fenced":                                      {"a-1", commit, after(recovery), lease.Overtaken},
+		"commit: fenced by my own later claim":                {"a-1", commit, committed(after(recovery), "30"), lease.Overtaken},
+		"release: stored, then claimed":                       {"a-1", release, after(reclaimed), lease.Overtaken},
+		"commit: another at my generation":                    {"a-1", commit, sameElsewhere, lease.Conflict},
+		"commit: a tombstone":                                 {"a-1", commit, remove(after(release)), lease.Gone},
+		"commit: no row":                                      {"a-1", commit, nil, lease.Gone},
+		"commit: revived":                                     {"a-1", commit, after(revived), lease.Overtaken},
+		"claim: somebody was faster":                          {"z-1", recovery, after(reclaimed), lease.Overtaken},
+		"creation: somebody was faster":                       {"a-1", begin, free, lease.Overtaken},
+		"creation: a tombstone":                               {"a-1", begin, remove(after(release)), lease.Gone},
+		"operator: nobody holds it, and no incarnation is me": {"", force, after(release), lease.Overtaken},
+	} {
+		if got := lease.Decide(tc.me, tc.w, tc.now); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+	for name, tc := range map[string]struct {
+		err  error
+		want lease.Verdict
+	}{
+		"timeout":      {errors.New("timeout"), lease.Unknown},
+		"bad value":    {fmt.Errorf("x: %w", checkpoint.ErrInvalid), lease.Unsent},
+		"bad write":    {fmt.Errorf("x: %w", lease.ErrBadWrite), lease.Unsent},
+		"stored":       {nil, lease.Stored},
+		"refused, row": {&lease.RefusedError{Now: after(recovery)}, lease.Overtaken},
+	} {
+		if got, _ := lease.Settle("a-1", commit, after(commit), tc.err); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+func TestCopyHasOneWriteOpen(t *testing.T) {
+	a := heldRow(t, "a")
+	c := lease.NewCopy("a-1")
+	c.Saw(a)
+	first, _ := a.Commit(handle(a), at("1"), stamp())
+	second, _ := a.Commit(handle(a), at("2"), stamp())
+	if err := c.Send(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Send(second); !errors.Is(err, lease.ErrOpen) {
+		t.Fatalf("a second write under way: got %v, want ErrOpen", err)
+	}
+	if answer := c.Answer(nil, errors.New("timeout")); answer.Verdict != lease.Unknown || answer.Err() == nil {
+		t.Errorf("no answer reads as %v, %v", answer.Verdict, answer.Err())
+	}
+	if open, busy := c.Open(); !busy || open.ID() != first.ID() {
+		t.Errorf("after no answer %v is open, want the same bytes", open)
+	}
+	if err := c.Send(second); !errors.Is(err, lease.ErrOpen) {
+		t.Errorf("a second write behind an unknown one: got %v, want ErrOpen", err)
+	}
+	after := next(t, first, nil)
+	if answer := c.Answer(nil, &lease.RefusedError{Now: after}); answer.Verdict != lease.Stored || answer.Err() != nil {
+		t.Errorf("the repeated write reads as %v, %v", answer.Verdict, answer.Err())
+	}
+	if c.Row().WriteID != first.ID() {
+		t.Error("the copy does not go on from the row as it stands")
+	}
+	if err := c.Send(second); err != nil {
+		t.Errorf("after the answer: %v", err)
+	}
+}
+
+func TestCopyNeverGoesBack(t *testing.T) {
+	old := heldRow(t, "a")
+	w, _ := old.Commit(handle(old), at("1"), stamp())
+	row := next(t, w, nil)
+	c := lease.NewCopy("a-1")
+	if !c.Saw(row) || c.Saw(row) || c.Saw(old) {
+		t.Error("only what is newer is news")
+	}
+	if c.Row().Counter != row.Counter {
+		t.Error("a late reply replaced a newer row")
+	}
+	recovery, _ := row.Recover(owner("b"), stamp())
+	fenced := next(t, recovery, nil)
+	commit, _ := row.Commit(handle(row), at("2"), stamp())
+	if err := c.Send(commit); err != nil {
+		t.Fatal(err)
+	}
+	if c.Saw(fenced) || c.Row().Generation != row.Generation {
+		t.Error("a look settled a pending write")
+	}
+	if _, busy := c.Open(); !busy {
+		t.Error("a look closed a pending write")
+	}
+	c.Answer(nil, &lease.RefusedError{Now: fenced})
+	if c.Row().Generation != fenced.Generation {
+		t.Error("the refusal's row was not taken over")
+	}
+	w, _ = fenced.Commit(handle(fenced), at("9"), stamp())
+	c.Saw(next(t, w, nil))
+	backup := row
+	backup.WriteID = "of the backup"
+	late, _ := c.Row().Seize(owner("a"), stamp())
+	if err := c.Send(late); err != nil {
+		t.Fatal(err)
+	}
+	if answer := c.Answer(nil, &lease.RefusedError{Now: backup}); answer.Verdict != lease.WentBack || !errors.Is(answer.Err(), lease.ErrWentBack) {
+		t.Errorf("an older row in a refusal reads as %v, %v", answer.Verdict, answer.Err())
+	}
+	if c.Row().Generation != fenced.Generation {
+		t.Error("the copy went back with the table")
+	}
+}
+
+// TestStaleAnswerSaysWhatIsUnknown: a commit that was overtaken is stale; whether
+// it was stored before is unknown exactly when an earlier sending went unanswered.
+func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
+	row := heldRow(t, "a")
+	commit, _ := row.Commit(handle(row), at("2"), stamp())
+	recovery, _ := row.Recover(owner("b"), stamp())
+	fenced := next(t, recovery, nil)
+	for name, tc := range map[string]struct {
+		torn, retried, want bool
+	}{
+		"one clean refusal":       {false, false, false},
+		"unanswered before":       {true, false, true},
+		"sent twice by the store": {false, true, true},
+	} {
+		c := lease.NewCopy("a-1")
+		c.Saw(row)
+		if err := c.Send(commit); err != nil {
+			t.Fatal(err)
+		}
+		if tc.torn {
+			c.Answer(nil, errors.New("timeout"))
+		}
+		err := c.Answer(nil, &lease.RefusedError{Now: fenced, Retried: tc.retried}).Err()
+		stale, ok := errors.AsType[*checkpoint.StaleError](err)
+		want := checkpoint.StaleError{Shard: "shard-1", Mine: row.Generation, Observed: fenced.Generation, Owner: "b", OutcomeUnknown: tc.want}
+		if !ok || *stale != want {
+			t.Errorf("%s: got %v, want %v", name, err, &want)
+		}
+	}
+}
+
+func TestAnswersOfARowThatIsGone(t *testing.T) {
+	row := heldRow(t, "a")
+	commit, _ := row.Commit(handle(row), at("2"), stamp())
+	release, _ := row.Release(handle(row), lease.End{Reason: lease.Released}, stamp())
+	for w, want := range map[*lease.Write]error{&commit: lease.ErrGone, &release: nil} {
+		c := lease.NewCopy("a-1")
+		c.Saw(row)
+		if err := c.Send(*w); err != nil {
+			t.Fatal(err)
+		}
+		if answer := c.Answer(nil, &lease.RefusedError{}); answer.Verdict != lease.Gone || !errors.Is(answer.Err(), want) {
+			t.Errorf("%v: %v, %v; want %v", w, answer.Verdict, answer.Err(), want)
+		}
+	}
+}
+
+func TestReconcile(t *testing.T) {
+	row := heldRow(t, "a")
+	look := func(r lease.Row) lease.Copy {
+		c := lease.NewCopy("a-1")
+		c.Saw(r)
+		return c
+	}
+	want := func(what string, got, want lease.Remedy) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: remedy %d, want %d", what, got, want)
+		}
+	}
+	c := look(row)
+	want("never started", c.Reconcile(false, false), lease.StartIt)
+	want("a tenure is running", c.Reconcile(true, false), lease.LeaveAlone)
+	want("leaving", c.Reconcile(false, true), lease.GiveBack)
+	if h, ok := c.Start(checkpoint.Decimal); !ok || h.Generation != row.Generation {
+		t.Errorf("start gave %v, %v", h, ok)
+	}
+	want("started before", c.Reconcile(false, false), lease.ClaimAgain)
+	if _, ok := c.Start(nil); ok {
+		t.Error("one generation was started twice")
+	}
+	again, _ := row.Claim(owner("a"), stamp())
+	if err := c.Send(again); err != nil {
+		t.Fatal(err)
+	}
+	want("a write is open", c.Reconcile(false, false), lease.LeaveAlone)
+	c.Answer(next(t, again, nil), nil)
+	want("claimed again", c.Reconcile(false, false), lease.StartIt)
+
+	c = look(freeRow(t))
+	want("free", c.Reconcile(false, false), lease.LeaveAlone)
+	c = look(heldRow(t, "b"))
+	want("another's", c.Reconcile(false, false), lease.LeaveAlone)
+	if _, ok := c.Start(nil); ok {
+		t.Error("another's row was started")
+	}
+}

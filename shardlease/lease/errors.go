@@ -1,0 +1,92 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+)
+
+// Why a transition is not possible on the row it was asked of. Callers branch
+// on these with errors.Is; a [*RuleError] says which row and which transition.
+var (
+	ErrNotHolder      = errors.New("held by another incarnation under the same generation")
+	ErrHeld           = errors.New("held")
+	ErrNotHeld        = errors.New("nobody holds it")
+	ErrFinished       = errors.New("finished")
+	ErrQuarantined    = errors.New("quarantined")
+	ErrNotQuarantined = errors.New("not quarantined")
+	ErrRemoved        = errors.New("removed")
+	ErrNotRemoved     = errors.New("not removed")
+	ErrNotOffered     = errors.New("not offered to this successor")
+	ErrSelf           = errors.New("a holder cannot hand over to itself")
+	ErrOutdated       = errors.New("the row has changed hands since it was seen")
+	ErrOldImage       = errors.New("the row was read before the tenure began")
+	ErrReason         = errors.New("not a reason for this transition")
+	ErrBadWrite       = errors.New("a write that no transition makes")
+)
+
+// Of stores and their answers.
+var (
+	// ErrRefused: the condition of a write did not hold; nothing was written.
+	ErrRefused = errors.New("refused")
+	// ErrNotFound: no row has this key.
+	ErrNotFound = errors.New("no such row")
+	// ErrMalformed: a stored row that cannot be read.
+	ErrMalformed = errors.New("malformed row")
+)
+
+// A RuleError says why a transition is not possible.
+type RuleError struct {
+	Transition string // "claim", "commit", …
+	Key        Key
+	Rule       error // one of the sentinels above
+}
+
+func (e *RuleError) Error() string { return fmt.Sprintf("%s of %v: %v", e.Transition, e.Key, e.Rule) }
+
+// Unwrap gives the rule.
+func (e *RuleError) Unwrap() error { return e.Rule }
+
+// A RefusedError answers a write whose condition did not hold.
+type RefusedError struct {
+	Op  Op
+	Key Key
+	// Now is the row as it stood when the write was refused; nil when there
+	// was none. [Decide] turns it into what the writer has to do.
+	Now Record
+	// Retried: the store sent the same bytes more than once, and an earlier
+	// sending may have been stored and overtaken since.
+	Retried bool
+}
+
+func (e *RefusedError) Error() string {
+	if e.Now == nil {
+		return fmt.Sprintf("%v of %v %v: no such row", e.Op, e.Key, ErrRefused)
+	}
+	return fmt.Sprintf("%v of %v %v: the row stands at %v", e.Op, e.Key, ErrRefused, e.Now)
+}
+
+// Is makes errors.Is(err, ErrRefused) true.
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+// A MalformedError stands in a listing for a row that cannot be read. The rows
+// after it follow.
+type MalformedError struct {
+	Key   Key
+	Cause error // an InvalidError that names the attribute, as a rule
+}
+
+func (e *MalformedError) Error() string {
+	return fmt.Sprintf("%v %v: %v", ErrMalformed, e.Key, e.Cause)
+}
+
+// Is makes errors.Is(err, ErrMalformed) true.
+func (e *MalformedError) Is(target error) bool { return target == ErrMalformed }
+
+// Unwrap gives the cause.
+func (e *MalformedError) Unwrap() error { return e.Cause }
+
+func invalid(field, rule string) error {
+	return &checkpoint.InvalidError{Field: field, Rule: rule}
+}

@@ -1,0 +1,314 @@
+package lease_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// fullRow is a row with everything in it, of names as long as asked.
+func fullRow(t *testing.T, name int, transfers int) lease.Row {
+	t.Helper()
+	pad := func(s string) string { return (s + strings.Repeat("-", name))[:name] }
+	id := func(n int) string { return fmt.Sprintf("%026d", n) } // as long as crypto/rand.Text
+	long := func(n int) lease.Stamp { return lease.Stamp{ID: lease.WriteID(id(n)), At: time.Now()} }
+	w, err := lease.Begin(pad("group"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), long(0))
+	r := next(t, w, err)
+	for n := 1; n <= transfers; n++ {
+		by := lease.Owner{Name: pad(fmt.Sprint("worker", n)), Incarnation: lease.Incarnation(id(n)), Task: pad("task")}
+		if r.Owner.IsZero() {
+			w, err = r.Claim(by, long(4*n))
+		} else {
+			w, err = r.Recover(by, long(4*n))
+		}
+		r = next(t, w, err)
+	}
+	w, err = r.Offer(handle(r), lease.Incarnation(id(77)), at("49590338271490256608559692538361571095921575989136588898"), long(5000))
+	return next(t, w, err)
+}
+
+// TestFullRowCostsOneWriteUnit: names of 40 bytes, a position of Kinesis'
+// length, an offer, and more transfers than fit. The size is counted here once
+// more, by DynamoDB's rules written out.
+func TestFullRowCostsOneWriteUnit(t *testing.T) {
+	for _, transfers := range []int{1, 2, 3, 10, 50} {
+		r := fullRow(t, 40, transfers)
+		item := lease.Encode(r)
+		size := 0
+		for name, value := range item {
+			size += len(name)
+			switch v := value.(type) {
+			case string:
+				size += len(v) // UTF-8 bytes
+			case []byte:
+				size += len(v)
+			case int64:
+				digits := len(strings.TrimRight(fmt.Sprint(v), "0")) // no negatives among these
+				size += (digits+1)/2 + 1
+			case bool:
+				size++
+			case []string:
+				size += 3
+				for _, s := range v {
+					size += 1 + len(s)
+				}
+			default:
+				t.Fatalf("attribute %s is a %T", name, value)
+			}
+		}
+		if size > 1024 || size != item.Size() {
+			t.Errorf("%d transfers: %d bytes, %d by Size; at most 1,024", transfers, size, item.Size())
+		}
+		if transfers >= 3 && len(r.Past) < 2 {
+			t.Errorf("%d transfers: only %d earlier ones kept", transfers, len(r.Past))
+		}
+		// A failing owner leaves a note, the longest reason and its failures.
+		w, err := r.Release(handle(r), lease.End{Reason: lease.DrainTimeout, Note: strings.Repeat("n", lease.MaxNote)},
+			lease.Stamp{ID: lease.WriteID(strings.Repeat("w", 26)), At: time.Now()})
+		if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
+			t.Errorf("%d transfers, released: %d bytes", transfers, size)
+		}
+		t.Logf("%d transfers: %d bytes, %d earlier transfers kept", transfers, size, len(r.Past))
+	}
+	short := fullRow(t, 12, 50)
+	if n := len(short.Past); n < 8 {
+		t.Errorf("names of 12 bytes: only %d earlier transfers kept", n)
+	}
+}
+
+// TestCommitsKeepTheRowInOneUnit: a position that grows up to Kinesis' length
+// forgets old transfers rather than cost a second unit.
+func TestCommitsKeepTheRowInOneUnit(t *testing.T) {
+	r := fullRow(t, 40, 20)
+	for n := range 60 {
+		w, err := r.Commit(lease.Hold{Incarnation: r.Owner.Incarnation, Generation: r.Generation},
+			checkpoint.Mark{Position: strings.Repeat("1", 40+n), State: strings.Repeat("s", n/2)}, stamp())
+		r = next(t, w, err)
+		if size := lease.Encode(r).Size(); size > 1024 {
+			t.Fatalf("a position of %d bytes: %d bytes", 40+n, size)
+		}
+	}
+}
+
+func TestItemsComeBack(t *testing.T) {
+	records := []lease.Record{freeRow(t), heldRow(t, "a"), fullRow(t, 40, 1), fullRow(t, 20, 9), fullRow(t, 255, 2)}
+	r := heldRow(t, "a")
+	w, err := r.Release(handle(r), lease.End{Reason: lease.Failed, Note: "a note", Mark: checkpoint.Mark{Position: "1", State: "\x00\xff"}}, stamp())
+	failed := next(t, w, err)
+	w, err = failed.Quarantine(lease.Command{Seen: failed.Generation, By: "op"}, lease.Failed, stamp())
+	records = append(records, failed, next(t, w, err))
+	w, err = failed.Remove(lease.Command{Seen: failed.Generation, By: "op"}, stamp())
+	tombstone := next(t, w, err)
+	records = append(records, tombstone)
+	seat := lease.Seat{
+		Group: "g/lease", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second, Planner: "p", MaxShards: 3, Task: "t", At: time.Unix(5, 0).UTC(),
+		Wants: []lease.Want{{Shard: "a b", Generation: 7, Terms: rebalance.Terms{Mode: rebalance.Cooperative, Drain: time.Second, AfterDrain: rebalance.Wait}}},
+	}
+	leaving := seat
+	leaving.Beat, leaving.Leaving = 4, true
+	for _, record := range append(records, seat, leaving) {
+		back, err := lease.Decode(lease.Encode(record))
+		if err != nil || !reflect.DeepEqual(back, record) {
+			t.Errorf("%v came back as %v, %v", record, back, err)
+		}
+		item := lease.Encode(record)
+		item["fromTheFuture"] = "kept by the store"
+		if _, err := lease.Decode(item); err != nil {
+			t.Errorf("an attribute that is not known: %v", err)
+		}
+	}
+	expires := time.Unix(lease.Encode(tombstone)[lease.AttrExpires].(int64), 0)
+	if kept := expires.Sub(tombstone.Last.At); kept < 30*24*time.Hour-time.Second {
+		t.Errorf("a tombstone is kept for %v", kept)
+	}
+	if _, ok := lease.Encode(failed)[lease.AttrExpires]; ok {
+		t.Error("a row that is no tombstone expires")
+	}
+}
+
+func TestMalformedItemsAreNamed(t *testing.T) {
+	row, seat := lease.Encode(fullRow(t, 20, 3)), lease.Encode(lease.Seat{Group: "g", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second})
+	for name, tc := range map[string]struct {
+		item  lease.Item
+		attr  string
+		value any // nil: absent
+	}{
+		"no version":        {row, lease.AttrVersion, nil},
+		"a newer version":   {row, lease.AttrVersion, int64(lease.Version + 1)},
+		"version as text":   {row, lease.AttrVersion, "1"},
+		"no partition":      {row, lease.AttrGroup, nil},
+		"unknown kind":      {row, lease.AttrGroup, "group/sofa"},
+		"no group":          {row, lease.AttrGroup, "/lease"},
+		"no key":            {row, lease.AttrKey, nil},
+		"key not UTF-8":     {row, lease.AttrKey, "\xff"},
+		"no counter":        {row, lease.AttrCounter, nil},
+		"negative counter":  {row, lease.AttrCounter, int64(-1)},
+		"counter as text":   {row, lease.AttrCounter, "7"},
+		"no generation":     {row, lease.AttrGeneration, nil},
+		"no write id":       {row, lease.AttrWriteID, nil},
+		"owner by number":   {row, lease.AttrOwner, int64(3)},
+		"owner, no id":      {row, lease.AttrIncarnation, nil},
+		"finished and held": {row, lease.AttrFinished, true},
+		"finished as text":  {row, lease.AttrFinished, "yes"},
+		"parents as text":   {row, lease.AttrParents, "p"},
+		"state as text":     {row, lease.AttrState, "s"},
+		"transfer absent":   {row, lease.AttrLast, nil},
+		"transfer short":    {row, lease.AttrLast, "handoff\ta"},
+		"transfer undated":  {row, lease.AttrLast, "handoff\ta\tb\tx\tw\t"},
+		"past garbled":      {row, lease.AttrPast, "x"},
+		"past ahead":        {row, lease.AttrPast, "0\thandoff\ta\tb\t0"},
+		"past before time":  {row, lease.AttrPast, "9223372036854775807\thandoff\ta\tb\t0"},
+		"no lease time":     {seat, lease.AttrTTL, nil},
+		"endless":           {seat, lease.AttrTTL, int64(1 << 62)},
+		"wants garbled":     {seat, lease.AttrWants, []string{"1 eager"}},
+		"wants of no mode":  {seat, lease.AttrWants, []string{"1  20s force 0s shard"}},
+		"beat below zero":   {seat, lease.AttrBeat, int64(-4)},
+	} {
+		item := maps.Clone(tc.item)
+		item[tc.attr] = tc.value
+		if tc.value == nil {
+			delete(item, tc.attr)
+		}
+		r, err := lease.Decode(item)
+		malformed, ok := errors.AsType[*lease.MalformedError](err)
+		if !ok || r != nil || !errors.Is(err, lease.ErrMalformed) || !errors.Is(malformed.Cause, checkpoint.ErrInvalid) {
+			t.Errorf("%s: got %v, %v", name, r, err)
+		}
+	}
+}
+
+// FuzzDecode: whatever stands in a table, reading it gives a record that could
+// have been written, or a MalformedError.
+func FuzzDecode(f *testing.F) {
+	f.Add("orders/lease", "s", int64(5), int64(900), "a", "i", "p1", "handoff\ta\tb\t5\tw\tnote", "1\treleased\tb\ta\t7", []byte("state"), true)
+	f.Add("orders/seat", "i", int64(5), int64(900), "a", "", "7 eager 20s force 0s shard", "", "", []byte(nil), false)
+	f.Fuzz(func(t *testing.T, partition, key string, n, m int64, owner, id, element, last, past string, state []byte, flag bool) {
+		item := lease.Item{
+			lease.AttrGroup: partition, lease.AttrKey: key, lease.AttrVersion: int64(lease.Version), lease.AttrWriteID: "w",
+			lease.AttrCounter: n, lease.AttrGeneration: m, lease.AttrOwner: owner, lease.AttrIncarnation: id,
+			lease.AttrParents: []string{element}, lease.AttrLast: last, lease.AttrPast: past, lease.AttrFinished: flag,
+			lease.AttrPosition: past, lease.AttrState: state, lease.AttrCheckpointGeneration: n, lease.AttrCheckpointAt: m,
+			lease.AttrBeat: n, lease.AttrName: owner, lease.AttrTTL: m, lease.AttrWants: []string{element}, lease.AttrLeaving: flag,
+		}
+		r, err := lease.Decode(item)
+		if err != nil {
+			if !errors.Is(err, lease.ErrMalformed) {
+				t.Fatalf("got %v", err)
+			}
+			return
+		}
+		if err := r.Validate(); err != nil {
+			t.Fatalf("an invalid record was read: %v", err)
+		}
+		again, err := lease.Decode(lease.Encode(r))
+		if err != nil || !reflect.DeepEqual(again, r) {
+			t.Fatalf("%v came back as %v, %v", r, again, err)
+		}
+	})
+}
+
+// FuzzTransitions: any names, marks and notes give a row that can be stored and
+// read back, or a typed error and nothing.
+func FuzzTransitions(f *testing.F) {
+	f.Add("group", "shard", "parent", "worker", "incarnation", "task", "note", "100", "state", int64(0))
+	f.Add("g", "s", "", "w", "i", "", "", "", "", int64(-1))
+	f.Fuzz(func(t *testing.T, group, shard, parent, name, incarnation, task, note, position, state string, millis int64) {
+		s := func(id string) lease.Stamp { return lease.Stamp{ID: lease.WriteID(id), At: time.UnixMilli(millis)} }
+		check := func(w lease.Write, err error) (lease.Row, bool) {
+			if err != nil {
+				if !errors.Is(err, checkpoint.ErrInvalid) && !errors.Is(err, lease.ErrBadWrite) {
+					t.Fatalf("an untyped error: %v", err)
+				}
+				return lease.Row{}, false
+			}
+			after, err := w.Apply(w.Old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := lease.Decode(lease.Encode(after))
+			if err != nil || !reflect.DeepEqual(back, after) {
+				t.Fatalf("%v came back as %v, %v", after, back, err)
+			}
+			return after.(lease.Row), true
+		}
+		r, ok := check(lease.Begin(group, shard, []string{parent}, name, s("1")))
+		if !ok {
+			return
+		}
+		if r, ok = check(r.Claim(lease.Owner{Name: name, Incarnation: lease.Incarnation(incarnation), Task: task}, s("2"))); !ok {
+			return
+		}
+		h := lease.Hold{Incarnation: r.Owner.Incarnation, Generation: r.Generation}
+		if committed, ok := check(r.Commit(h, checkpoint.Mark{Position: position, State: state}, s("3"))); ok {
+			r = committed
+		}
+		check(r.Release(h, lease.End{Reason: lease.Failed, Note: note}, s("4")))
+	})
+}
+
+// TestUserDataStaysPrivate plants a canary in positions and states and prints
+// rows, writes, refusals and errors in every way a log would.
+func TestUserDataStaysPrivate(t *testing.T) {
+	const canary = "canary"
+	secret := checkpoint.Mark{Position: canary, State: canary}
+	r := heldRow(t, "a")
+	h := handle(r)
+	h.Order = checkpoint.Lexical
+	w, err := r.Commit(h, secret, stamp())
+	r = next(t, w, err)
+	backwards := tell(r.Commit(h, checkpoint.Mark{Position: "a" + canary}, stamp()))
+	bad := w
+	spoilt := w.Next.(lease.Row)
+	spoilt.Checkpoint.Position += "\xff"
+	bad.Next = spoilt
+	item := lease.Encode(r)
+	item[lease.AttrPosition] = canary + "\xff"
+	_, malformed := lease.Decode(item)
+	notDecimal := tell(r.Commit(handle(r), secret, stamp()))
+
+	var out bytes.Buffer
+	for _, v := range []any{
+		r, &r, w, &w, lease.Record(r), []lease.Row{r}, backwards, notDecimal, bad.Check(), malformed,
+		&lease.RefusedError{Op: lease.OpSwap, Key: r.Key(), Now: r}, r.Checkpoint,
+		lease.End{Reason: lease.Failed, Mark: secret},
+	} {
+		fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
+	}
+	for _, handler := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
+		log := slog.New(handler)
+		log.Info("x", "row", r, "write", w, "pointer", &r, "checkpoint", r.Checkpoint,
+			"err", &lease.RefusedError{Op: lease.OpSwap, Key: r.Key(), Now: r}, "backwards", backwards)
+	}
+	if text := out.String(); strings.Contains(text, canary) {
+		at := strings.Index(text, canary)
+		t.Errorf("user data leaked: …%s…", text[max(0, at-200):at+20])
+	}
+}
+
+func TestStringsReadInAnIncident(t *testing.T) {
+	r := fullRow(t, 20, 2)
+	text := r.String()
+	for _, want := range []string{"lease group---------------/shard---------------", "generation", "counter 4", "worker2", "offered to", "checkpoint of 56 bytes", "expired from", "task"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q lacks %q", text, want)
+		}
+	}
+	var out bytes.Buffer
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "row", r, "seat", lease.Seat{Group: "g", Incarnation: "i", Name: "n", Beat: 3})
+	for _, want := range []string{`"shard":"shard---------------"`, `"generation":`, `"incarnation":"`, `"last_transfer":"expired`, `"beat":3`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s lacks %s", out.String(), want)
+		}
+	}
+	t.Log(text)
+}

@@ -1,0 +1,285 @@
+package lease
+
+import (
+	"slices"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+)
+
+// The life of one lease, as pure functions. Each takes the row as last read and
+// returns the write that would move it on, or says why the rules do not allow
+// it. Nothing here reads a clock, draws a random number or talks to a store.
+//
+//	             Begin                     Claim, Recover, Seize, Take
+//	(no row) ───────────▶ free ─────────────────────────────▶ held ──┐ Commit, Offer,
+//	    Revive ▲           ▲ ▲ ◀──────────────────────────────  │ ◀──┘ Withdraw
+//	           │           │ │    Release, ForceRelease         │
+//	        removed ◀──────┘ │                                  ├─ Yield ─▶ held by the successor
+//	              Remove     └─ Unquarantine ─ quarantined ◀────┤
+//	                                            Quarantine      └─ Finish ─▶ finished
+//
+// Invariant: every arrow between two boxes adds to the generation; the arrows
+// from a held row to itself do not.
+//
+// The holder's own writes are swaps; a change of hands made by somebody else is
+// a transfer. [Op] says what that means.
+
+// A Hold is what a holder knows of its tenure. It is the handle every write of
+// a holder is made with, and it is worth nothing once the row has moved on.
+type Hold struct {
+	Incarnation Incarnation
+	Generation  int64
+	Order       checkpoint.Order // how its positions are compared; nil: not at all
+}
+
+// An End says how a holder gives a shard back.
+type End struct {
+	Reason     Reason          // Released, Failed, Stalled or DrainTimeout
+	Note       string          // for people
+	Mark       checkpoint.Mark // the last mark; zero: the stored checkpoint stays
+	Progressed bool            // the tenure got somewhere, so earlier failures no longer count
+}
+
+// A Command is what an operator or a supervisor says: which generation it saw,
+// who it is, and why. A command for another generation is refused, like the
+// write of any stale holder.
+type Command struct {
+	Seen int64
+	By   string
+	Note string
+}
+
+// Begin creates the row of a shard that has none. Nobody holds it yet.
+func Begin(group, shard string, parents []string, by string, s Stamp) (Write, error) {
+	next := Row{Group: group, Shard: shard, Parents: sorted(parents), Counter: 1, WriteID: s.ID}
+	next.begin(FirstGeneration(s.At), Owner{}, Transfer{Reason: Initial, By: by}, s)
+	next.fit()
+	w := Write{Op: OpCreate, Next: next}
+	return w, w.Check()
+}
+
+// Claim takes a row that nobody holds, or one that already names this
+// incarnation although it has no tenure of it any more. The reason it was free
+// carries over.
+func (r Row) Claim(by Owner, s Stamp) (Write, error) {
+	const name = "claim"
+	if err := r.claimable(name); err != nil {
+		return Write{}, err
+	}
+	reason := r.Last.Reason
+	if !r.Owner.IsZero() {
+		if r.Owner.Incarnation != by.Incarnation {
+			return Write{}, r.rule(name, ErrHeld)
+		}
+		reason = Released
+	}
+	return r.handOver(OpTransfer, by, Transfer{Reason: reason, By: by.Name}, s, nil)
+}
+
+// Recover takes a row whose owner is gone. That it is gone is for the caller
+// to prove: in a consistent listing of the seats, begun after this row was
+// read, no confirmed seat carries the owner's incarnation.
+//
+// An offer of the dead owner is cleared, whoever it was made to.
+func (r Row) Recover(by Owner, s Stamp) (Write, error) {
+	if err := r.heldByOther("recovery", by.Incarnation); err != nil {
+		return Write{}, err
+	}
+	return r.handOver(OpTransfer, by, Transfer{Reason: Expired, By: by.Name}, s, func(next *Row) { next.fail(r.Generation) })
+}
+
+// Seize takes a shard whose owner did not wind down in the time that the terms
+// of the move allow. The owner may be alive; from here on it is fenced.
+func (r Row) Seize(by Owner, s Stamp) (Write, error) {
+	if err := r.heldByOther("seizure", by.Incarnation); err != nil {
+		return Write{}, err
+	}
+	return r.handOver(OpTransfer, by, Transfer{Reason: DrainTimeout, By: by.Name}, s, nil)
+}
+
+// Take accepts the owner's offer: the cooperative handoff. It starts from the
+// checkpoint in the row that the store returns.
+func (r Row) Take(by Owner, s Stamp) (Write, error) {
+	const name = "take"
+	if err := r.heldByOther(name, by.Incarnation); err != nil {
+		return Write{}, err
+	}
+	if r.OfferedTo != by.Incarnation {
+		return Write{}, r.rule(name, ErrNotOffered)
+	}
+	return r.handOver(OpTransfer, by, Transfer{Reason: Handoff, By: by.Name}, s, nil)
+}
+
+// Commit stores a mark under the holder's generation.
+func (r Row) Commit(h Hold, m checkpoint.Mark, s Stamp) (Write, error) {
+	if err := m.Validate(); err != nil {
+		return Write{}, err
+	}
+	return r.keep("commit", h, m, s, nil)
+}
+
+// Offer stores the latest mark and names the successor that may take the shard.
+// Until it does, the owner keeps the shard and may commit.
+func (r Row) Offer(h Hold, to Incarnation, m checkpoint.Mark, s Stamp) (Write, error) {
+	const name = "offer"
+	if to == h.Incarnation {
+		return Write{}, r.rule(name, ErrSelf)
+	}
+	if err := validID("incarnation", string(to)); err != nil {
+		return Write{}, err
+	}
+	return r.keep(name, h, m, s, func(next *Row) { next.OfferedTo = to })
+}
+
+// Withdraw takes an offer back. A take that arrives later is refused.
+func (r Row) Withdraw(h Hold, s Stamp) (Write, error) {
+	const name = "withdrawal"
+	if err := r.holds(name, h); err != nil {
+		return Write{}, err
+	}
+	if r.OfferedTo == "" {
+		return Write{}, r.rule(name, ErrNotOffered)
+	}
+	return r.keep(name, h, checkpoint.Mark{}, s, func(next *Row) { next.OfferedTo = "" })
+}
+
+// Yield hands the shard over in one write: the final mark, the successor as
+// owner, the next generation. Reason is Handoff, or DrainTimeout when the
+// handler had to be cut off. A yield to a successor that has died in the
+// meantime leaves a row like that of any dead owner.
+func (r Row) Yield(h Hold, to Owner, reason Reason, m checkpoint.Mark, s Stamp) (Write, error) {
+	const name = "yield"
+	if to.Incarnation == h.Incarnation {
+		return Write{}, r.rule(name, ErrSelf)
+	}
+	if reason != Handoff && reason != DrainTimeout {
+		return Write{}, r.rule(name, ErrReason)
+	}
+	if err := to.Validate(); err != nil {
+		return Write{}, err
+	}
+	return r.giveUp(name, h, to, Transfer{Reason: reason}, m, s, nil)
+}
+
+// Release gives the shard back to nobody.
+func (r Row) Release(h Hold, e End, s Stamp) (Write, error) {
+	const name = "release"
+	if !slices.Contains([]Reason{Released, Failed, Stalled, DrainTimeout}, e.Reason) {
+		return Write{}, r.rule(name, ErrReason)
+	}
+	settle := func(next *Row) {
+		if e.Progressed {
+			next.Failures = Failures{}
+		}
+		if e.Reason == Failed || e.Reason == Stalled {
+			next.fail(h.Generation)
+		}
+	}
+	return r.giveUp(name, h, Owner{}, Transfer{Reason: e.Reason, Note: e.Note}, e.Mark, s, settle)
+}
+
+// Finish records that the shard has ended and is processed to its end. Nobody
+// will claim it again, and its children may start.
+func (r Row) Finish(h Hold, m checkpoint.Mark, s Stamp) (Write, error) {
+	return r.giveUp("finish", h, Owner{}, Transfer{Reason: Finished}, m, s, func(next *Row) { next.Finished = true })
+}
+
+// ForceRelease takes the shard from whoever holds it and gives it to nobody.
+func (r Row) ForceRelease(c Command, s Stamp) (Write, error) {
+	const name = "force-release"
+	if err := r.seen(name, c); err != nil {
+		return Write{}, err
+	}
+	if r.Owner.IsZero() {
+		return Write{}, r.rule(name, ErrNotHeld)
+	}
+	return r.handOver(OpTransfer, Owner{}, c.transfer(Forced), s, nil)
+}
+
+// Quarantine sets the shard aside, held or not. Reason says what led to it:
+// Failed, Stalled, Expired or Forced.
+func (r Row) Quarantine(c Command, reason Reason, s Stamp) (Write, error) {
+	const name = "quarantine"
+	if err := r.seen(name, c); err != nil {
+		return Write{}, err
+	}
+	if err := r.claimable(name); err != nil {
+		return Write{}, err
+	}
+	if !slices.Contains([]Reason{Failed, Stalled, Expired, Forced}, reason) {
+		return Write{}, r.rule(name, ErrReason)
+	}
+	setAside := func(next *Row) {
+		if reason == Expired && !r.Owner.IsZero() {
+			next.fail(r.Generation)
+		}
+		next.Quarantined = true
+	}
+	return r.handOver(OpTransfer, Owner{}, c.transfer(reason), s, setAside)
+}
+
+// Unquarantine makes the shard claimable again, with no attempts on record.
+func (r Row) Unquarantine(c Command, s Stamp) (Write, error) {
+	const name = "unquarantine"
+	if err := r.seen(name, c); err != nil {
+		return Write{}, err
+	}
+	if !r.Quarantined {
+		return Write{}, r.rule(name, ErrNotQuarantined)
+	}
+	return r.handOver(OpSwap, Owner{}, c.transfer(Forced), s, func(next *Row) {
+		next.Quarantined, next.Failures = false, Failures{}
+	})
+}
+
+// Rewind moves the position of a shard that nobody holds, in either direction;
+// the next holder starts there. A finished shard is unfinished by it, which is
+// the one way to process it again; its children do not wait for that.
+//
+// A held shard is rewound by ForceRelease or Quarantine first: no position ever
+// moves back within a generation.
+func (r Row) Rewind(c Command, m checkpoint.Mark, s Stamp) (Write, error) {
+	const name = "rewind"
+	if err := m.Validate(); err != nil {
+		return Write{}, err
+	}
+	if err := r.idle(name, c); err != nil {
+		return Write{}, err
+	}
+	return r.handOver(OpSwap, Owner{}, c.transfer(Forced), s, func(next *Row) {
+		next.Finished, next.Failures = false, Failures{}
+		next.Checkpoint = checkpoint.Checkpoint{Mark: m, Generation: next.Generation, At: wall(s.At)}
+	})
+}
+
+// Remove leaves a tombstone where a shard was that is no longer listed. The
+// row stays, and its generation with it: a late write of any earlier holder
+// meets a higher generation, and a shard of the same name starts above it.
+func (r Row) Remove(c Command, s Stamp) (Write, error) {
+	if err := r.idle("removal", c); err != nil {
+		return Write{}, err
+	}
+	return r.handOver(OpSwap, Owner{}, c.transfer(Removed), s, func(next *Row) {
+		next.Parents, next.Failures = nil, Failures{}
+		next.Checkpoint = checkpoint.Checkpoint{}
+		next.Finished, next.Quarantined, next.Removed = false, false, true
+	})
+}
+
+// Revive makes a row of a tombstone, for a shard that is listed again. It starts
+// like a new one, above every generation the tombstone remembers.
+func (r Row) Revive(parents []string, by string, s Stamp) (Write, error) {
+	const name = "revival"
+	if !r.Removed {
+		return Write{}, r.rule(name, ErrNotRemoved)
+	}
+	return r.jump(OpSwap, Transfer{Reason: Initial, By: by}, s, func(next *Row) {
+		next.Parents, next.Removed = sorted(parents), false
+	})
+}
+
+// Adopt takes a row over from a table that was restored or replaced: whatever
+// was issued in the table's lost future lies below the generation it gets.
+func (r Row) Adopt(by string, s Stamp) (Write, error) {
+	return r.jump(OpTransfer, Transfer{Reason: Adopted, By: by}, s, nil)
+}

@@ -1,0 +1,397 @@
+package lease_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+var ids int
+
+func stamp() lease.Stamp {
+	ids++
+	return lease.Stamp{ID: lease.WriteID(fmt.Sprint("write-", ids)), At: time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.Local)}
+}
+
+func owner(name string) lease.Owner {
+	return lease.Owner{Name: name, Incarnation: lease.Incarnation(name + "-1")}
+}
+
+func at(position string) checkpoint.Mark { return checkpoint.Mark{Position: position} }
+
+func handle(r lease.Row) lease.Hold {
+	return lease.Hold{Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
+}
+
+// next applies a write to the row it was made from.
+func next(t *testing.T, w lease.Write, err error) lease.Row {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := w.Apply(w.Old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return after.(lease.Row)
+}
+
+func freeRow(t *testing.T) lease.Row {
+	t.Helper()
+	w, err := lease.Begin("orders", "shard-1", nil, "source", stamp())
+	return next(t, w, err)
+}
+
+func heldRow(t *testing.T, name string) lease.Row {
+	t.Helper()
+	w, err := freeRow(t).Claim(owner(name), stamp())
+	return next(t, w, err)
+}
+
+// tell gives what two values return together as one argument.
+func tell(w lease.Write, err error) error { return err }
+
+func TestTransitionsRefuseWithAReason(t *testing.T) {
+	free, a := freeRow(t), heldRow(t, "a")
+	ha := handle(a)
+	command := func(r lease.Row) lease.Command { return lease.Command{Seen: r.Generation, By: "op"} }
+	w, err := a.Finish(ha, checkpoint.Mark{}, stamp())
+	finished := next(t, w, err)
+	w, err = free.Quarantine(command(free), lease.Failed, stamp())
+	aside := next(t, w, err)
+	w, err = free.Remove(command(free), stamp())
+	gone := next(t, w, err)
+	w, err = a.Commit(ha, at("10"), stamp())
+	ten := next(t, w, err)
+	older := handle(a)
+	older.Generation++
+
+	for name, tc := range map[string]struct{ got, want error }{
+		"claim a held row":                   {tell(a.Claim(owner("b"), stamp())), lease.ErrHeld},
+		"claim a finished row":               {tell(finished.Claim(owner("b"), stamp())), lease.ErrFinished},
+		"claim a quarantined row":            {tell(aside.Claim(owner("b"), stamp())), lease.ErrQuarantined},
+		"claim a tombstone":                  {tell(gone.Claim(owner("b"), stamp())), lease.ErrRemoved},
+		"recover a free row":                 {tell(free.Recover(owner("b"), stamp())), lease.ErrNotHeld},
+		"recover from oneself":               {tell(a.Recover(owner("a"), stamp())), lease.ErrSelf},
+		"seize a free row":                   {tell(free.Seize(owner("b"), stamp())), lease.ErrNotHeld},
+		"take what was not offered":          {tell(a.Take(owner("b"), stamp())), lease.ErrNotOffered},
+		"commit with another incarnation":    {tell(a.Commit(lease.Hold{Incarnation: "b-1", Generation: a.Generation}, at("1"), stamp())), lease.ErrNotHolder},
+		"commit by nobody on a free row":     {tell(free.Commit(lease.Hold{Generation: free.Generation}, at("1"), stamp())), lease.ErrNotHolder},
+		"commit from an old image":           {tell(a.Commit(older, at("1"), stamp())), lease.ErrOldImage},
+		"commit after finish":                {tell(finished.Commit(ha, at("1"), stamp())), checkpoint.ErrStale},
+		"commit backwards":                   {tell(ten.Commit(ha, at("9"), stamp())), checkpoint.ErrBackwards},
+		"commit nothing":                     {tell(ten.Commit(ha, checkpoint.Mark{}, stamp())), checkpoint.ErrInvalid},
+		"commit no number":                   {tell(ten.Commit(ha, at("x"), stamp())), checkpoint.ErrInvalid},
+		"release backwards":                  {tell(ten.Release(ha, lease.End{Reason: lease.Released, Mark: at("9")}, stamp())), checkpoint.ErrBackwards},
+		"release without a reason":           {tell(a.Release(ha, lease.End{}, stamp())), lease.ErrReason},
+		"release as expired":                 {tell(a.Release(ha, lease.End{Reason: lease.Expired}, stamp())), lease.ErrReason},
+		"offer to oneself":                   {tell(a.Offer(ha, "a-1", at("1"), stamp())), lease.ErrSelf},
+		"offer to nobody":                    {tell(a.Offer(ha, "", at("1"), stamp())), checkpoint.ErrInvalid},
+		"withdraw nothing":                   {tell(a.Withdraw(ha, stamp())), lease.ErrNotOffered},
+		"yield to oneself":                   {tell(a.Yield(ha, owner("a"), lease.Handoff, at("1"), stamp())), lease.ErrSelf},
+		"yield to nobody":                    {tell(a.Yield(ha, lease.Owner{}, lease.Handoff, at("1"), stamp())), checkpoint.ErrInvalid},
+		"yield as released":                  {tell(a.Yield(ha, owner("b"), lease.Released, at("1"), stamp())), lease.ErrReason},
+		"force-release of a free row":        {tell(free.ForceRelease(command(free), stamp())), lease.ErrNotHeld},
+		"quarantine twice":                   {tell(aside.Quarantine(command(aside), lease.Failed, stamp())), lease.ErrQuarantined},
+		"quarantine for a handoff":           {tell(a.Quarantine(command(a), lease.Handoff, stamp())), lease.ErrReason},
+		"unquarantine a free row":            {tell(free.Unquarantine(command(free), stamp())), lease.ErrNotQuarantined},
+		"rewind a held row":                  {tell(a.Rewind(command(a), at("1"), stamp())), lease.ErrHeld},
+		"rewind to nothing":                  {tell(free.Rewind(command(free), checkpoint.Mark{}, stamp())), checkpoint.ErrInvalid},
+		"remove a held row":                  {tell(a.Remove(command(a), stamp())), lease.ErrHeld},
+		"remove a tombstone":                 {tell(gone.Remove(command(gone), stamp())), lease.ErrRemoved},
+		"revive a free row":                  {tell(free.Revive(nil, "s", stamp())), lease.ErrNotRemoved},
+		"rewind seen under another":          {tell(free.Rewind(lease.Command{Seen: free.Generation - 1}, at("1"), stamp())), lease.ErrOutdated},
+		"begin with a parent twice":          {tell(lease.Begin("g", "s", []string{"p", "p"}, "", stamp())), checkpoint.ErrInvalid},
+		"begin as its own parent":            {tell(lease.Begin("g", "s", []string{"s"}, "", stamp())), checkpoint.ErrInvalid},
+		"begin without a write id":           {tell(lease.Begin("g", "s", nil, "", lease.Stamp{})), checkpoint.ErrInvalid},
+		"claim without an incarnation":       {tell(free.Claim(lease.Owner{Name: "a"}, stamp())), checkpoint.ErrInvalid},
+		"claim with the row's own id":        {tell(free.Claim(owner("a"), lease.Stamp{ID: free.WriteID})), lease.ErrBadWrite},
+		"commit with the row's own write id": {tell(a.Commit(ha, at("1"), lease.Stamp{ID: a.WriteID})), lease.ErrBadWrite},
+	} {
+		if !errors.Is(tc.got, tc.want) {
+			t.Errorf("%s: got %v, want %v", name, tc.got, tc.want)
+		}
+		if rule, ok := errors.AsType[*lease.RuleError](tc.got); ok && (rule.Transition == "" || rule.Key.Name != "shard-1") {
+			t.Errorf("%s: %v does not name transition and shard", name, tc.got)
+		}
+	}
+}
+
+func TestGenerationGrowsAtEveryChangeOfHandsAndNowhereElse(t *testing.T) {
+	r := heldRow(t, "a")
+	h := handle(r)
+	w, err := r.Commit(h, at("1"), stamp())
+	r2 := next(t, w, err)
+	w, err = r2.Offer(h, "b-1", at("2"), stamp())
+	r3 := next(t, w, err)
+	w, err = r3.Withdraw(h, stamp())
+	r4 := next(t, w, err)
+	for _, same := range []lease.Row{r2, r3, r4} {
+		if same.Generation != r.Generation || same.Owner != r.Owner {
+			t.Errorf("%v changed hands", same)
+		}
+	}
+	seen := lease.Command{Seen: r4.Generation, By: "op"}
+	for name, change := range map[string]func() (lease.Write, error){
+		"yield":   func() (lease.Write, error) { return r4.Yield(h, owner("b"), lease.Handoff, at("3"), stamp()) },
+		"release": func() (lease.Write, error) { return r4.Release(h, lease.End{Reason: lease.Released}, stamp()) },
+		"finish":  func() (lease.Write, error) { return r4.Finish(h, checkpoint.Mark{}, stamp()) },
+		"recover": func() (lease.Write, error) { return r4.Recover(owner("b"), stamp()) },
+		"reclaim": func() (lease.Write, error) { return r4.Claim(owner("a"), stamp()) },
+		"force":   func() (lease.Write, error) { return r4.ForceRelease(seen, stamp()) },
+	} {
+		w, err := change()
+		if got := next(t, w, err); got.Generation != r.Generation+1 || got.Last.WriteID != w.ID() || got.OfferedTo != "" {
+			t.Errorf("%s left %v", name, got)
+		}
+	}
+}
+
+// TestFirstGenerationIsAboveAllIssuedBefore: a row that is lost altogether and
+// created anew a second later starts above four million changes of hands.
+func TestFirstGenerationIsAboveAllIssuedBefore(t *testing.T) {
+	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	for _, lost := range []time.Duration{time.Second, time.Hour, 20 * 365 * 24 * time.Hour} {
+		last := lease.FirstGeneration(now) + 1<<22 - 1
+		if again := lease.FirstGeneration(now.Add(lost)); again <= last {
+			t.Errorf("after %v a new row starts at %d, not above %d", lost, again, last)
+		}
+	}
+	r := freeRow(t)
+	if want := lease.FirstGeneration(stamp().At); r.Generation != want {
+		t.Errorf("a new row starts at %d, want %d", r.Generation, want)
+	}
+	for _, odd := range []time.Time{{}, time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(292277026595, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		if g := lease.FirstGeneration(odd); g < 1 {
+			t.Errorf("a clock at %v gives generation %d", odd, g)
+		}
+	}
+}
+
+// TestRevivalAndAdoptionJump: above the row's own generation and above the clock's.
+func TestRevivalAndAdoptionJump(t *testing.T) {
+	r := freeRow(t)
+	w, err := r.Remove(lease.Command{Seen: r.Generation}, stamp())
+	gone := next(t, w, err)
+	later := stamp()
+	later.At = later.At.Add(time.Hour)
+	for name, jump := range map[string]func(r lease.Row) (lease.Write, error){
+		"revive": func(r lease.Row) (lease.Write, error) { return r.Revive(nil, "s", later) },
+		"adopt":  func(r lease.Row) (lease.Write, error) { return r.Adopt("s", later) },
+	} {
+		w, err := jump(gone)
+		if got := next(t, w, err).Generation; got != lease.FirstGeneration(later.At) {
+			t.Errorf("%s: generation %d, want the clock's", name, got)
+		}
+		ahead := gone
+		ahead.Generation, ahead.Last.Generation = math.MaxInt64/2, math.MaxInt64/2
+		w, err = jump(ahead)
+		if got := next(t, w, err).Generation; got != ahead.Generation+1 {
+			t.Errorf("%s: generation %d, want one above the row's", name, got)
+		}
+	}
+}
+
+func TestAttempts(t *testing.T) {
+	r := heldRow(t, "a")
+	fail := func(progressed bool, m checkpoint.Mark) {
+		t.Helper()
+		w, err := r.Release(handle(r), lease.End{Reason: lease.Failed, Mark: m, Progressed: progressed}, stamp())
+		r = next(t, w, err)
+		w, err = r.Claim(owner("a"), stamp())
+		r = next(t, w, err)
+	}
+	want := func(what string, n int64) {
+		t.Helper()
+		if r.Attempts() != n {
+			t.Errorf("%s: %d attempts, want %d", what, r.Attempts(), n)
+		}
+	}
+	fail(false, checkpoint.Mark{})
+	fail(false, checkpoint.Mark{})
+	want("two failures", 2)
+	fail(true, checkpoint.Mark{})
+	want("a failure after progress", 1)
+	fail(false, checkpoint.Mark{})
+	fail(false, at("5"))
+	want("a failure with a checkpoint", 1)
+	fail(false, checkpoint.Mark{})
+	want("and one without", 2)
+	w, err := r.Yield(handle(r), owner("b"), lease.Handoff, checkpoint.Mark{}, stamp())
+	r = next(t, w, err)
+	want("a planned move", 2)
+	w, err = r.Commit(handle(r), at("6"), stamp())
+	r = next(t, w, err)
+	want("an accepted checkpoint", 0)
+}
+
+// TestAttemptsOfATransferFromAnOldImage: the recovery was made from the row as
+// it stood before the owner committed. The commit still counts.
+func TestAttemptsOfATransferFromAnOldImage(t *testing.T) {
+	r := heldRow(t, "a")
+	for range 3 {
+		w, err := r.Recover(owner("b"), stamp())
+		r = next(t, w, err)
+		w, err = r.Recover(owner("a"), stamp())
+		r = next(t, w, err)
+	}
+	recovery, err := r.Recover(owner("b"), stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := r.Commit(handle(r), at("1"), stamp())
+	committed := next(t, w, err)
+	after, err := recovery.Apply(committed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := after.(lease.Row).Attempts(); got != 1 {
+		t.Errorf("%d attempts, want the one since the commit", got)
+	}
+}
+
+func TestNumbersAtTheirEdge(t *testing.T) {
+	r := heldRow(t, "a")
+	last := r
+	last.Counter = math.MaxInt64
+	end := r
+	end.Generation, end.Last.Generation = math.MaxInt64, math.MaxInt64
+	seat := lease.Seat{Group: "g", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second, Beat: math.MaxInt64}
+	for name, err := range map[string]error{
+		"counter":    tell(last.Commit(handle(last), at("1"), stamp())),
+		"generation": tell(end.Release(handle(end), lease.End{Reason: lease.Released}, stamp())),
+		"adoption":   tell(end.Adopt("s", stamp())),
+		"beat":       tell(seat.NextBeat(false, nil, stamp())),
+	} {
+		invalid, ok := errors.AsType[*checkpoint.InvalidError](err)
+		if !ok || invalid.Limit != math.MaxInt64 {
+			t.Errorf("%s: got %v, want an InvalidError naming the limit", name, err)
+		}
+	}
+	if _, err := end.Commit(handle(end), at("1"), stamp()); err != nil {
+		t.Errorf("the last generation cannot commit: %v", err)
+	}
+	w, err := r.Recover(owner("b"), stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after, err := w.Apply(last); !errors.Is(err, checkpoint.ErrInvalid) || after != nil {
+		t.Errorf("a transfer over a full counter: %v, %v", after, err)
+	}
+}
+
+func TestNamesAtTheirEdge(t *testing.T) {
+	bad := map[string]string{
+		"empty": "", "over-long": strings.Repeat("n", lease.MaxName+1),
+		"not UTF-8": "a\xffb", "control": "a\nb", "C1 control": "a\u0085b",
+	}
+	free := freeRow(t)
+	tries := map[string]func(name string) error{
+		"group":  func(n string) error { return tell(lease.Begin(n, "s", nil, "", stamp())) },
+		"shard":  func(n string) error { return tell(lease.Begin("g", n, nil, "", stamp())) },
+		"parent": func(n string) error { return tell(lease.Begin("g", "s", []string{n}, "", stamp())) },
+		"owner":  func(n string) error { return tell(free.Claim(lease.Owner{Name: n, Incarnation: "i"}, stamp())) },
+		"incarnation": func(n string) error {
+			return tell(free.Claim(lease.Owner{Name: "a", Incarnation: lease.Incarnation(n)}, stamp()))
+		},
+		"worker": func(n string) error {
+			return tell(lease.Seat{Group: "g", Incarnation: "i", Name: n, TTL: time.Second}.Sit(stamp()))
+		},
+		"task": func(n string) error {
+			return tell(free.Claim(lease.Owner{Name: "a", Incarnation: "i", Task: n}, stamp()))
+		},
+		"by": func(n string) error {
+			return tell(free.Quarantine(lease.Command{Seen: free.Generation, By: n}, lease.Forced, stamp()))
+		},
+		"note": func(n string) error {
+			return tell(free.Quarantine(lease.Command{Seen: free.Generation, Note: n}, lease.Forced, stamp()))
+		},
+	}
+	optional := map[string]bool{"task": true, "by": true, "note": true}
+	limits := map[string]int{"note": lease.MaxNote, "incarnation": lease.MaxID}
+	for field, try := range tries {
+		for what, name := range bad {
+			if name == "" && optional[field] {
+				continue
+			}
+			if err := try(name); !errors.Is(err, checkpoint.ErrInvalid) || len(err.Error()) > 500 {
+				t.Errorf("%s, %s: got %v", field, what, err)
+			}
+		}
+		limit := lease.MaxName
+		if l, ok := limits[field]; ok {
+			limit = l
+		}
+		if err := try(strings.Repeat("n", limit)); err != nil {
+			t.Errorf("%s of %d bytes: %v", field, limit, err)
+		}
+		if err := try("größe 例 " + field); err != nil {
+			t.Errorf("%s: %v", field, err)
+		}
+		if err := try(strings.Repeat("n", limit+1)); err != nil && !strings.Contains(err.Error(), fmt.Sprint(limit)) {
+			t.Errorf("%s: %v does not name the limit %d", field, err, limit)
+		}
+	}
+	if _, err := lease.Begin("g", "s", strings.Split("abcdefghi", ""), "", stamp()); !errors.Is(err, checkpoint.ErrInvalid) {
+		t.Errorf("nine parents: %v", err)
+	}
+}
+
+func TestSeats(t *testing.T) {
+	seat := lease.Seat{Group: "g", Incarnation: "i", Name: "n", TTL: 3*time.Second + 1}
+	w, err := seat.Sit(stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := w.Next.(lease.Seat)
+	if created.Confirmed() || created.TTL != 3*time.Second {
+		t.Errorf("a new seat is %v", created)
+	}
+	terms := rebalance.Terms{Mode: rebalance.Eager, Drain: time.Second}
+	wants := []lease.Want{{Shard: "b", Generation: 4, Terms: terms}, {Shard: "a", Generation: 3, Terms: terms}}
+	w, err = created.NextBeat(true, wants, stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	beaten := w.Next.(lease.Seat)
+	if !beaten.Confirmed() || beaten.Beat != 1 || !beaten.Leaving || beaten.Wants[0].Shard != "a" || wants[0].Shard != "b" {
+		t.Errorf("a beaten seat is %v, wants %v", beaten, beaten.Wants)
+	}
+	for name, wants := range map[string][]lease.Want{
+		"twice":         {{Shard: "a", Generation: 1, Terms: terms}, {Shard: "a", Generation: 2, Terms: terms}},
+		"no generation": {{Shard: "a", Terms: terms}},
+		"no shard":      {{Generation: 1, Terms: terms}},
+		"no mode":       {{Shard: "a", Generation: 1}},
+		"too many":      make([]lease.Want, lease.MaxWants+1),
+	} {
+		if _, err := created.NextBeat(false, wants, stamp()); err == nil {
+			t.Errorf("wants, %s: accepted", name)
+		}
+	}
+}
+
+// TestWantIsForOneGeneration: an owner ignores a want that was written for an
+// earlier generation of its shard.
+func TestWantIsForOneGeneration(t *testing.T) {
+	r := heldRow(t, "a")
+	want := lease.Want{Shard: r.Shard, Generation: r.Generation}
+	if !want.Stands(r) {
+		t.Error("the want does not stand for the row it was written for")
+	}
+	w, err := r.Recover(owner("b"), stamp())
+	if want.Stands(next(t, w, err)) {
+		t.Error("the want stands for a later generation")
+	}
+	other := r
+	other.Shard = "another"
+	if want.Stands(other) {
+		t.Error("the want stands for another shard")
+	}
+}

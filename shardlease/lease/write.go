@@ -1,0 +1,239 @@
+package lease
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+)
+
+// A Record is one of the two kinds of row: a [Row] or a [Seat].
+type Record interface {
+	Key() Key
+	Written() WriteID // the write that left it like this
+	Validate() error
+	String() string
+	LogValue() slog.Value
+	count() int64
+}
+
+// Clone copies what r refers to, so that neither side sees the other's changes.
+func Clone(r Record) Record {
+	switch r := r.(type) {
+	case Row:
+		r.Parents, r.Past = slices.Clone(r.Parents), slices.Clone(r.Past)
+		return r
+	case Seat:
+		r.Wants = slices.Clone(r.Wants)
+		return r
+	}
+	return nil
+}
+
+// An Op says on what condition a write is accepted.
+type Op uint8
+
+const (
+	// OpCreate stores a record where there is none. A tombstone is a record:
+	// nothing is ever created over it.
+	OpCreate Op = iota + 1
+
+	// OpSwap replaces a record on condition that its write id is the one that
+	// was read, and so on condition of everything about it. It is the write
+	// of whoever holds the record; with one such write under way at a time,
+	// nothing can come between reading and writing unnoticed.
+	OpSwap
+
+	// OpTransfer changes the hands of a lease row, and is made by somebody who
+	// does not hold it. Its condition is the generation and the owner as
+	// read, not the counter, so an owner that commits as fast as it can does
+	// not starve it. What such an owner commits meanwhile is kept: the
+	// checkpoint stays as stored, and the counter goes on from the stored
+	// one. The write returns the row that resulted, so a new generation's
+	// start is read in the same step that fences the old one.
+	//
+	// A transfer to the successor an offer names has that offer in its
+	// condition as well: withdrawn means withdrawn.
+	OpTransfer
+
+	// OpDelete removes a seat, on condition that its write id is the one that
+	// was read: an eviction, or a worker giving up its own seat. Lease rows
+	// are never deleted, or the generations they issued would be forgotten.
+	OpDelete
+)
+
+func (o Op) String() string {
+	switch o {
+	case OpCreate:
+		return "create"
+	case OpSwap:
+		return "swap"
+	case OpTransfer:
+		return "transfer"
+	case OpDelete:
+		return "delete"
+	}
+	return fmt.Sprintf("op %d", uint8(o))
+}
+
+// A Write is one conditional write, as a plain value: it can be sent, sent
+// again with the same bytes, held back and delivered late. Its condition makes
+// a second delivery harmless.
+//
+// The transitions of [Row] and [Seat] make writes; a Write put together by hand
+// is checked like theirs.
+type Write struct {
+	Op   Op
+	Old  Record // what was read, and what the condition is about; nil for OpCreate
+	Next Record // what the writer expects to leave; nil for OpDelete
+}
+
+// Key is the address of the record the write is about.
+func (w Write) Key() Key {
+	if w.Next != nil {
+		return w.Next.Key()
+	}
+	if w.Old != nil {
+		return w.Old.Key()
+	}
+	return Key{}
+}
+
+// ID is the write's id; empty for a deletion.
+func (w Write) ID() WriteID {
+	if w.Next == nil {
+		return ""
+	}
+	return w.Next.Written()
+}
+
+func (w Write) String() string { return fmt.Sprintf("%v of %v (write %s)", w.Op, w.Key(), w.ID()) }
+
+// GoString keeps %#v from printing the user's data.
+func (w Write) GoString() string { return w.String() }
+
+// LogValue is String, for structured logs.
+func (w Write) LogValue() slog.Value { return slog.StringValue(w.String()) }
+
+// Check reports a write that no store may send: bad values, as they would be
+// stored, or a change that no transition makes. Every store calls it first, so
+// that what is wrong is wrong before anything has been written.
+func (w Write) Check() error {
+	bad := func(why string) error { return fmt.Errorf("%v: %w: %s", w, ErrBadWrite, why) }
+	creates, deletes := w.Op == OpCreate, w.Op == OpDelete
+	switch {
+	case w.Op < OpCreate || w.Op > OpDelete:
+		return bad("unknown operation")
+	case creates != (w.Old == nil):
+		return bad("needs what was read, unless it creates")
+	case deletes != (w.Next == nil):
+		return bad("needs what to store, unless it deletes")
+	}
+	if w.Next != nil {
+		if err := w.Next.Validate(); err != nil {
+			return fmt.Errorf("%v: %w", w, err)
+		}
+	}
+	if deletes {
+		if _, ok := w.Old.(Seat); !ok {
+			return bad("lease rows are never deleted")
+		}
+		return nil
+	}
+	if creates {
+		if w.Next.count() != firstCount(w.Next) {
+			return bad("a new record starts counting from the start")
+		}
+		return nil
+	}
+	if w.Old.Key() != w.Next.Key() {
+		return bad("must stay at its key")
+	}
+	if w.Old.count() == maxInt64 || w.Next.count() != w.Old.count()+1 {
+		return bad("must count up by one")
+	}
+	if w.Next.Written() == w.Old.Written() {
+		return bad("must have an id of its own")
+	}
+	if why := w.checkHands(); why != "" {
+		return bad(why)
+	}
+	return nil
+}
+
+// checkHands holds a write to the invariants of [Row] and [Seat].
+func (w Write) checkHands() string {
+	old, isRow := w.Old.(Row)
+	if !isRow {
+		if w.Op == OpTransfer {
+			return "a seat is not transferred"
+		}
+		return ""
+	}
+	next := w.Next.(Row) // the keys are equal, and so the kinds
+	switch {
+	case next.Generation < old.Generation:
+		return "a generation never goes back"
+	case next.Generation == old.Generation && w.Op == OpTransfer:
+		return "a transfer begins a generation"
+	case next.Generation == old.Generation && (next.Owner != old.Owner || next.standing() != old.standing() || next.Last != old.Last):
+		return "within a generation the owner and the standing stay"
+	case next.Generation > old.Generation && next.Last.WriteID != next.WriteID:
+		return "a new generation is recorded with the write that began it"
+	case next.Generation > old.Generation && next.OfferedTo != "":
+		return "an offer ends with its generation"
+	}
+	return ""
+}
+
+// standing is what about a row decides whether anybody may claim it.
+func (r Row) standing() [3]bool { return [3]bool{r.Finished, r.Quarantined, r.Removed} }
+
+// Apply is what a store does, in one atomic step, with a write that has passed
+// Check. It takes the record as it stands, nil for none, and returns the one
+// that takes its place, nil for none, or the refusal. It is the definition;
+// the stores translate it.
+func (w Write) Apply(stored Record) (Record, error) {
+	if !w.holdsOn(stored) {
+		return nil, &RefusedError{Op: w.Op, Key: w.Key(), Now: stored}
+	}
+	if w.Op != OpTransfer {
+		return w.Next, nil
+	}
+	at, next := stored.(Row), w.Next.(Row)
+	counter, err := succ("counter", at.Counter)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", w, err)
+	}
+	next.Counter, next.Checkpoint = counter, at.Checkpoint
+	return next, nil
+}
+
+// holdsOn is the condition of each operation.
+func (w Write) holdsOn(stored Record) bool {
+	if w.Op == OpCreate || stored == nil {
+		return w.Op == OpCreate && stored == nil
+	}
+	if w.Op != OpTransfer {
+		return stored.Written() == w.Old.Written()
+	}
+	at, old, next := stored.(Row), w.Old.(Row), w.Next.(Row)
+	if next.accepts(old) && at.OfferedTo != old.OfferedTo {
+		return false
+	}
+	return at.Generation == old.Generation && at.Owner.Incarnation == old.Owner.Incarnation
+}
+
+// accepts reports whether r is what the successor that old was offered to makes
+// of it.
+func (r Row) accepts(old Row) bool {
+	return old.OfferedTo != "" && old.OfferedTo == r.Owner.Incarnation
+}
+
+// firstCount is where a new record counts from: a row has been written once, a
+// seat has not beaten yet.
+func firstCount(r Record) int64 {
+	if _, ok := r.(Seat); ok {
+		return 0
+	}
+	return 1
+}
