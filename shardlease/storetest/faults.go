@@ -1,0 +1,248 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A scene is one kind of write, with what has to be there before it can be made.
+type scene struct {
+	name  string
+	me    string // who writes; empty: an operator
+	write func(b *bench) (lease.Write, error)
+}
+
+func scenes() []scene {
+	command := func(r lease.Row) lease.Command { return lease.Command{Seen: r.Generation, By: "op"} }
+	list := []scene{
+		{"begin", "a", func(b *bench) (lease.Write, error) { return lease.Begin(group, shard, nil, "a", b.stamp()) }},
+		{"claim", "a", func(b *bench) (lease.Write, error) { return b.free().Claim(worker("a"), b.stamp()) }},
+		{"recover", "b", func(b *bench) (lease.Write, error) { return b.held("a").Recover(worker("b"), b.stamp()) }},
+		{"seize", "b", func(b *bench) (lease.Write, error) { return b.held("a").Seize(worker("b"), b.stamp()) }},
+		{"take", "b", func(b *bench) (lease.Write, error) { return b.offered().Take(worker("b"), b.stamp()) }},
+		{"withdraw", "a", func(b *bench) (lease.Write, error) {
+			r := b.offered()
+			return r.Withdraw(hold(r), b.stamp())
+		}},
+		{"force-release", "", func(b *bench) (lease.Write, error) {
+			r := b.held("a")
+			return r.ForceRelease(command(r), b.stamp())
+		}},
+		{"quarantine", "", func(b *bench) (lease.Write, error) {
+			r := b.held("a")
+			return r.Quarantine(command(r), lease.Forced, b.stamp())
+		}},
+		{"unquarantine", "", func(b *bench) (lease.Write, error) {
+			r := b.free()
+			r = b.put(r.Quarantine(command(r), lease.Failed, b.stamp()))
+			return r.Unquarantine(command(r), b.stamp())
+		}},
+		{"rewind", "", func(b *bench) (lease.Write, error) {
+			r := b.free()
+			return r.Rewind(command(r), mark("7"), b.stamp())
+		}},
+		{"remove", "", func(b *bench) (lease.Write, error) {
+			r := b.free()
+			return r.Remove(command(r), b.stamp())
+		}},
+		{"revive", "", func(b *bench) (lease.Write, error) {
+			r := b.free()
+			return b.put(r.Remove(command(r), b.stamp())).Revive(nil, "source", b.stamp())
+		}},
+		{"adopt", "", func(b *bench) (lease.Write, error) { return b.held("a").Adopt("op", b.stamp()) }},
+		{"sit", "a", func(b *bench) (lease.Write, error) { return b.sit("a") }},
+		{"beat", "a", func(b *bench) (lease.Write, error) { return b.seat("a").NextBeat(false, nil, b.stamp()) }},
+		{"evict", "b", func(b *bench) (lease.Write, error) { return b.seat("a").Evict() }},
+	}
+	for _, write := range holdersWrites() {
+		list = append(list, scene{write.name, "a", func(b *bench) (lease.Write, error) {
+			r := b.held("a")
+			return write.make(r, hold(r), b.stamp())
+		}})
+	}
+	return list
+}
+
+func (b *bench) offered() lease.Row {
+	r := b.held("a")
+	return b.put(r.Offer(hold(r), worker("b").Incarnation, mark("101"), b.stamp()))
+}
+
+// everyWriteUnderEveryFate: whatever happens to a write, its writer who repeats
+// it until it is answered learns the truth; and what arrives later changes
+// nothing, neither before nor after somebody else has written.
+func everyWriteUnderEveryFate(b *bench) {
+	for _, s := range scenes() {
+		var me lease.Incarnation
+		if s.me != "" {
+			me = worker(s.me).Incarnation
+		}
+		for fate := range fates {
+			b.store = b.open(b.T)
+			w, err := s.write(b)
+			if err != nil {
+				b.Fatalf("%s: %v", s.name, err)
+			}
+			where := fmt.Sprintf("%s, %v", s.name, fate)
+			f := NewFaulty(b.store, 0, Rates{})
+			before := b.look(w.Key())
+			b.untilSettled(where, me, f, w, fate)
+			after := b.look(w.Key())
+			if after != nil && before != nil && after.Written() == before.Written() {
+				b.Errorf("%s: reported stored, and is not", where)
+			}
+			for len(f.Held()) > 0 {
+				if err := f.Arrive(b.Context(), 0); err != nil {
+					b.Fatalf("%s: %v", where, err)
+				}
+				equal(b, where+": after the late arrival", b.look(w.Key()), after)
+			}
+		}
+		b.store = b.open(b.T)
+		b.overtaken(s.name, me, s.write)
+	}
+}
+
+// untilSettled sends w with its fate and then, as its writer would, again.
+func (b *bench) untilSettled(where string, me lease.Incarnation, f *Faulty, w lease.Write, fate Fate) {
+	b.Helper()
+	reply, err := f.Suffer(b.Context(), w, fate)
+	verdict, _ := lease.Settle(me, w, reply, err)
+	want := lease.Unknown
+	if fate == Delivered || fate == Twin {
+		want = lease.Stored
+	}
+	equal(b, where+": the first verdict", verdict, want)
+	if verdict == lease.Unknown {
+		reply, err = f.Suffer(b.Context(), w, Delivered)
+		verdict, _ = lease.Settle(me, w, reply, err)
+		equal(b, where+": the verdict on the same bytes", verdict, lease.Stored)
+	}
+}
+
+// overtaken: the write arrives only after somebody else's.
+func (b *bench) overtaken(where string, me lease.Incarnation, write func(b *bench) (lease.Write, error)) {
+	b.Helper()
+	w, err := write(b)
+	if err != nil {
+		b.Fatalf("%s: %v", where, err)
+	}
+	if !b.overtake(w.Key()) {
+		return
+	}
+	now := b.refuse(w, nil)
+	if verdict := lease.Decide(me, w, now); w.Op != lease.OpDelete && (verdict == lease.Stored || verdict == lease.Unknown) {
+		b.Errorf("%s: overtaken, and told %v", where, verdict)
+	}
+}
+
+// overtake lets somebody else write first.
+func (b *bench) overtake(k lease.Key) bool {
+	b.Helper()
+	switch now := b.look(k).(type) {
+	case lease.Row:
+		b.put(now.Adopt("another", b.stamp()))
+	case lease.Seat:
+		b.putSeat(now.Evict())
+	default:
+		if k.Kind == lease.KindSeat {
+			return false // a creation that arrives before any other is no late one
+		}
+		b.free()
+	}
+	return true
+}
+
+func cancelledWriteIsUnknown(b *bench) {
+	r := b.held("a")
+	ctx, cancel := context.WithCancel(b.Context())
+	cancel()
+	w, err := r.Commit(hold(r), mark("200"), b.stamp())
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, err = b.store.Write(ctx, w)
+	if !errors.Is(err, context.Canceled) {
+		b.Errorf("Write: got %v, want the context's error", err)
+	}
+	if verdict, _ := lease.Settle(r.Owner.Incarnation, w, nil, err); verdict != lease.Unknown {
+		b.Errorf("a write without an answer reads as %v", verdict)
+	}
+	if _, err := b.store.Get(ctx, r.Key()); !errors.Is(err, context.Canceled) {
+		b.Errorf("Get: got %v, want the context's error", err)
+	}
+	for _, err := range b.store.List(ctx, lease.Query{Group: group, Kind: lease.KindLease}) {
+		if !errors.Is(err, context.Canceled) {
+			b.Errorf("List: got %v, want the context's error", err)
+		}
+	}
+}
+
+// badInputWritesNothing hands the store writes that no transition makes.
+func badInputWritesNothing(b *bench) {
+	r := b.held("a")
+	good, err := r.Commit(hold(r), mark("200"), b.stamp())
+	if err != nil {
+		b.Fatal(err)
+	}
+	long := strings.Repeat("x", 5000)
+	for name, spoil := range map[string]func(next *lease.Row){
+		"empty write id":          func(next *lease.Row) { next.WriteID = "" },
+		"the same write id":       func(next *lease.Row) { next.WriteID = r.WriteID },
+		"over-long write id":      func(next *lease.Row) { next.WriteID = lease.WriteID(long) },
+		"another shard":           func(next *lease.Row) { next.Shard = "another" },
+		"over-long position":      func(next *lease.Row) { next.Checkpoint.Position = long },
+		"position not UTF-8":      func(next *lease.Row) { next.Checkpoint.Position = "\xff" },
+		"over-long state":         func(next *lease.Row) { next.Checkpoint.State = long },
+		"over-long owner":         func(next *lease.Row) { next.Owner.Name = long },
+		"owner not UTF-8":         func(next *lease.Row) { next.Owner.Name = "\xff" },
+		"control character":       func(next *lease.Row) { next.Owner.Task = "a\tb" },
+		"over-long note":          func(next *lease.Row) { next.Last.Note = long },
+		"counter stands still":    func(next *lease.Row) { next.Counter-- },
+		"counter jumps":           func(next *lease.Row) { next.Counter++ },
+		"generation goes back":    func(next *lease.Row) { next.Generation-- },
+		"generation unrecorded":   func(next *lease.Row) { next.Generation++ },
+		"another owner":           func(next *lease.Row) { next.Owner = worker("b") },
+		"nobody":                  func(next *lease.Row) { next.Owner = lease.Owner{} },
+		"finished while held":     func(next *lease.Row) { next.Finished = true },
+		"checkpoint from nowhere": func(next *lease.Row) { next.Checkpoint.Generation = next.Generation + 1 },
+	} {
+		next := good.Next.(lease.Row)
+		spoil(&next)
+		for _, op := range []lease.Op{lease.OpSwap, lease.OpTransfer, 0, 99} {
+			_, err := b.store.Write(b.Context(), lease.Write{Op: op, Old: r, Next: next})
+			if !errors.Is(err, lease.ErrBadWrite) && !errors.Is(err, checkpoint.ErrInvalid) {
+				b.Errorf("%s, %v: got %v", name, op, err)
+			}
+		}
+	}
+	seat := newSeat("a")
+	for name, spoil := range map[string]func(s *lease.Seat){
+		"no name":        func(s *lease.Seat) { s.Name = "" },
+		"no incarnation": func(s *lease.Seat) { s.Incarnation = "" },
+		"no lease time":  func(s *lease.Seat) { s.TTL = 0 },
+		"endless":        func(s *lease.Seat) { s.TTL = 1000 * time.Hour },
+		"planner":        func(s *lease.Seat) { s.Planner = long },
+		"beaten already": func(s *lease.Seat) { s.Beat = 3 },
+	} {
+		next := seat
+		next.WriteID = "id"
+		spoil(&next)
+		_, err := b.store.Write(b.Context(), lease.Write{Op: lease.OpCreate, Next: next})
+		if !errors.Is(err, lease.ErrBadWrite) && !errors.Is(err, checkpoint.ErrInvalid) {
+			b.Errorf("seat, %s: got %v", name, err)
+		}
+	}
+	if _, err := b.store.Get(b.Context(), lease.Key{Group: group, Kind: 7, Name: shard}); !errors.Is(err, checkpoint.ErrInvalid) {
+		b.Errorf("unknown kind: got %v", err)
+	}
+	equal(b, "the row", b.row(), r)
+	equal(b, "rows", len(b.list(lease.KindLease)), 1)
+	equal(b, "seats", len(b.list(lease.KindSeat)), 0)
+}

@@ -1,0 +1,164 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A holder's write: what somebody tries who believes to hold the shard.
+type holdersWrite struct {
+	name string
+	make func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error)
+}
+
+func holdersWrites() []holdersWrite {
+	return []holdersWrite{
+		{"commit", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
+			return r.Commit(h, mark("200"), s)
+		}},
+		{"offer", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
+			return r.Offer(h, worker("x").Incarnation, mark("200"), s)
+		}},
+		{"finish", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
+			return r.Finish(h, mark("200"), s)
+		}},
+		{"release", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
+			return r.Release(h, lease.End{Reason: lease.Released, Mark: mark("200")}, s)
+		}},
+		{"yield", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
+			return r.Yield(h, worker("x"), lease.Handoff, mark("200"), s)
+		}},
+	}
+}
+
+// staleHandle: the holder of old is refused everything, now that the shard has
+// changed hands: by the table when it goes by the row it remembers, and by the
+// rules when it goes by the row as it stands.
+func (b *bench) staleHandle(old lease.Row) {
+	b.Helper()
+	for _, write := range holdersWrites() {
+		w, err := write.make(old, hold(old), b.stamp())
+		now := b.refuse(w, err)
+		if verdict := lease.Decide(old.Owner.Incarnation, w, now); verdict != lease.Overtaken && verdict != lease.Gone {
+			b.Errorf("%s: the refusal reads as %v", write.name, verdict)
+		}
+		_, err = write.make(b.row(), hold(old), b.stamp())
+		stale, ok := errors.AsType[*checkpoint.StaleError](err)
+		if !ok {
+			b.Errorf("%s by the rules: got %v, want a StaleError", write.name, err)
+		} else if stale.Mine != old.Generation || stale.Observed != b.row().Generation {
+			b.Errorf("%s: %v does not tell both generations", write.name, stale)
+		}
+	}
+}
+
+func staleGenerationIsRefused(b *bench) {
+	old := b.held("a")
+	b.put(old.Recover(worker("b"), b.stamp()))
+	b.staleHandle(old)
+	equal(b, "the owner", b.row().Owner, worker("b"))
+	equal(b, "the position", b.row().Checkpoint.Mark, mark("100"))
+}
+
+func sameWorkerAcquiringAgain(b *bench) {
+	old := b.held("a")
+	b.put(old.Release(hold(old), lease.End{Reason: lease.Released}, b.stamp()))
+	again := b.put(b.row().Claim(worker("a"), b.stamp()))
+	if again.Generation <= old.Generation {
+		b.Errorf("generation %d after %d", again.Generation, old.Generation)
+	}
+	b.staleHandle(old)
+	b.put(again.Commit(hold(again), mark("101"), b.stamp()))
+}
+
+func finishedShardStaysFinished(b *bench) {
+	old := b.held("a")
+	b.put(old.Finish(hold(old), mark("150"), b.stamp()))
+	b.staleHandle(old)
+	if r := b.row(); !r.Finished || r.Generation <= old.Generation || r.Checkpoint.Mark != mark("150") {
+		b.Errorf("finished row is %v", r)
+	}
+	for _, claim := range []func(lease.Row) (lease.Write, error){
+		func(r lease.Row) (lease.Write, error) { return r.Claim(worker("b"), b.stamp()) },
+		func(r lease.Row) (lease.Write, error) {
+			return r.Quarantine(lease.Command{Seen: r.Generation, By: "b"}, lease.Failed, b.stamp())
+		},
+	} {
+		if _, err := claim(b.row()); !errors.Is(err, lease.ErrFinished) {
+			b.Errorf("got %v, want ErrFinished", err)
+		}
+	}
+}
+
+func recreatedShardRefusesEarlierGenerations(b *bench) {
+	old := b.held("a")
+	claim, err := old.Recover(worker("late"), b.stamp())
+	creation, errCreation := lease.Begin(group, shard, nil, "late", b.stamp())
+	b.put(old.Release(hold(old), lease.End{Reason: lease.Released}, b.stamp()))
+	tombstone := b.put(b.row().Remove(lease.Command{Seen: b.row().Generation, By: "source"}, b.stamp()))
+	equal(b, "what a listing shows of a tombstone", len(b.list(lease.KindLease)), 0)
+
+	everything := func() {
+		b.staleHandle(old)
+		b.refuse(claim, err)
+		if now := b.refuse(creation, errCreation); now == nil {
+			b.Error("a creation was refused over nothing")
+		}
+	}
+	everything()
+	revived := b.put(tombstone.Revive([]string{"parent"}, "source", b.stamp()))
+	if revived.Generation <= tombstone.Generation || !revived.Checkpoint.IsZero() || revived.Removed {
+		b.Errorf("revived row is %v", revived)
+	}
+	everything()
+	b.put(revived.Claim(worker("b"), b.stamp()))
+	everything()
+	b.refuse(tombstone.Revive(nil, "source", b.stamp()))
+}
+
+func outdatedCommandIsRefused(b *bench) {
+	seen := b.held("a")
+	command := lease.Command{Seen: seen.Generation, By: "operator", Note: "run 7 is dead"}
+	late, err := seen.ForceRelease(command, b.stamp())
+	b.put(seen.Recover(worker("b"), b.stamp()))
+	b.refuse(late, err)
+	r := b.row()
+	for name, give := range map[string]func() (lease.Write, error){
+		"force-release": func() (lease.Write, error) { return r.ForceRelease(command, b.stamp()) },
+		"quarantine":    func() (lease.Write, error) { return r.Quarantine(command, lease.Forced, b.stamp()) },
+		"unquarantine":  func() (lease.Write, error) { return r.Unquarantine(command, b.stamp()) },
+		"rewind":        func() (lease.Write, error) { return r.Rewind(command, mark("1"), b.stamp()) },
+		"remove":        func() (lease.Write, error) { return r.Remove(command, b.stamp()) },
+	} {
+		if _, err := give(); !errors.Is(err, lease.ErrOutdated) {
+			b.Errorf("%s: got %v, want ErrOutdated", name, err)
+		}
+	}
+	forced := b.put(r.ForceRelease(lease.Command{Seen: r.Generation, By: "operator", Note: "run 7 is dead"}, b.stamp()))
+	if !forced.Owner.IsZero() || forced.Last.Reason != lease.Forced || forced.Last.Note != "run 7 is dead" || forced.Last.From != "b" {
+		b.Errorf("forced row is %v", forced)
+	}
+}
+
+// lateTwinOfAnEarlierWrite: the bytes of every commit arrive again after every
+// later one, and change nothing. Positions go to and fro, and are not ordered:
+// what refuses the twins is that every write has an id of its own.
+func lateTwinOfAnEarlierWrite(b *bench) {
+	r := b.held("a")
+	unordered := lease.Hold{Incarnation: r.Owner.Incarnation, Generation: r.Generation}
+	var sent []lease.Write
+	for i := range 6 {
+		w, err := r.Commit(unordered, mark(fmt.Sprint(200+i%2)), b.stamp())
+		r = b.put(w, err)
+		for _, twin := range sent {
+			b.refuse(twin, nil)
+		}
+		sent = append(sent, w)
+	}
+	latest := sent[len(sent)-1]
+	now := b.refuse(latest, nil)
+	equal(b, "what the writer of the latest makes of its refused twin", lease.Decide(r.Owner.Incarnation, latest, now), lease.Stored)
+}

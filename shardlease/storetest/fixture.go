@@ -1,0 +1,168 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+const (
+	group = "group"
+	shard = "shard-0001"
+)
+
+// A bench is one store under test, one shard, and short words for what tests do
+// with them.
+type bench struct {
+	*testing.T
+	open  func(t *testing.T) lease.Store
+	store lease.Store
+	ids   int
+}
+
+// stamp gives the chance and the time of the next write. The clock stands still:
+// nothing in the contract may depend on it.
+func (b *bench) stamp() lease.Stamp {
+	b.ids++
+	return lease.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+}
+
+func worker(name string) lease.Owner {
+	return lease.Owner{Name: name, Incarnation: lease.Incarnation(name + "-incarnation"), Task: "nightly run"}
+}
+
+func hold(r lease.Row) lease.Hold {
+	return lease.Hold{Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
+}
+
+func mark(position string) checkpoint.Mark {
+	return checkpoint.Mark{Position: position, State: "state of " + position}
+}
+
+// send makes the write, which must be possible.
+func (b *bench) send(w lease.Write, err error) (lease.Record, error) {
+	b.Helper()
+	if err != nil {
+		b.Fatalf("no such write: %v", err)
+	}
+	return b.store.Write(b.Context(), w)
+}
+
+// put makes the write, which must be accepted.
+func (b *bench) put(w lease.Write, err error) lease.Row {
+	b.Helper()
+	r, err := b.send(w, err)
+	if err != nil {
+		b.Fatalf("not stored: %v", err)
+	}
+	row, _ := r.(lease.Row)
+	return row
+}
+
+// putSeat makes the write of a seat, which must be accepted.
+func (b *bench) putSeat(w lease.Write, err error) lease.Seat {
+	b.Helper()
+	r, err := b.send(w, err)
+	if err != nil {
+		b.Fatalf("not stored: %v", err)
+	}
+	seat, _ := r.(lease.Seat)
+	return seat
+}
+
+// refuse makes the write, which must be refused and change nothing.
+func (b *bench) refuse(w lease.Write, err error) lease.Record {
+	b.Helper()
+	if err != nil {
+		b.Fatalf("no such write: %v", err)
+	}
+	before := b.look(w.Key())
+	_, err = b.store.Write(b.Context(), w)
+	refused, ok := errors.AsType[*lease.RefusedError](err)
+	if !ok {
+		b.Fatalf("got %v, want a refusal", err)
+	}
+	equal(b, "the row after a refusal", b.look(w.Key()), before)
+	equal(b, "the row a refusal tells of", refused.Now, before)
+	return refused.Now
+}
+
+// look reads what is stored; nil for nothing.
+func (b *bench) look(k lease.Key) lease.Record {
+	b.Helper()
+	r, err := b.store.Get(b.Context(), k)
+	if errors.Is(err, lease.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		b.Fatalf("Get: %v", err)
+	}
+	return r
+}
+
+func (b *bench) row() lease.Row {
+	b.Helper()
+	r, _ := b.look(lease.Key{Group: group, Kind: lease.KindLease, Name: shard}).(lease.Row)
+	return r
+}
+
+// list reads all records of a kind; none may be malformed.
+func (b *bench) list(kind lease.Kind) []lease.Record {
+	b.Helper()
+	var records []lease.Record
+	for r, err := range b.store.List(b.Context(), lease.Query{Group: group, Kind: kind}) {
+		if err != nil {
+			b.Fatalf("List: %v", err)
+		}
+		records = append(records, r)
+	}
+	return records
+}
+
+func equal[T any](b *bench, what string, got, want T) {
+	b.Helper()
+	if !reflect.DeepEqual(got, want) {
+		b.Errorf("%s:\n got %v\nwant %v", what, got, want)
+	}
+}
+
+// free makes the shard's row, held by nobody.
+func (b *bench) free() lease.Row { return b.put(lease.Begin(group, shard, nil, "source", b.stamp())) }
+
+// held makes the shard's row, held by a worker of that name, with a checkpoint.
+func (b *bench) held(name string) lease.Row {
+	b.Helper()
+	r := b.put(b.free().Claim(worker(name), b.stamp()))
+	return b.put(r.Commit(hold(r), mark("100"), b.stamp()))
+}
+
+// seat makes a confirmed seat.
+func (b *bench) seat(name string) lease.Seat {
+	b.Helper()
+	return b.putSeat(b.putSeat(b.sit(name)).NextBeat(false, nil, b.stamp()))
+}
+
+func (b *bench) sit(name string) (lease.Write, error) {
+	return newSeat(name).Sit(b.stamp())
+}
+
+func newSeat(name string) lease.Seat {
+	me := worker(name)
+	return lease.Seat{
+		Group: group, Incarnation: me.Incarnation, Name: me.Name, Task: me.Task,
+		TTL: 10 * time.Second, MaxShards: 12, Planner: "even/1",
+	}
+}
+
+func wants(r lease.Row) []lease.Want {
+	return []lease.Want{{
+		Shard: r.Shard, Generation: r.Generation,
+		Terms: rebalance.Terms{Mode: rebalance.Cooperative, Drain: 20 * time.Second, Prepare: time.Second},
+	}}
+}

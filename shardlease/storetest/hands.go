@@ -1,0 +1,166 @@
+package storetest
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+func claimRacingACommit(b *bench) {
+	held := b.held("a")
+	commit, errCommit := held.Commit(hold(held), mark("200"), b.stamp())
+	claim, errClaim := held.Recover(worker("b"), b.stamp())
+
+	b.put(commit, errCommit)
+	first := b.put(claim, errClaim)
+	equal(b, "the start after the commit", first.Checkpoint.Mark, mark("200"))
+	equal(b, "the generation it was accepted under", first.Checkpoint.Generation, held.Generation)
+
+	commit, errCommit = first.Commit(hold(first), mark("300"), b.stamp())
+	second := b.put(first.Recover(worker("c"), b.stamp()))
+	equal(b, "the start before the commit", second.Checkpoint.Mark, mark("200"))
+	b.refuse(commit, errCommit)
+}
+
+// transferIsNotStarved: whatever an owner commits between a transfer's reading
+// and its writing, the transfer lands at the first try.
+func transferIsNotStarved(b *bench) {
+	for name, transfer := range map[string]func(lease.Row) (lease.Write, error){
+		"recover": func(r lease.Row) (lease.Write, error) { return r.Recover(worker("b"), b.stamp()) },
+		"seize":   func(r lease.Row) (lease.Write, error) { return r.Seize(worker("b"), b.stamp()) },
+		"take":    func(r lease.Row) (lease.Write, error) { return r.Take(worker("b"), b.stamp()) },
+		"force-release": func(r lease.Row) (lease.Write, error) {
+			return r.ForceRelease(lease.Command{Seen: r.Generation, By: "op"}, b.stamp())
+		},
+		"quarantine": func(r lease.Row) (lease.Write, error) {
+			return r.Quarantine(lease.Command{Seen: r.Generation, By: "op"}, lease.Forced, b.stamp())
+		},
+		"adopt": func(r lease.Row) (lease.Write, error) { return r.Adopt("op", b.stamp()) },
+	} {
+		b.store = b.open(b.T)
+		r := b.held("a")
+		if name == "take" {
+			r = b.put(r.Offer(hold(r), worker("b").Incarnation, mark("101"), b.stamp()))
+		}
+		w, err := transfer(r)
+		for i := range 20 {
+			r = b.put(r.Commit(hold(r), mark(fmt.Sprint(200+i)), b.stamp()))
+		}
+		got := b.put(w, err)
+		equal(b, name+" starts from", got.Checkpoint, r.Checkpoint)
+		equal(b, name+" is stored as returned", b.row(), got)
+	}
+}
+
+func transferCountsUp(b *bench) {
+	seen := b.held("a")
+	committed := b.put(seen.Commit(hold(seen), mark("200"), b.stamp()))
+	got := b.put(seen.Seize(worker("b"), b.stamp()))
+	equal(b, "the counter", got.Counter, committed.Counter+1)
+	equal(b, "the generation", got.Generation, seen.Generation+1)
+	equal(b, "the reason", got.Last.Reason, lease.DrainTimeout)
+}
+
+func withdrawnOfferIsNotTaken(b *bench) {
+	held := b.held("a")
+	offered := b.put(held.Offer(hold(held), worker("b").Incarnation, checkpoint.Mark{}, b.stamp()))
+	take, err := offered.Take(worker("b"), b.stamp())
+	withdrawn := b.put(offered.Withdraw(hold(offered), b.stamp()))
+	now := b.refuse(take, err)
+	equal(b, "the verdict", lease.Decide(worker("b").Incarnation, take, now), lease.Again)
+	b.put(withdrawn.Offer(hold(held), worker("c").Incarnation, checkpoint.Mark{}, b.stamp()))
+	b.refuse(take, err)
+	equal(b, "the owner", b.row().Owner, worker("a"))
+}
+
+func yieldAndTake(b *bench) {
+	a := b.held("a")
+	yielded := b.put(a.Yield(hold(a), worker("b"), lease.Handoff, mark("200"), b.stamp()))
+	equal(b, "the successor", yielded.Owner, worker("b"))
+	equal(b, "its start", yielded.Checkpoint.Mark, mark("200"))
+	equal(b, "its generation", yielded.Generation, a.Generation+1)
+	b.staleHandle(a)
+
+	offered := b.put(yielded.Offer(hold(yielded), worker("c").Incarnation, mark("300"), b.stamp()))
+	equal(b, "an offer keeps the generation", offered.Generation, yielded.Generation)
+	late := b.put(offered.Commit(hold(yielded), mark("400"), b.stamp()))
+	equal(b, "an offer outlives commits", late.OfferedTo, worker("c").Incarnation)
+	taken := b.put(offered.Take(worker("c"), b.stamp()))
+	equal(b, "a take starts from the latest commit", taken.Checkpoint.Mark, mark("400"))
+	equal(b, "and clears the offer", taken.OfferedTo, "")
+	b.staleHandle(yielded)
+	equal(b, "the reason", taken.Last.Reason, lease.Handoff)
+}
+
+func oneOfManyClaimsWins(b *bench) {
+	free := b.free()
+	const n = 16
+	var claims [n]lease.Write
+	for i := range claims {
+		w, err := free.Claim(worker(fmt.Sprint("w", i)), b.stamp())
+		if err != nil {
+			b.Fatal(err)
+		}
+		claims[i] = w
+	}
+	var rows [n]lease.Record
+	var errs [n]error
+	var all sync.WaitGroup
+	for i := range claims {
+		all.Go(func() { rows[i], errs[i] = b.store.Write(b.Context(), claims[i]) })
+	}
+	all.Wait()
+	winners := 0
+	for i := range claims {
+		me := worker(fmt.Sprint("w", i))
+		switch verdict, now := lease.Settle(me.Incarnation, claims[i], rows[i], errs[i]); verdict {
+		case lease.Stored:
+			winners++
+			equal(b, "the winner's row", now, lease.Record(b.row()))
+		case lease.Overtaken:
+		default:
+			b.Errorf("claim %d: %v, %v", i, verdict, errs[i])
+		}
+	}
+	equal(b, "winners", winners, 1)
+}
+
+// everyLifeOfARow walks through the transitions that the other tests do not
+// need, and looks at what each leaves.
+func everyLifeOfARow(b *bench) {
+	operator := func(r lease.Row) lease.Command {
+		return lease.Command{Seen: r.Generation, By: "operator", Note: "by hand"}
+	}
+	r := b.held("a")
+	step := func(name string, next lease.Row, reason lease.Reason) {
+		b.Helper()
+		if next.Generation <= r.Generation || next.Last.Reason != reason || next.Last.From != r.Owner.Name {
+			b.Errorf("%s left %v after %v", name, next, r)
+		}
+		equal(b, name+" as stored", b.row(), next)
+		r = next
+	}
+	step("failure", b.put(r.Release(hold(r), lease.End{Reason: lease.Failed, Note: "panic"}, b.stamp())), lease.Failed)
+	equal(b, "attempts after a failure that had got somewhere", r.Attempts(), 1)
+	step("claim", b.put(r.Claim(worker("b"), b.stamp())), lease.Failed)
+	step("second failure", b.put(r.Recover(worker("c"), b.stamp())), lease.Expired)
+	equal(b, "attempts after an expiry", r.Attempts(), 2)
+	step("quarantine", b.put(r.Quarantine(operator(r), lease.Expired, b.stamp())), lease.Expired)
+	equal(b, "attempts in quarantine", r.Attempts(), 3)
+	if _, err := r.Claim(worker("d"), b.stamp()); err == nil || !r.Quarantined {
+		b.Error("a quarantined shard can be claimed")
+	}
+	step("rewind", b.put(r.Rewind(operator(r), mark("5"), b.stamp())), lease.Forced)
+	equal(b, "position", r.Checkpoint.Mark, mark("5"))
+	equal(b, "a rewind keeps the quarantine", r.Quarantined, true)
+	step("unquarantine", b.put(r.Unquarantine(operator(r), b.stamp())), lease.Forced)
+	equal(b, "attempts after", r.Attempts(), 0)
+	step("claim of the freed", b.put(r.Claim(worker("d"), b.stamp())), lease.Forced)
+	step("own row claimed again", b.put(r.Claim(worker("d"), b.stamp())), lease.Released)
+	step("adoption", b.put(r.Adopt("operator", b.stamp())), lease.Adopted)
+	step("claim of the adopted", b.put(r.Claim(worker("e"), b.stamp())), lease.Adopted)
+	step("finish", b.put(r.Finish(hold(r), mark("6"), b.stamp())), lease.Finished)
+	step("removal", b.put(r.Remove(lease.Command{Seen: r.Generation, By: "source"}, b.stamp())), lease.Removed)
+}

@@ -1,0 +1,148 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A Judge stands directly in front of a store that always answers, sees every
+// write that reaches it, and holds what was stored against the promises:
+//
+//	S1  accepted checkpoints of a shard are ordered by generation, and made by
+//	    the owner of that generation
+//	S2  no position moves back; a new generation starts from the stored one
+//	S3  generations only grow, and one generation has one owner
+//	    and no write is applied twice
+//
+// A rewind by command and a removal are the exceptions to S2, and are let pass
+// as what they are.
+type Judge struct {
+	store lease.Store
+	order checkpoint.Order
+
+	mu     sync.Mutex
+	rows   map[lease.Key]lease.Row
+	owners map[lease.Key]map[int64]lease.Owner
+	stored map[lease.WriteID]bool
+	faults []error
+}
+
+var _ lease.Store = (*Judge)(nil)
+
+// NewJudge watches a store that is still empty. Positions are compared by order.
+func NewJudge(store lease.Store, order checkpoint.Order) *Judge {
+	return &Judge{
+		store: store, order: order,
+		rows:   map[lease.Key]lease.Row{},
+		owners: map[lease.Key]map[int64]lease.Owner{},
+		stored: map[lease.WriteID]bool{},
+	}
+}
+
+// Clone copies what the judge has seen, in front of a copy of the store.
+func (j *Judge) Clone(store lease.Store) *Judge {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c := NewJudge(store, j.order)
+	c.rows, c.stored, c.faults = maps.Clone(j.rows), maps.Clone(j.stored), slices.Clone(j.faults)
+	for key, owners := range j.owners {
+		c.owners[key] = maps.Clone(owners)
+	}
+	return c
+}
+
+// Err reports every promise that was broken.
+func (j *Judge) Err() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return errors.Join(j.faults...)
+}
+
+// Stored reports whether that write took effect.
+func (j *Judge) Stored(id lease.WriteID) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.stored[id]
+}
+
+// Write passes w on and judges what became of it.
+func (j *Judge) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r, err := j.store.Write(ctx, w)
+	if err != nil {
+		return r, err
+	}
+	if w.ID() != "" && j.stored[w.ID()] {
+		j.fault("%v was applied twice", w)
+	}
+	j.stored[w.ID()] = true
+	if after, ok := r.(lease.Row); ok {
+		j.judge(w, j.rows[w.Key()], after)
+		j.rows[w.Key()] = after
+	}
+	return r, nil
+}
+
+func (j *Judge) fault(format string, args ...any) {
+	j.faults = append(j.faults, fmt.Errorf(format, args...))
+}
+
+func (j *Judge) judge(w lease.Write, before, after lease.Row) {
+	if after.Compare(before) <= 0 {
+		j.fault("S3: %v went from %v to %v", w, before, after)
+	}
+	owners := j.owners[w.Key()]
+	if owners == nil {
+		owners = map[int64]lease.Owner{}
+		j.owners[w.Key()] = owners
+	}
+	if owner, known := owners[after.Generation]; known && owner != after.Owner {
+		j.fault("S3: generation %d belonged to %v, and now to %v", after.Generation, owner, after.Owner)
+	}
+	owners[after.Generation] = after.Owner
+	j.judgeCheckpoint(w, before, after)
+}
+
+func (j *Judge) judgeCheckpoint(w lease.Write, before, after lease.Row) {
+	was, is := before.Checkpoint, after.Checkpoint
+	if was == is || after.Removed {
+		return
+	}
+	if rewound := is.Generation == after.Generation && after.Owner.IsZero(); rewound && after.Last.Reason == lease.Forced {
+		return
+	}
+	if w.Op == lease.OpTransfer {
+		j.fault("S2: %v moved the checkpoint", w)
+	}
+	if is.Generation < was.Generation {
+		j.fault("S1: %v stored a checkpoint of generation %d over one of %d", w, is.Generation, was.Generation)
+	}
+	if is.Generation != before.Generation || before.Owner.IsZero() {
+		j.fault("S1: %v stored a checkpoint of generation %d while %v", w, is.Generation, before)
+	}
+	if old, ok := w.Old.(lease.Row); !ok || old.Owner != before.Owner {
+		j.fault("S1: %v was made by another than the owner of %v", w, before)
+	}
+	if err := j.order.Advance(after.Shard, was.Mark, is.Mark); err != nil {
+		j.fault("S2: %v: %w", w, err)
+	}
+}
+
+// List reads.
+func (j *Judge) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	return j.store.List(ctx, q)
+}
+
+// Get reads.
+func (j *Judge) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
+	return j.store.Get(ctx, k)
+}

@@ -1,0 +1,205 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+func missingRowIsNotCreated(b *bench) {
+	elsewhere := &bench{T: b.T, open: b.open, store: b.open(b.T), ids: 1000}
+	r := elsewhere.held("a")
+	for _, write := range holdersWrites() {
+		if now := b.refuse(write.make(r, hold(r), b.stamp())); now != nil {
+			b.Errorf("%s of a missing row was refused with %v", write.name, now)
+		}
+	}
+	b.refuse(r.Recover(worker("b"), b.stamp()))
+	b.refuse(r.ForceRelease(lease.Command{Seen: r.Generation, By: "op"}, b.stamp()))
+	seat := elsewhere.seat("a")
+	b.refuse(seat.NextBeat(false, nil, b.stamp()))
+	b.refuse(seat.Evict())
+	equal(b, "rows", len(b.list(lease.KindLease)), 0)
+	equal(b, "seats", len(b.list(lease.KindSeat)), 0)
+}
+
+func twoCreatorsMakeOneRow(b *bench) {
+	var writes [8]lease.Write
+	for i := range writes {
+		w, err := lease.Begin(group, shard, nil, fmt.Sprint("w", i), b.stamp())
+		if err != nil {
+			b.Fatal(err)
+		}
+		writes[i] = w
+	}
+	var errs [len(writes)]error
+	var all sync.WaitGroup
+	for i := range writes {
+		all.Go(func() { _, errs[i] = b.store.Write(b.Context(), writes[i]) })
+	}
+	all.Wait()
+	row, made := b.row(), 0
+	for _, err := range errs {
+		refused, ok := errors.AsType[*lease.RefusedError](err)
+		switch {
+		case err == nil:
+			made++
+		case !ok:
+			b.Errorf("got %v, want a refusal", err)
+		default:
+			equal(b, "the row a loser is told of", refused.Now, lease.Record(row))
+		}
+	}
+	equal(b, "creators", made, 1)
+}
+
+func twoSeatsOfOneName(b *bench) {
+	first, second := newSeat("a"), newSeat("a")
+	second.Incarnation = "a-again"
+	one := b.putSeat(first.Sit(b.stamp()))
+	two := b.putSeat(second.Sit(b.stamp()))
+	b.putSeat(one.Evict())
+	b.putSeat(two.NextBeat(false, nil, b.stamp()))
+	b.refuse(one.NextBeat(false, nil, b.stamp()))
+	equal(b, "seats left", len(b.list(lease.KindSeat)), 1)
+}
+
+// beatOrEvictionWins: of a beat and an eviction of the same seat exactly one is
+// stored, in either order and when they race.
+func beatOrEvictionWins(b *bench) {
+	seat := b.seat("a")
+	evict, errEvict := seat.Evict()
+	beaten := b.putSeat(seat.NextBeat(true, nil, b.stamp()))
+	b.refuse(evict, errEvict)
+
+	beat, errBeat := beaten.NextBeat(true, nil, b.stamp())
+	b.putSeat(beaten.Evict())
+	b.refuse(beat, errBeat)
+	equal(b, "verdict of the evicted", lease.Decide(seat.Incarnation, beat, nil), lease.Gone)
+
+	for i := range 50 {
+		seat := b.seat(fmt.Sprint("racer", i))
+		beat, errBeat := seat.NextBeat(false, nil, b.stamp())
+		evict, errEvict := seat.Evict()
+		if err := errors.Join(errBeat, errEvict); err != nil {
+			b.Fatal(err)
+		}
+		var both sync.WaitGroup
+		both.Go(func() { _, errBeat = b.store.Write(b.Context(), beat) })
+		both.Go(func() { _, errEvict = b.store.Write(b.Context(), evict) })
+		both.Wait()
+		if (errBeat == nil) == (errEvict == nil) {
+			b.Fatalf("beat: %v, eviction: %v", errBeat, errEvict)
+		}
+		equal(b, "the seat is there", b.look(seat.Key()) != nil, errBeat == nil)
+	}
+}
+
+// lateTwinOfASeat: the bytes of a creation arrive again after the eviction. The
+// seat is back, but not confirmed: nobody is alive by it, the evicted worker
+// cannot beat it, and it can be evicted again.
+func lateTwinOfASeat(b *bench) {
+	creation, err := b.sit("a")
+	created := b.putSeat(creation, err)
+	confirmed := b.putSeat(created.NextBeat(false, nil, b.stamp()))
+	b.refuse(creation, nil)
+	beat, errBeat := confirmed.NextBeat(false, nil, b.stamp())
+	b.putSeat(confirmed.Evict())
+
+	ghost := b.putSeat(creation, nil)
+	if ghost.Confirmed() {
+		b.Error("a late twin of a creation counts as a sign of life")
+	}
+	now := b.refuse(beat, errBeat)
+	equal(b, "verdict of the evicted worker", lease.Decide(confirmed.Incarnation, beat, now), lease.Gone)
+	b.putSeat(ghost.Evict())
+}
+
+func leaseRowsAreNeverDeleted(b *bench) {
+	r := b.free()
+	if _, err := b.store.Write(b.Context(), lease.Write{Op: lease.OpDelete, Old: r}); !errors.Is(err, lease.ErrBadWrite) {
+		b.Errorf("got %v, want ErrBadWrite", err)
+	}
+	equal(b, "the row", b.row(), r)
+}
+
+func recordsComeBackAsStored(b *bench) {
+	r := b.put(lease.Begin(group, shard, []string{"parent-2", "parent-1"}, "source", b.stamp()))
+	equal(b, "parents", r.Parents, []string{"parent-1", "parent-2"})
+	for i := range 12 {
+		r = b.put(r.Claim(worker(fmt.Sprint("w", i)), b.stamp()))
+		r = b.put(r.Commit(hold(r), mark(fmt.Sprint(i)), b.stamp()))
+		equal(b, "a held row", b.row(), r)
+		r = b.put(r.Release(hold(r), lease.End{Reason: lease.Stalled, Note: "no progress"}, b.stamp()))
+		equal(b, "a free row", b.row(), r)
+	}
+	r = b.put(r.Claim(worker("z"), b.stamp()))
+	r = b.put(r.Offer(hold(r), worker("y").Incarnation, mark("99"), b.stamp()))
+	equal(b, "an offered row", b.row(), r)
+
+	seat := b.seat("a")
+	equal(b, "a seat", b.look(seat.Key()), lease.Record(seat))
+	seat = b.putSeat(seat.NextBeat(true, wants(r), b.stamp()))
+	equal(b, "a wanting seat", b.look(seat.Key()), lease.Record(seat))
+	equal(b, "its want stands", seat.Wants[0].Stands(b.row()), true)
+}
+
+func listing(b *bench) {
+	var names []string
+	for i := range 40 {
+		name := fmt.Sprintf("shard-%03d", (i*17)%40)
+		names = append(names, name)
+		b.put(lease.Begin(group, name, nil, "source", b.stamp()))
+	}
+	b.put(lease.Begin(group+"-other", "elsewhere", nil, "source", b.stamp()))
+	b.put(lease.Begin(group+"/seat", "nasty name", nil, "source", b.stamp()))
+	seat := b.seat("a")
+	slices.Sort(names)
+
+	var got []string
+	for _, r := range b.list(lease.KindLease) {
+		got = append(got, r.Key().Name)
+	}
+	equal(b, "rows", got, names)
+	equal(b, "seats", b.list(lease.KindSeat), []lease.Record{seat})
+
+	first := 0
+	for range b.store.List(b.Context(), lease.Query{Group: group, Kind: lease.KindLease, Eventually: true}) {
+		first++
+		break
+	}
+	equal(b, "a caller may stop early", first, 1)
+	for r, err := range b.store.List(b.Context(), lease.Query{Group: "nobody", Kind: lease.KindLease}) {
+		b.Errorf("an empty group lists %v, %v", r, err)
+	}
+	for _, q := range []lease.Query{{Group: group}, {Group: group, Kind: 9}, {Kind: lease.KindLease}} {
+		for r, err := range b.store.List(b.Context(), q) {
+			if err == nil {
+				b.Errorf("%v lists %v", q, r)
+			}
+		}
+	}
+}
+
+// callersShareNothing: what a caller does to what it handed in, or was handed,
+// does not reach the store.
+func callersShareNothing(b *bench) {
+	w, err := lease.Begin(group, shard, []string{"p1", "p2"}, "source", b.stamp())
+	returned := b.put(w, err)
+	w.Next.(lease.Row).Parents[0] = "changed"
+	returned.Parents[0] = "changed"
+	b.row().Parents[0] = "changed"
+	b.list(lease.KindLease)[0].(lease.Row).Parents[0] = "changed"
+	equal(b, "parents", b.row().Parents, []string{"p1", "p2"})
+
+	seat := newSeat("a")
+	asked := wants(b.row())
+	seat = b.putSeat(b.putSeat(seat.Sit(b.stamp())).NextBeat(false, asked, b.stamp()))
+	asked[0].Terms.Drain = time.Hour
+	seat.Wants[0].Terms.Drain = time.Hour
+	equal(b, "wants", b.look(seat.Key()).(lease.Seat).Wants, wants(b.row()))
+}

@@ -1,0 +1,53 @@
+// Package storetest is the contract of [lease.Store] in executable form: the
+// suite that every store passes, a network that loses, delays and repeats
+// writes, and a judge that holds what was stored against the promises.
+//
+// The suite needs no time: it never sleeps, and nothing in it waits.
+package storetest
+
+import (
+	"testing"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Run runs the suite. Each test opens a store of its own, which must be empty;
+// open may use t.Cleanup to close it.
+func Run(t *testing.T, open func(t *testing.T) lease.Store) {
+	for _, test := range []struct {
+		name string
+		run  func(b *bench)
+	}{
+		// The fence.
+		{"StaleGenerationIsRefused", staleGenerationIsRefused},
+		{"SameWorkerAcquiringAgainGetsAHigherGeneration", sameWorkerAcquiringAgain},
+		{"FinishedShardStaysFinished", finishedShardStaysFinished},
+		{"RecreatedShardRefusesEarlierGenerations", recreatedShardRefusesEarlierGenerations},
+		{"OutdatedCommandIsRefused", outdatedCommandIsRefused},
+		{"LateTwinOfAnEarlierWriteIsRefused", lateTwinOfAnEarlierWrite},
+		// Changes of hands.
+		{"ClaimRacingACommitStartsFromWhatWasStored", claimRacingACommit},
+		{"TransferIsNotStarvedByCommits", transferIsNotStarved},
+		{"TransferCountsUpFromTheStoredCounter", transferCountsUp},
+		{"WithdrawnOfferIsNotTaken", withdrawnOfferIsNotTaken},
+		{"YieldAndTakeHandOverInOneWrite", yieldAndTake},
+		{"OneOfManyClaimsWins", oneOfManyClaimsWins},
+		{"EveryLifeOfARow", everyLifeOfARow},
+		// Rows and seats.
+		{"MissingRowIsNotCreated", missingRowIsNotCreated},
+		{"TwoCreatorsMakeOneRow", twoCreatorsMakeOneRow},
+		{"TwoSeatsOfOneName", twoSeatsOfOneName},
+		{"BeatOrEvictionWins", beatOrEvictionWins},
+		{"LateTwinOfASeatCountsForNothing", lateTwinOfASeat},
+		{"LeaseRowsAreNeverDeleted", leaseRowsAreNeverDeleted},
+		{"RecordsComeBackAsStored", recordsComeBackAsStored},
+		{"ListingIsCompleteAndOrdered", listing},
+		{"CallersShareNothing", callersShareNothing},
+		// Faults and bad input.
+		{"EveryWriteUnderEveryFate", everyWriteUnderEveryFate},
+		{"CancelledWriteIsUnknown", cancelledWriteIsUnknown},
+		{"BadInputWritesNothing", badInputWritesNothing},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(&bench{T: t, open: open, store: open(t)}) })
+	}
+}
