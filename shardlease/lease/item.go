@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -130,7 +129,7 @@ func (r Row) encode(put func(string, any)) {
 	put(AttrFailures, r.Failures.Count)
 	put(AttrFailedGeneration, r.Failures.Last)
 	put(AttrLast, r.Last.pack())
-	put(AttrPast, packPast(r.Generation, r.Past))
+	put(AttrPast, string(r.Past))
 }
 
 func (s Seat) encode(put func(string, any)) {
@@ -232,7 +231,10 @@ func (in *reader) row(key Key) Row {
 		Failures: Failures{Count: in.number(AttrFailures), Last: in.number(AttrFailedGeneration)},
 	}
 	r.Last = in.last(r.Generation)
-	r.Past = in.past(r.Generation)
+	r.Past = History(in.text(AttrPast))
+	if _, err := r.Past.transfers(r.Generation); err != nil {
+		in.fail(AttrPast, err.Error())
+	}
 	return r
 }
 
@@ -268,65 +270,4 @@ func (in *reader) want(text string) Want {
 		in.fail(AttrWants, err.Error())
 	}
 	return Want{Shard: fields[5], Generation: generation, Terms: terms}
-}
-
-// pack writes the last transfer. Names hold no control characters, so tabs and
-// lines keep them apart.
-func (t Transfer) pack() string {
-	return strings.Join([]string{string(t.Reason), t.From, t.By, strconv.FormatInt(millis(t.At), 10), string(t.WriteID), t.Note}, "\t")
-}
-
-func (in *reader) last(generation int64) Transfer {
-	fields := strings.Split(in.text(AttrLast), "\t")
-	if len(fields) != 6 {
-		in.fail(AttrLast, "must have six fields")
-		return Transfer{}
-	}
-	at, err := strconv.ParseInt(fields[3], 10, 64)
-	if err != nil {
-		in.fail(AttrLast, "must hold a time")
-	}
-	return Transfer{
-		Generation: generation, Reason: Reason(fields[0]), From: fields[1], By: fields[2],
-		At: fromMillis(at), WriteID: WriteID(fields[4]), Note: fields[5],
-	}
-}
-
-func packPast(generation int64, past []Transfer) string {
-	lines := make([]string, len(past))
-	for i, t := range past {
-		lines[i] = strings.Join([]string{
-			strconv.FormatInt(generation-t.Generation, 10), string(t.Reason), t.From, t.By,
-			strconv.FormatInt(millis(t.At)/1000, 10),
-		}, "\t")
-		generation = t.Generation
-	}
-	return strings.Join(lines, "\n")
-}
-
-func (in *reader) past(generation int64) []Transfer {
-	text := in.text(AttrPast)
-	if text == "" {
-		return nil
-	}
-	var past []Transfer
-	for line := range strings.SplitSeq(text, "\n") {
-		fields := strings.Split(line, "\t")
-		if len(fields) != 5 {
-			in.fail(AttrPast, "must have five fields a line")
-			return nil
-		}
-		back, errBack := strconv.ParseInt(fields[0], 10, 64)
-		at, errAt := strconv.ParseInt(fields[4], 10, 64)
-		if errors.Join(errBack, errAt) != nil || back < 1 || back >= generation {
-			in.fail(AttrPast, "must count back to an earlier generation, and hold a time")
-			return nil
-		}
-		generation -= back
-		past = append(past, Transfer{
-			Generation: generation, Reason: Reason(fields[1]), From: fields[2], By: fields[3],
-			At: fromMillis(at * 1000),
-		})
-	}
-	return past
 }

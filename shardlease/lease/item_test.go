@@ -69,8 +69,8 @@ func TestFullRowCostsOneWriteUnit(t *testing.T) {
 		if size > 1024 || size != item.Size() {
 			t.Errorf("%d transfers: %d bytes, %d by Size; at most 1,024", transfers, size, item.Size())
 		}
-		if transfers >= 3 && len(r.Past) < 2 {
-			t.Errorf("%d transfers: only %d earlier ones kept", transfers, len(r.Past))
+		if transfers >= 3 && len(r.History()) < 2 {
+			t.Errorf("%d transfers: only %d earlier ones kept", transfers, len(r.History()))
 		}
 		// A failing owner leaves a note, the longest reason and its failures.
 		w, err := r.Release(handle(r), lease.End{Reason: lease.DrainTimeout, Note: strings.Repeat("n", lease.MaxNote)},
@@ -78,10 +78,10 @@ func TestFullRowCostsOneWriteUnit(t *testing.T) {
 		if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
 			t.Errorf("%d transfers, released: %d bytes", transfers, size)
 		}
-		t.Logf("%d transfers: %d bytes, %d earlier transfers kept", transfers, size, len(r.Past))
+		t.Logf("%d transfers: %d bytes, %d earlier transfers kept", transfers, size, len(r.History()))
 	}
 	short := fullRow(t, 12, 50)
-	if n := len(short.Past); n < 8 {
+	if n := len(short.History()); n < 8 {
 		t.Errorf("names of 12 bytes: only %d earlier transfers kept", n)
 	}
 }

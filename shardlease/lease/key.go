@@ -116,14 +116,6 @@ func fromMillis(n int64) time.Time {
 	return time.UnixMilli(n).UTC()
 }
 
-// past is t as later rows remember it: to the second, without what only the
-// latest transfer is asked for.
-func (t Transfer) past() Transfer {
-	t.Note, t.WriteID = "", ""
-	t.At = fromMillis(millis(t.At) / 1000 * 1000)
-	return t
-}
-
 // succ counts one up, and says so when it cannot.
 func succ(field string, n int64) (int64, error) {
 	if n == maxInt64 {

@@ -36,8 +36,8 @@ type Row struct {
 	Removed     bool // a tombstone: kept so that no earlier generation is ever issued again
 
 	Failures Failures
-	Last     Transfer   // the latest change of hands
-	Past     []Transfer // earlier ones, newest first, as many as fit
+	Last     Transfer // the latest change of hands
+	Past     History  // earlier ones, as many as fit
 }
 
 // An Owner is one incarnation of one worker, and the task it serves.
@@ -212,19 +212,6 @@ func (r Row) validateTransfers() error {
 	}
 	if err := errors.Join(validText("note", r.Last.Note, MaxNote), validID("transfer id", string(r.Last.WriteID))); err != nil {
 		return err
-	}
-	newer := r.Generation
-	for _, t := range r.Past {
-		if t.Note != "" || t.WriteID != "" {
-			return invalid("past transfer", "must not carry a note or an id")
-		}
-		if t.Generation < 1 || t.Generation >= newer {
-			return invalid("past transfer", "must lie before the next one")
-		}
-		newer = t.Generation
-		if err := t.validate(); err != nil {
-			return err
-		}
 	}
 	return r.Last.validate()
 }

@@ -155,7 +155,7 @@ func (r Row) changeHands(op Op, generation int64, to Owner, t Transfer, s Stamp,
 // begin starts a generation and records how.
 func (r *Row) begin(generation int64, to Owner, t Transfer, s Stamp) {
 	if r.Last.Generation > 0 {
-		r.Past = slices.Concat([]Transfer{r.Last.past()}, r.Past)
+		r.Past = r.Past.after(r.Last, generation)
 	}
 	t.Generation, t.From, t.At, t.WriteID = generation, r.Owner.Name, wall(s.At), s.ID
 	r.Generation, r.Owner, r.OfferedTo, r.Last = generation, to, "", t

@@ -72,10 +72,11 @@ func (r Row) outgrew(old Row) bool {
 // fit forgets the oldest transfers until the row costs one write unit, or until
 // there is nothing left to forget.
 func (r *Row) fit() {
-	for len(r.Past) > 0 && Encode(r.grown()).Size() > unitSize {
-		r.Past = r.Past[:len(r.Past)-1]
+	past := r.Past
+	r.Past = ""
+	room := unitSize - Encode(r.grown()).Size() - len(AttrPast)
+	for past != "" && len(past) > room {
+		past = past.forget()
 	}
-	if len(r.Past) == 0 {
-		r.Past = nil
-	}
+	r.Past = past
 }

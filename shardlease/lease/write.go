@@ -20,7 +20,7 @@ type Record interface {
 func Clone(r Record) Record {
 	switch r := r.(type) {
 	case Row:
-		r.Parents, r.Past = slices.Clone(r.Parents), slices.Clone(r.Past)
+		r.Parents = slices.Clone(r.Parents)
 		return r
 	case Seat:
 		r.Wants = slices.Clone(r.Wants)

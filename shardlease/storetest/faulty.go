@@ -52,6 +52,7 @@ type Faulty struct {
 	chance *rand.Rand
 	held   []lease.Write
 	counts [fates]int
+	silent int
 }
 
 var _ lease.Store = (*Faulty)(nil)
@@ -67,7 +68,7 @@ func (f *Faulty) Clone(store lease.Store, seed uint64) *Faulty {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := NewFaulty(store, seed, f.rates)
-	c.held, c.counts = slices.Clone(f.held), f.counts
+	c.held, c.counts, c.silent = slices.Clone(f.held), f.counts, f.silent
 	return c
 }
 
@@ -111,6 +112,11 @@ func (f *Faulty) Suffer(ctx context.Context, w lease.Write, fate Fate) (lease.Re
 	}
 	r, err := f.store.Write(ctx, w)
 	if fate == ReplyLost {
+		if err == nil {
+			f.mu.Lock()
+			f.silent++
+			f.mu.Unlock()
+		}
 		return nil, fmt.Errorf("%v: %w", w, ErrNoAnswer)
 	}
 	return r, err
@@ -150,6 +156,13 @@ func (f *Faulty) Count(fate Fate) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.counts[fate]
+}
+
+// Silent is how many writes were stored while their answer was lost.
+func (f *Faulty) Silent() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.silent
 }
 
 // List reads, or is not answered.

@@ -1,0 +1,107 @@
+// Package imports holds the module to the one direction its imports point in.
+package imports
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/shardlease/shardlease-go/"
+
+// A rule says what a package may import beside the standard library.
+type rule struct {
+	may    []string // packages of this module, or prefixes of others with a final /
+	reason string
+}
+
+var rules = map[string]rule{
+	"checkpoint": {nil, "a leaf: a sink or a tool may want positions and stale errors without any store"},
+	"rebalance":  {nil, "a leaf: the planner is a pure function and must stay one"},
+	"shardlease/lease": {[]string{"checkpoint", "rebalance"},
+		"the rules of the protocol: no clock, no I/O, and nothing a reader has to know first"},
+	"memstore": {[]string{"shardlease/lease"}, "users' tests link it: it must bring nothing along"},
+	"shardlease/storetest": {[]string{"checkpoint", "rebalance", "shardlease/lease"},
+		"the contract in executable form: a store of a third party is tested with the standard library alone"},
+	"internal/mutants": {nil, "it edits and runs other packages, and imports none"},
+	"internal/imports": {nil, "it looks at other packages, and imports none"},
+}
+
+// testLibraries must not be linked into a program by importing this module.
+var testLibraries = []string{"testing", "net/http/httptest", "go.uber.org/goleak", "github.com/testcontainers/"}
+
+// forTests lists the packages that are test libraries themselves.
+var forTests = []string{"shardlease/storetest"}
+
+func TestImportsPointOneWay(t *testing.T) {
+	for _, pkg := range list(t, "./...") {
+		name := strings.TrimPrefix(pkg.ImportPath, module)
+		r, ok := rules[name]
+		if !ok {
+			t.Errorf("%s: no rule says what it may import; add one, with its reason", name)
+			continue
+		}
+		for _, path := range pkg.Imports {
+			if standard(path) || allows(r.may, strings.TrimPrefix(path, module)) {
+				continue
+			}
+			t.Errorf("%s imports %s: %s", name, path, r.reason)
+		}
+	}
+}
+
+func TestNoTestLibraryIsLinkedIn(t *testing.T) {
+	for _, pkg := range list(t, "./...") {
+		if slices.Contains(forTests, strings.TrimPrefix(pkg.ImportPath, module)) {
+			continue
+		}
+		for _, path := range pkg.Deps {
+			if allows(testLibraries, path) || path == module+"shardlease/storetest" {
+				t.Errorf("%s depends on %s: whoever imports this module would link a test library", pkg.ImportPath, path)
+			}
+		}
+	}
+}
+
+func allows(list []string, path string) bool {
+	return slices.ContainsFunc(list, func(allowed string) bool {
+		return path == allowed || strings.HasSuffix(allowed, "/") && strings.HasPrefix(path, allowed)
+	})
+}
+
+// standard reports whether path is of the standard library: no dot in its first
+// element.
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+type listed struct {
+	ImportPath    string
+	Imports, Deps []string
+}
+
+func list(t *testing.T, pattern string) []listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", pattern)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var pkgs []listed
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}

@@ -1,0 +1,236 @@
+package mutants
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+var run = flag.Bool("mutants", false, "apply every mutant and run the test that has to notice (about two minutes)")
+
+// A mutant replaces text that stands in a file exactly once.
+type mutant struct {
+	rule string // what is broken, as docs/design.md puts it
+	file string
+	old  string
+	new  string
+	pkg  string // where the test is
+	test string // the test that has to fail
+}
+
+const (
+	leaseDir = "shardlease/lease/"
+	inLease  = "./shardlease/lease"
+	inStore  = "./memstore"
+	inSuite  = "./shardlease/storetest"
+)
+
+func mutants() []mutant {
+	return []mutant{
+		// Rows.
+		{"a write is known by its id, not by its counter", leaseDir + "decide.go",
+			`case at.WriteID == next.WriteID || at.Last.WriteID == next.WriteID:`,
+			`case at.Counter == next.Counter || at.Last.WriteID == next.WriteID:`, inLease, "TestDecide"},
+		{"every write has an id of its own", leaseDir + "write.go",
+			`if w.Next.Written() == w.Old.Written() {`, `if false {`, inLease, "TestTransitionsRefuseWithAReason"},
+		{"a swap stands on the write id", leaseDir + "write.go",
+			`return stored.Written() == w.Old.Written()`, `return true`, inSuite, "TestExplore"},
+		{"a swap stands on more than the owner's name", leaseDir + "write.go",
+			`return stored.Written() == w.Old.Written()`,
+			`at, _ := stored.(Row); old, _ := w.Old.(Row); return at.Owner.Name == old.Owner.Name`,
+			inStore, "TestStore/SameWorkerAcquiringAgainGetsAHigherGeneration"},
+		{"giving back ends the generation", leaseDir + "rules.go",
+			"	return r.changeHands(op, generation, to, t, s, edit)",
+			"	if to.IsZero() {\n\t\tgeneration = r.Generation\n\t}\n\treturn r.changeHands(op, generation, to, t, s, edit)",
+			inLease, "TestGenerationGrowsAtEveryChangeOfHandsAndNowhereElse"},
+		{"within a generation the owner stays", leaseDir + "write.go",
+			`next.Generation == old.Generation && (next.Owner != old.Owner ||`,
+			`next.Generation == old.Generation && (`, inStore, "TestStore/BadInputWritesNothing"},
+		{"a new row starts above all that was issued before", leaseDir + "key.go",
+			`return min(max(seconds, 1), math.MaxInt64>>23) << 22`, `return min(max(seconds, 1), 1)`, inLease, "TestFirstGenerationIsAboveAllIssuedBefore"},
+		{"a row stays within one kilobyte", leaseDir + "size.go",
+			`for past != "" && len(past) > room {`, `for past != "" && len(past) > 4*room {`, inLease, "TestFullRowCostsOneWriteUnit"},
+		{"a row keeps room for the next commits", leaseDir + "size.go",
+			`Encode(r.grown()).Size()`, `Encode(*r).Size()`, inLease, "TestFullRowCostsOneWriteUnit"},
+		{"a seat is keyed by its incarnation", leaseDir + "seat.go",
+			`Name: string(s.Incarnation)}`, `Name: s.Name}`, inStore, "TestStore/TwoSeatsOfOneName"},
+		{"a want is for one generation", leaseDir + "seat.go",
+			`w.Shard == r.Shard && w.Generation == r.Generation`, `w.Shard == r.Shard`, inLease, "TestWantIsForOneGeneration"},
+		{"an unconfirmed seat is no sign of life", leaseDir + "seat.go",
+			`return s.Beat > 0`, `return s.Beat >= 0`, inStore, "TestStore/LateTwinOfASeatCountsForNothing"},
+
+		// The store.
+		{"one write of a row is open at a time", leaseDir + "copy.go",
+			`	if c.busy {
+		return fmt.Errorf`, `	if false {
+		return fmt.Errorf`, inLease, "TestCopyHasOneWriteOpen"},
+		{"a transfer is not starved by commits", leaseDir + "write.go",
+			`return at.Generation == old.Generation && at.Owner.Incarnation == old.Owner.Incarnation`,
+			`return at.Counter == old.Counter`, inStore, "TestStore/TransferIsNotStarvedByCommits"},
+		{"a transfer stands on the generation", leaseDir + "write.go",
+			`return at.Generation == old.Generation && at.Owner.Incarnation == old.Owner.Incarnation`,
+			`return at.Owner.Incarnation == old.Owner.Incarnation`, inSuite, "TestExplore"},
+		{"a transfer leaves the checkpoint as stored", leaseDir + "write.go",
+			`next.Counter, next.Checkpoint = counter, at.Checkpoint`, `next.Counter = counter`, inSuite, "TestExplore"},
+		{"a transfer counts up from the stored counter", leaseDir + "write.go",
+			`next.Counter, next.Checkpoint = counter, at.Checkpoint`, `next.Checkpoint, _ = at.Checkpoint, counter`, inStore, "TestStore/TransferCountsUpFromTheStoredCounter"},
+		{"withdrawn means withdrawn", leaseDir + "write.go",
+			`if next.accepts(old) && at.OfferedTo != old.OfferedTo {`, `if next.accepts(old) && false {`, inStore, "TestStore/WithdrawnOfferIsNotTaken"},
+		{"lease rows are never deleted", leaseDir + "write.go",
+			`return bad("lease rows are never deleted")`, `return nil`, inStore, "TestStore/LeaseRowsAreNeverDeleted"},
+		{"nothing is created over a tombstone", leaseDir + "write.go",
+			`return w.Op == OpCreate && stored == nil`,
+			`row, _ := stored.(Row); return w.Op == OpCreate && (stored == nil || row.Removed)`,
+			inStore, "TestStore/RecreatedShardRefusesEarlierGenerations"},
+		{"a revived shard starts above its tombstone", leaseDir + "rules.go",
+			`max(generation, FirstGeneration(s.At))`, `max(generation-generation, FirstGeneration(s.At))`, inLease, "TestRevivalAndAdoptionJump"},
+		{"a listing skips tombstones", "memstore/memstore.go",
+			`ok && row.Removed`, `false && ok && row.Removed`, inStore, "TestStore/RecreatedShardRefusesEarlierGenerations"},
+
+		// What a refusal means.
+		{"the transfer record tells my own write", leaseDir + "decide.go",
+			`case at.WriteID == next.WriteID || at.Last.WriteID == next.WriteID:`,
+			`case at.WriteID == next.WriteID:`, inSuite, "TestExplore"},
+		{"my incarnation at the generation I tried to make is success", leaseDir + "decide.go",
+			`case me != "" && at.Owner.Incarnation == me && next.Owner.Incarnation == me &&`,
+			`case false && me != "" && at.Owner.Incarnation == me && next.Owner.Incarnation == me &&`, inLease, "TestDecide"},
+		{"an older row means the table went back", leaseDir + "decide.go",
+			`case at.Compare(old) < 0:`, `case at.Generation < 0:`, inLease, "TestDecide"},
+		{"a tombstone is gone, whatever its generation", leaseDir + "decide.go",
+			`case at.Removed:`, `case at.Removed && at.Generation == old.Generation:`, inLease, "TestDecide"},
+		{"an earlier write of mine is no loss", leaseDir + "decide.go",
+			`case at.Owner.Incarnation == old.Owner.Incarnation:
+		return Again`, `case at.Owner.Incarnation == old.Owner.Incarnation:
+		return Overtaken`, inLease, "TestDecide"},
+		{"a late reply never replaces a newer row", leaseDir + "copy.go",
+			`if c.busy || r.Compare(c.row) <= 0 {`, `if c.busy {`, inLease, "TestCopyNeverGoesBack"},
+		{"a look never settles a pending write", leaseDir + "copy.go",
+			`if c.busy || r.Compare(c.row) <= 0 {`, `if r.Compare(c.row) <= 0 {`, inLease, "TestCopyNeverGoesBack"},
+		{"no answer keeps the write open", leaseDir + "copy.go",
+			`	if verdict == Unknown {
+		c.torn = true`, `	if verdict == Unknown {
+		c.busy, c.torn = false, true`, inLease, "TestCopyHasOneWriteOpen"},
+		{"a torn write leaves the outcome unknown", leaseDir + "copy.go",
+			`OutcomeUnknown: a.Torn,`, ``, inLease, "TestStaleAnswerSaysWhatIsUnknown"},
+		{"what was never started is started", leaseDir + "copy.go",
+			`	case c.row.Generation > c.held:
+		return StartIt`, `	case c.row.Generation > c.held:
+		return LeaveAlone`, inLease, "TestReconcile"},
+		{"what was started is only claimed again", leaseDir + "copy.go",
+			`|| c.row.Generation <= c.held {`, `{`, inLease, "TestReconcile"},
+		{"a leaving worker gives back unstarted", leaseDir + "copy.go",
+			`	case leaving:
+		return GiveBack`, ``, inLease, "TestReconcile"},
+		{"reconciling waits for the open write", leaseDir + "copy.go",
+			`case c.busy || tenure ||`, `case tenure ||`, inLease, "TestReconcile"},
+
+		// Checkpoints.
+		{"a stale handle is refused by the rules too", leaseDir + "rules.go",
+			`case r.Generation > h.Generation:`, `case false:`, inStore, "TestStore/StaleGenerationIsRefused"},
+		{"positions do not move back", "checkpoint/order.go",
+			`if order > 0 {`, `if order > 9 {`, inLease, "TestTransitionsRefuseWithAReason"},
+		{"decimals are compared as numbers", "checkpoint/order.go",
+			`cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))`, `cmp.Compare(a, b)`, "./checkpoint", "TestAdvance"},
+		{"a commit made after a transfer was read resets the attempts", leaseDir + "row.go",
+			`case accepted > r.Failures.Last:
+		return 0
+	case accepted == r.Failures.Last:`, `case accepted > r.Failures.Last:
+		return 0
+	case false:`, inLease, "TestAttemptsOfATransferFromAnOldImage"},
+		{"user data stays out of logs", leaseDir + "row.go",
+			`func (r Row) GoString() string { return r.String() }`,
+			`func (r Row) GoString() string { return r.Checkpoint.Position }`, inLease, "TestUserDataStaysPrivate"},
+	}
+}
+
+// TestMutantsApply keeps the museum in step with the code: every mutant still
+// finds its text, exactly once.
+func TestMutantsApply(t *testing.T) {
+	for _, m := range mutants() {
+		if _, err := m.source(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMutants(t *testing.T) {
+	if !*run {
+		t.Skip("breaks every rule once: go test ./internal/mutants -mutants -v")
+	}
+	var killed atomic.Int32
+	all := mutants()
+	t.Run("each", func(t *testing.T) {
+		for _, m := range all {
+			t.Run(m.rule, func(t *testing.T) {
+				t.Parallel()
+				if m.survives(t) {
+					t.Errorf("%s: %s does not notice", m.rule, m.test)
+				} else {
+					killed.Add(1)
+				}
+			})
+		}
+	})
+	t.Logf("%d/%d mutants killed", killed.Load(), len(all))
+}
+
+type notOnce struct{ file, text string }
+
+func (e notOnce) Error() string { return e.file + " does not hold exactly once: " + e.text }
+
+// source is the mutated file.
+func (m mutant) source() ([]byte, error) {
+	text, err := os.ReadFile(filepath.Join(root, m.file))
+	if err != nil {
+		return nil, err
+	}
+	if strings.Count(string(text), m.old) != 1 {
+		return nil, notOnce{m.file, m.old}
+	}
+	return []byte(strings.Replace(string(text), m.old, m.new, 1)), nil
+}
+
+const root = "../.."
+
+// survives runs the test over the mutated file.
+func (m mutant) survives(t *testing.T) bool {
+	t.Helper()
+	text, err := m.source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	original, err := filepath.Abs(filepath.Join(root, m.file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutated := filepath.Join(dir, "mutated.go")
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {original: mutated}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{mutated: text, filepath.Join(dir, "overlay.json"): overlay} {
+		if err := os.WriteFile(name, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pattern := "^" + strings.ReplaceAll(m.test, "/", "$/^") + "$"
+	cmd := exec.Command("go", "test", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-run", pattern, m.pkg)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		if strings.Contains(string(out), "no tests to run") {
+			t.Fatalf("there is no %s in %s", m.test, m.pkg)
+		}
+		return true
+	}
+	if !strings.Contains(string(out), "--- FAIL: ") {
+		t.Fatalf("the mutant does not run:\n%s", out)
+	}
+	return false
+}

@@ -1,0 +1,163 @@
+package storetest
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// An actor is a worker with no judgement: of everything the transitions allow it
+// with one shard it may do anything, at any time, for no reason. It evicts the
+// healthy and takes what it does not need. The promises have to hold all the
+// same, so they do not rest on workers being sensible.
+//
+// An actor is a plain value: copying it copies the worker.
+type actor struct {
+	name   string
+	life   int // which incarnation it is
+	copy   lease.Copy
+	hold   lease.Hold
+	tenure bool
+	writes int
+}
+
+func newActor(name string) actor {
+	a := actor{name: name}
+	a.reborn()
+	return a
+}
+
+// reborn is what a worker does that no longer trusts itself: everything it knew
+// is void, and it goes on under another incarnation.
+func (a *actor) reborn() {
+	a.life++
+	a.copy, a.hold, a.tenure = lease.NewCopy(a.owner().Incarnation), lease.Hold{}, false
+}
+
+func (a *actor) owner() lease.Owner {
+	return lease.Owner{Name: a.name, Incarnation: lease.Incarnation(a.name + strconv.Itoa(a.life))}
+}
+
+// truth is what really happened to a write, and a ledger of tenures.
+type truth interface {
+	Stored(id lease.WriteID) bool
+	started(r lease.Row) error
+}
+
+// saw takes in a row that was read, at whatever time.
+func (a *actor) saw(r lease.Row, t truth) error {
+	a.copy.Saw(r)
+	return a.reconcile(t)
+}
+
+// reconcile starts what is the actor's and was never started. What it may only
+// claim again is among its moves.
+func (a *actor) reconcile(t truth) error {
+	row := a.copy.Row()
+	if a.tenure && row.Generation > a.hold.Generation {
+		a.tenure = false // fenced, by what it saw itself
+	}
+	if a.copy.Reconcile(a.tenure, false) != lease.StartIt {
+		return nil
+	}
+	h, ok := a.copy.Start(nil) // unordered: nothing but the fence keeps positions in order
+	if !ok {
+		return fmt.Errorf("%s cannot start %v", a.name, row)
+	}
+	a.hold, a.tenure = h, true
+	return t.started(row)
+}
+
+// A move is a write the actor could make next, if the rules allow it.
+type move struct {
+	name string
+	make func() (lease.Write, error)
+}
+
+// moves lists the transitions. Their writes share one id: at most one of them is
+// sent.
+func (a *actor) moves(peer lease.Owner) []move {
+	s := lease.Stamp{
+		ID: lease.WriteID(a.name + strconv.Itoa(a.life) + "#" + strconv.Itoa(a.writes)),
+		At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+	r, me, h, next := a.copy.Row(), a.owner(), a.hold, a.next()
+	command := lease.Command{Seen: r.Generation, By: a.name}
+	if r.Generation == 0 {
+		return []move{{"begin", func() (lease.Write, error) { return lease.Begin(group, shard, nil, a.name, s) }}}
+	}
+	moves := []move{
+		{"claim", func() (lease.Write, error) { return r.Claim(me, s) }},
+		{"recover", func() (lease.Write, error) { return r.Recover(me, s) }},
+		{"take", func() (lease.Write, error) { return r.Take(me, s) }},
+		{"force-release", func() (lease.Write, error) { return r.ForceRelease(command, s) }},
+		{"quarantine", func() (lease.Write, error) { return r.Quarantine(command, lease.Forced, s) }},
+		{"unquarantine", func() (lease.Write, error) { return r.Unquarantine(command, s) }},
+		{"remove", func() (lease.Write, error) { return r.Remove(command, s) }},
+		{"revive", func() (lease.Write, error) { return r.Revive(nil, a.name, s) }},
+	}
+	if !a.tenure {
+		return moves
+	}
+	return append(moves, []move{
+		{"commit", func() (lease.Write, error) { return r.Commit(h, next, s) }},
+		{"offer", func() (lease.Write, error) { return r.Offer(h, peer.Incarnation, next, s) }},
+		{"withdraw", func() (lease.Write, error) { return r.Withdraw(h, s) }},
+		{"yield", func() (lease.Write, error) { return r.Yield(h, peer, lease.Handoff, next, s) }},
+		{"release", func() (lease.Write, error) {
+			return r.Release(h, lease.End{Reason: lease.Released, Mark: next}, s)
+		}},
+		{"finish", func() (lease.Write, error) { return r.Finish(h, next, s) }},
+	}...)
+}
+
+// next is one record further than what is stored.
+func (a *actor) next() checkpoint.Mark {
+	done, _ := strconv.Atoi(a.copy.Row().Checkpoint.Position)
+	return checkpoint.Mark{Position: strconv.Itoa(done + 1)}
+}
+
+// answered takes in what the store said, and holds it against what happened.
+func (a *actor) answered(reply lease.Record, err error, t truth) error {
+	answer := a.copy.Answer(reply, err)
+	id, old := answer.Write.ID(), holder(answer.Write)
+	stored := t.Stored(id)
+	lie := func(why string) error {
+		return fmt.Errorf("S4: %s was told %v of %v: %s", a.name, answer.Verdict, answer.Write, why)
+	}
+	mine := answer.Row.Owner.Incarnation == a.owner().Incarnation
+	switch answer.Verdict {
+	case lease.Unknown:
+		return nil
+	case lease.Stored:
+		if !stored && !mine {
+			return lie("it was never stored")
+		}
+	case lease.Again:
+		if stored {
+			return lie("it was stored")
+		}
+	case lease.Overtaken, lease.Gone:
+		if stored && !answer.Torn {
+			return lie("it was stored, and nothing else had been sent")
+		}
+		if next := answer.Write.Next.(lease.Row); stored && next.Generation == answer.Row.Generation {
+			return lie("the generation it began still stands")
+		}
+	default:
+		return lie("nothing of that kind happened")
+	}
+	if old && !mine || answer.Row.Generation > a.hold.Generation {
+		a.tenure = false
+	}
+	return a.reconcile(t)
+}
+
+// holder reports whether w was made by the holder of the row.
+func holder(w lease.Write) bool {
+	old, ok := w.Old.(lease.Row)
+	return ok && w.Op == lease.OpSwap && !old.Owner.IsZero()
+}

@@ -1,0 +1,275 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+var exploreBudget = flag.Int("explore.states", 18_000, "about how many states TestExplore visits for each story, at most")
+
+// A world is everything there is: the table, the network with what it holds, two
+// workers, and what only an observer of all of it knows.
+type world struct {
+	store  *memstore.Store
+	judge  *Judge
+	net    *Faulty
+	actors [2]actor
+	late   [2]lease.Record // a row each has read, and not yet looked at
+	starts map[int64]lease.Incarnation
+	faults int // how many are left
+	story  *story
+	path   []string
+}
+
+// A story is a part of the alphabet. Everything at once is too wide to be gone
+// through to any depth; what can interfere is told together.
+type story struct {
+	name   string
+	held   bool   // it begins with a shard that a holds, and both know it
+	moves  string // the names of the transitions the actors may use
+	writes int    // how many writes each actor makes
+	faults int    // how many faults there are
+}
+
+func stories() []story {
+	return []story{
+		{"start", false, "begin claim commit release remove revive", 3, 2},
+		{"crash", true, "claim recover commit release", 3, 2},
+		{"cooperative", true, "commit offer withdraw take recover", 4, 2},
+		{"eager", true, "commit yield recover claim", 3, 2},
+		{"end", true, "commit finish recover remove revive claim", 3, 2},
+		{"operator", true, "claim commit force-release quarantine unquarantine", 3, 2},
+		{"everything", true, "claim recover take force-release quarantine unquarantine remove revive commit offer withdraw yield release finish", 2, 3},
+	}
+}
+
+func newWorld(s *story) *world {
+	store := new(memstore.Store)
+	judge := NewJudge(store, checkpoint.Decimal)
+	w := &world{
+		store: store, judge: judge, net: NewFaulty(judge, 0, Rates{}),
+		actors: [2]actor{newActor("a"), newActor("b")},
+		starts: map[int64]lease.Incarnation{}, faults: s.faults, story: s,
+	}
+	if s.held {
+		w.prepare("begin")
+		w.prepare("claim")
+	}
+	return w
+}
+
+// prepare lets a make one move, without faults, and b see what it left. It does
+// not count.
+func (w *world) prepare(name string) {
+	a, b := &w.actors[0], &w.actors[1]
+	for _, m := range a.moves(b.owner()) {
+		if m.name != name {
+			continue
+		}
+		write, err := m.make()
+		reply, errWrite := w.judge.Write(context.Background(), write)
+		if err = errors.Join(err, a.copy.Send(write), a.answered(reply, errWrite, w), b.saw(reply.(lease.Row), w)); err != nil {
+			panic(err)
+		}
+	}
+	a.writes++
+}
+
+// prepared is how many of an actor's writes do not count.
+func (w *world) prepared(i int) int {
+	if i == 0 && w.story.held {
+		return 2
+	}
+	return 0
+}
+
+func (w *world) clone(step string) *world {
+	c := *w
+	c.store = w.store.Clone()
+	c.judge = w.judge.Clone(c.store)
+	c.net = w.net.Clone(c.judge, 0)
+	c.starts = map[int64]lease.Incarnation{}
+	maps.Copy(c.starts, w.starts)
+	c.path = append(slices.Clip(w.path), step)
+	return &c
+}
+
+func (w *world) Stored(id lease.WriteID) bool { return w.judge.Stored(id) }
+
+// started holds S3 where it matters: one generation is one tenure.
+func (w *world) started(r lease.Row) error {
+	if who, ok := w.starts[r.Generation]; ok {
+		return fmt.Errorf("S3: generation %d was started by %s, and now by %s", r.Generation, who, r.Owner.Incarnation)
+	}
+	w.starts[r.Generation] = r.Owner.Incarnation
+	return nil
+}
+
+func (w *world) row() lease.Record {
+	r, err := w.store.Get(context.Background(), lease.Key{Group: group, Kind: lease.KindLease, Name: shard})
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+// explore calls visit with every world one step away, and what broke on the way.
+func (w *world) explore(visit func(*world, error)) {
+	for i := range w.actors {
+		w.exploreReads(i, visit)
+		a := &w.actors[i]
+		if open, busy := a.copy.Open(); busy {
+			w.exploreFates(i, "repeat", open, visit)
+		} else if a.writes < w.story.writes+w.prepared(i) {
+			w.exploreMoves(i, visit)
+		}
+		if w.faults > 0 && a.copy.Row().Generation > 0 {
+			c := w.clone(a.name + " reborn")
+			c.actors[i].reborn()
+			c.faults--
+			visit(c, nil)
+		}
+	}
+	for i, held := range w.net.Held() {
+		c := w.clone("arrives: " + string(held.ID()))
+		visit(c, c.net.Arrive(context.Background(), i))
+	}
+}
+
+func (w *world) exploreMoves(i int, visit func(*world, error)) {
+	for _, m := range w.actors[i].moves(w.actors[1-i].owner()) {
+		if !slices.Contains(strings.Fields(w.story.moves), m.name) {
+			continue
+		}
+		write, err := m.make()
+		if err != nil {
+			continue
+		}
+		sent := *w
+		sent.actors[i].writes++
+		if err := sent.actors[i].copy.Send(write); err != nil {
+			visit(&sent, err)
+			continue
+		}
+		sent.exploreFates(i, m.name+" "+string(write.ID()), write, visit)
+	}
+}
+
+// exploreReads: a row is read and looked at; or, which is a fault, looked at
+// some time after.
+func (w *world) exploreReads(i int, visit func(*world, error)) {
+	if w.late[i] != nil {
+		c := w.clone(w.actors[i].name + " looks at what it read")
+		c.late[i] = nil
+		visit(c, c.actors[i].saw(w.late[i].(lease.Row), c))
+	}
+	now, there := w.row().(lease.Row)
+	if !there || now.Compare(w.actors[i].copy.Row()) == 0 {
+		return
+	}
+	c := w.clone(w.actors[i].name + " looks")
+	visit(c, c.actors[i].saw(now, c))
+	if w.faults > 0 && w.late[i] == nil {
+		c := w.clone(w.actors[i].name + " reads")
+		c.late[i] = now
+		c.faults--
+		visit(c, nil)
+	}
+}
+
+func (w *world) exploreFates(i int, what string, move lease.Write, visit func(*world, error)) {
+	for fate := range fates {
+		if fate != Delivered && w.faults == 0 {
+			break
+		}
+		c := w.clone(fmt.Sprintf("%s: %s, %v", w.actors[i].name, what, fate))
+		if fate != Delivered {
+			c.faults--
+		}
+		reply, err := c.net.Suffer(context.Background(), move, fate)
+		visit(c, c.actors[i].answered(reply, err, c))
+	}
+}
+
+// fingerprint tells worlds apart by everything that can matter from here on.
+func (w *world) fingerprint(h *maphash.Hash) uint64 {
+	h.Reset()
+	row := func(r lease.Record) {
+		if r == nil {
+			h.WriteByte('-')
+			return
+		}
+		row := r.(lease.Row)
+		h.WriteString(string(row.WriteID) + "|" + strconv.FormatInt(row.Counter, 10) + "|" + row.Checkpoint.Position + "|" + strconv.FormatInt(row.Generation, 36) + "\n")
+	}
+	row(w.row())
+	for i := range w.actors {
+		a := &w.actors[i]
+		open, busy := a.copy.Open()
+		fmt.Fprintf(h, "%d %d %t %d %t %s ", a.life, a.writes, a.tenure, a.hold.Generation, busy, open.ID())
+		row(a.copy.Row())
+		row(w.late[i])
+	}
+	for _, write := range w.net.Held() {
+		h.WriteString(string(write.ID()) + ",")
+	}
+	fmt.Fprint(h, w.faults, slices.Sorted(maps.Keys(w.judge.stored)))
+	return h.Sum64()
+}
+
+// TestExplore goes breadth-first through everything two actors can do to one
+// shard, over the real transitions and the faulty memstore: each write delivered,
+// lost, stored without an answer, late, or repeated; each read looked at late;
+// each worker replaced by a new incarnation at any time. The promises are held
+// against every state, and every answer against what really happened.
+func TestExplore(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // worlds are many and short-lived
+	total := 0
+	for _, s := range stories() {
+		t.Run(s.name, func(t *testing.T) { total += explore(t, &s) })
+	}
+	t.Logf("%d states in all", total)
+	if total < 100_000 {
+		t.Errorf("only %d states", total)
+	}
+}
+
+func explore(t *testing.T, s *story) int {
+	var h maphash.Hash
+	start := newWorld(s)
+	seen := map[uint64]bool{start.fingerprint(&h): true}
+	level, depth := []*world{start}, 0
+	for ; len(level) > 0 && len(seen) < *exploreBudget; depth++ {
+		var next []*world
+		for _, w := range level {
+			w.explore(func(c *world, err error) {
+				if err = errors.Join(err, c.judge.Err()); err != nil {
+					t.Fatalf("%v\nafter:\n  %s", err, strings.Join(c.path, "\n  "))
+				}
+				if key := c.fingerprint(&h); !seen[key] {
+					seen[key] = true
+					next = append(next, c)
+				}
+			})
+			if len(seen) >= *exploreBudget {
+				break
+			}
+		}
+		level = next
+	}
+	t.Logf("%d states, depth %d, complete: %t", len(seen), depth, len(level) == 0)
+	return len(seen)
+}
