@@ -83,6 +83,9 @@ func FuzzDecimal(f *testing.F) {
 	f.Add("007", "7")
 	f.Add("", "x")
 	f.Fuzz(func(t *testing.T, a, b string) {
+		if max(len(a), len(b)) > checkpoint.MaxPosition {
+			return // math/big takes its time over these
+		}
 		got, err := checkpoint.Decimal(a, b)
 		x, okX := bigNumber(a)
 		y, okY := bigNumber(b)

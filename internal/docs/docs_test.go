@@ -1,0 +1,111 @@
+// Package docs holds the documentation to the code it names.
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+var (
+	testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark|Example)[A-Z]\w+`)
+	subtest  = regexp.MustCompile(`\bTest\w+/(\w+)`)
+	relative = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+	lastLine = 150 // of the README
+)
+
+// TestNamedTestsExist: a promise names the test that holds it, and the test is
+// there.
+func TestNamedTestsExist(t *testing.T) {
+	code := read(t, "_test.go") + read(t, ".go")
+	named := 0
+	for file, text := range documents(t) {
+		names := testName.FindAllString(text, -1)
+		for _, sub := range subtest.FindAllStringSubmatch(text, -1) {
+			names = append(names, sub[1])
+		}
+		for _, name := range names {
+			named++
+			if !strings.Contains(code, "func "+name+"(") && !strings.Contains(code, `{"`+name+`", `) {
+				t.Errorf("%s names %s, and there is no such test", file, name)
+			}
+		}
+	}
+	if named < 20 {
+		t.Errorf("only %d tests are named: does this still find them?", named)
+	}
+}
+
+// TestLinksLead: relative links in the documentation lead somewhere.
+func TestLinksLead(t *testing.T) {
+	for file, text := range documents(t) {
+		if !strings.HasSuffix(file, ".md") {
+			continue
+		}
+		for _, link := range relative.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(root, filepath.Dir(file), link[1])); err != nil {
+				t.Errorf("%s: %s leads nowhere", file, link[1])
+			}
+		}
+	}
+}
+
+func TestReadmeIsShort(t *testing.T) {
+	if lines := strings.Count(documents(t)["README.md"], "\n"); lines > lastLine {
+		t.Errorf("README.md has %d lines, more than %d", lines, lastLine)
+	}
+}
+
+// documents are the Markdown files and the package comments.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	walk(t, func(path, text string) {
+		if strings.HasSuffix(path, ".md") || filepath.Base(path) == "doc.go" {
+			texts[path] = text
+		}
+	})
+	return texts
+}
+
+func read(t *testing.T, suffix string) string {
+	t.Helper()
+	var all strings.Builder
+	walk(t, func(path, text string) {
+		if strings.HasSuffix(path, suffix) {
+			all.WriteString(text)
+		}
+	})
+	return all.String()
+}
+
+func walk(t *testing.T, visit func(path, text string)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." {
+			return errOrSkip(err)
+		}
+		if d.IsDir() || !strings.HasSuffix(path, ".md") && !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		relative, _ := filepath.Rel(root, path)
+		visit(relative, string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func errOrSkip(err error) error {
+	if err != nil {
+		return err
+	}
+	return fs.SkipDir
+}
