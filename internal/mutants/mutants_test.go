@@ -80,7 +80,7 @@ func mutants() []mutant {
 		{"a transfer counts up from the stored counter", leaseDir + "write.go",
 			`next.Counter, next.Checkpoint = counter, at.Checkpoint`, `next.Checkpoint, _ = at.Checkpoint, counter`, inStore, "TestStore/TransferCountsUpFromTheStoredCounter"},
 		{"withdrawn means withdrawn", leaseDir + "write.go",
-			`if next.accepts(old) && at.OfferedTo != old.OfferedTo {`, `if next.accepts(old) && false {`, inStore, "TestStore/WithdrawnOfferIsNotTaken"},
+			`if next.Accepts(old) && at.OfferedTo != old.OfferedTo {`, `if next.accepts(old) && false {`, inStore, "TestStore/WithdrawnOfferIsNotTaken"},
 		{"lease rows are never deleted", leaseDir + "write.go",
 			`return bad("lease rows are never deleted")`, `return nil`, inStore, "TestStore/LeaseRowsAreNeverDeleted"},
 		{"nothing is created over a tombstone", leaseDir + "write.go",

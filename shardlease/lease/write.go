@@ -217,15 +217,15 @@ func (w Write) holdsOn(stored Record) bool {
 		return stored.Written() == w.Old.Written()
 	}
 	at, old, next := stored.(Row), w.Old.(Row), w.Next.(Row)
-	if next.accepts(old) && at.OfferedTo != old.OfferedTo {
+	if next.Accepts(old) && at.OfferedTo != old.OfferedTo {
 		return false
 	}
 	return at.Generation == old.Generation && at.Owner.Incarnation == old.Owner.Incarnation
 }
 
-// accepts reports whether r is what the successor that old was offered to makes
+// Accepts reports whether r is what the successor that old was offered to makes
 // of it.
-func (r Row) accepts(old Row) bool {
+func (r Row) Accepts(old Row) bool {
 	return old.OfferedTo != "" && old.OfferedTo == r.Owner.Incarnation
 }
 

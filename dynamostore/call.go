@@ -1,0 +1,98 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// once makes one request of one call. The SDK would send again by itself, with
+// up to 20 seconds between, and would not say so; here it matters how long it
+// takes and whether an earlier request went unanswered.
+func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
+
+const (
+	firstPause = 20 * time.Millisecond
+	longest    = 250 * time.Millisecond
+	attempts   = 4 // parts the timeout is cut into, so that a silent request leaves time for another
+)
+
+// call makes requests until one is answered or the time is up. Calls about lease
+// rows wait for a slot; calls about seats have a lane of their own.
+func call[T any](ctx context.Context, s *Store, kind lease.Kind, request func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	defer cancel()
+	var none T
+	if kind == lease.KindLease {
+		select {
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
+		case <-ctx.Done():
+			return none, context.Cause(ctx)
+		}
+	}
+	for pause := firstPause; ; pause = min(2*pause, longest) {
+		attempt, stop := context.WithTimeout(ctx, s.options.Timeout/attempts)
+		out, err := request(attempt)
+		stop()
+		if err == nil || final(err) {
+			return out, err
+		}
+		if !wait(ctx, pause) {
+			return none, errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+// wait pauses for up to d, and reports whether there is time left.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// busy are the answers of a service that has done nothing and may be asked again.
+func busy(code string) bool {
+	switch code {
+	case "ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "RequestLimitExceeded",
+		"TransactionConflictException", "TransactionInProgressException", "ReplicatedWriteConflictException", "LimitExceededException":
+		return true
+	}
+	return false
+}
+
+// answer is the code and the status the service answered a request with.
+func answer(err error) (code string, status int) {
+	if response, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
+		status = response.HTTPStatusCode()
+	}
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		code = api.ErrorCode()
+	}
+	return code, status
+}
+
+// final reports whether asking again is pointless: the service has said no, and
+// would say so again. A server fault or silence is no such answer.
+func final(err error) bool {
+	code, _ := answer(err)
+	return untouched(err) && !busy(code)
+}
+
+// untouched reports whether a request that failed has certainly changed nothing.
+func untouched(err error) bool {
+	_, status := answer(err)
+	return status >= 400 && status < 500
+}

@@ -1,0 +1,196 @@
+// Package dynamostore keeps lease rows in one DynamoDB table. It translates the
+// four conditional writes of package lease and decides nothing.
+//
+// docs/table.md is the format of the table, attribute by attribute, and what
+// each operation costs; docs/iam.md what a worker has to be allowed.
+package dynamostore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Options of a Store. The zero value is what most want.
+type Options struct {
+	// Timeout bounds one call with all its attempts, besides the caller's
+	// context. It must be well below the lease time: a call that outlives the
+	// lease is worth nothing. Default 2 s.
+	Timeout time.Duration
+	// InFlight bounds how many calls about lease rows are under way at once.
+	// Calls about seats do not count and do not wait: a heartbeat never
+	// queues behind commits. Default 64.
+	InFlight int
+	// Group is the group whose permissions Open tries. It matters where a
+	// policy allows single groups only.
+	Group string
+	// AllowReplicated accepts a table that is replicated so that the last
+	// writer wins. Two regions then accept conflicting claims; nothing this
+	// library promises holds across regions.
+	AllowReplicated bool
+	// Logger hears what is odd and not an error. Default: nothing.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	o.Timeout = cmp.Or(o.Timeout, 2*time.Second)
+	o.InFlight = cmp.Or(o.InFlight, 64)
+	o.Group = cmp.Or(o.Group, "shardlease-permission-check")
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	var errs []error
+	if o.Timeout < 0 {
+		errs = append(errs, errors.New("Timeout must not be negative"))
+	}
+	if o.InFlight < 0 {
+		errs = append(errs, errors.New("InFlight must not be negative"))
+	}
+	return errors.Join(errs...)
+}
+
+// A Store is a [lease.Store] over one table. It is safe for concurrent use and
+// starts no goroutines; the client is the caller's.
+type Store struct {
+	client   *dynamodb.Client
+	table    string
+	identity string
+	options  Options
+	slots    chan struct{}
+}
+
+var _ lease.Store = (*Store)(nil)
+
+// List queries one partition, page by page, until the service says that there is
+// no more: a page may be empty and not be the last.
+func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		if err := q.Validate(); err != nil {
+			yield(nil, err)
+			return
+		}
+		e := newExpression()
+		input := &dynamodb.QueryInput{
+			TableName:                 &s.table,
+			ConsistentRead:            aws.Bool(!q.Eventually),
+			KeyConditionExpression:    aws.String(e.is(lease.AttrGroup, lease.Partition(q.Group, q.Kind))),
+			ExpressionAttributeNames:  e.names,
+			ExpressionAttributeValues: e.values,
+		}
+		for more := true; more; more = len(input.ExclusiveStartKey) > 0 {
+			page, err := call(ctx, s, q.Kind, func(ctx context.Context) (*dynamodb.QueryOutput, error) {
+				return s.client.Query(ctx, input, once)
+			})
+			if err != nil {
+				yield(nil, fmt.Errorf("list %v: %w", q, err))
+				return
+			}
+			for _, item := range page.Items {
+				r, err := decode(item)
+				if row, ok := r.(lease.Row); ok && row.Removed {
+					continue
+				}
+				if !yield(r, err) {
+					return
+				}
+			}
+			input.ExclusiveStartKey = page.LastEvaluatedKey
+		}
+	}
+}
+
+// Get reads one record consistently.
+func (s *Store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
+	if err := k.Validate(); err != nil {
+		return nil, err
+	}
+	out, err := call(ctx, s, k.Kind, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
+		return s.client.GetItem(ctx, &dynamodb.GetItemInput{
+			TableName: &s.table, Key: itemKey(k), ConsistentRead: aws.Bool(true),
+		}, once)
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("get %v: %w", k, err)
+	case len(out.Item) == 0:
+		return nil, fmt.Errorf("get %v: %w", k, lease.ErrNotFound)
+	}
+	return decode(out.Item)
+}
+
+// Write makes one conditional write, sending the same bytes again while the
+// service is busy or does not answer and there is time.
+func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	if err := w.Check(); err != nil {
+		return nil, err
+	}
+	torn := false
+	r, err := call(ctx, s, w.Key().Kind, func(ctx context.Context) (lease.Record, error) {
+		r, err := s.send(ctx, w)
+		if err != nil && !untouched(err) {
+			torn = true
+		}
+		return r, err
+	})
+	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+		return nil, s.refusal(ctx, w, failed.Item, torn)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", w, err)
+	}
+	return r, nil
+}
+
+// send is one request. Each condition stands beside its expression in write.go.
+func (s *Store) send(ctx context.Context, w lease.Write) (lease.Record, error) {
+	switch w.Op {
+	case lease.OpCreate:
+		_, err := s.client.PutItem(ctx, s.create(w), once)
+		return w.Next, err
+	case lease.OpSwap:
+		_, err := s.client.UpdateItem(ctx, s.swap(w), once)
+		return w.Next, err
+	case lease.OpTransfer:
+		out, err := s.client.UpdateItem(ctx, s.transfer(w), once)
+		if err != nil {
+			return nil, err
+		}
+		return decode(out.Attributes)
+	}
+	_, err := s.client.DeleteItem(ctx, s.delete(w), once)
+	return nil, err
+}
+
+// refusal says how the record stands. A server that refuses without telling is
+// asked: the record may have moved on since, which Decide allows for.
+func (s *Store) refusal(ctx context.Context, w lease.Write, item map[string]types.AttributeValue, torn bool) error {
+	refused := &lease.RefusedError{Op: w.Op, Key: w.Key(), Retried: torn}
+	var now lease.Record
+	var err error
+	if len(item) > 0 {
+		now, err = decode(item)
+	} else {
+		now, err = s.Get(ctx, w.Key())
+	}
+	if errors.Is(err, lease.ErrNotFound) {
+		return refused
+	}
+	if err != nil {
+		return fmt.Errorf("%v was refused, and the row cannot be read: %w", w, err)
+	}
+	refused.Now = now
+	return refused
+}

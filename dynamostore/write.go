@@ -1,0 +1,151 @@
+package dynamostore
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Every write asks to be told the item when its condition fails.
+const tellItem = types.ReturnValuesOnConditionCheckFailureAllOld
+
+// create: "there is no record at this key".
+func (s *Store) create(w lease.Write) *dynamodb.PutItemInput {
+	e := newExpression()
+	return &dynamodb.PutItemInput{
+		TableName:                           &s.table,
+		Item:                                encode(w.Next),
+		ConditionExpression:                 aws.String(e.absent(lease.AttrKey)),
+		ExpressionAttributeNames:            e.names,
+		ReturnValuesOnConditionCheckFailure: tellItem,
+	}
+}
+
+// swap: "the record carries the write id that was read", and so it is that
+// record to the letter. Only what changed is sent; what this version does not
+// know stays as it is.
+func (s *Store) swap(w lease.Write) *dynamodb.UpdateItemInput {
+	e := newExpression()
+	condition := e.is(lease.AttrWriteID, string(w.Old.Written()))
+	e.change(lease.Encode(w.Old), lease.Encode(w.Next))
+	return s.update(w, e, condition, types.ReturnValueNone)
+}
+
+// transfer: "the generation and the owner are those that were read"; of the
+// counter and the checkpoint nothing is said, for the owner may be committing.
+// They are left as stored, but for counting one up; an offer made meanwhile ends
+// with the generation. To the successor that an offer names: "and so is the
+// offer".
+//
+// A second delivery finds the generation changed, so counting up cannot happen
+// twice.
+func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
+	old, next := w.Old.(lease.Row), w.Next.(lease.Row)
+	e := newExpression()
+	condition := e.is(lease.AttrGeneration, old.Generation) + " AND " + e.isOrAbsent(lease.AttrIncarnation, string(old.Owner.Incarnation))
+	if next.Accepts(old) {
+		condition += " AND " + e.is(lease.AttrOffer, string(old.OfferedTo))
+	}
+	before, after := lease.Encode(old), lease.Encode(next)
+	for _, kept := range []string{
+		lease.AttrCounter, lease.AttrPosition, lease.AttrState, lease.AttrCheckpointGeneration, lease.AttrCheckpointAt,
+	} {
+		delete(before, kept)
+		delete(after, kept)
+	}
+	before[lease.AttrOffer] = string(old.OfferedTo) // removed even where it was not seen
+	e.change(before, after)
+	counter := e.name(lease.AttrCounter)
+	e.set = append(e.set, fmt.Sprintf("%s = %s + %s", counter, counter, e.value(int64(1))))
+	return s.update(w, e, condition, types.ReturnValueAllNew)
+}
+
+// delete: "the seat carries the write id that was read".
+func (s *Store) delete(w lease.Write) *dynamodb.DeleteItemInput {
+	e := newExpression()
+	return &dynamodb.DeleteItemInput{
+		TableName:                           &s.table,
+		Key:                                 itemKey(w.Key()),
+		ConditionExpression:                 aws.String(e.is(lease.AttrWriteID, string(w.Old.Written()))),
+		ExpressionAttributeNames:            e.names,
+		ExpressionAttributeValues:           e.values,
+		ReturnValuesOnConditionCheckFailure: tellItem,
+	}
+}
+
+func (s *Store) update(w lease.Write, e *expression, condition string, returns types.ReturnValue) *dynamodb.UpdateItemInput {
+	return &dynamodb.UpdateItemInput{
+		TableName:                           &s.table,
+		Key:                                 itemKey(w.Key()),
+		ConditionExpression:                 &condition,
+		UpdateExpression:                    aws.String(e.update()),
+		ExpressionAttributeNames:            e.names,
+		ExpressionAttributeValues:           e.values,
+		ReturnValues:                        returns,
+		ReturnValuesOnConditionCheckFailure: tellItem,
+	}
+}
+
+// An expression collects names and values, because nearly every attribute name
+// could be a reserved word.
+type expression struct {
+	names       map[string]string
+	values      map[string]types.AttributeValue
+	set, remove []string
+}
+
+func newExpression() *expression {
+	return &expression{names: map[string]string{}, values: map[string]types.AttributeValue{}}
+}
+
+func (e *expression) name(attr string) string {
+	name := "#" + attr
+	e.names[name] = attr
+	return name
+}
+
+func (e *expression) value(v any) string {
+	value := fmt.Sprintf(":%d", len(e.values))
+	e.values[value] = attribute(v)
+	return value
+}
+
+func (e *expression) is(attr string, v any) string { return e.name(attr) + " = " + e.value(v) }
+
+func (e *expression) absent(attr string) string { return "attribute_not_exists(" + e.name(attr) + ")" }
+
+func (e *expression) isOrAbsent(attr, v string) string {
+	if v == "" {
+		return e.absent(attr)
+	}
+	return e.is(attr, v)
+}
+
+// change sets what differs and removes what is gone, from one item to another.
+func (e *expression) change(before, after lease.Item) {
+	for _, attr := range slices.Sorted(maps.Keys(after)) {
+		if was, ok := before[attr]; !ok || !reflect.DeepEqual(was, after[attr]) {
+			e.set = append(e.set, e.is(attr, after[attr]))
+		}
+	}
+	for _, attr := range slices.Sorted(maps.Keys(before)) {
+		if _, ok := after[attr]; !ok {
+			e.remove = append(e.remove, e.name(attr))
+		}
+	}
+}
+
+func (e *expression) update() string {
+	text := "SET " + strings.Join(e.set, ", ")
+	if len(e.remove) > 0 {
+		text += " REMOVE " + strings.Join(e.remove, ", ")
+	}
+	return text
+}
