@@ -28,7 +28,7 @@ type world struct {
 	net    *Faulty
 	actors [2]actor
 	late   [2]lease.Record // a row each has read, and not yet looked at
-	starts map[int64]lease.Incarnation
+	starts ledger
 	faults int // how many are left
 	story  *story
 	path   []string
@@ -62,7 +62,7 @@ func newWorld(s *story) *world {
 	w := &world{
 		store: store, judge: judge, net: NewFaulty(judge, 0, Rates{}),
 		actors: [2]actor{newActor("a"), newActor("b")},
-		starts: map[int64]lease.Incarnation{}, faults: s.faults, story: s,
+		starts: ledger{}, faults: s.faults, story: s,
 	}
 	if s.held {
 		w.prepare("begin")
@@ -101,22 +101,14 @@ func (w *world) clone(step string) *world {
 	c.store = w.store.Clone()
 	c.judge = w.judge.Clone(c.store)
 	c.net = w.net.Clone(c.judge, 0)
-	c.starts = map[int64]lease.Incarnation{}
-	maps.Copy(c.starts, w.starts)
+	c.starts = maps.Clone(w.starts)
 	c.path = append(slices.Clip(w.path), step)
 	return &c
 }
 
 func (w *world) Stored(id lease.WriteID) bool { return w.judge.Stored(id) }
 
-// started holds S3 where it matters: one generation is one tenure.
-func (w *world) started(r lease.Row) error {
-	if who, ok := w.starts[r.Generation]; ok {
-		return fmt.Errorf("S3: generation %d was started by %s, and now by %s", r.Generation, who, r.Owner.Incarnation)
-	}
-	w.starts[r.Generation] = r.Owner.Incarnation
-	return nil
-}
+func (w *world) started(r lease.Row) error { return w.starts.started(r) }
 
 func (w *world) row() lease.Record {
 	r, err := w.store.Get(context.Background(), lease.Key{Group: group, Kind: lease.KindLease, Name: shard})

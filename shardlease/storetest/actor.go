@@ -41,10 +41,28 @@ func (a *actor) owner() lease.Owner {
 	return lease.Owner{Name: a.name, Incarnation: lease.Incarnation(a.name + strconv.Itoa(a.life))}
 }
 
-// truth is what really happened to a write, and a ledger of tenures.
-type truth interface {
+// Truth is what really happened to the writes, as only somebody outside knows. A
+// [Judge] does.
+type Truth interface {
+	// Stored reports whether that write took effect, at whichever sending.
 	Stored(id lease.WriteID) bool
+}
+
+// truth adds a ledger of tenures.
+type truth interface {
+	Truth
 	started(r lease.Row) error
+}
+
+// A ledger holds S3 where it matters: one generation is one tenure.
+type ledger map[int64]lease.Incarnation
+
+func (l ledger) started(r lease.Row) error {
+	if who, ok := l[r.Generation]; ok {
+		return fmt.Errorf("S3: generation %d was started by %s, and now by %s", r.Generation, who, r.Owner.Incarnation)
+	}
+	l[r.Generation] = r.Owner.Incarnation
+	return nil
 }
 
 // saw takes in a row that was read, at whatever time.

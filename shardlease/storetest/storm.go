@@ -1,0 +1,107 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A Storm is four actors on one shard of one store, preferably behind a network
+// at its worst. Each may do anything the transitions allow at any time; every
+// answer they get is held against the truth. What a storm does follows from its
+// seed and the answers it gets.
+type Storm struct {
+	store lease.Store
+	truth Truth
+	ledger
+	chance *rand.Rand
+	actors [4]actor
+	past   []lease.Row // what was read lately: a read may be answered late
+}
+
+// NewStorm starts from an empty store.
+func NewStorm(store lease.Store, truth Truth, seed uint64) *Storm {
+	return &Storm{
+		store: store, truth: truth, ledger: ledger{}, chance: rand.New(rand.NewPCG(seed, 1)),
+		actors: [4]actor{newActor("a"), newActor("b"), newActor("c"), newActor("d")},
+	}
+}
+
+// Stored asks the truth.
+func (s *Storm) Stored(id lease.WriteID) bool { return s.truth.Stored(id) }
+
+// Tenures counts how often an actor started the shard.
+func (s *Storm) Tenures() int { return len(s.ledger) }
+
+// Step lets one actor do one thing. An error is a broken promise.
+func (s *Storm) Step(ctx context.Context) error {
+	i := s.chance.IntN(len(s.actors))
+	a := &s.actors[i]
+	open, busy := a.copy.Open()
+	switch {
+	case s.chance.IntN(500) == 0:
+		a.reborn()
+		return nil
+	case busy:
+		return s.send(ctx, a, open)
+	case s.chance.IntN(3) == 0:
+		return s.look(ctx, a)
+	}
+	moves := a.moves(s.actors[(i+1+s.chance.IntN(len(s.actors)-1))%len(s.actors)].owner())
+	s.chance.Shuffle(len(moves), func(i, j int) { moves[i], moves[j] = moves[j], moves[i] })
+	for _, m := range moves {
+		if m.name != "commit" && a.tenure && s.chance.IntN(4) > 0 {
+			continue // holders mostly commit
+		}
+		write, err := m.make()
+		if err != nil {
+			continue
+		}
+		a.writes++
+		if err := a.copy.Send(write); err != nil {
+			return err
+		}
+		return s.send(ctx, a, write)
+	}
+	return nil
+}
+
+func (s *Storm) send(ctx context.Context, a *actor, w lease.Write) error {
+	reply, err := s.store.Write(ctx, w)
+	return a.answered(reply, err, s)
+}
+
+// look reads the row, or is answered with what was read some time ago.
+func (s *Storm) look(ctx context.Context, a *actor) error {
+	r, err := s.store.Get(ctx, lease.Key{Group: group, Kind: lease.KindLease, Name: shard})
+	if errors.Is(err, lease.ErrMalformed) {
+		return err
+	}
+	if err != nil {
+		return nil // no answer, or no row yet
+	}
+	s.past = append(s.past, r.(lease.Row))
+	if len(s.past) > 20 {
+		s.past = s.past[1:]
+	}
+	at := len(s.past) - 1
+	if s.chance.IntN(3) == 0 {
+		at = s.chance.IntN(len(s.past))
+	}
+	return a.saw(s.past[at], s)
+}
+
+// Settle sends every open write until it is answered.
+func (s *Storm) Settle(ctx context.Context) error {
+	for i := range s.actors {
+		a := &s.actors[i]
+		for open, busy := a.copy.Open(); busy; open, busy = a.copy.Open() {
+			if err := errors.Join(s.send(ctx, a, open), ctx.Err()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
