@@ -17,7 +17,7 @@ func worker(name string) lease.Owner {
 }
 
 func hold(r lease.Row) lease.Hold {
-	return lease.Hold{Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
+	return lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
 }
 
 // liveOnce does one of everything.

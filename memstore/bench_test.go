@@ -27,7 +27,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 	r := write(lease.Begin("orders", "shardId-000000000001", nil, "bench", stamp(-1)))
 	r = write(r.Claim(lease.Owner{Name: "worker-1", Incarnation: "incarnation"}, stamp(-2)))
-	hold := lease.Hold{Incarnation: "incarnation", Generation: r.Generation, Order: checkpoint.Decimal}
+	hold := lease.Hold{Key: r.Key(), Incarnation: "incarnation", Generation: r.Generation, Order: checkpoint.Decimal}
 	b.ReportAllocs()
 	for n := 0; b.Loop(); n++ {
 		position := "4959033827149025660855969253836157109592157598913658" + strconv.Itoa(1e9+n)

@@ -10,6 +10,7 @@ import (
 // What a settled write can mean beyond the transitions' own errors.
 var (
 	ErrOpen     = errors.New("a write of this row is still open")
+	ErrNotOpen  = errors.New("no write of this row is open")
 	ErrGone     = errors.New("the row is gone")
 	ErrConflict = errors.New("another incarnation holds the same generation")
 	ErrWentBack = errors.New("the table went back in time")
@@ -23,6 +24,7 @@ var (
 // Invariant: a copy never goes back. What a late reply says is older, and
 // counts for nothing.
 type Copy struct {
+	key  Key
 	me   Incarnation
 	row  Row
 	held int64 // the highest generation this incarnation has started
@@ -32,7 +34,7 @@ type Copy struct {
 }
 
 // NewCopy is the copy of a worker that has not seen the row.
-func NewCopy(me Incarnation) Copy { return Copy{me: me} }
+func NewCopy(key Key, me Incarnation) Copy { return Copy{key: key, me: me} }
 
 // Row is the row as last known; its generation is 0 before it was seen.
 func (c *Copy) Row() Row { return c.row }
@@ -41,8 +43,12 @@ func (c *Copy) Row() Row { return c.row }
 // again, if there is one.
 func (c *Copy) Open() (Write, bool) { return c.open, c.busy }
 
-// Send makes w the open write. ErrOpen: another one is.
+// Send makes w the open write. ErrOpen: another one is; ErrOtherRow: it is not
+// about this row.
 func (c *Copy) Send(w Write) error {
+	if w.Key() != c.key {
+		return fmt.Errorf("%v: %w", w, ErrOtherRow)
+	}
 	if c.busy {
 		return fmt.Errorf("%v: %w", w, ErrOpen)
 	}
@@ -54,7 +60,7 @@ func (c *Copy) Send(w Write) error {
 // write is open nothing is: only the answer to that write settles it, for a
 // read may have been served before the write was.
 func (c *Copy) Saw(r Row) bool {
-	if c.busy || r.Compare(c.row) <= 0 {
+	if c.busy || r.Key() != c.key || r.Compare(c.row) <= 0 {
 		return false
 	}
 	c.row = r
@@ -76,6 +82,9 @@ type Answer struct {
 // Answer takes in the store's answer to the open write. Unless the verdict is
 // Unknown, no write is open afterwards.
 func (c *Copy) Answer(reply Record, err error) Answer {
+	if !c.busy {
+		return Answer{Verdict: Unsent, err: ErrNotOpen}
+	}
 	verdict, now := Settle(c.me, c.open, reply, err)
 	refused, _ := errors.AsType[*RefusedError](err)
 	a := Answer{Write: c.open, Verdict: verdict, Torn: c.torn || refused != nil && refused.Retried, me: c.me, err: err}
@@ -106,7 +115,10 @@ func (a Answer) Err() error {
 	case Stored:
 		return nil
 	case Overtaken:
-		if !holder {
+		switch {
+		case a.Write.Op == OpCreate:
+			return because(ErrExists)
+		case !holder:
 			return because(ErrOutdated)
 		}
 		return &checkpoint.StaleError{
@@ -123,7 +135,7 @@ func (a Answer) Err() error {
 	case WentBack:
 		return because(ErrWentBack)
 	case Again:
-		return because(ErrOutdated)
+		return because(ErrMoved)
 	}
 	return a.err // Unsent, Unknown
 }
@@ -136,7 +148,7 @@ func (c *Copy) Start(order checkpoint.Order) (Hold, bool) {
 		return Hold{}, false
 	}
 	c.held = c.row.Generation
-	return Hold{Incarnation: c.me, Generation: c.held, Order: order}, true
+	return Hold{Key: c.key, Incarnation: c.me, Generation: c.held, Order: order}, true
 }
 
 // A Remedy says what to do with a row that names this incarnation while it has

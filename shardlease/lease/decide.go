@@ -1,23 +1,20 @@
 package lease
 
-import (
-	"errors"
-
-	"github.com/shardlease/shardlease-go/checkpoint"
-)
+import "errors"
 
 // A Verdict says what the answer to a write means for its writer.
 type Verdict uint8
 
 const (
-	// Unknown: no answer. Send the same bytes again, for as long as trust
-	// lasts; nothing else of this row is written meanwhile.
+	// Unknown: no answer, or none that can be read. Send the same bytes again
+	// for as long as the worker's own lease lasts; nothing else of this row is
+	// written meanwhile.
 	Unknown Verdict = iota
 	// Stored: the write is in, by this sending or by an earlier one. The row
 	// as it stands is the one to go on from.
 	Stored
-	// Again: the row has moved within its generation. Go on from the row as it
-	// stands, and ask the transition once more.
+	// Again: the row has moved on within its generation. Go on from the row as
+	// it stands, and ask the transition once more; it may have an answer.
 	Again
 	// Overtaken: the shard has changed hands. For a holder this is the fence:
 	// its tenure is over.
@@ -50,7 +47,7 @@ func Settle(me Incarnation, w Write, reply Record, err error) (Verdict, Record) 
 	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		return Decide(me, w, refused.Now), refused.Now
 	}
-	if errors.Is(err, checkpoint.ErrInvalid) || errors.Is(err, ErrBadWrite) {
+	if w.Check() != nil {
 		return Unsent, nil
 	}
 	return Unknown, nil
@@ -88,9 +85,9 @@ func Decide(me Incarnation, w Write, now Record) Verdict {
 		return Stored
 	case at.Generation > old.Generation:
 		return Overtaken
-	// The same generation, then, and so the same owner: it is mine still, and
-	// an earlier write of mine has come between; or it is another's, whose
-	// offer to me has gone.
+	// The same generation, then, and the same owner: mine still, and an
+	// earlier write of mine has come between; or another's, whose offer to me
+	// has gone, or whose counter is at its end.
 	case at.Owner.Incarnation == old.Owner.Incarnation:
 		return Again
 	}

@@ -2,12 +2,13 @@ package lease_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
+
+var key = lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-1"}
 
 // TestDecide goes through the table of refusals, row by row.
 func TestDecide(t *testing.T) {
@@ -79,8 +80,7 @@ func TestDecide(t *testing.T) {
 		want lease.Verdict
 	}{
 		"timeout":      {errors.New("timeout"), lease.Unknown},
-		"bad value":    {fmt.Errorf("x: %w", checkpoint.ErrInvalid), lease.Unsent},
-		"bad write":    {fmt.Errorf("x: %w", lease.ErrBadWrite), lease.Unsent},
+		"unreadable":   {&lease.MalformedError{Cause: &checkpoint.InvalidError{Field: "counter"}}, lease.Unknown},
 		"stored":       {nil, lease.Stored},
 		"refused, row": {&lease.RefusedError{Now: after(recovery)}, lease.Overtaken},
 	} {
@@ -90,9 +90,70 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestUnsentIsWhatCannotBeSent: whatever the store says of it.
+func TestUnsentIsWhatCannotBeSent(t *testing.T) {
+	a := heldRow(t, "a")
+	w, _ := a.Commit(handle(a), at("1"), stamp())
+	bad := w.Next.(lease.Row)
+	bad.Owner = owner("b")
+	w.Next = bad
+	if got, _ := lease.Settle("a-1", w, nil, w.Check()); got != lease.Unsent {
+		t.Errorf("a write that fails its check reads as %v", got)
+	}
+}
+
+func TestCopyIsOfOneRow(t *testing.T) {
+	r := heldRow(t, "a")
+	other := r
+	other.Shard, other.Counter = "shard-2", r.Counter+1
+	c := lease.NewCopy(key, "a-1")
+	c.Saw(r)
+	if c.Saw(other) || c.Row().Shard != "shard-1" {
+		t.Error("the copy took in another row")
+	}
+	w, err := other.Seize(owner("b"), stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Send(w); !errors.Is(err, lease.ErrOtherRow) {
+		t.Errorf("a write of another row: got %v", err)
+	}
+	if answer := c.Answer(nil, &lease.RefusedError{Now: r}); answer.Verdict != lease.Unsent || !errors.Is(answer.Err(), lease.ErrNotOpen) {
+		t.Errorf("an answer to nothing: %v, %v", answer.Verdict, answer.Err())
+	}
+}
+
+// TestAnswersSayWhatHappened: a writer that does not hold the shard is told why
+// in words that fit.
+func TestAnswersSayWhatHappened(t *testing.T) {
+	a := heldRow(t, "a")
+	begin, _ := lease.Begin("orders", "shard-1", nil, "b", stamp())
+	recovery, _ := a.Recover(owner("b"), stamp())
+	w, _ := a.Offer(handle(a), "b-1", at("1"), stamp())
+	offered := next(t, w, nil)
+	take, _ := offered.Take(owner("b"), stamp())
+	w, _ = offered.Withdraw(handle(offered), stamp())
+	withdrawn := next(t, w, nil)
+	w, _ = a.Recover(owner("c"), stamp())
+	for want, tc := range map[error]struct {
+		w   lease.Write
+		now lease.Row
+	}{
+		lease.ErrExists: {begin, a}, lease.ErrOutdated: {recovery, next(t, w, nil)}, lease.ErrMoved: {take, withdrawn},
+	} {
+		c := lease.NewCopy(key, "b-1")
+		if err := c.Send(tc.w); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Answer(nil, &lease.RefusedError{Now: tc.now}).Err(); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+}
+
 func TestCopyHasOneWriteOpen(t *testing.T) {
 	a := heldRow(t, "a")
-	c := lease.NewCopy("a-1")
+	c := lease.NewCopy(key, "a-1")
 	c.Saw(a)
 	first, _ := a.Commit(handle(a), at("1"), stamp())
 	second, _ := a.Commit(handle(a), at("2"), stamp())
@@ -127,7 +188,7 @@ func TestCopyNeverGoesBack(t *testing.T) {
 	old := heldRow(t, "a")
 	w, _ := old.Commit(handle(old), at("1"), stamp())
 	row := next(t, w, nil)
-	c := lease.NewCopy("a-1")
+	c := lease.NewCopy(key, "a-1")
 	if !c.Saw(row) || c.Saw(row) || c.Saw(old) {
 		t.Error("only what is newer is news")
 	}
@@ -180,7 +241,7 @@ func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
 		"unanswered before":       {true, false, true},
 		"sent twice by the store": {false, true, true},
 	} {
-		c := lease.NewCopy("a-1")
+		c := lease.NewCopy(key, "a-1")
 		c.Saw(row)
 		if err := c.Send(commit); err != nil {
 			t.Fatal(err)
@@ -202,7 +263,7 @@ func TestAnswersOfARowThatIsGone(t *testing.T) {
 	commit, _ := row.Commit(handle(row), at("2"), stamp())
 	release, _ := row.Release(handle(row), lease.End{Reason: lease.Released}, stamp())
 	for w, want := range map[*lease.Write]error{&commit: lease.ErrGone, &release: nil} {
-		c := lease.NewCopy("a-1")
+		c := lease.NewCopy(key, "a-1")
 		c.Saw(row)
 		if err := c.Send(*w); err != nil {
 			t.Fatal(err)
@@ -216,7 +277,7 @@ func TestAnswersOfARowThatIsGone(t *testing.T) {
 func TestReconcile(t *testing.T) {
 	row := heldRow(t, "a")
 	look := func(r lease.Row) lease.Copy {
-		c := lease.NewCopy("a-1")
+		c := lease.NewCopy(key, "a-1")
 		c.Saw(r)
 		return c
 	}

@@ -15,6 +15,24 @@
 // stands still is deleted by whoever watched it, and what its worker held can
 // be claimed by anybody.
 //
+// Some words: an incarnation is one seat of one worker, and never comes back. A
+// tenure is one incarnation's hold of one shard under one generation, from start
+// to end. A mark says how far a handler has come; a checkpoint is a mark that was
+// accepted. A Hold is the handle a tenure writes with.
+//
+// # Four conditional writes
+//
+//	create     there is no row, and no tombstone
+//	swap       the write id is the one that was read, and so everything is
+//	transfer   the generation and the owner are those that were read, whatever
+//	           was committed since; it returns where the new generation starts
+//	delete     as swap; of seats alone
+//
+// A holder swaps: its write id is replaced by any takeover, so its next write is
+// refused. Whoever takes over transfers: the owner's commits cannot starve it,
+// and fencing the old owner and reading the new one's start are one step. [Op]
+// and [Write.Apply] say it exactly.
+//
 // # What is promised
 //
 // Under any pause, crash, clock fault, lost reply or late delivery:
@@ -50,10 +68,11 @@
 //
 // # The life of one lease
 //
-// Read lease.go from top to bottom: it is the state diagram and its arrows in
-// order. An arrow is a method of [Row] that gives a [Write], or a reason why
-// not. A write is a plain value that carries its own condition; [Op] explains
-// the four there are. A [Store] makes writes and knows nothing else.
+// Read lease.go from top to bottom: a table of the transitions, and then each of
+// them in that order. A transition is a method of [Row] that gives a [Write], or
+// a reason why not. A write is a plain value that carries its own condition. A
+// [Store] makes writes and knows nothing else. A [Copy] is what a worker keeps of
+// a row between them; the example of this package shows the whole round.
 //
 // # When something goes wrong
 //
@@ -61,15 +80,15 @@
 //	the write was stored, its reply lost   Unknown, then Stored        nothing
 //	the write was lost                     Unknown, then Stored        nothing: the same bytes were sent again
 //	the write arrives once more, late      nothing                     refused: the write id or the generation moved on
-//	the shard changed hands meanwhile      Overtaken, a StaleError     the tenure ends
+//	the shard changed hands meanwhile      Overtaken                   the tenure ends, with a StaleError
 //	the row was removed                    Gone                        the tenure ends; the row is not made again
-//	somebody wrote past the conditions     Conflict                    the tenure ends, loudly
-//	the table was restored from a backup   WentBack                    nothing more is claimed before it is adopted
+//	somebody wrote past the conditions     Conflict                    the tenure ends, with ErrConflict
+//	the table was restored from a backup   WentBack                    nothing is claimed before the rows are adopted
 //	a claim was stored, its reply lost     the row names me            started at the next look (Copy.Reconcile)
 //	a release was lost for good            the row names me            claimed again, under a new generation
 //	the writer died                        –                           its seat is evicted, its rows are claimed
 //
-// [Decide] is that table in code, and [Copy] is what a worker keeps of a row so
-// that it can be asked: one write open at a time, and never an older row over a
-// newer one.
+// [Decide] is that table in code. A store answers with a RefusedError; Copy.Answer
+// asks Decide what it means and has the error for the user. A copy has one write
+// open at a time, and never takes an older row over a newer one.
 package lease

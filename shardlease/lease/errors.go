@@ -11,6 +11,7 @@ import (
 // on these with errors.Is; a [*RuleError] says which row and which transition.
 var (
 	ErrNotHolder      = errors.New("held by another incarnation under the same generation")
+	ErrOtherRow       = errors.New("a hold of another row")
 	ErrHeld           = errors.New("held")
 	ErrNotHeld        = errors.New("nobody holds it")
 	ErrFinished       = errors.New("finished")
@@ -22,6 +23,8 @@ var (
 	ErrSelf           = errors.New("a holder cannot hand over to itself")
 	ErrOutdated       = errors.New("the row has changed hands since it was seen")
 	ErrOldImage       = errors.New("the row was read before the tenure began")
+	ErrMoved          = errors.New("the row has moved on within its generation")
+	ErrExists         = errors.New("there is a row already")
 	ErrReason         = errors.New("not a reason for this transition")
 	ErrBadWrite       = errors.New("a write that no transition makes")
 )
@@ -38,9 +41,9 @@ var (
 
 // A RuleError says why a transition is not possible.
 type RuleError struct {
-	Transition string // "claim", "commit", …
+	Transition string // "claim", "commit", …; of a write that was answered, its operation
 	Key        Key
-	Rule       error // one of the sentinels above
+	Rule       error // one of the sentinels of this package
 }
 
 func (e *RuleError) Error() string { return fmt.Sprintf("%s of %v: %v", e.Transition, e.Key, e.Rule) }
@@ -55,8 +58,9 @@ type RefusedError struct {
 	// Now is the row as it stood when the write was refused; nil when there
 	// was none. [Decide] turns it into what the writer has to do.
 	Now Record
-	// Retried: the store sent the same bytes more than once, and an earlier
-	// sending may have been stored and overtaken since.
+	// Retried: the store sent the same bytes more than once by itself, and an
+	// earlier sending went unanswered: it may have been stored and overtaken
+	// since. A store that sends again has to say so.
 	Retried bool
 }
 

@@ -13,13 +13,13 @@ import (
 
 // An Item is a record as flat attributes: the stored form, and a promise of
 // compatibility. A value is a string, an int64, a bool, a []byte or a []string
-// (a set). Where the meaning is the same, the names are the Kinesis Client
-// Library's. Empty values are absent.
+// (a set), and Decode wants these types back. Where the meaning is the same, the
+// names are the Kinesis Client Library's. Empty values are absent.
 type Item map[string]any
 
 // Version is the format this package writes. It changes only when older readers
-// would misread a row; attributes that are merely new do not change it, and
-// older writers leave them alone.
+// would misread a row; attributes that are merely new do not change it. Decode
+// passes them over, and a store leaves them where they are.
 const Version = 1
 
 // The attributes of both kinds, of lease rows, and of seats.

@@ -91,7 +91,7 @@ func TestFullRowCostsOneWriteUnit(t *testing.T) {
 func TestCommitsKeepTheRowInOneUnit(t *testing.T) {
 	r := fullRow(t, 40, 20)
 	for n := range 60 {
-		w, err := r.Commit(lease.Hold{Incarnation: r.Owner.Incarnation, Generation: r.Generation},
+		w, err := r.Commit(lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation},
 			checkpoint.Mark{Position: strings.Repeat("1", 40+n), State: strings.Repeat("s", n/2)}, stamp())
 		r = next(t, w, err)
 		if size := lease.Encode(r).Size(); size > 1024 {
@@ -248,7 +248,7 @@ func FuzzTransitions(f *testing.F) {
 		if r, ok = check(r.Claim(lease.Owner{Name: name, Incarnation: lease.Incarnation(incarnation), Task: task}, s("2"))); !ok {
 			return
 		}
-		h := lease.Hold{Incarnation: r.Owner.Incarnation, Generation: r.Generation}
+		h := lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}
 		if committed, ok := check(r.Commit(h, checkpoint.Mark{Position: position, State: state}, s("3"))); ok {
 			r = committed
 		}

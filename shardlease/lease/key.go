@@ -80,7 +80,7 @@ type Incarnation string
 // A Stamp is the chance and the time of one write. The transitions are pure and
 // take both as an argument.
 type Stamp struct {
-	ID WriteID
+	ID WriteID   // crypto/rand.Text makes good ones
 	At time.Time // for people, and for the first generation of a row
 }
 

@@ -10,23 +10,41 @@ import (
 // returns the write that would move it on, or says why the rules do not allow
 // it. Nothing here reads a clock, draws a random number or talks to a store.
 //
-//	             Begin                     Claim, Recover, Seize, Take
-//	(no row) ───────────▶ free ─────────────────────────────▶ held ──┐ Commit, Offer,
-//	    Revive ▲           ▲ ▲ ◀──────────────────────────────  │ ◀──┘ Withdraw
-//	           │           │ │    Release, ForceRelease         │
-//	        removed ◀──────┘ │                                  ├─ Yield ─▶ held by the successor
-//	              Remove     └─ Unquarantine ─ quarantined ◀────┤
-//	                                            Quarantine      └─ Finish ─▶ finished
+//	transition     from                     to                  made by
+//	Begin          no row                   free                whoever sees the shard
+//	Claim          free, or mine            held                a worker
+//	Recover        held by the dead         held                a worker
+//	Seize          held past its drain      held                the successor
+//	Take           held, offered to me      held                the successor
+//	Commit         held                     as it was           the holder
+//	Offer          held                     held, offered       the holder
+//	Withdraw       held, offered            held                the holder
+//	Yield          held                     held by successor   the holder
+//	Release        held                     free                the holder
+//	Finish         held                     finished            the holder
+//	ForceRelease   held                     free                an operator
+//	Quarantine     free, held               quarantined         an operator, a worker
+//	Unquarantine   quarantined              free                an operator
+//	Rewind         free, quarantined,       free, quarantined   an operator
+//	               finished
+//	Remove         free, quarantined,       removed             whoever misses the shard
+//	               finished
+//	Revive         removed                  free                whoever sees it again
+//	Adopt          anything                 nobody's            an operator
 //
-// Invariant: every arrow between two boxes adds to the generation; the arrows
-// from a held row to itself do not.
+// Invariant: every transition adds to the generation, but Commit, Offer and
+// Withdraw.
 //
-// The holder's own writes are swaps; a change of hands made by somebody else is
-// a transfer. [Op] says what that means.
+// A holder's writes are swaps, and so are an operator's on a row nobody holds.
+// What takes a shard, from somebody or from nobody, is a transfer. [Op] says what
+// these mean; rules.go has what the transitions share.
 
 // A Hold is what a holder knows of its tenure. It is the handle every write of
 // a holder is made with, and it is worth nothing once the row has moved on.
+//
+// [Copy.Start] gives one.
 type Hold struct {
+	Key         Key // of the row: generations of different shards say nothing about each other
 	Incarnation Incarnation
 	Generation  int64
 	Order       checkpoint.Order // how its positions are compared; nil: not at all
@@ -59,8 +77,9 @@ func Begin(group, shard string, parents []string, by string, s Stamp) (Write, er
 }
 
 // Claim takes a row that nobody holds, or one that already names this
-// incarnation although it has no tenure of it any more. The reason it was free
-// carries over.
+// incarnation although it has no tenure of it any more. The record repeats the
+// reason why it was free, so that the latest transfer alone says why its owner
+// came to hold it.
 func (r Row) Claim(by Owner, s Stamp) (Write, error) {
 	const name = "claim"
 	if err := r.claimable(name); err != nil {
@@ -110,7 +129,9 @@ func (r Row) Take(by Owner, s Stamp) (Write, error) {
 	return r.handOver(OpTransfer, by, Transfer{Reason: Handoff, By: by.Name}, s, nil)
 }
 
-// Commit stores a mark under the holder's generation.
+// Commit stores a mark under the holder's generation. Of the holder's writes it
+// alone needs one: the others take a zero mark for "nothing new", and leave the
+// checkpoint as it is.
 func (r Row) Commit(h Hold, m checkpoint.Mark, s Stamp) (Write, error) {
 	if err := m.Validate(); err != nil {
 		return Write{}, err
@@ -233,22 +254,22 @@ func (r Row) Unquarantine(c Command, s Stamp) (Write, error) {
 }
 
 // Rewind moves the position of a shard that nobody holds, in either direction;
-// the next holder starts there. A finished shard is unfinished by it, which is
+// the next holder starts there. A zero mark rewinds to the very beginning. A finished shard is unfinished by it, which is
 // the one way to process it again; its children do not wait for that.
 //
 // A held shard is rewound by ForceRelease or Quarantine first: no position ever
 // moves back within a generation.
 func (r Row) Rewind(c Command, m checkpoint.Mark, s Stamp) (Write, error) {
 	const name = "rewind"
-	if err := m.Validate(); err != nil {
-		return Write{}, err
-	}
 	if err := r.idle(name, c); err != nil {
 		return Write{}, err
 	}
 	return r.handOver(OpSwap, Owner{}, c.transfer(Forced), s, func(next *Row) {
 		next.Finished, next.Failures = false, Failures{}
-		next.Checkpoint = checkpoint.Checkpoint{Mark: m, Generation: next.Generation, At: wall(s.At)}
+		next.Checkpoint = checkpoint.Checkpoint{}
+		if !m.IsZero() {
+			next.Checkpoint = checkpoint.Checkpoint{Mark: m, Generation: next.Generation, At: wall(s.At)}
+		}
 	})
 }
 

@@ -27,7 +27,7 @@ func owner(name string) lease.Owner {
 func at(position string) checkpoint.Mark { return checkpoint.Mark{Position: position} }
 
 func handle(r lease.Row) lease.Hold {
-	return lease.Hold{Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
+	return lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
 }
 
 // next applies a write to the row it was made from.
@@ -74,46 +74,47 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 	older.Generation++
 
 	for name, tc := range map[string]struct{ got, want error }{
-		"claim a held row":                   {tell(a.Claim(owner("b"), stamp())), lease.ErrHeld},
-		"claim a finished row":               {tell(finished.Claim(owner("b"), stamp())), lease.ErrFinished},
-		"claim a quarantined row":            {tell(aside.Claim(owner("b"), stamp())), lease.ErrQuarantined},
-		"claim a tombstone":                  {tell(gone.Claim(owner("b"), stamp())), lease.ErrRemoved},
-		"recover a free row":                 {tell(free.Recover(owner("b"), stamp())), lease.ErrNotHeld},
-		"recover from oneself":               {tell(a.Recover(owner("a"), stamp())), lease.ErrSelf},
-		"seize a free row":                   {tell(free.Seize(owner("b"), stamp())), lease.ErrNotHeld},
-		"take what was not offered":          {tell(a.Take(owner("b"), stamp())), lease.ErrNotOffered},
-		"commit with another incarnation":    {tell(a.Commit(lease.Hold{Incarnation: "b-1", Generation: a.Generation}, at("1"), stamp())), lease.ErrNotHolder},
-		"commit by nobody on a free row":     {tell(free.Commit(lease.Hold{Generation: free.Generation}, at("1"), stamp())), lease.ErrNotHolder},
-		"commit from an old image":           {tell(a.Commit(older, at("1"), stamp())), lease.ErrOldImage},
-		"commit after finish":                {tell(finished.Commit(ha, at("1"), stamp())), checkpoint.ErrStale},
-		"commit backwards":                   {tell(ten.Commit(ha, at("9"), stamp())), checkpoint.ErrBackwards},
-		"commit nothing":                     {tell(ten.Commit(ha, checkpoint.Mark{}, stamp())), checkpoint.ErrInvalid},
-		"commit no number":                   {tell(ten.Commit(ha, at("x"), stamp())), checkpoint.ErrInvalid},
-		"release backwards":                  {tell(ten.Release(ha, lease.End{Reason: lease.Released, Mark: at("9")}, stamp())), checkpoint.ErrBackwards},
-		"release without a reason":           {tell(a.Release(ha, lease.End{}, stamp())), lease.ErrReason},
-		"release as expired":                 {tell(a.Release(ha, lease.End{Reason: lease.Expired}, stamp())), lease.ErrReason},
-		"offer to oneself":                   {tell(a.Offer(ha, "a-1", at("1"), stamp())), lease.ErrSelf},
-		"offer to nobody":                    {tell(a.Offer(ha, "", at("1"), stamp())), checkpoint.ErrInvalid},
-		"withdraw nothing":                   {tell(a.Withdraw(ha, stamp())), lease.ErrNotOffered},
-		"yield to oneself":                   {tell(a.Yield(ha, owner("a"), lease.Handoff, at("1"), stamp())), lease.ErrSelf},
-		"yield to nobody":                    {tell(a.Yield(ha, lease.Owner{}, lease.Handoff, at("1"), stamp())), checkpoint.ErrInvalid},
-		"yield as released":                  {tell(a.Yield(ha, owner("b"), lease.Released, at("1"), stamp())), lease.ErrReason},
-		"force-release of a free row":        {tell(free.ForceRelease(command(free), stamp())), lease.ErrNotHeld},
-		"quarantine twice":                   {tell(aside.Quarantine(command(aside), lease.Failed, stamp())), lease.ErrQuarantined},
-		"quarantine for a handoff":           {tell(a.Quarantine(command(a), lease.Handoff, stamp())), lease.ErrReason},
-		"unquarantine a free row":            {tell(free.Unquarantine(command(free), stamp())), lease.ErrNotQuarantined},
-		"rewind a held row":                  {tell(a.Rewind(command(a), at("1"), stamp())), lease.ErrHeld},
-		"rewind to nothing":                  {tell(free.Rewind(command(free), checkpoint.Mark{}, stamp())), checkpoint.ErrInvalid},
-		"remove a held row":                  {tell(a.Remove(command(a), stamp())), lease.ErrHeld},
-		"remove a tombstone":                 {tell(gone.Remove(command(gone), stamp())), lease.ErrRemoved},
-		"revive a free row":                  {tell(free.Revive(nil, "s", stamp())), lease.ErrNotRemoved},
-		"rewind seen under another":          {tell(free.Rewind(lease.Command{Seen: free.Generation - 1}, at("1"), stamp())), lease.ErrOutdated},
-		"begin with a parent twice":          {tell(lease.Begin("g", "s", []string{"p", "p"}, "", stamp())), checkpoint.ErrInvalid},
-		"begin as its own parent":            {tell(lease.Begin("g", "s", []string{"s"}, "", stamp())), checkpoint.ErrInvalid},
-		"begin without a write id":           {tell(lease.Begin("g", "s", nil, "", lease.Stamp{})), checkpoint.ErrInvalid},
-		"claim without an incarnation":       {tell(free.Claim(lease.Owner{Name: "a"}, stamp())), checkpoint.ErrInvalid},
-		"claim with the row's own id":        {tell(free.Claim(owner("a"), lease.Stamp{ID: free.WriteID})), lease.ErrBadWrite},
-		"commit with the row's own write id": {tell(a.Commit(ha, at("1"), lease.Stamp{ID: a.WriteID})), lease.ErrBadWrite},
+		"claim a held row":                      {tell(a.Claim(owner("b"), stamp())), lease.ErrHeld},
+		"claim a finished row":                  {tell(finished.Claim(owner("b"), stamp())), lease.ErrFinished},
+		"claim a quarantined row":               {tell(aside.Claim(owner("b"), stamp())), lease.ErrQuarantined},
+		"claim a tombstone":                     {tell(gone.Claim(owner("b"), stamp())), lease.ErrRemoved},
+		"recover a free row":                    {tell(free.Recover(owner("b"), stamp())), lease.ErrNotHeld},
+		"recover from oneself":                  {tell(a.Recover(owner("a"), stamp())), lease.ErrSelf},
+		"seize a free row":                      {tell(free.Seize(owner("b"), stamp())), lease.ErrNotHeld},
+		"take what was not offered":             {tell(a.Take(owner("b"), stamp())), lease.ErrNotOffered},
+		"commit with another incarnation":       {tell(a.Commit(lease.Hold{Key: a.Key(), Incarnation: "b-1", Generation: a.Generation}, at("1"), stamp())), lease.ErrNotHolder},
+		"commit by nobody on a free row":        {tell(free.Commit(lease.Hold{Key: free.Key(), Generation: free.Generation}, at("1"), stamp())), lease.ErrNotHeld},
+		"commit from an old image":              {tell(a.Commit(older, at("1"), stamp())), lease.ErrOldImage},
+		"commit with the hold of another shard": {tell(a.Commit(lease.Hold{Key: lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-2"}, Incarnation: "a-1", Generation: a.Generation}, at("1"), stamp())), lease.ErrOtherRow},
+		"commit after finish":                   {tell(finished.Commit(ha, at("1"), stamp())), checkpoint.ErrStale},
+		"commit backwards":                      {tell(ten.Commit(ha, at("9"), stamp())), checkpoint.ErrBackwards},
+		"commit nothing":                        {tell(ten.Commit(ha, checkpoint.Mark{}, stamp())), checkpoint.ErrInvalid},
+		"commit no number":                      {tell(ten.Commit(ha, at("x"), stamp())), checkpoint.ErrInvalid},
+		"release backwards":                     {tell(ten.Release(ha, lease.End{Reason: lease.Released, Mark: at("9")}, stamp())), checkpoint.ErrBackwards},
+		"release without a reason":              {tell(a.Release(ha, lease.End{}, stamp())), lease.ErrReason},
+		"release as expired":                    {tell(a.Release(ha, lease.End{Reason: lease.Expired}, stamp())), lease.ErrReason},
+		"offer to oneself":                      {tell(a.Offer(ha, "a-1", at("1"), stamp())), lease.ErrSelf},
+		"offer to nobody":                       {tell(a.Offer(ha, "", at("1"), stamp())), checkpoint.ErrInvalid},
+		"withdraw nothing":                      {tell(a.Withdraw(ha, stamp())), lease.ErrNotOffered},
+		"yield to oneself":                      {tell(a.Yield(ha, owner("a"), lease.Handoff, at("1"), stamp())), lease.ErrSelf},
+		"yield to nobody":                       {tell(a.Yield(ha, lease.Owner{}, lease.Handoff, at("1"), stamp())), checkpoint.ErrInvalid},
+		"yield as released":                     {tell(a.Yield(ha, owner("b"), lease.Released, at("1"), stamp())), lease.ErrReason},
+		"force-release of a free row":           {tell(free.ForceRelease(command(free), stamp())), lease.ErrNotHeld},
+		"quarantine twice":                      {tell(aside.Quarantine(command(aside), lease.Failed, stamp())), lease.ErrQuarantined},
+		"quarantine for a handoff":              {tell(a.Quarantine(command(a), lease.Handoff, stamp())), lease.ErrReason},
+		"unquarantine a free row":               {tell(free.Unquarantine(command(free), stamp())), lease.ErrNotQuarantined},
+		"rewind a held row":                     {tell(a.Rewind(command(a), at("1"), stamp())), lease.ErrHeld},
+		"rewind to a state alone":               {tell(free.Rewind(command(free), checkpoint.Mark{State: "s"}, stamp())), checkpoint.ErrInvalid},
+		"remove a held row":                     {tell(a.Remove(command(a), stamp())), lease.ErrHeld},
+		"remove a tombstone":                    {tell(gone.Remove(command(gone), stamp())), lease.ErrRemoved},
+		"revive a free row":                     {tell(free.Revive(nil, "s", stamp())), lease.ErrNotRemoved},
+		"rewind seen under another":             {tell(free.Rewind(lease.Command{Seen: free.Generation - 1}, at("1"), stamp())), lease.ErrOutdated},
+		"begin with a parent twice":             {tell(lease.Begin("g", "s", []string{"p", "p"}, "", stamp())), checkpoint.ErrInvalid},
+		"begin as its own parent":               {tell(lease.Begin("g", "s", []string{"s"}, "", stamp())), checkpoint.ErrInvalid},
+		"begin without a write id":              {tell(lease.Begin("g", "s", nil, "", lease.Stamp{})), checkpoint.ErrInvalid},
+		"claim without an incarnation":          {tell(free.Claim(lease.Owner{Name: "a"}, stamp())), checkpoint.ErrInvalid},
+		"claim with the row's own id":           {tell(free.Claim(owner("a"), lease.Stamp{ID: free.WriteID})), lease.ErrBadWrite},
+		"commit with the row's own write id":    {tell(a.Commit(ha, at("1"), lease.Stamp{ID: a.WriteID})), lease.ErrBadWrite},
 	} {
 		if !errors.Is(tc.got, tc.want) {
 			t.Errorf("%s: got %v, want %v", name, tc.got, tc.want)
@@ -282,8 +283,12 @@ func TestNumbersAtTheirEdge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after, err := w.Apply(last); !errors.Is(err, checkpoint.ErrInvalid) || after != nil {
-		t.Errorf("a transfer over a full counter: %v, %v", after, err)
+	refused, ok := errors.AsType[*lease.RefusedError](func() error { _, err := w.Apply(last); return err }())
+	if !ok || lease.Decide("b-1", w, refused.Now) != lease.Again {
+		t.Errorf("a transfer over a full counter is not refused, to be asked again")
+	}
+	if _, err := last.Recover(owner("b"), stamp()); !errors.Is(err, checkpoint.ErrInvalid) {
+		t.Errorf("asked again: got %v, want the limit", err)
 	}
 }
 

@@ -118,7 +118,7 @@ func (t Transfer) String() string {
 	if t.Note != "" {
 		text += fmt.Sprintf(" (%s)", t.Note)
 	}
-	return text
+	return text + fmt.Sprintf(", began generation %d", t.Generation)
 }
 
 // Key is the row's address.

@@ -17,11 +17,15 @@ func (r Row) rule(transition string, rule error) error {
 // itself can see it; the store's condition is the fence that counts.
 func (r Row) holds(transition string, h Hold) error {
 	switch {
+	case r.Key() != h.Key:
+		return r.rule(transition, ErrOtherRow)
 	case r.Generation > h.Generation:
 		return &checkpoint.StaleError{Shard: r.Shard, Mine: h.Generation, Observed: r.Generation, Owner: r.Owner.Name}
 	case r.Generation < h.Generation:
 		return r.rule(transition, ErrOldImage)
-	case r.Owner.IsZero() || r.Owner.Incarnation != h.Incarnation:
+	case r.Owner.IsZero():
+		return r.rule(transition, ErrNotHeld)
+	case r.Owner.Incarnation != h.Incarnation:
 		return r.rule(transition, ErrNotHolder)
 	}
 	return nil

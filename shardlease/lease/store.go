@@ -10,12 +10,22 @@ import (
 // four operations and nothing of leases, workers or time. Every rule lives in
 // the transitions, once, so that workers, tools and tests pass the same fence.
 //
-// A store is safe for concurrent use. The suite in storetest is the contract in
-// executable form; [Write.Apply] is its semantics.
+// A store is safe for concurrent use; it may be written while it is listed. What
+// goes in and what comes out is the caller's to change: a store that keeps
+// records in memory keeps and hands out a [Clone], in refusals too. What a store
+// does not know of a record, because a newer version wrote it, it leaves there.
+//
+// Every method checks what it is asked for first ([Write.Check], [Key.Validate],
+// [Query.Validate]) and reports that as it is; and a call whose context has
+// ended does nothing and returns the context's error. A record that is stored
+// and cannot be read is a *MalformedError, from any method.
+//
+// The suite in storetest is the contract in executable form; [Write.Apply] is its
+// semantics.
 type Store interface {
 	// List yields the records of one kind in one group, each that is there
-	// throughout exactly once, in the order of their names. Tombstones are
-	// skipped.
+	// throughout exactly once, in the order of the bytes of their names.
+	// Tombstones are skipped.
 	//
 	// A record that cannot be read is yielded as (nil, *MalformedError), and
 	// the listing goes on. Any other error ends it, and what was listed
@@ -23,7 +33,9 @@ type Store interface {
 	List(ctx context.Context, q Query) iter.Seq2[Record, error]
 
 	// Get reads one record, consistently; a tombstone is one. ErrNotFound:
-	// there is none.
+	// there is none. Tombstones may be swept when they are older than
+	// [TombstoneAge]: a row that is made later starts above them, because
+	// [FirstGeneration] counts seconds.
 	Get(ctx context.Context, k Key) (Record, error)
 
 	// Write makes one conditional write and returns the record that
@@ -33,11 +45,11 @@ type Store interface {
 	//   - refused: a *RefusedError with the record as it stands. Nothing was
 	//     written, at least by the sending that was answered: [Decide] tells
 	//     whether an earlier sending was.
-	//   - unknown: any other error, a cancelled context among them. The write
-	//     may have been stored, or may still be. Whoever needs to know sends
-	//     the same Write again.
+	//   - unknown: any other error. The write may have been stored, or may
+	//     still be. Whoever needs to know sends the same Write again.
 	//
-	// A Write that fails [Write.Check] is reported as that and never sent.
+	// A store may send a Write more than once by itself. It says so in
+	// [RefusedError.Retried] where an earlier sending went unanswered.
 	Write(ctx context.Context, w Write) (Record, error)
 }
 

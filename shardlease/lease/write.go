@@ -39,12 +39,13 @@ const (
 
 	// OpSwap replaces a record on condition that its write id is the one that
 	// was read, and so on condition of everything about it. It is the write
-	// of whoever holds the record; with one such write under way at a time,
-	// nothing can come between reading and writing unnoticed.
+	// of whoever holds the record, and an operator's on a row that nobody
+	// holds; with one such write under way at a time, nothing can come between
+	// reading and writing unnoticed.
 	OpSwap
 
-	// OpTransfer changes the hands of a lease row, and is made by somebody who
-	// does not hold it. Its condition is the generation and the owner as
+	// OpTransfer takes a lease row from whoever holds it, or from nobody, and
+	// is made by somebody else. Its condition is the generation and the owner as
 	// read, not the counter, so an owner that commits as fast as it can does
 	// not starve it. What such an owner commits meanwhile is kept: the
 	// checkpoint stays as stored, and the counter goes on from the stored
@@ -89,21 +90,30 @@ type Write struct {
 
 // Key is the address of the record the write is about.
 func (w Write) Key() Key {
-	if w.Next != nil {
-		return w.Next.Key()
-	}
-	if w.Old != nil {
-		return w.Old.Key()
+	for _, r := range []Record{w.Next, w.Old} {
+		if isValue(r) {
+			return r.Key()
+		}
 	}
 	return Key{}
 }
 
 // ID is the write's id; empty for a deletion.
 func (w Write) ID() WriteID {
-	if w.Next == nil {
+	if !isValue(w.Next) {
 		return ""
 	}
 	return w.Next.Written()
+}
+
+// isValue reports whether r is a Row or a Seat. A pointer to one has the same
+// methods and is neither.
+func isValue(r Record) bool {
+	switch r.(type) {
+	case Row, Seat:
+		return true
+	}
+	return false
 }
 
 func (w Write) String() string { return fmt.Sprintf("%v of %v (write %s)", w.Op, w.Key(), w.ID()) }
@@ -127,6 +137,8 @@ func (w Write) Check() error {
 		return bad("needs what was read, unless it creates")
 	case deletes != (w.Next == nil):
 		return bad("needs what to store, unless it deletes")
+	case !creates && !isValue(w.Old) || !deletes && !isValue(w.Next):
+		return bad("a record is a Row or a Seat, not a pointer to one")
 	}
 	if w.Next != nil {
 		if err := w.Next.Validate(); err != nil {
@@ -200,11 +212,7 @@ func (w Write) Apply(stored Record) (Record, error) {
 		return w.Next, nil
 	}
 	at, next := stored.(Row), w.Next.(Row)
-	counter, err := succ("counter", at.Counter)
-	if err != nil {
-		return nil, fmt.Errorf("%v: %w", w, err)
-	}
-	next.Counter, next.Checkpoint = counter, at.Checkpoint
+	next.Counter, next.Checkpoint = at.Counter+1, at.Checkpoint
 	return next, nil
 }
 
@@ -219,6 +227,9 @@ func (w Write) holdsOn(stored Record) bool {
 	at, old, next := stored.(Row), w.Old.(Row), w.Next.(Row)
 	if next.Accepts(old) && at.OfferedTo != old.OfferedTo {
 		return false
+	}
+	if at.Counter == maxInt64 {
+		return false // nothing can be written there any more, and the refusal shows why
 	}
 	return at.Generation == old.Generation && at.Owner.Incarnation == old.Owner.Incarnation
 }

@@ -159,7 +159,9 @@ func (b *bench) overtake(k lease.Key) bool {
 	return true
 }
 
-func cancelledWriteIsUnknown(b *bench) {
+// endedContextAnswersNothing: a call whose context has ended does nothing, and
+// says so with the context's error.
+func endedContextAnswersNothing(b *bench) {
 	r := b.held("a")
 	ctx, cancel := context.WithCancel(b.Context())
 	cancel()
@@ -174,6 +176,7 @@ func cancelledWriteIsUnknown(b *bench) {
 	if verdict, _ := lease.Settle(r.Owner.Incarnation, w, nil, err); verdict != lease.Unknown {
 		b.Errorf("a write without an answer reads as %v", verdict)
 	}
+	equal(b, "the row", b.row(), r)
 	if _, err := b.store.Get(ctx, r.Key()); !errors.Is(err, context.Canceled) {
 		b.Errorf("Get: got %v, want the context's error", err)
 	}
@@ -239,8 +242,30 @@ func badInputWritesNothing(b *bench) {
 			b.Errorf("seat, %s: got %v", name, err)
 		}
 	}
-	if _, err := b.store.Get(b.Context(), lease.Key{Group: group, Kind: 7, Name: shard}); !errors.Is(err, checkpoint.ErrInvalid) {
-		b.Errorf("unknown kind: got %v", err)
+	next, none := good.Next.(lease.Row), (*lease.Row)(nil)
+	for name, w := range map[string]lease.Write{
+		"pointers":        {Op: lease.OpSwap, Old: &r, Next: &next},
+		"nil pointers":    {Op: lease.OpSwap, Old: none, Next: none},
+		"a row by itself": {Op: lease.OpSwap, Next: next},
+		"nothing":         {},
+		"a seat of a row": {Op: lease.OpSwap, Old: r, Next: seat},
+		"deleted pointer": {Op: lease.OpDelete, Old: &seat},
+	} {
+		if _, err := b.store.Write(b.Context(), w); !errors.Is(err, lease.ErrBadWrite) && !errors.Is(err, checkpoint.ErrInvalid) {
+			b.Errorf("%s: got %v", name, err)
+		}
+	}
+	for _, k := range []lease.Key{{Group: group, Kind: 7, Name: shard}, {Kind: lease.KindLease, Name: shard}, {Group: group, Kind: lease.KindSeat}} {
+		if _, err := b.store.Get(b.Context(), k); !errors.Is(err, checkpoint.ErrInvalid) {
+			b.Errorf("Get of %v: got %v", k, err)
+		}
+	}
+	for _, q := range []lease.Query{{Group: group}, {Group: group, Kind: 9}, {Kind: lease.KindLease}} {
+		for r, err := range b.store.List(b.Context(), q) {
+			if !errors.Is(err, checkpoint.ErrInvalid) {
+				b.Errorf("List of %v: got %v, %v", q, r, err)
+			}
+		}
 	}
 	equal(b, "the row", b.row(), r)
 	equal(b, "rows", len(b.list(lease.KindLease)), 1)

@@ -148,7 +148,8 @@ func outdatedCommandIsRefused(b *bench) {
 // what refuses the twins is that every write has an id of its own.
 func lateTwinOfAnEarlierWrite(b *bench) {
 	r := b.held("a")
-	unordered := lease.Hold{Incarnation: r.Owner.Incarnation, Generation: r.Generation}
+	unordered := hold(r)
+	unordered.Order = nil
 	var sent []lease.Write
 	for i := range 6 {
 		w, err := r.Commit(unordered, mark(fmt.Sprint(200+i%2)), b.stamp())

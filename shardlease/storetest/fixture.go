@@ -17,6 +17,9 @@ const (
 	shard = "shard-0001"
 )
 
+// theRow is the one most tests are about.
+var theRow = lease.Key{Group: group, Kind: lease.KindLease, Name: shard}
+
 // A bench is one store under test, one shard, and short words for what tests do
 // with them.
 type bench struct {
@@ -39,7 +42,7 @@ func worker(name string) lease.Owner {
 }
 
 func hold(r lease.Row) lease.Hold {
-	return lease.Hold{Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
+	return lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
 }
 
 func mark(position string) checkpoint.Mark {
@@ -109,7 +112,7 @@ func (b *bench) look(k lease.Key) lease.Record {
 
 func (b *bench) row() lease.Row {
 	b.Helper()
-	r, _ := b.look(lease.Key{Group: group, Kind: lease.KindLease, Name: shard}).(lease.Row)
+	r, _ := b.look(theRow).(lease.Row)
 	return r
 }
 

@@ -135,8 +135,8 @@ func (j *Judge) judgeCheckpoint(before, after lease.Row) {
 	if was == is || after.Removed {
 		return
 	}
-	if rewound := is.Generation == after.Generation && after.Owner.IsZero(); rewound && after.Last.Reason == lease.Forced {
-		return
+	if after.Generation > before.Generation && after.Owner.IsZero() && after.Last.Reason == lease.Forced {
+		return // a rewind
 	}
 	if is.Generation < was.Generation {
 		j.fault("S1: a checkpoint of generation %d was stored over one of %d", is.Generation, was.Generation)

@@ -176,13 +176,6 @@ func listing(b *bench) {
 	for r, err := range b.store.List(b.Context(), lease.Query{Group: "nobody", Kind: lease.KindLease}) {
 		b.Errorf("an empty group lists %v, %v", r, err)
 	}
-	for _, q := range []lease.Query{{Group: group}, {Group: group, Kind: 9}, {Kind: lease.KindLease}} {
-		for r, err := range b.store.List(b.Context(), q) {
-			if err == nil {
-				b.Errorf("%v lists %v", q, r)
-			}
-		}
-	}
 }
 
 // callersShareNothing: what a caller does to what it handed in, or was handed,

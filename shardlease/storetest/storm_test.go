@@ -9,7 +9,6 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/memstore"
-	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 var (
@@ -74,7 +73,7 @@ func TestStormReplays(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r, err := judge.Get(t.Context(), lease.Key{Group: group, Kind: lease.KindLease, Name: shard})
+		r, err := judge.Get(t.Context(), theRow)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,110 @@
+package lease_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A worker on one shard, by hand. The library's worker does this for its user;
+// here it shows how the parts fit.
+type byHand struct {
+	me    lease.Owner
+	copy  lease.Copy
+	store lease.Store
+}
+
+func newByHand(store lease.Store, name string) *byHand {
+	me := lease.Owner{Name: name, Incarnation: lease.Incarnation(rand.Text())}
+	key := lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-1"}
+	return &byHand{me: me, copy: lease.NewCopy(key, me.Incarnation), store: store}
+}
+
+// look reads the row.
+func (w *byHand) look(ctx context.Context) {
+	if r, err := w.store.Get(ctx, lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-1"}); err == nil {
+		w.copy.Saw(r.(lease.Row))
+	}
+}
+
+// write sends what a transition gave, the same bytes until they are answered.
+func (w *byHand) write(ctx context.Context, write lease.Write, err error) error {
+	if err := errors.Join(err, w.copy.Send(write)); err != nil {
+		return err
+	}
+	for {
+		reply, err := w.store.Write(ctx, write)
+		if answer := w.copy.Answer(reply, err); answer.Verdict != lease.Unknown {
+			return answer.Err()
+		}
+	}
+}
+
+func newStamp() lease.Stamp { return lease.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
+
+// A worker is paused, replaced, and wakes up.
+func Example() {
+	ctx := context.Background()
+	store := new(memstore.Store)
+
+	a := newByHand(store, "a")
+	write, err := lease.Begin("orders", "shard-1", nil, "a", newStamp())
+	fmt.Println("a creates the row: ", a.write(ctx, write, err))
+	write, err = a.copy.Row().Claim(a.me, newStamp())
+	fmt.Println("a claims it:       ", a.write(ctx, write, err))
+	hold, _ := a.copy.Start(checkpoint.Decimal)
+	write, err = a.copy.Row().Commit(hold, checkpoint.Mark{Position: "100"}, newStamp())
+	fmt.Println("a commits 100:     ", a.write(ctx, write, err))
+
+	// a is paused here. b has watched a's seat stand still, and evicted it.
+	b := newByHand(store, "b")
+	b.look(ctx)
+	write, err = b.copy.Row().Recover(b.me, newStamp())
+	fmt.Println("b recovers it:     ", b.write(ctx, write, err))
+	fmt.Println("b starts at:       ", b.copy.Row().Checkpoint.Position)
+
+	// a wakes up and knows nothing of this.
+	write, err = a.copy.Row().Commit(hold, checkpoint.Mark{Position: "101"}, newStamp())
+	err = a.write(ctx, write, err)
+	fmt.Println("a commits 101, stale:", errors.Is(err, checkpoint.ErrStale))
+	// Output:
+	// a creates the row:  <nil>
+	// a claims it:        <nil>
+	// a commits 100:      <nil>
+	// b recovers it:      <nil>
+	// b starts at:        100
+	// a commits 101, stale: true
+}
+
+// The cooperative handoff: the owner serves until its successor has taken over.
+func ExampleRow_Take() {
+	ctx := context.Background()
+	store := new(memstore.Store)
+	a, b := newByHand(store, "a"), newByHand(store, "b")
+	write, err := lease.Begin("orders", "shard-1", nil, "a", newStamp())
+	fmt.Println(a.write(ctx, write, err))
+	write, err = a.copy.Row().Claim(a.me, newStamp())
+	fmt.Println(a.write(ctx, write, err))
+	hold, _ := a.copy.Start(checkpoint.Decimal)
+
+	write, err = a.copy.Row().Offer(hold, b.me.Incarnation, checkpoint.Mark{Position: "7"}, newStamp())
+	fmt.Println("offered:", a.write(ctx, write, err))
+	b.look(ctx)
+	offered := b.copy.Row()
+	write, err = a.copy.Row().Commit(hold, checkpoint.Mark{Position: "8"}, newStamp())
+	fmt.Println("still serving:", a.write(ctx, write, err))
+	write, err = offered.Take(b.me, newStamp())
+	fmt.Println("taken:", b.write(ctx, write, err), "starting at", b.copy.Row().Checkpoint.Position)
+	// Output:
+	// <nil>
+	// <nil>
+	// offered: <nil>
+	// still serving: <nil>
+	// taken: <nil> starting at 8
+}
