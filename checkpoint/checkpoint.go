@@ -8,7 +8,9 @@
 package checkpoint
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 	"unicode/utf8"
@@ -56,8 +58,12 @@ func (m Mark) String() string {
 	return fmt.Sprintf("mark of %d bytes with %d bytes of state", len(m.Position), len(m.State))
 }
 
-// GoString keeps %#v from printing the contents.
-func (m Mark) GoString() string { return m.String() }
+// Format keeps every verb from printing the contents.
+func (m Mark) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, m.String()) }
+
+// MarshalJSON keeps the contents out of logs that are JSON. Who wants to store a
+// mark stores its fields.
+func (m Mark) MarshalJSON() ([]byte, error) { return json.Marshal(m.String()) }
 
 // LogValue keeps structured logs from printing the contents.
 func (m Mark) LogValue() slog.Value { return slog.StringValue(m.String()) }
@@ -76,15 +82,18 @@ type Checkpoint struct {
 
 // String tells the generation and the lengths, never the contents.
 func (c Checkpoint) String() string {
-	if c.IsZero() {
+	if c.IsZero() && c.Generation == 0 {
 		return "no checkpoint"
 	}
 	return fmt.Sprintf("checkpoint of %d bytes with %d bytes of state, generation %d",
 		len(c.Position), len(c.State), c.Generation)
 }
 
-// GoString keeps %#v from printing the contents.
-func (c Checkpoint) GoString() string { return c.String() }
+// Format keeps every verb from printing the contents.
+func (c Checkpoint) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
+
+// MarshalJSON keeps the contents out of logs that are JSON.
+func (c Checkpoint) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
 
 // LogValue keeps structured logs from printing the contents.
 func (c Checkpoint) LogValue() slog.Value { return slog.StringValue(c.String()) }

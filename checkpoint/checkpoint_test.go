@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -113,7 +114,12 @@ func TestContentsStayPrivate(t *testing.T) {
 	point := checkpoint.Checkpoint{Mark: mark, Generation: 7}
 	var out bytes.Buffer
 	for _, v := range []any{mark, point, &mark, &point, struct{ C checkpoint.Checkpoint }{point}} {
-		fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
+		fmt.Fprintf(&out, "%v %+v %#v %s %d %q\n", v, v, v, v, v, v)
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Write(text)
 	}
 	for _, h := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
 		slog.New(h).Info("x", "mark", mark, "checkpoint", point)
@@ -124,6 +130,10 @@ func TestContentsStayPrivate(t *testing.T) {
 	fmt.Fprintln(&out, checkpoint.Mark{Position: canary + "\xff"}.Validate())
 	if strings.Contains(out.String(), canary) {
 		t.Errorf("contents leaked:\n%s", out.String())
+	}
+	spy := checkpoint.Order(func(a, b string) (int, error) { return 0, fmt.Errorf("cannot read %q", a) })
+	if err := spy.Advance("s", mark, mark); !errors.Is(err, checkpoint.ErrInvalid) || strings.Contains(err.Error(), canary) {
+		t.Errorf("an order's own words came through: %v", err)
 	}
 	if !strings.Contains(out.String(), "generation 7") || !strings.Contains(out.String(), "6 bytes") {
 		t.Errorf("says too little to be of use:\n%s", out.String())

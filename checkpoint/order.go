@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 )
 
@@ -18,7 +19,7 @@ func Decimal(a, b string) (int, error) {
 	a, okA := digits(a)
 	b, okB := digits(b)
 	if !okA || !okB {
-		return 0, &InvalidError{Field: "position", Rule: "must be a whole decimal number, for its order is Decimal"}
+		return 0, &InvalidError{Field: "position", Rule: "must be a whole decimal number"}
 	}
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)), nil
 }
@@ -48,7 +49,7 @@ func (o Order) Advance(shard string, accepted, next Mark) error {
 		return err
 	}
 	if o == nil {
-		o = Unordered
+		return nil
 	}
 	from := accepted.Position
 	if from == "" {
@@ -56,10 +57,20 @@ func (o Order) Advance(shard string, accepted, next Mark) error {
 	}
 	order, err := o(from, next.Position)
 	if err != nil {
-		return err
+		return o.unreadable(shard, next)
 	}
 	if order > 0 {
 		return &BackwardsError{Shard: shard}
 	}
 	return nil
+}
+
+// unreadable says which of the two positions the order cannot read. What the order
+// said is dropped: it may hold the position.
+func (o Order) unreadable(shard string, next Mark) error {
+	field := "position"
+	if _, err := o(next.Position, next.Position); err == nil {
+		field = "accepted position"
+	}
+	return fmt.Errorf("shard %q: %w", shard, &InvalidError{Field: field, Rule: "cannot be read by its order"})
 }

@@ -21,7 +21,7 @@ func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 const (
 	firstPause = 20 * time.Millisecond
 	longest    = 250 * time.Millisecond
-	attempts   = 4 // parts the timeout is cut into, so that a silent request leaves time for another
+	parts      = 4 // the timeout is cut into, so that a silent request leaves time for another
 )
 
 // call makes requests until one is answered or the time is up. Calls about lease
@@ -38,16 +38,18 @@ func call[T any](ctx context.Context, s *Store, kind lease.Kind, request func(co
 			return none, context.Cause(ctx)
 		}
 	}
-	for pause := firstPause; ; pause = min(2*pause, longest) {
-		attempt, stop := context.WithTimeout(ctx, s.options.Timeout/attempts)
+	pause := firstPause
+	for n := 1; ; n++ {
+		attempt, stop := context.WithTimeout(ctx, s.options.Timeout/parts)
 		out, err := request(attempt)
 		stop()
-		if err == nil || final(err) {
+		if err == nil || final(err) || n == s.options.Attempts {
 			return out, err
 		}
 		if !wait(ctx, pause) {
 			return none, errors.Join(err, context.Cause(ctx))
 		}
+		pause = min(2*pause, longest)
 	}
 }
 

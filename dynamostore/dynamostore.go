@@ -26,6 +26,9 @@ type Options struct {
 	// context. It must be well below the lease time: a call that outlives the
 	// lease is worth nothing. Default 2 s.
 	Timeout time.Duration
+	// Attempts bounds how often one call sends its request. Default: as often
+	// as fits into Timeout.
+	Attempts int
 	// InFlight bounds how many calls about lease rows are under way at once.
 	// Calls about seats do not count and do not wait: a heartbeat never
 	// queues behind commits. Default 64.
@@ -55,6 +58,9 @@ func (o Options) validate() error {
 	var errs []error
 	if o.Timeout < 0 {
 		errs = append(errs, errors.New("Timeout must not be negative"))
+	}
+	if o.Attempts < 0 {
+		errs = append(errs, errors.New("Attempts must not be negative"))
 	}
 	if o.InFlight < 0 {
 		errs = append(errs, errors.New("InFlight must not be negative"))

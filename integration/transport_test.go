@@ -2,10 +2,12 @@ package integration
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -17,7 +19,8 @@ var errNetwork = errors.New("integration: the network lost it")
 type fault struct {
 	dropRequest bool   // it never reaches the service
 	dropReply   bool   // it does, and nobody hears of it
-	hold        bool   // it reaches the service when release is called
+	hold        bool   // it reaches the service when release is called, and nobody hears of it
+	twin        bool   // it reaches the service now, and once more when release is called
 	status      int    // answered in the service's stead, with code
 	code        string // an exception of the service
 	reason      string // a throttling reason
@@ -29,10 +32,17 @@ type fault struct {
 type faulty struct {
 	next   http.RoundTripper
 	decide func(action string, body []byte) fault
+	done   func(action string, body []byte) // told of what the service has accepted; may be nil
 
 	mu    sync.Mutex
-	held  []*http.Request
+	held  []heldRequest
 	calls map[string]int // by action, as sent by the client
+}
+
+type heldRequest struct {
+	action  string
+	request *http.Request
+	body    []byte
 }
 
 func newFaulty(decide func(action string, body []byte) fault) *faulty {
@@ -58,20 +68,18 @@ func (f *faulty) RoundTrip(request *http.Request) (*http.Response, error) {
 	if what.edit != nil {
 		body = edited(body, what.edit)
 	}
-	again := request.Clone(request.Context())
-	again.Body, again.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	switch {
-	case what.dropRequest:
-		return nil, errNetwork
-	case what.hold:
+	if what.hold || what.twin {
 		f.mu.Lock()
-		f.held = append(f.held, again)
+		f.held = append(f.held, heldRequest{action, request.Clone(context.WithoutCancel(request.Context())), body})
 		f.mu.Unlock()
+	}
+	switch {
+	case what.dropRequest, what.hold:
 		return nil, errNetwork
 	case what.code != "" || what.status != 0:
 		return refuse(request, what), nil
 	}
-	response, err := f.next.RoundTrip(again)
+	response, err := f.send(action, request, body)
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +91,31 @@ func (f *faulty) RoundTrip(request *http.Request) (*http.Response, error) {
 		return editedReply(response, what.editReply)
 	}
 	return response, nil
+}
+
+// send lets a request reach the service.
+func (f *faulty) send(action string, request *http.Request, body []byte) (*http.Response, error) {
+	again := request.Clone(request.Context())
+	again.Body, again.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	response, err := f.next.RoundTrip(again)
+	if err == nil && response.StatusCode == http.StatusOK && f.done != nil {
+		f.done(action, body)
+	}
+	return response, err
+}
+
+// release lets a held request reach the service.
+func (f *faulty) release(i int) error {
+	f.mu.Lock()
+	late := f.held[i]
+	f.held = slices.Delete(f.held, i, i+1)
+	f.mu.Unlock()
+	response, err := f.send(late.action, late.request, late.body)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	return errors.Join(err, response.Body.Close())
 }
 
 // refuse answers in the service's stead.

@@ -110,7 +110,7 @@ func readable(ctx context.Context, fault error) error {
 	if fault != nil {
 		return fault
 	}
-	return context.Cause(ctx)
+	return ctx.Err()
 }
 
 func (s *Store) partition(k lease.Key) *partition {

@@ -3,6 +3,8 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
@@ -79,11 +81,12 @@ type Answer struct {
 	err  error
 }
 
-// Answer takes in the store's answer to the open write. Unless the verdict is
-// Unknown, no write is open afterwards.
-func (c *Copy) Answer(reply Record, err error) Answer {
-	if !c.busy {
-		return Answer{Verdict: Unsent, err: ErrNotOpen}
+// Answer takes in the store's answer to w. Unless the verdict is Unknown, no write
+// is open afterwards. An answer to any write but the open one changes nothing:
+// it is a slow reply to an earlier sending of something that is settled.
+func (c *Copy) Answer(w Write, reply Record, err error) Answer {
+	if !c.busy || w.ID() != c.open.ID() {
+		return Answer{Write: w, Verdict: Unsent, err: ErrNotOpen}
 	}
 	verdict, now := Settle(c.me, c.open, reply, err)
 	refused, _ := errors.AsType[*RefusedError](err)
@@ -102,8 +105,15 @@ func (c *Copy) Answer(reply Record, err error) Answer {
 	return a
 }
 
-// Err is what the writer is told; nil for success. A row that is gone is
-// success for a writer that was giving it up.
+func (a Answer) stale(old Row) error {
+	return &checkpoint.StaleError{
+		Shard: old.Shard, Mine: old.Generation,
+		Observed: a.Row.Generation, Owner: a.Row.Owner.Name, OutcomeUnknown: a.Torn,
+	}
+}
+
+// Err is what the writer is told; nil for success. A row that is gone is success
+// for a holder that was giving it up, unless it had a last mark to store.
 func (a Answer) Err() error {
 	old, _ := a.Write.Old.(Row)
 	next, _ := a.Write.Next.(Row)
@@ -121,13 +131,13 @@ func (a Answer) Err() error {
 		case !holder:
 			return because(ErrOutdated)
 		}
-		return &checkpoint.StaleError{
-			Shard: old.Shard, Mine: old.Generation,
-			Observed: a.Row.Generation, Owner: a.Row.Owner.Name, OutcomeUnknown: a.Torn,
-		}
+		return a.stale(old)
 	case Gone:
-		if holder && next.Owner.Incarnation != a.me {
+		switch {
+		case holder && next.Owner.Incarnation != a.me && next.Checkpoint == old.Checkpoint:
 			return nil
+		case holder && a.Row.Removed:
+			return a.stale(old)
 		}
 		return because(ErrGone)
 	case Conflict:
@@ -139,6 +149,21 @@ func (a Answer) Err() error {
 	}
 	return a.err // Unsent, Unknown
 }
+
+// String tells what is known, and never the user's data.
+func (c Copy) String() string {
+	text := fmt.Sprintf("copy of %v for %s: %v", c.key, c.me, c.row)
+	if c.busy {
+		text += fmt.Sprintf("; open: %v, unanswered before: %t", c.open, c.torn)
+	}
+	return text
+}
+
+// Format keeps every verb from printing the user's data.
+func (c Copy) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
+
+// LogValue is String, for structured logs.
+func (c Copy) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // Start begins a tenure of the row as it stands. It gives no hold where the row
 // is not in this incarnation's name, or where this generation was started

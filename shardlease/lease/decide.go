@@ -61,23 +61,28 @@ func Decide(me Incarnation, w Write, now Record) Verdict {
 	if w.Key().Kind == KindSeat {
 		return decideSeat(w, now)
 	}
-	at, there := now.(Row)
-	if !there {
+	next, ok := w.Next.(Row)
+	switch {
+	case !ok:
+		return Unsent
+	case now == nil:
 		return Gone
 	}
 	old, _ := w.Old.(Row)
-	next := w.Next.(Row)
+	at, ok := now.(Row)
 	switch {
+	case !ok:
+		return Unknown // no answer to this
 	// The row carries my write, or the transfer that made its generation was
 	// my write and the new holder has written since.
 	case at.WriteID == next.WriteID || at.Last.WriteID == next.WriteID:
 		return Stored
-	// A tombstone, whatever its generation.
-	case at.Removed:
-		return Gone
 	// No row goes back. A table does, when it is restored.
 	case at.Compare(old) < 0:
 		return WentBack
+	// A tombstone, and it has a higher generation than its last holder.
+	case at.Removed:
+		return Gone
 	// I hold what I tried to get, by another way: a yield to me overtook my
 	// claim, or an earlier claim of mine arrived.
 	case me != "" && at.Owner.Incarnation == me && next.Owner.Incarnation == me &&

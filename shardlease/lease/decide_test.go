@@ -3,6 +3,7 @@ package lease_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -19,7 +20,7 @@ func TestDecide(t *testing.T) {
 	free := freeRow(t)
 
 	commit, _ := a.Commit(h, at("20"), stamp())
-	yield, _ := a.Yield(h, owner("b"), lease.Handoff, at("20"), stamp())
+	yield, _ := a.Yield(h, owner("b"), lease.End{Reason: lease.Handoff, Mark: at("20")}, stamp())
 	release, _ := a.Release(h, lease.End{Reason: lease.Released}, stamp())
 	claim, _ := free.Claim(owner("a"), stamp())
 	recovery, _ := a.Recover(owner("b"), stamp())
@@ -43,6 +44,12 @@ func TestDecide(t *testing.T) {
 	reclaimed, _ := after(release).Claim(owner("c"), stamp())
 	revived, _ := remove(after(release)).Revive(nil, "s", stamp())
 
+	again, _ := after(revived).Claim(owner("a"), stamp())
+	claimedAgain, _ := after(again).Commit(handle(after(again)), at("40"), stamp())
+	given, _ := after(claim).Release(handle(after(claim)), lease.End{Reason: lease.Released}, stamp())
+	twice, _ := after(given).Claim(owner("a"), stamp())
+	laterMine := after(twice)
+
 	for name, tc := range map[string]struct {
 		me   lease.Incarnation
 		w    lease.Write
@@ -64,6 +71,10 @@ func TestDecide(t *testing.T) {
 		"release: stored, then claimed":                       {"a-1", release, after(reclaimed), lease.Overtaken},
 		"commit: another at my generation":                    {"a-1", commit, sameElsewhere, lease.Conflict},
 		"commit: a tombstone":                                 {"a-1", commit, remove(after(release)), lease.Gone},
+		"commit: the table went back to a tombstone":          {"a-1", claimedAgain, remove(after(release)), lease.WentBack},
+		"nothing was asked":                                   {"a-1", lease.Write{}, free, lease.Unsent},
+		"a pointer is no answer":                              {"a-1", commit, &free, lease.Unknown},
+		"claim: the next generation but one":                  {"a-1", claim, laterMine, lease.Overtaken},
 		"commit: no row":                                      {"a-1", commit, nil, lease.Gone},
 		"commit: revived":                                     {"a-1", commit, after(revived), lease.Overtaken},
 		"claim: somebody was faster":                          {"z-1", recovery, after(reclaimed), lease.Overtaken},
@@ -118,7 +129,7 @@ func TestCopyIsOfOneRow(t *testing.T) {
 	if err := c.Send(w); !errors.Is(err, lease.ErrOtherRow) {
 		t.Errorf("a write of another row: got %v", err)
 	}
-	if answer := c.Answer(nil, &lease.RefusedError{Now: r}); answer.Verdict != lease.Unsent || !errors.Is(answer.Err(), lease.ErrNotOpen) {
+	if answer := c.Answer(w, nil, &lease.RefusedError{Now: r}); answer.Verdict != lease.Unsent || !errors.Is(answer.Err(), lease.ErrNotOpen) {
 		t.Errorf("an answer to nothing: %v, %v", answer.Verdict, answer.Err())
 	}
 }
@@ -145,7 +156,7 @@ func TestAnswersSayWhatHappened(t *testing.T) {
 		if err := c.Send(tc.w); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Answer(nil, &lease.RefusedError{Now: tc.now}).Err(); !errors.Is(err, want) {
+		if err := c.Answer(tc.w, nil, &lease.RefusedError{Now: tc.now}).Err(); !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
@@ -163,7 +174,7 @@ func TestCopyHasOneWriteOpen(t *testing.T) {
 	if err := c.Send(second); !errors.Is(err, lease.ErrOpen) {
 		t.Fatalf("a second write under way: got %v, want ErrOpen", err)
 	}
-	if answer := c.Answer(nil, errors.New("timeout")); answer.Verdict != lease.Unknown || answer.Err() == nil {
+	if answer := c.Answer(first, nil, errors.New("timeout")); answer.Verdict != lease.Unknown || answer.Err() == nil {
 		t.Errorf("no answer reads as %v, %v", answer.Verdict, answer.Err())
 	}
 	if open, busy := c.Open(); !busy || open.ID() != first.ID() {
@@ -173,7 +184,7 @@ func TestCopyHasOneWriteOpen(t *testing.T) {
 		t.Errorf("a second write behind an unknown one: got %v, want ErrOpen", err)
 	}
 	after := next(t, first, nil)
-	if answer := c.Answer(nil, &lease.RefusedError{Now: after}); answer.Verdict != lease.Stored || answer.Err() != nil {
+	if answer := c.Answer(first, nil, &lease.RefusedError{Now: after}); answer.Verdict != lease.Stored || answer.Err() != nil {
 		t.Errorf("the repeated write reads as %v, %v", answer.Verdict, answer.Err())
 	}
 	if c.Row().WriteID != first.ID() {
@@ -181,6 +192,10 @@ func TestCopyHasOneWriteOpen(t *testing.T) {
 	}
 	if err := c.Send(second); err != nil {
 		t.Errorf("after the answer: %v", err)
+	}
+	slow := c.Answer(first, after, nil)
+	if open, busy := c.Open(); slow.Verdict != lease.Unsent || !busy || open.ID() != second.ID() {
+		t.Errorf("a slow reply to the first write was taken for one to the second: %v", slow.Verdict)
 	}
 }
 
@@ -207,7 +222,7 @@ func TestCopyNeverGoesBack(t *testing.T) {
 	if _, busy := c.Open(); !busy {
 		t.Error("a look closed a pending write")
 	}
-	c.Answer(nil, &lease.RefusedError{Now: fenced})
+	c.Answer(commit, nil, &lease.RefusedError{Now: fenced})
 	if c.Row().Generation != fenced.Generation {
 		t.Error("the refusal's row was not taken over")
 	}
@@ -219,7 +234,7 @@ func TestCopyNeverGoesBack(t *testing.T) {
 	if err := c.Send(late); err != nil {
 		t.Fatal(err)
 	}
-	if answer := c.Answer(nil, &lease.RefusedError{Now: backup}); answer.Verdict != lease.WentBack || !errors.Is(answer.Err(), lease.ErrWentBack) {
+	if answer := c.Answer(late, nil, &lease.RefusedError{Now: backup}); answer.Verdict != lease.WentBack || !errors.Is(answer.Err(), lease.ErrWentBack) {
 		t.Errorf("an older row in a refusal reads as %v, %v", answer.Verdict, answer.Err())
 	}
 	if c.Row().Generation != fenced.Generation {
@@ -247,9 +262,9 @@ func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tc.torn {
-			c.Answer(nil, errors.New("timeout"))
+			c.Answer(commit, nil, errors.New("timeout"))
 		}
-		err := c.Answer(nil, &lease.RefusedError{Now: fenced, Retried: tc.retried}).Err()
+		err := c.Answer(commit, nil, &lease.RefusedError{Now: fenced, Retried: tc.retried}).Err()
 		stale, ok := errors.AsType[*checkpoint.StaleError](err)
 		want := checkpoint.StaleError{Shard: "shard-1", Mine: row.Generation, Observed: fenced.Generation, Owner: "b", OutcomeUnknown: tc.want}
 		if !ok || *stale != want {
@@ -260,17 +275,70 @@ func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
 
 func TestAnswersOfARowThatIsGone(t *testing.T) {
 	row := heldRow(t, "a")
+	end := lease.End{Reason: lease.Released}
 	commit, _ := row.Commit(handle(row), at("2"), stamp())
-	release, _ := row.Release(handle(row), lease.End{Reason: lease.Released}, stamp())
-	for w, want := range map[*lease.Write]error{&commit: lease.ErrGone, &release: nil} {
-		c := lease.NewCopy(key, "a-1")
+	release, _ := row.Release(handle(row), end, stamp())
+	end.Mark = at("2")
+	marked, _ := row.Release(handle(row), end, stamp())
+	force, _ := row.ForceRelease(lease.Command{Seen: row.Generation}, stamp())
+	forced := next(t, force, nil)
+	removal, _ := forced.Remove(lease.Command{Seen: forced.Generation}, stamp())
+	tombstone := next(t, removal, nil)
+	for name, tc := range map[string]struct {
+		w    lease.Write
+		now  lease.Record
+		want error
+	}{
+		"a commit, no row":                   {commit, nil, lease.ErrGone},
+		"a commit, a tombstone":              {commit, tombstone, checkpoint.ErrStale},
+		"a release, a tombstone":             {release, tombstone, nil},
+		"a release, no row":                  {release, nil, nil},
+		"a release with a mark, a tombstone": {marked, tombstone, checkpoint.ErrStale},
+		"a release with a mark, and no row":  {marked, nil, lease.ErrGone},
+		"a command, a tombstone":             {force, tombstone, lease.ErrGone},
+	} {
+		me := lease.Incarnation("a-1")
+		if tc.w.ID() == force.ID() {
+			me = ""
+		}
+		c := lease.NewCopy(key, me)
 		c.Saw(row)
-		if err := c.Send(*w); err != nil {
+		if err := c.Send(tc.w); err != nil {
 			t.Fatal(err)
 		}
-		if answer := c.Answer(nil, &lease.RefusedError{}); answer.Verdict != lease.Gone || !errors.Is(answer.Err(), want) {
-			t.Errorf("%v: %v, %v; want %v", w, answer.Verdict, answer.Err(), want)
+		if answer := c.Answer(tc.w, nil, &lease.RefusedError{Now: tc.now}); answer.Verdict != lease.Gone || !errors.Is(answer.Err(), tc.want) {
+			t.Errorf("%s: %v, %v; want %v", name, answer.Verdict, answer.Err(), tc.want)
 		}
+	}
+}
+
+// TestAlarms: what cannot be is an error that says so, and an eviction that is
+// refused is a sign of life.
+func TestAlarms(t *testing.T) {
+	row := heldRow(t, "a")
+	commit, _ := row.Commit(handle(row), at("2"), stamp())
+	other, between := row, row
+	other.Owner, other.WriteID = owner("c"), "somehow"
+	between.Counter, between.WriteID = row.Counter+1, "mine, earlier"
+	for want, now := range map[error]lease.Row{lease.ErrConflict: other, lease.ErrMoved: between} {
+		c := lease.NewCopy(key, "a-1")
+		c.Saw(row)
+		if err := c.Send(commit); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Answer(commit, nil, &lease.RefusedError{Now: now}).Err(); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+	seat := lease.Seat{Group: "g", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second}
+	evict, err := seat.Evict()
+	if err != nil {
+		t.Fatal(err)
+	}
+	alive := seat
+	alive.WriteID = "another"
+	if got := lease.Decide("b-1", evict, alive); got != lease.Again {
+		t.Errorf("a refused eviction reads as %v", got)
 	}
 }
 
@@ -303,7 +371,7 @@ func TestReconcile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("a write is open", c.Reconcile(false, false), lease.LeaveAlone)
-	c.Answer(next(t, again, nil), nil)
+	c.Answer(again, next(t, again, nil), nil)
 	want("claimed again", c.Reconcile(false, false), lease.StartIt)
 
 	c = look(freeRow(t))

@@ -40,7 +40,7 @@ func (w *byHand) write(ctx context.Context, write lease.Write, err error) error 
 	}
 	for {
 		reply, err := w.store.Write(ctx, write)
-		if answer := w.copy.Answer(reply, err); answer.Verdict != lease.Unknown {
+		if answer := w.copy.Answer(write, reply, err); answer.Verdict != lease.Unknown {
 			return answer.Err()
 		}
 	}

@@ -34,6 +34,13 @@ func (h History) after(last Transfer, generation int64) History {
 	return History(line) + "\n" + h
 }
 
+// starts reports whether h begins with the newest transfers in part, and so
+// whether part is h with some of the oldest forgotten.
+func (h History) starts(part History) bool {
+	rest, ok := strings.CutPrefix(string(h), string(part))
+	return ok && (part == "" || rest == "" || rest[0] == '\n')
+}
+
 // forget drops the oldest transfer.
 func (h History) forget() History {
 	return h[:max(strings.LastIndexByte(string(h), '\n'), 0)]

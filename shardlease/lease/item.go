@@ -244,30 +244,28 @@ func (in *reader) seat(key Key) Seat {
 		Name: in.text(AttrName), Task: in.text(AttrTask), TTL: time.Duration(in.number(AttrTTL)) * time.Millisecond,
 		MaxShards: in.number(AttrMaxShards), Planner: in.text(AttrPlanner), Leaving: in.flag(AttrLeaving), At: in.time(AttrAt),
 	}
-	if in.number(AttrTTL) > rebalance.MaxDuration.Milliseconds() {
-		in.fail(AttrTTL, "must be at most a day")
+	if n := in.number(AttrTTL); n < 0 || n > rebalance.MaxDuration.Milliseconds() {
+		in.fail(AttrTTL, "must be between 0 and a day")
 	}
 	for _, text := range in.set(AttrWants) {
-		s.Wants = append(s.Wants, in.want(text))
+		if want, ok := parseWant(text); ok {
+			s.Wants = append(s.Wants, want)
+		}
 	}
-	s.Wants = byShard(s.Wants)
+	s.Wants = slices.CompactFunc(byShard(s.Wants), func(a, b Want) bool { return a.Shard == b.Shard })
 	return s
 }
 
-// want reads what Want.String gives. The shard comes last: it may hold spaces.
-func (in *reader) want(text string) Want {
+// parseWant reads what Want.String gives. The shard comes last: it may hold
+// spaces. A want that cannot be read is not served, as any want may be; it is no
+// reason to take its worker, who is alive, for unreadable.
+func parseWant(text string) (Want, bool) {
 	fields := strings.SplitN(text, " ", 6)
 	if len(fields) < 6 {
-		in.fail(AttrWants, "must read generation, terms, shard")
-		return Want{}
+		return Want{}, false
 	}
-	generation, err := strconv.ParseInt(fields[0], 10, 64)
-	if err != nil {
-		in.fail(AttrWants, "must begin with a generation")
-	}
-	terms, err := rebalance.ParseTerms(strings.Join(fields[1:5], " "))
-	if err != nil {
-		in.fail(AttrWants, err.Error())
-	}
-	return Want{Shard: fields[5], Generation: generation, Terms: terms}
+	generation, errGeneration := strconv.ParseInt(fields[0], 10, 64)
+	terms, errTerms := rebalance.ParseTerms(strings.Join(fields[1:5], " "))
+	w := Want{Shard: fields[5], Generation: generation, Terms: terms}
+	return w, errGeneration == nil && errTerms == nil && w.validate() == nil
 }

@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -87,15 +88,19 @@ func TestFullRowCostsOneWriteUnit(t *testing.T) {
 }
 
 // TestCommitsKeepTheRowInOneUnit: a position that grows up to Kinesis' length
-// forgets old transfers rather than cost a second unit.
+// finds room kept for it, and one that grows beyond forgets old transfers rather
+// than cost a second unit.
 func TestCommitsKeepTheRowInOneUnit(t *testing.T) {
-	r := fullRow(t, 40, 20)
-	for n := range 60 {
-		w, err := r.Commit(lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation},
-			checkpoint.Mark{Position: strings.Repeat("1", 40+n), State: strings.Repeat("s", n/2)}, stamp())
-		r = next(t, w, err)
-		if size := lease.Encode(r).Size(); size > 1024 {
-			t.Fatalf("a position of %d bytes: %d bytes", 40+n, size)
+	for name := 20; name <= 40; name++ {
+		r := fullRow(t, name, 20)
+		hold := lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}
+		for n := range 100 {
+			id := lease.Stamp{ID: lease.WriteID(fmt.Sprintf("%026d", 9000+n)), At: time.Now()}
+			w, err := r.Commit(hold, checkpoint.Mark{Position: strings.Repeat("1", 1+n), State: strings.Repeat("s", n/2)}, id)
+			r = next(t, w, err)
+			if size := lease.Encode(r).Size(); size > 1024 {
+				t.Fatalf("names of %d bytes, a position of %d: %d bytes", name, 1+n, size)
+			}
 		}
 	}
 }
@@ -170,8 +175,7 @@ func TestMalformedItemsAreNamed(t *testing.T) {
 		"past before time":  {row, lease.AttrPast, "9223372036854775807\thandoff\ta\tb\t0"},
 		"no lease time":     {seat, lease.AttrTTL, nil},
 		"endless":           {seat, lease.AttrTTL, int64(1 << 62)},
-		"wants garbled":     {seat, lease.AttrWants, []string{"1 eager"}},
-		"wants of no mode":  {seat, lease.AttrWants, []string{"1  20s force 0s shard"}},
+		"endless, wrapped":  {seat, lease.AttrTTL, int64(1000 - 1<<58)},
 		"beat below zero":   {seat, lease.AttrBeat, int64(-4)},
 	} {
 		item := maps.Clone(tc.item)
@@ -184,6 +188,45 @@ func TestMalformedItemsAreNamed(t *testing.T) {
 		if !ok || r != nil || !errors.Is(err, lease.ErrMalformed) || !errors.Is(malformed.Cause, checkpoint.ErrInvalid) {
 			t.Errorf("%s: got %v, %v", name, r, err)
 		}
+	}
+}
+
+// TestUnreadableWantIsNotServed: and its seat is still a sign of life.
+func TestUnreadableWantIsNotServed(t *testing.T) {
+	item := lease.Encode(lease.Seat{Group: "g", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second})
+	item[lease.AttrWants] = []string{"7 cooperative 48h0m0s wait 0s too-long", "1 eager", "x eager 1s force 0s s", "8 eager 1s force 0s good", "9 eager 1s force 0s good"}
+	r, err := lease.Decode(item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wants := r.(lease.Seat).Wants; len(wants) != 1 || wants[0].Shard != "good" {
+		t.Errorf("wants %v", wants)
+	}
+}
+
+// TestRowFitsAgainAtTheFirstWrite: a transfer made from an earlier image keeps a
+// checkpoint that nobody had counted in; the next write of the row does.
+func TestRowFitsAgainAtTheFirstWrite(t *testing.T) {
+	r := fullRow(t, 12, 40)
+	recovery, err := r.Recover(owner("b"), stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := r.Commit(handle(r), checkpoint.Mark{Position: "99999999999999999999999999999999999999999999999999999999", State: strings.Repeat("s", 500)}, stamp())
+	grown, err := recovery.Apply(next(t, w, err))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := grown.(lease.Row)
+	w, err = b.Commit(handle(b), b.Checkpoint.Mark, stamp())
+	if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
+		t.Errorf("%d bytes after the transfer, %d after the next write", lease.Encode(b).Size(), size)
+	}
+	// Longer ids than those the row was counted with.
+	r = fullRow(t, 40, 20)
+	w, err = r.Offer(handle(r), lease.Incarnation(strings.Repeat("i", lease.MaxID)), checkpoint.Mark{}, lease.Stamp{ID: lease.WriteID(strings.Repeat("w", lease.MaxID)), At: time.Now()})
+	if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
+		t.Errorf("%d bytes with the longest ids", size)
 	}
 }
 
@@ -276,21 +319,34 @@ func TestUserDataStaysPrivate(t *testing.T) {
 	_, malformed := lease.Decode(item)
 	notDecimal := tell(r.Commit(handle(r), secret, stamp()))
 
+	held := lease.NewCopy(r.Key(), "a-1")
+	held.Saw(r)
+	if err := held.Send(w); err != nil {
+		t.Fatal(err)
+	}
+	answer := held.Answer(w, nil, errors.New("timeout"))
+
 	var out bytes.Buffer
 	for _, v := range []any{
+		held, &held, answer, map[string]lease.Row{"r": r}, []lease.Write{w},
 		r, &r, w, &w, lease.Record(r), []lease.Row{r}, backwards, notDecimal, bad.Check(), malformed,
 		&lease.RefusedError{Op: lease.OpSwap, Key: r.Key(), Now: r}, r.Checkpoint,
 		lease.End{Reason: lease.Failed, Mark: secret},
 	} {
-		fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
+		fmt.Fprintf(&out, "%v %+v %#v %s %d %x %q\n", v, v, v, v, v, v, v)
+		text, _ := json.Marshal(v)
+		out.Write(text)
+		slog.New(slog.NewTextHandler(&out, nil)).Info("x", "v", v)
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "v", v)
 	}
 	for _, handler := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
 		log := slog.New(handler)
 		log.Info("x", "row", r, "write", w, "pointer", &r, "checkpoint", r.Checkpoint,
 			"err", &lease.RefusedError{Op: lease.OpSwap, Key: r.Key(), Now: r}, "backwards", backwards)
 	}
-	if text := out.String(); strings.Contains(text, canary) {
-		at := strings.Index(text, canary)
+	hex := fmt.Sprintf("%x", canary)
+	if text := out.String(); strings.Contains(text, canary) || strings.Contains(text, hex) {
+		at := max(strings.Index(text, canary), strings.Index(text, hex))
 		t.Errorf("user data leaked: …%s…", text[max(0, at-200):at+20])
 	}
 }

@@ -98,6 +98,15 @@ func FirstGeneration(at time.Time) int64 {
 
 const maxInt64 = math.MaxInt64
 
+// validClock refuses the time of a clock that was never set: a first generation
+// made from it would lie below everything issued before.
+func validClock(at time.Time) error {
+	if at.Before(generationEpoch) {
+		return invalid("clock", "must be set: it stands before "+generationEpoch.Format(time.DateOnly))
+	}
+	return nil
+}
+
 // wall is a time as rows keep it: whole milliseconds, in UTC.
 func wall(at time.Time) time.Time { return fromMillis(millis(at)) }
 

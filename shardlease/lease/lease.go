@@ -17,6 +17,7 @@ import (
 //	Seize          held past its drain      held                the successor
 //	Take           held, offered to me      held                the successor
 //	Commit         held                     as it was           the holder
+//	Progress       held                     as it was           the holder
 //	Offer          held                     held, offered       the holder
 //	Withdraw       held, offered            held                the holder
 //	Yield          held                     held by successor   the holder
@@ -32,8 +33,8 @@ import (
 //	Revive         removed                  free                whoever sees it again
 //	Adopt          anything                 nobody's            an operator
 //
-// Invariant: every transition adds to the generation, but Commit, Offer and
-// Withdraw.
+// Invariant: every transition adds to the generation, but Commit, Progress, Offer
+// and Withdraw.
 //
 // A holder's writes are swaps, and so are an operator's on a row nobody holds.
 // What takes a shard, from somebody or from nobody, is a transfer. [Op] says what
@@ -50,9 +51,9 @@ type Hold struct {
 	Order       checkpoint.Order // how its positions are compared; nil: not at all
 }
 
-// An End says how a holder gives a shard back.
+// An End says how a holder gives a shard up.
 type End struct {
-	Reason     Reason          // Released, Failed, Stalled or DrainTimeout
+	Reason     Reason
 	Note       string          // for people
 	Mark       checkpoint.Mark // the last mark; zero: the stored checkpoint stays
 	Progressed bool            // the tenure got somewhere, so earlier failures no longer count
@@ -72,8 +73,10 @@ func Begin(group, shard string, parents []string, by string, s Stamp) (Write, er
 	next := Row{Group: group, Shard: shard, Parents: sorted(parents), Counter: 1, WriteID: s.ID}
 	next.begin(FirstGeneration(s.At), Owner{}, Transfer{Reason: Initial, By: by}, s)
 	next.fit()
-	w := Write{Op: OpCreate, Next: next}
-	return w, w.Check()
+	if err := validClock(s.At); err != nil {
+		return Write{}, err
+	}
+	return checked(Write{Op: OpCreate, Next: next})
 }
 
 // Claim takes a row that nobody holds, or one that already names this
@@ -97,7 +100,8 @@ func (r Row) Claim(by Owner, s Stamp) (Write, error) {
 
 // Recover takes a row whose owner is gone. That it is gone is for the caller
 // to prove: in a consistent listing of the seats, begun after this row was
-// read, no confirmed seat carries the owner's incarnation.
+// read, no confirmed seat carries the owner's incarnation. A seat that is there
+// and cannot be read is a sign of life.
 //
 // An offer of the dead owner is cleared, whoever it was made to.
 func (r Row) Recover(by Owner, s Stamp) (Write, error) {
@@ -139,6 +143,13 @@ func (r Row) Commit(h Hold, m checkpoint.Mark, s Stamp) (Write, error) {
 	return r.keep("commit", h, m, s, nil)
 }
 
+// Progress says that the tenure gets somewhere although it has no mark to show: an
+// accepted checkpoint ends the count of attempts, and so does this. The position
+// stays.
+func (r Row) Progress(h Hold, s Stamp) (Write, error) {
+	return r.keep("progress", h, checkpoint.Mark{}, s, func(next *Row) { next.progress(h, s) })
+}
+
 // Offer stores the latest mark and names the successor that may take the shard.
 // Until it does, the owner keeps the shard and may commit.
 func (r Row) Offer(h Hold, to Incarnation, m checkpoint.Mark, s Stamp) (Write, error) {
@@ -168,41 +179,39 @@ func (r Row) Withdraw(h Hold, s Stamp) (Write, error) {
 // owner, the next generation. Reason is Handoff, or DrainTimeout when the
 // handler had to be cut off. A yield to a successor that has died in the
 // meantime leaves a row like that of any dead owner.
-func (r Row) Yield(h Hold, to Owner, reason Reason, m checkpoint.Mark, s Stamp) (Write, error) {
+func (r Row) Yield(h Hold, to Owner, e End, s Stamp) (Write, error) {
 	const name = "yield"
 	if to.Incarnation == h.Incarnation {
 		return Write{}, r.rule(name, ErrSelf)
 	}
-	if reason != Handoff && reason != DrainTimeout {
+	if e.Reason != Handoff && e.Reason != DrainTimeout {
 		return Write{}, r.rule(name, ErrReason)
 	}
 	if err := to.Validate(); err != nil {
 		return Write{}, err
 	}
-	return r.giveUp(name, h, to, Transfer{Reason: reason}, m, s, nil)
+	return r.giveUp(name, h, to, e, s, nil)
 }
 
-// Release gives the shard back to nobody.
+// Release gives the shard back to nobody. Reason is Released, Failed, Stalled or
+// DrainTimeout.
 func (r Row) Release(h Hold, e End, s Stamp) (Write, error) {
 	const name = "release"
 	if !slices.Contains([]Reason{Released, Failed, Stalled, DrainTimeout}, e.Reason) {
 		return Write{}, r.rule(name, ErrReason)
 	}
-	settle := func(next *Row) {
-		if e.Progressed {
-			next.Failures = Failures{}
-		}
+	return r.giveUp(name, h, Owner{}, e, s, func(next *Row) {
 		if e.Reason == Failed || e.Reason == Stalled {
 			next.fail(h.Generation)
 		}
-	}
-	return r.giveUp(name, h, Owner{}, Transfer{Reason: e.Reason, Note: e.Note}, e.Mark, s, settle)
+	})
 }
 
 // Finish records that the shard has ended and is processed to its end. Nobody
 // will claim it again, and its children may start.
 func (r Row) Finish(h Hold, m checkpoint.Mark, s Stamp) (Write, error) {
-	return r.giveUp("finish", h, Owner{}, Transfer{Reason: Finished}, m, s, func(next *Row) { next.Finished = true })
+	e := End{Reason: Finished, Mark: m}
+	return r.giveUp("finish", h, Owner{}, e, s, func(next *Row) { next.Finished = true })
 }
 
 // ForceRelease takes the shard from whoever holds it and gives it to nobody.
@@ -231,7 +240,7 @@ func (r Row) Quarantine(c Command, reason Reason, s Stamp) (Write, error) {
 		return Write{}, r.rule(name, ErrReason)
 	}
 	setAside := func(next *Row) {
-		if reason == Expired && !r.Owner.IsZero() {
+		if reason != Forced && !r.Owner.IsZero() {
 			next.fail(r.Generation)
 		}
 		next.Quarantined = true

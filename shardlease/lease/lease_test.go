@@ -96,9 +96,9 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 		"offer to oneself":                      {tell(a.Offer(ha, "a-1", at("1"), stamp())), lease.ErrSelf},
 		"offer to nobody":                       {tell(a.Offer(ha, "", at("1"), stamp())), checkpoint.ErrInvalid},
 		"withdraw nothing":                      {tell(a.Withdraw(ha, stamp())), lease.ErrNotOffered},
-		"yield to oneself":                      {tell(a.Yield(ha, owner("a"), lease.Handoff, at("1"), stamp())), lease.ErrSelf},
-		"yield to nobody":                       {tell(a.Yield(ha, lease.Owner{}, lease.Handoff, at("1"), stamp())), checkpoint.ErrInvalid},
-		"yield as released":                     {tell(a.Yield(ha, owner("b"), lease.Released, at("1"), stamp())), lease.ErrReason},
+		"yield to oneself":                      {tell(a.Yield(ha, owner("a"), lease.End{Reason: lease.Handoff}, stamp())), lease.ErrSelf},
+		"yield to nobody":                       {tell(a.Yield(ha, lease.Owner{}, lease.End{Reason: lease.Handoff}, stamp())), checkpoint.ErrInvalid},
+		"yield as released":                     {tell(a.Yield(ha, owner("b"), lease.End{Reason: lease.Released}, stamp())), lease.ErrReason},
 		"force-release of a free row":           {tell(free.ForceRelease(command(free), stamp())), lease.ErrNotHeld},
 		"quarantine twice":                      {tell(aside.Quarantine(command(aside), lease.Failed, stamp())), lease.ErrQuarantined},
 		"quarantine for a handoff":              {tell(a.Quarantine(command(a), lease.Handoff, stamp())), lease.ErrReason},
@@ -141,7 +141,9 @@ func TestGenerationGrowsAtEveryChangeOfHandsAndNowhereElse(t *testing.T) {
 	}
 	seen := lease.Command{Seen: r4.Generation, By: "op"}
 	for name, change := range map[string]func() (lease.Write, error){
-		"yield":   func() (lease.Write, error) { return r4.Yield(h, owner("b"), lease.Handoff, at("3"), stamp()) },
+		"yield": func() (lease.Write, error) {
+			return r4.Yield(h, owner("b"), lease.End{Reason: lease.Handoff, Mark: at("3")}, stamp())
+		},
 		"release": func() (lease.Write, error) { return r4.Release(h, lease.End{Reason: lease.Released}, stamp()) },
 		"finish":  func() (lease.Write, error) { return r4.Finish(h, checkpoint.Mark{}, stamp()) },
 		"recover": func() (lease.Write, error) { return r4.Recover(owner("b"), stamp()) },
@@ -225,12 +227,115 @@ func TestAttempts(t *testing.T) {
 	want("a failure with a checkpoint", 1)
 	fail(false, checkpoint.Mark{})
 	want("and one without", 2)
-	w, err := r.Yield(handle(r), owner("b"), lease.Handoff, checkpoint.Mark{}, stamp())
+	w, err := r.Yield(handle(r), owner("b"), lease.End{Reason: lease.Handoff}, stamp())
 	r = next(t, w, err)
 	want("a planned move", 2)
 	w, err = r.Commit(handle(r), at("6"), stamp())
 	r = next(t, w, err)
 	want("an accepted checkpoint", 0)
+
+	// Without any position: a shard that is only owned.
+	r = heldRow(t, "a")
+	fail(false, checkpoint.Mark{})
+	fail(false, checkpoint.Mark{})
+	w, err = r.Progress(handle(r), stamp())
+	r = next(t, w, err)
+	want("progress", 0)
+	fail(false, checkpoint.Mark{})
+	want("a failure after progress", 1)
+	fail(false, checkpoint.Mark{})
+	w, err = r.Yield(handle(r), owner("b"), lease.End{Reason: lease.Handoff, Progressed: true}, stamp())
+	r = next(t, w, err)
+	want("a planned move after progress", 0)
+}
+
+// TestWhatCountsAsFailure: error, panic, stall and expiry, and nothing planned.
+func TestWhatCountsAsFailure(t *testing.T) {
+	a := heldRow(t, "a")
+	h := handle(a)
+	seen := lease.Command{Seen: a.Generation, By: "op"}
+	release := func(reason lease.Reason) func() (lease.Write, error) {
+		return func() (lease.Write, error) { return a.Release(h, lease.End{Reason: reason}, stamp()) }
+	}
+	for name, tc := range map[string]struct {
+		change func() (lease.Write, error)
+		want   int64
+	}{
+		"release":       {release(lease.Released), 0},
+		"drain timeout": {release(lease.DrainTimeout), 0},
+		"failure":       {release(lease.Failed), 1},
+		"stall":         {release(lease.Stalled), 1},
+		"recovery":      {func() (lease.Write, error) { return a.Recover(owner("b"), stamp()) }, 1},
+		"seizure":       {func() (lease.Write, error) { return a.Seize(owner("b"), stamp()) }, 0},
+		"force-release": {func() (lease.Write, error) { return a.ForceRelease(seen, stamp()) }, 0},
+		"adoption":      {func() (lease.Write, error) { return a.Adopt("op", stamp()) }, 0},
+		"yield": {func() (lease.Write, error) {
+			return a.Yield(h, owner("b"), lease.End{Reason: lease.DrainTimeout}, stamp())
+		}, 0},
+		"quarantine by command":   {func() (lease.Write, error) { return a.Quarantine(seen, lease.Forced, stamp()) }, 0},
+		"quarantine of the dead":  {func() (lease.Write, error) { return a.Quarantine(seen, lease.Expired, stamp()) }, 1},
+		"quarantine of a failure": {func() (lease.Write, error) { return a.Quarantine(seen, lease.Failed, stamp()) }, 1},
+	} {
+		w, err := tc.change()
+		if got := next(t, w, err).Attempts(); got != tc.want {
+			t.Errorf("%s: %d attempts, want %d", name, got, tc.want)
+		}
+	}
+	free := freeRow(t)
+	w, err := free.Quarantine(lease.Command{Seen: free.Generation}, lease.Expired, stamp())
+	if got := next(t, w, err).Attempts(); got != 0 {
+		t.Errorf("quarantine of a free row: %d attempts, want 0", got)
+	}
+}
+
+// TestCommandsClearWhatTheySay: what a command resets is reset.
+func TestCommandsClearWhatTheySay(t *testing.T) {
+	r := heldRow(t, "a")
+	seen := func() lease.Command { return lease.Command{Seen: r.Generation, By: "op"} }
+	do := func(w lease.Write, err error) { t.Helper(); r = next(t, w, err) }
+	do(r.Commit(handle(r), at("9"), stamp()))
+	do(r.Finish(handle(r), checkpoint.Mark{}, stamp()))
+	do(r.Rewind(seen(), at("3"), stamp()))
+	if r.Finished || r.Checkpoint.Position != "3" {
+		t.Errorf("rewound: %v", r)
+	}
+	do(r.Claim(owner("a"), stamp()))
+	do(r.Release(handle(r), lease.End{Reason: lease.Failed}, stamp()))
+	do(r.Quarantine(seen(), lease.Failed, stamp()))
+	do(r.Unquarantine(seen(), stamp()))
+	if r.Quarantined || r.Attempts() != 0 || (r.Failures != lease.Failures{}) {
+		t.Errorf("out of quarantine: %v with %v", r, r.Failures)
+	}
+	do(r.Claim(owner("a"), stamp()))
+	do(r.Release(handle(r), lease.End{Reason: lease.Failed}, stamp()))
+	do(r.Rewind(seen(), checkpoint.Mark{}, stamp()))
+	if (r.Failures != lease.Failures{}) || !r.Checkpoint.IsZero() {
+		t.Errorf("rewound to the beginning: %v with %v", r, r.Failures)
+	}
+	w, err := lease.Begin("orders", "shard-1", []string{"p"}, "s", stamp())
+	r = next(t, w, err)
+	do(r.Remove(seen(), stamp()))
+	if r.Parents != nil || !r.Removed {
+		t.Errorf("removed: %v with parents %v", r, r.Parents)
+	}
+}
+
+// TestClockMustBeSet: a first generation from a clock that was never set would
+// lie below everything issued before.
+func TestClockMustBeSet(t *testing.T) {
+	r := freeRow(t)
+	w, err := r.Remove(lease.Command{Seen: r.Generation}, stamp())
+	gone := next(t, w, err)
+	unset := lease.Stamp{ID: "x", At: time.Unix(0, 0)}
+	for name, err := range map[string]error{
+		"begin":  tell(lease.Begin("g", "s", nil, "", unset)),
+		"revive": tell(gone.Revive(nil, "", unset)),
+		"adopt":  tell(r.Adopt("", unset)),
+	} {
+		if !errors.Is(err, checkpoint.ErrInvalid) || !strings.Contains(err.Error(), "clock") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
 }
 
 // TestAttemptsOfATransferFromAnOldImage: the recovery was made from the row as

@@ -131,7 +131,7 @@ func (r Row) Written() WriteID { return r.WriteID }
 //
 // A commit does not write the count, and a [Transfer] may be made from a row
 // that was read before the last commit: what has been accepted since the last
-// failure is seen from the checkpoint itself.
+// failure is seen from the generation of the checkpoint itself.
 func (r Row) Attempts() int64 {
 	switch accepted := r.Checkpoint.Generation; {
 	case accepted > r.Failures.Last:
@@ -194,14 +194,11 @@ func (r Row) validateHold() error {
 
 func (r Row) validateCheckpoint() error {
 	c := r.Checkpoint
-	if c.IsZero() {
-		if c.Generation != 0 {
-			return invalid("checkpoint generation", "must be 0 where there is no checkpoint")
-		}
-		return nil
-	}
-	if c.Generation < 1 || c.Generation > r.Generation {
+	if c.Generation < 0 || c.Generation > r.Generation || c.Generation == 0 && !c.IsZero() {
 		return invalid("checkpoint generation", "must be one the row has had")
+	}
+	if c.IsZero() {
+		return nil // nothing marked; a generation says that there was progress all the same
 	}
 	return c.Validate()
 }

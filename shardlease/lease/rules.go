@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -98,18 +99,27 @@ func (r Row) keep(transition string, h Hold, m checkpoint.Mark, s Stamp, edit fu
 }
 
 // giveUp is a holder's write that ends its generation.
-func (r Row) giveUp(transition string, h Hold, to Owner, t Transfer, m checkpoint.Mark, s Stamp, edit func(*Row)) (Write, error) {
+func (r Row) giveUp(transition string, h Hold, to Owner, e End, s Stamp, edit func(*Row)) (Write, error) {
 	marked := r
-	if err := marked.mark(transition, h, m, s); err != nil {
+	if err := marked.mark(transition, h, e.Mark, s); err != nil {
 		return Write{}, err
 	}
-	t.By = r.Owner.Name
+	if e.Progressed {
+		marked.progress(h, s)
+	}
+	t := Transfer{Reason: e.Reason, By: r.Owner.Name, Note: e.Note}
 	w, err := marked.handOver(OpSwap, to, t, s, edit)
 	if err != nil {
 		return Write{}, err
 	}
 	w.Old = r
 	return w, nil
+}
+
+// progress stamps the checkpoint as accepted under h, wherever it stands, and so
+// ends the count of attempts.
+func (r *Row) progress(h Hold, s Stamp) {
+	r.Checkpoint.Generation, r.Checkpoint.At = h.Generation, wall(s.At)
 }
 
 // mark makes m the checkpoint of r, if h may and m does not go back. A zero
@@ -141,7 +151,7 @@ func (r Row) handOver(op Op, to Owner, t Transfer, s Stamp, edit func(*Row)) (Wr
 // has seen.
 func (r Row) jump(op Op, t Transfer, s Stamp, edit func(*Row)) (Write, error) {
 	generation, err := succ("generation", r.Generation)
-	if err != nil {
+	if err = errors.Join(err, validClock(s.At)); err != nil {
 		return Write{}, err
 	}
 	return r.changeHands(op, max(generation, FirstGeneration(s.At)), Owner{}, t, s, edit)
@@ -176,11 +186,7 @@ func (r Row) write(op Op, next Row, s Stamp) (Write, error) {
 	if next.outgrew(r) {
 		next.fit()
 	}
-	w := Write{Op: op, Old: r, Next: next}
-	if err := w.Check(); err != nil {
-		return Write{}, err
-	}
-	return w, nil
+	return checked(Write{Op: op, Old: r, Next: next})
 }
 
 func sorted(parents []string) []string {

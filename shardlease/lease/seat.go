@@ -47,6 +47,10 @@ type Want struct {
 // Stands reports whether the want is about r as it stands.
 func (w Want) Stands(r Row) bool { return w.Shard == r.Shard && w.Generation == r.Generation }
 
+func (w Want) validate() error {
+	return errors.Join(validName("wanted shard", w.Shard), positive("wanted generation", w.Generation), w.Terms.Validate())
+}
+
 func (w Want) String() string { return fmt.Sprintf("%d %v %s", w.Generation, w.Terms, w.Shard) }
 
 // Sit makes a seat. Its worker is not confirmed before its first beat.
@@ -54,13 +58,14 @@ func (s Seat) Sit(st Stamp) (Write, error) {
 	s.Beat, s.WriteID, s.At = 0, st.ID, wall(st.At)
 	s.TTL = s.TTL.Truncate(time.Millisecond)
 	s.Wants = byShard(s.Wants)
-	w := Write{Op: OpCreate, Next: s}
-	return w, w.Check()
+	return checked(Write{Op: OpCreate, Next: s})
 }
 
 // Confirmed reports whether the seat has beaten at all. A worker claims nothing
 // before. An unconfirmed seat that a shard's owner names is the late twin of a
-// creation that was evicted since: it counts for nothing, and expires.
+// creation that was evicted since: it counts for nothing, and expires. (Were the
+// first beat repeated late as well, the seat would count for one lease time
+// more. Nothing but that time rests on it.)
 func (s Seat) Confirmed() bool { return s.Beat > 0 }
 
 // NextBeat proves a pulse, and carries what the worker has to say.
@@ -72,15 +77,13 @@ func (s Seat) NextBeat(leaving bool, wants []Want, st Stamp) (Write, error) {
 	next := s
 	next.Beat, next.WriteID, next.At = beat, st.ID, wall(st.At)
 	next.Leaving, next.Wants = leaving, byShard(wants)
-	w := Write{Op: OpSwap, Old: s, Next: next}
-	return w, w.Check()
+	return checked(Write{Op: OpSwap, Old: s, Next: next})
 }
 
 // Evict deletes the seat as it was seen: an observer's eviction, or a worker
 // giving up its own.
 func (s Seat) Evict() (Write, error) {
-	w := Write{Op: OpDelete, Old: s}
-	return w, w.Check()
+	return checked(Write{Op: OpDelete, Old: s})
 }
 
 // Key is the seat's address.
@@ -117,7 +120,7 @@ func (s Seat) validateWants() error {
 		return &checkpoint.InvalidError{Field: "wants", Rule: fmt.Sprintf("must be at most %d, are %d", MaxWants, len(s.Wants)), Limit: MaxWants}
 	}
 	for i, want := range s.Wants {
-		if err := errors.Join(validName("wanted shard", want.Shard), positive("wanted generation", want.Generation), want.Terms.Validate()); err != nil {
+		if err := want.validate(); err != nil {
 			return err
 		}
 		if i > 0 && s.Wants[i-1].Shard >= want.Shard {

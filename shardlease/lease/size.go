@@ -48,6 +48,9 @@ const unitSize = 1024
 // 56 digits.
 const ordinary = 64
 
+// ordinaryID is the length of an id that a row keeps room for: crypto/rand.Text's.
+const ordinaryID = 26
+
 // grown is the row as it may become within its generation by ordinary commits
 // and an offer, without being asked again whether it fits.
 func (r Row) grown() Row {
@@ -56,15 +59,23 @@ func (r Row) grown() Row {
 		r.Checkpoint.Position += strings.Repeat("-", missing)
 	}
 	r.Checkpoint.Generation, r.Checkpoint.At = r.Generation, time.UnixMilli(1_999_999_999_999)
-	if !r.Owner.IsZero() {
-		r.OfferedTo = "as-long-as-crypto/rand-text"
+	if missing := ordinaryID - len(r.WriteID); missing > 0 {
+		r.WriteID += WriteID(strings.Repeat("-", missing))
+	}
+	if missing := ordinaryID - len(r.OfferedTo); missing > 0 && !r.Owner.IsZero() {
+		r.OfferedTo += Incarnation(strings.Repeat("-", missing))
 	}
 	return r
 }
 
-// outgrew reports whether r may be larger than old was allowed to become.
+// outgrew reports whether r may be larger than old was allowed to become. The
+// first write after a change of hands always may: a transfer keeps a checkpoint
+// that nobody had counted in.
 func (r Row) outgrew(old Row) bool {
-	return r.Generation != old.Generation ||
+	return old.WriteID == old.Last.WriteID ||
+		r.Generation != old.Generation ||
+		len(r.WriteID) > max(len(old.WriteID), ordinaryID) ||
+		len(r.OfferedTo) > max(len(old.OfferedTo), ordinaryID) ||
 		len(r.Checkpoint.Position) > max(len(old.Checkpoint.Position), ordinary) ||
 		len(r.Checkpoint.State) > len(old.Checkpoint.State)
 }

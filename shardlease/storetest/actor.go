@@ -92,43 +92,54 @@ func (a *actor) reconcile(t truth) error {
 // A move is a write the actor could make next, if the rules allow it.
 type move struct {
 	name string
-	make func() (lease.Write, error)
+	make func(s lease.Stamp) (lease.Write, error)
 }
 
-// moves lists the transitions. Their writes share one id: at most one of them is
-// sent.
-func (a *actor) moves(peer lease.Owner) []move {
-	s := lease.Stamp{
-		ID: lease.WriteID(a.name + strconv.Itoa(a.life) + "#" + strconv.Itoa(a.writes)),
+// stamp is that of the actor's next write, if it is that move: no two different
+// writes ever share an id.
+func (a *actor) stamp(m move) lease.Stamp {
+	return lease.Stamp{
+		ID: lease.WriteID(fmt.Sprintf("%s%d#%d %s", a.name, a.life, a.writes, m.name)),
 		At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 	}
+}
+
+// moves lists the transitions.
+func (a *actor) moves(peer lease.Owner) []move {
+	type stamp = lease.Stamp
 	r, me, h, next := a.copy.Row(), a.owner(), a.hold, a.next()
 	command := lease.Command{Seen: r.Generation, By: a.name}
 	if r.Generation == 0 {
-		return []move{{"begin", func() (lease.Write, error) { return lease.Begin(group, shard, nil, a.name, s) }}}
+		return []move{{"begin", func(s stamp) (lease.Write, error) { return lease.Begin(group, shard, nil, a.name, s) }}}
 	}
 	moves := []move{
-		{"claim", func() (lease.Write, error) { return r.Claim(me, s) }},
-		{"recover", func() (lease.Write, error) { return r.Recover(me, s) }},
-		{"take", func() (lease.Write, error) { return r.Take(me, s) }},
-		{"force-release", func() (lease.Write, error) { return r.ForceRelease(command, s) }},
-		{"quarantine", func() (lease.Write, error) { return r.Quarantine(command, lease.Forced, s) }},
-		{"unquarantine", func() (lease.Write, error) { return r.Unquarantine(command, s) }},
-		{"remove", func() (lease.Write, error) { return r.Remove(command, s) }},
-		{"revive", func() (lease.Write, error) { return r.Revive(nil, a.name, s) }},
+		{"claim", func(s stamp) (lease.Write, error) { return r.Claim(me, s) }},
+		{"recover", func(s stamp) (lease.Write, error) { return r.Recover(me, s) }},
+		{"seize", func(s stamp) (lease.Write, error) { return r.Seize(me, s) }},
+		{"take", func(s stamp) (lease.Write, error) { return r.Take(me, s) }},
+		{"force-release", func(s stamp) (lease.Write, error) { return r.ForceRelease(command, s) }},
+		{"quarantine", func(s stamp) (lease.Write, error) { return r.Quarantine(command, lease.Forced, s) }},
+		{"unquarantine", func(s stamp) (lease.Write, error) { return r.Unquarantine(command, s) }},
+		{"rewind", func(s stamp) (lease.Write, error) { return r.Rewind(command, checkpoint.Mark{Position: "1"}, s) }},
+		{"remove", func(s stamp) (lease.Write, error) { return r.Remove(command, s) }},
+		{"revive", func(s stamp) (lease.Write, error) { return r.Revive(nil, a.name, s) }},
+		{"adopt", func(s stamp) (lease.Write, error) { return r.Adopt(a.name, s) }},
 	}
 	if !a.tenure {
 		return moves
 	}
 	return append(moves, []move{
-		{"commit", func() (lease.Write, error) { return r.Commit(h, next, s) }},
-		{"offer", func() (lease.Write, error) { return r.Offer(h, peer.Incarnation, next, s) }},
-		{"withdraw", func() (lease.Write, error) { return r.Withdraw(h, s) }},
-		{"yield", func() (lease.Write, error) { return r.Yield(h, peer, lease.Handoff, next, s) }},
-		{"release", func() (lease.Write, error) {
+		{"commit", func(s stamp) (lease.Write, error) { return r.Commit(h, next, s) }},
+		{"progress", func(s stamp) (lease.Write, error) { return r.Progress(h, s) }},
+		{"offer", func(s stamp) (lease.Write, error) { return r.Offer(h, peer.Incarnation, next, s) }},
+		{"withdraw", func(s stamp) (lease.Write, error) { return r.Withdraw(h, s) }},
+		{"yield", func(s stamp) (lease.Write, error) {
+			return r.Yield(h, peer, lease.End{Reason: lease.Handoff, Mark: next}, s)
+		}},
+		{"release", func(s stamp) (lease.Write, error) {
 			return r.Release(h, lease.End{Reason: lease.Released, Mark: next}, s)
 		}},
-		{"finish", func() (lease.Write, error) { return r.Finish(h, next, s) }},
+		{"finish", func(s stamp) (lease.Write, error) { return r.Finish(h, next, s) }},
 	}...)
 }
 
@@ -140,7 +151,8 @@ func (a *actor) next() checkpoint.Mark {
 
 // answered takes in what the store said, and holds it against what happened.
 func (a *actor) answered(reply lease.Record, err error, t truth) error {
-	answer := a.copy.Answer(reply, err)
+	open, _ := a.copy.Open()
+	answer := a.copy.Answer(open, reply, err)
 	id, old := answer.Write.ID(), holder(answer.Write)
 	stored := t.Stored(id)
 	lie := func(why string) error {

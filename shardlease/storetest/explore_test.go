@@ -32,6 +32,7 @@ type world struct {
 	faults int // how many are left
 	story  *story
 	path   []string
+	made   map[string]bool // every move that any world has made; shared by all
 }
 
 // A story is a part of the alphabet. Everything at once is too wide to be gone
@@ -48,11 +49,11 @@ func stories() []story {
 	return []story{
 		{"start", false, "begin claim commit release remove revive", 3, 2},
 		{"crash", true, "claim recover commit release", 3, 2},
-		{"cooperative", true, "commit offer withdraw take recover", 4, 2},
-		{"eager", true, "commit yield recover claim", 3, 2},
+		{"cooperative", true, "commit offer withdraw take recover", 3, 2},
+		{"eager", true, "commit yield recover seize", 3, 2},
 		{"end", true, "commit finish recover remove revive claim", 3, 2},
-		{"operator", true, "claim commit force-release quarantine unquarantine", 3, 2},
-		{"everything", true, "claim recover take force-release quarantine unquarantine remove revive commit offer withdraw yield release finish", 2, 3},
+		{"operator", true, "claim commit force-release quarantine unquarantine rewind", 3, 1},
+		{"adoption", true, "commit progress adopt claim recover", 3, 2},
 	}
 }
 
@@ -63,6 +64,7 @@ func newWorld(s *story) *world {
 		store: store, judge: judge, net: NewFaulty(judge, 0, Rates{}),
 		actors: [2]actor{newActor("a"), newActor("b")},
 		starts: ledger{}, faults: s.faults, story: s,
+		made: map[string]bool{},
 	}
 	if s.held {
 		w.prepare("begin")
@@ -79,7 +81,7 @@ func (w *world) prepare(name string) {
 		if m.name != name {
 			continue
 		}
-		write, err := m.make()
+		write, err := m.make(a.stamp(m))
 		reply, errWrite := w.judge.Write(context.Background(), write)
 		if err = errors.Join(err, a.copy.Send(write), a.answered(reply, errWrite, w), b.saw(reply.(lease.Row), w)); err != nil {
 			panic(err)
@@ -146,10 +148,11 @@ func (w *world) exploreMoves(i int, visit func(*world, error)) {
 		if !slices.Contains(strings.Fields(w.story.moves), m.name) {
 			continue
 		}
-		write, err := m.make()
+		write, err := m.make(w.actors[i].stamp(m))
 		if err != nil {
 			continue
 		}
+		w.made[m.name] = true
 		sent := *w
 		sent.actors[i].writes++
 		if err := sent.actors[i].copy.Send(write); err != nil {
@@ -199,24 +202,32 @@ func (w *world) exploreFates(i int, what string, move lease.Write, visit func(*w
 // fingerprint tells worlds apart by everything that can matter from here on.
 func (w *world) fingerprint(h *maphash.Hash) uint64 {
 	h.Reset()
+	// A row is known by the write that left it, and by what a transfer found.
 	row := func(r lease.Record) {
 		if r == nil {
 			h.WriteByte('-')
 			return
 		}
 		row := r.(lease.Row)
-		h.WriteString(string(row.WriteID) + "|" + strconv.FormatInt(row.Counter, 10) + "|" + row.Checkpoint.Position + "|" + strconv.FormatInt(row.Generation, 36) + "\n")
+		h.WriteString(string(row.WriteID) + "|" + strconv.FormatInt(row.Counter, 10) + "|" + row.Checkpoint.Position + "|" +
+			strconv.FormatInt(row.Checkpoint.Generation, 36) + "|" + strconv.FormatInt(row.Generation, 36) + "\n")
 	}
 	row(w.row())
+	// A write is known by its id, and by the row it was made from.
+	write := func(w lease.Write) {
+		h.WriteString(string(w.ID()) + ",")
+		row(w.Old)
+	}
 	for i := range w.actors {
 		a := &w.actors[i]
 		open, busy := a.copy.Open()
-		fmt.Fprintf(h, "%d %d %t %d %t %s ", a.life, a.writes, a.tenure, a.hold.Generation, busy, open.ID())
+		fmt.Fprintf(h, "%d %d %t %d %t ", a.life, a.writes, a.tenure, a.hold.Generation, busy)
+		write(open)
 		row(a.copy.Row())
 		row(w.late[i])
 	}
-	for _, write := range w.net.Held() {
-		h.WriteString(string(write.ID()) + ",")
+	for _, held := range w.net.Held() {
+		write(held)
 	}
 	fmt.Fprint(h, w.faults, slices.Sorted(maps.Keys(w.judge.stored)))
 	return h.Sum64()
@@ -261,6 +272,11 @@ func explore(t *testing.T, s *story) int {
 			}
 		}
 		level = next
+	}
+	for _, name := range strings.Fields(s.moves) {
+		if !start.made[name] && (name != "begin" || !s.held) {
+			t.Errorf("no world ever made the move %q", name)
+		}
 	}
 	t.Logf("%d states, depth %d, complete: %t", len(seen), depth, len(level) == 0)
 	return len(seen)

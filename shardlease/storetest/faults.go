@@ -214,6 +214,21 @@ func badInputWritesNothing(b *bench) {
 		"another owner":           func(next *lease.Row) { next.Owner = worker("b") },
 		"nobody":                  func(next *lease.Row) { next.Owner = lease.Owner{} },
 		"finished while held":     func(next *lease.Row) { next.Finished = true },
+		"finished and freed":      func(next *lease.Row) { next.Finished, next.Owner = true, lease.Owner{} },
+		"older checkpoint":        func(next *lease.Row) { next.Checkpoint.Generation = next.Generation - 1 },
+		"checkpoint erased":       func(next *lease.Row) { next.Checkpoint = checkpoint.Checkpoint{} },
+		"parents changed":         func(next *lease.Row) { next.Parents = []string{"another"} },
+		"failures changed":        func(next *lease.Row) { next.Failures.Count++ },
+		"past invented":           func(next *lease.Row) { next.Past = "garbage" },
+		"last transfer rewritten": func(next *lease.Row) { next.Last.By = "another" },
+		"a new generation, unrecorded": func(next *lease.Row) {
+			next.Generation++
+			next.Last.Generation++
+		},
+		"an offer that outlives its generation": func(next *lease.Row) {
+			next.Generation++
+			next.Last.Generation, next.Last.WriteID, next.OfferedTo = next.Generation, next.WriteID, "x"
+		},
 		"checkpoint from nowhere": func(next *lease.Row) { next.Checkpoint.Generation = next.Generation + 1 },
 	} {
 		next := good.Next.(lease.Row)
@@ -249,6 +264,7 @@ func badInputWritesNothing(b *bench) {
 		"a row by itself": {Op: lease.OpSwap, Next: next},
 		"nothing":         {},
 		"a seat of a row": {Op: lease.OpSwap, Old: r, Next: seat},
+		"created by hand": {Op: lease.OpCreate, Next: func() lease.Row { n := r; n.Shard, n.Counter = "new", 1; return n }()},
 		"deleted pointer": {Op: lease.OpDelete, Old: &seat},
 	} {
 		if _, err := b.store.Write(b.Context(), w); !errors.Is(err, lease.ErrBadWrite) && !errors.Is(err, checkpoint.ErrInvalid) {

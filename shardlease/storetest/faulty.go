@@ -75,20 +75,18 @@ func (f *Faulty) Clone(store lease.Store, seed uint64) *Faulty {
 // Write lets a fate be drawn for w.
 func (f *Faulty) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 	arriving, fate := f.draw()
-	if arriving >= 0 {
-		if err := f.Arrive(ctx, arriving); err != nil {
-			return nil, err
-		}
+	if arriving != nil {
+		_, _ = f.store.Write(ctx, *arriving) // its answer goes nowhere, whatever it is
 	}
 	return f.Suffer(ctx, w, fate)
 }
 
-func (f *Faulty) draw() (arriving int, fate Fate) {
+// draw decides which held write arrives now, if any, and what happens to the next.
+func (f *Faulty) draw() (arriving *lease.Write, fate Fate) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	arriving = -1
 	if len(f.held) > 0 && f.chance.Float64() < f.rates.Arrive {
-		arriving = f.chance.IntN(len(f.held))
+		arriving = new(f.pick(f.chance.IntN(len(f.held))))
 	}
 	x := f.chance.Float64()
 	for i, rate := range []float64{f.rates.Lost, f.rates.ReplyLost, f.rates.Late, f.rates.Twin} {
@@ -101,10 +99,13 @@ func (f *Faulty) draw() (arriving int, fate Fate) {
 
 // Suffer makes the write with a fate that the caller chooses.
 func (f *Faulty) Suffer(ctx context.Context, w lease.Write, fate Fate) (lease.Record, error) {
+	if err := w.Check(); err != nil {
+		return nil, err // no store sends it
+	}
 	f.mu.Lock()
 	f.counts[fate]++
 	if fate == Late || fate == Twin {
-		f.held = append(f.held, w)
+		f.held = append(f.held, lease.Write{Op: w.Op, Old: lease.Clone(w.Old), Next: lease.Clone(w.Next)})
 	}
 	f.mu.Unlock()
 	if fate == Lost || fate == Late {
@@ -132,20 +133,20 @@ func (f *Faulty) Held() []lease.Write {
 // Arrive lets one of the held writes arrive. Its answer goes nowhere; an error
 // is one of the store itself.
 func (f *Faulty) Arrive(ctx context.Context, i int) error {
-	w := f.take(i)
-	_, err := f.store.Write(ctx, w)
+	_, err := f.store.Write(ctx, f.take(i))
 	if errors.Is(err, lease.ErrRefused) {
 		return nil
 	}
 	return err
 }
 
-// Forget drops one of the held writes: it never arrives.
-func (f *Faulty) Forget(i int) { f.take(i) }
-
 func (f *Faulty) take(i int) lease.Write {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.pick(i)
+}
+
+func (f *Faulty) pick(i int) lease.Write {
 	w := f.held[i]
 	f.held = slices.Delete(f.held, i, i+1)
 	return w

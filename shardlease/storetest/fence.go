@@ -19,6 +19,7 @@ func holdersWrites() []holdersWrite {
 		{"commit", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
 			return r.Commit(h, mark("200"), s)
 		}},
+		{"progress", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) { return r.Progress(h, s) }},
 		{"offer", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
 			return r.Offer(h, worker("x").Incarnation, mark("200"), s)
 		}},
@@ -29,7 +30,7 @@ func holdersWrites() []holdersWrite {
 			return r.Release(h, lease.End{Reason: lease.Released, Mark: mark("200")}, s)
 		}},
 		{"yield", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
-			return r.Yield(h, worker("x"), lease.Handoff, mark("200"), s)
+			return r.Yield(h, worker("x"), lease.End{Reason: lease.Handoff, Mark: mark("200")}, s)
 		}},
 	}
 }

@@ -77,7 +77,7 @@ func withdrawnOfferIsNotTaken(b *bench) {
 
 func yieldAndTake(b *bench) {
 	a := b.held("a")
-	yielded := b.put(a.Yield(hold(a), worker("b"), lease.Handoff, mark("200"), b.stamp()))
+	yielded := b.put(a.Yield(hold(a), worker("b"), lease.End{Reason: lease.Handoff, Mark: mark("200")}, b.stamp()))
 	equal(b, "the successor", yielded.Owner, worker("b"))
 	equal(b, "its start", yielded.Checkpoint.Mark, mark("200"))
 	equal(b, "its generation", yielded.Generation, a.Generation+1)

@@ -23,7 +23,7 @@ import (
 //	    and no write is applied twice
 //
 // A rewind by command and a removal are the exceptions to S2, and are let pass
-// as what they are.
+// as what they are. Seats are not judged: nothing is promised of them but time.
 type Judge struct {
 	store lease.Store
 	order checkpoint.Order
@@ -66,11 +66,18 @@ func (j *Judge) Err() error {
 	return errors.Join(j.faults...)
 }
 
-// Stored reports whether that write took effect.
+// Stored reports whether that write of a lease row took effect.
 func (j *Judge) Stored(id lease.WriteID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.stored[id]
+}
+
+// Count is how many writes of lease rows took effect.
+func (j *Judge) Count() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.stored)
 }
 
 // Write passes w on and judges what became of it.
@@ -81,13 +88,9 @@ func (j *Judge) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 	if err != nil {
 		return r, err
 	}
-	if w.ID() != "" && j.stored[w.ID()] {
-		j.fault("%v was applied twice", w)
-	}
-	j.stored[w.ID()] = true
 	if after, ok := r.(lease.Row); ok {
 		before := j.rows[w.Key()]
-		j.judge(after)
+		j.judge(w.ID(), after)
 		if w.Op == lease.OpTransfer && after.Checkpoint != before.Checkpoint {
 			j.fault("S2: %v moved the checkpoint", w)
 		}
@@ -100,18 +103,18 @@ func (j *Judge) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 func (j *Judge) Saw(id lease.WriteID, after lease.Row) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.stored[id] {
-		j.fault("write %s was applied twice", id)
-	}
-	j.stored[id] = true
-	j.judge(after)
+	j.judge(id, after)
 }
 
 func (j *Judge) fault(format string, args ...any) {
 	j.faults = append(j.faults, fmt.Errorf(format, args...))
 }
 
-func (j *Judge) judge(after lease.Row) {
+func (j *Judge) judge(id lease.WriteID, after lease.Row) {
+	if j.stored[id] {
+		j.fault("write %s was applied twice", id)
+	}
+	j.stored[id] = true
 	key := after.Key()
 	before := j.rows[key]
 	j.rows[key] = after
@@ -143,6 +146,9 @@ func (j *Judge) judgeCheckpoint(before, after lease.Row) {
 	}
 	if is.Generation != before.Generation || before.Owner.IsZero() {
 		j.fault("S1: a checkpoint of generation %d was stored while %v", is.Generation, before)
+	}
+	if is.Mark == was.Mark {
+		return // progress without a mark
 	}
 	if err := j.order.Advance(after.Shard, was.Mark, is.Mark); err != nil {
 		j.fault("S2: %w", err)

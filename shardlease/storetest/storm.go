@@ -55,7 +55,7 @@ func (s *Storm) Step(ctx context.Context) error {
 		if m.name != "commit" && a.tenure && s.chance.IntN(4) > 0 {
 			continue // holders mostly commit
 		}
-		write, err := m.make()
+		write, err := m.make(a.stamp(m))
 		if err != nil {
 			continue
 		}

@@ -1,0 +1,84 @@
+package storetest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// TestJudgeObjects: to each promise broken, and to nothing else.
+func TestJudgeObjects(t *testing.T) {
+	b := &bench{T: t, store: new(memstore.Store)}
+	free := b.free()
+	claimed := b.put(free.Claim(worker("a"), b.stamp()))
+	held := b.put(claimed.Commit(hold(claimed), mark("100"), b.stamp()))
+	history := []lease.Row{free, claimed, held}
+	next := func(w lease.Write, err error) lease.Row {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := w.Apply(w.Old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return after.(lease.Row)
+	}
+	committed := next(held.Commit(hold(held), mark("200"), b.stamp()))
+	spoilt := func(spoil func(*lease.Row)) lease.Row {
+		r := committed
+		spoil(&r)
+		return r
+	}
+	for name, tc := range map[string]struct {
+		after lease.Row
+		want  string // empty: nothing
+	}{
+		"a commit":                {committed, ""},
+		"a recovery":              {next(held.Recover(worker("b"), b.stamp())), ""},
+		"the same write again":    {held, "applied twice"},
+		"an older row":            {spoilt(func(r *lease.Row) { r.Counter = held.Counter - 1 }), "S3: from"},
+		"another owner":           {spoilt(func(r *lease.Row) { r.Owner = worker("b") }), "S3: generation"},
+		"a checkpoint from afar":  {spoilt(func(r *lease.Row) { r.Checkpoint.Generation++ }), "was stored while"},
+		"an older checkpoint":     {spoilt(func(r *lease.Row) { r.Checkpoint.Generation-- }), "stored over one of"},
+		"a position further back": {spoilt(func(r *lease.Row) { r.Checkpoint.Position = "50" }), "S2:"},
+	} {
+		j := NewJudge(new(memstore.Store), checkpoint.Decimal)
+		for _, r := range history {
+			j.Saw(r.WriteID, r)
+		}
+		j.Saw(tc.after.WriteID, tc.after)
+		switch err := j.Err(); {
+		case tc.want == "" && err != nil:
+			t.Errorf("%s: objected: %v", name, err)
+		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+			t.Errorf("%s: got %v, want an objection with %q", name, err, tc.want)
+		}
+	}
+}
+
+// TestJudgeLetsSeatsBe: the late twin of a creation is no broken promise.
+func TestJudgeLetsSeatsBe(t *testing.T) {
+	j := NewJudge(new(memstore.Store), checkpoint.Decimal)
+	b := &bench{T: t, store: j}
+	creation, err := b.sit("a")
+	seat := b.putSeat(b.putSeat(creation, err).NextBeat(false, nil, b.stamp()))
+	b.putSeat(seat.Evict())
+	b.putSeat(creation, nil)
+	if err := j.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFaultyIsAStore: it passes the suite while it does nothing, and checks what
+// it is given before it loses it.
+func TestFaultyIsAStore(t *testing.T) {
+	Run(t, func(*testing.T) lease.Store { return NewFaulty(new(memstore.Store), 1, Rates{}) })
+	f := NewFaulty(new(memstore.Store), 1, Rates{Late: 1})
+	if _, err := f.Write(t.Context(), lease.Write{}); err == nil || strings.Contains(err.Error(), "no answer") {
+		t.Errorf("a bad write was sent: %v", err)
+	}
+}
