@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -44,7 +45,8 @@ func (s *Store) swap(w lease.Write) *dynamodb.UpdateItemInput {
 // with the generation. To the successor that an offer names: "and so is the
 // offer".
 //
-// A second delivery finds the generation changed, so counting up cannot happen
+// A counter at its end is refused: a number that does not fit would make the row
+// unreadable. A second delivery finds the generation changed, so counting up cannot happen
 // twice.
 func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
 	old, next := w.Old.(lease.Row), w.Next.(lease.Row)
@@ -53,6 +55,7 @@ func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
 	if next.Accepts(old) {
 		condition += " AND " + e.is(lease.AttrOffer, string(old.OfferedTo))
 	}
+	condition += " AND " + e.name(lease.AttrCounter) + " < " + e.value(int64(math.MaxInt64))
 	before, after := lease.Encode(old), lease.Encode(next)
 	for _, kept := range []string{
 		lease.AttrCounter, lease.AttrPosition, lease.AttrState, lease.AttrCheckpointGeneration, lease.AttrCheckpointAt,

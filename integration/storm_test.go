@@ -28,7 +28,6 @@ type weather struct {
 	*faulty
 	chance                *rand.Rand
 	lost, late, throttled int
-	silent                int // stored, and the reply lost
 }
 
 // TestStorm lets the storm loose on DynamoDB Local through a network that drops
@@ -89,10 +88,7 @@ func stormOnce(t *testing.T, seed uint64) (*weather, *storetest.Judge, *storetes
 // left alone: its key names itself.
 func (w *weather) decide(action string, body []byte) fault {
 	if _, _, write := written(action, body); !write {
-		if action == "GetItem" && w.chance.IntN(10) == 0 {
-			return fault{dropReply: true}
-		}
-		return fault{}
+		return fault{dropRequest: action == "GetItem" && w.chance.IntN(10) == 0}
 	}
 	switch x := w.chance.Float64(); {
 	case x < 0.30:

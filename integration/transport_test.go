@@ -34,9 +34,10 @@ type faulty struct {
 	decide func(action string, body []byte) fault
 	done   func(action string, body []byte) // told of what the service has accepted; may be nil
 
-	mu    sync.Mutex
-	held  []heldRequest
-	calls map[string]int // by action, as sent by the client
+	mu     sync.Mutex
+	held   []heldRequest
+	silent int            // accepted by the service, and the reply dropped
+	calls  map[string]int // by action, as sent by the client
 }
 
 type heldRequest struct {
@@ -84,6 +85,11 @@ func (f *faulty) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if what.dropReply {
+		if response.StatusCode == http.StatusOK {
+			f.mu.Lock()
+			f.silent++
+			f.mu.Unlock()
+		}
 		_, _ = io.Copy(io.Discard, response.Body)
 		return nil, errors.Join(errNetwork, response.Body.Close())
 	}
