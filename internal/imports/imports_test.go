@@ -29,7 +29,7 @@ var rules = map[string]rule{
 	"memstore":   {[]string{"shardlease/lease"}, "users' tests link it: it must bring nothing along"},
 	"shardlease/storetest": {[]string{"checkpoint", "rebalance", "shardlease/lease"},
 		"the contract in executable form: a store of a third party is tested with the standard library alone"},
-	"dynamostore": {[]string{"shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/"},
+	"dynamostore": {[]string{"checkpoint", "shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/"},
 		"it takes a client: how that is configured is the user's, so never the SDK's config"},
 	"integration":      {nil, "its tests bring containers and clients; whoever imports the module must not"},
 	"internal/mutants": {nil, "it edits and runs other packages, and imports none"},

@@ -1,0 +1,173 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A table that is restored from a backup holds rows as they were, and generations
+// that were issued again and again since are unknown to it. Each group therefore
+// records which table it lives in, in a row of its own. A restored table has the
+// old table's record and another identity.
+
+// ErrRestored: the table is not the one the group knows.
+var ErrRestored = errors.New("the table is not the one this group has lived in: it was restored or replaced")
+
+// A RestoredError says so, with what was recorded and what there is.
+type RestoredError struct {
+	Group         string
+	Recorded, Now string
+}
+
+func (e *RestoredError) Error() string {
+	return fmt.Sprintf("group %q: %v (recorded %q, now %q); claim nothing before its rows are adopted", e.Group, ErrRestored, e.Recorded, e.Now)
+}
+
+// Is makes errors.Is(err, ErrRestored) true.
+func (e *RestoredError) Is(target error) bool { return target == ErrRestored }
+
+const (
+	identityPartition = "/table"
+	identityKey       = "identity"
+	attrTableID       = "tableId"
+)
+
+// Verify compares the table with the one the group has recorded, and records it
+// where the group is new here. It looks at the table anew each time: one request
+// to the control plane, and one read.
+func (s *Store) Verify(ctx context.Context, group string) error {
+	now, err := s.identify(ctx)
+	if err != nil {
+		return fmt.Errorf("verify the table of group %q: %w", group, err)
+	}
+	recorded, err := s.recorded(ctx, group)
+	if err == nil && recorded == "" {
+		err = s.record(ctx, group, "", now)
+		if _, lost := errors.AsType[*types.ConditionalCheckFailedException](err); lost {
+			recorded, err = s.recorded(ctx, group) // another was first
+		} else {
+			recorded = now
+		}
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("verify the table of group %q: %w", group, err)
+	case recorded != now:
+		return &RestoredError{Group: group, Recorded: recorded, Now: now}
+	}
+	return nil
+}
+
+// Adopt takes every row of the group over from the table it was restored from, to
+// a generation above all that can have been issued there, and records the table.
+// It returns how many rows it adopted. What it cannot adopt it reports, and then
+// the table is not recorded: Adopt can be called again, by anybody, at any time.
+func (s *Store) Adopt(ctx context.Context, group, by string, stamp func() lease.Stamp) (int, error) {
+	now, err := s.identify(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("adopt group %q: %w", group, err)
+	}
+	recorded, err := s.recorded(ctx, group)
+	if err != nil {
+		return 0, fmt.Errorf("adopt group %q: %w", group, err)
+	}
+	adopted := 0
+	var errs []error
+	for r, err := range s.List(ctx, lease.Query{Group: group, Kind: lease.KindLease}) {
+		if err == nil {
+			err = s.adopt(ctx, r.(lease.Row), by, stamp)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		adopted++
+	}
+	if len(errs) == 0 {
+		errs = append(errs, s.record(ctx, group, recorded, now))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return adopted, fmt.Errorf("adopt group %q: %w", group, err)
+	}
+	return adopted, nil
+}
+
+// adopt transfers one row. A refusal means that it has changed hands meanwhile,
+// perhaps because somebody else adopts it too; the row as it stands is tried again.
+func (s *Store) adopt(ctx context.Context, r lease.Row, by string, stamp func() lease.Stamp) error {
+	for {
+		w, err := r.Adopt(by, stamp())
+		if err != nil {
+			return err
+		}
+		reply, err := s.Write(ctx, w)
+		switch verdict, at := lease.Settle("", w, reply, err); verdict {
+		case lease.Stored, lease.Gone:
+			return nil
+		case lease.Overtaken, lease.Again:
+			r = at.(lease.Row)
+		default:
+			return err
+		}
+	}
+}
+
+// identify describes the table.
+func (s *Store) identify(ctx context.Context) (string, error) {
+	fresh := *s
+	if err := fresh.inspect(ctx); err != nil {
+		return "", err
+	}
+	return fresh.identity, nil
+}
+
+func identityItem(group string) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{
+		lease.AttrGroup: attribute(group + identityPartition),
+		lease.AttrKey:   attribute(identityKey),
+	}
+}
+
+// recorded reads which table the group knows; empty: none yet.
+func (s *Store) recorded(ctx context.Context, group string) (string, error) {
+	if err := (lease.Query{Group: group, Kind: lease.KindLease}).Validate(); err != nil {
+		return "", err
+	}
+	out, err := call(ctx, s, lease.KindSeat, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
+		return s.client.GetItem(ctx, &dynamodb.GetItemInput{
+			TableName: &s.table, Key: identityItem(group), ConsistentRead: aws.Bool(true),
+		}, once)
+	})
+	if err != nil || len(out.Item) == 0 {
+		return "", err
+	}
+	id, ok := out.Item[attrTableID].(*types.AttributeValueMemberS)
+	if !ok || id.Value == "" {
+		return "", fmt.Errorf("%w: the identity of group %q has no %s", lease.ErrMalformed, group, attrTableID)
+	}
+	return id.Value, nil
+}
+
+// record stores the table, on condition that what was recorded still is.
+func (s *Store) record(ctx context.Context, group, recorded, now string) error {
+	item := identityItem(group)
+	item[attrTableID] = attribute(now)
+	e := newExpression()
+	condition := e.isOrAbsent(attrTableID, recorded)
+	input := &dynamodb.PutItemInput{
+		TableName: &s.table, Item: item, ConditionExpression: &condition, ExpressionAttributeNames: e.names,
+	}
+	if len(e.values) > 0 {
+		input.ExpressionAttributeValues = e.values
+	}
+	_, err := call(ctx, s, lease.KindSeat, func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
+		return s.client.PutItem(ctx, input, once)
+	})
+	return err
+}

@@ -1,0 +1,112 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// TestRestoredTableIsNotTrusted: a group that finds itself in another table is
+// told so, until its rows are adopted; what was held before is refused then.
+func TestRestoredTableIsNotTrusted(t *testing.T) {
+	endpoint(t)
+	id := "table-1"
+	f := newFaulty(func(action string, _ []byte) fault {
+		if action != "DescribeTable" {
+			return fault{}
+		}
+		return fault{editReply: func(body map[string]any) { body["Table"].(map[string]any)["TableId"] = id }}
+	})
+	s := open(t, newClient(t, f.over), newTable(t))
+	row := must[lease.Row](t, s)
+	var held []lease.Row
+	for i := range 5 {
+		r := row(lease.Begin("orders", fmt.Sprint("shard-", i), nil, "a", stamp()))
+		held = append(held, row(r.Claim(worker("a"), stamp())))
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if err := s.Verify(t.Context(), "orders"); err != nil {
+				t.Errorf("a new group: %v", err)
+			}
+		})
+	}
+	all.Wait()
+
+	id = "table-2"
+	err := s.Verify(t.Context(), "orders")
+	restored, ok := errors.AsType[*dynamostore.RestoredError](err)
+	if !ok || !errors.Is(err, dynamostore.ErrRestored) || restored.Recorded != "table-1" || restored.Now != "table-2" {
+		t.Fatalf("got %v", err)
+	}
+	if err := s.Verify(t.Context(), "another group"); err != nil {
+		t.Errorf("a group that is new here: %v", err)
+	}
+	n, err := s.Adopt(t.Context(), "orders", "operator", stamp)
+	if err != nil || n != len(held) {
+		t.Fatalf("adopted %d rows: %v", n, err)
+	}
+	if err := s.Verify(t.Context(), "orders"); err != nil {
+		t.Errorf("after the adoption: %v", err)
+	}
+	for _, r := range held {
+		w, err := r.Commit(hold(r), checkpoint.Mark{Position: "1"}, stamp())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Write(t.Context(), w)
+		refused, ok := errors.AsType[*lease.RefusedError](err)
+		if !ok {
+			t.Fatalf("a holder from before: got %v", err)
+		}
+		now := refused.Now.(lease.Row)
+		if !now.Owner.IsZero() || now.Last.Reason != lease.Adopted || now.Generation < lease.FirstGeneration(now.Last.At) {
+			t.Errorf("adopted row is %v", now)
+		}
+	}
+}
+
+// TestFence: a user's own transaction takes effect while the hold stands, and not
+// a moment longer.
+func TestFence(t *testing.T) {
+	client := newClient(t, nil)
+	table := newTable(t)
+	s := open(t, client, table)
+	effects := makeTable(t, "id")
+	row := must[lease.Row](t, s)
+	r := row(row(lease.Begin("orders", "shard-1", nil, "a", stamp())).Claim(worker("a"), stamp()))
+	write := func(h lease.Hold, id string) error {
+		_, err := client.TransactWriteItems(t.Context(), &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
+			s.Fence(h),
+			{Put: &types.Put{TableName: &effects, Item: map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: id}}}},
+		}})
+		return dynamostore.Fenced(err, h)
+	}
+	h := hold(r)
+	if err := write(h, "one"); err != nil {
+		t.Fatal(err)
+	}
+	r = row(r.Commit(h, checkpoint.Mark{Position: "1"}, stamp()))
+	if err := write(h, "two"); err != nil {
+		t.Errorf("a commit moved the fence: %v", err)
+	}
+	r = row(r.Recover(worker("b"), stamp()))
+	stale, ok := errors.AsType[*checkpoint.StaleError](write(h, "three"))
+	if !ok || stale.Mine != h.Generation || stale.Observed != r.Generation || stale.Owner != "b" {
+		t.Errorf("a stale effect: got %v", stale)
+	}
+	if n := items(t, effects); n != 2 {
+		t.Errorf("%d effects, want the two before the recovery", n)
+	}
+	if err := dynamostore.Fenced(lease.ErrNotFound, h); errors.Is(err, checkpoint.ErrStale) {
+		t.Error("another error was taken for a fence")
+	}
+}
