@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -8,6 +9,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -195,5 +197,54 @@ func must[R lease.Record](t *testing.T, s lease.Store) func(lease.Write, error) 
 		}
 		r, _ := got.(R)
 		return r
+	}
+}
+
+// TestBeatsHaveALaneOfTheirOwn: with every slot for lease rows taken by requests
+// that hang, a beat goes through at once; and a commit without a slot gives up
+// when its time is over, saying so.
+func TestBeatsHaveALaneOfTheirOwn(t *testing.T) {
+	endpoint(t)
+	var mu sync.Mutex
+	hanging := false
+	release := make(chan struct{})
+	f := newFaulty(func(action string, body []byte) fault {
+		mu.Lock()
+		hang := hanging
+		mu.Unlock()
+		if _, _, row := written(action, body); row && hang {
+			<-release
+		}
+		return fault{}
+	})
+	s, err := dynamostore.Open(t.Context(), newClient(t, f.over), newTable(t), dynamostore.Options{InFlight: 1, Timeout: 400 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, seat := must[lease.Row](t, s), must[lease.Seat](t, s)
+	r := row(row(lease.Begin("orders", "shard-1", nil, "a", stamp())).Claim(worker("a"), stamp()))
+	chair := seat(lease.Seat{Group: "orders", Incarnation: worker("a").Incarnation, Name: "a", TTL: time.Second}.Sit(stamp()))
+
+	mu.Lock()
+	hanging = true
+	mu.Unlock()
+	var both sync.WaitGroup
+	errs := make([]error, 2)
+	for i := range errs {
+		w, err := r.Commit(hold(r), checkpoint.Mark{Position: fmt.Sprint(i)}, stamp())
+		if err != nil {
+			t.Fatal(err)
+		}
+		both.Go(func() { _, errs[i] = s.Write(t.Context(), w) })
+	}
+	for range 10 {
+		chair = seat(chair.NextBeat(false, nil, stamp()))
+	}
+	time.AfterFunc(600*time.Millisecond, func() { close(release) })
+	both.Wait()
+	for _, err := range errs {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a commit that nobody answers: got %v", err)
+		}
 	}
 }

@@ -1,0 +1,289 @@
+package integration
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A meter counts requests, and capacity units by DynamoDB's billing rules:
+//
+//   - a write costs a unit for each started kilobyte of the item, as it was
+//     before or is after, whichever is larger, and at least one;
+//   - a write whose condition fails costs the same;
+//   - a consistent read costs a unit for each started four kilobytes, an eventual
+//     one half of that; a query is one read of all it has read together;
+//   - what time to live sweeps is free, and nothing here asks for it.
+//
+// DynamoDB Local bills nothing, so the meter looks at the items itself.
+type meter struct {
+	next     http.RoundTripper
+	endpoint string
+
+	mu    sync.Mutex
+	bills map[string]bill // by action
+}
+
+type bill struct {
+	requests int
+	writes   int
+	reads    float64
+}
+
+func (b bill) String() string {
+	return fmt.Sprintf("%d requests, %d write units, %g read units", b.requests, b.writes, b.reads)
+}
+
+func newMeter(t *testing.T) *meter {
+	t.Helper()
+	return &meter{endpoint: endpoint(t), bills: map[string]bill{}}
+}
+
+func (m *meter) over(next http.RoundTripper) http.RoundTripper {
+	m.next = next
+	return m
+}
+
+// since empties the meter and tells what it had counted.
+func (m *meter) since() map[string]bill {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	bills := m.bills
+	m.bills = map[string]bill{}
+	return bills
+}
+
+// total is the sum over all actions.
+func total(bills map[string]bill) bill {
+	var sum bill
+	for _, b := range bills {
+		sum = bill{sum.requests + b.requests, sum.writes + b.writes, sum.reads + b.reads}
+	}
+	return sum
+}
+
+type item map[string]map[string]any // attributes by name, as the wire has them
+
+type metered struct {
+	TableName      string
+	Key, Item      item
+	ConsistentRead bool
+}
+
+func (m *meter) RoundTrip(request *http.Request) (*http.Response, error) {
+	_, action, _ := strings.Cut(request.Header.Get("X-Amz-Target"), ".")
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		return nil, err
+	}
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	var asked metered
+	if err := json.Unmarshal(body, &asked); err != nil {
+		return nil, err
+	}
+	before := m.size(action, asked)
+	response, err := m.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := io.ReadAll(response.Body)
+	if err = errors.Join(err, response.Body.Close()); err != nil {
+		return nil, err
+	}
+	response.Body = io.NopCloser(bytes.NewReader(reply))
+	m.count(action, asked, before, reply)
+	return response, nil
+}
+
+func (m *meter) count(action string, asked metered, before int, reply []byte) {
+	var answer struct {
+		Item  item
+		Items []item
+	}
+	_ = json.Unmarshal(reply, &answer)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.bills[action]
+	b.requests++
+	share := 0.5
+	if asked.ConsistentRead {
+		share = 1
+	}
+	switch action {
+	case "PutItem", "UpdateItem", "DeleteItem":
+		b.writes += units(max(before, m.size(action, asked)), 1024)
+	case "GetItem":
+		b.reads += share * float64(units(answer.Item.size(), 4096))
+	case "Query":
+		read := 0
+		for _, i := range answer.Items {
+			read += i.size()
+		}
+		b.reads += share * float64(units(read, 4096))
+	}
+	m.bills[action] = b
+}
+
+func units(size, per int) int { return max((size+per-1)/per, 1) }
+
+// size is that of the item a write is about, as it is now.
+func (m *meter) size(action string, asked metered) int {
+	key := asked.Key
+	if action == "PutItem" {
+		key = item{lease.AttrGroup: asked.Item[lease.AttrGroup], lease.AttrKey: asked.Item[lease.AttrKey]}
+	}
+	if action != "PutItem" && action != "UpdateItem" && action != "DeleteItem" {
+		return 0
+	}
+	return m.peek(asked.TableName, key)
+}
+
+// peek reads an item as the wire has it, past the SDK's types.
+func (m *meter) peek(table string, key item) int {
+	body, err := json.Marshal(map[string]any{"TableName": table, "Key": key, "ConsistentRead": true})
+	if err != nil {
+		return 0
+	}
+	request, err := http.NewRequest(http.MethodPost, m.endpoint, bytes.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	request.Header.Set("X-Amz-Target", "DynamoDB_20120810.GetItem")
+	request.Header.Set("Content-Type", "application/x-amz-json-1.0")
+	request.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=local/20260101/eu-central-1/dynamodb/aws4_request, SignedHeaders=host, Signature=none")
+	response, err := m.next.RoundTrip(request)
+	if err != nil {
+		return 0
+	}
+	defer response.Body.Close()
+	var answer struct{ Item item }
+	_ = json.NewDecoder(response.Body).Decode(&answer)
+	return answer.Item.size()
+}
+
+// size counts an item by the rules written out in docs/table.md.
+func (i item) size() int {
+	size := 0
+	for name, typed := range i {
+		size += len(name)
+		for kind, value := range typed {
+			size += sizeOf(kind, value)
+		}
+	}
+	return size
+}
+
+func sizeOf(kind string, value any) int {
+	switch v := value.(type) {
+	case string:
+		switch kind {
+		case "B":
+			raw, _ := base64.StdEncoding.DecodeString(v)
+			return len(raw)
+		case "N":
+			digits := strings.TrimRight(strings.TrimPrefix(v, "-"), "0")
+			return (len(digits)+1)/2 + 1 + strings.Count(v, "-")
+		}
+		return len(v)
+	case []any:
+		size := 3
+		for _, element := range v {
+			size += 1 + len(fmt.Sprint(element))
+		}
+		return size
+	}
+	return 1
+}
+
+// TestWhatOperationsCost: one write is one request and one unit, for a row with
+// names of 40 bytes and a full record, however it ends.
+func TestWhatOperationsCost(t *testing.T) {
+	endpoint(t)
+	m := newMeter(t)
+	s := open(t, newClient(t, m.over), newTable(t))
+	pad := func(s string) string { return (s + strings.Repeat("-", 40))[:40] }
+	owner := func(name string) lease.Owner {
+		return lease.Owner{Name: pad(name), Incarnation: lease.Incarnation(rand.Text()), Task: pad("task")}
+	}
+	costs := map[string]bill{}
+	one := func(what string, w lease.Write, err error) lease.Row {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.since()
+		reply, err := s.Write(t.Context(), w)
+		costs[what] = total(m.since())
+		if got := costs[what]; got.requests != 1 || got.writes != 1 || got.reads != 0 {
+			t.Errorf("%s: %v, want one request and one write unit", what, got)
+		}
+		if refused, ok := errors.AsType[*lease.RefusedError](err); ok {
+			reply = refused.Now
+		}
+		r, _ := reply.(lease.Row)
+		return r
+	}
+	w, err := lease.Begin(pad("orders"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), stamp())
+	r := one("create", w, err)
+	for n := range 10 { // more changes of hands than a row remembers
+		w, err = r.Claim(owner(fmt.Sprint("worker-", n)), stamp())
+		if !r.Owner.IsZero() {
+			w, err = r.Recover(owner(fmt.Sprint("worker-", n)), stamp())
+		}
+		r = one("transfer", w, err)
+	}
+	h := hold(r)
+	position := checkpoint.Mark{Position: "49590338271490256608559692538361571095921575989136588898"}
+	first, err := r.Commit(h, position, stamp())
+	r = one("commit", first, err)
+	one("refused commit", first, nil)
+	w, err = r.Offer(h, lease.Incarnation(rand.Text()), position, stamp())
+	r = one("offer", w, err)
+	w, err = r.Yield(h, owner("next"), lease.End{Reason: lease.Handoff, Mark: position}, stamp())
+	r = one("yield", w, err)
+	w, err = r.Commit(hold(r), checkpoint.Mark{Position: position.Position, State: strings.Repeat("s", 1500)}, stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.since()
+	large, err := s.Write(t.Context(), w)
+	if got := total(m.since()); err != nil || got.writes != 3 {
+		t.Errorf("a state of 1,500 bytes on top: %v, want three write units (%v)", got, err)
+	}
+	r = large.(lease.Row)
+	w, err = r.Commit(hold(r), position, stamp())
+	m.since()
+	if small, err := s.Write(t.Context(), w); err != nil {
+		t.Fatal(err)
+	} else if r = small.(lease.Row); total(m.since()).writes != 3 {
+		t.Error("a write that makes a row smaller is billed by what was there")
+	}
+	w, err = r.Release(hold(r), lease.End{Reason: lease.Failed, Note: strings.Repeat("n", lease.MaxNote)}, stamp())
+	one("release", w, err)
+
+	seat := lease.Seat{Group: pad("orders"), Incarnation: lease.Incarnation(rand.Text()), Name: pad("a"), Task: pad("task"), TTL: 10 * time.Second}
+	w, err = seat.Sit(stamp())
+	one("seat", w, err)
+	w, err = w.Next.(lease.Seat).NextBeat(false, nil, stamp())
+	one("beat", w, err)
+	w, err = w.Next.(lease.Seat).Evict()
+	one("eviction", w, err)
+
+	for _, what := range slices.Sorted(maps.Keys(costs)) {
+		fmt.Fprintf(t.Output(), "%-15s %v\n", what, costs[what])
+	}
+}
