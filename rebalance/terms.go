@@ -31,16 +31,18 @@ var ErrNoMode = errors.New(`choose a handoff mode: "eager" (no overlap: for a mo
 // ErrTerms refuses terms nobody could keep.
 var ErrTerms = errors.New("invalid terms of a move")
 
-var modeNames = map[Mode]string{Eager: "eager", Cooperative: "cooperative"}
-
+// String is the name a configuration would use.
 func (m Mode) String() string {
-	if name, ok := modeNames[m]; ok {
-		return name
+	switch m {
+	case Eager:
+		return "eager"
+	case Cooperative:
+		return "cooperative"
 	}
 	return "mode " + strconv.Itoa(int(m))
 }
 
-// MarshalText gives the name a configuration would use.
+// MarshalText gives that name, and refuses what is no mode.
 func (m Mode) MarshalText() ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -51,8 +53,8 @@ func (m Mode) MarshalText() ([]byte, error) {
 // UnmarshalText reads "eager" or "cooperative"; anything else is an error that
 // explains the choice. It serves flags, JSON, YAML and the environment alike.
 func (m *Mode) UnmarshalText(text []byte) error {
-	for mode, name := range modeNames {
-		if string(text) == name {
+	for _, mode := range []Mode{Eager, Cooperative} {
+		if string(text) == mode.String() {
 			*m = mode
 			return nil
 		}
@@ -62,7 +64,7 @@ func (m *Mode) UnmarshalText(text []byte) error {
 
 // Validate refuses everything but the two modes.
 func (m Mode) Validate() error {
-	if _, ok := modeNames[m]; !ok {
+	if m != Eager && m != Cooperative {
 		return ErrNoMode
 	}
 	return nil
