@@ -34,7 +34,7 @@ func newActor(name string) actor {
 // is void, and it goes on under another incarnation.
 func (a *actor) reborn() {
 	a.life++
-	a.copy, a.hold, a.tenure = lease.NewCopy(theRow, a.owner().Incarnation), lease.Hold{}, false
+	a.copy, a.hold, a.tenure = lease.NewCopy(theRow(), a.owner().Incarnation), lease.Hold{}, false
 }
 
 func (a *actor) owner() lease.Owner {

@@ -126,7 +126,7 @@ func (w *world) Stored(id lease.WriteID) bool { return w.judge.Stored(id) }
 func (w *world) started(r lease.Row) error { return w.starts.started(r) }
 
 func (w *world) row() lease.Record {
-	r, err := w.store.Get(context.Background(), theRow)
+	r, err := w.store.Get(context.Background(), theRow())
 	if err != nil {
 		return nil
 	}

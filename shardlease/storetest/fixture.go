@@ -18,7 +18,7 @@ const (
 )
 
 // theRow is the one most tests are about.
-var theRow = lease.Key{Group: group, Kind: lease.KindLease, Name: shard}
+func theRow() lease.Key { return lease.Key{Group: group, Kind: lease.KindLease, Name: shard} }
 
 // A bench is one store under test, one shard, and short words for what tests do
 // with them.
@@ -112,7 +112,7 @@ func (b *bench) look(k lease.Key) lease.Record {
 
 func (b *bench) row() lease.Row {
 	b.Helper()
-	r, _ := b.look(theRow).(lease.Row)
+	r, _ := b.look(theRow()).(lease.Row)
 	return r
 }
 

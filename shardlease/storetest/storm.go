@@ -75,7 +75,7 @@ func (s *Storm) send(ctx context.Context, a *actor, w lease.Write) error {
 
 // look reads the row, or is answered with what was read some time ago.
 func (s *Storm) look(ctx context.Context, a *actor) error {
-	r, err := s.store.Get(ctx, theRow)
+	r, err := s.store.Get(ctx, theRow())
 	if errors.Is(err, lease.ErrMalformed) {
 		return err
 	}

@@ -76,7 +76,7 @@ func TestStormReplays(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r, err := judge.Get(t.Context(), theRow)
+		r, err := judge.Get(t.Context(), theRow())
 		if err != nil {
 			t.Fatal(err)
 		}
