@@ -248,11 +248,17 @@ func protect(ctx context.Context, client *dynamodb.Client, table string, o Table
 	if err = tolerate(err, o.Logger, "time to live"); err != nil || o.NoPointInTimeRecovery {
 		return err
 	}
-	_, err = client.UpdateContinuousBackups(ctx, &dynamodb.UpdateContinuousBackupsInput{
-		TableName:                        &table,
-		PointInTimeRecoverySpecification: &types.PointInTimeRecoverySpecification{PointInTimeRecoveryEnabled: aws.Bool(true)},
-	})
-	return tolerate(err, o.Logger, "point-in-time recovery")
+	for {
+		_, err = client.UpdateContinuousBackups(ctx, &dynamodb.UpdateContinuousBackupsInput{
+			TableName:                        &table,
+			PointInTimeRecoverySpecification: &types.PointInTimeRecoverySpecification{PointInTimeRecoveryEnabled: aws.Bool(true)},
+		})
+		// A table that was active a moment ago may not be ready for this yet.
+		_, early := errors.AsType[*types.ContinuousBackupsUnavailableException](err)
+		if !early || !wait(ctx, longest) {
+			return tolerate(err, o.Logger, "point-in-time recovery")
+		}
+	}
 }
 
 func tolerate(err error, log *slog.Logger, what string) error {
