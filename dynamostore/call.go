@@ -87,10 +87,11 @@ func answer(err error) (code string, status int) {
 }
 
 // final reports whether asking again is pointless: the service has said no, and
-// would say so again. A server fault or silence is no such answer.
+// would say so again; or it has done what was asked, and the row that resulted
+// cannot be read. A server fault or silence is no such answer.
 func final(err error) bool {
 	code, _ := answer(err)
-	return untouched(err) && !busy(code)
+	return untouched(err) && !busy(code) || errors.Is(err, lease.ErrMalformed)
 }
 
 // untouched reports whether a request that failed has certainly changed nothing.

@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -56,14 +57,13 @@ func (o Options) withDefaults() Options {
 
 func (o Options) validate() error {
 	var errs []error
-	if o.Timeout < 0 {
-		errs = append(errs, errors.New("Timeout must not be negative"))
-	}
-	if o.Attempts < 0 {
-		errs = append(errs, errors.New("Attempts must not be negative"))
-	}
-	if o.InFlight < 0 {
-		errs = append(errs, errors.New("InFlight must not be negative"))
+	for _, option := range []struct {
+		name  string
+		value int64
+	}{{"Timeout", int64(o.Timeout)}, {"Attempts", int64(o.Attempts)}, {"InFlight", int64(o.InFlight)}} {
+		if option.value < 0 {
+			errs = append(errs, &checkpoint.InvalidError{Field: option.name, Rule: "must not be negative"})
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -265,7 +265,9 @@ func TestWhatOperationsCost(t *testing.T) {
 		t.Errorf("a state of 1,500 bytes on top: %v, want three write units (%v)", got, err)
 	}
 	r = large.(lease.Row)
-	w, err = r.Commit(hold(r), position, stamp())
+	if w, err = r.Commit(hold(r), position, stamp()); err != nil {
+		t.Fatal(err)
+	}
 	m.since()
 	if small, err := s.Write(t.Context(), w); err != nil {
 		t.Fatal(err)

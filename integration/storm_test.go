@@ -21,8 +21,8 @@ import (
 
 var (
 	stormSeed  = flag.Uint64("storm.seed", 1, "first seed of TestStorm; a failure prints its own")
-	stormLost  = flag.Int("storm.lost", 600, "how many writes TestStorm leaves without a reply, and delivers late, at least")
-	stormSteps = 2000 // for each seed
+	stormLost  = flag.Int("storm.lost", 150, "how many writes TestStorm leaves without a reply, and delivers late, at least")
+	stormSteps = 400 // for each seed
 )
 
 // weather is what a storm's network does.

@@ -295,7 +295,7 @@ func explore(t *testing.T, s *story, budget int) (states int, complete bool) {
 		}
 		level = next
 	}
-	for _, name := range strings.Fields(s.moves) {
+	for name := range strings.FieldsSeq(s.moves) {
 		if !start.made[name] && (name != "begin" || !s.held) {
 			t.Errorf("no world ever made the move %q", name)
 		}

@@ -1,0 +1,441 @@
+package integration
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+var historyOps = flag.Int("history.ops", 2000, "how many operations TestHistoriesAreLinearizable records and checks, at least")
+
+const (
+	historyClients = 8
+	historyShards  = 4
+	historySize    = 2000 // operations of one history, at most: about 500 of each shard are checked fast
+	historyTime    = time.Minute
+)
+
+// TestHistoriesAreLinearizable: whatever eight clients do at once, through a
+// network that loses requests and replies and throttles, there is one order of it
+// that explains every answer, and nothing in it was done before it was asked for
+// or after it was answered.
+//
+// Chance decides, and the scheduler: there is no seed that would replay it. A
+// failure prints the part of the history that cannot be explained.
+func TestHistoriesAreLinearizable(t *testing.T) {
+	table := newTable(t)
+	f := newFaulty(badLine)
+	client := newClient(t, f.over)
+	stores := [2]*dynamostore.Store{open(t, client, table), openOnce(t, client, table)}
+	var total history
+	for total.count < *historyOps {
+		h := record(t, stores, min(historySize, *historyOps-total.count))
+		if err := errors.Join(h.odd...); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if got := porcupine.CheckOperationsTimeout(leaseModel, h.operations, historyTime); got != porcupine.Ok {
+			t.Fatalf("%d operations: %s\n%s", h.count, got, h.unexplained())
+		}
+		total.checking += time.Since(start)
+		total.add(h)
+	}
+	for what, n := range total.outcomes {
+		if n == 0 {
+			t.Errorf("no operation was %v: the histories say little", outcome(what))
+		}
+	}
+	t.Logf("%d operations (%v; %d requests of the clients, %d replies of accepted writes and reads lost), checked in %v: linearizable",
+		total.count, total.tally(), f.calls["PutItem"]+f.calls["UpdateItem"]+f.calls["GetItem"], f.silent, total.checking)
+}
+
+// TestHistoriesWithoutTheFenceAreNot: the check notices when updates are made
+// on no condition but that there is a row.
+func TestHistoriesWithoutTheFenceAreNot(t *testing.T) {
+	table := newTable(t)
+	f := newFaulty(func(action string, body []byte) fault {
+		what := badLine(action, body)
+		if action == "UpdateItem" {
+			what.edit = removeFence
+		}
+		return what
+	})
+	// Without the fence rows soon become unreadable, and a store that may would
+	// send again for as long as an answer cannot be read.
+	once := openOnce(t, newClient(t, f.over), table)
+	h := record(t, [2]*dynamostore.Store{once, once}, 400)
+	if got := porcupine.CheckOperationsTimeout(leaseModel, h.operations, historyTime); got != porcupine.Illegal {
+		t.Errorf("%d operations (%v): %s, want %s", h.count, h.tally(), got, porcupine.Illegal)
+	}
+}
+
+// removeFence leaves of a condition that there is a row. What it said stays
+// beside, because the service refuses names and values that nothing uses.
+func removeFence(update map[string]any) {
+	update["ConditionExpression"] = fmt.Sprintf("attribute_exists(%s) OR (%s)", lease.AttrKey, update["ConditionExpression"])
+}
+
+// badLine loses and throttles what is about lease rows, and so not what Open
+// tries.
+func badLine(_ string, body []byte) fault {
+	if !bytes.Contains(body, []byte(`/lease"`)) {
+		return fault{}
+	}
+	switch x := rand.Float64(); {
+	case x < 0.05:
+		return fault{dropRequest: true}
+	case x < 0.12:
+		return fault{dropReply: true}
+	case x < 0.16:
+		return fault{code: "ThrottlingException", reason: "TableWriteKeyRangeThroughputExceeded"}
+	}
+	return fault{}
+}
+
+// openOnce opens a store that leaves it to its caller to send again.
+func openOnce(t *testing.T, client *dynamodb.Client, table string) *dynamostore.Store {
+	t.Helper()
+	s, err := dynamostore.Open(t.Context(), client, table, dynamostore.Options{Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A state is what the conditions of writes ask about and what answers show. The
+// zero state is that there is no row.
+type state struct {
+	generation, counter int64
+	id                  lease.WriteID
+	owner, offer        lease.Incarnation
+	position            string
+}
+
+func stateOf(r lease.Record) state {
+	row, _ := r.(lease.Row)
+	return state{row.Generation, row.Counter, row.WriteID, row.Owner.Incarnation, row.OfferedTo, row.Checkpoint.Position}
+}
+
+func (s state) String() string {
+	if s == (state{}) {
+		return "no row"
+	}
+	return fmt.Sprintf("%d/%d by %.5s held by %q offered to %q at %q", s.generation, s.counter, s.id, s.owner, s.offer, s.position)
+}
+
+// A request is a read, or a write of next over old.
+type request struct {
+	shard     string
+	op        lease.Op // 0: a read
+	old, next state
+}
+
+type outcome uint8
+
+const (
+	read outcome = iota
+	stored
+	refused
+	unknown
+)
+
+func (o outcome) String() string { return [...]string{"read", "stored", "refused", "unknown"}[o] }
+
+// An answer is how an operation ended, and the row it showed.
+type answer struct {
+	what outcome
+	row  state
+}
+
+// leaseModel says again, and on its own, what a row is to be: were it made of
+// Write.Apply, both could be wrong in the same way.
+var leaseModel = porcupine.Model{
+	Partition: func(all []porcupine.Operation) [][]porcupine.Operation {
+		shards := map[string][]porcupine.Operation{}
+		for _, op := range all {
+			shard := op.Input.(request).shard
+			shards[shard] = append(shards[shard], op)
+		}
+		var parts [][]porcupine.Operation
+		for _, part := range shards {
+			parts = append(parts, part)
+		}
+		return parts
+	},
+	Init: func() any { return state{} },
+	Step: func(at, in, out any) (bool, any) { return explains(at.(state), in.(request), out.(answer)) },
+}
+
+// explains reports whether a row at that state gives that answer, and what
+// becomes of the row.
+//
+// An unknown write returns at the end of the history, so its place in the order
+// may be anywhere after its call. Where its condition holds it is stored, and
+// elsewhere it is not; a write that never arrived comes last, when nobody looks
+// any more.
+func explains(at state, in request, out answer) (bool, state) {
+	holds, after := in.on(at)
+	switch out.what {
+	case stored:
+		return holds && out.row == after, after
+	case unknown:
+		if holds {
+			return true, after
+		}
+		return true, at
+	case refused:
+		return !holds && out.row == at, at
+	}
+	return out.row == at, at
+}
+
+// on is the condition of a write, and what it leaves where that holds.
+func (in request) on(at state) (holds bool, after state) {
+	after = in.next
+	switch in.op {
+	case lease.OpCreate:
+		return at == state{}, after
+	case lease.OpSwap:
+		return at.id == in.old.id, after
+	case lease.OpTransfer:
+		after.counter, after.position = at.counter+1, at.position
+		taken := in.old.offer != "" && in.old.offer == in.next.owner
+		return at.generation == in.old.generation && at.owner == in.old.owner && (!taken || at.offer == in.old.offer), after
+	}
+	return false, after
+}
+
+// history is what clients asked and were told.
+type history struct {
+	operations []porcupine.Operation
+	outcomes   [unknown + 1]int
+	count      int
+	odd        []error // rows that cannot be, or cannot be read
+	checking   time.Duration
+}
+
+func (h *history) add(other history) {
+	h.operations = append(h.operations, other.operations...)
+	h.odd = append(h.odd, other.odd...)
+	h.count += other.count
+	for what, n := range other.outcomes {
+		h.outcomes[what] += n
+	}
+}
+
+func (h *history) tally() string {
+	var parts []string
+	for what, n := range h.outcomes {
+		parts = append(parts, fmt.Sprintf("%d %v", n, outcome(what)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// record lets the clients do that much at once, on shards that are new.
+func record(t *testing.T, stores [2]*dynamostore.Store, operations int) history {
+	t.Helper()
+	group := "g-" + strconv.FormatUint(rand.Uint64(), 36)
+	start := time.Now()
+	clients := make([]*historian, historyClients)
+	var all sync.WaitGroup
+	for i := range clients {
+		c := &historian{t: t, n: i, me: worker(fmt.Sprintf("w%d", i)), store: stores[i%2], start: start}
+		for shard := range historyShards {
+			c.shards = append(c.shards, view{key: lease.Key{Group: group, Kind: lease.KindLease, Name: fmt.Sprintf("shard-%d", shard)}})
+		}
+		clients[i] = c
+		all.Go(func() {
+			for c.count*historyClients < operations && t.Context().Err() == nil {
+				c.step(&c.shards[rand.IntN(len(c.shards))])
+			}
+		})
+	}
+	all.Wait()
+	var h history
+	for _, c := range clients {
+		h.add(c.history)
+	}
+	return h
+}
+
+// A historian is one client. It acts on what it knows, which is often no longer
+// true, and keeps no rule of the protocol that a transition does not keep for
+// it: an owner is taken for dead on a whim, and a write that was not answered is
+// sent again only perhaps.
+type historian struct {
+	t     *testing.T
+	n     int
+	me    lease.Owner
+	store *dynamostore.Store
+	start time.Time
+	history
+	shards []view
+}
+
+// A view is what a client knows of a shard.
+type view struct {
+	key  lease.Key
+	row  lease.Row
+	torn *lease.Write // not answered
+}
+
+func (c *historian) step(v *view) {
+	if w := v.torn; w != nil && rand.IntN(2) == 0 {
+		c.write(v, *w)
+		return
+	}
+	v.torn = nil
+	w, err := c.move(v)
+	switch {
+	case err != nil:
+		c.odd = append(c.odd, err)
+		c.read(v)
+	case w.Op == 0:
+		c.read(v)
+	default:
+		c.write(v, w)
+	}
+}
+
+// move is what the client does with a shard; the zero write is to look.
+func (c *historian) move(v *view) (lease.Write, error) {
+	r, chance := v.row, rand.IntN(12)
+	switch {
+	case r.Generation == 0:
+		return lease.Begin(v.key.Group, v.key.Name, nil, c.me.Name, stamp())
+	case chance < 2:
+		return lease.Write{}, nil
+	case r.Owner.IsZero():
+		return r.Claim(c.me, stamp())
+	case r.OfferedTo == c.me.Incarnation:
+		return r.Take(c.me, stamp())
+	case r.Owner.Incarnation != c.me.Incarnation && chance < 8:
+		return lease.Write{}, nil
+	case r.Owner.Incarnation != c.me.Incarnation:
+		return r.Recover(c.me, stamp())
+	case chance == 2:
+		return r.Release(hold(r), lease.End{Reason: lease.Released}, stamp())
+	case r.OfferedTo != "" && chance <= 7:
+		return r.Withdraw(hold(r), stamp())
+	case chance <= 5:
+		other := worker(fmt.Sprintf("w%d", (c.n+1+rand.IntN(historyClients-1))%historyClients))
+		return r.Offer(hold(r), other.Incarnation, checkpoint.Mark{}, stamp())
+	}
+	last, _ := strconv.Atoi(r.Checkpoint.Position) // none is 0
+	return r.Commit(hold(r), checkpoint.Mark{Position: strconv.Itoa(last + 1)}, stamp())
+}
+
+func (c *historian) now() int64 { return time.Since(c.start).Nanoseconds() }
+
+// read looks at the row. A read without an answer says nothing and is no part of
+// the history.
+func (c *historian) read(v *view) {
+	call := c.now()
+	r, err := c.store.Get(c.t.Context(), v.key)
+	returned := c.now()
+	switch {
+	case errors.Is(err, lease.ErrMalformed):
+		c.odd = append(c.odd, err)
+		return
+	case err != nil && !errors.Is(err, lease.ErrNotFound):
+		return
+	}
+	v.row, _ = r.(lease.Row)
+	c.operation(request{shard: v.key.Name}, answer{read, stateOf(r)}, call, returned)
+}
+
+const never = math.MaxInt64
+
+func (c *historian) write(v *view, w lease.Write) {
+	in := request{v.key.Name, w.Op, stateOf(w.Old), stateOf(w.Next)}
+	call := c.now()
+	r, err := c.store.Write(c.t.Context(), w)
+	returned := c.now()
+	v.torn = nil
+	no, isRefused := errors.AsType[*lease.RefusedError](err)
+	switch {
+	case err == nil:
+		v.row = r.(lease.Row)
+		c.operation(in, answer{stored, stateOf(r)}, call, returned)
+	case isRefused:
+		v.row, _ = no.Now.(lease.Row)
+		c.operation(in, answer{refused, stateOf(no.Now)}, call, returned)
+		// The store has sent it more than once: it was refused in the end, and
+		// what became of the others is not known.
+		if no.Retried {
+			c.operations = append(c.operations, porcupine.Operation{ClientId: c.n, Input: in, Call: call, Output: answer{what: unknown}, Return: never})
+		}
+	default:
+		if errors.Is(err, lease.ErrMalformed) {
+			c.odd = append(c.odd, err)
+		}
+		v.torn = &w
+		c.operation(in, answer{what: unknown}, call, never)
+	}
+}
+
+func (c *historian) operation(in request, out answer, call, returned int64) {
+	c.count++
+	c.outcomes[out.what]++
+	c.operations = append(c.operations, porcupine.Operation{ClientId: c.n, Input: in, Call: call, Output: out, Return: returned})
+}
+
+// unexplained tells of each shard that has no order how far the longest one
+// goes: its end, and what was answered next and does not fit.
+func (h *history) unexplained() string {
+	var b strings.Builder
+	for _, part := range leaseModel.Partition(h.operations) {
+		result, info := porcupine.CheckOperationsVerbose(leaseModel, part, 10*time.Second)
+		if result == porcupine.Ok {
+			continue
+		}
+		var longest []porcupine.Operation
+		for _, order := range slices.Concat(info.PartialLinearizationsOperations()...) {
+			if len(order) > len(longest) {
+				longest = order
+			}
+		}
+		fmt.Fprintf(&b, "%s, %s: %d of %d operations have an order, which ends\n", part[0].Input.(request).shard, result, len(longest), len(part))
+		for _, op := range longest[max(0, len(longest)-10):] {
+			fmt.Fprintln(&b, "  ", describe(op))
+		}
+		rest := slices.DeleteFunc(slices.Clone(part), func(op porcupine.Operation) bool {
+			return slices.ContainsFunc(longest, func(o porcupine.Operation) bool { return describe(o) == describe(op) })
+		})
+		slices.SortFunc(rest, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+		fmt.Fprintln(&b, " and of the rest these were answered first")
+		for _, op := range rest[:min(len(rest), 10)] {
+			fmt.Fprintln(&b, "  ", describe(op))
+		}
+	}
+	return b.String()
+}
+
+func describe(op porcupine.Operation) string {
+	in, out := op.Input.(request), op.Output.(answer)
+	until, shown := time.Duration(op.Return).String(), out.row.String()
+	if out.what == unknown {
+		until, shown = "never", "?"
+	}
+	text := fmt.Sprintf("[%v, %s] w%d ", time.Duration(op.Call), until, op.ClientId)
+	if in.op != 0 {
+		text += fmt.Sprintf("%v of (%v) to (%v) ", in.op, in.old, in.next)
+	}
+	return text + fmt.Sprintf("%v: %s", out.what, shown)
+}

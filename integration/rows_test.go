@@ -1,0 +1,434 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// attributes is an item as the service keeps it: what no store of ours would write.
+type attributes = map[string]types.AttributeValue
+
+// byHand reads and writes items past the library.
+type byHand struct {
+	t      *testing.T
+	client *dynamodb.Client
+	table  string
+}
+
+func (h byHand) key(k lease.Key) attributes {
+	return attributes{
+		lease.AttrGroup: &types.AttributeValueMemberS{Value: lease.Partition(k.Group, k.Kind)},
+		lease.AttrKey:   &types.AttributeValueMemberS{Value: k.Name},
+	}
+}
+
+func (h byHand) get(k lease.Key) attributes {
+	h.t.Helper()
+	out, err := h.client.GetItem(h.t.Context(), &dynamodb.GetItemInput{TableName: &h.table, Key: h.key(k), ConsistentRead: aws.Bool(true)})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return out.Item
+}
+
+func (h byHand) put(item attributes) {
+	h.t.Helper()
+	if _, err := h.client.PutItem(h.t.Context(), &dynamodb.PutItemInput{TableName: &h.table, Item: item}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h byHand) remove(k lease.Key) {
+	h.t.Helper()
+	if _, err := h.client.DeleteItem(h.t.Context(), &dynamodb.DeleteItemInput{TableName: &h.table, Key: h.key(k)}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// A spoiling makes a good item one that cannot be read.
+type spoiling struct {
+	name, attr string
+	value      types.AttributeValue // nil: the attribute is removed
+	says       string               // of the error: what is wrong
+}
+
+func (s spoiling) of(item attributes) attributes {
+	spoilt := maps.Clone(item)
+	delete(spoilt, s.attr)
+	if s.value != nil {
+		spoilt[s.attr] = s.value
+	}
+	return spoilt
+}
+
+// spoilings are one of each way to be wrong, for items of a kind.
+func spoilings(kind lease.Kind) []spoiling {
+	null := &types.AttributeValueMemberNULL{Value: true}
+	text := &types.AttributeValueMemberS{Value: "seven"}
+	huge := &types.AttributeValueMemberN{Value: "9223372036854775808"} // one beyond int64
+	nested := &types.AttributeValueMemberM{Value: attributes{"a": text}}
+	version := spoiling{"version", lease.AttrVersion, &types.AttributeValueMemberN{Value: "2"}, "version"}
+	if kind == lease.KindSeat {
+		return []spoiling{
+			{"missing", lease.AttrName, nil, "worker name"},
+			{"mistyped", lease.AttrBeat, text, lease.AttrBeat},
+			{"huge", lease.AttrBeat, huge, lease.AttrBeat},
+			{"null", lease.AttrTTL, null, lease.AttrTTL},
+			{"nested", lease.AttrWants, nested, lease.AttrWants},
+			version,
+		}
+	}
+	return []spoiling{
+		{"missing", lease.AttrWriteID, nil, "write id"},
+		{"mistyped", lease.AttrGeneration, text, lease.AttrGeneration},
+		{"huge", lease.AttrCounter, huge, lease.AttrCounter},
+		{"null", lease.AttrPosition, null, lease.AttrPosition},
+		{"nested", lease.AttrState, nested, lease.AttrState},
+		version,
+	}
+}
+
+// goodRecords are a held row and a seat that has beaten, as they are stored.
+func goodRecords(t *testing.T, s lease.Store, name string) (lease.Row, lease.Seat) {
+	t.Helper()
+	row, seat := must[lease.Row](t, s), must[lease.Seat](t, s)
+	r := row(row(lease.Begin("orders", name, nil, "a", stamp())).Claim(worker("a"), stamp()))
+	chair := seat(lease.Seat{Group: "orders", Incarnation: lease.Incarnation(name), Name: "a", TTL: time.Second}.Sit(stamp()))
+	return r, seat(chair.NextBeat(false, nil, stamp()))
+}
+
+// TestMalformedRowsAreSetAside: a row that cannot be read is named, and keeps
+// nobody from the rows beside it.
+func TestMalformedRowsAreSetAside(t *testing.T) {
+	hand := byHand{t, newClient(t, nil), newTable(t)}
+	s := open(t, hand.client, hand.table)
+	row, seat := goodRecords(t, s, "a-first")
+	goodRecords(t, s, "z-last")
+	for _, good := range []lease.Record{row, seat} {
+		for _, wrong := range spoilings(good.Key().Kind) {
+			item := wrong.of(hand.get(good.Key()))
+			item[lease.AttrKey] = &types.AttributeValueMemberS{Value: wrong.name}
+			hand.put(item)
+		}
+	}
+	for _, kind := range []lease.Kind{lease.KindLease, lease.KindSeat} {
+		want := map[string]string{"a-first": "", "z-last": ""} // what is said of each; nothing: it is good
+		for _, wrong := range spoilings(kind) {
+			want[wrong.name] = wrong.says
+		}
+		got := map[string]string{}
+		for r, err := range s.List(t.Context(), lease.Query{Group: "orders", Kind: kind}) {
+			key, said := nameOf(t, r, err)
+			if want := (lease.Key{Group: "orders", Kind: kind, Name: key.Name}); key != want {
+				t.Errorf("listed %v, want %v", key, want)
+			}
+			if _, twice := got[key.Name]; twice {
+				t.Errorf("%v was listed twice", key)
+			}
+			if right := want[key.Name]; right != "" && strings.Contains(said, right) {
+				said = right
+			}
+			got[key.Name] = said
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("the %vs: got %v, want %v", kind, got, want)
+		}
+		for _, wrong := range spoilings(kind) {
+			key := lease.Key{Group: "orders", Kind: kind, Name: wrong.name}
+			r, err := s.Get(t.Context(), key)
+			if at, said := nameOf(t, r, err); at != key || !strings.Contains(said, wrong.says) {
+				t.Errorf("get %v: got %v, %v", key, r, err)
+			}
+		}
+	}
+	must[lease.Row](t, s)(row.Commit(hold(row), checkpoint.Mark{Position: "1"}, stamp()))
+	must[lease.Seat](t, s)(seat.NextBeat(false, nil, stamp()))
+}
+
+// nameOf is what a store said about one record: its key, and what is wrong with
+// it if it cannot be read.
+func nameOf(t *testing.T, r lease.Record, err error) (lease.Key, string) {
+	t.Helper()
+	if err == nil {
+		return r.Key(), ""
+	}
+	malformed, ok := errors.AsType[*lease.MalformedError](err)
+	if !ok || r != nil || !errors.Is(err, lease.ErrMalformed) {
+		t.Fatalf("got %v, %v: a row that cannot be read is a MalformedError and nothing else", r, err)
+	}
+	return malformed.Key, malformed.Cause.Error()
+}
+
+// TestRefusedByAMalformedRow: a write that meets a row nobody can read is not
+// stored, and its writer knows no more than it did before.
+func TestRefusedByAMalformedRow(t *testing.T) {
+	hand := byHand{t, newClient(t, nil), newTable(t)}
+	s := open(t, hand.client, hand.table)
+	row, seat := goodRecords(t, s, "shard-1")
+	moved := &types.AttributeValueMemberS{Value: "somebody-else"}
+	later := &types.AttributeValueMemberN{Value: fmt.Sprint(row.Generation + 1)}
+	write := func(w lease.Write, err error) lease.Write {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	for kind, writes := range map[lease.Kind][]lease.Write{
+		lease.KindLease: {
+			write(lease.Begin("orders", "shard-1", nil, "a", stamp())),
+			write(row.Commit(hold(row), checkpoint.Mark{Position: "1"}, stamp())),
+			write(row.Recover(worker("b"), stamp())),
+		},
+		lease.KindSeat: {
+			write(lease.Seat{Group: "orders", Incarnation: seat.Incarnation, Name: "a", TTL: time.Second}.Sit(stamp())),
+			write(seat.NextBeat(false, nil, stamp())),
+			write(seat.Evict()),
+		},
+	} {
+		good := hand.get(writes[0].Key())
+		good[lease.AttrWriteID] = moved // so that every condition fails, whatever else is wrong
+		if kind == lease.KindLease {
+			good[lease.AttrGeneration] = later
+		}
+		for _, wrong := range spoilings(kind) {
+			spoilt := wrong.of(good)
+			hand.put(spoilt)
+			for _, w := range writes {
+				reply, err := s.Write(t.Context(), w)
+				if !errors.Is(err, lease.ErrMalformed) || errors.Is(err, lease.ErrRefused) {
+					t.Errorf("%s: %v: got %v, %v", wrong.name, w, reply, err)
+				}
+				if verdict, now := lease.Settle("a-1", w, reply, err); verdict != lease.Unknown || now != nil {
+					t.Errorf("%s: %v: settled as %v, %v", wrong.name, w, verdict, now)
+				}
+				if now := hand.get(w.Key()); !reflect.DeepEqual(now, spoilt) {
+					t.Errorf("%s: %v changed a row that nobody can read: %v", wrong.name, w, now)
+				}
+			}
+		}
+	}
+}
+
+// manyRows creates that many rows at once and gives their names in the order of
+// their bytes.
+func manyRows(t *testing.T, s lease.Store, n int) []string {
+	t.Helper()
+	// In UTF-16, the order of some other systems, "𝄞" comes before "ﬀ"; and of
+	// two names the shorter comes first.
+	heads := []string{" ", "A", "a", "a ", "~", "é", "日本", "ﬀ", "𝄞"}
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s%d", heads[i%len(heads)], i)
+	}
+	queue := make(chan string)
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			row := must[lease.Row](t, s)
+			for name := range queue {
+				row(lease.Begin("orders", name, nil, "a", stamp()))
+			}
+		})
+	}
+	for _, name := range names {
+		queue <- name
+	}
+	close(queue)
+	all.Wait()
+	return slices.Sorted(slices.Values(names))
+}
+
+func listed(ctx context.Context, t *testing.T, s lease.Store) []string {
+	t.Helper()
+	var names []string
+	for r, err := range s.List(ctx, lease.Query{Group: "orders", Kind: lease.KindLease}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, r.Key().Name)
+	}
+	return names
+}
+
+// TestPagesOfOne: a listing that comes in a thousand pages is one listing.
+func TestPagesOfOne(t *testing.T) {
+	table := newTable(t)
+	want := manyRows(t, open(t, newClient(t, nil), table), 1000)
+	f := newFaulty(func(action string, _ []byte) fault {
+		if action != "Query" {
+			return fault{}
+		}
+		return fault{edit: func(query map[string]any) { query["Limit"] = 1 }}
+	})
+	s := open(t, newClient(t, f.over), table)
+	if got := listed(t.Context(), t, s); !slices.Equal(got, want) {
+		t.Errorf("got %d rows %q, want %d %q", len(got), got, len(want), want)
+	}
+	if pages := f.calls["Query"]; pages < len(want) {
+		t.Errorf("the listing took %d pages: they were not of one", pages)
+	}
+}
+
+// TestEmptyPages: a page without rows is the last only if the service says so.
+func TestEmptyPages(t *testing.T) {
+	table := newTable(t)
+	want := manyRows(t, open(t, newClient(t, nil), table), 100)
+	queries, empty := 0, 0
+	f := newFaulty(func(action string, body []byte) fault {
+		if action != "Query" || !strings.Contains(string(body), "orders/lease") {
+			return fault{}
+		}
+		ten := fault{edit: func(query map[string]any) { query["Limit"] = 10 }}
+		if queries++; queries%2 == 1 { // the very first page, too
+			empty++
+			ten.editReply = func(reply map[string]any) { emptyPage(body, reply) }
+		}
+		return ten
+	})
+	if got := listed(t.Context(), t, open(t, newClient(t, f.over), table)); !slices.Equal(got, want) {
+		t.Errorf("got %d rows %q, want %d %q", len(got), got, len(want), want)
+	}
+	if empty < 10 || queries < 2*empty-1 {
+		t.Errorf("of %d pages %d were empty", queries, empty)
+	}
+}
+
+// emptyPage makes a page of one that goes on where the query began. Nothing comes
+// before a control character: no name holds one.
+func emptyPage(query []byte, reply map[string]any) {
+	var request struct{ ExclusiveStartKey map[string]any }
+	if json.Unmarshal(query, &request) == nil && request.ExclusiveStartKey == nil {
+		request.ExclusiveStartKey = map[string]any{
+			lease.AttrGroup: map[string]string{"S": "orders/lease"},
+			lease.AttrKey:   map[string]string{"S": "\x01"},
+		}
+	}
+	reply["Items"], reply["Count"], reply["ScannedCount"] = []any{}, 0, 0
+	reply["LastEvaluatedKey"] = request.ExclusiveStartKey
+}
+
+// TestUnknownAttributesSurvive: what a newer version keeps in a row or in a seat
+// outlives everything that this version does to it.
+func TestUnknownAttributesSurvive(t *testing.T) {
+	hand := byHand{t, newClient(t, nil), newTable(t)}
+	s := open(t, hand.client, hand.table)
+	r, chair := goodRecords(t, s, "shard-1")
+	news := attributes{
+		"fromTheFuture": &types.AttributeValueMemberM{Value: attributes{
+			"number": &types.AttributeValueMemberN{Value: "123456789012345678901234567890"},
+			"list":   &types.AttributeValueMemberL{Value: []types.AttributeValue{&types.AttributeValueMemberNULL{Value: true}}},
+		}},
+		"alsoNew": &types.AttributeValueMemberS{Value: "kept"},
+	}
+	for _, k := range []lease.Key{r.Key(), chair.Key()} {
+		item := hand.get(k)
+		maps.Copy(item, news)
+		hand.put(item)
+	}
+	kept := func(did string, k lease.Key) {
+		t.Helper()
+		item := hand.get(k)
+		for attr, want := range news {
+			if !reflect.DeepEqual(item[attr], want) {
+				t.Errorf("after %s, %s is %v, want %v", did, attr, item[attr], want)
+			}
+		}
+	}
+	row := must[lease.Row](t, s)
+	for _, step := range []struct {
+		did string
+		do  func() (lease.Write, error)
+	}{
+		{"a commit", func() (lease.Write, error) {
+			return r.Commit(hold(r), checkpoint.Mark{Position: "1", State: "s"}, stamp())
+		}},
+		{"an offer", func() (lease.Write, error) {
+			return r.Offer(hold(r), worker("b").Incarnation, checkpoint.Mark{Position: "2"}, stamp())
+		}},
+		{"a take", func() (lease.Write, error) { return r.Take(worker("b"), stamp()) }},
+		{"a release", func() (lease.Write, error) { return r.Release(hold(r), lease.End{Reason: lease.Released}, stamp()) }},
+		{"a removal", func() (lease.Write, error) {
+			return r.Remove(lease.Command{Seen: r.Generation, By: "an operator"}, stamp())
+		}},
+		{"a revival", func() (lease.Write, error) { return r.Revive(nil, "a", stamp()) }},
+	} {
+		r = row(step.do())
+		kept(step.did, r.Key())
+	}
+	chair = must[lease.Seat](t, s)(chair.NextBeat(true, nil, stamp()))
+	kept("a beat", chair.Key())
+}
+
+// TestRefusalWithoutItem: a server that refuses and does not show the row is
+// asked for it, consistently.
+func TestRefusalWithoutItem(t *testing.T) {
+	hand := byHand{t, newClient(t, nil), newTable(t)}
+	stripped, asked := 0, 0
+	f := newFaulty(func(action string, body []byte) fault {
+		if action == "GetItem" && strings.Contains(string(body), `"ConsistentRead":true`) {
+			asked++
+		}
+		return fault{editReply: func(reply map[string]any) {
+			if kind, _ := reply["__type"].(string); strings.HasSuffix(kind, "#ConditionalCheckFailedException") && reply["Item"] != nil {
+				stripped++
+				delete(reply, "Item")
+			}
+		}}
+	})
+	s := open(t, newClient(t, f.over), hand.table)
+	r, chair := goodRecords(t, s, "shard-1")
+	now := must[lease.Row](t, s)(r.Commit(hold(r), checkpoint.Mark{Position: "1"}, stamp()))
+	later := must[lease.Row](t, s)(now.Recover(worker("b"), stamp()))
+	beaten := must[lease.Seat](t, s)(chair.NextBeat(false, nil, stamp()))
+	refused := func(want lease.Record, w lease.Write, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := asked
+		_, err = s.Write(t.Context(), w)
+		answer, ok := errors.AsType[*lease.RefusedError](err)
+		if !ok || !reflect.DeepEqual(answer.Now, want) || answer.Retried {
+			t.Errorf("%v: got %v, want a refusal that carries %v", w, err, want)
+		}
+		if asked != before+1 {
+			t.Errorf("%v: asked %d times for the row, want once", w, asked-before)
+		}
+	}
+	all := func(row, seat lease.Record) {
+		t.Helper()
+		w, err := r.Commit(hold(r), checkpoint.Mark{Position: "2"}, stamp())
+		refused(row, w, err)
+		w, err = r.Recover(worker("c"), stamp())
+		refused(row, w, err)
+		w, err = chair.NextBeat(false, nil, stamp())
+		refused(seat, w, err)
+		w, err = chair.Evict()
+		refused(seat, w, err)
+	}
+	all(later, beaten)
+	w, err := lease.Begin("orders", "shard-1", nil, "a", stamp())
+	refused(later, w, err)
+	if stripped != 5 {
+		t.Errorf("%d refusals lost their item, want 5", stripped)
+	}
+	hand.remove(r.Key())
+	hand.remove(chair.Key())
+	all(nil, nil)
+}
