@@ -30,28 +30,37 @@ func call[T any](ctx context.Context, s *Store, kind lease.Kind, request func(co
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
 	var none T
+	if ctx.Err() != nil {
+		return none, ended(ctx)
+	}
 	if kind == lease.KindLease {
 		select {
 		case s.slots <- struct{}{}:
 			defer func() { <-s.slots }()
 		case <-ctx.Done():
-			return none, context.Cause(ctx)
+			return none, ended(ctx)
 		}
 	}
-	pause := firstPause
+	pause, cut := firstPause, time.Duration(parts)
+	if s.options.Attempts > 0 {
+		cut = time.Duration(min(parts, s.options.Attempts))
+	}
 	for n := 1; ; n++ {
-		attempt, stop := context.WithTimeout(ctx, s.options.Timeout/parts)
+		attempt, stop := context.WithTimeout(ctx, s.options.Timeout/cut)
 		out, err := request(attempt)
 		stop()
 		if err == nil || final(err) || n == s.options.Attempts {
 			return out, err
 		}
 		if !wait(ctx, pause) {
-			return none, errors.Join(err, context.Cause(ctx))
+			return none, errors.Join(err, ended(ctx))
 		}
 		pause = min(2*pause, longest)
 	}
 }
+
+// ended is why there is no time left.
+func ended(ctx context.Context) error { return errors.Join(ctx.Err(), context.Cause(ctx)) }
 
 // wait pauses for up to d, and reports whether there is time left.
 func wait(ctx context.Context, d time.Duration) bool {
@@ -94,8 +103,9 @@ func final(err error) bool {
 	return untouched(err) && !busy(code) || errors.Is(err, lease.ErrMalformed)
 }
 
-// untouched reports whether a request that failed has certainly changed nothing.
+// untouched reports whether a request that failed has certainly changed nothing:
+// the service itself said no. A proxy that gives up has no code of the service.
 func untouched(err error) bool {
-	_, status := answer(err)
-	return status >= 400 && status < 500
+	code, status := answer(err)
+	return status >= 400 && status < 500 && code != "" && code != "UnknownError"
 }

@@ -143,6 +143,9 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
+	// One time for all: a refusal may have to be asked what it refused over.
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	defer cancel()
 	torn := false
 	r, err := call(ctx, s, w.Key().Kind, func(ctx context.Context) (lease.Record, error) {
 		r, err := s.send(ctx, w)

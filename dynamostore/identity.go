@@ -39,7 +39,8 @@ const (
 )
 
 // Verify compares the table with the one the group has recorded, and records it
-// where the group is new here. It looks at the table anew each time: one request
+// where the group is new here. A group that has rows and no record is not trusted
+// either: whoever makes the first row verifies first. It looks at the table anew each time: one request
 // to the control plane, and one read.
 func (s *Store) Verify(ctx context.Context, group string) error {
 	now, err := s.identify(ctx)
@@ -48,11 +49,9 @@ func (s *Store) Verify(ctx context.Context, group string) error {
 	}
 	recorded, err := s.recorded(ctx, group)
 	if err == nil && recorded == "" {
-		err = s.record(ctx, group, "", now)
-		if _, lost := errors.AsType[*types.ConditionalCheckFailedException](err); lost {
-			recorded, err = s.recorded(ctx, group) // another was first
-		} else {
-			recorded = now
+		var rows bool
+		if rows, err = s.hasRows(ctx, group); err == nil && !rows {
+			return s.record(ctx, group, "", now)
 		}
 	}
 	switch {
@@ -62,6 +61,14 @@ func (s *Store) Verify(ctx context.Context, group string) error {
 		return &RestoredError{Group: group, Recorded: recorded, Now: now}
 	}
 	return nil
+}
+
+// hasRows tells a new group from one whose record was lost.
+func (s *Store) hasRows(ctx context.Context, group string) (bool, error) {
+	for _, err := range s.List(ctx, lease.Query{Group: group, Kind: lease.KindLease}) {
+		return true, err
+	}
+	return false, nil
 }
 
 // Adopt takes every row of the group over from the table it was restored from, to
@@ -77,11 +84,14 @@ func (s *Store) Adopt(ctx context.Context, group, by string, stamp func() lease.
 	if err != nil {
 		return 0, fmt.Errorf("adopt group %q: %w", group, err)
 	}
+	if recorded == now {
+		return 0, nil // it lives here: there is nothing to adopt, and nobody to throw out
+	}
 	adopted := 0
 	var errs []error
 	for r, err := range s.List(ctx, lease.Query{Group: group, Kind: lease.KindLease}) {
 		if err == nil {
-			err = s.adopt(ctx, r.(lease.Row), by, stamp)
+			err = s.adopt(ctx, r.(lease.Row), now, by, stamp)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -98,9 +108,10 @@ func (s *Store) Adopt(ctx context.Context, group, by string, stamp func() lease.
 	return adopted, nil
 }
 
-// adopt transfers one row. A refusal means that it has changed hands meanwhile,
-// perhaps because somebody else adopts it too; the row as it stands is tried again.
-func (s *Store) adopt(ctx context.Context, r lease.Row, by string, stamp func() lease.Stamp) error {
+// adopt transfers one row. A refusal means that it has changed hands meanwhile. If
+// that was somebody else's adoption, or if all are done and the group goes on
+// already, it is left alone; otherwise the row as it stands is tried again.
+func (s *Store) adopt(ctx context.Context, r lease.Row, now, by string, stamp func() lease.Stamp) error {
 	for {
 		w, err := r.Adopt(by, stamp())
 		if err != nil {
@@ -112,6 +123,10 @@ func (s *Store) adopt(ctx context.Context, r lease.Row, by string, stamp func() 
 			return nil
 		case lease.Overtaken, lease.Again:
 			r = at.(lease.Row)
+			recorded, err := s.recorded(ctx, r.Group)
+			if err != nil || recorded == now || r.Last.Reason == lease.Adopted {
+				return err
+			}
 		default:
 			return err
 		}
@@ -154,7 +169,8 @@ func (s *Store) recorded(ctx context.Context, group string) (string, error) {
 	return id.Value, nil
 }
 
-// record stores the table, on condition that what was recorded still is.
+// record stores the table, on condition that what was recorded still is. That it is
+// recorded already is success: by another, or by a sending that went unanswered.
 func (s *Store) record(ctx context.Context, group, recorded, now string) error {
 	item := identityItem(group)
 	item[attrTableID] = attribute(now)
@@ -169,5 +185,12 @@ func (s *Store) record(ctx context.Context, group, recorded, now string) error {
 	_, err := call(ctx, s, lease.KindSeat, func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
 		return s.client.PutItem(ctx, input, once)
 	})
+	if _, refused := errors.AsType[*types.ConditionalCheckFailedException](err); !refused {
+		return err
+	}
+	at, err := s.recorded(ctx, group)
+	if err == nil && at != now {
+		err = &RestoredError{Group: group, Recorded: at, Now: now}
+	}
 	return err
 }

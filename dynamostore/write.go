@@ -29,12 +29,12 @@ func (s *Store) create(w lease.Write) *dynamodb.PutItemInput {
 	}
 }
 
-// swap: "the record carries the write id that was read", and so it is that
+// swap: "the write id and the counter are those that were read", and so it is that
 // record to the letter. Only what changed is sent; what this version does not
 // know stays as it is.
 func (s *Store) swap(w lease.Write) *dynamodb.UpdateItemInput {
 	e := newExpression()
-	condition := e.is(lease.AttrWriteID, string(w.Old.Written()))
+	condition := e.untouched(w.Old)
 	e.change(lease.Encode(w.Old), lease.Encode(w.Next))
 	return s.update(w, e, condition, types.ReturnValueNone)
 }
@@ -63,20 +63,22 @@ func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
 		delete(before, kept)
 		delete(after, kept)
 	}
-	before[lease.AttrOffer] = string(old.OfferedTo) // removed even where it was not seen
+	// What the owner may have changed since is written even where the image
+	// looks the same: the offer goes, and the past is as the transfer has it.
+	before[lease.AttrOffer], before[lease.AttrPast] = string(old.OfferedTo), nil
 	e.change(before, after)
 	counter := e.name(lease.AttrCounter)
 	e.set = append(e.set, fmt.Sprintf("%s = %s + %s", counter, counter, e.value(int64(1))))
 	return s.update(w, e, condition, types.ReturnValueAllNew)
 }
 
-// delete: "the seat carries the write id that was read".
+// delete: "the write id and the beat are those that were read".
 func (s *Store) delete(w lease.Write) *dynamodb.DeleteItemInput {
 	e := newExpression()
 	return &dynamodb.DeleteItemInput{
 		TableName:                           &s.table,
 		Key:                                 itemKey(w.Key()),
-		ConditionExpression:                 aws.String(e.is(lease.AttrWriteID, string(w.Old.Written()))),
+		ConditionExpression:                 aws.String(e.untouched(w.Old)),
 		ExpressionAttributeNames:            e.names,
 		ExpressionAttributeValues:           e.values,
 		ReturnValuesOnConditionCheckFailure: tellItem,
@@ -129,6 +131,18 @@ func (e *expression) isOrAbsent(attr, v string) string {
 		return e.absent(attr)
 	}
 	return e.is(attr, v)
+}
+
+// untouched is the condition of a swap and of a deletion.
+func (e *expression) untouched(old lease.Record) string {
+	condition := e.is(lease.AttrWriteID, string(old.Written()))
+	item := lease.Encode(old)
+	for _, counter := range []string{lease.AttrCounter, lease.AttrBeat} {
+		if n, ok := item[counter]; ok {
+			return condition + " AND " + e.is(counter, n)
+		}
+	}
+	return condition + " AND " + e.absent(lease.AttrBeat) // a seat that has not beaten yet
 }
 
 // change sets what differs and removes what is gone, from one item to another.

@@ -26,11 +26,6 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 	})
 	s := open(t, newClient(t, f.over), newTable(t))
 	row := must[lease.Row](t, s)
-	var held []lease.Row
-	for i := range 5 {
-		r := row(lease.Begin("orders", fmt.Sprint("shard-", i), nil, "a", stamp()))
-		held = append(held, row(r.Claim(worker("a"), stamp())))
-	}
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -40,6 +35,18 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 		})
 	}
 	all.Wait()
+	var held []lease.Row
+	for i := range 5 {
+		r := row(lease.Begin("orders", fmt.Sprint("shard-", i), nil, "a", stamp()))
+		held = append(held, row(r.Claim(worker("a"), stamp())))
+	}
+	if n, err := s.Adopt(t.Context(), "orders", "operator", stamp); n != 0 || err != nil {
+		t.Errorf("%d rows of a group that is at home were adopted: %v", n, err)
+	}
+	row(lease.Begin("lost its record", "shard", nil, "a", stamp()))
+	if err := s.Verify(t.Context(), "lost its record"); !errors.Is(err, dynamostore.ErrRestored) {
+		t.Errorf("a group with rows and no record: got %v", err)
+	}
 
 	id = "table-2"
 	err := s.Verify(t.Context(), "orders")

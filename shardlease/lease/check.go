@@ -8,8 +8,11 @@ import (
 )
 
 // Check reports, as ErrBadWrite, a write that no store may send: values that
-// cannot be stored, or a change that no transition makes. Every store calls it
-// first, so that what is wrong is wrong before anything has been written.
+// cannot be stored, or a change of a kind that no transition makes. Every store
+// calls it first, so that what is wrong is wrong before anything has been written.
+//
+// It cannot know all that the transitions know: whether a position goes back
+// depends on its order, and whether an owner is dead on the seats.
 func (w Write) Check() error {
 	bad := func(why error) error { return fmt.Errorf("%v: %w: %w", w, ErrBadWrite, why) }
 	if why := w.checkShape(); why != "" {
@@ -70,7 +73,7 @@ func (w Write) checkChange() string {
 	case !isRow && w.Op == OpTransfer:
 		return "a seat is not transferred"
 	case !isRow:
-		return ""
+		return w.Next.(Seat).checkBeat(w.Old.(Seat))
 	}
 	old := w.Old.(Row)
 	if row.Generation == old.Generation && w.Op == OpSwap {
@@ -85,7 +88,7 @@ func (r Row) isNew() bool {
 		Group: r.Group, Shard: r.Shard, Parents: r.Parents, WriteID: r.WriteID, Last: r.Last,
 		Counter: 1, Generation: FirstGeneration(r.Last.At),
 	}
-	return r.equal(plain) && r.Last.Reason == Initial
+	return r.equal(plain) && r.Last.Reason == Initial && r.Last.WriteID == r.WriteID && validClock(r.Last.At) == nil
 }
 
 func (r Row) equal(other Row) bool {
@@ -120,13 +123,30 @@ func (r Row) checkCheckpoint(old Row) string {
 	return ""
 }
 
+// checkBeat: a seat's beat tells what its worker wants, and nothing else.
+func (s Seat) checkBeat(old Seat) string {
+	old.Beat, old.WriteID, old.At, old.Leaving, old.Wants = s.Beat, s.WriteID, s.At, s.Leaving, s.Wants
+	if !reflect.DeepEqual(s, old) {
+		return "a seat stays what it was taken as"
+	}
+	return ""
+}
+
 // checkHands holds a change of hands to the invariants of [Row].
 func (r Row) checkHands(old Row, op Op) string {
 	switch {
 	case r.Generation <= old.Generation:
 		return "a change of hands begins a generation"
-	case r.Last.WriteID != r.WriteID:
-		return "a new generation is recorded with the write that began it"
+	case r.Generation != r.Last.began(old):
+		return "a generation is the next one, or the clock's where generations were lost"
+	case r.Last.WriteID != r.WriteID || r.Last.From != old.Owner.Name:
+		return "a new generation is recorded with the write that began it, and with who held the row"
+	case !slices.Equal(r.Parents, old.Parents) && !r.Removed && !old.Removed:
+		return "parents stay"
+	case op == OpSwap && !r.Owner.IsZero() && (old.Owner.IsZero() || r.Owner.Incarnation == old.Owner.Incarnation):
+		return "a shard is taken by a transfer, not by a swap"
+	case op == OpSwap && !old.Owner.IsZero() && (r.Removed || r.Quarantined):
+		return "a holder gives a shard up, or finishes it"
 	case !old.Past.after(old.Last, r.Generation).starts(r.Past):
 		return "the past is what was, and then the last transfer"
 	case r.OfferedTo != "":
@@ -139,6 +159,15 @@ func (r Row) checkHands(old Row, op Op) string {
 		return r.checkCheckpoint(old)
 	}
 	return ""
+}
+
+// began is the generation a change of hands begins: the next; where some may have
+// been lost with a tombstone or a table, the clock's, if that is higher.
+func (t Transfer) began(old Row) int64 {
+	if t.Reason == Adopted || t.Reason == Initial && old.Removed {
+		return max(old.Generation+1, FirstGeneration(t.At))
+	}
+	return old.Generation + 1
 }
 
 // standing is what about a row decides whether anybody may claim it.

@@ -134,7 +134,7 @@ func (a Answer) Err() error {
 		return a.stale(old)
 	case Gone:
 		switch {
-		case holder && next.Owner.Incarnation != a.me && next.Checkpoint == old.Checkpoint:
+		case holder && next.Owner.Incarnation != a.me && next.Checkpoint.Mark == old.Checkpoint.Mark:
 			return nil
 		case holder && a.Row.Removed:
 			return a.stale(old)

@@ -29,7 +29,8 @@ const (
 	// WentBack: the row is older than one already seen. The table was
 	// restored. Claim nothing more, and say so loudly.
 	WentBack
-	// Unsent: the write cannot be made at all. Nothing was stored.
+	// Unsent: there is nothing to be answered. The write cannot be made at
+	// all, or it is not the one that is open.
 	Unsent
 )
 
@@ -42,6 +43,9 @@ func (v Verdict) String() string {
 // carried one.
 func Settle(me Incarnation, w Write, reply Record, err error) (Verdict, Record) {
 	if err == nil {
+		if _, row := w.Next.(Row); row && !isRow(reply) {
+			return Unknown, nil // an answer to something else
+		}
 		return Stored, reply
 	}
 	if refused, ok := errors.AsType[*RefusedError](err); ok {

@@ -23,7 +23,8 @@
 // # Four conditional writes
 //
 //	create     there is no row, and no tombstone
-//	swap       the write id is the one that was read, and so everything is
+//	swap       the write id and the counter are those that were read, and so
+//	           everything is
 //	transfer   the generation and the owner are those that were read, whatever
 //	           was committed since; it returns where the new generation starts
 //	delete     as swap; of seats alone

@@ -38,8 +38,10 @@ const (
 	// nothing is ever created over it.
 	OpCreate Op = iota + 1
 
-	// OpSwap replaces a record on condition that its write id is the one that
-	// was read, and so on condition of everything about it. It is the write
+	// OpSwap replaces a record on condition that its write id and its counter
+	// are those that were read, and so on condition of everything about it.
+	// (The id alone would let pass a row as the maker of a transfer expected
+	// it, while the table kept a later checkpoint.) It is the write
 	// of whoever holds the record, and an operator's on a row that nobody
 	// holds; with one such write under way at a time, nothing can come between
 	// reading and writing unnoticed.
@@ -57,8 +59,7 @@ const (
 	// condition as well: withdrawn means withdrawn.
 	OpTransfer
 
-	// OpDelete removes a seat, on condition that its write id is the one that
-	// was read: an eviction, or a worker giving up its own seat. Lease rows
+	// OpDelete removes a seat, on the condition of a swap: an eviction, or a worker giving up its own seat. Lease rows
 	// are never deleted, or the generations they issued would be forgotten.
 	OpDelete
 )
@@ -125,6 +126,11 @@ func (w Write) GoString() string { return w.String() }
 // LogValue is String, for structured logs.
 func (w Write) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
+func isRow(r Record) bool {
+	_, ok := r.(Row)
+	return ok
+}
+
 // Apply is what a store does, in one atomic step, with a write that has passed
 // Check. It takes the record as it stands, nil for none, and returns the one
 // that takes its place, nil for none, or the refusal. It is the definition;
@@ -147,7 +153,7 @@ func (w Write) holdsOn(stored Record) bool {
 		return w.Op == OpCreate && stored == nil
 	}
 	if w.Op != OpTransfer {
-		return stored.Written() == w.Old.Written()
+		return stored.Written() == w.Old.Written() && stored.count() == w.Old.count()
 	}
 	at, old, next := stored.(Row), w.Old.(Row), w.Next.(Row)
 	if next.Accepts(old) && at.OfferedTo != old.OfferedTo {

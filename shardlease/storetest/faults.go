@@ -163,8 +163,8 @@ func (b *bench) overtake(k lease.Key) bool {
 // says so with the context's error.
 func endedContextAnswersNothing(b *bench) {
 	r := b.held("a")
-	ctx, cancel := context.WithCancel(b.Context())
-	cancel()
+	ctx, cancel := context.WithCancelCause(b.Context())
+	cancel(errors.New("a cause of somebody's own"))
 	w, err := r.Commit(hold(r), mark("200"), b.stamp())
 	if err != nil {
 		b.Fatal(err)

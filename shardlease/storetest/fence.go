@@ -164,3 +164,16 @@ func lateTwinOfAnEarlierWrite(b *bench) {
 	now := b.refuse(latest, nil)
 	equal(b, "what the writer of the latest makes of its refused twin", lease.Decide(r.Owner.Incarnation, latest, now), lease.Stored)
 }
+
+// swapFromAnExpectedRow: who takes a shard and goes on from the row it expected,
+// instead of the one it was answered with, does not undo what was committed in
+// between.
+func swapFromAnExpectedRow(b *bench) {
+	seen := b.held("a")
+	w, err := seen.Recover(worker("b"), b.stamp())
+	b.put(seen.Commit(hold(seen), mark("200"), b.stamp()))
+	b.put(w, err)
+	expected := w.Next.(lease.Row)
+	b.refuse(expected.Progress(hold(expected), b.stamp()))
+	equal(b, "the position", b.row().Checkpoint.Mark, mark("200"))
+}

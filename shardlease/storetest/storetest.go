@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		{"RecreatedShardRefusesEarlierGenerations", recreatedShardRefusesEarlierGenerations},
 		{"OutdatedCommandIsRefused", outdatedCommandIsRefused},
 		{"LateTwinOfAnEarlierWriteIsRefused", lateTwinOfAnEarlierWrite},
+		{"SwapFromAnExpectedRowIsRefused", swapFromAnExpectedRow},
 		// Changes of hands.
 		{"ClaimRacingACommitStartsFromWhatWasStored", claimRacingACommit},
 		{"TransferIsNotStarvedByCommits", transferIsNotStarved},
