@@ -13,7 +13,8 @@ import (
 // effect only while h stands. It is how an effect in DynamoDB is fenced in the
 // same atomic step; to look first and to write afterwards is worth nothing.
 //
-// It costs two write units, as every condition in a transaction does.
+// It costs two write units, as every condition in a transaction does. [Fenced]
+// reads the error of the transaction.
 func (s *Store) Fence(h lease.Hold) types.TransactWriteItem {
 	e := newExpression()
 	condition := e.is(lease.AttrGeneration, h.Generation) + " AND " + e.is(lease.AttrIncarnation, string(h.Incarnation))
@@ -27,8 +28,10 @@ func (s *Store) Fence(h lease.Hold) types.TransactWriteItem {
 	}}
 }
 
-// Fenced gives the StaleError for a transaction that was cancelled because h no
-// longer stood, and err itself for any other.
+// Fenced adds the StaleError to the error of a transaction that was cancelled
+// because h no longer stood, and gives any other error back as it is. Where the
+// row itself is gone the service tells nothing about it, and the error stays as it
+// is: a ConditionalCheckFailed at the fence's place.
 func Fenced(err error, h lease.Hold) error {
 	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
 	if !ok {

@@ -26,6 +26,9 @@ type RestoredError struct {
 }
 
 func (e *RestoredError) Error() string {
+	if e.Recorded == "" {
+		return fmt.Sprintf("group %q has rows, and no record of its table: verify before the first row is made; adopt the rows there are", e.Group)
+	}
 	return fmt.Sprintf("group %q: %v (recorded %q, now %q); claim nothing before its rows are adopted", e.Group, ErrRestored, e.Recorded, e.Now)
 }
 
@@ -40,8 +43,10 @@ const (
 
 // Verify compares the table with the one the group has recorded, and records it
 // where the group is new here. A group that has rows and no record is not trusted
-// either: whoever makes the first row verifies first. It looks at the table anew each time: one request
-// to the control plane, and one read.
+// either: Verify comes before the first Begin.
+//
+// It looks at the table anew each time: one request to the control plane and one
+// read; for a new group also a query and a write.
 func (s *Store) Verify(ctx context.Context, group string) error {
 	now, err := s.identify(ctx)
 	if err != nil {
@@ -66,14 +71,17 @@ func (s *Store) Verify(ctx context.Context, group string) error {
 // hasRows tells a new group from one whose record was lost.
 func (s *Store) hasRows(ctx context.Context, group string) (bool, error) {
 	for _, err := range s.List(ctx, lease.Query{Group: group, Kind: lease.KindLease}) {
-		return true, err
+		if errors.Is(err, lease.ErrMalformed) {
+			err = nil // it is a row, whatever is in it
+		}
+		return err == nil, err
 	}
 	return false, nil
 }
 
 // Adopt takes every row of the group over from the table it was restored from, to
 // a generation above all that can have been issued there, and records the table.
-// It returns how many rows it adopted. What it cannot adopt it reports, and then
+// It returns how many rows are at home now. What it cannot adopt it reports, and then
 // the table is not recorded: Adopt can be called again, by anybody, at any time.
 func (s *Store) Adopt(ctx context.Context, group, by string, stamp func() lease.Stamp) (int, error) {
 	now, err := s.identify(ctx)
@@ -85,7 +93,7 @@ func (s *Store) Adopt(ctx context.Context, group, by string, stamp func() lease.
 		return 0, fmt.Errorf("adopt group %q: %w", group, err)
 	}
 	if recorded == now {
-		return 0, nil // it lives here: there is nothing to adopt, and nobody to throw out
+		return 0, nil // it lives here: nothing to adopt, and nobody to throw out
 	}
 	adopted := 0
 	var errs []error

@@ -14,8 +14,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Why a table cannot be used. Open reports one of these, with the table and the
-// region it looked in, and has written nothing.
+// Why a table cannot be used; callers branch with errors.Is. What Open reports
+// names the table and the region, and Open has written nothing.
 var (
 	ErrNoTable    = errors.New("there is no such table in this region")
 	ErrNotActive  = errors.New("the table is not active")
@@ -26,14 +26,19 @@ var (
 )
 
 // Open checks that the table is what it has to be and that everything a worker
-// does is allowed, and writes nothing.
+// does is allowed, and writes nothing. Before the first row of a group is made,
+// call [Store.Verify].
 func Open(ctx context.Context, client *dynamodb.Client, table string, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("dynamostore: %w", err)
 	}
 	s := &Store{client: client, table: table, options: o, slots: make(chan struct{}, o.InFlight)}
-	if err := errors.Join(s.inspect(ctx), s.tryPermissions(ctx)); err != nil {
+	err := s.inspect(ctx)
+	if err == nil || errors.Is(err, ErrDenied) {
+		err = errors.Join(err, s.tryPermissions(ctx)) // a table that is none of ours is not even tried
+	}
+	if err != nil {
 		return nil, fmt.Errorf("open table %q in region %q: %w", table, client.Options().Region, err)
 	}
 	return s, nil
@@ -65,9 +70,6 @@ func (s *Store) inspect(ctx context.Context) error {
 // tryPermissions asks for everything a worker does, with conditions that cannot
 // hold: what is allowed is then refused by its condition.
 func (s *Store) tryPermissions(ctx context.Context) error {
-	if s.identity == "" {
-		return nil // there is no table to ask
-	}
 	key := itemKey(lease.Key{Group: s.options.Group, Kind: lease.KindSeat, Name: "permission check: never stored"})
 	e := newExpression()
 	never := "attribute_exists(" + e.name(lease.AttrKey) + ")"
@@ -182,6 +184,10 @@ type TableOptions struct {
 // CreateTable makes the table, or finds it made, and waits until it is active.
 // Any number of processes may do this at once; all succeed. A table that is
 // there and is not a lease table is an error, and left as it is.
+//
+// The one that makes it turns on time to live and, unless told otherwise,
+// point-in-time recovery; a server that does not know one of these is told of in
+// the log. A table that was there keeps the settings it has.
 func CreateTable(ctx context.Context, client *dynamodb.Client, table string, o TableOptions) error {
 	if o.Deadline <= 0 {
 		o.Deadline = 2 * time.Minute

@@ -285,6 +285,18 @@ func TestWhatOperationsCost(t *testing.T) {
 	w, err = w.Next.(lease.Seat).Evict()
 	one("eviction", w, err)
 
+	for _, verify := range []struct {
+		name string
+		want bill
+	}{{"verify, first", bill{4, 1, 2}}, {"verify, later", bill{2, 0, 1}}} {
+		m.since()
+		if err := s.Verify(t.Context(), "new group"); err != nil {
+			t.Fatal(err)
+		}
+		if costs[verify.name] = total(m.since()); costs[verify.name] != verify.want {
+			t.Errorf("%s: %v, want %v", verify.name, costs[verify.name], verify.want)
+		}
+	}
 	for _, what := range slices.Sorted(maps.Keys(costs)) {
 		fmt.Fprintf(t.Output(), "%-15s %v\n", what, costs[what])
 	}

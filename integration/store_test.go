@@ -1,6 +1,11 @@
 package integration
 
 import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -9,6 +14,29 @@ import (
 
 // TestStore: DynamoDB is a store like any other.
 func TestStore(t *testing.T) {
-	client := newClient(t, nil)
+	f := newFaulty(func(string, []byte) fault { return fault{} })
+	client := newClient(t, f.over)
 	storetest.Run(t, func(t *testing.T) lease.Store { return open(t, client, newTable(t)) })
+	if used, may := slices.Sorted(maps.Keys(f.calls)), workerPolicy(t); !slices.Equal(used, may) {
+		t.Errorf("the suite used %v, the policy has %v", used, may)
+	}
+}
+
+// workerPolicy reads from docs/iam.md what a worker is allowed.
+func workerPolicy(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/iam.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, worker, _ := strings.Cut(string(text), "## Worker")
+	_, policy, _ := strings.Cut(worker, "```json")
+	policy, _, _ = strings.Cut(policy, "```")
+	actions := map[string]bool{}
+	for _, action := range regexp.MustCompile(`"dynamodb:([A-Z]\w+)"`).FindAllStringSubmatch(policy, -1) {
+		if action[1] != "LeadingKeys" { // a condition
+			actions[action[1]] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(actions))
 }

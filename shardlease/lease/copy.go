@@ -23,6 +23,7 @@ var (
 //
 // Invariant: at most one write is open. With two under way, the first could
 // arrive after the second and undo it.
+//
 // Invariant: a copy never goes back. What a late reply says is older, and
 // counts for nothing.
 type Copy struct {
@@ -112,8 +113,14 @@ func (a Answer) stale(old Row) error {
 	}
 }
 
-// Err is what the writer is told; nil for success. A row that is gone is success
-// for a holder that was giving it up, unless it had a last mark to store.
+// Err is what the writer is told; nil for success.
+//
+//   - Overtaken: a StaleError for the holder, ErrExists for a creation, otherwise
+//     ErrOutdated
+//   - Gone: nil for a holder that was giving the shard up and had no new mark to
+//     store; a StaleError over a tombstone; otherwise ErrGone
+//   - Again: ErrMoved; Conflict: ErrConflict; WentBack: ErrWentBack
+//   - Unknown and Unsent: the store's error, or ErrNotOpen
 func (a Answer) Err() error {
 	old, _ := a.Write.Old.(Row)
 	next, _ := a.Write.Next.(Row)

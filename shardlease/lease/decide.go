@@ -19,7 +19,7 @@ const (
 	// Overtaken: the shard has changed hands. For a holder this is the fence:
 	// its tenure is over.
 	Overtaken
-	// Gone: there is no such row any more, or a tombstone. The tenure is
+	// Gone: the row is missing, or a tombstone stands there. The tenure is
 	// over, and the row is never created again by a holder.
 	Gone
 	// Conflict: another incarnation under the generation this one believes to

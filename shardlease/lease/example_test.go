@@ -33,17 +33,19 @@ func (w *byHand) look(ctx context.Context) {
 	}
 }
 
-// write sends what a transition gave, the same bytes until they are answered.
+// write sends what a transition gave, the same bytes until they are answered. A
+// worker would pause in between, and stop when its own lease is over.
 func (w *byHand) write(ctx context.Context, write lease.Write, err error) error {
 	if err := errors.Join(err, w.copy.Send(write)); err != nil {
 		return err
 	}
-	for {
+	for ctx.Err() == nil {
 		reply, err := w.store.Write(ctx, write)
 		if answer := w.copy.Answer(write, reply, err); answer.Verdict != lease.Unknown {
 			return answer.Err()
 		}
 	}
+	return ctx.Err()
 }
 
 func newStamp() lease.Stamp { return lease.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }

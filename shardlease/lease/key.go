@@ -81,7 +81,7 @@ type Incarnation string
 // take both as an argument.
 type Stamp struct {
 	ID WriteID   // crypto/rand.Text makes good ones
-	At time.Time // for people, and for the first generation of a row
+	At time.Time // for people; for the generations of Begin, Revive and Adopt; and for a tombstone's date
 }
 
 // generationEpoch is where first generations are counted from.

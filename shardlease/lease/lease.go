@@ -31,7 +31,7 @@ import (
 //	Remove         free, quarantined,       removed             whoever misses the shard
 //	               finished
 //	Revive         removed                  free                whoever sees it again
-//	Adopt          anything                 nobody's            an operator
+//	Adopt          anything                 the same, nobody's  an operator
 //
 // Invariant: every transition adds to the generation, but Commit, Progress, Offer
 // and Withdraw.

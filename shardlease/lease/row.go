@@ -16,7 +16,9 @@ import (
 // share nothing that they change.
 //
 // Invariant: within one generation the owner never changes.
+//
 // Invariant: Last.Generation == Generation; the last transfer made it.
+//
 // Invariant: a finished, quarantined or removed row has no owner.
 type Row struct {
 	Group   string
@@ -68,8 +70,8 @@ func (o Owner) Validate() error {
 		validText("task", o.Task, MaxName))
 }
 
-// Failures count the tenures that ended by error, panic, stall or expiry since
-// a checkpoint was last accepted. Planned ends never count.
+// Failures count the tenures in a row that ended by error, panic, stall or expiry.
+// How many of them still count is for [Row.Attempts] to say. Planned ends never count.
 type Failures struct {
 	Count int64
 	Last  int64 // the generation of the latest of them

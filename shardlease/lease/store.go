@@ -32,8 +32,8 @@ type Store interface {
 	// until then is a part: nothing can be concluded from what is absent.
 	List(ctx context.Context, q Query) iter.Seq2[Record, error]
 
-	// Get reads one record, consistently; a tombstone is one. ErrNotFound:
-	// there is none. Tombstones may be swept when they are older than
+	// Get reads one record, consistently: a Row or a Seat, as the kind of the
+	// key says; a tombstone is one. ErrNotFound: there is none. Tombstones may be swept when they are older than
 	// [TombstoneAge]: a row that is made later starts above them, because
 	// [FirstGeneration] counts seconds.
 	Get(ctx context.Context, k Key) (Record, error)
