@@ -8,5 +8,6 @@
 //   - shardlease/lease: the protocol, as pure functions over a row. Start there:
 //     its package comment is the whole idea, and lease.go the life of one lease
 //   - memstore: the embedded store
+//   - dynamostore: the real one
 //   - shardlease/storetest: what every store has to pass
 package shardlease

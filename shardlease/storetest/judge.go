@@ -94,6 +94,10 @@ func (j *Judge) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 		if w.Op == lease.OpTransfer && after.Checkpoint != before.Checkpoint {
 			j.fault("S2: %v moved the checkpoint", w)
 		}
+		old, _ := w.Old.(lease.Row)
+		if !before.Owner.IsZero() && after.Checkpoint != before.Checkpoint && old.Owner != before.Owner {
+			j.fault("S1: %v was made by another than the owner of %v", w, before)
+		}
 	}
 	return r, nil
 }
