@@ -3,7 +3,6 @@ package storetest
 import (
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -100,7 +99,7 @@ type move struct {
 func (a *actor) stamp(m move) lease.Stamp {
 	return lease.Stamp{
 		ID: lease.WriteID(fmt.Sprintf("%s%d#%d %s", a.name, a.life, a.writes, m.name)),
-		At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		At: clock(),
 	}
 }
 

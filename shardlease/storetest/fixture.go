@@ -29,12 +29,15 @@ type bench struct {
 	ids   int
 }
 
-// stamp gives the chance and the time of the next write. The clock stands still,
-// for nothing in the contract may depend on it; and it is ahead, so that a
-// service that sweeps tombstones by their date leaves these alone.
+// clock is the time of every write. It stands still, for nothing in the contract
+// may depend on it; and it is ahead, so that a service that sweeps tombstones by
+// their date leaves these alone.
+func clock() time.Time { return time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC) }
+
+// stamp gives the chance and the time of the next write.
 func (b *bench) stamp() lease.Stamp {
 	b.ids++
-	return lease.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC)}
+	return lease.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: clock()}
 }
 
 func worker(name string) lease.Owner {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -57,6 +58,32 @@ func TestJudgeObjects(t *testing.T) {
 		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
 			t.Errorf("%s: got %v, want an objection with %q", name, err, tc.want)
 		}
+	}
+}
+
+// obliging stores whatever it is given: a store without conditions.
+type obliging struct{ memstore.Store }
+
+func (*obliging) Write(_ context.Context, w lease.Write) (lease.Record, error) { return w.Next, nil }
+
+// TestJudgeAsksWhoWrote: a checkpoint comes from the owner of the row as it
+// stood, whatever the row looks like afterwards.
+func TestJudgeAsksWhoWrote(t *testing.T) {
+	b := &bench{T: t, store: new(memstore.Store)}
+	claimed := b.put(b.free().Claim(worker("a"), b.stamp()))
+	stolen := b.put(claimed.Recover(worker("b"), b.stamp()))
+	theirs := b.put(stolen.Commit(hold(stolen), mark("100"), b.stamp()))
+	late, err := claimed.Commit(hold(claimed), mark("200"), b.stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := NewJudge(new(obliging), checkpoint.Decimal)
+	j.Saw(theirs.WriteID, theirs)
+	if _, err := j.Write(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Err(); err == nil || !strings.Contains(err.Error(), "made by another than the owner") {
+		t.Errorf("got %v", err)
 	}
 }
 
