@@ -280,7 +280,7 @@ func TestWhatOperationsCost(t *testing.T) {
 	seat := lease.Seat{Group: pad("orders"), Incarnation: lease.Incarnation(rand.Text()), Name: pad("a"), Task: pad("task"), TTL: 10 * time.Second}
 	w, err = seat.Sit(stamp())
 	one("seat", w, err)
-	w, err = w.Next.(lease.Seat).NextBeat(false, nil, stamp())
+	w, err = w.Next.(lease.Seat).NextBeat(lease.Says{}, stamp())
 	one("beat", w, err)
 	w, err = w.Next.(lease.Seat).Evict()
 	one("eviction", w, err)

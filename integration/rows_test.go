@@ -109,7 +109,7 @@ func goodRecords(t *testing.T, s lease.Store, name string) (lease.Row, lease.Sea
 	row, seat := must[lease.Row](t, s), must[lease.Seat](t, s)
 	r := row(row(lease.Begin("orders", name, nil, "a", stamp())).Claim(worker("a"), stamp()))
 	chair := seat(lease.Seat{Group: "orders", Incarnation: lease.Incarnation(name), Name: "a", TTL: time.Second}.Sit(stamp()))
-	return r, seat(chair.NextBeat(false, nil, stamp()))
+	return r, seat(chair.NextBeat(lease.Says{}, stamp()))
 }
 
 // TestMalformedRowsAreSetAside: a row that cannot be read is named, and keeps
@@ -157,7 +157,7 @@ func TestMalformedRowsAreSetAside(t *testing.T) {
 		}
 	}
 	must[lease.Row](t, s)(row.Commit(hold(row), checkpoint.Mark{Position: "1"}, stamp()))
-	must[lease.Seat](t, s)(seat.NextBeat(false, nil, stamp()))
+	must[lease.Seat](t, s)(seat.NextBeat(lease.Says{}, stamp()))
 }
 
 // nameOf is what a store said about one record: its key, and what is wrong with
@@ -197,7 +197,7 @@ func TestRefusedByAMalformedRow(t *testing.T) {
 		},
 		lease.KindSeat: {
 			write(lease.Seat{Group: "orders", Incarnation: seat.Incarnation, Name: "a", TTL: time.Second}.Sit(stamp())),
-			write(seat.NextBeat(false, nil, stamp())),
+			write(seat.NextBeat(lease.Says{}, stamp())),
 			write(seat.Evict()),
 		},
 	} {
@@ -371,7 +371,7 @@ func TestUnknownAttributesSurvive(t *testing.T) {
 		r = row(step.do())
 		kept(step.did, r.Key())
 	}
-	chair = must[lease.Seat](t, s)(chair.NextBeat(true, nil, stamp()))
+	chair = must[lease.Seat](t, s)(chair.NextBeat(lease.Says{Leaving: true}, stamp()))
 	kept("a beat", chair.Key())
 }
 
@@ -395,7 +395,7 @@ func TestRefusalWithoutItem(t *testing.T) {
 	r, chair := goodRecords(t, s, "shard-1")
 	now := must[lease.Row](t, s)(r.Commit(hold(r), checkpoint.Mark{Position: "1"}, stamp()))
 	later := must[lease.Row](t, s)(now.Recover(worker("b"), stamp()))
-	beaten := must[lease.Seat](t, s)(chair.NextBeat(false, nil, stamp()))
+	beaten := must[lease.Seat](t, s)(chair.NextBeat(lease.Says{}, stamp()))
 	refused := func(want lease.Record, w lease.Write, err error) {
 		t.Helper()
 		if err != nil {
@@ -417,7 +417,7 @@ func TestRefusalWithoutItem(t *testing.T) {
 		refused(row, w, err)
 		w, err = r.Recover(worker("c"), stamp())
 		refused(row, w, err)
-		w, err = chair.NextBeat(false, nil, stamp())
+		w, err = chair.NextBeat(lease.Says{}, stamp())
 		refused(seat, w, err)
 		w, err = chair.Evict()
 		refused(seat, w, err)

@@ -170,7 +170,7 @@ func TestThrottledForHalfALease(t *testing.T) {
 	go func() { committed <- row(r.Commit(hold(r), checkpoint.Mark{Position: "1"}, stamp())) }()
 	for time.Now().Before(until) {
 		sent := time.Now()
-		chair = seat(chair.NextBeat(false, nil, stamp()))
+		chair = seat(chair.NextBeat(lease.Says{}, stamp()))
 		if took := time.Since(sent); took > leaseTime/4 {
 			t.Errorf("a beat took %v while commits were throttled", took)
 		}
@@ -238,7 +238,7 @@ func TestBeatsHaveALaneOfTheirOwn(t *testing.T) {
 		both.Go(func() { _, errs[i] = s.Write(t.Context(), w) })
 	}
 	for range 10 {
-		chair = seat(chair.NextBeat(false, nil, stamp()))
+		chair = seat(chair.NextBeat(lease.Says{}, stamp()))
 	}
 	time.AfterFunc(600*time.Millisecond, func() { close(release) })
 	both.Wait()

@@ -125,7 +125,7 @@ func (r Row) checkCheckpoint(old Row) string {
 
 // checkBeat: a seat's beat tells what its worker wants, and nothing else.
 func (s Seat) checkBeat(old Seat) string {
-	old.Beat, old.WriteID, old.At, old.Leaving, old.Wants = s.Beat, s.WriteID, s.At, s.Leaving, s.Wants
+	old.Beat, old.WriteID, old.At, old.Says = s.Beat, s.WriteID, s.At, s.Says
 	if !reflect.DeepEqual(s, old) {
 		return "a seat stays what it was taken as"
 	}

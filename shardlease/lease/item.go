@@ -55,6 +55,7 @@ const (
 	AttrMaxShards = "maxShards"
 	AttrPlanner   = "planner"
 	AttrLeaving   = "leaving"
+	AttrFreed     = "freed"
 	AttrWants     = "wants" // a set: generation, terms, shard; spaces between
 	AttrAt        = "at"
 )
@@ -140,6 +141,7 @@ func (s Seat) encode(put func(string, any)) {
 	put(AttrMaxShards, s.MaxShards)
 	put(AttrPlanner, s.Planner)
 	put(AttrLeaving, s.Leaving)
+	put(AttrFreed, s.Freed)
 	put(AttrAt, millis(s.At))
 	wants := make([]string, len(s.Wants))
 	for i, want := range s.Wants {
@@ -242,7 +244,8 @@ func (in *reader) seat(key Key) Seat {
 	s := Seat{
 		Group: key.Group, Incarnation: Incarnation(key.Name), WriteID: WriteID(in.text(AttrWriteID)), Beat: in.number(AttrBeat),
 		Name: in.text(AttrName), Task: in.text(AttrTask), TTL: time.Duration(in.number(AttrTTL)) * time.Millisecond,
-		MaxShards: in.number(AttrMaxShards), Planner: in.text(AttrPlanner), Leaving: in.flag(AttrLeaving), At: in.time(AttrAt),
+		MaxShards: in.number(AttrMaxShards), Planner: in.text(AttrPlanner), At: in.time(AttrAt),
+		Says: Says{Leaving: in.flag(AttrLeaving), Freed: in.number(AttrFreed)},
 	}
 	if n := in.number(AttrTTL); n < 0 || n > rebalance.MaxDuration.Milliseconds() {
 		in.fail(AttrTTL, "must be between 0 and a day")

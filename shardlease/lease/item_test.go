@@ -117,7 +117,7 @@ func TestItemsComeBack(t *testing.T) {
 	records = append(records, tombstone)
 	seat := lease.Seat{
 		Group: "g/lease", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second, Planner: "p", MaxShards: 3, Task: "t", At: time.Unix(5, 0).UTC(),
-		Wants: []lease.Want{{Shard: "a b", Generation: 7, Terms: rebalance.Terms{Mode: rebalance.Cooperative, Drain: time.Second, AfterDrain: rebalance.Wait}}},
+		Says: lease.Says{Freed: 12, Wants: []lease.Want{{Shard: "a b", Generation: 7, Terms: rebalance.Terms{Mode: rebalance.Cooperative, Drain: time.Second, AfterDrain: rebalance.Wait}}}},
 	}
 	leaving := seat
 	leaving.Beat, leaving.Leaving = 4, true

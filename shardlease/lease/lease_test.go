@@ -374,7 +374,7 @@ func TestNumbersAtTheirEdge(t *testing.T) {
 		"counter":    tell(last.Commit(handle(last), at("1"), stamp())),
 		"generation": tell(end.Release(handle(end), lease.End{Reason: lease.Released}, stamp())),
 		"adoption":   tell(end.Adopt("s", stamp())),
-		"beat":       tell(seat.NextBeat(false, nil, stamp())),
+		"beat":       tell(seat.NextBeat(lease.Says{}, stamp())),
 	} {
 		invalid, ok := errors.AsType[*checkpoint.InvalidError](err)
 		if !ok || invalid.Limit != math.MaxInt64 {
@@ -466,7 +466,7 @@ func TestSeats(t *testing.T) {
 	}
 	terms := rebalance.Terms{Mode: rebalance.Eager, Drain: time.Second}
 	wants := []lease.Want{{Shard: "b", Generation: 4, Terms: terms}, {Shard: "a", Generation: 3, Terms: terms}}
-	w, err = created.NextBeat(true, wants, stamp())
+	w, err = created.NextBeat(lease.Says{Leaving: true, Wants: wants}, stamp())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -481,7 +481,7 @@ func TestSeats(t *testing.T) {
 		"no mode":       {{Shard: "a", Generation: 1}},
 		"too many":      make([]lease.Want, lease.MaxWants+1),
 	} {
-		if _, err := created.NextBeat(false, wants, stamp()); err == nil {
+		if _, err := created.NextBeat(lease.Says{Wants: wants}, stamp()); err == nil {
 			t.Errorf("wants, %s: accepted", name)
 		}
 	}

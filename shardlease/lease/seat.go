@@ -31,9 +31,17 @@ type Seat struct {
 	TTL       time.Duration // how long its beat may stand still
 	MaxShards int64         // how many shards it will hold; 0: any number
 	Planner   string        // fingerprint of its planner: workers of one mind may move held shards
-	Leaving   bool          // it is on its way out and takes nothing more
-	Wants     []Want        // what it asks others for
+	Says                    // what it tells the others with its beat
 	At        time.Time     // its wall clock, for people
+}
+
+// Says is what a worker has to tell the others. Every beat says all of it anew.
+type Says struct {
+	Leaving bool   // it is on its way out and takes nothing more
+	Wants   []Want // what it asks others for
+	// Freed counts the shards it has made, finished or given back to nobody.
+	// Nobody lists the rows while nothing happens; who sees this grow does.
+	Freed int64
 }
 
 // A Want asks for one shard, as it stood under one generation: the owner ignores
@@ -69,14 +77,15 @@ func (s Seat) Sit(st Stamp) (Write, error) {
 func (s Seat) Confirmed() bool { return s.Beat > 0 }
 
 // NextBeat proves a pulse, and carries what the worker has to say.
-func (s Seat) NextBeat(leaving bool, wants []Want, st Stamp) (Write, error) {
+func (s Seat) NextBeat(says Says, st Stamp) (Write, error) {
 	beat, err := succ("beat", s.Beat)
 	if err != nil {
 		return Write{}, err
 	}
 	next := s
 	next.Beat, next.WriteID, next.At = beat, st.ID, wall(st.At)
-	next.Leaving, next.Wants = leaving, byShard(wants)
+	next.Says = says
+	next.Wants = byShard(says.Wants)
 	return checked(Write{Op: OpSwap, Old: s, Next: next})
 }
 
@@ -109,8 +118,8 @@ func (s Seat) Validate() error {
 	if s.TTL < time.Millisecond || s.TTL > rebalance.MaxDuration {
 		errs = append(errs, invalid("lease time", fmt.Sprintf("must be between 1ms and %v", rebalance.MaxDuration)))
 	}
-	if s.MaxShards < 0 {
-		errs = append(errs, invalid("max shards", "must not be negative"))
+	if s.MaxShards < 0 || s.Freed < 0 {
+		errs = append(errs, invalid("max shards and freed", "must not be negative"))
 	}
 	return errors.Join(errs...)
 }

@@ -57,7 +57,7 @@ func scenes() []scene {
 		}},
 		{"adopt", "", func(b *bench) (lease.Write, error) { return b.held("a").Adopt("op", b.stamp()) }},
 		{"sit", "a", func(b *bench) (lease.Write, error) { return b.sit("a") }},
-		{"beat", "a", func(b *bench) (lease.Write, error) { return b.seat("a").NextBeat(false, nil, b.stamp()) }},
+		{"beat", "a", func(b *bench) (lease.Write, error) { return b.seat("a").NextBeat(lease.Says{}, b.stamp()) }},
 		{"evict", "b", func(b *bench) (lease.Write, error) { return b.seat("a").Evict() }},
 	}
 	for _, write := range holdersWrites() {

@@ -152,7 +152,7 @@ func (b *bench) held(name string) lease.Row {
 // seat makes a confirmed seat.
 func (b *bench) seat(name string) lease.Seat {
 	b.Helper()
-	return b.putSeat(b.putSeat(b.sit(name)).NextBeat(false, nil, b.stamp()))
+	return b.putSeat(b.putSeat(b.sit(name)).NextBeat(lease.Says{}, b.stamp()))
 }
 
 func (b *bench) sit(name string) (lease.Write, error) {

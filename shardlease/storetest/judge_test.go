@@ -92,7 +92,7 @@ func TestJudgeLetsSeatsBe(t *testing.T) {
 	j := NewJudge(new(memstore.Store), checkpoint.Decimal)
 	b := &bench{T: t, store: j}
 	creation, err := b.sit("a")
-	seat := b.putSeat(b.putSeat(creation, err).NextBeat(false, nil, b.stamp()))
+	seat := b.putSeat(b.putSeat(creation, err).NextBeat(lease.Says{}, b.stamp()))
 	b.putSeat(seat.Evict())
 	b.putSeat(creation, nil)
 	if err := j.Err(); err != nil {

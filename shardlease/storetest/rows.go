@@ -21,7 +21,7 @@ func missingRowIsNotCreated(b *bench) {
 	b.refuse(r.Recover(worker("b"), b.stamp()))
 	b.refuse(r.ForceRelease(lease.Command{Seen: r.Generation, By: "op"}, b.stamp()))
 	seat := elsewhere.seat("a")
-	b.refuse(seat.NextBeat(false, nil, b.stamp()))
+	b.refuse(seat.NextBeat(lease.Says{}, b.stamp()))
 	b.refuse(seat.Evict())
 	equal(b, "rows", len(b.list(lease.KindLease)), 0)
 	equal(b, "seats", len(b.list(lease.KindSeat)), 0)
@@ -63,8 +63,8 @@ func twoSeatsOfOneName(b *bench) {
 	one := b.putSeat(first.Sit(b.stamp()))
 	two := b.putSeat(second.Sit(b.stamp()))
 	b.putSeat(one.Evict())
-	b.putSeat(two.NextBeat(false, nil, b.stamp()))
-	b.refuse(one.NextBeat(false, nil, b.stamp()))
+	b.putSeat(two.NextBeat(lease.Says{}, b.stamp()))
+	b.refuse(one.NextBeat(lease.Says{}, b.stamp()))
 	equal(b, "seats left", len(b.list(lease.KindSeat)), 1)
 }
 
@@ -73,17 +73,17 @@ func twoSeatsOfOneName(b *bench) {
 func beatOrEvictionWins(b *bench) {
 	seat := b.seat("a")
 	evict, errEvict := seat.Evict()
-	beaten := b.putSeat(seat.NextBeat(true, nil, b.stamp()))
+	beaten := b.putSeat(seat.NextBeat(lease.Says{Leaving: true}, b.stamp()))
 	b.refuse(evict, errEvict)
 
-	beat, errBeat := beaten.NextBeat(true, nil, b.stamp())
+	beat, errBeat := beaten.NextBeat(lease.Says{Leaving: true}, b.stamp())
 	b.putSeat(beaten.Evict())
 	b.refuse(beat, errBeat)
 	equal(b, "verdict of the evicted", lease.Decide(seat.Incarnation, beat, nil), lease.Gone)
 
 	for i := range 50 {
 		seat := b.seat(fmt.Sprint("racer", i))
-		beat, errBeat := seat.NextBeat(false, nil, b.stamp())
+		beat, errBeat := seat.NextBeat(lease.Says{}, b.stamp())
 		evict, errEvict := seat.Evict()
 		if err := errors.Join(errBeat, errEvict); err != nil {
 			b.Fatal(err)
@@ -105,9 +105,9 @@ func beatOrEvictionWins(b *bench) {
 func lateTwinOfASeat(b *bench) {
 	creation, err := b.sit("a")
 	created := b.putSeat(creation, err)
-	confirmed := b.putSeat(created.NextBeat(false, nil, b.stamp()))
+	confirmed := b.putSeat(created.NextBeat(lease.Says{}, b.stamp()))
 	b.refuse(creation, nil)
-	beat, errBeat := confirmed.NextBeat(false, nil, b.stamp())
+	beat, errBeat := confirmed.NextBeat(lease.Says{}, b.stamp())
 	b.putSeat(confirmed.Evict())
 
 	ghost := b.putSeat(creation, nil)
@@ -143,7 +143,7 @@ func recordsComeBackAsStored(b *bench) {
 
 	seat := b.seat("a")
 	equal(b, "a seat", b.look(seat.Key()), lease.Record(seat))
-	seat = b.putSeat(seat.NextBeat(true, wants(r), b.stamp()))
+	seat = b.putSeat(seat.NextBeat(lease.Says{Leaving: true, Wants: wants(r)}, b.stamp()))
 	equal(b, "a wanting seat", b.look(seat.Key()), lease.Record(seat))
 	equal(b, "its want stands", seat.Wants[0].Stands(b.row()), true)
 }
@@ -191,7 +191,7 @@ func callersShareNothing(b *bench) {
 
 	seat := newSeat("a")
 	asked := wants(b.row())
-	seat = b.putSeat(b.putSeat(seat.Sit(b.stamp())).NextBeat(false, asked, b.stamp()))
+	seat = b.putSeat(b.putSeat(seat.Sit(b.stamp())).NextBeat(lease.Says{Wants: asked}, b.stamp()))
 	asked[0].Terms.Drain = time.Hour
 	seat.Wants[0].Terms.Drain = time.Hour
 	equal(b, "wants", b.look(seat.Key()).(lease.Seat).Wants, wants(b.row()))
