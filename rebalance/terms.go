@@ -1,5 +1,10 @@
-// Package rebalance holds the choices of a planned move: who gives way, and
-// when. The planner and the two handoff machines will live here as well.
+// Package rebalance decides which worker should hold which shard, and how a shard
+// moves: plan.go has the planner, terms.go the named choice between a gap and an
+// overlap, and handoff.go the two small machines, the owner's and the successor's,
+// that carry a move out.
+//
+// All of it is pure: the same input gives the same answer on every worker, so no
+// leader is needed to agree.
 package rebalance
 
 import (

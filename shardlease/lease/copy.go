@@ -39,6 +39,9 @@ type Copy struct {
 // NewCopy is the copy of a worker that has not seen the row.
 func NewCopy(key Key, me Incarnation) Copy { return Copy{key: key, me: me} }
 
+// Key is the row's address, known before the row is.
+func (c *Copy) Key() Key { return c.key }
+
 // Row is the row as last known; its generation is 0 before it was seen.
 func (c *Copy) Row() Row { return c.row }
 

@@ -1,0 +1,193 @@
+package engine
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// An Engine is one worker's side of the protocol as a plain value.
+type Engine struct {
+	cfg  Config
+	beat time.Duration // h: how often the seat beats
+
+	now  Moment
+	step uint64 // counts the steps: which of two things at one instant came first
+	ids  int    // ids made in this step
+	out  []Output
+
+	seat  chair
+	looks looks
+	fleet fleet
+	leave leave
+	feed  feed
+
+	shards []*shard // sorted by name
+	due    Instant  // when a shard wants to be tended, at the earliest
+	all    bool     // something has changed for all of them
+}
+
+// New is a worker that has done nothing yet. Its first step is a [Tick].
+func New(c Config, now Moment) *Engine {
+	return &Engine{cfg: c, beat: c.TTL / 3, now: now, due: Never}
+}
+
+// Step takes in what has happened and says what to do, and when to be called
+// again at the latest. The outputs are valid until the next step.
+func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
+	if now.Mono < e.now.Mono {
+		now.Mono = e.now.Mono
+	}
+	e.now, e.ids, e.out = now, 0, e.out[:0]
+	e.step++
+	if !e.leave.done {
+		e.selfFence() // first: an answer must not prolong what has ended
+		e.take(in)
+		e.live()
+	} else if r, ok := in.(Returned); ok {
+		e.returned(r)
+	}
+	return e.out, e.wake()
+}
+
+// Done reports whether the worker has given everything up after a [Stop]. Its
+// handlers may still run, if they ignore their contexts.
+func (e *Engine) Done() bool { return e.leave.done }
+
+func (e *Engine) take(in Input) {
+	switch in := in.(type) {
+	case Listed:
+		e.listed(in)
+	case Got:
+		e.got(in)
+	case Settled:
+		e.settled(in)
+	case Verified:
+		e.verified(in)
+	case Source:
+		e.sourced(in)
+	case Marks:
+		e.marked(in)
+	case Returned:
+		e.returned(in)
+	case Prepared:
+		e.prepared(in)
+	case Stop:
+		e.stop()
+	case Adopted:
+		e.seat.restored = false
+	}
+}
+
+// live does what is due, whatever it was that happened.
+func (e *Engine) live() {
+	e.keepPolling()
+	if e.now.Mono >= e.due {
+		e.tendAll()
+	}
+	e.keepLeaving()
+	e.keepPlanning()
+	e.keepLooking()
+	e.keepSeat() // last: what was decided may have to be said at once
+}
+
+// wake is when to be called again at the latest.
+func (e *Engine) wake() Instant {
+	if e.leave.done {
+		return Never
+	}
+	return min(e.due, e.seat.wake, e.looks.wake, e.fleet.wake, e.feed.wake, e.leave.wake)
+}
+
+// tendAll tends every shard that is due.
+func (e *Engine) tendAll() {
+	all := e.all
+	e.due, e.all = Never, false
+	for _, s := range e.shards {
+		if all || e.now.Mono >= s.wake {
+			e.tend(s)
+		} else {
+			e.due = min(e.due, s.wake)
+		}
+	}
+}
+
+// tendAllSoon is for what changes something for all shards.
+func (e *Engine) tendAllSoon() { e.due, e.all = e.now.Mono, true }
+
+// shard finds a shard by its name; nil if it was never heard of.
+func (e *Engine) shard(name string) *shard {
+	i, ok := slices.BinarySearchFunc(e.shards, name, func(s *shard, name string) int { return strings.Compare(s.name, name) })
+	if !ok {
+		return nil
+	}
+	return e.shards[i]
+}
+
+func (e *Engine) newShard(name string) *shard {
+	key := lease.Key{Group: e.cfg.Group, Kind: lease.KindLease, Name: name}
+	return &shard{name: name, tie: rebalance.Tie(name), copy: lease.NewCopy(key, e.seat.me), wake: Never, bound: rebalance.Nobody}
+}
+
+func (e *Engine) do(o Output) { e.out = append(e.out, o) }
+
+func (e *Engine) tell(ev Event) { e.do(Tell{Event: ev}) }
+
+// stamp is that of the next write: unique to the step and to the write in it.
+func (e *Engine) stamp() lease.Stamp {
+	id := e.now.Chance
+	if e.ids > 0 {
+		id += "." + strconv.Itoa(e.ids)
+	}
+	e.ids++
+	return lease.Stamp{ID: lease.WriteID(id), At: e.now.Wall}
+}
+
+// jitter is d, less up to a tenth of it: what many workers do regularly, they
+// should not do at the same time.
+func (e *Engine) jitter(d time.Duration) time.Duration {
+	e.ids++
+	return d - time.Duration(rebalance.Tie(e.now.Chance+strconv.Itoa(e.ids))%uint64(d/10+1))
+}
+
+// backoff is how long to wait after so many tries: from first on, doubling, not
+// beyond limit.
+func backoff(tries int64, first, limit time.Duration) time.Duration {
+	d := first
+	for range tries - 1 {
+		if d *= 2; d >= limit {
+			return limit
+		}
+	}
+	return min(d, limit)
+}
+
+// A retry paces what is repeated until it is answered.
+type retry struct {
+	sent  bool // under way
+	at    Instant
+	tries int64
+}
+
+// failed makes r wait before the next try.
+func (r *retry) failed(now Instant, first, limit time.Duration) {
+	r.sent = false
+	r.tries++
+	r.at = now.Add(backoff(r.tries, first, limit))
+}
+
+// due reports whether to try now; wake is lowered to when, if later.
+func (r *retry) due(now Instant, wake *Instant) bool {
+	switch {
+	case r.sent:
+		return false
+	case now < r.at:
+		*wake = min(*wake, r.at)
+		return false
+	}
+	return true
+}

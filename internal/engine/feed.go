@@ -1,0 +1,68 @@
+package engine
+
+import "slices"
+
+// A feed is what the source says.
+type feed struct {
+	next     Instant
+	asking   bool
+	complete bool // there was a complete listing
+	wake     Instant
+}
+
+// keepPolling asks the source when it is due.
+func (e *Engine) keepPolling() {
+	f := &e.feed
+	f.wake = Never
+	switch {
+	case f.asking || e.leave.on:
+	case e.now.Mono >= f.next:
+		f.asking = true
+		e.do(Poll{})
+	default:
+		f.wake = f.next
+	}
+}
+
+// sourced takes in a listing of the source. Shards that are new are planned with
+// the next plan; whoever they fall to makes their rows.
+func (e *Engine) sourced(in Source) {
+	f := &e.feed
+	f.asking = false
+	f.next = e.now.Mono.Add(e.jitter(e.cfg.Poll))
+	if in.Err != nil {
+		e.tell(Event{Kind: SourceFault, Err: in.Err})
+		if !f.complete {
+			f.next = e.now.Mono.Add(min(e.cfg.Poll, e.beat)) // it has nothing to go by yet
+		}
+	}
+	if in.Complete {
+		for _, s := range e.shards {
+			s.listed = false
+		}
+	}
+	news := in.Complete && !f.complete
+	names := make([]string, len(in.Shards))
+	for i, shard := range in.Shards {
+		names[i] = shard.Name
+	}
+	slices.Sort(names)
+	e.know(slices.Compact(names))
+	for _, shard := range in.Shards {
+		s := e.shard(shard.Name)
+		news = news || s.generation == 0
+		s.listed, s.absent, s.parents, s.weight = true, 0, shard.Parents, shard.Weight
+	}
+	f.complete = f.complete || in.Complete
+	if in.Complete {
+		for _, s := range e.shards {
+			if !s.listed {
+				s.absent++
+				news = news || s.absent == 2 && s.copy.Row().Finished
+			}
+		}
+	}
+	if news {
+		e.wantRows()
+	}
+}

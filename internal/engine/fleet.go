@@ -1,0 +1,307 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A fleet is what this worker makes of all of them.
+type fleet struct {
+	changed   Instant // when the seats last came, went or changed
+	settled   bool    // a plan was made since they stand still
+	asks      int     // shards this worker asks others for
+	givings   int     // shards others ask this worker for
+	held      int
+	malformed []lease.Key // told already
+	replan    Instant     // a shard planned to another may have to be claimed by this worker
+	wake      Instant
+}
+
+// readWants notes which of this worker's shards others ask for.
+func (e *Engine) readWants() {
+	for _, s := range e.shards {
+		s.t.give.wanted = false
+	}
+	for i := range e.looks.peers {
+		p := &e.looks.peers[i]
+		if p.seat.Leaving || p.unreadable {
+			continue
+		}
+		for _, w := range p.seat.Wants {
+			if s := e.shard(w.Shard); s != nil && s.t.on && w.Generation == s.t.hold.Generation {
+				e.wantedBy(s, p.seat.Owner(), w.Terms)
+			}
+		}
+	}
+	for _, s := range e.shards {
+		if s.t.on && (s.t.give.on || s.t.offeredTo != "") {
+			e.tend(s)
+		}
+	}
+}
+
+// wantedBy notes one want. Of several, the first that was seen is served for as
+// long as it stands.
+func (e *Engine) wantedBy(s *shard, to lease.Owner, terms rebalance.Terms) {
+	g := &s.t.give
+	switch {
+	case g.on && g.to.Incarnation == to.Incarnation:
+		g.wanted = true
+	case !g.on || !g.wanted && find(e.looks.peers, g.to.Incarnation) == nil:
+		if !g.on {
+			e.fleet.givings++
+		}
+		*g = giving{on: true, to: to, terms: terms, wanted: true}
+	}
+}
+
+// A view is the fleet as the planner is shown it.
+type view struct {
+	rebalance.View
+	shards []*shard // those that are planned, in the view's order
+	seats  []lease.Seat
+	me     int
+	split  bool // the workers are not of one mind: their planners differ
+}
+
+// plan decides who should hold what, on rows that were read and seats that were
+// read after them.
+//
+// Invariant: what is decided here rests on the table as it was a moment ago; that
+// it still is so, the condition of each write has to prove.
+func (e *Engine) plan() {
+	if e.seat.restored || e.seat.phase != seated {
+		return
+	}
+	v := e.survey()
+	e.fleet.settled = e.now.Mono >= e.fleet.changed.Add(stillFor)
+	e.fleet.replan = Never
+	if e.leave.on {
+		e.removeDue(&v)
+		return
+	}
+	targets := e.cfg.Planner.Plan(v.View)
+	if len(targets) != len(v.shards) {
+		targets = rebalance.Even{}.Plan(v.View) // a planner that is not one
+	}
+	for i, s := range v.shards {
+		e.assign(s, v.Shards[i].Owner, targets[i] == v.me)
+	}
+	e.ask(&v, targets)
+	e.removeDue(&v)
+	e.tendAllSoon()
+}
+
+// survey builds the view.
+func (e *Engine) survey() view {
+	v := view{seats: []lease.Seat{e.seat.seat}}
+	for i := range e.looks.peers {
+		if p := &e.looks.peers[i]; !p.unreadable && p.seat.Confirmed() && !slices.Contains(e.seat.former, p.seat.Incarnation) {
+			v.seats = append(v.seats, p.seat)
+		}
+	}
+	slices.SortFunc(v.seats, func(a, b lease.Seat) int { return strings.Compare(string(a.Incarnation), string(b.Incarnation)) })
+	for i, seat := range v.seats {
+		if seat.Incarnation == e.seat.me {
+			v.me = i
+		}
+		v.split = v.split || seat.Planner != e.seat.seat.Planner
+		v.Workers = append(v.Workers, rebalance.Worker{
+			Name: seat.Name, Tie: rebalance.Tie(string(seat.Incarnation)), Limit: int(seat.MaxShards),
+			Leaving: seat.Leaving || seat.Incarnation == e.seat.me && e.leave.on,
+		})
+	}
+	e.bound(&v)
+	v.Shards = make([]rebalance.Place, 0, len(e.shards))
+	v.shards = make([]*shard, 0, len(e.shards))
+	for _, s := range e.shards {
+		if owner, ok := e.place(&v, s); ok {
+			v.Shards = append(v.Shards, rebalance.Place{Name: s.name, Weight: s.weight, Owner: owner, Tie: s.tie})
+			v.shards = append(v.shards, s)
+		}
+	}
+	return v
+}
+
+// bound notes for each shard that is on its way to whom: a moving shard counts
+// where it goes.
+func (e *Engine) bound(v *view) {
+	for _, s := range e.shards {
+		s.bound = rebalance.Nobody
+		if s.ask.phase != idle && s.ask.generation == s.generation {
+			s.bound = v.me
+		}
+	}
+	for i, seat := range v.seats {
+		if seat.Leaving || seat.Incarnation == e.seat.me {
+			continue
+		}
+		for _, w := range seat.Wants {
+			if s := e.shard(w.Shard); s != nil && s.generation == w.Generation && (s.bound == rebalance.Nobody || i < s.bound) {
+				s.bound = i
+			}
+		}
+	}
+}
+
+// place says where a shard is, and whether it can be planned at all.
+func (e *Engine) place(v *view, s *shard) (owner int, plannable bool) {
+	row := s.copy.Row()
+	switch {
+	case row.Generation == 0 || row.Removed:
+		return rebalance.Nobody, s.listed && e.ready(s)
+	case row.Finished || row.Quarantined || !e.ready(s):
+		return 0, false
+	case row.Owner.IsZero():
+		return rebalance.Nobody, true
+	}
+	if s.bound != rebalance.Nobody {
+		return s.bound, true
+	}
+	at, ok := slices.BinarySearchFunc(v.seats, row.Owner.Incarnation, func(seat lease.Seat, inc lease.Incarnation) int {
+		return strings.Compare(string(seat.Incarnation), string(inc))
+	})
+	if ok {
+		return at, true
+	}
+	if p := find(e.looks.peers, row.Owner.Incarnation); p != nil && p.unreadable {
+		return 0, false // a sign of life that cannot be read
+	}
+	// Nobody carries the owner's incarnation. That proves that it is gone only
+	// if the seats were read after the row: seats first, and a newcomer's claim
+	// would be stolen.
+	if e.looks.seats.begun < s.read {
+		return 0, false
+	}
+	s.orphan = row.Owner.Incarnation
+	return rebalance.Nobody, true
+}
+
+// ready reports whether every parent of s is finished. One that nobody knows and
+// that no complete listing has counts as finished.
+func (e *Engine) ready(s *shard) bool {
+	parents := s.copy.Row().Parents
+	if len(parents) == 0 {
+		parents = s.parents
+	}
+	for _, name := range parents {
+		p := e.shard(name)
+		switch {
+		case p == nil || p.generation == 0 && !p.listed:
+			if !e.feed.complete {
+				return false
+			}
+		case p.generation == 0 || !p.copy.Row().Finished && !p.copy.Row().Removed:
+			return false
+		}
+	}
+	return true
+}
+
+// assign notes what the plan means for a shard that is free or a dead worker's.
+// One that is planned to another and left lying for long may be claimed by
+// anybody with room: the plan is not a lock.
+func (e *Engine) assign(s *shard, owner int, mine bool) {
+	s.mine = owner == rebalance.Nobody && mine
+	switch {
+	case owner != rebalance.Nobody:
+		s.lying = 0
+		return
+	case mine:
+		return
+	case s.lying == 0:
+		s.lying = e.now.Mono
+	}
+	room := e.cfg.MaxShards == 0 || e.fleet.held < e.cfg.MaxShards
+	at := max(e.claimable(s), s.lying).Add(2*e.beat + e.share(s))
+	switch {
+	case !room || s.running != 0:
+	case e.now.Mono >= at:
+		s.mine = true
+	default:
+		e.fleet.replan = min(e.fleet.replan, at)
+	}
+}
+
+// share spreads over a heartbeat who helps with s first.
+func (e *Engine) share(s *shard) time.Duration {
+	return time.Duration(rebalance.Tie(s.name+string(e.seat.me)) % uint64(e.beat))
+}
+
+// ask decides which held shards this worker asks for. They move only when the
+// seats stand still and all workers are of one mind; and budgets and cooldowns
+// delay that without changing the plan.
+func (e *Engine) ask(v *view, targets []int) {
+	room := e.cfg.MaxMoves - e.fleet.asks
+	for i, s := range v.shards {
+		owner := v.Shards[i].Owner
+		row := s.copy.Row()
+		held := !row.Owner.IsZero() && row.Owner.Incarnation != e.seat.me && s.orphan != row.Owner.Incarnation
+		s.wanted = targets[i] == v.me && held && s.running == 0 && (owner != v.me || s.ask.phase != idle)
+		switch {
+		case !s.wanted || s.ask.phase != idle:
+		case !e.fleet.settled || v.split || room <= 0:
+			s.wanted = false
+		case e.now.Mono < max(s.ask.paused, e.cooled(s)):
+			e.fleet.replan = min(e.fleet.replan, max(s.ask.paused, e.cooled(s)))
+			s.wanted = false
+		default:
+			room--
+		}
+	}
+}
+
+// cooled is from when on a shard that moved lately may move again. One whose
+// owner leaves need not wait.
+func (e *Engine) cooled(s *shard) Instant {
+	row := s.copy.Row()
+	planned := row.Last.Reason == lease.Handoff || row.Last.Reason == lease.DrainTimeout
+	if p := find(e.looks.peers, row.Owner.Incarnation); !planned || p != nil && p.seat.Leaving {
+		return 0
+	}
+	return s.since.Add(e.cfg.Cooldown)
+}
+
+// removeDue makes tombstones of finished shards that the source lists no more.
+// Each falls to one worker.
+func (e *Engine) removeDue(v *view) {
+	for _, s := range e.shards {
+		row := s.copy.Row()
+		if !row.Finished || s.absent < 2 || int(s.tie%uint64(len(v.seats))) != v.me || !e.capable() {
+			continue
+		}
+		if _, busy := s.copy.Open(); busy {
+			continue
+		}
+		w, err := row.Remove(lease.Command{Seen: row.Generation, By: e.cfg.Name, Note: "listed no more"}, e.stamp())
+		e.send(s, removing, w, err)
+	}
+}
+
+// keepPlanning asks for the rows when a plan is due although nothing was seen to
+// change.
+func (e *Engine) keepPlanning() {
+	f := &e.fleet
+	f.wake = Never
+	if e.seat.phase != seated {
+		return
+	}
+	if at := f.changed.Add(stillFor); !f.settled {
+		if e.now.Mono >= at {
+			f.settled = true
+			e.wantRows()
+		} else {
+			f.wake = at
+		}
+	}
+	if f.replan > 0 && e.now.Mono >= f.replan {
+		f.replan = Never
+		e.wantRows()
+	} else if f.replan > 0 {
+		f.wake = min(f.wake, f.replan)
+	}
+}

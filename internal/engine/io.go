@@ -1,0 +1,310 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// An Instant is a reading of the worker's monotonic clock, as the time since some
+// moment of its own. Instants of different workers say nothing about each other.
+type Instant time.Duration
+
+// Add is the instant d later.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
+
+// Sub is the time from j to i.
+func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
+
+// roundUp makes deadlines that need not be kept to the millisecond fall together:
+// with thousands of shards, each would wake the worker on its own.
+func (i Instant) roundUp() Instant {
+	const grain = Instant(10 * time.Millisecond)
+	return (i + grain - 1) / grain * grain
+}
+
+// Never is later than every instant.
+const Never = Instant(1<<63 - 1)
+
+// A Moment is the time and the chance of one step: all that the engine knows of
+// either.
+type Moment struct {
+	Mono Instant
+	// Wall is for people, for the generation of a new row, and for noticing that
+	// the machine was suspended. Nothing else looks at it.
+	Wall time.Time
+	// Chance is unique to this step, as crypto/rand.Text makes it. The ids of the
+	// step's writes are made from it.
+	Chance string
+}
+
+// A Config is what a worker is. The shell has checked it and filled in every
+// default.
+type Config struct {
+	Group, Name, Task string
+	TTL               time.Duration // T
+	Drain             time.Duration // D: of terms that leave it open, and of a stop
+	Handoff           rebalance.Handoff
+	Planner           rebalance.Planner
+	MaxShards         int           // 0: any number
+	MaxMoves          int           // how many shards it asks for at a time
+	Cooldown          time.Duration // a shard that has just moved stays where it is for so long
+	StallAfter        time.Duration // 0: off
+	MaxAttempts       int64         // 0: off
+	Backoff           time.Duration // before the claim after the first failure; doubles with each
+	MaxBackoff        time.Duration
+	Audit             time.Duration // how often the rows are listed although nothing has happened
+	Poll              time.Duration // how often the source is asked
+	Order             checkpoint.Order
+	Commits           checkpoint.Policy
+}
+
+// An Input is something that has happened.
+type Input interface{ input() }
+
+type (
+	// Tick: nothing but time has passed.
+	Tick struct{}
+
+	// Listed answers a [List]. The reads of an engine are numbered.
+	Listed struct {
+		Read    uint64
+		Records []lease.Record
+		// Unreadable are the keys of records that are there and malformed.
+		Unreadable []lease.Key
+		Err        error // the listing is a part, or there is none
+	}
+
+	// Got answers a [Get]; no record and no error: there is none.
+	Got struct {
+		Read   uint64
+		Key    lease.Key
+		Record lease.Record
+		Err    error
+	}
+
+	// Settled answers a [Send].
+	Settled struct {
+		Write  lease.Write
+		Record lease.Record
+		Err    error
+	}
+
+	// Verified answers a [Verify].
+	Verified struct{ Err error }
+
+	// Source answers a [Poll]: a listing of the shards, or why there is none. Nothing
+	// follows from what an incomplete one lacks.
+	Source struct {
+		Shards   []Shard
+		Complete bool
+		Err      error
+	}
+
+	// Marks tells what a handler has marked since it was last told.
+	Marks struct {
+		Tenure   Tenure
+		Mark     checkpoint.Mark // the latest; zero: no new one
+		Seq      uint64          // counts the marks of the tenure
+		Flush    uint64          // a caller waits until this many are committed
+		Progress bool            // Progress was called
+		Finish   bool            // the shard has ended: Finish was called
+		Release  bool            // the handler wants to give the shard up: Release was called
+		Note     string          // of the release
+	}
+
+	// Returned: the handler of a tenure has returned, and everything it marked has
+	// been told.
+	Returned struct {
+		Tenure Tenure
+		Failed bool   // with an error, or a panic
+		Note   string // what of it may be stored: short, and nothing of the user's data
+	}
+
+	// Prepared: the preparation of a shard has ended.
+	Prepared struct{ Shard string }
+
+	// Stop: finish in good order. Done comes true when it has.
+	Stop struct{}
+
+	// Adopted: somebody has told the table to be adopted: verify again.
+	Adopted struct{}
+)
+
+func (Tick) input()     {}
+func (Listed) input()   {}
+func (Got) input()      {}
+func (Settled) input()  {}
+func (Verified) input() {}
+func (Source) input()   {}
+func (Marks) input()    {}
+func (Returned) input() {}
+func (Prepared) input() {}
+func (Stop) input()     {}
+func (Adopted) input()  {}
+
+// A Shard is what a source says of one.
+type Shard struct {
+	Name    string
+	Parents []string
+	Weight  int
+}
+
+// A Tenure is one hold of one shard at one generation.
+type Tenure struct {
+	Shard      string
+	Generation int64
+}
+
+// An Output is something to do. Outputs are to be done in their order; what takes
+// time is done beside, and answered by an input.
+type Output interface{ output() }
+
+type (
+	// List: list the records and answer with Listed. Only one of a kind is under
+	// way at a time.
+	List struct {
+		Read  uint64
+		Query lease.Query
+	}
+
+	// Get: read the record and answer with Got.
+	Get struct {
+		Read uint64
+		Key  lease.Key
+	}
+
+	// Send: make the write, once, and answer with Settled.
+	Send struct{ Write lease.Write }
+
+	// Verify: ask the store whether this is still the table it was, and answer.
+	Verify struct{}
+
+	// Poll: list the source and answer.
+	Poll struct{}
+
+	// Start: call the handler. It will be answered by Returned, once.
+	Start struct {
+		Tenure     Tenure
+		Hold       lease.Hold
+		Shard      Shard
+		Checkpoint checkpoint.Checkpoint
+		Attempt    int64
+		Transfer   lease.Transfer // how the shard came here
+	}
+
+	// Drain: end the handler's soft context.
+	Drain struct {
+		Tenure Tenure
+		Cause  End
+	}
+
+	// Over: the tenure is over. End the handler's context, refuse whatever it
+	// still asks for. An End after [Finished] or a return leaves nothing to cancel.
+	Over struct {
+		Tenure Tenure
+		Cause  End
+		// Err carries what was observed, where something was: a *StaleError, as
+		// a rule.
+		Err error
+		// Open: a commit was under way, and what became of it is not known.
+		Open bool
+	}
+
+	// Committed: the first Seq marks of the tenure are accepted; or, with an
+	// error, they will not be.
+	Committed struct {
+		Tenure Tenure
+		Seq    uint64
+		Err    error
+	}
+
+	// Prepare: call the prepare hook, and answer with Prepared.
+	Prepare struct {
+		Shard      Shard
+		Checkpoint checkpoint.Checkpoint
+		For        time.Duration
+	}
+
+	// CallOff: the preparation is not needed any more; end its context.
+	CallOff struct{ Shard string }
+
+	// Tell: tell the observer.
+	Tell struct{ Event Event }
+)
+
+func (List) output()      {}
+func (Get) output()       {}
+func (Send) output()      {}
+func (Verify) output()    {}
+func (Poll) output()      {}
+func (Start) output()     {}
+func (Drain) output()     {}
+func (Over) output()      {}
+func (Committed) output() {}
+func (Prepare) output()   {}
+func (CallOff) output()   {}
+func (Tell) output()      {}
+
+// An End says why a tenure ends, or is to wind down.
+type End uint8
+
+const (
+	HandedOff   End = iota + 1 // a planned move
+	Fenced                     // another holds the shard
+	Expired                    // the worker could not trust its own lease any more: it was paused
+	Unreachable                // the same, and the store did not answer in all that time
+	Stalled                    // no progress in StallAfter
+	Forced                     // by command of an operator or a supervisor
+	Stopped                    // the worker stops
+	Finished                   // the shard itself has ended
+	GivenUp                    // the handler called Release, or returned
+	Vanished                   // the row is gone, or the table went back in time
+	Conflict                   // another incarnation under the same generation
+)
+
+// A Kind says what an event is about.
+type Kind uint8
+
+const (
+	Joined      Kind = iota + 1 // this worker has taken a seat
+	Lost                        // this worker lost its seat, and with it every tenure
+	PeerJoined                  // a seat has come
+	PeerLeft                    // a seat has gone
+	PeerLeaving                 // a worker is on its way out
+	PeerSuspect                 // a seat missed a beat
+	PeerEvicted                 // this worker evicted it
+	Started                     // a tenure began here
+	Ended                       // a tenure ended here
+	Asked                       // this worker asked another for a shard
+	Draining                    // a handler was told to wind down
+	Refused                     // the table refused a checkpoint of this worker
+	Contended                   // a claim came too late: another worker was first
+	Quarantined                 // a shard was set aside
+	Created                     // a row was made for a new shard
+	Removed                     // a row became a tombstone
+	Retired                     // a preparation or a want was called off
+	StoreFault                  // the store did not answer, or not as it should
+	SourceFault                 // the source could not be listed, or not all of its listing makes sense
+	Malformed                   // a record that cannot be read
+	Restored                    // the table is not what it was: nothing is claimed any more
+)
+
+// An Event is something worth telling. Which fields are set depends on its kind.
+type Event struct {
+	Kind       Kind
+	Shard      string
+	Generation int64
+	Peer       string // the other worker's name
+	Task       string
+	Reason     lease.Reason
+	Cause      End
+	Transfer   lease.Transfer // of Started
+	Attempt    int64
+	Took       time.Duration // of Ended: how long the tenure was
+	Drained    time.Duration // of Ended: how long it took to wind down
+	Pending    uint64        // of Ended: how many marks were never accepted
+	Err        error
+}

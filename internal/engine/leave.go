@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A leave is a clean stop. The worker says that it is leaving and serves until
+// others have asked for its shards; then it releases the rest and gives up its
+// seat. Nobody has to wait for anything to expire.
+type leave struct {
+	on    bool
+	began Instant
+	all   bool    // release whatever is left
+	since Instant // when that was decided
+	over  bool    // nothing is left but the seat
+	done  bool
+	wake  Instant
+}
+
+func (e *Engine) stop() {
+	if e.leave.on {
+		return
+	}
+	e.leave = leave{on: true, began: e.now.Mono}
+	e.tendAllSoon()
+	e.look(0)
+}
+
+// keepLeaving goes on with a stop.
+func (e *Engine) keepLeaving() {
+	l := &e.leave
+	l.wake = Never
+	if !l.on || l.done {
+		return
+	}
+	switch e.seat.phase {
+	case standing, verifying, verified:
+		l.done = true
+		return
+	case sitting, confirming: // once it has a seat it can give it up
+		l.wake = l.began.Add(e.cfg.Drain)
+		l.done = e.now.Mono >= l.wake
+		return
+	case left: // without an answer, the seat expires by itself
+		l.wake = e.seat.trust
+		l.done = e.now.Mono >= l.wake
+		return
+	}
+	if !l.all {
+		e.releaseAll()
+	}
+	if l.all && !l.over && e.nothingLeft() {
+		l.over = true
+	}
+	if l.over && e.seat.open.Op == 0 {
+		w, err := e.seat.seat.Evict()
+		e.sendSeat(w, err)
+		e.seat.phase = left
+	}
+}
+
+// releaseAll decides whether to wait for successors any longer.
+func (e *Engine) releaseAll() {
+	l := &e.leave
+	at := l.began.Add(e.cfg.Drain)
+	if e.fleet.held > 0 && e.successors() && e.now.Mono < at {
+		l.wake = at
+		return
+	}
+	l.all, l.since = true, e.now.Mono
+	e.tendAllSoon()
+	e.tendAll()
+}
+
+// successors reports whether there is anybody who could take over.
+func (e *Engine) successors() bool {
+	for i := range e.looks.peers {
+		p := &e.looks.peers[i]
+		if p.unreadable || p.seat.Leaving || !p.seat.Confirmed() {
+			continue
+		}
+		if p.seat.MaxShards == 0 || e.heldBy(p.seat.Incarnation) < p.seat.MaxShards {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Engine) heldBy(inc lease.Incarnation) (n int64) {
+	for _, s := range e.shards {
+		if s.copy.Row().Owner.Incarnation == inc {
+			n++
+		}
+	}
+	return n
+}
+
+// nothingLeft reports whether no row is in this worker's name, nor may come to be.
+func (e *Engine) nothingLeft() bool {
+	for _, s := range e.shards {
+		if _, busy := s.copy.Open(); busy || s.t.on || s.copy.Row().Owner.Incarnation == e.seat.me {
+			return false
+		}
+	}
+	return true
+}
+
+// seatGivenUp takes in the answer to the deletion of the own seat. A refusal shows
+// a beat that landed unnoticed; if something else stands there it is not this
+// worker's any more.
+func (e *Engine) seatGivenUp(verdict lease.Verdict, now lease.Record) {
+	c := &e.seat
+	c.open, c.try = lease.Write{}, retry{}
+	if seat, ok := now.(lease.Seat); ok && verdict == lease.Again && seat.Incarnation == c.me {
+		if w, err := seat.Evict(); err == nil {
+			e.sendSeat(w, nil)
+			return
+		}
+	}
+	e.leave.done = true
+}

@@ -1,0 +1,453 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// How closely a worker looks. A settled fleet is looked at once a beat, and only
+// its seats: what it costs depends on the workers and not on the shards.
+const (
+	stillFor     = 500 * time.Millisecond // seats that stood still for so long are settled
+	lookSuspect  = 500 * time.Millisecond // a seat has missed a beat
+	lookDying    = 200 * time.Millisecond // a seat is about to expire, here or for somebody who looked earlier
+	lookUnstill  = 250 * time.Millisecond // seats come and go
+	lookMoving   = 120 * time.Millisecond // a shard of this worker's is in a move
+	lookWaiting  = 250 * time.Millisecond // … and has been for some time
+	movingPrompt = 5 * time.Second        // until then it is lookMoving
+)
+
+// A read that is under way.
+type read struct {
+	id    uint64
+	begun uint64 // the step it was sent in
+	sent  bool
+	lax   bool // eventually consistent
+	try   retry
+}
+
+// looks are this worker's reads of the table.
+//
+// Invariant: one listing of a kind is under way at a time, so a later answer was
+// asked for later.
+type looks struct {
+	count      uint64
+	seats      read
+	rows       read
+	rowsWanted bool
+	rowsStep   uint64  // the step in which the rows were last read in full
+	planWanted bool    // the seats have to be read, and the plan made: both after the rows
+	peers      []peer  // sorted by incarnation; this worker is not one
+	seen       Instant // when the seats were last seen
+	expire     Instant // when the next of them is to be evicted
+	next       Instant
+	audit      Instant
+	moving     Instant // since when shards of this worker's have been in moves; 0: none are
+	wake       Instant
+}
+
+// A peer is another worker's seat as this one sees it.
+type peer struct {
+	seat       lease.Seat
+	since      Instant // when its beat was first seen
+	suspect    bool
+	unreadable bool // it is there, and alive for all that anybody knows
+	evict      retry
+	evicting   lease.Write
+}
+
+func (e *Engine) wantRows() { e.looks.rowsWanted = true }
+
+// keepLooking sends the reads that are due.
+func (e *Engine) keepLooking() {
+	l := &e.looks
+	l.wake = Never
+	if e.seat.phase != seated {
+		return
+	}
+	if e.now.Mono >= l.audit {
+		l.audit = e.now.Mono.Add(e.jitter(e.cfg.Audit))
+		e.wantRows()
+	}
+	l.wake = l.audit
+	e.keepEvicting()
+	if l.rowsWanted && !l.rows.sent && l.rows.try.due(e.now.Mono, &l.wake) {
+		l.rowsWanted = false
+		e.list(&l.rows, lease.KindLease, false)
+	}
+	if l.seats.sent || !l.seats.try.due(e.now.Mono, &l.wake) {
+		return
+	}
+	switch {
+	case l.planWanted:
+		e.list(&l.seats, lease.KindSeat, false)
+	case e.now.Mono >= l.next:
+		e.list(&l.seats, lease.KindSeat, true)
+		e.readMoving()
+	default:
+		l.wake = min(l.wake, l.next)
+	}
+}
+
+func (e *Engine) list(r *read, kind lease.Kind, lax bool) {
+	e.looks.count++
+	r.id, r.begun, r.sent, r.lax = e.looks.count, e.step, true, lax
+	e.do(List{Read: r.id, Query: lease.Query{Group: e.cfg.Group, Kind: kind, Eventually: lax}})
+}
+
+// readMoving reads the rows that are in a move of this worker's: one by one, or
+// all in one listing where that is cheaper.
+func (e *Engine) readMoving() {
+	var moving []*shard
+	for _, s := range e.shards {
+		if s.ask.phase == asked || s.t.on && s.t.offeredTo != "" {
+			moving = append(moving, s)
+		}
+	}
+	if 4*len(moving) > 8+len(e.shards)/2 {
+		e.wantRows()
+		return
+	}
+	for _, s := range moving {
+		e.get(s)
+	}
+}
+
+func (e *Engine) get(s *shard) {
+	if s.getting {
+		return
+	}
+	s.getting = true
+	e.looks.count++
+	e.do(Get{Read: e.looks.count, Key: s.copy.Key()})
+}
+
+// pace is how long until the next look.
+func (e *Engine) pace() time.Duration {
+	l := &e.looks
+	d := e.beat
+	if e.now.Mono < e.fleet.changed.Add(stillFor) {
+		d = min(d, lookUnstill)
+	}
+	for i := range l.peers {
+		p := &l.peers[i]
+		switch age := e.now.Mono.Sub(p.since); {
+		case p.unreadable || !p.suspect:
+		case age >= p.seat.TTL-p.seat.TTL/3:
+			d = min(d, lookDying)
+		default:
+			d = min(d, lookSuspect)
+		}
+	}
+	switch {
+	case !e.moving():
+		l.moving = 0
+	case l.moving == 0:
+		l.moving = e.now.Mono
+		fallthrough
+	case e.now.Mono.Sub(l.moving) < movingPrompt:
+		d = min(d, lookMoving)
+	default:
+		d = min(d, lookWaiting)
+	}
+	return e.jitter(d)
+}
+
+// moving reports whether this worker is a side of a move.
+func (e *Engine) moving() bool {
+	return e.leave.on || e.fleet.asks > 0 || e.fleet.givings > 0
+}
+
+// look makes the next look happen at most d from now.
+func (e *Engine) look(d time.Duration) {
+	e.looks.next = min(e.looks.next, e.now.Mono.Add(d))
+}
+
+func (e *Engine) listed(in Listed) {
+	l := &e.looks
+	switch in.Read {
+	case l.seats.id:
+		l.seats.sent = false
+		if e.readFailed(&l.seats, in.Err) {
+			return
+		}
+		l.seen = e.now.Mono
+		e.sawSeats(in)
+		l.next = e.now.Mono.Add(e.pace())
+	case l.rows.id:
+		l.rows.sent = false
+		if e.readFailed(&l.rows, in.Err) {
+			e.wantRows()
+			return
+		}
+		e.sawRows(in)
+	}
+}
+
+// readFailed paces the repetition of a read that got no answer.
+func (e *Engine) readFailed(r *read, err error) bool {
+	if err == nil {
+		r.try = retry{}
+		return false
+	}
+	if r.try.tries == 0 {
+		e.tell(Event{Kind: StoreFault, Err: err})
+	}
+	r.try.failed(e.now.Mono, e.beat/16, e.beat/2)
+	return true
+}
+
+// sawRows takes in a complete listing of the rows.
+func (e *Engine) sawRows(in Listed) {
+	l := &e.looks
+	e.malformed(in.Unreadable)
+	names := make([]string, len(in.Records))
+	for i, r := range in.Records {
+		names[i] = r.Key().Name
+	}
+	e.know(names)
+	at := 0
+	for _, s := range e.shards { // both are sorted
+		s.missing = true
+		for at < len(in.Records) && in.Records[at].Key().Name <= s.name {
+			if row, ok := in.Records[at].(lease.Row); ok {
+				s.missing = false
+				e.saw(s, row)
+			}
+			at++
+		}
+	}
+	for _, key := range in.Unreadable {
+		if s := e.shard(key.Name); s != nil {
+			s.missing = false
+		}
+	}
+	begun := l.rows.begun
+	e.shards = slices.DeleteFunc(e.shards, func(s *shard) bool { return s.missing && e.vanished(s, begun) })
+	l.rowsStep, l.planWanted = e.step, true
+	e.tendAllSoon()
+}
+
+// know makes sure that these names, which are sorted, are shards; in one pass.
+func (e *Engine) know(names []string) {
+	all, at := make([]*shard, 0, max(len(e.shards), len(names))), 0
+	for _, name := range names {
+		for at < len(e.shards) && e.shards[at].name < name {
+			all = append(all, e.shards[at])
+			at++
+		}
+		if at == len(e.shards) || e.shards[at].name != name {
+			all = append(all, e.newShard(name))
+		}
+	}
+	e.shards = append(all, e.shards[at:]...)
+}
+
+// vanished is about a shard that a complete listing lacks: a row was never made,
+// or it is a tombstone. It reports whether there is nothing left to know.
+func (e *Engine) vanished(s *shard, begun uint64) bool {
+	_, busy := s.copy.Open()
+	if s.t.on || busy || s.read >= begun {
+		return false // the listing may be older than what is known
+	}
+	if s.copy.Row().Generation > 0 {
+		e.forget(s, e.seat.me)
+		s.copy = lease.NewCopy(s.copy.Key(), e.seat.me)
+	}
+	return !s.listed && s.running == 0
+}
+
+func (e *Engine) got(in Got) {
+	s := e.shard(in.Key.Name)
+	if s == nil {
+		return
+	}
+	s.getting = false
+	if in.Err != nil {
+		return // the next look asks again
+	}
+	if row, ok := in.Record.(lease.Row); ok {
+		e.saw(s, row)
+		e.tend(s)
+	}
+}
+
+// saw takes in a row that was read.
+func (e *Engine) saw(s *shard, r lease.Row) {
+	if s.copy.Saw(r) {
+		e.news(s)
+	}
+}
+
+// news notes when the row that is now known became known.
+func (e *Engine) news(s *shard) {
+	s.read = e.step
+	if row := s.copy.Row(); row.Generation != s.generation {
+		s.generation, s.since = row.Generation, e.now.Mono
+		s.orphan, s.mine, s.wanted, s.lying = "", false, false, 0
+	}
+}
+
+func (e *Engine) malformed(keys []lease.Key) {
+	for _, k := range keys {
+		if !slices.Contains(e.fleet.malformed, k) && len(e.fleet.malformed) < 1000 {
+			e.fleet.malformed = append(e.fleet.malformed, k)
+			e.tell(Event{Kind: Malformed, Shard: k.Name})
+		}
+	}
+}
+
+// sawSeats takes in a listing of the seats. One that may lag behind tells of beats
+// and wants; who is there and who is not, only a consistent one.
+func (e *Engine) sawSeats(in Listed) {
+	l := &e.looks
+	e.malformed(in.Unreadable)
+	peers, changed, freed, found := make([]peer, 0, len(in.Records)), false, false, false
+	for _, r := range in.Records {
+		seat, ok := r.(lease.Seat)
+		switch {
+		case !ok:
+		case seat.Incarnation == e.seat.me:
+			found = found || seat.Beat >= e.seat.seat.Beat || l.seats.begun <= e.seat.confirmed
+		default:
+			p, c, f := e.watch(seat)
+			peers, changed, freed = append(peers, p), changed || c, freed || f
+		}
+	}
+	if !found && !l.seats.lax && l.seats.begun > e.seat.confirmed {
+		e.loseSeat(Expired, nil) // evicted; or the table went back, which the next seat finds out
+		return
+	}
+	for _, k := range in.Unreadable {
+		peers = append(peers, peer{seat: lease.Seat{Incarnation: lease.Incarnation(k.Name)}, unreadable: true, since: e.now.Mono})
+	}
+	slices.SortFunc(peers, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
+	for _, old := range l.peers {
+		if find(peers, old.seat.Incarnation) != nil {
+			continue
+		}
+		changed = true
+		if l.seats.lax {
+			peers = append(peers, old)
+		} else {
+			e.tell(Event{Kind: PeerLeft, Peer: old.seat.Name})
+		}
+	}
+	slices.SortFunc(peers, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
+	l.peers, l.expire = peers, 0
+	if changed {
+		e.fleet.changed = e.now.Mono
+		e.look(lookUnstill)
+	}
+	if changed || freed {
+		e.wantRows()
+	}
+	e.readWants()
+	if l.planWanted && !l.seats.lax && l.seats.begun >= l.rowsStep {
+		l.planWanted = false
+		e.plan()
+	}
+}
+
+// watch takes in one seat of another worker: whether that changes who is to be
+// reckoned with, and whether it has freed something.
+func (e *Engine) watch(seat lease.Seat) (p peer, changed, freed bool) {
+	old := find(e.looks.peers, seat.Incarnation)
+	switch {
+	case old == nil:
+		e.tell(Event{Kind: PeerJoined, Peer: seat.Name})
+		return peer{seat: seat, since: e.now.Mono}, true, false
+	case old.unreadable:
+		return peer{seat: seat, since: e.now.Mono}, true, false
+	case seat.Beat < old.seat.Beat:
+		return *old, false, false // a read that lags behind
+	case seat.Written() == old.seat.Written():
+		p = *old
+		if age := e.now.Mono.Sub(p.since); !p.suspect && age >= seat.TTL/3+seat.TTL/12 && p.seat.Confirmed() {
+			p.suspect = true
+			e.tell(Event{Kind: PeerSuspect, Peer: seat.Name})
+		}
+		return p, false, false
+	}
+	if seat.Leaving && !old.seat.Leaving {
+		e.tell(Event{Kind: PeerLeaving, Peer: seat.Name})
+	}
+	changed = seat.Leaving != old.seat.Leaving || seat.Confirmed() != old.seat.Confirmed() || seat.MaxShards != old.seat.MaxShards
+	return peer{seat: seat, since: e.now.Mono}, changed, seat.Freed != old.seat.Freed
+}
+
+// find is the peer of that incarnation; nil if there is none.
+func find(peers []peer, inc lease.Incarnation) *peer {
+	i, ok := slices.BinarySearchFunc(peers, inc, func(p peer, inc lease.Incarnation) int {
+		return strings.Compare(string(p.seat.Incarnation), string(inc))
+	})
+	if !ok {
+		return nil
+	}
+	return &peers[i]
+}
+
+// keepEvicting evicts the seats that have stood still for their lease time. Their
+// deletion stands on the beat that was seen: either it lands or the next beat
+// does, and if the deletion does the seat has stood still from the first sight
+// until then.
+func (e *Engine) keepEvicting() {
+	l := &e.looks
+	if e.now.Mono < l.expire {
+		l.wake = min(l.wake, l.expire)
+		return
+	}
+	l.expire = Never
+	for i := range l.peers {
+		p := &l.peers[i]
+		mine := slices.Contains(e.seat.former, p.seat.Incarnation)
+		if p.unreadable || p.evict.sent {
+			continue
+		}
+		if at := p.since.Add(p.seat.TTL); e.now.Mono < at && !mine {
+			l.expire = min(l.expire, at)
+			continue
+		}
+		if e.now.Mono.Sub(l.seen) > 2*lookSuspect {
+			e.look(0) // this worker was paused itself: look before judging others
+			continue
+		}
+		if !p.evict.due(e.now.Mono, &l.expire) {
+			continue
+		}
+		w, err := p.seat.Evict()
+		if err != nil {
+			e.tell(Event{Kind: StoreFault, Peer: p.seat.Name, Err: err})
+			p.evict.failed(e.now.Mono, e.beat, e.cfg.TTL)
+			l.expire = min(l.expire, p.evict.at)
+			continue
+		}
+		p.evict.sent, p.evicting = true, w
+		e.do(Send{Write: w})
+	}
+	l.wake = min(l.wake, l.expire)
+}
+
+// evicted takes in the answer to an eviction.
+func (e *Engine) evicted(in Settled) {
+	p := find(e.looks.peers, lease.Incarnation(in.Write.Key().Name))
+	if p == nil || !p.evict.sent || p.evicting.Old.Written() != in.Write.Old.Written() {
+		return
+	}
+	switch verdict, _ := lease.Settle(e.seat.me, in.Write, in.Record, in.Err); verdict {
+	case lease.Stored:
+		e.tell(Event{Kind: PeerEvicted, Peer: p.seat.Name})
+		e.looks.peers = slices.DeleteFunc(slices.Clone(e.looks.peers), func(q peer) bool { return q.seat.Incarnation == p.seat.Incarnation })
+		e.fleet.changed = e.now.Mono
+		e.wantRows()
+	case lease.Unknown:
+		p.evict.failed(e.now.Mono, e.beat/8, e.beat)
+		e.looks.expire = min(e.looks.expire, p.evict.at)
+	default: // a sign of life
+		p.evict, p.since = retry{}, e.now.Mono
+		e.look(0)
+	}
+}

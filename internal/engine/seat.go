@@ -1,0 +1,286 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A phase is how far a worker has come with its seat.
+type phase uint8
+
+const (
+	standing   phase = iota // it has none, and has to ask whether this is still the table it was
+	verifying               // it is asking
+	verified                // it may take one
+	sitting                 // the creation is under way
+	confirming              // its first beat is: before that nobody counts it, and it claims nothing
+	seated
+	left // given up
+)
+
+// A chair is this worker's own seat.
+//
+// Invariant: a worker that is not seated has no tenure.
+type chair struct {
+	phase phase
+	me    lease.Incarnation
+	seat  lease.Seat // as last confirmed
+	open  lease.Write
+	try   retry
+	// Trust lasts until a lease time after the first sending of the last
+	// confirmed beat, less a tenth. The first sending: an answer may be to any
+	// sending of the same bytes.
+	sent      Instant // of open, first
+	sentWall  time.Time
+	trust     Instant
+	trustWall time.Time // the wall clock at the sending that trust rests on
+	confirmed uint64    // the step in which the last beat was
+	next      Instant   // when the next beat is due
+	doubt     bool      // the wall clock alone says that trust has ended
+	restored  bool      // the table went back in time: claim nothing
+	check     retry     // of the question whether it still is the table
+	freed     int64
+	former    []lease.Incarnation // earlier ones of this worker, whose seats may still be there
+	wake      Instant
+}
+
+// selfFence ends what this worker holds when it cannot trust its own lease any
+// more, by its own clock and without the store. An observer needs a whole lease
+// time of standing still; the tenth between is for clocks that run at different
+// rates.
+//
+// A monotonic clock stops while the machine is suspended. When the wall clock
+// alone says that trust has ended, that may be suspend or a step of the clock:
+// commits are held, a beat is sent at once, and its answer decides.
+func (e *Engine) selfFence() {
+	c := &e.seat
+	if c.phase != seated {
+		return
+	}
+	if e.now.Mono >= c.trust {
+		cause := Expired
+		if c.open.Op != 0 && c.try.tries > 0 {
+			cause = Unreachable
+		}
+		e.loseSeat(cause, nil)
+		return
+	}
+	if !c.doubt && e.now.Wall.Sub(c.trustWall) >= e.trusted() {
+		c.doubt = true
+	}
+}
+
+// trusted is how long trust lasts.
+func (e *Engine) trusted() time.Duration { return e.cfg.TTL - e.cfg.TTL/10 }
+
+// loseSeat ends every tenure at once. The worker takes a new incarnation before
+// it does anything else.
+func (e *Engine) loseSeat(cause End, err error) {
+	c := &e.seat
+	if c.phase == seated {
+		e.tell(Event{Kind: Lost, Cause: cause, Err: err})
+	}
+	c.former = append(c.former, c.me)
+	if len(c.former) > 8 {
+		c.former = slices.Clone(c.former[1:])
+	}
+	*c = chair{former: c.former, restored: c.restored}
+	e.looks = looks{count: e.looks.count}
+	e.fleet = fleet{malformed: e.fleet.malformed}
+	for _, s := range e.shards {
+		if s.t.on {
+			e.over(s, cause, err)
+		}
+		e.forget(s, "")
+	}
+	e.leave.done = e.leave.on
+}
+
+// keepSeat takes a seat, or beats the one there is.
+func (e *Engine) keepSeat() {
+	c := &e.seat
+	c.wake = Never
+	if c.phase == seated {
+		c.wake = c.trust
+	}
+	if e.leave.done {
+		return
+	}
+	if (c.phase == standing || c.restored) && c.check.due(e.now.Mono, &c.wake) {
+		e.verify()
+	}
+	if c.phase == verified && !e.leave.on {
+		e.sit()
+	}
+	if c.open.Op != 0 {
+		if c.try.due(e.now.Mono, &c.wake) {
+			c.try.sent = true
+			e.do(Send{Write: c.open})
+		}
+		return
+	}
+	if c.phase != confirming && c.phase != seated || e.leave.over {
+		return
+	}
+	if c.phase == seated && e.now.Mono < c.next && !c.doubt && !e.newsToTell() {
+		c.wake = min(c.wake, c.next)
+		return
+	}
+	w, err := c.seat.NextBeat(e.says(), e.stamp())
+	e.sendSeat(w, err)
+}
+
+func (e *Engine) verify() {
+	if e.seat.phase == standing {
+		if e.leave.on {
+			return
+		}
+		e.seat.phase = verifying
+	}
+	e.seat.check.sent = true
+	e.do(Verify{})
+}
+
+func (e *Engine) verified(in Verified) {
+	c := &e.seat
+	switch {
+	case in.Err != nil:
+		if errors.Is(in.Err, lease.ErrWentBack) && !c.restored {
+			c.restored = true
+			e.tell(Event{Kind: Restored, Err: in.Err})
+		} else if !c.restored {
+			e.tell(Event{Kind: StoreFault, Err: in.Err})
+		}
+		c.check.failed(e.now.Mono, e.beat/8, e.beat)
+		if c.phase == verifying {
+			c.phase = standing
+		}
+		return
+	case c.restored:
+		c.restored = false
+		e.wantRows()
+	}
+	c.check = retry{}
+	if c.phase == verifying {
+		c.phase = verified
+	}
+}
+
+// sit takes a new incarnation.
+func (e *Engine) sit() {
+	c := &e.seat
+	c.phase = sitting
+	s := e.stamp()
+	c.me = lease.Incarnation(s.ID)
+	e.ids++
+	w, err := lease.Seat{
+		Group: e.cfg.Group, Incarnation: c.me, Name: e.cfg.Name, Task: e.cfg.Task, TTL: e.cfg.TTL,
+		MaxShards: int64(e.cfg.MaxShards), Planner: e.cfg.Planner.Fingerprint(),
+	}.Sit(e.stamp())
+	for _, s := range e.shards {
+		e.forget(s, c.me)
+	}
+	e.sendSeat(w, err)
+}
+
+// sendSeat makes w the open write of the seat. The shell has checked what a seat is
+// made of; what is wrong all the same is told, and tried again later.
+func (e *Engine) sendSeat(w lease.Write, err error) {
+	c := &e.seat
+	if err != nil {
+		e.tell(Event{Kind: StoreFault, Err: err})
+		c.next = e.now.Mono.Add(e.beat)
+		c.wake = min(c.wake, c.next)
+		return
+	}
+	c.open, c.try = w, retry{sent: true}
+	c.sent, c.sentWall = e.now.Mono, e.now.Wall
+	e.do(Send{Write: w})
+}
+
+// seatSettled takes in the answer to a write of the seat. Whatever stands in its
+// place, if it is not what was written, then the worker was evicted: that is
+// never an alarm, only a new incarnation.
+func (e *Engine) seatSettled(in Settled) {
+	c := &e.seat
+	if in.Write.Op == lease.OpDelete && in.Write.Key().Name != string(c.me) {
+		e.evicted(in)
+		return
+	}
+	if c.open.Op == 0 || in.Write.Op != c.open.Op || in.Write.ID() != c.open.ID() {
+		return
+	}
+	verdict, now := lease.Settle(c.me, c.open, in.Record, in.Err)
+	switch {
+	case verdict == lease.Unknown:
+		if c.try.tries == 0 {
+			e.tell(Event{Kind: StoreFault, Err: in.Err})
+		}
+		c.try.failed(e.now.Mono, e.beat/16, e.beat/2)
+		return
+	case c.open.Op == lease.OpDelete:
+		e.seatGivenUp(verdict, now)
+		return
+	case verdict != lease.Stored:
+		e.loseSeat(Expired, in.Err)
+		return
+	}
+	op := c.open.Op
+	c.seat, _ = now.(lease.Seat)
+	c.open, c.try = lease.Write{}, retry{}
+	if op == lease.OpCreate {
+		c.phase = confirming
+		return
+	}
+	e.confirm()
+}
+
+// confirm extends trust.
+func (e *Engine) confirm() {
+	c := &e.seat
+	c.trust, c.trustWall = c.sent.Add(e.trusted()), c.sentWall
+	c.next = c.sent.Add(e.jitter(e.beat))
+	c.confirmed = e.step
+	if c.doubt {
+		c.doubt = false
+		e.tendAllSoon()
+	}
+	if c.phase == confirming {
+		c.phase = seated
+		e.tell(Event{Kind: Joined})
+		e.fleet.changed = e.now.Mono
+		e.wantRows()
+		e.tendAllSoon()
+	}
+}
+
+// says is what the next beat tells.
+func (e *Engine) says() lease.Says {
+	says := lease.Says{Leaving: e.leave.on, Freed: e.seat.freed}
+	for _, s := range e.shards {
+		if s.ask.phase == asked {
+			says.Wants = append(says.Wants, lease.Want{Shard: s.name, Generation: s.ask.generation, Terms: s.ask.terms})
+		}
+	}
+	return says
+}
+
+// newsToTell reports whether the last beat said something else.
+func (e *Engine) newsToTell() bool {
+	said := &e.seat.seat.Says
+	if said.Leaving != e.leave.on || said.Freed != e.seat.freed {
+		return true
+	}
+	if len(said.Wants) == 0 && e.fleet.asks == 0 {
+		return false
+	}
+	return !slices.Equal(said.Wants, e.says().Wants)
+}
+
+// capable reports whether this worker may claim.
+func (e *Engine) capable() bool {
+	return e.seat.phase == seated && !e.seat.doubt && !e.seat.restored
+}

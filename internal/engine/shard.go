@@ -1,0 +1,396 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A shard is what this worker knows of one shard, and what it is doing about it.
+type shard struct {
+	name string
+	tie  uint64
+
+	// From the source.
+	listed  bool
+	absent  int // complete listings in a row that lacked it
+	parents []string
+	weight  int
+
+	// From the table.
+	copy       lease.Copy
+	generation int64   // of the copy's row, …
+	since      Instant // … and when this worker first saw it
+	read       uint64  // the step in which the copy's row became known
+	missing    bool    // the last listing lacked it
+	getting    bool    // a Get is under way
+
+	// From the last plan.
+	wake   Instant           // when it wants to be tended
+	lying  Instant           // since when plans have found it with nobody; 0: the last did not
+	mine   bool              // to be claimed by this worker as soon as it may be
+	wanted bool              // to be asked for
+	orphan lease.Incarnation // its owner, proven gone
+	bound  int               // where it is on its way to, in the view of one plan
+
+	rest  Instant // this worker does not claim it again before
+	early int64   // tenures in a row that its handler gave up without a checkpoint
+
+	doing   doing // what the copy's open write is for
+	try     retry // of that write
+	running int64 // the generation whose handler has not returned; 0: none has been called
+	t       tenure
+	ask     ask
+}
+
+// doing says what an open write of a row is for.
+type doing uint8
+
+const (
+	nothing doing = iota
+	creating
+	reviving
+	claiming
+	quarantining
+	removing
+	committing // and progress
+	offering
+	withdrawing
+	givingUp // yield, release
+	finishing
+)
+
+// forget drops what this worker has done and planned as the incarnation it was,
+// and goes on as me. A write that is open stays so for the table: it is one of an
+// earlier incarnation's, and passes the fence or not.
+func (e *Engine) forget(s *shard, me lease.Incarnation) {
+	e.callOff(s)
+	row := s.copy.Row()
+	s.wake = e.now.Mono
+	s.copy = lease.NewCopy(s.copy.Key(), me)
+	s.copy.Saw(row)
+	s.doing, s.try, s.mine, s.orphan = nothing, retry{}, false, ""
+}
+
+// tend does what is due for one shard.
+//
+// Invariant: decisions rest on the state alone and not on what was intended when
+// a write was sent; so an answer of whatever kind needs no more than to be taken
+// in, and the shard to be tended again.
+func (e *Engine) tend(s *shard) {
+	s.wake = Never
+	row := s.copy.Row()
+	if s.t.on && row.Generation > s.t.hold.Generation {
+		e.replaced(s)
+	}
+	if s.t.on {
+		e.windDown(s)
+	}
+	if _, busy := s.copy.Open(); busy {
+		e.sendAgain(s)
+		return
+	}
+	switch {
+	case s.t.on:
+		e.serve(s)
+	case e.capable():
+		e.acquire(s)
+	}
+}
+
+// at makes the engine tend s again at that instant.
+func (e *Engine) at(s *shard, i Instant) {
+	s.wake = min(s.wake, i)
+	e.due = min(e.due, i)
+}
+
+func (e *Engine) sendAgain(s *shard) {
+	w, _ := s.copy.Open()
+	again := Never
+	if s.try.due(e.now.Mono, &again) {
+		s.try.sent = true
+		e.do(Send{Write: w})
+	}
+	e.at(s, again)
+}
+
+// send makes w, which a transition gave, the open write of s. It reports whether
+// the transition gave one.
+func (e *Engine) send(s *shard, what doing, w lease.Write, err error) bool {
+	if err == nil {
+		err = s.copy.Send(w)
+	}
+	if err != nil {
+		e.tell(Event{Kind: StoreFault, Shard: s.name, Generation: s.copy.Row().Generation, Err: err})
+		return false
+	}
+	s.doing, s.try = what, retry{sent: true}
+	e.do(Send{Write: w})
+	return true
+}
+
+// settled takes in the answer to a write.
+func (e *Engine) settled(in Settled) {
+	if in.Write.Key().Kind == lease.KindSeat {
+		e.seatSettled(in)
+		return
+	}
+	s := e.shard(in.Write.Key().Name)
+	if s == nil {
+		return
+	}
+	a := s.copy.Answer(in.Write, in.Record, in.Err)
+	switch {
+	case errors.Is(a.Err(), lease.ErrNotOpen):
+		return
+	case a.Verdict == lease.Unknown:
+		if s.try.tries == 0 {
+			e.tell(Event{Kind: StoreFault, Shard: s.name, Err: in.Err})
+		}
+		s.try.failed(e.now.Mono, e.beat/32, e.beat/2)
+	default:
+		what := s.doing
+		s.doing, s.try = nothing, retry{}
+		e.news(s)
+		e.answered(s, what, a)
+	}
+	e.tend(s)
+}
+
+// answered draws the conclusions that the row alone does not show.
+func (e *Engine) answered(s *shard, what doing, a lease.Answer) {
+	if a.Verdict == lease.WentBack {
+		e.seat.restored = true
+		e.tell(Event{Kind: Restored, Shard: s.name, Err: a.Err()})
+		s.mine, s.rest = false, e.now.Mono.Add(e.cfg.TTL)
+	}
+	switch {
+	case s.t.on:
+		e.held(s, what, a)
+	case a.Verdict != lease.Stored:
+		if what == claiming && a.Verdict != lease.Again {
+			e.tell(Event{Kind: Contended, Shard: s.name, Generation: s.copy.Row().Generation, Peer: s.copy.Row().Owner.Name})
+			s.mine = false
+		}
+		if what == creating || what == reviving {
+			s.mine = true // somebody was first, or it is a tombstone: go on from what is there
+		}
+	case what == creating || what == reviving:
+		e.tell(Event{Kind: Created, Shard: s.name, Generation: s.copy.Row().Generation})
+		s.mine = true // that it was to be made was for it to be claimed
+		e.seat.freed++
+	case what == quarantining:
+		e.tell(Event{Kind: Quarantined, Shard: s.name, Generation: s.copy.Row().Generation, Reason: s.copy.Row().Last.Reason, Attempt: s.copy.Row().Attempts()})
+	case what == removing:
+		e.tell(Event{Kind: Removed, Shard: s.name})
+	case what == givingUp: // a row that came to this worker without being started
+		e.seat.freed++
+	}
+}
+
+// acquire is about a shard this worker has no tenure of.
+func (e *Engine) acquire(s *shard) {
+	row := s.copy.Row()
+	switch s.copy.Reconcile(false, e.leave.on || s.running != 0) {
+	case lease.GiveBack:
+		h := lease.Hold{Key: s.copy.Key(), Incarnation: e.seat.me, Generation: row.Generation, Order: e.cfg.Order}
+		w, err := row.Release(h, lease.End{Reason: lease.Released, Note: "not started"}, e.stamp())
+		e.send(s, givingUp, w, err)
+		return
+	case lease.StartIt:
+		e.start(s)
+		return
+	case lease.ClaimAgain:
+		e.claim(s)
+		return
+	}
+	if e.leave.on || s.running != 0 {
+		e.callOff(s)
+		return
+	}
+	if s.mine {
+		e.claim(s)
+		return
+	}
+	if s.wanted || s.ask.phase != idle {
+		e.pursue(s)
+	}
+}
+
+// claim takes a shard that nobody holds, or makes the row of one that has none.
+func (e *Engine) claim(s *shard) {
+	row, me := s.copy.Row(), e.seat.seat.Owner()
+	orphan := !row.Owner.IsZero() && row.Owner.Incarnation != e.seat.me
+	switch at := e.claimable(s); {
+	case row.Generation == 0:
+		w, err := lease.Begin(e.cfg.Group, s.name, s.parents, e.cfg.Name, e.stamp())
+		e.send(s, creating, w, err)
+	case row.Removed && s.listed:
+		w, err := row.Revive(s.parents, e.cfg.Name, e.stamp())
+		e.send(s, reviving, w, err)
+	case row.Removed || row.Finished || row.Quarantined || orphan && s.orphan != row.Owner.Incarnation:
+		s.mine = false
+	case e.now.Mono < at:
+		e.at(s, at)
+	case e.exhausted(row, orphan):
+		reason := row.Last.Reason
+		if orphan {
+			reason = lease.Expired
+		} else if reason != lease.Failed && reason != lease.Stalled {
+			reason = lease.Failed
+		}
+		w, err := row.Quarantine(lease.Command{Seen: row.Generation, By: e.cfg.Name, Note: "too many attempts"}, reason, e.stamp())
+		e.send(s, quarantining, w, err)
+	case orphan:
+		w, err := row.Recover(me, e.stamp())
+		e.send(s, claiming, w, err)
+	default:
+		w, err := row.Claim(me, e.stamp())
+		e.send(s, claiming, w, err)
+	}
+}
+
+// claimable is from when on the shard may be claimed: after a pause, if its
+// tenures have failed lately.
+func (e *Engine) claimable(s *shard) Instant {
+	at := s.rest
+	if n := s.copy.Row().Attempts(); n > 0 {
+		at = max(at, s.since.Add(backoff(n, e.cfg.Backoff, e.cfg.MaxBackoff)))
+	}
+	return at
+}
+
+// exhausted reports whether the shard has failed too often to be tried again.
+func (e *Engine) exhausted(row lease.Row, orphan bool) bool {
+	n := row.Attempts()
+	if orphan {
+		n++
+	}
+	return e.cfg.MaxAttempts > 0 && n >= e.cfg.MaxAttempts
+}
+
+// An askPhase is how far a worker has come with a shard it asks another for.
+type askPhase uint8
+
+const (
+	idle askPhase = iota
+	preparing
+	asked
+)
+
+// An ask is the successor's side of a move.
+type ask struct {
+	phase      askPhase
+	generation int64
+	terms      rebalance.Terms
+	since      Instant // of the phase
+	hook       bool    // the prepare hook was called
+	prepared   bool    // … and has ended
+	paused     Instant // not asked again before
+}
+
+// pursue goes on with a move to this worker.
+func (e *Engine) pursue(s *shard) {
+	a, row := &s.ask, s.copy.Row()
+	if a.phase != idle && row.Generation != a.generation {
+		e.callOff(s)
+		return
+	}
+	if a.phase == idle {
+		if e.now.Mono < a.paused {
+			return
+		}
+		a.terms = e.terms(s, row)
+		a.generation = row.Generation
+	}
+	since := e.now.Mono.Sub(a.since)
+	if a.phase == idle {
+		since = 0
+	}
+	switch a.terms.Take(rebalance.Taking{
+		Planned: s.wanted, Prepared: a.prepared, PreparingFor: since,
+		Asked: a.phase == asked, AskedFor: since, Beat: e.beat,
+		Offered: row.OfferedTo == e.seat.me,
+	}) {
+	case rebalance.Prepare:
+		if a.phase == idle {
+			e.enter(s, preparing)
+			a.hook = true
+			e.do(Prepare{Shard: e.describe(s), Checkpoint: row.Checkpoint, For: a.terms.Prepare})
+		}
+		e.at(s, a.since.Add(a.terms.Prepare))
+	case rebalance.Ask:
+		e.enter(s, asked)
+		e.tell(Event{Kind: Asked, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
+		e.look(lookMoving)
+		e.at(s, e.now.Mono.Add(max(2*a.terms.Drain, e.beat)+e.beat))
+	case rebalance.Accept:
+		w, err := row.Take(e.seat.seat.Owner(), e.stamp())
+		e.send(s, claiming, w, err)
+	case rebalance.Seize:
+		w, err := row.Seize(e.seat.seat.Owner(), e.stamp())
+		e.send(s, claiming, w, err)
+	case rebalance.CallOff:
+		a.paused = e.now.Mono.Add(e.beat)
+		e.callOff(s)
+	case rebalance.Stay:
+		e.at(s, a.since.Add(max(2*a.terms.Drain, e.beat)+e.beat))
+	}
+}
+
+func (e *Engine) enter(s *shard, p askPhase) {
+	if s.ask.phase == idle {
+		e.fleet.asks++
+	}
+	s.ask.phase, s.ask.since = p, e.now.Mono
+}
+
+// terms asks the strategy. What nobody could keep is served as a plain eager move.
+func (e *Engine) terms(s *shard, row lease.Row) rebalance.Terms {
+	why := rebalance.Balance
+	if p := find(e.looks.peers, row.Owner.Incarnation); p != nil && p.seat.Leaving {
+		why = rebalance.Leaving
+	}
+	t := e.cfg.Handoff.Terms(s.name, why).Fill(e.cfg.Drain)
+	if err := t.Validate(); err != nil {
+		e.tell(Event{Kind: StoreFault, Shard: s.name, Err: err})
+		return rebalance.Terms{Mode: rebalance.Eager, Drain: e.cfg.Drain}
+	}
+	return t
+}
+
+// callOff ends the successor's side of a move, if there is one: it has ended, or
+// is not wanted any more. The want goes with the next beat.
+func (e *Engine) callOff(s *shard) {
+	s.wanted = false
+	if s.ask.phase == idle {
+		return
+	}
+	e.fleet.asks--
+	if s.ask.hook && (s.copy.Row().Owner.Incarnation != e.seat.me || e.seat.me == "") {
+		e.do(CallOff{Shard: s.name})
+	}
+	s.ask = ask{paused: s.ask.paused}
+	if e.fleet.asks == 0 {
+		e.wantRows() // the next moves, if there are any
+	}
+}
+
+func (e *Engine) prepared(in Prepared) {
+	if s := e.shard(in.Shard); s != nil && s.ask.phase == preparing {
+		s.ask.prepared = true
+		e.tend(s)
+	}
+}
+
+func (e *Engine) describe(s *shard) Shard {
+	d := Shard{Name: s.name, Parents: s.parents, Weight: s.weight}
+	if row := s.copy.Row(); len(row.Parents) > 0 {
+		d.Parents = row.Parents
+	}
+	return d
+}
+
+const heldOffer = time.Second // commits wait so long for an offer to be taken

@@ -1,0 +1,18 @@
+package engine
+
+// A Status is what a health check wants to know.
+type Status struct {
+	Seated   bool
+	Restored bool    // the table went back in time: nothing is claimed
+	Planned  bool    // the rows and the seats have been read at least once since it took its seat
+	Held     int     // tenures
+	Trust    Instant // how long it may hold them without another beat
+}
+
+// Status is the worker's state of health.
+func (e *Engine) Status() Status {
+	return Status{
+		Seated: e.seat.phase == seated, Restored: e.seat.restored, Planned: e.looks.rowsStep > 0 && !e.looks.planWanted,
+		Held: e.fleet.held, Trust: e.seat.trust,
+	}
+}

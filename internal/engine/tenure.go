@@ -1,0 +1,438 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A tenure is this worker's hold of a shard at one generation, from the holder's
+// side.
+type tenure struct {
+	on    bool
+	hold  lease.Hold
+	began Instant
+
+	mark     checkpoint.Mark // the latest
+	seq      uint64          // how many marks there were
+	sent     uint64          // how many of them the open write covers
+	accepted uint64          // … and how many the table has
+	flush    uint64          // somebody waits for so many
+	first    Instant         // when the first that is not sent was made
+
+	pulse    Instant // the last sign of progress
+	progress bool    // it got somewhere, marks or not
+	finish   bool    // the shard itself has ended
+	release  bool    // its handler wants to give it up
+	note     string
+
+	returned bool // its handler has returned, …
+	failed   bool // … with an error, and not after it was told to wind down
+	draining bool // its handler was told to wind down
+	cause    End  // … for this
+	drained  Instant
+	cut      bool // its handler's context has ended, and the shard is given up without it
+
+	give giving
+	// The offer that the row carries, and since when.
+	offeredTo lease.Incarnation
+	offered   Instant
+}
+
+// A giving is a move this worker is asked for.
+type giving struct {
+	on     bool
+	to     lease.Owner
+	terms  rebalance.Terms
+	wanted bool // the last look still saw the want
+}
+
+// start begins a tenure of the row as it stands.
+func (e *Engine) start(s *shard) {
+	hold, ok := s.copy.Start(e.cfg.Order)
+	if !ok {
+		return
+	}
+	e.callOff(s)
+	row, now := s.copy.Row(), e.now.Mono
+	s.mine, s.orphan = false, ""
+	s.running = hold.Generation
+	s.t = tenure{on: true, hold: hold, began: now, pulse: now}
+	e.fleet.held++
+	if e.cfg.StallAfter > 0 {
+		e.at(s, now.Add(e.cfg.StallAfter))
+	}
+	id := Tenure{Shard: s.name, Generation: hold.Generation}
+	e.do(Start{Tenure: id, Hold: hold, Shard: e.describe(s), Checkpoint: row.Checkpoint, Attempt: row.Attempts(), Transfer: row.Last})
+	e.tell(Event{Kind: Started, Shard: s.name, Generation: hold.Generation, Reason: row.Last.Reason, Peer: row.Last.From, Transfer: row.Last, Attempt: row.Attempts()})
+}
+
+// id is what the shell calls the tenure.
+func (s *shard) id() Tenure { return Tenure{Shard: s.name, Generation: s.t.hold.Generation} }
+
+// over ends a tenure. The handler may go on running; whatever it still does is
+// fenced.
+func (e *Engine) over(s *shard, cause End, err error) {
+	t := &s.t
+	_, open := s.copy.Open()
+	if !t.cut { // then it was told already
+		e.do(Over{Tenure: s.id(), Cause: cause, Err: err, Open: open && t.sent > t.accepted})
+	}
+	ended := Event{
+		Kind: Ended, Shard: s.name, Generation: t.hold.Generation, Cause: cause, Err: err,
+		Took: e.now.Mono.Sub(t.began), Pending: t.seq - t.accepted, Peer: s.copy.Row().Owner.Name,
+		Reason: s.copy.Row().Last.Reason, Transfer: s.copy.Row().Last,
+	}
+	if t.draining {
+		ended.Drained = e.now.Mono.Sub(t.drained)
+	}
+	e.tell(ended)
+	if t.give.on {
+		e.fleet.givings--
+	}
+	e.fleet.held--
+	s.t = tenure{}
+}
+
+// replaced ends a tenure whose shard another generation has taken over.
+func (e *Engine) replaced(s *shard) {
+	row := s.copy.Row()
+	cause := Fenced
+	switch row.Last.Reason {
+	case lease.Handoff:
+		cause = HandedOff
+	case lease.Forced:
+		cause = Forced
+	}
+	e.seat.freed++ // whoever took it may have freed it since
+	e.over(s, cause, &checkpoint.StaleError{
+		Shard: s.name, Mine: s.t.hold.Generation, Observed: row.Generation, Owner: row.Owner.Name,
+	})
+}
+
+// marked takes in what a handler has marked and asked for.
+func (e *Engine) marked(in Marks) {
+	s := e.shard(in.Tenure.Shard)
+	if s == nil || !s.t.on || s.t.hold.Generation != in.Tenure.Generation {
+		return // the shell was told that it is over
+	}
+	e.absorb(s, in)
+	e.tend(s)
+}
+
+func (e *Engine) absorb(s *shard, in Marks) {
+	t := &s.t
+	if in.Seq > t.seq {
+		if t.seq <= max(t.sent, t.accepted) {
+			t.first = e.now.Mono
+		}
+		t.mark, t.seq = in.Mark, in.Seq
+	}
+	t.pulse = e.now.Mono
+	t.flush = max(t.flush, in.Flush)
+	t.progress = t.progress || in.Progress
+	t.finish = t.finish || in.Finish
+	if in.Release {
+		t.release, t.note = true, in.Note
+	}
+}
+
+// returned takes in the end of a handler.
+func (e *Engine) returned(in Returned) {
+	s := e.shard(in.Tenure.Shard)
+	if s == nil || s.running != in.Tenure.Generation {
+		return
+	}
+	s.running = 0
+	if s.t.on {
+		s.t.returned, s.t.note = true, in.Note
+		s.t.failed = in.Failed && !s.t.draining
+	}
+	e.tend(s)
+}
+
+// windDown decides whether a handler has to wind down, and when it has had its
+// time. It writes nothing: contexts end on time even when the store does not
+// answer.
+func (e *Engine) windDown(s *shard) {
+	t := &s.t
+	if t.returned || t.cut || t.finish {
+		return
+	}
+	switch {
+	case t.draining:
+	case t.release:
+		e.drain(s, GivenUp)
+	case e.leave.all:
+		e.drain(s, Stopped)
+	case e.cfg.StallAfter > 0:
+		if at := t.pulse.Add(e.cfg.StallAfter); e.now.Mono >= at {
+			e.drain(s, Stalled)
+		} else {
+			e.at(s, at)
+		}
+	}
+	since := t.drained
+	if t.cause == HandedOff { // the terms of the move say when, …
+		since = max(since, e.leave.since) // … unless the worker stops
+	}
+	if !t.draining || t.cause == HandedOff && !e.leave.all {
+		return
+	}
+	if at := since.Add(e.cfg.Drain); e.now.Mono >= at {
+		e.cut(s)
+	} else {
+		e.at(s, at)
+	}
+}
+
+// drain tells the handler to wind down. There is no way back.
+func (e *Engine) drain(s *shard, cause End) {
+	s.t.draining, s.t.cause, s.t.drained = true, cause, e.now.Mono
+	e.do(Drain{Tenure: s.id(), Cause: cause})
+	e.tell(Event{Kind: Draining, Shard: s.name, Generation: s.t.hold.Generation, Cause: cause, Peer: s.t.give.to.Name})
+}
+
+// cut gives a handler up that has not returned in time: its context ends now, and
+// what it marks from here on counts no more. The shard is given up next.
+func (e *Engine) cut(s *shard) {
+	s.t.cut = true
+	e.do(Over{Tenure: s.id(), Cause: s.t.cause, Open: s.t.seq > s.t.accepted})
+}
+
+// serve makes the next write of a holder, if one is due and none is open.
+func (e *Engine) serve(s *shard) {
+	t, row := &s.t, s.copy.Row()
+	e.noteOffer(s, row)
+	switch {
+	case e.seat.doubt: // hold everything until a beat is answered
+	case t.finish:
+		w, err := row.Finish(t.hold, e.unaccepted(t), e.stamp())
+		e.sendMark(s, finishing, w, err)
+	case t.returned || t.cut:
+		e.giveUp(s)
+	case t.give.on || t.offeredTo != "":
+		e.move(s)
+	default:
+		e.commit(s)
+	}
+}
+
+// unaccepted is the mark that the table does not have; none, if it has all.
+func (e *Engine) unaccepted(t *tenure) checkpoint.Mark {
+	if t.seq > t.accepted {
+		return t.mark
+	}
+	return checkpoint.Mark{}
+}
+
+// sendMark sends a write that carries the latest mark. A mark that the rules
+// refuse is dropped, and its writer told: it cannot hold up what else there is to
+// say.
+func (e *Engine) sendMark(s *shard, what doing, w lease.Write, err error) {
+	t := &s.t
+	if err != nil && t.seq > t.accepted && (errors.Is(err, checkpoint.ErrBackwards) || errors.Is(err, checkpoint.ErrInvalid)) {
+		e.do(Committed{Tenure: s.id(), Seq: t.seq, Err: err})
+		t.accepted = t.seq
+		e.at(s, e.now.Mono)
+		return
+	}
+	sent := t.seq
+	if e.send(s, what, w, err) {
+		t.sent = sent
+	} else {
+		e.at(s, e.now.Mono.Add(e.beat)) // a row at the end of its numbers, say: nothing can be written there
+	}
+}
+
+// commit writes the latest mark when the policy or a caller says so.
+func (e *Engine) commit(s *shard) {
+	t, row := &s.t, s.copy.Row()
+	if t.seq <= t.accepted {
+		if t.flush > t.accepted {
+			t.flush = t.accepted
+		}
+		if t.progress && row.Attempts() > 0 && row.Checkpoint.Generation < t.hold.Generation {
+			w, err := row.Progress(t.hold, e.stamp())
+			e.sendMark(s, committing, w, err)
+		}
+		return
+	}
+	if !e.commitDue(t) {
+		if at, ok := e.cfg.Commits.At(time.Duration(t.first)); ok {
+			e.at(s, Instant(at).roundUp())
+		}
+		return
+	}
+	w, err := row.Commit(t.hold, t.mark, e.stamp())
+	e.sendMark(s, committing, w, err)
+}
+
+func (e *Engine) commitDue(t *tenure) bool {
+	return t.flush > t.accepted || e.cfg.Commits.Due(int(t.seq-t.accepted), time.Duration(t.first), time.Duration(e.now.Mono))
+}
+
+// move goes on with a move away from this worker.
+func (e *Engine) move(s *shard) {
+	t, row, now := &s.t, s.copy.Row(), e.now.Mono
+	g := &t.give
+	switch g.terms.Give(rebalance.Giving{
+		Wanted: g.on && g.wanted, Draining: t.draining, Drained: now.Sub(t.drained),
+		Offered: t.offeredTo != "" && (!g.on || t.offeredTo == g.to.Incarnation), OfferedFor: now.Sub(t.offered),
+	}) {
+	case rebalance.Drain:
+		e.drain(s, HandedOff)
+		e.at(s, t.drained.Add(g.terms.Drain))
+	case rebalance.CutOff:
+		e.cut(s)
+		e.giveUp(s)
+	case rebalance.Offer:
+		w, err := row.Offer(t.hold, g.to.Incarnation, e.unaccepted(t), e.stamp())
+		e.sendMark(s, offering, w, err)
+	case rebalance.Withdraw:
+		w, err := row.Withdraw(t.hold, e.stamp())
+		e.send(s, withdrawing, w, err)
+	default:
+		e.serveOn(s)
+	}
+}
+
+// serveOn is a holder's life during a move: it goes on marking, and holds its
+// commits for a moment while an offer stands.
+func (e *Engine) serveOn(s *shard) {
+	t, g := &s.t, &s.t.give
+	if g.on && !g.wanted && !t.draining && t.offeredTo == "" {
+		*g = giving{}
+		e.fleet.givings--
+	}
+	if t.draining && g.terms.AfterDrain == rebalance.Force {
+		e.at(s, t.drained.Add(g.terms.Drain))
+	}
+	if t.offeredTo != "" {
+		e.at(s, t.offered.Add(max(2*g.terms.Drain, 2*time.Second)))
+		if until := t.offered.Add(heldOffer); e.now.Mono < until {
+			e.at(s, until)
+			return
+		}
+	}
+	e.commit(s)
+}
+
+// noteOffer keeps since when the row carries the offer it carries.
+func (e *Engine) noteOffer(s *shard, row lease.Row) {
+	if t := &s.t; t.offeredTo != row.OfferedTo {
+		t.offeredTo, t.offered = row.OfferedTo, e.now.Mono
+		e.look(lookMoving)
+	}
+}
+
+// giveUp hands the shard to who asked for it, or to nobody.
+func (e *Engine) giveUp(s *shard) {
+	t, row := &s.t, s.copy.Row()
+	end := lease.End{Reason: lease.Released, Note: t.note, Mark: e.unaccepted(t), Progressed: t.progress}
+	switch {
+	case t.cause == Stalled:
+		end.Reason = lease.Stalled
+	case t.failed:
+		end.Reason = lease.Failed
+	case t.cut:
+		end.Reason = lease.DrainTimeout
+	}
+	planned := end.Reason == lease.Released || end.Reason == lease.DrainTimeout
+	if planned && t.give.terms.Give(rebalance.Giving{Wanted: t.give.on && t.give.wanted, Returned: true}) == rebalance.Yield {
+		if end.Reason == lease.Released {
+			end.Reason = lease.Handoff
+		}
+		w, err := row.Yield(t.hold, t.give.to, end, e.stamp())
+		e.sendMark(s, givingUp, w, err)
+		return
+	}
+	w, err := row.Release(t.hold, end, e.stamp())
+	e.sendMark(s, givingUp, w, err)
+}
+
+// held takes in the answer to a holder's write.
+func (e *Engine) held(s *shard, what doing, a lease.Answer) {
+	t := &s.t
+	switch a.Verdict {
+	case lease.Stored:
+		e.stored(s, what)
+	case lease.Again: // go on from the row as it stands
+		t.sent = t.accepted
+	case lease.Unsent:
+		e.do(Committed{Tenure: s.id(), Seq: t.sent, Err: a.Err()})
+		t.accepted = t.sent
+	default:
+		e.refused(s, what, a)
+	}
+}
+
+// refused ends the tenure: the table has told this holder that it is none.
+func (e *Engine) refused(s *shard, what doing, a lease.Answer) {
+	err := a.Err()
+	if err != nil {
+		e.tell(Event{Kind: Refused, Shard: s.name, Generation: s.t.hold.Generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason, Err: err})
+	}
+	cause := Vanished
+	switch {
+	case a.Verdict == lease.Gone && err == nil:
+		cause = e.ending(s, what)
+	case a.Verdict == lease.Conflict:
+		cause = Conflict
+	case a.Verdict == lease.Overtaken && a.Row.Last.Reason == lease.Handoff:
+		cause = HandedOff
+	case a.Verdict == lease.Overtaken && a.Row.Last.Reason == lease.Forced:
+		cause = Forced
+	case a.Verdict == lease.Overtaken:
+		cause = Fenced
+	}
+	e.seat.freed++
+	e.over(s, cause, err)
+}
+
+// ending is why a tenure ends that this worker has given up.
+func (e *Engine) ending(s *shard, what doing) End {
+	switch {
+	case what == finishing:
+		return Finished
+	case s.t.draining:
+		return s.t.cause
+	}
+	return GivenUp
+}
+
+// stored concludes a holder's write.
+func (e *Engine) stored(s *shard, what doing) {
+	t := &s.t
+	if t.sent > t.accepted {
+		t.accepted = t.sent
+		e.do(Committed{Tenure: s.id(), Seq: t.accepted})
+	}
+	if what != givingUp && what != finishing {
+		return
+	}
+	e.rest(s, what)
+	e.seat.freed++
+	e.over(s, e.ending(s, what), nil)
+	e.wantRows()
+	if what == finishing {
+		e.feed.next = e.now.Mono // its children may be listed now
+	}
+}
+
+// rest keeps this worker from claiming at once what its own handler gave up by
+// itself: others may want to try.
+func (e *Engine) rest(s *shard, what doing) {
+	t := &s.t
+	if what != givingUp || t.failed || t.draining && t.cause != GivenUp {
+		return
+	}
+	if t.accepted > 0 || t.progress {
+		s.early = 0
+	}
+	s.early++
+	s.rest = e.now.Mono.Add(backoff(s.early, max(e.cfg.Backoff, time.Millisecond), e.cfg.MaxBackoff))
+}

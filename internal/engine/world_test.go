@@ -1,0 +1,268 @@
+package engine_test
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A world is a fleet of engines on one store, in a time of its own.
+type world struct {
+	*testing.T
+	store  *memstore.Store
+	now    time.Duration
+	seq    int
+	queue  events
+	chance *rand.Rand
+	nodes  []*node
+	shards []engine.Shard
+	down   bool // the store does not answer
+	calls  map[string]int
+}
+
+type event struct {
+	at  time.Duration
+	seq int
+	do  func()
+}
+
+type events []event
+
+func (q events) Len() int { return len(q) }
+func (q events) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
+}
+func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *events) Push(x any)   { *q = append(*q, x.(event)) }
+func (q *events) Pop() any {
+	old := *q
+	last := old[len(old)-1]
+	*q = old[:len(old)-1]
+	return last
+}
+
+// A node is one worker of the world.
+type node struct {
+	w      *world
+	name   string
+	engine *engine.Engine
+	wake   int // the timer that counts
+	dead   bool
+	paused []func() // what happens while it is paused; nil when it is not
+	pause  bool
+	active map[engine.Tenure]*handler
+	told   []engine.Event
+	winds  time.Duration // how long its handlers take to wind down
+}
+
+type handler struct {
+	began time.Duration
+	seq   uint64
+	soft  bool
+	hard  bool
+}
+
+func newWorld(t *testing.T, shards int) *world {
+	w := &world{T: t, store: new(memstore.Store), chance: rand.New(rand.NewPCG(1, 1)), calls: map[string]int{}}
+	for i := range shards {
+		w.shards = append(w.shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
+	}
+	return w
+}
+
+func config(mode rebalance.Mode) engine.Config {
+	return engine.Config{
+		Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: mode, Planner: rebalance.Even{},
+		MaxMoves: 100, Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Minute, Poll: 30 * time.Second,
+		Order: checkpoint.Decimal, Commits: checkpoint.Policy{},
+	}
+}
+
+func (w *world) after(d time.Duration, do func()) {
+	w.seq++
+	heap.Push(&w.queue, event{w.now + d, w.seq, do})
+}
+
+func (w *world) latency() time.Duration {
+	return time.Millisecond + time.Duration(w.chance.IntN(4000))*time.Microsecond
+}
+
+// run lets so much time pass.
+func (w *world) run(d time.Duration) {
+	until := w.now + d
+	for len(w.queue) > 0 && w.queue[0].at <= until {
+		e := heap.Pop(&w.queue).(event)
+		w.now = e.at
+		e.do()
+	}
+	w.now = until
+}
+
+// until lets time pass until cond holds, and reports how much.
+func (w *world) until(limit time.Duration, cond func() bool) time.Duration {
+	w.Helper()
+	from := w.now
+	for !cond() {
+		if w.now-from > limit {
+			w.Fatalf("not within %v; held %v", limit, w.counts())
+		}
+		w.run(5 * time.Millisecond)
+	}
+	return w.now - from
+}
+
+func (w *world) join(name string, c engine.Config) *node {
+	c.Name = name
+	n := &node{w: w, name: name, active: map[engine.Tenure]*handler{}}
+	n.engine = engine.New(c, n.moment())
+	w.nodes = append(w.nodes, n)
+	n.step(engine.Tick{})
+	return n
+}
+
+func (n *node) moment() engine.Moment {
+	n.w.seq++
+	return engine.Moment{
+		Mono: engine.Instant(n.w.now), Wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(n.w.now),
+		Chance: n.name + "-" + strconv.Itoa(n.w.seq),
+	}
+}
+
+// step gives the engine an input, unless it is paused: then later.
+func (n *node) step(in engine.Input) {
+	if n.dead {
+		return
+	}
+	if n.pause {
+		n.paused = append(n.paused, func() { n.step(in) })
+		return
+	}
+	outs, wake := n.engine.Step(n.moment(), in)
+	for _, o := range slices.Clone(outs) {
+		n.do(o)
+	}
+	n.wake++
+	if mine := n.wake; wake != engine.Never {
+		n.w.after(max(time.Duration(wake)-n.w.now, 0), func() {
+			if n.wake == mine {
+				n.step(engine.Tick{})
+			}
+		})
+	}
+}
+
+func (n *node) do(o engine.Output) {
+	w := n.w
+	switch o := o.(type) {
+	case engine.List:
+		w.calls["list "+o.Query.Kind.String()]++
+		n.call(func() engine.Input {
+			in := engine.Listed{Read: o.Read}
+			for r, err := range w.store.List(context.Background(), o.Query) {
+				if err != nil {
+					in.Err = err
+					break
+				}
+				in.Records = append(in.Records, r)
+			}
+			return in
+		}, engine.Listed{Read: o.Read, Err: context.DeadlineExceeded})
+	case engine.Get:
+		w.calls["get"]++
+		n.call(func() engine.Input {
+			r, err := w.store.Get(context.Background(), o.Key)
+			if errors.Is(err, lease.ErrNotFound) {
+				err = nil
+			}
+			return engine.Got{Read: o.Read, Key: o.Key, Record: r, Err: err}
+		}, engine.Got{Read: o.Read, Key: o.Key, Err: context.DeadlineExceeded})
+	case engine.Send:
+		w.calls[o.Write.Key().Kind.String()+" "+o.Write.Op.String()]++
+		n.call(func() engine.Input {
+			r, err := w.store.Write(context.Background(), o.Write)
+			return engine.Settled{Write: o.Write, Record: r, Err: err}
+		}, engine.Settled{Write: o.Write, Err: context.DeadlineExceeded})
+	case engine.Verify:
+		w.after(0, func() { n.step(engine.Verified{}) })
+	case engine.Poll:
+		w.after(0, func() { n.step(engine.Source{Shards: w.shards, Complete: true}) })
+	case engine.Start:
+		n.active[o.Tenure] = &handler{began: w.now}
+	case engine.Drain:
+		n.active[o.Tenure].soft = true
+		w.after(n.winds, func() { n.ret(o.Tenure) })
+	case engine.Over:
+		if h := n.active[o.Tenure]; h != nil && !h.hard {
+			h.hard = true
+			w.after(time.Millisecond, func() { n.ret(o.Tenure) })
+		}
+	case engine.Prepare:
+		w.after(100*time.Millisecond, func() { n.step(engine.Prepared{Shard: o.Shard.Name}) })
+	case engine.Tell:
+		n.told = append(n.told, o.Event)
+		w.Logf("%8.3fs %s: %+v", w.now.Seconds(), n.name, o.Event)
+	}
+}
+
+// call is one call of the store: on the way, served, and answered.
+func (n *node) call(serve func() engine.Input, silent engine.Input) {
+	w := n.w
+	w.after(w.latency(), func() {
+		if w.down {
+			w.after(time.Second, func() { n.step(silent) })
+			return
+		}
+		in := serve()
+		w.after(w.latency(), func() { n.step(in) })
+	})
+}
+
+func (n *node) ret(id engine.Tenure) {
+	if n.active[id] == nil {
+		return
+	}
+	delete(n.active, id)
+	n.step(engine.Returned{Tenure: id})
+}
+
+// counts is how many shards each live worker's handlers process.
+func (w *world) counts() map[string]int {
+	counts := map[string]int{}
+	for _, n := range w.nodes {
+		if !n.dead && !n.engine.Done() {
+			counts[n.name] = len(n.active)
+		}
+	}
+	return counts
+}
+
+// even reports whether every shard is processed once, and the counts differ by at
+// most one.
+func (w *world) even() bool {
+	least, most, sum := len(w.shards), 0, 0
+	for _, n := range w.counts() {
+		least, most, sum = min(least, n), max(most, n), sum+n
+	}
+	return sum == len(w.shards) && most-least <= 1
+}
+
+// held reports whether every shard is processed.
+func (w *world) held() bool {
+	sum := 0
+	for _, n := range w.counts() {
+		sum += n
+	}
+	return sum == len(w.shards)
+}
