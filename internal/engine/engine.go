@@ -16,8 +16,8 @@ type Engine struct {
 	beat time.Duration // h: how often the seat beats
 
 	now  Moment
-	step uint64 // counts the steps: which of two things at one instant came first
-	ids  int    // ids made in this step
+	step order // counts the steps: which of two things at one instant came first
+	ids  int   // ids made in this step
 	out  []Output
 
 	seat  chair

@@ -77,9 +77,9 @@ func (e *Engine) plan() {
 	if e.seat.restored || e.seat.phase != seated {
 		return
 	}
-	v := e.survey()
 	e.fleet.settled = e.now.Mono >= e.fleet.changed.Add(stillFor)
 	e.fleet.replan = Never
+	v := e.survey()
 	if e.leave.on {
 		e.removeDue(&v)
 		return
@@ -175,6 +175,7 @@ func (e *Engine) place(v *view, s *shard) (owner int, plannable bool) {
 	// if the seats were read after the row: seats first, and a newcomer's claim
 	// would be stolen.
 	if e.looks.seats.begun < s.read {
+		e.fleet.replan = min(e.fleet.replan, e.now.Mono.Add(lookSuspect))
 		return 0, false
 	}
 	s.orphan = row.Owner.Incarnation

@@ -22,8 +22,8 @@ const (
 
 // A read that is under way.
 type read struct {
-	id    uint64
-	begun uint64 // the step it was sent in
+	id    serial
+	begun order // the step it was sent in
 	sent  bool
 	lax   bool // eventually consistent
 	try   retry
@@ -34,11 +34,13 @@ type read struct {
 // Invariant: one listing of a kind is under way at a time, so a later answer was
 // asked for later.
 type looks struct {
-	count      uint64
+	count      serial
 	seats      read
 	rows       read
 	rowsWanted bool
-	rowsStep   uint64  // the step in which the rows were last read in full
+	rowsDue    Instant // when they will be
+	rowsRead   Instant // when they were last asked for
+	rowsStep   order   // the step in which the rows were last read in full
 	planWanted bool    // the seats have to be read, and the plan made: both after the rows
 	peers      []peer  // sorted by incarnation; this worker is not one
 	seen       Instant // when the seats were last seen
@@ -61,6 +63,13 @@ type peer struct {
 
 func (e *Engine) wantRows() { e.looks.rowsWanted = true }
 
+// wantRowsSoon is for what happens often: shards that are finished or given back
+// one after the other are read together.
+func (e *Engine) wantRowsSoon() {
+	l := &e.looks
+	l.rowsDue = min(l.rowsDue, max(e.now.Mono, l.rowsRead.Add(e.beat/4)))
+}
+
 // keepLooking sends the reads that are due.
 func (e *Engine) keepLooking() {
 	l := &e.looks
@@ -68,14 +77,15 @@ func (e *Engine) keepLooking() {
 	if e.seat.phase != seated {
 		return
 	}
-	if e.now.Mono >= l.audit {
-		l.audit = e.now.Mono.Add(e.jitter(e.cfg.Audit))
+	if e.now.Mono >= min(l.audit, l.rowsDue) {
 		e.wantRows()
 	}
-	l.wake = l.audit
+	l.wake = min(l.audit, l.rowsDue)
 	e.keepEvicting()
 	if l.rowsWanted && !l.rows.sent && l.rows.try.due(e.now.Mono, &l.wake) {
-		l.rowsWanted = false
+		l.rowsWanted, l.rowsDue, l.rowsRead = false, Never, e.now.Mono
+		l.audit = e.now.Mono.Add(e.jitter(e.cfg.Audit))
+		l.wake = min(l.wake, l.audit)
 		e.list(&l.rows, lease.KindLease, false)
 	}
 	if l.seats.sent || !l.seats.try.due(e.now.Mono, &l.wake) {
@@ -95,7 +105,7 @@ func (e *Engine) keepLooking() {
 func (e *Engine) list(r *read, kind lease.Kind, lax bool) {
 	e.looks.count++
 	r.id, r.begun, r.sent, r.lax = e.looks.count, e.step, true, lax
-	e.do(List{Read: r.id, Query: lease.Query{Group: e.cfg.Group, Kind: kind, Eventually: lax}})
+	e.do(List{Read: uint64(r.id), Query: lease.Query{Group: e.cfg.Group, Kind: kind, Eventually: lax}})
 }
 
 // readMoving reads the rows that are in a move of this worker's: one by one, or
@@ -122,7 +132,7 @@ func (e *Engine) get(s *shard) {
 	}
 	s.getting = true
 	e.looks.count++
-	e.do(Get{Read: e.looks.count, Key: s.copy.Key()})
+	e.do(Get{Read: uint64(e.looks.count), Key: s.copy.Key()})
 }
 
 // pace is how long until the next look.
@@ -168,7 +178,7 @@ func (e *Engine) look(d time.Duration) {
 
 func (e *Engine) listed(in Listed) {
 	l := &e.looks
-	switch in.Read {
+	switch serial(in.Read) {
 	case l.seats.id:
 		l.seats.sent = false
 		if e.readFailed(&l.seats, in.Err) {
@@ -248,7 +258,7 @@ func (e *Engine) know(names []string) {
 
 // vanished is about a shard that a complete listing lacks: a row was never made,
 // or it is a tombstone. It reports whether there is nothing left to know.
-func (e *Engine) vanished(s *shard, begun uint64) bool {
+func (e *Engine) vanished(s *shard, begun order) bool {
 	_, busy := s.copy.Open()
 	if s.t.on || busy || s.read >= begun {
 		return false // the listing may be older than what is known
@@ -342,8 +352,10 @@ func (e *Engine) sawSeats(in Listed) {
 		e.fleet.changed = e.now.Mono
 		e.look(lookUnstill)
 	}
-	if changed || freed {
+	if changed {
 		e.wantRows()
+	} else if freed {
+		e.wantRowsSoon()
 	}
 	e.readWants()
 	if l.planWanted && !l.seats.lax && l.seats.begun >= l.rowsStep {

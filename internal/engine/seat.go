@@ -34,14 +34,14 @@ type chair struct {
 	// confirmed beat, less a tenth. The first sending: an answer may be to any
 	// sending of the same bytes.
 	sent      Instant // of open, first
-	sentWall  time.Time
+	sentWall  wall
 	trust     Instant
-	trustWall time.Time // the wall clock at the sending that trust rests on
-	confirmed uint64    // the step in which the last beat was
-	next      Instant   // when the next beat is due
-	doubt     bool      // the wall clock alone says that trust has ended
-	restored  bool      // the table went back in time: claim nothing
-	check     retry     // of the question whether it still is the table
+	trustWall wall    // the wall clock at the sending that trust rests on
+	confirmed order   // the step in which the last beat was
+	next      Instant // when the next beat is due
+	doubt     bool    // the wall clock alone says that trust has ended
+	restored  bool    // the table went back in time: claim nothing
+	check     retry   // of the question whether it still is the table
 	freed     int64
 	former    []lease.Incarnation // earlier ones of this worker, whose seats may still be there
 	wake      Instant
@@ -68,7 +68,7 @@ func (e *Engine) selfFence() {
 		e.loseSeat(cause, nil)
 		return
 	}
-	if !c.doubt && e.now.Wall.Sub(c.trustWall) >= e.trusted() {
+	if !c.doubt && e.wall()-c.trustWall >= wall(e.trusted()) {
 		c.doubt = true
 	}
 }
@@ -88,14 +88,14 @@ func (e *Engine) loseSeat(cause End, err error) {
 		c.former = slices.Clone(c.former[1:])
 	}
 	*c = chair{former: c.former, restored: c.restored}
-	e.looks = looks{count: e.looks.count}
-	e.fleet = fleet{malformed: e.fleet.malformed}
 	for _, s := range e.shards {
 		if s.t.on {
 			e.over(s, cause, err)
 		}
 		e.forget(s, "")
 	}
+	e.looks = looks{count: e.looks.count}
+	e.fleet = fleet{malformed: e.fleet.malformed}
 	e.leave.done = e.leave.on
 }
 
@@ -125,8 +125,8 @@ func (e *Engine) keepSeat() {
 	if c.phase != confirming && c.phase != seated || e.leave.over {
 		return
 	}
-	if c.phase == seated && e.now.Mono < c.next && !c.doubt && !e.newsToTell() {
-		c.wake = min(c.wake, c.next)
+	if next := e.nextBeat(); c.phase == seated && e.now.Mono < next {
+		c.wake = min(c.wake, next)
 		return
 	}
 	w, err := c.seat.NextBeat(e.says(), e.stamp())
@@ -197,7 +197,7 @@ func (e *Engine) sendSeat(w lease.Write, err error) {
 		return
 	}
 	c.open, c.try = w, retry{sent: true}
-	c.sent, c.sentWall = e.now.Mono, e.now.Wall
+	c.sent, c.sentWall = e.now.Mono, e.wall()
 	e.do(Send{Write: w})
 }
 
@@ -268,16 +268,21 @@ func (e *Engine) says() lease.Says {
 	return says
 }
 
-// newsToTell reports whether the last beat said something else.
-func (e *Engine) newsToTell() bool {
-	said := &e.seat.seat.Says
-	if said.Leaving != e.leave.on || said.Freed != e.seat.freed {
-		return true
+// nextBeat is when the seat has to beat again: at once, if it has something else to
+// say than the last time. What was freed can wait a little, for there may be more of
+// it.
+func (e *Engine) nextBeat() Instant {
+	c := &e.seat
+	said := &c.seat.Says
+	switch {
+	case c.doubt || said.Leaving != e.leave.on:
+		return e.now.Mono
+	case (len(said.Wants) > 0 || e.fleet.asks > 0) && !slices.Equal(said.Wants, e.says().Wants):
+		return e.now.Mono
+	case said.Freed != c.freed:
+		return min(c.next, c.sent.Add(e.beat/8))
 	}
-	if len(said.Wants) == 0 && e.fleet.asks == 0 {
-		return false
-	}
-	return !slices.Equal(said.Wants, e.says().Wants)
+	return c.next
 }
 
 // capable reports whether this worker may claim.

@@ -23,7 +23,7 @@ type shard struct {
 	copy       lease.Copy
 	generation int64   // of the copy's row, …
 	since      Instant // … and when this worker first saw it
-	read       uint64  // the step in which the copy's row became known
+	read       order   // the step in which the copy's row became known
 	missing    bool    // the last listing lacked it
 	getting    bool    // a Get is under way
 
@@ -180,13 +180,12 @@ func (e *Engine) answered(s *shard, what doing, a lease.Answer) {
 	case what == creating || what == reviving:
 		e.tell(Event{Kind: Created, Shard: s.name, Generation: s.copy.Row().Generation})
 		s.mine = true // that it was to be made was for it to be claimed
-		e.seat.freed++
 	case what == quarantining:
 		e.tell(Event{Kind: Quarantined, Shard: s.name, Generation: s.copy.Row().Generation, Reason: s.copy.Row().Last.Reason, Attempt: s.copy.Row().Attempts()})
 	case what == removing:
 		e.tell(Event{Kind: Removed, Shard: s.name})
 	case what == givingUp: // a row that came to this worker without being started
-		e.seat.freed++
+		e.freed(s)
 	}
 }
 
@@ -336,7 +335,9 @@ func (e *Engine) pursue(s *shard) {
 		a.paused = e.now.Mono.Add(e.beat)
 		e.callOff(s)
 	case rebalance.Stay:
-		e.at(s, a.since.Add(max(2*a.terms.Drain, e.beat)+e.beat))
+		if at := a.since.Add(max(2*a.terms.Drain, e.beat) + e.beat); e.now.Mono < at {
+			e.at(s, at)
+		}
 	}
 }
 

@@ -107,7 +107,7 @@ func (e *Engine) replaced(s *shard) {
 	case lease.Forced:
 		cause = Forced
 	}
-	e.seat.freed++ // whoever took it may have freed it since
+	e.freed(s)
 	e.over(s, cause, &checkpoint.StaleError{
 		Shard: s.name, Mine: s.t.hold.Generation, Observed: row.Generation, Owner: row.Owner.Name,
 	})
@@ -389,8 +389,16 @@ func (e *Engine) refused(s *shard, what doing, a lease.Answer) {
 	case a.Verdict == lease.Overtaken:
 		cause = Fenced
 	}
-	e.seat.freed++
+	e.freed(s)
 	e.over(s, cause, err)
+}
+
+// freed tells everybody, if it is so, that nobody holds s any more.
+func (e *Engine) freed(s *shard) {
+	if s.copy.Row().Owner.IsZero() {
+		e.seat.freed++
+		e.wantRowsSoon()
+	}
 }
 
 // ending is why a tenure ends that this worker has given up.
@@ -415,9 +423,8 @@ func (e *Engine) stored(s *shard, what doing) {
 		return
 	}
 	e.rest(s, what)
-	e.seat.freed++
+	e.freed(s)
 	e.over(s, e.ending(s, what), nil)
-	e.wantRows()
 	if what == finishing {
 		e.feed.next = e.now.Mono // its children may be listed now
 	}
