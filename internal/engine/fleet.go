@@ -159,13 +159,13 @@ func (e *Engine) place(v *view, s *shard) (owner int, plannable bool) {
 	case row.Owner.IsZero():
 		return rebalance.Nobody, true
 	}
-	if s.bound != rebalance.Nobody {
-		return s.bound, true
-	}
 	at, ok := slices.BinarySearchFunc(v.seats, row.Owner.Incarnation, func(seat lease.Seat, inc lease.Incarnation) int {
 		return strings.Compare(string(seat.Incarnation), string(inc))
 	})
-	if ok {
+	switch {
+	case ok && s.bound != rebalance.Nobody:
+		return s.bound, true
+	case ok:
 		return at, true
 	}
 	if p := find(e.looks.peers, row.Owner.Incarnation); p != nil && p.unreadable {
