@@ -110,6 +110,13 @@ func (f *faulty) send(action string, request *http.Request, body []byte) (*http.
 	return response, err
 }
 
+// pending is how many requests are held.
+func (f *faulty) pending() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.held)
+}
+
 // release lets a held request reach the service.
 func (f *faulty) release(i int) error {
 	f.mu.Lock()

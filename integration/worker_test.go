@@ -1,0 +1,310 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The worker on DynamoDB Local, in real time, with a lease time of a second. What
+// these show in fake time the tests of shardlease do, and more of it; here it is
+// shown that the service, the SDK and real clocks change nothing about it.
+
+const (
+	ttl  = time.Second
+	beat = ttl / 3
+	// slack is what a busy machine may add to a bound.
+	slack = 700 * time.Millisecond
+)
+
+// A crew is a fleet on one table.
+type crew struct {
+	*testing.T
+	table  string
+	shards []string
+	mode   rebalance.Mode
+
+	mu    sync.Mutex
+	spans []*watch
+}
+
+// A watch is one call of a handler.
+type watch struct {
+	worker, shard string
+	from, to      time.Time
+	start, last   string
+	cause         error
+}
+
+// A hand is a worker with a network that can be cut, or that keeps commits back.
+type hand struct {
+	*shardlease.Worker
+	name string
+	cut  atomic.Bool
+	keep atomic.Bool // hold commits back until release
+	net  *faulty
+	stop func() error
+}
+
+func newCrew(t *testing.T, mode rebalance.Mode, shards int) *crew {
+	c := &crew{T: t, table: newTable(t), mode: mode}
+	for i := range shards {
+		c.shards = append(c.shards, fmt.Sprintf("shard-%02d", i))
+	}
+	return c
+}
+
+func (c *crew) enter(name string) *hand {
+	c.Helper()
+	h := &hand{name: name}
+	h.net = newFaulty(func(action string, body []byte) fault {
+		return fault{dropRequest: h.cut.Load(), hold: h.keep.Load() && action == "UpdateItem" && strings.Contains(string(body), `"`+lease.AttrPosition+`"`)}
+	})
+	store := open(c.T, newClient(c.T, func(next http.RoundTripper) http.RoundTripper { return h.net.over(next) }), c.table)
+	w, err := shardlease.New(store, shardlease.Static(c.shards...), shardlease.Config{
+		Group: "orders", Name: name, Handoff: c.mode, TTL: ttl, Drain: 2 * time.Second,
+		Order: checkpoint.Decimal, Commit: checkpoint.Policy{Every: 200 * time.Millisecond},
+	})
+	if err != nil {
+		c.Fatal(err)
+	}
+	h.Worker = w
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx, c.watched(name)) }()
+	h.stop = sync.OnceValue(func() error { cancel(); return <-done })
+	c.Cleanup(func() {
+		h.cut.Store(false)
+		if err := h.stop(); err != nil {
+			c.Error(err)
+		}
+	})
+	return h
+}
+
+// watched marks a hundred records a second, and remembers when it ran.
+func (c *crew) watched(worker string) shardlease.Handler {
+	return func(ctx context.Context, t *shardlease.Tenure) error {
+		w := &watch{worker: worker, shard: t.Shard().Name, from: time.Now(), start: t.Checkpoint().Position}
+		c.mu.Lock()
+		c.spans = append(c.spans, w)
+		c.mu.Unlock()
+		n, _ := strconv.Atoi(w.start)
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-t.Reading().Done():
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				w.to, w.cause = time.Now(), context.Cause(t.Reading())
+				return nil
+			case <-tick.C:
+			}
+			n++
+			if t.Mark(strconv.Itoa(n)) == nil {
+				c.mu.Lock()
+				w.last = strconv.Itoa(n)
+				c.mu.Unlock()
+			}
+		}
+	}
+}
+
+func (c *crew) count() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := map[string]int{}
+	for _, w := range c.spans {
+		if w.to.IsZero() {
+			counts[w.worker]++
+		}
+	}
+	return counts
+}
+
+func (c *crew) calls() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.spans)
+}
+
+func (c *crew) within(limit time.Duration, what string, cond func(map[string]int) bool) time.Duration {
+	c.Helper()
+	from := time.Now()
+	for tick := time.Tick(5 * time.Millisecond); !cond(c.count()); <-tick {
+		if time.Since(from) > limit+slack {
+			c.Fatalf("not within %v: %s; running: %v", limit, what, c.count())
+		}
+	}
+	return time.Since(from)
+}
+
+// quiet lets time pass.
+func quiet(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+	}
+}
+
+// worst are the longest gap and the longest overlap of any shard between two calls of
+// its handler since then.
+func (c *crew) worst(since time.Time) (gap, overlap time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := map[string]*watch{}
+	for _, w := range c.spans {
+		if before := last[w.shard]; before != nil && w.from.After(since) {
+			to := before.to
+			if to.IsZero() {
+				to = time.Now()
+			}
+			gap, overlap = max(gap, w.from.Sub(to)), max(overlap, to.Sub(w.from))
+		}
+		last[w.shard] = w
+	}
+	return gap, overlap
+}
+
+func even(n map[string]int, shards int, names ...string) bool {
+	least, most, sum := shards, 0, 0
+	for _, name := range names {
+		least, most, sum = min(least, n[name]), max(most, n[name]), sum+n[name]
+	}
+	return sum == shards && most-least <= 1
+}
+
+func TestWorkerLife(t *testing.T) {
+	endpoint(t)
+	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
+		t.Run(mode.String(), func(t *testing.T) { testWorkerLife(t, mode) })
+	}
+}
+
+func testWorkerLife(t *testing.T, mode rebalance.Mode) {
+	c := newCrew(t, mode, 12)
+	a, _ := c.enter("a"), c.enter("b")
+	cold := c.within(beat+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return even(n, 12, "a", "b") })
+	quiet(t, ttl)
+
+	joined := time.Now()
+	third := c.enter("c")
+	join := c.within(beat+1500*time.Millisecond, "c has its part", func(n map[string]int) bool { return even(n, 12, "a", "b", "c") })
+	gap, overlap := c.worst(joined)
+	if mode == rebalance.Eager && overlap > 0 || mode == rebalance.Cooperative && gap > 0 {
+		t.Errorf("planned moves with a gap of %v, an overlap of %v", gap, overlap)
+	}
+	quiet(t, ttl)
+
+	a.cut.Store(true)
+	crash := c.within(ttl+beat+500*time.Millisecond, "b and c hold everything", func(n map[string]int) bool { return n["b"]+n["c"] == 12 })
+	if _, twice := c.worst(joined); mode == rebalance.Eager && twice > 0 {
+		t.Errorf("a worker without a store was overtaken %v before it ended its tenures", twice)
+	}
+	a.cut.Store(false)
+	c.within(3*ttl, "a is back", func(n map[string]int) bool { return even(n, 12, "a", "b", "c") })
+	quiet(t, ttl)
+
+	left := time.Now()
+	if err := third.stop(); err != nil {
+		t.Error(err)
+	}
+	stop := c.within(beat+time.Second, "a and b hold everything", func(n map[string]int) bool { return n["c"] == 0 && n["a"]+n["b"] == 12 })
+	stop = max(stop, time.Since(left))
+	t.Logf("cold start %v, a worker joins %v (gap %v, overlap %v), crash %v, clean stop %v", cold, join, gap, overlap, crash, stop)
+}
+
+// TestOutageOnDynamoDB: half a lease time without the store costs nothing; two end
+// everything in time, and all comes back.
+func TestOutageOnDynamoDB(t *testing.T) {
+	endpoint(t)
+	c := newCrew(t, rebalance.Cooperative, 8)
+	hands := []*hand{c.enter("a"), c.enter("b")}
+	c.within(beat+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return even(n, 8, "a", "b") })
+	quiet(t, ttl)
+	calls := c.calls()
+	outage := func(d time.Duration) {
+		for _, h := range hands {
+			h.cut.Store(true)
+		}
+		quiet(t, d)
+	}
+	heal := func() {
+		for _, h := range hands {
+			h.cut.Store(false)
+		}
+	}
+	outage(ttl / 2)
+	heal()
+	quiet(t, 2*ttl)
+	if n := c.calls(); n != calls {
+		t.Fatalf("half a lease time without a store: %d tenures began", n-calls)
+	}
+	outage(2 * ttl)
+	if n := c.count(); len(n) != 0 {
+		t.Errorf("still running: %v", n)
+	}
+	heal()
+	c.within(3*ttl, "a and b are back", func(n map[string]int) bool { return even(n, 8, "a", "b") })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.spans[:calls] {
+		if !w.to.IsZero() && !errors.Is(w.cause, shardlease.Unreachable) && !errors.Is(w.cause, shardlease.HandedOff) {
+			t.Errorf("%s of %s ended with %v", w.shard, w.worker, w.cause)
+		}
+	}
+}
+
+// TestLateCommitIsRefusedByDynamoDB: commits leave a worker and hang in the network.
+// The worker is replaced; then they arrive.
+func TestLateCommitIsRefusedByDynamoDB(t *testing.T) {
+	endpoint(t)
+	c := newCrew(t, rebalance.Eager, 4)
+	a := c.enter("a")
+	c.within(beat+1500*time.Millisecond, "a has all", func(n map[string]int) bool { return n["a"] == 4 })
+	quiet(t, ttl/2)
+	a.keep.Store(true)
+	quiet(t, ttl/2)
+	a.cut.Store(true)
+	c.enter("b")
+	c.within(ttl+2*beat+2*time.Second, "b has all", func(n map[string]int) bool { return n["b"] == 4 })
+	quiet(t, ttl/2)
+	s := shardlease.Supervisor{Store: open(t, newClient(t, nil), c.table), Group: "orders"}
+	before, err := s.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := a.net.pending()
+	for range late {
+		if err := a.net.release(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, err := s.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if late == 0 {
+		t.Fatal("no commit was kept back")
+	}
+	for i, row := range after {
+		if row.Owner != before[i].Owner || row.Checkpoint.Generation != 0 && row.Checkpoint.Generation < before[i].Checkpoint.Generation {
+			t.Errorf("a late commit got through: %v, then %v", before[i], row)
+		}
+	}
+	t.Logf("%d commits arrived late", late)
+}
