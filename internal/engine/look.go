@@ -77,10 +77,11 @@ func (e *Engine) keepLooking() {
 	if e.seat.phase != seated {
 		return
 	}
-	if e.now.Mono >= min(l.audit, l.rowsDue) {
-		e.wantRows()
+	if at := min(l.audit, l.rowsDue); e.now.Mono < at {
+		l.wake = at
+	} else {
+		e.wantRows() // an answer under way, or its next try, wakes the worker
 	}
-	l.wake = min(l.audit, l.rowsDue)
 	e.keepEvicting()
 	if l.rowsWanted && !l.rows.sent && l.rows.try.due(e.now.Mono, &l.wake) {
 		l.rowsWanted, l.rowsDue, l.rowsRead = false, Never, e.now.Mono

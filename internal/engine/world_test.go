@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -86,7 +87,7 @@ func config(mode rebalance.Mode) engine.Config {
 	return engine.Config{
 		Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: mode, Planner: rebalance.Even{},
 		MaxMoves: 100, Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Minute, Poll: 30 * time.Second,
-		Order: checkpoint.Decimal, Commits: checkpoint.Policy{},
+		Commits: checkpoint.Policy{},
 	}
 }
 
@@ -149,7 +150,12 @@ func (n *node) step(in engine.Input) {
 		n.paused = append(n.paused, func() { n.step(in) })
 		return
 	}
-	outs, wake := n.engine.Step(n.moment(), in)
+	now := n.moment()
+	twin := n.twin()
+	outs, wake := n.engine.Step(now, in)
+	if twin != nil {
+		n.compare(twin, now, in, outs)
+	}
 	for _, o := range slices.Clone(outs) {
 		n.do(o)
 	}
@@ -160,6 +166,33 @@ func (n *node) step(in engine.Input) {
 				n.step(engine.Tick{})
 			}
 		})
+	}
+}
+
+// twin is, now and then, a copy of the engine as it stands.
+func (n *node) twin() *engine.Engine {
+	if n.w.chance.IntN(30) > 0 {
+		return nil
+	}
+	return n.engine.Clone()
+}
+
+// compare holds the promise that an engine is a value: its clone does the same, and
+// has the same hash before and after.
+func (n *node) compare(twin *engine.Engine, now engine.Moment, in engine.Input, outs []engine.Output) {
+	before := twin.Hash()
+	if again := twin.Clone().Hash(); again != before {
+		n.w.Errorf("a clone hashes to %x, the original to %x", again, before)
+	}
+	theirs, _ := twin.Step(now, in)
+	if len(theirs) != len(outs) || len(outs) > 0 && !reflect.DeepEqual(theirs, outs) {
+		n.w.Errorf("a clone does %v, the original %v", theirs, outs)
+	}
+	if twin.Hash() != n.engine.Hash() {
+		n.w.Error("after one step a clone hashes differently")
+	}
+	if len(outs) > 0 && before == twin.Hash() {
+		n.w.Errorf("%T changed nothing, and yet there was %v to do", in, outs)
 	}
 }
 
@@ -212,7 +245,6 @@ func (n *node) do(o engine.Output) {
 		w.after(100*time.Millisecond, func() { n.step(engine.Prepared{Shard: o.Shard.Name}) })
 	case engine.Tell:
 		n.told = append(n.told, o.Event)
-		w.Logf("%8.3fs %s: %+v", w.now.Seconds(), n.name, o.Event)
 	}
 }
 

@@ -137,7 +137,7 @@ func (r Row) checkHands(old Row, op Op) string {
 	switch {
 	case r.Generation <= old.Generation:
 		return "a change of hands begins a generation"
-	case r.Generation != r.Last.began(old):
+	case r.Generation != r.began(old):
 		return "a generation is the next one, or the clock's where generations were lost"
 	case r.Last.WriteID != r.WriteID || r.Last.From != old.Owner.Name:
 		return "a new generation is recorded with the write that began it, and with who held the row"
@@ -163,9 +163,12 @@ func (r Row) checkHands(old Row, op Op) string {
 
 // began is the generation a change of hands begins: the next; where some may have
 // been lost with a tombstone or a table, the clock's, if that is higher.
-func (t Transfer) began(old Row) int64 {
-	if t.Reason == Adopted || t.Reason == Initial && old.Removed {
-		return max(old.Generation+1, FirstGeneration(t.At))
+//
+// A claim repeats why the row was free; so only a row that is nobody's was adopted
+// by this very transfer.
+func (r Row) began(old Row) int64 {
+	if r.Last.Reason == Adopted && r.Owner.IsZero() || r.Last.Reason == Initial && old.Removed {
+		return max(old.Generation+1, FirstGeneration(r.Last.At))
 	}
 	return old.Generation + 1
 }

@@ -505,3 +505,16 @@ func TestWantIsForOneGeneration(t *testing.T) {
 		t.Error("the want stands for another shard")
 	}
 }
+
+// TestAdoptedRowsCanBeClaimed: a claim repeats why the row was free, and is no
+// adoption for that, however much later it is made.
+func TestAdoptedRowsCanBeClaimed(t *testing.T) {
+	w, err := heldRow(t, "a").Adopt("op", stamp())
+	adopted := next(t, w, err)
+	later := stamp()
+	later.At = later.At.Add(time.Hour)
+	w, err = adopted.Claim(lease.Owner{Name: "b", Incarnation: "b"}, later)
+	if claimed := next(t, w, err); claimed.Generation != adopted.Generation+1 || claimed.Last.Reason != lease.Adopted {
+		t.Errorf("%v, then %v", adopted, claimed)
+	}
+}

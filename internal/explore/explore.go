@@ -1,0 +1,222 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+)
+
+// A move is one thing that may happen next.
+type move struct {
+	name string
+	do   func(w *state)
+}
+
+// A Report is how far an exploration went.
+type Report struct {
+	States, Depth int
+	Complete      bool
+}
+
+// Explore visits at most limit states of a story, nearest first. The error is the
+// first broken promise, with the moves that led there.
+func Explore(s Story, limit int) (Report, error) {
+	start := newState(&s)
+	start.settle()
+	type visit struct {
+		*state
+		from *visit
+		by   string
+	}
+	path := func(v *visit) string {
+		var moves []string
+		for ; v.from != nil; v = v.from {
+			moves = append(moves, v.by)
+		}
+		slices.Reverse(moves)
+		return strings.Join(moves, "\n  ")
+	}
+	seen := map[uint64]bool{start.hash(): true}
+	level, depth := []*visit{{state: start}}, 0
+	for len(level) > 0 {
+		var next []*visit
+		for _, v := range level {
+			for _, m := range v.moves() {
+				w := v.clone()
+				m.do(w)
+				if w.fault != nil {
+					last := &visit{from: v, by: m.name}
+					return Report{len(seen), depth + 1, false}, fmt.Errorf("%s: %w\n  %s\n%v", s.Name, w.fault, path(last), w)
+				}
+				if h := w.hash(); !seen[h] {
+					seen[h] = true
+					next = append(next, &visit{w, v, m.name})
+				}
+				if len(seen) >= limit {
+					return Report{len(seen), depth + 1, false}, nil
+				}
+			}
+			v.state = &state{} // of a visit that is over only the way is kept
+		}
+		level = next
+		depth++
+	}
+	return Report{len(seen), depth, true}, nil
+}
+
+// settle lets the first workers come to rest in calm weather, then brings in the
+// others.
+func (w *state) settle() {
+	if w.story.Settled == 0 {
+		return
+	}
+	for w.now < engine.Instant(20*time.Second) {
+		if len(w.calls) > 0 {
+			w.complete(0)
+		} else {
+			w.pass()
+		}
+	}
+	for i := w.story.Settled; i < w.story.Workers; i++ {
+		w.enter(i)
+	}
+}
+
+// moves are the things that may happen next, in the state as it is.
+func (w *state) moves() []move {
+	var all []move
+	for i := range w.calls {
+		all = append(all, w.callMoves(i)...)
+	}
+	if len(w.calls) == 0 || w.onlyAnswered() {
+		// Time passes when nothing else is to be done: a call is quick. One that
+		// is not is a fault, and costs one.
+		all = append(all, move{"time passes", (*state).pass})
+	}
+	for i := range w.nodes {
+		all = append(all, w.nodeMoves(i)...)
+	}
+	return all
+}
+
+func (w *state) onlyAnswered() bool {
+	return !slices.ContainsFunc(w.calls, func(c call) bool { return !c.answered })
+}
+
+func (w *state) callMoves(i int) []move {
+	c := w.calls[i]
+	name := fmt.Sprintf("%c: %s", 'a'+c.node, describe(c.out))
+	if c.answered {
+		return []move{{name + " arrives late", func(w *state) {
+			c := w.calls[i]
+			w.drop(i)
+			w.serve(c)
+		}}}
+	}
+	moves := []move{{name, func(w *state) { w.complete(i) }}}
+	if w.left.Faults == 0 {
+		return moves
+	}
+	if _, write := c.out.(engine.Send); write {
+		moves = append(moves,
+			move{name + ", and the reply is lost", func(w *state) {
+				w.left.Faults--
+				c := w.calls[i]
+				w.drop(i)
+				w.serve(c)
+				w.step(c.node, unknown(c.out))
+			}},
+			move{name + " is on its way for long", func(w *state) {
+				w.left.Faults--
+				w.calls[i].answered = true
+				w.step(w.calls[i].node, unknown(w.calls[i].out))
+			}})
+	}
+	return append(moves, move{name + " is lost", func(w *state) {
+		w.left.Faults--
+		c := w.calls[i]
+		w.drop(i)
+		w.step(c.node, unknown(c.out))
+	}})
+}
+
+func (w *state) drop(i int) { w.calls = slices.Delete(w.calls, i, i+1) }
+
+// complete serves a call and answers it.
+func (w *state) complete(i int) {
+	c := w.calls[i]
+	w.drop(i)
+	w.step(c.node, w.serve(c))
+}
+
+// pass lets time go on until somebody has something to do.
+func (w *state) pass() {
+	next := engine.Never
+	for _, n := range w.nodes {
+		if n.engine != nil && !n.dead && !n.paused {
+			next = min(next, n.wake)
+		}
+	}
+	if next == engine.Never {
+		return
+	}
+	w.now = max(w.now, next)
+	for i := range w.nodes {
+		if n := &w.nodes[i]; n.engine != nil && !n.dead && !n.paused && n.wake <= w.now {
+			w.step(i, engine.Tick{})
+		}
+	}
+}
+
+func (w *state) nodeMoves(i int) []move {
+	n := &w.nodes[i]
+	if n.dead || n.engine == nil {
+		return nil
+	}
+	who := string(rune('a' + i))
+	var moves []move
+	add := func(allowed bool, name string, do func(w *state)) {
+		if allowed {
+			moves = append(moves, move{who + " " + name, do})
+		}
+	}
+	add(w.left.Crashes > 0, "dies", func(w *state) { w.left.Crashes--; w.nodes[i].dead = true })
+	add(w.left.Pauses > 0 && !n.paused, "is paused", func(w *state) { w.left.Pauses--; w.nodes[i].paused = true })
+	add(n.paused, "wakes up", func(w *state) { w.resume(i) })
+	add(n.paused, "sleeps past its lease, and wakes up", func(w *state) { w.now = w.now.Add(10 * time.Second); w.resume(i) })
+	add(w.left.Stops > 0 && !n.paused, "is stopped", func(w *state) { w.left.Stops--; w.step(i, engine.Stop{}) })
+	for t, tenure := range n.active {
+		add(!n.paused && (tenure.soft || tenure.over), "returns from "+tenure.id.Shard, func(w *state) { w.ret(i, t) })
+		add(!n.paused && !tenure.over && w.left.Marks > 0, "commits "+tenure.id.Shard, func(w *state) { w.left.Marks--; w.mark(i, t) })
+	}
+	return moves
+}
+
+func (w *state) resume(i int) {
+	n := &w.nodes[i]
+	wait := n.wait
+	n.paused, n.wait = false, nil
+	w.step(i, engine.Tick{})
+	for _, in := range wait {
+		w.step(i, in)
+	}
+}
+
+func (w *state) ret(i, t int) {
+	n := &w.nodes[i]
+	id := n.active[t].id
+	n.active = slices.Delete(n.active, t, t+1)
+	w.step(i, engine.Returned{Tenure: id})
+}
+
+func (w *state) mark(i, t int) {
+	a := &w.nodes[i].active[t]
+	a.marks++
+	a.position++
+	w.step(i, engine.Marks{Tenure: a.id, Mark: checkpoint.Mark{Position: strconv.Itoa(a.position)}, Seq: a.marks, Flush: a.marks})
+}

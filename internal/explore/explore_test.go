@@ -1,0 +1,44 @@
+package explore_test
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/shardlease/shardlease-go/internal/explore"
+	"github.com/shardlease/shardlease-go/rebalance"
+)
+
+var states = flag.Int("explore.states", 3000, "how many states TestEngines visits of each story")
+
+// TestEngines goes through what small fleets of real engines can come to.
+func TestEngines(t *testing.T) {
+	for _, s := range stories() {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			r, err := explore.Explore(s, *states)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d states, depth %d, complete: %t", r.States, r.Depth, r.Complete)
+		})
+	}
+}
+
+func stories() []explore.Story {
+	var all []explore.Story
+	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
+		for _, s := range []explore.Story{
+			{Name: "cold start", Workers: 2, Shards: 1, Faults: 1},
+			{Name: "a join", Workers: 2, Shards: 2, Settled: 1, Faults: 1, Marks: 1},
+			{Name: "a crash", Workers: 2, Shards: 1, Settled: 2, Crashes: 1, Faults: 1, Marks: 1},
+			{Name: "a pause", Workers: 2, Shards: 1, Settled: 2, Pauses: 1, Faults: 1, Marks: 1},
+			{Name: "a stop", Workers: 2, Shards: 1, Settled: 2, Stops: 1, Faults: 1, Marks: 1},
+			{Name: "a join and a crash", Workers: 2, Shards: 2, Settled: 1, Crashes: 1, Faults: 1},
+			{Name: "a join and a pause", Workers: 2, Shards: 2, Settled: 1, Pauses: 1, Marks: 1},
+		} {
+			s.Name, s.Mode = mode.String()+": "+s.Name, mode
+			all = append(all, s)
+		}
+	}
+	return all
+}

@@ -1,0 +1,139 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// calmLife is what happens to a fleet in calm weather: one joins, one leaves, one
+// dies, and all stop. Each takes a bounded time and the least number of moves.
+func (w *world) calmLife() {
+	for _, chapter := range []func(){w.join, w.leave, w.die, w.end} {
+		if len(w.faults) > 0 {
+			return
+		}
+		chapter()
+	}
+}
+
+// moves is how many shards were moved as planned, and how many otherwise.
+func (w *world) moves() (planned, others int) {
+	planned = w.stats.Hands[reasonAt(lease.Handoff)]
+	return planned, w.hands() - planned
+}
+
+// bounded holds that the fleet comes to rest in time.
+func (w *world) bounded(limit time.Duration, what string) bool {
+	from := w.now
+	if !w.until(limit, w.atRest) {
+		w.restless("%s: not at rest after %v", what, limit)
+		return false
+	}
+	w.trace("at rest", "", nil)
+	_ = from
+	return true
+}
+
+// slowly is how long moves may take that budgets, cooldowns and preparations delay.
+func (w *world) slowly() time.Duration {
+	s := &w.set
+	each := s.ttl/3 + s.wind + s.prepare + time.Second
+	return s.ttl + s.cooldown + 5*time.Second + time.Duration(len(w.streams))*each
+}
+
+func (w *world) join() {
+	v, _ := w.view()
+	planned, others := w.moves()
+	n := w.addNode("new")
+	n.boot(w.config())
+	if !w.bounded(w.slowly(), "join") {
+		return
+	}
+	want := len(v.Shards) / (len(v.Workers) + 1)
+	p, o := w.moves()
+	if w.set.limit == 0 && (p-planned != want || o != others) {
+		w.fault("join: %d planned moves and %d others; %d are enough", p-planned, o-others, want)
+	}
+	w.restFor(time.Minute)
+}
+
+func (w *world) leave() {
+	live := w.live()
+	n := live[w.chance.IntN(len(live))]
+	held := len(n.handlers)
+	planned, others := w.moves()
+	n.stop()
+	w.run(time.Millisecond)
+	if !w.until(w.set.drain+w.set.ttl, func() bool { return !n.up }) {
+		w.restless("leave: %s is still there", n.name)
+		return
+	}
+	if !w.bounded(w.slowly(), "leave") {
+		return
+	}
+	p, o := w.moves()
+	if w.set.limit == 0 && p-planned+(o-others)/2 != held {
+		w.fault("leave: %d planned moves and %d other changes; %d are enough", p-planned, o-others, held)
+	}
+	w.restFor(time.Minute)
+}
+
+// die: a crash is noticed after the lease time, and a look.
+func (w *world) die() {
+	live := w.live()
+	if len(live) < 2 {
+		return
+	}
+	n := live[w.chance.IntN(len(live))]
+	n.crash()
+	from := w.now
+	limit := (w.set.ttl+w.set.ttl/3)*1000/960 + 500*time.Millisecond
+	held := func() bool {
+		v, ok := w.view()
+		for _, s := range v.Shards {
+			ok = ok && (s.Owner != rebalance.Nobody || w.set.limit > 0)
+		}
+		return ok
+	}
+	if !w.until(limit, held) {
+		w.restless("crash of %s: not all held again after %v", n.name, limit)
+		return
+	}
+	w.stats.Recovered = max(w.stats.Recovered, w.now-from)
+	if w.bounded(w.slowly(), "crash") {
+		w.restFor(time.Minute)
+	}
+}
+
+// end: all stop, and nothing is left.
+func (w *world) end() {
+	for _, n := range w.live() {
+		n.stop()
+	}
+	w.run(time.Millisecond)
+	gone := func() bool {
+		for _, n := range w.nodes {
+			if n.up {
+				return false
+			}
+		}
+		return true
+	}
+	if !w.until(w.set.drain+w.set.ttl, gone) {
+		w.restless("end: somebody is still there")
+		return
+	}
+	if seats := w.seats(); len(seats) > 0 {
+		w.fault("end: seats are left: %v", seats)
+	}
+	for _, s := range w.streams {
+		if row := w.judge.rows[s.name]; !row.Owner.IsZero() {
+			w.fault("end: somebody holds %v", row)
+		}
+		if len(s.active) > 0 {
+			w.fault("end: %v runs", s.active)
+		}
+	}
+}

@@ -1,0 +1,18 @@
+// Package sim drives whole fleets of real engines through time of its own making:
+// one goroutine, one seeded source of chance, one heap of events. Between the
+// engines and a [memstore.Store] stands a network that loses, repeats, delays and
+// refuses; clocks jump and run at rates of their own; processes crash, pause and
+// come back; handlers fail, stall and ignore their contexts.
+//
+// While that goes on, two watchers hold everything against the promises of the
+// design. The judge (judge.go, entitled.go) stands in front of the table and sees
+// every write that is accepted. The witness (witness.go) stands beside the workers
+// and sees every handler that starts and ends. What streams hold is known
+// (stream.go), so that loss, repetition and order are checked record by record.
+//
+// Everything follows from the seed. A failure carries it, and the same seed makes
+// the same trace: its hash says so.
+//
+// Read world.go, then node.go (a process), network.go, handler.go, and round.go,
+// which is the life of one fleet: trouble, calm, and what has to hold in each.
+package sim

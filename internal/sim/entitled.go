@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// slack is what clocks that run up to 4 % too fast make of a time.
+func slack(d time.Duration) time.Duration { return d*1000/1040 - time.Millisecond }
+
+// judgeSeat: nobody is evicted before its time.
+func (j *judge) judgeSeat(w lease.Write, n *node, me lease.Incarnation) {
+	inc := lease.Incarnation(w.Key().Name)
+	s := j.seats[inc]
+	if s == nil {
+		s = &sitting{n: n, epoch: n.epoch}
+		j.seats[inc] = s
+	}
+	if w.Op != lease.OpDelete {
+		s.beaten = j.w.now
+		j.noteWants(w.Next.(lease.Seat))
+		j.w.net.seatsChanged()
+		return
+	}
+	old := w.Old.(lease.Seat)
+	still := j.w.now - s.beaten
+	own := s.n == n && s.epoch == n.epoch
+	if !own && !s.gone && still < slack(old.TTL) && !j.lately() {
+		j.w.fault("S4: %s evicted %s (%s), which had stood still for %v only", n.name, inc, s.n.name, still)
+	}
+	s.gone = true
+	j.w.net.seatsChanged()
+}
+
+// noteWants keeps since when each want stands.
+func (j *judge) noteWants(s lease.Seat) {
+	for _, want := range s.Wants {
+		k := wish{by: s.Incarnation, tenure: engine.Tenure{Shard: want.Shard, Generation: want.Generation}}
+		if _, known := j.wants[k]; !known {
+			j.wants[k] = j.w.now
+		}
+	}
+}
+
+// entitled asks whether whoever made a change of hands was entitled to.
+func (j *judge) entitled(w lease.Write, before, after lease.Row) {
+	id := engine.Tenure{Shard: before.Shard, Generation: before.Generation}
+	h, last := j.handlers[id], after.Last
+	if !after.Owner.IsZero() {
+		for _, name := range after.Parents {
+			if p := j.w.stream(name); p != nil && p.ended == 0 {
+				j.w.fault("%v was claimed before its parent %s was finished", after, name)
+			}
+		}
+	}
+	switch {
+	case before.Owner.IsZero():
+	case w.Op == lease.OpSwap:
+		j.entitledGiver(h, before, after)
+	case last.Reason == lease.Expired && !after.Owner.IsZero():
+		j.entitledHeir(h, before, after)
+	case last.Reason == lease.DrainTimeout:
+		since, wanted := j.wants[wish{by: after.Owner.Incarnation, tenure: id}]
+		if !wanted || j.w.now-since < slack(2*j.w.set.drain) {
+			j.w.fault("%v was seized after %v", before, j.w.now-since)
+		}
+	}
+}
+
+// entitledGiver: an owner gives a shard up only when its handler has returned, or
+// was cut off after its time.
+func (j *judge) entitledGiver(h *handler, before, after lease.Row) {
+	if h == nil || !h.n.up {
+		return
+	}
+	if !h.returned && !h.over && !h.finishing {
+		j.w.fault("overlap: %v was given up (%s) while its handler runs", h, after.Last.Reason)
+	}
+	if after.Last.Reason == lease.DrainTimeout && h.n.well() && j.w.now-h.softAt < slack(j.w.set.drain) {
+		j.w.fault("%v was cut off after %v", h, j.w.now-h.softAt)
+	}
+	if !after.Owner.IsZero() {
+		k := wish{by: after.Owner.Incarnation, tenure: engine.Tenure{Shard: before.Shard, Generation: before.Generation}}
+		if _, wanted := j.wants[k]; !wanted {
+			j.w.fault("%v was yielded to somebody who did not ask: %v", before, after)
+		}
+	}
+}
+
+// entitledHeir: a shard is recovered when its owner's seat is gone. By then the
+// owner, if it runs, has ended its tenure by its own clock.
+func (j *judge) entitledHeir(h *handler, before, after lease.Row) {
+	s := j.seats[before.Owner.Incarnation]
+	heir := j.seats[after.Owner.Incarnation]
+	if s != nil && heir != nil && s.n == heir.n && s.epoch == heir.epoch {
+		return // its own earlier incarnation, of which it knows that it is over
+	}
+	if s != nil && !s.gone && j.sits(before.Owner.Incarnation) && !j.lately() {
+		j.w.fault("S4: %v was recovered by %v, and its owner's seat is there", before, after.Owner)
+	}
+	if h == nil || h.over || h.returned || !h.n.well() || h.n.clock.slept > 0 || j.lately() {
+		return
+	}
+	j.w.fault("%v was recovered by %s while its holder still trusts itself", h, after.Owner.Name)
+}

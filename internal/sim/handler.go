@@ -1,0 +1,264 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+)
+
+// A temper is how a handler behaves.
+type temper uint8
+
+const (
+	good      temper = iota
+	failing          // returns an error after a while
+	panicking        // the same, as a panic
+	stuck            // does nothing any more, but hears its contexts
+	deaf             // ignores its contexts, and works on
+	slow             // takes longer to wind down than it has
+	returning        // returns for no reason
+	releasing        // gives its shard up
+	tempers
+)
+
+// A handler is one call of a handler, and what the shell keeps beside it.
+type handler struct {
+	n      *node
+	s      *stream
+	id     engine.Tenure
+	temper temper
+	left   int           // how often it works before its temper shows
+	pace   time.Duration // between two of its batches
+	batch  int64
+	wind   time.Duration // how long it takes to wind down
+	lag    time.Duration // how long it takes to notice that it is over
+
+	from, pos int64 // it has processed the records between
+	marks     []int64
+	told      int
+	settled   int
+	news      engine.Marks
+	dirty     bool
+	waits     time.Duration // since when a flush waits; 0: none does
+
+	began, softAt, overAt, pulse time.Duration
+	soft, over, finishing        bool
+	returned                     bool
+	cause                        engine.End
+	taken                        time.Duration // when a successor took it over by its offer
+}
+
+func (h *handler) String() string {
+	return fmt.Sprintf("%s@%d on %s (%d to %d)", h.s.name, h.id.Generation, h.n.name, h.from, h.pos)
+}
+
+// begin calls a handler.
+func (n *node) begin(o engine.Start) {
+	w := n.w
+	h := &handler{n: n, s: w.stream(o.Tenure.Shard), id: o.Tenure, began: w.now, pulse: w.now, pace: w.between(w.set.pace/4, w.set.pace)}
+	h.from, h.pos = position(o.Checkpoint.Position), position(o.Checkpoint.Position)
+	h.batch = int64(4*h.pace/h.s.every) + 1
+	h.temper, h.left = w.temper(), w.chance.IntN(12)
+	h.wind, h.lag = w.between(0, w.set.wind), w.between(time.Millisecond, 50*time.Millisecond)
+	switch h.temper {
+	case deaf:
+		h.lag = w.between(0, 3*w.set.ttl)
+	case slow:
+		h.wind = w.set.drain + w.between(0, w.set.drain)
+	}
+	w.trace("start", n.name, func() string { return fmt.Sprintf("%v temper %d, %v", h, h.temper, o.Transfer) })
+	w.witnessStart(h, o)
+	n.handlers = append(n.handlers, h)
+	h.s.active = append(h.s.active, h)
+	n.later(w.between(0, h.pace), h.work)
+}
+
+func position(p string) int64 {
+	v, _ := strconv.ParseInt(p, 10, 64)
+	return v
+}
+
+// temper draws one.
+func (w *world) temper() temper {
+	if !w.likely(w.set.tempers) {
+		return good
+	}
+	t := failing + temper(w.chance.IntN(int(tempers-failing)))
+	w.stats.Faults[[...]Fault{0, HandlerError, HandlerPanic, HandlerStuck, HandlerDeaf, HandlerSlow, HandlerReturn, HandlerRelease}[t]]++
+	return t
+}
+
+// work processes a batch, and comes back.
+func (h *handler) work() {
+	if h.returned {
+		return
+	}
+	if h.left--; h.left < 0 {
+		switch h.temper {
+		case failing, panicking:
+			h.ret(true)
+			return
+		case returning:
+			h.ret(false)
+			return
+		case stuck:
+			return
+		case releasing:
+			if h.open() && !h.news.Release {
+				h.news.Release, h.news.Note = true, "enough"
+				h.tell(true)
+			}
+		}
+	}
+	h.process()
+	h.n.later(h.n.w.between(h.pace/2, h.pace), h.work)
+}
+
+// open reports whether the shell takes calls of the handler.
+func (h *handler) open() bool { return !h.over && !h.finishing && !h.returned }
+
+// process reads on, as far as there is something.
+func (h *handler) process() {
+	w := h.n.w
+	to := min(h.s.available(w.now), h.pos+h.batch)
+	if to > h.pos {
+		w.effect(h, to)
+		h.pos = to
+		h.mark()
+	} else if h.open() {
+		h.news.Progress = true
+		h.tell(false)
+	}
+	if h.s.closed && h.pos == h.s.total && h.open() {
+		h.finishing = true
+		h.news.Finish = true
+		h.tell(true)
+	}
+}
+
+// mark is Tenure.Mark: the engine has to know at once of the first that waits.
+func (h *handler) mark() {
+	if !h.open() {
+		return
+	}
+	w := h.n.w
+	first := h.settled >= len(h.marks)
+	h.marks = append(h.marks, h.pos)
+	urgent := first || len(h.marks)-h.settled == h.n.config.Commits.Marks
+	if w.likely(w.set.flush) {
+		h.news.Flush, urgent = uint64(len(h.marks)), true
+		if h.waits == 0 {
+			h.waits = w.now
+		}
+	}
+	h.tell(urgent)
+}
+
+// tell puts h among those that have something to say.
+func (h *handler) tell(urgent bool) {
+	h.pulse = h.n.w.now
+	if !h.dirty {
+		h.dirty = true
+		h.n.dirty = append(h.n.dirty, h)
+	}
+	if urgent {
+		h.n.later(0, func() {
+			if h.dirty && !h.n.done {
+				h.n.step(engine.Tick{})
+			}
+		})
+	}
+}
+
+// report is what the engine has not been told yet.
+func (h *handler) report() (engine.Marks, bool) {
+	h.dirty = false
+	if h.over {
+		return engine.Marks{}, false
+	}
+	in := h.news
+	in.Tenure, in.Seq = h.id, uint64(len(h.marks))
+	if len(h.marks) > h.told {
+		in.Mark = checkpoint.Mark{Position: strconv.FormatInt(h.marks[len(h.marks)-1], 10)}
+		h.told = len(h.marks)
+	}
+	h.news = engine.Marks{Flush: in.Flush}
+	return in, true
+}
+
+// settle takes in how many marks are accepted.
+func (h *handler) settle(o engine.Committed) {
+	w := h.n.w
+	w.witnessCommitted(h, o)
+	h.settled = max(h.settled, int(o.Seq))
+	if h.settled >= int(h.news.Flush) {
+		h.waits = 0
+	}
+	if len(h.marks) > h.settled && len(h.marks) > h.told {
+		h.tell(true)
+	}
+}
+
+// drain ends the soft context.
+func (h *handler) drain(cause engine.End) {
+	w := h.n.w
+	w.trace("drain", h.n.name, func() string { return fmt.Sprint(h, cause) })
+	if h.soft {
+		w.fault("%v is told to wind down twice", h)
+	}
+	h.soft, h.softAt = true, w.now
+	if h.temper == deaf || h.temper == stuck {
+		return
+	}
+	h.n.later(h.wind, func() {
+		if !h.returned && !h.over && !h.finishing {
+			h.process()
+			h.ret(false)
+		}
+	})
+}
+
+// over ends the tenure for its handler.
+func (n *node) over(o engine.Over) {
+	h := n.handler(o.Tenure)
+	n.w.trace("over", n.name, func() string { return fmt.Sprint(o.Tenure, " cause ", o.Cause, " ", o.Err) })
+	if h == nil {
+		return // it has returned
+	}
+	n.w.witnessOver(h, o)
+	h.end(o.Cause)
+}
+
+// end is the hard end of the handler's context, unless the handler itself has
+// ended the shard.
+func (h *handler) end(cause engine.End) {
+	if h.over {
+		return
+	}
+	h.over, h.overAt, h.cause = true, h.n.w.now, cause
+	h.n.later(h.lag, func() {
+		if !h.returned {
+			h.ret(false)
+		}
+	})
+}
+
+// ret is the handler's return.
+func (h *handler) ret(failed bool) {
+	n := h.n
+	h.returned = true
+	n.handlers = slices.DeleteFunc(n.handlers, func(o *handler) bool { return o == h })
+	n.w.trace("return", n.name, h.String)
+	n.w.gone(h)
+	if n.done {
+		if len(n.handlers) == 0 {
+			n.exit()
+		}
+		return
+	}
+	n.step(engine.Returned{Tenure: h.id, Failed: failed && !h.soft && !h.over})
+}

@@ -1,0 +1,380 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A node is a machine on which one worker runs, as one process after another. It
+// is the shell around an engine, without goroutines.
+type node struct {
+	w      *world
+	name   string
+	config engine.Config
+	clock  clock
+	engine *engine.Engine
+	epoch  int  // which of its processes this is
+	up     bool // it runs
+	done   bool // its engine has given everything up
+	leaves time.Duration
+	leaver bool // it was told to stop
+	due    bool // the next process is to come
+
+	paused  bool
+	resumes uint64 // counts, so that one pause does not end another
+	resumed time.Duration
+	backlog []func() // what came while it was paused
+	blocked [2]bool  // its reads, its writes
+
+	wake     engine.Instant
+	armed    time.Duration
+	timer    uint64 // the timer that counts
+	ticked   time.Duration
+	ticks    int // at this very instant
+	second   time.Duration
+	inSecond int
+
+	me       lease.Incarnation
+	opened   lease.WriteID // of its seat
+	sent     engine.Instant
+	trusted  engine.Instant // when the last confirmed beat was first sent
+	seated   bool
+	handlers []*handler // one for each shard at most
+	dirty    []*handler
+	calls    int // of the store, but for commits
+}
+
+// A clock is how time passes for one machine.
+type clock struct {
+	base  time.Duration // when its monotonic clock stood at zero
+	rate  int64         // how fast that runs, in thousandths
+	slept time.Duration // how long it stood still
+	wall  time.Duration // how far the wall clock is off
+}
+
+func (w *world) addNode(name string) *node {
+	n := &node{w: w, name: name}
+	n.clock.rate = 1000
+	w.nodes = append(w.nodes, n)
+	return n
+}
+
+// boot starts a process.
+func (n *node) boot(c engine.Config) {
+	c.Name = n.name
+	n.epoch++
+	rate, wall := n.clock.rate, n.clock.wall
+	*n = node{w: n.w, name: n.name, config: c, epoch: n.epoch, up: true, calls: n.calls, resumes: n.resumes, blocked: n.blocked}
+	n.clock = clock{base: n.w.now, rate: rate, wall: wall}
+	n.engine = engine.New(c, n.moment())
+	n.w.trace("boot", n.name, nil)
+	n.step(engine.Tick{})
+}
+
+// crash ends the process without a word.
+func (n *node) crash() {
+	n.w.trace("crash", n.name, nil)
+	n.epoch++
+	n.up, n.paused, n.backlog = false, false, nil
+	for _, h := range slices.Clone(n.handlers) {
+		n.w.gone(h)
+	}
+	n.handlers = nil
+}
+
+// stop asks for a clean end.
+func (n *node) stop() {
+	if !n.up || n.leaver {
+		return
+	}
+	n.w.trace("stop", n.name, nil)
+	n.later(0, func() {
+		if !n.leaver {
+			n.leaver, n.leaves = true, n.w.now
+			n.step(engine.Stop{})
+		}
+	})
+}
+
+// pause stops the process for d; with its monotonic clock, if the whole machine
+// sleeps.
+func (n *node) pause(d time.Duration, suspended bool) {
+	if n.paused || !n.up {
+		return
+	}
+	n.w.trace("pause", n.name, func() string { return d.String() })
+	n.paused = true
+	n.resumes++
+	mine, from := n.resumes, n.w.now
+	n.w.after(d, func() {
+		if n.resumes == mine && n.paused {
+			if suspended {
+				n.clock.slept += n.w.now - from
+			}
+			n.resume()
+		}
+	})
+}
+
+// resume goes on with what has come meanwhile. In what order its goroutines get
+// to run is anybody's guess.
+func (n *node) resume() {
+	n.w.trace("resume", n.name, nil)
+	n.paused, n.resumed = false, n.w.now
+	for _, f := range n.backlog {
+		n.later(n.w.between(0, 2*time.Millisecond), f)
+	}
+	n.backlog = nil
+}
+
+// later makes f happen on this node, in this process; after a pause, if there is
+// one.
+func (n *node) later(d time.Duration, f func()) {
+	epoch := n.epoch
+	n.w.after(d, func() {
+		switch {
+		case n.epoch != epoch || !n.up:
+		case n.paused:
+			n.backlog = append(n.backlog, f)
+		default:
+			f()
+		}
+	})
+}
+
+func (n *node) mono() engine.Instant {
+	return engine.Instant(int64(n.w.now-n.clock.base-n.clock.slept) * n.clock.rate / 1000)
+}
+
+// at is when the monotonic clock will show i.
+func (n *node) at(i engine.Instant) time.Duration {
+	return n.clock.base + n.clock.slept + time.Duration((int64(i)*1000+n.clock.rate-1)/n.clock.rate)
+}
+
+func (n *node) moment() engine.Moment {
+	n.w.seq++
+	return engine.Moment{
+		Mono: n.mono(), Wall: epoch().Add(n.w.now + n.clock.wall),
+		Chance: fmt.Sprintf("%08x%s%x", n.w.chance.Uint32(), n.name, n.w.seq),
+	}
+}
+
+// step takes the engine one step on: what was marked first, as the shell does.
+func (n *node) step(in engine.Input) {
+	for _, h := range n.dirty {
+		if m, ok := h.report(); ok && !n.done {
+			n.feed(m)
+		}
+	}
+	n.dirty = n.dirty[:0]
+	n.feed(in)
+	n.notBusy()
+	n.arm()
+	if n.engine.Done() && !n.done {
+		n.finish()
+	}
+}
+
+func (n *node) feed(in engine.Input) {
+	n.w.stats.Steps++
+	if settled, ok := in.(engine.Settled); ok {
+		n.settled(settled)
+	}
+	out, wake := n.engine.Step(n.moment(), in)
+	n.wake = wake
+	n.w.mix(uint64(wake))
+	for _, o := range out {
+		n.do(o)
+	}
+}
+
+// arm sets the timer. One that is set too early is left: it sets the next.
+func (n *node) arm() {
+	if n.wake == engine.Never {
+		return
+	}
+	at := max(n.at(n.wake), n.w.now)
+	if n.armed > n.w.now && n.armed <= at {
+		return
+	}
+	n.armed = at
+	n.timer++
+	mine := n.timer
+	n.later(at-n.w.now, func() {
+		if n.timer != mine {
+			return
+		}
+		n.armed = 0
+		if n.wake == engine.Never || n.done {
+			return
+		}
+		if n.mono() < n.wake {
+			n.arm()
+			return
+		}
+		n.step(engine.Tick{})
+	})
+}
+
+// notBusy holds that an engine that was called has done what it wanted to be
+// called for.
+func (n *node) notBusy() {
+	now := n.w.now
+	if n.ticked != now {
+		n.ticked, n.ticks = now, 0
+	}
+	if n.ticks++; n.ticks > 100 {
+		n.w.fault("%s: busy: %d steps at one instant", n.name, n.ticks)
+	}
+	if now-n.second >= time.Second {
+		n.second, n.inSecond = now, 0
+	}
+	if n.inSecond++; n.inSecond > 3000 {
+		n.w.fault("%s: busy: %d steps in one second", n.name, n.inSecond)
+	}
+}
+
+// do carries out what the engine says.
+func (n *node) do(o engine.Output) {
+	w := n.w
+	switch o := o.(type) {
+	case engine.List:
+		w.net.list(n, o)
+	case engine.Get:
+		w.net.get(n, o)
+	case engine.Send:
+		n.noteSeat(o.Write)
+		w.net.send(n, o)
+	case engine.Verify:
+		w.net.verify(n)
+	case engine.Poll:
+		n.poll()
+	case engine.Start:
+		n.begin(o)
+	case engine.Drain:
+		if h := n.handler(o.Tenure); h != nil {
+			h.drain(o.Cause)
+		}
+	case engine.Over:
+		n.over(o)
+	case engine.Committed:
+		if h := n.handler(o.Tenure); h != nil {
+			h.settle(o)
+		}
+	case engine.Prepare:
+		n.prepare(o)
+	case engine.Tell:
+		n.tell(o.Event)
+	}
+}
+
+func (n *node) tell(ev engine.Event) {
+	n.w.mix(uint64(ev.Kind))
+	switch ev.Kind {
+	case engine.Joined:
+		n.seated = true
+	case engine.Lost:
+		n.seated = false
+		if n.w.strict {
+			n.w.fault("S4: %s lost its seat in calm: %+v", n.name, ev)
+		}
+	}
+	if n.w.log != nil {
+		n.w.trace("tell", n.name, func() string { return fmt.Sprintf("%+v", ev) })
+	}
+}
+
+// prepare is the hook. It fails or takes too long as chance has it; the engine
+// hears of the end alone, and the shell calls one off at its deadline.
+func (n *node) prepare(o engine.Prepare) {
+	d := n.w.between(0, o.For/2)
+	switch {
+	case n.w.likely(n.w.set.hook):
+		n.w.stats.Faults[PrepareSlow]++
+		d = o.For
+	case n.w.likely(n.w.set.hook):
+		n.w.stats.Faults[PrepareFailed]++
+	}
+	n.later(d, func() { n.step(engine.Prepared{Shard: o.Shard.Name}) })
+}
+
+// poll asks the source.
+func (n *node) poll() {
+	w := n.w
+	n.later(w.between(time.Millisecond, 50*time.Millisecond), func() {
+		in := engine.Source{Shards: w.listing(), Complete: true}
+		if w.likely(w.set.source) {
+			w.stats.Faults[SourceFault]++
+			in.Complete, in.Err = false, errSource
+			in.Shards = in.Shards[:w.chance.IntN(len(in.Shards)+1)]
+		}
+		n.step(in)
+	})
+}
+
+// noteSeat notes when the bytes of a beat were first sent: trust counts from there.
+func (n *node) noteSeat(w lease.Write) {
+	n.count(w)
+	if w.Key().Kind != lease.KindSeat || w.Op == lease.OpDelete || w.ID() == n.opened {
+		return
+	}
+	if w.Op == lease.OpCreate {
+		n.me, n.seated = lease.Incarnation(w.Key().Name), false
+	}
+	n.opened, n.sent = w.ID(), n.mono()
+}
+
+func (n *node) count(w lease.Write) {
+	if w.Key().Kind == lease.KindSeat || w.Op != lease.OpSwap {
+		n.calls++
+	}
+}
+
+// settled notes which beat was confirmed.
+func (n *node) settled(in engine.Settled) {
+	if in.Write.Key().Kind != lease.KindSeat || in.Write.Op == lease.OpDelete || in.Write.ID() != n.opened {
+		return
+	}
+	if verdict, _ := lease.Settle(n.me, in.Write, in.Record, in.Err); verdict == lease.Stored && in.Write.Op == lease.OpSwap {
+		n.trusted = n.sent
+	}
+}
+
+// finish is what Run does when its engine is done: it waits for handlers that
+// still run, and ends.
+func (n *node) finish() {
+	n.done = true
+	n.w.trace("done", n.name, nil)
+	n.w.witnessDone(n)
+	for _, h := range slices.Clone(n.handlers) {
+		h.end(engine.Stopped)
+	}
+	if len(n.handlers) == 0 {
+		n.exit()
+	}
+}
+
+func (n *node) exit() {
+	n.w.trace("exit", n.name, nil)
+	n.epoch++
+	n.up = false
+}
+
+func (n *node) handler(id engine.Tenure) *handler {
+	for _, h := range n.handlers {
+		if h.id == id {
+			return h
+		}
+	}
+	return nil
+}
+
+// well reports whether nothing keeps this node from hearing and being heard. The
+// moment after a pause counts with it.
+func (n *node) well() bool {
+	return n.up && !n.paused && n.w.now-n.resumed > 10*time.Millisecond
+}

@@ -1,0 +1,221 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A Result is what became of one round.
+type Result struct {
+	Stats Stats
+	Hash  uint64 // of everything that happened
+	Err   error
+}
+
+// Round simulates the life of one fleet, which follows from its seed: it comes up,
+// suffers, and comes to rest; then a worker joins, one leaves and one dies, and
+// all stop. log, if there is one, is told everything.
+func Round(seed uint64, log func(string)) Result {
+	w := newWorld(seed)
+	w.log = log
+	w.set = w.draw()
+	w.populate()
+	storm := w.drawTrouble()
+	storm.kinds = append(storm.kinds, Crash)
+	length := w.between(2*time.Minute, 20*time.Minute)
+	w.rage(storm, length)
+	w.run(length)
+	w.settle()
+	w.calmLife()
+	return w.result()
+}
+
+func (w *world) result() Result {
+	w.stats.Rounds, w.stats.Time = 1, w.now
+	return Result{Stats: w.stats, Hash: w.hash, Err: errors.Join(w.faults...)}
+}
+
+// populate makes the streams, and the nodes that come up one after another.
+func (w *world) populate() {
+	w.net.slow, w.net.timeout = 5*time.Millisecond, w.between(w.set.ttl/10, w.set.ttl)
+	for i := range w.set.streams {
+		w.addStream(fmt.Sprintf("s%02d", i), w.set.every)
+	}
+	for i := range w.set.nodes {
+		w.again(w.addNode(string(rune('a'+i))), w.between(0, w.set.ttl))
+	}
+}
+
+// settle ends all trouble, and holds that the fleet comes to rest: in bounded time
+// every shard is worked on, and evenly; and then nothing moves.
+func (w *world) settle() {
+	w.quiet()
+	from := w.now
+	limit := w.patience()
+	if !w.until(limit, w.atRest) {
+		w.restless("not at rest %v after all trouble has ended", limit)
+		return
+	}
+	w.stats.Converged = max(w.stats.Converged, w.now-from)
+	w.rest(time.Second)
+	w.strict, w.calm = true, w.now
+	w.restFor(2 * time.Minute)
+}
+
+// patience is how long it may take until a fleet that was left alone is at rest:
+// what was trusted or awaited runs out, failures have had their pause, handlers
+// that ignore everything have ended, and all moves are made, one after another.
+func (w *world) patience() time.Duration {
+	s := &w.set
+	moves := time.Duration(s.streams+len(w.streams)) * (s.ttl/3 + s.wind + time.Second)
+	return 8*s.ttl + 4*s.drain + s.audit + 30*time.Second + moves + s.cooldown
+}
+
+// rest lets time pass in which things may still find their place.
+func (w *world) rest(d time.Duration) { w.run(d) }
+
+// restFor holds that nothing moves, and that resting costs little.
+func (w *world) restFor(d time.Duration) {
+	hands, calls, live := w.hands(), w.calls(), len(w.live())
+	w.run(d)
+	if len(w.faults) > 0 {
+		return
+	}
+	if moved := w.hands() - hands; moved > 0 {
+		w.fault("%d changes of hands in a fleet at rest", moved)
+	}
+	beats := int(d/(w.set.ttl/3*9/10*960/1000)) + 1
+	audits := int(d/(w.set.audit*9/10*960/1000)) + 1
+	if most, n := live*(2*beats+4*audits), w.calls()-calls; n > most {
+		w.fault("%d calls of the table in %v by %d workers at rest; at most %d", n, d, live, most)
+	}
+}
+
+// hands is how many changes of hands there were, but for shards that have ended.
+func (w *world) hands() int {
+	return w.stats.Changes() - w.stats.Hands[reasonAt(lease.Finished)] - w.stats.Hands[reasonAt(lease.Removed)]
+}
+
+func (w *world) calls() (n int) {
+	for _, node := range w.nodes {
+		n += node.calls
+	}
+	return n
+}
+
+// live is the nodes that run and mean to stay.
+func (w *world) live() (live []*node) {
+	for _, n := range w.nodes {
+		if n.up && !n.leaver {
+			live = append(live, n)
+		}
+	}
+	return live
+}
+
+// view is who has what, in truth; ok: every handler is one that counts.
+func (w *world) view() (v rebalance.View, ok bool) {
+	live := w.live()
+	for _, n := range live {
+		v.Workers = append(v.Workers, rebalance.Worker{Name: n.name, Tie: rebalance.Tie(string(n.me)), Limit: n.config.MaxShards})
+		if !n.seated {
+			return v, false
+		}
+	}
+	for _, s := range w.streams {
+		if s.ended > 0 || !w.ready(s) {
+			continue
+		}
+		owner := rebalance.Nobody
+		for _, h := range s.active {
+			for i, n := range live {
+				if h.n == n && !h.over && w.judge.rows[s.name].Generation == h.id.Generation {
+					owner = i
+				}
+			}
+		}
+		if owner == rebalance.Nobody && w.room(v, live) || len(s.active) > 1 || s.closed {
+			return v, false
+		}
+		v.Shards = append(v.Shards, rebalance.Place{Name: s.name, Owner: owner, Tie: rebalance.Tie(s.name)})
+	}
+	return v, true
+}
+
+// room reports whether anybody could take one more.
+func (w *world) room(v rebalance.View, live []*node) bool {
+	return w.set.limit == 0 || len(v.Shards) < len(live)*w.set.limit
+}
+
+func (w *world) ready(s *stream) bool {
+	for _, name := range s.parents {
+		if p := w.stream(name); p.ended == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// atRest reports whether all is as it should be: every worker has its seat, every
+// shard that can be worked on is, by one handler, and the plan is kept.
+func (w *world) atRest() bool {
+	for _, n := range w.nodes {
+		if n.up && n.leaver || !n.up && n.due {
+			return false
+		}
+	}
+	v, ok := w.view()
+	if !ok || len(v.Workers) == 0 {
+		return false
+	}
+	for _, r := range w.seats() {
+		if len(r.(lease.Seat).Wants) > 0 {
+			return false
+		}
+	}
+	return len(w.seats()) == len(v.Workers) && w.level(v)
+}
+
+// level reports whether counts differ by at most one; with limits, whether the
+// planner would change nothing.
+func (w *world) level(v rebalance.View) bool {
+	if w.set.limit > 0 {
+		return even(v)
+	}
+	count := make([]int, len(v.Workers))
+	for _, s := range v.Shards {
+		if s.Owner == rebalance.Nobody {
+			return false
+		}
+		count[s.Owner]++
+	}
+	least, most := len(v.Shards), 0
+	for _, n := range count {
+		least, most = min(least, n), max(most, n)
+	}
+	return most-least <= 1
+}
+
+// restless reports who has what.
+func (w *world) restless(format string, args ...any) {
+	if len(w.faults) > 0 {
+		return
+	}
+	text := fmt.Sprintf(format, args...)
+	for _, s := range w.streams {
+		if s.ended == 0 {
+			text += fmt.Sprintf("\n\t%v, handlers %v", w.judge.rows[s.name], s.active)
+		}
+	}
+	for _, n := range w.nodes {
+		text += fmt.Sprintf("\n\t%s: up %t, leaver %t, seated %t as %s, limit %d, clock %+v, %d handlers", n.name, n.up, n.leaver, n.seated, n.me, n.config.MaxShards, n.clock, len(n.handlers))
+	}
+	for _, r := range w.seats() {
+		text += fmt.Sprintf("\n\t%v wants %v", r, r.(lease.Seat).Wants)
+	}
+	w.fault("%s", text)
+}

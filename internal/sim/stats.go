@@ -1,0 +1,152 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A Fault is one kind of trouble.
+type Fault uint8
+
+// The faults, in the order of the report.
+const (
+	Crash          Fault = iota // a process ends without a word; one of the same name comes later
+	Stop                        // … in good order
+	PauseHalf                   // stopped for T/2
+	PauseEdge                   // … for T, a moment less or more
+	PauseLong                   // … for 3T
+	PauseVeryLong               // … for 10T
+	Suspend                     // paused, and its monotonic clock with it
+	WallJump                    // its wall clock jumps by up to an hour
+	ClockRate                   // it starts with a monotonic clock up to 4 % off
+	Lost                        // a request never arrives
+	ReplyLost                   // served, and the answer never arrives
+	Late                        // served long after its sender was told that there is no answer
+	Twin                        // served and answered, and served again later
+	LateReply                   // served at once, answered late
+	Throttled                   // refused without being served
+	ReadLost                    // a read goes unanswered
+	Stale                       // a listing that may lag behind does
+	ReadsOnly                   // for a while, one node cannot write
+	WritesOnly                  // … cannot read
+	Outage                      // for longer than anybody trusts itself, nobody is answered
+	HandlerError                // a handler returns an error
+	HandlerPanic                // … panics
+	HandlerStuck                // … does nothing any more
+	HandlerDeaf                 // … ignores its contexts
+	HandlerSlow                 // … needs longer to wind down than it has
+	HandlerReturn               // … returns for no reason
+	HandlerRelease              // … gives its shard up
+	PrepareSlow                 // a preparation that takes longer than it may
+	PrepareFailed               // … fails
+	SourceFault                 // a listing of the source fails, or is a part
+	Split                       // a shard ends, and two follow
+	Merge                       // two shards end, and one follows
+	ModeChange                  // a worker comes back with another strategy
+	ForcedRelease               // a supervisor takes a shard away
+	Restore                     // the table goes back in time
+	faultKinds                  // how many there are
+)
+
+func (f Fault) String() string {
+	return [...]string{
+		"crash", "stop", "pause T/2", "pause T±ε", "pause 3T", "pause 10T", "suspend", "wall jump", "clock rate",
+		"lost", "reply lost", "late", "twin", "late reply", "throttled", "read lost", "stale list", "reads only",
+		"writes only", "outage", "handler error", "handler panic", "handler stuck", "handler deaf", "handler slow",
+		"handler return", "handler release", "prepare slow", "prepare failed", "source fault", "split", "merge",
+		"mode change", "forced release", "restore", "?",
+	}[min(f, faultKinds)]
+}
+
+// Stats count what happened.
+type Stats struct {
+	Rounds  int
+	Time    time.Duration // simulated
+	Steps   int
+	Commits int // accepted checkpoints
+	Records int64
+	Again   int64 // records processed more than once
+	Refused int64 // effects that a fenced sink refused
+	Writes  int   // accepted writes of lease rows
+	Hands   [reasonKinds]int
+	Faults  [faultKinds]int
+	// The longest of each, in calm.
+	Gap, Overlap, Converged, Recovered time.Duration
+}
+
+// Add adds what another round counted.
+func (s *Stats) Add(o Stats) {
+	s.Rounds += o.Rounds
+	s.Time += o.Time
+	s.Steps += o.Steps
+	s.Commits += o.Commits
+	s.Records += o.Records
+	s.Again += o.Again
+	s.Refused += o.Refused
+	s.Writes += o.Writes
+	for i, n := range o.Hands {
+		s.Hands[i] += n
+	}
+	for i, n := range o.Faults {
+		s.Faults[i] += n
+	}
+	s.Gap, s.Overlap = max(s.Gap, o.Gap), max(s.Overlap, o.Overlap)
+	s.Converged, s.Recovered = max(s.Converged, o.Converged), max(s.Recovered, o.Recovered)
+}
+
+// Changes is how many changes of hands there were.
+func (s Stats) Changes() (n int) {
+	for _, k := range s.Hands {
+		n += k
+	}
+	return n
+}
+
+// Troubles is how many faults there were.
+func (s Stats) Troubles() (n int) {
+	for _, k := range s.Faults {
+		n += k
+	}
+	return n
+}
+
+const reasonKinds = 12
+
+func reasons() [reasonKinds]lease.Reason {
+	return [reasonKinds]lease.Reason{
+		lease.Initial, lease.Released, lease.Finished, lease.Expired, lease.Handoff, lease.DrainTimeout,
+		lease.Stalled, lease.Failed, lease.Forced, lease.Adopted, lease.Removed, "other",
+	}
+}
+
+func reasonAt(r lease.Reason) int {
+	all := reasons()
+	for i, known := range all {
+		if r == known {
+			return i
+		}
+	}
+	return len(all) - 1
+}
+
+func (s Stats) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d rounds, %.1f simulated hours, %d steps\n", s.Rounds, s.Time.Hours(), s.Steps)
+	fmt.Fprintf(&b, "%d accepted commits, %d writes, %d records (%d again, %d effects refused by the fence)\n",
+		s.Commits, s.Writes, s.Records, s.Again, s.Refused)
+	fmt.Fprintf(&b, "in calm at most: gap %v, overlap %v, converged after %v, recovered after %v\n", s.Gap, s.Overlap, s.Converged, s.Recovered)
+	fmt.Fprintf(&b, "%d changes of hands:", s.Changes())
+	for i, r := range reasons() {
+		if s.Hands[i] > 0 {
+			fmt.Fprintf(&b, " %s %d,", r, s.Hands[i])
+		}
+	}
+	fmt.Fprintf(&b, "\n%d faults:", s.Troubles())
+	for f := range faultKinds {
+		fmt.Fprintf(&b, " %v %d,", f, s.Faults[f])
+	}
+	return b.String()
+}

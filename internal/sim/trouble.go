@@ -1,0 +1,278 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A plan of trouble: what may happen, how often, and how bad the network is.
+type trouble struct {
+	kinds []Fault       // from which the next is drawn
+	mean  time.Duration // between two of them
+	rates rates
+}
+
+// drawTrouble is a trouble of the mix: some rounds know one kind only, some all.
+func (w *world) drawTrouble() trouble {
+	all := []Fault{
+		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, WallJump, ReadsOnly, WritesOnly,
+		Outage, Split, Merge, ModeChange, ForcedRelease, Restore,
+	}
+	t := trouble{mean: w.between(w.set.ttl/3, 3*w.set.ttl)}
+	for _, f := range all {
+		// A generation begins with the wall clock's seconds. Of a table that went back
+		// in time that is all there is to go by, so then clocks have to be right.
+		if w.likely(0.6) && (f != Restore || !slices.Contains(t.kinds, WallJump)) {
+			t.kinds = append(t.kinds, f)
+		}
+	}
+	some := func(most float64) float64 {
+		if w.likely(0.5) {
+			return 0
+		}
+		return w.chance.Float64() * most
+	}
+	t.rates = rates{
+		lost: some(0.1), replyLost: some(0.1), late: some(0.1), twin: some(0.1), lateReply: some(0.1),
+		throttled: some(0.2), readLost: some(0.1), stale: some(0.5),
+	}
+	w.set.tempers, w.set.hook, w.set.source = some(0.3), some(0.3), some(0.3)
+	return t
+}
+
+// rage makes trouble until then.
+func (w *world) rage(t trouble, until time.Duration) {
+	w.net.rates = t.rates
+	if len(t.kinds) == 0 {
+		return
+	}
+	var next func()
+	next = func() {
+		if w.now >= until {
+			return
+		}
+		w.suffer(t.kinds[w.chance.IntN(len(t.kinds))])
+		w.after(time.Duration(w.chance.ExpFloat64()*float64(t.mean)), next)
+	}
+	w.after(w.between(0, t.mean), next)
+}
+
+// suffer makes one fault happen, if it can happen now.
+func (w *world) suffer(f Fault) {
+	n := w.nodes[w.chance.IntN(len(w.nodes))]
+	if w.happens(f, n) {
+		w.stats.Faults[f]++
+		w.trace(f.String(), n.name, nil)
+	}
+}
+
+func (w *world) happens(f Fault, n *node) bool {
+	ttl := w.set.ttl
+	switch f {
+	case Crash, Stop, ModeChange:
+		return w.replace(f, n)
+	case PauseHalf:
+		return w.pauses(n, ttl/2, false)
+	case PauseEdge:
+		return w.pauses(n, ttl+w.between(-ttl/10, ttl/10), false)
+	case PauseLong:
+		return w.pauses(n, 3*ttl, false)
+	case PauseVeryLong:
+		return w.pauses(n, 10*ttl, false)
+	case Suspend:
+		return w.pauses(n, w.between(ttl/10, 3*ttl), true)
+	case WallJump:
+		n.clock.wall = w.between(-time.Hour, time.Hour)
+		return n.up
+	case ReadsOnly, WritesOnly:
+		return w.block(n, f == ReadsOnly)
+	case Outage:
+		return w.outage()
+	case Split, Merge:
+		return w.reshard(f)
+	case ForcedRelease:
+		return w.force()
+	case Restore:
+		return w.goBack()
+	}
+	return false
+}
+
+func (w *world) pauses(n *node, d time.Duration, suspended bool) bool {
+	if !n.up || n.paused {
+		return false
+	}
+	n.pause(d, suspended)
+	return true
+}
+
+// replace ends a process one way or another, and starts the next some time later.
+func (w *world) replace(f Fault, n *node) bool {
+	if !n.up || n.leaver {
+		return false
+	}
+	if f == Crash {
+		n.crash()
+	} else {
+		if n.paused {
+			return false
+		}
+		n.stop()
+	}
+	w.again(n, w.between(0, 3*w.set.ttl))
+	return true
+}
+
+// again starts the next process once the last one has ended.
+func (w *world) again(n *node, d time.Duration) {
+	n.due = true
+	w.after(d, func() {
+		if n.up {
+			w.again(n, w.set.ttl/2)
+			return
+		}
+		n.clock.rate = 1000
+		if w.likely(0.3) {
+			w.stats.Faults[ClockRate]++
+			n.clock.rate = 960 + w.chance.Int64N(81)
+		}
+		n.boot(w.config())
+	})
+}
+
+// block cuts a node off from writing, or from reading, for a while.
+func (w *world) block(n *node, writes bool) bool {
+	if n.blocked != [2]bool{} {
+		return false
+	}
+	n.blocked[index(writes)] = true
+	w.after(w.between(0, 3*w.set.ttl), func() { n.blocked = [2]bool{} })
+	return true
+}
+
+// outage is longer than anybody can trust itself.
+func (w *world) outage() bool {
+	if w.net.down {
+		return false
+	}
+	w.net.down = true
+	w.after(w.between(w.set.ttl/3, 5*w.set.ttl), func() { w.net.down = false })
+	return true
+}
+
+// reshard ends a stream or two, and begins what follows.
+func (w *world) reshard(f Fault) bool {
+	var open []*stream
+	for _, s := range w.streams {
+		if !s.closed {
+			open = append(open, s)
+		}
+	}
+	if len(w.streams) > 40 {
+		return false
+	}
+	name := func() string { return fmt.Sprintf("s%02d", len(w.streams)) }
+	switch {
+	case f == Split && len(open) > 0:
+		p := open[w.chance.IntN(len(open))]
+		w.close(p)
+		w.addStream(name(), p.every, p.name)
+		w.addStream(name(), p.every, p.name)
+		return true
+	case f == Merge && len(open) > 2:
+		i := w.chance.IntN(len(open) - 1)
+		w.close(open[i])
+		w.close(open[i+1])
+		w.addStream(name(), open[i].every, open[i].name, open[i+1].name)
+		return true
+	}
+	return false
+}
+
+// force is a supervisor who takes a shard away.
+func (w *world) force() bool {
+	s := w.streams[w.chance.IntN(len(w.streams))]
+	row, ok := w.judge.rows[s.name]
+	if !ok || row.Owner.IsZero() || w.went || w.net.down {
+		return false
+	}
+	write, err := row.ForceRelease(lease.Command{Seen: row.Generation, By: "supervisor", Note: "because"}, w.stamp())
+	if err != nil {
+		w.fault("force-release: %v", err)
+		return false
+	}
+	_, err = w.judge.write(write, nil, "")
+	return err == nil
+}
+
+// goBack restores the table as it was some time ago. Such a thing takes its time:
+// meanwhile there is no table, for longer than anybody trusts itself.
+func (w *world) goBack() bool {
+	if w.net.down || w.went || w.snapshot == nil {
+		if w.snapshot == nil {
+			w.snapshot = &snapshot{store: w.store.Clone(), at: w.now}
+		}
+		return false
+	}
+	w.net.down = true
+	w.after(w.between(2*w.set.ttl, 4*w.set.ttl), func() {
+		if w.peace {
+			return
+		}
+		w.restore()
+		w.net.down, w.snapshot = false, nil
+		w.after(w.between(0, 3*w.set.ttl), func() {
+			if w.went {
+				w.adopt()
+			}
+		})
+	})
+	return true
+}
+
+// quiet ends all trouble. Handlers that ignore their contexts still do.
+func (w *world) quiet() {
+	w.trace("calm", "", nil)
+	w.peace = true
+	w.net.rates, w.net.down = rates{}, false
+	w.set.tempers, w.set.hook, w.set.source = 0, 0, 0
+	w.snapshot = nil
+	if w.went {
+		w.adopt()
+	}
+	for _, n := range w.nodes {
+		n.blocked = [2]bool{}
+		if n.paused {
+			n.resumes++
+			n.resume()
+		}
+	}
+	for _, s := range w.streams {
+		w.pardon(s)
+	}
+}
+
+// pardon takes a shard out of quarantine, as an operator would.
+func (w *world) pardon(s *stream) {
+	row, ok := w.judge.rows[s.name]
+	if !ok || !row.Quarantined {
+		return
+	}
+	if write, err := row.Unquarantine(lease.Command{Seen: row.Generation, By: "operator"}, w.stamp()); err == nil {
+		_, _ = w.judge.write(write, nil, "")
+	}
+}
+
+// even reports whether a plan would leave everything where it is.
+func even(v rebalance.View) bool {
+	for i, to := range (rebalance.Even{}).Plan(v) {
+		if to != rebalance.Nobody && to != v.Shards[i].Owner {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,190 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The witness stands beside the workers: it sees every handler that starts and
+// ends, and knows what the table said at that moment.
+
+// eagerGap is the longest that a shard may go without a handler in an eager move
+// between healthy workers: a fast look, and the way to the table and back twice.
+const eagerGap = 600 * time.Millisecond
+
+// witnessStart holds the beginning of a tenure against the promises.
+func (w *world) witnessStart(h *handler, o engine.Start) {
+	n, j := h.n, w.judge
+	for _, other := range n.handlers {
+		if other.s == h.s {
+			w.fault("%s runs two handlers of one shard: %v and %v", n.name, other, h)
+		}
+	}
+	if j.started[h.id] {
+		w.fault("S3: %v was started before", h)
+	}
+	j.started[h.id] = true
+	if owner := j.owners[h.id]; owner.Incarnation != n.me {
+		w.fault("S3: %v is started by %s, and is %v's", h, n.me, owner)
+	}
+	if base := j.base[h.id]; base != h.from {
+		w.fault("S2: %v does not start from what was stored: %d", h, base)
+	}
+	if left := engine.Instant(n.config.TTL - n.config.TTL/10); !n.seated || n.mono() >= n.trusted+left {
+		w.fault("%v is started without trust: seated %t", h, n.seated)
+	}
+	if n.leaver && w.now-n.leaves > 0 {
+		w.fault("%v is started by a worker that leaves", h)
+	}
+	for _, name := range h.s.parents {
+		if p := w.stream(name); p != nil && p.ended == 0 {
+			w.fault("%v is started before its parent %s is finished", h, name)
+		}
+	}
+	j.handlers[h.id] = h
+	w.witnessOverlap(h, o.Transfer)
+	w.witnessGap(h, o.Transfer)
+}
+
+// witnessOverlap asks of every other handler of the shard why it still runs. One
+// whose worker has told it to stop, or is paused, may; one that offered the shard
+// may until it looks. Whoever gave the shard up may not.
+func (w *world) witnessOverlap(h *handler, last lease.Transfer) {
+	for _, o := range h.s.active {
+		if o.n == h.n || o.over || !o.n.well() {
+			continue
+		}
+		how := w.judge.ended[o.id]
+		switch {
+		case !how.given && how.reason == lease.Handoff:
+			o.taken = w.now
+			if w.strict {
+				limit := w.set.ttl/3 + 300*time.Millisecond
+				w.after(limit, func() {
+					if w.strict && !o.over && !o.returned && o.n.well() {
+						w.fault("overlap: %v still runs %v after it was taken over by %v", o, limit, h)
+					}
+				})
+			}
+		case how.given:
+			w.fault("overlap: %v starts while %v runs, which its worker gave up: %s (%v)", h, o, how.reason, last)
+		case w.strict && how.reason != lease.Forced:
+			w.fault("overlap in calm: %v starts while %v runs: %s", h, o, how.reason)
+		}
+	}
+}
+
+// witnessGap measures how long nobody worked on the shard.
+func (w *world) witnessGap(h *handler, last lease.Transfer) {
+	s := h.s
+	if len(s.active) > 0 || s.by == nil || !w.strict || s.emptied < w.calm {
+		return
+	}
+	gap := w.now - s.emptied
+	how := w.judge.ended[s.by.id]
+	if how.reason != lease.Handoff || how.generation != h.id.Generation {
+		return
+	}
+	w.stats.Gap = max(w.stats.Gap, gap)
+	if gap > eagerGap {
+		w.fault("gap: nobody worked on %s for %v before %v (%v)", s.name, gap, h, last)
+	}
+}
+
+// gone is a handler that runs no more, because it returned or its process is dead.
+func (w *world) gone(h *handler) {
+	s := h.s
+	h.returned = true
+	s.active = slices.DeleteFunc(s.active, func(o *handler) bool { return o == h })
+	if len(s.active) == 0 {
+		s.emptied, s.by = w.now, h
+	}
+	if !w.strict || h.taken <= w.calm {
+		return
+	}
+	w.stats.Overlap = max(w.stats.Overlap, w.now-h.taken)
+	if len(s.active) == 0 && h.n.up {
+		w.fault("gap: %v has ended, taken over cooperatively, and nobody works on the shard", h)
+	}
+}
+
+// witnessOver asks why a tenure ends. There has to be a reason in the table, on
+// the clock, or in the handler itself: a reply that was lost is none (S4).
+func (w *world) witnessOver(h *handler, o engine.Over) {
+	n, j := h.n, w.judge
+	how, over := j.ended[h.id]
+	ok := true
+	switch o.Cause {
+	case engine.Expired, engine.Unreachable:
+		trust := n.config.TTL - n.config.TTL/10
+		ok = n.mono() >= n.trusted.Add(trust) || !j.sits(n.me) || j.lately()
+	case engine.HandedOff:
+		ok = over && (how.reason == lease.Handoff || how.reason == lease.DrainTimeout) || h.soft
+	case engine.Fenced:
+		ok = over
+	case engine.Forced:
+		ok = over && how.reason == lease.Forced
+	case engine.Finished:
+		ok = h.finishing && h.s.ended > 0
+	case engine.GivenUp:
+		ok = h.returned || h.news.Release || h.soft || h.temper == releasing
+	case engine.Stalled:
+		ok = n.config.StallAfter > 0 && h.soft
+	case engine.Stopped:
+		ok = n.leaver
+	case engine.Vanished: // its end was stored, and it was removed before the answer came
+		ok = j.lately() || h.finishing && h.s.dropped
+	case engine.Conflict:
+		ok = j.lately()
+	}
+	if !ok {
+		w.fault("S4: %v ends for no reason that can be seen: cause %d, %v, the table says %+v", h, o.Cause, o.Err, how)
+	}
+	if w.strict && (o.Cause == engine.Expired || o.Cause == engine.Unreachable || o.Cause == engine.Conflict || o.Cause == engine.Vanished) {
+		w.fault("S4: %v ends in calm: cause %d, %v", h, o.Cause, o.Err)
+	}
+}
+
+// witnessCommitted holds that what the handler is told was accepted, was.
+func (w *world) witnessCommitted(h *handler, o engine.Committed) {
+	switch {
+	case int(o.Seq) > len(h.marks):
+		w.fault("%v: %d marks are accepted of %d", h, o.Seq, len(h.marks))
+	case o.Err != nil:
+		if !w.judge.lately() {
+			w.fault("%v: its marks are refused for good: %v", h, o.Err)
+		}
+	case o.Seq > 0 && w.judge.accepted[h.id] < h.marks[o.Seq-1]:
+		w.fault("%v: it is told that %d is accepted, and %d is", h, h.marks[o.Seq-1], w.judge.accepted[h.id])
+	}
+}
+
+// witnessDone holds that a worker that has left has left nothing behind.
+func (w *world) witnessDone(n *node) {
+	if !n.leaver {
+		w.fault("%s is done and was not told to stop", n.name)
+	}
+	if !w.strict {
+		return
+	}
+	if took, limit := w.now-n.leaves, w.set.drain+w.set.ttl; took > limit {
+		w.fault("%s took %v to stop", n.name, took)
+	}
+	if w.judge.sits(n.me) {
+		w.fault("%s is done, and its seat is there", n.name)
+	}
+	for _, s := range w.streams {
+		if row, ok := w.judge.rows[s.name]; ok && row.Owner.Incarnation == n.me {
+			w.fault("%s is done, and holds %v", n.name, row)
+		}
+	}
+}
+
+// cooperative reports whether moves of that shard to this node are.
+func (n *node) cooperative(shard string) bool {
+	return n.config.Handoff.Terms(shard, rebalance.Balance).Mode == rebalance.Cooperative
+}
