@@ -42,6 +42,7 @@ type node struct {
 	opened   lease.WriteID // of its seat
 	sent     engine.Instant
 	trusted  engine.Instant // when the last confirmed beat was first sent
+	believed engine.Instant // the same, as it was before this step
 	seated   bool
 	handlers []*handler // one for each shard at most
 	dirty    []*handler
@@ -181,10 +182,11 @@ func (n *node) step(in engine.Input) {
 
 func (n *node) feed(in engine.Input) {
 	n.w.stats.Steps++
+	out, wake := n.engine.Step(n.moment(), in)
+	n.believed = n.trusted
 	if settled, ok := in.(engine.Settled); ok {
 		n.settled(settled)
 	}
-	out, wake := n.engine.Step(n.moment(), in)
 	n.wake = wake
 	n.w.mix(uint64(wake))
 	for _, o := range out {

@@ -1,0 +1,164 @@
+package shardlease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// What runs beside the loop: calls of the store, the source, the hook and the
+// handlers. Each answers into the inbox, once.
+
+// ask runs a call of the store or the source and hands in its answer. Every call has
+// a limit: a store that does not answer is asked again, which may help where the
+// first request was lost.
+func (r *run) ask(limit time.Duration, call func(ctx context.Context) engine.Input) {
+	r.call(func() {
+		ctx, cancel := context.WithTimeout(r.calls, limit)
+		defer cancel()
+		r.inbox.put(arrival{input: call(ctx)})
+	})
+}
+
+func (r *run) list(o engine.List) {
+	r.ask(r.config.TTL, func(ctx context.Context) engine.Input {
+		in := engine.Listed{Read: o.Read}
+		for record, err := range r.worker.store.List(ctx, o.Query) {
+			if malformed, ok := errors.AsType[*lease.MalformedError](err); ok {
+				in.Unreadable = append(in.Unreadable, malformed.Key)
+				continue
+			}
+			if err != nil {
+				in.Err = err
+				break
+			}
+			in.Records = append(in.Records, record)
+		}
+		return in
+	})
+}
+
+// patience is for calls about one record: a beat that hangs must leave time for
+// another before trust ends, and that for a third.
+func (r *run) patience() time.Duration { return r.config.TTL / 4 }
+
+func (r *run) get(o engine.Get) {
+	r.ask(r.patience(), func(ctx context.Context) engine.Input {
+		record, err := r.worker.store.Get(ctx, o.Key)
+		if errors.Is(err, lease.ErrNotFound) {
+			record, err = nil, nil
+		}
+		return engine.Got{Read: o.Read, Key: o.Key, Record: record, Err: err}
+	})
+}
+
+func (r *run) send(o engine.Send) {
+	r.ask(r.patience(), func(ctx context.Context) engine.Input {
+		record, err := r.worker.store.Write(ctx, o.Write)
+		return engine.Settled{Write: o.Write, Record: record, Err: err}
+	})
+}
+
+// An identified store knows whether its table is the one it was.
+type identified interface {
+	Verify(ctx context.Context, group string) error
+}
+
+func (r *run) verify() {
+	store, ok := r.worker.store.(identified)
+	if !ok {
+		r.inbox.put(arrival{input: engine.Verified{}})
+		return
+	}
+	r.ask(r.config.TTL, func(ctx context.Context) engine.Input {
+		return engine.Verified{Err: store.Verify(ctx, r.config.Group)}
+	})
+}
+
+func (r *run) poll() {
+	limit := max(r.config.PollEvery, 30*time.Second)
+	r.patient = r.mono().Add(limit + time.Second)
+	r.ask(limit, func(ctx context.Context) engine.Input { return look(ctx, r.worker.source) })
+}
+
+// errDeaf: a source that blocks.
+var errDeaf = errors.New("it has not answered in time, and does not heed its context")
+
+// complain tells of a source that does not come back. It cannot be asked again
+// before it does, and new shards go unnoticed until then.
+func (r *run) complain() {
+	if r.mono() >= r.patient {
+		r.patient = engine.Never
+		r.emit(Event{Kind: SourceFault, Err: &SourceError{Err: errDeaf}})
+	}
+}
+
+// A preparation is one call of the prepare hook.
+type preparation struct{ cancel context.CancelFunc }
+
+func (r *run) prepareFor(o engine.Prepare) {
+	ctx, cancel := context.WithTimeout(r.calls, o.For)
+	if old := r.prepare[o.Shard.Name]; old != nil {
+		old.cancel()
+	}
+	p := &preparation{cancel: cancel}
+	r.prepare[o.Shard.Name] = p
+	r.do(func() {
+		shard := Shard{Name: o.Shard.Name, Parents: o.Shard.Parents, Weight: o.Shard.Weight}
+		_, err := guard(func() error { return r.config.Prepare(ctx, shard, o.Checkpoint) })
+		// One that was called off, or is late, returns the error of its context.
+		if err != nil && ctx.Err() == nil {
+			r.emit(Event{Kind: HookFault, Shard: shard.Name, Err: fmt.Errorf("prepare: %w", err)})
+		}
+		r.inbox.put(arrival{input: engine.Prepared{Shard: shard.Name}, from: p})
+	})
+}
+
+// handle runs the handler of a tenure to its end, whichever that is.
+func (r *run) handle(ctx context.Context, t *Tenure) {
+	// What runtime.Goexit leaves behind.
+	panicked, err := true, error(&panicError{})
+	defer func() {
+		in := engine.Returned{Tenure: t.id()}
+		in.Failed, in.Note, err = judge(t, panicked, err)
+		// Marks that are made from here on are refused; those made before are
+		// in the inbox, and so are told before this.
+		end := t.close()
+		r.inbox.put(arrival{input: in, err: err})
+		t.stop(end) // frees the contexts
+	}()
+	panicked, err = guard(func() error { return r.handler(ctx, t) })
+}
+
+// judge says whether a tenure has failed, what the table should remember of its
+// end, and what of the handler's error is news.
+//
+// Who is told to wind down may well do so by an error of its reading, and that is no
+// failure; if it is just what it was told, it is no news either.
+func judge(t *Tenure, panicked bool, err error) (failed bool, note string, news error) {
+	switch {
+	case err == nil:
+		return false, t.lastWords(), nil
+	case panicked || t.reading.Err() == nil:
+		return true, noteOf(err), err
+	}
+	if _, told := errors.AsType[*EndError](err); told || errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return false, t.lastWords(), err
+}
+
+// guard calls f and turns its panic into an error.
+func guard(f func() error) (panicked bool, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			panicked, err = true, &panicError{value: v, stack: debug.Stack()}
+		}
+	}()
+	return false, f()
+}

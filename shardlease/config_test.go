@@ -1,0 +1,160 @@
+package shardlease_test
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// blamed are the fields that err blames, sorted.
+func blamed(err error) []string {
+	fields := map[string]bool{}
+	var walk func(error)
+	walk = func(err error) {
+		if fault, ok := err.(*shardlease.ConfigError); ok {
+			fields[fault.Field] = true
+		}
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, err := range joined.Unwrap() {
+				walk(err)
+			}
+		}
+	}
+	walk(err)
+	return slices.Sorted(maps.Keys(fields))
+}
+
+func valid() shardlease.Config {
+	return shardlease.Config{Group: "orders", Handoff: rebalance.Eager}
+}
+
+type odd struct{ rebalance.Even }
+
+func (odd) Fingerprint() string { return "" }
+
+func TestEveryWrongFieldIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		field string
+		spoil func(*shardlease.Config)
+	}{
+		{"Group", func(c *shardlease.Config) { c.Group = "" }},
+		{"Group", func(c *shardlease.Config) { c.Group = strings.Repeat("x", lease.MaxName+1) }},
+		{"Handoff", func(c *shardlease.Config) { c.Handoff = nil }},
+		{"Handoff", func(c *shardlease.Config) { c.Handoff = rebalance.Mode(0) }},
+		{"Handoff", func(c *shardlease.Config) { c.Handoff = rebalance.Mode(9) }},
+		{"Handoff", func(c *shardlease.Config) { c.Handoff = rebalance.Terms{} }},
+		{"Handoff", func(c *shardlease.Config) {
+			c.Handoff = rebalance.Terms{Mode: rebalance.Eager, Prepare: 25 * time.Hour}
+		}},
+		{"Handoff", func(c *shardlease.Config) { c.Handoff = rebalance.HandoffFunc(nil) }},
+		{"Name", func(c *shardlease.Config) { c.Name = "a\nb" }},
+		{"Task", func(c *shardlease.Config) { c.Task = "\xff" }},
+		{"TTL", func(c *shardlease.Config) { c.TTL = 299 * time.Millisecond }},
+		{"TTL", func(c *shardlease.Config) { c.TTL = -1 }},
+		{"TTL", func(c *shardlease.Config) { c.TTL = 25 * time.Hour }},
+		{"Drain", func(c *shardlease.Config) { c.Drain = 6 * time.Second }},
+		{"MaxMoves", func(c *shardlease.Config) { c.MaxMoves = lease.MaxWants + 1 }},
+		{"MaxMoves", func(c *shardlease.Config) { c.MaxMoves = -1 }},
+		{"MoveCooldown", func(c *shardlease.Config) { c.MoveCooldown = 25 * time.Hour }},
+		{"StallAfter", func(c *shardlease.Config) { c.StallAfter = time.Second }},
+		{"Backoff", func(c *shardlease.Config) { c.Backoff = 25 * time.Hour }},
+		{"MaxBackoff", func(c *shardlease.Config) { c.MaxBackoff = -1 }},
+		{"MaxBackoff", func(c *shardlease.Config) { c.Backoff, c.MaxBackoff = time.Minute, time.Second }},
+		{"Commit", func(c *shardlease.Config) { c.Commit.Every = 2 * time.Hour }},
+		{"Planner", func(c *shardlease.Config) { c.Planner = odd{} }},
+		{"PollEvery", func(c *shardlease.Config) { c.PollEvery = time.Millisecond }},
+		{"AuditEvery", func(c *shardlease.Config) { c.AuditEvery = time.Second }},
+		{"EventQueue", func(c *shardlease.Config) { c.EventQueue = -1 }},
+	} {
+		config := valid()
+		c.spoil(&config)
+		_, err := shardlease.Filled(config)
+		if !errors.Is(err, shardlease.ErrConfig) || !slices.Equal(blamed(err), []string{c.field}) {
+			t.Errorf("wrong %s: blames %v: %v", c.field, blamed(err), err)
+		}
+	}
+}
+
+func TestAllFaultsAtOnce(t *testing.T) {
+	_, err := shardlease.New(nil, shardlease.SourceFunc(nil), shardlease.Config{TTL: 1, Drain: 1, PollEvery: 1, Name: "\x00"})
+	if want := []string{"Drain", "Group", "Handoff", "Name", "PollEvery", "TTL", "source", "store"}; !slices.Equal(blamed(err), want) {
+		t.Errorf("blames %v, not %v", blamed(err), want)
+	}
+	if !errors.Is(err, rebalance.ErrNoMode) || !errors.Is(err, checkpoint.ErrInvalid) {
+		t.Errorf("what refused the fields is not in %v", err)
+	}
+	_, err = shardlease.New(new(memstore.Store), shardlease.Static(), valid())
+	if !errors.Is(err, shardlease.ErrNoShards) || !slices.Equal(blamed(err), []string{"source"}) {
+		t.Errorf("a static source without shards: %v", err)
+	}
+	_, err = shardlease.New(new(memstore.Store), shardlease.Static("a", "a"), valid())
+	if fault, ok := errors.AsType[*shardlease.SourceError](err); !ok || !slices.Equal(fault.Shards, []string{"a"}) {
+		t.Errorf("a static source with a shard twice: %v", err)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	c, err := shardlease.Filled(valid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.TTL != 10*time.Second || c.Drain != 20*time.Second || c.MoveCooldown != 0 || c.StallAfter != 0 ||
+		c.Backoff != time.Second || c.MaxBackoff != 5*time.Minute || c.PollEvery != 30*time.Second || c.AuditEvery != time.Minute {
+		t.Errorf("times: %+v", c)
+	}
+	if c.Name == "" || c.MaxShards != 0 || c.MaxMoves != 100 || c.MaxAttempts != 0 || c.EventQueue != 1024 || c.Planner == nil || c.Logger == nil {
+		t.Errorf("others: %+v", c)
+	}
+
+	slow := valid()
+	slow.TTL, slow.Backoff = 2*time.Minute, 10*time.Minute
+	if c, err = shardlease.Filled(slow); err != nil || c.Drain != 80*time.Second || c.AuditEvery != slow.TTL || c.MaxBackoff != slow.Backoff {
+		t.Errorf("a long lease time: %+v, %v", c, err)
+	}
+
+	off := valid()
+	off.Drain, off.MoveCooldown, off.StallAfter, off.Backoff, off.MaxShards, off.MaxAttempts = -1, -1, -1, -1, -1, -1
+	c, err = shardlease.Filled(off)
+	if err != nil || c.Drain != 0 || c.MoveCooldown != 0 || c.StallAfter != 0 || c.Backoff != 0 || c.MaxShards != 0 || c.MaxAttempts != 0 {
+		t.Errorf("off: %+v, %v", c, err)
+	}
+}
+
+func TestTermsThatReachTheEngine(t *testing.T) {
+	hook := valid()
+	hook.Prepare = prepareNothing
+	never := hook
+	never.Handoff = rebalance.Terms{Mode: rebalance.Cooperative, Prepare: -1}
+	without := valid()
+	without.Handoff = rebalance.Terms{Mode: rebalance.Cooperative, Prepare: time.Minute}
+	mad := valid()
+	mad.Handoff = rebalance.HandoffFunc(func(string, rebalance.Why) rebalance.Terms {
+		return rebalance.Terms{Mode: rebalance.Cooperative, Drain: 25 * time.Hour}
+	})
+	for _, c := range []struct {
+		name   string
+		config shardlease.Config
+		want   rebalance.Terms
+		faults int
+	}{
+		{"a hook and terms that leave it open", hook, rebalance.Terms{Mode: rebalance.Eager, Prepare: 30 * time.Second}, 0},
+		{"a hook and terms without", never, rebalance.Terms{Mode: rebalance.Cooperative, Prepare: -1}, 0},
+		{"terms and no hook", without, rebalance.Terms{Mode: rebalance.Cooperative}, 0},
+		{"terms nobody can keep", mad, rebalance.Terms{Mode: rebalance.Eager}, 1},
+	} {
+		faults := 0
+		got, err := shardlease.TermsOf(c.config, func(string, error) { faults++ })
+		if err != nil || got != c.want || faults != c.faults {
+			t.Errorf("%s: %v and %d faults, %v", c.name, got, faults, err)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+func prepareNothing(context.Context, shardlease.Shard, checkpoint.Checkpoint) error { return nil }
+
+// Group and Handoff have no default; whatever else is wrong is reported with them.
+func ExampleConfig() {
+	_, err := shardlease.New(new(memstore.Store), shardlease.Static("1", "2"), shardlease.Config{TTL: 10})
+	fmt.Println(err)
+
+	_, err = shardlease.New(new(memstore.Store), shardlease.Static("1", "2"), shardlease.Config{
+		Group:   "orders",
+		Handoff: rebalance.Cooperative,
+		Order:   checkpoint.Decimal,
+	})
+	fmt.Println(err)
+	// Output:
+	// invalid configuration: Group: must not be empty
+	// invalid configuration: TTL: must be between 300ms and 24h0m0s, is 10ns
+	// invalid configuration: Handoff: choose a handoff mode: "eager" (no overlap: for a moment nobody processes a moving shard) or "cooperative" (no gap: for a moment two do, and the late commits of the first are refused)
+	// <nil>
+}
+
+// A source whose shards never change is checked when the worker is made.
+func ExampleStatic() {
+	_, err := shardlease.New(new(memstore.Store), shardlease.Static("1", "2", "1"), shardlease.Config{
+		Group: "orders", Handoff: rebalance.Eager,
+	})
+	fmt.Println(err)
+	// Output:
+	// invalid configuration: source: source: "1": listed twice
+}
+
+// A source is anything that can list the shards, with their parents where one
+// continues another.
+func ExampleSourceFunc() {
+	var source shardlease.Source = shardlease.SourceFunc(func(ctx context.Context) ([]shardlease.Shard, error) {
+		return []shardlease.Shard{
+			{Name: "shard-1"},
+			{Name: "shard-2", Parents: []string{"shard-1"}},
+		}, nil
+	})
+	shards, err := source.Shards(context.Background())
+	fmt.Println(len(shards), err)
+	// Output:
+	// 2 <nil>
+}
+
+// A handler marks what it has done. Here the shard ends after three records.
+func ExampleTenure_Mark() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), shardlease.Config{
+		Group: "orders", Handoff: rebalance.Eager, Order: checkpoint.Decimal,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
+		defer stop()
+		for _, position := range []string{"10", "20", "30"} {
+			fmt.Println("processed", position)
+			if err := t.Mark(position); err != nil {
+				return err
+			}
+		}
+		fmt.Println(t.Mark("25"))
+		return t.Finish(ctx)
+	})
+	fmt.Println(err)
+	// Output:
+	// processed 10
+	// processed 20
+	// processed 30
+	// shard "1": position moves backwards: it lies before the checkpoint already accepted
+	// <nil>
+}
+
+// Why a tenure is over is an error to branch on.
+func ExampleEndError() {
+	err := fmt.Errorf("write record: %w", &shardlease.EndError{
+		Shard: "1", Generation: 8, Cause: shardlease.HandedOff,
+		Err: &checkpoint.StaleError{Shard: "1", Mine: 8, Observed: 9, Owner: "b"},
+	})
+	fmt.Println(errors.Is(err, shardlease.ErrEnded), errors.Is(err, shardlease.HandedOff), errors.Is(err, checkpoint.ErrStale))
+	// Output:
+	// true true true
+}
+
+// A supervisor takes a shard from a worker that it knows to be gone.
+func ExampleSupervisor_ForceRelease() {
+	ctx := context.Background()
+	store := new(memstore.Store)
+	// A worker that holds a shard; by hand, for the example.
+	begin, _ := lease.Begin("orders", "1", nil, "a", lease.Stamp{ID: "w1", At: time.Now()})
+	row, _ := store.Write(ctx, begin)
+	claim, _ := row.(lease.Row).Claim(lease.Owner{Name: "a", Incarnation: "a1", Task: "run-17"}, lease.Stamp{ID: "w2", At: time.Now()})
+	_, _ = store.Write(ctx, claim)
+
+	s := shardlease.Supervisor{Store: store, Group: "orders", By: "cleanup"}
+	rows, _ := s.ByTask(ctx, "run-17")
+	for _, row := range rows {
+		released, err := s.ForceRelease(ctx, row.Shard, row.Generation, "run 17 was killed")
+		fmt.Println(released.Shard, released.Last.Reason, released.Last.From, released.Owner, err)
+
+		_, err = s.ForceRelease(ctx, row.Shard, row.Generation, "again")
+		fmt.Println(errors.Is(err, lease.ErrOutdated))
+	}
+	// Output:
+	// 1 forced a nobody <nil>
+	// true
+}

@@ -1,0 +1,243 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// What a fleet does when something goes wrong, in fake time: the real worker, its
+// goroutines and its timers, on the embedded store.
+
+func TestCrashIsRecovered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 8)
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		time.Sleep(17 * time.Second)
+		a.die()
+		took := s.within(ttl+beat+500*time.Millisecond, "b holds everything", func() bool { return s.running()["b"] == 8 })
+		t.Logf("held again after %v", took)
+		for _, name := range s.names() {
+			if row := s.row(name); row.Owner.Name != "b" || row.Last.Reason != lease.Expired && row.Last.From == "a" {
+				t.Errorf("%v", row)
+			}
+		}
+		s.end()
+	})
+}
+
+// TestPausedWorkerIsRefused: a worker is paused past its lease with a commit on the
+// wire. The commit arrives after the worker was replaced, and the table refuses it;
+// when the worker wakes up it ends what it held before it does anything else.
+func TestPausedWorkerIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		wire, refused, woken := make(chan struct{}), make(chan error, 1), make(chan error, 1)
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			if err := tn.Commit(ctx, "1"); err != nil {
+				return err
+			}
+			time.Sleep(5 * time.Second)
+			woken <- tn.Commit(context.WithoutCancel(ctx), "2")
+			<-ctx.Done()
+			refused <- context.Cause(ctx)
+			return nil
+		})
+		a.watch(func(w lease.Write) {
+			if r, ok := w.Next.(lease.Row); ok && r.Checkpoint.Position == "2" {
+				<-wire
+			}
+		}, nil)
+		s.within(5*time.Second, "the first commit", func() bool { return s.running()["a"] == 1 && s.row("shard-00").Checkpoint.Position == "1" })
+		s.enter("b", shardlease.Config{Handoff: rebalance.Eager, MaxMoves: 1}, nil)
+		// b may not ask for the shard: one worker with one shard is even.
+		time.Sleep(6 * time.Second)
+		a.freeze()
+		s.within(ttl+beat+500*time.Millisecond, "b has taken over", func() bool { return s.running()["b"] == 1 })
+		close(wire)
+		time.Sleep(time.Second)
+		row := s.row("shard-00")
+		if row.Owner.Name != "b" || row.Checkpoint.Position == "2" && row.Checkpoint.Generation != row.Generation {
+			t.Errorf("the late commit got through: %v", row)
+		}
+		if start := s.of("shard-00")[1].start; start != "1" {
+			t.Errorf("b started at %q", start)
+		}
+		a.thaw()
+		if err := <-woken; !errors.Is(err, shardlease.ErrEnded) {
+			t.Errorf("the commit of the woken worker: %v", err)
+		}
+		if err := <-refused; !errors.Is(err, shardlease.Expired) {
+			t.Errorf("its context ended with %v", err)
+		}
+		s.end()
+	})
+}
+
+// TestShortOutageLosesNothing: nobody answers for half a lease time.
+func TestShortOutageLosesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 8)
+		for _, name := range []string{"a", "b"} {
+			s.enter(name, shardlease.Config{Handoff: rebalance.Cooperative}, nil)
+		}
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		time.Sleep(20 * time.Second)
+		calls := len(s.all())
+		for _, a := range s.actors {
+			a.cut()
+		}
+		time.Sleep(ttl / 2)
+		for _, a := range s.actors {
+			a.heal()
+		}
+		time.Sleep(time.Minute)
+		if len(s.all()) != calls {
+			t.Errorf("%d tenures began", len(s.all())-calls)
+		}
+		s.end()
+	})
+}
+
+// TestLongOutage: every worker ends what it holds by its own clock, before anybody
+// else could hold it; and all goes on by itself.
+func TestLongOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 8)
+		for _, name := range []string{"a", "b"} {
+			s.enter(name, shardlease.Config{Handoff: rebalance.Eager}, nil)
+		}
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		time.Sleep(20 * time.Second)
+		before := len(s.all())
+		down := time.Now()
+		for _, a := range s.actors {
+			a.cut()
+		}
+		time.Sleep(2 * ttl)
+		for _, sp := range s.all() {
+			if sp.to.IsZero() || sp.to.Sub(down) > ttl-ttl/10 {
+				t.Errorf("%s of %s went on until %v", sp.shard, sp.worker, sp.to.Sub(down))
+			}
+			if !errors.Is(sp.cause, shardlease.Unreachable) {
+				t.Errorf("ended with %v", sp.cause)
+			}
+		}
+		for _, a := range s.actors {
+			a.heal()
+		}
+		s.shared(ttl, "a", "b")
+		for _, name := range s.names() {
+			if gap, overlap := s.gaps(name, down); overlap > 0 {
+				t.Errorf("%s: gap %v, overlap %v", name, gap, overlap)
+			}
+		}
+		t.Logf("%d tenures, then %d", before, len(s.all())-before)
+		s.end()
+	})
+}
+
+// TestEagerMove: no two handlers of a shard are ever active together, and the last
+// mark of one is the start of the next.
+func TestEagerMove(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 8)
+		s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, workingFor(300*time.Millisecond))
+		s.shared(time.Second, "a")
+		time.Sleep(20 * time.Second)
+		joined := time.Now()
+		s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		moved := 0
+		for _, name := range s.names() {
+			gap, overlap := s.gaps(name, joined)
+			if overlap > 0 || gap > 300*time.Millisecond {
+				t.Errorf("%s: gap %v, overlap %v", name, gap, overlap)
+			}
+			if spans := s.of(name); len(spans) == 2 {
+				moved++
+				if spans[0].last() != spans[1].start {
+					t.Errorf("%s was left at %q and taken up at %q", name, spans[0].last(), spans[1].start)
+				}
+			}
+		}
+		if moved != 4 {
+			t.Errorf("%d shards moved", moved)
+		}
+		s.end()
+	})
+}
+
+// TestCooperativeMove: at every instant of a planned move somebody processes the
+// shard.
+func TestCooperativeMove(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 8)
+		s.enter("a", shardlease.Config{Handoff: rebalance.Cooperative}, nil)
+		s.shared(time.Second, "a")
+		time.Sleep(20 * time.Second)
+		joined := time.Now()
+		s.enter("b", shardlease.Config{Handoff: rebalance.Cooperative}, nil)
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		for _, name := range s.names() {
+			if gap, overlap := s.gaps(name, joined); gap > 0 || overlap > 300*time.Millisecond {
+				t.Errorf("%s: gap %v, overlap %v", name, gap, overlap)
+			}
+			for _, sp := range s.of(name) {
+				if !sp.to.IsZero() && !errors.Is(sp.cause, shardlease.HandedOff) {
+					t.Errorf("%s ended with %v", name, sp.cause)
+				}
+			}
+		}
+		s.end()
+	})
+}
+
+// TestDrainDeadline: an owner whose handler takes a minute to wind down is forced
+// out after the drain time, or waited for.
+func TestDrainDeadline(t *testing.T) {
+	for _, after := range []rebalance.AfterDrain{rebalance.Force, rebalance.Wait} {
+		t.Run(after.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) { testDrainDeadline(t, after) })
+		})
+	}
+}
+
+func testDrainDeadline(t *testing.T, after rebalance.AfterDrain) {
+	s := newStage(t, 2)
+	config := shardlease.Config{Handoff: rebalance.Terms{Mode: rebalance.Eager, Drain: 20 * time.Second, AfterDrain: after}}
+	s.enter("a", config, func(ctx context.Context, tn *shardlease.Tenure) error {
+		<-tn.Reading().Done()
+		time.Sleep(time.Minute) // deaf to its contexts
+		return nil
+	})
+	s.shared(time.Second, "a")
+	time.Sleep(20 * time.Second)
+	s.enter("b", config, nil)
+	drained := s.within(beat+2*time.Second+65*time.Second, "b has one", func() bool { return s.running()["b"] == 1 })
+	var moved *span
+	for _, sp := range s.all() {
+		if sp.worker == "b" {
+			moved = sp
+		}
+	}
+	row := s.row(moved.shard)
+	switch after {
+	case rebalance.Force:
+		if row.Last.Reason != lease.DrainTimeout || drained > beat+time.Second+21*time.Second {
+			t.Errorf("after %v: %v", drained, row)
+		}
+	case rebalance.Wait:
+		if _, overlap := s.gaps(moved.shard, time.Time{}); overlap > 0 || row.Last.Reason != lease.Handoff || drained < time.Minute {
+			t.Errorf("after %v, overlap %v: %v", drained, overlap, row)
+		}
+	}
+	s.end()
+}

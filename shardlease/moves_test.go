@@ -1,0 +1,271 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// TestDyingInEveryPhase: in a move from a to b, one of the two is killed at each
+// step of it, just before and just after the step's write. Whatever was under way
+// ends by itself, and the survivor holds everything within the time of a crash.
+func TestDyingInEveryPhase(t *testing.T) {
+	asks := func(w lease.Write) bool { s, ok := w.Next.(lease.Seat); return ok && len(s.Wants) > 0 }
+	changes := func(cond func(old, next lease.Row) bool) func(lease.Write) bool {
+		return func(w lease.Write) bool {
+			old, okOld := w.Old.(lease.Row)
+			next, okNext := w.Next.(lease.Row)
+			return okOld && okNext && cond(old, next)
+		}
+	}
+	offers := changes(func(old, next lease.Row) bool { return old.OfferedTo == "" && next.OfferedTo != "" })
+	takes := changes(func(old, next lease.Row) bool { return next.Accepts(old) })
+	yields := changes(func(old, next lease.Row) bool {
+		return old.Owner.Name == "a" && next.Owner.Name == "b" && !next.Accepts(old)
+	})
+	for _, tc := range []struct {
+		name string
+		mode rebalance.Mode
+		who  string // whose write it is
+		dies string
+		step func(lease.Write) bool
+	}{
+		{"successor dies asking", rebalance.Eager, "b", "b", asks},
+		{"owner dies when asked", rebalance.Eager, "b", "a", asks},
+		{"owner dies yielding", rebalance.Eager, "a", "a", yields},
+		{"successor dies when yielded to", rebalance.Eager, "a", "b", yields},
+		{"successor dies asking, cooperative", rebalance.Cooperative, "b", "b", asks},
+		{"owner dies when asked, cooperative", rebalance.Cooperative, "b", "a", asks},
+		{"owner dies offering", rebalance.Cooperative, "a", "a", offers},
+		{"successor dies when offered to", rebalance.Cooperative, "a", "b", offers},
+		{"successor dies taking", rebalance.Cooperative, "b", "b", takes},
+		{"owner dies when taken from", rebalance.Cooperative, "b", "a", takes},
+	} {
+		for _, before := range []bool{true, false} {
+			name := tc.name + ", after the write"
+			if before {
+				name = tc.name + ", before the write"
+			}
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) { dieAt(t, tc.mode, tc.who, tc.dies, tc.step, before) })
+			})
+		}
+	}
+}
+
+func dieAt(t *testing.T, mode rebalance.Mode, who, dies string, step func(lease.Write) bool, before bool) {
+	s := newStage(t, 4)
+	config := shardlease.Config{Handoff: mode}
+	actors := map[string]*actor{"a": s.enter("a", config, nil)}
+	s.shared(time.Second, "a")
+	time.Sleep(20 * time.Second)
+	actors["b"] = s.enter("b", config, nil)
+	var once sync.Once
+	died := make(chan struct{})
+	hook := func(w lease.Write) {
+		if step(w) {
+			once.Do(func() { actors[dies].die(); close(died) })
+		}
+	}
+	if before {
+		actors[who].watch(hook, nil)
+	} else {
+		actors[who].watch(nil, hook)
+	}
+	select {
+	case <-died:
+	case <-time.After(beat + 2*time.Second):
+		s.fail("that step was never taken")
+	}
+	survivor := map[string]string{"a": "b", "b": "a"}[dies]
+	s.within(ttl+beat+time.Second, survivor+" holds everything", func() bool { return s.running()[survivor] == 4 })
+	time.Sleep(time.Minute)
+	if n := s.running()[survivor]; n != 4 {
+		t.Errorf("a minute later %s holds %d", survivor, n)
+	}
+	for _, name := range s.names() {
+		if row := s.row(name); row.Attempts() > 1 || row.OfferedTo != "" {
+			t.Errorf("%v", row)
+		}
+	}
+	s.end()
+}
+
+// TestCleanStop: of one worker, of the last, of all at once. Nobody has to wait for
+// anything to expire, and nothing is left behind.
+func TestCleanStop(t *testing.T) {
+	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
+		t.Run(mode.String(), func(t *testing.T) { bubble(t, func(t *testing.T) { testCleanStop(t, mode) }) })
+	}
+}
+
+func testCleanStop(t *testing.T, mode rebalance.Mode) {
+	s := newStage(t, 8)
+	config := shardlease.Config{Handoff: mode}
+	for _, name := range []string{"a", "b", "c"} {
+		s.enter(name, config, nil)
+	}
+	s.shared(beat+1500*time.Millisecond, "a", "b", "c")
+	time.Sleep(20 * time.Second)
+	began := time.Now()
+	go func() {
+		if err := s.actors[0].stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	took := s.within(beat+time.Second, "b and c hold everything", func() bool { n := s.running(); return n["a"] == 0 && n["b"]+n["c"] == 8 })
+	t.Logf("held again after %v", took)
+	for _, name := range s.names() {
+		gap, overlap := s.gaps(name, began)
+		if mode == rebalance.Eager && (overlap > 0 || gap > 300*time.Millisecond) || mode == rebalance.Cooperative && (gap > 0 || overlap > beat) {
+			t.Errorf("%s: gap %v, overlap %v", name, gap, overlap)
+		}
+	}
+	s.shared(beat+1500*time.Millisecond, "b", "c")
+	time.Sleep(20 * time.Second)
+	began = time.Now()
+	s.end() // of all at once
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the rest took %v to stop", took)
+	}
+	workers, err := shardlease.Supervisor{Store: s.store, Group: "orders"}.Workers(t.Context())
+	if err != nil || len(workers) != 0 {
+		t.Errorf("seats are left: %v, %v", workers, err)
+	}
+	for _, name := range s.names() {
+		if row := s.row(name); !row.Owner.IsZero() || row.Last.Reason != lease.Released || row.Attempts() > 0 {
+			t.Errorf("%v", row)
+		}
+		if spans := s.of(name); spans[len(spans)-1].last() != s.row(name).Checkpoint.Position {
+			t.Errorf("%s was left at %q and is stored at %v", name, spans[len(spans)-1].last(), s.row(name).Checkpoint.Position)
+		}
+	}
+}
+
+// TestOneNameTwice: a name is for people. Two workers of one name are two.
+func TestOneNameTwice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 4)
+		first := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.shared(time.Second, "a")
+		s.spans = nil // the stage tells them apart by name
+		second := joinAs(t, s.store, s.source, shardlease.Config{Name: "a", Handoff: rebalance.Eager}, s.recorded("the other a", working), func(*shardlease.Worker) {})
+		s.within(2*beat, "the other has two", func() bool { return s.running()["the other a"] == 2 })
+		time.Sleep(time.Minute)
+		if n := s.running()["the other a"]; n != 2 {
+			t.Errorf("the other holds %d", n)
+		}
+		if err := errors.Join(second.stop(), first.stop()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestJoinLeaveJoin(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 6)
+		config := shardlease.Config{Handoff: rebalance.Cooperative}
+		s.enter("a", config, nil)
+		s.shared(time.Second, "a")
+		for range 3 {
+			b := s.enter("b", config, nil)
+			s.shared(beat+1500*time.Millisecond, "a", "b")
+			if err := b.stop(); err != nil {
+				t.Error(err)
+			}
+			s.shared(beat+1500*time.Millisecond, "a")
+		}
+		s.end()
+	})
+}
+
+// TestModesMix: while a change of mode is rolled out, each move is made on the terms
+// that its successor wrote down.
+func TestModesMix(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 8)
+		s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.shared(time.Second, "a")
+		time.Sleep(10 * time.Second)
+		joined := time.Now()
+		s.enter("b", shardlease.Config{Handoff: rebalance.Cooperative}, nil)
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		for _, name := range s.names() {
+			if gap, _ := s.gaps(name, joined); gap > 0 {
+				t.Errorf("%s had a gap of %v on cooperative terms", name, gap)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		joined = time.Now()
+		s.enter("c", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.shared(beat+1500*time.Millisecond, "a", "b", "c")
+		for _, name := range s.names() {
+			if _, overlap := s.gaps(name, joined); overlap > 0 {
+				t.Errorf("%s had an overlap of %v on eager terms", name, overlap)
+			}
+		}
+		s.end()
+	})
+}
+
+// TestStuckHandlerLosesItsShard: one handler gets nowhere. It loses its shard as
+// stalled, to another worker; the worker's other shards go on, and a shard that is
+// idle but says so is left alone.
+func TestStuckHandlerLosesItsShard(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 4)
+		config := shardlease.Config{Handoff: rebalance.Eager, StallAfter: 15 * time.Second}
+		jam, freed := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		var stuck atomic.Value
+		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
+			mine := false
+			for sleep(tn.Reading(), time.Second) {
+				select {
+				case <-jam:
+					if ctx.Value(spanKey{}).(*span).worker == "b" {
+						continue
+					}
+					once.Do(func() { mine = true; stuck.Store(tn.Shard().Name) })
+				default:
+				}
+				if mine {
+					<-freed
+					return nil
+				}
+				tn.Progress() // it is idle, and says so
+			}
+			return nil
+		}
+		s.enter("a", config, handler)
+		s.enter("b", config, nil)
+		s.shared(2*beat, "a", "b")
+		time.Sleep(20 * time.Second)
+		calls := len(s.all())
+		close(jam)
+		took := s.within(15*time.Second+20*time.Second+3*beat+2*time.Second, "b has three", func() bool { return s.running()["b"] == 3 })
+		t.Logf("taken over after %v", took)
+		time.Sleep(time.Minute)
+		if n := len(s.all()) - calls; n != 1 {
+			t.Errorf("%d tenures began", n)
+		}
+		row := s.row(stuck.Load().(string))
+		if row.Owner.Name != "b" || row.Last.Reason != lease.Stalled {
+			t.Errorf("the stuck shard: %v", row)
+		}
+		close(freed)
+		s.end()
+		for _, sp := range s.of(stuck.Load().(string)) {
+			if sp.worker == "a" && !errors.Is(sp.cause, shardlease.Stalled) && !errors.Is(sp.cause, shardlease.HandedOff) {
+				t.Errorf("the stuck handler ended with %v", sp.cause)
+			}
+		}
+	})
+}

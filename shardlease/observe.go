@@ -1,0 +1,213 @@
+package shardlease
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+)
+
+// An observer delivers events on a goroutine of its own, to Observe and to the
+// logger: either may block.
+type observer struct {
+	observe func(Event)
+	log     *slog.Logger
+	limit   int
+	wake    chan struct{}
+	gone    sync.WaitGroup
+
+	mu      sync.Mutex
+	queue   []Event
+	dropped uint64 // since an event was last delivered
+	closed  bool
+}
+
+func newObserver(c Config) *observer {
+	o := &observer{observe: c.Observe, log: c.Logger, limit: c.EventQueue, wake: make(chan struct{}, 1)}
+	o.gone.Go(o.deliverAll)
+	return o
+}
+
+func (o *observer) put(e Event) {
+	o.mu.Lock()
+	if len(o.queue) < o.limit {
+		o.queue = append(o.queue, e)
+	} else {
+		o.dropped++
+	}
+	o.mu.Unlock()
+	o.signal()
+}
+
+func (o *observer) signal() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close waits until everything in the queue is delivered.
+func (o *observer) close() {
+	o.mu.Lock()
+	o.closed = true
+	o.mu.Unlock()
+	o.signal()
+	o.gone.Wait()
+}
+
+func (o *observer) deliverAll() {
+	for range o.wake {
+		for {
+			e, some, last := o.next()
+			if last {
+				return
+			}
+			if !some {
+				break
+			}
+			o.deliver(e)
+		}
+	}
+}
+
+// next takes the oldest event, which carries how many were dropped before it was
+// delivered.
+func (o *observer) next() (e Event, some, last bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.queue) == 0 {
+		o.queue = nil // a burst should not be remembered by its memory
+		return Event{}, false, o.closed
+	}
+	e, o.queue = o.queue[0], o.queue[1:]
+	e.Dropped, o.dropped = o.dropped, 0
+	return e, true, false
+}
+
+func (o *observer) deliver(e Event) {
+	o.write(e)
+	if o.observe == nil {
+		return
+	}
+	if panicked, err := guard(func() error { o.observe(e); return nil }); panicked {
+		o.write(Event{Kind: HookFault, At: e.At, Worker: e.Worker, Err: err})
+	}
+}
+
+func (o *observer) write(e Event) {
+	level := e.level()
+	if !o.log.Enabled(context.Background(), level) {
+		return
+	}
+	attrs := e.attrs()
+	// A stack is for the log alone: events go to dashboards, and notes to the table.
+	if p, ok := errors.AsType[*panicError](e.Err); ok && p.stack != nil {
+		attrs = append(attrs, slog.String("stack", string(p.stack)))
+	}
+	o.log.LogAttrs(context.Background(), level, e.Kind.String(), attrs...)
+}
+
+// An episode is a tenure as the loop sees it: from the call of the handler to its
+// return and the end of the tenure, in whichever order these come.
+type episode struct {
+	tenure   *Tenure
+	returned time.Time // the handler has; by the wall clock, as overlaps are
+	err      error     // … with this
+	ended    *Event    // to be told when the handler has returned, …
+	until    engine.Instant
+	told     bool // … and was
+}
+
+// emit hands an event to the observer. It may be called from anywhere.
+func (r *run) emit(e Event) {
+	if e.At.IsZero() {
+		e.At = r.worker.wall().Round(0)
+	}
+	e.Worker = r.config.Name
+	r.observer.put(e)
+}
+
+// tell passes on what the engine tells.
+//
+// The end of a tenure waits for its handler, so that one event says it all: why,
+// how long, with which error, and for how long two were at it. It does not wait for
+// ever: a handler that does not return is an incident of its own.
+func (r *run) tell(in engine.Event) {
+	e := translate(in)
+	e.At = r.worker.wall().Round(0)
+	switch e.Kind {
+	case Started:
+		e.Gap = gap(in.Transfer, e.At)
+	case SourceFault:
+		text := e.Err.Error()
+		if text == r.source {
+			return // as after the last poll
+		}
+		r.source = text
+	case Ended:
+		e.taken = in.Transfer
+		if ep := r.episode[engine.Tenure{Shard: in.Shard, Generation: in.Generation}]; ep != nil {
+			r.hold(ep, e)
+			return
+		}
+	}
+	r.emit(e)
+}
+
+// hold keeps the end of a tenure until its handler has returned.
+func (r *run) hold(ep *episode, e Event) {
+	ep.ended, ep.until = &e, r.mono().Add(r.config.TTL/3)
+	r.held++
+	if !ep.returned.IsZero() {
+		r.tellEnd(ep)
+	}
+}
+
+// returned notes that a handler has returned, and tells the end of its tenure if
+// that waits for it.
+func (r *run) returned(id engine.Tenure, err error) {
+	r.handlers--
+	ep := r.episode[id]
+	if ep == nil {
+		return
+	}
+	// Rows keep milliseconds, and this is to be compared with a time in a row.
+	ep.returned, ep.err = r.worker.wall().Truncate(time.Millisecond), err
+	switch {
+	case ep.told:
+		delete(r.episode, id)
+	case ep.ended != nil:
+		r.tellEnd(ep)
+	}
+}
+
+// tellHeld tells the ends that have waited long enough for a handler.
+func (r *run) tellHeld() {
+	if r.held == 0 {
+		return
+	}
+	now := r.mono()
+	for _, ep := range r.episode {
+		if ep.ended != nil && now >= ep.until {
+			r.tellEnd(ep)
+		}
+	}
+}
+
+func (r *run) tellEnd(ep *episode) {
+	e := *ep.ended
+	ep.ended, ep.told = nil, true
+	r.held--
+	until := ep.returned
+	if e.Running = until.IsZero(); e.Running {
+		until = r.worker.wall().Truncate(time.Millisecond)
+	} else {
+		delete(r.episode, ep.tenure.id())
+	}
+	e.Overlap = overlap(e, until)
+	e.Err = errors.Join(e.Err, ep.err)
+	r.emit(e)
+}

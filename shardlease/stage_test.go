@@ -1,0 +1,365 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+const (
+	ttl  = 10 * time.Second
+	beat = ttl / 3
+)
+
+// A stage is a store, workers on it, and a record of which handler ran when.
+type stage struct {
+	*testing.T
+	store  *memstore.Store
+	source shardlease.Source
+	shards int
+	actors []*actor
+
+	mu    sync.Mutex
+	spans []*span
+}
+
+// A span is one call of a handler.
+type span struct {
+	worker     string
+	shard      string
+	generation int64
+	from, to   time.Time // to: zero while it runs
+	start      string    // the position it began at
+	end        atomic.Value
+	cause      error
+}
+
+// last is its last mark.
+func (sp *span) last() string {
+	end, _ := sp.end.Load().(string)
+	return end
+}
+
+// An actor is a worker whose network and whose process can be interfered with.
+type actor struct {
+	*member
+	*link
+	name string
+
+	mu     sync.Mutex
+	frozen chan struct{} // not nil: its loop stands still until this is closed
+	skew   time.Duration // of its wall clock
+}
+
+func newStage(t *testing.T, shards int) *stage {
+	names := make([]string, shards)
+	for i := range names {
+		names[i] = fmt.Sprintf("shard-%02d", i)
+	}
+	return &stage{T: t, store: new(memstore.Store), source: shardlease.Static(names...), shards: shards}
+}
+
+// enter runs a worker. Without a handler it gets the stage's own.
+func (s *stage) enter(name string, config shardlease.Config, handler shardlease.Handler) *actor {
+	s.Helper()
+	a := &actor{name: name, link: &link{Store: s.store}}
+	if handler == nil {
+		handler = working
+	}
+	config.Name = name
+	if config.Order == nil {
+		config.Order = checkpoint.Decimal
+	}
+	a.member = joinAs(s.T, a.link, s.source, config, s.recorded(name, handler), func(w *shardlease.Worker) { shardlease.SetWall(w, a.wall) })
+	s.actors = append(s.actors, a)
+	return a
+}
+
+// end stops all that still run and checks that they do so in good order.
+func (s *stage) end() {
+	s.Helper()
+	for _, a := range s.actors {
+		a.thaw()
+		a.heal()
+	}
+	var wait sync.WaitGroup
+	for _, a := range s.actors {
+		wait.Go(func() {
+			if err := a.stop(); err != nil {
+				s.Errorf("%s: %v", a.name, err)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+// wall is called with every step of the actor's loop, so it is also where the loop
+// can be made to stand still: a process that is paused, for all that anybody sees.
+func (a *actor) wall() time.Time {
+	a.mu.Lock()
+	frozen, skew := a.frozen, a.skew
+	a.mu.Unlock()
+	if frozen != nil {
+		<-frozen
+	}
+	return time.Now().Add(skew)
+}
+
+func (a *actor) freeze() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.frozen == nil {
+		a.frozen = make(chan struct{})
+	}
+}
+
+func (a *actor) thaw() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.frozen != nil {
+		close(a.frozen)
+		a.frozen = nil
+	}
+}
+
+// die is kill -9 as the others see it: nothing is ever heard of it again.
+func (a *actor) die() {
+	a.freeze()
+	a.cut()
+}
+
+func (a *actor) step(by time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.skew = by
+}
+
+// A link is an actor's way to the store.
+type link struct {
+	lease.Store
+	mu     sync.Mutex
+	down   bool
+	before func(w lease.Write) // sees each write before it is sent, …
+	after  func(w lease.Write) // … and after it is stored
+}
+
+var errCut = errors.New("connection refused")
+
+func (l *link) cut()  { l.mu.Lock(); l.down = true; l.mu.Unlock() }
+func (l *link) heal() { l.mu.Lock(); l.down = false; l.mu.Unlock() }
+
+// watch shows each write before it is sent, and after it is stored.
+func (l *link) watch(before, after func(lease.Write)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.before, l.after = before, after
+}
+
+func (l *link) state() (down bool, before, after func(lease.Write)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.down, l.before, l.after
+}
+
+func (l *link) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	if down, _, _ := l.state(); down {
+		return func(yield func(lease.Record, error) bool) { yield(nil, errCut) }
+	}
+	return l.Store.List(ctx, q)
+}
+
+func (l *link) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
+	if down, _, _ := l.state(); down {
+		return nil, errCut
+	}
+	return l.Store.Get(ctx, k)
+}
+
+func (l *link) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	if _, before, _ := l.state(); before != nil {
+		before(w)
+	}
+	down, _, after := l.state()
+	if down {
+		return nil, errCut
+	}
+	r, err := l.Store.Write(ctx, w)
+	if after != nil && err == nil {
+		after(w)
+	}
+	if down, _, _ := l.state(); down {
+		return nil, errCut // it died, or the reply was lost
+	}
+	return r, err
+}
+
+// recorded notes the span of each call.
+func (s *stage) recorded(worker string, handler shardlease.Handler) shardlease.Handler {
+	return func(ctx context.Context, t *shardlease.Tenure) error {
+		sp := &span{worker: worker, shard: t.Shard().Name, generation: t.Generation(), from: time.Now(), start: t.Checkpoint().Position}
+		s.mu.Lock()
+		for _, other := range s.spans {
+			if other.worker == worker && other.shard == sp.shard && other.to.IsZero() {
+				s.Errorf("%s runs two handlers of %s", worker, sp.shard)
+			}
+		}
+		s.spans = append(s.spans, sp)
+		s.mu.Unlock()
+		defer func() {
+			s.mu.Lock()
+			sp.to, sp.cause = time.Now(), context.Cause(t.Reading())
+			s.mu.Unlock()
+		}()
+		return handler(context.WithValue(ctx, spanKey{}, sp), t)
+	}
+}
+
+type spanKey struct{}
+
+// working marks ten records a second from its checkpoint on, until it is told to
+// wind down.
+func working(ctx context.Context, t *shardlease.Tenure) error { return workingFor(0)(ctx, t) }
+
+// workingFor is working, with so much time to wind down.
+func workingFor(winds time.Duration) shardlease.Handler {
+	return func(ctx context.Context, t *shardlease.Tenure) error {
+		n, _ := strconv.Atoi(t.Checkpoint().Position)
+		sp := ctx.Value(spanKey{}).(*span)
+		for {
+			select {
+			case <-t.Reading().Done():
+				if !sleep(ctx, winds) {
+					return context.Cause(ctx)
+				}
+				return nil
+			case <-time.After(100 * time.Millisecond):
+			}
+			n++
+			if t.Mark(strconv.Itoa(n)) == nil {
+				sp.end.Store(strconv.Itoa(n))
+			}
+		}
+	}
+}
+
+// sleep reports whether it slept to the end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// all are copies of the spans as they stand.
+func (s *stage) all() []*span {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	spans := make([]*span, len(s.spans))
+	for i, sp := range s.spans {
+		spans[i] = &span{worker: sp.worker, shard: sp.shard, generation: sp.generation, from: sp.from, to: sp.to, start: sp.start, cause: sp.cause}
+		spans[i].end.Store(sp.last())
+	}
+	return spans
+}
+
+// running are the spans that are not over.
+func (s *stage) running() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := map[string]int{}
+	for _, sp := range s.spans {
+		if sp.to.IsZero() {
+			counts[sp.worker]++
+		}
+	}
+	return counts
+}
+
+// within waits until cond holds, and says how long it took.
+func (s *stage) within(limit time.Duration, what string, cond func() bool) time.Duration {
+	s.Helper()
+	from := time.Now()
+	for !cond() {
+		if time.Since(from) > limit {
+			s.fail("not within %v: %s; running: %v", limit, what, s.running())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return time.Since(from)
+}
+
+// fail ends the test. A bubble ends only when everything in it has.
+func (s *stage) fail(format string, args ...any) {
+	s.Helper()
+	s.Errorf(format, args...)
+	s.end()
+	s.FailNow()
+}
+
+// shared waits until these workers hold all shards, evenly.
+func (s *stage) shared(limit time.Duration, names ...string) time.Duration {
+	s.Helper()
+	return s.within(limit, fmt.Sprintf("%v share %d shards", names, s.shards), func() bool {
+		counts, sum, least, most := s.running(), 0, s.shards, 0
+		for _, name := range names {
+			sum, least, most = sum+counts[name], min(least, counts[name]), max(most, counts[name])
+		}
+		return sum == s.shards && most-least <= 1
+	})
+}
+
+// of are the spans of a shard in the order they began.
+func (s *stage) of(shard string) []*span {
+	spans := slices.DeleteFunc(s.all(), func(sp *span) bool { return sp.shard != shard })
+	slices.SortStableFunc(spans, func(a, b *span) int { return a.from.Compare(b.from) })
+	return spans
+}
+
+// gaps are the times after the first span during which nobody processed the shard,
+// overlaps those during which two did, between two spans each.
+func (s *stage) gaps(shard string, since time.Time) (gap, overlap time.Duration) {
+	spans := s.of(shard)
+	for i, sp := range spans[1:] {
+		last := spans[i]
+		if sp.from.Before(since) {
+			continue
+		}
+		to := last.to
+		if to.IsZero() {
+			to = time.Now()
+		}
+		gap, overlap = max(gap, sp.from.Sub(to)), max(overlap, to.Sub(sp.from))
+	}
+	return gap, overlap
+}
+
+func (s *stage) names() []string {
+	names := make([]string, s.shards)
+	for i := range names {
+		names[i] = fmt.Sprintf("shard-%02d", i)
+	}
+	return names
+}
+
+func (s *stage) row(shard string) lease.Row {
+	s.Helper()
+	r, err := shardlease.Supervisor{Store: s.store, Group: "orders"}.Get(s.Context(), shard)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return r
+}

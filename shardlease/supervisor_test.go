@@ -1,0 +1,174 @@
+package shardlease_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"iter"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+func stamp() lease.Stamp { return lease.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
+
+// held makes the row of a shard in a store and lets a worker of a task hold it.
+func held(t testing.TB, store lease.Store, shard, task string) lease.Row {
+	t.Helper()
+	w, err := lease.Begin("orders", shard, nil, "test", stamp())
+	row := write(t, store, w, err)
+	w, err = row.Claim(lease.Owner{Name: "a", Incarnation: "a1", Task: task}, stamp())
+	return write(t, store, w, err)
+}
+
+func write(t testing.TB, store lease.Store, w lease.Write, err error) lease.Row {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := store.Write(context.Background(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record.(lease.Row)
+}
+
+func TestSupervisorCommands(t *testing.T) {
+	store := new(memstore.Store)
+	s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
+	row := held(t, store, "s", "run-1")
+
+	if _, err := s.ForceRelease(t.Context(), "s", row.Generation-1, "stuck"); !errors.Is(err, lease.ErrOutdated) {
+		t.Errorf("a command for an older generation: %v", err)
+	}
+	if _, err := s.Rewind(t.Context(), "s", row.Generation, checkpoint.Mark{}, "replay"); !errors.Is(err, lease.ErrHeld) {
+		t.Errorf("rewinding a held shard: %v", err)
+	}
+	step := func(name string, got lease.Row, err error, is bool) {
+		t.Helper()
+		stored, getErr := s.Get(t.Context(), "s")
+		if err != nil || getErr != nil || !is || got.Generation != row.Generation+1 || stored.WriteID != got.WriteID || got.Last.By != "ann" || got.Last.Note != name {
+			t.Errorf("%s: %v, %v", name, got, errors.Join(err, getErr))
+		}
+		row = got
+	}
+	got, err := s.ForceRelease(t.Context(), "s", row.Generation, "force")
+	step("force", got, err, got.Owner.IsZero())
+	got, err = s.Quarantine(t.Context(), "s", row.Generation, "quarantine")
+	step("quarantine", got, err, got.Quarantined)
+	got, err = s.Rewind(t.Context(), "s", row.Generation, checkpoint.Mark{Position: "5"}, "rewind")
+	step("rewind", got, err, got.Quarantined && got.Checkpoint.Position == "5")
+	got, err = s.Unquarantine(t.Context(), "s", row.Generation, "unquarantine")
+	step("unquarantine", got, err, !got.Quarantined)
+	got, err = s.Remove(t.Context(), "s", row.Generation, "remove")
+	step("remove", got, err, got.Removed)
+
+	if _, err := s.Get(t.Context(), "none"); !errors.Is(err, lease.ErrNotFound) {
+		t.Errorf("a shard that is not there: %v", err)
+	}
+	if _, err := s.ForceRelease(t.Context(), "none", 1, "force"); !errors.Is(err, lease.ErrNotFound) {
+		t.Errorf("a command to a shard that is not there: %v", err)
+	}
+}
+
+func TestReleaseTask(t *testing.T) {
+	store := new(memstore.Store)
+	s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
+	held(t, store, "1", "run-1")
+	held(t, store, "2", "run-2")
+	held(t, store, "3", "run-1")
+	rows, err := s.ByTask(t.Context(), "run-1")
+	if err != nil || len(rows) != 2 || rows[0].Shard != "1" || rows[1].Shard != "3" {
+		t.Errorf("held by run-1: %v, %v", rows, err)
+	}
+	released, err := s.ReleaseTask(t.Context(), "run-1", "it is dead")
+	if err != nil || len(released) != 2 || !released[0].Owner.IsZero() {
+		t.Errorf("released: %v, %v", released, err)
+	}
+	if rows, _ := s.List(t.Context()); len(rows) != 3 || rows[1].Owner.IsZero() {
+		t.Errorf("rows: %v", rows)
+	}
+	if _, err := s.ReleaseTask(t.Context(), "", "all"); !errors.Is(err, shardlease.ErrConfig) {
+		t.Errorf("no task: %v", err)
+	}
+}
+
+func TestSupervisorLacksSomething(t *testing.T) {
+	_, err := shardlease.Supervisor{}.List(t.Context())
+	if got := blamed(err); !slices.Equal(got, []string{"Group", "Store"}) {
+		t.Errorf("blames %v: %v", got, err)
+	}
+	_, err = shardlease.Supervisor{Store: new(memstore.Store), Group: "orders"}.Quarantine(t.Context(), "s", 1, "why")
+	if got := blamed(err); !slices.Equal(got, []string{"By"}) {
+		t.Errorf("blames %v: %v", got, err)
+	}
+}
+
+// A lossy store carries writes out and loses some of its answers.
+type lossy struct {
+	*memstore.Store
+	lose int
+	sent []lease.WriteID
+}
+
+func (l *lossy) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	record, err := l.Store.Write(ctx, w)
+	l.sent = append(l.sent, w.ID())
+	if l.lose > 0 {
+		l.lose--
+		return nil, errDown
+	}
+	return record, err
+}
+
+// A command whose answer was lost is sent again as it was, and then found stored.
+func TestCommandSurvivesLostAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)))
+		store := &lossy{Store: new(memstore.Store)}
+		s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
+		row := held(t, store, "s", "")
+		store.lose, store.sent = 3, nil
+		got, err := s.ForceRelease(t.Context(), "s", row.Generation, "stuck")
+		if err != nil || got.Generation != row.Generation+1 || len(slices.Compact(store.sent)) != 1 {
+			t.Errorf("%v, %v, sent %v", got, err, store.sent)
+		}
+		store.lose = 1000
+		if _, err := s.Quarantine(t.Context(), "s", got.Generation, "x"); !errors.Is(err, errDown) {
+			t.Errorf("a store that never answers: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		if _, err := s.Unquarantine(ctx, "s", got.Generation+1, "x"); !errors.Is(err, errDown) || time.Since(start) > time.Millisecond {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+	})
+}
+
+// A row that cannot be read hides no other.
+type patchy struct{ *memstore.Store }
+
+func (p patchy) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		if !yield(nil, &lease.MalformedError{Key: lease.Key{Group: q.Group, Kind: q.Kind, Name: "bad"}, Cause: errDown}) {
+			return
+		}
+		p.Store.List(ctx, q)(yield)
+	}
+}
+
+func TestListGoesOnAfterMalformedRows(t *testing.T) {
+	store := new(memstore.Store)
+	held(t, store, "s", "")
+	rows, err := shardlease.Supervisor{Store: patchy{store}, Group: "orders"}.List(t.Context())
+	if len(rows) != 1 || !errors.Is(err, lease.ErrMalformed) {
+		t.Errorf("%v, %v", rows, err)
+	}
+}

@@ -1,0 +1,291 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease"
+)
+
+func TestMarkGoesForwardOnly(t *testing.T) {
+	d := shardlease.NewDesk(checkpoint.Decimal, "100", 0)
+	for _, c := range []struct {
+		position string
+		want     error
+	}{
+		{"99", checkpoint.ErrBackwards},
+		{"100", nil},
+		{"200", nil},
+		{"101", checkpoint.ErrBackwards},
+		{"", checkpoint.ErrInvalid},
+		{"abc", checkpoint.ErrInvalid},
+		{strings.Repeat("9", checkpoint.MaxPosition+1), checkpoint.ErrInvalid},
+		{"200", nil},
+	} {
+		if err := d.Mark(c.position); !errors.Is(err, c.want) {
+			t.Errorf("mark %.20q: %v, not %v", c.position, err, c.want)
+		}
+	}
+	if in, ok := d.Told(); !ok || in.Seq != 3 || in.Mark.Position != "200" {
+		t.Errorf("told %v %+v", ok, in)
+	}
+	if err := d.MarkState("201", strings.Repeat("x", checkpoint.MaxState+1)); !errors.Is(err, checkpoint.ErrInvalid) {
+		t.Errorf("a state too long: %v", err)
+	}
+}
+
+// The loop is woken for the first mark that waits and for the one that makes a
+// commit due, and by none in between.
+func TestMarkWakesTheLoopSeldom(t *testing.T) {
+	d := shardlease.NewDesk(nil, "", 5)
+	woken := ""
+	mark := func() {
+		if err := d.Mark("x"); err != nil {
+			t.Fatal(err)
+		}
+		if d.Woken() {
+			woken += "!"
+		} else {
+			woken += "."
+		}
+	}
+	for range 7 {
+		mark()
+	}
+	d.Told()
+	for range 3 {
+		mark() // told before: it knows that something waits
+	}
+	if woken != "!...!....." {
+		t.Errorf("woken like %s", woken)
+	}
+
+	// Seven are accepted. Three came after, and the engine did not hear of them.
+	d.Settle(7, nil)
+	if !d.Woken() {
+		t.Error("marks of which the engine does not know are left waiting")
+	}
+	if in, _ := d.Told(); in.Seq != 10 || in.Mark.IsZero() {
+		t.Errorf("told %+v", in)
+	}
+	d.Settle(10, nil)
+	if d.Woken() {
+		t.Error("woken, and nothing waits")
+	}
+	if mark(); !strings.HasSuffix(woken, "!") {
+		t.Error("the first mark after a commit does not wake the loop")
+	}
+}
+
+func TestFlushWaitsForItsMarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := shardlease.NewDesk(nil, "", 0)
+		if err := d.Flush(t.Context()); err != nil {
+			t.Errorf("nothing to flush: %v", err)
+		}
+		answers := make(chan error, 3)
+		commit := func(position string) {
+			go func() { answers <- d.Commit(t.Context(), position) }()
+			synctest.Wait()
+		}
+		commit("1")
+		if in, _ := d.Told(); in.Flush != 1 || in.Seq != 1 || in.Mark.Position != "1" {
+			t.Errorf("told %+v", in)
+		}
+		commit("2")
+		d.Settle(1, nil)
+		synctest.Wait()
+		if err := <-answers; err != nil || len(answers) != 0 {
+			t.Errorf("the first commit: %v, and %d more", err, len(answers))
+		}
+		d.Settle(2, checkpoint.ErrBackwards)
+		if err := <-answers; !errors.Is(err, checkpoint.ErrBackwards) {
+			t.Errorf("the second commit was refused, and says %v", err)
+		}
+		if err := d.Flush(t.Context()); !errors.Is(err, checkpoint.ErrBackwards) {
+			t.Errorf("the last mark was refused, and flush says %v", err)
+		}
+	})
+}
+
+func TestFlushGivesUpWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := shardlease.NewDesk(nil, "", 0)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errDown)
+		defer cancel()
+		if err := d.Commit(ctx, "1"); !errors.Is(err, errDown) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a store that does not answer: %v", err)
+		}
+		d.Settle(1, nil)
+		if err := d.Flush(t.Context()); err != nil {
+			t.Errorf("accepted in the end: %v", err)
+		}
+	})
+}
+
+// After the end every call says so, with the cause, and what was observed.
+func TestCallsAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := shardlease.NewDesk(nil, "", 0)
+		waiting := make(chan error, 2)
+		go func() { waiting <- d.Commit(t.Context(), "1") }()
+		synctest.Wait()
+		go func() { waiting <- d.Finish(t.Context()) }()
+		synctest.Wait()
+		d.Over(shardlease.Fenced, &checkpoint.StaleError{Shard: "s", Mine: 7, Observed: 8, Owner: "b"})
+		d.Progress()
+		d.Release("late")
+		for call, err := range map[string]error{
+			"waiting": <-waiting, "waiting too": <-waiting,
+			"mark": d.Mark("2"), "commit": d.Commit(t.Context(), "2"), "flush": d.Flush(t.Context()), "finish": d.Finish(t.Context()),
+			"cause": context.Cause(d.Reading()), "return": d.Close(),
+		} {
+			if !errors.Is(err, shardlease.ErrEnded) || !errors.Is(err, shardlease.Fenced) || !errors.Is(err, checkpoint.ErrStale) {
+				t.Errorf("%s: %v", call, err)
+			}
+		}
+		if in, ok := d.Told(); ok {
+			t.Errorf("still told: %+v", in)
+		}
+	})
+}
+
+// Once the handler has returned its tenure takes nothing more, and what was marked
+// is told.
+func TestCallsAfterTheReturn(t *testing.T) {
+	d := shardlease.NewDesk(nil, "", 0)
+	if err := d.Mark("1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); !errors.Is(err, shardlease.GivenUp) || !errors.Is(d.Mark("2"), shardlease.ErrEnded) {
+		t.Errorf("after the return: %v, %v", err, d.Mark("2"))
+	}
+	if in, ok := d.Told(); !ok || in.Mark.Position != "1" {
+		t.Errorf("told %v %+v", ok, in)
+	}
+}
+
+func TestFinish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := shardlease.NewDesk(nil, "", 0)
+		if err := d.Mark("last"); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 3)
+		go func() { done <- d.Flush(t.Context()) }()
+		synctest.Wait()
+		for range 2 {
+			go func() { done <- d.Finish(t.Context()) }()
+		}
+		synctest.Wait()
+		if err := d.Mark("later"); !errors.Is(err, shardlease.Finished) {
+			t.Errorf("a mark while the shard is finished: %v", err)
+		}
+		if in, _ := d.Told(); !in.Finish || in.Mark.Position != "last" {
+			t.Errorf("told %+v", in)
+		}
+		d.Over(shardlease.Finished, nil)
+		if err := errors.Join(<-done, <-done, <-done, d.Finish(t.Context())); err != nil {
+			t.Errorf("finished: %v", err)
+		}
+		if err := d.Mark("later"); !errors.Is(err, shardlease.Finished) {
+			t.Errorf("a mark after the end: %v", err)
+		}
+		if d.Reading().Err() != nil {
+			t.Error("the handler has ended the shard itself, and its context ends before it returns")
+		}
+	})
+}
+
+func TestProgressAndReleaseAreToldOnce(t *testing.T) {
+	d := shardlease.NewDesk(nil, "", 0)
+	d.Progress()
+	if d.Woken() {
+		t.Error("progress wakes the loop")
+	}
+	d.Release("too\nhot " + strings.Repeat("ä", 100))
+	if in, _ := d.Told(); !d.Woken() || !in.Progress || !in.Release || !strings.HasPrefix(in.Note, "toohot ä") || len(in.Note) > 64 {
+		t.Errorf("told %+v", in)
+	}
+	d.Progress()
+	if in, _ := d.Told(); !in.Progress || in.Release || in.Note != "" {
+		t.Errorf("told again %+v", in)
+	}
+}
+
+// Handlers mark from pools of goroutines.
+func TestConcurrentMarks(t *testing.T) {
+	d := shardlease.NewDesk(nil, "", 10)
+	var pool sync.WaitGroup
+	for i := range 4 {
+		pool.Go(func() {
+			for n := range 1000 {
+				if err := d.Mark(strconv.Itoa(n)); err != nil {
+					t.Error(err)
+				}
+				d.Progress()
+				if n%100 == i {
+					if err := d.Flush(t.Context()); err != nil && !errors.Is(err, shardlease.ErrEnded) {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	stop := make(chan struct{})
+	go func() { pool.Wait(); close(stop) }()
+	for told := uint64(0); ; {
+		if in, ok := d.Told(); ok {
+			if in.Seq < told {
+				t.Errorf("told %d after %d", in.Seq, told)
+			}
+			told = in.Seq
+			d.Settle(told, nil)
+		}
+		select {
+		case <-stop:
+			if in, ok := d.Told(); ok {
+				told = in.Seq
+			}
+			if told != 4000 {
+				t.Errorf("told of %d marks", told)
+			}
+			return
+		default:
+		}
+	}
+}
+
+func BenchmarkMark(b *testing.B) {
+	kinesis := []string{
+		"49590338271490256608559692538361571095921575989136588898",
+		"49590338271490256608559692538361571095921575989136588899",
+	}
+	for _, c := range []struct {
+		name      string
+		order     checkpoint.Order
+		positions []string
+	}{
+		{"Unordered", nil, []string{"1000000001", "1000000002"}},
+		{"UnorderedKinesis", nil, kinesis},
+		{"Decimal", checkpoint.Decimal, []string{"1000000001", "1000000001"}},
+		{"DecimalKinesis", checkpoint.Decimal, []string{kinesis[0], kinesis[0]}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			d := shardlease.NewDesk(c.order, "", 0)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if err := d.Mark(c.positions[i&1]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

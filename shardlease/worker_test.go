@@ -1,0 +1,487 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// pass lets time pass, and then everything that is due at the end of it.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// serve is a handler that does nothing until it is told to wind down.
+func serve(_ context.Context, t *shardlease.Tenure) error {
+	<-t.Reading().Done()
+	return nil
+}
+
+func rowOf(t *testing.T, store lease.Store, shard string) lease.Row {
+	t.Helper()
+	row, err := shardlease.Supervisor{Store: store, Group: "orders"}.Get(t.Context(), shard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return row
+}
+
+func TestAWorkerRunsOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := join(t, new(memstore.Store), shardlease.Static("1"), shardlease.Config{}, serve)
+		pass(time.Second)
+		if err := w.Run(t.Context(), nil); !errors.Is(err, shardlease.ErrNoHandler) {
+			t.Errorf("without a handler: %v", err)
+		}
+		if err := w.Run(t.Context(), serve); !errors.Is(err, shardlease.ErrRunning) {
+			t.Errorf("while it runs: %v", err)
+		}
+		if err := w.stop(); err != nil {
+			t.Errorf("stopped: %v", err)
+		}
+		if err := w.Run(t.Context(), serve); !errors.Is(err, shardlease.ErrRunning) {
+			t.Errorf("after it ran: %v", err)
+		}
+		if w.Healthy() == nil || w.Ready() {
+			t.Errorf("after it ran: %v, ready %t", w.Healthy(), w.Ready())
+		}
+	})
+}
+
+// An error, a panic and a runtime.Goexit end one tenure, count as attempts, and end
+// nothing else. The table remembers no more of them than a type.
+func TestHandlersThatFail(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"error":  func() error { return errDown },
+		"panic":  func() error { panic(errDown) },
+		"goexit": func() error { runtime.Goexit(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { testHandlerThatFails(t, fail) })
+		})
+	}
+}
+
+func testHandlerThatFails(t *testing.T, fail func() error) {
+	var log lines
+	store := new(memstore.Store)
+	config := shardlease.Config{MaxAttempts: 3, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	var attempts []int
+	w := join(t, store, shardlease.Static("bad", "good"), config, func(ctx context.Context, tn *shardlease.Tenure) error {
+		if tn.Shard().Name == "good" {
+			return serve(ctx, tn)
+		}
+		attempts = append(attempts, tn.Attempt())
+		return fail()
+	})
+	pass(time.Minute)
+	if len(attempts) != 3 || attempts[2] != 2 || !rowOf(t, store, "bad").Quarantined {
+		t.Errorf("attempts %v, then %v", attempts, rowOf(t, store, "bad"))
+	}
+	if rowOf(t, store, "good").Owner.IsZero() {
+		t.Error("the other shard suffers")
+	}
+	ended := w.of(shardlease.Ended)
+	if len(ended) != 3 || ended[0].Err == nil || ended[0].Cause != shardlease.GivenUp {
+		t.Errorf("ended: %v", ended)
+	}
+	for _, r := range rowOf(t, store, "bad").History() {
+		if strings.Contains(r.Note, "stream") {
+			t.Errorf("noted: %v", r)
+		}
+	}
+	if err := w.stop(); err != nil {
+		t.Error(err)
+	}
+	if text := log.String(); strings.Contains(text, "panic: the stream is down") != strings.Contains(text, "stack=") {
+		t.Errorf("a panic is logged with its stack: %s", text)
+	}
+}
+
+// lines is a buffer that may be written from anywhere.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Cancelling Run is a soft stop: the handler's own context lives on, with the values
+// of Run's, and its last mark is written.
+func TestStopIsSoft(t *testing.T) {
+	type key struct{}
+	bubble(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		w, err := shardlease.New(store, shardlease.Static("1"), valid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+		time.AfterFunc(5*time.Second, cancel)
+		err = w.Run(ctx, func(ctx context.Context, tn *shardlease.Tenure) error {
+			<-tn.Reading().Done()
+			time.Sleep(10 * time.Second)
+			if ctx.Err() != nil || ctx.Value(key{}) != "value" || !errors.Is(context.Cause(tn.Reading()), shardlease.Stopped) {
+				t.Errorf("the handler's context: %v, %v", ctx.Err(), context.Cause(tn.Reading()))
+			}
+			return tn.Mark("last")
+		})
+		if row := rowOf(t, store, "1"); err != nil || row.Checkpoint.Position != "last" || !row.Owner.IsZero() {
+			t.Errorf("%v, %v", err, row)
+		}
+	})
+}
+
+// A handler that does not wind down loses its context after Drain. Run waits for it
+// all the same.
+func TestStopOfAStubbornHandler(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		var ended time.Duration
+		start := time.Now()
+		w := join(t, store, shardlease.Static("1"), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			<-ctx.Done()
+			ended = time.Since(start)
+			time.Sleep(time.Minute)
+			if err := tn.Mark("late"); !errors.Is(err, shardlease.ErrEnded) {
+				t.Errorf("a mark after the end: %v", err)
+			}
+			return context.Cause(ctx)
+		})
+		pass(5 * time.Second)
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		if ended < 25*time.Second || ended > 26*time.Second || time.Since(start) < 85*time.Second {
+			t.Errorf("the context ended after %v, and Run after %v", ended, time.Since(start))
+		}
+		if ended := w.of(shardlease.Ended); len(ended) != 1 || !ended[0].Running || ended[0].Cause != shardlease.Stopped {
+			t.Errorf("told: %v", ended)
+		}
+		if row := rowOf(t, store, "1"); !row.Owner.IsZero() || row.Last.Reason != lease.DrainTimeout {
+			t.Errorf("%v", row)
+		}
+	})
+}
+
+func TestCommitAndFinish(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
+			return []shardlease.Shard{{Name: "child", Parents: []string{"parent"}}, {Name: "parent"}}, nil
+		})
+		var order []string
+		w := join(t, store, source, shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			order = append(order, tn.Shard().Name)
+			if err := tn.Commit(ctx, "5"); err != nil {
+				t.Errorf("commit: %v", err)
+			}
+			if row := rowOf(t, store, tn.Shard().Name); row.Checkpoint.Position != "5" || row.Checkpoint.Generation != tn.Generation() {
+				t.Errorf("committed, and the row says %v", row)
+			}
+			if h := tn.Hold(); h.Generation != tn.Generation() || h.Key.Name != tn.Shard().Name || !tn.Checkpoint().IsZero() {
+				t.Errorf("holds %+v from %v", h, tn.Checkpoint())
+			}
+			if err := tn.MarkState("6", "sum"); err != nil {
+				t.Error(err)
+			}
+			return tn.Finish(ctx)
+		})
+		pass(time.Minute)
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		row := rowOf(t, store, "child")
+		if !row.Finished || row.Checkpoint.Position != "6" || row.Checkpoint.State != "sum" || strings.Join(order, " ") != "parent child" {
+			t.Errorf("%v after %v", row, order)
+		}
+	})
+}
+
+// Marks are written by the policy alone, and only the latest of them.
+func TestPolicyCommits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		w := join(t, store, shardlease.Static("1"), shardlease.Config{Commit: checkpoint.Policy{Every: 2 * time.Second}}, count)
+		pass(time.Minute)
+		row := rowOf(t, store, "1")
+		if commits := row.Counter; commits < 28 || commits > 32 {
+			t.Errorf("%d writes in a minute", commits)
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		if row := rowOf(t, store, "1"); row.Checkpoint.Position != "599" && row.Checkpoint.Position != "600" {
+			t.Errorf("stopped at %q", row.Checkpoint.Position)
+		}
+	})
+}
+
+// Release gives a shard up without a failure on record, and with a note.
+func TestRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		calls := 0
+		w := join(t, store, shardlease.Static("1"), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			if calls++; calls == 1 {
+				tn.Release("too hot")
+				<-tn.Reading().Done()
+				if !errors.Is(context.Cause(tn.Reading()), shardlease.GivenUp) {
+					t.Errorf("released: %v", context.Cause(tn.Reading()))
+				}
+				return nil
+			}
+			return serve(ctx, tn)
+		})
+		pass(500 * time.Millisecond)
+		if row := rowOf(t, store, "1"); !row.Owner.IsZero() || row.Last.Note != "too hot" || row.Last.Reason != lease.Released || row.Attempts() != 0 {
+			t.Errorf("%v", row)
+		}
+		pass(time.Minute)
+		if err := w.stop(); err != nil || calls != 2 {
+			t.Errorf("%v, %d calls", err, calls)
+		}
+	})
+}
+
+// However slow the observer is, no beat waits for it; what it missed is counted.
+func TestSlowObserver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		config := valid()
+		config.EventQueue = 2
+		var told, dropped atomic.Uint64
+		config.Observe = func(e shardlease.Event) {
+			told.Add(1)
+			dropped.Add(e.Dropped)
+			time.Sleep(time.Hour)
+		}
+		w, err := shardlease.New(new(memstore.Store), shardlease.Static("1", "2", "3", "4"), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.Run(ctx, serve) }()
+		pass(5 * time.Minute)
+		if err := w.Healthy(); err != nil || told.Load() != 1 {
+			t.Errorf("after %d events: %v", told.Load(), err)
+		}
+		cancel()
+		if err := <-done; err != nil || dropped.Load() == 0 {
+			t.Errorf("%v, %d dropped of %d", err, dropped.Load(), told.Load())
+		}
+	})
+}
+
+func TestObserverThatPanics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log lines
+		config := valid()
+		config.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		config.Observe = func(shardlease.Event) { panic("at the disco") }
+		w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := w.Run(ctx, serve); err != nil || !strings.Contains(log.String(), "hook fault") {
+			t.Errorf("%v: %s", err, log.String())
+		}
+	})
+}
+
+// A silent store is one that answers nothing while it is told to.
+type silent struct {
+	*memstore.Store
+	silent atomic.Bool
+}
+
+func (s *silent) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	if s.silent.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Store.Write(ctx, w)
+}
+
+// Without the store a worker trusts itself for less than a lease time; then every
+// handler's context ends, it says that it is not well, and comes back.
+func TestStoreFallsSilent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := &silent{Store: new(memstore.Store)}
+		var ended []time.Time
+		var cause error
+		w := join(t, store, shardlease.Static("1"), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			<-ctx.Done()
+			ended, cause = append(ended, time.Now()), context.Cause(ctx)
+			return cause
+		})
+		pass(30 * time.Second)
+		fell := time.Now()
+		store.silent.Store(true)
+		pass(11 * time.Second)
+		if len(ended) != 1 || ended[0].Sub(fell) > 9*time.Second || !errors.Is(cause, shardlease.Unreachable) {
+			t.Errorf("ended %v after %v: %v", ended, fell, cause)
+		}
+		if w.Healthy() == nil || w.Ready() {
+			t.Errorf("healthy: %v, ready: %t", w.Healthy(), w.Ready())
+		}
+		store.silent.Store(false)
+		pass(30 * time.Second)
+		if err := w.Healthy(); err != nil || !w.Ready() || rowOf(t, store, "1").Owner.IsZero() {
+			t.Errorf("after the store came back: %v, %t, %v", err, w.Ready(), rowOf(t, store, "1"))
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A step of the wall clock, either way, costs nobody a shard.
+func TestWallClockSteps(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(step.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), valid())
+				if err != nil {
+					t.Fatal(err)
+				}
+				var off atomic.Int64
+				shardlease.SetWall(w, func() time.Time { return time.Now().Add(time.Duration(off.Load())) })
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				time.AfterFunc(20*time.Second, func() { off.Store(int64(step)) })
+				calls := 0
+				err = w.Run(ctx, func(ctx context.Context, tn *shardlease.Tenure) error { calls++; return serve(ctx, tn) })
+				if err != nil || calls != 1 {
+					t.Errorf("%v, %d tenures", err, calls)
+				}
+			})
+		})
+	}
+}
+
+// The hook gets ready for a shard that another still serves, and is called off by
+// its deadline; the move goes on.
+func TestPrepare(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store, source := new(memstore.Store), shardlease.Static("1", "2")
+		config := shardlease.Config{Name: "a", Handoff: rebalance.Terms{Mode: rebalance.Cooperative, Prepare: 3 * time.Second}}
+		a := join(t, store, source, config, count)
+		pass(20 * time.Second)
+		config.Name = "b"
+		var took time.Duration
+		config.Prepare = func(ctx context.Context, s shardlease.Shard, from checkpoint.Checkpoint) error {
+			start := time.Now()
+			<-ctx.Done()
+			took = time.Since(start)
+			if from.IsZero() {
+				t.Errorf("prepares %s from nothing", s.Name)
+			}
+			return ctx.Err()
+		}
+		b := join(t, store, source, config, count)
+		pass(20 * time.Second)
+		if took != 3*time.Second || len(b.of(shardlease.Started)) != 1 || len(b.of(shardlease.HookFault)) != 0 {
+			t.Errorf("prepared for %v, then %v, %v", took, b.of(shardlease.Started), b.of(shardlease.HookFault))
+		}
+		if err := errors.Join(a.stop(), b.stop()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A source that goes wrong is told once, and once more when it goes wrong in
+// another way; the shards go on.
+func TestSourceFaultsAreToldOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var answer atomic.Pointer[error]
+		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
+			if err := answer.Load(); err != nil {
+				return nil, *err
+			}
+			return []shardlease.Shard{{Name: "1"}}, nil
+		})
+		w := join(t, new(memstore.Store), source, shardlease.Config{PollEvery: time.Second}, serve)
+		pass(5 * time.Second)
+		down, gone := errDown, errors.New("no such stream")
+		for _, err := range []*error{&down, &gone, nil, &gone} {
+			answer.Store(err)
+			pass(10 * time.Second)
+		}
+		if faults := w.of(shardlease.SourceFault); len(faults) != 3 || !errors.Is(faults[0].Err, errDown) {
+			t.Errorf("told: %v", faults)
+		}
+		if len(w.of(shardlease.Started)) != 1 || len(w.of(shardlease.Ended)) != 0 {
+			t.Error("the shard suffers")
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A source that does not come back is told; the shards go on, and Run waits for it.
+func TestDeafSource(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var polls atomic.Int64
+		back := make(chan struct{})
+		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
+			if polls.Add(1) > 1 {
+				<-back
+			}
+			return []shardlease.Shard{{Name: "1"}}, nil
+		})
+		w := join(t, new(memstore.Store), source, shardlease.Config{}, serve)
+		pass(5 * time.Minute)
+		if faults := w.of(shardlease.SourceFault); len(faults) != 1 || polls.Load() != 2 || w.Healthy() != nil {
+			t.Errorf("%d polls, told %v, healthy: %v", polls.Load(), faults, w.Healthy())
+		}
+		time.AfterFunc(time.Minute, func() { close(back) })
+		start := time.Now()
+		if err := w.stop(); err != nil || time.Since(start) != time.Minute {
+			t.Errorf("stopped after %v: %v", time.Since(start), err)
+		}
+	})
+}
+
+// A worker that is stopped before it began has nothing to give up.
+func TestRunUnderAnEndedContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), valid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		start := time.Now()
+		if err := w.Run(ctx, serve); err != nil || time.Since(start) > time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+	})
+}
