@@ -26,7 +26,11 @@ func (r *run) ask(limit time.Duration, call func(ctx context.Context) engine.Inp
 }
 
 func (r *run) list(o engine.List) {
-	r.ask(r.config.TTL, func(ctx context.Context) engine.Input {
+	limit := r.patience() // a worker that waits for the seats is blind
+	if o.Query.Kind == lease.KindLease {
+		limit = r.config.TTL // there may be many
+	}
+	r.ask(limit, func(ctx context.Context) engine.Input {
 		in := engine.Listed{Read: o.Read}
 		for record, err := range r.worker.store.List(ctx, o.Query) {
 			if malformed, ok := errors.AsType[*lease.MalformedError](err); ok {

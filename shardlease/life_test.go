@@ -21,11 +21,15 @@ func TestCrashIsRecovered(t *testing.T) {
 		s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
 		s.shared(beat+1500*time.Millisecond, "a", "b")
 		time.Sleep(17 * time.Second)
+		held := map[string]bool{}
+		for _, name := range s.names() {
+			held[name] = s.row(name).Owner.Name == "a"
+		}
 		a.die()
 		took := s.within(ttl+beat+500*time.Millisecond, "b holds everything", func() bool { return s.running()["b"] == 8 })
 		t.Logf("held again after %v", took)
 		for _, name := range s.names() {
-			if row := s.row(name); row.Owner.Name != "b" || row.Last.Reason != lease.Expired && row.Last.From == "a" {
+			if row := s.row(name); row.Owner.Name != "b" || held[name] != (row.Last.Reason == lease.Expired) {
 				t.Errorf("%v", row)
 			}
 		}
@@ -123,6 +127,9 @@ func TestLongOutage(t *testing.T) {
 		}
 		time.Sleep(2 * ttl)
 		for _, sp := range s.all() {
+			if !sp.to.IsZero() && sp.to.Before(down) {
+				continue // moved before, as planned
+			}
 			if sp.to.IsZero() || sp.to.Sub(down) > ttl-ttl/10 {
 				t.Errorf("%s of %s went on until %v", sp.shard, sp.worker, sp.to.Sub(down))
 			}

@@ -30,6 +30,7 @@ type stage struct {
 	source shardlease.Source
 	shards int
 	actors []*actor
+	rescue func() // lets go of what blocks handlers, when a test fails
 
 	mu    sync.Mutex
 	spans []*span
@@ -256,6 +257,9 @@ func workingFor(winds time.Duration) shardlease.Handler {
 
 // sleep reports whether it slept to the end.
 func sleep(ctx context.Context, d time.Duration) bool {
+	if d == 0 {
+		return ctx.Err() == nil
+	}
 	select {
 	case <-ctx.Done():
 		return false
@@ -306,6 +310,9 @@ func (s *stage) within(limit time.Duration, what string, cond func() bool) time.
 func (s *stage) fail(format string, args ...any) {
 	s.Helper()
 	s.Errorf(format, args...)
+	if s.rescue != nil {
+		s.rescue()
+	}
 	s.end()
 	s.FailNow()
 }

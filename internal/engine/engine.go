@@ -78,8 +78,6 @@ func (e *Engine) take(in Input) {
 		e.prepared(in)
 	case Stop:
 		e.stop()
-	case Adopted:
-		e.seat.restored = false
 	}
 }
 

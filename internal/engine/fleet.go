@@ -74,8 +74,8 @@ type view struct {
 // Invariant: what is decided here rests on the table as it was a moment ago; that
 // it still is so, the condition of each write has to prove.
 func (e *Engine) plan() {
-	if e.seat.restored || e.seat.phase != seated {
-		return
+	if e.seat.restored || !e.seat.proven || e.seat.phase != seated {
+		return // the rows are read again when it is settled which table this is
 	}
 	e.fleet.settled = e.now.Mono >= e.fleet.changed.Add(stillFor)
 	e.fleet.replan = Never
@@ -88,12 +88,29 @@ func (e *Engine) plan() {
 	if len(targets) != len(v.shards) {
 		targets = rebalance.Even{}.Plan(v.View) // a planner that is not one
 	}
+	room := e.room(&v, targets)
 	for i, s := range v.shards {
-		e.assign(s, v.Shards[i].Owner, targets[i] == v.me)
+		if e.assign(s, v.Shards[i].Owner, targets[i] == v.me, room > 0) {
+			room--
+		}
 	}
 	e.ask(&v, targets)
 	e.removeDue(&v)
 	e.tendAllSoon()
+}
+
+// room is how many shards this worker may claim beside what the plan gives it.
+func (e *Engine) room(v *view, targets []int) int {
+	if e.cfg.MaxShards == 0 {
+		return len(v.shards)
+	}
+	room := e.cfg.MaxShards - e.fleet.held - e.fleet.asks
+	for i := range v.shards {
+		if targets[i] == v.me && v.Shards[i].Owner == rebalance.Nobody {
+			room--
+		}
+	}
+	return room
 }
 
 // survey builds the view.
@@ -206,31 +223,40 @@ func (e *Engine) ready(s *shard) bool {
 // assign notes what the plan means for a shard that is free or a dead worker's.
 // One that is planned to another and left lying for long may be claimed by
 // anybody with room: the plan is not a lock.
-func (e *Engine) assign(s *shard, owner int, mine bool) {
+//
+// It reports whether this worker helps with it, which takes from its room.
+func (e *Engine) assign(s *shard, owner int, mine, room bool) (helps bool) {
 	s.mine = owner == rebalance.Nobody && mine
 	switch {
 	case owner != rebalance.Nobody:
 		s.lying = 0
-		return
+		return false
 	case mine:
-		return
+		return false
 	case s.lying == 0:
 		s.lying = e.now.Mono
 	}
-	room := e.cfg.MaxShards == 0 || e.fleet.held < e.cfg.MaxShards
-	at := max(e.claimable(s), s.lying).Add(2*e.beat + e.share(s))
+	at := max(e.claimable(s), s.lying).Add(e.patience(s))
 	switch {
 	case !room || s.running != 0:
 	case e.now.Mono >= at:
 		s.mine = true
+		return true
 	default:
 		e.fleet.replan = min(e.fleet.replan, at)
 	}
+	return false
 }
 
-// share spreads over a heartbeat who helps with s first.
-func (e *Engine) share(s *shard) time.Duration {
-	return time.Duration(rebalance.Tie(s.name+string(e.seat.me)) % uint64(e.beat))
+// patience is how long this worker waits for another to claim what is planned to it;
+// a different time for each worker, so that they do not all help at once. A worker
+// whose handler has stalled may be the one the plan names, and cannot come.
+func (e *Engine) patience(s *shard) time.Duration {
+	share := time.Duration(rebalance.Tie(s.name+string(e.seat.me)) % uint64(e.beat))
+	if s.copy.Row().Last.Reason == lease.Stalled {
+		return stillFor + share/4
+	}
+	return 2*e.beat + share
 }
 
 // ask decides which held shards this worker asks for. They move only when the

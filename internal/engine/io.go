@@ -128,9 +128,6 @@ type (
 
 	// Stop: finish in good order. Done comes true when it has.
 	Stop struct{}
-
-	// Adopted: somebody has told the table to be adopted: verify again.
-	Adopted struct{}
 )
 
 func (Tick) input()     {}
@@ -143,7 +140,6 @@ func (Marks) input()    {}
 func (Returned) input() {}
 func (Prepared) input() {}
 func (Stop) input()     {}
-func (Adopted) input()  {}
 
 // A Shard is what a source says of one.
 type Shard struct {
@@ -179,7 +175,8 @@ type (
 	// Send: make the write, once, and answer with Settled.
 	Send struct{ Write lease.Write }
 
-	// Verify: ask the store whether this is still the table it was, and answer.
+	// Verify: ask the store whether this is still the table it was, and answer with
+	// Verified. An error that is a lease.ErrWentBack says that it is not.
 	Verify struct{}
 
 	// Poll: list the source and answer.

@@ -34,7 +34,7 @@ func (e *Engine) keepLeaving() {
 		return
 	}
 	switch e.seat.phase {
-	case standing, verifying, verified:
+	case standing:
 		l.done = true
 		return
 	case sitting, confirming: // once it has a seat it can give it up

@@ -12,9 +12,7 @@ import (
 type phase uint8
 
 const (
-	standing   phase = iota // it has none, and has to ask whether this is still the table it was
-	verifying               // it is asking
-	verified                // it may take one
+	standing   phase = iota // it has none
 	sitting                 // the creation is under way
 	confirming              // its first beat is: before that nobody counts it, and it claims nothing
 	seated
@@ -41,7 +39,8 @@ type chair struct {
 	next      Instant // when the next beat is due
 	doubt     bool    // the wall clock alone says that trust has ended
 	restored  bool    // the table went back in time: claim nothing
-	check     retry   // of the question whether it still is the table
+	proven    bool    // asked after the seat was stored, the store said that this is the table it was
+	check     retry   // of that question
 	freed     int64
 	former    []lease.Incarnation // earlier ones of this worker, whose seats may still be there
 	wake      Instant
@@ -109,11 +108,12 @@ func (e *Engine) keepSeat() {
 	if e.leave.done {
 		return
 	}
-	if (c.phase == standing || c.restored) && c.check.due(e.now.Mono, &c.wake) {
-		e.verify()
-	}
-	if c.phase == verified && !e.leave.on {
+	if c.phase == standing && !e.leave.on {
 		e.sit()
+	}
+	if c.phase >= confirming && c.phase <= seated && (!c.proven || c.restored) && c.check.due(e.now.Mono, &c.wake) {
+		c.check.sent = true
+		e.do(Verify{})
 	}
 	if c.open.Op != 0 {
 		if c.try.due(e.now.Mono, &c.wake) {
@@ -133,40 +133,27 @@ func (e *Engine) keepSeat() {
 	e.sendSeat(w, err)
 }
 
-func (e *Engine) verify() {
-	if e.seat.phase == standing {
-		if e.leave.on {
-			return
-		}
-		e.seat.phase = verifying
-	}
-	e.seat.check.sent = true
-	e.do(Verify{})
-}
-
+// verified takes in whether this is still the table it was. The question is asked
+// beside the first beats of every seat, after the seat is known to be stored: a table
+// that is put back in time later shows by the seat, which is then missing or older.
+// Until the answer is there nothing is claimed.
 func (e *Engine) verified(in Verified) {
 	c := &e.seat
-	switch {
-	case in.Err != nil:
-		if errors.Is(in.Err, lease.ErrWentBack) && !c.restored {
-			c.restored = true
-			e.tell(Event{Kind: Restored, Err: in.Err})
-		} else if !c.restored {
-			e.tell(Event{Kind: StoreFault, Err: in.Err})
-		}
-		c.check.failed(e.now.Mono, e.beat/8, e.beat)
-		if c.phase == verifying {
-			c.phase = standing
-		}
-		return
-	case c.restored:
-		c.restored = false
+	if in.Err == nil {
+		c.check, c.proven, c.restored = retry{}, true, false
 		e.wantRows()
+		e.tendAllSoon()
+		return
 	}
-	c.check = retry{}
-	if c.phase == verifying {
-		c.phase = verified
+	switch {
+	case c.restored:
+	case errors.Is(in.Err, lease.ErrWentBack):
+		c.restored = true
+		e.tell(Event{Kind: Restored, Err: in.Err})
+	case c.check.tries == 0:
+		e.tell(Event{Kind: StoreFault, Err: in.Err})
 	}
+	c.check.failed(e.now.Mono, e.beat/8, e.beat)
 }
 
 // sit takes a new incarnation.
@@ -287,5 +274,5 @@ func (e *Engine) nextBeat() Instant {
 
 // capable reports whether this worker may claim.
 func (e *Engine) capable() bool {
-	return e.seat.phase == seated && !e.seat.doubt && !e.seat.restored
+	return e.seat.phase == seated && e.seat.proven && !e.seat.doubt && !e.seat.restored
 }

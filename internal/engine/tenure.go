@@ -100,15 +100,8 @@ func (e *Engine) over(s *shard, cause End, err error) {
 // replaced ends a tenure whose shard another generation has taken over.
 func (e *Engine) replaced(s *shard) {
 	row := s.copy.Row()
-	cause := Fenced
-	switch row.Last.Reason {
-	case lease.Handoff:
-		cause = HandedOff
-	case lease.Forced:
-		cause = Forced
-	}
 	e.freed(s)
-	e.over(s, cause, &checkpoint.StaleError{
+	e.over(s, overtaken(row, s.t.hold.Generation), &checkpoint.StaleError{
 		Shard: s.name, Mine: s.t.hold.Generation, Observed: row.Generation, Owner: row.Owner.Name,
 	})
 }
@@ -370,6 +363,27 @@ func (e *Engine) held(s *shard, what doing, a lease.Answer) {
 	}
 }
 
+// overtaken is why the tenure of that generation ended. The row may have changed
+// hands more than once since: what counts is the first time.
+func overtaken(row lease.Row, mine int64) End {
+	first := row.Last
+	for _, t := range row.History() { // newest first
+		if t.Generation <= mine {
+			break
+		}
+		first = t
+	}
+	switch {
+	case first.Generation != mine+1: // forgotten
+		return Fenced
+	case first.Reason == lease.Handoff:
+		return HandedOff
+	case first.Reason == lease.Forced:
+		return Forced
+	}
+	return Fenced
+}
+
 // refused ends the tenure: the table has told this holder that it is none.
 func (e *Engine) refused(s *shard, what doing, a lease.Answer) {
 	err := a.Err()
@@ -382,12 +396,8 @@ func (e *Engine) refused(s *shard, what doing, a lease.Answer) {
 		cause = e.ending(s, what)
 	case a.Verdict == lease.Conflict:
 		cause = Conflict
-	case a.Verdict == lease.Overtaken && a.Row.Last.Reason == lease.Handoff:
-		cause = HandedOff
-	case a.Verdict == lease.Overtaken && a.Row.Last.Reason == lease.Forced:
-		cause = Forced
 	case a.Verdict == lease.Overtaken:
-		cause = Fenced
+		cause = overtaken(a.Row, s.t.hold.Generation)
 	}
 	e.freed(s)
 	e.over(s, cause, err)

@@ -167,8 +167,12 @@ func (r Row) checkHands(old Row, op Op) string {
 // A claim repeats why the row was free; so only a row that is nobody's was adopted
 // by this very transfer.
 func (r Row) began(old Row) int64 {
-	if r.Last.Reason == Adopted && r.Owner.IsZero() || r.Last.Reason == Initial && old.Removed {
-		return max(old.Generation+1, FirstGeneration(r.Last.At))
+	clock := FirstGeneration(r.Last.At)
+	switch {
+	case r.Last.Reason == Adopted && r.Owner.IsZero():
+		return max(old.Generation+lostGenerations, clock)
+	case r.Last.Reason == Initial && old.Removed:
+		return max(old.Generation+1, clock)
 	}
 	return old.Generation + 1
 }

@@ -84,11 +84,12 @@ type Stamp struct {
 	At time.Time // for people; for the generations of Begin, Revive and Adopt; and for a tombstone's date
 }
 
-// generationEpoch is where first generations are counted from.
-var generationEpoch = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+// generationEpoch is where first generations are counted from. It is also where the
+// fake time of testing/synctest begins, so that users' tests need not set a clock.
+var generationEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // FirstGeneration is the generation of a row created at that time: the seconds
-// since 2020 in the upper bits, with room below for four million changes of
+// since 2000 in the upper bits, with room below for four million changes of
 // hands in every second. A row, a table or a group that is lost and created
 // anew so starts above whatever was issued before, and no sink has to forget.
 func FirstGeneration(at time.Time) int64 {

@@ -303,13 +303,17 @@ func (r Row) Revive(parents []string, by string, s Stamp) (Write, error) {
 	if !r.Removed {
 		return Write{}, r.rule(name, ErrNotRemoved)
 	}
-	return r.jump(OpSwap, Transfer{Reason: Initial, By: by}, s, func(next *Row) {
+	return r.jump(OpSwap, 1, Transfer{Reason: Initial, By: by}, s, func(next *Row) {
 		next.Parents, next.Removed = sorted(parents), false
 	})
 }
 
+// lostGenerations is how many changes of hands a table may have lost, whatever its
+// workers' clocks said when they made its rows.
+const lostGenerations = 1 << 22
+
 // Adopt takes a row over from a table that was restored or replaced: whatever
 // was issued in the table's lost future lies below the generation it gets.
 func (r Row) Adopt(by string, s Stamp) (Write, error) {
-	return r.jump(OpTransfer, Transfer{Reason: Adopted, By: by}, s, nil)
+	return r.jump(OpTransfer, lostGenerations, Transfer{Reason: Adopted, By: by}, s, nil)
 }

@@ -185,19 +185,26 @@ func TestRevivalAndAdoptionJump(t *testing.T) {
 	gone := next(t, w, err)
 	later := stamp()
 	later.At = later.At.Add(time.Hour)
-	for name, jump := range map[string]func(r lease.Row) (lease.Write, error){
-		"revive": func(r lease.Row) (lease.Write, error) { return r.Revive(nil, "s", later) },
-		"adopt":  func(r lease.Row) (lease.Write, error) { return r.Adopt("s", later) },
+	for name, tc := range map[string]struct {
+		jump func(r lease.Row) (lease.Write, error)
+		far  int64 // what may have been lost since
+	}{
+		"revive": {func(r lease.Row) (lease.Write, error) { return r.Revive(nil, "s", later) }, 1},
+		"adopt":  {func(r lease.Row) (lease.Write, error) { return r.Adopt("s", later) }, 1 << 22},
 	} {
-		w, err := jump(gone)
+		w, err := tc.jump(gone)
 		if got := next(t, w, err).Generation; got != lease.FirstGeneration(later.At) {
 			t.Errorf("%s: generation %d, want the clock's", name, got)
 		}
 		ahead := gone
 		ahead.Generation, ahead.Last.Generation = math.MaxInt64/2, math.MaxInt64/2
-		w, err = jump(ahead)
-		if got := next(t, w, err).Generation; got != ahead.Generation+1 {
-			t.Errorf("%s: generation %d, want one above the row's", name, got)
+		w, err = tc.jump(ahead)
+		if got := next(t, w, err).Generation; got != ahead.Generation+tc.far {
+			t.Errorf("%s: generation %d, want %d above the row's", name, got, tc.far)
+		}
+		ahead.Generation, ahead.Last.Generation = math.MaxInt64-1, math.MaxInt64-1
+		if w, err := tc.jump(ahead); tc.far > 1 && err == nil {
+			t.Errorf("%s: %v", name, w)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -148,13 +147,15 @@ func (r Row) handOver(op Op, to Owner, t Transfer, s Stamp, edit func(*Row)) (Wr
 }
 
 // jump is a hand-over to nobody that leaves room for generations nobody here
-// has seen.
-func (r Row) jump(op Op, t Transfer, s Stamp, edit func(*Row)) (Write, error) {
-	generation, err := succ("generation", r.Generation)
-	if err = errors.Join(err, validClock(s.At)); err != nil {
+// has seen: so many above its own, and not below the clock's.
+func (r Row) jump(op Op, by int64, t Transfer, s Stamp, edit func(*Row)) (Write, error) {
+	if _, err := succ("generation", r.Generation+min(by-1, maxInt64-r.Generation)); err != nil {
 		return Write{}, err
 	}
-	return r.changeHands(op, max(generation, FirstGeneration(s.At)), Owner{}, t, s, edit)
+	if err := validClock(s.At); err != nil {
+		return Write{}, err
+	}
+	return r.changeHands(op, max(r.Generation+by, FirstGeneration(s.At)), Owner{}, t, s, edit)
 }
 
 func (r Row) changeHands(op Op, generation int64, to Owner, t Transfer, s Stamp, edit func(*Row)) (Write, error) {
