@@ -55,6 +55,16 @@ func TestLinksLead(t *testing.T) {
 	}
 }
 
+// TestReadmeShowsWhatRuns: the program in the README is the one of the example.
+func TestReadmeShowsWhatRuns(t *testing.T) {
+	_, after, _ := strings.Cut(documents(t)["README.md"], "```go\n")
+	program, _, _ := strings.Cut(after, "```")
+	code, err := os.ReadFile(filepath.Join(root, "examples/consumer/main.go"))
+	if err != nil || program == "" || !strings.Contains(string(code), program) {
+		t.Errorf("examples/consumer does not hold the README's program (%v):\n%s", err, program)
+	}
+}
+
 func TestReadmeIsShort(t *testing.T) {
 	if lines := strings.Count(documents(t)["README.md"], "\n"); lines > lastLine {
 		t.Errorf("README.md has %d lines, more than %d", lines, lastLine)
