@@ -155,12 +155,24 @@ func validID(field, s string) error {
 	return validText(field, s, MaxID)
 }
 
+// plain reports whether s is nothing but printable ASCII.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
 // validText wants printable text: control characters have no place in an
 // incident's log, and two of them separate packed records.
 func validText(field, s string, limit int) error {
 	switch {
 	case len(s) > limit:
 		return checkpoint.TooLong(field, len(s), limit)
+	case plain(s): // every field of every write comes by here
+		return nil
 	case !utf8.ValidString(s):
 		return invalid(field, "must be valid UTF-8")
 	case strings.ContainsFunc(s, unicode.IsControl):

@@ -1,0 +1,177 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A river is a polled source whose shards can be changed.
+type river struct {
+	mu     sync.Mutex
+	shards []shardlease.Shard
+	err    error
+}
+
+func (r *river) Shards(context.Context) ([]shardlease.Shard, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.shards), r.err
+}
+
+func (r *river) set(err error, shards ...shardlease.Shard) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shards, r.err = shards, err
+}
+
+func split() []shardlease.Shard {
+	return []shardlease.Shard{{Name: "parent"}, {Name: "left", Parents: []string{"parent"}}, {Name: "right", Parents: []string{"parent"}},
+		{Name: "merged", Parents: []string{"left", "right"}}, {Name: "orphan", Parents: []string{"long gone"}}}
+}
+
+// TestChildrenWaitForTheirParents: for all of them, on whatever worker they are; one
+// that no complete listing has counts as finished.
+func TestChildrenWaitForTheirParents(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		r := &river{}
+		r.set(nil, split()...)
+		s.source = r
+		var mu sync.Mutex
+		ends := map[string]time.Duration{"parent": 10 * time.Second, "left": 10 * time.Second, "right": 20 * time.Second}
+		finished := map[string]time.Time{}
+		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
+			mu.Lock()
+			for _, p := range tn.Shard().Parents {
+				if p != "long gone" && finished[p].IsZero() {
+					t.Errorf("%s began before %s was finished", tn.Shard().Name, p)
+				}
+			}
+			mu.Unlock()
+			d, ok := ends[tn.Shard().Name]
+			if !ok {
+				<-tn.Reading().Done()
+				return nil
+			}
+			if !sleep(tn.Reading(), d) {
+				return nil // starts anew elsewhere
+			}
+			mu.Lock()
+			finished[tn.Shard().Name] = time.Now()
+			mu.Unlock()
+			return tn.Finish(ctx)
+		}
+		for _, name := range []string{"a", "b"} {
+			s.enter(name, shardlease.Config{Handoff: rebalance.Eager}, handler)
+		}
+		s.within(time.Minute+30*time.Second, "all but merged and orphan are finished", func() bool {
+			return len(s.of("merged")) > 0 && s.row("right").Finished
+		})
+		mu.Lock()
+		for child, parents := range map[string][]string{"left": {"parent"}, "right": {"parent"}, "merged": {"left", "right"}} {
+			last := time.Time{}
+			for _, p := range parents {
+				if finished[p].After(last) {
+					last = finished[p]
+				}
+			}
+			if wait := s.of(child)[0].from.Sub(last); wait > beat+beat/4+time.Second {
+				t.Errorf("%s began %v after its parents were finished", child, wait)
+			}
+		}
+		mu.Unlock()
+		s.end()
+	})
+}
+
+// TestFinishedShardsAreRemovedLate: only when two complete listings in a row lack
+// them, and no listing that failed or was empty counts.
+func TestFinishedShardsAreRemovedLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 0)
+		r := &river{}
+		r.set(nil, shardlease.Shard{Name: "job"}, shardlease.Shard{Name: "stays"})
+		s.source = r
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			if tn.Shard().Name == "job" {
+				return tn.Finish(ctx)
+			}
+			return working(ctx, tn)
+		})
+		time.Sleep(5 * time.Second)
+		if !s.row("job").Finished {
+			t.Fatalf("%v", s.row("job"))
+		}
+		for _, listing := range []func(){func() { r.set(errors.New("no answer")) }, func() { r.set(nil) }} {
+			listing()
+			time.Sleep(5 * time.Minute)
+			if s.row("job").Removed {
+				t.Fatal("removed although nobody knows")
+			}
+		}
+		r.set(nil, shardlease.Shard{Name: "stays"})
+		time.Sleep(2*time.Minute + 5*time.Second)
+		if row := s.row("job"); !row.Removed || row.Last.Reason != lease.Removed {
+			t.Errorf("%v", row)
+		}
+		if len(s.of("stays")) != 1 {
+			t.Errorf("the other shard was started %d times", len(s.of("stays")))
+		}
+		r.set(nil, shardlease.Shard{Name: "stays"}, shardlease.Shard{Name: "job"})
+		time.Sleep(2 * time.Minute)
+		if len(s.of("job")) != 2 || !s.row("job").Finished {
+			t.Errorf("listed again, it was started %d times: %v", len(s.of("job")), s.row("job"))
+		}
+		if n := len(a.of(shardlease.SourceFault)); n == 0 || n > 2 {
+			t.Errorf("%d faults of the source were told", n)
+		}
+		s.end()
+	})
+}
+
+// TestQuarantineIsReversible: a shard that fails too often is set aside, and a
+// supervisor brings it back.
+func TestQuarantineIsReversible(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		var mu sync.Mutex
+		healed, calls := false, 0
+		m := join(t, store, shardlease.Static("job"), shardlease.Config{MaxAttempts: 3}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			mu.Lock()
+			defer mu.Unlock()
+			calls++
+			if !healed {
+				return errors.New("not yet")
+			}
+			return tn.Finish(ctx)
+		})
+		time.Sleep(time.Minute)
+		supervisor := shardlease.Supervisor{Store: store, Group: "orders", By: "op"}
+		row, err := supervisor.Get(t.Context(), "job")
+		if err != nil || !row.Quarantined || calls != 3 {
+			t.Fatalf("after %d calls: %v, %v", calls, row, err)
+		}
+		mu.Lock()
+		healed = true
+		mu.Unlock()
+		if _, err := supervisor.Unquarantine(t.Context(), "job", row.Generation, "mended"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(90 * time.Second) // the slow audit finds it
+		if row, err := supervisor.Get(t.Context(), "job"); err != nil || !row.Finished {
+			t.Errorf("%v, %v", row, err)
+		}
+		if err := m.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
