@@ -78,7 +78,10 @@ type Store struct {
 	slots    chan struct{}
 }
 
-var _ lease.Store = (*Store)(nil)
+var (
+	_ lease.Store    = (*Store)(nil)
+	_ lease.Verifier = (*Store)(nil)
+)
 
 // List queries one partition, page by page, until the service says that there is
 // no more: a page may be empty and not be the last.

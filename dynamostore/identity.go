@@ -32,8 +32,10 @@ func (e *RestoredError) Error() string {
 	return fmt.Sprintf("group %q: %v (recorded %q, now %q); claim nothing before its rows are adopted", e.Group, ErrRestored, e.Recorded, e.Now)
 }
 
-// Is makes errors.Is(err, ErrRestored) true.
-func (e *RestoredError) Is(target error) bool { return target == ErrRestored }
+// Is makes errors.Is(err, ErrRestored) true; to a worker it is a [lease.ErrWentBack].
+func (e *RestoredError) Is(target error) bool {
+	return target == ErrRestored || target == lease.ErrWentBack
+}
 
 const (
 	identityPartition = "/table"

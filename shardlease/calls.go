@@ -68,13 +68,8 @@ func (r *run) send(o engine.Send) {
 	})
 }
 
-// An identified store knows whether its table is the one it was.
-type identified interface {
-	Verify(ctx context.Context, group string) error
-}
-
 func (r *run) verify() {
-	store, ok := r.worker.store.(identified)
+	store, ok := r.worker.store.(lease.Verifier)
 	if !ok {
 		r.inbox.put(arrival{input: engine.Verified{}})
 		return

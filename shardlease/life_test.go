@@ -3,9 +3,13 @@ package shardlease_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -247,4 +251,101 @@ func testDrainDeadline(t *testing.T, after rebalance.AfterDrain) {
 		}
 	}
 	s.end()
+}
+
+// verifier is a store that can be told that it was restored.
+type verifier struct {
+	lease.Store
+	restored atomic.Bool
+}
+
+func (v *verifier) Verify(context.Context, string) error {
+	if v.restored.Load() {
+		return fmt.Errorf("the table is another: %w", lease.ErrWentBack)
+	}
+	return nil
+}
+
+// TestRestoredTableIsNotClaimed: the table is replaced by an older one. Every worker
+// ends what it holds, says so loudly, and claims nothing until the table was adopted;
+// then all goes on above whatever was issued before.
+func TestRestoredTableIsNotClaimed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		older := new(memstore.Store)
+		var swap atomic.Pointer[memstore.Store]
+		swap.Store(older)
+		v := &verifier{Store: &pointed{&swap}}
+		a := join(t, v, shardlease.Static("s"), shardlease.Config{Name: "a"}, count)
+		time.Sleep(time.Minute)
+		backup := older.Clone()
+		time.Sleep(time.Minute)
+		supervisor := shardlease.Supervisor{Store: v, Group: "orders", By: "op"}
+		row, _ := supervisor.Get(t.Context(), "s")
+		if _, err := supervisor.ForceRelease(t.Context(), "s", row.Generation, "a change of hands that will be lost"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		lost, _ := supervisor.Get(t.Context(), "s")
+		v.restored.Store(true)
+		swap.Store(backup)
+		time.Sleep(5 * time.Minute)
+		if n := len(a.of(shardlease.Restored)); n == 0 || a.Ready() {
+			t.Errorf("told %d times; ready: %t", n, a.Ready())
+		}
+		stale, _ := supervisor.Get(t.Context(), "s")
+		if stale.Generation >= lost.Generation {
+			t.Fatalf("claimed in a restored table: %v", stale)
+		}
+		w, err := stale.Adopt("op", lease.Stamp{ID: "adoption", At: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v.Write(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+		v.restored.Store(false)
+		time.Sleep(2 * time.Minute)
+		if row, _ := supervisor.Get(t.Context(), "s"); row.Owner.Name != "a" || row.Generation <= lost.Generation {
+			t.Errorf("after the adoption: %v; lost was %v", row, lost)
+		}
+		if err := a.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// pointed is a store that can be replaced under way.
+type pointed struct {
+	at *atomic.Pointer[memstore.Store]
+}
+
+func (p *pointed) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	return p.at.Load().List(ctx, q)
+}
+
+func (p *pointed) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
+	return p.at.Load().Get(ctx, k)
+}
+
+func (p *pointed) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	return p.at.Load().Write(ctx, w)
+}
+
+// TestReleaseTaskBringsShardsBack: what a dead run holds is processed again long
+// before its lease time is over.
+func TestReleaseTaskBringsShardsBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 6)
+		dead := s.enter("a", shardlease.Config{Handoff: rebalance.Eager, Task: "run 1", TTL: time.Minute, Drain: time.Minute}, nil)
+		s.enter("b", shardlease.Config{Handoff: rebalance.Eager, Task: "run 2", TTL: time.Minute, Drain: time.Minute}, nil)
+		s.shared(time.Minute, "a", "b")
+		time.Sleep(time.Minute)
+		dead.die()
+		released, err := shardlease.Supervisor{Store: s.store, Group: "orders", By: "op"}.ReleaseTask(t.Context(), "run 1", "the run is dead")
+		if err != nil || len(released) != 3 {
+			t.Errorf("%d released, %v", len(released), err)
+		}
+		s.within(21*time.Second, "b holds everything", func() bool { return s.running()["b"] == 6 })
+		s.end()
+	})
 }

@@ -19,6 +19,10 @@ import (
 // hands since, it is refused with lease.ErrOutdated: look again, and decide again.
 // A store that does not answer is asked a few times; what remains then is an error,
 // and the command may have been carried out.
+//
+// Workers that are not concerned notice a command at their next audit
+// ([Config.AuditEvery]); a holder whose shard was taken notices with its next commit,
+// and tells the others.
 type Supervisor struct {
 	Store lease.Store
 	Group string
@@ -93,9 +97,11 @@ func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, 
 	})
 }
 
-// ReleaseTask force-releases every shard that workers of a task hold, and returns
-// the rows it released. Stop the task first, or its workers may claim them again.
-// What cannot be released is in the error; the others are released all the same.
+// ReleaseTask is for a run that is dead: it force-releases every shard that workers of
+// a task hold, and then evicts these workers, so that the others need not wait for
+// their lease time to pass. It returns the rows it released. Stop the task first, or
+// its workers come back and claim some again. What cannot be released is in the error;
+// the others are released all the same.
 func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.Row, error) {
 	if task == "" {
 		return nil, &ConfigError{Field: "task", Rule: "must be given: every worker without one has the empty task"}
@@ -111,7 +117,44 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 		}
 		released = append(released, row)
 	}
+	seats, err := s.Workers(ctx)
+	errs = append(errs, err)
+	for _, seat := range seats {
+		if seat.Task == task {
+			errs = append(errs, s.Evict(ctx, seat.Incarnation))
+		}
+	}
 	return released, errors.Join(errs...)
+}
+
+// Evict deletes a worker's seat, and so tells all others at their next look that it is
+// gone. If it is not, it learns so with its next heartbeat, ends all it holds and takes
+// a new seat. A seat that is gone already is no error.
+func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
+	if err := s.check(false); err != nil {
+		return err
+	}
+	key := lease.Key{Group: s.Group, Kind: lease.KindSeat, Name: string(worker)}
+	for {
+		record, err := s.Store.Get(ctx, key)
+		seat, ok := record.(lease.Seat)
+		switch {
+		case errors.Is(err, lease.ErrNotFound):
+			return nil
+		case err != nil:
+			return fmt.Errorf("evict %v: %w", key, err)
+		case !ok:
+			return fmt.Errorf("evict %v: %w: no seat", key, lease.ErrMalformed)
+		}
+		w, err := seat.Evict()
+		if err != nil {
+			return err
+		}
+		_, err = s.Store.Write(ctx, w)
+		if !errors.Is(err, lease.ErrRefused) { // else it has beaten in between, or is gone
+			return err
+		}
+	}
 }
 
 // Quarantine sets a shard aside, held or not: nobody claims it until Unquarantine.

@@ -6,7 +6,8 @@ import "slices"
 type feed struct {
 	next     Instant
 	asking   bool
-	complete bool // there was a complete listing
+	begun    order // the step the latest listing was asked for in
+	complete bool  // there was a complete listing
 	wake     Instant
 }
 
@@ -17,7 +18,7 @@ func (e *Engine) keepPolling() {
 	switch {
 	case f.asking || e.leave.on:
 	case e.now.Mono >= f.next:
-		f.asking = true
+		f.asking, f.begun = true, e.step
 		e.do(Poll{})
 	default:
 		f.wake = f.next
@@ -50,7 +51,10 @@ func (e *Engine) sourced(in Source) {
 	e.know(slices.Compact(names))
 	for _, shard := range in.Shards {
 		s := e.shard(shard.Name)
-		news = news || s.generation == 0
+		if s.buried > 0 && s.buriedIn >= f.begun {
+			continue // it was removed because it is listed no more: this listing may be older
+		}
+		news = news || s.generation == 0 || !s.listed && s.buried > 0
 		s.listed, s.absent, s.parents, s.weight = true, 0, shard.Parents, shard.Weight
 	}
 	f.complete = f.complete || in.Complete

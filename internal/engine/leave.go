@@ -37,8 +37,8 @@ func (e *Engine) keepLeaving() {
 	case standing:
 		l.done = true
 		return
-	case sitting, confirming: // once it has a seat it can give it up
-		l.wake = l.began.Add(e.cfg.Drain)
+	case sitting, confirming: // once it has a seat it can give it up; without an answer, nobody counts it
+		l.wake = l.began.Add(e.beat)
 		l.done = e.now.Mono >= l.wake
 		return
 	case left: // without an answer, the seat expires by itself

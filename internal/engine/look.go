@@ -296,6 +296,9 @@ func (e *Engine) saw(s *shard, r lease.Row) {
 // news notes when the row that is now known became known.
 func (e *Engine) news(s *shard) {
 	s.read = e.step
+	if row := s.copy.Row(); row.Removed && row.Generation != s.buried {
+		s.buried, s.buriedIn, s.listed = row.Generation, e.step, false
+	}
 	if row := s.copy.Row(); row.Generation != s.generation {
 		s.generation, s.since = row.Generation, e.now.Mono
 		s.orphan, s.mine, s.wanted, s.lying = "", false, false, 0
@@ -452,7 +455,9 @@ func (e *Engine) evicted(in Settled) {
 	}
 	switch verdict, _ := lease.Settle(e.seat.me, in.Write, in.Record, in.Err); verdict {
 	case lease.Stored:
-		e.tell(Event{Kind: PeerEvicted, Peer: p.seat.Name})
+		if in.Err == nil { // else somebody was first
+			e.tell(Event{Kind: PeerEvicted, Peer: p.seat.Name})
+		}
 		e.looks.peers = slices.DeleteFunc(slices.Clone(e.looks.peers), func(q peer) bool { return q.seat.Incarnation == p.seat.Incarnation })
 		e.fleet.changed = e.now.Mono
 		e.wantRows()

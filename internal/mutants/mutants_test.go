@@ -92,7 +92,7 @@ func mutants() []mutant {
 			`row, _ := stored.(Row); return w.Op == OpCreate && (stored == nil || row.Removed)`,
 			inStore, "TestStore/RecreatedShardRefusesEarlierGenerations"},
 		{"a revived shard starts above its tombstone", leaseDir + "rules.go",
-			`max(generation, FirstGeneration(s.At))`, `max(generation-generation, FirstGeneration(s.At))`, inLease, "TestRevivalAndAdoptionJump"},
+			`max(r.Generation+by, FirstGeneration(s.At))`, `max(by, FirstGeneration(s.At))`, inLease, "TestRevivalAndAdoptionJump"},
 		{"a listing skips tombstones", "memstore/memstore.go",
 			`ok && row.Removed`, `false && ok && row.Removed`, inStore, "TestStore/RecreatedShardRefusesEarlierGenerations"},
 

@@ -11,11 +11,11 @@ import (
 func slack(d time.Duration) time.Duration { return d*1000/1040 - time.Millisecond }
 
 // judgeSeat: nobody is evicted before its time.
-func (j *judge) judgeSeat(w lease.Write, n *node, me lease.Incarnation) {
+func (j *judge) judgeSeat(w lease.Write, by sender) {
 	inc := lease.Incarnation(w.Key().Name)
 	s := j.seats[inc]
 	if s == nil {
-		s = &sitting{n: n, epoch: n.epoch}
+		s = &sitting{by: by}
 		j.seats[inc] = s
 	}
 	if w.Op != lease.OpDelete {
@@ -26,9 +26,8 @@ func (j *judge) judgeSeat(w lease.Write, n *node, me lease.Incarnation) {
 	}
 	old := w.Old.(lease.Seat)
 	still := j.w.now - s.beaten
-	own := s.n == n && s.epoch == n.epoch
-	if !own && !s.gone && still < slack(old.TTL) && !j.lately() {
-		j.w.fault("S4: %s evicted %s (%s), which had stood still for %v only", n.name, inc, s.n.name, still)
+	if s.by != by && !s.gone && still < slack(old.TTL) && !j.lately() {
+		j.w.fault("S4: %s evicted %s (%s), which had stood still for %v only", by.n.name, inc, s.by.n.name, still)
 	}
 	s.gone = true
 	j.w.net.seatsChanged()
@@ -50,7 +49,7 @@ func (j *judge) entitled(w lease.Write, before, after lease.Row) {
 	h, last := j.handlers[id], after.Last
 	if !after.Owner.IsZero() {
 		for _, name := range after.Parents {
-			if p := j.w.stream(name); p != nil && p.ended == 0 {
+			if p := j.w.stream(name); p != nil && p.ended == 0 && !j.lately() {
 				j.w.fault("%v was claimed before its parent %s was finished", after, name)
 			}
 		}
@@ -94,7 +93,7 @@ func (j *judge) entitledGiver(h *handler, before, after lease.Row) {
 func (j *judge) entitledHeir(h *handler, before, after lease.Row) {
 	s := j.seats[before.Owner.Incarnation]
 	heir := j.seats[after.Owner.Incarnation]
-	if s != nil && heir != nil && s.n == heir.n && s.epoch == heir.epoch {
+	if s != nil && heir != nil && s.by == heir.by {
 		return // its own earlier incarnation, of which it knows that it is over
 	}
 	if s != nil && !s.gone && j.sits(before.Owner.Incarnation) && !j.lately() {

@@ -115,6 +115,9 @@ func (h *handler) work() {
 		}
 	}
 	h.process()
+	if h.returned {
+		return
+	}
 	h.n.later(h.n.w.between(h.pace/2, h.pace), h.work)
 }
 
@@ -126,7 +129,12 @@ func (h *handler) process() {
 	w := h.n.w
 	to := min(h.s.available(w.now), h.pos+h.batch)
 	if to > h.pos {
-		w.effect(h, to)
+		if !w.effect(h, to) {
+			if h.open() {
+				h.ret(true) // the fence has told it that it is stale
+			}
+			return
+		}
 		h.pos = to
 		h.mark()
 	} else if h.open() {
@@ -217,9 +225,29 @@ func (h *handler) drain(cause engine.End) {
 	h.n.later(h.wind, func() {
 		if !h.returned && !h.over && !h.finishing {
 			h.process()
+		}
+		if !h.returned && !h.over && !h.finishing {
 			h.ret(false)
 		}
 	})
+}
+
+// mend makes a handler behave from here on.
+func (h *handler) mend() {
+	switch {
+	case h.over:
+		return
+	case h.soft && (h.temper == deaf || h.temper == stuck):
+		h.n.later(h.wind, func() {
+			if !h.returned {
+				h.ret(false)
+			}
+		})
+		return
+	case h.temper == stuck:
+		h.n.later(0, h.work)
+	}
+	h.temper, h.wind, h.lag = good, min(h.wind, h.n.w.set.wind), min(h.lag, 50*time.Millisecond)
 }
 
 // over ends the tenure for its handler.

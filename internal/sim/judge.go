@@ -2,6 +2,8 @@ package sim
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
@@ -26,6 +28,7 @@ type judge struct {
 	wants    map[wish]time.Duration // since when they are in the table
 	restored time.Duration          // when the table last went back; 0: never
 	adopted  time.Duration
+	moves    []string // since calm
 }
 
 // An ending is how a generation ended.
@@ -39,8 +42,7 @@ type ending struct {
 // A sitting is what is known of one seat.
 type sitting struct {
 	beaten time.Duration // when it was last written
-	n      *node
-	epoch  int
+	by     sender
 	gone   bool // it was deleted; if it is there again, by a late twin
 }
 
@@ -71,9 +73,18 @@ func (j *judge) sits(me lease.Incarnation) bool {
 	return err == nil
 }
 
-// write serves one write of n, as the incarnation that sent it; of nobody's, a
-// supervisor's.
-func (j *judge) write(w lease.Write, n *node, me lease.Incarnation) (lease.Record, error) {
+// A sender is the process that sent a write; none, for an operator's.
+type sender struct {
+	n     *node
+	epoch int
+}
+
+// evicted reports whether that incarnation's seat was deleted, whatever stands
+// there now: a late twin of its creation, say.
+func (j *judge) evicted(me lease.Incarnation) bool { return j.seats[me] != nil && j.seats[me].gone }
+
+// write serves one write.
+func (j *judge) write(w lease.Write, from sender) (lease.Record, error) {
 	r, err := j.w.store.Write(context.Background(), w)
 	if err != nil {
 		return r, err
@@ -86,7 +97,7 @@ func (j *judge) write(w lease.Write, n *node, me lease.Incarnation) (lease.Recor
 	})
 	j.w.mix(fold(w.ID()))
 	if w.Key().Kind == lease.KindSeat {
-		j.judgeSeat(w, n, me)
+		j.judgeSeat(w, from)
 		return r, err
 	}
 	before, after := j.rows[w.Key().Name], r.(lease.Row)
@@ -163,7 +174,13 @@ func (j *judge) judgeHands(w lease.Write, before, after lease.Row) {
 	if !before.Owner.IsZero() {
 		j.ended[id] = ending{reason: last.Reason, given: w.Op == lease.OpSwap, generation: after.Generation, by: last.By}
 	}
+	if j.w.strict && !after.Finished && !after.Removed {
+		j.moves = append(j.moves, fmt.Sprintf("%v: %s@%d held by %q, %v", j.w.now, after.Shard, after.Generation, after.Owner.Name, last))
+	}
 	s := j.w.stream(after.Shard)
+	if before.Removed && !after.Removed && s.dropped {
+		j.w.fault("replay: %v is back, and the source lists it no more", after)
+	}
 	if after.Finished && !before.Finished {
 		s.ended = j.w.now
 		if !s.closed || position(after.Checkpoint.Position) != s.total {
@@ -172,6 +189,9 @@ func (j *judge) judgeHands(w lease.Write, before, after lease.Row) {
 	}
 	j.entitled(w, before, after)
 }
+
+// last is the last changes of hands.
+func (j *judge) last(n int) string { return strings.Join(j.moves[max(0, len(j.moves)-n):], "\n\t") }
 
 // A snapshot is the table at some moment, to be restored.
 type snapshot struct {
@@ -188,6 +208,7 @@ func (w *world) restore() {
 	w.net.past = nil
 	j.restored = w.now
 	clear(j.rows)
+	clear(j.stored) // what is under way may be stored once more, in another history
 	for _, s := range w.streams {
 		r, err := w.store.Get(context.Background(), lease.Key{Group: group, Kind: lease.KindLease, Name: s.name})
 		row, _ := r.(lease.Row)
@@ -214,7 +235,7 @@ func (w *world) adopt() {
 			w.fault("adoption: %v", err)
 			return
 		}
-		_, _ = w.judge.write(write, nil, "")
+		_, _ = w.judge.write(write, sender{})
 	}
 	w.went, w.judge.adopted = false, w.now
 }

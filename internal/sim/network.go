@@ -178,9 +178,9 @@ func (net *network) get(n *node, o engine.Get) {
 }
 
 func (net *network) send(n *node, o engine.Send) {
-	me := n.me
+	from := sender{n, n.epoch}
 	serve := func() engine.Input {
-		r, err := net.w.judge.write(o.Write, n, me)
+		r, err := net.w.judge.write(o.Write, from)
 		return engine.Settled{Write: o.Write, Record: r, Err: err}
 	}
 	net.carry(n, true, serve, func(err error) engine.Input { return engine.Settled{Write: o.Write, Err: err} })

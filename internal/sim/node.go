@@ -245,10 +245,13 @@ func (n *node) do(o engine.Output) {
 	w := n.w
 	switch o := o.(type) {
 	case engine.List:
+		w.note(n.name, "asks for %v", o.Query)
 		w.net.list(n, o)
 	case engine.Get:
+		w.note(n.name, "asks for %v", o.Key)
 		w.net.get(n, o)
 	case engine.Send:
+		w.note(n.name, "sends %v", o.Write)
 		n.noteSeat(o.Write)
 		w.net.send(n, o)
 	case engine.Verify:

@@ -82,7 +82,9 @@ func (w *world) close(s *stream) {
 // Invariant: of every record that is covered by an accepted checkpoint, the effect
 // was made by somebody; and in a fenced sink the effects stand in the order of
 // generations, without a gap between them.
-func (w *world) effect(h *handler, to int64) {
+//
+// It reports whether the sink took it: what it refuses must not be marked.
+func (w *world) effect(h *handler, to int64) bool {
 	s := h.s
 	from := h.pos + 1
 	w.stats.Records += to - h.pos
@@ -91,9 +93,13 @@ func (w *world) effect(h *handler, to int64) {
 		w.fault("loss: %v starts with record %d, and nobody has processed what follows %d", h, from, s.processed)
 	}
 	s.processed = max(s.processed, to)
+	if row := w.judge.rows[s.name]; row.Generation == h.id.Generation && row.Generation < s.sink.generation && !w.judge.lately() {
+		w.fault("S3: the sink has seen generation %d, and the table is at %v", s.sink.generation, row)
+	}
 	switch k := &s.sink; {
 	case h.id.Generation < k.generation:
 		w.stats.Refused++
+		return false
 	case h.id.Generation == k.generation && k.by != h:
 		w.fault("S3: two handlers of generation %d at the sink of %s: %v and %v", k.generation, s.name, k.by, h)
 	case from > k.accepted+1:
@@ -101,4 +107,5 @@ func (w *world) effect(h *handler, to int64) {
 	default:
 		k.generation, k.by, k.accepted = h.id.Generation, h, to
 	}
+	return true
 }

@@ -205,7 +205,7 @@ func (w *world) force() bool {
 		w.fault("force-release: %v", err)
 		return false
 	}
-	_, err = w.judge.write(write, nil, "")
+	_, err = w.judge.write(write, sender{})
 	return err == nil
 }
 
@@ -234,7 +234,8 @@ func (w *world) goBack() bool {
 	return true
 }
 
-// quiet ends all trouble. Handlers that ignore their contexts still do.
+// quiet ends all trouble. What is on its way stays so, and a handler that is late
+// already.
 func (w *world) quiet() {
 	w.trace("calm", "", nil)
 	w.peace = true
@@ -250,20 +251,23 @@ func (w *world) quiet() {
 			n.resumes++
 			n.resume()
 		}
+		for _, h := range n.handlers {
+			h.mend()
+		}
 	}
-	for _, s := range w.streams {
-		w.pardon(s)
-	}
+	w.pardon()
 }
 
-// pardon takes a shard out of quarantine, as an operator would.
-func (w *world) pardon(s *stream) {
-	row, ok := w.judge.rows[s.name]
-	if !ok || !row.Quarantined {
-		return
-	}
-	if write, err := row.Unquarantine(lease.Command{Seen: row.Generation, By: "operator"}, w.stamp()); err == nil {
-		_, _ = w.judge.write(write, nil, "")
+// pardon takes every shard out of quarantine, as an operator would.
+func (w *world) pardon() {
+	for _, s := range w.streams {
+		row, ok := w.judge.rows[s.name]
+		if !ok || !row.Quarantined {
+			continue
+		}
+		if write, err := row.Unquarantine(lease.Command{Seen: row.Generation, By: "operator"}, w.stamp()); err == nil {
+			_, _ = w.judge.write(write, sender{})
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ func (w *world) witnessStart(h *handler, o engine.Start) {
 		w.fault("%v is started by a worker that leaves", h)
 	}
 	for _, name := range h.s.parents {
-		if p := w.stream(name); p != nil && p.ended == 0 {
+		if p := w.stream(name); p != nil && p.ended == 0 && !j.lately() {
 			w.fault("%v is started before its parent %s is finished", h, name)
 		}
 	}
@@ -121,7 +121,7 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	switch o.Cause {
 	case engine.Expired, engine.Unreachable:
 		trust := n.config.TTL - n.config.TTL/10
-		ok = n.mono() >= n.believed.Add(trust) || !j.sits(n.me) || j.lately()
+		ok = n.mono() >= n.believed.Add(trust) || !j.sits(n.me) || j.evicted(n.me) || j.lately()
 	case engine.HandedOff:
 		ok = over && (how.reason == lease.Handoff || how.reason == lease.DrainTimeout) || h.soft
 	case engine.Fenced:

@@ -100,6 +100,13 @@ func (w *world) trace(what, who string, text func() string) {
 	}
 }
 
+// note tells who reads along, and is no part of the hash.
+func (w *world) note(who, format string, args ...any) {
+	if w.log != nil {
+		w.log(fmt.Sprintf("%10.3fs %-5s ", w.now.Seconds(), who) + fmt.Sprintf(format, args...))
+	}
+}
+
 func (w *world) mix(v uint64) { w.hash = (w.hash ^ v) * 1099511628211 }
 
 // between draws a duration.

@@ -53,6 +53,15 @@ type Store interface {
 	Write(ctx context.Context, w Write) (Record, error)
 }
 
+// A Verifier is a [Store] that can tell whether its table is the one that this group
+// has always used. Workers ask before they claim anything; an error that is
+// [ErrWentBack] says that the table was restored or replaced, and that nothing may be
+// claimed until somebody adopts it. A store that wraps a Verifier has to be one, or the
+// question is not asked.
+type Verifier interface {
+	Verify(ctx context.Context, group string) error
+}
+
 // A Query says what to list.
 type Query struct {
 	Group string
