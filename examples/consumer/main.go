@@ -1,6 +1,6 @@
-// Consumer is the smallest whole consumer: it reads the shards of a stream, says
-// how far it has come, and finishes each shard at its end. The stream and the lease
-// table are in memory.
+// Consumer is the smallest whole consumer: it reads the shards of a stream, says how
+// far it has come, and finishes each shard at its end. Stream and lease table are in
+// memory. consume is all there is to it.
 //
 //	go run ./examples/consumer
 package main
@@ -10,65 +10,64 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
-	"sync/atomic"
-	"time"
 
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-// run consumes the stream to its end.
-func run(ctx context.Context, out io.Writer) error {
-	orders := &stream{records: map[string][]string{
-		"shard-0": {"apples", "bread", "cheese"},
-		"shard-1": {"dates", "eggs"},
-	}}
-	return consume(ctx, orders, out)
-}
-
-// consume is what the README shows. A real program keeps the table in DynamoDB, has
-// a Source that asks the stream for its shards, and runs until it is told to stop.
-func consume(ctx context.Context, stream *stream, out io.Writer) error {
-	store, shards := new(memstore.Store), shardlease.Static("shard-0", "shard-1")
-	w, err := shardlease.New(store, shards, shardlease.Config{Group: "orders", Handoff: rebalance.Cooperative})
+// consume is what the README shows.
+func consume(ctx context.Context, store lease.Store, stream *stream, out *log.Logger) error {
+	w, err := shardlease.New(store, shardlease.Static("shard-0", "shard-1"),
+		shardlease.Config{Group: "orders", Handoff: rebalance.Cooperative})
 	if err != nil {
 		return err
 	}
 	return w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
-		for rec, err := range stream.Read(t.Reading(), t.Shard().Name, t.Checkpoint().Position) {
+		for rec, err := range stream.read(t.Reading(), t.Shard().Name, t.Checkpoint().Position) {
 			if errors.Is(err, io.EOF) {
 				return t.Finish(ctx) // the shard itself has ended
 			}
 			if err != nil {
+				return err // no failure, where the tenure is to wind down
+			}
+			out.Println(t.Shard().Name, rec.text)
+			if err := t.Mark(rec.position); err != nil {
 				return err
 			}
-			fmt.Fprintln(out, rec)
-			t.Mark(rec)
 		}
 		return nil
 	})
 }
 
-var _ = atomic.Int32{}
-var _ = time.Second
-type stream struct{ records map[string][]string }
-func (s *stream) Read(ctx context.Context, shard, after string) func(func(string, error) bool) {
-	return func(yield func(string, error) bool) {
-		for _, r := range s.records[shard] {
-			if !yield(r, nil) { return }
-		}
-		yield("", io.EOF)
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "consumer:", err)
+		os.Exit(1)
 	}
+}
+
+// run consumes a stream to its end, and shows what the lease table has to say then.
+func run(ctx context.Context, out io.Writer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	orders := newStream(map[string][]string{
+		"shard-0": {"apples", "bread", "cheese", "dates"},
+		"shard-1": {"eggs", "figs", "grapes"},
+	}, stop) // a worker would wait for shards to come; here there will be none
+	store := new(memstore.Store) // dynamostore.Open gives the real one
+	if err := consume(ctx, store, orders, log.New(out, "", 0)); err != nil {
+		return err
+	}
+	rows, err := shardlease.Supervisor{Store: store, Group: "orders"}.List(context.WithoutCancel(ctx))
+	for _, row := range rows {
+		fmt.Fprintf(out, "%s: finished %t, checkpoint %s\n", row.Shard, row.Finished, row.Checkpoint.Position)
+	}
+	return err
 }

@@ -57,17 +57,17 @@ func (s *story) sum() error {
 		accepted, refused = accepted+a, refused+r
 	}
 	s.screen.heading("what happened")
-	s.screen.print(
-		"  transfers          "+s.reasons(),
-		fmt.Sprintf("  checkpoints        %d accepted, %s refused by the table: the generation was over", accepted, s.paint(red, fmt.Sprint(refused))),
-		fmt.Sprintf("  late effects       %s refused by the sink, for the same reason", s.paint(red, fmt.Sprint(c.refused))),
-		fmt.Sprintf("  records processed  %d of %d; %d once more than needed: after a crash, and in an", c.processed, last*len(s.fleet.shards), c.again),
-		"                     overlap, work goes on from the last accepted checkpoint",
-		s.paint(bold, fmt.Sprintf("  records lost       %d", c.lost)),
-	)
 	if s.options.store == "dynamodb" {
-		s.screen.print("", fmt.Sprintf("  The table %q stays. Its rows are those of the group %q.", s.options.name, s.group))
+		s.screen.print(fmt.Sprintf("  The table %q stays; what this run left in it is the group %q.", s.options.name, s.group))
 	}
+	s.screen.print(
+		"  transfers: "+s.reasons(),
+		fmt.Sprintf("  refused checkpoints: %s; accepted: %d", s.paint(red, fmt.Sprint(refused)), accepted),
+		fmt.Sprintf("  refused by the sink: %s", s.paint(red, plural(c.refused, "write"))),
+		fmt.Sprintf("  records processed: %d of %d; %d of them once more, because after a crash or in an", c.processed, last*len(s.fleet.shards), c.again),
+		"                     overlap the successor begins at the last accepted checkpoint",
+		"  "+s.paint(bold, fmt.Sprintf("records lost: %d", c.lost)),
+	)
 	if c.lost > 0 {
 		return fmt.Errorf("%d records were lost", c.lost)
 	}
@@ -89,5 +89,5 @@ func (s *story) reasons() string {
 			sum += n
 		}
 	}
-	return fmt.Sprintf("%d: %s", sum, strings.Join(parts, ", "))
+	return fmt.Sprintf("%d (%s)", sum, strings.Join(parts, ", "))
 }

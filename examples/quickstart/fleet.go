@@ -49,9 +49,6 @@ func newFleet(store lease.Store, group string, mode rebalance.Mode, shards int, 
 	return f
 }
 
-// fenced is told what the sink refused.
-func (f *fleet) fenced(m *member, err error) { f.refused(m, err) }
-
 // join runs one more worker.
 func (f *fleet) join(ctx context.Context, name string) (*member, error) {
 	m := &member{name: name, fleet: f, host: newHost(f.store), gone: make(chan struct{})}
@@ -106,15 +103,11 @@ func (f *fleet) served(ctx context.Context) error {
 	return f.probe.until(ctx, "served", func(s serving) bool { return s.some == len(f.shards) && s.twice == 0 })
 }
 
-// finished waits until every shard is processed to its end.
-func (f *fleet) finished(ctx context.Context) error {
-	return f.probe.until(ctx, "finished", func(s serving) bool { return s.some == 0 })
-}
-
-// close ends everything: the living stop, the dead are buried.
+// close ends everything: the living stop, the dead are buried, and so are those that
+// are about to fall asleep.
 func (f *fleet) close() {
 	for _, m := range f.all() {
-		if m.quiet() {
+		if state, _ := m.host.now(); state != up {
 			m.host.enter(buried)
 		}
 		m.stop()

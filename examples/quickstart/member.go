@@ -38,7 +38,7 @@ func (m *member) process(ctx context.Context, t *shardlease.Tenure) error {
 			return err // told to wind down: there is nothing left to do
 		}
 		if err := m.fleet.sink.write(shard, record, t.Generation()); err != nil {
-			m.fleet.fenced(m, err)
+			m.fleet.refused(m, err)
 			return err
 		}
 		m.records.Add(1)

@@ -51,16 +51,6 @@ func (s *sink) write(shard string, record int, generation int64) error {
 	return nil
 }
 
-// fence is the highest generation that has written to a shard.
-func (s *sink) fence(shard string) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.shards[shard]; l != nil {
-		return l.fence
-	}
-	return 0
-}
-
 // A count is what became of the records of a stream.
 type count struct{ processed, again, lost, refused int }
 

@@ -160,7 +160,13 @@ func (s *story) join(ctx context.Context) error {
 // cost says what planned moves cost, at worst.
 func cost(moves []move) string {
 	gap, overlap := worst(moves)
-	return fmt.Sprintf("longest time that nobody processed a moving shard: %s; that two did: %s", millis(gap), millis(overlap))
+	switch {
+	case overlap == 0:
+		return fmt.Sprintf("each move: a gap of at most %s, while nobody processed the shard; no overlap", millis(gap))
+	case gap == 0:
+		return fmt.Sprintf("each move: an overlap of at most %s, while two processed the shard; no gap", millis(overlap))
+	}
+	return fmt.Sprintf("each move: a gap of at most %s, or an overlap of at most %s", millis(gap), millis(overlap))
 }
 
 func worst(moves []move) (gap, overlap time.Duration) {

@@ -37,11 +37,6 @@ func (e *Engine) sourced(in Source) {
 			f.next = e.now.Mono.Add(min(e.cfg.Poll, e.beat)) // it has nothing to go by yet
 		}
 	}
-	if in.Complete {
-		for _, s := range e.shards {
-			s.listed = false
-		}
-	}
 	news := in.Complete && !f.complete
 	names := make([]string, len(in.Shards))
 	for i, shard := range in.Shards {
@@ -54,17 +49,17 @@ func (e *Engine) sourced(in Source) {
 		if s.buried > 0 && s.buriedIn >= f.begun {
 			continue // it was removed because it is listed no more: this listing may be older
 		}
-		news = news || s.generation == 0 || !s.listed && s.buried > 0
-		s.listed, s.absent, s.parents, s.weight = true, 0, shard.Parents, shard.Weight
+		news = news || !s.listed
+		s.named, s.listed, s.absent, s.parents, s.weight = true, true, 0, shard.Parents, shard.Weight
 	}
 	f.complete = f.complete || in.Complete
-	if in.Complete {
-		for _, s := range e.shards {
-			if !s.listed {
-				s.absent++
-				news = news || s.absent == 2 && s.copy.Row().Finished
-			}
+	for _, s := range e.shards {
+		if in.Complete && !s.named {
+			s.listed = false
+			s.absent++
+			news = news || s.absent == 2 && s.copy.Row().Finished
 		}
+		s.named = false
 	}
 	if news {
 		e.wantRows()
