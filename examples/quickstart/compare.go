@@ -31,7 +31,7 @@ func (s *story) compare(ctx context.Context) error {
 	contenders, errs := make([]*contender, len(modes)), make([]error, len(modes))
 	var both sync.WaitGroup
 	for i, mode := range modes {
-		c := &contender{fleet: newFleet(s.store, s.group+"-"+mode.String(), mode, s.options.shards, s.options.ttl())}
+		c := &contender{fleet: newFleet(s.store.Store, s.group+"-"+mode.String(), mode, s.options.shards, s.options.ttl())}
 		c.fleet.observe = c.observe
 		contenders[i] = c
 		both.Go(func() {

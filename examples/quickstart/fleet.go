@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	perRecord  = 50 * time.Millisecond // how often a shard gets a record
-	perCommit  = 200 * time.Millisecond
-	shardDigit = "shard-"
+	perRecord  = 50 * time.Millisecond  // how often a shard gets a record
+	perCommit  = 200 * time.Millisecond // how long a mark waits to be written
+	namePrefix = "shard-"               // and the number
 )
 
 // A fleet is what runs: workers that share the shards of one stream.
@@ -44,7 +44,7 @@ func newFleet(store lease.Store, group string, mode rebalance.Mode, shards int, 
 		observe: func(*member, shardlease.Event) {}, refused: func(*member, error) {},
 	}
 	for i := range shards {
-		f.shards = append(f.shards, fmt.Sprintf("%s%02d", shardDigit, i))
+		f.shards = append(f.shards, fmt.Sprintf("%s%02d", namePrefix, i))
 	}
 	return f
 }
@@ -119,6 +119,6 @@ func (f *fleet) close() {
 
 // number is the shard's number in the stream.
 func number(shard string) int {
-	n, _ := strconv.Atoi(shard[len(shardDigit):])
+	n, _ := strconv.Atoi(shard[len(namePrefix):])
 	return n
 }

@@ -136,10 +136,8 @@ func (h *host) Verify(ctx context.Context, group string) error {
 	if err := h.reach(ctx); err != nil {
 		return err
 	}
-	if s, ok := h.store.(interface {
-		Verify(ctx context.Context, group string) error
-	}); ok {
-		return s.Verify(ctx, group)
+	if v, ok := h.store.(lease.Verifier); ok {
+		return v.Verify(ctx, group)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Quickstart shows what shardlease is about, in about fifteen seconds, on your
+// Quickstart shows what shardlease is about, in less than twenty seconds, on your
 // machine, with nothing but Go:
 //
 //	go run ./examples/quickstart

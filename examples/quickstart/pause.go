@@ -25,7 +25,7 @@ func (s *story) pause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.screen.good(at, "its %s are processed by others after %s; %s", plural(shards, "shard"), spell(at.Sub(began)), s.ranOut())
+	s.screen.good(at, "its %s are processed by others after %s: %s", plural(shards, "shard"), spell(at.Sub(began)), s.ranOut())
 	// Long enough that every successor has written to the sink.
 	if err := sleep(ctx, time.Until(began.Add(5*s.fleet.ttl/2))); err != nil {
 		return err

@@ -34,7 +34,7 @@ func newStory(o options, store opened, sc *screen) *story {
 	group := "quickstart-" + strconv.FormatInt(time.Now().UnixMilli(), 36)
 	s := &story{
 		options: o, store: store, screen: sc, group: group, curtain: func() {},
-		fleet:     newFleet(store, group, o.handoff, o.shards, o.ttl()),
+		fleet:     newFleet(store.Store, group, o.handoff, o.shards, o.ttl()),
 		transfers: map[lease.Reason]int{}, told: map[string]int{},
 	}
 	s.fleet.observe, s.fleet.refused = s.observe, s.refused
@@ -45,7 +45,9 @@ func newStory(o options, store opened, sc *screen) *story {
 func (s *story) tell(ctx context.Context) error {
 	s.screen.print("",
 		fmt.Sprintf("%s: a stream of %d shards, a record in each every %s, and who may work on them.", s.paint(bold, "shardlease"), s.options.shards, millis(perRecord)),
-		fmt.Sprintf("Leases are %s and last %s. Handoff is %s.", s.store.where, whole(s.fleet.ttl), s.paint(bold, s.options.handoff.String())))
+		fmt.Sprintf("Leases are %s and last %s. Handoff is %s.", s.store.where, whole(s.fleet.ttl), s.paint(bold, s.options.handoff.String())),
+		"Whoever holds the lease of a shard processes it. With each change of hands the lease gets a new",
+		"generation, and what still comes from an older one is refused.")
 	s.draw(ctx)
 	for _, act := range []func(context.Context) error{
 		s.share, s.join, s.kill, s.pause, s.leave, s.compare, s.finish,
@@ -189,7 +191,7 @@ func (s *story) kill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.screen.good(at, "all of them are processed again %s after its death; %s", spell(at.Sub(began)), s.ranOut())
+	s.screen.good(at, "all processed again after %s: %s", spell(at.Sub(began)), s.ranOut())
 	if err := s.fleet.even(ctx, s.living()...); err != nil {
 		return err
 	}
@@ -198,7 +200,7 @@ func (s *story) kill(ctx context.Context) error {
 
 // ranOut explains why that took as long as it did.
 func (s *story) ranOut() string {
-	return whole(s.fleet.ttl) + " after its last heartbeat its lease ran out"
+	return fmt.Sprintf("its lease ran out %s after its last heartbeat", whole(s.fleet.ttl))
 }
 
 // holds is how many shards a worker processes now.

@@ -16,7 +16,7 @@ type shard struct {
 	// From the source.
 	listed  bool
 	named   bool // by the listing that is being taken in
-	absent  int // complete listings in a row that lacked it
+	absent  int  // complete listings in a row that lacked it
 	parents []string
 	weight  int
 

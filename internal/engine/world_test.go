@@ -21,7 +21,7 @@ import (
 
 // A world is a fleet of engines on one store, in a time of its own.
 type world struct {
-	*testing.T
+	testing.TB
 	store  *memstore.Store
 	now    time.Duration
 	seq    int
@@ -75,8 +75,8 @@ type handler struct {
 	hard  bool
 }
 
-func newWorld(t *testing.T, shards int) *world {
-	w := &world{T: t, store: new(memstore.Store), chance: rand.New(rand.NewPCG(1, 1)), calls: map[string]int{}}
+func newWorld(t testing.TB, shards int) *world {
+	w := &world{TB: t, store: new(memstore.Store), chance: rand.New(rand.NewPCG(1, 1)), calls: map[string]int{}}
 	for i := range shards {
 		w.shards = append(w.shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
 	}

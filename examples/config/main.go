@@ -1,0 +1,101 @@
+// Config shows how the handoff mode is chosen: in a configuration file, which the
+// environment overrides, which a flag overrides. All three read the same words,
+// "eager" and "cooperative", because rebalance.Mode reads and writes itself as text.
+//
+//	go run ./examples/config -config examples/config/config.json
+//	SHARDLEASE_HANDOFF=cooperative go run ./examples/config -config examples/config/config.json
+//	go run ./examples/config -config examples/config/config.json -handoff cooperative
+//
+// There is no default. Where nobody has chosen, the error says what the choice is:
+//
+//	go run ./examples/config
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.LookupEnv, os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// Settings are what this program has of its own configuration file for shardlease.
+type settings struct {
+	Group   string         `json:"group"`
+	Handoff rebalance.Mode `json:"handoff"`
+	TTL     duration       `json:"ttl"`
+}
+
+// A duration is a time.Duration that is written "15s".
+type duration time.Duration
+
+// UnmarshalText reads it.
+func (d *duration) UnmarshalText(text []byte) error {
+	value, err := time.ParseDuration(string(text))
+	*d = duration(value)
+	return err
+}
+
+func run(args []string, environment func(string) (string, bool), out io.Writer) error {
+	var flagged rebalance.Mode // zero: not given
+	f := flag.NewFlagSet("config", flag.ContinueOnError)
+	f.SetOutput(out)
+	file := f.String("config", "", "the configuration file")
+	f.TextVar(&flagged, "handoff", flagged, `"eager" or "cooperative"`)
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	s := settings{Group: "orders"}
+	from, err := s.load(*file, environment, flagged)
+	if err != nil {
+		return err
+	}
+	// New reports everything that is wrong with a configuration, at once.
+	_, err = shardlease.New(new(memstore.Store), shardlease.Static("shard-0"), shardlease.Config{
+		Group: s.Group, Handoff: s.Handoff, TTL: time.Duration(s.TTL),
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "handoff: %v, chosen %s\n", s.Handoff, from)
+	return err
+}
+
+// load reads the three sources, from the weakest to the strongest, and tells which
+// one has chosen the mode.
+func (s *settings) load(file string, environment func(string) (string, bool), flagged rebalance.Mode) (from string, err error) {
+	if file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		if err := json.Unmarshal(text, s); err != nil {
+			return "", fmt.Errorf("%s: %w", file, err)
+		}
+		from = "in the file " + file
+	}
+	const variable = "SHARDLEASE_HANDOFF"
+	if text, set := environment(variable); set {
+		if err := s.Handoff.UnmarshalText([]byte(text)); err != nil {
+			return "", fmt.Errorf("%s: %w", variable, err)
+		}
+		from = "in the environment, by " + variable
+	}
+	if flagged != 0 {
+		s.Handoff, from = flagged, "by the flag -handoff"
+	}
+	return from, nil
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"regexp"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestWorkItems(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		if err := run(t.Context(), &out); err != nil {
+			t.Error(err)
+		}
+		for _, c := range []struct {
+			line        string
+			least, most int
+		}{
+			{`  job-\d: run-1 works on it from step 1 of 8 on; failed before: 0`, 2, 3},
+			{`  job-\d: released, [2-8] of 8 steps are done`, 2, 3},
+			{`all of them were taken up again within \d+ms, and a lease lasts 2s`, 1, 1},
+			{`  job-\d: run-2 works on it from step [3-8] of 8 on; failed before: 0`, 2, 6},
+			{`  job-4: failed under run-\d: a tool that the job needs`, 3, 3},
+			{`  job-4: run-\d works on it from step 1 of 8 on; failed before: 2`, 1, 1},
+			{`  job-4: set aside after 3 failures`, 1, 1},
+			{`the supervisor has mended the tool, and puts job-4 back`, 1, 1},
+			{`  job-\d: done by run-\d`, 6, 6},
+			{`all jobs are done`, 1, 1},
+		} {
+			if n := len(regexp.MustCompile(`(?m)^`+c.line).FindAllString(out.String(), -1)); n < c.least || n > c.most {
+				t.Errorf("%d times: %s", n, c.line)
+			}
+		}
+		if t.Failed() || testing.Verbose() {
+			t.Log(out.String())
+		}
+	})
+}
