@@ -128,6 +128,32 @@ func (t Terms) String() string {
 	return fmt.Sprintf("%v %v %v %v", t.Mode, t.Drain, t.AfterDrain, t.Prepare)
 }
 
+// MarshalText gives that form, and refuses terms nobody could keep.
+func (t Terms) MarshalText() ([]byte, error) {
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	return []byte(t.String()), nil
+}
+
+// UnmarshalText reads it from a configuration. Unlike ParseTerms it refuses what it
+// does not know: there it was written by somebody else, here it is a slip.
+func (t *Terms) UnmarshalText(text []byte) error {
+	terms, err := ParseTerms(string(text))
+	if err != nil {
+		return err
+	}
+	fields := strings.Split(string(text), " ")
+	if fields[0] != terms.Mode.String() {
+		return ErrNoMode
+	}
+	if fields[2] != terms.AfterDrain.String() {
+		return fmt.Errorf(`%w: after-drain must be "force" or "wait"`, ErrTerms)
+	}
+	*t = terms
+	return nil
+}
+
 // ParseTerms reads what String gives. A mode or an after-drain it does not know
 // was written by a newer version and is served as Eager and Force, the choice
 // that can never make two handlers run.

@@ -85,3 +85,28 @@ func FuzzTerms(f *testing.F) {
 		}
 	})
 }
+
+func TestTermsInAConfiguration(t *testing.T) {
+	type config struct{ Handoff rebalance.Terms }
+	want := config{rebalance.Terms{Mode: rebalance.Cooperative, Drain: 5 * time.Second, AfterDrain: rebalance.Wait, Prepare: time.Second}}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got config
+	if err := json.Unmarshal(text, &got); err != nil || got != want {
+		t.Errorf("%s came back as %v, %v", text, got, err)
+	}
+	for text, want := range map[string]error{
+		`{"Handoff": "telepathic 5s wait 1s"}`: rebalance.ErrNoMode,
+		`{"Handoff": "eager 5s implore 1s"}`:   rebalance.ErrTerms,
+		`{"Handoff": "eager"}`:                 rebalance.ErrTerms,
+	} {
+		if err := json.Unmarshal([]byte(text), &got); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", text, err, want)
+		}
+	}
+	if _, err := json.Marshal(config{}); err == nil {
+		t.Error("the zero terms were written down")
+	}
+}

@@ -119,7 +119,8 @@ func translate(in engine.Event) Event {
 // over does so when its handler has returned. A shard that was taken from an owner
 // was served until then.
 func gap(t lease.Transfer, started time.Time) time.Duration {
-	if t.From == "" || t.From != t.By || t.At.IsZero() {
+	planned := t.Reason == lease.Handoff || t.Reason == lease.DrainTimeout || t.Reason == lease.Released
+	if !planned || t.From == "" || t.From != t.By || t.At.IsZero() {
 		return 0
 	}
 	return max(0, started.Sub(t.At))

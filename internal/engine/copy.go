@@ -90,8 +90,10 @@ func (d digest) add(v reflect.Value) {
 
 func (d digest) addNumber(v reflect.Value) {
 	switch {
+	case v.IsZero():
+		d.number(0) // never, of a step or a read as well
 	case v.Type() == reflect.TypeFor[Instant]():
-		if i := Instant(v.Int()); i != 0 && i != Never {
+		if i := Instant(v.Int()); i != Never {
 			d.number(int64(d.now.Mono - i))
 		} else {
 			d.number(int64(i))

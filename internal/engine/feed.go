@@ -46,8 +46,8 @@ func (e *Engine) sourced(in Source) {
 	e.know(slices.Compact(names))
 	for _, shard := range in.Shards {
 		s := e.shard(shard.Name)
-		if s.buried > 0 && s.buriedIn >= f.begun {
-			continue // it was removed because it is listed no more: this listing may be older
+		if s.gone > 0 && s.gone >= f.begun {
+			continue // its row was removed because it is listed no more: this listing may be older
 		}
 		news = news || !s.listed
 		s.named, s.listed, s.absent, s.parents, s.weight = true, true, 0, shard.Parents, shard.Weight

@@ -171,10 +171,10 @@ func (e *Engine) place(v *view, s *shard) (owner int, plannable bool) {
 	switch {
 	case row.Generation == 0 || row.Removed:
 		return rebalance.Nobody, s.listed && e.ready(s)
-	case row.Finished || row.Quarantined || !e.ready(s):
+	case row.Finished || row.Quarantined:
 		return 0, false
 	case row.Owner.IsZero():
-		return rebalance.Nobody, true
+		return rebalance.Nobody, e.ready(s)
 	}
 	at, ok := slices.BinarySearchFunc(v.seats, row.Owner.Incarnation, func(seat lease.Seat, inc lease.Incarnation) int {
 		return strings.Compare(string(seat.Incarnation), string(inc))
@@ -196,7 +196,7 @@ func (e *Engine) place(v *view, s *shard) (owner int, plannable bool) {
 		return 0, false
 	}
 	s.orphan = row.Owner.Incarnation
-	return rebalance.Nobody, true
+	return rebalance.Nobody, e.ready(s)
 }
 
 // ready reports whether every parent of s is finished. One that nobody knows and

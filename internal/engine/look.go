@@ -264,11 +264,21 @@ func (e *Engine) vanished(s *shard, begun order) bool {
 	if s.t.on || busy || s.read >= begun {
 		return false // the listing may be older than what is known
 	}
-	if s.copy.Row().Generation > 0 {
-		e.forget(s, e.seat.me)
-		s.copy = lease.NewCopy(s.copy.Key(), e.seat.me)
+	if s.copy.Row().Generation == 0 {
+		return !s.listed && s.running == 0
 	}
-	return !s.listed && s.running == 0
+	e.forget(s, e.seat.me)
+	s.copy = lease.NewCopy(s.copy.Key(), e.seat.me)
+	e.isGone(s)
+	return false
+}
+
+// isGone is about a shard in whose place there is a tombstone, or nothing any more. A
+// tombstone says that somebody saw the source omit the shard. What the source told this
+// worker before counts no more; only a listing asked for from now on brings it back.
+func (e *Engine) isGone(s *shard) {
+	s.gone, s.listed = e.step, false
+	e.feed.next = e.now.Mono
 }
 
 func (e *Engine) got(in Got) {
@@ -296,10 +306,10 @@ func (e *Engine) saw(s *shard, r lease.Row) {
 // news notes when the row that is now known became known.
 func (e *Engine) news(s *shard) {
 	s.read = e.step
-	if row := s.copy.Row(); row.Removed && row.Generation != s.buried {
-		s.buried, s.buriedIn, s.listed = row.Generation, e.step, false
-	}
 	if row := s.copy.Row(); row.Generation != s.generation {
+		if row.Removed {
+			e.isGone(s)
+		}
 		s.generation, s.since = row.Generation, e.now.Mono
 		s.orphan, s.mine, s.wanted, s.lying = "", false, false, 0
 	}

@@ -26,8 +26,7 @@ type shard struct {
 	since      Instant // … and when this worker first saw it
 	read       order   // the step in which the copy's row became known
 	missing    bool    // the last listing lacked it
-	buried     int64   // the generation of the tombstone that was found in its place, …
-	buriedIn   order   // … and in which step: only a listing asked for later brings it back
+	gone       order   // the step in which its row was found to be gone
 	getting    bool    // a Get is under way
 
 	// From the last plan.
