@@ -42,7 +42,6 @@ type Story struct {
 type state struct {
 	story *Story
 	now   engine.Instant
-	ids   int
 	store *memstore.Store
 	nodes []node
 	calls []call // under way, in the order they were sent
@@ -52,6 +51,7 @@ type state struct {
 
 type node struct {
 	engine *engine.Engine
+	ids    int // steps of it that made writes: their ids do not depend on what others did meanwhile
 	wake   engine.Instant
 	dead   bool
 	paused bool
@@ -100,9 +100,8 @@ func (w *state) enter(i int) {
 }
 
 func (w *state) moment(i int) engine.Moment {
-	w.ids++
 	wall := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) // stands still: nothing may depend on it
-	return engine.Moment{Mono: w.now, Wall: wall, Chance: fmt.Sprintf("%c%d", 'a'+i, w.ids)}
+	return engine.Moment{Mono: w.now, Wall: wall, Chance: fmt.Sprintf("%c%d", 'a'+i, w.nodes[i].ids)}
 }
 
 func (w *state) clone() *state {
@@ -130,8 +129,17 @@ func (w *state) step(i int, in engine.Input) {
 		n.wait = append(n.wait, in)
 		return
 	}
-	out, wake := n.engine.Step(w.moment(i), in)
+	now := w.moment(i)
+	out, wake := n.engine.Step(now, in)
 	n.wake = wake
+	made := func(o engine.Output) bool {
+		send, ok := o.(engine.Send)
+		id, _, _ := strings.Cut(string(send.Write.ID()), ".")
+		return ok && id == now.Chance
+	}
+	if slices.ContainsFunc(out, made) {
+		n.ids++
+	}
 	for _, o := range slices.Clone(out) {
 		w.carryOut(i, o)
 	}
@@ -263,8 +271,7 @@ func (w *state) expired(old lease.Row) {
 	}
 }
 
-// hash tells states apart. Ids differ in every path and say nothing: what refers to
-// what is kept by the order in which they first appear.
+// hash tells states apart.
 func (w *state) hash() uint64 {
 	h := fnv.New64a()
 	number := func(n uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, n)) }
