@@ -3,10 +3,12 @@ package shardlease
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 )
 
@@ -221,7 +223,8 @@ func (r *run) begin(o engine.Start) {
 func (r *run) over(o engine.Over) {
 	if e := r.episode[o.Tenure]; e != nil {
 		end := e.tenure.end(Cause(o.Cause))
-		end.Err, end.OutcomeUnknown = o.Err, o.Open
+		stale, _ := errors.AsType[*checkpoint.StaleError](o.Err)
+		end.Err, end.OutcomeUnknown = o.Err, o.Open || stale != nil && stale.OutcomeUnknown
 		e.tenure.conclude(end)
 	}
 }
@@ -235,7 +238,9 @@ func (r *run) finish() {
 	r.worker.enter(over)
 	r.hangUp()
 	for _, e := range r.episode {
-		e.tenure.conclude(e.tenure.end(Stopped))
+		end := e.tenure.end(Stopped)
+		e.tenure.conclude(end)
+		e.tenure.stop(end) // also of a handler that lingers after it has finished its shard
 	}
 	r.attend()
 	r.beside.Wait()

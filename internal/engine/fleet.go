@@ -169,6 +169,8 @@ func (e *Engine) bound(v *view) {
 func (e *Engine) place(v *view, s *shard) (owner int, plannable bool) {
 	row := s.copy.Row()
 	switch {
+	case s.malformed:
+		return 0, false
 	case row.Generation == 0 || row.Removed:
 		return rebalance.Nobody, s.listed && e.ready(s)
 	case row.Finished || row.Quarantined:

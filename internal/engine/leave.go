@@ -49,13 +49,32 @@ func (e *Engine) keepLeaving() {
 	if !l.all {
 		e.releaseAll()
 	}
-	if l.all && !l.over && e.nothingLeft() {
-		l.over = true
+	if l.all && !l.over {
+		e.comeToAnEnd()
 	}
 	if l.over && e.seat.open.Op == 0 {
 		w, err := e.seat.seat.Evict()
 		e.sendSeat(w, err)
 		e.seat.phase = left
+	}
+}
+
+// comeToAnEnd decides when there is nothing left but the seat. Handlers have their
+// drain time, and writes a lease time after it. What the table has not answered by
+// then is left to the others: without a seat, whatever is in this worker's name is a
+// dead worker's.
+func (e *Engine) comeToAnEnd() {
+	l := &e.leave
+	at := l.since.Add(e.cfg.Drain + e.cfg.TTL)
+	if !e.nothingLeft() && e.now.Mono < at {
+		l.wake = at
+		return
+	}
+	l.over = true
+	for _, s := range e.shards {
+		if s.t.on {
+			e.over(s, Stopped, nil)
+		}
 	}
 }
 

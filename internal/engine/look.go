@@ -222,7 +222,7 @@ func (e *Engine) sawRows(in Listed) {
 	e.know(names)
 	at := 0
 	for _, s := range e.shards { // both are sorted
-		s.missing = true
+		s.missing, s.malformed = true, false
 		for at < len(in.Records) && in.Records[at].Key().Name <= s.name {
 			if row, ok := in.Records[at].(lease.Row); ok {
 				s.missing = false
@@ -233,7 +233,7 @@ func (e *Engine) sawRows(in Listed) {
 	}
 	for _, key := range in.Unreadable {
 		if s := e.shard(key.Name); s != nil {
-			s.missing = false
+			s.missing, s.malformed = false, true
 		}
 	}
 	begun := l.rows.begun

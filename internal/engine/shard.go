@@ -25,7 +25,8 @@ type shard struct {
 	generation int64   // of the copy's row, …
 	since      Instant // … and when this worker first saw it
 	read       order   // the step in which the copy's row became known
-	missing    bool    // the last listing lacked it
+	missing    bool    // the last listing lacked it, …
+	malformed  bool    // … or could not read it
 	gone       order   // the step in which its row was found to be gone
 	getting    bool    // a Get is under way
 
@@ -155,10 +156,34 @@ func (e *Engine) settled(in Settled) {
 	default:
 		what := s.doing
 		s.doing, s.try = nothing, retry{}
-		e.news(s)
+		if s.copy.Row().Generation > 0 {
+			e.news(s)
+		}
 		e.answered(s, what, a)
+		e.unsettle(s, a)
 	}
 	e.tend(s)
+}
+
+// unsettle is about an answer that should not be. A row that is gone, or another's
+// under the same generation, leaves nothing to go on from but the next listing. And
+// whatever it is, nothing is tried again for a while: it would be answered the same.
+func (e *Engine) unsettle(s *shard, a lease.Answer) {
+	switch a.Verdict {
+	case lease.Conflict, lease.Gone:
+		if a.Verdict == lease.Gone && a.Row.Generation > 0 {
+			return // a tombstone
+		}
+		e.forget(s, e.seat.me)
+		s.copy = lease.NewCopy(s.copy.Key(), e.seat.me)
+		s.copy.Saw(a.Row)
+		s.generation = s.copy.Row().Generation
+		e.wantRowsSoon()
+	case lease.WentBack:
+	default:
+		return
+	}
+	s.mine, s.rest = false, e.now.Mono.Add(e.cfg.TTL)
 }
 
 // answered draws the conclusions that the row alone does not show.
@@ -166,7 +191,6 @@ func (e *Engine) answered(s *shard, what doing, a lease.Answer) {
 	if a.Verdict == lease.WentBack {
 		e.seat.restored = true
 		e.tell(Event{Kind: Restored, Shard: s.name, Err: a.Err()})
-		s.mine, s.rest = false, e.now.Mono.Add(e.cfg.TTL)
 	}
 	switch {
 	case s.t.on:
@@ -196,6 +220,10 @@ func (e *Engine) acquire(s *shard) {
 	row := s.copy.Row()
 	switch s.copy.Reconcile(false, e.leave.on || s.running != 0) {
 	case lease.GiveBack:
+		if e.now.Mono < s.rest {
+			e.at(s, s.rest)
+			return
+		}
 		h := lease.Hold{Key: s.copy.Key(), Incarnation: e.seat.me, Generation: row.Generation, Order: e.cfg.Order}
 		w, err := row.Release(h, lease.End{Reason: lease.Released, Note: "not started"}, e.stamp())
 		e.send(s, givingUp, w, err)

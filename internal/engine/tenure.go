@@ -79,7 +79,7 @@ func (e *Engine) over(s *shard, cause End, err error) {
 	t := &s.t
 	_, open := s.copy.Open()
 	if !t.cut { // then it was told already
-		e.do(Over{Tenure: s.id(), Cause: cause, Err: err, Open: open && t.sent > t.accepted})
+		e.do(Over{Tenure: s.id(), Cause: cause, Err: err, Open: open && (t.sent > t.accepted || s.doing == finishing)})
 	}
 	ended := Event{
 		Kind: Ended, Shard: s.name, Generation: t.hold.Generation, Cause: cause, Err: err,
@@ -162,6 +162,9 @@ func (e *Engine) windDown(s *shard) {
 	case e.leave.all:
 		e.drain(s, Stopped)
 	case e.cfg.StallAfter > 0:
+		if t.flush > t.accepted {
+			t.pulse = e.now.Mono // it waits for this worker
+		}
 		if at := t.pulse.Add(e.cfg.StallAfter); e.now.Mono >= at {
 			e.drain(s, Stalled)
 		} else {

@@ -1,0 +1,215 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// bad is a store that can be told to misbehave about lease rows.
+type bad struct {
+	lease.Store
+	mute   atomic.Bool  // row writes are never answered
+	gone   atomic.Value // string: that row was deleted by hand
+	broken atomic.Value // string: that row is malformed
+	writes atomic.Int64 // of rows
+}
+
+func (b *bad) is(v *atomic.Value, name string) bool {
+	s, _ := v.Load().(string)
+	return s != "" && s == name
+}
+
+func (b *bad) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		for r, err := range b.Store.List(ctx, q) {
+			if r != nil && q.Kind == lease.KindLease {
+				if b.is(&b.gone, r.Key().Name) {
+					continue
+				}
+				if b.is(&b.broken, r.Key().Name) {
+					r, err = nil, &lease.MalformedError{Key: r.Key()}
+				}
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+func (b *bad) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
+	if b.is(&b.gone, k.Name) {
+		return nil, lease.ErrNotFound
+	}
+	return b.Store.Get(ctx, k)
+}
+
+func (b *bad) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	if w.Key().Kind == lease.KindLease {
+		b.writes.Add(1)
+		time.Sleep(2 * time.Millisecond)
+		switch {
+		case b.mute.Load():
+			return nil, errCut
+		case b.is(&b.gone, w.Key().Name) && w.Op != lease.OpCreate:
+			return nil, &lease.RefusedError{Op: w.Op, Key: w.Key()}
+		case b.is(&b.gone, w.Key().Name):
+			return nil, errCut
+		case b.is(&b.broken, w.Key().Name):
+			return nil, &lease.MalformedError{Key: w.Key()}
+		}
+	}
+	return b.Store.Write(ctx, w)
+}
+
+// stops checks that a worker stops in time, whatever it takes to let it go afterwards.
+func stops(t *testing.T, m *member, limit time.Duration, heal func()) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- m.stop() }()
+	select {
+	case <-done:
+	case <-time.After(limit):
+		t.Errorf("Run has not returned %v after its context was cancelled", limit)
+		heal()
+		<-done
+	}
+}
+
+// TestStopEndsThoughRowsAreMute: writes of rows are not answered, as in a throttled
+// partition or with a permission revoked; beats are, so trust never ends.
+func TestStopEndsThoughRowsAreMute(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &bad{Store: new(memstore.Store)}
+		m := join(t, b, shardlease.Static("s"), shardlease.Config{Order: checkpoint.Decimal}, count)
+		time.Sleep(3 * time.Second)
+		b.mute.Store(true)
+		stops(t, m, 35*time.Second, func() { b.mute.Store(false) })
+	})
+}
+
+// TestStopEndsThoughARowIsMalformed: and it is not planned, for it cannot be claimed.
+func TestStopEndsThoughARowIsMalformed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &bad{Store: new(memstore.Store)}
+		b.broken.Store("s")
+		m := join(t, b, shardlease.Static("s", "r"), shardlease.Config{Order: checkpoint.Decimal}, count)
+		time.Sleep(3 * time.Second)
+		stops(t, m, 35*time.Second, func() { b.broken.Store("") })
+	})
+}
+
+// TestDeletedRowIsLeftInPeace: somebody deletes a row by hand. Its holder ends its
+// tenure and does not try again and again.
+func TestDeletedRowIsLeftInPeace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &bad{Store: new(memstore.Store)}
+		m := join(t, b, shardlease.Static("s", "r"), shardlease.Config{Order: checkpoint.Decimal}, count)
+		time.Sleep(3 * time.Second)
+		b.gone.Store("s")
+		time.Sleep(10 * time.Second)
+		from := b.writes.Load()
+		time.Sleep(10 * time.Second)
+		if n := b.writes.Load() - from; n > 30 {
+			t.Errorf("%d writes in 10 s", n)
+		}
+		stops(t, m, 35*time.Second, func() { b.gone.Store("") })
+	})
+}
+
+// TestStopEndsAHandlerThatLingers: it has finished its shard and waits for its context.
+func TestStopEndsAHandlerThatLingers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		m := join(t, new(memstore.Store), shardlease.Static("s"), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			if err := tn.Finish(ctx); err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+			case <-let:
+			}
+			return nil
+		})
+		time.Sleep(3 * time.Second)
+		stops(t, m, 35*time.Second, func() { close(let) })
+	})
+}
+
+// TestWaitingForTheStoreIsNoStall: a handler that waits for the library gets as far as
+// the library does.
+func TestWaitingForTheStoreIsNoStall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &bad{Store: new(memstore.Store)}
+		m := join(t, b, shardlease.Static("s"), shardlease.Config{StallAfter: 5 * time.Second, Order: checkpoint.Decimal},
+			func(ctx context.Context, tn *shardlease.Tenure) error {
+				for i := 1; ; i++ {
+					time.Sleep(100 * time.Millisecond)
+					if err := tn.Commit(tn.Reading(), fmt.Sprint(i)); err != nil {
+						return err
+					}
+				}
+			})
+		time.Sleep(3 * time.Second)
+		b.mute.Store(true)
+		time.Sleep(7 * time.Second)
+		b.mute.Store(false)
+		time.Sleep(3 * time.Second)
+		for _, e := range m.of(shardlease.Draining) {
+			t.Errorf("%v", e)
+		}
+		for _, e := range m.of(shardlease.Ended) {
+			t.Errorf("%v", e)
+		}
+		_ = m.stop()
+	})
+}
+
+// TestUnknownOutcomeIsSaid: a commit is stored and the reply lost; then the shard is
+// taken by force. The end says that the outcome is not known, wherever one looks.
+func TestUnknownOutcomeIsSaid(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		got := make(chan error, 1)
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			if err := tn.Commit(ctx, "1"); err != nil {
+				return err
+			}
+			select {
+			case got <- tn.Commit(context.WithoutCancel(ctx), "2"):
+			default:
+			}
+			<-ctx.Done()
+			return nil
+		})
+		a.watch(nil, func(w lease.Write) {
+			if r, ok := w.Next.(lease.Row); ok && r.Checkpoint.Position == "2" && r.Owner.Name == "a" && r.Generation == w.Old.(lease.Row).Generation {
+				a.watch(nil, nil)
+				a.cut() // the answer is lost
+				_, err := shardlease.Supervisor{Store: s.store, Group: "orders", By: "me"}.ForceRelease(context.Background(), "shard-00", r.Generation, "x")
+				if err != nil {
+					t.Error(err)
+				}
+				time.AfterFunc(50*time.Millisecond, a.heal)
+			}
+		})
+		err := <-got
+		end, _ := errors.AsType[*shardlease.EndError](err)
+		stale, _ := errors.AsType[*checkpoint.StaleError](err)
+		if end == nil || stale == nil || !end.OutcomeUnknown || !stale.OutcomeUnknown {
+			t.Errorf("got %v", err)
+		}
+		s.end()
+	})
+}
