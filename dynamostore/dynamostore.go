@@ -32,7 +32,8 @@ type Options struct {
 	Attempts int
 	// InFlight bounds how many calls about lease rows are under way at once.
 	// Calls about seats do not count and do not wait: a heartbeat never
-	// queues behind commits. Default 64.
+	// queues behind commits here; what the table itself can take while all workers
+	// claim at once is for this number to say. Default 16.
 	InFlight int
 	// Group is the group whose permissions Open tries. It matters where a
 	// policy allows single groups only.
@@ -47,7 +48,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(o.Timeout, 2*time.Second)
-	o.InFlight = cmp.Or(o.InFlight, 64)
+	o.InFlight = cmp.Or(o.InFlight, 16)
 	o.Group = cmp.Or(o.Group, "shardlease-permission-check")
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

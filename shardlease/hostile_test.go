@@ -23,6 +23,7 @@ type bad struct {
 	gone   atomic.Value // string: that row was deleted by hand
 	broken atomic.Value // string: that row is malformed
 	writes atomic.Int64 // of rows
+	spoilt atomic.Int64 // … that are malformed
 }
 
 func (b *bad) is(v *atomic.Value, name string) bool {
@@ -67,6 +68,7 @@ func (b *bad) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 		case b.is(&b.gone, w.Key().Name):
 			return nil, errCut
 		case b.is(&b.broken, w.Key().Name):
+			b.spoilt.Add(1)
 			return nil, &lease.MalformedError{Key: w.Key()}
 		}
 	}
@@ -103,9 +105,19 @@ func TestStopEndsThoughRowsAreMute(t *testing.T) {
 func TestStopEndsThoughARowIsMalformed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &bad{Store: new(memstore.Store)}
+		w, err := lease.Begin("orders", "s", nil, "x", lease.Stamp{ID: "1", At: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Write(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
 		b.broken.Store("s")
 		m := join(t, b, shardlease.Static("s", "r"), shardlease.Config{Order: checkpoint.Decimal}, count)
 		time.Sleep(3 * time.Second)
+		if n := b.spoilt.Load(); n > 0 {
+			t.Errorf("%d writes of a row that cannot be read", n)
+		}
 		stops(t, m, 35*time.Second, func() { b.broken.Store("") })
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -200,6 +201,12 @@ func TestCooperativeMove(t *testing.T) {
 		for _, name := range s.names() {
 			if gap, overlap := s.gaps(name, joined); gap > 0 || overlap > 300*time.Millisecond {
 				t.Errorf("%s: gap %v, overlap %v", name, gap, overlap)
+			}
+			if spans := s.of(name); len(spans) == 2 {
+				left, _ := strconv.Atoi(spans[0].last())
+				if start, _ := strconv.Atoi(spans[1].start); left-start > 4 {
+					t.Errorf("%s was left at %d and taken up at %d: the offer did not bring the latest mark", name, left, start)
+				}
 			}
 			for _, sp := range s.of(name) {
 				if !sp.to.IsZero() && !errors.Is(sp.cause, shardlease.HandedOff) {

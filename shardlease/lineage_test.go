@@ -19,18 +19,27 @@ type river struct {
 	mu     sync.Mutex
 	shards []shardlease.Shard
 	err    error
+	calls  int // since the last change
 }
 
 func (r *river) Shards(context.Context) ([]shardlease.Shard, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.calls++
 	return slices.Clone(r.shards), r.err
 }
 
 func (r *river) set(err error, shards ...shardlease.Shard) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.shards, r.err = shards, err
+	r.shards, r.err, r.calls = shards, err, 0
+}
+
+// listings is how often it was listed since the last change.
+func (r *river) listings() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls
 }
 
 func split() []shardlease.Shard {
@@ -119,7 +128,13 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 			}
 		}
 		r.set(nil, shardlease.Shard{Name: "stays"})
-		time.Sleep(2*time.Minute + 5*time.Second)
+		s.within(40*time.Second, "one listing lacks it", func() bool { return r.listings() == 1 })
+		time.Sleep(5 * time.Second)
+		if s.row("job").Removed {
+			t.Error("removed after one listing")
+		}
+		s.within(40*time.Second, "two listings lack it", func() bool { return r.listings() >= 2 })
+		time.Sleep(5 * time.Second)
 		if row := s.row("job"); !row.Removed || row.Last.Reason != lease.Removed {
 			t.Errorf("%v", row)
 		}

@@ -273,6 +273,10 @@ func (e *Engine) ask(v *view, targets []int) {
 		s.wanted = targets[i] == v.me && held && s.running == 0 && (owner != v.me || s.ask.phase != idle)
 		switch {
 		case !s.wanted || s.ask.phase != idle:
+		case s.bound != rebalance.Nobody && s.bound != v.me:
+			// On its way to another. It may move on from there, or be called off.
+			e.fleet.replan = min(e.fleet.replan, e.now.Mono.Add(e.beat/2))
+			s.wanted = false
 		case !e.fleet.settled || v.split || room <= 0:
 			s.wanted = false
 		case e.now.Mono < max(s.ask.paused, e.cooled(s)):

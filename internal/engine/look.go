@@ -215,10 +215,14 @@ func (e *Engine) readFailed(r *read, err error) bool {
 func (e *Engine) sawRows(in Listed) {
 	l := &e.looks
 	e.malformed(in.Unreadable)
-	names := make([]string, len(in.Records))
-	for i, r := range in.Records {
-		names[i] = r.Key().Name
+	names := make([]string, 0, len(in.Records)+len(in.Unreadable))
+	for _, r := range in.Records {
+		names = append(names, r.Key().Name)
 	}
+	for _, k := range in.Unreadable {
+		names = append(names, k.Name)
+	}
+	slices.Sort(names)
 	e.know(names)
 	at := 0
 	for _, s := range e.shards { // both are sorted

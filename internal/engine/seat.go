@@ -231,7 +231,9 @@ func (e *Engine) confirm() {
 	c.trust, c.trustWall = c.sent.Add(e.trusted()), c.sentWall
 	c.next = c.sent.Add(e.jitter(e.beat))
 	c.confirmed = e.step
-	if c.doubt {
+	// An answer to a beat that was sent before the machine slept says nothing about
+	// what was done meanwhile.
+	if c.doubt && e.wall()-c.trustWall < wall(e.trusted()) {
 		c.doubt = false
 		e.tendAllSoon()
 	}

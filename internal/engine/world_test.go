@@ -29,6 +29,7 @@ type world struct {
 	chance *rand.Rand
 	nodes  []*node
 	shards []engine.Shard
+	source engine.Source
 	down   bool // the store does not answer
 	calls  map[string]int
 }
@@ -64,8 +65,21 @@ type node struct {
 	paused []func() // what happens while it is paused; nil when it is not
 	pause  bool
 	active map[engine.Tenure]*handler
-	told   []engine.Event
-	winds  time.Duration // how long its handlers take to wind down
+	told   []told
+	skew   time.Duration                       // of its wall clock
+	sent   []sent                              // what it has sent
+	slow   func(o engine.Output) time.Duration // how much later than usual it is answered
+	winds  time.Duration                       // how long its handlers take to wind down
+}
+
+type told struct {
+	engine.Event
+	at time.Duration
+}
+
+type sent struct {
+	engine.Output
+	at time.Duration
 }
 
 type handler struct {
@@ -80,6 +94,7 @@ func newWorld(t testing.TB, shards int) *world {
 	for i := range shards {
 		w.shards = append(w.shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
 	}
+	w.source = engine.Source{Shards: w.shards, Complete: true}
 	return w
 }
 
@@ -136,7 +151,7 @@ func (w *world) join(name string, c engine.Config) *node {
 func (n *node) moment() engine.Moment {
 	n.w.seq++
 	return engine.Moment{
-		Mono: engine.Instant(n.w.now), Wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(n.w.now),
+		Mono: engine.Instant(n.w.now), Wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(n.w.now + n.skew),
 		Chance: n.name + "-" + strconv.Itoa(n.w.seq),
 	}
 }
@@ -198,6 +213,7 @@ func (n *node) compare(twin *engine.Engine, now engine.Moment, in engine.Input, 
 
 func (n *node) do(o engine.Output) {
 	w := n.w
+	n.sent = append(n.sent, sent{o, w.now})
 	switch o := o.(type) {
 	case engine.List:
 		w.calls["list "+o.Query.Kind.String()]++
@@ -211,7 +227,7 @@ func (n *node) do(o engine.Output) {
 				in.Records = append(in.Records, r)
 			}
 			return in
-		}, engine.Listed{Read: o.Read, Err: context.DeadlineExceeded})
+		}, engine.Listed{Read: o.Read, Err: context.DeadlineExceeded}, o)
 	case engine.Get:
 		w.calls["get"]++
 		n.call(func() engine.Input {
@@ -220,17 +236,17 @@ func (n *node) do(o engine.Output) {
 				err = nil
 			}
 			return engine.Got{Read: o.Read, Key: o.Key, Record: r, Err: err}
-		}, engine.Got{Read: o.Read, Key: o.Key, Err: context.DeadlineExceeded})
+		}, engine.Got{Read: o.Read, Key: o.Key, Err: context.DeadlineExceeded}, o)
 	case engine.Send:
 		w.calls[o.Write.Key().Kind.String()+" "+o.Write.Op.String()]++
 		n.call(func() engine.Input {
 			r, err := w.store.Write(context.Background(), o.Write)
 			return engine.Settled{Write: o.Write, Record: r, Err: err}
-		}, engine.Settled{Write: o.Write, Err: context.DeadlineExceeded})
+		}, engine.Settled{Write: o.Write, Err: context.DeadlineExceeded}, o)
 	case engine.Verify:
 		w.after(0, func() { n.step(engine.Verified{}) })
 	case engine.Poll:
-		w.after(0, func() { n.step(engine.Source{Shards: w.shards, Complete: true}) })
+		w.after(0, func() { n.step(w.source) })
 	case engine.Start:
 		n.active[o.Tenure] = &handler{began: w.now}
 	case engine.Drain:
@@ -244,20 +260,24 @@ func (n *node) do(o engine.Output) {
 	case engine.Prepare:
 		w.after(100*time.Millisecond, func() { n.step(engine.Prepared{Shard: o.Shard.Name}) })
 	case engine.Tell:
-		n.told = append(n.told, o.Event)
+		n.told = append(n.told, told{o.Event, w.now})
 	}
 }
 
 // call is one call of the store: on the way, served, and answered.
-func (n *node) call(serve func() engine.Input, silent engine.Input) {
+func (n *node) call(serve func() engine.Input, silent engine.Input, o engine.Output) {
 	w := n.w
+	extra := time.Duration(0)
+	if n.slow != nil {
+		extra = n.slow(o)
+	}
 	w.after(w.latency(), func() {
 		if w.down {
 			w.after(time.Second, func() { n.step(silent) })
 			return
 		}
 		in := serve()
-		w.after(w.latency(), func() { n.step(in) })
+		w.after(w.latency()+extra, func() { n.step(in) })
 	})
 }
 

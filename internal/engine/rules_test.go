@@ -1,0 +1,343 @@
+package engine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The rules one by one, each in a world where it alone decides.
+
+// of are the events of a kind.
+func (n *node) of(kind engine.Kind) []told {
+	var events []told
+	for _, e := range n.told {
+		if e.Kind == kind {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// writes are the writes of a kind that it has sent since.
+func (n *node) writes(kind lease.Kind, since time.Duration) []sent {
+	var writes []sent
+	for _, s := range n.sent {
+		if send, ok := s.Output.(engine.Send); ok && s.at >= since && send.Write.Key().Kind == kind {
+			writes = append(writes, s)
+		}
+	}
+	return writes
+}
+
+// wants are what its seat asked for at that time.
+func (n *node) wants(at time.Duration) (wants []lease.Want) {
+	for _, s := range n.writes(lease.KindSeat, 0) {
+		if seat, ok := s.Output.(engine.Send).Write.Next.(lease.Seat); ok && s.at < at {
+			wants = seat.Wants
+		}
+	}
+	return wants
+}
+
+// TestTrustCountsFromTheFirstSending: the answers to heartbeats take three seconds,
+// and then there are none any more. Trust ends by when they were sent.
+func TestTrustCountsFromTheFirstSending(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.join("a", config(rebalance.Eager))
+	w.run(20 * time.Second)
+	n.slow = func(o engine.Output) time.Duration {
+		if s, ok := o.(engine.Send); ok && s.Write.Key().Kind == lease.KindSeat {
+			return 3 * time.Second
+		}
+		return 0
+	}
+	w.run(20 * time.Second)
+	w.down = true
+	beats := n.writes(lease.KindSeat, 0)
+	last := beats[len(beats)-1].at // it was served, and will be answered
+	w.run(20 * time.Second)
+	ended := n.of(engine.Ended)
+	if len(ended) != 1 || ended[0].at > last+9*time.Second+50*time.Millisecond {
+		t.Errorf("last confirmed beat sent at %v; ended: %+v", last, ended)
+	}
+}
+
+// TestTrustCountsRepeatedBeatsOnce: a beat that has to be sent several times is as old
+// as its first sending, for any of them may be the one that was stored.
+func TestTrustCountsRepeatedBeatsOnce(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.join("a", config(rebalance.Eager))
+	w.run(20 * time.Second)
+	w.down = true
+	from := w.now
+	w.until(4*time.Second, func() bool { return len(n.writes(lease.KindSeat, from)) > 0 })
+	first := w.now
+	w.run(3 * time.Second)
+	w.down = false
+	w.until(4*time.Second, func() bool { return n.engine.Status().Trust > engine.Instant(first)+engine.Instant(4*time.Second) })
+	w.down = true
+	w.run(20 * time.Second)
+	if ended := n.of(engine.Ended); len(ended) != 1 || ended[0].at > first+9*time.Second+50*time.Millisecond {
+		t.Errorf("a beat was first sent at %v; ended: %+v", first, ended)
+	}
+}
+
+// TestMovingShardsCountWhereTheyGo: a shard that one worker has asked for is not asked
+// for by another.
+func TestMovingShardsCountWhereTheyGo(t *testing.T) {
+	w := newWorld(t, 12)
+	a := w.join("a", config(rebalance.Eager))
+	a.winds = 8 * time.Second
+	w.run(20 * time.Second)
+	b := w.join("b", config(rebalance.Eager))
+	w.until(5*time.Second, func() bool { return len(b.of(engine.Asked)) > 0 })
+	c := w.join("c", config(rebalance.Eager))
+	w.run(time.Minute)
+	for _, e := range c.of(engine.Asked) {
+		for _, want := range b.wants(e.at) {
+			if want.Shard == e.Shard && want.Generation == e.Generation {
+				t.Errorf("b and c both ask for %s", e.Shard)
+			}
+		}
+	}
+	if !w.even() {
+		t.Errorf("%v", w.counts())
+	}
+}
+
+// TestSuspendIsNotTrusted: the monotonic clock stood still while the machine slept for
+// an hour, and the wall clock tells. Before anything else is written a heartbeat has to
+// be answered.
+func TestSuspendIsNotTrusted(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.join("a", config(rebalance.Eager))
+	w.run(20 * time.Second)
+	var id engine.Tenure
+	for id = range n.active {
+		break
+	}
+	n.skew = time.Hour
+	woke := w.now
+	n.step(engine.Marks{Tenure: id, Mark: checkpoint.Mark{Position: "1"}, Seq: 1, Flush: 1})
+	if rows := n.writes(lease.KindLease, woke); len(rows) > 0 {
+		t.Errorf("it wrote %v first", rows)
+	}
+	if beats := n.writes(lease.KindSeat, woke); len(beats) != 1 {
+		t.Fatalf("%d beats", len(beats))
+	}
+	w.run(time.Second)
+	if rows := n.writes(lease.KindLease, woke); len(rows) != 1 {
+		t.Errorf("after the beat was answered it wrote %v", rows)
+	}
+	if len(n.of(engine.Ended)) > 0 {
+		t.Error("a step of the wall clock ended a tenure")
+	}
+}
+
+// TestMovesWaitForStillSeats: shards that are held move only when the seats have
+// stood still for half a second.
+func TestMovesWaitForStillSeats(t *testing.T) {
+	w := newWorld(t, 12)
+	w.join("a", config(rebalance.Eager))
+	w.run(20 * time.Second)
+	b := w.join("b", config(rebalance.Eager))
+	w.run(300 * time.Millisecond)
+	joined := w.now
+	w.join("c", config(rebalance.Eager))
+	w.run(10 * time.Second)
+	asks := b.of(engine.Asked)
+	if len(asks) == 0 || asks[0].at < joined+500*time.Millisecond {
+		t.Errorf("c joined at %v; b asked: %+v", joined, asks)
+	}
+	if !w.even() {
+		t.Errorf("%v", w.counts())
+	}
+}
+
+// other is a planner of another mind.
+type other struct{ rebalance.Even }
+
+func (other) Fingerprint() string { return "other/1" }
+
+// TestOnlyOneMindMovesShards: workers whose planners differ claim what is free and
+// take nothing from each other.
+func TestOnlyOneMindMovesShards(t *testing.T) {
+	w := newWorld(t, 12)
+	w.join("a", config(rebalance.Eager))
+	w.run(20 * time.Second)
+	c := config(rebalance.Eager)
+	c.Planner = other{}
+	b := w.join("b", c)
+	w.run(5 * time.Minute)
+	if n := len(b.of(engine.Asked)); n > 0 {
+		t.Errorf("b asked for %d shards", n)
+	}
+}
+
+// TestBudgetDelaysMoves: a worker asks for no more shards at a time than it may, and
+// gets its part all the same.
+func TestBudgetDelaysMoves(t *testing.T) {
+	w := newWorld(t, 20)
+	w.join("a", config(rebalance.Eager))
+	w.run(20 * time.Second)
+	c := config(rebalance.Eager)
+	c.MaxMoves = 3
+	b := w.join("b", c)
+	most := 0
+	for range 4000 {
+		w.run(5 * time.Millisecond)
+		for _, s := range b.writes(lease.KindSeat, w.now-5*time.Millisecond) {
+			if seat, ok := s.Output.(engine.Send).Write.Next.(lease.Seat); ok {
+				most = max(most, len(seat.Wants))
+			}
+		}
+	}
+	if most != 3 || !w.even() {
+		t.Errorf("at most %d wants at a time; %v", most, w.counts())
+	}
+}
+
+// TestWantForAnotherGeneration: an owner ignores a want for a generation it does not
+// hold: it was answered already, or is a slow one.
+func TestWantForAnotherGeneration(t *testing.T) {
+	for _, wrong := range []int64{0, 1} {
+		w := newWorld(t, 1)
+		a := w.join("a", config(rebalance.Eager))
+		w.run(20 * time.Second)
+		var id engine.Tenure
+		for id = range a.active {
+			break
+		}
+		stamp := func(id string) lease.Stamp { return lease.Stamp{ID: lease.WriteID(id)} }
+		must := func(write lease.Write, err error) lease.Seat {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := w.store.Write(t.Context(), write)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.(lease.Seat)
+		}
+		chair := must(lease.Seat{Group: "g", Incarnation: "ghost", Name: "ghost", TTL: time.Hour, Planner: "even/1"}.Sit(stamp("1")))
+		want := lease.Want{Shard: id.Shard, Generation: id.Generation - wrong, Terms: rebalance.Terms{Mode: rebalance.Eager}}
+		must(chair.NextBeat(lease.Says{Wants: []lease.Want{want}}, stamp("2")))
+		w.run(10 * time.Second)
+		if drained := len(a.of(engine.Draining)) > 0; drained != (wrong == 0) {
+			t.Errorf("a want for %d generations ago was served: %t", wrong, drained)
+		}
+	}
+}
+
+// TestFailingShardsRest: between the tenures of a shard that fails, pauses double.
+func TestFailingShardsRest(t *testing.T) {
+	w := newWorld(t, 1)
+	a := w.join("a", config(rebalance.Eager))
+	for range 6000 {
+		w.run(10 * time.Millisecond)
+		for id := range a.active {
+			delete(a.active, id)
+			a.step(engine.Returned{Tenure: id, Failed: true})
+		}
+	}
+	starts := a.of(engine.Started)
+	if len(starts) < 5 || len(starts) > 7 {
+		t.Fatalf("%d tenures in a minute", len(starts))
+	}
+	for i, pause := 1, time.Second; i < len(starts); i, pause = i+1, 2*pause {
+		if got := starts[i].at - starts[i-1].at; got < pause || got > pause+100*time.Millisecond {
+			t.Errorf("tenure %d began %v after the one before, want %v", i, got, pause)
+		}
+	}
+}
+
+// TestUnknownParentMayBeThere: a child whose parent nobody knows waits for a complete
+// listing that lacks the parent.
+func TestUnknownParentMayBeThere(t *testing.T) {
+	w := newWorld(t, 0)
+	born, err := lease.Begin("g", "child", []string{"parent"}, "x", lease.Stamp{ID: "1", At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.store.Write(t.Context(), born); err != nil {
+		t.Fatal(err)
+	}
+	child := engine.Shard{Name: "child", Parents: []string{"parent"}}
+	w.source = engine.Source{Shards: []engine.Shard{child}}
+	a := w.join("a", config(rebalance.Eager))
+	w.run(5 * time.Minute)
+	if len(a.active) > 0 {
+		t.Error("the child began although its parent may be there")
+	}
+	w.source = engine.Source{Shards: []engine.Shard{child}, Complete: true}
+	w.run(time.Minute)
+	if len(a.active) != 1 {
+		t.Error("the child did not begin although its parent is gone")
+	}
+}
+
+// TestCommitsWaitForAnOffer: while an offer stands, commits are held for a second, and
+// no longer.
+func TestCommitsWaitForAnOffer(t *testing.T) {
+	w := newWorld(t, 2)
+	a := w.join("a", config(rebalance.Cooperative))
+	w.run(20 * time.Second)
+	b := w.join("b", config(rebalance.Cooperative))
+	offered := func() (string, time.Duration) {
+		for _, s := range a.writes(lease.KindLease, 20*time.Second) {
+			if row, ok := s.Output.(engine.Send).Write.Next.(lease.Row); ok && row.OfferedTo != "" {
+				return row.Shard, s.at
+			}
+		}
+		return "", 0
+	}
+	w.until(5*time.Second, func() bool { _, at := offered(); b.pause = at > 0; return b.pause })
+	shard, at := offered()
+	w.run(20 * time.Millisecond)
+	for id := range a.active {
+		if id.Shard == shard {
+			a.step(engine.Marks{Tenure: id, Mark: checkpoint.Mark{Position: "7"}, Seq: 1, Flush: 1})
+		}
+	}
+	w.run(900 * time.Millisecond)
+	commits := func() (n int) {
+		for _, s := range a.writes(lease.KindLease, at) {
+			if row, ok := s.Output.(engine.Send).Write.Next.(lease.Row); ok && row.Checkpoint.Position == "7" {
+				n++
+			}
+		}
+		return n
+	}
+	if n := commits(); n > 0 {
+		t.Errorf("%d commits within a second of the offer", n)
+	}
+	w.run(200 * time.Millisecond)
+	if n := commits(); n != 1 {
+		t.Errorf("%d commits after it", n)
+	}
+}
+
+// TestCrashIsNoticedTogether: whoever evicts a dead worker first, the others look often
+// enough by then to claim their part at once.
+func TestCrashIsNoticedTogether(t *testing.T) {
+	for apart := 200 * time.Millisecond; apart < 3*time.Second; apart += 300 * time.Millisecond {
+		w := newWorld(t, 30)
+		for _, name := range []string{"a", "b", "c"} {
+			w.join(name, config(rebalance.Eager))
+			w.run(apart)
+		}
+		w.until(10*time.Second, w.even)
+		w.run(20*time.Second + apart)
+		w.nodes[0].dead = true
+		w.until(10*time.Second+beat, func() bool { return len(w.nodes[1].of(engine.PeerEvicted))+len(w.nodes[2].of(engine.PeerEvicted)) > 0 })
+		if took := w.until(5*time.Second, w.held); took > 300*time.Millisecond {
+			t.Errorf("joined %v apart: all held %v after the eviction", apart, took)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package lease_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// heldRow is a row as a fleet has them: held, with a checkpoint and a few earlier
+// changes of hands.
+func heldRow(b *testing.B) lease.Row {
+	b.Helper()
+	step := func(w lease.Write, err error) lease.Row {
+		if err != nil {
+			b.Fatal(err)
+		}
+		return w.Next.(lease.Row)
+	}
+	stamp := lease.Stamp{ID: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", At: time.Now()}
+	owner := func(name string) lease.Owner {
+		return lease.Owner{Name: "consumer-" + name, Incarnation: lease.Incarnation("ABCDEFGHIJKLMNOPQRSTUVWX" + name)}
+	}
+	r := step(lease.Begin("orders", "shardId-000000000042", nil, "consumer-a", stamp))
+	r = step(r.Claim(owner("a"), stamp))
+	for _, name := range []string{"b", "c", "d"} {
+		r = step(r.Recover(owner(name), stamp))
+	}
+	h := lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}
+	return step(r.Commit(h, checkpoint.Mark{Position: "49590338271490256608559692538361571095921575989136588898"}, stamp))
+}
+
+// BenchmarkEncode and BenchmarkDecode are what a worker does with each row that it
+// writes and lists.
+func BenchmarkEncode(b *testing.B) {
+	r := heldRow(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		lease.Encode(r)
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	item := lease.Encode(heldRow(b))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := lease.Decode(item); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
