@@ -101,7 +101,7 @@ func (t Terms) Give(v Giving) Give {
 		return Serve
 	case t.Mode != Cooperative && v.Wanted:
 		return Drain
-	case v.Offered && (!v.Wanted || v.OfferedFor >= t.patience()):
+	case v.Offered && (!v.Wanted || v.OfferedFor >= t.Standing()):
 		return Withdraw
 	case v.Wanted && !v.Offered:
 		return Offer
@@ -109,8 +109,12 @@ func (t Terms) Give(v Giving) Give {
 	return Serve
 }
 
-// patience is how long an offer stands.
-func (t Terms) patience() time.Duration { return max(2*t.Drain, 2*time.Second) }
+// Standing is how long an offer stands.
+func (t Terms) Standing() time.Duration { return max(2*t.Drain, 2*time.Second) }
+
+// Patience is how long a successor waits for an owner that takes so long to look: for
+// twice the drain time, and for it to have looked twice.
+func (t Terms) Patience(beat time.Duration) time.Duration { return max(2*t.Drain, beat) + beat }
 
 // A Taking is what the successor knows about a move it wants.
 type Taking struct {
@@ -153,7 +157,7 @@ func (t Terms) Take(v Taking) Take {
 		return Ask
 	case v.Offered:
 		return Accept
-	case v.AskedFor < max(2*t.Drain, v.Beat)+v.Beat:
+	case v.AskedFor < t.Patience(v.Beat):
 		return Stay
 	case t.Mode == Cooperative:
 		return CallOff

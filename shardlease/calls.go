@@ -68,14 +68,14 @@ func (r *run) send(o engine.Send) {
 	})
 }
 
-func (r *run) verify() {
+func (r *run) verify(o engine.Verify) {
 	store, ok := r.worker.store.(lease.Verifier)
 	if !ok {
-		r.inbox.put(arrival{input: engine.Verified{}})
+		r.inbox.put(arrival{input: engine.Verified{Read: o.Read}})
 		return
 	}
 	r.ask(r.config.TTL, func(ctx context.Context) engine.Input {
-		return engine.Verified{Err: store.Verify(ctx, r.config.Group)}
+		return engine.Verified{Read: o.Read, Err: store.Verify(ctx, r.config.Group)}
 	})
 }
 

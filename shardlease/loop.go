@@ -178,7 +178,7 @@ func (r *run) carryOut(o engine.Output) {
 	case engine.Send:
 		r.send(o)
 	case engine.Verify:
-		r.verify()
+		r.verify(o)
 	case engine.Poll:
 		r.poll()
 	case engine.Prepare:

@@ -156,7 +156,7 @@ func (e *Engine) jitter(d time.Duration) time.Duration {
 // beyond limit.
 func backoff(tries int64, first, limit time.Duration) time.Duration {
 	d := first
-	for range tries - 1 {
+	for range min(tries-1, 63) {
 		if d *= 2; d >= limit {
 			return limit
 		}

@@ -5,6 +5,7 @@ import "slices"
 // A feed is what the source says.
 type feed struct {
 	next     Instant
+	polled   Instant
 	asking   bool
 	begun    order // the step the latest listing was asked for in
 	complete bool  // there was a complete listing
@@ -18,11 +19,16 @@ func (e *Engine) keepPolling() {
 	switch {
 	case f.asking || e.leave.on:
 	case e.now.Mono >= f.next:
-		f.asking, f.begun = true, e.step
+		f.asking, f.begun, f.polled = true, e.step, e.now.Mono
 		e.do(Poll{})
 	default:
 		f.wake = f.next
 	}
+}
+
+// pollSoon is for what happens often: many finished shards are one more listing.
+func (e *Engine) pollSoon() {
+	e.feed.next = min(e.feed.next, max(e.now.Mono, e.feed.polled.Add(e.beat/4)))
 }
 
 // sourced takes in a listing of the source. Shards that are new are planned with

@@ -55,6 +55,9 @@ func (e *Engine) wantedBy(s *shard, to lease.Owner, terms rebalance.Terms) {
 		if !g.on {
 			e.fleet.givings++
 		}
+		if terms.Mode == rebalance.Cooperative {
+			terms.Drain = min(terms.Drain, e.cfg.Drain) // how long an offer stands is for its maker to limit
+		}
 		*g = giving{on: true, to: to, terms: terms, wanted: true}
 	}
 }
@@ -211,6 +214,8 @@ func (e *Engine) ready(s *shard) bool {
 	for _, name := range parents {
 		p := e.shard(name)
 		switch {
+		case p != nil && p.malformed:
+			return false
 		case p == nil || p.generation == 0 && !p.listed:
 			if !e.feed.complete {
 				return false

@@ -93,7 +93,10 @@ type (
 	}
 
 	// Verified answers a [Verify].
-	Verified struct{ Err error }
+	Verified struct {
+		Read uint64
+		Err  error
+	}
 
 	// Source answers a [Poll]: a listing of the shards, or why there is none. Nothing
 	// follows from what an incomplete one lacks.
@@ -177,7 +180,7 @@ type (
 
 	// Verify: ask the store whether this is still the table it was, and answer with
 	// Verified. An error that is a lease.ErrWentBack says that it is not.
-	Verify struct{}
+	Verify struct{ Read uint64 }
 
 	// Poll: list the source and answer.
 	Poll struct{}

@@ -12,6 +12,7 @@ type leave struct {
 	began Instant
 	all   bool    // release whatever is left
 	since Instant // when that was decided
+	at    int     // the shard that was found to be left the last time
 	over  bool    // nothing is left but the seat
 	done  bool
 	wake  Instant
@@ -116,8 +117,11 @@ func (e *Engine) heldBy(inc lease.Incarnation) (n int64) {
 
 // nothingLeft reports whether no row is in this worker's name, nor may come to be.
 func (e *Engine) nothingLeft() bool {
-	for _, s := range e.shards {
+	for i := range e.shards {
+		at := (e.leave.at + i) % len(e.shards)
+		s := e.shards[at]
 		if _, busy := s.copy.Open(); busy || s.t.on || s.copy.Row().Owner.Incarnation == e.seat.me {
+			e.leave.at = at // it is asked in every step: go on from here
 			return false
 		}
 	}

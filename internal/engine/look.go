@@ -131,7 +131,7 @@ func (e *Engine) get(s *shard) {
 	if s.getting {
 		return
 	}
-	s.getting = true
+	s.getting, s.asked = true, e.step
 	e.looks.count++
 	e.do(Get{Read: uint64(e.looks.count), Key: s.copy.Key()})
 }
@@ -265,8 +265,12 @@ func (e *Engine) know(names []string) {
 // or it is a tombstone. It reports whether there is nothing left to know.
 func (e *Engine) vanished(s *shard, begun order) bool {
 	_, busy := s.copy.Open()
-	if s.t.on || busy || s.read >= begun {
+	if busy || s.read >= begun {
 		return false // the listing may be older than what is known
+	}
+	if s.t.on {
+		e.get(s) // a holder of its own asks the row itself
+		return false
 	}
 	if s.copy.Row().Generation == 0 {
 		return !s.listed && s.running == 0
@@ -282,7 +286,7 @@ func (e *Engine) vanished(s *shard, begun order) bool {
 // worker before counts no more; only a listing asked for from now on brings it back.
 func (e *Engine) isGone(s *shard) {
 	s.gone, s.listed = e.step, false
-	e.feed.next = e.now.Mono
+	e.pollSoon()
 }
 
 func (e *Engine) got(in Got) {
@@ -294,10 +298,15 @@ func (e *Engine) got(in Got) {
 	if in.Err != nil {
 		return // the next look asks again
 	}
-	if row, ok := in.Record.(lease.Row); ok {
+	_, busy := s.copy.Open()
+	switch row, ok := in.Record.(lease.Row); {
+	case ok:
 		e.saw(s, row)
-		e.tend(s)
+	case in.Record == nil && !busy && s.read < s.asked && s.t.on:
+		e.over(s, Vanished, nil)
+		e.vanished(s, s.asked)
 	}
+	e.tend(s)
 }
 
 // saw takes in a row that was read.

@@ -40,7 +40,8 @@ type chair struct {
 	doubt     bool    // the wall clock alone says that trust has ended
 	restored  bool    // the table went back in time: claim nothing
 	proven    bool    // asked after the seat was stored, the store said that this is the table it was
-	check     retry   // of that question
+	check     retry   // of that question, …
+	asked     serial  // … and its number: an answer to an earlier seat's says nothing of this one
 	freed     int64
 	former    []lease.Incarnation // earlier ones of this worker, whose seats may still be there
 	wake      Instant
@@ -112,8 +113,9 @@ func (e *Engine) keepSeat() {
 		e.sit()
 	}
 	if c.phase >= confirming && c.phase <= seated && (!c.proven || c.restored) && c.check.due(e.now.Mono, &c.wake) {
-		c.check.sent = true
-		e.do(Verify{})
+		e.looks.count++
+		c.check.sent, c.asked = true, e.looks.count
+		e.do(Verify{Read: uint64(c.asked)})
 	}
 	if c.open.Op != 0 {
 		if c.try.due(e.now.Mono, &c.wake) {
@@ -139,6 +141,9 @@ func (e *Engine) keepSeat() {
 // Until the answer is there nothing is claimed.
 func (e *Engine) verified(in Verified) {
 	c := &e.seat
+	if !c.check.sent || serial(in.Read) != c.asked {
+		return
+	}
 	if in.Err == nil {
 		c.check, c.proven, c.restored = retry{}, true, false
 		e.wantRows()

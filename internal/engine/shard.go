@@ -28,7 +28,8 @@ type shard struct {
 	missing    bool    // the last listing lacked it, …
 	malformed  bool    // … or could not read it
 	gone       order   // the step in which its row was found to be gone
-	getting    bool    // a Get is under way
+	getting    bool    // a Get is under way, …
+	asked      order   // … since that step
 
 	// From the last plan.
 	wake   Instant           // when it wants to be tended
@@ -294,7 +295,7 @@ func (e *Engine) claimable(s *shard) Instant {
 // exhausted reports whether the shard has failed too often to be tried again.
 func (e *Engine) exhausted(row lease.Row, orphan bool) bool {
 	n := row.Attempts()
-	if orphan {
+	if orphan && n < 1<<62 {
 		n++
 	}
 	return e.cfg.MaxAttempts > 0 && n >= e.cfg.MaxAttempts
@@ -340,7 +341,7 @@ func (e *Engine) pursue(s *shard) {
 	}
 	switch a.terms.Take(rebalance.Taking{
 		Planned: s.wanted, Prepared: a.prepared, PreparingFor: since,
-		Asked: a.phase == asked, AskedFor: since, Beat: e.beat,
+		Asked: a.phase == asked, AskedFor: since, Beat: e.notice(row),
 		Offered: row.OfferedTo == e.seat.me,
 	}) {
 	case rebalance.Prepare:
@@ -354,7 +355,7 @@ func (e *Engine) pursue(s *shard) {
 		e.enter(s, asked)
 		e.tell(Event{Kind: Asked, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
 		e.look(lookMoving)
-		e.at(s, e.now.Mono.Add(max(2*a.terms.Drain, e.beat)+e.beat))
+		e.at(s, a.since.Add(a.terms.Patience(e.notice(row))))
 	case rebalance.Accept:
 		w, err := row.Take(e.seat.seat.Owner(), e.stamp())
 		e.send(s, claiming, w, err)
@@ -362,13 +363,24 @@ func (e *Engine) pursue(s *shard) {
 		w, err := row.Seize(e.seat.seat.Owner(), e.stamp())
 		e.send(s, claiming, w, err)
 	case rebalance.CallOff:
+		if a.phase != idle {
+			e.tell(Event{Kind: Retired, Shard: s.name, Generation: a.generation, Peer: row.Owner.Name})
+		}
 		a.paused = e.now.Mono.Add(e.beat)
 		e.callOff(s)
 	case rebalance.Stay:
-		if at := a.since.Add(max(2*a.terms.Drain, e.beat) + e.beat); e.now.Mono < at {
+		if at := a.since.Add(a.terms.Patience(e.notice(row))); e.now.Mono < at {
 			e.at(s, at)
 		}
 	}
+}
+
+// notice is how long the owner of a row may take to look, by its own heartbeat.
+func (e *Engine) notice(row lease.Row) time.Duration {
+	if p := find(e.looks.peers, row.Owner.Incarnation); p != nil && !p.unreadable {
+		return max(e.beat, p.seat.TTL/3)
+	}
+	return e.beat
 }
 
 func (e *Engine) enter(s *shard, p askPhase) {

@@ -161,28 +161,55 @@ func (e *Engine) windDown(s *shard) {
 		e.drain(s, GivenUp)
 	case e.leave.all:
 		e.drain(s, Stopped)
-	case e.cfg.StallAfter > 0:
-		if t.flush > t.accepted {
-			t.pulse = e.now.Mono // it waits for this worker
-		}
-		if at := t.pulse.Add(e.cfg.StallAfter); e.now.Mono >= at {
-			e.drain(s, Stalled)
-		} else {
-			e.at(s, at)
-		}
 	}
-	since := t.drained
-	if t.cause == HandedOff { // the terms of the move say when, …
-		since = max(since, e.leave.since) // … unless the worker stops
-	}
-	if !t.draining || t.cause == HandedOff && !e.leave.all {
-		return
-	}
-	if at := since.Add(e.cfg.Drain); e.now.Mono >= at {
+	e.stall(s)
+	if at := e.cutOff(s); e.now.Mono >= at {
 		e.cut(s)
 	} else {
 		e.at(s, at)
 	}
+}
+
+// stall drains a handler that gets nowhere. One that waits for this worker to write is
+// not it.
+func (e *Engine) stall(s *shard) {
+	t := &s.t
+	waits := t.draining && t.cause == HandedOff && t.give.terms.AfterDrain == rebalance.Wait
+	if e.cfg.StallAfter <= 0 || t.draining && !waits {
+		return
+	}
+	if t.flush > t.accepted {
+		t.pulse = e.now.Mono
+	}
+	at := max(t.pulse, t.drained).Add(e.cfg.StallAfter)
+	switch {
+	case e.now.Mono < at:
+		e.at(s, at)
+	case waits: // even who waits for it, does not wait for one that is stuck
+		t.cause, t.drained = Stalled, e.now.Mono
+	default:
+		e.drain(s, Stalled)
+	}
+}
+
+// cutOff is when the time of a handler that winds down is over. In a move the terms
+// say so, unless the worker stops; otherwise the configuration does.
+func (e *Engine) cutOff(s *shard) Instant {
+	t := &s.t
+	switch {
+	case !t.draining:
+		return Never
+	case t.cause != HandedOff:
+		return t.drained.Add(e.cfg.Drain)
+	}
+	at := Never
+	if t.give.terms.AfterDrain == rebalance.Force {
+		at = t.drained.Add(t.give.terms.Drain)
+	}
+	if e.leave.all {
+		at = min(at, max(t.drained, e.leave.since).Add(e.cfg.Drain))
+	}
+	return at
 }
 
 // drain tells the handler to wind down. There is no way back.
@@ -275,16 +302,17 @@ func (e *Engine) commitDue(t *tenure) bool {
 func (e *Engine) move(s *shard) {
 	t, row, now := &s.t, s.copy.Row(), e.now.Mono
 	g := &t.give
+	if t.draining { // windDown says when that ends
+		e.serveOn(s)
+		return
+	}
 	switch g.terms.Give(rebalance.Giving{
-		Wanted: g.on && g.wanted, Draining: t.draining, Drained: now.Sub(t.drained),
+		Wanted:  g.on && g.wanted,
 		Offered: t.offeredTo != "" && (!g.on || t.offeredTo == g.to.Incarnation), OfferedFor: now.Sub(t.offered),
 	}) {
 	case rebalance.Drain:
 		e.drain(s, HandedOff)
-		e.at(s, t.drained.Add(g.terms.Drain))
-	case rebalance.CutOff:
-		e.cut(s)
-		e.giveUp(s)
+		e.windDown(s)
 	case rebalance.Offer:
 		w, err := row.Offer(t.hold, g.to.Incarnation, e.unaccepted(t), e.stamp())
 		e.sendMark(s, offering, w, err)
@@ -304,11 +332,10 @@ func (e *Engine) serveOn(s *shard) {
 		*g = giving{}
 		e.fleet.givings--
 	}
-	if t.draining && g.terms.AfterDrain == rebalance.Force {
-		e.at(s, t.drained.Add(g.terms.Drain))
-	}
 	if t.offeredTo != "" {
-		e.at(s, t.offered.Add(max(2*g.terms.Drain, 2*time.Second)))
+		if !t.draining { // else nothing is withdrawn any more
+			e.at(s, t.offered.Add(g.terms.Standing()))
+		}
 		if until := t.offered.Add(heldOffer); e.now.Mono < until {
 			e.at(s, until)
 			return
@@ -439,7 +466,7 @@ func (e *Engine) stored(s *shard, what doing) {
 	e.freed(s)
 	e.over(s, e.ending(s, what), nil)
 	if what == finishing {
-		e.feed.next = e.now.Mono // its children may be listed now
+		e.pollSoon() // its children may be listed now
 	}
 }
 

@@ -244,7 +244,7 @@ func (n *node) do(o engine.Output) {
 			return engine.Settled{Write: o.Write, Record: r, Err: err}
 		}, engine.Settled{Write: o.Write, Err: context.DeadlineExceeded}, o)
 	case engine.Verify:
-		w.after(0, func() { n.step(engine.Verified{}) })
+		w.after(0, func() { n.step(engine.Verified{Read: o.Read}) })
 	case engine.Poll:
 		w.after(0, func() { n.step(w.source) })
 	case engine.Start:

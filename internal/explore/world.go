@@ -151,7 +151,7 @@ func (w *state) carryOut(i int, o engine.Output) {
 	case engine.Send, engine.List, engine.Get:
 		w.calls = append(w.calls, call{node: i, out: o})
 	case engine.Verify:
-		w.step(i, engine.Verified{})
+		w.step(i, engine.Verified{Read: o.Read})
 	case engine.Poll:
 		shards := make([]engine.Shard, w.story.Shards)
 		for s := range shards {

@@ -25,13 +25,11 @@ func (w *world) moves() (planned, others int) {
 
 // bounded holds that the fleet comes to rest in time.
 func (w *world) bounded(limit time.Duration, what string) bool {
-	from := w.now
 	if !w.until(limit, w.atRest) {
 		w.restless("%s: not at rest after %v", what, limit)
 		return false
 	}
 	w.trace("at rest", "", nil)
-	_ = from
 	return true
 }
 
@@ -39,7 +37,7 @@ func (w *world) bounded(limit time.Duration, what string) bool {
 func (w *world) slowly() time.Duration {
 	s := &w.set
 	each := s.ttl/3 + s.wind + s.prepare + time.Second
-	return s.ttl + s.cooldown + 5*time.Second + time.Duration(len(w.streams))*each
+	return s.ttl + s.cooldown + 5*time.Second + time.Duration(len(w.streams))*each + w.backlog()
 }
 
 func (w *world) join() {
@@ -55,7 +53,7 @@ func (w *world) join() {
 	if w.set.limit == 0 && (p-planned != want || o != others) {
 		w.fault("join: %d planned moves and %d others; %d are enough: %s", p-planned, o-others, want, w.judge.last(p+o-planned-others))
 	}
-	w.restFor(time.Minute)
+	w.restFor(w.set.rest)
 }
 
 func (w *world) leave() {
@@ -76,7 +74,7 @@ func (w *world) leave() {
 	if w.set.limit == 0 && p-planned+(o-others)/2 != held {
 		w.fault("leave: %d planned moves and %d other changes; %d are enough: %s", p-planned, o-others, held, w.judge.last(p+o-planned-others))
 	}
-	w.restFor(time.Minute)
+	w.restFor(w.set.rest)
 }
 
 // die: a crash is noticed after the lease time, and a look.
@@ -89,7 +87,11 @@ func (w *world) die() {
 	n.crash()
 	from := w.now
 	limit := (w.set.ttl+w.set.ttl/3)*1000/960 + 500*time.Millisecond
+	if w.set.attempts > 0 {
+		limit = w.slowly() // it may count as one failure too many
+	}
 	held := func() bool {
+		w.pardon()
 		_, ok := w.view()
 		return ok
 	}
@@ -99,7 +101,7 @@ func (w *world) die() {
 	}
 	w.stats.Recovered = max(w.stats.Recovered, w.now-from)
 	if w.bounded(w.slowly(), "crash") {
-		w.restFor(time.Minute)
+		w.restFor(w.set.rest)
 	}
 }
 

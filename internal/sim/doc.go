@@ -13,6 +13,10 @@
 // Everything follows from the seed. A failure carries it, and the same seed makes
 // the same trace: its hash says so.
 //
-// Read world.go, then node.go (a process), network.go, handler.go, and round.go,
+// What it assumes: a call is answered or given up within half a lease time; clocks
+// run at most 4 % off; after a restore wall clocks are right, nothing sent to the old
+// table arrives at the new one, and it took longer than anybody trusts itself.
+//
+// Read world.go, then node.go (a process) with clock.go, network.go, handler.go, and round.go,
 // which is the life of one fleet: trouble, calm, and what has to hold in each.
 package sim

@@ -10,7 +10,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/engine"
 )
 
-// A temper is how a handler behaves.
+// A temper is how a handler behaves: in the order of their faults.
 type temper uint8
 
 const (
@@ -87,9 +87,12 @@ func (w *world) temper() temper {
 	if !w.likely(w.set.tempers) {
 		return good
 	}
-	t := failing + temper(w.chance.IntN(int(tempers-failing)))
-	w.stats.Faults[[...]Fault{0, HandlerError, HandlerPanic, HandlerStuck, HandlerDeaf, HandlerSlow, HandlerReturn, HandlerRelease}[t]]++
-	return t
+	f := HandlerError + Fault(w.chance.IntN(int(tempers-failing)))
+	if w.set.temper > 0 {
+		f = w.set.temper
+	}
+	w.stats.Faults[f]++
+	return failing + temper(f-HandlerError)
 }
 
 // work processes a batch, and comes back.
@@ -198,9 +201,12 @@ func (h *handler) report() (engine.Marks, bool) {
 	return in, true
 }
 
-// settle takes in how many marks are accepted.
-func (h *handler) settle(o engine.Committed) {
-	w := h.n.w
+// committed takes in how many marks are accepted.
+func (n *node) committed(o engine.Committed) {
+	h, w := n.handler(o.Tenure), n.w
+	if h == nil {
+		return
+	}
 	w.witnessCommitted(h, o)
 	h.settled = max(h.settled, int(o.Seq))
 	if h.settled >= int(h.news.Flush) {
@@ -212,9 +218,12 @@ func (h *handler) settle(o engine.Committed) {
 }
 
 // drain ends the soft context.
-func (h *handler) drain(cause engine.End) {
-	w := h.n.w
-	w.trace("drain", h.n.name, func() string { return fmt.Sprint(h, cause) })
+func (n *node) drain(o engine.Drain) {
+	h, w := n.handler(o.Tenure), n.w
+	if h == nil {
+		return
+	}
+	w.trace("drain", n.name, func() string { return fmt.Sprint(h, o.Cause) })
 	if h.soft {
 		w.fault("%v is told to wind down twice", h)
 	}

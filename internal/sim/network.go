@@ -39,45 +39,74 @@ type seating struct {
 	seats []lease.Record
 }
 
-// carry takes one request to the table and its answer back.
-func (net *network) carry(n *node, write bool, serve func() engine.Input, silent func(error) engine.Input) {
+// A request is one call of the table.
+type request struct {
+	n         *node
+	write     bool
+	serve     func() engine.Input      // at the table
+	silent    func(error) engine.Input // what the caller makes of no answer
+	out, back time.Duration            // how long each way takes
+}
+
+// carry takes a request to the table and its answer back, or does to it what may
+// happen to requests.
+func (net *network) carry(r request) {
 	w := net.w
-	out, back := w.between(time.Millisecond/2, net.slow), w.between(time.Millisecond/2, net.slow)
-	none := func() { n.later(net.timeout, func() { n.step(silent(errNoAnswer)) }) }
-	if net.down || n.blocked[index(write)] {
-		none()
+	r.out, r.back = w.between(time.Millisecond/2, net.slow), w.between(time.Millisecond/2, net.slow)
+	if net.down || r.n.blocked[index(r.write)] {
+		net.lose(r)
 		return
 	}
-	f, hit := net.fate(write)
-	if hit {
-		w.stats.Faults[f]++
-		w.trace(f.String(), n.name, nil)
+	f, hit := net.fate(r.write)
+	if !hit {
+		net.deliver(r)
+		return
 	}
-	switch {
-	case hit && (f == Lost || f == ReadLost):
-		none()
-		return
-	case hit && f == ReplyLost:
-		w.after(out, func() { serve() })
-		none()
-		return
-	case hit && f == Late:
-		w.after(net.timeout+w.between(0, 3*w.set.ttl), func() { serve() })
-		none()
-		return
-	case hit && f == Throttled:
-		n.later(out+back, func() { n.step(silent(errThrottled)) })
-		return
-	case hit && f == Twin:
-		w.after(out+w.between(0, 3*w.set.ttl), func() { serve() })
-	case hit && f == LateReply:
-		back = w.between(back, max(back, net.timeout-out))
+	w.stats.Faults[f]++
+	w.trace(f.String(), r.n.name, nil)
+	switch f {
+	case Lost, ReadLost:
+		net.lose(r)
+	case ReplyLost:
+		w.after(r.out, func() { r.serve() })
+		net.lose(r)
+	case Late:
+		net.again(r, net.timeout)
+		net.lose(r)
+	case Throttled:
+		r.n.later(r.out+r.back, func() { r.n.step(r.silent(errThrottled)) })
+	case Twin:
+		net.again(r, r.out)
+		net.deliver(r)
+	case LateReply:
+		r.back = w.between(r.back, max(r.back, net.timeout-r.out))
+		net.deliver(r)
 	}
-	epoch := n.epoch
-	w.after(out, func() {
-		in := serve()
-		if n.epoch == epoch {
-			n.later(back, func() { n.step(in) })
+}
+
+// again serves a request once more, or late. What was sent to one table does not
+// arrive at another.
+func (net *network) again(r request, d time.Duration) {
+	w, table := net.w, net.w.judge.restored
+	w.after(d+w.between(0, 3*w.set.ttl), func() {
+		if w.judge.restored == table {
+			r.serve()
+		}
+	})
+}
+
+// lose lets the caller wait in vain.
+func (net *network) lose(r request) {
+	r.n.later(net.timeout, func() { r.n.step(r.silent(errNoAnswer)) })
+}
+
+// deliver serves a request, and answers whoever made it if that still runs.
+func (net *network) deliver(r request) {
+	epoch := r.n.epoch
+	net.w.after(r.out, func() {
+		in := r.serve()
+		if r.n.epoch == epoch {
+			r.n.later(r.back, func() { r.n.step(in) })
 		}
 	})
 }
@@ -130,7 +159,7 @@ func (net *network) list(n *node, o engine.List) {
 		}
 		return in
 	}
-	net.carry(n, false, serve, func(err error) engine.Input { return engine.Listed{Read: o.Read, Err: err} })
+	net.carry(request{n: n, serve: serve, silent: func(err error) engine.Input { return engine.Listed{Read: o.Read, Err: err} }})
 }
 
 // earlier is the seats as they were up to a second ago.
@@ -174,7 +203,7 @@ func (net *network) get(n *node, o engine.Get) {
 		}
 		return engine.Got{Read: o.Read, Key: o.Key, Record: r, Err: err}
 	}
-	net.carry(n, false, serve, func(err error) engine.Input { return engine.Got{Read: o.Read, Key: o.Key, Err: err} })
+	net.carry(request{n: n, serve: serve, silent: func(err error) engine.Input { return engine.Got{Read: o.Read, Key: o.Key, Err: err} }})
 }
 
 func (net *network) send(n *node, o engine.Send) {
@@ -183,15 +212,15 @@ func (net *network) send(n *node, o engine.Send) {
 		r, err := net.w.judge.write(o.Write, from)
 		return engine.Settled{Write: o.Write, Record: r, Err: err}
 	}
-	net.carry(n, true, serve, func(err error) engine.Input { return engine.Settled{Write: o.Write, Err: err} })
+	net.carry(request{n: n, write: true, serve: serve, silent: func(err error) engine.Input { return engine.Settled{Write: o.Write, Err: err} }})
 }
 
-func (net *network) verify(n *node) {
+func (net *network) verify(n *node, o engine.Verify) {
 	serve := func() engine.Input {
 		if net.w.went {
-			return engine.Verified{Err: fmt.Errorf("another table: %w", lease.ErrWentBack)}
+			return engine.Verified{Read: o.Read, Err: fmt.Errorf("another table: %w", lease.ErrWentBack)}
 		}
-		return engine.Verified{}
+		return engine.Verified{Read: o.Read}
 	}
-	net.carry(n, false, serve, func(err error) engine.Input { return engine.Verified{Err: err} })
+	net.carry(request{n: n, serve: serve, silent: func(err error) engine.Input { return engine.Verified{Read: o.Read, Err: err} }})
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -42,19 +41,14 @@ type node struct {
 	opened   lease.WriteID // of its seat
 	sent     engine.Instant
 	trusted  engine.Instant // when the last confirmed beat was first sent
-	believed engine.Instant // the same, as it was before this step
+	wallSent time.Duration  // when the beat under way was first sent, and the last confirmed one, by the wall clock
+	wallTrue time.Duration
+	sending  map[string]lease.WriteID // the write that was last sent, of each shard
+	believed engine.Instant           // the same, as it was before this step
 	seated   bool
 	handlers []*handler // one for each shard at most
 	dirty    []*handler
 	calls    int // of the store, but for commits
-}
-
-// A clock is how time passes for one machine.
-type clock struct {
-	base  time.Duration // when its monotonic clock stood at zero
-	rate  int64         // how fast that runs, in thousandths
-	slept time.Duration // how long it stood still
-	wall  time.Duration // how far the wall clock is off
 }
 
 func (w *world) addNode(name string) *node {
@@ -69,7 +63,7 @@ func (n *node) boot(c engine.Config) {
 	c.Name = n.name
 	n.epoch++
 	rate, wall := n.clock.rate, n.clock.wall
-	*n = node{w: n.w, name: n.name, config: c, epoch: n.epoch, up: true, calls: n.calls, resumes: n.resumes, blocked: n.blocked}
+	*n = node{w: n.w, name: n.name, config: c, epoch: n.epoch, up: true, calls: n.calls, resumes: n.resumes, blocked: n.blocked, sending: map[string]lease.WriteID{}}
 	n.clock = clock{base: n.w.now, rate: rate, wall: wall}
 	n.engine = engine.New(c, n.moment())
 	n.w.trace("boot", n.name, nil)
@@ -99,69 +93,6 @@ func (n *node) stop() {
 			n.step(engine.Stop{})
 		}
 	})
-}
-
-// pause stops the process for d; with its monotonic clock, if the whole machine
-// sleeps.
-func (n *node) pause(d time.Duration, suspended bool) {
-	if n.paused || !n.up {
-		return
-	}
-	n.w.trace("pause", n.name, func() string { return d.String() })
-	n.paused = true
-	n.resumes++
-	mine, from := n.resumes, n.w.now
-	n.w.after(d, func() {
-		if n.resumes == mine && n.paused {
-			if suspended {
-				n.clock.slept += n.w.now - from
-			}
-			n.resume()
-		}
-	})
-}
-
-// resume goes on with what has come meanwhile. In what order its goroutines get
-// to run is anybody's guess.
-func (n *node) resume() {
-	n.w.trace("resume", n.name, nil)
-	n.paused, n.resumed = false, n.w.now
-	for _, f := range n.backlog {
-		n.later(n.w.between(0, 2*time.Millisecond), f)
-	}
-	n.backlog = nil
-}
-
-// later makes f happen on this node, in this process; after a pause, if there is
-// one.
-func (n *node) later(d time.Duration, f func()) {
-	epoch := n.epoch
-	n.w.after(d, func() {
-		switch {
-		case n.epoch != epoch || !n.up:
-		case n.paused:
-			n.backlog = append(n.backlog, f)
-		default:
-			f()
-		}
-	})
-}
-
-func (n *node) mono() engine.Instant {
-	return engine.Instant(int64(n.w.now-n.clock.base-n.clock.slept) * n.clock.rate / 1000)
-}
-
-// at is when the monotonic clock will show i.
-func (n *node) at(i engine.Instant) time.Duration {
-	return n.clock.base + n.clock.slept + time.Duration((int64(i)*1000+n.clock.rate-1)/n.clock.rate)
-}
-
-func (n *node) moment() engine.Moment {
-	n.w.seq++
-	return engine.Moment{
-		Mono: n.mono(), Wall: epoch().Add(n.w.now + n.clock.wall),
-		Chance: fmt.Sprintf("%08x%s%x", n.w.chance.Uint32(), n.name, n.w.seq),
-	}
 }
 
 // step takes the engine one step on: what was marked first, as the shell does.
@@ -194,52 +125,6 @@ func (n *node) feed(in engine.Input) {
 	}
 }
 
-// arm sets the timer. One that is set too early is left: it sets the next.
-func (n *node) arm() {
-	if n.wake == engine.Never {
-		return
-	}
-	at := max(n.at(n.wake), n.w.now)
-	if n.armed > n.w.now && n.armed <= at {
-		return
-	}
-	n.armed = at
-	n.timer++
-	mine := n.timer
-	n.later(at-n.w.now, func() {
-		if n.timer != mine {
-			return
-		}
-		n.armed = 0
-		if n.wake == engine.Never || n.done {
-			return
-		}
-		if n.mono() < n.wake {
-			n.arm()
-			return
-		}
-		n.step(engine.Tick{})
-	})
-}
-
-// notBusy holds that an engine that was called has done what it wanted to be
-// called for.
-func (n *node) notBusy() {
-	now := n.w.now
-	if n.ticked != now {
-		n.ticked, n.ticks = now, 0
-	}
-	if n.ticks++; n.ticks > 100 {
-		n.w.fault("%s: busy: %d steps at one instant", n.name, n.ticks)
-	}
-	if now-n.second >= time.Second {
-		n.second, n.inSecond = now, 0
-	}
-	if n.inSecond++; n.inSecond > 3000 {
-		n.w.fault("%s: busy: %d steps in one second", n.name, n.inSecond)
-	}
-}
-
 // do carries out what the engine says.
 func (n *node) do(o engine.Output) {
 	w := n.w
@@ -253,23 +138,20 @@ func (n *node) do(o engine.Output) {
 	case engine.Send:
 		w.note(n.name, "sends %v", o.Write)
 		n.noteSeat(o.Write)
+		w.witnessDoubt(n, o.Write)
 		w.net.send(n, o)
 	case engine.Verify:
-		w.net.verify(n)
+		w.net.verify(n, o)
 	case engine.Poll:
 		n.poll()
 	case engine.Start:
 		n.begin(o)
 	case engine.Drain:
-		if h := n.handler(o.Tenure); h != nil {
-			h.drain(o.Cause)
-		}
+		n.drain(o)
 	case engine.Over:
 		n.over(o)
 	case engine.Committed:
-		if h := n.handler(o.Tenure); h != nil {
-			h.settle(o)
-		}
+		n.committed(o)
 	case engine.Prepare:
 		n.prepare(o)
 	case engine.Tell:
@@ -288,21 +170,19 @@ func (n *node) tell(ev engine.Event) {
 			n.w.fault("S4: %s lost its seat in calm: %+v", n.name, ev)
 		}
 	}
-	if n.w.log != nil {
-		n.w.trace("tell", n.name, func() string { return fmt.Sprintf("%+v", ev) })
-	}
+	n.w.note(n.name, "tells %+v", ev)
 }
 
 // prepare is the hook. It fails or takes too long as chance has it; the engine
 // hears of the end alone, and the shell calls one off at its deadline.
 func (n *node) prepare(o engine.Prepare) {
 	d := n.w.between(0, o.For/2)
-	switch {
-	case n.w.likely(n.w.set.hook):
-		n.w.stats.Faults[PrepareSlow]++
-		d = o.For
-	case n.w.likely(n.w.set.hook):
-		n.w.stats.Faults[PrepareFailed]++
+	if n.w.likely(n.w.set.hook) {
+		f := pick(n.w, PrepareSlow, PrepareFailed)
+		n.w.stats.Faults[f]++
+		if f == PrepareSlow {
+			d = o.For
+		}
 	}
 	n.later(d, func() { n.step(engine.Prepared{Shard: o.Shard.Name}) })
 }
@@ -330,7 +210,7 @@ func (n *node) noteSeat(w lease.Write) {
 	if w.Op == lease.OpCreate {
 		n.me, n.seated = lease.Incarnation(w.Key().Name), false
 	}
-	n.opened, n.sent = w.ID(), n.mono()
+	n.opened, n.sent, n.wallSent = w.ID(), n.mono(), n.w.now+n.clock.wall
 }
 
 func (n *node) count(w lease.Write) {
@@ -345,7 +225,7 @@ func (n *node) settled(in engine.Settled) {
 		return
 	}
 	if verdict, _ := lease.Settle(n.me, in.Write, in.Record, in.Err); verdict == lease.Stored && in.Write.Op == lease.OpSwap {
-		n.trusted = n.sent
+		n.trusted, n.wallTrue = n.sent, n.wallSent
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -19,15 +20,17 @@ type Result struct {
 
 // Round simulates the life of one fleet, which follows from its seed: it comes up,
 // suffers, and comes to rest; then a worker joins, one leaves and one dies, and
-// all stop. log, if there is one, is told everything.
-func Round(seed uint64, log func(string)) Result {
+// all stop. The trouble lasts for 20 minutes at most, or less; log, if there is
+// one, is told everything.
+func Round(seed uint64, most time.Duration, log func(string)) Result {
 	w := newWorld(seed)
 	w.log = log
 	w.set = w.draw()
 	w.populate()
 	storm := w.drawTrouble()
 	storm.kinds = append(storm.kinds, Crash)
-	length := w.between(2*time.Minute, 20*time.Minute)
+	length := min(w.between(2*time.Minute, 20*time.Minute), most)
+	w.set.rest = min(most, time.Minute)
 	w.rage(storm, length)
 	w.run(length)
 	w.settle()
@@ -42,7 +45,7 @@ func (w *world) result() Result {
 
 // populate makes the streams, and the nodes that come up one after another.
 func (w *world) populate() {
-	w.net.slow, w.net.timeout = 5*time.Millisecond, w.between(w.set.ttl/10, w.set.ttl/4)
+	w.net.slow, w.net.timeout = 5*time.Millisecond, w.between(w.set.ttl/10, w.set.ttl/2)
 	for i := range w.set.streams {
 		w.addStream(fmt.Sprintf("s%02d", i), w.set.every)
 	}
@@ -55,6 +58,7 @@ func (w *world) populate() {
 // every shard is worked on, and evenly; and then nothing moves.
 func (w *world) settle() {
 	w.quiet()
+	w.run(w.net.timeout + time.Second) // what was on its way arrives
 	from := w.now
 	limit := w.patience()
 	if !w.until(limit, w.atRest) {
@@ -62,9 +66,9 @@ func (w *world) settle() {
 		return
 	}
 	w.stats.Converged = max(w.stats.Converged, w.now-from)
-	w.rest(w.net.timeout + time.Second) // what was on its way arrives
+	w.run(time.Second)
 	w.strict, w.calm = true, w.now
-	w.restFor(2 * time.Minute)
+	w.restFor(2 * w.set.rest)
 }
 
 // patience is how long it may take until a fleet that was left alone is at rest:
@@ -73,11 +77,19 @@ func (w *world) settle() {
 func (w *world) patience() time.Duration {
 	s := &w.set
 	moves := time.Duration(s.streams+len(w.streams)) * (s.ttl/3 + s.wind + time.Second)
-	return 8*s.ttl + 4*s.drain + s.audit + 30*time.Second + moves + s.cooldown
+	return 8*s.ttl + 4*s.drain + s.audit + 30*time.Second + moves + s.cooldown + w.backlog()
 }
 
-// rest lets time pass in which things may still find their place.
-func (w *world) rest(d time.Duration) { w.run(d) }
+// backlog is how long handlers need at most for what has ended and is not read to
+// its end: they read four times as fast as records come.
+func (w *world) backlog() (d time.Duration) {
+	for _, s := range w.streams {
+		if s.closed && s.ended == 0 {
+			d += time.Duration(s.total) * s.every / 3
+		}
+	}
+	return d
+}
 
 // restFor holds that nothing moves, and that resting costs little.
 func (w *world) restFor(d time.Duration) {
@@ -90,7 +102,7 @@ func (w *world) restFor(d time.Duration) {
 		w.fault("%d changes of hands in a fleet at rest: %s", moved, w.judge.last(moved))
 	}
 	beats := int(d/(w.set.ttl/3*9/10*960/1000)) + 1
-	audits := int(d/(w.set.audit*9/10*960/1000)) + 1
+	audits := int(d/(w.set.audit*9/10*960/1000)) + 2
 	if most, n := live*(2*beats+4*audits), w.calls()-calls; n > most {
 		w.fault("%d calls of the table in %v by %d workers at rest; at most %d", n, d, live, most)
 	}
@@ -139,7 +151,7 @@ func (w *world) view() (v rebalance.View, ok bool) {
 				}
 			}
 		}
-		if len(s.active) > 1 || s.closed && owner != rebalance.Nobody {
+		if len(s.active) > 1 || len(s.active) == 1 && s.active[0].soft || s.closed && owner != rebalance.Nobody {
 			return v, false
 		}
 		v.Shards = append(v.Shards, rebalance.Place{Name: s.name, Owner: owner, Tie: rebalance.Tie(s.name)})
@@ -215,17 +227,19 @@ func (w *world) restless(format string, args ...any) {
 	if len(w.faults) > 0 {
 		return
 	}
-	text := fmt.Sprintf(format, args...)
+	var text strings.Builder
+	fmt.Fprintf(&text, format, args...)
 	for _, s := range w.streams {
 		if s.ended == 0 {
-			text += fmt.Sprintf("\n\t%v, handlers %v", w.judge.rows[s.name], s.active)
+			fmt.Fprintf(&text, "\n\t%s: %v, handlers %v", s.name, w.judge.rows[s.name], s.active)
 		}
 	}
 	for _, n := range w.nodes {
-		text += fmt.Sprintf("\n\t%s: up %t, leaver %t, seated %t as %s, limit %d, clock %+v, %d handlers", n.name, n.up, n.leaver, n.seated, n.me, n.config.MaxShards, n.clock, len(n.handlers))
+		fmt.Fprintf(&text, "\n\t%s: up %t, leaver %t, seated %t as %s, limit %d, clock %+v, %d handlers",
+			n.name, n.up, n.leaver, n.seated, n.me, n.config.MaxShards, n.clock, len(n.handlers))
 	}
 	for _, r := range w.seats() {
-		text += fmt.Sprintf("\n\t%v wants %v", r, r.(lease.Seat).Wants)
+		fmt.Fprintf(&text, "\n\t%v wants %v", r, r.(lease.Seat).Wants)
 	}
-	w.fault("%s", text)
+	w.fault("%s", text.String())
 }

@@ -29,6 +29,10 @@ type settings struct {
 	prepare    time.Duration
 	handoff    rebalance.Handoff // nil: each process draws one
 
+	temper Fault         // the only one of handlers; 0: any
+	rest   time.Duration // how long nothing may move in a fleet at rest
+	exact  bool          // no clock runs at a rate of its own
+
 	// The chances of what goes wrong outside the network.
 	tempers, hook, source float64
 }
@@ -49,7 +53,7 @@ func (w *world) draw() settings {
 	if w.likely(0.2) {
 		s.attempts = 3
 	}
-	if w.likely(0.3) {
+	if w.likely(0.5) {
 		s.prepare = w.between(100*time.Millisecond, 2*time.Second)
 	}
 	if w.likely(0.2) {

@@ -136,7 +136,7 @@ func (w *world) again(n *node, d time.Duration) {
 			return
 		}
 		n.clock.rate = 1000
-		if w.likely(0.3) {
+		if !w.set.exact && w.likely(0.3) {
 			w.stats.Faults[ClockRate]++
 			n.clock.rate = 960 + w.chance.Int64N(81)
 		}

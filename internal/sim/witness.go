@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
-	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -125,7 +124,7 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	case engine.HandedOff:
 		ok = over && (how.reason == lease.Handoff || how.reason == lease.DrainTimeout) || h.soft
 	case engine.Fenced:
-		ok = over
+		ok = over || j.lately()
 	case engine.Forced:
 		ok = over && how.reason == lease.Forced
 	case engine.Finished:
@@ -146,6 +145,22 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	}
 	if w.strict && (o.Cause == engine.Expired || o.Cause == engine.Unreachable || o.Cause == engine.Conflict || o.Cause == engine.Vanished) {
 		w.fault("S4: %v ends in calm: cause %d, %v", h, o.Cause, o.Err)
+	}
+}
+
+// witnessDoubt holds that a worker whose wall clock says that its trust has ended,
+// because the machine slept, writes nothing new on its shards before a beat has been
+// confirmed. What was sent before may be sent again.
+func (w *world) witnessDoubt(n *node, write lease.Write) {
+	key := write.Key()
+	if key.Kind != lease.KindLease {
+		return
+	}
+	again := n.sending[key.Name] == write.ID()
+	n.sending[key.Name] = write.ID()
+	trust := n.config.TTL - n.config.TTL/10
+	if silent := w.now + n.clock.wall - n.wallTrue; !again && n.seated && silent >= trust {
+		w.fault("%s sends %v in doubt: %v since its last beat, by the wall clock", n.name, write, silent)
 	}
 }
 
@@ -182,9 +197,4 @@ func (w *world) witnessDone(n *node) {
 			w.fault("%s is done, and holds %v", n.name, row)
 		}
 	}
-}
-
-// cooperative reports whether moves of that shard to this node are.
-func (n *node) cooperative(shard string) bool {
-	return n.config.Handoff.Terms(shard, rebalance.Balance).Mode == rebalance.Cooperative
 }

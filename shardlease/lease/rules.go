@@ -82,7 +82,7 @@ func (c Command) transfer(reason Reason) Transfer {
 
 // fail counts the tenure that ended with that generation as failed.
 func (r *Row) fail(ended int64) {
-	r.Failures = Failures{Count: r.Attempts() + 1, Last: ended}
+	r.Failures = Failures{Count: min(r.Attempts(), maxInt64-1) + 1, Last: ended}
 }
 
 // keep is a holder's write within its generation.
