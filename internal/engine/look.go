@@ -25,7 +25,8 @@ type read struct {
 	id    serial
 	begun order // the step it was sent in
 	sent  bool
-	lax   bool // eventually consistent
+	lax   bool    // eventually consistent
+	told  Instant // when its failure was told last
 	try   retry
 }
 
@@ -204,7 +205,8 @@ func (e *Engine) readFailed(r *read, err error) bool {
 		r.try = retry{}
 		return false
 	}
-	if r.try.tries == 0 {
+	if r.try.tries == 0 || e.now.Mono >= r.told.Add(e.cfg.TTL) {
+		r.told = e.now.Mono
 		e.tell(Event{Kind: StoreFault, Err: err})
 	}
 	r.try.failed(e.now.Mono, e.beat/16, e.beat/2)
@@ -370,7 +372,7 @@ func (e *Engine) sawSeats(in Listed) {
 		if l.seats.lax {
 			peers = append(peers, old)
 		} else {
-			e.tell(Event{Kind: PeerLeft, Peer: old.seat.Name})
+			e.tell(Event{Kind: PeerLeft, Peer: old.seat.Name, Task: old.seat.Task})
 		}
 	}
 	slices.SortFunc(peers, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
@@ -397,7 +399,7 @@ func (e *Engine) watch(seat lease.Seat) (p peer, changed, freed bool) {
 	old := find(e.looks.peers, seat.Incarnation)
 	switch {
 	case old == nil:
-		e.tell(Event{Kind: PeerJoined, Peer: seat.Name})
+		e.tell(Event{Kind: PeerJoined, Peer: seat.Name, Task: seat.Task})
 		return peer{seat: seat, since: e.now.Mono}, true, false
 	case old.unreadable:
 		return peer{seat: seat, since: e.now.Mono}, true, false
@@ -479,7 +481,7 @@ func (e *Engine) evicted(in Settled) {
 	switch verdict, _ := lease.Settle(e.seat.me, in.Write, in.Record, in.Err); verdict {
 	case lease.Stored:
 		if in.Err == nil { // else somebody was first
-			e.tell(Event{Kind: PeerEvicted, Peer: p.seat.Name})
+			e.tell(Event{Kind: PeerEvicted, Peer: p.seat.Name, Task: p.seat.Task})
 		}
 		e.looks.peers = slices.DeleteFunc(slices.Clone(e.looks.peers), func(q peer) bool { return q.seat.Incarnation == p.seat.Incarnation })
 		e.fleet.changed = e.now.Mono

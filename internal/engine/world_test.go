@@ -69,6 +69,8 @@ type node struct {
 	skew   time.Duration                       // of its wall clock
 	sent   []sent                              // what it has sent
 	slow   func(o engine.Output) time.Duration // how much later than usual it is answered
+	mute   lease.WriteID                       // this write of it is never answered
+	noTake bool                                // its transfers get lost
 	winds  time.Duration                       // how long its handlers take to wind down
 }
 
@@ -239,6 +241,13 @@ func (n *node) do(o engine.Output) {
 		}, engine.Got{Read: o.Read, Key: o.Key, Err: context.DeadlineExceeded}, o)
 	case engine.Send:
 		w.calls[o.Write.Key().Kind.String()+" "+o.Write.Op.String()]++
+		switch {
+		case n.noTake && o.Write.Op == lease.OpTransfer:
+			return
+		case n.mute != "" && o.Write.ID() == n.mute:
+			w.after(time.Second, func() { n.step(engine.Settled{Write: o.Write, Err: context.DeadlineExceeded}) })
+			return
+		}
 		n.call(func() engine.Input {
 			r, err := w.store.Write(context.Background(), o.Write)
 			return engine.Settled{Write: o.Write, Record: r, Err: err}

@@ -1,0 +1,354 @@
+package engine_test
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// TestLateAnswerProvesNothing: the answer to the question whether this is still the table
+// arrives when the worker has another seat, in another table perhaps.
+func TestLateAnswerProvesNothing(t *testing.T) {
+	now, n := engine.Instant(0), 0
+	moment := func() engine.Moment {
+		n++
+		now = now.Add(time.Millisecond)
+		return engine.Moment{Mono: now, Wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(now)), Chance: fmt.Sprint("c", n)}
+	}
+	c := config(rebalance.Eager)
+	c.Name = "a"
+	e := engine.New(c, moment())
+	verifies, question := 0, uint64(0)
+	var sends []lease.Write
+	step := func(in engine.Input) {
+		sends = nil
+		outs, _ := e.Step(moment(), in)
+		for _, o := range outs {
+			switch o := o.(type) {
+			case engine.Send:
+				sends = append(sends, o.Write)
+			case engine.Verify:
+				verifies++
+				if verifies == 1 {
+					question = o.Read
+				}
+			}
+		}
+	}
+	step(engine.Tick{})                                          // the seat is created
+	step(engine.Settled{Write: sends[0], Record: sends[0].Next}) // … the first beat and the question go out
+	beat := sends[0]
+	if verifies != 1 {
+		t.Fatal("no question")
+	}
+	// The table is restored: the seat is missing, the beat is refused. The answer to the question, from before, is on its way.
+	step(engine.Settled{Write: beat, Err: &lease.RefusedError{Op: beat.Op, Key: beat.Key()}})
+	create := sends[0]
+	if create.Op != lease.OpCreate {
+		t.Fatal("no new seat")
+	}
+	step(engine.Verified{Read: question}) // late, about the table before it was restored
+	step(engine.Settled{Write: create, Record: create.Next})
+	b := sends[0]
+	step(engine.Settled{Write: b, Record: b.Next})
+	if verifies != 2 {
+		t.Errorf("the new seat was never asked about: %d question(s) in all", verifies)
+	}
+}
+
+// TestSlowOwnerIsNotSeized: an owner whose lease time is ten minutes looks every three or so;
+// its successor waits for that, whatever its own lease time.
+func TestSlowOwnerIsNotSeized(t *testing.T) {
+	for after := 250 * time.Second; after < 450*time.Second; after += 20 * time.Second {
+		w := newWorld(t, 4)
+		long := config(rebalance.Eager)
+		long.TTL, long.Drain = 10*time.Minute, 8*time.Minute
+		a := w.join("a", long)
+		w.until(5*time.Second, w.held)
+		w.run(after)
+		b := w.join("b", config(rebalance.Eager))
+		w.until(300*time.Second, func() bool { return len(b.active) > 0 })
+		for _, e := range b.told {
+			if e.Kind == engine.Started && e.Reason == lease.DrainTimeout {
+				t.Errorf("joined at %v: seized %s from a healthy owner that winds down at once and was never told; a told %v", after, e.Shard, len(a.told))
+			}
+		}
+	}
+}
+
+// limited runs until then or so many events.
+func (w *world) limited(d time.Duration, most int) (events int) {
+	until := w.now + d
+	for len(w.queue) > 0 && w.queue[0].at <= until {
+		if events++; events > most {
+			return events
+		}
+		e := heap.Pop(&w.queue).(event)
+		w.now = e.at
+		e.do()
+	}
+	w.now = until
+	return events
+}
+
+// TestNoSpinningWhileDraining: a handler winds down for a reason of its own while an offer
+// stands that nobody takes.
+func TestNoSpinningWhileDraining(t *testing.T) {
+	w := newWorld(t, 2)
+	c := config(rebalance.Cooperative)
+	c.Handoff = rebalance.Terms{Mode: rebalance.Cooperative, Drain: time.Second, AfterDrain: rebalance.Wait}
+	a := w.join("a", c)
+	w.until(5*time.Second, w.held)
+	w.run(20 * time.Second)
+	a.winds = time.Hour
+	b := w.join("b", c)
+	w.until(10*time.Second, func() bool {
+		for _, e := range b.told {
+			if e.Kind == engine.Asked {
+				return true
+			}
+		}
+		return false
+	})
+	b.noTake = true
+	w.until(5*time.Second, func() bool {
+		for r := range w.store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindLease}) {
+			if r.(lease.Row).OfferedTo != "" {
+				return true
+			}
+		}
+		return false
+	})
+	b.dead = true
+	w.run(50 * time.Millisecond)
+	for id := range a.active {
+		a.step(engine.Marks{Tenure: id, Release: true})
+	}
+	for i := range 18 {
+		if n := w.limited(time.Second, 20000); n > 2000 {
+			t.Fatalf("second %d: %d events: the engine spins at %v", i, n, w.now)
+		}
+	}
+}
+
+// TestBackoffIsBounded: a row with ten thousand million failures costs no time.
+func TestBackoffIsBounded(t *testing.T) {
+	c := config(rebalance.Eager)
+	c.Backoff = 0
+	c.Name = "a"
+	now, n := engine.Instant(0), 0
+	moment := func() engine.Moment {
+		n++
+		now = now.Add(time.Millisecond)
+		return engine.Moment{Mono: now, Wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(now)), Chance: fmt.Sprint("c", n)}
+	}
+	e := engine.New(c, moment())
+	wr, err := lease.Begin("g", "s", nil, "x", lease.Stamp{ID: "w", At: moment().Wall})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := wr.Next.(lease.Row)
+	row.Failures = lease.Failures{Count: 1 << 33, Last: row.Generation}
+	if err := row.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	var seat lease.Seat
+	var todo []engine.Input
+	todo = append(todo, engine.Tick{})
+	for i := 0; len(todo) > 0 && i < 40; i++ {
+		in := todo[0]
+		todo = todo[1:]
+		from := time.Now()
+		outs, _ := e.Step(moment(), in)
+		if took := time.Since(from); took > 100*time.Millisecond {
+			t.Errorf("a step took %v: %T", took, in)
+			return
+		}
+		for _, o := range outs {
+			switch o := o.(type) {
+			case engine.Send:
+				if s, ok := o.Write.Next.(lease.Seat); ok {
+					seat = s
+				}
+				todo = append(todo, engine.Settled{Write: o.Write, Record: o.Write.Next})
+			case engine.Verify:
+				todo = append(todo, engine.Verified{Read: o.Read})
+			case engine.List:
+				l := engine.Listed{Read: o.Read, Records: []lease.Record{row}}
+				if o.Query.Kind == lease.KindSeat {
+					l.Records = []lease.Record{seat}
+				}
+				todo = append(todo, l)
+			}
+		}
+	}
+}
+
+// TestDrainEndsThoughAWriteIsOpen: the time of a drain is over while a commit is unanswered:
+// the handler's context ends all the same.
+func TestDrainEndsThoughAWriteIsOpen(t *testing.T) {
+	w := newWorld(t, 2)
+	a := w.join("a", config(rebalance.Eager))
+	w.until(5*time.Second, w.held)
+	w.run(20 * time.Second)
+	a.winds = time.Hour
+	w.join("b", config(rebalance.Eager))
+	var id engine.Tenure
+	w.until(10*time.Second, func() bool {
+		for t, h := range a.active {
+			if h.soft {
+				id = t
+				return true
+			}
+		}
+		return false
+	})
+	from := w.now
+	// A commit whose answers are all lost, while everything else works.
+	e := a.engine
+	outs, _ := e.Step(a.moment(), engine.Marks{Tenure: id, Seq: 1, Flush: 1, Mark: mark("1")})
+	var open lease.Write
+	for _, o := range outs {
+		if s, ok := o.(engine.Send); ok && s.Write.Key().Kind == lease.KindLease {
+			open = s.Write
+		} else {
+			a.do(o)
+		}
+	}
+	if open.Op == 0 {
+		t.Skip("no commit went out")
+	}
+	a.mute = open.ID()
+	a.step(engine.Settled{Write: open, Err: errors.New("no answer")})
+	w.run(3 * time.Minute)
+	if h := a.active[id]; h != nil && !h.hard {
+		t.Errorf("%v after it was told to wind down (drain 20 s) the handler's context has not ended; events: %v", w.now-from, a.told[len(a.told)-1])
+	}
+}
+
+// TestOwnDrainTimeCounts: who gives a shard up by itself has its worker's drain time, not that
+// of somebody's want.
+func TestOwnDrainTimeCounts(t *testing.T) {
+	w := newWorld(t, 2)
+	c := config(rebalance.Cooperative)
+	a := w.join("a", c)
+	w.until(5*time.Second, w.held)
+	w.run(20 * time.Second)
+	a.winds = 5 * time.Second // well within a's 20 s
+	c.Handoff = rebalance.Terms{Mode: rebalance.Cooperative, Drain: time.Second}
+	b := w.join("b", c)
+	b.noTake = true
+	offered := func() (id engine.Tenure) {
+		for r := range w.store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindLease}) {
+			if r := r.(lease.Row); r.OfferedTo != "" {
+				return engine.Tenure{Shard: r.Shard, Generation: r.Generation}
+			}
+		}
+		return id
+	}
+	w.until(10*time.Second, func() bool { return offered().Shard != "" })
+	w.run(20 * time.Millisecond)
+	id := offered()
+	a.step(engine.Marks{Tenure: id, Release: true})
+	w.run(3 * time.Second)
+	if h := a.active[id]; h == nil || h.hard {
+		t.Errorf("3 s after Release the handler's context has ended; its worker's drain time is 20 s")
+	}
+}
+
+// TestOldBeatDoesNotEndDoubt: the machine was suspended with a beat on the wire; its answer,
+// from before, arrives first.
+func TestOldBeatDoesNotEndDoubt(t *testing.T) {
+	now, wall, n := engine.Instant(0), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), 0
+	moment := func() engine.Moment {
+		n++
+		now, wall = now.Add(time.Millisecond), wall.Add(time.Millisecond)
+		return engine.Moment{Mono: now, Wall: wall, Chance: fmt.Sprint("c", n)}
+	}
+	c := config(rebalance.Eager)
+	c.Name = "a"
+	c.Audit = time.Hour
+	e := engine.New(c, moment())
+	var seat lease.Seat
+	var row lease.Row
+	var tenure engine.Tenure
+	var held []lease.Write // seat writes not answered
+	hold := false
+	var rowsent []lease.Write
+	var step func(in engine.Input)
+	step = func(in engine.Input) {
+		outs, _ := e.Step(moment(), in)
+		var next []engine.Input
+		for _, o := range outs {
+			switch o := o.(type) {
+			case engine.Send:
+				switch s := o.Write.Next.(type) {
+				case lease.Seat:
+					if hold {
+						held = append(held, o.Write)
+						continue
+					}
+					seat = s
+				case lease.Row:
+					rowsent = append(rowsent, o.Write)
+					if tenure.Shard != "" {
+						continue
+					}
+					row = s
+				}
+				next = append(next, engine.Settled{Write: o.Write, Record: o.Write.Next})
+			case engine.Verify:
+				next = append(next, engine.Verified{Read: o.Read})
+			case engine.Poll:
+				next = append(next, engine.Source{Shards: []engine.Shard{{Name: "s"}}, Complete: true})
+			case engine.Start:
+				tenure = o.Tenure
+			case engine.List:
+				l := engine.Listed{Read: o.Read}
+				if o.Query.Kind == lease.KindSeat {
+					l.Records = []lease.Record{seat}
+				} else if row.Generation > 0 {
+					l.Records = []lease.Record{row}
+				}
+				next = append(next, l)
+			}
+		}
+		for _, in := range next {
+			step(in)
+		}
+	}
+	step(engine.Tick{})
+	for range 5000 {
+		if tenure.Shard == "" {
+			step(engine.Tick{})
+		}
+	}
+	if tenure.Shard == "" {
+		t.Fatal("nothing started")
+	}
+	hold = true
+	for len(held) == 0 {
+		now, wall = now.Add(100*time.Millisecond), wall.Add(100*time.Millisecond)
+		step(engine.Tick{})
+	}
+	old := held[0]
+	wall = wall.Add(time.Hour) // suspended: the monotonic clock stood still
+	rowsent = nil
+	step(engine.Marks{Tenure: tenure, Seq: 1, Flush: 1, Mark: mark("1")})
+	if len(rowsent) > 0 {
+		t.Error("a commit went out at once")
+	}
+	step(engine.Settled{Write: old, Record: old.Next}) // answered before the suspend
+	if len(rowsent) > 0 {
+		t.Errorf("a commit went out on the strength of a beat from before the suspend: %v", rowsent)
+	}
+}
+
+func mark(p string) checkpoint.Mark { return checkpoint.Mark{Position: p} }

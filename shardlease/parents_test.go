@@ -1,0 +1,167 @@
+package shardlease_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease"
+)
+
+// began remembers which shards were begun.
+type began struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (b *began) handler(ctx context.Context, t *shardlease.Tenure) error {
+	b.mu.Lock()
+	b.names = append(b.names, t.Shard().Name)
+	b.mu.Unlock()
+	<-t.Reading().Done()
+	return nil
+}
+
+func (b *began) has(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, n := range b.names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+// TestChildOfADeletedParentWaits: the listed parent's row is deleted by hand while it is
+// being processed.
+func TestChildOfADeletedParentWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, seen := &bad{Store: new(memstore.Store)}, &began{}
+		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
+			time.Sleep(time.Second) // a listing takes a while
+			return []shardlease.Shard{{Name: "p"}, {Name: "q"}, {Name: "c", Parents: []string{"p"}}}, nil
+		})
+		m := join(t, b, source, shardlease.Config{PollEvery: 10 * time.Minute}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			if tn.Shard().Name == "p" {
+				time.Sleep(5 * time.Second)
+				_ = tn.Mark("1") // notices that its row is gone
+			}
+			return seen.handler(ctx, tn)
+		})
+		time.Sleep(3 * time.Second)
+		b.gone.Store("p")
+		time.Sleep(5 * time.Minute)
+		if seen.has("c") {
+			t.Error("the child was started although its parent, which is listed, is not finished")
+		}
+		b.gone.Store("")
+		_ = m.stop()
+	})
+}
+
+// TestChildOfARemovedParentWaits: an operator removes the row of a listed, unfinished
+// parent, to have it processed from the beginning.
+func TestChildOfARemovedParentWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store, seen := new(memstore.Store), &began{}
+		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
+			time.Sleep(time.Second)
+			return []shardlease.Shard{{Name: "p"}, {Name: "c", Parents: []string{"p"}}}, nil
+		})
+		m := join(t, store, source, shardlease.Config{}, seen.handler)
+		n := join(t, store, source, shardlease.Config{}, seen.handler)
+		time.Sleep(5 * time.Second)
+		s := shardlease.Supervisor{Store: store, Group: "orders", By: "me"}
+		row, err := s.Get(t.Context(), "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row, err = s.Quarantine(t.Context(), "p", row.Generation, "x"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if row, err = s.Remove(t.Context(), "p", row.Generation, "again from the beginning"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		if seen.has("c") {
+			t.Error("the child was started although its parent, which is listed, is not finished")
+		}
+		_, _ = m.stop(), n.stop()
+	})
+}
+
+// TestIdleHolderNoticesATombstone: a shard is quarantined and removed under a holder that
+// has nothing to commit. Its tenure ends, and the shard, still listed, begins anew.
+func TestIdleHolderNoticesATombstone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store, seen := new(memstore.Store), &began{}
+		m := join(t, store, shardlease.Static("p"), shardlease.Config{}, seen.handler)
+		time.Sleep(5 * time.Second)
+		s := shardlease.Supervisor{Store: store, Group: "orders", By: "me"}
+		row, err := s.Get(t.Context(), "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row, err = s.Quarantine(t.Context(), "p", row.Generation, "x"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = s.Remove(t.Context(), "p", row.Generation, "again from the beginning"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		row, _ = s.Get(t.Context(), "p")
+		if len(m.of(shardlease.Ended)) == 0 || row.Removed {
+			t.Errorf("ten minutes later: %d tenures have ended; %v", len(m.of(shardlease.Ended)), row)
+		}
+		_ = m.stop()
+	})
+}
+
+// TestChildOfAFreeDeletedParentWaits: the row of a listed parent is deleted by hand while
+// nobody does anything about it.
+func TestChildOfAFreeDeletedParentWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, seen := &bad{Store: new(memstore.Store)}, &began{}
+		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
+			time.Sleep(time.Second)
+			return []shardlease.Shard{{Name: "p"}, {Name: "q"}, {Name: "c", Parents: []string{"p"}}}, nil
+		})
+		h := func(ctx context.Context, tn *shardlease.Tenure) error {
+			return seen.handler(ctx, tn)
+		}
+		m := join(t, b, source, shardlease.Config{}, h)
+		n := join(t, b, source, shardlease.Config{}, h)
+		time.Sleep(5 * time.Second)
+		b.gone.Store("p")
+		time.Sleep(5 * time.Minute)
+		if seen.has("c") {
+			t.Error("the child was started although its parent, which is listed, is not finished")
+		}
+		b.gone.Store("")
+		_, _ = m.stop(), n.stop()
+	})
+}
+
+// TestChildOfAMalformedParentWaits: a row that cannot be read, of a parent that is listed
+// no more, may be unfinished.
+func TestChildOfAMalformedParentWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, seen := &bad{Store: new(memstore.Store)}, &began{}
+		m := join(t, b, shardlease.Static("p"), shardlease.Config{}, seen.handler)
+		time.Sleep(3 * time.Second)
+		_ = m.stop()
+		b.broken.Store("p")
+		m = join(t, b, shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
+			return []shardlease.Shard{{Name: "c", Parents: []string{"p"}}}, nil
+		}), shardlease.Config{}, seen.handler)
+		time.Sleep(3 * time.Minute)
+		if seen.has("c") {
+			t.Error("the child was started although the row of its parent is there, unread")
+		}
+		_ = m.stop()
+	})
+}
