@@ -48,7 +48,7 @@ func (e *StaleError) Is(target error) bool { return target == ErrStale }
 type BackwardsError struct{ Shard string }
 
 func (e *BackwardsError) Error() string {
-	return fmt.Sprintf("shard %q: %v: it lies before the checkpoint already accepted", e.Shard, ErrBackwards)
+	return fmt.Sprintf("shard %q: %v: it lies before what is already marked or accepted", e.Shard, ErrBackwards)
 }
 
 // Is makes errors.Is(err, ErrBackwards) true.

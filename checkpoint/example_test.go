@@ -79,5 +79,5 @@ func ExampleOrder() {
 	fmt.Println(err, errors.Is(err, checkpoint.ErrBackwards))
 	// Output:
 	// <nil>
-	// shard "web": position moves backwards: it lies before the checkpoint already accepted true
+	// shard "web": position moves backwards: it lies before what is already marked or accepted true
 }

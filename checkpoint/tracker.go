@@ -60,7 +60,7 @@ func NewTracker(limit int, mark func(position string) error) *Tracker {
 	t := &Tracker{mark: mark, limit: limit}
 	switch {
 	case mark == nil:
-		t.err = &InvalidError{Field: "mark", Rule: "must be given: it is the tenure's Mark"}
+		t.err = noMark()
 	case limit < 0:
 		// Negative is "off" elsewhere. Here that would be a backlog without
 		// bound behind the first record that hangs.
@@ -69,6 +69,10 @@ func NewTracker(limit int, mark func(position string) error) *Tracker {
 		t.limit = DefaultLimit
 	}
 	return t
+}
+
+func noMark() error {
+	return &InvalidError{Field: "mark", Rule: "must be given, by NewTracker: it is the tenure's Mark"}
 }
 
 // Begin announces the next record of the stream and waits for room if there is
@@ -80,6 +84,9 @@ func NewTracker(limit int, mark func(position string) error) *Tracker {
 // It is the context's, with its cause, or that of a mark: the tenure is over, or
 // the position goes back, and no later mark can be made.
 func (t *Tracker) Begin(ctx context.Context, position string) (Record, error) {
+	if t.mark == nil {
+		return Record{}, noMark()
+	}
 	// Mark would refuse it too, but only if a prefix happened to end there.
 	if err := (Mark{Position: position}).Validate(); err != nil {
 		return Record{}, err

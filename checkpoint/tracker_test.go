@@ -516,3 +516,11 @@ func BenchmarkTracker(b *testing.B) {
 		})
 	})
 }
+
+// TestZeroTracker: it was not made by NewTracker, and says so instead of waiting.
+func TestZeroTracker(t *testing.T) {
+	var none checkpoint.Tracker
+	if _, err := none.Begin(t.Context(), "1"); !errors.Is(err, checkpoint.ErrInvalid) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -26,8 +26,8 @@ var (
 )
 
 // Open checks that the table is what it has to be and that everything a worker
-// does is allowed, and writes nothing. Before the first row of a group is made,
-// call [Store.Verify].
+// does is allowed, and writes nothing. A worker calls [Store.Verify] by itself; who
+// makes rows without one calls it first.
 func Open(ctx context.Context, client *dynamodb.Client, table string, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {

@@ -100,7 +100,7 @@ type Terms struct {
 	Mode       Mode
 	Drain      time.Duration // how long the owner's handler may take to wind down
 	AfterDrain AfterDrain
-	Prepare    time.Duration // how long the successor may prepare before it starts; 0: it does not
+	Prepare    time.Duration // how long the successor may prepare before it asks; on the wire, 0: it does not
 }
 
 // MaxDuration bounds Drain and Prepare, so that no move can wait for ever

@@ -29,7 +29,8 @@ type Config struct {
 	// Handoff chooses what a planned move may cost: rebalance.Eager,
 	// rebalance.Cooperative, or a strategy that decides for each shard.
 	// Required. What a strategy answers is checked when it is asked; terms that
-	// nobody could keep are replaced by eager ones, and told as a [HookFault].
+	// nobody could keep are replaced by eager ones, and told as a [HookFault], as
+	// is a panic.
 	Handoff rebalance.Handoff
 
 	// Name is how people know this worker. It need not be unique. Default: host,
@@ -61,8 +62,11 @@ type Config struct {
 	// calls Progress for so long. Default off: then it is enough that the process
 	// lives. At least a third of TTL.
 	StallAfter time.Duration
-	// MaxAttempts is how many tenures of a shard in a row may fail before it is
-	// quarantined. Default off: it is tried for ever.
+	// MaxAttempts is how many tenures of a shard may fail, since a checkpoint was
+	// last accepted or Progress called, before it is quarantined. A worker that
+	// dies or loses its store counts as well; a shard given up in good order does
+	// not, and resets nothing. Handlers that may be idle for long should call
+	// Progress. Default off: it is tried for ever.
 	MaxAttempts int
 	// Backoff is how long a shard rests after its first failed tenure; it doubles
 	// with each. Default 1 s; negative: not at all.
@@ -221,7 +225,11 @@ type strategy struct {
 // Terms asks the user's strategy. It leaves a drain of zero and a negative one as
 // they are: whoever fills them in must be able to tell them apart.
 func (s *strategy) Terms(shard string, why rebalance.Why) rebalance.Terms {
-	t := s.handoff.Terms(shard, why)
+	var t rebalance.Terms
+	if _, err := guard(func() error { t = s.handoff.Terms(shard, why); return nil }); err != nil {
+		s.fault(shard, fmt.Errorf("handoff strategy: %w; the move will be eager", err))
+		return rebalance.Terms{Mode: rebalance.Eager}
+	}
 	switch {
 	case !s.prepares:
 		t.Prepare = 0

@@ -70,7 +70,7 @@ func (c Cause) Error() string {
 		HandedOff:   "handed off: another worker has the shard now, or waits for it, as planned",
 		Fenced:      "fenced: another worker holds the shard",
 		Expired:     "expired: this worker was silent for so long that others may have taken the shard",
-		Unreachable: "unreachable: the store has not answered for a lease time, so others may have taken the shard",
+		Unreachable: "unreachable: the store has not answered for nearly a lease time, so others may soon take the shard",
 		Stalled:     "stalled: the handler made no progress",
 		Forced:      "forced: an operator took the shard away",
 		Stopped:     "stopped: this worker stops",

@@ -94,7 +94,8 @@ type Event struct {
 	// Overlap goes on. Its error is not known.
 	Running bool
 
-	// Err is what went wrong. Of Ended it is also what the handler returned.
+	// Err is what went wrong. Of Ended it is also what the handler returned; after a
+	// cooperative handoff it is, as a matter of course, the stale generation.
 	Err error
 	// Dropped is how many events were dropped since the one before was delivered,
 	// because Observe or Logger was too slow.

@@ -85,7 +85,7 @@ func ExampleTenure_Mark() {
 	// processed 10
 	// processed 20
 	// processed 30
-	// shard "1": position moves backwards: it lies before the checkpoint already accepted
+	// shard "1": position moves backwards: it lies before what is already marked or accepted
 	// <nil>
 }
 

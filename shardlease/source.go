@@ -17,7 +17,8 @@ import (
 type Shard struct {
 	Name string
 	// Parents are the shards this one continues. It is not worked on before all
-	// of them are finished. A parent that is not listed counts as finished.
+	// of them are finished. A parent that is not listed, and has no row, counts as
+	// finished.
 	Parents []string
 	// Weight is for a planner that wants it; the built-in one counts shards.
 	Weight int

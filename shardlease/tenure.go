@@ -176,8 +176,9 @@ func (t *Tenure) Finish(ctx context.Context) error {
 }
 
 // Progress says that the handler gets somewhere although there is nothing to mark:
-// an idle poll, or one long record. It matters only where [Config.StallAfter] is
-// set.
+// an idle poll, or one long record. Where [Config.StallAfter] is set it keeps the
+// tenure from being taken for stalled; and like an accepted checkpoint it ends the
+// count of failed attempts.
 func (t *Tenure) Progress() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,7 +22,8 @@ import (
 //
 // An error or a panic ends the tenure and counts as a failed attempt; an error
 // after the tenure was told to wind down does not. Returning nil gives the shard
-// up, for any worker to take.
+// up, for any worker to take; this one rests it first, as long as after a failure
+// ([Config.Backoff]), and longer each time until a tenure gets somewhere.
 type Handler func(ctx context.Context, t *Tenure) error
 
 // A Worker is one member of a fleet that shares the shards of a source.

@@ -10,6 +10,8 @@ import (
 
 const beat = 10 * time.Second / 3
 
+// TestFleetLife: four workers on 64 shards start, are joined by a fifth, lose one, and
+// stop; within the bounds that are promised, and in fake time.
 func TestFleetLife(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -18,25 +20,25 @@ func TestFleetLife(t *testing.T) {
 				w.join(name, config(mode))
 			}
 			took := w.until(time.Second, w.held)
-			t.Logf("COLD held %v", took)
+			t.Logf("cold start: all held after %v", took)
 			took = w.until(beat+1500*time.Millisecond, w.even)
-			t.Logf("COLD even %v %v", took, w.counts())
+			t.Logf("cold start: even after %v more", took)
 			w.run(20 * time.Second)
 			clear(w.calls)
 			w.run(60 * time.Second)
-			t.Logf("STEADY minute: %v", w.calls)
+			t.Logf("a minute at rest: %v", w.calls)
 			w.join("e", config(mode))
 			took = w.until(beat+1500*time.Millisecond, w.even)
-			t.Logf("JOIN even %v %v", took, w.counts())
+			t.Logf("a fifth worker joins: even after %v", took)
 			w.run(20 * time.Second)
 			w.nodes[1].dead = true
 			took = w.until(10*time.Second+beat+500*time.Millisecond, w.held)
-			t.Logf("CRASH held %v %v", took, w.counts())
+			t.Logf("a crash: all held again after %v", took)
 			w.until(beat+1500*time.Millisecond, w.even)
 			w.run(20 * time.Second)
 			w.nodes[2].step(engine.Stop{})
 			took = w.until(beat+time.Second, func() bool { return w.held() && len(w.nodes[2].active) == 0 })
-			t.Logf("STOP held %v %v", took, w.counts())
+			t.Logf("a clean stop: all held again after %v", took)
 			w.until(time.Second, w.nodes[2].engine.Done)
 			for _, n := range w.nodes {
 				if !n.dead {
@@ -44,7 +46,7 @@ func TestFleetLife(t *testing.T) {
 				}
 			}
 			took = w.until(time.Second, func() bool { return w.nodes[0].engine.Done() && w.nodes[3].engine.Done() && w.nodes[4].engine.Done() })
-			t.Logf("ALL stopped %v", took)
+			t.Logf("all stop: %v", took)
 		})
 	}
 }

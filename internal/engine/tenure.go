@@ -83,8 +83,10 @@ func (e *Engine) over(s *shard, cause End, err error) {
 	}
 	ended := Event{
 		Kind: Ended, Shard: s.name, Generation: t.hold.Generation, Cause: cause, Err: err,
-		Took: e.now.Mono.Sub(t.began), Pending: t.seq - t.accepted, Peer: s.copy.Row().Owner.Name,
-		Reason: s.copy.Row().Last.Reason, Transfer: s.copy.Row().Last,
+		Took: e.now.Mono.Sub(t.began), Pending: t.seq - t.accepted,
+	}
+	if row := s.copy.Row(); row.Generation > t.hold.Generation {
+		ended.Peer, ended.Reason, ended.Transfer = row.Owner.Name, row.Last.Reason, row.Last
 	}
 	if t.draining {
 		ended.Drained = e.now.Mono.Sub(t.drained)
@@ -474,12 +476,12 @@ func (e *Engine) stored(s *shard, what doing) {
 // itself: others may want to try.
 func (e *Engine) rest(s *shard, what doing) {
 	t := &s.t
-	if what != givingUp || t.failed || t.draining && t.cause != GivenUp {
+	if what != givingUp || t.failed || t.draining && t.cause != GivenUp || e.cfg.Backoff <= 0 {
 		return
 	}
 	if t.accepted > 0 || t.progress {
 		s.early = 0
 	}
 	s.early++
-	s.rest = e.now.Mono.Add(backoff(s.early, max(e.cfg.Backoff, time.Millisecond), e.cfg.MaxBackoff))
+	s.rest = e.now.Mono.Add(backoff(s.early, e.cfg.Backoff, e.cfg.MaxBackoff))
 }

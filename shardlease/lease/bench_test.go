@@ -8,9 +8,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// heldRow is a row as a fleet has them: held, with a checkpoint and a few earlier
+// typicalRow is a row as a fleet has them: held, with a checkpoint and a few earlier
 // changes of hands.
-func heldRow(b *testing.B) lease.Row {
+func typicalRow(b *testing.B) lease.Row {
 	b.Helper()
 	step := func(w lease.Write, err error) lease.Row {
 		if err != nil {
@@ -34,7 +34,7 @@ func heldRow(b *testing.B) lease.Row {
 // BenchmarkEncode and BenchmarkDecode are what a worker does with each row that it
 // writes and lists.
 func BenchmarkEncode(b *testing.B) {
-	r := heldRow(b)
+	r := typicalRow(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		lease.Encode(r)
@@ -42,7 +42,7 @@ func BenchmarkEncode(b *testing.B) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	item := lease.Encode(heldRow(b))
+	item := lease.Encode(typicalRow(b))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := lease.Decode(item); err != nil {

@@ -20,6 +20,9 @@ import (
 // ended does nothing and returns the context's error. A record that is stored
 // and cannot be read is a *MalformedError, from any method.
 //
+// A store that knows more of its table is a [Verifier] as well, and so should be what
+// wraps it.
+//
 // The suite in storetest is the contract in executable form; [Write.Apply] is its
 // semantics.
 type Store interface {
