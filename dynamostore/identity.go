@@ -57,8 +57,13 @@ func (s *Store) Verify(ctx context.Context, group string) error {
 	recorded, err := s.recorded(ctx, group)
 	if err == nil && recorded == "" {
 		var rows bool
-		if rows, err = s.hasRows(ctx, group); err == nil && !rows {
+		rows, err = s.hasRows(ctx, group)
+		switch {
+		case err != nil:
+		case !rows:
 			return s.record(ctx, group, "", now)
+		default: // the group may have begun in between: its record is older than its first row
+			recorded, err = s.recorded(ctx, group)
 		}
 	}
 	switch {

@@ -15,7 +15,8 @@
 //
 //   - A stale owner's checkpoint is refused by the table; accepted ones are ordered by
 //     generation. (TestPausedWorkerIsRefused, TestLateCommitIsRefusedByDynamoDB)
-//   - A stored position never moves back, and the next tenure starts at it.
+//   - A stored position never moves back, as far as [Config.Order] can tell, and the
+//     next tenure starts at it.
 //     (TestEagerMove, TestStore/ClaimRacingACommitStartsFromWhatWasStored)
 //   - Generations only grow, and each has one owner.
 //     (TestStore/RecreatedShardRefusesEarlierGenerations, TestExplore)

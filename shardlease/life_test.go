@@ -145,7 +145,7 @@ func TestLongOutage(t *testing.T) {
 		for _, a := range s.actors {
 			a.heal()
 		}
-		s.shared(ttl, "a", "b")
+		s.shared(ttl/2, "a", "b")
 		for _, name := range s.names() {
 			if gap, overlap := s.gaps(name, down); overlap > 0 {
 				t.Errorf("%s: gap %v, overlap %v", name, gap, overlap)

@@ -77,8 +77,8 @@ type view struct {
 // Invariant: what is decided here rests on the table as it was a moment ago; that
 // it still is so, the condition of each write has to prove.
 func (e *Engine) plan() {
-	if e.seat.restored || !e.seat.proven || e.seat.phase != seated {
-		return // the rows are read again when it is settled which table this is
+	if e.seat.phase != seated {
+		return
 	}
 	e.fleet.settled = e.now.Mono >= e.fleet.changed.Add(stillFor)
 	e.fleet.replan = Never

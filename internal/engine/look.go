@@ -225,7 +225,7 @@ func (e *Engine) sawRows(in Listed) {
 		names = append(names, k.Name)
 	}
 	slices.Sort(names)
-	e.know(names)
+	e.know(slices.Compact(names))
 	at := 0
 	for _, s := range e.shards { // both are sorted
 		s.missing, s.malformed = true, false

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -76,10 +77,10 @@ func TestTrustCountsRepeatedBeatsOnce(t *testing.T) {
 	w.down = true
 	from := w.now
 	w.until(4*time.Second, func() bool { return len(n.writes(lease.KindSeat, from)) > 0 })
-	first := w.now
+	first, trust := w.now, n.engine.Status().Trust
 	w.run(3 * time.Second)
 	w.down = false
-	w.until(4*time.Second, func() bool { return n.engine.Status().Trust > engine.Instant(first)+engine.Instant(4*time.Second) })
+	w.until(4*time.Second, func() bool { return n.engine.Status().Trust != trust })
 	w.down = true
 	w.run(20 * time.Second)
 	if ended := n.of(engine.Ended); len(ended) != 1 || ended[0].at > first+9*time.Second+50*time.Millisecond {
@@ -340,4 +341,82 @@ func TestCrashIsNoticedTogether(t *testing.T) {
 			t.Errorf("joined %v apart: all held %v after the eviction", apart, took)
 		}
 	}
+}
+
+// TestOneHandlerAtATime: a handler that ignores its contexts keeps its worker from
+// starting that shard again, and nothing else.
+func TestOneHandlerAtATime(t *testing.T) {
+	w := newWorld(t, 2)
+	c := config(rebalance.Eager)
+	c.StallAfter = 10 * time.Second
+	a := w.join("a", c)
+	w.run(time.Second)
+	var stuck, fine engine.Tenure
+	for stuck = range a.active {
+		break
+	}
+	for id := range a.active {
+		if id != stuck {
+			fine = id
+		}
+	}
+	a.deaf = true
+	for seq := uint64(1); seq < 300; seq++ {
+		a.step(engine.Marks{Tenure: fine, Mark: mark("1"), Seq: seq})
+		w.run(time.Second)
+	}
+	starts := 0
+	for _, e := range a.of(engine.Started) {
+		if e.Shard == stuck.Shard {
+			starts++
+		}
+	}
+	if starts != 1 || a.active[fine] == nil {
+		t.Errorf("the shard of the stuck handler was started %d times; the other runs: %t", starts, a.active[fine] != nil)
+	}
+	a.deaf = false
+	a.ret(stuck)
+	w.run(5 * time.Minute)
+	if len(a.of(engine.Started)) < 3 {
+		t.Error("it was not started again when its handler had returned")
+	}
+}
+
+// TestUnreadableSeatIsALife: who cannot be read is not dead.
+func TestUnreadableSeatIsALife(t *testing.T) {
+	w := newWorld(t, 4)
+	w.join("a", config(rebalance.Eager))
+	w.join("b", config(rebalance.Eager))
+	w.until(10*time.Second, w.even)
+	w.run(20 * time.Second)
+	w.broken = map[string]bool{}
+	for r := range w.store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindSeat}) {
+		if r.(lease.Seat).Name == "a" {
+			w.broken[r.Key().Name] = true
+		}
+	}
+	w.nodes[0].pause = true // it goes on, for all that b can know
+	w.run(5 * time.Minute)
+	if n := len(w.nodes[1].active); n != 2 {
+		t.Errorf("b holds %d", n)
+	}
+}
+
+// TestUnprovenTableIsNotClaimed: nothing is claimed, nor made, before the store has said
+// that this is the table it was.
+func TestUnprovenTableIsNotClaimed(t *testing.T) {
+	w := newWorld(t, 4)
+	w.verify = errors.New("no answer")
+	a := w.join("a", config(rebalance.Eager))
+	for _, w.verify = range []error{errors.New("no answer"), lease.ErrWentBack} {
+		w.run(5 * time.Minute)
+		if writes := a.writes(lease.KindLease, 0); len(writes) > 0 {
+			t.Errorf("%d writes of rows though it was told %v", len(writes), w.verify)
+		}
+	}
+	if !a.engine.Status().Restored {
+		t.Error("it does not say so")
+	}
+	w.verify = nil
+	w.until(5*time.Second, w.held)
 }

@@ -236,6 +236,7 @@ func (e *Engine) confirm() {
 	c.trust, c.trustWall = c.sent.Add(e.trusted()), c.sentWall
 	c.next = c.sent.Add(e.jitter(e.beat))
 	c.confirmed = e.step
+	e.wantsAreSaid()
 	// An answer to a beat that was sent before the machine slept says nothing about
 	// what was done meanwhile.
 	if c.doubt && e.wall()-c.trustWall < wall(e.trusted()) {
@@ -248,6 +249,16 @@ func (e *Engine) confirm() {
 		e.fleet.changed = e.now.Mono
 		e.wantRows()
 		e.tendAllSoon()
+	}
+}
+
+// wantsAreSaid starts the time of the wants that the others can see from now on.
+func (e *Engine) wantsAreSaid() {
+	for _, w := range e.seat.seat.Wants {
+		if s := e.shard(w.Shard); s != nil && s.ask.phase == asked && !s.ask.said && s.ask.generation == w.Generation {
+			s.ask.said, s.ask.since = true, e.now.Mono
+			e.at(s, e.now.Mono)
+		}
 	}
 }
 

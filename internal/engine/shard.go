@@ -87,7 +87,9 @@ func (e *Engine) tend(s *shard) {
 	s.wake = Never
 	row := s.copy.Row()
 	if s.t.on && row.Generation > s.t.hold.Generation {
-		e.replaced(s)
+		if e.replaced(s); s.t.on {
+			return // for a moment
+		}
 	}
 	if s.t.on {
 		e.windDown(s)
@@ -315,7 +317,8 @@ type ask struct {
 	phase      askPhase
 	generation int64
 	terms      rebalance.Terms
-	since      Instant // of the phase
+	said       bool    // the others can see that it asks
+	since      Instant // of the phase; of asking, since it is said
 	hook       bool    // the prepare hook was called
 	prepared   bool    // … and has ended
 	paused     Instant // not asked again before
@@ -336,7 +339,7 @@ func (e *Engine) pursue(s *shard) {
 		a.generation = row.Generation
 	}
 	since := e.now.Mono.Sub(a.since)
-	if a.phase == idle {
+	if a.phase == idle || a.phase == asked && !a.said {
 		since = 0
 	}
 	switch a.terms.Take(rebalance.Taking{
@@ -355,7 +358,6 @@ func (e *Engine) pursue(s *shard) {
 		e.enter(s, asked)
 		e.tell(Event{Kind: Asked, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
 		e.look(lookMoving)
-		e.at(s, a.since.Add(a.terms.Patience(e.notice(row))))
 	case rebalance.Accept:
 		w, err := row.Take(e.seat.seat.Owner(), e.stamp())
 		e.send(s, claiming, w, err)

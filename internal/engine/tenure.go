@@ -34,7 +34,8 @@ type tenure struct {
 	draining bool // its handler was told to wind down
 	cause    End  // … for this
 	drained  Instant
-	cut      bool // its handler's context has ended, and the shard is given up without it
+	cut      bool    // its handler's context has ended, and the shard is given up without it
+	taken    Instant // when this worker learnt that its offer was taken
 
 	give giving
 	// The offer that the row carries, and since when.
@@ -99,9 +100,23 @@ func (e *Engine) over(s *shard, cause End, err error) {
 	s.t = tenure{}
 }
 
+// handOver is what a handler is given after its offer was taken: the successor has
+// learnt of it at the same time, and has yet to call its own. Whatever the first still
+// does is fenced.
+const handOver = 50 * time.Millisecond
+
 // replaced ends a tenure whose shard another generation has taken over.
 func (e *Engine) replaced(s *shard) {
-	row := s.copy.Row()
+	t, row := &s.t, s.copy.Row()
+	if took := t.offeredTo != "" && row.Owner.Incarnation == t.offeredTo; took && !t.returned && !t.cut {
+		if t.taken == 0 {
+			t.taken = e.now.Mono
+		}
+		if at := t.taken.Add(handOver); e.now.Mono < at {
+			e.at(s, at)
+			return
+		}
+	}
 	e.freed(s)
 	e.over(s, overtaken(row, s.t.hold.Generation), &checkpoint.StaleError{
 		Shard: s.name, Mine: s.t.hold.Generation, Observed: row.Generation, Owner: row.Owner.Name,
@@ -314,7 +329,9 @@ func (e *Engine) move(s *shard) {
 	}) {
 	case rebalance.Drain:
 		e.drain(s, HandedOff)
-		e.windDown(s)
+		if e.windDown(s); t.cut {
+			e.giveUp(s)
+		}
 	case rebalance.Offer:
 		w, err := row.Offer(t.hold, g.to.Incarnation, e.unaccepted(t), e.stamp())
 		e.sendMark(s, offering, w, err)
@@ -418,7 +435,11 @@ func overtaken(row lease.Row, mine int64) End {
 
 // refused ends the tenure: the table has told this holder that it is none.
 func (e *Engine) refused(s *shard, what doing, a lease.Answer) {
+	t := &s.t
 	err := a.Err()
+	if a.Verdict == lease.Overtaken && t.offeredTo != "" && a.Row.Owner.Incarnation == t.offeredTo {
+		return // as offered: see replaced
+	}
 	if err != nil {
 		e.tell(Event{Kind: Refused, Shard: s.name, Generation: s.t.hold.Generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason, Err: err})
 	}

@@ -30,7 +30,9 @@ type world struct {
 	nodes  []*node
 	shards []engine.Shard
 	source engine.Source
-	down   bool // the store does not answer
+	down   bool            // the store does not answer
+	verify error           // what it says of the table
+	broken map[string]bool // the records of these names cannot be read
 	calls  map[string]int
 }
 
@@ -71,6 +73,7 @@ type node struct {
 	slow   func(o engine.Output) time.Duration // how much later than usual it is answered
 	mute   lease.WriteID                       // this write of it is never answered
 	noTake bool                                // its transfers get lost
+	deaf   bool                                // its handlers ignore their contexts
 	winds  time.Duration                       // how long its handlers take to wind down
 }
 
@@ -168,7 +171,10 @@ func (n *node) step(in engine.Input) {
 		return
 	}
 	now := n.moment()
-	twin := n.twin()
+	var twin *engine.Engine
+	if _, test := n.w.TB.(*testing.T); test {
+		twin = n.twin()
+	}
 	outs, wake := n.engine.Step(now, in)
 	if twin != nil {
 		n.compare(twin, now, in, outs)
@@ -226,6 +232,10 @@ func (n *node) do(o engine.Output) {
 					in.Err = err
 					break
 				}
+				if w.broken[r.Key().Name] {
+					in.Unreadable = append(in.Unreadable, r.Key())
+					continue
+				}
 				in.Records = append(in.Records, r)
 			}
 			return in
@@ -253,18 +263,18 @@ func (n *node) do(o engine.Output) {
 			return engine.Settled{Write: o.Write, Record: r, Err: err}
 		}, engine.Settled{Write: o.Write, Err: context.DeadlineExceeded}, o)
 	case engine.Verify:
-		w.after(0, func() { n.step(engine.Verified{Read: o.Read}) })
+		w.after(0, func() { n.step(engine.Verified{Read: o.Read, Err: w.verify}) })
 	case engine.Poll:
 		w.after(0, func() { n.step(w.source) })
 	case engine.Start:
 		n.active[o.Tenure] = &handler{began: w.now}
 	case engine.Drain:
 		n.active[o.Tenure].soft = true
-		w.after(n.winds, func() { n.ret(o.Tenure) })
+		w.after(n.winds, func() { n.wound(o.Tenure) })
 	case engine.Over:
 		if h := n.active[o.Tenure]; h != nil && !h.hard {
 			h.hard = true
-			w.after(time.Millisecond, func() { n.ret(o.Tenure) })
+			w.after(time.Millisecond, func() { n.wound(o.Tenure) })
 		}
 	case engine.Prepare:
 		w.after(100*time.Millisecond, func() { n.step(engine.Prepared{Shard: o.Shard.Name}) })
@@ -288,6 +298,12 @@ func (n *node) call(serve func() engine.Input, silent engine.Input, o engine.Out
 		in := serve()
 		w.after(w.latency()+extra, func() { n.step(in) })
 	})
+}
+
+func (n *node) wound(id engine.Tenure) {
+	if !n.deaf {
+		n.ret(id)
+	}
 }
 
 func (n *node) ret(id engine.Tenure) {

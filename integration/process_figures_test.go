@@ -1,0 +1,169 @@
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// A recovery is what a killed worker left behind, until all of it is processed again.
+type recovery struct {
+	process string
+	at      time.Duration
+	missing map[string]int64 // shards, and the generation that died
+	took    time.Duration    // 0: not yet
+	mixed   string           // why its figure says nothing
+}
+
+// kill begins a recovery.
+func (j *judge) kill(e entry) {
+	r := &recovery{process: e.By, at: e.at(), missing: map[string]int64{}}
+	for name, l := range j.shards {
+		if l.row.Incarnation != "" && j.who(l.row.Incarnation) == e.By {
+			r.missing[name] = l.row.Generation
+		}
+	}
+	j.life(e.By).dead = r
+	j.kills = append(j.kills, r)
+}
+
+// recovered takes an effect as the sign that a shard is processed again.
+func (j *judge) recovered(e entry) {
+	for _, r := range j.kills {
+		if died, ok := r.missing[e.Shard]; ok && e.Generation > died {
+			delete(r.missing, e.Shard)
+			if len(r.missing) == 0 {
+				r.took = e.at() - r.at
+			}
+		}
+	}
+}
+
+// disturbed looks for what else happened to the fleet while it recovered, or so
+// shortly before that it was not whole.
+func (j *judge) disturbed(r *recovery) {
+	for name, l := range j.lives {
+		if name == r.process {
+			continue
+		}
+		if d := l.dead; d != nil && d.at < r.at+r.took && (d.took == 0 || d.at+d.took > r.at) && len(d.missing) > 0 {
+			r.mixed = "another was killed"
+		}
+		for _, t := range l.troubles {
+			before := t.to != 0 && t.to < r.at-leaseTime()/2 || t.kind == killed
+			short := t.kind == seatFault || (t.kind == stalled || t.kind == slow) && t.to-t.from < stallCounts()
+			if !before && !short && t.from < r.at+r.took {
+				r.mixed = "another was " + string(t.kind)
+			}
+		}
+	}
+}
+
+// recoveries are the figures of the kills of which nothing else can be the cause.
+func (j *judge) recoveries() (clean spread, mixed map[string]int) {
+	mixed = map[string]int{}
+	for _, r := range j.kills {
+		j.disturbed(r)
+		switch {
+		case r.mixed != "":
+			mixed[r.mixed]++
+		case len(r.missing) > 0:
+			mixed["not recovered at the end"]++
+		case r.took == 0:
+			mixed["it held nothing"]++
+		default:
+			clean.add(r.took)
+		}
+	}
+	return clean, mixed
+}
+
+// A spread is some durations.
+type spread []time.Duration
+
+// add leaves out what is zero: it says that there was nothing to measure.
+func (s *spread) add(d time.Duration) {
+	if d > 0 {
+		*s = append(*s, d)
+	}
+}
+
+func (s spread) quantile(q float64) time.Duration {
+	if len(s) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
+
+func (s spread) mean() time.Duration {
+	var sum time.Duration
+	for _, d := range s {
+		sum += d
+	}
+	return sum / time.Duration(max(1, len(s)))
+}
+
+func (s spread) String() string {
+	round := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+	return fmt.Sprintf("%d: mean %v, p99 %v, max %v", len(s), round(s.mean()), round(s.quantile(0.99)), round(s.quantile(1)))
+}
+
+// A sample is what a process held at a moment: goroutines beside those of handlers.
+type sample struct {
+	at         time.Duration
+	heap       uint64
+	goroutines int
+}
+
+// A footprint is how much a process holds in one part of its life: the least heap
+// seen, which is what remains after a collection, and the median of goroutines.
+type footprint struct {
+	heap       uint64
+	goroutines int
+}
+
+func (f footprint) String() string {
+	return fmt.Sprintf("%.1f MB, %d", float64(f.heap)/1e6, f.goroutines)
+}
+
+func footprintOf(stats []sample) footprint {
+	var heap []uint64
+	var goroutines []int
+	for _, s := range stats {
+		heap, goroutines = append(heap, s.heap), append(goroutines, s.goroutines)
+	}
+	slices.Sort(goroutines)
+	return footprint{slices.Min(heap), goroutines[len(goroutines)/2]}
+}
+
+// growth compares the second quarter of each process that lived for the whole run with
+// the last.
+func (j *judge) growth(whole time.Duration) map[string][2]footprint {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	grown := map[string][2]footprint{}
+	for _, name := range slices.Sorted(maps.Keys(j.lives)) {
+		s := j.lives[name].stats
+		if n := len(s); n > 8 && s[n-1].at-s[0].at > whole*9/10 {
+			grown[name] = [2]footprint{footprintOf(s[n/4 : n/2]), footprintOf(s[n*3/4:])}
+		}
+	}
+	return grown
+}
+
+// slowest is the longest recovery that counts.
+func (j *judge) slowest() time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	clean, _ := j.recoveries()
+	return clean.quantile(1)
+}
+
+// accepted is how many checkpoints the table has accepted.
+func (j *judge) accepted() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.commits
+}

@@ -1,0 +1,345 @@
+//go:build unix
+
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+)
+
+// A fleet is worker processes on one table, on one road, with one register and one
+// judge.
+type fleet struct {
+	*testing.T
+	judge    *judge
+	road     *road
+	register *register
+	chance   *rand.Rand
+	table    string
+	shards   int
+	pause    time.Duration
+	commit   time.Duration
+	slots    []*process
+	spared   int // slots that nothing is done to
+	started  []*process
+	watching sync.WaitGroup
+	over     chan struct{}
+
+	kills, stops, cuts map[phase]int
+	missed             map[phase]int // ambushes that nobody came to
+}
+
+// A process is one worker process.
+type process struct {
+	name   string
+	slot   int
+	cmd    *exec.Cmd
+	life   io.WriteCloser // its standard input
+	errors bytes.Buffer
+	done   chan struct{}
+
+	mu     sync.Mutex
+	killed bool // on purpose
+	gone   bool
+}
+
+func newFleet(t *testing.T, c fleetConfig) *fleet {
+	t.Helper()
+	f := &fleet{
+		T: t, judge: newJudge(), chance: rand.New(rand.NewPCG(c.seed, 1)), table: newTable(t),
+		shards: c.shards, pause: c.pause, commit: c.commit, slots: make([]*process, c.workers), over: make(chan struct{}),
+		kills: map[phase]int{}, stops: map[phase]int{}, cuts: map[phase]int{}, missed: map[phase]int{},
+	}
+	f.judge.record(t)
+	f.register = newRegister(t, c.register, f.judge.saw)
+	f.road = newRoad(t, c, f.judge.saw)
+	f.watching.Go(f.watch)
+	t.Cleanup(f.end)
+	for slot := range f.slots {
+		f.enter(slot)
+		if c.workers > 4 { // a large fleet does not start in one moment
+			quiet(t, leaseTime()/2)
+		}
+	}
+	return f
+}
+
+// watch measures how late this process is itself, with the road and the register in it.
+func (f *fleet) watch() {
+	for last := time.Now(); ; last = time.Now() {
+		select {
+		case <-time.After(stallTick):
+		case <-f.over:
+			return
+		}
+		if late := time.Since(last) - stallTick; late > stallFrom {
+			f.judge.saw(entry{Kind: stalled, For: late})
+		}
+	}
+}
+
+// enter starts a worker process. Its name is that of the one that had the slot before.
+func (f *fleet) enter(slot int) *process {
+	f.Helper()
+	p := &process{name: fmt.Sprintf("w%d.%d", slot, len(f.started)), slot: slot, done: make(chan struct{})}
+	told, err := json.Marshal(orders{
+		Process: p.name, Name: fmt.Sprintf("w%d", slot), Endpoint: f.road.URL + "/" + p.name, Table: f.table,
+		Register: f.register.address(), Shards: f.shards, Mode: []rebalance.Mode{rebalance.Eager, rebalance.Cooperative}[len(f.started)%2],
+		Pause: f.pause, Commit: f.commit,
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	reports, theirs, err := os.Pipe()
+	if err != nil {
+		f.Fatal(err)
+	}
+	p.cmd = exec.Command(os.Args[0], "-test.run=^TestProcessWorker$", "-test.timeout=0", "-process.ttl="+leaseTime().String())
+	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(told))
+	p.cmd.ExtraFiles = []*os.File{theirs}
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = &p.errors, &p.errors, leash()
+	if p.life, err = p.cmd.StdinPipe(); err != nil {
+		f.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		f.Fatal(err)
+	}
+	_ = theirs.Close()
+	f.slots[slot], f.started = p, append(f.started, p)
+	f.watching.Go(func() { f.read(p, reports) })
+	return p
+}
+
+// read hands a process's reports to the judge until it is dead, and says so if it died
+// by itself.
+func (f *fleet) read(p *process, reports *os.File) {
+	defer close(p.done)
+	defer reports.Close()
+	lines := bufio.NewReader(reports)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			break // what is not a whole line was cut off by its death
+		}
+		var e entry
+		if json.Unmarshal(line, &e) != nil || e.By != p.name {
+			f.Errorf("%s reports %q", p.name, line)
+			continue
+		}
+		f.judge.saw(e)
+	}
+	err := p.cmd.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone = true
+	if !p.killed && err != nil {
+		f.Errorf("%s ended by itself: %v\n%s", p.name, err, p.errors.Bytes())
+	}
+}
+
+// signal is sent under the lock, so that it reaches no other process of the same id.
+func (p *process) signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return
+	}
+	p.killed = p.killed || s == syscall.SIGKILL
+	_ = p.cmd.Process.Signal(s)
+}
+
+// dead reports whether a process was killed, or ended. What it has sent is still on the
+// road.
+func (p *process) dead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed || p.gone
+}
+
+// leave tells a process to stop in good order.
+func (p *process) leave() { _ = p.life.Close() }
+
+// end stops the fleet in good order, and kills what does not follow.
+func (f *fleet) end() {
+	for _, p := range f.started {
+		p.leave()
+		p.signal(syscall.SIGCONT) // a test that failed may have left it stopped
+	}
+	limit := time.After(5*time.Second + 5*leaseTime())
+	for _, p := range f.started {
+		select {
+		case <-p.done:
+		case <-limit:
+			f.Errorf("%s does not stop", p.name)
+			limit = time.After(0)
+			p.signal(syscall.SIGKILL)
+			<-p.done
+		}
+	}
+	select {
+	case <-f.over:
+	default:
+		close(f.over)
+	}
+	f.watching.Wait()
+}
+
+// whole waits until every shard is being processed.
+func (f *fleet) whole() {
+	f.Helper()
+	limit := time.Now().Add(10*time.Second + 10*leaseTime())
+	for tick := time.Tick(20 * time.Millisecond); ; <-tick {
+		silent := f.judge.quietSince(f.shards, time.Now().Add(-f.pause*8))
+		if len(silent) == 0 || f.Failed() {
+			return
+		}
+		if time.Now().After(limit) {
+			f.Fatalf("nobody processes %v\n%s", silent, f.judge.summary())
+		}
+	}
+}
+
+// An attack is something that is done to a worker. What comes early is done a commit
+// earlier, where the moment is one by chance.
+type attack struct{ early, now func(p *process) }
+
+// strike attacks a worker: one by chance, or the one that comes to a phase of a handoff,
+// just before or just after the service has its write.
+//
+// For a handoff one worker leaves and another comes; either, or one that stays, may be
+// struck.
+func (f *fleet) strike(what attack) (*process, phase) {
+	f.Helper()
+	if f.chance.IntN(2) == 0 {
+		return f.random(what), other
+	}
+	at, after := phases[f.chance.IntN(len(phases))], f.chance.IntN(2) == 0
+	for range 2 { // not every move comes by every phase: modes are mixed
+		if p := f.lurk(at, after, what.now); p != nil {
+			return p, at
+		}
+	}
+	f.missed[at]++
+	return f.random(what), other
+}
+
+// lurk waits for a process to come to that phase.
+func (f *fleet) lurk(at phase, after bool, what func(p *process)) *process {
+	f.Helper()
+	a := &ambush{phase: at, after: after, struck: make(chan string, 1)}
+	f.cycle()
+	processes := map[string]*process{}
+	for _, p := range f.started {
+		processes[p.name] = p
+	}
+	a.spares = func(name string) bool { return processes[name].slot < f.spared || processes[name].dead() }
+	a.strike = func(name string) { what(processes[name]) }
+	f.road.ambush.Store(a)
+	defer f.road.ambush.Store(nil)
+	select {
+	case name := <-a.struck:
+		return processes[name]
+	case <-time.After(2 * leaseTime()):
+	}
+	if !a.taken.CompareAndSwap(false, true) {
+		return processes[<-a.struck]
+	}
+	return nil
+}
+
+// victim is a slot by chance.
+func (f *fleet) victim() int { return f.spared + f.chance.IntN(len(f.slots)-f.spared) }
+
+// cycle lets one worker leave, and another come.
+func (f *fleet) cycle() {
+	f.Helper()
+	slot := f.victim()
+	f.slots[slot].leave()
+	f.enter(slot)
+}
+
+func (f *fleet) random(what attack) *process {
+	p := f.slots[f.victim()]
+	if what.early != nil {
+		what.early(p)
+		quiet(f.T, f.commit)
+	}
+	quiet(f.T, time.Duration(f.chance.Int64N(int64(leaseTime()/3))))
+	what.now(p)
+	return p
+}
+
+// kill kills a worker, and after a while starts another in its place.
+func (f *fleet) kill() {
+	f.Helper()
+	p, at := f.strike(attack{now: func(p *process) {
+		p.signal(syscall.SIGKILL)
+		f.judge.saw(entry{Kind: killed, By: p.name})
+	}})
+	f.kills[at]++
+	if f.slots[p.slot] == p {
+		quiet(f.T, time.Duration(f.chance.Int64N(int64(leaseTime()))))
+		f.enter(p.slot)
+	}
+}
+
+// pauseNumber is how long a worker is stopped: too short to be noticed, just within its
+// lease, just past it, and for so long that all it had is somebody else's.
+func pauseNumber(n int) time.Duration {
+	t := leaseTime()
+	return []time.Duration{t / 2, t * 95 / 100, t * 12 / 10, 3 * t}[n%4]
+}
+
+// stop stops a worker for a while.
+func (f *fleet) stop(pause time.Duration) {
+	f.Helper()
+	p, at := f.strike(f.halt())
+	f.stops[at]++
+	f.resume(p, pause)
+}
+
+// stopOne is stop at a moment by chance.
+func (f *fleet) stopOne(pause time.Duration) { f.resume(f.random(f.halt()), pause) }
+
+// halt stops a worker. Commits that leave it shortly before arrive when it may be long
+// replaced.
+func (f *fleet) halt() attack {
+	keep := func(p *process) { f.road.lane(p.name).keep.Store(true) }
+	return attack{early: keep, now: func(p *process) {
+		keep(p)
+		f.judge.saw(entry{Kind: stopped, By: p.name})
+		p.signal(syscall.SIGSTOP)
+	}}
+}
+
+func (f *fleet) resume(p *process, after time.Duration) {
+	quiet(f.T, after)
+	f.road.lane(p.name).keep.Store(false)
+	p.signal(syscall.SIGCONT)
+	f.judge.saw(entry{Kind: continued, By: p.name})
+}
+
+// isolate cuts a worker off from the store, and leaves it the register.
+func (f *fleet) isolate(d time.Duration) {
+	f.Helper()
+	p, at := f.strike(attack{now: func(p *process) {
+		f.judge.saw(entry{Kind: cut, By: p.name})
+		f.road.lane(p.name).cut.Store(true)
+	}})
+	f.cuts[at]++
+	quiet(f.T, d)
+	f.road.lane(p.name).cut.Store(false)
+	f.judge.saw(entry{Kind: healed, By: p.name})
+}

@@ -1,0 +1,124 @@
+package integration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// script is a fleet of two, a and b, with one shard, told by hand.
+type script struct {
+	*judge
+	now     time.Duration
+	counter int64
+}
+
+func newScript() *script {
+	s := &script{judge: newJudge(), now: time.Hour}
+	s.tell(entry{Kind: seatWritten, By: "a", Incarnation: "A", Counter: 1})
+	s.tell(entry{Kind: seatWritten, By: "b", Incarnation: "B", Counter: 1})
+	s.row(entry{By: "a", Generation: 1})
+	s.row(entry{By: "a", Generation: 2, Incarnation: "A"})
+	s.tell(entry{Kind: handlerStarted, By: "a", Generation: 2})
+	s.write("a", 2, 1)
+	return s
+}
+
+func (s *script) tell(e entry) {
+	s.now += time.Millisecond
+	e.Wall, e.Shard = int64(s.now), "s"
+	s.saw(e)
+}
+
+func (s *script) row(e entry) {
+	s.counter++
+	e.Kind, e.Counter = rowWritten, s.counter
+	s.tell(e)
+}
+
+func (s *script) write(by string, generation, record int64) {
+	s.tell(entry{Kind: acceptedEffect, By: by, Generation: generation, Position: record, Value: valueOf("s", record)})
+}
+
+// expire lets b evict a after that time of silence, and claim its shard.
+func (s *script) expire(silence time.Duration) {
+	s.now += silence
+	s.tell(entry{Kind: seatDeleted, By: "b", Incarnation: "A"})
+	s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
+}
+
+// TestJudge: what a judge never objects to proves nothing. Each story here has one
+// thing wrong with it, at least, or none.
+func TestJudge(t *testing.T) {
+	for name, story := range map[string]struct {
+		tell func(s *script)
+		want string
+	}{
+		"a commit": {func(s *script) { s.row(entry{By: "a", Generation: 2, Incarnation: "A", Position: 1, Made: 2}) }, ""},
+		"a planned move": {func(s *script) {
+			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
+			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
+			s.write("b", 3, 2)
+			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "handed off"})
+		}, ""},
+		"a kill": {func(s *script) { s.tell(entry{Kind: killed, By: "a"}); s.expire(leaseTime()); s.write("b", 3, 1) }, ""},
+		"a stop": {func(s *script) {
+			s.tell(entry{Kind: stopped, By: "a"})
+			s.expire(leaseTime())
+			s.tell(entry{Kind: continued, By: "a"})
+			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "expired"})
+		}, ""},
+		"a stale commit": {func(s *script) {
+			s.tell(entry{Kind: killed, By: "a"})
+			s.expire(leaseTime())
+			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2})
+		}, "S1"},
+		"a checkpoint that moves back": {func(s *script) {
+			s.row(entry{By: "a", Generation: 2, Incarnation: "A", Position: 1, Made: 2})
+			s.row(entry{By: "a", Generation: 2, Incarnation: "A", Position: 0, Made: 2})
+		}, "S2"},
+		"a start elsewhere": {func(s *script) {
+			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2})
+			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 0})
+		}, "S2"},
+		"two owners":        {func(s *script) { s.row(entry{By: "b", Generation: 2, Incarnation: "B"}) }, "S3"},
+		"a generation back": {func(s *script) { s.row(entry{By: "a", Generation: 1, Incarnation: "A"}) }, "S3"},
+		"two handlers":      {func(s *script) { s.tell(entry{Kind: handlerStarted, By: "a", Generation: 2}) }, "S3"},
+		"a handler of nobody's": {func(s *script) {
+			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 2})
+		}, "S3"},
+		"a write that was applied twice": {func(s *script) { s.counter++; s.row(entry{By: "a", Generation: 2, Incarnation: "A"}) }, "S3"},
+		"evicted too soon":               {func(s *script) { s.tell(entry{Kind: stopped, By: "a"}); s.expire(leaseTime() * 9 / 10) }, "S4"},
+		"evicted for nothing":            {func(s *script) { s.expire(leaseTime()) }, "S4"},
+		"one lost answer is no reason": {func(s *script) {
+			s.tell(entry{Kind: seatFault, By: "a"})
+			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+		}, "S4"},
+		"seized from the living": {func(s *script) {
+			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
+		}, "S4"},
+		"another owner at one generation": {func(s *script) {
+			s.tell(entry{Kind: stopped, By: "a"})
+			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "conflict"})
+		}, "S4"},
+		"a stale effect": {func(s *script) {
+			s.tell(entry{Kind: killed, By: "a"})
+			s.expire(leaseTime())
+			s.write("b", 3, 1)
+			s.write("a", 2, 2)
+		}, "register"},
+		"a record left out": {func(s *script) { s.write("a", 2, 3) }, "lost"},
+		"a checkpoint over nothing": {func(s *script) {
+			s.row(entry{By: "a", Generation: 2, Incarnation: "A", Position: 2, Made: 2})
+		}, "lost"},
+	} {
+		s := newScript()
+		story.tell(s)
+		objections := s.verdict()
+		found := slices.ContainsFunc(objections, func(o string) bool { return strings.HasPrefix(o, story.want+":") })
+		if found != (story.want != "") || story.want == "" && len(objections) > 0 {
+			t.Errorf("%s: %q, want %q", name, objections, story.want)
+		}
+	}
+}

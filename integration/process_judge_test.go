@@ -1,0 +1,430 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// stallFrom is the shortest stall that is worth a line.
+const stallFrom = 100 * time.Millisecond
+
+// stallCounts is the sum of stalls that may cost a worker its lease: it beats three
+// times in T and is trusted for nine tenths of it.
+func stallCounts() time.Duration { return leaseTime() / 4 }
+
+// A judge holds the records against the promises:
+//
+//	S1  checkpoints are accepted from the owner of the generation they were made under
+//	S2  no checkpoint moves back; a generation starts at the stored one
+//	S3  generations grow, each has one owner, and calls one handler
+//	S4  nobody is evicted within T of a beat, or without a cause; no shard is seized
+//	    from a worker that is not evicted; no worker gives up by itself without a cause
+//	register  no effect of a generation over one of a later
+//	lost      no checkpoint covers a record that the register has not taken
+//
+// A cause is a signal, a cut, or a stall that was measured; a single request that was
+// lost is none.
+type judge struct {
+	mu       sync.Mutex
+	shards   map[string]*ledger
+	lives    map[string]*life
+	seats    map[string]*place // by incarnation
+	suspects []entry
+	faults   []string
+	faulty   map[string]int // by promise
+	kills    []*recovery
+	records  *json.Encoder // where everything is written down; may be nil
+	tally
+}
+
+// tally is what the judge counts.
+type tally struct {
+	commits, late, refusedRows, refusedLate, effects, refusedEffects, twice, failed int
+	changes                                                                         map[string]int // of hands, by reason
+	excused                                                                         map[string]int // ends that had a cause, by cause
+	gap, overlap, woken                                                             spread         // of planned moves; of ends that nobody planned
+	dropped                                                                         uint64
+}
+
+// A ledger is what the judge knows of a shard.
+type ledger struct {
+	row      entry
+	tenures  map[int64]*holding
+	done     int64 // all records up to it were taken by the register
+	writing  int64 // the latest generation of an effect
+	progress int64 // when the latest effect was taken
+}
+
+// A holding is one generation of a shard.
+type holding struct {
+	owner       string // an incarnation
+	start, last int64
+	started     bool
+}
+
+// A place is a seat.
+type place struct {
+	by   string
+	beat time.Duration
+	gone bool
+	// confirmed: it has been beaten. Before, nothing may be held under it; and its creation
+	// may be on its way more than once, and bring it back after an eviction.
+	confirmed bool
+}
+
+// A life is a process.
+type life struct {
+	troubles []trouble
+	dead     *recovery
+	stats    []sample
+}
+
+// A trouble is what may cost a worker its lease.
+type trouble struct {
+	kind     kind
+	from, to time.Duration // to: 0 while it lasts
+}
+
+func newJudge() *judge {
+	return &judge{
+		shards: map[string]*ledger{}, lives: map[string]*life{}, seats: map[string]*place{}, faulty: map[string]int{},
+		tally: tally{changes: map[string]int{}, excused: map[string]int{}},
+	}
+}
+
+// saw takes in one entry. Entries about one row, and about one shard of the register,
+// come in the order in which things happened; what a worker tells comes after what it
+// tells of.
+func (j *judge) saw(e entry) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if e.Wall == 0 {
+		e.Wall = time.Now().UnixNano()
+	}
+	if j.records != nil {
+		_ = j.records.Encode(e)
+	}
+	switch e.Kind {
+	case rowWritten:
+		j.row(e)
+	case rowRefused:
+		j.refusedRows++
+		if e.Late {
+			j.refusedLate++
+		}
+	case seatWritten, seatDeleted:
+		j.seat(e)
+	case acceptedEffect:
+		j.effect(e)
+	case refusedEffect:
+		j.refusedEffects++
+	case handlerStarted:
+		j.started(e)
+	case libraryEvent:
+		j.event(e)
+	case measured:
+		l := j.life(e.By)
+		l.stats = append(l.stats, sample{e.at(), e.Heap, e.Goroutines - e.Handlers})
+	default:
+		j.trouble(e)
+	}
+}
+
+func (j *judge) object(promise, format string, args ...any) {
+	j.faulty[promise]++
+	if len(j.faults) < 50 {
+		j.faults = append(j.faults, promise+": "+fmt.Sprintf(format, args...))
+	}
+}
+
+func (j *judge) ledger(shard string) *ledger {
+	if j.shards[shard] == nil {
+		j.shards[shard] = &ledger{tenures: map[int64]*holding{}}
+	}
+	return j.shards[shard]
+}
+
+func (j *judge) life(process string) *life {
+	if j.lives[process] == nil {
+		j.lives[process] = &life{}
+	}
+	return j.lives[process]
+}
+
+// who is the process of an incarnation.
+func (j *judge) who(incarnation string) string {
+	if p := j.seats[incarnation]; p != nil {
+		return p.by
+	}
+	return ""
+}
+
+// row judges a write that the table has accepted against the row as it stood.
+func (j *judge) row(e entry) {
+	l := j.ledger(e.Shard)
+	was := l.row
+	l.row = e
+	if e.Late {
+		j.late++
+	}
+	if was.Generation == 0 {
+		l.tenures[e.Generation] = &holding{owner: e.Incarnation, start: e.Position, last: e.Position}
+		return
+	}
+	switch {
+	case e.Generation < was.Generation || e.Generation == was.Generation && e.Incarnation != was.Incarnation:
+		j.object("S3", "%s: generation %d of %s after %d of %s", e.Shard, e.Generation, e.Incarnation, was.Generation, was.Incarnation)
+	case e.Counter != was.Counter+1:
+		j.object("S3", "%s: lease counter %d after %d", e.Shard, e.Counter, was.Counter)
+	}
+	j.commit(l, was, e)
+	if e.Generation > was.Generation {
+		j.change(l, was, e)
+	}
+}
+
+// commit judges what a write does to the checkpoint.
+func (j *judge) commit(l *ledger, was, e entry) {
+	if e.Position < was.Position {
+		j.object("S2", "%s: checkpoint %d of generation %d after %d of %d, by %s", e.Shard, e.Position, e.Made, was.Position, was.Made, e.By)
+	}
+	if e.Position != was.Position || e.Made != was.Made {
+		j.commits++
+		if e.Made != was.Generation {
+			j.object("S1", "%s: a checkpoint made under generation %d was accepted under %d, by %s", e.Shard, e.Made, was.Generation, e.By)
+		}
+	}
+	if owner := j.who(was.Incarnation); e.Generation == was.Generation && owner != e.By {
+		j.object("S1", "%s: generation %d belongs to %s, and %s wrote it", e.Shard, was.Generation, owner, e.By)
+	}
+	if e.Position > l.done {
+		j.object("lost", "%s: checkpoint %d of generation %d, by %s; the register has the records up to %d", e.Shard, e.Position, e.Made, e.By, l.done)
+	}
+}
+
+// keptTenures is how many generations of a shard are remembered.
+const keptTenures = 64
+
+// change judges a change of hands.
+func (j *judge) change(l *ledger, was, e entry) {
+	l.tenures[e.Generation] = &holding{owner: e.Incarnation, start: e.Position, last: e.Position}
+	if len(l.tenures) > keptTenures {
+		delete(l.tenures, slices.Min(slices.Collect(maps.Keys(l.tenures))))
+	}
+	j.changes[e.Reason]++
+	if was.Incarnation == "" || e.By == j.who(was.Incarnation) {
+		j.inherit(e)
+		return
+	}
+	if p := j.seats[was.Incarnation]; e.Reason == "expired" && (p == nil || !p.gone) {
+		j.object("S4", "%s: %s seized it from %s, which was not evicted", e.Shard, e.By, j.who(was.Incarnation))
+	}
+	j.inherit(e)
+}
+
+// inherit: who was dead when its write was accepted leaves one more shard behind.
+func (j *judge) inherit(e entry) {
+	if heir := j.lives[j.who(e.Incarnation)]; heir != nil && heir.dead != nil {
+		heir.dead.missing[e.Shard] = e.Generation
+		heir.dead.mixed = "a shard was given to the dead"
+	}
+}
+
+// seat takes in a write of a seat, and judges an eviction. The time of a beat is from
+// before the service had it, and so is that of the eviction, which was decided
+// earlier still: between them there has to be a whole lease time.
+func (j *judge) seat(e entry) {
+	p := j.seats[e.Incarnation]
+	switch {
+	case e.Kind == seatWritten && p == nil:
+		j.seats[e.Incarnation] = &place{by: e.By, beat: e.at(), confirmed: e.Counter > 0}
+	case e.Kind == seatWritten:
+		p.beat, p.confirmed = e.at(), e.Counter > 0
+	case p == nil:
+		j.object("S4", "%s deleted a seat that was never taken", e.By)
+	default:
+		p.gone = true
+		if p.by == e.By || j.life(p.by).dead != nil || !p.confirmed {
+			return
+		}
+		if silent := e.at() - p.beat; silent < leaseTime() {
+			j.object("S4", "%s evicted %s %v after it had beaten", e.By, p.by, silent)
+		}
+		e.By, e.Event, e.From = p.by, "evicted", p.beat
+		j.suspects = append(j.suspects, e)
+	}
+}
+
+// effect judges what the register has taken.
+func (j *judge) effect(e entry) {
+	l := j.ledger(e.Shard)
+	j.effects++
+	l.progress = e.Wall
+	h := l.tenures[e.Generation]
+	switch {
+	case h == nil || j.who(h.owner) != e.By:
+		j.object("S3", "%s: an effect of %s under generation %d, which it never had", e.Shard, e.By, e.Generation)
+		return
+	case e.Value != valueOf(e.Shard, e.Position):
+		j.object("register", "%s: record %d has another content", e.Shard, e.Position)
+	case e.Generation < l.writing:
+		j.object("register", "%s: an update is lost: %s wrote record %d under generation %d over one of generation %d", e.Shard, e.By, e.Position, e.Generation, l.writing)
+	case e.Position != h.last+1:
+		j.object("lost", "%s: generation %d wrote record %d after %d", e.Shard, e.Generation, e.Position, h.last)
+	}
+	h.last = e.Position
+	l.writing = max(l.writing, e.Generation)
+	if e.Position <= l.done {
+		j.twice++
+	}
+	if e.Position == l.done+1 {
+		l.done++
+	}
+	j.recovered(e)
+}
+
+// started judges the call of a handler.
+func (j *judge) started(e entry) {
+	h := j.ledger(e.Shard).tenures[e.Generation]
+	switch {
+	case h == nil || j.who(h.owner) != e.By:
+		j.object("S3", "%s: %s called its handler under generation %d, which it does not have", e.Shard, e.By, e.Generation)
+		return
+	case h.started:
+		j.object("S3", "%s: generation %d called its handler twice", e.Shard, e.Generation)
+	case h.start != e.Position:
+		j.object("S2", "%s: generation %d starts at %d, where %d is stored", e.Shard, e.Generation, e.Position, h.start)
+	}
+	h.started = true
+}
+
+// event takes in what the library says. Ends that nobody planned are looked at when all
+// is known that was done to the worker.
+func (j *judge) event(e entry) {
+	j.dropped += e.Dropped
+	if e.Failed {
+		j.failed++
+	}
+	j.gap.add(e.Gap)
+	if e.Cause == "handed off" {
+		j.overlap.add(e.Overlap)
+	} else {
+		j.woken.add(e.Overlap)
+	}
+	switch {
+	case e.Event == "lost", e.Event == "restored":
+		j.suspects = append(j.suspects, e)
+	case e.Event == "ended":
+		switch e.Cause {
+		case "handed off", "stopped", "given up":
+		default:
+			j.suspects = append(j.suspects, e)
+		}
+	}
+}
+
+// trouble takes in what was done to a worker. A stall of the judge's own process, with
+// no worker's name, is one of all.
+func (j *judge) trouble(e entry) {
+	l := j.life(e.By)
+	switch e.Kind {
+	case killed:
+		j.kill(e)
+	case continued, healed:
+		for i := range l.troubles {
+			if t := &l.troubles[i]; t.to == 0 && (t.kind == stopped) == (e.Kind == continued) {
+				t.to = e.at()
+			}
+		}
+		return
+	}
+	t := trouble{kind: e.Kind, from: e.at() - e.For}
+	if e.Kind != stopped && e.Kind != cut && e.Kind != killed {
+		t.to = e.at()
+	}
+	l.troubles = append(l.troubles, t)
+}
+
+// cause is what explains that a worker was not heard between two moments.
+func (j *judge) cause(process string, from, to time.Duration) kind {
+	var lateness time.Duration
+	faults := 0
+	for _, name := range []string{process, ""} {
+		for _, t := range j.life(name).troubles {
+			if t.from > to || t.to != 0 && t.to < from {
+				continue
+			}
+			switch t.kind {
+			case stopped, cut, killed:
+				return t.kind
+			case seatFault:
+				faults++
+			default:
+				lateness += t.to - t.from
+			}
+		}
+	}
+	switch {
+	case lateness >= stallCounts():
+		return stalled
+	case faults > 1: // one lost answer is no cause
+		return seatFault
+	}
+	return ""
+}
+
+// verdict decides what had to wait, and returns every objection.
+func (j *judge) verdict() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range j.suspects {
+		from := e.at() - 2*leaseTime()
+		if e.From != 0 {
+			from = e.From
+		}
+		switch cause := j.cause(e.By, from, e.at()); {
+		case e.Cause == "vanished", e.Cause == "conflict", e.Event == "restored", cause == "":
+			j.object("S4", "%s: %s %s, and nothing was wrong with it: %s", e.By, e.Event, e.Cause, e.Text)
+		default:
+			j.excused[string(cause)]++
+		}
+	}
+	j.suspects = nil
+	if j.dropped > 0 {
+		j.object("records", "%d events were dropped", j.dropped)
+	}
+	return slices.Clone(j.faults)
+}
+
+// quietSince lists the shards of which no effect was taken since then.
+func (j *judge) quietSince(shards int, since time.Time) (silent []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i := range shards {
+		name := shardName(i)
+		if l := j.shards[name]; l == nil || l.progress < since.UnixNano() {
+			silent = append(silent, name)
+		}
+	}
+	return silent
+}
+
+func (j *judge) summary() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	clean, mixed := j.recoveries()
+	lines := []string{
+		fmt.Sprintf("%d checkpoints accepted, %d writes of rows refused; of writes that came late %d accepted, %d refused", j.commits, j.refusedRows, j.late, j.refusedLate),
+		fmt.Sprintf("%d effects accepted (%d records more than once), %d refused", j.effects, j.twice, j.refusedEffects),
+		fmt.Sprintf("changes of hands %v; unplanned ends and evictions, all with a cause %v; handlers failed %d", j.changes, j.excused, j.failed),
+		fmt.Sprintf("recovery after SIGKILL %v; not counted, because other things happened: %v", clean, mixed),
+		fmt.Sprintf("planned moves: gap %v; overlap %v; overlap after other ends %v", j.gap, j.overlap, j.woken),
+		fmt.Sprintf("objections %v", j.faulty),
+	}
+	return strings.Join(lines, "\n")
+}

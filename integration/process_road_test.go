@@ -1,0 +1,403 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A road is the only way from worker processes to the service. It runs in the judge's
+// process and tells the judge what the service has accepted, in the order in which it
+// did: two writes of one row are never on their way at once, and each comes back with
+// the row that it left.
+//
+// It is a bad road: requests and answers are lost, are slow, or arrive when nobody
+// waits for them any more.
+type road struct {
+	*httptest.Server
+	service string
+	client  *http.Client
+	saw     func(entry)
+	// unfenced takes the conditions off all updates of lease rows.
+	unfenced bool
+	// faults is the part of requests that something happens to.
+	faults float64
+
+	closing context.Context
+	cancel  context.CancelFunc
+	late    sync.WaitGroup
+	ambush  atomic.Pointer[ambush]
+
+	mu    sync.Mutex
+	lanes map[string]*lane
+	rows  map[string]*sync.Mutex
+}
+
+// keepFor is how long a commit that is kept back is on its way: until somebody else
+// has the shard.
+func keepFor() time.Duration { return 2 * leaseTime() }
+
+// A lane is the part of the road that one process uses.
+type lane struct {
+	process string
+	cut     atomic.Bool
+	keep    atomic.Bool // commits arrive late
+}
+
+// An ambush waits for a phase of a handoff, and strikes the process that is in it.
+type ambush struct {
+	phase  phase
+	after  bool // the service has accepted the write
+	spares func(process string) bool
+	strike func(process string)
+	struck chan string
+	taken  atomic.Bool
+}
+
+// A fleetConfig says what a fleet is, and what is wrong with the world it lives in.
+type fleetConfig struct {
+	workers, shards int
+	pause, commit   time.Duration // between two records of a shard, and its checkpoints
+	seed            uint64
+	faults          float64 // the part of requests that something happens to
+	register        bool    // it has its fence
+	fences          bool    // and so has the table
+}
+
+func newRoad(t *testing.T, c fleetConfig, saw func(entry)) *road {
+	t.Helper()
+	plain := &http.Transport{MaxIdleConnsPerHost: 256}
+	r := &road{
+		service: endpoint(t), client: &http.Client{Transport: plain, Timeout: time.Minute}, saw: saw,
+		unfenced: !c.fences, faults: c.faults, lanes: map[string]*lane{}, rows: map[string]*sync.Mutex{},
+	}
+	r.closing, r.cancel = context.WithCancel(context.Background())
+	r.Server = httptest.NewServer(r)
+	t.Cleanup(func() {
+		r.arrive()
+		plain.CloseIdleConnections()
+	})
+	return r
+}
+
+// arrive lets everything that is late arrive now, and closes the road.
+func (r *road) arrive() {
+	r.cancel()
+	r.Close()
+	r.late.Wait()
+}
+
+// lane opens a process's part of the road.
+func (r *road) lane(process string) *lane {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lanes[process] == nil {
+		r.lanes[process] = &lane{process: process}
+	}
+	return r.lanes[process]
+}
+
+// A phase is what a write is for.
+type phase string
+
+const (
+	other   phase = ""
+	beating phase = "beat"
+	wanting phase = "want"
+	commits phase = "commit"
+	offers  phase = "offer"
+	yields  phase = "yield" // or a release
+	takes   phase = "take"  // or a claim
+)
+
+var phases = []phase{wanting, commits, offers, yields, takes}
+
+// A parcel is one request on the road.
+type parcel struct {
+	action string
+	header http.Header
+	body   []byte
+	kind   string // of the row: "lease", "seat", or nothing
+	key    string
+	phase  phase
+	by     string
+	late   bool
+}
+
+// unpack reads of a request what the road has to know.
+func unpack(h http.Header, body []byte, by string) *parcel {
+	type text struct{ S string }
+	var in struct {
+		Item, Key                             map[string]text
+		UpdateExpression, ConditionExpression string
+	}
+	_, action, _ := strings.Cut(h.Get("X-Amz-Target"), ".")
+	p := &parcel{action: action, header: h, body: body, by: by}
+	if action != "PutItem" && action != "UpdateItem" && action != "DeleteItem" || json.Unmarshal(body, &in) != nil {
+		return p
+	}
+	at := in.Key
+	if action == "PutItem" {
+		at = in.Item
+	}
+	_, p.kind, _ = strings.Cut(at[lease.AttrGroup].S, "/")
+	p.key = at[lease.AttrKey].S
+	if action == "UpdateItem" {
+		p.phase = phaseOf(p.kind, in.UpdateExpression, in.ConditionExpression)
+	}
+	return p
+}
+
+// phaseOf reads from an update what it is for.
+func phaseOf(kind, update, condition string) phase {
+	set, _, _ := strings.Cut(update, " REMOVE ")
+	sets := func(attr string) bool { return strings.Contains(set, "#"+attr+" = ") }
+	switch {
+	case kind == lease.KindSeat.String() && sets(lease.AttrWants):
+		return wanting
+	case kind == lease.KindSeat.String():
+		return beating
+	case sets(lease.AttrGeneration) && strings.Contains(condition, "#"+lease.AttrWriteID):
+		return yields
+	case sets(lease.AttrGeneration):
+		return takes
+	case sets(lease.AttrOffer):
+		return offers
+	case sets(lease.AttrPosition):
+		return commits
+	}
+	return other
+}
+
+// ServeHTTP carries a request over the road. An aborted handler is a connection that
+// breaks.
+func (r *road) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	l := r.lane(strings.Trim(request.URL.Path, "/"))
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	p := unpack(request.Header.Clone(), body, l.process)
+	if l.cut.Load() {
+		r.lose(request, p)
+	}
+	r.spring(p, false)
+	lost, late := r.accident(request, l, p)
+	if late > 0 {
+		r.later(p, late)
+		r.lose(request, p)
+	}
+	response, answer, err := r.deliver(context.WithoutCancel(request.Context()), p)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if response.StatusCode == http.StatusOK {
+		r.spring(p, true)
+	}
+	if lost {
+		r.lose(request, p)
+	}
+	for _, name := range []string{"Content-Type", "X-Amz-Crc32", "X-Amzn-Requestid"} {
+		w.Header().Set(name, response.Header.Get(name))
+	}
+	w.WriteHeader(response.StatusCode)
+	_, _ = w.Write(answer)
+}
+
+// accident draws what happens to a request: its answer is lost, it is slow, it never
+// arrives, or it arrives after the sender was told nothing.
+func (r *road) accident(request *http.Request, l *lane, p *parcel) (lost bool, late time.Duration) {
+	if l.keep.Load() && p.phase == commits {
+		return false, keepFor()
+	}
+	if rand.Float64() >= r.faults {
+		return false, 0
+	}
+	switch x := rand.Float64(); {
+	case x < 0.35:
+		return true, 0
+	case x < 0.55:
+		<-time.After(rand.N(leaseTime() / 4))
+	case x < 0.8:
+		r.lose(request, p)
+	default:
+		return false, leaseTime()/4 + rand.N(3*leaseTime())
+	}
+	return false, 0
+}
+
+// lose breaks the connection: at once, or when nobody waits any longer.
+func (r *road) lose(request *http.Request, p *parcel) {
+	if p.kind == lease.KindSeat.String() {
+		r.saw(entry{Kind: seatFault, By: p.by})
+	}
+	if rand.IntN(2) == 0 {
+		select {
+		case <-request.Context().Done():
+		case <-time.After(leaseTime() / 2):
+		case <-r.closing.Done():
+		}
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// later delivers a request when nobody waits for it.
+func (r *road) later(p *parcel, after time.Duration) {
+	p.late = true
+	r.late.Go(func() {
+		select {
+		case <-time.After(after):
+		case <-r.closing.Done():
+		}
+		_, _, _ = r.deliver(context.Background(), p)
+	})
+}
+
+// spring strikes who has come to where the ambush waits.
+func (r *road) spring(p *parcel, after bool) {
+	a := r.ambush.Load()
+	if a == nil || a.phase != p.phase || a.after != after || a.spares(p.by) || !a.taken.CompareAndSwap(false, true) {
+		return
+	}
+	a.strike(p.by)
+	a.struck <- p.by
+}
+
+// row is held while a write of that row is on its way.
+func (r *road) row(p *parcel) *sync.Mutex {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := p.kind + "/" + p.key
+	if r.rows[key] == nil {
+		r.rows[key] = &sync.Mutex{}
+	}
+	return r.rows[key]
+}
+
+// deliver lets the service answer a request, and tells the judge.
+func (r *road) deliver(ctx context.Context, p *parcel) (*http.Response, []byte, error) {
+	if p.kind == "" {
+		return r.send(ctx, p, p.body)
+	}
+	row := r.row(p)
+	row.Lock()
+	defer row.Unlock()
+	body := p.body
+	if p.action == "UpdateItem" {
+		if r.unfenced && p.phase == commits {
+			body = edited(body, removeFence)
+		}
+		body = bytes.Replace(body, []byte(`"ReturnValues":"NONE"`), []byte(`"ReturnValues":"ALL_NEW"`), 1)
+	}
+	before := time.Now()
+	response, answer, err := r.send(ctx, p, body)
+	if err == nil {
+		r.tell(p, before, response.StatusCode, answer)
+	}
+	if took := time.Since(before); took > stallFrom && p.kind == lease.KindSeat.String() {
+		r.saw(entry{Kind: slow, By: p.by, For: took})
+	}
+	return response, answer, err
+}
+
+func (r *road) send(ctx context.Context, p *parcel, body []byte) (*http.Response, []byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.service, bytes.NewReader(body))
+	if err != nil {
+		return nil, nil, err
+	}
+	request.Header = p.header.Clone()
+	request.Header.Del("Accept-Encoding") // the transport's own, which it undoes
+	response, err := r.client.Do(request)
+	if err != nil {
+		return nil, nil, err
+	}
+	answer, err := io.ReadAll(response.Body)
+	return response, answer, errors.Join(err, response.Body.Close())
+}
+
+// tell tells the judge what became of a write.
+func (r *road) tell(p *parcel, before time.Time, status int, answer []byte) {
+	e := entry{Wall: before.UnixNano(), By: p.by, Late: p.late}
+	switch {
+	case status == http.StatusBadRequest && p.kind == lease.KindLease.String() && bytes.Contains(answer, []byte("ConditionalCheckFailed")):
+		e.Kind, e.Shard = rowRefused, p.key
+		r.saw(e)
+	case status != http.StatusOK:
+	case p.action == "DeleteItem":
+		e.Kind, e.Incarnation = seatDeleted, p.key
+		r.saw(e)
+	default:
+		switch record := recordOf(p, answer).(type) {
+		case lease.Row:
+			e.Kind, e.Shard, e.Generation, e.Counter = rowWritten, record.Shard, record.Generation, record.Counter
+			e.Incarnation, e.Reason, e.Made = string(record.Owner.Incarnation), string(record.Last.Reason), record.Checkpoint.Generation
+			e.Position, _ = strconv.ParseInt(record.Checkpoint.Position, 10, 64) // none is 0
+			r.saw(e)
+		case lease.Seat:
+			e.Kind, e.Incarnation, e.Counter = seatWritten, string(record.Incarnation), record.Beat
+			r.saw(e)
+		}
+	}
+}
+
+// recordOf is the record that an accepted write has left; nil if it is none of
+// those the judge knows.
+func recordOf(p *parcel, answer []byte) lease.Record {
+	var content struct{ Item, Attributes map[string]map[string]any }
+	source, attributes := answer, &content.Attributes
+	if p.action == "PutItem" {
+		source, attributes = p.body, &content.Item
+	}
+	if json.Unmarshal(source, &content) != nil {
+		return nil
+	}
+	item := lease.Item{}
+	for name, typed := range *attributes {
+		for tag, v := range typed {
+			item[name] = plainValue(tag, v)
+		}
+	}
+	record, err := lease.Decode(item)
+	if err != nil {
+		return nil
+	}
+	return record
+}
+
+// plainValue is a value of an item, from DynamoDB's JSON.
+func plainValue(tag string, v any) any {
+	text, _ := v.(string)
+	switch tag {
+	case "N":
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return n
+		}
+	case "B":
+		if b, err := base64.StdEncoding.DecodeString(text); err == nil {
+			return b
+		}
+	case "SS":
+		var set []string
+		list, _ := v.([]any)
+		for _, member := range list {
+			text, _ := member.(string)
+			set = append(set, text)
+		}
+		return set
+	}
+	return v
+}

@@ -1,0 +1,9 @@
+//go:build unix && !linux
+
+package integration
+
+import "syscall"
+
+// leash: elsewhere a worker process notices by its standard input, unless it is
+// stopped.
+func leash() *syscall.SysProcAttr { return nil }

@@ -1,0 +1,193 @@
+//go:build unix
+
+package integration
+
+import (
+	"flag"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease"
+)
+
+// Real worker processes on DynamoDB Local, with a lease time of a second or as told, under SIGKILL,
+// SIGSTOP and a bad network. A judge decides from the records alone: what the
+// service accepted, what the register accepted, what workers said, and what was done to
+// them.
+//
+// Processes are not replayed: a seed fixes the schedule of what is done, not when
+// the machine does it. But the records can be written down and judged again.
+//
+//	go test ./integration -run 'TestProcesses$' -v -process.kills 20 -process.stops 20
+//	go test ./integration -run 'TestProcesses$' -v -process.kills 300 -process.stops 300 -timeout 40m
+//	go test ./integration -run TestProcessesSoak -v -process.soak 60m -process.ttl 5s -timeout 70m
+//	go test ./integration -run 'TestProcesses$' -process.records FILE
+//	go test ./integration -run TestRecords -v -process.judge FILE
+
+var (
+	processKills   = flag.Int("process.kills", 3, "how often TestProcesses kills a worker")
+	processStops   = flag.Int("process.stops", 3, "how often it stops one")
+	processSeed    = flag.Uint64("process.seed", 1, "of the schedule")
+	processSoak    = flag.Duration("process.soak", 0, "how long TestProcessesSoak runs; 0: not at all")
+	processWorkers = flag.Int("process.workers", 12, "of the soak")
+	processShards  = flag.Int("process.shards", 200, "of the soak")
+)
+
+// TestProcesses kills, stops and cuts off workers at any moment and inside handoffs.
+// No stale write is accepted, nothing is lost, nobody loses a shard without a cause,
+// and what a dead worker held is processed again in time.
+func TestProcesses(t *testing.T) {
+	endpoint(t)
+	f := newFleet(t, fleetConfig{
+		workers: 4, shards: 16, pause: 40 * time.Millisecond, commit: 250 * time.Millisecond,
+		seed: *processSeed, faults: 0.02, register: true, fences: true,
+	})
+	f.whole()
+	for kills, stops, n := *processKills, *processStops, 0; kills+stops > 0 && !t.Failed(); n++ {
+		switch {
+		case n%5 == 4:
+			f.isolate(pauseNumber(n / 5))
+		case kills >= stops:
+			kills--
+			f.kill()
+		default:
+			stops--
+			f.stop(pauseNumber(stops))
+		}
+		if n%4 != 3 { // now and then the next comes while the fleet is not whole
+			f.whole()
+			quiet(t, leaseTime()/2)
+		}
+	}
+	f.whole()
+	f.end()
+	f.audit()
+	f.report()
+	if worst := f.judge.slowest(); worst > leaseTime()+leaseTime()/3+500*time.Millisecond+slack {
+		t.Errorf("what a killed worker held was processed again only after %v", worst)
+	}
+}
+
+// audit holds the table, as it stands when all have left, against what the judge saw.
+func (f *fleet) audit() {
+	f.Helper()
+	f.road.arrive() // nothing is on its way any more
+	supervisor := shardlease.Supervisor{Store: open(f.T, newClient(f.T, nil), f.table), Group: "processes"}
+	rows, err := supervisor.List(f.Context())
+	if err != nil {
+		f.Fatal(err)
+	}
+	if len(rows) != f.shards {
+		f.Errorf("%d rows, want %d", len(rows), f.shards)
+	}
+	f.judge.mu.Lock()
+	defer f.judge.mu.Unlock()
+	for _, row := range rows {
+		seen := f.judge.ledger(row.Shard).row
+		if row.Generation != seen.Generation || row.Counter != seen.Counter || row.Checkpoint.Position != strconv.FormatInt(seen.Position, 10) {
+			f.Errorf("the judge has not seen how %s came to be %v", row.Shard, row)
+		}
+		if !row.Owner.IsZero() && !seen.Late {
+			f.Errorf("%s was not given back by a worker that stopped in good order: %v", row.Shard, row)
+		}
+	}
+}
+
+// report prints what happened, and fails the test for every objection.
+func (f *fleet) report() {
+	f.Helper()
+	for _, objection := range f.judge.verdict() {
+		f.Errorf("%s", objection)
+	}
+	f.Logf("%d processes; killed %v, stopped %v, cut off %v (by phase; none: any moment; nobody came to %v)\n%s",
+		len(f.started), f.kills, f.stops, f.cuts, f.missed, f.judge.summary())
+}
+
+// TestWithoutTheFenceUpdatesAreLost: a worker is stopped, its commits hang in the
+// network, another takes over, and it wakes up. That is what TestProcesses does; with
+// one of the fences off, the judge says what was lost.
+func TestWithoutTheFenceUpdatesAreLost(t *testing.T) {
+	endpoint(t)
+	for name, c := range map[string]struct {
+		config fleetConfig
+		want   []string
+	}{
+		"register": {fleetConfig{fences: true}, []string{"register"}},
+		"table":    {fleetConfig{register: true}, []string{"S1", "S2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.config.workers, c.config.shards, c.config.seed = 3, 9, *processSeed
+			c.config.pause, c.config.commit = 40*time.Millisecond, 250*time.Millisecond
+			f := newFleet(t, c.config)
+			f.whole()
+			quiet(t, leaseTime())
+			f.stopOne(keepFor() + leaseTime()/2)
+			quiet(t, leaseTime())
+			f.end()
+			f.judge.verdict()
+			for _, promise := range c.want {
+				if f.judge.faulty[promise] == 0 {
+					t.Errorf("the judge does not notice: %s\n%s", promise, f.judge.summary())
+				}
+			}
+			t.Logf("%v\n%s", f.judge.faulty, f.judge.faults[:min(3, len(f.judge.faults))])
+		})
+	}
+}
+
+// TestProcessesSoak runs a large fleet for as long as it is told to. Half of the workers
+// are left alone: they must hold on to what they have, and not grow.
+func TestProcessesSoak(t *testing.T) {
+	if *processSoak == 0 {
+		t.Skip("takes long: -process.soak 60m -timeout 70m; and -process.ttl 5s where the server has to share its processors")
+	}
+	endpoint(t)
+	f := newFleet(t, fleetConfig{
+		workers: *processWorkers, shards: *processShards, pause: time.Second, commit: 2 * time.Second,
+		seed: *processSeed, faults: 0.005, register: true, fences: true,
+	})
+	f.spared = *processWorkers / 2
+	f.whole()
+	began, commits := time.Now(), f.judge.accepted()
+	for n := 0; time.Since(began) < *processSoak && !t.Failed(); n++ {
+		switch n % 5 {
+		case 0, 2:
+			f.kill()
+		case 4:
+			f.isolate(pauseNumber(n / 5))
+		default:
+			f.stop(pauseNumber(n / 2))
+		}
+		f.whole()
+		quiet(t, min(15*time.Second, *processSoak-time.Since(began)))
+	}
+	ran := time.Since(began)
+	rate := float64(f.judge.accepted()-commits) / ran.Seconds()
+	f.end()
+	f.audit()
+	f.report()
+	t.Logf("%v, %.0f commits a second", ran.Round(time.Second), rate)
+	if rate < 50 {
+		t.Errorf("only %.1f commits a second", rate)
+	}
+	f.flat(ran)
+}
+
+// flat fails for every worker that holds more at the end than it did early on.
+func (f *fleet) flat(ran time.Duration) {
+	f.Helper()
+	grown := f.judge.growth(ran)
+	if len(grown) < f.spared {
+		f.Errorf("only %d workers lived through it, want %d", len(grown), f.spared)
+	}
+	for name, g := range grown {
+		f.Logf("%s: heap and goroutines in the second quarter %v, in the last %v", name, g[0], g[1])
+		// A connection of the client has two goroutines, and there are as many as were needed
+		// at once.
+		if g[1].heap > g[0].heap*5/4+1<<20 || g[1].goroutines > g[0].goroutines+2*inFlight {
+			f.Errorf("%s grew", name)
+		}
+	}
+}
