@@ -1,0 +1,194 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A benchLine is one benchmark: values by unit, each the median of its runs.
+type benchLine struct {
+	pkg, name string
+	values    map[string]float64
+}
+
+// benchmarks runs those of the module as anybody would.
+func (r *report) benchmarks() {
+	out, err := r.goTest(append(slices.Clone(r.plan.bench), "./rebalance", "./shardlease", "./shardlease/lease")...)
+	if err != nil {
+		r.Fatalf("%v\n%s", err, out)
+	}
+	if !r.quick {
+		// These first bring up fleets of up to 10,000 shards, which may take longer
+		// than they are worth: what they print until then counts.
+		more, err := r.goTest("-timeout", "3m", "./internal/engine")
+		if err != nil {
+			r.benchNote = "The benchmarks of internal/engine did not come to their end in 3 minutes; those that did are here."
+			r.Log(r.benchNote)
+		}
+		out += more
+	}
+	r.bench = parseBench(out)
+}
+
+func (r *report) goTest(args ...string) (string, error) {
+	command := exec.CommandContext(r.Context(), "go", append([]string{"test", "-run", "^$", "-bench", ".", "-benchmem"}, args...)...)
+	command.Dir = ".."
+	out, err := command.CombinedOutput()
+	return string(out), err
+}
+
+// parseBench reads the format that go test prints benchmarks in.
+func parseBench(out string) []benchLine {
+	var lines []benchLine
+	runs := map[string]map[string][]float64{} // by package and name, by unit
+	pkg := ""
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		if len(fields) == 2 && fields[0] == "pkg:" {
+			pkg = strings.TrimPrefix(fields[1], "github.com/shardlease/shardlease-go/")
+		}
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
+			continue
+		}
+		name := strings.TrimPrefix(strings.TrimSuffix(fields[0], "-"+strconv.Itoa(runtime.GOMAXPROCS(0))), "Benchmark")
+		key := pkg + " " + name
+		if runs[key] == nil {
+			runs[key] = map[string][]float64{}
+			lines = append(lines, benchLine{pkg, name, map[string]float64{}})
+		}
+		for i := 2; i+1 < len(fields); i += 2 {
+			value, _ := strconv.ParseFloat(fields[i], 64)
+			runs[key][fields[i+1]] = append(runs[key][fields[i+1]], value)
+		}
+	}
+	for _, l := range lines {
+		for unit, values := range runs[l.pkg+" "+l.name] {
+			slices.Sort(values)
+			l.values[unit] = values[len(values)/2]
+		}
+	}
+	return lines
+}
+
+// benchOf is the benchmark of that name.
+func (r *report) benchOf(pkg, name string) benchLine {
+	i := slices.IndexFunc(r.bench, func(l benchLine) bool { return l.pkg == pkg && l.name == name })
+	if i < 0 {
+		r.Errorf("there is no benchmark %s of %s", name, pkg)
+		return benchLine{}
+	}
+	return r.bench[i]
+}
+
+// heldMemory is what a shard costs a process, in bytes and goroutines.
+type heldMemory struct{ library, user use }
+
+type use struct{ heap, stack, goroutines float64 }
+
+func (u use) minus(v use) use {
+	return use{u.heap - v.heap, u.stack - v.stack, u.goroutines - v.goroutines}
+}
+
+func (u use) per(n int) use {
+	return use{u.heap / float64(n), u.stack / float64(n), u.goroutines / float64(n)}
+}
+
+// used is what is in use when everything that can be is collected.
+func used() use {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return use{float64(m.HeapAlloc), float64(m.StackInuse), float64(runtime.NumGoroutine())}
+}
+
+// memory compares a worker that holds many shards with what its user would have
+// without it: a store with the same rows, and as many goroutines, each with a context
+// of its own and blocked on it.
+func (r *report) memory() {
+	names := make([]string, r.plan.held)
+	for i := range names {
+		names[i] = fmt.Sprintf("shardId-%012d", i)
+	}
+	before := used()
+	held := r.holding(names)
+	r.memoryOf.library = held.minus(before).per(len(names))
+	before = used()
+	r.memoryOf.user = r.blocked(names).minus(before).per(len(names))
+}
+
+// holding is a worker with all of these.
+func (r *report) holding(names []string) use {
+	ctx, stop := context.WithCancel(r.Context())
+	defer stop()
+	w, err := shardlease.New(new(memstore.Store), shardlease.Static(names...),
+		shardlease.Config{Group: "orders", Name: "a", Handoff: rebalance.Eager})
+	if err != nil {
+		r.Fatal(err)
+	}
+	began, done := make(chan struct{}, len(names)), make(chan error, 1)
+	go func() {
+		done <- w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
+			began <- struct{}{}
+			<-t.Reading().Done()
+			return nil
+		})
+	}()
+	for range names {
+		<-began
+	}
+	quiet(r.T, 2*time.Second) // what is in the air at a start is gone
+	u := used()
+	stop()
+	if err := <-done; err != nil {
+		r.Error(err)
+	}
+	return u
+}
+
+// blocked is the same without a worker.
+func (r *report) blocked(names []string) use {
+	store := new(memstore.Store)
+	write := func(w lease.Write, err error) lease.Row {
+		if err != nil {
+			r.Fatal(err)
+		}
+		record, err := store.Write(r.Context(), w)
+		if err != nil {
+			r.Fatal(err)
+		}
+		return record.(lease.Row)
+	}
+	owner, done := worker("a"), make(chan struct{}, len(names))
+	parent, stop := context.WithCancel(r.Context())
+	defer stop()
+	for _, name := range names {
+		row := write(lease.Begin("orders", name, nil, "a", stamp()))
+		write(row.Claim(owner, stamp()))
+		ctx, cancel := context.WithCancel(parent)
+		go func() {
+			defer cancel()
+			<-ctx.Done()
+			done <- struct{}{}
+		}()
+	}
+	quiet(r.T, 2*time.Second) // as long as the worker had
+	u := used()
+	stop()
+	for range names {
+		<-done
+	}
+	runtime.KeepAlive(store)
+	return u
+}

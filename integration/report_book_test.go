@@ -1,0 +1,183 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A book keeps every call of a handler of one squad. Whatever the report says of gaps,
+// overlaps and recoveries is read from it, never from the library's own events.
+type book struct {
+	shards int
+
+	mu     sync.Mutex
+	stints []*stint
+	last   map[string]*stint // by shard, the one that serves it now
+	held   map[string]int    // by worker, how many of these
+	waits  []*waiting
+}
+
+// A stint is one call of a handler.
+type stint struct {
+	worker, shard string
+	from, to      time.Time
+	start, done   int // records before it, and with it
+	dead          bool
+}
+
+// A waiting is told when its condition first holds.
+type waiting struct {
+	cond func(*book) bool
+	met  chan time.Time // has room for the one answer
+}
+
+func newBook(shards int) *book {
+	return &book{shards: shards, last: map[string]*stint{}, held: map[string]int{}}
+}
+
+func (b *book) begin(worker, shard string, start int) *stint {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := &stint{worker: worker, shard: shard, from: time.Now(), start: start, done: start}
+	b.stints = append(b.stints, s)
+	b.drop(b.last[shard])
+	b.last[shard] = s
+	b.held[worker]++
+	b.changed(s.from)
+	return s
+}
+
+// drop takes a stint out of the count, if it is the one that serves its shard.
+func (b *book) drop(s *stint) {
+	if s == nil || b.last[s.shard] != s {
+		return
+	}
+	delete(b.last, s.shard)
+	if b.held[s.worker]--; b.held[s.worker] == 0 {
+		delete(b.held, s.worker)
+	}
+}
+
+// process counts a record, unless the process has died before.
+func (b *book) process(s *stint) (record int, alive bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !s.to.IsZero() {
+		return s.done, false
+	}
+	s.done++
+	return s.done, true
+}
+
+func (b *book) end(s *stint) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !s.to.IsZero() {
+		return // its process was killed; what runs on here is a ghost
+	}
+	s.to = time.Now()
+	b.drop(s)
+	b.changed(s.to)
+}
+
+// kill ends all stints of a worker now, as a kill -9 does.
+func (b *book) kill(worker string, cut func()) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	cut()
+	for _, s := range b.stints {
+		if s.worker == worker && s.to.IsZero() {
+			s.to, s.dead = now, true
+			b.drop(s)
+		}
+	}
+	b.changed(now)
+	return now
+}
+
+// changed answers those whose condition holds now.
+func (b *book) changed(now time.Time) {
+	b.waits = slices.DeleteFunc(b.waits, func(w *waiting) bool {
+		if !w.cond(b) {
+			return false
+		}
+		w.met <- now
+		return true
+	})
+}
+
+// watch waits for a condition from now on: it is called before what brings it about.
+func (b *book) watch(cond func(*book) bool) *waiting {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := &waiting{cond: cond, met: make(chan time.Time, 1)}
+	b.waits = append(b.waits, w)
+	b.changed(time.Now())
+	return w
+}
+
+// whole: every shard is served.
+func whole(b *book) bool { return len(b.last) == b.shards }
+
+// without: every shard is served, and none by this worker.
+func without(worker string) func(*book) bool {
+	return func(b *book) bool { return whole(b) && b.held[worker] == 0 }
+}
+
+// shared: every shard is served, and these workers share them evenly.
+func shared(workers ...string) func(*book) bool {
+	return func(b *book) bool { return even(b.held, b.shards, workers...) }
+}
+
+// counts says how many stints there were, and who holds how many shards.
+func (b *book) counts() (stints int, held string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.stints), fmt.Sprintf("%d of %d served: %v", len(b.last), b.shards, b.held)
+}
+
+// A move is two stints of a shard, one after the other.
+type move struct {
+	shard        string
+	gap, overlap time.Duration
+	again        int // records that both processed
+	crash        bool
+}
+
+// moves are those whose second stint began since then. A first stint that has not ended
+// overlaps until now.
+func (b *book) moves(since time.Time) []move {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var moves []move
+	before := map[string]*stint{}
+	for _, s := range b.stints {
+		if p := before[s.shard]; p != nil && !s.from.Before(since) {
+			m := move{shard: s.shard, again: max(0, p.done-s.start), crash: p.dead}
+			to := p.to
+			if to.IsZero() {
+				to = time.Now()
+			}
+			m.gap, m.overlap = max(0, s.from.Sub(to)), max(0, to.Sub(s.from))
+			moves = append(moves, m)
+		}
+		before[s.shard] = s
+	}
+	return moves
+}
+
+// copies are the stints as they stand now; those that go on end now.
+func (b *book) copies() []stint {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make([]stint, len(b.stints))
+	for i, s := range b.stints {
+		if out[i] = *s; s.to.IsZero() {
+			out[i].to = time.Now()
+		}
+	}
+	return out
+}

@@ -1,0 +1,210 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A page is Markdown that grows.
+type page struct{ strings.Builder }
+
+func (p *page) say(format string, a ...any) { fmt.Fprintf(p, format+"\n\n", a...) }
+
+func (p *page) table(head ...string) {
+	p.row(head...)
+	p.row(slices.Repeat([]string{"---"}, len(head))...)
+}
+
+func (p *page) row(cells ...string) { fmt.Fprintf(p, "| %s |\n", strings.Join(cells, " | ")) }
+
+func (p *page) section(title string) { fmt.Fprintf(p, "\n## %s\n\n", title) }
+
+// page is docs/measurements.md.
+func (r *report) page() string {
+	p := new(page)
+	p.say("# Measurements")
+	p.say("Written by `go test ./integration -run TestReport -report -timeout 60m`, and not by hand. `TestReport` runs fleets of workers in one process against DynamoDB Local; each worker has a transport of its own, which counts requests and, where it says units, bills them by [DynamoDB's rules](table.md#what-an-operation-costs). Gaps and overlaps are taken from when handlers were called and returned, not from the library's events. T is the lease time, h = T/3 the heartbeat.")
+	p.say("%s", r.circumstances())
+	r.goalTable(p)
+	r.elsewhere(p)
+	r.costTable(p)
+	r.movePart(p)
+	r.crashPart(p)
+	r.restartPart(p)
+	r.benchPart(p)
+	p.section("How busy the machine was")
+	p.say("All cores, with DynamoDB Local, the meter and the handlers. Heartbeats missed, seats lost and calls unanswered in fleets where nobody was killed, as each worker saw them: %d.", r.beatLost)
+	p.table("part", "took", "busy")
+	for _, s := range r.sections {
+		busy := "not known"
+		if s.busy >= 0 {
+			busy = fmt.Sprintf("%.0f %%", 100*s.busy)
+		}
+		p.row(s.name, s.took.Round(time.Second).String(), busy)
+	}
+	return p.String()
+}
+
+// circumstances are when and on what all this was measured.
+func (r *report) circumstances() string {
+	database := image + ", in a container"
+	if os.Getenv("DYNAMODB_ENDPOINT") != "" {
+		database = *reportServer
+		if database == "" {
+			database = "DynamoDB Local at DYNAMODB_ENDPOINT, whose version `-report.server` did not tell"
+		}
+	}
+	quick := ""
+	if r.quick {
+		quick = " This is a quick run: its figures are not worth much."
+	}
+	return fmt.Sprintf("Measured %s in %v, on %d cores (%s), %s/%s, %s; %s.%s",
+		r.began.UTC().Format("2006-01-02 15:04 UTC"), time.Since(r.began).Round(time.Second),
+		runtime.NumCPU(), processor(), runtime.GOOS, runtime.GOARCH, runtime.Version(), database, quick)
+}
+
+// processor is the model, where the system tells.
+func processor() string {
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(model)
+		}
+	}
+	return "of a model not known"
+}
+
+func (r *report) goalTable(p *page) {
+	p.section("What was to be reached")
+	p.say("T = %v unless it says otherwise. Times are the longest of all trials unless it says mean. The two columns of the Kinesis Client Library, version 3.5 for Java, are cited: it was measured with its defaults, on DynamoDB Local, when this library was designed, and not in this run.", r.plan.slow)
+	p.table("", "bound", "measured", "", "KCL, v2 mode", "KCL, v3")
+	for _, g := range r.goals() {
+		p.row(g.what, "≤ "+g.show(g.limit), g.show(g.got), g.verdict(), g.kcl2, g.kcl3)
+	}
+}
+
+// elsewhere says what others do better. It is written by hand: it is no measurement.
+func (r *report) elsewhere(p *page) {
+	p.section("Where others do better")
+	p.say(`- **KCL reads the stream.** It fetches, retries, aggregates and follows a stream that is split or merged; here that is the handler's part and the source's.
+- **KCL v3 balances by load.** It moves leases by the CPU use of its workers; here counts are even, unless you bring a planner.
+- **KCL in v2 mode moves a lease with one write,** unannounced, and its former owner runs on until it notices. A cooperative move here takes up to three writes: offer, take, and at times an offer more.
+- **KCL's settled workers do not read each other's heartbeats.** Here each lists all seats once each h: that grows with the square of the workers once the seats are more than 4 KB together. See the read units of 20 workers below.
+- **A consumer group of Kafka costs no table at all;** its brokers hold the assignment.
+- **franz-go's sticky balancer** plans 100,000 partitions for 1,000 members in 2.1–2.5 ms, cited like KCL; its input is by name and topic, which is more to do.`)
+}
+
+func (r *report) costTable(p *page) {
+	p.section("What a settled fleet costs")
+	p.say("T = %v; the fleets run side by side. Units are those DynamoDB bills; prices are the list price of on-demand capacity in us-east-1, $%.3f for a million write units and $%.3f for a million read units, and a month has 730 hours. Rows of a busy fleet commit once each %v.", r.plan.slow, writePrice*1e6, readPrice*1e6, r.plan.between)
+	p.table("shards × workers", "", "requests/s", "write units/s", "read units/s", "commits/s", "a month")
+	for _, c := range r.costs {
+		what := "idle"
+		if c.busy {
+			what = "with commits"
+		}
+		p.row(fmt.Sprintf("%d × %d", c.shards, c.workers), what, fmt.Sprintf("%.2f", c.requests), fmt.Sprintf("%.2f", c.writes),
+			fmt.Sprintf("%.2f", c.reads), fmt.Sprintf("%.1f", c.commits), fmt.Sprintf("$%.2f", c.price()))
+	}
+}
+
+var lotHead = []string{"", "trials", "mean", "p50", "p99", "max"}
+
+func (p *page) lot(what string, l lot) { p.row(append([]string{what}, l.cells()...)...) }
+
+func (r *report) movePart(p *page) {
+	p.section("Starts, joins, stops and moves")
+	p.say("%d shards, %d workers, T = %v. A worker joins; when all is even the oldest leaves in good order; and so on, at any moment of a beat. A start is counted from before the store is opened, a stop from the moment it is asked for, until every shard is served by somebody who stays.", base.shards, base.workers, r.plan.slow)
+	p.table(lotHead...)
+	p.lot("cold start: all held", r.held)
+	p.lot("cold start: even", r.even)
+	for i, mode := range []string{"eager", "cooperative"} {
+		p.lot(mode+": a worker joins, until even", r.modes[i].joins)
+		p.lot(mode+": clean stop, until all held", r.modes[i].stops)
+		p.lot(mode+": gap of a move", r.modes[i].gaps)
+		p.lot(mode+": overlap of a move", r.modes[i].overlaps)
+	}
+	p.say("")
+	p.say("![two timelines: an eager fleet and a cooperative one, while a worker joins and another leaves](measurements/timelines.svg)")
+	p.say("![distribution of gaps and overlaps](measurements/moves.svg)")
+	p.say("Commits were off in these fleets but for those that a move makes, so every write of a row belongs to a move. Seat writes beyond the heartbeats are those that ask for shards, take a seat and give it up.")
+	p.table("", "moves", "minimum", "changes of hands", "offers and withdrawals", "other writes", "refused among these", "writes per move", "extra seat writes per move", "records processed twice")
+	for i, mode := range []string{"eager", "cooperative"} {
+		f := r.modes[i]
+		least := r.plan.cycles * 2 * (base.shards / (base.workers + 1)) // a worker that leaves may hold one more
+		p.row(mode, fmt.Sprint(f.moved), fmt.Sprintf("%d–%d", least, least+r.plan.cycles), fmt.Sprint(f.rows.handed), fmt.Sprint(f.rows.offers), fmt.Sprint(f.rows.commits),
+			fmt.Sprint(f.rows.refused), fmt.Sprintf("%.2f", f.writesPerMove()), fmt.Sprintf("%.2f", f.extraSeats/float64(max(1, f.moved))), fmt.Sprint(f.again))
+	}
+}
+
+func (r *report) crashPart(p *page) {
+	p.section("Crashes")
+	p.say("%d shards, %d workers, half of the fleets in each mode. A worker is cut off from one instant on, and what its handlers do afterwards counts for nothing: a kill -9 as others see it. The instant is any moment of a beat. Time is until every shard of the dead worker is processed again; records twice are those of a shard after its last commit, at 20 records a second and a commit each T/2.", base.shards, base.workers)
+	p.table(append(slices.Clone(lotHead), "records twice, mean", "max")...)
+	for _, f := range []crashFigures{r.fastCrash, r.slowCrash} {
+		sum := 0
+		for _, n := range f.again {
+			sum += n
+		}
+		p.row(append(append([]string{fmt.Sprintf("T = %v", f.ttl)}, f.recovery.cells()...),
+			fmt.Sprintf("%.1f", float64(sum)/float64(max(1, len(f.again)))), fmt.Sprint(slices.Max(append(f.again, 0))))...)
+	}
+	p.say("")
+	p.say("![distribution of recoveries](measurements/crashes.svg)")
+}
+
+func (r *report) restartPart(p *page) {
+	p.section("A rolling restart of the whole fleet")
+	p.say("%d shards, %d workers, T = %v, commits at their default. Each worker in turn stops; when its Run has returned its successor starts; when all is even the next one follows.", base.shards, base.workers, r.plan.slow)
+	p.table(lotHead...)
+	for i, mode := range []string{"eager", "cooperative"} {
+		p.lot(mode+": the whole restart", r.modes[i].restarts)
+		p.lot(mode+": gap of a shard, all its moves together", r.modes[i].restartGaps)
+		p.lot(mode+": overlap of one move", r.modes[i].restartOverlaps)
+	}
+	p.say("")
+	for i, mode := range []string{"Eager", "Cooperative"} {
+		f := r.modes[i]
+		restarts := float64(max(1, len(f.restarts)))
+		p.say("%s: %.0f moves a restart, %.1f records processed twice, of about %.0f.", mode, float64(f.restartMoves)/restarts,
+			float64(f.restartAgain)/restarts, 20*float64(base.shards)*f.restarts.mean().Seconds())
+	}
+}
+
+func (r *report) benchPart(p *page) {
+	p.section("Benchmarks")
+	p.say("`go test -run '^$' -bench . -benchmem %s`, one after the other on the idle machine; the median where it runs several times; those of internal/engine run once. %s", strings.Join(r.plan.bench, " "), r.benchNote)
+	p.table("package", "benchmark", "time", "bytes", "allocations", "other")
+	for _, l := range r.bench {
+		other := ""
+		if v, ok := l.values["heap-B/shard"]; ok {
+			other = fmt.Sprintf("%.0f B heap, %.0f B stack a shard", v, l.values["stack-B/shard"])
+		}
+		p.row(l.pkg, l.name, seconds10(l.values["ns/op"]), fmt.Sprintf("%.0f", l.values["B/op"]), fmt.Sprintf("%.0f", l.values["allocs/op"]), other)
+	}
+	p.say("")
+	u, v := r.memoryOf.library, r.memoryOf.user
+	p.say("Memory: a worker on memstore that holds %d shards, against a memstore with the same rows and as many goroutines, each blocked on a context of its own. For each shard:", r.plan.held)
+	p.table("", "heap", "stacks", "goroutines")
+	for _, c := range []struct {
+		what string
+		use
+	}{{"worker and handlers", u}, {"rows, goroutines and contexts alone", v}, {"the library's part", u.minus(v)}} {
+		p.row(c.what, fmt.Sprintf("%.0f B", c.heap), fmt.Sprintf("%.0f B", c.stack), fmt.Sprintf("%.2f", c.goroutines))
+	}
+}
+
+// seconds10 is nanoseconds for people, with what is below one.
+func seconds10(ns float64) string {
+	switch {
+	case ns < 1000:
+		return plain(ns) + " ns"
+	case ns < 1e6:
+		return plain(ns/1e3) + " µs"
+	}
+	return plain(ns/1e6) + " ms"
+}

@@ -1,0 +1,263 @@
+package integration
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	mrand "math/rand/v2"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+)
+
+// A squad is a fleet that is measured: a group of its own in a table that many share.
+type squad struct {
+	t     *testing.T
+	plan  squadPlan
+	group string
+	names []string // of the shards
+	*book
+
+	marking atomic.Bool  // handlers process and mark
+	trouble atomic.Int64 // beats missed, seats lost and calls unanswered, among the living
+	entered int          // names given out
+
+	mu  sync.Mutex
+	all []*member
+}
+
+// A squadPlan says what a squad is like.
+type squadPlan struct {
+	table   string
+	mode    rebalance.Mode
+	ttl     time.Duration
+	shards  int
+	pace    time.Duration // one record each; 0: nothing is processed
+	commit  checkpoint.Policy
+	metered bool // count units as well, at the price of two reads more for each write
+}
+
+func (p squadPlan) beat() time.Duration { return p.ttl / 3 }
+
+// A member is a worker in this process, with a network of its own.
+type member struct {
+	name         string
+	wire         *wire
+	meter        *meter // or nil
+	client       *dynamodb.Client
+	cancel       context.CancelFunc
+	done         chan struct{}
+	began, ended time.Time
+}
+
+func newSquad(t *testing.T, p squadPlan) *squad {
+	s := &squad{t: t, plan: p, group: "squad-" + rand.Text()[:8], book: newBook(p.shards)}
+	for i := range p.shards {
+		s.names = append(s.names, fmt.Sprintf("shardId-%012d", i))
+	}
+	s.marking.Store(true)
+	return s
+}
+
+// name gives out the next name: a to z, and then longer ones.
+func (s *squad) name() string {
+	s.entered++
+	if s.entered <= 26 {
+		return string(rune('a' + s.entered - 1))
+	}
+	return "w" + strconv.Itoa(s.entered)
+}
+
+// enlist starts n workers at once, and gives their names.
+func (s *squad) enlist(n int) []string {
+	var names []string
+	for range n {
+		names = append(names, s.name())
+		s.enter(names[len(names)-1])
+	}
+	return names
+}
+
+// enter starts a worker.
+func (s *squad) enter(name string) {
+	m := s.recruit(name)
+	ctx, cancel := context.WithCancel(context.Background())
+	m.cancel = cancel
+	s.mu.Lock()
+	s.all = append(s.all, m)
+	s.mu.Unlock()
+	go func() {
+		defer close(m.done)
+		if err := s.serve(ctx, m); err != nil {
+			s.t.Errorf("%s: %v", m.name, err)
+		}
+		m.ended = time.Now()
+	}()
+}
+
+// recruit makes a worker's network. Its connections are kept as the SDK's own client
+// keeps them.
+func (s *squad) recruit(name string) *member {
+	m := &member{name: name, done: make(chan struct{}), began: time.Now()}
+	plain := &http.Transport{MaxIdleConnsPerHost: 10}
+	s.t.Cleanup(plain.CloseIdleConnections)
+	m.wire = &wire{next: plain}
+	if s.plan.metered {
+		m.meter = &meter{endpoint: server.endpoint, bills: map[string]bill{}}
+		m.wire.next = m.meter.over(plain)
+	}
+	m.client = dynamodb.New(dynamodb.Options{
+		Region: "eu-central-1", BaseEndpoint: aws.String(server.endpoint),
+		Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
+		HTTPClient:  &http.Client{Transport: m.wire},
+	})
+	return m
+}
+
+// serve is the life of a worker, as in a user's main.
+func (s *squad) serve(ctx context.Context, m *member) error {
+	store, err := dynamostore.Open(ctx, m.client, s.plan.table, dynamostore.Options{Group: s.group})
+	if err != nil {
+		return err
+	}
+	w, err := shardlease.New(store, shardlease.Static(s.names...), shardlease.Config{
+		Group: s.group, Name: m.name, Handoff: s.plan.mode, TTL: s.plan.ttl,
+		Order: checkpoint.Decimal, Commit: s.plan.commit,
+		Observe: func(e shardlease.Event) { s.observe(m, e) },
+	})
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx, func(_ context.Context, t *shardlease.Tenure) error {
+		s.handle(m, t)
+		return nil
+	})
+}
+
+// observe counts what should not happen to a fleet on a machine with time to spare.
+func (s *squad) observe(m *member, e shardlease.Event) {
+	if m.wire.dead.Load() {
+		return
+	}
+	switch e.Kind {
+	case shardlease.Lost, shardlease.StoreFault, shardlease.PeerSuspect, shardlease.PeerEvicted:
+		s.trouble.Add(1)
+	}
+}
+
+// handle processes a record now and then, until it is told to wind down.
+func (s *squad) handle(m *member, t *shardlease.Tenure) {
+	start, _ := strconv.Atoi(t.Checkpoint().Position)
+	st := s.begin(m.name, t.Shard().Name, start)
+	defer s.end(st)
+	if s.plan.pace == 0 {
+		<-t.Reading().Done()
+		return
+	}
+	next := time.NewTimer(mrand.N(s.plan.pace)) // shards are not in step
+	defer next.Stop()
+	for {
+		select {
+		case <-t.Reading().Done():
+			return
+		case <-next.C:
+		}
+		next.Reset(s.plan.pace)
+		if !s.marking.Load() {
+			continue
+		}
+		if record, alive := s.process(st); alive {
+			_ = t.Mark(strconv.Itoa(record)) // of a tenure that has just ended it is refused, and processed again
+		}
+	}
+}
+
+// must waits until w is met, and ends this goroutine when it is not.
+func (s *squad) must(w *waiting, limit time.Duration, what string) time.Time {
+	select {
+	case at := <-w.met:
+		return at
+	case <-time.After(limit):
+	}
+	_, held := s.counts()
+	s.t.Errorf("%d shards, %v, lease time %v: not within %v: %s; %s", s.plan.shards, s.plan.mode, s.plan.ttl, limit, what, held)
+	runtime.Goexit()
+	return time.Time{}
+}
+
+// rest lets the fleet settle, and ends at any moment of a beat.
+func (s *squad) rest() {
+	quiet(s.t, s.plan.beat()+time.Second+mrand.N(s.plan.beat()))
+}
+
+// find is the member of that name.
+func (s *squad) find(name string) *member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.all, func(m *member) bool { return m.name == name })
+	return s.all[i]
+}
+
+// retire stops a worker in good order and waits until its Run has returned.
+func (s *squad) retire(name string) {
+	m := s.find(name)
+	m.cancel()
+	<-m.done
+}
+
+// crash is a kill -9 as others see it: from one instant on nothing leaves the
+// worker, and what its handlers do counts for nothing.
+func (s *squad) crash(name string) time.Time {
+	m := s.find(name)
+	at := s.kill(name, func() { m.wire.dead.Store(true) })
+	m.cancel() // so that it ends some time: nobody hears of it
+	return at
+}
+
+// close stops everybody and waits.
+func (s *squad) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.all {
+		m.cancel()
+	}
+	for _, m := range s.all {
+		<-m.done
+	}
+}
+
+// sum is the traffic of all members, of those that have left too.
+func (s *squad) sum() traffic {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var sum traffic
+	for _, m := range s.all {
+		sum = sum.plus(m.wire.traffic(), 1)
+	}
+	return sum
+}
+
+// bill is what all members' meters have counted since it was asked last.
+func (s *squad) bill() bill {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var sum bill
+	for _, m := range s.all {
+		b := total(m.meter.since())
+		sum = bill{sum.requests + b.requests, sum.writes + b.writes, sum.reads + b.reads}
+	}
+	return sum
+}

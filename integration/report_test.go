@@ -1,0 +1,100 @@
+package integration
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+)
+
+var (
+	reportFull   = flag.Bool("report", false, "measure, and write docs/measurements.md: half an hour on an idle machine")
+	reportQuick  = flag.Bool("report.quick", false, "measure everything once in about a minute, and write nothing")
+	reportOut    = flag.String("report.out", "", "folder to write to; default docs, and none for -report.quick")
+	reportServer = flag.String("report.server", "", "what runs at DYNAMODB_ENDPOINT, for the page")
+)
+
+// A reportPlan says how much is measured. slow is the lease time of most of it, fast
+// that of the trials which would take too long with it.
+type reportPlan struct {
+	slow, fast           time.Duration
+	cold                 int // trials
+	sizes                []size
+	idle, busy           time.Duration // how long a settled fleet is watched
+	between              time.Duration // between commits of a shard
+	cycles               int           // a worker joins, the oldest leaves
+	restarts             int           // of a whole fleet, in each mode
+	fleets, crashes      int           // at slow: fleets side by side, and trials of each
+	fastFleets, fastDies int
+	bench                []string
+	held                 int // shards in the measurement of memory
+}
+
+type size struct{ shards, workers int }
+
+// base is the fleet of most measurements.
+var base = size{64, 4}
+
+func planOf(quick bool) reportPlan {
+	if quick {
+		return reportPlan{
+			slow: 2 * time.Second, fast: time.Second, cold: 1, sizes: []size{base, {96, 6}, {128, 8}},
+			idle: 3 * time.Second, busy: 4 * time.Second, between: 2 * time.Second,
+			cycles: 1, restarts: 1, fleets: 2, crashes: 1, fastFleets: 2, fastDies: 2,
+			bench: []string{"-benchtime", "5ms"}, held: 2000,
+		}
+	}
+	return reportPlan{
+		slow: 10 * time.Second, fast: time.Second, cold: 8, sizes: []size{base, {256, 8}, {1000, 20}},
+		idle: 3 * time.Minute, busy: 2 * time.Minute, between: 10 * time.Second,
+		cycles: 24, restarts: 3, fleets: 4, crashes: 8, fastFleets: 3, fastDies: 40,
+		bench: []string{"-count", "3"}, held: 20_000,
+	}
+}
+
+// TestReport measures what docs/measurements.md says. Without -report it does not run.
+func TestReport(t *testing.T) {
+	if !*reportFull && !*reportQuick {
+		t.Skip("go test ./integration -run TestReport -report -timeout 60m measures for half an hour and writes docs/measurements.md")
+	}
+	endpoint(t)
+	r := &report{T: t, plan: planOf(*reportQuick), table: newTable(t), began: time.Now(), quick: *reportQuick}
+	r.section("benchmarks, one after the other", func() { r.benchmarks(); r.memory() })
+	r.section("cold start", r.coldStarts)
+	r.section("steady cost", r.steady)
+	r.section("joins, leaves and the moves they make", r.bothModes(func(m rebalance.Mode) { r.joinsAndLeaves(m) }))
+	r.section("rolling restart", r.bothModes(func(m rebalance.Mode) { r.rolling(m) }))
+	r.section("crashes, slow", func() { r.crashes(r.plan.slow, r.plan.fleets, r.plan.crashes, &r.slowCrash) })
+	r.section("crashes, fast", func() { r.crashes(r.plan.fast, r.plan.fastFleets, r.plan.fastDies, &r.fastCrash) })
+	r.section("timelines", func() { r.bothModes(func(m rebalance.Mode) { r.timeline(m) })() })
+	r.publish()
+}
+
+// publish writes the page and its pictures, once nothing has failed.
+func (r *report) publish() {
+	files := map[string]string{
+		"measurements.md":            r.page(),
+		"measurements/timelines.svg": r.timelinesPicture(),
+		"measurements/crashes.svg":   r.crashPicture(),
+		"measurements/moves.svg":     r.movesPicture(),
+	}
+	to := *reportOut
+	if to == "" {
+		if r.quick {
+			r.Logf("\n%s", files["measurements.md"])
+			return
+		}
+		to = "../docs"
+	}
+	if err := os.MkdirAll(filepath.Join(to, "measurements"), 0o755); err != nil {
+		r.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(to, name), []byte(text), 0o644); err != nil {
+			r.Fatal(err)
+		}
+	}
+}

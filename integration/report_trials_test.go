@@ -1,0 +1,306 @@
+package integration
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/rebalance"
+)
+
+// A report is what was measured. The squads of a section run side by side, and add what
+// they found under the lock.
+type report struct {
+	*testing.T
+	plan  reportPlan
+	table string
+	began time.Time
+	quick bool
+
+	mu                   sync.Mutex
+	sections             []sectionTime
+	bench                []benchLine
+	benchNote            string // what is missing of them
+	memoryOf             heldMemory
+	held, even           lot // cold start
+	costs                []cost
+	modes                [2]modeFigures
+	slowCrash, fastCrash crashFigures
+	beatLost             int64
+}
+
+type sectionTime struct {
+	name string
+	took time.Duration
+	busy float64 // share of all cores, the database and others included; below 0: not known
+}
+
+// modeFigures are those that are measured in both modes.
+type modeFigures struct {
+	joins, stops    lot
+	gaps, overlaps  lot // of each planned move
+	moved, again    int
+	rows            traffic
+	extraSeats      float64 // seat writes beyond the beat
+	restarts        lot
+	restartGaps     lot // of each shard, summed over a restart
+	restartMoves    int
+	restartOverlaps lot
+	restartAgain    int
+	stints          []stint
+	from, to        time.Time
+}
+
+type crashFigures struct {
+	ttl      time.Duration
+	recovery lot
+	again    []int // records, for each shard that crashed
+}
+
+// section runs one part of the report, and gives up when it failed: what follows would
+// be measured on a machine that still does the rest of it.
+func (r *report) section(name string, run func()) {
+	from, busy := time.Now(), machineTime()
+	run()
+	took := time.Since(from)
+	s := sectionTime{name: name, took: took, busy: busy.until(machineTime())}
+	r.sections = append(r.sections, s)
+	r.Logf("%s: %v, machine %.0f %% busy", name, took.Round(time.Second), 100*s.busy)
+	if r.Failed() {
+		r.FailNow()
+	}
+}
+
+// bothModes runs the squads of both modes side by side.
+func (r *report) bothModes(f func(rebalance.Mode)) func() {
+	return func() {
+		together(func() { f(rebalance.Eager) }, func() { f(rebalance.Cooperative) })
+	}
+}
+
+func (r *report) of(mode rebalance.Mode) *modeFigures {
+	if mode == rebalance.Eager {
+		return &r.modes[0]
+	}
+	return &r.modes[1]
+}
+
+// squadOf is the fleet of most measurements, with 20 records a second and shard.
+func (r *report) squadOf(mode rebalance.Mode, ttl time.Duration, commit checkpoint.Policy) *squad {
+	return newSquad(r.T, squadPlan{
+		table: r.table, mode: mode, ttl: ttl, shards: base.shards, pace: 50 * time.Millisecond, commit: commit,
+	})
+}
+
+// patience is how long a trial waits before it fails.
+func (s *squad) patience() time.Duration { return 3*s.plan.ttl + 20*time.Second }
+
+// start brings the fleet up, and says after how long all was held, and even.
+func (s *squad) start(workers int) (staff []string, held, even time.Duration) {
+	from, all := time.Now(), s.watch(whole)
+	staff = s.enlist(workers)
+	level := s.watch(shared(staff...))
+	held = s.must(all, s.patience(), "all is held").Sub(from)
+	even = s.must(level, s.patience(), "all is even").Sub(from)
+	return staff, held, even
+}
+
+func (r *report) coldStarts() {
+	for range r.plan.cold {
+		together(func() {
+			s := r.squadOf(rebalance.Eager, r.plan.slow, checkpoint.Policy{})
+			defer s.close()
+			_, held, even := s.start(base.workers)
+			r.held, r.even = append(r.held, held), append(r.even, even)
+		})
+	}
+}
+
+// joinsAndLeaves lets a worker join and then the oldest leave, again and again. Commits
+// are off but for those that moves make: so each write of a row belongs to a move.
+func (r *report) joinsAndLeaves(mode rebalance.Mode) {
+	s := r.squadOf(mode, r.plan.slow, checkpoint.Policy{Every: -1})
+	defer s.close()
+	staff, _, _ := s.start(base.workers)
+	s.rest()
+	since, before := time.Now(), s.sum()
+	f := r.of(mode)
+	for range r.plan.cycles {
+		staff = append(staff, s.name())
+		from, level := time.Now(), s.watch(shared(staff...))
+		s.enter(staff[len(staff)-1])
+		f.joins = append(f.joins, s.must(level, s.patience(), "a worker has its part").Sub(from))
+		s.rest()
+		oldest := staff[0]
+		staff = staff[1:]
+		from, rest := time.Now(), s.watch(without(oldest))
+		s.retire(oldest)
+		f.stops = append(f.stops, s.must(rest, s.patience(), "the others hold all").Sub(from))
+		s.rest()
+	}
+	f.rows, f.extraSeats = s.sum().plus(before, -1), s.extraSeats(since, before)
+	f.gaps, f.overlaps, f.again = split(s.moves(since))
+	f.moved = len(f.gaps)
+	r.troubled(s)
+}
+
+// extraSeats is how many writes of seats there were since then beyond the heartbeats
+// that are due anyway.
+func (s *squad) extraSeats(since time.Time, before traffic) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lived time.Duration
+	writes := -before.beats - before.seats
+	for _, m := range s.all {
+		from, to := m.began, time.Now()
+		if from.Before(since) {
+			from = since
+		}
+		select {
+		case <-m.done:
+			to = m.ended
+		default:
+		}
+		lived += max(0, to.Sub(from))
+		sent := m.wire.traffic()
+		writes += sent.beats + sent.seats
+	}
+	return float64(writes) - lived.Seconds()/s.plan.beat().Seconds()
+}
+
+// split gives the gaps and overlaps of moves, zeros included, and how many records both
+// sides processed.
+func split(moves []move) (gaps, overlaps lot, again int) {
+	for _, m := range moves {
+		gaps, overlaps, again = append(gaps, m.gap), append(overlaps, m.overlap), again+m.again
+	}
+	return gaps, overlaps, again
+}
+
+func (r *report) troubled(s *squad) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.beatLost += s.trouble.Load()
+}
+
+// rolling replaces every worker of a fleet: one stops, and when its Run has returned
+// its successor starts; when all is even the next one follows.
+func (r *report) rolling(mode rebalance.Mode) {
+	s := r.squadOf(mode, r.plan.slow, checkpoint.Policy{})
+	defer s.close()
+	staff, _, _ := s.start(base.workers)
+	f := r.of(mode)
+	for range r.plan.restarts {
+		s.rest()
+		from := time.Now()
+		for range base.workers {
+			rest := s.watch(without(staff[0]))
+			s.retire(staff[0])
+			s.must(rest, s.patience(), "the others hold all")
+			staff = append(staff[1:], s.name())
+			level := s.watch(shared(staff...))
+			s.enter(staff[len(staff)-1])
+			s.must(level, s.patience(), "a worker has its part")
+		}
+		f.restarts = append(f.restarts, time.Since(from))
+		s.rest()
+		moves, gaps := s.moves(from), map[string]time.Duration{}
+		for _, m := range moves {
+			gaps[m.shard] += m.gap
+			f.restartOverlaps = append(f.restartOverlaps, m.overlap)
+			f.restartAgain += m.again
+		}
+		f.restartMoves += len(moves)
+		for _, shard := range s.names {
+			f.restartGaps = append(f.restartGaps, gaps[shard])
+		}
+	}
+	r.troubled(s)
+}
+
+// crashes kills workers at any moment of a beat, in fleets side by side.
+func (r *report) crashes(ttl time.Duration, fleets, each int, f *crashFigures) {
+	f.ttl = ttl
+	var all []func()
+	for i := range fleets {
+		all = append(all, func() {
+			s := r.squadOf([]rebalance.Mode{rebalance.Eager, rebalance.Cooperative}[i%2], ttl, checkpoint.Policy{Every: ttl / 2})
+			defer s.close()
+			staff, _, _ := s.start(base.workers)
+			since := time.Now()
+			for n := range each {
+				s.rest()
+				victim := n % len(staff)
+				at := s.crash(staff[victim])
+				took := s.must(s.watch(whole), s.patience(), "what the dead held is held again").Sub(at)
+				staff = append(slices.Delete(staff, victim, victim+1), s.name())
+				level := s.watch(shared(staff...))
+				s.enter(staff[len(staff)-1])
+				s.must(level, s.patience(), "its successor has its part")
+				r.mu.Lock()
+				f.recovery = append(f.recovery, took)
+				r.mu.Unlock()
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for _, m := range s.moves(since) {
+				if m.crash {
+					f.again = append(f.again, m.again)
+				}
+			}
+		})
+	}
+	together(all...)
+}
+
+// timeline is a scene for a picture: two workers, a third joins, the first leaves.
+func (r *report) timeline(mode rebalance.Mode) {
+	s := newSquad(r.T, squadPlan{table: r.table, mode: mode, ttl: time.Second, shards: 6, pace: 20 * time.Millisecond})
+	defer s.close()
+	s.start(2)
+	s.rest()
+	from := time.Now()
+	quiet(r.T, 150*time.Millisecond)
+	level := s.watch(shared("a", "b", "c"))
+	s.enter(s.name())
+	s.must(level, s.patience(), "c has its part")
+	quiet(r.T, time.Second)
+	level = s.watch(shared("b", "c"))
+	s.retire("a")
+	s.must(level, s.patience(), "b and c hold all")
+	quiet(r.T, 400*time.Millisecond)
+	f := r.of(mode)
+	f.stints, f.from, f.to = s.copies(), from, time.Now()
+}
+
+// A ticks is how long all cores have worked, and been idle.
+type ticks struct{ busy, idle float64 }
+
+// machineTime reads it where the system tells.
+func machineTime() ticks {
+	stat, _ := os.ReadFile("/proc/stat")
+	line, _, _ := strings.Cut(string(stat), "\n")
+	var t ticks
+	for i, field := range strings.Fields(line) {
+		n, _ := strconv.ParseFloat(field, 64)
+		if i == 4 || i == 5 { // idle, and waiting for a disk
+			t.idle += n
+		} else if i <= 8 { // what follows is counted in these
+			t.busy += n
+		}
+	}
+	return t
+}
+
+func (t ticks) until(later ticks) float64 {
+	busy, all := later.busy-t.busy, later.busy+later.idle-t.busy-t.idle
+	if all <= 0 {
+		return -1
+	}
+	return busy / all
+}

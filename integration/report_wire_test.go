@@ -1,0 +1,118 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A wire is one worker's network. It can be cut for good, and it counts what goes
+// through it by what it is about.
+type wire struct {
+	next http.RoundTripper
+	dead atomic.Bool
+
+	mu   sync.Mutex
+	sent traffic
+}
+
+// traffic counts requests that were sent.
+type traffic struct {
+	all      int
+	beats    int // swaps of a seat
+	seats    int // a seat taken, given up or evicted
+	looks    int // listings of the seats
+	listings int // listings of the lease rows
+	creates  int // lease rows made
+	handed   int // changes of hands: claims, yields, takes, releases
+	offers   int // offers, and offers withdrawn
+	commits  int // all other writes of lease rows
+	refused  int // of the writes of lease rows, those the table refused
+}
+
+// rows are the writes of lease rows that are there already.
+func (c traffic) rows() int { return c.handed + c.offers + c.commits }
+
+func (c traffic) plus(d traffic, sign int) traffic {
+	return traffic{
+		c.all + sign*d.all, c.beats + sign*d.beats, c.seats + sign*d.seats, c.looks + sign*d.looks,
+		c.listings + sign*d.listings, c.creates + sign*d.creates, c.handed + sign*d.handed,
+		c.offers + sign*d.offers, c.commits + sign*d.commits, c.refused + sign*d.refused,
+	}
+}
+
+func (w *wire) RoundTrip(request *http.Request) (*http.Response, error) {
+	if w.dead.Load() {
+		return nil, errNetwork
+	}
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		return nil, err
+	}
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	_, action, _ := strings.Cut(request.Header.Get("X-Amz-Target"), ".")
+	one := kindOf(action, body)
+	response, err := w.next.RoundTrip(request)
+	if err == nil && response.StatusCode != http.StatusOK && one.rows() > 0 {
+		one.refused = 1
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sent = w.sent.plus(one, 1)
+	return response, err
+}
+
+// traffic is what was sent until now.
+func (w *wire) traffic() traffic {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sent
+}
+
+// kindOf counts one request. It reads what is on the wire, and so does not rely on what
+// the library says of itself.
+func kindOf(action string, body []byte) traffic {
+	var asked struct {
+		Key, Item        item
+		UpdateExpression string
+		Values           item `json:"ExpressionAttributeValues"`
+	}
+	_ = json.Unmarshal(body, &asked)
+	seat := strings.HasSuffix(partitionOf(asked.Key, asked.Item, asked.Values), "/"+lease.KindSeat.String())
+	set, remove, _ := strings.Cut(asked.UpdateExpression, "REMOVE ")
+	switch {
+	case action == "Query" && seat:
+		return traffic{all: 1, looks: 1}
+	case action == "Query":
+		return traffic{all: 1, listings: 1}
+	case action == "UpdateItem" && seat:
+		return traffic{all: 1, beats: 1}
+	case seat && action != "GetItem":
+		return traffic{all: 1, seats: 1}
+	case action == "PutItem":
+		return traffic{all: 1, creates: 1}
+	case action != "UpdateItem":
+		return traffic{all: 1}
+	case strings.Contains(set, "#"+lease.AttrGeneration+" = "):
+		return traffic{all: 1, handed: 1}
+	case strings.Contains(set+remove, "#"+lease.AttrOffer):
+		return traffic{all: 1, offers: 1}
+	}
+	return traffic{all: 1, commits: 1}
+}
+
+// partitionOf is the group and the kind that a request is about.
+func partitionOf(key, put, values item) string {
+	for _, value := range []map[string]any{key[lease.AttrGroup], put[lease.AttrGroup], values[":0"]} {
+		if s, ok := value["S"].(string); ok {
+			return s
+		}
+	}
+	return ""
+}
