@@ -47,7 +47,9 @@ func (j *judge) noteWants(s lease.Seat) {
 func (j *judge) entitled(w lease.Write, before, after lease.Row) {
 	id := engine.Tenure{Shard: before.Shard, Generation: before.Generation}
 	h, last := j.handlers[id], after.Last
-	if !after.Owner.IsZero() {
+	// Only the first claim of a row: a child that began too early, in a table that had
+	// lost its parent's row, goes on.
+	if !after.Owner.IsZero() && before.Owner.IsZero() && before.Last.Reason == lease.Initial {
 		for _, name := range after.Parents {
 			if p := j.w.stream(name); p != nil && p.ended == 0 && !j.lately() {
 				j.w.fault("%v was claimed before its parent %s was finished", after, name)
