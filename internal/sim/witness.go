@@ -40,7 +40,7 @@ func (w *world) witnessStart(h *handler, o engine.Start) {
 		w.fault("%v is started by a worker that leaves", h)
 	}
 	for _, name := range h.s.parents {
-		if p := w.stream(name); p != nil && p.ended == 0 && !j.lately() {
+		if p := w.stream(name); p != nil && p.ended == 0 && !j.lately() && o.Transfer.Reason == lease.Initial {
 			w.fault("%v is started before its parent %s is finished", h, name)
 		}
 	}
