@@ -2,6 +2,7 @@ package shardlease_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -27,12 +28,7 @@ func (b *began) handler(ctx context.Context, t *shardlease.Tenure) error {
 func (b *began) has(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, n := range b.names {
-		if n == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(b.names, name)
 }
 
 // TestChildOfADeletedParentWaits: the listed parent's row is deleted by hand while it is

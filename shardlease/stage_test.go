@@ -61,7 +61,6 @@ type actor struct {
 
 	mu     sync.Mutex
 	frozen chan struct{} // not nil: its loop stands still until this is closed
-	skew   time.Duration // of its wall clock
 }
 
 func newStage(t *testing.T, shards int) *stage {
@@ -110,12 +109,12 @@ func (s *stage) end() {
 // can be made to stand still: a process that is paused, for all that anybody sees.
 func (a *actor) wall() time.Time {
 	a.mu.Lock()
-	frozen, skew := a.frozen, a.skew
+	frozen := a.frozen
 	a.mu.Unlock()
 	if frozen != nil {
 		<-frozen
 	}
-	return time.Now().Add(skew)
+	return time.Now()
 }
 
 func (a *actor) freeze() {
@@ -139,12 +138,6 @@ func (a *actor) thaw() {
 func (a *actor) die() {
 	a.freeze()
 	a.cut()
-}
-
-func (a *actor) step(by time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.skew = by
 }
 
 // A link is an actor's way to the store.

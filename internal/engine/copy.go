@@ -60,8 +60,8 @@ func (d digest) add(v reflect.Value) {
 			d.addTime(v)
 			return
 		}
-		for i := range v.NumField() {
-			d.add(v.Field(i))
+		for _, field := range v.Fields() {
+			d.add(field)
 		}
 	case reflect.Slice:
 		d.number(int64(v.Len()))

@@ -89,7 +89,6 @@ type sent struct {
 
 type handler struct {
 	began time.Duration
-	seq   uint64
 	soft  bool
 	hard  bool
 }
