@@ -4,6 +4,7 @@ package integration
 
 import (
 	"flag"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -117,24 +118,39 @@ func TestWithoutTheFenceUpdatesAreLost(t *testing.T) {
 		"table":    {fleetConfig{register: true}, []string{"S1", "S2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c.config.workers, c.config.shards, c.config.seed = 3, 9, *processSeed
+			c.config.workers, c.config.shards = 3, 9
 			c.config.pause, c.config.commit = 40*time.Millisecond, 250*time.Millisecond
-			f := newFleet(t, c.config)
-			f.whole()
-			quiet(t, leaseTime())
-			f.stopOne(keepFor() + leaseTime()/2)
-			quiet(t, leaseTime())
-			f.end()
-			f.judge.verdict()
-			for _, promise := range c.want {
-				if f.judge.faulty[promise] == 0 {
-					t.Errorf("the judge does not notice: %s\n%s", promise, f.judge.summary())
+			var f *fleet
+			for try := range uint64(5) { // on a busy machine it may be that nothing comes late
+				c.config.seed = *processSeed + try
+				if f = unfenced(t, c.config); f.notices(c.want) {
+					break
 				}
+			}
+			if !f.notices(c.want) {
+				t.Errorf("the judge does not notice %v\n%s", c.want, f.judge.summary())
 			}
 			t.Logf("%v\n%s", f.judge.faulty, f.judge.faults[:min(3, len(f.judge.faults))])
 		})
 	}
+}
+
+// unfenced stops a worker past its lease and lets it wake up.
+func unfenced(t *testing.T, c fleetConfig) *fleet {
+	t.Helper()
+	f := newFleet(t, c)
+	f.whole()
+	quiet(t, leaseTime())
+	f.stopOne(keepFor() + leaseTime()/2)
+	quiet(t, leaseTime())
+	f.end()
+	f.judge.verdict()
+	return f
+}
+
+// notices reports whether the judge has objected for the sake of each of these.
+func (f *fleet) notices(promises []string) bool {
+	return !slices.ContainsFunc(promises, func(p string) bool { return f.judge.faulty[p] == 0 })
 }
 
 // TestProcessesSoak runs a large fleet for as long as it is told to. Half of the workers
