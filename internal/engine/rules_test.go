@@ -420,3 +420,25 @@ func TestUnprovenTableIsNotClaimed(t *testing.T) {
 	w.verify = nil
 	w.until(5*time.Second, w.held)
 }
+
+// TestFreedIsTold: a worker that finishes a shard tells the others, who list the rows and
+// claim their part of the children, long before the next audit.
+func TestFreedIsTold(t *testing.T) {
+	w := newWorld(t, 0)
+	shards := []engine.Shard{{Name: "parent"}}
+	for _, name := range []string{"child-1", "child-2", "child-3", "child-4"} {
+		shards = append(shards, engine.Shard{Name: name, Parents: []string{"parent"}})
+	}
+	w.source = engine.Source{Shards: shards, Complete: true}
+	a := w.join("a", config(rebalance.Eager))
+	w.run(time.Second)
+	b := w.join("b", config(rebalance.Eager))
+	w.run(20 * time.Second)
+	for id := range a.active {
+		a.step(engine.Marks{Tenure: id, Finish: true})
+		w.run(20 * time.Millisecond)
+		a.ret(id)
+	}
+	took := w.until(beat+1500*time.Millisecond, func() bool { return len(a.active) == 2 && len(b.active) == 2 })
+	t.Logf("all children are processed after %v", took)
+}

@@ -56,7 +56,7 @@ func engineMutants() []mutant {
 		{"two listings have to lack a shard", engineDir + "fleet.go",
 			`s.absent < 2`, `s.absent < 1`, inWorker, "TestFinishedShardsAreRemovedLate"},
 		{"what is freed is told", engineDir + "tenure.go",
-			"		e.seat.freed++\n		e.wantRowsSoon()", "		e.wantRowsSoon()", inWorker, "TestChildrenWaitForTheirParents"},
+			"		e.seat.freed++\n		e.wantRowsSoon()", "		e.wantRowsSoon()", inEngine, "TestFreedIsTold"},
 		{"a row that cannot be read is not planned", engineDir + "fleet.go",
 			"	case s.malformed:\n		return 0, false", "	case false:\n		return 0, false", inWorker, "TestStopEndsThoughARowIsMalformed"},
 		{"failing shards rest", engineDir + "shard.go",
