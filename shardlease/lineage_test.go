@@ -110,12 +110,13 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 		r := &river{}
 		r.set(nil, shardlease.Shard{Name: "job"}, shardlease.Shard{Name: "stays"})
 		s.source = r
-		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, func(ctx context.Context, tn *shardlease.Tenure) error {
+		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
 			if tn.Shard().Name == "job" {
 				return tn.Finish(ctx)
 			}
 			return working(ctx, tn)
-		})
+		}
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, handler)
 		time.Sleep(5 * time.Second)
 		if !s.row("job").Finished {
 			t.Fatalf("%v", s.row("job"))
@@ -129,12 +130,15 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 		}
 		r.set(nil, shardlease.Shard{Name: "stays"})
 		s.within(40*time.Second, "one listing lacks it", func() bool { return r.listings() == 1 })
+		b := s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, handler) // whoever comes makes all look and plan
 		time.Sleep(5 * time.Second)
 		if s.row("job").Removed {
 			t.Error("removed after one listing")
 		}
-		s.within(40*time.Second, "two listings lack it", func() bool { return r.listings() >= 2 })
-		time.Sleep(5 * time.Second)
+		if err := b.stop(); err != nil {
+			t.Error(err)
+		}
+		s.within(70*time.Second, "it is removed", func() bool { return s.row("job").Removed })
 		if row := s.row("job"); !row.Removed || row.Last.Reason != lease.Removed {
 			t.Errorf("%v", row)
 		}

@@ -442,3 +442,47 @@ func TestFreedIsTold(t *testing.T) {
 	took := w.until(beat+1500*time.Millisecond, func() bool { return len(a.active) == 2 && len(b.active) == 2 })
 	t.Logf("all children are processed after %v", took)
 }
+
+// TestTwoListingsHaveToLackAShard: a finished shard that one listing lacks stays, even if
+// there is a plan meanwhile; one that two lack is removed.
+func TestTwoListingsHaveToLackAShard(t *testing.T) {
+	w := newWorld(t, 7)
+	a := w.join("a", config(rebalance.Eager))
+	w.run(time.Second)
+	for id := range a.active {
+		if id.Shard != "shard-000" {
+			a.step(engine.Marks{Tenure: id, Finish: true})
+			w.run(20 * time.Millisecond)
+			a.ret(id)
+		}
+	}
+	w.run(5 * time.Second)
+	w.source.Shards = w.source.Shards[:1]
+	since := w.now
+	polls := func() (n int) {
+		for _, s := range a.sent {
+			if _, ok := s.Output.(engine.Poll); ok && s.at > since {
+				n++
+			}
+		}
+		return n
+	}
+	removed := func() (n int) {
+		for _, s := range a.writes(lease.KindLease, since) {
+			if row, ok := s.Output.(engine.Send).Write.Next.(lease.Row); ok && row.Removed {
+				n++
+			}
+		}
+		return n
+	}
+	w.until(40*time.Second, func() bool { return polls() == 1 })
+	w.join("b", config(rebalance.Eager)) // so there is a plan
+	w.run(5 * time.Second)
+	if n := removed(); n > 0 {
+		t.Errorf("%d shards were removed after one listing", n)
+	}
+	w.run(90 * time.Second)
+	if removed() == 0 {
+		t.Error("none was removed after several")
+	}
+}

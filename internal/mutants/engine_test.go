@@ -54,7 +54,7 @@ func engineMutants() []mutant {
 		{"a parent nobody knows may be there", engineDir + "fleet.go",
 			"if !e.feed.complete {\n\t\t\t\treturn false", "if false {\n\t\t\t\treturn false", inEngine, "TestUnknownParentMayBeThere"},
 		{"two listings have to lack a shard", engineDir + "fleet.go",
-			`s.absent < 2`, `s.absent < 1`, inWorker, "TestFinishedShardsAreRemovedLate"},
+			`s.absent < 2`, `s.absent < 1`, inEngine, "TestTwoListingsHaveToLackAShard"},
 		{"what is freed is told", engineDir + "tenure.go",
 			"		e.seat.freed++\n		e.wantRowsSoon()", "		e.wantRowsSoon()", inEngine, "TestFreedIsTold"},
 		{"a row that cannot be read is not planned", engineDir + "fleet.go",
