@@ -16,7 +16,7 @@ import (
 // notice makes them look more often; such a try says nothing, and is made again.
 const (
 	costTries = 5
-	tooSlow   = "this machine has no time for heartbeats of a third of a second"
+	tooSlow   = "every try was disturbed: this machine has no time for heartbeats of a third of a second, or they have become late"
 )
 
 // TestCostsOfASettledFleet: a beat is one write of one unit and one read of half a unit,
@@ -37,7 +37,7 @@ func TestCostsOfASettledFleet(t *testing.T) {
 				slow = undisturbed(s, func() error { return settledCosts(s, len(all)) })
 			})
 			if slow {
-				t.Skip(tooSlow)
+				t.Error(tooSlow)
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func TestCostsOfMoves(t *testing.T) {
 				})
 			})
 			if slow {
-				t.Skip(tooSlow)
+				t.Error(tooSlow)
 			}
 		})
 	}

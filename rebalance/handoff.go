@@ -90,12 +90,13 @@ func (g Give) String() string {
 // up, to the successor or to nobody. It never resumes: the handler may have
 // thrown away what it needs to go on.
 func (t Terms) Give(v Giving) Give {
+	limit, limited := t.Limit()
 	switch {
 	case v.Returned && v.Wanted:
 		return Yield
 	case v.Returned:
 		return LetGo
-	case v.Draining && t.AfterDrain == Force && v.Drained >= t.Drain:
+	case v.Draining && limited && v.Drained >= limit:
 		return CutOff
 	case v.Draining:
 		return Serve
@@ -108,6 +109,10 @@ func (t Terms) Give(v Giving) Give {
 	}
 	return Serve
 }
+
+// Limit is how long the owner's handler may take to wind down, unless it may take as
+// long as it likes.
+func (t Terms) Limit() (limit time.Duration, limited bool) { return t.Drain, t.AfterDrain != Wait }
 
 // Standing is how long an offer stands.
 func (t Terms) Standing() time.Duration { return max(2*t.Drain, 2*time.Second) }

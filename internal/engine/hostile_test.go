@@ -211,25 +211,68 @@ func TestDrainEndsThoughAWriteIsOpen(t *testing.T) {
 		return false
 	})
 	from := w.now
-	// A commit whose answers are all lost, while everything else works.
-	e := a.engine
-	outs, _ := e.Step(a.moment(), engine.Marks{Tenure: id, Seq: 1, Flush: 1, Mark: mark("1")})
-	var open lease.Write
+	a.mute = a.unanswered(id).ID() // while everything else works
+	w.run(3 * time.Minute)
+	if h := a.active[id]; h != nil && !h.hard {
+		t.Errorf("%v after it was told to wind down (drain 20 s) the handler's context has not ended; events: %v", w.now-from, a.told[len(a.told)-1])
+	}
+}
+
+// unanswered makes n commit, and takes the commit away from it: no answer comes.
+func (n *node) unanswered(id engine.Tenure) (open lease.Write) {
+	n.w.Helper()
+	outs, _ := n.engine.Step(n.moment(), engine.Marks{Tenure: id, Seq: 1, Flush: 1, Mark: mark("1")})
 	for _, o := range outs {
 		if s, ok := o.(engine.Send); ok && s.Write.Key().Kind == lease.KindLease {
 			open = s.Write
 		} else {
-			a.do(o)
+			n.do(o)
 		}
 	}
 	if open.Op == 0 {
-		t.Skip("no commit went out")
+		n.w.Fatal("no commit went out")
 	}
-	a.mute = open.ID()
-	a.step(engine.Settled{Write: open, Err: errors.New("no answer")})
-	w.run(3 * time.Minute)
-	if h := a.active[id]; h != nil && !h.hard {
-		t.Errorf("%v after it was told to wind down (drain 20 s) the handler's context has not ended; events: %v", w.now-from, a.told[len(a.told)-1])
+	n.mute = open.ID()
+	n.step(engine.Settled{Write: open, Err: errors.New("no answer")})
+	return open
+}
+
+// TestTornCommitOfAnOfferedShard: a commit went unanswered, and its repetition is refused
+// because the shard was taken as offered: the refusal is told, and that the commit may have
+// been stored before.
+func TestTornCommitOfAnOfferedShard(t *testing.T) {
+	w := newWorld(t, 2)
+	a := w.join("a", config(rebalance.Cooperative))
+	w.until(5*time.Second, w.held)
+	w.run(20 * time.Second)
+	b := w.join("b", config(rebalance.Cooperative))
+	b.noTake = true
+	var take lease.Write
+	w.until(10*time.Second, func() bool {
+		for _, s := range b.sent {
+			if send, ok := s.Output.(engine.Send); ok && send.Write.Op == lease.OpTransfer {
+				take = send.Write
+			}
+		}
+		return take.Op != 0
+	})
+	w.run(1100 * time.Millisecond) // while an offer stands, commits wait for a second
+	id := engine.Tenure{Shard: take.Key().Name, Generation: take.Old.(lease.Row).Generation}
+	a.unanswered(id)
+	if _, err := w.store.Write(t.Context(), take); err != nil {
+		t.Fatal(err)
+	}
+	a.mute = "" // the next sending arrives
+	w.until(2*time.Second, func() bool { return a.active[id] == nil })
+	if refused := a.of(engine.Refused); len(refused) != 1 || refused[0].Generation != id.Generation {
+		t.Errorf("the refusal was told as %v", refused)
+	}
+	for _, s := range a.sent {
+		if o, ok := s.Output.(engine.Over); ok && o.Tenure == id {
+			if stale, ok := errors.AsType[*checkpoint.StaleError](o.Err); !ok || !stale.OutcomeUnknown {
+				t.Errorf("the tenure ended with %v: its commit may have been stored", o.Err)
+			}
+		}
 	}
 }
 

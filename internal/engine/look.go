@@ -356,12 +356,16 @@ func (e *Engine) sawSeats(in Listed) {
 			peers, changed, freed = append(peers, p), changed || c, freed || f
 		}
 	}
+	for _, k := range in.Unreadable {
+		if inc := lease.Incarnation(k.Name); inc == e.seat.me {
+			found = true // there, for all that can be read of it: the next beat finds out
+			continue
+		}
+		peers = append(peers, peer{seat: lease.Seat{Incarnation: lease.Incarnation(k.Name)}, unreadable: true, since: e.now.Mono})
+	}
 	if !found && !l.seats.lax && l.seats.begun > e.seat.confirmed {
 		e.loseSeat(Expired, nil) // evicted; or the table went back, which the next seat finds out
 		return
-	}
-	for _, k := range in.Unreadable {
-		peers = append(peers, peer{seat: lease.Seat{Incarnation: lease.Incarnation(k.Name)}, unreadable: true, since: e.now.Mono})
 	}
 	slices.SortFunc(peers, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
 	for _, old := range l.peers {

@@ -402,6 +402,22 @@ func TestUnreadableSeatIsALife(t *testing.T) {
 	}
 }
 
+// TestUnreadableSeatOfOnesOwn: a worker that cannot read its own seat loses nothing by it. Its
+// beats go on, and tell.
+func TestUnreadableSeatOfOnesOwn(t *testing.T) {
+	w := newWorld(t, 4)
+	a := w.join("a", config(rebalance.Eager))
+	w.until(5*time.Second, w.held)
+	w.broken = map[string]bool{}
+	for r := range w.store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindSeat}) {
+		w.broken[r.Key().Name] = true
+	}
+	w.run(5 * time.Minute) // several audits, each with a listing of the seats
+	if ended := a.of(engine.Ended); len(ended) > 0 {
+		t.Errorf("%d tenures ended, the first as %v", len(ended), ended[0].Cause)
+	}
+}
+
 // TestUnprovenTableIsNotClaimed: nothing is claimed, nor made, before the store has said
 // that this is the table it was.
 func TestUnprovenTableIsNotClaimed(t *testing.T) {

@@ -36,6 +36,7 @@ type tenure struct {
 	drained  Instant
 	cut      bool    // its handler's context has ended, and the shard is given up without it
 	taken    Instant // when this worker learnt that its offer was taken
+	torn     bool    // … by the refusal of a write that may have been stored before
 
 	give giving
 	// The offer that the row carries, and since when.
@@ -119,7 +120,7 @@ func (e *Engine) replaced(s *shard) {
 	}
 	e.freed(s)
 	e.over(s, overtaken(row, s.t.hold.Generation), &checkpoint.StaleError{
-		Shard: s.name, Mine: s.t.hold.Generation, Observed: row.Generation, Owner: row.Owner.Name,
+		Shard: s.name, Mine: s.t.hold.Generation, Observed: row.Generation, Owner: row.Owner.Name, OutcomeUnknown: t.torn,
 	})
 }
 
@@ -213,15 +214,15 @@ func (e *Engine) stall(s *shard) {
 // say so, unless the worker stops; otherwise the configuration does.
 func (e *Engine) cutOff(s *shard) Instant {
 	t := &s.t
-	switch {
-	case !t.draining:
+	if !t.draining {
 		return Never
-	case t.cause != HandedOff:
+	}
+	if t.cause != HandedOff {
 		return t.drained.Add(e.cfg.Drain)
 	}
 	at := Never
-	if t.give.terms.AfterDrain == rebalance.Force {
-		at = t.drained.Add(t.give.terms.Drain)
+	if d, ok := t.give.terms.Limit(); ok {
+		at = t.drained.Add(d)
 	}
 	if e.leave.all {
 		at = min(at, max(t.drained, e.leave.since).Add(e.cfg.Drain))
@@ -437,11 +438,12 @@ func overtaken(row lease.Row, mine int64) End {
 func (e *Engine) refused(s *shard, what doing, a lease.Answer) {
 	t := &s.t
 	err := a.Err()
-	if a.Verdict == lease.Overtaken && t.offeredTo != "" && a.Row.Owner.Incarnation == t.offeredTo {
-		return // as offered: see replaced
-	}
 	if err != nil {
-		e.tell(Event{Kind: Refused, Shard: s.name, Generation: s.t.hold.Generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason, Err: err})
+		e.tell(Event{Kind: Refused, Shard: s.name, Generation: t.hold.Generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason, Err: err})
+	}
+	if a.Verdict == lease.Overtaken && t.offeredTo != "" && a.Row.Owner.Incarnation == t.offeredTo {
+		t.torn = a.Torn // as offered: see replaced
+		return
 	}
 	cause := Vanished
 	switch {
@@ -450,7 +452,7 @@ func (e *Engine) refused(s *shard, what doing, a lease.Answer) {
 	case a.Verdict == lease.Conflict:
 		cause = Conflict
 	case a.Verdict == lease.Overtaken:
-		cause = overtaken(a.Row, s.t.hold.Generation)
+		cause = overtaken(a.Row, t.hold.Generation)
 	}
 	e.freed(s)
 	e.over(s, cause, err)

@@ -5,6 +5,9 @@ const (
 	inEngine  = "./internal/engine"
 	inWorker  = "./shardlease"
 	inMoves   = "./rebalance"
+	inSim     = "./internal/sim"
+
+	inExplorer = "./internal/explore"
 )
 
 // engineMutants break what a worker decides.
@@ -33,6 +36,13 @@ func engineMutants() []mutant {
 			`d = min(d, lookDying)`, `d = min(d, e.beat)`, inEngine, "TestCrashIsNoticedTogether"},
 		{"a seat that cannot be read is a life", engineDir + "fleet.go",
 			`if p := find(e.looks.peers, row.Owner.Incarnation); p != nil && p.unreadable {`, `if false {`, inEngine, "TestUnreadableSeatIsALife"},
+		{"nor does its owner fear for it", engineDir + "look.go",
+			"found = true // there", "_ = found // there", inEngine, "TestUnreadableSeatOfOnesOwn"},
+		{"expiry takes a whole lease time, in every interleaving", engineDir + "look.go",
+			`if at := p.since.Add(p.seat.TTL); e.now.Mono < at && !mine`,
+			`if at := p.since.Add(p.seat.TTL/4); e.now.Mono < at && !mine`, inExplorer, "TestEngines"},
+		{"a seat is an incarnation's and not a name's", engineDir + "seat.go",
+			`c.me = lease.Incarnation(s.ID)`, `c.me = lease.Incarnation("i" + e.cfg.Name + string(s.ID[:0]))`, inSim, "TestScenarios"},
 		{"a worker's own earlier seats are evicted at once", engineDir + "look.go",
 			`mine := slices.Contains(e.seat.former, p.seat.Incarnation)`, `mine := false`, inWorker, "TestLongOutage"},
 		{"nothing is claimed in an unproven table", engineDir + "seat.go",
@@ -76,10 +86,12 @@ func engineMutants() []mutant {
 			`g.to.Incarnation, e.unaccepted(t), e.stamp())`, `g.to.Incarnation, checkpoint.Mark{}, e.stamp())`, inWorker, "TestCooperativeMove"},
 		{"commits wait for an offer", engineDir + "tenure.go",
 			`if until := t.offered.Add(heldOffer); e.now.Mono < until {`, `if until := t.offered.Add(0); e.now.Mono < until {`, inEngine, "TestCommitsWaitForAnOffer"},
+		{"a torn commit of an offered shard says so", engineDir + "tenure.go",
+			`t.torn = a.Torn // as offered`, `t.torn = false // as offered`, inEngine, "TestTornCommitOfAnOfferedShard"},
 		{"a successor waits as long as the owner looks", engineDir + "shard.go",
 			`return max(e.beat, p.seat.TTL/3)`, `return e.beat`, inEngine, "TestSlowOwnerIsNotSeized"},
 		{"a drain ends though a write is open", engineDir + "tenure.go",
-			`at = t.drained.Add(t.give.terms.Drain)`, `at = Never`, inEngine, "TestDrainEndsThoughAWriteIsOpen"},
+			`at = t.drained.Add(d)`, `at = Never`, inEngine, "TestDrainEndsThoughAWriteIsOpen"},
 		{"who drains never resumes", "rebalance/handoff.go",
 			"case v.Draining:\n\t\treturn Serve", "case v.Draining && v.Wanted:\n\t\treturn Serve\n\tcase v.Draining:\n\t\treturn Withdraw", inMoves, "TestOwnerSide"},
 		{"an offer is withdrawn in the end", "rebalance/handoff.go",
