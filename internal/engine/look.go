@@ -26,7 +26,9 @@ type read struct {
 	begun order // the step it was sent in
 	sent  bool
 	lax   bool    // eventually consistent
+	asked Instant // when it was sent
 	told  Instant // when its failure was told last
+	rest  Instant // not again before
 	try   retry
 }
 
@@ -84,13 +86,13 @@ func (e *Engine) keepLooking() {
 		e.wantRows() // an answer under way, or its next try, wakes the worker
 	}
 	e.keepEvicting()
-	if l.rowsWanted && !l.rows.sent && l.rows.try.due(e.now.Mono, &l.wake) {
+	if l.rowsWanted && l.rows.due(e.now.Mono, &l.wake) {
 		l.rowsWanted, l.rowsDue, l.rowsRead = false, Never, e.now.Mono
 		l.audit = e.now.Mono.Add(e.jitter(e.cfg.Audit))
 		l.wake = min(l.wake, l.audit)
 		e.list(&l.rows, lease.KindLease, false)
 	}
-	if l.seats.sent || !l.seats.try.due(e.now.Mono, &l.wake) {
+	if !l.seats.due(e.now.Mono, &l.wake) {
 		return
 	}
 	switch {
@@ -104,9 +106,29 @@ func (e *Engine) keepLooking() {
 	}
 }
 
+// due reports whether to ask now; wake is lowered to when, if later.
+func (r *read) due(now Instant, wake *Instant) bool {
+	if r.sent || !r.try.due(now, wake) {
+		return false
+	}
+	if now < r.rest {
+		*wake = min(*wake, r.rest)
+		return false
+	}
+	return true
+}
+
+// answered lets a read rest for twice as long as it took, within reason. While many
+// things change many workers want to read much; a store that becomes slow under that is
+// asked less, and has time left for heartbeats and claims.
+func (r *read) answered(now Instant, longest time.Duration) {
+	r.sent = false
+	r.rest = now.Add(min(2*now.Sub(r.asked), longest))
+}
+
 func (e *Engine) list(r *read, kind lease.Kind, lax bool) {
 	e.looks.count++
-	r.id, r.begun, r.sent, r.lax = e.looks.count, e.step, true, lax
+	r.id, r.begun, r.asked, r.sent, r.lax = e.looks.count, e.step, e.now.Mono, true, lax
 	e.do(List{Read: uint64(r.id), Query: lease.Query{Group: e.cfg.Group, Kind: kind, Eventually: lax}})
 }
 
@@ -182,7 +204,7 @@ func (e *Engine) listed(in Listed) {
 	l := &e.looks
 	switch serial(in.Read) {
 	case l.seats.id:
-		l.seats.sent = false
+		l.seats.answered(e.now.Mono, e.beat/4)
 		if e.readFailed(&l.seats, in.Err) {
 			return
 		}
@@ -190,7 +212,7 @@ func (e *Engine) listed(in Listed) {
 		e.sawSeats(in)
 		l.next = e.now.Mono.Add(e.pace())
 	case l.rows.id:
-		l.rows.sent = false
+		l.rows.answered(e.now.Mono, e.beat)
 		if e.readFailed(&l.rows, in.Err) {
 			e.wantRows()
 			return

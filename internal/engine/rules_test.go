@@ -79,9 +79,15 @@ func TestTrustCountsRepeatedBeatsOnce(t *testing.T) {
 	w.until(4*time.Second, func() bool { return len(n.writes(lease.KindSeat, from)) > 0 })
 	first, trust := w.now, n.engine.Status().Trust
 	w.run(3 * time.Second)
+	beats := n.writes(lease.KindSeat, from)
+	again := beats[0].Output.(engine.Send).Write.ID()
+	n.slow = func(o engine.Output) time.Duration {
+		s, ok := o.(engine.Send)
+		w.down = w.down || ok && s.Write.ID() != again // the next one goes unanswered
+		return 0
+	}
 	w.down = false
 	w.until(4*time.Second, func() bool { return n.engine.Status().Trust != trust })
-	w.down = true
 	w.run(20 * time.Second)
 	if ended := n.of(engine.Ended); len(ended) != 1 || ended[0].at > first+9*time.Second+50*time.Millisecond {
 		t.Errorf("a beat was first sent at %v; ended: %+v", first, ended)
