@@ -89,7 +89,13 @@ func (f *fleet) audit() {
 		if row.Generation != seen.Generation || row.Counter != seen.Counter || row.Checkpoint.Position != strconv.FormatInt(seen.Position, 10) {
 			f.Errorf("the judge has not seen how %s came to be %v", row.Shard, row)
 		}
-		if !row.Owner.IsZero() && !seen.Late {
+		if row.Owner.IsZero() || seen.Late {
+			continue
+		}
+		now := entry{Wall: time.Now().UnixNano()}.at()
+		if cause := f.judge.cause(f.judge.who(seen.Incarnation), now-5*leaseTime(), now); cause != "" {
+			f.judge.excused["left at the end, "+string(cause)]++
+		} else {
 			f.Errorf("%s was not given back by a worker that stopped in good order: %v", row.Shard, row)
 		}
 	}
