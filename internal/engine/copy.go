@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"encoding/binary"
-	"hash/fnv"
-	"io"
+	"math/bits"
 	"reflect"
 	"slices"
 	"time"
@@ -28,7 +26,14 @@ func (e *Engine) Clone() *Engine {
 	c.fleet.malformed = slices.Clone(e.fleet.malformed)
 	c.shards = make([]*shard, len(e.shards))
 	for i, s := range e.shards {
-		c.shards[i] = new(*s)
+		t := new(*s)
+		if s.ask != nil {
+			t.ask = new(*s.ask)
+		}
+		if s.t.give != nil {
+			t.t.give = new(*s.t.give)
+		}
+		c.shards[i] = t
 	}
 	return &c
 }
@@ -37,31 +42,37 @@ func (e *Engine) Clone() *Engine {
 // is: instants, steps and reads count as how long ago they were. (It may differ for
 // engines that will.)
 func (e *Engine) Hash() uint64 {
-	h := fnv.New64a()
-	d := digest{w: h, now: e.now, step: e.step, reads: e.looks.count}
+	d := digest{now: e.now, step: e.step, reads: e.looks.count}
 	for _, part := range []any{e.beat, e.seat, e.looks, e.fleet, e.leave, e.feed, e.due, e.all, e.shards} {
 		d.add(reflect.ValueOf(part))
 	}
-	return h.Sum64()
+	return d.sum
+}
+
+// HashOf is the same for two records, or other plain values, that are the same.
+func HashOf(v any) uint64 {
+	var d digest
+	d.add(reflect.ValueOf(v))
+	return d.sum
 }
 
 // A digest walks a value. Every field counts, also those that are added later.
 type digest struct {
-	w     io.Writer
+	sum   uint64
 	now   Moment
 	step  order
 	reads serial
 }
 
-func (d digest) add(v reflect.Value) {
+func (d *digest) add(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
+		fields := v.NumField()
 		if v.Type() == reflect.TypeFor[time.Time]() {
-			d.addTime(v)
-			return
+			fields-- // not the location
 		}
-		for _, field := range v.Fields() {
-			d.add(field)
+		for i := range fields {
+			d.add(v.Field(i))
 		}
 	case reflect.Slice:
 		d.number(int64(v.Len()))
@@ -74,8 +85,7 @@ func (d digest) add(v reflect.Value) {
 			d.add(v.Elem())
 		}
 	case reflect.String:
-		d.number(int64(v.Len()))
-		_, _ = io.WriteString(d.w, v.String())
+		d.text(v.String())
 	case reflect.Bool:
 		if v.Bool() {
 			d.number(1)
@@ -88,7 +98,7 @@ func (d digest) add(v reflect.Value) {
 	}
 }
 
-func (d digest) addNumber(v reflect.Value) {
+func (d *digest) addNumber(v reflect.Value) {
 	switch {
 	case v.IsZero():
 		d.number(0) // never, of a step or a read as well
@@ -111,14 +121,21 @@ func (d digest) addNumber(v reflect.Value) {
 	}
 }
 
-// addTime reads the parts of a time, for reflection gives no methods of a field that
-// is not exported.
-func (d digest) addTime(v reflect.Value) {
-	for i := range v.NumField() - 1 { // not the location
-		d.addNumber(v.Field(i))
+func (d *digest) text(s string) {
+	d.number(int64(len(s)))
+	for ; len(s) > 8; s = s[8:] {
+		d.number(word(s[:8]))
 	}
+	d.number(word(s))
 }
 
-func (d digest) number(n int64) {
-	_, _ = d.w.Write(binary.LittleEndian.AppendUint64(nil, uint64(n)))
+func word(s string) (n int64) {
+	for i := range len(s) {
+		n = n<<8 | int64(s[i])
+	}
+	return n
+}
+
+func (d *digest) number(n int64) {
+	d.sum = bits.RotateLeft64(d.sum^uint64(n)*0x9e3779b97f4a7c15, 29) * 0xbf58476d1ce4e5b9
 }

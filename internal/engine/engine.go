@@ -42,6 +42,7 @@ func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
 	if now.Mono < e.now.Mono {
 		now.Mono = e.now.Mono
 	}
+	clear(e.out) // what they refer to is large, and the next ones may be few
 	e.now, e.ids, e.out = now, 0, e.out[:0]
 	e.step++
 	if !e.leave.done {

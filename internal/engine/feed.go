@@ -52,7 +52,7 @@ func (e *Engine) sourced(in Source) {
 	e.know(slices.Compact(names))
 	for _, shard := range in.Shards {
 		s := e.shard(shard.Name)
-		if s.gone > 0 && s.gone >= f.begun {
+		if s.outdates(f.begun) {
 			continue // its row was removed because it is listed no more: this listing may be older
 		}
 		news = news || !s.listed
@@ -60,7 +60,7 @@ func (e *Engine) sourced(in Source) {
 	}
 	f.complete = f.complete || in.Complete
 	for _, s := range e.shards {
-		if in.Complete && !s.named {
+		if in.Complete && !s.named && !s.outdates(f.begun) {
 			s.listed = false
 			s.absent++
 			news = news || s.absent == 2 && s.copy.Row().Finished
@@ -71,3 +71,7 @@ func (e *Engine) sourced(in Source) {
 		e.wantRows()
 	}
 }
+
+// outdates reports whether a listing that was asked for then may be from before the row of
+// s was removed.
+func (s *shard) outdates(begun order) bool { return s.gone > 0 && s.gone >= begun }

@@ -24,7 +24,9 @@ type fleet struct {
 // readWants notes which of this worker's shards others ask for.
 func (e *Engine) readWants() {
 	for _, s := range e.shards {
-		s.t.give.wanted = false
+		if s.t.give != nil {
+			s.t.give.wanted = false
+		}
 	}
 	for i := range e.looks.peers {
 		p := &e.looks.peers[i]
@@ -32,13 +34,13 @@ func (e *Engine) readWants() {
 			continue
 		}
 		for _, w := range p.seat.Wants {
-			if s := e.shard(w.Shard); s != nil && s.t.on && w.Generation == s.t.hold.Generation {
+			if s := e.shard(w.Shard); s != nil && s.t.on && w.Generation == s.t.generation {
 				e.wantedBy(s, p.seat.Owner(), w.Terms)
 			}
 		}
 	}
 	for _, s := range e.shards {
-		if s.t.on && (s.t.give.on || s.t.offeredTo != "") {
+		if s.t.on && (s.t.give != nil || s.t.offeredTo != "") {
 			e.tend(s)
 		}
 	}
@@ -47,18 +49,18 @@ func (e *Engine) readWants() {
 // wantedBy notes one want. Of several, the first that was seen is served for as
 // long as it stands.
 func (e *Engine) wantedBy(s *shard, to lease.Owner, terms rebalance.Terms) {
-	g := &s.t.give
+	g := s.t.give
 	switch {
-	case g.on && g.to.Incarnation == to.Incarnation:
+	case g != nil && g.to.Incarnation == to.Incarnation:
 		g.wanted = true
-	case !g.on || !g.wanted && find(e.looks.peers, g.to.Incarnation) == nil:
-		if !g.on {
+	case g == nil || !g.wanted && find(e.looks.peers, g.to.Incarnation) == nil:
+		if g == nil {
 			e.fleet.givings++
 		}
 		if terms.Mode == rebalance.Cooperative {
 			terms.Drain = min(terms.Drain, e.cfg.Drain) // how long an offer stands is for its maker to limit
 		}
-		*g = giving{on: true, to: to, terms: terms, wanted: true}
+		s.t.give = &giving{to: to, terms: terms, wanted: true}
 	}
 }
 
@@ -152,7 +154,7 @@ func (e *Engine) survey() view {
 func (e *Engine) bound(v *view) {
 	for _, s := range e.shards {
 		s.bound = rebalance.Nobody
-		if s.ask.phase != idle && s.ask.generation == s.generation {
+		if s.ask != nil && s.ask.generation == s.generation {
 			s.bound = v.me
 		}
 	}
@@ -190,7 +192,7 @@ func (e *Engine) place(v *view, s *shard) (owner int, plannable bool) {
 	case ok:
 		return at, true
 	}
-	if p := find(e.looks.peers, row.Owner.Incarnation); p != nil && p.unreadable {
+	if p := find(e.looks.peers, row.Owner.Incarnation); p != nil && p.unreadable && !slices.Contains(e.seat.former, p.seat.Incarnation) {
 		return 0, false // a sign of life that cannot be read
 	}
 	// Nobody carries the owner's incarnation. That proves that it is gone only
@@ -216,16 +218,27 @@ func (e *Engine) ready(s *shard) bool {
 		switch {
 		case p != nil && p.malformed:
 			return false
-		case p == nil || p.generation == 0 && !p.listed:
+		case p == nil || p.generation == 0 && p.unlisted():
 			if !e.feed.complete {
 				return false
 			}
-		case p.generation == 0 || !p.copy.Row().Finished && !p.copy.Row().Removed:
+		case p.generation == 0 || !p.over():
 			return false
 		}
 	}
 	return true
 }
+
+// over reports whether nobody will work on s any more. A tombstone of a name that the
+// source lists again is about to be revived.
+func (s *shard) over() bool {
+	row := s.copy.Row()
+	return row.Finished || row.Removed && s.unlisted()
+}
+
+// unlisted reports whether the source lists s no more. While it was not asked again since
+// the row was found to be gone, nobody knows.
+func (s *shard) unlisted() bool { return !s.listed && (s.gone == 0 || s.absent > 0) }
 
 // assign notes what the plan means for a shard that is free or a dead worker's.
 // One that is planned to another and left lying for long may be claimed by
@@ -275,17 +288,17 @@ func (e *Engine) ask(v *view, targets []int) {
 		owner := v.Shards[i].Owner
 		row := s.copy.Row()
 		held := !row.Owner.IsZero() && row.Owner.Incarnation != e.seat.me && s.orphan != row.Owner.Incarnation
-		s.wanted = targets[i] == v.me && held && s.running == 0 && (owner != v.me || s.ask.phase != idle)
+		s.wanted = targets[i] == v.me && held && s.running == 0 && (owner != v.me || s.ask != nil)
 		switch {
-		case !s.wanted || s.ask.phase != idle:
+		case !s.wanted || s.ask != nil:
 		case s.bound != rebalance.Nobody && s.bound != v.me:
 			// On its way to another. It may move on from there, or be called off.
 			e.fleet.replan = min(e.fleet.replan, e.now.Mono.Add(e.beat/2))
 			s.wanted = false
 		case !e.fleet.settled || v.split || room <= 0:
 			s.wanted = false
-		case e.now.Mono < max(s.ask.paused, e.cooled(s)):
-			e.fleet.replan = min(e.fleet.replan, max(s.ask.paused, e.cooled(s)))
+		case e.now.Mono < max(s.paused, e.cooled(s)):
+			e.fleet.replan = min(e.fleet.replan, max(s.paused, e.cooled(s)))
 			s.wanted = false
 		default:
 			room--

@@ -137,7 +137,7 @@ func (e *Engine) list(r *read, kind lease.Kind, lax bool) {
 func (e *Engine) readMoving() {
 	var moving []*shard
 	for _, s := range e.shards {
-		if s.ask.phase == asked || s.t.on && s.t.offeredTo != "" {
+		if s.asks() || s.t.on && s.t.offeredTo != "" {
 			moving = append(moving, s)
 		}
 	}
@@ -296,8 +296,8 @@ func (e *Engine) vanished(s *shard, begun order) bool {
 		e.get(s) // a holder of its own asks the row itself
 		return false
 	}
-	if s.copy.Row().Generation == 0 {
-		return !s.listed && s.running == 0
+	if row := s.copy.Row(); row.Generation == 0 || row.Removed {
+		return s.unlisted() && s.running == 0
 	}
 	e.forget(s, e.seat.me)
 	s.copy = lease.NewCopy(s.copy.Key(), e.seat.me)
@@ -309,7 +309,7 @@ func (e *Engine) vanished(s *shard, begun order) bool {
 // tombstone says that somebody saw the source omit the shard. What the source told this
 // worker before counts no more; only a listing asked for from now on brings it back.
 func (e *Engine) isGone(s *shard) {
-	s.gone, s.listed = e.step, false
+	s.gone, s.listed, s.absent = e.step, false, 0
 	e.pollSoon()
 }
 

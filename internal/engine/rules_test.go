@@ -424,6 +424,55 @@ func TestUnreadableSeatOfOnesOwn(t *testing.T) {
 	}
 }
 
+// TestUnreadableFormerSeat: a worker knows that its own earlier incarnation is over, whatever
+// became of that one's seat.
+func TestUnreadableFormerSeat(t *testing.T) {
+	w := newWorld(t, 4)
+	a := w.join("a", config(rebalance.Eager))
+	w.until(5*time.Second, w.held)
+	w.broken = map[string]bool{}
+	for r := range w.store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindSeat}) {
+		w.broken[r.Key().Name] = true
+	}
+	w.down = true
+	w.until(15*time.Second, func() bool { return len(a.active) == 0 })
+	w.down = false
+	w.until(5*time.Second, w.held)
+}
+
+// TestParentThatIsListedAgain: the name of a shard that was removed is used again. Until it is
+// finished again its children wait, also when the source cannot be asked just then.
+func TestParentThatIsListedAgain(t *testing.T) {
+	w := newWorld(t, 1)
+	parent := w.shards[0]
+	a := w.join("a", config(rebalance.Eager))
+	w.until(5*time.Second, w.held)
+	for id := range a.active {
+		a.step(engine.Marks{Tenure: id, Finish: true})
+		w.run(20 * time.Millisecond)
+		a.ret(id)
+	}
+	w.source.Shards = nil
+	w.until(3*time.Minute, func() bool { return len(a.of(engine.Removed)) == 1 })
+	w.run(2 * time.Minute) // the worker forgets that there was one
+	w.source.Shards = []engine.Shard{{Name: "child", Parents: []string{parent.Name}}, parent}
+	since := w.now
+	w.until(time.Minute, func() bool { return len(a.writes(lease.KindLease, since)) > 0 }) // refused over the tombstone
+	listing := w.source
+	w.source = engine.Source{Err: errors.New("no answer")}
+	w.run(3 * time.Minute)
+	if len(a.active) > 0 {
+		t.Errorf("the child began before its parent: %v", a.active)
+	}
+	w.source = listing
+	w.until(time.Minute, func() bool { return len(a.active) == 1 })
+	for id := range a.active {
+		if id.Shard != parent.Name {
+			t.Errorf("%s began before its parent", id.Shard)
+		}
+	}
+}
+
 // TestUnprovenTableIsNotClaimed: nothing is claimed, nor made, before the store has said
 // that this is the table it was.
 func TestUnprovenTableIsNotClaimed(t *testing.T) {

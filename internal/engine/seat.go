@@ -255,7 +255,7 @@ func (e *Engine) confirm() {
 // wantsAreSaid starts the time of the wants that the others can see from now on.
 func (e *Engine) wantsAreSaid() {
 	for _, w := range e.seat.seat.Wants {
-		if s := e.shard(w.Shard); s != nil && s.ask.phase == asked && !s.ask.said && s.ask.generation == w.Generation {
+		if s := e.shard(w.Shard); s != nil && s.asks() && !s.ask.said && s.ask.generation == w.Generation {
 			s.ask.said, s.ask.since = true, e.now.Mono
 			e.at(s, e.now.Mono)
 		}
@@ -266,7 +266,7 @@ func (e *Engine) wantsAreSaid() {
 func (e *Engine) says() lease.Says {
 	says := lease.Says{Leaving: e.leave.on, Freed: e.seat.freed}
 	for _, s := range e.shards {
-		if s.ask.phase == asked {
+		if s.asks() {
 			says.Wants = append(says.Wants, lease.Want{Shard: s.name, Generation: s.ask.generation, Terms: s.ask.terms})
 		}
 	}

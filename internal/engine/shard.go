@@ -25,11 +25,11 @@ type shard struct {
 	generation int64   // of the copy's row, …
 	since      Instant // … and when this worker first saw it
 	read       order   // the step in which the copy's row became known
+	gone       order   // the step in which its row was found to be gone
+	asked      order   // the step since which a Get is …
+	getting    bool    // … under way
 	missing    bool    // the last listing lacked it, …
 	malformed  bool    // … or could not read it
-	gone       order   // the step in which its row was found to be gone
-	getting    bool    // a Get is under way, …
-	asked      order   // … since that step
 
 	// From the last plan.
 	wake   Instant           // when it wants to be tended
@@ -46,7 +46,8 @@ type shard struct {
 	try     retry // of that write
 	running int64 // the generation whose handler has not returned; 0: none has been called
 	t       tenure
-	ask     ask
+	ask     *ask    // nil: none
+	paused  Instant // it is not asked for before
 }
 
 // doing says what an open write of a row is for.
@@ -86,7 +87,7 @@ func (e *Engine) forget(s *shard, me lease.Incarnation) {
 func (e *Engine) tend(s *shard) {
 	s.wake = Never
 	row := s.copy.Row()
-	if s.t.on && row.Generation > s.t.hold.Generation {
+	if s.t.on && row.Generation > s.t.generation {
 		if e.replaced(s); s.t.on {
 			return // for a moment
 		}
@@ -246,7 +247,7 @@ func (e *Engine) acquire(s *shard) {
 		e.claim(s)
 		return
 	}
-	if s.wanted || s.ask.phase != idle {
+	if s.wanted || s.ask != nil {
 		e.pursue(s)
 	}
 }
@@ -303,43 +304,43 @@ func (e *Engine) exhausted(row lease.Row, orphan bool) bool {
 	return e.cfg.MaxAttempts > 0 && n >= e.cfg.MaxAttempts
 }
 
+// An ask is the successor's side of a move.
+type ask struct {
+	phase      askPhase
+	said       bool // the others can see that it asks
+	hook       bool // the prepare hook was called
+	prepared   bool // … and has ended
+	generation int64
+	terms      rebalance.Terms
+	since      Instant // of the phase; of asking, since it is said
+}
+
 // An askPhase is how far a worker has come with a shard it asks another for.
 type askPhase uint8
 
 const (
-	idle askPhase = iota
+	intending askPhase = iota // nothing has been done yet
 	preparing
 	asked
 )
 
-// An ask is the successor's side of a move.
-type ask struct {
-	phase      askPhase
-	generation int64
-	terms      rebalance.Terms
-	said       bool    // the others can see that it asks
-	since      Instant // of the phase; of asking, since it is said
-	hook       bool    // the prepare hook was called
-	prepared   bool    // … and has ended
-	paused     Instant // not asked again before
-}
+// asks reports whether this worker asks another for s.
+func (s *shard) asks() bool { return s.ask != nil && s.ask.phase == asked }
 
 // pursue goes on with a move to this worker.
 func (e *Engine) pursue(s *shard) {
-	a, row := &s.ask, s.copy.Row()
-	if a.phase != idle && row.Generation != a.generation {
+	a, row := s.ask, s.copy.Row()
+	switch {
+	case a != nil && row.Generation != a.generation:
 		e.callOff(s)
 		return
-	}
-	if a.phase == idle {
-		if e.now.Mono < a.paused {
-			return
-		}
-		a.terms = e.terms(s, row)
-		a.generation = row.Generation
+	case a == nil && e.now.Mono < s.paused:
+		return
+	case a == nil:
+		a = &ask{generation: row.Generation, terms: e.terms(s, row)}
 	}
 	since := e.now.Mono.Sub(a.since)
-	if a.phase == idle || a.phase == asked && !a.said {
+	if a.phase == intending || a.phase == asked && !a.said {
 		since = 0
 	}
 	switch a.terms.Take(rebalance.Taking{
@@ -348,14 +349,14 @@ func (e *Engine) pursue(s *shard) {
 		Offered: row.OfferedTo == e.seat.me,
 	}) {
 	case rebalance.Prepare:
-		if a.phase == idle {
-			e.enter(s, preparing)
+		if a.phase == intending {
+			e.enter(s, a, preparing)
 			a.hook = true
 			e.do(Prepare{Shard: e.describe(s), Checkpoint: row.Checkpoint, For: a.terms.Prepare})
 		}
 		e.at(s, a.since.Add(a.terms.Prepare))
 	case rebalance.Ask:
-		e.enter(s, asked)
+		e.enter(s, a, asked)
 		e.tell(Event{Kind: Asked, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
 		e.look(lookMoving)
 	case rebalance.Accept:
@@ -365,10 +366,10 @@ func (e *Engine) pursue(s *shard) {
 		w, err := row.Seize(e.seat.seat.Owner(), e.stamp())
 		e.send(s, claiming, w, err)
 	case rebalance.CallOff:
-		if a.phase != idle {
+		if a.phase != intending {
 			e.tell(Event{Kind: Retired, Shard: s.name, Generation: a.generation, Peer: row.Owner.Name})
 		}
-		a.paused = e.now.Mono.Add(e.beat)
+		s.paused = e.now.Mono.Add(e.beat)
 		e.callOff(s)
 	case rebalance.Stay:
 		if at := a.since.Add(a.terms.Patience(e.notice(row))); e.now.Mono < at {
@@ -385,11 +386,12 @@ func (e *Engine) notice(row lease.Row) time.Duration {
 	return e.beat
 }
 
-func (e *Engine) enter(s *shard, p askPhase) {
-	if s.ask.phase == idle {
+func (e *Engine) enter(s *shard, a *ask, p askPhase) {
+	if s.ask == nil {
+		s.ask = a
 		e.fleet.asks++
 	}
-	s.ask.phase, s.ask.since = p, e.now.Mono
+	a.phase, a.since = p, e.now.Mono
 }
 
 // terms asks the strategy. What nobody could keep is served as a plain eager move.
@@ -410,21 +412,21 @@ func (e *Engine) terms(s *shard, row lease.Row) rebalance.Terms {
 // is not wanted any more. The want goes with the next beat.
 func (e *Engine) callOff(s *shard) {
 	s.wanted = false
-	if s.ask.phase == idle {
+	if s.ask == nil {
 		return
 	}
 	e.fleet.asks--
 	if s.ask.hook && (s.copy.Row().Owner.Incarnation != e.seat.me || e.seat.me == "") {
 		e.do(CallOff{Shard: s.name})
 	}
-	s.ask = ask{paused: s.ask.paused}
+	s.ask = nil
 	if e.fleet.asks == 0 {
 		e.wantRows() // the next moves, if there are any
 	}
 }
 
 func (e *Engine) prepared(in Prepared) {
-	if s := e.shard(in.Shard); s != nil && s.ask.phase == preparing {
+	if s := e.shard(in.Shard); s != nil && s.ask != nil && s.ask.phase == preparing {
 		s.ask.prepared = true
 		e.tend(s)
 	}

@@ -12,9 +12,8 @@ import (
 // A tenure is this worker's hold of a shard at one generation, from the holder's
 // side.
 type tenure struct {
-	on    bool
-	hold  lease.Hold
-	began Instant
+	generation int64
+	began      Instant
 
 	mark     checkpoint.Mark // the latest
 	seq      uint64          // how many marks there were
@@ -23,22 +22,23 @@ type tenure struct {
 	flush    uint64          // somebody waits for so many
 	first    Instant         // when the first that is not sent was made
 
-	pulse    Instant // the last sign of progress
-	progress bool    // it got somewhere, marks or not
-	finish   bool    // the shard itself has ended
-	release  bool    // its handler wants to give it up
-	note     string
-
+	on       bool
+	progress bool // it got somewhere, marks or not
+	finish   bool // the shard itself has ended
+	release  bool // its handler wants to give it up
 	returned bool // its handler has returned, …
 	failed   bool // … with an error, and not after it was told to wind down
 	draining bool // its handler was told to wind down
 	cause    End  // … for this
-	drained  Instant
-	cut      bool    // its handler's context has ended, and the shard is given up without it
-	taken    Instant // when this worker learnt that its offer was taken
-	torn     bool    // … by the refusal of a write that may have been stored before
+	cut      bool // its handler's context has ended, and the shard is given up without it
+	torn     bool // its offer was taken, which it learnt when a write was refused that may have been stored before
 
-	give giving
+	pulse   Instant // the last sign of progress
+	drained Instant // when its handler was told to wind down
+	taken   Instant // when this worker learnt that its offer was taken
+	note    string
+
+	give *giving // nil: nobody has asked
 	// The offer that the row carries, and since when.
 	offeredTo lease.Incarnation
 	offered   Instant
@@ -46,10 +46,23 @@ type tenure struct {
 
 // A giving is a move this worker is asked for.
 type giving struct {
-	on     bool
 	to     lease.Owner
 	terms  rebalance.Terms
 	wanted bool // the last look still saw the want
+}
+
+func (g *giving) stands() bool { return g != nil && g.wanted }
+
+func (g *giving) agreed() rebalance.Terms {
+	if g == nil {
+		return rebalance.Terms{}
+	}
+	return g.terms
+}
+
+// hold is the handle of this worker's tenure of s.
+func (e *Engine) hold(s *shard) lease.Hold {
+	return lease.Hold{Key: s.copy.Key(), Incarnation: e.seat.me, Generation: s.t.generation, Order: e.cfg.Order}
 }
 
 // start begins a tenure of the row as it stands.
@@ -62,7 +75,7 @@ func (e *Engine) start(s *shard) {
 	row, now := s.copy.Row(), e.now.Mono
 	s.mine, s.orphan = false, ""
 	s.running = hold.Generation
-	s.t = tenure{on: true, hold: hold, began: now, pulse: now}
+	s.t = tenure{on: true, generation: hold.Generation, began: now, pulse: now}
 	e.fleet.held++
 	if e.cfg.StallAfter > 0 {
 		e.at(s, now.Add(e.cfg.StallAfter))
@@ -73,7 +86,7 @@ func (e *Engine) start(s *shard) {
 }
 
 // id is what the shell calls the tenure.
-func (s *shard) id() Tenure { return Tenure{Shard: s.name, Generation: s.t.hold.Generation} }
+func (s *shard) id() Tenure { return Tenure{Shard: s.name, Generation: s.t.generation} }
 
 // over ends a tenure. The handler may go on running; whatever it still does is
 // fenced.
@@ -84,17 +97,17 @@ func (e *Engine) over(s *shard, cause End, err error) {
 		e.do(Over{Tenure: s.id(), Cause: cause, Err: err, Open: open && (t.sent > t.accepted || s.doing == finishing)})
 	}
 	ended := Event{
-		Kind: Ended, Shard: s.name, Generation: t.hold.Generation, Cause: cause, Err: err,
+		Kind: Ended, Shard: s.name, Generation: t.generation, Cause: cause, Err: err,
 		Took: e.now.Mono.Sub(t.began), Pending: t.seq - t.accepted,
 	}
-	if row := s.copy.Row(); row.Generation > t.hold.Generation {
+	if row := s.copy.Row(); row.Generation > t.generation {
 		ended.Peer, ended.Reason, ended.Transfer = row.Owner.Name, row.Last.Reason, row.Last
 	}
 	if t.draining {
 		ended.Drained = e.now.Mono.Sub(t.drained)
 	}
 	e.tell(ended)
-	if t.give.on {
+	if t.give != nil {
 		e.fleet.givings--
 	}
 	e.fleet.held--
@@ -119,15 +132,15 @@ func (e *Engine) replaced(s *shard) {
 		}
 	}
 	e.freed(s)
-	e.over(s, overtaken(row, s.t.hold.Generation), &checkpoint.StaleError{
-		Shard: s.name, Mine: s.t.hold.Generation, Observed: row.Generation, Owner: row.Owner.Name, OutcomeUnknown: t.torn,
+	e.over(s, overtaken(row, s.t.generation), &checkpoint.StaleError{
+		Shard: s.name, Mine: s.t.generation, Observed: row.Generation, Owner: row.Owner.Name, OutcomeUnknown: t.torn,
 	})
 }
 
 // marked takes in what a handler has marked and asked for.
 func (e *Engine) marked(in Marks) {
 	s := e.shard(in.Tenure.Shard)
-	if s == nil || !s.t.on || s.t.hold.Generation != in.Tenure.Generation {
+	if s == nil || !s.t.on || s.t.generation != in.Tenure.Generation {
 		return // the shell was told that it is over
 	}
 	e.absorb(s, in)
@@ -192,7 +205,7 @@ func (e *Engine) windDown(s *shard) {
 // not it.
 func (e *Engine) stall(s *shard) {
 	t := &s.t
-	waits := t.draining && t.cause == HandedOff && t.give.terms.AfterDrain == rebalance.Wait
+	waits := t.draining && t.cause == HandedOff && t.give.agreed().AfterDrain == rebalance.Wait
 	if e.cfg.StallAfter <= 0 || t.draining && !waits {
 		return
 	}
@@ -221,7 +234,7 @@ func (e *Engine) cutOff(s *shard) Instant {
 		return t.drained.Add(e.cfg.Drain)
 	}
 	at := Never
-	if d, ok := t.give.terms.Limit(); ok {
+	if d, ok := t.give.agreed().Limit(); ok {
 		at = t.drained.Add(d)
 	}
 	if e.leave.all {
@@ -234,7 +247,11 @@ func (e *Engine) cutOff(s *shard) Instant {
 func (e *Engine) drain(s *shard, cause End) {
 	s.t.draining, s.t.cause, s.t.drained = true, cause, e.now.Mono
 	e.do(Drain{Tenure: s.id(), Cause: cause})
-	e.tell(Event{Kind: Draining, Shard: s.name, Generation: s.t.hold.Generation, Cause: cause, Peer: s.t.give.to.Name})
+	told := Event{Kind: Draining, Shard: s.name, Generation: s.t.generation, Cause: cause}
+	if s.t.give != nil {
+		told.Peer = s.t.give.to.Name
+	}
+	e.tell(told)
 }
 
 // cut gives a handler up that has not returned in time: its context ends now, and
@@ -251,11 +268,11 @@ func (e *Engine) serve(s *shard) {
 	switch {
 	case e.seat.doubt: // hold everything until a beat is answered
 	case t.finish:
-		w, err := row.Finish(t.hold, e.unaccepted(t), e.stamp())
+		w, err := row.Finish(e.hold(s), e.unaccepted(t), e.stamp())
 		e.sendMark(s, finishing, w, err)
 	case t.returned || t.cut:
 		e.giveUp(s)
-	case t.give.on || t.offeredTo != "":
+	case t.give != nil || t.offeredTo != "":
 		e.move(s)
 	default:
 		e.commit(s)
@@ -296,8 +313,8 @@ func (e *Engine) commit(s *shard) {
 		if t.flush > t.accepted {
 			t.flush = t.accepted
 		}
-		if t.progress && row.Attempts() > 0 && row.Checkpoint.Generation < t.hold.Generation {
-			w, err := row.Progress(t.hold, e.stamp())
+		if t.progress && row.Attempts() > 0 && row.Checkpoint.Generation < t.generation {
+			w, err := row.Progress(e.hold(s), e.stamp())
 			e.sendMark(s, committing, w, err)
 		}
 		return
@@ -308,7 +325,7 @@ func (e *Engine) commit(s *shard) {
 		}
 		return
 	}
-	w, err := row.Commit(t.hold, t.mark, e.stamp())
+	w, err := row.Commit(e.hold(s), t.mark, e.stamp())
 	e.sendMark(s, committing, w, err)
 }
 
@@ -319,14 +336,14 @@ func (e *Engine) commitDue(t *tenure) bool {
 // move goes on with a move away from this worker.
 func (e *Engine) move(s *shard) {
 	t, row, now := &s.t, s.copy.Row(), e.now.Mono
-	g := &t.give
+	g := t.give
 	if t.draining { // windDown says when that ends
 		e.serveOn(s)
 		return
 	}
-	switch g.terms.Give(rebalance.Giving{
-		Wanted:  g.on && g.wanted,
-		Offered: t.offeredTo != "" && (!g.on || t.offeredTo == g.to.Incarnation), OfferedFor: now.Sub(t.offered),
+	switch g.agreed().Give(rebalance.Giving{
+		Wanted:  g.stands(),
+		Offered: t.offeredTo != "" && (g == nil || t.offeredTo == g.to.Incarnation), OfferedFor: now.Sub(t.offered),
 	}) {
 	case rebalance.Drain:
 		e.drain(s, HandedOff)
@@ -334,10 +351,10 @@ func (e *Engine) move(s *shard) {
 			e.giveUp(s)
 		}
 	case rebalance.Offer:
-		w, err := row.Offer(t.hold, g.to.Incarnation, e.unaccepted(t), e.stamp())
+		w, err := row.Offer(e.hold(s), g.to.Incarnation, e.unaccepted(t), e.stamp())
 		e.sendMark(s, offering, w, err)
 	case rebalance.Withdraw:
-		w, err := row.Withdraw(t.hold, e.stamp())
+		w, err := row.Withdraw(e.hold(s), e.stamp())
 		e.send(s, withdrawing, w, err)
 	default:
 		e.serveOn(s)
@@ -347,14 +364,14 @@ func (e *Engine) move(s *shard) {
 // serveOn is a holder's life during a move: it goes on marking, and holds its
 // commits for a moment while an offer stands.
 func (e *Engine) serveOn(s *shard) {
-	t, g := &s.t, &s.t.give
-	if g.on && !g.wanted && !t.draining && t.offeredTo == "" {
-		*g = giving{}
+	t, g := &s.t, s.t.give
+	if g != nil && !g.wanted && !t.draining && t.offeredTo == "" {
+		t.give = nil
 		e.fleet.givings--
 	}
 	if t.offeredTo != "" {
 		if !t.draining { // else nothing is withdrawn any more
-			e.at(s, t.offered.Add(g.terms.Standing()))
+			e.at(s, t.offered.Add(g.agreed().Standing()))
 		}
 		if until := t.offered.Add(heldOffer); e.now.Mono < until {
 			e.at(s, until)
@@ -385,15 +402,15 @@ func (e *Engine) giveUp(s *shard) {
 		end.Reason = lease.DrainTimeout
 	}
 	planned := end.Reason == lease.Released || end.Reason == lease.DrainTimeout
-	if planned && t.give.terms.Give(rebalance.Giving{Wanted: t.give.on && t.give.wanted, Returned: true}) == rebalance.Yield {
+	if planned && t.give.agreed().Give(rebalance.Giving{Wanted: t.give.stands(), Returned: true}) == rebalance.Yield {
 		if end.Reason == lease.Released {
 			end.Reason = lease.Handoff
 		}
-		w, err := row.Yield(t.hold, t.give.to, end, e.stamp())
+		w, err := row.Yield(e.hold(s), t.give.to, end, e.stamp())
 		e.sendMark(s, givingUp, w, err)
 		return
 	}
-	w, err := row.Release(t.hold, end, e.stamp())
+	w, err := row.Release(e.hold(s), end, e.stamp())
 	e.sendMark(s, givingUp, w, err)
 }
 
@@ -439,7 +456,7 @@ func (e *Engine) refused(s *shard, what doing, a lease.Answer) {
 	t := &s.t
 	err := a.Err()
 	if err != nil {
-		e.tell(Event{Kind: Refused, Shard: s.name, Generation: t.hold.Generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason, Err: err})
+		e.tell(Event{Kind: Refused, Shard: s.name, Generation: t.generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason, Err: err})
 	}
 	if a.Verdict == lease.Overtaken && t.offeredTo != "" && a.Row.Owner.Incarnation == t.offeredTo {
 		t.torn = a.Torn // as offered: see replaced
@@ -452,7 +469,7 @@ func (e *Engine) refused(s *shard, what doing, a lease.Answer) {
 	case a.Verdict == lease.Conflict:
 		cause = Conflict
 	case a.Verdict == lease.Overtaken:
-		cause = overtaken(a.Row, t.hold.Generation)
+		cause = overtaken(a.Row, t.generation)
 	}
 	e.freed(s)
 	e.over(s, cause, err)
