@@ -25,7 +25,7 @@ const (
 )
 
 // call makes requests until one is answered or the time is up. Calls about lease
-// rows wait for a slot; calls about seats have a lane of their own.
+// rows wait for their turn; calls about seats do not.
 func call[T any](ctx context.Context, s *Store, kind lease.Kind, request func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
@@ -33,13 +33,12 @@ func call[T any](ctx context.Context, s *Store, kind lease.Kind, request func(co
 	if ctx.Err() != nil {
 		return none, ended(ctx)
 	}
-	if kind == lease.KindLease {
-		select {
-		case s.slots <- struct{}{}:
-			defer func() { <-s.slots }()
-		case <-ctx.Done():
-			return none, ended(ctx)
+	rows := kind == lease.KindLease
+	if rows {
+		if err := s.rows.enter(ctx); err != nil {
+			return none, err
 		}
+		defer s.rows.leave()
 	}
 	pause, cut := firstPause, time.Duration(parts)
 	if s.options.Attempts > 0 {
@@ -49,7 +48,11 @@ func call[T any](ctx context.Context, s *Store, kind lease.Kind, request func(co
 		attempt, stop := context.WithTimeout(ctx, s.options.Timeout/cut)
 		out, err := request(attempt)
 		stop()
-		if err == nil || final(err) || n == s.options.Attempts {
+		done := err == nil || final(err)
+		if rows && !errors.Is(ctx.Err(), context.Canceled) { // whoever hangs up learns nothing
+			s.rows.note(done)
+		}
+		if done || n == s.options.Attempts {
 			return out, err
 		}
 		if !wait(ctx, pause) {

@@ -31,9 +31,9 @@ type Options struct {
 	// as fits into Timeout.
 	Attempts int
 	// InFlight bounds how many calls about lease rows are under way at once.
-	// Calls about seats do not count and do not wait: a heartbeat never
-	// queues behind commits here; what the table itself can take while all workers
-	// claim at once is for this number to say. Default 16.
+	// It begins with 4, and falls when the table is slow or throttles. Calls about
+	// seats do not count and do not wait: a heartbeat never queues behind commits.
+	// Default 16.
 	InFlight int
 	// Group is the group whose permissions Open tries. It matters where a
 	// policy allows single groups only.
@@ -76,7 +76,7 @@ type Store struct {
 	table    string
 	identity string
 	options  Options
-	slots    chan struct{}
+	rows     *lane
 }
 
 var (

@@ -33,7 +33,7 @@ func Open(ctx context.Context, client *dynamodb.Client, table string, o Options)
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("dynamostore: %w", err)
 	}
-	s := &Store{client: client, table: table, options: o, slots: make(chan struct{}, o.InFlight)}
+	s := &Store{client: client, table: table, options: o, rows: newLane(o.InFlight)}
 	err := s.inspect(ctx)
 	if err == nil || errors.Is(err, ErrDenied) {
 		err = errors.Join(err, s.tryPermissions(ctx)) // a table that is none of ours is not even tried

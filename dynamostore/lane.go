@@ -1,0 +1,82 @@
+package dynamostore
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// A lane bounds how many calls about lease rows are under way. How many the table can take
+// nobody knows, so it finds out as TCP does: it begins with few, allows one more for every
+// round of answers, and half as many when a request is throttled or goes unanswered. With a
+// fixed number, a fleet that comes back all at once would keep a slow server busy with
+// requests that nobody waits for any more.
+type lane struct {
+	most float64
+
+	mu      sync.Mutex
+	limit   float64
+	busy    int
+	pardon  int // so many answers say nothing new: they were under way when limit was halved
+	waiting []chan struct{}
+}
+
+const firstInFlight = 4
+
+func newLane(most int) *lane {
+	return &lane{most: float64(most), limit: float64(min(most, firstInFlight))}
+}
+
+// enter waits for its turn.
+func (l *lane) enter(ctx context.Context) error {
+	l.mu.Lock()
+	turn := make(chan struct{})
+	l.waiting = append(l.waiting, turn)
+	l.admit()
+	l.mu.Unlock()
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at := slices.Index(l.waiting, turn); at >= 0 {
+		l.waiting = slices.Delete(l.waiting, at, at+1)
+	} else { // it was let in at the same moment
+		l.busy--
+		l.admit()
+	}
+	return ended(ctx)
+}
+
+func (l *lane) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy--
+	l.admit()
+}
+
+// note learns from what became of a request.
+func (l *lane) note(well bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case well:
+		l.limit = min(l.limit+1/l.limit, l.most)
+	case l.pardon == 0:
+		l.limit = max(l.limit/2, 1)
+		l.pardon = l.busy
+	}
+	l.pardon = max(l.pardon-1, 0)
+	l.admit()
+}
+
+// admit lets in who has waited longest.
+func (l *lane) admit() {
+	for len(l.waiting) > 0 && l.busy < int(l.limit) {
+		close(l.waiting[0])
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+		l.busy++
+	}
+}
