@@ -36,10 +36,11 @@ func Scenarios() []Scenario {
 	}
 	for _, f := range []Fault{
 		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, WallJump, ClockRate, ReadsOnly, WritesOnly,
-		Outage, Split, Merge, ModeChange, ForcedRelease, Restore,
+		Outage, Split, Merge, ModeChange, ForcedRelease, Restore, SkewedRestore, MalformedRow, MalformedSeat, Deploy,
 	} {
 		all = append(all, Scenario{Fault: f})
 	}
+	all = append(all, Scenario{Fault: Rebirth, set: func(s *settings) { s.retention, s.poll = time.Second, time.Second }})
 	for i := range all {
 		all[i].Name = all[i].Fault.String()
 	}
@@ -66,6 +67,9 @@ func (s Scenario) Run(mode rebalance.Mode, seed uint64, length time.Duration, lo
 	t := trouble{kinds: []Fault{s.Fault}, mean: 4 * time.Second, rates: s.rates}
 	if s.Fault == ClockRate || s.Fault >= PrepareSlow && s.Fault <= SourceFault {
 		t.kinds = []Fault{Crash} // what these are seen by
+	}
+	if s.Fault == Rebirth {
+		t.kinds = append(t.kinds, Split, Merge) // or there is no name to be used again
 	}
 	w.rage(t, length)
 	w.run(length)
