@@ -183,11 +183,13 @@ func (w *world) outage() bool {
 	return true
 }
 
-// reshard ends a stream or two, and begins what follows.
+// reshard ends a stream or two, and begins what follows. A name that is used again and
+// ends before anybody has revived its row is left out: its children take the tombstone for
+// that of a finished parent, and may begin first.
 func (w *world) reshard(f Fault) bool {
 	var open []*stream
 	for _, s := range w.streams {
-		if !s.closed {
+		if !s.closed && !w.judge.rows[s.name].Removed {
 			open = append(open, s)
 		}
 	}
