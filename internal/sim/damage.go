@@ -19,13 +19,22 @@ type snapshot struct {
 // goBack restores the table as it was some time ago. Such a thing takes its time:
 // meanwhile there is no table, for longer than anybody trusts itself.
 //
-// skewed: and then nobody's clock is right. A row that is made anew begins with the
-// seconds of its maker's clock; so clocks may be off by as much as the restore takes.
+// skewed: and nobody's clock is right. A row that was lost and is made anew begins with
+// the seconds of its maker's clock, so from the snapshot until the restore clocks are off
+// by less than that takes. Before and after they may be an hour ahead: the rows of then are
+// in the snapshot, and adoption has to leave room above them.
 func (w *world) goBack(skewed bool) bool {
+	if w.keeping {
+		return false
+	}
+	if w.snapshot == nil && skewed {
+		w.skew(w.set.ttl / 2)
+		w.keeping = true
+		w.after(5*w.set.ttl, w.keep) // what was stamped before has arrived or never will
+		return false
+	}
 	if w.net.down || w.went || w.snapshot == nil {
-		if w.snapshot == nil {
-			w.snapshot = &snapshot{store: w.store.clone(), at: w.now}
-		}
+		w.keep()
 		return false
 	}
 	w.net.down = true
@@ -42,9 +51,20 @@ func (w *world) goBack(skewed bool) bool {
 			if w.went {
 				w.adopt()
 			}
+			if skewed && w.snapshot == nil && !w.keeping {
+				w.skew(time.Hour)
+			}
 		})
 	})
 	return true
+}
+
+// keep takes a snapshot, if there is none.
+func (w *world) keep() {
+	w.keeping = false
+	if w.snapshot == nil {
+		w.snapshot = &snapshot{store: w.store.clone(), at: w.now}
+	}
 }
 
 // restore puts the table back to what it was. Until somebody adopts it, it says
@@ -72,11 +92,13 @@ func (w *world) restore() {
 	}
 }
 
-// skew sets every wall clock, the operator's too, up to d off.
+// skew sets every wall clock, the operator's too, up to d ahead, and not as much behind
+// as a restore takes.
 func (w *world) skew(d time.Duration) {
-	w.wall = w.between(-d, d)
+	behind := min(d, w.set.ttl/2)
+	w.wall = w.between(-behind, d)
 	for _, n := range w.nodes {
-		n.clock.wall = w.between(-d, d)
+		n.clock.wall = w.between(-behind, d)
 	}
 }
 

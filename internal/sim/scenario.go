@@ -64,12 +64,18 @@ func (s Scenario) Run(mode rebalance.Mode, seed uint64, length time.Duration, lo
 		w.set.handoff = rebalance.Terms{Mode: mode, Prepare: w.set.prepare}
 	}
 	w.populate()
+	if s.Fault == SkewedRestore {
+		w.skew(time.Hour)
+	}
 	t := trouble{kinds: []Fault{s.Fault}, mean: 4 * time.Second, rates: s.rates}
 	if s.Fault == ClockRate || s.Fault >= PrepareSlow && s.Fault <= SourceFault {
 		t.kinds = []Fault{Crash} // what these are seen by
 	}
-	if s.Fault == Rebirth {
-		t.kinds = append(t.kinds, Split, Merge) // or there is no name to be used again
+	switch s.Fault {
+	case Rebirth, MalformedRow:
+		t.kinds = append(t.kinds, Split, Merge) // a name to be used again, a parent that cannot be read
+	case SkewedRestore:
+		t.kinds = append(t.kinds, Split, Crash) // new rows, and changes of hands to be lost
 	}
 	w.rage(t, length)
 	w.run(length)

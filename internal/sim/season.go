@@ -19,6 +19,9 @@ func Season(seed uint64, most time.Duration, log func(string)) Result {
 	w.log = log
 	w.set = w.drawSeason()
 	w.populate()
+	if slices.Contains(w.set.kinds, SkewedRestore) {
+		w.skew(time.Hour)
+	}
 	w.sweepDaily()
 	length := min(w.between(10*w.set.day(), 60*w.set.day()), 90*24*time.Hour, most)
 	for w.now < length && len(w.faults) == 0 {
@@ -67,13 +70,15 @@ func (w *world) drawSeason() settings {
 // seasonKinds are the faults of one season. Clocks that jump far and older tables do not
 // go together (see drawTroubleOf), nor do older tables and names that are used again.
 func (w *world) seasonKinds() []Fault {
-	all := append(weatherKinds(), MalformedRow, MalformedSeat, Deploy)
-	if w.likely(0.5) {
-		all = append(all, SkewedRestore)
-		return slices.DeleteFunc(all, func(f Fault) bool { return f == WallJump })
+	all := slices.DeleteFunc(weatherKinds(), func(f Fault) bool { return f == WallJump || f == Restore })
+	all = append(all, MalformedRow, MalformedSeat, Deploy)
+	switch w.chance.IntN(4) {
+	case 0:
+		return append(all, Restore)
+	case 1:
+		return append(all, SkewedRestore)
 	}
-	all = append(all, Rebirth)
-	return slices.DeleteFunc(all, func(f Fault) bool { return f == Restore })
+	return append(all, WallJump, Rebirth)
 }
 
 // spread draws a duration whose logarithm is even: short ones are as likely as long ones.

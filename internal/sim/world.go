@@ -34,6 +34,7 @@ type world struct {
 	faults  []error
 
 	snapshot *snapshot          // of the table, to be restored
+	keeping  bool               // one is to be taken soon
 	went     bool               // the table is an older one, and nobody has adopted it yet
 	spoilt   map[lease.Key]bool // records that cannot be read
 	wall     time.Duration      // how far the operator's clock is off
