@@ -43,8 +43,7 @@ type ending struct {
 type sitting struct {
 	beaten time.Duration // when it was last written
 	by     sender
-	gone   bool          // it was deleted; if it is there again, by a late twin
-	unread time.Duration // when it was last found unreadable
+	gone   bool // it was deleted; if it is there again, by a late twin
 }
 
 // A wish is one want.
@@ -86,13 +85,6 @@ type sender struct {
 // evicted reports whether that incarnation's seat was deleted, whatever stands
 // there now: a late twin of its creation, say.
 func (j *judge) evicted(me lease.Incarnation) bool { return j.seats[me] != nil && j.seats[me].gone }
-
-// unread reports whether that incarnation's seat could not be read lately: its worker
-// takes that for an eviction.
-func (j *judge) unread(me lease.Incarnation) bool {
-	s := j.seats[me]
-	return s != nil && s.unread > 0 && j.w.now-s.unread < j.w.set.ttl
-}
 
 // write serves one write.
 func (j *judge) write(w lease.Write, from sender) (lease.Record, error) {

@@ -157,9 +157,6 @@ func (net *network) list(n *node, o engine.List) {
 			}
 			if net.w.spoilt[r.Key()] {
 				in.Unreadable = append(in.Unreadable, r.Key())
-				if s := net.w.judge.seats[lease.Incarnation(r.Key().Name)]; s != nil {
-					s.unread = net.w.now
-				}
 				continue
 			}
 			in.Records = append(in.Records, r)

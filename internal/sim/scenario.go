@@ -72,8 +72,10 @@ func (s Scenario) Run(mode rebalance.Mode, seed uint64, length time.Duration, lo
 		t.kinds = []Fault{Crash} // what these are seen by
 	}
 	switch s.Fault {
-	case Rebirth, MalformedRow:
-		t.kinds = append(t.kinds, Split, Merge) // a name to be used again, a parent that cannot be read
+	case Rebirth:
+		t.kinds = append(t.kinds, Split, Merge) // names to be used again
+	case MalformedRow:
+		t.kinds = append(t.kinds, Split, Crash) // parents that nobody holds and nobody can read
 	case SkewedRestore:
 		t.kinds = append(t.kinds, Split, Crash) // new rows, and changes of hands to be lost
 	}

@@ -120,7 +120,7 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	switch o.Cause {
 	case engine.Expired, engine.Unreachable:
 		trust := n.config.TTL - n.config.TTL/10
-		ok = n.mono() >= n.believed.Add(trust) || !j.sits(n.me) || j.evicted(n.me) || j.lately() || o.Cause == engine.Expired && j.unread(n.me)
+		ok = n.mono() >= n.believed.Add(trust) || !j.sits(n.me) || j.evicted(n.me) || j.lately()
 	case engine.HandedOff:
 		ok = over && (how.reason == lease.Handoff || how.reason == lease.DrainTimeout) || h.soft
 	case engine.Fenced:
