@@ -37,13 +37,13 @@ func (w *world) bounded(limit time.Duration, what string) bool {
 func (w *world) slowly() time.Duration {
 	s := &w.set
 	each := s.ttl/3 + s.wind + s.prepare + time.Second
-	return s.ttl + s.cooldown + 5*time.Second + time.Duration(len(w.streams))*each + w.backlog()
+	return s.ttl + s.cooldown + 5*time.Second + time.Duration(len(w.streams))*each + 3*s.pace + w.backlog()
 }
 
 func (w *world) join() {
 	v, _ := w.view()
 	planned, others := w.moves()
-	n := w.addNode("new")
+	n := w.newcomer()
 	n.boot(w.config())
 	if !w.bounded(w.slowly(), "join") {
 		return
@@ -54,6 +54,19 @@ func (w *world) join() {
 		w.fault("join: %d planned moves and %d others; %d are enough: %s", p-planned, o-others, want, w.judge.last(p+o-planned-others))
 	}
 	w.restFor(w.set.rest)
+}
+
+// newcomer is a node that is out, or one more.
+func (w *world) newcomer() *node {
+	for _, n := range w.nodes {
+		if !n.up {
+			return n
+		}
+	}
+	if w.set.seasonal {
+		return w.addNode(string(rune('a' + len(w.nodes))))
+	}
+	return w.addNode("new")
 }
 
 func (w *world) leave() {

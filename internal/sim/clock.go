@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
@@ -74,8 +74,16 @@ func (n *node) moment() engine.Moment {
 	n.w.seq++
 	return engine.Moment{
 		Mono: n.mono(), Wall: epoch().Add(n.w.now + n.clock.wall),
-		Chance: fmt.Sprintf("%08x%s%x", n.w.chance.Uint32(), n.name, n.w.seq),
+		Chance: n.ticket(),
 	}
+}
+
+// ticket is unique to one step.
+func (n *node) ticket() string {
+	var room [40]byte
+	b := strconv.AppendUint(room[:0], 1<<32|uint64(n.w.chance.Uint32()), 16)[1:] // eight digits
+	b = append(b, n.name...)
+	return string(strconv.AppendUint(b, n.w.seq, 16))
 }
 
 // arm sets the timer. One that is set too early is left: it sets the next.

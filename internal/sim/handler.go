@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -61,7 +62,7 @@ func (n *node) begin(o engine.Start) {
 	w := n.w
 	h := &handler{n: n, s: w.stream(o.Tenure.Shard), id: o.Tenure, began: w.now, pulse: w.now, pace: w.between(w.set.pace/4, w.set.pace)}
 	h.from, h.pos = position(o.Checkpoint.Position), position(o.Checkpoint.Position)
-	h.batch = int64(4*h.pace/h.s.every) + 1
+	h.batch = cmp.Or(w.set.faster, 4)*int64(h.pace)/int64(h.s.every) + 1
 	h.temper, h.left = w.temper(), w.chance.IntN(12)
 	h.wind, h.lag = w.between(0, w.set.wind), w.between(time.Millisecond, 50*time.Millisecond)
 	switch h.temper {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
-	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -16,8 +15,9 @@ const group = "sim"
 // A judge stands in front of the table and sees every write that reaches it.
 type judge struct {
 	w        *world
-	rows     map[string]lease.Row // as they stand
-	stored   map[lease.WriteID]bool
+	rows     map[string]lease.Row   // as they stand
+	stored   map[lease.WriteID]bool // writes that took effect, …
+	older    map[lease.WriteID]bool // … and those of the spell before
 	owners   map[engine.Tenure]lease.Owner
 	base     map[engine.Tenure]int64 // where each generation started
 	accepted map[engine.Tenure]int64 // the last position of each
@@ -60,6 +60,9 @@ func newJudge(w *world) *judge {
 		seats: map[lease.Incarnation]*sitting{}, wants: map[wish]time.Duration{},
 	}
 }
+
+// forget keeps the writes of one spell more: nothing is under way for longer.
+func (j *judge) forget() { j.older, j.stored = j.stored, map[lease.WriteID]bool{} }
 
 // lately reports whether the table went back not long ago: what engines believe may
 // then be ahead of it.
@@ -120,7 +123,7 @@ func fold(id lease.WriteID) (v uint64) {
 
 // judgeRow: S3, and no write is applied twice.
 func (j *judge) judgeRow(w lease.Write, before, after lease.Row) {
-	if j.stored[w.ID()] {
+	if j.stored[w.ID()] || j.older[w.ID()] {
 		j.w.fault("%v was applied twice", w)
 	}
 	j.stored[w.ID()] = true
@@ -192,55 +195,3 @@ func (j *judge) judgeHands(w lease.Write, before, after lease.Row) {
 
 // last is the last changes of hands.
 func (j *judge) last(n int) string { return strings.Join(j.moves[max(0, len(j.moves)-n):], "\n\t") }
-
-// A snapshot is the table at some moment, to be restored.
-type snapshot struct {
-	store *memstore.Store
-	at    time.Duration
-}
-
-// restore puts the table back to what it was. Until somebody adopts it, it says
-// that it is another.
-func (w *world) restore() {
-	w.trace("restore", "", func() string { return w.snapshot.at.String() })
-	j := w.judge
-	w.store, w.went = w.snapshot.store.Clone(), true
-	w.net.past = nil
-	j.restored = w.now
-	clear(j.rows)
-	clear(j.stored) // what is under way may be stored once more, in another history
-	for _, s := range w.streams {
-		r, err := w.store.Get(context.Background(), lease.Key{Group: group, Kind: lease.KindLease, Name: s.name})
-		row, _ := r.(lease.Row)
-		if err == nil {
-			j.rows[s.name] = row
-		}
-		if !row.Finished && !row.Removed && (err == nil || !s.dropped) {
-			s.ended = 0 // what was done is to be done again
-		}
-	}
-}
-
-// adopt does what an operator does then: every row goes over to generations that
-// the lost future cannot have issued.
-func (w *world) adopt() {
-	w.trace("adopt", "", nil)
-	for _, s := range w.streams {
-		row, ok := w.judge.rows[s.name]
-		if !ok || row.Removed {
-			continue
-		}
-		write, err := row.Adopt("operator", w.stamp())
-		if err != nil {
-			w.fault("adoption: %v", err)
-			return
-		}
-		_, _ = w.judge.write(write, sender{})
-	}
-	w.went, w.judge.adopted = false, w.now
-}
-
-func (w *world) stamp() lease.Stamp {
-	w.seq++
-	return lease.Stamp{ID: lease.WriteID("op" + epoch().Add(time.Duration(w.seq)).Format("150405.000000000")), At: epoch().Add(w.now)}
-}

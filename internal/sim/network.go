@@ -144,7 +144,7 @@ func (net *network) list(n *node, o engine.List) {
 	n.calls++
 	serve := func() engine.Input {
 		if o.Query.Eventually && net.w.likely(net.rates.stale) {
-			if seats, ok := net.earlier(); ok {
+			if seats, ok := net.earlier(); ok && len(net.w.spoilt) == 0 {
 				net.w.stats.Faults[Stale]++
 				return engine.Listed{Read: o.Read, Records: seats}
 			}
@@ -154,6 +154,10 @@ func (net *network) list(n *node, o engine.List) {
 			if err != nil {
 				in.Err = err
 				break
+			}
+			if net.w.spoilt[r.Key()] {
+				in.Unreadable = append(in.Unreadable, r.Key())
+				continue
 			}
 			in.Records = append(in.Records, r)
 		}
@@ -198,7 +202,10 @@ func (net *network) get(n *node, o engine.Get) {
 	n.calls++
 	serve := func() engine.Input {
 		r, err := net.w.store.Get(context.Background(), o.Key)
-		if errors.Is(err, lease.ErrNotFound) {
+		switch {
+		case net.w.spoilt[o.Key]:
+			r, err = nil, lease.ErrMalformed
+		case errors.Is(err, lease.ErrNotFound):
 			err = nil
 		}
 		return engine.Got{Read: o.Read, Key: o.Key, Record: r, Err: err}
@@ -210,6 +217,9 @@ func (net *network) send(n *node, o engine.Send) {
 	from := sender{n, n.epoch}
 	serve := func() engine.Input {
 		r, err := net.w.judge.write(o.Write, from)
+		if net.w.spoilt[o.Write.Key()] && (err != nil || o.Write.Op == lease.OpTransfer) {
+			r, err = nil, lease.ErrMalformed // the answer would show the record as it stands
+		}
 		return engine.Settled{Write: o.Write, Record: r, Err: err}
 	}
 	net.carry(request{n: n, write: true, serve: serve, silent: func(err error) engine.Input { return engine.Settled{Write: o.Write, Err: err} }})

@@ -77,7 +77,7 @@ func (w *world) settle() {
 func (w *world) patience() time.Duration {
 	s := &w.set
 	moves := time.Duration(s.streams+len(w.streams)) * (s.ttl/3 + s.wind + time.Second)
-	return 8*s.ttl + 4*s.drain + s.audit + 30*time.Second + moves + s.cooldown + w.backlog()
+	return 8*s.ttl + 4*s.drain + s.audit + 30*time.Second + moves + s.cooldown + s.maxBackoff + 2*s.poll + 3*s.pace + w.backlog()
 }
 
 // backlog is how long handlers need at most for what has ended and is not read to
@@ -85,7 +85,7 @@ func (w *world) patience() time.Duration {
 func (w *world) backlog() (d time.Duration) {
 	for _, s := range w.streams {
 		if s.closed && s.ended == 0 {
-			d += time.Duration(s.total) * s.every / 3
+			d += time.Duration(s.total-position(w.judge.rows[s.name].Checkpoint.Position)) * s.every / 3
 		}
 	}
 	return d
@@ -93,7 +93,7 @@ func (w *world) backlog() (d time.Duration) {
 
 // restFor holds that nothing moves, and that resting costs little.
 func (w *world) restFor(d time.Duration) {
-	hands, calls, live := w.hands(), w.calls(), len(w.live())
+	hands, calls, live, removed := w.hands(), w.calls(), len(w.live()), w.stats.Hands[reasonAt(lease.Removed)]
 	w.run(d)
 	if len(w.faults) > 0 {
 		return
@@ -103,7 +103,8 @@ func (w *world) restFor(d time.Duration) {
 	}
 	beats := int(d/(w.set.ttl/3*9/10*960/1000)) + 1
 	audits := int(d/(w.set.audit*9/10*960/1000)) + 2
-	if most, n := live*(2*beats+4*audits), w.calls()-calls; n > most {
+	removed = w.stats.Hands[reasonAt(lease.Removed)] - removed // each is a write, and new listings for all
+	if most, n := live*(2*beats+4*audits+4*removed), w.calls()-calls; n > most {
 		w.fault("%d calls of the table in %v by %d workers at rest; at most %d", n, d, live, most)
 	}
 }

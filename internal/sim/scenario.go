@@ -36,10 +36,11 @@ func Scenarios() []Scenario {
 	}
 	for _, f := range []Fault{
 		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, WallJump, ClockRate, ReadsOnly, WritesOnly,
-		Outage, Split, Merge, ModeChange, ForcedRelease, Restore,
+		Outage, Split, Merge, ModeChange, ForcedRelease, Restore, SkewedRestore, MalformedRow, MalformedSeat, Deploy,
 	} {
 		all = append(all, Scenario{Fault: f})
 	}
+	all = append(all, Scenario{Fault: Rebirth, set: func(s *settings) { s.retention, s.poll = time.Second, time.Second }})
 	for i := range all {
 		all[i].Name = all[i].Fault.String()
 	}
@@ -63,9 +64,20 @@ func (s Scenario) Run(mode rebalance.Mode, seed uint64, length time.Duration, lo
 		w.set.handoff = rebalance.Terms{Mode: mode, Prepare: w.set.prepare}
 	}
 	w.populate()
+	if s.Fault == SkewedRestore {
+		w.skew(time.Hour)
+	}
 	t := trouble{kinds: []Fault{s.Fault}, mean: 4 * time.Second, rates: s.rates}
 	if s.Fault == ClockRate || s.Fault >= PrepareSlow && s.Fault <= SourceFault {
 		t.kinds = []Fault{Crash} // what these are seen by
+	}
+	switch s.Fault {
+	case Rebirth:
+		t.kinds = append(t.kinds, Split, Merge) // names to be used again
+	case MalformedRow:
+		t.kinds = append(t.kinds, Split, Crash) // parents that nobody holds and nobody can read
+	case SkewedRestore:
+		t.kinds = append(t.kinds, Split, Crash) // new rows, and changes of hands to be lost
 	}
 	w.rage(t, length)
 	w.run(length)

@@ -15,7 +15,7 @@ func TestScenarios(t *testing.T) {
 				// A short run may be spared its trouble; of several, one is not.
 				suffered := 0
 				for seed := given.from; seed < given.from+5 && suffered == 0; seed++ {
-					r := s.Run(mode, seed, given.trouble(), nil)
+					r := s.Run(mode, seed, given.trouble(short), nil)
 					if r.Err != nil {
 						t.Fatalf("%.3000v", r.Err)
 					}
@@ -32,12 +32,15 @@ func TestScenarios(t *testing.T) {
 // TestSameSeedSameTrace replays a round: everything that happens in it follows from
 // its seed.
 func TestSameSeedSameTrace(t *testing.T) {
-	most := given.trouble()
+	most := given.trouble(short)
 	a, b, other := Round(given.from, most, nil), Round(given.from, most, func(string) {}), Round(given.from+1, most, nil)
 	if a.Hash != b.Hash || a.Stats != b.Stats {
 		t.Errorf("seed %d: %x, and for who reads along %x", given.from, a.Hash, b.Hash)
 	}
 	if a.Hash == other.Hash {
 		t.Errorf("another seed has the same trace: %x", a.Hash)
+	}
+	if a, b := Season(given.from, most, nil), Season(given.from, most, func(string) {}); a.Hash != b.Hash || a.Stats != b.Stats {
+		t.Errorf("season %d: %x, and for who reads along %x", given.from, a.Hash, b.Hash)
 	}
 }

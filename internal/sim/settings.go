@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -28,6 +29,13 @@ type settings struct {
 	audit      time.Duration
 	prepare    time.Duration
 	handoff    rebalance.Handoff // nil: each process draws one
+
+	// Of seasons. What is zero in a round is what config and handlers say.
+	seasonal   bool
+	kinds      []Fault // the faults of all its spells
+	maxBackoff time.Duration
+	poll       time.Duration
+	faster     int64 // so many times as fast as records come handlers read; 0: four times
 
 	temper Fault         // the only one of handlers; 0: any
 	rest   time.Duration // how long nothing may move in a fleet at rest
@@ -72,7 +80,7 @@ func (w *world) config() engine.Config {
 	return engine.Config{
 		Group: group, TTL: s.ttl, Drain: s.drain, Handoff: handoff, Planner: rebalance.Even{}, MaxShards: s.limit,
 		MaxMoves: pick(w, 1, 3, 100), Cooldown: s.cooldown, StallAfter: s.stall, MaxAttempts: s.attempts,
-		Backoff: s.backoff, MaxBackoff: 5 * time.Second, Audit: s.audit, Poll: pick(w, time.Second, 10*time.Second, 30*time.Second),
+		Backoff: s.backoff, MaxBackoff: cmp.Or(s.maxBackoff, 5*time.Second), Audit: s.audit, Poll: cmp.Or(s.poll, pick(w, time.Second, 10*time.Second, 30*time.Second)),
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: s.commits, Marks: s.marks},
 	}
 }

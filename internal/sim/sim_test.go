@@ -11,16 +11,18 @@ import (
 	"time"
 )
 
-// flags of the simulator. A run in CI: -sim.for 6m.
+// flags of the simulator. A run in CI: -sim.for 6m. The long one: -run Seasons -sim.hours 50000.
 //
-//	-sim.rounds N   so many random rounds; 0 and no -sim.for: what fits into a moment
+//	-sim.rounds N   so many random rounds, or seasons; 0 and none of the next two: what fits into a moment
 //	-sim.for D      as many as fit into that time
+//	-sim.hours N    as many as it takes to simulate so many hours
 //	-sim.from N     the seed of the first; of the scenarios, too
 //	-sim.most D     how long the trouble of one simulation lasts at most
-//	-sim.seed N     replay one round, and tell all that happens in it
+//	-sim.seed N     replay one, and tell all that happens in it: with -run Rounds or -run Seasons
 type flags struct {
 	rounds     int
 	seed, from uint64
+	hours      float64
 	long, most time.Duration
 }
 
@@ -30,56 +32,80 @@ var given = declare()
 func declare() *flags {
 	f := new(flags)
 	flag.IntVar(&f.rounds, "sim.rounds", 0, "random rounds to simulate")
-	flag.Uint64Var(&f.seed, "sim.seed", 0, "replay this round, and tell all")
+	flag.Uint64Var(&f.seed, "sim.seed", 0, "replay this round or season, and tell all")
 	flag.Uint64Var(&f.from, "sim.from", 1, "the seed of the first round")
 	flag.DurationVar(&f.long, "sim.for", 0, "simulate rounds for so long")
-	flag.DurationVar(&f.most, "sim.most", 0, "the longest trouble of one simulation; default 20m, or 30s when nothing is asked for")
+	flag.Float64Var(&f.hours, "sim.hours", 0, "simulate so many hours")
+	flag.DurationVar(&f.most, "sim.most", 0, "the longest trouble of one simulation; default 20m, of seasons 90 days, or 30s when nothing is asked for")
 	return f
 }
 
-// trouble is how long it lasts at most. When nothing is asked for there is little
-// time.
-func (f *flags) trouble() time.Duration {
-	if f.most == 0 && f.rounds == 0 && f.seed == 0 && f.long == 0 {
+// moment reports whether nothing is asked for: then there is little time.
+func (f *flags) moment() bool {
+	return f.most == 0 && f.rounds == 0 && f.seed == 0 && f.long == 0 && f.hours == 0
+}
+
+// trouble is how long it lasts at most, of those who may have so much of it.
+func (f *flags) trouble(usual time.Duration) time.Duration {
+	if f.moment() {
 		return 30 * time.Second
 	}
-	return cmp.Or(f.most, 20*time.Minute)
+	return cmp.Or(f.most, usual)
 }
+
+const (
+	short   = 20 * time.Minute    // of rounds and scenarios
+	quarter = 90 * 24 * time.Hour // of seasons
+)
 
 // TestRounds simulates random fleets, on every processor; each round follows from
 // its seed alone.
 func TestRounds(t *testing.T) {
-	if given.seed > 0 {
-		replay(t)
-		return
-	}
-	runs := &runs{T: t, began: time.Now()}
-	runs.next.Store(given.from)
-	var all sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		all.Go(runs.run)
-	}
-	all.Wait()
-	t.Logf("%v\n%d failed; %.0f simulated seconds per second", runs.total, runs.failed, runs.total.Time.Seconds()/time.Since(runs.began).Seconds())
+	runs := &runs{T: t, name: "Rounds", simulate: Round, most: given.trouble(short)}
+	runs.all()
 }
 
-func replay(t *testing.T) {
-	r := Round(given.seed, given.trouble(), func(line string) { fmt.Println(line) })
-	t.Logf("hash %x\n%v", r.Hash, r.Stats)
-	if r.Err != nil {
-		t.Fatal(r.Err)
-	}
+// TestSeasons simulates fleets that live for weeks and months: the same, in long.
+func TestSeasons(t *testing.T) {
+	runs := &runs{T: t, name: "Seasons", simulate: Season, most: given.trouble(quarter)}
+	runs.all()
 }
 
-// Runs are rounds on several processors.
+// Runs are rounds or seasons, on several processors.
 type runs struct {
 	*testing.T
-	began time.Time
-	next  atomic.Uint64
+	name     string
+	simulate func(seed uint64, most time.Duration, log func(string)) Result
+	most     time.Duration
+	began    time.Time
+	next     atomic.Uint64
 
 	mu     sync.Mutex
 	total  Stats
 	failed int
+}
+
+func (r *runs) all() {
+	if given.seed > 0 {
+		r.replay()
+		return
+	}
+	r.began = time.Now()
+	r.next.Store(given.from)
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(r.run)
+	}
+	all.Wait()
+	r.Logf("%v\n%d failed; %.0f simulated seconds per second", r.total, r.failed, r.total.Time.Seconds()/time.Since(r.began).Seconds())
+}
+
+func (r *runs) replay() {
+	result := r.simulate(given.seed, r.most, func(line string) { fmt.Println(line) })
+	r.Logf("hash %x\n%v", result.Hash, result.Stats)
+	if result.Err != nil {
+		r.Fatal(result.Err)
+	}
 }
 
 func (r *runs) run() {
@@ -88,7 +114,7 @@ func (r *runs) run() {
 		if r.enough(seed) {
 			return
 		}
-		r.add(seed, Round(seed, given.trouble(), nil))
+		r.add(seed, r.simulate(seed, r.most, nil))
 	}
 }
 
@@ -96,10 +122,12 @@ func (r *runs) enough(seed uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	long := given.long
-	if long == 0 && given.rounds == 0 {
+	if long == 0 && given.rounds == 0 && given.hours == 0 {
 		long = 400 * time.Millisecond
 	}
-	return r.failed > 20 || long > 0 && time.Since(r.began) > long || given.rounds > 0 && seed >= given.from+uint64(given.rounds)
+	return r.failed > 20 || long > 0 && time.Since(r.began) > long ||
+		given.rounds > 0 && seed >= given.from+uint64(given.rounds) ||
+		given.hours > 0 && r.total.Time.Hours() >= given.hours
 }
 
 func (r *runs) add(seed uint64, result Result) {
@@ -108,6 +136,6 @@ func (r *runs) add(seed uint64, result Result) {
 	r.total.Add(result.Stats)
 	if result.Err != nil {
 		r.failed++
-		r.Errorf("replay with -sim.seed %d -sim.most %v: %.3000v", seed, given.trouble(), result.Err)
+		r.Errorf("replay with -run %s -sim.seed %d -sim.most %v: %.3000v", r.name, seed, r.most, result.Err)
 	}
 }

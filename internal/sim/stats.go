@@ -48,6 +48,11 @@ const (
 	ModeChange                  // a worker comes back with another strategy
 	ForcedRelease               // a supervisor takes a shard away
 	Restore                     // the table goes back in time
+	SkewedRestore               // … and then every wall clock is off
+	MalformedRow                // a row cannot be read for a while
+	MalformedSeat               // … a seat
+	Deploy                      // one worker after another is replaced
+	Rebirth                     // the name of a removed shard is used again
 	faultKinds                  // how many there are
 )
 
@@ -57,7 +62,8 @@ func (f Fault) String() string {
 		"lost", "reply lost", "late", "twin", "late reply", "throttled", "read lost", "stale list", "reads only",
 		"writes only", "outage", "handler error", "handler panic", "handler stuck", "handler deaf", "handler slow",
 		"handler return", "handler release", "prepare slow", "prepare failed", "source fault", "split", "merge",
-		"mode change", "forced release", "restore", "?",
+		"mode change", "forced release", "restore", "restore, clocks off",
+		"malformed row", "malformed seat", "deploy", "rebirth", "?",
 	}[min(f, faultKinds)]
 }
 
@@ -71,8 +77,11 @@ type Stats struct {
 	Again   int64 // records processed more than once
 	Refused int64 // effects that a fenced sink refused
 	Writes  int   // accepted writes of lease rows
+	Swept   int   // tombstones
 	Hands   [reasonKinds]int
 	Faults  [faultKinds]int
+	// The time of seasons, by how long their leases are: see band.
+	Lease bands
 	// The longest of each, in calm.
 	Gap, Overlap, Converged, Recovered time.Duration
 }
@@ -87,6 +96,10 @@ func (s *Stats) Add(o Stats) {
 	s.Again += o.Again
 	s.Refused += o.Refused
 	s.Writes += o.Writes
+	s.Swept += o.Swept
+	for i, d := range o.Lease {
+		s.Lease[i] += d
+	}
 	for i, n := range o.Hands {
 		s.Hands[i] += n
 	}
@@ -137,6 +150,10 @@ func (s Stats) String() string {
 	fmt.Fprintf(&b, "%d rounds, %.1f simulated hours, %d steps\n", s.Rounds, s.Time.Hours(), s.Steps)
 	fmt.Fprintf(&b, "%d accepted commits, %d writes, %d records (%d again, %d effects refused by the fence)\n",
 		s.Commits, s.Writes, s.Records, s.Again, s.Refused)
+	if s.Lease != (bands{}) {
+		fmt.Fprintf(&b, "of seasons with leases shorter than 10s %.0f hours, than 1m %.0f, than 3m %.0f, and up to 10m %.0f; %d tombstones swept\n",
+			s.Lease[0].Hours(), s.Lease[1].Hours(), s.Lease[2].Hours(), s.Lease[3].Hours(), s.Swept)
+	}
 	fmt.Fprintf(&b, "in calm at most: gap %v, overlap %v, converged after %v, recovered after %v\n", s.Gap, s.Overlap, s.Converged, s.Recovered)
 	fmt.Fprintf(&b, "%d changes of hands:", s.Changes())
 	for i, r := range reasons() {
@@ -149,4 +166,20 @@ func (s Stats) String() string {
 		fmt.Fprintf(&b, " %v %d,", f, s.Faults[f])
 	}
 	return b.String()
+}
+
+// Bands are what lease times of seasons are sorted into: shorter than 10 s, than a minute,
+// than three, and up to ten.
+type bands [4]time.Duration
+
+func band(ttl time.Duration) int {
+	switch {
+	case ttl < 10*time.Second:
+		return 0
+	case ttl < time.Minute:
+		return 1
+	case ttl < 3*time.Minute:
+		return 2
+	}
+	return 3
 }

@@ -17,6 +17,7 @@ type stream struct {
 	closed  bool
 	ended   time.Duration // when its finish was accepted
 	dropped bool          // the source lists it no more
+	swept   bool          // and its tombstone is gone
 
 	// What consumers left behind. Each handler reads without a gap from where it
 	// starts, so the highest number says it all, as long as nobody starts beyond.
@@ -44,18 +45,11 @@ func (s *stream) available(now time.Duration) int64 {
 
 func (w *world) addStream(name string, every time.Duration, parents ...string) *stream {
 	s := &stream{name: name, parents: parents, born: w.now, every: every}
-	w.streams = append(w.streams, s)
+	w.streams, w.named[name] = append(w.streams, s), s
 	return s
 }
 
-func (w *world) stream(name string) *stream {
-	for _, s := range w.streams {
-		if s.name == name {
-			return s
-		}
-	}
-	return nil
-}
+func (w *world) stream(name string) *stream { return w.named[name] }
 
 // listing is what the source says: closed shards too, until retention drops them.
 func (w *world) listing() (shards []engine.Shard) {

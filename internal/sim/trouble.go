@@ -17,11 +17,16 @@ type trouble struct {
 }
 
 // drawTrouble is a trouble of the mix: some rounds know one kind only, some all.
-func (w *world) drawTrouble() trouble {
-	all := []Fault{
+func (w *world) drawTrouble() trouble { return w.drawTroubleOf(weatherKinds()) }
+
+func weatherKinds() []Fault {
+	return []Fault{
 		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, WallJump, ReadsOnly, WritesOnly,
 		Outage, Split, Merge, ModeChange, ForcedRelease, Restore,
 	}
+}
+
+func (w *world) drawTroubleOf(all []Fault) trouble {
 	t := trouble{mean: w.between(w.set.ttl/3, 3*w.set.ttl)}
 	for _, f := range all {
 		// A generation begins with the wall clock's seconds. Of a table that went back
@@ -42,6 +47,14 @@ func (w *world) drawTrouble() trouble {
 	}
 	w.set.tempers, w.set.hook, w.set.source = some(0.3), some(0.3), some(0.3)
 	return t
+}
+
+// times is the same, so many times as likely.
+func (r rates) times(x float64) rates {
+	return rates{
+		lost: r.lost * x, replyLost: r.replyLost * x, late: r.late * x, twin: r.twin * x, lateReply: r.lateReply * x,
+		throttled: r.throttled * x, readLost: r.readLost * x, stale: r.stale * x,
+	}
 }
 
 // rage makes trouble until then.
@@ -96,8 +109,14 @@ func (w *world) happens(f Fault, n *node) bool {
 		return w.reshard(f)
 	case ForcedRelease:
 		return w.force()
-	case Restore:
-		return w.goBack()
+	case Restore, SkewedRestore:
+		return w.goBack(f == SkewedRestore)
+	case MalformedRow, MalformedSeat:
+		return w.spoil(f, n)
+	case Deploy:
+		return w.rolling()
+	case Rebirth:
+		return w.rebirth()
 	}
 	return false
 }
@@ -164,15 +183,17 @@ func (w *world) outage() bool {
 	return true
 }
 
-// reshard ends a stream or two, and begins what follows.
+// reshard ends a stream or two, and begins what follows. A name that is used again and
+// ends before anybody has revived its row is left out: its children take the tombstone for
+// that of a finished parent, and may begin first.
 func (w *world) reshard(f Fault) bool {
 	var open []*stream
 	for _, s := range w.streams {
-		if !s.closed {
+		if !s.closed && !w.judge.rows[s.name].Removed {
 			open = append(open, s)
 		}
 	}
-	if len(w.streams) > 40 {
+	if w.crowded() {
 		return false
 	}
 	name := func() string { return fmt.Sprintf("s%02d", len(w.streams)) }
@@ -193,6 +214,23 @@ func (w *world) reshard(f Fault) bool {
 	return false
 }
 
+// crowded reports whether there are as many streams as one fleet should have here.
+func (w *world) crowded() bool {
+	listed, open := 0, 0
+	for _, s := range w.streams {
+		if !s.dropped {
+			listed++
+		}
+		if !s.closed {
+			open++
+		}
+	}
+	if w.set.seasonal {
+		return listed > 40 || open > 15
+	}
+	return len(w.streams) > 40
+}
+
 // force is a supervisor who takes a shard away.
 func (w *world) force() bool {
 	s := w.streams[w.chance.IntN(len(w.streams))]
@@ -209,31 +247,6 @@ func (w *world) force() bool {
 	return err == nil
 }
 
-// goBack restores the table as it was some time ago. Such a thing takes its time:
-// meanwhile there is no table, for longer than anybody trusts itself.
-func (w *world) goBack() bool {
-	if w.net.down || w.went || w.snapshot == nil {
-		if w.snapshot == nil {
-			w.snapshot = &snapshot{store: w.store.Clone(), at: w.now}
-		}
-		return false
-	}
-	w.net.down = true
-	w.after(w.between(2*w.set.ttl, 4*w.set.ttl), func() {
-		if w.peace {
-			return
-		}
-		w.restore()
-		w.net.down, w.snapshot = false, nil
-		w.after(w.between(0, 3*w.set.ttl), func() {
-			if w.went {
-				w.adopt()
-			}
-		})
-	})
-	return true
-}
-
 // quiet ends all trouble. What is on its way stays so, and a handler that is late
 // already.
 func (w *world) quiet() {
@@ -241,7 +254,16 @@ func (w *world) quiet() {
 	w.peace = true
 	w.net.rates, w.net.down = rates{}, false
 	w.set.tempers, w.set.hook, w.set.source = 0, 0, 0
-	w.snapshot = nil
+	if !w.set.seasonal {
+		w.snapshot = nil // in a season, the next may be one of days ago
+	}
+	for _, s := range w.streams {
+		w.mend(lease.Key{Group: group, Kind: lease.KindLease, Name: s.name})
+	}
+	for _, n := range w.nodes {
+		w.mend(lease.Key{Group: group, Kind: lease.KindSeat, Name: string(n.me)})
+	}
+	clear(w.spoilt) // seats of incarnations that are over
 	if w.went {
 		w.adopt()
 	}

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // epoch is when every simulation begins.
@@ -21,10 +21,11 @@ type world struct {
 	seq     uint64
 	queue   queue
 	chance  *rand.Rand
-	store   *memstore.Store
+	store   *table
 	judge   *judge
 	net     network
 	streams []*stream
+	named   map[string]*stream
 	nodes   []*node
 	set     settings
 	stats   Stats
@@ -32,15 +33,18 @@ type world struct {
 	log     func(string) // nil: nobody reads along
 	faults  []error
 
-	snapshot *snapshot // of the table, to be restored
-	went     bool      // the table is an older one, and nobody has adopted it yet
+	snapshot *snapshot          // of the table, to be restored
+	keeping  bool               // one is to be taken soon
+	went     bool               // the table is an older one, and nobody has adopted it yet
+	spoilt   map[lease.Key]bool // records that cannot be read
+	wall     time.Duration      // how far the operator's clock is off
 	calm     time.Duration
 	peace    bool // trouble has ended
 	strict   bool // calm for long enough: bounds hold
 }
 
 func newWorld(seed uint64) *world {
-	w := &world{seed: seed, chance: rand.New(rand.NewPCG(seed, 0x5eed)), store: new(memstore.Store), hash: 14695981039346656037}
+	w := &world{seed: seed, chance: rand.New(rand.NewPCG(seed, 0x5eed)), store: newTable(), spoilt: map[lease.Key]bool{}, named: map[string]*stream{}, hash: 14695981039346656037}
 	w.judge = newJudge(w)
 	w.net.w = w
 	return w
@@ -65,7 +69,7 @@ func (w *world) run(d time.Duration) {
 
 // until lets time pass until cond holds, and reports whether it did in time.
 func (w *world) until(limit time.Duration, cond func() bool) bool {
-	for from := w.now; !cond(); w.run(50 * time.Millisecond) {
+	for from := w.now; !cond(); w.run(max(50*time.Millisecond, w.set.ttl/200)) {
 		if w.now-from > limit || len(w.faults) > 0 {
 			return false
 		}
