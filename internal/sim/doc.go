@@ -16,8 +16,7 @@
 // What it assumes: a call is answered or given up within half a lease time; clocks
 // run at most 4 % off; between the snapshot of a table and its restore wall clocks are off
 // by less than the restore takes, nothing sent to the old table arrives at the new one, and
-// it took longer than anybody trusts itself; a name that is used again does not end before
-// its row is revived.
+// it took longer than anybody trusts itself.
 //
 // Read world.go, then node.go (a process) with clock.go, network.go, handler.go, and round.go,
 // which is the life of one fleet: trouble, calm, and what has to hold in each. season.go is the

@@ -14,7 +14,7 @@ func TestScenarios(t *testing.T) {
 				t.Parallel()
 				// A short run may be spared its trouble; of several, one is not.
 				suffered := 0
-				for seed := given.from; seed < given.from+5 && suffered == 0; seed++ {
+				for seed := given.from; seed < given.from+20 && suffered == 0; seed++ {
 					r := s.Run(mode, seed, given.trouble(short), nil)
 					if r.Err != nil {
 						t.Fatalf("%.3000v", r.Err)

@@ -183,13 +183,11 @@ func (w *world) outage() bool {
 	return true
 }
 
-// reshard ends a stream or two, and begins what follows. A name that is used again and
-// ends before anybody has revived its row is left out: its children take the tombstone for
-// that of a finished parent, and may begin first.
+// reshard ends a stream or two, and begins what follows.
 func (w *world) reshard(f Fault) bool {
 	var open []*stream
 	for _, s := range w.streams {
-		if !s.closed && !w.judge.rows[s.name].Removed {
+		if !s.closed {
 			open = append(open, s)
 		}
 	}
