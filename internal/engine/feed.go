@@ -73,5 +73,5 @@ func (e *Engine) sourced(in Source) {
 }
 
 // outdates reports whether a listing that was asked for then may be from before the row of
-// s was removed.
-func (s *shard) outdates(begun order) bool { return s.gone > 0 && s.gone >= begun }
+// s was removed. What a step has learnt it knows when it asks.
+func (s *shard) outdates(begun order) bool { return s.gone > begun }

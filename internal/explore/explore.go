@@ -28,6 +28,7 @@ type Report struct {
 func Explore(s Story, limit int) (Report, error) {
 	start := newState(&s)
 	start.settle()
+	start.until = start.now.Add(s.For)
 	type visit struct {
 		*state
 		from *visit
@@ -89,6 +90,9 @@ func (w *state) settle() {
 
 // moves are the things that may happen next, in the state as it is.
 func (w *state) moves() []move {
+	if w.now > w.until {
+		return nil
+	}
 	var all []move
 	for i := range w.calls {
 		all = append(all, w.callMoves(i)...)
@@ -110,7 +114,7 @@ func (w *state) onlyAnswered() bool {
 
 func (w *state) callMoves(i int) []move {
 	c := w.calls[i]
-	name := fmt.Sprintf("%c: %s", 'a'+c.node, describe(c.out))
+	name := string(rune('a'+c.node)) + ": " + c.text
 	if c.answered {
 		return []move{{name + " arrives late", func(w *state) {
 			c := w.calls[i]
@@ -188,7 +192,6 @@ func (w *state) nodeMoves(i int) []move {
 	add(w.left.Crashes > 0, "dies", func(w *state) { w.left.Crashes--; w.nodes[i].dead = true })
 	add(w.left.Pauses > 0 && !n.paused, "is paused", func(w *state) { w.left.Pauses--; w.nodes[i].paused = true })
 	add(n.paused, "wakes up", func(w *state) { w.resume(i) })
-	add(n.paused, "sleeps past its lease, and wakes up", func(w *state) { w.now = w.now.Add(10 * time.Second); w.resume(i) })
 	add(w.left.Stops > 0 && !n.paused, "is stopped", func(w *state) { w.left.Stops--; w.step(i, engine.Stop{}) })
 	for t, tenure := range n.active {
 		add(!n.paused && (tenure.soft || tenure.over), "returns from "+tenure.id.Shard, func(w *state) { w.ret(i, t) })

@@ -3,6 +3,7 @@ package explore_test
 import (
 	"flag"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/internal/explore"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -28,13 +29,21 @@ func stories() []explore.Story {
 	var all []explore.Story
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		for _, s := range []explore.Story{
-			{Name: "cold start", Workers: 2, Shards: 1, Faults: 1},
-			{Name: "a join", Workers: 2, Shards: 2, Settled: 1, Faults: 1, Marks: 1},
-			{Name: "a crash", Workers: 2, Shards: 1, Settled: 2, Crashes: 1, Faults: 1, Marks: 1},
-			{Name: "a pause", Workers: 2, Shards: 1, Settled: 2, Pauses: 1, Faults: 1, Marks: 1},
-			{Name: "a stop", Workers: 2, Shards: 1, Settled: 2, Stops: 1, Faults: 1, Marks: 1},
-			{Name: "a join and a crash", Workers: 2, Shards: 2, Settled: 1, Crashes: 1, Faults: 1},
-			{Name: "a join and a pause", Workers: 2, Shards: 2, Settled: 1, Pauses: 1, Marks: 1},
+			{Name: "cold start", Workers: 2, Shards: 1, For: 4 * time.Second},
+			{Name: "cold start and a fault", Workers: 2, Shards: 1, Faults: 1, For: 4 * time.Second},
+			{Name: "a join", Workers: 2, Shards: 2, Settled: 1, For: 12 * time.Second},
+			{Name: "a join, a fault and a mark", Workers: 2, Shards: 2, Settled: 1, Faults: 1, Marks: 1, For: 12 * time.Second},
+			{Name: "a mark and two faults", Workers: 2, Shards: 1, Settled: 2, Faults: 2, Marks: 1, For: 10 * time.Second},
+			{Name: "a crash and a fault", Workers: 2, Shards: 1, Settled: 2, Crashes: 1, Faults: 1, For: 15 * time.Second},
+			{Name: "a crash and a mark", Workers: 2, Shards: 1, Settled: 2, Crashes: 1, Marks: 1, For: 15 * time.Second},
+			{Name: "a crash, a fault and a mark", Workers: 2, Shards: 1, Settled: 2, Crashes: 1, Faults: 1, Marks: 1, For: 15 * time.Second},
+			{Name: "a pause", Workers: 2, Shards: 1, Settled: 2, Pauses: 1, For: 12 * time.Second},
+			{Name: "a pause and a mark", Workers: 2, Shards: 1, Settled: 2, Pauses: 1, Marks: 1, For: 12 * time.Second},
+			{Name: "a stop", Workers: 2, Shards: 1, Settled: 2, Stops: 1, For: 8 * time.Second},
+			{Name: "a stop and a fault", Workers: 2, Shards: 1, Settled: 2, Stops: 1, Faults: 1, For: 8 * time.Second},
+			{Name: "a join and a crash", Workers: 2, Shards: 2, Settled: 1, Crashes: 1, For: 15 * time.Second},
+			{Name: "a join, a pause and a mark", Workers: 2, Shards: 2, Settled: 1, Pauses: 1, Marks: 1, For: 15 * time.Second},
+			{Name: "three workers and a crash", Workers: 3, Shards: 2, Settled: 3, Crashes: 1, For: 12 * time.Second},
 		} {
 			s.Name, s.Mode = mode.String()+": "+s.Name, mode
 			all = append(all, s)

@@ -6,10 +6,8 @@ package explore
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -35,23 +33,35 @@ type Story struct {
 	Faults  int // calls that are lost, late, or stored without an answer
 	Marks   int // marks with a commit that is waited for
 	Stops   int // clean stops
-	Reads   int // reads that are answered late
+	// For is how long the fleet is followed.
+	For   time.Duration
+	Reads int // reads that are answered late
 }
 
 // A state is a fleet at a moment. It is cloned for each thing that may happen next.
 type state struct {
 	story *Story
 	now   engine.Instant
+	until engine.Instant
 	store *memstore.Store
+	table []record
 	nodes []node
 	calls []call // under way, in the order they were sent
 	left  Story  // what may still happen
 	fault error
 }
 
+// A record is what stands in the table, as a hash.
+type record struct {
+	key  lease.Key
+	hash uint64
+}
+
 type node struct {
 	engine *engine.Engine
-	ids    int // steps of it that made writes: their ids do not depend on what others did meanwhile
+	hash   uint64         // of the engine, …
+	hashed engine.Instant // … at that instant; Never: not since it changed
+	ids    int            // steps of it that made writes: their ids do not depend on what others did meanwhile
 	wake   engine.Instant
 	dead   bool
 	paused bool
@@ -72,6 +82,7 @@ type tenure struct {
 type call struct {
 	node     int
 	out      engine.Output
+	text     string
 	answered bool // its node was told that the outcome is unknown
 }
 
@@ -106,7 +117,7 @@ func (w *state) moment(i int) engine.Moment {
 
 func (w *state) clone() *state {
 	c := *w
-	c.store = w.store.Clone()
+	c.store, c.table = w.store.Clone(), slices.Clone(w.table)
 	c.calls = slices.Clone(w.calls)
 	c.nodes = slices.Clone(w.nodes)
 	for i := range c.nodes {
@@ -131,7 +142,7 @@ func (w *state) step(i int, in engine.Input) {
 	}
 	now := w.moment(i)
 	out, wake := n.engine.Step(now, in)
-	n.wake = wake
+	n.wake, n.hash = wake, 0
 	made := func(o engine.Output) bool {
 		send, ok := o.(engine.Send)
 		id, _, _ := strings.Cut(string(send.Write.ID()), ".")
@@ -149,7 +160,7 @@ func (w *state) carryOut(i int, o engine.Output) {
 	n := &w.nodes[i]
 	switch o := o.(type) {
 	case engine.Send, engine.List, engine.Get:
-		w.calls = append(w.calls, call{node: i, out: o})
+		w.calls = append(w.calls, call{node: i, out: o, text: describe(o)})
 	case engine.Verify:
 		w.step(i, engine.Verified{Read: o.Read})
 	case engine.Poll:
@@ -196,6 +207,7 @@ func (w *state) serve(c call) engine.Input {
 		r, err := w.store.Write(ctx, o.Write)
 		if err == nil {
 			w.judge(c.node, o.Write, before, r)
+			w.put(o.Write.Key(), r)
 		}
 		return engine.Settled{Write: o.Write, Record: r, Err: err}
 	case engine.Get:
@@ -271,34 +283,63 @@ func (w *state) expired(old lease.Row) {
 	}
 }
 
+// put notes what stands in the table; nothing, after a deletion.
+func (w *state) put(key lease.Key, r lease.Record) {
+	at, found := slices.BinarySearchFunc(w.table, key, func(r record, key lease.Key) int {
+		return strings.Compare(r.key.String(), key.String())
+	})
+	switch {
+	case r == nil && found:
+		w.table = slices.Delete(w.table, at, at+1)
+	case r != nil && found:
+		w.table[at].hash = engine.HashOf(r)
+	case r != nil:
+		w.table = slices.Insert(w.table, at, record{key, engine.HashOf(r)})
+	}
+}
+
 // hash tells states apart.
 func (w *state) hash() uint64 {
-	h := fnv.New64a()
-	number := func(n uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, n)) }
-	for _, kind := range []lease.Kind{lease.KindLease, lease.KindSeat} {
-		for r := range w.store.List(context.Background(), lease.Query{Group: "g", Kind: kind}) {
-			_, _ = fmt.Fprintf(h, "%v %s\n", r, r.Written())
-			if s, ok := r.(lease.Seat); ok {
-				_, _ = fmt.Fprint(h, s.Wants, s.Freed)
-			}
-			if row, ok := r.(lease.Row); ok {
-				_, _ = fmt.Fprint(h, row.Checkpoint.Position)
-			}
-		}
+	type known struct {
+		engine uint64
+		dead   bool
+		paused bool
+		wait   int
+		active []tenure
+		wake   time.Duration
 	}
-	for _, n := range w.nodes {
-		if n.engine == nil || n.dead {
-			number(1)
-			continue
+	type sent struct {
+		node     int
+		text     string
+		answered bool
+	}
+	all := struct {
+		table []record
+		nodes []known
+		calls []sent
+		left  Story
+		spent time.Duration
+	}{table: w.table, left: w.left, spent: time.Duration(w.now)}
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		k := known{dead: true}
+		if n.engine != nil && !n.dead {
+			k = known{n.thought(), false, n.paused, len(n.wait), n.active, w.since(n.wake)}
 		}
-		number(n.engine.Hash())
-		_, _ = fmt.Fprint(h, n.paused, len(n.wait), n.active, w.since(n.wake))
+		all.nodes = append(all.nodes, k)
 	}
 	for _, c := range w.calls {
-		_, _ = fmt.Fprintf(h, "%d %T %v %t\n", c.node, c.out, describe(c.out), c.answered)
+		all.calls = append(all.calls, sent{c.node, c.text, c.answered})
 	}
-	_, _ = fmt.Fprint(h, w.left)
-	return h.Sum64()
+	return engine.HashOf(all)
+}
+
+// thought is the hash of the engine.
+func (n *node) thought() uint64 {
+	if n.hash == 0 {
+		n.hash = n.engine.Hash()
+	}
+	return n.hash
 }
 
 func (w *state) since(i engine.Instant) time.Duration {
