@@ -21,7 +21,7 @@ type StaleError struct {
 	Shard    string
 	Mine     int64  // the generation the write was made under
 	Observed int64  // the generation of the row as it stands
-	Owner    string // who holds it now; empty for nobody
+	Owner    string // who holds it now; empty for nobody, and where a sink does not know
 	// OutcomeUnknown: an attempt of this write went unanswered before the
 	// shard changed hands. It may have been stored under Mine, and the
 	// successor may have started from it; it is certain only that it did not
@@ -30,11 +30,10 @@ type StaleError struct {
 }
 
 func (e *StaleError) Error() string {
-	holder := "nobody holds it"
+	text := fmt.Sprintf("shard %q: %v: written under generation %d, now at %d", e.Shard, ErrStale, e.Mine, e.Observed)
 	if e.Owner != "" {
-		holder = fmt.Sprintf("%q holds it", e.Owner)
+		text += fmt.Sprintf(" and %q holds it", e.Owner)
 	}
-	text := fmt.Sprintf("shard %q: %v: written under generation %d, now at %d and %s", e.Shard, ErrStale, e.Mine, e.Observed, holder)
 	if e.OutcomeUnknown {
 		text += "; outcome of the write unknown"
 	}

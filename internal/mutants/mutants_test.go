@@ -61,6 +61,8 @@ func mutants() []mutant {
 			`for past != "" && len(past) > room {`, `for past != "" && len(past) > 4*room {`, inLease, "TestFullRowCostsOneWriteUnit"},
 		{"a row keeps room for the next commits", leaseDir + "size.go",
 			`Encode(r.grown()).Size()`, `Encode(*r).Size()`, inLease, "TestCommitsKeepTheRowInOneUnit"},
+		{"a guarded value refuses a lower generation", leaseDir + "guarded.go",
+			`if generation < g.Generation {`, `if false {`, inStore, "TestRegister/LowerGenerationIsRefused"},
 		{"a seat is keyed by its incarnation", leaseDir + "seat.go",
 			`Name: string(s.Incarnation)}`, `Name: s.Name}`, inStore, "TestStore/TwoSeatsOfOneName"},
 		{"a want is for one generation", leaseDir + "seat.go",

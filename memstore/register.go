@@ -1,0 +1,48 @@
+package memstore
+
+import (
+	"context"
+	"sync"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A Register keeps values, each of which refuses to be written under a lower
+// generation than before: a sink with a fence, in memory. The zero value is ready,
+// and safe for concurrent use.
+type Register struct {
+	mu     sync.Mutex
+	values map[string]lease.Guarded
+}
+
+// Put writes a value under a generation, or refuses to, with a
+// [*checkpoint.StaleError]; [lease.Guarded.Put] is the rule.
+func (r *Register) Put(ctx context.Context, name string, generation int64, value string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, err := r.at(name).Put(generation, value)
+	if err != nil {
+		return err
+	}
+	if r.values == nil {
+		r.values = map[string]lease.Guarded{}
+	}
+	r.values[name] = next
+	return nil
+}
+
+// Get reads a value; one that was never written has generation 0.
+func (r *Register) Get(ctx context.Context, name string) (lease.Guarded, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.at(name), ctx.Err()
+}
+
+func (r *Register) at(name string) lease.Guarded {
+	g := r.values[name]
+	g.Name = name
+	return g
+}

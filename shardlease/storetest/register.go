@@ -1,0 +1,132 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A Register keeps values that refuse to be written under a lower generation than
+// before, in one atomic step with the write. Get is consistent.
+//
+// A Put has three outcomes, as every write: stored, refused with a
+// [*checkpoint.StaleError], and unknown. One that went unanswered must not take
+// effect any more after a later Put has been answered.
+type Register interface {
+	Put(ctx context.Context, name string, generation int64, value string) error
+	Get(ctx context.Context, name string) (lease.Guarded, error)
+}
+
+// RunRegister runs the suite of a [Register]. Each test opens one of its own, which
+// must be empty.
+func RunRegister(t *testing.T, open func(t *testing.T) Register) {
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, r Register)
+	}{
+		{"LowerGenerationIsRefused", lowerGenerationIsRefused},
+		{"NamesAreApart", namesAreApart},
+		{"OneOfManyGenerationsStays", oneOfManyGenerationsStays},
+		{"WhatCannotBeKeptIsNotWritten", whatCannotBeKept},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
+	}
+}
+
+func lowerGenerationIsRefused(t *testing.T, r Register) {
+	holds(t, r, "shard", 0, "")
+	for _, put := range []struct {
+		generation, observed int64 // 0: it is accepted
+		value                string
+	}{
+		{7, 0, "a"}, {7, 0, "b"}, {6, 7, "late"}, {9, 0, ""}, {8, 9, "late"}, {7, 9, "b"}, {9, 0, "\x00\xff"}, {1, 9, ""},
+	} {
+		before, err := r.Get(t.Context(), "shard")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = r.Put(t.Context(), "shard", put.generation, put.value)
+		if put.observed == 0 {
+			if err != nil {
+				t.Fatalf("generation %d: %v", put.generation, err)
+			}
+			holds(t, r, "shard", put.generation, put.value)
+			continue
+		}
+		stale, ok := errors.AsType[*checkpoint.StaleError](err)
+		if !ok || stale.Shard != "shard" || stale.Mine != put.generation || stale.Observed != put.observed || stale.OutcomeUnknown {
+			t.Errorf("generation %d after %d: %v", put.generation, put.observed, err)
+		}
+		holds(t, r, "shard", before.Generation, before.Value)
+	}
+}
+
+func namesAreApart(t *testing.T, r Register) {
+	for name, generation := range map[string]int64{"shard": 5, "shard/report": 3, "Shard": 1} {
+		if err := r.Put(t.Context(), name, generation, "of "+name); err != nil {
+			t.Error(err)
+		}
+	}
+	holds(t, r, "shard", 5, "of shard")
+	holds(t, r, "shard/report", 3, "of shard/report")
+	holds(t, r, "Shard", 1, "of Shard")
+	holds(t, r, "other", 0, "")
+}
+
+// oneOfManyGenerationsStays: whoever comes when, the highest generation is what
+// remains, and nobody who looks on sees it go down.
+func oneOfManyGenerationsStays(t *testing.T, r Register) {
+	const writers, writes = 4, 4
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			for n := range writes {
+				generation := int64(1 + i + n*writers)
+				err := r.Put(t.Context(), "shard", generation, "x")
+				now, errGet := r.Get(t.Context(), "shard")
+				if now.Generation < generation || errGet != nil || err != nil && !errors.Is(err, checkpoint.ErrStale) {
+					t.Errorf("put under %d: %v; then there is %d: %v", generation, err, now.Generation, errGet)
+				}
+			}
+		})
+	}
+	all.Wait()
+	holds(t, r, "shard", writers*writes, "x")
+}
+
+func whatCannotBeKept(t *testing.T, r Register) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := r.Put(ended, "shard", 1, "x"); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of the context: %v", err)
+	}
+	for name, err := range map[string]error{
+		"no name":       r.Put(t.Context(), "", 1, "x"),
+		"a long name":   r.Put(t.Context(), strings.Repeat("n", lease.MaxName+1), 1, "x"),
+		"no generation": r.Put(t.Context(), "shard", 0, "x"),
+		"a long value":  r.Put(t.Context(), "shard", 1, strings.Repeat("v", checkpoint.MaxState+1)),
+	} {
+		if !errors.Is(err, checkpoint.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	holds(t, r, "shard", 0, "")
+	longest := strings.Repeat("v", checkpoint.MaxState)
+	if err := r.Put(t.Context(), "shard", 1, longest); err != nil {
+		t.Error(err)
+	}
+	holds(t, r, "shard", 1, longest)
+}
+
+func holds(t *testing.T, r Register, name string, generation int64, value string) {
+	t.Helper()
+	now, err := r.Get(t.Context(), name)
+	if want := (lease.Guarded{Name: name, Generation: generation, Value: value}); err != nil || now != want {
+		t.Errorf("there is %+v (%v), want %+v", now, err, want)
+	}
+}
