@@ -34,7 +34,7 @@ var rules = map[string]rule{
 		"the contract in executable form: a store of a third party is tested with the standard library alone"},
 	"dynamostore": {[]string{"checkpoint", "shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/"},
 		"it takes a client: how that is configured is the user's, so never the SDK's config"},
-	"examples": {[]string{"checkpoint", "rebalance", "shardlease", "shardlease/lease", "memstore", "dynamostore", "examples/internal/cable", "github.com/aws/aws-sdk-go-v2/"},
+	"examples": {[]string{"checkpoint", "rebalance", "shardlease", "shardlease/lease", "memstore", "dynamostore", "examples/internal/cable", "examples/internal/takeover", "github.com/aws/aws-sdk-go-v2/"},
 		"they are written as a user's program would be: from outside, and without the engine"},
 	"integration": {nil, "its tests bring containers and clients; whoever imports the module must not"},
 	"internal/explore": {[]string{"checkpoint", "rebalance", "shardlease/lease", "memstore", "internal/engine"},

@@ -11,7 +11,7 @@ import (
 
 // A Cable is the way from one worker to the store. Once it is cut nothing goes in or
 // out: to everybody else that worker is as good as dead, and to itself the store is
-// silent. It is no lease.Verifier, and so for memstore, which is none either.
+// silent.
 type Cable struct {
 	store lease.Store
 	once  sync.Once
@@ -59,4 +59,15 @@ func (c *Cable) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 		return nil, err
 	}
 	return c.store.Write(ctx, w)
+}
+
+// Verify asks the store whether its table is the one it was, where it can tell.
+func (c *Cable) Verify(ctx context.Context, group string) error {
+	if err := c.reach(ctx); err != nil {
+		return err
+	}
+	if v, ok := c.store.(lease.Verifier); ok {
+		return v.Verify(ctx, group)
+	}
+	return nil
 }

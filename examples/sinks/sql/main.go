@@ -1,0 +1,142 @@
+// Sql is a fenced sink in a relational database: a register of fences, updated in the
+// same transaction as the effect.
+//
+//	cd examples/sinks/sql && go run .
+//
+// It is a module of its own, because it brings a database along: SQLite. In PostgreSQL
+// the statements are the same, with $1 and $2 for the question marks:
+//
+//	INSERT INTO fences (shard, fence) VALUES ($1, $2)
+//	ON CONFLICT (shard) DO UPDATE SET fence = excluded.fence WHERE fences.fence <= excluded.fence
+//
+// It locks the shard's row until the transaction ends, so that the successor's waits,
+// and then finds what there is. It has to be the first statement for that, and its count
+// of rows has to be looked at: 0 means refused. Where the effect is one row that belongs
+// to one shard, one statement is enough:
+//
+//	UPDATE accounts SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2
+//
+// To SELECT the fence first, and to write if it is not too high, is worth nothing: between
+// the two there is room for a pause and a successor. unfenced_test.go shows that.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/examples/internal/takeover"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease"
+	_ "modernc.org/sqlite"
+)
+
+// The rows of fences are never deleted: a shard without one takes whatever comes.
+const schema = `
+CREATE TABLE fences (shard TEXT PRIMARY KEY, fence BIGINT NOT NULL);
+CREATE TABLE orders (shard TEXT, record BIGINT, generation BIGINT, PRIMARY KEY (shard, record))`
+
+const advance = `
+INSERT INTO fences (shard, fence) VALUES (?, ?)
+ON CONFLICT (shard) DO UPDATE SET fence = excluded.fence WHERE fences.fence <= excluded.fence`
+
+// A successor repeats what the last checkpoint does not cover; its order takes the place
+// of the one before.
+const order = `
+INSERT INTO orders (shard, record, generation) VALUES (?, ?, ?)
+ON CONFLICT (shard, record) DO UPDATE SET generation = excluded.generation`
+
+// A sink is a database.
+type sink struct{ db *sql.DB }
+
+func (s sink) write(ctx context.Context, t *shardlease.Tenure, record int, pause func() bool) error {
+	pause()
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // of no consequence after a commit
+	if err := fence(ctx, tx, t); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, order, t.Shard().Name, record, t.Generation()); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// fence lets a transaction go on if nobody has written under a higher generation, and
+// sees to it that nobody does before it ends.
+func fence(ctx context.Context, tx *sql.Tx, t *shardlease.Tenure) error {
+	shard, generation := t.Shard().Name, t.Generation()
+	result, err := tx.ExecContext(ctx, advance, shard, generation)
+	if err != nil {
+		return err
+	}
+	if rows, err := result.RowsAffected(); err != nil || rows > 0 {
+		return err
+	}
+	stale := &checkpoint.StaleError{Shard: shard, Mine: generation}
+	if err := tx.QueryRowContext(ctx, `SELECT fence FROM fences WHERE shard = ?`, shard).Scan(&stale.Observed); err != nil {
+		return err
+	}
+	return stale
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "sql:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out io.Writer) (err error) {
+	s, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.db.Close()) }()
+	late, err := takeover.Play(ctx, new(memstore.Store), out, s.write)
+	if err != nil {
+		return err
+	}
+	if !errors.Is(late, checkpoint.ErrStale) {
+		return fmt.Errorf("a late write was not refused: %v", late)
+	}
+	for record := range takeover.Records {
+		generation, err := s.writer(ctx, record+1)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "order %d was written by generation %d\n", record+1, generation)
+	}
+	return nil
+}
+
+// open makes a database in memory. It has one connection: each would have a database of
+// its own.
+func open(ctx context.Context) (sink, error) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return sink{}, err
+	}
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(ctx, schema); err != nil {
+		return sink{}, errors.Join(err, db.Close())
+	}
+	return sink{db}, nil
+}
+
+// writer is the generation that an order was written under.
+func (s sink) writer(ctx context.Context, record int) (generation int64, err error) {
+	const query = `SELECT generation FROM orders WHERE shard = ? AND record = ?`
+	err = s.db.QueryRowContext(ctx, query, takeover.Shard, record).Scan(&generation)
+	return generation, err
+}
