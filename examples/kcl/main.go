@@ -1,0 +1,235 @@
+// Kcl moves a consumer group from the Kinesis Client Library 2.x or 3.x to this library,
+// and back. Stop the fleet that is left, move its positions, start the other one.
+//
+//	aws kinesis list-shards --stream-name orders > shards.json
+//	go run ./examples/kcl -table orders-app show
+//	go run ./examples/kcl -table orders-app -leases leases -group orders -shards shards.json import
+//	go run ./examples/kcl -table orders-app -leases leases -group orders export
+//
+// The table of the KCL has the name of its application, as a rule. An import only reads
+// it, so the way back stays open. Both directions watch it for twice the failover time
+// first, and refuse what moves. Package dynamostore/kcl does it all, and says what becomes
+// of which checkpoint.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/dynamostore/kcl"
+	"github.com/shardlease/shardlease-go/shardlease"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "kcl:", err)
+		os.Exit(1)
+	}
+}
+
+// Options are the flags, and the command.
+type options struct {
+	table    kcl.Table
+	leases   string
+	group    string
+	by       string
+	shards   string
+	packed   string
+	begin    bool
+	endpoint string
+	command  string
+}
+
+func parse(args []string, out io.Writer) (o options, err error) {
+	f := flag.NewFlagSet("kcl", flag.ContinueOnError)
+	f.SetOutput(out)
+	f.StringVar(&o.table.Name, "table", "", "the lease table of the KCL")
+	f.DurationVar(&o.table.Failover, "failover", 10*time.Second, "its longest failoverTimeMillis")
+	f.StringVar(&o.table.Stream, "stream", "", "the stream, in a table of several: as the attribute streamName has it")
+	f.StringVar(&o.leases, "leases", "", "the lease table of this library; an import makes it if need be")
+	f.StringVar(&o.group, "group", "", "the group")
+	f.StringVar(&o.by, "by", "operator", "who does this, for the record")
+	f.StringVar(&o.shards, "shards", "", "what aws kinesis list-shards has printed, for an import")
+	f.StringVar(&o.packed, "packed", "refuse", `a checkpoint at a record that the KPL has packed with others: "refuse" it; it is of the "whole" entry; or keep its number in the "state"`)
+	f.BoolVar(&o.begin, "unstarted", false, "accept LATEST and AT_TIMESTAMP: such shards begin where the consumer begins any shard")
+	f.StringVar(&o.endpoint, "endpoint", "", "the address of a DynamoDB Local, instead of AWS")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	o.command = f.Arg(0)
+	switch {
+	case f.NArg() != 1 || o.command != "show" && o.command != "import" && o.command != "export":
+		return o, errors.New("needs one command, after the flags: show, import or export")
+	case o.table.Name == "":
+		return o, errors.New("needs -table")
+	case o.command != "show" && (o.leases == "" || o.group == ""):
+		return o, errors.New("needs -leases and -group")
+	case o.command == "import" && o.shards == "":
+		return o, errors.New("needs -shards: the KCL forgets shards that it has finished and Kinesis still lists, and they must not be processed again")
+	case o.packed != "refuse" && o.packed != "whole" && o.packed != "state":
+		return o, errors.New(`-packed must be "refuse", "whole" or "state"`)
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	o, err := parse(args, out)
+	if err != nil {
+		return err
+	}
+	client, shut, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer shut()
+	o.table.Client = client
+	switch o.command {
+	case "import":
+		return o.importAll(ctx, out)
+	case "export":
+		return o.exportAll(ctx, out)
+	}
+	leases, err := o.table.Leases(ctx)
+	print(out, leases)
+	return err
+}
+
+// connect goes to AWS, as the environment has it, or to a DynamoDB Local.
+func (o options) connect(ctx context.Context) (client *dynamodb.Client, shut func(), err error) {
+	if o.endpoint == "" {
+		c, err := config.LoadDefaultConfig(ctx)
+		return dynamodb.NewFromConfig(c), func() {}, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	return dynamodb.New(dynamodb.Options{
+		BaseEndpoint: &o.endpoint, Region: "us-east-1", HTTPClient: &http.Client{Transport: transport},
+		Credentials: credentials.NewStaticCredentialsProvider("example", "example", ""),
+	}), transport.CloseIdleConnections, nil
+}
+
+func (o options) importAll(ctx context.Context, out io.Writer) error {
+	shards, err := listed(o.shards)
+	if err != nil {
+		return err
+	}
+	if err := dynamostore.CreateTable(ctx, o.table.Client, o.leases, dynamostore.TableOptions{}); err != nil {
+		return err
+	}
+	group, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	outcomes, err := kcl.Import(ctx, o.table, group, kcl.ImportOptions{Shards: shards, Mark: o.mark(), Unstarted: o.begin})
+	made := 0
+	for _, outcome := range outcomes {
+		if outcome.Made {
+			made++
+		}
+		switch row := outcome.Row; {
+		case row.Finished:
+			fmt.Fprintf(out, "%s: finished\n", row.Shard)
+		case row.Checkpoint.IsZero():
+			fmt.Fprintf(out, "%s: from its beginning\n", row.Shard)
+		default:
+			fmt.Fprintf(out, "%s: after %s\n", row.Shard, row.Checkpoint.Position)
+		}
+	}
+	fmt.Fprintf(out, "%d rows, %d of them new\n", len(outcomes), made)
+	return err
+}
+
+func (o options) exportAll(ctx context.Context, out io.Writer) error {
+	group, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	leases, err := kcl.Export(ctx, group, o.table, kcl.ExportOptions{Checkpoint: checkpointOf})
+	print(out, leases)
+	return err
+}
+
+func (o options) open(ctx context.Context) (shardlease.Supervisor, error) {
+	store, err := dynamostore.Open(ctx, o.table.Client, o.leases, dynamostore.Options{Group: o.group})
+	return shardlease.Supervisor{Store: store, Group: o.group, By: o.by}, err
+}
+
+// mark is what is to become of the second number of a checkpoint.
+func (o options) mark() func(sequence string, sub int64) (checkpoint.Mark, error) {
+	switch o.packed {
+	case "whole":
+		return func(sequence string, _ int64) (checkpoint.Mark, error) {
+			return checkpoint.Mark{Position: sequence}, nil
+		}
+	case "state":
+		return func(sequence string, sub int64) (checkpoint.Mark, error) {
+			return checkpoint.Mark{Position: sequence, State: strconv.FormatInt(sub, 10)}, nil
+		}
+	}
+	return nil
+}
+
+// checkpointOf goes the way back: a state that is a number is the second one. A consumer
+// whose states are something else exports without it.
+func checkpointOf(m checkpoint.Mark) (string, int64, error) {
+	sub, err := strconv.ParseInt(m.State, 10, 64)
+	if m.State != "" && (err != nil || sub < 0) {
+		return "", 0, errors.New("has a state that is no number of a packed record")
+	}
+	return m.Position, sub, nil
+}
+
+// listed reads what aws kinesis list-shards has printed.
+func listed(file string) ([]shardlease.Shard, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Shards    []struct{ ShardId, ParentShardId, AdjacentParentShardId string }
+		NextToken string
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(list.Shards) == 0 || list.NextToken != "" {
+		return nil, fmt.Errorf("%s: must have all shards of the stream", file)
+	}
+	var shards []shardlease.Shard
+	for _, s := range list.Shards {
+		shard := shardlease.Shard{Name: s.ShardId}
+		for _, parent := range []string{s.ParentShardId, s.AdjacentParentShardId} {
+			if parent != "" {
+				shard.Parents = append(shard.Parents, parent)
+			}
+		}
+		shards = append(shards, shard)
+	}
+	return shards, nil
+}
+
+func print(out io.Writer, leases []kcl.Lease) {
+	for _, l := range leases {
+		owner := "nobody's"
+		if l.Owner != "" {
+			owner = "of " + l.Owner
+		}
+		fmt.Fprintf(out, "%s: %s, record %d; %s, counter %d\n", l.Shard, l.Sequence, l.Sub, owner, l.Counter)
+	}
+	fmt.Fprintf(out, "%d leases\n", len(leases))
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const listing = `{"Shards": [
+	{"ShardId": "shard-0", "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"}},
+	{"ShardId": "shard-1", "ParentShardId": "shard-0"},
+	{"ShardId": "shard-2", "ParentShardId": "shard-0", "AdjacentParentShardId": null}]}`
+
+func write(t *testing.T, text string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "shards.json")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestThereAndBack runs where there is a DynamoDB Local; in integration it is given one.
+func TestThereAndBack(t *testing.T) {
+	endpoint := os.Getenv("DYNAMODB_ENDPOINT")
+	if endpoint == "" {
+		t.Skip("DYNAMODB_ENDPOINT is not set: to the URL of a DynamoDB Local")
+	}
+	id := rand.Text()[:6]
+	table, leases := "kcl-"+id, "leases-"+id
+	prepare(t, endpoint, table)
+	flags := []string{"-endpoint", endpoint, "-table", table, "-failover", "5ms", "-leases", leases, "-group", "orders", "-shards", write(t, listing)}
+	for _, step := range []struct{ args, want string }{
+		{"show", "shard-1: 17, record 3; of host-1, counter 5\nshard-2: TRIM_HORIZON, record 0; nobody's, counter 0\n2 leases\n"},
+		{"import", "0 rows, 0 of them new\n" + "! shard \"shard-1\" has a checkpoint at a record that the KPL has packed"},
+		{"-packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: from its beginning\n3 rows, 3 of them new\n"},
+		{"-packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: from its beginning\n3 rows, 0 of them new\n"},
+		{"-packed whole import", "2 rows, 0 of them new\n! there are rows already, and they say something else: shard-1"},
+		{"export", "shard-0: SHARD_END, record 0; nobody's, counter 0\nshard-1: 17, record 3; nobody's, counter 6\nshard-2: TRIM_HORIZON, record 0; nobody's, counter 0\n3 leases\n"},
+	} {
+		var out bytes.Buffer
+		err := run(t.Context(), slices.Concat(flags, strings.Fields(step.args)), &out)
+		want, fault, fails := strings.Cut(step.want, "! ")
+		if !strings.HasSuffix(out.String(), want) || fails != (err != nil) || fails && !strings.Contains(err.Error(), fault) {
+			t.Errorf("%s: %v\n%s", step.args, err, out.String())
+		}
+	}
+}
+
+// prepare makes a table of the KCL.
+func prepare(t *testing.T, endpoint, table string) {
+	t.Helper()
+	client, shut, err := options{endpoint: endpoint}.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut()
+	_, err = client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+		TableName: &table, BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("leaseKey"), AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("leaseKey"), KeyType: types.KeyTypeHash}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+	number := func(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }
+	for _, item := range []map[string]types.AttributeValue{
+		{"leaseKey": text("shard-1"), "leaseOwner": text("host-1"), "leaseCounter": number("5"), "checkpoint": text("17"), "checkpointSubSequenceNumber": number("3")},
+		{"leaseKey": text("shard-2"), "leaseCounter": number("0"), "checkpoint": text("TRIM_HORIZON"), "checkpointSubSequenceNumber": number("0")},
+	} {
+		if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: item}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	const all = "-table a -leases b -group c "
+	part := write(t, `{"Shards": [{"ShardId": "a"}], "NextToken": "more"}`)
+	for _, c := range []struct{ args, want string }{
+		{"", "needs one command"},
+		{"-table a move", "needs one command"},
+		{"show", "needs -table"},
+		{"-table a export", "needs -leases and -group"},
+		{all + "import", "needs -shards: the KCL forgets"},
+		{all + "-shards x -packed half import", "-packed must be"},
+		{all + "-endpoint http://127.0.0.1:1 -shards missing.json import", "no such file"},
+		{all + "-endpoint http://127.0.0.1:1 -shards " + part + " import", "must have all shards"},
+	} {
+		var out bytes.Buffer
+		if err := run(t.Context(), strings.Fields(c.args), &out); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.args, err)
+		}
+	}
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-h"}, &out); err != flag.ErrHelp || !strings.Contains(out.String(), "failoverTimeMillis") {
+		t.Errorf("help: %v, %s", err, out.String())
+	}
+}

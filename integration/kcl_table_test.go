@@ -1,0 +1,119 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/dynamostore/kcl"
+	"github.com/shardlease/shardlease-go/shardlease"
+)
+
+// A kclItem is a row of a KCL table: texts, numbers as int, and sets as []string.
+type kclItem map[string]any
+
+func (in kclItem) item() map[string]types.AttributeValue {
+	out := map[string]types.AttributeValue{}
+	for name, value := range in {
+		switch v := value.(type) {
+		case string:
+			out[name] = &types.AttributeValueMemberS{Value: v}
+		case int:
+			out[name] = &types.AttributeValueMemberN{Value: fmt.Sprint(v)}
+		case float64:
+			out[name] = &types.AttributeValueMemberN{Value: fmt.Sprint(v)}
+		case []string:
+			out[name] = &types.AttributeValueMemberSS{Value: v}
+		}
+	}
+	return out
+}
+
+// with is the item with some attributes more, or others; nil takes one away.
+func (in kclItem) with(more kclItem) kclItem {
+	out := maps.Clone(in)
+	for name, value := range more {
+		if out[name] = value; value == nil {
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+// As 2.7 leaves a lease that a worker had, and as 3.5 does.
+func kcl2(shard, sequence string, sub int) kclItem {
+	return kclItem{
+		"leaseKey": shard, "leaseCounter": 1207, "leaseOwner": "host-1:7f", "ownerSwitchesSinceCheckpoint": 2,
+		"checkpoint": sequence, "checkpointSubSequenceNumber": sub,
+		"startingHashKey": "0", "endingHashKey": "170141183460469231731687303715884105727",
+	}
+}
+
+func kcl3(shard, sequence string, sub int) kclItem {
+	return kcl2(shard, sequence, sub).with(kclItem{"entityType": "LEASE", "throughputKBps": 17.25})
+}
+
+// newKCL makes a table of the KCL with these rows.
+func newKCL(t *testing.T, client *dynamodb.Client, items ...kclItem) kcl.Table {
+	t.Helper()
+	table := kcl.Table{Client: client, Name: makeTable(t, "leaseKey"), Failover: time.Millisecond}
+	for _, item := range items {
+		putKCL(t, table.Name, item)
+	}
+	return table
+}
+
+func putKCL(t *testing.T, table string, item kclItem) {
+	t.Helper()
+	_, err := newClient(t, nil).PutItem(context.WithoutCancel(t.Context()), &dynamodb.PutItemInput{TableName: &table, Item: item.item()})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// contents is all that a table holds, by key.
+func contents(t *testing.T, table string) map[string]map[string]types.AttributeValue {
+	t.Helper()
+	out, err := newClient(t, nil).Scan(t.Context(), &dynamodb.ScanInput{TableName: &table, ConsistentRead: aws.Bool(true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]map[string]types.AttributeValue{}
+	for _, item := range out.Items {
+		for _, value := range item {
+			if set, ok := value.(*types.AttributeValueMemberSS); ok {
+				slices.Sort(set.Value)
+			}
+		}
+		all[item["leaseKey"].(*types.AttributeValueMemberS).Value] = item
+	}
+	return all
+}
+
+// resharded is a stream in the middle of its life. 0 and 1 were merged into 2, and that was
+// split into 3 and 4; the KCL has forgotten 0 and 1. Of 4 nothing has been processed, and
+// 5 and 6, its children, are as new. 7 has just been listed.
+func resharded() (leases []kclItem, shards []shardlease.Shard) {
+	leases = []kclItem{
+		kcl3("shard-2", "SHARD_END", 0).with(kclItem{"leaseOwner": nil, "parentShardId": []string{"shard-0", "shard-1"}, "childShardIds": []string{"shard-3", "shard-4"}}),
+		kcl3("shard-3", "49590338271490256608559692538361571095921575989136588898", 0).with(kclItem{
+			"parentShardId": []string{"shard-2"}, "checkpointOwner": "host-2:80",
+			"pendingCheckpoint": "49590338271490256608559692538361571095921575989136588899", "pendingCheckpointSubSequenceNumber": 0,
+		}),
+		kcl2("shard-4", "TRIM_HORIZON", 0).with(kclItem{"parentShardId": []string{"shard-2"}}),
+		{"leaseKey": "leader-lock", "entityType": "LEADER", "leaseCounter": 3},
+		{"leaseKey": "host-1:7f", "entityType": "WORKER_METRIC_STATS", "wid": "host-1:7f", "lut": 1763000000},
+	}
+	for name, parents := range map[string][]string{
+		"shard-0": nil, "shard-1": {"shard-gone"}, "shard-2": {"shard-0", "shard-1"}, "shard-3": {"shard-2"}, "shard-4": {"shard-2"}, "shard-7": nil,
+	} {
+		shards = append(shards, shardlease.Shard{Name: name, Parents: parents})
+	}
+	return leases, shards
+}
