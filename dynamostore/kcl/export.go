@@ -102,7 +102,7 @@ func (t Table) put(ctx context.Context, l *Lease, there []Lease) error {
 		return nil
 	default:
 		// The counter goes on, and does not start again: a worker of the KCL's that has
-		// slept through all this renews its lease on condition of the counter alone.
+		// slept through all this writes on condition of the counter, and of no owner.
 		key, l.Counter = text(there[at].item, attrKey), there[at].Counter+1
 		condition = update.name(attrCounter) + " = " + update.value(there[at].item[attrCounter])
 	}
