@@ -158,15 +158,20 @@ func (t Table) scan(ctx context.Context) (items, error) {
 			return nil, fmt.Errorf("table %q: %w", t.Name, err)
 		}
 		for _, item := range page.Items {
-			for _, value := range item {
-				if set, ok := value.(*types.AttributeValueMemberSS); ok {
-					slices.Sort(set.Value) // a set has no order, and comes in any
-				}
-			}
-			all[text(item, attrKey)] = item
+			all[text(item, attrKey)] = sorted(item)
 		}
 	}
 	return all, nil
+}
+
+// sorted puts sets in order: they have none, and come in any.
+func sorted(item map[string]types.AttributeValue) map[string]types.AttributeValue {
+	for _, value := range item {
+		if set, ok := value.(*types.AttributeValueMemberSS); ok {
+			slices.Sort(set.Value)
+		}
+	}
+	return item
 }
 
 // leases reads what is a lease, of the stream that was chosen.
