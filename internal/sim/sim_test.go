@@ -16,6 +16,7 @@ import (
 //	-sim.rounds N   so many random rounds, or seasons; 0 and none of the next two: what fits into a moment
 //	-sim.for D      as many as fit into that time
 //	-sim.hours N    as many as it takes to simulate so many hours
+//	-sim.commits N  as many as it takes for so many commits to be accepted
 //	-sim.from N     the seed of the first; of the scenarios, too
 //	-sim.most D     how long the trouble of one simulation lasts at most
 //	-sim.seed N     replay one, and tell all that happens in it: with -run Rounds or -run Seasons
@@ -23,6 +24,7 @@ type flags struct {
 	rounds     int
 	seed, from uint64
 	hours      float64
+	commits    int
 	long, most time.Duration
 }
 
@@ -36,14 +38,18 @@ func declare() *flags {
 	flag.Uint64Var(&f.from, "sim.from", 1, "the seed of the first round")
 	flag.DurationVar(&f.long, "sim.for", 0, "simulate rounds for so long")
 	flag.Float64Var(&f.hours, "sim.hours", 0, "simulate so many hours")
+	flag.IntVar(&f.commits, "sim.commits", 0, "simulate until so many commits are accepted")
 	flag.DurationVar(&f.most, "sim.most", 0, "the longest trouble of one simulation; default 20m, of seasons 90 days, or 30s when nothing is asked for")
 	return f
 }
 
 // moment reports whether nothing is asked for: then there is little time.
 func (f *flags) moment() bool {
-	return f.most == 0 && f.rounds == 0 && f.seed == 0 && f.long == 0 && f.hours == 0
+	return f.most == 0 && f.seed == 0 && !f.bounded()
 }
+
+// bounded reports whether it is said how much to simulate.
+func (f *flags) bounded() bool { return f.rounds > 0 || f.long > 0 || f.hours > 0 || f.commits > 0 }
 
 // trouble is how long it lasts at most, of those who may have so much of it.
 func (f *flags) trouble(usual time.Duration) time.Duration {
@@ -122,12 +128,13 @@ func (r *runs) enough(seed uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	long := given.long
-	if long == 0 && given.rounds == 0 && given.hours == 0 {
+	if !given.bounded() {
 		long = 400 * time.Millisecond
 	}
 	return r.failed > 20 || long > 0 && time.Since(r.began) > long ||
 		given.rounds > 0 && seed >= given.from+uint64(given.rounds) ||
-		given.hours > 0 && r.total.Time.Hours() >= given.hours
+		given.hours > 0 && r.total.Time.Hours() >= given.hours ||
+		given.commits > 0 && int(r.total.Commits) >= given.commits
 }
 
 func (r *runs) add(seed uint64, result Result) {
