@@ -53,11 +53,14 @@ func (l *local) start() {
 	defer cancel()
 	l.container, l.why = testcontainers.Run(ctx, image,
 		testcontainers.WithExposedPorts("8000/tcp"),
-		testcontainers.WithWaitStrategy(wait.ForListeningPort("8000/tcp")))
+		testcontainers.WithWaitStrategy(wait.ForHTTP("/").WithPort("8000/tcp").WithStatusCodeMatcher(answers)))
 	if l.why == nil {
 		l.endpoint, l.why = l.container.PortEndpoint(ctx, "8000/tcp", "http")
 	}
 }
+
+// answers: it says 400 to whoever only asks for a page.
+func answers(int) bool { return true }
 
 func (l *local) stop() {
 	if l.container != nil {

@@ -65,6 +65,28 @@ func TestReadmeShowsWhatRuns(t *testing.T) {
 	}
 }
 
+// TestGuidesShowWhatRuns: what the guides show in Go is somewhere in the code, where it is
+// compiled and run.
+func TestGuidesShowWhatRuns(t *testing.T) {
+	code, shown := read(t, ".go"), 0
+	for file, text := range documents(t) {
+		if filepath.Dir(file) != "docs" {
+			continue
+		}
+		blocks := strings.Split(text, "```go\n")
+		for _, block := range blocks[1:] {
+			program, _, _ := strings.Cut(block, "```")
+			shown++
+			if !strings.Contains(code, program) {
+				t.Errorf("%s shows what is nowhere:\n%s", file, program)
+			}
+		}
+	}
+	if shown < 3 {
+		t.Errorf("only %d programs are shown: does this still find them?", shown)
+	}
+}
+
 func TestReadmeIsShort(t *testing.T) {
 	if lines := strings.Count(documents(t)["README.md"], "\n"); lines > lastLine {
 		t.Errorf("README.md has %d lines, more than %d", lines, lastLine)
