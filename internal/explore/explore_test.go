@@ -20,7 +20,7 @@ func TestEngines(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d states, depth %d, complete: %t", r.States, r.Depth, r.Complete)
+			t.Logf("%s: %d states, depth %d, complete: %t", s.Name, r.States, r.Depth, r.Complete)
 		})
 	}
 }
