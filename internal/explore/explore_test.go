@@ -2,6 +2,7 @@ package explore_test
 
 import (
 	"flag"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,22 @@ func TestEngines(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("%s: %d states, depth %d, complete: %t", s.Name, r.States, r.Depth, r.Complete)
+		})
+	}
+}
+
+// TestCrashesAreExplored: of the stories about a crash the small ones are gone through to
+// their end, whatever states are asked for.
+func TestCrashesAreExplored(t *testing.T) {
+	for _, s := range stories() {
+		if !strings.HasSuffix(s.Name, "a crash and a mark") {
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			if r, err := explore.Explore(s, 1<<20); err != nil || !r.Complete {
+				t.Errorf("%+v: %v", r, err)
+			}
 		})
 	}
 }

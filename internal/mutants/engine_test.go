@@ -41,7 +41,7 @@ func engineMutants() []mutant {
 			"found = true // there", "_ = found // there", inEngine, "TestUnreadableSeatOfOnesOwn"},
 		{"expiry takes a whole lease time, in every interleaving", engineDir + "look.go",
 			`if at := p.since.Add(p.seat.TTL); e.now.Mono < at && !mine`,
-			`if at := p.since.Add(p.seat.TTL/4); e.now.Mono < at && !mine`, inExplorer, "TestEngines"},
+			`if at := p.since.Add(p.seat.TTL/4); e.now.Mono < at && !mine`, inExplorer, "TestCrashesAreExplored"},
 		{"a seat is an incarnation's and not a name's", engineDir + "seat.go",
 			`c.me = lease.Incarnation(s.ID)`, `c.me = lease.Incarnation("i" + e.cfg.Name + string(s.ID[:0]))`, inSim, "TestScenarios"},
 		{"a worker's own earlier seats are evicted at once", engineDir + "look.go",
