@@ -18,7 +18,13 @@ import (
 // use. Workers of one process that share a Store are a fleet.
 type Store struct {
 	mu         sync.Mutex
-	partitions map[string]*partition
+	partitions map[place]*partition
+}
+
+// A place is where the records of one group and kind are.
+type place struct {
+	group string
+	kind  lease.Kind
 }
 
 // A partition holds one kind of row of one group, its names in order.
@@ -48,7 +54,7 @@ func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 func (s *Store) snapshot(q lease.Query) []lease.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.partitions[lease.Partition(q.Group, q.Kind)]
+	p := s.partitions[place{q.Group, q.Kind}]
 	if p == nil {
 		return nil
 	}
@@ -70,7 +76,7 @@ func (s *Store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.partitions[lease.Partition(k.Group, k.Kind)]; p != nil {
+	if p := s.partitions[place{k.Group, k.Kind}]; p != nil {
 		if r, ok := p.records[k.Name]; ok {
 			return lease.Clone(r), nil
 		}
@@ -99,9 +105,9 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 func (s *Store) Clone() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &Store{partitions: make(map[string]*partition, len(s.partitions))}
-	for name, p := range s.partitions {
-		c.partitions[name] = &partition{names: slices.Clone(p.names), records: maps.Clone(p.records)}
+	c := &Store{partitions: make(map[place]*partition, len(s.partitions))}
+	for at, p := range s.partitions {
+		c.partitions[at] = &partition{names: slices.Clone(p.names), records: maps.Clone(p.records)}
 	}
 	return c
 }
@@ -115,13 +121,13 @@ func readable(ctx context.Context, fault error) error {
 
 func (s *Store) partition(k lease.Key) *partition {
 	if s.partitions == nil {
-		s.partitions = map[string]*partition{}
+		s.partitions = map[place]*partition{}
 	}
-	name := lease.Partition(k.Group, k.Kind)
-	if s.partitions[name] == nil {
-		s.partitions[name] = &partition{records: map[string]lease.Record{}}
+	at := place{k.Group, k.Kind}
+	if s.partitions[at] == nil {
+		s.partitions[at] = &partition{records: map[string]lease.Record{}}
 	}
-	return s.partitions[name]
+	return s.partitions[at]
 }
 
 // put replaces the record of that name; nil takes it away.

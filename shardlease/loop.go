@@ -123,7 +123,7 @@ func (r *run) advance(b batch) {
 			r.step(a.input)
 		}
 	}
-	if len(b.arrived)+len(b.marked) == 0 {
+	if len(b.arrived)+len(b.marked) == 0 && r.mono() >= r.wake { // else woken for what the batch before had
 		r.step(engine.Tick{})
 	}
 	r.tellHeld()

@@ -92,7 +92,9 @@ func (r Row) keep(transition string, h Hold, m checkpoint.Mark, s Stamp, edit fu
 		return Write{}, err
 	}
 	if edit != nil {
-		edit(&next)
+		edited := next // it goes to the heap, and a commit has no edit
+		edit(&edited)
+		next = edited
 	}
 	return r.write(OpSwap, next, s)
 }

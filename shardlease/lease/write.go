@@ -17,15 +17,21 @@ type Record interface {
 }
 
 // Clone copies what r refers to, so that neither side sees the other's changes; it
-// is nil for what is no record.
+// is nil for what is no record. A record that refers to nothing is its own clone.
 func Clone(r Record) Record {
-	switch r := r.(type) {
+	switch of := r.(type) {
 	case Row:
-		r.Parents = slices.Clone(r.Parents)
-		return r
+		if len(of.Parents) == 0 {
+			return r
+		}
+		of.Parents = slices.Clone(of.Parents)
+		return of
 	case Seat:
-		r.Wants = slices.Clone(r.Wants)
-		return r
+		if len(of.Wants) == 0 {
+			return r
+		}
+		of.Wants = slices.Clone(of.Wants)
+		return of
 	}
 	return nil
 }
