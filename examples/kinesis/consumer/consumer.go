@@ -1,0 +1,106 @@
+// Package consumer processes the shards of a Kinesis stream as tenures of shardlease:
+// many records at a time, those of one key in their order, with effects that take place
+// once.
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// An Effect is what came of one record.
+type Effect struct {
+	Record stream.Record
+	Value  string
+}
+
+// A Sink keeps effects.
+type Sink interface {
+	// Write keeps effects that it does not have yet, in their order for each key, while
+	// the hold stands. It must refuse those of a hold that does not stand any more, in
+	// the same atomic step in which it would keep them, with checkpoint.ErrStale.
+	Write(ctx context.Context, h lease.Hold, effects []Effect) error
+}
+
+// A Consumer is a handler of shardlease. Stream, Process and Sink are required.
+type Consumer struct {
+	Stream *stream.Stream
+	// Process makes an effect of a record. Several are called at a time, but never two
+	// for the same key. It may be called again for a record that was processed before:
+	// what it does beside its effect it has to do twice without harm. An error ends the
+	// tenure, and the shard is tried again from its checkpoint; a record that can never be
+	// processed has to be put elsewhere and answered with an effect that says so.
+	Process func(ctx context.Context, r stream.Record) (Effect, error)
+	Sink    Sink
+	// Lanes is how many records of a shard are processed at a time. Default 4.
+	Lanes int
+	// InFlight is how many entries of a shard may be read and not yet in the sink.
+	// Default [checkpoint.DefaultLimit].
+	InFlight int
+	// Lags is told how far each shard is. It may be nil.
+	Lags *Lags
+}
+
+// Handle is the handler for shardlease.Worker.Run: it reads a shard until it has to wind
+// down, and finishes it at its end.
+//
+// To wind down it stops reading, and waits until all that was read is in the sink and
+// marked: that is what the next worker starts from.
+func (c *Consumer) Handle(ctx context.Context, t *shardlease.Tenure) error {
+	defer c.Lags.forget(t.Shard().Name)
+	p := c.start(ctx, t)
+	err := c.feed(t, p)
+	if fault := p.drain(); fault != nil {
+		return fault
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		// Only now: the children start at once, and the records of a key must be in the
+		// sink before those that follow them there.
+		if err := p.tracker.Wait(ctx); err != nil {
+			return err
+		}
+		return t.Finish(ctx)
+	case t.Reading().Err() != nil:
+		return nil
+	}
+	return err
+}
+
+// feed reads the shard and gives the pipeline what it reads.
+func (c *Consumer) feed(t *shardlease.Tenure, p *pipeline) error {
+	for batch, err := range c.Stream.Read(p.reading, t.Shard().Name, t.Checkpoint().Position) {
+		if err != nil {
+			return err
+		}
+		for _, entry := range batch.Entries {
+			if err := p.accept(entry); err != nil {
+				return err
+			}
+		}
+		backlog := p.tracker.Backlog()
+		if backlog.Begun == 0 {
+			t.Progress() // there was nothing to mark
+		}
+		c.Lags.tell(t.Shard().Name, batch, backlog)
+	}
+	return nil
+}
+
+func (c *Consumer) start(ctx context.Context, t *shardlease.Tenure) *pipeline {
+	p := &pipeline{
+		process: c.Process, sink: c.Sink, hold: t.Hold(),
+		tracker: checkpoint.NewTracker(c.InFlight, t.Mark),
+		lanes:   make([]chan item, max(cmp.Or(c.Lanes, 4), 1)),
+		out:     make(chan item, most),
+	}
+	p.begin(ctx, t.Reading())
+	return p
+}

@@ -1,0 +1,271 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
+	"github.com/shardlease/shardlease-go/examples/kinesis/internal/fakekinesis"
+	"github.com/shardlease/shardlease-go/examples/kinesis/internal/kpl"
+	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A memory is a sink that keeps effects by key, as they come, and takes a while for it.
+type memory struct {
+	mu      sync.Mutex
+	writing bool
+	twice   bool // two writes at a time
+	effects map[string][]string
+	writes  int
+	fail    func(write int) error
+}
+
+func (m *memory) Write(_ context.Context, _ lease.Hold, effects []consumer.Effect) error {
+	m.mu.Lock()
+	m.twice = m.twice || m.writing
+	m.writing = true
+	m.mu.Unlock()
+	<-time.After(5 * time.Millisecond)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.writing = false
+	m.writes++
+	if m.fail != nil {
+		if err := m.fail(m.writes); err != nil {
+			return err
+		}
+	}
+	for _, e := range effects {
+		m.effects[e.Record.Key] = append(m.effects[e.Record.Key], e.Value)
+	}
+	return nil
+}
+
+// A bench is a worker on a stream in memory.
+type bench struct {
+	*testing.T
+	server *fakekinesis.Server
+	store  *memstore.Store
+	sink   *memory
+	c      *consumer.Consumer
+	stop   context.CancelFunc
+	done   chan error
+}
+
+const keys = 7
+
+// numbered makes n entries of a few keys; every third has three records. The data of a
+// key's records are 0, 1, 2, …
+func numbered(n int) []fakekinesis.Record {
+	var all []fakekinesis.Record
+	next := map[string]int{}
+	number := func(key string) string { next[key]++; return fmt.Sprint(next[key] - 1) }
+	for i := range n {
+		key := fmt.Sprintf("k%d", i%keys)
+		data := number(key)
+		if i%3 == 0 {
+			data = string(kpl.Pack(kpl.Record{Key: key, Data: data}, kpl.Record{Key: key, Data: number(key)}, kpl.Record{Key: key, Data: number(key)}))
+		}
+		all = append(all, fakekinesis.Record{Key: key, Data: data})
+	}
+	return all
+}
+
+func newBench(t *testing.T, shards ...fakekinesis.Shard) *bench {
+	b := &bench{T: t, server: fakekinesis.New(shards...), store: new(memstore.Store), sink: &memory{effects: map[string][]string{}}, done: make(chan error, 1)}
+	b.c = &consumer.Consumer{
+		Stream: &stream.Stream{Client: b.server.Client(), Name: "orders", Limit: 50},
+		Sink:   b.sink, Lags: new(consumer.Lags), InFlight: 100,
+		Process: func(_ context.Context, r stream.Record) (consumer.Effect, error) {
+			<-time.After(rand.N(3 * time.Millisecond))
+			return consumer.Effect{Record: r, Value: string(r.Data)}, nil
+		},
+	}
+	return b
+}
+
+func (b *bench) run() {
+	b.Helper()
+	w, err := shardlease.New(b.store, b.c.Stream, shardlease.Config{
+		Group: "orders", Handoff: rebalance.Eager, Order: checkpoint.Decimal, Backoff: -1, PollEvery: time.Second,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(b.Context())
+	b.stop = stop
+	go func() { b.done <- w.Run(ctx, b.c.Handle) }()
+}
+
+func (b *bench) end() {
+	b.Helper()
+	b.stop()
+	if err := <-b.done; err != nil {
+		b.Error(err)
+	}
+}
+
+func (b *bench) row(shard string) lease.Row {
+	b.Helper()
+	row, err := shardlease.Supervisor{Store: b.store, Group: "orders"}.Get(b.Context(), shard)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return row
+}
+
+// inOrder checks that each key has 0, 1, 2, …, and gives how many there are of all.
+func (b *bench) inOrder() (total int) {
+	b.Helper()
+	for key, effects := range b.sink.effects {
+		for i, text := range effects {
+			if text != fmt.Sprint(i) {
+				b.Fatalf("the effects of %s: %v", key, effects)
+			}
+		}
+		total += len(effects)
+	}
+	return total
+}
+
+// TestKeysKeepTheirOrder: records of a shard are processed at the same time, those of one
+// key one after the other, and the shard is finished when all are in the sink.
+func TestKeysKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(300), Closed: true})
+		begun := time.Now()
+		var took time.Duration
+		b.sink.fail = func(int) error { took = time.Since(begun); return nil }
+		b.run()
+		time.Sleep(time.Minute)
+		b.end()
+		if n := b.inOrder(); n != 500 || b.sink.twice {
+			t.Errorf("%d effects, want 500; two writes at a time: %t", n, b.sink.twice)
+		}
+		if row := b.row("a"); !row.Finished || row.Checkpoint.Position != "300" {
+			t.Errorf("finished %t, at %s", row.Finished, row.Checkpoint.Position)
+		}
+		if took > 2*time.Second { // one after the other: 1.5 ms each, and six reads of 200 ms
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// TestChildrenFollow: what a shard has is in the sink before its children are read.
+func TestChildrenFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := numbered(120)
+		var left, right []fakekinesis.Record
+		for _, r := range all[60:] {
+			if r.Key < "k4" {
+				left = append(left, r)
+			} else {
+				right = append(right, r)
+			}
+		}
+		b := newBench(t, fakekinesis.Shard{Name: "a", Records: all[:60], Closed: true},
+			fakekinesis.Shard{Name: "b", Parents: []string{"a"}, Records: left},
+			fakekinesis.Shard{Name: "c", Parents: []string{"a"}, Records: right})
+		b.run()
+		time.Sleep(time.Minute)
+		b.end()
+		if n := b.inOrder(); n != 200 {
+			t.Errorf("%d effects, want 200", n)
+		}
+	})
+}
+
+// TestFaultsAreTriedAgain: a record that cannot be processed, and a sink that does not
+// answer, end the tenure with the position before them; nothing is skipped.
+func TestFaultsAreTriedAgain(t *testing.T) {
+	for _, where := range []string{"process", "sink"} {
+		t.Run(where, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(300), Closed: true})
+				process, faults := b.c.Process, 0
+				fault := errors.New("out of order")
+				b.c.Process = func(ctx context.Context, r stream.Record) (consumer.Effect, error) {
+					if where == "process" && r.Sequence == "100" && faults < 3 {
+						faults++
+						return consumer.Effect{}, fault
+					}
+					return process(ctx, r)
+				}
+				b.sink.fail = func(write int) error {
+					if where == "sink" && write > 2 && faults < 3 {
+						faults++
+						return fault
+					}
+					return nil
+				}
+				b.run()
+				time.Sleep(2 * time.Minute)
+				b.end()
+				for key := range b.sink.effects {
+					// This sink keeps what it gets. Again is allowed, missing is not.
+					got := b.sink.effects[key]
+					slices.SortStableFunc(got, func(a, b string) int { return len(a) - len(b) })
+					if distinct := len(slices.Compact(slices.Sorted(slices.Values(got)))); distinct < 500/keys-2 {
+						t.Errorf("%s has %d effects: %v", key, distinct, got)
+					}
+				}
+				if row := b.row("a"); !row.Finished || faults != 3 {
+					t.Errorf("finished %t after %d faults", row.Finished, faults)
+				}
+			})
+		})
+	}
+}
+
+// TestWindDown: a worker that stops leaves nothing begun and not in the sink, and the
+// next one begins right behind it: with no crash nothing is processed twice.
+func TestWindDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(900), Closed: true})
+		for range 20 {
+			b.run()
+			time.Sleep(300*time.Millisecond + rand.N(200*time.Millisecond))
+			b.end()
+			if n := b.inOrder(); n == 1500 {
+				return
+			}
+		}
+		t.Errorf("%d effects after 20 rounds, want 1500", b.inOrder())
+	})
+}
+
+// TestLags: how far the shards are is told while they are held.
+func TestLags(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(90)})
+		b.run()
+		time.Sleep(150 * time.Millisecond)
+		var early strings.Builder
+		b.c.Lags.WriteMetrics(&early)
+		time.Sleep(time.Minute)
+		lag := b.c.Lags.Shards()["a"]
+		if lag.Behind != 0 || lag.Read != 150 || lag.Backlog.Begun != 0 {
+			t.Errorf("caught up, and the lag is %+v", lag)
+		}
+		if !strings.Contains(early.String(), "consumer_behind_seconds{shard=\"a\"} 40\n") {
+			t.Errorf("after the first read: %s", early.String())
+		}
+		b.end()
+		if n := len(b.c.Lags.Shards()); n != 0 {
+			t.Errorf("%d shards are still told of", n)
+		}
+	})
+}

@@ -1,0 +1,288 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/kinesis"
+	"github.com/aws/aws-sdk-go-v2/service/kinesis/types"
+	"github.com/shardlease/shardlease-go/examples/kinesis/internal/kpl"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// put puts what there is to be put, round by round.
+func (e *world) put() {
+	for round := range *rounds {
+		next := time.After(*spread / time.Duration(*rounds))
+		var entries []types.PutRecordsRequestEntry
+		for _, k := range e.keys {
+			entries = append(entries, types.PutRecordsRequestEntry{PartitionKey: aws.String(k.name), Data: dataOf(k, round)})
+		}
+		// A key comes once in each round: whatever is refused may be put again, and the
+		// order of the key stands.
+		for len(entries) > 0 && e.ctx.Err() == nil {
+			batch := entries[:min(100, len(entries))]
+			out, err := e.kinesis.PutRecords(e.ctx, &kinesis.PutRecordsInput{StreamName: &e.name, Records: batch})
+			if err != nil {
+				e.Errorf("put: %v", err)
+				return
+			}
+			entries = entries[len(batch):]
+			for i, result := range out.Records {
+				if result.ErrorCode != nil {
+					entries = append(entries, batch[i])
+				}
+			}
+		}
+		<-next
+	}
+}
+
+// dataOf is one number as a text, or several that are packed.
+func dataOf(k key, round int) []byte {
+	if k.each == 1 {
+		return []byte(strconv.Itoa(round))
+	}
+	records := make([]kpl.Record, k.each)
+	for i := range records {
+		records[i] = kpl.Record{Key: k.name, Data: strconv.Itoa(round*k.each + i)}
+	}
+	return kpl.Pack(records...)
+}
+
+// A fleet is three consumer processes, and those that were.
+type fleet struct {
+	*world
+	mode    rebalance.Mode
+	started []*worker
+	slots   [3]*worker
+}
+
+func (e *world) newFleet(mode rebalance.Mode) *fleet {
+	f := &fleet{world: e, mode: mode}
+	e.Cleanup(f.end)
+	for i := range f.slots {
+		f.slots[i] = f.enter()
+	}
+	f.whole()
+	return f
+}
+
+// A worker is one consumer process.
+type worker struct {
+	name   string
+	cmd    *exec.Cmd
+	done   chan struct{}
+	result error // of Wait
+
+	mu     sync.Mutex
+	log    *os.File
+	counts map[string]int64
+}
+
+// enter starts a process.
+func (f *fleet) enter() *worker {
+	f.Helper()
+	p := &worker{name: fmt.Sprintf("consumer-%d", len(f.started)), done: make(chan struct{}), counts: map[string]int64{}}
+	p.cmd = exec.Command(os.Args[0], "-stream", f.name, "-group", f.name, "-name", p.name, "-leases", f.table("leases"),
+		"-journal", f.table("journal"), "-handoff", f.mode.String(), "-start", "trim-horizon", "-ttl", ttl.String(),
+		"-poll", "5s")
+	p.cmd.Env = append(os.Environ(), workerEnv+"=1")
+	p.cmd.SysProcAttr = leash()
+	out, err := p.cmd.StderrPipe()
+	f.must(err)
+	p.log, err = os.Create(filepath.Join(f.ArtifactDir(), p.name+".log"))
+	f.must(err)
+	f.must(p.cmd.Start())
+	f.started = append(f.started, p)
+	go p.read(out)
+	return p
+}
+
+// read keeps what a process logs, and counts what it says of itself.
+func (p *worker) read(out io.Reader) {
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		line := map[string]any{}
+		_ = json.Unmarshal(lines.Bytes(), &line) // what the SDK says is no JSON
+		_, _ = p.log.Write(append(lines.Bytes(), '\n'))
+		p.mu.Lock()
+		text, _ := line["msg"].(string)
+		p.counts[text]++
+		for _, name := range []string{"kept", "known", "stale"} {
+			n, _ := line[name].(float64)
+			p.counts[name] += int64(n)
+		}
+		p.mu.Unlock()
+	}
+	p.result = p.cmd.Wait()
+	_ = p.log.Close()
+	close(p.done)
+}
+
+func (p *worker) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// rows gives the lease rows, and the shards that each worker with a seat holds.
+func (f *fleet) rows() (rows []lease.Row, held map[string]int) {
+	s := shardlease.Supervisor{Store: f.leases, Group: f.name}
+	seats, err := s.Workers(f.ctx)
+	if err != nil {
+		return nil, nil
+	}
+	held = map[string]int{}
+	alive := map[lease.Incarnation]bool{}
+	for _, seat := range seats {
+		held[seat.Name], alive[seat.Incarnation] = 0, true
+	}
+	rows, _ = s.List(f.ctx)
+	for _, row := range rows {
+		if alive[row.Owner.Incarnation] {
+			held[row.Owner.Name]++
+		}
+	}
+	return rows, held
+}
+
+// whole waits until the three, and nobody else, hold all there is to hold.
+func (f *fleet) whole() {
+	f.Helper()
+	f.until("for the fleet to hold all shards", func() bool {
+		rows, held := f.rows()
+		all := len(rows) >= 8
+		for _, row := range rows {
+			all = all && (row.Finished || held[row.Owner.Name] > 0)
+		}
+		for _, p := range f.slots {
+			all = all && held[p.name] > 0
+		}
+		return all && len(held) == len(f.slots)
+	})
+}
+
+// resharded waits until so many shards are finished, and their children are held.
+func (f *fleet) resharded(finished int) {
+	f.Helper()
+	f.until("for the parents to be finished", func() bool {
+		n := 0
+		rows, _ := f.rows()
+		for _, row := range rows {
+			if row.Finished {
+				n++
+			}
+		}
+		return n == finished && len(rows) == 8+3
+	})
+	f.whole()
+}
+
+// deploy replaces one after the other: the new one comes before the old one goes.
+func (f *fleet) deploy() {
+	f.Helper()
+	for i, old := range f.slots {
+		f.slots[i] = f.enter()
+		f.until("for "+f.slots[i].name+" to hold shards", func() bool {
+			_, held := f.rows()
+			return held[f.slots[i].name] > 0
+		})
+		f.leave(old)
+	}
+	f.whole()
+}
+
+// leave stops a process in good order.
+func (f *fleet) leave(p *worker) {
+	f.Helper()
+	p.signal(syscall.SIGTERM)
+	f.until("for "+p.name+" to stop", func() bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+			return false
+		}
+	})
+	if p.result != nil {
+		f.Errorf("%s stops with %v", p.name, p.result)
+	}
+}
+
+// freeze stops a process in the middle of its work, and lets it go on when others have
+// all it held. It does not know that, and finds out.
+func (f *fleet) freeze(p *worker) {
+	f.Helper()
+	p.signal(syscall.SIGSTOP)
+	f.until("for "+p.name+" to be replaced", func() bool {
+		rows, held := f.rows()
+		_, there := held[p.name]
+		for _, row := range rows {
+			there = there || row.Owner.Name == p.name
+		}
+		return held != nil && !there
+	})
+	p.signal(syscall.SIGCONT)
+	f.whole()
+}
+
+// caughtUp waits until the sink has as many effects as it should.
+func (f *fleet) caughtUp() {
+	f.Helper()
+	behind := f.keys
+	f.until("for the last records to be in the sink", func() bool {
+		for len(behind) > 0 {
+			effects, err := f.sink.Effects(f.ctx, behind[0].name)
+			if err != nil || len(effects) < f.want(behind[0]) {
+				return false
+			}
+			behind = behind[1:]
+		}
+		return true
+	})
+}
+
+// stop stops all that run, and adds up what the processes have counted. One that was
+// killed has not told.
+func (f *fleet) stop() {
+	f.Helper()
+	for _, p := range f.slots {
+		f.leave(p)
+	}
+	var sum struct{ kept, known, stale, started, expired int64 }
+	for _, p := range f.started {
+		p.mu.Lock()
+		sum.kept += p.counts["kept"]
+		sum.known += p.counts["known"]
+		sum.stale += p.counts["stale"]
+		sum.started += p.counts["started"]
+		p.mu.Unlock()
+	}
+	f.Logf("%d processes, %d tenures; effects kept %d, known already %d; writes fenced %d",
+		len(f.started), sum.started, sum.kept, sum.known, sum.stale)
+}
+
+// end kills what a test that failed has left.
+func (f *fleet) end() {
+	for _, p := range f.started {
+		select {
+		case <-p.done:
+		default:
+			p.signal(syscall.SIGKILL)
+			<-p.done
+		}
+	}
+	if f.Failed() {
+		f.Logf("with -artifacts, what the processes had to say is in %s", f.ArtifactDir())
+	}
+}

@@ -1,0 +1,203 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/kinesis"
+	"github.com/aws/aws-sdk-go-v2/service/kinesis/types"
+	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/examples/kinesis/journal"
+	"github.com/shardlease/shardlease-go/rebalance"
+)
+
+var (
+	rounds = flag.Int("e2e.rounds", 25, "how many rounds of 4,000 records are put")
+	spread = flag.Duration("e2e.for", 75*time.Second, "for how long")
+	ttl    = flag.Duration("e2e.ttl", 8*time.Second, "lease time of the consumers")
+)
+
+// TestEndToEnd runs consumer processes on kinesis-local and DynamoDB Local while records
+// are put, and does to them what happens in a month: one is killed, one is frozen and
+// wakes up after it was replaced, a shard is split and two are merged, and the whole fleet
+// is deployed anew, with either handoff. What the sink holds in the end is what was put:
+// nothing is missing, nothing is there twice, and the records of each key are in order.
+//
+// run-local starts what it needs.
+func TestEndToEnd(t *testing.T) {
+	e := newWorld(t)
+	put := make(chan struct{})
+	f := e.newFleet(rebalance.Eager)
+	go func() { defer close(put); e.put() }()
+
+	e.step("one is killed")
+	f.slots[0].signal(syscall.SIGKILL)
+	f.slots[0] = f.enter()
+	f.whole()
+
+	e.step("a shard is split, and two others are merged")
+	e.split("shardId-000000000000")
+	e.merge("shardId-000000000002", "shardId-000000000003")
+	f.resharded(3)
+
+	e.step("the fleet is deployed, eagerly")
+	f.deploy()
+
+	e.step("one is frozen, replaced, and wakes up")
+	f.freeze(f.slots[1])
+
+	e.step("the fleet is deployed with the other handoff, which is a matter of configuration")
+	f.mode = rebalance.Cooperative
+	f.deploy()
+	e.step("the fleet is deployed, cooperatively")
+	f.deploy()
+
+	e.step("the last records are put")
+	<-put
+	f.caughtUp()
+	f.stop()
+	e.judge()
+}
+
+// A world is a stream, a lease table and a sink, on local servers.
+type world struct {
+	*testing.T
+	ctx     context.Context
+	begun   time.Time
+	kinesis *kinesis.Client
+	db      *dynamodb.Client
+	name    string // of the stream and of the group
+	leases  *dynamostore.Store
+	sink    *journal.Journal
+	keys    []key
+}
+
+// A key is one partition key of the stream, and how many records of it each round has.
+// More than one are packed into one entry.
+type key struct {
+	name string
+	each int
+}
+
+func newWorld(t *testing.T) *world {
+	if os.Getenv("AWS_ENDPOINT_URL_KINESIS") == "" || os.Getenv("AWS_ENDPOINT_URL_DYNAMODB") == "" {
+		t.Skip("no local servers: start this with ./run-local")
+	}
+	e := &world{T: t, ctx: t.Context(), begun: time.Now(), name: "orders-" + rand.Text()[:8]}
+	c, err := config.LoadDefaultConfig(e.ctx)
+	e.must(err)
+	e.kinesis, e.db = kinesis.NewFromConfig(c), dynamodb.NewFromConfig(c)
+	_, err = e.kinesis.CreateStream(e.ctx, &kinesis.CreateStreamInput{StreamName: &e.name, ShardCount: aws.Int32(8)})
+	e.must(err)
+	e.active()
+	e.must(dynamostore.CreateTable(e.ctx, e.db, e.table("leases"), dynamostore.TableOptions{NoDeletionProtection: true, NoPointInTimeRecovery: true}))
+	e.must(journal.CreateTable(e.ctx, e.db, e.table("journal")))
+	e.leases, err = dynamostore.Open(e.ctx, e.db, e.table("leases"), dynamostore.Options{Timeout: 20 * time.Second})
+	e.must(err)
+	e.sink = &journal.Journal{Client: e.db, Table: e.table("journal"), Leases: e.leases}
+	// 4,000 records in 390 entries. kinesis-local reads all of a shard again for each
+	// entry that is put to it: 100,000 entries would take it most of an hour.
+	for i := range 390 {
+		each := 20
+		if i < 200 {
+			each = 1
+		}
+		e.keys = append(e.keys, key{fmt.Sprintf("customer-%03d", i), each})
+	}
+	return e
+}
+
+func (e *world) table(kind string) string { return e.name + "-" + kind }
+
+func (e *world) must(err error) {
+	e.Helper()
+	if err != nil {
+		e.Fatal(err)
+	}
+}
+
+func (e *world) step(what string) {
+	e.Helper()
+	e.Logf("%5.1f s: %s", time.Since(e.begun).Seconds(), what)
+}
+
+// until waits for something to come true.
+func (e *world) until(what string, happened func() bool) {
+	e.Helper()
+	limit := time.Now().Add(30*time.Second + 15**ttl)
+	for tick := time.Tick(100 * time.Millisecond); !happened(); <-tick {
+		if time.Now().After(limit) || e.Failed() {
+			e.Fatalf("after %.1f s still waiting: %s", time.Since(e.begun).Seconds(), what)
+		}
+	}
+}
+
+// active waits until the stream takes commands again.
+func (e *world) active() {
+	e.Helper()
+	e.until("for the stream to be active", func() bool {
+		out, err := e.kinesis.DescribeStreamSummary(e.ctx, &kinesis.DescribeStreamSummaryInput{StreamName: &e.name})
+		return err == nil && out.StreamDescriptionSummary.StreamStatus == types.StreamStatusActive
+	})
+}
+
+func (e *world) split(shard string) {
+	e.Helper()
+	_, err := e.kinesis.SplitShard(e.ctx, &kinesis.SplitShardInput{
+		StreamName: &e.name, ShardToSplit: &shard,
+		NewStartingHashKey: aws.String("21267647932558653966460912964485513216"), // a sixteenth of all
+	})
+	e.must(err)
+	e.active()
+}
+
+func (e *world) merge(a, b string) {
+	e.Helper()
+	_, err := e.kinesis.MergeShards(e.ctx, &kinesis.MergeShardsInput{StreamName: &e.name, ShardToMerge: &a, AdjacentShardToMerge: &b})
+	e.must(err)
+	e.active()
+}
+
+// want is what a key has in the end.
+func (e *world) want(k key) int { return *rounds * k.each }
+
+// judge compares the sink with what was put.
+func (e *world) judge() {
+	e.Helper()
+	records, lost, again, late := 0, 0, 0, 0
+	for _, k := range e.keys {
+		effects, err := e.sink.Effects(e.ctx, k.name)
+		e.must(err)
+		seen := map[int]bool{}
+		last := -1
+		for _, text := range effects {
+			n, err := strconv.Atoi(text)
+			e.must(err)
+			if seen[n] {
+				again++
+			} else if n < last {
+				late++
+			}
+			seen[n], last = true, max(last, n)
+		}
+		records += len(effects)
+		lost += e.want(k) - len(seen)
+	}
+	e.Logf("%d records of %d keys: %d lost, %d twice, %d out of order; %.0f s",
+		records, len(e.keys), lost, again, late, time.Since(e.begun).Seconds())
+	if lost+again+late > 0 || records != *rounds*4000 {
+		e.Errorf("want %d records, each once and in order", *rounds*4000)
+	}
+}

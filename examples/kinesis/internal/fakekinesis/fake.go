@@ -1,0 +1,213 @@
+// Package fakekinesis is a Kinesis endpoint in memory, for tests in a synctest bubble: it
+// speaks the protocol of the service to the SDK's real client, without a network, and its
+// time is the bubble's. It keeps what kinesis-local does not: iterators expire, and a
+// shard is forgotten.
+package fakekinesis
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/kinesis"
+)
+
+// A Shard is what there is of a shard. Its records have the sequence numbers 1, 2, 3, …
+type Shard struct {
+	Name     string
+	Parents  []string
+	From, To string // hash keys
+	Records  []Record
+	Closed   bool
+}
+
+// A Record is one entry.
+type Record struct{ Key, Data string }
+
+// A Call is a request that was made.
+type Call struct {
+	Op     string
+	At     time.Time
+	Fields map[string]any
+}
+
+// A Server is the endpoint, with one stream.
+type Server struct {
+	PageSize int                   // of listings; 0: any
+	Fail     func(op string) Fault // asked for each request
+
+	mu     sync.Mutex
+	shards []Shard
+	calls  []Call
+}
+
+// A Fault is how a request fails; the zero Fault: it does not.
+type Fault struct {
+	Status int
+	Code   string
+}
+
+// New is a server with these shards. A shard without a range has all hash keys.
+func New(shards ...Shard) *Server {
+	for i := range shards {
+		if shards[i].To == "" {
+			shards[i].From, shards[i].To = "0", "340282366920938463463374607431768211455"
+		}
+	}
+	return &Server{shards: shards}
+}
+
+// Client is a client of the server.
+func (s *Server) Client() *kinesis.Client {
+	return kinesis.New(kinesis.Options{
+		Region: "eu-central-1", HTTPClient: s, RetryMaxAttempts: 1,
+		Credentials: credentials.NewStaticCredentialsProvider("fake", "fake", ""),
+	})
+}
+
+// Calls gives the requests of one kind, in their order.
+func (s *Server) Calls(op string) []Call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.calls), func(c Call) bool { return c.Op != op })
+}
+
+// Shards replaces the shards.
+func (s *Server) Shards(shards ...Shard) {
+	next := New(shards...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shards = next.shards
+}
+
+// Do answers a request.
+func (s *Server) Do(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	var fields map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&fields); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, Call{Op: op, At: time.Now(), Fields: fields})
+	if s.Fail != nil {
+		if fault := s.Fail(op); fault.Status != 0 {
+			return answer(fault.Status, map[string]any{"__type": fault.Code})
+		}
+	}
+	switch op {
+	case "ListShards":
+		return s.list(fields)
+	case "GetShardIterator":
+		return s.iterator(fields)
+	case "GetRecords":
+		return s.records(fields)
+	}
+	return answer(400, map[string]any{"__type": "UnknownOperationException"})
+}
+
+func answer(status int, body map[string]any) (*http.Response, error) {
+	text, err := json.Marshal(body)
+	header := http.Header{"Content-Type": {"application/x-amz-json-1.1"}}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(bytes.NewReader(text))}, err
+}
+
+func (s *Server) list(fields map[string]any) (*http.Response, error) {
+	first := 0
+	if token, ok := fields["NextToken"].(string); ok {
+		if len(fields) > 1 {
+			return answer(400, map[string]any{"__type": "InvalidArgumentException"})
+		}
+		first, _ = strconv.Atoi(token)
+	}
+	last := len(s.shards)
+	if s.PageSize > 0 {
+		last = min(last, first+s.PageSize)
+	}
+	var shards []map[string]any
+	for _, shard := range s.shards[first:last] {
+		one := map[string]any{"ShardId": shard.Name, "HashKeyRange": map[string]any{
+			"StartingHashKey": shard.From, "EndingHashKey": shard.To}}
+		for i, parent := range shard.Parents {
+			one[[]string{"ParentShardId", "AdjacentParentShardId"}[i]] = parent
+		}
+		shards = append(shards, one)
+	}
+	out := map[string]any{"Shards": shards}
+	if last < len(s.shards) {
+		out["NextToken"] = strconv.Itoa(last)
+	}
+	return answer(200, out)
+}
+
+func (s *Server) find(name string) *Shard {
+	for i := range s.shards {
+		if s.shards[i].Name == name {
+			return &s.shards[i]
+		}
+	}
+	return nil
+}
+
+func (s *Server) iterator(fields map[string]any) (*http.Response, error) {
+	name, _ := fields["ShardId"].(string)
+	shard := s.find(name)
+	if shard == nil {
+		return answer(400, map[string]any{"__type": "ResourceNotFoundException"})
+	}
+	at := 0
+	if after, ok := fields["StartingSequenceNumber"].(string); ok {
+		at, _ = strconv.Atoi(after)
+	}
+	return answer(200, map[string]any{"ShardIterator": iteratorAt(name, at)})
+}
+
+// iteratorAt is a place in a shard and the time it was given.
+func iteratorAt(name string, at int) string {
+	return fmt.Sprintf("%s/%d/%d", name, at, time.Now().UnixNano())
+}
+
+func (s *Server) records(fields map[string]any) (*http.Response, error) {
+	text, _ := fields["ShardIterator"].(string)
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return answer(400, map[string]any{"__type": "InvalidArgumentException"})
+	}
+	at, _ := strconv.Atoi(parts[1])
+	given, _ := strconv.ParseInt(parts[2], 10, 64)
+	if time.Since(time.Unix(0, given)) > 5*time.Minute {
+		return answer(400, map[string]any{"__type": "ExpiredIteratorException"})
+	}
+	shard := s.find(parts[0])
+	if shard == nil {
+		return answer(400, map[string]any{"__type": "ResourceNotFoundException"})
+	}
+	at = min(at, len(shard.Records))
+	limit := len(shard.Records)
+	if n, ok := fields["Limit"].(float64); ok {
+		limit = min(limit, at+int(n))
+	}
+	records := []map[string]any{}
+	for i, r := range shard.Records[at:limit] {
+		records = append(records, map[string]any{
+			"SequenceNumber": strconv.Itoa(at + i + 1), "PartitionKey": r.Key, "Data": []byte(r.Data),
+		})
+	}
+	out := map[string]any{"Records": records, "MillisBehindLatest": 1000 * (len(shard.Records) - limit)}
+	if !shard.Closed || limit < len(shard.Records) {
+		out["NextShardIterator"] = aws.String(iteratorAt(shard.Name, limit))
+	}
+	return answer(200, out)
+}

@@ -1,0 +1,145 @@
+// Kinesis consumes a Kinesis stream: a program to start your own from. It reads the
+// shards of a stream that fall to it, processes what it reads, and keeps the effects in a
+// DynamoDB table, each exactly once. Run as many as you like; README.md has the rest.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/kinesis"
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
+	"github.com/shardlease/shardlease-go/examples/kinesis/journal"
+	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	if err := run(ctx, os.Args[1:], log, process); err != nil && !errors.Is(err, flag.ErrHelp) {
+		log.Error("consumer ends", "err", err)
+		os.Exit(1)
+	}
+}
+
+// Settings are the flags. Each may be given in the environment too: -ttl as CONSUMER_TTL.
+// Where the services are and who asks is for the AWS SDK's own variables to say.
+type settings struct {
+	stream, group, name, leases, journal, listen string
+	start                                        stream.Start
+	handoff                                      rebalance.Mode
+	ttl, idle, poll                              time.Duration
+	lanes                                        int
+	create                                       bool
+}
+
+func parse(args []string) (settings, error) {
+	var s settings
+	f := flag.NewFlagSet("kinesis", flag.ContinueOnError)
+	f.StringVar(&s.stream, "stream", "", "the stream to read")
+	f.StringVar(&s.group, "group", "", "the fleet this worker belongs to")
+	f.StringVar(&s.name, "name", "", "how people know this worker; empty: host and process")
+	f.StringVar(&s.leases, "leases", "leases", "the lease table")
+	f.StringVar(&s.journal, "journal", "journal", "the table of the effects")
+	f.StringVar(&s.listen, "listen", "", "address for /healthz, /readyz and /metrics; empty: none")
+	f.TextVar(&s.start, "start", stream.Start{}, "where a new group begins: trim-horizon, latest, or a time")
+	f.TextVar(&s.handoff, "handoff", rebalance.Mode(0), `"eager" or "cooperative"; there is no default`)
+	f.DurationVar(&s.ttl, "ttl", 10*time.Second, "lease time")
+	f.DurationVar(&s.idle, "idle", time.Second, "time between two reads of a shard that has nothing new")
+	f.DurationVar(&s.poll, "poll", 30*time.Second, "time between two listings of the shards")
+	f.IntVar(&s.lanes, "lanes", 4, "records of a shard that are processed at a time")
+	f.BoolVar(&s.create, "create-tables", false, "make the tables where there are none")
+	var errs []error
+	f.VisitAll(func(g *flag.Flag) {
+		name := "CONSUMER_" + strings.ToUpper(strings.ReplaceAll(g.Name, "-", "_"))
+		if value, set := os.LookupEnv(name); set {
+			if err := g.Value.Set(value); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			}
+		}
+	})
+	errs = append(errs, f.Parse(args))
+	if s.stream == "" {
+		errs = append(errs, errors.New("-stream must be given"))
+	}
+	return s, errors.Join(errs...)
+}
+
+// A processor is consumer.Consumer.Process.
+type processor func(ctx context.Context, r stream.Record) (consumer.Effect, error)
+
+func run(ctx context.Context, args []string, log *slog.Logger, process processor) error {
+	s, err := parse(args)
+	if err != nil {
+		return err
+	}
+	aws, err := config.LoadDefaultConfig(ctx)
+	if err != nil {
+		return err
+	}
+	db := dynamodb.NewFromConfig(aws)
+	if s.create {
+		if err := createTables(ctx, db, s); err != nil {
+			return err
+		}
+	}
+	store, err := dynamostore.Open(ctx, db, s.leases, dynamostore.Options{
+		Group: s.group, Timeout: min(2*time.Second, s.ttl/4), Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	start := s.start.At
+	if s.start.Latest {
+		if start, err = journal.Begin(ctx, db, s.journal, s.group, time.Now()); err != nil {
+			return err
+		}
+	}
+	source := &stream.Stream{Client: kinesis.NewFromConfig(aws), Name: s.stream, Start: start, Idle: s.idle, Limit: 1000, Logger: log}
+	sink := &journal.Journal{Client: db, Table: s.journal, Leases: store}
+	lags := new(consumer.Lags)
+	c := consumer.Consumer{Stream: source, Process: process, Sink: sink, Lanes: s.lanes, Lags: lags}
+	w, err := shardlease.New(store, source, shardlease.Config{
+		Group: s.group, Name: s.name, Handoff: s.handoff, TTL: s.ttl, PollEvery: s.poll,
+		Order: checkpoint.Decimal, StallAfter: 2 * time.Minute, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	end, err := serve(s.listen, w, lags, log)
+	if err != nil {
+		return err
+	}
+	defer end()
+	err = w.Run(ctx, c.Handle)
+	kept, known, stale := sink.Stats()
+	log.Info("consumer ends", "kept", kept, "known", known, "stale", stale)
+	return err
+}
+
+func createTables(ctx context.Context, db *dynamodb.Client, s settings) error {
+	return errors.Join(
+		dynamostore.CreateTable(ctx, db, s.leases, dynamostore.TableOptions{}),
+		journal.CreateTable(ctx, db, s.journal),
+	)
+}
+
+// process is where your work goes. Here the effect of a record is its text.
+func process(_ context.Context, r stream.Record) (consumer.Effect, error) {
+	return consumer.Effect{Record: r, Value: string(r.Data)}, nil
+}

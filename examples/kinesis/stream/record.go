@@ -1,0 +1,162 @@
+package stream
+
+import (
+	"bytes"
+	"crypto/md5" // #nosec: it is how Kinesis places keys, and no protection
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/kinesis/types"
+)
+
+// A Record is what a producer has put.
+type Record struct {
+	Shard    string
+	Sequence string // of the entry
+	Index    int    // within it
+	Key      string
+	Data     []byte
+	Arrived  time.Time
+}
+
+// Order is the place of a record in its shard, as a text: of two records the later one
+// has the greater text. Sequence numbers are decimal numbers of any length, so their
+// length comes first.
+func (r Record) Order() string {
+	return fmt.Sprintf("%03d.%s.%06d", len(r.Sequence), r.Sequence, r.Index)
+}
+
+// An Entry is one entry of the stream, and the unit of checkpoints. It is one record, or
+// many that the Kinesis Producer Library (KPL) has packed; or none, when those belong to
+// other shards.
+type Entry struct {
+	Sequence string
+	Records  []Record
+}
+
+// entry unpacks what was read.
+//
+// What the KPL packed for a shard that was split or merged meanwhile may hold records of
+// keys that belong to another shard now. The KPL notices and puts those again, so here
+// they are left out, as the Kinesis Client Library does: with them the order of a key
+// would depend on two shards.
+func (s shard) entry(name string, in types.Record) Entry {
+	template := Record{Shard: name, Sequence: *in.SequenceNumber, Arrived: aws.ToTime(in.ApproximateArrivalTimestamp)}
+	packed, ok := unpack(in.Data)
+	if !ok {
+		template.Key, template.Data = *in.PartitionKey, in.Data
+		return Entry{template.Sequence, []Record{template}}
+	}
+	e := Entry{Sequence: template.Sequence}
+	for i, p := range packed {
+		if !s.keys.contains(p.hash) {
+			continue
+		}
+		template.Index, template.Key, template.Data = i, p.key, p.data
+		e.Records = append(e.Records, template)
+	}
+	return e
+}
+
+// The format is that of aggregation-format.md in awslabs/amazon-kinesis-producer: a
+// magic number, a protocol buffers message, and the message's MD5.
+const magic = "\xf3\x89\x9a\xc2"
+
+type packed struct {
+	key  string
+	hash [16]byte
+	data []byte
+}
+
+// unpack reads an aggregated record. What is none, or cannot be read, is a record as it
+// stands: it is for the consumer to say what to do with it.
+func unpack(data []byte) ([]packed, bool) {
+	message, ok := bytes.CutPrefix(data, []byte(magic))
+	if !ok || len(message) < md5.Size {
+		return nil, false
+	}
+	message, sum := message[:len(message)-md5.Size], message[len(message)-md5.Size:]
+	if digest := md5.Sum(message); !bytes.Equal(digest[:], sum) {
+		return nil, false
+	}
+	var keys, hashes []string
+	var records [][]byte
+	err := fields(message, func(number, _ uint64, value []byte) {
+		switch number {
+		case 1:
+			keys = append(keys, string(value))
+		case 2:
+			hashes = append(hashes, string(value))
+		case 3:
+			records = append(records, value)
+		}
+	})
+	all := make([]packed, len(records))
+	for i, record := range records {
+		var one error
+		all[i], one = unpackOne(record, keys, hashes)
+		err = errors.Join(err, one)
+	}
+	return all, err == nil
+}
+
+// unpackOne reads one record of a message, which names its keys by their index.
+func unpackOne(record []byte, keys, hashes []string) (p packed, err error) {
+	var key, hash uint64
+	hashed := false
+	err = fields(record, func(number, index uint64, value []byte) {
+		switch number {
+		case 1:
+			key = index
+		case 2:
+			hash, hashed = index, true
+		case 3:
+			p.data = value
+		}
+	})
+	if err != nil || key >= uint64(len(keys)) || hashed && hash >= uint64(len(hashes)) {
+		return p, errMessage
+	}
+	p.key, p.hash = keys[key], md5.Sum([]byte(keys[key]))
+	if hashed {
+		var ok bool
+		if p.hash, ok = hashKey(hashes[hash]); !ok {
+			return p, errMessage
+		}
+	}
+	return p, nil
+}
+
+var errMessage = errors.New("no message of the Kinesis Producer Library")
+
+// fields visits the fields of a message of protocol buffers, of which this format needs
+// two kinds: numbers, and bytes with their length before them.
+func fields(message []byte, visit func(number, value uint64, bytes []byte)) error {
+	for len(message) > 0 {
+		tag, n := binary.Uvarint(message)
+		if n <= 0 {
+			return errMessage
+		}
+		value, m := binary.Uvarint(message[n:])
+		if m <= 0 {
+			return errMessage
+		}
+		message = message[n+m:]
+		switch tag & 7 {
+		case 0:
+			visit(tag>>3, value, nil)
+		case 2:
+			if value > uint64(len(message)) {
+				return errMessage
+			}
+			visit(tag>>3, 0, message[:value])
+			message = message[value:]
+		default:
+			return errMessage
+		}
+	}
+	return nil
+}
