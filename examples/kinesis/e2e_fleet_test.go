@@ -172,6 +172,15 @@ func (f *fleet) whole() {
 	})
 }
 
+// busy waits until so many rounds are in the sink: what comes then meets work.
+func (f *fleet) busy(rounds int) {
+	f.Helper()
+	f.until("for the first records to be in the sink", func() bool {
+		effects, err := f.sink.Effects(f.ctx, f.keys[0].name)
+		return err == nil && len(effects) >= rounds*f.keys[0].each
+	})
+}
+
 // resharded waits until so many shards are finished, and their children are held.
 func (f *fleet) resharded(finished int) {
 	f.Helper()

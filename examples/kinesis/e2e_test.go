@@ -26,7 +26,7 @@ import (
 var (
 	rounds = flag.Int("e2e.rounds", 25, "how many rounds of 4,000 records are put")
 	spread = flag.Duration("e2e.for", 75*time.Second, "for how long")
-	ttl    = flag.Duration("e2e.ttl", 8*time.Second, "lease time of the consumers")
+	ttl    = flag.Duration("e2e.ttl", 10*time.Second, "lease time of the consumers")
 )
 
 // TestEndToEnd runs consumer processes on kinesis-local and DynamoDB Local while records
@@ -42,6 +42,7 @@ func TestEndToEnd(t *testing.T) {
 	f := e.newFleet(rebalance.Eager)
 	go func() { defer close(put); e.put() }()
 
+	f.busy(2)
 	e.step("one is killed")
 	f.slots[0].signal(syscall.SIGKILL)
 	f.slots[0] = f.enter()
@@ -136,7 +137,7 @@ func (e *world) step(what string) {
 // until waits for something to come true.
 func (e *world) until(what string, happened func() bool) {
 	e.Helper()
-	limit := time.Now().Add(30*time.Second + 15**ttl)
+	limit := time.Now().Add(time.Minute + 15**ttl)
 	for tick := time.Tick(100 * time.Millisecond); !happened(); <-tick {
 		if time.Now().After(limit) || e.Failed() {
 			e.Fatalf("after %.1f s still waiting: %s", time.Since(e.begun).Seconds(), what)

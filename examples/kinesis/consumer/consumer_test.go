@@ -90,7 +90,7 @@ func newBench(t *testing.T, shards ...fakekinesis.Shard) *bench {
 		Stream: &stream.Stream{Client: b.server.Client(), Name: "orders", Limit: 50},
 		Sink:   b.sink, Lags: new(consumer.Lags), InFlight: 100,
 		Process: func(_ context.Context, r stream.Record) (consumer.Effect, error) {
-			<-time.After(rand.N(3 * time.Millisecond))
+			<-time.After(rand.N(20 * time.Millisecond))
 			return consumer.Effect{Record: r, Value: string(r.Data)}, nil
 		},
 	}
@@ -158,7 +158,7 @@ func TestKeysKeepTheirOrder(t *testing.T) {
 		if row := b.row("a"); !row.Finished || row.Checkpoint.Position != "300" {
 			t.Errorf("finished %t, at %s", row.Finished, row.Checkpoint.Position)
 		}
-		if took > 2*time.Second { // one after the other: 1.5 ms each, and six reads of 200 ms
+		if took > 4*time.Second { // one after the other it would be 10 ms each
 			t.Errorf("it took %v", took)
 		}
 	})
@@ -198,7 +198,7 @@ func TestFaultsAreTriedAgain(t *testing.T) {
 				process, faults := b.c.Process, 0
 				fault := errors.New("out of order")
 				b.c.Process = func(ctx context.Context, r stream.Record) (consumer.Effect, error) {
-					if where == "process" && r.Sequence == "100" && faults < 3 {
+					if where == "process" && r.Sequence == "100" && r.Index == 2 && faults < 3 { // the last one of its entry
 						faults++
 						return consumer.Effect{}, fault
 					}
@@ -214,13 +214,12 @@ func TestFaultsAreTriedAgain(t *testing.T) {
 				b.run()
 				time.Sleep(2 * time.Minute)
 				b.end()
-				for key := range b.sink.effects {
-					// This sink keeps what it gets. Again is allowed, missing is not.
-					got := b.sink.effects[key]
-					slices.SortStableFunc(got, func(a, b string) int { return len(a) - len(b) })
-					if distinct := len(slices.Compact(slices.Sorted(slices.Values(got)))); distinct < 500/keys-2 {
-						t.Errorf("%s has %d effects: %v", key, distinct, got)
-					}
+				distinct := 0 // this sink keeps what it gets: again is allowed, missing is not
+				for _, effects := range b.sink.effects {
+					distinct += len(slices.Compact(slices.Sorted(slices.Values(effects))))
+				}
+				if distinct != 500 {
+					t.Errorf("%d effects, want 500", distinct)
 				}
 				if row := b.row("a"); !row.Finished || faults != 3 {
 					t.Errorf("finished %t after %d faults", row.Finished, faults)
@@ -235,7 +234,7 @@ func TestFaultsAreTriedAgain(t *testing.T) {
 func TestWindDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(900), Closed: true})
-		for range 20 {
+		for range 50 {
 			b.run()
 			time.Sleep(300*time.Millisecond + rand.N(200*time.Millisecond))
 			b.end()
@@ -243,7 +242,7 @@ func TestWindDown(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("%d effects after 20 rounds, want 1500", b.inOrder())
+		t.Errorf("%d effects after 50 rounds, want 1500", b.inOrder())
 	})
 }
 
