@@ -57,7 +57,7 @@ func parse(args []string) (settings, error) {
 	f.StringVar(&s.leases, "leases", "leases", "the lease table")
 	f.StringVar(&s.journal, "journal", "journal", "the table of the effects")
 	f.StringVar(&s.listen, "listen", "", "address for /healthz, /readyz and /metrics; empty: none")
-	f.TextVar(&s.start, "start", stream.Start{}, "where a new group begins: trim-horizon, latest, or a time")
+	f.TextVar(&s.start, "start", stream.Start{}, "where the group begins: trim-horizon, latest, or a time")
 	f.TextVar(&s.handoff, "handoff", rebalance.Mode(0), `"eager" or "cooperative"; there is no default`)
 	f.DurationVar(&s.ttl, "ttl", 10*time.Second, "lease time")
 	f.DurationVar(&s.idle, "idle", time.Second, "time between two reads of a shard that has nothing new")
@@ -83,45 +83,31 @@ func parse(args []string) (settings, error) {
 // A processor is consumer.Consumer.Process.
 type processor func(ctx context.Context, r stream.Record) (consumer.Effect, error)
 
+// run consumes until ctx ends, and then for as long as it takes to hand over: the
+// platform has to allow it Drain, which is 20 s, and a little more, before it kills it.
 func run(ctx context.Context, args []string, log *slog.Logger, process processor) error {
 	s, err := parse(args)
 	if err != nil {
 		return err
 	}
-	aws, err := config.LoadDefaultConfig(ctx)
+	sdk, err := config.LoadDefaultConfig(ctx)
 	if err != nil {
 		return err
 	}
-	db := dynamodb.NewFromConfig(aws)
-	if s.create {
-		if err := createTables(ctx, db, s); err != nil {
-			return err
-		}
-	}
-	store, err := dynamostore.Open(ctx, db, s.leases, dynamostore.Options{
-		Group: s.group, Timeout: min(2*time.Second, s.ttl/4), Logger: log,
-	})
+	sink, start, err := open(ctx, dynamodb.NewFromConfig(sdk), s, log)
 	if err != nil {
 		return err
 	}
-	start := s.start.At
-	if s.start.Latest {
-		if start, err = journal.Begin(ctx, db, s.journal, s.group, time.Now()); err != nil {
-			return err
-		}
-	}
-	source := &stream.Stream{Client: kinesis.NewFromConfig(aws), Name: s.stream, Start: start, Idle: s.idle, Limit: 1000, Logger: log}
-	sink := &journal.Journal{Client: db, Table: s.journal, Leases: store}
-	lags := new(consumer.Lags)
-	c := consumer.Consumer{Stream: source, Process: process, Sink: sink, Lanes: s.lanes, Lags: lags}
-	w, err := shardlease.New(store, source, shardlease.Config{
-		Group: s.group, Name: s.name, Handoff: s.handoff, TTL: s.ttl, PollEvery: s.poll,
+	source := &stream.Stream{Client: kinesis.NewFromConfig(sdk), Name: s.stream, Start: start, Idle: s.idle, Limit: 1000, Logger: log}
+	c := consumer.Consumer{Stream: source, Process: process, Sink: sink, Lanes: s.lanes, Lags: new(consumer.Lags)}
+	w, err := shardlease.New(sink.Leases, source, shardlease.Config{
+		Group: s.group, Handoff: s.handoff, Name: s.name, TTL: s.ttl, PollEvery: s.poll,
 		Order: checkpoint.Decimal, StallAfter: 2 * time.Minute, Logger: log,
 	})
 	if err != nil {
 		return err
 	}
-	end, err := serve(s.listen, w, lags, log)
+	end, err := serve(s.listen, w, c.Lags, log)
 	if err != nil {
 		return err
 	}
@@ -130,6 +116,23 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	kept, known, stale := sink.Stats()
 	log.Info("consumer ends", "kept", kept, "known", known, "stale", stale)
 	return err
+}
+
+// open opens the tables, and says where the group begins.
+func open(ctx context.Context, db *dynamodb.Client, s settings, log *slog.Logger) (*journal.Journal, time.Time, error) {
+	if s.create {
+		if err := createTables(ctx, db, s); err != nil {
+			return nil, time.Time{}, err
+		}
+	}
+	leases, err := dynamostore.Open(ctx, db, s.leases, dynamostore.Options{
+		Group: s.group, Timeout: min(2*time.Second, s.ttl/4), Logger: log,
+	})
+	start := s.start.At
+	if err == nil && s.start.Latest {
+		start, err = journal.Begin(ctx, db, s.journal, s.group, time.Now())
+	}
+	return &journal.Journal{Client: db, Table: s.journal, Leases: leases}, start, err
 }
 
 func createTables(ctx context.Context, db *dynamodb.Client, s settings) error {

@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -52,20 +51,25 @@ func (j *Journal) Stats() (kept, known, stale int64) {
 	return j.stats.kept.Load(), j.stats.known.Load(), j.stats.stale.Load()
 }
 
-// mostKeys is how many keys one transaction touches: DynamoDB allows a hundred items, of
-// which the fence is one.
-const mostKeys = 99
+// What one transaction may hold: a hundred items, of which the fence is one, and four
+// megabytes, of which the rest of the request gets one.
+const (
+	mostKeys  = 99
+	mostBytes = 3 << 20
+)
 
 // Write keeps the effects, in as few transactions as there can be. Each of them is whole:
 // when one fails, those before it are kept, and known the next time.
 func (j *Journal) Write(ctx context.Context, h lease.Hold, effects []consumer.Effect) error {
-	for chunk := range slices.Chunk(byKey(effects), mostKeys) {
-		if err := j.keep(ctx, h, chunk); err != nil {
+	for len(effects) > 0 {
+		pages, left := cut(effects)
+		if err := j.keep(ctx, h, pages); err != nil {
 			if errors.Is(err, checkpoint.ErrStale) {
 				j.stats.stale.Add(1)
 			}
 			return fmt.Errorf("journal %s: %w", j.Table, err)
 		}
+		effects = left
 	}
 	return nil
 }
@@ -73,19 +77,23 @@ func (j *Journal) Write(ctx context.Context, h lease.Hold, effects []consumer.Ef
 // A page is what is to be appended to one key, in order.
 type page []consumer.Effect
 
-// byKey sorts effects into pages. A transaction can touch an item only once.
-func byKey(effects []consumer.Effect) []page {
-	var pages []page
-	at := map[string]int{}
-	for _, e := range effects {
+// cut takes from the front of effects what one transaction can hold, and sorts it into
+// pages: a transaction can touch an item only once.
+func cut(effects []consumer.Effect) (pages []page, left []consumer.Effect) {
+	at, size := map[string]int{}, 0
+	for n, e := range effects {
 		i, there := at[e.Record.Key]
+		size += len(e.Value) + len(e.Record.Key)
+		if n > 0 && (size > mostBytes || !there && len(pages) == mostKeys) {
+			return pages, effects[n:]
+		}
 		if !there {
 			i = len(pages)
 			at[e.Record.Key], pages = i, append(pages, nil)
 		}
 		pages[i] = append(pages[i], e)
 	}
-	return pages
+	return pages, nil
 }
 
 // keep makes one transaction, and again without what turns out to be known, until it is

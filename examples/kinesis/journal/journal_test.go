@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -124,6 +125,24 @@ func TestManyKeys(t *testing.T) {
 	}
 	for i := range 115 {
 		expect(t, j, fmt.Sprint(i), fmt.Sprint(i), fmt.Sprint(i+115))
+	}
+}
+
+// TestLargeEffects: more bytes than a transaction may have.
+func TestLargeEffects(t *testing.T) {
+	j := newJournal(t)
+	_, h := held(t, j, "a")
+	var all []consumer.Effect
+	for i := range 14 {
+		e := effects("a", fmt.Sprint(i), i)
+		e[0].Value = strings.Repeat("x", 350_000)
+		all = append(all, e...)
+	}
+	if err := j.Write(t.Context(), h, all); err != nil {
+		t.Fatal(err)
+	}
+	if kept, known, _ := j.Stats(); kept != 14 || known != 0 {
+		t.Errorf("kept %d, known %d", kept, known)
 	}
 }
 

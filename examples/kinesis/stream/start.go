@@ -17,7 +17,7 @@ type Start struct {
 	At     time.Time // zero, and not Latest: the oldest record that is left
 }
 
-// UnmarshalText reads it. There is no default: each choice is wrong for somebody.
+// UnmarshalText reads it.
 func (s *Start) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "trim-horizon":
