@@ -82,58 +82,93 @@ func (e *world) newFleet(mode rebalance.Mode) *fleet {
 	return f
 }
 
-// A worker is one consumer process.
+// A worker is one consumer, and a platform that starts it again when it ends by itself.
 type worker struct {
-	name   string
-	cmd    *exec.Cmd
-	done   chan struct{}
-	result error // of Wait
+	name string
+	done chan struct{}
 
-	mu     sync.Mutex
-	log    *os.File
-	counts map[string]int64
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	leaving bool  // it was told to
+	result  error // of the last one
+	counts  map[string]int64
 }
 
-// enter starts a process.
+// enter starts a worker.
 func (f *fleet) enter() *worker {
 	f.Helper()
 	p := &worker{name: fmt.Sprintf("consumer-%d", len(f.started)), done: make(chan struct{}), counts: map[string]int64{}}
-	p.cmd = exec.Command(os.Args[0], "-stream", f.name, "-group", f.name, "-name", p.name, "-leases", f.table("leases"),
-		"-journal", f.table("journal"), "-handoff", f.mode.String(), "-start", "trim-horizon", "-ttl", ttl.String(),
-		"-poll", "5s")
-	p.cmd.Env = append(os.Environ(), workerEnv+"=1")
-	p.cmd.SysProcAttr = leash()
-	out, err := p.cmd.StderrPipe()
+	args := []string{"-stream", f.name, "-group", f.name, "-name", p.name, "-leases", f.table("leases"),
+		"-journal", f.table("journal"), "-handoff", f.mode.String(), "-start", "trim-horizon", "-ttl", ttl.String(), "-poll", "5s"}
+	log, err := os.Create(filepath.Join(f.ArtifactDir(), p.name+".log"))
 	f.must(err)
-	p.log, err = os.Create(filepath.Join(f.ArtifactDir(), p.name+".log"))
-	f.must(err)
-	f.must(p.cmd.Start())
 	f.started = append(f.started, p)
-	go p.read(out)
+	go func() {
+		defer close(p.done)
+		defer log.Close()
+		for p.live(args, log) {
+			p.count("restarted", 1)
+		}
+	}()
 	return p
 }
 
-// read keeps what a process logs, and counts what it says of itself.
-func (p *worker) read(out io.Reader) {
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		line := map[string]any{}
-		_ = json.Unmarshal(lines.Bytes(), &line) // what the SDK says is no JSON
-		_, _ = p.log.Write(append(lines.Bytes(), '\n'))
-		p.mu.Lock()
-		text, _ := line["msg"].(string)
-		p.counts[text]++
-		for _, name := range []string{"kept", "known", "stale"} {
-			n, _ := line[name].(float64)
-			p.counts[name] += int64(n)
-		}
-		p.mu.Unlock()
+// live runs one process, and reports whether another has to follow it.
+func (p *worker) live(args []string, log io.Writer) (again bool) {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), workerEnv+"=1")
+	cmd.SysProcAttr = leash()
+	out, err := cmd.StderrPipe()
+	p.mu.Lock()
+	if err == nil && !p.leaving {
+		err = cmd.Start()
 	}
-	p.result = p.cmd.Wait()
-	_ = p.log.Close()
-	close(p.done)
+	p.cmd, p.result = cmd, err
+	p.mu.Unlock()
+	if cmd.Process == nil {
+		return false
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		_, _ = fmt.Fprintln(log, lines.Text())
+		p.heard(lines.Bytes())
+	}
+	err = cmd.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.result = err
+	return !p.leaving
 }
 
-func (p *worker) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+// heard counts what a process says of itself. What the SDK says is no JSON.
+func (p *worker) heard(text []byte) {
+	line := struct {
+		Msg                string
+		Kept, Known, Stale int64
+	}{}
+	if json.Unmarshal(text, &line) == nil {
+		p.count(line.Msg, 1)
+		p.count("kept", line.Kept)
+		p.count("known", line.Known)
+		p.count("stale", line.Stale)
+	}
+}
+
+func (p *worker) count(what string, n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts[what] += n
+}
+
+// signal is sent under the lock, and not to a process that has not begun. Who is told to
+// end is not started again.
+func (p *worker) signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaving = p.leaving || s == syscall.SIGTERM || s == syscall.SIGKILL
+	if p.cmd != nil && p.cmd.Process != nil {
+		_ = p.cmd.Process.Signal(s)
+	}
+}
 
 // rows gives the lease rows, and the shards that each worker with a seat holds.
 func (f *fleet) rows() (rows []lease.Row, held map[string]int) {
@@ -268,17 +303,16 @@ func (f *fleet) stop() {
 	for _, p := range f.slots {
 		f.leave(p)
 	}
-	var sum struct{ kept, known, stale, started, expired int64 }
+	sum := map[string]int64{}
 	for _, p := range f.started {
 		p.mu.Lock()
-		sum.kept += p.counts["kept"]
-		sum.known += p.counts["known"]
-		sum.stale += p.counts["stale"]
-		sum.started += p.counts["started"]
+		for what, n := range p.counts {
+			sum[what] += n
+		}
 		p.mu.Unlock()
 	}
-	f.Logf("%d processes, %d tenures; effects kept %d, known already %d; writes fenced %d",
-		len(f.started), sum.started, sum.kept, sum.known, sum.stale)
+	f.Logf("%d processes, %d started again; %d tenures; effects kept %d, known already %d; writes fenced %d",
+		len(f.started), sum["restarted"], sum["started"], sum["kept"], sum["known"], sum["stale"])
 }
 
 // end kills what a test that failed has left.

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -76,13 +77,17 @@ func (j *Journal) Effects(ctx context.Context, key string) ([]string, error) {
 	if list == nil {
 		return nil, nil
 	}
-	values := make([]string, len(list.Value))
-	for i, v := range list.Value {
-		text, ok := v.(*types.AttributeValueMemberS)
-		if !ok {
-			return nil, fmt.Errorf("journal %s: key %s: no text", j.Table, key)
+	var all []string
+	for _, v := range list.Value {
+		text, _ := v.(*types.AttributeValueMemberS)
+		if text == nil {
+			return nil, fmt.Errorf("journal %s: key %s: a page is no text", j.Table, key)
 		}
-		values[i] = text.Value
+		var page []string
+		if err := json.Unmarshal([]byte(text.Value), &page); err != nil {
+			return nil, fmt.Errorf("journal %s: key %s: %w", j.Table, key, err)
+		}
+		all = append(all, page...)
 	}
-	return values, nil
+	return all, nil
 }
