@@ -103,6 +103,9 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	w, err := shardlease.New(sink.Leases, source, shardlease.Config{
 		Group: s.group, Handoff: s.handoff, Name: s.name, TTL: s.ttl, PollEvery: s.poll,
 		Order: checkpoint.Decimal, StallAfter: 2 * time.Minute, Logger: log,
+		// Workers that lost their store count as failures of the shard: after an hour of
+		// that, five minutes more would be a long rest.
+		MaxBackoff: 30 * time.Second,
 	})
 	if err != nil {
 		return err

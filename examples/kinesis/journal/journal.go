@@ -107,7 +107,7 @@ func (j *Journal) keep(ctx context.Context, h lease.Hold, pages []page) error {
 		for _, p := range pages {
 			items = append(items, j.append(p))
 		}
-		_, err := j.Client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: items})
+		err := j.transact(ctx, items)
 		if err == nil {
 			for _, p := range pages {
 				j.stats.kept.Add(int64(len(p)))
@@ -126,6 +126,17 @@ func (j *Journal) keep(ctx context.Context, h lease.Hold, pages []page) error {
 		pause = min(2*pause, longest)
 	}
 	return nil
+}
+
+// patience is how long a transaction may take, with the attempts of the SDK. Whether one
+// that was given up took effect is not known, and need not be: the marks tell.
+const patience = 20 * time.Second
+
+func (j *Journal) transact(ctx context.Context, items []types.TransactWriteItem) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := j.Client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: items})
+	return err
 }
 
 // text is a page as it is kept: one text, which costs less than a list of many.

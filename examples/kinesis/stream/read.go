@@ -24,6 +24,9 @@ const (
 	bytesPerSec = 2 << 20
 	firstPause  = leastGap
 	lastPause   = 10 * time.Second
+
+	// The SDK waits for an answer for ever, and a connection may die without a sign.
+	patience = 20 * time.Second
 )
 
 // A Batch is what one read brought: often nothing.
@@ -102,6 +105,8 @@ func (r *reader) next(ctx context.Context) (Batch, error) {
 func once(o *kinesis.Options) { o.RetryMaxAttempts = 1 }
 
 func (r *reader) request(ctx context.Context) (*kinesis.GetRecordsOutput, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	if r.iterator == nil {
 		out, err := r.Client.GetShardIterator(ctx, r.place(), once)
 		if err != nil {
@@ -203,8 +208,8 @@ func passing(err error) bool {
 			return true
 		}
 	}
-	response, answered := errors.AsType[*smithyhttp.ResponseError](err)
-	return !answered || response.HTTPStatusCode() >= 500
+	response, ok := errors.AsType[*smithyhttp.ResponseError](err)
+	return !ok || response.HTTPStatusCode()/100 != 4 // 0: there was no answer
 }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -164,6 +164,19 @@ func TestReadBacksOff(t *testing.T) {
 	}
 }
 
+// TestSilenceIsNoEnd: a request that is never answered is given up, and made again.
+func TestSilenceIsNoEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(3, 1), Closed: true})
+		silent := 3
+		server.Silent = func(op string) bool { silent--; return op == "GetRecords" && silent >= 0 }
+		got, end := readAll(t.Context(), &stream.Stream{Client: server.Client(), Name: "orders"}, "a", "")
+		if len(got) != 3 || !errors.Is(end, io.EOF) {
+			t.Errorf("got %d records and %v", len(got), end)
+		}
+	})
+}
+
 // TestReadGivesUp: what was refused for what it is would be refused again.
 func TestReadGivesUp(t *testing.T) {
 	for _, code := range []string{"AccessDeniedException", "InvalidArgumentException", "KMSDisabledException"} {

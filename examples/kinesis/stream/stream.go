@@ -51,6 +51,8 @@ type shard struct {
 // is left out. There is nothing in it for this group, and its children are no children
 // then, but shards to begin with.
 func (s *Stream) Shards(ctx context.Context) ([]shardlease.Shard, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	var listed []types.Shard
 	input := &kinesis.ListShardsInput{StreamName: &s.Name, ShardFilter: s.filter()}
 	for input != nil {

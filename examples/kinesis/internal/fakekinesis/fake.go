@@ -44,6 +44,7 @@ type Call struct {
 type Server struct {
 	PageSize int                   // of listings; 0: any
 	Fail     func(op string) Fault // asked for each request
+	Silent   func(op string) bool  // the same: whether it is never answered
 
 	mu     sync.Mutex
 	shards []Shard
@@ -95,6 +96,10 @@ func (s *Server) Do(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	if s.Silent != nil && s.Silent(op) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
 	var fields map[string]any
 	if err := json.NewDecoder(r.Body).Decode(&fields); err != nil {
 		return nil, err
