@@ -14,7 +14,10 @@ import (
 // same atomic step; to look first and to write afterwards is worth nothing.
 //
 // It costs two write units, as every condition in a transaction does. [Fenced]
-// reads the error of the transaction.
+// reads the error of the transaction. DynamoDB cancels transactions that meet at one
+// item, and a commit of the holder's is a write of the same row: make the transactions
+// of a shard one after the other, and repeat those that were cancelled for a conflict.
+// (DynamoDB Local never does that.)
 func (s *Store) Fence(h lease.Hold) types.TransactWriteItem {
 	e := newExpression()
 	condition := e.is(lease.AttrGeneration, h.Generation) + " AND " + e.is(lease.AttrIncarnation, string(h.Incarnation))
