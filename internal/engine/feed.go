@@ -62,7 +62,7 @@ func (e *Engine) sourced(in Source) {
 	for _, s := range e.shards {
 		if in.Complete && !s.named && !s.outdates(f.begun) {
 			s.listed = false
-			s.absent++
+			s.absent = min(s.absent+1, 3) // more makes no difference
 			news = news || s.absent == 2 && s.copy.Row().Finished
 		}
 		s.named = false

@@ -15,8 +15,8 @@ type shard struct {
 
 	// From the source.
 	listed  bool
-	named   bool // by the listing that is being taken in
-	absent  int  // complete listings in a row that lacked it
+	named   bool  // by the listing that is being taken in
+	absent  int32 // complete listings in a row that lacked it
 	parents []string
 	weight  int
 
