@@ -69,6 +69,20 @@ func TestJudge(t *testing.T) {
 			s.tell(entry{Kind: continued, By: "a"})
 			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "expired"})
 		}, ""},
+		"given up after a stop, and evicted": {func(s *script) {
+			s.tell(entry{Kind: stopped, By: "a"})
+			s.tell(entry{Kind: continued, By: "a"})
+			s.tell(entry{Kind: seatWritten, By: "a", Incarnation: "A", Counter: 2}) // of which a has not heard
+			s.tell(entry{Kind: libraryEvent, By: "a", Event: "lost", Cause: "unreachable"})
+			s.expire(leaseTime())
+		}, ""},
+		"a call that is heard of before its row": {func(s *script) {
+			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
+			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
+		}, ""},
+		"a call that is no more than heard of": {func(s *script) {
+			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
+		}, "S3"},
 		"a stale commit": {func(s *script) {
 			s.tell(entry{Kind: killed, By: "a"})
 			s.expire(leaseTime())

@@ -35,6 +35,7 @@ type judge struct {
 	lives    map[string]*life
 	seats    map[string]*place // by incarnation
 	suspects []entry
+	early    []entry // calls of handlers under generations that the judge has not heard of yet
 	faults   []string
 	faulty   map[string]int // by promise
 	kills    []*recovery
@@ -80,6 +81,7 @@ type place struct {
 // A life is a process.
 type life struct {
 	troubles []trouble
+	lost     []time.Duration // when it told that it had given up its seat by itself
 	dead     *recovery
 	stats    []sample
 }
@@ -217,6 +219,7 @@ func (j *judge) change(l *ledger, was, e entry) {
 		delete(l.tenures, slices.Min(slices.Collect(maps.Keys(l.tenures))))
 	}
 	j.changes[e.Reason]++
+	j.catchUp(e)
 	if was.Incarnation == "" || e.By == j.who(was.Incarnation) {
 		j.inherit(e)
 		return
@@ -225,6 +228,17 @@ func (j *judge) change(l *ledger, was, e entry) {
 		j.object("S4", "%s: %s seized it from %s, which was not evicted", e.Shard, e.By, j.who(was.Incarnation))
 	}
 	j.inherit(e)
+}
+
+// catchUp judges the call that came before the row it rests on.
+func (j *judge) catchUp(row entry) {
+	for i, e := range j.early {
+		if e.Shard == row.Shard && e.Generation == row.Generation {
+			j.early = slices.Delete(j.early, i, i+1)
+			j.started(e)
+			return
+		}
+	}
 }
 
 // inherit: who was dead when its write was accepted leaves one more shard behind.
@@ -288,10 +302,14 @@ func (j *judge) effect(e entry) {
 	j.recovered(e)
 }
 
-// started judges the call of a handler.
+// started judges the call of a handler. A worker may learn of a row from the service, and
+// tell of it, before who carried the write there has noted it.
 func (j *judge) started(e entry) {
 	h := j.ledger(e.Shard).tenures[e.Generation]
 	switch {
+	case h == nil && e.Generation > j.ledger(e.Shard).row.Generation:
+		j.early = append(j.early, e)
+		return
 	case h == nil || j.who(h.owner) != e.By:
 		j.object("S3", "%s: %s called its handler under generation %d, which it does not have", e.Shard, e.By, e.Generation)
 		return
@@ -315,6 +333,10 @@ func (j *judge) event(e entry) {
 		j.overlap.add(e.Overlap)
 	} else {
 		j.woken.add(e.Overlap)
+	}
+	if e.Event == "lost" {
+		l := j.life(e.By)
+		l.lost = append(l.lost, e.at())
 	}
 	switch {
 	case e.Event == "lost", e.Event == "restored":
@@ -387,6 +409,9 @@ func (j *judge) verdict() []string {
 		if e.From != 0 {
 			from = e.From
 		}
+		if e.Event == "evicted" && slices.ContainsFunc(j.life(e.By).lost, func(at time.Duration) bool { return from <= at && at <= e.at() }) {
+			continue // it had given up by itself, and that is judged for itself
+		}
 		switch cause := j.cause(e.By, from, e.at()); {
 		case e.Cause == "vanished", e.Cause == "conflict", e.Event == "restored", cause == "":
 			j.object("S4", "%s: %s %s, and nothing was wrong with it: %s", e.By, e.Event, e.Cause, e.Text)
@@ -395,6 +420,10 @@ func (j *judge) verdict() []string {
 		}
 	}
 	j.suspects = nil
+	for _, e := range j.early {
+		j.object("S3", "%s: %s called its handler under generation %d, which nobody has made", e.Shard, e.By, e.Generation)
+	}
+	j.early = nil
 	if j.dropped > 0 {
 		j.object("records", "%d events were dropped", j.dropped)
 	}
