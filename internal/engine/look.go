@@ -118,12 +118,12 @@ func (r *read) due(now Instant, wake *Instant) bool {
 	return true
 }
 
-// answered lets a read rest for twice as long as it took, within reason. While many
+// answered lets a read rest for four times as long as it took, within reason. While many
 // things change many workers want to read much; a store that becomes slow under that is
 // asked less, and has time left for heartbeats and claims.
 func (r *read) answered(now Instant, longest time.Duration) {
 	r.sent = false
-	r.rest = now.Add(min(2*now.Sub(r.asked), longest))
+	r.rest = now.Add(min(4*now.Sub(r.asked), longest))
 }
 
 func (e *Engine) list(r *read, kind lease.Kind, lax bool) {
@@ -204,7 +204,7 @@ func (e *Engine) listed(in Listed) {
 	l := &e.looks
 	switch serial(in.Read) {
 	case l.seats.id:
-		l.seats.answered(e.now.Mono, e.beat/4)
+		l.seats.answered(e.now.Mono, e.beat)
 		if e.readFailed(&l.seats, in.Err) {
 			return
 		}
@@ -212,7 +212,7 @@ func (e *Engine) listed(in Listed) {
 		e.sawSeats(in)
 		l.next = e.now.Mono.Add(e.pace())
 	case l.rows.id:
-		l.rows.answered(e.now.Mono, e.beat)
+		l.rows.answered(e.now.Mono, 4*e.beat)
 		if e.readFailed(&l.rows, in.Err) {
 			e.wantRows()
 			return

@@ -34,6 +34,7 @@ type world struct {
 	verify error           // what it says of the table
 	broken map[string]bool // the records of these names cannot be read
 	calls  map[string]int
+	server *server // nil: it has time for everybody
 }
 
 type event struct {
@@ -75,6 +76,8 @@ type node struct {
 	noTake bool                                // its transfers get lost
 	deaf   bool                                // its handlers ignore their contexts
 	winds  time.Duration                       // how long its handlers take to wind down
+
+	patience time.Duration // how long it waits for an answer
 }
 
 type told struct {
@@ -146,6 +149,7 @@ func (w *world) until(limit time.Duration, cond func() bool) time.Duration {
 func (w *world) join(name string, c engine.Config) *node {
 	c.Name = name
 	n := &node{w: w, name: name, active: map[engine.Tenure]*handler{}}
+	n.patience = c.TTL / 4
 	n.engine = engine.New(c, n.moment())
 	w.nodes = append(w.nodes, n)
 	n.step(engine.Tick{})
@@ -285,6 +289,10 @@ func (n *node) do(o engine.Output) {
 // call is one call of the store: on the way, served, and answered.
 func (n *node) call(serve func() engine.Input, silent engine.Input, o engine.Output) {
 	w := n.w
+	if w.server != nil {
+		w.server.call(serve, func(in engine.Input) { n.step(in) }, silent, n.patience, o)
+		return
+	}
 	extra := time.Duration(0)
 	if n.slow != nil {
 		extra = n.slow(o)

@@ -44,6 +44,8 @@ func engineMutants() []mutant {
 			`if at := p.since.Add(p.seat.TTL/4); e.now.Mono < at && !mine`, inExplorer, "TestCrashesAreExplored"},
 		{"a seat is an incarnation's and not a name's", engineDir + "seat.go",
 			`c.me = lease.Incarnation(s.ID)`, `c.me = lease.Incarnation("i" + e.cfg.Name + string(s.ID[:0]))`, inSim, "TestScenarios"},
+		{"a read that took long rests", engineDir + "look.go",
+			`r.rest = now.Add(`, `_ = now.Add(`, inEngine, "TestFleetRecoversFromOverload"},
 		{"a worker's own earlier seats are evicted at once", engineDir + "look.go",
 			`mine := slices.Contains(e.seat.former, p.seat.Incarnation)`, `mine := false`, inWorker, "TestLongOutage"},
 		{"nothing is claimed in an unproven table", engineDir + "seat.go",
