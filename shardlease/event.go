@@ -1,11 +1,13 @@
 package shardlease
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -141,7 +143,12 @@ func (e Event) level() slog.Level {
 	switch e.Kind {
 	case Lost, Restored, HookFault:
 		return slog.LevelError
-	case PeerEvicted, Refused, Quarantined, StoreFault, SourceFault, Malformed:
+	case Refused:
+		if e.Reason == lease.Handoff {
+			return slog.LevelInfo // in a cooperative move a late commit is a matter of course
+		}
+		return slog.LevelWarn
+	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed:
 		return slog.LevelWarn
 	case PeerSuspect, Asked, Draining, Contended, Retired:
 		return slog.LevelDebug
@@ -149,6 +156,8 @@ func (e Event) level() slog.Level {
 		switch {
 		case e.Cause == Conflict:
 			return slog.LevelError
+		case e.Cause == HandedOff && errors.Is(e.Err, checkpoint.ErrStale) && !e.Running:
+			return slog.LevelInfo // as above
 		case e.Err != nil || e.Running || e.Cause != HandedOff && e.Cause != Stopped && e.Cause != Finished && e.Cause != GivenUp:
 			return slog.LevelWarn
 		}

@@ -1,13 +1,17 @@
 package shardlease_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -266,4 +270,46 @@ func TestStuckHandlerLosesItsShard(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPlannedMovesAreNoWarning: what happens in every deploy is not to wake anybody, and a
+// commit that comes too late belongs to a cooperative move.
+func TestPlannedMovesAreNoWarning(t *testing.T) {
+	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
+		t.Run(mode.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var log bytes.Buffer
+				s := newStage(t, 8)
+				config := shardlease.Config{
+					Handoff: mode, Commit: checkpoint.Policy{Marks: 1},
+					Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+				}
+				busy := func(ctx context.Context, tn *shardlease.Tenure) error {
+					from, _ := strconv.Atoi(tn.Checkpoint().Position)
+					for n := from + 1; tn.Reading().Err() == nil; n++ {
+						if err := tn.Mark(strconv.Itoa(n)); err != nil {
+							return err
+						}
+						time.Sleep(7 * time.Millisecond)
+					}
+					return nil
+				}
+				a := s.enter("a", config, busy)
+				time.Sleep(20 * time.Second)
+				b := s.enter("b", shardlease.Config{Handoff: mode}, busy)
+				time.Sleep(20 * time.Second)
+				if n := s.running(); n["b"] != 4 {
+					t.Errorf("b holds %d", n["b"])
+				}
+				for _, actor := range []*actor{a, b} {
+					if err := actor.stop(); err != nil {
+						t.Error(err)
+					}
+				}
+				if log.Len() > 0 {
+					t.Errorf("a was warned:\n%s", log.String())
+				}
+			})
+		})
+	}
 }
