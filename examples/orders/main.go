@@ -66,7 +66,7 @@ func open(ctx context.Context, table string) (lease.Store, error) {
 	if err := dynamostore.CreateTable(ctx, client, table, dynamostore.TableOptions{}); err != nil {
 		return nil, err
 	}
-	return dynamostore.Open(ctx, client, table, dynamostore.Options{Group: "orders"})
+	return dynamostore.Open(ctx, client, table, dynamostore.Options{Group: "orders"}) // tries what may be done to this group
 }
 
 // handle processes one shard for as long as it is this worker's.
