@@ -104,22 +104,25 @@ func (d *digest) addNumber(v reflect.Value) {
 		d.number(0) // never, of a step or a read as well
 	case v.Type() == reflect.TypeFor[Instant]():
 		if i := Instant(v.Int()); i != Never {
-			d.number(int64(d.now.Mono - i))
+			d.ago(int64(d.now.Mono - i))
 		} else {
 			d.number(int64(i))
 		}
 	case v.Type() == reflect.TypeFor[wall]():
-		d.number(d.now.Wall.UnixNano() - v.Int())
+		d.ago(d.now.Wall.UnixNano() - v.Int())
 	case v.Type() == reflect.TypeFor[order]():
-		d.number(int64(d.step - order(v.Uint())))
+		d.ago(int64(d.step - order(v.Uint())))
 	case v.Type() == reflect.TypeFor[serial]():
-		d.number(int64(d.reads - serial(v.Uint())))
+		d.ago(int64(d.reads - serial(v.Uint())))
 	case v.CanInt():
 		d.number(v.Int())
 	default:
 		d.number(int64(v.Uint()))
 	}
 }
+
+// ago is not the same for now and for never.
+func (d *digest) ago(n int64) { d.number(n<<1 | 1) }
 
 func (d *digest) text(s string) {
 	d.number(int64(len(s)))

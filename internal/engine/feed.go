@@ -19,7 +19,7 @@ func (e *Engine) keepPolling() {
 	switch {
 	case f.asking || e.leave.on:
 	case e.now.Mono >= f.next:
-		f.asking, f.begun, f.polled = true, e.step, e.now.Mono
+		f.asking, f.begun, f.polled, f.next = true, e.step, e.now.Mono, Never
 		e.do(Poll{})
 	default:
 		f.wake = f.next
@@ -36,11 +36,11 @@ func (e *Engine) pollSoon() {
 func (e *Engine) sourced(in Source) {
 	f := &e.feed
 	f.asking = false
-	f.next = e.now.Mono.Add(e.jitter(e.cfg.Poll))
+	f.next = min(f.next, e.now.Mono.Add(e.jitter(e.cfg.Poll)))
 	if in.Err != nil {
 		e.tell(Event{Kind: SourceFault, Err: in.Err})
 		if !f.complete {
-			f.next = e.now.Mono.Add(min(e.cfg.Poll, e.beat)) // it has nothing to go by yet
+			f.next = min(f.next, e.now.Mono.Add(min(e.cfg.Poll, e.beat))) // it has nothing to go by yet
 		}
 	}
 	news := in.Complete && !f.complete
@@ -63,7 +63,7 @@ func (e *Engine) sourced(in Source) {
 		if in.Complete && !s.named && !s.outdates(f.begun) {
 			s.listed = false
 			s.absent = min(s.absent+1, 3) // more makes no difference
-			news = news || s.absent == 2 && s.copy.Row().Finished
+			news = news || s.absent == 2 && s.copy.Row().Finished || s.absent == 1 && s.gone > 0
 		}
 		s.named = false
 	}

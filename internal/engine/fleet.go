@@ -207,26 +207,43 @@ func (e *Engine) place(v *view, s *shard) (owner int, plannable bool) {
 }
 
 // ready reports whether every parent of s is finished. One that nobody knows and
-// that no complete listing has counts as finished.
+// that no complete listing has counts as finished; and of what has begun, nobody asks.
 func (e *Engine) ready(s *shard) bool {
 	parents := s.copy.Row().Parents
 	if len(parents) == 0 {
 		parents = s.parents
 	}
-	for _, name := range parents {
-		p := e.shard(name)
-		switch {
-		case p != nil && p.malformed:
-			return false
-		case p == nil || p.generation == 0 && p.unlisted():
-			if !e.feed.complete {
-				return false
-			}
-		case p.generation == 0 || !p.over():
+	return !slices.ContainsFunc(parents, e.goesOn) || s.begun()
+}
+
+// goesOn reports whether a parent may still be worked on.
+func (e *Engine) goesOn(name string) bool {
+	p := e.shard(name)
+	switch {
+	case p != nil && p.malformed:
+		return true
+	case p == nil || p.generation == 0 && p.unlisted():
+		return !e.feed.complete
+	}
+	return p.generation == 0 || !p.over()
+}
+
+// begun reports whether somebody has held s, as far as the row remembers, and since it was
+// last removed.
+func (s *shard) begun() bool {
+	row := s.copy.Row()
+	if !row.Owner.IsZero() {
+		return true
+	}
+	for _, t := range append([]lease.Transfer{row.Last}, row.History()...) { // newest first
+		if t.Reason == lease.Removed {
 			return false
 		}
+		if t.From != "" {
+			return true
+		}
 	}
-	return true
+	return false
 }
 
 // over reports whether nobody will work on s any more. A tombstone of a name that the

@@ -473,6 +473,98 @@ func TestParentThatIsListedAgain(t *testing.T) {
 	}
 }
 
+// TestChildOutlivesItsParentsRow: a child is processed, its parent's row is removed, and then the
+// child's owner dies. Whatever the source says or does not say by then, the child goes on.
+func TestChildOutlivesItsParentsRow(t *testing.T) {
+	for name, after := range map[string]func(w *world){
+		"prompt":  func(*world) {},
+		"slow":    func(w *world) { w.polled = 20 * time.Second },
+		"partial": func(w *world) { w.source.Complete = false },
+		"down":    func(w *world) { w.source = engine.Source{Err: errors.New("throttled")} },
+	} {
+		w := newWorld(t, 0)
+		parent, child := engine.Shard{Name: "parent"}, engine.Shard{Name: "child", Parents: []string{"parent"}}
+		w.shards = []engine.Shard{parent}
+		w.source = engine.Source{Shards: []engine.Shard{parent, child}, Complete: true}
+		a := w.join("a", config(rebalance.Eager))
+		w.until(5*time.Second, w.held)
+		for id := range a.active {
+			a.step(engine.Marks{Tenure: id, Finish: true})
+			w.run(20 * time.Millisecond)
+			a.ret(id)
+		}
+		w.until(10*time.Second, func() bool { return len(a.active) == 1 })
+		b := w.join("b", config(rebalance.Eager))
+		w.run(20 * time.Second)
+		dies, stays := a, b
+		if len(b.active) == 1 {
+			dies, stays = b, a
+		}
+		w.source.Shards = []engine.Shard{child}
+		w.until(3*time.Minute, func() bool { return len(a.of(engine.Removed))+len(b.of(engine.Removed)) == 1 })
+		after(w)
+		dies.dead = true
+		w.Logf("%s: the child lay for %v", name, w.until(14*time.Second, func() bool { return len(stays.active) == 1 }))
+	}
+}
+
+// TestAdoptedChildWaits: a child that nobody has held has not begun because an operator has
+// adopted its row.
+func TestAdoptedChildWaits(t *testing.T) {
+	w := newWorld(t, 1)
+	child := engine.Shard{Name: "child", Parents: []string{w.shards[0].Name}}
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	write, err := lease.Begin("g", child.Name, child.Parents, "x", lease.Stamp{ID: "1", At: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.store.Write(t.Context(), write); err != nil {
+		t.Fatal(err)
+	}
+	write, err = write.Next.(lease.Row).Adopt("operator", lease.Stamp{ID: "2", At: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.store.Write(t.Context(), write); err != nil {
+		t.Fatal(err)
+	}
+	w.source.Shards = append(w.source.Shards, child)
+	a := w.join("a", config(rebalance.Eager))
+	w.run(3 * time.Minute)
+	for id := range a.active {
+		if id.Shard == child.Name {
+			t.Error("the child began before its parent")
+		}
+	}
+}
+
+// TestPollSoonDuringAPoll: a shard is finished while the source is being listed; that listing
+// may be older, so its children are asked for once more soon after.
+func TestPollSoonDuringAPoll(t *testing.T) {
+	w := newWorld(t, 1)
+	w.polled = 3 * time.Second
+	a := w.join("a", config(rebalance.Eager))
+	w.until(15*time.Second, w.held)
+	polls := func() (n int) {
+		for _, s := range a.sent {
+			if _, ok := s.Output.(engine.Poll); ok {
+				n++
+			}
+		}
+		return n
+	}
+	before := polls()
+	w.until(time.Minute, func() bool { return polls() > before })
+	w.run(time.Second) // the listing is under way
+	for id := range a.active {
+		a.step(engine.Marks{Tenure: id, Finish: true})
+		w.run(20 * time.Millisecond)
+		a.ret(id)
+	}
+	w.source.Shards = append(w.source.Shards, engine.Shard{Name: "child", Parents: []string{w.shards[0].Name}})
+	w.until(10*time.Second, func() bool { return len(a.active) == 1 })
+}
+
 // TestUnprovenTableIsNotClaimed: nothing is claimed, nor made, before the store has said
 // that this is the table it was.
 func TestUnprovenTableIsNotClaimed(t *testing.T) {

@@ -34,7 +34,8 @@ type world struct {
 	verify error           // what it says of the table
 	broken map[string]bool // the records of these names cannot be read
 	calls  map[string]int
-	server *server // nil: it has time for everybody
+	server *server       // nil: it has time for everybody
+	polled time.Duration // how long the source takes
 }
 
 type event struct {
@@ -268,7 +269,8 @@ func (n *node) do(o engine.Output) {
 	case engine.Verify:
 		w.after(0, func() { n.step(engine.Verified{Read: o.Read, Err: w.verify}) })
 	case engine.Poll:
-		w.after(0, func() { n.step(w.source) })
+		said := w.source
+		w.after(w.polled, func() { n.step(said) })
 	case engine.Start:
 		n.active[o.Tenure] = &handler{began: w.now}
 	case engine.Drain:

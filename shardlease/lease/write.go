@@ -21,13 +21,13 @@ type Record interface {
 func Clone(r Record) Record {
 	switch of := r.(type) {
 	case Row:
-		if len(of.Parents) == 0 {
+		if of.Parents == nil {
 			return r
 		}
 		of.Parents = slices.Clone(of.Parents)
 		return of
 	case Seat:
-		if len(of.Wants) == 0 {
+		if of.Wants == nil {
 			return r
 		}
 		of.Wants = slices.Clone(of.Wants)
