@@ -11,6 +11,9 @@ import (
 // round of answers, and half as many when a request is throttled or goes unanswered. With a
 // fixed number, a fleet that comes back all at once would keep a slow server busy with
 // requests that nobody waits for any more.
+//
+// Who came last is let in first. Every call has a deadline, so after an outage those that
+// have waited longest are about to give up: to serve them would be to serve nobody.
 type lane struct {
 	most float64
 
@@ -18,7 +21,14 @@ type lane struct {
 	limit   float64
 	busy    int
 	pardon  int // so many answers say nothing new: they were under way when limit was halved
-	waiting []chan struct{}
+	waiting []*waiter
+	left    int // how many of these have given up
+}
+
+type waiter struct {
+	turn chan struct{}
+	in   bool
+	gone bool
 }
 
 const firstInFlight = 4
@@ -30,22 +40,24 @@ func newLane(most int) *lane {
 // enter waits for its turn.
 func (l *lane) enter(ctx context.Context) error {
 	l.mu.Lock()
-	turn := make(chan struct{})
-	l.waiting = append(l.waiting, turn)
+	w := &waiter{turn: make(chan struct{})}
+	l.waiting = append(l.waiting, w)
 	l.admit()
 	l.mu.Unlock()
 	select {
-	case <-turn:
+	case <-w.turn:
 		return nil
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at := slices.Index(l.waiting, turn); at >= 0 {
-		l.waiting = slices.Delete(l.waiting, at, at+1)
-	} else { // it was let in at the same moment
+	if w.in { // at the same moment
 		l.busy--
 		l.admit()
+	} else {
+		w.gone = true
+		l.left++
+		l.tidy()
 	}
 	return ended(ctx)
 }
@@ -72,11 +84,26 @@ func (l *lane) note(well bool) {
 	l.admit()
 }
 
-// admit lets in who has waited longest.
+// admit lets in who came last.
 func (l *lane) admit() {
 	for len(l.waiting) > 0 && l.busy < int(l.limit) {
-		close(l.waiting[0])
-		l.waiting = slices.Delete(l.waiting, 0, 1)
+		last := len(l.waiting) - 1
+		w := l.waiting[last]
+		l.waiting[last], l.waiting = nil, l.waiting[:last]
+		if w.gone {
+			l.left--
+			continue
+		}
+		w.in = true
 		l.busy++
+		close(w.turn)
+	}
+}
+
+// tidy forgets those that have given up, when they are most of those that wait.
+func (l *lane) tidy() {
+	if l.left > 16 && 2*l.left > len(l.waiting) {
+		l.waiting = slices.DeleteFunc(l.waiting, func(w *waiter) bool { return w.gone })
+		l.left = 0
 	}
 }
