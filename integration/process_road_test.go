@@ -293,6 +293,7 @@ func (r *road) deliver(ctx context.Context, p *parcel) (*http.Response, []byte, 
 	if p.kind == "" {
 		return r.send(ctx, p, p.body)
 	}
+	came := time.Now() // whoever waits here does so for the service to answer the one before
 	row := r.row(p)
 	row.Lock()
 	defer row.Unlock()
@@ -308,7 +309,7 @@ func (r *road) deliver(ctx context.Context, p *parcel) (*http.Response, []byte, 
 	if err == nil {
 		r.tell(p, before, response.StatusCode, answer)
 	}
-	if took := time.Since(before); took > stallFrom && p.kind == lease.KindSeat.String() {
+	if took := time.Since(came); took > stallFrom && p.kind == lease.KindSeat.String() {
 		r.saw(entry{Kind: slow, By: p.by, For: took})
 	}
 	return response, answer, err
