@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
+)
+
+// A fake is a streams endpoint in memory, for tests in a synctest bubble: it speaks the
+// protocol to the SDK's real client, without a network, and its time is the bubble's. It
+// does what DynamoDB Local does not: iterators expire, records are trimmed, shards are
+// closed, and forgotten.
+type fake struct {
+	mu     sync.Mutex
+	shards []*fakeShard
+	fail   map[string]string // the error of an operation, by its name
+	asked  []string          // kinds and places of iterators
+	pages  int
+}
+
+// A fakeShard has records whose sequence numbers are from+1 to to.
+type fakeShard struct {
+	id, parent string
+	from, to   int
+	closed     bool
+	forgotten  bool      // and still listed
+	since      time.Time // of its records
+}
+
+func (f *fake) streams() *streams {
+	client := dynamodbstreams.New(dynamodbstreams.Options{
+		Region: "eu-central-1", HTTPClient: f, RetryMaxAttempts: 1,
+		Credentials: credentials.NewStaticCredentialsProvider("fake", "fake", ""),
+	})
+	return &streams{client: client, arns: map[string]string{"orders": strings.Repeat("a", 40)}, pace: time.Second / 4, log: slog.New(slog.DiscardHandler)}
+}
+
+// change changes the shards under the eyes of who reads them.
+func (f *fake) change(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// Do answers a request.
+func (f *fake) Do(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	var in struct{ ShardId, ShardIteratorType, SequenceNumber, ShardIterator, ExclusiveStartShardId string }
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		return nil, err
+	}
+	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if code := f.fail[op]; code != "" {
+		return refuse(code)
+	}
+	switch op {
+	case "DescribeStream":
+		return f.list(in.ExclusiveStartShardId)
+	case "GetShardIterator":
+		f.asked = append(f.asked, in.ShardIteratorType+in.SequenceNumber)
+		after, _ := strconv.Atoi(in.SequenceNumber)
+		s := f.find(in.ShardId)
+		switch {
+		case s == nil || s.forgotten:
+			return refuse("ResourceNotFoundException")
+		case in.ShardIteratorType == "TRIM_HORIZON":
+			after = s.from
+		case after < s.from:
+			return refuse("TrimmedDataAccessException")
+		}
+		return answer(200, map[string]any{"ShardIterator": iterator(s, after)})
+	case "GetRecords":
+		return f.records(in.ShardIterator)
+	}
+	return refuse("UnknownOperationException")
+}
+
+func answer(status int, body map[string]any) (*http.Response, error) {
+	text, err := json.Marshal(body)
+	header := http.Header{"Content-Type": {"application/x-amz-json-1.0"}}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(bytes.NewReader(text))}, err
+}
+
+func refuse(code string) (*http.Response, error) {
+	return answer(400, map[string]any{"__type": code})
+}
+
+func (f *fake) find(id string) *fakeShard {
+	for _, s := range f.shards {
+		if s.id == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// list gives two shards a page.
+func (f *fake) list(after string) (*http.Response, error) {
+	f.pages++
+	at := 0
+	for i, s := range f.shards {
+		if s.id == after {
+			at = i + 1
+		}
+	}
+	page := map[string]any{"StreamStatus": "ENABLED"}
+	var shards []any
+	for _, s := range f.shards[at:min(at+2, len(f.shards))] {
+		numbers := map[string]any{"StartingSequenceNumber": number(s.from + 1)}
+		if s.closed {
+			numbers["EndingSequenceNumber"] = number(s.to)
+		}
+		one := map[string]any{"ShardId": s.id, "SequenceNumberRange": numbers}
+		if s.parent != "" {
+			one["ParentShardId"] = s.parent
+		}
+		shards = append(shards, one)
+		page["LastEvaluatedShardId"] = s.id
+	}
+	if at+2 >= len(f.shards) {
+		delete(page, "LastEvaluatedShardId")
+	}
+	page["Shards"] = shards
+	return answer(200, map[string]any{"StreamDescription": page})
+}
+
+// iterator is a place in a shard and the time it was given.
+func iterator(s *fakeShard, at int) string {
+	return fmt.Sprintf("%s/%d/%d", s.id, at, time.Now().UnixNano())
+}
+
+func number(n int) string { return fmt.Sprintf("%021d", n) }
+
+// records gives ten.
+func (f *fake) records(iter string) (*http.Response, error) {
+	parts := strings.Split(iter, "/")
+	at, _ := strconv.Atoi(parts[1])
+	given, _ := strconv.ParseInt(parts[2], 10, 64)
+	s := f.find(parts[0])
+	switch {
+	case s == nil || s.forgotten:
+		return refuse("ResourceNotFoundException")
+	case time.Since(time.Unix(0, given)) > 15*time.Minute:
+		return refuse("ExpiredIteratorException")
+	case at < s.from:
+		return refuse("TrimmedDataAccessException")
+	}
+	records := []any{}
+	for ; at < s.to && len(records) < 10; at++ {
+		records = append(records, map[string]any{"eventID": fmt.Sprint(at + 1), "eventName": "MODIFY", "dynamodb": map[string]any{
+			"SequenceNumber": number(at + 1), "ApproximateCreationDateTime": s.since.Unix() + int64(at),
+			"Keys": map[string]any{"id": map[string]any{"S": "x"}},
+		}})
+	}
+	out := map[string]any{"Records": records}
+	if !s.closed || at < s.to {
+		out["NextShardIterator"] = iterator(s, at)
+	}
+	return answer(200, out)
+}

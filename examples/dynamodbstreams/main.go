@@ -1,0 +1,135 @@
+// Dynamodbstreams consumes the DynamoDB Streams of one table or several: what changes an
+// item has an effect in another table, exactly once. Run as many as you like; README.md has
+// the rest, and examples/kinesis what a larger program needs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	if err := run(ctx, os.Args[1:], log, process); err != nil && !errors.Is(err, flag.ErrHelp) {
+		log.Error("consumer ends", "err", err)
+		os.Exit(1)
+	}
+}
+
+// Settings are the flags. Where the services are and who asks is for the AWS SDK's own
+// variables to say.
+type settings struct {
+	tables                           []string
+	group, name, leases, sink, start string
+	handoff                          rebalance.Mode
+	ttl, poll                        time.Duration
+}
+
+func parse(args []string) (settings, error) {
+	var s settings
+	f := flag.NewFlagSet("dynamodbstreams", flag.ContinueOnError)
+	tables := f.String("tables", "", "the tables whose streams are read, with commas between")
+	f.StringVar(&s.group, "group", "", "the fleet this worker belongs to")
+	f.StringVar(&s.name, "name", "", "how people know this worker; empty: host and process")
+	f.StringVar(&s.leases, "leases", "leases", "the lease table")
+	f.StringVar(&s.sink, "sink", "effects", "the table of the effects")
+	f.StringVar(&s.start, "start", "", "where the group begins: trim-horizon or latest; there is no default")
+	f.TextVar(&s.handoff, "handoff", rebalance.Mode(0), `"eager" or "cooperative"; there is no default`)
+	f.DurationVar(&s.ttl, "ttl", 10*time.Second, "lease time")
+	f.DurationVar(&s.poll, "poll", 30*time.Second, "time between two listings of the shards")
+	err := f.Parse(args)
+	if s.tables = strings.Split(*tables, ","); err == nil && *tables == "" {
+		err = errors.New("-tables must be given")
+	}
+	if err == nil && s.start != "trim-horizon" && s.start != "latest" {
+		err = errors.New("-start must be trim-horizon or latest")
+	}
+	return s, err
+}
+
+// run consumes until ctx ends, and then for as long as it takes to hand over: the platform
+// has to allow it Drain, which is 20 s, and a little more, before it kills it.
+func run(ctx context.Context, args []string, log *slog.Logger, process processor) error {
+	s, err := parse(args)
+	if err != nil {
+		return err
+	}
+	// The SDK waits for an answer for ever, and a connection may die without a sign.
+	client := awshttp.NewBuildableClient().WithTimeout(20 * time.Second)
+	sdk, err := config.LoadDefaultConfig(ctx, config.WithHTTPClient(client))
+	if err != nil {
+		return err
+	}
+	db := dynamodb.NewFromConfig(sdk)
+	leases, err := dynamostore.Open(ctx, db, s.leases, dynamostore.Options{Group: s.group, Timeout: min(2*time.Second, s.ttl/4), Logger: log})
+	if err != nil {
+		return err
+	}
+	arns, err := find(ctx, db, s.tables)
+	if err != nil {
+		return err
+	}
+	out := &sink{client: db, table: s.sink, leases: leases}
+	var start time.Time
+	if s.start == "latest" {
+		if start, err = out.begin(ctx, s.group, time.Now()); err != nil {
+			return err
+		}
+	}
+	source := &streams{client: dynamodbstreams.NewFromConfig(sdk), arns: arns, pace: time.Second / 4, log: log}
+	w, err := shardlease.New(leases, source, shardlease.Config{
+		Group: s.group, Handoff: s.handoff, Name: s.name, TTL: s.ttl, PollEvery: s.poll,
+		Order: checkpoint.Decimal, StallAfter: 2 * time.Minute, MaxBackoff: 30 * time.Second, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	c := consumer{streams: source, start: start, process: process, keep: out.keep}
+	return w.Run(ctx, c.handle)
+}
+
+// find finds the streams of tables.
+func find(ctx context.Context, db *dynamodb.Client, tables []string) (map[string]string, error) {
+	arns := map[string]string{}
+	for _, table := range tables {
+		out, err := db.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
+		if err != nil {
+			return nil, fmt.Errorf("table %s: %w", table, err)
+		}
+		if out.Table.LatestStreamArn == nil {
+			return nil, fmt.Errorf("table %s has no stream: enable one", table)
+		}
+		arns[table] = *out.Table.LatestStreamArn
+	}
+	return arns, nil
+}
+
+// process is where your work goes. Here the effect of a change is what it was, and the
+// status of the item since.
+func process(_ context.Context, _ string, r types.Record) (string, error) {
+	value := string(r.EventName)
+	if status, ok := r.Dynamodb.NewImage["status"].(*types.AttributeValueMemberS); ok {
+		value += " " + status.Value
+	}
+	return value, nil
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// TestSource: a listing has all pages, closed shards, and the parent of each; what a
+// stream does not tell is an error, and nothing.
+func TestSource(t *testing.T) {
+	f := &fake{shards: []*fakeShard{{id: "a", closed: true}, {id: "b", parent: "a", closed: true}, {id: "c", parent: "b"}, {id: "d", parent: "b"}, {id: "e", parent: "forgotten"}}}
+	s := f.streams()
+	got, err := s.Shards(t.Context())
+	want := []shardlease.Shard{
+		{Name: "orders/a"}, {Name: "orders/b", Parents: []string{"orders/a"}}, {Name: "orders/c", Parents: []string{"orders/b"}},
+		{Name: "orders/d", Parents: []string{"orders/b"}}, {Name: "orders/e", Parents: []string{"orders/forgotten"}},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) || f.pages != 3 {
+		t.Errorf("got %v, %v in %d pages", got, err, f.pages)
+	}
+	f.fail = map[string]string{"DescribeStream": "ResourceNotFoundException"}
+	if got, err := s.Shards(t.Context()); err == nil || len(got) > 0 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// readAll reads until the end, and gives what ended it. After each read that brings
+// something it does what a test wants done.
+func readAll(f *fake, ctx context.Context, after string, between func()) (numbers []int, end error) {
+	for records, err := range f.streams().read(ctx, "orders/a", after) {
+		if err != nil {
+			return numbers, err
+		}
+		for _, r := range records {
+			n, _ := strconv.Atoi(*r.Dynamodb.SequenceNumber)
+			numbers = append(numbers, n)
+		}
+		if len(records) > 0 && between != nil {
+			between()
+		}
+	}
+	return numbers, nil
+}
+
+// until gives the numbers from one to another.
+func until(from, to int) (numbers []int) {
+	for n := from; n <= to; n++ {
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
+// TestRead: a closed shard is read to its end, from wherever a checkpoint is; over an
+// iterator that has expired, without loss; over what is trimmed, without going back.
+func TestRead(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		shard   fakeShard
+		after   string
+		between func(*fakeShard)
+		want    []int
+		asked   []string
+	}{
+		{name: "from the beginning", want: until(1, 25), asked: []string{"TRIM_HORIZON"}},
+		{name: "from a checkpoint", after: number(7), want: until(8, 25), asked: []string{"AFTER_SEQUENCE_NUMBER" + number(7)}},
+		{name: "from the end", after: number(25), asked: []string{"AFTER_SEQUENCE_NUMBER" + number(25)}},
+		{
+			name: "iterators expire", between: func(*fakeShard) { <-time.After(16 * time.Minute) }, want: until(1, 25),
+			asked: []string{"TRIM_HORIZON", "AFTER_SEQUENCE_NUMBER" + number(10), "AFTER_SEQUENCE_NUMBER" + number(20)},
+		},
+		{
+			name: "the checkpoint is trimmed", shard: fakeShard{from: 9}, after: number(7), want: until(10, 25),
+			asked: []string{"AFTER_SEQUENCE_NUMBER" + number(7), "TRIM_HORIZON"},
+		},
+		{
+			name: "trimmed while it is read", between: func(s *fakeShard) { s.from = 15 }, want: slices.Concat(until(1, 10), until(16, 25)),
+			asked: []string{"TRIM_HORIZON", "TRIM_HORIZON"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shard := c.shard
+				shard.id, shard.to, shard.closed = "a", 25, true
+				f := &fake{shards: []*fakeShard{&shard}}
+				got, end := readAll(f, t.Context(), c.after, func() {
+					if c.between != nil {
+						f.change(func() { c.between(&shard) })
+					}
+				})
+				if !slices.Equal(got, c.want) || !errors.Is(end, io.EOF) || !slices.Equal(f.asked, c.asked) {
+					t.Errorf("read %v, %v; asked for %v", got, end, f.asked)
+				}
+			})
+		})
+	}
+}
+
+// TestNothingIsReadTwice: where DynamoDB Local calls trimmed what is there.
+func TestNothingIsReadTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{shards: []*fakeShard{{id: "a", to: 25, closed: true}}}
+		wrong := 0
+		got, end := readAll(f, t.Context(), "", func() {
+			if wrong++; wrong == 1 {
+				f.change(func() { f.fail = map[string]string{"GetRecords": "TrimmedDataAccessException"} })
+				time.AfterFunc(time.Second, func() { f.change(func() { f.fail = nil }) })
+			}
+		})
+		if !slices.Equal(got, until(1, 25)) || !errors.Is(end, io.EOF) {
+			t.Errorf("read %v, %v", got, end)
+		}
+	})
+}
+
+// TestForgottenShard: a shard that DynamoDB does not keep any more has ended, listed or
+// not. One that is listed as open has not, nor has one whose stream is gone.
+func TestForgottenShard(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		shard   fakeShard
+		fail    string
+		wantEnd bool
+	}{
+		{"not listed", fakeShard{id: "b"}, "", true},
+		{"listed, and closed", fakeShard{id: "a", closed: true, forgotten: true}, "", true},
+		{"listed as open", fakeShard{id: "a", forgotten: true}, "", false},
+		{"the stream is gone", fakeShard{id: "b"}, "DescribeStream", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{shards: []*fakeShard{&c.shard}, fail: map[string]string{c.fail: "ResourceNotFoundException"}}
+				if _, end := readAll(f, t.Context(), "", nil); end == nil || errors.Is(end, io.EOF) != c.wantEnd {
+					t.Errorf("it ends with %v", end)
+				}
+			})
+		})
+	}
+}
+
+// TestReadEnds: at once with its context; and with what was refused for what it is.
+func TestReadEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{shards: []*fakeShard{{id: "a"}}}
+		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second+time.Second/8)
+		defer cancel()
+		begun := time.Now()
+		_, end := readAll(f, ctx, "", nil)
+		if took := time.Since(begun); !errors.Is(end, context.DeadlineExceeded) || took != 90*time.Second+time.Second/8 {
+			t.Errorf("it ends with %v after %v", end, took)
+		}
+		f.fail = map[string]string{"GetRecords": "AccessDeniedException"}
+		if _, end := readAll(f, t.Context(), "", nil); end == nil || !strings.Contains(end.Error(), "AccessDenied") {
+			t.Errorf("it ends with %v", end)
+		}
+	})
+}
+
+// TestParentsFirst: a worker reads a shard's parents to their end before it, each once and
+// from its beginning; and what is older than the group's beginning has no effect.
+func TestParentsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now().Truncate(time.Second)
+		f := &fake{shards: []*fakeShard{
+			{id: "c", parent: "b", from: 40, to: 60, since: began}, {id: "b", parent: "a", from: 20, to: 40, closed: true, since: began},
+			{id: "a", parent: "forgotten", to: 20, closed: true, since: began},
+		}}
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		defer stop()
+		var mu sync.Mutex
+		var got []string
+		source := f.streams()
+		c := consumer{
+			streams: source, start: began.Add(5 * time.Second),
+			process: func(_ context.Context, table string, r types.Record) (string, error) { return table, nil },
+			keep: func(_ context.Context, _ lease.Hold, e effect) error {
+				mu.Lock()
+				defer mu.Unlock()
+				got = append(got, e.sequence)
+				return nil
+			},
+		}
+		w, err := shardlease.New(new(memstore.Store), source, shardlease.Config{
+			Group: "orders", Handoff: rebalance.Eager, Order: checkpoint.Decimal, PollEvery: time.Second,
+		})
+		if err == nil {
+			err = w.Run(ctx, c.handle)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		var want []string
+		for _, n := range until(6, 60) {
+			want = append(want, number(n))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("effects of %v", got)
+		}
+	})
+}
+
+// TestKeyText: keys of all types, whose texts cannot be taken for one another.
+func TestKeyText(t *testing.T) {
+	s := func(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }
+	for want, keys := range map[string]map[string]types.AttributeValue{
+		`id="a"`:          {"id": s("a")},
+		`id="a",to="b"`:   {"to": s("b"), "id": s("a")},
+		`id="a\",to=\"b"`: {"id": s(`a",to="b`)},
+		`at=7,id=ff`:      {"at": &types.AttributeValueMemberN{Value: "7"}, "id": &types.AttributeValueMemberB{Value: []byte{255}}},
+	} {
+		if got := keyText(keys); got != want {
+			t.Errorf("%v is %s, want %s", keys, got, want)
+		}
+	}
+}
