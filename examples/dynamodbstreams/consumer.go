@@ -56,7 +56,7 @@ func (c *consumer) handle(ctx context.Context, t *shardlease.Tenure) error {
 // one processes a record and marks it. A crash before the mark is stored leaves the effect
 // kept; the next worker reads the record again, and the sink knows it.
 func (c *consumer) one(ctx context.Context, t *shardlease.Tenure, r types.Record) error {
-	at := r.Dynamodb.ApproximateCreationDateTime // in whole seconds, as is start
+	at := r.Dynamodb.ApproximateCreationDateTime
 	if at == nil || !at.Before(c.start) {
 		table, _, _ := strings.Cut(t.Shard().Name, "/")
 		value, err := c.process(ctx, table, r)

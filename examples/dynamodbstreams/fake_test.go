@@ -37,12 +37,14 @@ type fakeShard struct {
 	since      time.Time // of its records
 }
 
+const fakeArn = "arn:aws:dynamodb:eu-central-1:123456789012:table/orders/stream/1"
+
 func (f *fake) streams() *streams {
 	client := dynamodbstreams.New(dynamodbstreams.Options{
 		Region: "eu-central-1", HTTPClient: f, RetryMaxAttempts: 1,
 		Credentials: credentials.NewStaticCredentialsProvider("fake", "fake", ""),
 	})
-	return &streams{client: client, arns: map[string]string{"orders": strings.Repeat("a", 40)}, pace: time.Second / 4, log: slog.New(slog.DiscardHandler)}
+	return &streams{client: client, arns: []string{fakeArn}, pace: time.Second / 4, log: slog.New(slog.DiscardHandler)}
 }
 
 // change changes the shards under the eyes of who reads them.
@@ -57,7 +59,7 @@ func (f *fake) Do(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
-	var in struct{ ShardId, ShardIteratorType, SequenceNumber, ShardIterator, ExclusiveStartShardId string }
+	var in struct{ StreamArn, ShardId, ShardIteratorType, SequenceNumber, ShardIterator, ExclusiveStartShardId string }
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		return nil, err
 	}
@@ -66,6 +68,9 @@ func (f *fake) Do(r *http.Request) (*http.Response, error) {
 	defer f.mu.Unlock()
 	if code := f.fail[op]; code != "" {
 		return refuse(code)
+	}
+	if op != "GetRecords" && in.StreamArn != fakeArn {
+		return refuse("ResourceNotFoundException")
 	}
 	switch op {
 	case "DescribeStream":

@@ -96,7 +96,10 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 			return err
 		}
 	}
-	source := &streams{client: dynamodbstreams.NewFromConfig(sdk), arns: arns, pace: time.Second / 4, log: log}
+	// A shard that is throttled is not given up for that at once: another worker would fare
+	// no better. Where it lasts, StallAfter has it moved.
+	patient := func(o *dynamodbstreams.Options) { o.RetryMaxAttempts = 10 }
+	source := &streams{client: dynamodbstreams.NewFromConfig(sdk, patient), arns: arns, pace: time.Second / 4, log: log}
 	w, err := shardlease.New(leases, source, shardlease.Config{
 		Group: s.group, Handoff: s.handoff, Name: s.name, TTL: s.ttl, PollEvery: s.poll,
 		Order: checkpoint.Decimal, StallAfter: 2 * time.Minute, MaxBackoff: 30 * time.Second, Logger: log,
@@ -109,8 +112,8 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 }
 
 // find finds the streams of tables.
-func find(ctx context.Context, db *dynamodb.Client, tables []string) (map[string]string, error) {
-	arns := map[string]string{}
+func find(ctx context.Context, db *dynamodb.Client, tables []string) ([]string, error) {
+	var arns []string
 	for _, table := range tables {
 		out, err := db.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
 		if err != nil {
@@ -119,7 +122,7 @@ func find(ctx context.Context, db *dynamodb.Client, tables []string) (map[string
 		if out.Table.LatestStreamArn == nil {
 			return nil, fmt.Errorf("table %s has no stream: enable one", table)
 		}
-		arns[table] = *out.Table.LatestStreamArn
+		arns = append(arns, *out.Table.LatestStreamArn)
 	}
 	return arns, nil
 }

@@ -93,9 +93,12 @@ func (s *sink) append(e effect) types.TransactWriteItem {
 
 // begin gives the time at which a group began: now, if it never has. It is kept in the
 // table, so that it is the same for all workers and all time.
+//
+// It is a whole minute, because the times of records are rounded down: to seconds, as the
+// service has documented it of late, or to minutes, as DynamoDB Local does it.
 func (s *sink) begin(ctx context.Context, group string, now time.Time) (time.Time, error) {
 	item := id("/begin/" + group) // no table has an empty name
-	item["at"] = &types.AttributeValueMemberS{Value: now.UTC().Format(time.RFC3339)}
+	item["at"] = &types.AttributeValueMemberS{Value: now.UTC().Truncate(time.Minute).Format(time.RFC3339)}
 	_, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName: &s.table, Item: item, ConditionExpression: aws.String("attribute_not_exists(id)"),
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,

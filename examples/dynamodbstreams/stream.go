@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,23 +21,28 @@ import (
 // shardlease.Source.
 type streams struct {
 	client *dynamodbstreams.Client
-	arns   map[string]string // of the stream of each table
-	pace   time.Duration     // time between two reads of a shard
+	arns   []string      // of the streams: one account, one region
+	pace   time.Duration // time between two reads of a shard
 	log    *slog.Logger
 }
 
-// Shards lists the shards, closed ones included: DynamoDB lists those for a day. A shard
-// is named by its table and its id. Where one table cannot be listed the others are there.
+// Shards lists the shards, closed ones included: DynamoDB lists those for a day. Where one
+// stream cannot be listed the others are there.
+//
+// A shard is named by its stream, as in the stream's ARN, and its id. So it can be read by a
+// worker that was started before its table's stream was disabled and enabled again, which
+// makes another stream.
 func (s *streams) Shards(ctx context.Context) ([]shardlease.Shard, error) {
 	var shards []shardlease.Shard
 	var errs []error
-	for _, table := range slices.Sorted(maps.Keys(s.arns)) {
-		listed, err := s.list(ctx, table)
+	for _, arn := range s.arns {
+		listed, err := s.list(ctx, arn)
 		errs = append(errs, err)
+		_, stream, _ := strings.Cut(arn, inArn)
 		for _, l := range listed {
-			next := shardlease.Shard{Name: table + "/" + *l.ShardId}
+			next := shardlease.Shard{Name: stream + "/" + *l.ShardId}
 			if l.ParentShardId != nil { // named for ever, listed or not
-				next.Parents = []string{table + "/" + *l.ParentShardId}
+				next.Parents = []string{stream + "/" + *l.ParentShardId}
 			}
 			shards = append(shards, next)
 		}
@@ -46,15 +50,24 @@ func (s *streams) Shards(ctx context.Context) ([]shardlease.Shard, error) {
 	return shards, errors.Join(errs...)
 }
 
+// inArn is what comes before the name of a table in the ARN of its stream.
+const inArn = ":table/"
+
+// split gives the ARN of a shard's stream, and the id of the shard.
+func (s *streams) split(name string) (arn, id string) {
+	account, _, _ := strings.Cut(s.arns[0], inArn)
+	at := strings.LastIndexByte(name, '/')
+	return account + inArn + name[:max(at, 0)], name[at+1:]
+}
+
 // list gives all pages of a listing, or none.
-func (s *streams) list(ctx context.Context, table string) ([]types.Shard, error) {
+func (s *streams) list(ctx context.Context, arn string) ([]types.Shard, error) {
 	var shards []types.Shard
-	arn := s.arns[table]
 	input := &dynamodbstreams.DescribeStreamInput{StreamArn: &arn}
 	for {
 		out, err := s.client.DescribeStream(ctx, input)
 		if err != nil {
-			return nil, fmt.Errorf("list the shards of table %s: %w", table, err)
+			return nil, fmt.Errorf("list the shards of %s: %w", arn, err)
 		}
 		shards = append(shards, out.StreamDescription.Shards...)
 		input.ExclusiveStartShardId = out.StreamDescription.LastEvaluatedShardId
@@ -70,7 +83,7 @@ func (s *streams) list(ctx context.Context, table string) ([]types.Shard, error)
 func (s *streams) read(ctx context.Context, name, after string) iter.Seq2[[]types.Record, error] {
 	return func(yield func([]types.Record, error) bool) {
 		r := &reader{streams: s, after: after}
-		r.table, r.id, _ = strings.Cut(name, "/")
+		r.arn, r.id = s.split(name)
 		for {
 			due := time.After(s.pace)
 			records, err := r.next(ctx)
@@ -88,9 +101,9 @@ func (s *streams) read(ctx context.Context, name, after string) iter.Seq2[[]type
 // A reader reads one shard, from one goroutine.
 type reader struct {
 	*streams
-	table, id string
-	after     string // the last sequence number that was read
-	trimmed   bool   // what follows it, at least in part
+	arn, id string
+	after   string // the last sequence number that was read
+	trimmed bool   // what follows it, at least in part
 
 	iterator *string // nil: to be asked for
 	ended    bool
@@ -124,8 +137,7 @@ func (r *reader) next(ctx context.Context) ([]types.Record, error) {
 // place is where the shard goes on, or begins. LATEST is not asked for: that is no place
 // one could come back to after a crash.
 func (r *reader) place() *dynamodbstreams.GetShardIteratorInput {
-	arn := r.arns[r.table]
-	input := &dynamodbstreams.GetShardIteratorInput{StreamArn: &arn, ShardId: &r.id, ShardIteratorType: types.ShardIteratorTypeTrimHorizon}
+	input := &dynamodbstreams.GetShardIteratorInput{StreamArn: &r.arn, ShardId: &r.id, ShardIteratorType: types.ShardIteratorTypeTrimHorizon}
 	if r.after != "" && !r.trimmed {
 		input.ShardIteratorType, input.SequenceNumber = types.ShardIteratorTypeAfterSequenceNumber, &r.after
 	}
@@ -146,7 +158,7 @@ func (r *reader) failed(ctx context.Context, err error) error {
 	}
 	if _, trimmed := errors.AsType[*types.TrimmedDataAccessException](err); trimmed {
 		r.trimmed = true
-		r.log.Error("what followed is older than a day and trimmed; what was not read is lost", "shard", r.id, "table", r.table, "after", r.after)
+		r.log.Error("what followed is older than a day and trimmed; what was not read is lost", "shard", r.id, "stream", r.arn, "after", r.after)
 		return nil
 	}
 	if _, missing := errors.AsType[*types.ResourceNotFoundException](err); missing {
@@ -159,7 +171,7 @@ func (r *reader) failed(ctx context.Context, err error) error {
 // as a closed shard's. It may still be listed, but not as one that is open; and if its
 // stream cannot be listed, it is not the shard that is missing.
 func (r *reader) gone(ctx context.Context, err error) error {
-	listed, listErr := r.list(ctx, r.table)
+	listed, listErr := r.list(ctx, r.arn)
 	for _, l := range listed {
 		open := l.SequenceNumberRange == nil || l.SequenceNumberRange.EndingSequenceNumber == nil
 		if *l.ShardId == r.id && open {
@@ -169,6 +181,6 @@ func (r *reader) gone(ctx context.Context, err error) error {
 	if listErr != nil {
 		return errors.Join(err, listErr)
 	}
-	r.log.Error("the shard is gone; what was not read is lost", "shard", r.id, "table", r.table, "after", r.after)
+	r.log.Error("the shard is gone; what was not read is lost", "shard", r.id, "stream", r.arn, "after", r.after)
 	return io.EOF
 }

@@ -28,8 +28,8 @@ func TestSource(t *testing.T) {
 	s := f.streams()
 	got, err := s.Shards(t.Context())
 	want := []shardlease.Shard{
-		{Name: "orders/a"}, {Name: "orders/b", Parents: []string{"orders/a"}}, {Name: "orders/c", Parents: []string{"orders/b"}},
-		{Name: "orders/d", Parents: []string{"orders/b"}}, {Name: "orders/e", Parents: []string{"orders/forgotten"}},
+		{Name: "orders/stream/1/a"}, {Name: "orders/stream/1/b", Parents: []string{"orders/stream/1/a"}}, {Name: "orders/stream/1/c", Parents: []string{"orders/stream/1/b"}},
+		{Name: "orders/stream/1/d", Parents: []string{"orders/stream/1/b"}}, {Name: "orders/stream/1/e", Parents: []string{"orders/stream/1/forgotten"}},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) || f.pages != 3 {
 		t.Errorf("got %v, %v in %d pages", got, err, f.pages)
@@ -42,8 +42,8 @@ func TestSource(t *testing.T) {
 
 // readAll reads until the end, and gives what ended it. After each read that brings
 // something it does what a test wants done.
-func readAll(f *fake, ctx context.Context, after string, between func()) (numbers []int, end error) {
-	for records, err := range f.streams().read(ctx, "orders/a", after) {
+func readAll(ctx context.Context, s *streams, after string, between func()) (numbers []int, end error) {
+	for records, err := range s.read(ctx, "orders/stream/1/a", after) {
 		if err != nil {
 			return numbers, err
 		}
@@ -98,7 +98,7 @@ func TestRead(t *testing.T) {
 				shard := c.shard
 				shard.id, shard.to, shard.closed = "a", 25, true
 				f := &fake{shards: []*fakeShard{&shard}}
-				got, end := readAll(f, t.Context(), c.after, func() {
+				got, end := readAll(t.Context(), f.streams(), c.after, func() {
 					if c.between != nil {
 						f.change(func() { c.between(&shard) })
 					}
@@ -116,7 +116,7 @@ func TestNothingIsReadTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{shards: []*fakeShard{{id: "a", to: 25, closed: true}}}
 		wrong := 0
-		got, end := readAll(f, t.Context(), "", func() {
+		got, end := readAll(t.Context(), f.streams(), "", func() {
 			if wrong++; wrong == 1 {
 				f.change(func() { f.fail = map[string]string{"GetRecords": "TrimmedDataAccessException"} })
 				time.AfterFunc(time.Second, func() { f.change(func() { f.fail = nil }) })
@@ -145,12 +145,25 @@ func TestForgottenShard(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fake{shards: []*fakeShard{&c.shard}, fail: map[string]string{c.fail: "ResourceNotFoundException"}}
-				if _, end := readAll(f, t.Context(), "", nil); end == nil || errors.Is(end, io.EOF) != c.wantEnd {
+				if _, end := readAll(t.Context(), f.streams(), "", nil); end == nil || errors.Is(end, io.EOF) != c.wantEnd {
 					t.Errorf("it ends with %v", end)
 				}
 			})
 		})
 	}
+}
+
+// TestShardsOfAnotherStream: a worker that knows a stream of the table that is older, or
+// newer, reads a shard of this one, and does not take it for forgotten.
+func TestShardsOfAnotherStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{shards: []*fakeShard{{id: "a", to: 25, closed: true}}}
+		s := f.streams()
+		s.arns = []string{strings.Replace(fakeArn, "stream/1", "stream/2", 1)}
+		if got, end := readAll(t.Context(), s, "", nil); !slices.Equal(got, until(1, 25)) || !errors.Is(end, io.EOF) {
+			t.Errorf("read %v, %v", got, end)
+		}
+	})
 }
 
 // TestReadEnds: at once with its context; and with what was refused for what it is.
@@ -160,19 +173,20 @@ func TestReadEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second+time.Second/8)
 		defer cancel()
 		begun := time.Now()
-		_, end := readAll(f, ctx, "", nil)
+		_, end := readAll(ctx, f.streams(), "", nil)
 		if took := time.Since(begun); !errors.Is(end, context.DeadlineExceeded) || took != 90*time.Second+time.Second/8 {
 			t.Errorf("it ends with %v after %v", end, took)
 		}
 		f.fail = map[string]string{"GetRecords": "AccessDeniedException"}
-		if _, end := readAll(f, t.Context(), "", nil); end == nil || !strings.Contains(end.Error(), "AccessDenied") {
+		if _, end := readAll(t.Context(), f.streams(), "", nil); end == nil || !strings.Contains(end.Error(), "AccessDenied") {
 			t.Errorf("it ends with %v", end)
 		}
 	})
 }
 
 // TestParentsFirst: a worker reads a shard's parents to their end before it, each once and
-// from its beginning; and what is older than the group's beginning has no effect.
+// from its beginning; what is older than the group's beginning has no effect; and what was
+// read is marked.
 func TestParentsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now().Truncate(time.Second)
@@ -195,7 +209,8 @@ func TestParentsFirst(t *testing.T) {
 				return nil
 			},
 		}
-		w, err := shardlease.New(new(memstore.Store), source, shardlease.Config{
+		store := new(memstore.Store)
+		w, err := shardlease.New(store, source, shardlease.Config{
 			Group: "orders", Handoff: rebalance.Eager, Order: checkpoint.Decimal, PollEvery: time.Second,
 		})
 		if err == nil {
@@ -210,6 +225,15 @@ func TestParentsFirst(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("effects of %v", got)
+		}
+		rows, err := shardlease.Supervisor{Store: store, Group: "orders"}.List(t.Context())
+		for i, row := range rows {
+			if want := number(20 * (i + 1)); row.Checkpoint.Position != want || row.Finished != (i < 2) {
+				t.Errorf("%s: at %q, finished %t", row.Shard, row.Checkpoint.Position, row.Finished)
+			}
+		}
+		if err != nil || len(rows) != 3 {
+			t.Errorf("%d rows, %v", len(rows), err)
 		}
 	})
 }
