@@ -39,9 +39,11 @@ func TestMain(m *testing.M) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	if err := run(ctx, os.Args[1:], log, process); err != nil {
-		log.Error("consumer ends", "err", err)
-		os.Exit(1)
+	for ctx.Err() == nil { // a platform starts again what ends by itself
+		if err := run(ctx, os.Args[1:], log, process); err != nil {
+			log.Error("consumer ends", "err", err)
+			<-time.After(time.Second)
+		}
 	}
 }
 
