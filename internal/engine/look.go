@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -25,10 +26,11 @@ type read struct {
 	id    serial
 	begun order // the step it was sent in
 	sent  bool
-	lax   bool    // eventually consistent
-	asked Instant // when it was sent
-	told  Instant // when its failure was told last
-	rest  Instant // not again before
+	lax   bool          // eventually consistent
+	asked Instant       // when it was sent
+	took  time.Duration // by the last one
+	told  Instant       // when its failure was told last
+	rest  Instant       // not again before
 	try   retry
 }
 
@@ -118,13 +120,18 @@ func (r *read) due(now Instant, wake *Instant) bool {
 	return true
 }
 
-// answered lets a read rest for four times as long as it took, within reason. While many
-// things change many workers want to read much; a store that becomes slow under that is
-// asked less, and has time left for heartbeats and claims.
+// answered lets a read rest for four times as long as it took, and the one before it,
+// within reason. While many things change many workers want to read much; a store that
+// becomes slow under that is asked less, and has time left for heartbeats and claims. One
+// slow answer is no sign of that: it may have been this worker that was paused.
 func (r *read) answered(now Instant, longest time.Duration) {
-	r.sent = false
-	r.rest = now.Add(min(4*now.Sub(r.asked), longest))
+	took := now.Sub(r.asked)
+	r.rest = now.Add(min(4*min(took, cmp.Or(r.took, took)), longest))
+	r.sent, r.took = false, took
 }
+
+// again is the read of a worker that starts over: a slow store is the same store.
+func (r *read) again() read { return read{rest: r.rest, took: r.took} }
 
 func (e *Engine) list(r *read, kind lease.Kind, lax bool) {
 	e.looks.count++

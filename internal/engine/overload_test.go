@@ -2,6 +2,9 @@ package engine_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,8 +63,9 @@ func (n *node) commits() {
 			return
 		}
 		seq := uint64(n.w.now / time.Millisecond)
-		for id, h := range n.active {
-			if !h.soft {
+		ids := slices.SortedFunc(maps.Keys(n.active), func(a, b engine.Tenure) int { return strings.Compare(a.Shard, b.Shard) })
+		for _, id := range ids {
+			if !n.active[id].soft {
 				n.step(engine.Marks{Tenure: id, Seq: seq, Flush: seq, Mark: mark(fmt.Sprint(seq))})
 			}
 		}
@@ -95,4 +99,59 @@ func TestFleetRecoversFromOverload(t *testing.T) {
 		t.Logf("of 200 shards %d were processed by nobody; all are again after %v", lost, took)
 	}
 	w.until(time.Minute, w.even)
+}
+
+// TestOneSlowReadDelaysNothing: a listing of the rows takes long, once, because the answer does
+// or because its worker is paused meanwhile; and just then a dead worker has to be replaced.
+func TestOneSlowReadDelaysNothing(t *testing.T) {
+	for _, ttl := range []time.Duration{10 * time.Second, time.Minute} {
+		for _, paused := range []bool{false, true} {
+			worst := time.Duration(0)
+			for early := ttl / 50; early < ttl/2; early += ttl / 50 {
+				worst = max(worst, recovery(t, ttl, early, paused))
+			}
+			if worst > ttl+ttl/3+500*time.Millisecond {
+				t.Errorf("T = %v, paused %t: taken over only after %v", ttl, paused, worst)
+			}
+		}
+	}
+}
+
+// recovery is how long b takes to replace a, if it lists the rows so early before a's seat
+// expires and that takes a sixth of T.
+func recovery(t *testing.T, ttl, early time.Duration, paused bool) time.Duration {
+	w := newWorld(struct{ testing.TB }{t}, 1)
+	c := config(rebalance.Eager)
+	c.TTL = ttl
+	a := w.join("a", c)
+	w.until(5*time.Second, w.held)
+	b, leaver := w.join("b", c), w.join("c", c)
+	w.run(3 * ttl)
+	a.dead = true
+	died := w.now
+	w.run(ttl - early)
+	b.slow = func(o engine.Output) time.Duration {
+		if l, ok := o.(engine.List); !ok || l.Query.Kind != lease.KindLease {
+			return 0
+		}
+		b.slow = nil
+		if !paused {
+			return ttl / 6
+		}
+		b.pause = true
+		w.after(ttl/6, b.wakeUp)
+		return 0
+	}
+	leaver.step(engine.Stop{}) // so b lists the rows
+	w.until(4*ttl, func() bool { return len(b.active) == 1 })
+	return w.now - died
+}
+
+// wakeUp ends a pause: everything that came meanwhile comes now.
+func (n *node) wakeUp() {
+	late := n.paused
+	n.pause, n.paused = false, nil
+	for _, f := range late {
+		f()
+	}
 }

@@ -94,7 +94,7 @@ func (e *Engine) loseSeat(cause End, err error) {
 		}
 		e.forget(s, "")
 	}
-	e.looks = looks{count: e.looks.count}
+	e.looks = looks{count: e.looks.count, seats: e.looks.seats.again(), rows: e.looks.rows.again()}
 	e.fleet = fleet{malformed: e.fleet.malformed}
 	e.leave.done = e.leave.on
 }
