@@ -59,9 +59,8 @@ type record struct {
 
 type node struct {
 	engine *engine.Engine
-	hash   uint64         // of the engine, …
-	hashed engine.Instant // … at that instant; Never: not since it changed
-	ids    int            // steps of it that made writes: their ids do not depend on what others did meanwhile
+	hash   uint64 // of the engine, …
+	ids    int    // steps of it that made writes: their ids do not depend on what others did meanwhile
 	wake   engine.Instant
 	dead   bool
 	paused bool
