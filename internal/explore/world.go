@@ -59,7 +59,7 @@ type record struct {
 
 type node struct {
 	engine *engine.Engine
-	hash   uint64 // of the engine, …
+	hash   uint64 // of the engine; 0: not since its last step
 	ids    int    // steps of it that made writes: their ids do not depend on what others did meanwhile
 	wake   engine.Instant
 	dead   bool
