@@ -20,6 +20,11 @@ func TestCopyableHelper(t *testing.T) {
 		t.Skip("it starts a container of its own, and here there is a server that is to be used")
 	}
 	endpoint(t) // or there is no Docker, and that is said
+	t.Cleanup(func() {
+		if t.Skipped() && os.Getenv("SHARDLEASE_REQUIRE_DYNAMODB") == "1" {
+			t.Error("the helper has skipped where it must not")
+		}
+	})
 	client := dynamoDBLocal(t)
 	err := dynamostore.CreateTable(t.Context(), client, "leases", dynamostore.TableOptions{NoPointInTimeRecovery: true})
 	if err != nil {

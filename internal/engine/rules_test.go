@@ -504,7 +504,7 @@ func TestChildOutlivesItsParentsRow(t *testing.T) {
 		w.until(3*time.Minute, func() bool { return len(a.of(engine.Removed))+len(b.of(engine.Removed)) == 1 })
 		after(w)
 		dies.dead = true
-		w.Logf("%s: the child lay for %v", name, w.until(14*time.Second, func() bool { return len(stays.active) == 1 }))
+		w.Logf("%s: the child lay for %v", name, w.until(10*time.Second+beat+500*time.Millisecond, func() bool { return len(stays.active) == 1 }))
 	}
 }
 

@@ -6,6 +6,7 @@ const (
 	inWorker  = "./shardlease"
 	inMoves   = "./rebalance"
 	inSim     = "./internal/sim"
+	inDynamo  = "./dynamostore"
 
 	inExplorer = "./internal/explore"
 )
@@ -44,6 +45,17 @@ func engineMutants() []mutant {
 			`if at := p.since.Add(p.seat.TTL/4); e.now.Mono < at && !mine`, inExplorer, "TestCrashesAreExplored"},
 		{"a seat is an incarnation's and not a name's", engineDir + "seat.go",
 			`c.me = lease.Incarnation(s.ID)`, `c.me = lease.Incarnation("i" + e.cfg.Name + string(s.ID[:0]))`, inSim, "TestScenarios"},
+		{"one slow answer is no sign of a slow store", engineDir + "look.go",
+			`min(took, cmp.Or(r.took, took))`, `cmp.Or(took, r.took)`, inEngine, "TestOneSlowReadDelaysNothing"},
+		{"an earlier seat of one's own is over, readable or not", engineDir + "fleet.go",
+			`&& p.unreadable && !slices.Contains(e.seat.former, p.seat.Incarnation)`, `&& p.unreadable`, inEngine, "TestUnreadableFormerSeat"},
+		{"a listing that is wanted comes soon", engineDir + "feed.go",
+			`	f.next = min(f.next, e.now.Mono.Add(e.jitter(e.cfg.Poll)))`, `	f.next = e.now.Mono.Add(e.jitter(e.cfg.Poll))`, inEngine, "TestPollSoonDuringAPoll"},
+		{"who came last is let in first", "dynamostore/lane.go",
+			"last := len(l.waiting) - 1\n\t\tw := l.waiting[last]\n\t\tl.waiting[last], l.waiting = nil, l.waiting[:last]",
+			"w := l.waiting[0]\n\t\tl.waiting = slices.Delete(l.waiting, 0, 1)", inDynamo, "TestLaneRecovers"},
+		{"a table that does not answer is asked less", "dynamostore/lane.go",
+			`l.limit = max(l.limit/2, 1)`, `l.limit = max(l.limit, 1)`, inDynamo, "TestLaneFindsItsWidth"},
 		{"a read that took long rests", engineDir + "look.go",
 			`r.rest = now.Add(`, `_ = now.Add(`, inEngine, "TestFleetRecoversFromOverload"},
 		{"a worker's own earlier seats are evicted at once", engineDir + "look.go",
