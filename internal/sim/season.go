@@ -63,22 +63,8 @@ func (w *world) drawSeason() settings {
 	if w.likely(0.2) {
 		s.limit = 1 + w.chance.IntN(8)
 	}
-	s.kinds = w.seasonKinds()
+	s.kinds = w.drawKinds()
 	return s
-}
-
-// seasonKinds are the faults of one season. Clocks that jump far and older tables do not
-// go together (see drawTroubleOf), nor do older tables and names that are used again.
-func (w *world) seasonKinds() []Fault {
-	all := slices.DeleteFunc(weatherKinds(), func(f Fault) bool { return f == WallJump || f == Restore })
-	all = append(all, MalformedRow, MalformedSeat, Deploy)
-	switch w.chance.IntN(4) {
-	case 0:
-		return append(all, Restore)
-	case 1:
-		return append(all, SkewedRestore)
-	}
-	return append(all, WallJump, Rebirth)
 }
 
 // spread draws a duration whose logarithm is even: short ones are as likely as long ones.
@@ -95,12 +81,12 @@ func (w *world) spell(length time.Duration) {
 	if w.likely(0.5) {
 		w.set.handoff = nil // each has its own way again
 	}
-	fair := w.drawTroubleOf(w.set.kinds)
+	fair := w.drawTrouble(w.set.kinds)
 	fair.mean = w.between(5*w.set.ttl, 100*w.set.ttl)
 	fair.rates = fair.rates.times(0.02)
 	w.weather(fair, min(w.between(day/4, 3*day), length-w.now))
 	if w.likely(0.8) {
-		storm := w.drawTroubleOf(w.set.kinds)
+		storm := w.drawTrouble(w.set.kinds)
 		w.weather(storm, min(w.between(10*w.set.ttl, 60*w.set.ttl), 2*time.Hour, max(length-w.now, 10*w.set.ttl)))
 	}
 	w.set.rest = w.between(5*w.set.ttl, 60*w.set.ttl)

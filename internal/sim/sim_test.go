@@ -5,18 +5,21 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// flags of the simulator. A run in CI: -sim.for 6m. The long one: -run Seasons -sim.hours 50000.
+// flags of the simulator. A run in CI: -run Rounds -sim.commits 1000000 -sim.each 1000. The
+// long ones: -run Rounds -sim.commits 100000000, and -run Seasons -sim.hours 50000.
 //
-//	-sim.rounds N   so many random rounds, or seasons; 0 and none of the next two: what fits into a moment
+//	-sim.rounds N   so many random rounds, or seasons; 0 and none of the next four: what fits into a moment
 //	-sim.for D      as many as fit into that time
 //	-sim.hours N    as many as it takes to simulate so many hours
-//	-sim.commits N  as many as it takes for so many commits to be accepted
+//	-sim.commits N  … for so many commits to be accepted
+//	-sim.each N     … for each kind of fault to happen so often
 //	-sim.from N     the seed of the first; of the scenarios, too
 //	-sim.most D     how long the trouble of one simulation lasts at most
 //	-sim.seed N     replay one, and tell all that happens in it: with -run Rounds or -run Seasons
@@ -25,6 +28,7 @@ type flags struct {
 	seed, from uint64
 	hours      float64
 	commits    int
+	each       int
 	long, most time.Duration
 }
 
@@ -39,6 +43,7 @@ func declare() *flags {
 	flag.DurationVar(&f.long, "sim.for", 0, "simulate rounds for so long")
 	flag.Float64Var(&f.hours, "sim.hours", 0, "simulate so many hours")
 	flag.IntVar(&f.commits, "sim.commits", 0, "simulate until so many commits are accepted")
+	flag.IntVar(&f.each, "sim.each", 0, "simulate until each kind of fault has happened so often")
 	flag.DurationVar(&f.most, "sim.most", 0, "the longest trouble of one simulation; default 20m, of seasons 90 days, or 30s when nothing is asked for")
 	return f
 }
@@ -49,7 +54,15 @@ func (f *flags) moment() bool {
 }
 
 // bounded reports whether it is said how much to simulate.
-func (f *flags) bounded() bool { return f.rounds > 0 || f.long > 0 || f.hours > 0 || f.commits > 0 }
+func (f *flags) bounded() bool { return f.rounds > 0 || f.long > 0 || f.aims() }
+
+// aims reports whether something is to be reached, and how long it takes is not said.
+func (f *flags) aims() bool { return f.hours > 0 || f.commits > 0 || f.each > 0 }
+
+// reached reports whether all that is to be reached is.
+func (f *flags) reached(s *Stats) bool {
+	return s.Time.Hours() >= f.hours && s.Commits >= f.commits && slices.Min(s.Faults[:]) >= f.each
+}
 
 // trouble is how long it lasts at most, of those who may have so much of it.
 func (f *flags) trouble(usual time.Duration) time.Duration {
@@ -133,8 +146,7 @@ func (r *runs) enough(seed uint64) bool {
 	}
 	return r.failed > 20 || long > 0 && time.Since(r.began) > long ||
 		given.rounds > 0 && seed >= given.from+uint64(given.rounds) ||
-		given.hours > 0 && r.total.Time.Hours() >= given.hours ||
-		given.commits > 0 && int(r.total.Commits) >= given.commits
+		given.aims() && given.reached(&r.total)
 }
 
 func (r *runs) add(seed uint64, result Result) {

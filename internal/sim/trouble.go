@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -16,22 +15,28 @@ type trouble struct {
 	rates rates
 }
 
-// drawTrouble is a trouble of the mix: some rounds know one kind only, some all.
-func (w *world) drawTrouble() trouble { return w.drawTroubleOf(weatherKinds()) }
-
-func weatherKinds() []Fault {
-	return []Fault{
-		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, WallJump, ReadsOnly, WritesOnly,
-		Outage, Split, Merge, ModeChange, ForcedRelease, Restore,
+// drawKinds is what may happen to one fleet. A generation begins with the wall clock's
+// seconds. Of a table that went back in time that is all there is to go by: clocks that
+// jump far, and names that are used again, do not go together with it.
+func (w *world) drawKinds() []Fault {
+	all := []Fault{
+		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, ReadsOnly, WritesOnly,
+		Outage, Split, Merge, ModeChange, ForcedRelease, MalformedRow, MalformedSeat, Deploy,
 	}
+	switch w.chance.IntN(3) { // more than once, where it seldom can happen
+	case 0:
+		return append(all, Restore, Restore)
+	case 1:
+		return append(all, SkewedRestore, SkewedRestore, SkewedRestore)
+	}
+	return append(all, WallJump, Rebirth, Rebirth)
 }
 
-func (w *world) drawTroubleOf(all []Fault) trouble {
+// drawTrouble is a trouble of the mix: some know one kind only, some all.
+func (w *world) drawTrouble(all []Fault) trouble {
 	t := trouble{mean: w.between(w.set.ttl/3, 3*w.set.ttl)}
 	for _, f := range all {
-		// A generation begins with the wall clock's seconds. Of a table that went back
-		// in time that is all there is to go by, so then clocks have to be right.
-		if w.likely(0.6) && (f != Restore || !slices.Contains(t.kinds, WallJump)) {
+		if w.likely(0.6) {
 			t.kinds = append(t.kinds, f)
 		}
 	}
@@ -45,7 +50,7 @@ func (w *world) drawTroubleOf(all []Fault) trouble {
 		lost: some(0.1), replyLost: some(0.1), late: some(0.1), twin: some(0.1), lateReply: some(0.1),
 		throttled: some(0.2), readLost: some(0.1), stale: some(0.5),
 	}
-	w.set.tempers, w.set.hook, w.set.source = some(0.3), some(0.3), some(0.3)
+	w.set.tempers, w.set.hook, w.set.source = some(0.3), some(0.9), some(0.3)
 	return t
 }
 
