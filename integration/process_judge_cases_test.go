@@ -109,6 +109,36 @@ func TestJudge(t *testing.T) {
 			s.tell(entry{Kind: seatFault, By: "a"})
 			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
 		}, "S4"},
+		"one lost answer, and no time for another": {func(s *script) {
+			s.tell(entry{Kind: seatFault, By: "a"})
+			s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 7})
+			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+		}, ""},
+		"a stall that all have seen is one": {func(s *script) {
+			s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 7})
+			s.tell(entry{Kind: stalled, For: leaseTime() / 7})
+			s.tell(entry{Kind: slow, By: "a", For: leaseTime() / 7})
+			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+		}, "S4"},
+		"many short stalls": {func(s *script) {
+			for range 9 {
+				s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 35})
+				s.now += leaseTime() / 35
+			}
+			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+		}, ""},
+		"seized by who saw the eviction first": {func(s *script) {
+			s.tell(entry{Kind: killed, By: "a"})
+			s.now += leaseTime()
+			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
+			s.saw(entry{Kind: seatDeleted, By: "c", Incarnation: "A", Wall: int64(s.now - time.Millisecond)})
+		}, ""},
+		"seized before the eviction": {func(s *script) {
+			s.tell(entry{Kind: killed, By: "a"})
+			s.now += leaseTime()
+			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
+			s.tell(entry{Kind: seatDeleted, By: "c", Incarnation: "A"})
+		}, "S4"},
 		"seized from the living": {func(s *script) {
 			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
 		}, "S4"},

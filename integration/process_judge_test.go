@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,11 +11,11 @@ import (
 	"time"
 )
 
-// stallFrom is the shortest stall that is worth a line.
-const stallFrom = 100 * time.Millisecond
+// stallFrom is the shortest stall that is worth a line. Many short ones are a long one.
+const stallFrom = 25 * time.Millisecond
 
-// stallCounts is the sum of stalls that may cost a worker its lease: it beats three
-// times in T and is trusted for nine tenths of it.
+// stallCounts is for how long a worker, or its way to the table, has to stand still for
+// that to cost it its lease: it beats three times in T and is trusted for nine tenths of it.
 func stallCounts() time.Duration { return leaseTime() / 4 }
 
 // A judge holds the records against the promises:
@@ -35,6 +36,7 @@ type judge struct {
 	lives    map[string]*life
 	seats    map[string]*place // by incarnation
 	suspects []entry
+	seizures []seizure
 	early    []entry // calls of handlers under generations that the judge has not heard of yet
 	faults   []string
 	faulty   map[string]int // by promise
@@ -72,10 +74,16 @@ type holding struct {
 type place struct {
 	by   string
 	beat time.Duration
-	gone bool
+	gone time.Duration // when its deletion was sent; 0: it is there
 	// confirmed: it has been beaten. Before, nothing may be held under it; and its creation
 	// may be on its way more than once, and bring it back after an eviction.
 	confirmed bool
+}
+
+// A seizure is a claim of what an evicted worker held.
+type seizure struct {
+	row  entry
+	from string // an incarnation
 }
 
 // A life is a process.
@@ -224,8 +232,8 @@ func (j *judge) change(l *ledger, was, e entry) {
 		j.inherit(e)
 		return
 	}
-	if p := j.seats[was.Incarnation]; e.Reason == "expired" && (p == nil || !p.gone) {
-		j.object("S4", "%s: %s seized it from %s, which was not evicted", e.Shard, e.By, j.who(was.Incarnation))
+	if e.Reason == "expired" {
+		j.seizures = append(j.seizures, seizure{e, was.Incarnation})
 	}
 	j.inherit(e)
 }
@@ -262,7 +270,7 @@ func (j *judge) seat(e entry) {
 	case p == nil:
 		j.object("S4", "%s deleted a seat that was never taken", e.By)
 	default:
-		p.gone = true
+		p.gone = cmp.Or(p.gone, e.at())
 		if p.by == e.By || j.life(p.by).dead != nil || !p.confirmed {
 			return
 		}
@@ -374,7 +382,7 @@ func (j *judge) trouble(e entry) {
 
 // cause is what explains that a worker was not heard between two moments.
 func (j *judge) cause(process string, from, to time.Duration) kind {
-	var lateness time.Duration
+	var stalls []trouble
 	faults := 0
 	for _, name := range []string{process, ""} {
 		for _, t := range j.life(name).troubles {
@@ -387,17 +395,31 @@ func (j *judge) cause(process string, from, to time.Duration) kind {
 			case seatFault:
 				faults++
 			default:
-				lateness += t.to - t.from
+				stalls = append(stalls, t)
 			}
 		}
 	}
+	still := standstill(stalls)
 	switch {
-	case lateness >= stallCounts():
+	case still >= stallCounts():
 		return stalled
 	case faults > 1: // one lost answer is no cause
 		return seatFault
+	case faults > 0 && still >= stallCounts()/2: // it leaves time for one more try, and for no other
+		return stalled
 	}
 	return ""
+}
+
+// standstill is for how long things stood still, what is in several of them once.
+func standstill(all []trouble) (d time.Duration) {
+	slices.SortFunc(all, func(a, b trouble) int { return cmp.Compare(a.from, b.from) })
+	var until time.Duration
+	for _, t := range all {
+		d += max(0, t.to-max(t.from, until))
+		until = max(until, t.to)
+	}
+	return d
 }
 
 // verdict decides what had to wait, and returns every objection.
@@ -420,6 +442,13 @@ func (j *judge) verdict() []string {
 		}
 	}
 	j.suspects = nil
+	// A third worker may see that a seat is gone before who carried the deletion has noted it.
+	for _, s := range j.seizures {
+		if p := j.seats[s.from]; p == nil || p.gone == 0 || p.gone > s.row.at() {
+			j.object("S4", "%s: %s seized it from %s, which was not evicted", s.row.Shard, s.row.By, j.who(s.from))
+		}
+	}
+	j.seizures = nil
 	for _, e := range j.early {
 		j.object("S3", "%s: %s called its handler under generation %d, which nobody has made", e.Shard, e.By, e.Generation)
 	}

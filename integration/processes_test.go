@@ -101,14 +101,16 @@ func (f *fleet) audit() {
 	}
 }
 
-// report prints what happened, and fails the test for every objection.
+// report prints what happened, and fails the test for every objection: at the end, where
+// it is read.
 func (f *fleet) report() {
 	f.Helper()
-	for _, objection := range f.judge.verdict() {
-		f.Errorf("%s", objection)
-	}
+	objections := f.judge.verdict()
 	f.Logf("%d processes; killed %v, stopped %v, cut off %v (by phase; none: any moment; nobody came to %v)\n%s",
 		len(f.started), f.kills, f.stops, f.cuts, f.missed, f.judge.summary())
+	for _, objection := range objections {
+		f.Errorf("%s", objection)
+	}
 }
 
 // TestWithoutTheFenceUpdatesAreLost: a worker is stopped, its commits hang in the
