@@ -145,7 +145,8 @@ func (w *world) view() (v rebalance.View, ok bool) {
 		}
 	}
 	for _, s := range w.streams {
-		if s.ended > 0 || !w.ready(s) {
+		// After a restore a child may be under way whose parent is to be read again.
+		if s.ended > 0 || !w.ready(s) && len(s.active) == 0 {
 			continue
 		}
 		owner := rebalance.Nobody
