@@ -1,11 +1,11 @@
 // Dynamodb is a fenced sink in DynamoDB: the effect and the condition that the lease
 // still stands are one transaction. Nothing has to be remembered in the sink.
 //
-//	docker run -d -p 8000:8000 amazon/dynamodb-local
-//	go run ./examples/sinks/dynamodb -endpoint http://localhost:8000
+//	examples/dynamodbstreams/run-local go -C ../.. run ./examples/sinks/dynamodb
 //
-// Without -endpoint it looks for one in DYNAMODB_ENDPOINT. It makes two tables there,
-// and deletes them.
+// That starts a DynamoDB Local for it, with Node and Java. Where one runs already, say so
+// with -endpoint, or in DYNAMODB_ENDPOINT. The program makes two tables there, and deletes
+// them.
 package main
 
 import (
