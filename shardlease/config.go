@@ -88,7 +88,8 @@ type Config struct {
 	// at that moment; the tenure will start there or later. Its context ends when
 	// the time is up that the terms give, or when the move is called off; then
 	// Prepare must return. Whether it returns an error or not, the move goes on.
-	// Where it is set and the terms leave their Prepare at zero, it gets 30 s.
+	// Where it is set and the terms leave their Prepare at zero, it gets 30 s; or half
+	// of Drain, if that is less and the owner leaves: that one does not wait for longer.
 	// Default: nothing is prepared, whatever the terms say.
 	Prepare func(ctx context.Context, s Shard, from checkpoint.Checkpoint) error
 
@@ -233,6 +234,8 @@ func (s *strategy) Terms(shard string, why rebalance.Why) rebalance.Terms {
 	switch {
 	case !s.prepares:
 		t.Prepare = 0
+	case t.Prepare == 0 && why == rebalance.Leaving: // the owner waits for its Drain to be asked
+		t.Prepare = min(defaultPrepare, s.drain/2)
 	case t.Prepare == 0:
 		t.Prepare = defaultPrepare
 	}

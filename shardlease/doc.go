@@ -15,8 +15,8 @@
 //
 //   - A stale owner's checkpoint is refused by the table; accepted ones are ordered by
 //     generation. (TestPausedWorkerIsRefused, TestLateCommitIsRefusedByDynamoDB)
-//   - A stored position never moves back, as far as [Config.Order] can tell, and the
-//     next tenure starts at it.
+//   - A stored position never moves back within a generation, as far as [Config.Order]
+//     can tell, and the next tenure starts at it.
 //     (TestEagerMove, TestStore/ClaimRacingACommitStartsFromWhatWasStored)
 //   - Generations only grow, and each has one owner.
 //     (TestStore/RecreatedShardRefusesEarlierGenerations, TestExplore)
@@ -32,7 +32,7 @@
 //	                  gap: nobody processes      overlap: two do
 //	eager             a look and a start         none, unless the drain time runs out
 //	cooperative       none                       a look
-//	crash             lease time + beat + look   a paused owner may wake up, and is fenced
+//	crash             4/3 lease time + 0.5 s     a paused owner may wake up, and is fenced
 //
 // (TestEagerMove, TestCooperativeMove, TestDrainDeadline, TestCrashIsRecovered,
 // TestDyingInEveryPhase, TestCleanStop, TestWorkerLife)

@@ -63,7 +63,8 @@ const theEnd = math.MaxUint64
 func (t *Tenure) Shard() Shard { return t.shard }
 
 // Generation is the fencing token: it grows with every change of hands. A sink
-// that remembers the highest it has seen, and refuses what is lower, is fenced.
+// that remembers the highest it has seen, and refuses what is lower, is fenced, from
+// the first write under the next one on.
 func (t *Tenure) Generation() int64 { return t.hold.Generation }
 
 // Attempt counts the tenures of this shard that failed since the last accepted

@@ -71,8 +71,10 @@ func New(store lease.Store, source Source, config Config) (*Worker, error) {
 }
 
 // Run claims shards and calls handler for each, until ctx is cancelled; then it
-// stops in good order and returns nil. That order takes as long as handlers take
-// to wind down, but no handler's context lives longer than [Config.Drain].
+// stops in good order and returns nil. That order takes as long as others take to
+// ask for its shards and handlers to wind down, and [Config.Drain] at most for either:
+// no handler's context lives longer than twice that. What the table has not
+// answered a lease time later is left to the others.
 //
 // Whatever happens to the store, a shard or a handler in between is told as an
 // event and does not end Run. When it returns, everything that it started has

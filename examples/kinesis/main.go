@@ -84,7 +84,7 @@ func parse(args []string) (settings, error) {
 type processor func(ctx context.Context, r stream.Record) (consumer.Effect, error)
 
 // run consumes until ctx ends, and then for as long as it takes to hand over: the
-// platform has to allow it Drain, which is 20 s, and a little more, before it kills it.
+// platform has to allow it twice Drain and a lease time, 50 s, before it kills it.
 func run(ctx context.Context, args []string, log *slog.Logger, process processor) error {
 	s, err := parse(args)
 	if err != nil {
