@@ -143,16 +143,18 @@ func TestTermsThatReachTheEngine(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		config shardlease.Config
+		why    rebalance.Why
 		want   rebalance.Terms
 		faults int
 	}{
-		{"a hook and terms that leave it open", hook, rebalance.Terms{Mode: rebalance.Eager, Prepare: 30 * time.Second}, 0},
-		{"a hook and terms without", never, rebalance.Terms{Mode: rebalance.Cooperative, Prepare: -1}, 0},
-		{"terms and no hook", without, rebalance.Terms{Mode: rebalance.Cooperative}, 0},
-		{"terms nobody can keep", mad, rebalance.Terms{Mode: rebalance.Eager}, 1},
+		{"a hook and terms that leave it open", hook, rebalance.Balance, rebalance.Terms{Mode: rebalance.Eager, Prepare: 30 * time.Second}, 0},
+		{"the same, of an owner that leaves and waits for 20 s", hook, rebalance.Leaving, rebalance.Terms{Mode: rebalance.Eager, Prepare: 10 * time.Second}, 0},
+		{"a hook and terms without", never, rebalance.Leaving, rebalance.Terms{Mode: rebalance.Cooperative, Prepare: -1}, 0},
+		{"terms and no hook", without, rebalance.Balance, rebalance.Terms{Mode: rebalance.Cooperative}, 0},
+		{"terms nobody can keep", mad, rebalance.Balance, rebalance.Terms{Mode: rebalance.Eager}, 1},
 	} {
 		faults := 0
-		got, err := shardlease.TermsOf(c.config, func(string, error) { faults++ })
+		got, err := shardlease.TermsOf(c.config, c.why, func(string, error) { faults++ })
 		if err != nil || got != c.want || faults != c.faults {
 			t.Errorf("%s: %v and %d faults, %v", c.name, got, faults, err)
 		}

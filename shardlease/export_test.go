@@ -17,9 +17,9 @@ func SetWall(w *Worker, wall func() time.Time) { w.wall = wall }
 func Filled(c Config) (Config, error) { return c.withDefaults() }
 
 // TermsOf are the terms that the engine gets for a move.
-func TermsOf(c Config, fault func(string, error)) (rebalance.Terms, error) {
+func TermsOf(c Config, why rebalance.Why, fault func(string, error)) (rebalance.Terms, error) {
 	c, err := c.withDefaults()
-	return c.engine(fault).Handoff.Terms("s", rebalance.Balance), err
+	return c.engine(fault).Handoff.Terms("s", why), err
 }
 
 // Look is what the engine gets of a source.
