@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -384,6 +385,34 @@ func TestWallClockSteps(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestParentsAreACopy: what a handler does with the list of parents is its own business.
+func TestParentsAreACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
+			return []shardlease.Shard{{Name: "child", Parents: []string{"a", "b"}}}, nil
+		})
+		w, err := shardlease.New(store, source, shardlease.Config{Group: "g", Handoff: rebalance.Eager})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { time.Sleep(time.Minute); stop() }()
+		err = w.Run(ctx, func(ctx context.Context, tenure *shardlease.Tenure) error {
+			clear(tenure.Shard().Parents)
+			if err := tenure.Commit(ctx, "1"); err != nil {
+				t.Errorf("the commit after that: %v", err)
+			}
+			<-tenure.Reading().Done()
+			return nil
+		})
+		rows, listed := shardlease.Supervisor{Store: store, Group: "g"}.List(t.Context())
+		if err := errors.Join(err, listed); err != nil || len(rows) != 1 || !slices.Equal(rows[0].Parents, []string{"a", "b"}) {
+			t.Errorf("the row has other parents: %v, %v", rows, err)
+		}
+	})
 }
 
 // The hook gets ready for a shard that another still serves, and is called off by

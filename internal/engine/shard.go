@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -432,12 +433,13 @@ func (e *Engine) prepared(in Prepared) {
 	}
 }
 
+// describe is what the user is told of s, and may do with what they like.
 func (e *Engine) describe(s *shard) Shard {
-	d := Shard{Name: s.name, Parents: s.parents, Weight: s.weight}
+	parents := s.parents
 	if row := s.copy.Row(); len(row.Parents) > 0 {
-		d.Parents = row.Parents
+		parents = row.Parents
 	}
-	return d
+	return Shard{Name: s.name, Parents: slices.Clone(parents), Weight: s.weight}
 }
 
 const heldOffer = time.Second // commits wait so long for an offer to be taken
