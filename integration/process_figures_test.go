@@ -52,7 +52,7 @@ func (j *judge) disturbed(r *recovery) {
 		}
 		for _, t := range l.troubles {
 			before := t.to != 0 && t.to < r.at-leaseTime()/2 || t.kind == killed
-			short := t.kind == seatFault || (t.kind == stalled || t.kind == slow) && t.to-t.from < stallCounts()
+			short := t.kind == seatFault || (t.kind == stalled || t.kind == slow) && t.to-t.from < leaseTime()/4
 			if !before && !short && t.from < r.at+r.took {
 				r.mixed = "another was " + string(t.kind)
 			}

@@ -78,8 +78,20 @@ func TestJudge(t *testing.T) {
 		}, ""},
 		"a call that is heard of before its row": {func(s *script) {
 			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
+			s.now -= 2 * time.Millisecond
 			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
 		}, ""},
+		"a call that comes before its row": {func(s *script) {
+			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
+			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
+		}, "S3"},
+		"a take": {func(s *script) {
+			s.row(entry{By: "a", Generation: 2, Incarnation: "A", Position: 1, Made: 2, Offered: "B"})
+			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
+		}, ""},
+		"a take of what was not offered": {func(s *script) {
+			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "handoff"})
+		}, "S4"},
 		"a call that is no more than heard of": {func(s *script) {
 			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
 		}, "S3"},
@@ -111,19 +123,29 @@ func TestJudge(t *testing.T) {
 		}, "S4"},
 		"one lost answer, and no time for another": {func(s *script) {
 			s.tell(entry{Kind: seatFault, By: "a"})
-			s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 7})
+			s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 4})
 			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
 		}, ""},
+		"one lost answer, and time for another": {func(s *script) {
+			s.tell(entry{Kind: seatFault, By: "a"})
+			s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 6})
+			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+		}, "S4"},
+		"a stall that was over": {func(s *script) {
+			s.tell(entry{Kind: stalled, By: "a", For: leaseTime()})
+			s.now += leaseTime()
+			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+		}, "S4"},
 		"a stall that all have seen is one": {func(s *script) {
-			s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 7})
-			s.tell(entry{Kind: stalled, For: leaseTime() / 7})
-			s.tell(entry{Kind: slow, By: "a", For: leaseTime() / 7})
+			s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 4})
+			s.tell(entry{Kind: stalled, For: leaseTime() / 4})
+			s.tell(entry{Kind: slow, By: "a", For: leaseTime() / 4})
 			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
 		}, "S4"},
 		"many short stalls": {func(s *script) {
-			for range 9 {
-				s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 35})
-				s.now += leaseTime() / 35
+			for range 15 {
+				s.now += leaseTime() / 20
+				s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 30})
 			}
 			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
 		}, ""},

@@ -12,11 +12,12 @@ import (
 )
 
 // stallFrom is the shortest stall that is worth a line. Many short ones are a long one.
-const stallFrom = 25 * time.Millisecond
+const stallFrom = 10 * time.Millisecond
 
 // stallCounts is for how long a worker, or its way to the table, has to stand still for
-// that to cost it its lease: it beats three times in T and is trusted for nine tenths of it.
-func stallCounts() time.Duration { return leaseTime() / 4 }
+// that to cost it its lease: it beats three times in T and is trusted for nine tenths of
+// it, and not every moment of a stall is seen. A lost answer takes half of that.
+func stallCounts() time.Duration { return leaseTime() * 4 / 10 }
 
 // A judge holds the records against the promises:
 //
@@ -232,16 +233,22 @@ func (j *judge) change(l *ledger, was, e entry) {
 		j.inherit(e)
 		return
 	}
-	if e.Reason == "expired" {
+	switch {
+	case e.Reason == "expired":
 		j.seizures = append(j.seizures, seizure{e, was.Incarnation})
+	case e.Reason == "handoff" && was.Offered != e.Incarnation:
+		j.object("S4", "%s: %s took it from %s, which had not offered it", e.Shard, e.By, j.who(was.Incarnation))
 	}
 	j.inherit(e)
 }
 
-// catchUp judges the call that came before the row it rests on.
+// catchUp judges the call that was heard of before the row it rests on.
 func (j *judge) catchUp(row entry) {
 	for i, e := range j.early {
 		if e.Shard == row.Shard && e.Generation == row.Generation {
+			if e.at() < row.at() {
+				j.object("S3", "%s: %s called its handler under generation %d before it had asked for it", e.Shard, e.By, e.Generation)
+			}
 			j.early = slices.Delete(j.early, i, i+1)
 			j.started(e)
 			return
@@ -399,25 +406,25 @@ func (j *judge) cause(process string, from, to time.Duration) kind {
 			}
 		}
 	}
-	still := standstill(stalls)
+	still := standstill(stalls, from, to)
 	switch {
 	case still >= stallCounts():
 		return stalled
 	case faults > 1: // one lost answer is no cause
 		return seatFault
-	case faults > 0 && still >= stallCounts()/2: // it leaves time for one more try, and for no other
+	case faults > 0 && still >= stallCounts()/2:
 		return stalled
 	}
 	return ""
 }
 
-// standstill is for how long things stood still, what is in several of them once.
-func standstill(all []trouble) (d time.Duration) {
+// standstill is for how long things stood still between from and to; what is in several of
+// the stalls counts once.
+func standstill(all []trouble, from, to time.Duration) (d time.Duration) {
 	slices.SortFunc(all, func(a, b trouble) int { return cmp.Compare(a.from, b.from) })
-	var until time.Duration
 	for _, t := range all {
-		d += max(0, t.to-max(t.from, until))
-		until = max(until, t.to)
+		d += max(0, min(t.to, to)-max(t.from, from))
+		from = max(from, t.to)
 	}
 	return d
 }
@@ -427,7 +434,7 @@ func (j *judge) verdict() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, e := range j.suspects {
-		from := e.at() - 2*leaseTime()
+		from := e.at() - leaseTime() // trust rests on a beat that was sent nine tenths of it ago
 		if e.From != 0 {
 			from = e.From
 		}

@@ -51,6 +51,7 @@ type entry struct {
 	Incarnation string `json:",omitempty"` // of a row: the owner's; of a seat: its own
 	Counter     int64  `json:",omitempty"` // of a row; of a seat: how often it was beaten
 	Made        int64  `json:",omitempty"` // the generation the checkpoint was made under
+	Offered     string `json:",omitempty"` // of a row: the incarnation it is offered to
 	Reason      string `json:",omitempty"`
 	Late        bool   `json:",omitempty"` // it was kept back in the network
 

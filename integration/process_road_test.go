@@ -346,6 +346,7 @@ func (r *road) tell(p *parcel, before time.Time, status int, answer []byte) {
 		case lease.Row:
 			e.Kind, e.Shard, e.Generation, e.Counter = rowWritten, record.Shard, record.Generation, record.Counter
 			e.Incarnation, e.Reason, e.Made = string(record.Owner.Incarnation), string(record.Last.Reason), record.Checkpoint.Generation
+			e.Offered = string(record.OfferedTo)
 			e.Position, _ = strconv.ParseInt(record.Checkpoint.Position, 10, 64) // none is 0
 			r.saw(e)
 		case lease.Seat:

@@ -62,7 +62,14 @@ func (j *judge) entitled(w lease.Write, before, after lease.Row) {
 		j.entitledGiver(h, before, after)
 	case last.Reason == lease.Expired && !after.Owner.IsZero():
 		j.entitledHeir(h, before, after)
-	case last.Reason == lease.DrainTimeout:
+	case last.Reason == lease.Handoff:
+		if before.OfferedTo != after.Owner.Incarnation {
+			j.w.fault("%v was taken by %v, and not offered to it", before, after.Owner)
+		}
+	case after.Owner.IsZero(): // by command, or set aside
+	case last.Reason != lease.DrainTimeout:
+		j.w.fault("%v was taken by %v: %s", before, after.Owner, last.Reason)
+	default:
 		since, wanted := j.wants[wish{by: after.Owner.Incarnation, tenure: id}]
 		if !wanted || j.w.now-since < slack(2*j.w.set.drain) {
 			j.w.fault("%v was seized after %v", before, j.w.now-since)

@@ -180,6 +180,9 @@ func (j *judge) judgeHands(w lease.Write, before, after lease.Row) {
 	if j.w.strict && !after.Finished && !after.Removed {
 		j.moves = append(j.moves, fmt.Sprintf("%v: %s@%d held by %q, %v", j.w.now, after.Shard, after.Generation, after.Owner.Name, last))
 	}
+	if after.Quarantined && !before.Quarantined && after.Attempts() < j.w.set.attempts {
+		j.w.fault("%v was set aside too early", after)
+	}
 	s := j.w.stream(after.Shard)
 	if before.Removed && !after.Removed && s.dropped {
 		j.w.fault("replay: %v is back, and the source lists it no more", after)

@@ -23,7 +23,7 @@ func (w *world) drawKinds() []Fault {
 		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, ReadsOnly, WritesOnly,
 		Outage, Split, Merge, ModeChange, ForcedRelease, MalformedRow, MalformedSeat, Deploy,
 	}
-	switch w.chance.IntN(3) { // more than once, where it seldom can happen
+	switch w.chance.IntN(4) { // more than once, where it seldom can happen
 	case 0:
 		return append(all, Restore, Restore)
 	case 1:
