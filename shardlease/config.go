@@ -209,7 +209,7 @@ func (c Config) engine(fault func(shard string, err error)) engine.Config {
 		Handoff: &strategy{handoff: c.Handoff, drain: c.Drain, prepares: c.Prepare != nil, fault: fault},
 		Planner: c.Planner, MaxShards: c.MaxShards, MaxMoves: c.MaxMoves, Cooldown: c.MoveCooldown,
 		StallAfter: c.StallAfter, MaxAttempts: int64(c.MaxAttempts), Backoff: c.Backoff, MaxBackoff: c.MaxBackoff,
-		Audit: c.AuditEvery, Poll: c.PollEvery, Order: c.Order, Commits: c.Commit,
+		Audit: c.AuditEvery, ListedRows: engine.ListedRows, Few: engine.Few, Poll: c.PollEvery, Order: c.Order, Commits: c.Commit,
 	}
 }
 

@@ -68,7 +68,7 @@ func (e *Engine) sourced(in Source) {
 		s.named = false
 	}
 	if news {
-		e.wantRows()
+		e.wantPlan()
 	}
 }
 

@@ -74,12 +74,12 @@ type view struct {
 }
 
 // plan decides who should hold what, on rows that were read and seats that were
-// read after them.
+// read after them. In a large fleet the rows were read some time ago.
 //
 // Invariant: what is decided here rests on the table as it was a moment ago; that
 // it still is so, the condition of each write has to prove.
 func (e *Engine) plan() {
-	if e.seat.phase != seated {
+	if e.seat.phase != seated || !e.oriented() {
 		return
 	}
 	e.fleet.settled = e.now.Mono >= e.fleet.changed.Add(stillFor)
@@ -122,7 +122,7 @@ func (e *Engine) room(v *view, targets []int) int {
 func (e *Engine) survey() view {
 	v := view{seats: []lease.Seat{e.seat.seat}}
 	for i := range e.looks.peers {
-		if p := &e.looks.peers[i]; !p.unreadable && p.seat.Confirmed() && !slices.Contains(e.seat.former, p.seat.Incarnation) {
+		if p := &e.looks.peers[i]; !p.unreadable && p.seat.Confirmed() && !e.failing(p.seat.Incarnation) && !slices.Contains(e.seat.former, p.seat.Incarnation) {
 			v.seats = append(v.seats, p.seat)
 		}
 	}
@@ -195,6 +195,9 @@ func (e *Engine) place(v *view, s *shard) (owner int, plannable bool) {
 	if p := find(e.looks.peers, row.Owner.Incarnation); p != nil && p.unreadable && !slices.Contains(e.seat.former, p.seat.Incarnation) {
 		return 0, false // a sign of life that cannot be read
 	}
+	if e.failing(row.Owner.Incarnation) {
+		return rebalance.Nobody, e.ready(s) // planned, and claimed by nobody before it is gone
+	}
 	// Nobody carries the owner's incarnation. That proves that it is gone only
 	// if the seats were read after the row: seats first, and a newcomer's claim
 	// would be stolen.
@@ -212,6 +215,9 @@ func (e *Engine) ready(s *shard) bool {
 	parents := s.copy.Row().Parents
 	if len(parents) == 0 {
 		parents = s.parents
+	}
+	if e.looks.rowsStep == 0 && len(parents) > 0 && s.read < e.looks.metStep {
+		return false // what this worker knows of the parents may be of another table
 	}
 	return !slices.ContainsFunc(parents, e.goesOn) || s.begun()
 }
@@ -268,7 +274,7 @@ func (e *Engine) assign(s *shard, owner int, mine, room bool) (helps bool) {
 	case owner != rebalance.Nobody:
 		s.lying = 0
 		return false
-	case mine:
+	case mine, e.failing(s.copy.Row().Owner.Incarnation):
 		return false
 	case s.lying == 0:
 		s.lying = e.now.Mono
@@ -276,6 +282,8 @@ func (e *Engine) assign(s *shard, owner int, mine, room bool) (helps bool) {
 	at := max(e.claimable(s), s.lying).Add(e.patience(s))
 	switch {
 	case !room || s.running != 0:
+	case e.now.Mono >= at && e.hearsay(at):
+		e.lookAfter()
 	case e.now.Mono >= at:
 		s.mine = true
 		return true
@@ -304,7 +312,7 @@ func (e *Engine) ask(v *view, targets []int) {
 	for i, s := range v.shards {
 		owner := v.Shards[i].Owner
 		row := s.copy.Row()
-		held := !row.Owner.IsZero() && row.Owner.Incarnation != e.seat.me && s.orphan != row.Owner.Incarnation
+		held := !row.Owner.IsZero() && row.Owner.Incarnation != e.seat.me && s.orphan != row.Owner.Incarnation && !e.failing(row.Owner.Incarnation)
 		s.wanted = targets[i] == v.me && held && s.running == 0 && (owner != v.me || s.ask != nil)
 		switch {
 		case !s.wanted || s.ask != nil:
@@ -312,7 +320,7 @@ func (e *Engine) ask(v *view, targets []int) {
 			// On its way to another. It may move on from there, or be called off.
 			e.fleet.replan = min(e.fleet.replan, e.now.Mono.Add(e.beat/2))
 			s.wanted = false
-		case !e.fleet.settled || v.split || room <= 0:
+		case !e.fleet.settled || v.split || room <= 0 || e.looks.rowsStep == 0:
 			s.wanted = false
 		case e.now.Mono < max(s.paused, e.cooled(s)):
 			e.fleet.replan = min(e.fleet.replan, max(s.paused, e.cooled(s)))
@@ -361,14 +369,14 @@ func (e *Engine) keepPlanning() {
 	if at := f.changed.Add(stillFor); !f.settled {
 		if e.now.Mono >= at {
 			f.settled = true
-			e.wantRows()
+			e.wantPlan()
 		} else {
 			f.wake = at
 		}
 	}
 	if f.replan > 0 && e.now.Mono >= f.replan {
 		f.replan = Never
-		e.wantRows()
+		e.wantPlan()
 	} else if f.replan > 0 {
 		f.wake = min(f.wake, f.replan)
 	}

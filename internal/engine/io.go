@@ -56,6 +56,8 @@ type Config struct {
 	Backoff           time.Duration // before the claim after the first failure; doubles with each
 	MaxBackoff        time.Duration
 	Audit             time.Duration // how often the rows are listed although nothing has happened
+	ListedRows        int           // a second, by all workers of a large fleet; 0: any number
+	Few               int           // workers of a large fleet that look for all, more or less
 	Poll              time.Duration // how often the source is asked
 	Order             checkpoint.Order
 	Commits           checkpoint.Policy

@@ -48,7 +48,11 @@ type looks struct {
 	rowsStep   order   // the step in which the rows were last read in full
 	planWanted bool    // the seats have to be read, and the plan made: both after the rows
 	peers      []peer  // sorted by incarnation; this worker is not one
-	seen       Instant // when the seats were last seen
+	seen       Instant // when the seats were last seen, …
+	met        Instant // … and first: that is for large fleets
+	metStep    order
+	seeking    bool    // it plans although it has not listed the rows
+	sought     int     // rows that it has asked for meanwhile
 	expire     Instant // when the next of them is to be evicted
 	next       Instant
 	audit      Instant
@@ -90,7 +94,7 @@ func (e *Engine) keepLooking() {
 	e.keepEvicting()
 	if l.rowsWanted && l.rows.due(e.now.Mono, &l.wake) {
 		l.rowsWanted, l.rowsDue, l.rowsRead = false, Never, e.now.Mono
-		l.audit = e.now.Mono.Add(e.jitter(e.cfg.Audit))
+		l.audit = e.now.Mono.Add(e.jitter(max(e.cfg.Audit, audits*e.turn(1+len(l.peers)))))
 		l.wake = min(l.wake, l.audit)
 		e.list(&l.rows, lease.KindLease, false)
 	}
@@ -194,7 +198,7 @@ func (e *Engine) pace() time.Duration {
 	default:
 		d = min(d, lookWaiting)
 	}
-	return e.jitter(d)
+	return e.jitter(max(d, e.restraint()))
 }
 
 // moving reports whether this worker is a side of a move.
@@ -215,13 +219,20 @@ func (e *Engine) listed(in Listed) {
 		if e.readFailed(&l.seats, in.Err) {
 			return
 		}
+		if l.seen == 0 && e.cfg.ListedRows > 0 {
+			l.met, l.metStep = e.now.Mono, e.step
+		}
 		l.seen = e.now.Mono
 		e.sawSeats(in)
 		l.next = e.now.Mono.Add(e.pace())
 	case l.rows.id:
 		l.rows.answered(e.now.Mono, 4*e.beat)
 		if e.readFailed(&l.rows, in.Err) {
-			e.wantRows()
+			if e.large() {
+				e.takeTurn() // by what this one asks for others would fail
+			} else {
+				e.wantRows()
+			}
 			return
 		}
 		e.sawRows(in)
@@ -326,16 +337,23 @@ func (e *Engine) got(in Got) {
 		return
 	}
 	s.getting = false
-	if in.Err != nil {
-		return // the next look asks again
+	if in.Err != nil { // the next look asks again
+		if s.mine {
+			e.at(s, e.now.Mono.Add(e.beat/8))
+		}
+		return
 	}
 	_, busy := s.copy.Open()
 	switch row, ok := in.Record.(lease.Row); {
 	case ok:
 		e.saw(s, row)
+		s.checked = row.Generation
 	case in.Record == nil && !busy && s.read < s.asked && s.t.on:
 		e.over(s, Vanished, nil)
 		e.vanished(s, s.asked)
+	}
+	if e.looks.rowsStep == 0 && e.large() {
+		e.looks.planWanted = true
 	}
 	e.tend(s)
 }
@@ -406,6 +424,7 @@ func (e *Engine) sawSeats(in Listed) {
 			peers = append(peers, old)
 		} else {
 			e.tell(Event{Kind: PeerLeft, Peer: old.seat.Name, Task: old.seat.Task})
+			e.lookAfter()
 		}
 	}
 	slices.SortFunc(peers, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
@@ -415,9 +434,9 @@ func (e *Engine) sawSeats(in Listed) {
 		e.look(lookUnstill)
 	}
 	if changed {
-		e.wantRows()
+		e.wantPlan()
 	} else if freed {
-		e.wantRowsSoon()
+		e.wantPlanSoon()
 	}
 	e.readWants()
 	if l.planWanted && !l.seats.lax && l.seats.begun >= l.rowsStep {
@@ -481,7 +500,7 @@ func (e *Engine) keepEvicting() {
 		if p.unreadable || p.evict.sent {
 			continue
 		}
-		if at := p.since.Add(p.seat.TTL); e.now.Mono < at && !mine {
+		if at := p.since.Add(p.seat.TTL + e.reserve(p.seat.Incarnation)); e.now.Mono < at && !mine {
 			l.expire = min(l.expire, at)
 			continue
 		}
@@ -518,7 +537,8 @@ func (e *Engine) evicted(in Settled) {
 		}
 		e.looks.peers = slices.DeleteFunc(slices.Clone(e.looks.peers), func(q peer) bool { return q.seat.Incarnation == p.seat.Incarnation })
 		e.fleet.changed = e.now.Mono
-		e.wantRows()
+		e.wantPlan()
+		e.lookAfter()
 	case lease.Unknown:
 		p.evict.failed(e.now.Mono, e.beat/8, e.beat)
 		e.looks.expire = min(e.looks.expire, p.evict.at)

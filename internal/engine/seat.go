@@ -145,8 +145,11 @@ func (e *Engine) verified(in Verified) {
 		return
 	}
 	if in.Err == nil {
+		if c.restored && e.large() {
+			e.looks.rowsStep = 0 // what it remembers is of another table
+		}
 		c.check, c.proven, c.restored = retry{}, true, false
-		e.wantRows()
+		e.wantPlan()
 		e.tendAllSoon()
 		return
 	}
@@ -247,7 +250,7 @@ func (e *Engine) confirm() {
 		c.phase = seated
 		e.tell(Event{Kind: Joined})
 		e.fleet.changed = e.now.Mono
-		e.wantRows()
+		e.wantPlan()
 		e.tendAllSoon()
 	}
 }

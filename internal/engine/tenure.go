@@ -479,7 +479,7 @@ func (e *Engine) refused(s *shard, what doing, a lease.Answer) {
 func (e *Engine) freed(s *shard) {
 	if s.copy.Row().Owner.IsZero() {
 		e.seat.freed++
-		e.wantRowsSoon()
+		e.wantPlanSoon()
 	}
 }
 

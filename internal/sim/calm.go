@@ -40,7 +40,23 @@ func (w *world) slowly() time.Duration {
 	return s.ttl + s.cooldown + 5*time.Second + time.Duration(len(w.streams))*each + 3*s.pace + w.backlog()
 }
 
+// remember lets every worker of a large fleet list the rows in its turn, twice. Only then do all
+// plan on the same, and make the fewest moves in the shortest time.
+func (w *world) remember() {
+	if w.set.listed == 0 {
+		return
+	}
+	rows := 0
+	for _, s := range w.streams {
+		if _, there := w.judge.rows[s.name]; there || !s.dropped {
+			rows++
+		}
+	}
+	w.restFor(2 * time.Duration(len(w.live())*rows) * time.Second / time.Duration(w.set.listed))
+}
+
 func (w *world) join() {
+	w.remember()
 	v, _ := w.view()
 	planned, others := w.moves()
 	n := w.newcomer()
@@ -70,6 +86,7 @@ func (w *world) newcomer() *node {
 }
 
 func (w *world) leave() {
+	w.remember()
 	live := w.live()
 	n := live[w.chance.IntN(len(live))]
 	held := len(n.handlers)
@@ -92,6 +109,7 @@ func (w *world) leave() {
 
 // die: a crash is noticed after the lease time, and a look.
 func (w *world) die() {
+	w.remember()
 	live := w.live()
 	if len(live) < 2 {
 		return
@@ -100,6 +118,9 @@ func (w *world) die() {
 	n.crash()
 	from := w.now
 	limit := (w.set.ttl+w.set.ttl/3)*1000/960 + 500*time.Millisecond
+	if w.set.listed > 0 {
+		limit += time.Second // there may be none of the few to evict it
+	}
 	if w.set.attempts > 0 {
 		limit = w.slowly() // it may count as one failure too many
 	}

@@ -26,6 +26,7 @@ func Round(seed uint64, most time.Duration, log func(string)) Result {
 	w := newWorld(seed)
 	w.log = log
 	w.set = w.draw()
+	w.enlarge()
 	w.populate()
 	kinds := w.drawKinds()
 	if slices.Contains(kinds, SkewedRestore) {

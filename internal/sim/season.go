@@ -18,6 +18,7 @@ func Season(seed uint64, most time.Duration, log func(string)) Result {
 	w := newWorld(seed)
 	w.log = log
 	w.set = w.drawSeason()
+	w.enlarge()
 	w.populate()
 	if slices.Contains(w.set.kinds, SkewedRestore) {
 		w.skew(time.Hour)

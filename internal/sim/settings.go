@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -28,6 +29,8 @@ type settings struct {
 	cooldown   time.Duration
 	audit      time.Duration
 	prepare    time.Duration
+	listed     int               // rows a second that all workers of a large fleet list; 0: any number
+	few        int               // of them look for all
 	handoff    rebalance.Handoff // nil: each process draws one
 
 	// Of seasons. What is zero in a round is what config and handlers say.
@@ -70,6 +73,16 @@ func (w *world) draw() settings {
 	return s
 }
 
+// enlarge lets one fleet in three do what a large one does, though it is small; some only
+// while it is at its largest. That is drawn apart, so that all else of a seed is as it
+// would be.
+func (w *world) enlarge() {
+	chance := rand.New(rand.NewPCG(w.seed, 0x1a29e))
+	if chance.IntN(3) == 0 {
+		w.set.listed, w.set.few = []int{1, 3, 10}[chance.IntN(3)], []int{0, 1, 2, 6}[chance.IntN(4)]
+	}
+}
+
 // config is that of the next process.
 func (w *world) config() engine.Config {
 	s := &w.set
@@ -80,7 +93,7 @@ func (w *world) config() engine.Config {
 	return engine.Config{
 		Group: group, TTL: s.ttl, Drain: s.drain, Handoff: handoff, Planner: rebalance.Even{}, MaxShards: s.limit,
 		MaxMoves: pick(w, 1, 3, 100), Cooldown: s.cooldown, StallAfter: s.stall, MaxAttempts: s.attempts,
-		Backoff: s.backoff, MaxBackoff: cmp.Or(s.maxBackoff, 5*time.Second), Audit: s.audit, Poll: cmp.Or(s.poll, pick(w, time.Second, 10*time.Second, 30*time.Second)),
+		Backoff: s.backoff, MaxBackoff: cmp.Or(s.maxBackoff, 5*time.Second), Audit: s.audit, ListedRows: s.listed, Few: s.few, Poll: cmp.Or(s.poll, pick(w, time.Second, 10*time.Second, 30*time.Second)),
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: s.commits, Marks: s.marks},
 	}
 }
