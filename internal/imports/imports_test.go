@@ -43,6 +43,7 @@ var rules = map[string]rule{
 		"real engines in every interleaving: it brings no fault of its own but the order of things"},
 	"internal/sim": {[]string{"checkpoint", "rebalance", "shardlease/lease", "memstore", "internal/engine"},
 		"real engines in bad weather, in a time of its own"},
+	"internal/scale":   {nil, "real engines and a table that only meters: all of it is tests"},
 	"internal/mutants": {nil, "it edits and runs other packages, and imports none"},
 	"internal/docs":    {nil, "it reads files, and imports none"},
 	"internal/imports": {nil, "it looks at other packages, and imports none"},

@@ -9,6 +9,7 @@ const (
 	inDynamo  = "./dynamostore"
 
 	inExplorer = "./internal/explore"
+	inScale    = "./internal/scale"
 )
 
 // engineMutants break what a worker decides.
@@ -56,6 +57,20 @@ func engineMutants() []mutant {
 			"w := l.waiting[0]\n\t\tl.waiting = slices.Delete(l.waiting, 0, 1)", inDynamo, "TestLaneRecovers"},
 		{"a table that does not answer is asked less", "dynamostore/lane.go",
 			`l.limit = max(l.limit/2, 1)`, `l.limit = max(l.limit, 1)`, inDynamo, "TestLaneFindsItsWidth"},
+		// Large fleets.
+		{"not everybody lists all rows", engineDir + "large.go",
+			`case !e.large():`, `case true:`, inScale, "TestChangesOfALargeFleet"},
+		{"nor at every audit", engineDir + "look.go",
+			`max(e.cfg.Audit, audits*e.turn(1+len(l.peers)))`, `e.cfg.Audit`, inScale, "TestChangesOfALargeFleet"},
+		{"the few do not list without end", engineDir + "large.go",
+			`l.rowsDue = min(l.rowsDue, max(e.now.Mono, l.rowsRead.Add(e.turn(e.cfg.Few))))`, `e.wantRows()`, inScale, "TestChangesOfALargeFleet"},
+		{"who is new lists the rows before it plans", engineDir + "large.go",
+			`if l.rowsStep > 0 || l.seeking {`, `if true {`, inScale, "TestChangesOfALargeFleet"},
+		{"what may have been claimed long ago is left alone", engineDir + "large.go",
+			`return e.large() && e.looks.rowsRead < at`, `return false && e.looks.rowsRead < at`, inScale, "TestChangesOfALargeFleet"},
+		{"who is about to die is planned as dead", engineDir + "large.go",
+			`return p != nil && p.suspect`, `return false && p.suspect`, inScale, "TestChangesOfALargeFleet"},
+
 		{"a read that took long rests", engineDir + "look.go",
 			`r.rest = now.Add(`, `_ = now.Add(`, inEngine, "TestFleetRecoversFromOverload"},
 		{"a worker's own earlier seats are evicted at once", engineDir + "look.go",

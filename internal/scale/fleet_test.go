@@ -1,0 +1,168 @@
+package scale
+
+import (
+	"cmp"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A setting is what a fleet is.
+type setting struct {
+	shards, workers int
+	ranges          int
+	mode            rebalance.Mode
+	commit          time.Duration // how often each handler commits; 0: never
+	rest            time.Duration // how long it has been settled when its story begins
+	away            time.Duration // how long an outage takes
+	listed          int           // rows that a large fleet lists in a second; 0: what it would of DynamoDB
+}
+
+// A fleet is many engines and one table, in a time of its own.
+type fleet struct {
+	setting
+	ttl    time.Duration
+	now    time.Duration
+	events events
+	chance *rand.Rand
+	table  *table
+	meter  *meter
+	nodes  []*node
+	source engine.Source
+	born   int
+
+	serving []int16 // handlers by shard
+	index   map[string]int
+	held    int // shards with a handler
+	lost    int
+	starts  int
+	idle    bool // handlers commit nothing for the time being
+}
+
+func newFleet(s setting) *fleet {
+	f := &fleet{
+		setting: s, ttl: 10 * time.Second, chance: rand.New(rand.NewPCG(1, 1)), meter: newMeter(),
+		serving: make([]int16, s.shards), index: map[string]int{},
+	}
+	f.table = newTable(f.meter, s.ranges)
+	for i := range s.shards {
+		name := fmt.Sprintf("shardId-%012d", i)
+		f.index[name] = i
+		f.source.Shards = append(f.source.Shards, engine.Shard{Name: name})
+		f.table.rows.put(aged(name, f))
+	}
+	f.source.Complete = true
+	return f
+}
+
+// aged is a row that nobody holds and that has changed hands a few times: as large as
+// rows come to be, just below the kilobyte that one write unit pays for.
+func aged(name string, f *fleet) item {
+	key := lease.Key{Group: group, Kind: lease.KindLease, Name: name}
+	w, err := lease.Begin(group, name, nil, workerName(0), f.stamp())
+	check(err)
+	for range 6 {
+		row := w.Next.(lease.Row)
+		me := lease.Owner{Name: workerName(f.chance.IntN(100)), Incarnation: lease.Incarnation(f.id())}
+		w, err = row.Claim(me, f.stamp())
+		check(err)
+		row = w.Next.(lease.Row)
+		hold := lease.Hold{Key: key, Incarnation: me.Incarnation, Generation: row.Generation}
+		w, err = row.Release(hold, lease.End{Reason: lease.Released, Mark: checkpoint.Mark{Position: position(1)}}, f.stamp())
+		check(err)
+	}
+	return item{name: name, record: w.Next, size: lease.Encode(w.Next).Size()}
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+const group = "orders"
+
+// workerName has 40 bytes, as a host's name, a process and some letters have.
+func workerName(i int) string {
+	return fmt.Sprintf("ip-10-000-%03d-%03d.ec2.internal-12345-abcde", i/1000, i%1000)
+}
+
+// position has 56 digits, as Kinesis' have.
+func position(n uint64) string { return fmt.Sprintf("%056d", n) }
+
+func (f *fleet) stamp() lease.Stamp { return lease.Stamp{ID: lease.WriteID(f.id()), At: f.wall()} }
+
+func (f *fleet) wall() time.Time {
+	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(f.now)
+}
+
+// id is what crypto/rand.Text gives: 26 letters.
+func (f *fleet) id() string {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:], f.chance.Uint64())
+	binary.LittleEndian.PutUint64(b[8:], f.chance.Uint64())
+	return base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])
+}
+
+// latency is that of half a request.
+func (f *fleet) latency() time.Duration {
+	return time.Millisecond + time.Duration(f.chance.Int64N(int64(4*time.Millisecond)))
+}
+
+func (f *fleet) after(d time.Duration, do func()) { f.at(f.now+d, do) }
+
+func (f *fleet) at(at time.Duration, do func()) { f.events.push(at, do) }
+
+// run lets so much time pass.
+func (f *fleet) run(d time.Duration) {
+	until := f.now + d
+	for f.events.due(until) {
+		e := f.events.pop()
+		f.now = e.at
+		e.do()
+	}
+	f.now = until
+}
+
+// until lets time pass until cond holds, and says how long that took; negative: longer
+// than limit.
+func (f *fleet) until(limit time.Duration, cond func() bool) time.Duration {
+	const step = 20 * time.Millisecond
+	from := f.now
+	for !cond() {
+		if f.now-from > limit {
+			return -1
+		}
+		f.run(step)
+	}
+	return max(f.now-from, time.Millisecond)
+}
+
+func (f *fleet) allHeld() bool { return f.held == f.shards }
+
+// even reports whether every shard is held once and counts differ by at most one.
+func (f *fleet) even() bool {
+	least, most, sum := f.shards, 0, 0
+	for _, n := range f.nodes {
+		if !n.dead && !n.leaving {
+			k := len(n.active)
+			least, most, sum = min(least, k), max(most, k), sum+k
+		}
+	}
+	return f.allHeld() && sum == f.shards && most-least <= 1
+}
+
+func (f *fleet) config() engine.Config {
+	return engine.Config{
+		Group: group, TTL: f.ttl, Drain: 20 * time.Second, Handoff: f.mode, Planner: rebalance.Even{},
+		MaxMoves: 100, Backoff: time.Second, MaxBackoff: 5 * time.Minute, Audit: time.Minute, Poll: 30 * time.Second,
+		ListedRows: cmp.Or(f.listed, engine.ListedRows), Few: engine.Few, Commits: checkpoint.Policy{Every: -1},
+	}
+}

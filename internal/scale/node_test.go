@@ -1,0 +1,170 @@
+package scale
+
+import (
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+)
+
+// A node is one process.
+type node struct {
+	f       *fleet
+	engine  *engine.Engine
+	client  client
+	wake    time.Duration // when it is woken, if nothing happens before
+	dead    bool
+	leaving bool
+	last    bool // nobody takes its place
+	active  map[engine.Tenure]*handler
+}
+
+// A handler is one that commits now and then, and winds down when it is told to.
+type handler struct {
+	n    *node
+	id   engine.Tenure
+	seq  uint64
+	over bool
+}
+
+// join starts a process.
+func (f *fleet) join() *node {
+	c := f.config()
+	c.Name = workerName(f.born)
+	f.born++
+	n := &node{f: f, active: map[engine.Tenure]*handler{}, wake: -1}
+	n.client = client{n: n, limit: firstFew}
+	n.engine = engine.New(c, n.moment())
+	f.nodes = append(f.nodes, n)
+	n.step(engine.Tick{})
+	return n
+}
+
+// kill ends a process. What it has sent still arrives.
+func (n *node) kill() {
+	n.dead = true
+	for _, h := range n.active {
+		h.gone()
+	}
+	clear(n.active)
+	n.f.nodes = slices.DeleteFunc(n.f.nodes, func(o *node) bool { return o == n })
+}
+
+// stop asks a process to stop. When it has, another takes its place.
+func (n *node) stop() {
+	n.leaving = true
+	n.step(engine.Stop{})
+}
+
+func (n *node) moment() engine.Moment {
+	return engine.Moment{Mono: engine.Instant(n.f.now), Wall: n.f.wall(), Chance: n.f.id()}
+}
+
+func (n *node) step(in engine.Input) {
+	if n.dead {
+		return
+	}
+	outs, wake := n.engine.Step(n.moment(), in)
+	for _, o := range slices.Clone(outs) {
+		n.do(o)
+	}
+	if n.leaving && n.engine.Done() && len(n.active) == 0 {
+		n.kill()
+		if !n.last {
+			n.f.join()
+		}
+		return
+	}
+	if wake == engine.Never {
+		n.wake = -1
+		return
+	}
+	if at := max(time.Duration(wake), n.f.now); at != n.wake {
+		n.wake = at
+		n.f.at(at, func() {
+			if n.wake == at {
+				n.wake = -1
+				n.step(engine.Tick{})
+			}
+		})
+	}
+}
+
+func (n *node) do(o engine.Output) {
+	f := n.f
+	switch o := o.(type) {
+	case engine.List:
+		n.client.list(o)
+	case engine.Get:
+		n.client.get(o)
+	case engine.Send:
+		n.client.write(o)
+	case engine.Verify:
+		n.client.verify(o)
+	case engine.Poll:
+		f.after(0, func() { n.step(f.source) })
+	case engine.Start:
+		h := &handler{n: n, id: o.Tenure}
+		n.active[o.Tenure] = h
+		f.starts++
+		at := f.index[o.Tenure.Shard]
+		if f.serving[at]++; f.serving[at] == 1 {
+			f.held++
+		}
+		if f.commit > 0 {
+			f.after(time.Duration(f.chance.Int64N(int64(f.commit))), h.commit)
+		}
+	case engine.Drain:
+		n.ends(o.Tenure, 50*time.Millisecond)
+	case engine.Over:
+		n.ends(o.Tenure, time.Millisecond)
+	case engine.Tell:
+		if o.Event.Kind == engine.Lost {
+			f.lost++
+		}
+		if o.Event.Kind == engine.Contended || o.Event.Kind == engine.Asked {
+			f.meter.count([...]string{engine.Contended: "contended", engine.Asked: "asked"}[o.Event.Kind], 1)
+		}
+	}
+}
+
+// ends makes a handler return after so long.
+func (n *node) ends(id engine.Tenure, d time.Duration) {
+	if h := n.active[id]; h != nil {
+		n.f.after(d, func() { h.ret() })
+	}
+}
+
+// commit is the handler's regular commit.
+func (h *handler) commit() {
+	if h.over || h.n.dead {
+		return
+	}
+	f := h.n.f
+	f.after(f.commit, h.commit)
+	if f.idle {
+		return
+	}
+	h.seq++
+	h.n.step(engine.Marks{Tenure: h.id, Mark: checkpoint.Mark{Position: position(uint64(f.now))}, Seq: h.seq, Flush: h.seq})
+}
+
+func (h *handler) ret() {
+	if h.over || h.n.dead {
+		return
+	}
+	delete(h.n.active, h.id)
+	h.gone()
+	h.n.step(engine.Returned{Tenure: h.id})
+}
+
+// gone: the handler runs no more.
+func (h *handler) gone() {
+	h.over = true
+	f := h.n.f
+	at := f.index[h.id.Shard]
+	if f.serving[at]--; f.serving[at] == 0 {
+		f.held--
+	}
+}

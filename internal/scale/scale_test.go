@@ -1,0 +1,239 @@
+package scale
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+)
+
+// flags of the measurement.
+//
+//	-scale            10,000 shards on 100 workers
+//	-scale.shards N   another size, …
+//	-scale.workers N
+//	-scale.ranges N   … and into how many parts DynamoDB has split the lease rows
+//	-scale.commit D   how often each shard is checkpointed
+//	-scale.story S    only stories whose name contains it
+//	-scale.eager      eager moves instead of cooperative ones
+type flags struct {
+	full            bool
+	shards, workers int
+	ranges          int
+	commit          time.Duration
+	story           string
+	eager           bool
+}
+
+// given declares the flags when the test binary starts.
+var given = declare()
+
+func declare() *flags {
+	f := new(flags)
+	flag.BoolVar(&f.full, "scale", false, "measure a large fleet")
+	flag.IntVar(&f.shards, "scale.shards", 10_000, "how many shards it has")
+	flag.IntVar(&f.workers, "scale.workers", 100, "how many workers")
+	flag.IntVar(&f.ranges, "scale.ranges", 1, "into how many key ranges the lease rows are split")
+	flag.DurationVar(&f.commit, "scale.commit", 30*time.Second, "how often each shard is checkpointed")
+	flag.StringVar(&f.story, "scale.story", "", "only stories whose name contains this")
+	flag.BoolVar(&f.eager, "scale.eager", false, "eager moves")
+	return f
+}
+
+func (f *flags) setting() setting {
+	mode := rebalance.Cooperative
+	if f.eager {
+		mode = rebalance.Eager
+	}
+	return setting{
+		shards: f.shards, workers: f.workers, ranges: f.ranges, mode: mode,
+		commit: f.commit, rest: 10 * time.Minute, away: 3 * time.Hour,
+	}
+}
+
+// A story is something that happens to a settled fleet.
+type story struct {
+	name string
+	idle bool // its handlers commit nothing
+	tell func(f *fleet) result
+}
+
+func stories() []story {
+	return []story{
+		{"steady, no commits", true, steady},
+		{"steady", false, steady},
+		{"a worker joins", false, joins},
+		{"a worker leaves", false, leaves},
+		{"10 % die at once", false, dies},
+		{"rolling deploy, 10 at a time", false, deploy},
+		{"the table was silent for 10 min", false, outage},
+		{"all restart after 3 h", false, restart},
+		{"all restart after 3 h, no commits", true, restart},
+	}
+}
+
+// settled is a fleet that has held everything for a while. It came to that without
+// limits; from here on they count.
+func settled(s setting, idle bool) *fleet {
+	f := newFleet(s)
+	f.idle = idle
+	for range s.workers {
+		f.join()
+	}
+	if f.until(10*time.Minute, f.even) < 0 {
+		panic("not even without limits")
+	}
+	f.run(5 * time.Second)
+	f.table.limited = true
+	f.idle = true // what is committed meanwhile changes nothing, but for the waiting
+	f.run(s.rest - s.rest/8)
+	f.idle = idle
+	f.run(s.rest / 8)
+	f.begin()
+	return f
+}
+
+// begin makes the meter count from now on.
+func (f *fleet) begin() {
+	f.meter.reset(f.now)
+	f.lost, f.starts = 0, 0
+}
+
+// measure tells what has come of it since begin.
+func (f *fleet) measure(r result) result {
+	r.took = f.now - f.meter.from
+	r.load, r.lost, r.starts = f.meter.sum(), f.lost, f.starts
+	requests, write, read := f.meter.peak()
+	r.peak = [3]float64{float64(requests), write, read}
+	return r
+}
+
+func steady(f *fleet) result {
+	f.run(2 * time.Minute)
+	return f.measure(result{unchanged: true})
+}
+
+// patience is how long a story waits for the fleet to settle.
+const patience = 2 * time.Minute
+
+// settle waits for the fleet to hold everything, and evenly; the table stays metered
+// for a while longer.
+func (f *fleet) settle() result {
+	from := f.now
+	r := result{held: f.until(patience, f.allHeld), even: -1}
+	if r.held >= 0 {
+		if f.until(patience, f.even) >= 0 {
+			r.even = max(f.now-from, time.Millisecond)
+		}
+	}
+	f.run(10 * time.Second)
+	return f.measure(r)
+}
+
+func joins(f *fleet) result {
+	f.join()
+	return f.settle()
+}
+
+// leaves: one stops in good order, and none takes its place.
+func leaves(f *fleet) result {
+	n, from := f.nodes[0], f.now
+	n.last = true
+	n.stop()
+	f.until(patience, func() bool { return n.dead })
+	gone := f.now - from
+	r := f.settle()
+	for _, took := range []*time.Duration{&r.held, &r.even} {
+		if *took >= 0 {
+			*took += gone
+		}
+	}
+	return r
+}
+
+func dies(f *fleet) result {
+	for range max(1, f.workers/10) {
+		f.nodes[0].kill()
+	}
+	return f.settle()
+}
+
+// deploy replaces ten workers at a time: each is told to stop, and its successor starts
+// when it has.
+func deploy(f *fleet) result {
+	from := f.now
+	old := append([]*node(nil), f.nodes...)
+	for i, n := range old {
+		if f.until(patience, func() bool { return leaving(old[:i]) < 10 }) < 0 {
+			break
+		}
+		n.stop()
+	}
+	f.until(patience, func() bool { return leaving(old) == 0 })
+	r := f.settle()
+	if r.even >= 0 {
+		r.even = r.even + f.now - from - r.took
+	}
+	return r
+}
+
+func leaving(nodes []*node) (n int) {
+	for _, o := range nodes {
+		if o.leaving && !o.dead {
+			n++
+		}
+	}
+	return n
+}
+
+// outage: no worker reaches the table for hours; then all do.
+func outage(f *fleet) result {
+	f.table.silent = true
+	f.run(min(f.away, 10*time.Minute)) // longer makes no difference, but for the waiting
+	f.table.silent = false
+	f.begin()
+	return f.settle()
+}
+
+// restart: every process was killed, and hours later all start.
+func restart(f *fleet) result {
+	for len(f.nodes) > 0 {
+		f.nodes[0].kill()
+	}
+	f.run(f.away)
+	f.begin()
+	for range f.workers {
+		f.join()
+	}
+	return f.settle()
+}
+
+// TestScale measures; with -scale it prints a table for docs/measurements.md.
+func TestScale(t *testing.T) {
+	if !given.full {
+		t.Skip("-scale measures a large fleet")
+	}
+	debug.SetGCPercent(300)
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d shards, %d workers, lease time 10 s, a commit per shard every %v, lease rows in %d key range(s)\n\n%s", given.shards, given.workers, given.commit, given.ranges, header)
+	for _, s := range stories() {
+		if !strings.Contains(s.name, given.story) {
+			continue
+		}
+		began := time.Now()
+		f := settled(given.setting(), s.idle)
+		t.Logf("%s: settled after %.1f s of real time; rows of %d bytes, seats of %d", s.name, time.Since(began).Seconds(), f.table.rows.typical(), f.table.seats.typical())
+		r := s.tell(f)
+		r.story = s.name
+		out.WriteString(r.String())
+		var mem runtime.MemStats
+		runtime.ReadMemStats(&mem)
+		t.Logf("%s: %.1f s of real time, %d MB\n%v\n%s", s.name, time.Since(began).Seconds(), mem.HeapAlloc>>20, f.meter, r)
+	}
+	t.Logf("\n%s", out.String())
+}

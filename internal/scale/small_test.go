@@ -1,0 +1,144 @@
+package scale
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// small is a fleet that every run of the tests can afford.
+func small() setting {
+	return setting{
+		shards: 400, workers: 8, ranges: 1, mode: rebalance.Cooperative,
+		commit: 10 * time.Second, rest: 15 * time.Second, away: 5 * time.Minute,
+	}
+}
+
+const (
+	leaseTime = 10 * time.Second
+	beat      = leaseTime / 3
+)
+
+// TestSteadyFleetCostsItsWorkers: while nothing happens, a worker beats and looks at the
+// seats once in a heartbeat, and each commit is one write unit.
+func TestSteadyFleetCostsItsWorkers(t *testing.T) {
+	f := settled(small(), true)
+	r := steady(f)
+	beats := 8 * r.took.Seconds() / beat.Seconds()
+	if most := 1.15 * beats; r.load.writes() > most || float64(f.meter.counts["list seat"]) > most {
+		t.Errorf("%.0f beats were due in %v, and there were %v", beats, r.took, f.meter)
+	}
+	if n, most := f.meter.counts["list lease"], 8*3; n > most {
+		t.Errorf("the rows were listed %d times in %v, more than %d", n, r.took, most)
+	}
+	f = settled(small(), false)
+	r = steady(f)
+	if commits := r.load.writes() - 1.15*beats; commits > 400*r.took.Seconds()/10 {
+		t.Errorf("one commit per shard every 10 s cost %.0f write units in %v", commits, r.took)
+	}
+	if r.load.throttled > 0 || r.lost > 0 {
+		t.Errorf("%d requests were refused, %d seats lost", r.load.throttled, r.lost)
+	}
+}
+
+// TestChangesOfASmallFleet holds every change to its time and to what it may write.
+func TestChangesOfASmallFleet(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		tell   func(*fleet) result
+		held   time.Duration // all held again
+		even   time.Duration
+		starts int // tenures that begin, at most
+	}{
+		{"a worker joins", joins, beat, beat + 1500*time.Millisecond, 44},
+		{"a worker leaves", leaves, beat + time.Second, beat + 1500*time.Millisecond, 60},
+		{"one of eight dies", dies, leaseTime + beat + 500*time.Millisecond, leaseTime + 2*beat, 50},
+		{"every worker is replaced", deploy, time.Minute, time.Minute, 4 * 400},
+		{"the table was silent", outage, 3 * leaseTime, 3 * leaseTime, 420},
+		{"all restart", restart, 3 * leaseTime, 3 * leaseTime, 400},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := c.tell(settled(small(), false))
+			if r.held < 0 || r.held > c.held || r.even < 0 || r.even > c.even {
+				t.Errorf("all held after %v, more than %v; or even after %v, more than %v", r.held, c.held, r.even, c.even)
+			}
+			if r.starts > c.starts || r.lost > 0 {
+				t.Errorf("%d tenures began, more than %d; or seats were lost: %d", r.starts, c.starts, r.lost)
+			}
+		})
+	}
+}
+
+// TestChangesOfALargeFleet: where not everybody can list all rows at every change, hardly
+// anybody does, and the changes take no longer.
+func TestChangesOfALargeFleet(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		tell   func(*fleet) result
+		held   time.Duration
+		even   time.Duration
+		starts int
+		lists  int // of all rows
+		vain   int // writes for a shard that were refused
+	}{
+		{"a worker joins", joins, beat, beat + 1500*time.Millisecond, 27, 24, 5},
+		{"a worker leaves", leaves, beat + time.Second, beat + 1500*time.Millisecond, 60, 40, 5},
+		{"two of sixteen die", func(f *fleet) result { f.nodes[1].kill(); return dies(f) }, leaseTime + beat + 500*time.Millisecond, leaseTime + 2*beat, 60, 36, 5},
+		{"every worker is replaced", deploy, time.Minute, time.Minute, 4 * 400, 100, 150},
+		{"the table was silent", outage, 3 * leaseTime, 3 * leaseTime, 420, 48, 5},
+		{"all restart", restart, 3 * leaseTime, 3 * leaseTime, 400, 64, 150},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := small()
+			s.workers, s.listed, s.rest = 16, 400, 2*time.Minute
+			f := settled(s, true)
+			r := c.tell(f)
+			t.Logf("%v\n%v", f.meter, r)
+			if r.held < 0 || r.held > c.held || r.even < 0 || r.even > c.even {
+				t.Errorf("all held after %v, more than %v; or even after %v, more than %v", r.held, c.held, r.even, c.even)
+			}
+			if lists := f.meter.counts["list lease"]; lists > c.lists || r.starts > c.starts || r.lost > 0 {
+				t.Errorf("the rows were listed %d times, more than %d; %d tenures began, more than %d; or seats were lost: %d", lists, c.lists, r.starts, c.starts, r.lost)
+			}
+			if vain := f.meter.counts["lease transfer refused"] + f.meter.counts["lease create refused"]; vain > c.vain {
+				t.Errorf("%d writes were refused, more than %d", vain, c.vain)
+			}
+		})
+	}
+}
+
+// TestSameFleetSameFigures: everything follows from the seed.
+func TestSameFleetSameFigures(t *testing.T) {
+	figures := func() string {
+		f := settled(small(), false)
+		r := dies(f)
+		return r.String() + f.meter.String()
+	}
+	if one, other := figures(), figures(); one != other {
+		t.Errorf("not twice the same:\n%s\n%s", one, other)
+	}
+}
+
+// TestTableRefusesWhatIsTooMuch: a partition takes its thousand writes in a second and
+// no more, whatever is asked of it.
+func TestTableRefusesWhatIsTooMuch(t *testing.T) {
+	f := newFleet(small())
+	f.table.limited = true
+	f.table.rows.ranges[0].write.level = 0
+	taken := 0
+	for ms := range 1000 {
+		for range 5 {
+			w, err := lease.Begin(group, fmt.Sprint("new-", taken), nil, workerName(0), f.stamp())
+			check(err)
+			if _, _, ok := f.table.write(time.Duration(ms)*time.Millisecond, w); ok {
+				taken++
+			}
+		}
+	}
+	if taken < 990 || taken > 1001 {
+		t.Errorf("%d of 5000 writes were taken in a second", taken)
+	}
+}

@@ -1,0 +1,225 @@
+package scale
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// What DynamoDB documents.
+const (
+	writeUnit      = 1 << 10
+	readUnit       = 4 << 10
+	pageSize       = 1 << 20
+	partitionWrite = 1_000 // units a second
+	partitionRead  = 3_000
+	tableWrite     = 4_000 // of a table that is new
+	tableRead      = 12_000
+)
+
+// A bucket fills at a rate and holds a second's worth. A request passes while there is
+// something in it, and is charged when its cost is known: that may leave a debt.
+type bucket struct {
+	rate, level float64
+	filled      time.Duration
+}
+
+func newBucket(rate float64) bucket { return bucket{rate: rate, level: rate} }
+
+func (b *bucket) open(now time.Duration) bool {
+	b.level = min(b.rate, b.level+b.rate*(now-b.filled).Seconds())
+	b.filled = now
+	return b.level > 0
+}
+
+// A limit is what one part of the table takes.
+type limit struct{ read, write bucket }
+
+func newLimit(read, write float64) *limit {
+	return &limit{read: newBucket(read), write: newBucket(write)}
+}
+
+// An item is a record and the size of its stored form.
+type item struct {
+	name   string
+	record lease.Record
+	size   int
+}
+
+// A partition holds one kind of record, in the order of their names.
+type partition struct {
+	items  []*item
+	by     map[string]*item
+	bytes  int // all of them
+	ranges []*limit
+}
+
+// A table is the metered store. Its semantics are those of lease.Write.Apply.
+type table struct {
+	rows, seats *partition
+	whole       *limit
+	meter       *meter
+	limited     bool // refuses what is too much
+	silent      bool // answers nothing
+}
+
+func newTable(m *meter, ranges int) *table {
+	t := &table{rows: newPartition(ranges), seats: newPartition(1), meter: m, whole: newLimit(tableRead, tableWrite)}
+	return t
+}
+
+func newPartition(ranges int) *partition {
+	p := &partition{by: map[string]*item{}}
+	for range ranges {
+		p.ranges = append(p.ranges, newLimit(partitionRead, partitionWrite))
+	}
+	return p
+}
+
+func (t *table) of(k lease.Kind) *partition {
+	if k == lease.KindSeat {
+		return t.seats
+	}
+	return t.rows
+}
+
+// around is the limit of the key range that a name lies in.
+func (p *partition) around(name string) *limit {
+	if len(p.ranges) == 1 {
+		return p.ranges[0]
+	}
+	at, _ := p.find(name)
+	return p.ranges[at*len(p.ranges)/(len(p.items)+1)]
+}
+
+func (p *partition) find(name string) (at int, found bool) {
+	return slices.BinarySearchFunc(p.items, name, func(it *item, name string) int { return strings.Compare(it.name, name) })
+}
+
+// item is the one of that name; an empty one, if there is none.
+func (p *partition) item(name string) item {
+	if it := p.by[name]; it != nil {
+		return *it
+	}
+	return item{name: name}
+}
+
+// admits reports whether the table takes another request of that sort now.
+func (t *table) admits(now time.Duration, l *limit, write bool) bool {
+	if !t.limited {
+		return true
+	}
+	here, all := &l.read, &t.whole.read
+	if write {
+		here, all = &l.write, &t.whole.write
+	}
+	return here.open(now) && all.open(now)
+}
+
+func (t *table) charge(now time.Duration, k lease.Kind, l *limit, write bool, units float64) {
+	t.meter.charge(now, k, write, units)
+	if !t.limited {
+		return
+	}
+	if write {
+		l.write.level -= units
+		t.whole.write.level -= units
+	} else {
+		l.read.level -= units
+		t.whole.read.level -= units
+	}
+}
+
+// write makes one conditional write; ok is false if the table refused to look at it.
+func (t *table) write(now time.Duration, w lease.Write) (r lease.Record, err error, ok bool) {
+	key := w.Key()
+	p := t.of(key.Kind)
+	l := p.around(key.Name)
+	if !t.admits(now, l, true) {
+		t.meter.throttle(now, key.Kind)
+		return nil, nil, false
+	}
+	old := p.item(key.Name)
+	next, err := w.Apply(old.record)
+	after := item{name: key.Name, record: next}
+	if err == nil && next != nil {
+		after.size = lease.Encode(next).Size()
+	}
+	t.charge(now, key.Kind, l, true, float64(max(1, units(max(old.size, after.size), writeUnit))))
+	t.meter.wrote(w, err)
+	if err != nil {
+		return nil, err, true
+	}
+	p.put(after)
+	return next, nil, true
+}
+
+// get reads one record consistently.
+func (t *table) get(now time.Duration, k lease.Key) (lease.Record, bool) {
+	p := t.of(k.Kind)
+	l := p.around(k.Name)
+	if !t.admits(now, l, false) {
+		t.meter.throttle(now, k.Kind)
+		return nil, false
+	}
+	found := p.item(k.Name)
+	t.charge(now, k.Kind, l, false, float64(max(1, units(found.size, readUnit))))
+	t.meter.count("get", 1)
+	return found.record, true
+}
+
+// page reads the records of a kind from a name on, as many as fit on a page, and says
+// where the next begins; "" for nowhere.
+func (t *table) page(now time.Duration, q lease.Query, from string, into []lease.Record) (records []lease.Record, next string, ok bool) {
+	p := t.of(q.Kind)
+	l := p.around(from)
+	if !t.admits(now, l, false) {
+		t.meter.throttle(now, q.Kind)
+		return into, from, false
+	}
+	at, _ := p.find(from)
+	size := 0
+	for _, it := range p.items[at:] {
+		if size > 0 && size+it.size > pageSize {
+			next = it.name
+			break
+		}
+		size += it.size
+		if row, is := it.record.(lease.Row); !is || !row.Removed {
+			into = append(into, it.record)
+		}
+	}
+	cost := float64(max(1, units(size, readUnit)))
+	if q.Eventually {
+		cost /= 2
+	}
+	t.charge(now, q.Kind, l, false, cost)
+	return into, next, true
+}
+
+func units(size, unit int) int { return (size + unit - 1) / unit }
+
+// put replaces the item of that name; one without a record takes it away.
+func (p *partition) put(it item) {
+	old, there := p.by[it.name]
+	if there {
+		p.bytes -= old.size
+	}
+	p.bytes += it.size
+	at, _ := p.find(it.name)
+	switch {
+	case it.record != nil && there:
+		*old = it
+	case it.record != nil:
+		p.items = slices.Insert(p.items, at, &it)
+		p.by[it.name] = &it
+	case there:
+		p.items = slices.Delete(p.items, at, at+1)
+		delete(p.by, it.name)
+	}
+}
+
+// typical is how large the average record is.
+func (p *partition) typical() int { return p.bytes / max(len(p.items), 1) }
