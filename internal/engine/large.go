@@ -90,8 +90,8 @@ func (e *Engine) takeTurn() {
 		return
 	}
 	within := e.turn(1 + len(l.peers))
-	if l.rowsStep == 0 {
-		within = e.turn(e.others()) / 3
+	if others := e.others(); l.rowsStep == 0 && 4*others <= len(l.peers) {
+		within = e.turn(others) / 3
 	}
 	e.ids++
 	share := float64(rebalance.Tie(e.now.Chance+strconv.Itoa(e.ids))>>11) / (1 << 53)
@@ -155,7 +155,7 @@ func (e *Engine) seek(s *shard) {
 
 // unsought reports whether s is known from an earlier seat at best.
 func (e *Engine) unsought(s *shard) bool {
-	return e.looks.rowsStep == 0 && (s.asked < e.looks.metStep || s.getting)
+	return e.looks.rowsStep == 0 && s.answered < e.looks.metStep && e.large()
 }
 
 // restraint is how long there has to be between two looks of each worker, for all of them

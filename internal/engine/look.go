@@ -343,11 +343,11 @@ func (e *Engine) got(in Got) {
 		}
 		return
 	}
+	s.answered = e.step
 	_, busy := s.copy.Open()
 	switch row, ok := in.Record.(lease.Row); {
 	case ok:
 		e.saw(s, row)
-		s.checked = row.Generation
 	case in.Record == nil && !busy && s.read < s.asked && s.t.on:
 		e.over(s, Vanished, nil)
 		e.vanished(s, s.asked)

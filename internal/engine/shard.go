@@ -29,7 +29,7 @@ type shard struct {
 	gone       order   // the step in which its row was found to be gone
 	asked      order   // the step since which a Get is …
 	getting    bool    // … under way
-	checked    int64   // the generation of the row that was last read by itself
+	answered   order   // the step in which the last one was answered
 	missing    bool    // the last listing lacked it, …
 	malformed  bool    // … or could not read it
 
@@ -259,7 +259,7 @@ func (e *Engine) claim(s *shard) {
 	row, me := s.copy.Row(), e.seat.seat.Owner()
 	orphan := !row.Owner.IsZero() && row.Owner.Incarnation != e.seat.me
 	switch at := e.claimable(s); {
-	case row.Generation == 0 && e.unsought(s):
+	case e.unsought(s):
 		e.seek(s)
 	case row.Generation == 0:
 		w, err := lease.Begin(e.cfg.Group, s.name, s.parents, e.cfg.Name, e.stamp())
@@ -271,8 +271,8 @@ func (e *Engine) claim(s *shard) {
 		s.mine = false
 	case e.now.Mono < at:
 		e.at(s, at)
-	case e.exhausted(row, orphan) && s.checked < row.Generation:
-		e.get(s) // it may have come further since
+	case e.exhausted(row, orphan) && orphan && s.answered < e.looks.seats.begun:
+		e.get(s) // before its owner died it may have come further
 	case e.exhausted(row, orphan):
 		reason := row.Last.Reason
 		if orphan {

@@ -88,7 +88,7 @@ func TestChangesOfALargeFleet(t *testing.T) {
 		{"a worker leaves", leaves, beat + time.Second, beat + 1500*time.Millisecond, 60, 40, 5},
 		{"two of sixteen die", func(f *fleet) result { f.nodes[1].kill(); return dies(f) }, leaseTime + beat + 500*time.Millisecond, leaseTime + 2*beat, 60, 36, 5},
 		{"every worker is replaced", deploy, time.Minute, time.Minute, 4 * 400, 100, 150},
-		{"the table was silent", outage, 3 * leaseTime, 3 * leaseTime, 420, 48, 5},
+		{"the table was silent", outage, 3 * leaseTime, 3 * leaseTime, 440, 48, 5},
 		{"all restart", restart, 3 * leaseTime, 3 * leaseTime, 400, 64, 150},
 	} {
 		t.Run(c.name, func(t *testing.T) {
