@@ -11,5 +11,6 @@
 // Read engine.go, then in the order of a worker's life: seat.go (the sign of life and
 // the end of trust), look.go (what it sees of the others, and when it evicts),
 // fleet.go (the plan), shard.go (claims, and asking for shards), tenure.go (holding
-// and giving away), leave.go (a clean stop). feed.go is the source's side.
+// and giving away), leave.go (a clean stop). feed.go is the source's side; large.go is
+// what a fleet does differently that is too large for everybody to list all rows.
 package engine
