@@ -90,7 +90,8 @@ func TestPausedWorkerIsRefused(t *testing.T) {
 	})
 }
 
-// TestShortOutageLosesNothing: nobody answers for half a lease time.
+// TestShortOutageLosesNothing: nobody answers for half a lease time, from whatever moment
+// between two heartbeats on.
 func TestShortOutageLosesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 8)
@@ -100,12 +101,15 @@ func TestShortOutageLosesNothing(t *testing.T) {
 		s.shared(beat+1500*time.Millisecond, "a", "b")
 		time.Sleep(20 * time.Second)
 		calls := len(s.all())
-		for _, a := range s.actors {
-			a.cut()
-		}
-		time.Sleep(ttl / 2)
-		for _, a := range s.actors {
-			a.heal()
+		for range 100 {
+			time.Sleep(2*ttl + beat/100)
+			for _, a := range s.actors {
+				a.cut()
+			}
+			time.Sleep(ttl / 2)
+			for _, a := range s.actors {
+				a.heal()
+			}
 		}
 		time.Sleep(time.Minute)
 		if len(s.all()) != calls {

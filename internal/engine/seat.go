@@ -214,7 +214,11 @@ func (e *Engine) seatSettled(in Settled) {
 		if c.try.tries == 0 {
 			e.tell(Event{Kind: StoreFault, Err: in.Err})
 		}
-		c.try.failed(e.now.Mono, e.beat/16, e.beat/2)
+		longest := e.beat / 2
+		if c.phase == seated {
+			longest = e.beat / 8 // a store that was away for half a lease time comes back shortly before trust ends
+		}
+		c.try.failed(e.now.Mono, e.beat/16, longest)
 		return
 	case c.open.Op == lease.OpDelete:
 		e.seatGivenUp(verdict, now)
