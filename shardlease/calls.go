@@ -48,8 +48,12 @@ func (r *run) list(o engine.List) {
 }
 
 // patience is for calls about one record: a beat that hangs must leave time for
-// another before trust ends, and that for a third.
-func (r *run) patience() time.Duration { return r.config.TTL / 4 }
+// another before trust ends, and that for a third. A beat is sent a third of the lease time
+// after the last one at the latest. If from just then on nothing is answered for half a lease
+// time, the third has to be sent after that and answered before nine tenths are over. The
+// pauses between them are a sixteenth and an eighth of a beat, so two patiences have to be
+// between 0.44 and 0.50 lease times.
+func (r *run) patience() time.Duration { return r.config.TTL * 7 / 30 }
 
 func (r *run) get(o engine.Get) {
 	r.ask(r.patience(), func(ctx context.Context) engine.Input {

@@ -90,9 +90,14 @@ func TestPausedWorkerIsRefused(t *testing.T) {
 	})
 }
 
-// TestShortOutageLosesNothing: nobody answers for half a lease time, from whatever moment
-// between two heartbeats on.
+// TestShortOutageLosesNothing: the store is away for half a lease time, from whatever moment
+// between two heartbeats on, and refuses all requests or answers none.
 func TestShortOutageLosesNothing(t *testing.T) {
+	t.Run("refuses", func(t *testing.T) { shortOutage(t, (*link).cut) })
+	t.Run("answers nothing", func(t *testing.T) { shortOutage(t, (*link).hush) })
+}
+
+func shortOutage(t *testing.T, begin func(*link)) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 8)
 		for _, name := range []string{"a", "b"} {
@@ -100,11 +105,14 @@ func TestShortOutageLosesNothing(t *testing.T) {
 		}
 		s.shared(beat+1500*time.Millisecond, "a", "b")
 		time.Sleep(20 * time.Second)
+		for _, a := range s.actors {
+			a.late(100 * time.Millisecond)
+		}
 		calls := len(s.all())
 		for range 100 {
 			time.Sleep(2*ttl + beat/100)
 			for _, a := range s.actors {
-				a.cut()
+				begin(a.link)
 			}
 			time.Sleep(ttl / 2)
 			for _, a := range s.actors {

@@ -145,14 +145,18 @@ type link struct {
 	lease.Store
 	mu     sync.Mutex
 	down   bool
+	silent bool                // while it is down, nothing is answered
+	lag    time.Duration       // of every answer to a write
 	before func(w lease.Write) // sees each write before it is sent, …
 	after  func(w lease.Write) // … and after it is stored
 }
 
 var errCut = errors.New("connection refused")
 
-func (l *link) cut()  { l.mu.Lock(); l.down = true; l.mu.Unlock() }
-func (l *link) heal() { l.mu.Lock(); l.down = false; l.mu.Unlock() }
+func (l *link) cut()                 { l.mu.Lock(); l.down = true; l.mu.Unlock() }
+func (l *link) late(d time.Duration) { l.mu.Lock(); l.lag = d; l.mu.Unlock() }
+func (l *link) hush()                { l.mu.Lock(); l.down, l.silent = true, true; l.mu.Unlock() }
+func (l *link) heal()                { l.mu.Lock(); l.down = false; l.mu.Unlock() }
 
 // watch shows each write before it is sent, and after it is stored.
 func (l *link) watch(before, after func(lease.Write)) {
@@ -187,16 +191,32 @@ func (l *link) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 	}
 	down, _, after := l.state()
 	if down {
-		return nil, errCut
+		return nil, l.lost(ctx)
 	}
 	r, err := l.Store.Write(ctx, w)
+	l.mu.Lock()
+	lag := l.lag
+	l.mu.Unlock()
+	time.Sleep(lag)
 	if after != nil && err == nil {
 		after(w)
 	}
 	if down, _, _ := l.state(); down {
-		return nil, errCut // it died, or the reply was lost
+		return nil, l.lost(ctx) // it died, or the reply was lost
 	}
 	return r, err
+}
+
+// lost is what is known of a request that is not answered, and when.
+func (l *link) lost(ctx context.Context) error {
+	l.mu.Lock()
+	silent := l.silent
+	l.mu.Unlock()
+	if !silent {
+		return errCut
+	}
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // recorded notes the span of each call.

@@ -22,6 +22,8 @@ func engineMutants() []mutant {
 		{"a beat sent again is as old as it was", engineDir + "seat.go",
 			"c.try.sent = true\n\t\t\te.do(Send{Write: c.open})",
 			"c.try.sent = true\n\t\t\tc.sent = e.now.Mono\n\t\t\te.do(Send{Write: c.open})", inEngine, "TestTrustCountsRepeatedBeatsOnce"},
+		{"a beat that hangs leaves time for a third", "shardlease/calls.go",
+			`r.config.TTL * 7 / 30`, `r.config.TTL / 4`, inWorker, "TestShortOutageLosesNothing"},
 		{"a beat is tried again soon", engineDir + "seat.go",
 			`longest = e.beat / 8`, `longest = e.beat / 2`, inWorker, "TestShortOutageLosesNothing"},
 		{"trust ends before anybody may evict", engineDir + "seat.go",
