@@ -24,7 +24,7 @@ type benchLine struct {
 
 // benchmarks runs those of the module as anybody would.
 func (r *report) benchmarks() {
-	out, err := r.goTest(append(slices.Clone(r.plan.bench), "./rebalance", "./shardlease", "./shardlease/lease")...)
+	out, err := r.goTest(append(slices.Clone(r.plan.bench), "./rebalance", "./memstore", "./shardlease", "./shardlease/lease")...)
 	if err != nil {
 		r.Fatalf("%v\n%s", err, out)
 	}
@@ -121,6 +121,7 @@ func (r *report) memory() {
 	for i := range names {
 		names[i] = fmt.Sprintf("shardId-%012d", i)
 	}
+	r.blocked(names) // the runtime keeps what describes a goroutine: neither side shall be the first to pay
 	before := used()
 	held := r.holding(names)
 	r.memoryOf.library = held.minus(before).per(len(names))

@@ -37,7 +37,9 @@ type report struct {
 type sectionTime struct {
 	name string
 	took time.Duration
-	busy float64 // share of all cores, the database and others included; below 0: not known
+	// Shares of all cores, the database and others included: worked, and kept by the
+	// host of a virtual machine; below 0: not known.
+	busy, stolen float64
 }
 
 // modeFigures are those that are measured in both modes.
@@ -68,9 +70,10 @@ func (r *report) section(name string, run func()) {
 	from, busy := time.Now(), machineTime()
 	run()
 	took := time.Since(from)
-	s := sectionTime{name: name, took: took, busy: busy.until(machineTime())}
+	s := sectionTime{name: name, took: took}
+	s.busy, s.stolen = busy.until(machineTime())
 	r.sections = append(r.sections, s)
-	r.Logf("%s: %v, machine %.0f %% busy", name, took.Round(time.Second), 100*s.busy)
+	r.Logf("%s: %v, machine %.0f %% busy, %.0f %% stolen", name, took.Round(time.Second), 100*s.busy, 100*s.stolen)
 	if r.Failed() {
 		r.FailNow()
 	}
@@ -278,8 +281,9 @@ func (r *report) timeline(mode rebalance.Mode) {
 	f.stints, f.from, f.to = s.copies(), from, time.Now()
 }
 
-// A ticks is how long all cores have worked, and been idle.
-type ticks struct{ busy, idle float64 }
+// A ticks is how long all cores have worked, been idle, and waited for the host of a
+// virtual machine, which let others work.
+type ticks struct{ busy, idle, stolen float64 }
 
 // machineTime reads it where the system tells.
 func machineTime() ticks {
@@ -288,19 +292,24 @@ func machineTime() ticks {
 	var t ticks
 	for i, field := range strings.Fields(line) {
 		n, _ := strconv.ParseFloat(field, 64)
-		if i == 4 || i == 5 { // idle, and waiting for a disk
+		switch {
+		case i == 4 || i == 5: // idle, and waiting for a disk
 			t.idle += n
-		} else if i <= 8 { // what follows is counted in these
+		case i == 8:
+			t.stolen += n
+		case i < 8: // what follows is counted in these
 			t.busy += n
 		}
 	}
 	return t
 }
 
-func (t ticks) until(later ticks) float64 {
-	busy, all := later.busy-t.busy, later.busy+later.idle-t.busy-t.idle
+// until is what part of the time until later was worked, and what part the host kept;
+// below 0: not known.
+func (t ticks) until(later ticks) (busy, stolen float64) {
+	all := later.busy + later.idle + later.stolen - t.busy - t.idle - t.stolen
 	if all <= 0 {
-		return -1
+		return -1, -1
 	}
-	return busy / all
+	return (later.busy - t.busy) / all, (later.stolen - t.stolen) / all
 }

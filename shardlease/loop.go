@@ -25,26 +25,27 @@ type run struct {
 	inbox    *inbox
 	observer *observer
 
-	values   context.Context // what Run was given, without its end: the parent of handlers' contexts
-	calls    context.Context // of everything but handlers
-	hangUp   context.CancelFunc
-	beside   sync.WaitGroup // everything started by do
-	idle     chan func()    // to goroutines that wait for a call to make
-	free     atomic.Int64   // how many these are
-	episode  map[engine.Tenure]*episode
-	handlers int // how many have not returned
-	held     int // episodes whose end is still to be told
-	prepare  map[string]*preparation
-	source   string         // the last fault of the source that was told
-	patient  engine.Instant // until when the source may take to answer
-	wake     engine.Instant
+	values    context.Context // what Run was given, without its end: the parent of handlers' contexts
+	calls     context.Context // of everything but handlers
+	hangUp    context.CancelFunc
+	beside    sync.WaitGroup // everything started by do
+	idle      chan func()    // to goroutines that wait for a call to make
+	free      atomic.Int64   // how many these are
+	episode   map[engine.Tenure]*episode
+	handlers  int // how many have not returned
+	held      int // episodes whose end is still to be told
+	prepare   map[string]*preparation
+	deadlines map[time.Duration]deadline // by limit
+	source    string                     // the last fault of the source that was told
+	patient   engine.Instant             // until when the source may take to answer
+	wake      engine.Instant
 }
 
 func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 	r := &run{
 		worker: w, handler: handler, config: w.config, start: time.Now(), inbox: newInbox(), idle: make(chan func()),
 		observer: newObserver(w.config), values: context.WithoutCancel(ctx),
-		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, patient: engine.Never,
+		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, patient: engine.Never,
 	}
 	r.calls, r.hangUp = context.WithCancel(r.values)
 	r.engine = engine.New(r.config.engine(r.handoffFault), r.moment())
