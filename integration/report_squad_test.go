@@ -33,6 +33,7 @@ type squad struct {
 
 	marking atomic.Bool  // handlers process and mark
 	trouble atomic.Int64 // beats missed, seats lost and calls unanswered, among the living
+	late    atomic.Int64 // of these, writes of lease rows
 	entered int          // names given out
 
 	mu  sync.Mutex
@@ -155,6 +156,9 @@ func (s *squad) observe(m *member, e shardlease.Event) {
 	switch e.Kind {
 	case shardlease.Lost, shardlease.StoreFault, shardlease.PeerSuspect, shardlease.PeerEvicted:
 		s.trouble.Add(1)
+		if e.Shard != "" {
+			s.late.Add(1)
+		}
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	reportFull   = flag.Bool("report", false, "measure, and write docs/measurements.md: half an hour on an idle machine")
+	reportFull   = flag.Bool("report", false, "measure, and write docs/measurements.md and the README's cost table: half an hour on an idle machine")
 	reportQuick  = flag.Bool("report.quick", false, "measure everything once in about a minute, and write nothing")
-	reportOut    = flag.String("report.out", "", "folder to write to; default docs, and none for -report.quick")
+	reportOut    = flag.String("report.out", "", "folder to write to instead; none for -report.quick")
 	reportServer = flag.String("report.server", "", "what runs at DYNAMODB_ENDPOINT, for the page")
 )
 
@@ -88,6 +88,13 @@ func (r *report) publish() {
 			return
 		}
 		to = "../docs"
+		text, err := os.ReadFile("../README.md")
+		if err != nil {
+			r.Fatal(err)
+		}
+		if files["../README.md"], err = costsIn(string(text), files["measurements.md"]); err != nil {
+			r.Fatal(err)
+		}
 	}
 	if err := os.MkdirAll(filepath.Join(to, "measurements"), 0o755); err != nil {
 		r.Fatal(err)

@@ -31,7 +31,7 @@ type report struct {
 	costs                []cost
 	modes                [2]modeFigures
 	slowCrash, fastCrash crashFigures
-	beatLost             int64
+	beatLost, rowsLate   int64
 }
 
 type sectionTime struct {
@@ -188,7 +188,8 @@ func split(moves []move) (gaps, overlaps lot, again int) {
 func (r *report) troubled(s *squad) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.beatLost += s.trouble.Load()
+	r.beatLost += s.trouble.Load() - s.late.Load()
+	r.rowsLate += s.late.Load()
 }
 
 // rolling replaces every worker of a fleet: one stops, and when its Run has returned

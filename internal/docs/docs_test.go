@@ -65,6 +65,16 @@ func TestReadmeShowsWhatRuns(t *testing.T) {
 	}
 }
 
+// TestReadmeShowsWhatWasMeasured: the README's cost table is that of the measurements.
+func TestReadmeShowsWhatWasMeasured(t *testing.T) {
+	table := regexp.MustCompile(`(?m)^\| shards × workers \|(.*\n\|)*.*\n`)
+	all := documents(t)
+	measured := table.FindString(all["docs/measurements.md"])
+	if measured == "" || table.FindString(all["README.md"]) != measured {
+		t.Errorf("the README's cost table is not that of docs/measurements.md:\n%s", measured)
+	}
+}
+
 // TestGuidesShowWhatRuns: what the guides show in Go is somewhere in the code, where it is
 // compiled and run.
 func TestGuidesShowWhatRuns(t *testing.T) {
