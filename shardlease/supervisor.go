@@ -21,8 +21,8 @@ import (
 // and the command may have been carried out.
 //
 // Workers that are not concerned notice a command at their next audit
-// ([Config.AuditEvery]); a holder whose shard was taken notices with its next commit,
-// and tells the others.
+// ([Config.AuditEvery], which a large fleet stretches); a holder whose shard was taken
+// notices with its next commit, and tells the others.
 type Supervisor struct {
 	Store lease.Store
 	Group string
