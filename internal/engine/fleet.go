@@ -28,14 +28,23 @@ func (e *Engine) readWants() {
 			s.t.give.wanted = false
 		}
 	}
+	large := e.large()
 	for i := range e.looks.peers {
 		p := &e.looks.peers[i]
-		if p.seat.Leaving || p.unreadable {
+		if p.unreadable {
+			continue
+		}
+		if p.seat.Leaving {
+			e.learn(p)
 			continue
 		}
 		for _, w := range p.seat.Wants {
-			if s := e.shard(w.Shard); s != nil && s.t.on && w.Generation == s.t.generation {
+			switch s := e.shard(w.Shard); {
+			case s == nil:
+			case s.t.on && w.Generation == s.t.generation:
 				e.wantedBy(s, p.seat.Owner(), w.Terms)
+			case large && s.generation > 0:
+				s.goesTo(p.seat.Incarnation, w.Generation+1)
 			}
 		}
 	}
@@ -93,15 +102,26 @@ func (e *Engine) plan() {
 	if len(targets) != len(v.shards) {
 		targets = rebalance.Even{}.Plan(v.View) // a planner that is not one
 	}
-	room := e.room(&v, targets)
+	targets = e.agree(&v, targets)
+	room, longer := e.room(&v, targets), e.forbearance(&v)
 	for i, s := range v.shards {
-		if e.assign(s, v.Shards[i].Owner, targets[i] == v.me, room > 0) {
+		if e.presume(&v, i, targets[i]) {
+			continue
+		}
+		if e.assign(s, v.Shards[i].Owner, targets[i] == v.me, room > 0, longer) {
 			room--
 		}
 	}
 	e.ask(&v, targets)
 	e.removeDue(&v)
 	e.tendAllSoon()
+}
+
+// seat is the place of a worker in the view.
+func (v *view) seat(inc lease.Incarnation) (at int, found bool) {
+	return slices.BinarySearchFunc(v.seats, inc, func(seat lease.Seat, inc lease.Incarnation) int {
+		return strings.Compare(string(seat.Incarnation), string(inc))
+	})
 }
 
 // room is how many shards this worker may claim beside what the plan gives it.
@@ -176,6 +196,8 @@ func (e *Engine) place(v *view, s *shard) (owner int, plannable bool) {
 	switch {
 	case s.malformed:
 		return 0, false
+	case s.guessed():
+		return e.guessedPlace(v, s)
 	case row.Generation == 0 || row.Removed:
 		return rebalance.Nobody, s.listed && e.ready(s)
 	case row.Finished || row.Quarantined:
@@ -183,9 +205,7 @@ func (e *Engine) place(v *view, s *shard) (owner int, plannable bool) {
 	case row.Owner.IsZero():
 		return rebalance.Nobody, e.ready(s)
 	}
-	at, ok := slices.BinarySearchFunc(v.seats, row.Owner.Incarnation, func(seat lease.Seat, inc lease.Incarnation) int {
-		return strings.Compare(string(seat.Incarnation), string(inc))
-	})
+	at, ok := v.seat(row.Owner.Incarnation)
 	switch {
 	case ok && s.bound != rebalance.Nobody:
 		return s.bound, true
@@ -268,7 +288,7 @@ func (s *shard) unlisted() bool { return !s.listed && (s.gone == 0 || s.absent >
 // anybody with room: the plan is not a lock.
 //
 // It reports whether this worker helps with it, which takes from its room.
-func (e *Engine) assign(s *shard, owner int, mine, room bool) (helps bool) {
+func (e *Engine) assign(s *shard, owner int, mine, room bool, longer time.Duration) (helps bool) {
 	s.mine = owner == rebalance.Nobody && mine
 	switch {
 	case owner != rebalance.Nobody:
@@ -277,13 +297,11 @@ func (e *Engine) assign(s *shard, owner int, mine, room bool) (helps bool) {
 	case mine, e.failing(s.copy.Row().Owner.Incarnation):
 		return false
 	case s.lying == 0:
-		s.lying = e.now.Mono
+		s.lying = e.now.Mono.Add(longer)
 	}
 	at := max(e.claimable(s), s.lying).Add(e.patience(s))
 	switch {
-	case !room || s.running != 0:
-	case e.now.Mono >= at && e.hearsay(at):
-		e.lookAfter()
+	case !room || s.running != 0 || e.looks.rowsStep == 0:
 	case e.now.Mono >= at:
 		s.mine = true
 		return true
@@ -311,6 +329,17 @@ func (e *Engine) ask(v *view, targets []int) {
 	room := e.cfg.MaxMoves - e.fleet.asks
 	for i, s := range v.shards {
 		owner := v.Shards[i].Owner
+		if s.guessed() {
+			if s.wanted = false; targets[i] == v.me && owner != v.me && owner != rebalance.Nobody && e.fleet.settled && room > 0 {
+				if at := s.checked.Add(e.beat / 2); e.now.Mono < at { // the guess was just made anew
+					e.fleet.replan = min(e.fleet.replan, at)
+					continue
+				}
+				room--
+				e.get(s) // to ask for it takes its row
+			}
+			continue
+		}
 		row := s.copy.Row()
 		held := !row.Owner.IsZero() && row.Owner.Incarnation != e.seat.me && s.orphan != row.Owner.Incarnation && !e.failing(row.Owner.Incarnation)
 		s.wanted = targets[i] == v.me && held && s.running == 0 && (owner != v.me || s.ask != nil)

@@ -13,6 +13,7 @@ type leave struct {
 	all   bool    // release whatever is left
 	since Instant // when that was decided
 	at    int     // the shard that was found to be left the last time
+	freed int64   // what had been given to nobody until it began
 	over  bool    // nothing is left but the seat
 	done  bool
 	wake  Instant
@@ -22,7 +23,7 @@ func (e *Engine) stop() {
 	if e.leave.on {
 		return
 	}
-	e.leave = leave{on: true, began: e.now.Mono}
+	e.leave = leave{on: true, began: e.now.Mono, freed: e.seat.freed}
 	e.tendAllSoon()
 	e.look(0)
 }
@@ -53,7 +54,7 @@ func (e *Engine) keepLeaving() {
 	if l.all && !l.over {
 		e.comeToAnEnd()
 	}
-	if l.over && e.seat.open.Op == 0 {
+	if l.over && e.seat.open.Op == 0 && e.lastWords() {
 		w, err := e.seat.seat.Evict()
 		e.sendSeat(w, err)
 		e.seat.phase = left
@@ -77,6 +78,21 @@ func (e *Engine) comeToAnEnd() {
 			e.over(s, Stopped, nil)
 		}
 	}
+}
+
+// lastWords reports whether the others have had time to see what this worker has to say. Of
+// a large fleet, only some few look what a worker has left that told them to.
+func (e *Engine) lastWords() bool {
+	c := &e.seat
+	if !e.large() || c.freed == e.leave.freed {
+		return true
+	}
+	if c.seat.Freed != c.freed {
+		return false // the next beat says it
+	}
+	at := c.sent.Add(e.beat + lookSuspect) // who is not in a move looks once in a heartbeat
+	e.leave.wake = at
+	return e.now.Mono >= at
 }
 
 // releaseAll decides whether to wait for successors any longer.
@@ -108,7 +124,7 @@ func (e *Engine) successors() bool {
 
 func (e *Engine) heldBy(inc lease.Incarnation) (n int64) {
 	for _, s := range e.shards {
-		if s.copy.Row().Owner.Incarnation == inc {
+		if s.holder() == inc {
 			n++
 		}
 	}

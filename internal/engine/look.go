@@ -52,7 +52,6 @@ type looks struct {
 	met        Instant // … and first: that is for large fleets
 	metStep    order
 	seeking    bool    // it plans although it has not listed the rows
-	sought     int     // rows that it has asked for meanwhile
 	expire     Instant // when the next of them is to be evicted
 	next       Instant
 	audit      Instant
@@ -148,7 +147,7 @@ func (e *Engine) list(r *read, kind lease.Kind, lax bool) {
 func (e *Engine) readMoving() {
 	var moving []*shard
 	for _, s := range e.shards {
-		if s.asks() || s.t.on && s.t.offeredTo != "" {
+		if s.asks() || s.t.on && s.t.offeredTo != "" || e.now.Mono < s.given {
 			moving = append(moving, s)
 		}
 	}
@@ -269,6 +268,7 @@ func (e *Engine) sawRows(in Listed) {
 	at := 0
 	for _, s := range e.shards { // both are sorted
 		s.missing, s.malformed = true, false
+		e.checked(s)
 		for at < len(in.Records) && in.Records[at].Key().Name <= s.name {
 			if row, ok := in.Records[at].(lease.Row); ok {
 				s.missing = false
@@ -338,13 +338,17 @@ func (e *Engine) got(in Got) {
 	}
 	s.getting = false
 	if in.Err != nil { // the next look asks again
-		if s.mine {
+		if s.malformed && e.large() {
+			s.mine = false
+		}
+		if s.mine || e.large() {
 			e.at(s, e.now.Mono.Add(e.beat/8))
 		}
 		return
 	}
-	s.answered = e.step
 	_, busy := s.copy.Open()
+	guessed, generation := s.guessed(), s.generation
+	e.checked(s)
 	switch row, ok := in.Record.(lease.Row); {
 	case ok:
 		e.saw(s, row)
@@ -352,8 +356,12 @@ func (e *Engine) got(in Got) {
 		e.over(s, Vanished, nil)
 		e.vanished(s, s.asked)
 	}
-	if e.looks.rowsStep == 0 && e.large() {
+	switch {
+	case !e.large():
+	case e.looks.rowsStep == 0:
 		e.looks.planWanted = true
+	case guessed || s.generation != generation:
+		e.fleet.replan = min(cmp.Or(e.fleet.replan, Never), e.now.Mono.Add(lookUnstill))
 	}
 	e.tend(s)
 }
@@ -391,7 +399,7 @@ func (e *Engine) malformed(keys []lease.Key) {
 func (e *Engine) sawSeats(in Listed) {
 	l := &e.looks
 	e.malformed(in.Unreadable)
-	peers, changed, freed, found := make([]peer, 0, len(in.Records)), false, false, false
+	peers, changed, freed, found, dead := make([]peer, 0, len(in.Records)), false, false, false, false
 	for _, r := range in.Records {
 		seat, ok := r.(lease.Seat)
 		switch {
@@ -424,11 +432,14 @@ func (e *Engine) sawSeats(in Listed) {
 			peers = append(peers, old)
 		} else {
 			e.tell(Event{Kind: PeerLeft, Peer: old.seat.Name, Task: old.seat.Task})
-			e.lookAfter()
+			dead = dead || !old.seat.Leaving || old.suspect
 		}
 	}
 	slices.SortFunc(peers, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
 	l.peers, l.expire = peers, 0
+	if dead { // who has left in good order has told what there was to tell
+		e.lookAfter()
+	}
 	if changed {
 		e.fleet.changed = e.now.Mono
 		e.look(lookUnstill)

@@ -124,7 +124,7 @@ func (e *Engine) keepSeat() {
 		}
 		return
 	}
-	if c.phase != confirming && c.phase != seated || e.leave.over {
+	if c.phase != confirming && c.phase != seated || e.leave.over && (!e.large() || c.seat.Freed == c.freed) {
 		return
 	}
 	if next := e.nextBeat(); c.phase == seated && e.now.Mono < next {
@@ -277,6 +277,9 @@ func (e *Engine) says() lease.Says {
 			says.Wants = append(says.Wants, lease.Want{Shard: s.name, Generation: s.ask.generation, Terms: s.ask.terms})
 		}
 	}
+	if len(says.Wants) == 0 {
+		says.Wants = e.unasked()
+	}
 	return says
 }
 
@@ -289,7 +292,7 @@ func (e *Engine) nextBeat() Instant {
 	switch {
 	case c.doubt || said.Leaving != e.leave.on:
 		return e.now.Mono
-	case (len(said.Wants) > 0 || e.fleet.asks > 0) && !slices.Equal(said.Wants, e.says().Wants):
+	case (len(said.Wants) > 0 || e.fleet.asks > 0) && !(said.Leaving && e.large()) && !slices.Equal(said.Wants, e.says().Wants):
 		return e.now.Mono
 	case said.Freed != c.freed:
 		return min(c.next, c.sent.Add(e.beat/8))

@@ -29,13 +29,15 @@ type shard struct {
 	gone       order   // the step in which its row was found to be gone
 	asked      order   // the step since which a Get is …
 	getting    bool    // … under way
-	answered   order   // the step in which the last one was answered
+	checked    Instant // when the row was last seen as it stands; for large fleets
+	guess      guess   // whom it has gone to since, as far as can be told; for large fleets
+	spare      int64   // the generation at which a leaving worker was left with it; for large fleets
 	missing    bool    // the last listing lacked it, …
 	malformed  bool    // … or could not read it
 
 	// From the last plan.
 	wake   Instant           // when it wants to be tended
-	lying  Instant           // since when plans have found it with nobody; 0: the last did not
+	lying  Instant           // from when its lying there counts; 0: the last plan did not find it with nobody
 	mine   bool              // to be claimed by this worker as soon as it may be
 	wanted bool              // to be asked for
 	orphan lease.Incarnation // its owner, proven gone
@@ -50,6 +52,7 @@ type shard struct {
 	t       tenure
 	ask     *ask    // nil: none
 	paused  Instant // it is not asked for before
+	given   Instant // until then it may be given to this worker although it asks no more; for large fleets
 }
 
 // doing says what an open write of a row is for.
@@ -78,7 +81,7 @@ func (e *Engine) forget(s *shard, me lease.Incarnation) {
 	s.wake = e.now.Mono
 	s.copy = lease.NewCopy(s.copy.Key(), me)
 	s.copy.Saw(row)
-	s.doing, s.try, s.mine, s.orphan = nothing, retry{}, false, ""
+	s.doing, s.try, s.mine, s.orphan, s.guess = nothing, retry{}, false, "", guess{}
 }
 
 // tend does what is due for one shard.
@@ -164,6 +167,7 @@ func (e *Engine) settled(in Settled) {
 		s.doing, s.try = nothing, retry{}
 		if s.copy.Row().Generation > 0 {
 			e.news(s)
+			e.checked(s)
 		}
 		e.answered(s, what, a)
 		e.unsettle(s, a)
@@ -258,21 +262,20 @@ func (e *Engine) acquire(s *shard) {
 func (e *Engine) claim(s *shard) {
 	row, me := s.copy.Row(), e.seat.seat.Owner()
 	orphan := !row.Owner.IsZero() && row.Owner.Incarnation != e.seat.me
+	unproven := orphan && s.orphan != row.Owner.Incarnation
 	switch at := e.claimable(s); {
-	case e.unsought(s):
-		e.seek(s)
+	case e.hearsay(s) && (s.guessed() || !unproven):
+		e.get(s)
 	case row.Generation == 0:
 		w, err := lease.Begin(e.cfg.Group, s.name, s.parents, e.cfg.Name, e.stamp())
 		e.send(s, creating, w, err)
 	case row.Removed && s.listed:
 		w, err := row.Revive(s.parents, e.cfg.Name, e.stamp())
 		e.send(s, reviving, w, err)
-	case row.Removed || row.Finished || row.Quarantined || orphan && s.orphan != row.Owner.Incarnation:
+	case row.Removed || row.Finished || row.Quarantined || unproven:
 		s.mine = false
 	case e.now.Mono < at:
 		e.at(s, at)
-	case e.exhausted(row, orphan) && orphan && s.answered < e.looks.seats.begun:
-		e.get(s) // before its owner died it may have come further
 	case e.exhausted(row, orphan):
 		reason := row.Last.Reason
 		if orphan {
@@ -422,6 +425,9 @@ func (e *Engine) callOff(s *shard) {
 		return
 	}
 	e.fleet.asks--
+	if s.ask.said && s.generation == s.ask.generation && e.large() { // in a small one, the rows are listed
+		s.given = e.now.Mono.Add(e.cfg.TTL)
+	}
 	if s.ask.hook && (s.copy.Row().Owner.Incarnation != e.seat.me || e.seat.me == "") {
 		e.do(CallOff{Shard: s.name})
 	}

@@ -4,7 +4,7 @@ package engine
 type Status struct {
 	Seated   bool
 	Restored bool    // the table went back in time: nothing is claimed
-	Planned  bool    // it has read the rows and the seats since it took its seat, and knows of shards
+	Planned  bool    // it has planned since it took its seat, and knows of shards
 	Held     int     // tenures
 	Trust    Instant // how long it may hold them without another beat
 }
@@ -12,7 +12,7 @@ type Status struct {
 // Status is the worker's state of health.
 func (e *Engine) Status() Status {
 	return Status{
-		Seated: e.seat.phase == seated, Restored: e.seat.restored, Planned: e.looks.rowsStep > 0 && !e.looks.planWanted && (e.feed.complete || len(e.shards) > 0),
+		Seated: e.seat.phase == seated, Restored: e.seat.restored, Planned: (e.looks.rowsStep > 0 || e.looks.seeking) && !e.looks.planWanted && (e.feed.complete || len(e.shards) > 0),
 		Held: e.fleet.held, Trust: e.seat.trust,
 	}
 }

@@ -38,7 +38,10 @@ type fleet struct {
 	source engine.Source
 	born   int
 
-	serving []int16 // handlers by shard
+	serving []int16         // handlers by shard
+	freed   []time.Duration // when the last of them ended
+	gaps    int             // how often a shard had none
+	longest time.Duration   // … and how long
 	index   map[string]int
 	held    int // shards with a handler
 	lost    int
@@ -49,7 +52,7 @@ type fleet struct {
 func newFleet(s setting) *fleet {
 	f := &fleet{
 		setting: s, ttl: 10 * time.Second, chance: rand.New(rand.NewPCG(1, 1)), meter: newMeter(),
-		serving: make([]int16, s.shards), index: map[string]int{},
+		serving: make([]int16, s.shards), freed: make([]time.Duration, s.shards), index: map[string]int{},
 	}
 	f.table = newTable(f.meter, s.ranges)
 	for i := range s.shards {
@@ -143,6 +146,16 @@ func (f *fleet) until(limit time.Duration, cond func() bool) time.Duration {
 		f.run(step)
 	}
 	return max(f.now-from, time.Millisecond)
+}
+
+// unready is how many processes have not planned yet: see Worker.Ready.
+func (f *fleet) unready() (n int) {
+	for _, o := range f.nodes {
+		if !o.leaving && !o.engine.Status().Planned {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *fleet) allHeld() bool { return f.held == f.shards }

@@ -136,11 +136,13 @@ type result struct {
 	peak      [3]float64 // requests, write and read units of the worst second
 	lost      int        // workers that ended what they held because they could not beat
 	starts    int        // tenures that began
+	gaps      int        // shards that nobody held for a while, …
+	longest   time.Duration
 	unchanged bool
 }
 
-const header = `| story | requests/s | WCU/s | RCU/s | peak requests/s | peak WCU/s | peak RCU/s | throttled | all held | even | tenures begun | seats lost | $/month |
-|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
+const header = `| story | requests/s | WCU/s | RCU/s | peak requests/s | peak WCU/s | peak RCU/s | throttled | all held | even | tenures begun | gaps | the longest | seats lost | $/month |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 `
 
 func (r result) String() string {
@@ -150,9 +152,9 @@ func (r result) String() string {
 	if r.unchanged {
 		cost = fmt.Sprintf("%.0f", price(w, rd))
 	}
-	return fmt.Sprintf("| %s | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %d | %s | %s | %d | %d | %s |\n",
+	return fmt.Sprintf("| %s | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %d | %s | %s | %d | %d | %s | %d | %s |\n",
 		r.story, float64(r.load.requests)/s, w, rd, r.peak[0], r.peak[1], r.peak[2], r.load.throttled,
-		moment(r.held), moment(r.even), r.starts, r.lost, cost)
+		moment(r.held), moment(r.even), r.starts, r.gaps, moment(r.longest), r.lost, cost)
 }
 
 func moment(d time.Duration) string {

@@ -111,6 +111,8 @@ func (n *node) do(o engine.Output) {
 		at := f.index[o.Tenure.Shard]
 		if f.serving[at]++; f.serving[at] == 1 {
 			f.held++
+			f.gaps++
+			f.longest = max(f.longest, f.now-max(f.freed[at], f.meter.from))
 		}
 		if f.commit > 0 {
 			f.after(time.Duration(f.chance.Int64N(int64(f.commit))), h.commit)
@@ -166,5 +168,6 @@ func (h *handler) gone() {
 	at := f.index[h.id.Shard]
 	if f.serving[at]--; f.serving[at] == 0 {
 		f.held--
+		f.freed[at] = f.now
 	}
 }

@@ -71,6 +71,7 @@ func stories() []story {
 		{"a worker leaves", false, leaves},
 		{"10 % die at once", false, dies},
 		{"rolling deploy, 10 at a time", false, deploy},
+		{"rolling deploy, 10 at a time, ready or not", false, rush},
 		{"the table was silent for 10 min", false, outage},
 		{"all restart after 3 h", false, restart},
 		{"all restart after 3 h, no commits", true, restart},
@@ -101,13 +102,13 @@ func settled(s setting, idle bool) *fleet {
 // begin makes the meter count from now on.
 func (f *fleet) begin() {
 	f.meter.reset(f.now)
-	f.lost, f.starts = 0, 0
+	f.lost, f.starts, f.gaps, f.longest = 0, 0, 0, 0
 }
 
 // measure tells what has come of it since begin.
 func (f *fleet) measure(r result) result {
 	r.took = f.now - f.meter.from
-	r.load, r.lost, r.starts = f.meter.sum(), f.lost, f.starts
+	r.load, r.lost, r.starts, r.gaps, r.longest = f.meter.sum(), f.lost, f.starts, f.gaps, f.longest
 	requests, write, read := f.meter.peak()
 	r.peak = [3]float64{float64(requests), write, read}
 	return r
@@ -163,13 +164,18 @@ func dies(f *fleet) result {
 	return f.settle()
 }
 
-// deploy replaces ten workers at a time: each is told to stop, and its successor starts
-// when it has.
-func deploy(f *fleet) result {
+// deploy replaces ten workers at a time: each is told to stop, its successor starts when it
+// has, and the next one's turn comes when that is ready.
+func deploy(f *fleet) result { return replaceAll(f, (*fleet).unready) }
+
+// rush does not wait for successors to be ready.
+func rush(f *fleet) result { return replaceAll(f, func(*fleet) int { return 0 }) }
+
+func replaceAll(f *fleet, unready func(*fleet) int) result {
 	from := f.now
 	old := append([]*node(nil), f.nodes...)
 	for i, n := range old {
-		if f.until(patience, func() bool { return leaving(old[:i]) < 10 }) < 0 {
+		if f.until(patience, func() bool { return leaving(old[:i])+unready(f) < 10 }) < 0 {
 			break
 		}
 		n.stop()

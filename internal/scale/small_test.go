@@ -44,6 +44,18 @@ func TestSteadyFleetCostsItsWorkers(t *testing.T) {
 	}
 }
 
+// TestSteadyLargeFleetListsInTurn: where to list all rows takes long, that is done less often
+// than it was asked for.
+func TestSteadyLargeFleetListsInTurn(t *testing.T) {
+	s := small()
+	s.workers, s.listed, s.rest = 16, 100, 10*time.Minute
+	f := settled(s, true)
+	r := steady(f)
+	if n := f.meter.counts["list lease"]; n > 16 {
+		t.Errorf("16 workers listed the rows %d times in %v, and four turns are %v", n, r.took, 4*16*400/100*time.Second)
+	}
+}
+
 // TestChangesOfASmallFleet holds every change to its time and to what it may write.
 func TestChangesOfASmallFleet(t *testing.T) {
 	for _, c := range []struct {
@@ -87,9 +99,9 @@ func TestChangesOfALargeFleet(t *testing.T) {
 		{"a worker joins", joins, beat, beat + 1500*time.Millisecond, 27, 24, 5},
 		{"a worker leaves", leaves, beat + time.Second, beat + 1500*time.Millisecond, 60, 40, 5},
 		{"two of sixteen die", func(f *fleet) result { f.nodes[1].kill(); return dies(f) }, leaseTime + beat + 500*time.Millisecond, leaseTime + 2*beat, 60, 36, 5},
-		{"every worker is replaced", deploy, time.Minute, time.Minute, 4 * 400, 100, 150},
-		{"the table was silent", outage, 3 * leaseTime, 3 * leaseTime, 440, 48, 5},
-		{"all restart", restart, 3 * leaseTime, 3 * leaseTime, 400, 64, 150},
+		{"every worker is replaced", deploy, beat, 3 * leaseTime, 3 * 400, 100, 5},
+		{"the table was silent", outage, leaseTime + beat, 3 * leaseTime, 405, 48, 5},
+		{"all restart", restart, leaseTime + beat, 3 * leaseTime, 400, 64, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := small()

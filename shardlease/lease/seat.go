@@ -37,8 +37,10 @@ type Seat struct {
 
 // Says is what a worker has to tell the others. Every beat says all of it anew.
 type Says struct {
-	Leaving bool   // it is on its way out and takes nothing more
-	Wants   []Want // what it asks others for
+	Leaving bool // it is on its way out and takes nothing more
+	// Wants are what it asks others for; or, while it is leaving, what it has and nobody asks
+	// for: a worker of a large fleet may not know.
+	Wants []Want
 	// Freed counts the shards it has made, finished or given back to nobody.
 	// Nobody lists the rows while nothing happens; who sees this grow does.
 	Freed int64

@@ -1,0 +1,500 @@
+package engine_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// large is a configuration with which a few workers with a few shards do what large fleets
+// do: they list the rows in turns of workers times shards seconds.
+func large(few int) engine.Config {
+	c := config(rebalance.Cooperative)
+	c.ListedRows, c.Few = 1, few
+	return c
+}
+
+// row is the row of a shard as it stands.
+func (w *world) row(name string) lease.Row {
+	w.Helper()
+	r, err := w.store.Get(w.Context(), lease.Key{Group: "g", Kind: lease.KindLease, Name: name})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return r.(lease.Row)
+}
+
+// TestShardIsReadBeforeItIsSetAside: a worker remembers that a shard has failed before. It
+// has come further since, then its owner dies: that is no second failure in a row.
+func TestShardIsReadBeforeItIsSetAside(t *testing.T) {
+	w := newWorld(t, 8)
+	c := large(0)
+	c.MaxAttempts = 2
+	a, b := w.join("a", c), w.join("b", c)
+	w.until(time.Minute, w.held)
+	w.run(time.Minute)
+	for id := range a.active {
+		delete(a.active, id)
+		a.step(engine.Returned{Tenure: id, Failed: true})
+		break
+	}
+	w.until(time.Minute, w.held)
+	w.run(5 * time.Minute) // both have listed the rows
+	dies, stays := a, b
+	for id := range b.active {
+		if w.row(id.Shard).Attempts() > 0 {
+			dies, stays = b, a
+		}
+	}
+	for id := range dies.active {
+		if w.row(id.Shard).Attempts() > 0 {
+			dies.step(engine.Marks{Tenure: id, Mark: mark("1"), Seq: 1, Flush: 1})
+		}
+	}
+	w.run(time.Second)
+	dies.dead = true
+	w.run(time.Minute)
+	if len(stays.active) != 8 || len(stays.of(engine.Quarantined)) > 0 {
+		t.Errorf("%d of 8 shards are held; set aside: %+v", len(stays.active), stays.of(engine.Quarantined))
+	}
+}
+
+// TestWhoComesBackTrustsNoMemoryOfParents: while a fleet was away, its table was put back to
+// before a parent was finished, and adopted. The workers remember the parent's end; its
+// child, which is listed now, begins after the next one.
+func TestWhoComesBackTrustsNoMemoryOfParents(t *testing.T) {
+	w := newWorld(t, 10)
+	parent, child := engine.Shard{Name: "parent"}, engine.Shard{Name: "child", Parents: []string{"parent"}}
+	w.shards = append(w.shards, parent)
+	w.source.Shards = w.shards
+	var fleet []*node
+	for _, name := range []string{"a", "b", "c", "d"} {
+		fleet = append(fleet, w.join(name, large(0)))
+	}
+	w.until(2*time.Minute, w.held)
+	for _, n := range fleet {
+		for id := range n.active {
+			if id.Shard == "parent" {
+				n.step(engine.Marks{Tenure: id, Finish: true})
+				w.run(20 * time.Millisecond)
+				n.ret(id)
+			}
+		}
+	}
+	w.run(5 * time.Minute)
+	w.down = true
+	w.source.Shards = append(w.shards[:len(w.shards):len(w.shards)], child)
+	w.run(time.Minute)
+	w.store = older(t, fleet[0].moment(), w.shards)
+	w.down = false
+	for range 1000 {
+		w.run(100 * time.Millisecond)
+		for _, n := range fleet {
+			for id := range n.active {
+				if id.Shard == "child" && !w.row("parent").Finished {
+					t.Fatalf("%s began with the child, and the parent is %v", n.name, w.row("parent"))
+				}
+			}
+		}
+	}
+	if held := len(fleet[0].active) + len(fleet[1].active) + len(fleet[2].active) + len(fleet[3].active); held != len(w.shards) {
+		t.Errorf("%d of %d shards are held", held, len(w.shards))
+	}
+}
+
+// older is a table that knows these shards, was put back in time and adopted.
+func older(t *testing.T, now engine.Moment, shards []engine.Shard) *memstore.Store {
+	t.Helper()
+	store := new(memstore.Store)
+	stamp := func(s engine.Shard, what string) lease.Stamp {
+		return lease.Stamp{ID: lease.WriteID(strings.Repeat(what, 5) + s.Name), At: now.Wall}
+	}
+	for _, s := range shards {
+		w, err := lease.Begin("g", s.Name, nil, "operator", stamp(s, "begin"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := store.Write(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w, err = r.(lease.Row).Adopt("operator", stamp(s, "adopt")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = store.Write(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return store
+}
+
+// TestChildrenInALargeFleet: most workers do not know that a parent has ended. Some few look,
+// and claim what is left lying.
+func TestChildrenInALargeFleet(t *testing.T) {
+	w := newWorld(t, 12)
+	left, right := engine.Shard{Name: "left", Parents: []string{"shard-000"}}, engine.Shard{Name: "right", Parents: []string{"shard-000"}}
+	w.source.Shards = append(w.shards[:len(w.shards):len(w.shards)], left, right)
+	var fleet []*node
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		fleet = append(fleet, w.join(name, large(3)))
+	}
+	w.until(2*time.Minute, w.held)
+	w.run(5 * time.Minute)
+	for _, n := range fleet {
+		for id := range n.active {
+			if id.Shard == "shard-000" {
+				n.step(engine.Marks{Tenure: id, Finish: true})
+				w.run(20 * time.Millisecond)
+				n.ret(id)
+			}
+		}
+	}
+	begun := func() (n int) {
+		for _, node := range fleet {
+			for id := range node.active {
+				if id.Shard == "left" || id.Shard == "right" {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	took := w.until(15*time.Second, func() bool { return begun() == 2 })
+	t.Logf("both have begun after %v", took)
+}
+
+// TestNothingIsClaimedInVain: one worker after the other leaves. Most remember its shards
+// where they were minutes ago, and still nobody takes them for a dead worker's.
+func TestNothingIsClaimedInVain(t *testing.T) {
+	w := newWorld(t, 24)
+	var fleet []*node
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		fleet = append(fleet, w.join(name, large(3)))
+	}
+	w.until(2*time.Minute, w.even)
+	w.run(10 * time.Minute) // all have listed the rows
+	for _, n := range fleet[:4] {
+		n.step(engine.Stop{})
+		w.until(time.Minute, n.engine.Done)
+		w.until(time.Minute, w.held)
+		w.run(5 * time.Second)
+	}
+	for _, n := range fleet {
+		if vain := n.of(engine.Contended); len(vain) > 0 {
+			t.Errorf("%s claimed in vain: %+v", n.name, vain)
+		}
+	}
+}
+
+// TestDeathOfALeaver: a worker that says that it leaves, and dies before it has handed over,
+// is a dead worker like any other.
+func TestDeathOfALeaver(t *testing.T) {
+	w := newWorld(t, 12)
+	a := w.join("a", large(0))
+	for _, name := range []string{"b", "c", "d"} {
+		w.join(name, large(0))
+	}
+	w.until(2*time.Minute, w.even)
+	w.run(5 * time.Minute)
+	a.deaf = true
+	a.step(engine.Stop{})
+	w.run(10 * time.Millisecond)
+	a.dead = true
+	if took := w.until(time.Minute, w.held); took > 14*time.Second {
+		t.Errorf("its shards were held again after %v", took)
+	}
+}
+
+// TestWrongGuess: two workers ask a third for its shards, and it dies before they have them.
+// Each believes that the other has what it asked for, and yet all is taken over.
+func TestWrongGuess(t *testing.T) {
+	w := newWorld(t, 12)
+	config := large(0)
+	config.Handoff = rebalance.Eager
+	a := w.join("a", config)
+	a.deaf = true // it does not wind down
+	w.until(time.Minute, w.held)
+	b, c := w.join("b", config), w.join("c", config)
+	w.until(2*time.Minute, func() bool { return len(b.of(engine.Asked)) > 0 && len(c.of(engine.Asked)) > 0 })
+	w.run(300 * time.Millisecond) // they have seen what the other wants
+	a.dead = true
+	if took := w.until(2*time.Minute, w.held); took > 15*time.Second {
+		t.Errorf("all was held again after %v", took)
+	}
+}
+
+// TestGivenAlthoughItAsksNoMore: an owner hands a shard to a worker that has just called off
+// what it asked for. It finds out by itself: to all others the shard is held.
+func TestGivenAlthoughItAsksNoMore(t *testing.T) {
+	w := newWorld(t, 12)
+	c := large(0)
+	c.Handoff = rebalance.Eager
+	owner := w.join("a", c)
+	w.join("b", c)
+	w.until(2*time.Minute, w.even)
+	w.run(5 * time.Minute)
+	owner.winds = 3 * time.Second
+	asker := w.join("c", c)
+	w.until(time.Minute, func() bool { return len(owner.of(engine.Draining)) > 0 })
+	owner.slow = func(o engine.Output) time.Duration {
+		if list, ok := o.(engine.List); ok && list.Query.Kind == lease.KindSeat {
+			return 5 * time.Second // it does not see in time that nobody asks any more
+		}
+		return 0
+	}
+	for _, name := range []string{"d", "e", "f", "g"} {
+		w.join(name, c)
+	}
+	w.until(time.Minute, func() bool { return len(asker.of(engine.Retired)) > 0 })
+	w.run(4 * time.Second)
+	owner.slow, owner.winds = nil, 0
+	if len(owner.active) == 6 {
+		t.Fatal("the owner kept what it was asked for")
+	}
+	if took := w.until(2*time.Minute, w.held); took > 10*time.Second {
+		t.Errorf("what it was given lay there for another %v", took)
+	}
+}
+
+// odd is a planner that is of another mind than the rest of the fleet: nobody asks anybody.
+type odd struct{ rebalance.Even }
+
+func (odd) Fingerprint() string { return "odd" }
+
+// TestLastWords: a worker that leaves has given its shards to nobody. It says so before it
+// goes, and long enough for the others to see it.
+func TestLastWords(t *testing.T) {
+	w := newWorld(t, 12)
+	c := large(0)
+	c.Planner = odd{}
+	a := w.join("a", c)
+	for _, name := range []string{"b", "c", "d"} {
+		w.join(name, large(0))
+	}
+	w.until(2*time.Minute, w.held)
+	w.run(time.Minute)
+	had := int64(len(a.active))
+	a.step(engine.Stop{})
+	w.until(time.Minute, a.engine.Done)
+	var before, said, at time.Duration
+	freed := int64(0)
+	for _, s := range a.sent {
+		send, ok := s.Output.(engine.Send)
+		if !ok {
+			continue
+		}
+		switch seat, ok := send.Write.Next.(lease.Seat); {
+		case ok && !seat.Leaving:
+			freed = seat.Freed
+		case ok && seat.Freed == freed+had && said == 0:
+			said = s.at
+		case send.Write.Key().Kind == lease.KindLease:
+			before = s.at
+		case send.Write.Op == lease.OpDelete:
+			at = s.at
+		}
+	}
+	if said < before || at < said+3*time.Second {
+		t.Errorf("it gave the last shard up at %v, said so at %v, and its seat at %v", before, said, at)
+	}
+}
+
+// keep is a planner that plans no move. So nobody asks for what a leaving worker has, as when
+// all believe that somebody else does.
+type keep struct{}
+
+func (keep) Fingerprint() string { return "keep" }
+
+func (keep) Plan(v rebalance.View) []int {
+	targets := make([]int, len(v.Shards))
+	for i, s := range v.Shards {
+		if targets[i] = s.Owner; s.Owner == rebalance.Nobody {
+			targets[i] = int(s.Tie % uint64(len(v.Workers)))
+		}
+	}
+	return targets
+}
+
+// TestLeaverIsAskedForAll: a leaving worker tells what nobody asks for, and then all agree who
+// does.
+func TestLeaverIsAskedForAll(t *testing.T) {
+	w := newWorld(t, 12)
+	c := large(0)
+	c.Planner = keep{}
+	var fleet []*node
+	for _, name := range []string{"a", "b", "c", "d"} {
+		fleet = append(fleet, w.join(name, c))
+	}
+	w.until(2*time.Minute, w.held)
+	w.run(time.Minute)
+	leaver := fleet[0]
+	leaver.step(engine.Stop{})
+	for !leaver.engine.Done() {
+		w.run(5 * time.Millisecond)
+		held := map[string]bool{}
+		for _, n := range fleet {
+			for id := range n.active {
+				held[id.Shard] = true
+			}
+		}
+		if len(held) < len(w.shards) {
+			t.Fatalf("it gave something to nobody: held %v", w.counts())
+		}
+	}
+}
+
+// TestFewListInTurn: shards are given back one after the other. The few that look for all do
+// not list the rows each time.
+func TestFewListInTurn(t *testing.T) {
+	w := newWorld(t, 12)
+	var fleet []*node
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		fleet = append(fleet, w.join(name, large(8)))
+	}
+	w.until(2*time.Minute, w.held)
+	w.run(10 * time.Minute)
+	before := w.calls["list lease"]
+	for range 90 {
+		for _, n := range fleet {
+			for id := range n.active {
+				n.ret(id)
+				break
+			}
+		}
+		w.run(time.Second)
+	}
+	if lists := w.calls["list lease"] - before; lists > 3*len(fleet) {
+		t.Errorf("the rows were listed %d times in 90 s, although a turn takes 96 s", lists)
+	}
+}
+
+// again is how long it takes until all is held.
+func (w *world) again() (took time.Duration) {
+	for !w.held() && took < 10*time.Minute {
+		w.run(100 * time.Millisecond)
+		took += 100 * time.Millisecond
+	}
+	return took
+}
+
+// rollout is a settled fleet of which the first workers have a planner of another version:
+// nobody asks them, so they leave with what they hold.
+func rollout(t *testing.T, seed uint64, shards int, c engine.Config, names ...string) (w *world, old []*node) {
+	w = newWorld(t, shards)
+	w.chance = rand.New(rand.NewPCG(seed, 7))
+	o := c
+	o.Planner = odd{}
+	for _, name := range names {
+		old = append(old, w.join(name, o))
+	}
+	for _, name := range []string{"b", "c", "d", "e", "f", "g", "h"} {
+		w.join(name, c)
+	}
+	w.until(10*time.Minute, w.held)
+	w.run(10*time.Minute + time.Duration(w.chance.IntN(5000))*time.Millisecond)
+	return w, old
+}
+
+// TestKilledWhileItLeaves: a worker is killed long after it was told to stop.
+func TestKilledWhileItLeaves(t *testing.T) {
+	for seed := range uint64(4) {
+		w, old := rollout(t, seed, 24, large(4), "a", "a2")
+		for _, a := range old {
+			a.step(engine.Stop{})
+			w.run(12 * time.Second)
+			a.dead = true
+			if took := w.again(); took > 14*time.Second {
+				t.Errorf("seed %d: what %s had was held again after %v", seed, a.name, took)
+			}
+			w.run(30 * time.Second)
+		}
+	}
+}
+
+// TestGivenToNobody: two workers leave, one after the other, and nobody has asked for what they
+// had. The few that look have just looked, or have no room.
+func TestGivenToNobody(t *testing.T) {
+	tight := large(2)
+	tight.ListedRows, tight.MaxShards = 2, 4
+	for seed := range uint64(4) {
+		for _, fleet := range []struct {
+			shards int
+			config engine.Config
+			old    []string
+		}{{24, large(2), []string{"a", "a2"}}, {25, tight, []string{"a"}}} {
+			w, old := rollout(t, seed, fleet.shards, fleet.config, fleet.old...)
+			for _, a := range old {
+				a.step(engine.Stop{})
+				w.until(2*time.Minute, a.engine.Done)
+				if took := w.again(); took > 14*time.Second {
+					t.Errorf("seed %d: what %s had was held again after %v", seed, a.name, took)
+				}
+				w.run(30 * time.Second)
+			}
+		}
+	}
+}
+
+// pins gives one shard to one worker, whatever the others' planners say.
+type pins struct {
+	rebalance.Even
+	shard, to string
+}
+
+func (p pins) Plan(v rebalance.View) []int {
+	targets := p.Even.Plan(v)
+	for i := range v.Shards {
+		for at := range v.Workers {
+			if v.Shards[i].Name == p.shard && v.Workers[at].Name == p.to && !v.Workers[at].Leaving {
+				targets[i] = at
+			}
+		}
+	}
+	return targets
+}
+
+// TestStandingWant: one worker asks for a shard whose owner takes an hour to wind down, and
+// another has planned it to itself. That one does not read it all the time, and does not
+// forget the other shards.
+func TestStandingWant(t *testing.T) {
+	w := newWorld(t, 24)
+	c := large(2)
+	c.ListedRows = 2
+	c.Handoff = rebalance.Terms{Mode: rebalance.Eager, Drain: 5 * time.Second, AfterDrain: rebalance.Wait}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		w.join(name, c)
+	}
+	w.until(10*time.Minute, w.even)
+	w.run(5 * time.Minute)
+	var shard string
+	for id := range w.nodes[0].active {
+		if shard == "" || id.Shard < shard {
+			shard = id.Shard
+		}
+	}
+	w.nodes[0].winds = time.Hour
+	for _, name := range []string{"x", "y"} {
+		k := c
+		k.MaxMoves, k.Planner = 1, pins{shard: shard, to: name}
+		w.join(name, k)
+		w.run(40 * time.Second)
+	}
+	y := w.nodes[7]
+	w.run(9 * time.Minute)
+	from, gets := len(y.sent), 0
+	w.run(time.Minute)
+	for _, s := range y.sent[from:] {
+		if _, ok := s.Output.(engine.Get); ok {
+			gets++
+		}
+	}
+	if gets > 60 || len(y.active) < 2 {
+		t.Errorf("in its tenth minute it read rows %d times; it holds %d", gets, len(y.active))
+	}
+}
