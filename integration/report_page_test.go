@@ -88,7 +88,7 @@ func (r *report) goalTable(p *page) {
 		p.row(g.what, "≤ "+g.show(g.limit), g.show(g.got), g.verdict(), g.kcl2, g.kcl3)
 	}
 	p.say("")
-	p.say("Of a commit, %s is the transition, the store's check of it and its write, as `memstore`'s own benchmark measures them on the same machine. The rest is two steps of the engine and four changes of goroutine: the caller's, the worker's, the call's, and back.",
+	p.say("Of a commit, %s is the transition, the store's check of it and its write, as `memstore`'s own benchmark measures them on the same machine. The rest is two steps of the engine and four changes of goroutine: the caller's, the worker's, the call's, and back. Less than that takes a handler that steps the engine itself, a planner of the user's included, and waits for the store itself, whatever becomes of its context: not worth it beside the milliseconds of a table.",
 		seconds10(r.benchOf("memstore", "Commit").values["ns/op"]))
 }
 
@@ -98,7 +98,7 @@ func (r *report) elsewhere(p *page) {
 	p.say(`- **KCL reads the stream.** It fetches, retries, aggregates and follows a stream that is split or merged; here that is the handler's part and the source's.
 - **KCL v3 balances by load.** It moves leases by the CPU use of its workers; here counts are even, unless you bring a planner.
 - **KCL in v2 mode moves a lease with one write,** unannounced, and its former owner runs on until it notices. A cooperative move here takes up to three writes: offer, take, and at times an offer more.
-- **KCL's settled workers do not read each other's heartbeats.** Here each lists all seats once each h: that grows with the square of the workers once the seats are more than 4 KB together. See the read units of 20 workers below.
+- **KCL's settled workers do not read each other's heartbeats.** Here each lists all seats once each h: that grows with the square of the workers once the seats are more than 4 KB together. (Most of the read units of 20 workers below are audits: each worker lists all rows once a minute.)
 - **A consumer group of Kafka costs no table at all;** its brokers hold the assignment.
 - **franz-go's sticky balancer** plans 100,000 partitions for 1,000 members in 2.1–2.5 ms, cited like KCL; its input is by name and topic, which is more to do.`)
 }
@@ -149,7 +149,7 @@ func (r *report) movePart(p *page) {
 	p.say("![two timelines: an eager fleet and a cooperative one, while a worker joins and another leaves](measurements/timelines.svg)")
 	p.say("![distribution of gaps and overlaps](measurements/moves.svg)")
 	p.say("Commits were off in these fleets but for those that a move makes, so every write of a row belongs to a move. Seat writes beyond the heartbeats are those that ask for shards, take a seat and give it up.")
-	p.table("", "moves", "minimum", "changes of hands", "offers and withdrawals", "other writes", "refused among these", "writes per move", "extra seat writes per move", "records processed twice")
+	p.table("", "moves", "minimum", "changes of hands", "offers and withdrawals", "other writes", "refused (counted here, too)", "writes per move", "extra seat writes per move", "records processed twice")
 	for i, mode := range []string{"eager", "cooperative"} {
 		f := r.modes[i]
 		least := r.plan.cycles * 2 * (base.shards / (base.workers + 1)) // a worker that leaves may hold one more

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -229,35 +230,55 @@ func TestWrongGuess(t *testing.T) {
 	}
 }
 
-// TestGivenAlthoughItAsksNoMore: an owner hands a shard to a worker that has just called off
-// what it asked for. It finds out by itself: to all others the shard is held.
+// fickle is a planner that moves all of a's shards to k, and when there is an l, to b.
+type fickle struct{ keep }
+
+func (p fickle) Plan(v rebalance.View) []int {
+	targets := p.keep.Plan(v)
+	named := func(name string) int {
+		return slices.IndexFunc(v.Workers, func(w rebalance.Worker) bool { return w.Name == name })
+	}
+	a, b, k, l := named("a"), named("b"), named("k"), named("l")
+	for i, s := range v.Shards {
+		switch {
+		case s.Owner == rebalance.Nobody || k < 0:
+		case s.Owner == k && l >= 0:
+			targets[i] = b
+		case s.Owner == a && l < 0:
+			targets[i] = k
+		}
+	}
+	return targets
+}
+
+// TestGivenAlthoughItAsksNoMore: an owner hands its shards to a worker that has just called off
+// what it asked for. It finds out by itself: to all others they are held.
 func TestGivenAlthoughItAsksNoMore(t *testing.T) {
-	w := newWorld(t, 12)
+	w := newWorld(t, 24)
 	c := large(0)
-	c.Handoff = rebalance.Eager
-	owner := w.join("a", c)
-	w.join("b", c)
-	w.until(2*time.Minute, w.even)
+	c.Handoff, c.Planner = rebalance.Eager, fickle{}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		w.join(name, c)
+	}
+	a := w.nodes[0]
+	w.until(2*time.Minute, w.held)
 	w.run(5 * time.Minute)
-	owner.winds = 3 * time.Second
-	asker := w.join("c", c)
-	w.until(time.Minute, func() bool { return len(owner.of(engine.Draining)) > 0 })
-	owner.slow = func(o engine.Output) time.Duration {
+	a.winds = 3 * time.Second
+	k := w.join("k", c)
+	w.until(time.Minute, func() bool { return len(a.of(engine.Draining)) > 0 })
+	a.slow = func(o engine.Output) time.Duration {
 		if list, ok := o.(engine.List); ok && list.Query.Kind == lease.KindSeat {
 			return 5 * time.Second // it does not see in time that nobody asks any more
 		}
 		return 0
 	}
-	for _, name := range []string{"d", "e", "f", "g"} {
-		w.join(name, c)
+	w.join("l", c)
+	w.run(6 * time.Second)
+	if len(k.of(engine.Retired)) == 0 || len(a.active) > 0 {
+		t.Fatalf("it called %d off, and the owner kept %d", len(k.of(engine.Retired)), len(a.active))
 	}
-	w.until(time.Minute, func() bool { return len(asker.of(engine.Retired)) > 0 })
-	w.run(4 * time.Second)
-	owner.slow, owner.winds = nil, 0
-	if len(owner.active) == 6 {
-		t.Fatal("the owner kept what it was asked for")
-	}
-	if took := w.until(2*time.Minute, w.held); took > 10*time.Second {
+	a.slow = nil
+	if took := w.again(); took > 10*time.Second {
 		t.Errorf("what it was given lay there for another %v", took)
 	}
 }

@@ -356,11 +356,7 @@ func (e *Engine) got(in Got) {
 		e.over(s, Vanished, nil)
 		e.vanished(s, s.asked)
 	}
-	switch {
-	case !e.large():
-	case e.looks.rowsStep == 0:
-		e.looks.planWanted = true
-	case guessed || s.generation != generation:
+	if e.large() && (guessed || s.generation != generation) {
 		e.fleet.replan = min(cmp.Or(e.fleet.replan, Never), e.now.Mono.Add(lookUnstill))
 	}
 	e.tend(s)
