@@ -54,21 +54,21 @@ func (e *Engine) wantPlan() {
 func (e *Engine) wantPlanSoon() {
 	if e.large() {
 		e.wantPlan()
-		e.lookAfter()
+		e.lookAfter(0)
 	} else {
 		e.wantRowsSoon()
 	}
 }
 
 // lookAfter lets some few of a large fleet list the rows soon, one after the other: shards
-// may lie there of which nobody else knows. All at once they would take what the others need
-// to read the rows that they are about to claim. If there happen to be none of the few, what
-// lies there is seen in turn.
-func (e *Engine) lookAfter() {
+// may lie there of which nobody else knows. All at once, or just when somebody died, they would
+// take what the others need to read the rows that they are about to claim. If there happen to
+// be none of the few, what lies there is seen in turn.
+func (e *Engine) lookAfter(pause time.Duration) {
 	l := &e.looks
 	place, few := e.oneOfFew("")
 	if few && l.rowsStep > 0 && e.large() {
-		soon := e.now.Mono.Add(time.Duration(place) * e.turn(1))
+		soon := e.now.Mono.Add(pause + time.Duration(place)*e.turn(1))
 		l.rowsDue = min(l.rowsDue, max(soon, l.rowsRead.Add(e.turn(e.cfg.Few))))
 	}
 }
@@ -102,9 +102,10 @@ func (e *Engine) takeTurn() {
 	}
 	e.ids++
 	share := float64(rebalance.Tie(e.now.Chance+strconv.Itoa(e.ids))>>11) / (1 << 53)
-	l.rowsDue = e.now.Mono.Add(time.Duration(float64(within) * share))
-	if l.rowsStep > 0 { // while much changes, once in a turn in the mean
-		l.rowsDue = max(l.rowsDue, l.rowsRead.Add(within/2+time.Duration(float64(within)*share)))
+	own := time.Duration(float64(within) * share)
+	l.rowsDue = e.now.Mono.Add(own)
+	if l.rowsStep > 0 { // while much changes, once in a turn in the mean, and not when it has just changed
+		l.rowsDue = max(e.now.Mono.Add(2*e.beat+own), l.rowsRead.Add(within/2+own))
 	}
 }
 

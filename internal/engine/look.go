@@ -434,7 +434,7 @@ func (e *Engine) sawSeats(in Listed) {
 	slices.SortFunc(peers, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
 	l.peers, l.expire = peers, 0
 	if dead { // who has left in good order has told what there was to tell
-		e.lookAfter()
+		e.lookAfter(e.beat)
 	}
 	if changed {
 		e.fleet.changed = e.now.Mono
@@ -545,7 +545,7 @@ func (e *Engine) evicted(in Settled) {
 		e.looks.peers = slices.DeleteFunc(slices.Clone(e.looks.peers), func(q peer) bool { return q.seat.Incarnation == p.seat.Incarnation })
 		e.fleet.changed = e.now.Mono
 		e.wantPlan()
-		e.lookAfter()
+		e.lookAfter(e.beat)
 	case lease.Unknown:
 		p.evict.failed(e.now.Mono, e.beat/8, e.beat)
 		e.looks.expire = min(e.looks.expire, p.evict.at)
