@@ -83,7 +83,7 @@ type view struct {
 }
 
 // plan decides who should hold what, on rows that were read and seats that were
-// read after them. In a large fleet the rows were read some time ago.
+// read after them. In a large fleet the rows were read some time ago: see guess.
 //
 // Invariant: what is decided here rests on the table as it was a moment ago; that
 // it still is so, the condition of each write has to prove.

@@ -12,9 +12,10 @@ import (
 
 // In a small fleet every worker lists all rows at every change, and plans on what it has
 // just read. In a large one that would be workers times shards rows at once, more than the
-// partition they lie in gives in a minute. There a worker plans on the rows as it knows
-// them, and lists them in a turn of its own; what it takes for free and is not, the table
-// refuses, and says what is true. Some few look at once, for what nobody else knows.
+// partition they lie in gives in a minute. There a worker plans on the rows as it remembers
+// them and on what it believes to have become of them, reads a row before it writes anything
+// about its shard, and lists all in a turn of its own. Some few look sooner, for what nobody
+// else knows.
 
 const (
 	ListedRows = 4000 // for a table of DynamoDB: of rows of a kilobyte a third of what a partition gives

@@ -40,8 +40,9 @@ func (w *world) slowly() time.Duration {
 	return s.ttl + s.cooldown + 5*time.Second + time.Duration(len(w.streams))*each + 3*s.pace + w.backlog()
 }
 
-// remember lets every worker of a large fleet list the rows in its turn, twice. Only then do all
-// plan on the same, and make the fewest moves in the shortest time.
+// remember lets every worker of a large fleet list the rows in its turn, which may come a turn
+// and a half and two heartbeats after the last. Only then do all plan on the same, and make the
+// fewest moves in the shortest time.
 func (w *world) remember() {
 	if w.set.listed == 0 {
 		return
@@ -52,7 +53,7 @@ func (w *world) remember() {
 			rows++
 		}
 	}
-	w.restFor(2 * time.Duration(len(w.live())*rows) * time.Second / time.Duration(w.set.listed))
+	w.restFor(2*time.Duration(len(w.live())*rows)*time.Second/time.Duration(w.set.listed) + w.set.ttl)
 }
 
 func (w *world) join() {
