@@ -40,8 +40,7 @@ func (j *judge) recovered(e entry) {
 	}
 }
 
-// disturbed looks for what else happened to the fleet while it recovered, or so
-// shortly before that it was not whole.
+// disturbed looks for what else happened to the fleet during a recovery.
 func (j *judge) disturbed(r *recovery) {
 	for name, l := range j.lives {
 		if name == r.process {
@@ -57,7 +56,17 @@ func (j *judge) disturbed(r *recovery) {
 				r.mixed = "another was " + string(t.kind)
 			}
 		}
+		// Many short stalls cost a worker its seat, too; whether they did is judged for itself.
+		if slices.ContainsFunc(l.lost, r.during) || slices.ContainsFunc(l.evicted, r.during) {
+			r.mixed = "another lost its seat"
+		}
 	}
+}
+
+// during reports whether something happened while the fleet recovered, or so shortly
+// before that it was not whole.
+func (r *recovery) during(at time.Duration) bool {
+	return r.at-leaseTime()/2 < at && at < r.at+r.took
 }
 
 // recoveries are the figures of the kills of which nothing else can be the cause.

@@ -188,3 +188,34 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
+
+// TestRecoveriesThatCount: a figure is that of the kill alone.
+func TestRecoveriesThatCount(t *testing.T) {
+	for name, story := range map[string]struct {
+		before func(s *script)
+		counts bool
+	}{
+		"nothing else":  {func(*script) {}, true},
+		"a short stall": {func(s *script) { s.tell(entry{Kind: stalled, By: "b", For: leaseTime() / 5}) }, true},
+		"a long stall":  {func(s *script) { s.tell(entry{Kind: stalled, By: "b", For: leaseTime() / 3}) }, false},
+		"a worker that gave up its seat": {func(s *script) {
+			s.tell(entry{Kind: libraryEvent, By: "b", Event: "lost", Cause: "unreachable"})
+		}, false},
+		"a worker that was evicted": {func(s *script) {
+			s.now += leaseTime()
+			s.tell(entry{Kind: seatDeleted, By: "c", Incarnation: "B"})
+		}, false},
+	} {
+		s := newScript()
+		s.tell(entry{Kind: killed, By: "a"})
+		story.before(s)
+		s.expire(2 * leaseTime())
+		s.write("b", 3, 2)
+		s.mu.Lock()
+		clean, mixed := s.recoveries()
+		s.mu.Unlock()
+		if got := len(clean) == 1; got != story.counts || !got && len(mixed) != 1 {
+			t.Errorf("%s: counted %v, want %v: %v", name, got, story.counts, mixed)
+		}
+	}
+}

@@ -91,6 +91,7 @@ type seizure struct {
 type life struct {
 	troubles []trouble
 	lost     []time.Duration // when it told that it had given up its seat by itself
+	evicted  []time.Duration // when another took it, and it was not known to be dead
 	dead     *recovery
 	stats    []sample
 }
@@ -284,6 +285,8 @@ func (j *judge) seat(e entry) {
 		if silent := e.at() - p.beat; silent < leaseTime() {
 			j.object("S4", "%s evicted %s %v after it had beaten", e.By, p.by, silent)
 		}
+		l := j.life(p.by)
+		l.evicted = append(l.evicted, e.at())
 		e.By, e.Event, e.From = p.by, "evicted", p.beat
 		j.suspects = append(j.suspects, e)
 	}
