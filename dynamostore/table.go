@@ -230,13 +230,19 @@ func create(ctx context.Context, client *dynamodb.Client, table string, o TableO
 // waitActive looks until the table is active, and then at what it is.
 func waitActive(ctx context.Context, client *dynamodb.Client, table string) error {
 	probe := &Store{client: client, table: table, options: Options{AllowReplicated: true}.withDefaults()}
+	var seen error // the last answer: the deadline may come while another is awaited
 	for {
 		err := probe.inspect(ctx)
-		if !errors.Is(err, ErrNotActive) && !errors.Is(err, ErrNoTable) {
+		switch {
+		case errors.Is(err, ErrNotActive), errors.Is(err, ErrNoTable):
+			seen = err
+		case err != nil && ctx.Err() != nil:
+			return errors.Join(seen, err)
+		default:
 			return err
 		}
 		if !wait(ctx, longest) {
-			return errors.Join(err, context.Cause(ctx))
+			return errors.Join(seen, context.Cause(ctx))
 		}
 	}
 }
