@@ -76,38 +76,23 @@ func TestWhoComesBackTrustsNoMemoryOfParents(t *testing.T) {
 	parent, child := engine.Shard{Name: "parent"}, engine.Shard{Name: "child", Parents: []string{"parent"}}
 	w.shards = append(w.shards, parent)
 	w.source.Shards = w.shards
-	var fleet []*node
-	for _, name := range []string{"a", "b", "c", "d"} {
-		fleet = append(fleet, w.join(name, large(0)))
-	}
+	w.fleet("abcd", large(0))
 	w.until(2*time.Minute, w.held)
-	for _, n := range fleet {
-		for id := range n.active {
-			if id.Shard == "parent" {
-				n.step(engine.Marks{Tenure: id, Finish: true})
-				w.run(20 * time.Millisecond)
-				n.ret(id)
-			}
-		}
-	}
+	w.finish("parent")
 	w.run(5 * time.Minute)
 	w.down = true
 	w.source.Shards = append(w.shards[:len(w.shards):len(w.shards)], child)
 	w.run(time.Minute)
-	w.store = older(t, fleet[0].moment(), w.shards)
+	w.store = older(t, w.nodes[0].moment(), w.shards)
 	w.down = false
 	for range 1000 {
 		w.run(100 * time.Millisecond)
-		for _, n := range fleet {
-			for id := range n.active {
-				if id.Shard == "child" && !w.row("parent").Finished {
-					t.Fatalf("%s began with the child, and the parent is %v", n.name, w.row("parent"))
-				}
-			}
+		if w.processed("child") > 0 && !w.row("parent").Finished {
+			t.Fatalf("the child has begun, and the parent is %v", w.row("parent"))
 		}
 	}
-	if held := len(fleet[0].active) + len(fleet[1].active) + len(fleet[2].active) + len(fleet[3].active); held != len(w.shards) {
-		t.Errorf("%d of %d shards are held", held, len(w.shards))
+	if !w.held() {
+		t.Errorf("%v are held of %d shards", w.counts(), len(w.shards))
 	}
 }
 
@@ -143,32 +128,11 @@ func TestChildrenInALargeFleet(t *testing.T) {
 	w := newWorld(t, 12)
 	left, right := engine.Shard{Name: "left", Parents: []string{"shard-000"}}, engine.Shard{Name: "right", Parents: []string{"shard-000"}}
 	w.source.Shards = append(w.shards[:len(w.shards):len(w.shards)], left, right)
-	var fleet []*node
-	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		fleet = append(fleet, w.join(name, large(3)))
-	}
+	w.fleet("abcdefgh", large(3))
 	w.until(2*time.Minute, w.held)
 	w.run(5 * time.Minute)
-	for _, n := range fleet {
-		for id := range n.active {
-			if id.Shard == "shard-000" {
-				n.step(engine.Marks{Tenure: id, Finish: true})
-				w.run(20 * time.Millisecond)
-				n.ret(id)
-			}
-		}
-	}
-	begun := func() (n int) {
-		for _, node := range fleet {
-			for id := range node.active {
-				if id.Shard == "left" || id.Shard == "right" {
-					n++
-				}
-			}
-		}
-		return n
-	}
-	took := w.until(15*time.Second, func() bool { return begun() == 2 })
+	w.finish("shard-000")
+	took := w.until(15*time.Second, func() bool { return w.processed("left", "right") == 2 })
 	t.Logf("both have begun after %v", took)
 }
 
@@ -176,10 +140,7 @@ func TestChildrenInALargeFleet(t *testing.T) {
 // where they were minutes ago, and still nobody takes them for a dead worker's.
 func TestNothingIsClaimedInVain(t *testing.T) {
 	w := newWorld(t, 24)
-	var fleet []*node
-	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-		fleet = append(fleet, w.join(name, large(3)))
-	}
+	fleet := w.fleet("abcdef", large(3))
 	w.until(2*time.Minute, w.even)
 	w.run(10 * time.Minute) // all have listed the rows
 	for _, n := range fleet[:4] {
@@ -195,22 +156,20 @@ func TestNothingIsClaimedInVain(t *testing.T) {
 	}
 }
 
-// TestDeathOfALeaver: a worker that says that it leaves, and dies before it has handed over,
-// is a dead worker like any other.
-func TestDeathOfALeaver(t *testing.T) {
-	w := newWorld(t, 12)
-	a := w.join("a", large(0))
-	for _, name := range []string{"b", "c", "d"} {
-		w.join(name, large(0))
-	}
+// TestDeathBeforeTheRowsAreListed: a newcomer dies that has just been given shards, then who
+// has just inherited some. Nobody has listed the rows since, and all know what those had.
+func TestDeathBeforeTheRowsAreListed(t *testing.T) {
+	w := newWorld(t, 24)
+	w.fleet("abcdef", large(0))
 	w.until(2*time.Minute, w.even)
 	w.run(5 * time.Minute)
-	a.deaf = true
-	a.step(engine.Stop{})
-	w.run(10 * time.Millisecond)
-	a.dead = true
-	if took := w.until(time.Minute, w.held); took > 14*time.Second {
-		t.Errorf("its shards were held again after %v", took)
+	w.join("k", large(0))
+	w.until(time.Minute, w.even)
+	for _, at := range []int{6, 0, 1} {
+		w.nodes[at].dead = true
+		if took := w.again(); took > 14*time.Second {
+			t.Errorf("what %s had was held again after %v", w.nodes[at].name, took)
+		}
 	}
 }
 
@@ -259,10 +218,7 @@ func TestGivenAlthoughItAsksNoMore(t *testing.T) {
 	w := newWorld(t, 24)
 	c := large(0)
 	c.Handoff, c.Planner = rebalance.Eager, fickle{}
-	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		w.join(name, c)
-	}
-	a := w.nodes[0]
+	a := w.fleet("abcdefgh", c)[0]
 	w.until(2*time.Minute, w.held)
 	w.run(5 * time.Minute)
 	a.winds = 3 * time.Second
@@ -297,9 +253,7 @@ func TestLastWords(t *testing.T) {
 	c := large(0)
 	c.Planner = odd{}
 	a := w.join("a", c)
-	for _, name := range []string{"b", "c", "d"} {
-		w.join(name, large(0))
-	}
+	w.fleet("bcd", large(0))
 	w.until(2*time.Minute, w.held)
 	w.run(time.Minute)
 	had := int64(len(a.active))
@@ -350,10 +304,7 @@ func TestLeaverIsAskedForAll(t *testing.T) {
 	w := newWorld(t, 12)
 	c := large(0)
 	c.Planner = keep{}
-	var fleet []*node
-	for _, name := range []string{"a", "b", "c", "d"} {
-		fleet = append(fleet, w.join(name, c))
-	}
+	fleet := w.fleet("abcd", c)
 	w.until(2*time.Minute, w.held)
 	w.run(time.Minute)
 	leaver := fleet[0]
@@ -373,28 +324,76 @@ func TestLeaverIsAskedForAll(t *testing.T) {
 }
 
 // TestFewListInTurn: shards are given back one after the other. The few that look for all do
-// not list the rows each time.
+// not list the rows each time, and nor does anybody else.
 func TestFewListInTurn(t *testing.T) {
-	w := newWorld(t, 12)
-	var fleet []*node
-	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		fleet = append(fleet, w.join(name, large(8)))
+	for _, few := range []int{0, 8} {
+		w := newWorld(t, 12)
+		fleet := w.fleet("abcdefgh", large(few))
+		w.until(2*time.Minute, w.held)
+		w.run(10 * time.Minute)
+		before, turns := w.calls["list lease"], 10
+		for range turns * 96 {
+			for _, n := range fleet {
+				for id := range n.active {
+					n.ret(id)
+					break
+				}
+			}
+			w.run(time.Second)
+		}
+		if lists := w.calls["list lease"] - before; lists > turns*len(fleet)*5/4 {
+			t.Errorf("the rows were listed %d times in %d turns by %d workers", lists, turns, len(fleet))
+		}
 	}
-	w.until(2*time.Minute, w.held)
-	w.run(10 * time.Minute)
-	before := w.calls["list lease"]
-	for range 90 {
-		for _, n := range fleet {
-			for id := range n.active {
-				n.ret(id)
-				break
+}
+
+// TestFewListOneAfterTheOther: when somebody has died, those few leave the table to who
+// claims, and then do not list the rows all at once.
+func TestFewListOneAfterTheOther(t *testing.T) {
+	early, atOnce := 0, 0
+	for seed := range uint64(5) {
+		w := newWorld(t, 24)
+		w.chance = rand.New(rand.NewPCG(seed, 7))
+		fleet := w.fleet("abcdefghijkl", large(12))
+		w.until(4*time.Minute, w.held)
+		w.run(10 * time.Minute)
+		fleet[0].dead = true
+		evicted := time.Duration(0)
+		for evicted == 0 {
+			w.run(100 * time.Millisecond)
+			for _, n := range fleet {
+				if len(n.of(engine.PeerEvicted)) > 0 {
+					evicted = w.now
+				}
 			}
 		}
-		w.run(time.Second)
+		w.run(10 * time.Second)
+		listed := w.lists(evicted)
+		for i, at := range listed {
+			if at < evicted+3*time.Second {
+				early++
+			}
+			if i > 0 && at < listed[i-1]+time.Second {
+				atOnce++
+			}
+		}
 	}
-	if lists := w.calls["list lease"] - before; lists > 3*len(fleet) {
-		t.Errorf("the rows were listed %d times in 90 s, although a turn takes 96 s", lists)
+	if early > 2 || atOnce > 15 { // some have their turn just then
+		t.Errorf("right after a death the rows were listed %d times, and within a second of another %d times", early, atOnce)
 	}
+}
+
+// lists are the moments since then at which anybody has listed the rows.
+func (w *world) lists(since time.Duration) (at []time.Duration) {
+	for _, n := range w.nodes {
+		for _, s := range n.sent {
+			if list, ok := s.Output.(engine.List); ok && list.Query.Kind == lease.KindLease && s.at >= since {
+				at = append(at, s.at)
+			}
+		}
+	}
+	slices.Sort(at)
+	return at
 }
 
 // again is how long it takes until all is held.
@@ -416,9 +415,7 @@ func rollout(t *testing.T, seed uint64, shards int, c engine.Config, names ...st
 	for _, name := range names {
 		old = append(old, w.join(name, o))
 	}
-	for _, name := range []string{"b", "c", "d", "e", "f", "g", "h"} {
-		w.join(name, c)
-	}
+	w.fleet("bcdefgh", c)
 	w.until(10*time.Minute, w.held)
 	w.run(10*time.Minute + time.Duration(w.chance.IntN(5000))*time.Millisecond)
 	return w, old
@@ -490,9 +487,7 @@ func TestStandingWant(t *testing.T) {
 	c := large(2)
 	c.ListedRows = 2
 	c.Handoff = rebalance.Terms{Mode: rebalance.Eager, Drain: 5 * time.Second, AfterDrain: rebalance.Wait}
-	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-		w.join(name, c)
-	}
+	w.fleet("abcdef", c)
 	w.until(10*time.Minute, w.even)
 	w.run(5 * time.Minute)
 	var shard string
@@ -519,5 +514,77 @@ func TestStandingWant(t *testing.T) {
 	}
 	if gets > 60 || len(y.active) < 2 {
 		t.Errorf("in its tenth minute it read rows %d times; it holds %d", gets, len(y.active))
+	}
+}
+
+// TestUnreadableRowOfADeadWorker: who is to claim a row and cannot read it leaves it as it is,
+// and does not ask for it for ever.
+func TestUnreadableRowOfADeadWorker(t *testing.T) {
+	w := newWorld(t, 12)
+	a := w.fleet("abcd", large(0))[0]
+	w.until(2*time.Minute, w.held)
+	w.run(5 * time.Minute)
+	var shard string
+	for id := range a.active {
+		shard = id.Shard
+	}
+	w.broken = map[string]bool{shard: true}
+	a.dead = true
+	w.run(5 * time.Minute)
+	before := w.calls["get"]
+	w.run(time.Minute)
+	if gets, owner := w.calls["get"]-before, w.row(shard).Owner.Name; gets > 12 || owner != "a" {
+		t.Errorf("rows were read %d times in a minute, and the one that cannot be read is %s's", gets, owner)
+	}
+}
+
+// TestWhatASuspectHoldsIsNotRead: it is planned, but nobody can claim it yet.
+func TestWhatASuspectHoldsIsNotRead(t *testing.T) {
+	w := newWorld(t, 24)
+	fleet := w.fleet("abcdef", large(2))
+	w.until(5*time.Minute, w.even)
+	w.run(10 * time.Minute)
+	a, b := fleet[0], fleet[1]
+	second := map[string]bool{}
+	for id := range b.active {
+		second[id.Shard] = true
+	}
+	a.dead = true
+	w.run(4 * time.Second)
+	b.dead = true
+	w.until(20*time.Second, func() bool { return len(fleet[2].of(engine.PeerLeft))+len(fleet[2].of(engine.PeerEvicted)) == 1 })
+	w.run(2 * time.Second)
+	for _, n := range fleet[2:] {
+		for _, s := range n.sent {
+			if get, ok := s.Output.(engine.Get); ok && second[get.Key.Name] {
+				t.Errorf("%s read %s at %v, when its owner was suspect", n.name, get.Key.Name, s.at)
+			}
+		}
+	}
+}
+
+// TestReadyBeforeTheRowsAreListed: a whole fleet comes back, and works before anybody's turn
+// to list the rows has come.
+func TestReadyBeforeTheRowsAreListed(t *testing.T) {
+	w := newWorld(t, 24)
+	for _, n := range w.fleet("abcdef", large(0)) {
+		n.step(engine.Stop{})
+		w.until(time.Minute, n.engine.Done)
+	}
+	w.nodes = nil
+	back := w.fleet("klmnop", large(0))
+	for _, n := range back {
+		n.slow = func(o engine.Output) time.Duration {
+			if list, ok := o.(engine.List); ok && list.Query.Kind == lease.KindLease {
+				return time.Hour
+			}
+			return 0
+		}
+	}
+	w.until(time.Minute, w.held)
+	for _, n := range back {
+		if !n.engine.Status().Planned {
+			t.Errorf("%s works, and says that it is not ready", n.name)
+		}
 	}
 }

@@ -280,6 +280,7 @@ func (e *Engine) sawRows(in Listed) {
 	for _, key := range in.Unreadable {
 		if s := e.shard(key.Name); s != nil {
 			s.missing, s.malformed = false, true
+			s.mine, s.wanted = false, false // what cannot be read is not written over
 		}
 	}
 	begun := l.rows.begun
@@ -338,9 +339,6 @@ func (e *Engine) got(in Got) {
 	}
 	s.getting = false
 	if in.Err != nil { // the next look asks again
-		if s.malformed && e.large() {
-			s.mine = false
-		}
 		if s.mine || e.large() {
 			e.at(s, e.now.Mono.Add(e.beat/8))
 		}

@@ -157,6 +157,39 @@ func (w *world) join(name string, c engine.Config) *node {
 	return n
 }
 
+// fleet lets workers of these names, a letter each, join.
+func (w *world) fleet(names string, c engine.Config) (nodes []*node) {
+	for _, name := range names {
+		nodes = append(nodes, w.join(string(name), c))
+	}
+	return nodes
+}
+
+// finish lets whoever holds a shard come to its end.
+func (w *world) finish(shard string) {
+	for _, n := range w.nodes {
+		for id := range n.active {
+			if id.Shard == shard {
+				n.step(engine.Marks{Tenure: id, Finish: true})
+				w.run(20 * time.Millisecond)
+				n.ret(id)
+			}
+		}
+	}
+}
+
+// processed is how many of these shards a handler processes at the moment.
+func (w *world) processed(shards ...string) (n int) {
+	for _, node := range w.nodes {
+		for id := range node.active {
+			if slices.Contains(shards, id.Shard) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 func (n *node) moment() engine.Moment {
 	n.w.seq++
 	return engine.Moment{
@@ -248,8 +281,11 @@ func (n *node) do(o engine.Output) {
 		w.calls["get"]++
 		n.call(func() engine.Input {
 			r, err := w.store.Get(context.Background(), o.Key)
-			if errors.Is(err, lease.ErrNotFound) {
+			switch {
+			case errors.Is(err, lease.ErrNotFound):
 				err = nil
+			case w.broken[o.Key.Name]:
+				r, err = nil, lease.ErrMalformed
 			}
 			return engine.Got{Read: o.Read, Key: o.Key, Record: r, Err: err}
 		}, engine.Got{Read: o.Read, Key: o.Key, Err: context.DeadlineExceeded}, o)
