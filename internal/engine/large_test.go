@@ -331,7 +331,7 @@ func TestFewListInTurn(t *testing.T) {
 		fleet := w.fleet("abcdefgh", large(few))
 		w.until(2*time.Minute, w.held)
 		w.run(10 * time.Minute)
-		before, turns := w.calls["list lease"], 10
+		before, turns := w.calls["list lease"], 5
 		for range turns * 96 {
 			for _, n := range fleet {
 				for id := range n.active {

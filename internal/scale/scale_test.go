@@ -70,6 +70,7 @@ func stories() []story {
 		{"a worker joins", false, joins},
 		{"a worker leaves", false, leaves},
 		{"10 % die at once", false, dies},
+		{"and three more times", false, waves},
 		{"rolling deploy, 10 at a time", false, deploy},
 		{"rolling deploy, 10 at a time, ready or not", false, rush},
 		{"the table was silent for 10 min", false, outage},
@@ -162,6 +163,16 @@ func dies(f *fleet) result {
 		f.nodes[0].kill()
 	}
 	return f.settle()
+}
+
+// waves: some die, then others, and nobody has had the time to list the rows meanwhile.
+func waves(f *fleet) result {
+	for range 3 {
+		dies(f)
+		f.run(30 * time.Second)
+	}
+	f.begin()
+	return dies(f)
 }
 
 // deploy replaces ten workers at a time: each is told to stop, its successor starts when it
