@@ -188,19 +188,17 @@ func TestCreateTableLeavesOthersAlone(t *testing.T) {
 func TestCreateTableGivesUp(t *testing.T) {
 	endpoint(t)
 	for _, unanswered := range []bool{false, true} {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		looks := 0
+		looks, deadline := 0, 3*time.Second
 		f := newFaulty(func(action string, _ []byte) fault {
 			if action != "DescribeTable" {
 				return fault{}
 			}
 			if looks++; looks > 1 && unanswered {
-				<-ctx.Done()
+				<-time.After(deadline)
 			}
 			return fault{editReply: func(body map[string]any) { body["Table"].(map[string]any)["TableStatus"] = "CREATING" }}
 		})
-		err := dynamostore.CreateTable(ctx, newClient(t, f.over), "leases-"+rand.Text(), dynamostore.TableOptions{})
+		err := dynamostore.CreateTable(t.Context(), newClient(t, f.over), "leases-"+rand.Text(), dynamostore.TableOptions{Deadline: deadline})
 		if !errors.Is(err, dynamostore.ErrNotActive) || !errors.Is(err, context.DeadlineExceeded) || looks < 2 {
 			t.Errorf("after %d looks, the last unanswered %v: got %v", looks, unanswered, err)
 		}
