@@ -538,6 +538,27 @@ func TestUnreadableRowOfADeadWorker(t *testing.T) {
 	}
 }
 
+// TestUnreadableRowIsNotClaimed: in a small fleet, too. A shard rests after a failure, and
+// meanwhile its row becomes one that cannot be read; when it can be again, it is claimed.
+func TestUnreadableRowIsNotClaimed(t *testing.T) {
+	w := newWorld(t, 4)
+	c := config(rebalance.Eager)
+	c.Backoff, c.MaxBackoff = 5*time.Minute, 5*time.Minute
+	a := w.join("a", c)
+	w.until(time.Minute, w.held)
+	fails := slices.MinFunc(slices.Collect(maps.Keys(a.active)), func(x, y engine.Tenure) int { return strings.Compare(x.Shard, y.Shard) })
+	delete(a.active, fails)
+	a.step(engine.Returned{Tenure: fails, Failed: true})
+	w.run(10 * time.Second) // planned, and resting
+	w.broken = map[string]bool{fails.Shard: true}
+	w.run(10 * time.Minute)
+	if row := w.row(fails.Shard); !row.Owner.IsZero() {
+		t.Errorf("nobody can read it, and it was claimed: %v", row)
+	}
+	w.broken = nil
+	w.until(3*time.Minute, w.held)
+}
+
 // TestWhatASuspectHoldsIsNotRead: it is planned, but nobody can claim it yet.
 func TestWhatASuspectHoldsIsNotRead(t *testing.T) {
 	w := newWorld(t, 24)
@@ -549,6 +570,7 @@ func TestWhatASuspectHoldsIsNotRead(t *testing.T) {
 	for id := range b.active {
 		second[id.Shard] = true
 	}
+	from := w.now
 	a.dead = true
 	w.run(4 * time.Second)
 	b.dead = true
@@ -556,7 +578,7 @@ func TestWhatASuspectHoldsIsNotRead(t *testing.T) {
 	w.run(2 * time.Second)
 	for _, n := range fleet[2:] {
 		for _, s := range n.sent {
-			if get, ok := s.Output.(engine.Get); ok && second[get.Key.Name] {
+			if get, ok := s.Output.(engine.Get); ok && s.at >= from && second[get.Key.Name] {
 				t.Errorf("%s read %s at %v, when its owner was suspect", n.name, get.Key.Name, s.at)
 			}
 		}

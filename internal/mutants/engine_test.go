@@ -83,7 +83,7 @@ func engineMutants() []mutant {
 		{"what nobody can claim yet is not read", engineDir + "shard.go",
 			`case e.hearsay(s) && (s.guessed() || !unproven):`, `case e.hearsay(s):`, inEngine, "TestWhatASuspectHoldsIsNotRead"},
 		{"what cannot be read is not written over", engineDir + "look.go",
-			`s.mine, s.wanted = false, false //`, `//`, inEngine, "TestUnreadableRowOfADeadWorker"},
+			`s.mine, s.wanted = false, false //`, `//`, inEngine, "TestUnreadableRowIsNotClaimed"},
 		{"who works is ready, though it has not listed the rows", engineDir + "status.go",
 			`(e.looks.rowsStep > 0 || e.looks.seeking)`, `e.looks.rowsStep > 0`, inEngine, "TestReadyBeforeTheRowsAreListed"},
 		{"what is believed is read before it is claimed", engineDir + "large.go",
