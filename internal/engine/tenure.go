@@ -20,7 +20,7 @@ type tenure struct {
 	sent     uint64          // how many of them the open write covers
 	accepted uint64          // … and how many the table has
 	flush    uint64          // somebody waits for so many
-	first    Instant         // when the first that is not sent was made
+	first    Instant         // when the window began in which the first that is not sent was made
 
 	on       bool
 	progress bool // it got somewhere, marks or not
@@ -151,7 +151,7 @@ func (e *Engine) absorb(s *shard, in Marks) {
 	t := &s.t
 	if in.Seq > t.seq {
 		if t.seq <= max(t.sent, t.accepted) {
-			t.first = e.now.Mono
+			t.first = e.window(s)
 		}
 		t.mark, t.seq = in.Mark, in.Seq
 	}
@@ -327,6 +327,23 @@ func (e *Engine) commit(s *shard) {
 	}
 	w, err := row.Commit(e.hold(s), t.mark, e.stamp())
 	e.sendMark(s, committing, w, err)
+}
+
+// window is when the present commit window of s began. A mark is written at the end of
+// the window in which it was made, so no mark waits for longer than the policy says. The
+// windows of each shard have an offset of their own: tenures that begin together, as in a
+// cold start, would otherwise commit together from then on.
+func (e *Engine) window(s *shard) Instant {
+	every, timed := e.cfg.Commits.At(0)
+	if !timed {
+		return e.now.Mono
+	}
+	offset := Instant(s.tie % uint64(every))
+	into := (e.now.Mono - offset) % Instant(every)
+	if into < 0 {
+		into += Instant(every)
+	}
+	return e.now.Mono - into
 }
 
 func (e *Engine) commitDue(t *tenure) bool {

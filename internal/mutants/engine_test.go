@@ -56,6 +56,8 @@ func engineMutants() []mutant {
 			`min(took, cmp.Or(r.took, took))`, `cmp.Or(took, r.took)`, inEngine, "TestOneSlowReadDelaysNothing"},
 		{"an earlier seat of one's own is over, readable or not", engineDir + "fleet.go",
 			`&& p.unreadable && !slices.Contains(e.seat.former, p.seat.Incarnation)`, `&& p.unreadable`, inEngine, "TestUnreadableFormerSeat"},
+		{"shards do not commit in step", engineDir + "tenure.go",
+			`offset := Instant(s.tie % uint64(every))`, `offset := Instant(0)`, inWorker, "TestCommitsAreSpread"},
 		{"a listing that is wanted comes soon", engineDir + "feed.go",
 			`	f.next = min(f.next, e.now.Mono.Add(e.jitter(e.cfg.Poll)))`, `	f.next = e.now.Mono.Add(e.jitter(e.cfg.Poll))`, inEngine, "TestPollSoonDuringAPoll"},
 		{"who came last is let in first", "dynamostore/lane.go",

@@ -1,0 +1,84 @@
+package shardlease_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// TestCommitsAreSpread: 256 shards start together and mark without pause, with one commit
+// in 10 s each. No second may carry more than twice the mean. When every tenure counted
+// its 10 s from its first mark, all 256 commits came in one second of ten: peak/mean was 10.
+func TestCommitsAreSpread(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const shards, every, windows = 256, 10 * time.Second, 6
+		s := newStage(t, shards)
+		seconds := &tally{from: time.Now(), counts: map[int]int{}, shards: map[string]int{}}
+		for _, name := range []string{"a", "b", "c", "d"} {
+			config := shardlease.Config{Handoff: rebalance.Eager, Commit: checkpoint.Policy{Every: every}}
+			s.enter(name, config, nil).watch(seconds.count, nil)
+		}
+		s.shared(beat+1500*time.Millisecond, "a", "b", "c", "d")
+		time.Sleep(2 * every)
+		seconds.begin()
+		time.Sleep(windows * every)
+		peak, sum := seconds.end(int(windows * every / time.Second))
+		mean := float64(sum) / (windows * every).Seconds()
+		t.Logf("commits in a second: mean %.1f, peak %d", mean, peak)
+		if float64(peak) > 2*mean {
+			t.Errorf("mean %.1f, peak %d", mean, peak)
+		}
+		for shard, n := range seconds.shards {
+			if n < windows-1 || n > windows+1 {
+				t.Errorf("%s: %d commits in %v, one each %v is wanted", shard, n, windows*every, every)
+			}
+		}
+		if len(seconds.shards) != shards {
+			t.Errorf("%d shards of %d have committed", len(seconds.shards), shards)
+		}
+		s.end()
+	})
+}
+
+// A tally counts commits by second and by shard.
+type tally struct {
+	mu     sync.Mutex
+	from   time.Time
+	counts map[int]int
+	shards map[string]int
+}
+
+func (c *tally) count(w lease.Write) {
+	old, held := w.Old.(lease.Row)
+	next, _ := w.Next.(lease.Row)
+	if !held || old.Generation != next.Generation || old.Checkpoint.Mark == next.Checkpoint.Mark {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts[int(time.Since(c.from)/time.Second)]++
+	c.shards[next.Shard]++
+}
+
+func (c *tally) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.from = time.Now()
+	clear(c.counts)
+	clear(c.shards)
+}
+
+// end gives the busiest of that many seconds, and the sum of all.
+func (c *tally) end(seconds int) (peak, sum int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for second := range seconds {
+		peak, sum = max(peak, c.counts[second]), sum+c.counts[second]
+	}
+	return peak, sum
+}
