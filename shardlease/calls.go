@@ -108,12 +108,12 @@ func (r *run) poll() {
 // errDeaf: a source that blocks.
 var errDeaf = errors.New("it has not answered in time, and does not heed its context")
 
-// complain tells of a source that does not come back. It cannot be asked again
-// before it does, and new shards go unnoticed until then.
+// complain reports a source that does not answer. It cannot be asked again before it
+// does, and new shards go unnoticed until then.
 func (r *run) complain() {
 	if r.mono() >= r.patient {
 		r.patient = engine.Never
-		r.emit(Event{Kind: SourceFault, Err: &SourceError{Err: errDeaf}})
+		r.step(engine.SourceSilent{Err: &SourceError{Err: errDeaf}})
 	}
 }
 

@@ -62,6 +62,12 @@ type Config struct {
 	// calls Progress for so long. Default off: then it is enough that the process
 	// lives. At least a third of TTL.
 	StallAfter time.Duration
+	// CommitTimeout is how long the table may accept no mark of a tenure although one
+	// is due. After that the worker reports [EventCommitsFail] while it lasts, Healthy
+	// returns an error, and the tenure ends as stalled where another worker could take
+	// the shard. A worker that can write no row at all then gives up its seat, and
+	// rests before it takes another one. Default 3 × TTL; negative: off. At least a third of TTL.
+	CommitTimeout time.Duration
 	// MaxAttempts is how many tenures of a shard may fail, since a checkpoint was
 	// last accepted or Progress called, before it is quarantined. A worker that
 	// dies or loses its store counts as well; a shard given up in good order does
@@ -162,6 +168,7 @@ func (c *Config) times(f *faults) {
 	f.duration("Drain", &c.Drain, bounds{otherwise: max(defaultDrain, drain), least: drain, off: true})
 	f.duration("MoveCooldown", &c.MoveCooldown, bounds{off: true})
 	f.duration("StallAfter", &c.StallAfter, bounds{least: ttl / 3, off: true})
+	f.duration("CommitTimeout", &c.CommitTimeout, bounds{otherwise: min(3*ttl, rebalance.MaxDuration), least: ttl / 3, off: true})
 	f.duration("Backoff", &c.Backoff, bounds{otherwise: time.Second, off: true})
 	f.duration("MaxBackoff", &c.MaxBackoff, bounds{otherwise: max(5*time.Minute, c.Backoff), least: min(c.Backoff, rebalance.MaxDuration)})
 	f.duration("PollEvery", &c.PollEvery, bounds{otherwise: 30 * time.Second, least: 100 * time.Millisecond})
@@ -209,7 +216,7 @@ func (c Config) engine(fault func(shard string, err error)) engine.Config {
 		TTL: c.TTL, Drain: c.Drain,
 		Handoff: &strategy{handoff: c.Handoff, drain: c.Drain, prepares: c.Prepare != nil, fault: fault},
 		Planner: c.Planner, MaxShards: c.MaxShards, MaxMoves: c.MaxMoves, Cooldown: c.MoveCooldown,
-		StallAfter: c.StallAfter, MaxAttempts: int64(c.MaxAttempts), Backoff: c.Backoff, MaxBackoff: c.MaxBackoff,
+		StallAfter: c.StallAfter, CommitTimeout: c.CommitTimeout, MaxAttempts: int64(c.MaxAttempts), Backoff: c.Backoff, MaxBackoff: c.MaxBackoff,
 		Audit: c.AuditEvery, ListedRows: engine.ListedRows, Few: engine.Few, Poll: c.PollEvery, Order: c.Order, Commits: c.Commit,
 	}
 }

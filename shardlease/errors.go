@@ -49,7 +49,7 @@ const (
 	Fenced                       // another holds the shard
 	Expired                      // the worker could not trust its own lease any more: it was paused
 	Unreachable                  // the same, and the store did not answer in all that time
-	Stalled                      // no progress in StallAfter
+	Stalled                      // no progress in StallAfter, or no accepted commit in CommitTimeout
 	Forced                       // by command of an operator or a supervisor
 	Stopped                      // the worker stops
 	Finished                     // the shard itself has ended
@@ -71,7 +71,7 @@ func (c Cause) Error() string {
 		Fenced:      "fenced: another worker holds the shard",
 		Expired:     "expired: this worker was silent for so long that others may have taken the shard",
 		Unreachable: "unreachable: the store has not answered for nearly a lease time, so others may soon take the shard",
-		Stalled:     "stalled: the handler made no progress",
+		Stalled:     "stalled: the handler made no progress, or the table accepted none of its commits",
 		Forced:      "forced: an operator took the shard away",
 		Stopped:     "stopped: this worker stops",
 		Finished:    "finished: the shard has ended and is processed to its end",

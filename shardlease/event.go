@@ -17,27 +17,28 @@ type EventKind uint8
 
 // The kinds of event.
 const (
-	Joined      EventKind = iota + 1 // this worker has taken a seat
-	Lost                             // this worker lost its seat, and with it every tenure
-	PeerJoined                       // a seat has come
-	PeerLeft                         // a seat has gone
-	PeerLeaving                      // a worker is on its way out
-	PeerSuspect                      // a seat missed a beat
-	PeerEvicted                      // this worker evicted it
-	Started                          // a tenure began here
-	Ended                            // a tenure ended here
-	Asked                            // this worker asked another for a shard
-	Draining                         // a handler was told to wind down
-	Refused                          // the table refused a checkpoint of this worker
-	Contended                        // a claim came too late: another worker was first
-	Quarantined                      // a shard was set aside
-	Created                          // a row was made for a new shard
-	Removed                          // a row became a tombstone
-	Retired                          // a preparation or a want was called off
-	StoreFault                       // the store did not answer, or not as it should
-	SourceFault                      // the source could not be listed, or not all of its listing makes sense
-	Malformed                        // a record that cannot be read
-	Restored                         // the table is not what it was: nothing is claimed any more
+	Joined           EventKind = iota + 1 // this worker has taken a seat
+	Lost                                  // this worker lost its seat, and with it every tenure
+	PeerJoined                            // a seat has come
+	PeerLeft                              // a seat has gone
+	PeerLeaving                           // a worker is on its way out
+	PeerSuspect                           // a seat missed a beat
+	PeerEvicted                           // this worker evicted it
+	Started                               // a tenure began here
+	Ended                                 // a tenure ended here
+	Asked                                 // this worker asked another for a shard
+	Draining                              // a handler was told to wind down
+	Refused                               // the table refused a checkpoint of this worker
+	Contended                             // a claim came too late: another worker was first
+	Quarantined                           // a shard was set aside
+	Created                               // a row was made for a new shard
+	Removed                               // a row became a tombstone
+	Retired                               // a preparation or a want was called off
+	StoreFault                            // the store did not answer, or not as it should
+	SourceFault                           // the source could not be listed, or not all of its listing makes sense
+	Malformed                             // a record that cannot be read
+	Restored                              // the table is not what it was: nothing is claimed any more
+	EventCommitsFail                      // the table has accepted no mark for Config.CommitTimeout
 
 	// HookFault: a function of the configuration panicked, or answered what cannot
 	// be used: Handoff, Prepare, Observe.
@@ -51,7 +52,7 @@ func (k EventKind) String() string {
 		PeerSuspect: "peer suspect", PeerEvicted: "peer evicted", Started: "started", Ended: "ended", Asked: "asked",
 		Draining: "draining", Refused: "refused", Contended: "contended", Quarantined: "quarantined", Created: "created",
 		Removed: "removed", Retired: "retired", StoreFault: "store fault", SourceFault: "source fault",
-		Malformed: "malformed", Restored: "restored",
+		Malformed: "malformed", Restored: "restored", EventCommitsFail: "commits-fail",
 	}
 	switch {
 	case k == HookFault:
@@ -92,6 +93,18 @@ type Event struct {
 	Took    time.Duration // of Ended: how long the tenure was
 	Drained time.Duration // of Ended: how long it took to wind down
 	Pending uint64        // of Ended: how many marks were never accepted
+
+	// A fault that lasts is reported when it begins, a lease time later, then at
+	// intervals that double up to an hour, and when it ends. That holds for
+	// StoreFault, SourceFault, Restored and EventCommitsFail. Lasted is for how long it
+	// has lasted, and Over says that it has ended. However many shards of this worker
+	// it concerns, it is one event: Count is their number, and Shards names the first
+	// ten, where it concerns single shards.
+	Lasted time.Duration
+	Over   bool
+	Count  int
+	Shards []string
+
 	// Running, of Ended: the handler has not returned a heartbeat later, and
 	// Overlap goes on. Its error is not known.
 	Running bool
@@ -111,6 +124,7 @@ func translate(in engine.Event) Event {
 		Kind: EventKind(in.Kind), Shard: in.Shard, Generation: in.Generation, Peer: in.Peer, Task: in.Task,
 		Reason: in.Reason, Cause: Cause(in.Cause), Attempt: int(in.Attempt),
 		Took: in.Took, Drained: in.Drained, Pending: in.Pending, Err: in.Err,
+		Lasted: in.Lasted, Over: in.Over, Count: in.Count, Shards: in.Shards,
 	}
 	if in.Kind == engine.Started {
 		e.From, e.By, e.Note = in.Transfer.From, in.Transfer.By, in.Transfer.Note
@@ -140,8 +154,11 @@ func overlap(e Event, until time.Time) time.Duration {
 // level is how loudly an event is logged: an error wants somebody, a warning is
 // worth a look, and a debug line is for those who ask how a move went.
 func (e Event) level() slog.Level {
+	if e.Over {
+		return slog.LevelInfo
+	}
 	switch e.Kind {
-	case Lost, Restored, HookFault:
+	case Lost, Restored, HookFault, EventCommitsFail:
 		return slog.LevelError
 	case Refused:
 		if e.Reason == lease.Handoff {
@@ -186,6 +203,14 @@ func (e Event) attrs() []slog.Attr {
 	a.length("took", e.Took)
 	a.length("drained", e.Drained)
 	a.number("pending", int64(e.Pending))
+	a.length("lasted", e.Lasted)
+	if e.Over {
+		a = append(a, slog.Bool("over", true))
+	}
+	if e.Count > 1 {
+		a.number("count", int64(e.Count))
+		a = append(a, slog.Any("shards", e.Shards))
+	}
 	if e.Running {
 		a = append(a, slog.Bool("running", true))
 	}

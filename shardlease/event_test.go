@@ -34,7 +34,7 @@ func TestNamesMatchTheEngine(t *testing.T) {
 		engine.Asked: shardlease.Asked, engine.Draining: shardlease.Draining, engine.Refused: shardlease.Refused,
 		engine.Contended: shardlease.Contended, engine.Quarantined: shardlease.Quarantined, engine.Created: shardlease.Created,
 		engine.Removed: shardlease.Removed, engine.Retired: shardlease.Retired, engine.StoreFault: shardlease.StoreFault,
-		engine.SourceFault: shardlease.SourceFault, engine.Malformed: shardlease.Malformed, engine.Restored: shardlease.Restored,
+		engine.SourceFault: shardlease.SourceFault, engine.Malformed: shardlease.Malformed, engine.Restored: shardlease.Restored, engine.CommitsFail: shardlease.EventCommitsFail,
 	} {
 		if uint8(theirs) != uint8(ours) {
 			t.Errorf("%v is %d here and %d there", ours, ours, theirs)
@@ -50,7 +50,7 @@ func TestEveryCauseAndKindHasAName(t *testing.T) {
 		}
 		seen[c.String()] = true
 	}
-	for k := shardlease.Joined; k <= shardlease.Restored; k++ {
+	for k := shardlease.Joined; k <= shardlease.EventCommitsFail; k++ {
 		if word := k.String(); word == "" || strings.HasPrefix(word, "event") {
 			t.Errorf("%d: %q", k, word)
 		}

@@ -150,7 +150,7 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 		if len(s.of("job")) != 2 || !s.row("job").Finished {
 			t.Errorf("listed again, it was started %d times: %v", len(s.of("job")), s.row("job"))
 		}
-		if n := len(a.of(shardlease.SourceFault)); n == 0 || n > 2 {
+		if n := len(begun(a.of(shardlease.SourceFault))); n == 0 || n > 2 {
 			t.Errorf("%d faults of the source were told", n)
 		}
 		s.end()

@@ -36,7 +36,6 @@ type run struct {
 	held      int // episodes whose end is still to be told
 	prepare   map[string]*preparation
 	deadlines map[time.Duration]deadline // by limit
-	source    string                     // the last fault of the source that was told
 	patient   engine.Instant             // until when the source may take to answer
 	wake      engine.Instant
 }
@@ -146,9 +145,6 @@ func (r *run) admit(a arrival) bool {
 		r.returned(in.Tenure, a.err)
 	case engine.Source:
 		r.patient = engine.Never
-		if in.Err == nil {
-			r.source = ""
-		}
 	}
 	return true
 }

@@ -141,12 +141,6 @@ func (r *run) tell(in engine.Event) {
 	switch e.Kind {
 	case Started:
 		e.Gap = gap(in.Transfer, e.At)
-	case SourceFault:
-		text := e.Err.Error()
-		if text == r.source {
-			return // as after the last poll
-		}
-		r.source = text
 	case Ended:
 		e.taken = in.Transfer
 		if ep := r.episode[engine.Tenure{Shard: in.Shard, Generation: in.Generation}]; ep != nil {

@@ -149,6 +149,7 @@ type link struct {
 	lag    time.Duration       // of every answer to a write
 	before func(w lease.Write) // sees each write before it is sent, …
 	after  func(w lease.Write) // … and after it is stored
+	deny   func(w lease.Write) bool
 }
 
 var errCut = errors.New("connection refused")
@@ -163,6 +164,15 @@ func (l *link) watch(before, after func(lease.Write)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.before, l.after = before, after
+}
+
+// refuse makes the writes fail for which deny is true; nil: none do.
+func (l *link) refuse(deny func(lease.Write) bool) { l.mu.Lock(); l.deny = deny; l.mu.Unlock() }
+
+func (l *link) denies(w lease.Write) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deny != nil && l.deny(w)
 }
 
 func (l *link) state() (down bool, before, after func(lease.Write)) {
@@ -192,6 +202,9 @@ func (l *link) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 	down, _, after := l.state()
 	if down {
 		return nil, l.lost(ctx)
+	}
+	if l.denies(w) {
+		return nil, errCut
 	}
 	r, err := l.Store.Write(ctx, w)
 	l.mu.Lock()

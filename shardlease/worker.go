@@ -40,6 +40,7 @@ type Worker struct {
 	began time.Time // of Run
 	trust engine.Instant
 	ready bool
+	fails engine.Fault // commits that the table does not accept
 }
 
 // A state is how far a worker has come.
@@ -95,9 +96,10 @@ func (w *Worker) Run(ctx context.Context, handler Handler) error {
 	return nil
 }
 
-// Healthy reports whether the worker does its part: nil while Run runs and the
-// last confirmed heartbeat is younger than the lease time. A worker that has just
-// started has a lease time to show one.
+// Healthy reports whether the worker does its part: nil while Run runs, the last
+// confirmed heartbeat is younger than the lease time, and the table accepts its
+// commits ([Config.CommitTimeout]). A worker that has just started has a lease time for
+// its first heartbeat.
 func (w *Worker) Healthy() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,6 +110,10 @@ func (w *Worker) Healthy() error {
 	silent := time.Since(w.began) - max(0, time.Duration(w.trust)-w.config.TTL*9/10)
 	if silent >= w.config.TTL {
 		return fmt.Errorf("worker %q has not had a heartbeat confirmed for %v", w.config.Name, silent.Round(time.Millisecond))
+	}
+	if n := w.fails.Count; n > 0 {
+		late := time.Since(w.began) - time.Duration(w.fails.Since)
+		return fmt.Errorf("worker %q: the table has accepted no commit of %d shards for %v: %.64q", w.config.Name, n, late.Round(time.Millisecond), w.fails.Shards)
 	}
 	return nil
 }
@@ -136,5 +142,6 @@ func (w *Worker) publish(s engine.Status) {
 	if s.Trust > 0 { // it has none while it has no seat; the last beat was when it was
 		w.trust = s.Trust
 	}
+	w.fails = s.CommitsFail
 	w.ready = s.Seated && !s.Restored && (w.ready || s.Planned)
 }

@@ -43,7 +43,7 @@ func (e *Engine) Clone() *Engine {
 // engines that will.)
 func (e *Engine) Hash() uint64 {
 	d := digest{now: e.now, step: e.step, reads: e.looks.count}
-	for _, part := range []any{e.beat, e.seat, e.looks, e.fleet, e.leave, e.feed, e.due, e.all, e.shards} {
+	for _, part := range []any{e.beat, e.seat, e.looks, e.fleet, e.leave, e.feed, e.rows, e.due, e.all, e.shards} {
 		d.add(reflect.ValueOf(part))
 	}
 	return d.sum

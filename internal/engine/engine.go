@@ -26,6 +26,9 @@ type Engine struct {
 	leave leave
 	feed  feed
 
+	rows   rowAnswers
+	faults faults // what is wrong at present; it changes reports and nothing else
+
 	shards []*shard // sorted by name
 	due    Instant  // when a shard wants to be tended, at the earliest
 	all    bool     // something has changed for all of them
@@ -33,7 +36,7 @@ type Engine struct {
 
 // New is a worker that has done nothing yet. Its first step is a [Tick].
 func New(c Config, now Moment) *Engine {
-	return &Engine{cfg: c, beat: c.TTL / 3, now: now, due: Never}
+	return &Engine{cfg: c, beat: c.TTL / 3, now: now, due: Never, faults: newFaults()}
 }
 
 // Step takes in what has happened and says what to do, and when to be called
@@ -77,6 +80,8 @@ func (e *Engine) take(in Input) {
 		e.returned(in)
 	case Prepared:
 		e.prepared(in)
+	case SourceSilent:
+		e.raise(&e.faults.source, e.now.Mono, "", in.Err)
 	case Stop:
 		e.stop()
 	}
@@ -91,7 +96,8 @@ func (e *Engine) live() {
 	e.keepLeaving()
 	e.keepPlanning()
 	e.keepLooking()
-	e.keepSeat() // last: what was decided may have to be said at once
+	e.keepSeat() // after all decisions: some have to be written to the seat at once
+	e.keepReporting()
 }
 
 // wake is when to be called again at the latest.
@@ -99,7 +105,7 @@ func (e *Engine) wake() Instant {
 	if e.leave.done {
 		return Never
 	}
-	return min(e.due, e.seat.wake, e.looks.wake, e.fleet.wake, e.feed.wake, e.leave.wake)
+	return min(e.due, e.seat.wake, e.looks.wake, e.fleet.wake, e.feed.wake, e.leave.wake, e.faults.wake)
 }
 
 // tendAll tends every shard that is due.

@@ -1,6 +1,9 @@
 package engine
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // A feed is what the source says.
 type feed struct {
@@ -37,8 +40,10 @@ func (e *Engine) sourced(in Source) {
 	f := &e.feed
 	f.asking = false
 	f.next = min(f.next, e.now.Mono.Add(e.jitter(e.cfg.Poll)))
-	if in.Err != nil {
-		e.tell(Event{Kind: SourceFault, Err: in.Err})
+	if in.Err == nil {
+		e.lower(&e.faults.source)
+	} else {
+		e.sourceFailed(in.Err)
 		if !f.complete {
 			f.next = min(f.next, e.now.Mono.Add(min(e.cfg.Poll, e.beat))) // it has nothing to go by yet
 		}
@@ -70,6 +75,20 @@ func (e *Engine) sourced(in Source) {
 	if news {
 		e.wantPlan()
 	}
+}
+
+// sourceFailed reports a listing with a fault. Another text is another fault, unless it
+// differs in words with digits alone: many services put the number of the request there.
+func (e *Engine) sourceFailed(err error) {
+	f := &e.faults.source
+	if f.on && !slices.Equal(plainWords(f.err), plainWords(err)) {
+		f.on = false
+	}
+	e.raise(f, e.now.Mono, "", err)
+}
+
+func plainWords(err error) []string {
+	return slices.DeleteFunc(strings.Fields(err.Error()), func(word string) bool { return strings.ContainsAny(word, "0123456789") })
 }
 
 // outdates reports whether a listing that was asked for then may be from before the row of

@@ -52,6 +52,7 @@ type Config struct {
 	MaxMoves          int           // how many shards it asks for at a time
 	Cooldown          time.Duration // a shard that has just moved stays where it is for so long
 	StallAfter        time.Duration // 0: off
+	CommitTimeout     time.Duration // 0: off
 	MaxAttempts       int64         // 0: off
 	Backoff           time.Duration // before the claim after the first failure; doubles with each
 	MaxBackoff        time.Duration
@@ -108,6 +109,9 @@ type (
 		Err      error
 	}
 
+	// SourceSilent: the source has not answered the last [Poll] in time, and may yet.
+	SourceSilent struct{ Err error }
+
 	// Marks tells what a handler has marked since it was last told.
 	Marks struct {
 		Tenure   Tenure
@@ -135,16 +139,17 @@ type (
 	Stop struct{}
 )
 
-func (Tick) input()     {}
-func (Listed) input()   {}
-func (Got) input()      {}
-func (Settled) input()  {}
-func (Verified) input() {}
-func (Source) input()   {}
-func (Marks) input()    {}
-func (Returned) input() {}
-func (Prepared) input() {}
-func (Stop) input()     {}
+func (Tick) input()         {}
+func (Listed) input()       {}
+func (Got) input()          {}
+func (Settled) input()      {}
+func (Verified) input()     {}
+func (Source) input()       {}
+func (SourceSilent) input() {}
+func (Marks) input()        {}
+func (Returned) input()     {}
+func (Prepared) input()     {}
+func (Stop) input()         {}
 
 // A Shard is what a source says of one.
 type Shard struct {
@@ -292,6 +297,7 @@ const (
 	SourceFault                 // the source could not be listed, or not all of its listing makes sense
 	Malformed                   // a record that cannot be read
 	Restored                    // the table is not what it was: nothing is claimed any more
+	CommitsFail                 // marks have not been accepted for CommitTimeout
 )
 
 // An Event is something worth telling. Which fields are set depends on its kind.
@@ -309,4 +315,10 @@ type Event struct {
 	Drained    time.Duration // of Ended: how long it took to wind down
 	Pending    uint64        // of Ended: how many marks were never accepted
 	Err        error
+
+	// Of a fault that lasts: StoreFault, SourceFault, Restored, CommitsFail.
+	Shards []string      // the first ten that it concerns
+	Count  int           // of all shards that it concerns
+	Lasted time.Duration // since it began
+	Over   bool          // it has ended
 }

@@ -29,7 +29,6 @@ type read struct {
 	lax   bool          // eventually consistent
 	asked Instant       // when it was sent
 	took  time.Duration // by the last one
-	told  Instant       // when its failure was told last
 	rest  Instant       // not again before
 	try   retry
 }
@@ -242,12 +241,10 @@ func (e *Engine) listed(in Listed) {
 func (e *Engine) readFailed(r *read, err error) bool {
 	if err == nil {
 		r.try = retry{}
+		e.faults.answered = e.step
 		return false
 	}
-	if r.try.tries == 0 || e.now.Mono >= r.told.Add(e.cfg.TTL) {
-		r.told = e.now.Mono
-		e.tell(Event{Kind: StoreFault, Err: err})
-	}
+	e.storeFailed("", err)
 	r.try.failed(e.now.Mono, e.beat/16, e.beat/2)
 	return true
 }
@@ -338,12 +335,14 @@ func (e *Engine) got(in Got) {
 		return
 	}
 	s.getting = false
-	if in.Err != nil { // the next look asks again
+	if s.unread = in.Err != nil; s.unread { // the next look asks again
+		e.storeFailed(s.name, in.Err)
 		if s.mine || e.large() {
 			e.at(s, e.now.Mono.Add(e.beat/8))
 		}
 		return
 	}
+	e.faults.answered = e.step
 	_, busy := s.copy.Open()
 	guessed, generation := s.guessed(), s.generation
 	e.checked(s)
@@ -518,7 +517,7 @@ func (e *Engine) keepEvicting() {
 		}
 		w, err := p.seat.Evict()
 		if err != nil {
-			e.tell(Event{Kind: StoreFault, Peer: p.seat.Name, Err: err})
+			e.storeFailed("", err)
 			p.evict.failed(e.now.Mono, e.beat, e.cfg.TTL)
 			l.expire = min(l.expire, p.evict.at)
 			continue
@@ -545,6 +544,7 @@ func (e *Engine) evicted(in Settled) {
 		e.wantPlan()
 		e.lookAfter(e.beat)
 	case lease.Unknown:
+		e.storeFailed("", in.Err)
 		p.evict.failed(e.now.Mono, e.beat/8, e.beat)
 		e.looks.expire = min(e.looks.expire, p.evict.at)
 	default: // a sign of life

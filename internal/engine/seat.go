@@ -31,20 +31,22 @@ type chair struct {
 	// Trust lasts until a lease time after the first sending of the last
 	// confirmed beat, less a tenth. The first sending: an answer may be to any
 	// sending of the same bytes.
-	sent      Instant // of open, first
-	sentWall  wall
-	trust     Instant
-	trustWall wall    // the wall clock at the sending that trust rests on
-	confirmed order   // the step in which the last beat was
-	next      Instant // when the next beat is due
-	doubt     bool    // the wall clock alone says that trust has ended
-	restored  bool    // the table went back in time: claim nothing
-	proven    bool    // asked after the seat was stored, the store said that this is the table it was
-	check     retry   // of that question, …
-	asked     serial  // … and its number: an answer to an earlier seat's says nothing of this one
-	freed     int64
-	former    []lease.Incarnation // earlier ones of this worker, whose seats may still be there
-	wake      Instant
+	sent       Instant // of open, first
+	sentWall   wall
+	trust      Instant
+	trustWall  wall    // the wall clock at the sending that trust rests on
+	confirmed  order   // the step in which the last beat was
+	next       Instant // when the next beat is due
+	doubt      bool    // the wall clock alone says that trust has ended
+	restored   bool    // the table went back in time: claim nothing
+	unwritable bool    // the last beat that was due could not be made
+	proven     bool    // asked after the seat was stored, the store said that this is the table it was
+	check      retry   // of that question, …
+	asked      serial  // … and its number: an answer to an earlier seat's says nothing of this one
+	freed      int64
+	former     []lease.Incarnation // earlier ones of this worker, whose seats may still be there
+	rest       Instant             // it takes no seat before
+	wake       Instant
 }
 
 // selfFence ends what this worker holds when it cannot trust its own lease any
@@ -110,6 +112,10 @@ func (e *Engine) keepSeat() {
 		return
 	}
 	if c.phase == standing && !e.leave.on {
+		if e.now.Mono < c.rest {
+			c.wake = c.rest
+			return
+		}
 		e.sit()
 	}
 	if c.phase >= confirming && c.phase <= seated && (!c.proven || c.restored) && c.check.due(e.now.Mono, &c.wake) {
@@ -149,6 +155,8 @@ func (e *Engine) verified(in Verified) {
 			e.looks.rowsStep = 0 // what it remembers is of another table
 		}
 		c.check, c.proven, c.restored = retry{}, true, false
+		e.faults.answered = e.step
+		e.lower(&e.faults.restored)
 		e.wantPlan()
 		e.tendAllSoon()
 		return
@@ -157,9 +165,9 @@ func (e *Engine) verified(in Verified) {
 	case c.restored:
 	case errors.Is(in.Err, lease.ErrWentBack):
 		c.restored = true
-		e.tell(Event{Kind: Restored, Err: in.Err})
-	case c.check.tries == 0:
-		e.tell(Event{Kind: StoreFault, Err: in.Err})
+		e.raise(&e.faults.restored, e.now.Mono, "", in.Err)
+	default:
+		e.storeFailed("", in.Err)
 	}
 	c.check.failed(e.now.Mono, e.beat/8, e.beat)
 }
@@ -185,8 +193,8 @@ func (e *Engine) sit() {
 // made of; what is wrong all the same is told, and tried again later.
 func (e *Engine) sendSeat(w lease.Write, err error) {
 	c := &e.seat
-	if err != nil {
-		e.tell(Event{Kind: StoreFault, Err: err})
+	if c.unwritable = err != nil; c.unwritable {
+		e.storeFailed("", err)
 		c.next = e.now.Mono.Add(e.beat)
 		c.wake = min(c.wake, c.next)
 		return
@@ -209,11 +217,12 @@ func (e *Engine) seatSettled(in Settled) {
 		return
 	}
 	verdict, now := lease.Settle(c.me, c.open, in.Record, in.Err)
+	if verdict != lease.Unknown {
+		e.faults.answered = e.step
+	}
 	switch {
 	case verdict == lease.Unknown:
-		if c.try.tries == 0 {
-			e.tell(Event{Kind: StoreFault, Err: in.Err})
-		}
+		e.storeFailed("", in.Err)
 		longest := e.beat / 2
 		if c.phase == seated {
 			longest = e.beat / 8 // a store that was away for half a lease time comes back shortly before trust ends

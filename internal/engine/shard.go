@@ -32,6 +32,8 @@ type shard struct {
 	checked    Instant // when the row was last seen as it stands; for large fleets
 	guess      guess   // whom it has gone to since, as far as can be told; for large fleets
 	spare      int64   // the generation at which a leaving worker was left with it; for large fleets
+	unread     bool    // the last Get of its row was not answered
+	unwritable bool    // the last transition that was wanted could not be made
 	missing    bool    // the last listing lacked it, …
 	malformed  bool    // … or could not read it
 
@@ -98,6 +100,7 @@ func (e *Engine) tend(s *shard) {
 		}
 	}
 	if s.t.on {
+		e.keepCommitting(s)
 		e.windDown(s)
 	}
 	if _, busy := s.copy.Open(); busy {
@@ -134,8 +137,8 @@ func (e *Engine) send(s *shard, what doing, w lease.Write, err error) bool {
 	if err == nil {
 		err = s.copy.Send(w)
 	}
-	if err != nil {
-		e.tell(Event{Kind: StoreFault, Shard: s.name, Generation: s.copy.Row().Generation, Err: err})
+	if s.unwritable = err != nil; s.unwritable {
+		e.storeFailed(s.name, err)
 		return false
 	}
 	s.doing, s.try = what, retry{sent: true}
@@ -158,11 +161,11 @@ func (e *Engine) settled(in Settled) {
 	case errors.Is(a.Err(), lease.ErrNotOpen):
 		return
 	case a.Verdict == lease.Unknown:
-		if s.try.tries == 0 {
-			e.tell(Event{Kind: StoreFault, Shard: s.name, Err: in.Err})
-		}
+		e.storeFailed(s.name, in.Err)
 		s.try.failed(e.now.Mono, e.beat/32, e.beat/2)
 	default:
+		e.faults.answered = e.step
+		e.rows = rowAnswers{last: e.now.Mono}
 		what := s.doing
 		s.doing, s.try = nothing, retry{}
 		if s.copy.Row().Generation > 0 {
@@ -200,7 +203,7 @@ func (e *Engine) unsettle(s *shard, a lease.Answer) {
 func (e *Engine) answered(s *shard, what doing, a lease.Answer) {
 	if a.Verdict == lease.WentBack {
 		e.seat.restored = true
-		e.tell(Event{Kind: Restored, Shard: s.name, Err: a.Err()})
+		e.raise(&e.faults.restored, e.now.Mono, s.name, a.Err())
 	}
 	switch {
 	case s.t.on:

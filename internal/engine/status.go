@@ -7,12 +7,25 @@ type Status struct {
 	Planned  bool    // it has planned since it took its seat, and knows of shards
 	Held     int     // tenures
 	Trust    Instant // how long it may hold them without another beat
+
+	CommitsFail Fault // of how many tenures the table accepts no marks
+}
+
+// A Fault is one that lasts.
+type Fault struct {
+	Since  Instant
+	Count  int      // of the shards that it concerns; 0: there is no such fault
+	Shards []string // the first ten
 }
 
 // Status is the worker's state of health.
 func (e *Engine) Status() Status {
-	return Status{
+	s := Status{
 		Seated: e.seat.phase == seated, Restored: e.seat.restored, Planned: (e.looks.rowsStep > 0 || e.looks.seeking) && !e.looks.planWanted && (e.feed.complete || len(e.shards) > 0),
 		Held: e.fleet.held, Trust: e.seat.trust,
 	}
+	if f := &e.faults.commits; f.on {
+		s.CommitsFail = Fault{Since: f.since, Count: f.count, Shards: f.shards}
+	}
+	return s
 }

@@ -20,6 +20,7 @@ type tenure struct {
 	sent     uint64          // how many of them the open write covers
 	accepted uint64          // … and how many the table has
 	flush    uint64          // somebody waits for so many
+	late     Instant         // since when a commit is due and the table has accepted none; 0: it is not
 	first    Instant         // when the window began in which the first that is not sent was made
 
 	on       bool
@@ -30,6 +31,7 @@ type tenure struct {
 	failed   bool // … with an error, and not after it was told to wind down
 	draining bool // its handler was told to wind down
 	cause    End  // … for this
+	unheard  bool // … because the table did not accept its marks
 	cut      bool // its handler's context has ended, and the shard is given up without it
 	torn     bool // its offer was taken, which it learnt when a write was refused that may have been stored before
 
@@ -201,6 +203,46 @@ func (e *Engine) windDown(s *shard) {
 	}
 }
 
+// keepCommitting notices a tenure whose marks the table does not accept, whatever the
+// reason. Where another worker could take the shard, the tenure ends: the other may have
+// more luck, and what this one goes on to process would have to be processed again.
+func (e *Engine) keepCommitting(s *shard) {
+	t := &s.t
+	if e.cfg.CommitTimeout <= 0 || t.seq <= t.accepted {
+		return
+	}
+	if t.late == 0 && e.commitDue(t) {
+		t.late = e.now.Mono
+	}
+	if t.late == 0 {
+		return
+	}
+	if !e.commitsLate(s) {
+		e.at(s, t.late.Add(e.cfg.CommitTimeout))
+		return
+	}
+	e.raise(&e.faults.commits, t.late, s.name, errNotAccepted)
+	if t.returned || t.cut || t.finish || t.draining {
+		return
+	}
+	if e.successors() {
+		t.unheard = true
+		e.drain(s, Stalled)
+	} else {
+		e.at(s, e.now.Mono.Add(e.beat))
+	}
+}
+
+// errNotAccepted is what a report of failing commits says. Why they fail, the fault of the
+// store says beside it.
+var errNotAccepted = errors.New("commits are not accepted")
+
+// commitsLate reports whether a mark of s has waited too long for an answer.
+func (e *Engine) commitsLate(s *shard) bool {
+	t := &s.t
+	return t.on && t.late > 0 && e.cfg.CommitTimeout > 0 && e.now.Mono >= t.late.Add(e.cfg.CommitTimeout)
+}
+
 // stall drains a handler that gets nowhere. One that waits for this worker to write is
 // not it.
 func (e *Engine) stall(s *shard) {
@@ -294,7 +336,7 @@ func (e *Engine) sendMark(s *shard, what doing, w lease.Write, err error) {
 	t := &s.t
 	if err != nil && t.seq > t.accepted && (errors.Is(err, checkpoint.ErrBackwards) || errors.Is(err, checkpoint.ErrInvalid)) {
 		e.do(Committed{Tenure: s.id(), Seq: t.seq, Err: err})
-		t.accepted = t.seq
+		t.accepted, t.late = t.seq, 0
 		e.at(s, e.now.Mono)
 		return
 	}
@@ -411,6 +453,8 @@ func (e *Engine) giveUp(s *shard) {
 	t, row := &s.t, s.copy.Row()
 	end := lease.End{Reason: lease.Released, Note: t.note, Mark: e.unaccepted(t), Progressed: t.progress}
 	switch {
+	case t.cause == Stalled && t.unheard:
+		end.Reason, end.Note = lease.Stalled, errNotAccepted.Error()
 	case t.cause == Stalled:
 		end.Reason = lease.Stalled
 	case t.failed:
@@ -441,7 +485,7 @@ func (e *Engine) held(s *shard, what doing, a lease.Answer) {
 		t.sent = t.accepted
 	case lease.Unsent:
 		e.do(Committed{Tenure: s.id(), Seq: t.sent, Err: a.Err()})
-		t.accepted = t.sent
+		t.accepted, t.late = t.sent, 0
 	default:
 		e.refused(s, what, a)
 	}
@@ -515,7 +559,7 @@ func (e *Engine) ending(s *shard, what doing) End {
 func (e *Engine) stored(s *shard, what doing) {
 	t := &s.t
 	if t.sent > t.accepted {
-		t.accepted = t.sent
+		t.accepted, t.late = t.sent, 0
 		e.do(Committed{Tenure: s.id(), Seq: t.accepted})
 	}
 	if what != givingUp && what != finishing {

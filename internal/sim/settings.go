@@ -92,7 +92,7 @@ func (w *world) config() engine.Config {
 	}
 	return engine.Config{
 		Group: group, TTL: s.ttl, Drain: s.drain, Handoff: handoff, Planner: rebalance.Even{}, MaxShards: s.limit,
-		MaxMoves: pick(w, 1, 3, 100), Cooldown: s.cooldown, StallAfter: s.stall, MaxAttempts: s.attempts,
+		MaxMoves: pick(w, 1, 3, 100), Cooldown: s.cooldown, StallAfter: s.stall, CommitTimeout: 3 * s.ttl, MaxAttempts: s.attempts,
 		Backoff: s.backoff, MaxBackoff: cmp.Or(s.maxBackoff, 5*time.Second), Audit: s.audit, ListedRows: s.listed, Few: s.few, Poll: cmp.Or(s.poll, pick(w, time.Second, 10*time.Second, 30*time.Second)),
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: s.commits, Marks: s.marks},
 	}

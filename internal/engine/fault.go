@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"time"
+)
+
+// A fault that lasts is reported when it begins, a lease time later, then at intervals
+// that double up to an hour, and when it ends; each report says for how long it has lasted.
+// One fault is one report for the whole worker, however many shards it concerns.
+//
+// A part that meets a fault calls raise. Whether a fault of the store still lasts is read off
+// the calls that wait to be repeated (scanStore), and of commits off the tenures (scanCommits);
+// so no path through the engine can forget to end one.
+
+const (
+	faultNames = 10 // how many shards a report names
+	longestGap = time.Hour
+)
+
+type fault struct {
+	kind   Kind
+	on     bool
+	since  Instant
+	next   Instant       // when to report it again
+	gap    time.Duration // between that report and the one before
+	err    error         // the latest
+	shards []string      // the first few that it concerns
+	count  int           // of all that it concerns
+}
+
+type faults struct {
+	store    fault // a call of the store was not answered, or a record cannot be written
+	commits  fault // marks that the table has not accepted for CommitTimeout
+	source   fault
+	restored fault
+
+	answered order   // the step of the store's last answer, …
+	failed   order   // … and of the last call without one
+	scan     Instant // when to look next whether a fault still lasts
+	wake     Instant
+}
+
+func newFaults() faults {
+	return faults{
+		store: fault{kind: StoreFault}, commits: fault{kind: CommitsFail},
+		source: fault{kind: SourceFault}, restored: fault{kind: Restored}, wake: Never,
+	}
+}
+
+// raise begins a fault, or notes that it goes on. shard is empty where it concerns no
+// single one.
+func (e *Engine) raise(f *fault, since Instant, shard string, err error) {
+	f.err = err
+	if f.on {
+		return
+	}
+	f.on, f.since, f.gap = true, since, e.cfg.TTL
+	f.shards, f.count = nil, 0
+	if shard != "" {
+		f.shards, f.count = []string{shard}, 1
+	}
+	f.next = e.now.Mono.Add(f.gap)
+	e.faults.scan = min(e.faults.scan, e.now.Mono.Add(e.beat/8))
+	e.report(f)
+}
+
+// lower ends a fault, if it is there.
+func (e *Engine) lower(f *fault) {
+	if f.on {
+		f.on, f.err = false, nil
+		e.report(f)
+		f.shards, f.count = nil, 0
+	}
+}
+
+func (e *Engine) report(f *fault) {
+	ev := Event{Kind: f.kind, Err: f.err, Shards: f.shards, Count: f.count, Lasted: e.now.Mono.Sub(f.since), Over: !f.on}
+	if f.count == 1 {
+		ev.Shard = f.shards[0]
+	}
+	e.tell(ev)
+}
+
+// storeFailed notes a call of the store that was not answered as it should be.
+func (e *Engine) storeFailed(shard string, err error) {
+	e.faults.failed = e.step
+	e.raise(&e.faults.store, e.now.Mono, shard, err)
+}
+
+// keepReporting reports the faults that last, and ends those that are over.
+func (e *Engine) keepReporting() {
+	f := &e.faults
+	f.wake = Never
+	if f.store.on || f.commits.on {
+		if e.now.Mono >= f.scan {
+			f.scan = e.now.Mono.Add(e.beat / 8)
+			e.scanStore()
+			e.scanCommits()
+		}
+		f.wake = f.scan
+	}
+	for _, fault := range []*fault{&f.store, &f.commits, &f.source, &f.restored} {
+		if !fault.on {
+			continue
+		}
+		if e.now.Mono >= fault.next {
+			fault.gap = min(2*fault.gap, max(longestGap, e.cfg.TTL))
+			fault.next = e.now.Mono.Add(fault.gap)
+			e.report(fault)
+		}
+		f.wake = min(f.wake, fault.next)
+	}
+}
+
+// scanStore ends the fault of the store when nothing waits to be repeated and the store
+// has answered since.
+func (e *Engine) scanStore() {
+	f := &e.faults.store
+	if !f.on {
+		return
+	}
+	if e.concerned(f, e.unanswered) == 0 && !e.callsFail() && e.faults.answered > e.faults.failed {
+		e.lower(f)
+	}
+}
+
+// unanswered reports whether a call about s failed and is to be repeated.
+func (e *Engine) unanswered(s *shard) bool {
+	_, busy := s.copy.Open()
+	return busy && s.try.tries > 0 || s.unwritable || s.unread && (s.mine || s.asks() || s.t.offeredTo != "")
+}
+
+// callsFail reports whether a call about no single shard failed and is to be repeated.
+func (e *Engine) callsFail() bool {
+	c, l := &e.seat, &e.looks
+	if c.open.Op != 0 && c.try.tries > 0 || c.unwritable || !c.restored && c.check.tries > 0 || l.seats.try.tries > 0 || l.rows.try.tries > 0 {
+		return true
+	}
+	for i := range l.peers {
+		if l.peers[i].evict.tries > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Engine) scanCommits() {
+	f := &e.faults.commits
+	if !f.on {
+		return
+	}
+	switch {
+	case e.concerned(f, e.commitsLate) == 0:
+		e.lower(f)
+	case e.surrenders():
+		e.surrender()
+	}
+}
+
+// rowAnswers is what this worker knows of the answers to its writes of rows.
+type rowAnswers struct {
+	last        Instant // when the last one came
+	surrendered int64   // how often it has given up its seat since
+}
+
+// surrenders reports whether this worker is to give up its seat: it can beat, and has had
+// no answer to any write of a row since its commits began to fail. While its seat stands,
+// nobody else may claim what it cannot release. It lets its handlers finish first, and
+// rests before it takes another seat.
+func (e *Engine) surrenders() bool {
+	f := &e.faults.commits
+	if e.seat.phase != seated || e.leave.on || e.rows.last >= f.since || !e.successors() {
+		return false
+	}
+	for _, s := range e.shards {
+		if e.commitsLate(s) && !s.t.returned && !s.t.cut {
+			return false
+		}
+	}
+	return true
+}
+
+// surrender gives up the seat. A crash before the deletion arrives leaves a seat that
+// stands still, which the others evict.
+func (e *Engine) surrender() {
+	if w, err := e.seat.seat.Evict(); err == nil {
+		e.do(Send{Write: w}) // its answer is of no use: if a beat has overtaken it, the seat expires
+	}
+	e.rows.surrendered++
+	rest := backoff(e.rows.surrendered, e.cfg.TTL, max(e.cfg.MaxBackoff, e.cfg.TTL))
+	e.loseSeat(Stalled, errNotAccepted)
+	e.seat.rest = e.now.Mono.Add(rest)
+}
+
+// concerned counts the shards that a fault concerns at present, and notes their names. Where
+// there are none left it keeps the last ones, for the report that the fault is over.
+func (e *Engine) concerned(f *fault, by func(*shard) bool) (count int) {
+	var names []string
+	for _, s := range e.shards {
+		if by(s) {
+			if count++; count <= faultNames {
+				names = append(names, s.name)
+			}
+		}
+	}
+	if count > 0 {
+		f.shards, f.count = names, count
+	}
+	return count
+}
