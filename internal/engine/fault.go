@@ -165,22 +165,29 @@ type rowAnswers struct {
 
 // surrenders reports whether this worker is to give up its seat: it can beat, and has had
 // no answer to any write of a row since its commits began to fail. While its seat stands,
-// nobody else may claim what it cannot release. It lets its handlers finish first, and
-// rests before it takes another seat.
+// nobody else may claim what it cannot release. All its handlers wind down first.
 func (e *Engine) surrenders() bool {
 	f := &e.faults.commits
 	if e.seat.phase != seated || e.leave.on || e.rows.last >= f.since || !e.successors() {
 		return false
 	}
+	done := true
 	for _, s := range e.shards {
-		if e.commitsLate(s) && !s.t.returned && !s.t.cut {
-			return false
+		t := &s.t
+		if !t.on {
+			continue
 		}
+		if !t.returned && !t.draining && !t.finish {
+			t.unheard = true
+			e.drain(s, Stalled)
+			e.at(s, e.now.Mono)
+		}
+		done = done && (t.returned || t.cut || t.finish)
 	}
-	return true
+	return done
 }
 
-// surrender gives up the seat. A crash before the deletion arrives leaves a seat that
+// surrender gives up the seat. The worker rests before it takes another. A crash before the deletion arrives leaves a seat that
 // stands still, which the others evict.
 func (e *Engine) surrender() {
 	if w, err := e.seat.seat.Evict(); err == nil {

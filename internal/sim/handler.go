@@ -51,6 +51,7 @@ type handler struct {
 	returned                     bool
 	cause                        engine.End
 	taken                        time.Duration // when a successor took it over by its offer
+	accepted                     time.Duration // when it was last told that marks were
 }
 
 func (h *handler) String() string {

@@ -43,6 +43,7 @@ type seating struct {
 type request struct {
 	n         *node
 	write     bool
+	row       bool                     // … of a lease row
 	serve     func() engine.Input      // at the table
 	silent    func(error) engine.Input // what the caller makes of no answer
 	out, back time.Duration            // how long each way takes
@@ -53,7 +54,7 @@ type request struct {
 func (net *network) carry(r request) {
 	w := net.w
 	r.out, r.back = w.between(time.Millisecond/2, net.slow), w.between(time.Millisecond/2, net.slow)
-	if net.down || r.n.blocked[index(r.write)] {
+	if net.down || r.n.blocked[index(r.write)] || r.n.mute && r.row {
 		net.lose(r)
 		return
 	}
@@ -222,7 +223,7 @@ func (net *network) send(n *node, o engine.Send) {
 		}
 		return engine.Settled{Write: o.Write, Record: r, Err: err}
 	}
-	net.carry(request{n: n, write: true, serve: serve, silent: func(err error) engine.Input { return engine.Settled{Write: o.Write, Err: err} }})
+	net.carry(request{n: n, write: true, row: o.Write.Key().Kind == lease.KindLease, serve: serve, silent: func(err error) engine.Input { return engine.Settled{Write: o.Write, Err: err} }})
 }
 
 func (net *network) verify(n *node, o engine.Verify) {

@@ -26,8 +26,10 @@ type node struct {
 	paused  bool
 	resumes uint64 // counts, so that one pause does not end another
 	resumed time.Duration
-	backlog []func() // what came while it was paused
-	blocked [2]bool  // its reads, its writes
+	backlog []func()      // what came while it was paused
+	blocked [2]bool       // its reads, its writes
+	mute    bool          // its writes of rows go unanswered
+	heard   time.Duration // when it last had the answer to one
 
 	wake     engine.Instant
 	armed    time.Duration
@@ -63,7 +65,7 @@ func (n *node) boot(c engine.Config) {
 	c.Name = n.name
 	n.epoch++
 	rate, wall := n.clock.rate, n.clock.wall
-	*n = node{w: n.w, name: n.name, config: c, epoch: n.epoch, up: true, calls: n.calls, resumes: n.resumes, blocked: n.blocked, sending: map[string]lease.WriteID{}}
+	*n = node{w: n.w, name: n.name, config: c, epoch: n.epoch, up: true, calls: n.calls, resumes: n.resumes, blocked: n.blocked, mute: n.mute, sending: map[string]lease.WriteID{}}
 	n.clock = clock{base: n.w.now, rate: rate, wall: wall}
 	n.engine = engine.New(c, n.moment())
 	n.w.trace("boot", n.name, nil)
@@ -221,6 +223,9 @@ func (n *node) count(w lease.Write) {
 
 // settled notes which beat was confirmed.
 func (n *node) settled(in engine.Settled) {
+	if verdict, _ := lease.Settle(n.me, in.Write, in.Record, in.Err); verdict != lease.Unknown && in.Write.Key().Kind == lease.KindLease {
+		n.heard = n.w.now
+	}
 	if in.Write.Key().Kind != lease.KindSeat || in.Write.Op == lease.OpDelete || in.Write.ID() != n.opened {
 		return
 	}

@@ -35,7 +35,7 @@ func Scenarios() []Scenario {
 		all = append(all, Scenario{Fault: f, set: func(s *settings) { s.tempers, s.temper = 0.5, f }})
 	}
 	for _, f := range []Fault{
-		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, WallJump, ClockRate, ReadsOnly, WritesOnly,
+		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, WallJump, ClockRate, ReadsOnly, WritesOnly, BeatsOnly,
 		Outage, Split, Merge, ModeChange, ForcedRelease, Restore, SkewedRestore, MalformedRow, MalformedSeat, Deploy,
 	} {
 		all = append(all, Scenario{Fault: f})

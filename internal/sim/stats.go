@@ -32,6 +32,7 @@ const (
 	Stale                       // a listing that may lag behind does
 	ReadsOnly                   // for a while, one node cannot write
 	WritesOnly                  // … cannot read
+	BeatsOnly                   // … can beat, and write no row
 	Outage                      // for longer than anybody trusts itself, nobody is answered
 	HandlerError                // a handler returns an error
 	HandlerPanic                // … panics
@@ -60,7 +61,7 @@ func (f Fault) String() string {
 	return [...]string{
 		"crash", "stop", "pause T/2", "pause T±ε", "pause 3T", "pause 10T", "suspend", "wall jump", "clock rate",
 		"lost", "reply lost", "late", "twin", "late reply", "throttled", "read lost", "stale list", "reads only",
-		"writes only", "outage", "handler error", "handler panic", "handler stuck", "handler deaf", "handler slow",
+		"writes only", "beats only", "outage", "handler error", "handler panic", "handler stuck", "handler deaf", "handler slow",
 		"handler return", "handler release", "prepare slow", "prepare failed", "source fault", "split", "merge",
 		"mode change", "forced release", "restore", "restore, clocks off",
 		"malformed row", "malformed seat", "deploy", "rebirth", "?",

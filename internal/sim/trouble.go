@@ -20,7 +20,7 @@ type trouble struct {
 // jump far, and names that are used again, do not go together with it.
 func (w *world) drawKinds() []Fault {
 	all := []Fault{
-		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, ReadsOnly, WritesOnly,
+		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, ReadsOnly, WritesOnly, BeatsOnly,
 		Outage, Split, Merge, ModeChange, ForcedRelease, MalformedRow, MalformedSeat, Deploy,
 	}
 	switch w.chance.IntN(4) { // more than once, where it seldom can happen
@@ -108,6 +108,8 @@ func (w *world) happens(f Fault, n *node) bool {
 		return n.up
 	case ReadsOnly, WritesOnly:
 		return w.block(n, f == ReadsOnly)
+	case BeatsOnly:
+		return w.mute(n)
 	case Outage:
 		return w.outage()
 	case Split, Merge:
@@ -175,6 +177,17 @@ func (w *world) block(n *node, writes bool) bool {
 	}
 	n.blocked[index(writes)] = true
 	w.after(w.between(0, 3*w.set.ttl), func() { n.blocked = [2]bool{} })
+	return true
+}
+
+// mute cuts a node off from writing rows, for longer than its commits may fail. It beats all
+// the while.
+func (w *world) mute(n *node) bool {
+	if n.mute {
+		return false
+	}
+	n.mute = true
+	w.after(w.between(0, 10*w.set.ttl), func() { n.mute = false })
 	return true
 }
 
@@ -271,7 +284,7 @@ func (w *world) quiet() {
 		w.adopt()
 	}
 	for _, n := range w.nodes {
-		n.blocked = [2]bool{}
+		n.blocked, n.mute = [2]bool{}, false
 		if n.paused {
 			n.resumes++
 			n.resume()

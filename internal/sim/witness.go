@@ -132,7 +132,8 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	case engine.GivenUp:
 		ok = h.returned || h.news.Release || h.soft || h.temper == releasing
 	case engine.Stalled:
-		ok = n.config.StallAfter > 0 && h.soft
+		silent := w.now - min(max(h.began, h.accepted), n.heard)
+		ok = (h.soft || h.returned || h.finishing) && (n.config.StallAfter > 0 || silent >= slack(n.config.CommitTimeout))
 	case engine.Stopped:
 		ok = n.leaver
 	case engine.Vanished: // its end was stored, and it was removed before the answer came
@@ -166,6 +167,7 @@ func (w *world) witnessDoubt(n *node, write lease.Write) {
 
 // witnessCommitted holds that what the handler is told was accepted, was.
 func (w *world) witnessCommitted(h *handler, o engine.Committed) {
+	h.accepted = w.now
 	switch {
 	case int(o.Seq) > len(h.marks):
 		w.fault("%v: %d marks are accepted of %d", h, o.Seq, len(h.marks))
