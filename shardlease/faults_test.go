@@ -133,6 +133,33 @@ func TestFailingCommitsHandOver(t *testing.T) {
 	}
 }
 
+// TestNobodyCanCommit: no worker can write a row for half an hour. Nobody is better off than
+// the others then; when the table accepts writes again, all shards are processed within a
+// lease time.
+func TestNobodyCanCommit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 8)
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		b := s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		time.Sleep(time.Minute)
+		for _, w := range []*actor{a, b} {
+			w.refuse(func(w lease.Write) bool { return w.Key().Kind == lease.KindLease })
+		}
+		time.Sleep(30 * time.Minute)
+		lost := len(a.of(shardlease.Lost)) + len(b.of(shardlease.Lost))
+		t.Logf("seats given up: %d; running: %v", lost, s.running())
+		if lost > 2 {
+			t.Errorf("seats were given up %d times, though nobody could take over", lost)
+		}
+		a.refuse(nil)
+		b.refuse(nil)
+		held := s.within(ttl, "all are processed", func() bool { n := s.running(); return n["a"]+n["b"] == 8 })
+		t.Logf("processed after %v, even after %v", held, held+s.shared(5*time.Minute, "a", "b"))
+		s.end()
+	})
+}
+
 // TestOneRowThatCannotBeWritten: the commits of one of a's two shards fail. Its tenure ends, which
 // is reported; the other goes on untouched.
 func TestOneRowThatCannotBeWritten(t *testing.T) {
