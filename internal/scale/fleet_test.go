@@ -175,7 +175,7 @@ func (f *fleet) even() bool {
 func (f *fleet) config() engine.Config {
 	return engine.Config{
 		Group: group, TTL: f.ttl, Drain: 20 * time.Second, Handoff: f.mode, Planner: rebalance.Even{},
-		MaxMoves: 100, Backoff: time.Second, MaxBackoff: 5 * time.Minute, Audit: time.Minute, Poll: 30 * time.Second,
+		MaxMoves: 100, Backoff: time.Second, MaxBackoff: 5 * time.Minute, Audit: audit, Poll: 30 * time.Second,
 		ListedRows: cmp.Or(f.listed, engine.ListedRows), Few: engine.Few, Commits: checkpoint.Policy{Every: -1},
 	}
 }

@@ -1,0 +1,72 @@
+package scale
+
+import (
+	"cmp"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+const (
+	audit   = time.Minute // the default of shardlease.Config.AuditEvery
+	turns   = 4           // of a large fleet between two audits of a worker: audits in internal/engine
+	watched = 2           // audit periods in which a settled fleet is measured
+)
+
+// onAverage is how long the engine waits where it means d: it subtracts up to a tenth.
+func onAverage(d time.Duration) time.Duration { return d * 19 / 20 }
+
+// auditPeriod is the average time between two audits of a worker of a settled fleet: audit,
+// or four times as long as all workers together may take to list all rows once.
+func (s setting) auditPeriod() time.Duration {
+	turn := time.Duration(s.workers*s.shards) * time.Second / time.Duration(cmp.Or(s.listed, engine.ListedRows))
+	return onAverage(max(audit, turns*turn))
+}
+
+// steady watches a settled fleet for whole audit periods. Most of what it reads is read by
+// audits, and a window that lies between two of them shows nothing of that.
+func steady(f *fleet) result {
+	f.run(watched * f.auditPeriod())
+	return f.measure(result{unchanged: true})
+}
+
+// perSecond is what a settled fleet consumes in a second, by the sizes of its rows and seats.
+//
+//   - Once in a heartbeat each worker writes its seat, and lists all seats: eventually consistent, half price.
+//   - Once in an audit period each worker lists all rows, and then all seats: both consistent.
+//   - Each shard commits once in f.commit, unless the fleet is idle.
+func (f *fleet) perSecond() (l load) {
+	rows, seats := f.table.rows, f.table.seats
+	beats := float64(f.workers) / onAverage(f.ttl/3).Seconds()
+	audits := float64(f.workers) / f.auditPeriod().Seconds()
+	l.write[lease.KindSeat] = beats * float64(units(seats.typical(), writeUnit))
+	l.read[lease.KindSeat] = (beats/2 + audits) * float64(units(seats.bytes, readUnit))
+	l.read[lease.KindLease] = audits * float64(units(rows.bytes, readUnit))
+	if !f.idle {
+		l.write[lease.KindLease] = float64(f.shards) / f.commit.Seconds() * float64(units(rows.typical(), writeUnit))
+	}
+	return l
+}
+
+// followsFromSizes checks that a steady story consumed what perSecond derives, to a tenth.
+func followsFromSizes(t *testing.T, f *fleet, r result) {
+	t.Helper()
+	derived, seconds := f.perSecond(), r.took.Seconds()
+	for _, k := range []lease.Kind{lease.KindLease, lease.KindSeat} {
+		for _, c := range []struct {
+			what      string
+			got, want float64
+		}{
+			{"write", r.load.write[k] / seconds, derived.write[k]},
+			{"read", r.load.read[k] / seconds, derived.read[k]},
+		} {
+			t.Logf("%v: %.2f %s units/s, derived from sizes: %.2f", k, c.got, c.what, c.want)
+			if math.Abs(c.got-c.want) > c.want/10 {
+				t.Errorf("%v: %.2f %s units/s in %v, derived from sizes: %.2f", k, c.got, c.what, r.took, c.want)
+			}
+		}
+	}
+}
