@@ -19,8 +19,8 @@ const (
 	tooSlow   = "every try was disturbed: this machine has no time for heartbeats of a third of a second, or they have become late"
 )
 
-// TestCostsOfASettledFleet: a beat is one write of one unit and one read of half a unit,
-// for each worker, and held shards cost nothing.
+// TestCostsOfASettledFleet: between two audits a beat is one write of one unit and one read
+// of half a unit, for each worker, and held shards cost nothing.
 func TestCostsOfASettledFleet(t *testing.T) {
 	endpoint(t)
 	table := newTable(t)

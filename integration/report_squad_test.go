@@ -48,7 +48,8 @@ type squadPlan struct {
 	shards  int
 	pace    time.Duration // one record each; 0: nothing is processed
 	commit  checkpoint.Policy
-	metered bool // count units as well, at the price of two reads more for each write
+	audit   time.Duration // 0: the default
+	metered bool          // count units as well, at the price of two reads more for each write
 }
 
 func (p squadPlan) beat() time.Duration { return p.ttl / 3 }
@@ -136,7 +137,7 @@ func (s *squad) serve(ctx context.Context, m *member) error {
 	}
 	w, err := shardlease.New(store, shardlease.Static(s.names...), shardlease.Config{
 		Group: s.group, Name: m.name, Handoff: s.plan.mode, TTL: s.plan.ttl,
-		Order: checkpoint.Decimal, Commit: s.plan.commit,
+		Order: checkpoint.Decimal, Commit: s.plan.commit, AuditEvery: s.plan.audit,
 		Observe: func(e shardlease.Event) { s.observe(m, e) },
 	})
 	if err != nil {

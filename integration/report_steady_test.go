@@ -35,7 +35,7 @@ func (r *report) steady() {
 		all = append(all, func() {
 			s := newSquad(r.T, squadPlan{
 				table: r.table, mode: rebalance.Eager, ttl: r.plan.slow, shards: n.shards,
-				pace: r.plan.between, commit: checkpoint.Policy{Marks: 1}, metered: true,
+				pace: r.plan.between, commit: checkpoint.Policy{Marks: 1}, audit: r.plan.audit, metered: true,
 			})
 			s.marking.Store(false)
 			defer s.close()
@@ -45,6 +45,7 @@ func (r *report) steady() {
 				s.start(n.workers)
 			}()
 			s.rest()
+			quiet(r.T, r.plan.audit/3) // all workers audit at about the same time: windows begin and end in between
 			costs[i][0] = s.cost(n, r.plan.idle)
 			s.marking.Store(true)
 			quiet(r.T, r.plan.between)
@@ -59,12 +60,20 @@ func (r *report) steady() {
 	}
 }
 
-// cost watches the fleet for so long.
-func (s *squad) cost(n size, d time.Duration) cost {
+// auditPeriod is the average time between two audits of a worker: it subtracts up to a
+// tenth each time.
+func (p squadPlan) auditPeriod() time.Duration { return p.audit * 19 / 20 }
+
+// cost watches the fleet for so many audit periods. Audits are most of what a fleet of many
+// shards reads, so a window that misses some of them shows a wrong figure.
+func (s *squad) cost(n size, periods int) cost {
 	s.bill()
-	before, from := s.sum(), time.Now()
-	quiet(s.t, d)
+	before, trouble, from := s.sum(), s.trouble.Load(), time.Now()
+	quiet(s.t, time.Duration(periods)*s.plan.auditPeriod())
 	b, sent, seconds := s.bill(), s.sum().plus(before, -1), time.Since(from).Seconds()
+	if due := periods * n.workers; 10*sent.listings < 9*due && s.trouble.Load() == trouble {
+		s.t.Errorf("%d × %d: the rows were listed %d times in %.0f s, and %d audits were due", n.shards, n.workers, sent.listings, seconds, due)
+	}
 	return cost{
 		size: n, requests: float64(b.requests) / seconds, writes: float64(b.writes) / seconds,
 		reads: b.reads / seconds, commits: float64(sent.commits) / seconds,

@@ -23,7 +23,8 @@ type reportPlan struct {
 	slow, fast           time.Duration
 	cold                 int // trials
 	sizes                []size
-	idle, busy           time.Duration // how long a settled fleet is watched
+	audit                time.Duration // of a settled fleet that is watched
+	idle, busy           int           // for how many of its audit periods
 	between              time.Duration // between commits of a shard
 	cycles               int           // a worker joins, the oldest leaves
 	restarts             int           // of a whole fleet, in each mode
@@ -42,14 +43,14 @@ func planOf(quick bool) reportPlan {
 	if quick {
 		return reportPlan{
 			slow: 2 * time.Second, fast: time.Second, cold: 1, sizes: []size{base, {96, 6}, {128, 8}},
-			idle: 3 * time.Second, busy: 4 * time.Second, between: 2 * time.Second,
+			audit: 10 * time.Second, idle: 1, busy: 1, between: 2 * time.Second,
 			cycles: 1, restarts: 1, fleets: 2, crashes: 1, fastFleets: 2, fastDies: 2,
 			bench: []string{"-benchtime", "5ms"}, held: 2000,
 		}
 	}
 	return reportPlan{
 		slow: 10 * time.Second, fast: time.Second, cold: 8, sizes: []size{base, {256, 8}, {1000, 20}},
-		idle: 3 * time.Minute, busy: 2 * time.Minute, between: 10 * time.Second,
+		audit: time.Minute, idle: 3, busy: 2, between: 10 * time.Second,
 		cycles: 24, restarts: 3, fleets: 4, crashes: 8, fastFleets: 3, fastDies: 40,
 		bench: []string{"-count", "3"}, held: 20_000,
 	}
