@@ -17,9 +17,11 @@ import (
 // ask runs a call of the store or the source and hands in its answer. Every call has
 // a limit: a store that does not answer is asked again, which may help where the
 // first request was lost.
-func (r *run) ask(limit time.Duration, call func(ctx context.Context) engine.Input) {
+//
+// An urgent answer comes before others, which there may be many of.
+func (r *run) ask(limit time.Duration, urgent bool, call func(ctx context.Context) engine.Input) {
 	ctx := r.limited(limit)
-	r.call(func() { r.inbox.put(arrival{input: call(ctx)}) })
+	r.call(func() { r.inbox.put(arrival{input: call(ctx), urgent: urgent}) })
 }
 
 // A deadline is the context of all calls with one limit that begin at nearly the same
@@ -46,7 +48,7 @@ func (r *run) list(o engine.List) {
 	if o.Query.Kind == lease.KindLease {
 		limit = r.config.TTL // there may be many
 	}
-	r.ask(limit, func(ctx context.Context) engine.Input {
+	r.ask(limit, o.Query.Kind == lease.KindSeat, func(ctx context.Context) engine.Input {
 		in := engine.Listed{Read: o.Read}
 		for record, err := range r.worker.store.List(ctx, o.Query) {
 			if malformed, ok := errors.AsType[*lease.MalformedError](err); ok {
@@ -72,7 +74,7 @@ func (r *run) list(o engine.List) {
 func (r *run) patience() time.Duration { return r.config.TTL * 7 / 30 }
 
 func (r *run) get(o engine.Get) {
-	r.ask(r.patience(), func(ctx context.Context) engine.Input {
+	r.ask(r.patience(), false, func(ctx context.Context) engine.Input {
 		record, err := r.worker.store.Get(ctx, o.Key)
 		if errors.Is(err, lease.ErrNotFound) {
 			record, err = nil, nil
@@ -82,7 +84,7 @@ func (r *run) get(o engine.Get) {
 }
 
 func (r *run) send(o engine.Send) {
-	r.ask(r.patience(), func(ctx context.Context) engine.Input {
+	r.ask(r.patience(), o.Write.Key().Kind == lease.KindSeat, func(ctx context.Context) engine.Input {
 		record, err := r.worker.store.Write(ctx, o.Write)
 		return engine.Settled{Write: o.Write, Record: record, Err: err}
 	})
@@ -91,10 +93,10 @@ func (r *run) send(o engine.Send) {
 func (r *run) verify(o engine.Verify) {
 	store, ok := r.worker.store.(lease.Verifier)
 	if !ok {
-		r.inbox.put(arrival{input: engine.Verified{Read: o.Read}})
+		r.inbox.put(arrival{input: engine.Verified{Read: o.Read}, urgent: true})
 		return
 	}
-	r.ask(r.config.TTL, func(ctx context.Context) engine.Input {
+	r.ask(r.config.TTL, true, func(ctx context.Context) engine.Input {
 		return engine.Verified{Read: o.Read, Err: store.Verify(ctx, r.config.Group)}
 	})
 }
@@ -102,7 +104,7 @@ func (r *run) verify(o engine.Verify) {
 func (r *run) poll() {
 	limit := max(r.config.PollEvery, 30*time.Second)
 	r.patient = r.mono().Add(limit + time.Second)
-	r.ask(limit, func(ctx context.Context) engine.Input { return look(ctx, r.worker.source) })
+	r.ask(limit, false, func(ctx context.Context) engine.Input { return look(ctx, r.worker.source) })
 }
 
 // errDeaf: a source that blocks.

@@ -1,7 +1,9 @@
 package shardlease
 
 import (
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
 )
@@ -10,26 +12,39 @@ import (
 // in the order they came, and the tenures that have something new to say. These
 // are a set and not a queue: a handler that marks a million times while the loop
 // looks away is there once, with its latest mark.
+//
+// What the lease itself rests on has a queue of its own, which is emptied before each
+// step: answers about seats would otherwise wait behind those about rows, of which a
+// cold start brings one for each shard.
 type inbox struct {
-	wake chan struct{} // has room for one: the loop needs to be woken only once
+	wake    chan struct{} // has room for one: the loop needs to be woken only once
+	pressed atomic.Bool   // something urgent is there
 
 	mu      sync.Mutex
+	urgent  []arrival
 	arrived []arrival
+	done    int // how many of arrived were taken
 	marked  []*Tenure
 }
 
 // An arrival is an input, and what only the shell knows of it.
 type arrival struct {
-	input engine.Input
-	from  *preparation // of Prepared: the one that has ended
-	err   error        // of Returned: what the handler returned, or its panic
+	input  engine.Input
+	from   *preparation // of Prepared: the one that has ended
+	err    error        // of Returned: what the handler returned, or its panic
+	urgent bool         // the answer is about seats or about the table as a whole, or it is the stop
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 
 func (b *inbox) put(a arrival) {
 	b.mu.Lock()
-	b.arrived = append(b.arrived, a)
+	if a.urgent {
+		b.urgent = append(b.urgent, a)
+		b.pressed.Store(true)
+	} else {
+		b.arrived = append(b.arrived, a)
+	}
 	b.mu.Unlock()
 	b.signal()
 }
@@ -49,22 +64,50 @@ func (b *inbox) signal() {
 	}
 }
 
-// A batch is what was in the inbox at one moment.
+// A batch is what the loop takes out of the inbox at one moment.
 type batch struct {
 	arrived []arrival
 	marked  []*Tenure
 }
 
-// take swaps what is there for the emptied last batch.
+// few is how many answers a batch has, unless there are more marks: a commit should not wait
+// for all answers that came before it.
+const few = 256
+
+// take moves what is there into the emptied last batch: all marks, and the oldest
+// answers. When it leaves some, it wakes the loop again.
 //
-// Both at one moment: a handler marks before it returns, so no batch has a return
-// without the marks before it.
+// Invariant: no batch has a return without the marks before it. A handler marks before
+// it returns, and marks are never left.
 func (b *inbox) take(last batch) batch {
 	clear(last.arrived)
 	clear(last.marked)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	taken := batch{arrived: b.arrived, marked: b.marked}
-	b.arrived, b.marked = last.arrived[:0], last.marked[:0]
+	taken := batch{marked: b.marked}
+	b.marked = last.marked[:0]
+	n := min(len(b.arrived)-b.done, max(few, len(taken.marked)))
+	next := b.arrived[b.done : b.done+n]
+	taken.arrived = append(last.arrived[:0], next...)
+	clear(next)
+	if b.done += n; b.done < len(b.arrived) {
+		b.signal()
+	}
+	if 2*b.done >= len(b.arrived) { // what was taken must not pile up
+		b.arrived, b.done = slices.Delete(b.arrived, 0, b.done), 0
+	}
+	return taken
+}
+
+// takeUrgent empties the queue of what cannot wait.
+func (b *inbox) takeUrgent() []arrival {
+	if !b.pressed.Load() {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	taken := b.urgent
+	b.urgent = nil
+	b.pressed.Store(false)
 	return taken
 }

@@ -32,8 +32,9 @@ type run struct {
 	idle      chan func()    // to goroutines that wait for a call to make
 	free      atomic.Int64   // how many these are
 	episode   map[engine.Tenure]*episode
-	handlers  int // how many have not returned
-	held      int // episodes whose end is still to be told
+	handlers  int            // how many have not returned
+	held      int            // episodes whose end is still to be told, …
+	late      engine.Instant // … from when on without the handler's return, the first of them
 	prepare   map[string]*preparation
 	deadlines map[time.Duration]deadline // by limit
 	patient   engine.Instant             // until when the source may take to answer
@@ -44,7 +45,7 @@ func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 	r := &run{
 		worker: w, handler: handler, config: w.config, start: time.Now(), inbox: newInbox(), idle: make(chan func()),
 		observer: newObserver(w.config), values: context.WithoutCancel(ctx),
-		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, patient: engine.Never,
+		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, patient: engine.Never, late: engine.Never,
 	}
 	r.calls, r.hangUp = context.WithCancel(r.values)
 	r.engine = engine.New(r.config.engine(r.handoffFault), r.moment())
@@ -84,8 +85,9 @@ func (r *run) answer(f func()) {
 	}
 }
 
-// loop runs the engine until it has stopped.
-func (r *run) loop(stop <-chan struct{}) {
+// loop runs the engine until it has stopped, which it is told to when ctx ends.
+func (r *run) loop(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() { r.inbox.put(arrival{input: engine.Stop{}, urgent: true}) })()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var b batch
@@ -103,32 +105,49 @@ func (r *run) loop(stop <-chan struct{}) {
 		select {
 		case <-r.inbox.wake:
 		case <-timer.C:
-		case <-stop:
-			stop = nil
-			r.inbox.put(arrival{input: engine.Stop{}})
 		}
 	}
 }
 
 // advance takes the engine through a batch: first what was marked, so that
-// everything else is decided in the light of the latest marks.
+// everything else is decided in the light of the latest marks. What is urgent comes
+// before each step. Heartbeats are sent on time meanwhile: every step does what is due.
 func (r *run) advance(b batch) {
+	idle := r.hurry() == 0 && len(b.arrived)+len(b.marked) == 0
 	for _, t := range b.marked {
 		if in, news := t.report(); news {
 			r.step(in)
+			r.hurry()
 		}
 	}
 	for _, a := range b.arrived {
-		if r.admit(a) {
-			r.step(a.input)
-		}
+		r.take(a)
+		r.hurry()
 	}
-	if len(b.arrived)+len(b.marked) == 0 && r.mono() >= r.wake { // else woken for what the batch before had
+	if idle && r.mono() >= r.wake { // else woken for what the batch before had
 		r.step(engine.Tick{})
 	}
 	r.tellHeld()
 	r.complain()
 	r.worker.publish(r.engine.Status())
+}
+
+// hurry takes in what cannot wait, and says how much that was.
+func (r *run) hurry() int {
+	urgent := r.inbox.takeUrgent()
+	for _, a := range urgent {
+		r.take(a)
+	}
+	if len(urgent) > 0 {
+		r.worker.publish(r.engine.Status())
+	}
+	return len(urgent)
+}
+
+func (r *run) take(a arrival) {
+	if r.admit(a) {
+		r.step(a.input)
+	}
 }
 
 // admit notes what only the shell knows of an arrival; false: it is not for the

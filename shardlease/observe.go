@@ -154,6 +154,7 @@ func (r *run) tell(in engine.Event) {
 // hold keeps the end of a tenure until its handler has returned.
 func (r *run) hold(ep *episode, e Event) {
 	ep.ended, ep.until = &e, r.mono().Add(r.config.TTL/3)
+	r.late = min(r.late, ep.until)
 	r.held++
 	if !ep.returned.IsZero() {
 		r.tellEnd(ep)
@@ -180,13 +181,18 @@ func (r *run) returned(id engine.Tenure, err error) {
 
 // tellHeld tells the ends that have waited long enough for a handler.
 func (r *run) tellHeld() {
-	if r.held == 0 {
+	now := r.mono()
+	if r.held == 0 || now < r.late {
 		return
 	}
-	now := r.mono()
+	r.late = engine.Never
 	for _, ep := range r.episode {
-		if ep.ended != nil && now >= ep.until {
+		switch {
+		case ep.ended == nil:
+		case now >= ep.until:
 			r.tellEnd(ep)
+		default:
+			r.late = min(r.late, ep.until)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (w *Worker) Run(ctx context.Context, handler Handler) error {
 	}
 	r := newRun(ctx, w, handler)
 	defer r.finish()
-	r.loop(ctx.Done())
+	r.loop(ctx)
 	return nil
 }
 

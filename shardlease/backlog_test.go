@@ -1,0 +1,159 @@
+package shardlease_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A pulse is a store that notes when heartbeats are sent.
+type pulse struct {
+	lease.Store
+	mu      sync.Mutex
+	last    time.Time
+	longest time.Duration // between two of them
+}
+
+func (p *pulse) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	if w.Key().Kind == lease.KindSeat {
+		p.mu.Lock()
+		now := time.Now()
+		if !p.last.IsZero() {
+			p.longest = max(p.longest, now.Sub(p.last))
+		}
+		p.last = now
+		p.mu.Unlock()
+	}
+	return p.Store.Write(ctx, w)
+}
+
+func (p *pulse) slowest() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.longest
+}
+
+// slow makes each step of the worker's loop take so long, as on a slow CPU.
+func slow(step time.Duration) func(*shardlease.Worker) {
+	return func(w *shardlease.Worker) {
+		shardlease.SetWall(w, func() time.Time {
+			time.Sleep(step)
+			return time.Now()
+		})
+	}
+}
+
+// backlog runs a worker on 2,000 new shards that needs 13 s of CPU time for the answers to
+// the first writes of their rows, and as long for the second.
+func backlog(t *testing.T, store lease.Store, handler shardlease.Handler) *member {
+	t.Helper()
+	names := make([]string, 2000)
+	for i := range names {
+		names[i] = fmt.Sprintf("shard-%04d", i)
+	}
+	config := shardlease.Config{EventQueue: 100_000, Order: checkpoint.Decimal, Backoff: time.Hour}
+	return joinAs(t, store, shardlease.Static(names...), config, handler, slow(6500*time.Microsecond))
+}
+
+// TestHeartbeatsComeBeforeABacklog: the answers to heartbeats come at the same time. While
+// these waited in one queue with the answers about rows, heartbeats were sent up to 22 s
+// apart, the seat was lost every 9 s and shards were started only to be lost again; now
+// they are 3.4 s apart, and none is lost.
+func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &pulse{Store: new(memstore.Store)}
+		var started atomic.Int64
+		m := backlog(t, p, func(ctx context.Context, tn *shardlease.Tenure) error {
+			started.Add(1)
+			return serve(ctx, tn)
+		})
+		for range 60 {
+			if time.Sleep(time.Second); started.Load() == 2000 {
+				break
+			}
+		}
+		if n := started.Load(); n != 2000 {
+			t.Errorf("%d of 2000 shards have started", n)
+		}
+		if lost := m.of(shardlease.Lost); len(lost) > 0 {
+			t.Errorf("the seat was lost %d times: %v", len(lost), lost[0])
+		}
+		if d := p.slowest(); d > beat+time.Second/2 {
+			t.Errorf("two heartbeats were sent %v apart", d)
+		}
+		if err := m.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStopComesBeforeABacklog: handlers that run are told at once that the worker stops,
+// though it has not taken in all answers. Before, they heard of it 8.3 s later.
+func TestStopComesBeforeABacklog(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		told, began := make(chan time.Time, 2000), make(chan bool, 2000)
+		m := backlog(t, new(memstore.Store), func(ctx context.Context, tn *shardlease.Tenure) error {
+			began <- true
+			<-tn.Reading().Done()
+			told <- time.Now()
+			return nil
+		})
+		for range 200 {
+			<-began
+		}
+		from := time.Now()
+		if err := m.stop(); err != nil {
+			t.Error(err)
+		}
+		if d := (<-told).Sub(from); d > 4*time.Second {
+			t.Errorf("the first handler was told after %v", d)
+		}
+	})
+}
+
+// TestNoReturnWithoutItsMarks: handlers mark, and return in another order, while the
+// worker has more to take in than it does at a time. Each last mark is stored.
+func TestNoReturnWithoutItsMarks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		all := make(chan struct{})
+		returns := make(map[string]chan struct{}, 2000)
+		for i := range 2000 {
+			returns[fmt.Sprintf("shard-%04d", i)] = make(chan struct{})
+		}
+		m := backlog(t, store, func(ctx context.Context, tn *shardlease.Tenure) error {
+			<-all
+			err := tn.Mark("7")
+			<-returns[tn.Shard().Name]
+			return err
+		})
+		time.Sleep(time.Minute) // until all have started
+		close(all)
+		synctest.Wait()
+		for i := 1999; i >= 0; i-- {
+			close(returns[fmt.Sprintf("shard-%04d", i)])
+		}
+		time.Sleep(2 * time.Minute)
+		if err := m.stop(); err != nil {
+			t.Error(err)
+		}
+		rows, err := shardlease.Supervisor{Store: store, Group: "orders"}.List(t.Context())
+		for _, row := range rows {
+			if row.Checkpoint.Position != "7" {
+				t.Fatalf("the mark is lost: %v", row)
+			}
+		}
+		if len(rows) != 2000 || err != nil {
+			t.Errorf("%d rows, %v", len(rows), err)
+		}
+	})
+}
