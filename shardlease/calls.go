@@ -3,8 +3,6 @@ package shardlease
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
@@ -14,14 +12,30 @@ import (
 // What runs beside the loop: calls of the store, the source, the hook and the
 // handlers. Each answers into the inbox, once.
 
-// ask runs a call of the store or the source and hands in its answer. Every call has
-// a limit: a store that does not answer is asked again, which may help where the
-// first request was lost.
-//
-// An urgent answer comes before others, which there may be many of.
-func (r *run) ask(limit time.Duration, urgent bool, call func(ctx context.Context) engine.Input) {
+// A call is one call of the store or of the source.
+type call struct {
+	hook   string // what is called, for a [HookError]
+	urgent bool
+	make   func(ctx context.Context) error
+	answer func(err error) engine.Input // what the engine gets; err is what make returned, or that it panicked
+}
+
+// ask runs a call and hands in its answer. Every call has a limit: a store that does not
+// answer is asked again, which may help where the first request was lost. A store that
+// panics has not answered.
+func (r *run) ask(limit time.Duration, c call) {
 	ctx := r.limited(limit)
-	r.call(func() { r.inbox.put(arrival{input: call(ctx), urgent: urgent}) })
+	r.call(func() {
+		err := error(&panicError{}) // what runtime.Goexit leaves
+		defer func() {
+			if p, ok := err.(*panicError); ok {
+				p.sealed = true
+				err = &HookError{Hook: c.hook, Err: p}
+			}
+			r.inbox.put(arrival{input: c.answer(err), urgent: c.urgent})
+		}()
+		_, err = guard(func() error { return sound(c.hook, c.make(ctx)) })
+	})
 }
 
 // A deadline is the context of all calls with one limit that begin at nearly the same
@@ -48,20 +62,27 @@ func (r *run) list(o engine.List) {
 	if o.Query.Kind == lease.KindLease {
 		limit = r.config.TTL // there may be many
 	}
-	r.ask(limit, o.Query.Kind == lease.KindSeat, func(ctx context.Context) engine.Input {
-		in := engine.Listed{Read: o.Read}
-		for record, err := range r.worker.store.List(ctx, o.Query) {
-			if malformed, ok := errors.AsType[*lease.MalformedError](err); ok {
-				in.Unreadable = append(in.Unreadable, malformed.Key)
-				continue
+	in := engine.Listed{Read: o.Read}
+	r.ask(limit, call{
+		hook: "store.List", urgent: o.Query.Kind == lease.KindSeat,
+		make: func(ctx context.Context) error {
+			var last string
+			for record, err := range r.worker.store.List(ctx, o.Query) {
+				if malformed, ok := errors.AsType[*lease.MalformedError](err); ok {
+					in.Unreadable = append(in.Unreadable, malformed.Key)
+					continue
+				}
+				if err == nil {
+					err = listable(record, o.Query, last)
+				}
+				if err != nil {
+					return err
+				}
+				in.Records, last = append(in.Records, record), record.Key().Name
 			}
-			if err != nil {
-				in.Err = err
-				break
-			}
-			in.Records = append(in.Records, record)
-		}
-		return in
+			return nil
+		},
+		answer: func(err error) engine.Input { in.Err = err; return in },
 	})
 }
 
@@ -74,19 +95,34 @@ func (r *run) list(o engine.List) {
 func (r *run) patience() time.Duration { return r.config.TTL * 7 / 30 }
 
 func (r *run) get(o engine.Get) {
-	r.ask(r.patience(), false, func(ctx context.Context) engine.Input {
-		record, err := r.worker.store.Get(ctx, o.Key)
-		if errors.Is(err, lease.ErrNotFound) {
-			record, err = nil, nil
-		}
-		return engine.Got{Read: o.Read, Key: o.Key, Record: record, Err: err}
+	in := engine.Got{Read: o.Read, Key: o.Key}
+	r.ask(r.patience(), call{
+		hook: "store.Get",
+		make: func(ctx context.Context) error {
+			record, err := r.worker.store.Get(ctx, o.Key)
+			if err == nil {
+				err = answers("store.Get", record, o.Key)
+			}
+			if errors.Is(err, lease.ErrNotFound) {
+				return nil
+			}
+			in.Record = record
+			return err
+		},
+		answer: func(err error) engine.Input { in.Err = err; return in },
 	})
 }
 
 func (r *run) send(o engine.Send) {
-	r.ask(r.patience(), o.Write.Key().Kind == lease.KindSeat, func(ctx context.Context) engine.Input {
-		record, err := r.worker.store.Write(ctx, o.Write)
-		return engine.Settled{Write: o.Write, Record: record, Err: err}
+	in := engine.Settled{Write: o.Write}
+	r.ask(r.patience(), call{
+		hook: "store.Write", urgent: o.Write.Key().Kind == lease.KindSeat,
+		make: func(ctx context.Context) error {
+			record, err := r.worker.store.Write(ctx, o.Write)
+			in.Record, err = settles(o.Write, record, err)
+			return err
+		},
+		answer: func(err error) engine.Input { in.Err = err; return in },
 	})
 }
 
@@ -96,15 +132,25 @@ func (r *run) verify(o engine.Verify) {
 		r.inbox.put(arrival{input: engine.Verified{Read: o.Read}, urgent: true})
 		return
 	}
-	r.ask(r.config.TTL, true, func(ctx context.Context) engine.Input {
-		return engine.Verified{Read: o.Read, Err: store.Verify(ctx, r.config.Group)}
+	r.ask(r.config.TTL, call{
+		hook: "store.Verify", urgent: true,
+		make:   func(ctx context.Context) error { return store.Verify(ctx, r.config.Group) },
+		answer: func(err error) engine.Input { return engine.Verified{Read: o.Read, Err: err} },
 	})
 }
 
 func (r *run) poll() {
 	limit := max(r.config.PollEvery, 30*time.Second)
 	r.patient = r.mono().Add(limit + time.Second)
-	r.ask(limit, false, func(ctx context.Context) engine.Input { return look(ctx, r.worker.source) })
+	var shards []Shard
+	r.ask(limit, call{
+		hook: "source",
+		make: func(ctx context.Context) (err error) {
+			shards, err = r.worker.source.Shards(ctx)
+			return err
+		},
+		answer: func(err error) engine.Input { return listing(shards, err) },
+	})
 }
 
 // errDeaf: a source that blocks.
@@ -131,12 +177,15 @@ func (r *run) prepareFor(o engine.Prepare) {
 	r.prepare[o.Shard.Name] = p
 	r.do(func() {
 		shard := Shard{Name: o.Shard.Name, Parents: o.Shard.Parents, Weight: o.Shard.Weight}
-		_, err := guard(func() error { return r.config.Prepare(ctx, shard, o.Checkpoint) })
-		// One that was called off, or is late, returns the error of its context.
-		if err != nil && ctx.Err() == nil {
-			r.emit(Event{Kind: HookFault, Shard: shard.Name, Err: fmt.Errorf("prepare: %w", err)})
-		}
-		r.inbox.put(arrival{input: engine.Prepared{Shard: shard.Name}, from: p})
+		err := error(&panicError{}) // what runtime.Goexit leaves
+		defer func() {
+			// One that was called off, or is late, returns the error of its context.
+			if err != nil && ctx.Err() == nil {
+				r.emit(Event{Kind: HookFault, Shard: shard.Name, Err: &HookError{Hook: "Prepare", Err: err}})
+			}
+			r.inbox.put(arrival{input: engine.Prepared{Shard: shard.Name}, from: p})
+		}()
+		_, err = guard(func() error { return sound("Prepare", r.config.Prepare(ctx, shard, o.Checkpoint)) })
 	})
 }
 
@@ -153,7 +202,7 @@ func (r *run) handle(ctx context.Context, t *Tenure) {
 		r.inbox.put(arrival{input: in, err: err})
 		t.stop(end) // frees the contexts
 	}()
-	panicked, err = guard(func() error { return r.handler(ctx, t) })
+	panicked, err = guard(func() error { return sound("handler", r.handler(ctx, t)) })
 }
 
 // judge says whether a tenure has failed, what the table should remember of its
@@ -172,14 +221,4 @@ func judge(t *Tenure, panicked bool, err error) (failed bool, note string, news 
 		err = nil
 	}
 	return false, t.lastWords(), err
-}
-
-// guard calls f and turns its panic into an error.
-func guard(f func() error) (panicked bool, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			panicked, err = true, &panicError{value: v, stack: debug.Stack()}
-		}
-	}()
-	return false, f()
 }

@@ -86,8 +86,9 @@ type Config struct {
 	// Default: positions are tokens, and nothing compares them.
 	Order checkpoint.Order
 	// Planner says who should hold what. Default rebalance.Even. Like Handoff and
-	// Order it is called by the goroutine that beats: these must be quick, and
-	// must not panic.
+	// Order it is waited for by the goroutine that beats: these must be quick. Where
+	// it panics or answers what is no plan, rebalance.Even plans that time, which is
+	// told as a [HookFault]. A position that Order panics at is refused, and told too.
 	Planner rebalance.Planner
 	// Prepare gets this worker ready for a shard that another one still serves:
 	// it opens iterators, say, or warms a cache. from is where the shard stands
@@ -165,14 +166,14 @@ func (c *Config) times(f *faults) {
 		ttl = defaultTTL // reported; the others should not be blamed for it
 	}
 	drain := 2 * ttl / 3
-	f.duration("Drain", &c.Drain, bounds{otherwise: max(defaultDrain, drain), least: drain, off: true})
+	f.duration("Drain", &c.Drain, bounds{otherwise: max(defaultDrain, drain), least: drain, from: "two thirds of TTL", off: true})
 	f.duration("MoveCooldown", &c.MoveCooldown, bounds{off: true})
-	f.duration("StallAfter", &c.StallAfter, bounds{least: ttl / 3, off: true})
-	f.duration("CommitTimeout", &c.CommitTimeout, bounds{otherwise: min(3*ttl, rebalance.MaxDuration), least: ttl / 3, off: true})
+	f.duration("StallAfter", &c.StallAfter, bounds{least: ttl / 3, from: "a third of TTL", off: true})
+	f.duration("CommitTimeout", &c.CommitTimeout, bounds{otherwise: min(3*ttl, rebalance.MaxDuration), least: ttl / 3, from: "a third of TTL", off: true})
 	f.duration("Backoff", &c.Backoff, bounds{otherwise: time.Second, off: true})
-	f.duration("MaxBackoff", &c.MaxBackoff, bounds{otherwise: max(5*time.Minute, c.Backoff), least: min(c.Backoff, rebalance.MaxDuration)})
+	f.duration("MaxBackoff", &c.MaxBackoff, bounds{otherwise: max(5*time.Minute, c.Backoff), least: min(c.Backoff, rebalance.MaxDuration), from: "Backoff"})
 	f.duration("PollEvery", &c.PollEvery, bounds{otherwise: 30 * time.Second, least: 100 * time.Millisecond})
-	f.duration("AuditEvery", &c.AuditEvery, bounds{otherwise: max(time.Minute, ttl), least: ttl})
+	f.duration("AuditEvery", &c.AuditEvery, bounds{otherwise: max(time.Minute, ttl), least: ttl, from: "TTL"})
 	f.wrap("Commit", c.Commit.Validate())
 }
 
@@ -192,32 +193,59 @@ func (c *Config) strategies(f *faults) {
 	if c.Planner == nil {
 		c.Planner = rebalance.Even{}
 	}
-	fingerprint := lease.Incarnation(c.Planner.Fingerprint())
-	f.wrap("Planner", lease.Owner{Name: "-", Incarnation: fingerprint}.Validate())
+	if _, even := c.Planner.(rebalance.Even); !even {
+		c.planner(f)
+	}
 	switch h := c.Handoff.(type) {
-	case nil:
-		f.wrap("Handoff", rebalance.ErrNoMode)
+	case *rebalance.Mode:
+		if h != nil {
+			c.Handoff = *h
+		}
+	case *rebalance.Terms:
+		if h != nil {
+			c.Handoff = *h
+		}
+	}
+	switch h := c.Handoff.(type) {
 	case rebalance.Mode:
 		f.wrap("Handoff", h.Validate())
 	case rebalance.Terms:
 		f.wrap("Handoff", h.Fill(c.Drain).Validate())
-	case rebalance.HandoffFunc:
-		if h == nil {
+	default:
+		if isNil(h) {
 			f.wrap("Handoff", rebalance.ErrNoMode)
 		}
 	}
 }
 
+// planner asks a user's planner for its name, and makes sure of its plans.
+func (c *Config) planner(f *faults) {
+	if isNil(c.Planner) {
+		f.add("Planner", fmt.Sprintf("is a nil %T", c.Planner))
+		return
+	}
+	p := &planner{Planner: c.Planner}
+	if err := apart(func() { p.fingerprint = c.Planner.Fingerprint() }); err != nil {
+		f.wrap("Planner", fmt.Errorf("Fingerprint: %w", err))
+		return
+	}
+	f.wrap("Planner", lease.Owner{Name: "-", Incarnation: lease.Incarnation(p.fingerprint)}.Validate())
+	c.Planner = p
+}
+
 // engine is the configuration as the engine reads it. A strategy's mistakes go to
 // fault.
 func (c Config) engine(fault func(shard string, err error)) engine.Config {
+	if p, ok := c.Planner.(*planner); ok {
+		c.Planner = &planner{Planner: p.Planner, fingerprint: p.fingerprint, fault: fault}
+	}
 	return engine.Config{
 		Group: c.Group, Name: c.Name, Task: c.Task,
 		TTL: c.TTL, Drain: c.Drain,
 		Handoff: &strategy{handoff: c.Handoff, drain: c.Drain, prepares: c.Prepare != nil, fault: fault},
 		Planner: c.Planner, MaxShards: c.MaxShards, MaxMoves: c.MaxMoves, Cooldown: c.MoveCooldown,
 		StallAfter: c.StallAfter, CommitTimeout: c.CommitTimeout, MaxAttempts: int64(c.MaxAttempts), Backoff: c.Backoff, MaxBackoff: c.MaxBackoff,
-		Audit: c.AuditEvery, ListedRows: engine.ListedRows, Few: engine.Few, Poll: c.PollEvery, Order: c.Order, Commits: c.Commit,
+		Audit: c.AuditEvery, ListedRows: engine.ListedRows, Few: engine.Few, Poll: c.PollEvery, Order: setApart(c.Order, fault), Commits: c.Commit,
 	}
 }
 
@@ -235,9 +263,8 @@ type strategy struct {
 // they are: whoever fills them in must be able to tell them apart.
 func (s *strategy) Terms(shard string, why rebalance.Why) rebalance.Terms {
 	var t rebalance.Terms
-	if _, err := guard(func() error { t = s.handoff.Terms(shard, why); return nil }); err != nil {
-		s.fault(shard, fmt.Errorf("handoff strategy: %w; the move will be eager", err))
-		return rebalance.Terms{Mode: rebalance.Eager}
+	if err := apart(func() { t = s.handoff.Terms(shard, why) }); err != nil {
+		return s.eager(shard, err)
 	}
 	switch {
 	case !s.prepares:
@@ -248,10 +275,15 @@ func (s *strategy) Terms(shard string, why rebalance.Why) rebalance.Terms {
 		t.Prepare = defaultPrepare
 	}
 	if err := t.Fill(s.drain).Validate(); err != nil {
-		s.fault(shard, fmt.Errorf("handoff strategy: %w; the move will be eager", err))
-		return rebalance.Terms{Mode: rebalance.Eager}
+		return s.eager(shard, err)
 	}
 	return t
+}
+
+// eager are the terms that stand in for those which the user's strategy does not give.
+func (s *strategy) eager(shard string, err error) rebalance.Terms {
+	s.fault(shard, &HookError{Hook: "Handoff", Err: fmt.Errorf("%w; the move will be eager", err)})
+	return rebalance.Terms{Mode: rebalance.Eager}
 }
 
 // faults collects what is wrong.
@@ -275,16 +307,48 @@ func (f *faults) wrap(field string, err error) {
 // because a longer one is a slip of units.
 type bounds struct {
 	otherwise, least time.Duration
-	off              bool // a negative value means none
+	from             string // which field least comes from, in words; "": none
+	off              bool   // a negative value turns it off
 }
 
 func (f *faults) duration(field string, value *time.Duration, b bounds) {
+	limit := people(b.least)
+	if b.from != "" {
+		limit = fmt.Sprintf("%s (%s)", b.from, limit)
+	}
+	off := "; negative turns it off"
+	if !b.off {
+		off = ""
+	}
 	switch {
 	case *value == 0:
 		*value = b.otherwise
 	case *value < 0 && b.off:
 		*value = 0
-	case *value < b.least || *value < 0 || *value > rebalance.MaxDuration:
-		f.add(field, fmt.Sprintf("must be between %v and %v, is %v", b.least, rebalance.MaxDuration, *value))
+	case *value < 0:
+		f.add(field, fmt.Sprintf("must be at least %s, is %v: negative means off, and this cannot be off", limit, *value))
+	case *value < b.least:
+		f.add(field, fmt.Sprintf("must be at least %s, is %v%s", limit, *value, off))
+	case *value > rebalance.MaxDuration:
+		f.add(field, fmt.Sprintf("must be at most %s, is %v%s", people(rebalance.MaxDuration), *value, off))
 	}
+}
+
+// people is d as people write it: rounded up to three digits or so, without zero
+// minutes and seconds. Rounded up, because it is a lower bound that somebody will copy.
+func people(d time.Duration) string {
+	for _, grain := range []time.Duration{10 * time.Millisecond, 10 * time.Microsecond} {
+		if d >= 100*grain {
+			d = (d + grain - 1) / grain * grain
+			break
+		}
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }

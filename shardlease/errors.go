@@ -116,10 +116,26 @@ func (e *EndError) Is(target error) bool { return target == ErrEnded || target =
 // Unwrap gives what was observed.
 func (e *EndError) Unwrap() error { return e.Err }
 
+// A HookError says that code which this library was given did what it must not: it
+// panicked, left its goroutine by runtime.Goexit, or answered what nobody can use.
+type HookError struct {
+	// Hook is the field of [Config]; or "handler", "source", "store.List", "store.Get",
+	// "store.Write", "store.Verify".
+	Hook string
+	Err  error
+}
+
+func (e *HookError) Error() string { return fmt.Sprintf("%s: %v", e.Hook, e.Err) }
+
+// Unwrap gives what it did. What a store or a source panicked with is not in it: that is no
+// answer, whatever it looks like.
+func (e *HookError) Unwrap() error { return e.Err }
+
 // A panicError is a handler or a hook that panicked, or left its goroutine.
 type panicError struct {
-	value any // nil: runtime.Goexit
-	stack []byte
+	value  any // nil: runtime.Goexit
+	stack  []byte
+	sealed bool // value is no part of the chain of errors
 }
 
 func (e *panicError) Error() string {
@@ -131,6 +147,9 @@ func (e *panicError) Error() string {
 
 // Unwrap gives what was panicked with, if that was an error.
 func (e *panicError) Unwrap() error {
+	if e.sealed {
+		return nil
+	}
 	err, _ := e.value.(error)
 	return err
 }

@@ -40,8 +40,9 @@ const (
 	Restored                              // the table is not what it was: nothing is claimed any more
 	EventCommitsFail                      // the table has accepted no mark for Config.CommitTimeout
 
-	// HookFault: a function of the configuration panicked, or answered what cannot
-	// be used: Handoff, Prepare, Observe.
+	// HookFault: a function of the configuration panicked, left its goroutine, or answered
+	// what cannot be used. Err is a [*HookError]. That of a store or a source is a
+	// StoreFault or a SourceFault with such an error.
 	HookFault EventKind = 128
 )
 

@@ -20,6 +20,7 @@ type run struct {
 	worker   *Worker
 	handler  Handler
 	config   Config
+	order    checkpoint.Order // for handlers' marks
 	engine   *engine.Engine
 	start    time.Time
 	inbox    *inbox
@@ -48,7 +49,8 @@ func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, patient: engine.Never, late: engine.Never,
 	}
 	r.calls, r.hangUp = context.WithCancel(r.values)
-	r.engine = engine.New(r.config.engine(r.handoffFault), r.moment())
+	r.order = guarded(r.config.Order, r.hookFault)
+	r.engine = engine.New(r.config.engine(r.hookFault), r.moment())
 	w.enter(running)
 	return r
 }
@@ -223,6 +225,7 @@ func (r *run) carryOut(o engine.Output) {
 
 // begin calls the handler.
 func (r *run) begin(o engine.Start) {
+	o.Hold.Order = r.order // the handler's goroutine may end itself
 	ctx, cancel := context.WithCancelCause(r.values)
 	reading, drain := context.WithCancelCause(r.values)
 	t := &Tenure{
@@ -285,7 +288,7 @@ func (r *run) attend() {
 	}
 }
 
-// handoffFault is told by the engine's goroutine, in the middle of a step.
-func (r *run) handoffFault(shard string, err error) {
+// hookFault may be called from anywhere, the middle of a step included.
+func (r *run) hookFault(shard string, err error) {
 	r.emit(Event{Kind: HookFault, Shard: shard, Err: err})
 }

@@ -87,13 +87,21 @@ func (o *observer) next() (e Event, some, last bool) {
 	return e, true, false
 }
 
+// deliver calls the logger and Observe. What is wrong with one of them is for the other
+// to hear.
 func (o *observer) deliver(e Event) {
-	o.write(e)
+	fault := func(hook string, err error) Event {
+		return Event{Kind: HookFault, At: e.At, Worker: e.Worker, Err: &HookError{Hook: hook, Err: err}}
+	}
+	err := apart(func() { o.write(e) })
 	if o.observe == nil {
 		return
 	}
-	if panicked, err := guard(func() error { o.observe(e); return nil }); panicked {
-		o.write(Event{Kind: HookFault, At: e.At, Worker: e.Worker, Err: err})
+	if err != nil {
+		_ = apart(func() { o.observe(fault("Logger", err)) })
+	}
+	if err := apart(func() { o.observe(e) }); err != nil {
+		_ = apart(func() { o.write(fault("Observe", err)) })
 	}
 }
 

@@ -88,15 +88,20 @@ func (e *SourceError) Error() string {
 func (e *SourceError) Unwrap() error { return e.Err }
 
 // look asks the source and gives the engine what makes sense of its answer.
-//
-// Invariant: a listing with any fault is not complete. It may add shards; nothing
-// is concluded from what is missing in it.
 func look(ctx context.Context, source Source) engine.Source {
 	var shards []Shard
 	_, err := guard(func() (err error) {
 		shards, err = source.Shards(ctx)
 		return err
 	})
+	return listing(shards, err)
+}
+
+// listing is what makes sense of a source's answer.
+//
+// Invariant: a listing with any fault is not complete. It may add shards; nothing
+// is concluded from what is missing in it.
+func listing(shards []Shard, err error) engine.Source {
 	if err != nil {
 		err = &SourceError{Rule: "cannot be listed", Err: err}
 	}

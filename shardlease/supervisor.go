@@ -200,8 +200,8 @@ func (s Supervisor) says(seen int64, why string) lease.Command {
 // check refuses a literal that lacks something.
 func (s Supervisor) check(command bool) error {
 	var f faults
-	if s.Store == nil {
-		f.add("Store", "must be given")
+	if isNil(s.Store) {
+		f.add("Store", "must be given"+nilOf(s.Store))
 	}
 	f.wrap("Group", lease.Query{Group: s.Group, Kind: lease.KindLease}.Validate())
 	if command && s.By == "" {

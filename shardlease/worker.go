@@ -56,11 +56,11 @@ const (
 func New(store lease.Store, source Source, config Config) (*Worker, error) {
 	config, err := config.withDefaults()
 	f := faults{}
-	if store == nil {
-		f.add("store", "must be given: a dynamostore.Store, or a memstore.Store to try things out")
+	if isNil(store) {
+		f.add("store", "must be given: a dynamostore.Store, or a memstore.Store to try things out"+nilOf(store))
 	}
-	if function, ok := source.(SourceFunc); source == nil || ok && function == nil {
-		f.add("source", "must be given: it says which shards there are")
+	if isNil(source) {
+		f.add("source", "must be given: it says which shards there are"+nilOf(source))
 	}
 	if shards, ok := source.(static); ok {
 		f.wrap("source", look(context.Background(), shards).Err)
