@@ -1,7 +1,9 @@
 package rebalance
 
 import (
+	"cmp"
 	"math/bits"
+	"slices"
 	"sort"
 )
 
@@ -74,7 +76,8 @@ type Even struct{}
 // Fingerprint implements [Planner].
 func (Even) Fingerprint() string { return "even/1" }
 
-// Plan implements [Planner], in time linear in shards and workers.
+// Plan implements [Planner], in time linear in shards and workers; where ties were
+// chosen against it, in n log n.
 func (Even) Plan(v View) []int {
 	l := survey(v)
 	l.divide()
@@ -343,9 +346,14 @@ func nextOpen(open []int) []int {
 }
 
 // first brings the n candidates with the smallest keys to the front, in any
-// order. (Quickselect: a sort of 100,000 would take longer than all the rest.)
+// order. (Quickselect: a sort of 100,000 would take longer than all the rest. Keys
+// that were chosen to make it quadratic, or are so by chance, are sorted.)
 func first(c []candidate, n int) {
-	for 0 < n && n < len(c) {
+	for budget := 8 * len(c); 0 < n && n < len(c); budget -= len(c) {
+		if budget < len(c) {
+			slices.SortFunc(c, candidate.compare)
+			return
+		}
 		pivot := c[len(c)/2]
 		i, j := 0, len(c)-1
 		for i <= j {
@@ -378,4 +386,8 @@ func (c candidate) before(d candidate) bool {
 		return c.key < d.key
 	}
 	return c.index < d.index
+}
+
+func (c candidate) compare(d candidate) int {
+	return cmp.Or(cmp.Compare(c.key, d.key), cmp.Compare(c.index, d.index))
 }

@@ -45,6 +45,8 @@ func engineMutants() []mutant {
 		{"a hook of the loop may end its goroutine", "shardlease/hooks.go",
 			"	go func() {\n\t\terr := error(&panicError{}) // what runtime.Goexit leaves\n\t\tdefer func() { done <- err }()\n\t\t_, err = guard(func() error { f(); return nil })\n\t}()",
 			"	_, err := guard(func() error { f(); return nil })\n\tdone <- err", inWorker, "TestEveryHookSurvives"},
+		{"chosen ties do not make a plan quadratic", "rebalance/plan.go",
+			`if budget < len(c) {`, `if false {`, inMoves, "TestChosenTies"},
 		{"trust ends before anybody may evict", engineDir + "seat.go",
 			`return e.cfg.TTL - e.cfg.TTL/10`, `return e.cfg.TTL + e.cfg.TTL/2`, inWorker, "TestLongOutage"},
 		{"a suspended machine beats first", engineDir + "seat.go",
