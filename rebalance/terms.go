@@ -64,8 +64,11 @@ func (m *Mode) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return ErrNoMode
+	return fmt.Errorf("%w; it is %s", ErrNoMode, quoted(string(text)))
 }
+
+// quoted is what of a text that was refused belongs into an error.
+func quoted(text string) string { return fmt.Sprintf("%.64q", text) }
 
 // Validate refuses everything but the two modes.
 func (m Mode) Validate() error {
@@ -96,6 +99,11 @@ func (a AfterDrain) String() string {
 // Terms are the terms of one move of one shard. The successor writes them down
 // when it asks for the shard, and both sides go by what is written: a rollout
 // that changes the mode mixes safely.
+//
+// It is also the type for a program's configuration: as a field of what a JSON or YAML
+// file, a flag or the environment is read into, it reads a mode alone ("cooperative") as
+// well as whole terms ("eager 20s wait 0s"); see [Terms.UnmarshalText]. The zero Terms,
+// which nobody has chosen, are refused.
 type Terms struct {
 	Mode       Mode
 	Drain      time.Duration // how long the owner's handler may take to wind down
@@ -114,7 +122,7 @@ func (t Terms) Validate() error {
 		value time.Duration
 	}{{"drain", t.Drain}, {"prepare", t.Prepare}} {
 		if d.value < 0 || d.value > MaxDuration {
-			return fmt.Errorf("%w: %s must be between 0 and %v", ErrTerms, d.field, MaxDuration)
+			return fmt.Errorf("%w: %s must be between 0 and %v, is %v", ErrTerms, d.field, MaxDuration, d.value)
 		}
 	}
 	if t.AfterDrain > Wait {
@@ -128,37 +136,84 @@ func (t Terms) String() string {
 	return fmt.Sprintf("%v %v %v %v", t.Mode, t.Drain, t.AfterDrain, t.Prepare)
 }
 
-// MarshalText gives that form, and refuses terms nobody could keep.
+// open stands in a configuration for a duration that is left to the worker's own.
+const open = "default"
+
+// MarshalText gives what UnmarshalText reads, in the shortest form, and refuses terms
+// nobody could keep.
 func (t Terms) MarshalText() ([]byte, error) {
-	if err := t.Validate(); err != nil {
+	if err := t.Fill(0).Validate(); err != nil {
 		return nil, err
 	}
-	return []byte(t.String()), nil
+	if t == (Terms{Mode: t.Mode}) {
+		return t.Mode.MarshalText()
+	}
+	return fmt.Appendf(nil, "%v %s %v %s", t.Mode, openOr(t.Drain), t.AfterDrain, openOr(t.Prepare)), nil
 }
 
-// UnmarshalText reads it from a configuration. Unlike ParseTerms it refuses what it
+func openOr(d time.Duration) string {
+	if d == 0 {
+		return open
+	}
+	return max(d, 0).String()
+}
+
+// UnmarshalText reads terms from a configuration: "mode drain after-drain prepare", such
+// as "eager 20s wait 5s". What is missing at the end, and a duration that reads "default",
+// is left to the worker that uses the terms; without the third word it is "force". "0s" is
+// no time at all, which a negative field says too. Unlike ParseTerms it refuses what it
 // does not know: there it was written by somebody else, here it is a slip.
 func (t *Terms) UnmarshalText(text []byte) error {
-	terms, err := ParseTerms(string(text))
-	if err != nil {
-		return err
-	}
+	var terms Terms
+	words := [4]string{1: open, 2: Force.String(), 3: open}
 	fields := strings.Split(string(text), " ")
-	if fields[0] != terms.Mode.String() {
-		return ErrNoMode
+	copy(words[:], fields)
+	if terms.Mode.UnmarshalText([]byte(words[0])) != nil {
+		return fmt.Errorf("%w; it is %s", ErrNoMode, quoted(string(text)))
 	}
-	if fields[2] != terms.AfterDrain.String() {
-		return fmt.Errorf(`%w: after-drain must be "force" or "wait"`, ErrTerms)
+	var errDrain, errPrepare error
+	terms.Drain, errDrain = parseOpen(words[1])
+	terms.Prepare, errPrepare = parseOpen(words[3])
+	switch {
+	case len(fields) > len(words):
+		return refuse(`must read "mode drain after-drain prepare", or less at the end`, text)
+	case errDrain != nil || errPrepare != nil:
+		return refuse(fmt.Sprintf(`drain and prepare must be durations between 0s and %v, or "default"`, MaxDuration), text)
+	case words[2] == Wait.String():
+		terms.AfterDrain = Wait
+	case words[2] != Force.String():
+		return refuse(`after-drain must be "force" or "wait"`, text)
 	}
 	*t = terms
 	return nil
+}
+
+// parseOpen reads a duration of a configuration.
+func parseOpen(word string) (time.Duration, error) {
+	if word == open {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(word)
+	switch {
+	case err != nil:
+		return 0, err
+	case d < 0 || d > MaxDuration:
+		return 0, ErrTerms
+	case d == 0:
+		return -1, nil
+	}
+	return d, nil
+}
+
+func refuse(rule string, text []byte) error {
+	return fmt.Errorf("%w: %s; it is %s", ErrTerms, rule, quoted(string(text)))
 }
 
 // ParseTerms reads what String gives. A mode or an after-drain it does not know
 // was written by a newer version and is served as Eager and Force, the choice
 // that can never make two handlers run.
 func ParseTerms(text string) (Terms, error) {
-	malformed := fmt.Errorf(`%w: must read "mode drain after-drain prepare"`, ErrTerms)
+	malformed := refuse(`must read "mode drain after-drain prepare"`, []byte(text))
 	fields := strings.Split(text, " ")
 	if len(fields) != 4 || fields[0] == "" || fields[2] == "" {
 		return Terms{}, malformed

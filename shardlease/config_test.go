@@ -160,3 +160,66 @@ func TestTermsThatReachTheEngine(t *testing.T) {
 		}
 	}
 }
+
+// A bound that comes from another field says so, and is rounded so that it can be copied.
+func TestBoundsSayWhereTheyComeFrom(t *testing.T) {
+	for _, c := range []struct {
+		set  func(*shardlease.Config)
+		want string
+	}{
+		{func(c *shardlease.Config) { c.Drain = time.Second },
+			"Drain: must be at least two thirds of TTL (6.67s), is 1s; negative turns it off"},
+		{func(c *shardlease.Config) { c.TTL, c.Drain = 500*time.Millisecond, 1 },
+			"Drain: must be at least two thirds of TTL (333.34ms), is 1ns; negative turns it off"},
+		{func(c *shardlease.Config) { c.StallAfter = 3 * time.Second },
+			"StallAfter: must be at least a third of TTL (3.34s), is 3s; negative turns it off"},
+		{func(c *shardlease.Config) { c.TTL, c.AuditEvery = 2*time.Hour, time.Minute },
+			"AuditEvery: must be at least TTL (2h), is 1m0s"},
+		{func(c *shardlease.Config) { c.Backoff, c.MaxBackoff = 90*time.Second, time.Second },
+			"MaxBackoff: must be at least Backoff (1m30s), is 1s"},
+		{func(c *shardlease.Config) { c.TTL = -time.Second },
+			"TTL: must be at least 300ms, is -1s: negative means off, and this cannot be off"},
+		{func(c *shardlease.Config) { c.AuditEvery = -1 },
+			"AuditEvery: must be at least TTL (10s), is -1ns: negative means off, and this cannot be off"},
+		{func(c *shardlease.Config) { c.MaxBackoff = -1 },
+			"MaxBackoff: must be at least Backoff (1s), is -1ns: negative means off, and this cannot be off"},
+		{func(c *shardlease.Config) { c.MoveCooldown = 25 * time.Hour },
+			"MoveCooldown: must be at most 24h, is 25h0m0s; negative turns it off"},
+	} {
+		config := valid()
+		c.set(&config)
+		if _, err := shardlease.Filled(config); err == nil || err.Error() != "invalid configuration: "+c.want {
+			t.Errorf("%v, and not %s", err, c.want)
+		}
+	}
+}
+
+type broken struct{ rebalance.Even }
+
+func (broken) Fingerprint() string { panic("no name") }
+
+// A nil pointer in an interface does not look like nil where it comes from. Before, New
+// accepted all of these, or panicked, and Run ended the process.
+func TestNilPointersAreRefused(t *testing.T) {
+	refused := func(name string, store lease.Store, source shardlease.Source, spoil func(*shardlease.Config), want string) {
+		t.Helper()
+		config := valid()
+		spoil(&config)
+		_, err := shardlease.New(store, source, config)
+		if !errors.Is(err, shardlease.ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	good, shards, as := new(memstore.Store), shardlease.Static("1"), func(*shardlease.Config) {}
+	refused("store", (*memstore.Store)(nil), shards, as, "store: must be given: a dynamostore.Store, or a memstore.Store to try things out; is a nil *memstore.Store")
+	refused("source", good, (*rogue)(nil), as, "source: must be given: it says which shards there are; is a nil *shardlease_test.rogue")
+	refused("planner", good, shards, func(c *shardlease.Config) { c.Planner = (*rogue)(nil) }, "Planner: is a nil *shardlease_test.rogue")
+	refused("planner that panics", good, shards, func(c *shardlease.Config) { c.Planner = broken{} }, "Planner: Fingerprint: panic: no name")
+	refused("handoff", good, shards, func(c *shardlease.Config) { c.Handoff = (*rogue)(nil) }, "Handoff: choose a handoff mode")
+	refused("terms", good, shards, func(c *shardlease.Config) { c.Handoff = (*rebalance.Terms)(nil) }, "Handoff: choose a handoff mode")
+	refused("zero terms", good, shards, func(c *shardlease.Config) { c.Handoff = &rebalance.Terms{} }, "Handoff: choose a handoff mode")
+	s := shardlease.Supervisor{Store: (*memstore.Store)(nil), Group: "orders"}
+	if _, err := s.List(t.Context()); !errors.Is(err, shardlease.ErrConfig) || !strings.Contains(err.Error(), "nil *memstore.Store") {
+		t.Errorf("supervisor: %v", err)
+	}
+}

@@ -1,10 +1,11 @@
-// Config shows how the handoff mode is chosen: in a configuration file, which the
-// environment overrides, which a flag overrides. All three read the same words,
-// "eager" and "cooperative", because rebalance.Mode reads and writes itself as text.
+// Config shows how the handoff is chosen: in a configuration file, which the environment
+// overrides, which a flag overrides. All three read the same words, "eager", "cooperative"
+// or whole terms such as "eager 30s wait", because rebalance.Terms reads and writes itself
+// as text.
 //
 //	go run ./examples/config -config examples/config/config.json
 //	SHARDLEASE_HANDOFF=cooperative go run ./examples/config -config examples/config/config.json
-//	go run ./examples/config -config examples/config/config.json -handoff cooperative
+//	go run ./examples/config -config examples/config/config.json -handoff 'eager 30s wait'
 //
 // There is no default. Where nobody has chosen, the error says what the choice is:
 //
@@ -34,9 +35,9 @@ func main() {
 
 // Settings are what this program has of its own configuration file for shardlease.
 type settings struct {
-	Group   string         `json:"group"`
-	Handoff rebalance.Mode `json:"handoff"`
-	TTL     duration       `json:"ttl"`
+	Group   string          `json:"group"`
+	Handoff rebalance.Terms `json:"handoff"`
+	TTL     duration        `json:"ttl"`
 }
 
 // A duration is a time.Duration that is written "15s".
@@ -50,11 +51,11 @@ func (d *duration) UnmarshalText(text []byte) error {
 }
 
 func run(args []string, environment func(string) (string, bool), out io.Writer) error {
-	var flagged rebalance.Mode // zero: not given
+	var flagged rebalance.Terms // zero: not given
 	f := flag.NewFlagSet("config", flag.ContinueOnError)
 	f.SetOutput(out)
 	file := f.String("config", "", "the configuration file")
-	f.TextVar(&flagged, "handoff", flagged, `"eager" or "cooperative"`)
+	f.TextVar(&flagged, "handoff", flagged, `"eager", "cooperative" or whole terms`)
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -70,13 +71,17 @@ func run(args []string, environment func(string) (string, bool), out io.Writer) 
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "handoff: %v, chosen %s\n", s.Handoff, from)
+	text, err := s.Handoff.MarshalText()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "handoff: %s, chosen %s\n", text, from)
 	return err
 }
 
 // load reads the three sources, from the weakest to the strongest, and tells which
-// one has chosen the mode.
-func (s *settings) load(file string, environment func(string) (string, bool), flagged rebalance.Mode) (from string, err error) {
+// one has chosen the terms.
+func (s *settings) load(file string, environment func(string) (string, bool), flagged rebalance.Terms) (from string, err error) {
 	if file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -94,7 +99,7 @@ func (s *settings) load(file string, environment func(string) (string, bool), fl
 		}
 		from = "in the environment, by " + variable
 	}
-	if flagged != 0 {
+	if flagged != (rebalance.Terms{}) {
 		s.Handoff, from = flagged, "by the flag -handoff"
 	}
 	return from, nil

@@ -20,7 +20,14 @@ func TestWhoChooses(t *testing.T) {
 	if err := os.WriteFile(unset, []byte(`{"group": "orders"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	whole := filepath.Join(t.TempDir(), "whole.json")
+	if err := os.WriteFile(whole, []byte(`{"group": "orders", "handoff": "eager 30s wait 0s"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ args, environment, want string }{
+		{"-config " + whole, "", "handoff: eager 30s wait 0s, chosen in the file " + whole},
+		{"-config " + whole, "cooperative 5s", "handoff: cooperative 5s force default, chosen in the environment"},
+		{"-config " + whole, "eager 5s implore", "SHARDLEASE_HANDOFF: " + rebalance.ErrTerms.Error()},
 		{"-config config.json", "", "handoff: eager, chosen in the file config.json\n"},
 		{"-config config.json", "cooperative", "handoff: cooperative, chosen in the environment, by SHARDLEASE_HANDOFF\n"},
 		{"-config config.json -handoff eager", "cooperative", "handoff: eager, chosen by the flag -handoff\n"},
