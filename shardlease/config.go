@@ -72,10 +72,13 @@ type Config struct {
 	// last accepted or Progress called, before it is quarantined. A worker that
 	// dies or loses its store counts as well; a shard given up in good order does
 	// not, and resets nothing. Handlers that may be idle for long should call
-	// Progress. Default off: it is tried for ever.
+	// Progress. Default off: it is tried for ever. A handler that takes its whole
+	// process down (memory, say) is stopped by MaxAttempts alone: the shard of a
+	// worker that died is claimed at once, without Backoff.
 	MaxAttempts int
-	// Backoff is how long a shard rests after its first failed tenure; it doubles
-	// with each. Default 1 s; negative: not at all.
+	// Backoff is how long a shard rests after its first tenure that ended by error,
+	// panic or stall; it doubles with each of these. The death of a worker rests
+	// nothing. Default 1 s; negative: not at all.
 	Backoff time.Duration
 	// MaxBackoff is the longest rest. Default 5 min, or Backoff where that is more.
 	MaxBackoff time.Duration

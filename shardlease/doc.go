@@ -82,7 +82,7 @@
 // # When something fails
 //
 //	what happens                        who notices, and when              what follows
-//	a process dies                      its peers, after the lease time    evicted by one conditional delete; its shards are claimed
+//	a process dies                      its peers, after the lease time    evicted by one conditional delete; its shards are claimed at once
 //	a process is paused                 the same; itself, when it wakes    its context ends with [Expired] before anything else; its commits are refused
 //	the store does not answer           the worker                         it serves on for nine tenths of the lease time, then ends with [Unreachable]
 //	a reply is lost                     the worker                         the same bytes are sent again until they are answered

@@ -297,11 +297,14 @@ func (e *Engine) claim(s *shard) {
 	}
 }
 
-// claimable is from when on the shard may be claimed: after a pause, if its
-// tenures have failed lately.
+// claimable is from when on the shard may be claimed: after a pause, if its last
+// tenure failed. The pause grows with the tenures that ended by error, panic or stall;
+// the death of an owner neither delays a claim nor makes a later pause longer.
 func (e *Engine) claimable(s *shard) Instant {
+	row := s.copy.Row()
 	at := s.rest
-	if n := s.copy.Row().Attempts(); n > 0 {
+	failed := row.Owner.IsZero() && (row.Last.Reason == lease.Failed || row.Last.Reason == lease.Stalled)
+	if n := row.Failed(); failed && n > 0 {
 		at = max(at, s.since.Add(backoff(n, e.cfg.Backoff, e.cfg.MaxBackoff)))
 	}
 	return at

@@ -46,6 +46,7 @@ const (
 	AttrRemoved              = "removed"
 	AttrFailures             = "failures"
 	AttrFailedGeneration     = "failedGeneration"
+	AttrExpiredFailures      = "expiredFailures"
 	AttrLast                 = "transfer"  // reason, from, by, at, write id, note; tabs between
 	AttrPast                 = "transfers" // a line each: generations back, reason, from, by, at in seconds
 
@@ -129,6 +130,7 @@ func (r Row) encode(put func(string, any)) {
 	}
 	put(AttrFailures, r.Failures.Count)
 	put(AttrFailedGeneration, r.Failures.Last)
+	put(AttrExpiredFailures, r.Failures.Expired)
 	put(AttrLast, r.Last.pack())
 	put(AttrPast, string(r.Past))
 }
@@ -230,7 +232,7 @@ func (in *reader) row(key Key) Row {
 			Generation: in.number(AttrCheckpointGeneration), At: in.time(AttrCheckpointAt),
 		},
 		Finished: in.flag(AttrFinished), Quarantined: in.flag(AttrQuarantined), Removed: in.flag(AttrRemoved),
-		Failures: Failures{Count: in.number(AttrFailures), Last: in.number(AttrFailedGeneration)},
+		Failures: Failures{Count: in.number(AttrFailures), Last: in.number(AttrFailedGeneration), Expired: in.number(AttrExpiredFailures)},
 	}
 	r.Last = in.last(r.Generation)
 	r.Past = History(in.text(AttrPast))

@@ -108,7 +108,7 @@ func (r Row) Recover(by Owner, s Stamp) (Write, error) {
 	if err := r.heldByOther("recovery", by.Incarnation); err != nil {
 		return Write{}, err
 	}
-	return r.handOver(OpTransfer, by, Transfer{Reason: Expired, By: by.Name}, s, func(next *Row) { next.fail(r.Generation) })
+	return r.handOver(OpTransfer, by, Transfer{Reason: Expired, By: by.Name}, s, func(next *Row) { next.fail(r.Generation, Expired) })
 }
 
 // Seize takes a shard whose owner did not wind down in the time that the terms
@@ -202,7 +202,7 @@ func (r Row) Release(h Hold, e End, s Stamp) (Write, error) {
 	}
 	return r.giveUp(name, h, Owner{}, e, s, func(next *Row) {
 		if e.Reason == Failed || e.Reason == Stalled {
-			next.fail(h.Generation)
+			next.fail(h.Generation, e.Reason)
 		}
 	})
 }
@@ -241,7 +241,7 @@ func (r Row) Quarantine(c Command, reason Reason, s Stamp) (Write, error) {
 	}
 	setAside := func(next *Row) {
 		if reason != Forced && !r.Owner.IsZero() {
-			next.fail(r.Generation)
+			next.fail(r.Generation, reason)
 		}
 		next.Quarantined = true
 	}

@@ -295,6 +295,43 @@ func TestWhatCountsAsFailure(t *testing.T) {
 	}
 }
 
+// TestDeathsAreNoFailures: of the attempts, those count as failed that ended by error, panic or
+// stall; an accepted checkpoint ends both counts, also where a recovery was made from an older image.
+func TestDeathsAreNoFailures(t *testing.T) {
+	r := freeRow(t)
+	do := func(w lease.Write, err error) { t.Helper(); r = next(t, w, err) }
+	want := func(what string, attempts, failed int64) {
+		t.Helper()
+		if r.Attempts() != attempts || r.Failed() != failed {
+			t.Errorf("%s: %d attempts, %d failed; want %d and %d", what, r.Attempts(), r.Failed(), attempts, failed)
+		}
+	}
+	do(r.Claim(owner("a"), stamp()))
+	do(r.Release(handle(r), lease.End{Reason: lease.Failed}, stamp()))
+	do(r.Claim(owner("a"), stamp()))
+	want("a failure", 1, 1)
+	do(r.Recover(owner("b"), stamp()))
+	do(r.Recover(owner("a"), stamp()))
+	want("and two deaths", 3, 1)
+	do(r.Release(handle(r), lease.End{Reason: lease.Stalled}, stamp()))
+	want("and a stall", 4, 2)
+	do(r.Claim(owner("a"), stamp()))
+	image := r
+	do(r.Commit(handle(r), at("5"), stamp()))
+	want("a checkpoint", 0, 0)
+	accepted := r
+	do(r.Recover(owner("b"), stamp()))
+	want("and a death", 1, 0)
+	do(r.Release(handle(r), lease.End{Reason: lease.Failed}, stamp()))
+	want("and a failure", 2, 1)
+
+	do(image.Recover(owner("b"), stamp())) // the store keeps the checkpoint as it is stored
+	r.Checkpoint = accepted.Checkpoint
+	want("a death after a checkpoint that was not read", 1, 0)
+	do(r.Release(handle(r), lease.End{Reason: lease.Failed}, stamp()))
+	want("and a failure", 2, 1)
+}
+
 // TestCommandsClearWhatTheySay: what a command resets is reset.
 func TestCommandsClearWhatTheySay(t *testing.T) {
 	r := heldRow(t, "a")

@@ -80,9 +80,14 @@ func (c Command) transfer(reason Reason) Transfer {
 	return Transfer{Reason: reason, By: c.By, Note: c.Note}
 }
 
-// fail counts the tenure that ended with that generation as failed.
-func (r *Row) fail(ended int64) {
-	r.Failures = Failures{Count: min(r.Attempts(), maxInt64-1) + 1, Last: ended}
+// fail counts the tenure that ended with that generation as failed, for that reason.
+func (r *Row) fail(ended int64, reason Reason) {
+	attempts := min(r.Attempts(), maxInt64-1)
+	expired := min(r.Failures.Expired, attempts) // of a count that starts again, none
+	if reason == Expired {
+		expired++
+	}
+	r.Failures = Failures{Count: attempts + 1, Last: ended, Expired: expired}
 }
 
 // keep is a holder's write within its generation.

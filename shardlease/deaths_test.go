@@ -1,0 +1,86 @@
+package shardlease_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// What the death of a holder counts as, and what it delays.
+
+// actor is the actor of that name.
+func (s *stage) actor(name string) *actor {
+	return s.actors[slices.IndexFunc(s.actors, func(a *actor) bool { return a.name == name })]
+}
+
+// TestDeathsDelayNothing: the holder of an idle shard is killed six times in a row. Each recovery
+// keeps the bound of a crash, T + h + 0.5 s. When deaths backed off like failures, those at
+// T = 1 s took 1.1, 1.5, 2.8, 4.1, 9.0 and 16.8 s, and the sixth at T = 10 s 16.1 s.
+func TestDeathsDelayNothing(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 10 * time.Second} {
+		t.Run(ttl.String(), func(t *testing.T) { bubble(t, func(t *testing.T) { killHolders(t, ttl) }) })
+	}
+}
+
+func killHolders(t *testing.T, ttl time.Duration) {
+	s := newStage(t, 1)
+	config := shardlease.Config{Handoff: rebalance.Eager, TTL: ttl}
+	for _, name := range "abcdefg" {
+		s.enter(string(name), config, serve)
+	}
+	time.Sleep(2 * ttl)
+	for kill := range 6 {
+		before := s.row("shard-00")
+		s.actor(before.Owner.Name).die()
+		took := s.within(ttl+ttl/3+500*time.Millisecond, fmt.Sprintf("recovery %d", kill), func() bool { return s.row("shard-00").Generation > before.Generation })
+		t.Logf("recovery %d took %v", kill, took)
+		if row := s.row("shard-00"); row.Last.Reason != lease.Expired || row.Attempts() != int64(kill+1) {
+			t.Errorf("recovery %d: %v, %d attempts", kill, row, row.Attempts())
+		}
+		s.within(time.Second, "the handler runs", func() bool { return s.running()[s.row("shard-00").Owner.Name] == 1 })
+	}
+	s.end()
+}
+
+// TestDeathsBetweenFailures: a handler fails twice, its worker dies twice, and it fails again.
+// The deaths delay nothing, and the third failure rests as a third one does: 8 s here, and not
+// the 32 s of a fifth.
+func TestDeathsBetweenFailures(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		const ttl, first = time.Second, 2 * time.Second
+		var starts atomic.Int32
+		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
+			if n := starts.Add(1); n == 1 || n == 2 || n == 5 {
+				return errDown
+			}
+			return serve(ctx, tn)
+		}
+		config := shardlease.Config{Handoff: rebalance.Eager, TTL: ttl, Backoff: first}
+		for _, name := range "abcd" {
+			s.enter(string(name), config, handler)
+		}
+		for i, most := range []time.Duration{time.Second, first, 2 * first, ttl + ttl/3, ttl + ttl/3, 4 * first} {
+			took := s.within(most+500*time.Millisecond, fmt.Sprintf("tenure %d", i), func() bool { return int(starts.Load()) > i })
+			t.Logf("tenure %d began after %v", i, took)
+			if i == 5 && took < 4*first-ttl {
+				t.Errorf("the third failure rested for %v", took)
+			}
+			if i == 2 || i == 3 {
+				time.Sleep(100 * time.Millisecond)
+				s.actor(s.row("shard-00").Owner.Name).die()
+			}
+		}
+		if row := s.row("shard-00"); row.Attempts() != 5 || row.Failed() != 3 {
+			t.Errorf("%d attempts, of which %d failed", row.Attempts(), row.Failed())
+		}
+		s.end()
+	})
+}
