@@ -46,7 +46,7 @@ const (
 	AttrRemoved              = "removed"
 	AttrFailures             = "failures"
 	AttrFailedGeneration     = "failedGeneration"
-	AttrExpiredFailures      = "expiredFailures"
+	AttrErrors               = "errors"
 	AttrLast                 = "transfer"  // reason, from, by, at, write id, note; tabs between
 	AttrPast                 = "transfers" // a line each: generations back, reason, from, by, at in seconds
 
@@ -130,7 +130,7 @@ func (r Row) encode(put func(string, any)) {
 	}
 	put(AttrFailures, r.Failures.Count)
 	put(AttrFailedGeneration, r.Failures.Last)
-	put(AttrExpiredFailures, r.Failures.Expired)
+	put(AttrErrors, r.Failures.Errors)
 	put(AttrLast, r.Last.pack())
 	put(AttrPast, string(r.Past))
 }
@@ -232,7 +232,7 @@ func (in *reader) row(key Key) Row {
 			Generation: in.number(AttrCheckpointGeneration), At: in.time(AttrCheckpointAt),
 		},
 		Finished: in.flag(AttrFinished), Quarantined: in.flag(AttrQuarantined), Removed: in.flag(AttrRemoved),
-		Failures: Failures{Count: in.number(AttrFailures), Last: in.number(AttrFailedGeneration), Expired: in.number(AttrExpiredFailures)},
+		Failures: Failures{Count: in.number(AttrFailures), Last: in.number(AttrFailedGeneration), Errors: in.number(AttrErrors)},
 	}
 	r.Last = in.last(r.Generation)
 	r.Past = History(in.text(AttrPast))

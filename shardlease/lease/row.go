@@ -73,9 +73,9 @@ func (o Owner) Validate() error {
 // Failures count the tenures in a row that ended by error, panic, stall or expiry.
 // How many of them still count is for [Row.Attempts] to say. Planned ends never count.
 type Failures struct {
-	Count   int64
-	Last    int64 // the generation of the latest of them
-	Expired int64 // how many of Count ended by expiry: their owner was evicted
+	Count  int64
+	Last   int64 // the generation of the latest of them
+	Errors int64 // how many of Count ended by error, panic or stall; the others expired
 }
 
 // A Reason says why a shard changed hands.
@@ -147,7 +147,12 @@ func (r Row) Attempts() int64 {
 
 // Failed counts those of [Row.Attempts] that ended by error, panic or stall. A back-off
 // before the next claim grows with these alone: a shard whose owner died has not failed.
-func (r Row) Failed() int64 { return max(r.Attempts()-r.Failures.Expired, 0) }
+func (r Row) Failed() int64 {
+	if r.Attempts() < r.Failures.Count {
+		return 0 // what is left is a recovery, made from a row that was read before the last commit
+	}
+	return r.Failures.Errors
+}
 
 func (r Row) count() int64 { return r.Counter }
 
@@ -168,8 +173,8 @@ func (r Row) Validate() error {
 	if r.Failures.Count < 0 || r.Failures.Last < 0 || r.Failures.Last > r.Generation {
 		errs = append(errs, invalid("failures", "must not be negative or ahead of the generation"))
 	}
-	if r.Failures.Expired < 0 || r.Failures.Expired > r.Failures.Count {
-		errs = append(errs, invalid("expired failures", "must be between 0 and the number of failures"))
+	if r.Failures.Errors < 0 || r.Failures.Errors > r.Failures.Count {
+		errs = append(errs, invalid("errors", "must be between 0 and the number of failures"))
 	}
 	return errors.Join(errs...)
 }

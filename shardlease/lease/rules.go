@@ -83,11 +83,11 @@ func (c Command) transfer(reason Reason) Transfer {
 // fail counts the tenure that ended with that generation as failed, for that reason.
 func (r *Row) fail(ended int64, reason Reason) {
 	attempts := min(r.Attempts(), maxInt64-1)
-	expired := min(r.Failures.Expired, attempts) // of a count that starts again, none
-	if reason == Expired {
-		expired++
+	errors := min(r.Failed(), attempts)
+	if reason != Expired {
+		errors++
 	}
-	r.Failures = Failures{Count: attempts + 1, Last: ended, Expired: expired}
+	r.Failures = Failures{Count: attempts + 1, Last: ended, Errors: errors}
 }
 
 // keep is a holder's write within its generation.
