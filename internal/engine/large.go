@@ -61,6 +61,16 @@ func (e *Engine) wantPlanSoon() {
 	}
 }
 
+// planAgain is for a shard that was found to be another worker's. In a large fleet what this
+// worker remembers has to do.
+func (e *Engine) planAgain() {
+	if e.large() {
+		e.fleet.replan = min(cmp.Or(e.fleet.replan, Never), e.now.Mono.Add(lookUnstill))
+	} else {
+		e.wantRowsSoon()
+	}
+}
+
 // lookAfter lets some few of a large fleet list the rows soon, one after the other: shards
 // may lie there of which nobody else knows. All at once, or just when somebody died, they would
 // take what the others need to read the rows that they are about to claim. If there happen to

@@ -354,7 +354,7 @@ func (e *Engine) got(in Got) {
 		e.vanished(s, s.asked)
 	}
 	if e.large() && (guessed || s.generation != generation) {
-		e.fleet.replan = min(cmp.Or(e.fleet.replan, Never), e.now.Mono.Add(lookUnstill))
+		e.planAgain()
 	}
 	e.tend(s)
 }

@@ -209,13 +209,7 @@ func (e *Engine) answered(s *shard, what doing, a lease.Answer) {
 	case s.t.on:
 		e.held(s, what, a)
 	case a.Verdict != lease.Stored:
-		if what == claiming && a.Verdict != lease.Again {
-			e.tell(Event{Kind: Contended, Shard: s.name, Generation: s.copy.Row().Generation, Peer: s.copy.Row().Owner.Name})
-			s.mine = false
-		}
-		if what == creating || what == reviving {
-			s.mine = true // somebody was first, or it is a tombstone: go on from what is there
-		}
+		e.beaten(s, what, a)
 	case what == creating || what == reviving:
 		e.tell(Event{Kind: Created, Shard: s.name, Generation: s.copy.Row().Generation})
 		s.mine = true // that it was to be made was for it to be claimed
@@ -225,6 +219,25 @@ func (e *Engine) answered(s *shard, what doing, a lease.Answer) {
 		e.tell(Event{Kind: Removed, Shard: s.name})
 	case what == givingUp: // a row that came to this worker without being started
 		e.freed(s)
+	}
+}
+
+// beaten is about a claim, or the creation of a row, that was refused. Where another
+// worker has the shard now, this one has less than its part, and plans again: nothing
+// else would tell it to before the audit.
+func (e *Engine) beaten(s *shard, what doing, a lease.Answer) {
+	row := s.copy.Row()
+	switch {
+	case what == claiming && a.Verdict != lease.Again:
+		e.tell(Event{Kind: Contended, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
+		s.mine = false
+	case what == creating || what == reviving:
+		s.mine = true // go on from what is there: a free row, or a tombstone
+	default:
+		return
+	}
+	if a.Verdict == lease.Overtaken && !row.Owner.IsZero() {
+		e.planAgain()
 	}
 }
 
