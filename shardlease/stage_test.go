@@ -74,7 +74,13 @@ func newStage(t *testing.T, shards int) *stage {
 // enter runs a worker. Without a handler it gets the stage's own.
 func (s *stage) enter(name string, config shardlease.Config, handler shardlease.Handler) *actor {
 	s.Helper()
-	a := &actor{name: name, link: &link{Store: s.store}}
+	return s.enterOn(s.store, name, config, handler)
+}
+
+// enterOn is enter, for a worker that sees the stage's store through another one.
+func (s *stage) enterOn(store lease.Store, name string, config shardlease.Config, handler shardlease.Handler) *actor {
+	s.Helper()
+	a := &actor{name: name, link: &link{Store: store}}
 	if handler == nil {
 		handler = working
 	}

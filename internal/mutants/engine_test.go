@@ -216,6 +216,16 @@ func engineMutants() []mutant {
 		t.pulse`, `if false {
 		t.pulse`, inWorker, "TestWaitingForTheStoreIsNoStall"},
 
+		{"trust that ends with a commit under way leaves the outcome unknown", engineDir + "tenure.go",
+			`Open: open && (t.sent > t.accepted || s.doing == finishing)`, `Open: open && s.doing == finishing`, inWorker, "TestOutcomeUnknown"},
+		{"and with an end under way", engineDir + "tenure.go",
+			`Open: open && (t.sent > t.accepted || s.doing == finishing)`, `Open: open && t.sent > t.accepted`, inWorker, "TestOutcomeUnknown"},
+		{"a handler that is cut off does not know of its last mark", engineDir + "tenure.go",
+			`Open: s.t.seq > s.t.accepted})`, `Open: false})`, inWorker, "TestOutcomeUnknown"},
+		{"a write that went unanswered before is torn", leaseDir + "copy.go",
+			`		c.torn = true
+`, ``, inWorker, "TestOutcomeUnknown"},
+
 		// Stopping.
 		{"a leaver serves until others ask", engineDir + "leave.go",
 			`if e.fleet.held > 0 && e.successors() && e.now.Mono < at {`, `if false {`, inWorker, "TestCleanStop"},
