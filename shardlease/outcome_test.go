@@ -3,12 +3,14 @@ package shardlease_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // What a handler is told of its last commit when its tenure ends before the answer is there.
@@ -91,5 +93,91 @@ func TestOutcomeUnknown(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestCommitThatHasToBeMadeAgain: a commit is refused because somebody wrote the row with the tenure's
+// own Hold, and by the time the owner learns of that it has an offer to withdraw first. The withdrawal
+// is stored and brings no mark; the commit is accepted when it is stored itself. (When the refused
+// commit still counted as sent, Commit returned nil before, the mark was never written, and no fast
+// test failed.)
+func TestCommitThatHasToBeMadeAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 2)
+		var tenures sync.Map
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Cooperative}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			tenures.Store(tn.Shard().Name, tn)
+			return serve(ctx, tn)
+		})
+		s.shared(time.Second, "a")
+		time.Sleep(10 * time.Second)
+		never := make(chan struct{})
+		b := s.enter("b", shardlease.Config{Handoff: rebalance.Cooperative}, serve)
+		b.hold(never, func(w lease.Write) bool { return w.Op == lease.OpTransfer })
+		var row lease.Row
+		s.within(beat+time.Second, "a offers a shard", func() bool {
+			for _, name := range s.names() {
+				if r := s.row(name); r.OfferedTo != "" {
+					row = r
+				}
+			}
+			return row.OfferedTo != ""
+		})
+		b.die()
+		found, _ := tenures.Load(row.Shard)
+		tn := found.(*shardlease.Tenure)
+		committed := make(chan string, 1)
+		go func() {
+			err := tn.Commit(context.Background(), "5")
+			if r := s.row(row.Shard); err != nil || r.Checkpoint.Position != "5" {
+				t.Errorf("the commit returned %v, and the row is %v", err, r)
+			}
+			committed <- s.row(row.Shard).Checkpoint.Position
+		}()
+		first := sync.OnceFunc(func() { behind(t, s, row, tn.Hold()) })
+		a.watch(func(w lease.Write) {
+			if w.Key().Kind == lease.KindLease {
+				first() // just before the commit arrives
+			}
+		}, nil)
+		a.late(800 * time.Millisecond) // every answer to a write
+		time.Sleep(1100 * time.Millisecond)
+		unseat(t, s, row.OfferedTo)
+		select {
+		case <-committed:
+		case <-time.After(ttl):
+			t.Error("the commit does not return")
+		}
+		close(never)
+		s.end()
+	})
+}
+
+// behind writes the row with the hold of its tenure, as its user may.
+func behind(t *testing.T, s *stage, row lease.Row, hold lease.Hold) {
+	t.Helper()
+	w, err := row.Progress(hold, lease.Stamp{ID: "behind", At: time.Now()})
+	if err == nil {
+		_, err = s.store.Write(t.Context(), w)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// unseat deletes a worker's seat.
+func unseat(t *testing.T, s *stage, inc lease.Incarnation) {
+	t.Helper()
+	r, err := s.store.Get(t.Context(), lease.Key{Group: "orders", Kind: lease.KindSeat, Name: string(inc)})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	w, err := r.(lease.Seat).Evict()
+	if err == nil {
+		_, err = s.store.Write(t.Context(), w)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }

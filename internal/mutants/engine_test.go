@@ -226,6 +226,8 @@ func engineMutants() []mutant {
 
 		{"trust that ends with a commit under way leaves the outcome unknown", engineDir + "tenure.go",
 			`Open: open && (t.sent > t.accepted || s.doing == finishing)`, `Open: open && s.doing == finishing`, inWorker, "TestOutcomeUnknown"},
+		{"a commit that has to be made again was not sent", engineDir + "tenure.go",
+			"		t.sent = t.accepted\n", "", inWorker, "TestCommitThatHasToBeMadeAgain"},
 		{"and with an end under way", engineDir + "tenure.go",
 			`Open: open && (t.sent > t.accepted || s.doing == finishing)`, `Open: open && t.sent > t.accepted`, inWorker, "TestOutcomeUnknown"},
 		{"a handler that is cut off does not know of its last mark", engineDir + "tenure.go",
