@@ -177,6 +177,9 @@ func (e *Engine) pace() time.Duration {
 	}
 	for i := range l.peers {
 		p := &l.peers[i]
+		if !p.unreadable { // one whose lease is shorter than this worker's is looked at as often as its own kind does
+			d = min(d, max(p.seat.TTL/3, lookMoving))
+		}
 		switch age := e.now.Mono.Sub(p.since); {
 		case p.unreadable || !p.suspect:
 		case age >= p.seat.TTL-p.seat.TTL/3:
@@ -508,8 +511,8 @@ func (e *Engine) keepEvicting() {
 			l.expire = min(l.expire, at)
 			continue
 		}
-		if e.now.Mono.Sub(l.seen) > 2*lookSuspect {
-			e.look(0) // this worker was paused itself: look before judging others
+		if e.now.Mono.Sub(l.seen) > min(2*lookSuspect, p.seat.TTL/3) {
+			e.look(0) // the seat may have beaten since: look before judging, as after a pause of one's own
 			continue
 		}
 		if !p.evict.due(e.now.Mono, &l.expire) {

@@ -1,0 +1,88 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A fleet whose workers have different lease times, as while a change of TTL is rolled out.
+
+// A tally is a store that counts evictions, and how many of them are refused. Its listings may be slow.
+type tally struct {
+	lease.Store
+	slow               time.Duration
+	evictions, refused atomic.Int32
+}
+
+func (c *tally) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	r, err := c.Store.Write(ctx, w)
+	if w.Op == lease.OpDelete {
+		c.evictions.Add(1)
+		if _, is := errors.AsType[*lease.RefusedError](err); is {
+			c.refused.Add(1)
+		}
+	}
+	return r, err
+}
+
+func (c *tally) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	time.Sleep(c.slow)
+	return c.Store.List(ctx, q)
+}
+
+// TestMixedLeaseTimes: beside a worker with a short lease, workers with a long one look before they
+// judge. In a healthy minute none of them sends an eviction (before, each sent 3.3 a second beside
+// T = 300 ms, all refused), and when the worker with the short lease dies its shards are held again
+// within its own T + h + 0.5 s.
+func TestMixedLeaseTimes(t *testing.T) {
+	for _, m := range []mixed{
+		{long: 10 * time.Second, short: 300 * time.Millisecond},
+		{long: 10 * time.Second, short: time.Second, slow: 250 * time.Millisecond}, // a listing rests for 1 s after that
+		{long: 30 * time.Second, short: 3 * time.Second},
+	} {
+		t.Run(fmt.Sprintf("%v among %v, listings take %v", m.short, m.long, m.slow), func(t *testing.T) {
+			for at := range 10 { // where between two looks the worker dies is left to chance
+				m.dies = time.Duration(at) * m.short / 10
+				bubble(t, m.test)
+			}
+		})
+	}
+}
+
+type mixed struct{ long, short, slow, dies time.Duration }
+
+func (m mixed) test(t *testing.T) {
+	s := newStage(t, 8)
+	counted := &tally{Store: s.store, slow: m.slow}
+	for i := range 3 {
+		s.enterOn(counted, fmt.Sprint(i), shardlease.Config{Handoff: rebalance.Eager, TTL: m.long}, serve)
+	}
+	a := s.enter("short", shardlease.Config{Handoff: rebalance.Eager, TTL: m.short}, serve)
+	s.shared(m.long, "0", "1", "2", "short")
+	time.Sleep(m.long)
+	before, calls := counted.evictions.Load(), len(s.all())
+	time.Sleep(time.Minute + m.dies)
+	if n := counted.evictions.Load() - before; n > 0 || len(s.all()) > calls {
+		t.Errorf("%d evictions were sent in a healthy minute, %d refused so far; %d tenures began", n, counted.refused.Load(), len(s.all())-calls)
+	}
+	a.die()
+	took := s.within(time.Minute, "the others hold everything", func() bool {
+		r := s.running()
+		return r["0"]+r["1"]+r["2"] == 8
+	})
+	t.Logf("held again %v after the death", took)
+	const rests = 4 // as long as a listing took, before the next
+	if took > m.short+m.short/3+500*time.Millisecond+2*(1+rests)*m.slow {
+		t.Errorf("held again after %v", took)
+	}
+	s.end()
+}
