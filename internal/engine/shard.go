@@ -222,9 +222,9 @@ func (e *Engine) answered(s *shard, what doing, a lease.Answer) {
 	}
 }
 
-// beaten is about a claim, or the creation of a row, that was refused. Where another
-// worker has the shard now, this one has less than its part, and plans again: nothing
-// else would tell it to before the audit.
+// beaten is about a claim, or the creation of a row, that was refused. Where the shard has
+// changed hands, this worker has less than its part, or the shard is free again, and it plans
+// again: nothing else would tell it to before the audit.
 func (e *Engine) beaten(s *shard, what doing, a lease.Answer) {
 	row := s.copy.Row()
 	switch {
@@ -236,7 +236,7 @@ func (e *Engine) beaten(s *shard, what doing, a lease.Answer) {
 	default:
 		return
 	}
-	if a.Verdict == lease.Overtaken && !row.Owner.IsZero() {
+	if a.Verdict == lease.Overtaken {
 		e.planAgain()
 	}
 }
