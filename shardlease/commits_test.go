@@ -18,7 +18,7 @@ func TestCommitsAreSpread(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const shards, every, windows = 256, 10 * time.Second, 6
 		s := newStage(t, shards)
-		seconds := &tally{from: time.Now(), counts: map[int]int{}, shards: map[string]int{}}
+		seconds := &cadence{from: time.Now(), counts: map[int]int{}, shards: map[string]int{}}
 		for _, name := range []string{"a", "b", "c", "d"} {
 			config := shardlease.Config{Handoff: rebalance.Eager, Commit: checkpoint.Policy{Every: every}}
 			s.enter(name, config, nil).watch(seconds.count, nil)
@@ -45,15 +45,15 @@ func TestCommitsAreSpread(t *testing.T) {
 	})
 }
 
-// A tally counts commits by second and by shard.
-type tally struct {
+// A cadence counts commits by second and by shard.
+type cadence struct {
 	mu     sync.Mutex
 	from   time.Time
 	counts map[int]int
 	shards map[string]int
 }
 
-func (c *tally) count(w lease.Write) {
+func (c *cadence) count(w lease.Write) {
 	old, held := w.Old.(lease.Row)
 	next, _ := w.Next.(lease.Row)
 	if !held || old.Generation != next.Generation || old.Checkpoint.Mark == next.Checkpoint.Mark {
@@ -65,7 +65,7 @@ func (c *tally) count(w lease.Write) {
 	c.shards[next.Shard]++
 }
 
-func (c *tally) begin() {
+func (c *cadence) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.from = time.Now()
@@ -74,7 +74,7 @@ func (c *tally) begin() {
 }
 
 // end gives the busiest of that many seconds, and the sum of all.
-func (c *tally) end(seconds int) (peak, sum int) {
+func (c *cadence) end(seconds int) (peak, sum int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for second := range seconds {
