@@ -229,6 +229,7 @@ func (n *node) drain(o engine.Drain) {
 	if h.soft {
 		w.fault("%v is told to wind down twice", h)
 	}
+	w.witnessDrain(h, o.Cause)
 	h.soft, h.softAt = true, w.now
 	if h.temper == deaf || h.temper == stuck {
 		return

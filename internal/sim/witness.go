@@ -132,8 +132,7 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	case engine.GivenUp:
 		ok = h.returned || h.news.Release || h.soft || h.temper == releasing
 	case engine.Stalled:
-		silent := w.now - min(max(h.began, h.accepted), n.heard)
-		ok = (h.soft || h.returned || h.finishing) && (n.config.StallAfter > 0 || silent >= slack(n.config.CommitTimeout))
+		ok = h.soft || (h.returned || h.finishing) && w.unheard(h) // a soft end was judged when it came
 	case engine.Stopped:
 		ok = n.leaver
 	case engine.Vanished: // its end was stored, and it was removed before the answer came
@@ -147,6 +146,19 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	if w.strict && (o.Cause == engine.Expired || o.Cause == engine.Unreachable || o.Cause == engine.Conflict || o.Cause == engine.Vanished) {
 		w.fault("S4: %v ends in calm: cause %d, %v", h, o.Cause, o.Err)
 	}
+}
+
+// witnessDrain asks why a handler is told that it has stalled.
+func (w *world) witnessDrain(h *handler, cause engine.End) {
+	if cause == engine.Stalled && h.n.config.StallAfter <= 0 && !w.unheard(h) {
+		w.fault("S4: %v is told to wind down as stalled, and its marks are accepted", h)
+	}
+}
+
+// unheard reports whether the table has accepted nothing of a handler, or of its worker, for
+// as long as commits may fail.
+func (w *world) unheard(h *handler) bool {
+	return w.now-min(max(h.began, h.accepted), h.n.heard) >= slack(h.n.config.CommitTimeout)
 }
 
 // witnessDoubt holds that a worker whose wall clock says that its trust has ended,
