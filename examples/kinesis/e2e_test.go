@@ -107,7 +107,7 @@ func newWorld(t *testing.T) *world {
 	e.must(journal.CreateTable(e.ctx, e.db, e.table("journal")))
 	e.leases, err = dynamostore.Open(e.ctx, e.db, e.table("leases"), dynamostore.Options{Timeout: 20 * time.Second})
 	e.must(err)
-	e.sink = &journal.Journal{Client: e.db, Table: e.table("journal"), Leases: e.leases}
+	e.sink = &journal.Journal{Client: e.db, Table: e.table("journal"), Leases: e.leases, Stream: e.name, Group: e.name}
 	// 4,000 records in 390 entries. kinesis-local reads all of a shard again for each
 	// entry that is put to it: 100,000 entries would take it most of an hour.
 	for i := range 390 {
@@ -184,7 +184,7 @@ func (e *world) judge() {
 		seen := map[int]bool{}
 		last := -1
 		for _, text := range effects {
-			n, err := strconv.Atoi(text)
+			n, err := strconv.Atoi(string(text))
 			e.must(err)
 			if seen[n] {
 				again++

@@ -131,11 +131,12 @@ func open(ctx context.Context, db *dynamodb.Client, s settings, log *slog.Logger
 	leases, err := dynamostore.Open(ctx, db, s.leases, dynamostore.Options{
 		Group: s.group, Timeout: min(2*time.Second, s.ttl/4), Logger: log,
 	})
+	sink := &journal.Journal{Client: db, Table: s.journal, Leases: leases, Stream: s.stream, Group: s.group}
 	start := s.start.At
 	if err == nil && s.start.Latest {
-		start, err = journal.Begin(ctx, db, s.journal, s.group, time.Now())
+		start, err = sink.Begin(ctx, time.Now())
 	}
-	return &journal.Journal{Client: db, Table: s.journal, Leases: leases}, start, err
+	return sink, start, err
 }
 
 func createTables(ctx context.Context, db *dynamodb.Client, s settings) error {
@@ -145,7 +146,7 @@ func createTables(ctx context.Context, db *dynamodb.Client, s settings) error {
 	)
 }
 
-// process is where your work goes. Here the effect of a record is its text.
+// process is where your work goes. Here the effect of a record is its data.
 func process(_ context.Context, r stream.Record) (consumer.Effect, error) {
-	return consumer.Effect{Record: r, Value: string(r.Data)}, nil
+	return consumer.Effect{Record: r, Value: r.Data}, nil
 }

@@ -18,7 +18,7 @@ import (
 // An Effect is what came of one record.
 type Effect struct {
 	Record stream.Record
-	Value  string
+	Value  []byte
 }
 
 // A Sink keeps effects.

@@ -49,7 +49,7 @@ func (m *memory) Write(_ context.Context, _ lease.Hold, effects []consumer.Effec
 		}
 	}
 	for _, e := range effects {
-		m.effects[e.Record.Key] = append(m.effects[e.Record.Key], e.Value)
+		m.effects[e.Record.Key] = append(m.effects[e.Record.Key], string(e.Value))
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func newBench(t *testing.T, shards ...fakekinesis.Shard) *bench {
 		Sink:   b.sink, Lags: new(consumer.Lags), InFlight: 100,
 		Process: func(_ context.Context, r stream.Record) (consumer.Effect, error) {
 			<-time.After(rand.N(20 * time.Millisecond))
-			return consumer.Effect{Record: r, Value: string(r.Data)}, nil
+			return consumer.Effect{Record: r, Value: r.Data}, nil
 		},
 	}
 	return b

@@ -1,11 +1,10 @@
-// Package journal is a sink that keeps each effect exactly once: a DynamoDB table with an
-// item for each key, to which effects are appended.
+// Package journal is a sink that keeps each effect exactly once, in a DynamoDB table.
 //
 // Two conditions stand in each transaction, and both are needed:
 //
 //   - The fence: the lease row still names this hold. It keeps out a worker that was
 //     paused and replaced, whatever it has computed.
-//   - The mark: the item has nothing of this shard yet that is as late. It keeps out what
+//   - The mark: the key has no effect of this shard yet that is as late. It keeps out what
 //     is processed again after a crash, by a worker that has every right to: its
 //     checkpoint is older than its last effects.
 //
@@ -13,16 +12,36 @@
 // without the other. It is one attribute for each shard that a key was ever in: two or
 // three over years of resharding. Positions of different shards are never compared.
 //
-// To start from this: put what you do with an effect in place of the list, and leave the
+// # The table
+//
+// The partition key of an item is "id", its sort key is "part", both texts. What belongs to
+// one partition key of a stream, as one group reads it, has one id: "key/STREAM/GROUP/KEY",
+// with stream and group escaped as in the path of a URL, and the key as it is. (A key that
+// is no UTF-8, or longer than 1,024 bytes, has "digest/STREAM/GROUP/" and its SHA-256 in
+// hexadecimal digits.) Below it are
+//
+//	part                      attributes
+//	head                      mark/SHARD: the last record of the shard that is in here,
+//	                          rank/SHARD: a greater number for a shard that came later,
+//	                          pages: how many there are
+//	page/SHARD/ORDER          effects: a list of binary values, in order;
+//	                          or parts: how many parts its one large effect has
+//	page/SHARD/ORDER/NNNN     data: a part of a large effect, binary, from 0000 on
+//
+// ORDER is [stream.Record.Order] of the first record of the page, so the pages of a shard
+// are sorted by their parts; those of another shard come before or after them by rank. A
+// part counts if its page is there and has that many.
+//
+// To start from this: put what you do with an effect in place of the pages, and leave the
 // two conditions and the mark as they are.
 package journal
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -35,14 +54,20 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Journal is the sink. The exported fields are required.
+// A Journal is the sink of one group that reads one stream. The exported fields are
+// required. Other groups and streams may use the same table: they do not see each other.
 type Journal struct {
 	Client *dynamodb.Client
 	Table  string
 	Leases *dynamostore.Store
+	Stream string
+	Group  string
 
 	stats stats
 }
+
+// ErrScope refuses effects that are not those of the journal's group and stream.
+var ErrScope = errors.New("the journal needs the name of its stream, and a hold of its own group")
 
 type stats struct{ kept, known, stale atomic.Int64 }
 
@@ -52,16 +77,21 @@ func (j *Journal) Stats() (kept, known, stale int64) {
 	return j.stats.kept.Load(), j.stats.known.Load(), j.stats.stale.Load()
 }
 
-// What one transaction may hold: a hundred items, of which the fence is one, and four
-// megabytes, of which the rest of the request gets one.
+// What one transaction may hold: a hundred items, of which the fence is one and a page has
+// two, and four megabytes, of which the rest of the request gets one. An item may have 400
+// KB with the names of its attributes.
 const (
-	mostKeys  = 99
-	mostBytes = 3 << 20
+	mostKeys   = 49
+	mostBytes  = 3 << 20
+	mostInItem = 300 << 10
 )
 
 // Write keeps the effects, in as few transactions as there can be. Each of them is whole:
 // when one fails, those before it are kept, and known the next time.
 func (j *Journal) Write(ctx context.Context, h lease.Hold, effects []consumer.Effect) error {
+	if j.Stream == "" || j.Group == "" || h.Key.Group != j.Group {
+		return fmt.Errorf("journal %s: %w", j.Table, ErrScope)
+	}
 	for len(effects) > 0 {
 		pages, left := cut(effects)
 		if err := j.keep(ctx, h, pages); err != nil {
@@ -75,57 +105,79 @@ func (j *Journal) Write(ctx context.Context, h lease.Hold, effects []consumer.Ef
 	return nil
 }
 
-// A page is what is to be appended to one key, in order.
+// A page is what is to be added to one key, in order.
 type page []consumer.Effect
 
+// large reports whether an effect needs more than one item. It then has a page of its own.
+func large(e consumer.Effect) bool { return len(e.Value) > mostInItem }
+
 // cut takes from the front of effects what one transaction can hold, and sorts it into
-// pages: a transaction can touch an item only once.
+// pages: a transaction can touch an item only once. A large effect is cut off alone.
 func cut(effects []consumer.Effect) (pages []page, left []consumer.Effect) {
-	at, size := map[string]int{}, 0
+	at, sizes, total := map[string]int{}, []int(nil), 0
 	for n, e := range effects {
+		size := len(e.Value) + 16 // what a list has for each
 		i, there := at[e.Record.Key]
-		size += len(e.Value) + len(e.Record.Key)
-		if n > 0 && (size > mostBytes || !there && len(pages) == mostKeys) {
+		total += size + len(e.Record.Key)
+		full := total > mostBytes || there && sizes[i]+size > mostInItem || !there && len(pages) == mostKeys
+		if n > 0 && (full || large(e) || large(effects[0])) {
 			return pages, effects[n:]
 		}
 		if !there {
 			i = len(pages)
-			at[e.Record.Key], pages = i, append(pages, nil)
+			at[e.Record.Key], pages, sizes = i, append(pages, nil), append(sizes, 0)
 		}
-		pages[i] = append(pages[i], e)
+		pages[i], sizes[i] = append(pages[i], e), sizes[i]+size
 	}
 	return pages, nil
 }
 
-// keep makes one transaction, and again without what turns out to be known, until it is
-// through. Nobody but the holder gets past the fence, so twice is the most there is to
-// it; but a transaction may also meet another on a row.
+// keep keeps the pages of one transaction. The parts of a large effect come before: a crash
+// between leaves parts without a page, which nobody reads, and the next holder writes them
+// again.
 func (j *Journal) keep(ctx context.Context, h lease.Hold, pages []page) error {
+	if e := pages[0][0]; large(e) {
+		for parts := range slices.Chunk(j.parts(e), mostBytes/mostInItem) {
+			check := func(pages []page) []types.TransactWriteItem {
+				return append([]types.TransactWriteItem{j.check(pages[0])}, parts...)
+			}
+			if pages, err := j.commit(ctx, h, pages, check); err != nil || len(pages) == 0 {
+				return err
+			}
+		}
+	}
+	pages, err := j.commit(ctx, h, pages, j.items)
+	for _, p := range pages {
+		j.stats.kept.Add(int64(len(p)))
+	}
+	return err
+}
+
+// commit makes one transaction of the fence and the items of some pages, and again without
+// what turns out to be known, until it is through. It gives the pages that went through.
+// Nobody but the holder gets past the fence, so twice is the most there is to it; but a
+// transaction may also meet another on a row.
+//
+// The items begin with one that has the condition of the first page.
+func (j *Journal) commit(ctx context.Context, h lease.Hold, pages []page, items func([]page) []types.TransactWriteItem) ([]page, error) {
 	const longest = time.Second
 	for pause := 10 * time.Millisecond; len(pages) > 0; {
-		items := []types.TransactWriteItem{j.Leases.Fence(h)}
-		for _, p := range pages {
-			items = append(items, j.append(p))
-		}
-		err := j.transact(ctx, items)
+		err := j.transact(ctx, append([]types.TransactWriteItem{j.Leases.Fence(h)}, items(pages)...))
 		if err == nil {
-			for _, p := range pages {
-				j.stats.kept.Add(int64(len(p)))
-			}
-			return nil
+			return pages, nil
 		}
 		left, again := j.without(pages, err)
 		if !again {
-			return dynamostore.Fenced(err, h)
+			return nil, dynamostore.Fenced(err, h)
 		}
 		if pages = left; len(pages) > 0 {
 			if err := rest(ctx, pause); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		pause = min(2*pause, longest)
 	}
-	return nil
+	return nil, nil
 }
 
 // patience is how long a transaction may take, with the attempts of the SDK. Whether one
@@ -139,50 +191,19 @@ func (j *Journal) transact(ctx context.Context, items []types.TransactWriteItem)
 	return err
 }
 
-// text is a page as it is kept: one text, which costs less than a list of many.
-func (p page) text() types.AttributeValue {
-	values := make([]string, len(p))
-	for i, e := range p {
-		values[i] = e.Value
-	}
-	text, _ := json.Marshal(values) // of texts: it cannot fail
-	return &types.AttributeValueMemberS{Value: string(text)}
-}
-
-func (j *Journal) append(p page) types.TransactWriteItem {
-	first, last := p[0].Record, p[len(p)-1].Record
-	return types.TransactWriteItem{Update: &types.Update{
-		TableName:           &j.Table,
-		Key:                 keyItem(first.Key),
-		ConditionExpression: aws.String("attribute_not_exists(#mark) OR #mark < :first"),
-		UpdateExpression:    aws.String("SET #mark = :last, #effects = list_append(if_not_exists(#effects, :none), :new)"),
-		ExpressionAttributeNames: map[string]string{
-			"#mark": markOf(first.Shard), "#effects": attrEffects,
-		},
-		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":first": &types.AttributeValueMemberS{Value: first.Order()},
-			":last":  &types.AttributeValueMemberS{Value: last.Order()},
-			":new":   &types.AttributeValueMemberL{Value: []types.AttributeValue{p.text()}},
-			":none":  &types.AttributeValueMemberL{},
-		},
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	}}
-}
-
 // without leaves out what the items have already, as the service tells it. It reports
 // false when there is another reason, and no sense in another try.
 func (j *Journal) without(pages []page, err error) (left []page, again bool) {
 	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
-	if !ok || len(cancelled.CancellationReasons) != len(pages)+1 {
+	if !ok || len(cancelled.CancellationReasons) < 1+len(pages) {
 		return nil, false
 	}
 	fence, reasons := cancelled.CancellationReasons[0], cancelled.CancellationReasons[1:]
-	again = busy(fence)
-	if !again && aws.ToString(fence.Code) != "None" {
+	if !busy(fence) && aws.ToString(fence.Code) != "None" {
 		return nil, false
 	}
+	again = slices.ContainsFunc(cancelled.CancellationReasons, busy)
 	for i, p := range pages {
-		again = again || busy(reasons[i])
 		if aws.ToString(reasons[i].Code) == "ConditionalCheckFailed" {
 			mark, _ := reasons[i].Item[markOf(p[0].Record.Shard)].(*types.AttributeValueMemberS)
 			if mark == nil {

@@ -2,10 +2,13 @@ package journal
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
+	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -14,39 +17,67 @@ import (
 
 const (
 	attrID      = "id"
+	attrPart    = "part"
+	attrPages   = "pages"
 	attrEffects = "effects"
+	attrParts   = "parts"
+	attrData    = "data"
 	attrAt      = "at"
-)
 
-func keyItem(key string) map[string]types.AttributeValue { return id("key/" + key) }
+	partHead  = "head"
+	partPage  = "page/"
+	partBegin = "begin"
+
+	longestKey = 1024 // bytes; an id of DynamoDB has 2,048
+)
 
 func markOf(shard string) string { return "mark/" + shard }
 
-func id(id string) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{attrID: &types.AttributeValueMemberS{Value: id}}
+func rankOf(shard string) string { return "rank/" + shard }
+
+// scope is an id that no other stream or group has.
+func (j *Journal) scope(kind string) string {
+	return kind + "/" + url.PathEscape(j.Stream) + "/" + url.PathEscape(j.Group)
 }
 
-// Begin gives the time at which a group began: now, if it never has. It is kept in the
-// table, so that it is the same for all workers and all time.
-func Begin(ctx context.Context, client *dynamodb.Client, table, group string, now time.Time) (time.Time, error) {
-	item := id("begin/" + group)
-	item[attrAt] = &types.AttributeValueMemberS{Value: now.UTC().Format(time.RFC3339Nano)}
-	_, err := client.PutItem(ctx, &dynamodb.PutItemInput{
-		TableName: &table, Item: item,
+// keyID is the id of a partition key. A key of Kinesis has up to 256 characters; one that a
+// producer has packed is whatever it has put there.
+func (j *Journal) keyID(key string) string {
+	if len(key) <= longestKey && utf8.ValidString(key) {
+		return j.scope("key") + "/" + key
+	}
+	digest := sha256.Sum256([]byte(key))
+	return j.scope("digest") + "/" + hex.EncodeToString(digest[:])
+}
+
+func item(id, part string) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{attrID: text(id), attrPart: text(part)}
+}
+
+// Begin gives the time at which the group began to read the stream: now, if it never has.
+// It is kept in the table, so that it is the same for all workers and all time.
+func (j *Journal) Begin(ctx context.Context, now time.Time) (time.Time, error) {
+	if j.Stream == "" || j.Group == "" {
+		return time.Time{}, fmt.Errorf("journal %s: begin: %w", j.Table, ErrScope)
+	}
+	begun := item(j.scope("begin"), partBegin)
+	begun[attrAt] = text(now.UTC().Format(time.RFC3339Nano))
+	_, err := j.Client.PutItem(ctx, &dynamodb.PutItemInput{
+		TableName: &j.Table, Item: begun,
 		ConditionExpression:      aws.String("attribute_not_exists(#id)"),
 		ExpressionAttributeNames: map[string]string{"#id": attrID},
 
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
 	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		item, err = failed.Item, nil
+		begun, err = failed.Item, nil
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("journal %s: begin: %w", table, err)
+		return time.Time{}, fmt.Errorf("journal %s: begin: %w", j.Table, err)
 	}
-	at, _ := item[attrAt].(*types.AttributeValueMemberS)
+	at, _ := begun[attrAt].(*types.AttributeValueMemberS)
 	if at == nil {
-		return time.Time{}, fmt.Errorf("journal %s: the item of group %s has no time", table, group)
+		return time.Time{}, fmt.Errorf("journal %s: the item of group %s has no time", j.Table, j.Group)
 	}
 	return time.Parse(time.RFC3339Nano, at.Value)
 }
@@ -54,40 +85,19 @@ func Begin(ctx context.Context, client *dynamodb.Client, table, group string, no
 // CreateTable makes the table, or finds it made, and waits until it can be used.
 func CreateTable(ctx context.Context, client *dynamodb.Client, table string) error {
 	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
-		TableName:            &table,
-		BillingMode:          types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(attrID), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(attrID), KeyType: types.KeyTypeHash}},
+		TableName:   &table,
+		BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{
+			{AttributeName: aws.String(attrID), AttributeType: types.ScalarAttributeTypeS},
+			{AttributeName: aws.String(attrPart), AttributeType: types.ScalarAttributeTypeS},
+		},
+		KeySchema: []types.KeySchemaElement{
+			{AttributeName: aws.String(attrID), KeyType: types.KeyTypeHash},
+			{AttributeName: aws.String(attrPart), KeyType: types.KeyTypeRange},
+		},
 	})
 	if _, exists := errors.AsType[*types.ResourceInUseException](err); err != nil && !exists {
 		return fmt.Errorf("create table %s: %w", table, err)
 	}
 	return dynamodb.NewTableExistsWaiter(client).Wait(ctx, &dynamodb.DescribeTableInput{TableName: &table}, time.Minute)
-}
-
-// Effects gives what the journal has of a key, in the order in which it was kept.
-func (j *Journal) Effects(ctx context.Context, key string) ([]string, error) {
-	out, err := j.Client.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName: &j.Table, Key: keyItem(key), ConsistentRead: aws.Bool(true),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("journal %s: %w", j.Table, err)
-	}
-	list, _ := out.Item[attrEffects].(*types.AttributeValueMemberL)
-	if list == nil {
-		return nil, nil
-	}
-	var all []string
-	for _, v := range list.Value {
-		text, _ := v.(*types.AttributeValueMemberS)
-		if text == nil {
-			return nil, fmt.Errorf("journal %s: key %s: a page is no text", j.Table, key)
-		}
-		var page []string
-		if err := json.Unmarshal([]byte(text.Value), &page); err != nil {
-			return nil, fmt.Errorf("journal %s: key %s: %w", j.Table, key, err)
-		}
-		all = append(all, page...)
-	}
-	return all, nil
 }

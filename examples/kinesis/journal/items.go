@@ -1,0 +1,99 @@
+package journal
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
+)
+
+// items are the heads of all pages, which have the conditions, and then the pages.
+func (j *Journal) items(pages []page) []types.TransactWriteItem {
+	var heads, bodies []types.TransactWriteItem
+	for _, p := range pages {
+		heads, bodies = append(heads, j.head(p)), append(bodies, j.body(p))
+	}
+	return append(heads, bodies...)
+}
+
+// unknown is the condition that a key has nothing of the shard that is as late as a page.
+const unknown = "attribute_not_exists(#mark) OR #mark < :first"
+
+// head moves the mark of a key. Where it is the first one of its shard, it gives the shard
+// its rank among those of the key: the number of pages that came before.
+func (j *Journal) head(p page) types.TransactWriteItem {
+	first, last := p[0].Record, p[len(p)-1].Record
+	return types.TransactWriteItem{Update: &types.Update{
+		TableName:           &j.Table,
+		Key:                 item(j.keyID(first.Key), partHead),
+		ConditionExpression: aws.String(unknown),
+		UpdateExpression: aws.String("SET #mark = :last, #rank = if_not_exists(#rank, if_not_exists(#pages, :none)), " +
+			"#pages = if_not_exists(#pages, :none) + :one"),
+		ExpressionAttributeNames: map[string]string{
+			"#mark": markOf(first.Shard), "#rank": rankOf(first.Shard), "#pages": attrPages,
+		},
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":first": text(first.Order()), ":last": text(last.Order()), ":none": number(0), ":one": number(1),
+		},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}}
+}
+
+// check is the condition of head, and changes nothing.
+func (j *Journal) check(p page) types.TransactWriteItem {
+	first := p[0].Record
+	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
+		TableName:                           &j.Table,
+		Key:                                 item(j.keyID(first.Key), partHead),
+		ConditionExpression:                 aws.String(unknown),
+		ExpressionAttributeNames:            map[string]string{"#mark": markOf(first.Shard)},
+		ExpressionAttributeValues:           map[string]types.AttributeValue{":first": text(first.Order())},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}}
+}
+
+// body is the page itself.
+func (j *Journal) body(p page) types.TransactWriteItem {
+	in := item(j.keyID(p[0].Record.Key), partOf(p[0]))
+	if large(p[0]) {
+		in[attrParts] = number(count(p[0]))
+	} else {
+		list := make([]types.AttributeValue, len(p))
+		for i, e := range p {
+			list[i] = &types.AttributeValueMemberB{Value: e.Value}
+		}
+		in[attrEffects] = &types.AttributeValueMemberL{Value: list}
+	}
+	return j.put(in)
+}
+
+// parts are the items of a large effect beside its page.
+func (j *Journal) parts(e consumer.Effect) []types.TransactWriteItem {
+	var all []types.TransactWriteItem
+	for data := range slices.Chunk(e.Value, mostInItem) {
+		in := item(j.keyID(e.Record.Key), fmt.Sprintf("%s/%04d", partOf(e), len(all)))
+		in[attrData] = &types.AttributeValueMemberB{Value: data}
+		all = append(all, j.put(in))
+	}
+	return all
+}
+
+// count is how many parts a large effect has.
+func count(e consumer.Effect) int { return (len(e.Value) + mostInItem - 1) / mostInItem }
+
+func (j *Journal) put(in map[string]types.AttributeValue) types.TransactWriteItem {
+	return types.TransactWriteItem{Put: &types.Put{TableName: &j.Table, Item: in}}
+}
+
+func partOf(e consumer.Effect) string {
+	return partPage + e.Record.Shard + "/" + e.Record.Order()
+}
+
+func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+
+func number(n int) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.Itoa(n)}
+}
