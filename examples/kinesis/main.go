@@ -44,7 +44,8 @@ type settings struct {
 	start                                        stream.Start
 	handoff                                      rebalance.Mode
 	ttl, idle, poll                              time.Duration
-	lanes                                        int
+	lanes, attempts, tries                       int
+	poison                                       consumer.Verdict
 	create                                       bool
 }
 
@@ -63,6 +64,9 @@ func parse(args []string) (settings, error) {
 	f.DurationVar(&s.idle, "idle", time.Second, "time between two reads of a shard that has nothing new")
 	f.DurationVar(&s.poll, "poll", 30*time.Second, "time between two listings of the shards")
 	f.IntVar(&s.lanes, "lanes", 4, "records of a shard that are processed at a time")
+	f.IntVar(&s.attempts, "max-attempts", 20, "failed attempts in a row after which a shard is quarantined; 0: it is tried forever")
+	f.TextVar(&s.poison, "poison", consumer.Stop, "what becomes of a record that fails: stop before it, skip it, or keep it as a dead-letter")
+	f.IntVar(&s.tries, "poison-after", 5, "failures of a record before -poison skips it or keeps it as a dead letter")
 	f.BoolVar(&s.create, "create-tables", false, "make the tables where there are none")
 	var errs []error
 	f.VisitAll(func(g *flag.Flag) {
@@ -76,6 +80,9 @@ func parse(args []string) (settings, error) {
 	errs = append(errs, f.Parse(args))
 	if s.stream == "" {
 		errs = append(errs, errors.New("-stream must be given"))
+	}
+	if s.poison != consumer.Stop && s.attempts > 0 && s.tries >= s.attempts {
+		errs = append(errs, errors.New("-poison-after must be less than -max-attempts: the shard is quarantined then"))
 	}
 	return s, errors.Join(errs...)
 }
@@ -99,10 +106,13 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 		return err
 	}
 	source := &stream.Stream{Client: kinesis.NewFromConfig(sdk), Name: s.stream, Start: start, Idle: s.idle, Limit: 1000, Logger: log}
-	c := consumer.Consumer{Stream: source, Process: process, Sink: sink, Lanes: s.lanes, Lags: new(consumer.Lags)}
+	c := consumer.Consumer{
+		Stream: source, Process: process, Sink: sink, Lanes: s.lanes, Lags: new(consumer.Lags),
+		Poison: consumer.After(s.tries, s.poison), Logger: log,
+	}
 	w, err := shardlease.New(sink.Leases, source, shardlease.Config{
 		Group: s.group, Handoff: s.handoff, Name: s.name, TTL: s.ttl, PollEvery: s.poll,
-		Order: checkpoint.Decimal, StallAfter: 2 * time.Minute, Logger: log,
+		Order: checkpoint.Decimal, StallAfter: 2 * time.Minute, MaxAttempts: s.attempts, Logger: log,
 		// Workers that lost their store count as failures of the shard: after an hour of
 		// that, five minutes more would be a long rest.
 		MaxBackoff: 30 * time.Second,
@@ -117,7 +127,8 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	defer end()
 	err = w.Run(ctx, c.Handle)
 	kept, known, stale := sink.Stats()
-	log.Info("consumer ends", "kept", kept, "known", known, "stale", stale)
+	failures, skipped := c.Lags.Poison()
+	log.Info("consumer ends", "kept", kept, "known", known, "stale", stale, "failures", failures, "skipped", skipped)
 	return err
 }
 

@@ -55,8 +55,8 @@ func TestSettings(t *testing.T) {
 	}
 	t.Setenv("CONSUMER_STREAM", "")
 	t.Setenv("CONSUMER_TTL", "soon")
-	_, err = parse(nil)
-	for _, want := range []string{"CONSUMER_TTL", "-stream must be given"} {
+	_, err = parse([]string{"-poison", "skip", "-poison-after", "20"})
+	for _, want := range []string{"CONSUMER_TTL", "-stream must be given", "-poison-after must be less"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not tell of %s", err, want)
 		}

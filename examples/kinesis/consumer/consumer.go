@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
+	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
@@ -19,6 +21,10 @@ import (
 type Effect struct {
 	Record stream.Record
 	Value  []byte
+	// Verdict is Skip or DeadLetter where the record failed and was left out, for this
+	// Reason. Value is then nothing, or the data of the record.
+	Verdict Verdict
+	Reason  string
 }
 
 // A Sink keeps effects.
@@ -26,7 +32,14 @@ type Sink interface {
 	// Write keeps effects that it does not have yet, in their order for each key, while
 	// the hold stands. It must refuse those of a hold that does not stand any more, in
 	// the same atomic step in which it would keep them, with checkpoint.ErrStale.
+	//
+	// A record that was left out takes part in this like any other: it must be on record,
+	// and have no effect later. Where there is an effect that can never be kept, none are,
+	// and the error is a *RefusedError.
 	Write(ctx context.Context, h lease.Hold, effects []Effect) error
+	// Failed puts on record that a record failed, while the hold stands, and gives how
+	// often it has, this time included.
+	Failed(ctx context.Context, h lease.Hold, r stream.Record, reason string) (times int, err error)
 }
 
 // A Consumer is a handler of shardlease. Stream, Process and Sink are required.
@@ -34,11 +47,16 @@ type Consumer struct {
 	Stream *stream.Stream
 	// Process makes an effect of a record. Several are called at a time, but never two
 	// for the same key. It may be called again for a record that was processed before:
-	// what it does beside its effect it has to do twice without harm. An error ends the
-	// tenure, and the shard is tried again from its checkpoint; a record that can never be
-	// processed has to be put elsewhere and answered with an effect that says so.
+	// what it does beside its effect it has to do twice without harm. An error or a panic
+	// is a failure of the record: Poison decides what becomes of it.
 	Process func(ctx context.Context, r stream.Record) (Effect, error)
-	Sink    Sink
+	// Poison decides what becomes of a record that failed. An error stops as Stop does.
+	// The verdict takes effect with the fence, as an effect does; what Poison does beside
+	// it, such as to put the record into a queue, may be done twice. Default: Stop.
+	Poison func(ctx context.Context, f Failure) (Verdict, error)
+	Sink   Sink
+	// Logger hears of each record that fails. Default: nothing.
+	Logger *slog.Logger
 	// Lanes is how many records of a shard are processed at a time. Default 4.
 	Lanes int
 	// InFlight is how many entries of a shard may be read and not yet in the sink.
@@ -76,6 +94,7 @@ func (c *Consumer) Handle(ctx context.Context, t *shardlease.Tenure) error {
 
 // feed reads the shard and gives the pipeline what it reads.
 func (c *Consumer) feed(t *shardlease.Tenure, p *pipeline) error {
+	begun := time.Now()
 	for batch, err := range c.Stream.Read(p.reading, t.Shard().Name, t.Checkpoint().Position) {
 		if err != nil {
 			return err
@@ -86,7 +105,7 @@ func (c *Consumer) feed(t *shardlease.Tenure, p *pipeline) error {
 			}
 		}
 		backlog := p.tracker.Backlog()
-		if backlog.Begun == 0 {
+		if backlog.Begun == 0 && arrived(t, batch, time.Since(begun)) {
 			t.Progress() // there was nothing to mark
 		}
 		c.Lags.tell(t.Shard().Name, batch, backlog)
@@ -94,9 +113,19 @@ func (c *Consumer) feed(t *shardlease.Tenure, p *pipeline) error {
 	return nil
 }
 
+// arrived reports whether a read that brought nothing shows that the shard gets somewhere.
+// Kinesis often answers with nothing before it comes to the next record. If that is the one
+// that failed last time, progress would begin the count of attempts again at each of them,
+// and the shard would never be quarantined. After a while it is progress all the same: a
+// long way without records must not be taken for a stall.
+func arrived(t *shardlease.Tenure, batch stream.Batch, since time.Duration) bool {
+	return t.Attempt() == 0 || batch.Behind == 0 || since > time.Minute
+}
+
 func (c *Consumer) start(ctx context.Context, t *shardlease.Tenure) *pipeline {
 	p := &pipeline{
-		process: c.Process, sink: c.Sink, hold: t.Hold(),
+		process: c.Process, poison: c.Poison, sink: c.Sink, hold: t.Hold(),
+		lags: cmp.Or(c.Lags, new(Lags)), log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), blocked: map[string]bool{},
 		tracker: checkpoint.NewTracker(c.InFlight, t.Mark),
 		lanes:   make([]chan item, max(cmp.Or(c.Lanes, 4), 1)),
 		out:     make(chan item, most),

@@ -31,6 +31,20 @@ type memory struct {
 	effects map[string][]string
 	writes  int
 	fail    func(write int) error
+
+	refuse func(e consumer.Effect) bool // it can never keep it
+	once   bool                         // by marks, as the journal
+	marks  map[string]string
+	left   []string       // records that were left out
+	failed map[string]int // by record
+}
+
+// Failed is consumer.Sink.Failed.
+func (m *memory) Failed(_ context.Context, _ lease.Hold, r stream.Record, _ string) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failed[r.Order()]++
+	return m.failed[r.Order()], nil
 }
 
 func (m *memory) Write(_ context.Context, _ lease.Hold, effects []consumer.Effect) error {
@@ -48,8 +62,22 @@ func (m *memory) Write(_ context.Context, _ lease.Hold, effects []consumer.Effec
 			return err
 		}
 	}
+	for i, e := range effects {
+		if m.refuse != nil && e.Verdict == consumer.Stop && m.refuse(e) {
+			return &consumer.RefusedError{Index: i, Rule: "is too large"}
+		}
+	}
 	for _, e := range effects {
-		m.effects[e.Record.Key] = append(m.effects[e.Record.Key], string(e.Value))
+		key, order := e.Record.Key, e.Record.Order()
+		if m.once && order <= m.marks[key] {
+			continue
+		}
+		m.marks[key] = order
+		if e.Verdict != consumer.Stop {
+			m.left = append(m.left, fmt.Sprintf("%s %s/%d %q: %s", e.Verdict, e.Record.Sequence, e.Record.Index, e.Value, e.Reason))
+			continue
+		}
+		m.effects[key] = append(m.effects[key], string(e.Value))
 	}
 	return nil
 }
@@ -63,6 +91,10 @@ type bench struct {
 	c      *consumer.Consumer
 	stop   context.CancelFunc
 	done   chan error
+
+	attempts int           // MaxAttempts
+	stall    time.Duration // StallAfter
+	first    error         // of the first tenure, at once
 }
 
 const keys = 7
@@ -85,7 +117,7 @@ func numbered(n int) []fakekinesis.Record {
 }
 
 func newBench(t *testing.T, shards ...fakekinesis.Shard) *bench {
-	b := &bench{T: t, server: fakekinesis.New(shards...), store: new(memstore.Store), sink: &memory{effects: map[string][]string{}}, done: make(chan error, 1)}
+	b := &bench{T: t, server: fakekinesis.New(shards...), store: new(memstore.Store), sink: &memory{effects: map[string][]string{}, marks: map[string]string{}, failed: map[string]int{}}, done: make(chan error, 1)}
 	b.c = &consumer.Consumer{
 		Stream: &stream.Stream{Client: b.server.Client(), Name: "orders", Limit: 50},
 		Sink:   b.sink, Lags: new(consumer.Lags), InFlight: 100,
@@ -100,14 +132,21 @@ func newBench(t *testing.T, shards ...fakekinesis.Shard) *bench {
 func (b *bench) run() {
 	b.Helper()
 	w, err := shardlease.New(b.store, b.c.Stream, shardlease.Config{
-		Group: "orders", Handoff: rebalance.Eager, Order: checkpoint.Decimal, Backoff: -1, PollEvery: time.Second,
+		Group: "orders", Handoff: rebalance.Eager, Order: checkpoint.Decimal, Backoff: -1, PollEvery: time.Second, MaxAttempts: b.attempts, StallAfter: b.stall,
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(b.Context())
 	b.stop = stop
-	go func() { b.done <- w.Run(ctx, b.c.Handle) }()
+	handle := func(ctx context.Context, t *shardlease.Tenure) error {
+		if err := b.first; err != nil {
+			b.first = nil
+			return err
+		}
+		return b.c.Handle(ctx, t)
+	}
+	go func() { b.done <- w.Run(ctx, handle) }()
 }
 
 func (b *bench) end() {

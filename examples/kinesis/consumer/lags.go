@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -17,7 +18,13 @@ import (
 type Lags struct {
 	mu     sync.Mutex
 	shards map[string]Lag
+
+	failed, skipped atomic.Int64
 }
+
+// Poison gives how many times a record failed in this process, and how many records were
+// left out for that.
+func (l *Lags) Poison() (failed, skipped int64) { return l.failed.Load(), l.skipped.Load() }
 
 // A Lag is how far one shard is: it was read up to Behind before its end, and of what was
 // read, Backlog is not in the sink yet.
@@ -61,7 +68,7 @@ func (l *Lags) Shards() map[string]Lag {
 
 // WriteMetrics writes the lags in the text format of Prometheus. Alert on the largest
 // consumer_behind_seconds of the group: a shard that nobody holds has none here, so alert
-// on their number too.
+// on their number too. Alert on any consumer_skipped_records_total.
 func (l *Lags) WriteMetrics(w io.Writer) {
 	shards := l.Shards()
 	names := slices.Sorted(maps.Keys(shards))
@@ -79,4 +86,7 @@ func (l *Lags) WriteMetrics(w io.Writer) {
 			fmt.Fprintf(w, "%s{shard=%q} %g\n", metric.name, name, metric.value(shards[name]))
 		}
 	}
+	failed, skipped := l.Poison()
+	fmt.Fprintf(w, "# TYPE consumer_failures_total counter\nconsumer_failures_total %d\n", failed)
+	fmt.Fprintf(w, "# TYPE consumer_skipped_records_total counter\nconsumer_skipped_records_total %d\n", skipped)
 }

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"hash/fnv"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 
@@ -29,7 +30,10 @@ const most = 500
 // The tracker bounds what is in here.
 type pipeline struct {
 	process func(ctx context.Context, r stream.Record) (Effect, error)
+	poison  func(ctx context.Context, f Failure) (Verdict, error)
 	sink    Sink
+	lags    *Lags
+	log     *slog.Logger
 	hold    lease.Hold
 	tracker *checkpoint.Tracker
 
@@ -37,6 +41,9 @@ type pipeline struct {
 	reading context.Context // ends when nothing more is to be read
 	fail    context.CancelCauseFunc
 	stop    context.CancelCauseFunc
+
+	halted  atomic.Pointer[error] // set: the tenure ends before a record that failed
+	blocked map[string]bool       // keys with such a record; of the goroutine that writes
 
 	lanes   []chan item
 	out     chan item
@@ -100,16 +107,22 @@ func (p *pipeline) lane(key string) uint32 {
 	return h.Sum32() % uint32(len(p.lanes))
 }
 
-// work processes the records of one lane, one after the other. After a fault it takes
-// what is left and does nothing with it.
+// work processes the records of one lane, one after the other. After a record that failed
+// and was not left out it takes what follows and does nothing with it: that keeps the order
+// of the key.
 func (p *pipeline) work(lane <-chan item) {
+	blocked := false
 	for i := range lane {
-		if p.ctx.Err() != nil {
+		if blocked || p.ctx.Err() != nil {
 			continue
 		}
 		var err error
-		if i.effect, err = p.process(p.ctx, i.record); err != nil {
-			p.fail(err)
+		if i.effect, err = p.try(i.record); err != nil {
+			i.effect, err = p.judge(i.record, err)
+		}
+		if err != nil {
+			blocked = true
+			p.halt(err)
 			continue
 		}
 		select {
@@ -129,16 +142,8 @@ func (p *pipeline) write() {
 		if p.ctx.Err() != nil {
 			continue
 		}
-		effects := make([]Effect, len(items))
-		for i := range items {
-			effects[i] = items[i].effect
-		}
-		if err := p.sink.Write(p.ctx, p.hold, effects); err != nil {
+		if err := p.keep(items); err != nil {
 			p.fail(err)
-			continue
-		}
-		for _, i := range items {
-			i.entry.done()
 		}
 	}
 }
@@ -172,6 +177,8 @@ func (p *pipeline) drain() error {
 	var err error
 	if p.ctx.Err() != nil {
 		err = context.Cause(p.ctx)
+	} else if halted := p.halted.Load(); halted != nil {
+		err = *halted
 	}
 	p.fail(nil)
 	p.stop(nil)

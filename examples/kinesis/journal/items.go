@@ -8,6 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
+	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
 )
 
 // items are the heads of all pages, which have the conditions, and then the pages.
@@ -57,7 +58,10 @@ func (j *Journal) check(p page) types.TransactWriteItem {
 
 // body is the page itself.
 func (j *Journal) body(p page) types.TransactWriteItem {
-	in := item(j.keyID(p[0].Record.Key), partOf(p[0]))
+	if leftOut(p[0]) {
+		return j.failure(p[0])
+	}
+	in := item(j.place(p[0]))
 	if large(p[0]) {
 		in[attrParts] = number(count(p[0]))
 	} else {
@@ -73,8 +77,9 @@ func (j *Journal) body(p page) types.TransactWriteItem {
 // parts are the items of a large effect beside its page.
 func (j *Journal) parts(e consumer.Effect) []types.TransactWriteItem {
 	var all []types.TransactWriteItem
+	id, page := j.place(e)
 	for data := range slices.Chunk(e.Value, mostInItem) {
-		in := item(j.keyID(e.Record.Key), fmt.Sprintf("%s/%04d", partOf(e), len(all)))
+		in := item(id, fmt.Sprintf("%s/%04d", page, len(all)))
 		in[attrData] = &types.AttributeValueMemberB{Value: data}
 		all = append(all, j.put(in))
 	}
@@ -88,9 +93,16 @@ func (j *Journal) put(in map[string]types.AttributeValue) types.TransactWriteIte
 	return types.TransactWriteItem{Put: &types.Put{TableName: &j.Table, Item: in}}
 }
 
-func partOf(e consumer.Effect) string {
-	return partPage + e.Record.Shard + "/" + e.Record.Order()
+// place is the id and the part of a page that begins with an effect, or of a record that was
+// left out.
+func (j *Journal) place(e consumer.Effect) (id, part string) {
+	if leftOut(e) {
+		return j.scope("failed"), placeOf(e.Record)
+	}
+	return j.keyID(e.Record.Key), partPage + placeOf(e.Record)
 }
+
+func placeOf(r stream.Record) string { return r.Shard + "/" + r.Order() }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 

@@ -32,6 +32,18 @@
 // are sorted by their parts; those of another shard come before or after them by rank. A
 // part counts if its page is there and has that many.
 //
+// The records that failed are below "failed/STREAM/GROUP":
+//
+//	part                      attributes
+//	SHARD/ORDER               sequence, index, key (binary): which record it is;
+//	                          reason, failures: why it failed last, and how often it has;
+//	                          verdict: stop (it was tried again), skip or dead-letter;
+//	                          at: when; data or parts: the data of a dead letter
+//	SHARD/ORDER/NNNN          data: a part of it
+//
+// A record that was left out moves the mark of its key as an effect does, so that it stays
+// left out. Group, stream, fence and mark are those of effects.
+//
 // To start from this: put what you do with an effect in place of the pages, and leave the
 // two conditions and the mark as they are.
 package journal
@@ -89,30 +101,48 @@ const (
 // Write keeps the effects, in as few transactions as there can be. Each of them is whole:
 // when one fails, those before it are kept, and known the next time.
 func (j *Journal) Write(ctx context.Context, h lease.Hold, effects []consumer.Effect) error {
-	if j.Stream == "" || j.Group == "" || h.Key.Group != j.Group {
-		return fmt.Errorf("journal %s: %w", j.Table, ErrScope)
+	if err := j.scoped(h); err != nil {
+		return err
+	}
+	if err := refuse(effects); err != nil {
+		return j.told(err)
 	}
 	for len(effects) > 0 {
 		pages, left := cut(effects)
 		if err := j.keep(ctx, h, pages); err != nil {
-			if errors.Is(err, checkpoint.ErrStale) {
-				j.stats.stale.Add(1)
-			}
-			return fmt.Errorf("journal %s: %w", j.Table, err)
+			return j.told(err)
 		}
 		effects = left
 	}
 	return nil
 }
 
+func (j *Journal) scoped(h lease.Hold) error {
+	if j.Stream == "" || j.Group == "" || h.Key.Group != j.Group {
+		return j.told(ErrScope)
+	}
+	return nil
+}
+
+// told counts a write that the fence refused, and names the table.
+func (j *Journal) told(err error) error {
+	if errors.Is(err, checkpoint.ErrStale) {
+		j.stats.stale.Add(1)
+	}
+	return fmt.Errorf("journal %s: %w", j.Table, err)
+}
+
 // A page is what is to be added to one key, in order.
 type page []consumer.Effect
 
-// large reports whether an effect needs more than one item. It then has a page of its own.
+// large reports whether an effect needs more than one item.
 func large(e consumer.Effect) bool { return len(e.Value) > mostInItem }
 
+// alone reports whether an effect has a transaction of its own.
+func alone(e consumer.Effect) bool { return large(e) || leftOut(e) }
+
 // cut takes from the front of effects what one transaction can hold, and sorts it into
-// pages: a transaction can touch an item only once. A large effect is cut off alone.
+// pages: a transaction can touch an item only once.
 func cut(effects []consumer.Effect) (pages []page, left []consumer.Effect) {
 	at, sizes, total := map[string]int{}, []int(nil), 0
 	for n, e := range effects {
@@ -120,7 +150,7 @@ func cut(effects []consumer.Effect) (pages []page, left []consumer.Effect) {
 		i, there := at[e.Record.Key]
 		total += size + len(e.Record.Key)
 		full := total > mostBytes || there && sizes[i]+size > mostInItem || !there && len(pages) == mostKeys
-		if n > 0 && (full || large(e) || large(effects[0])) {
+		if n > 0 && (full || alone(e) || alone(effects[0])) {
 			return pages, effects[n:]
 		}
 		if !there {
@@ -148,7 +178,9 @@ func (j *Journal) keep(ctx context.Context, h lease.Hold, pages []page) error {
 	}
 	pages, err := j.commit(ctx, h, pages, j.items)
 	for _, p := range pages {
-		j.stats.kept.Add(int64(len(p)))
+		if !leftOut(p[0]) {
+			j.stats.kept.Add(int64(len(p)))
+		}
 	}
 	return err
 }

@@ -17,28 +17,23 @@ type stored = map[string]types.AttributeValue
 
 // Effects gives what the journal has of a key, in the order in which it was kept.
 func (j *Journal) Effects(ctx context.Context, key string) ([][]byte, error) {
-	items, err := j.query(ctx, j.keyID(key), "")
+	items, err := j.query(ctx, j.keyID(key))
 	if err == nil {
 		var all [][]byte
 		if all, err = effects(items); err == nil {
 			return all, nil
 		}
 	}
-	return nil, fmt.Errorf("journal %s: key %s: %w", j.Table, key, err)
+	return nil, j.told(fmt.Errorf("key %q: %w", key, err))
 }
 
-// query reads all items below an id whose part begins so, in the order of their parts.
-func (j *Journal) query(ctx context.Context, id, prefix string) ([]stored, error) {
+// query reads all items below an id, in the order of their parts.
+func (j *Journal) query(ctx context.Context, id string) ([]stored, error) {
 	input := &dynamodb.QueryInput{
 		TableName: &j.Table, ConsistentRead: aws.Bool(true),
 		KeyConditionExpression:    aws.String("#id = :id"),
 		ExpressionAttributeNames:  map[string]string{"#id": attrID},
 		ExpressionAttributeValues: stored{":id": text(id)},
-	}
-	if prefix != "" {
-		input.KeyConditionExpression = aws.String("#id = :id AND begins_with(#part, :prefix)")
-		input.ExpressionAttributeNames["#part"] = attrPart
-		input.ExpressionAttributeValues[":prefix"] = text(prefix)
 	}
 	var items []stored
 	for pages := dynamodb.NewQueryPaginator(j.Client, input); pages.HasMorePages(); {
@@ -82,32 +77,42 @@ func effects(items []stored) ([][]byte, error) {
 	return all, nil
 }
 
-// values are the effects of a page. The parts of a large one follow it.
+// values are the effects of a page.
 func values(page stored, after []stored) ([][]byte, error) {
-	name := textOf(page[attrPart])
-	if list, ok := page[attrEffects].(*types.AttributeValueMemberL); ok {
-		var all [][]byte
-		for _, v := range list.Value {
-			b, ok := v.(*types.AttributeValueMemberB)
-			if !ok {
-				return nil, fmt.Errorf("%s: an effect is not binary", name)
-			}
-			all = append(all, b.Value)
-		}
-		return all, nil
+	list, ok := page[attrEffects].(*types.AttributeValueMemberL)
+	if !ok {
+		value, err := whole(page, after)
+		return [][]byte{value}, err
 	}
+	var all [][]byte
+	for _, v := range list.Value {
+		b, ok := v.(*types.AttributeValueMemberB)
+		if !ok {
+			return nil, fmt.Errorf("%s: an effect is not binary", textOf(page[attrPart]))
+		}
+		all = append(all, b.Value)
+	}
+	return all, nil
+}
+
+// whole puts together the parts of a value, which follow its item.
+func whole(in stored, after []stored) ([]byte, error) {
+	name := textOf(in[attrPart])
 	var value []byte
-	for i := range numberOf(page[attrParts]) {
+	for i := range numberOf(in[attrParts]) {
 		if i >= len(after) || textOf(after[i][attrPart]) != fmt.Sprintf("%s/%04d", name, i) {
 			return nil, fmt.Errorf("%s: part %d is missing", name, i)
 		}
-		data, _ := after[i][attrData].(*types.AttributeValueMemberB)
-		if data == nil {
-			return nil, fmt.Errorf("%s: part %d is not binary", name, i)
-		}
-		value = append(value, data.Value...)
+		value = append(value, bytesOf(after[i][attrData])...)
 	}
-	return [][]byte{value}, nil
+	return value, nil
+}
+
+func bytesOf(v types.AttributeValue) []byte {
+	if b, ok := v.(*types.AttributeValueMemberB); ok {
+		return b.Value
+	}
+	return nil
 }
 
 func textOf(v types.AttributeValue) string {

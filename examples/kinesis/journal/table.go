@@ -24,6 +24,13 @@ const (
 	attrData    = "data"
 	attrAt      = "at"
 
+	attrSequence = "sequence"
+	attrIndex    = "index"
+	attrKey      = "key"
+	attrReason   = "reason"
+	attrFailures = "failures"
+	attrVerdict  = "verdict"
+
 	partHead  = "head"
 	partPage  = "page/"
 	partBegin = "begin"

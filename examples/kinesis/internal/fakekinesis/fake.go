@@ -45,6 +45,7 @@ type Server struct {
 	PageSize int                   // of listings; 0: any
 	Fail     func(op string) Fault // asked for each request
 	Silent   func(op string) bool  // the same: whether it is never answered
+	Empty    func() bool           // asked for each GetRecords: whether it brings nothing, and is not at the end
 
 	mu     sync.Mutex
 	shards []Shard
@@ -203,6 +204,9 @@ func (s *Server) records(fields map[string]any) (*http.Response, error) {
 	limit := len(shard.Records)
 	if n, ok := fields["Limit"].(float64); ok {
 		limit = min(limit, at+int(n))
+	}
+	if s.Empty != nil && s.Empty() {
+		limit = at
 	}
 	records := []map[string]any{}
 	for i, r := range shard.Records[at:limit] {

@@ -1,0 +1,174 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
+	"github.com/shardlease/shardlease-go/examples/kinesis/internal/fakekinesis"
+	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// poisoned is a bench with 300 entries of 7 keys, in one shard. The last record of entry 100
+// fails: in Process with an error or a panic, or in the sink.
+func poisoned(t *testing.T, where string) *bench {
+	b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(300), Closed: true})
+	b.sink.once, b.attempts = true, 3
+	poison := func(r stream.Record) bool { return r.Sequence == "100" && r.Index == 2 }
+	process := b.c.Process
+	b.c.Process = func(ctx context.Context, r stream.Record) (consumer.Effect, error) {
+		switch {
+		case where == "error" && poison(r):
+			return consumer.Effect{}, errors.New("no order")
+		case where == "panic" && poison(r):
+			panic("no order")
+		}
+		return process(ctx, r)
+	}
+	if where == "sink" {
+		b.sink.refuse = func(e consumer.Effect) bool { return poison(e.Record) }
+	}
+	return b
+}
+
+var places = []string{"error", "panic", "sink"}
+
+// has gives how many effects there are of all keys, and what is missing of k1, which the
+// record has that fails.
+func (b *bench) has() (total int, missing []string) {
+	all := map[string]bool{}
+	for key, effects := range b.sink.effects {
+		total += len(effects)
+		for _, e := range effects {
+			all[key+" "+e] = true
+		}
+	}
+	for i := range 70 {
+		if number := fmt.Sprint(i); !all["k1 "+number] {
+			missing = append(missing, number)
+		}
+	}
+	return total, missing
+}
+
+// TestPoisonIsQuarantined: without a verdict a record that fails ends its tenure, and after
+// MaxAttempts the shard is set aside right before it, with what came before it in the sink.
+// A record of the same key that follows it has no effect: its mark would hide the other. When
+// each read without records was progress, the shard was tried 72 times in a minute and never
+// set aside; and a panic ended the process.
+func TestPoisonIsQuarantined(t *testing.T) {
+	for _, where := range places {
+		t.Run(where, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := poisoned(t, where)
+				reads := 0
+				b.server.Empty = func() bool { reads++; return reads%2 == 1 }
+				b.run()
+				time.Sleep(time.Minute)
+				b.end()
+				row := b.row("a")
+				if !row.Quarantined || row.Last.Reason != lease.Failed || row.Checkpoint.Position != "99" {
+					t.Errorf("quarantined %t (%v), at %s", row.Quarantined, row.Last, row.Checkpoint.Position)
+				}
+				if len(b.sink.failed) != 1 || b.sink.failed[stream.Record{Sequence: "100", Index: 2}.Order()] != 3 {
+					t.Errorf("failed: %v", b.sink.failed)
+				}
+				if effects := b.sink.effects["k1"]; len(effects) == 0 || b.sink.marks["k1"] > (stream.Record{Sequence: "100", Index: 1}).Order() {
+					t.Errorf("the key is at %s, after %d effects", b.sink.marks["k1"], len(effects))
+				}
+				if n := b.inOrder(); n < 167 || len(b.sink.left) > 0 { // 99 entries and two records
+					t.Errorf("%d effects are kept, and left out: %v", n, b.sink.left)
+				}
+			})
+		})
+	}
+}
+
+// TestVerdicts: what a hook leaves out is left out alone, on record, and counted; all others
+// of its batch, and of its key, have their effects, and the shard goes on to its end.
+func TestVerdicts(t *testing.T) {
+	for _, where := range places {
+		for _, verdict := range []consumer.Verdict{consumer.Skip, consumer.DeadLetter} {
+			t.Run(fmt.Sprint(where, " ", verdict), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := poisoned(t, where)
+					b.c.Poison = consumer.After(2, verdict)
+					b.run()
+					time.Sleep(time.Minute)
+					b.end()
+					total, missing := b.has()
+					if row := b.row("a"); !row.Finished || row.Quarantined || total != 499 || len(missing) != 1 {
+						t.Fatalf("finished %t; %d effects, want 499; missing %v", row.Finished, total, missing)
+					}
+					data := ""
+					if verdict == consumer.DeadLetter {
+						data = missing[0]
+					}
+					want := fmt.Sprintf("%s 100/2 %q: %s", verdict, data, map[string]string{
+						"error": "no order", "panic": "panic: no order", "sink": "the sink refuses the effect: it is too large"}[where])
+					if !slices.Equal(b.sink.left, []string{want}) {
+						t.Errorf("left out: %q, want %q", b.sink.left, want)
+					}
+					var metrics strings.Builder
+					b.c.Lags.WriteMetrics(&metrics)
+					if !strings.Contains(metrics.String(), "consumer_failures_total 2\n") || !strings.Contains(metrics.String(), "consumer_skipped_records_total 1\n") {
+						t.Error(metrics.String())
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestHookFails: where nothing can be decided, nothing is left out.
+func TestHookFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := poisoned(t, "error")
+		b.c.Poison = func(context.Context, consumer.Failure) (consumer.Verdict, error) {
+			return consumer.Skip, errors.New("the queue does not answer")
+		}
+		b.run()
+		time.Sleep(time.Minute)
+		b.end()
+		if row := b.row("a"); !row.Quarantined || len(b.sink.left) > 0 {
+			t.Errorf("quarantined %t; left out: %v", row.Quarantined, b.sink.left)
+		}
+	})
+}
+
+// TestLongWayToTheNextRecord: after a failure, reads without records are still no stall.
+func TestLongWayToTheNextRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := poisoned(t, "")
+		b.attempts, b.stall = 5, 2*time.Minute
+		b.first = errors.New("once")
+		begun := time.Now()
+		b.server.Empty = func() bool { return time.Since(begun) < 30*time.Minute }
+		b.run()
+		time.Sleep(31 * time.Minute)
+		b.end()
+		if row := b.row("a"); !row.Finished || row.Quarantined {
+			t.Errorf("finished %t, quarantined %t, history %v", row.Finished, row.Quarantined, row.History())
+		}
+	})
+}
+
+func TestVerdictTexts(t *testing.T) {
+	for _, v := range []consumer.Verdict{consumer.Stop, consumer.Skip, consumer.DeadLetter} {
+		var again consumer.Verdict
+		text, _ := v.MarshalText()
+		if err := again.UnmarshalText(text); err != nil || again != v {
+			t.Errorf("%s is read as %s, %v", text, again, err)
+		}
+	}
+	if new(consumer.Verdict).UnmarshalText([]byte("ignore")) == nil || consumer.Verdict(7).String() != "Verdict(7)" {
+		t.Error("there are others")
+	}
+}

@@ -1,0 +1,124 @@
+package journal_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
+	"github.com/shardlease/shardlease-go/examples/kinesis/journal"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// TestTooLargeIsRefused: an effect that can never be kept is named, and none of its batch are
+// kept before that was decided.
+func TestTooLargeIsRefused(t *testing.T) {
+	j := newJournal(t)
+	_, h := held(t, j, "a")
+	batch := effects("a", "x", 1, 2, 3)
+	batch[1].Value = make([]byte, journal.MaxEffect+1)
+	err := j.Write(t.Context(), h, batch)
+	if refused, ok := errors.AsType[*consumer.RefusedError](err); !ok || refused.Index != 1 {
+		t.Errorf("got %v", err)
+	}
+	expect(t, j, "x")
+	batch[1] = consumer.Effect{Record: batch[1].Record, Verdict: consumer.Skip, Reason: "too large"}
+	if err := j.Write(t.Context(), h, batch); err != nil {
+		t.Error(err)
+	}
+	expect(t, j, "x", "1", "3")
+}
+
+// TestFailuresAreOnRecord: how often a record failed is counted for all workers, and what
+// became of it is kept with its sequence number and its reason, once, and under the fence.
+func TestFailuresAreOnRecord(t *testing.T) {
+	j := newJournal(t)
+	r, h := held(t, j, "a")
+	bad := effects("a", "x\xff", 2)[0]
+	failed := func(h lease.Hold, want int) {
+		t.Helper()
+		if n, err := j.Failed(t.Context(), h, bad.Record, "no order\xff"+strings.Repeat("x", 5000)); err != nil || n != want {
+			t.Errorf("it failed %d times (%v), want %d", n, err, want)
+		}
+	}
+	failed(h, 1)
+	failed(h, 2)
+	stale := h
+	r = write(t, j)(r.Recover(owner("b"), stamp()))
+	h.Incarnation, h.Generation = r.Owner.Incarnation, r.Generation
+	if _, err := j.Failed(t.Context(), stale, bad.Record, "stale"); !errors.Is(err, checkpoint.ErrStale) {
+		t.Errorf("a stale failure: %v", err)
+	}
+	failed(h, 3)
+	want := "a 2/0 \"x\\xff\" stop after 3: no order\uFFFDxx 0 bytes"
+	told(t, j, want)
+
+	letter := bad
+	letter.Verdict, letter.Reason, letter.Value = consumer.DeadLetter, "no order", bytes.Repeat([]byte("\xfe"), 5000)
+	if err := j.Write(t.Context(), stale, []consumer.Effect{letter}); !errors.Is(err, checkpoint.ErrStale) {
+		t.Errorf("a stale verdict: %v", err)
+	}
+	told(t, j, want)
+	before, after := effects("a", "x\xff", 1)[0], effects("a", "x\xff", 3)[0]
+	for range 2 {
+		if err := j.Write(t.Context(), h, []consumer.Effect{before, letter, after}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The verdict stands, also where the record would succeed now.
+	if err := j.Write(t.Context(), h, []consumer.Effect{bad}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, j, "x\xff", "1", "3")
+	told(t, j, "a 2/0 \"x\\xff\" dead-letter after 3: no order 5000 bytes")
+	failed(h, 4) // as after a crash between verdict and checkpoint
+	told(t, j, "a 2/0 \"x\\xff\" dead-letter after 4: no order\uFFFDxx 5000 bytes")
+	if kept, known, stale := j.Stats(); kept != 2 || known != 4 || stale != 2 {
+		t.Errorf("kept %d, known %d, stale %d", kept, known, stale)
+	}
+	if others, err := sharing(j, j.Stream, "others").Failures(t.Context()); err != nil || len(others) > 0 {
+		t.Errorf("another group has %v, %v", others, err)
+	}
+}
+
+// TestLargeDeadLetters: the data of a record is kept whatever its size.
+func TestLargeDeadLetters(t *testing.T) {
+	j := newJournal(t)
+	_, h := held(t, j, "a")
+	var all []consumer.Effect
+	var want []string
+	for i, size := range []int{0, 300 << 10, 300<<10 + 1, 10 << 20} {
+		e := effects("a", "x", i+1)[0]
+		e.Verdict, e.Reason, e.Value = consumer.DeadLetter, "large", bytes.Repeat([]byte{byte(i)}, size)
+		all = append(all, e)
+		want = append(want, fmt.Sprintf("a %d/0 \"x\" dead-letter after 0: large %d bytes", i+1, size))
+	}
+	skipped := effects("a", "x", 9)[0]
+	skipped.Verdict, skipped.Reason = consumer.Skip, "why"
+	if err := j.Write(t.Context(), h, append(all, skipped)); err != nil {
+		t.Fatal(err)
+	}
+	told(t, j, append(want, "a 9/0 \"x\" skip after 0: why 0 bytes")...)
+	failures, err := j.Failures(t.Context())
+	if err != nil || !bytes.Equal(failures[3].Data, all[3].Value) {
+		t.Errorf("the data is another: %v", err)
+	}
+	expect(t, j, "x")
+}
+
+// told checks the failures that the journal tells of.
+func told(t *testing.T, j *journal.Journal, want ...string) {
+	t.Helper()
+	failures, err := j.Failures(t.Context())
+	var got []string
+	for _, f := range failures {
+		reason := strings.ReplaceAll(f.Reason, strings.Repeat("x", 1015), "xx")
+		got = append(got, fmt.Sprintf("%s %s/%d %q %s after %d: %s %d bytes", f.Shard, f.Sequence, f.Index, f.Key, f.Verdict, f.Failures, reason, len(f.Data)))
+	}
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("failures:\n%.300q, %v, want\n%q", got, err, want)
+	}
+}
