@@ -79,7 +79,7 @@ func effects(shard, key string, sequences ...int) []consumer.Effect {
 	var all []consumer.Effect
 	for _, n := range sequences {
 		r := stream.Record{Shard: shard, Sequence: fmt.Sprint(n), Key: key}
-		all = append(all, consumer.Effect{Record: r, Value: []byte(fmt.Sprint(n))})
+		all = append(all, consumer.Effect{Record: r, Value: fmt.Append(nil, n)})
 	}
 	return all
 }
