@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore/kcl"
@@ -115,13 +116,13 @@ func TestExportToKCL(t *testing.T) {
 	leases, shards := resharded()
 	table := newKCL(t, newClient(t, nil), leases...)
 	s := onMemory()
-	if _, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{Shards: shards}); err != nil {
+	if _, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{Shards: shards, Pending: forget}); err != nil {
 		t.Fatal(err)
 	}
 	consume(t, s, shards, 3)
 	before := contents(t, table.Name)
 	for again := range 2 {
-		if _, err := kcl.Export(t.Context(), s, table, kcl.ExportOptions{}); err != nil {
+		if _, err := kcl.Export(t.Context(), s, table, kcl.ExportOptions{Shards: asListed(shards)}); err != nil {
 			t.Fatal(err)
 		}
 		after := contents(t, table.Name)
@@ -133,8 +134,10 @@ func TestExportToKCL(t *testing.T) {
 			}),
 			leases[2].with(kclItem{"leaseOwner": nil, "leaseCounter": 1208, "ownerSwitchesSinceCheckpoint": 0, "checkpoint": "0"}),
 			leases[3], leases[4],
-			fresh("shard-0", "SHARD_END"), fresh("shard-1", "SHARD_END").with(kclItem{"parentShardId": []string{"shard-gone"}}),
-			fresh("shard-gone", "SHARD_END"), fresh("shard-7", "0"),
+			fresh("shard-0", "SHARD_END").with(kclItem{"childShardIds": []string{"shard-2"}}),
+			fresh("shard-1", "SHARD_END").with(kclItem{"childShardIds": []string{"shard-2"}, "parentShardId": []string{"shard-gone"}}),
+			fresh("shard-gone", "SHARD_END").with(kclItem{"childShardIds": []string{"shard-1"}, "startingHashKey": nil, "endingHashKey": nil}), // Kinesis has forgotten it
+			fresh("shard-7", "0"),
 		} {
 			key := want["leaseKey"].(string)
 			if !reflect.DeepEqual(after[key], want.item()) {
@@ -154,14 +157,18 @@ func TestExportToKCL(t *testing.T) {
 		t.Errorf("%d leases, %v", len(back), err)
 	}
 	fresh := onMemory()
-	if _, err := kcl.Import(t.Context(), table, fresh, kcl.ImportOptions{Shards: shards}); err != nil || !maps.Equal(standing(t, fresh), standing(t, s)) {
+	if _, err := kcl.Import(t.Context(), table, fresh, kcl.ImportOptions{Shards: shards, Pending: forget}); err != nil || !maps.Equal(standing(t, fresh), standing(t, s)) {
 		t.Errorf("there and back again: %v, %v", standing(t, fresh), err)
 	}
 }
 
 // fresh is a lease that the KCL did not have.
 func fresh(shard, sequence string) kclItem {
-	return kclItem{"leaseKey": shard, "leaseCounter": 0, "ownerSwitchesSinceCheckpoint": 0, "checkpoint": sequence, "checkpointSubSequenceNumber": 0}
+	from, to := rangeOf(shard)
+	return kclItem{
+		"leaseKey": shard, "leaseCounter": 0, "ownerSwitchesSinceCheckpoint": 0, "checkpoint": sequence, "checkpointSubSequenceNumber": 0,
+		"startingHashKey": from, "endingHashKey": to, "entityType": "LEASE",
+	}
 }
 
 func text(item map[string]types.AttributeValue) string {
@@ -189,7 +196,7 @@ func TestExportMakesCheckpoints(t *testing.T) {
 		row := must[lease.Row](t, s.Store)(lease.Begin("orders", shard, nil, "a", stamp()))
 		must[lease.Row](t, s.Store)(row.Rewind(lease.Command{Seen: row.Generation, By: "a"}, m, stamp()))
 	}
-	told := kcl.ExportOptions{Checkpoint: func(m checkpoint.Mark) (string, int64, error) { return m.Position, int64(m.State[0] - '0'), nil }}
+	told := kcl.ExportOptions{Shards: asListed([]shardlease.Shard{{Name: "new"}}), Checkpoint: func(m checkpoint.Mark) (string, int64, error) { return m.Position, int64(m.State[0] - '0'), nil }}
 	wrong := kcl.ExportOptions{Checkpoint: func(m checkpoint.Mark) (string, int64, error) { return "after " + m.Position, 0, nil }}
 	before := contents(t, table.Name)
 	if _, err := kcl.Export(t.Context(), s, table, wrong); !errors.Is(err, kcl.ErrPosition) || strings.Contains(err.Error(), "18") || !reflect.DeepEqual(contents(t, table.Name), before) {
@@ -215,5 +222,180 @@ func TestExportMakesCheckpoints(t *testing.T) {
 	}
 	if key := "1:a:7:new"; contents(t, table.Name)[key] == nil {
 		t.Errorf("no lease %s", key)
+	}
+}
+
+// TestWordsSurvive: where the group has got no further, a lease keeps the KCL's word for where
+// its shard begins, and a checkpoint that was prepared. When an export knew only rows, LATEST
+// and AT_TIMESTAMP came back as TRIM_HORIZON, and of a prepared checkpoint nothing was left.
+func TestWordsSurvive(t *testing.T) {
+	table := newKCL(t, newClient(t, nil),
+		kcl3("a", "LATEST", 0), kcl3("b", "AT_TIMESTAMP", 0), kcl3("c", "TRIM_HORIZON", 0),
+		kcl3("d", "17", 0).with(prepared), kcl3("e", "17", 0).with(prepared), kcl3("f", "LATEST", 0), kcl3("g", "17", 0))
+	before := contents(t, table.Name)
+	s := onMemory()
+	outcomes, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{Unstarted: true, Pending: forget})
+	starts := map[string]string{}
+	for _, o := range outcomes {
+		starts[o.Row.Shard] = o.Start
+	}
+	if want := map[string]string{"a": "LATEST", "b": "AT_TIMESTAMP", "c": "TRIM_HORIZON", "d": "", "e": "", "f": "LATEST", "g": ""}; err != nil || !maps.Equal(starts, want) {
+		t.Fatalf("the shards begin at %v, %v, want %v", starts, err, want)
+	}
+	rewind := func(shard, position string) {
+		row, err := s.Get(t.Context(), shard)
+		if err == nil {
+			_, err = s.Rewind(t.Context(), shard, row.Generation, checkpoint.Mark{Position: position}, "moved on")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, shard := range []string{"e", "f"} {
+		rewind(shard, "18")
+	}
+	must[lease.Row](t, s.Store)(lease.Begin("orders", "new", nil, "a", stamp()))
+	for word, o := range map[string]kcl.ExportOptions{"LATEST": {Unstarted: "LATEST"}, "TRIM_HORIZON": {}} {
+		o.Shards = asListed([]shardlease.Shard{{Name: "new"}})
+		for key, item := range before {
+			putItem(t, table.Name, key, item)
+		}
+		putItem(t, table.Name, "new", nil)
+		for range 2 {
+			if _, err := kcl.Export(t.Context(), s, table, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		after := contents(t, table.Name)
+		for shard, want := range map[string]kclItem{
+			"a": {"checkpoint": "LATEST"}, "b": {"checkpoint": "AT_TIMESTAMP"}, "c": {"checkpoint": "TRIM_HORIZON"},
+			"d": prepared.with(kclItem{"checkpoint": "17"}), "e": {"checkpoint": "18"}, "f": {"checkpoint": "18"}, "g": {"checkpoint": "17"},
+			"new": fresh("new", word),
+		} {
+			if shard != "new" {
+				want = kcl3(shard, "", 0).with(kclItem{"leaseOwner": nil, "leaseCounter": 1208, "ownerSwitchesSinceCheckpoint": 0}).with(want)
+			}
+			if !reflect.DeepEqual(after[shard], want.item()) {
+				t.Errorf("shards without a position at %s: lease %s is %s", word, shard, text(after[shard]))
+			}
+		}
+	}
+	if _, err := kcl.Export(t.Context(), s, table, kcl.ExportOptions{Unstarted: "NOW"}); !errors.Is(err, kcl.ErrWord) {
+		t.Errorf("a word that there is not: %v", err)
+	}
+}
+
+// prepared is a checkpoint that was prepared, with a state.
+var prepared = kclItem{"pendingCheckpoint": "19", "pendingCheckpointSubSequenceNumber": 2, "pendingCheckpointState": []byte("\xffstate")}
+
+// TestPreparedCheckpointsAreDecided: they are refused aloud, with the name of the lease, unless
+// the import is told what becomes of them. They were left out without a word.
+func TestPreparedCheckpointsAreDecided(t *testing.T) {
+	forward := func(l kcl.Lease) (kcl.Lease, error) {
+		l.Sequence, l.Sub = l.Pending, 0
+		return forget(l)
+	}
+	keep := func(l kcl.Lease) (kcl.Lease, error) { return l, nil }
+	fail := func(l kcl.Lease) (kcl.Lease, error) {
+		return l, fmt.Errorf("%s/%d %q", l.Pending, l.PendingSub, l.PendingState)
+	}
+	other := func(l kcl.Lease) (kcl.Lease, error) { l.Shard = "b"; return forget(l) }
+	noSub := kclItem{"pendingCheckpoint": "SHARD_END", "pendingCheckpointSubSequenceNumber": nil}
+	for name, tc := range map[string]struct {
+		more    kclItem
+		pending func(kcl.Lease) (kcl.Lease, error)
+		want    string // the position, or a part of the error
+		wrong   string // attribute
+		refused bool
+	}{
+		"refused":              {more: prepared, refused: true},
+		"without a number":     {more: noSub, refused: true},
+		"dropped":              {more: prepared, pending: forget, want: "17"},
+		"carried out":          {more: prepared, pending: forward, want: "19"},
+		"undecided":            {more: prepared, pending: keep, refused: true},
+		"cannot be decided":    {more: prepared, pending: fail, want: `"a": 19/2 "\xffstate"`},
+		"for another shard":    {more: prepared, pending: other, wrong: "pendingCheckpoint"},
+		"no checkpoint":        {more: prepared.with(kclItem{"pendingCheckpoint": nil}), pending: forget, wrong: "pendingCheckpoint"},
+		"a word there is not":  {more: kclItem{"pendingCheckpoint": "NOW"}, pending: forget, wrong: "pendingCheckpoint"},
+		"a number that is not": {more: prepared.with(kclItem{"pendingCheckpointSubSequenceNumber": -1}), pending: forget, wrong: "pendingCheckpointSubSequenceNumber"},
+		"a state that is text": {more: prepared.with(kclItem{"pendingCheckpointState": "x"}), pending: forget, wrong: "pendingCheckpointState"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := newKCL(t, newClient(t, nil), kcl3("a", "17", 0).with(tc.more), kcl3("b", "18", 0))
+			s := onMemory()
+			_, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{Pending: tc.pending})
+			pending, refused := errors.AsType[*kcl.PendingError](err)
+			malformed, wrong := errors.AsType[*kcl.MalformedError](err)
+			switch rows := standing(t, s); {
+			case refused != tc.refused || refused && (pending.Key != "a" || pending.Table != table.Name):
+				t.Errorf("refused: %v", err)
+			case wrong != (tc.wrong != "") || wrong && (malformed.Key != "a" || malformed.Attribute != tc.wrong):
+				t.Errorf("malformed: %v", err)
+			case err != nil && (len(rows) > 0 || !strings.Contains(err.Error(), tc.want)), err == nil && rows["a"] != tc.want:
+				t.Errorf("got %v, %v, want %q", rows, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestExportNeedsHashKeys: a lease is not written without hash keys that the KCL can read,
+// unless its shard is finished; nothing is written then. Leases were made without them.
+func TestExportNeedsHashKeys(t *testing.T) {
+	bare := kclItem{"startingHashKey": nil, "endingHashKey": nil}
+	s := onMemory()
+	must[lease.Row](t, s.Store)(lease.Begin("orders", "a", nil, "a", stamp()))
+	must[lease.Row](t, s.Store)(lease.Begin("orders", "b", []string{"a"}, "a", stamp()))
+	gone := must[lease.Row](t, s.Store)(lease.Begin("orders", "gone", nil, "a", stamp())) // it needs none
+	must[lease.Row](t, s.Store)(gone.Remove(lease.Command{Seen: gone.Generation, By: "a"}, stamp()))
+	const top = "340282366920938463463374607431768211455" // 128 bits
+	shard := func(name, from, to string) kcl.Shard {
+		return kcl.Shard{Name: name, Parents: []string{"z"}, StartingHashKey: from, EndingHashKey: to}
+	}
+	for name, tc := range map[string]struct {
+		item   kclItem
+		shards []kcl.Shard
+		wrong  string // the shard
+	}{
+		"in the table":               {item: kcl2("b", "17", 0), shards: []kcl.Shard{shard("a", "0", top)}},
+		"nowhere":                    {item: kcl2("b", "17", 0), wrong: "a"},
+		"of a lease of KCL 2.2":      {item: kcl2("b", "17", 0).with(bare), shards: []kcl.Shard{shard("a", "0", "1"), shard("b", "0", top)}},
+		"of a lease that is not new": {item: kcl2("b", "17", 0).with(bare), shards: []kcl.Shard{shard("a", "0", "1")}, wrong: "b"},
+		"more than 128 bits":         {item: kcl2("b", "17", 0), shards: []kcl.Shard{shard("a", "0", top+"0")}, wrong: "a"},
+		"no number":                  {item: kcl2("b", "17", 0), shards: []kcl.Shard{shard("a", "0x0", "9")}, wrong: "a"},
+		"negative":                   {item: kcl2("b", "17", 0), shards: []kcl.Shard{shard("a", "-1", "9")}, wrong: "a"},
+		"the wrong way round":        {item: kcl2("b", "17", 0), shards: []kcl.Shard{shard("a", "9", "9")}, wrong: "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := newKCL(t, newClient(t, nil), tc.item)
+			before := contents(t, table.Name)
+			_, err := kcl.Export(t.Context(), s, table, kcl.ExportOptions{Shards: tc.shards})
+			wrong, ok := errors.AsType[*kcl.RangeError](err)
+			if ok != (tc.wrong != "") || ok && wrong.Shard != tc.wrong || (err != nil) != ok {
+				t.Errorf("got %v, want one of %q", err, tc.wrong)
+			}
+			leases, listErr := table.Leases(t.Context())
+			if err != nil && !reflect.DeepEqual(contents(t, table.Name), before) {
+				t.Error("it was written all the same")
+			}
+			if err == nil && (listErr != nil || len(leases) != 2 || leases[0].EndingHashKey == "" || leases[1].EndingHashKey == "" ||
+				!slices.Equal(leases[0].Parents, []string{"z"}) || !slices.Equal(leases[1].Parents, []string{"a"}) || leases[0].Children != nil) {
+				t.Errorf("there is %v, %v", leases, listErr)
+			}
+		})
+	}
+}
+
+// putItem puts an item as it was, or deletes it.
+func putItem(t *testing.T, table, key string, item map[string]types.AttributeValue) {
+	t.Helper()
+	client := newClient(t, nil)
+	var err error
+	if item != nil {
+		_, err = client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: item})
+	} else {
+		_, err = client.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &table, Key: kclItem{"leaseKey": key}.item()})
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// A kclItem is a row of a KCL table: texts, numbers as int, and sets as []string.
+// A kclItem is a row of a KCL table: texts, numbers as int, sets as []string, and bytes.
 type kclItem map[string]any
 
 func (in kclItem) item() map[string]types.AttributeValue {
@@ -30,6 +30,8 @@ func (in kclItem) item() map[string]types.AttributeValue {
 			out[name] = &types.AttributeValueMemberN{Value: fmt.Sprint(v)}
 		case []string:
 			out[name] = &types.AttributeValueMemberSS{Value: v}
+		case []byte:
+			out[name] = &types.AttributeValueMemberB{Value: v}
 		}
 	}
 	return out
@@ -116,4 +118,25 @@ func resharded() (leases []kclItem, shards []shardlease.Shard) {
 		shards = append(shards, shardlease.Shard{Name: name, Parents: parents})
 	}
 	return leases, shards
+}
+
+// asListed are shards as Kinesis lists them: each with a range of hash keys of its own.
+func asListed(shards []shardlease.Shard) []kcl.Shard {
+	var all []kcl.Shard
+	for _, s := range shards {
+		from, to := rangeOf(s.Name)
+		all = append(all, kcl.Shard{Name: s.Name, Parents: s.Parents, StartingHashKey: from, EndingHashKey: to})
+	}
+	return all
+}
+
+func rangeOf(shard string) (from, to string) {
+	from = fmt.Sprint(shard[len(shard)-1])
+	return from, from + "0"
+}
+
+// forget imports a lease without what was prepared.
+func forget(l kcl.Lease) (kcl.Lease, error) {
+	l.Pending, l.PendingSub, l.PendingState = "", 0, nil
+	return l, nil
 }

@@ -58,7 +58,7 @@ func TestImportFromKCL(t *testing.T) {
 		"shard-3": "49590338271490256608559692538361571095921575989136588898", "shard-4": "",
 	}
 	for _, again := range []bool{false, true} {
-		outcomes, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{Shards: shards})
+		outcomes, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{Shards: shards, Pending: forget})
 		if err != nil || len(outcomes) != len(want) {
 			t.Fatalf("%d rows: %v", len(outcomes), err)
 		}
@@ -209,7 +209,7 @@ func TestInterruptedImportIsFinished(t *testing.T) {
 	leases, shards := resharded()
 	table := newKCL(t, newClient(t, nil), leases...)
 	whole := onMemory()
-	if _, err := kcl.Import(t.Context(), table, whole, kcl.ImportOptions{Shards: shards}); err != nil {
+	if _, err := kcl.Import(t.Context(), table, whole, kcl.ImportOptions{Shards: shards, Pending: forget}); err != nil {
 		t.Fatal(err)
 	}
 	want, cut := standing(t, whole), true
@@ -222,12 +222,12 @@ func TestInterruptedImportIsFinished(t *testing.T) {
 			// Supervisor sends again what is not answered; the context ends that.
 			ctx, cancel := context.WithCancel(t.Context())
 			broken.broke = cancel
-			_, err := kcl.Import(ctx, table, through, kcl.ImportOptions{Shards: shards})
+			_, err := kcl.Import(ctx, table, through, kcl.ImportOptions{Shards: shards, Pending: forget})
 			cancel()
 			if cut = err != nil; !cut {
 				break
 			}
-			if _, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{Shards: shards}); err != nil {
+			if _, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{Shards: shards, Pending: forget}); err != nil {
 				t.Errorf("cut off after %d writes, and again: %v", after, err)
 			}
 			if got := standing(t, s); !maps.Equal(got, want) {

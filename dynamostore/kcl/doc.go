@@ -15,9 +15,12 @@
 //	checkpoint      row
 //	digits          free, with the sequence number as its position
 //	SHARD_END       finished
-//	TRIM_HORIZON    free, without a position: a handler begins with the oldest record
+//	TRIM_HORIZON    free, without a position
 //	LATEST          refused, because nothing says where that was; or free, without a
 //	AT_TIMESTAMP    position, where [ImportOptions.Unstarted] says so
+//
+// A row without a position begins where the handler begins any shard, whichever of the three
+// words its lease had; [Outcome.Start] has the word.
 //
 // The KCL deletes the leases of shards that it has finished, while Kinesis lists them
 // until their last record is too old. Import makes finished rows for the ancestors of
@@ -26,8 +29,9 @@
 //
 // A checkpoint of the KCL has a second number: which record it was, of those that the
 // Kinesis Producer Library has packed into one. [ImportOptions.Mark] decides what becomes
-// of that. Prepared checkpoints that were not made are left out, as are the rows of 3.5
-// that are no leases.
+// of that. A checkpoint that was prepared and not made is a [*PendingError] that names the
+// lease, unless [ImportOptions.Pending] says what becomes of it. Rows of 3.5 that are no
+// leases are left out.
 //
 // # Back to it
 //
@@ -35,4 +39,17 @@
 // KCL that does not move: leases that nobody owns, with what else the KCL has stored of
 // them left as it is. A lease that is not there is made, at counter 0. Leases of shards
 // that the group does not know stay as they are.
+//
+//	row             checkpoint of the lease
+//	finished        SHARD_END
+//	with a position what [ExportOptions.Checkpoint] makes of it; a prepared checkpoint goes,
+//	                unless the lease has the same checkpoint already
+//	without         the word that the lease has, if it is TRIM_HORIZON, LATEST or
+//	                AT_TIMESTAMP; else [ExportOptions.Unstarted]
+//
+// Hash keys, parents and, of finished shards, children are written where a lease does not
+// have them: parents and children from the rows, and hash keys from [ExportOptions.Shards].
+//
+// The attributes are those that DynamoDBLeaseSerializer and DynamoDBMultiStreamLeaseSerializer
+// read and write in versions 2.0.0 to 3.5.1.
 package kcl

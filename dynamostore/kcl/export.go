@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -25,7 +24,18 @@ type ExportOptions struct {
 	// and 0. That says of an entry that holds several records that only the first is
 	// processed, and the KCL will process the others again.
 	Checkpoint func(m checkpoint.Mark) (sequence string, sub int64, err error)
+	// Shards are those of the stream, as Kinesis lists them. Leases get from them what the
+	// table does not have and a row does not either: hash keys, and children that have no
+	// row. A lease of a shard that is not finished needs hash keys: *RangeError.
+	Shards []Shard
+	// Unstarted is the checkpoint of a shard without a position that has no lease, or one
+	// with a sequence number: TRIM_HORIZON, LATEST or AT_TIMESTAMP. A lease that has such
+	// a word keeps its own. Default: TRIM_HORIZON, which loses nothing.
+	Unstarted string
 }
+
+// ErrWord: ExportOptions.Unstarted is no word of the KCL's for where a shard begins.
+var ErrWord = errors.New("Unstarted must be TRIM_HORIZON, LATEST or AT_TIMESTAMP")
 
 // Export writes the positions of a group into a table of the KCL, for a fleet that goes
 // back. It refuses, before anything is written, a group that runs and a table that moves.
@@ -53,6 +63,9 @@ func Export(ctx context.Context, from shardlease.Supervisor, into Table, o Expor
 	if err := stopped(ctx, from); err != nil {
 		return nil, fmt.Errorf("export group %q: %w", from.Group, err)
 	}
+	if err := o.complete(next, there); err != nil {
+		return nil, fmt.Errorf("export group %q: %w", from.Group, err)
+	}
 	for i := range next {
 		if err := into.put(ctx, &next[i], there); err != nil {
 			return nil, fmt.Errorf("export %q: %w", next[i].Shard, err)
@@ -63,10 +76,20 @@ func Export(ctx context.Context, from shardlease.Supervisor, into Table, o Expor
 
 // leases are what the KCL is to know.
 func (o ExportOptions) leases(rows []lease.Row) ([]Lease, error) {
+	if o.Unstarted != "" && !unstarted(o.Unstarted) {
+		return nil, ErrWord
+	}
 	var leases []Lease
 	var errs []error
+	children := o.children(rows)
 	for _, row := range rows {
-		l := Lease{Shard: row.Shard, Parents: row.Parents, Sequence: trimHorizon}
+		if row.Removed { // it is no shard of the stream any more
+			continue
+		}
+		l := Lease{Shard: row.Shard, Parents: row.Parents}
+		if row.Finished { // the KCL, too, sets them then and not before
+			l.Children = children[row.Shard]
+		}
 		var err error
 		switch m := row.Checkpoint.Mark; {
 		case row.Finished:
@@ -77,7 +100,7 @@ func (o ExportOptions) leases(rows []lease.Row) ([]Lease, error) {
 		default:
 			l.Sequence = m.Position
 		}
-		if err == nil && !row.Finished && l.Sequence != trimHorizon && !isSequence(l.Sequence) {
+		if err == nil && !row.Finished && !row.Checkpoint.Mark.IsZero() && !isSequence(l.Sequence) {
 			err = ErrPosition
 		}
 		if err != nil {
@@ -90,21 +113,27 @@ func (o ExportOptions) leases(rows []lease.Row) ([]Lease, error) {
 
 // put writes one lease, in place of the one that was seen when the table stood still.
 func (t Table) put(ctx context.Context, l *Lease, there []Lease) error {
-	key, update := t.key(l.Shard), newUpdate()
+	key, update, gone := t.key(l.Shard), newUpdate(), unowned()
 	var condition string
-	at := slices.IndexFunc(there, func(other Lease) bool { return other.Shard == l.Shard })
-	switch {
-	case at < 0:
+	switch old := find(there, l.Shard); {
+	case old == nil:
 		condition = "attribute_not_exists(" + update.name(attrKey) + ")"
+		update.set(attrEntity, &types.AttributeValueMemberS{Value: entityLease})
 		t.identify(l, update)
-	case there[at].says(*l):
-		l.Counter = there[at].Counter
-		return nil
+		l.describe(update, nil)
 	default:
+		l.describe(update, old.item)
+		if len(update.sets) == 0 && old.says(*l) {
+			l.Counter = old.Counter
+			return nil
+		}
+		if l.Sequence != old.Sequence || l.Sub != old.Sub {
+			gone = append(gone, attrPending, attrPendingSub, attrPendingAs) // as each checkpoint of the KCL does
+		}
 		// The counter goes on, and does not start again: a worker of the KCL's that has
 		// slept through all this writes on condition of the counter, and of no owner.
-		key, l.Counter = text(there[at].item, attrKey), there[at].Counter+1
-		condition = update.name(attrCounter) + " = " + update.value(there[at].item[attrCounter])
+		key, l.Counter = text(old.item, attrKey), old.Counter+1
+		condition = update.name(attrCounter) + " = " + update.value(old.item[attrCounter])
 	}
 	update.set(attrCounter, integer(l.Counter))
 	update.set(attrSequence, &types.AttributeValueMemberS{Value: l.Sequence})
@@ -113,7 +142,7 @@ func (t Table) put(ctx context.Context, l *Lease, there []Lease) error {
 	_, err := t.Client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: &t.Name, Key: map[string]types.AttributeValue{attrKey: &types.AttributeValueMemberS{Value: key}},
 		ConditionExpression:       &condition,
-		UpdateExpression:          aws.String(update.text(unowned())),
+		UpdateExpression:          aws.String(update.text(gone)),
 		ExpressionAttributeNames:  update.names,
 		ExpressionAttributeValues: update.values,
 	})
@@ -133,20 +162,14 @@ func (t Table) key(shard string) string {
 
 // identify sets what a lease has from its beginning.
 func (t Table) identify(l *Lease, u *update) {
-	if len(l.Parents) > 0 {
-		u.set(attrParents, &types.AttributeValueMemberSS{Value: l.Parents})
-	}
 	if t.Stream != "" {
 		u.set(attrStream, &types.AttributeValueMemberS{Value: t.Stream})
 		u.set(attrShard, &types.AttributeValueMemberS{Value: l.Shard})
 	}
 }
 
-// unowned are the attributes that a lease does not have that nobody owns, with nothing
-// prepared.
-func unowned() []string {
-	return []string{attrOwner, attrHandover, attrPending, attrPendingSub, attrPendingAs}
-}
+// unowned are the attributes that a lease does not have that nobody owns.
+func unowned() []string { return []string{attrOwner, attrHandover} }
 
 // says reports whether l tells the KCL what other would.
 func (l Lease) says(other Lease) bool {

@@ -41,12 +41,19 @@ type ImportOptions struct {
 	Mark func(sequence string, sub int64) (checkpoint.Mark, error)
 	// Unstarted accepts leases at LATEST and AT_TIMESTAMP, as rows without a position.
 	Unstarted bool
+	// Pending says as what a lease is imported that has a prepared checkpoint: l without it,
+	// say, or with the prepared one in place of the other. What it gives must have none.
+	// Default: *PendingError. What was prepared stays in the table of the KCL.
+	Pending func(l Lease) (Lease, error)
 }
 
-// An Outcome is the row of a shard, and whether it was made now or was there already.
+// An Outcome is the row of a shard, and whether it was made now or was there already. Start
+// is the KCL's word for where the shard begins, if that is all that its lease says: the row
+// has no position then, and cannot say it.
 type Outcome struct {
-	Row  lease.Row
-	Made bool
+	Row   lease.Row
+	Made  bool
+	Start string
 }
 
 // importer is in whose name rows are made. Whoever finishes what another import left
@@ -62,6 +69,9 @@ const importer = "kcl-import"
 // again finishes that. Start no worker before it has returned without an error.
 func Import(ctx context.Context, from Table, into shardlease.Supervisor, o ImportOptions) ([]Outcome, error) {
 	leases, err := from.still(ctx)
+	if err == nil {
+		leases, err = o.decided(from, leases)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}
@@ -83,6 +93,7 @@ func Import(ctx context.Context, from Table, into shardlease.Supervisor, o Impor
 		if err != nil {
 			return outcomes, fmt.Errorf("import %q into group %q: %w", w.shard, into.Group, err)
 		}
+		outcome.Start = w.start
 		outcomes = append(outcomes, outcome)
 	}
 	if len(others) > 0 {
@@ -126,7 +137,35 @@ type want struct {
 	shard    string
 	parents  []string
 	mark     checkpoint.Mark // zero: no position
+	start    string          // Outcome.Start
 	finished bool
+}
+
+// decided gives the leases without prepared checkpoints.
+func (o ImportOptions) decided(from Table, leases []Lease) ([]Lease, error) {
+	decided := slices.Clone(leases)
+	var errs []error
+	for i, l := range leases {
+		if l.Pending == "" {
+			continue
+		}
+		pending := &PendingError{Table: from.Name, Key: l.Shard}
+		if o.Pending == nil {
+			errs = append(errs, pending)
+			continue
+		}
+		d, err := o.Pending(l)
+		switch {
+		case err != nil:
+			err = fmt.Errorf("lease %.64q: %w", l.Shard, err)
+		case d.Pending != "":
+			err = pending
+		case d.Shard != l.Shard || !isSequence(d.Sequence) && !unstarted(d.Sequence) && d.Sequence != shardEnd || d.Sub < 0:
+			err = &MalformedError{Table: from.Name, Key: l.Shard, Attribute: attrPending}
+		}
+		decided[i], errs = d, append(errs, err)
+	}
+	return decided, errors.Join(errs...)
 }
 
 // wants are the rows of all leases and of their ancestors.
@@ -139,6 +178,9 @@ func (o ImportOptions) wants(leases []Lease) ([]want, error) {
 	var errs []error
 	for _, l := range leases {
 		w := want{shard: l.Shard, parents: l.Parents, finished: l.Sequence == shardEnd}
+		if unstarted(l.Sequence) {
+			w.start = l.Sequence
+		}
 		if parents, ok := listed[l.Shard]; ok {
 			w.parents = parents
 		}

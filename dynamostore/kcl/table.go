@@ -51,6 +51,9 @@ const (
 	attrPendingSub = "pendingCheckpointSubSequenceNumber"
 	attrPendingAs  = "pendingCheckpointState"
 	attrParents    = "parentShardId"
+	attrChildren   = "childShardIds"
+	attrFrom       = "startingHashKey"
+	attrTo         = "endingHashKey"
 	attrHandover   = "checkpointOwner" // 3.x
 	attrEntity     = "entityType"      // 3.5; a row without is a lease
 	attrStream     = "streamName"      // of several streams
@@ -76,6 +79,16 @@ type Lease struct {
 	Sequence string // of the checkpoint: digits, or a word of the KCL's
 	Sub      int64  // of the checkpoint: which of the records that the KPL has packed
 	Parents  []string
+	Children []string // the KCL knows them when the shard is finished
+
+	// The hash keys of the shard, first and last. KCL 2.0 to 2.2 did not store them.
+	StartingHashKey, EndingHashKey string
+
+	// A checkpoint that was prepared and not made, with the state that the application gave
+	// to it. Pending is empty if there is none.
+	Pending      string
+	PendingSub   int64
+	PendingState []byte
 
 	stream string
 	item   map[string]types.AttributeValue
@@ -88,6 +101,13 @@ type MalformedError struct {
 
 func (e *MalformedError) Error() string {
 	return fmt.Sprintf("table %q: lease %.64q: cannot make sense of its %s", e.Table, e.Key, e.Attribute)
+}
+
+// A PendingError is a lease with a checkpoint that was prepared and not made.
+type PendingError struct{ Table, Key string }
+
+func (e *PendingError) Error() string {
+	return fmt.Sprintf("table %q: lease %.64q has a prepared checkpoint: finish or cancel it in the KCL's application, or say what becomes of it", e.Table, e.Key)
 }
 
 // Leases reads the leases as they stand, sorted by shard. It only reads.
@@ -200,6 +220,8 @@ func (t Table) leases(from items) ([]Lease, error) {
 func read(item map[string]types.AttributeValue) (l Lease, wrong string) {
 	l = Lease{
 		Shard: text(item, attrKey), Owner: text(item, attrOwner), Sequence: text(item, attrSequence),
+		Parents: set(item, attrParents), Children: set(item, attrChildren),
+		StartingHashKey: text(item, attrFrom), EndingHashKey: text(item, attrTo),
 		stream: text(item, attrStream), item: item,
 	}
 	if l.stream != "" {
@@ -209,9 +231,6 @@ func read(item map[string]types.AttributeValue) (l Lease, wrong string) {
 	l.Counter, okCounter = number(item, attrCounter)
 	l.Sub, okSub = number(item, attrSub)
 	_, hasSub := item[attrSub]
-	if set, ok := item[attrParents].(*types.AttributeValueMemberSS); ok {
-		l.Parents = set.Value
-	}
 	switch {
 	case l.Shard == "":
 		return l, attrShard
@@ -219,10 +238,45 @@ func read(item map[string]types.AttributeValue) (l Lease, wrong string) {
 		return l, attrCounter
 	case hasSub && (!okSub || l.Sub < 0):
 		return l, attrSub
-	case !isSequence(l.Sequence) && !slices.Contains([]string{trimHorizon, latest, atTimestamp, shardEnd}, l.Sequence):
+	case !isSequence(l.Sequence) && !unstarted(l.Sequence) && l.Sequence != shardEnd:
 		return l, attrSequence
 	}
-	return l, ""
+	return l, l.prepared(item)
+}
+
+// prepared reads the checkpoint that was prepared, or says which attribute is wrong.
+func (l *Lease) prepared(item map[string]types.AttributeValue) (wrong string) {
+	_, there := item[attrPending]
+	_, hasSub := item[attrPendingSub]
+	_, hasState := item[attrPendingAs]
+	var okSub bool
+	l.Pending = text(item, attrPending)
+	l.PendingSub, okSub = number(item, attrPendingSub)
+	state, okState := item[attrPendingAs].(*types.AttributeValueMemberB)
+	if okState {
+		l.PendingState = state.Value
+	}
+	switch {
+	case there && !isSequence(l.Pending) && !unstarted(l.Pending) && l.Pending != shardEnd, !there && (hasSub || hasState):
+		return attrPending
+	case hasSub && (!okSub || l.PendingSub < 0):
+		return attrPendingSub
+	case hasState && !okState:
+		return attrPendingAs
+	}
+	return ""
+}
+
+func set(item map[string]types.AttributeValue, name string) []string {
+	if set, ok := item[name].(*types.AttributeValueMemberSS); ok {
+		return set.Value
+	}
+	return nil
+}
+
+// unstarted reports whether a checkpoint is a word for where a shard begins.
+func unstarted(sequence string) bool {
+	return sequence == trimHorizon || sequence == latest || sequence == atTimestamp
 }
 
 func text(item map[string]types.AttributeValue, name string) string {

@@ -4,7 +4,7 @@
 //	aws kinesis list-shards --stream-name orders > shards.json
 //	go run ./examples/kcl -table orders-app show
 //	go run ./examples/kcl -table orders-app -leases leases -group orders -shards shards.json import
-//	go run ./examples/kcl -table orders-app -leases leases -group orders export
+//	go run ./examples/kcl -table orders-app -leases leases -group orders -shards shards.json export
 //
 // The table of the KCL has the name of its application, as a rule. An import only reads
 // it, so the way back stays open. Both directions watch it for twice the failover time
@@ -51,6 +51,7 @@ type options struct {
 	by       string
 	shards   string
 	packed   string
+	pending  string
 	begin    bool
 	endpoint string
 	command  string
@@ -65,8 +66,9 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f.StringVar(&o.leases, "leases", "", "the lease table of this library; an import makes it if need be")
 	f.StringVar(&o.group, "group", "", "the group")
 	f.StringVar(&o.by, "by", "operator", "who does this, for the record")
-	f.StringVar(&o.shards, "shards", "", "what aws kinesis list-shards has printed, for an import")
+	f.StringVar(&o.shards, "shards", "", "what aws kinesis list-shards has printed")
 	f.StringVar(&o.packed, "packed", "refuse", `a checkpoint at a record that the KPL has packed with others: "refuse" it; it is of the "whole" entry; or keep its number in the "state"`)
+	f.StringVar(&o.pending, "pending", "refuse", `a checkpoint that was prepared and not made: "refuse" it, or "drop" it and its state, and begin at the one that was made`)
 	f.BoolVar(&o.begin, "unstarted", false, "accept LATEST and AT_TIMESTAMP: such shards begin where the consumer begins any shard")
 	f.StringVar(&o.endpoint, "endpoint", "", "the address of a DynamoDB Local, instead of AWS")
 	if err := f.Parse(args); err != nil {
@@ -82,6 +84,10 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		return o, errors.New("needs -leases and -group")
 	case o.command == "import" && o.shards == "":
 		return o, errors.New("needs -shards: the KCL forgets shards that it has finished and Kinesis still lists, and they must not be processed again")
+	case o.command == "export" && o.shards == "":
+		return o, errors.New("needs -shards: leases have the hash keys of their shards, and rows do not")
+	case o.pending != "refuse" && o.pending != "drop":
+		return o, errors.New(`-pending must be "refuse" or "drop"`)
 	case o.packed != "refuse" && o.packed != "whole" && o.packed != "state":
 		return o, errors.New(`-packed must be "refuse", "whole" or "state"`)
 	}
@@ -124,9 +130,13 @@ func (o options) connect(ctx context.Context) (client *dynamodb.Client, shut fun
 }
 
 func (o options) importAll(ctx context.Context, out io.Writer) error {
-	shards, err := listed(o.shards)
+	listing, err := listed(o.shards)
 	if err != nil {
 		return err
+	}
+	var shards []shardlease.Shard
+	for _, s := range listing {
+		shards = append(shards, shardlease.Shard{Name: s.Name, Parents: s.Parents})
 	}
 	if err := dynamostore.CreateTable(ctx, o.table.Client, o.leases, dynamostore.TableOptions{}); err != nil {
 		return err
@@ -135,7 +145,7 @@ func (o options) importAll(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	outcomes, err := kcl.Import(ctx, o.table, group, kcl.ImportOptions{Shards: shards, Mark: o.mark(), Unstarted: o.begin})
+	outcomes, err := kcl.Import(ctx, o.table, group, kcl.ImportOptions{Shards: shards, Mark: o.mark(), Unstarted: o.begin, Pending: o.prepared()})
 	made := 0
 	for _, outcome := range outcomes {
 		if outcome.Made {
@@ -145,7 +155,7 @@ func (o options) importAll(ctx context.Context, out io.Writer) error {
 		case row.Finished:
 			fmt.Fprintf(out, "%s: finished\n", row.Shard)
 		case row.Checkpoint.IsZero():
-			fmt.Fprintf(out, "%s: from its beginning\n", row.Shard)
+			fmt.Fprintf(out, "%s: where the consumer begins; the lease says %s\n", row.Shard, outcome.Start)
 		default:
 			fmt.Fprintf(out, "%s: after %s\n", row.Shard, row.Checkpoint.Position)
 		}
@@ -155,11 +165,15 @@ func (o options) importAll(ctx context.Context, out io.Writer) error {
 }
 
 func (o options) exportAll(ctx context.Context, out io.Writer) error {
+	shards, err := listed(o.shards)
+	if err != nil {
+		return err
+	}
 	group, err := o.open(ctx)
 	if err != nil {
 		return err
 	}
-	leases, err := kcl.Export(ctx, group, o.table, kcl.ExportOptions{Checkpoint: checkpointOf})
+	leases, err := kcl.Export(ctx, group, o.table, kcl.ExportOptions{Checkpoint: checkpointOf, Shards: shards})
 	print(out, leases)
 	return err
 }
@@ -184,6 +198,17 @@ func (o options) mark() func(sequence string, sub int64) (checkpoint.Mark, error
 	return nil
 }
 
+// prepared is what is to become of a prepared checkpoint.
+func (o options) prepared() func(kcl.Lease) (kcl.Lease, error) {
+	if o.pending != "drop" {
+		return nil
+	}
+	return func(l kcl.Lease) (kcl.Lease, error) {
+		l.Pending, l.PendingSub, l.PendingState = "", 0, nil
+		return l, nil
+	}
+}
+
 // checkpointOf goes the way back: a state that is a number is the second one. A consumer
 // whose states are something else exports without it.
 func checkpointOf(m checkpoint.Mark) (string, int64, error) {
@@ -195,13 +220,16 @@ func checkpointOf(m checkpoint.Mark) (string, int64, error) {
 }
 
 // listed reads what aws kinesis list-shards has printed.
-func listed(file string) ([]shardlease.Shard, error) {
+func listed(file string) ([]kcl.Shard, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	var list struct {
-		Shards    []struct{ ShardId, ParentShardId, AdjacentParentShardId string }
+		Shards []struct {
+			ShardId, ParentShardId, AdjacentParentShardId string
+			HashKeyRange                                  struct{ StartingHashKey, EndingHashKey string }
+		}
 		NextToken string
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
@@ -210,9 +238,9 @@ func listed(file string) ([]shardlease.Shard, error) {
 	if len(list.Shards) == 0 || list.NextToken != "" {
 		return nil, fmt.Errorf("%s: must have all shards of the stream", file)
 	}
-	var shards []shardlease.Shard
+	var shards []kcl.Shard
 	for _, s := range list.Shards {
-		shard := shardlease.Shard{Name: s.ShardId}
+		shard := kcl.Shard{Name: s.ShardId, StartingHashKey: s.HashKeyRange.StartingHashKey, EndingHashKey: s.HashKeyRange.EndingHashKey}
 		for _, parent := range []string{s.ParentShardId, s.AdjacentParentShardId} {
 			if parent != "" {
 				shard.Parents = append(shard.Parents, parent)
@@ -230,6 +258,9 @@ func print(out io.Writer, leases []kcl.Lease) {
 			owner = "of " + l.Owner
 		}
 		fmt.Fprintf(out, "%s: %s, record %d; %s, counter %d\n", l.Shard, l.Sequence, l.Sub, owner, l.Counter)
+		if l.Pending != "" {
+			fmt.Fprintf(out, "  prepared: %s, record %d, %d bytes of state\n", l.Pending, l.PendingSub, len(l.PendingState))
+		}
 	}
 	fmt.Fprintf(out, "%d leases\n", len(leases))
 }

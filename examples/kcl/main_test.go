@@ -20,8 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const listing = `{"Shards": [
 	{"ShardId": "shard-0", "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"}},
-	{"ShardId": "shard-1", "ParentShardId": "shard-0"},
-	{"ShardId": "shard-2", "ParentShardId": "shard-0", "AdjacentParentShardId": null}]}`
+	{"ShardId": "shard-1", "ParentShardId": "shard-0", "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "4"}},
+	{"ShardId": "shard-2", "ParentShardId": "shard-0", "AdjacentParentShardId": null, "HashKeyRange": {"StartingHashKey": "5", "EndingHashKey": "9"}}]}`
 
 func write(t *testing.T, text string) (file string) {
 	t.Helper()
@@ -43,12 +43,13 @@ func TestThereAndBack(t *testing.T) {
 	prepare(t, endpoint, table)
 	flags := []string{"-endpoint", endpoint, "-table", table, "-failover", "5ms", "-leases", leases, "-group", "orders", "-shards", write(t, listing)}
 	for _, step := range []struct{ args, want string }{
-		{"show", "shard-1: 17, record 3; of host-1, counter 5\nshard-2: TRIM_HORIZON, record 0; nobody's, counter 0\n2 leases\n"},
-		{"import", "0 rows, 0 of them new\n" + "! shard \"shard-1\" has a checkpoint at a record that the KPL has packed"},
-		{"-packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: from its beginning\n3 rows, 3 of them new\n"},
-		{"-packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: from its beginning\n3 rows, 0 of them new\n"},
-		{"-packed whole import", "2 rows, 0 of them new\n! there are rows already, and they say something else: shard-1"},
-		{"export", "shard-0: SHARD_END, record 0; nobody's, counter 0\nshard-1: 17, record 3; nobody's, counter 6\nshard-2: TRIM_HORIZON, record 0; nobody's, counter 0\n3 leases\n"},
+		{"show", "shard-1: 17, record 3; of host-1, counter 5\n  prepared: 19, record 0, 0 bytes of state\nshard-2: TRIM_HORIZON, record 0; nobody's, counter 0\n2 leases\n"},
+		{"import", "0 rows, 0 of them new\n" + "! lease \"shard-1\" has a prepared checkpoint"},
+		{"-pending drop import", "0 rows, 0 of them new\n" + "! shard \"shard-1\" has a checkpoint at a record that the KPL has packed"},
+		{"-pending drop -packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: where the consumer begins; the lease says TRIM_HORIZON\n3 rows, 3 of them new\n"},
+		{"-pending drop -packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: where the consumer begins; the lease says TRIM_HORIZON\n3 rows, 0 of them new\n"},
+		{"-pending drop -packed whole import", "2 rows, 0 of them new\n! there are rows already, and they say something else: shard-1"},
+		{"export", "shard-0: SHARD_END, record 0; nobody's, counter 0\nshard-1: 17, record 3; nobody's, counter 6\n  prepared: 19, record 0, 0 bytes of state\nshard-2: TRIM_HORIZON, record 0; nobody's, counter 1\n3 leases\n"},
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), slices.Concat(flags, strings.Fields(step.args)), &out)
@@ -78,7 +79,7 @@ func prepare(t *testing.T, endpoint, table string) {
 	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 	number := func(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }
 	for _, item := range []map[string]types.AttributeValue{
-		{"leaseKey": text("shard-1"), "leaseOwner": text("host-1"), "leaseCounter": number("5"), "checkpoint": text("17"), "checkpointSubSequenceNumber": number("3")},
+		{"leaseKey": text("shard-1"), "leaseOwner": text("host-1"), "leaseCounter": number("5"), "checkpoint": text("17"), "checkpointSubSequenceNumber": number("3"), "pendingCheckpoint": text("19")},
 		{"leaseKey": text("shard-2"), "leaseCounter": number("0"), "checkpoint": text("TRIM_HORIZON"), "checkpointSubSequenceNumber": number("0")},
 	} {
 		if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: item}); err != nil {
@@ -96,7 +97,9 @@ func TestFlags(t *testing.T) {
 		{"show", "needs -table"},
 		{"-table a export", "needs -leases and -group"},
 		{all + "import", "needs -shards: the KCL forgets"},
+		{all + "export", "needs -shards: leases have"},
 		{all + "-shards x -packed half import", "-packed must be"},
+		{all + "-shards x -pending half import", "-pending must be"},
 		{all + "-endpoint http://127.0.0.1:1 -shards missing.json import", "no such file"},
 		{all + "-endpoint http://127.0.0.1:1 -shards " + part + " import", "must have all shards"},
 	} {
