@@ -285,6 +285,39 @@ func TestWordsSurvive(t *testing.T) {
 	}
 }
 
+// TestWordsAsPositions: for a handler that reads them, words are positions, and survive a
+// table that was made again as well.
+func TestWordsAsPositions(t *testing.T) {
+	table := newKCL(t, newClient(t, nil), kcl3("a", "LATEST", 0), kcl3("b", "AT_TIMESTAMP", 0), kcl3("c", "TRIM_HORIZON", 0))
+	s := onMemory()
+	word := func(w string) (checkpoint.Mark, error) { return checkpoint.Mark{Position: w}, nil }
+	if _, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{Word: word}); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"a": "LATEST", "b": "AT_TIMESTAMP", "c": "TRIM_HORIZON"}
+	if got := standing(t, s); !maps.Equal(got, want) {
+		t.Errorf("there is %v", got)
+	}
+	again := newKCL(t, newClient(t, nil))
+	shards := asListed([]shardlease.Shard{{Name: "a"}, {Name: "b"}, {Name: "c"}})
+	leases, err := kcl.Export(t.Context(), s, again, kcl.ExportOptions{Shards: shards, Unstarted: "LATEST"})
+	for _, l := range leases {
+		if l.Sequence != want[l.Shard] || l.Sub != 0 {
+			t.Errorf("%s is at %s/%d", l.Shard, l.Sequence, l.Sub)
+		}
+	}
+	if err != nil || len(leases) != 3 {
+		t.Errorf("%d leases, %v", len(leases), err)
+	}
+	if !reflect.DeepEqual(contents(t, again.Name)["a"], fresh("a", "LATEST").item()) {
+		t.Errorf("the lease is %s", text(contents(t, again.Name)["a"]))
+	}
+	refuse := func(string) (checkpoint.Mark, error) { return checkpoint.Mark{}, kcl.ErrUnstarted }
+	if _, err := kcl.Import(t.Context(), table, onMemory(), kcl.ImportOptions{Word: refuse, Unstarted: true}); !errors.Is(err, kcl.ErrUnstarted) {
+		t.Errorf("it was refused: %v", err)
+	}
+}
+
 // prepared is a checkpoint that was prepared, with a state.
 var prepared = kclItem{"pendingCheckpoint": "19", "pendingCheckpointSubSequenceNumber": 2, "pendingCheckpointState": []byte("\xffstate")}
 

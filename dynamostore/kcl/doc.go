@@ -20,7 +20,8 @@
 //	AT_TIMESTAMP    position, where [ImportOptions.Unstarted] says so
 //
 // A row without a position begins where the handler begins any shard, whichever of the three
-// words its lease had; [Outcome.Start] has the word.
+// words its lease had; [Outcome.Start] has the word. [ImportOptions.Word] makes a position of
+// it, for a handler that reads such positions.
 //
 // The KCL deletes the leases of shards that it has finished, while Kinesis lists them
 // until their last record is too old. Import makes finished rows for the ancestors of
@@ -42,8 +43,8 @@
 //
 //	row             checkpoint of the lease
 //	finished        SHARD_END
-//	with a position what [ExportOptions.Checkpoint] makes of it; a prepared checkpoint goes,
-//	                unless the lease has the same checkpoint already
+//	with a position what [ExportOptions.Checkpoint] makes of it: digits or a word; a prepared
+//	                checkpoint goes, unless the lease has the same checkpoint already
 //	without         the word that the lease has, if it is TRIM_HORIZON, LATEST or
 //	                AT_TIMESTAMP; else [ExportOptions.Unstarted]
 //

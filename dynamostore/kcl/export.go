@@ -20,9 +20,10 @@ var ErrPosition = errors.New("has a position that is no sequence number")
 
 // ExportOptions of [Export].
 type ExportOptions struct {
-	// Checkpoint makes the two numbers of a checkpoint of a mark. Default: the position,
-	// and 0. That says of an entry that holds several records that only the first is
-	// processed, and the KCL will process the others again.
+	// Checkpoint makes the two numbers of a checkpoint of a mark, or TRIM_HORIZON, LATEST or
+	// AT_TIMESTAMP and 0. Default: the position, and 0. That says of an entry that holds
+	// several records that only the first is processed, and the KCL will process the others
+	// again.
 	Checkpoint func(m checkpoint.Mark) (sequence string, sub int64, err error)
 	// Shards are those of the stream, as Kinesis lists them. Leases get from them what the
 	// table does not have and a row does not either: hash keys, and children that have no
@@ -35,7 +36,7 @@ type ExportOptions struct {
 }
 
 // ErrWord: ExportOptions.Unstarted is no word of the KCL's for where a shard begins.
-var ErrWord = errors.New("Unstarted must be TRIM_HORIZON, LATEST or AT_TIMESTAMP")
+var ErrWord = errors.New("option Unstarted must be TRIM_HORIZON, LATEST or AT_TIMESTAMP")
 
 // Export writes the positions of a group into a table of the KCL, for a fleet that goes
 // back. It refuses, before anything is written, a group that runs and a table that moves.
@@ -100,7 +101,7 @@ func (o ExportOptions) leases(rows []lease.Row) ([]Lease, error) {
 		default:
 			l.Sequence = m.Position
 		}
-		if err == nil && !row.Finished && !row.Checkpoint.Mark.IsZero() && !isSequence(l.Sequence) {
+		if err == nil && !row.Finished && !row.Checkpoint.Mark.IsZero() && !isSequence(l.Sequence) && !unstarted(l.Sequence) {
 			err = ErrPosition
 		}
 		if err != nil {

@@ -41,6 +41,10 @@ type ImportOptions struct {
 	Mark func(sequence string, sub int64) (checkpoint.Mark, error)
 	// Unstarted accepts leases at LATEST and AT_TIMESTAMP, as rows without a position.
 	Unstarted bool
+	// Word makes a mark of TRIM_HORIZON, LATEST or AT_TIMESTAMP, for a handler that can read
+	// it, and for a Config.Order that can compare it. A zero mark is a row without a
+	// position. Default: that, for TRIM_HORIZON, and for the others as Unstarted says.
+	Word func(word string) (checkpoint.Mark, error)
 	// Pending says as what a lease is imported that has a prepared checkpoint: l without it,
 	// say, or with the prepared one in place of the other. What it gives must have none.
 	// Default: *PendingError. What was prepared stays in the table of the KCL.
@@ -48,8 +52,8 @@ type ImportOptions struct {
 }
 
 // An Outcome is the row of a shard, and whether it was made now or was there already. Start
-// is the KCL's word for where the shard begins, if that is all that its lease says: the row
-// has no position then, and cannot say it.
+// is the KCL's word for where the shard begins, if that is all that its lease says: unless
+// ImportOptions.Word has made a mark of it, the row has no position and cannot say it.
 type Outcome struct {
 	Row   lease.Row
 	Made  bool
@@ -212,15 +216,17 @@ func (o ImportOptions) ancestors(wants map[string]want, listed map[string][]stri
 
 func (o ImportOptions) mark(l Lease) (checkpoint.Mark, error) {
 	switch {
-	case l.Sequence == shardEnd, l.Sequence == trimHorizon:
+	case l.Sequence == shardEnd:
 		return checkpoint.Mark{}, nil
-	case !isSequence(l.Sequence) && !o.Unstarted:
+	case unstarted(l.Sequence) && o.Word != nil:
+		return valid(o.Word(l.Sequence))
+	case l.Sequence == trimHorizon, unstarted(l.Sequence) && o.Unstarted:
+		return checkpoint.Mark{}, nil
+	case unstarted(l.Sequence):
 		return checkpoint.Mark{}, ErrUnstarted
-	case !isSequence(l.Sequence):
-		return checkpoint.Mark{}, nil
 	case o.Mark != nil:
-		m, err := o.Mark(l.Sequence, l.Sub)
-		if err == nil {
+		m, err := valid(o.Mark(l.Sequence, l.Sub))
+		if err == nil && m.IsZero() {
 			err = m.Validate()
 		}
 		return m, err
@@ -228,6 +234,14 @@ func (o ImportOptions) mark(l Lease) (checkpoint.Mark, error) {
 		return checkpoint.Mark{}, ErrPacked
 	}
 	return checkpoint.Mark{Position: l.Sequence}, nil
+}
+
+// valid reports a mark that cannot be stored; a zero mark is none.
+func valid(m checkpoint.Mark, err error) (checkpoint.Mark, error) {
+	if err == nil && !m.IsZero() {
+		err = m.Validate()
+	}
+	return m, err
 }
 
 // bring looks at the row and makes the next of the writes that lead to what is wanted,

@@ -6,10 +6,10 @@
 //	go run ./examples/kcl -table orders-app -leases leases -group orders -shards shards.json import
 //	go run ./examples/kcl -table orders-app -leases leases -group orders -shards shards.json export
 //
-// The table of the KCL has the name of its application, as a rule. An import only reads
-// it, so the way back stays open. Both directions watch it for twice the failover time
-// first, and refuse what moves. Package dynamostore/kcl does it all, and says what becomes
-// of which checkpoint.
+// For examples/kinesis give -packed position, both ways. The table of the KCL has the name
+// of its application, as a rule. An import only reads it, so the way back stays open. Both
+// directions watch it for twice the failover time first, and refuse what moves. Package
+// dynamostore/kcl does it all, and says what becomes of which checkpoint.
 package main
 
 import (
@@ -22,7 +22,9 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -67,7 +69,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f.StringVar(&o.group, "group", "", "the group")
 	f.StringVar(&o.by, "by", "operator", "who does this, for the record")
 	f.StringVar(&o.shards, "shards", "", "what aws kinesis list-shards has printed")
-	f.StringVar(&o.packed, "packed", "refuse", `a checkpoint at a record that the KPL has packed with others: "refuse" it; it is of the "whole" entry; or keep its number in the "state"`)
+	f.StringVar(&o.packed, "packed", "refuse", `a checkpoint at a record that the KPL has packed with others: "refuse" it; it is of the "whole" entry; or keep its number in the "state", or in the "position" as examples/kinesis reads it`)
 	f.StringVar(&o.pending, "pending", "refuse", `a checkpoint that was prepared and not made: "refuse" it, or "drop" it and its state, and begin at the one that was made`)
 	f.BoolVar(&o.begin, "unstarted", false, "accept LATEST and AT_TIMESTAMP: such shards begin where the consumer begins any shard")
 	f.StringVar(&o.endpoint, "endpoint", "", "the address of a DynamoDB Local, instead of AWS")
@@ -88,8 +90,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		return o, errors.New("needs -shards: leases have the hash keys of their shards, and rows do not")
 	case o.pending != "refuse" && o.pending != "drop":
 		return o, errors.New(`-pending must be "refuse" or "drop"`)
-	case o.packed != "refuse" && o.packed != "whole" && o.packed != "state":
-		return o, errors.New(`-packed must be "refuse", "whole" or "state"`)
+	case !slices.Contains([]string{"refuse", "whole", "state", "position"}, o.packed):
+		return o, errors.New(`-packed must be "refuse", "whole", "state" or "position"`)
 	}
 	return o, nil
 }
@@ -145,7 +147,7 @@ func (o options) importAll(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	outcomes, err := kcl.Import(ctx, o.table, group, kcl.ImportOptions{Shards: shards, Mark: o.mark(), Unstarted: o.begin, Pending: o.prepared()})
+	outcomes, err := kcl.Import(ctx, o.table, group, kcl.ImportOptions{Shards: shards, Mark: o.mark(), Unstarted: o.begin, Word: o.word(), Pending: o.prepared()})
 	made := 0
 	for _, outcome := range outcomes {
 		if outcome.Made {
@@ -154,8 +156,8 @@ func (o options) importAll(ctx context.Context, out io.Writer) error {
 		switch row := outcome.Row; {
 		case row.Finished:
 			fmt.Fprintf(out, "%s: finished\n", row.Shard)
-		case row.Checkpoint.IsZero():
-			fmt.Fprintf(out, "%s: where the consumer begins; the lease says %s\n", row.Shard, outcome.Start)
+		case outcome.Start != "":
+			fmt.Fprintf(out, "%s: at %s\n", row.Shard, outcome.Start)
 		default:
 			fmt.Fprintf(out, "%s: after %s\n", row.Shard, row.Checkpoint.Position)
 		}
@@ -173,7 +175,7 @@ func (o options) exportAll(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	leases, err := kcl.Export(ctx, group, o.table, kcl.ExportOptions{Checkpoint: checkpointOf, Shards: shards})
+	leases, err := kcl.Export(ctx, group, o.table, kcl.ExportOptions{Checkpoint: o.checkpointOf, Shards: shards})
 	print(out, leases)
 	return err
 }
@@ -194,8 +196,26 @@ func (o options) mark() func(sequence string, sub int64) (checkpoint.Mark, error
 		return func(sequence string, sub int64) (checkpoint.Mark, error) {
 			return checkpoint.Mark{Position: sequence, State: strconv.FormatInt(sub, 10)}, nil
 		}
+	case "position": // with 0 too: that may be the first of several records
+		return func(sequence string, sub int64) (checkpoint.Mark, error) {
+			return checkpoint.Mark{Position: sequence + "/" + strconv.FormatInt(sub, 10)}, nil
+		}
 	}
 	return nil
+}
+
+// word is what is to become of a word for where a shard begins: examples/kinesis reads it as
+// a position.
+func (o options) word() func(string) (checkpoint.Mark, error) {
+	if o.packed != "position" {
+		return nil
+	}
+	return func(word string) (checkpoint.Mark, error) {
+		if word != "TRIM_HORIZON" && !o.begin {
+			return checkpoint.Mark{}, kcl.ErrUnstarted
+		}
+		return checkpoint.Mark{Position: word}, nil
+	}
 }
 
 // prepared is what is to become of a prepared checkpoint.
@@ -209,14 +229,21 @@ func (o options) prepared() func(kcl.Lease) (kcl.Lease, error) {
 	}
 }
 
-// checkpointOf goes the way back: a state that is a number is the second one. A consumer
-// whose states are something else exports without it.
-func checkpointOf(m checkpoint.Mark) (string, int64, error) {
-	sub, err := strconv.ParseInt(m.State, 10, 64)
-	if m.State != "" && (err != nil || sub < 0) {
-		return "", 0, errors.New("has a state that is no number of a packed record")
+// checkpointOf goes the way back: the second number is in the position, after a slash, or the
+// state is one. The states of examples/kinesis are something else, and left out.
+func (o options) checkpointOf(m checkpoint.Mark) (string, int64, error) {
+	sequence, number, inPosition := strings.Cut(m.Position, "/")
+	switch {
+	case !inPosition && o.packed == "position", !inPosition && m.State == "":
+		return sequence, 0, nil
+	case !inPosition:
+		number = m.State
 	}
-	return m.Position, sub, nil
+	sub, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || sub < 0 {
+		return "", 0, errors.New("has a position or a state that is no number of a packed record (for positions of examples/kinesis: -packed position)")
+	}
+	return sequence, sub, nil
 }
 
 // listed reads what aws kinesis list-shards has printed.

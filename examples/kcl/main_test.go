@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"go.uber.org/goleak"
 )
 
@@ -46,8 +48,8 @@ func TestThereAndBack(t *testing.T) {
 		{"show", "shard-1: 17, record 3; of host-1, counter 5\n  prepared: 19, record 0, 0 bytes of state\nshard-2: TRIM_HORIZON, record 0; nobody's, counter 0\n2 leases\n"},
 		{"import", "0 rows, 0 of them new\n" + "! lease \"shard-1\" has a prepared checkpoint"},
 		{"-pending drop import", "0 rows, 0 of them new\n" + "! shard \"shard-1\" has a checkpoint at a record that the KPL has packed"},
-		{"-pending drop -packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: where the consumer begins; the lease says TRIM_HORIZON\n3 rows, 3 of them new\n"},
-		{"-pending drop -packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: where the consumer begins; the lease says TRIM_HORIZON\n3 rows, 0 of them new\n"},
+		{"-pending drop -packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: at TRIM_HORIZON\n3 rows, 3 of them new\n"},
+		{"-pending drop -packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: at TRIM_HORIZON\n3 rows, 0 of them new\n"},
 		{"-pending drop -packed whole import", "2 rows, 0 of them new\n! there are rows already, and they say something else: shard-1"},
 		{"export", "shard-0: SHARD_END, record 0; nobody's, counter 0\nshard-1: 17, record 3; nobody's, counter 6\n  prepared: 19, record 0, 0 bytes of state\nshard-2: TRIM_HORIZON, record 0; nobody's, counter 1\n3 leases\n"},
 	} {
@@ -57,6 +59,43 @@ func TestThereAndBack(t *testing.T) {
 		if !strings.HasSuffix(out.String(), want) || fails != (err != nil) || fails && !strings.Contains(err.Error(), fault) {
 			t.Errorf("%s: %v\n%s", step.args, err, out.String())
 		}
+	}
+}
+
+// TestPositionsOfTheExample: what examples/kinesis reads and writes as positions goes there
+// and back: the number of a packed record, and the words for where a shard begins.
+func TestPositionsOfTheExample(t *testing.T) {
+	o := options{packed: "position"}
+	m, err := o.mark()("17", 0)
+	if err != nil || m != (checkpoint.Mark{Position: "17/0"}) {
+		t.Errorf("the first of an entry is %q, %v", m.Position, err)
+	}
+	for _, begin := range []bool{false, true} {
+		o.begin = begin
+		for _, word := range []string{"TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"} {
+			m, err := o.word()(word)
+			if ok := begin || word == "TRIM_HORIZON"; ok != (err == nil) || ok && m.Position != word {
+				t.Errorf("accepted %t: %s is %q, %v", begin, word, m.Position, err)
+			}
+		}
+	}
+	for m, want := range map[checkpoint.Mark]string{
+		{Position: "17/6", State: "orders"}:   "17 6",
+		{Position: "17", State: "orders"}:     "17 0",
+		{Position: "LATEST", State: "orders"}: "LATEST 0",
+		{Position: "17/x"}:                    "! 0",
+		{Position: "17/-1"}:                   "! 0",
+	} {
+		sequence, sub, err := o.checkpointOf(m)
+		if err != nil {
+			sequence = "!"
+		}
+		if got := fmt.Sprint(sequence, " ", sub); got != want {
+			t.Errorf("%q is exported as %q, %v; want %q", m.Position, got, err, want)
+		}
+	}
+	if _, _, err := (options{packed: "refuse"}).checkpointOf(checkpoint.Mark{Position: "17", State: "orders"}); err == nil {
+		t.Error("a state is left out without a word")
 	}
 }
 
