@@ -84,9 +84,6 @@ func (o ExportOptions) leases(rows []lease.Row) ([]Lease, error) {
 	var errs []error
 	children := o.children(rows)
 	for _, row := range rows {
-		if row.Removed { // it is no shard of the stream any more
-			continue
-		}
 		l := Lease{Shard: row.Shard, Parents: row.Parents}
 		if row.Finished { // the KCL, too, sets them then and not before
 			l.Children = children[row.Shard]
