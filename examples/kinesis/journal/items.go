@@ -67,7 +67,7 @@ func (j *Journal) body(p page) types.TransactWriteItem {
 	} else {
 		list := make([]types.AttributeValue, len(p))
 		for i, e := range p {
-			list[i] = &types.AttributeValueMemberB{Value: e.Value}
+			list[i] = binary(e.Value)
 		}
 		in[attrEffects] = &types.AttributeValueMemberL{Value: list}
 	}
@@ -80,7 +80,7 @@ func (j *Journal) parts(e consumer.Effect) []types.TransactWriteItem {
 	id, page := j.place(e)
 	for data := range slices.Chunk(e.Value, mostInItem) {
 		in := item(id, fmt.Sprintf("%s/%04d", page, len(all)))
-		in[attrData] = &types.AttributeValueMemberB{Value: data}
+		in[attrData] = binary(data)
 		all = append(all, j.put(in))
 	}
 	return all
@@ -105,6 +105,14 @@ func (j *Journal) place(e consumer.Effect) (id, part string) {
 func placeOf(r stream.Record) string { return r.Shard + "/" + r.Order() }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+
+// binary is a value of bytes. The SDK takes nil for no value at all.
+func binary(b []byte) types.AttributeValue {
+	if b == nil {
+		b = []byte{}
+	}
+	return &types.AttributeValueMemberB{Value: b}
+}
 
 func number(n int) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.Itoa(n)}

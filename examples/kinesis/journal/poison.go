@@ -63,7 +63,7 @@ func (j *Journal) failure(e consumer.Effect) types.TransactWriteItem {
 			"#sequence": attrSequence, "#index": attrIndex, "#key": attrKey, "#reason": attrReason, "#verdict": attrVerdict, "#at": attrAt,
 		},
 		ExpressionAttributeValues: stored{
-			":sequence": text(r.Sequence), ":index": number(r.Index), ":key": &types.AttributeValueMemberB{Value: []byte(r.Key)},
+			":sequence": text(r.Sequence), ":index": number(r.Index), ":key": binary([]byte(r.Key)),
 			":reason": text(short(e.Reason)), ":verdict": text(e.Verdict.String()), ":at": text(time.Now().UTC().Format(time.RFC3339Nano)),
 		},
 	}
@@ -81,7 +81,7 @@ func (j *Journal) failure(e consumer.Effect) types.TransactWriteItem {
 		set += ", #verdict = :verdict"
 	default:
 		set += ", #verdict = :verdict, #data = :data"
-		with("data", attrData, &types.AttributeValueMemberB{Value: e.Value})
+		with("data", attrData, binary(e.Value))
 	}
 	u.UpdateExpression = &set
 	return types.TransactWriteItem{Update: u}
