@@ -16,8 +16,10 @@ import (
 )
 
 // A processor makes the effect of one change of an item. It may be called again for the
-// same change: what it does beside its effect it has to do twice without harm.
-type processor func(ctx context.Context, table string, r types.Record) (string, error)
+// same change: what it does beside its effect it has to do twice without harm. An error stops
+// the shard before the change. After MaxAttempts it is quarantined; a change that can never be
+// processed has to be put elsewhere and answered with an effect that says so.
+type processor func(ctx context.Context, table string, r types.Record) ([]byte, error)
 
 // A consumer processes the shards that are its worker's, one record at a time.
 type consumer struct {
@@ -31,6 +33,7 @@ type consumer struct {
 // down, and finishes it at its end. Only then do its children start, so that the changes of
 // an item stay in order.
 func (c *consumer) handle(ctx context.Context, t *shardlease.Tenure) error {
+	begun := time.Now()
 	for records, err := range c.streams.read(t.Reading(), t.Shard().Name, t.Checkpoint().Position) {
 		switch {
 		case errors.Is(err, io.EOF):
@@ -40,12 +43,19 @@ func (c *consumer) handle(ctx context.Context, t *shardlease.Tenure) error {
 		case err != nil:
 			return err
 		}
-		t.Progress() // there may be nothing to mark
+		// There may be nothing to mark. After a failure a read shows nothing yet: the change
+		// that failed may come next, and if each read were progress, the count of attempts
+		// would begin again. After a while it is progress all the same, and no stall.
+		if t.Attempt() == 0 || len(records) == 0 && time.Since(begun) > time.Minute {
+			t.Progress()
+		}
 		for _, r := range records {
 			if t.Reading().Err() != nil {
 				return nil
 			}
 			if err := c.one(ctx, t, r); err != nil {
+				c.streams.log.Error("a change failed, and its shard stops before it", "shard", t.Shard().Name,
+					"sequence", *r.Dynamodb.SequenceNumber, "attempt", t.Attempt()+1, "err", err)
 				return err
 			}
 		}

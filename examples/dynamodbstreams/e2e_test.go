@@ -98,10 +98,11 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	s, leases := newSink(t)
 	e := &world{T: t, begun: time.Now(), sink: s, leases: leases, group: "orders-" + rand.Text()[:8]}
+	s.group = e.group
 	for i := range 4 {
 		table := fmt.Sprintf("%s-%d", e.group, i)
 		e.tables = append(e.tables, table)
-		createTable(t, s.client, table, &types.StreamSpecification{StreamEnabled: aws.Bool(true), StreamViewType: types.StreamViewTypeNewImage})
+		createTable(t, s.client, table, &types.StreamSpecification{StreamEnabled: aws.Bool(true), StreamViewType: types.StreamViewTypeNewImage}, "id")
 	}
 	return e
 }
@@ -112,7 +113,7 @@ func (e *world) items() int { return len(e.tables) * itemsOfATable }
 func (e *world) change() {
 	for round := range *rounds {
 		for i := range e.items() {
-			item := id(strconv.Itoa(i / len(e.tables)))
+			item := map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: strconv.Itoa(i / len(e.tables))}}
 			item["status"] = &types.AttributeValueMemberS{Value: strconv.Itoa(round)}
 			_, err := e.sink.client.PutItem(e.Context(), &dynamodb.PutItemInput{TableName: &e.tables[i%len(e.tables)], Item: item})
 			if err != nil {
@@ -205,7 +206,10 @@ func (e *world) all() map[string][]string {
 			e.Fatal(err)
 		}
 		for _, item := range page.Items {
-			all[item["id"].(*types.AttributeValueMemberS).Value] = texts(item["effects"])
+			if value, ok := item["value"].(*types.AttributeValueMemberB); ok { // the head has none
+				id := item["id"].(*types.AttributeValueMemberS).Value
+				all[id] = append(all[id], string(value.Value))
+			}
 		}
 	}
 	return all

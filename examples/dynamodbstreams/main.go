@@ -43,6 +43,7 @@ type settings struct {
 	group, name, leases, sink, start string
 	handoff                          rebalance.Mode
 	ttl, poll                        time.Duration
+	attempts                         int
 }
 
 func parse(args []string) (settings, error) {
@@ -57,6 +58,7 @@ func parse(args []string) (settings, error) {
 	f.TextVar(&s.handoff, "handoff", rebalance.Mode(0), `"eager" or "cooperative"; there is no default`)
 	f.DurationVar(&s.ttl, "ttl", 10*time.Second, "lease time")
 	f.DurationVar(&s.poll, "poll", 30*time.Second, "time between two listings of the shards")
+	f.IntVar(&s.attempts, "max-attempts", 20, "failed attempts in a row after which a shard is quarantined; 0: it is tried forever")
 	err := f.Parse(args)
 	if s.tables = strings.Split(*tables, ","); err == nil && *tables == "" {
 		err = errors.New("-tables must be given")
@@ -89,10 +91,10 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	if err != nil {
 		return err
 	}
-	out := &sink{client: db, table: s.sink, leases: leases}
+	out := &sink{client: db, table: s.sink, leases: leases, group: s.group}
 	var start time.Time
 	if s.start == "latest" {
-		if start, err = out.begin(ctx, s.group, time.Now()); err != nil {
+		if start, err = out.begin(ctx, time.Now()); err != nil {
 			return err
 		}
 	}
@@ -102,7 +104,7 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	source := &streams{client: dynamodbstreams.NewFromConfig(sdk, patient), arns: arns, pace: time.Second / 4, log: log}
 	w, err := shardlease.New(leases, source, shardlease.Config{
 		Group: s.group, Handoff: s.handoff, Name: s.name, TTL: s.ttl, PollEvery: s.poll,
-		Order: checkpoint.Decimal, StallAfter: 2 * time.Minute, MaxBackoff: 30 * time.Second, Logger: log,
+		Order: checkpoint.Decimal, StallAfter: 2 * time.Minute, MaxBackoff: 30 * time.Second, MaxAttempts: s.attempts, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -129,10 +131,10 @@ func find(ctx context.Context, db *dynamodb.Client, tables []string) ([]string, 
 
 // process is where your work goes. Here the effect of a change is what it was, and the
 // status of the item since.
-func process(_ context.Context, _ string, r types.Record) (string, error) {
+func process(_ context.Context, _ string, r types.Record) ([]byte, error) {
 	value := string(r.EventName)
 	if status, ok := r.Dynamodb.NewImage["status"].(*types.AttributeValueMemberS); ok {
 		value += " " + status.Value
 	}
-	return value, nil
+	return []byte(value), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"strings"
 	"time"
 
@@ -15,8 +16,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A sink is a table with an item for each item of the tables that are read, to which
-// effects are appended, each once. Two conditions stand in each transaction:
+// A sink is a table in which each change of an item has an effect, once, as one group reads
+// it; other groups may use the same table. Its partition key is "id", which is the group, with
+// slashes escaped, and the item; its sort key is "part": "head", which has the mark, or
+// "effect/" and the place of an effect in its shard. Two conditions stand in each transaction:
 //
 //   - The fence: the lease row still names this hold. It keeps out a worker that was
 //     paused and replaced.
@@ -26,15 +29,21 @@ import (
 // An item has one mark, of the shard its last effect came from. Under another shard's mark
 // any record is new: the changes of an item come from one shard, and then from that one's
 // child; and who gets past the fence holds a shard that is not finished, so that its
-// children have not begun.
+// children have not begun. DynamoDB names shards by the time when they were made, so the
+// effects of an item are sorted by their parts.
 type sink struct {
 	client *dynamodb.Client
 	table  string
 	leases *dynamostore.Store
+	group  string
 }
 
-// An effect is what came of one change of an item.
-type effect struct{ shard, sequence, item, value string }
+// An effect is what came of one change of an item. The value may be what fits into an item of
+// DynamoDB, which is 400 KB.
+type effect struct {
+	shard, sequence, item string
+	value                 []byte
+}
 
 // mark is the place of the effect in its shard, as a text: a later one has a greater text.
 // Sequence numbers are decimal numbers of up to 40 digits.
@@ -46,19 +55,22 @@ func (e effect) mark() string {
 // the lease row too: then it is made again.
 func (s *sink) keep(ctx context.Context, h lease.Hold, e effect) error {
 	const longest = time.Second
+	if h.Key.Group != s.group {
+		return fmt.Errorf("sink %s: it is of group %s, and the hold of group %s", s.table, s.group, h.Key.Group)
+	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, longest) {
 		_, err := s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
-			TransactItems: []types.TransactWriteItem{s.leases.Fence(h), s.append(e)},
+			TransactItems: []types.TransactWriteItem{s.leases.Fence(h), s.mark(e), s.put(e)},
 		})
 		cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
-		if !ok || len(cancelled.CancellationReasons) != 2 {
+		if !ok || len(cancelled.CancellationReasons) != 3 {
 			return err
 		}
-		fence, effect := aws.ToString(cancelled.CancellationReasons[0].Code), aws.ToString(cancelled.CancellationReasons[1].Code)
-		switch {
-		case fence == "None" && effect == "ConditionalCheckFailed":
+		code := func(i int) string { return aws.ToString(cancelled.CancellationReasons[i].Code) }
+		switch fence := code(0); {
+		case fence == "None" && code(1) == "ConditionalCheckFailed":
 			return nil // known
-		case !busy(fence) && (fence != "None" || !busy(effect)):
+		case !busy(fence) && (fence != "None" || !busy(code(1)) && !busy(code(2))):
 			return fmt.Errorf("sink %s: %w", s.table, dynamostore.Fenced(err, h))
 		}
 		select {
@@ -74,30 +86,34 @@ func busy(code string) bool {
 	return code == "TransactionConflict" || code == "ThrottlingError" || code == "ProvisionedThroughputExceeded"
 }
 
-// append is what to change for effects of your own; leave the condition and the mark.
-func (s *sink) append(e effect) types.TransactWriteItem {
+// put is what to change for effects of your own; leave the mark and its condition.
+func (s *sink) put(e effect) types.TransactWriteItem {
+	item := id(s.id(e.item), "effect/"+e.mark())
+	item["value"] = &types.AttributeValueMemberB{Value: append([]byte{}, e.value...)} // nil is no value
+	return types.TransactWriteItem{Put: &types.Put{TableName: &s.table, Item: item}}
+}
+
+func (s *sink) mark(e effect) types.TransactWriteItem {
 	return types.TransactWriteItem{Update: &types.Update{
 		TableName:                &s.table,
-		Key:                      id(e.item),
+		Key:                      id(s.id(e.item), "head"),
 		ConditionExpression:      aws.String("attribute_not_exists(#mark) OR NOT begins_with(#mark, :shard) OR #mark < :mark"),
-		UpdateExpression:         aws.String("SET #mark = :mark, #effects = list_append(if_not_exists(#effects, :none), :new)"),
-		ExpressionAttributeNames: map[string]string{"#mark": "mark", "#effects": "effects"},
+		UpdateExpression:         aws.String("SET #mark = :mark"),
+		ExpressionAttributeNames: map[string]string{"#mark": "mark"},
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":shard": &types.AttributeValueMemberS{Value: e.shard + "/"},
 			":mark":  &types.AttributeValueMemberS{Value: e.mark()},
-			":new":   &types.AttributeValueMemberL{Value: []types.AttributeValue{&types.AttributeValueMemberS{Value: e.value}}},
-			":none":  &types.AttributeValueMemberL{},
 		},
 	}}
 }
 
-// begin gives the time at which a group began: now, if it never has. It is kept in the
+// begin gives the time at which the group began: now, if it never has. It is kept in the
 // table, so that it is the same for all workers and all time.
 //
 // It is a whole minute, because the times of records are rounded down: to seconds, as the
 // service has documented it of late, or to minutes, as DynamoDB Local does it.
-func (s *sink) begin(ctx context.Context, group string, now time.Time) (time.Time, error) {
-	item := id("/begin/" + group) // no table has an empty name
+func (s *sink) begin(ctx context.Context, now time.Time) (time.Time, error) {
+	item := id(s.id("/begin"), "head") // no table has an empty name
 	item["at"] = &types.AttributeValueMemberS{Value: now.UTC().Truncate(time.Minute).Format(time.RFC3339)}
 	_, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName: &s.table, Item: item, ConditionExpression: aws.String("attribute_not_exists(id)"),
@@ -111,11 +127,13 @@ func (s *sink) begin(ctx context.Context, group string, now time.Time) (time.Tim
 	}
 	at, _ := item["at"].(*types.AttributeValueMemberS)
 	if at == nil {
-		return time.Time{}, fmt.Errorf("sink %s: group %s has no time", s.table, group)
+		return time.Time{}, fmt.Errorf("sink %s: group %s has no time", s.table, s.group)
 	}
 	return time.Parse(time.RFC3339, at.Value)
 }
 
-func id(id string) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: id}}
+func (s *sink) id(item string) string { return url.PathEscape(s.group) + "/" + item }
+
+func id(id, part string) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: id}, "part": &types.AttributeValueMemberS{Value: part}}
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// createTable makes a table with the key "id", and with a stream if it is to be read.
-func createTable(t *testing.T, client *dynamodb.Client, name string, stream *types.StreamSpecification) {
+// createTable makes a table with these keys, and with a stream if it is to be read.
+func createTable(t *testing.T, client *dynamodb.Client, name string, stream *types.StreamSpecification, keys ...string) {
 	t.Helper()
-	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName: &name, BillingMode: types.BillingModePayPerRequest, StreamSpecification: stream,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("id"), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}},
-	})
-	if err != nil {
+	in := &dynamodb.CreateTableInput{TableName: &name, BillingMode: types.BillingModePayPerRequest, StreamSpecification: stream}
+	for i, key := range keys {
+		in.AttributeDefinitions = append(in.AttributeDefinitions, types.AttributeDefinition{AttributeName: &key, AttributeType: types.ScalarAttributeTypeS})
+		in.KeySchema = append(in.KeySchema, types.KeySchemaElement{AttributeName: &key, KeyType: []types.KeyType{types.KeyTypeHash, types.KeyTypeRange}[i]})
+	}
+	if _, err := client.CreateTable(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -41,9 +41,9 @@ func newSink(t *testing.T) (s *sink, leases string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, leases = &sink{client: dynamodb.NewFromConfig(sdk), table: "effects-" + rand.Text()}, "leases-"+rand.Text()
+	s, leases = &sink{client: dynamodb.NewFromConfig(sdk), table: "effects-" + rand.Text(), group: "orders"}, "leases-"+rand.Text()
 	o := dynamostore.TableOptions{NoDeletionProtection: true, NoPointInTimeRecovery: true}
-	createTable(t, s.client, s.table, nil)
+	createTable(t, s.client, s.table, nil, "id", "part")
 	if err := dynamostore.CreateTable(t.Context(), s.client, leases, o); err != nil {
 		t.Fatal(err)
 	}
@@ -53,21 +53,22 @@ func newSink(t *testing.T) (s *sink, leases string) {
 	return s, leases
 }
 
-// effects gives what the sink has of an item, in the order in which it was kept.
-func (s *sink) effects(t *testing.T, item string) []string {
+// effects gives what the sink has of an item, in order.
+func (s *sink) effects(t *testing.T, item string) (all []string) {
 	t.Helper()
-	out, err := s.client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &s.table, Key: id(item), ConsistentRead: aws.Bool(true)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return texts(out.Item["effects"])
-}
-
-// texts gives the texts of a list.
-func texts(list types.AttributeValue) (all []string) {
-	if list, ok := list.(*types.AttributeValueMemberL); ok {
-		for _, v := range list.Value {
-			all = append(all, v.(*types.AttributeValueMemberS).Value)
+	pages := dynamodb.NewQueryPaginator(s.client, &dynamodb.QueryInput{
+		TableName: &s.table, ConsistentRead: aws.Bool(true), KeyConditionExpression: aws.String("id = :id AND begins_with(part, :effect)"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":id": &types.AttributeValueMemberS{Value: s.id(item)}, ":effect": &types.AttributeValueMemberS{Value: "effect/"},
+		},
+	})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, in := range page.Items {
+			all = append(all, string(in["value"].(*types.AttributeValueMemberB).Value))
 		}
 	}
 	return all
@@ -106,7 +107,7 @@ func TestEffectsAreKeptOnce(t *testing.T) {
 	_, next := row(child.Claim(owner("a"), stamp()))
 	keep := func(h lease.Hold, n int) error {
 		sequence := fmt.Sprint(n) // of any length, so that texts have another order
-		return s.keep(t.Context(), h, effect{h.Key.Name, sequence, "x", sequence})
+		return s.keep(t.Context(), h, effect{h.Key.Name, sequence, "x", []byte(sequence)})
 	}
 	for _, n := range []int{1, 9, 1, 9, 10, 9} {
 		if err := keep(h, n); err != nil {
@@ -124,8 +125,52 @@ func TestEffectsAreKeptOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := s.effects(t, "x"); !slices.Equal(got, []string{"1", "9", "10", "2", "3"}) {
+	// Sorted by shard: DynamoDB names a child after its parent in this order, and a test does not.
+	if got := s.effects(t, "x"); !slices.Equal(got, []string{"2", "3", "1", "9", "10"}) {
 		t.Errorf("it has %v", got)
+	}
+}
+
+// TestGroupsShareATable: each group has effects of its own, and a sink takes those of its
+// group only. When the item was the whole id, the second group kept 0 of 9.
+func TestGroupsShareATable(t *testing.T) {
+	s, _ := newSink(t)
+	row := write(t, s)
+	for _, group := range []string{"orders", "invoices", "orders/x"} {
+		free, _ := row(lease.Begin(group, "shard", nil, "a", stamp()))
+		_, h := row(free.Claim(owner("a"), stamp()))
+		other := &sink{client: s.client, table: s.table, leases: s.leases, group: group}
+		var want []string
+		for n := range 9 {
+			e := effect{"shard", fmt.Sprint(n), "x", []byte(fmt.Sprint(n, "\xff\x00"))} // bytes, and no text
+			if err := other.keep(t.Context(), h, e); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, string(e.value))
+		}
+		if got := other.effects(t, "x"); !slices.Equal(got, want) {
+			t.Errorf("group %s has %q, want %q", group, got, want)
+		}
+		if err := s.keep(t.Context(), h, effect{"shard", "10", "x", nil}); (err != nil) != (group != s.group) {
+			t.Errorf("the hold of group %s with the sink of %s: %v", group, s.group, err)
+		}
+	}
+}
+
+// TestManyLargeEffects: those of one item may be more than an item of DynamoDB holds. In a list
+// they blocked their shard at 400 KB.
+func TestManyLargeEffects(t *testing.T) {
+	s, _ := newSink(t)
+	row := write(t, s)
+	free, _ := row(lease.Begin("orders", "shard", nil, "a", stamp()))
+	_, h := row(free.Claim(owner("a"), stamp()))
+	for n := range 5 {
+		if err := s.keep(t.Context(), h, effect{"shard", fmt.Sprint(n), "x", make([]byte, 200_000)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.effects(t, "x")); n != 5 {
+		t.Errorf("it has %d effects", n)
 	}
 }
 
@@ -134,8 +179,9 @@ func TestBegin(t *testing.T) {
 	s, _ := newSink(t)
 	now := time.Now().Truncate(time.Minute)
 	for group, want := range map[string]time.Time{"orders": now, "invoices": now.Add(time.Minute)} {
+		s.group = group
 		for _, at := range []time.Time{want.Add(59 * time.Second), want.Add(time.Hour)} {
-			if got, err := s.begin(t.Context(), group, at); err != nil || !got.Equal(want) {
+			if got, err := s.begin(t.Context(), at); err != nil || !got.Equal(want) {
 				t.Errorf("%s begins at %v, %v, want %v", group, got, err, want)
 			}
 		}

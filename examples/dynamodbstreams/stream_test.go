@@ -201,7 +201,7 @@ func TestParentsFirst(t *testing.T) {
 		source := f.streams()
 		c := consumer{
 			streams: source, start: began.Add(5 * time.Second),
-			process: func(_ context.Context, table string, r types.Record) (string, error) { return table, nil },
+			process: func(_ context.Context, table string, r types.Record) ([]byte, error) { return []byte(table), nil },
 			keep: func(_ context.Context, _ lease.Hold, e effect) error {
 				mu.Lock()
 				defer mu.Unlock()
@@ -234,6 +234,43 @@ func TestParentsFirst(t *testing.T) {
 		}
 		if err != nil || len(rows) != 3 {
 			t.Errorf("%d rows, %v", len(rows), err)
+		}
+	})
+}
+
+// TestPoisonIsQuarantined: a change that cannot be processed stops its shard right before it,
+// and after MaxAttempts the shard is set aside. When each read was progress, it was tried
+// 72 times in a minute, and forever.
+func TestPoisonIsQuarantined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{shards: []*fakeShard{{id: "a", to: 60, closed: true, since: time.Now()}}}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		source, tries, kept := f.streams(), 0, 0
+		c := consumer{
+			streams: source,
+			process: func(_ context.Context, _ string, r types.Record) ([]byte, error) {
+				if *r.Dynamodb.SequenceNumber == number(50) {
+					tries++
+					return nil, errors.New("no order")
+				}
+				return nil, nil
+			},
+			keep: func(context.Context, lease.Hold, effect) error { kept++; return nil },
+		}
+		store := new(memstore.Store)
+		w, err := shardlease.New(store, source, shardlease.Config{
+			Group: "orders", Handoff: rebalance.Eager, Order: checkpoint.Decimal, PollEvery: time.Second, MaxAttempts: 3, Backoff: -1,
+		})
+		if err == nil {
+			err = w.Run(ctx, c.handle)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		rows, err := shardlease.Supervisor{Store: store, Group: "orders"}.List(t.Context())
+		if err != nil || len(rows) != 1 || !rows[0].Quarantined || rows[0].Last.Reason != lease.Failed || rows[0].Checkpoint.Position != number(49) || tries != 3 || kept != 49 {
+			t.Errorf("%v, %v: tried %d times, kept %d", rows, err, tries, kept)
 		}
 	})
 }
