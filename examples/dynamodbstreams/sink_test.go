@@ -142,7 +142,7 @@ func TestGroupsShareATable(t *testing.T) {
 		other := &sink{client: s.client, table: s.table, leases: s.leases, group: group}
 		var want []string
 		for n := range 9 {
-			e := effect{"shard", fmt.Sprint(n), "x", []byte(fmt.Sprint(n, "\xff\x00"))} // bytes, and no text
+			e := effect{"shard", fmt.Sprint(n), "x", fmt.Append(nil, n, "\xff\x00")} // bytes, and no text
 			if err := other.keep(t.Context(), h, e); err != nil {
 				t.Fatal(err)
 			}
