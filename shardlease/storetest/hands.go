@@ -27,18 +27,9 @@ func claimRacingACommit(b *bench) {
 // transferIsNotStarved: whatever an owner commits between a transfer's reading
 // and its writing, the transfer lands at the first try.
 func transferIsNotStarved(b *bench) {
-	for name, transfer := range map[string]func(lease.Row) (lease.Write, error){
-		"recover": func(r lease.Row) (lease.Write, error) { return r.Recover(worker("b"), b.stamp()) },
-		"seize":   func(r lease.Row) (lease.Write, error) { return r.Seize(worker("b"), b.stamp()) },
-		"take":    func(r lease.Row) (lease.Write, error) { return r.Take(worker("b"), b.stamp()) },
-		"force-release": func(r lease.Row) (lease.Write, error) {
-			return r.ForceRelease(lease.Command{Seen: r.Generation, By: "op"}, b.stamp())
-		},
-		"quarantine": func(r lease.Row) (lease.Write, error) {
-			return r.Quarantine(lease.Command{Seen: r.Generation, By: "op"}, lease.Forced, b.stamp())
-		},
-		"adopt": func(r lease.Row) (lease.Write, error) { return r.Adopt("op", b.stamp()) },
-	} {
+	transfers := b.transfers()
+	transfers["take"] = func(r lease.Row) (lease.Write, error) { return r.Take(worker("b"), b.stamp()) }
+	for name, transfer := range transfers {
 		b.store = b.open(b.T)
 		r := b.held("a")
 		if name == "take" {
@@ -73,6 +64,60 @@ func withdrawnOfferIsNotTaken(b *bench) {
 	b.put(withdrawn.Offer(hold(held), worker("c").Incarnation, checkpoint.Mark{}, b.stamp()))
 	b.refuse(take, err)
 	equal(b, "the owner", b.row().Owner, worker("a"))
+}
+
+// offerMadeSinceIsNotLost: a holder's write from a row without the offer that is stored is
+// refused, from the row before it and from one that never came to be and has the same counter.
+func offerMadeSinceIsNotLost(b *bench) {
+	for _, write := range holdersWrites() {
+		b.store = b.open(b.T)
+		before := b.held("a")
+		never, err := before.Progress(hold(before), b.stamp())
+		if err != nil {
+			b.Fatal(err)
+		}
+		offered := b.put(before.Offer(hold(before), worker("b").Incarnation, checkpoint.Mark{}, b.stamp()))
+		for _, from := range []lease.Row{before, never.Next.(lease.Row)} {
+			b.refuse(write.make(from, hold(from), b.stamp()))
+		}
+		equal(b, "the row after a late "+write.name, b.row(), offered)
+	}
+}
+
+// offerMadeSinceEnds: a transfer from a row that was read before the owner made an offer, or
+// before it offered the shard to another, lands all the same and ends that offer. A store
+// that leaves what looks unchanged to the writer would keep it: a row that cannot be read.
+func offerMadeSinceEnds(b *bench) {
+	for name, transfer := range b.transfers() {
+		for _, earlier := range []bool{false, true} {
+			b.store = b.open(b.T)
+			seen := b.held("a")
+			if earlier {
+				seen = b.put(seen.Offer(hold(seen), worker("x").Incarnation, mark("101"), b.stamp()))
+			}
+			w, err := transfer(seen)
+			b.put(seen.Offer(hold(seen), worker("y").Incarnation, mark("102"), b.stamp()))
+			got := b.put(w, err)
+			equal(b, name+": the offer", got.OfferedTo, "")
+			equal(b, name+": the past", got.Past, w.Next.(lease.Row).Past)
+			equal(b, name+" is stored as returned", b.row(), got)
+		}
+	}
+}
+
+// transfers are what others can do to a row that somebody holds.
+func (b *bench) transfers() map[string]func(lease.Row) (lease.Write, error) {
+	return map[string]func(lease.Row) (lease.Write, error){
+		"recover": func(r lease.Row) (lease.Write, error) { return r.Recover(worker("b"), b.stamp()) },
+		"seize":   func(r lease.Row) (lease.Write, error) { return r.Seize(worker("b"), b.stamp()) },
+		"force-release": func(r lease.Row) (lease.Write, error) {
+			return r.ForceRelease(lease.Command{Seen: r.Generation, By: "op"}, b.stamp())
+		},
+		"quarantine": func(r lease.Row) (lease.Write, error) {
+			return r.Quarantine(lease.Command{Seen: r.Generation, By: "op"}, lease.Forced, b.stamp())
+		},
+		"adopt": func(r lease.Row) (lease.Write, error) { return r.Adopt("op", b.stamp()) },
+	}
 }
 
 func yieldAndTake(b *bench) {

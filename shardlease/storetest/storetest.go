@@ -32,6 +32,8 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		{"TransferIsNotStarvedByCommits", transferIsNotStarved},
 		{"TransferCountsUpFromTheStoredCounter", transferCountsUp},
 		{"WithdrawnOfferIsNotTaken", withdrawnOfferIsNotTaken},
+		{"OfferMadeSinceIsNotLost", offerMadeSinceIsNotLost},
+		{"OfferMadeSinceEndsWithItsGeneration", offerMadeSinceEnds},
 		{"YieldAndTakeHandOverInOneWrite", yieldAndTake},
 		{"OneOfManyClaimsWins", oneOfManyClaimsWins},
 		{"EveryLifeOfARow", everyLifeOfARow},
