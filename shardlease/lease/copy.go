@@ -33,7 +33,7 @@ type Copy struct {
 	held int64 // the highest generation this incarnation has started
 	open Write
 	busy bool // open is under way
-	torn bool // a sending of open went unanswered
+	torn bool // a sending of open went unanswered; one that only waited in the store does not count
 }
 
 // NewCopy is the copy of a worker that has not seen the row.
@@ -96,7 +96,7 @@ func (c *Copy) Answer(w Write, reply Record, err error) Answer {
 	refused, _ := errors.AsType[*RefusedError](err)
 	a := Answer{Write: c.open, Verdict: verdict, Torn: c.torn || refused != nil && refused.Retried, me: c.me, err: err}
 	if verdict == Unknown {
-		c.torn = true
+		c.torn = c.torn || !errors.Is(err, ErrQueued)
 		return a
 	}
 	c.busy, c.open = false, Write{}

@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -250,19 +251,22 @@ func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
 	recovery, _ := row.Recover(owner("b"), stamp())
 	fenced := next(t, recovery, nil)
 	for name, tc := range map[string]struct {
-		torn, retried, want bool
+		torn    error
+		retried bool
+		want    bool
 	}{
-		"one clean refusal":       {false, false, false},
-		"unanswered before":       {true, false, true},
-		"sent twice by the store": {false, true, true},
+		"one clean refusal":       {nil, false, false},
+		"unanswered before":       {errors.New("timeout"), false, true},
+		"not even sent before":    {fmt.Errorf("commit: %w", &lease.QueuedError{Waited: time.Second}), false, false},
+		"sent twice by the store": {nil, true, true},
 	} {
 		c := lease.NewCopy(key, "a-1")
 		c.Saw(row)
 		if err := c.Send(commit); err != nil {
 			t.Fatal(err)
 		}
-		if tc.torn {
-			c.Answer(commit, nil, errors.New("timeout"))
+		if tc.torn != nil && c.Answer(commit, nil, tc.torn).Verdict != lease.Unknown {
+			t.Errorf("%s: no answer is an answer", name)
 		}
 		err := c.Answer(commit, nil, &lease.RefusedError{Now: fenced, Retried: tc.retried}).Err()
 		stale, ok := errors.AsType[*checkpoint.StaleError](err)

@@ -3,6 +3,7 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
@@ -37,6 +38,9 @@ var (
 	ErrNotFound = errors.New("no such row")
 	// ErrMalformed: a stored row that cannot be read.
 	ErrMalformed = errors.New("malformed row")
+	// ErrQueued: the time of a call ended, or nearly so, while it waited for its turn in
+	// the store. Nothing was sent.
+	ErrQueued = errors.New("not sent: its time ended while it waited for its turn")
 )
 
 // A RuleError says why a transition is not possible.
@@ -73,6 +77,25 @@ func (e *RefusedError) Error() string {
 
 // Is makes errors.Is(err, ErrRefused) true.
 func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+// A QueuedError answers a call that waited in the store until it had too little time left,
+// because other calls were first. Nothing was sent by this call, so it leaves no outcome
+// unknown. A worker repeats the call, and reports a fault only where no other call about a
+// row is answered either.
+type QueuedError struct {
+	Waited time.Duration
+	Cause  error // the context's; nil where the store gave up earlier
+}
+
+func (e *QueuedError) Error() string {
+	return fmt.Sprintf("%v (%v)", ErrQueued, e.Waited.Round(time.Millisecond))
+}
+
+// Is makes errors.Is(err, ErrQueued) true.
+func (e *QueuedError) Is(target error) bool { return target == ErrQueued }
+
+// Unwrap gives the cause.
+func (e *QueuedError) Unwrap() error { return e.Cause }
 
 // A MalformedError stands in a listing for a row that cannot be read. The rows
 // after it follow.
