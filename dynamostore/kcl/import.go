@@ -267,7 +267,7 @@ func (w want) bring(ctx context.Context, s shardlease.Supervisor, why string) (o
 		case !mine && !begun(row):
 			return o, ErrExists
 		case !w.finished:
-			_, err = s.Rewind(ctx, w.shard, row.Generation, w.mark, why[:min(len(why), lease.MaxNote)])
+			_, err = s.Rewind(ctx, w.shard, row.Generation, w.mark, why)
 		case mine:
 			hold := lease.Hold{Key: row.Key(), Incarnation: importer, Generation: row.Generation}
 			write, err = row.Finish(hold, w.mark, st)

@@ -16,7 +16,7 @@ import (
 const (
 	MaxName    = 255  // a group, a shard, a worker's name, a task, who gave a command
 	MaxID      = 64   // a write id, an incarnation
-	MaxNote    = 64   // the note of a transfer
+	MaxNote    = 64   // the note of a transfer; transitions shorten a longer one
 	MaxParents = 8    // parents of one shard
 	MaxWants   = 1000 // shards one seat asks for at a time
 )

@@ -472,7 +472,7 @@ func TestNamesAtTheirEdge(t *testing.T) {
 	limits := map[string]int{"note": lease.MaxNote, "incarnation": lease.MaxID}
 	for field, try := range tries {
 		for what, name := range bad {
-			if name == "" && optional[field] {
+			if name == "" && optional[field] || field == "note" && what == "over-long" { // TestLongNotesAreShortened
 				continue
 			}
 			if err := try(name); !errors.Is(err, checkpoint.ErrInvalid) || len(err.Error()) > 500 {
@@ -495,6 +495,35 @@ func TestNamesAtTheirEdge(t *testing.T) {
 	}
 	if _, err := lease.Begin("g", "s", strings.Split("abcdefghi", ""), "", stamp()); !errors.Is(err, checkpoint.ErrInvalid) {
 		t.Errorf("nine parents: %v", err)
+	}
+}
+
+// TestLongNotesAreShortened: an operator's reason or a handler's last words are not refused
+// for their length, in any transition that has a note. A character is not cut in two.
+func TestLongNotesAreShortened(t *testing.T) {
+	long := strings.Repeat("é", 40) // 80 bytes
+	free, held := freeRow(t), heldRow(t, "a")
+	c := func(r lease.Row) lease.Command { return lease.Command{Seen: r.Generation, By: "op", Note: "x" + long} }
+	end := lease.End{Reason: lease.Released, Note: "x" + long}
+	for name, try := range map[string]func() (lease.Write, error){
+		"quarantine":    func() (lease.Write, error) { return free.Quarantine(c(free), lease.Forced, stamp()) },
+		"force-release": func() (lease.Write, error) { return held.ForceRelease(c(held), stamp()) },
+		"rewind":        func() (lease.Write, error) { return free.Rewind(c(free), checkpoint.Mark{}, stamp()) },
+		"remove":        func() (lease.Write, error) { return free.Remove(c(free), stamp()) },
+		"release":       func() (lease.Write, error) { return held.Release(handle(held), end, stamp()) },
+		"yield": func() (lease.Write, error) {
+			end.Reason = lease.Handoff
+			return held.Yield(handle(held), owner("b"), end, stamp())
+		},
+	} {
+		w, err := try()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if note := w.Next.(lease.Row).Last.Note; note != "x"+long[:62] {
+			t.Errorf("%s: kept %q", name, note)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"slices"
+	"unicode/utf8"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
@@ -180,7 +181,17 @@ func (r *Row) begin(generation int64, to Owner, t Transfer, s Stamp) {
 		r.Past = r.Past.after(r.Last, generation)
 	}
 	t.Generation, t.From, t.At, t.WriteID = generation, r.Owner.Name, wall(s.At), s.ID
+	t.Note = shortened(t.Note, MaxNote)
 	r.Generation, r.Owner, r.OfferedTo, r.Last = generation, to, "", t
+}
+
+// shortened is s in at most limit bytes, cut between two characters.
+func shortened(s string, limit int) string {
+	for len(s) > limit {
+		_, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
+	}
+	return s
 }
 
 // write counts up and stamps. What it returns has been checked as a store will
