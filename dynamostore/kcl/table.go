@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/checkpoint"
 )
 
 // Why a table cannot be used; callers branch with errors.Is.
@@ -157,10 +158,23 @@ func union(a, b items) items {
 	return all
 }
 
+// check reports fields that no request can be made with.
+func (t Table) check() error {
+	switch {
+	case t.Client == nil:
+		return &checkpoint.InvalidError{Field: "Client", Rule: "must be given"}
+	case t.Name == "":
+		return &checkpoint.InvalidError{Field: "Name", Rule: "must be given"}
+	case t.Failover < 0:
+		return &checkpoint.InvalidError{Field: "Failover", Rule: "must not be negative"}
+	}
+	return nil
+}
+
 // scan reads all there is, by key.
 func (t Table) scan(ctx context.Context) (items, error) {
-	if t.Failover < 0 {
-		return nil, fmt.Errorf("table %q: Failover must not be negative", t.Name)
+	if err := t.check(); err != nil {
+		return nil, fmt.Errorf("table %q: %w", t.Name, err)
 	}
 	table, err := t.Client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &t.Name})
 	if err != nil {
