@@ -21,35 +21,39 @@ func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 const (
 	firstPause = 20 * time.Millisecond
 	longest    = 250 * time.Millisecond
-	parts      = 4 // the timeout is cut into, so that a silent request leaves time for another
+	parts      = 4 // the timeout is cut into at first, so that a silent request leaves time for another
 )
 
-// call makes requests until one is answered or the time is up. Calls about lease
-// rows wait for their turn; calls about seats do not.
+// call is callAs for a read: of lease rows it waits for its turn, of seats it does not.
 func call[T any](ctx context.Context, s *Store, kind lease.Kind, request func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
-	defer cancel()
+	c := bypass
+	if kind == lease.KindLease {
+		c = hands
+	}
+	return callAs(ctx, s, c, request)
+}
+
+// callAs makes requests until one is answered or the time is up. Unless its class bypasses
+// the lane it first waits for its turn, as long as the context allows; the timeout runs from
+// then on.
+func callAs[T any](ctx context.Context, s *Store, c class, request func(context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
 		return none, ended(ctx)
 	}
-	rows := kind == lease.KindLease
-	if rows {
-		if err := s.rows.enter(ctx); err != nil {
+	if c != bypass {
+		if err := s.queue(ctx, c); err != nil {
 			return none, err
 		}
 		defer s.rows.leave()
 	}
-	pause, cut := firstPause, time.Duration(parts)
-	if s.options.Attempts > 0 {
-		cut = time.Duration(min(parts, s.options.Attempts))
-	}
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	defer cancel()
+	pause := firstPause
 	for n := 1; ; n++ {
-		attempt, stop := context.WithTimeout(ctx, s.options.Timeout/cut)
-		out, err := request(attempt)
-		stop()
+		out, err := attempt(ctx, s, request)
 		done := err == nil || final(err)
-		if rows && ctx.Err() == nil { // a call that has no time left says nothing about the table
+		if c != bypass && ctx.Err() == nil { // a call that has no time left says nothing about the table
 			s.rows.note(done)
 		}
 		if done || n == s.options.Attempts {
@@ -60,6 +64,36 @@ func call[T any](ctx context.Context, s *Store, kind lease.Kind, request func(co
 		}
 		pause = min(2*pause, longest)
 	}
+}
+
+// queue waits in the lane; for the timeout where the caller sets no deadline.
+func (s *Store) queue(ctx context.Context, c class) error {
+	if _, ok := ctx.Deadline(); !ok {
+		limited, cancel := context.WithTimeout(ctx, s.options.Timeout)
+		defer cancel()
+		ctx = limited
+	}
+	return s.rows.enter(ctx, c)
+}
+
+// attempt makes one request, for as long as the table's tempo allows, and learns from it.
+func attempt[T any](ctx context.Context, s *Store, request func(context.Context) (T, error)) (T, error) {
+	cut, most := time.Duration(parts), s.options.Timeout
+	if s.options.Attempts > 0 {
+		cut = time.Duration(min(parts, s.options.Attempts))
+	}
+	limit := s.rows.tempo.limit(most/cut, most)
+	limited, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	began := time.Now()
+	out, err := request(limited)
+	switch took := min(time.Since(began), most); { // it may have been this process that was paused
+	case err == nil || untouched(err):
+		s.rows.tempo.answered(took)
+	case limited.Err() != nil && ctx.Err() == nil:
+		s.rows.tempo.unanswered(limit)
+	}
+	return out, err
 }
 
 // ended is why there is no time left.

@@ -26,14 +26,21 @@ type Options struct {
 	// Timeout bounds one call with all its attempts, besides the caller's
 	// context. It must be well below the lease time: a call that outlives the
 	// lease is worth nothing. Default 2 s.
+	//
+	// It runs from when the call is admitted (see InFlight). How long a call may
+	// wait for that, the caller's context says; one without a deadline waits for
+	// Timeout at most. An attempt is given a quarter of Timeout at first, and twice
+	// what attempts take at present where that is more.
 	Timeout time.Duration
 	// Attempts bounds how often one call sends its request. Default: as often
 	// as fits into Timeout.
 	Attempts int
 	// InFlight bounds how many calls about lease rows are under way at once.
-	// It begins with 4, and falls when the table is slow or throttles. Calls about
-	// seats do not count and do not wait: a heartbeat never queues behind commits.
-	// Default 16.
+	// It begins with 4, and falls when the table is slow or throttles. The others
+	// wait and are admitted first in, first out: changes of hands and reads before
+	// commits, but at least every fourth is a commit. A call that has
+	// waited for half of its time is sent away, with a [lease.QueuedError]. Calls about seats do not count and do not wait: a
+	// heartbeat never queues behind commits. Default 16.
 	InFlight int
 	// Group is the group whose permissions Open tries. It matters where a
 	// policy allows single groups only.
@@ -127,7 +134,14 @@ func (s *Store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	if err := k.Validate(); err != nil {
 		return nil, err
 	}
-	out, err := call(ctx, s, k.Kind, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
+	if k.Kind == lease.KindSeat {
+		return s.get(ctx, k, bypass)
+	}
+	return s.get(ctx, k, hands)
+}
+
+func (s *Store) get(ctx context.Context, k lease.Key, c class) (lease.Record, error) {
+	out, err := callAs(ctx, s, c, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
 		return s.client.GetItem(ctx, &dynamodb.GetItemInput{
 			TableName: &s.table, Key: itemKey(k), ConsistentRead: aws.Bool(true),
 		}, once)
@@ -147,11 +161,8 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
-	// One time for all: a refusal may have to be asked what it refused over.
-	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
-	defer cancel()
 	torn := false
-	r, err := call(ctx, s, w.Key().Kind, func(ctx context.Context) (lease.Record, error) {
+	r, err := callAs(ctx, s, classOf(w), func(ctx context.Context) (lease.Record, error) {
 		r, err := s.send(ctx, w)
 		if err != nil && !untouched(err) {
 			torn = true
@@ -165,6 +176,19 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 		return nil, fmt.Errorf("%v: %w", w, err)
 	}
 	return r, nil
+}
+
+// classOf is the class in which a write waits.
+func classOf(w lease.Write) class {
+	next, isRow := w.Next.(lease.Row)
+	old, _ := w.Old.(lease.Row)
+	switch {
+	case w.Key().Kind == lease.KindSeat:
+		return bypass
+	case isRow && w.Op == lease.OpSwap && next.Generation == old.Generation && next.OfferedTo == old.OfferedTo:
+		return commits
+	}
+	return hands
 }
 
 // send is one request. Each condition stands beside its expression in write.go.
@@ -188,7 +212,8 @@ func (s *Store) send(ctx context.Context, w lease.Write) (lease.Record, error) {
 }
 
 // refusal says how the record stands. A server that refuses without telling is
-// asked: the record may have moved on since, which Decide allows for.
+// asked: the record may have moved on since, which Decide allows for. That does not wait
+// for a turn again: an error that says so would say that the write was never sent.
 func (s *Store) refusal(ctx context.Context, w lease.Write, item map[string]types.AttributeValue, torn bool) error {
 	refused := &lease.RefusedError{Op: w.Op, Key: w.Key(), Retried: torn}
 	var now lease.Record
@@ -196,7 +221,7 @@ func (s *Store) refusal(ctx context.Context, w lease.Write, item map[string]type
 	if len(item) > 0 {
 		now, err = decode(item)
 	} else {
-		now, err = s.Get(ctx, w.Key())
+		now, err = s.get(ctx, w.Key(), bypass)
 	}
 	if errors.Is(err, lease.ErrNotFound) {
 		return refused

@@ -3,11 +3,15 @@ package dynamostore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -23,11 +27,11 @@ func (l *lane) inside(t *testing.T) (n int) {
 		if full {
 			break
 		}
-		if err := l.enter(t.Context()); err != nil {
+		if err := l.enter(t.Context(), commits); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := l.enter(over); !errors.Is(err, context.Canceled) {
+	if err := l.enter(over, commits); !errors.Is(err, context.Canceled) {
 		t.Errorf("one more is told %v", err)
 	}
 	for range n {
@@ -56,7 +60,7 @@ func TestLaneFindsItsWidth(t *testing.T) {
 		t.Errorf("%d get in after many rounds, 16 may", n)
 	}
 	for range 10 {
-		if err := l.enter(t.Context()); err != nil {
+		if err := l.enter(t.Context(), commits); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,41 +84,199 @@ func TestLaneFindsItsWidth(t *testing.T) {
 	}
 }
 
-// TestLaneServesWhoCameLast: who came last has the most time left; who gives up waiting holds
-// nobody up.
-func TestLaneServesWhoCameLast(t *testing.T) {
+// queueing is a lane with one place, which is taken.
+func queueing(t *testing.T) *lane {
+	l := newLane(1)
+	if err := l.enter(t.Context(), hands); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// wait queues, and notes its name when it is admitted, or sent away with a question mark.
+func (l *lane) wait(ctx context.Context, c class, name string, admitted chan<- string) {
+	go func() {
+		if l.enter(ctx, c) != nil {
+			name += "?"
+		}
+		admitted <- name
+	}()
+	synctest.Wait()
+}
+
+// drain is the order in which so many are admitted, one after the other.
+func (l *lane) drain(t *testing.T, n int, admitted <-chan string) (order []string) {
+	t.Helper()
+	for len(order) < n {
+		l.leave()
+		synctest.Wait()
+		for len(admitted) > 0 {
+			order = append(order, <-admitted)
+		}
+	}
+	l.leave()
+	if l.busy != 0 || len(l.waiting[hands])+len(l.waiting[commits]) != 0 || l.left != 0 {
+		t.Errorf("%d are in, %v wait, %d have left", l.busy, l.waiting, l.left)
+	}
+	return order
+}
+
+// TestLaneAdmitsFirstInFirstOut: a caller that gives up holds nobody up.
+func TestLaneAdmitsFirstInFirstOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLane(1)
-		if err := l.enter(t.Context()); err != nil {
+		l, admitted := queueing(t), make(chan string, 9)
+		ctx, giveUp := context.WithCancel(t.Context())
+		l.wait(t.Context(), commits, "a", admitted)
+		l.wait(ctx, commits, "b", admitted)
+		l.wait(t.Context(), commits, "c", admitted)
+		l.wait(t.Context(), commits, "d", admitted)
+		giveUp()
+		if name := <-admitted; name != "b?" {
+			t.Errorf("%s has given up", name)
+		}
+		if order := l.drain(t, 3, admitted); !slices.Equal(order, []string{"a", "c", "d"}) {
+			t.Errorf("admitted: %v", order)
+		}
+	})
+}
+
+// TestLaneAdmitsChangesOfHandsFirst: but every fourth admission is a commit while one waits.
+func TestLaneAdmitsChangesOfHandsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, admitted := queueing(t), make(chan string, 20)
+		for i := range 3 {
+			l.wait(t.Context(), commits, fmt.Sprint("c", i), admitted)
+		}
+		for i := range 7 {
+			l.wait(t.Context(), hands, fmt.Sprint("h", i), admitted)
+		}
+		want := []string{"h0", "h1", "c0", "h2", "h3", "h4", "c1", "h5", "h6", "c2"} // one of hands is in already
+		if order := l.drain(t, 10, admitted); !slices.Equal(order, want) {
+			t.Errorf("admitted: %v, want %v", order, want)
+		}
+	})
+}
+
+// TestLaneSendsAwayWhoIsTooLate: a caller with less time left than a request takes is told
+// at once that nothing was sent; unless nothing else is under way, for then somebody has to
+// find out how long a request takes by now.
+func TestLaneSendsAwayWhoIsTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, admitted := queueing(t), make(chan string, 9)
+		l.limit = 2
+		if err := l.enter(t.Context(), hands); err != nil {
 			t.Fatal(err)
 		}
-		ctx, giveUp := context.WithCancel(t.Context())
-		enter := func(ctx context.Context) chan error {
-			in := make(chan error, 1)
-			go func() { in <- l.enter(ctx) }()
-			synctest.Wait()
-			return in
-		}
-		first, second, third := enter(t.Context()), enter(t.Context()), enter(ctx)
-		giveUp()
-		if err := <-third; !errors.Is(err, context.Canceled) {
-			t.Errorf("who gives up is told %v", err)
-		}
+		l.tempo.answered(100 * time.Millisecond) // of 250, 125 are for waiting
+		short, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+		defer cancel()
+		l.wait(short, hands, "late", admitted)
+		l.wait(t.Context(), hands, "next", admitted)
+		time.Sleep(200 * time.Millisecond)
 		l.leave()
-		if err := <-second; err != nil {
-			t.Error(err)
-		}
 		synctest.Wait()
-		if len(first) > 0 {
-			t.Error("both are in")
+		if len(admitted) != 2 {
+			t.Fatalf("%d are told, one that it is too late", len(admitted))
+		}
+		if first, second := <-admitted, <-admitted; first+second != "late?next" && first+second != "nextlate?" {
+			t.Errorf("%s, %s", first, second)
+		}
+		err := newLane(0).enter(short, hands)
+		if queued, ok := errors.AsType[*lease.QueuedError](err); !ok || queued.Waited != 50*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("told: %v", err)
 		}
 		l.leave()
-		if err := <-first; err != nil {
-			t.Error(err)
-		}
 		l.leave()
-		if l.busy != 0 || len(l.waiting) != 0 || l.left != 0 {
-			t.Errorf("%d are in, %d wait, %d have left", l.busy, len(l.waiting), l.left)
+		short, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := l.enter(short, hands); err != nil {
+			t.Errorf("nobody is in, and it is told %v", err)
+		}
+	})
+}
+
+// TestWhatIsAdmittedFirst: somebody waits for a shard that changes hands; nobody waits for
+// the others.
+func TestWhatIsAdmittedFirst(t *testing.T) {
+	ids := 0
+	stamp := func() lease.Stamp {
+		ids++
+		return lease.Stamp{ID: lease.WriteID(fmt.Sprint("w", ids)), At: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}
+	}
+	check := func(name string, want class) func(w lease.Write, err error) lease.Row {
+		return func(w lease.Write, err error) lease.Row {
+			t.Helper()
+			if got := classOf(w); err != nil || got != want {
+				t.Errorf("%s: %v, %v", name, got, err)
+			}
+			row, _ := w.Next.(lease.Row)
+			return row
+		}
+	}
+	me := lease.Owner{Name: "a", Incarnation: "a-1"}
+	row := check("begin", hands)(lease.Begin("orders", "1", nil, "a", stamp()))
+	row = check("claim", hands)(row.Claim(me, stamp()))
+	hold := lease.Hold{Key: row.Key(), Incarnation: me.Incarnation, Generation: row.Generation}
+	row = check("commit", commits)(row.Commit(hold, checkpoint.Mark{Position: "1"}, stamp()))
+	row = check("progress", commits)(row.Progress(hold, stamp()))
+	check("finish", hands)(row.Finish(hold, checkpoint.Mark{}, stamp()))
+	check("release", hands)(row.Release(hold, lease.End{Reason: lease.Released}, stamp()))
+	check("yield", hands)(row.Yield(hold, lease.Owner{Name: "b", Incarnation: "b-1"}, lease.End{Reason: lease.Handoff}, stamp()))
+	check("recover", hands)(row.Recover(lease.Owner{Name: "b", Incarnation: "b-1"}, stamp()))
+	row = check("offer", hands)(row.Offer(hold, "b-1", checkpoint.Mark{}, stamp()))
+	check("commit while it is offered", commits)(row.Commit(hold, checkpoint.Mark{Position: "2"}, stamp()))
+	check("withdraw", hands)(row.Withdraw(hold, stamp()))
+	check("take", hands)(row.Take(lease.Owner{Name: "b", Incarnation: "b-1"}, stamp()))
+	seat := lease.Seat{Group: "orders", Incarnation: "a-1", Name: "a", TTL: time.Second}
+	check("seat", bypass)(seat.Sit(stamp()))
+}
+
+// paced is a store whose requests take 5 ms.
+func paced() (*Store, func(context.Context) (struct{}, error)) {
+	s := newStore(nil, "leases", Options{}.withDefaults())
+	return s, func(ctx context.Context) (struct{}, error) {
+		if !wait(ctx, 6666*time.Microsecond) {
+			return struct{}{}, ctx.Err()
+		}
+		return struct{}{}, nil
+	}
+}
+
+// TestLaneIsFair: 64 shards that commit without pause, 16 at a time. When the caller that had
+// come last was admitted first, 48 of them got one commit in 15 s at most; in turn each gets
+// 750, and waits for 20 ms.
+func TestLaneIsFair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, request := paced()
+		ctx, stop := context.WithCancel(t.Context())
+		var counts [64]int
+		var took [64][]time.Duration
+		var all sync.WaitGroup
+		for i := range counts {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					began := time.Now()
+					patience, cancel := context.WithTimeout(ctx, 10*time.Second)
+					if _, err := callAs(patience, s, commits, request); err == nil {
+						counts[i]++
+						took[i] = append(took[i], time.Since(began))
+					}
+					cancel()
+				}
+			})
+		}
+		time.Sleep(15 * time.Second)
+		stop()
+		all.Wait()
+		slowest, sum, each := slices.Min(counts[:]), 0, slices.Concat(took[:]...)
+		for _, n := range counts {
+			sum += n
+		}
+		slices.Sort(each)
+		median, p99 := each[len(each)/2], each[len(each)*99/100]
+		t.Logf("commits: slowest %d, mean %d; median %v, p99 %v, longest %v", slowest, sum/64, median, p99, each[len(each)-1])
+		if 2*slowest < sum/64 || p99 > 4*median {
+			t.Errorf("commits: slowest %d, mean %d; median %v, p99 %v", slowest, sum/64, median, p99)
 		}
 	})
 }

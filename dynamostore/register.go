@@ -49,6 +49,9 @@ func (r *Register) Put(ctx context.Context, name string, generation int64, value
 	id := rand.Text()
 	for torn := false; ; {
 		at, read, err := r.read(ctx, name)
+		if err != nil && torn { // it must not read as an error of a call that has sent nothing
+			return fmt.Errorf("put %s: outcome unknown: %v", r.key(name), err)
+		}
 		if err != nil || read == id {
 			return err // nil: it was stored by a sending that went unanswered
 		}
@@ -92,7 +95,7 @@ func (r *Register) read(ctx context.Context, name string) (lease.Guarded, string
 	if err := (lease.Key{Group: r.group, Kind: lease.KindLease, Name: name}).Validate(); err != nil {
 		return g, "", err
 	}
-	out, err := call(ctx, r.store, lease.KindLease, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
+	out, err := callAs(ctx, r.store, commits, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
 		return r.store.client.GetItem(ctx, &dynamodb.GetItemInput{
 			TableName: &r.store.table, Key: r.itemKey(name), ConsistentRead: aws.Bool(true),
 		}, once)
@@ -129,7 +132,7 @@ func (r *Register) replace(ctx context.Context, read, id string, next lease.Guar
 	if len(e.values) > 0 {
 		input.ExpressionAttributeValues = e.values
 	}
-	_, err = call(ctx, r.store, lease.KindLease, func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
+	_, err = callAs(ctx, r.store, commits, func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
 		out, err := r.store.client.PutItem(ctx, input, once)
 		torn = torn || err != nil && !untouched(err)
 		return out, err

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -25,6 +26,34 @@ var (
 	ErrDenied     = errors.New("access denied")
 )
 
+// What a client lacks. It is checked before anything is sent, because no repetition helps.
+var (
+	ErrNoClient      = errors.New("the DynamoDB client is nil")
+	ErrNoRegion      = errors.New("the DynamoDB client has no region")
+	ErrNoCredentials = errors.New("the DynamoDB client has no credentials")
+)
+
+// check reports what the client lacks to send any request at all.
+func check(ctx context.Context, client *dynamodb.Client, table string) error {
+	if client == nil {
+		return ErrNoClient
+	}
+	if table == "" {
+		return &checkpoint.InvalidError{Field: "table", Rule: "must be given"}
+	}
+	o := client.Options()
+	if o.Region == "" {
+		return ErrNoRegion
+	}
+	if o.Credentials == nil {
+		return ErrNoCredentials
+	}
+	if _, err := o.Credentials.Retrieve(ctx); err != nil {
+		return errors.Join(ErrNoCredentials, err)
+	}
+	return nil
+}
+
 // Open checks that the table is what it has to be and that everything a worker
 // does is allowed, and writes nothing. A worker calls [Store.Verify] by itself; who
 // makes rows without one calls it first.
@@ -33,7 +62,10 @@ func Open(ctx context.Context, client *dynamodb.Client, table string, o Options)
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("dynamostore: %w", err)
 	}
-	s := &Store{client: client, table: table, options: o, rows: newLane(o.InFlight)}
+	if err := check(ctx, client, table); err != nil {
+		return nil, fmt.Errorf("open table %q: %w", table, err)
+	}
+	s := newStore(client, table, o)
 	err := s.inspect(ctx)
 	if err == nil || errors.Is(err, ErrDenied) {
 		err = errors.Join(err, s.tryPermissions(ctx)) // a table that is none of ours is not even tried
@@ -42,6 +74,10 @@ func Open(ctx context.Context, client *dynamodb.Client, table string, o Options)
 		return nil, fmt.Errorf("open table %q in region %q: %w", table, client.Options().Region, err)
 	}
 	return s, nil
+}
+
+func newStore(client *dynamodb.Client, table string, o Options) *Store {
+	return &Store{client: client, table: table, options: o, rows: newLane(o.InFlight)}
 }
 
 // inspect looks at the table without reading it.
@@ -197,6 +233,9 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, table string, o T
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Deadline)
 	defer cancel()
+	if err := check(ctx, client, table); err != nil {
+		return fmt.Errorf("create table %q: %w", table, err)
+	}
 	if err := create(ctx, client, table, o); err != nil {
 		return fmt.Errorf("create table %q: %w", table, err)
 	}
@@ -229,7 +268,7 @@ func create(ctx context.Context, client *dynamodb.Client, table string, o TableO
 
 // waitActive looks until the table is active, and then at what it is.
 func waitActive(ctx context.Context, client *dynamodb.Client, table string) error {
-	probe := &Store{client: client, table: table, options: Options{AllowReplicated: true}.withDefaults()}
+	probe := newStore(client, table, Options{AllowReplicated: true}.withDefaults())
 	var seen error // the last answer: the deadline may come while another is awaited
 	for {
 		err := probe.inspect(ctx)

@@ -12,7 +12,7 @@ import (
 const (
 	inFlight   = 16                     // dynamostore.Options.InFlight: what its lane grows to, …
 	firstFew   = 4                      // … from so many
-	timeout    = 2 * time.Second        // dynamostore.Options.Timeout: of one call, the wait for a lane included
+	timeout    = 2 * time.Second        // dynamostore.Options.Timeout: of one call, from when it has a lane
 	silence    = timeout / 4            // of one request of it that is not answered
 	firstPause = 20 * time.Millisecond  // before a request is sent again
 	longest    = 250 * time.Millisecond // … at most
@@ -25,7 +25,7 @@ type client struct {
 	busy   int
 	limit  float64
 	pardon int
-	queue  []*call // that wait for their turn, the latest last
+	queue  []*call // that wait for their turn, the latest last; none commits, so there is one class
 }
 
 // note learns from what became of a request.
@@ -43,32 +43,37 @@ func (c *client) note(well bool) {
 
 // A call is one call of dynamostore: requests until one is answered, or the time is up.
 type call struct {
-	c        *client
-	lane     bool
-	over     bool
-	holds    bool // a lane
-	deadline time.Duration
-	pause    time.Duration
-	request  func(now time.Duration) (answered bool) // at the table; false: throttled
-	size     func() int                              // of the answer, in bytes
-	end      func(err error)
+	c       *client
+	lane    bool
+	over    bool
+	holds   bool // a lane
+	pause   time.Duration
+	request func(now time.Duration) (answered bool) // at the table; false: throttled
+	size    func() int                              // of the answer, in bytes
+	end     func(err error)
 }
 
 // do makes a call that has to end by limit as well.
 func (c *client) do(lane bool, limit time.Duration, k call) {
 	f := c.n.f
 	k.c, k.lane, k.pause = c, lane, firstPause
-	k.deadline = min(limit, f.now+timeout)
 	one := &k
-	if k.deadline <= f.now {
+	if limit <= f.now {
 		k.end(context.DeadlineExceeded)
 		return
 	}
-	f.at(k.deadline, func() { one.finish(context.DeadlineExceeded) })
 	if !lane {
+		f.at(min(limit, f.now+timeout), func() { one.finish(context.DeadlineExceeded) })
 		one.send()
 		return
 	}
+	f.at(limit, func() {
+		if one.holds {
+			one.finish(context.DeadlineExceeded)
+		} else {
+			one.finish(lease.ErrQueued)
+		}
+	})
 	c.queue = append(c.queue, one)
 	c.admit()
 }
@@ -89,15 +94,15 @@ func (k *call) finish(err error) {
 	}
 }
 
-// admit lets in who came last.
+// admit lets in who came first.
 func (c *client) admit() {
 	for len(c.queue) > 0 && c.busy < int(c.limit) {
-		last := len(c.queue) - 1
-		k := c.queue[last]
-		c.queue[last], c.queue = nil, c.queue[:last]
+		k := c.queue[0]
+		c.queue[0], c.queue = nil, c.queue[1:]
 		if !k.over {
 			k.holds = true
 			c.busy++
+			c.n.f.after(timeout, func() { k.finish(context.DeadlineExceeded) })
 			k.send()
 		}
 	}
