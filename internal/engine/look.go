@@ -54,7 +54,8 @@ type looks struct {
 	expire     Instant // when the next of them is to be evicted
 	next       Instant
 	audit      Instant
-	moving     Instant // since when shards of this worker's have been in moves; 0: none are
+	away       time.Duration // how far away the table is: what the quickest answer took
+	moving     Instant       // since when shards of this worker's have been in moves; 0: none are
 	wake       Instant
 }
 
@@ -125,12 +126,16 @@ func (r *read) due(now Instant, wake *Instant) bool {
 // answered lets a read rest for four times as long as it took, and the one before it,
 // within reason. While many things change many workers want to read much; a store that
 // becomes slow under that is asked less, and has time left for heartbeats and claims. One
-// slow answer is no sign of that: it may have been this worker that was paused.
-func (r *read) answered(now Instant, longest time.Duration) {
+// slow answer is no sign of that: it may have been this worker that was paused. Nor is what
+// every answer takes: a table that is far away is not relieved by being asked less.
+func (l *looks) answered(r *read, now Instant, longest time.Duration) {
 	took := now.Sub(r.asked)
-	r.rest = now.Add(min(4*min(took, cmp.Or(r.took, took)), longest))
+	r.rest = now.Add(min(4*(min(took, cmp.Or(r.took, took))-l.away), longest))
 	r.sent, r.took = false, took
 }
+
+// near takes in how long an answer took.
+func (l *looks) near(took time.Duration) { l.away = min(cmp.Or(l.away, took), took) }
 
 // again is the read of a worker that starts over: a slow store is the same store.
 func (r *read) again() read { return read{rest: r.rest, took: r.took} }
@@ -216,10 +221,11 @@ func (e *Engine) listed(in Listed) {
 	l := &e.looks
 	switch serial(in.Read) {
 	case l.seats.id:
-		l.seats.answered(e.now.Mono, e.beat)
+		l.answered(&l.seats, e.now.Mono, e.beat)
 		if e.readFailed(&l.seats, in.Err) {
 			return
 		}
+		l.near(l.seats.took)
 		if l.seen == 0 && e.cfg.ListedRows > 0 {
 			l.met, l.metStep = e.now.Mono, e.step
 		}
@@ -227,7 +233,7 @@ func (e *Engine) listed(in Listed) {
 		e.sawSeats(in)
 		l.next = e.now.Mono.Add(e.pace())
 	case l.rows.id:
-		l.rows.answered(e.now.Mono, 4*e.beat)
+		l.answered(&l.rows, e.now.Mono, 4*e.beat)
 		if e.readFailed(&l.rows, in.Err) {
 			if e.large() {
 				e.takeTurn() // by what this one asks for others would fail
@@ -247,7 +253,9 @@ func (e *Engine) readFailed(r *read, err error) bool {
 		e.faults.answered = e.step
 		return false
 	}
-	e.storeFailed("", err)
+	if !e.waits(err) {
+		e.storeFailed("", err)
+	}
 	r.try.failed(e.now.Mono, e.beat/16, e.beat/2)
 	return true
 }

@@ -96,7 +96,7 @@ func (e *Engine) loseSeat(cause End, err error) {
 		}
 		e.forget(s, "")
 	}
-	e.looks = looks{count: e.looks.count, seats: e.looks.seats.again(), rows: e.looks.rows.again()}
+	e.looks = looks{count: e.looks.count, away: e.looks.away, seats: e.looks.seats.again(), rows: e.looks.rows.again()}
 	e.fleet = fleet{malformed: e.fleet.malformed}
 	e.leave.done = e.leave.on
 }
@@ -236,6 +236,7 @@ func (e *Engine) seatSettled(in Settled) {
 		e.loseSeat(Expired, in.Err)
 		return
 	}
+	e.looks.near(e.now.Mono.Sub(c.sent))
 	op := c.open.Op
 	c.seat, _ = now.(lease.Seat)
 	c.open, c.try = lease.Write{}, retry{}
