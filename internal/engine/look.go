@@ -346,8 +346,10 @@ func (e *Engine) got(in Got) {
 		return
 	}
 	s.getting = false
-	if s.unread = in.Err != nil; s.unread { // the next look asks again
+	if s.unread = in.Err != nil && !e.waits(in.Err); s.unread {
 		e.storeFailed(s.name, in.Err)
+	}
+	if in.Err != nil { // the next look asks again
 		if s.mine || e.large() {
 			e.at(s, e.now.Mono.Add(e.beat/8))
 		}

@@ -160,6 +160,8 @@ func (e *Engine) settled(in Settled) {
 	switch {
 	case errors.Is(a.Err(), lease.ErrNotOpen):
 		return
+	case a.Verdict == lease.Unknown && e.waits(in.Err):
+		s.try.sent, s.try.at = false, e.now.Mono.Add(e.beat/32)
 	case a.Verdict == lease.Unknown:
 		e.storeFailed(s.name, in.Err)
 		s.try.failed(e.now.Mono, e.beat/32, e.beat/2)
@@ -176,6 +178,12 @@ func (e *Engine) settled(in Settled) {
 		e.unsettle(s, a)
 	}
 	e.tend(s)
+}
+
+// waits reports whether a call has only waited for its turn in a store that answers others:
+// there are many of them, as at a cold start, and that is no fault.
+func (e *Engine) waits(err error) bool {
+	return errors.Is(err, lease.ErrQueued) && e.now.Mono < e.rows.last.Add(e.cfg.TTL)
 }
 
 // unsettle is about an answer that should not be. A row that is gone, or another's
