@@ -114,11 +114,15 @@ func (r *run) get(o engine.Get) {
 }
 
 func (r *run) send(o engine.Send) {
-	in := engine.Settled{Write: o.Write}
+	in, seat := engine.Settled{Write: o.Write}, o.Write.Key().Kind == lease.KindSeat
 	r.ask(r.patience(), call{
-		hook: "store.Write", urgent: o.Write.Key().Kind == lease.KindSeat,
+		hook: "store.Write", urgent: seat,
 		make: func(ctx context.Context) error {
+			began := time.Now()
 			record, err := r.worker.store.Write(ctx, o.Write)
+			if err == nil && seat {
+				r.heard(time.Since(began))
+			}
 			in.Record, err = settles(o.Write, record, err)
 			return err
 		},

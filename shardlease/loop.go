@@ -38,7 +38,8 @@ type run struct {
 	late      engine.Instant // … from when on without the handler's return, the first of them
 	prepare   map[string]*preparation
 	deadlines map[time.Duration]deadline // by limit
-	patient   engine.Instant             // until when the source may take to answer
+	slow      slowness
+	patient   engine.Instant // until when the source may take to answer
 	wake      engine.Instant
 }
 

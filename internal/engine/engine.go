@@ -82,6 +82,12 @@ func (e *Engine) take(in Input) {
 		e.prepared(in)
 	case SourceSilent:
 		e.raise(&e.faults.source, e.now.Mono, "", in.Err)
+	case StoreSlow:
+		if in.Err == nil {
+			e.lower(&e.faults.slow)
+		} else {
+			e.raise(&e.faults.slow, e.now.Mono, "", in.Err)
+		}
 	case Stop:
 		e.stop()
 	}

@@ -30,6 +30,7 @@ type fault struct {
 
 type faults struct {
 	store    fault // a call of the store was not answered, or a record cannot be written
+	slow     fault // the store takes too long to answer for the lease time
 	commits  fault // marks that the table has not accepted for CommitTimeout
 	source   fault
 	restored fault
@@ -42,7 +43,7 @@ type faults struct {
 
 func newFaults() faults {
 	return faults{
-		store: fault{kind: StoreFault}, commits: fault{kind: CommitsFail},
+		store: fault{kind: StoreFault}, slow: fault{kind: StoreFault}, commits: fault{kind: CommitsFail},
 		source: fault{kind: SourceFault}, restored: fault{kind: Restored}, wake: Never,
 	}
 }
@@ -99,7 +100,7 @@ func (e *Engine) keepReporting() {
 		}
 		f.wake = f.scan
 	}
-	for _, fault := range []*fault{&f.store, &f.commits, &f.source, &f.restored} {
+	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored} {
 		if !fault.on {
 			continue
 		}

@@ -112,6 +112,9 @@ type (
 	// SourceSilent: the source has not answered the last [Poll] in time, and may yet.
 	SourceSilent struct{ Err error }
 
+	// StoreSlow: the store has become too slow for the lease time; no error: it is not any more.
+	StoreSlow struct{ Err error }
+
 	// Marks tells what a handler has marked since it was last told.
 	Marks struct {
 		Tenure   Tenure
@@ -146,6 +149,7 @@ func (Settled) input()      {}
 func (Verified) input()     {}
 func (Source) input()       {}
 func (SourceSilent) input() {}
+func (StoreSlow) input()    {}
 func (Marks) input()        {}
 func (Returned) input()     {}
 func (Prepared) input()     {}
