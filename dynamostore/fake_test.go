@@ -1,0 +1,219 @@
+package dynamostore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A service is as much of DynamoDB as this package uses, behind the HTTP client, so that the
+// expressions that are sent are evaluated, in a synctest bubble too. DynamoDB Local is the
+// judge of what it does: TestStore of integration runs the same suite there.
+type service struct {
+	takes time.Duration // each request
+	room  chan struct{} // for so many at a time; nil: any number
+
+	mu    sync.Mutex
+	items map[string]image // by both keys
+	calls map[string]int   // by action
+}
+
+type (
+	image map[string]any // as JSON has it: {"owner": {"S": "a"}}
+	body  struct {
+		Item, Key, ExpressionAttributeValues                          image
+		ConditionExpression, UpdateExpression, KeyConditionExpression string
+		ExpressionAttributeNames                                      map[string]string
+		ReturnValues                                                  string
+	}
+)
+
+// opened is a store over a new service, each of whose requests takes that long.
+func opened(t *testing.T, takes time.Duration) (*Store, *service) {
+	t.Helper()
+	f := &service{takes: takes, items: map[string]image{}, calls: map[string]int{}}
+	return f.open(t, f), f
+}
+
+// open is another store of the same service.
+func (f *service) open(t *testing.T, through dynamodb.HTTPClient) *Store {
+	t.Helper()
+	client := dynamodb.New(dynamodb.Options{
+		Region: "eu-central-1", HTTPClient: through, BaseEndpoint: aws.String("http://fake"),
+		Credentials: credentials.NewStaticCredentialsProvider("fake", "fake", ""),
+	})
+	s, err := Open(t.Context(), client, "leases", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Do is one request.
+func (f *service) Do(request *http.Request) (*http.Response, error) {
+	_, action, _ := strings.Cut(request.Header.Get("X-Amz-Target"), ".")
+	content, err := io.ReadAll(request.Body)
+	if err != nil {
+		return nil, err
+	}
+	var in body
+	if err := json.Unmarshal(content, &in); err != nil {
+		return nil, err
+	}
+	if err := f.work(request.Context()); err != nil {
+		return nil, err
+	}
+	status, out := f.answer(action, in)
+	content, err = json.Marshal(out)
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}},
+		Request: request, Body: io.NopCloser(bytes.NewReader(content)), ContentLength: int64(len(content)),
+	}, err
+}
+
+// work is the time that a request takes.
+func (f *service) work(ctx context.Context) error {
+	if f.room != nil {
+		f.room <- struct{}{}
+		defer func() { <-f.room }()
+	}
+	if f.takes == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(f.takes):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *service) answer(action string, in body) (status int, out any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls[action]++
+	at := place(in.Key)
+	if action == "PutItem" {
+		at = place(in.Item)
+	}
+	old := f.items[at]
+	switch {
+	case action == "DescribeTable":
+		return http.StatusOK, description()
+	case action == "Query":
+		return http.StatusOK, map[string]any{"Items": f.query(in)}
+	case !in.holds(old):
+		return http.StatusBadRequest, map[string]any{"__type": "x#ConditionalCheckFailedException", "message": "no", "Item": old}
+	case action == "PutItem":
+		f.items[at] = in.Item
+	case action == "DeleteItem":
+		delete(f.items, at)
+	case action == "UpdateItem":
+		f.items[at] = in.update(old)
+		if in.ReturnValues == "ALL_NEW" {
+			return http.StatusOK, map[string]any{"Attributes": f.items[at]}
+		}
+	case old != nil: // GetItem
+		return http.StatusOK, map[string]any{"Item": old}
+	}
+	return http.StatusOK, map[string]any{}
+}
+
+func description() any {
+	name := func(name, key, value string) map[string]string {
+		return map[string]string{"AttributeName": name, key: value}
+	}
+	return map[string]any{"Table": map[string]any{
+		"TableStatus": "ACTIVE", "TableId": "the-table",
+		"KeySchema":            []any{name(lease.AttrGroup, "KeyType", "HASH"), name(lease.AttrKey, "KeyType", "RANGE")},
+		"AttributeDefinitions": []any{name(lease.AttrGroup, "AttributeType", "S"), name(lease.AttrKey, "AttributeType", "S")},
+	}}
+}
+
+func place(key image) string {
+	return fmt.Sprint(value(key[lease.AttrGroup]), "\x00", value(key[lease.AttrKey]))
+}
+
+// value is what is in {"S": value}.
+func value(attribute any) any {
+	of, _ := attribute.(map[string]any)
+	for _, v := range of {
+		return v
+	}
+	return nil
+}
+
+func (f *service) query(in body) []image {
+	_, operand, _ := strings.Cut(in.KeyConditionExpression, " = ")
+	prefix := fmt.Sprint(value(in.ExpressionAttributeValues[operand]), "\x00")
+	found := []image{}
+	for _, at := range slices.Sorted(maps.Keys(f.items)) {
+		if strings.HasPrefix(at, prefix) {
+			found = append(found, f.items[at])
+		}
+	}
+	return found
+}
+
+// holds evaluates the condition on an item.
+func (in body) holds(item image) bool {
+	if in.ConditionExpression == "" {
+		return true
+	}
+	for term := range strings.SplitSeq(in.ConditionExpression, " AND ") {
+		if function, name, ok := strings.Cut(strings.TrimSuffix(term, ")"), "("); ok {
+			_, there := item[in.ExpressionAttributeNames[name]]
+			if there != (function == "attribute_exists") {
+				return false
+			}
+			continue
+		}
+		word := strings.Fields(term)
+		is, there := item[in.ExpressionAttributeNames[word[0]]]
+		wanted := in.ExpressionAttributeValues[word[2]]
+		if !there || word[1] == "=" && !reflect.DeepEqual(is, wanted) || word[1] == "<" && number(is) >= number(wanted) {
+			return false
+		}
+	}
+	return true
+}
+
+func number(attribute any) int64 {
+	n, _ := strconv.ParseInt(fmt.Sprint(value(attribute)), 10, 64)
+	return n
+}
+
+// update is the item after the update.
+func (in body) update(old image) image {
+	item := maps.Clone(old)
+	sets, removes, _ := strings.Cut(strings.TrimPrefix(in.UpdateExpression, "SET "), " REMOVE ")
+	for clause := range strings.SplitSeq(sets, ", ") {
+		word := strings.Fields(clause) // #name = :value, or #name = #name + :value
+		attribute := in.ExpressionAttributeValues[word[len(word)-1]]
+		name := in.ExpressionAttributeNames[word[0]]
+		if len(word) > 3 {
+			attribute = map[string]any{"N": strconv.FormatInt(number(item[name])+number(attribute), 10)}
+		}
+		item[name] = attribute
+	}
+	for name := range strings.SplitSeq(removes, ", ") {
+		delete(item, in.ExpressionAttributeNames[name])
+	}
+	return item
+}

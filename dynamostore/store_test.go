@@ -1,0 +1,59 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
+)
+
+// TestStore runs the suite over the expressions as they are sent.
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) lease.Store {
+		s, _ := opened(t, 0)
+		return s
+	})
+}
+
+// TestClientThatCannotSend: Open and CreateTable say at once what a client lacks. Without a
+// region or credentials Open tried for 2 s and more, and a nil client was a panic.
+func TestClientThatCannotSend(t *testing.T) {
+	known := credentials.NewStaticCredentialsProvider("fake", "fake", "")
+	failing := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{}, errors.New("no role")
+	})
+	for name, c := range map[string]struct {
+		client *dynamodb.Client
+		want   error
+	}{
+		"nil":                   {nil, ErrNoClient},
+		"no region":             {dynamodb.New(dynamodb.Options{Credentials: known}), ErrNoRegion},
+		"no credentials":        {dynamodb.New(dynamodb.Options{Region: "eu-central-1"}), ErrNoCredentials},
+		"anonymous":             {dynamodb.New(dynamodb.Options{Region: "eu-central-1", Credentials: aws.AnonymousCredentials{}}), ErrNoCredentials},
+		"credentials that fail": {dynamodb.New(dynamodb.Options{Region: "eu-central-1", Credentials: failing}), ErrNoCredentials},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			if _, err := Open(t.Context(), c.client, "leases", Options{}); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if err := CreateTable(t.Context(), c.client, "leases", TableOptions{}); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := time.Since(began); took > 0 {
+				t.Errorf("%s: only after %v", name, took)
+			}
+		})
+	}
+	if _, err := Open(t.Context(), dynamodb.New(dynamodb.Options{}), "", Options{}); !errors.Is(err, checkpoint.ErrInvalid) {
+		t.Errorf("no table: %v", err)
+	}
+}
