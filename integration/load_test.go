@@ -1,0 +1,146 @@
+package integration
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+)
+
+var (
+	loadFor    = flag.Duration("load.for", 3*time.Second, "for how long TestCommitLoad commits")
+	coldShards = flag.Int("cold.shards", 1000, "how many shards TestColdStart starts with")
+)
+
+// A crowd is the handlers of one worker.
+type crowd struct {
+	mu    sync.Mutex
+	took  map[string][]time.Duration // commits, by shard
+	on    atomic.Bool                // they count
+	held  atomic.Int64
+	fault atomic.Int64 // store faults
+}
+
+// run is a worker over a table of its own until stop is called.
+func (c *crowd) run(t *testing.T, shards int, handle shardlease.Handler) (stop func()) {
+	t.Helper()
+	names := make([]string, shards)
+	for i := range names {
+		names[i] = fmt.Sprintf("shard-%05d", i)
+	}
+	c.took = map[string][]time.Duration{}
+	w, err := shardlease.New(open(t, newClient(t, nil), newTable(t)), shardlease.Static(names...), shardlease.Config{
+		Group: "orders", Name: "a", Handoff: rebalance.Eager, Order: checkpoint.Decimal, EventQueue: 1 << 20,
+		Observe: func(e shardlease.Event) {
+			if e.Kind == shardlease.StoreFault && c.fault.Add(1) <= 3 {
+				fmt.Fprintln(t.Output(), e)
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.Run(ctx, handle); err != nil {
+			t.Error(err)
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// commits without pause.
+func (c *crowd) commits(_ context.Context, t *shardlease.Tenure) error {
+	c.held.Add(1)
+	defer c.held.Add(-1)
+	for n := 1; t.Reading().Err() == nil; n++ {
+		began := time.Now()
+		if err := t.Commit(t.Reading(), strconv.Itoa(n)); err != nil {
+			return err
+		}
+		if c.on.Load() {
+			c.mu.Lock()
+			c.took[t.Shard().Name] = append(c.took[t.Shard().Name], time.Since(began))
+			c.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// all waits until so many handlers run.
+func (c *crowd) all(t *testing.T, n int, limit time.Duration) time.Duration {
+	t.Helper()
+	from := time.Now()
+	for c.held.Load() < int64(n) {
+		if time.Since(from) > limit {
+			t.Fatalf("after %v %d of %d shards are held", limit, c.held.Load(), n)
+		}
+		quiet(t, 10*time.Millisecond)
+	}
+	return time.Since(from)
+}
+
+// TestCommitLoad: 64 handlers commit without pause, and no shard is starved. When the caller
+// that came last was admitted first, 17 of 64 shards got one commit in 15 s.
+//
+//	go test ./integration -run TestCommitLoad -load.for 15s -v
+func TestCommitLoad(t *testing.T) {
+	const shards = 64
+	c := &crowd{}
+	stop := c.run(t, shards, c.commits)
+	c.all(t, shards, 30*time.Second)
+	quiet(t, 500*time.Millisecond)
+	c.on.Store(true)
+	quiet(t, *loadFor)
+	c.on.Store(false)
+	stop()
+	least, most, sum := 1<<30, 0, 0
+	var each []time.Duration
+	for _, took := range c.took {
+		least, most, sum = min(least, len(took)), max(most, len(took)), sum+len(took)
+		each = append(each, took...)
+	}
+	if len(c.took) < shards {
+		least = 0
+	}
+	slices.Sort(each)
+	median, p99, worst := each[len(each)/2], each[len(each)*99/100], each[len(each)-1]
+	fmt.Fprintf(t.Output(), "%d handlers, %v: commits of a shard %d at least, %d on average, %d at most; p50 %v, p99 %v, worst wait %v\n",
+		shards, *loadFor, least, sum/shards, most, median.Round(time.Millisecond), p99.Round(time.Millisecond), worst.Round(time.Millisecond))
+	if least < sum/shards/2 {
+		t.Errorf("a shard got %d commits, %d on average", least, sum/shards)
+	}
+	if *loadFor >= 15*time.Second && p99 > 4*median { // shorter, a pause of the machine is one in a hundred
+		t.Errorf("p99 %v, median %v", p99, median)
+	}
+}
+
+// TestColdStart: one worker claims many shards at once, and no store fault is reported. With
+// the deadline of each claim running while it waited, 10,000 shards made 7,910.
+//
+//	go test ./integration -run TestColdStart -cold.shards 10000 -v
+func TestColdStart(t *testing.T) {
+	c := &crowd{}
+	stop := c.run(t, *coldShards, func(_ context.Context, t *shardlease.Tenure) error {
+		c.held.Add(1)
+		<-t.Reading().Done()
+		return nil
+	})
+	took := c.all(t, *coldShards, 2*time.Minute)
+	fmt.Fprintf(t.Output(), "%d shards held after %v, %d store faults\n", *coldShards, took.Round(time.Millisecond), c.fault.Load())
+	if n := c.fault.Load(); n > 0 {
+		t.Errorf("%d store faults", n)
+	}
+	stop()
+}
