@@ -85,6 +85,12 @@ func mutants() []mutant {
 			`next.Counter, next.Checkpoint = at.Counter+1, at.Checkpoint`, `next.Counter = at.Counter + 1`, inSuite, "TestExplore"},
 		{"a transfer counts up from the stored counter", leaseDir + "write.go",
 			`next.Counter, next.Checkpoint = at.Counter+1, at.Checkpoint`, `next.Checkpoint = at.Checkpoint`, inStore, "TestStore/TransferCountsUpFromTheStoredCounter"},
+		{"a transfer ends an offer that was made since", "dynamostore/write.go",
+			`before[lease.AttrOffer], before[lease.AttrPast] = string(old.OfferedTo), nil`, `before[lease.AttrPast] = nil`,
+			inDynamo, "TestStore/OfferMadeSinceEndsWithItsGeneration"},
+		{"a swap does not lose an offer that was made since", leaseDir + "write.go",
+			`return stored.Written() == w.Old.Written() && stored.count() == w.Old.count()`, `return stored.count() == w.Old.count()`,
+			inStore, "TestStore/OfferMadeSinceIsNotLost"},
 		{"withdrawn means withdrawn", leaseDir + "write.go",
 			`if next.Accepts(old) && at.OfferedTo != old.OfferedTo {`, `if next.Accepts(old) && false {`, inStore, "TestStore/WithdrawnOfferIsNotTaken"},
 		{"lease rows are never deleted", leaseDir + "check.go",
@@ -119,8 +125,12 @@ func mutants() []mutant {
 			`if c.busy || r.Key() != c.key || r.Compare(c.row) <= 0 {`, `if r.Key() != c.key || r.Compare(c.row) <= 0 {`, inLease, "TestCopyNeverGoesBack"},
 		{"no answer keeps the write open", leaseDir + "copy.go",
 			`	if verdict == Unknown {
-		c.torn = true`, `	if verdict == Unknown {
+		c.torn = c.torn || !errors.Is(err, ErrQueued)`, `	if verdict == Unknown {
 		c.busy, c.torn = false, true`, inLease, "TestCopyHasOneWriteOpen"},
+		{"a write that was never sent leaves nothing unknown", leaseDir + "copy.go",
+			`c.torn = c.torn || !errors.Is(err, ErrQueued)`, `c.torn = true`, inLease, "TestStaleAnswerSaysWhatIsUnknown"},
+		{"a long note is shortened", leaseDir + "rules.go",
+			`t.Note = shortened(t.Note, MaxNote)`, `_ = shortened`, inLease, "TestLongNotesAreShortened"},
 		{"a torn write leaves the outcome unknown", leaseDir + "copy.go",
 			`OutcomeUnknown: a.Torn,`, ``, inLease, "TestStaleAnswerSaysWhatIsUnknown"},
 		{"what was never started is started", leaseDir + "copy.go",
