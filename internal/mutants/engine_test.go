@@ -115,7 +115,7 @@ func engineMutants() []mutant {
 		{"a call that only waits in the store is no fault", engineDir + "shard.go",
 			`return errors.Is(err, lease.ErrQueued) && e`, `return false && e`, inDynamo, "TestColdStartReportsNoFault"},
 		{"unless the store answers no other either", engineDir + "shard.go",
-			`return errors.Is(err, lease.ErrQueued) && e.now.Mono < e.rowAt.Add(e.cfg.TTL)`, `return errors.Is(err, lease.ErrQueued)`,
+			`return errors.Is(err, lease.ErrQueued) && e.now.Mono < e.rows.last.Add(e.cfg.TTL)`, `return errors.Is(err, lease.ErrQueued)`,
 			inDynamo, "TestMuteTableIsReported"},
 		{"a call that is admitted has time left", "dynamostore/lane.go",
 			`max(l.tempo.estimate(), until.Sub(began)/2)`, `0`, inDynamo, "TestLaneSendsAwayWhoIsTooLate"},
@@ -254,8 +254,7 @@ func engineMutants() []mutant {
 		{"a handler that is cut off does not know of its last mark", engineDir + "tenure.go",
 			`Open: s.t.seq > s.t.accepted})`, `Open: false})`, inWorker, "TestOutcomeUnknown"},
 		{"a write that went unanswered before is torn", leaseDir + "copy.go",
-			`		c.torn = true
-`, ``, inWorker, "TestOutcomeUnknown"},
+			`c.torn = c.torn || !errors.Is(err, ErrQueued)`, `_ = errors.Is(err, ErrQueued)`, inWorker, "TestOutcomeUnknown"},
 
 		// Stopping.
 		{"a leaver serves until others ask", engineDir + "leave.go",
