@@ -63,10 +63,11 @@ type Config struct {
 	// lives. At least a third of TTL.
 	StallAfter time.Duration
 	// CommitTimeout is how long the table may accept no mark of a tenure although one
-	// is due. After that the worker reports [EventCommitsFail] while it lasts, Healthy
-	// returns an error, and the tenure ends as stalled where another worker could take
-	// the shard. A worker that can write no row at all then gives up its seat, and
-	// rests before it takes another one. Default 3 × TTL; negative: off. At least a third of TTL.
+	// is due. After that the worker reports [EventCommitsFail] while it lasts, and
+	// Healthy returns an error. A worker that can write no row at all ends all its
+	// tenures as stalled where another live worker has room: it gives up its seat, so
+	// that the others can claim what it cannot release, and rests before it takes
+	// another seat. Otherwise the tenures go on. Default 3 × TTL; negative: off. At least a third of TTL.
 	CommitTimeout time.Duration
 	// MaxAttempts is how many tenures of a shard may fail, since a checkpoint was
 	// last accepted or Progress called, before it is quarantined. A worker that

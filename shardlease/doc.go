@@ -90,7 +90,7 @@
 //	a handler fails or panics           the worker                         released as failed; claimed again after a pause that doubles
 //	a handler hangs                     the worker, with StallAfter        told to wind down, then released as stalled
 //	it ignores that                     the worker, after Drain            its context ends, the shard is given up; whatever it still does is fenced
-//	the table accepts no commit         the worker, after CommitTimeout    reported while it lasts; released as stalled where another worker could take it
+//	the table accepts no commit         the worker, after CommitTimeout    reported while it lasts; a worker that can write no row gives up its seat, if another worker has room
 //	one side of a move dies             the other                          every phase ends by itself; a dead owner's shard is claimed
 //	the machine was suspended           the worker, by its wall clock      commits wait until a heartbeat is answered
 //	the wall clock steps                nobody                             nothing compares it

@@ -100,6 +100,26 @@ func ExampleEndError() {
 	// true true true
 }
 
+// An observer that wakes somebody: a fault that lasts is reported again and again, with how
+// long it has lasted, and once more when it is over.
+func ExampleEvent() {
+	alert := func(e shardlease.Event) {
+		switch e.Kind {
+		case shardlease.Lost, shardlease.Restored, shardlease.Quarantined, shardlease.Malformed, shardlease.EventCommitsFail:
+			fmt.Println("page:", e)
+		case shardlease.StoreFault, shardlease.SourceFault:
+			if e.Lasted > time.Minute {
+				fmt.Println("page:", e)
+			}
+		}
+	}
+	config := shardlease.Config{Group: "orders", Handoff: rebalance.Eager, Observe: alert}
+	config.Observe(shardlease.Event{Kind: shardlease.EventCommitsFail, Worker: "a", Shard: "1", Count: 1, Lasted: 40 * time.Second})
+	config.Observe(shardlease.Event{Kind: shardlease.StoreFault, Worker: "a", Lasted: 10 * time.Second})
+	// Output:
+	// page: commits-fail: worker a, shard 1, lasted 40s
+}
+
 // A supervisor takes a shard from a worker that it knows to be gone.
 func ExampleSupervisor_ForceRelease() {
 	ctx := context.Background()

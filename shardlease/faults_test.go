@@ -147,21 +147,34 @@ func TestNobodyCanCommit(t *testing.T) {
 			w.refuse(func(w lease.Write) bool { return w.Key().Kind == lease.KindLease })
 		}
 		time.Sleep(30 * time.Minute)
+		for _, w := range []*actor{a, b} {
+			if _, over := lasted(w.of(shardlease.EventCommitsFail)); over || w.Healthy() == nil {
+				t.Errorf("%s: commits-fail is over: %t, healthy: %v; and nothing is processed", w.name, over, w.Healthy())
+			}
+		}
 		lost := len(a.of(shardlease.Lost)) + len(b.of(shardlease.Lost))
 		t.Logf("seats given up: %d; running: %v", lost, s.running())
 		if lost > 2 {
 			t.Errorf("seats were given up %d times, though nobody could take over", lost)
 		}
+		healed := time.Now()
 		a.refuse(nil)
 		b.refuse(nil)
 		held := s.within(ttl, "all are processed", func() bool { n := s.running(); return n["a"]+n["b"] == 8 })
 		t.Logf("processed after %v, even after %v", held, held+s.shared(5*time.Minute, "a", "b"))
+		time.Sleep(time.Until(healed.Add(5 * time.Minute)))
+		for _, w := range []*actor{a, b} {
+			if _, over := lasted(w.of(shardlease.EventCommitsFail)); !over || w.Healthy() != nil {
+				t.Errorf("%s, healed: commits-fail is over: %t, healthy: %v", w.name, over, w.Healthy())
+			}
+		}
 		s.end()
 	})
 }
 
-// TestOneRowThatCannotBeWritten: the commits of one of a's two shards fail. Its tenure ends, which
-// is reported; the other goes on untouched.
+// TestOneRowThatCannotBeWritten: the commits of one of a's two shards fail. No worker could take
+// it, because a cannot release it; so a goes on with it and reports that it cannot commit. The
+// other shard goes on untouched.
 func TestOneRowThatCannotBeWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
@@ -182,6 +195,12 @@ func TestOneRowThatCannotBeWritten(t *testing.T) {
 		}
 		if n := len(s.of(mine[1])); n != calls {
 			t.Errorf("%d tenures of the other shard began", n-calls)
+		}
+		if n := s.running()["a"]; n != 2 {
+			t.Errorf("a processes %d shards of 2", n)
+		}
+		if a.Healthy() == nil {
+			t.Error("healthy")
 		}
 		s.end()
 	})

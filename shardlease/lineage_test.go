@@ -157,6 +157,23 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 	})
 }
 
+// TestQuarantineComesAtOnce: the shard is set aside when its last attempt fails, and not
+// after one more rest, which may be five minutes.
+func TestQuarantineComesAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		config := shardlease.Config{MaxAttempts: 3, Backoff: time.Minute}
+		m := join(t, store, shardlease.Static("job"), config, func(context.Context, *shardlease.Tenure) error { return errDown })
+		pass(time.Minute + 2*time.Minute + 5*time.Second) // the rests after the first and the second failure
+		if row := rowOf(t, store, "job"); !row.Quarantined || len(m.of(shardlease.Quarantined)) != 1 {
+			t.Errorf("%v", row)
+		}
+		if err := m.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestQuarantineIsReversible: a shard that fails too often is set aside, and a
 // supervisor brings it back.
 func TestQuarantineIsReversible(t *testing.T) {

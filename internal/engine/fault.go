@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 )
 
@@ -150,12 +151,22 @@ func (e *Engine) scanCommits() {
 	if !f.on {
 		return
 	}
-	switch {
-	case e.concerned(f, e.commitsLate) == 0:
+	switch late := e.concerned(f, e.commitsLate); {
+	case late == 0 && !e.speechless():
 		e.lower(f)
-	case e.surrenders():
+	case e.surrenders(late):
 		e.surrender()
 	}
+}
+
+// speechless reports whether this worker has given up its seat because it could write no
+// row, and there is no sign yet that it can: an answer, or CommitTimeout in a new seat
+// without a write that fails.
+func (e *Engine) speechless() bool {
+	if e.rows.surrendered == 0 {
+		return false
+	}
+	return e.seat.phase != seated || e.now.Mono < e.seat.joined.Add(e.cfg.CommitTimeout) || slices.ContainsFunc(e.shards, e.unanswered)
 }
 
 // rowAnswers is what this worker knows of the answers to its writes of rows.
@@ -165,11 +176,12 @@ type rowAnswers struct {
 }
 
 // surrenders reports whether this worker is to give up its seat: it can beat, and has had
-// no answer to any write of a row since its commits began to fail. While its seat stands,
-// nobody else may claim what it cannot release. All its handlers wind down first.
-func (e *Engine) surrenders() bool {
+// no answer to any write of a row since its commits began to fail, of more shards than one
+// unless it holds no other. While its seat stands, nobody else may claim what it cannot
+// release. All its handlers wind down first.
+func (e *Engine) surrenders(late int) bool {
 	f := &e.faults.commits
-	if e.seat.phase != seated || e.leave.on || e.rows.last >= f.since || !e.successors() {
+	if e.seat.phase != seated || e.leave.on || e.rows.last >= f.since || late < max(1, min(2, e.fleet.held)) || !e.successors() {
 		return false
 	}
 	done := true

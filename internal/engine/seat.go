@@ -46,6 +46,7 @@ type chair struct {
 	freed      int64
 	former     []lease.Incarnation // earlier ones of this worker, whose seats may still be there
 	rest       Instant             // it takes no seat before
+	joined     Instant             // when this seat was confirmed
 	wake       Instant
 }
 
@@ -261,7 +262,7 @@ func (e *Engine) confirm() {
 		e.tendAllSoon()
 	}
 	if c.phase == confirming {
-		c.phase = seated
+		c.phase, c.joined = seated, e.now.Mono
 		e.tell(Event{Kind: Joined})
 		e.fleet.changed = e.now.Mono
 		e.wantPlan()

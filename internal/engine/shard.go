@@ -298,7 +298,7 @@ func (e *Engine) claim(s *shard) {
 		e.send(s, reviving, w, err)
 	case row.Removed || row.Finished || row.Quarantined || unproven:
 		s.mine = false
-	case e.now.Mono < at:
+	case e.now.Mono < at && !e.exhausted(row, orphan):
 		e.at(s, at)
 	case e.exhausted(row, orphan):
 		reason := row.Last.Reason

@@ -204,8 +204,8 @@ func (e *Engine) windDown(s *shard) {
 }
 
 // keepCommitting notices a tenure whose marks the table does not accept, whatever the
-// reason. Where another worker could take the shard, the tenure ends: the other may have
-// more luck, and what this one goes on to process would have to be processed again.
+// reason. The tenure goes on: a shard whose row cannot be written cannot be released either.
+// See surrenders for a worker that can write no row.
 func (e *Engine) keepCommitting(s *shard) {
 	t := &s.t
 	if e.cfg.CommitTimeout <= 0 || t.seq <= t.accepted {
@@ -222,15 +222,6 @@ func (e *Engine) keepCommitting(s *shard) {
 		return
 	}
 	e.raise(&e.faults.commits, t.late, s.name, errNotAccepted)
-	if t.returned || t.cut || t.finish || t.draining {
-		return
-	}
-	if e.successors() {
-		t.unheard = true
-		e.drain(s, Stalled)
-	} else {
-		e.at(s, e.now.Mono.Add(e.beat))
-	}
 }
 
 // errNotAccepted is what a report of failing commits says. Why they fail, the fault of the
