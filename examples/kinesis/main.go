@@ -18,7 +18,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/kinesis"
-	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
 	"github.com/shardlease/shardlease-go/examples/kinesis/journal"
@@ -112,7 +111,7 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	}
 	w, err := shardlease.New(sink.Leases, source, shardlease.Config{
 		Group: s.group, Handoff: s.handoff, Name: s.name, TTL: s.ttl, PollEvery: s.poll,
-		Order: checkpoint.Decimal, StallAfter: 2 * time.Minute, MaxAttempts: s.attempts, Logger: log,
+		Order: stream.Order, StallAfter: 2 * time.Minute, MaxAttempts: s.attempts, Logger: log,
 		// Workers that lost their store count as failures of the shard: after an hour of
 		// that, five minutes more would be a long rest.
 		MaxBackoff: 30 * time.Second,

@@ -7,8 +7,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -59,11 +61,29 @@ type Consumer struct {
 	Logger *slog.Logger
 	// Lanes is how many records of a shard are processed at a time. Default 4.
 	Lanes int
-	// InFlight is how many entries of a shard may be read and not yet in the sink.
-	// Default [checkpoint.DefaultLimit].
+	// InFlight is how many records of a shard may be on their way through the lanes to the
+	// sink. Default 10,000.
 	InFlight int
+	// Memory bounds, in bytes, what is read and not yet in the sink. Consumers may share one.
+	// Default: one with its own defaults.
+	Memory *stream.Memory
 	// Lags is told how far each shard is. It may be nil.
 	Lags *Lags
+
+	once   sync.Once
+	memory *stream.Memory
+}
+
+// Verify compares the leases of the group with the stream: it returns [stream.ErrRecreated]
+// if one of them belongs to another stream of that name. A worker that runs finds out too,
+// but for leases that are finished: nobody works on those. So call it before the worker.
+func (c *Consumer) Verify(ctx context.Context, rows []lease.Row) error {
+	for _, row := range rows {
+		if err := c.Stream.Check(ctx, row.Checkpoint.State); err != nil {
+			return fmt.Errorf("shard %s: %w", row.Shard, err)
+		}
+	}
+	return nil
 }
 
 // Handle is the handler for shardlease.Worker.Run: it reads a shard until it has to wind
@@ -71,10 +91,22 @@ type Consumer struct {
 //
 // To wind down it stops reading, and waits until all that was read is in the sink and
 // marked: that is what the next worker starts from.
+//
+// Each checkpoint has the identity of the stream as its state: a stream that was made again
+// under the name of an old one is refused. A shard is named by Kinesis, and its name must
+// stay what it is for an import or an export.
 func (c *Consumer) Handle(ctx context.Context, t *shardlease.Tenure) error {
 	defer c.Lags.forget(t.Shard().Name)
-	p := c.start(ctx, t)
-	err := c.feed(t, p)
+	if err := c.Stream.Check(ctx, t.Checkpoint().State); err != nil {
+		return err
+	}
+	identity, err := c.Stream.Identity(ctx)
+	if err != nil {
+		return err
+	}
+	p := c.start(ctx, t, identity)
+	defer p.room.Close()
+	err = c.feed(t, p)
 	if fault := p.drain(); fault != nil {
 		return fault
 	}
@@ -85,17 +117,29 @@ func (c *Consumer) Handle(ctx context.Context, t *shardlease.Tenure) error {
 		if err := p.tracker.Wait(ctx); err != nil {
 			return err
 		}
-		return t.Finish(ctx)
+		return c.finish(ctx, t, p, identity)
 	case t.Reading().Err() != nil:
 		return nil
 	}
 	return err
 }
 
+// finish finishes the shard. One without a record gets its first sequence number as its
+// position, so that its row too says which stream it is of.
+func (c *Consumer) finish(ctx context.Context, t *shardlease.Tenure, p *pipeline, identity string) error {
+	first := c.Stream.First(t.Shard().Name)
+	if t.Checkpoint().IsZero() && !p.marked.Load() && first != "" {
+		if err := t.MarkState(first, identity); err != nil {
+			return err
+		}
+	}
+	return t.Finish(ctx)
+}
+
 // feed reads the shard and gives the pipeline what it reads.
 func (c *Consumer) feed(t *shardlease.Tenure, p *pipeline) error {
 	begun := time.Now()
-	for batch, err := range c.Stream.Read(p.reading, t.Shard().Name, t.Checkpoint().Position) {
+	for batch, err := range c.Stream.Read(p.reading, t.Shard().Name, t.Checkpoint().Position, p.room) {
 		if err != nil {
 			return err
 		}
@@ -122,14 +166,18 @@ func arrived(t *shardlease.Tenure, batch stream.Batch, since time.Duration) bool
 	return t.Attempt() == 0 || batch.Behind == 0 || since > time.Minute
 }
 
-func (c *Consumer) start(ctx context.Context, t *shardlease.Tenure) *pipeline {
+func (c *Consumer) start(ctx context.Context, t *shardlease.Tenure, identity string) *pipeline {
+	c.once.Do(func() { c.memory = cmp.Or(c.Memory, new(stream.Memory)) })
 	p := &pipeline{
-		process: c.Process, poison: c.Poison, sink: c.Sink, hold: t.Hold(),
+		process: c.Process, poison: c.Poison, sink: c.Sink, hold: t.Hold(), room: c.memory.Room(),
 		lags: cmp.Or(c.Lags, new(Lags)), log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), blocked: map[string]bool{},
-		tracker: checkpoint.NewTracker(c.InFlight, t.Mark),
-		lanes:   make([]chan item, max(cmp.Or(c.Lanes, 4), 1)),
-		out:     make(chan item, most),
+		lanes: make([]chan item, max(cmp.Or(c.Lanes, 4), 1)),
+		out:   make(chan item, most),
 	}
+	p.tracker = checkpoint.NewTracker(cmp.Or(c.InFlight, 10_000), func(position string) error {
+		p.marked.Store(true)
+		return t.MarkState(position, identity)
+	})
 	p.begin(ctx, t.Reading())
 	return p
 }

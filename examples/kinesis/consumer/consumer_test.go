@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
 	"github.com/shardlease/shardlease-go/examples/kinesis/internal/fakekinesis"
 	"github.com/shardlease/shardlease-go/examples/kinesis/internal/kpl"
@@ -131,8 +130,16 @@ func newBench(t *testing.T, shards ...fakekinesis.Shard) *bench {
 
 func (b *bench) run() {
 	b.Helper()
+	group := shardlease.Supervisor{Store: b.store, Group: "orders"}
+	b.c.Stream.Leased = func(ctx context.Context, shard string) (bool, error) {
+		_, err := group.Get(ctx, shard)
+		if errors.Is(err, lease.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil, err
+	}
 	w, err := shardlease.New(b.store, b.c.Stream, shardlease.Config{
-		Group: "orders", Handoff: rebalance.Eager, Order: checkpoint.Decimal, Backoff: -1, PollEvery: time.Second, MaxAttempts: b.attempts, StallAfter: b.stall,
+		Group: "orders", Handoff: rebalance.Eager, Order: stream.Order, Backoff: -1, PollEvery: time.Second, MaxAttempts: b.attempts, StallAfter: b.stall,
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -27,7 +27,7 @@ const most = 500
 // be faster. Each writes on condition of the same lease row, and DynamoDB refuses
 // transactions that meet on a row.
 //
-// The tracker bounds what is in here.
+// The tracker and the room bound what is in here.
 type pipeline struct {
 	process func(ctx context.Context, r stream.Record) (Effect, error)
 	poison  func(ctx context.Context, f Failure) (Verdict, error)
@@ -36,6 +36,8 @@ type pipeline struct {
 	log     *slog.Logger
 	hold    lease.Hold
 	tracker *checkpoint.Tracker
+	room    *stream.Room
+	marked  atomic.Bool // something was, in this tenure
 
 	ctx     context.Context // ends with the tenure, and at the first fault
 	reading context.Context // ends when nothing more is to be read
@@ -55,18 +57,21 @@ type pipeline struct {
 type item struct {
 	record stream.Record
 	effect Effect
+	begun  checkpoint.Record
 	entry  *entry
 }
 
-// An entry is done when the last of its records is.
+// An entry needs its room until the last of its records is in the sink: they are parts of
+// one answer.
 type entry struct {
 	open  atomic.Int32
-	begun checkpoint.Record
+	room  *stream.Room
+	bytes int64
 }
 
 func (e *entry) done() {
 	if e.open.Add(-1) == 0 {
-		e.begun.Done()
+		e.room.Give(e.bytes)
 	}
 }
 
@@ -81,19 +86,25 @@ func (p *pipeline) begin(ctx, reading context.Context) {
 	p.writing.Go(p.write)
 }
 
-// accept begins an entry, as soon as there is room, and hands its records to their
-// lanes. What was begun is handed over whole, even when reading is to stop.
+// accept begins the records of an entry, each as soon as there is room, and hands them to
+// their lanes. When reading is to stop it may stop within the entry: a position says how
+// many of its records are processed.
 func (p *pipeline) accept(in stream.Entry) error {
-	begun, err := p.tracker.Begin(p.reading, in.Sequence)
-	if err != nil {
-		return err
-	}
-	e := &entry{begun: begun}
+	e := &entry{room: p.room, bytes: in.Bytes}
 	e.open.Store(int32(len(in.Records) + 1)) // one of them is this function
 	defer e.done()
-	for _, record := range in.Records {
+	if len(in.Records) == 0 {
+		begun, err := p.tracker.Begin(p.reading, in.Sequence)
+		begun.Done()
+		return err
+	}
+	for i, record := range in.Records {
+		begun, err := p.tracker.Begin(p.reading, in.Position(i))
+		if err != nil {
+			return err
+		}
 		select {
-		case p.lanes[p.lane(record.Key)] <- item{record: record, entry: e}:
+		case p.lanes[p.lane(record.Key)] <- item{record: record, begun: begun, entry: e}:
 		case <-p.ctx.Done():
 			return context.Cause(p.ctx)
 		}

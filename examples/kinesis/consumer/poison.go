@@ -181,6 +181,7 @@ func (p *pipeline) kept(items []item) {
 		if i.effect.Verdict != Stop {
 			p.lags.skipped.Add(1)
 		}
+		i.begun.Done()
 		i.entry.done()
 	}
 }

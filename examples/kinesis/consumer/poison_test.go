@@ -74,7 +74,7 @@ func TestPoisonIsQuarantined(t *testing.T) {
 				time.Sleep(time.Minute)
 				b.end()
 				row := b.row("a")
-				if !row.Quarantined || row.Last.Reason != lease.Failed || row.Checkpoint.Position != "99" {
+				if !row.Quarantined || row.Last.Reason != lease.Failed || row.Checkpoint.Position != "100/1" {
 					t.Errorf("quarantined %t (%v), at %s", row.Quarantined, row.Last, row.Checkpoint.Position)
 				}
 				if len(b.sink.failed) != 1 || b.sink.failed[stream.Record{Sequence: "100", Index: 2}.Order()] != 3 {

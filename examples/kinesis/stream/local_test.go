@@ -98,7 +98,7 @@ func (l *local) read(s *stream.Stream) []string {
 	ctx, cancel := context.WithTimeout(l.Context(), 30*time.Second)
 	defer cancel()
 	for _, shard := range shards {
-		for batch, err := range s.Read(ctx, shard.Name, "") {
+		for batch, err := range s.Read(ctx, shard.Name, "", nil) {
 			if errors.Is(err, io.EOF) {
 				break
 			}

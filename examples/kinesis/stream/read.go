@@ -20,9 +20,11 @@ import (
 // What Kinesis allows to all readers of a shard together, and how long a reader waits
 // after a refusal.
 const (
-	leastGap    = time.Second / 5
+	// Five reads a second are allowed. The fifth is left to other groups, to the worker that
+	// takes the shard over, and to requests that travel for different times.
+	leastGap    = time.Second / 4
 	bytesPerSec = 2 << 20
-	firstPause  = leastGap
+	firstPause  = time.Second / 5
 	lastPause   = 10 * time.Second
 
 	// The SDK waits for an answer for ever, and a connection may die without a sign.
@@ -40,17 +42,20 @@ type Batch struct {
 // begins, if that is empty. It ends with io.EOF when the shard is closed and read to its
 // end, with the context's cause, or with an error that would come again.
 //
+// What Kinesis sends again is left out: no record comes twice, and none that lies before
+// one that has come.
+//
 // What may pass is tried again for as long as it lasts, and logged. A consumer that wants
 // to give the shard up then sets shardlease.Config.StallAfter: a batch, an empty one too,
 // is progress, and nothing else is.
-func (s *Stream) Read(ctx context.Context, name, after string) iter.Seq2[Batch, error] {
+//
+// A reader takes room before it reads, and the consumer gives back the Bytes of each entry
+// that it is done with. A nil room has no bound.
+func (s *Stream) Read(ctx context.Context, name, after string, room *Room) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
-		r := &reader{Stream: s, name: name, after: after}
-		known, there, err := s.find(ctx, name)
-		if err == nil && !there {
-			err = r.gone()
-		}
-		r.shard = known
+		r := &reader{Stream: s, name: name, room: room}
+		var err error
+		r.after, err = ParsePosition(after)
 		for err == nil {
 			var batch Batch
 			if batch, err = r.next(ctx); err == nil && !yield(batch, nil) {
@@ -68,8 +73,9 @@ func (s *Stream) Read(ctx context.Context, name, after string) iter.Seq2[Batch, 
 type reader struct {
 	*Stream
 	name  string
-	shard shard
-	after string // the last sequence number that was read
+	room  *Room
+	shard *shard   // nil: to be asked for
+	after Position // of the last record that was read
 
 	iterator *string // nil: to be asked for
 	ended    bool
@@ -86,15 +92,22 @@ func (r *reader) next(ctx context.Context) (Batch, error) {
 		if err := wait(ctx, time.Until(r.due)); err != nil {
 			return Batch{}, err
 		}
+		taken, err := r.room.take(ctx)
+		if err != nil {
+			return Batch{}, err
+		}
 		begun := time.Now()
 		out, err := r.request(ctx)
 		if err == nil {
-			return r.take(begun, out), nil
+			batch, bytes := r.take(begun, out)
+			r.room.settle(taken, bytes)
+			return batch, nil
 		}
+		r.room.settle(taken, 0)
 		if ctx.Err() != nil {
 			return Batch{}, context.Cause(ctx)
 		}
-		if err := r.failed(ctx, begun, err); err != nil {
+		if err := r.failed(ctx, err); err != nil {
 			return Batch{}, err
 		}
 	}
@@ -105,15 +118,23 @@ func (r *reader) next(ctx context.Context) (Batch, error) {
 func once(o *kinesis.Options) { o.RetryMaxAttempts = 1 }
 
 func (r *reader) request(ctx context.Context) (*kinesis.GetRecordsOutput, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+	if r.shard == nil {
+		known, there, err := r.find(ctx, r.name)
+		switch {
+		case err != nil:
+			return nil, err
+		case !there:
+			return nil, r.gone()
+		}
+		r.shard = &known
+	}
 	if r.iterator == nil {
-		out, err := r.Client.GetShardIterator(ctx, r.place(), once)
-		if err != nil {
+		if err := r.begin(ctx); err != nil {
 			return nil, err
 		}
-		r.iterator = out.ShardIterator
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	input := &kinesis.GetRecordsInput{ShardIterator: r.iterator}
 	if r.Limit > 0 {
 		input.Limit = aws.Int32(int32(min(r.Limit, 10000)))
@@ -121,31 +142,66 @@ func (r *reader) request(ctx context.Context) (*kinesis.GetRecordsOutput, error)
 	return r.Client.GetRecords(ctx, input, once)
 }
 
+// begin asks for an iterator where the shard goes on, or begins.
+func (r *reader) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	input, err := r.place(ctx)
+	if err != nil {
+		return err
+	}
+	out, err := r.Client.GetShardIterator(ctx, input, once)
+	if err == nil {
+		r.iterator = out.ShardIterator
+	}
+	return err
+}
+
 // place is where the shard goes on, or begins. A child begins at its beginning, wherever
 // the group did: the group has read its parents to their end, and what follows is here.
 // A time would do as well but for the clocks of Kinesis, which promise no order.
-func (r *reader) place() *kinesis.GetShardIteratorInput {
+//
+// The entry of a position in a packed entry is read again, and its records up to there are
+// left out.
+func (r *reader) place(ctx context.Context) (*kinesis.GetShardIteratorInput, error) {
 	input := &kinesis.GetShardIteratorInput{StreamName: &r.Stream.Name, ShardId: &r.name}
-	switch {
-	case r.after != "":
-		input.ShardIteratorType, input.StartingSequenceNumber = types.ShardIteratorTypeAfterSequenceNumber, &r.after
-	case r.Start.IsZero() || r.shard.child:
-		input.ShardIteratorType = types.ShardIteratorTypeTrimHorizon
-	default:
-		input.ShardIteratorType, input.Timestamp = types.ShardIteratorTypeAtTimestamp, &r.Start
+	if r.after.Sequence != "" {
+		input.ShardIteratorType, input.StartingSequenceNumber = types.ShardIteratorTypeAfterSequenceNumber, &r.after.Sequence
+		if r.after.Packed {
+			input.ShardIteratorType = types.ShardIteratorTypeAtSequenceNumber
+		}
+		return input, nil
 	}
-	return input
+	oldest := r.Start.IsZero() || r.after.Begin == trimHorizon
+	if !oldest && r.after.Begin == "" {
+		var err error
+		if oldest, err = r.continues(ctx, *r.shard); err != nil {
+			return nil, err
+		}
+	}
+	input.ShardIteratorType, input.Timestamp = types.ShardIteratorTypeAtTimestamp, &r.Start
+	if oldest {
+		input.ShardIteratorType, input.Timestamp = types.ShardIteratorTypeTrimHorizon, nil
+	}
+	return input, nil
 }
 
 // take takes an answer, and says when the next request may be.
-func (r *reader) take(begun time.Time, out *kinesis.GetRecordsOutput) Batch {
+func (r *reader) take(begun time.Time, out *kinesis.GetRecordsOutput) (Batch, int64) {
 	r.failures, r.iterator, r.ended = 0, out.NextShardIterator, out.NextShardIterator == nil
 	batch := Batch{Behind: time.Duration(aws.ToInt64(out.MillisBehindLatest)) * time.Millisecond}
-	size := 0
+	size, bytes := 0, int64(0)
 	for _, record := range out.Records {
-		size += len(record.Data) + len(*record.PartitionKey)
-		batch.Entries = append(batch.Entries, r.shard.entry(r.name, record))
-		r.after = *record.SequenceNumber
+		length := len(record.Data) + len(*record.PartitionKey)
+		size += length
+		entry, fresh := r.shard.entry(r.name, record).after(r.after)
+		if !fresh {
+			continue
+		}
+		entry.Bytes = int64(length + overhead*(len(entry.Records)+1))
+		bytes += entry.Bytes
+		batch.Entries = append(batch.Entries, entry)
+		r.after = Position{Sequence: entry.Sequence}
 	}
 	gap := cmp.Or(r.Idle, time.Second)
 	if batch.Behind > 0 {
@@ -153,26 +209,23 @@ func (r *reader) take(begun time.Time, out *kinesis.GetRecordsOutput) Batch {
 	}
 	// A read may bring what is allowed in five seconds; the next ones are refused then.
 	r.due = begun.Add(max(gap, leastGap, time.Duration(size)*time.Second/bytesPerSec))
-	return batch
+	return batch, bytes
 }
 
 // failed returns the error of a request unless it is worth another try.
-func (r *reader) failed(ctx context.Context, begun time.Time, err error) error {
-	if _, expired := errors.AsType[*types.ExpiredIteratorException](err); expired {
-		// It lasts five minutes: whoever was not read for so long was busy, or paused.
-		r.iterator, r.due = nil, begun.Add(leastGap)
-		return nil
+func (r *reader) failed(ctx context.Context, err error) error {
+	if r.ended {
+		return err
 	}
 	if _, missing := errors.AsType[*types.ResourceNotFoundException](err); missing {
-		if _, listErr := r.Shards(ctx); listErr != nil {
-			return errors.Join(err, listErr) // it is the stream that is missing
-		}
-		if _, there := r.lookUp(r.name); there {
+		if err := r.missing(ctx, err); err != nil {
 			return err
 		}
-		return r.gone()
-	}
-	if !passing(err) {
+	} else if _, expired := errors.AsType[*types.ExpiredIteratorException](err); expired {
+		// An iterator lasts five minutes: this reader was busy for so long, or paused. Where
+		// new ones expire at once, that is a fault of the service, which may last.
+		r.iterator = nil
+	} else if !passing(err) {
 		return err
 	}
 	pause := min(firstPause<<min(r.failures, 16), lastPause)
@@ -182,10 +235,29 @@ func (r *reader) failed(ctx context.Context, begun time.Time, err error) error {
 	return nil
 }
 
+// missing looks for a shard that Kinesis says it does not have. It returns nil if it has it
+// all the same, and listings leave it out: then there is nothing to do but to ask again.
+func (r *reader) missing(ctx context.Context, err error) error {
+	r.iterator, r.shard = nil, nil
+	r.forget(r.name)
+	_, there, findErr := r.find(ctx, r.name)
+	switch {
+	case errors.Is(findErr, ErrPartial):
+		return nil
+	case findErr != nil:
+		return errors.Join(err, findErr) // it is the stream that is missing, or another one
+	case there:
+		return err
+	}
+	return r.gone()
+}
+
 // gone is the end of a shard that Kinesis has forgotten, because its last record is too
-// old to be kept: that is as positive an evidence as a closed shard's. If the group has
-// not read it to its end, what it has missed is lost, and somebody should know.
+// old to be kept. Kinesis was asked for the shard itself, so that is as positive an
+// evidence as a closed shard's. If the group has not read it to its end, what it has
+// missed is lost, and somebody should know.
 func (r *reader) gone() error {
+	r.ended = true
 	r.log().Error("the shard is older than what Kinesis keeps; what was not read is lost", "shard", r.name)
 	return io.EOF
 }
@@ -201,6 +273,9 @@ func (s *Stream) log() *slog.Logger {
 // faults of the service or of the network. A request that Kinesis has refused for what it
 // is would be refused again.
 func passing(err error) bool {
+	if errors.Is(err, ErrRecreated) {
+		return false
+	}
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		switch api.ErrorCode() {
 		case "ProvisionedThroughputExceededException", "LimitExceededException", "KMSThrottlingException",

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -29,12 +31,29 @@ func (r Record) Order() string {
 	return fmt.Sprintf("%03d.%s.%06d", len(r.Sequence), r.Sequence, r.Index)
 }
 
-// An Entry is one entry of the stream, and the unit of checkpoints. It is one record, or
-// many that the Kinesis Producer Library (KPL) has packed; or none, when those belong to
-// other shards.
+// An Entry is one entry of the stream. It is one record, or many that the Kinesis
+// Producer Library (KPL) has packed; or none, when those belong to other shards.
 type Entry struct {
 	Sequence string
 	Records  []Record
+	Bytes    int64 // what it takes of its reader's room
+	packed   bool
+}
+
+// Position is the position at which record i of the entry is processed.
+func (e Entry) Position(i int) string {
+	return Position{Sequence: e.Sequence, Index: e.Records[i].Index, Packed: e.packed}.String()
+}
+
+// after leaves out the records up to a position. It reports false for an entry that lies
+// before it as a whole.
+func (e Entry) after(p Position) (Entry, bool) {
+	if p.covers(e.Sequence, math.MaxInt) {
+		return e, false
+	}
+	had := len(e.Records)
+	e.Records = slices.DeleteFunc(e.Records, func(r Record) bool { return p.covers(e.Sequence, r.Index) })
+	return e, had == 0 || len(e.Records) > 0
 }
 
 // entry unpacks what was read.
@@ -48,9 +67,9 @@ func (s shard) entry(name string, in types.Record) Entry {
 	packed, ok := unpack(in.Data)
 	if !ok {
 		template.Key, template.Data = *in.PartitionKey, in.Data
-		return Entry{template.Sequence, []Record{template}}
+		return Entry{Sequence: template.Sequence, Records: []Record{template}}
 	}
-	e := Entry{Sequence: template.Sequence}
+	e := Entry{Sequence: template.Sequence, packed: true}
 	for i, p := range packed {
 		if !s.keys.contains(p.hash) {
 			continue

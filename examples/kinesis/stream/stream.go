@@ -7,7 +7,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/big"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,61 +35,92 @@ type Stream struct {
 	// Limit is how many records one read asks for. Default, and at most, 10,000; it should
 	// be no more than what may be in flight.
 	Limit int
+	// Leased reports whether the group has a lease of a shard. It is asked for the parents of
+	// a shard without a position, where a listing from Start leaves them out: a parent that
+	// was closed before Start has a lease if it was imported, and then the group continues
+	// what it has read there. Default: it has none.
+	Leased func(ctx context.Context, shard string) (bool, error)
 	// Logger hears of reads that are tried again. Default: nothing.
 	Logger *slog.Logger
 
-	mu    sync.Mutex
-	known map[string]shard // as listed last
+	mu       sync.Mutex
+	known    map[string]shard // as listed last
+	closed   map[string]shard // known to exist, though a listing from Start leaves them out
+	expired  map[string]bool  // Kinesis has said of these that it does not have them any more
+	identity string
+	asked    time.Time // when the identity was confirmed
 }
 
 // A shard is what a reader has to know of one, beside its name.
 type shard struct {
-	child bool // of a shard that is listed too: the group has read that one
-	keys  keyRange
+	child   bool // of a shard that is listed too: the group has read that one
+	parents []string
+	first   string // its first sequence number
+	keys    keyRange
 }
 
 // Shards lists the shards that have records since Start, closed ones included: those
 // are listed until their last record is too old to be kept. What was closed before Start
 // is left out. There is nothing in it for this group, and its children are no children
 // then, but shards to begin with.
+//
+// A listing that leaves out a shard which Kinesis still has is an error, [ErrPartial], as
+// is one of another stream under the same name, [ErrRecreated].
 func (s *Stream) Shards(ctx context.Context) ([]shardlease.Shard, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var listed []types.Shard
-	input := &kinesis.ListShardsInput{StreamName: &s.Name, ShardFilter: s.filter()}
-	for input != nil {
-		page, err := s.Client.ListShards(ctx, input)
-		if err != nil {
-			return nil, fmt.Errorf("list the shards of %s: %w", s.Name, err)
-		}
-		listed, input = append(listed, page.Shards...), nil
-		if page.NextToken != nil { // it stands for all the rest, and is alone
-			input = &kinesis.ListShardsInput{NextToken: page.NextToken}
-		}
+	if err := s.confirm(ctx, identityFor); err != nil {
+		return nil, err
 	}
-	known := make(map[string]shard, len(listed))
-	for _, l := range listed {
-		known[*l.ShardId] = shard{}
+	known, err := s.list(ctx, s.filter())
+	if err != nil {
+		return nil, err
 	}
-	shards := make([]shardlease.Shard, 0, len(listed))
-	for _, l := range listed {
-		next := shardlease.Shard{Name: *l.ShardId, Parents: parents(l)}
-		keys, err := newKeyRange(l.HashKeyRange)
-		if err != nil {
-			return nil, fmt.Errorf("list the shards of %s: %s: %w", s.Name, next.Name, err)
-		}
-		child := false
-		for _, parent := range next.Parents {
-			_, there := known[parent]
-			child = child || there
-		}
-		known[next.Name] = shard{child: child, keys: keys}
-		shards = append(shards, next)
+	if err := s.complete(ctx, known); err != nil {
+		return nil, err
+	}
+	shards := make([]shardlease.Shard, 0, len(known))
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		shards = append(shards, shardlease.Shard{Name: name, Parents: known[name].parents})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = known
 	return shards, nil
+}
+
+// list lists shards. Without a filter Kinesis lists all that it has.
+func (s *Stream) list(ctx context.Context, filter *types.ShardFilter) (map[string]shard, error) {
+	known := map[string]shard{}
+	input := &kinesis.ListShardsInput{StreamName: &s.Name, ShardFilter: filter}
+	for input != nil {
+		page, err := s.Client.ListShards(ctx, input)
+		if err != nil {
+			return nil, fmt.Errorf("list the shards of %s: %w", s.Name, err)
+		}
+		for _, l := range page.Shards {
+			next := shard{parents: parents(l)}
+			if next.keys, err = newKeyRange(l.HashKeyRange); err != nil {
+				return nil, fmt.Errorf("list the shards of %s: %s: %w", s.Name, *l.ShardId, err)
+			}
+			if l.SequenceNumberRange != nil {
+				next.first = aws.ToString(l.SequenceNumberRange.StartingSequenceNumber)
+			}
+			known[*l.ShardId] = next
+		}
+		input = nil
+		if page.NextToken != nil { // it stands for all the rest, and is alone
+			input = &kinesis.ListShardsInput{NextToken: page.NextToken}
+		}
+	}
+	for name, one := range known {
+		for _, parent := range one.parents {
+			_, there := known[parent]
+			one.child = one.child || there
+		}
+		known[name] = one
+	}
+	return known, nil
 }
 
 func (s *Stream) filter() *types.ShardFilter {
@@ -109,25 +142,29 @@ func parents(s types.Shard) []string {
 	return names
 }
 
-// find gives what is known of a shard, and asks if that is nothing: a worker may be given
-// a shard that another has found first.
-func (s *Stream) find(ctx context.Context, name string) (shard, bool, error) {
-	known, ok := s.lookUp(name)
-	if ok {
-		return known, true, nil
-	}
-	if _, err := s.Shards(ctx); err != nil {
-		return shard{}, false, err
-	}
-	known, ok = s.lookUp(name)
-	return known, ok, nil
-}
-
 func (s *Stream) lookUp(name string) (shard, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known, ok := s.known[name]
+	if known, ok := s.known[name]; ok {
+		return known, true
+	}
+	known, ok := s.closed[name]
 	return known, ok
+}
+
+// forget makes find ask for a shard again.
+func (s *Stream) forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = maps.Clone(s.known)
+	delete(s.known, name)
+	delete(s.closed, name)
+}
+
+// First is the first sequence number of a shard, if it is known.
+func (s *Stream) First(name string) string {
+	known, _ := s.lookUp(name)
+	return known.first
 }
 
 // A keyRange is which hashes of partition keys belong to a shard, ends included.

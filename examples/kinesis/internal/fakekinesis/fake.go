@@ -28,10 +28,14 @@ type Shard struct {
 	From, To string // hash keys
 	Records  []Record
 	Closed   bool
+	ClosedAt time.Time // a listing from a later time leaves the shard out
 }
 
-// A Record is one entry.
-type Record struct{ Key, Data string }
+// A Record is one entry. Arrived is zero for an entry that any reading by time includes.
+type Record struct {
+	Key, Data string
+	Arrived   time.Time
+}
 
 // A Call is a request that was made.
 type Call struct {
@@ -42,10 +46,13 @@ type Call struct {
 
 // A Server is the endpoint, with one stream.
 type Server struct {
-	PageSize int                   // of listings; 0: any
-	Fail     func(op string) Fault // asked for each request
-	Silent   func(op string) bool  // the same: whether it is never answered
-	Empty    func() bool           // asked for each GetRecords: whether it brings nothing, and is not at the end
+	PageSize int                    // of listings; 0: any
+	Fail     func(op string) Fault  // asked for each request
+	Silent   func(op string) bool   // the same: whether it is never answered
+	Empty    func() bool            // asked for each GetRecords: whether it brings nothing, and is not at the end
+	Omit     func(name string) bool // whether a listing leaves a shard out that is there
+	Repeat   int                    // so many records before its iterator each read brings again
+	Created  time.Time              // of the stream; a stream made again has another one
 
 	mu     sync.Mutex
 	shards []Shard
@@ -114,6 +121,8 @@ func (s *Server) Do(r *http.Request) (*http.Response, error) {
 		}
 	}
 	switch op {
+	case "DescribeStreamSummary":
+		return s.describe()
 	case "ListShards":
 		return s.list(fields)
 	case "GetShardIterator":
@@ -130,22 +139,41 @@ func answer(status int, body map[string]any) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(bytes.NewReader(text))}, err
 }
 
+func (s *Server) describe() (*http.Response, error) {
+	return answer(200, map[string]any{"StreamDescriptionSummary": map[string]any{
+		"StreamName": "orders", "StreamARN": "arn:aws:kinesis:eu-central-1:000000000000:stream/orders", "StreamStatus": "ACTIVE",
+		"StreamCreationTimestamp": s.Created.Unix(), "OpenShardCount": len(s.shards), "RetentionPeriodHours": 24,
+		"EnhancedMonitoring": []any{},
+	}})
+}
+
+// list lists a page of the shards. A token carries the time of the filter with it.
 func (s *Server) list(fields map[string]any) (*http.Response, error) {
-	first := 0
+	first, from := 0, 0.0
+	if filter, ok := fields["ShardFilter"].(map[string]any); ok {
+		from, _ = filter["Timestamp"].(float64)
+	}
 	if token, ok := fields["NextToken"].(string); ok {
 		if len(fields) > 1 {
 			return answer(400, map[string]any{"__type": "InvalidArgumentException"})
 		}
-		first, _ = strconv.Atoi(token)
+		_, _ = fmt.Sscanf(token, "%d/%g", &first, &from)
 	}
 	last := len(s.shards)
 	if s.PageSize > 0 {
 		last = min(last, first+s.PageSize)
 	}
-	var shards []map[string]any
+	shards := []map[string]any{}
 	for _, shard := range s.shards[first:last] {
-		one := map[string]any{"ShardId": shard.Name, "HashKeyRange": map[string]any{
-			"StartingHashKey": shard.From, "EndingHashKey": shard.To}}
+		early := !shard.ClosedAt.IsZero() && float64(shard.ClosedAt.Unix()) < from
+		if early || s.Omit != nil && s.Omit(shard.Name) {
+			continue
+		}
+		one := map[string]any{
+			"ShardId":             shard.Name,
+			"HashKeyRange":        map[string]any{"StartingHashKey": shard.From, "EndingHashKey": shard.To},
+			"SequenceNumberRange": map[string]any{"StartingSequenceNumber": "0"},
+		}
 		for i, parent := range shard.Parents {
 			one[[]string{"ParentShardId", "AdjacentParentShardId"}[i]] = parent
 		}
@@ -153,7 +181,7 @@ func (s *Server) list(fields map[string]any) (*http.Response, error) {
 	}
 	out := map[string]any{"Shards": shards}
 	if last < len(s.shards) {
-		out["NextToken"] = strconv.Itoa(last)
+		out["NextToken"] = fmt.Sprintf("%d/%g", last, from)
 	}
 	return answer(200, out)
 }
@@ -174,8 +202,16 @@ func (s *Server) iterator(fields map[string]any) (*http.Response, error) {
 		return answer(400, map[string]any{"__type": "ResourceNotFoundException"})
 	}
 	at := 0
-	if after, ok := fields["StartingSequenceNumber"].(string); ok {
-		at, _ = strconv.Atoi(after)
+	if number, ok := fields["StartingSequenceNumber"].(string); ok {
+		at, _ = strconv.Atoi(number)
+		if fields["ShardIteratorType"] == "AT_SEQUENCE_NUMBER" {
+			at--
+		}
+	}
+	if from, ok := fields["Timestamp"].(float64); ok {
+		for at < len(shard.Records) && !shard.Records[at].Arrived.IsZero() && float64(shard.Records[at].Arrived.Unix()) < from {
+			at++
+		}
 	}
 	return answer(200, map[string]any{"ShardIterator": iteratorAt(name, at)})
 }
@@ -208,6 +244,7 @@ func (s *Server) records(fields map[string]any) (*http.Response, error) {
 	if s.Empty != nil && s.Empty() {
 		limit = at
 	}
+	at = max(at-s.Repeat, 0)
 	records := []map[string]any{}
 	for i, r := range shard.Records[at:limit] {
 		records = append(records, map[string]any{

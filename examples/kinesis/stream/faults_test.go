@@ -1,0 +1,235 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardlease/shardlease-go/examples/kinesis/internal/fakekinesis"
+	"github.com/shardlease/shardlease-go/examples/kinesis/internal/kpl"
+	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
+)
+
+// TestIteratorsThatExpireAtOnce: a service whose iterators expire at once is asked more and
+// more slowly, and the log says so. Before, a minute of that was 300 requests for iterators
+// and 300 reads, and nothing in the log.
+func TestIteratorsThatExpireAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(3, 1), Closed: true})
+		healed := time.Now().Add(time.Minute)
+		server.Fail = func(op string) fakekinesis.Fault {
+			if op == "GetRecords" && time.Now().Before(healed) {
+				return fakekinesis.Fault{Status: 400, Code: "ExpiredIteratorException"}
+			}
+			return fakekinesis.Fault{}
+		}
+		var log bytes.Buffer
+		s := &stream.Stream{Client: server.Client(), Name: "orders", Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		got, end := readAll(t.Context(), s, "a", "")
+		if len(got) != 3 || !errors.Is(end, io.EOF) {
+			t.Errorf("got %d records and %v", len(got), end)
+		}
+		lines := bytes.Count(log.Bytes(), []byte("ExpiredIteratorException"))
+		if n := len(server.Calls("GetRecords")); n > 20 || lines != n-1 {
+			t.Errorf("%d reads and %d lines in the log", n, lines)
+		}
+	})
+}
+
+// entries makes an entry of 10 packed records between two plain ones.
+func entries() []fakekinesis.Record {
+	var packed []kpl.Record
+	for i := range 10 {
+		packed = append(packed, kpl.Record{Key: "k", Data: fmt.Sprint(i)})
+	}
+	return []fakekinesis.Record{{Key: "k", Data: "before"}, {Key: "k", Data: string(kpl.Pack(packed...))}, {Key: "k", Data: "behind"}}
+}
+
+// TestPositionWithinAnEntry: a checkpoint at one of the records that the KPL has packed
+// into an entry is gone on from at the next one. Before, there was no such position: of a
+// checkpoint of the Kinesis Client Library at the third of ten records, 7 were skipped.
+func TestPositionWithinAnEntry(t *testing.T) {
+	for after, want := range map[string]string{
+		"":             "before 0 1 2 3 4 5 6 7 8 9 behind",
+		"TRIM_HORIZON": "before 0 1 2 3 4 5 6 7 8 9 behind",
+		"1":            "0 1 2 3 4 5 6 7 8 9 behind",
+		"1/0":          "0 1 2 3 4 5 6 7 8 9 behind", // the KCL writes a plain entry so
+		"2/0":          "1 2 3 4 5 6 7 8 9 behind",
+		"2/2":          "3 4 5 6 7 8 9 behind",
+		"2/9":          "behind",
+		"2":            "behind",
+		"3":            "",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: entries(), Closed: true})
+			s := &stream.Stream{Client: server.Client(), Name: "orders"}
+			var got []byte
+			for batch, err := range s.Read(t.Context(), "a", after, nil) {
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range batch.Entries {
+					for _, r := range e.Records {
+						got = fmt.Appendf(got, " %s", r.Data)
+					}
+				}
+			}
+			if string(bytes.TrimSpace(got)) != want {
+				t.Errorf("after %q: got%s, want %s", after, got, want)
+			}
+		})
+	}
+}
+
+// TestRedeliveredEntries: a server that repeats what was read before, in part of an entry
+// too, does not have it come twice.
+func TestRedeliveredEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(25, 1), Closed: true})
+		server.Repeat = 4
+		got, end := readAll(t.Context(), &stream.Stream{Client: server.Client(), Name: "orders", Limit: 10}, "a", "3")
+		if len(got) != 22 || !slices.IsSortedFunc(got, func(a, b string) int { n, _ := stream.Order(a, b); return n }) || !errors.Is(end, io.EOF) {
+			t.Errorf("got %v and %v", got, end)
+		}
+	})
+}
+
+// TestPositionOrder: positions sort as the records do; what is no position is refused.
+func TestPositionOrder(t *testing.T) {
+	ascending := []string{"TRIM_HORIZON", "0", "9/0", "9/2", "9/10", "9", "10/0", "10", "00011", "149680432012421693192906901846246322160952532893572268034/7"}
+	for i, a := range ascending {
+		for j, b := range ascending {
+			got, err := stream.Order(a, b)
+			if want := min(max(i-j, -1), 1); err != nil || got != want {
+				t.Errorf("%s and %s: %d, %v, want %d", a, b, got, err, want)
+			}
+		}
+	}
+	for _, bad := range []string{"x", "1/", "/1", "1/-1", "1/x", "1/2/3", "1/99999999999", "latest"} {
+		if _, err := stream.Order(bad, "1"); err == nil {
+			t.Errorf("%q is a position", bad)
+		}
+	}
+}
+
+// TestImportedStarts: what an import leaves of a shard that was not read says where it
+// begins, and the group's own start does not overrule the oldest record.
+func TestImportedStarts(t *testing.T) {
+	for after, want := range map[string]string{"TRIM_HORIZON": "TRIM_HORIZON", "LATEST": "AT_TIMESTAMP", "AT_TIMESTAMP": "AT_TIMESTAMP"} {
+		synctest.Test(t, func(t *testing.T) {
+			server := fakekinesis.New(fakekinesis.Shard{Name: "parent", Closed: true}, fakekinesis.Shard{Name: "a", Parents: []string{"parent"}})
+			s := &stream.Stream{Client: server.Client(), Name: "orders", Start: time.Now()}
+			for range s.Read(t.Context(), "a", after, nil) {
+				break
+			}
+			calls := server.Calls("GetShardIterator")
+			if got := calls[len(calls)-1].Fields["ShardIteratorType"]; got != want {
+				t.Errorf("%s begins at %v, want %s", after, got, want)
+			}
+		})
+	}
+}
+
+// TestMemoryIsBounded: what is read and not given back stays within the bounds, whatever
+// the number of shards, and everything is read when it is given back. Before, the bound was
+// 1,000 entries for a shard: up to 1 GB; eight shards of 60 entries of 1 MB were read whole,
+// 480 MB.
+func TestMemoryIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const shards, each, mb = 8, 60, 1 << 20
+		var all []fakekinesis.Shard
+		for i := range shards {
+			all = append(all, fakekinesis.Shard{Name: fmt.Sprint("s", i), Records: records(each, mb), Closed: true})
+		}
+		server := fakekinesis.New(all...)
+		s := &stream.Stream{Client: server.Client(), Name: "orders", Limit: 8}
+		memory := &stream.Memory{PerShard: 20 * mb, Total: 64 * mb}
+		reads, done := make(chan stream.Entry, shards*each), make(chan int, shards)
+		var rooms []*stream.Room
+		for _, shard := range all {
+			room := memory.Room()
+			rooms = append(rooms, room)
+			go func() {
+				n := 0
+				for batch := range s.Read(t.Context(), shard.Name, "", room) {
+					for _, e := range batch.Entries {
+						n++
+						reads <- e
+					}
+				}
+				done <- n
+			}()
+		}
+		time.Sleep(time.Minute) // nothing is given back
+		if used := memory.Used(); used > 64*mb || len(reads) < 40 || len(reads) > 64 {
+			t.Errorf("%d MB in use, %d entries of 1 MB were read", used/mb, len(reads))
+		}
+		var total int
+		for range shards {
+			for waiting := true; waiting; {
+				select {
+				case e := <-reads:
+					var i int
+					_, _ = fmt.Sscanf(e.Records[0].Shard, "s%d", &i)
+					rooms[i].Give(e.Bytes)
+				case n := <-done:
+					total, waiting = total+n, false
+				}
+			}
+		}
+		if total != shards*each {
+			t.Errorf("%d entries, want %d", total, shards*each)
+		}
+		for len(reads) > 0 {
+			<-reads
+		}
+		for _, room := range rooms {
+			room.Close()
+		}
+		if used := memory.Used(); used != 0 {
+			t.Errorf("%d bytes are still in use", used)
+		}
+	})
+}
+
+// TestMemoryOfOneShard: a shard whose records are not given back has its own bound, and
+// leaves the others room.
+func TestMemoryOfOneShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mb = 1 << 20
+		server := fakekinesis.New(fakekinesis.Shard{Name: "stuck", Records: records(60, mb), Closed: true},
+			fakekinesis.Shard{Name: "other", Records: records(60, mb), Closed: true})
+		s := &stream.Stream{Client: server.Client(), Name: "orders", Limit: 5}
+		memory := &stream.Memory{PerShard: 20 * mb, Total: 40 * mb}
+		ctx, stop := context.WithCancel(t.Context())
+		stuck, ended := 0, make(chan error)
+		go func() {
+			var end error
+			for batch, err := range s.Read(ctx, "stuck", "", memory.Room()) {
+				stuck, end = stuck+len(batch.Entries), err
+			}
+			ended <- end
+		}()
+		room, n := memory.Room(), 0
+		for batch := range s.Read(ctx, "other", "", room) {
+			for _, e := range batch.Entries {
+				room.Give(e.Bytes)
+				n++
+			}
+		}
+		stop()
+		if end := <-ended; n != 60 || stuck < 10 || stuck > 20 || !errors.Is(end, context.Canceled) {
+			t.Errorf("%d records of the other shard, %d MB of the one that is stuck, which ends with %v", n, stuck, end)
+		}
+	})
+}
