@@ -107,7 +107,7 @@ func (j *Journal) Write(ctx context.Context, h lease.Hold, effects []consumer.Ef
 	if err := refuse(effects); err != nil {
 		return j.told(err)
 	}
-	for len(effects) > 0 {
+	for effects = j.fresh(effects); len(effects) > 0; {
 		pages, left := cut(effects)
 		if err := j.keep(ctx, h, pages); err != nil {
 			return j.told(err)
@@ -115,6 +115,20 @@ func (j *Journal) Write(ctx context.Context, h lease.Hold, effects []consumer.Ef
 		effects = left
 	}
 	return nil
+}
+
+// fresh leaves out effects that a write has as late or later already for their key. The
+// mark of a key never goes back in a write: its pages have one condition, on their first.
+func (j *Journal) fresh(effects []consumer.Effect) []consumer.Effect {
+	last := map[string]string{}
+	var left []consumer.Effect
+	for _, e := range effects {
+		if order := e.Record.Order(); order > last[e.Record.Key] {
+			last[e.Record.Key], left = order, append(left, e)
+		}
+	}
+	j.stats.known.Add(int64(len(effects) - len(left)))
+	return left
 }
 
 func (j *Journal) scoped(h lease.Hold) error {

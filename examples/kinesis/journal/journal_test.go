@@ -119,6 +119,23 @@ func TestEffectsAreKeptOnce(t *testing.T) {
 	}
 }
 
+// TestMarkNeverGoesBackInAWrite: effects that come twice in one write are kept once, and the
+// mark stays at the last one. Before, 1 to 3 were kept twice, and the mark went back to 3, so
+// that the next write kept 4 and 5 again: 11 effects of 6 records.
+func TestMarkNeverGoesBackInAWrite(t *testing.T) {
+	j := newJournal(t)
+	_, hold := held(t, j, "a")
+	for _, sequences := range [][]int{{1, 2, 3, 4, 5, 1, 2, 3}, {4, 5, 6}} {
+		if err := j.Write(t.Context(), hold, effects("a", "k", sequences...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, j, "k", "1", "2", "3", "4", "5", "6")
+	if kept, known, _ := j.Stats(); kept != 6 || known != 5 {
+		t.Errorf("kept %d, known %d", kept, known)
+	}
+}
+
 // TestManyKeys: more keys than a transaction may have.
 func TestManyKeys(t *testing.T) {
 	j := newJournal(t)
