@@ -16,14 +16,11 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/kinesis"
-	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
-	"github.com/shardlease/shardlease-go/examples/kinesis/journal"
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 func main() {
@@ -45,6 +42,7 @@ type settings struct {
 	ttl, idle, poll                              time.Duration
 	lanes, attempts, tries                       int
 	poison                                       consumer.Verdict
+	memory, shardMemory                          int64
 	create                                       bool
 }
 
@@ -63,6 +61,8 @@ func parse(args []string) (settings, error) {
 	f.DurationVar(&s.idle, "idle", time.Second, "time between two reads of a shard that has nothing new")
 	f.DurationVar(&s.poll, "poll", 30*time.Second, "time between two listings of the shards")
 	f.IntVar(&s.lanes, "lanes", 4, "records of a shard that are processed at a time")
+	f.Int64Var(&s.memory, "memory", 256, "MiB of records that may be read and not yet in the sink")
+	f.Int64Var(&s.shardMemory, "shard-memory", 16, "the same, of one shard")
 	f.IntVar(&s.attempts, "max-attempts", 20, "failed attempts in a row after which a shard is quarantined; 0: it is tried forever")
 	f.TextVar(&s.poison, "poison", consumer.Stop, "what becomes of a record that fails: stop before it, skip it, or keep it as a dead-letter")
 	f.IntVar(&s.tries, "poison-after", 5, "failures of a record before -poison skips it or keeps it as a dead letter")
@@ -100,14 +100,28 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	if err != nil {
 		return err
 	}
-	sink, start, err := open(ctx, dynamodb.NewFromConfig(sdk), s, log)
+	sink, source, err := open(ctx, sdk, s, log)
+	if ctx.Err() != nil {
+		return nil // it was told to end while it waited
+	}
 	if err != nil {
 		return err
 	}
-	source := &stream.Stream{Client: kinesis.NewFromConfig(sdk), Name: s.stream, Start: start, Idle: s.idle, Limit: 1000, Logger: log}
 	c := consumer.Consumer{
 		Stream: source, Process: process, Sink: sink, Lanes: s.lanes, Lags: new(consumer.Lags),
 		Poison: consumer.After(s.tries, s.poison), Logger: log,
+		Memory: &stream.Memory{PerShard: s.shardMemory << 20, Total: s.memory << 20},
+	}
+	group := shardlease.Supervisor{Store: sink.Leases, Group: s.group}
+	if err := verify(ctx, group, &c); err != nil {
+		return err
+	}
+	source.Leased = func(ctx context.Context, shard string) (bool, error) {
+		_, err := group.Get(ctx, shard) // a removed row is one too
+		if errors.Is(err, lease.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil, err
 	}
 	w, err := shardlease.New(sink.Leases, source, shardlease.Config{
 		Group: s.group, Handoff: s.handoff, Name: s.name, TTL: s.ttl, PollEvery: s.poll,
@@ -129,31 +143,6 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	failures, skipped := c.Lags.Poison()
 	log.Info("consumer ends", "kept", kept, "known", known, "stale", stale, "failures", failures, "skipped", skipped)
 	return err
-}
-
-// open opens the tables, and says where the group begins.
-func open(ctx context.Context, db *dynamodb.Client, s settings, log *slog.Logger) (*journal.Journal, time.Time, error) {
-	if s.create {
-		if err := createTables(ctx, db, s); err != nil {
-			return nil, time.Time{}, err
-		}
-	}
-	leases, err := dynamostore.Open(ctx, db, s.leases, dynamostore.Options{
-		Group: s.group, Timeout: min(2*time.Second, s.ttl/4), Logger: log,
-	})
-	sink := &journal.Journal{Client: db, Table: s.journal, Leases: leases, Stream: s.stream, Group: s.group}
-	start := s.start.At
-	if err == nil && s.start.Latest {
-		start, err = sink.Begin(ctx, time.Now())
-	}
-	return sink, start, err
-}
-
-func createTables(ctx context.Context, db *dynamodb.Client, s settings) error {
-	return errors.Join(
-		dynamostore.CreateTable(ctx, db, s.leases, dynamostore.TableOptions{}),
-		journal.CreateTable(ctx, db, s.journal),
-	)
 }
 
 // process is where your work goes. Here the effect of a record is its data.

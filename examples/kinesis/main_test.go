@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/signal"
@@ -61,6 +63,57 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%v does not tell of %s", err, want)
 		}
 	}
+}
+
+// TestStartWaitsForItsServers: a program that is started before its tables, its stream or
+// their servers says what it waits for, and ends with 0 when it is told to. Before, it ended
+// with 1 at the first refused connection.
+func TestStartWaitsForItsServers(t *testing.T) {
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	missing := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
+		out.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(out, `{"__type":"com.amazonaws.dynamodb.v20120810#ResourceNotFoundException"}`)
+	}))
+	defer missing.Close()
+	denied := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
+		out.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(out, `{"__type":"com.amazon.coral.service#AccessDeniedException"}`)
+	}))
+	defer denied.Close()
+	for name, c := range map[string]struct {
+		url   string
+		waits bool
+	}{"no server": {closed.URL, true}, "no table": {missing.URL, true}, "denied": {denied.URL, false}} {
+		t.Run(name, func(t *testing.T) {
+			for variable, value := range map[string]string{"ENDPOINT_URL": c.url, "ENDPOINT_URL_KINESIS": c.url, "ENDPOINT_URL_DYNAMODB": c.url,
+				"REGION": "us-east-1", "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test"} {
+				t.Setenv("AWS_"+variable, value)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			told := &interrupt{line: "waiting: the lease table orders-leases cannot be used yet", stop: stop}
+			err := run(ctx, []string{"-stream", "orders", "-group", "orders", "-handoff", "eager", "-leases", "orders-leases"}, slog.New(slog.NewTextHandler(told, nil)), process)
+			if told.seen != c.waits || (err == nil) != c.waits {
+				t.Errorf("it waited: %t, and ends with %v", told.seen, err)
+			}
+		})
+	}
+}
+
+// An interrupt is a log that stops a program at a line.
+type interrupt struct {
+	line string
+	stop func()
+	seen bool
+}
+
+func (i *interrupt) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), i.line) {
+		i.seen = true
+		i.stop()
+	}
+	return len(line), nil
 }
 
 // TestProbesAndLags: what is served before the worker runs.
