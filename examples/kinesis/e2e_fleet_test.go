@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -52,14 +51,14 @@ func (e *world) put() {
 	}
 }
 
-// dataOf is one number as a text, or several that are packed.
+// dataOf is one record, or several that are packed.
 func dataOf(k key, round int) []byte {
 	if k.each == 1 {
-		return []byte(strconv.Itoa(round))
+		return k.payload(round)
 	}
 	records := make([]kpl.Record, k.each)
 	for i := range records {
-		records[i] = kpl.Record{Key: k.name, Data: strconv.Itoa(round*k.each + i)}
+		records[i] = kpl.Record{Key: k.name, Data: string(k.payload(round*k.each + i))}
 	}
 	return kpl.Pack(records...)
 }
@@ -84,8 +83,9 @@ func (e *world) newFleet(mode rebalance.Mode) *fleet {
 
 // A worker is one consumer, and a platform that starts it again when it ends by itself.
 type worker struct {
-	name string
-	done chan struct{}
+	name    string
+	kinesis string // its address
+	done    chan struct{}
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -97,7 +97,7 @@ type worker struct {
 // enter starts a worker.
 func (f *fleet) enter() *worker {
 	f.Helper()
-	p := &worker{name: fmt.Sprintf("consumer-%d", len(f.started)), done: make(chan struct{}), counts: map[string]int64{}}
+	p := &worker{name: fmt.Sprintf("consumer-%d", len(f.started)), kinesis: f.proxy.URL, done: make(chan struct{}), counts: map[string]int64{}}
 	args := []string{"-stream", f.name, "-group", f.name, "-name", p.name, "-leases", f.table("leases"),
 		"-journal", f.table("journal"), "-handoff", f.mode.String(), "-start", "trim-horizon", "-ttl", ttl.String(), "-poll", "5s"}
 	log, err := os.Create(filepath.Join(f.ArtifactDir(), p.name+".log"))
@@ -116,7 +116,7 @@ func (f *fleet) enter() *worker {
 // live runs one process, and reports whether another has to follow it.
 func (p *worker) live(args []string, log io.Writer) (again bool) {
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), workerEnv+"=1")
+	cmd.Env = append(os.Environ(), workerEnv+"=1", "AWS_ENDPOINT_URL_KINESIS="+p.kinesis)
 	cmd.SysProcAttr = leash()
 	out, err := cmd.StderrPipe()
 	p.mu.Lock()
@@ -211,8 +211,9 @@ func (f *fleet) whole() {
 func (f *fleet) busy(rounds int) {
 	f.Helper()
 	f.until("for the first records to be in the sink", func() bool {
-		effects, err := f.sink.Effects(f.ctx, f.keys[0].name)
-		return err == nil && len(effects) >= rounds*f.keys[0].each
+		k := f.keys[len(f.keys)-1]
+		effects, err := f.judge.Effects(f.ctx, k.name)
+		return err == nil && len(effects) >= rounds*k.each
 	})
 }
 
@@ -286,7 +287,7 @@ func (f *fleet) caughtUp() {
 	behind := f.keys
 	f.until("for the last records to be in the sink", func() bool {
 		for len(behind) > 0 {
-			effects, err := f.sink.Effects(f.ctx, behind[0].name)
+			effects, err := f.judge.Effects(f.ctx, behind[0].name)
 			if err != nil || len(effects) < f.want(behind[0]) {
 				return false
 			}
@@ -313,6 +314,11 @@ func (f *fleet) stop() {
 	}
 	f.Logf("%d processes, %d started again; %d tenures; effects kept %d, known already %d; writes fenced %d",
 		len(f.started), sum["restarted"], sum["started"], sum["kept"], sum["known"], sum["stale"])
+	// The one that was killed had effects in the sink that its checkpoints did not cover, and
+	// has not told what it kept; the one that was frozen had some to write when it woke up.
+	if sum["known"] == 0 || sum["stale"] == 0 || sum["kept"] == 0 || sum["kept"] >= int64(*rounds*4000) {
+		f.Errorf("want some effects that were known, some writes that were fenced, and less than %d kept", *rounds*4000)
+	}
 }
 
 // end kills what a test that failed has left.

@@ -5,10 +5,11 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"flag"
 	"fmt"
+	mathrand "math/rand/v2"
 	"os"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/kinesis"
 	"github.com/aws/aws-sdk-go-v2/service/kinesis/types"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/examples/kinesis/internal/judge"
 	"github.com/shardlease/shardlease-go/examples/kinesis/journal"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
@@ -33,9 +35,12 @@ var (
 // are put, and does to them what happens in a month: one is killed, one is frozen and
 // wakes up after it was replaced, a shard is split and two are merged, and the whole fleet
 // is deployed anew, with either handoff. What the sink holds in the end is what was put:
-// nothing is missing, nothing is there twice, and the records of each key are in order.
+// nothing is missing, nothing is there twice, the records of each key are in order and have
+// the bytes that were put, and each lease is at the last record of its shard. A proxy has
+// records come again and listings leave shards out all the time.
 //
-// run-local starts what it needs.
+// Package judge, which shares no code with the consumer, has the last word. run-local starts
+// what it needs.
 func TestEndToEnd(t *testing.T) {
 	e := newWorld(t)
 	put := make(chan struct{})
@@ -69,7 +74,7 @@ func TestEndToEnd(t *testing.T) {
 	<-put
 	f.caughtUp()
 	f.stop()
-	e.judge()
+	e.verdict()
 }
 
 // A world is a stream, a lease table and a sink, on local servers.
@@ -81,15 +86,24 @@ type world struct {
 	db      *dynamodb.Client
 	name    string // of the stream and of the group
 	leases  *dynamostore.Store
-	sink    *journal.Journal
+	judge   *judge.Judge
+	proxy   *proxy
 	keys    []key
 }
 
 // A key is one partition key of the stream, and how many records of it each round has.
 // More than one are packed into one entry.
 type key struct {
-	name string
-	each int
+	name  string
+	each  int
+	sizes []int // of its records, in turn
+}
+
+// payload is what record n of a key holds: bytes at random, but always the same.
+func (k key) payload(n int) []byte {
+	data := make([]byte, k.sizes[n%len(k.sizes)])
+	_, _ = mathrand.NewChaCha8(sha256.Sum256(fmt.Appendf(nil, "%s %d", k.name, n))).Read(data)
+	return data
 }
 
 func newWorld(t *testing.T) *world {
@@ -107,15 +121,21 @@ func newWorld(t *testing.T) *world {
 	e.must(journal.CreateTable(e.ctx, e.db, e.table("journal")))
 	e.leases, err = dynamostore.Open(e.ctx, e.db, e.table("leases"), dynamostore.Options{Timeout: 20 * time.Second})
 	e.must(err)
-	e.sink = &journal.Journal{Client: e.db, Table: e.table("journal"), Leases: e.leases, Stream: e.name, Group: e.name}
+	e.judge = &judge.Judge{DynamoDB: e.db, Kinesis: e.kinesis, Journal: e.table("journal"), Leases: e.table("leases"), Stream: e.name, Group: e.name}
+	e.proxy, err = newProxy()
+	e.must(err)
+	e.Cleanup(e.proxy.Close)
 	// 4,000 records in 390 entries. kinesis-local reads all of a shard again for each
 	// entry that is put to it: 100,000 entries would take it most of an hour.
 	for i := range 390 {
-		each := 20
-		if i < 200 {
-			each = 1
+		k := key{fmt.Sprintf("customer-%03d", i), 20, []int{10, 25, 40}}
+		switch {
+		case i < 3: // more than an item of DynamoDB holds, and as much as one record may
+			k.each, k.sizes = 1, []int{100, 1<<20 - 100, 10, 450 << 10, 30 << 10}
+		case i < 200:
+			k.each, k.sizes = 1, []int{10, 50, 200, 1000}
 		}
-		e.keys = append(e.keys, key{fmt.Sprintf("customer-%03d", i), each})
+		e.keys = append(e.keys, k)
 	}
 	return e
 }
@@ -174,31 +194,29 @@ func (e *world) merge(a, b string) {
 // want is what a key has in the end.
 func (e *world) want(k key) int { return *rounds * k.each }
 
-// judge compares the sink with what was put.
-func (e *world) judge() {
+// verdict compares the tables with what was put, and with the stream.
+func (e *world) verdict() {
 	e.Helper()
-	records, lost, again, late := 0, 0, 0, 0
+	var all judge.Verdict
 	for _, k := range e.keys {
-		effects, err := e.sink.Effects(e.ctx, k.name)
-		e.must(err)
-		seen := map[int]bool{}
-		last := -1
-		for _, text := range effects {
-			n, err := strconv.Atoi(string(text))
-			e.must(err)
-			if seen[n] {
-				again++
-			} else if n < last {
-				late++
-			}
-			seen[n], last = true, max(last, n)
+		put := make([]judge.Digest, e.want(k))
+		for n := range put {
+			put[n] = sha256.Sum256(k.payload(n))
 		}
-		records += len(effects)
-		lost += e.want(k) - len(seen)
+		effects, err := e.judge.Effects(e.ctx, k.name)
+		e.must(err)
+		all.Add(judge.Compare(put, effects))
 	}
-	e.Logf("%d records of %d keys: %d lost, %d twice, %d out of order; %.0f s",
-		records, len(e.keys), lost, again, late, time.Since(e.begun).Seconds())
-	if lost+again+late > 0 || records != *rounds*4000 {
-		e.Errorf("want %d records, each once and in order", *rounds*4000)
+	shards, err := e.judge.Checkpoints(e.ctx)
+	e.Logf("%v; of %d keys and %d shards; %.0f s", all, len(e.keys), shards, time.Since(e.begun).Seconds())
+	if all.Faults() > 0 || all.Records != *rounds*4000 {
+		e.Errorf("want %d records, each once, in order and as it was put", *rounds*4000)
+	}
+	if err != nil || shards != 8+3 {
+		e.Errorf("%d leases, want %d: %v", shards, 8+3, err)
+	}
+	e.Logf("the proxy repeated %d records, and left out %d shards", e.proxy.repeated, e.proxy.omitted)
+	if e.proxy.repeated == 0 || e.proxy.omitted == 0 {
+		e.Error("the proxy did nothing")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -21,14 +22,15 @@ var (
 	ErrRecreated = errors.New("another stream was made under this name: use another group, or delete the leases of this one")
 )
 
-// identityFor is how long a process trusts the identity it has seen. Kinesis answers 20
+// identityFor is how long a listing trusts the identity that was seen. Kinesis answers 20
 // such questions a second for an account. Whenever a shard is missing it is asked at once.
 const identityFor = time.Minute
 
 // Identity tells this stream from others that have, or had, its name: its ARN, and when it
-// was made. A consumer keeps it as the state of its checkpoints.
+// was made. A consumer keeps it as the state of its checkpoints. Kinesis is asked once: that
+// it is still the same is for Shards to see.
 func (s *Stream) Identity(ctx context.Context) (string, error) {
-	if err := s.confirm(ctx, identityFor); err != nil {
+	if err := s.confirm(ctx, math.MaxInt64); err != nil {
 		return "", err
 	}
 	s.mu.Lock()
