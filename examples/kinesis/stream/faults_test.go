@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,7 +96,11 @@ func TestPositionWithinAnEntry(t *testing.T) {
 // too, does not have it come twice.
 func TestRedeliveredEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(25, 1), Closed: true})
+		all := records(25, 1)
+		for i := 4; i < 25; i += 5 { // entries of other shards' keys are entries too
+			all[i].Data = string(kpl.Pack())
+		}
+		server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: all, Closed: true})
 		server.Repeat = 4
 		got, end := readAll(t.Context(), &stream.Stream{Client: server.Client(), Name: "orders", Limit: 10}, "a", "3")
 		if len(got) != 22 || !slices.IsSortedFunc(got, func(a, b string) int { n, _ := stream.Order(a, b); return n }) || !errors.Is(end, io.EOF) {
@@ -232,4 +237,84 @@ func TestMemoryOfOneShard(t *testing.T) {
 			t.Errorf("%d records of the other shard, %d MB of the one that is stuck, which ends with %v", n, stuck, end)
 		}
 	})
+}
+
+// TestOmittedShardIsNoEnd: a shard that no listing has, and that Kinesis has when it is asked
+// for it, is not finished: it is read when a listing has it again. Before, its reader ended as
+// if the shard had expired, at once.
+func TestOmittedShardIsNoEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(3, 1), Closed: true}, fakekinesis.Shard{Name: "b"})
+		healed := time.Now().Add(time.Minute)
+		server.Omit = func(name string) bool { return name == "a" && time.Now().Before(healed) }
+		begun := time.Now()
+		got, end := readAll(t.Context(), &stream.Stream{Client: server.Client(), Name: "orders"}, "a", "")
+		if took := time.Since(begun); len(got) != 3 || !errors.Is(end, io.EOF) || took < time.Minute || took > 75*time.Second {
+			t.Errorf("got %d records and %v after %v", len(got), end, took)
+		}
+	})
+}
+
+// TestRecreatedStreamWhileItIsRead: a stream that is deleted and made again under its name
+// does not have the shards of the old one, and that is not their end. Before, the reader
+// ended as if the shard had expired, and it was finished.
+func TestRecreatedStreamWhileItIsRead(t *testing.T) {
+	for name, again := range map[string][]fakekinesis.Shard{
+		"without the shard": {{Name: "c"}},
+		"with the shard":    {{Name: "a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(3, 1)})
+				s := &stream.Stream{Client: server.Client(), Name: "orders"}
+				var failing atomic.Bool // the iterators of the old stream
+				server.Fail = func(op string) fakekinesis.Fault {
+					if op == "GetRecords" && failing.Load() {
+						return fakekinesis.Fault{Status: 400, Code: "ResourceNotFoundException"}
+					}
+					return fakekinesis.Fault{}
+				}
+				time.AfterFunc(30*time.Second, func() {
+					failing.Store(true)
+					server.Shards(again...)
+					server.Recreate()
+				})
+				ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+				defer stop()
+				got, end := readAll(ctx, s, "a", "")
+				if len(got) != 3 || !errors.Is(end, stream.ErrRecreated) {
+					t.Errorf("got %d records and %v", len(got), end)
+				}
+				time.Sleep(2 * time.Minute)
+				if _, err := s.Shards(t.Context()); !errors.Is(err, stream.ErrRecreated) {
+					t.Errorf("the next listing: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestRecreatedStreamIsListed: a listing finds it out at once if a shard is missing, and
+// within a minute otherwise. A reader that begins then does not ask again and again.
+func TestRecreatedStreamIsListed(t *testing.T) {
+	for after, next := range map[time.Duration]string{time.Second: "c", 2 * time.Minute: "a"} {
+		synctest.Test(t, func(t *testing.T) {
+			server := fakekinesis.New(fakekinesis.Shard{Name: "a"})
+			s := &stream.Stream{Client: server.Client(), Name: "orders"}
+			if _, err := s.Shards(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			server.Shards(fakekinesis.Shard{Name: next})
+			time.Sleep(after)
+			server.Recreate()
+			if shards, err := s.Shards(t.Context()); !errors.Is(err, stream.ErrRecreated) {
+				t.Errorf("after %v: listed %v, %v", after, shards, err)
+			}
+			ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+			defer stop()
+			if _, end := readAll(ctx, s, "new", ""); !errors.Is(end, stream.ErrRecreated) {
+				t.Errorf("after %v: a reader ends with %v", after, end)
+			}
+		})
+	}
 }

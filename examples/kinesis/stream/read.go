@@ -240,7 +240,10 @@ func (r *reader) failed(ctx context.Context, err error) error {
 func (r *reader) missing(ctx context.Context, err error) error {
 	r.iterator, r.shard = nil, nil
 	r.forget(r.name)
-	_, there, findErr := r.find(ctx, r.name)
+	there, findErr := false, r.confirm(ctx, 0) // another stream may have a shard of this name
+	if findErr == nil {
+		_, there, findErr = r.find(ctx, r.name)
+	}
 	switch {
 	case errors.Is(findErr, ErrPartial):
 		return nil

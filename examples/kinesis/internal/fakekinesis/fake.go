@@ -98,6 +98,13 @@ func (s *Server) Shards(shards ...Shard) {
 	s.shards = next.shards
 }
 
+// Recreate makes it another stream of the same name.
+func (s *Server) Recreate() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Created = time.Now()
+}
+
 // Do answers a request.
 func (s *Server) Do(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
