@@ -182,14 +182,14 @@ func (s slow) Write(ctx context.Context, h lease.Hold, effects []consumer.Effect
 
 // TestStuckSinkHoldsLittle: while a sink does not answer, a consumer reads what its memory
 // bounds allow and no more. Before, it read 1,000 entries of each shard, which may be 1 GB:
-// here all there was, 160 entries of 1 MB.
+// here all there was, 80 entries of 1 MB.
 func TestStuckSinkHoldsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mb = 1 << 20
 		var shards []fakekinesis.Shard
 		for i := range 4 {
 			s := fakekinesis.Shard{Name: fmt.Sprint("s", i), Closed: true}
-			for n := range 40 {
+			for n := range 20 {
 				s.Records = append(s.Records, fakekinesis.Record{Key: fmt.Sprintf("%d-%d", i, n), Data: strings.Repeat("x", mb-1000)})
 			}
 			shards = append(shards, s)
@@ -206,13 +206,13 @@ func TestStuckSinkHoldsLittle(t *testing.T) {
 		b.run()
 		time.Sleep(time.Minute)
 		if n := processed.Load(); n < 20 || n > 40 {
-			t.Errorf("%d entries of 1 MB are held, of 160", n)
+			t.Errorf("%d entries of 1 MB are held, of 80", n)
 		}
 		close(answer)
 		time.Sleep(time.Minute)
 		b.end()
-		if n := b.effects(); n != 160 || b.c.Memory.Used() != 0 {
-			t.Errorf("%d effects, want 160, and %d bytes are in use", n, b.c.Memory.Used())
+		if n := b.effects(); n != 80 || b.c.Memory.Used() != 0 {
+			t.Errorf("%d effects, want 80, and %d bytes are in use", n, b.c.Memory.Used())
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
@@ -142,7 +143,7 @@ func (p *pipeline) halt(err error) {
 // refuses. An effect that is not kept must be followed by none of its key in this tenure:
 // those would move the mark of the key past it.
 func (p *pipeline) keep(items []item) error {
-	for items = p.unblocked(items); len(items) > 0; items = p.unblocked(items) {
+	for items = p.unblocked(items); len(items) > 0; {
 		effects := make([]Effect, len(items))
 		for i := range items {
 			effects[i] = items[i].effect
@@ -159,6 +160,7 @@ func (p *pipeline) keep(items []item) error {
 		if one.effect, err = p.judge(one.record, refused); err != nil {
 			p.blocked[one.record.Key] = true
 			p.halt(err)
+			items = slices.Concat(items[:refused.Index], p.unblocked(items[refused.Index:]))
 		}
 	}
 	return nil

@@ -147,18 +147,17 @@ func TestImportedStarts(t *testing.T) {
 
 // TestMemoryIsBounded: what is read and not given back stays within the bounds, whatever
 // the number of shards, and everything is read when it is given back. Before, the bound was
-// 1,000 entries for a shard: up to 1 GB; eight shards of 60 entries of 1 MB were read whole,
-// 480 MB.
+// 1,000 entries for a shard: up to 1 GB; four shards of 25 entries of 1 MB were read whole.
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const shards, each, mb = 8, 60, 1 << 20
+		const shards, each, mb = 4, 25, 1 << 20
 		var all []fakekinesis.Shard
 		for i := range shards {
 			all = append(all, fakekinesis.Shard{Name: fmt.Sprint("s", i), Records: records(each, mb), Closed: true})
 		}
 		server := fakekinesis.New(all...)
 		s := &stream.Stream{Client: server.Client(), Name: "orders", Limit: 8}
-		memory := &stream.Memory{PerShard: 20 * mb, Total: 64 * mb}
+		memory := &stream.Memory{PerShard: 20 * mb, Total: 40 * mb}
 		reads, done := make(chan stream.Entry, shards*each), make(chan int, shards)
 		var rooms []*stream.Room
 		for _, shard := range all {
@@ -176,7 +175,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			}()
 		}
 		time.Sleep(time.Minute) // nothing is given back
-		if used := memory.Used(); used > 64*mb || len(reads) < 40 || len(reads) > 64 {
+		if used := memory.Used(); used > 40*mb || len(reads) < 20 || len(reads) > 40 {
 			t.Errorf("%d MB in use, %d entries of 1 MB were read", used/mb, len(reads))
 		}
 		var total int
@@ -212,8 +211,8 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestMemoryOfOneShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mb = 1 << 20
-		server := fakekinesis.New(fakekinesis.Shard{Name: "stuck", Records: records(60, mb), Closed: true},
-			fakekinesis.Shard{Name: "other", Records: records(60, mb), Closed: true})
+		server := fakekinesis.New(fakekinesis.Shard{Name: "stuck", Records: records(25, mb), Closed: true},
+			fakekinesis.Shard{Name: "other", Records: records(25, mb), Closed: true})
 		s := &stream.Stream{Client: server.Client(), Name: "orders", Limit: 5}
 		memory := &stream.Memory{PerShard: 20 * mb, Total: 40 * mb}
 		ctx, stop := context.WithCancel(t.Context())
@@ -233,7 +232,7 @@ func TestMemoryOfOneShard(t *testing.T) {
 			}
 		}
 		stop()
-		if end := <-ended; n != 60 || stuck < 10 || stuck > 20 || !errors.Is(end, context.Canceled) {
+		if end := <-ended; n != 25 || stuck < 10 || stuck > 20 || !errors.Is(end, context.Canceled) {
 			t.Errorf("%d records of the other shard, %d MB of the one that is stuck, which ends with %v", n, stuck, end)
 		}
 	})
