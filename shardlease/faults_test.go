@@ -235,6 +235,33 @@ func lastingStoreFault(t *testing.T, begin func(*link), want string) {
 	})
 }
 
+// TestSlowStoreIsReportedWhileItLasts: heartbeats take 400 ms to be answered, more than a
+// thirtieth of the lease time.
+func TestSlowStoreIsReportedWhileItLasts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 2)
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.shared(beat+1500*time.Millisecond, "a")
+		a.late(400 * time.Millisecond)
+		time.Sleep(2 * time.Minute)
+		events := a.of(shardlease.StoreFault)
+		times, over := lasted(events)
+		if fmt.Sprint(times) != "[0s 10s 30s 1m10s]" || over {
+			t.Fatalf("reported after %v, over: %t", times, over)
+		}
+		slow, ok := errors.AsType[*shardlease.SlowStoreError](events[0].Err)
+		if !ok || slow.Answer != 400*time.Millisecond || slow.Least != 12*time.Second || slow.TTL != ttl {
+			t.Errorf("reported: %v", events[0])
+		}
+		a.late(0)
+		time.Sleep(ttl)
+		if _, over := lasted(a.of(shardlease.StoreFault)); !over {
+			t.Error("the store is quick again, and that is not reported")
+		}
+		s.end()
+	})
+}
+
 // TestRestoredTableIsReportedWhileItLasts: nothing is claimed until somebody adopts the
 // table, so the fault is reported until then.
 func TestRestoredTableIsReportedWhileItLasts(t *testing.T) {

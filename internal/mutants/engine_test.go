@@ -93,6 +93,8 @@ func engineMutants() []mutant {
 			`case e.surrenders(late):`, `case false:`, inWorker, "TestFailingCommitsHandOver"},
 		{"it gives it up over all rows and not over one", engineDir + "fault.go",
 			`e.rows.last >= f.since || late < max(1, min(2, e.fleet.held))`, `f.since < 0`, inWorker, "TestOneRowThatCannotBeWritten"},
+		{"a store that is quick again is reported", "shardlease/slow.go",
+			`changed = s.slow != (answer*answersInTTL > ttl)`, `changed = !s.slow && answer*answersInTTL > ttl`, inWorker, "TestSlowStoreIsReportedWhileItLasts"},
 		{"a fault that lasts is reported again", engineDir + "fault.go",
 			`if e.now.Mono >= fault.next {`, `if false {`, inWorker, "TestLastingStoreFault"},
 		{"a fault is reported at doubling intervals", engineDir + "fault.go",
