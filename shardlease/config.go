@@ -66,8 +66,8 @@ type Config struct {
 	// is due. After that the worker reports [EventCommitsFail] while it lasts, and
 	// Healthy returns an error. A worker that can write no row at all ends all its
 	// tenures as stalled where another live worker has room: it gives up its seat, so
-	// that the others can claim what it cannot release, and rests before it takes
-	// another seat. Otherwise the tenures go on. Default 3 × TTL; negative: off. At least a third of TTL.
+	// that the others can claim what it cannot release, and rests for up to six
+	// lease times before it takes another seat. Otherwise the tenures go on. Default 3 × TTL; negative: off. At least a third of TTL.
 	CommitTimeout time.Duration
 	// MaxAttempts is how many tenures of a shard may fail, since a checkpoint was
 	// last accepted or Progress called, before it is quarantined. A worker that

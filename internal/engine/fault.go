@@ -175,39 +175,77 @@ type rowAnswers struct {
 	surrendered int64   // how often it has given up its seat since
 }
 
-// surrenders reports whether this worker is to give up its seat: it can beat, and has had
-// no answer to any write of a row since its commits began to fail, of more shards than one
-// unless it holds no other. While its seat stands, nobody else may claim what it cannot
-// release. All its handlers wind down first.
+// surrenders reports whether this worker is to give up its seat: it can beat, and for
+// CommitTimeout no write of a row was answered, of more shards than one unless it holds no
+// other. While its seat stands, nobody else may claim what it cannot release. All its
+// handlers wind down first; only those whose commits fail have stalled.
 func (e *Engine) surrenders(late int) bool {
-	f := &e.faults.commits
-	if e.seat.phase != seated || e.leave.on || e.rows.last >= f.since || late < max(1, min(2, e.fleet.held)) || !e.successors() {
+	if e.seat.phase != seated || e.leave.on || e.now.Mono < e.rows.last.Add(e.cfg.CommitTimeout) || !e.successors() {
 		return false
 	}
-	done := true
+	if late < min(2, e.fleet.held) {
+		e.probe(late)
+		return false
+	}
+	done := late > 0
 	for _, s := range e.shards {
-		t := &s.t
-		if !t.on {
-			continue
+		if t := &s.t; t.on {
+			e.windDownFor(s)
+			done = done && (t.returned || t.cut || t.finish)
 		}
-		if !t.returned && !t.draining && !t.finish {
-			t.unheard = true
-			e.drain(s, Stalled)
-			e.at(s, e.now.Mono)
-		}
-		done = done && (t.returned || t.cut || t.finish)
 	}
 	return done
 }
 
-// surrender gives up the seat. The worker rests before it takes another. A crash before the deletion arrives leaves a seat that
-// stands still, which the others evict.
+// windDownFor tells a handler to wind down because its worker gives up its seat. A handler
+// that a requester waits for without a limit gets one.
+func (e *Engine) windDownFor(s *shard) {
+	t := &s.t
+	cause := Stopped
+	if e.commitsLate(s) {
+		cause = Stalled
+	}
+	switch {
+	case t.returned || t.cut || t.finish:
+	case !t.draining:
+		t.unheard = cause == Stalled
+		e.drain(s, cause)
+		e.at(s, e.now.Mono)
+	case t.cause == HandedOff:
+		t.cause, t.drained = cause, e.now.Mono
+		e.at(s, e.now.Mono)
+	}
+}
+
+// probe writes the row of a quiet shard, to learn whether one row cannot be written or none
+// can. Of a shard without failed attempts, because such a write ends their count.
+func (e *Engine) probe(late int) {
+	busy, quiet := 0, (*shard)(nil)
+	for _, s := range e.shards {
+		if _, open := s.copy.Open(); s.t.on && open {
+			busy++
+		} else if s.t.on && s.t.seq <= s.t.accepted && s.copy.Row().Attempts() == 0 && s.t.give == nil && !s.t.returned && !s.t.finish {
+			quiet = s
+		}
+	}
+	if late > 0 && busy <= late && quiet != nil {
+		w, err := quiet.copy.Row().Progress(e.hold(quiet), e.stamp())
+		e.sendMark(quiet, committing, w, err)
+	}
+}
+
+// longestRest is how long a worker rests at most before it takes another seat, in lease
+// times: while it rests it does not see that the others have died.
+const longestRest = 6
+
+// surrender gives up the seat. The worker rests before it takes another. A crash before the
+// deletion arrives leaves a seat that stands still, which the others evict.
 func (e *Engine) surrender() {
 	if w, err := e.seat.seat.Evict(); err == nil {
 		e.do(Send{Write: w}) // its answer is of no use: if a beat has overtaken it, the seat expires
 	}
 	e.rows.surrendered++
-	rest := backoff(e.rows.surrendered, e.cfg.TTL, max(e.cfg.MaxBackoff, e.cfg.TTL))
+	rest := backoff(e.rows.surrendered, e.cfg.TTL, longestRest*e.cfg.TTL)
 	e.loseSeat(Stalled, errNotAccepted)
 	e.seat.rest = e.now.Mono.Add(rest)
 }

@@ -20,7 +20,7 @@ type tenure struct {
 	sent     uint64          // how many of them the open write covers
 	accepted uint64          // … and how many the table has
 	flush    uint64          // somebody waits for so many
-	late     Instant         // since when a commit is due and the table has accepted none; 0: it is not
+	late     Instant         // since when the table has answered no write of the row, though one is due; 0: none is
 	first    Instant         // when the window began in which the first that is not sent was made
 
 	on       bool
@@ -203,32 +203,29 @@ func (e *Engine) windDown(s *shard) {
 	}
 }
 
-// keepCommitting notices a tenure whose marks the table does not accept, whatever the
-// reason. The tenure goes on: a shard whose row cannot be written cannot be released either.
+// keepCommitting notices a tenure whose marks the table does not accept, or whose row it
+// cannot write otherwise, to release it for instance. The tenure goes on: a shard whose row cannot be written cannot be released either.
 // See surrenders for a worker that can write no row.
 func (e *Engine) keepCommitting(s *shard) {
 	t := &s.t
-	if e.cfg.CommitTimeout <= 0 || t.seq <= t.accepted {
-		return
-	}
-	if t.late == 0 && e.commitDue(t) {
+	_, open := s.copy.Open()
+	if due := t.seq > t.accepted && e.commitDue(t) || open && s.try.tries > 0; due && t.late == 0 {
 		t.late = e.now.Mono
 	}
-	if t.late == 0 {
-		return
-	}
-	if !e.commitsLate(s) {
+	switch {
+	case e.cfg.CommitTimeout <= 0 || t.late == 0:
+	case e.commitsLate(s):
+		e.raise(&e.faults.commits, t.late, s.name, errNotAccepted)
+	default:
 		e.at(s, t.late.Add(e.cfg.CommitTimeout))
-		return
 	}
-	e.raise(&e.faults.commits, t.late, s.name, errNotAccepted)
 }
 
 // errNotAccepted is what a report of failing commits says. Why they fail, the fault of the
 // store says beside it.
 var errNotAccepted = errors.New("commits are not accepted")
 
-// commitsLate reports whether a mark of s has waited too long for an answer.
+// commitsLate reports whether a write of s has waited too long for an answer.
 func (e *Engine) commitsLate(s *shard) bool {
 	t := &s.t
 	return t.on && t.late > 0 && e.cfg.CommitTimeout > 0 && e.now.Mono >= t.late.Add(e.cfg.CommitTimeout)
@@ -549,8 +546,9 @@ func (e *Engine) ending(s *shard, what doing) End {
 // stored concludes a holder's write.
 func (e *Engine) stored(s *shard, what doing) {
 	t := &s.t
+	t.late = 0
 	if t.sent > t.accepted {
-		t.accepted, t.late = t.sent, 0
+		t.accepted = t.sent
 		e.do(Committed{Tenure: s.id(), Seq: t.accepted})
 	}
 	if what != givingUp && what != finishing {

@@ -134,7 +134,7 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	case engine.Stalled:
 		ok = h.soft || (h.returned || h.finishing) && w.unheard(h) // a soft end was judged when it came
 	case engine.Stopped:
-		ok = n.leaver
+		ok = n.leaver || h.soft // as above
 	case engine.Vanished: // its end was stored, and it was removed before the answer came
 		ok = j.lately() || h.finishing && h.s.dropped
 	case engine.Conflict:
@@ -148,10 +148,13 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	}
 }
 
-// witnessDrain asks why a handler is told that it has stalled.
+// witnessDrain asks why a handler is told that it has stalled, or that its worker stops.
 func (w *world) witnessDrain(h *handler, cause engine.End) {
-	if cause == engine.Stalled && h.n.config.StallAfter <= 0 && !w.unheard(h) {
-		w.fault("S4: %v is told to wind down as stalled, and its marks are accepted", h)
+	switch {
+	case cause != engine.Stalled && cause != engine.Stopped, w.unheard(h):
+	case cause == engine.Stalled && h.n.config.StallAfter > 0, cause == engine.Stopped && h.n.leaver:
+	default:
+		w.fault("S4: %v is told to wind down, and its worker's writes are answered: cause %d", h, cause)
 	}
 }
 

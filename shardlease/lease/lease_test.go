@@ -591,3 +591,20 @@ func TestAdoptedRowsCanBeClaimed(t *testing.T) {
 		t.Errorf("%v, then %v", adopted, claimed)
 	}
 }
+
+// TestErrorsThatAnOlderVersionLeft: a version that does not know the attribute `errors` counts
+// failures anew, or clears them, and leaves that attribute as it was. The row stays readable.
+func TestErrorsThatAnOlderVersionLeft(t *testing.T) {
+	r := heldRow(t, "a")
+	for _, failures := range []lease.Failures{{Count: 1, Last: r.Generation, Errors: 3}, {Errors: 3}} {
+		r.Failures = failures
+		decoded, err := lease.Decode(lease.Encode(r))
+		if err != nil {
+			t.Errorf("%+v: %v", failures, err)
+			continue
+		}
+		if failed := decoded.(lease.Row).Failed(); failed != failures.Count {
+			t.Errorf("%+v: %d failed", failures, failed)
+		}
+	}
+}

@@ -75,7 +75,8 @@ func (o Owner) Validate() error {
 type Failures struct {
 	Count  int64
 	Last   int64 // the generation of the latest of them
-	Errors int64 // how many of Count ended by error, panic or stall; the others expired
+	Errors int64 // how many of Count ended by error, panic or stall; the others expired. More than Count
+	// stands in a row that an older version has written, which leaves it as it was: then all did
 }
 
 // A Reason says why a shard changed hands.
@@ -151,7 +152,7 @@ func (r Row) Failed() int64 {
 	if r.Attempts() < r.Failures.Count {
 		return 0 // what is left is a recovery, made from a row that was read before the last commit
 	}
-	return r.Failures.Errors
+	return min(r.Failures.Errors, r.Failures.Count)
 }
 
 func (r Row) count() int64 { return r.Counter }
@@ -173,8 +174,8 @@ func (r Row) Validate() error {
 	if r.Failures.Count < 0 || r.Failures.Last < 0 || r.Failures.Last > r.Generation {
 		errs = append(errs, invalid("failures", "must not be negative or ahead of the generation"))
 	}
-	if r.Failures.Errors < 0 || r.Failures.Errors > r.Failures.Count {
-		errs = append(errs, invalid("errors", "must be between 0 and the number of failures"))
+	if r.Failures.Errors < 0 {
+		errs = append(errs, invalid("errors", "must not be negative"))
 	}
 	return errors.Join(errs...)
 }

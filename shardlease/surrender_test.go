@@ -1,0 +1,184 @@
+package shardlease_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// When a worker that beats, and cannot write its rows, gives up its seat, and when it does not.
+
+func allRows(w lease.Write) bool { return w.Key().Kind == lease.KindLease }
+
+func (s *stage) ownedBy(name string) []string {
+	return slices.DeleteFunc(s.names(), func(n string) bool { return s.row(n).Owner.Name != name })
+}
+
+// TestReleasesThatFailHandOver: a's handlers have marked nothing and one fails; its release
+// cannot be written, nor can any other row. The shard that failed was processed by nobody for as
+// long as the fault lasted, with Healthy nil: only marks were waited for.
+func TestReleasesThatFailHandOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 4)
+		var fail atomic.Bool
+		idle := func(ctx context.Context, tn *shardlease.Tenure) error {
+			for {
+				select {
+				case <-tn.Reading().Done():
+					return nil
+				case <-time.After(time.Second):
+					if fail.CompareAndSwap(true, false) {
+						return errDown
+					}
+				}
+			}
+		}
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, idle)
+		s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, serve)
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		time.Sleep(time.Minute)
+		a.refuse(allRows)
+		fail.Store(true)
+		time.Sleep(3*ttl + beat)
+		if a.Healthy() == nil {
+			t.Error("healthy")
+		}
+		s.within(3*ttl+2*beat, "b holds everything", func() bool { return s.running()["b"] == 4 })
+		s.end()
+	})
+}
+
+// TestOneRowFailsThenAll: one row fails for five minutes, then all do. What was answered in
+// those five minutes kept the worker in its seat for good.
+func TestOneRowFailsThenAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 8)
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		time.Sleep(time.Minute)
+		mine := s.ownedBy("a")
+		a.refuse(func(w lease.Write) bool { return allRows(w) && w.Key().Name == mine[0] })
+		time.Sleep(5 * time.Minute)
+		if n := len(a.of(shardlease.Lost)); n > 0 {
+			t.Errorf("%d seats were given up over one row", n)
+		}
+		a.refuse(allRows)
+		s.within(3*ttl+5*time.Second+beat+3*time.Second, "b holds everything", func() bool { return s.running()["b"] == 8 })
+		s.end()
+	})
+}
+
+// TestOneBadRowAmongQuietOnes: one row cannot be written by anybody, and its worker's other
+// shards are quiet, so that nothing else tells whether the worker can write. It asks: no seat is
+// given up and no quiet shard ends, though each failure would quarantine it.
+func TestOneBadRowAmongQuietOnes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 20)
+		const bad = "shard-07"
+		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
+			if tn.Shard().Name == bad {
+				return working(ctx, tn)
+			}
+			return serve(ctx, tn)
+		}
+		names := []string{"a", "b", "c", "d"}
+		for _, name := range names {
+			s.enter(name, shardlease.Config{Handoff: rebalance.Eager, MaxAttempts: 1}, handler)
+		}
+		s.shared(beat+1500*time.Millisecond, names...)
+		time.Sleep(time.Minute)
+		before := len(s.all())
+		for _, w := range s.actors {
+			w.refuse(func(w lease.Write) bool { return ofRows(w) && w.Key().Name == bad })
+		}
+		time.Sleep(2 * time.Hour)
+		for _, w := range s.actors {
+			if n := len(w.of(shardlease.Lost)) + len(w.of(shardlease.Quarantined)); n > 0 {
+				t.Errorf("%s: %d seats or shards lost", w.name, n)
+			}
+		}
+		if n := len(s.all()) - before; n > 0 {
+			t.Errorf("%d tenures began", n)
+		}
+		for _, w := range s.actors {
+			w.refuse(nil)
+		}
+		s.end()
+	})
+}
+
+// TestRestHasABound: a has rested again and again, and the only other worker dies while it
+// rests. It sees that when its rest is over, after six lease times at most.
+func TestRestHasABound(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 4)
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		b := s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		a.refuse(allRows)
+		time.Sleep(40 * time.Minute) // rests have grown
+		n := len(a.of(shardlease.Lost))
+		s.within(20*time.Minute, "a rests again", func() bool { return len(a.of(shardlease.Lost)) > n })
+		a.refuse(nil)
+		b.die()
+		took := s.within(6*ttl+ttl+beat+time.Second, "a holds everything", func() bool { return s.running()["a"] == 4 })
+		t.Logf("a holds everything after %v", took)
+		s.end()
+	})
+}
+
+// TestWaitingMoveBlocksNoOther: a requester waits without a limit for one stuck handler of a
+// worker that then can write no row. The others' shards do not wait for that handler.
+func TestWaitingMoveBlocksNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 4)
+		stuck := func(ctx context.Context, tn *shardlease.Tenure) error {
+			if tn.Shard().Name == "shard-01" {
+				<-ctx.Done()
+				return nil
+			}
+			return working(ctx, tn)
+		}
+		terms := rebalance.Terms{Mode: rebalance.Eager, AfterDrain: rebalance.Wait}
+		a := s.enter("a", shardlease.Config{Handoff: terms}, stuck)
+		s.shared(beat+1500*time.Millisecond, "a")
+		time.Sleep(10 * time.Second)
+		s.enter("b", shardlease.Config{Handoff: terms}, nil)
+		time.Sleep(30 * time.Second)
+		a.refuse(allRows)
+		s.within(3*ttl+20*time.Second+10*time.Second, "b holds everything", func() bool { return s.running()["b"] == 4 })
+		s.end()
+	})
+}
+
+// TestSomeRowsThatCannotBeWritten: two of a's four rows cannot be written, and two can. The
+// worker keeps its seat and goes on with all four.
+func TestSomeRowsThatCannotBeWritten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 8)
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		time.Sleep(time.Minute)
+		bad := s.ownedBy("a")[:2]
+		a.refuse(func(w lease.Write) bool { return ofRows(w) && slices.Contains(bad, w.Key().Name) })
+		before := len(s.all())
+		time.Sleep(time.Hour)
+		if n := len(a.of(shardlease.Lost)) + len(s.all()) - before; n > 0 || s.running()["a"] != 4 {
+			t.Errorf("%d seats were lost or tenures begun, a processes %d shards of 4", n, s.running()["a"])
+		}
+		reports := a.of(shardlease.EventCommitsFail)
+		if last := reports[len(reports)-1]; last.Over || last.Count != 2 {
+			t.Errorf("reported: %v", last)
+		}
+		a.refuse(nil)
+		s.end()
+	})
+}
