@@ -22,8 +22,8 @@ const (
 // for a write by itself causes one: a commit, an offer, a drain, the handler's
 // return and the end of the shard. These never wait for the policy.
 type Policy struct {
-	// Every is how long a mark waits at most. Each shard has one write in each
-	// such period, at a moment of its own, so that the shards of a worker do not
+	// Every is how long a mark waits at most. Time alone causes one write of a shard
+	// per such period, at a moment of its own, so that the shards of a worker do not
 	// commit in step. Default 5 s; at most 1 h; negative: time alone never causes
 	// a write.
 	Every time.Duration

@@ -21,10 +21,11 @@ func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 const (
 	firstPause = 20 * time.Millisecond
 	longest    = 250 * time.Millisecond
-	parts      = 4 // the timeout is cut into at first, so that a silent request leaves time for another
+	parts      = 4 // the first attempt gets this part of the timeout, so that a silent request leaves time for another
 )
 
-// call is callAs for a read: of lease rows it waits for its turn, of seats it does not.
+// call is callAs for a read. A read of lease rows waits for its turn, a read of seats does
+// not.
 func call[T any](ctx context.Context, s *Store, kind lease.Kind, request func(context.Context) (T, error)) (T, error) {
 	c := bypass
 	if kind == lease.KindLease {
@@ -34,8 +35,8 @@ func call[T any](ctx context.Context, s *Store, kind lease.Kind, request func(co
 }
 
 // callAs makes requests until one is answered or the time is up. Unless its class bypasses
-// the lane it first waits for its turn, as long as the context allows; the timeout runs from
-// then on.
+// the lane, the call first waits for its turn, as long as the context allows. Options.Timeout
+// begins when the call is admitted.
 func callAs[T any](ctx context.Context, s *Store, c class, request func(context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -66,7 +67,7 @@ func callAs[T any](ctx context.Context, s *Store, c class, request func(context.
 	}
 }
 
-// queue waits in the lane; for the timeout where the caller sets no deadline.
+// queue waits in the lane until the context's deadline; without one, for Options.Timeout.
 func (s *Store) queue(ctx context.Context, c class) error {
 	if _, ok := ctx.Deadline(); !ok {
 		limited, cancel := context.WithTimeout(ctx, s.options.Timeout)
@@ -76,7 +77,8 @@ func (s *Store) queue(ctx context.Context, c class) error {
 	return s.rows.enter(ctx, c)
 }
 
-// attempt makes one request, for as long as the table's tempo allows, and learns from it.
+// attempt makes one request, cuts it off at the limit that the tempo of the table sets, and
+// notes in the tempo how long the answer took.
 func attempt[T any](ctx context.Context, s *Store, request func(context.Context) (T, error)) (T, error) {
 	cut, most := time.Duration(parts), s.options.Timeout
 	if s.options.Attempts > 0 {
@@ -87,7 +89,7 @@ func attempt[T any](ctx context.Context, s *Store, request func(context.Context)
 	defer stop()
 	began := time.Now()
 	out, err := request(limited)
-	switch took := min(time.Since(began), most); { // it may have been this process that was paused
+	switch took := min(time.Since(began), most); { // more than most: this process was paused
 	case err == nil || untouched(err):
 		s.rows.tempo.answered(took)
 	case limited.Err() != nil && ctx.Err() == nil:

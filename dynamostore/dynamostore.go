@@ -27,19 +27,20 @@ type Options struct {
 	// context. It must be well below the lease time: a call that outlives the
 	// lease is worth nothing. Default 2 s.
 	//
-	// It runs from when the call is admitted (see InFlight). How long a call may
-	// wait for that, the caller's context says; one without a deadline waits for
-	// Timeout at most. An attempt is given a quarter of Timeout at first, and twice
-	// what attempts take at present where that is more.
+	// Timeout begins when the call is admitted (see InFlight). A call waits for its
+	// admission until the deadline of the caller's context; without a deadline it
+	// waits for Timeout at most. An attempt may take a quarter of Timeout, or twice
+	// as long as attempts take at present if that is more.
 	Timeout time.Duration
 	// Attempts bounds how often one call sends its request. Default: as often
 	// as fits into Timeout.
 	Attempts int
 	// InFlight bounds how many calls about lease rows are under way at once.
-	// It begins with 4, and falls when the table is slow or throttles. The others
-	// wait and are admitted first in, first out: changes of hands and reads before
-	// commits, but at least every fourth is a commit. A call that has
-	// waited for half of its time is sent away, with a [lease.QueuedError]. Calls about seats do not count and do not wait: a
+	// The bound begins at 4, rises to InFlight, and falls when the table is slow or
+	// throttles. The other calls wait and are admitted first in, first out, changes
+	// of hands and reads before commits; but at least every fourth admission is a
+	// commit. A call that has waited for half of its time returns a
+	// [lease.QueuedError]. Calls about seats do not count and do not wait: a
 	// heartbeat never queues behind commits. Default 16.
 	InFlight int
 	// Group is the group whose permissions Open tries. It matters where a
@@ -212,8 +213,8 @@ func (s *Store) send(ctx context.Context, w lease.Write) (lease.Record, error) {
 }
 
 // refusal says how the record stands. A server that refuses without telling is
-// asked: the record may have moved on since, which Decide allows for. That does not wait
-// for a turn again: an error that says so would say that the write was never sent.
+// asked: the record may have moved on since, which Decide allows for. That read does not
+// wait for its turn: a QueuedError from it would say that the write was never sent.
 func (s *Store) refusal(ctx context.Context, w lease.Write, item map[string]types.AttributeValue, torn bool) error {
 	refused := &lease.RefusedError{Op: w.Op, Key: w.Key(), Retried: torn}
 	var now lease.Record

@@ -22,20 +22,21 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A service is as much of DynamoDB as this package uses, behind the HTTP client, so that the
-// expressions that are sent are evaluated, in a synctest bubble too. DynamoDB Local is the
-// judge of what it does: TestStore of integration runs the same suite there.
+// A service imitates as much of DynamoDB as this package uses. It stands behind the HTTP
+// client, so it evaluates the expressions that are really sent, in a synctest bubble too.
+// TestStore of integration runs the same suite on DynamoDB Local, which shows whether the
+// imitation is right.
 type service struct {
-	takes time.Duration // each request
-	room  chan struct{} // for so many at a time; nil: any number
+	takes time.Duration // how long each request takes
+	room  chan struct{} // its capacity is how many requests are served at a time; nil: any number
 
 	mu    sync.Mutex
-	items map[string]image // by both keys
+	items map[string]image // by place
 	calls map[string]int   // by action
 }
 
 type (
-	image map[string]any // as JSON has it: {"owner": {"S": "a"}}
+	image map[string]any // an item in DynamoDB's JSON: {"owner": {"S": "a"}}
 	body  struct {
 		Item, Key, ExpressionAttributeValues                          image
 		ConditionExpression, UpdateExpression, KeyConditionExpression string
@@ -44,14 +45,19 @@ type (
 	}
 )
 
+// newService is an empty service, each of whose requests takes that long.
+func newService(takes time.Duration) *service {
+	return &service{takes: takes, items: map[string]image{}, calls: map[string]int{}}
+}
+
 // opened is a store over a new service, each of whose requests takes that long.
 func opened(t *testing.T, takes time.Duration) (*Store, *service) {
 	t.Helper()
-	f := &service{takes: takes, items: map[string]image{}, calls: map[string]int{}}
+	f := newService(takes)
 	return f.open(t, f), f
 }
 
-// open is another store of the same service.
+// open is a store of f whose requests go through that client.
 func (f *service) open(t *testing.T, through dynamodb.HTTPClient) *Store {
 	t.Helper()
 	client := dynamodb.New(dynamodb.Options{
@@ -65,7 +71,7 @@ func (f *service) open(t *testing.T, through dynamodb.HTTPClient) *Store {
 	return s
 }
 
-// Do is one request.
+// Do answers one request.
 func (f *service) Do(request *http.Request) (*http.Response, error) {
 	_, action, _ := strings.Cut(request.Header.Get("X-Amz-Target"), ".")
 	content, err := io.ReadAll(request.Body)
@@ -87,7 +93,7 @@ func (f *service) Do(request *http.Request) (*http.Response, error) {
 	}, err
 }
 
-// work is the time that a request takes.
+// work waits as long as a request takes.
 func (f *service) work(ctx context.Context) error {
 	if f.room != nil {
 		f.room <- struct{}{}
@@ -146,11 +152,12 @@ func description() any {
 	}}
 }
 
+// place is the key of an item in service.items: group and name.
 func place(key image) string {
 	return fmt.Sprint(value(key[lease.AttrGroup]), "\x00", value(key[lease.AttrKey]))
 }
 
-// value is what is in {"S": value}.
+// value is the v of {"S": v}.
 func value(attribute any) any {
 	of, _ := attribute.(map[string]any)
 	for _, v := range of {
@@ -199,7 +206,7 @@ func number(attribute any) int64 {
 	return n
 }
 
-// update is the item after the update.
+// update returns the item as the update leaves it.
 func (in body) update(old image) image {
 	item := maps.Clone(old)
 	sets, removes, _ := strings.Cut(strings.TrimPrefix(in.UpdateExpression, "SET "), " REMOVE ")

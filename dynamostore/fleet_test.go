@@ -22,39 +22,40 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A fleet is workers on stores of one service, each with a line of its own.
+// A fleet is a number of workers. Each has a store and a network connection of its own; all
+// stores are of one service.
 type fleet struct {
 	*testing.T
 	*service
 	config shardlease.Config
-	memory *memstore.Store // not nil: in place of the service's items
-	mute   atomic.Bool     // then no write of a row is answered
+	memory *memstore.Store // if not nil, it keeps the records in place of the service
+	mute   atomic.Bool     // while set, no write of a row is answered
 	shards []string
 	handle shardlease.Handler
 
 	mu      sync.Mutex
-	holding map[string]int // by worker: handlers that run
+	holding map[string]int // how many handlers run, by worker
 	events  []shardlease.Event
 }
 
-// A hand is one worker of a fleet.
-type hand struct {
+// A member is one worker of a fleet.
+type member struct {
 	name string
-	cut  atomic.Bool
+	cut  atomic.Bool // while set, none of its requests reaches the service
 	f    *service
 	stop func()
 }
 
-// Do is a request over its line.
-func (h *hand) Do(request *http.Request) (*http.Response, error) {
-	if h.cut.Load() {
+// Do sends a request to the service.
+func (m *member) Do(request *http.Request) (*http.Response, error) {
+	if m.cut.Load() {
 		return nil, errors.New("connection refused")
 	}
-	return h.f.Do(request)
+	return m.f.Do(request)
 }
 
-// queued is a store in memory whose calls are made as this package makes them, without the
-// SDK: for fleets of thousands of requests a second.
+// queued is a store in memory whose calls wait, are cut off and are repeated as those of a
+// Store. It does without the SDK, for fleets that make thousands of requests a second.
 type queued struct {
 	lease.Store
 	calls *Store
@@ -98,7 +99,7 @@ func answered(err error, then func() (lease.Record, error)) (lease.Record, error
 }
 
 func newFleet(t *testing.T, takes time.Duration, shards int, config shardlease.Config) *fleet {
-	f := &fleet{T: t, service: &service{takes: takes, items: map[string]image{}, calls: map[string]int{}}, config: config, holding: map[string]int{}}
+	f := &fleet{T: t, service: newService(takes), config: config, holding: map[string]int{}}
 	for i := range shards {
 		f.shards = append(f.shards, fmt.Sprintf("shard-%05d", i))
 	}
@@ -110,9 +111,9 @@ func newFleet(t *testing.T, takes time.Duration, shards int, config shardlease.C
 	return f
 }
 
-// join runs a worker.
-func (f *fleet) join(name string) *hand {
-	h := &hand{name: name, f: f.service}
+// join runs a worker until its stop is called.
+func (f *fleet) join(name string) *member {
+	m := &member{name: name, f: f.service}
 	config := f.config
 	config.Name = name
 	config.EventQueue = 1 << 20
@@ -125,7 +126,7 @@ func (f *fleet) join(name string) *hand {
 	if f.memory != nil {
 		store = &queued{Store: f.memory, calls: newStore(nil, "leases", Options{}.withDefaults()), fleet: f}
 	} else {
-		store = f.open(f.T, h)
+		store = f.open(f.T, m)
 	}
 	w, err := shardlease.New(store, shardlease.Static(f.shards...), config)
 	if err != nil {
@@ -133,7 +134,7 @@ func (f *fleet) join(name string) *hand {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	h.stop = func() { cancel(); <-done }
+	m.stop = func() { cancel(); <-done }
 	go func() {
 		defer close(done)
 		_ = w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
@@ -142,7 +143,7 @@ func (f *fleet) join(name string) *hand {
 			return f.handle(ctx, t)
 		})
 	}()
-	return h
+	return m
 }
 
 func (f *fleet) count(name string, n int) {
@@ -151,7 +152,7 @@ func (f *fleet) count(name string, n int) {
 	f.holding[name] += n
 }
 
-// of are the events of that kind, and tells them.
+// of returns the events of that kind.
 func (f *fleet) of(kind shardlease.EventKind) (events []shardlease.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,7 +164,7 @@ func (f *fleet) of(kind shardlease.EventKind) (events []shardlease.Event) {
 	return events
 }
 
-// shared is how long it takes until these workers hold all shards, evenly.
+// shared waits until these workers hold all shards, evenly, and returns how long that took.
 func (f *fleet) shared(limit time.Duration, names ...string) time.Duration {
 	f.Helper()
 	from := time.Now()
@@ -173,7 +174,7 @@ func (f *fleet) shared(limit time.Duration, names ...string) time.Duration {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	f.Errorf("after %v they hold %v", limit, f.holding)
+	f.Errorf("after %v the workers hold %v", limit, f.holding)
 	return limit
 }
 
@@ -188,7 +189,7 @@ func (f *fleet) even(names ...string) bool {
 	return sum == len(f.shards) && most-least <= 1
 }
 
-// busily commits without pause.
+// busily is a handler that commits without pause.
 func busily(ctx context.Context, t *shardlease.Tenure) error {
 	n, _ := strconv.Atoi(t.Checkpoint().Position)
 	for t.Reading().Err() == nil {
@@ -200,7 +201,7 @@ func busily(ctx context.Context, t *shardlease.Tenure) error {
 	return nil
 }
 
-// slow are the workers that have said that their lease time is too short for the table.
+// slow returns the workers that have reported a lease time too short for the table.
 func (f *fleet) slow() map[string]bool {
 	workers := map[string]bool{}
 	for _, e := range f.of(shardlease.StoreFault) {
@@ -211,10 +212,11 @@ func (f *fleet) slow() map[string]bool {
 	return workers
 }
 
-// TestSlowTable: whatever each request takes, a fleet starts, holds, moves and recovers from
-// crashes; later than promised by a few answers, and where that matters it says so: where its
-// lease time is less than thirty answers. With attempts cut at a constant 500 ms nothing started at
-// all at 600 ms; with rests after each listing a crash at 300 ms and T = 3 s took 7.0 s.
+// TestSlowTable: however long each request takes, a fleet starts, holds its shards, moves
+// them and recovers from crashes, at most a few answers later than promised. Workers report
+// it where the lease time is shorter than thirty answers. When attempts were cut off at a
+// constant 500 ms, no worker started at 600 ms per request; when workers rested after each
+// listing, a recovery at 300 ms and T = 3 s took 7.0 s.
 func TestSlowTable(t *testing.T) {
 	for _, c := range []struct{ takes, ttl time.Duration }{
 		{1200 * time.Millisecond, 20 * time.Second},
@@ -229,10 +231,10 @@ func TestSlowTable(t *testing.T) {
 }
 
 func testSlowTable(t *testing.T, takes, ttl time.Duration) {
-	beat, said := ttl/3, takes*30 > ttl
+	beat, reports := ttl/3, takes*30 > ttl
 	f := newFleet(t, takes, 8, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative})
-	late := 7 * takes // a look, an eviction, two listings, a claim, and two that come at a bad time
-	if !said {
+	late := 7 * takes // a look, an eviction, two listings, a claim, and two that begin at a bad moment
+	if !reports {
 		late = 0 // as docs/lease-time.md promises
 	}
 	a := f.join("a")
@@ -260,13 +262,13 @@ func testSlowTable(t *testing.T, takes, ttl time.Duration) {
 	}
 	b.stop()
 	a.stop()
-	if got := f.slow(); got["a"] != said || got["b"] != said {
-		t.Errorf("who said that %v is too short for %v: %v", ttl, takes, got)
+	if got := f.slow(); got["a"] != reports || got["b"] != reports {
+		t.Errorf("these workers reported that %v is too short for %v: %v", ttl, takes, got)
 	}
 }
 
 // TestJoinUnderLoad: 64 handlers commit without pause, on a table that serves 16 requests at a
-// time; a second worker joins. The shards are even within h + 1.5 s, as without load.
+// time; a second worker joins. Both hold as many shards within h + 1.5 s, as without load.
 func TestJoinUnderLoad(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -293,7 +295,7 @@ func TestColdStartReportsNoFault(t *testing.T) {
 	for _, c := range []struct {
 		takes  time.Duration
 		shards int
-		within time.Duration // two writes for each
+		within time.Duration // each shard takes two writes
 	}{{5 * time.Millisecond, 10_000, 7 * time.Second}, {80 * time.Millisecond, 2000, 23 * time.Second}} {
 		t.Run(c.takes.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -311,8 +313,9 @@ func TestColdStartReportsNoFault(t *testing.T) {
 	}
 }
 
-// TestMuteTableIsReported: writes that wait behind writes that are never answered are a fault
-// too. Of a hundred, sixteen are under way; the report of the fault counts them all.
+// TestMuteTableIsReported: the table answers no write of a row. Of a hundred writes sixteen are
+// under way, and the others wait in the store until their time ends. The report of the fault
+// counts all of them.
 func TestMuteTableIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 5*time.Millisecond, 100, shardlease.Config{Handoff: rebalance.Eager})

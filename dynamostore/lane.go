@@ -15,44 +15,45 @@ import (
 // fixed number, a fleet that comes back all at once would keep a slow server busy with
 // requests that nobody waits for any more.
 //
-// Calls are admitted first in, first out, in two classes: changes of hands and reads before
-// commits, because somebody waits for the shard; but at least every fourth admission is a
-// commit where one waits. After an outage the oldest callers are about to give up. A caller
-// whose context leaves less than half of what it left at first, or less time than a request
-// takes at present, is sent away instead of admitted: the answer might come too late for it.
+// Calls wait in two classes, each first in, first out. Changes of hands and reads are admitted
+// before commits, because a worker waits for the shard; but while a commit waits, at least
+// every fourth admission is a commit. After an outage the oldest callers are about to give
+// up, and the answer might come too late for them. So a caller is sent away instead of
+// admitted if it has less than half of its time left, or less time than a request takes at
+// present.
 //
 // Invariant: a call that is sent away, or gives up, has sent nothing.
 type lane struct {
 	most  float64
-	tempo tempo // of all calls, those that bypass the lane too
+	tempo tempo // of all calls, including those that bypass the lane
 
 	mu      sync.Mutex
 	limit   float64
 	busy    int
 	pardon  int // so many answers say nothing new: they were under way when limit was halved
 	waiting [classes][]*waiter
-	left    int // how many of these have given up
-	passed  int // admissions since the last commit's
+	left    int // how many waiters have given up
+	passed  int // how many others were admitted since the last commit
 }
 
-// A class says which calls are admitted first.
+// A class is the class in which a call waits for its turn.
 type class uint8
 
 const (
 	hands   class = iota // changes of hands, and reads
 	commits              // writes within a generation that make no offer
-	classes
-	bypass // seats: a heartbeat never queues behind commits
+	classes              // how many classes wait
+	bypass               // calls about seats do not wait: a heartbeat never queues behind commits
 )
 
-// everyFourth is how many others are admitted between two commits.
-const everyFourth = 3
+// betweenCommits is how many others are admitted between two commits, while commits wait.
+const betweenCommits = 3
 
 type waiter struct {
-	turn chan struct{}
-	late func() bool // whether there is too little time left for a request
-	in   bool
-	gone bool
+	turn chan struct{} // closed when the waiter is admitted or sent away
+	late func() bool   // whether there is too little time left for a request
+	in   bool          // it was admitted
+	gone bool          // it has given up, or was sent away
 }
 
 const firstInFlight = 4
@@ -61,7 +62,7 @@ func newLane(most int) *lane {
 	return &lane{most: float64(most), limit: float64(min(most, firstInFlight))}
 }
 
-// enter waits for its turn. An error is a [lease.QueuedError].
+// enter waits until the call is admitted. Its error is a [lease.QueuedError].
 func (l *lane) enter(ctx context.Context, c class) error {
 	began := time.Now()
 	until, ends := ctx.Deadline()
@@ -81,7 +82,7 @@ func (l *lane) enter(ctx context.Context, c class) error {
 	switch {
 	case w.in && ctx.Err() == nil:
 		return nil
-	case w.in: // at the same moment
+	case w.in: // admitted at the moment at which its context ended
 		l.busy--
 		l.admit()
 	case !w.gone:
@@ -114,7 +115,7 @@ func (l *lane) note(well bool) {
 	l.admit()
 }
 
-// admit lets in as many as there is room for.
+// admit admits as many waiters as there is room for.
 func (l *lane) admit() {
 	for l.busy < int(l.limit) {
 		w := l.next()
@@ -127,12 +128,12 @@ func (l *lane) admit() {
 	}
 }
 
-// next takes the waiter that is to be admitted next; nil: nobody waits. Those with too
-// little time left are sent away on the way there.
+// next removes and returns the waiter to admit next, or nil if nobody waits. It sends away
+// waiters that have too little time left.
 func (l *lane) next() *waiter {
 	for {
 		c := hands
-		if len(l.waiting[hands]) == 0 || l.passed >= everyFourth && len(l.waiting[commits]) > 0 {
+		if len(l.waiting[hands]) == 0 || l.passed >= betweenCommits && len(l.waiting[commits]) > 0 {
 			c = commits
 		}
 		if len(l.waiting[c]) == 0 {
@@ -144,7 +145,7 @@ func (l *lane) next() *waiter {
 		case w.gone:
 			l.left--
 			continue
-		case l.busy > 0 && w.late(): // somebody has to find out whether the table is quicker by now
+		case l.busy > 0 && w.late(): // with none under way, a late call has to show whether the table is quicker by now
 			w.gone = true
 			close(w.turn)
 			continue
@@ -156,7 +157,7 @@ func (l *lane) next() *waiter {
 	}
 }
 
-// tidy forgets those that have given up, when they are most of those that wait.
+// tidy drops the waiters of a class that have given up, when they may be most of the class.
 func (l *lane) tidy(c class) {
 	if before := len(l.waiting[c]); l.left > 16 && 2*l.left > before {
 		l.waiting[c] = slices.DeleteFunc(l.waiting[c], func(w *waiter) bool { return w.gone })

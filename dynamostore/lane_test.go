@@ -93,7 +93,8 @@ func queueing(t *testing.T) *lane {
 	return l
 }
 
-// wait queues, and notes its name when it is admitted, or sent away with a question mark.
+// wait queues a call. It sends the name of the call when the call is admitted, and the name
+// with a question mark when the call gives up or is sent away.
 func (l *lane) wait(ctx context.Context, c class, name string, admitted chan<- string) {
 	go func() {
 		if l.enter(ctx, c) != nil {
@@ -104,7 +105,7 @@ func (l *lane) wait(ctx context.Context, c class, name string, admitted chan<- s
 	synctest.Wait()
 }
 
-// drain is the order in which so many are admitted, one after the other.
+// drain returns the names of the next n calls in the order in which they are admitted.
 func (l *lane) drain(t *testing.T, n int, admitted <-chan string) (order []string) {
 	t.Helper()
 	for len(order) < n {
@@ -116,12 +117,13 @@ func (l *lane) drain(t *testing.T, n int, admitted <-chan string) (order []strin
 	}
 	l.leave()
 	if l.busy != 0 || len(l.waiting[hands])+len(l.waiting[commits]) != 0 || l.left != 0 {
-		t.Errorf("%d are in, %v wait, %d have left", l.busy, l.waiting, l.left)
+		t.Errorf("%d calls are under way, %v wait, %d have given up", l.busy, l.waiting, l.left)
 	}
 	return order
 }
 
-// TestLaneAdmitsFirstInFirstOut: a caller that gives up holds nobody up.
+// TestLaneAdmitsFirstInFirstOut: commits are admitted in the order in which they came; a
+// caller that gives up delays nobody.
 func TestLaneAdmitsFirstInFirstOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, admitted := queueing(t), make(chan string, 9)
@@ -140,7 +142,8 @@ func TestLaneAdmitsFirstInFirstOut(t *testing.T) {
 	})
 }
 
-// TestLaneAdmitsChangesOfHandsFirst: but every fourth admission is a commit while one waits.
+// TestLaneAdmitsChangesOfHandsFirst: changes of hands are admitted before commits, but every
+// fourth admission is a commit while one waits.
 func TestLaneAdmitsChangesOfHandsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, admitted := queueing(t), make(chan string, 20)
@@ -150,16 +153,16 @@ func TestLaneAdmitsChangesOfHandsFirst(t *testing.T) {
 		for i := range 7 {
 			l.wait(t.Context(), hands, fmt.Sprint("h", i), admitted)
 		}
-		want := []string{"h0", "h1", "c0", "h2", "h3", "h4", "c1", "h5", "h6", "c2"} // one of hands is in already
+		want := []string{"h0", "h1", "c0", "h2", "h3", "h4", "c1", "h5", "h6", "c2"} // a change of hands was admitted before these
 		if order := l.drain(t, 10, admitted); !slices.Equal(order, want) {
 			t.Errorf("admitted: %v, want %v", order, want)
 		}
 	})
 }
 
-// TestLaneSendsAwayWhoIsTooLate: a caller with less time left than a request takes is told
-// at once that nothing was sent; unless nothing else is under way, for then somebody has to
-// find out how long a request takes by now.
+// TestLaneSendsAwayWhoIsTooLate: a caller with less time left than a request takes gets a
+// QueuedError at once. If no other call is under way it is admitted all the same, to find out
+// how long a request takes by now.
 func TestLaneSendsAwayWhoIsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, admitted := queueing(t), make(chan string, 9)
@@ -167,7 +170,7 @@ func TestLaneSendsAwayWhoIsTooLate(t *testing.T) {
 		if err := l.enter(t.Context(), hands); err != nil {
 			t.Fatal(err)
 		}
-		l.tempo.answered(100 * time.Millisecond) // of 250, 125 are for waiting
+		l.tempo.answered(100 * time.Millisecond) // a caller with 250 ms may wait for 125
 		short, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 		defer cancel()
 		l.wait(short, hands, "late", admitted)
@@ -176,27 +179,27 @@ func TestLaneSendsAwayWhoIsTooLate(t *testing.T) {
 		l.leave()
 		synctest.Wait()
 		if len(admitted) != 2 {
-			t.Fatalf("%d are told, one that it is too late", len(admitted))
+			t.Fatalf("%d calls have an answer; one should be admitted and one sent away", len(admitted))
 		}
 		if first, second := <-admitted, <-admitted; first+second != "late?next" && first+second != "nextlate?" {
 			t.Errorf("%s, %s", first, second)
 		}
 		err := newLane(0).enter(short, hands)
 		if queued, ok := errors.AsType[*lease.QueuedError](err); !ok || queued.Waited != 50*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("told: %v", err)
+			t.Errorf("a call that waited in vain returned %v", err)
 		}
 		l.leave()
 		l.leave()
 		short, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		if err := l.enter(short, hands); err != nil {
-			t.Errorf("nobody is in, and it is told %v", err)
+			t.Errorf("no other call is under way, and this one returned %v", err)
 		}
 	})
 }
 
-// TestWhatIsAdmittedFirst: somebody waits for a shard that changes hands; nobody waits for
-// the others.
+// TestWhatIsAdmittedFirst: every write is queued in its class. Commits and progress come
+// second, because no worker waits for a shard because of them.
 func TestWhatIsAdmittedFirst(t *testing.T) {
 	ids := 0
 	stamp := func() lease.Stamp {
@@ -231,7 +234,7 @@ func TestWhatIsAdmittedFirst(t *testing.T) {
 	check("seat", bypass)(seat.Sit(stamp()))
 }
 
-// paced is a store whose requests take 5 ms.
+// paced is a store, and a request that takes 5 ms on average.
 func paced() (*Store, func(context.Context) (struct{}, error)) {
 	s := newStore(nil, "leases", Options{}.withDefaults())
 	return s, func(ctx context.Context) (struct{}, error) {
@@ -242,9 +245,9 @@ func paced() (*Store, func(context.Context) (struct{}, error)) {
 	}
 }
 
-// TestLaneIsFair: 64 shards that commit without pause, 16 at a time. When the caller that had
-// come last was admitted first, 48 of them got one commit in 15 s at most; in turn each gets
-// 750, and waits for 20 ms.
+// TestLaneIsFair: 64 shards commit without pause, and the table serves 16 requests at a time.
+// When the last caller was admitted first, 48 shards got at most one commit in 15 s; first in,
+// first out, each shard gets 750, and each commit takes 20 ms.
 func TestLaneIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, request := paced()

@@ -49,7 +49,7 @@ func (r *Register) Put(ctx context.Context, name string, generation int64, value
 	id := rand.Text()
 	for torn := false; ; {
 		at, read, err := r.read(ctx, name)
-		if err != nil && torn { // it must not read as an error of a call that has sent nothing
+		if err != nil && torn { // not %w: a QueuedError would say that nothing was sent
 			return fmt.Errorf("put %s: outcome unknown: %v", r.key(name), err)
 		}
 		if err != nil || read == id {

@@ -15,7 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// TestStore runs the suite over the expressions as they are sent.
+// TestStore runs the conformance suite with the expressions that this package sends.
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) lease.Store {
 		s, _ := opened(t, 0)
@@ -23,8 +23,9 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// TestClientThatCannotSend: Open and CreateTable say at once what a client lacks. Without a
-// region or credentials Open tried for 2 s and more, and a nil client was a panic.
+// TestClientThatCannotSend: Open and CreateTable report at once that a client has no region
+// or no credentials, or is nil. Open used to try for 2 s and more without a region or
+// credentials, and to panic with a nil client.
 func TestClientThatCannotSend(t *testing.T) {
 	known := credentials.NewStaticCredentialsProvider("fake", "fake", "")
 	failing := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {

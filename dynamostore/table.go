@@ -26,14 +26,15 @@ var (
 	ErrDenied     = errors.New("access denied")
 )
 
-// What a client lacks. It is checked before anything is sent, because no repetition helps.
+// Reasons why a client cannot send a request. Open and CreateTable check them first, because
+// it would not help to repeat the request.
 var (
 	ErrNoClient      = errors.New("the DynamoDB client is nil")
 	ErrNoRegion      = errors.New("the DynamoDB client has no region")
 	ErrNoCredentials = errors.New("the DynamoDB client has no credentials")
 )
 
-// check reports what the client lacks to send any request at all.
+// check reports why the client cannot send any request.
 func check(ctx context.Context, client *dynamodb.Client, table string) error {
 	if client == nil {
 		return ErrNoClient

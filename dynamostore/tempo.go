@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// A tempo is how long the table takes to answer a request at present. It rises at once and
-// decays with each quicker answer, by an eighth of the difference.
+// A tempo estimates how long the table takes to answer a request at present. A slower answer
+// raises the estimate at once; a quicker one lowers it by an eighth of the difference.
 type tempo struct {
 	mu   sync.Mutex
 	took time.Duration
 }
 
-// answered takes in how long an answer took.
+// answered notes how long an answer took.
 func (t *tempo) answered(took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.took = max(took, t.took-(t.took-took)/8)
 }
 
-// unanswered takes in that there was no answer in that time. The table takes twice as long,
-// as far as anybody knows: the next attempt should not be cut too.
+// unanswered notes that no answer came within limit. It estimates that the table takes twice
+// as long, so that the next attempt is not cut off as well.
 func (t *tempo) unanswered(limit time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -33,8 +33,9 @@ func (t *tempo) estimate() time.Duration {
 	return t.took
 }
 
-// limit is how long one attempt may take: twice what attempts take at present, within these
-// bounds. A constant limit below what the table takes would cut every attempt, forever.
+// limit is how long one attempt may take: twice as long as attempts take at present, but
+// between least and most. A constant limit that is shorter than the answers of the table
+// would cut off every attempt, forever.
 func (t *tempo) limit(least, most time.Duration) time.Duration {
 	return min(max(2*t.estimate(), least), most)
 }

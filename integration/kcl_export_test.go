@@ -225,9 +225,9 @@ func TestExportMakesCheckpoints(t *testing.T) {
 	}
 }
 
-// TestWordsSurvive: where the group has got no further, a lease keeps the KCL's word for where
-// its shard begins, and a checkpoint that was prepared. When an export knew only rows, LATEST
-// and AT_TIMESTAMP came back as TRIM_HORIZON, and of a prepared checkpoint nothing was left.
+// TestWordsSurvive: a lease keeps LATEST, AT_TIMESTAMP or TRIM_HORIZON, and its prepared
+// checkpoint, if the group has not moved the shard on. When an export knew only the rows,
+// LATEST and AT_TIMESTAMP came back as TRIM_HORIZON, and prepared checkpoints were lost.
 func TestWordsSurvive(t *testing.T) {
 	table := newKCL(t, newClient(t, nil),
 		kcl3("a", "LATEST", 0), kcl3("b", "AT_TIMESTAMP", 0), kcl3("c", "TRIM_HORIZON", 0),
@@ -281,12 +281,12 @@ func TestWordsSurvive(t *testing.T) {
 		}
 	}
 	if _, err := kcl.Export(t.Context(), s, table, kcl.ExportOptions{Unstarted: "NOW"}); !errors.Is(err, kcl.ErrWord) {
-		t.Errorf("a word that there is not: %v", err)
+		t.Errorf("an unknown word: %v", err)
 	}
 }
 
-// TestWordsAsPositions: for a handler that reads them, words are positions, and survive a
-// table that was made again as well.
+// TestWordsAsPositions: for a handler that reads TRIM_HORIZON, LATEST and AT_TIMESTAMP as
+// positions, these words survive an export into a new table as well.
 func TestWordsAsPositions(t *testing.T) {
 	table := newKCL(t, newClient(t, nil), kcl3("a", "LATEST", 0), kcl3("b", "AT_TIMESTAMP", 0), kcl3("c", "TRIM_HORIZON", 0))
 	s := onMemory()
@@ -314,15 +314,15 @@ func TestWordsAsPositions(t *testing.T) {
 	}
 	refuse := func(string) (checkpoint.Mark, error) { return checkpoint.Mark{}, kcl.ErrUnstarted }
 	if _, err := kcl.Import(t.Context(), table, onMemory(), kcl.ImportOptions{Word: refuse, Unstarted: true}); !errors.Is(err, kcl.ErrUnstarted) {
-		t.Errorf("it was refused: %v", err)
+		t.Errorf("Word returned an error, and the import returned %v", err)
 	}
 }
 
 // prepared is a checkpoint that was prepared, with a state.
 var prepared = kclItem{"pendingCheckpoint": "19", "pendingCheckpointSubSequenceNumber": 2, "pendingCheckpointState": []byte("\xffstate")}
 
-// TestPreparedCheckpointsAreDecided: they are refused aloud, with the name of the lease, unless
-// the import is told what becomes of them. They were left out without a word.
+// TestPreparedCheckpointsAreDecided: an import refuses a prepared checkpoint with an error that
+// names the lease, unless ImportOptions.Pending decides. It used to ignore prepared checkpoints.
 func TestPreparedCheckpointsAreDecided(t *testing.T) {
 	forward := func(l kcl.Lease) (kcl.Lease, error) {
 		l.Sequence, l.Sub = l.Pending, 0
@@ -349,7 +349,7 @@ func TestPreparedCheckpointsAreDecided(t *testing.T) {
 		"cannot be decided":    {more: prepared, pending: fail, want: `"a": 19/2 "\xffstate"`},
 		"for another shard":    {more: prepared, pending: other, wrong: "pendingCheckpoint"},
 		"no checkpoint":        {more: prepared.with(kclItem{"pendingCheckpoint": nil}), pending: forget, wrong: "pendingCheckpoint"},
-		"a word there is not":  {more: kclItem{"pendingCheckpoint": "NOW"}, pending: forget, wrong: "pendingCheckpoint"},
+		"an unknown word":      {more: kclItem{"pendingCheckpoint": "NOW"}, pending: forget, wrong: "pendingCheckpoint"},
 		"a number that is not": {more: prepared.with(kclItem{"pendingCheckpointSubSequenceNumber": -1}), pending: forget, wrong: "pendingCheckpointSubSequenceNumber"},
 		"a state that is text": {more: prepared.with(kclItem{"pendingCheckpointState": "x"}), pending: forget, wrong: "pendingCheckpointState"},
 	} {
@@ -371,14 +371,14 @@ func TestPreparedCheckpointsAreDecided(t *testing.T) {
 	}
 }
 
-// TestExportNeedsHashKeys: a lease is not written without hash keys that the KCL can read,
-// unless its shard is finished; nothing is written then. Leases were made without them.
+// TestExportNeedsHashKeys: if a lease of a shard that is not finished would have no hash keys
+// that the KCL can read, the export writes nothing. Exports used to make leases without any.
 func TestExportNeedsHashKeys(t *testing.T) {
 	bare := kclItem{"startingHashKey": nil, "endingHashKey": nil}
 	s := onMemory()
 	must[lease.Row](t, s.Store)(lease.Begin("orders", "a", nil, "a", stamp()))
 	must[lease.Row](t, s.Store)(lease.Begin("orders", "b", []string{"a"}, "a", stamp()))
-	gone := must[lease.Row](t, s.Store)(lease.Begin("orders", "gone", nil, "a", stamp())) // it needs none
+	gone := must[lease.Row](t, s.Store)(lease.Begin("orders", "gone", nil, "a", stamp())) // removed, so it needs no hash keys
 	must[lease.Row](t, s.Store)(gone.Remove(lease.Command{Seen: gone.Generation, By: "a"}, stamp()))
 	const top = "340282366920938463463374607431768211455" // 128 bits
 	shard := func(name, from, to string) kcl.Shard {
@@ -418,7 +418,7 @@ func TestExportNeedsHashKeys(t *testing.T) {
 	}
 }
 
-// putItem puts an item as it was, or deletes it.
+// putItem puts an item, or deletes the one with that key if item is nil.
 func putItem(t *testing.T, table, key string, item map[string]types.AttributeValue) {
 	t.Helper()
 	client := newClient(t, nil)

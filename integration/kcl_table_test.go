@@ -120,7 +120,7 @@ func resharded() (leases []kclItem, shards []shardlease.Shard) {
 	return leases, shards
 }
 
-// asListed are shards as Kinesis lists them: each with a range of hash keys of its own.
+// asListed returns the shards as Kinesis lists them: each with a range of hash keys.
 func asListed(shards []shardlease.Shard) []kcl.Shard {
 	var all []kcl.Shard
 	for _, s := range shards {
@@ -135,7 +135,7 @@ func rangeOf(shard string) (from, to string) {
 	return from, from + "0"
 }
 
-// forget imports a lease without what was prepared.
+// forget is an ImportOptions.Pending that drops the prepared checkpoint.
 func forget(l kcl.Lease) (kcl.Lease, error) {
 	l.Pending, l.PendingSub, l.PendingState = "", 0, nil
 	return l, nil

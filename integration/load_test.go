@@ -21,16 +21,16 @@ var (
 	coldShards = flag.Int("cold.shards", 1000, "how many shards TestColdStart starts with")
 )
 
-// A crowd is the handlers of one worker.
+// A crowd is all handlers of one worker.
 type crowd struct {
 	mu    sync.Mutex
-	took  map[string][]time.Duration // commits, by shard
-	on    atomic.Bool                // they count
-	held  atomic.Int64
-	fault atomic.Int64 // store faults
+	took  map[string][]time.Duration // how long each commit took, by shard
+	on    atomic.Bool                // while set, commits are counted
+	held  atomic.Int64               // handlers that run
+	fault atomic.Int64               // store faults
 }
 
-// run is a worker over a table of its own until stop is called.
+// run runs a worker on a new table until stop is called.
 func (c *crowd) run(t *testing.T, shards int, handle shardlease.Handler) (stop func()) {
 	t.Helper()
 	names := make([]string, shards)
@@ -60,7 +60,7 @@ func (c *crowd) run(t *testing.T, shards int, handle shardlease.Handler) (stop f
 	return func() { cancel(); <-done }
 }
 
-// commits without pause.
+// commits is a handler that commits without pause.
 func (c *crowd) commits(_ context.Context, t *shardlease.Tenure) error {
 	c.held.Add(1)
 	defer c.held.Add(-1)
@@ -78,7 +78,7 @@ func (c *crowd) commits(_ context.Context, t *shardlease.Tenure) error {
 	return nil
 }
 
-// all waits until so many handlers run.
+// all waits until n handlers run.
 func (c *crowd) all(t *testing.T, n int, limit time.Duration) time.Duration {
 	t.Helper()
 	from := time.Now()
@@ -119,15 +119,15 @@ func TestCommitLoad(t *testing.T) {
 	fmt.Fprintf(t.Output(), "%d handlers, %v: commits of a shard %d at least, %d on average, %d at most; p50 %v, p99 %v, worst wait %v\n",
 		shards, *loadFor, least, sum/shards, most, median.Round(time.Millisecond), p99.Round(time.Millisecond), worst.Round(time.Millisecond))
 	if least < sum/shards/2 {
-		t.Errorf("a shard got %d commits, %d on average", least, sum/shards)
+		t.Errorf("the slowest shard got %d commits; the average is %d", least, sum/shards)
 	}
-	if *loadFor >= 15*time.Second && p99 > 4*median { // shorter, a pause of the machine is one in a hundred
+	if *loadFor >= 15*time.Second && p99 > 4*median { // in a shorter run one pause of the machine decides the p99
 		t.Errorf("p99 %v, median %v", p99, median)
 	}
 }
 
-// TestColdStart: one worker claims many shards at once, and no store fault is reported. With
-// the deadline of each claim running while it waited, 10,000 shards made 7,910.
+// TestColdStart: one worker claims many shards at once, and reports no store fault. When the
+// deadlines of claims ran while these waited in the store, 10,000 shards caused 7,910 faults.
 //
 //	go test ./integration -run TestColdStart -cold.shards 10000 -v
 func TestColdStart(t *testing.T) {

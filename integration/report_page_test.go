@@ -117,7 +117,7 @@ func costsIn(text, page string) (string, error) {
 
 func (r *report) costTable(p *page) {
 	p.section("What a settled fleet costs")
-	p.say("T = %v; the fleets run side by side. Each is watched for %d audit periods while it is idle, and for %d with commits: an audit lists all rows, once in %v on average for each worker. These rows have some 300 bytes; rows with longer names and positions and a longer past have up to a kilobyte, and audits of them read that much more. Units are those DynamoDB bills; prices are the list price of on-demand capacity in us-east-1, $%.3f for a million write units and $%.3f for a million read units, and a month has 730 hours. Rows of a busy fleet commit once each %v.", r.plan.slow, r.plan.idle, r.plan.busy, squadPlan{audit: r.plan.audit}.auditPeriod(), writePrice*1e6, readPrice*1e6, r.plan.between)
+	p.say("T = %v; the fleets run side by side. Each fleet is watched for %d audit periods while it is idle, and for %d while it commits; in an audit period, %v on average, each worker lists all rows once. These rows have some 300 bytes; rows with longer names and positions and a longer past have up to a kilobyte, and audits of them read that much more. Units are those DynamoDB bills; prices are the list price of on-demand capacity in us-east-1, $%.3f for a million write units and $%.3f for a million read units, and a month has 730 hours. Rows of a busy fleet commit once each %v.", r.plan.slow, r.plan.idle, r.plan.busy, squadPlan{audit: r.plan.audit}.auditPeriod(), writePrice*1e6, readPrice*1e6, r.plan.between)
 	p.table(costHead, "", "requests/s", "write units/s", "read units/s", "commits/s", "a month")
 	for _, c := range r.costs {
 		what := "idle"

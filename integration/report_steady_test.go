@@ -45,7 +45,7 @@ func (r *report) steady() {
 				s.start(n.workers)
 			}()
 			s.rest()
-			quiet(r.T, r.plan.audit/3) // all workers audit at about the same time: windows begin and end in between
+			quiet(r.T, r.plan.audit/3) // all workers audit at about the same time; this moves both ends of the window between two audits
 			costs[i][0] = s.cost(n, r.plan.idle)
 			s.marking.Store(true)
 			quiet(r.T, r.plan.between)
@@ -60,12 +60,12 @@ func (r *report) steady() {
 	}
 }
 
-// auditPeriod is the average time between two audits of a worker: it subtracts up to a
-// tenth each time.
+// auditPeriod is the average time between two audits of a worker, which shortens each wait
+// by up to a tenth.
 func (p squadPlan) auditPeriod() time.Duration { return p.audit * 19 / 20 }
 
-// cost watches the fleet for so many audit periods. Audits are most of what a fleet of many
-// shards reads, so a window that misses some of them shows a wrong figure.
+// cost watches the fleet for so many audit periods. Most reads of a fleet with many shards are
+// audits, so a window that misses some audits gives a wrong figure.
 func (s *squad) cost(n size, periods int) cost {
 	s.bill()
 	before, trouble, from := s.sum(), s.trouble.Load(), time.Now()

@@ -23,8 +23,8 @@ type reportPlan struct {
 	slow, fast           time.Duration
 	cold                 int // trials
 	sizes                []size
-	audit                time.Duration // of a settled fleet that is watched
-	idle, busy           int           // for how many of its audit periods
+	audit                time.Duration // AuditEvery of a settled fleet
+	idle, busy           int           // for how many audit periods it is watched
 	between              time.Duration // between commits of a shard
 	cycles               int           // a worker joins, the oldest leaves
 	restarts             int           // of a whole fleet, in each mode

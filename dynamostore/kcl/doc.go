@@ -19,9 +19,9 @@
 //	LATEST          refused, because nothing says where that was; or free, without a
 //	AT_TIMESTAMP    position, where [ImportOptions.Unstarted] says so
 //
-// A row without a position begins where the handler begins any shard, whichever of the three
-// words its lease had; [Outcome.Start] has the word. [ImportOptions.Word] makes a position of
-// it, for a handler that reads such positions.
+// A shard whose row has no position begins where the handler begins any new shard, whichever
+// of the three words its lease had; [Outcome.Start] has the word. [ImportOptions.Word] makes
+// a position of the word, for a handler that reads such positions.
 //
 // The KCL deletes the leases of shards that it has finished, while Kinesis lists them
 // until their last record is too old. Import makes finished rows for the ancestors of
@@ -30,9 +30,9 @@
 //
 // A checkpoint of the KCL has a second number: which record it was, of those that the
 // Kinesis Producer Library has packed into one. [ImportOptions.Mark] decides what becomes
-// of that. A checkpoint that was prepared and not made is a [*PendingError] that names the
-// lease, unless [ImportOptions.Pending] says what becomes of it. Rows of 3.5 that are no
-// leases are left out.
+// of that. A lease with a checkpoint that was prepared and not made causes a [*PendingError],
+// unless [ImportOptions.Pending] decides what becomes of the prepared checkpoint. Rows of 3.5
+// that are no leases are left out.
 //
 // # Back to it
 //
@@ -43,13 +43,14 @@
 //
 //	row             checkpoint of the lease
 //	finished        SHARD_END
-//	with a position what [ExportOptions.Checkpoint] makes of it: digits or a word; a prepared
-//	                checkpoint goes, unless the lease has the same checkpoint already
+//	with a position the result of [ExportOptions.Checkpoint]: digits or a word; a prepared
+//	                checkpoint is removed, unless the lease has the same checkpoint already
 //	without         the word that the lease has, if it is TRIM_HORIZON, LATEST or
 //	                AT_TIMESTAMP; else [ExportOptions.Unstarted]
 //
-// Hash keys, parents and, of finished shards, children are written where a lease does not
-// have them: parents and children from the rows, and hash keys from [ExportOptions.Shards].
+// An export adds hash keys, parents and (to leases of finished shards) children to the leases
+// that lack them. Parents and children come from the rows and from [ExportOptions.Shards],
+// hash keys from [ExportOptions.Shards].
 //
 // The attributes are those that DynamoDBLeaseSerializer and DynamoDBMultiStreamLeaseSerializer
 // read and write in versions 2.0.0 to 3.5.1.

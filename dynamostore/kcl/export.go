@@ -20,18 +20,19 @@ var ErrPosition = errors.New("has a position that is no sequence number")
 
 // ExportOptions of [Export].
 type ExportOptions struct {
-	// Checkpoint makes the two numbers of a checkpoint of a mark, or TRIM_HORIZON, LATEST or
-	// AT_TIMESTAMP and 0. Default: the position, and 0. That says of an entry that holds
-	// several records that only the first is processed, and the KCL will process the others
-	// again.
+	// Checkpoint turns a mark into the two numbers of a KCL checkpoint, or into one of
+	// TRIM_HORIZON, LATEST and AT_TIMESTAMP with 0. Default: the position, and 0. Where the
+	// entry at that position holds several records, 0 means that only the first of them is
+	// processed, and the KCL processes the others again.
 	Checkpoint func(m checkpoint.Mark) (sequence string, sub int64, err error)
-	// Shards are those of the stream, as Kinesis lists them. Leases get from them what the
-	// table does not have and a row does not either: hash keys, and children that have no
-	// row. A lease of a shard that is not finished needs hash keys: *RangeError.
+	// Shards are the shards of the stream, as Kinesis lists them. They supply what neither
+	// the KCL's table nor the rows have: hash keys, and children that have no row. The lease
+	// of a shard that is not finished needs hash keys; without them Export returns a
+	// *RangeError.
 	Shards []Shard
-	// Unstarted is the checkpoint of a shard without a position that has no lease, or one
-	// with a sequence number: TRIM_HORIZON, LATEST or AT_TIMESTAMP. A lease that has such
-	// a word keeps its own. Default: TRIM_HORIZON, which loses nothing.
+	// Unstarted is the checkpoint for a shard whose row has no position: TRIM_HORIZON,
+	// LATEST or AT_TIMESTAMP. A lease that has one of these words already keeps its own.
+	// Default: TRIM_HORIZON, which loses nothing.
 	Unstarted string
 }
 
@@ -85,7 +86,7 @@ func (o ExportOptions) leases(rows []lease.Row) ([]Lease, error) {
 	children := o.children(rows)
 	for _, row := range rows {
 		l := Lease{Shard: row.Shard, Parents: row.Parents}
-		if row.Finished { // the KCL, too, sets them then and not before
+		if row.Finished { // the KCL, too, stores children only when their parent is finished
 			l.Children = children[row.Shard]
 		}
 		var err error

@@ -41,22 +41,24 @@ type ImportOptions struct {
 	Mark func(sequence string, sub int64) (checkpoint.Mark, error)
 	// Unstarted accepts leases at LATEST and AT_TIMESTAMP, as rows without a position.
 	Unstarted bool
-	// Word makes a mark of TRIM_HORIZON, LATEST or AT_TIMESTAMP, for a handler that can read
-	// it, and for a Config.Order that can compare it. A zero mark is a row without a
-	// position. Default: that, for TRIM_HORIZON, and for the others as Unstarted says.
+	// Word turns TRIM_HORIZON, LATEST or AT_TIMESTAMP into a mark, for a handler that can
+	// read such a position and a Config.Order that can compare it. A zero mark makes a row
+	// without a position. Default: a zero mark for TRIM_HORIZON, and for the other two words
+	// as Unstarted says.
 	Word func(word string) (checkpoint.Mark, error)
-	// Pending says as what a lease is imported that has a prepared checkpoint: l without it,
-	// say, or with the prepared one in place of the other. What it gives must have none.
-	// Default: *PendingError. What was prepared stays in the table of the KCL.
+	// Pending replaces a lease that has a prepared checkpoint by the lease to import: l
+	// without the prepared checkpoint, say, or with the prepared one in place of the other.
+	// The lease that it returns must have no prepared checkpoint. Default: *PendingError.
+	// The KCL's table keeps the prepared checkpoint in any case.
 	Pending func(l Lease) (Lease, error)
 }
 
-// An Outcome is the row of a shard, and whether it was made now or was there already. Start
-// is the KCL's word for where the shard begins, if that is all that its lease says: unless
-// ImportOptions.Word has made a mark of it, the row has no position and cannot say it.
+// An Outcome is the row that an import leaves for a shard.
 type Outcome struct {
-	Row   lease.Row
-	Made  bool
+	Row  lease.Row
+	Made bool // by this import; false: the row was there already
+	// Start is TRIM_HORIZON, LATEST or AT_TIMESTAMP if the lease has such a word in place of
+	// a position. The row itself has the word only if ImportOptions.Word made a mark of it.
 	Start string
 }
 
@@ -145,7 +147,8 @@ type want struct {
 	finished bool
 }
 
-// decided gives the leases without prepared checkpoints.
+// decided returns the leases as ImportOptions.Pending leaves them: without prepared
+// checkpoints.
 func (o ImportOptions) decided(from Table, leases []Lease) ([]Lease, error) {
 	decided := slices.Clone(leases)
 	var errs []error
@@ -219,14 +222,18 @@ func (o ImportOptions) mark(l Lease) (checkpoint.Mark, error) {
 	case l.Sequence == shardEnd:
 		return checkpoint.Mark{}, nil
 	case unstarted(l.Sequence) && o.Word != nil:
-		return valid(o.Word(l.Sequence))
+		m, err := o.Word(l.Sequence)
+		if err == nil && !m.IsZero() {
+			err = m.Validate()
+		}
+		return m, err
 	case l.Sequence == trimHorizon, unstarted(l.Sequence) && o.Unstarted:
 		return checkpoint.Mark{}, nil
 	case unstarted(l.Sequence):
 		return checkpoint.Mark{}, ErrUnstarted
 	case o.Mark != nil:
-		m, err := valid(o.Mark(l.Sequence, l.Sub))
-		if err == nil && m.IsZero() {
+		m, err := o.Mark(l.Sequence, l.Sub)
+		if err == nil {
 			err = m.Validate()
 		}
 		return m, err
@@ -234,14 +241,6 @@ func (o ImportOptions) mark(l Lease) (checkpoint.Mark, error) {
 		return checkpoint.Mark{}, ErrPacked
 	}
 	return checkpoint.Mark{Position: l.Sequence}, nil
-}
-
-// valid reports a mark that cannot be stored; a zero mark is none.
-func valid(m checkpoint.Mark, err error) (checkpoint.Mark, error) {
-	if err == nil && !m.IsZero() {
-		err = m.Validate()
-	}
-	return m, err
 }
 
 // bring looks at the row and makes the next of the writes that lead to what is wanted,

@@ -11,21 +11,21 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Shard is one as Kinesis lists it.
+// A Shard is a shard as Kinesis lists it.
 type Shard struct {
 	Name                           string
 	Parents                        []string
-	StartingHashKey, EndingHashKey string // decimal, first and last
+	StartingHashKey, EndingHashKey string // the first and the last of its hash keys, decimal
 }
 
-// A RangeError is a shard whose hash keys are not known, or are none that the KCL can read.
+// A RangeError names a shard whose hash keys are unknown, or cannot be read by the KCL.
 type RangeError struct{ Shard, Rule string }
 
 func (e *RangeError) Error() string {
 	return fmt.Sprintf("shard %.64q: hash keys: %s", e.Shard, e.Rule)
 }
 
-// children are the names of all children, sorted, by parent.
+// children maps each parent to the sorted names of its children.
 func (o ExportOptions) children(rows []lease.Row) map[string][]string {
 	all := map[string][]string{}
 	add := func(child string, parents []string) {
@@ -47,7 +47,8 @@ func (o ExportOptions) children(rows []lease.Row) map[string][]string {
 	return all
 }
 
-// complete gives leases what the rows do not have: from the table, and else from the listing.
+// complete adds to the next leases what the rows do not have, from the leases that are there
+// and else from the listing.
 func (o ExportOptions) complete(next, there []Lease) error {
 	var errs []error
 	for i := range next {
@@ -69,7 +70,7 @@ func (o ExportOptions) complete(next, there []Lease) error {
 			s := o.Shards[at]
 			l.StartingHashKey, l.EndingHashKey = s.StartingHashKey, s.EndingHashKey
 			errs = append(errs, s.check())
-		case l.Sequence != shardEnd: // a finished one may be older than what is listed
+		case l.Sequence != shardEnd: // Kinesis may no longer list a finished shard
 			errs = append(errs, &RangeError{l.Shard, "the table has none, and the shard is not in the listing"})
 		}
 		if at >= 0 && len(l.Parents) == 0 {
@@ -79,8 +80,8 @@ func (o ExportOptions) complete(next, there []Lease) error {
 	return errors.Join(errs...)
 }
 
-// check reports hash keys that the KCL cannot read: it wants the first one to be less than
-// the last one.
+// check reports hash keys that the KCL cannot read. The KCL requires the first hash key to be
+// less than the last one.
 func (s Shard) check() error {
 	from, okFrom := new(big.Int).SetString(s.StartingHashKey, 10)
 	to, okTo := new(big.Int).SetString(s.EndingHashKey, 10)
@@ -98,7 +99,8 @@ func find(leases []Lease, shard string) *Lease {
 	return &leases[at]
 }
 
-// describe sets what a lease says of its shard, where its item does not have it.
+// describe sets the parents, the children and the hash keys of a lease, where its item lacks
+// them.
 func (l Lease) describe(u *update, item map[string]types.AttributeValue) {
 	for _, a := range []struct {
 		name   string

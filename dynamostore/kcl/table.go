@@ -80,13 +80,13 @@ type Lease struct {
 	Sequence string // of the checkpoint: digits, or a word of the KCL's
 	Sub      int64  // of the checkpoint: which of the records that the KPL has packed
 	Parents  []string
-	Children []string // the KCL knows them when the shard is finished
+	Children []string // stored by the KCL when the shard is finished
 
-	// The hash keys of the shard, first and last. KCL 2.0 to 2.2 did not store them.
+	// The first and the last hash key of the shard. KCL 2.0 to 2.2 did not store them.
 	StartingHashKey, EndingHashKey string
 
-	// A checkpoint that was prepared and not made, with the state that the application gave
-	// to it. Pending is empty if there is none.
+	// A checkpoint that was prepared and not made, with the application's state for it.
+	// Pending is empty if the lease has none.
 	Pending      string
 	PendingSub   int64
 	PendingState []byte
@@ -104,11 +104,11 @@ func (e *MalformedError) Error() string {
 	return fmt.Sprintf("table %q: lease %.64q: cannot make sense of its %s", e.Table, e.Key, e.Attribute)
 }
 
-// A PendingError is a lease with a checkpoint that was prepared and not made.
+// A PendingError names a lease with a checkpoint that was prepared and not made.
 type PendingError struct{ Table, Key string }
 
 func (e *PendingError) Error() string {
-	return fmt.Sprintf("table %q: lease %.64q has a prepared checkpoint: finish or cancel it in the KCL's application, or say what becomes of it", e.Table, e.Key)
+	return fmt.Sprintf("table %q: lease %.64q has a prepared checkpoint: finish or cancel it in the KCL's application, or decide what the import does with it", e.Table, e.Key)
 }
 
 // Leases reads the leases as they stand, sorted by shard. It only reads.
@@ -158,7 +158,7 @@ func union(a, b items) items {
 	return all
 }
 
-// check reports fields that no request can be made with.
+// check reports fields without which no request can be made.
 func (t Table) check() error {
 	switch {
 	case t.Client == nil:
@@ -258,7 +258,7 @@ func read(item map[string]types.AttributeValue) (l Lease, wrong string) {
 	return l, l.prepared(item)
 }
 
-// prepared reads the checkpoint that was prepared, or says which attribute is wrong.
+// prepared reads a prepared checkpoint, or returns the attribute that cannot be read.
 func (l *Lease) prepared(item map[string]types.AttributeValue) (wrong string) {
 	_, there := item[attrPending]
 	_, hasSub := item[attrPendingSub]
@@ -288,7 +288,7 @@ func set(item map[string]types.AttributeValue, name string) []string {
 	return nil
 }
 
-// unstarted reports whether a checkpoint is a word for where a shard begins.
+// unstarted reports whether a checkpoint is TRIM_HORIZON, LATEST or AT_TIMESTAMP.
 func unstarted(sequence string) bool {
 	return sequence == trimHorizon || sequence == latest || sequence == atTimestamp
 }

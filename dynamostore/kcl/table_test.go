@@ -10,8 +10,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// TestTableWithoutClient: a zero Table is an error that names what it lacks, from every call.
-// It was a panic.
+// TestTableWithoutClient: every call with a zero Table returns an error that names the
+// missing field. Such a call used to panic.
 func TestTableWithoutClient(t *testing.T) {
 	into := shardlease.Supervisor{Store: new(memstore.Store), Group: "orders", By: "operator"}
 	_, errLeases := kcl.Table{}.Leases(t.Context())

@@ -1,7 +1,7 @@
-// Config shows how the handoff is chosen: in a configuration file, which the environment
-// overrides, which a flag overrides. All three read the same words, "eager", "cooperative"
-// or whole terms such as "eager 30s wait", because rebalance.Terms reads and writes itself
-// as text.
+// Config shows how the handoff is chosen: in a configuration file, or in an environment
+// variable that overrides the file, or by a flag that overrides both. All three read the same
+// text, "eager", "cooperative" or whole terms such as "eager 30s wait", because
+// rebalance.Terms reads and writes itself as text.
 //
 //	go run ./examples/config -config examples/config/config.json
 //	SHARDLEASE_HANDOFF=cooperative go run ./examples/config -config examples/config/config.json
@@ -79,7 +79,7 @@ func run(args []string, environment func(string) (string, bool), out io.Writer) 
 	return err
 }
 
-// load reads the three sources, from the weakest to the strongest, and tells which
+// load reads the three sources, from the weakest to the strongest, and returns which
 // one has chosen the terms.
 func (s *settings) load(file string, environment func(string) (string, bool), flagged rebalance.Terms) (from string, err error) {
 	if file != "" {

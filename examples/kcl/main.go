@@ -6,10 +6,11 @@
 //	go run ./examples/kcl -table orders-app -leases leases -group orders -shards shards.json import
 //	go run ./examples/kcl -table orders-app -leases leases -group orders -shards shards.json export
 //
-// For examples/kinesis give -packed position, both ways. The table of the KCL has the name
-// of its application, as a rule. An import only reads it, so the way back stays open. Both
-// directions watch it for twice the failover time first, and refuse what moves. Package
-// dynamostore/kcl does it all, and says what becomes of which checkpoint.
+// For examples/kinesis give -packed position to the import and to the export. The KCL's table
+// usually has the name of its application. An import only reads that table, so that an export
+// can go back to it. Import and export first watch the KCL's table for twice the failover
+// time, and refuse it if a lease changes meanwhile. Package dynamostore/kcl does the work; its
+// documentation says what becomes of which checkpoint.
 package main
 
 import (
@@ -69,8 +70,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f.StringVar(&o.group, "group", "", "the group")
 	f.StringVar(&o.by, "by", "operator", "who does this, for the record")
 	f.StringVar(&o.shards, "shards", "", "what aws kinesis list-shards has printed")
-	f.StringVar(&o.packed, "packed", "refuse", `a checkpoint at a record that the KPL has packed with others: "refuse" it; it is of the "whole" entry; or keep its number in the "state", or in the "position" as examples/kinesis reads it`)
-	f.StringVar(&o.pending, "pending", "refuse", `a checkpoint that was prepared and not made: "refuse" it, or "drop" it and its state, and begin at the one that was made`)
+	f.StringVar(&o.packed, "packed", "refuse", `what to do with a checkpoint at a record that the KPL has packed with others: "refuse" it, take it for the checkpoint of the "whole" entry, or keep the number of the record in the "state" or in the "position", where examples/kinesis reads it`)
+	f.StringVar(&o.pending, "pending", "refuse", `what to do with a checkpoint that was prepared and not made: "refuse" it, or "drop" it with its state and begin at the checkpoint that was made`)
 	f.BoolVar(&o.begin, "unstarted", false, "accept LATEST and AT_TIMESTAMP: such shards begin where the consumer begins any shard")
 	f.StringVar(&o.endpoint, "endpoint", "", "the address of a DynamoDB Local, instead of AWS")
 	if err := f.Parse(args); err != nil {
@@ -87,7 +88,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	case o.command == "import" && o.shards == "":
 		return o, errors.New("needs -shards: the KCL forgets shards that it has finished and Kinesis still lists, and they must not be processed again")
 	case o.command == "export" && o.shards == "":
-		return o, errors.New("needs -shards: leases have the hash keys of their shards, and rows do not")
+		return o, errors.New("needs -shards: leases need the hash keys of their shards, and rows do not have them")
 	case o.pending != "refuse" && o.pending != "drop":
 		return o, errors.New(`-pending must be "refuse" or "drop"`)
 	case !slices.Contains([]string{"refuse", "whole", "state", "position"}, o.packed):
@@ -196,7 +197,7 @@ func (o options) mark() func(sequence string, sub int64) (checkpoint.Mark, error
 		return func(sequence string, sub int64) (checkpoint.Mark, error) {
 			return checkpoint.Mark{Position: sequence, State: strconv.FormatInt(sub, 10)}, nil
 		}
-	case "position": // with 0 too: that may be the first of several records
+	case "position": // with a 0 as well: the record may be the first of several in its entry
 		return func(sequence string, sub int64) (checkpoint.Mark, error) {
 			return checkpoint.Mark{Position: sequence + "/" + strconv.FormatInt(sub, 10)}, nil
 		}
@@ -204,8 +205,8 @@ func (o options) mark() func(sequence string, sub int64) (checkpoint.Mark, error
 	return nil
 }
 
-// word is what is to become of a word for where a shard begins: examples/kinesis reads it as
-// a position.
+// word is ImportOptions.Word: with -packed position it makes a position of TRIM_HORIZON,
+// LATEST or AT_TIMESTAMP, which examples/kinesis reads as such.
 func (o options) word() func(string) (checkpoint.Mark, error) {
 	if o.packed != "position" {
 		return nil
@@ -218,7 +219,7 @@ func (o options) word() func(string) (checkpoint.Mark, error) {
 	}
 }
 
-// prepared is what is to become of a prepared checkpoint.
+// prepared is ImportOptions.Pending: with -pending drop it removes a prepared checkpoint.
 func (o options) prepared() func(kcl.Lease) (kcl.Lease, error) {
 	if o.pending != "drop" {
 		return nil
@@ -229,8 +230,9 @@ func (o options) prepared() func(kcl.Lease) (kcl.Lease, error) {
 	}
 }
 
-// checkpointOf goes the way back: the second number is in the position, after a slash, or the
-// state is one. The states of examples/kinesis are something else, and left out.
+// checkpointOf is ExportOptions.Checkpoint: it reads the second number of a checkpoint from
+// the position, after a slash, or from the state. With -packed position it ignores the state,
+// which in examples/kinesis is no number.
 func (o options) checkpointOf(m checkpoint.Mark) (string, int64, error) {
 	sequence, number, inPosition := strings.Cut(m.Position, "/")
 	switch {

@@ -62,13 +62,13 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// TestPositionsOfTheExample: what examples/kinesis reads and writes as positions goes there
-// and back: the number of a packed record, and the words for where a shard begins.
+// TestPositionsOfTheExample: the positions of examples/kinesis survive an import and an
+// export: the number of a packed record, and the words for the place where a shard begins.
 func TestPositionsOfTheExample(t *testing.T) {
 	o := options{packed: "position"}
 	m, err := o.mark()("17", 0)
 	if err != nil || m != (checkpoint.Mark{Position: "17/0"}) {
-		t.Errorf("the first of an entry is %q, %v", m.Position, err)
+		t.Errorf("the first record of an entry is at %q, %v", m.Position, err)
 	}
 	for _, begin := range []bool{false, true} {
 		o.begin = begin
@@ -95,7 +95,7 @@ func TestPositionsOfTheExample(t *testing.T) {
 		}
 	}
 	if _, _, err := (options{packed: "refuse"}).checkpointOf(checkpoint.Mark{Position: "17", State: "orders"}); err == nil {
-		t.Error("a state is left out without a word")
+		t.Error("the export ignored a state that is no number")
 	}
 }
 

@@ -88,7 +88,7 @@ func mutants() []mutant {
 		{"a transfer ends an offer that was made since", "dynamostore/write.go",
 			`before[lease.AttrOffer], before[lease.AttrPast] = string(old.OfferedTo), nil`, `before[lease.AttrPast] = nil`,
 			inDynamo, "TestStore/OfferMadeSinceEndsWithItsGeneration"},
-		{"a swap does not lose an offer that was made since", leaseDir + "write.go",
+		{"a swap does not overwrite an offer that was made since", leaseDir + "write.go",
 			`return stored.Written() == w.Old.Written() && stored.count() == w.Old.count()`, `return stored.count() == w.Old.count()`,
 			inStore, "TestStore/OfferMadeSinceIsNotLost"},
 		{"withdrawn means withdrawn", leaseDir + "write.go",
