@@ -76,8 +76,8 @@ type Even struct{}
 // Fingerprint implements [Planner].
 func (Even) Fingerprint() string { return "even/1" }
 
-// Plan implements [Planner], in time linear in shards and workers; where ties were
-// chosen against it, in n log n.
+// Plan implements [Planner], in time linear in shards and workers. With ties that were
+// chosen to slow it down it takes n log n.
 func (Even) Plan(v View) []int {
 	l := survey(v)
 	l.divide()
@@ -346,8 +346,8 @@ func nextOpen(open []int) []int {
 }
 
 // first brings the n candidates with the smallest keys to the front, in any
-// order. (Quickselect: a sort of 100,000 would take longer than all the rest. Keys
-// that were chosen to make it quadratic, or are so by chance, are sorted.)
+// order. (Quickselect: a sort of 100,000 would take longer than all the rest. Where the
+// keys would make quickselect quadratic, by somebody's choice or by chance, first sorts them.)
 func first(c []candidate, n int) {
 	for budget := 8 * len(c); 0 < n && n < len(c); budget -= len(c) {
 		if budget < len(c) {

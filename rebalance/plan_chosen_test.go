@@ -8,9 +8,9 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// chosen are n keys against which a quickselect whose pivot is the middle compares most:
-// M. D. McIlroy, "A Killer Adversary for Quicksort". A key is decided only when it has to
-// be, and then so that the pivot is next to the smallest.
+// chosen returns n keys for which a quickselect with the middle as its pivot makes the most
+// comparisons (M. D. McIlroy, "A Killer Adversary for Quicksort"). It decides a key only when
+// a comparison needs it, and then so that the pivot is the second smallest of the open keys.
 func chosen(n, first int) []uint64 {
 	const open = 1 << 40
 	keys, items := make([]uint64, n), make([]int, n)
@@ -43,7 +43,7 @@ func chosen(n, first int) []uint64 {
 	return keys
 }
 
-// selectFirst is the selection that Plan starts with, by any order.
+// selectFirst is a copy of the planner's quickselect, for any order.
 func selectFirst(c []int, n int, before func(a, b int) bool) {
 	for 0 < n && n < len(c) {
 		pivot, i, j := c[len(c)/2], 0, len(c)-1
@@ -70,7 +70,7 @@ func selectFirst(c []int, n int, before func(a, b int) bool) {
 	}
 }
 
-// unmix finds the tie that the planner's mixing makes key of.
+// unmix returns the tie that the planner's mixing turns into key.
 func unmix(key uint64) uint64 {
 	inverse := func(odd uint64) uint64 {
 		x := odd
@@ -84,7 +84,7 @@ func unmix(key uint64) uint64 {
 	return key ^ key>>33
 }
 
-// fastest is the shortest of some plans of v.
+// fastest returns the shortest time of seven plans of v.
 func fastest(v rebalance.View) time.Duration {
 	least := time.Hour
 	for range 7 {
@@ -95,10 +95,10 @@ func fastest(v rebalance.View) time.Duration {
 	return least
 }
 
-// TestChosenTies: whoever chooses the names of shards, or of workers, cannot make a plan
-// take long. Where it has to choose half of n by their ties, ties chosen against it cost at
-// most ten times what those of ordinary names cost: before, 90 to 210 times for 16,000
-// shards, and 1.2 s for 40,000; now up to 2.6 times.
+// TestChosenTies: nobody can make a plan slow by a choice of the names of shards or workers.
+// Where the planner has to select half of n by their ties, ties chosen against it take at most
+// ten times as long as the ties of ordinary names. Before, they took 90 to 210 times as long
+// for 16,000 shards, and 1.2 s for 40,000; now they take up to 2.6 times as long.
 func TestChosenTies(t *testing.T) {
 	const n = 16_000
 	keys := chosen(n, n/2)

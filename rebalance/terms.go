@@ -67,7 +67,7 @@ func (m *Mode) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w; it is %s", ErrNoMode, quoted(string(text)))
 }
 
-// quoted is what of a text that was refused belongs into an error.
+// quoted is a refused text as an error shows it: quoted, and at most 64 characters of it.
 func quoted(text string) string { return fmt.Sprintf("%.64q", text) }
 
 // Validate refuses everything but the two modes.
@@ -100,10 +100,10 @@ func (a AfterDrain) String() string {
 // when it asks for the shard, and both sides go by what is written: a rollout
 // that changes the mode mixes safely.
 //
-// It is also the type for a program's configuration: as a field of what a JSON or YAML
-// file, a flag or the environment is read into, it reads a mode alone ("cooperative") as
-// well as whole terms ("eager 20s wait 0s"); see [Terms.UnmarshalText]. The zero Terms,
-// which nobody has chosen, are refused.
+// Terms is also the type of a field in a program's configuration. From a JSON or YAML file, a
+// flag or the environment it reads a mode alone ("cooperative") as well as whole terms
+// ("eager 20s wait 0s"); see [Terms.UnmarshalText]. The zero Terms are refused, because
+// nobody has chosen a mode.
 type Terms struct {
 	Mode       Mode
 	Drain      time.Duration // how long the owner's handler may take to wind down
@@ -136,11 +136,11 @@ func (t Terms) String() string {
 	return fmt.Sprintf("%v %v %v %v", t.Mode, t.Drain, t.AfterDrain, t.Prepare)
 }
 
-// open stands in a configuration for a duration that is left to the worker's own.
-const open = "default"
+// byWorker is the word for a duration that a configuration leaves to the worker.
+const byWorker = "default"
 
-// MarshalText gives what UnmarshalText reads, in the shortest form, and refuses terms
-// nobody could keep.
+// MarshalText writes the text that UnmarshalText reads, in the shortest form. It refuses
+// terms that are not valid.
 func (t Terms) MarshalText() ([]byte, error) {
 	if err := t.Fill(0).Validate(); err != nil {
 		return nil, err
@@ -148,32 +148,33 @@ func (t Terms) MarshalText() ([]byte, error) {
 	if t == (Terms{Mode: t.Mode}) {
 		return t.Mode.MarshalText()
 	}
-	return fmt.Appendf(nil, "%v %s %v %s", t.Mode, openOr(t.Drain), t.AfterDrain, openOr(t.Prepare)), nil
+	return fmt.Appendf(nil, "%v %s %v %s", t.Mode, durationText(t.Drain), t.AfterDrain, durationText(t.Prepare)), nil
 }
 
-func openOr(d time.Duration) string {
+func durationText(d time.Duration) string {
 	if d == 0 {
-		return open
+		return byWorker
 	}
 	return max(d, 0).String()
 }
 
 // UnmarshalText reads terms from a configuration: "mode drain after-drain prepare", such
-// as "eager 20s wait 5s". What is missing at the end, and a duration that reads "default",
-// is left to the worker that uses the terms; without the third word it is "force". "0s" is
-// no time at all, which a negative field says too. Unlike ParseTerms it refuses what it
-// does not know: there it was written by somebody else, here it is a slip.
+// as "eager 20s wait 5s". Words may be missing at the end. A duration that is missing or
+// reads "default" is left to the worker that uses the terms; a missing third word means
+// "force". "0s" means no time at all, and becomes a negative field. An unknown word in a
+// configuration is a slip, so UnmarshalText refuses it; in ParseTerms it was written by a
+// newer version.
 func (t *Terms) UnmarshalText(text []byte) error {
 	var terms Terms
-	words := [4]string{1: open, 2: Force.String(), 3: open}
+	words := [4]string{1: byWorker, 2: Force.String(), 3: byWorker}
 	fields := strings.Split(string(text), " ")
 	copy(words[:], fields)
 	if terms.Mode.UnmarshalText([]byte(words[0])) != nil {
 		return fmt.Errorf("%w; it is %s", ErrNoMode, quoted(string(text)))
 	}
 	var errDrain, errPrepare error
-	terms.Drain, errDrain = parseOpen(words[1])
-	terms.Prepare, errPrepare = parseOpen(words[3])
+	terms.Drain, errDrain = parseDuration(words[1])
+	terms.Prepare, errPrepare = parseDuration(words[3])
 	switch {
 	case len(fields) > len(words):
 		return refuse(`must read "mode drain after-drain prepare", or less at the end`, text)
@@ -188,9 +189,9 @@ func (t *Terms) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// parseOpen reads a duration of a configuration.
-func parseOpen(word string) (time.Duration, error) {
-	if word == open {
+// parseDuration reads a duration of a configuration; 0 is left to the worker, -1 is no time.
+func parseDuration(word string) (time.Duration, error) {
+	if word == byWorker {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(word)

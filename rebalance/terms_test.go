@@ -94,7 +94,7 @@ func TestTermsInAConfiguration(t *testing.T) {
 	for _, c := range []struct {
 		text  string
 		want  rebalance.Terms
-		again string // how it is written; "": as text
+		again string // the text that MarshalText writes; "": the same as text
 	}{
 		{"eager", rebalance.Terms{Mode: rebalance.Eager}, ""},
 		{"cooperative", rebalance.Terms{Mode: rebalance.Cooperative}, ""},
@@ -127,7 +127,7 @@ func TestTermsInAConfiguration(t *testing.T) {
 	}
 }
 
-// What was refused is in the error: short, and printable.
+// The error about a text that was refused shows the text, short and printable.
 func TestRefusedTextIsShown(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	for _, c := range []struct {

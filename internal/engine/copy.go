@@ -40,7 +40,8 @@ func (e *Engine) Clone() *Engine {
 
 // Hash is the same for two engines that will do the same from now on, whenever now
 // is: instants, steps and reads count as how long ago they were. (It may differ for
-// engines that will.)
+// engines that will.) It leaves out the faults, which only with a CommitTimeout change
+// more than reports.
 func (e *Engine) Hash() uint64 {
 	d := digest{now: e.now, step: e.step, reads: e.looks.count}
 	for _, part := range []any{e.beat, e.seat, e.looks, e.fleet, e.leave, e.feed, e.rows, e.due, e.all, e.shards} {

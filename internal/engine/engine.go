@@ -27,7 +27,7 @@ type Engine struct {
 	feed  feed
 
 	rows   rowAnswers
-	faults faults // what is wrong at present; it changes reports and nothing else
+	faults faults // the faults that last; apart from surrender they change only reports
 
 	shards []*shard // sorted by name
 	due    Instant  // when a shard wants to be tended, at the earliest

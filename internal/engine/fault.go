@@ -6,12 +6,13 @@ import (
 )
 
 // A fault that lasts is reported when it begins, a lease time later, then at intervals
-// that double up to an hour, and when it ends; each report says for how long it has lasted.
-// One fault is one report for the whole worker, however many shards it concerns.
+// that double up to an hour, and when it ends. Each report says for how long the fault has
+// lasted. A worker makes one report of a fault, however many shards the fault concerns.
 //
-// A part that meets a fault calls raise. Whether a fault of the store still lasts is read off
-// the calls that wait to be repeated (scanStore), and of commits off the tenures (scanCommits);
-// so no path through the engine can forget to end one.
+// A part that meets a fault calls raise. No part has to end a fault of the store or of
+// commits: scanStore looks at the calls that wait to be repeated, scanCommits looks at the
+// tenures, and each ends its fault when it finds none. So no path through the engine can
+// forget it.
 
 const (
 	faultNames = 10 // how many shards a report names
@@ -24,21 +25,21 @@ type fault struct {
 	since  Instant
 	next   Instant       // when to report it again
 	gap    time.Duration // between that report and the one before
-	err    error         // the latest
-	shards []string      // the first few that it concerns
-	count  int           // of all that it concerns
+	err    error         // the latest error
+	shards []string      // the first few shards that the fault concerns
+	count  int           // the number of all shards that it concerns
 }
 
 type faults struct {
 	store    fault // a call of the store was not answered, or a record cannot be written
 	slow     fault // the store takes too long to answer for the lease time
-	commits  fault // marks that the table has not accepted for CommitTimeout
-	source   fault
-	restored fault
+	commits  fault // the table has accepted no marks for CommitTimeout
+	source   fault // the source cannot be listed
+	restored fault // the table is not the one it was
 
-	answered order   // the step of the store's last answer, …
-	failed   order   // … and of the last call without one
-	scan     Instant // when to look next whether a fault still lasts
+	answered order   // the step in which the store last answered
+	failed   order   // the step in which a call of the store last failed
+	scan     Instant // when to check next whether a fault still lasts
 	wake     Instant
 }
 
@@ -49,8 +50,8 @@ func newFaults() faults {
 	}
 }
 
-// raise begins a fault, or notes that it goes on. shard is empty where it concerns no
-// single one.
+// raise begins a fault, or notes its latest error if it has begun already. shard is empty
+// where the fault concerns no single shard.
 func (e *Engine) raise(f *fault, since Instant, shard string, err error) {
 	f.err = err
 	if f.on {
@@ -66,7 +67,7 @@ func (e *Engine) raise(f *fault, since Instant, shard string, err error) {
 	e.report(f)
 }
 
-// lower ends a fault, if it is there.
+// lower ends a fault, if it has begun.
 func (e *Engine) lower(f *fault) {
 	if f.on {
 		f.on, f.err = false, nil
@@ -83,13 +84,13 @@ func (e *Engine) report(f *fault) {
 	e.tell(ev)
 }
 
-// storeFailed notes a call of the store that was not answered as it should be.
+// storeFailed notes a call of the store that failed, about that shard or about none.
 func (e *Engine) storeFailed(shard string, err error) {
 	e.faults.failed = e.step
 	e.raise(&e.faults.store, e.now.Mono, shard, err)
 }
 
-// keepReporting reports the faults that last, and ends those that are over.
+// keepReporting reports the faults that last, and ends the faults that are over.
 func (e *Engine) keepReporting() {
 	f := &e.faults
 	f.wake = Never
@@ -114,8 +115,8 @@ func (e *Engine) keepReporting() {
 	}
 }
 
-// scanStore ends the fault of the store when nothing waits to be repeated and the store
-// has answered since.
+// scanStore ends the fault of the store when no call waits to be repeated and the store has
+// answered since the last call failed.
 func (e *Engine) scanStore() {
 	f := &e.faults.store
 	if !f.on {
@@ -126,13 +127,13 @@ func (e *Engine) scanStore() {
 	}
 }
 
-// unanswered reports whether a call about s failed and is to be repeated.
+// unanswered reports whether a call about s has failed and will be repeated.
 func (e *Engine) unanswered(s *shard) bool {
 	_, busy := s.copy.Open()
 	return busy && s.try.tries > 0 || s.unwritable || s.unread && (s.mine || s.asks() || s.t.offeredTo != "")
 }
 
-// callsFail reports whether a call about no single shard failed and is to be repeated.
+// callsFail reports whether a call about no single shard has failed and will be repeated.
 func (e *Engine) callsFail() bool {
 	c, l := &e.seat, &e.looks
 	if c.open.Op != 0 && c.try.tries > 0 || c.unwritable || !c.restored && c.check.tries > 0 || l.seats.try.tries > 0 || l.rows.try.tries > 0 {
@@ -159,9 +160,9 @@ func (e *Engine) scanCommits() {
 	}
 }
 
-// speechless reports whether this worker has given up its seat because it could write no
-// row, and there is no sign yet that it can: an answer, or CommitTimeout in a new seat
-// without a write that fails.
+// speechless reports whether this worker has given up its seat because it could write no row,
+// and nothing shows yet that it can: neither an answer to a write of a row, nor CommitTimeout
+// in a new seat without a write that fails.
 func (e *Engine) speechless() bool {
 	if e.rows.surrendered == 0 {
 		return false
@@ -169,16 +170,17 @@ func (e *Engine) speechless() bool {
 	return e.seat.phase != seated || e.now.Mono < e.seat.joined.Add(e.cfg.CommitTimeout) || slices.ContainsFunc(e.shards, e.unanswered)
 }
 
-// rowAnswers is what this worker knows of the answers to its writes of rows.
+// rowAnswers is about the answers to this worker's writes of rows.
 type rowAnswers struct {
-	last        Instant // when the last one came
-	surrendered int64   // how often it has given up its seat since
+	last        Instant // when the last answer came
+	surrendered int64   // how often the worker has given up its seat since that answer
 }
 
-// surrenders reports whether this worker is to give up its seat: it can beat, and for
-// CommitTimeout no write of a row was answered, of more shards than one unless it holds no
-// other. While its seat stands, nobody else may claim what it cannot release. All its
-// handlers wind down first; only those whose commits fail have stalled.
+// surrenders reports whether this worker has to give up its seat: its heartbeats are answered,
+// but for CommitTimeout no write of a row has been, and writes of more than one shard fail,
+// unless it holds no other. While its seat stands, no other worker may claim the shards that it
+// cannot release. surrenders first drains all handlers of the worker, and reports true when they
+// have returned; only those whose commits fail have stalled.
 func (e *Engine) surrenders(late int) bool {
 	if e.seat.phase != seated || e.leave.on || e.now.Mono < e.rows.last.Add(e.cfg.CommitTimeout) || !e.successors() {
 		return false
@@ -217,8 +219,9 @@ func (e *Engine) windDownFor(s *shard) {
 	}
 }
 
-// probe writes the row of a quiet shard, to learn whether one row cannot be written or none
-// can. Of a shard without failed attempts, because such a write ends their count.
+// probe writes the row of a quiet shard, to find out whether this worker cannot write one row or
+// cannot write any. It chooses a shard without failed attempts, because such a write would end
+// their count.
 func (e *Engine) probe(late int) {
 	busy, quiet := 0, (*shard)(nil)
 	for _, s := range e.shards {
@@ -234,15 +237,15 @@ func (e *Engine) probe(late int) {
 	}
 }
 
-// longestRest is how long a worker rests at most before it takes another seat, in lease
-// times: while it rests it does not see that the others have died.
+// longestRest is how long a worker rests at most before it takes another seat, in lease times.
+// A resting worker does not see that the others have died.
 const longestRest = 6
 
-// surrender gives up the seat. The worker rests before it takes another. A crash before the
-// deletion arrives leaves a seat that stands still, which the others evict.
+// surrender gives up the seat. The worker rests before it takes another one. If it crashes
+// before the deletion arrives, its seat stands still, and the other workers evict it.
 func (e *Engine) surrender() {
 	if w, err := e.seat.seat.Evict(); err == nil {
-		e.do(Send{Write: w}) // its answer is of no use: if a beat has overtaken it, the seat expires
+		e.do(Send{Write: w}) // its answer changes nothing: where a late heartbeat keeps the seat, the seat expires
 	}
 	e.rows.surrendered++
 	rest := backoff(e.rows.surrendered, e.cfg.TTL, longestRest*e.cfg.TTL)
@@ -250,8 +253,8 @@ func (e *Engine) surrender() {
 	e.seat.rest = e.now.Mono.Add(rest)
 }
 
-// concerned counts the shards that a fault concerns at present, and notes their names. Where
-// there are none left it keeps the last ones, for the report that the fault is over.
+// concerned counts the shards that a fault concerns at present, and notes their number and
+// names. If there are none left it keeps the last ones, for the report that the fault is over.
 func (e *Engine) concerned(f *fault, by func(*shard) bool) (count int) {
 	var names []string
 	for _, s := range e.shards {

@@ -77,8 +77,9 @@ func (e *Engine) sourced(in Source) {
 	}
 }
 
-// sourceFailed reports a listing with a fault. Another text is another fault, unless it
-// differs in words with digits alone: many services put the number of the request there.
+// sourceFailed reports a listing with a fault. An error with another text is another fault,
+// unless the texts differ only in words with digits: many services put the id of the request
+// into their errors.
 func (e *Engine) sourceFailed(err error) {
 	f := &e.faults.source
 	if f.on && !slices.Equal(plainWords(f.err), plainWords(err)) {

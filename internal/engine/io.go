@@ -109,10 +109,11 @@ type (
 		Err      error
 	}
 
-	// SourceSilent: the source has not answered the last [Poll] in time, and may yet.
+	// SourceSilent: the source has not answered the last [Poll] in time. It may still do so.
 	SourceSilent struct{ Err error }
 
-	// StoreSlow: the store has become too slow for the lease time; no error: it is not any more.
+	// StoreSlow: with an error, the store has become too slow for the lease time; without, it
+	// is quick enough again.
 	StoreSlow struct{ Err error }
 
 	// Marks tells what a handler has marked since it was last told.
@@ -301,7 +302,7 @@ const (
 	SourceFault                 // the source could not be listed, or not all of its listing makes sense
 	Malformed                   // a record that cannot be read
 	Restored                    // the table is not what it was: nothing is claimed any more
-	CommitsFail                 // marks have not been accepted for CommitTimeout
+	CommitsFail                 // the table has accepted no marks for CommitTimeout
 )
 
 // An Event is something worth telling. Which fields are set depends on its kind.
@@ -320,9 +321,9 @@ type Event struct {
 	Pending    uint64        // of Ended: how many marks were never accepted
 	Err        error
 
-	// Of a fault that lasts: StoreFault, SourceFault, Restored, CommitsFail.
-	Shards []string      // the first ten that it concerns
-	Count  int           // of all shards that it concerns
-	Lasted time.Duration // since it began
-	Over   bool          // it has ended
+	// Fields of a fault that lasts: StoreFault, SourceFault, Restored, CommitsFail.
+	Shards []string      // the first ten shards that the fault concerns
+	Count  int           // the number of all shards that it concerns
+	Lasted time.Duration // the time since it began
+	Over   bool          // whether it has ended
 }

@@ -61,8 +61,8 @@ func (e *Engine) wantPlanSoon() {
 	}
 }
 
-// planAgain is for a shard that was found to be another worker's. In a large fleet what this
-// worker remembers has to do.
+// planAgain makes a new plan soon, after this worker found that another worker holds a shard.
+// In a large fleet it plans from the rows that it remembers, else it lists the rows first.
 func (e *Engine) planAgain() {
 	if e.large() {
 		e.fleet.replan = min(cmp.Or(e.fleet.replan, Never), e.now.Mono.Add(lookUnstill))

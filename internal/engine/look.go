@@ -54,7 +54,7 @@ type looks struct {
 	expire     Instant // when the next of them is to be evicted
 	next       Instant
 	audit      Instant
-	away       time.Duration // how far away the table is: what the quickest answer took
+	away       time.Duration // how far away the table is: how long its quickest answer took
 	moving     Instant       // since when shards of this worker's have been in moves; 0: none are
 	wake       Instant
 }
@@ -126,15 +126,15 @@ func (r *read) due(now Instant, wake *Instant) bool {
 // answered lets a read rest for four times as long as it took, and the one before it,
 // within reason. While many things change many workers want to read much; a store that
 // becomes slow under that is asked less, and has time left for heartbeats and claims. One
-// slow answer is no sign of that: it may have been this worker that was paused. Nor is what
-// every answer takes: a table that is far away is not relieved by being asked less.
+// slow answer does not show that the store is slow: this worker may have been paused. Nor
+// does the time that every answer takes: a table that is far away gains nothing from rests.
 func (l *looks) answered(r *read, now Instant, longest time.Duration) {
 	took := now.Sub(r.asked)
 	r.rest = now.Add(min(4*(min(took, cmp.Or(r.took, took))-l.away), longest))
 	r.sent, r.took = false, took
 }
 
-// near takes in how long an answer took.
+// near notes how long an answer took.
 func (l *looks) near(took time.Duration) { l.away = min(cmp.Or(l.away, took), took) }
 
 // again is the read of a worker that starts over: a slow store is the same store.
@@ -182,7 +182,7 @@ func (e *Engine) pace() time.Duration {
 	}
 	for i := range l.peers {
 		p := &l.peers[i]
-		if !p.unreadable { // one whose lease is shorter than this worker's is looked at as often as its own kind does
+		if !p.unreadable { // a worker with a shorter lease is looked at once per its heartbeat
 			d = min(d, max(p.seat.TTL/3, lookMoving))
 		}
 		switch age := e.now.Mono.Sub(p.since); {
@@ -522,7 +522,7 @@ func (e *Engine) keepEvicting() {
 			continue
 		}
 		if e.now.Mono.Sub(l.seen) > min(2*lookSuspect, p.seat.TTL/3) {
-			e.look(0) // the seat may have beaten since: look before judging, as after a pause of one's own
+			e.look(0) // this worker was paused, or p has a shorter lease: p may have beaten since the last look
 			continue
 		}
 		if !p.evict.due(e.now.Mono, &l.expire) {

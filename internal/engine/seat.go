@@ -45,7 +45,7 @@ type chair struct {
 	asked      serial  // … and its number: an answer to an earlier seat's says nothing of this one
 	freed      int64
 	former     []lease.Incarnation // earlier ones of this worker, whose seats may still be there
-	rest       Instant             // it takes no seat before
+	rest       Instant             // the worker takes no seat before
 	joined     Instant             // when this seat was confirmed
 	wake       Instant
 }

@@ -33,7 +33,7 @@ type shard struct {
 	guess      guess   // whom it has gone to since, as far as can be told; for large fleets
 	spare      int64   // the generation at which a leaving worker was left with it; for large fleets
 	unread     bool    // the last Get of its row was not answered
-	unwritable bool    // the last transition that was wanted could not be made
+	unwritable bool    // the last transition that was tried could not be made
 	missing    bool    // the last listing lacked it, …
 	malformed  bool    // … or could not read it
 
@@ -180,8 +180,8 @@ func (e *Engine) settled(in Settled) {
 	e.tend(s)
 }
 
-// waits reports whether a call has only waited for its turn in a store that answers others:
-// there are many of them, as at a cold start, and that is no fault.
+// waits reports whether a call ended only because it waited for its turn in a store that
+// answers other calls. That is no fault: there are many calls, as at a cold start.
 func (e *Engine) waits(err error) bool {
 	return errors.Is(err, lease.ErrQueued) && e.now.Mono < e.rows.last.Add(e.cfg.TTL)
 }
@@ -230,9 +230,9 @@ func (e *Engine) answered(s *shard, what doing, a lease.Answer) {
 	}
 }
 
-// beaten is about a claim, or the creation of a row, that was refused. Where the shard has
-// changed hands, this worker has less than its part, or the shard is free again, and it plans
-// again: nothing else would tell it to before the audit.
+// beaten handles a claim, or the creation of a row, that was refused. If the shard has changed
+// hands the worker plans again: it has less than its part, or the shard is free again, and
+// nothing else would make it plan before its audit.
 func (e *Engine) beaten(s *shard, what doing, a lease.Answer) {
 	row := s.copy.Row()
 	switch {
@@ -240,7 +240,7 @@ func (e *Engine) beaten(s *shard, what doing, a lease.Answer) {
 		e.tell(Event{Kind: Contended, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
 		s.mine = false
 	case what == creating || what == reviving:
-		s.mine = true // go on from what is there: a free row, or a tombstone
+		s.mine = true // there is a free row or a tombstone: go on from that
 	default:
 		return
 	}
@@ -318,9 +318,9 @@ func (e *Engine) claim(s *shard) {
 	}
 }
 
-// claimable is from when on the shard may be claimed: after a pause, if its last
-// tenure failed. The pause grows with the tenures that ended by error, panic or stall;
-// the death of an owner neither delays a claim nor makes a later pause longer.
+// claimable is when this worker may claim the shard: after a pause, if the last tenure
+// failed. The pause grows with the number of tenures that ended by error, panic or stall.
+// The death of an owner neither delays a claim nor makes a later pause longer.
 func (e *Engine) claimable(s *shard) Instant {
 	row := s.copy.Row()
 	at := s.rest

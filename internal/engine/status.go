@@ -8,14 +8,14 @@ type Status struct {
 	Held     int     // tenures
 	Trust    Instant // how long it may hold them without another beat
 
-	CommitsFail Fault // of how many tenures the table accepts no marks
+	CommitsFail Fault // the table accepts no marks of these shards
 }
 
-// A Fault is one that lasts.
+// A Fault is a fault that lasts.
 type Fault struct {
 	Since  Instant
-	Count  int      // of the shards that it concerns; 0: there is no such fault
-	Shards []string // the first ten
+	Count  int      // how many shards the fault concerns; 0: there is no such fault
+	Shards []string // the first ten of them
 }
 
 // Status is the worker's state of health.

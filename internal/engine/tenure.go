@@ -20,8 +20,8 @@ type tenure struct {
 	sent     uint64          // how many of them the open write covers
 	accepted uint64          // … and how many the table has
 	flush    uint64          // somebody waits for so many
-	late     Instant         // since when the table has answered no write of the row, though one is due; 0: none is
-	first    Instant         // when the window began in which the first that is not sent was made
+	late     Instant         // since when the table has answered no write of the row although one was due; 0: none is late
+	first    Instant         // when the commit window began in which the first mark that is not sent was made
 
 	on       bool
 	progress bool // it got somewhere, marks or not
@@ -31,7 +31,7 @@ type tenure struct {
 	failed   bool // … with an error, and not after it was told to wind down
 	draining bool // its handler was told to wind down
 	cause    End  // … for this
-	unheard  bool // … because the table did not accept its marks
+	unheard  bool // it was told to wind down because the table accepted none of its marks
 	cut      bool // its handler's context has ended, and the shard is given up without it
 	torn     bool // its offer was taken, which it learnt when a write was refused that may have been stored before
 
@@ -203,8 +203,9 @@ func (e *Engine) windDown(s *shard) {
 	}
 }
 
-// keepCommitting notices a tenure whose marks the table does not accept, or whose row it
-// cannot write otherwise, to release it for instance. The tenure goes on: a shard whose row cannot be written cannot be released either.
+// keepCommitting finds a tenure whose marks the table does not accept, or whose row the worker
+// cannot write for another reason, a release for instance. The tenure goes on, because a worker
+// that cannot write a row cannot release the shard either.
 // See surrenders for a worker that can write no row.
 func (e *Engine) keepCommitting(s *shard) {
 	t := &s.t
@@ -221,11 +222,12 @@ func (e *Engine) keepCommitting(s *shard) {
 	}
 }
 
-// errNotAccepted is what a report of failing commits says. Why they fail, the fault of the
-// store says beside it.
+// errNotAccepted is the error in a report of failing commits. The StoreFault that is reported
+// beside it says why the commits fail.
 var errNotAccepted = errors.New("commits are not accepted")
 
-// commitsLate reports whether a write of s has waited too long for an answer.
+// commitsLate reports whether the table has answered no write of s for CommitTimeout although
+// one was due.
 func (e *Engine) commitsLate(s *shard) bool {
 	t := &s.t
 	return t.on && t.late > 0 && e.cfg.CommitTimeout > 0 && e.now.Mono >= t.late.Add(e.cfg.CommitTimeout)
@@ -359,10 +361,10 @@ func (e *Engine) commit(s *shard) {
 	e.sendMark(s, committing, w, err)
 }
 
-// window is when the present commit window of s began. A mark is written at the end of
-// the window in which it was made, so no mark waits for longer than the policy says. The
-// windows of each shard have an offset of their own: tenures that begin together, as in a
-// cold start, would otherwise commit together from then on.
+// window is when the present commit window of s began. A mark is written at the end of the
+// window in which it was made, so no mark waits for longer than the policy says. Each shard
+// has windows with an offset of its own. Without offsets, tenures that begin together, as in
+// a cold start, would commit together from then on.
 func (e *Engine) window(s *shard) Instant {
 	every, timed := e.cfg.Commits.At(0)
 	if !timed {

@@ -12,7 +12,7 @@ import (
 const (
 	inFlight   = 16                     // dynamostore.Options.InFlight: what its lane grows to, …
 	firstFew   = 4                      // … from so many
-	timeout    = 2 * time.Second        // dynamostore.Options.Timeout: of one call, from when it has a lane
+	timeout    = 2 * time.Second        // dynamostore.Options.Timeout: of one call, from when it is admitted
 	silence    = timeout / 4            // of one request of it that is not answered
 	firstPause = 20 * time.Millisecond  // before a request is sent again
 	longest    = 250 * time.Millisecond // … at most
@@ -25,7 +25,7 @@ type client struct {
 	busy   int
 	limit  float64
 	pardon int
-	queue  []*call // that wait for their turn, the latest last; none commits, so there is one class
+	queue  []*call // calls that wait for their turn, the latest last; there is one class, because no call commits
 }
 
 // note learns from what became of a request.
@@ -94,7 +94,7 @@ func (k *call) finish(err error) {
 	}
 }
 
-// admit lets in who came first.
+// admit admits as many calls as there is room for, first in, first out.
 func (c *client) admit() {
 	for len(c.queue) > 0 && c.busy < int(c.limit) {
 		k := c.queue[0]

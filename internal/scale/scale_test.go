@@ -54,7 +54,7 @@ func (f *flags) setting() setting {
 		shards: f.shards, workers: f.workers, ranges: f.ranges, mode: mode,
 		commit: f.commit, away: 3 * time.Hour,
 	}
-	s.rest = max(10*time.Minute, s.auditPeriod()/2) // by then every worker has listed the rows for the last change
+	s.rest = max(10*time.Minute, s.auditPeriod()/2) // long enough for every worker to list the rows after the last change
 	return s
 }
 

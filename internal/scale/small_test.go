@@ -44,17 +44,18 @@ func TestSteadyFleetCostsItsWorkers(t *testing.T) {
 	}
 }
 
-// TestSteadyCostFollowsFromSizes: what a settled fleet consumes follows from its workers, rows
-// and seats, over whole audit periods. A window of two minutes showed 4.1 of the 8.8 read units/s
-// of the last of these fleets, and 79 of the 326 of 10,000 shards on 100 workers: it lay between
-// two audits. TestScale asserts the same of that fleet.
+// TestSteadyCostFollowsFromSizes: the units that a settled fleet consumes in whole audit
+// periods follow from the number of its workers and the sizes of its rows and seats. A window
+// of two minutes lay between two audits: it showed 4.1 of the 8.8 read units/s of the last of
+// these fleets, and 79 of the 326 of a fleet of 100 workers with 10,000 shards. TestScale
+// asserts the same for that fleet.
 func TestSteadyCostFollowsFromSizes(t *testing.T) {
 	for _, c := range []struct{ shards, workers, listed int }{{64, 4, 0}, {1000, 20, 0}, {400, 16, 100}} {
 		for _, idle := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%d x %d, idle %v", c.shards, c.workers, idle), func(t *testing.T) {
 				s := small()
 				s.shards, s.workers, s.listed = c.shards, c.workers, c.listed
-				s.rest = s.auditPeriod() / 2 // by then every worker has listed the rows for the last change, and none for an audit
+				s.rest = s.auditPeriod() / 2 // every worker has listed the rows after the last change, and no audit has begun
 				f := settled(s, idle)
 				followsFromSizes(t, f, steady(f))
 			})
@@ -70,7 +71,7 @@ func TestSteadyLargeFleetListsInTurn(t *testing.T) {
 	f := settled(s, true)
 	r := steady(f)
 	if n, most := f.meter.counts["list lease"], 16*watched*11/10; n > most {
-		t.Errorf("16 workers listed the rows %d times in %v, more than %d: four turns are %v", n, r.took, most, 4*16*400/100*time.Second)
+		t.Errorf("16 workers listed the rows %d times in %v, at most %d are allowed: an audit period is %v", n, r.took, most, 4*16*400/100*time.Second)
 	}
 }
 

@@ -12,11 +12,12 @@ import (
 
 const (
 	audit   = time.Minute // the default of shardlease.Config.AuditEvery
-	turns   = 4           // of a large fleet between two audits of a worker: audits in internal/engine
-	watched = 2           // audit periods in which a settled fleet is measured
+	turns   = 4           // an audit period of a large fleet is so many rounds of listings; see audits in internal/engine
+	watched = 2           // for how many audit periods a settled fleet is measured
 )
 
-// onAverage is how long the engine waits where it means d: it subtracts up to a tenth.
+// onAverage is how long the engine waits on average for a configured d: it subtracts up to a
+// tenth at random.
 func onAverage(d time.Duration) time.Duration { return d * 19 / 20 }
 
 // auditPeriod is the average time between two audits of a worker of a settled fleet: audit,
@@ -26,17 +27,19 @@ func (s setting) auditPeriod() time.Duration {
 	return onAverage(max(audit, turns*turn))
 }
 
-// steady watches a settled fleet for whole audit periods. Most of what it reads is read by
-// audits, and a window that lies between two of them shows nothing of that.
+// steady watches a settled fleet for whole audit periods. Most reads of the fleet are audits,
+// and a window between two audits shows none of these reads.
 func steady(f *fleet) result {
 	f.run(watched * f.auditPeriod())
 	return f.measure(result{unchanged: true})
 }
 
-// perSecond is what a settled fleet consumes in a second, by the sizes of its rows and seats.
+// perSecond derives the units that a settled fleet consumes in a second from the sizes of its
+// rows and seats.
 //
-//   - Once in a heartbeat each worker writes its seat, and lists all seats: eventually consistent, half price.
-//   - Once in an audit period each worker lists all rows, and then all seats: both consistent.
+//   - In each heartbeat a worker writes its seat, and lists all seats with eventual
+//     consistency, at half the price.
+//   - In each audit period a worker lists all rows and then all seats, both with consistency.
 //   - Each shard commits once in f.commit, unless the fleet is idle.
 func (f *fleet) perSecond() (l load) {
 	rows, seats := f.table.rows, f.table.seats
@@ -51,7 +54,8 @@ func (f *fleet) perSecond() (l load) {
 	return l
 }
 
-// followsFromSizes checks that a steady story consumed what perSecond derives, to a tenth.
+// followsFromSizes checks that a steady story consumed the units that perSecond derives, to
+// within a tenth.
 func followsFromSizes(t *testing.T, f *fleet, r result) {
 	t.Helper()
 	derived, seconds := f.perSecond(), r.took.Seconds()

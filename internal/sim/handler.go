@@ -51,7 +51,7 @@ type handler struct {
 	returned                     bool
 	cause                        engine.End
 	taken                        time.Duration // when a successor took it over by its offer
-	accepted                     time.Duration // when it was last told that marks were
+	accepted                     time.Duration // when the engine last reported to it that marks were accepted
 }
 
 func (h *handler) String() string {

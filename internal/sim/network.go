@@ -43,7 +43,7 @@ type seating struct {
 type request struct {
 	n         *node
 	write     bool
-	row       bool                     // … of a lease row
+	row       bool                     // it is a write of a lease row
 	serve     func() engine.Input      // at the table
 	silent    func(error) engine.Input // what the caller makes of no answer
 	out, back time.Duration            // how long each way takes

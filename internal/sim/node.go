@@ -29,7 +29,7 @@ type node struct {
 	backlog []func()      // what came while it was paused
 	blocked [2]bool       // its reads, its writes
 	mute    bool          // its writes of rows go unanswered
-	heard   time.Duration // when it last had the answer to one
+	heard   time.Duration // when a write of a row was last answered
 
 	wake     engine.Instant
 	armed    time.Duration

@@ -32,7 +32,7 @@ const (
 	Stale                       // a listing that may lag behind does
 	ReadsOnly                   // for a while, one node cannot write
 	WritesOnly                  // … cannot read
-	BeatsOnly                   // … can beat, and write no row
+	BeatsOnly                   // for a while, one node's heartbeats are answered and none of its writes of rows
 	Outage                      // for longer than anybody trusts itself, nobody is answered
 	HandlerError                // a handler returns an error
 	HandlerPanic                // … panics

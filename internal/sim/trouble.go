@@ -180,8 +180,8 @@ func (w *world) block(n *node, writes bool) bool {
 	return true
 }
 
-// mute cuts a node off from writing rows, for longer than its commits may fail. It beats all
-// the while.
+// mute leaves a node's writes of rows unanswered, for up to ten lease times: commits may fail
+// for three. The heartbeats of the node are answered all the while.
 func (w *world) mute(n *node) bool {
 	if n.mute {
 		return false

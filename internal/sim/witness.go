@@ -132,7 +132,7 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	case engine.GivenUp:
 		ok = h.returned || h.news.Release || h.soft || h.temper == releasing
 	case engine.Stalled:
-		ok = h.soft || (h.returned || h.finishing) && w.unheard(h) // a soft end was judged when it came
+		ok = h.soft || (h.returned || h.finishing) && w.unheard(h) // witnessDrain has checked a soft end
 	case engine.Stopped:
 		ok = n.leaver || h.soft // as above
 	case engine.Vanished: // its end was stored, and it was removed before the answer came
@@ -148,18 +148,20 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	}
 }
 
-// witnessDrain asks why a handler is told that it has stalled, or that its worker stops.
+// witnessDrain checks that a handler winds down as stalled only where the configuration has a
+// StallAfter or nothing of its worker is answered, and as stopped only where its worker stops or
+// nothing of it is answered.
 func (w *world) witnessDrain(h *handler, cause engine.End) {
 	switch {
 	case cause != engine.Stalled && cause != engine.Stopped, w.unheard(h):
 	case cause == engine.Stalled && h.n.config.StallAfter > 0, cause == engine.Stopped && h.n.leaver:
 	default:
-		w.fault("S4: %v is told to wind down, and its worker's writes are answered: cause %d", h, cause)
+		w.fault("S4: %v is told to wind down although its worker's writes are answered: cause %d", h, cause)
 	}
 }
 
-// unheard reports whether the table has accepted nothing of a handler, or of its worker, for
-// as long as commits may fail.
+// unheard reports whether, for CommitTimeout, the table has accepted no marks of a handler or
+// answered no write of a row by its worker.
 func (w *world) unheard(h *handler) bool {
 	return w.now-min(max(h.began, h.accepted), h.n.heard) >= slack(h.n.config.CommitTimeout)
 }
