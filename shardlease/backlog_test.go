@@ -19,8 +19,8 @@ import (
 type pulse struct {
 	lease.Store
 	mu      sync.Mutex
-	last    time.Time
-	longest time.Duration // between two of them
+	last    time.Time     // when the last heartbeat was sent
+	longest time.Duration // the longest time between two heartbeats
 }
 
 func (p *pulse) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
@@ -52,8 +52,8 @@ func slow(step time.Duration) func(*shardlease.Worker) {
 	}
 }
 
-// backlog runs a worker on 2,000 new shards that needs 13 s of CPU time for the answers to
-// the first writes of their rows, and as long for the second.
+// backlog runs a worker on 2,000 new shards. The worker needs 13 s of CPU time for the answers
+// to the creations of their rows, and 13 s for the answers to the claims.
 func backlog(t *testing.T, store lease.Store, handler shardlease.Handler) *member {
 	t.Helper()
 	names := make([]string, 2000)
@@ -64,10 +64,10 @@ func backlog(t *testing.T, store lease.Store, handler shardlease.Handler) *membe
 	return joinAs(t, store, shardlease.Static(names...), config, handler, slow(6500*time.Microsecond))
 }
 
-// TestHeartbeatsComeBeforeABacklog: the answers to heartbeats come at the same time. While
-// these waited in one queue with the answers about rows, heartbeats were sent up to 22 s
-// apart, the seat was lost every 9 s and shards were started only to be lost again; now
-// they are 3.4 s apart, and none is lost.
+// TestHeartbeatsComeBeforeABacklog: answers to heartbeats arrive behind a backlog of answers
+// about rows. When all answers waited in one queue, heartbeats were sent up to 22 s apart, the
+// seat was lost every 9 s, and shards were started only to be lost again. Now heartbeats are
+// sent 3.4 s apart, and no seat is lost.
 func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &pulse{Store: new(memstore.Store)}
@@ -96,8 +96,8 @@ func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
 	})
 }
 
-// TestStopComesBeforeABacklog: handlers that run are told at once that the worker stops,
-// though it has not taken in all answers. Before, they heard of it 6.4 s later; now 13 ms.
+// TestStopComesBeforeABacklog: a worker stops while it has a backlog of answers. The contexts
+// of the running handlers end after 13 ms; before, they ended after 6.4 s.
 func TestStopComesBeforeABacklog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		told, began := make(chan time.Time, 2000), make(chan bool, 2000)
@@ -115,13 +115,13 @@ func TestStopComesBeforeABacklog(t *testing.T) {
 			t.Error(err)
 		}
 		if d := (<-told).Sub(from); d > 100*time.Millisecond {
-			t.Errorf("the first handler was told after %v", d)
+			t.Errorf("the first handler's context ended after %v", d)
 		}
 	})
 }
 
-// TestNoReturnWithoutItsMarks: handlers mark, and return in another order, while the
-// worker has more to take in than it does at a time. Each last mark is stored.
+// TestNoReturnWithoutItsMarks: 2,000 handlers mark, and then return in another order. The worker
+// handles them in several batches. Every last mark is stored.
 func TestNoReturnWithoutItsMarks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)

@@ -14,15 +14,15 @@ import (
 
 // A call is one call of the store or of the source.
 type call struct {
-	hook   string // what is called, for a [HookError]
-	urgent bool
-	make   func(ctx context.Context) error
-	answer func(err error) engine.Input // what the engine gets; err is what make returned, or that it panicked
+	hook   string                          // HookError.Hook if make misbehaves
+	urgent bool                            // see arrival
+	make   func(ctx context.Context) error // calls the store or the source
+	answer func(err error) engine.Input    // the input for the engine; err is the error or the panic of make
 }
 
 // ask runs a call and hands in its answer. Every call has a limit: a store that does not
 // answer is asked again, which may help where the first request was lost. A store that
-// panics has not answered.
+// panics counts as a store that has not answered.
 func (r *run) ask(limit time.Duration, c call) {
 	ctx := r.limited(limit)
 	r.call(func() {
@@ -158,7 +158,7 @@ func (r *run) poll() {
 }
 
 // errDeaf: a source that blocks.
-var errDeaf = errors.New("it has not answered in time, and does not heed its context")
+var errDeaf = errors.New("no answer before the deadline, and the call ignores its context")
 
 // complain reports a source that does not answer. It cannot be asked again before it
 // does, and new shards go unnoticed until then.

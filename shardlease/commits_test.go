@@ -11,9 +11,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// TestCommitsAreSpread: 256 shards start together and mark without pause, with one commit
-// in 10 s each. No second may carry more than twice the mean. When every tenure counted
-// its 10 s from its first mark, all 256 commits came in one second of ten: peak/mean was 10.
+// TestCommitsAreSpread: 256 shards start together, mark without pause, and commit once in 10 s
+// each. No second may have more than twice the average number of commits. When every tenure
+// counted its 10 s from its first mark, all 256 commits fell into one second of ten, and the
+// peak was 10 times the average.
 func TestCommitsAreSpread(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const shards, every, windows = 256, 10 * time.Second, 6
@@ -35,7 +36,7 @@ func TestCommitsAreSpread(t *testing.T) {
 		}
 		for shard, n := range seconds.shards {
 			if n < windows-1 || n > windows+1 {
-				t.Errorf("%s: %d commits in %v, one each %v is wanted", shard, n, windows*every, every)
+				t.Errorf("%s: %d commits in %v, want one each %v", shard, n, windows*every, every)
 			}
 		}
 		if len(seconds.shards) != shards {
@@ -49,8 +50,8 @@ func TestCommitsAreSpread(t *testing.T) {
 type cadence struct {
 	mu     sync.Mutex
 	from   time.Time
-	counts map[int]int
-	shards map[string]int
+	counts map[int]int    // by second since from
+	shards map[string]int // by shard
 }
 
 func (c *cadence) count(w lease.Write) {
@@ -73,7 +74,8 @@ func (c *cadence) begin() {
 	clear(c.shards)
 }
 
-// end gives the busiest of that many seconds, and the sum of all.
+// end returns how many commits the busiest of the first seconds had, and how many all of
+// these seconds had.
 func (c *cadence) end(seconds int) (peak, sum int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

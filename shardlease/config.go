@@ -63,23 +63,24 @@ type Config struct {
 	// lives. At least a third of TTL.
 	StallAfter time.Duration
 	// CommitTimeout is how long the table may accept no mark of a tenure although one
-	// is due. After that the worker reports [EventCommitsFail] while it lasts, and
-	// Healthy returns an error. A worker that can write no row at all ends all its
-	// tenures as stalled where another live worker has room: it gives up its seat, so
-	// that the others can claim what it cannot release, and rests for up to six
-	// lease times before it takes another seat. Otherwise the tenures go on. Default 3 × TTL; negative: off. At least a third of TTL.
+	// is due. After that the worker reports [EventCommitsFail], and Healthy returns an
+	// error. A worker that can write no row at all ends its tenures if another live
+	// worker has room: it gives up its seat, so that the others can claim the shards
+	// that it cannot release, and rests for up to six lease times before it takes
+	// another seat. Otherwise the tenures go on. Default 3 × TTL; negative: off. At
+	// least a third of TTL.
 	CommitTimeout time.Duration
 	// MaxAttempts is how many tenures of a shard may fail, since a checkpoint was
 	// last accepted or Progress called, before it is quarantined. A worker that
 	// dies or loses its store counts as well; a shard given up in good order does
 	// not, and resets nothing. Handlers that may be idle for long should call
-	// Progress. Default off: it is tried for ever. A handler that takes its whole
-	// process down (memory, say) is stopped by MaxAttempts alone: the shard of a
-	// worker that died is claimed at once, without Backoff.
+	// Progress. Default off: the shard is tried forever. Only MaxAttempts stops a
+	// handler that takes its whole process down (by its use of memory, say), because
+	// the shards of a dead worker are claimed at once, without Backoff.
 	MaxAttempts int
-	// Backoff is how long a shard rests after its first tenure that ended by error,
-	// panic or stall; it doubles with each of these. The death of a worker rests
-	// nothing. Default 1 s; negative: not at all.
+	// Backoff is how long a shard rests after a tenure that ended by error, panic or
+	// stall. It doubles with each such tenure. The death of a worker causes no rest.
+	// Default 1 s; negative: not at all.
 	Backoff time.Duration
 	// MaxBackoff is the longest rest. Default 5 min, or Backoff where that is more.
 	MaxBackoff time.Duration
@@ -89,10 +90,11 @@ type Config struct {
 	// Order compares positions, so that a mark that goes back is refused.
 	// Default: positions are tokens, and nothing compares them.
 	Order checkpoint.Order
-	// Planner says who should hold what. Default rebalance.Even. Like Handoff and
-	// Order it is waited for by the goroutine that beats: these must be quick. Where
-	// it panics or answers what is no plan, rebalance.Even plans that time, which is
-	// told as a [HookFault]. A position that Order panics at is refused, and told too.
+	// Planner decides which worker should hold which shard. Default rebalance.Even.
+	// The goroutine that sends heartbeats waits for Planner, Handoff and Order: they
+	// must be quick. If Planner panics or returns no valid plan, the worker reports a
+	// [HookFault], and rebalance.Even makes that plan. If Order panics at a position,
+	// the worker reports a [HookFault] and refuses the position.
 	Planner rebalance.Planner
 	// Prepare gets this worker ready for a shard that another one still serves:
 	// it opens iterators, say, or warms a cache. from is where the shard stands
@@ -222,7 +224,8 @@ func (c *Config) strategies(f *faults) {
 	}
 }
 
-// planner asks a user's planner for its name, and makes sure of its plans.
+// planner asks a user's planner for its fingerprint, and wraps it so that there always is
+// a plan.
 func (c *Config) planner(f *faults) {
 	if isNil(c.Planner) {
 		f.add("Planner", fmt.Sprintf("is a nil %T", c.Planner))
@@ -284,7 +287,8 @@ func (s *strategy) Terms(shard string, why rebalance.Why) rebalance.Terms {
 	return t
 }
 
-// eager are the terms that stand in for those which the user's strategy does not give.
+// eager reports that the user's strategy gave no valid terms, and returns the terms that
+// stand in for them.
 func (s *strategy) eager(shard string, err error) rebalance.Terms {
 	s.fault(shard, &HookError{Hook: "Handoff", Err: fmt.Errorf("%w; the move will be eager", err)})
 	return rebalance.Terms{Mode: rebalance.Eager}
@@ -311,8 +315,8 @@ func (f *faults) wrap(field string, err error) {
 // because a longer one is a slip of units.
 type bounds struct {
 	otherwise, least time.Duration
-	from             string // which field least comes from, in words; "": none
-	off              bool   // a negative value turns it off
+	from             string // the field that least comes from, in words; "": none
+	off              bool   // a negative value turns the field off
 }
 
 func (f *faults) duration(field string, value *time.Duration, b bounds) {
@@ -330,7 +334,7 @@ func (f *faults) duration(field string, value *time.Duration, b bounds) {
 	case *value < 0 && b.off:
 		*value = 0
 	case *value < 0:
-		f.add(field, fmt.Sprintf("must be at least %s, is %v: negative means off, and this cannot be off", limit, *value))
+		f.add(field, fmt.Sprintf("must be at least %s, is %v; it cannot be turned off", limit, *value))
 	case *value < b.least:
 		f.add(field, fmt.Sprintf("must be at least %s, is %v%s", limit, *value, off))
 	case *value > rebalance.MaxDuration:
@@ -338,8 +342,8 @@ func (f *faults) duration(field string, value *time.Duration, b bounds) {
 	}
 }
 
-// people is d as people write it: rounded up to three digits or so, without zero
-// minutes and seconds. Rounded up, because it is a lower bound that somebody will copy.
+// people formats d as people write it: rounded to about three digits, and without zero
+// minutes and seconds. It rounds up, because d is a lower bound that somebody will copy.
 func people(d time.Duration) string {
 	for _, grain := range []time.Duration{10 * time.Millisecond, 10 * time.Microsecond} {
 		if d >= 100*grain {

@@ -161,7 +161,8 @@ func TestTermsThatReachTheEngine(t *testing.T) {
 	}
 }
 
-// A bound that comes from another field says so, and is rounded so that it can be copied.
+// An error about a bound that comes from another field names that field, and rounds the bound
+// so that it can be copied.
 func TestBoundsSayWhereTheyComeFrom(t *testing.T) {
 	for _, c := range []struct {
 		set  func(*shardlease.Config)
@@ -178,18 +179,18 @@ func TestBoundsSayWhereTheyComeFrom(t *testing.T) {
 		{func(c *shardlease.Config) { c.Backoff, c.MaxBackoff = 90*time.Second, time.Second },
 			"MaxBackoff: must be at least Backoff (1m30s), is 1s"},
 		{func(c *shardlease.Config) { c.TTL = -time.Second },
-			"TTL: must be at least 300ms, is -1s: negative means off, and this cannot be off"},
+			"TTL: must be at least 300ms, is -1s; it cannot be turned off"},
 		{func(c *shardlease.Config) { c.AuditEvery = -1 },
-			"AuditEvery: must be at least TTL (10s), is -1ns: negative means off, and this cannot be off"},
+			"AuditEvery: must be at least TTL (10s), is -1ns; it cannot be turned off"},
 		{func(c *shardlease.Config) { c.MaxBackoff = -1 },
-			"MaxBackoff: must be at least Backoff (1s), is -1ns: negative means off, and this cannot be off"},
+			"MaxBackoff: must be at least Backoff (1s), is -1ns; it cannot be turned off"},
 		{func(c *shardlease.Config) { c.MoveCooldown = 25 * time.Hour },
 			"MoveCooldown: must be at most 24h, is 25h0m0s; negative turns it off"},
 	} {
 		config := valid()
 		c.set(&config)
 		if _, err := shardlease.Filled(config); err == nil || err.Error() != "invalid configuration: "+c.want {
-			t.Errorf("%v, and not %s", err, c.want)
+			t.Errorf("got %v, want %s", err, c.want)
 		}
 	}
 }
@@ -198,8 +199,8 @@ type broken struct{ rebalance.Even }
 
 func (broken) Fingerprint() string { panic("no name") }
 
-// A nil pointer in an interface does not look like nil where it comes from. Before, New
-// accepted all of these, or panicked, and Run ended the process.
+// A nil pointer in an interface is not equal to nil. New used to accept all of these, or to
+// panic, and Run ended the process.
 func TestNilPointersAreRefused(t *testing.T) {
 	refused := func(name string, store lease.Store, source shardlease.Source, spoil func(*shardlease.Config), want string) {
 		t.Helper()

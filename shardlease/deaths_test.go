@@ -13,16 +13,17 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What the death of a holder counts as, and what it delays.
+// In these tests the holder of a shard dies.
 
-// actor is the actor of that name.
+// actor returns the worker with that name.
 func (s *stage) actor(name string) *actor {
 	return s.actors[slices.IndexFunc(s.actors, func(a *actor) bool { return a.name == name })]
 }
 
 // TestDeathsDelayNothing: the holder of an idle shard is killed six times in a row. Each recovery
-// keeps the bound of a crash, T + h + 0.5 s. When deaths backed off like failures, those at
-// T = 1 s took 1.1, 1.5, 2.8, 4.1, 9.0 and 16.8 s, and the sixth at T = 10 s 16.1 s.
+// takes T + h + 0.5 s at most, as after any crash. When deaths delayed claims like failures, the
+// recoveries at T = 1 s took 1.1, 1.5, 2.8, 4.1, 9.0 and 16.8 s, and the sixth at T = 10 s took
+// 16.1 s.
 func TestDeathsDelayNothing(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 10 * time.Second} {
 		t.Run(ttl.String(), func(t *testing.T) { bubble(t, func(t *testing.T) { killHolders(t, ttl) }) })
@@ -49,9 +50,9 @@ func killHolders(t *testing.T, ttl time.Duration) {
 	s.end()
 }
 
-// TestDeathsBetweenFailures: a handler fails twice, its worker dies twice, and it fails again.
-// The deaths delay nothing, and the third failure rests as a third one does: 8 s here, and not
-// the 32 s of a fifth.
+// TestDeathsBetweenFailures: a handler fails twice, the worker that holds the shard dies twice, and
+// the handler fails again. The deaths delay no claim. After the third failure the shard rests for
+// 8 s, as after a third failure, and not for 32 s, as after a fifth.
 func TestDeathsBetweenFailures(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)

@@ -26,8 +26,8 @@
 //   - A handler that fails, hangs or panics ends its own tenure and no other; a store
 //     that fails does not end [Worker.Run]; no goroutine outlives it.
 //     (TestHandlersThatFail, TestStuckHandlerLosesItsShard, TestStoreFallsSilent)
-//   - No store, source or hook ends the process or the worker by a panic, by
-//     runtime.Goexit or by answering nil. (TestEveryHookSurvives)
+//   - No store, source or hook can end the process or the worker, whether it panics,
+//     calls runtime.Goexit or returns nil. (TestEveryHookSurvives)
 //
 // And of a move, by the mode that was chosen for it:
 //

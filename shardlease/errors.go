@@ -116,26 +116,26 @@ func (e *EndError) Is(target error) bool { return target == ErrEnded || target =
 // Unwrap gives what was observed.
 func (e *EndError) Unwrap() error { return e.Err }
 
-// A HookError says that code which this library was given did what it must not: it
-// panicked, left its goroutine by runtime.Goexit, or answered what nobody can use.
+// A HookError reports that the user's code misbehaved: a hook, the source, the store or the
+// handler panicked, called runtime.Goexit, or returned an answer that cannot be used.
 type HookError struct {
-	// Hook is the field of [Config]; or "handler", "source", "store.List", "store.Get",
-	// "store.Write", "store.Verify".
+	// Hook is the name of the field of [Config], or "handler", "source", "store.List",
+	// "store.Get", "store.Write" or "store.Verify".
 	Hook string
 	Err  error
 }
 
 func (e *HookError) Error() string { return fmt.Sprintf("%s: %v", e.Hook, e.Err) }
 
-// Unwrap gives what it did. What a store or a source panicked with is not in it: that is no
-// answer, whatever it looks like.
+// Unwrap gives the panic or the fault in the answer. It does not lead to the value that a
+// store or a source panicked with: even if that value is an error, it is not their answer.
 func (e *HookError) Unwrap() error { return e.Err }
 
 // A panicError is a handler or a hook that panicked, or left its goroutine.
 type panicError struct {
 	value  any // nil: runtime.Goexit
 	stack  []byte
-	sealed bool // value is no part of the chain of errors
+	sealed bool // Unwrap does not lead to value
 }
 
 func (e *panicError) Error() string {

@@ -40,9 +40,9 @@ const (
 	Restored                              // the table is not what it was: nothing is claimed any more
 	EventCommitsFail                      // the table has accepted no mark for Config.CommitTimeout
 
-	// HookFault: a function of the configuration panicked, left its goroutine, or answered
-	// what cannot be used. Err is a [*HookError]. That of a store or a source is a
-	// StoreFault or a SourceFault with such an error.
+	// HookFault: a function of the configuration panicked, called runtime.Goexit, or
+	// returned an answer that cannot be used. Err is a [*HookError]. A store or a source
+	// that does so is reported as a StoreFault or a SourceFault with such an error.
 	HookFault EventKind = 128
 )
 
@@ -95,16 +95,14 @@ type Event struct {
 	Drained time.Duration // of Ended: how long it took to wind down
 	Pending uint64        // of Ended: how many marks were never accepted
 
-	// A fault that lasts is reported when it begins, a lease time later, then at
-	// intervals that double up to an hour, and when it ends. That holds for
-	// StoreFault, SourceFault, Restored and EventCommitsFail. Lasted is for how long it
-	// has lasted, and Over says that it has ended. However many shards of this worker
-	// it concerns, it is one event: Count is their number, and Shards names the first
-	// ten, where it concerns single shards.
-	Lasted time.Duration
-	Over   bool
-	Count  int
-	Shards []string
+	// The fields of a fault that lasts: StoreFault, SourceFault, Restored and
+	// EventCommitsFail. Such a fault is reported when it begins, a lease time later, then
+	// at intervals that double up to an hour, and when it ends. One event reports it for
+	// all shards of this worker that it concerns.
+	Lasted time.Duration // the time since the fault began
+	Over   bool          // whether the fault has ended
+	Count  int           // the number of shards that it concerns; 0: it concerns no single shards
+	Shards []string      // the first ten of these shards
 
 	// Running, of Ended: the handler has not returned a heartbeat later, and
 	// Overlap goes on. Its error is not known.

@@ -100,8 +100,8 @@ func ExampleEndError() {
 	// true true true
 }
 
-// An observer that wakes somebody: a fault that lasts is reported again and again, with how
-// long it has lasted, and once more when it is over.
+// An observer that pages somebody. A fault that lasts is reported again and again, with the
+// time for which it has lasted, and once more when it is over.
 func ExampleEvent() {
 	alert := func(e shardlease.Event) {
 		switch e.Kind {

@@ -81,7 +81,7 @@ func (d *Desk) Close() error { return d.close() }
 // NoteOf is what of an error may be stored.
 func NoteOf(err error) string { return noteOf(err) }
 
-// Trust is until when w trusts its lease, by its own clock and as it was last published.
+// Trust is when the trust of w in its lease ends, on its own clock, as it was last published.
 func Trust(w *Worker) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

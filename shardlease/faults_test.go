@@ -14,11 +14,11 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// ofRows reports whether a write is one of a lease row's holder.
-func ofRows(w lease.Write) bool { return w.Op == lease.OpSwap && w.Key().Kind == lease.KindLease }
+// isByHolder reports whether w is a write of a lease row by its holder.
+func isByHolder(w lease.Write) bool { return w.Op == lease.OpSwap && w.Key().Kind == lease.KindLease }
 
-// lasted are for how long the reports of a fault say that it has lasted, and whether the last
-// one says that it is over.
+// lasted returns Lasted of each report of a fault, and whether the last report says that the
+// fault is over.
 func lasted(events []shardlease.Event) (times []time.Duration, over bool) {
 	for _, e := range events {
 		times, over = append(times, e.Lasted.Round(time.Second)), e.Over
@@ -27,24 +27,25 @@ func lasted(events []shardlease.Event) (times []time.Duration, over bool) {
 }
 
 // TestFailingCommitsAreReported: for an hour the table accepts no commit of twelve shards,
-// while heartbeats are answered. That was one event per shard and no more, with Healthy nil.
+// while heartbeats are answered. The fault is reported while it lasts, and Healthy returns an
+// error. Before, there was one event per shard in all that time, and Healthy returned nil.
 func TestFailingCommitsAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 12)
 		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
 		s.shared(beat+1500*time.Millisecond, "a")
 		time.Sleep(time.Minute)
-		a.refuse(ofRows)
+		a.refuse(isByHolder)
 		time.Sleep(3*ttl - time.Second)
 		if err := a.Healthy(); err != nil {
 			t.Errorf("before the time is up: %v", err)
 		}
-		time.Sleep(5*time.Second + 3*time.Second) // a commit is due within 5 s; and the fault is looked at again
+		time.Sleep(5*time.Second + 3*time.Second) // a commit is due within 5 s, and the engine finds the fault within 3 s more
 		if err := a.Healthy(); err == nil || !strings.Contains(err.Error(), "no commit of 12 shards") || !strings.Contains(err.Error(), "shard-09") {
 			t.Errorf("healthy: %v", err)
 		}
 		if !a.Ready() {
-			t.Error("not ready: it has its seat and its shards")
+			t.Error("not ready, although it has its seat and its shards")
 		}
 		time.Sleep(time.Hour)
 		reports := a.of(shardlease.EventCommitsFail)
@@ -57,7 +58,7 @@ func TestFailingCommitsAreReported(t *testing.T) {
 			t.Errorf("reported after %v s (over: %t), want %v", times, over, want)
 		}
 		if len(reports) == 0 {
-			s.fail("nothing is reported")
+			s.fail("the failing commits are not reported")
 		}
 		if last := reports[len(reports)-1]; last.Count != 12 || len(last.Shards) != 10 || last.Err == nil {
 			t.Errorf("the last report: %v", last)
@@ -66,30 +67,30 @@ func TestFailingCommitsAreReported(t *testing.T) {
 			t.Errorf("%d events of one lasting fault of the store", n)
 		}
 		if n := len(a.of(shardlease.Ended)); n > 0 {
-			t.Errorf("%d tenures ended, and nobody else is there", n)
+			t.Errorf("%d tenures ended, although there is no other worker", n)
 		}
 		a.refuse(nil)
 		time.Sleep(10 * time.Second)
 		for _, kind := range []shardlease.EventKind{shardlease.EventCommitsFail, shardlease.StoreFault} {
 			events := a.of(kind)
 			if last := events[len(events)-1]; !last.Over || last.Lasted < time.Hour || last.Err != nil {
-				t.Errorf("%v, in the end: %v", kind, last)
+				t.Errorf("the last report of %v: %v", kind, last)
 			}
 		}
 		if err := a.Healthy(); err != nil {
-			t.Errorf("healed: %v", err)
+			t.Errorf("not healthy after the fault: %v", err)
 		}
 		s.end()
 	})
 }
 
-// TestCommitTimeoutOff: a negative CommitTimeout reports and ends nothing.
+// TestCommitTimeoutOff: with a negative CommitTimeout no fault is reported and no tenure ends.
 func TestCommitTimeoutOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 2)
 		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager, CommitTimeout: -1}, nil)
 		s.shared(beat+1500*time.Millisecond, "a")
-		a.refuse(ofRows)
+		a.refuse(isByHolder)
 		time.Sleep(time.Hour)
 		if n := len(a.of(shardlease.EventCommitsFail)) + len(a.of(shardlease.Ended)); n > 0 || a.Healthy() != nil {
 			t.Errorf("%d events, healthy: %v", n, a.Healthy())
@@ -98,9 +99,9 @@ func TestCommitTimeoutOff(t *testing.T) {
 	})
 }
 
-// TestFailingCommitsHandOver: no write of a row by a succeeds any more, while its heartbeats
-// are answered. Its tenures end as stalled after CommitTimeout; and because it cannot release
-// the shards either, it gives up its seat, and b processes them all.
+// TestFailingCommitsHandOver: every write of a row by worker a fails, while its heartbeats are
+// answered. The tenures of a end as stalled after CommitTimeout. a cannot release its shards
+// either, so it gives up its seat, and worker b processes all shards.
 func TestFailingCommitsHandOver(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -133,9 +134,8 @@ func TestFailingCommitsHandOver(t *testing.T) {
 	}
 }
 
-// TestNobodyCanCommit: no worker can write a row for half an hour. Nobody is better off than
-// the others then; when the table accepts writes again, all shards are processed within a
-// lease time.
+// TestNobodyCanCommit: no worker can write a row for half an hour, so a move would help no
+// shard. When the table accepts writes again, all shards are processed within a lease time.
 func TestNobodyCanCommit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 8)
@@ -172,9 +172,9 @@ func TestNobodyCanCommit(t *testing.T) {
 	})
 }
 
-// TestOneRowThatCannotBeWritten: the commits of one of a's two shards fail. No worker could take
-// it, because a cannot release it; so a goes on with it and reports that it cannot commit. The
-// other shard goes on untouched.
+// TestOneRowThatCannotBeWritten: the commits of one of a's two shards fail. No other worker could
+// claim that shard, because a cannot release it. So a goes on processing both shards, and reports
+// that the commits of one fail.
 func TestOneRowThatCannotBeWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
@@ -183,7 +183,7 @@ func TestOneRowThatCannotBeWritten(t *testing.T) {
 		s.shared(beat+1500*time.Millisecond, "a", "b")
 		time.Sleep(time.Minute)
 		mine := slices.DeleteFunc(s.names(), func(name string) bool { return s.row(name).Owner.Name != "a" })
-		a.refuse(func(w lease.Write) bool { return ofRows(w) && w.Key().Name == mine[0] })
+		a.refuse(func(w lease.Write) bool { return isByHolder(w) && w.Key().Name == mine[0] })
 		calls := len(s.of(mine[1]))
 		time.Sleep(10 * time.Minute)
 		reports := a.of(shardlease.EventCommitsFail)
@@ -191,7 +191,7 @@ func TestOneRowThatCannotBeWritten(t *testing.T) {
 			t.Errorf("reported: %v", reports)
 		}
 		if n := len(a.of(shardlease.Lost)); n > 0 {
-			t.Error("it gave up its seat over one row")
+			t.Error("the worker gave up its seat because of one row")
 		}
 		if n := len(s.of(mine[1])); n != calls {
 			t.Errorf("%d tenures of the other shard began", n-calls)
@@ -206,8 +206,8 @@ func TestOneRowThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// TestLastingStoreFault: a table that is away for 20 minutes is one fault, reported when it
-// begins, while it lasts and when it is over; not one event for each call.
+// TestLastingStoreFault: a worker does not reach its table for 20 minutes. That is one fault,
+// reported when it begins, while it lasts and when it ends, and not one event for each call.
 func TestLastingStoreFault(t *testing.T) {
 	t.Run("refuses", func(t *testing.T) { lastingStoreFault(t, (*link).cut, "[0s 10s 30s 1m10s 2m30s 5m10s 10m30s]") })
 	t.Run("answers nothing", func(t *testing.T) { lastingStoreFault(t, (*link).hush, "[0s 10s 30s 1m10s 2m30s 5m10s 10m30s]") })
@@ -229,14 +229,14 @@ func lastingStoreFault(t *testing.T, begin func(*link), want string) {
 		time.Sleep(10 * time.Second)
 		times, over = lasted(a.of(shardlease.StoreFault))
 		if last := times[len(times)-1]; !over || last < 19*time.Minute || last > 21*time.Minute {
-			t.Errorf("over: %t, after %v", over, times)
+			t.Errorf("over: %t, reported after %v", over, times)
 		}
 		s.end()
 	})
 }
 
-// TestSlowStoreIsReportedWhileItLasts: heartbeats take 400 ms to be answered, more than a
-// thirtieth of the lease time.
+// TestSlowStoreIsReportedWhileItLasts: answers to heartbeats take 400 ms, more than a thirtieth of
+// the lease time.
 func TestSlowStoreIsReportedWhileItLasts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 2)
@@ -262,8 +262,8 @@ func TestSlowStoreIsReportedWhileItLasts(t *testing.T) {
 	})
 }
 
-// TestRestoredTableIsReportedWhileItLasts: nothing is claimed until somebody adopts the
-// table, so the fault is reported until then.
+// TestRestoredTableIsReportedWhileItLasts: a worker claims nothing until somebody adopts the
+// restored table, and reports the fault until then.
 func TestRestoredTableIsReportedWhileItLasts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := &verifier{Store: new(memstore.Store)}
@@ -277,7 +277,7 @@ func TestRestoredTableIsReportedWhileItLasts(t *testing.T) {
 		store.restored.Store(false)
 		pass(10 * time.Second)
 		if events := w.of(shardlease.Restored); !events[len(events)-1].Over || len(w.of(shardlease.Started)) != 1 {
-			t.Errorf("in the end: %v", events[len(events)-1])
+			t.Errorf("the last report: %v", events[len(events)-1])
 		}
 		if err := w.stop(); err != nil {
 			t.Error(err)
@@ -285,7 +285,7 @@ func TestRestoredTableIsReportedWhileItLasts(t *testing.T) {
 	})
 }
 
-// TestFaultsReadAsOneLine: what the log has of a fault that lasts.
+// TestFaultsReadAsOneLine: the text of a fault that lasts is one line.
 func TestFaultsReadAsOneLine(t *testing.T) {
 	e := shardlease.Event{
 		Kind: shardlease.EventCommitsFail, Worker: "a", Count: 12, Shards: []string{"1", "2"}, Lasted: 40 * time.Second, Err: errors.New("commits are not accepted"),

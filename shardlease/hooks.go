@@ -12,8 +12,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Whatever a user's code does, it ends no goroutine of the worker's: neither by a panic
-// nor by runtime.Goexit, and not by an answer that is nil.
+// The user's code cannot end a goroutine that the worker needs, whether it panics, calls
+// runtime.Goexit or returns nil. The functions of this file see to that.
 
 // guard calls f and turns its panic into an error.
 func guard(f func() error) (panicked bool, err error) {
@@ -25,8 +25,9 @@ func guard(f func() error) (panicked bool, err error) {
 	return false, f()
 }
 
-// apart calls f on a goroutine of its own and waits for it, where runtime.Goexit would
-// end one that is still needed: nothing else stops that. It costs about a microsecond.
+// apart calls f on a goroutine of its own, waits for it, and turns a panic or a
+// runtime.Goexit into an error. Nothing but a goroutine of its own stops a runtime.Goexit.
+// It costs about a microsecond.
 func apart(f func()) error {
 	done := make(chan error, 1)
 	go func() {
@@ -37,8 +38,8 @@ func apart(f func()) error {
 	return <-done
 }
 
-// sound gives err, unless its methods panic: those of a nil pointer that was returned as
-// an error usually do, and the loop would call them next.
+// sound returns err, or another error if the methods of err panic. The methods of a nil
+// pointer that was returned as an error usually panic, and the loop would call them next.
 func sound(hook string, err error) error {
 	if err == nil {
 		return nil
@@ -66,7 +67,8 @@ func isNil(v any) bool {
 	return false
 }
 
-// nilOf says of which type a nil is that has one: it does not look like nil where it comes from.
+// nilOf describes a nil pointer or function for an error, because the caller may not have
+// noticed that it is nil; it is empty for a nil interface.
 func nilOf(v any) string {
 	if v == nil {
 		return ""
@@ -74,7 +76,7 @@ func nilOf(v any) string {
 	return fmt.Sprintf("; is a nil %T", v)
 }
 
-// isRecord reports whether r is what a store keeps: not nil, and no pointer to one.
+// isRecord reports whether r is a row or a seat: not nil, and no pointer to either.
 func isRecord(r lease.Record) bool {
 	switch r.(type) {
 	case lease.Row, lease.Seat:
@@ -83,7 +85,7 @@ func isRecord(r lease.Record) bool {
 	return false
 }
 
-// answers refuses a record that is not the one with that key.
+// answers reports a record that is not a record with that key.
 func answers(hook string, r lease.Record, k lease.Key) error {
 	switch {
 	case r == nil:
@@ -96,7 +98,8 @@ func answers(hook string, r lease.Record, k lease.Key) error {
 	return nil
 }
 
-// listable refuses a record that has no place in a listing after the one of the last name.
+// listable reports a record that does not belong in a listing after the record with the
+// last name.
 func listable(r lease.Record, q lease.Query, last string) error {
 	const hook = "store.List"
 	if !isRecord(r) {
@@ -112,8 +115,8 @@ func listable(r lease.Record, q lease.Query, last string) error {
 	return nil
 }
 
-// settles passes on the answer to a write. One that cannot be is none: whether the write
-// was stored is not known.
+// settles returns the answer to a write. It turns an impossible answer into a HookError, after
+// which it is unknown whether the write was stored.
 func settles(w lease.Write, r lease.Record, err error) (lease.Record, error) {
 	const hook = "store.Write"
 	if err == nil && w.Next != nil {
@@ -127,24 +130,25 @@ func settles(w lease.Write, r lease.Record, err error) (lease.Record, error) {
 	return nil, err
 }
 
-// A planner is the user's, as the engine calls it: whatever that one does, there is a plan.
+// A planner wraps the user's planner for the engine, so that there always is a plan.
 type planner struct {
 	rebalance.Planner
-	fingerprint string // asked for once
+	fingerprint string // of the user's planner, which is asked once
 	fault       func(shard string, err error)
 }
 
 func (p *planner) Fingerprint() string { return p.fingerprint }
 
-// Plan asks the user's planner, and the built-in one where that gives no plan. The user's
-// gets a copy of the view: it may have changed it before it panicked.
+// Plan returns the plan of the user's planner, or that of the built-in one if the user's
+// planner fails. The user's planner gets a copy of the view, because it may change the view
+// before it panics.
 func (p *planner) Plan(v rebalance.View) []int {
 	var plan []int
 	err := apart(func() {
 		plan = p.Planner.Plan(rebalance.View{Shards: slices.Clone(v.Shards), Workers: slices.Clone(v.Workers)})
 	})
 	if err == nil {
-		err = isPlan(v, plan)
+		err = checkPlan(v, plan)
 	}
 	if err == nil {
 		return plan
@@ -153,8 +157,8 @@ func (p *planner) Plan(v rebalance.View) []int {
 	return rebalance.Even{}.Plan(v)
 }
 
-// isPlan refuses what is no plan of v.
-func isPlan(v rebalance.View, plan []int) error {
+// checkPlan reports why plan is no plan of v.
+func checkPlan(v rebalance.View, plan []int) error {
 	if len(plan) != len(v.Shards) {
 		return fmt.Errorf("planned %d of %d shards", len(plan), len(v.Shards))
 	}
@@ -166,8 +170,8 @@ func isPlan(v rebalance.View, plan []int) error {
 	return nil
 }
 
-// guarded is a user's order whose panic is an error. A handler that ends its own goroutine
-// in it ends its own tenure.
+// guarded is a user's order as handlers call it: its panic becomes an error. A
+// runtime.Goexit in it ends the handler's goroutine, and so the handler's own tenure.
 func guarded(order checkpoint.Order, fault func(shard string, err error)) checkpoint.Order {
 	if order == nil || builtIn(order) {
 		return order
@@ -178,7 +182,8 @@ func guarded(order checkpoint.Order, fault func(shard string, err error)) checkp
 	}
 }
 
-// setApart is a user's order as the loop calls it.
+// setApart is a user's order as the loop calls it: its panic and its runtime.Goexit become
+// errors.
 func setApart(order checkpoint.Order, fault func(shard string, err error)) checkpoint.Order {
 	if order == nil || builtIn(order) {
 		return order
@@ -191,7 +196,7 @@ func setApart(order checkpoint.Order, fault func(shard string, err error)) check
 	}
 }
 
-// orderFault reports an order that panicked.
+// orderFault reports a HookFault if err is the panic of an order. It returns err.
 func orderFault(err error, fault func(shard string, err error)) error {
 	if _, panicked := err.(*panicError); panicked {
 		fault("", &HookError{Hook: "Order", Err: err})
@@ -199,7 +204,7 @@ func orderFault(err error, fault func(shard string, err error)) error {
 	return err
 }
 
-// builtIn reports whether nothing can go wrong in an order.
+// builtIn reports whether an order is one of package checkpoint's, which cannot panic.
 func builtIn(order checkpoint.Order) bool {
 	at := reflect.ValueOf(order).Pointer()
 	return slices.ContainsFunc([]checkpoint.Order{checkpoint.Decimal, checkpoint.Lexical, checkpoint.Unordered}, func(known checkpoint.Order) bool {

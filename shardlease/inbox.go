@@ -13,9 +13,9 @@ import (
 // are a set and not a queue: a handler that marks a million times while the loop
 // looks away is there once, with its latest mark.
 //
-// What the lease itself rests on has a queue of its own, which is emptied before each
-// step: answers about seats would otherwise wait behind those about rows, of which a
-// cold start brings one for each shard.
+// Urgent arrivals have a queue of their own, which is emptied before each step. The lease
+// rests on answers about seats, and these would otherwise wait behind the answers about
+// rows, of which a cold start brings one for each shard.
 type inbox struct {
 	wake    chan struct{} // has room for one: the loop needs to be woken only once
 	pressed atomic.Bool   // something urgent is there
@@ -23,7 +23,7 @@ type inbox struct {
 	mu      sync.Mutex
 	urgent  []arrival
 	arrived []arrival
-	done    int // how many of arrived were taken
+	done    int // how many of arrived have been taken
 	marked  []*Tenure
 }
 
@@ -32,7 +32,7 @@ type arrival struct {
 	input  engine.Input
 	from   *preparation // of Prepared: the one that has ended
 	err    error        // of Returned: what the handler returned, or its panic
-	urgent bool         // the answer is about seats or about the table as a whole, or it is the stop
+	urgent bool         // input is an answer about seats or about the table as a whole, or it is the stop
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
@@ -70,8 +70,8 @@ type batch struct {
 	marked  []*Tenure
 }
 
-// few is how many answers a batch has, unless there are more marks: a commit should not wait
-// for all answers that came before it.
+// few is how many answers a batch has at most, unless it has more marks. A mark should not
+// have to wait for all answers that came before it.
 const few = 256
 
 // take moves what is there into the emptied last batch: all marks, and the oldest
@@ -93,13 +93,13 @@ func (b *inbox) take(last batch) batch {
 	if b.done += n; b.done < len(b.arrived) {
 		b.signal()
 	}
-	if 2*b.done >= len(b.arrived) { // what was taken must not pile up
+	if 2*b.done >= len(b.arrived) { // frees the places of arrivals that were taken
 		b.arrived, b.done = slices.Delete(b.arrived, 0, b.done), 0
 	}
 	return taken
 }
 
-// takeUrgent empties the queue of what cannot wait.
+// takeUrgent empties the queue of urgent arrivals.
 func (b *inbox) takeUrgent() []arrival {
 	if !b.pressed.Load() {
 		return nil

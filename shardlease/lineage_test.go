@@ -151,14 +151,14 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 			t.Errorf("listed again, it was started %d times: %v", len(s.of("job")), s.row("job"))
 		}
 		if n := len(begun(a.of(shardlease.SourceFault))); n == 0 || n > 2 {
-			t.Errorf("%d faults of the source were told", n)
+			t.Errorf("%d faults of the source were reported", n)
 		}
 		s.end()
 	})
 }
 
-// TestQuarantineComesAtOnce: the shard is set aside when its last attempt fails, and not
-// after one more rest, which may be five minutes.
+// TestQuarantineComesAtOnce: a shard is quarantined when its last attempt fails, and not
+// after one more rest, which may take five minutes.
 func TestQuarantineComesAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)

@@ -20,7 +20,7 @@ type run struct {
 	worker   *Worker
 	handler  Handler
 	config   Config
-	order    checkpoint.Order // for handlers' marks
+	order    checkpoint.Order // Config.Order as handlers call it
 	engine   *engine.Engine
 	start    time.Time
 	inbox    *inbox
@@ -34,8 +34,8 @@ type run struct {
 	free      atomic.Int64   // how many these are
 	episode   map[engine.Tenure]*episode
 	handlers  int            // how many have not returned
-	held      int            // episodes whose end is still to be told, …
-	late      engine.Instant // … from when on without the handler's return, the first of them
+	held      int            // episodes whose end is not reported yet, because their handler has not returned
+	late      engine.Instant // when the first of these is reported although its handler has not returned
 	prepare   map[string]*preparation
 	deadlines map[time.Duration]deadline // by limit
 	slow      slowness
@@ -88,7 +88,7 @@ func (r *run) answer(f func()) {
 	}
 }
 
-// loop runs the engine until it has stopped, which it is told to when ctx ends.
+// loop runs the engine until it has stopped. The end of ctx makes it stop.
 func (r *run) loop(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { r.inbox.put(arrival{input: engine.Stop{}, urgent: true}) })()
 	timer := time.NewTimer(0)
@@ -113,8 +113,9 @@ func (r *run) loop(ctx context.Context) {
 }
 
 // advance takes the engine through a batch: first what was marked, so that
-// everything else is decided in the light of the latest marks. What is urgent comes
-// before each step. Heartbeats are sent on time meanwhile: every step does what is due.
+// everything else is decided in the light of the latest marks. Urgent arrivals are handled
+// before each step. Heartbeats are sent on time meanwhile, because every step of the engine
+// sends what is due.
 func (r *run) advance(b batch) {
 	idle := r.hurry() == 0 && len(b.arrived)+len(b.marked) == 0
 	for _, t := range b.marked {
@@ -135,7 +136,7 @@ func (r *run) advance(b batch) {
 	r.worker.publish(r.engine.Status())
 }
 
-// hurry takes in what cannot wait, and says how much that was.
+// hurry handles the urgent arrivals, and returns how many there were.
 func (r *run) hurry() int {
 	urgent := r.inbox.takeUrgent()
 	for _, a := range urgent {
@@ -226,7 +227,7 @@ func (r *run) carryOut(o engine.Output) {
 
 // begin calls the handler.
 func (r *run) begin(o engine.Start) {
-	o.Hold.Order = r.order // the handler's goroutine may end itself
+	o.Hold.Order = r.order // a runtime.Goexit in it may end the handler's goroutine
 	ctx, cancel := context.WithCancelCause(r.values)
 	reading, drain := context.WithCancelCause(r.values)
 	t := &Tenure{
@@ -289,7 +290,8 @@ func (r *run) attend() {
 	}
 }
 
-// hookFault may be called from anywhere, the middle of a step included.
+// hookFault reports a hook that misbehaved. Any goroutine may call it, also in the middle of
+// a step.
 func (r *run) hookFault(shard string, err error) {
 	r.emit(Event{Kind: HookFault, Shard: shard, Err: err})
 }

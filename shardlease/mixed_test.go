@@ -14,9 +14,11 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A fleet whose workers have different lease times, as while a change of TTL is rolled out.
+// In these tests the workers of a fleet have different lease times, as during the rollout of a
+// change of TTL.
 
-// A tally is a store that counts evictions, and how many of them are refused. Its listings may be slow.
+// A tally is a store that counts evictions, and how many of them are refused. Its listings may be
+// slow.
 type tally struct {
 	lease.Store
 	slow               time.Duration
@@ -39,18 +41,18 @@ func (c *tally) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 	return c.Store.List(ctx, q)
 }
 
-// TestMixedLeaseTimes: beside a worker with a short lease, workers with a long one look before they
-// judge. In a healthy minute none of them sends an eviction (before, each sent 3.3 a second beside
-// T = 300 ms, all refused), and when the worker with the short lease dies its shards are held again
-// within its own T + h + 0.5 s.
+// TestMixedLeaseTimes: workers with a long lease list the seats again before they evict a worker with
+// a short lease. In a minute without faults none of them sends an eviction. (Before, each sent 3.3 a
+// second beside T = 300 ms, all refused.) When the worker with the short lease dies, its shards are
+// held again within T + h + 0.5 s of its own lease.
 func TestMixedLeaseTimes(t *testing.T) {
 	for _, m := range []mixed{
 		{long: 10 * time.Second, short: 300 * time.Millisecond},
-		{long: 10 * time.Second, short: time.Second, slow: 250 * time.Millisecond}, // a listing rests for 1 s after that
+		{long: 10 * time.Second, short: time.Second, slow: 250 * time.Millisecond}, // after such a listing a worker rests for 1 s
 		{long: 30 * time.Second, short: 3 * time.Second},
 	} {
 		t.Run(fmt.Sprintf("%v among %v, listings take %v", m.short, m.long, m.slow), func(t *testing.T) {
-			for at := range 10 { // where between two looks the worker dies is left to chance
+			for at := range 10 { // the worker dies at ten different moments between two looks
 				m.dies = time.Duration(at) * m.short / 10
 				bubble(t, m.test)
 			}
@@ -72,7 +74,7 @@ func (m mixed) test(t *testing.T) {
 	before, calls := counted.evictions.Load(), len(s.all())
 	time.Sleep(time.Minute + m.dies)
 	if n := counted.evictions.Load() - before; n > 0 || len(s.all()) > calls {
-		t.Errorf("%d evictions were sent in a healthy minute, %d refused so far; %d tenures began", n, counted.refused.Load(), len(s.all())-calls)
+		t.Errorf("in a minute without faults %d evictions were sent (%d refused since the start) and %d tenures began", n, counted.refused.Load(), len(s.all())-calls)
 	}
 	a.die()
 	took := s.within(time.Minute, "the others hold everything", func() bool {
@@ -80,7 +82,7 @@ func (m mixed) test(t *testing.T) {
 		return r["0"]+r["1"]+r["2"] == 8
 	})
 	t.Logf("held again %v after the death", took)
-	const rests = 4 // as long as a listing took, before the next
+	const rests = 4 // after a listing a worker rests for so many times as long as the listing took
 	if took > m.short+m.short/3+500*time.Millisecond+2*(1+rests)*m.slow {
 		t.Errorf("held again after %v", took)
 	}

@@ -87,8 +87,7 @@ func (o *observer) next() (e Event, some, last bool) {
 	return e, true, false
 }
 
-// deliver calls the logger and Observe. What is wrong with one of them is for the other
-// to hear.
+// deliver calls the logger and Observe. A panic of one of them is reported to the other.
 func (o *observer) deliver(e Event) {
 	fault := func(hook string, err error) Event {
 		return Event{Kind: HookFault, At: e.At, Worker: e.Worker, Err: &HookError{Hook: hook, Err: err}}

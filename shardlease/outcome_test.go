@@ -14,9 +14,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What a handler is told of its last commit when its tenure ends before the answer is there.
+// These tests end a tenure before the answer to its last commit has arrived.
 
-// ends runs one worker whose handler commits "1" and then acts, and returns the end of its tenure.
+// ends runs one worker whose handler commits "1" and then calls act, and returns the EndError with
+// which the handler's context ends.
 func ends(t *testing.T, config shardlease.Config, act func(s *stage, a *actor, tn *shardlease.Tenure)) *shardlease.EndError {
 	t.Helper()
 	s := newStage(t, 1)
@@ -50,9 +51,10 @@ func ends(t *testing.T, config shardlease.Config, act func(s *stage, a *actor, t
 	return end
 }
 
-// TestOutcomeUnknown: a tenure that ends while a commit is under way says that its outcome is
-// unknown, however it ends; and a tenure that ends with everything answered says nothing of the kind.
-// (Without the flag in any of the three places that set it, no fast test failed.)
+// TestOutcomeUnknown: the EndError of a tenure that ends while a commit is under way has
+// OutcomeUnknown, however the tenure ends. That of a tenure whose writes are all answered has not.
+// (Before this test, each of the three places that set the flag could be deleted without a failure
+// of a fast test.)
 func TestOutcomeUnknown(t *testing.T) {
 	mark := func(tn *shardlease.Tenure) { _ = tn.Mark("2") }
 	commit := func(tn *shardlease.Tenure) {
@@ -94,18 +96,18 @@ func TestOutcomeUnknown(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				config := shardlease.Config{Commit: checkpoint.Policy{Every: time.Hour}}
 				if end := ends(t, config, tc.act); end.OutcomeUnknown != tc.unknown || !errors.Is(end, tc.cause) {
-					t.Errorf("told %v", end)
+					t.Errorf("the tenure ended with %v", end)
 				}
 			})
 		})
 	}
 }
 
-// TestCommitThatHasToBeMadeAgain: a commit is refused because somebody wrote the row with the tenure's
-// own Hold, and by the time the owner learns of that it has an offer to withdraw first. The withdrawal
-// is stored and brings no mark; the commit is accepted when it is stored itself. (When the refused
-// commit still counted as sent, Commit returned nil before, the mark was never written, and no fast
-// test failed.)
+// TestCommitThatHasToBeMadeAgain: a commit is refused because the test has written the row with the
+// tenure's own Hold. When the owner learns of the refusal it first has to withdraw an offer. The
+// withdrawal is stored without a mark; Commit returns only when the repeated commit is stored. (When
+// the refused commit still counted as sent, Commit returned nil too early, and the mark was never
+// written. No fast test failed then.)
 func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 2)
@@ -138,7 +140,9 @@ func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 			}
 			committed <- s.row(row.Shard).Checkpoint.Position
 		}()
-		first := sync.OnceFunc(func() { behind(t, s, row, tn.Hold()) })
+		first := sync.OnceFunc(func() {
+			s.write(row.Progress(tn.Hold(), lease.Stamp{ID: "behind", At: time.Now()})) // as a user of the Hold may
+		})
 		a.watch(func(w lease.Write) {
 			if w.Key().Kind == lease.KindLease {
 				first() // just before the commit arrives
@@ -157,18 +161,6 @@ func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 	})
 }
 
-// behind writes the row with the hold of its tenure, as its user may.
-func behind(t *testing.T, s *stage, row lease.Row, hold lease.Hold) {
-	t.Helper()
-	w, err := row.Progress(hold, lease.Stamp{ID: "behind", At: time.Now()})
-	if err == nil {
-		_, err = s.store.Write(t.Context(), w)
-	}
-	if err != nil {
-		t.Error(err)
-	}
-}
-
 // unseat deletes a worker's seat.
 func unseat(t *testing.T, s *stage, inc lease.Incarnation) {
 	t.Helper()
@@ -177,11 +169,5 @@ func unseat(t *testing.T, s *stage, inc lease.Incarnation) {
 		t.Error(err)
 		return
 	}
-	w, err := r.(lease.Seat).Evict()
-	if err == nil {
-		_, err = s.store.Write(t.Context(), w)
-	}
-	if err != nil {
-		t.Error(err)
-	}
+	s.write(r.(lease.Seat).Evict())
 }

@@ -19,21 +19,22 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A rogue is all the code of a user's that a worker calls. For as long as it is armed, one
-// of its hooks does what it must not.
+// A rogue has all the code of a user that a worker calls. Until a given time, one of its hooks
+// misbehaves.
 type rogue struct {
 	lease.Store
 	source shardlease.Source
 	rebalance.Even
 	slog.Handler
-	hook  string
-	deed  string // panic, goexit, nil, or what else the hook can answer
-	until time.Time
-	did   atomic.Int64
-	polls atomic.Int64
+	hook  string       // the hook that misbehaves
+	deed  string       // "panic", "goexit", "nil", or another bad answer of that hook
+	until time.Time    // when it stops misbehaving
+	did   atomic.Int64 // how often it has misbehaved
+	polls atomic.Int64 // how often the source was asked
 }
 
-// does misbehaves if it is the turn of that hook; true: answer what deed says.
+// does misbehaves if hook is the one that misbehaves; true: the caller returns the bad answer
+// that deed names.
 func (r *rogue) does(hook string) bool {
 	if hook != r.hook || !time.Now().Before(r.until) {
 		return false
@@ -41,14 +42,14 @@ func (r *rogue) does(hook string) bool {
 	r.did.Add(1)
 	switch r.deed {
 	case "panic":
-		panic(errors.Join(lease.ErrNotFound, lease.ErrWentBack, &lease.RefusedError{})) // these have a meaning when they are returned
+		panic(errors.Join(lease.ErrNotFound, lease.ErrWentBack, &lease.RefusedError{})) // a store that returns one of these means something by it
 	case "goexit":
 		runtime.Goexit()
 	}
 	return true
 }
 
-// twisted is a record that is none, or not the one that was asked for.
+// twisted is the record of a bad answer: nil, a pointer to a record, or another record.
 func (r *rogue) twisted(of lease.Record) lease.Record {
 	switch r.deed {
 	case "typed nil":
@@ -124,7 +125,7 @@ func (r *rogue) Terms(string, rebalance.Why) rebalance.Terms {
 
 func (r *rogue) Plan(v rebalance.View) []int {
 	if r.hook == "Planner" && r.deed == "panic" {
-		v.Shards[0], v.Workers = rebalance.Place{Owner: -7}, nil // as sorting in place might
+		v.Shards[0], v.Workers = rebalance.Place{Owner: -7}, nil // a planner that sorts in place may change its view
 	}
 	if !r.does("Planner") {
 		return r.Even.Plan(v)
@@ -166,16 +167,16 @@ func (r *rogue) handle(ctx context.Context, t *shardlease.Tenure) error {
 	return count(ctx, t)
 }
 
-// A nilError is used as a nil pointer, as in `var err *nilError; return err`.
+// A nilError is returned as a nil pointer, as in `var err *nilError; return err`.
 type nilError struct{ text string }
 
 func (e *nilError) Error() string        { return e.text }
 func (e *nilError) Is(target error) bool { return e.text == target.Error() }
 
-// TestEveryHookSurvives: whatever code of a user's panics, ends its goroutine or answers
-// nonsense for 20 s, the worker reports that as a HookError and afterwards holds its share.
-// Before, of these 51 cases 13 ended the process, 12 kept the worker from ever holding
-// anything, and a source that ended its goroutine was never asked again.
+// TestEveryHookSurvives: each hook in turn panics, ends its goroutine or returns nonsense for
+// 20 s. The worker reports that as a HookError, and afterwards holds its share of the shards.
+// Before, 13 of these 51 cases ended the process, 12 kept the worker from ever holding a shard,
+// and a source that ended its goroutine was never asked again.
 func TestEveryHookSurvives(t *testing.T) {
 	records := []string{"panic", "goexit", "nil", "typed nil", "pointer", "another"}
 	for _, c := range []struct {
@@ -236,14 +237,14 @@ func testRogue(t *testing.T, hook, deed string) {
 	polls := r.polls.Load()
 	pass(20 * time.Second)
 	if r.polls.Load() == polls {
-		t.Error("the source is asked no more")
+		t.Error("the source is not asked any more")
 	}
 	s.shared(0, "a", "b")
 	if err := w.Healthy(); err != nil {
 		t.Error(err)
 	}
 	if restored := d.of(shardlease.Restored); len(restored) > 0 {
-		t.Errorf("a panic is taken for an answer: %v", restored)
+		t.Errorf("the value of a panic was taken for an answer: %v", restored)
 	}
 	reported(t, hook, &d, log.String())
 	cancel()
@@ -267,5 +268,5 @@ func reported(t *testing.T, hook string, d *diary, log string) {
 	if hook == "Observe" && strings.Contains(log, `msg="hook fault"`) || hook == "Order" && len(d.of(shardlease.Ended)) > 0 {
 		return
 	}
-	t.Errorf("nothing is told of %s: %v", hook, d.events)
+	t.Errorf("no event or log line is about %s: %v", hook, d.events)
 }

@@ -14,9 +14,9 @@ import (
 // the seats, and the claim.
 const answersInTTL = 30
 
-// A SlowStoreError says that the lease time is too short for how long the store takes to
-// answer: the last heartbeats all took that long. Shards are claimed, held and moved all the
-// same, but later than docs/lease-time.md promises. It comes in a [StoreFault] that lasts.
+// A SlowStoreError reports that the lease time is too short for a store that answers so
+// slowly. The worker claims, holds and moves shards all the same, but later than
+// docs/lease-time.md promises. The error comes in a [StoreFault] that lasts.
 type SlowStoreError struct {
 	Answer time.Duration // the quickest of the last three heartbeats
 	TTL    time.Duration // of this worker
@@ -34,16 +34,16 @@ type slowness struct {
 	slow bool
 }
 
-// heard takes in how long the answer to a heartbeat took. The store is too slow when the last
-// answers all took too long; one slow answer may have been this worker's own pause.
+// heard notes how long the answer to a heartbeat took. The store is too slow when the last
+// three answers all took too long: a pause of this worker can make one answer late.
 func (r *run) heard(took time.Duration) {
 	if slow, changed := r.slow.heard(took, r.config.TTL); changed {
 		r.inbox.put(arrival{input: engine.StoreSlow{Err: slow}, urgent: true})
 	}
 }
 
-// heard returns why the store is too slow for ttl, nil where it is not, and whether that has
-// changed.
+// heard returns the error that the store is too slow for ttl, or nil if it is not, and whether
+// that has changed with this answer.
 func (s *slowness) heard(took, ttl time.Duration) (slow error, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

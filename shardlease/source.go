@@ -97,7 +97,8 @@ func look(ctx context.Context, source Source) engine.Source {
 	return listing(shards, err)
 }
 
-// listing is what makes sense of a source's answer.
+// listing turns a source's answer into the engine's input, without the shards that make no
+// sense.
 //
 // Invariant: a listing with any fault is not complete. It may add shards; nothing
 // is concluded from what is missing in it.

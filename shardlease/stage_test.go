@@ -77,7 +77,7 @@ func (s *stage) enter(name string, config shardlease.Config, handler shardlease.
 	return s.enterOn(s.store, name, config, handler)
 }
 
-// enterOn is enter, for a worker that sees the stage's store through another one.
+// enterOn is enter for a worker that uses another store, which wraps the stage's own.
 func (s *stage) enterOn(store lease.Store, name string, config shardlease.Config, handler shardlease.Handler) *actor {
 	s.Helper()
 	a := &actor{name: name, link: &link{Store: store}}
@@ -151,11 +151,11 @@ type link struct {
 	lease.Store
 	mu     sync.Mutex
 	down   bool
-	silent bool                // while it is down, nothing is answered
-	lag    time.Duration       // of every answer to a write
-	before func(w lease.Write) // sees each write before it is sent, …
-	after  func(w lease.Write) // … and after it is stored
-	deny   func(w lease.Write) bool
+	silent bool                     // while it is down, nothing is answered
+	lag    time.Duration            // of every answer to a write
+	before func(w lease.Write)      // sees each write before it is sent, …
+	after  func(w lease.Write)      // … and after it is stored
+	deny   func(w lease.Write) bool // see refuse
 }
 
 var errCut = errors.New("connection refused")
@@ -172,7 +172,7 @@ func (l *link) watch(before, after func(lease.Write)) {
 	l.before, l.after = before, after
 }
 
-// refuse makes the writes fail for which deny is true; nil: none do.
+// refuse makes those writes fail for which deny returns true; nil: no write fails.
 func (l *link) refuse(deny func(lease.Write) bool) { l.mu.Lock(); l.deny = deny; l.mu.Unlock() }
 
 func (l *link) denies(w lease.Write) bool {
@@ -392,6 +392,17 @@ func (s *stage) names() []string {
 		names[i] = fmt.Sprintf("shard-%02d", i)
 	}
 	return names
+}
+
+// write stores a write that a test makes past the workers.
+func (s *stage) write(w lease.Write, err error) {
+	s.Helper()
+	if err == nil {
+		_, err = s.store.Write(s.Context(), w)
+	}
+	if err != nil {
+		s.Error(err)
+	}
 }
 
 func (s *stage) row(shard string) lease.Row {

@@ -13,10 +13,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Reads that are older than what the worker knows, and what must not follow from them.
+// In these tests a worker reads records that are older than those it knows.
 
-// A lens is a worker's view of the store: see gets each listing as it was read, may hold it back,
-// and returns what the worker gets.
+// A lens is a worker's view of the store. see receives the records of each listing, may delay
+// them, and returns the records that the worker gets.
 type lens struct {
 	lease.Store
 	mu  sync.Mutex
@@ -53,10 +53,11 @@ func (l *lens) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, 
 	}
 }
 
-// TestNewcomerIsNotRobbed: a lists the seats; then a newcomer takes a seat and claims a shard, which
-// a learns from a claim of its own that is refused; then the answer to a's listing arrives, and lacks
-// the newcomer. Seats that were read before the row prove nothing. (Without that rule the newcomer was
-// robbed at once, and no fast test failed.)
+// TestNewcomerIsNotRobbed: worker a asks for the seats. Then a newcomer takes a seat and claims a
+// shard, and a learns of that because its own claim is refused. Then the answer to a's listing
+// arrives, without the newcomer. a must not claim the shard: a listing of seats that began before the
+// row was read does not prove that its owner has no seat. (Without this rule a claimed the shard at
+// once, and no fast test failed.)
 func TestNewcomerIsNotRobbed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 2)
@@ -73,24 +74,25 @@ func TestNewcomerIsNotRobbed(t *testing.T) {
 		})
 		<-asked
 		s.enter("newcomer", shardlease.Config{Handoff: rebalance.Eager}, serve)
-		s.within(time.Second, "the newcomer holds one", func() bool { return s.running()["newcomer"] == 1 })
+		s.within(time.Second, "the newcomer holds a shard", func() bool { return s.running()["newcomer"] == 1 })
 		gate.open()
 		s.within(time.Second, "a claim of a's is refused", func() bool { return len(a.of(shardlease.Contended)) == 1 })
 		close(answer)
 		time.Sleep(beat)
 		for _, sp := range s.all() {
 			if sp.worker == "newcomer" && !sp.to.IsZero() || s.row(sp.shard).Owner.Name != sp.worker {
-				t.Errorf("%s of %s ended: %v, %v", sp.shard, sp.worker, sp.cause, s.row(sp.shard))
+				t.Errorf("the tenure of %s by %s ended: %v, %v", sp.shard, sp.worker, sp.cause, s.row(sp.shard))
 			}
 		}
 		s.end()
 	})
 }
 
-// TestLaggingReadsProveNoLife: every second listing that may lag shows the seats as they were before
-// the last heartbeat of a worker that has died since. The change from one to the other is no sign of
-// life: its shards are held again within T + 2h + 0.5 s, an h more than else because only every second
-// look shows anything new. (When it was taken for one, the worker was never evicted, and no fast test failed.)
+// TestLaggingReadsProveNoLife: a worker has died, and every second listing that may lag shows the
+// seats as they were before the worker's last heartbeat. The change between the old and the new
+// heartbeat is no sign of life: the shards are held again within T + 2h + 0.5 s. (That is an h more
+// than usual, because only every second look shows new seats. When the change counted as a sign of
+// life, the worker was never evicted, and no fast test failed.)
 func TestLaggingReadsProveNoLife(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
@@ -122,9 +124,10 @@ func TestLaggingReadsProveNoLife(t *testing.T) {
 	})
 }
 
-// TestRemovalOutlivesOlderListings: a finished shard was removed. What the source listed before that
-// does not bring the shard back, whether the worker took it in before it learnt of the removal or
-// after. (When it did, the shard was processed again from its beginning, and no fast test failed.)
+// TestRemovalOutlivesOlderListings: a finished shard was removed. A listing that the source made
+// before the removal does not revive the shard, whether the worker handles the listing before it
+// learns of the removal or after. (When such a listing revived the shard, the shard was processed
+// again from its beginning, and no fast test failed.)
 func TestRemovalOutlivesOlderListings(t *testing.T) {
 	t.Run("taken in before", func(t *testing.T) { bubble(t, removedByAnother) })
 	t.Run("taken in after", func(t *testing.T) { bubble(t, removedWhileListing) })
@@ -132,8 +135,9 @@ func TestRemovalOutlivesOlderListings(t *testing.T) {
 
 // A feed is a source of two shards, the first of which can be left out, or listed late.
 type feed struct {
-	without, late atomic.Bool // late: of the next listing only
-	asked, answer chan struct{}
+	without       atomic.Bool   // listings lack the first shard
+	late          atomic.Bool   // the next listing waits for answer
+	asked, answer chan struct{} // asked is closed when that listing begins
 }
 
 func (f *feed) Shards(context.Context) ([]shardlease.Shard, error) {
@@ -166,25 +170,22 @@ func finishing(t *testing.T, config shardlease.Config) (s *stage, a *actor, f *f
 	return s, a, f, calls
 }
 
-// Another worker removes the shard. This one learns of it from its audit, long before it asks its
-// source again.
+// Another worker removes the shard. The worker learns of the removal from its audit, long before it
+// asks its source again.
 func removedByAnother(t *testing.T) {
 	s, _, f, calls := finishing(t, shardlease.Config{PollEvery: time.Hour, AuditEvery: ttl})
 	f.without.Store(true)
 	row := s.row("shard-00")
-	w, err := row.Remove(lease.Command{Seen: row.Generation, By: "b"}, lease.Stamp{ID: "removal", At: time.Now()})
-	if err == nil {
-		_, err = s.store.Write(t.Context(), w)
-	}
+	s.write(row.Remove(lease.Command{Seen: row.Generation, By: "b"}, lease.Stamp{ID: "removal", At: time.Now()}))
 	time.Sleep(2 * time.Minute)
-	if n := calls.Load(); err != nil || n != 1 || !s.row("shard-00").Removed {
-		t.Errorf("%v; processed %d times: %v", err, n, s.row("shard-00"))
+	if n := calls.Load(); n != 1 || !s.row("shard-00").Removed {
+		t.Errorf("processed %d times: %v", n, s.row("shard-00"))
 	}
 	s.end()
 }
 
-// The worker removes the shard itself, while a listing is under way that was asked for before and
-// has it once more.
+// The worker removes the shard itself. Meanwhile a listing is under way that began before the
+// removal and still has the shard.
 func removedWhileListing(t *testing.T) {
 	s, a, f, calls := finishing(t, shardlease.Config{PollEvery: 10 * time.Second})
 	a.watch(func(w lease.Write) {

@@ -445,7 +445,7 @@ func TestPrepare(t *testing.T) {
 	})
 }
 
-// begun are the reports of faults that have just begun.
+// begun returns the first report of each fault.
 func begun(events []shardlease.Event) []shardlease.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e shardlease.Event) bool { return e.Lasted > 0 || e.Over })
 }
@@ -495,7 +495,7 @@ func TestDeafSource(t *testing.T) {
 		w := join(t, new(memstore.Store), source, shardlease.Config{}, serve)
 		pass(5 * time.Minute)
 		if faults := begun(w.of(shardlease.SourceFault)); len(faults) != 1 || polls.Load() != 2 || w.Healthy() != nil {
-			t.Errorf("%d polls, told %v, healthy: %v", polls.Load(), faults, w.Healthy())
+			t.Errorf("%d polls, reported: %v, healthy: %v", polls.Load(), faults, w.Healthy())
 		}
 		time.AfterFunc(time.Minute, func() { close(back) })
 		start := time.Now()

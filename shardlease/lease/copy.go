@@ -33,7 +33,7 @@ type Copy struct {
 	held int64 // the highest generation this incarnation has started
 	open Write
 	busy bool // open is under way
-	torn bool // a sending of open went unanswered; one that only waited in the store does not count
+	torn bool // a sending of open went unanswered; a call that ended with a QueuedError does not count
 }
 
 // NewCopy is the copy of a worker that has not seen the row.

@@ -38,8 +38,8 @@ var (
 	ErrNotFound = errors.New("no such row")
 	// ErrMalformed: a stored row that cannot be read.
 	ErrMalformed = errors.New("malformed row")
-	// ErrQueued: the time of a call ended, or nearly so, while it waited for its turn in
-	// the store. Nothing was sent.
+	// ErrQueued: a call ended while it waited for its turn in the store, because too little
+	// of its time was left. It has sent nothing.
 	ErrQueued = errors.New("not sent: its time ended while it waited for its turn")
 )
 
@@ -78,13 +78,12 @@ func (e *RefusedError) Error() string {
 // Is makes errors.Is(err, ErrRefused) true.
 func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
-// A QueuedError answers a call that waited in the store until it had too little time left,
-// because other calls were first. Nothing was sent by this call, so it leaves no outcome
-// unknown. A worker repeats the call, and reports a fault only where no other call about a
-// row is answered either.
+// A QueuedError ends a call that waited in the store, behind other calls, until it had too
+// little time left. The call has sent nothing, so no outcome is unknown. A worker repeats
+// the call, and reports a fault only if no other call about a row is answered either.
 type QueuedError struct {
 	Waited time.Duration
-	Cause  error // the context's; nil where the store gave up earlier
+	Cause  error // why the context ended; nil if the store gave up earlier
 }
 
 func (e *QueuedError) Error() string {

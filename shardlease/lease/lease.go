@@ -54,7 +54,7 @@ type Hold struct {
 // An End says how a holder gives a shard up.
 type End struct {
 	Reason     Reason
-	Note       string          // for people; its first MaxNote bytes are kept
+	Note       string          // for people; the row keeps its first MaxNote bytes
 	Mark       checkpoint.Mark // the last mark; zero: the stored checkpoint stays
 	Progressed bool            // the tenure got somewhere, so earlier failures no longer count
 }
@@ -65,7 +65,7 @@ type End struct {
 type Command struct {
 	Seen int64
 	By   string
-	Note string // its first MaxNote bytes are kept
+	Note string // the row keeps its first MaxNote bytes
 }
 
 // Begin creates the row of a shard that has none. Nobody holds it yet.

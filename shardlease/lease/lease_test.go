@@ -295,8 +295,9 @@ func TestWhatCountsAsFailure(t *testing.T) {
 	}
 }
 
-// TestDeathsAreNoFailures: of the attempts, those count as failed that ended by error, panic or
-// stall; an accepted checkpoint ends both counts, also where a recovery was made from an older image.
+// TestDeathsAreNoFailures: Attempts counts every tenure that failed or whose owner died, Failed
+// only those that ended by error, panic or stall. An accepted checkpoint resets both counts, also
+// where a recovery was made from a row that was read before it.
 func TestDeathsAreNoFailures(t *testing.T) {
 	r := freeRow(t)
 	do := func(w lease.Write, err error) { t.Helper(); r = next(t, w, err) }
@@ -325,7 +326,7 @@ func TestDeathsAreNoFailures(t *testing.T) {
 	do(r.Release(handle(r), lease.End{Reason: lease.Failed}, stamp()))
 	want("and a failure", 2, 1)
 
-	do(image.Recover(owner("b"), stamp())) // the store keeps the checkpoint as it is stored
+	do(image.Recover(owner("b"), stamp())) // a real store would keep the stored checkpoint
 	r.Checkpoint = accepted.Checkpoint
 	want("a death after a checkpoint that was not read", 1, 0)
 	do(r.Release(handle(r), lease.End{Reason: lease.Failed}, stamp()))
@@ -498,8 +499,8 @@ func TestNamesAtTheirEdge(t *testing.T) {
 	}
 }
 
-// TestLongNotesAreShortened: an operator's reason or a handler's last words are not refused
-// for their length, in any transition that has a note. A character is not cut in two.
+// TestLongNotesAreShortened: every transition shortens a note that is too long, and does not
+// refuse it. A character is not cut in two.
 func TestLongNotesAreShortened(t *testing.T) {
 	long := strings.Repeat("é", 40) // 80 bytes
 	free, held := freeRow(t), heldRow(t, "a")

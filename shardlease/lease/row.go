@@ -146,11 +146,12 @@ func (r Row) Attempts() int64 {
 	return r.Failures.Count
 }
 
-// Failed counts those of [Row.Attempts] that ended by error, panic or stall. A back-off
-// before the next claim grows with these alone: a shard whose owner died has not failed.
+// Failed counts those of [Row.Attempts] that ended by error, panic or stall. The back-off
+// before the next claim grows with these alone, because the death of an owner is no failure
+// of the shard.
 func (r Row) Failed() int64 {
 	if r.Attempts() < r.Failures.Count {
-		return 0 // what is left is a recovery, made from a row that was read before the last commit
+		return 0 // the one attempt that counts is a recovery from a row that was read before the last commit
 	}
 	return min(r.Failures.Errors, r.Failures.Count)
 }

@@ -81,7 +81,7 @@ func (c Command) transfer(reason Reason) Transfer {
 	return Transfer{Reason: reason, By: c.By, Note: c.Note}
 }
 
-// fail counts the tenure that ended with that generation as failed, for that reason.
+// fail counts the tenure of generation ended as failed, for that reason.
 func (r *Row) fail(ended int64, reason Reason) {
 	attempts := min(r.Attempts(), maxInt64-1)
 	errors := min(r.Failed(), attempts)

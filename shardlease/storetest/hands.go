@@ -66,8 +66,9 @@ func withdrawnOfferIsNotTaken(b *bench) {
 	equal(b, "the owner", b.row().Owner, worker("a"))
 }
 
-// offerMadeSinceIsNotLost: a holder's write from a row without the offer that is stored is
-// refused, from the row before it and from one that never came to be and has the same counter.
+// offerMadeSinceIsNotLost: a store refuses a holder's write that was made from a row without the
+// stored offer. That row may be the one before the offer, or one with the same counter that was
+// never stored.
 func offerMadeSinceIsNotLost(b *bench) {
 	for _, write := range holdersWrites() {
 		b.store = b.open(b.T)
@@ -84,9 +85,10 @@ func offerMadeSinceIsNotLost(b *bench) {
 	}
 }
 
-// offerMadeSinceEnds: a transfer from a row that was read before the owner made an offer, or
-// before it offered the shard to another, lands all the same and ends that offer. A store
-// that leaves what looks unchanged to the writer would keep it: a row that cannot be read.
+// offerMadeSinceEnds: a store accepts a transfer from a row that was read before the owner made an
+// offer, or before it offered the shard to another worker, and the offer ends. A store that only
+// writes the attributes that the transfer changes would keep the offer, and then the row could not
+// be read.
 func offerMadeSinceEnds(b *bench) {
 	for name, transfer := range b.transfers() {
 		for _, earlier := range []bool{false, true} {
@@ -105,7 +107,7 @@ func offerMadeSinceEnds(b *bench) {
 	}
 }
 
-// transfers are what others can do to a row that somebody holds.
+// transfers are the transitions by which others change a row that somebody holds.
 func (b *bench) transfers() map[string]func(lease.Row) (lease.Write, error) {
 	return map[string]func(lease.Row) (lease.Write, error){
 		"recover": func(r lease.Row) (lease.Write, error) { return r.Recover(worker("b"), b.stamp()) },
