@@ -26,24 +26,24 @@ const (
 
 // call is callAs for a read. A read of lease rows waits for its turn, a read of seats does
 // not.
-func call[T any](ctx context.Context, s *Store, kind lease.Kind, request func(context.Context) (T, error)) (T, error) {
+func call[T any](ctx context.Context, s *Store, k lease.Key, request func(context.Context) (T, error)) (T, error) {
 	c := bypass
-	if kind == lease.KindLease {
+	if k.Kind == lease.KindLease {
 		c = hands
 	}
-	return callAs(ctx, s, c, request)
+	return callAs(ctx, s, c, k, request)
 }
 
 // callAs makes requests until one is answered or the time is up. Unless its class bypasses
 // the lane, the call first waits for its turn, as long as the context allows. Options.Timeout
 // begins when the call is admitted.
-func callAs[T any](ctx context.Context, s *Store, c class, request func(context.Context) (T, error)) (T, error) {
+func callAs[T any](ctx context.Context, s *Store, c class, k lease.Key, request func(context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
 		return none, ended(ctx)
 	}
 	if c != bypass {
-		if err := s.queue(ctx, c); err != nil {
+		if err := s.queue(ctx, c, k); err != nil {
 			return none, err
 		}
 		defer s.rows.leave()
@@ -68,13 +68,13 @@ func callAs[T any](ctx context.Context, s *Store, c class, request func(context.
 }
 
 // queue waits in the lane until the context's deadline; without one, for Options.Timeout.
-func (s *Store) queue(ctx context.Context, c class) error {
+func (s *Store) queue(ctx context.Context, c class, k lease.Key) error {
 	if _, ok := ctx.Deadline(); !ok {
 		limited, cancel := context.WithTimeout(ctx, s.options.Timeout)
 		defer cancel()
 		ctx = limited
 	}
-	return s.rows.enter(ctx, c)
+	return s.rows.enter(ctx, c, k)
 }
 
 // attempt makes one request, cuts it off at the limit that the tempo of the table sets, and

@@ -40,8 +40,9 @@ type Options struct {
 	// throttles. The other calls wait and are admitted first in, first out, changes
 	// of hands and reads before commits; but at least every fourth admission is a
 	// commit. A call that has waited for half of its time returns a
-	// [lease.QueuedError]. Calls about seats do not count and do not wait: a
-	// heartbeat never queues behind commits. Default 16.
+	// [lease.QueuedError]; a call for the same row within half a minute has its
+	// place. Calls about seats do not count and do not wait: a heartbeat never queues
+	// behind commits. Default 16.
 	InFlight int
 	// Group is the group whose permissions Open tries. It matters where a
 	// policy allows single groups only.
@@ -109,7 +110,7 @@ func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 			ExpressionAttributeValues: e.values,
 		}
 		for more := true; more; more = len(input.ExclusiveStartKey) > 0 {
-			page, err := call(ctx, s, q.Kind, func(ctx context.Context) (*dynamodb.QueryOutput, error) {
+			page, err := call(ctx, s, lease.Key{Group: q.Group, Kind: q.Kind}, func(ctx context.Context) (*dynamodb.QueryOutput, error) {
 				return s.client.Query(ctx, input, once)
 			})
 			if err != nil {
@@ -142,7 +143,7 @@ func (s *Store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 }
 
 func (s *Store) get(ctx context.Context, k lease.Key, c class) (lease.Record, error) {
-	out, err := callAs(ctx, s, c, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
+	out, err := callAs(ctx, s, c, k, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
 		return s.client.GetItem(ctx, &dynamodb.GetItemInput{
 			TableName: &s.table, Key: itemKey(k), ConsistentRead: aws.Bool(true),
 		}, once)
@@ -163,7 +164,7 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 		return nil, err
 	}
 	torn := false
-	r, err := callAs(ctx, s, classOf(w), func(ctx context.Context) (lease.Record, error) {
+	r, err := callAs(ctx, s, classOf(w), w.Key(), func(ctx context.Context) (lease.Record, error) {
 		r, err := s.send(ctx, w)
 		if err != nil && !untouched(err) {
 			torn = true

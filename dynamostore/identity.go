@@ -169,7 +169,7 @@ func (s *Store) recorded(ctx context.Context, group string) (string, error) {
 	if err := (lease.Query{Group: group, Kind: lease.KindLease}).Validate(); err != nil {
 		return "", err
 	}
-	out, err := call(ctx, s, lease.KindSeat, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
+	out, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
 		return s.client.GetItem(ctx, &dynamodb.GetItemInput{
 			TableName: &s.table, Key: identityItem(group), ConsistentRead: aws.Bool(true),
 		}, once)
@@ -197,7 +197,7 @@ func (s *Store) record(ctx context.Context, group, recorded, now string) error {
 	if len(e.values) > 0 {
 		input.ExpressionAttributeValues = e.values
 	}
-	_, err := call(ctx, s, lease.KindSeat, func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
+	_, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
 		return s.client.PutItem(ctx, input, once)
 	})
 	if _, refused := errors.AsType[*types.ConditionalCheckFailedException](err); !refused {

@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -20,9 +21,12 @@ import (
 // every fourth admission is a commit. After an outage the oldest callers are about to give
 // up, and the answer might come too late for them. So a caller is sent away instead of
 // admitted if it has less than half of its time left, or less time than a request takes at
-// present.
+// present. The next call of that class for the same row keeps the place: it queues as if it had
+// arrived with the first. At the back, a row whose turn takes longer than half of a caller's
+// time would lose its place again and again.
 //
-// Invariant: a call that is sent away, or gives up, has sent nothing.
+// Invariant: a call that is sent away, or gives up, has sent nothing. Each class waits in the
+// order of arrival.
 type lane struct {
 	most  float64
 	tempo tempo // of all calls, including those that bypass the lane
@@ -34,6 +38,7 @@ type lane struct {
 	waiting [classes][]*waiter
 	left    int // how many waiters have given up
 	passed  int // how many others were admitted since the last commit
+	places  places
 }
 
 // A class is the class in which a call waits for its turn.
@@ -50,10 +55,11 @@ const (
 const betweenCommits = 3
 
 type waiter struct {
-	turn chan struct{} // closed when the waiter is admitted or sent away
-	late func() bool   // whether there is too little time left for a request
-	in   bool          // it was admitted
-	gone bool          // it has given up, or was sent away
+	arrived time.Time     // when this call arrived, or the call whose place it has
+	turn    chan struct{} // closed when the waiter is admitted or sent away
+	late    func() bool   // whether there is too little time left for a request
+	in      bool          // it was admitted
+	gone    bool          // it has given up, or was sent away
 }
 
 const firstInFlight = 4
@@ -62,15 +68,17 @@ func newLane(most int) *lane {
 	return &lane{most: float64(most), limit: float64(min(most, firstInFlight))}
 }
 
-// enter waits until the call is admitted. Its error is a [lease.QueuedError].
-func (l *lane) enter(ctx context.Context, c class) error {
+// enter waits until the call is admitted. Its error is a [lease.QueuedError]; the next call of
+// this class for the same row then has this call's place.
+func (l *lane) enter(ctx context.Context, c class, row lease.Key) error {
 	began := time.Now()
 	until, ends := ctx.Deadline()
 	w := &waiter{turn: make(chan struct{}), late: func() bool {
 		return ends && time.Until(until) < max(l.tempo.estimate(), until.Sub(began)/2)
 	}}
 	l.mu.Lock()
-	l.waiting[c] = append(l.waiting[c], w)
+	w.arrived = l.places.take(placeKey{c, row}, began)
+	l.line(c, w)
 	l.admit()
 	l.mu.Unlock()
 	select {
@@ -90,7 +98,16 @@ func (l *lane) enter(ctx context.Context, c class) error {
 		l.left++
 		l.tidy(c)
 	}
+	l.places.keep(placeKey{c, row}, w.arrived, time.Now())
 	return &lease.QueuedError{Waited: time.Since(began), Cause: ended(ctx)}
+}
+
+// line puts a waiter behind those that arrived before it, or at the same moment.
+func (l *lane) line(c class, w *waiter) {
+	at, _ := slices.BinarySearchFunc(l.waiting[c], w, func(other, w *waiter) int {
+		return cmp.Or(other.arrived.Compare(w.arrived), -1)
+	})
+	l.waiting[c] = slices.Insert(l.waiting[c], at, w)
 }
 
 func (l *lane) leave() {

@@ -82,6 +82,11 @@ func (r *Register) Get(ctx context.Context, name string) (lease.Guarded, error) 
 
 func (r *Register) key(name string) string { return fmt.Sprintf("register %.64s/%.64s", r.group, name) }
 
+// place is where calls about a value queue.
+func (r *Register) place(name string) lease.Key {
+	return lease.Key{Group: r.group + registerPartition, Name: name}
+}
+
 func (r *Register) itemKey(name string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{
 		lease.AttrGroup: attribute(r.group + registerPartition),
@@ -95,7 +100,7 @@ func (r *Register) read(ctx context.Context, name string) (lease.Guarded, string
 	if err := (lease.Key{Group: r.group, Kind: lease.KindLease, Name: name}).Validate(); err != nil {
 		return g, "", err
 	}
-	out, err := callAs(ctx, r.store, commits, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
+	out, err := callAs(ctx, r.store, commits, r.place(name), func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
 		return r.store.client.GetItem(ctx, &dynamodb.GetItemInput{
 			TableName: &r.store.table, Key: r.itemKey(name), ConsistentRead: aws.Bool(true),
 		}, once)
@@ -132,7 +137,7 @@ func (r *Register) replace(ctx context.Context, read, id string, next lease.Guar
 	if len(e.values) > 0 {
 		input.ExpressionAttributeValues = e.values
 	}
-	_, err = callAs(ctx, r.store, commits, func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
+	_, err = callAs(ctx, r.store, commits, r.place(next.Name), func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
 		out, err := r.store.client.PutItem(ctx, input, once)
 		torn = torn || err != nil && !untouched(err)
 		return out, err

@@ -83,7 +83,7 @@ func newStore(client *dynamodb.Client, table string, o Options) *Store {
 
 // inspect looks at the table without reading it.
 func (s *Store) inspect(ctx context.Context) error {
-	out, err := call(ctx, s, lease.KindSeat, func(ctx context.Context) (*dynamodb.DescribeTableOutput, error) {
+	out, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (*dynamodb.DescribeTableOutput, error) {
 		return s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.table}, once)
 	})
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *Store) tryPermissions(ctx context.Context) error {
 	}
 	var errs []error
 	for _, t := range tries {
-		_, err := call(ctx, s, lease.KindSeat, func(ctx context.Context) (struct{}, error) { return struct{}{}, t.try(ctx) })
+		_, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (struct{}, error) { return struct{}{}, t.try(ctx) })
 		if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok && failed != nil {
 			continue
 		}

@@ -1,0 +1,63 @@
+package dynamostore
+
+import (
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A placeKey identifies the calls that follow one another in the lane: one class, one row.
+type placeKey struct {
+	class class
+	row   lease.Key
+}
+
+// places remembers when a call arrived that left the lane without being admitted. A place is
+// forgotten half a minute to a minute after that call has left, or sooner when there are
+// very many.
+//
+// Invariant: newer has the places of the calls that left after since, at most mostPlaces;
+// older has those of the calls that left in the half minute before.
+type places struct {
+	newer, older map[placeKey]time.Time
+	since        time.Time
+}
+
+const (
+	halfMinute = 30 * time.Second
+	mostPlaces = 1 << 16
+)
+
+// take returns when the call arrived that had this place; now, if there is none. It removes
+// the place: of two calls at once for the same row only one has it.
+func (p *places) take(at placeKey, now time.Time) time.Time {
+	p.forget(now)
+	arrived, ok := p.newer[at]
+	if !ok {
+		arrived, ok = p.older[at]
+	}
+	delete(p.newer, at)
+	delete(p.older, at)
+	if !ok {
+		return now
+	}
+	return arrived
+}
+
+// keep remembers the place of a call that leaves now.
+func (p *places) keep(at placeKey, arrived, now time.Time) {
+	p.forget(now)
+	p.newer[at] = arrived
+}
+
+// forget drops the older places when the newer ones are half a minute old, or too many.
+func (p *places) forget(now time.Time) {
+	switch age := now.Sub(p.since); {
+	case age >= 2*halfMinute:
+		p.newer, p.older, p.since = map[placeKey]time.Time{}, nil, now
+	case age >= halfMinute:
+		p.newer, p.older, p.since = map[placeKey]time.Time{}, p.newer, p.since.Add(halfMinute)
+	case len(p.newer) == mostPlaces:
+		p.newer, p.older, p.since = map[placeKey]time.Time{}, p.newer, now
+	}
+}
