@@ -59,7 +59,7 @@ type Config struct {
 	MoveCooldown time.Duration
 
 	// StallAfter takes a shard from a handler that neither marks, commits nor
-	// calls Progress for so long. Default off: then it is enough that the process
+	// calls Progress or Alive for so long. Default off: then it is enough that the process
 	// lives. At least a third of TTL.
 	StallAfter time.Duration
 	// CommitTimeout is how long the table may accept no mark of a tenure although one
@@ -74,8 +74,9 @@ type Config struct {
 	// last accepted or Progress called, before it is quarantined. A worker that
 	// dies or loses its store counts as well; a shard given up in good order does
 	// not, and resets nothing. Handlers that may be idle for long should call
-	// Progress. Default off: the shard is tried forever. Only MaxAttempts stops a
-	// handler that takes its whole process down (by its use of memory, say), because
+	// Progress, but not before a record that failed may come again: see
+	// [Tenure.Alive]. Default off: the shard is tried forever. Only MaxAttempts stops
+	// a handler that takes its whole process down (by its use of memory, say), because
 	// the shards of a dead worker are claimed at once, without Backoff.
 	MaxAttempts int
 	// Backoff is how long a shard rests after a tenure that ended by error, panic or

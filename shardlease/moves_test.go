@@ -272,6 +272,38 @@ func TestStuckHandlerLosesItsShard(t *testing.T) {
 	})
 }
 
+// TestAliveKeepsTheAttempts: a handler that only says that it is alive is no stall, and the
+// count of its shard's failed attempts goes on. With Progress in its place the shard failed
+// 10 times in ten minutes and was not quarantined.
+func TestAliveKeepsTheAttempts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		config := shardlease.Config{Handoff: rebalance.Eager, StallAfter: 15 * time.Second, MaxAttempts: 3, Backoff: -1}
+		s.enter("a", config, func(_ context.Context, tn *shardlease.Tenure) error {
+			for range 60 {
+				if !sleep(tn.Reading(), time.Second) {
+					return nil
+				}
+				tn.Alive()
+			}
+			return errors.New("no order")
+		})
+		time.Sleep(10 * time.Minute)
+		if row := s.row("shard-00"); !row.Quarantined || row.Last.Reason != lease.Failed || row.Attempts() != 3 {
+			t.Errorf("%v", row)
+		}
+		s.end()
+		for _, sp := range s.all() {
+			if took := sp.to.Sub(sp.from); took < time.Minute {
+				t.Errorf("a tenure ended after %v", took)
+			}
+		}
+		if n := len(s.all()); n != 3 {
+			t.Errorf("%d tenures, want 3", n)
+		}
+	})
+}
+
 // TestPlannedMovesAreNoWarning: what happens in every deploy is not to wake anybody, and a
 // commit that comes too late belongs to a cooperative move.
 func TestPlannedMovesAreNoWarning(t *testing.T) {

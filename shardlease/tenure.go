@@ -179,13 +179,26 @@ func (t *Tenure) Finish(ctx context.Context) error {
 // Progress says that the handler gets somewhere although there is nothing to mark:
 // an idle poll, or one long record. Where [Config.StallAfter] is set it keeps the
 // tenure from being taken for stalled; and like an accepted checkpoint it ends the
-// count of failed attempts.
+// count of failed attempts. Where [Config.MaxAttempts] is set and a record that failed
+// may still come next, call Alive instead.
 func (t *Tenure) Progress() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed == nil {
 		t.progress = true
 		t.tell(false) // the engine looks again before it calls a tenure stalled
+	}
+}
+
+// Alive keeps the tenure from being taken for stalled, and does no more: unlike
+// Progress it leaves the count of failed attempts as it is. It is for a handler that
+// works but has nothing to mark yet, after an earlier tenure failed: it may only be on
+// its way back to the record that failed, past reads that bring nothing.
+func (t *Tenure) Alive() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed == nil {
+		t.tell(false) // as in Progress
 	}
 }
 

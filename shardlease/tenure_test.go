@@ -141,6 +141,7 @@ func TestCallsAfterTheEnd(t *testing.T) {
 		synctest.Wait()
 		d.Over(shardlease.Fenced, &checkpoint.StaleError{Shard: "s", Mine: 7, Observed: 8, Owner: "b"})
 		d.Progress()
+		d.Alive()
 		d.Release("late")
 		for call, err := range map[string]error{
 			"waiting": <-waiting, "waiting too": <-waiting,

@@ -262,6 +262,10 @@ func engineMutants() []mutant {
 			`!v.Prepared && v.PreparingFor < t.Prepare:`, `!v.Prepared:`, inMoves, "TestEveryPhaseEndsByItself"},
 		{"a stuck handler loses its shard", engineDir + "tenure.go",
 			"	default:\n		e.drain(s, Stalled)", "	default:\n		_ = Stalled", inWorker, "TestStuckHandlerLosesItsShard"},
+		{"a handler that says it is alive is not stuck", "shardlease/tenure.go",
+			"		t.tell(false) // as in Progress", "", inWorker, "TestAliveKeepsTheAttempts"},
+		{"to be alive is no progress", "shardlease/tenure.go",
+			"		t.tell(false) // as in Progress", "		t.progress = true\n		t.tell(false)", inWorker, "TestAliveKeepsTheAttempts"},
 		{"who waits for the store is not stuck", engineDir + "tenure.go",
 			`if t.flush > t.accepted {
 		t.pulse`, `if false {
