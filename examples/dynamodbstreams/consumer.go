@@ -21,6 +21,9 @@ import (
 // processed has to be put elsewhere and answered with an effect that says so.
 type processor func(ctx context.Context, table string, r types.Record) ([]byte, error)
 
+// retention is how long DynamoDB keeps a change.
+const retention = 24 * time.Hour
+
 // A consumer processes the shards that are its worker's, one record at a time.
 type consumer struct {
 	streams *streams
@@ -43,11 +46,14 @@ func (c *consumer) handle(ctx context.Context, t *shardlease.Tenure) error {
 		case err != nil:
 			return err
 		}
-		// There may be nothing to mark. After a failure a read shows nothing yet: the change
-		// that failed may come next, and if each read were progress, the count of attempts
-		// would begin again. After a while it is progress all the same, and no stall.
-		if t.Attempt() == 0 || len(records) == 0 && time.Since(begun) > time.Minute {
+		// There may be nothing to mark. After a failure the change that failed may come next,
+		// and if a read were progress, the count of attempts would begin again: until a change is
+		// marked the tenure is only alive, and no stall. DynamoDB does not say whether a reader has
+		// caught up; but after a day of empty reads the change that failed is trimmed.
+		if t.Attempt() == 0 || len(records) == 0 && time.Since(begun) > retention {
 			t.Progress()
+		} else {
+			t.Alive()
 		}
 		for _, r := range records {
 			if t.Reading().Err() != nil {

@@ -26,6 +26,7 @@ type fake struct {
 	fail   map[string]string // the error of an operation, by its name
 	asked  []string          // kinds and places of iterators
 	pages  int
+	empty  func() bool // whether a read brings nothing, and is not at the end; nil: none
 }
 
 // A fakeShard has records whose sequence numbers are from+1 to to.
@@ -165,7 +166,11 @@ func (f *fake) records(iter string) (*http.Response, error) {
 		return refuse("TrimmedDataAccessException")
 	}
 	records := []any{}
-	for ; at < s.to && len(records) < 10; at++ {
+	most := 10
+	if f.empty != nil && f.empty() {
+		most = 0
+	}
+	for ; at < s.to && len(records) < most; at++ {
 		records = append(records, map[string]any{"eventID": fmt.Sprint(at + 1), "eventName": "MODIFY", "dynamodb": map[string]any{
 			"SequenceNumber": number(at + 1), "ApproximateCreationDateTime": s.since.Unix() + int64(at),
 			"Keys": map[string]any{"id": map[string]any{"S": "x"}},

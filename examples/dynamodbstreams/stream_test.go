@@ -275,6 +275,79 @@ func TestPoisonIsQuarantined(t *testing.T) {
 	})
 }
 
+// TestPoisonBehindEmptyReads: the same behind ten minutes of reads that bring nothing, which
+// every tenure has to read again, and which are no stall. When a minute of them was progress,
+// the change failed 11 times in two hours, and its shard was not quarantined.
+func TestPoisonBehindEmptyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, tries := time.Now(), 0
+		f := &fake{shards: []*fakeShard{{id: "a", to: 60, closed: true, since: begun}}}
+		f.empty = func() bool { return time.Since(begun) < 10*time.Minute }
+		source := f.streams()
+		c := consumer{
+			streams: source,
+			process: func(_ context.Context, _ string, r types.Record) ([]byte, error) {
+				if *r.Dynamodb.SequenceNumber == number(50) {
+					tries++
+					return nil, errors.New("no order")
+				}
+				return nil, nil
+			},
+			keep: func(context.Context, lease.Hold, effect) error { return nil },
+		}
+		row := after(t, source, 2*time.Hour, func(ctx context.Context, tn *shardlease.Tenure) error {
+			begun = time.Now()
+			return c.handle(ctx, tn)
+		})
+		if !row.Quarantined || row.Last.Reason != lease.Failed || tries != 3 {
+			t.Errorf("%v: tried %d times, want 3", row, tries)
+		}
+	})
+}
+
+// TestIdleShardForgetsFailures: in an idle shard failures do not add up from day to day, and
+// nothing takes it for stalled.
+func TestIdleShardForgetsFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{shards: []*fakeShard{{id: "a", since: time.Now()}}}
+		source := f.streams()
+		source.pace = time.Minute
+		c, tenures := consumer{streams: source}, 0
+		row := after(t, source, 149*time.Hour, func(ctx context.Context, tn *shardlease.Tenure) error {
+			tenures++
+			fail := map[string]string{"GetRecords": "AccessDeniedException"}
+			f.change(func() { f.fail = nil })
+			time.AfterFunc(25*time.Hour, func() { f.change(func() { f.fail = fail }) })
+			return c.handle(ctx, tn)
+		})
+		if row.Quarantined || tenures != 6 {
+			t.Errorf("%v: %d tenures, want 6", row, tenures)
+		}
+	})
+}
+
+// after runs a worker for a while, and gives the row of its only shard.
+func after(t *testing.T, source *streams, d time.Duration, handler shardlease.Handler) lease.Row {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), d)
+	defer stop()
+	store := new(memstore.Store)
+	w, err := shardlease.New(store, source, shardlease.Config{
+		Group: "orders", Handoff: rebalance.Eager, Order: checkpoint.Decimal, PollEvery: time.Hour, MaxAttempts: 3, Backoff: -1, StallAfter: 2 * time.Minute,
+	})
+	if err == nil {
+		err = w.Run(ctx, handler)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	rows, err := shardlease.Supervisor{Store: store, Group: "orders"}.List(t.Context())
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%v, %v", rows, err)
+	}
+	return rows[0]
+}
+
 // TestKeyText: keys of all types, whose texts cannot be taken for one another.
 func TestKeyText(t *testing.T) {
 	s := func(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }

@@ -11,7 +11,6 @@ import (
 	"io"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
@@ -138,7 +137,6 @@ func (c *Consumer) finish(ctx context.Context, t *shardlease.Tenure, p *pipeline
 
 // feed reads the shard and gives the pipeline what it reads.
 func (c *Consumer) feed(t *shardlease.Tenure, p *pipeline) error {
-	begun := time.Now()
 	for batch, err := range c.Stream.Read(p.reading, t.Shard().Name, t.Checkpoint().Position, p.room) {
 		if err != nil {
 			return err
@@ -149,21 +147,25 @@ func (c *Consumer) feed(t *shardlease.Tenure, p *pipeline) error {
 			}
 		}
 		backlog := p.tracker.Backlog()
-		if backlog.Begun == 0 && arrived(t, batch, time.Since(begun)) {
-			t.Progress() // there was nothing to mark
+		if backlog.Begun == 0 { // else a record that hangs would be no stall
+			unmarked(t, batch)
 		}
 		c.Lags.tell(t.Shard().Name, batch, backlog)
 	}
 	return nil
 }
 
-// arrived reports whether a read that brought nothing shows that the shard gets somewhere.
-// Kinesis often answers with nothing before it comes to the next record. If that is the one
-// that failed last time, progress would begin the count of attempts again at each of them,
-// and the shard would never be quarantined. After a while it is progress all the same: a
-// long way without records must not be taken for a stall.
-func arrived(t *shardlease.Tenure, batch stream.Batch, since time.Duration) bool {
-	return t.Attempt() == 0 || batch.Behind == 0 || since > time.Minute
+// unmarked reports a read that leaves nothing to mark. Kinesis often answers with nothing before
+// it comes to the next record. If that is the one that failed in an earlier tenure, progress
+// would begin the count of attempts again, and the shard would never be quarantined: until the
+// reader has caught up, or a record is marked, the tenure is only alive. That is enough to be no
+// stall, however long the way is.
+func unmarked(t *shardlease.Tenure, batch stream.Batch) {
+	if t.Attempt() == 0 || batch.Behind == 0 {
+		t.Progress()
+	} else {
+		t.Alive()
+	}
 }
 
 func (c *Consumer) start(ctx context.Context, t *shardlease.Tenure, identity string) *pipeline {

@@ -94,6 +94,7 @@ type bench struct {
 	attempts int           // MaxAttempts
 	stall    time.Duration // StallAfter
 	first    error         // of the first tenure, at once
+	handled  func()        // called at the beginning of each other tenure
 }
 
 const keys = 7
@@ -150,6 +151,9 @@ func (b *bench) run() {
 		if err := b.first; err != nil {
 			b.first = nil
 			return err
+		}
+		if b.handled != nil {
+			b.handled()
 		}
 		return b.c.Handle(ctx, t)
 	}

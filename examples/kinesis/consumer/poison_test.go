@@ -91,6 +91,57 @@ func TestPoisonIsQuarantined(t *testing.T) {
 	}
 }
 
+// TestPoisonBehindEmptyReads: a record that fails is quarantined, too, behind a long stretch
+// of reads that bring nothing, which every tenure has to read again. When a minute of them was
+// progress, 70 s of them led to 102 failures in two hours, and to no quarantine.
+func TestPoisonBehindEmptyReads(t *testing.T) {
+	for _, stretch := range []time.Duration{70 * time.Second, 10 * time.Minute} {
+		t.Run(stretch.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := poisoned(t, "error")
+				b.stall = 2 * time.Minute
+				b.handled = func() {
+					begun := time.Now()
+					b.server.Empty = func() bool { return time.Since(begun) < stretch }
+				}
+				b.run()
+				time.Sleep(4 * stretch)
+				b.end()
+				if row := b.row("a"); !row.Quarantined || row.Last.Reason != lease.Failed || row.Checkpoint.Position != "100/1" {
+					t.Errorf("quarantined %t (%v), at %s", row.Quarantined, row.Last, row.Checkpoint.Position)
+				}
+				if n := b.sink.failed[stream.Record{Sequence: "100", Index: 2}.Order()]; n != 3 {
+					t.Errorf("the record failed %d times, want 3", n)
+				}
+			})
+		})
+	}
+}
+
+// TestIdleShardForgetsFailures: a shard that has caught up counts as progress, so failures
+// that lie ten minutes apart do not add up, and nothing takes it for stalled.
+func TestIdleShardForgetsFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(30)})
+		b.attempts, b.stall = 3, 2*time.Minute
+		tenures, due := 0, time.Now()
+		b.handled = func() { tenures++; due = time.Now().Add(10 * time.Minute) }
+		b.server.Fail = func(op string) fakekinesis.Fault {
+			if op == "GetRecords" && tenures <= 6 && !time.Now().Before(due) {
+				return fakekinesis.Fault{Status: 400, Code: "AccessDeniedException"}
+			}
+			return fakekinesis.Fault{}
+		}
+		b.run()
+		time.Sleep(100 * time.Minute)
+		row := b.row("a")
+		b.end()
+		if row.Quarantined || row.Attempts() != 0 || tenures != 7 {
+			t.Errorf("quarantined %t, %d attempts counted, %d tenures; want 0 and 7", row.Quarantined, row.Attempts(), tenures)
+		}
+	})
+}
+
 // TestVerdicts: what a hook leaves out is left out alone, on record, and counted; all others
 // of its batch, and of its key, have their effects, and the shard goes on to its end.
 func TestVerdicts(t *testing.T) {

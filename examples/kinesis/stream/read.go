@@ -46,8 +46,8 @@ type Batch struct {
 // one that has come.
 //
 // What may pass is tried again for as long as it lasts, and logged. A consumer that wants
-// to give the shard up then sets shardlease.Config.StallAfter: a batch, an empty one too,
-// is progress, and nothing else is.
+// to give the shard up then sets shardlease.Config.StallAfter, and calls Tenure.Progress or
+// Tenure.Alive at each batch, an empty one too, and nowhere else.
 //
 // A reader takes room before it reads, and the consumer gives back the Bytes of each entry
 // that it is done with. A nil room has no bound.
