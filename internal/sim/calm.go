@@ -44,8 +44,16 @@ func (w *world) slowly() time.Duration {
 // and a half and two heartbeats after the last. Only then do all plan on the same, and make the
 // fewest moves in the shortest time.
 func (w *world) remember() {
+	if d := w.turns(); d > 0 {
+		w.restFor(d)
+	}
+}
+
+// turns is how long it takes until every worker of a large fleet has listed the rows in its
+// turn; 0 in other fleets.
+func (w *world) turns() time.Duration {
 	if w.set.listed == 0 {
-		return
+		return 0
 	}
 	rows := 0
 	for _, s := range w.streams {
@@ -53,7 +61,20 @@ func (w *world) remember() {
 			rows++
 		}
 	}
-	w.restFor(2*time.Duration(len(w.live())*rows)*time.Second/time.Duration(w.set.listed) + w.set.ttl)
+	return 2*time.Duration(len(w.live())*rows)*time.Second/time.Duration(w.set.listed) + w.set.ttl
+}
+
+// moved holds that a change took the fewest moves. The workers of a large fleet plan by what
+// they believe of each other, and now and then one shard moves twice: there it is counted, and
+// TestRounds holds that it is rare.
+func (w *world) moved(moves, enough int, what string) {
+	switch {
+	case w.set.limit > 0 || moves == enough:
+	case w.set.listed > 0 && moves > enough:
+		w.stats.Extra = 1
+	default:
+		w.fault("%s: %d moves; %d are enough: %s", what, moves, enough, w.judge.last(moves))
+	}
 }
 
 func (w *world) join() {
@@ -67,9 +88,10 @@ func (w *world) join() {
 	}
 	want := len(v.Shards) / (len(v.Workers) + 1)
 	p, o := w.moves()
-	if w.set.limit == 0 && (p-planned != want || o != others) {
-		w.fault("join: %d planned moves and %d others; %d are enough: %s", p-planned, o-others, want, w.judge.last(p+o-planned-others))
+	if o != others && w.set.limit == 0 {
+		w.fault("join: %d other changes than planned moves: %s", o-others, w.judge.last(p+o-planned-others))
 	}
+	w.moved(p-planned, want, "join")
 	w.restFor(w.set.rest)
 }
 
@@ -102,9 +124,7 @@ func (w *world) leave() {
 		return
 	}
 	p, o := w.moves()
-	if w.set.limit == 0 && p-planned+(o-others)/2 != held {
-		w.fault("leave: %d planned moves and %d other changes; %d are enough: %s", p-planned, o-others, held, w.judge.last(p+o-planned-others))
-	}
+	w.moved(p-planned+(o-others)/2, held, "leave")
 	w.restFor(w.set.rest)
 }
 

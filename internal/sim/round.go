@@ -45,6 +45,9 @@ func Round(seed uint64, most time.Duration, log func(string)) Result {
 
 func (w *world) result() Result {
 	w.stats.Rounds, w.stats.Time = 1, w.now
+	if w.set.listed > 0 {
+		w.stats.Large = 1
+	}
 	return Result{Stats: w.stats, Hash: w.hash, Err: errors.Join(w.faults...)}
 }
 
@@ -65,12 +68,16 @@ func (w *world) settle() {
 	w.quiet()
 	w.run(w.net.timeout + time.Second) // what was on its way arrives
 	from := w.now
-	limit := w.patience()
+	limit := w.patience() + w.turns()
 	if !w.until(limit, w.atRest) {
 		w.restless("not at rest %v after all trouble has ended", limit)
 		return
 	}
 	w.stats.Converged = max(w.stats.Converged, w.now-from)
+	if w.run(w.turns()); !w.until(w.slowly(), w.atRest) { // the last worker that lists the rows may know better
+		w.restless("not at rest %v after every worker has listed the rows", w.slowly())
+		return
+	}
 	w.run(time.Second)
 	w.strict, w.calm = true, w.now
 	w.restFor(2 * w.set.rest)

@@ -116,6 +116,10 @@ func (r *runs) all() {
 		all.Go(r.run)
 	}
 	all.Wait()
+	if r.total.Extra*50 > r.total.Large+50 {
+		r.Errorf("in %d of %d large fleets a change took more moves than needed", r.total.Extra, r.total.Large)
+		r.failed++
+	}
 	r.Logf("%v\n%d failed; %.0f simulated seconds per second", r.total, r.failed, r.total.Time.Seconds()/time.Since(r.began).Seconds())
 }
 

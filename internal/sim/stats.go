@@ -71,6 +71,8 @@ func (f Fault) String() string {
 // Stats count what happened.
 type Stats struct {
 	Rounds  int
+	Large   int           // of these, with the rules of large fleets
+	Extra   int           // of those, in which a change took more moves than needed
 	Time    time.Duration // simulated
 	Steps   int
 	Commits int // accepted checkpoints
@@ -90,6 +92,8 @@ type Stats struct {
 // Add adds what another round counted.
 func (s *Stats) Add(o Stats) {
 	s.Rounds += o.Rounds
+	s.Large += o.Large
+	s.Extra += o.Extra
 	s.Time += o.Time
 	s.Steps += o.Steps
 	s.Commits += o.Commits
@@ -148,6 +152,9 @@ func reasonAt(r lease.Reason) int {
 
 func (s Stats) String() string {
 	var b strings.Builder
+	if s.Large > 0 {
+		fmt.Fprintf(&b, "%d large fleets, in %d of which a change took more moves than needed\n", s.Large, s.Extra)
+	}
 	fmt.Fprintf(&b, "%d rounds, %.1f simulated hours, %d steps\n", s.Rounds, s.Time.Hours(), s.Steps)
 	fmt.Fprintf(&b, "%d accepted commits, %d writes, %d records (%d again, %d effects refused by the fence)\n",
 		s.Commits, s.Writes, s.Records, s.Again, s.Refused)
