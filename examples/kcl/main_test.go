@@ -136,7 +136,7 @@ func TestFlags(t *testing.T) {
 		{"show", "needs -table"},
 		{"-table a export", "needs -leases and -group"},
 		{all + "import", "needs -shards: the KCL forgets"},
-		{all + "export", "needs -shards: leases have"},
+		{all + "export", "needs -shards: leases need"},
 		{all + "-shards x -packed half import", "-packed must be"},
 		{all + "-shards x -pending half import", "-pending must be"},
 		{all + "-endpoint http://127.0.0.1:1 -shards missing.json import", "no such file"},

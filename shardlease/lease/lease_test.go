@@ -513,8 +513,8 @@ func TestLongNotesAreShortened(t *testing.T) {
 		"remove":        func() (lease.Write, error) { return free.Remove(c(free), stamp()) },
 		"release":       func() (lease.Write, error) { return held.Release(handle(held), end, stamp()) },
 		"yield": func() (lease.Write, error) {
-			end.Reason = lease.Handoff
-			return held.Yield(handle(held), owner("b"), end, stamp())
+			handedOff := lease.End{Reason: lease.Handoff, Note: end.Note}
+			return held.Yield(handle(held), owner("b"), handedOff, stamp())
 		},
 	} {
 		w, err := try()
