@@ -177,7 +177,7 @@ type rowAnswers struct {
 }
 
 // surrenders reports whether this worker has to give up its seat: its heartbeats are answered,
-// but for CommitTimeout no write of a row has been, and writes of more than one shard fail,
+// but no write of a row has been for CommitTimeout, and writes of more than one shard fail,
 // unless it holds no other. While its seat stands, no other worker may claim the shards that it
 // cannot release. surrenders first drains all handlers of the worker, and reports true when they
 // have returned; only those whose commits fail have stalled.

@@ -594,7 +594,7 @@ func TestAdoptedRowsCanBeClaimed(t *testing.T) {
 }
 
 // TestErrorsThatAnOlderVersionLeft: a version that does not know the attribute `errors` counts
-// failures anew, or clears them, and leaves that attribute as it was. The row stays readable.
+// failures again from one, or clears them, and leaves that attribute as it was. The row stays readable.
 func TestErrorsThatAnOlderVersionLeft(t *testing.T) {
 	r := heldRow(t, "a")
 	for _, failures := range []lease.Failures{{Count: 1, Last: r.Generation, Errors: 3}, {Errors: 3}} {

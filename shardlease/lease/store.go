@@ -49,7 +49,7 @@ type Store interface {
 	//     written, at least by the sending that was answered: [Decide] tells
 	//     whether an earlier sending was.
 	//   - unknown: any other error. The write may have been stored, or may
-	//     still be. Whoever needs to know sends the same Write again. Only a
+	//     still be. A caller that needs to know sends the same Write again. Only a
 	//     *QueuedError says that this call has sent nothing.
 	//
 	// A store may send a Write more than once by itself. It says so in

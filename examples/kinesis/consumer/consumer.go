@@ -75,7 +75,7 @@ type Consumer struct {
 
 // Verify compares the leases of the group with the stream: it returns [stream.ErrRecreated]
 // if one of them belongs to another stream of that name. A worker that runs finds out too,
-// but for leases that are finished: nobody works on those. So call it before the worker.
+// except by leases that are finished: nobody works on those. So call it before the worker.
 func (c *Consumer) Verify(ctx context.Context, rows []lease.Row) error {
 	for _, row := range rows {
 		if err := c.Stream.Check(ctx, row.Checkpoint.State); err != nil {

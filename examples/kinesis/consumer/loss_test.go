@@ -134,7 +134,7 @@ func TestRedelivery(t *testing.T) {
 
 // TestRecreatedStreamIsReported: a stream that was deleted and made again under its name
 // has other records under the names of the old shards. Before, their rows kept the new
-// ones from being read, and nothing said so: a finished row for ever, another one until
+// ones from being read, and nothing said so: a finished row forever, any other row until
 // its sequence numbers were passed.
 func TestRecreatedStreamIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

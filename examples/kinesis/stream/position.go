@@ -21,8 +21,8 @@ import (
 // was not read yet.
 //
 // The second number is the sub-sequence number of a checkpoint of the Kinesis Client
-// Library. A position in a packed entry always has it, at the last record too: whoever
-// reads the position need not know how many records the entry holds.
+// Library. A position in a packed entry always has it, at the last record too, so a
+// reader of the position need not know how many records the entry holds.
 type Position struct {
 	Sequence string // empty: nothing is processed yet
 	Index    int    // of the last record that is processed, in a packed entry
