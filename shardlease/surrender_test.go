@@ -134,18 +134,15 @@ func TestRestHasABound(t *testing.T) {
 	})
 }
 
-// TestWaitingMoveBlocksNoOther: a requester waits without a limit for one stuck handler of a
-// worker that then can write no row. The others' shards do not wait for that handler, but at most
-// twice CommitTimeout, where one row alone is to be written and another has to be tried, and Drain.
+// TestWaitingMoveBlocksNoOther: b waits without a limit for two handlers of a that do not return,
+// and then a can write no row. Its other shards do not wait for those handlers.
 func TestWaitingMoveBlocksNoOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		stuck := func(ctx context.Context, tn *shardlease.Tenure) error {
-			if tn.Shard().Name == "shard-01" {
-				<-ctx.Done()
-				return nil
-			}
-			return working(ctx, tn)
+			err := working(ctx, tn)
+			<-ctx.Done()
+			return err
 		}
 		terms := rebalance.Terms{Mode: rebalance.Eager, AfterDrain: rebalance.Wait}
 		a := s.enter("a", shardlease.Config{Handoff: terms}, stuck)
@@ -153,8 +150,11 @@ func TestWaitingMoveBlocksNoOther(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		s.enter("b", shardlease.Config{Handoff: terms}, nil)
 		time.Sleep(30 * time.Second)
+		if n := len(a.of(shardlease.Draining)); n != 2 {
+			t.Errorf("b has requested %d shards", n)
+		}
 		a.refuse(allRows)
-		s.within(2*3*ttl+5*time.Second+20*time.Second+beat+3*time.Second, "b holds everything", func() bool { return s.running()["b"] == 4 })
+		s.within(3*ttl+5*time.Second+20*time.Second+2*beat+3*time.Second, "b holds everything", func() bool { return s.running()["b"] == 4 })
 		s.end()
 	})
 }
