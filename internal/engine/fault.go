@@ -182,7 +182,7 @@ type rowAnswers struct {
 // cannot release. surrenders first drains all handlers of the worker, and reports true when they
 // have returned; only those whose commits fail have stalled.
 func (e *Engine) surrenders(late int) bool {
-	if e.seat.phase != seated || e.leave.on || e.now.Mono < e.rows.last.Add(e.cfg.CommitTimeout) || !e.successors() {
+	if !e.capable() || e.leave.on || e.now.Mono < e.rows.last.Add(e.cfg.CommitTimeout) || !e.successors() {
 		return false
 	}
 	if late < min(2, e.fleet.held) {
