@@ -30,15 +30,3 @@ func ExampleHandoffFunc() {
 	// eager 5s force 0s
 	// cooperative 20s force 0s
 }
-
-// The two sides of a cooperative move, step by step.
-func ExampleTerms_Give() {
-	terms := rebalance.Terms{Mode: rebalance.Cooperative, Drain: 20 * time.Second}
-	fmt.Println("successor:", terms.Take(rebalance.Taking{Planned: true}))
-	fmt.Println("owner:    ", terms.Give(rebalance.Giving{Wanted: true}))
-	fmt.Println("successor:", terms.Take(rebalance.Taking{Planned: true, Asked: true, Offered: true}))
-	// Output:
-	// successor: ask
-	// owner:     offer
-	// successor: accept
-}

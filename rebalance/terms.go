@@ -1,7 +1,6 @@
-// Package rebalance decides which worker should hold which shard, and how a shard
-// moves: plan.go has the planner, terms.go the named choice between a gap and an
-// overlap, and handoff.go the two small machines, the owner's and the successor's,
-// that carry a move out.
+// Package rebalance decides which worker should hold which shard, and on which terms a
+// shard moves: plan.go has the planner, terms.go the named choice between a gap and an
+// overlap, and strategy.go the choice of the terms of each move.
 //
 // All of it is pure: the same input gives the same answer on every worker, so no
 // leader is needed to agree.
@@ -131,7 +130,7 @@ func (t Terms) Validate() error {
 	return t.Mode.Validate()
 }
 
-// String gives the text form that [ParseTerms] reads: "eager 20s force 0s".
+// String gives the text form in which a request stores its terms: "eager 20s force 0s".
 func (t Terms) String() string {
 	return fmt.Sprintf("%v %v %v %v", t.Mode, t.Drain, t.AfterDrain, t.Prepare)
 }
@@ -161,9 +160,8 @@ func durationText(d time.Duration) string {
 // UnmarshalText reads terms from a configuration: "mode drain after-drain prepare", such
 // as "eager 20s wait 5s". Words may be missing at the end. A duration that is missing or
 // reads "default" is left to the worker that uses the terms; a missing third word means
-// "force". "0s" means no time at all, and becomes a negative field. An unknown word in a
-// configuration is a slip, so UnmarshalText refuses it; in ParseTerms it was written by a
-// newer version.
+// "force". "0s" means no time at all, and becomes a negative field. UnmarshalText refuses an
+// unknown word: in a configuration it is a slip.
 func (t *Terms) UnmarshalText(text []byte) error {
 	var terms Terms
 	words := [4]string{1: byWorker, 2: Force.String(), 3: byWorker}
@@ -208,28 +206,4 @@ func parseDuration(word string) (time.Duration, error) {
 
 func refuse(rule string, text []byte) error {
 	return fmt.Errorf("%w: %s; it is %s", ErrTerms, rule, quoted(string(text)))
-}
-
-// ParseTerms reads what String gives. A mode or an after-drain it does not know
-// was written by a newer version and is served as Eager and Force, the choice
-// that can never make two handlers run.
-func ParseTerms(text string) (Terms, error) {
-	malformed := refuse(`must read "mode drain after-drain prepare"`, []byte(text))
-	fields := strings.Split(text, " ")
-	if len(fields) != 4 || fields[0] == "" || fields[2] == "" {
-		return Terms{}, malformed
-	}
-	drain, errDrain := time.ParseDuration(fields[1])
-	prepare, errPrepare := time.ParseDuration(fields[3])
-	if errDrain != nil || errPrepare != nil {
-		return Terms{}, malformed
-	}
-	t := Terms{Mode: Eager, Drain: drain, Prepare: prepare}
-	if fields[0] == Cooperative.String() {
-		t.Mode = Cooperative
-	}
-	if fields[2] == Wait.String() {
-		t.AfterDrain = Wait
-	}
-	return t, t.Validate()
 }

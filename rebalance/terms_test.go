@@ -47,14 +47,6 @@ func TestModeTextForms(t *testing.T) {
 	}
 }
 
-func TestTermsOfANewerVersionAreServedAsEager(t *testing.T) {
-	got, err := rebalance.ParseTerms("telepathic 20s implore 0s")
-	want := rebalance.Terms{Mode: rebalance.Eager, Drain: 20 * time.Second, AfterDrain: rebalance.Force}
-	if err != nil || got != want {
-		t.Errorf("got %v, %v; want %v", got, err, want)
-	}
-}
-
 func TestTermsLimits(t *testing.T) {
 	for name, terms := range map[string]rebalance.Terms{
 		"no mode":            {},
@@ -67,25 +59,6 @@ func TestTermsLimits(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	for _, text := range []string{"", "eager", "eager 20s force", "eager x force 0s", "eager 20s force 25h", " 20s force 0s"} {
-		if _, err := rebalance.ParseTerms(text); !errors.Is(err, rebalance.ErrTerms) {
-			t.Errorf("ParseTerms(%q): %v", text, err)
-		}
-	}
-}
-
-func FuzzTerms(f *testing.F) {
-	f.Add("eager 20s force 0s")
-	f.Add("cooperative 1m0s wait 5s")
-	f.Fuzz(func(t *testing.T, text string) {
-		terms, err := rebalance.ParseTerms(text)
-		if err != nil {
-			return
-		}
-		if again, err := rebalance.ParseTerms(terms.String()); err != nil || again != terms {
-			t.Errorf("%q became %v, then %v, %v", text, terms, again, err)
-		}
-	})
 }
 
 func TestTermsInAConfiguration(t *testing.T) {
@@ -157,9 +130,6 @@ func TestRefusedTextIsShown(t *testing.T) {
 		var mode rebalance.Mode
 		if err := mode.UnmarshalText([]byte(c.text)); !errors.Is(err, rebalance.ErrNoMode) || !strings.HasSuffix(err.Error(), c.shown) {
 			t.Errorf("%.80q as a mode: %v", c.text, err)
-		}
-		if _, err := rebalance.ParseTerms(c.text); err != nil && !strings.Contains(err.Error(), c.shown) {
-			t.Errorf("%.80q of a row: %v", c.text, err)
 		}
 	}
 }

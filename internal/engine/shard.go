@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/handoff"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -379,36 +380,36 @@ func (e *Engine) pursue(s *shard) {
 	if a.phase == intending || a.phase == asked && !a.said {
 		since = 0
 	}
-	switch a.terms.Take(rebalance.Taking{
+	switch handoff.Successor(a.terms, handoff.Taking{
 		Planned: s.wanted, Prepared: a.prepared, PreparingFor: since,
 		Asked: a.phase == asked, AskedFor: since, Beat: e.notice(row),
 		Offered: row.OfferedTo == e.seat.me,
 	}) {
-	case rebalance.Prepare:
+	case handoff.Prepare:
 		if a.phase == intending {
 			e.enter(s, a, preparing)
 			a.hook = true
 			e.do(Prepare{Shard: e.describe(s), Checkpoint: row.Checkpoint, For: a.terms.Prepare})
 		}
 		e.at(s, a.since.Add(a.terms.Prepare))
-	case rebalance.Ask:
+	case handoff.Ask:
 		e.enter(s, a, asked)
 		e.tell(Event{Kind: Asked, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
 		e.look(lookMoving)
-	case rebalance.Accept:
+	case handoff.Accept:
 		w, err := row.Take(e.seat.seat.Owner(), e.stamp())
 		e.send(s, claiming, w, err)
-	case rebalance.Seize:
+	case handoff.Seize:
 		w, err := row.Seize(e.seat.seat.Owner(), e.stamp())
 		e.send(s, claiming, w, err)
-	case rebalance.CallOff:
+	case handoff.CallOff:
 		if a.phase != intending {
 			e.tell(Event{Kind: Retired, Shard: s.name, Generation: a.generation, Peer: row.Owner.Name})
 		}
 		s.paused = e.now.Mono.Add(e.beat)
 		e.callOff(s)
-	case rebalance.Stay:
-		if at := a.since.Add(a.terms.Patience(e.notice(row))); e.now.Mono < at {
+	case handoff.Stay:
+		if at := a.since.Add(handoff.Patience(a.terms, e.notice(row))); e.now.Mono < at {
 			e.at(s, at)
 		}
 	}
@@ -430,18 +431,13 @@ func (e *Engine) enter(s *shard, a *ask, p askPhase) {
 	a.phase, a.since = p, e.now.Mono
 }
 
-// terms asks the strategy. What nobody could keep is served as a plain eager move.
+// terms asks the strategy, whose terms are valid once they are filled.
 func (e *Engine) terms(s *shard, row lease.Row) rebalance.Terms {
 	why := rebalance.Balance
 	if p := find(e.looks.peers, row.Owner.Incarnation); p != nil && p.seat.Leaving {
 		why = rebalance.Leaving
 	}
-	t := e.cfg.Handoff.Terms(s.name, why).Fill(e.cfg.Drain)
-	if err := t.Validate(); err != nil {
-		e.tell(Event{Kind: StoreFault, Shard: s.name, Err: err})
-		return rebalance.Terms{Mode: rebalance.Eager, Drain: e.cfg.Drain}
-	}
-	return t
+	return e.cfg.Handoff.Terms(s.name, why).Fill(e.cfg.Drain)
 }
 
 // callOff ends the successor's side of a move, if there is one: it has ended, or

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/handoff"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -266,7 +267,7 @@ func (e *Engine) cutOff(s *shard) Instant {
 		return t.drained.Add(e.cfg.Drain)
 	}
 	at := Never
-	if d, ok := t.give.agreed().Limit(); ok {
+	if d, ok := handoff.Limit(t.give.agreed()); ok {
 		at = t.drained.Add(d)
 	}
 	if e.leave.all {
@@ -390,19 +391,19 @@ func (e *Engine) move(s *shard) {
 		e.serveOn(s)
 		return
 	}
-	switch g.agreed().Give(rebalance.Giving{
+	switch handoff.Owner(g.agreed(), handoff.Giving{
 		Wanted:  g.stands(),
 		Offered: t.offeredTo != "" && (g == nil || t.offeredTo == g.to.Incarnation), OfferedFor: now.Sub(t.offered),
 	}) {
-	case rebalance.Drain:
+	case handoff.Drain:
 		e.drain(s, HandedOff)
 		if e.windDown(s); t.cut {
 			e.giveUp(s)
 		}
-	case rebalance.Offer:
+	case handoff.Offer:
 		w, err := row.Offer(e.hold(s), g.to.Incarnation, e.unaccepted(t), e.stamp())
 		e.sendMark(s, offering, w, err)
-	case rebalance.Withdraw:
+	case handoff.Withdraw:
 		w, err := row.Withdraw(e.hold(s), e.stamp())
 		e.send(s, withdrawing, w, err)
 	default:
@@ -420,7 +421,7 @@ func (e *Engine) serveOn(s *shard) {
 	}
 	if t.offeredTo != "" {
 		if !t.draining { // else nothing is withdrawn any more
-			e.at(s, t.offered.Add(g.agreed().Standing()))
+			e.at(s, t.offered.Add(handoff.Standing(g.agreed())))
 		}
 		if until := t.offered.Add(heldOffer); e.now.Mono < until {
 			e.at(s, until)
@@ -453,7 +454,7 @@ func (e *Engine) giveUp(s *shard) {
 		end.Reason = lease.DrainTimeout
 	}
 	planned := end.Reason == lease.Released || end.Reason == lease.DrainTimeout
-	if planned && t.give.agreed().Give(rebalance.Giving{Wanted: t.give.stands(), Returned: true}) == rebalance.Yield {
+	if planned && handoff.Owner(t.give.agreed(), handoff.Giving{Wanted: t.give.stands(), Returned: true}) == handoff.Yield {
 		if end.Reason == lease.Released {
 			end.Reason = lease.Handoff
 		}

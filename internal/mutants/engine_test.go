@@ -4,7 +4,8 @@ const (
 	engineDir = "internal/engine/"
 	inEngine  = "./internal/engine"
 	inWorker  = "./shardlease"
-	inMoves   = "./rebalance"
+	inPlan    = "./rebalance"
+	inHandoff = "./internal/handoff"
 	inSim     = "./internal/sim"
 	inDynamo  = "./dynamostore"
 
@@ -46,7 +47,7 @@ func engineMutants() []mutant {
 			"	go func() {\n\t\terr := error(&panicError{}) // what runtime.Goexit leaves\n\t\tdefer func() { done <- err }()\n\t\t_, err = guard(func() error { f(); return nil })\n\t}()",
 			"	_, err := guard(func() error { f(); return nil })\n\tdone <- err", inWorker, "TestEveryHookSurvives"},
 		{"chosen ties do not make a plan quadratic", "rebalance/plan.go",
-			`if budget < len(c) {`, `if false {`, inMoves, "TestChosenTies"},
+			`if budget < len(c) {`, `if false {`, inPlan, "TestChosenTies"},
 		{"trust ends before anybody may evict", engineDir + "seat.go",
 			`return e.cfg.TTL - e.cfg.TTL/10`, `return e.cfg.TTL + e.cfg.TTL/2`, inWorker, "TestLongOutage"},
 		{"a suspended machine beats first", engineDir + "seat.go",
@@ -253,13 +254,13 @@ func engineMutants() []mutant {
 		{"a successor waits as long as the owner looks", engineDir + "shard.go",
 			`return max(e.beat, p.seat.TTL/3)`, `return e.beat`, inEngine, "TestSlowOwnerIsNotSeized"},
 		{"a drain ends though a write is open", engineDir + "tenure.go",
-			`if d, ok := t.give.agreed().Limit(); ok {`, `if d, ok := t.give.agreed().Limit(); ok && d < 0 {`, inEngine, "TestDrainEndsThoughAWriteIsOpen"},
-		{"who drains never resumes", "rebalance/handoff.go",
-			"case v.Draining:\n\t\treturn Serve", "case v.Draining && v.Wanted:\n\t\treturn Serve\n\tcase v.Draining:\n\t\treturn Withdraw", inMoves, "TestOwnerSide"},
-		{"an offer is withdrawn in the end", "rebalance/handoff.go",
-			`case v.Offered && (!v.Wanted || v.OfferedFor >= t.Standing()):`, `case v.Offered && !v.Wanted:`, inMoves, "TestEveryPhaseEndsByItself"},
-		{"a preparation has a deadline", "rebalance/handoff.go",
-			`!v.Prepared && v.PreparingFor < t.Prepare:`, `!v.Prepared:`, inMoves, "TestEveryPhaseEndsByItself"},
+			`if d, ok := handoff.Limit(t.give.agreed()); ok {`, `if d, ok := handoff.Limit(t.give.agreed()); ok && d < 0 {`, inEngine, "TestDrainEndsThoughAWriteIsOpen"},
+		{"who drains never resumes", "internal/handoff/handoff.go",
+			"case v.Draining:\n\t\treturn Serve", "case v.Draining && v.Wanted:\n\t\treturn Serve\n\tcase v.Draining:\n\t\treturn Withdraw", inHandoff, "TestOwnerSide"},
+		{"an offer is withdrawn in the end", "internal/handoff/handoff.go",
+			`case v.Offered && (!v.Wanted || v.OfferedFor >= Standing(t)):`, `case v.Offered && !v.Wanted:`, inHandoff, "TestEveryPhaseEndsByItself"},
+		{"a preparation has a deadline", "internal/handoff/handoff.go",
+			`!v.Prepared && v.PreparingFor < t.Prepare:`, `!v.Prepared:`, inHandoff, "TestEveryPhaseEndsByItself"},
 		{"a stuck handler loses its shard", engineDir + "tenure.go",
 			"	default:\n		e.drain(s, Stalled)", "	default:\n		_ = Stalled", inWorker, "TestStuckHandlerLosesItsShard"},
 		{"a handler that says it is alive is not stuck", "shardlease/tenure.go",

@@ -270,7 +270,23 @@ func parseWant(text string) (Want, bool) {
 		return Want{}, false
 	}
 	generation, errGeneration := strconv.ParseInt(fields[0], 10, 64)
-	terms, errTerms := rebalance.ParseTerms(strings.Join(fields[1:5], " "))
+	terms, errTerms := parseTerms(fields[1:5])
 	w := Want{Shard: fields[5], Generation: generation, Terms: terms}
 	return w, errGeneration == nil && errTerms == nil && w.validate() == nil
+}
+
+// parseTerms reads the four words of Terms.String. A mode or an after-drain that this
+// version does not know was written by a newer one, and is served as eager and force, which
+// never makes two handlers run.
+func parseTerms(words []string) (rebalance.Terms, error) {
+	mode, drain, after, prepare := words[0], words[1], words[2], words[3]
+	if mode != "" && mode != rebalance.Cooperative.String() {
+		mode = rebalance.Eager.String()
+	}
+	if after != "" && after != rebalance.Wait.String() {
+		after = rebalance.Force.String()
+	}
+	var t rebalance.Terms
+	err := t.UnmarshalText([]byte(mode + " " + drain + " " + after + " " + prepare))
+	return t.Fill(0), err
 }

@@ -191,17 +191,50 @@ func TestMalformedItemsAreNamed(t *testing.T) {
 	}
 }
 
-// TestUnreadableWantIsNotServed: and its seat is still a sign of life.
-func TestUnreadableWantIsNotServed(t *testing.T) {
+// storedWants are the wants that are read from a seat with these texts.
+func storedWants(t *testing.T, texts ...string) []lease.Want {
+	t.Helper()
 	item := lease.Encode(lease.Seat{Group: "g", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second})
-	item[lease.AttrWants] = []string{"7 cooperative 48h0m0s wait 0s too-long", "1 eager", "x eager 1s force 0s s", "8 eager 1s force 0s good", "9 eager 1s force 0s good"}
+	item[lease.AttrWants] = texts
 	r, err := lease.Decode(item)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if wants := r.(lease.Seat).Wants; len(wants) != 1 || wants[0].Shard != "good" {
+	return r.(lease.Seat).Wants
+}
+
+// TestUnreadableWantIsNotServed: and its seat is still a sign of life.
+func TestUnreadableWantIsNotServed(t *testing.T) {
+	wants := storedWants(t, "7 cooperative 48h0m0s wait 0s too-long", "1 eager", "x eager 1s force 0s s", "8 eager 1s force 0s good", "9 eager 1s force 0s good")
+	if len(wants) != 1 || wants[0].Shard != "good" {
 		t.Errorf("wants %v", wants)
 	}
+	for _, terms := range []string{"", "eager", "eager 20s force", "eager x force 0s", "eager 20s force 25h", " 20s force 0s", "eager 20s  0s", "eager -1s force 0s"} {
+		if wants := storedWants(t, "7 "+terms+" s"); len(wants) != 0 {
+			t.Errorf("the terms %q are read as %v", terms, wants)
+		}
+	}
+}
+
+func TestTermsOfANewerVersionAreServedAsEager(t *testing.T) {
+	got := storedWants(t, "7 telepathic 20s implore 0s s")
+	want := lease.Want{Shard: "s", Generation: 7, Terms: rebalance.Terms{Mode: rebalance.Eager, Drain: 20 * time.Second, AfterDrain: rebalance.Force}}
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// FuzzWants: a want that is read comes back as it was.
+func FuzzWants(f *testing.F) {
+	f.Add("7 eager 20s force 0s s")
+	f.Add("7 cooperative 1m0s wait 5s a b")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, want := range storedWants(t, text) {
+			if again := storedWants(t, want.String()); len(again) != 1 || again[0] != want {
+				t.Errorf("%q became %v, then %v", text, want, again)
+			}
+		}
+	})
 }
 
 // TestRowFitsAgainAtTheFirstWrite: a transfer made from an earlier image keeps a
