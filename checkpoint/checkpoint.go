@@ -41,11 +41,11 @@ func (m Mark) Validate() error {
 	case m.Position == "":
 		return &InvalidError{Field: "position", Rule: "must not be empty"}
 	case len(m.Position) > MaxPosition:
-		return TooLong("position", len(m.Position), MaxPosition)
+		return tooLong("position", len(m.Position), MaxPosition)
 	case !utf8.ValidString(m.Position):
 		return &InvalidError{Field: "position", Rule: "must be valid UTF-8"}
 	case len(m.State) > MaxState:
-		return TooLong("state", len(m.State), MaxState)
+		return tooLong("state", len(m.State), MaxState)
 	}
 	return nil
 }

@@ -61,8 +61,8 @@ type InvalidError struct {
 	Limit int64  // the limit, where the rule is one
 }
 
-// TooLong is the InvalidError for a field of got bytes where limit is allowed.
-func TooLong(field string, got, limit int) *InvalidError {
+// tooLong is the InvalidError for a field of got bytes where limit is allowed.
+func tooLong(field string, got, limit int) *InvalidError {
 	return &InvalidError{
 		Field: field,
 		Rule:  fmt.Sprintf("must have at most %d bytes, has %d", limit, got),

@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// Bounds of how long a mark waits for its write.
 const (
-	// DefaultEvery is what a Policy without Every means. What was marked and
+	// defaultEvery is what a Policy without Every means. What was marked and
 	// not written is processed again after a crash: it is that much work.
-	DefaultEvery = 5 * time.Second
-	// MaxEvery is the longest a Policy may ask for. Who wants no timed writes
-	// says so with a negative Every; a longer wait is a slip of units.
-	MaxEvery = time.Hour
+	defaultEvery = 5 * time.Second
+	// maxEvery is the longest a Policy may ask for, because a longer wait is a slip of units.
+	// A negative Every turns timed writes off.
+	maxEvery = time.Hour
 )
 
 // A Policy says when marks are written. The zero value means the defaults.
@@ -34,11 +33,11 @@ type Policy struct {
 
 // Validate reports what about p is out of bounds, as an [*InvalidError].
 func (p Policy) Validate() error {
-	if p.Every > MaxEvery {
+	if p.Every > maxEvery {
 		return &InvalidError{
 			Field: "Policy.Every",
-			Rule:  fmt.Sprintf("must be at most %v, is %v; negative turns timed writes off", MaxEvery, p.Every),
-			Limit: int64(MaxEvery),
+			Rule:  fmt.Sprintf("must be at most %v, is %v; negative turns timed writes off", maxEvery, p.Every),
+			Limit: int64(maxEvery),
 		}
 	}
 	return nil
@@ -59,6 +58,6 @@ func (p Policy) Due(marks int, first, now time.Duration) bool {
 func (p Policy) At(first time.Duration) (time.Duration, bool) {
 	// The default is filled in here and not by the caller: there is then no
 	// policy that somebody forgot to fill in.
-	every := cmp.Or(p.Every, DefaultEvery)
+	every := cmp.Or(p.Every, defaultEvery)
 	return first + every, every > 0
 }

@@ -17,19 +17,19 @@ func TestPolicyDue(t *testing.T) {
 		waited time.Duration
 		want   bool
 	}{
-		"default, early":              {checkpoint.Policy{}, 1, checkpoint.DefaultEvery - 1, false},
-		"default, in time":            {checkpoint.Policy{}, 1, checkpoint.DefaultEvery, true},
+		"default, early":              {checkpoint.Policy{}, 1, 5*time.Second - 1, false},
+		"default, in time":            {checkpoint.Policy{}, 1, 5 * time.Second, true},
 		"default, any number":         {checkpoint.Policy{}, math.MaxInt, 0, false},
 		"nothing marked":              {checkpoint.Policy{Marks: 1}, 0, time.Hour, false},
 		"own time, early":             {checkpoint.Policy{Every: time.Second}, 9, time.Second - 1, false},
 		"own time":                    {checkpoint.Policy{Every: time.Second}, 1, time.Second, true},
 		"one mark short":              {checkpoint.Policy{Marks: 10}, 9, 0, false},
 		"enough marks":                {checkpoint.Policy{Marks: 10}, 10, 0, true},
-		"few marks, but in time":      {checkpoint.Policy{Marks: 10}, 1, checkpoint.DefaultEvery, true},
+		"few marks, but in time":      {checkpoint.Policy{Marks: 10}, 1, 5 * time.Second, true},
 		"marks alone, long waited":    {checkpoint.Policy{Every: -1, Marks: 10}, 9, time.Hour, false},
 		"marks alone, enough":         {checkpoint.Policy{Every: -1, Marks: 10}, 10, 0, true},
 		"both off":                    {checkpoint.Policy{Every: -1, Marks: -1}, math.MaxInt, 1000 * time.Hour, false},
-		"negative marks, but in time": {checkpoint.Policy{Marks: -1}, 1, checkpoint.DefaultEvery, true},
+		"negative marks, but in time": {checkpoint.Policy{Marks: -1}, 1, 5 * time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := tc.policy.Due(tc.marks, first, first+tc.waited); got != tc.want {
@@ -42,7 +42,7 @@ func TestPolicyDue(t *testing.T) {
 // TestPolicyWakesWhenDue: who sleeps until At finds the write due, and not a
 // nanosecond before.
 func TestPolicyWakesWhenDue(t *testing.T) {
-	for _, p := range []checkpoint.Policy{{}, {Every: 1}, {Every: checkpoint.MaxEvery, Marks: 5}} {
+	for _, p := range []checkpoint.Policy{{}, {Every: 1}, {Every: time.Hour, Marks: 5}} {
 		at, timed := p.At(7 * time.Second)
 		if !timed || !p.Due(1, 7*time.Second, at) || p.Due(1, 7*time.Second, at-1) {
 			t.Errorf("%+v: At gives %v, %v, which is not where Due begins", p, at, timed)
@@ -54,14 +54,14 @@ func TestPolicyWakesWhenDue(t *testing.T) {
 }
 
 func TestPolicyBounds(t *testing.T) {
-	for _, p := range []checkpoint.Policy{{}, {Every: checkpoint.MaxEvery}, {Every: -1, Marks: -1}} {
+	for _, p := range []checkpoint.Policy{{}, {Every: time.Hour}, {Every: -1, Marks: -1}} {
 		if err := p.Validate(); err != nil {
 			t.Errorf("%+v refused: %v", p, err)
 		}
 	}
-	err := checkpoint.Policy{Every: checkpoint.MaxEvery + 1}.Validate()
+	err := checkpoint.Policy{Every: time.Hour + 1}.Validate()
 	invalid, ok := errors.AsType[*checkpoint.InvalidError](err)
-	if !ok || invalid.Limit != int64(checkpoint.MaxEvery) {
+	if !ok || invalid.Limit != int64(time.Hour) {
 		t.Errorf("got %v, want an InvalidError with the limit", err)
 	}
 }

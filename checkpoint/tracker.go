@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// DefaultLimit is the limit of a tracker that was given none.
-const DefaultLimit = 1000
+// defaultLimit is the limit of a tracker that was given none.
+const defaultLimit = 1000
 
 // A Tracker turns the records of one shard, finished in any order by many
 // goroutines, into one safe position. It marks the last record of the finished
@@ -52,7 +52,7 @@ type entry struct {
 }
 
 // NewTracker makes a tracker that calls mark, which is the tenure's Mark, and
-// holds at most limit records that no mark covers yet; 0: [DefaultLimit].
+// holds at most limit records that no mark covers yet; 0: 1,000.
 //
 // A negative limit or a missing mark is reported by the first Begin, where its
 // caller handles errors anyway.
@@ -66,7 +66,7 @@ func NewTracker(limit int, mark func(position string) error) *Tracker {
 		// bound behind the first record that hangs.
 		t.err = &InvalidError{Field: "limit", Rule: "must not be negative"}
 	case limit == 0:
-		t.limit = DefaultLimit
+		t.limit = defaultLimit
 	}
 	return t
 }

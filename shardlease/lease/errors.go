@@ -116,3 +116,8 @@ func (e *MalformedError) Unwrap() error { return e.Cause }
 func invalid(field, rule string) error {
 	return &checkpoint.InvalidError{Field: field, Rule: rule}
 }
+
+// tooLong is the error for a field of got bytes where limit is allowed.
+func tooLong(field string, got, limit int) error {
+	return &checkpoint.InvalidError{Field: field, Rule: fmt.Sprintf("must have at most %d bytes, has %d", limit, got), Limit: int64(limit)}
+}

@@ -29,7 +29,7 @@ type Guarded struct {
 func (g Guarded) Put(generation int64, value string) (Guarded, error) {
 	errs := []error{validName("name", g.Name), positive("generation", generation)}
 	if len(value) > checkpoint.MaxState {
-		errs = append(errs, checkpoint.TooLong("value", len(value), checkpoint.MaxState))
+		errs = append(errs, tooLong("value", len(value), checkpoint.MaxState))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return g, err

@@ -170,7 +170,7 @@ func plain(s string) bool {
 func validText(field, s string, limit int) error {
 	switch {
 	case len(s) > limit:
-		return checkpoint.TooLong(field, len(s), limit)
+		return tooLong(field, len(s), limit)
 	case plain(s): // every field of every write comes by here
 		return nil
 	case !utf8.ValidString(s):
