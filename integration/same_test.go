@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/storm"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
-	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // pair is two stores that are given the same, and have to answer the same.
@@ -59,9 +59,9 @@ func TestSameAsInMemory(t *testing.T) {
 	writes := 0
 	for seed := range uint64(5) {
 		p := &pair{Store: open(t, client, newTable(t))}
-		judge := storetest.NewJudge(p, checkpoint.Decimal)
-		net := storetest.NewFaulty(judge, seed, storetest.Rates{Lost: 0.05, ReplyLost: 0.1, Late: 0.1, Twin: 0.1, Arrive: 0.5})
-		s := storetest.NewStorm(net, judge, seed)
+		judge := storm.NewJudge(p, checkpoint.Decimal)
+		net := storm.NewNetwork(judge, seed, storm.Rates{Lost: 0.05, ReplyLost: 0.1, Late: 0.1, Twin: 0.1, Arrive: 0.5})
+		s := storm.New(net, judge, seed)
 		for n := range 400 {
 			if err := errors.Join(s.Step(t.Context()), judge.Err(), p.differ); err != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, n, err)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/internal/storm"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
-	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 var (
@@ -50,11 +50,11 @@ func TestStorm(t *testing.T) {
 		stored, tenures, lost, silent, late, throttled)
 }
 
-func stormOnce(t *testing.T, seed uint64) (*weather, *storetest.Judge, *storetest.Storm) {
+func stormOnce(t *testing.T, seed uint64) (*weather, *storm.Judge, *storm.Storm) {
 	t.Helper()
 	table := newTable(t)
 	calm := open(t, newClient(t, nil), table)
-	judge := storetest.NewJudge(calm, checkpoint.Decimal)
+	judge := storm.NewJudge(calm, checkpoint.Decimal)
 	w := &weather{chance: rand.New(rand.NewPCG(seed, 2))}
 	w.faulty = newFaulty(w.decide)
 	// Half of the storms send each call once, half leave it to the store to
@@ -74,7 +74,7 @@ func stormOnce(t *testing.T, seed uint64) (*weather, *storetest.Judge, *storetes
 		}
 		judge.Saw(id, r.(lease.Row))
 	}
-	s := storetest.NewStorm(rough, judge, seed)
+	s := storm.New(rough, judge, seed)
 	for n := range stormSteps {
 		if err := errors.Join(w.arrive(), s.Step(t.Context()), judge.Err()); err != nil {
 			t.Fatalf("seed %d, step %d: %v\nreplay: go test ./integration -run TestStorm -storm.lost 1 -storm.seed %d", seed, n, err, seed)

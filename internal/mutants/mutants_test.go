@@ -28,7 +28,7 @@ const (
 	leaseDir = "shardlease/lease/"
 	inLease  = "./shardlease/lease"
 	inStore  = "./memstore"
-	inSuite  = "./shardlease/storetest"
+	inStorm  = "./internal/storm"
 )
 
 func mutants() []mutant {
@@ -40,7 +40,7 @@ func mutants() []mutant {
 		{"every write has an id of its own", leaseDir + "check.go",
 			`case w.Next.Written() == w.Old.Written():`, `case false:`, inLease, "TestTransitionsRefuseWithAReason"},
 		{"a swap stands on the write id", leaseDir + "write.go",
-			`return stored.Written() == w.Old.Written() && stored.count() == w.Old.count()`, `return true`, inSuite, "TestExplore"},
+			`return stored.Written() == w.Old.Written() && stored.count() == w.Old.count()`, `return true`, inStorm, "TestExplore"},
 		{"a swap stands on the counter too", leaseDir + "write.go",
 			`return stored.Written() == w.Old.Written() && stored.count() == w.Old.count()`,
 			`return stored.Written() == w.Old.Written()`, inStore, "TestStore/SwapFromAnExpectedRowIsRefused"},
@@ -80,9 +80,9 @@ func mutants() []mutant {
 			`return at.Counter == old.Counter`, inStore, "TestStore/TransferIsNotStarvedByCommits"},
 		{"a transfer stands on the generation", leaseDir + "write.go",
 			`return at.Generation == old.Generation && at.Owner.Incarnation == old.Owner.Incarnation`,
-			`return at.Owner.Incarnation == old.Owner.Incarnation`, inSuite, "TestExplore"},
+			`return at.Owner.Incarnation == old.Owner.Incarnation`, inStorm, "TestExplore"},
 		{"a transfer leaves the checkpoint as stored", leaseDir + "write.go",
-			`next.Counter, next.Checkpoint = at.Counter+1, at.Checkpoint`, `next.Counter = at.Counter + 1`, inSuite, "TestExplore"},
+			`next.Counter, next.Checkpoint = at.Counter+1, at.Checkpoint`, `next.Counter = at.Counter + 1`, inStorm, "TestExplore"},
 		{"a transfer counts up from the stored counter", leaseDir + "write.go",
 			`next.Counter, next.Checkpoint = at.Counter+1, at.Checkpoint`, `next.Checkpoint = at.Checkpoint`, inStore, "TestStore/TransferCountsUpFromTheStoredCounter"},
 		{"a transfer ends an offer that was made since", "dynamostore/write.go",
@@ -107,7 +107,7 @@ func mutants() []mutant {
 		// What a refusal means.
 		{"the transfer record tells my own write", leaseDir + "decide.go",
 			`case at.WriteID == next.WriteID || at.Last.WriteID == next.WriteID:`,
-			`case at.WriteID == next.WriteID:`, inSuite, "TestExplore"},
+			`case at.WriteID == next.WriteID:`, inStorm, "TestExplore"},
 		{"my incarnation at the generation I tried to make is success", leaseDir + "decide.go",
 			`case me != "" && at.Owner.Incarnation == me && next.Owner.Incarnation == me &&`,
 			`case false && me != "" && at.Owner.Incarnation == me && next.Owner.Incarnation == me &&`, inLease, "TestDecide"},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/storm"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -83,22 +84,22 @@ func everyWriteUnderEveryFate(b *bench) {
 		if s.me != "" {
 			me = worker(s.me).Incarnation
 		}
-		for fate := range fates {
+		for fate := range storm.Fates {
 			b.store = b.open(b.T)
 			w, err := s.write(b)
 			if err != nil {
 				b.Fatalf("%s: %v", s.name, err)
 			}
 			where := fmt.Sprintf("%s, %v", s.name, fate)
-			f := NewFaulty(b.store, 0, Rates{})
+			net := storm.NewNetwork(b.store, 0, storm.Rates{})
 			before := b.look(w.Key())
-			b.untilSettled(where, me, f, w, fate)
+			b.untilSettled(where, me, net, w, fate)
 			after := b.look(w.Key())
 			if after != nil && before != nil && after.Written() == before.Written() {
 				b.Errorf("%s: reported stored, and is not", where)
 			}
-			for len(f.Held()) > 0 {
-				if err := f.Arrive(b.Context(), 0); err != nil {
+			for len(net.Held()) > 0 {
+				if err := net.Arrive(b.Context(), 0); err != nil {
 					b.Fatalf("%s: %v", where, err)
 				}
 				equal(b, where+": after the late arrival", b.look(w.Key()), after)
@@ -110,17 +111,17 @@ func everyWriteUnderEveryFate(b *bench) {
 }
 
 // untilSettled sends w with its fate and then, as its writer would, again.
-func (b *bench) untilSettled(where string, me lease.Incarnation, f *Faulty, w lease.Write, fate Fate) {
+func (b *bench) untilSettled(where string, me lease.Incarnation, net *storm.Network, w lease.Write, fate storm.Fate) {
 	b.Helper()
-	reply, err := f.Suffer(b.Context(), w, fate)
+	reply, err := net.Suffer(b.Context(), w, fate)
 	verdict, _ := lease.Settle(me, w, reply, err)
 	want := lease.Unknown
-	if fate == Delivered || fate == Twin {
+	if fate == storm.Delivered || fate == storm.Twin {
 		want = lease.Stored
 	}
 	equal(b, where+": the first verdict", verdict, want)
 	if verdict == lease.Unknown {
-		reply, err = f.Suffer(b.Context(), w, Delivered)
+		reply, err = net.Suffer(b.Context(), w, storm.Delivered)
 		verdict, _ = lease.Settle(me, w, reply, err)
 		equal(b, where+": the verdict on the same bytes", verdict, lease.Stored)
 	}

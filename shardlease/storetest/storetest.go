@@ -1,6 +1,5 @@
 // Package storetest is the contract of [lease.Store] in executable form: the
-// suite that every store passes, a network that loses, delays and repeats
-// writes, and a judge that holds what was stored against the promises.
+// suite that every store passes.
 //
 // The suite needs no time: it never sleeps, and nothing in it waits.
 package storetest

@@ -1,14 +1,57 @@
-package storetest
+package storm
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
+
+// A bench is a store, and short words for writes to it.
+type bench struct {
+	*testing.T
+	store lease.Store
+	ids   int
+}
+
+func (b *bench) stamp() lease.Stamp {
+	b.ids++
+	return lease.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: clock()}
+}
+
+// put makes the write, which must be accepted.
+func put[R lease.Record](b *bench, w lease.Write, err error) R {
+	b.Helper()
+	if err != nil {
+		b.Fatalf("no such write: %v", err)
+	}
+	r, err := b.store.Write(b.Context(), w)
+	if err != nil {
+		b.Fatalf("not stored: %v", err)
+	}
+	after, _ := r.(R)
+	return after
+}
+
+func (b *bench) put(w lease.Write, err error) lease.Row { b.Helper(); return put[lease.Row](b, w, err) }
+
+func (b *bench) free() lease.Row { return b.put(lease.Begin(group, shard, nil, "source", b.stamp())) }
+
+func worker(name string) lease.Owner {
+	return lease.Owner{Name: name, Incarnation: lease.Incarnation(name + "-incarnation")}
+}
+
+func hold(r lease.Row) lease.Hold {
+	return lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
+}
+
+func mark(position string) checkpoint.Mark { return checkpoint.Mark{Position: position} }
 
 // TestJudgeObjects: to each promise broken, and to nothing else.
 func TestJudgeObjects(t *testing.T) {
@@ -91,21 +134,23 @@ func TestJudgeAsksWhoWrote(t *testing.T) {
 func TestJudgeLetsSeatsBe(t *testing.T) {
 	j := NewJudge(new(memstore.Store), checkpoint.Decimal)
 	b := &bench{T: t, store: j}
-	creation, err := b.sit("a")
-	seat := b.putSeat(b.putSeat(creation, err).NextBeat(lease.Says{}, b.stamp()))
-	b.putSeat(seat.Evict())
-	b.putSeat(creation, nil)
+	me := worker("a")
+	creation, err := lease.Seat{Group: group, Incarnation: me.Incarnation, Name: me.Name, TTL: 10 * time.Second}.Sit(b.stamp())
+	seat := put[lease.Seat](b, creation, err)
+	beat, err := seat.NextBeat(lease.Says{}, b.stamp())
+	seat = put[lease.Seat](b, beat, err)
+	eviction, err := seat.Evict()
+	put[lease.Seat](b, eviction, err)
+	put[lease.Seat](b, creation, nil)
 	if err := j.Err(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestFaultyIsAStore: it passes the suite while it does nothing, and checks what
-// it is given before it loses it.
-func TestFaultyIsAStore(t *testing.T) {
-	Run(t, func(*testing.T) lease.Store { return NewFaulty(new(memstore.Store), 1, Rates{}) })
-	f := NewFaulty(new(memstore.Store), 1, Rates{Late: 1})
-	if _, err := f.Write(t.Context(), lease.Write{}); err == nil || strings.Contains(err.Error(), "no answer") {
+// TestNetworkChecksWrites: a network checks a write before it loses it.
+func TestNetworkChecksWrites(t *testing.T) {
+	n := NewNetwork(new(memstore.Store), 1, Rates{Late: 1})
+	if _, err := n.Write(t.Context(), lease.Write{}); err == nil || errors.Is(err, ErrNoAnswer) {
 		t.Errorf("a bad write was sent: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package storetest
+package storm
 
 import (
 	"errors"
@@ -16,10 +16,10 @@ var (
 	stormRounds = flag.Int("storm.rounds", 80, "how many seeds TestStorm goes through")
 )
 
-func memStorm(seed uint64) (*Storm, *Faulty, *Judge) {
+func memStorm(seed uint64) (*Storm, *Network, *Judge) {
 	judge := NewJudge(new(memstore.Store), checkpoint.Decimal)
-	net := NewFaulty(judge, seed, Rates{Lost: 0.05, ReplyLost: 0.3, Late: 0.2, Twin: 0.05, Arrive: 0.5, Read: 0.1})
-	return NewStorm(net, judge, seed), net, judge
+	net := NewNetwork(judge, seed, Rates{Lost: 0.05, ReplyLost: 0.3, Late: 0.2, Twin: 0.05, Arrive: 0.5, Read: 0.1})
+	return New(net, judge, seed), net, judge
 }
 
 // TestStorm makes random writes of every kind through a network that loses
@@ -27,7 +27,7 @@ func memStorm(seed uint64) (*Storm, *Faulty, *Judge) {
 // against what really happened.
 func TestStorm(t *testing.T) {
 	const steps = 20_000
-	var counts [fates]atomic.Int64
+	var counts [Fates]atomic.Int64
 	var hands, stored, silent atomic.Int64
 	t.Run("seeds", func(t *testing.T) {
 		for round := range *stormRounds {
@@ -37,7 +37,7 @@ func TestStorm(t *testing.T) {
 				s, net, judge := memStorm(seed)
 				for n := range steps {
 					if err := errors.Join(s.Step(t.Context()), judge.Err()); err != nil {
-						t.Fatalf("step %d: %v\nreplay: go test ./shardlease/storetest -run TestStorm -storm.rounds 1 -storm.seed %d", n, err, seed)
+						t.Fatalf("step %d: %v\nreplay: go test ./internal/storm -run TestStorm -storm.rounds 1 -storm.seed %d", n, err, seed)
 					}
 				}
 				for len(net.Held()) > 0 {
@@ -48,7 +48,7 @@ func TestStorm(t *testing.T) {
 				if err := errors.Join(s.Settle(t.Context()), judge.Err()); err != nil {
 					t.Fatalf("settling: %v\nreplay: -storm.rounds 1 -storm.seed %d", err, seed)
 				}
-				for fate := range fates {
+				for fate := range Fates {
 					counts[fate].Add(int64(net.Count(fate)))
 				}
 				silent.Add(int64(net.Silent()))

@@ -1,4 +1,4 @@
-package storetest
+package storm
 
 import (
 	"context"
@@ -26,7 +26,7 @@ var exploreBudget = flag.Int("explore.states", 8_000, "about how many states Tes
 type world struct {
 	store  *memstore.Store
 	judge  *Judge
-	net    *Faulty
+	net    *Network
 	actors [2]actor
 	late   [2]lease.Record // a row each has read, and not yet looked at
 	starts ledger
@@ -74,7 +74,7 @@ func newWorld(s *story) *world {
 	store := new(memstore.Store)
 	judge := NewJudge(store, checkpoint.Decimal)
 	w := &world{
-		store: store, judge: judge, net: NewFaulty(judge, 0, Rates{}),
+		store: store, judge: judge, net: NewNetwork(judge, 0, Rates{}),
 		actors: [2]actor{newActor("a"), newActor("b")},
 		starts: ledger{}, faults: s.faults, story: s,
 		made: map[string]bool{},
@@ -199,7 +199,7 @@ func (w *world) exploreReads(i int, visit func(*world, error)) {
 }
 
 func (w *world) exploreFates(i int, what string, move lease.Write, visit func(*world, error)) {
-	for fate := range fates {
+	for fate := range Fates {
 		if fate != Delivered && w.faults == 0 {
 			break
 		}

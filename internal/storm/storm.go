@@ -1,12 +1,29 @@
-package storetest
+// Package storm shows that the promises do not rest on workers being sensible: a storm of
+// actors that may do anything, a network that loses, delays and repeats what they write, and
+// a judge that checks what was stored against the promises.
+package storm
 
 import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"time"
 
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
+
+const (
+	group = "group"
+	shard = "shard-0001"
+)
+
+// theRow is the one that actors fight over.
+func theRow() lease.Key { return lease.Key{Group: group, Kind: lease.KindLease, Name: shard} }
+
+// clock is the time of every write. It stands still, because nothing in the contract
+// may depend on it; and it is ahead, so that a service that sweeps tombstones by
+// their date leaves these alone.
+func clock() time.Time { return time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 // A Storm is four actors on one shard of one store, preferably behind a network
 // at its worst. Each may do anything the transitions allow at any time; every
@@ -21,8 +38,8 @@ type Storm struct {
 	past   []lease.Row // what was read lately: a read may be answered late
 }
 
-// NewStorm starts from an empty store.
-func NewStorm(store lease.Store, truth Truth, seed uint64) *Storm {
+// New starts a storm from an empty store.
+func New(store lease.Store, truth Truth, seed uint64) *Storm {
 	return &Storm{
 		store: store, truth: truth, ledger: ledger{}, chance: rand.New(rand.NewPCG(seed, 1)),
 		actors: [4]actor{newActor("a"), newActor("b"), newActor("c"), newActor("d")},
