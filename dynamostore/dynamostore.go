@@ -88,10 +88,7 @@ type Store struct {
 	rows     *lane
 }
 
-var (
-	_ lease.Store    = (*Store)(nil)
-	_ lease.Verifier = (*Store)(nil)
-)
+var _ lease.Store = (*Store)(nil)
 
 // List queries one partition, page by page, until the service says that there is
 // no more: a page may be empty and not be the last.

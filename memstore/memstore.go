@@ -101,6 +101,11 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 	return lease.Clone(next), nil
 }
 
+// Verify returns nil: memory is not restored.
+func (s *Store) Verify(ctx context.Context, group string) error {
+	return readable(ctx, lease.Query{Group: group, Kind: lease.KindLease}.Validate())
+}
+
 // Clone copies the store, for those who want to try what happens next.
 func (s *Store) Clone() *Store {
 	s.mu.Lock()

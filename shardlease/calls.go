@@ -131,14 +131,9 @@ func (r *run) send(o engine.Send) {
 }
 
 func (r *run) verify(o engine.Verify) {
-	store, ok := r.worker.store.(lease.Verifier)
-	if !ok {
-		r.inbox.put(arrival{input: engine.Verified{Read: o.Read}, urgent: true})
-		return
-	}
 	r.ask(r.config.TTL, call{
 		hook: "store.Verify", urgent: true,
-		make:   func(ctx context.Context) error { return store.Verify(ctx, r.config.Group) },
+		make:   func(ctx context.Context) error { return r.worker.store.Verify(ctx, r.config.Group) },
 		answer: func(err error) engine.Input { return engine.Verified{Read: o.Read, Err: err} },
 	})
 }

@@ -116,10 +116,7 @@ func verify(ctx context.Context, s shardlease.Supervisor) error {
 	if err := stopped(ctx, s); err != nil {
 		return err
 	}
-	if v, ok := s.Store.(lease.Verifier); ok {
-		return v.Verify(ctx, s.Group)
-	}
-	return nil
+	return s.Store.Verify(ctx, s.Group)
 }
 
 // stopped refuses a group with seats.

@@ -131,15 +131,12 @@ func (h *host) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 	return h.deliver(ctx, w)
 }
 
-// Verify asks the store whether its table is the one it was, where it can tell.
+// Verify asks the store whether its table is the one it was.
 func (h *host) Verify(ctx context.Context, group string) error {
 	if err := h.reach(ctx); err != nil {
 		return err
 	}
-	if v, ok := h.store.(lease.Verifier); ok {
-		return v.Verify(ctx, group)
-	}
-	return nil
+	return h.store.Verify(ctx, group)
 }
 
 // pauseWith pauses the host if that waits for a commit, and w is one.

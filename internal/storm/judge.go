@@ -159,6 +159,9 @@ func (j *Judge) judgeCheckpoint(before, after lease.Row) {
 	}
 }
 
+// Verify asks the store.
+func (j *Judge) Verify(ctx context.Context, group string) error { return j.store.Verify(ctx, group) }
+
 // List reads.
 func (j *Judge) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return j.store.List(ctx, q)

@@ -166,6 +166,9 @@ func (n *Network) Silent() int {
 	return n.silent
 }
 
+// Verify asks the store.
+func (n *Network) Verify(ctx context.Context, group string) error { return n.store.Verify(ctx, group) }
+
 // List reads, or is not answered.
 func (n *Network) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	if n.unanswered() {

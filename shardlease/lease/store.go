@@ -20,9 +20,6 @@ import (
 // ended does nothing and returns the context's error. A record that is stored
 // and cannot be read is a *MalformedError, from any method.
 //
-// A store that knows more of its table is a [Verifier] as well, and so should be what
-// wraps it.
-//
 // The suite in storetest is the contract in executable form; [Write.Apply] is its
 // semantics.
 type Store interface {
@@ -55,14 +52,14 @@ type Store interface {
 	// A store may send a Write more than once by itself. It says so in
 	// [RefusedError.Retried] where an earlier sending went unanswered.
 	Write(ctx context.Context, w Write) (Record, error)
-}
 
-// A Verifier is a [Store] that can tell whether its table is the one that this group
-// has always used. Workers ask before they claim anything; an error that is
-// [ErrWentBack] says that the table was restored or replaced, and that nothing may be
-// claimed until somebody adopts it. A store that wraps a Verifier has to be one, or the
-// question is not asked.
-type Verifier interface {
+	// Verify reports whether the table is the one that the group has always used. A
+	// worker calls it before it claims anything. An error that is [ErrWentBack] means that
+	// the table was restored or replaced: nothing may be claimed until an operator adopts
+	// it. A store that cannot know returns nil, as does one whose table cannot be restored.
+	//
+	// It is a method of every store, and not an interface of its own, so that a store that
+	// wraps another cannot lose it unnoticed.
 	Verify(ctx context.Context, group string) error
 }
 

@@ -181,6 +181,9 @@ func endedContextAnswersNothing(b *bench) {
 	if _, err := b.store.Get(ctx, r.Key()); !errors.Is(err, context.Canceled) {
 		b.Errorf("Get: got %v, want the context's error", err)
 	}
+	if err := b.store.Verify(ctx, group); !errors.Is(err, context.Canceled) {
+		b.Errorf("Verify: got %v, want the context's error", err)
+	}
 	for _, err := range b.store.List(ctx, lease.Query{Group: group, Kind: lease.KindLease}) {
 		if !errors.Is(err, context.Canceled) {
 			b.Errorf("List: got %v, want the context's error", err)

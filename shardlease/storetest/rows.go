@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -175,6 +176,22 @@ func listing(b *bench) {
 	equal(b, "a caller may stop early", first, 1)
 	for r, err := range b.store.List(b.Context(), lease.Query{Group: "nobody", Kind: lease.KindLease}) {
 		b.Errorf("an empty group lists %v, %v", r, err)
+	}
+}
+
+// newGroupIsVerified: the table is the one that a new group has always used, and the one
+// of a group that was verified before its first row.
+func newGroupIsVerified(b *bench) {
+	for range 2 {
+		if err := b.store.Verify(b.Context(), group); err != nil {
+			b.Errorf("Verify: %v", err)
+		}
+		if b.look(theRow()) == nil {
+			b.free()
+		}
+	}
+	if err := b.store.Verify(b.Context(), ""); !errors.Is(err, checkpoint.ErrInvalid) {
+		b.Errorf("Verify of no group: got %v", err)
 	}
 }
 

@@ -46,6 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		{"RecordsComeBackAsStored", recordsComeBackAsStored},
 		{"ListingIsCompleteAndOrdered", listing},
 		{"CallersShareNothing", callersShareNothing},
+		{"NewGroupIsVerified", newGroupIsVerified},
 		// Faults and bad input.
 		{"EveryWriteUnderEveryFate", everyWriteUnderEveryFate},
 		{"EndedContextAnswersNothing", endedContextAnswersNothing},

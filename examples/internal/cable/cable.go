@@ -66,8 +66,5 @@ func (c *Cable) Verify(ctx context.Context, group string) error {
 	if err := c.reach(ctx); err != nil {
 		return err
 	}
-	if v, ok := c.store.(lease.Verifier); ok {
-		return v.Verify(ctx, group)
-	}
-	return nil
+	return c.store.Verify(ctx, group)
 }
