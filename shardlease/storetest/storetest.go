@@ -1,5 +1,6 @@
-// Package storetest is the contract of [lease.Store] in executable form: the
-// suite that every store passes.
+// Package storetest has what tests need around a lease table: the contract of [lease.Store]
+// in executable form ([Run]), and a [Link] to a store that a test can cut, silence, delay
+// and script, to see how a consumer takes a failover.
 //
 // The suite needs no time: it never sleeps, and nothing in it waits.
 package storetest

@@ -1,0 +1,260 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// ErrCut is the error of every call over a [Link] that is cut.
+var ErrCut = errors.New("the link to the store is cut")
+
+// A Link is a store that a test can interfere with: the way from one worker to the table.
+// Give each worker a Link of its own. A worker whose link is cut or silent is, for the rest
+// of the fleet, as dead as after kill -9; what it believes of itself is part of the test.
+//
+// A Link holds no lock while it waits or calls the store, so it can be used in a bubble of
+// testing/synctest. All methods are safe for concurrent use, also within a hook.
+//
+// # Hooks
+//
+// A hook stands at the worker's end of the link. It gets each call, and a function that
+// sends the call to the store and returns the answer. A hook may wait before it sends or
+// before it returns, may send the call never or twice, and may return another answer. One
+// hook is called by several goroutines. Nil removes a hook.
+//
+//	link.OnWrite(func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+//		if w.Op == lease.OpTransfer {
+//			<-released // hold the worker's claims
+//		}
+//		return send()
+//	})
+//
+// The state of the link is looked at when a hook sends, and again when it returns: a hook
+// that cuts the link after it has sent loses the answer of a write that is stored.
+type Link struct {
+	store lease.Store
+
+	mu    sync.Mutex
+	state state
+	delay time.Duration
+	hooks hooks
+}
+
+type state uint8
+
+const (
+	open       state = iota
+	cut              // fails at once
+	silent           // reaches nothing, and is not answered
+	answerless       // reaches the store, and is not answered
+)
+
+type hooks struct {
+	list   func(context.Context, lease.Query, func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error]
+	get    func(context.Context, lease.Key, func() (lease.Record, error)) (lease.Record, error)
+	write  func(context.Context, lease.Write, func() (lease.Record, error)) (lease.Record, error)
+	verify func(context.Context, string, func() error) error
+}
+
+var _ lease.Store = (*Link)(nil)
+
+// NewLink returns a link to store that interferes with nothing.
+func NewLink(store lease.Store) *Link { return &Link{store: store} }
+
+// Cut makes every call fail at once with [ErrCut], as where nothing listens. A call that is
+// under way may be stored; its answer is lost.
+func (l *Link) Cut() { l.set(cut) }
+
+// Silence makes every call wait until its context ends, as where packets are dropped.
+// Nothing reaches the store. A call that is under way may be stored; its answer is lost.
+func (l *Link) Silence() { l.set(silent) }
+
+// LoseAnswers makes every call wait until its context ends, after it has reached the store:
+// writes are stored, and nobody is told.
+func (l *Link) LoseAnswers() { l.set(answerless) }
+
+// Heal ends what [Link.Cut], [Link.Silence] and [Link.LoseAnswers] began. A call that waits
+// already goes on waiting for the end of its context. Hooks and the delay stay.
+func (l *Link) Heal() { l.set(open) }
+
+// Delay makes every answer arrive that much after the store has given it; 0: at once.
+func (l *Link) Delay(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.delay = d
+}
+
+// OnList sets the hook of listings. The iterator that send returns holds what the store has
+// listed when send is called.
+func (l *Link) OnList(hook func(ctx context.Context, q lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hooks.list = hook
+}
+
+// OnGet sets the hook of reads of one record.
+func (l *Link) OnGet(hook func(ctx context.Context, k lease.Key, send func() (lease.Record, error)) (lease.Record, error)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hooks.get = hook
+}
+
+// OnWrite sets the hook of writes.
+func (l *Link) OnWrite(hook func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hooks.write = hook
+}
+
+// OnVerify sets the hook of Verify. One that returns [lease.ErrWentBack] plays a table that
+// was restored.
+func (l *Link) OnVerify(hook func(ctx context.Context, group string, send func() error) error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hooks.verify = hook
+}
+
+// List lists over the link. It reads all before it yields the first record.
+func (l *Link) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	call := sender(ctx, l, func() ([]entry, error) { return collect(l.store.List(ctx, q)), nil })
+	return func(yield func(lease.Record, error) bool) {
+		full := call
+		if hook := l.script().list; hook != nil {
+			send := func() iter.Seq2[lease.Record, error] { return replay(call()) }
+			full = func() ([]entry, error) { return collect(hook(ctx, q, send)), nil }
+		}
+		replay(answer(ctx, l, full))(yield)
+	}
+}
+
+// Get reads over the link.
+func (l *Link) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
+	call := sender(ctx, l, func() (lease.Record, error) { return l.store.Get(ctx, k) })
+	if hook := l.script().get; hook != nil {
+		return answer(ctx, l, func() (lease.Record, error) { return hook(ctx, k, call) })
+	}
+	return answer(ctx, l, call)
+}
+
+// Write writes over the link.
+func (l *Link) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	call := sender(ctx, l, func() (lease.Record, error) { return l.store.Write(ctx, w) })
+	if hook := l.script().write; hook != nil {
+		return answer(ctx, l, func() (lease.Record, error) { return hook(ctx, w, call) })
+	}
+	return answer(ctx, l, call)
+}
+
+// Verify asks the store over the link.
+func (l *Link) Verify(ctx context.Context, group string) error {
+	call := sender(ctx, l, func() (struct{}, error) { return struct{}{}, l.store.Verify(ctx, group) })
+	full := call
+	if hook := l.script().verify; hook != nil {
+		send := func() error { _, err := call(); return err }
+		full = func() (struct{}, error) { return struct{}{}, hook(ctx, group, send) }
+	}
+	_, err := answer(ctx, l, full)
+	return err
+}
+
+// sender is what a hook sends a call with.
+func sender[T any](ctx context.Context, l *Link, call func() (T, error)) func() (T, error) {
+	return func() (T, error) {
+		var none T
+		if err := l.fault(ctx, cut, silent); err != nil {
+			return none, err
+		}
+		got, err := call()
+		if late := l.wait(ctx); late != nil {
+			return none, late
+		}
+		return got, err
+	}
+}
+
+// answer is what the worker learns of a call.
+func answer[T any](ctx context.Context, l *Link, call func() (T, error)) (T, error) {
+	got, err := call()
+	if lost := l.fault(ctx, cut, silent, answerless); lost != nil {
+		var none T
+		return none, lost
+	}
+	return got, err
+}
+
+// fault is the error of a call while the link is in one of these states, after the time it
+// takes to fail; nil in all others.
+func (l *Link) fault(ctx context.Context, states ...state) error {
+	l.mu.Lock()
+	now := l.state
+	l.mu.Unlock()
+	switch {
+	case !slices.Contains(states, now):
+		return nil
+	case now == cut:
+		return ErrCut
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// wait is the delay of an answer.
+func (l *Link) wait(ctx context.Context) error {
+	l.mu.Lock()
+	delay := l.delay
+	l.mu.Unlock()
+	if delay <= 0 {
+		return nil
+	}
+	select {
+	case <-time.After(delay):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *Link) set(s state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state = s
+}
+
+func (l *Link) script() hooks {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hooks
+}
+
+// An entry is one step of a listing.
+type entry struct {
+	record lease.Record
+	err    error
+}
+
+func collect(listing iter.Seq2[lease.Record, error]) []entry {
+	var all []entry
+	for r, err := range listing {
+		all = append(all, entry{r, err})
+	}
+	return all
+}
+
+func replay(all []entry, err error) iter.Seq2[lease.Record, error] {
+	if err != nil {
+		all = []entry{{err: err}}
+	}
+	return func(yield func(lease.Record, error) bool) {
+		for _, e := range all {
+			if !yield(e.record, e.err) {
+				return
+			}
+		}
+	}
+}
