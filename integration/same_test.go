@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"reflect"
 	"testing"
 
@@ -12,31 +11,30 @@ import (
 	"github.com/shardlease/shardlease-go/internal/storm"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// pair is two stores that are given the same, and have to answer the same.
+// A pair compares what a store answers with what the embedded one answers.
 type pair struct {
-	lease.Store // DynamoDB's, whose answers count
-	memory      memstore.Store
-	differ      error
+	memory memstore.Store
+	differ error
 }
 
-func (p *pair) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	want, errWant := p.memory.Write(ctx, w)
-	got, err := p.Store.Write(ctx, w)
-	p.compare(w, got, want)
-	p.compare(w, refusedOver(err), refusedOver(errWant))
-	if (err == nil) != (errWant == nil) {
-		p.differ = errors.Join(p.differ, fmt.Errorf("%v: %w, in memory %w", w, err, errWant))
-	}
-	stored, _ := p.Store.Get(ctx, w.Key())
-	inMemory, _ := p.memory.Get(ctx, w.Key())
-	p.compare(w, stored, inMemory)
-	return got, err
-}
-
-func (p *pair) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	return p.Store.List(ctx, q)
+// mirror lets p make every write that goes over the link.
+func (p *pair) mirror(link *storetest.Link) {
+	link.OnWrite(func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		want, errWant := p.memory.Write(ctx, w)
+		got, err := send()
+		p.compare(w, got, want)
+		p.compare(w, refusedOver(err), refusedOver(errWant))
+		if (err == nil) != (errWant == nil) {
+			p.differ = errors.Join(p.differ, fmt.Errorf("%v: %w, in memory %w", w, err, errWant))
+		}
+		stored, _ := link.Get(ctx, w.Key())
+		inMemory, _ := p.memory.Get(ctx, w.Key())
+		p.compare(w, stored, inMemory)
+		return got, err
+	})
 }
 
 func (p *pair) compare(w lease.Write, got, want lease.Record) {
@@ -58,8 +56,9 @@ func TestSameAsInMemory(t *testing.T) {
 	client := newClient(t, nil)
 	writes := 0
 	for seed := range uint64(5) {
-		p := &pair{Store: open(t, client, newTable(t))}
-		judge := storm.NewJudge(p, checkpoint.Decimal)
+		p, link := new(pair), storetest.NewLink(open(t, client, newTable(t)))
+		p.mirror(link)
+		judge := storm.NewJudge(link, checkpoint.Decimal)
 		net := storm.NewNetwork(judge, seed, storm.Rates{Lost: 0.05, ReplyLost: 0.1, Late: 0.1, Twin: 0.1, Arrive: 0.5})
 		s := storm.New(net, judge, seed)
 		for n := range 400 {
