@@ -17,6 +17,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // onMemory is a group without a row.
@@ -216,12 +217,10 @@ func TestInterruptedImportIsFinished(t *testing.T) {
 	for after := 0; cut; after++ {
 		for _, stored := range []bool{false, true} {
 			s := onMemory()
-			broken := &breaking{Store: s.Store, left: after, stored: stored}
-			through := s
-			through.Store = broken
 			// Supervisor sends again what is not answered; the context ends that.
 			ctx, cancel := context.WithCancel(t.Context())
-			broken.broke = cancel
+			through := s
+			through.Store = cutAfter(s.Store, after, stored, cancel)
 			_, err := kcl.Import(ctx, table, through, kcl.ImportOptions{Shards: shards, Pending: forget})
 			cancel()
 			if cut = err != nil; !cut {
@@ -240,23 +239,20 @@ func TestInterruptedImportIsFinished(t *testing.T) {
 	}
 }
 
-// A breaking store answers so many writes.
-type breaking struct {
-	lease.Store
-	left   int
-	stored bool // the write that is not answered is stored
-	broke  func()
-}
-
-var errBroke = errors.New("broke")
-
-func (b *breaking) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	if b.left--; b.left >= 0 {
-		return b.Store.Write(ctx, w)
-	}
-	if b.left == -1 && b.stored {
-		_, _ = b.Store.Write(ctx, w)
-	}
-	b.broke()
-	return nil, errBroke
+// cutAfter returns a store that answers so many writes and then calls broke. If stored, the
+// first write that is not answered is stored.
+func cutAfter(store lease.Store, writes int, stored bool, broke func()) lease.Store {
+	link := storetest.NewLink(store)
+	link.OnWrite(func(_ context.Context, _ lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		if writes--; writes >= 0 {
+			return send()
+		}
+		if writes == -1 && stored {
+			_, _ = send()
+		}
+		link.Cut()
+		broke()
+		return nil, storetest.ErrCut
+	})
+	return link
 }
