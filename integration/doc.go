@@ -1,5 +1,15 @@
-// Package integration runs the library against Amazon's own DynamoDB Local, with
-// faults injected into single HTTP requests.
+// Package integration runs the library against Amazon's own DynamoDB Local. It is a module
+// of its own, so that nobody who imports the library gets what these tests need.
+//
+// Its rooms are folders:
+//
+//   - store: dynamostore on the real service, with faults injected into single HTTP requests;
+//   - histories: what concurrent clients did, checked for linearizability;
+//   - workers: workers in real time, and under load;
+//   - processes: worker processes that are killed, frozen and cut off;
+//   - kcl: leases that move from the KCL's table, and back;
+//   - report: what requests and units are counted, and docs/measurements.md;
+//   - guides: what the guides offer to be copied, and examples that need a server.
 //
 // The tests look for a server in this order: DYNAMODB_ENDPOINT, if set; a
 // container of the official image, if Docker can be reached; otherwise they skip

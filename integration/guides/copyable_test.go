@@ -1,4 +1,4 @@
-package integration
+package guides
 
 import (
 	"net/http"
@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/wait"
@@ -19,7 +20,7 @@ func TestCopyableHelper(t *testing.T) {
 	if os.Getenv("DYNAMODB_ENDPOINT") != "" {
 		t.Skip("it starts a container of its own, and here there is a server that is to be used")
 	}
-	endpoint(t) // or there is no Docker, and that is said
+	local.Endpoint(t) // or there is no Docker, and that is said
 	t.Cleanup(func() {
 		if t.Skipped() && os.Getenv("SHARDLEASE_REQUIRE_DYNAMODB") == "1" {
 			t.Error("the helper has skipped where it must not")

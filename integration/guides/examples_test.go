@@ -1,17 +1,20 @@
-package integration
+package guides
 
 import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 )
 
 // TestExamplesOnDynamoDB gives the examples that need one a DynamoDB Local.
 func TestExamplesOnDynamoDB(t *testing.T) {
 	for _, example := range []string{"sinks/dynamodb", "kcl"} {
 		t.Run(example, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "../examples/"+example)
-			cmd.Env = append(os.Environ(), "DYNAMODB_ENDPOINT="+endpoint(t))
+			cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "./examples/"+example)
+			cmd.Dir = "../.."
+			cmd.Env = append(os.Environ(), "DYNAMODB_ENDPOINT="+local.Endpoint(t))
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}

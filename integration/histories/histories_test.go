@@ -1,4 +1,4 @@
-package integration
+package histories
 
 import (
 	"bytes"
@@ -19,6 +19,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -39,10 +42,10 @@ const (
 // Chance decides, and the scheduler: there is no seed that would replay it. A
 // failure prints the part of the history that cannot be explained.
 func TestHistoriesAreLinearizable(t *testing.T) {
-	table := newTable(t)
-	f := newFaulty(badLine)
-	client := newClient(t, f.over)
-	stores := [2]*dynamostore.Store{open(t, client, table), openOnce(t, client, table)}
+	table := local.Table(t)
+	f := network.NewFaulty(badLine)
+	client := local.Client(t, f.Over)
+	stores := [2]*dynamostore.Store{local.Open(t, client, table), openOnce(t, client, table)}
 	var total history
 	for total.count < *historyOps {
 		h := record(t, stores, min(historySize, *historyOps-total.count))
@@ -62,50 +65,44 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		}
 	}
 	t.Logf("%d operations (%v; %d requests of the clients, %d replies of accepted writes and reads lost), checked in %v: linearizable",
-		total.count, total.tally(), f.calls["PutItem"]+f.calls["UpdateItem"]+f.calls["GetItem"], f.silent, total.checking)
+		total.count, total.tally(), f.Calls["PutItem"]+f.Calls["UpdateItem"]+f.Calls["GetItem"], f.Silent, total.checking)
 }
 
 // TestHistoriesWithoutTheFenceAreNot: the check notices when updates are made
 // on no condition but that there is a row.
 func TestHistoriesWithoutTheFenceAreNot(t *testing.T) {
-	table := newTable(t)
-	f := newFaulty(func(action string, body []byte) fault {
+	table := local.Table(t)
+	f := network.NewFaulty(func(action string, body []byte) network.Fault {
 		what := badLine(action, body)
 		if action == "UpdateItem" {
-			what.edit = removeFence
+			what.Edit = network.RemoveFence
 		}
 		return what
 	})
 	// Without the fence rows soon become unreadable, and a store that may would
 	// send again for as long as an answer cannot be read.
-	once := openOnce(t, newClient(t, f.over), table)
+	once := openOnce(t, local.Client(t, f.Over), table)
 	h := record(t, [2]*dynamostore.Store{once, once}, 400)
 	if got := porcupine.CheckOperationsTimeout(leaseModel, h.operations, historyTime); got != porcupine.Illegal {
 		t.Errorf("%d operations (%v): %s, want %s", h.count, h.tally(), got, porcupine.Illegal)
 	}
 }
 
-// removeFence leaves of a condition that there is a row. What it said stays
-// beside, because the service refuses names and values that nothing uses.
-func removeFence(update map[string]any) {
-	update["ConditionExpression"] = fmt.Sprintf("attribute_exists(%s) OR (%s)", lease.AttrKey, update["ConditionExpression"])
-}
-
 // badLine loses and throttles what is about lease rows, and so not what Open
 // tries.
-func badLine(_ string, body []byte) fault {
+func badLine(_ string, body []byte) network.Fault {
 	if !bytes.Contains(body, []byte(`/lease"`)) {
-		return fault{}
+		return network.Fault{}
 	}
 	switch x := rand.Float64(); {
 	case x < 0.05:
-		return fault{dropRequest: true}
+		return network.Fault{DropRequest: true}
 	case x < 0.12:
-		return fault{dropReply: true}
+		return network.Fault{DropReply: true}
 	case x < 0.16:
-		return fault{code: "ThrottlingException", reason: "TableWriteKeyRangeThroughputExceeded"}
+		return network.Fault{Code: "ThrottlingException", Reason: "TableWriteKeyRangeThroughputExceeded"}
 	}
-	return fault{}
+	return network.Fault{}
 }
 
 // openOnce opens a store that leaves it to its caller to send again.
@@ -255,7 +252,7 @@ func record(t *testing.T, stores [2]*dynamostore.Store, operations int) history 
 	clients := make([]*historian, historyClients)
 	var all sync.WaitGroup
 	for i := range clients {
-		c := &historian{t: t, n: i, me: worker(fmt.Sprintf("w%d", i)), store: stores[i%2], start: start}
+		c := &historian{t: t, n: i, me: fixture.Worker(fmt.Sprintf("w%d", i)), store: stores[i%2], start: start}
 		for shard := range historyShards {
 			c.shards = append(c.shards, view{key: lease.Key{Group: group, Kind: lease.KindLease, Name: fmt.Sprintf("shard-%d", shard)}})
 		}
@@ -318,27 +315,27 @@ func (c *historian) move(v *view) (lease.Write, error) {
 	r, chance := v.row, rand.IntN(12)
 	switch {
 	case r.Generation == 0:
-		return lease.Begin(v.key.Group, v.key.Name, nil, c.me.Name, stamp())
+		return lease.Begin(v.key.Group, v.key.Name, nil, c.me.Name, fixture.Stamp())
 	case chance < 2:
 		return lease.Write{}, nil
 	case r.Owner.IsZero():
-		return r.Claim(c.me, stamp())
+		return r.Claim(c.me, fixture.Stamp())
 	case r.OfferedTo == c.me.Incarnation:
-		return r.Take(c.me, stamp())
+		return r.Take(c.me, fixture.Stamp())
 	case r.Owner.Incarnation != c.me.Incarnation && chance < 8:
 		return lease.Write{}, nil
 	case r.Owner.Incarnation != c.me.Incarnation:
-		return r.Recover(c.me, stamp())
+		return r.Recover(c.me, fixture.Stamp())
 	case chance == 2:
-		return r.Release(hold(r), lease.End{Reason: lease.Released}, stamp())
+		return r.Release(fixture.Hold(r), lease.End{Reason: lease.Released}, fixture.Stamp())
 	case r.OfferedTo != "" && chance <= 7:
-		return r.Withdraw(hold(r), stamp())
+		return r.Withdraw(fixture.Hold(r), fixture.Stamp())
 	case chance <= 5:
-		other := worker(fmt.Sprintf("w%d", (c.n+1+rand.IntN(historyClients-1))%historyClients))
-		return r.Offer(hold(r), other.Incarnation, checkpoint.Mark{}, stamp())
+		other := fixture.Worker(fmt.Sprintf("w%d", (c.n+1+rand.IntN(historyClients-1))%historyClients))
+		return r.Offer(fixture.Hold(r), other.Incarnation, checkpoint.Mark{}, fixture.Stamp())
 	}
 	last, _ := strconv.Atoi(r.Checkpoint.Position) // none is 0
-	return r.Commit(hold(r), checkpoint.Mark{Position: strconv.Itoa(last + 1)}, stamp())
+	return r.Commit(fixture.Hold(r), checkpoint.Mark{Position: strconv.Itoa(last + 1)}, fixture.Stamp())
 }
 
 func (c *historian) now() int64 { return time.Since(c.start).Nanoseconds() }

@@ -1,4 +1,4 @@
-package integration
+package kcl
 
 import (
 	"errors"
@@ -14,6 +14,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore/kcl"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -23,7 +26,7 @@ import (
 func TestMovingTableIsRefused(t *testing.T) {
 	begin := func(t *testing.T, s shardlease.Supervisor) {
 		t.Helper()
-		must[lease.Row](t, s.Store)(lease.Begin(s.Group, "s", nil, "a", stamp()))
+		fixture.Must[lease.Row](t, s.Store)(lease.Begin(s.Group, "s", nil, "a", fixture.Stamp()))
 	}
 	for name, tc := range map[string]struct {
 		move func(n int) kclItem // what is put after the table was read for the first time
@@ -40,12 +43,12 @@ func TestMovingTableIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			moves, n := tc.move, 0
-			f := newFaulty(func(string, []byte) fault { return fault{} })
-			table := newKCL(t, newClient(t, f.over), kcl3("s", "17", 0))
+			f := network.NewFaulty(func(string, []byte) network.Fault { return network.Fault{} })
+			table := newKCL(t, local.Client(t, f.Over), kcl3("s", "17", 0))
 			if tc.keys != nil {
-				table.Name = makeTable(t, tc.keys...)
+				table.Name = local.OtherTable(t, tc.keys...)
 			}
-			f.done = func(action string, _ []byte) {
+			f.Done = func(action string, _ []byte) {
 				if action == "Scan" && moves != nil {
 					n++
 					putKCL(t, table.Name, moves(n))
@@ -54,7 +57,7 @@ func TestMovingTableIsRefused(t *testing.T) {
 			}
 			s := onMemory()
 			if tc.seat {
-				must[lease.Seat](t, s.Store)(seat("a").Sit(stamp()))
+				fixture.Must[lease.Seat](t, s.Store)(seat("a").Sit(fixture.Stamp()))
 			}
 			if _, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{}); !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
 				t.Errorf("import: got %v, want %v", err, tc.want)
@@ -66,11 +69,11 @@ func TestMovingTableIsRefused(t *testing.T) {
 				begin(t, s)
 			}
 			moves = tc.move
-			before := f.calls["UpdateItem"]
+			before := f.Calls["UpdateItem"]
 			if _, err := kcl.Export(t.Context(), s, table, kcl.ExportOptions{}); !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
 				t.Errorf("export: got %v, want %v", err, tc.want)
 			}
-			if wrote := f.calls["UpdateItem"] > before; wrote != (tc.want == nil) {
+			if wrote := f.Calls["UpdateItem"] > before; wrote != (tc.want == nil) {
 				t.Errorf("export wrote: %t", wrote)
 			}
 		})
@@ -81,26 +84,26 @@ func TestMovingTableIsRefused(t *testing.T) {
 // group that is started while it was watched.
 func TestExportStandsOnWhatItSaw(t *testing.T) {
 	for want, scan := range map[error]int{kcl.ErrRunning: 1, kcl.ErrMoving: 2} {
-		f := newFaulty(func(string, []byte) fault { return fault{} })
-		table := newKCL(t, newClient(t, f.over), kcl3("s", "17", 0))
+		f := network.NewFaulty(func(string, []byte) network.Fault { return network.Fault{} })
+		table := newKCL(t, local.Client(t, f.Over), kcl3("s", "17", 0))
 		s := onMemory()
-		row := must[lease.Row](t, s.Store)(lease.Begin("orders", "s", nil, "a", stamp()))
-		must[lease.Row](t, s.Store)(row.Rewind(lease.Command{Seen: row.Generation, By: "a"}, checkpoint.Mark{Position: "16"}, stamp()))
+		row := fixture.Must[lease.Row](t, s.Store)(lease.Begin("orders", "s", nil, "a", fixture.Stamp()))
+		fixture.Must[lease.Row](t, s.Store)(row.Rewind(lease.Command{Seen: row.Generation, By: "a"}, checkpoint.Mark{Position: "16"}, fixture.Stamp()))
 		moved := kcl3("s", "18", 0).with(kclItem{"leaseCounter": 1208})
-		f.done = func(action string, _ []byte) {
-			if action != "Scan" || f.calls["Scan"] != scan {
+		f.Done = func(action string, _ []byte) {
+			if action != "Scan" || f.Calls["Scan"] != scan {
 				return
 			}
 			if want == kcl.ErrMoving {
 				putKCL(t, table.Name, moved)
 			} else {
-				must[lease.Seat](t, s.Store)(seat("a").Sit(stamp()))
+				fixture.Must[lease.Seat](t, s.Store)(seat("a").Sit(fixture.Stamp()))
 			}
 		}
 		if _, err := kcl.Export(t.Context(), s, table, kcl.ExportOptions{}); !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
-		if now := contents(t, table.Name)["s"]; want == kcl.ErrMoving && !reflect.DeepEqual(now, moved.item()) || f.calls["UpdateItem"] > 0 && want == kcl.ErrRunning {
+		if now := contents(t, table.Name)["s"]; want == kcl.ErrMoving && !reflect.DeepEqual(now, moved.item()) || f.Calls["UpdateItem"] > 0 && want == kcl.ErrRunning {
 			t.Errorf("%v, and the lease is %s", want, text(now))
 		}
 	}
@@ -114,7 +117,7 @@ func seat(name string) lease.Seat {
 // TestExportToKCL: a fleet that goes back finds what it has left, but for the positions.
 func TestExportToKCL(t *testing.T) {
 	leases, shards := resharded()
-	table := newKCL(t, newClient(t, nil), leases...)
+	table := newKCL(t, local.Client(t, nil), leases...)
 	s := onMemory()
 	if _, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{Shards: shards, Pending: forget}); err != nil {
 		t.Fatal(err)
@@ -189,12 +192,12 @@ func text(item map[string]types.AttributeValue) string {
 // TestExportMakesCheckpoints: of positions that are no numbers only where it is told how,
 // and into the leases of the stream that was chosen.
 func TestExportMakesCheckpoints(t *testing.T) {
-	table := newKCL(t, newClient(t, nil), multi("1:a:7", "s", "17"), multi("1:b:7", "s", "17"))
+	table := newKCL(t, local.Client(t, nil), multi("1:a:7", "s", "17"), multi("1:b:7", "s", "17"))
 	table.Stream = "1:a:7"
 	s := onMemory()
 	for shard, m := range map[string]checkpoint.Mark{"s": {Position: "18", State: "3"}, "new": {Position: "19", State: "4"}} {
-		row := must[lease.Row](t, s.Store)(lease.Begin("orders", shard, nil, "a", stamp()))
-		must[lease.Row](t, s.Store)(row.Rewind(lease.Command{Seen: row.Generation, By: "a"}, m, stamp()))
+		row := fixture.Must[lease.Row](t, s.Store)(lease.Begin("orders", shard, nil, "a", fixture.Stamp()))
+		fixture.Must[lease.Row](t, s.Store)(row.Rewind(lease.Command{Seen: row.Generation, By: "a"}, m, fixture.Stamp()))
 	}
 	told := kcl.ExportOptions{Shards: asListed([]shardlease.Shard{{Name: "new"}}), Checkpoint: func(m checkpoint.Mark) (string, int64, error) { return m.Position, int64(m.State[0] - '0'), nil }}
 	wrong := kcl.ExportOptions{Checkpoint: func(m checkpoint.Mark) (string, int64, error) { return "after " + m.Position, 0, nil }}
@@ -229,7 +232,7 @@ func TestExportMakesCheckpoints(t *testing.T) {
 // checkpoint, if the group has not moved the shard on. When an export knew only the rows,
 // LATEST and AT_TIMESTAMP came back as TRIM_HORIZON, and prepared checkpoints were lost.
 func TestWordsSurvive(t *testing.T) {
-	table := newKCL(t, newClient(t, nil),
+	table := newKCL(t, local.Client(t, nil),
 		kcl3("a", "LATEST", 0), kcl3("b", "AT_TIMESTAMP", 0), kcl3("c", "TRIM_HORIZON", 0),
 		kcl3("d", "17", 0).with(prepared), kcl3("e", "17", 0).with(prepared), kcl3("f", "LATEST", 0), kcl3("g", "17", 0))
 	before := contents(t, table.Name)
@@ -254,7 +257,7 @@ func TestWordsSurvive(t *testing.T) {
 	for _, shard := range []string{"e", "f"} {
 		rewind(shard, "18")
 	}
-	must[lease.Row](t, s.Store)(lease.Begin("orders", "new", nil, "a", stamp()))
+	fixture.Must[lease.Row](t, s.Store)(lease.Begin("orders", "new", nil, "a", fixture.Stamp()))
 	for word, o := range map[string]kcl.ExportOptions{"LATEST": {Unstarted: "LATEST"}, "TRIM_HORIZON": {}} {
 		o.Shards = asListed([]shardlease.Shard{{Name: "new"}})
 		for key, item := range before {
@@ -288,7 +291,7 @@ func TestWordsSurvive(t *testing.T) {
 // TestWordsAsPositions: for a handler that reads TRIM_HORIZON, LATEST and AT_TIMESTAMP as
 // positions, these words survive an export into a new table as well.
 func TestWordsAsPositions(t *testing.T) {
-	table := newKCL(t, newClient(t, nil), kcl3("a", "LATEST", 0), kcl3("b", "AT_TIMESTAMP", 0), kcl3("c", "TRIM_HORIZON", 0))
+	table := newKCL(t, local.Client(t, nil), kcl3("a", "LATEST", 0), kcl3("b", "AT_TIMESTAMP", 0), kcl3("c", "TRIM_HORIZON", 0))
 	s := onMemory()
 	word := func(w string) (checkpoint.Mark, error) { return checkpoint.Mark{Position: w}, nil }
 	if _, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{Word: word}); err != nil {
@@ -298,7 +301,7 @@ func TestWordsAsPositions(t *testing.T) {
 	if got := standing(t, s); !maps.Equal(got, want) {
 		t.Errorf("there is %v", got)
 	}
-	again := newKCL(t, newClient(t, nil))
+	again := newKCL(t, local.Client(t, nil))
 	shards := asListed([]shardlease.Shard{{Name: "a"}, {Name: "b"}, {Name: "c"}})
 	leases, err := kcl.Export(t.Context(), s, again, kcl.ExportOptions{Shards: shards, Unstarted: "LATEST"})
 	for _, l := range leases {
@@ -354,7 +357,7 @@ func TestPreparedCheckpointsAreDecided(t *testing.T) {
 		"a state that is text": {more: prepared.with(kclItem{"pendingCheckpointState": "x"}), pending: forget, wrong: "pendingCheckpointState"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := newKCL(t, newClient(t, nil), kcl3("a", "17", 0).with(tc.more), kcl3("b", "18", 0))
+			table := newKCL(t, local.Client(t, nil), kcl3("a", "17", 0).with(tc.more), kcl3("b", "18", 0))
 			s := onMemory()
 			_, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{Pending: tc.pending})
 			pending, refused := errors.AsType[*kcl.PendingError](err)
@@ -376,10 +379,10 @@ func TestPreparedCheckpointsAreDecided(t *testing.T) {
 func TestExportNeedsHashKeys(t *testing.T) {
 	bare := kclItem{"startingHashKey": nil, "endingHashKey": nil}
 	s := onMemory()
-	must[lease.Row](t, s.Store)(lease.Begin("orders", "a", nil, "a", stamp()))
-	must[lease.Row](t, s.Store)(lease.Begin("orders", "b", []string{"a"}, "a", stamp()))
-	gone := must[lease.Row](t, s.Store)(lease.Begin("orders", "gone", nil, "a", stamp())) // removed, so it needs no hash keys
-	must[lease.Row](t, s.Store)(gone.Remove(lease.Command{Seen: gone.Generation, By: "a"}, stamp()))
+	fixture.Must[lease.Row](t, s.Store)(lease.Begin("orders", "a", nil, "a", fixture.Stamp()))
+	fixture.Must[lease.Row](t, s.Store)(lease.Begin("orders", "b", []string{"a"}, "a", fixture.Stamp()))
+	gone := fixture.Must[lease.Row](t, s.Store)(lease.Begin("orders", "gone", nil, "a", fixture.Stamp())) // removed, so it needs no hash keys
+	fixture.Must[lease.Row](t, s.Store)(gone.Remove(lease.Command{Seen: gone.Generation, By: "a"}, fixture.Stamp()))
 	const top = "340282366920938463463374607431768211455" // 128 bits
 	shard := func(name, from, to string) kcl.Shard {
 		return kcl.Shard{Name: name, Parents: []string{"z"}, StartingHashKey: from, EndingHashKey: to}
@@ -399,7 +402,7 @@ func TestExportNeedsHashKeys(t *testing.T) {
 		"the wrong way round":        {item: kcl2("b", "17", 0), shards: []kcl.Shard{shard("a", "9", "9")}, wrong: "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := newKCL(t, newClient(t, nil), tc.item)
+			table := newKCL(t, local.Client(t, nil), tc.item)
 			before := contents(t, table.Name)
 			_, err := kcl.Export(t.Context(), s, table, kcl.ExportOptions{Shards: tc.shards})
 			wrong, ok := errors.AsType[*kcl.RangeError](err)
@@ -421,7 +424,7 @@ func TestExportNeedsHashKeys(t *testing.T) {
 // putItem puts an item, or deletes the one with that key if item is nil.
 func putItem(t *testing.T, table, key string, item map[string]types.AttributeValue) {
 	t.Helper()
-	client := newClient(t, nil)
+	client := local.Client(t, nil)
 	var err error
 	if item != nil {
 		_, err = client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: item})

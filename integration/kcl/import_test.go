@@ -1,4 +1,4 @@
-package integration
+package kcl
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore/kcl"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -48,11 +50,11 @@ func standing(t *testing.T, s shardlease.Supervisor) map[string]string {
 // TestImportFromKCL: every lease becomes a row, what the KCL has forgotten is finished, its
 // table stays as it was; and the fleet goes on where the KCL was.
 func TestImportFromKCL(t *testing.T) {
-	client := newClient(t, nil)
+	client := local.Client(t, nil)
 	leases, shards := resharded()
 	table := newKCL(t, client, leases...)
 	before := contents(t, table.Name)
-	store := open(t, client, newTable(t))
+	store := local.Open(t, client, local.Table(t))
 	s := shardlease.Supervisor{Store: store, Group: "orders", By: "operator"}
 	want := map[string]string{
 		"shard-0": "finished", "shard-1": "finished", "shard-2": "finished", "shard-gone": "finished",
@@ -147,7 +149,7 @@ func TestImportRefuses(t *testing.T) {
 		"a sub-sequence number":      {item: kcl2("s", sequence, -1), want: &kcl.MalformedError{Attribute: "checkpointSubSequenceNumber"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := newKCL(t, newClient(t, nil), tc.item, kcl2("other", "SHARD_END", 0))
+			table := newKCL(t, local.Client(t, nil), tc.item, kcl2("other", "SHARD_END", 0))
 			table.Stream = tc.stream
 			s := onMemory()
 			_, err := kcl.Import(t.Context(), table, s, tc.options)
@@ -181,18 +183,18 @@ func multi(stream, shard, sequence string) kclItem {
 
 // TestExistingRowsAreKept: an import overwrites nothing, tells of it, and makes the others.
 func TestExistingRowsAreKept(t *testing.T) {
-	table := newKCL(t, newClient(t, nil), kcl3("a", "17", 0), kcl3("b", "18", 0), kcl3("c", "SHARD_END", 0), kcl3("d", "19", 0), kcl3("e", "20", 0), kcl3("f", "21", 0))
+	table := newKCL(t, local.Client(t, nil), kcl3("a", "17", 0), kcl3("b", "18", 0), kcl3("c", "SHARD_END", 0), kcl3("d", "19", 0), kcl3("e", "20", 0), kcl3("f", "21", 0))
 	s := onMemory()
-	row := must[lease.Row](t, s.Store)
-	row(lease.Begin("orders", "a", nil, "somebody", stamp())) // free, and not ours
-	b := row(row(lease.Begin("orders", "b", nil, "somebody", stamp())).Claim(worker("w"), stamp()))
-	b = row(b.Commit(hold(b), checkpoint.Mark{Position: "99"}, stamp()))
-	row(b.Release(hold(b), lease.End{Reason: lease.Released}, stamp()))
-	row(row(lease.Begin("orders", "c", nil, "somebody", stamp())).Claim(worker("w"), stamp()))
-	d := row(lease.Begin("orders", "d", nil, "somebody", stamp()))
-	row(d.Remove(lease.Command{Seen: d.Generation, By: "somebody"}, stamp()))
-	e := row(lease.Begin("orders", "e", nil, "somebody", stamp()))
-	row(e.Rewind(lease.Command{Seen: e.Generation, By: "somebody"}, checkpoint.Mark{Position: "20"}, stamp())) // as it would be
+	row := fixture.Must[lease.Row](t, s.Store)
+	row(lease.Begin("orders", "a", nil, "somebody", fixture.Stamp())) // free, and not ours
+	b := row(row(lease.Begin("orders", "b", nil, "somebody", fixture.Stamp())).Claim(fixture.Worker("w"), fixture.Stamp()))
+	b = row(b.Commit(fixture.Hold(b), checkpoint.Mark{Position: "99"}, fixture.Stamp()))
+	row(b.Release(fixture.Hold(b), lease.End{Reason: lease.Released}, fixture.Stamp()))
+	row(row(lease.Begin("orders", "c", nil, "somebody", fixture.Stamp())).Claim(fixture.Worker("w"), fixture.Stamp()))
+	d := row(lease.Begin("orders", "d", nil, "somebody", fixture.Stamp()))
+	row(d.Remove(lease.Command{Seen: d.Generation, By: "somebody"}, fixture.Stamp()))
+	e := row(lease.Begin("orders", "e", nil, "somebody", fixture.Stamp()))
+	row(e.Rewind(lease.Command{Seen: e.Generation, By: "somebody"}, checkpoint.Mark{Position: "20"}, fixture.Stamp())) // as it would be
 	before := standing(t, s)
 	outcomes, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{})
 	if !errors.Is(err, kcl.ErrExists) || !strings.HasSuffix(err.Error(), ": a, b, c, d") || len(outcomes) != 2 {
@@ -208,7 +210,7 @@ func TestExistingRowsAreKept(t *testing.T) {
 // one was stored and its reply lost, the next one does the rest.
 func TestInterruptedImportIsFinished(t *testing.T) {
 	leases, shards := resharded()
-	table := newKCL(t, newClient(t, nil), leases...)
+	table := newKCL(t, local.Client(t, nil), leases...)
 	whole := onMemory()
 	if _, err := kcl.Import(t.Context(), table, whole, kcl.ImportOptions{Shards: shards, Pending: forget}); err != nil {
 		t.Fatal(err)

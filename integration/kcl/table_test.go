@@ -1,4 +1,4 @@
-package integration
+package kcl
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/dynamostore/kcl"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
@@ -64,7 +65,7 @@ func kcl3(shard, sequence string, sub int) kclItem {
 // newKCL makes a table of the KCL with these rows.
 func newKCL(t *testing.T, client *dynamodb.Client, items ...kclItem) kcl.Table {
 	t.Helper()
-	table := kcl.Table{Client: client, Name: makeTable(t, "leaseKey"), Failover: time.Millisecond}
+	table := kcl.Table{Client: client, Name: local.OtherTable(t, "leaseKey"), Failover: time.Millisecond}
 	for _, item := range items {
 		putKCL(t, table.Name, item)
 	}
@@ -73,7 +74,7 @@ func newKCL(t *testing.T, client *dynamodb.Client, items ...kclItem) kcl.Table {
 
 func putKCL(t *testing.T, table string, item kclItem) {
 	t.Helper()
-	_, err := newClient(t, nil).PutItem(context.WithoutCancel(t.Context()), &dynamodb.PutItemInput{TableName: &table, Item: item.item()})
+	_, err := local.Client(t, nil).PutItem(context.WithoutCancel(t.Context()), &dynamodb.PutItemInput{TableName: &table, Item: item.item()})
 	if err != nil {
 		t.Error(err)
 	}
@@ -82,7 +83,7 @@ func putKCL(t *testing.T, table string, item kclItem) {
 // contents is all that a table holds, by key.
 func contents(t *testing.T, table string) map[string]map[string]types.AttributeValue {
 	t.Helper()
-	out, err := newClient(t, nil).Scan(t.Context(), &dynamodb.ScanInput{TableName: &table, ConsistentRead: aws.Bool(true)})
+	out, err := local.Client(t, nil).Scan(t.Context(), &dynamodb.ScanInput{TableName: &table, ConsistentRead: aws.Bool(true)})
 	if err != nil {
 		t.Fatal(err)
 	}

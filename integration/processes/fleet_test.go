@@ -1,6 +1,6 @@
 //go:build unix
 
-package integration
+package processes
 
 import (
 	"bufio"
@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -58,7 +60,7 @@ type process struct {
 func newFleet(t *testing.T, c fleetConfig) *fleet {
 	t.Helper()
 	f := &fleet{
-		T: t, judge: newJudge(), chance: rand.New(rand.NewPCG(c.seed, 1)), table: newTable(t),
+		T: t, judge: newJudge(), chance: rand.New(rand.NewPCG(c.seed, 1)), table: local.Table(t),
 		shards: c.shards, pause: c.pause, commit: c.commit, slots: make([]*process, c.workers), over: make(chan struct{}),
 		kills: map[phase]int{}, stops: map[phase]int{}, cuts: map[phase]int{}, missed: map[phase]int{},
 	}
@@ -70,7 +72,7 @@ func newFleet(t *testing.T, c fleetConfig) *fleet {
 	for slot := range f.slots {
 		f.enter(slot)
 		if c.workers > 4 { // a large fleet does not start in one moment
-			quiet(t, leaseTime()/2)
+			fixture.Sleep(t, leaseTime()/2)
 		}
 	}
 	return f
@@ -274,9 +276,9 @@ func (f *fleet) random(what attack) *process {
 	p := f.slots[f.victim()]
 	if what.early != nil {
 		what.early(p)
-		quiet(f.T, f.commit)
+		fixture.Sleep(f.T, f.commit)
 	}
-	quiet(f.T, time.Duration(f.chance.Int64N(int64(leaseTime()/3))))
+	fixture.Sleep(f.T, time.Duration(f.chance.Int64N(int64(leaseTime()/3))))
 	what.now(p)
 	return p
 }
@@ -290,7 +292,7 @@ func (f *fleet) kill() {
 	}})
 	f.kills[at]++
 	if f.slots[p.slot] == p {
-		quiet(f.T, time.Duration(f.chance.Int64N(int64(leaseTime()))))
+		fixture.Sleep(f.T, time.Duration(f.chance.Int64N(int64(leaseTime()))))
 		f.enter(p.slot)
 	}
 }
@@ -325,7 +327,7 @@ func (f *fleet) halt() attack {
 }
 
 func (f *fleet) resume(p *process, after time.Duration) {
-	quiet(f.T, after)
+	fixture.Sleep(f.T, after)
 	f.road.lane(p.name).keep.Store(false)
 	p.signal(syscall.SIGCONT)
 	f.judge.saw(entry{Kind: continued, By: p.name})
@@ -339,7 +341,7 @@ func (f *fleet) isolate(d time.Duration) {
 		f.road.lane(p.name).cut.Store(true)
 	}})
 	f.cuts[at]++
-	quiet(f.T, d)
+	fixture.Sleep(f.T, d)
 	f.road.lane(p.name).cut.Store(false)
 	f.judge.saw(entry{Kind: healed, By: p.name})
 }

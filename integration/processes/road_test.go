@@ -1,4 +1,4 @@
-package integration
+package processes
 
 import (
 	"bytes"
@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -82,7 +84,7 @@ func newRoad(t *testing.T, c fleetConfig, saw func(entry)) *road {
 	t.Helper()
 	plain := &http.Transport{MaxIdleConnsPerHost: 256}
 	r := &road{
-		service: endpoint(t), client: &http.Client{Transport: plain, Timeout: time.Minute}, saw: saw,
+		service: local.Endpoint(t), client: &http.Client{Transport: plain, Timeout: time.Minute}, saw: saw,
 		unfenced: !c.fences, faults: c.faults, lanes: map[string]*lane{}, rows: map[string]*sync.Mutex{},
 	}
 	r.closing, r.cancel = context.WithCancel(context.Background())
@@ -300,7 +302,7 @@ func (r *road) deliver(ctx context.Context, p *parcel) (*http.Response, []byte, 
 	body := p.body
 	if p.action == "UpdateItem" {
 		if r.unfenced && p.phase == commits {
-			body = edited(body, removeFence)
+			body = network.Edited(body, network.RemoveFence)
 		}
 		body = bytes.Replace(body, []byte(`"ReturnValues":"NONE"`), []byte(`"ReturnValues":"ALL_NEW"`), 1)
 	}

@@ -1,4 +1,4 @@
-package integration
+package processes
 
 import (
 	"cmp"
@@ -31,7 +31,7 @@ import (
 // binary was started by TestProcesses or one of its sisters.
 const workerEnv = "SHARDLEASE_PROCESS_WORKER"
 
-var processTTL = flag.Duration("process.ttl", ttl, "lease time of the worker processes")
+var processTTL = flag.Duration("process.ttl", time.Second, "lease time of the worker processes")
 
 func leaseTime() time.Duration { return *processTTL }
 

@@ -1,4 +1,4 @@
-package integration
+package report
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -43,7 +44,7 @@ func (r *report) benchmarks() {
 
 func (r *report) goTest(args ...string) (string, error) {
 	command := exec.CommandContext(r.Context(), "go", append([]string{"test", "-run", "^$", "-bench", ".", "-benchmem"}, args...)...)
-	command.Dir = ".."
+	command.Dir = "../.."
 	out, err := command.CombinedOutput()
 	return string(out), err
 }
@@ -149,7 +150,7 @@ func (r *report) holding(names []string) use {
 	for range names {
 		<-began
 	}
-	quiet(r.T, 2*time.Second) // what is in the air at a start is gone
+	fixture.Sleep(r.T, 2*time.Second) // what is in the air at a start is gone
 	u := used()
 	stop()
 	if err := <-done; err != nil {
@@ -171,12 +172,12 @@ func (r *report) blocked(names []string) use {
 		}
 		return record.(lease.Row)
 	}
-	owner, done := worker("a"), make(chan struct{}, len(names))
+	owner, done := fixture.Worker("a"), make(chan struct{}, len(names))
 	parent, stop := context.WithCancel(r.Context())
 	defer stop()
 	for _, name := range names {
-		row := write(lease.Begin("orders", name, nil, "a", stamp()))
-		write(row.Claim(owner, stamp()))
+		row := write(lease.Begin("orders", name, nil, "a", fixture.Stamp()))
+		write(row.Claim(owner, fixture.Stamp()))
 		ctx, cancel := context.WithCancel(parent)
 		go func() {
 			defer cancel()
@@ -184,7 +185,7 @@ func (r *report) blocked(names []string) use {
 			done <- struct{}{}
 		}()
 	}
-	quiet(r.T, 2*time.Second) // as long as the worker had
+	fixture.Sleep(r.T, 2*time.Second) // as long as the worker had
 	u := used()
 	stop()
 	for range names {

@@ -1,10 +1,12 @@
-package integration
+package report
 
 import (
 	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 )
 
 // A book keeps every call of a handler of one squad. Whatever the report says of gaps,
@@ -129,7 +131,7 @@ func without(worker string) func(*book) bool {
 
 // shared: every shard is served, and these workers share them evenly.
 func shared(workers ...string) func(*book) bool {
-	return func(b *book) bool { return even(b.held, b.shards, workers...) }
+	return func(b *book) bool { return fixture.Even(b.held, b.shards, workers...) }
 }
 
 // counts says how many stints there were, and who holds how many shards.

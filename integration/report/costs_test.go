@@ -1,4 +1,4 @@
-package integration
+package report
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -22,12 +24,12 @@ const (
 // TestCostsOfASettledFleet: between two audits a beat is one write of one unit and one read
 // of half a unit, for each worker, and held shards cost nothing.
 func TestCostsOfASettledFleet(t *testing.T) {
-	endpoint(t)
-	table := newTable(t)
+	local.Endpoint(t)
+	table := local.Table(t)
 	for _, shards := range []int{8, 48} {
 		t.Run(fmt.Sprint(shards, " shards"), func(t *testing.T) {
 			t.Parallel()
-			s := newSquad(t, squadPlan{table: table, mode: rebalance.Eager, ttl: ttl, shards: shards, metered: true})
+			s := newSquad(t, squadPlan{table: table, mode: rebalance.Eager, ttl: time.Second, shards: shards, metered: true})
 			slow := false
 			together(func() {
 				defer s.close()
@@ -47,7 +49,7 @@ func TestCostsOfASettledFleet(t *testing.T) {
 func settledCosts(s *squad, workers int) error {
 	before := s.sum()
 	s.bill()
-	quiet(s.t, 4*s.plan.beat())
+	fixture.Sleep(s.t, 4*s.plan.beat())
 	b, sent := s.bill(), s.sum().plus(before, -1)
 	fmt.Fprintf(s.t.Output(), "%d beats, %d looks: %v\n", sent.beats, sent.looks, b)
 	switch rest := sent.all - sent.beats - sent.looks; {
@@ -66,13 +68,13 @@ func settledCosts(s *squad, workers int) error {
 // TestCostsOfMoves: a worker that joins or leaves moves no shard more than it must, and
 // each move is at most two writes of its row, or three when it is cooperative.
 func TestCostsOfMoves(t *testing.T) {
-	endpoint(t)
-	table := newTable(t)
+	local.Endpoint(t)
+	table := local.Table(t)
 	for mode, most := range map[rebalance.Mode]int{rebalance.Eager: 2, rebalance.Cooperative: 3} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			s := newSquad(t, squadPlan{
-				table: table, mode: mode, ttl: ttl, shards: 12,
+				table: table, mode: mode, ttl: time.Second, shards: 12,
 				pace: 20 * time.Millisecond, commit: checkpoint.Policy{Every: -1},
 			})
 			slow := false

@@ -1,4 +1,4 @@
-package integration
+package report
 
 import (
 	"bytes"
@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -50,7 +52,7 @@ func (b bill) String() string {
 
 func newMeter(t *testing.T) *meter {
 	t.Helper()
-	return &meter{endpoint: endpoint(t), bills: map[string]bill{}}
+	return &meter{endpoint: local.Endpoint(t), bills: map[string]bill{}}
 }
 
 func (m *meter) over(next http.RoundTripper) http.RoundTripper {
@@ -212,9 +214,9 @@ func sizeOf(kind string, value any) int {
 // TestWhatOperationsCost: one write is one request and one unit, for a row with
 // names of 40 bytes and a full record, however it ends.
 func TestWhatOperationsCost(t *testing.T) {
-	endpoint(t)
+	local.Endpoint(t)
 	m := newMeter(t)
-	s := open(t, newClient(t, m.over), newTable(t))
+	s := local.Open(t, local.Client(t, m.over), local.Table(t))
 	pad := func(s string) string { return (s + strings.Repeat("-", 40))[:40] }
 	owner := func(name string) lease.Owner {
 		return lease.Owner{Name: pad(name), Incarnation: lease.Incarnation(rand.Text()), Task: pad("task")}
@@ -237,25 +239,25 @@ func TestWhatOperationsCost(t *testing.T) {
 		r, _ := reply.(lease.Row)
 		return r
 	}
-	w, err := lease.Begin(pad("orders"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), stamp())
+	w, err := lease.Begin(pad("orders"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), fixture.Stamp())
 	r := one("create", w, err)
 	for n := range 10 { // more changes of hands than a row remembers
-		w, err = r.Claim(owner(fmt.Sprint("worker-", n)), stamp())
+		w, err = r.Claim(owner(fmt.Sprint("worker-", n)), fixture.Stamp())
 		if !r.Owner.IsZero() {
-			w, err = r.Recover(owner(fmt.Sprint("worker-", n)), stamp())
+			w, err = r.Recover(owner(fmt.Sprint("worker-", n)), fixture.Stamp())
 		}
 		r = one("transfer", w, err)
 	}
-	h := hold(r)
+	h := fixture.Hold(r)
 	position := checkpoint.Mark{Position: "49590338271490256608559692538361571095921575989136588898"}
-	first, err := r.Commit(h, position, stamp())
+	first, err := r.Commit(h, position, fixture.Stamp())
 	r = one("commit", first, err)
 	one("refused commit", first, nil)
-	w, err = r.Offer(h, lease.Incarnation(rand.Text()), position, stamp())
+	w, err = r.Offer(h, lease.Incarnation(rand.Text()), position, fixture.Stamp())
 	r = one("offer", w, err)
-	w, err = r.Yield(h, owner("next"), lease.End{Reason: lease.Handoff, Mark: position}, stamp())
+	w, err = r.Yield(h, owner("next"), lease.End{Reason: lease.Handoff, Mark: position}, fixture.Stamp())
 	r = one("yield", w, err)
-	w, err = r.Commit(hold(r), checkpoint.Mark{Position: position.Position, State: strings.Repeat("s", 1500)}, stamp())
+	w, err = r.Commit(fixture.Hold(r), checkpoint.Mark{Position: position.Position, State: strings.Repeat("s", 1500)}, fixture.Stamp())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +267,7 @@ func TestWhatOperationsCost(t *testing.T) {
 		t.Errorf("a state of 1,500 bytes on top: %v, want three write units (%v)", got, err)
 	}
 	r = large.(lease.Row)
-	if w, err = r.Commit(hold(r), position, stamp()); err != nil {
+	if w, err = r.Commit(fixture.Hold(r), position, fixture.Stamp()); err != nil {
 		t.Fatal(err)
 	}
 	m.since()
@@ -274,13 +276,13 @@ func TestWhatOperationsCost(t *testing.T) {
 	} else if r = small.(lease.Row); total(m.since()).writes != 3 {
 		t.Error("a write that makes a row smaller is billed by what was there")
 	}
-	w, err = r.Release(hold(r), lease.End{Reason: lease.Failed, Note: strings.Repeat("n", lease.MaxNote)}, stamp())
+	w, err = r.Release(fixture.Hold(r), lease.End{Reason: lease.Failed, Note: strings.Repeat("n", lease.MaxNote)}, fixture.Stamp())
 	one("release", w, err)
 
 	seat := lease.Seat{Group: pad("orders"), Incarnation: lease.Incarnation(rand.Text()), Name: pad("a"), Task: pad("task"), TTL: 10 * time.Second}
-	w, err = seat.Sit(stamp())
+	w, err = seat.Sit(fixture.Stamp())
 	one("seat", w, err)
-	w, err = w.Next.(lease.Seat).NextBeat(lease.Says{}, stamp())
+	w, err = w.Next.(lease.Seat).NextBeat(lease.Says{}, fixture.Stamp())
 	one("beat", w, err)
 	w, err = w.Next.(lease.Seat).Evict()
 	one("eviction", w, err)

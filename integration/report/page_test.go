@@ -1,4 +1,4 @@
-package integration
+package report
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 )
 
 // A page is Markdown that grows.
@@ -29,7 +31,7 @@ func (p *page) section(title string) { fmt.Fprintf(p, "\n## %s\n\n", title) }
 func (r *report) page() string {
 	p := new(page)
 	p.say("# Measurements")
-	p.say("Written by `go test ./integration -run TestReport -report -timeout 60m`, and not by hand. `TestReport` runs fleets of workers in one process against DynamoDB Local; each worker has a transport of its own, which counts requests and, where it says units, bills them by [DynamoDB's rules](table.md#what-an-operation-costs). Gaps and overlaps are taken from when handlers were called and returned, not from the library's events. T is the lease time, h = T/3 the heartbeat.")
+	p.say("Written by `go test ./integration/report -run TestReport -report -timeout 60m`, and not by hand. `TestReport` runs fleets of workers in one process against DynamoDB Local; each worker has a transport of its own, which counts requests and, where it says units, bills them by [DynamoDB's rules](table.md#what-an-operation-costs). Gaps and overlaps are taken from when handlers were called and returned, not from the library's events. T is the lease time, h = T/3 the heartbeat.")
 	p.say("%s", r.circumstances())
 	r.goalTable(p)
 	r.elsewhere(p)
@@ -53,7 +55,7 @@ func (r *report) page() string {
 
 // circumstances are when and on what all this was measured.
 func (r *report) circumstances() string {
-	database := image + ", in a container"
+	database := local.Image + ", in a container"
 	if os.Getenv("DYNAMODB_ENDPOINT") != "" {
 		database = *reportServer
 		if database == "" {

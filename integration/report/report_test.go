@@ -1,4 +1,4 @@
-package integration
+package report
 
 import (
 	"flag"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -59,10 +60,10 @@ func planOf(quick bool) reportPlan {
 // TestReport measures what docs/measurements.md says. Without -report it does not run.
 func TestReport(t *testing.T) {
 	if !*reportFull && !*reportQuick {
-		t.Skip("go test ./integration -run TestReport -report -timeout 60m measures for half an hour and writes docs/measurements.md")
+		t.Skip("go test ./integration/report -run TestReport -report -timeout 60m measures for half an hour and writes docs/measurements.md")
 	}
-	endpoint(t)
-	r := &report{T: t, plan: planOf(*reportQuick), table: newTable(t), began: time.Now(), quick: *reportQuick}
+	local.Endpoint(t)
+	r := &report{T: t, plan: planOf(*reportQuick), table: local.Table(t), began: time.Now(), quick: *reportQuick}
 	r.section("benchmarks, one after the other", func() { r.benchmarks(); r.memory() })
 	r.section("cold start", r.coldStarts)
 	r.section("steady cost", r.steady)
@@ -88,8 +89,8 @@ func (r *report) publish() {
 			r.Logf("\n%s", files["measurements.md"])
 			return
 		}
-		to = "../docs"
-		text, err := os.ReadFile("../README.md")
+		to = "../../docs"
+		text, err := os.ReadFile("../../README.md")
 		if err != nil {
 			r.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package integration
+package report
 
 import (
 	"context"
@@ -19,6 +19,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 )
@@ -118,11 +120,11 @@ func (s *squad) recruit(name string) *member {
 	s.t.Cleanup(plain.CloseIdleConnections)
 	m.wire = &wire{next: plain}
 	if s.plan.metered {
-		m.meter = &meter{endpoint: server.endpoint, bills: map[string]bill{}}
+		m.meter = newMeter(s.t)
 		m.wire.next = m.meter.over(plain)
 	}
 	m.client = dynamodb.New(dynamodb.Options{
-		Region: "eu-central-1", BaseEndpoint: aws.String(server.endpoint),
+		Region: "eu-central-1", BaseEndpoint: aws.String(local.Endpoint(s.t)),
 		Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
 		HTTPClient:  &http.Client{Transport: m.wire},
 	})
@@ -205,7 +207,7 @@ func (s *squad) must(w *waiting, limit time.Duration, what string) time.Time {
 
 // rest lets the fleet settle, and ends at any moment of a beat.
 func (s *squad) rest() {
-	quiet(s.t, s.plan.beat()+time.Second+mrand.N(s.plan.beat()))
+	fixture.Sleep(s.t, s.plan.beat()+time.Second+mrand.N(s.plan.beat()))
 }
 
 // find is the member of that name.

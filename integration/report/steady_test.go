@@ -1,10 +1,11 @@
-package integration
+package report
 
 import (
 	"sync"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -45,10 +46,10 @@ func (r *report) steady() {
 				s.start(n.workers)
 			}()
 			s.rest()
-			quiet(r.T, r.plan.audit/3) // all workers audit at about the same time; this moves both ends of the window between two audits
+			fixture.Sleep(r.T, r.plan.audit/3) // all workers audit at about the same time; this moves both ends of the window between two audits
 			costs[i][0] = s.cost(n, r.plan.idle)
 			s.marking.Store(true)
-			quiet(r.T, r.plan.between)
+			fixture.Sleep(r.T, r.plan.between)
 			costs[i][1] = s.cost(n, r.plan.busy)
 			costs[i][1].busy = true
 			r.troubled(s)
@@ -69,7 +70,7 @@ func (p squadPlan) auditPeriod() time.Duration { return p.audit * 19 / 20 }
 func (s *squad) cost(n size, periods int) cost {
 	s.bill()
 	before, trouble, from := s.sum(), s.trouble.Load(), time.Now()
-	quiet(s.t, time.Duration(periods)*s.plan.auditPeriod())
+	fixture.Sleep(s.t, time.Duration(periods)*s.plan.auditPeriod())
 	b, sent, seconds := s.bill(), s.sum().plus(before, -1), time.Since(from).Seconds()
 	if due := periods * n.workers; 10*sent.listings < 9*due && s.trouble.Load() == trouble {
 		s.t.Errorf("%d × %d: the rows were listed %d times in %.0f s, and %d audits were due", n.shards, n.workers, sent.listings, seconds, due)

@@ -1,4 +1,4 @@
-package integration
+package report
 
 import (
 	"os"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -269,15 +270,15 @@ func (r *report) timeline(mode rebalance.Mode) {
 	s.start(2)
 	s.rest()
 	from := time.Now()
-	quiet(r.T, 150*time.Millisecond)
+	fixture.Sleep(r.T, 150*time.Millisecond)
 	level := s.watch(shared("a", "b", "c"))
 	s.enter(s.name())
 	s.must(level, s.patience(), "c has its part")
-	quiet(r.T, time.Second)
+	fixture.Sleep(r.T, time.Second)
 	level = s.watch(shared("b", "c"))
 	s.retire("a")
 	s.must(level, s.patience(), "b and c hold all")
-	quiet(r.T, 400*time.Millisecond)
+	fixture.Sleep(r.T, 400*time.Millisecond)
 	f := r.of(mode)
 	f.stints, f.from, f.to = s.copies(), from, time.Now()
 }

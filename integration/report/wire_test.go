@@ -1,4 +1,4 @@
-package integration
+package report
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -49,7 +50,7 @@ func (c traffic) plus(d traffic, sign int) traffic {
 
 func (w *wire) RoundTrip(request *http.Request) (*http.Response, error) {
 	if w.dead.Load() {
-		return nil, errNetwork
+		return nil, network.ErrLost
 	}
 	body, err := io.ReadAll(request.Body)
 	if err != nil {

@@ -1,4 +1,4 @@
-package integration
+package store
 
 import (
 	"errors"
@@ -9,6 +9,9 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -16,39 +19,39 @@ import (
 // write, the store sends the same bytes again while there is time, and the write
 // is stored once; and what sending again cannot mend comes back at once.
 func TestEveryAnswerOfABusyService(t *testing.T) {
-	endpoint(t)
-	table := newTable(t)
+	local.Endpoint(t)
+	table := local.Table(t)
 	for name, tc := range map[string]struct {
-		fault  fault
+		fault  network.Fault
 		mended bool // by sending again
 	}{
-		"partition throttled": {fault{code: "ThrottlingException", reason: "TableWriteKeyRangeThroughputExceeded"}, true},
-		"table throttled":     {fault{code: "ThrottlingException", reason: "TableWriteMaxOnDemandThroughputExceeded"}, true},
-		"account throttled":   {fault{code: "ThrottlingException", reason: "TableWriteAccountLimitExceeded"}, true},
-		"provisioned":         {fault{code: "ProvisionedThroughputExceededException", reason: "TableWriteProvisionedThroughputExceeded"}, true},
-		"request limit":       {fault{code: "RequestLimitExceeded"}, true},
-		"user's transaction":  {fault{code: "TransactionConflictException"}, true},
-		"server fault":        {fault{code: "InternalServerError", status: http.StatusInternalServerError}, true},
-		"unavailable":         {fault{code: "ServiceUnavailable", status: http.StatusServiceUnavailable}, true},
-		"request lost":        {fault{dropRequest: true}, true},
-		"reply lost":          {fault{dropReply: true}, true},
-		"expired credentials": {fault{code: "ExpiredTokenException"}, false},
-		"denied":              {fault{code: "AccessDeniedException"}, false},
-		"table gone":          {fault{code: "ResourceNotFoundException"}, false},
+		"partition throttled": {network.Fault{Code: "ThrottlingException", Reason: "TableWriteKeyRangeThroughputExceeded"}, true},
+		"table throttled":     {network.Fault{Code: "ThrottlingException", Reason: "TableWriteMaxOnDemandThroughputExceeded"}, true},
+		"account throttled":   {network.Fault{Code: "ThrottlingException", Reason: "TableWriteAccountLimitExceeded"}, true},
+		"provisioned":         {network.Fault{Code: "ProvisionedThroughputExceededException", Reason: "TableWriteProvisionedThroughputExceeded"}, true},
+		"request limit":       {network.Fault{Code: "RequestLimitExceeded"}, true},
+		"user's transaction":  {network.Fault{Code: "TransactionConflictException"}, true},
+		"server fault":        {network.Fault{Code: "InternalServerError", Status: http.StatusInternalServerError}, true},
+		"unavailable":         {network.Fault{Code: "ServiceUnavailable", Status: http.StatusServiceUnavailable}, true},
+		"request lost":        {network.Fault{DropRequest: true}, true},
+		"reply lost":          {network.Fault{DropReply: true}, true},
+		"expired credentials": {network.Fault{Code: "ExpiredTokenException"}, false},
+		"denied":              {network.Fault{Code: "AccessDeniedException"}, false},
+		"table gone":          {network.Fault{Code: "ResourceNotFoundException"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			faults := 0 // how many are still to come
-			f := newFaulty(func(action string, body []byte) fault {
+			f := network.NewFaulty(func(action string, body []byte) network.Fault {
 				if _, _, row := written(action, body); !row || faults == 0 {
-					return fault{}
+					return network.Fault{}
 				}
 				faults--
 				return tc.fault
 			})
-			s := open(t, newClient(t, f.over), table)
-			row := must[lease.Row](t, s)
-			r := row(row(lease.Begin(name, "shard-1", nil, "a", stamp())).Claim(worker("a"), stamp()))
-			w, err := r.Commit(hold(r), checkpoint.Mark{Position: "1"}, stamp())
+			s := local.Open(t, local.Client(t, f.Over), table)
+			row := fixture.Must[lease.Row](t, s)
+			r := row(row(lease.Begin(name, "shard-1", nil, "a", fixture.Stamp())).Claim(fixture.Worker("a"), fixture.Stamp()))
+			w, err := r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,7 +59,7 @@ func TestEveryAnswerOfABusyService(t *testing.T) {
 			sent := time.Now()
 			reply, err := s.Write(t.Context(), w)
 			took := time.Since(sent)
-			verdict, _ := lease.Settle(worker("a").Incarnation, w, reply, err)
+			verdict, _ := lease.Settle(fixture.Worker("a").Incarnation, w, reply, err)
 			switch {
 			case tc.mended && verdict != lease.Stored:
 				t.Errorf("got %v, %v", verdict, err)

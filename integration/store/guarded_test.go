@@ -1,4 +1,4 @@
-package integration
+package store
 
 import (
 	"context"
@@ -6,14 +6,16 @@ import (
 	"testing"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // TestGuardedValues: a register in DynamoDB is a register like any other.
 func TestGuardedValues(t *testing.T) {
-	client := newClient(t, nil)
-	storetest.RunRegister(t, func(t *testing.T) storetest.Register { return open(t, client, newTable(t)).Register("group") })
+	client := local.Client(t, nil)
+	storetest.RunRegister(t, func(t *testing.T) storetest.Register { return local.Open(t, client, local.Table(t)).Register("group") })
 }
 
 // TestLateValueIsRefused: what a sending that went unanswered has brought is taken for
@@ -21,25 +23,25 @@ func TestGuardedValues(t *testing.T) {
 // changes nothing.
 func TestLateValueIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
-		fault fault
+		fault network.Fault
 		next  int64 // the generation under which the next value is written; 0: none is
 	}{
-		"reply lost":                       {fault: fault{dropReply: true}},
-		"late, after the holder's next":    {fault: fault{hold: true}, next: 7},
-		"late, after the successor's":      {fault: fault{hold: true}, next: 8},
-		"twin, after the holder's next":    {fault: fault{twin: true}, next: 7},
-		"twin, after the successor's next": {fault: fault{twin: true}, next: 8},
+		"reply lost":                       {fault: network.Fault{DropReply: true}},
+		"late, after the holder's next":    {fault: network.Fault{Hold: true}, next: 7},
+		"late, after the successor's":      {fault: network.Fault{Hold: true}, next: 8},
+		"twin, after the holder's next":    {fault: network.Fault{Twin: true}, next: 7},
+		"twin, after the successor's next": {fault: network.Fault{Twin: true}, next: 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			faults := 0
-			f := newFaulty(func(action string, _ []byte) fault {
+			f := network.NewFaulty(func(action string, _ []byte) network.Fault {
 				if action != "PutItem" || faults == 0 {
-					return fault{}
+					return network.Fault{}
 				}
 				faults--
 				return tc.fault
 			})
-			r := open(t, newClient(t, f.over), newTable(t)).Register("group")
+			r := local.Open(t, local.Client(t, f.Over), local.Table(t)).Register("group")
 			faults = 1
 			if err := r.Put(t.Context(), "shard", 7, "a"); err != nil {
 				t.Fatal(err)
@@ -51,8 +53,8 @@ func TestLateValueIsRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for f.pending() > 0 {
-				if err := f.release(0); err != nil {
+			for f.Pending() > 0 {
+				if err := f.Release(0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -67,17 +69,17 @@ func TestLateValueIsRefused(t *testing.T) {
 // overtaken before it was sent again, may have been there for a while.
 func TestOvertakenValueSaysSo(t *testing.T) {
 	for _, generation := range []int64{7, 8} {
-		table, faults := newTable(t), 0
-		other := open(t, newClient(t, nil), table).Register("group")
-		f := newFaulty(func(action string, _ []byte) fault {
+		table, faults := local.Table(t), 0
+		other := local.Open(t, local.Client(t, nil), table).Register("group")
+		f := network.NewFaulty(func(action string, _ []byte) network.Fault {
 			if action != "PutItem" || faults == 0 {
-				return fault{}
+				return network.Fault{}
 			}
 			faults--
-			return fault{dropReply: true}
+			return network.Fault{DropReply: true}
 		})
-		r := open(t, newClient(t, f.over), table).Register("group")
-		f.done = func(action string, _ []byte) {
+		r := local.Open(t, local.Client(t, f.Over), table).Register("group")
+		f.Done = func(action string, _ []byte) {
 			if action != "PutItem" {
 				return
 			}

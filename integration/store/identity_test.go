@@ -1,4 +1,4 @@
-package integration
+package store
 
 import (
 	"errors"
@@ -10,22 +10,25 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // TestRestoredTableIsNotTrusted: a group that finds itself in another table is
 // told so, until its rows are adopted; what was held before is refused then.
 func TestRestoredTableIsNotTrusted(t *testing.T) {
-	endpoint(t)
+	local.Endpoint(t)
 	id := "table-1"
-	f := newFaulty(func(action string, _ []byte) fault {
+	f := network.NewFaulty(func(action string, _ []byte) network.Fault {
 		if action != "DescribeTable" {
-			return fault{}
+			return network.Fault{}
 		}
-		return fault{editReply: func(body map[string]any) { body["Table"].(map[string]any)["TableId"] = id }}
+		return network.Fault{EditReply: func(body map[string]any) { body["Table"].(map[string]any)["TableId"] = id }}
 	})
-	s := open(t, newClient(t, f.over), newTable(t))
-	row := must[lease.Row](t, s)
+	s := local.Open(t, local.Client(t, f.Over), local.Table(t))
+	row := fixture.Must[lease.Row](t, s)
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -37,13 +40,13 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 	all.Wait()
 	var held []lease.Row
 	for i := range 5 {
-		r := row(lease.Begin("orders", fmt.Sprint("shard-", i), nil, "a", stamp()))
-		held = append(held, row(r.Claim(worker("a"), stamp())))
+		r := row(lease.Begin("orders", fmt.Sprint("shard-", i), nil, "a", fixture.Stamp()))
+		held = append(held, row(r.Claim(fixture.Worker("a"), fixture.Stamp())))
 	}
-	if n, err := s.Adopt(t.Context(), "orders", "operator", stamp); n != 0 || err != nil {
+	if n, err := s.Adopt(t.Context(), "orders", "operator", fixture.Stamp); n != 0 || err != nil {
 		t.Errorf("%d rows of a group that is at home were adopted: %v", n, err)
 	}
-	row(lease.Begin("lost its record", "shard", nil, "a", stamp()))
+	row(lease.Begin("lost its record", "shard", nil, "a", fixture.Stamp()))
 	if err := s.Verify(t.Context(), "lost its record"); !errors.Is(err, dynamostore.ErrRestored) {
 		t.Errorf("a group with rows and no record: got %v", err)
 	}
@@ -57,7 +60,7 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 	if err := s.Verify(t.Context(), "another group"); err != nil {
 		t.Errorf("a group that is new here: %v", err)
 	}
-	n, err := s.Adopt(t.Context(), "orders", "operator", stamp)
+	n, err := s.Adopt(t.Context(), "orders", "operator", fixture.Stamp)
 	if err != nil || n != len(held) {
 		t.Fatalf("adopted %d rows: %v", n, err)
 	}
@@ -65,7 +68,7 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 		t.Errorf("after the adoption: %v", err)
 	}
 	for _, r := range held {
-		w, err := r.Commit(hold(r), checkpoint.Mark{Position: "1"}, stamp())
+		w, err := r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,12 +87,12 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 // TestFence: a user's own transaction takes effect while the hold stands, and not
 // a moment longer.
 func TestFence(t *testing.T) {
-	client := newClient(t, nil)
-	table := newTable(t)
-	s := open(t, client, table)
-	effects := makeTable(t, "id")
-	row := must[lease.Row](t, s)
-	r := row(row(lease.Begin("orders", "shard-1", nil, "a", stamp())).Claim(worker("a"), stamp()))
+	client := local.Client(t, nil)
+	table := local.Table(t)
+	s := local.Open(t, client, table)
+	effects := local.OtherTable(t, "id")
+	row := fixture.Must[lease.Row](t, s)
+	r := row(row(lease.Begin("orders", "shard-1", nil, "a", fixture.Stamp())).Claim(fixture.Worker("a"), fixture.Stamp()))
 	write := func(h lease.Hold, id string) error {
 		_, err := client.TransactWriteItems(t.Context(), &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
 			s.Fence(h),
@@ -97,15 +100,15 @@ func TestFence(t *testing.T) {
 		}})
 		return dynamostore.Fenced(err, h)
 	}
-	h := hold(r)
+	h := fixture.Hold(r)
 	if err := write(h, "one"); err != nil {
 		t.Fatal(err)
 	}
-	r = row(r.Commit(h, checkpoint.Mark{Position: "1"}, stamp()))
+	r = row(r.Commit(h, checkpoint.Mark{Position: "1"}, fixture.Stamp()))
 	if err := write(h, "two"); err != nil {
 		t.Errorf("a commit moved the fence: %v", err)
 	}
-	r = row(r.Recover(worker("b"), stamp()))
+	r = row(r.Recover(fixture.Worker("b"), fixture.Stamp()))
 	stale, ok := errors.AsType[*checkpoint.StaleError](write(h, "three"))
 	if !ok || stale.Mine != h.Generation || stale.Observed != r.Generation || stale.Owner != "b" {
 		t.Errorf("a stale effect: got %v", stale)

@@ -1,4 +1,4 @@
-package integration
+package store
 
 import (
 	"bytes"
@@ -17,33 +17,18 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
-
-// makeTable makes a table that is not a lease table.
-func makeTable(t *testing.T, keys ...string) string {
-	t.Helper()
-	table := "other-" + rand.Text()
-	input := &dynamodb.CreateTableInput{TableName: &table, BillingMode: types.BillingModePayPerRequest}
-	for i, key := range keys {
-		input.AttributeDefinitions = append(input.AttributeDefinitions, types.AttributeDefinition{AttributeName: &key, AttributeType: types.ScalarAttributeTypeS})
-		role := types.KeyTypeHash
-		if i > 0 {
-			role = types.KeyTypeRange
-		}
-		input.KeySchema = append(input.KeySchema, types.KeySchemaElement{AttributeName: &key, KeyType: role})
-	}
-	if _, err := newClient(t, nil).CreateTable(t.Context(), input); err != nil {
-		t.Fatal(err)
-	}
-	return table
-}
 
 // items counts what a table holds.
 func items(t *testing.T, table string) int32 {
 	t.Helper()
-	out, err := newClient(t, nil).Scan(t.Context(), &dynamodb.ScanInput{TableName: &table})
+	out, err := local.Client(t, nil).Scan(t.Context(), &dynamodb.ScanInput{TableName: &table})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,51 +38,51 @@ func items(t *testing.T, table string) int32 {
 // TestOpenSaysWhy: whatever is wrong with a table, Open names it and the table,
 // and has written nothing.
 func TestOpenSaysWhy(t *testing.T) {
-	describe := func(edit func(table map[string]any)) *faulty {
-		return newFaulty(func(action string, _ []byte) fault {
+	describe := func(edit func(table map[string]any)) *network.Faulty {
+		return network.NewFaulty(func(action string, _ []byte) network.Fault {
 			if action != "DescribeTable" {
-				return fault{}
+				return network.Fault{}
 			}
-			return fault{editReply: func(body map[string]any) { edit(body["Table"].(map[string]any)) }}
+			return network.Fault{EditReply: func(body map[string]any) { edit(body["Table"].(map[string]any)) }}
 		})
 	}
 	replicated := func(table map[string]any) { table["Replicas"] = []any{map[string]any{"RegionName": "eu-west-1"}} }
 	for name, tc := range map[string]struct {
 		table   func() string
-		through *faulty
+		through *network.Faulty
 		options dynamostore.Options
 		want    error // nil: it opens
 	}{
 		"missing, or another region": {table: func() string { return "no-such-table" }, want: dynamostore.ErrNoTable},
-		"a KCL lease table":          {table: func() string { return makeTable(t, "leaseKey") }, want: dynamostore.ErrKCL},
-		"another key":                {table: func() string { return makeTable(t, "id") }, want: dynamostore.ErrSchema},
-		"keys swapped":               {table: func() string { return makeTable(t, "leaseKey", "leaseGroup") }, want: dynamostore.ErrSchema},
+		"a KCL lease table":          {table: func() string { return local.OtherTable(t, "leaseKey") }, want: dynamostore.ErrKCL},
+		"another key":                {table: func() string { return local.OtherTable(t, "id") }, want: dynamostore.ErrSchema},
+		"keys swapped":               {table: func() string { return local.OtherTable(t, "leaseKey", "leaseGroup") }, want: dynamostore.ErrSchema},
 		"being created": {
-			table:   func() string { return newTable(t) },
+			table:   func() string { return local.Table(t) },
 			through: describe(func(table map[string]any) { table["TableStatus"] = "CREATING" }), want: dynamostore.ErrNotActive,
 		},
 		"replicated, last writer wins": {
-			table: func() string { return newTable(t) }, through: describe(replicated), want: dynamostore.ErrReplicated,
+			table: func() string { return local.Table(t) }, through: describe(replicated), want: dynamostore.ErrReplicated,
 		},
 		"replicated, and told to accept it": {
-			table: func() string { return newTable(t) }, through: describe(replicated), options: dynamostore.Options{AllowReplicated: true},
+			table: func() string { return local.Table(t) }, through: describe(replicated), options: dynamostore.Options{AllowReplicated: true},
 		},
 		"replicated, strongly consistent": {
-			table: func() string { return newTable(t) }, through: describe(func(table map[string]any) {
+			table: func() string { return local.Table(t) }, through: describe(func(table map[string]any) {
 				replicated(table)
 				table["MultiRegionConsistency"] = "STRONG"
 			}),
 		},
-		"as it should be": {table: func() string { return newTable(t) }},
+		"as it should be": {table: func() string { return local.Table(t) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			endpoint(t)
+			local.Endpoint(t)
 			var through func(next http.RoundTripper) http.RoundTripper
 			if tc.through != nil {
-				through = tc.through.over
+				through = tc.through.Over
 			}
 			table := tc.table()
-			_, err := dynamostore.Open(t.Context(), newClient(t, through), table, tc.options)
+			_, err := dynamostore.Open(t.Context(), local.Client(t, through), table, tc.options)
 			if !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
 				t.Fatalf("got %v, want %v", err, tc.want)
 			}
@@ -113,16 +98,16 @@ func TestOpenSaysWhy(t *testing.T) {
 
 // TestOpenNamesTheActionThatIsDenied: one action after the other.
 func TestOpenNamesTheActionThatIsDenied(t *testing.T) {
-	endpoint(t)
-	table := newTable(t)
+	local.Endpoint(t)
+	table := local.Table(t)
 	for _, denied := range []string{"DescribeTable", "GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"} {
-		f := newFaulty(func(action string, _ []byte) fault {
+		f := network.NewFaulty(func(action string, _ []byte) network.Fault {
 			if action == denied {
-				return fault{code: "AccessDeniedException"}
+				return network.Fault{Code: "AccessDeniedException"}
 			}
-			return fault{}
+			return network.Fault{}
 		})
-		_, err := dynamostore.Open(t.Context(), newClient(t, f.over), table, dynamostore.Options{})
+		_, err := dynamostore.Open(t.Context(), local.Client(t, f.Over), table, dynamostore.Options{})
 		if !errors.Is(err, dynamostore.ErrDenied) || !strings.Contains(err.Error(), denied+": ") {
 			t.Errorf("%s denied: got %v", denied, err)
 		}
@@ -134,7 +119,7 @@ func TestOpenNamesTheActionThatIsDenied(t *testing.T) {
 
 // TestManyCreators: any number of processes create the table at once.
 func TestManyCreators(t *testing.T) {
-	client := newClient(t, nil)
+	client := local.Client(t, nil)
 	table := "leases-" + rand.Text()
 	var log bytes.Buffer
 	var mu sync.Mutex
@@ -164,7 +149,7 @@ func TestManyCreators(t *testing.T) {
 	if lines := strings.Count(log.String(), "point-in-time recovery"); lines != 1 {
 		t.Errorf("recovery is not known here, and the log says so %d times:\n%s", lines, log.String())
 	}
-	open(t, client, table)
+	local.Open(t, client, table)
 }
 
 type writer func(p []byte) (int, error)
@@ -173,10 +158,10 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 // TestCreateTableLeavesOthersAlone: a table of that name that is something else.
 func TestCreateTableLeavesOthersAlone(t *testing.T) {
-	endpoint(t)
+	local.Endpoint(t)
 	for keys, want := range map[string]error{"leaseKey": dynamostore.ErrKCL, "id": dynamostore.ErrSchema} {
-		table := makeTable(t, keys)
-		err := dynamostore.CreateTable(t.Context(), newClient(t, nil), table, dynamostore.TableOptions{})
+		table := local.OtherTable(t, keys)
+		err := dynamostore.CreateTable(t.Context(), local.Client(t, nil), table, dynamostore.TableOptions{})
 		if !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
@@ -186,19 +171,19 @@ func TestCreateTableLeavesOthersAlone(t *testing.T) {
 // TestCreateTableGivesUp: a table that does not become active, whether the deadline comes
 // between two looks or while an answer is awaited.
 func TestCreateTableGivesUp(t *testing.T) {
-	endpoint(t)
+	local.Endpoint(t)
 	for _, unanswered := range []bool{false, true} {
 		looks, deadline := 0, 3*time.Second
-		f := newFaulty(func(action string, _ []byte) fault {
+		f := network.NewFaulty(func(action string, _ []byte) network.Fault {
 			if action != "DescribeTable" {
-				return fault{}
+				return network.Fault{}
 			}
 			if looks++; looks > 1 && unanswered {
 				<-time.After(deadline)
 			}
-			return fault{editReply: func(body map[string]any) { body["Table"].(map[string]any)["TableStatus"] = "CREATING" }}
+			return network.Fault{EditReply: func(body map[string]any) { body["Table"].(map[string]any)["TableStatus"] = "CREATING" }}
 		})
-		err := dynamostore.CreateTable(t.Context(), newClient(t, f.over), "leases-"+rand.Text(), dynamostore.TableOptions{Deadline: deadline})
+		err := dynamostore.CreateTable(t.Context(), local.Client(t, f.Over), "leases-"+rand.Text(), dynamostore.TableOptions{Deadline: deadline})
 		if !errors.Is(err, dynamostore.ErrNotActive) || !errors.Is(err, context.DeadlineExceeded) || looks < 2 {
 			t.Errorf("after %d looks, the last unanswered %v: got %v", looks, unanswered, err)
 		}
@@ -208,15 +193,54 @@ func TestCreateTableGivesUp(t *testing.T) {
 // TestActionsAreThePolicy: what the whole life of a row and a seat uses is what
 // docs/iam.md gives a worker, no more and no less.
 func TestActionsAreThePolicy(t *testing.T) {
-	endpoint(t)
-	f := newFaulty(func(string, []byte) fault { return fault{} })
-	s := open(t, newClient(t, f.over), newTable(t))
+	local.Endpoint(t)
+	f := network.NewFaulty(func(string, []byte) network.Fault { return network.Fault{} })
+	s := local.Open(t, local.Client(t, f.Over), local.Table(t))
 	if err := liveOnce(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	used, may := slices.Sorted(maps.Keys(f.calls)), workerPolicy(t)
+	used, may := slices.Sorted(maps.Keys(f.Calls)), workerPolicy(t)
 	if !slices.Equal(used, may) {
 		t.Errorf("used %v, the policy has %v", used, may)
 	}
 	fmt.Fprintln(t.Output(), "actions used:", used)
+}
+
+// liveOnce does one of everything.
+func liveOnce(ctx context.Context, s lease.Store) error {
+	var errs []error
+	row := func(w lease.Write, err error) lease.Row {
+		if err != nil {
+			errs = append(errs, err)
+			return lease.Row{}
+		}
+		r, err := s.Write(ctx, w)
+		errs = append(errs, err)
+		got, _ := r.(lease.Row)
+		return got
+	}
+	r := row(lease.Begin("orders", "shard-1", nil, "a", fixture.Stamp()))
+	r = row(r.Claim(fixture.Worker("a"), fixture.Stamp()))
+	r = row(r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "10"}, fixture.Stamp()))
+	r = row(r.Offer(fixture.Hold(r), fixture.Worker("b").Incarnation, checkpoint.Mark{Position: "11"}, fixture.Stamp()))
+	r = row(r.Take(fixture.Worker("b"), fixture.Stamp()))
+	row(r.Finish(fixture.Hold(r), checkpoint.Mark{}, fixture.Stamp()))
+	for _, err := range s.List(ctx, lease.Query{Group: "orders", Kind: lease.KindLease}) {
+		errs = append(errs, err)
+	}
+	_, err := s.Get(ctx, r.Key())
+	errs = append(errs, err)
+
+	seat := lease.Seat{Group: "orders", Incarnation: fixture.Worker("a").Incarnation, Name: "a", TTL: time.Second}
+	w, err := seat.Sit(fixture.Stamp())
+	errs = append(errs, err)
+	got, err := s.Write(ctx, w)
+	errs = append(errs, err)
+	if seat, ok := got.(lease.Seat); ok {
+		w, err = seat.Evict()
+		errs = append(errs, err)
+		_, err = s.Write(ctx, w)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }

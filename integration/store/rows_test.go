@@ -1,4 +1,4 @@
-package integration
+package store
 
 import (
 	"context"
@@ -17,6 +17,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -106,17 +109,17 @@ func spoilings(kind lease.Kind) []spoiling {
 // goodRecords are a held row and a seat that has beaten, as they are stored.
 func goodRecords(t *testing.T, s lease.Store, name string) (lease.Row, lease.Seat) {
 	t.Helper()
-	row, seat := must[lease.Row](t, s), must[lease.Seat](t, s)
-	r := row(row(lease.Begin("orders", name, nil, "a", stamp())).Claim(worker("a"), stamp()))
-	chair := seat(lease.Seat{Group: "orders", Incarnation: lease.Incarnation(name), Name: "a", TTL: time.Second}.Sit(stamp()))
-	return r, seat(chair.NextBeat(lease.Says{}, stamp()))
+	row, seat := fixture.Must[lease.Row](t, s), fixture.Must[lease.Seat](t, s)
+	r := row(row(lease.Begin("orders", name, nil, "a", fixture.Stamp())).Claim(fixture.Worker("a"), fixture.Stamp()))
+	chair := seat(lease.Seat{Group: "orders", Incarnation: lease.Incarnation(name), Name: "a", TTL: time.Second}.Sit(fixture.Stamp()))
+	return r, seat(chair.NextBeat(lease.Says{}, fixture.Stamp()))
 }
 
 // TestMalformedRowsAreSetAside: a row that cannot be read is named, and keeps
 // nobody from the rows beside it.
 func TestMalformedRowsAreSetAside(t *testing.T) {
-	hand := byHand{t, newClient(t, nil), newTable(t)}
-	s := open(t, hand.client, hand.table)
+	hand := byHand{t, local.Client(t, nil), local.Table(t)}
+	s := local.Open(t, hand.client, hand.table)
 	row, seat := goodRecords(t, s, "a-first")
 	goodRecords(t, s, "z-last")
 	for _, good := range []lease.Record{row, seat} {
@@ -156,8 +159,8 @@ func TestMalformedRowsAreSetAside(t *testing.T) {
 			}
 		}
 	}
-	must[lease.Row](t, s)(row.Commit(hold(row), checkpoint.Mark{Position: "1"}, stamp()))
-	must[lease.Seat](t, s)(seat.NextBeat(lease.Says{}, stamp()))
+	fixture.Must[lease.Row](t, s)(row.Commit(fixture.Hold(row), checkpoint.Mark{Position: "1"}, fixture.Stamp()))
+	fixture.Must[lease.Seat](t, s)(seat.NextBeat(lease.Says{}, fixture.Stamp()))
 }
 
 // nameOf is what a store said about one record: its key, and what is wrong with
@@ -177,8 +180,8 @@ func nameOf(t *testing.T, r lease.Record, err error) (lease.Key, string) {
 // TestRefusedByAMalformedRow: a write that meets a row nobody can read is not
 // stored, and its writer knows no more than it did before.
 func TestRefusedByAMalformedRow(t *testing.T) {
-	hand := byHand{t, newClient(t, nil), newTable(t)}
-	s := open(t, hand.client, hand.table)
+	hand := byHand{t, local.Client(t, nil), local.Table(t)}
+	s := local.Open(t, hand.client, hand.table)
 	row, seat := goodRecords(t, s, "shard-1")
 	moved := &types.AttributeValueMemberS{Value: "somebody-else"}
 	later := &types.AttributeValueMemberN{Value: fmt.Sprint(row.Generation + 1)}
@@ -191,13 +194,13 @@ func TestRefusedByAMalformedRow(t *testing.T) {
 	}
 	for kind, writes := range map[lease.Kind][]lease.Write{
 		lease.KindLease: {
-			write(lease.Begin("orders", "shard-1", nil, "a", stamp())),
-			write(row.Commit(hold(row), checkpoint.Mark{Position: "1"}, stamp())),
-			write(row.Recover(worker("b"), stamp())),
+			write(lease.Begin("orders", "shard-1", nil, "a", fixture.Stamp())),
+			write(row.Commit(fixture.Hold(row), checkpoint.Mark{Position: "1"}, fixture.Stamp())),
+			write(row.Recover(fixture.Worker("b"), fixture.Stamp())),
 		},
 		lease.KindSeat: {
-			write(lease.Seat{Group: "orders", Incarnation: seat.Incarnation, Name: "a", TTL: time.Second}.Sit(stamp())),
-			write(seat.NextBeat(lease.Says{}, stamp())),
+			write(lease.Seat{Group: "orders", Incarnation: seat.Incarnation, Name: "a", TTL: time.Second}.Sit(fixture.Stamp())),
+			write(seat.NextBeat(lease.Says{}, fixture.Stamp())),
 			write(seat.Evict()),
 		},
 	} {
@@ -240,9 +243,9 @@ func manyRows(t *testing.T, s lease.Store, n int) []string {
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {
-			row := must[lease.Row](t, s)
+			row := fixture.Must[lease.Row](t, s)
 			for name := range queue {
-				row(lease.Begin("orders", name, nil, "a", stamp()))
+				row(lease.Begin("orders", name, nil, "a", fixture.Stamp()))
 			}
 		})
 	}
@@ -268,40 +271,40 @@ func listed(ctx context.Context, t *testing.T, s lease.Store) []string {
 
 // TestPagesOfOne: a listing that comes in a thousand pages is one listing.
 func TestPagesOfOne(t *testing.T) {
-	table := newTable(t)
-	want := manyRows(t, open(t, newClient(t, nil), table), 1000)
-	f := newFaulty(func(action string, _ []byte) fault {
+	table := local.Table(t)
+	want := manyRows(t, local.Open(t, local.Client(t, nil), table), 1000)
+	f := network.NewFaulty(func(action string, _ []byte) network.Fault {
 		if action != "Query" {
-			return fault{}
+			return network.Fault{}
 		}
-		return fault{edit: func(query map[string]any) { query["Limit"] = 1 }}
+		return network.Fault{Edit: func(query map[string]any) { query["Limit"] = 1 }}
 	})
-	s := open(t, newClient(t, f.over), table)
+	s := local.Open(t, local.Client(t, f.Over), table)
 	if got := listed(t.Context(), t, s); !slices.Equal(got, want) {
 		t.Errorf("got %d rows %q, want %d %q", len(got), got, len(want), want)
 	}
-	if pages := f.calls["Query"]; pages < len(want) {
+	if pages := f.Calls["Query"]; pages < len(want) {
 		t.Errorf("the listing took %d pages: they were not of one", pages)
 	}
 }
 
 // TestEmptyPages: a page without rows is the last only if the service says so.
 func TestEmptyPages(t *testing.T) {
-	table := newTable(t)
-	want := manyRows(t, open(t, newClient(t, nil), table), 100)
+	table := local.Table(t)
+	want := manyRows(t, local.Open(t, local.Client(t, nil), table), 100)
 	queries, empty := 0, 0
-	f := newFaulty(func(action string, body []byte) fault {
+	f := network.NewFaulty(func(action string, body []byte) network.Fault {
 		if action != "Query" || !strings.Contains(string(body), "orders/lease") {
-			return fault{}
+			return network.Fault{}
 		}
-		ten := fault{edit: func(query map[string]any) { query["Limit"] = 10 }}
+		ten := network.Fault{Edit: func(query map[string]any) { query["Limit"] = 10 }}
 		if queries++; queries%2 == 1 { // the very first page, too
 			empty++
-			ten.editReply = func(reply map[string]any) { emptyPage(body, reply) }
+			ten.EditReply = func(reply map[string]any) { emptyPage(body, reply) }
 		}
 		return ten
 	})
-	if got := listed(t.Context(), t, open(t, newClient(t, f.over), table)); !slices.Equal(got, want) {
+	if got := listed(t.Context(), t, local.Open(t, local.Client(t, f.Over), table)); !slices.Equal(got, want) {
 		t.Errorf("got %d rows %q, want %d %q", len(got), got, len(want), want)
 	}
 	if empty < 10 || queries < 2*empty-1 {
@@ -326,8 +329,8 @@ func emptyPage(query []byte, reply map[string]any) {
 // TestUnknownAttributesSurvive: what a newer version keeps in a row or in a seat
 // outlives everything that this version does to it.
 func TestUnknownAttributesSurvive(t *testing.T) {
-	hand := byHand{t, newClient(t, nil), newTable(t)}
-	s := open(t, hand.client, hand.table)
+	hand := byHand{t, local.Client(t, nil), local.Table(t)}
+	s := local.Open(t, hand.client, hand.table)
 	r, chair := goodRecords(t, s, "shard-1")
 	news := attributes{
 		"fromTheFuture": &types.AttributeValueMemberM{Value: attributes{
@@ -350,52 +353,54 @@ func TestUnknownAttributesSurvive(t *testing.T) {
 			}
 		}
 	}
-	row := must[lease.Row](t, s)
+	row := fixture.Must[lease.Row](t, s)
 	for _, step := range []struct {
 		did string
 		do  func() (lease.Write, error)
 	}{
 		{"a commit", func() (lease.Write, error) {
-			return r.Commit(hold(r), checkpoint.Mark{Position: "1", State: "s"}, stamp())
+			return r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "1", State: "s"}, fixture.Stamp())
 		}},
 		{"an offer", func() (lease.Write, error) {
-			return r.Offer(hold(r), worker("b").Incarnation, checkpoint.Mark{Position: "2"}, stamp())
+			return r.Offer(fixture.Hold(r), fixture.Worker("b").Incarnation, checkpoint.Mark{Position: "2"}, fixture.Stamp())
 		}},
-		{"a take", func() (lease.Write, error) { return r.Take(worker("b"), stamp()) }},
-		{"a release", func() (lease.Write, error) { return r.Release(hold(r), lease.End{Reason: lease.Released}, stamp()) }},
+		{"a take", func() (lease.Write, error) { return r.Take(fixture.Worker("b"), fixture.Stamp()) }},
+		{"a release", func() (lease.Write, error) {
+			return r.Release(fixture.Hold(r), lease.End{Reason: lease.Released}, fixture.Stamp())
+		}},
 		{"a removal", func() (lease.Write, error) {
-			return r.Remove(lease.Command{Seen: r.Generation, By: "an operator"}, stamp())
+			return r.Remove(lease.Command{Seen: r.Generation, By: "an operator"}, fixture.Stamp())
 		}},
-		{"a revival", func() (lease.Write, error) { return r.Revive(nil, "a", stamp()) }},
+		{"a revival", func() (lease.Write, error) { return r.Revive(nil, "a", fixture.Stamp()) }},
 	} {
 		r = row(step.do())
 		kept(step.did, r.Key())
 	}
-	chair = must[lease.Seat](t, s)(chair.NextBeat(lease.Says{Leaving: true}, stamp()))
+	chair = fixture.Must[lease.Seat](t, s)(chair.NextBeat(lease.Says{Leaving: true}, fixture.Stamp()))
 	kept("a beat", chair.Key())
 }
 
 // TestRefusalWithoutItem: a server that refuses and does not show the row is
 // asked for it, consistently.
 func TestRefusalWithoutItem(t *testing.T) {
-	hand := byHand{t, newClient(t, nil), newTable(t)}
+	hand := byHand{t, local.Client(t, nil), local.Table(t)}
 	stripped, asked := 0, 0
-	f := newFaulty(func(action string, body []byte) fault {
+	f := network.NewFaulty(func(action string, body []byte) network.Fault {
 		if action == "GetItem" && strings.Contains(string(body), `"ConsistentRead":true`) {
 			asked++
 		}
-		return fault{editReply: func(reply map[string]any) {
+		return network.Fault{EditReply: func(reply map[string]any) {
 			if kind, _ := reply["__type"].(string); strings.HasSuffix(kind, "#ConditionalCheckFailedException") && reply["Item"] != nil {
 				stripped++
 				delete(reply, "Item")
 			}
 		}}
 	})
-	s := open(t, newClient(t, f.over), hand.table)
+	s := local.Open(t, local.Client(t, f.Over), hand.table)
 	r, chair := goodRecords(t, s, "shard-1")
-	now := must[lease.Row](t, s)(r.Commit(hold(r), checkpoint.Mark{Position: "1"}, stamp()))
-	later := must[lease.Row](t, s)(now.Recover(worker("b"), stamp()))
-	beaten := must[lease.Seat](t, s)(chair.NextBeat(lease.Says{}, stamp()))
+	now := fixture.Must[lease.Row](t, s)(r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp()))
+	later := fixture.Must[lease.Row](t, s)(now.Recover(fixture.Worker("b"), fixture.Stamp()))
+	beaten := fixture.Must[lease.Seat](t, s)(chair.NextBeat(lease.Says{}, fixture.Stamp()))
 	refused := func(want lease.Record, w lease.Write, err error) {
 		t.Helper()
 		if err != nil {
@@ -413,17 +418,17 @@ func TestRefusalWithoutItem(t *testing.T) {
 	}
 	all := func(row, seat lease.Record) {
 		t.Helper()
-		w, err := r.Commit(hold(r), checkpoint.Mark{Position: "2"}, stamp())
+		w, err := r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "2"}, fixture.Stamp())
 		refused(row, w, err)
-		w, err = r.Recover(worker("c"), stamp())
+		w, err = r.Recover(fixture.Worker("c"), fixture.Stamp())
 		refused(row, w, err)
-		w, err = chair.NextBeat(lease.Says{}, stamp())
+		w, err = chair.NextBeat(lease.Says{}, fixture.Stamp())
 		refused(seat, w, err)
 		w, err = chair.Evict()
 		refused(seat, w, err)
 	}
 	all(later, beaten)
-	w, err := lease.Begin("orders", "shard-1", nil, "a", stamp())
+	w, err := lease.Begin("orders", "shard-1", nil, "a", fixture.Stamp())
 	refused(later, w, err)
 	if stripped != 5 {
 		t.Errorf("%d refusals lost their item, want 5", stripped)

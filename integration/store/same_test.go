@@ -1,4 +1,4 @@
-package integration
+package store
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/internal/storm"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -53,10 +54,10 @@ func refusedOver(err error) lease.Record {
 // TestSameAsInMemory: DynamoDB answers every write of a storm, late ones and twins
 // among them, as the embedded store does, and is left with the same row.
 func TestSameAsInMemory(t *testing.T) {
-	client := newClient(t, nil)
+	client := local.Client(t, nil)
 	writes := 0
 	for seed := range uint64(5) {
-		p, link := new(pair), storetest.NewLink(open(t, client, newTable(t)))
+		p, link := new(pair), storetest.NewLink(local.Open(t, client, local.Table(t)))
 		p.mirror(link)
 		judge := storm.NewJudge(link, checkpoint.Decimal)
 		net := storm.NewNetwork(judge, seed, storm.Rates{Lost: 0.05, ReplyLost: 0.1, Late: 0.1, Twin: 0.1, Arrive: 0.5})

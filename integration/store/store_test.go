@@ -1,4 +1,4 @@
-package integration
+package store
 
 import (
 	"maps"
@@ -8,16 +8,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // TestStore: DynamoDB is a store like any other.
 func TestStore(t *testing.T) {
-	f := newFaulty(func(string, []byte) fault { return fault{} })
-	client := newClient(t, f.over)
-	storetest.Run(t, func(t *testing.T) lease.Store { return open(t, client, newTable(t)) })
-	if used, may := slices.Sorted(maps.Keys(f.calls)), workerPolicy(t); !slices.Equal(used, may) {
+	f := network.NewFaulty(func(string, []byte) network.Fault { return network.Fault{} })
+	client := local.Client(t, f.Over)
+	storetest.Run(t, func(t *testing.T) lease.Store { return local.Open(t, client, local.Table(t)) })
+	if used, may := slices.Sorted(maps.Keys(f.Calls)), workerPolicy(t); !slices.Equal(used, may) {
 		t.Errorf("the suite used %v, the policy has %v", used, may)
 	}
 }
@@ -25,7 +27,7 @@ func TestStore(t *testing.T) {
 // workerPolicy reads from docs/iam.md what a worker is allowed.
 func workerPolicy(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/iam.md")
+	text, err := os.ReadFile("../../docs/iam.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package integration
+package store
 
 import (
 	"context"
@@ -15,6 +15,9 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/internal/storm"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -27,7 +30,7 @@ var (
 
 // weather is what a storm's network does.
 type weather struct {
-	*faulty
+	*network.Faulty
 	chance                *rand.Rand
 	lost, late, throttled int
 }
@@ -36,11 +39,11 @@ type weather struct {
 // requests and replies, delivers late and twice, throttles, and answers with
 // server faults. The judge sees what the service itself has accepted.
 func TestStorm(t *testing.T) {
-	endpoint(t)
+	local.Endpoint(t)
 	var lost, silent, late, throttled, tenures, stored int
 	for seed := *stormSeed; lost < *stormLost || late < *stormLost; seed++ {
 		w, judge, s := stormOnce(t, seed)
-		lost, silent, late, throttled = lost+w.lost, silent+w.silent, late+w.late, throttled+w.throttled
+		lost, silent, late, throttled = lost+w.lost, silent+w.Silent, late+w.late, throttled+w.throttled
 		tenures, stored = tenures+s.Tenures(), stored+judge.Count()
 	}
 	if t.Failed() {
@@ -52,18 +55,18 @@ func TestStorm(t *testing.T) {
 
 func stormOnce(t *testing.T, seed uint64) (*weather, *storm.Judge, *storm.Storm) {
 	t.Helper()
-	table := newTable(t)
-	calm := open(t, newClient(t, nil), table)
+	table := local.Table(t)
+	calm := local.Open(t, local.Client(t, nil), table)
 	judge := storm.NewJudge(calm, checkpoint.Decimal)
 	w := &weather{chance: rand.New(rand.NewPCG(seed, 2))}
-	w.faulty = newFaulty(w.decide)
+	w.Faulty = network.NewFaulty(w.decide)
 	// Half of the storms send each call once, half leave it to the store to
 	// send again.
-	rough, err := dynamostore.Open(t.Context(), newClient(t, w.over), table, dynamostore.Options{Attempts: int(seed%2) * 3})
+	rough, err := dynamostore.Open(t.Context(), local.Client(t, w.Over), table, dynamostore.Options{Attempts: int(seed%2) * 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.done = func(action string, body []byte) {
+	w.Done = func(action string, body []byte) {
 		id, k, ok := written(action, body)
 		if !ok {
 			return
@@ -77,7 +80,7 @@ func stormOnce(t *testing.T, seed uint64) (*weather, *storm.Judge, *storm.Storm)
 	s := storm.New(rough, judge, seed)
 	for n := range stormSteps {
 		if err := errors.Join(w.arrive(), s.Step(t.Context()), judge.Err()); err != nil {
-			t.Fatalf("seed %d, step %d: %v\nreplay: go test ./integration -run TestStorm -storm.lost 1 -storm.seed %d", seed, n, err, seed)
+			t.Fatalf("seed %d, step %d: %v\nreplay: go test ./integration/store -run TestStorm -storm.lost 1 -storm.seed %d", seed, n, err, seed)
 		}
 	}
 	if err := errors.Join(s.Settle(t.Context()), judge.Err()); err != nil {
@@ -88,35 +91,35 @@ func stormOnce(t *testing.T, seed uint64) (*weather, *storm.Judge, *storm.Storm)
 
 // decide draws what happens to one request. Open's requests come first and are
 // left alone: its key names itself.
-func (w *weather) decide(action string, body []byte) fault {
+func (w *weather) decide(action string, body []byte) network.Fault {
 	if _, _, write := written(action, body); !write {
-		return fault{dropRequest: action == "GetItem" && w.chance.IntN(10) == 0}
+		return network.Fault{DropRequest: action == "GetItem" && w.chance.IntN(10) == 0}
 	}
 	switch x := w.chance.Float64(); {
 	case x < 0.30:
 		w.lost++
-		return fault{dropReply: true}
+		return network.Fault{DropReply: true}
 	case x < 0.60:
 		w.late++
-		return fault{hold: true}
+		return network.Fault{Hold: true}
 	case x < 0.63:
-		return fault{dropRequest: true}
+		return network.Fault{DropRequest: true}
 	case x < 0.66:
-		return fault{twin: true}
+		return network.Fault{Twin: true}
 	case x < 0.69:
 		w.throttled++
-		return fault{code: "ThrottlingException", reason: "TableWriteKeyRangeThroughputExceeded"}
+		return network.Fault{Code: "ThrottlingException", Reason: "TableWriteKeyRangeThroughputExceeded"}
 	case x < 0.71:
 		w.throttled++
-		return fault{code: "InternalServerError", status: 500}
+		return network.Fault{Code: "InternalServerError", Status: 500}
 	}
-	return fault{}
+	return network.Fault{}
 }
 
 // arrive lets some of what is held reach the service.
 func (w *weather) arrive() error {
-	for len(w.held) > 0 && w.chance.IntN(3) == 0 {
-		if err := w.release(w.chance.IntN(len(w.held))); err != nil {
+	for w.Pending() > 0 && w.chance.IntN(3) == 0 {
+		if err := w.Release(w.chance.IntN(w.Pending())); err != nil {
 			return err
 		}
 	}
@@ -147,30 +150,30 @@ func written(action string, body []byte) (lease.WriteID, lease.Key, bool) {
 // TestThrottledForHalfALease: while everything about lease rows is throttled,
 // beats go through, and a commit that waits goes through afterwards.
 func TestThrottledForHalfALease(t *testing.T) {
-	endpoint(t)
-	table := newTable(t)
+	local.Endpoint(t)
+	table := local.Table(t)
 	const leaseTime = 2 * time.Second
 	var until time.Time
 	throttled := 0
-	f := newFaulty(func(action string, body []byte) fault {
+	f := network.NewFaulty(func(action string, body []byte) network.Fault {
 		if _, _, row := written(action, body); row && time.Now().Before(until) {
 			throttled++
-			return fault{code: "ProvisionedThroughputExceededException", reason: "TableWriteKeyRangeThroughputExceeded"}
+			return network.Fault{Code: "ProvisionedThroughputExceededException", Reason: "TableWriteKeyRangeThroughputExceeded"}
 		}
-		return fault{}
+		return network.Fault{}
 	})
-	s := open(t, newClient(t, f.over), table)
-	row := must[lease.Row](t, s)
-	seat := must[lease.Seat](t, s)
-	r := row(row(lease.Begin("orders", "shard-1", nil, "a", stamp())).Claim(worker("a"), stamp()))
-	chair := seat(lease.Seat{Group: "orders", Incarnation: worker("a").Incarnation, Name: "a", TTL: leaseTime}.Sit(stamp()))
+	s := local.Open(t, local.Client(t, f.Over), table)
+	row := fixture.Must[lease.Row](t, s)
+	seat := fixture.Must[lease.Seat](t, s)
+	r := row(row(lease.Begin("orders", "shard-1", nil, "a", fixture.Stamp())).Claim(fixture.Worker("a"), fixture.Stamp()))
+	chair := seat(lease.Seat{Group: "orders", Incarnation: fixture.Worker("a").Incarnation, Name: "a", TTL: leaseTime}.Sit(fixture.Stamp()))
 
 	until = time.Now().Add(leaseTime / 2)
 	committed := make(chan lease.Row)
-	go func() { committed <- row(r.Commit(hold(r), checkpoint.Mark{Position: "1"}, stamp())) }()
+	go func() { committed <- row(r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp())) }()
 	for time.Now().Before(until) {
 		sent := time.Now()
-		chair = seat(chair.NextBeat(lease.Says{}, stamp()))
+		chair = seat(chair.NextBeat(lease.Says{}, fixture.Stamp()))
 		if took := time.Since(sent); took > leaseTime/4 {
 			t.Errorf("a beat took %v while commits were throttled", took)
 		}
@@ -181,49 +184,30 @@ func TestThrottledForHalfALease(t *testing.T) {
 	fmt.Fprintf(t.Output(), "%d requests throttled, %d beats meanwhile\n", throttled, chair.Beat)
 }
 
-// must makes writes that have to be accepted.
-func must[R lease.Record](t *testing.T, s lease.Store) func(lease.Write, error) R {
-	return func(w lease.Write, err error) R {
-		t.Helper()
-		var none R
-		if err != nil {
-			t.Error(err)
-			return none
-		}
-		got, err := s.Write(t.Context(), w)
-		if err != nil {
-			t.Error(err)
-			return none
-		}
-		r, _ := got.(R)
-		return r
-	}
-}
-
 // TestBeatsHaveALaneOfTheirOwn: with every slot for lease rows taken by requests
 // that hang, a beat goes through at once; and a commit without a slot gives up
 // when its time is over, saying so.
 func TestBeatsHaveALaneOfTheirOwn(t *testing.T) {
-	endpoint(t)
+	local.Endpoint(t)
 	var mu sync.Mutex
 	hanging := false
 	release := make(chan struct{})
-	f := newFaulty(func(action string, body []byte) fault {
+	f := network.NewFaulty(func(action string, body []byte) network.Fault {
 		mu.Lock()
 		hang := hanging
 		mu.Unlock()
 		if _, _, row := written(action, body); row && hang {
 			<-release
 		}
-		return fault{}
+		return network.Fault{}
 	})
-	s, err := dynamostore.Open(t.Context(), newClient(t, f.over), newTable(t), dynamostore.Options{InFlight: 1, Timeout: 400 * time.Millisecond})
+	s, err := dynamostore.Open(t.Context(), local.Client(t, f.Over), local.Table(t), dynamostore.Options{InFlight: 1, Timeout: 400 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	row, seat := must[lease.Row](t, s), must[lease.Seat](t, s)
-	r := row(row(lease.Begin("orders", "shard-1", nil, "a", stamp())).Claim(worker("a"), stamp()))
-	chair := seat(lease.Seat{Group: "orders", Incarnation: worker("a").Incarnation, Name: "a", TTL: time.Second}.Sit(stamp()))
+	row, seat := fixture.Must[lease.Row](t, s), fixture.Must[lease.Seat](t, s)
+	r := row(row(lease.Begin("orders", "shard-1", nil, "a", fixture.Stamp())).Claim(fixture.Worker("a"), fixture.Stamp()))
+	chair := seat(lease.Seat{Group: "orders", Incarnation: fixture.Worker("a").Incarnation, Name: "a", TTL: time.Second}.Sit(fixture.Stamp()))
 
 	mu.Lock()
 	hanging = true
@@ -231,14 +215,14 @@ func TestBeatsHaveALaneOfTheirOwn(t *testing.T) {
 	var both sync.WaitGroup
 	errs := make([]error, 2)
 	for i := range errs {
-		w, err := r.Commit(hold(r), checkpoint.Mark{Position: fmt.Sprint(i)}, stamp())
+		w, err := r.Commit(fixture.Hold(r), checkpoint.Mark{Position: fmt.Sprint(i)}, fixture.Stamp())
 		if err != nil {
 			t.Fatal(err)
 		}
 		both.Go(func() { _, errs[i] = s.Write(t.Context(), w) })
 	}
 	for range 10 {
-		chair = seat(chair.NextBeat(lease.Says{}, stamp()))
+		chair = seat(chair.NextBeat(lease.Says{}, fixture.Stamp()))
 	}
 	time.AfterFunc(600*time.Millisecond, func() { close(release) })
 	both.Wait()

@@ -1,4 +1,4 @@
-package integration
+package workers
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 )
@@ -38,7 +40,7 @@ func (c *crowd) run(t *testing.T, shards int, handle shardlease.Handler) (stop f
 		names[i] = fmt.Sprintf("shard-%05d", i)
 	}
 	c.took = map[string][]time.Duration{}
-	w, err := shardlease.New(open(t, newClient(t, nil), newTable(t)), shardlease.Static(names...), shardlease.Config{
+	w, err := shardlease.New(local.Open(t, local.Client(t, nil), local.Table(t)), shardlease.Static(names...), shardlease.Config{
 		Group: "orders", Name: "a", Handoff: rebalance.Eager, Order: checkpoint.Decimal, EventQueue: 1 << 20,
 		Observe: func(e shardlease.Event) {
 			if e.Kind == shardlease.StoreFault && c.fault.Add(1) <= 3 {
@@ -86,7 +88,7 @@ func (c *crowd) all(t *testing.T, n int, limit time.Duration) time.Duration {
 		if time.Since(from) > limit {
 			t.Fatalf("after %v %d of %d shards are held", limit, c.held.Load(), n)
 		}
-		quiet(t, 10*time.Millisecond)
+		fixture.Sleep(t, 10*time.Millisecond)
 	}
 	return time.Since(from)
 }
@@ -94,15 +96,15 @@ func (c *crowd) all(t *testing.T, n int, limit time.Duration) time.Duration {
 // TestCommitLoad: 64 handlers commit without pause, and no shard is starved. When the caller
 // that came last was admitted first, 17 of 64 shards got one commit in 15 s.
 //
-//	go test ./integration -run TestCommitLoad -load.for 15s -v
+//	go test ./integration/workers -run TestCommitLoad -load.for 15s -v
 func TestCommitLoad(t *testing.T) {
 	const shards = 64
 	c := &crowd{}
 	stop := c.run(t, shards, c.commits)
 	c.all(t, shards, 30*time.Second)
-	quiet(t, 500*time.Millisecond)
+	fixture.Sleep(t, 500*time.Millisecond)
 	c.on.Store(true)
-	quiet(t, *loadFor)
+	fixture.Sleep(t, *loadFor)
 	c.on.Store(false)
 	stop()
 	least, most, sum := 1<<30, 0, 0
@@ -129,7 +131,7 @@ func TestCommitLoad(t *testing.T) {
 // TestColdStart: one worker claims many shards at once, and reports no store fault. When the
 // deadlines of claims ran while these waited in the store, 10,000 shards caused 7,910 faults.
 //
-//	go test ./integration -run TestColdStart -cold.shards 10000 -v
+//	go test ./integration/workers -run TestColdStart -cold.shards 10000 -v
 func TestColdStart(t *testing.T) {
 	c := &crowd{}
 	stop := c.run(t, *coldShards, func(_ context.Context, t *shardlease.Tenure) error {

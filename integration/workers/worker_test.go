@@ -1,4 +1,4 @@
-package integration
+package workers
 
 import (
 	"context"
@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -54,12 +57,12 @@ type hand struct {
 	name string
 	cut  atomic.Bool
 	keep atomic.Bool // hold commits back until release
-	net  *faulty
+	net  *network.Faulty
 	stop func() error
 }
 
 func newCrew(t *testing.T, mode rebalance.Mode, shards int) *crew {
-	c := &crew{T: t, table: newTable(t), mode: mode}
+	c := &crew{T: t, table: local.Table(t), mode: mode}
 	for i := range shards {
 		c.shards = append(c.shards, fmt.Sprintf("shard-%02d", i))
 	}
@@ -69,10 +72,10 @@ func newCrew(t *testing.T, mode rebalance.Mode, shards int) *crew {
 func (c *crew) enter(name string) *hand {
 	c.Helper()
 	h := &hand{name: name}
-	h.net = newFaulty(func(action string, body []byte) fault {
-		return fault{dropRequest: h.cut.Load(), hold: h.keep.Load() && action == "UpdateItem" && strings.Contains(string(body), `"`+lease.AttrPosition+`"`)}
+	h.net = network.NewFaulty(func(action string, body []byte) network.Fault {
+		return network.Fault{DropRequest: h.cut.Load(), Hold: h.keep.Load() && action == "UpdateItem" && strings.Contains(string(body), `"`+lease.AttrPosition+`"`)}
 	})
-	store := open(c.T, newClient(c.T, func(next http.RoundTripper) http.RoundTripper { return h.net.over(next) }), c.table)
+	store := local.Open(c.T, local.Client(c.T, func(next http.RoundTripper) http.RoundTripper { return h.net.Over(next) }), c.table)
 	w, err := shardlease.New(store, shardlease.Static(c.shards...), shardlease.Config{
 		Group: "orders", Name: name, Handoff: c.mode, TTL: ttl, Drain: 2 * time.Second,
 		Order: checkpoint.Decimal, Commit: checkpoint.Policy{Every: 200 * time.Millisecond},
@@ -152,15 +155,6 @@ func (c *crew) within(limit time.Duration, what string, cond func(map[string]int
 	return time.Since(from)
 }
 
-// quiet lets time pass.
-func quiet(t *testing.T, d time.Duration) {
-	t.Helper()
-	select {
-	case <-time.After(d):
-	case <-t.Context().Done():
-	}
-}
-
 // worst are the longest gap and the longest overlap of any shard between two calls of
 // its handler since then.
 func (c *crew) worst(since time.Time) (gap, overlap time.Duration) {
@@ -180,16 +174,8 @@ func (c *crew) worst(since time.Time) (gap, overlap time.Duration) {
 	return gap, overlap
 }
 
-func even(n map[string]int, shards int, names ...string) bool {
-	least, most, sum := shards, 0, 0
-	for _, name := range names {
-		least, most, sum = min(least, n[name]), max(most, n[name]), sum+n[name]
-	}
-	return sum == shards && most-least <= 1
-}
-
 func TestWorkerLife(t *testing.T) {
-	endpoint(t)
+	local.Endpoint(t)
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) { testWorkerLife(t, mode) })
 	}
@@ -198,17 +184,17 @@ func TestWorkerLife(t *testing.T) {
 func testWorkerLife(t *testing.T, mode rebalance.Mode) {
 	c := newCrew(t, mode, 12)
 	a, _ := c.enter("a"), c.enter("b")
-	cold := c.within(beat+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return even(n, 12, "a", "b") })
-	quiet(t, ttl)
+	cold := c.within(beat+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b") })
+	fixture.Sleep(t, ttl)
 
 	joined := time.Now()
 	third := c.enter("c")
-	join := c.within(beat+1500*time.Millisecond, "c has its part", func(n map[string]int) bool { return even(n, 12, "a", "b", "c") })
+	join := c.within(beat+1500*time.Millisecond, "c has its part", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b", "c") })
 	gap, overlap := c.worst(joined)
 	if mode == rebalance.Eager && overlap > 0 || mode == rebalance.Cooperative && gap > 0 {
 		t.Errorf("planned moves with a gap of %v, an overlap of %v", gap, overlap)
 	}
-	quiet(t, ttl)
+	fixture.Sleep(t, ttl)
 
 	a.cut.Store(true)
 	crash := c.within(ttl+beat+500*time.Millisecond, "b and c hold everything", func(n map[string]int) bool { return n["b"]+n["c"] == 12 })
@@ -216,8 +202,8 @@ func testWorkerLife(t *testing.T, mode rebalance.Mode) {
 		t.Errorf("a worker without a store was overtaken %v before it ended its tenures", twice)
 	}
 	a.cut.Store(false)
-	c.within(3*ttl, "a is back", func(n map[string]int) bool { return even(n, 12, "a", "b", "c") })
-	quiet(t, ttl)
+	c.within(3*ttl, "a is back", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b", "c") })
+	fixture.Sleep(t, ttl)
 
 	left := time.Now()
 	if err := third.stop(); err != nil {
@@ -231,17 +217,17 @@ func testWorkerLife(t *testing.T, mode rebalance.Mode) {
 // TestOutageOnDynamoDB: half a lease time without the store costs nothing; two end
 // everything in time, and all comes back.
 func TestOutageOnDynamoDB(t *testing.T) {
-	endpoint(t)
+	local.Endpoint(t)
 	c := newCrew(t, rebalance.Cooperative, 8)
 	hands := []*hand{c.enter("a"), c.enter("b")}
-	c.within(beat+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return even(n, 8, "a", "b") })
-	quiet(t, ttl)
+	c.within(beat+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
+	fixture.Sleep(t, ttl)
 	calls := c.calls()
 	outage := func(d time.Duration) {
 		for _, h := range hands {
 			h.cut.Store(true)
 		}
-		quiet(t, d)
+		fixture.Sleep(t, d)
 	}
 	heal := func() {
 		for _, h := range hands {
@@ -250,7 +236,7 @@ func TestOutageOnDynamoDB(t *testing.T) {
 	}
 	outage(ttl / 2)
 	heal()
-	quiet(t, 2*ttl)
+	fixture.Sleep(t, 2*ttl)
 	if n := c.calls(); n != calls {
 		t.Fatalf("half a lease time without a store: %d tenures began", n-calls)
 	}
@@ -259,7 +245,7 @@ func TestOutageOnDynamoDB(t *testing.T) {
 		t.Errorf("still running: %v", n)
 	}
 	heal()
-	c.within(3*ttl, "a and b are back", func(n map[string]int) bool { return even(n, 8, "a", "b") })
+	c.within(3*ttl, "a and b are back", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, w := range c.spans[:calls] {
@@ -272,25 +258,25 @@ func TestOutageOnDynamoDB(t *testing.T) {
 // TestLateCommitIsRefusedByDynamoDB: commits leave a worker and hang in the network.
 // The worker is replaced; then they arrive.
 func TestLateCommitIsRefusedByDynamoDB(t *testing.T) {
-	endpoint(t)
+	local.Endpoint(t)
 	c := newCrew(t, rebalance.Eager, 4)
 	a := c.enter("a")
 	c.within(beat+1500*time.Millisecond, "a has all", func(n map[string]int) bool { return n["a"] == 4 })
-	quiet(t, ttl/2)
+	fixture.Sleep(t, ttl/2)
 	a.keep.Store(true)
-	quiet(t, ttl/2)
+	fixture.Sleep(t, ttl/2)
 	a.cut.Store(true)
 	c.enter("b")
 	c.within(ttl+2*beat+2*time.Second, "b has all", func(n map[string]int) bool { return n["b"] == 4 })
-	quiet(t, ttl/2)
-	s := shardlease.Supervisor{Store: open(t, newClient(t, nil), c.table), Group: "orders"}
+	fixture.Sleep(t, ttl/2)
+	s := shardlease.Supervisor{Store: local.Open(t, local.Client(t, nil), c.table), Group: "orders"}
 	before, err := s.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := a.net.pending()
+	late := a.net.Pending()
 	for range late {
-		if err := a.net.release(0); err != nil {
+		if err := a.net.Release(0); err != nil {
 			t.Fatal(err)
 		}
 	}

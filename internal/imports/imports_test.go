@@ -1,4 +1,5 @@
-// Package imports holds the module to the one direction its imports point in.
+// Package imports holds the packages to the one direction their imports point in, and the
+// modules to what they bring along.
 package imports
 
 import (
@@ -6,13 +7,18 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path"
 	"slices"
 	"strings"
 	"testing"
 )
 
-const module = "github.com/shardlease/shardlease-go/"
+const (
+	module = "github.com/shardlease/shardlease-go/"
+	root   = "../.."
+)
 
 // A rule says what a package may import beside the standard library.
 type rule struct {
@@ -20,6 +26,7 @@ type rule struct {
 	reason string
 }
 
+// A rule whose name ends in /... holds for all packages below that have no rule of their own.
 var rules = map[string]rule{
 	"checkpoint": {nil, "a leaf: a sink or a tool may want positions and stale errors without any store"},
 	"rebalance":  {nil, "a leaf: the planner is a pure function and must stay one"},
@@ -37,9 +44,14 @@ var rules = map[string]rule{
 		"it takes a client: how that is configured is the user's, so never the SDK's config"},
 	"dynamostore/kcl": {[]string{"checkpoint", "shardlease", "shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/"},
 		"it knows another library's table: only who moves from there, or back, links it; rows it makes as an operator does, by any store"},
-	"examples": {[]string{"checkpoint", "rebalance", "shardlease", "shardlease/lease", "memstore", "dynamostore", "dynamostore/kcl", "examples/internal/cable", "examples/internal/takeover", "github.com/aws/aws-sdk-go-v2/"},
+	"examples/...": {forExamples("github.com/aws/aws-sdk-go-v2/"),
 		"they are written as a user's program would be: from outside, and without the engine"},
-	"integration": {nil, "its tests bring containers and clients; whoever imports the module must not"},
+	"examples/sinks/sql": {forExamples("modernc.org/sqlite"), "a user's program with a database"},
+	"examples/kinesis/...": {forExamples("github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/", "examples/kinesis/"),
+		"a user's consumer of Kinesis"},
+	"examples/dynamodbstreams": {forExamples("github.com/aws/aws-sdk-go-v2/"), "a user's consumer of DynamoDB Streams"},
+	"integration/...": {[]string{"checkpoint", "shardlease/lease", "dynamostore", "github.com/aws/aws-sdk-go-v2/", "github.com/testcontainers/testcontainers-go", "github.com/testcontainers/testcontainers-go/", "go.uber.org/goleak"},
+		"its tests bring containers and clients, and use the library from outside"},
 	"internal/storm": {[]string{"checkpoint", "shardlease/lease"},
 		"the transitions alone, without a worker: what is shown here rests on no judgement"},
 	"internal/explore": {[]string{"checkpoint", "rebalance", "shardlease/lease", "memstore", "internal/engine"},
@@ -52,19 +64,30 @@ var rules = map[string]rule{
 	"internal/imports": {nil, "it looks at other packages, and imports none"},
 }
 
-// testLibraries must not be linked into a program by importing this module.
+// forExamples is what every example may import, and more.
+func forExamples(more ...string) []string {
+	return append(more, "checkpoint", "rebalance", "shardlease", "shardlease/lease", "memstore", "dynamostore", "dynamostore/kcl", "examples/internal/cable", "examples/internal/takeover")
+}
+
+// ruleOf returns the rule for a package, or the one for the folders above it.
+func ruleOf(name string) (rule, bool) {
+	r, ok := rules[name]
+	for above := name; !ok && above != "."; above = path.Dir(above) {
+		r, ok = rules[above+"/..."]
+	}
+	return r, ok
+}
+
+// testLibraries must not be linked into a program by importing one of these modules.
 var testLibraries = []string{"testing", "net/http/httptest", "github.com/anishathalye/porcupine", "go.uber.org/goleak", "github.com/testcontainers/"}
 
 // forTests lists the packages that are test libraries themselves.
-var forTests = []string{"shardlease/storetest"}
+var forTests = []string{"shardlease/storetest", "integration/"}
 
 func TestImportsPointOneWay(t *testing.T) {
-	for _, pkg := range list(t, "./...") {
+	for _, pkg := range list(t) {
 		name := strings.TrimPrefix(pkg.ImportPath, module)
-		if strings.HasPrefix(name, "examples/") {
-			name = "examples"
-		}
-		r, ok := rules[name]
+		r, ok := ruleOf(name)
 		if !ok {
 			t.Errorf("%s: no rule says what it may import; add one, with its reason", name)
 			continue
@@ -79,13 +102,13 @@ func TestImportsPointOneWay(t *testing.T) {
 }
 
 func TestNoTestLibraryIsLinkedIn(t *testing.T) {
-	for _, pkg := range list(t, "./...") {
-		if slices.Contains(forTests, strings.TrimPrefix(pkg.ImportPath, module)) {
+	for _, pkg := range list(t) {
+		if allows(forTests, strings.TrimPrefix(pkg.ImportPath, module)) {
 			continue
 		}
 		for _, path := range pkg.Deps {
 			if allows(testLibraries, path) || path == module+"shardlease/storetest" {
-				t.Errorf("%s depends on %s: whoever imports this module would link a test library", pkg.ImportPath, path)
+				t.Errorf("%s depends on %s: a program that imports it would link a test library", pkg.ImportPath, path)
 			}
 		}
 	}
@@ -109,10 +132,11 @@ type listed struct {
 	Imports, Deps []string
 }
 
-func list(t *testing.T, pattern string) []listed {
+// list lists the packages of all modules of go.work, also where GOWORK is off.
+func list(t *testing.T) []listed {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", pattern)
-	cmd.Dir = "../.."
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "work")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "GOWORK=")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)

@@ -1,4 +1,7 @@
-package integration
+// Package local gives tests a DynamoDB Local: the one at DYNAMODB_ENDPOINT, or one that it
+// starts in a container; without either the test skips, or fails if
+// SHARDLEASE_REQUIRE_DYNAMODB is 1.
+package local
 
 import (
 	"context"
@@ -13,16 +16,18 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/wait"
 	"go.uber.org/goleak"
 )
 
-// image is pinned; provide-image builds the same where it cannot be pulled.
-const image = "amazon/dynamodb-local:3.3.1"
+// Image is pinned; provide-image builds the same where it cannot be pulled.
+const Image = "amazon/dynamodb-local:3.3.1"
 
-func TestMain(m *testing.M) {
+// Main runs the tests of a room, stops the server, and looks for goroutines that are left.
+func Main(m *testing.M) {
 	code := m.Run()
 	server.stop()
 	if code == 0 {
@@ -34,44 +39,44 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is the one DynamoDB Local that all tests of a run share; each test has
+// server is the one DynamoDB Local that all tests of a room share; each test has
 // a table of its own.
-var server local
+var server container
 
-type local struct {
-	once      sync.Once
-	endpoint  string
-	why       error // why there is none
-	container testcontainers.Container
+type container struct {
+	once     sync.Once
+	endpoint string
+	why      error // why there is none
+	running  testcontainers.Container
 }
 
-func (l *local) start() {
-	if l.endpoint = os.Getenv("DYNAMODB_ENDPOINT"); l.endpoint != "" {
+func (c *container) start() {
+	if c.endpoint = os.Getenv("DYNAMODB_ENDPOINT"); c.endpoint != "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	l.container, l.why = testcontainers.Run(ctx, image,
+	c.running, c.why = testcontainers.Run(ctx, Image,
 		testcontainers.WithExposedPorts("8000/tcp"),
 		testcontainers.WithWaitStrategy(wait.ForHTTP("/").WithPort("8000/tcp").WithStatusCodeMatcher(answers)))
-	if l.why == nil {
-		l.endpoint, l.why = l.container.PortEndpoint(ctx, "8000/tcp", "http")
+	if c.why == nil {
+		c.endpoint, c.why = c.running.PortEndpoint(ctx, "8000/tcp", "http")
 	}
 }
 
-// answers: it says 400 to whoever only asks for a page.
+// answers takes any status: DynamoDB Local answers a bare GET with 400.
 func answers(int) bool { return true }
 
-func (l *local) stop() {
-	if l.container != nil {
-		if err := l.container.Terminate(context.Background()); err != nil {
+func (c *container) stop() {
+	if c.running != nil {
+		if err := c.running.Terminate(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "the container stays behind:", err)
 		}
 	}
 }
 
-// endpoint gives the server's address, or skips the test.
-func endpoint(t *testing.T) string {
+// Endpoint gives the server's address, or skips the test.
+func Endpoint(t *testing.T) string {
 	t.Helper()
 	server.once.Do(server.start)
 	if server.why != nil {
@@ -84,8 +89,8 @@ func endpoint(t *testing.T) string {
 	return server.endpoint
 }
 
-// newClient is a client over a transport; nil is the network as it is.
-func newClient(t *testing.T, through func(http.RoundTripper) http.RoundTripper) *dynamodb.Client {
+// Client is a client over a transport; nil is the network as it is.
+func Client(t *testing.T, through func(http.RoundTripper) http.RoundTripper) *dynamodb.Client {
 	t.Helper()
 	plain := &http.Transport{}
 	t.Cleanup(plain.CloseIdleConnections)
@@ -95,24 +100,44 @@ func newClient(t *testing.T, through func(http.RoundTripper) http.RoundTripper) 
 	}
 	return dynamodb.New(dynamodb.Options{
 		Region:       "eu-central-1",
-		BaseEndpoint: aws.String(endpoint(t)),
+		BaseEndpoint: aws.String(Endpoint(t)),
 		Credentials:  credentials.NewStaticCredentialsProvider("local", "local", ""),
 		HTTPClient:   &http.Client{Transport: transport},
 	})
 }
 
-// newTable makes a lease table of its own for a test.
-func newTable(t *testing.T) string {
+// Table makes a lease table of its own for a test.
+func Table(t *testing.T) string {
 	t.Helper()
 	table := "leases-" + rand.Text()
-	err := dynamostore.CreateTable(t.Context(), newClient(t, nil), table, dynamostore.TableOptions{NoDeletionProtection: true, NoPointInTimeRecovery: true})
+	err := dynamostore.CreateTable(t.Context(), Client(t, nil), table, dynamostore.TableOptions{NoDeletionProtection: true, NoPointInTimeRecovery: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return table
 }
 
-func open(t *testing.T, client *dynamodb.Client, table string) *dynamostore.Store {
+// OtherTable makes a table that is not a lease table.
+func OtherTable(t *testing.T, keys ...string) string {
+	t.Helper()
+	table := "other-" + rand.Text()
+	input := &dynamodb.CreateTableInput{TableName: &table, BillingMode: types.BillingModePayPerRequest}
+	for i, key := range keys {
+		input.AttributeDefinitions = append(input.AttributeDefinitions, types.AttributeDefinition{AttributeName: &key, AttributeType: types.ScalarAttributeTypeS})
+		role := types.KeyTypeHash
+		if i > 0 {
+			role = types.KeyTypeRange
+		}
+		input.KeySchema = append(input.KeySchema, types.KeySchemaElement{AttributeName: &key, KeyType: role})
+	}
+	if _, err := Client(t, nil).CreateTable(t.Context(), input); err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// Open opens a lease table.
+func Open(t *testing.T, client *dynamodb.Client, table string) *dynamostore.Store {
 	t.Helper()
 	s, err := dynamostore.Open(t.Context(), client, table, dynamostore.Options{})
 	if err != nil {
