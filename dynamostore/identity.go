@@ -139,7 +139,7 @@ func (s *Store) adopt(ctx context.Context, r lease.Row, now, by string, stamp fu
 		case lease.Overtaken, lease.Again:
 			r = at.(lease.Row)
 			recorded, err := s.recorded(ctx, r.Group)
-			if err != nil || recorded == now || r.Last.Reason == lease.Adopted {
+			if err != nil || recorded == now || r.Last.Reason == lease.ReasonAdopted {
 				return err
 			}
 		default:

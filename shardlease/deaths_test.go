@@ -42,7 +42,7 @@ func killHolders(t *testing.T, ttl time.Duration) {
 		s.actor(before.Owner.Name).die()
 		took := s.within(ttl+ttl/3+500*time.Millisecond, fmt.Sprintf("recovery %d", kill), func() bool { return s.row("shard-00").Generation > before.Generation })
 		t.Logf("recovery %d took %v", kill, took)
-		if row := s.row("shard-00"); row.Last.Reason != lease.Expired || row.Attempts() != int64(kill+1) {
+		if row := s.row("shard-00"); row.Last.Reason != lease.ReasonExpired || row.Attempts() != int64(kill+1) {
 			t.Errorf("recovery %d: %v, %d attempts", kill, row, row.Attempts())
 		}
 		s.within(time.Second, "the handler runs", func() bool { return s.running()[s.row("shard-00").Owner.Name] == 1 })

@@ -135,7 +135,7 @@ func translate(in engine.Event) Event {
 // over does so when its handler has returned. A shard that was taken from an owner
 // was served until then.
 func gap(t lease.Transfer, started time.Time) time.Duration {
-	planned := t.Reason == lease.Handoff || t.Reason == lease.DrainTimeout || t.Reason == lease.Released
+	planned := t.Reason == lease.ReasonHandoff || t.Reason == lease.ReasonDrainTimeout || t.Reason == lease.ReasonReleased
 	if !planned || t.From == "" || t.From != t.By || t.At.IsZero() {
 		return 0
 	}
@@ -160,7 +160,7 @@ func (e Event) level() slog.Level {
 	case Lost, Restored, HookFault, EventCommitsFail:
 		return slog.LevelError
 	case Refused:
-		if e.Reason == lease.Handoff {
+		if e.Reason == lease.ReasonHandoff {
 			return slog.LevelInfo // in a cooperative move a late commit is a matter of course
 		}
 		return slog.LevelWarn

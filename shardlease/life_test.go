@@ -34,7 +34,7 @@ func TestCrashIsRecovered(t *testing.T) {
 		took := s.within(ttl+beat+500*time.Millisecond, "b holds everything", func() bool { return s.running()["b"] == 8 })
 		t.Logf("held again after %v", took)
 		for _, name := range s.names() {
-			if row := s.row(name); row.Owner.Name != "b" || held[name] != (row.Last.Reason == lease.Expired) {
+			if row := s.row(name); row.Owner.Name != "b" || held[name] != (row.Last.Reason == lease.ReasonExpired) {
 				t.Errorf("%v", row)
 			}
 		}
@@ -261,11 +261,11 @@ func testDrainDeadline(t *testing.T, after rebalance.AfterDrain) {
 	row := s.row(moved.shard)
 	switch after {
 	case rebalance.Force:
-		if row.Last.Reason != lease.DrainTimeout || drained > beat+time.Second+21*time.Second {
+		if row.Last.Reason != lease.ReasonDrainTimeout || drained > beat+time.Second+21*time.Second {
 			t.Errorf("after %v: %v", drained, row)
 		}
 	case rebalance.Wait:
-		if _, overlap := s.gaps(moved.shard, time.Time{}); overlap > 0 || row.Last.Reason != lease.Handoff || drained < time.Minute {
+		if _, overlap := s.gaps(moved.shard, time.Time{}); overlap > 0 || row.Last.Reason != lease.ReasonHandoff || drained < time.Minute {
 			t.Errorf("after %v, overlap %v: %v", drained, overlap, row)
 		}
 	}

@@ -139,7 +139,7 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 			t.Error(err)
 		}
 		s.within(70*time.Second, "it is removed", func() bool { return s.row("job").Removed })
-		if row := s.row("job"); !row.Removed || row.Last.Reason != lease.Removed {
+		if row := s.row("job"); !row.Removed || row.Last.Reason != lease.ReasonRemoved {
 			t.Errorf("%v", row)
 		}
 		if len(s.of("stays")) != 1 {

@@ -144,7 +144,7 @@ func testCleanStop(t *testing.T, mode rebalance.Mode) {
 		t.Errorf("seats are left: %v, %v", workers, err)
 	}
 	for _, name := range s.names() {
-		if row := s.row(name); !row.Owner.IsZero() || row.Last.Reason != lease.Released || row.Attempts() > 0 {
+		if row := s.row(name); !row.Owner.IsZero() || row.Last.Reason != lease.ReasonReleased || row.Attempts() > 0 {
 			t.Errorf("%v", row)
 		}
 		if spans := s.of(name); spans[len(spans)-1].last() != s.row(name).Checkpoint.Position {
@@ -258,7 +258,7 @@ func TestStuckHandlerLosesItsShard(t *testing.T) {
 		t.Logf("taken over after %v", took)
 		time.Sleep(time.Minute)
 		row := s.row(stuck.Load().(string))
-		if row.Owner.Name != "b" || row.Last.Reason != lease.Stalled {
+		if row.Owner.Name != "b" || row.Last.Reason != lease.ReasonStalled {
 			t.Errorf("the stuck shard: %v", row)
 		}
 		s.rescue()
@@ -289,7 +289,7 @@ func TestAliveKeepsTheAttempts(t *testing.T) {
 			return errors.New("no order")
 		})
 		time.Sleep(10 * time.Minute)
-		if row := s.row("shard-00"); !row.Quarantined || row.Last.Reason != lease.Failed || row.Attempts() != 3 {
+		if row := s.row("shard-00"); !row.Quarantined || row.Last.Reason != lease.ReasonFailed || row.Attempts() != 3 {
 			t.Errorf("%v", row)
 		}
 		s.end()

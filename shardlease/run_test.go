@@ -156,7 +156,7 @@ func checkMoves(t *testing.T, mode rebalance.Mode, ended, started []shardlease.E
 		}
 	}
 	for _, e := range started {
-		if e.From != "a" || e.Reason != lease.Handoff || (e.Gap > 0) != (mode == rebalance.Eager) {
+		if e.From != "a" || e.Reason != lease.ReasonHandoff || (e.Gap > 0) != (mode == rebalance.Eager) {
 			t.Errorf("%v", e)
 		}
 	}

@@ -160,7 +160,7 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
 // Quarantine sets a shard aside, held or not: nobody claims it until Unquarantine.
 func (s Supervisor) Quarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	return s.command(ctx, shard, func(row lease.Row, st lease.Stamp) (lease.Write, error) {
-		return row.Quarantine(s.says(seen, why), lease.Forced, st)
+		return row.Quarantine(s.says(seen, why), lease.ReasonForced, st)
 	})
 }
 

@@ -183,7 +183,7 @@ func TestStopOfAStubbornHandler(t *testing.T) {
 		if ended := w.of(shardlease.Ended); len(ended) != 1 || !ended[0].Running || ended[0].Cause != shardlease.Stopped {
 			t.Errorf("told: %v", ended)
 		}
-		if row := rowOf(t, store, "1"); !row.Owner.IsZero() || row.Last.Reason != lease.DrainTimeout {
+		if row := rowOf(t, store, "1"); !row.Owner.IsZero() || row.Last.Reason != lease.ReasonDrainTimeout {
 			t.Errorf("%v", row)
 		}
 	})
@@ -259,7 +259,7 @@ func TestRelease(t *testing.T) {
 			return serve(ctx, tn)
 		})
 		pass(500 * time.Millisecond)
-		if row := rowOf(t, store, "1"); !row.Owner.IsZero() || row.Last.Note != "too hot" || row.Last.Reason != lease.Released || row.Attempts() != 0 {
+		if row := rowOf(t, store, "1"); !row.Owner.IsZero() || row.Last.Note != "too hot" || row.Last.Reason != lease.ReasonReleased || row.Attempts() != 0 {
 			t.Errorf("%v", row)
 		}
 		pass(time.Minute)

@@ -289,7 +289,7 @@ func (w want) met(r lease.Row) bool {
 
 // begun reports whether a row is as an import leaves it that was cut off.
 func begun(r lease.Row) bool {
-	return r.Last.Reason == lease.Initial && r.Last.By == importer && r.Owner.IsZero() && r.Checkpoint.IsZero()
+	return r.Last.Reason == lease.ReasonInitial && r.Last.By == importer && r.Owner.IsZero() && r.Checkpoint.IsZero()
 }
 
 // some names a few.

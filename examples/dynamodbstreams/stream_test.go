@@ -269,7 +269,7 @@ func TestPoisonIsQuarantined(t *testing.T) {
 			t.Error(err)
 		}
 		rows, err := shardlease.Supervisor{Store: store, Group: "orders"}.List(t.Context())
-		if err != nil || len(rows) != 1 || !rows[0].Quarantined || rows[0].Last.Reason != lease.Failed || rows[0].Checkpoint.Position != number(49) || tries != 3 || kept != 49 {
+		if err != nil || len(rows) != 1 || !rows[0].Quarantined || rows[0].Last.Reason != lease.ReasonFailed || rows[0].Checkpoint.Position != number(49) || tries != 3 || kept != 49 {
 			t.Errorf("%v, %v: tried %d times, kept %d", rows, err, tries, kept)
 		}
 	})
@@ -299,7 +299,7 @@ func TestPoisonBehindEmptyReads(t *testing.T) {
 			begun = time.Now()
 			return c.handle(ctx, tn)
 		})
-		if !row.Quarantined || row.Last.Reason != lease.Failed || tries != 3 {
+		if !row.Quarantined || row.Last.Reason != lease.ReasonFailed || tries != 3 {
 			t.Errorf("%v: tried %d times, want 3", row, tries)
 		}
 	})

@@ -92,7 +92,7 @@ func (c *contender) observe(_ *member, e shardlease.Event) {
 	defer c.mu.Unlock()
 	switch {
 	case e.At.Before(c.began):
-	case e.Kind == shardlease.Started && e.Reason == lease.Handoff:
+	case e.Kind == shardlease.Started && e.Reason == lease.ReasonHandoff:
 		c.gaps = append(c.gaps, e.Gap)
 	case e.Kind == shardlease.Ended && e.Cause == shardlease.HandedOff:
 		c.overlaps = append(c.overlaps, e.Overlap)

@@ -81,8 +81,8 @@ func (s *story) reasons() string {
 	var parts []string
 	sum := 0
 	for _, r := range []lease.Reason{
-		lease.Initial, lease.Handoff, lease.DrainTimeout, lease.Expired, lease.Released, lease.Stalled,
-		lease.Failed, lease.Forced, lease.Adopted, lease.Finished,
+		lease.ReasonInitial, lease.ReasonHandoff, lease.ReasonDrainTimeout, lease.ReasonExpired, lease.ReasonReleased, lease.ReasonStalled,
+		lease.ReasonFailed, lease.ReasonForced, lease.ReasonAdopted, lease.ReasonFinished,
 	} {
 		if n := s.transfers[r]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%s %d", r, n))

@@ -251,7 +251,7 @@ func (s *story) observe(m *member, e shardlease.Event) {
 		s.screen.say("%s  %s → %s  %s", e.Shard, s.who(e.From), s.who(e.Worker), why(e))
 	case shardlease.Ended:
 		if e.Cause == shardlease.Finished {
-			s.tally(lease.Finished)
+			s.tally(lease.ReasonFinished)
 		}
 	case shardlease.PeerEvicted:
 		if s.count(e.Kind, e.Peer) == 1 && e.Peer != e.Worker { // others may have come to the same conclusion
@@ -291,11 +291,11 @@ func (s *story) who(name string) string {
 // why explains a transfer.
 func why(e shardlease.Event) string {
 	text := map[lease.Reason]string{
-		lease.Initial:      "nobody had it before",
-		lease.Handoff:      "a planned move",
-		lease.Expired:      "its owner's lease had run out",
-		lease.Released:     "its owner has let go of it",
-		lease.DrainTimeout: "its owner did not wind down in time",
+		lease.ReasonInitial:      "nobody had it before",
+		lease.ReasonHandoff:      "a planned move",
+		lease.ReasonExpired:      "its owner's lease had run out",
+		lease.ReasonReleased:     "its owner has let go of it",
+		lease.ReasonDrainTimeout: "its owner did not wind down in time",
 	}[e.Reason]
 	if e.Gap > 0 {
 		text += fmt.Sprintf(", with a gap of %s", millis(e.Gap))

@@ -327,7 +327,7 @@ func (c *historian) move(v *view) (lease.Write, error) {
 	case r.Owner.Incarnation != c.me.Incarnation:
 		return r.Recover(c.me, fixture.Stamp())
 	case chance == 2:
-		return r.Release(fixture.Hold(r), lease.End{Reason: lease.Released}, fixture.Stamp())
+		return r.Release(fixture.Hold(r), lease.End{Reason: lease.ReasonReleased}, fixture.Stamp())
 	case r.OfferedTo != "" && chance <= 7:
 		return r.Withdraw(fixture.Hold(r), fixture.Stamp())
 	case chance <= 5:

@@ -189,7 +189,7 @@ func TestExistingRowsAreKept(t *testing.T) {
 	row(lease.Begin("orders", "a", nil, "somebody", fixture.Stamp())) // free, and not ours
 	b := row(row(lease.Begin("orders", "b", nil, "somebody", fixture.Stamp())).Claim(fixture.Worker("w"), fixture.Stamp()))
 	b = row(b.Commit(fixture.Hold(b), checkpoint.Mark{Position: "99"}, fixture.Stamp()))
-	row(b.Release(fixture.Hold(b), lease.End{Reason: lease.Released}, fixture.Stamp()))
+	row(b.Release(fixture.Hold(b), lease.End{Reason: lease.ReasonReleased}, fixture.Stamp()))
 	row(row(lease.Begin("orders", "c", nil, "somebody", fixture.Stamp())).Claim(fixture.Worker("w"), fixture.Stamp()))
 	d := row(lease.Begin("orders", "d", nil, "somebody", fixture.Stamp()))
 	row(d.Remove(lease.Command{Seen: d.Generation, By: "somebody"}, fixture.Stamp()))

@@ -255,7 +255,7 @@ func TestWhatOperationsCost(t *testing.T) {
 	one("refused commit", first, nil)
 	w, err = r.Offer(h, lease.Incarnation(rand.Text()), position, fixture.Stamp())
 	r = one("offer", w, err)
-	w, err = r.Yield(h, owner("next"), lease.End{Reason: lease.Handoff, Mark: position}, fixture.Stamp())
+	w, err = r.Yield(h, owner("next"), lease.End{Reason: lease.ReasonHandoff, Mark: position}, fixture.Stamp())
 	r = one("yield", w, err)
 	w, err = r.Commit(fixture.Hold(r), checkpoint.Mark{Position: position.Position, State: strings.Repeat("s", 1500)}, fixture.Stamp())
 	if err != nil {
@@ -276,7 +276,7 @@ func TestWhatOperationsCost(t *testing.T) {
 	} else if r = small.(lease.Row); total(m.since()).writes != 3 {
 		t.Error("a write that makes a row smaller is billed by what was there")
 	}
-	w, err = r.Release(fixture.Hold(r), lease.End{Reason: lease.Failed, Note: strings.Repeat("n", lease.MaxNote)}, fixture.Stamp())
+	w, err = r.Release(fixture.Hold(r), lease.End{Reason: lease.ReasonFailed, Note: strings.Repeat("n", lease.MaxNote)}, fixture.Stamp())
 	one("release", w, err)
 
 	seat := lease.Seat{Group: pad("orders"), Incarnation: lease.Incarnation(rand.Text()), Name: pad("a"), Task: pad("task"), TTL: 10 * time.Second}

@@ -78,7 +78,7 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 			t.Fatalf("a holder from before: got %v", err)
 		}
 		now := refused.Now.(lease.Row)
-		if !now.Owner.IsZero() || now.Last.Reason != lease.Adopted || now.Generation < lease.FirstGeneration(now.Last.At) {
+		if !now.Owner.IsZero() || now.Last.Reason != lease.ReasonAdopted || now.Generation < lease.FirstGeneration(now.Last.At) {
 			t.Errorf("adopted row is %v", now)
 		}
 	}

@@ -366,7 +366,7 @@ func TestUnknownAttributesSurvive(t *testing.T) {
 		}},
 		{"a take", func() (lease.Write, error) { return r.Take(fixture.Worker("b"), fixture.Stamp()) }},
 		{"a release", func() (lease.Write, error) {
-			return r.Release(fixture.Hold(r), lease.End{Reason: lease.Released}, fixture.Stamp())
+			return r.Release(fixture.Hold(r), lease.End{Reason: lease.ReasonReleased}, fixture.Stamp())
 		}},
 		{"a removal", func() (lease.Write, error) {
 			return r.Remove(lease.Command{Seen: r.Generation, By: "an operator"}, fixture.Stamp())

@@ -262,7 +262,7 @@ func (s *shard) begun() bool {
 		return true
 	}
 	for _, t := range append([]lease.Transfer{row.Last}, row.History()...) { // newest first
-		if t.Reason == lease.Removed {
+		if t.Reason == lease.ReasonRemoved {
 			return false
 		}
 		if t.From != "" {
@@ -316,7 +316,7 @@ func (e *Engine) assign(s *shard, owner int, mine, room bool, longer time.Durati
 // whose handler has stalled may be the one the plan names, and cannot come.
 func (e *Engine) patience(s *shard) time.Duration {
 	share := time.Duration(rebalance.Tie(s.name+string(e.seat.me)) % uint64(e.beat))
-	if s.copy.Row().Last.Reason == lease.Stalled {
+	if s.copy.Row().Last.Reason == lease.ReasonStalled {
 		return stillFor + share/4
 	}
 	return 2*e.beat + share
@@ -364,7 +364,7 @@ func (e *Engine) ask(v *view, targets []int) {
 // owner leaves need not wait.
 func (e *Engine) cooled(s *shard) Instant {
 	row := s.copy.Row()
-	planned := row.Last.Reason == lease.Handoff || row.Last.Reason == lease.DrainTimeout
+	planned := row.Last.Reason == lease.ReasonHandoff || row.Last.Reason == lease.ReasonDrainTimeout
 	if p := find(e.looks.peers, row.Owner.Incarnation); !planned || p != nil && p.seat.Leaving {
 		return 0
 	}

@@ -76,7 +76,7 @@ func TestSlowOwnerIsNotSeized(t *testing.T) {
 		b := w.join("b", config(rebalance.Eager))
 		w.until(300*time.Second, func() bool { return len(b.active) > 0 })
 		for _, e := range b.told {
-			if e.Kind == engine.Started && e.Reason == lease.DrainTimeout {
+			if e.Kind == engine.Started && e.Reason == lease.ReasonDrainTimeout {
 				t.Errorf("joined at %v: seized %s from a healthy owner that winds down at once and was never told; a told %v", after, e.Shard, len(a.told))
 			}
 		}

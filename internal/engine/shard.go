@@ -260,7 +260,7 @@ func (e *Engine) acquire(s *shard) {
 			return
 		}
 		h := lease.Hold{Key: s.copy.Key(), Incarnation: e.seat.me, Generation: row.Generation, Order: e.cfg.Order}
-		w, err := row.Release(h, lease.End{Reason: lease.Released, Note: "not started"}, e.stamp())
+		w, err := row.Release(h, lease.End{Reason: lease.ReasonReleased, Note: "not started"}, e.stamp())
 		e.send(s, givingUp, w, err)
 		return
 	case lease.StartIt:
@@ -304,9 +304,9 @@ func (e *Engine) claim(s *shard) {
 	case e.exhausted(row, orphan):
 		reason := row.Last.Reason
 		if orphan {
-			reason = lease.Expired
-		} else if reason != lease.Failed && reason != lease.Stalled {
-			reason = lease.Failed
+			reason = lease.ReasonExpired
+		} else if reason != lease.ReasonFailed && reason != lease.ReasonStalled {
+			reason = lease.ReasonFailed
 		}
 		w, err := row.Quarantine(lease.Command{Seen: row.Generation, By: e.cfg.Name, Note: "too many attempts"}, reason, e.stamp())
 		e.send(s, quarantining, w, err)
@@ -325,7 +325,7 @@ func (e *Engine) claim(s *shard) {
 func (e *Engine) claimable(s *shard) Instant {
 	row := s.copy.Row()
 	at := s.rest
-	failed := row.Owner.IsZero() && (row.Last.Reason == lease.Failed || row.Last.Reason == lease.Stalled)
+	failed := row.Owner.IsZero() && (row.Last.Reason == lease.ReasonFailed || row.Last.Reason == lease.ReasonStalled)
 	if n := row.Failed(); failed && n > 0 {
 		at = max(at, s.since.Add(backoff(n, e.cfg.Backoff, e.cfg.MaxBackoff)))
 	}

@@ -442,21 +442,21 @@ func (e *Engine) noteOffer(s *shard, row lease.Row) {
 // giveUp hands the shard to who asked for it, or to nobody.
 func (e *Engine) giveUp(s *shard) {
 	t, row := &s.t, s.copy.Row()
-	end := lease.End{Reason: lease.Released, Note: t.note, Mark: e.unaccepted(t), Progressed: t.progress}
+	end := lease.End{Reason: lease.ReasonReleased, Note: t.note, Mark: e.unaccepted(t), Progressed: t.progress}
 	switch {
 	case t.cause == Stalled && t.unheard:
-		end.Reason, end.Note = lease.Stalled, errNotAccepted.Error()
+		end.Reason, end.Note = lease.ReasonStalled, errNotAccepted.Error()
 	case t.cause == Stalled:
-		end.Reason = lease.Stalled
+		end.Reason = lease.ReasonStalled
 	case t.failed:
-		end.Reason = lease.Failed
+		end.Reason = lease.ReasonFailed
 	case t.cut:
-		end.Reason = lease.DrainTimeout
+		end.Reason = lease.ReasonDrainTimeout
 	}
-	planned := end.Reason == lease.Released || end.Reason == lease.DrainTimeout
+	planned := end.Reason == lease.ReasonReleased || end.Reason == lease.ReasonDrainTimeout
 	if planned && handoff.Owner(t.give.agreed(), handoff.Giving{Wanted: t.give.stands(), Returned: true}) == handoff.Yield {
-		if end.Reason == lease.Released {
-			end.Reason = lease.Handoff
+		if end.Reason == lease.ReasonReleased {
+			end.Reason = lease.ReasonHandoff
 		}
 		w, err := row.Yield(e.hold(s), t.give.to, end, e.stamp())
 		e.sendMark(s, givingUp, w, err)
@@ -495,9 +495,9 @@ func overtaken(row lease.Row, mine int64) End {
 	switch {
 	case first.Generation != mine+1: // forgotten
 		return Fenced
-	case first.Reason == lease.Handoff:
+	case first.Reason == lease.ReasonHandoff:
 		return HandedOff
-	case first.Reason == lease.Forced:
+	case first.Reason == lease.ReasonForced:
 		return Forced
 	}
 	return Fenced

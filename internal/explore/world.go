@@ -257,7 +257,7 @@ func (w *state) judge(i int, write lease.Write, before, after lease.Record) {
 	case position(next.Checkpoint.Position) < position(old.Checkpoint.Position):
 		w.blame("S2: the position went back: %v, then %v", old, next)
 	}
-	if next.Last.Reason == lease.Expired && next.Generation > old.Generation {
+	if next.Last.Reason == lease.ReasonExpired && next.Generation > old.Generation {
 		w.expired(old)
 	}
 }

@@ -156,7 +156,7 @@ func mutants() []mutant {
 		{"a rewind unfinishes", leaseDir + "lease.go",
 			`next.Finished, next.Failures = false, Failures{}`, `next.Failures = Failures{}`, inLease, "TestCommandsClearWhatTheySay"},
 		{"planned ends never count", leaseDir + "lease.go",
-			`if e.Reason == Failed || e.Reason == Stalled {`, `if e.Reason != Released {`, inLease, "TestWhatCountsAsFailure"},
+			`if e.Reason == ReasonFailed || e.Reason == ReasonStalled {`, `if e.Reason != ReasonReleased {`, inLease, "TestWhatCountsAsFailure"},
 		{"an answer is for the write that was asked of", leaseDir + "copy.go",
 			`if !c.busy || w.ID() != c.open.ID() {`, `if !c.busy {`, inLease, "TestCopyHasOneWriteOpen"},
 		{"a table that went back to a tombstone went back", leaseDir + "decide.go",

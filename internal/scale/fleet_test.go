@@ -78,7 +78,7 @@ func aged(name string, f *fleet) item {
 		check(err)
 		row = w.Next.(lease.Row)
 		hold := lease.Hold{Key: key, Incarnation: me.Incarnation, Generation: row.Generation}
-		w, err = row.Release(hold, lease.End{Reason: lease.Released, Mark: checkpoint.Mark{Position: position(1)}}, f.stamp())
+		w, err = row.Release(hold, lease.End{Reason: lease.ReasonReleased, Mark: checkpoint.Mark{Position: position(1)}}, f.stamp())
 		check(err)
 	}
 	return item{name: name, record: w.Next, size: lease.Encode(w.Next).Size()}

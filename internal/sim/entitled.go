@@ -49,7 +49,7 @@ func (j *judge) entitled(w lease.Write, before, after lease.Row) {
 	h, last := j.handlers[id], after.Last
 	// Only the first claim of a row: a child that began too early, in a table that had
 	// lost its parent's row, goes on.
-	if !after.Owner.IsZero() && before.Owner.IsZero() && before.Last.Reason == lease.Initial {
+	if !after.Owner.IsZero() && before.Owner.IsZero() && before.Last.Reason == lease.ReasonInitial {
 		for _, name := range after.Parents {
 			if p := j.w.stream(name); p != nil && p.ended == 0 && !j.lately() {
 				j.w.fault("%v was claimed before its parent %s was finished", after, name)
@@ -60,14 +60,14 @@ func (j *judge) entitled(w lease.Write, before, after lease.Row) {
 	case before.Owner.IsZero():
 	case w.Op == lease.OpSwap:
 		j.entitledGiver(h, before, after)
-	case last.Reason == lease.Expired && !after.Owner.IsZero():
+	case last.Reason == lease.ReasonExpired && !after.Owner.IsZero():
 		j.entitledHeir(h, before, after)
-	case last.Reason == lease.Handoff:
+	case last.Reason == lease.ReasonHandoff:
 		if before.OfferedTo != after.Owner.Incarnation {
 			j.w.fault("%v was taken by %v, and not offered to it", before, after.Owner)
 		}
 	case after.Owner.IsZero(): // by command, or set aside
-	case last.Reason != lease.DrainTimeout:
+	case last.Reason != lease.ReasonDrainTimeout:
 		j.w.fault("%v was taken by %v: %s", before, after.Owner, last.Reason)
 	default:
 		since, wanted := j.wants[wish{by: after.Owner.Incarnation, tenure: id}]
@@ -86,7 +86,7 @@ func (j *judge) entitledGiver(h *handler, before, after lease.Row) {
 	if !h.returned && !h.over && !h.finishing {
 		j.w.fault("overlap: %v was given up (%s) while its handler runs", h, after.Last.Reason)
 	}
-	if after.Last.Reason == lease.DrainTimeout && h.n.well() && j.w.now-h.softAt < slack(j.w.set.drain) {
+	if after.Last.Reason == lease.ReasonDrainTimeout && h.n.well() && j.w.now-h.softAt < slack(j.w.set.drain) {
 		j.w.fault("%v was cut off after %v", h, j.w.now-h.softAt)
 	}
 	if !after.Owner.IsZero() {

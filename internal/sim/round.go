@@ -105,7 +105,7 @@ func (w *world) backlog() (d time.Duration) {
 
 // restFor holds that nothing moves, and that resting costs little.
 func (w *world) restFor(d time.Duration) {
-	hands, calls, live, removed := w.hands(), w.calls(), len(w.live()), w.stats.Hands[reasonAt(lease.Removed)]
+	hands, calls, live, removed := w.hands(), w.calls(), len(w.live()), w.stats.Hands[reasonAt(lease.ReasonRemoved)]
 	w.run(d)
 	if len(w.faults) > 0 {
 		return
@@ -115,7 +115,7 @@ func (w *world) restFor(d time.Duration) {
 	}
 	beats := int(d/(w.set.ttl/3*9/10*960/1000)) + 1
 	audits := int(d/(w.set.audit*9/10*960/1000)) + 2
-	removed = w.stats.Hands[reasonAt(lease.Removed)] - removed // each is a write, and new listings for all
+	removed = w.stats.Hands[reasonAt(lease.ReasonRemoved)] - removed // each is a write, and new listings for all
 	if most, n := live*(2*beats+4*audits+4*removed), w.calls()-calls; n > most {
 		w.fault("%d calls of the table in %v by %d workers at rest; at most %d", n, d, live, most)
 	}
@@ -123,7 +123,7 @@ func (w *world) restFor(d time.Duration) {
 
 // hands is how many changes of hands there were, but for shards that have ended.
 func (w *world) hands() int {
-	return w.stats.Changes() - w.stats.Hands[reasonAt(lease.Finished)] - w.stats.Hands[reasonAt(lease.Removed)]
+	return w.stats.Changes() - w.stats.Hands[reasonAt(lease.ReasonFinished)] - w.stats.Hands[reasonAt(lease.ReasonRemoved)]
 }
 
 func (w *world) calls() (n int) {

@@ -135,8 +135,8 @@ const reasonKinds = 12
 
 func reasons() [reasonKinds]lease.Reason {
 	return [reasonKinds]lease.Reason{
-		lease.Initial, lease.Released, lease.Finished, lease.Expired, lease.Handoff, lease.DrainTimeout,
-		lease.Stalled, lease.Failed, lease.Forced, lease.Adopted, lease.Removed, "other",
+		lease.ReasonInitial, lease.ReasonReleased, lease.ReasonFinished, lease.ReasonExpired, lease.ReasonHandoff, lease.ReasonDrainTimeout,
+		lease.ReasonStalled, lease.ReasonFailed, lease.ReasonForced, lease.ReasonAdopted, lease.ReasonRemoved, "other",
 	}
 }
 

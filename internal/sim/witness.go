@@ -40,7 +40,7 @@ func (w *world) witnessStart(h *handler, o engine.Start) {
 		w.fault("%v is started by a worker that leaves", h)
 	}
 	for _, name := range h.s.parents {
-		if p := w.stream(name); p != nil && p.ended == 0 && !j.lately() && o.Transfer.Reason == lease.Initial {
+		if p := w.stream(name); p != nil && p.ended == 0 && !j.lately() && o.Transfer.Reason == lease.ReasonInitial {
 			w.fault("%v is started before its parent %s is finished", h, name)
 		}
 	}
@@ -59,7 +59,7 @@ func (w *world) witnessOverlap(h *handler, last lease.Transfer) {
 		}
 		how := w.judge.ended[o.id]
 		switch {
-		case !how.given && how.reason == lease.Handoff:
+		case !how.given && how.reason == lease.ReasonHandoff:
 			o.taken = w.now
 			if w.strict {
 				limit := w.set.ttl/3 + 300*time.Millisecond
@@ -71,7 +71,7 @@ func (w *world) witnessOverlap(h *handler, last lease.Transfer) {
 			}
 		case how.given:
 			w.fault("overlap: %v starts while %v runs, which its worker gave up: %s (%v)", h, o, how.reason, last)
-		case w.strict && how.reason != lease.Forced:
+		case w.strict && how.reason != lease.ReasonForced:
 			w.fault("overlap in calm: %v starts while %v runs: %s", h, o, how.reason)
 		}
 	}
@@ -85,7 +85,7 @@ func (w *world) witnessGap(h *handler, last lease.Transfer) {
 	}
 	gap := w.now - s.emptied
 	how := w.judge.ended[s.by.id]
-	if how.reason != lease.Handoff || how.generation != h.id.Generation {
+	if how.reason != lease.ReasonHandoff || how.generation != h.id.Generation {
 		return
 	}
 	w.stats.Gap = max(w.stats.Gap, gap)
@@ -122,11 +122,11 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 		trust := n.config.TTL - n.config.TTL/10
 		ok = n.mono() >= n.believed.Add(trust) || !j.sits(n.me) || j.evicted(n.me) || j.lately()
 	case engine.HandedOff:
-		ok = over && (how.reason == lease.Handoff || how.reason == lease.DrainTimeout) || h.soft
+		ok = over && (how.reason == lease.ReasonHandoff || how.reason == lease.ReasonDrainTimeout) || h.soft
 	case engine.Fenced:
 		ok = over || j.lately()
 	case engine.Forced:
-		ok = over && how.reason == lease.Forced
+		ok = over && how.reason == lease.ReasonForced
 	case engine.Finished:
 		ok = h.finishing && h.s.ended > 0
 	case engine.GivenUp:

@@ -117,7 +117,7 @@ func (a *actor) moves(peer lease.Owner) []move {
 		{"seize", func(s stamp) (lease.Write, error) { return r.Seize(me, s) }},
 		{"take", func(s stamp) (lease.Write, error) { return r.Take(me, s) }},
 		{"force-release", func(s stamp) (lease.Write, error) { return r.ForceRelease(command, s) }},
-		{"quarantine", func(s stamp) (lease.Write, error) { return r.Quarantine(command, lease.Forced, s) }},
+		{"quarantine", func(s stamp) (lease.Write, error) { return r.Quarantine(command, lease.ReasonForced, s) }},
 		{"unquarantine", func(s stamp) (lease.Write, error) { return r.Unquarantine(command, s) }},
 		{"rewind", func(s stamp) (lease.Write, error) { return r.Rewind(command, checkpoint.Mark{Position: "1"}, s) }},
 		{"remove", func(s stamp) (lease.Write, error) { return r.Remove(command, s) }},
@@ -133,10 +133,10 @@ func (a *actor) moves(peer lease.Owner) []move {
 		{"offer", func(s stamp) (lease.Write, error) { return r.Offer(h, peer.Incarnation, next, s) }},
 		{"withdraw", func(s stamp) (lease.Write, error) { return r.Withdraw(h, s) }},
 		{"yield", func(s stamp) (lease.Write, error) {
-			return r.Yield(h, peer, lease.End{Reason: lease.Handoff, Mark: next}, s)
+			return r.Yield(h, peer, lease.End{Reason: lease.ReasonHandoff, Mark: next}, s)
 		}},
 		{"release", func(s stamp) (lease.Write, error) {
-			return r.Release(h, lease.End{Reason: lease.Released, Mark: next}, s)
+			return r.Release(h, lease.End{Reason: lease.ReasonReleased, Mark: next}, s)
 		}},
 		{"finish", func(s stamp) (lease.Write, error) { return r.Finish(h, next, s) }},
 	}...)

@@ -142,7 +142,7 @@ func (j *Judge) judgeCheckpoint(before, after lease.Row) {
 	if was == is || after.Removed {
 		return
 	}
-	if after.Generation > before.Generation && after.Owner.IsZero() && after.Last.Reason == lease.Forced {
+	if after.Generation > before.Generation && after.Owner.IsZero() && after.Last.Reason == lease.ReasonForced {
 		return // a rewind
 	}
 	if is.Generation < was.Generation {

@@ -88,7 +88,7 @@ func (r Row) isNew() bool {
 		Group: r.Group, Shard: r.Shard, Parents: r.Parents, WriteID: r.WriteID, Last: r.Last,
 		Counter: 1, Generation: FirstGeneration(r.Last.At),
 	}
-	return r.equal(plain) && r.Last.Reason == Initial && r.Last.WriteID == r.WriteID && validClock(r.Last.At) == nil
+	return r.equal(plain) && r.Last.Reason == ReasonInitial && r.Last.WriteID == r.WriteID && validClock(r.Last.At) == nil
 }
 
 func (r Row) equal(other Row) bool {
@@ -169,9 +169,9 @@ func (r Row) checkHands(old Row, op Op) string {
 func (r Row) began(old Row) int64 {
 	clock := FirstGeneration(r.Last.At)
 	switch {
-	case r.Last.Reason == Adopted && r.Owner.IsZero():
+	case r.Last.Reason == ReasonAdopted && r.Owner.IsZero():
 		return max(old.Generation+lostGenerations, clock)
-	case r.Last.Reason == Initial && old.Removed:
+	case r.Last.Reason == ReasonInitial && old.Removed:
 		return max(old.Generation+1, clock)
 	}
 	return old.Generation + 1

@@ -21,8 +21,8 @@ func TestDecide(t *testing.T) {
 	free := freeRow(t)
 
 	commit, _ := a.Commit(h, at("20"), stamp())
-	yield, _ := a.Yield(h, owner("b"), lease.End{Reason: lease.Handoff, Mark: at("20")}, stamp())
-	release, _ := a.Release(h, lease.End{Reason: lease.Released}, stamp())
+	yield, _ := a.Yield(h, owner("b"), lease.End{Reason: lease.ReasonHandoff, Mark: at("20")}, stamp())
+	release, _ := a.Release(h, lease.End{Reason: lease.ReasonReleased}, stamp())
 	claim, _ := free.Claim(owner("a"), stamp())
 	recovery, _ := a.Recover(owner("b"), stamp())
 	force, _ := a.ForceRelease(lease.Command{Seen: a.Generation, By: "op"}, stamp())
@@ -47,7 +47,7 @@ func TestDecide(t *testing.T) {
 
 	again, _ := after(revived).Claim(owner("a"), stamp())
 	claimedAgain, _ := after(again).Commit(handle(after(again)), at("40"), stamp())
-	given, _ := after(claim).Release(handle(after(claim)), lease.End{Reason: lease.Released}, stamp())
+	given, _ := after(claim).Release(handle(after(claim)), lease.End{Reason: lease.ReasonReleased}, stamp())
 	twice, _ := after(given).Claim(owner("a"), stamp())
 	laterMine := after(twice)
 
@@ -279,7 +279,7 @@ func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
 
 func TestAnswersOfARowThatIsGone(t *testing.T) {
 	row := heldRow(t, "a")
-	end := lease.End{Reason: lease.Released}
+	end := lease.End{Reason: lease.ReasonReleased}
 	commit, _ := row.Commit(handle(row), at("2"), stamp())
 	release, _ := row.Release(handle(row), end, stamp())
 	end.Mark = at("2")

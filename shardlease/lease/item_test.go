@@ -74,7 +74,7 @@ func TestFullRowCostsOneWriteUnit(t *testing.T) {
 			t.Errorf("%d transfers: only %d earlier ones kept", transfers, len(r.History()))
 		}
 		// A failing owner leaves a note, the longest reason and its failures.
-		w, err := r.Release(handle(r), lease.End{Reason: lease.DrainTimeout, Note: strings.Repeat("n", lease.MaxNote)},
+		w, err := r.Release(handle(r), lease.End{Reason: lease.ReasonDrainTimeout, Note: strings.Repeat("n", lease.MaxNote)},
 			lease.Stamp{ID: lease.WriteID(strings.Repeat("w", 26)), At: time.Now()})
 		if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
 			t.Errorf("%d transfers, released: %d bytes", transfers, size)
@@ -108,9 +108,9 @@ func TestCommitsKeepTheRowInOneUnit(t *testing.T) {
 func TestItemsComeBack(t *testing.T) {
 	records := []lease.Record{freeRow(t), heldRow(t, "a"), fullRow(t, 40, 1), fullRow(t, 20, 9), fullRow(t, 255, 2)}
 	r := heldRow(t, "a")
-	w, err := r.Release(handle(r), lease.End{Reason: lease.Failed, Note: "a note", Mark: checkpoint.Mark{Position: "1", State: "\x00\xff"}}, stamp())
+	w, err := r.Release(handle(r), lease.End{Reason: lease.ReasonFailed, Note: "a note", Mark: checkpoint.Mark{Position: "1", State: "\x00\xff"}}, stamp())
 	failed := next(t, w, err)
-	w, err = failed.Quarantine(lease.Command{Seen: failed.Generation, By: "op"}, lease.Failed, stamp())
+	w, err = failed.Quarantine(lease.Command{Seen: failed.Generation, By: "op"}, lease.ReasonFailed, stamp())
 	records = append(records, failed, next(t, w, err))
 	w, err = failed.Remove(lease.Command{Seen: failed.Generation, By: "op"}, stamp())
 	tombstone := next(t, w, err)
@@ -328,7 +328,7 @@ func FuzzTransitions(f *testing.F) {
 		if committed, ok := check(r.Commit(h, checkpoint.Mark{Position: position, State: state}, s("3"))); ok {
 			r = committed
 		}
-		check(r.Release(h, lease.End{Reason: lease.Failed, Note: note}, s("4")))
+		check(r.Release(h, lease.End{Reason: lease.ReasonFailed, Note: note}, s("4")))
 	})
 }
 
@@ -364,7 +364,7 @@ func TestUserDataStaysPrivate(t *testing.T) {
 		held, &held, answer, map[string]lease.Row{"r": r}, []lease.Write{w},
 		r, &r, w, &w, lease.Record(r), []lease.Row{r}, backwards, notDecimal, bad.Check(), malformed,
 		&lease.RefusedError{Op: lease.OpSwap, Key: r.Key(), Now: r}, r.Checkpoint,
-		lease.End{Reason: lease.Failed, Mark: secret},
+		lease.End{Reason: lease.ReasonFailed, Mark: secret},
 	} {
 		fmt.Fprintf(&out, "%v %+v %#v %s %d %x %q\n", v, v, v, v, v, v, v)
 		text, _ := json.Marshal(v)

@@ -71,7 +71,7 @@ type Command struct {
 // Begin creates the row of a shard that has none. Nobody holds it yet.
 func Begin(group, shard string, parents []string, by string, s Stamp) (Write, error) {
 	next := Row{Group: group, Shard: shard, Parents: sorted(parents), Counter: 1, WriteID: s.ID}
-	next.begin(FirstGeneration(s.At), Owner{}, Transfer{Reason: Initial, By: by}, s)
+	next.begin(FirstGeneration(s.At), Owner{}, Transfer{Reason: ReasonInitial, By: by}, s)
 	next.fit()
 	if err := validClock(s.At); err != nil {
 		return Write{}, err
@@ -93,7 +93,7 @@ func (r Row) Claim(by Owner, s Stamp) (Write, error) {
 		if r.Owner.Incarnation != by.Incarnation {
 			return Write{}, r.rule(name, ErrHeld)
 		}
-		reason = Released
+		reason = ReasonReleased
 	}
 	return r.handOver(OpTransfer, by, Transfer{Reason: reason, By: by.Name}, s, nil)
 }
@@ -108,7 +108,7 @@ func (r Row) Recover(by Owner, s Stamp) (Write, error) {
 	if err := r.heldByOther("recovery", by.Incarnation); err != nil {
 		return Write{}, err
 	}
-	return r.handOver(OpTransfer, by, Transfer{Reason: Expired, By: by.Name}, s, func(next *Row) { next.fail(r.Generation, Expired) })
+	return r.handOver(OpTransfer, by, Transfer{Reason: ReasonExpired, By: by.Name}, s, func(next *Row) { next.fail(r.Generation, ReasonExpired) })
 }
 
 // Seize takes a shard whose owner did not wind down in the time that the terms
@@ -117,7 +117,7 @@ func (r Row) Seize(by Owner, s Stamp) (Write, error) {
 	if err := r.heldByOther("seizure", by.Incarnation); err != nil {
 		return Write{}, err
 	}
-	return r.handOver(OpTransfer, by, Transfer{Reason: DrainTimeout, By: by.Name}, s, nil)
+	return r.handOver(OpTransfer, by, Transfer{Reason: ReasonDrainTimeout, By: by.Name}, s, nil)
 }
 
 // Take accepts the owner's offer: the cooperative handoff. It starts from the
@@ -130,7 +130,7 @@ func (r Row) Take(by Owner, s Stamp) (Write, error) {
 	if r.OfferedTo != by.Incarnation {
 		return Write{}, r.rule(name, ErrNotOffered)
 	}
-	return r.handOver(OpTransfer, by, Transfer{Reason: Handoff, By: by.Name}, s, nil)
+	return r.handOver(OpTransfer, by, Transfer{Reason: ReasonHandoff, By: by.Name}, s, nil)
 }
 
 // Commit stores a mark under the holder's generation. Of the holder's writes it
@@ -176,7 +176,7 @@ func (r Row) Withdraw(h Hold, s Stamp) (Write, error) {
 }
 
 // Yield hands the shard over in one write: the final mark, the successor as
-// owner, the next generation. Reason is Handoff, or DrainTimeout when the
+// owner, the next generation. Reason is ReasonHandoff, or ReasonDrainTimeout when the
 // handler had to be cut off. A yield to a successor that has died in the
 // meantime leaves a row like that of any dead owner.
 func (r Row) Yield(h Hold, to Owner, e End, s Stamp) (Write, error) {
@@ -184,7 +184,7 @@ func (r Row) Yield(h Hold, to Owner, e End, s Stamp) (Write, error) {
 	if to.Incarnation == h.Incarnation {
 		return Write{}, r.rule(name, ErrSelf)
 	}
-	if e.Reason != Handoff && e.Reason != DrainTimeout {
+	if e.Reason != ReasonHandoff && e.Reason != ReasonDrainTimeout {
 		return Write{}, r.rule(name, ErrReason)
 	}
 	if err := to.Validate(); err != nil {
@@ -193,15 +193,15 @@ func (r Row) Yield(h Hold, to Owner, e End, s Stamp) (Write, error) {
 	return r.giveUp(name, h, to, e, s, nil)
 }
 
-// Release gives the shard back to nobody. Reason is Released, Failed, Stalled or
-// DrainTimeout.
+// Release gives the shard back to nobody. Reason is ReasonReleased, ReasonFailed,
+// ReasonStalled or ReasonDrainTimeout.
 func (r Row) Release(h Hold, e End, s Stamp) (Write, error) {
 	const name = "release"
-	if !slices.Contains([]Reason{Released, Failed, Stalled, DrainTimeout}, e.Reason) {
+	if !slices.Contains([]Reason{ReasonReleased, ReasonFailed, ReasonStalled, ReasonDrainTimeout}, e.Reason) {
 		return Write{}, r.rule(name, ErrReason)
 	}
 	return r.giveUp(name, h, Owner{}, e, s, func(next *Row) {
-		if e.Reason == Failed || e.Reason == Stalled {
+		if e.Reason == ReasonFailed || e.Reason == ReasonStalled {
 			next.fail(h.Generation, e.Reason)
 		}
 	})
@@ -210,7 +210,7 @@ func (r Row) Release(h Hold, e End, s Stamp) (Write, error) {
 // Finish records that the shard has ended and is processed to its end. Nobody
 // will claim it again, and its children may start.
 func (r Row) Finish(h Hold, m checkpoint.Mark, s Stamp) (Write, error) {
-	e := End{Reason: Finished, Mark: m}
+	e := End{Reason: ReasonFinished, Mark: m}
 	return r.giveUp("finish", h, Owner{}, e, s, func(next *Row) { next.Finished = true })
 }
 
@@ -223,11 +223,11 @@ func (r Row) ForceRelease(c Command, s Stamp) (Write, error) {
 	if r.Owner.IsZero() {
 		return Write{}, r.rule(name, ErrNotHeld)
 	}
-	return r.handOver(OpTransfer, Owner{}, c.transfer(Forced), s, nil)
+	return r.handOver(OpTransfer, Owner{}, c.transfer(ReasonForced), s, nil)
 }
 
 // Quarantine sets the shard aside, held or not. Reason says what led to it:
-// Failed, Stalled, Expired or Forced.
+// ReasonFailed, ReasonStalled, ReasonExpired or ReasonForced.
 func (r Row) Quarantine(c Command, reason Reason, s Stamp) (Write, error) {
 	const name = "quarantine"
 	if err := r.seen(name, c); err != nil {
@@ -236,11 +236,11 @@ func (r Row) Quarantine(c Command, reason Reason, s Stamp) (Write, error) {
 	if err := r.claimable(name); err != nil {
 		return Write{}, err
 	}
-	if !slices.Contains([]Reason{Failed, Stalled, Expired, Forced}, reason) {
+	if !slices.Contains([]Reason{ReasonFailed, ReasonStalled, ReasonExpired, ReasonForced}, reason) {
 		return Write{}, r.rule(name, ErrReason)
 	}
 	setAside := func(next *Row) {
-		if reason != Forced && !r.Owner.IsZero() {
+		if reason != ReasonForced && !r.Owner.IsZero() {
 			next.fail(r.Generation, reason)
 		}
 		next.Quarantined = true
@@ -257,7 +257,7 @@ func (r Row) Unquarantine(c Command, s Stamp) (Write, error) {
 	if !r.Quarantined {
 		return Write{}, r.rule(name, ErrNotQuarantined)
 	}
-	return r.handOver(OpSwap, Owner{}, c.transfer(Forced), s, func(next *Row) {
+	return r.handOver(OpSwap, Owner{}, c.transfer(ReasonForced), s, func(next *Row) {
 		next.Quarantined, next.Failures = false, Failures{}
 	})
 }
@@ -273,7 +273,7 @@ func (r Row) Rewind(c Command, m checkpoint.Mark, s Stamp) (Write, error) {
 	if err := r.idle(name, c); err != nil {
 		return Write{}, err
 	}
-	return r.handOver(OpSwap, Owner{}, c.transfer(Forced), s, func(next *Row) {
+	return r.handOver(OpSwap, Owner{}, c.transfer(ReasonForced), s, func(next *Row) {
 		next.Finished, next.Failures = false, Failures{}
 		next.Checkpoint = checkpoint.Checkpoint{}
 		if !m.IsZero() {
@@ -289,7 +289,7 @@ func (r Row) Remove(c Command, s Stamp) (Write, error) {
 	if err := r.idle("removal", c); err != nil {
 		return Write{}, err
 	}
-	return r.handOver(OpSwap, Owner{}, c.transfer(Removed), s, func(next *Row) {
+	return r.handOver(OpSwap, Owner{}, c.transfer(ReasonRemoved), s, func(next *Row) {
 		next.Parents, next.Failures = nil, Failures{}
 		next.Checkpoint = checkpoint.Checkpoint{}
 		next.Finished, next.Quarantined, next.Removed = false, false, true
@@ -303,7 +303,7 @@ func (r Row) Revive(parents []string, by string, s Stamp) (Write, error) {
 	if !r.Removed {
 		return Write{}, r.rule(name, ErrNotRemoved)
 	}
-	return r.jump(OpSwap, 1, Transfer{Reason: Initial, By: by}, s, func(next *Row) {
+	return r.jump(OpSwap, 1, Transfer{Reason: ReasonInitial, By: by}, s, func(next *Row) {
 		next.Parents, next.Removed = sorted(parents), false
 	})
 }
@@ -315,5 +315,5 @@ const lostGenerations = 1 << 22
 // Adopt takes a row over from a table that was restored or replaced: whatever
 // was issued in the table's lost future lies below the generation it gets.
 func (r Row) Adopt(by string, s Stamp) (Write, error) {
-	return r.jump(OpTransfer, lostGenerations, Transfer{Reason: Adopted, By: by}, s, nil)
+	return r.jump(OpTransfer, lostGenerations, Transfer{Reason: ReasonAdopted, By: by}, s, nil)
 }

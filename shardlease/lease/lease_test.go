@@ -64,7 +64,7 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 	command := func(r lease.Row) lease.Command { return lease.Command{Seen: r.Generation, By: "op"} }
 	w, err := a.Finish(ha, checkpoint.Mark{}, stamp())
 	finished := next(t, w, err)
-	w, err = free.Quarantine(command(free), lease.Failed, stamp())
+	w, err = free.Quarantine(command(free), lease.ReasonFailed, stamp())
 	aside := next(t, w, err)
 	w, err = free.Remove(command(free), stamp())
 	gone := next(t, w, err)
@@ -90,18 +90,18 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 		"commit backwards":                      {tell(ten.Commit(ha, at("9"), stamp())), checkpoint.ErrBackwards},
 		"commit nothing":                        {tell(ten.Commit(ha, checkpoint.Mark{}, stamp())), checkpoint.ErrInvalid},
 		"commit no number":                      {tell(ten.Commit(ha, at("x"), stamp())), checkpoint.ErrInvalid},
-		"release backwards":                     {tell(ten.Release(ha, lease.End{Reason: lease.Released, Mark: at("9")}, stamp())), checkpoint.ErrBackwards},
+		"release backwards":                     {tell(ten.Release(ha, lease.End{Reason: lease.ReasonReleased, Mark: at("9")}, stamp())), checkpoint.ErrBackwards},
 		"release without a reason":              {tell(a.Release(ha, lease.End{}, stamp())), lease.ErrReason},
-		"release as expired":                    {tell(a.Release(ha, lease.End{Reason: lease.Expired}, stamp())), lease.ErrReason},
+		"release as expired":                    {tell(a.Release(ha, lease.End{Reason: lease.ReasonExpired}, stamp())), lease.ErrReason},
 		"offer to oneself":                      {tell(a.Offer(ha, "a-1", at("1"), stamp())), lease.ErrSelf},
 		"offer to nobody":                       {tell(a.Offer(ha, "", at("1"), stamp())), checkpoint.ErrInvalid},
 		"withdraw nothing":                      {tell(a.Withdraw(ha, stamp())), lease.ErrNotOffered},
-		"yield to oneself":                      {tell(a.Yield(ha, owner("a"), lease.End{Reason: lease.Handoff}, stamp())), lease.ErrSelf},
-		"yield to nobody":                       {tell(a.Yield(ha, lease.Owner{}, lease.End{Reason: lease.Handoff}, stamp())), checkpoint.ErrInvalid},
-		"yield as released":                     {tell(a.Yield(ha, owner("b"), lease.End{Reason: lease.Released}, stamp())), lease.ErrReason},
+		"yield to oneself":                      {tell(a.Yield(ha, owner("a"), lease.End{Reason: lease.ReasonHandoff}, stamp())), lease.ErrSelf},
+		"yield to nobody":                       {tell(a.Yield(ha, lease.Owner{}, lease.End{Reason: lease.ReasonHandoff}, stamp())), checkpoint.ErrInvalid},
+		"yield as released":                     {tell(a.Yield(ha, owner("b"), lease.End{Reason: lease.ReasonReleased}, stamp())), lease.ErrReason},
 		"force-release of a free row":           {tell(free.ForceRelease(command(free), stamp())), lease.ErrNotHeld},
-		"quarantine twice":                      {tell(aside.Quarantine(command(aside), lease.Failed, stamp())), lease.ErrQuarantined},
-		"quarantine for a handoff":              {tell(a.Quarantine(command(a), lease.Handoff, stamp())), lease.ErrReason},
+		"quarantine twice":                      {tell(aside.Quarantine(command(aside), lease.ReasonFailed, stamp())), lease.ErrQuarantined},
+		"quarantine for a handoff":              {tell(a.Quarantine(command(a), lease.ReasonHandoff, stamp())), lease.ErrReason},
 		"unquarantine a free row":               {tell(free.Unquarantine(command(free), stamp())), lease.ErrNotQuarantined},
 		"rewind a held row":                     {tell(a.Rewind(command(a), at("1"), stamp())), lease.ErrHeld},
 		"rewind to a state alone":               {tell(free.Rewind(command(free), checkpoint.Mark{State: "s"}, stamp())), checkpoint.ErrInvalid},
@@ -142,9 +142,9 @@ func TestGenerationGrowsAtEveryChangeOfHandsAndNowhereElse(t *testing.T) {
 	seen := lease.Command{Seen: r4.Generation, By: "op"}
 	for name, change := range map[string]func() (lease.Write, error){
 		"yield": func() (lease.Write, error) {
-			return r4.Yield(h, owner("b"), lease.End{Reason: lease.Handoff, Mark: at("3")}, stamp())
+			return r4.Yield(h, owner("b"), lease.End{Reason: lease.ReasonHandoff, Mark: at("3")}, stamp())
 		},
-		"release": func() (lease.Write, error) { return r4.Release(h, lease.End{Reason: lease.Released}, stamp()) },
+		"release": func() (lease.Write, error) { return r4.Release(h, lease.End{Reason: lease.ReasonReleased}, stamp()) },
 		"finish":  func() (lease.Write, error) { return r4.Finish(h, checkpoint.Mark{}, stamp()) },
 		"recover": func() (lease.Write, error) { return r4.Recover(owner("b"), stamp()) },
 		"reclaim": func() (lease.Write, error) { return r4.Claim(owner("a"), stamp()) },
@@ -213,7 +213,7 @@ func TestAttempts(t *testing.T) {
 	r := heldRow(t, "a")
 	fail := func(progressed bool, m checkpoint.Mark) {
 		t.Helper()
-		w, err := r.Release(handle(r), lease.End{Reason: lease.Failed, Mark: m, Progressed: progressed}, stamp())
+		w, err := r.Release(handle(r), lease.End{Reason: lease.ReasonFailed, Mark: m, Progressed: progressed}, stamp())
 		r = next(t, w, err)
 		w, err = r.Claim(owner("a"), stamp())
 		r = next(t, w, err)
@@ -234,7 +234,7 @@ func TestAttempts(t *testing.T) {
 	want("a failure with a checkpoint", 1)
 	fail(false, checkpoint.Mark{})
 	want("and one without", 2)
-	w, err := r.Yield(handle(r), owner("b"), lease.End{Reason: lease.Handoff}, stamp())
+	w, err := r.Yield(handle(r), owner("b"), lease.End{Reason: lease.ReasonHandoff}, stamp())
 	r = next(t, w, err)
 	want("a planned move", 2)
 	w, err = r.Commit(handle(r), at("6"), stamp())
@@ -251,7 +251,7 @@ func TestAttempts(t *testing.T) {
 	fail(false, checkpoint.Mark{})
 	want("a failure after progress", 1)
 	fail(false, checkpoint.Mark{})
-	w, err = r.Yield(handle(r), owner("b"), lease.End{Reason: lease.Handoff, Progressed: true}, stamp())
+	w, err = r.Yield(handle(r), owner("b"), lease.End{Reason: lease.ReasonHandoff, Progressed: true}, stamp())
 	r = next(t, w, err)
 	want("a planned move after progress", 0)
 }
@@ -268,20 +268,20 @@ func TestWhatCountsAsFailure(t *testing.T) {
 		change func() (lease.Write, error)
 		want   int64
 	}{
-		"release":       {release(lease.Released), 0},
-		"drain timeout": {release(lease.DrainTimeout), 0},
-		"failure":       {release(lease.Failed), 1},
-		"stall":         {release(lease.Stalled), 1},
+		"release":       {release(lease.ReasonReleased), 0},
+		"drain timeout": {release(lease.ReasonDrainTimeout), 0},
+		"failure":       {release(lease.ReasonFailed), 1},
+		"stall":         {release(lease.ReasonStalled), 1},
 		"recovery":      {func() (lease.Write, error) { return a.Recover(owner("b"), stamp()) }, 1},
 		"seizure":       {func() (lease.Write, error) { return a.Seize(owner("b"), stamp()) }, 0},
 		"force-release": {func() (lease.Write, error) { return a.ForceRelease(seen, stamp()) }, 0},
 		"adoption":      {func() (lease.Write, error) { return a.Adopt("op", stamp()) }, 0},
 		"yield": {func() (lease.Write, error) {
-			return a.Yield(h, owner("b"), lease.End{Reason: lease.DrainTimeout}, stamp())
+			return a.Yield(h, owner("b"), lease.End{Reason: lease.ReasonDrainTimeout}, stamp())
 		}, 0},
-		"quarantine by command":   {func() (lease.Write, error) { return a.Quarantine(seen, lease.Forced, stamp()) }, 0},
-		"quarantine of the dead":  {func() (lease.Write, error) { return a.Quarantine(seen, lease.Expired, stamp()) }, 1},
-		"quarantine of a failure": {func() (lease.Write, error) { return a.Quarantine(seen, lease.Failed, stamp()) }, 1},
+		"quarantine by command":   {func() (lease.Write, error) { return a.Quarantine(seen, lease.ReasonForced, stamp()) }, 0},
+		"quarantine of the dead":  {func() (lease.Write, error) { return a.Quarantine(seen, lease.ReasonExpired, stamp()) }, 1},
+		"quarantine of a failure": {func() (lease.Write, error) { return a.Quarantine(seen, lease.ReasonFailed, stamp()) }, 1},
 	} {
 		w, err := tc.change()
 		if got := next(t, w, err).Attempts(); got != tc.want {
@@ -289,7 +289,7 @@ func TestWhatCountsAsFailure(t *testing.T) {
 		}
 	}
 	free := freeRow(t)
-	w, err := free.Quarantine(lease.Command{Seen: free.Generation}, lease.Expired, stamp())
+	w, err := free.Quarantine(lease.Command{Seen: free.Generation}, lease.ReasonExpired, stamp())
 	if got := next(t, w, err).Attempts(); got != 0 {
 		t.Errorf("quarantine of a free row: %d attempts, want 0", got)
 	}
@@ -308,13 +308,13 @@ func TestDeathsAreNoFailures(t *testing.T) {
 		}
 	}
 	do(r.Claim(owner("a"), stamp()))
-	do(r.Release(handle(r), lease.End{Reason: lease.Failed}, stamp()))
+	do(r.Release(handle(r), lease.End{Reason: lease.ReasonFailed}, stamp()))
 	do(r.Claim(owner("a"), stamp()))
 	want("a failure", 1, 1)
 	do(r.Recover(owner("b"), stamp()))
 	do(r.Recover(owner("a"), stamp()))
 	want("and two deaths", 3, 1)
-	do(r.Release(handle(r), lease.End{Reason: lease.Stalled}, stamp()))
+	do(r.Release(handle(r), lease.End{Reason: lease.ReasonStalled}, stamp()))
 	want("and a stall", 4, 2)
 	do(r.Claim(owner("a"), stamp()))
 	image := r
@@ -323,13 +323,13 @@ func TestDeathsAreNoFailures(t *testing.T) {
 	accepted := r
 	do(r.Recover(owner("b"), stamp()))
 	want("and a death", 1, 0)
-	do(r.Release(handle(r), lease.End{Reason: lease.Failed}, stamp()))
+	do(r.Release(handle(r), lease.End{Reason: lease.ReasonFailed}, stamp()))
 	want("and a failure", 2, 1)
 
 	do(image.Recover(owner("b"), stamp())) // a real store would keep the stored checkpoint
 	r.Checkpoint = accepted.Checkpoint
 	want("a death after a checkpoint that was not read", 1, 0)
-	do(r.Release(handle(r), lease.End{Reason: lease.Failed}, stamp()))
+	do(r.Release(handle(r), lease.End{Reason: lease.ReasonFailed}, stamp()))
 	want("and a failure", 2, 1)
 }
 
@@ -345,14 +345,14 @@ func TestCommandsClearWhatTheySay(t *testing.T) {
 		t.Errorf("rewound: %v", r)
 	}
 	do(r.Claim(owner("a"), stamp()))
-	do(r.Release(handle(r), lease.End{Reason: lease.Failed}, stamp()))
-	do(r.Quarantine(seen(), lease.Failed, stamp()))
+	do(r.Release(handle(r), lease.End{Reason: lease.ReasonFailed}, stamp()))
+	do(r.Quarantine(seen(), lease.ReasonFailed, stamp()))
 	do(r.Unquarantine(seen(), stamp()))
 	if r.Quarantined || r.Attempts() != 0 || (r.Failures != lease.Failures{}) {
 		t.Errorf("out of quarantine: %v with %v", r, r.Failures)
 	}
 	do(r.Claim(owner("a"), stamp()))
-	do(r.Release(handle(r), lease.End{Reason: lease.Failed}, stamp()))
+	do(r.Release(handle(r), lease.End{Reason: lease.ReasonFailed}, stamp()))
 	do(r.Rewind(seen(), checkpoint.Mark{}, stamp()))
 	if (r.Failures != lease.Failures{}) || !r.Checkpoint.IsZero() {
 		t.Errorf("rewound to the beginning: %v with %v", r, r.Failures)
@@ -417,7 +417,7 @@ func TestNumbersAtTheirEdge(t *testing.T) {
 	seat := lease.Seat{Group: "g", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second, Beat: math.MaxInt64}
 	for name, err := range map[string]error{
 		"counter":    tell(last.Commit(handle(last), at("1"), stamp())),
-		"generation": tell(end.Release(handle(end), lease.End{Reason: lease.Released}, stamp())),
+		"generation": tell(end.Release(handle(end), lease.End{Reason: lease.ReasonReleased}, stamp())),
 		"adoption":   tell(end.Adopt("s", stamp())),
 		"beat":       tell(seat.NextBeat(lease.Says{}, stamp())),
 	} {
@@ -463,10 +463,10 @@ func TestNamesAtTheirEdge(t *testing.T) {
 			return tell(free.Claim(lease.Owner{Name: "a", Incarnation: "i", Task: n}, stamp()))
 		},
 		"by": func(n string) error {
-			return tell(free.Quarantine(lease.Command{Seen: free.Generation, By: n}, lease.Forced, stamp()))
+			return tell(free.Quarantine(lease.Command{Seen: free.Generation, By: n}, lease.ReasonForced, stamp()))
 		},
 		"note": func(n string) error {
-			return tell(free.Quarantine(lease.Command{Seen: free.Generation, Note: n}, lease.Forced, stamp()))
+			return tell(free.Quarantine(lease.Command{Seen: free.Generation, Note: n}, lease.ReasonForced, stamp()))
 		},
 	}
 	optional := map[string]bool{"task": true, "by": true, "note": true}
@@ -505,15 +505,15 @@ func TestLongNotesAreShortened(t *testing.T) {
 	long := strings.Repeat("é", 40) // 80 bytes
 	free, held := freeRow(t), heldRow(t, "a")
 	c := func(r lease.Row) lease.Command { return lease.Command{Seen: r.Generation, By: "op", Note: "x" + long} }
-	end := lease.End{Reason: lease.Released, Note: "x" + long}
+	end := lease.End{Reason: lease.ReasonReleased, Note: "x" + long}
 	for name, try := range map[string]func() (lease.Write, error){
-		"quarantine":    func() (lease.Write, error) { return free.Quarantine(c(free), lease.Forced, stamp()) },
+		"quarantine":    func() (lease.Write, error) { return free.Quarantine(c(free), lease.ReasonForced, stamp()) },
 		"force-release": func() (lease.Write, error) { return held.ForceRelease(c(held), stamp()) },
 		"rewind":        func() (lease.Write, error) { return free.Rewind(c(free), checkpoint.Mark{}, stamp()) },
 		"remove":        func() (lease.Write, error) { return free.Remove(c(free), stamp()) },
 		"release":       func() (lease.Write, error) { return held.Release(handle(held), end, stamp()) },
 		"yield": func() (lease.Write, error) {
-			handedOff := lease.End{Reason: lease.Handoff, Note: end.Note}
+			handedOff := lease.End{Reason: lease.ReasonHandoff, Note: end.Note}
 			return held.Yield(handle(held), owner("b"), handedOff, stamp())
 		},
 	} {
@@ -588,7 +588,7 @@ func TestAdoptedRowsCanBeClaimed(t *testing.T) {
 	later := stamp()
 	later.At = later.At.Add(time.Hour)
 	w, err = adopted.Claim(lease.Owner{Name: "b", Incarnation: "b"}, later)
-	if claimed := next(t, w, err); claimed.Generation != adopted.Generation+1 || claimed.Last.Reason != lease.Adopted {
+	if claimed := next(t, w, err); claimed.Generation != adopted.Generation+1 || claimed.Last.Reason != lease.ReasonAdopted {
 		t.Errorf("%v, then %v", adopted, claimed)
 	}
 }

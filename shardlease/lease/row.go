@@ -83,17 +83,17 @@ type Failures struct {
 type Reason string
 
 const (
-	Initial      Reason = "initial"       // first of its row
-	Released     Reason = "released"      // given back by its owner
-	Finished     Reason = "finished"      // processed to its end
-	Expired      Reason = "expired"       // its owner was evicted
-	Handoff      Reason = "handoff"       // a planned move
-	DrainTimeout Reason = "drain-timeout" // a planned move whose owner did not wind down in time
-	Stalled      Reason = "stalled"       // its handler made no progress
-	Failed       Reason = "failed"        // its handler returned an error or panicked
-	Forced       Reason = "forced"        // by command
-	Adopted      Reason = "adopted"       // the table was restored or replaced
-	Removed      Reason = "removed"       // the source no longer lists the shard
+	ReasonInitial      Reason = "initial"       // first of its row
+	ReasonReleased     Reason = "released"      // given back by its owner
+	ReasonFinished     Reason = "finished"      // processed to its end
+	ReasonExpired      Reason = "expired"       // its owner was evicted
+	ReasonHandoff      Reason = "handoff"       // a planned move
+	ReasonDrainTimeout Reason = "drain-timeout" // a planned move whose owner did not wind down in time
+	ReasonStalled      Reason = "stalled"       // its handler made no progress
+	ReasonFailed       Reason = "failed"        // its handler returned an error or panicked
+	ReasonForced       Reason = "forced"        // by command
+	ReasonAdopted      Reason = "adopted"       // the table was restored or replaced
+	ReasonRemoved      Reason = "removed"       // the source no longer lists the shard
 )
 
 // A Transfer records one change of hands. A change is there even when nobody

@@ -85,7 +85,7 @@ func (c Command) transfer(reason Reason) Transfer {
 func (r *Row) fail(ended int64, reason Reason) {
 	attempts := min(r.Attempts(), maxInt64-1)
 	errors := min(r.Failed(), attempts)
-	if reason != Expired {
+	if reason != ReasonExpired {
 		errors++
 	}
 	r.Failures = Failures{Count: attempts + 1, Last: ended, Errors: errors}

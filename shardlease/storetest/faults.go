@@ -37,11 +37,11 @@ func scenes() []scene {
 		}},
 		{"quarantine", "", func(b *bench) (lease.Write, error) {
 			r := b.held("a")
-			return r.Quarantine(command(r), lease.Forced, b.stamp())
+			return r.Quarantine(command(r), lease.ReasonForced, b.stamp())
 		}},
 		{"unquarantine", "", func(b *bench) (lease.Write, error) {
 			r := b.free()
-			r = b.put(r.Quarantine(command(r), lease.Failed, b.stamp()))
+			r = b.put(r.Quarantine(command(r), lease.ReasonFailed, b.stamp()))
 			return r.Unquarantine(command(r), b.stamp())
 		}},
 		{"rewind", "", func(b *bench) (lease.Write, error) {

@@ -27,10 +27,10 @@ func holdersWrites() []holdersWrite {
 			return r.Finish(h, mark("200"), s)
 		}},
 		{"release", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
-			return r.Release(h, lease.End{Reason: lease.Released, Mark: mark("200")}, s)
+			return r.Release(h, lease.End{Reason: lease.ReasonReleased, Mark: mark("200")}, s)
 		}},
 		{"yield", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
-			return r.Yield(h, worker("x"), lease.End{Reason: lease.Handoff, Mark: mark("200")}, s)
+			return r.Yield(h, worker("x"), lease.End{Reason: lease.ReasonHandoff, Mark: mark("200")}, s)
 		}},
 	}
 }
@@ -66,7 +66,7 @@ func staleGenerationIsRefused(b *bench) {
 
 func sameWorkerAcquiringAgain(b *bench) {
 	old := b.held("a")
-	b.put(old.Release(hold(old), lease.End{Reason: lease.Released}, b.stamp()))
+	b.put(old.Release(hold(old), lease.End{Reason: lease.ReasonReleased}, b.stamp()))
 	again := b.put(b.row().Claim(worker("a"), b.stamp()))
 	if again.Generation <= old.Generation {
 		b.Errorf("generation %d after %d", again.Generation, old.Generation)
@@ -85,7 +85,7 @@ func finishedShardStaysFinished(b *bench) {
 	for _, claim := range []func(lease.Row) (lease.Write, error){
 		func(r lease.Row) (lease.Write, error) { return r.Claim(worker("b"), b.stamp()) },
 		func(r lease.Row) (lease.Write, error) {
-			return r.Quarantine(lease.Command{Seen: r.Generation, By: "b"}, lease.Failed, b.stamp())
+			return r.Quarantine(lease.Command{Seen: r.Generation, By: "b"}, lease.ReasonFailed, b.stamp())
 		},
 	} {
 		if _, err := claim(b.row()); !errors.Is(err, lease.ErrFinished) {
@@ -98,7 +98,7 @@ func recreatedShardRefusesEarlierGenerations(b *bench) {
 	old := b.held("a")
 	claim, err := old.Recover(worker("late"), b.stamp())
 	creation, errCreation := lease.Begin(group, shard, nil, "late", b.stamp())
-	b.put(old.Release(hold(old), lease.End{Reason: lease.Released}, b.stamp()))
+	b.put(old.Release(hold(old), lease.End{Reason: lease.ReasonReleased}, b.stamp()))
 	tombstone := b.put(b.row().Remove(lease.Command{Seen: b.row().Generation, By: "source"}, b.stamp()))
 	equal(b, "what a listing shows of a tombstone", len(b.list(lease.KindLease)), 0)
 
@@ -129,7 +129,7 @@ func outdatedCommandIsRefused(b *bench) {
 	r := b.row()
 	for name, give := range map[string]func() (lease.Write, error){
 		"force-release": func() (lease.Write, error) { return r.ForceRelease(command, b.stamp()) },
-		"quarantine":    func() (lease.Write, error) { return r.Quarantine(command, lease.Forced, b.stamp()) },
+		"quarantine":    func() (lease.Write, error) { return r.Quarantine(command, lease.ReasonForced, b.stamp()) },
 		"unquarantine":  func() (lease.Write, error) { return r.Unquarantine(command, b.stamp()) },
 		"rewind":        func() (lease.Write, error) { return r.Rewind(command, mark("1"), b.stamp()) },
 		"remove":        func() (lease.Write, error) { return r.Remove(command, b.stamp()) },
@@ -139,7 +139,7 @@ func outdatedCommandIsRefused(b *bench) {
 		}
 	}
 	forced := b.put(r.ForceRelease(lease.Command{Seen: r.Generation, By: "operator", Note: "run 7 is dead"}, b.stamp()))
-	if !forced.Owner.IsZero() || forced.Last.Reason != lease.Forced || forced.Last.Note != "run 7 is dead" || forced.Last.From != "b" {
+	if !forced.Owner.IsZero() || forced.Last.Reason != lease.ReasonForced || forced.Last.Note != "run 7 is dead" || forced.Last.From != "b" {
 		b.Errorf("forced row is %v", forced)
 	}
 }

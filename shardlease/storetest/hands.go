@@ -51,7 +51,7 @@ func transferCountsUp(b *bench) {
 	got := b.put(seen.Seize(worker("b"), b.stamp()))
 	equal(b, "the counter", got.Counter, committed.Counter+1)
 	equal(b, "the generation", got.Generation, seen.Generation+1)
-	equal(b, "the reason", got.Last.Reason, lease.DrainTimeout)
+	equal(b, "the reason", got.Last.Reason, lease.ReasonDrainTimeout)
 }
 
 func withdrawnOfferIsNotTaken(b *bench) {
@@ -116,7 +116,7 @@ func (b *bench) transfers() map[string]func(lease.Row) (lease.Write, error) {
 			return r.ForceRelease(lease.Command{Seen: r.Generation, By: "op"}, b.stamp())
 		},
 		"quarantine": func(r lease.Row) (lease.Write, error) {
-			return r.Quarantine(lease.Command{Seen: r.Generation, By: "op"}, lease.Forced, b.stamp())
+			return r.Quarantine(lease.Command{Seen: r.Generation, By: "op"}, lease.ReasonForced, b.stamp())
 		},
 		"adopt": func(r lease.Row) (lease.Write, error) { return r.Adopt("op", b.stamp()) },
 	}
@@ -124,7 +124,7 @@ func (b *bench) transfers() map[string]func(lease.Row) (lease.Write, error) {
 
 func yieldAndTake(b *bench) {
 	a := b.held("a")
-	yielded := b.put(a.Yield(hold(a), worker("b"), lease.End{Reason: lease.Handoff, Mark: mark("200")}, b.stamp()))
+	yielded := b.put(a.Yield(hold(a), worker("b"), lease.End{Reason: lease.ReasonHandoff, Mark: mark("200")}, b.stamp()))
 	equal(b, "the successor", yielded.Owner, worker("b"))
 	equal(b, "its start", yielded.Checkpoint.Mark, mark("200"))
 	equal(b, "its generation", yielded.Generation, a.Generation+1)
@@ -138,7 +138,7 @@ func yieldAndTake(b *bench) {
 	equal(b, "a take starts from the latest commit", taken.Checkpoint.Mark, mark("400"))
 	equal(b, "and clears the offer", taken.OfferedTo, "")
 	b.staleHandle(yielded)
-	equal(b, "the reason", taken.Last.Reason, lease.Handoff)
+	equal(b, "the reason", taken.Last.Reason, lease.ReasonHandoff)
 }
 
 func oneOfManyClaimsWins(b *bench) {
@@ -189,25 +189,25 @@ func everyLifeOfARow(b *bench) {
 		equal(b, name+" as stored", b.row(), next)
 		r = next
 	}
-	step("failure", b.put(r.Release(hold(r), lease.End{Reason: lease.Failed, Note: "panic"}, b.stamp())), lease.Failed)
+	step("failure", b.put(r.Release(hold(r), lease.End{Reason: lease.ReasonFailed, Note: "panic"}, b.stamp())), lease.ReasonFailed)
 	equal(b, "attempts after a failure that had got somewhere", r.Attempts(), 1)
-	step("claim", b.put(r.Claim(worker("b"), b.stamp())), lease.Failed)
-	step("second failure", b.put(r.Recover(worker("c"), b.stamp())), lease.Expired)
+	step("claim", b.put(r.Claim(worker("b"), b.stamp())), lease.ReasonFailed)
+	step("second failure", b.put(r.Recover(worker("c"), b.stamp())), lease.ReasonExpired)
 	equal(b, "attempts after an expiry", r.Attempts(), 2)
-	step("quarantine", b.put(r.Quarantine(operator(r), lease.Expired, b.stamp())), lease.Expired)
+	step("quarantine", b.put(r.Quarantine(operator(r), lease.ReasonExpired, b.stamp())), lease.ReasonExpired)
 	equal(b, "attempts in quarantine", r.Attempts(), 3)
 	if _, err := r.Claim(worker("d"), b.stamp()); err == nil || !r.Quarantined {
 		b.Error("a quarantined shard can be claimed")
 	}
-	step("rewind", b.put(r.Rewind(operator(r), mark("5"), b.stamp())), lease.Forced)
+	step("rewind", b.put(r.Rewind(operator(r), mark("5"), b.stamp())), lease.ReasonForced)
 	equal(b, "position", r.Checkpoint.Mark, mark("5"))
 	equal(b, "a rewind keeps the quarantine", r.Quarantined, true)
-	step("unquarantine", b.put(r.Unquarantine(operator(r), b.stamp())), lease.Forced)
+	step("unquarantine", b.put(r.Unquarantine(operator(r), b.stamp())), lease.ReasonForced)
 	equal(b, "attempts after", r.Attempts(), 0)
-	step("claim of the freed", b.put(r.Claim(worker("d"), b.stamp())), lease.Forced)
-	step("own row claimed again", b.put(r.Claim(worker("d"), b.stamp())), lease.Released)
-	step("adoption", b.put(r.Adopt("operator", b.stamp())), lease.Adopted)
-	step("claim of the adopted", b.put(r.Claim(worker("e"), b.stamp())), lease.Adopted)
-	step("finish", b.put(r.Finish(hold(r), mark("6"), b.stamp())), lease.Finished)
-	step("removal", b.put(r.Remove(lease.Command{Seen: r.Generation, By: "source"}, b.stamp())), lease.Removed)
+	step("claim of the freed", b.put(r.Claim(worker("d"), b.stamp())), lease.ReasonForced)
+	step("own row claimed again", b.put(r.Claim(worker("d"), b.stamp())), lease.ReasonReleased)
+	step("adoption", b.put(r.Adopt("operator", b.stamp())), lease.ReasonAdopted)
+	step("claim of the adopted", b.put(r.Claim(worker("e"), b.stamp())), lease.ReasonAdopted)
+	step("finish", b.put(r.Finish(hold(r), mark("6"), b.stamp())), lease.ReasonFinished)
+	step("removal", b.put(r.Remove(lease.Command{Seen: r.Generation, By: "source"}, b.stamp())), lease.ReasonRemoved)
 }

@@ -135,7 +135,7 @@ func recordsComeBackAsStored(b *bench) {
 		r = b.put(r.Claim(worker(fmt.Sprint("w", i)), b.stamp()))
 		r = b.put(r.Commit(hold(r), mark(fmt.Sprint(i)), b.stamp()))
 		equal(b, "a held row", b.row(), r)
-		r = b.put(r.Release(hold(r), lease.End{Reason: lease.Stalled, Note: "no progress"}, b.stamp()))
+		r = b.put(r.Release(hold(r), lease.End{Reason: lease.ReasonStalled, Note: "no progress"}, b.stamp()))
 		equal(b, "a free row", b.row(), r)
 	}
 	r = b.put(r.Claim(worker("z"), b.stamp()))

@@ -74,7 +74,7 @@ func TestPoisonIsQuarantined(t *testing.T) {
 				time.Sleep(time.Minute)
 				b.end()
 				row := b.row("a")
-				if !row.Quarantined || row.Last.Reason != lease.Failed || row.Checkpoint.Position != "100/1" {
+				if !row.Quarantined || row.Last.Reason != lease.ReasonFailed || row.Checkpoint.Position != "100/1" {
 					t.Errorf("quarantined %t (%v), at %s", row.Quarantined, row.Last, row.Checkpoint.Position)
 				}
 				if len(b.sink.failed) != 1 || b.sink.failed[stream.Record{Sequence: "100", Index: 2}.Order()] != 3 {
@@ -107,7 +107,7 @@ func TestPoisonBehindEmptyReads(t *testing.T) {
 				b.run()
 				time.Sleep(4 * stretch)
 				b.end()
-				if row := b.row("a"); !row.Quarantined || row.Last.Reason != lease.Failed || row.Checkpoint.Position != "100/1" {
+				if row := b.row("a"); !row.Quarantined || row.Last.Reason != lease.ReasonFailed || row.Checkpoint.Position != "100/1" {
 					t.Errorf("quarantined %t (%v), at %s", row.Quarantined, row.Last, row.Checkpoint.Position)
 				}
 				if n := b.sink.failed[stream.Record{Sequence: "100", Index: 2}.Order()]; n != 3 {
