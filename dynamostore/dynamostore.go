@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -102,7 +103,7 @@ func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 		input := &dynamodb.QueryInput{
 			TableName:                 &s.table,
 			ConsistentRead:            aws.Bool(!q.Eventually),
-			KeyConditionExpression:    aws.String(e.is(lease.AttrGroup, lease.Partition(q.Group, q.Kind))),
+			KeyConditionExpression:    aws.String(e.is(attr.Group, attr.Partition(q.Group, q.Kind))),
 			ExpressionAttributeNames:  e.names,
 			ExpressionAttributeValues: e.values,
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/internal/attr"
 )
 
 // A service imitates as much of DynamoDB as this package uses. It stands behind the HTTP
@@ -147,14 +147,14 @@ func description() any {
 	}
 	return map[string]any{"Table": map[string]any{
 		"TableStatus": "ACTIVE", "TableId": "the-table",
-		"KeySchema":            []any{name(lease.AttrGroup, "KeyType", "HASH"), name(lease.AttrKey, "KeyType", "RANGE")},
-		"AttributeDefinitions": []any{name(lease.AttrGroup, "AttributeType", "S"), name(lease.AttrKey, "AttributeType", "S")},
+		"KeySchema":            []any{name(attr.Group, "KeyType", "HASH"), name(attr.Key, "KeyType", "RANGE")},
+		"AttributeDefinitions": []any{name(attr.Group, "AttributeType", "S"), name(attr.Key, "AttributeType", "S")},
 	}}
 }
 
 // place is the key of an item in service.items: group and name.
 func place(key image) string {
-	return fmt.Sprint(value(key[lease.AttrGroup]), "\x00", value(key[lease.AttrKey]))
+	return fmt.Sprint(value(key[attr.Group]), "\x00", value(key[attr.Key]))
 }
 
 // value is the v of {"S": v}.

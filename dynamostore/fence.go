@@ -6,6 +6,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -20,7 +21,7 @@ import (
 // (DynamoDB Local never does that.)
 func (s *Store) Fence(h lease.Hold) types.TransactWriteItem {
 	e := newExpression()
-	condition := e.is(lease.AttrGeneration, h.Generation) + " AND " + e.is(lease.AttrIncarnation, string(h.Incarnation))
+	condition := e.is(attr.Generation, h.Generation) + " AND " + e.is(attr.Incarnation, string(h.Incarnation))
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
 		TableName:                           &s.table,
 		Key:                                 itemKey(h.Key),

@@ -8,6 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -159,8 +160,8 @@ func (s *Store) identify(ctx context.Context) (string, error) {
 
 func identityItem(group string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{
-		lease.AttrGroup: attribute(group + identityPartition),
-		lease.AttrKey:   attribute(identityKey),
+		attr.Group: attribute(group + identityPartition),
+		attr.Key:   attribute(identityKey),
 	}
 }
 

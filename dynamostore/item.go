@@ -5,13 +5,14 @@ import (
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 func itemKey(k lease.Key) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{
-		lease.AttrGroup: attribute(lease.Partition(k.Group, k.Kind)),
-		lease.AttrKey:   attribute(k.Name),
+		attr.Group: attribute(attr.Partition(k.Group, k.Kind)),
+		attr.Key:   attribute(k.Name),
 	}
 }
 

@@ -6,17 +6,18 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // FuzzItems: whatever type and value an attribute of a stored row has, reading it
 // gives a row that could have been written, or a MalformedError.
 func FuzzItems(f *testing.F) {
-	f.Add(lease.AttrCounter, byte(1), "7", "8", []byte("raw"))
-	f.Add(lease.AttrGeneration, byte(1), "92233720368547758080", "", []byte(nil))
-	f.Add(lease.AttrParents, byte(3), "p1", "p2", []byte(nil))
-	f.Add(lease.AttrState, byte(2), "", "", []byte("state"))
-	f.Add(lease.AttrLast, byte(5), "x", "", []byte(nil))
+	f.Add(attr.Counter, byte(1), "7", "8", []byte("raw"))
+	f.Add(attr.Generation, byte(1), "92233720368547758080", "", []byte(nil))
+	f.Add(attr.Parents, byte(3), "p1", "p2", []byte(nil))
+	f.Add(attr.State, byte(2), "", "", []byte("state"))
+	f.Add(attr.Last, byte(5), "x", "", []byte(nil))
 	row, err := lease.Begin("orders", "shard-1", []string{"p"}, "a", lease.Stamp{ID: "w", At: lease.Seat{}.At.AddDate(2025, 0, 0)})
 	if err != nil {
 		f.Fatal(err)

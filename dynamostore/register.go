@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -89,8 +90,8 @@ func (r *Register) place(name string) lease.Key {
 
 func (r *Register) itemKey(name string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{
-		lease.AttrGroup: attribute(r.group + registerPartition),
-		lease.AttrKey:   attribute(name),
+		attr.Group: attribute(r.group + registerPartition),
+		attr.Key:   attribute(name),
 	}
 }
 
@@ -111,9 +112,9 @@ func (r *Register) read(ctx context.Context, name string) (lease.Guarded, string
 	if len(out.Item) == 0 {
 		return g, "", nil
 	}
-	generation, okGeneration := plain(out.Item[lease.AttrGeneration]).(int64)
+	generation, okGeneration := plain(out.Item[attr.Generation]).(int64)
 	value, okValue := plain(out.Item[attrValue]).([]byte)
-	written, okWritten := plain(out.Item[lease.AttrWriteID]).(string)
+	written, okWritten := plain(out.Item[attr.WriteID]).(string)
 	if !okGeneration || !okValue || !okWritten {
 		return g, "", fmt.Errorf("get %s: %w", r.key(name), lease.ErrMalformed)
 	}
@@ -126,11 +127,11 @@ func (r *Register) read(ctx context.Context, name string) (lease.Guarded, string
 // unanswered.
 func (r *Register) replace(ctx context.Context, read, id string, next lease.Guarded) (refused, torn bool, err error) {
 	item := r.itemKey(next.Name)
-	item[lease.AttrGeneration] = attribute(next.Generation)
+	item[attr.Generation] = attribute(next.Generation)
 	item[attrValue] = attribute([]byte(next.Value))
-	item[lease.AttrWriteID] = attribute(id)
+	item[attr.WriteID] = attribute(id)
 	e := newExpression()
-	condition := e.isOrAbsent(lease.AttrWriteID, read)
+	condition := e.isOrAbsent(attr.WriteID, read)
 	input := &dynamodb.PutItemInput{
 		TableName: &r.store.table, Item: item, ConditionExpression: &condition, ExpressionAttributeNames: e.names,
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -97,7 +98,7 @@ func (s *Store) inspect(ctx context.Context) error {
 	case isKCL(t):
 		return ErrKCL
 	case !hasSchema(t):
-		return fmt.Errorf("%w: it needs the partition key %s and the sort key %s, both strings", ErrSchema, lease.AttrGroup, lease.AttrKey)
+		return fmt.Errorf("%w: it needs the partition key %s and the sort key %s, both strings", ErrSchema, attr.Group, attr.Key)
 	case len(t.Replicas) > 0 && t.MultiRegionConsistency != types.MultiRegionConsistencyStrong && !s.options.AllowReplicated:
 		return fmt.Errorf("%w (Options.AllowReplicated overrides)", ErrReplicated)
 	}
@@ -109,12 +110,12 @@ func (s *Store) inspect(ctx context.Context) error {
 func (s *Store) tryPermissions(ctx context.Context) error {
 	key := itemKey(lease.Key{Group: s.options.Group, Kind: lease.KindSeat, Name: "permission check: never stored"})
 	e := newExpression()
-	never := "attribute_exists(" + e.name(lease.AttrKey) + ")"
+	never := "attribute_exists(" + e.name(attr.Key) + ")"
 	group := newExpression()
-	byGroup := group.is(lease.AttrGroup, lease.Partition(s.options.Group, lease.KindSeat))
+	byGroup := group.is(attr.Group, attr.Partition(s.options.Group, lease.KindSeat))
 	touch := newExpression()
-	set := "SET " + touch.is(lease.AttrVersion, int64(lease.Version))
-	touch.name(lease.AttrKey)
+	set := "SET " + touch.is(attr.Version, int64(attr.Format))
+	touch.name(attr.Key)
 	tries := []struct {
 		action string
 		try    func(ctx context.Context) error
@@ -195,12 +196,12 @@ func schema(t *types.TableDescription) map[types.KeyType]string {
 
 func hasSchema(t *types.TableDescription) bool {
 	for _, a := range t.AttributeDefinitions {
-		if name := aws.ToString(a.AttributeName); (name == lease.AttrGroup || name == lease.AttrKey) && a.AttributeType != types.ScalarAttributeTypeS {
+		if name := aws.ToString(a.AttributeName); (name == attr.Group || name == attr.Key) && a.AttributeType != types.ScalarAttributeTypeS {
 			return false
 		}
 	}
 	keys := schema(t)
-	return keys[types.KeyTypeHash] == lease.AttrGroup && keys[types.KeyTypeRange] == lease.AttrKey
+	return keys[types.KeyTypeHash] == attr.Group && keys[types.KeyTypeRange] == attr.Key
 }
 
 // isKCL: its lease tables have leaseKey as their only key.
@@ -249,10 +250,10 @@ func create(ctx context.Context, client *dynamodb.Client, table string, o TableO
 	}
 	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
 		TableName:            &table,
-		AttributeDefinitions: []types.AttributeDefinition{text(lease.AttrGroup), text(lease.AttrKey)},
+		AttributeDefinitions: []types.AttributeDefinition{text(attr.Group), text(attr.Key)},
 		KeySchema: []types.KeySchemaElement{
-			{AttributeName: aws.String(lease.AttrGroup), KeyType: types.KeyTypeHash},
-			{AttributeName: aws.String(lease.AttrKey), KeyType: types.KeyTypeRange},
+			{AttributeName: aws.String(attr.Group), KeyType: types.KeyTypeHash},
+			{AttributeName: aws.String(attr.Key), KeyType: types.KeyTypeRange},
 		},
 		BillingMode:               types.BillingModePayPerRequest,
 		DeletionProtectionEnabled: aws.Bool(!o.NoDeletionProtection),
@@ -294,7 +295,7 @@ func protect(ctx context.Context, client *dynamodb.Client, table string, o Table
 	_, err := client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
 		TableName: &table,
 		TimeToLiveSpecification: &types.TimeToLiveSpecification{
-			AttributeName: aws.String(lease.AttrExpires), Enabled: aws.Bool(true),
+			AttributeName: aws.String(attr.Expires), Enabled: aws.Bool(true),
 		},
 	})
 	if err = tolerate(err, o.Logger, "time to live"); err != nil || o.NoPointInTimeRecovery {

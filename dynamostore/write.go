@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -23,7 +24,7 @@ func (s *Store) create(w lease.Write) *dynamodb.PutItemInput {
 	return &dynamodb.PutItemInput{
 		TableName:                           &s.table,
 		Item:                                encode(w.Next),
-		ConditionExpression:                 aws.String(e.absent(lease.AttrKey)),
+		ConditionExpression:                 aws.String(e.absent(attr.Key)),
 		ExpressionAttributeNames:            e.names,
 		ReturnValuesOnConditionCheckFailure: tellItem,
 	}
@@ -51,23 +52,23 @@ func (s *Store) swap(w lease.Write) *dynamodb.UpdateItemInput {
 func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
 	old, next := w.Old.(lease.Row), w.Next.(lease.Row)
 	e := newExpression()
-	condition := e.is(lease.AttrGeneration, old.Generation) + " AND " + e.isOrAbsent(lease.AttrIncarnation, string(old.Owner.Incarnation))
+	condition := e.is(attr.Generation, old.Generation) + " AND " + e.isOrAbsent(attr.Incarnation, string(old.Owner.Incarnation))
 	if next.Accepts(old) {
-		condition += " AND " + e.is(lease.AttrOffer, string(old.OfferedTo))
+		condition += " AND " + e.is(attr.Offer, string(old.OfferedTo))
 	}
-	condition += " AND " + e.name(lease.AttrCounter) + " < " + e.value(int64(math.MaxInt64))
+	condition += " AND " + e.name(attr.Counter) + " < " + e.value(int64(math.MaxInt64))
 	before, after := lease.Encode(old), lease.Encode(next)
 	for _, kept := range []string{
-		lease.AttrCounter, lease.AttrPosition, lease.AttrState, lease.AttrCheckpointGeneration, lease.AttrCheckpointAt,
+		attr.Counter, attr.Position, attr.State, attr.CheckpointGeneration, attr.CheckpointAt,
 	} {
 		delete(before, kept)
 		delete(after, kept)
 	}
 	// What the owner may have changed since is written even where the image
 	// looks the same: the offer goes, and the past is as the transfer has it.
-	before[lease.AttrOffer], before[lease.AttrPast] = string(old.OfferedTo), nil
+	before[attr.Offer], before[attr.Past] = string(old.OfferedTo), nil
 	e.change(before, after)
-	counter := e.name(lease.AttrCounter)
+	counter := e.name(attr.Counter)
 	e.set = append(e.set, fmt.Sprintf("%s = %s + %s", counter, counter, e.value(int64(1))))
 	return s.update(w, e, condition, types.ReturnValueAllNew)
 }
@@ -135,14 +136,14 @@ func (e *expression) isOrAbsent(attr, v string) string {
 
 // untouched is the condition of a swap and of a deletion.
 func (e *expression) untouched(old lease.Record) string {
-	condition := e.is(lease.AttrWriteID, string(old.Written()))
+	condition := e.is(attr.WriteID, string(old.Written()))
 	item := lease.Encode(old)
-	for _, counter := range []string{lease.AttrCounter, lease.AttrBeat} {
+	for _, counter := range []string{attr.Counter, attr.Beat} {
 		if n, ok := item[counter]; ok {
 			return condition + " AND " + e.is(counter, n)
 		}
 	}
-	return condition + " AND " + e.absent(lease.AttrBeat) // a seat that has not beaten yet
+	return condition + " AND " + e.absent(attr.Beat) // a seat that has not beaten yet
 }
 
 // change sets what differs and removes what is gone, from one item to another.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -156,8 +157,8 @@ func unpack(h http.Header, body []byte, by string) *parcel {
 	if action == "PutItem" {
 		at = in.Item
 	}
-	_, p.kind, _ = strings.Cut(at[lease.AttrGroup].S, "/")
-	p.key = at[lease.AttrKey].S
+	_, p.kind, _ = strings.Cut(at[attr.Group].S, "/")
+	p.key = at[attr.Key].S
 	if action == "UpdateItem" {
 		p.phase = phaseOf(p.kind, in.UpdateExpression, in.ConditionExpression)
 	}
@@ -169,17 +170,17 @@ func phaseOf(kind, update, condition string) phase {
 	set, _, _ := strings.Cut(update, " REMOVE ")
 	sets := func(attr string) bool { return strings.Contains(set, "#"+attr+" = ") }
 	switch {
-	case kind == lease.KindSeat.String() && sets(lease.AttrWants):
+	case kind == lease.KindSeat.String() && sets(attr.Wants):
 		return wanting
 	case kind == lease.KindSeat.String():
 		return beating
-	case sets(lease.AttrGeneration) && strings.Contains(condition, "#"+lease.AttrWriteID):
+	case sets(attr.Generation) && strings.Contains(condition, "#"+attr.WriteID):
 		return yields
-	case sets(lease.AttrGeneration):
+	case sets(attr.Generation):
 		return takes
-	case sets(lease.AttrOffer):
+	case sets(attr.Offer):
 		return offers
-	case sets(lease.AttrPosition):
+	case sets(attr.Position):
 		return commits
 	}
 	return other

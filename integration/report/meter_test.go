@@ -19,6 +19,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -146,7 +147,7 @@ func units(size, per int) int { return max((size+per-1)/per, 1) }
 func (m *meter) size(action string, asked metered) int {
 	key := asked.Key
 	if action == "PutItem" {
-		key = item{lease.AttrGroup: asked.Item[lease.AttrGroup], lease.AttrKey: asked.Item[lease.AttrKey]}
+		key = item{attr.Group: asked.Item[attr.Group], attr.Key: asked.Item[attr.Key]}
 	}
 	if action != "PutItem" && action != "UpdateItem" && action != "DeleteItem" {
 		return 0

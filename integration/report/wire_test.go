@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -100,9 +101,9 @@ func kindOf(action string, body []byte) traffic {
 		return traffic{all: 1, creates: 1}
 	case action != "UpdateItem":
 		return traffic{all: 1}
-	case strings.Contains(set, "#"+lease.AttrGeneration+" = "):
+	case strings.Contains(set, "#"+attr.Generation+" = "):
 		return traffic{all: 1, handed: 1}
-	case strings.Contains(set+remove, "#"+lease.AttrOffer):
+	case strings.Contains(set+remove, "#"+attr.Offer):
 		return traffic{all: 1, offers: 1}
 	}
 	return traffic{all: 1, commits: 1}
@@ -110,7 +111,7 @@ func kindOf(action string, body []byte) traffic {
 
 // partitionOf is the group and the kind that a request is about.
 func partitionOf(key, put, values item) string {
-	for _, value := range []map[string]any{key[lease.AttrGroup], put[lease.AttrGroup], values[":0"]} {
+	for _, value := range []map[string]any{key[attr.Group], put[attr.Group], values[":0"]} {
 		if s, ok := value["S"].(string); ok {
 			return s
 		}

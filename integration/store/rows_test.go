@@ -20,6 +20,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -35,8 +36,8 @@ type byHand struct {
 
 func (h byHand) key(k lease.Key) attributes {
 	return attributes{
-		lease.AttrGroup: &types.AttributeValueMemberS{Value: lease.Partition(k.Group, k.Kind)},
-		lease.AttrKey:   &types.AttributeValueMemberS{Value: k.Name},
+		attr.Group: &types.AttributeValueMemberS{Value: attr.Partition(k.Group, k.Kind)},
+		attr.Key:   &types.AttributeValueMemberS{Value: k.Name},
 	}
 }
 
@@ -85,23 +86,23 @@ func spoilings(kind lease.Kind) []spoiling {
 	text := &types.AttributeValueMemberS{Value: "seven"}
 	huge := &types.AttributeValueMemberN{Value: "9223372036854775808"} // one beyond int64
 	nested := &types.AttributeValueMemberM{Value: attributes{"a": text}}
-	version := spoiling{"version", lease.AttrVersion, &types.AttributeValueMemberN{Value: "2"}, "version"}
+	version := spoiling{"version", attr.Version, &types.AttributeValueMemberN{Value: "2"}, "version"}
 	if kind == lease.KindSeat {
 		return []spoiling{
-			{"missing", lease.AttrName, nil, "worker name"},
-			{"mistyped", lease.AttrBeat, text, lease.AttrBeat},
-			{"huge", lease.AttrBeat, huge, lease.AttrBeat},
-			{"null", lease.AttrTTL, null, lease.AttrTTL},
-			{"nested", lease.AttrWants, nested, lease.AttrWants},
+			{"missing", attr.Name, nil, "worker name"},
+			{"mistyped", attr.Beat, text, attr.Beat},
+			{"huge", attr.Beat, huge, attr.Beat},
+			{"null", attr.TTL, null, attr.TTL},
+			{"nested", attr.Wants, nested, attr.Wants},
 			version,
 		}
 	}
 	return []spoiling{
-		{"missing", lease.AttrWriteID, nil, "write id"},
-		{"mistyped", lease.AttrGeneration, text, lease.AttrGeneration},
-		{"huge", lease.AttrCounter, huge, lease.AttrCounter},
-		{"null", lease.AttrPosition, null, lease.AttrPosition},
-		{"nested", lease.AttrState, nested, lease.AttrState},
+		{"missing", attr.WriteID, nil, "write id"},
+		{"mistyped", attr.Generation, text, attr.Generation},
+		{"huge", attr.Counter, huge, attr.Counter},
+		{"null", attr.Position, null, attr.Position},
+		{"nested", attr.State, nested, attr.State},
 		version,
 	}
 }
@@ -125,7 +126,7 @@ func TestMalformedRowsAreSetAside(t *testing.T) {
 	for _, good := range []lease.Record{row, seat} {
 		for _, wrong := range spoilings(good.Key().Kind) {
 			item := wrong.of(hand.get(good.Key()))
-			item[lease.AttrKey] = &types.AttributeValueMemberS{Value: wrong.name}
+			item[attr.Key] = &types.AttributeValueMemberS{Value: wrong.name}
 			hand.put(item)
 		}
 	}
@@ -205,9 +206,9 @@ func TestRefusedByAMalformedRow(t *testing.T) {
 		},
 	} {
 		good := hand.get(writes[0].Key())
-		good[lease.AttrWriteID] = moved // so that every condition fails, whatever else is wrong
+		good[attr.WriteID] = moved // so that every condition fails, whatever else is wrong
 		if kind == lease.KindLease {
-			good[lease.AttrGeneration] = later
+			good[attr.Generation] = later
 		}
 		for _, wrong := range spoilings(kind) {
 			spoilt := wrong.of(good)
@@ -318,8 +319,8 @@ func emptyPage(query []byte, reply map[string]any) {
 	var request struct{ ExclusiveStartKey map[string]any }
 	if json.Unmarshal(query, &request) == nil && request.ExclusiveStartKey == nil {
 		request.ExclusiveStartKey = map[string]any{
-			lease.AttrGroup: map[string]string{"S": "orders/lease"},
-			lease.AttrKey:   map[string]string{"S": "\x01"},
+			attr.Group: map[string]string{"S": "orders/lease"},
+			attr.Key:   map[string]string{"S": "\x01"},
 		}
 	}
 	reply["Items"], reply["Count"], reply["ScannedCount"] = []any{}, 0, 0

@@ -18,6 +18,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/internal/storm"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -139,12 +140,12 @@ func written(action string, body []byte) (lease.WriteID, lease.Key, bool) {
 	if action != "PutItem" && action != "UpdateItem" || json.Unmarshal(body, &request) != nil {
 		return "", lease.Key{}, false
 	}
-	id, at := request.Item[lease.AttrWriteID].S, request.Item
+	id, at := request.Item[attr.WriteID].S, request.Item
 	if m := setsWriteID.FindStringSubmatch(request.UpdateExpression); m != nil {
 		id, at = request.ExpressionAttributeValues[m[1]].S, request.Key
 	}
-	group, found := strings.CutSuffix(at[lease.AttrGroup].S, "/lease")
-	return lease.WriteID(id), lease.Key{Group: group, Kind: lease.KindLease, Name: at[lease.AttrKey].S}, id != "" && found
+	group, found := strings.CutSuffix(at[attr.Group].S, "/lease")
+	return lease.WriteID(id), lease.Key{Group: group, Kind: lease.KindLease, Name: at[attr.Key].S}, id != "" && found
 }
 
 // TestThrottledForHalfALease: while everything about lease rows is throttled,

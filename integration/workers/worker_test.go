@@ -16,9 +16,9 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
-	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // The worker on DynamoDB Local, in real time, with a lease time of a second. What
@@ -73,7 +73,7 @@ func (c *crew) enter(name string) *hand {
 	c.Helper()
 	h := &hand{name: name}
 	h.net = network.NewFaulty(func(action string, body []byte) network.Fault {
-		return network.Fault{DropRequest: h.cut.Load(), Hold: h.keep.Load() && action == "UpdateItem" && strings.Contains(string(body), `"`+lease.AttrPosition+`"`)}
+		return network.Fault{DropRequest: h.cut.Load(), Hold: h.keep.Load() && action == "UpdateItem" && strings.Contains(string(body), `"`+attr.Position+`"`)}
 	})
 	store := local.Open(c.T, local.Client(c.T, func(next http.RoundTripper) http.RoundTripper { return h.net.Over(next) }), c.table)
 	w, err := shardlease.New(store, shardlease.Static(c.shards...), shardlease.Config{

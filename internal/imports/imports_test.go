@@ -28,11 +28,12 @@ type rule struct {
 
 // A rule whose name ends in /... holds for all packages below that have no rule of their own.
 var rules = map[string]rule{
-	"checkpoint": {nil, "a leaf: a sink or a tool may want positions and stale errors without any store"},
-	"rebalance":  {nil, "a leaf: the planner is a pure function and must stay one"},
-	"shardlease/lease": {[]string{"checkpoint", "rebalance"},
-		"the rules of the protocol: no clock, no I/O, and nothing a reader has to know first"},
+	"checkpoint":       {nil, "a leaf: a sink or a tool may want positions and stale errors without any store"},
+	"rebalance":        {nil, "a leaf: the planner is a pure function and must stay one"},
 	"internal/handoff": {[]string{"rebalance"}, "a leaf: both sides of a move are pure functions of terms and of what a side knows"},
+	"internal/attr":    {nil, "a leaf: names and formats of what is stored"},
+	"shardlease/lease": {[]string{"checkpoint", "rebalance", "internal/attr"},
+		"rows, stores and what a write may change: no clock, no I/O, and nothing a reader has to know first"},
 	"internal/engine": {[]string{"checkpoint", "rebalance", "shardlease/lease", "internal/handoff"},
 		"every decision of a worker: a simulator drives thousands of them, without a clock, a store or a goroutine"},
 	"shardlease": {[]string{"checkpoint", "rebalance", "shardlease/lease", "internal/engine"},
@@ -40,7 +41,7 @@ var rules = map[string]rule{
 	"memstore": {[]string{"shardlease/lease"}, "users' tests link it: it must bring nothing along"},
 	"shardlease/storetest": {[]string{"checkpoint", "rebalance", "shardlease/lease", "internal/storm"},
 		"the contract in executable form: a store of a third party is tested with the standard library alone"},
-	"dynamostore": {[]string{"checkpoint", "shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/"},
+	"dynamostore": {[]string{"checkpoint", "internal/attr", "shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/"},
 		"it takes a client: how that is configured is the user's, so never the SDK's config"},
 	"dynamostore/kcl": {[]string{"checkpoint", "shardlease", "shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/"},
 		"it knows another library's table: only who moves from there, or back, links it; rows it makes as an operator does, by any store"},

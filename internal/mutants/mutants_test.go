@@ -86,7 +86,7 @@ func mutants() []mutant {
 		{"a transfer counts up from the stored counter", leaseDir + "write.go",
 			`next.Counter, next.Checkpoint = at.Counter+1, at.Checkpoint`, `next.Checkpoint = at.Checkpoint`, inStore, "TestStore/TransferCountsUpFromTheStoredCounter"},
 		{"a transfer ends an offer that was made since", "dynamostore/write.go",
-			`before[lease.AttrOffer], before[lease.AttrPast] = string(old.OfferedTo), nil`, `before[lease.AttrPast] = nil`,
+			`before[attr.Offer], before[attr.Past] = string(old.OfferedTo), nil`, `before[attr.Past] = nil`,
 			inDynamo, "TestStore/OfferMadeSinceEndsWithItsGeneration"},
 		{"a swap does not overwrite an offer that was made since", leaseDir + "write.go",
 			`return stored.Written() == w.Old.Written() && stored.count() == w.Old.count()`, `return stored.count() == w.Old.count()`,

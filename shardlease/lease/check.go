@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+
+	"github.com/shardlease/shardlease-go/internal/attr"
 )
 
 // Check reports, as ErrBadWrite, a write that no store may send: values that
@@ -107,7 +109,7 @@ func (r Row) checkWithin(old Row) string {
 		return "within a generation the owner and the standing stay"
 	case r.Last != old.Last || r.Failures != old.Failures || !slices.Equal(r.Parents, old.Parents):
 		return "within a generation only the checkpoint and the offer change"
-	case !old.Past.starts(r.Past):
+	case !attr.Remembers(old.Past, r.Past):
 		return "the past does not change"
 	}
 	return r.checkCheckpoint(old)
@@ -147,7 +149,7 @@ func (r Row) checkHands(old Row, op Op) string {
 		return "a shard is taken by a transfer, not by a swap"
 	case op == OpSwap && !old.Owner.IsZero() && (r.Removed || r.Quarantined):
 		return "a holder gives a shard up, or finishes it"
-	case !old.Past.after(old.Last, r.Generation).starts(r.Past):
+	case !attr.Remembers(old.followed(r.Generation), r.Past):
 		return "the past is what was, and then the last transfer"
 	case r.OfferedTo != "":
 		return "an offer ends with its generation"

@@ -4,56 +4,32 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-)
 
-// A History is the earlier transfers of a row, newest first and packed: a line
-// each, of how many generations back, reason, from, by, and seconds since 1970,
-// with tabs between. Names hold no control characters.
-//
-// It is kept packed because every write carries it along and only people read it.
-type History string
+	"github.com/shardlease/shardlease-go/internal/attr"
+)
 
 var errHistory = errors.New("must hold five fields a line, and count back to an earlier generation")
 
 // History unpacks the earlier transfers, newest first, without the latest.
 func (r Row) History() []Transfer {
-	past, _ := r.Past.transfers(r.Generation)
+	past, _ := unpack(r.Past, r.Generation)
 	return past
 }
 
-// after is the history once last has been followed by a transfer that began that
-// generation.
-func (h History) after(last Transfer, generation int64) History {
-	line := strings.Join([]string{
-		strconv.FormatInt(generation-last.Generation, 10), string(last.Reason), last.From, last.By,
-		strconv.FormatInt(millis(last.At)/1000, 10),
-	}, "\t")
-	if h == "" {
-		return History(line)
-	}
-	return History(line) + "\n" + h
+// followed is the packed history once the last transfer has been followed by one
+// that began that generation.
+func (r Row) followed(generation int64) string {
+	return attr.AddTransfer(r.Past, generation-r.Last.Generation, string(r.Last.Reason), r.Last.From, r.Last.By, r.Last.At)
 }
 
-// starts reports whether h begins with the newest transfers in part, and so
-// whether part is h with some of the oldest forgotten.
-func (h History) starts(part History) bool {
-	rest, ok := strings.CutPrefix(string(h), string(part))
-	return ok && (part == "" || rest == "" || rest[0] == '\n')
-}
-
-// forget drops the oldest transfer.
-func (h History) forget() History {
-	return h[:max(strings.LastIndexByte(string(h), '\n'), 0)]
-}
-
-// transfers reads the history of a row that stands at that generation. What
+// unpack reads the packed transfers of a row that stands at that generation. What
 // could be read comes back beside the error.
-func (h History) transfers(generation int64) ([]Transfer, error) {
+func unpack(packed string, generation int64) ([]Transfer, error) {
 	var past []Transfer
-	if h == "" {
+	if packed == "" {
 		return nil, nil
 	}
-	for line := range strings.SplitSeq(string(h), "\n") {
+	for line := range strings.SplitSeq(packed, "\n") {
 		fields := strings.Split(line, "\t")
 		if len(fields) != 5 {
 			return past, errHistory
@@ -78,14 +54,14 @@ func (t Transfer) pack() string {
 }
 
 func (in *reader) last(generation int64) Transfer {
-	fields := strings.Split(in.text(AttrLast), "\t")
+	fields := strings.Split(in.text(attr.Last), "\t")
 	if len(fields) != 6 {
-		in.fail(AttrLast, "must have six fields")
+		in.fail(attr.Last, "must have six fields")
 		return Transfer{}
 	}
 	at, err := strconv.ParseInt(fields[3], 10, 64)
 	if err != nil {
-		in.fail(AttrLast, "must hold a time")
+		in.fail(attr.Last, "must hold a time")
 	}
 	return Transfer{
 		Generation: generation, Reason: Reason(fields[0]), From: fields[1], By: fields[2],

@@ -8,64 +8,22 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
 // An Item is a record as flat attributes: the stored form, and a promise of
 // compatibility. A value is a string, an int64, a bool, a []byte or a []string
 // (a set), and Decode wants these types back. Where the meaning is the same, the
-// names are the Kinesis Client Library's. Empty values are absent.
+// names are the Kinesis Client Library's. Empty values are absent. docs/table.md
+// lists the attributes.
+//
+// The attribute "version" grows only when older readers would misread a record. Decode
+// passes over attributes that it does not know, and a store leaves them where they are.
 type Item map[string]any
-
-// Version is the format this package writes. It changes only when older readers
-// would misread a row; attributes that are merely new do not change it. Decode
-// passes them over, and a store leaves them where they are.
-const Version = 1
-
-// The attributes of both kinds, of lease rows, and of seats.
-const (
-	AttrGroup   = "leaseGroup" // partition key: group, "/", kind
-	AttrKey     = "leaseKey"   // sort key: shard or incarnation
-	AttrVersion = "version"
-	AttrWriteID = "writeId"
-	AttrTask    = "task"
-
-	AttrCounter              = "leaseCounter"
-	AttrGeneration           = "generation"
-	AttrOwner                = "leaseOwner"
-	AttrIncarnation          = "incarnation"
-	AttrOffer                = "offeredTo"
-	AttrPosition             = "checkpoint"
-	AttrState                = "state"
-	AttrCheckpointGeneration = "checkpointGeneration"
-	AttrCheckpointAt         = "checkpointAt" // milliseconds since 1970, as every time but the next
-	AttrExpires              = "expires"      // seconds since 1970: a tombstone may be swept
-	AttrParents              = "parentShardId"
-	AttrFinished             = "finished"
-	AttrQuarantined          = "quarantined"
-	AttrRemoved              = "removed"
-	AttrFailures             = "failures"
-	AttrFailedGeneration     = "failedGeneration"
-	AttrErrors               = "errors"
-	AttrLast                 = "transfer"  // reason, from, by, at, write id, note; tabs between
-	AttrPast                 = "transfers" // a line each: generations back, reason, from, by, at in seconds
-
-	AttrBeat      = "beat"
-	AttrName      = "worker"
-	AttrTTL       = "leaseMillis"
-	AttrMaxShards = "maxShards"
-	AttrPlanner   = "planner"
-	AttrLeaving   = "leaving"
-	AttrFreed     = "freed"
-	AttrWants     = "wants" // a set: generation, terms, shard; spaces between
-	AttrAt        = "at"
-)
 
 // TombstoneAge is how long a removed row is kept before a store may sweep it.
 const TombstoneAge = 30 * 24 * time.Hour
-
-// Partition is where a store keeps the records of one kind of one group.
-func Partition(group string, kind Kind) string { return group + "/" + kind.String() }
 
 // Encode gives the stored form of r.
 func Encode(r Record) Item {
@@ -96,10 +54,10 @@ func Encode(r Record) Item {
 		item[name] = value
 	}
 	key := r.Key()
-	put(AttrGroup, Partition(key.Group, key.Kind))
-	put(AttrKey, key.Name)
-	put(AttrVersion, int64(Version))
-	put(AttrWriteID, string(r.Written()))
+	put(attr.Group, attr.Partition(key.Group, key.Kind))
+	put(attr.Key, key.Name)
+	put(attr.Version, int64(attr.Format))
+	put(attr.WriteID, string(r.Written()))
 	switch r := r.(type) {
 	case Row:
 		r.encode(put)
@@ -111,45 +69,45 @@ func Encode(r Record) Item {
 }
 
 func (r Row) encode(put func(string, any)) {
-	put(AttrCounter, r.Counter)
-	put(AttrGeneration, r.Generation)
-	put(AttrOwner, r.Owner.Name)
-	put(AttrIncarnation, string(r.Owner.Incarnation))
-	put(AttrTask, r.Owner.Task)
-	put(AttrOffer, string(r.OfferedTo))
-	put(AttrPosition, r.Checkpoint.Position)
-	put(AttrState, []byte(r.Checkpoint.State))
-	put(AttrCheckpointGeneration, r.Checkpoint.Generation)
-	put(AttrCheckpointAt, millis(r.Checkpoint.At))
-	put(AttrParents, r.Parents)
-	put(AttrFinished, r.Finished)
-	put(AttrQuarantined, r.Quarantined)
-	put(AttrRemoved, r.Removed)
+	put(attr.Counter, r.Counter)
+	put(attr.Generation, r.Generation)
+	put(attr.Owner, r.Owner.Name)
+	put(attr.Incarnation, string(r.Owner.Incarnation))
+	put(attr.Task, r.Owner.Task)
+	put(attr.Offer, string(r.OfferedTo))
+	put(attr.Position, r.Checkpoint.Position)
+	put(attr.State, []byte(r.Checkpoint.State))
+	put(attr.CheckpointGeneration, r.Checkpoint.Generation)
+	put(attr.CheckpointAt, millis(r.Checkpoint.At))
+	put(attr.Parents, r.Parents)
+	put(attr.Finished, r.Finished)
+	put(attr.Quarantined, r.Quarantined)
+	put(attr.Removed, r.Removed)
 	if r.Removed {
-		put(AttrExpires, r.Last.At.Add(TombstoneAge).Unix())
+		put(attr.Expires, r.Last.At.Add(TombstoneAge).Unix())
 	}
-	put(AttrFailures, r.Failures.Count)
-	put(AttrFailedGeneration, r.Failures.Last)
-	put(AttrErrors, r.Failures.Errors)
-	put(AttrLast, r.Last.pack())
-	put(AttrPast, string(r.Past))
+	put(attr.Failures, r.Failures.Count)
+	put(attr.FailedGeneration, r.Failures.Last)
+	put(attr.Errors, r.Failures.Errors)
+	put(attr.Last, r.Last.pack())
+	put(attr.Past, r.Past)
 }
 
 func (s Seat) encode(put func(string, any)) {
-	put(AttrBeat, s.Beat)
-	put(AttrName, s.Name)
-	put(AttrTask, s.Task)
-	put(AttrTTL, s.TTL.Milliseconds())
-	put(AttrMaxShards, s.MaxShards)
-	put(AttrPlanner, s.Planner)
-	put(AttrLeaving, s.Leaving)
-	put(AttrFreed, s.Freed)
-	put(AttrAt, millis(s.At))
+	put(attr.Beat, s.Beat)
+	put(attr.Name, s.Name)
+	put(attr.Task, s.Task)
+	put(attr.TTL, s.TTL.Milliseconds())
+	put(attr.MaxShards, s.MaxShards)
+	put(attr.Planner, s.Planner)
+	put(attr.Leaving, s.Leaving)
+	put(attr.Freed, s.Freed)
+	put(attr.At, millis(s.At))
 	wants := make([]string, len(s.Wants))
 	for i, want := range s.Wants {
 		wants[i] = want.String()
 	}
-	put(AttrWants, wants)
+	put(attr.Wants, wants)
 }
 
 // Decode reads the stored form. What it cannot read is a [*MalformedError] that
@@ -157,8 +115,8 @@ func (s Seat) encode(put func(string, any)) {
 func Decode(item Item) (Record, error) {
 	in := reader{item: item}
 	key := in.key()
-	if version := in.number(AttrVersion); version != Version {
-		in.fail(AttrVersion, fmt.Sprintf("must be %d, is %d", Version, version))
+	if version := in.number(attr.Version); version != attr.Format {
+		in.fail(attr.Version, fmt.Sprintf("must be %d, is %d", attr.Format, version))
 	}
 	var r Record
 	switch key.Kind {
@@ -210,49 +168,49 @@ func (in *reader) set(attr string) []string {
 func (in *reader) time(attr string) time.Time { return fromMillis(in.number(attr)) }
 
 func (in *reader) key() Key {
-	partition, name := in.text(AttrGroup), in.text(AttrKey)
+	partition, name := in.text(attr.Group), in.text(attr.Key)
 	cut := max(strings.LastIndexByte(partition, '/'), 0)
 	for _, kind := range []Kind{KindLease, KindSeat} {
-		if group := partition[:cut]; partition == Partition(group, kind) {
+		if group := partition[:cut]; partition == attr.Partition(group, kind) {
 			return Key{Group: group, Kind: kind, Name: name}
 		}
 	}
-	in.fail(AttrGroup, "must end in a kind that is known")
+	in.fail(attr.Group, "must end in a kind that is known")
 	return Key{Group: partition, Name: name}
 }
 
 func (in *reader) row(key Key) Row {
 	r := Row{
-		Group: key.Group, Shard: key.Name, Parents: in.set(AttrParents),
-		Counter: in.number(AttrCounter), WriteID: WriteID(in.text(AttrWriteID)), Generation: in.number(AttrGeneration),
-		Owner:     Owner{Name: in.text(AttrOwner), Incarnation: Incarnation(in.text(AttrIncarnation)), Task: in.text(AttrTask)},
-		OfferedTo: Incarnation(in.text(AttrOffer)),
+		Group: key.Group, Shard: key.Name, Parents: in.set(attr.Parents),
+		Counter: in.number(attr.Counter), WriteID: WriteID(in.text(attr.WriteID)), Generation: in.number(attr.Generation),
+		Owner:     Owner{Name: in.text(attr.Owner), Incarnation: Incarnation(in.text(attr.Incarnation)), Task: in.text(attr.Task)},
+		OfferedTo: Incarnation(in.text(attr.Offer)),
 		Checkpoint: checkpoint.Checkpoint{
-			Mark:       checkpoint.Mark{Position: in.text(AttrPosition), State: string(value[[]byte](in, AttrState, "binary"))},
-			Generation: in.number(AttrCheckpointGeneration), At: in.time(AttrCheckpointAt),
+			Mark:       checkpoint.Mark{Position: in.text(attr.Position), State: string(value[[]byte](in, attr.State, "binary"))},
+			Generation: in.number(attr.CheckpointGeneration), At: in.time(attr.CheckpointAt),
 		},
-		Finished: in.flag(AttrFinished), Quarantined: in.flag(AttrQuarantined), Removed: in.flag(AttrRemoved),
-		Failures: Failures{Count: in.number(AttrFailures), Last: in.number(AttrFailedGeneration), Errors: in.number(AttrErrors)},
+		Finished: in.flag(attr.Finished), Quarantined: in.flag(attr.Quarantined), Removed: in.flag(attr.Removed),
+		Failures: Failures{Count: in.number(attr.Failures), Last: in.number(attr.FailedGeneration), Errors: in.number(attr.Errors)},
 	}
 	r.Last = in.last(r.Generation)
-	r.Past = History(in.text(AttrPast))
-	if _, err := r.Past.transfers(r.Generation); err != nil {
-		in.fail(AttrPast, err.Error())
+	r.Past = in.text(attr.Past)
+	if _, err := unpack(r.Past, r.Generation); err != nil {
+		in.fail(attr.Past, err.Error())
 	}
 	return r
 }
 
 func (in *reader) seat(key Key) Seat {
 	s := Seat{
-		Group: key.Group, Incarnation: Incarnation(key.Name), WriteID: WriteID(in.text(AttrWriteID)), Beat: in.number(AttrBeat),
-		Name: in.text(AttrName), Task: in.text(AttrTask), TTL: time.Duration(in.number(AttrTTL)) * time.Millisecond,
-		MaxShards: in.number(AttrMaxShards), Planner: in.text(AttrPlanner), At: in.time(AttrAt),
-		Says: Says{Leaving: in.flag(AttrLeaving), Freed: in.number(AttrFreed)},
+		Group: key.Group, Incarnation: Incarnation(key.Name), WriteID: WriteID(in.text(attr.WriteID)), Beat: in.number(attr.Beat),
+		Name: in.text(attr.Name), Task: in.text(attr.Task), TTL: time.Duration(in.number(attr.TTL)) * time.Millisecond,
+		MaxShards: in.number(attr.MaxShards), Planner: in.text(attr.Planner), At: in.time(attr.At),
+		Says: Says{Leaving: in.flag(attr.Leaving), Freed: in.number(attr.Freed)},
 	}
-	if n := in.number(AttrTTL); n < 0 || n > rebalance.MaxDuration.Milliseconds() {
-		in.fail(AttrTTL, "must be between 0 and a day")
+	if n := in.number(attr.TTL); n < 0 || n > rebalance.MaxDuration.Milliseconds() {
+		in.fail(attr.TTL, "must be between 0 and a day")
 	}
-	for _, text := range in.set(AttrWants) {
+	for _, text := range in.set(attr.Wants) {
 		if want, ok := parseWant(text); ok {
 			s.Wants = append(s.Wants, want)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -132,11 +133,11 @@ func TestItemsComeBack(t *testing.T) {
 			t.Errorf("an attribute that is not known: %v", err)
 		}
 	}
-	expires := time.Unix(lease.Encode(tombstone)[lease.AttrExpires].(int64), 0)
+	expires := time.Unix(lease.Encode(tombstone)[attr.Expires].(int64), 0)
 	if kept := expires.Sub(tombstone.Last.At); kept < 30*24*time.Hour-time.Second {
 		t.Errorf("a tombstone is kept for %v", kept)
 	}
-	if _, ok := lease.Encode(failed)[lease.AttrExpires]; ok {
+	if _, ok := lease.Encode(failed)[attr.Expires]; ok {
 		t.Error("a row that is no tombstone expires")
 	}
 }
@@ -148,35 +149,35 @@ func TestMalformedItemsAreNamed(t *testing.T) {
 		attr  string
 		value any // nil: absent
 	}{
-		"no version":        {row, lease.AttrVersion, nil},
-		"a newer version":   {row, lease.AttrVersion, int64(lease.Version + 1)},
-		"version as text":   {row, lease.AttrVersion, "1"},
-		"no partition":      {row, lease.AttrGroup, nil},
-		"unknown kind":      {row, lease.AttrGroup, "group/sofa"},
-		"no group":          {row, lease.AttrGroup, "/lease"},
-		"no key":            {row, lease.AttrKey, nil},
-		"key not UTF-8":     {row, lease.AttrKey, "\xff"},
-		"no counter":        {row, lease.AttrCounter, nil},
-		"negative counter":  {row, lease.AttrCounter, int64(-1)},
-		"counter as text":   {row, lease.AttrCounter, "7"},
-		"no generation":     {row, lease.AttrGeneration, nil},
-		"no write id":       {row, lease.AttrWriteID, nil},
-		"owner by number":   {row, lease.AttrOwner, int64(3)},
-		"owner, no id":      {row, lease.AttrIncarnation, nil},
-		"finished and held": {row, lease.AttrFinished, true},
-		"finished as text":  {row, lease.AttrFinished, "yes"},
-		"parents as text":   {row, lease.AttrParents, "p"},
-		"state as text":     {row, lease.AttrState, "s"},
-		"transfer absent":   {row, lease.AttrLast, nil},
-		"transfer short":    {row, lease.AttrLast, "handoff\ta"},
-		"transfer undated":  {row, lease.AttrLast, "handoff\ta\tb\tx\tw\t"},
-		"past garbled":      {row, lease.AttrPast, "x"},
-		"past ahead":        {row, lease.AttrPast, "0\thandoff\ta\tb\t0"},
-		"past before time":  {row, lease.AttrPast, "9223372036854775807\thandoff\ta\tb\t0"},
-		"no lease time":     {seat, lease.AttrTTL, nil},
-		"endless":           {seat, lease.AttrTTL, int64(1 << 62)},
-		"endless, wrapped":  {seat, lease.AttrTTL, int64(1000 - 1<<58)},
-		"beat below zero":   {seat, lease.AttrBeat, int64(-4)},
+		"no version":        {row, attr.Version, nil},
+		"a newer version":   {row, attr.Version, int64(attr.Format + 1)},
+		"version as text":   {row, attr.Version, "1"},
+		"no partition":      {row, attr.Group, nil},
+		"unknown kind":      {row, attr.Group, "group/sofa"},
+		"no group":          {row, attr.Group, "/lease"},
+		"no key":            {row, attr.Key, nil},
+		"key not UTF-8":     {row, attr.Key, "\xff"},
+		"no counter":        {row, attr.Counter, nil},
+		"negative counter":  {row, attr.Counter, int64(-1)},
+		"counter as text":   {row, attr.Counter, "7"},
+		"no generation":     {row, attr.Generation, nil},
+		"no write id":       {row, attr.WriteID, nil},
+		"owner by number":   {row, attr.Owner, int64(3)},
+		"owner, no id":      {row, attr.Incarnation, nil},
+		"finished and held": {row, attr.Finished, true},
+		"finished as text":  {row, attr.Finished, "yes"},
+		"parents as text":   {row, attr.Parents, "p"},
+		"state as text":     {row, attr.State, "s"},
+		"transfer absent":   {row, attr.Last, nil},
+		"transfer short":    {row, attr.Last, "handoff\ta"},
+		"transfer undated":  {row, attr.Last, "handoff\ta\tb\tx\tw\t"},
+		"past garbled":      {row, attr.Past, "x"},
+		"past ahead":        {row, attr.Past, "0\thandoff\ta\tb\t0"},
+		"past before time":  {row, attr.Past, "9223372036854775807\thandoff\ta\tb\t0"},
+		"no lease time":     {seat, attr.TTL, nil},
+		"endless":           {seat, attr.TTL, int64(1 << 62)},
+		"endless, wrapped":  {seat, attr.TTL, int64(1000 - 1<<58)},
+		"beat below zero":   {seat, attr.Beat, int64(-4)},
 	} {
 		item := maps.Clone(tc.item)
 		item[tc.attr] = tc.value
@@ -195,7 +196,7 @@ func TestMalformedItemsAreNamed(t *testing.T) {
 func storedWants(t *testing.T, texts ...string) []lease.Want {
 	t.Helper()
 	item := lease.Encode(lease.Seat{Group: "g", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second})
-	item[lease.AttrWants] = texts
+	item[attr.Wants] = texts
 	r, err := lease.Decode(item)
 	if err != nil {
 		t.Fatal(err)
@@ -270,11 +271,11 @@ func FuzzDecode(f *testing.F) {
 	f.Add("orders/seat", "i", int64(5), int64(900), "a", "", "7 eager 20s force 0s shard", "", "", []byte(nil), false)
 	f.Fuzz(func(t *testing.T, partition, key string, n, m int64, owner, id, element, last, past string, state []byte, flag bool) {
 		item := lease.Item{
-			lease.AttrGroup: partition, lease.AttrKey: key, lease.AttrVersion: int64(lease.Version), lease.AttrWriteID: "w",
-			lease.AttrCounter: n, lease.AttrGeneration: m, lease.AttrOwner: owner, lease.AttrIncarnation: id,
-			lease.AttrParents: []string{element}, lease.AttrLast: last, lease.AttrPast: past, lease.AttrFinished: flag,
-			lease.AttrPosition: past, lease.AttrState: state, lease.AttrCheckpointGeneration: n, lease.AttrCheckpointAt: m,
-			lease.AttrBeat: n, lease.AttrName: owner, lease.AttrTTL: m, lease.AttrWants: []string{element}, lease.AttrLeaving: flag,
+			attr.Group: partition, attr.Key: key, attr.Version: int64(attr.Format), attr.WriteID: "w",
+			attr.Counter: n, attr.Generation: m, attr.Owner: owner, attr.Incarnation: id,
+			attr.Parents: []string{element}, attr.Last: last, attr.Past: past, attr.Finished: flag,
+			attr.Position: past, attr.State: state, attr.CheckpointGeneration: n, attr.CheckpointAt: m,
+			attr.Beat: n, attr.Name: owner, attr.TTL: m, attr.Wants: []string{element}, attr.Leaving: flag,
 		}
 		r, err := lease.Decode(item)
 		if err != nil {
@@ -348,7 +349,7 @@ func TestUserDataStaysPrivate(t *testing.T) {
 	spoilt.Checkpoint.Position += "\xff"
 	bad.Next = spoilt
 	item := lease.Encode(r)
-	item[lease.AttrPosition] = canary + "\xff"
+	item[attr.Position] = canary + "\xff"
 	_, malformed := lease.Decode(item)
 	notDecimal := tell(r.Commit(handle(r), secret, stamp()))
 

@@ -39,7 +39,7 @@ type Row struct {
 
 	Failures Failures
 	Last     Transfer // the latest change of hands
-	Past     History  // earlier ones, as many as fit
+	Past     string   // earlier ones, as many as fit, packed: see History
 }
 
 // An Owner is one incarnation of one worker, and the task it serves.

@@ -178,7 +178,7 @@ func (r Row) changeHands(op Op, generation int64, to Owner, t Transfer, s Stamp,
 // begin starts a generation and records how.
 func (r *Row) begin(generation int64, to Owner, t Transfer, s Stamp) {
 	if r.Last.Generation > 0 {
-		r.Past = r.Past.after(r.Last, generation)
+		r.Past = r.followed(generation)
 	}
 	t.Generation, t.From, t.At, t.WriteID = generation, r.Owner.Name, wall(s.At), s.ID
 	t.Note = shortened(t.Note, MaxNote)

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/shardlease/shardlease-go/internal/attr"
 )
 
 // Size is what DynamoDB counts an item as: names and values in bytes; a number
@@ -85,9 +87,9 @@ func (r Row) outgrew(old Row) bool {
 func (r *Row) fit() {
 	past := r.Past
 	r.Past = ""
-	room := unitSize - Encode(r.grown()).Size() - len(AttrPast)
+	room := unitSize - Encode(r.grown()).Size() - len(attr.Past)
 	for past != "" && len(past) > room {
-		past = past.forget()
+		past = attr.ForgetTransfer(past)
 	}
 	r.Past = past
 }

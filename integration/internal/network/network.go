@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/internal/attr"
 )
 
 // ErrLost is all that the SDK is told of a request or a reply that was lost.
@@ -183,5 +183,5 @@ func editedReply(response *http.Response, edit func(map[string]any)) (*http.Resp
 // RemoveFence leaves of an update's condition that there is a row. What it said stays
 // beside, because the service refuses names and values that nothing uses.
 func RemoveFence(update map[string]any) {
-	update["ConditionExpression"] = fmt.Sprintf("attribute_exists(%s) OR (%s)", lease.AttrKey, update["ConditionExpression"])
+	update["ConditionExpression"] = fmt.Sprintf("attribute_exists(%s) OR (%s)", attr.Key, update["ConditionExpression"])
 }
