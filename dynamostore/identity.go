@@ -2,13 +2,16 @@ package dynamostore
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -91,7 +94,7 @@ func (s *Store) hasRows(ctx context.Context, group string) (bool, error) {
 // a generation above all that can have been issued there, and records the table.
 // It returns how many rows are at home now. What it cannot adopt it reports, and then
 // the table is not recorded: Adopt can be called again, by anybody, at any time.
-func (s *Store) Adopt(ctx context.Context, group, by string, stamp func() lease.Stamp) (int, error) {
+func (s *Store) Adopt(ctx context.Context, group, by string) (int, error) {
 	now, err := s.identify(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("adopt group %q: %w", group, err)
@@ -107,7 +110,7 @@ func (s *Store) Adopt(ctx context.Context, group, by string, stamp func() lease.
 	var errs []error
 	for r, err := range s.List(ctx, lease.Query{Group: group, Kind: lease.KindLease}) {
 		if err == nil {
-			err = s.adopt(ctx, r.(lease.Row), now, by, stamp)
+			err = s.adopt(ctx, r.(lease.Row), now, by)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -127,17 +130,17 @@ func (s *Store) Adopt(ctx context.Context, group, by string, stamp func() lease.
 // adopt transfers one row. A refusal means that it has changed hands meanwhile. If
 // that was somebody else's adoption, or if all are done and the group goes on
 // already, it is left alone; otherwise the row as it stands is tried again.
-func (s *Store) adopt(ctx context.Context, r lease.Row, now, by string, stamp func() lease.Stamp) error {
+func (s *Store) adopt(ctx context.Context, r lease.Row, now, by string) error {
 	for {
-		w, err := r.Adopt(by, stamp())
+		w, err := protocol.Adopt(r, by, protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()})
 		if err != nil {
 			return err
 		}
 		reply, err := s.Write(ctx, w)
-		switch verdict, at := lease.Settle("", w, reply, err); verdict {
-		case lease.Stored, lease.Gone:
+		switch verdict, at := protocol.Settle("", w, reply, err); verdict {
+		case protocol.Stored, protocol.Gone:
 			return nil
-		case lease.Overtaken, lease.Again:
+		case protocol.Overtaken, protocol.Again:
 			r = at.(lease.Row)
 			recorded, err := s.recorded(ctx, r.Group)
 			if err != nil || recorded == now || r.Last.Reason == lease.ReasonAdopted {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -18,7 +19,7 @@ func FuzzItems(f *testing.F) {
 	f.Add(attr.Parents, byte(3), "p1", "p2", []byte(nil))
 	f.Add(attr.State, byte(2), "", "", []byte("state"))
 	f.Add(attr.Last, byte(5), "x", "", []byte(nil))
-	row, err := lease.Begin("orders", "shard-1", []string{"p"}, "a", lease.Stamp{ID: "w", At: lease.Seat{}.At.AddDate(2025, 0, 0)})
+	row, err := protocol.Begin("orders", "shard-1", []string{"p"}, "a", protocol.Stamp{ID: "w", At: lease.Seat{}.At.AddDate(2025, 0, 0)})
 	if err != nil {
 		f.Fatal(err)
 	}

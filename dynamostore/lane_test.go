@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -207,9 +208,9 @@ func TestLaneSendsAwayWhoIsTooLate(t *testing.T) {
 // second, because no worker waits for a shard because of them.
 func TestWhatIsAdmittedFirst(t *testing.T) {
 	ids := 0
-	stamp := func() lease.Stamp {
+	stamp := func() protocol.Stamp {
 		ids++
-		return lease.Stamp{ID: lease.WriteID(fmt.Sprint("w", ids)), At: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}
+		return protocol.Stamp{ID: lease.WriteID(fmt.Sprint("w", ids)), At: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}
 	}
 	check := func(name string, want class) func(w lease.Write, err error) lease.Row {
 		return func(w lease.Write, err error) lease.Row {
@@ -222,21 +223,21 @@ func TestWhatIsAdmittedFirst(t *testing.T) {
 		}
 	}
 	me := lease.Owner{Name: "a", Incarnation: "a-1"}
-	row := check("begin", hands)(lease.Begin("orders", "1", nil, "a", stamp()))
-	row = check("claim", hands)(row.Claim(me, stamp()))
+	row := check("begin", hands)(protocol.Begin("orders", "1", nil, "a", stamp()))
+	row = check("claim", hands)(protocol.Claim(row, me, stamp()))
 	hold := lease.Hold{Key: row.Key(), Incarnation: me.Incarnation, Generation: row.Generation}
-	row = check("commit", commits)(row.Commit(hold, checkpoint.Mark{Position: "1"}, stamp()))
-	row = check("progress", commits)(row.Progress(hold, stamp()))
-	check("finish", hands)(row.Finish(hold, checkpoint.Mark{}, stamp()))
-	check("release", hands)(row.Release(hold, lease.End{Reason: lease.ReasonReleased}, stamp()))
-	check("yield", hands)(row.Yield(hold, lease.Owner{Name: "b", Incarnation: "b-1"}, lease.End{Reason: lease.ReasonHandoff}, stamp()))
-	check("recover", hands)(row.Recover(lease.Owner{Name: "b", Incarnation: "b-1"}, stamp()))
-	row = check("offer", hands)(row.Offer(hold, "b-1", checkpoint.Mark{}, stamp()))
-	check("commit while it is offered", commits)(row.Commit(hold, checkpoint.Mark{Position: "2"}, stamp()))
-	check("withdraw", hands)(row.Withdraw(hold, stamp()))
-	check("take", hands)(row.Take(lease.Owner{Name: "b", Incarnation: "b-1"}, stamp()))
+	row = check("commit", commits)(protocol.Commit(row, hold, checkpoint.Mark{Position: "1"}, stamp()))
+	row = check("progress", commits)(protocol.Progress(row, hold, stamp()))
+	check("finish", hands)(protocol.Finish(row, hold, checkpoint.Mark{}, stamp()))
+	check("release", hands)(protocol.Release(row, hold, protocol.End{Reason: lease.ReasonReleased}, stamp()))
+	check("yield", hands)(protocol.Yield(row, hold, lease.Owner{Name: "b", Incarnation: "b-1"}, protocol.End{Reason: lease.ReasonHandoff}, stamp()))
+	check("recover", hands)(protocol.Recover(row, lease.Owner{Name: "b", Incarnation: "b-1"}, stamp()))
+	row = check("offer", hands)(protocol.Offer(row, hold, "b-1", checkpoint.Mark{}, stamp()))
+	check("commit while it is offered", commits)(protocol.Commit(row, hold, checkpoint.Mark{Position: "2"}, stamp()))
+	check("withdraw", hands)(protocol.Withdraw(row, hold, stamp()))
+	check("take", hands)(protocol.Take(row, lease.Owner{Name: "b", Incarnation: "b-1"}, stamp()))
 	seat := lease.Seat{Group: "orders", Incarnation: "a-1", Name: "a", TTL: time.Second}
-	check("seat", bypass)(seat.Sit(stamp()))
+	check("seat", bypass)(protocol.Sit(seat, stamp()))
 }
 
 // paced is a store, and a request that takes 5 ms on average.

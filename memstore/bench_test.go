@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -14,7 +15,7 @@ import (
 func BenchmarkCommit(b *testing.B) {
 	var store memstore.Store
 	at := time.Now()
-	stamp := func(n int) lease.Stamp { return lease.Stamp{ID: lease.WriteID(strconv.Itoa(n)), At: at} }
+	stamp := func(n int) protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(strconv.Itoa(n)), At: at} }
 	write := func(w lease.Write, err error) lease.Row {
 		if err != nil {
 			b.Fatal(err)
@@ -25,12 +26,12 @@ func BenchmarkCommit(b *testing.B) {
 		}
 		return r.(lease.Row)
 	}
-	r := write(lease.Begin("orders", "shardId-000000000001", nil, "bench", stamp(-1)))
-	r = write(r.Claim(lease.Owner{Name: "worker-1", Incarnation: "incarnation"}, stamp(-2)))
+	r := write(protocol.Begin("orders", "shardId-000000000001", nil, "bench", stamp(-1)))
+	r = write(protocol.Claim(r, lease.Owner{Name: "worker-1", Incarnation: "incarnation"}, stamp(-2)))
 	hold := lease.Hold{Key: r.Key(), Incarnation: "incarnation", Generation: r.Generation, Order: checkpoint.Decimal}
 	b.ReportAllocs()
 	for n := 0; b.Loop(); n++ {
 		position := "4959033827149025660855969253836157109592157598913658" + strconv.Itoa(1e9+n)
-		r = write(r.Commit(hold, checkpoint.Mark{Position: position}, stamp(n)))
+		r = write(protocol.Commit(r, hold, checkpoint.Mark{Position: position}, stamp(n)))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -125,9 +126,9 @@ func ExampleSupervisor_ForceRelease() {
 	ctx := context.Background()
 	store := new(memstore.Store)
 	// A worker that holds a shard; by hand, for the example.
-	begin, _ := lease.Begin("orders", "1", nil, "a", lease.Stamp{ID: "w1", At: time.Now()})
+	begin, _ := protocol.Begin("orders", "1", nil, "a", protocol.Stamp{ID: "w1", At: time.Now()})
 	row, _ := store.Write(ctx, begin)
-	claim, _ := row.(lease.Row).Claim(lease.Owner{Name: "a", Incarnation: "a1", Task: "run-17"}, lease.Stamp{ID: "w2", At: time.Now()})
+	claim, _ := protocol.Claim(row.(lease.Row), lease.Owner{Name: "a", Incarnation: "a1", Task: "run-17"}, protocol.Stamp{ID: "w2", At: time.Now()})
 	_, _ = store.Write(ctx, claim)
 
 	s := shardlease.Supervisor{Store: store, Group: "orders", By: "cleanup"}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -105,7 +106,7 @@ func TestStopEndsThoughRowsAreMute(t *testing.T) {
 func TestStopEndsThoughARowIsMalformed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &bad{Store: new(memstore.Store)}
-		w, err := lease.Begin("orders", "s", nil, "x", lease.Stamp{ID: "1", At: time.Now()})
+		w, err := protocol.Begin("orders", "s", nil, "x", protocol.Stamp{ID: "1", At: time.Now()})
 		if err != nil {
 			t.Fatal(err)
 		}

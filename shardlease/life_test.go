@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -317,7 +318,7 @@ func TestRestoredTableIsNotClaimed(t *testing.T) {
 		if stale.Generation >= lost.Generation {
 			t.Fatalf("claimed in a restored table: %v", stale)
 		}
-		w, err := stale.Adopt("op", lease.Stamp{ID: "adoption", At: time.Now()})
+		w, err := protocol.Adopt(stale, "op", protocol.Stamp{ID: "adoption", At: time.Now()})
 		if err != nil {
 			t.Fatal(err)
 		}

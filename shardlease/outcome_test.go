@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -141,7 +142,7 @@ func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 			committed <- s.row(row.Shard).Checkpoint.Position
 		}()
 		first := sync.OnceFunc(func() {
-			s.write(row.Progress(tn.Hold(), lease.Stamp{ID: "behind", At: time.Now()})) // as a user of the Hold may
+			s.write(protocol.Progress(row, tn.Hold(), protocol.Stamp{ID: "behind", At: time.Now()})) // as a user of the Hold may
 		})
 		a.watch(func(w lease.Write) {
 			if w.Key().Kind == lease.KindLease {
@@ -169,5 +170,5 @@ func unseat(t *testing.T, s *stage, inc lease.Incarnation) {
 		t.Error(err)
 		return
 	}
-	s.write(r.(lease.Seat).Evict())
+	s.write(protocol.Evict(r.(lease.Seat)))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -92,8 +93,8 @@ func (s Supervisor) ByTask(ctx context.Context, task string) ([]lease.Row, error
 // worker may claim it then, the one that held it included: it is for a holder that
 // is gone or stuck, not for keeping a shard from somebody.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	return s.command(ctx, shard, func(row lease.Row, st lease.Stamp) (lease.Write, error) {
-		return row.ForceRelease(s.says(seen, why), st)
+	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+		return protocol.ForceRelease(row, s.says(seen, why), st)
 	})
 }
 
@@ -146,7 +147,7 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
 		case !ok:
 			return fmt.Errorf("evict %v: %w: no seat", key, lease.ErrMalformed)
 		}
-		w, err := seat.Evict()
+		w, err := protocol.Evict(seat)
 		if err != nil {
 			return err
 		}
@@ -159,15 +160,15 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
 
 // Quarantine sets a shard aside, held or not: nobody claims it until Unquarantine.
 func (s Supervisor) Quarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	return s.command(ctx, shard, func(row lease.Row, st lease.Stamp) (lease.Write, error) {
-		return row.Quarantine(s.says(seen, why), lease.ReasonForced, st)
+	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+		return protocol.Quarantine(row, s.says(seen, why), lease.ReasonForced, st)
 	})
 }
 
 // Unquarantine makes a shard claimable again, with no failed attempts on record.
 func (s Supervisor) Unquarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	return s.command(ctx, shard, func(row lease.Row, st lease.Stamp) (lease.Write, error) {
-		return row.Unquarantine(s.says(seen, why), st)
+	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+		return protocol.Unquarantine(row, s.says(seen, why), st)
 	})
 }
 
@@ -175,8 +176,8 @@ func (s Supervisor) Unquarantine(ctx context.Context, shard string, seen int64, 
 // zero mark rewinds to the very beginning. A finished shard is unfinished by it. A
 // running fleet leaves a shard free for moments only: quarantine it first.
 func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, error) {
-	return s.command(ctx, shard, func(row lease.Row, st lease.Stamp) (lease.Write, error) {
-		return row.Rewind(s.says(seen, why), to, st)
+	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+		return protocol.Rewind(row, s.says(seen, why), to, st)
 	})
 }
 
@@ -184,8 +185,8 @@ func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to che
 // the shard is still listed a worker makes a new row of it, which starts at the
 // beginning.
 func (s Supervisor) Remove(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	return s.command(ctx, shard, func(row lease.Row, st lease.Stamp) (lease.Write, error) {
-		return row.Remove(s.says(seen, why), st)
+	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+		return protocol.Remove(row, s.says(seen, why), st)
 	})
 }
 
@@ -193,8 +194,8 @@ func (s Supervisor) key(shard string) lease.Key {
 	return lease.Key{Group: s.Group, Kind: lease.KindLease, Name: shard}
 }
 
-func (s Supervisor) says(seen int64, why string) lease.Command {
-	return lease.Command{Seen: seen, By: s.By, Note: why}
+func (s Supervisor) says(seen int64, why string) protocol.Command {
+	return protocol.Command{Seen: seen, By: s.By, Note: why}
 }
 
 // check refuses a literal that lacks something.
@@ -211,7 +212,7 @@ func (s Supervisor) check(command bool) error {
 }
 
 // A transition makes the write that would move a row on.
-type transition func(lease.Row, lease.Stamp) (lease.Write, error)
+type transition func(lease.Row, protocol.Stamp) (lease.Write, error)
 
 // command reads the row, makes the write and sees it through.
 func (s Supervisor) command(ctx context.Context, shard string, make transition) (lease.Row, error) {
@@ -224,14 +225,14 @@ func (s Supervisor) command(ctx context.Context, shard string, make transition) 
 	}
 	const tries = 3
 	for try := 1; ; try++ {
-		w, err := make(row, lease.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()})
+		w, err := make(row, protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()})
 		if err != nil {
 			return row, err
 		}
 		answer := s.send(ctx, row, w)
 		// The row has moved on within its generation, so the command still
 		// stands. That happens to a row nobody holds once in a blue moon.
-		if answer.Verdict == lease.Again && try < tries {
+		if answer.Verdict == protocol.Again && try < tries {
 			row = answer.Row
 			continue
 		}
@@ -244,8 +245,8 @@ func (s Supervisor) command(ctx context.Context, shard string, make transition) 
 
 // send sends a write until it is answered: the same bytes, so that a sending whose
 // answer was lost is recognized.
-func (s Supervisor) send(ctx context.Context, row lease.Row, w lease.Write) lease.Answer {
-	c := lease.NewCopy(row.Key(), "")
+func (s Supervisor) send(ctx context.Context, row lease.Row, w lease.Write) protocol.Answer {
+	c := protocol.NewCopy(row.Key(), "")
 	c.Saw(row)
 	_ = c.Send(w) // of this row, and none is open
 	pause := 50 * time.Millisecond
@@ -253,7 +254,7 @@ func (s Supervisor) send(ctx context.Context, row lease.Row, w lease.Write) leas
 	for try := 1; ; try++ {
 		reply, err := s.Store.Write(ctx, w)
 		answer := c.Answer(w, reply, err)
-		if answer.Verdict != lease.Unknown || try == tries {
+		if answer.Verdict != protocol.Unknown || try == tries {
 			return answer
 		}
 		select {

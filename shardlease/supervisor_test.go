@@ -11,19 +11,20 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-func stamp() lease.Stamp { return lease.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
+func stamp() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
 
 // held makes the row of a shard in a store and lets a worker of a task hold it.
 func held(t testing.TB, store lease.Store, shard, task string) lease.Row {
 	t.Helper()
-	w, err := lease.Begin("orders", shard, nil, "test", stamp())
+	w, err := protocol.Begin("orders", shard, nil, "test", stamp())
 	row := write(t, store, w, err)
-	w, err = row.Claim(lease.Owner{Name: "a", Incarnation: "a1", Task: task}, stamp())
+	w, err = protocol.Claim(row, lease.Owner{Name: "a", Incarnation: "a1", Task: task}, stamp())
 	return write(t, store, w, err)
 }
 

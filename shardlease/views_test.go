@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -176,7 +177,7 @@ func removedByAnother(t *testing.T) {
 	s, _, f, calls := finishing(t, shardlease.Config{PollEvery: time.Hour, AuditEvery: ttl})
 	f.without.Store(true)
 	row := s.row("shard-00")
-	s.write(row.Remove(lease.Command{Seen: row.Generation, By: "b"}, lease.Stamp{ID: "removal", At: time.Now()}))
+	s.write(protocol.Remove(row, protocol.Command{Seen: row.Generation, By: "b"}, protocol.Stamp{ID: "removal", At: time.Now()}))
 	time.Sleep(2 * time.Minute)
 	if n := calls.Load(); n != 1 || !s.row("shard-00").Removed {
 		t.Errorf("processed %d times: %v", n, s.row("shard-00"))

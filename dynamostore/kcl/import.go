@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -251,12 +252,12 @@ func (w want) bring(ctx context.Context, s shardlease.Supervisor, why string) (o
 		if err != nil && !absent {
 			return o, err
 		}
-		st := lease.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()}
+		st := protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()}
 		mine := row.Owner.Incarnation == importer
 		var write lease.Write
 		switch {
 		case absent:
-			write, err = lease.Begin(s.Group, w.shard, w.parents, importer, st)
+			write, err = protocol.Begin(s.Group, w.shard, w.parents, importer, st)
 		case !mine && w.met(row):
 			o.Row = row
 			return o, nil
@@ -266,9 +267,9 @@ func (w want) bring(ctx context.Context, s shardlease.Supervisor, why string) (o
 			_, err = s.Rewind(ctx, w.shard, row.Generation, w.mark, why)
 		case mine:
 			hold := lease.Hold{Key: row.Key(), Incarnation: importer, Generation: row.Generation}
-			write, err = row.Finish(hold, w.mark, st)
+			write, err = protocol.Finish(row, hold, w.mark, st)
 		default: // only a holder finishes
-			write, err = row.Claim(me, st)
+			write, err = protocol.Claim(row, me, st)
 		}
 		if err == nil && write.Op != 0 {
 			_, err = s.Store.Write(ctx, write)

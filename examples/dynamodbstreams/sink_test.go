@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -90,7 +91,7 @@ func write(t *testing.T, s *sink) func(w lease.Write, err error) (lease.Row, lea
 	}
 }
 
-func stamp() lease.Stamp { return lease.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
+func stamp() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
 
 func owner(name string) lease.Owner {
 	return lease.Owner{Name: name, Incarnation: lease.Incarnation(name + "-1")}
@@ -101,10 +102,10 @@ func owner(name string) lease.Owner {
 func TestEffectsAreKeptOnce(t *testing.T) {
 	s, _ := newSink(t)
 	row := write(t, s)
-	free, _ := row(lease.Begin("orders", "shard-10", nil, "a", stamp()))
-	mine, h := row(free.Claim(owner("a"), stamp()))
-	child, _ := row(lease.Begin("orders", "shard-1", nil, "a", stamp())) // the other's name begins as this
-	_, next := row(child.Claim(owner("a"), stamp()))
+	free, _ := row(protocol.Begin("orders", "shard-10", nil, "a", stamp()))
+	mine, h := row(protocol.Claim(free, owner("a"), stamp()))
+	child, _ := row(protocol.Begin("orders", "shard-1", nil, "a", stamp())) // the other's name begins as this
+	_, next := row(protocol.Claim(child, owner("a"), stamp()))
 	keep := func(h lease.Hold, n int) error {
 		sequence := fmt.Sprint(n) // of any length, so that texts have another order
 		return s.keep(t.Context(), h, effect{h.Key.Name, sequence, "x", []byte(sequence)})
@@ -114,7 +115,7 @@ func TestEffectsAreKeptOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	row(mine.Recover(owner("b"), stamp()))
+	row(protocol.Recover(mine, owner("b"), stamp()))
 	for _, n := range []int{10, 11} { // what is known, and what is new
 		if err := keep(h, n); !errors.Is(err, checkpoint.ErrStale) {
 			t.Errorf("a stale write: %v", err)
@@ -137,8 +138,8 @@ func TestGroupsShareATable(t *testing.T) {
 	s, _ := newSink(t)
 	row := write(t, s)
 	for _, group := range []string{"orders", "invoices", "orders/x"} {
-		free, _ := row(lease.Begin(group, "shard", nil, "a", stamp()))
-		_, h := row(free.Claim(owner("a"), stamp()))
+		free, _ := row(protocol.Begin(group, "shard", nil, "a", stamp()))
+		_, h := row(protocol.Claim(free, owner("a"), stamp()))
 		other := &sink{client: s.client, table: s.table, leases: s.leases, group: group}
 		var want []string
 		for n := range 9 {
@@ -162,8 +163,8 @@ func TestGroupsShareATable(t *testing.T) {
 func TestManyLargeEffects(t *testing.T) {
 	s, _ := newSink(t)
 	row := write(t, s)
-	free, _ := row(lease.Begin("orders", "shard", nil, "a", stamp()))
-	_, h := row(free.Claim(owner("a"), stamp()))
+	free, _ := row(protocol.Begin("orders", "shard", nil, "a", stamp()))
+	_, h := row(protocol.Claim(free, owner("a"), stamp()))
 	for n := range 5 {
 		if err := s.keep(t.Context(), h, effect{"shard", fmt.Sprint(n), "x", make([]byte, 200_000)}); err != nil {
 			t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -315,27 +316,27 @@ func (c *historian) move(v *view) (lease.Write, error) {
 	r, chance := v.row, rand.IntN(12)
 	switch {
 	case r.Generation == 0:
-		return lease.Begin(v.key.Group, v.key.Name, nil, c.me.Name, fixture.Stamp())
+		return protocol.Begin(v.key.Group, v.key.Name, nil, c.me.Name, fixture.Stamp())
 	case chance < 2:
 		return lease.Write{}, nil
 	case r.Owner.IsZero():
-		return r.Claim(c.me, fixture.Stamp())
+		return protocol.Claim(r, c.me, fixture.Stamp())
 	case r.OfferedTo == c.me.Incarnation:
-		return r.Take(c.me, fixture.Stamp())
+		return protocol.Take(r, c.me, fixture.Stamp())
 	case r.Owner.Incarnation != c.me.Incarnation && chance < 8:
 		return lease.Write{}, nil
 	case r.Owner.Incarnation != c.me.Incarnation:
-		return r.Recover(c.me, fixture.Stamp())
+		return protocol.Recover(r, c.me, fixture.Stamp())
 	case chance == 2:
-		return r.Release(fixture.Hold(r), lease.End{Reason: lease.ReasonReleased}, fixture.Stamp())
+		return protocol.Release(r, fixture.Hold(r), protocol.End{Reason: lease.ReasonReleased}, fixture.Stamp())
 	case r.OfferedTo != "" && chance <= 7:
-		return r.Withdraw(fixture.Hold(r), fixture.Stamp())
+		return protocol.Withdraw(r, fixture.Hold(r), fixture.Stamp())
 	case chance <= 5:
 		other := fixture.Worker(fmt.Sprintf("w%d", (c.n+1+rand.IntN(historyClients-1))%historyClients))
-		return r.Offer(fixture.Hold(r), other.Incarnation, checkpoint.Mark{}, fixture.Stamp())
+		return protocol.Offer(r, fixture.Hold(r), other.Incarnation, checkpoint.Mark{}, fixture.Stamp())
 	}
 	last, _ := strconv.Atoi(r.Checkpoint.Position) // none is 0
-	return r.Commit(fixture.Hold(r), checkpoint.Mark{Position: strconv.Itoa(last + 1)}, fixture.Stamp())
+	return protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: strconv.Itoa(last + 1)}, fixture.Stamp())
 }
 
 func (c *historian) now() int64 { return time.Since(c.start).Nanoseconds() }

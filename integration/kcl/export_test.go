@@ -17,6 +17,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -26,7 +27,7 @@ import (
 func TestMovingTableIsRefused(t *testing.T) {
 	begin := func(t *testing.T, s shardlease.Supervisor) {
 		t.Helper()
-		fixture.Must[lease.Row](t, s.Store)(lease.Begin(s.Group, "s", nil, "a", fixture.Stamp()))
+		fixture.Must[lease.Row](t, s.Store)(protocol.Begin(s.Group, "s", nil, "a", fixture.Stamp()))
 	}
 	for name, tc := range map[string]struct {
 		move func(n int) kclItem // what is put after the table was read for the first time
@@ -57,7 +58,7 @@ func TestMovingTableIsRefused(t *testing.T) {
 			}
 			s := onMemory()
 			if tc.seat {
-				fixture.Must[lease.Seat](t, s.Store)(seat("a").Sit(fixture.Stamp()))
+				fixture.Must[lease.Seat](t, s.Store)(protocol.Sit(seat("a"), fixture.Stamp()))
 			}
 			if _, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{}); !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
 				t.Errorf("import: got %v, want %v", err, tc.want)
@@ -87,8 +88,8 @@ func TestExportStandsOnWhatItSaw(t *testing.T) {
 		f := network.NewFaulty(func(string, []byte) network.Fault { return network.Fault{} })
 		table := newKCL(t, local.Client(t, f.Over), kcl3("s", "17", 0))
 		s := onMemory()
-		row := fixture.Must[lease.Row](t, s.Store)(lease.Begin("orders", "s", nil, "a", fixture.Stamp()))
-		fixture.Must[lease.Row](t, s.Store)(row.Rewind(lease.Command{Seen: row.Generation, By: "a"}, checkpoint.Mark{Position: "16"}, fixture.Stamp()))
+		row := fixture.Must[lease.Row](t, s.Store)(protocol.Begin("orders", "s", nil, "a", fixture.Stamp()))
+		fixture.Must[lease.Row](t, s.Store)(protocol.Rewind(row, protocol.Command{Seen: row.Generation, By: "a"}, checkpoint.Mark{Position: "16"}, fixture.Stamp()))
 		moved := kcl3("s", "18", 0).with(kclItem{"leaseCounter": 1208})
 		f.Done = func(action string, _ []byte) {
 			if action != "Scan" || f.Calls["Scan"] != scan {
@@ -97,7 +98,7 @@ func TestExportStandsOnWhatItSaw(t *testing.T) {
 			if want == kcl.ErrMoving {
 				putKCL(t, table.Name, moved)
 			} else {
-				fixture.Must[lease.Seat](t, s.Store)(seat("a").Sit(fixture.Stamp()))
+				fixture.Must[lease.Seat](t, s.Store)(protocol.Sit(seat("a"), fixture.Stamp()))
 			}
 		}
 		if _, err := kcl.Export(t.Context(), s, table, kcl.ExportOptions{}); !errors.Is(err, want) {
@@ -196,8 +197,8 @@ func TestExportMakesCheckpoints(t *testing.T) {
 	table.Stream = "1:a:7"
 	s := onMemory()
 	for shard, m := range map[string]checkpoint.Mark{"s": {Position: "18", State: "3"}, "new": {Position: "19", State: "4"}} {
-		row := fixture.Must[lease.Row](t, s.Store)(lease.Begin("orders", shard, nil, "a", fixture.Stamp()))
-		fixture.Must[lease.Row](t, s.Store)(row.Rewind(lease.Command{Seen: row.Generation, By: "a"}, m, fixture.Stamp()))
+		row := fixture.Must[lease.Row](t, s.Store)(protocol.Begin("orders", shard, nil, "a", fixture.Stamp()))
+		fixture.Must[lease.Row](t, s.Store)(protocol.Rewind(row, protocol.Command{Seen: row.Generation, By: "a"}, m, fixture.Stamp()))
 	}
 	told := kcl.ExportOptions{Shards: asListed([]shardlease.Shard{{Name: "new"}}), Checkpoint: func(m checkpoint.Mark) (string, int64, error) { return m.Position, int64(m.State[0] - '0'), nil }}
 	wrong := kcl.ExportOptions{Checkpoint: func(m checkpoint.Mark) (string, int64, error) { return "after " + m.Position, 0, nil }}
@@ -257,7 +258,7 @@ func TestWordsSurvive(t *testing.T) {
 	for _, shard := range []string{"e", "f"} {
 		rewind(shard, "18")
 	}
-	fixture.Must[lease.Row](t, s.Store)(lease.Begin("orders", "new", nil, "a", fixture.Stamp()))
+	fixture.Must[lease.Row](t, s.Store)(protocol.Begin("orders", "new", nil, "a", fixture.Stamp()))
 	for word, o := range map[string]kcl.ExportOptions{"LATEST": {Unstarted: "LATEST"}, "TRIM_HORIZON": {}} {
 		o.Shards = asListed([]shardlease.Shard{{Name: "new"}})
 		for key, item := range before {
@@ -379,10 +380,10 @@ func TestPreparedCheckpointsAreDecided(t *testing.T) {
 func TestExportNeedsHashKeys(t *testing.T) {
 	bare := kclItem{"startingHashKey": nil, "endingHashKey": nil}
 	s := onMemory()
-	fixture.Must[lease.Row](t, s.Store)(lease.Begin("orders", "a", nil, "a", fixture.Stamp()))
-	fixture.Must[lease.Row](t, s.Store)(lease.Begin("orders", "b", []string{"a"}, "a", fixture.Stamp()))
-	gone := fixture.Must[lease.Row](t, s.Store)(lease.Begin("orders", "gone", nil, "a", fixture.Stamp())) // removed, so it needs no hash keys
-	fixture.Must[lease.Row](t, s.Store)(gone.Remove(lease.Command{Seen: gone.Generation, By: "a"}, fixture.Stamp()))
+	fixture.Must[lease.Row](t, s.Store)(protocol.Begin("orders", "a", nil, "a", fixture.Stamp()))
+	fixture.Must[lease.Row](t, s.Store)(protocol.Begin("orders", "b", []string{"a"}, "a", fixture.Stamp()))
+	gone := fixture.Must[lease.Row](t, s.Store)(protocol.Begin("orders", "gone", nil, "a", fixture.Stamp())) // removed, so it needs no hash keys
+	fixture.Must[lease.Row](t, s.Store)(protocol.Remove(gone, protocol.Command{Seen: gone.Generation, By: "a"}, fixture.Stamp()))
 	const top = "340282366920938463463374607431768211455" // 128 bits
 	shard := func(name, from, to string) kcl.Shard {
 		return kcl.Shard{Name: name, Parents: []string{"z"}, StartingHashKey: from, EndingHashKey: to}

@@ -15,6 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/dynamostore/kcl"
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -186,15 +187,15 @@ func TestExistingRowsAreKept(t *testing.T) {
 	table := newKCL(t, local.Client(t, nil), kcl3("a", "17", 0), kcl3("b", "18", 0), kcl3("c", "SHARD_END", 0), kcl3("d", "19", 0), kcl3("e", "20", 0), kcl3("f", "21", 0))
 	s := onMemory()
 	row := fixture.Must[lease.Row](t, s.Store)
-	row(lease.Begin("orders", "a", nil, "somebody", fixture.Stamp())) // free, and not ours
-	b := row(row(lease.Begin("orders", "b", nil, "somebody", fixture.Stamp())).Claim(fixture.Worker("w"), fixture.Stamp()))
-	b = row(b.Commit(fixture.Hold(b), checkpoint.Mark{Position: "99"}, fixture.Stamp()))
-	row(b.Release(fixture.Hold(b), lease.End{Reason: lease.ReasonReleased}, fixture.Stamp()))
-	row(row(lease.Begin("orders", "c", nil, "somebody", fixture.Stamp())).Claim(fixture.Worker("w"), fixture.Stamp()))
-	d := row(lease.Begin("orders", "d", nil, "somebody", fixture.Stamp()))
-	row(d.Remove(lease.Command{Seen: d.Generation, By: "somebody"}, fixture.Stamp()))
-	e := row(lease.Begin("orders", "e", nil, "somebody", fixture.Stamp()))
-	row(e.Rewind(lease.Command{Seen: e.Generation, By: "somebody"}, checkpoint.Mark{Position: "20"}, fixture.Stamp())) // as it would be
+	row(protocol.Begin("orders", "a", nil, "somebody", fixture.Stamp())) // free, and not ours
+	b := row(protocol.Claim(row(protocol.Begin("orders", "b", nil, "somebody", fixture.Stamp())), fixture.Worker("w"), fixture.Stamp()))
+	b = row(protocol.Commit(b, fixture.Hold(b), checkpoint.Mark{Position: "99"}, fixture.Stamp()))
+	row(protocol.Release(b, fixture.Hold(b), protocol.End{Reason: lease.ReasonReleased}, fixture.Stamp()))
+	row(protocol.Claim(row(protocol.Begin("orders", "c", nil, "somebody", fixture.Stamp())), fixture.Worker("w"), fixture.Stamp()))
+	d := row(protocol.Begin("orders", "d", nil, "somebody", fixture.Stamp()))
+	row(protocol.Remove(d, protocol.Command{Seen: d.Generation, By: "somebody"}, fixture.Stamp()))
+	e := row(protocol.Begin("orders", "e", nil, "somebody", fixture.Stamp()))
+	row(protocol.Rewind(e, protocol.Command{Seen: e.Generation, By: "somebody"}, checkpoint.Mark{Position: "20"}, fixture.Stamp())) // as it would be
 	before := standing(t, s)
 	outcomes, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{})
 	if !errors.Is(err, kcl.ErrExists) || !strings.HasSuffix(err.Error(), ": a, b, c, d") || len(outcomes) != 2 {

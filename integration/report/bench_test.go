@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -176,8 +177,8 @@ func (r *report) blocked(names []string) use {
 	parent, stop := context.WithCancel(r.Context())
 	defer stop()
 	for _, name := range names {
-		row := write(lease.Begin("orders", name, nil, "a", fixture.Stamp()))
-		write(row.Claim(owner, fixture.Stamp()))
+		row := write(protocol.Begin("orders", name, nil, "a", fixture.Stamp()))
+		write(protocol.Claim(row, owner, fixture.Stamp()))
 		ctx, cancel := context.WithCancel(parent)
 		go func() {
 			defer cancel()

@@ -20,6 +20,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -240,25 +241,25 @@ func TestWhatOperationsCost(t *testing.T) {
 		r, _ := reply.(lease.Row)
 		return r
 	}
-	w, err := lease.Begin(pad("orders"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), fixture.Stamp())
+	w, err := protocol.Begin(pad("orders"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), fixture.Stamp())
 	r := one("create", w, err)
 	for n := range 10 { // more changes of hands than a row remembers
-		w, err = r.Claim(owner(fmt.Sprint("worker-", n)), fixture.Stamp())
+		w, err = protocol.Claim(r, owner(fmt.Sprint("worker-", n)), fixture.Stamp())
 		if !r.Owner.IsZero() {
-			w, err = r.Recover(owner(fmt.Sprint("worker-", n)), fixture.Stamp())
+			w, err = protocol.Recover(r, owner(fmt.Sprint("worker-", n)), fixture.Stamp())
 		}
 		r = one("transfer", w, err)
 	}
 	h := fixture.Hold(r)
 	position := checkpoint.Mark{Position: "49590338271490256608559692538361571095921575989136588898"}
-	first, err := r.Commit(h, position, fixture.Stamp())
+	first, err := protocol.Commit(r, h, position, fixture.Stamp())
 	r = one("commit", first, err)
 	one("refused commit", first, nil)
-	w, err = r.Offer(h, lease.Incarnation(rand.Text()), position, fixture.Stamp())
+	w, err = protocol.Offer(r, h, lease.Incarnation(rand.Text()), position, fixture.Stamp())
 	r = one("offer", w, err)
-	w, err = r.Yield(h, owner("next"), lease.End{Reason: lease.ReasonHandoff, Mark: position}, fixture.Stamp())
+	w, err = protocol.Yield(r, h, owner("next"), protocol.End{Reason: lease.ReasonHandoff, Mark: position}, fixture.Stamp())
 	r = one("yield", w, err)
-	w, err = r.Commit(fixture.Hold(r), checkpoint.Mark{Position: position.Position, State: strings.Repeat("s", 1500)}, fixture.Stamp())
+	w, err = protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: position.Position, State: strings.Repeat("s", 1500)}, fixture.Stamp())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +269,7 @@ func TestWhatOperationsCost(t *testing.T) {
 		t.Errorf("a state of 1,500 bytes on top: %v, want three write units (%v)", got, err)
 	}
 	r = large.(lease.Row)
-	if w, err = r.Commit(fixture.Hold(r), position, fixture.Stamp()); err != nil {
+	if w, err = protocol.Commit(r, fixture.Hold(r), position, fixture.Stamp()); err != nil {
 		t.Fatal(err)
 	}
 	m.since()
@@ -277,15 +278,15 @@ func TestWhatOperationsCost(t *testing.T) {
 	} else if r = small.(lease.Row); total(m.since()).writes != 3 {
 		t.Error("a write that makes a row smaller is billed by what was there")
 	}
-	w, err = r.Release(fixture.Hold(r), lease.End{Reason: lease.ReasonFailed, Note: strings.Repeat("n", lease.MaxNote)}, fixture.Stamp())
+	w, err = protocol.Release(r, fixture.Hold(r), protocol.End{Reason: lease.ReasonFailed, Note: strings.Repeat("n", lease.MaxNote)}, fixture.Stamp())
 	one("release", w, err)
 
 	seat := lease.Seat{Group: pad("orders"), Incarnation: lease.Incarnation(rand.Text()), Name: pad("a"), Task: pad("task"), TTL: 10 * time.Second}
-	w, err = seat.Sit(fixture.Stamp())
+	w, err = protocol.Sit(seat, fixture.Stamp())
 	one("seat", w, err)
-	w, err = w.Next.(lease.Seat).NextBeat(lease.Says{}, fixture.Stamp())
+	w, err = protocol.NextBeat(w.Next.(lease.Seat), lease.Says{}, fixture.Stamp())
 	one("beat", w, err)
-	w, err = w.Next.(lease.Seat).Evict()
+	w, err = protocol.Evict(w.Next.(lease.Seat))
 	one("eviction", w, err)
 
 	for _, verify := range []struct {

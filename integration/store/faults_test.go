@@ -12,6 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -50,8 +51,8 @@ func TestEveryAnswerOfABusyService(t *testing.T) {
 			})
 			s := local.Open(t, local.Client(t, f.Over), table)
 			row := fixture.Must[lease.Row](t, s)
-			r := row(row(lease.Begin(name, "shard-1", nil, "a", fixture.Stamp())).Claim(fixture.Worker("a"), fixture.Stamp()))
-			w, err := r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp())
+			r := row(protocol.Claim(row(protocol.Begin(name, "shard-1", nil, "a", fixture.Stamp())), fixture.Worker("a"), fixture.Stamp()))
+			w, err := protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,11 +60,11 @@ func TestEveryAnswerOfABusyService(t *testing.T) {
 			sent := time.Now()
 			reply, err := s.Write(t.Context(), w)
 			took := time.Since(sent)
-			verdict, _ := lease.Settle(fixture.Worker("a").Incarnation, w, reply, err)
+			verdict, _ := protocol.Settle(fixture.Worker("a").Incarnation, w, reply, err)
 			switch {
-			case tc.mended && verdict != lease.Stored:
+			case tc.mended && verdict != protocol.Stored:
 				t.Errorf("got %v, %v", verdict, err)
-			case !tc.mended && (verdict != lease.Unknown || faults != 1 || took > time.Second):
+			case !tc.mended && (verdict != protocol.Unknown || faults != 1 || took > time.Second):
 				t.Errorf("got %v after %v and %d requests: %v", verdict, took, 2-faults, err)
 			}
 			if refused, ok := errors.AsType[*lease.RefusedError](err); ok && !refused.Retried {

@@ -13,6 +13,8 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/internal/generation"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -40,13 +42,13 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 	all.Wait()
 	var held []lease.Row
 	for i := range 5 {
-		r := row(lease.Begin("orders", fmt.Sprint("shard-", i), nil, "a", fixture.Stamp()))
-		held = append(held, row(r.Claim(fixture.Worker("a"), fixture.Stamp())))
+		r := row(protocol.Begin("orders", fmt.Sprint("shard-", i), nil, "a", fixture.Stamp()))
+		held = append(held, row(protocol.Claim(r, fixture.Worker("a"), fixture.Stamp())))
 	}
-	if n, err := s.Adopt(t.Context(), "orders", "operator", fixture.Stamp); n != 0 || err != nil {
+	if n, err := s.Adopt(t.Context(), "orders", "operator"); n != 0 || err != nil {
 		t.Errorf("%d rows of a group that is at home were adopted: %v", n, err)
 	}
-	row(lease.Begin("lost its record", "shard", nil, "a", fixture.Stamp()))
+	row(protocol.Begin("lost its record", "shard", nil, "a", fixture.Stamp()))
 	if err := s.Verify(t.Context(), "lost its record"); !errors.Is(err, dynamostore.ErrRestored) {
 		t.Errorf("a group with rows and no record: got %v", err)
 	}
@@ -60,7 +62,7 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 	if err := s.Verify(t.Context(), "another group"); err != nil {
 		t.Errorf("a group that is new here: %v", err)
 	}
-	n, err := s.Adopt(t.Context(), "orders", "operator", fixture.Stamp)
+	n, err := s.Adopt(t.Context(), "orders", "operator")
 	if err != nil || n != len(held) {
 		t.Fatalf("adopted %d rows: %v", n, err)
 	}
@@ -68,7 +70,7 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 		t.Errorf("after the adoption: %v", err)
 	}
 	for _, r := range held {
-		w, err := r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp())
+		w, err := protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +80,7 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 			t.Fatalf("a holder from before: got %v", err)
 		}
 		now := refused.Now.(lease.Row)
-		if !now.Owner.IsZero() || now.Last.Reason != lease.ReasonAdopted || now.Generation < lease.FirstGeneration(now.Last.At) {
+		if !now.Owner.IsZero() || now.Last.Reason != lease.ReasonAdopted || now.Generation < generation.First(now.Last.At) {
 			t.Errorf("adopted row is %v", now)
 		}
 	}
@@ -92,7 +94,7 @@ func TestFence(t *testing.T) {
 	s := local.Open(t, client, table)
 	effects := local.OtherTable(t, "id")
 	row := fixture.Must[lease.Row](t, s)
-	r := row(row(lease.Begin("orders", "shard-1", nil, "a", fixture.Stamp())).Claim(fixture.Worker("a"), fixture.Stamp()))
+	r := row(protocol.Claim(row(protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp())), fixture.Worker("a"), fixture.Stamp()))
 	write := func(h lease.Hold, id string) error {
 		_, err := client.TransactWriteItems(t.Context(), &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
 			s.Fence(h),
@@ -104,11 +106,11 @@ func TestFence(t *testing.T) {
 	if err := write(h, "one"); err != nil {
 		t.Fatal(err)
 	}
-	r = row(r.Commit(h, checkpoint.Mark{Position: "1"}, fixture.Stamp()))
+	r = row(protocol.Commit(r, h, checkpoint.Mark{Position: "1"}, fixture.Stamp()))
 	if err := write(h, "two"); err != nil {
 		t.Errorf("a commit moved the fence: %v", err)
 	}
-	r = row(r.Recover(fixture.Worker("b"), fixture.Stamp()))
+	r = row(protocol.Recover(r, fixture.Worker("b"), fixture.Stamp()))
 	stale, ok := errors.AsType[*checkpoint.StaleError](write(h, "three"))
 	if !ok || stale.Mine != h.Generation || stale.Observed != r.Generation || stale.Owner != "b" {
 		t.Errorf("a stale effect: got %v", stale)

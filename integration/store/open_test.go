@@ -22,6 +22,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -219,12 +220,12 @@ func liveOnce(ctx context.Context, s lease.Store) error {
 		got, _ := r.(lease.Row)
 		return got
 	}
-	r := row(lease.Begin("orders", "shard-1", nil, "a", fixture.Stamp()))
-	r = row(r.Claim(fixture.Worker("a"), fixture.Stamp()))
-	r = row(r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "10"}, fixture.Stamp()))
-	r = row(r.Offer(fixture.Hold(r), fixture.Worker("b").Incarnation, checkpoint.Mark{Position: "11"}, fixture.Stamp()))
-	r = row(r.Take(fixture.Worker("b"), fixture.Stamp()))
-	row(r.Finish(fixture.Hold(r), checkpoint.Mark{}, fixture.Stamp()))
+	r := row(protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp()))
+	r = row(protocol.Claim(r, fixture.Worker("a"), fixture.Stamp()))
+	r = row(protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "10"}, fixture.Stamp()))
+	r = row(protocol.Offer(r, fixture.Hold(r), fixture.Worker("b").Incarnation, checkpoint.Mark{Position: "11"}, fixture.Stamp()))
+	r = row(protocol.Take(r, fixture.Worker("b"), fixture.Stamp()))
+	row(protocol.Finish(r, fixture.Hold(r), checkpoint.Mark{}, fixture.Stamp()))
 	for _, err := range s.List(ctx, lease.Query{Group: "orders", Kind: lease.KindLease}) {
 		errs = append(errs, err)
 	}
@@ -232,12 +233,12 @@ func liveOnce(ctx context.Context, s lease.Store) error {
 	errs = append(errs, err)
 
 	seat := lease.Seat{Group: "orders", Incarnation: fixture.Worker("a").Incarnation, Name: "a", TTL: time.Second}
-	w, err := seat.Sit(fixture.Stamp())
+	w, err := protocol.Sit(seat, fixture.Stamp())
 	errs = append(errs, err)
 	got, err := s.Write(ctx, w)
 	errs = append(errs, err)
 	if seat, ok := got.(lease.Seat); ok {
-		w, err = seat.Evict()
+		w, err = protocol.Evict(seat)
 		errs = append(errs, err)
 		_, err = s.Write(ctx, w)
 		errs = append(errs, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -111,9 +112,9 @@ func spoilings(kind lease.Kind) []spoiling {
 func goodRecords(t *testing.T, s lease.Store, name string) (lease.Row, lease.Seat) {
 	t.Helper()
 	row, seat := fixture.Must[lease.Row](t, s), fixture.Must[lease.Seat](t, s)
-	r := row(row(lease.Begin("orders", name, nil, "a", fixture.Stamp())).Claim(fixture.Worker("a"), fixture.Stamp()))
-	chair := seat(lease.Seat{Group: "orders", Incarnation: lease.Incarnation(name), Name: "a", TTL: time.Second}.Sit(fixture.Stamp()))
-	return r, seat(chair.NextBeat(lease.Says{}, fixture.Stamp()))
+	r := row(protocol.Claim(row(protocol.Begin("orders", name, nil, "a", fixture.Stamp())), fixture.Worker("a"), fixture.Stamp()))
+	chair := seat(protocol.Sit(lease.Seat{Group: "orders", Incarnation: lease.Incarnation(name), Name: "a", TTL: time.Second}, fixture.Stamp()))
+	return r, seat(protocol.NextBeat(chair, lease.Says{}, fixture.Stamp()))
 }
 
 // TestMalformedRowsAreSetAside: a row that cannot be read is named, and keeps
@@ -160,8 +161,8 @@ func TestMalformedRowsAreSetAside(t *testing.T) {
 			}
 		}
 	}
-	fixture.Must[lease.Row](t, s)(row.Commit(fixture.Hold(row), checkpoint.Mark{Position: "1"}, fixture.Stamp()))
-	fixture.Must[lease.Seat](t, s)(seat.NextBeat(lease.Says{}, fixture.Stamp()))
+	fixture.Must[lease.Row](t, s)(protocol.Commit(row, fixture.Hold(row), checkpoint.Mark{Position: "1"}, fixture.Stamp()))
+	fixture.Must[lease.Seat](t, s)(protocol.NextBeat(seat, lease.Says{}, fixture.Stamp()))
 }
 
 // nameOf is what a store said about one record: its key, and what is wrong with
@@ -195,14 +196,14 @@ func TestRefusedByAMalformedRow(t *testing.T) {
 	}
 	for kind, writes := range map[lease.Kind][]lease.Write{
 		lease.KindLease: {
-			write(lease.Begin("orders", "shard-1", nil, "a", fixture.Stamp())),
-			write(row.Commit(fixture.Hold(row), checkpoint.Mark{Position: "1"}, fixture.Stamp())),
-			write(row.Recover(fixture.Worker("b"), fixture.Stamp())),
+			write(protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp())),
+			write(protocol.Commit(row, fixture.Hold(row), checkpoint.Mark{Position: "1"}, fixture.Stamp())),
+			write(protocol.Recover(row, fixture.Worker("b"), fixture.Stamp())),
 		},
 		lease.KindSeat: {
-			write(lease.Seat{Group: "orders", Incarnation: seat.Incarnation, Name: "a", TTL: time.Second}.Sit(fixture.Stamp())),
-			write(seat.NextBeat(lease.Says{}, fixture.Stamp())),
-			write(seat.Evict()),
+			write(protocol.Sit(lease.Seat{Group: "orders", Incarnation: seat.Incarnation, Name: "a", TTL: time.Second}, fixture.Stamp())),
+			write(protocol.NextBeat(seat, lease.Says{}, fixture.Stamp())),
+			write(protocol.Evict(seat)),
 		},
 	} {
 		good := hand.get(writes[0].Key())
@@ -218,7 +219,7 @@ func TestRefusedByAMalformedRow(t *testing.T) {
 				if !errors.Is(err, lease.ErrMalformed) || errors.Is(err, lease.ErrRefused) {
 					t.Errorf("%s: %v: got %v, %v", wrong.name, w, reply, err)
 				}
-				if verdict, now := lease.Settle("a-1", w, reply, err); verdict != lease.Unknown || now != nil {
+				if verdict, now := protocol.Settle("a-1", w, reply, err); verdict != protocol.Unknown || now != nil {
 					t.Errorf("%s: %v: settled as %v, %v", wrong.name, w, verdict, now)
 				}
 				if now := hand.get(w.Key()); !reflect.DeepEqual(now, spoilt) {
@@ -246,7 +247,7 @@ func manyRows(t *testing.T, s lease.Store, n int) []string {
 		all.Go(func() {
 			row := fixture.Must[lease.Row](t, s)
 			for name := range queue {
-				row(lease.Begin("orders", name, nil, "a", fixture.Stamp()))
+				row(protocol.Begin("orders", name, nil, "a", fixture.Stamp()))
 			}
 		})
 	}
@@ -360,24 +361,24 @@ func TestUnknownAttributesSurvive(t *testing.T) {
 		do  func() (lease.Write, error)
 	}{
 		{"a commit", func() (lease.Write, error) {
-			return r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "1", State: "s"}, fixture.Stamp())
+			return protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "1", State: "s"}, fixture.Stamp())
 		}},
 		{"an offer", func() (lease.Write, error) {
-			return r.Offer(fixture.Hold(r), fixture.Worker("b").Incarnation, checkpoint.Mark{Position: "2"}, fixture.Stamp())
+			return protocol.Offer(r, fixture.Hold(r), fixture.Worker("b").Incarnation, checkpoint.Mark{Position: "2"}, fixture.Stamp())
 		}},
-		{"a take", func() (lease.Write, error) { return r.Take(fixture.Worker("b"), fixture.Stamp()) }},
+		{"a take", func() (lease.Write, error) { return protocol.Take(r, fixture.Worker("b"), fixture.Stamp()) }},
 		{"a release", func() (lease.Write, error) {
-			return r.Release(fixture.Hold(r), lease.End{Reason: lease.ReasonReleased}, fixture.Stamp())
+			return protocol.Release(r, fixture.Hold(r), protocol.End{Reason: lease.ReasonReleased}, fixture.Stamp())
 		}},
 		{"a removal", func() (lease.Write, error) {
-			return r.Remove(lease.Command{Seen: r.Generation, By: "an operator"}, fixture.Stamp())
+			return protocol.Remove(r, protocol.Command{Seen: r.Generation, By: "an operator"}, fixture.Stamp())
 		}},
-		{"a revival", func() (lease.Write, error) { return r.Revive(nil, "a", fixture.Stamp()) }},
+		{"a revival", func() (lease.Write, error) { return protocol.Revive(r, nil, "a", fixture.Stamp()) }},
 	} {
 		r = row(step.do())
 		kept(step.did, r.Key())
 	}
-	chair = fixture.Must[lease.Seat](t, s)(chair.NextBeat(lease.Says{Leaving: true}, fixture.Stamp()))
+	chair = fixture.Must[lease.Seat](t, s)(protocol.NextBeat(chair, lease.Says{Leaving: true}, fixture.Stamp()))
 	kept("a beat", chair.Key())
 }
 
@@ -399,9 +400,9 @@ func TestRefusalWithoutItem(t *testing.T) {
 	})
 	s := local.Open(t, local.Client(t, f.Over), hand.table)
 	r, chair := goodRecords(t, s, "shard-1")
-	now := fixture.Must[lease.Row](t, s)(r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp()))
-	later := fixture.Must[lease.Row](t, s)(now.Recover(fixture.Worker("b"), fixture.Stamp()))
-	beaten := fixture.Must[lease.Seat](t, s)(chair.NextBeat(lease.Says{}, fixture.Stamp()))
+	now := fixture.Must[lease.Row](t, s)(protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp()))
+	later := fixture.Must[lease.Row](t, s)(protocol.Recover(now, fixture.Worker("b"), fixture.Stamp()))
+	beaten := fixture.Must[lease.Seat](t, s)(protocol.NextBeat(chair, lease.Says{}, fixture.Stamp()))
 	refused := func(want lease.Record, w lease.Write, err error) {
 		t.Helper()
 		if err != nil {
@@ -419,17 +420,17 @@ func TestRefusalWithoutItem(t *testing.T) {
 	}
 	all := func(row, seat lease.Record) {
 		t.Helper()
-		w, err := r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "2"}, fixture.Stamp())
+		w, err := protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "2"}, fixture.Stamp())
 		refused(row, w, err)
-		w, err = r.Recover(fixture.Worker("c"), fixture.Stamp())
+		w, err = protocol.Recover(r, fixture.Worker("c"), fixture.Stamp())
 		refused(row, w, err)
-		w, err = chair.NextBeat(lease.Says{}, fixture.Stamp())
+		w, err = protocol.NextBeat(chair, lease.Says{}, fixture.Stamp())
 		refused(seat, w, err)
-		w, err = chair.Evict()
+		w, err = protocol.Evict(chair)
 		refused(seat, w, err)
 	}
 	all(later, beaten)
-	w, err := lease.Begin("orders", "shard-1", nil, "a", fixture.Stamp())
+	w, err := protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp())
 	refused(later, w, err)
 	if stripped != 5 {
 		t.Errorf("%d refusals lost their item, want 5", stripped)

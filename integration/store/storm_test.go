@@ -19,6 +19,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/storm"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -166,15 +167,17 @@ func TestThrottledForHalfALease(t *testing.T) {
 	s := local.Open(t, local.Client(t, f.Over), table)
 	row := fixture.Must[lease.Row](t, s)
 	seat := fixture.Must[lease.Seat](t, s)
-	r := row(row(lease.Begin("orders", "shard-1", nil, "a", fixture.Stamp())).Claim(fixture.Worker("a"), fixture.Stamp()))
-	chair := seat(lease.Seat{Group: "orders", Incarnation: fixture.Worker("a").Incarnation, Name: "a", TTL: leaseTime}.Sit(fixture.Stamp()))
+	r := row(protocol.Claim(row(protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp())), fixture.Worker("a"), fixture.Stamp()))
+	chair := seat(protocol.Sit(lease.Seat{Group: "orders", Incarnation: fixture.Worker("a").Incarnation, Name: "a", TTL: leaseTime}, fixture.Stamp()))
 
 	until = time.Now().Add(leaseTime / 2)
 	committed := make(chan lease.Row)
-	go func() { committed <- row(r.Commit(fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp())) }()
+	go func() {
+		committed <- row(protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp()))
+	}()
 	for time.Now().Before(until) {
 		sent := time.Now()
-		chair = seat(chair.NextBeat(lease.Says{}, fixture.Stamp()))
+		chair = seat(protocol.NextBeat(chair, lease.Says{}, fixture.Stamp()))
 		if took := time.Since(sent); took > leaseTime/4 {
 			t.Errorf("a beat took %v while commits were throttled", took)
 		}
@@ -207,8 +210,8 @@ func TestBeatsHaveALaneOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	row, seat := fixture.Must[lease.Row](t, s), fixture.Must[lease.Seat](t, s)
-	r := row(row(lease.Begin("orders", "shard-1", nil, "a", fixture.Stamp())).Claim(fixture.Worker("a"), fixture.Stamp()))
-	chair := seat(lease.Seat{Group: "orders", Incarnation: fixture.Worker("a").Incarnation, Name: "a", TTL: time.Second}.Sit(fixture.Stamp()))
+	r := row(protocol.Claim(row(protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp())), fixture.Worker("a"), fixture.Stamp()))
+	chair := seat(protocol.Sit(lease.Seat{Group: "orders", Incarnation: fixture.Worker("a").Incarnation, Name: "a", TTL: time.Second}, fixture.Stamp()))
 
 	mu.Lock()
 	hanging = true
@@ -216,14 +219,14 @@ func TestBeatsHaveALaneOfTheirOwn(t *testing.T) {
 	var both sync.WaitGroup
 	errs := make([]error, 2)
 	for i := range errs {
-		w, err := r.Commit(fixture.Hold(r), checkpoint.Mark{Position: fmt.Sprint(i)}, fixture.Stamp())
+		w, err := protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: fmt.Sprint(i)}, fixture.Stamp())
 		if err != nil {
 			t.Fatal(err)
 		}
 		both.Go(func() { _, errs[i] = s.Write(t.Context(), w) })
 	}
 	for range 10 {
-		chair = seat(chair.NextBeat(lease.Says{}, fixture.Stamp()))
+		chair = seat(protocol.NextBeat(chair, lease.Says{}, fixture.Stamp()))
 	}
 	time.AfterFunc(600*time.Millisecond, func() { close(release) })
 	both.Wait()

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -141,7 +142,7 @@ func (e *Engine) shard(name string) *shard {
 
 func (e *Engine) newShard(name string) *shard {
 	key := lease.Key{Group: e.cfg.Group, Kind: lease.KindLease, Name: name}
-	return &shard{name: name, tie: rebalance.Tie(name), copy: lease.NewCopy(key, e.seat.me), wake: Never, bound: rebalance.Nobody}
+	return &shard{name: name, tie: rebalance.Tie(name), copy: protocol.NewCopy(key, e.seat.me), wake: Never, bound: rebalance.Nobody}
 }
 
 func (e *Engine) do(o Output) { e.out = append(e.out, o) }
@@ -149,13 +150,13 @@ func (e *Engine) do(o Output) { e.out = append(e.out, o) }
 func (e *Engine) tell(ev Event) { e.do(Tell{Event: ev}) }
 
 // stamp is that of the next write: unique to the step and to the write in it.
-func (e *Engine) stamp() lease.Stamp {
+func (e *Engine) stamp() protocol.Stamp {
 	id := e.now.Chance
 	if e.ids > 0 {
 		id += "." + strconv.Itoa(e.ids)
 	}
 	e.ids++
-	return lease.Stamp{ID: lease.WriteID(id), At: e.now.Wall}
+	return protocol.Stamp{ID: lease.WriteID(id), At: e.now.Wall}
 }
 
 // jitter is d, less up to a tenth of it: what many workers do regularly, they

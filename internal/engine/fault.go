@@ -3,6 +3,8 @@ package engine
 import (
 	"slices"
 	"time"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
 )
 
 // A fault that lasts is reported when it begins, a lease time later, then at intervals
@@ -232,7 +234,7 @@ func (e *Engine) probe(late int) {
 		}
 	}
 	if late > 0 && busy <= late && quiet != nil {
-		w, err := quiet.copy.Row().Progress(e.hold(quiet), e.stamp())
+		w, err := protocol.Progress(quiet.copy.Row(), e.hold(quiet), e.stamp())
 		e.sendMark(quiet, committing, w, err)
 	}
 }
@@ -244,7 +246,7 @@ const longestRest = 6
 // surrender gives up the seat. The worker rests before it takes another one. If it crashes
 // before the deletion arrives, its seat stands still, and the other workers evict it.
 func (e *Engine) surrender() {
-	if w, err := e.seat.seat.Evict(); err == nil {
+	if w, err := protocol.Evict(e.seat.seat); err == nil {
 		e.do(Send{Write: w}) // its answer changes nothing: where a late heartbeat keeps the seat, the seat expires
 	}
 	e.rows.surrendered++

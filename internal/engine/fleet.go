@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -382,7 +383,7 @@ func (e *Engine) removeDue(v *view) {
 		if _, busy := s.copy.Open(); busy {
 			continue
 		}
-		w, err := row.Remove(lease.Command{Seen: row.Generation, By: e.cfg.Name, Note: "listed no more"}, e.stamp())
+		w, err := protocol.Remove(row, protocol.Command{Seen: row.Generation, By: e.cfg.Name, Note: "listed no more"}, e.stamp())
 		e.send(s, removing, w, err)
 	}
 }

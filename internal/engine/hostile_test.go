@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -150,7 +151,7 @@ func TestBackoffIsBounded(t *testing.T) {
 		return engine.Moment{Mono: now, Wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(now)), Chance: fmt.Sprint("c", n)}
 	}
 	e := engine.New(c, moment())
-	wr, err := lease.Begin("g", "s", nil, "x", lease.Stamp{ID: "w", At: moment().Wall})
+	wr, err := protocol.Begin("g", "s", nil, "x", protocol.Stamp{ID: "w", At: moment().Wall})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -100,11 +101,11 @@ func TestWhoComesBackTrustsNoMemoryOfParents(t *testing.T) {
 func older(t *testing.T, now engine.Moment, shards []engine.Shard) *memstore.Store {
 	t.Helper()
 	store := new(memstore.Store)
-	stamp := func(s engine.Shard, what string) lease.Stamp {
-		return lease.Stamp{ID: lease.WriteID(strings.Repeat(what, 5) + s.Name), At: now.Wall}
+	stamp := func(s engine.Shard, what string) protocol.Stamp {
+		return protocol.Stamp{ID: lease.WriteID(strings.Repeat(what, 5) + s.Name), At: now.Wall}
 	}
 	for _, s := range shards {
-		w, err := lease.Begin("g", s.Name, nil, "operator", stamp(s, "begin"))
+		w, err := protocol.Begin("g", s.Name, nil, "operator", stamp(s, "begin"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +113,7 @@ func older(t *testing.T, now engine.Moment, shards []engine.Shard) *memstore.Sto
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w, err = r.(lease.Row).Adopt("operator", stamp(s, "adopt")); err != nil {
+		if w, err = protocol.Adopt(r.(lease.Row), "operator", stamp(s, "adopt")); err != nil {
 			t.Fatal(err)
 		}
 		if _, err = store.Write(t.Context(), w); err != nil {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -55,7 +56,7 @@ func (e *Engine) keepLeaving() {
 		e.comeToAnEnd()
 	}
 	if l.over && e.seat.open.Op == 0 && e.lastWords() {
-		w, err := e.seat.seat.Evict()
+		w, err := protocol.Evict(e.seat.seat)
 		e.sendSeat(w, err)
 		e.seat.phase = left
 	}
@@ -147,11 +148,11 @@ func (e *Engine) nothingLeft() bool {
 // seatGivenUp takes in the answer to the deletion of the own seat. A refusal shows
 // a beat that landed unnoticed; if something else stands there it is not this
 // worker's any more.
-func (e *Engine) seatGivenUp(verdict lease.Verdict, now lease.Record) {
+func (e *Engine) seatGivenUp(verdict protocol.Verdict, now lease.Record) {
 	c := &e.seat
 	c.open, c.try = lease.Write{}, retry{}
-	if seat, ok := now.(lease.Seat); ok && verdict == lease.Again && seat.Incarnation == c.me {
-		if w, err := seat.Evict(); err == nil {
+	if seat, ok := now.(lease.Seat); ok && verdict == protocol.Again && seat.Incarnation == c.me {
+		if w, err := protocol.Evict(seat); err == nil {
 			e.sendSeat(w, nil)
 			return
 		}

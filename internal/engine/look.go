@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -327,7 +328,7 @@ func (e *Engine) vanished(s *shard, begun order) bool {
 		return s.unlisted() && s.running == 0
 	}
 	e.forget(s, e.seat.me)
-	s.copy = lease.NewCopy(s.copy.Key(), e.seat.me)
+	s.copy = protocol.NewCopy(s.copy.Key(), e.seat.me)
 	e.isGone(s)
 	return false
 }
@@ -528,7 +529,7 @@ func (e *Engine) keepEvicting() {
 		if !p.evict.due(e.now.Mono, &l.expire) {
 			continue
 		}
-		w, err := p.seat.Evict()
+		w, err := protocol.Evict(p.seat)
 		if err != nil {
 			e.storeFailed("", err)
 			p.evict.failed(e.now.Mono, e.beat, e.cfg.TTL)
@@ -547,8 +548,8 @@ func (e *Engine) evicted(in Settled) {
 	if p == nil || !p.evict.sent || p.evicting.Old.Written() != in.Write.Old.Written() {
 		return
 	}
-	switch verdict, _ := lease.Settle(e.seat.me, in.Write, in.Record, in.Err); verdict {
-	case lease.Stored:
+	switch verdict, _ := protocol.Settle(e.seat.me, in.Write, in.Record, in.Err); verdict {
+	case protocol.Stored:
 		if in.Err == nil { // else somebody was first
 			e.tell(Event{Kind: PeerEvicted, Peer: p.seat.Name, Task: p.seat.Task})
 		}
@@ -556,7 +557,7 @@ func (e *Engine) evicted(in Settled) {
 		e.fleet.changed = e.now.Mono
 		e.wantPlan()
 		e.lookAfter(e.beat)
-	case lease.Unknown:
+	case protocol.Unknown:
 		e.storeFailed("", in.Err)
 		p.evict.failed(e.now.Mono, e.beat/8, e.beat)
 		e.looks.expire = min(e.looks.expire, p.evict.at)

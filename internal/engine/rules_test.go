@@ -7,6 +7,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -220,7 +221,7 @@ func TestWantForAnotherGeneration(t *testing.T) {
 		for id = range a.active {
 			break
 		}
-		stamp := func(id string) lease.Stamp { return lease.Stamp{ID: lease.WriteID(id)} }
+		stamp := func(id string) protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(id)} }
 		must := func(write lease.Write, err error) lease.Seat {
 			t.Helper()
 			if err != nil {
@@ -232,9 +233,9 @@ func TestWantForAnotherGeneration(t *testing.T) {
 			}
 			return r.(lease.Seat)
 		}
-		chair := must(lease.Seat{Group: "g", Incarnation: "ghost", Name: "ghost", TTL: time.Hour, Planner: "even/1"}.Sit(stamp("1")))
+		chair := must(protocol.Sit(lease.Seat{Group: "g", Incarnation: "ghost", Name: "ghost", TTL: time.Hour, Planner: "even/1"}, stamp("1")))
 		want := lease.Want{Shard: id.Shard, Generation: id.Generation - wrong, Terms: rebalance.Terms{Mode: rebalance.Eager}}
-		must(chair.NextBeat(lease.Says{Wants: []lease.Want{want}}, stamp("2")))
+		must(protocol.NextBeat(chair, lease.Says{Wants: []lease.Want{want}}, stamp("2")))
 		w.run(10 * time.Second)
 		if drained := len(a.of(engine.Draining)) > 0; drained != (wrong == 0) {
 			t.Errorf("a want for %d generations ago was served: %t", wrong, drained)
@@ -268,7 +269,7 @@ func TestFailingShardsRest(t *testing.T) {
 // listing that lacks the parent.
 func TestUnknownParentMayBeThere(t *testing.T) {
 	w := newWorld(t, 0)
-	born, err := lease.Begin("g", "child", []string{"parent"}, "x", lease.Stamp{ID: "1", At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)})
+	born, err := protocol.Begin("g", "child", []string{"parent"}, "x", protocol.Stamp{ID: "1", At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -514,14 +515,14 @@ func TestAdoptedChildWaits(t *testing.T) {
 	w := newWorld(t, 1)
 	child := engine.Shard{Name: "child", Parents: []string{w.shards[0].Name}}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	write, err := lease.Begin("g", child.Name, child.Parents, "x", lease.Stamp{ID: "1", At: at})
+	write, err := protocol.Begin("g", child.Name, child.Parents, "x", protocol.Stamp{ID: "1", At: at})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.store.Write(t.Context(), write); err != nil {
 		t.Fatal(err)
 	}
-	write, err = write.Next.(lease.Row).Adopt("operator", lease.Stamp{ID: "2", At: at})
+	write, err = protocol.Adopt(write.Next.(lease.Row), "operator", protocol.Stamp{ID: "2", At: at})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -138,7 +139,7 @@ func (e *Engine) keepSeat() {
 		c.wake = min(c.wake, next)
 		return
 	}
-	w, err := c.seat.NextBeat(e.says(), e.stamp())
+	w, err := protocol.NextBeat(c.seat, e.says(), e.stamp())
 	e.sendSeat(w, err)
 }
 
@@ -180,10 +181,10 @@ func (e *Engine) sit() {
 	s := e.stamp()
 	c.me = lease.Incarnation(s.ID)
 	e.ids++
-	w, err := lease.Seat{
+	w, err := protocol.Sit(lease.Seat{
 		Group: e.cfg.Group, Incarnation: c.me, Name: e.cfg.Name, Task: e.cfg.Task, TTL: e.cfg.TTL,
 		MaxShards: int64(e.cfg.MaxShards), Planner: e.cfg.Planner.Fingerprint(),
-	}.Sit(e.stamp())
+	}, e.stamp())
 	for _, s := range e.shards {
 		e.forget(s, c.me)
 	}
@@ -217,12 +218,12 @@ func (e *Engine) seatSettled(in Settled) {
 	if c.open.Op == 0 || in.Write.Op != c.open.Op || in.Write.ID() != c.open.ID() {
 		return
 	}
-	verdict, now := lease.Settle(c.me, c.open, in.Record, in.Err)
-	if verdict != lease.Unknown {
+	verdict, now := protocol.Settle(c.me, c.open, in.Record, in.Err)
+	if verdict != protocol.Unknown {
 		e.faults.answered = e.step
 	}
 	switch {
-	case verdict == lease.Unknown:
+	case verdict == protocol.Unknown:
 		e.storeFailed("", in.Err)
 		longest := e.beat / 2
 		if c.phase == seated {
@@ -233,7 +234,7 @@ func (e *Engine) seatSettled(in Settled) {
 	case c.open.Op == lease.OpDelete:
 		e.seatGivenUp(verdict, now)
 		return
-	case verdict != lease.Stored:
+	case verdict != protocol.Stored:
 		e.loseSeat(Expired, in.Err)
 		return
 	}

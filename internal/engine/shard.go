@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/handoff"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -23,7 +24,7 @@ type shard struct {
 	weight  int
 
 	// From the table.
-	copy       lease.Copy
+	copy       protocol.Copy
 	generation int64   // of the copy's row, …
 	since      Instant // … and when this worker first saw it
 	read       order   // the step in which the copy's row became known
@@ -82,7 +83,7 @@ func (e *Engine) forget(s *shard, me lease.Incarnation) {
 	e.callOff(s)
 	row := s.copy.Row()
 	s.wake = e.now.Mono
-	s.copy = lease.NewCopy(s.copy.Key(), me)
+	s.copy = protocol.NewCopy(s.copy.Key(), me)
 	s.copy.Saw(row)
 	s.doing, s.try, s.mine, s.orphan, s.guess = nothing, retry{}, false, "", guess{}
 }
@@ -159,11 +160,11 @@ func (e *Engine) settled(in Settled) {
 	}
 	a := s.copy.Answer(in.Write, in.Record, in.Err)
 	switch {
-	case errors.Is(a.Err(), lease.ErrNotOpen):
+	case errors.Is(a.Err(), protocol.ErrNotOpen):
 		return
-	case a.Verdict == lease.Unknown && e.waits(in.Err):
+	case a.Verdict == protocol.Unknown && e.waits(in.Err):
 		s.try.sent, s.try.at = false, e.now.Mono.Add(e.beat/32)
-	case a.Verdict == lease.Unknown:
+	case a.Verdict == protocol.Unknown:
 		e.storeFailed(s.name, in.Err)
 		s.try.failed(e.now.Mono, e.beat/32, e.beat/2)
 	default:
@@ -190,18 +191,18 @@ func (e *Engine) waits(err error) bool {
 // unsettle is about an answer that should not be. A row that is gone, or another's
 // under the same generation, leaves nothing to go on from but the next listing. And
 // whatever it is, nothing is tried again for a while: it would be answered the same.
-func (e *Engine) unsettle(s *shard, a lease.Answer) {
+func (e *Engine) unsettle(s *shard, a protocol.Answer) {
 	switch a.Verdict {
-	case lease.Conflict, lease.Gone:
-		if a.Verdict == lease.Gone && a.Row.Generation > 0 {
+	case protocol.Conflict, protocol.Gone:
+		if a.Verdict == protocol.Gone && a.Row.Generation > 0 {
 			return // a tombstone
 		}
 		e.forget(s, e.seat.me)
-		s.copy = lease.NewCopy(s.copy.Key(), e.seat.me)
+		s.copy = protocol.NewCopy(s.copy.Key(), e.seat.me)
 		s.copy.Saw(a.Row)
 		s.generation = s.copy.Row().Generation
 		e.wantRowsSoon()
-	case lease.WentBack:
+	case protocol.WentBack:
 	default:
 		return
 	}
@@ -209,15 +210,15 @@ func (e *Engine) unsettle(s *shard, a lease.Answer) {
 }
 
 // answered draws the conclusions that the row alone does not show.
-func (e *Engine) answered(s *shard, what doing, a lease.Answer) {
-	if a.Verdict == lease.WentBack {
+func (e *Engine) answered(s *shard, what doing, a protocol.Answer) {
+	if a.Verdict == protocol.WentBack {
 		e.seat.restored = true
 		e.raise(&e.faults.restored, e.now.Mono, s.name, a.Err())
 	}
 	switch {
 	case s.t.on:
 		e.held(s, what, a)
-	case a.Verdict != lease.Stored:
+	case a.Verdict != protocol.Stored:
 		e.beaten(s, what, a)
 	case what == creating || what == reviving:
 		e.tell(Event{Kind: Created, Shard: s.name, Generation: s.copy.Row().Generation})
@@ -234,10 +235,10 @@ func (e *Engine) answered(s *shard, what doing, a lease.Answer) {
 // beaten handles a claim, or the creation of a row, that was refused. If the shard has changed
 // hands the worker plans again: it has less than its part, or the shard is free again, and
 // nothing else would make it plan before its audit.
-func (e *Engine) beaten(s *shard, what doing, a lease.Answer) {
+func (e *Engine) beaten(s *shard, what doing, a protocol.Answer) {
 	row := s.copy.Row()
 	switch {
-	case what == claiming && a.Verdict != lease.Again:
+	case what == claiming && a.Verdict != protocol.Again:
 		e.tell(Event{Kind: Contended, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
 		s.mine = false
 	case what == creating || what == reviving:
@@ -245,7 +246,7 @@ func (e *Engine) beaten(s *shard, what doing, a lease.Answer) {
 	default:
 		return
 	}
-	if a.Verdict == lease.Overtaken {
+	if a.Verdict == protocol.Overtaken {
 		e.planAgain()
 	}
 }
@@ -254,19 +255,19 @@ func (e *Engine) beaten(s *shard, what doing, a lease.Answer) {
 func (e *Engine) acquire(s *shard) {
 	row := s.copy.Row()
 	switch s.copy.Reconcile(false, e.leave.on || s.running != 0) {
-	case lease.GiveBack:
+	case protocol.GiveBack:
 		if e.now.Mono < s.rest {
 			e.at(s, s.rest)
 			return
 		}
 		h := lease.Hold{Key: s.copy.Key(), Incarnation: e.seat.me, Generation: row.Generation, Order: e.cfg.Order}
-		w, err := row.Release(h, lease.End{Reason: lease.ReasonReleased, Note: "not started"}, e.stamp())
+		w, err := protocol.Release(row, h, protocol.End{Reason: lease.ReasonReleased, Note: "not started"}, e.stamp())
 		e.send(s, givingUp, w, err)
 		return
-	case lease.StartIt:
+	case protocol.StartIt:
 		e.start(s)
 		return
-	case lease.ClaimAgain:
+	case protocol.ClaimAgain:
 		e.claim(s)
 		return
 	}
@@ -292,10 +293,10 @@ func (e *Engine) claim(s *shard) {
 	case e.hearsay(s) && (s.guessed() || !unproven):
 		e.get(s)
 	case row.Generation == 0:
-		w, err := lease.Begin(e.cfg.Group, s.name, s.parents, e.cfg.Name, e.stamp())
+		w, err := protocol.Begin(e.cfg.Group, s.name, s.parents, e.cfg.Name, e.stamp())
 		e.send(s, creating, w, err)
 	case row.Removed && s.listed:
-		w, err := row.Revive(s.parents, e.cfg.Name, e.stamp())
+		w, err := protocol.Revive(row, s.parents, e.cfg.Name, e.stamp())
 		e.send(s, reviving, w, err)
 	case row.Removed || row.Finished || row.Quarantined || unproven:
 		s.mine = false
@@ -308,13 +309,13 @@ func (e *Engine) claim(s *shard) {
 		} else if reason != lease.ReasonFailed && reason != lease.ReasonStalled {
 			reason = lease.ReasonFailed
 		}
-		w, err := row.Quarantine(lease.Command{Seen: row.Generation, By: e.cfg.Name, Note: "too many attempts"}, reason, e.stamp())
+		w, err := protocol.Quarantine(row, protocol.Command{Seen: row.Generation, By: e.cfg.Name, Note: "too many attempts"}, reason, e.stamp())
 		e.send(s, quarantining, w, err)
 	case orphan:
-		w, err := row.Recover(me, e.stamp())
+		w, err := protocol.Recover(row, me, e.stamp())
 		e.send(s, claiming, w, err)
 	default:
-		w, err := row.Claim(me, e.stamp())
+		w, err := protocol.Claim(row, me, e.stamp())
 		e.send(s, claiming, w, err)
 	}
 }
@@ -397,10 +398,10 @@ func (e *Engine) pursue(s *shard) {
 		e.tell(Event{Kind: Asked, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
 		e.look(lookMoving)
 	case handoff.Accept:
-		w, err := row.Take(e.seat.seat.Owner(), e.stamp())
+		w, err := protocol.Take(row, e.seat.seat.Owner(), e.stamp())
 		e.send(s, claiming, w, err)
 	case handoff.Seize:
-		w, err := row.Seize(e.seat.seat.Owner(), e.stamp())
+		w, err := protocol.Seize(row, e.seat.seat.Owner(), e.stamp())
 		e.send(s, claiming, w, err)
 	case handoff.CallOff:
 		if a.phase != intending {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/handoff"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -301,7 +302,7 @@ func (e *Engine) serve(s *shard) {
 	switch {
 	case e.seat.doubt: // hold everything until a beat is answered
 	case t.finish:
-		w, err := row.Finish(e.hold(s), e.unaccepted(t), e.stamp())
+		w, err := protocol.Finish(row, e.hold(s), e.unaccepted(t), e.stamp())
 		e.sendMark(s, finishing, w, err)
 	case t.returned || t.cut:
 		e.giveUp(s)
@@ -347,7 +348,7 @@ func (e *Engine) commit(s *shard) {
 			t.flush = t.accepted
 		}
 		if t.progress && row.Attempts() > 0 && row.Checkpoint.Generation < t.generation {
-			w, err := row.Progress(e.hold(s), e.stamp())
+			w, err := protocol.Progress(row, e.hold(s), e.stamp())
 			e.sendMark(s, committing, w, err)
 		}
 		return
@@ -358,7 +359,7 @@ func (e *Engine) commit(s *shard) {
 		}
 		return
 	}
-	w, err := row.Commit(e.hold(s), t.mark, e.stamp())
+	w, err := protocol.Commit(row, e.hold(s), t.mark, e.stamp())
 	e.sendMark(s, committing, w, err)
 }
 
@@ -401,10 +402,10 @@ func (e *Engine) move(s *shard) {
 			e.giveUp(s)
 		}
 	case handoff.Offer:
-		w, err := row.Offer(e.hold(s), g.to.Incarnation, e.unaccepted(t), e.stamp())
+		w, err := protocol.Offer(row, e.hold(s), g.to.Incarnation, e.unaccepted(t), e.stamp())
 		e.sendMark(s, offering, w, err)
 	case handoff.Withdraw:
-		w, err := row.Withdraw(e.hold(s), e.stamp())
+		w, err := protocol.Withdraw(row, e.hold(s), e.stamp())
 		e.send(s, withdrawing, w, err)
 	default:
 		e.serveOn(s)
@@ -442,7 +443,7 @@ func (e *Engine) noteOffer(s *shard, row lease.Row) {
 // giveUp hands the shard to who asked for it, or to nobody.
 func (e *Engine) giveUp(s *shard) {
 	t, row := &s.t, s.copy.Row()
-	end := lease.End{Reason: lease.ReasonReleased, Note: t.note, Mark: e.unaccepted(t), Progressed: t.progress}
+	end := protocol.End{Reason: lease.ReasonReleased, Note: t.note, Mark: e.unaccepted(t), Progressed: t.progress}
 	switch {
 	case t.cause == Stalled && t.unheard:
 		end.Reason, end.Note = lease.ReasonStalled, errNotAccepted.Error()
@@ -458,23 +459,23 @@ func (e *Engine) giveUp(s *shard) {
 		if end.Reason == lease.ReasonReleased {
 			end.Reason = lease.ReasonHandoff
 		}
-		w, err := row.Yield(e.hold(s), t.give.to, end, e.stamp())
+		w, err := protocol.Yield(row, e.hold(s), t.give.to, end, e.stamp())
 		e.sendMark(s, givingUp, w, err)
 		return
 	}
-	w, err := row.Release(e.hold(s), end, e.stamp())
+	w, err := protocol.Release(row, e.hold(s), end, e.stamp())
 	e.sendMark(s, givingUp, w, err)
 }
 
 // held takes in the answer to a holder's write.
-func (e *Engine) held(s *shard, what doing, a lease.Answer) {
+func (e *Engine) held(s *shard, what doing, a protocol.Answer) {
 	t := &s.t
 	switch a.Verdict {
-	case lease.Stored:
+	case protocol.Stored:
 		e.stored(s, what)
-	case lease.Again: // go on from the row as it stands
+	case protocol.Again: // go on from the row as it stands
 		t.sent = t.accepted
-	case lease.Unsent:
+	case protocol.Unsent:
 		e.do(Committed{Tenure: s.id(), Seq: t.sent, Err: a.Err()})
 		t.accepted, t.late = t.sent, 0
 	default:
@@ -504,23 +505,23 @@ func overtaken(row lease.Row, mine int64) End {
 }
 
 // refused ends the tenure: the table has told this holder that it is none.
-func (e *Engine) refused(s *shard, what doing, a lease.Answer) {
+func (e *Engine) refused(s *shard, what doing, a protocol.Answer) {
 	t := &s.t
 	err := a.Err()
 	if err != nil {
 		e.tell(Event{Kind: Refused, Shard: s.name, Generation: t.generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason, Err: err})
 	}
-	if a.Verdict == lease.Overtaken && t.offeredTo != "" && a.Row.Owner.Incarnation == t.offeredTo {
+	if a.Verdict == protocol.Overtaken && t.offeredTo != "" && a.Row.Owner.Incarnation == t.offeredTo {
 		t.torn = a.Torn // as offered: see replaced
 		return
 	}
 	cause := Vanished
 	switch {
-	case a.Verdict == lease.Gone && err == nil:
+	case a.Verdict == protocol.Gone && err == nil:
 		cause = e.ending(s, what)
-	case a.Verdict == lease.Conflict:
+	case a.Verdict == protocol.Conflict:
 		cause = Conflict
-	case a.Verdict == lease.Overtaken:
+	case a.Verdict == protocol.Overtaken:
 		cause = overtaken(a.Row, t.generation)
 	}
 	e.freed(s)

@@ -280,8 +280,8 @@ func engineMutants() []mutant {
 			`Open: open && (t.sent > t.accepted || s.doing == finishing)`, `Open: open && t.sent > t.accepted`, inWorker, "TestOutcomeUnknown"},
 		{"a handler that is cut off with a mark to write has an unknown outcome", engineDir + "tenure.go",
 			`Open: s.t.seq > s.t.accepted})`, `Open: false})`, inWorker, "TestOutcomeUnknown"},
-		{"a write that went unanswered before is torn", leaseDir + "copy.go",
-			`c.torn = c.torn || !errors.Is(err, ErrQueued)`, `_ = errors.Is(err, ErrQueued)`, inWorker, "TestOutcomeUnknown"},
+		{"a write that went unanswered before is torn", protocolDir + "copy.go",
+			`c.torn = c.torn || !errors.Is(err, lease.ErrQueued)`, `_ = errors.Is(err, lease.ErrQueued)`, inWorker, "TestOutcomeUnknown"},
 
 		// Stopping.
 		{"a leaver serves until others ask", engineDir + "leave.go",

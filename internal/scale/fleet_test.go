@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -69,16 +70,16 @@ func newFleet(s setting) *fleet {
 // rows come to be, just below the kilobyte that one write unit pays for.
 func aged(name string, f *fleet) item {
 	key := lease.Key{Group: group, Kind: lease.KindLease, Name: name}
-	w, err := lease.Begin(group, name, nil, workerName(0), f.stamp())
+	w, err := protocol.Begin(group, name, nil, workerName(0), f.stamp())
 	check(err)
 	for range 6 {
 		row := w.Next.(lease.Row)
 		me := lease.Owner{Name: workerName(f.chance.IntN(100)), Incarnation: lease.Incarnation(f.id())}
-		w, err = row.Claim(me, f.stamp())
+		w, err = protocol.Claim(row, me, f.stamp())
 		check(err)
 		row = w.Next.(lease.Row)
 		hold := lease.Hold{Key: key, Incarnation: me.Incarnation, Generation: row.Generation}
-		w, err = row.Release(hold, lease.End{Reason: lease.ReasonReleased, Mark: checkpoint.Mark{Position: position(1)}}, f.stamp())
+		w, err = protocol.Release(row, hold, protocol.End{Reason: lease.ReasonReleased, Mark: checkpoint.Mark{Position: position(1)}}, f.stamp())
 		check(err)
 	}
 	return item{name: name, record: w.Next, size: lease.Encode(w.Next).Size()}
@@ -100,7 +101,9 @@ func workerName(i int) string {
 // position has 56 digits, as Kinesis' have.
 func position(n uint64) string { return fmt.Sprintf("%056d", n) }
 
-func (f *fleet) stamp() lease.Stamp { return lease.Stamp{ID: lease.WriteID(f.id()), At: f.wall()} }
+func (f *fleet) stamp() protocol.Stamp {
+	return protocol.Stamp{ID: lease.WriteID(f.id()), At: f.wall()}
+}
 
 func (f *fleet) wall() time.Time {
 	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(f.now)

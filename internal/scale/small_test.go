@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
-	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // small is a fleet that every run of the tests can afford.
@@ -162,7 +162,7 @@ func TestTableRefusesWhatIsTooMuch(t *testing.T) {
 	taken := 0
 	for ms := range 1000 {
 		for range 5 {
-			w, err := lease.Begin(group, fmt.Sprint("new-", taken), nil, workerName(0), f.stamp())
+			w, err := protocol.Begin(group, fmt.Sprint("new-", taken), nil, workerName(0), f.stamp())
 			check(err)
 			if _, _, ok := f.table.write(time.Duration(ms)*time.Millisecond, w); ok {
 				taken++

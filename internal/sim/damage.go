@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -111,7 +112,7 @@ func (w *world) adopt() {
 		if !ok || row.Removed {
 			continue
 		}
-		write, err := row.Adopt("operator", w.stamp())
+		write, err := protocol.Adopt(row, "operator", w.stamp())
 		if err != nil {
 			w.fault("adoption: %v", err)
 			return
@@ -121,9 +122,9 @@ func (w *world) adopt() {
 	w.went, w.judge.adopted = false, w.now
 }
 
-func (w *world) stamp() lease.Stamp {
+func (w *world) stamp() protocol.Stamp {
 	w.seq++
-	return lease.Stamp{ID: lease.WriteID("op" + epoch().Add(time.Duration(w.seq)).Format("150405.000000000")), At: epoch().Add(w.now + w.wall)}
+	return protocol.Stamp{ID: lease.WriteID("op" + epoch().Add(time.Duration(w.seq)).Format("150405.000000000")), At: epoch().Add(w.now + w.wall)}
 }
 
 // spoil makes a record unreadable for a while: somebody has edited it by hand.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -223,13 +224,13 @@ func (n *node) count(w lease.Write) {
 
 // settled notes which beat was confirmed.
 func (n *node) settled(in engine.Settled) {
-	if verdict, _ := lease.Settle(n.me, in.Write, in.Record, in.Err); verdict != lease.Unknown && in.Write.Key().Kind == lease.KindLease {
+	if verdict, _ := protocol.Settle(n.me, in.Write, in.Record, in.Err); verdict != protocol.Unknown && in.Write.Key().Kind == lease.KindLease {
 		n.heard = n.w.now
 	}
 	if in.Write.Key().Kind != lease.KindSeat || in.Write.Op == lease.OpDelete || in.Write.ID() != n.opened {
 		return
 	}
-	if verdict, _ := lease.Settle(n.me, in.Write, in.Record, in.Err); verdict == lease.Stored && in.Write.Op == lease.OpSwap {
+	if verdict, _ := protocol.Settle(n.me, in.Write, in.Record, in.Err); verdict == protocol.Stored && in.Write.Op == lease.OpSwap {
 		n.trusted, n.wallTrue = n.sent, n.wallSent
 	}
 }

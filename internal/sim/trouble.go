@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -254,7 +255,7 @@ func (w *world) force() bool {
 	if !ok || row.Owner.IsZero() || w.went || w.net.down {
 		return false
 	}
-	write, err := row.ForceRelease(lease.Command{Seen: row.Generation, By: "supervisor", Note: "because"}, w.stamp())
+	write, err := protocol.ForceRelease(row, protocol.Command{Seen: row.Generation, By: "supervisor", Note: "because"}, w.stamp())
 	if err != nil {
 		w.fault("force-release: %v", err)
 		return false
@@ -303,7 +304,7 @@ func (w *world) pardon() {
 		if !ok || !row.Quarantined {
 			continue
 		}
-		if write, err := row.Unquarantine(lease.Command{Seen: row.Generation, By: "operator"}, w.stamp()); err == nil {
+		if write, err := protocol.Unquarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, w.stamp()); err == nil {
 			_, _ = w.judge.write(write, sender{})
 		}
 	}

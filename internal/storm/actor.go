@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -17,7 +18,7 @@ import (
 type actor struct {
 	name   string
 	life   int // which incarnation it is
-	copy   lease.Copy
+	copy   protocol.Copy
 	hold   lease.Hold
 	tenure bool
 	writes int
@@ -33,7 +34,7 @@ func newActor(name string) actor {
 // is void, and it goes on under another incarnation.
 func (a *actor) reborn() {
 	a.life++
-	a.copy, a.hold, a.tenure = lease.NewCopy(theRow(), a.owner().Incarnation), lease.Hold{}, false
+	a.copy, a.hold, a.tenure = protocol.NewCopy(theRow(), a.owner().Incarnation), lease.Hold{}, false
 }
 
 func (a *actor) owner() lease.Owner {
@@ -77,7 +78,7 @@ func (a *actor) reconcile(t truth) error {
 	if a.tenure && row.Generation > a.hold.Generation {
 		a.tenure = false // fenced, by what it saw itself
 	}
-	if a.copy.Reconcile(a.tenure, false) != lease.StartIt {
+	if a.copy.Reconcile(a.tenure, false) != protocol.StartIt {
 		return nil
 	}
 	h, ok := a.copy.Start(nil) // unordered: nothing but the fence keeps positions in order
@@ -91,13 +92,13 @@ func (a *actor) reconcile(t truth) error {
 // A move is a write the actor could make next, if the rules allow it.
 type move struct {
 	name string
-	make func(s lease.Stamp) (lease.Write, error)
+	make func(s protocol.Stamp) (lease.Write, error)
 }
 
 // stamp is that of the actor's next write, if it is that move: no two different
 // writes ever share an id.
-func (a *actor) stamp(m move) lease.Stamp {
-	return lease.Stamp{
+func (a *actor) stamp(m move) protocol.Stamp {
+	return protocol.Stamp{
 		ID: lease.WriteID(fmt.Sprintf("%s%d#%d %s", a.name, a.life, a.writes, m.name)),
 		At: clock(),
 	}
@@ -105,40 +106,42 @@ func (a *actor) stamp(m move) lease.Stamp {
 
 // moves lists the transitions.
 func (a *actor) moves(peer lease.Owner) []move {
-	type stamp = lease.Stamp
+	type stamp = protocol.Stamp
 	r, me, h, next := a.copy.Row(), a.owner(), a.hold, a.next()
-	command := lease.Command{Seen: r.Generation, By: a.name}
+	command := protocol.Command{Seen: r.Generation, By: a.name}
 	if r.Generation == 0 {
-		return []move{{"begin", func(s stamp) (lease.Write, error) { return lease.Begin(group, shard, nil, a.name, s) }}}
+		return []move{{"begin", func(s stamp) (lease.Write, error) { return protocol.Begin(group, shard, nil, a.name, s) }}}
 	}
 	moves := []move{
-		{"claim", func(s stamp) (lease.Write, error) { return r.Claim(me, s) }},
-		{"recover", func(s stamp) (lease.Write, error) { return r.Recover(me, s) }},
-		{"seize", func(s stamp) (lease.Write, error) { return r.Seize(me, s) }},
-		{"take", func(s stamp) (lease.Write, error) { return r.Take(me, s) }},
-		{"force-release", func(s stamp) (lease.Write, error) { return r.ForceRelease(command, s) }},
-		{"quarantine", func(s stamp) (lease.Write, error) { return r.Quarantine(command, lease.ReasonForced, s) }},
-		{"unquarantine", func(s stamp) (lease.Write, error) { return r.Unquarantine(command, s) }},
-		{"rewind", func(s stamp) (lease.Write, error) { return r.Rewind(command, checkpoint.Mark{Position: "1"}, s) }},
-		{"remove", func(s stamp) (lease.Write, error) { return r.Remove(command, s) }},
-		{"revive", func(s stamp) (lease.Write, error) { return r.Revive(nil, a.name, s) }},
-		{"adopt", func(s stamp) (lease.Write, error) { return r.Adopt(a.name, s) }},
+		{"claim", func(s stamp) (lease.Write, error) { return protocol.Claim(r, me, s) }},
+		{"recover", func(s stamp) (lease.Write, error) { return protocol.Recover(r, me, s) }},
+		{"seize", func(s stamp) (lease.Write, error) { return protocol.Seize(r, me, s) }},
+		{"take", func(s stamp) (lease.Write, error) { return protocol.Take(r, me, s) }},
+		{"force-release", func(s stamp) (lease.Write, error) { return protocol.ForceRelease(r, command, s) }},
+		{"quarantine", func(s stamp) (lease.Write, error) { return protocol.Quarantine(r, command, lease.ReasonForced, s) }},
+		{"unquarantine", func(s stamp) (lease.Write, error) { return protocol.Unquarantine(r, command, s) }},
+		{"rewind", func(s stamp) (lease.Write, error) {
+			return protocol.Rewind(r, command, checkpoint.Mark{Position: "1"}, s)
+		}},
+		{"remove", func(s stamp) (lease.Write, error) { return protocol.Remove(r, command, s) }},
+		{"revive", func(s stamp) (lease.Write, error) { return protocol.Revive(r, nil, a.name, s) }},
+		{"adopt", func(s stamp) (lease.Write, error) { return protocol.Adopt(r, a.name, s) }},
 	}
 	if !a.tenure {
 		return moves
 	}
 	return append(moves, []move{
-		{"commit", func(s stamp) (lease.Write, error) { return r.Commit(h, next, s) }},
-		{"progress", func(s stamp) (lease.Write, error) { return r.Progress(h, s) }},
-		{"offer", func(s stamp) (lease.Write, error) { return r.Offer(h, peer.Incarnation, next, s) }},
-		{"withdraw", func(s stamp) (lease.Write, error) { return r.Withdraw(h, s) }},
+		{"commit", func(s stamp) (lease.Write, error) { return protocol.Commit(r, h, next, s) }},
+		{"progress", func(s stamp) (lease.Write, error) { return protocol.Progress(r, h, s) }},
+		{"offer", func(s stamp) (lease.Write, error) { return protocol.Offer(r, h, peer.Incarnation, next, s) }},
+		{"withdraw", func(s stamp) (lease.Write, error) { return protocol.Withdraw(r, h, s) }},
 		{"yield", func(s stamp) (lease.Write, error) {
-			return r.Yield(h, peer, lease.End{Reason: lease.ReasonHandoff, Mark: next}, s)
+			return protocol.Yield(r, h, peer, protocol.End{Reason: lease.ReasonHandoff, Mark: next}, s)
 		}},
 		{"release", func(s stamp) (lease.Write, error) {
-			return r.Release(h, lease.End{Reason: lease.ReasonReleased, Mark: next}, s)
+			return protocol.Release(r, h, protocol.End{Reason: lease.ReasonReleased, Mark: next}, s)
 		}},
-		{"finish", func(s stamp) (lease.Write, error) { return r.Finish(h, next, s) }},
+		{"finish", func(s stamp) (lease.Write, error) { return protocol.Finish(r, h, next, s) }},
 	}...)
 }
 
@@ -159,17 +162,17 @@ func (a *actor) answered(reply lease.Record, err error, t truth) error {
 	}
 	mine := answer.Row.Owner.Incarnation == a.owner().Incarnation
 	switch answer.Verdict {
-	case lease.Unknown:
+	case protocol.Unknown:
 		return nil
-	case lease.Stored:
+	case protocol.Stored:
 		if !stored && !mine {
 			return lie("it was never stored")
 		}
-	case lease.Again:
+	case protocol.Again:
 		if stored {
 			return lie("it was stored")
 		}
-	case lease.Overtaken, lease.Gone:
+	case protocol.Overtaken, protocol.Gone:
 		if stored && !answer.Torn {
 			return lie("it was stored, and nothing else had been sent")
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -20,9 +21,9 @@ type bench struct {
 	ids   int
 }
 
-func (b *bench) stamp() lease.Stamp {
+func (b *bench) stamp() protocol.Stamp {
 	b.ids++
-	return lease.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: clock()}
+	return protocol.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: clock()}
 }
 
 // put makes the write, which must be accepted.
@@ -41,7 +42,9 @@ func put[R lease.Record](b *bench, w lease.Write, err error) R {
 
 func (b *bench) put(w lease.Write, err error) lease.Row { b.Helper(); return put[lease.Row](b, w, err) }
 
-func (b *bench) free() lease.Row { return b.put(lease.Begin(group, shard, nil, "source", b.stamp())) }
+func (b *bench) free() lease.Row {
+	return b.put(protocol.Begin(group, shard, nil, "source", b.stamp()))
+}
 
 func worker(name string) lease.Owner {
 	return lease.Owner{Name: name, Incarnation: lease.Incarnation(name + "-incarnation")}
@@ -57,8 +60,8 @@ func mark(position string) checkpoint.Mark { return checkpoint.Mark{Position: po
 func TestJudgeObjects(t *testing.T) {
 	b := &bench{T: t, store: new(memstore.Store)}
 	free := b.free()
-	claimed := b.put(free.Claim(worker("a"), b.stamp()))
-	held := b.put(claimed.Commit(hold(claimed), mark("100"), b.stamp()))
+	claimed := b.put(protocol.Claim(free, worker("a"), b.stamp()))
+	held := b.put(protocol.Commit(claimed, hold(claimed), mark("100"), b.stamp()))
 	history := []lease.Row{free, claimed, held}
 	next := func(w lease.Write, err error) lease.Row {
 		t.Helper()
@@ -71,7 +74,7 @@ func TestJudgeObjects(t *testing.T) {
 		}
 		return after.(lease.Row)
 	}
-	committed := next(held.Commit(hold(held), mark("200"), b.stamp()))
+	committed := next(protocol.Commit(held, hold(held), mark("200"), b.stamp()))
 	spoilt := func(spoil func(*lease.Row)) lease.Row {
 		r := committed
 		spoil(&r)
@@ -82,7 +85,7 @@ func TestJudgeObjects(t *testing.T) {
 		want  string // empty: nothing
 	}{
 		"a commit":                {committed, ""},
-		"a recovery":              {next(held.Recover(worker("b"), b.stamp())), ""},
+		"a recovery":              {next(protocol.Recover(held, worker("b"), b.stamp())), ""},
 		"the same write again":    {held, "applied twice"},
 		"an older row":            {spoilt(func(r *lease.Row) { r.Counter = held.Counter - 1 }), "S3: from"},
 		"another owner":           {spoilt(func(r *lease.Row) { r.Owner = worker("b") }), "S3: generation"},
@@ -113,10 +116,10 @@ func (*obliging) Write(_ context.Context, w lease.Write) (lease.Record, error) {
 // stood, whatever the row looks like afterwards.
 func TestJudgeAsksWhoWrote(t *testing.T) {
 	b := &bench{T: t, store: new(memstore.Store)}
-	claimed := b.put(b.free().Claim(worker("a"), b.stamp()))
-	stolen := b.put(claimed.Recover(worker("b"), b.stamp()))
-	theirs := b.put(stolen.Commit(hold(stolen), mark("100"), b.stamp()))
-	late, err := claimed.Commit(hold(claimed), mark("200"), b.stamp())
+	claimed := b.put(protocol.Claim(b.free(), worker("a"), b.stamp()))
+	stolen := b.put(protocol.Recover(claimed, worker("b"), b.stamp()))
+	theirs := b.put(protocol.Commit(stolen, hold(stolen), mark("100"), b.stamp()))
+	late, err := protocol.Commit(claimed, hold(claimed), mark("200"), b.stamp())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,11 +138,11 @@ func TestJudgeLetsSeatsBe(t *testing.T) {
 	j := NewJudge(new(memstore.Store), checkpoint.Decimal)
 	b := &bench{T: t, store: j}
 	me := worker("a")
-	creation, err := lease.Seat{Group: group, Incarnation: me.Incarnation, Name: me.Name, TTL: 10 * time.Second}.Sit(b.stamp())
+	creation, err := protocol.Sit(lease.Seat{Group: group, Incarnation: me.Incarnation, Name: me.Name, TTL: 10 * time.Second}, b.stamp())
 	seat := put[lease.Seat](b, creation, err)
-	beat, err := seat.NextBeat(lease.Says{}, b.stamp())
+	beat, err := protocol.NextBeat(seat, lease.Says{}, b.stamp())
 	seat = put[lease.Seat](b, beat, err)
-	eviction, err := seat.Evict()
+	eviction, err := protocol.Evict(seat)
 	put[lease.Seat](b, eviction, err)
 	put[lease.Seat](b, creation, nil)
 	if err := j.Err(); err != nil {

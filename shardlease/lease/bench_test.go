@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -19,17 +20,17 @@ func typicalRow(b *testing.B) lease.Row {
 		}
 		return w.Next.(lease.Row)
 	}
-	stamp := func() lease.Stamp { return lease.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
+	stamp := func() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
 	owner := func(name string) lease.Owner {
 		return lease.Owner{Name: "consumer-" + name, Incarnation: lease.Incarnation("ABCDEFGHIJKLMNOPQRSTUVWX" + name)}
 	}
-	r := step(lease.Begin("orders", "shardId-000000000042", nil, "consumer-a", stamp()))
-	r = step(r.Claim(owner("a"), stamp()))
+	r := step(protocol.Begin("orders", "shardId-000000000042", nil, "consumer-a", stamp()))
+	r = step(protocol.Claim(r, owner("a"), stamp()))
 	for _, name := range []string{"b", "c", "d"} {
-		r = step(r.Recover(owner(name), stamp()))
+		r = step(protocol.Recover(r, owner(name), stamp()))
 	}
 	h := lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}
-	return step(r.Commit(h, checkpoint.Mark{Position: "49590338271490256608559692538361571095921575989136588898"}, stamp()))
+	return step(protocol.Commit(r, h, checkpoint.Mark{Position: "49590338271490256608559692538361571095921575989136588898"}, stamp()))
 }
 
 // BenchmarkEncode and BenchmarkDecode are what a worker does with each row that it

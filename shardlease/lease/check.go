@@ -3,10 +3,12 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/generation"
 )
 
 // Check reports, as ErrBadWrite, a write that no store may send: values that
@@ -68,7 +70,7 @@ func (w Write) checkChange() string {
 	switch {
 	case w.Old.Key() != w.Next.Key():
 		return "must stay at its key"
-	case w.Old.count() == maxInt64 || w.Next.count() != w.Old.count()+1:
+	case w.Old.count() == math.MaxInt64 || w.Next.count() != w.Old.count()+1:
 		return "must count up by one"
 	case w.Next.Written() == w.Old.Written():
 		return "must have an id of its own"
@@ -88,9 +90,9 @@ func (w Write) checkChange() string {
 func (r Row) isNew() bool {
 	plain := Row{
 		Group: r.Group, Shard: r.Shard, Parents: r.Parents, WriteID: r.WriteID, Last: r.Last,
-		Counter: 1, Generation: FirstGeneration(r.Last.At),
+		Counter: 1, Generation: generation.First(r.Last.At),
 	}
-	return r.equal(plain) && r.Last.Reason == ReasonInitial && r.Last.WriteID == r.WriteID && validClock(r.Last.At) == nil
+	return r.equal(plain) && r.Last.Reason == ReasonInitial && r.Last.WriteID == r.WriteID && generation.ValidClock(r.Last.At) == nil
 }
 
 func (r Row) equal(other Row) bool {
@@ -169,10 +171,10 @@ func (r Row) checkHands(old Row, op Op) string {
 // A claim repeats why the row was free; so only a row that is nobody's was adopted
 // by this very transfer.
 func (r Row) began(old Row) int64 {
-	clock := FirstGeneration(r.Last.At)
+	clock := generation.First(r.Last.At)
 	switch {
 	case r.Last.Reason == ReasonAdopted && r.Owner.IsZero():
-		return max(old.Generation+lostGenerations, clock)
+		return max(old.Generation+generation.Lost, clock)
 	case r.Last.Reason == ReasonInitial && old.Removed:
 		return max(old.Generation+1, clock)
 	}
@@ -181,11 +183,3 @@ func (r Row) began(old Row) int64 {
 
 // standing is what about a row decides whether anybody may claim it.
 func (r Row) standing() [3]bool { return [3]bool{r.Finished, r.Quarantined, r.Removed} }
-
-// checked is w, if it passes its check.
-func checked(w Write) (Write, error) {
-	if err := w.Check(); err != nil {
-		return Write{}, err
-	}
-	return w, nil
-}

@@ -69,11 +69,12 @@
 //
 // # The life of one lease
 //
-// Read lease.go from top to bottom: a table of the transitions, and then each of
-// them in that order. A transition is a method of [Row] that gives a [Write], or
-// a reason why not. A write is a plain value that carries its own condition. A
-// [Store] makes writes and knows nothing else. A [Copy] is what a worker keeps of
-// a row between them; the example of this package shows the whole round.
+// Read internal/protocol/protocol.go from top to bottom: a table of the transitions,
+// and then each of them in that order. A transition is a function of a [Row] that
+// gives a [Write], or a reason why not. A write is a plain value that carries its own
+// condition. A [Store] makes writes and knows nothing else. A protocol.Copy is what a
+// worker keeps of a row between them; the example of that package shows the whole
+// round.
 //
 // # When something goes wrong
 //
@@ -83,13 +84,13 @@
 //	the write arrives once more, late      nothing                     refused: the write id or the generation moved on
 //	the shard changed hands meanwhile      Overtaken                   the tenure ends, with a StaleError
 //	the row was removed                    Gone                        the tenure ends; the row is not made again
-//	somebody wrote past the conditions     Conflict                    the tenure ends, with ErrConflict
+//	somebody wrote past the conditions     Conflict                    the tenure ends, with protocol.ErrConflict
 //	the table was restored from a backup   WentBack                    nothing is claimed before the rows are adopted
-//	a claim was stored, its reply lost     the row names me            started at the next look (Copy.Reconcile)
+//	a claim was stored, its reply lost     the row names me            started at the next look (protocol.Copy.Reconcile)
 //	a release was lost for good            the row names me            claimed again, under a new generation
 //	the writer died                        –                           its seat is evicted, its rows are claimed
 //
-// [Decide] is that table in code. A store answers with a RefusedError; Copy.Answer
+// protocol.Decide is that table in code. A store answers with a RefusedError; Copy.Answer
 // asks Decide what it means and has the error for the user. A copy has one write
 // open at a time, and never takes an older row over a newer one.
 package lease

@@ -8,29 +8,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
 
-// Why a transition is not possible on the row it was asked of. Callers branch
-// on these with errors.Is; a [*RuleError] says which row and which transition.
-var (
-	ErrNotHolder      = errors.New("held by another incarnation under the same generation")
-	ErrOtherRow       = errors.New("a hold of another row")
-	ErrHeld           = errors.New("held")
-	ErrNotHeld        = errors.New("nobody holds it")
-	ErrFinished       = errors.New("finished")
-	ErrQuarantined    = errors.New("quarantined")
-	ErrNotQuarantined = errors.New("not quarantined")
-	ErrRemoved        = errors.New("removed")
-	ErrNotRemoved     = errors.New("not removed")
-	ErrNotOffered     = errors.New("not offered to this successor")
-	ErrSelf           = errors.New("a holder cannot hand over to itself")
-	ErrOutdated       = errors.New("the row has changed hands since it was seen")
-	ErrOldImage       = errors.New("the row was read before the tenure began")
-	ErrMoved          = errors.New("the row has moved on within its generation")
-	ErrExists         = errors.New("there is a row already")
-	ErrReason         = errors.New("not a reason for this transition")
-	ErrBadWrite       = errors.New("a write that no transition makes")
-)
-
-// Of stores and their answers.
+// What callers branch on with errors.Is.
 var (
 	// ErrRefused: the condition of a write did not hold; nothing was written.
 	ErrRefused = errors.New("refused")
@@ -41,13 +19,33 @@ var (
 	// ErrQueued: a call ended while it waited for its turn in the store, because too little
 	// of its time was left. It has sent nothing.
 	ErrQueued = errors.New("not sent: its time ended while it waited for its turn")
+	// ErrBadWrite: a write that no store may send; see [Write.Check].
+	ErrBadWrite = errors.New("a write that no transition makes")
 )
 
-// A RuleError says why a transition is not possible.
+// A Rule is the reason why a row does not allow what was asked of it. Rules are
+// compared with errors.Is. There are more than the three named here; the others
+// follow from the row itself.
+type Rule string
+
+func (r Rule) Error() string { return string(r) }
+
+const (
+	// ErrOutdated: the command was given for an earlier generation. Read the row again, and
+	// decide again.
+	ErrOutdated Rule = "the row has changed hands since it was seen"
+	// ErrHeld: a worker holds the shard. Quarantine it before you rewind or remove it.
+	ErrHeld Rule = "held"
+	// ErrWentBack: the table was restored or replaced. Nothing may be claimed before the rows
+	// are adopted.
+	ErrWentBack Rule = "the table went back in time"
+)
+
+// A RuleError says which rule did not allow a transition, and of which row.
 type RuleError struct {
-	Transition string // "claim", "commit", …; of a write that was answered, its operation
+	Transition string // "claim", "rewind", …; of a write that was answered, its operation
 	Key        Key
-	Rule       error // one of the sentinels of this package
+	Rule       Rule
 }
 
 func (e *RuleError) Error() string { return fmt.Sprintf("%s of %v: %v", e.Transition, e.Key, e.Rule) }
@@ -60,7 +58,7 @@ type RefusedError struct {
 	Op  Op
 	Key Key
 	// Now is the row as it stood when the write was refused; nil when there
-	// was none. [Decide] turns it into what the writer has to do.
+	// was none. It tells the writer what to do.
 	Now Record
 	// Retried: the store sent the same bytes more than once by itself, and an
 	// earlier sending went unanswered: it may have been stored and overtaken

@@ -215,7 +215,8 @@ func (in *reader) seat(key Key) Seat {
 			s.Wants = append(s.Wants, want)
 		}
 	}
-	s.Wants = slices.CompactFunc(byShard(s.Wants), func(a, b Want) bool { return a.Shard == b.Shard })
+	slices.SortFunc(s.Wants, func(a, b Want) int { return strings.Compare(a.Shard, b.Shard) })
+	s.Wants = slices.CompactFunc(s.Wants, func(a, b Want) bool { return a.Shard == b.Shard })
 	return s
 }
 

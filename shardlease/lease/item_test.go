@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -23,19 +24,19 @@ func fullRow(t *testing.T, name int, transfers int) lease.Row {
 	t.Helper()
 	pad := func(s string) string { return (s + strings.Repeat("-", name))[:name] }
 	id := func(n int) string { return fmt.Sprintf("%026d", n) } // as long as crypto/rand.Text
-	long := func(n int) lease.Stamp { return lease.Stamp{ID: lease.WriteID(id(n)), At: time.Now()} }
-	w, err := lease.Begin(pad("group"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), long(0))
+	long := func(n int) protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(id(n)), At: time.Now()} }
+	w, err := protocol.Begin(pad("group"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), long(0))
 	r := next(t, w, err)
 	for n := 1; n <= transfers; n++ {
 		by := lease.Owner{Name: pad(fmt.Sprint("worker", n)), Incarnation: lease.Incarnation(id(n)), Task: pad("task")}
 		if r.Owner.IsZero() {
-			w, err = r.Claim(by, long(4*n))
+			w, err = protocol.Claim(r, by, long(4*n))
 		} else {
-			w, err = r.Recover(by, long(4*n))
+			w, err = protocol.Recover(r, by, long(4*n))
 		}
 		r = next(t, w, err)
 	}
-	w, err = r.Offer(handle(r), lease.Incarnation(id(77)), at("49590338271490256608559692538361571095921575989136588898"), long(5000))
+	w, err = protocol.Offer(r, handle(r), lease.Incarnation(id(77)), at("49590338271490256608559692538361571095921575989136588898"), long(5000))
 	return next(t, w, err)
 }
 
@@ -75,8 +76,8 @@ func TestFullRowCostsOneWriteUnit(t *testing.T) {
 			t.Errorf("%d transfers: only %d earlier ones kept", transfers, len(r.History()))
 		}
 		// A failing owner leaves a note, the longest reason and its failures.
-		w, err := r.Release(handle(r), lease.End{Reason: lease.ReasonDrainTimeout, Note: strings.Repeat("n", lease.MaxNote)},
-			lease.Stamp{ID: lease.WriteID(strings.Repeat("w", 26)), At: time.Now()})
+		w, err := protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonDrainTimeout, Note: strings.Repeat("n", lease.MaxNote)},
+			protocol.Stamp{ID: lease.WriteID(strings.Repeat("w", 26)), At: time.Now()})
 		if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
 			t.Errorf("%d transfers, released: %d bytes", transfers, size)
 		}
@@ -96,8 +97,8 @@ func TestCommitsKeepTheRowInOneUnit(t *testing.T) {
 		r := fullRow(t, name, 20)
 		hold := lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}
 		for n := range 100 {
-			id := lease.Stamp{ID: lease.WriteID(fmt.Sprintf("%026d", 9000+n)), At: time.Now()}
-			w, err := r.Commit(hold, checkpoint.Mark{Position: strings.Repeat("1", 1+n), State: strings.Repeat("s", n/2)}, id)
+			id := protocol.Stamp{ID: lease.WriteID(fmt.Sprintf("%026d", 9000+n)), At: time.Now()}
+			w, err := protocol.Commit(r, hold, checkpoint.Mark{Position: strings.Repeat("1", 1+n), State: strings.Repeat("s", n/2)}, id)
 			r = next(t, w, err)
 			if size := lease.Encode(r).Size(); size > 1024 {
 				t.Fatalf("names of %d bytes, a position of %d: %d bytes", name, 1+n, size)
@@ -109,11 +110,11 @@ func TestCommitsKeepTheRowInOneUnit(t *testing.T) {
 func TestItemsComeBack(t *testing.T) {
 	records := []lease.Record{freeRow(t), heldRow(t, "a"), fullRow(t, 40, 1), fullRow(t, 20, 9), fullRow(t, 255, 2)}
 	r := heldRow(t, "a")
-	w, err := r.Release(handle(r), lease.End{Reason: lease.ReasonFailed, Note: "a note", Mark: checkpoint.Mark{Position: "1", State: "\x00\xff"}}, stamp())
+	w, err := protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed, Note: "a note", Mark: checkpoint.Mark{Position: "1", State: "\x00\xff"}}, stamp())
 	failed := next(t, w, err)
-	w, err = failed.Quarantine(lease.Command{Seen: failed.Generation, By: "op"}, lease.ReasonFailed, stamp())
+	w, err = protocol.Quarantine(failed, protocol.Command{Seen: failed.Generation, By: "op"}, lease.ReasonFailed, stamp())
 	records = append(records, failed, next(t, w, err))
-	w, err = failed.Remove(lease.Command{Seen: failed.Generation, By: "op"}, stamp())
+	w, err = protocol.Remove(failed, protocol.Command{Seen: failed.Generation, By: "op"}, stamp())
 	tombstone := next(t, w, err)
 	records = append(records, tombstone)
 	seat := lease.Seat{
@@ -242,23 +243,23 @@ func FuzzWants(f *testing.F) {
 // checkpoint that nobody had counted in; the next write of the row does.
 func TestRowFitsAgainAtTheFirstWrite(t *testing.T) {
 	r := fullRow(t, 12, 40)
-	recovery, err := r.Recover(owner("b"), stamp())
+	recovery, err := protocol.Recover(r, owner("b"), stamp())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := r.Commit(handle(r), checkpoint.Mark{Position: "99999999999999999999999999999999999999999999999999999999", State: strings.Repeat("s", 500)}, stamp())
+	w, err := protocol.Commit(r, handle(r), checkpoint.Mark{Position: "99999999999999999999999999999999999999999999999999999999", State: strings.Repeat("s", 500)}, stamp())
 	grown, err := recovery.Apply(next(t, w, err))
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := grown.(lease.Row)
-	w, err = b.Commit(handle(b), b.Checkpoint.Mark, stamp())
+	w, err = protocol.Commit(b, handle(b), b.Checkpoint.Mark, stamp())
 	if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
 		t.Errorf("%d bytes after the transfer, %d after the next write", lease.Encode(b).Size(), size)
 	}
 	// Longer ids than those the row was counted with.
 	r = fullRow(t, 40, 20)
-	w, err = r.Offer(handle(r), lease.Incarnation(strings.Repeat("i", lease.MaxID)), checkpoint.Mark{}, lease.Stamp{ID: lease.WriteID(strings.Repeat("w", lease.MaxID)), At: time.Now()})
+	w, err = protocol.Offer(r, handle(r), lease.Incarnation(strings.Repeat("i", lease.MaxID)), checkpoint.Mark{}, protocol.Stamp{ID: lease.WriteID(strings.Repeat("w", lease.MaxID)), At: time.Now()})
 	if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
 		t.Errorf("%d bytes with the longest ids", size)
 	}
@@ -294,45 +295,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzTransitions: any names, marks and notes give a row that can be stored and
-// read back, or a typed error and nothing.
-func FuzzTransitions(f *testing.F) {
-	f.Add("group", "shard", "parent", "worker", "incarnation", "task", "note", "100", "state", int64(0))
-	f.Add("g", "s", "", "w", "i", "", "", "", "", int64(-1))
-	f.Fuzz(func(t *testing.T, group, shard, parent, name, incarnation, task, note, position, state string, millis int64) {
-		s := func(id string) lease.Stamp { return lease.Stamp{ID: lease.WriteID(id), At: time.UnixMilli(millis)} }
-		check := func(w lease.Write, err error) (lease.Row, bool) {
-			if err != nil {
-				if !errors.Is(err, checkpoint.ErrInvalid) && !errors.Is(err, lease.ErrBadWrite) {
-					t.Fatalf("an untyped error: %v", err)
-				}
-				return lease.Row{}, false
-			}
-			after, err := w.Apply(w.Old)
-			if err != nil {
-				t.Fatal(err)
-			}
-			back, err := lease.Decode(lease.Encode(after))
-			if err != nil || !reflect.DeepEqual(back, after) {
-				t.Fatalf("%v came back as %v, %v", after, back, err)
-			}
-			return after.(lease.Row), true
-		}
-		r, ok := check(lease.Begin(group, shard, []string{parent}, name, s("1")))
-		if !ok {
-			return
-		}
-		if r, ok = check(r.Claim(lease.Owner{Name: name, Incarnation: lease.Incarnation(incarnation), Task: task}, s("2"))); !ok {
-			return
-		}
-		h := lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}
-		if committed, ok := check(r.Commit(h, checkpoint.Mark{Position: position, State: state}, s("3"))); ok {
-			r = committed
-		}
-		check(r.Release(h, lease.End{Reason: lease.ReasonFailed, Note: note}, s("4")))
-	})
-}
-
 // TestUserDataStaysPrivate plants a canary in positions and states and prints
 // rows, writes, refusals and errors in every way a log would.
 func TestUserDataStaysPrivate(t *testing.T) {
@@ -341,9 +303,9 @@ func TestUserDataStaysPrivate(t *testing.T) {
 	r := heldRow(t, "a")
 	h := handle(r)
 	h.Order = checkpoint.Lexical
-	w, err := r.Commit(h, secret, stamp())
+	w, err := protocol.Commit(r, h, secret, stamp())
 	r = next(t, w, err)
-	backwards := tell(r.Commit(h, checkpoint.Mark{Position: "a" + canary}, stamp()))
+	_, backwards := protocol.Commit(r, h, checkpoint.Mark{Position: "a" + canary}, stamp())
 	bad := w
 	spoilt := w.Next.(lease.Row)
 	spoilt.Checkpoint.Position += "\xff"
@@ -351,9 +313,9 @@ func TestUserDataStaysPrivate(t *testing.T) {
 	item := lease.Encode(r)
 	item[attr.Position] = canary + "\xff"
 	_, malformed := lease.Decode(item)
-	notDecimal := tell(r.Commit(handle(r), secret, stamp()))
+	_, notDecimal := protocol.Commit(r, handle(r), secret, stamp())
 
-	held := lease.NewCopy(r.Key(), "a-1")
+	held := protocol.NewCopy(r.Key(), "a-1")
 	held.Saw(r)
 	if err := held.Send(w); err != nil {
 		t.Fatal(err)
@@ -365,7 +327,7 @@ func TestUserDataStaysPrivate(t *testing.T) {
 		held, &held, answer, map[string]lease.Row{"r": r}, []lease.Write{w},
 		r, &r, w, &w, lease.Record(r), []lease.Row{r}, backwards, notDecimal, bad.Check(), malformed,
 		&lease.RefusedError{Op: lease.OpSwap, Key: r.Key(), Now: r}, r.Checkpoint,
-		lease.End{Reason: lease.ReasonFailed, Mark: secret},
+		protocol.End{Reason: lease.ReasonFailed, Mark: secret},
 	} {
 		fmt.Fprintf(&out, "%v %+v %#v %s %d %x %q\n", v, v, v, v, v, v, v)
 		text, _ := json.Marshal(v)

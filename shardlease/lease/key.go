@@ -3,13 +3,10 @@ package lease
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/shardlease/shardlease-go/checkpoint"
 )
 
 // The limits of what rows can hold, in bytes unless said otherwise.
@@ -77,40 +74,6 @@ type WriteID string
 // as another incarnation and holds nothing of what the old one held.
 type Incarnation string
 
-// A Stamp is the chance and the time of one write. The transitions are pure and
-// take both as an argument.
-type Stamp struct {
-	ID WriteID   // crypto/rand.Text makes good ones
-	At time.Time // for people; for the generations of Begin, Revive and Adopt; and for a tombstone's date
-}
-
-// generationEpoch is where first generations are counted from. It is also where the
-// fake time of testing/synctest begins, so that users' tests need not set a clock.
-var generationEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// FirstGeneration is the generation of a row created at that time: the seconds
-// since 2000 in the upper bits, with room below for four million changes of
-// hands in every second. A row, a table or a group that is lost and created
-// anew so starts above whatever was issued before, and no sink has to forget.
-func FirstGeneration(at time.Time) int64 {
-	seconds := at.Unix() - generationEpoch.Unix()
-	return min(max(seconds, 1), math.MaxInt64>>23) << 22
-}
-
-const maxInt64 = math.MaxInt64
-
-// validClock refuses the time of a clock that was never set: a first generation
-// made from it would lie below everything issued before.
-func validClock(at time.Time) error {
-	if at.Before(generationEpoch) {
-		return invalid("clock", "must be set: it stands before "+generationEpoch.Format(time.DateOnly))
-	}
-	return nil
-}
-
-// wall is a time as rows keep it: whole milliseconds, in UTC.
-func wall(at time.Time) time.Time { return fromMillis(millis(at)) }
-
 // millis is a time as items keep it; no time is 0, and so absent.
 func millis(at time.Time) int64 {
 	if at.IsZero() {
@@ -124,14 +87,6 @@ func fromMillis(n int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(n).UTC()
-}
-
-// succ counts one up, and says so when it cannot.
-func succ(field string, n int64) (int64, error) {
-	if n == maxInt64 {
-		return n, &checkpoint.InvalidError{Field: field, Rule: fmt.Sprintf("cannot grow beyond %d", n), Limit: n}
-	}
-	return n + 1, nil
 }
 
 func positive(field string, n int64) error {

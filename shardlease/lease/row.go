@@ -70,6 +70,15 @@ func (o Owner) Validate() error {
 		validText("task", o.Task, MaxName))
 }
 
+// A Hold is what a holder knows of its tenure. It is the handle every write of
+// a holder is made with, and it is worth nothing once the row has moved on.
+type Hold struct {
+	Key         Key // of the row: generations of different shards say nothing about each other
+	Incarnation Incarnation
+	Generation  int64
+	Order       checkpoint.Order // how its positions are compared; nil: not at all
+}
+
 // Failures count the tenures in a row that ended by error, panic, stall or expiry.
 // How many of them still count is for [Row.Attempts] to say. Planned ends never count.
 type Failures struct {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -63,39 +62,12 @@ func (w Want) validate() error {
 
 func (w Want) String() string { return fmt.Sprintf("%d %v %s", w.Generation, w.Terms, w.Shard) }
 
-// Sit makes a seat. Its worker is not confirmed before its first beat.
-func (s Seat) Sit(st Stamp) (Write, error) {
-	s.Beat, s.WriteID, s.At = 0, st.ID, wall(st.At)
-	s.TTL = s.TTL.Truncate(time.Millisecond)
-	s.Wants = byShard(s.Wants)
-	return checked(Write{Op: OpCreate, Next: s})
-}
-
 // Confirmed reports whether the seat has beaten at all. A worker claims nothing
 // before. An unconfirmed seat that a shard's owner names is the late twin of a
 // creation that was evicted since: it counts for nothing, and expires. (Were the
 // first beat repeated late as well, the seat would count for one lease time
 // more. Nothing but that time rests on it.)
 func (s Seat) Confirmed() bool { return s.Beat > 0 }
-
-// NextBeat proves a pulse, and carries what the worker has to say.
-func (s Seat) NextBeat(says Says, st Stamp) (Write, error) {
-	beat, err := succ("beat", s.Beat)
-	if err != nil {
-		return Write{}, err
-	}
-	next := s
-	next.Beat, next.WriteID, next.At = beat, st.ID, wall(st.At)
-	next.Says = says
-	next.Wants = byShard(says.Wants)
-	return checked(Write{Op: OpSwap, Old: s, Next: next})
-}
-
-// Evict deletes the seat as it was seen: an observer's eviction, or a worker
-// giving up its own.
-func (s Seat) Evict() (Write, error) {
-	return checked(Write{Op: OpDelete, Old: s})
-}
 
 // Key is the seat's address.
 func (s Seat) Key() Key { return Key{Group: s.Group, Kind: KindSeat, Name: string(s.Incarnation)} }
@@ -161,11 +133,4 @@ func (s Seat) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("group", s.Group), slog.String("worker", s.Name), slog.String("incarnation", string(s.Incarnation)),
 		slog.Int64("beat", s.Beat), slog.Bool("leaving", s.Leaving), slog.Int("wants", len(s.Wants)))
-}
-
-func byShard(wants []Want) []Want {
-	if len(wants) == 0 {
-		return nil
-	}
-	return slices.SortedFunc(slices.Values(wants), func(a, b Want) int { return strings.Compare(a.Shard, b.Shard) })
 }

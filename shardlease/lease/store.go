@@ -35,7 +35,7 @@ type Store interface {
 	// Get reads one record, consistently: a Row or a Seat, as the kind of the
 	// key says; a tombstone is one. ErrNotFound: there is none. Tombstones may be swept when they are older than
 	// [TombstoneAge]: a row that is made later starts above them, because
-	// [FirstGeneration] counts seconds.
+	// first generations count seconds.
 	Get(ctx context.Context, k Key) (Record, error)
 
 	// Write makes one conditional write and returns the record that
@@ -43,8 +43,8 @@ type Store interface {
 	//
 	//   - stored: no error.
 	//   - refused: a *RefusedError with the record as it stands. Nothing was
-	//     written, at least by the sending that was answered: [Decide] tells
-	//     whether an earlier sending was.
+	//     written, at least by the sending that was answered; the record tells
+	//     the writer whether an earlier sending was.
 	//   - unknown: any other error. The write may have been stored, or may
 	//     still be. A caller that needs to know sends the same Write again. Only a
 	//     *QueuedError says that this call has sent nothing.

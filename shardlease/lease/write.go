@@ -3,6 +3,7 @@ package lease
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 )
 
@@ -88,7 +89,7 @@ func (o Op) String() string {
 // again with the same bytes, held back and delivered late. Its condition makes
 // a second delivery harmless.
 //
-// The transitions of [Row] and [Seat] make writes. [Write.Check] holds a Write put
+// The transitions of rows and seats make writes. [Write.Check] holds a Write put
 // together by hand to what transitions can make.
 type Write struct {
 	Op   Op
@@ -132,11 +133,6 @@ func (w Write) GoString() string { return w.String() }
 // LogValue is String, for structured logs.
 func (w Write) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
-func isRow(r Record) bool {
-	_, ok := r.(Row)
-	return ok
-}
-
 // Apply is what a store does, in one atomic step, with a write that has passed
 // Check. It takes the record as it stands, nil for none, and returns the one
 // that takes its place, nil for none, or the refusal. It is the definition;
@@ -165,7 +161,7 @@ func (w Write) holdsOn(stored Record) bool {
 	if next.Accepts(old) && at.OfferedTo != old.OfferedTo {
 		return false
 	}
-	if at.Counter == maxInt64 {
+	if at.Counter == math.MaxInt64 {
 		return false // nothing can be written there any more, and the refusal shows why
 	}
 	return at.Generation == old.Generation && at.Owner.Incarnation == old.Owner.Incarnation

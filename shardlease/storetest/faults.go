@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/storm"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -20,46 +21,46 @@ type scene struct {
 }
 
 func scenes() []scene {
-	command := func(r lease.Row) lease.Command { return lease.Command{Seen: r.Generation, By: "op"} }
+	command := func(r lease.Row) protocol.Command { return protocol.Command{Seen: r.Generation, By: "op"} }
 	list := []scene{
-		{"begin", "a", func(b *bench) (lease.Write, error) { return lease.Begin(group, shard, nil, "a", b.stamp()) }},
-		{"claim", "a", func(b *bench) (lease.Write, error) { return b.free().Claim(worker("a"), b.stamp()) }},
-		{"recover", "b", func(b *bench) (lease.Write, error) { return b.held("a").Recover(worker("b"), b.stamp()) }},
-		{"seize", "b", func(b *bench) (lease.Write, error) { return b.held("a").Seize(worker("b"), b.stamp()) }},
-		{"take", "b", func(b *bench) (lease.Write, error) { return b.offered().Take(worker("b"), b.stamp()) }},
+		{"begin", "a", func(b *bench) (lease.Write, error) { return protocol.Begin(group, shard, nil, "a", b.stamp()) }},
+		{"claim", "a", func(b *bench) (lease.Write, error) { return protocol.Claim(b.free(), worker("a"), b.stamp()) }},
+		{"recover", "b", func(b *bench) (lease.Write, error) { return protocol.Recover(b.held("a"), worker("b"), b.stamp()) }},
+		{"seize", "b", func(b *bench) (lease.Write, error) { return protocol.Seize(b.held("a"), worker("b"), b.stamp()) }},
+		{"take", "b", func(b *bench) (lease.Write, error) { return protocol.Take(b.offered(), worker("b"), b.stamp()) }},
 		{"withdraw", "a", func(b *bench) (lease.Write, error) {
 			r := b.offered()
-			return r.Withdraw(hold(r), b.stamp())
+			return protocol.Withdraw(r, hold(r), b.stamp())
 		}},
 		{"force-release", "", func(b *bench) (lease.Write, error) {
 			r := b.held("a")
-			return r.ForceRelease(command(r), b.stamp())
+			return protocol.ForceRelease(r, command(r), b.stamp())
 		}},
 		{"quarantine", "", func(b *bench) (lease.Write, error) {
 			r := b.held("a")
-			return r.Quarantine(command(r), lease.ReasonForced, b.stamp())
+			return protocol.Quarantine(r, command(r), lease.ReasonForced, b.stamp())
 		}},
 		{"unquarantine", "", func(b *bench) (lease.Write, error) {
 			r := b.free()
-			r = b.put(r.Quarantine(command(r), lease.ReasonFailed, b.stamp()))
-			return r.Unquarantine(command(r), b.stamp())
+			r = b.put(protocol.Quarantine(r, command(r), lease.ReasonFailed, b.stamp()))
+			return protocol.Unquarantine(r, command(r), b.stamp())
 		}},
 		{"rewind", "", func(b *bench) (lease.Write, error) {
 			r := b.free()
-			return r.Rewind(command(r), mark("7"), b.stamp())
+			return protocol.Rewind(r, command(r), mark("7"), b.stamp())
 		}},
 		{"remove", "", func(b *bench) (lease.Write, error) {
 			r := b.free()
-			return r.Remove(command(r), b.stamp())
+			return protocol.Remove(r, command(r), b.stamp())
 		}},
 		{"revive", "", func(b *bench) (lease.Write, error) {
 			r := b.free()
-			return b.put(r.Remove(command(r), b.stamp())).Revive(nil, "source", b.stamp())
+			return protocol.Revive(b.put(protocol.Remove(r, command(r), b.stamp())), nil, "source", b.stamp())
 		}},
-		{"adopt", "", func(b *bench) (lease.Write, error) { return b.held("a").Adopt("op", b.stamp()) }},
+		{"adopt", "", func(b *bench) (lease.Write, error) { return protocol.Adopt(b.held("a"), "op", b.stamp()) }},
 		{"sit", "a", func(b *bench) (lease.Write, error) { return b.sit("a") }},
-		{"beat", "a", func(b *bench) (lease.Write, error) { return b.seat("a").NextBeat(lease.Says{}, b.stamp()) }},
-		{"evict", "b", func(b *bench) (lease.Write, error) { return b.seat("a").Evict() }},
+		{"beat", "a", func(b *bench) (lease.Write, error) { return protocol.NextBeat(b.seat("a"), lease.Says{}, b.stamp()) }},
+		{"evict", "b", func(b *bench) (lease.Write, error) { return protocol.Evict(b.seat("a")) }},
 	}
 	for _, write := range holdersWrites() {
 		list = append(list, scene{write.name, "a", func(b *bench) (lease.Write, error) {
@@ -72,7 +73,7 @@ func scenes() []scene {
 
 func (b *bench) offered() lease.Row {
 	r := b.held("a")
-	return b.put(r.Offer(hold(r), worker("b").Incarnation, mark("101"), b.stamp()))
+	return b.put(protocol.Offer(r, hold(r), worker("b").Incarnation, mark("101"), b.stamp()))
 }
 
 // everyWriteUnderEveryFate: whatever happens to a write, its writer who repeats
@@ -114,16 +115,16 @@ func everyWriteUnderEveryFate(b *bench) {
 func (b *bench) untilSettled(where string, me lease.Incarnation, net *storm.Network, w lease.Write, fate storm.Fate) {
 	b.Helper()
 	reply, err := net.Suffer(b.Context(), w, fate)
-	verdict, _ := lease.Settle(me, w, reply, err)
-	want := lease.Unknown
+	verdict, _ := protocol.Settle(me, w, reply, err)
+	want := protocol.Unknown
 	if fate == storm.Delivered || fate == storm.Twin {
-		want = lease.Stored
+		want = protocol.Stored
 	}
 	equal(b, where+": the first verdict", verdict, want)
-	if verdict == lease.Unknown {
+	if verdict == protocol.Unknown {
 		reply, err = net.Suffer(b.Context(), w, storm.Delivered)
-		verdict, _ = lease.Settle(me, w, reply, err)
-		equal(b, where+": the verdict on the same bytes", verdict, lease.Stored)
+		verdict, _ = protocol.Settle(me, w, reply, err)
+		equal(b, where+": the verdict on the same bytes", verdict, protocol.Stored)
 	}
 }
 
@@ -138,7 +139,7 @@ func (b *bench) overtaken(where string, me lease.Incarnation, write func(b *benc
 		return
 	}
 	now := b.refuse(w, nil)
-	if verdict := lease.Decide(me, w, now); w.Op != lease.OpDelete && (verdict == lease.Stored || verdict == lease.Unknown) {
+	if verdict := protocol.Decide(me, w, now); w.Op != lease.OpDelete && (verdict == protocol.Stored || verdict == protocol.Unknown) {
 		b.Errorf("%s: overtaken, and told %v", where, verdict)
 	}
 }
@@ -148,9 +149,9 @@ func (b *bench) overtake(k lease.Key) bool {
 	b.Helper()
 	switch now := b.look(k).(type) {
 	case lease.Row:
-		b.put(now.Adopt("another", b.stamp()))
+		b.put(protocol.Adopt(now, "another", b.stamp()))
 	case lease.Seat:
-		b.putSeat(now.Evict())
+		b.putSeat(protocol.Evict(now))
 	default:
 		if k.Kind == lease.KindSeat {
 			return false // a creation that arrives before any other is no late one
@@ -166,7 +167,7 @@ func endedContextAnswersNothing(b *bench) {
 	r := b.held("a")
 	ctx, cancel := context.WithCancelCause(b.Context())
 	cancel(errors.New("a cause of somebody's own"))
-	w, err := r.Commit(hold(r), mark("200"), b.stamp())
+	w, err := protocol.Commit(r, hold(r), mark("200"), b.stamp())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -174,7 +175,7 @@ func endedContextAnswersNothing(b *bench) {
 	if !errors.Is(err, context.Canceled) {
 		b.Errorf("Write: got %v, want the context's error", err)
 	}
-	if verdict, _ := lease.Settle(r.Owner.Incarnation, w, nil, err); verdict != lease.Unknown {
+	if verdict, _ := protocol.Settle(r.Owner.Incarnation, w, nil, err); verdict != protocol.Unknown {
 		b.Errorf("a write without an answer reads as %v", verdict)
 	}
 	equal(b, "the row", b.row(), r)
@@ -194,7 +195,7 @@ func endedContextAnswersNothing(b *bench) {
 // badInputWritesNothing hands the store writes that no transition makes.
 func badInputWritesNothing(b *bench) {
 	r := b.held("a")
-	good, err := r.Commit(hold(r), mark("200"), b.stamp())
+	good, err := protocol.Commit(r, hold(r), mark("200"), b.stamp())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -5,32 +5,35 @@ import (
 	"fmt"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // A holder's write: what somebody tries who believes to hold the shard.
 type holdersWrite struct {
 	name string
-	make func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error)
+	make func(r lease.Row, h lease.Hold, s protocol.Stamp) (lease.Write, error)
 }
 
 func holdersWrites() []holdersWrite {
 	return []holdersWrite{
-		{"commit", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
-			return r.Commit(h, mark("200"), s)
+		{"commit", func(r lease.Row, h lease.Hold, s protocol.Stamp) (lease.Write, error) {
+			return protocol.Commit(r, h, mark("200"), s)
 		}},
-		{"progress", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) { return r.Progress(h, s) }},
-		{"offer", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
-			return r.Offer(h, worker("x").Incarnation, mark("200"), s)
+		{"progress", func(r lease.Row, h lease.Hold, s protocol.Stamp) (lease.Write, error) {
+			return protocol.Progress(r, h, s)
 		}},
-		{"finish", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
-			return r.Finish(h, mark("200"), s)
+		{"offer", func(r lease.Row, h lease.Hold, s protocol.Stamp) (lease.Write, error) {
+			return protocol.Offer(r, h, worker("x").Incarnation, mark("200"), s)
 		}},
-		{"release", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
-			return r.Release(h, lease.End{Reason: lease.ReasonReleased, Mark: mark("200")}, s)
+		{"finish", func(r lease.Row, h lease.Hold, s protocol.Stamp) (lease.Write, error) {
+			return protocol.Finish(r, h, mark("200"), s)
 		}},
-		{"yield", func(r lease.Row, h lease.Hold, s lease.Stamp) (lease.Write, error) {
-			return r.Yield(h, worker("x"), lease.End{Reason: lease.ReasonHandoff, Mark: mark("200")}, s)
+		{"release", func(r lease.Row, h lease.Hold, s protocol.Stamp) (lease.Write, error) {
+			return protocol.Release(r, h, protocol.End{Reason: lease.ReasonReleased, Mark: mark("200")}, s)
+		}},
+		{"yield", func(r lease.Row, h lease.Hold, s protocol.Stamp) (lease.Write, error) {
+			return protocol.Yield(r, h, worker("x"), protocol.End{Reason: lease.ReasonHandoff, Mark: mark("200")}, s)
 		}},
 	}
 }
@@ -43,7 +46,7 @@ func (b *bench) staleHandle(old lease.Row) {
 	for _, write := range holdersWrites() {
 		w, err := write.make(old, hold(old), b.stamp())
 		now := b.refuse(w, err)
-		if verdict := lease.Decide(old.Owner.Incarnation, w, now); verdict != lease.Overtaken && verdict != lease.Gone {
+		if verdict := protocol.Decide(old.Owner.Incarnation, w, now); verdict != protocol.Overtaken && verdict != protocol.Gone {
 			b.Errorf("%s: the refusal reads as %v", write.name, verdict)
 		}
 		_, err = write.make(b.row(), hold(old), b.stamp())
@@ -58,7 +61,7 @@ func (b *bench) staleHandle(old lease.Row) {
 
 func staleGenerationIsRefused(b *bench) {
 	old := b.held("a")
-	b.put(old.Recover(worker("b"), b.stamp()))
+	b.put(protocol.Recover(old, worker("b"), b.stamp()))
 	b.staleHandle(old)
 	equal(b, "the owner", b.row().Owner, worker("b"))
 	equal(b, "the position", b.row().Checkpoint.Mark, mark("100"))
@@ -66,29 +69,29 @@ func staleGenerationIsRefused(b *bench) {
 
 func sameWorkerAcquiringAgain(b *bench) {
 	old := b.held("a")
-	b.put(old.Release(hold(old), lease.End{Reason: lease.ReasonReleased}, b.stamp()))
-	again := b.put(b.row().Claim(worker("a"), b.stamp()))
+	b.put(protocol.Release(old, hold(old), protocol.End{Reason: lease.ReasonReleased}, b.stamp()))
+	again := b.put(protocol.Claim(b.row(), worker("a"), b.stamp()))
 	if again.Generation <= old.Generation {
 		b.Errorf("generation %d after %d", again.Generation, old.Generation)
 	}
 	b.staleHandle(old)
-	b.put(again.Commit(hold(again), mark("101"), b.stamp()))
+	b.put(protocol.Commit(again, hold(again), mark("101"), b.stamp()))
 }
 
 func finishedShardStaysFinished(b *bench) {
 	old := b.held("a")
-	b.put(old.Finish(hold(old), mark("150"), b.stamp()))
+	b.put(protocol.Finish(old, hold(old), mark("150"), b.stamp()))
 	b.staleHandle(old)
 	if r := b.row(); !r.Finished || r.Generation <= old.Generation || r.Checkpoint.Mark != mark("150") {
 		b.Errorf("finished row is %v", r)
 	}
 	for _, claim := range []func(lease.Row) (lease.Write, error){
-		func(r lease.Row) (lease.Write, error) { return r.Claim(worker("b"), b.stamp()) },
+		func(r lease.Row) (lease.Write, error) { return protocol.Claim(r, worker("b"), b.stamp()) },
 		func(r lease.Row) (lease.Write, error) {
-			return r.Quarantine(lease.Command{Seen: r.Generation, By: "b"}, lease.ReasonFailed, b.stamp())
+			return protocol.Quarantine(r, protocol.Command{Seen: r.Generation, By: "b"}, lease.ReasonFailed, b.stamp())
 		},
 	} {
-		if _, err := claim(b.row()); !errors.Is(err, lease.ErrFinished) {
+		if _, err := claim(b.row()); !errors.Is(err, protocol.ErrFinished) {
 			b.Errorf("got %v, want ErrFinished", err)
 		}
 	}
@@ -96,10 +99,10 @@ func finishedShardStaysFinished(b *bench) {
 
 func recreatedShardRefusesEarlierGenerations(b *bench) {
 	old := b.held("a")
-	claim, err := old.Recover(worker("late"), b.stamp())
-	creation, errCreation := lease.Begin(group, shard, nil, "late", b.stamp())
-	b.put(old.Release(hold(old), lease.End{Reason: lease.ReasonReleased}, b.stamp()))
-	tombstone := b.put(b.row().Remove(lease.Command{Seen: b.row().Generation, By: "source"}, b.stamp()))
+	claim, err := protocol.Recover(old, worker("late"), b.stamp())
+	creation, errCreation := protocol.Begin(group, shard, nil, "late", b.stamp())
+	b.put(protocol.Release(old, hold(old), protocol.End{Reason: lease.ReasonReleased}, b.stamp()))
+	tombstone := b.put(protocol.Remove(b.row(), protocol.Command{Seen: b.row().Generation, By: "source"}, b.stamp()))
 	equal(b, "what a listing shows of a tombstone", len(b.list(lease.KindLease)), 0)
 
 	everything := func() {
@@ -110,35 +113,35 @@ func recreatedShardRefusesEarlierGenerations(b *bench) {
 		}
 	}
 	everything()
-	revived := b.put(tombstone.Revive([]string{"parent"}, "source", b.stamp()))
+	revived := b.put(protocol.Revive(tombstone, []string{"parent"}, "source", b.stamp()))
 	if revived.Generation <= tombstone.Generation || !revived.Checkpoint.IsZero() || revived.Removed {
 		b.Errorf("revived row is %v", revived)
 	}
 	everything()
-	b.put(revived.Claim(worker("b"), b.stamp()))
+	b.put(protocol.Claim(revived, worker("b"), b.stamp()))
 	everything()
-	b.refuse(tombstone.Revive(nil, "source", b.stamp()))
+	b.refuse(protocol.Revive(tombstone, nil, "source", b.stamp()))
 }
 
 func outdatedCommandIsRefused(b *bench) {
 	seen := b.held("a")
-	command := lease.Command{Seen: seen.Generation, By: "operator", Note: "run 7 is dead"}
-	late, err := seen.ForceRelease(command, b.stamp())
-	b.put(seen.Recover(worker("b"), b.stamp()))
+	command := protocol.Command{Seen: seen.Generation, By: "operator", Note: "run 7 is dead"}
+	late, err := protocol.ForceRelease(seen, command, b.stamp())
+	b.put(protocol.Recover(seen, worker("b"), b.stamp()))
 	b.refuse(late, err)
 	r := b.row()
 	for name, give := range map[string]func() (lease.Write, error){
-		"force-release": func() (lease.Write, error) { return r.ForceRelease(command, b.stamp()) },
-		"quarantine":    func() (lease.Write, error) { return r.Quarantine(command, lease.ReasonForced, b.stamp()) },
-		"unquarantine":  func() (lease.Write, error) { return r.Unquarantine(command, b.stamp()) },
-		"rewind":        func() (lease.Write, error) { return r.Rewind(command, mark("1"), b.stamp()) },
-		"remove":        func() (lease.Write, error) { return r.Remove(command, b.stamp()) },
+		"force-release": func() (lease.Write, error) { return protocol.ForceRelease(r, command, b.stamp()) },
+		"quarantine":    func() (lease.Write, error) { return protocol.Quarantine(r, command, lease.ReasonForced, b.stamp()) },
+		"unquarantine":  func() (lease.Write, error) { return protocol.Unquarantine(r, command, b.stamp()) },
+		"rewind":        func() (lease.Write, error) { return protocol.Rewind(r, command, mark("1"), b.stamp()) },
+		"remove":        func() (lease.Write, error) { return protocol.Remove(r, command, b.stamp()) },
 	} {
 		if _, err := give(); !errors.Is(err, lease.ErrOutdated) {
 			b.Errorf("%s: got %v, want ErrOutdated", name, err)
 		}
 	}
-	forced := b.put(r.ForceRelease(lease.Command{Seen: r.Generation, By: "operator", Note: "run 7 is dead"}, b.stamp()))
+	forced := b.put(protocol.ForceRelease(r, protocol.Command{Seen: r.Generation, By: "operator", Note: "run 7 is dead"}, b.stamp()))
 	if !forced.Owner.IsZero() || forced.Last.Reason != lease.ReasonForced || forced.Last.Note != "run 7 is dead" || forced.Last.From != "b" {
 		b.Errorf("forced row is %v", forced)
 	}
@@ -153,7 +156,7 @@ func lateTwinOfAnEarlierWrite(b *bench) {
 	unordered.Order = nil
 	var sent []lease.Write
 	for i := range 6 {
-		w, err := r.Commit(unordered, mark(fmt.Sprint(200+i%2)), b.stamp())
+		w, err := protocol.Commit(r, unordered, mark(fmt.Sprint(200+i%2)), b.stamp())
 		r = b.put(w, err)
 		for _, twin := range sent {
 			b.refuse(twin, nil)
@@ -162,7 +165,7 @@ func lateTwinOfAnEarlierWrite(b *bench) {
 	}
 	latest := sent[len(sent)-1]
 	now := b.refuse(latest, nil)
-	equal(b, "what the writer of the latest makes of its refused twin", lease.Decide(r.Owner.Incarnation, latest, now), lease.Stored)
+	equal(b, "what the writer of the latest makes of its refused twin", protocol.Decide(r.Owner.Incarnation, latest, now), protocol.Stored)
 }
 
 // swapFromAnExpectedRow: who takes a shard and goes on from the row it expected,
@@ -170,10 +173,10 @@ func lateTwinOfAnEarlierWrite(b *bench) {
 // between.
 func swapFromAnExpectedRow(b *bench) {
 	seen := b.held("a")
-	w, err := seen.Recover(worker("b"), b.stamp())
-	b.put(seen.Commit(hold(seen), mark("200"), b.stamp()))
+	w, err := protocol.Recover(seen, worker("b"), b.stamp())
+	b.put(protocol.Commit(seen, hold(seen), mark("200"), b.stamp()))
 	b.put(w, err)
 	expected := w.Next.(lease.Row)
-	b.refuse(expected.Progress(hold(expected), b.stamp()))
+	b.refuse(protocol.Progress(expected, hold(expected), b.stamp()))
 	equal(b, "the position", b.row().Checkpoint.Mark, mark("200"))
 }

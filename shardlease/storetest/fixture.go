@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -35,9 +36,9 @@ type bench struct {
 func clock() time.Time { return time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 // stamp gives the chance and the time of the next write.
-func (b *bench) stamp() lease.Stamp {
+func (b *bench) stamp() protocol.Stamp {
 	b.ids++
-	return lease.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: clock()}
+	return protocol.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: clock()}
 }
 
 func worker(name string) lease.Owner {
@@ -140,23 +141,25 @@ func equal[T any](b *bench, what string, got, want T) {
 }
 
 // free makes the shard's row, held by nobody.
-func (b *bench) free() lease.Row { return b.put(lease.Begin(group, shard, nil, "source", b.stamp())) }
+func (b *bench) free() lease.Row {
+	return b.put(protocol.Begin(group, shard, nil, "source", b.stamp()))
+}
 
 // held makes the shard's row, held by a worker of that name, with a checkpoint.
 func (b *bench) held(name string) lease.Row {
 	b.Helper()
-	r := b.put(b.free().Claim(worker(name), b.stamp()))
-	return b.put(r.Commit(hold(r), mark("100"), b.stamp()))
+	r := b.put(protocol.Claim(b.free(), worker(name), b.stamp()))
+	return b.put(protocol.Commit(r, hold(r), mark("100"), b.stamp()))
 }
 
 // seat makes a confirmed seat.
 func (b *bench) seat(name string) lease.Seat {
 	b.Helper()
-	return b.putSeat(b.putSeat(b.sit(name)).NextBeat(lease.Says{}, b.stamp()))
+	return b.putSeat(protocol.NextBeat(b.putSeat(b.sit(name)), lease.Says{}, b.stamp()))
 }
 
 func (b *bench) sit(name string) (lease.Write, error) {
-	return newSeat(name).Sit(b.stamp())
+	return protocol.Sit(newSeat(name), b.stamp())
 }
 
 func newSeat(name string) lease.Seat {

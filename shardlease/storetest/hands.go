@@ -5,21 +5,22 @@ import (
 	"sync"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 func claimRacingACommit(b *bench) {
 	held := b.held("a")
-	commit, errCommit := held.Commit(hold(held), mark("200"), b.stamp())
-	claim, errClaim := held.Recover(worker("b"), b.stamp())
+	commit, errCommit := protocol.Commit(held, hold(held), mark("200"), b.stamp())
+	claim, errClaim := protocol.Recover(held, worker("b"), b.stamp())
 
 	b.put(commit, errCommit)
 	first := b.put(claim, errClaim)
 	equal(b, "the start after the commit", first.Checkpoint.Mark, mark("200"))
 	equal(b, "the generation it was accepted under", first.Checkpoint.Generation, held.Generation)
 
-	commit, errCommit = first.Commit(hold(first), mark("300"), b.stamp())
-	second := b.put(first.Recover(worker("c"), b.stamp()))
+	commit, errCommit = protocol.Commit(first, hold(first), mark("300"), b.stamp())
+	second := b.put(protocol.Recover(first, worker("c"), b.stamp()))
 	equal(b, "the start before the commit", second.Checkpoint.Mark, mark("200"))
 	b.refuse(commit, errCommit)
 }
@@ -28,16 +29,16 @@ func claimRacingACommit(b *bench) {
 // and its writing, the transfer lands at the first try.
 func transferIsNotStarved(b *bench) {
 	transfers := b.transfers()
-	transfers["take"] = func(r lease.Row) (lease.Write, error) { return r.Take(worker("b"), b.stamp()) }
+	transfers["take"] = func(r lease.Row) (lease.Write, error) { return protocol.Take(r, worker("b"), b.stamp()) }
 	for name, transfer := range transfers {
 		b.store = b.open(b.T)
 		r := b.held("a")
 		if name == "take" {
-			r = b.put(r.Offer(hold(r), worker("b").Incarnation, mark("101"), b.stamp()))
+			r = b.put(protocol.Offer(r, hold(r), worker("b").Incarnation, mark("101"), b.stamp()))
 		}
 		w, err := transfer(r)
 		for i := range 20 {
-			r = b.put(r.Commit(hold(r), mark(fmt.Sprint(200+i)), b.stamp()))
+			r = b.put(protocol.Commit(r, hold(r), mark(fmt.Sprint(200+i)), b.stamp()))
 		}
 		got := b.put(w, err)
 		equal(b, name+" starts from", got.Checkpoint, r.Checkpoint)
@@ -47,8 +48,8 @@ func transferIsNotStarved(b *bench) {
 
 func transferCountsUp(b *bench) {
 	seen := b.held("a")
-	committed := b.put(seen.Commit(hold(seen), mark("200"), b.stamp()))
-	got := b.put(seen.Seize(worker("b"), b.stamp()))
+	committed := b.put(protocol.Commit(seen, hold(seen), mark("200"), b.stamp()))
+	got := b.put(protocol.Seize(seen, worker("b"), b.stamp()))
 	equal(b, "the counter", got.Counter, committed.Counter+1)
 	equal(b, "the generation", got.Generation, seen.Generation+1)
 	equal(b, "the reason", got.Last.Reason, lease.ReasonDrainTimeout)
@@ -56,12 +57,12 @@ func transferCountsUp(b *bench) {
 
 func withdrawnOfferIsNotTaken(b *bench) {
 	held := b.held("a")
-	offered := b.put(held.Offer(hold(held), worker("b").Incarnation, checkpoint.Mark{}, b.stamp()))
-	take, err := offered.Take(worker("b"), b.stamp())
-	withdrawn := b.put(offered.Withdraw(hold(offered), b.stamp()))
+	offered := b.put(protocol.Offer(held, hold(held), worker("b").Incarnation, checkpoint.Mark{}, b.stamp()))
+	take, err := protocol.Take(offered, worker("b"), b.stamp())
+	withdrawn := b.put(protocol.Withdraw(offered, hold(offered), b.stamp()))
 	now := b.refuse(take, err)
-	equal(b, "the verdict", lease.Decide(worker("b").Incarnation, take, now), lease.Again)
-	b.put(withdrawn.Offer(hold(held), worker("c").Incarnation, checkpoint.Mark{}, b.stamp()))
+	equal(b, "the verdict", protocol.Decide(worker("b").Incarnation, take, now), protocol.Again)
+	b.put(protocol.Offer(withdrawn, hold(held), worker("c").Incarnation, checkpoint.Mark{}, b.stamp()))
 	b.refuse(take, err)
 	equal(b, "the owner", b.row().Owner, worker("a"))
 }
@@ -73,11 +74,11 @@ func offerMadeSinceIsNotLost(b *bench) {
 	for _, write := range holdersWrites() {
 		b.store = b.open(b.T)
 		before := b.held("a")
-		never, err := before.Progress(hold(before), b.stamp())
+		never, err := protocol.Progress(before, hold(before), b.stamp())
 		if err != nil {
 			b.Fatal(err)
 		}
-		offered := b.put(before.Offer(hold(before), worker("b").Incarnation, checkpoint.Mark{}, b.stamp()))
+		offered := b.put(protocol.Offer(before, hold(before), worker("b").Incarnation, checkpoint.Mark{}, b.stamp()))
 		for _, from := range []lease.Row{before, never.Next.(lease.Row)} {
 			b.refuse(write.make(from, hold(from), b.stamp()))
 		}
@@ -95,10 +96,10 @@ func offerMadeSinceEnds(b *bench) {
 			b.store = b.open(b.T)
 			seen := b.held("a")
 			if earlier {
-				seen = b.put(seen.Offer(hold(seen), worker("x").Incarnation, mark("101"), b.stamp()))
+				seen = b.put(protocol.Offer(seen, hold(seen), worker("x").Incarnation, mark("101"), b.stamp()))
 			}
 			w, err := transfer(seen)
-			b.put(seen.Offer(hold(seen), worker("y").Incarnation, mark("102"), b.stamp()))
+			b.put(protocol.Offer(seen, hold(seen), worker("y").Incarnation, mark("102"), b.stamp()))
 			got := b.put(w, err)
 			equal(b, name+": the offer", got.OfferedTo, "")
 			equal(b, name+": the past", got.Past, w.Next.(lease.Row).Past)
@@ -110,31 +111,31 @@ func offerMadeSinceEnds(b *bench) {
 // transfers are the transitions by which others change a row that somebody holds.
 func (b *bench) transfers() map[string]func(lease.Row) (lease.Write, error) {
 	return map[string]func(lease.Row) (lease.Write, error){
-		"recover": func(r lease.Row) (lease.Write, error) { return r.Recover(worker("b"), b.stamp()) },
-		"seize":   func(r lease.Row) (lease.Write, error) { return r.Seize(worker("b"), b.stamp()) },
+		"recover": func(r lease.Row) (lease.Write, error) { return protocol.Recover(r, worker("b"), b.stamp()) },
+		"seize":   func(r lease.Row) (lease.Write, error) { return protocol.Seize(r, worker("b"), b.stamp()) },
 		"force-release": func(r lease.Row) (lease.Write, error) {
-			return r.ForceRelease(lease.Command{Seen: r.Generation, By: "op"}, b.stamp())
+			return protocol.ForceRelease(r, protocol.Command{Seen: r.Generation, By: "op"}, b.stamp())
 		},
 		"quarantine": func(r lease.Row) (lease.Write, error) {
-			return r.Quarantine(lease.Command{Seen: r.Generation, By: "op"}, lease.ReasonForced, b.stamp())
+			return protocol.Quarantine(r, protocol.Command{Seen: r.Generation, By: "op"}, lease.ReasonForced, b.stamp())
 		},
-		"adopt": func(r lease.Row) (lease.Write, error) { return r.Adopt("op", b.stamp()) },
+		"adopt": func(r lease.Row) (lease.Write, error) { return protocol.Adopt(r, "op", b.stamp()) },
 	}
 }
 
 func yieldAndTake(b *bench) {
 	a := b.held("a")
-	yielded := b.put(a.Yield(hold(a), worker("b"), lease.End{Reason: lease.ReasonHandoff, Mark: mark("200")}, b.stamp()))
+	yielded := b.put(protocol.Yield(a, hold(a), worker("b"), protocol.End{Reason: lease.ReasonHandoff, Mark: mark("200")}, b.stamp()))
 	equal(b, "the successor", yielded.Owner, worker("b"))
 	equal(b, "its start", yielded.Checkpoint.Mark, mark("200"))
 	equal(b, "its generation", yielded.Generation, a.Generation+1)
 	b.staleHandle(a)
 
-	offered := b.put(yielded.Offer(hold(yielded), worker("c").Incarnation, mark("300"), b.stamp()))
+	offered := b.put(protocol.Offer(yielded, hold(yielded), worker("c").Incarnation, mark("300"), b.stamp()))
 	equal(b, "an offer keeps the generation", offered.Generation, yielded.Generation)
-	late := b.put(offered.Commit(hold(yielded), mark("400"), b.stamp()))
+	late := b.put(protocol.Commit(offered, hold(yielded), mark("400"), b.stamp()))
 	equal(b, "an offer outlives commits", late.OfferedTo, worker("c").Incarnation)
-	taken := b.put(offered.Take(worker("c"), b.stamp()))
+	taken := b.put(protocol.Take(offered, worker("c"), b.stamp()))
 	equal(b, "a take starts from the latest commit", taken.Checkpoint.Mark, mark("400"))
 	equal(b, "and clears the offer", taken.OfferedTo, "")
 	b.staleHandle(yielded)
@@ -146,7 +147,7 @@ func oneOfManyClaimsWins(b *bench) {
 	const n = 16
 	var claims [n]lease.Write
 	for i := range claims {
-		w, err := free.Claim(worker(fmt.Sprint("w", i)), b.stamp())
+		w, err := protocol.Claim(free, worker(fmt.Sprint("w", i)), b.stamp())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -162,11 +163,11 @@ func oneOfManyClaimsWins(b *bench) {
 	winners := 0
 	for i := range claims {
 		me := worker(fmt.Sprint("w", i))
-		switch verdict, now := lease.Settle(me.Incarnation, claims[i], rows[i], errs[i]); verdict {
-		case lease.Stored:
+		switch verdict, now := protocol.Settle(me.Incarnation, claims[i], rows[i], errs[i]); verdict {
+		case protocol.Stored:
 			winners++
 			equal(b, "the winner's row", now, lease.Record(b.row()))
-		case lease.Overtaken:
+		case protocol.Overtaken:
 		default:
 			b.Errorf("claim %d: %v, %v", i, verdict, errs[i])
 		}
@@ -177,8 +178,8 @@ func oneOfManyClaimsWins(b *bench) {
 // everyLifeOfARow walks through the transitions that the other tests do not
 // need, and looks at what each leaves.
 func everyLifeOfARow(b *bench) {
-	operator := func(r lease.Row) lease.Command {
-		return lease.Command{Seen: r.Generation, By: "operator", Note: "by hand"}
+	operator := func(r lease.Row) protocol.Command {
+		return protocol.Command{Seen: r.Generation, By: "operator", Note: "by hand"}
 	}
 	r := b.held("a")
 	step := func(name string, next lease.Row, reason lease.Reason) {
@@ -189,25 +190,25 @@ func everyLifeOfARow(b *bench) {
 		equal(b, name+" as stored", b.row(), next)
 		r = next
 	}
-	step("failure", b.put(r.Release(hold(r), lease.End{Reason: lease.ReasonFailed, Note: "panic"}, b.stamp())), lease.ReasonFailed)
+	step("failure", b.put(protocol.Release(r, hold(r), protocol.End{Reason: lease.ReasonFailed, Note: "panic"}, b.stamp())), lease.ReasonFailed)
 	equal(b, "attempts after a failure that had got somewhere", r.Attempts(), 1)
-	step("claim", b.put(r.Claim(worker("b"), b.stamp())), lease.ReasonFailed)
-	step("second failure", b.put(r.Recover(worker("c"), b.stamp())), lease.ReasonExpired)
+	step("claim", b.put(protocol.Claim(r, worker("b"), b.stamp())), lease.ReasonFailed)
+	step("second failure", b.put(protocol.Recover(r, worker("c"), b.stamp())), lease.ReasonExpired)
 	equal(b, "attempts after an expiry", r.Attempts(), 2)
-	step("quarantine", b.put(r.Quarantine(operator(r), lease.ReasonExpired, b.stamp())), lease.ReasonExpired)
+	step("quarantine", b.put(protocol.Quarantine(r, operator(r), lease.ReasonExpired, b.stamp())), lease.ReasonExpired)
 	equal(b, "attempts in quarantine", r.Attempts(), 3)
-	if _, err := r.Claim(worker("d"), b.stamp()); err == nil || !r.Quarantined {
+	if _, err := protocol.Claim(r, worker("d"), b.stamp()); err == nil || !r.Quarantined {
 		b.Error("a quarantined shard can be claimed")
 	}
-	step("rewind", b.put(r.Rewind(operator(r), mark("5"), b.stamp())), lease.ReasonForced)
+	step("rewind", b.put(protocol.Rewind(r, operator(r), mark("5"), b.stamp())), lease.ReasonForced)
 	equal(b, "position", r.Checkpoint.Mark, mark("5"))
 	equal(b, "a rewind keeps the quarantine", r.Quarantined, true)
-	step("unquarantine", b.put(r.Unquarantine(operator(r), b.stamp())), lease.ReasonForced)
+	step("unquarantine", b.put(protocol.Unquarantine(r, operator(r), b.stamp())), lease.ReasonForced)
 	equal(b, "attempts after", r.Attempts(), 0)
-	step("claim of the freed", b.put(r.Claim(worker("d"), b.stamp())), lease.ReasonForced)
-	step("own row claimed again", b.put(r.Claim(worker("d"), b.stamp())), lease.ReasonReleased)
-	step("adoption", b.put(r.Adopt("operator", b.stamp())), lease.ReasonAdopted)
-	step("claim of the adopted", b.put(r.Claim(worker("e"), b.stamp())), lease.ReasonAdopted)
-	step("finish", b.put(r.Finish(hold(r), mark("6"), b.stamp())), lease.ReasonFinished)
-	step("removal", b.put(r.Remove(lease.Command{Seen: r.Generation, By: "source"}, b.stamp())), lease.ReasonRemoved)
+	step("claim of the freed", b.put(protocol.Claim(r, worker("d"), b.stamp())), lease.ReasonForced)
+	step("own row claimed again", b.put(protocol.Claim(r, worker("d"), b.stamp())), lease.ReasonReleased)
+	step("adoption", b.put(protocol.Adopt(r, "operator", b.stamp())), lease.ReasonAdopted)
+	step("claim of the adopted", b.put(protocol.Claim(r, worker("e"), b.stamp())), lease.ReasonAdopted)
+	step("finish", b.put(protocol.Finish(r, hold(r), mark("6"), b.stamp())), lease.ReasonFinished)
+	step("removal", b.put(protocol.Remove(r, protocol.Command{Seen: r.Generation, By: "source"}, b.stamp())), lease.ReasonRemoved)
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -31,7 +32,7 @@ type scripted struct {
 func newScripted(t *testing.T) *scripted {
 	b := &bench{T: t, store: new(memstore.Store)}
 	b.free()
-	w, err := lease.Begin(group, "another", nil, "source", b.stamp())
+	w, err := protocol.Begin(group, "another", nil, "source", b.stamp())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func TestFaultyFollowsItsSeed(t *testing.T) {
 		link, text := Faulty(new(memstore.Store), seed, Rates{Lost: 0.2, ReplyLost: 0.2, Late: 0.2, Twin: 0.2, Arrive: 0.5, Read: 0.5}), ""
 		b := &bench{T: t, store: link}
 		for i := range 100 {
-			w, err := lease.Begin(group, fmt.Sprint("shard-", i), nil, "source", b.stamp())
+			w, err := protocol.Begin(group, fmt.Sprint("shard-", i), nil, "source", b.stamp())
 			if err != nil {
 				t.Fatal(err)
 			}

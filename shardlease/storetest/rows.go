@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -19,11 +20,11 @@ func missingRowIsNotCreated(b *bench) {
 			b.Errorf("%s of a missing row was refused with %v", write.name, now)
 		}
 	}
-	b.refuse(r.Recover(worker("b"), b.stamp()))
-	b.refuse(r.ForceRelease(lease.Command{Seen: r.Generation, By: "op"}, b.stamp()))
+	b.refuse(protocol.Recover(r, worker("b"), b.stamp()))
+	b.refuse(protocol.ForceRelease(r, protocol.Command{Seen: r.Generation, By: "op"}, b.stamp()))
 	seat := elsewhere.seat("a")
-	b.refuse(seat.NextBeat(lease.Says{}, b.stamp()))
-	b.refuse(seat.Evict())
+	b.refuse(protocol.NextBeat(seat, lease.Says{}, b.stamp()))
+	b.refuse(protocol.Evict(seat))
 	equal(b, "rows", len(b.list(lease.KindLease)), 0)
 	equal(b, "seats", len(b.list(lease.KindSeat)), 0)
 }
@@ -31,7 +32,7 @@ func missingRowIsNotCreated(b *bench) {
 func twoCreatorsMakeOneRow(b *bench) {
 	var writes [8]lease.Write
 	for i := range writes {
-		w, err := lease.Begin(group, shard, nil, fmt.Sprint("w", i), b.stamp())
+		w, err := protocol.Begin(group, shard, nil, fmt.Sprint("w", i), b.stamp())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -61,11 +62,11 @@ func twoCreatorsMakeOneRow(b *bench) {
 func twoSeatsOfOneName(b *bench) {
 	first, second := newSeat("a"), newSeat("a")
 	second.Incarnation = "a-again"
-	one := b.putSeat(first.Sit(b.stamp()))
-	two := b.putSeat(second.Sit(b.stamp()))
-	b.putSeat(one.Evict())
-	b.putSeat(two.NextBeat(lease.Says{}, b.stamp()))
-	b.refuse(one.NextBeat(lease.Says{}, b.stamp()))
+	one := b.putSeat(protocol.Sit(first, b.stamp()))
+	two := b.putSeat(protocol.Sit(second, b.stamp()))
+	b.putSeat(protocol.Evict(one))
+	b.putSeat(protocol.NextBeat(two, lease.Says{}, b.stamp()))
+	b.refuse(protocol.NextBeat(one, lease.Says{}, b.stamp()))
 	equal(b, "seats left", len(b.list(lease.KindSeat)), 1)
 }
 
@@ -73,19 +74,19 @@ func twoSeatsOfOneName(b *bench) {
 // stored, in either order and when they race.
 func beatOrEvictionWins(b *bench) {
 	seat := b.seat("a")
-	evict, errEvict := seat.Evict()
-	beaten := b.putSeat(seat.NextBeat(lease.Says{Leaving: true}, b.stamp()))
+	evict, errEvict := protocol.Evict(seat)
+	beaten := b.putSeat(protocol.NextBeat(seat, lease.Says{Leaving: true}, b.stamp()))
 	b.refuse(evict, errEvict)
 
-	beat, errBeat := beaten.NextBeat(lease.Says{Leaving: true}, b.stamp())
-	b.putSeat(beaten.Evict())
+	beat, errBeat := protocol.NextBeat(beaten, lease.Says{Leaving: true}, b.stamp())
+	b.putSeat(protocol.Evict(beaten))
 	b.refuse(beat, errBeat)
-	equal(b, "verdict of the evicted", lease.Decide(seat.Incarnation, beat, nil), lease.Gone)
+	equal(b, "verdict of the evicted", protocol.Decide(seat.Incarnation, beat, nil), protocol.Gone)
 
 	for i := range 50 {
 		seat := b.seat(fmt.Sprint("racer", i))
-		beat, errBeat := seat.NextBeat(lease.Says{}, b.stamp())
-		evict, errEvict := seat.Evict()
+		beat, errBeat := protocol.NextBeat(seat, lease.Says{}, b.stamp())
+		evict, errEvict := protocol.Evict(seat)
 		if err := errors.Join(errBeat, errEvict); err != nil {
 			b.Fatal(err)
 		}
@@ -106,18 +107,18 @@ func beatOrEvictionWins(b *bench) {
 func lateTwinOfASeat(b *bench) {
 	creation, err := b.sit("a")
 	created := b.putSeat(creation, err)
-	confirmed := b.putSeat(created.NextBeat(lease.Says{}, b.stamp()))
+	confirmed := b.putSeat(protocol.NextBeat(created, lease.Says{}, b.stamp()))
 	b.refuse(creation, nil)
-	beat, errBeat := confirmed.NextBeat(lease.Says{}, b.stamp())
-	b.putSeat(confirmed.Evict())
+	beat, errBeat := protocol.NextBeat(confirmed, lease.Says{}, b.stamp())
+	b.putSeat(protocol.Evict(confirmed))
 
 	ghost := b.putSeat(creation, nil)
 	if ghost.Confirmed() {
 		b.Error("a late twin of a creation counts as a sign of life")
 	}
 	now := b.refuse(beat, errBeat)
-	equal(b, "verdict of the evicted worker", lease.Decide(confirmed.Incarnation, beat, now), lease.Gone)
-	b.putSeat(ghost.Evict())
+	equal(b, "verdict of the evicted worker", protocol.Decide(confirmed.Incarnation, beat, now), protocol.Gone)
+	b.putSeat(protocol.Evict(ghost))
 }
 
 func leaseRowsAreNeverDeleted(b *bench) {
@@ -129,22 +130,22 @@ func leaseRowsAreNeverDeleted(b *bench) {
 }
 
 func recordsComeBackAsStored(b *bench) {
-	r := b.put(lease.Begin(group, shard, []string{"parent-2", "parent-1"}, "source", b.stamp()))
+	r := b.put(protocol.Begin(group, shard, []string{"parent-2", "parent-1"}, "source", b.stamp()))
 	equal(b, "parents", r.Parents, []string{"parent-1", "parent-2"})
 	for i := range 12 {
-		r = b.put(r.Claim(worker(fmt.Sprint("w", i)), b.stamp()))
-		r = b.put(r.Commit(hold(r), mark(fmt.Sprint(i)), b.stamp()))
+		r = b.put(protocol.Claim(r, worker(fmt.Sprint("w", i)), b.stamp()))
+		r = b.put(protocol.Commit(r, hold(r), mark(fmt.Sprint(i)), b.stamp()))
 		equal(b, "a held row", b.row(), r)
-		r = b.put(r.Release(hold(r), lease.End{Reason: lease.ReasonStalled, Note: "no progress"}, b.stamp()))
+		r = b.put(protocol.Release(r, hold(r), protocol.End{Reason: lease.ReasonStalled, Note: "no progress"}, b.stamp()))
 		equal(b, "a free row", b.row(), r)
 	}
-	r = b.put(r.Claim(worker("z"), b.stamp()))
-	r = b.put(r.Offer(hold(r), worker("y").Incarnation, mark("99"), b.stamp()))
+	r = b.put(protocol.Claim(r, worker("z"), b.stamp()))
+	r = b.put(protocol.Offer(r, hold(r), worker("y").Incarnation, mark("99"), b.stamp()))
 	equal(b, "an offered row", b.row(), r)
 
 	seat := b.seat("a")
 	equal(b, "a seat", b.look(seat.Key()), lease.Record(seat))
-	seat = b.putSeat(seat.NextBeat(lease.Says{Leaving: true, Wants: wants(r)}, b.stamp()))
+	seat = b.putSeat(protocol.NextBeat(seat, lease.Says{Leaving: true, Wants: wants(r)}, b.stamp()))
 	equal(b, "a wanting seat", b.look(seat.Key()), lease.Record(seat))
 	equal(b, "its want stands", seat.Wants[0].Stands(b.row()), true)
 }
@@ -154,10 +155,10 @@ func listing(b *bench) {
 	for i := range 40 {
 		name := fmt.Sprintf("shard-%03d", (i*17)%40)
 		names = append(names, name)
-		b.put(lease.Begin(group, name, nil, "source", b.stamp()))
+		b.put(protocol.Begin(group, name, nil, "source", b.stamp()))
 	}
-	b.put(lease.Begin(group+"-other", "elsewhere", nil, "source", b.stamp()))
-	b.put(lease.Begin(group+"/seat", "nasty name", nil, "source", b.stamp()))
+	b.put(protocol.Begin(group+"-other", "elsewhere", nil, "source", b.stamp()))
+	b.put(protocol.Begin(group+"/seat", "nasty name", nil, "source", b.stamp()))
 	seat := b.seat("a")
 	slices.Sort(names)
 
@@ -198,7 +199,7 @@ func newGroupIsVerified(b *bench) {
 // callersShareNothing: what a caller does to what it handed in, or was handed,
 // does not reach the store.
 func callersShareNothing(b *bench) {
-	w, err := lease.Begin(group, shard, []string{"p1", "p2"}, "source", b.stamp())
+	w, err := protocol.Begin(group, shard, []string{"p1", "p2"}, "source", b.stamp())
 	returned := b.put(w, err)
 	w.Next.(lease.Row).Parents[0] = "changed"
 	returned.Parents[0] = "changed"
@@ -208,7 +209,7 @@ func callersShareNothing(b *bench) {
 
 	seat := newSeat("a")
 	asked := wants(b.row())
-	seat = b.putSeat(b.putSeat(seat.Sit(b.stamp())).NextBeat(lease.Says{Wants: asked}, b.stamp()))
+	seat = b.putSeat(protocol.NextBeat(b.putSeat(protocol.Sit(seat, b.stamp())), lease.Says{Wants: asked}, b.stamp()))
 	asked[0].Terms.Drain = time.Hour
 	seat.Wants[0].Terms.Drain = time.Hour
 	equal(b, "wants", b.look(seat.Key()).(lease.Seat).Wants, wants(b.row()))

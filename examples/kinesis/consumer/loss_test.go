@@ -15,6 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/internal/fakekinesis"
 	"github.com/shardlease/shardlease-go/examples/kinesis/internal/kpl"
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -22,7 +23,7 @@ import (
 // imports makes a row with a position, as an import from the KCL does.
 func (b *bench) imports(shard, position string, parents ...string) {
 	b.Helper()
-	w, err := lease.Begin("orders", shard, parents, "kcl-import", lease.Stamp{ID: "import", At: time.Now()})
+	w, err := protocol.Begin("orders", shard, parents, "kcl-import", protocol.Stamp{ID: "import", At: time.Now()})
 	if err != nil {
 		b.Fatal(err)
 	}

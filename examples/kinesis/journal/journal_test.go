@@ -20,6 +20,7 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
 	"github.com/shardlease/shardlease-go/examples/kinesis/journal"
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -60,7 +61,7 @@ func write(t *testing.T, j *journal.Journal) func(w lease.Write, err error) leas
 	}
 }
 
-func stamp() lease.Stamp { return lease.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
+func stamp() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
 
 func owner(name string) lease.Owner {
 	return lease.Owner{Name: name, Incarnation: lease.Incarnation(name + "-1")}
@@ -70,7 +71,7 @@ func owner(name string) lease.Owner {
 func held(t *testing.T, j *journal.Journal, shard string) (lease.Row, lease.Hold) {
 	t.Helper()
 	row := write(t, j)
-	r := row(row(lease.Begin(j.Group, shard, nil, "a", stamp())).Claim(owner("a"), stamp()))
+	r := row(protocol.Claim(row(protocol.Begin(j.Group, shard, nil, "a", stamp())), owner("a"), stamp()))
 	return r, lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
 }
 
@@ -196,7 +197,7 @@ func TestStaleEffectsAreRefused(t *testing.T) {
 	if err := j.Write(t.Context(), h, effects("a", "x", 1)); err != nil {
 		t.Fatal(err)
 	}
-	write(t, j)(r.Recover(owner("b"), stamp()))
+	write(t, j)(protocol.Recover(r, owner("b"), stamp()))
 	if err := j.Write(t.Context(), h, effects("a", "x", 2)); !errors.Is(err, checkpoint.ErrStale) {
 		t.Errorf("a stale write: %v", err)
 	}
@@ -307,7 +308,7 @@ func TestPartsOfAnotherTry(t *testing.T) {
 	j.Client = dynamodb.New(j.Client.Options(), func(o *dynamodb.Options) {
 		o.APIOptions = append(o.APIOptions, before(func() {
 			if transactions++; transactions == 3 {
-				r = write(t, j)(r.Recover(owner("b"), stamp()))
+				r = write(t, j)(protocol.Recover(r, owner("b"), stamp()))
 			}
 		}))
 	})

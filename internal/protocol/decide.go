@@ -1,6 +1,10 @@
-package lease
+package protocol
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
 
 // A Verdict says what the answer to a write means for its writer.
 type Verdict uint8
@@ -41,14 +45,15 @@ func (v Verdict) String() string {
 // Settle reads a store's answer to w, as me, the incarnation that wrote it; an
 // operator has none. It returns the record as it stands, where the answer
 // carried one.
-func Settle(me Incarnation, w Write, reply Record, err error) (Verdict, Record) {
+func Settle(me lease.Incarnation, w lease.Write, reply lease.Record, err error) (Verdict, lease.Record) {
 	if err == nil {
-		if _, row := w.Next.(Row); row && !isRow(reply) {
+		_, wrote := w.Next.(lease.Row)
+		if _, answered := reply.(lease.Row); wrote && !answered {
 			return Unknown, nil // an answer to something else
 		}
 		return Stored, reply
 	}
-	if refused, ok := errors.AsType[*RefusedError](err); ok {
+	if refused, ok := errors.AsType[*lease.RefusedError](err); ok {
 		return Decide(me, w, refused.Now), refused.Now
 	}
 	if w.Check() != nil {
@@ -61,19 +66,19 @@ func Settle(me Incarnation, w Write, reply Record, err error) (Verdict, Record) 
 // answer to one sending; an earlier sending of the same bytes may have been
 // stored, and others may have come after. now is the record as it stands, nil
 // for none.
-func Decide(me Incarnation, w Write, now Record) Verdict {
-	if w.Key().Kind == KindSeat {
+func Decide(me lease.Incarnation, w lease.Write, now lease.Record) Verdict {
+	if w.Key().Kind == lease.KindSeat {
 		return decideSeat(w, now)
 	}
-	next, ok := w.Next.(Row)
+	next, ok := w.Next.(lease.Row)
 	switch {
 	case !ok:
 		return Unsent
 	case now == nil:
 		return Gone
 	}
-	old, _ := w.Old.(Row)
-	at, ok := now.(Row)
+	old, _ := w.Old.(lease.Row)
+	at, ok := now.(lease.Row)
 	switch {
 	case !ok:
 		return Unknown // no answer to this
@@ -106,11 +111,11 @@ func Decide(me Incarnation, w Write, now Record) Verdict {
 // decideSeat knows no alarms. Whatever a worker finds in the place of its own
 // seat, if it is not what it wrote, it was evicted, and takes a new
 // incarnation. An evictor that is refused has seen a sign of life.
-func decideSeat(w Write, now Record) Verdict {
+func decideSeat(w lease.Write, now lease.Record) Verdict {
 	switch {
-	case w.Op == OpDelete && now == nil:
+	case w.Op == lease.OpDelete && now == nil:
 		return Stored
-	case w.Op == OpDelete:
+	case w.Op == lease.OpDelete:
 		return Again
 	case now != nil && now.Written() == w.ID():
 		return Stored

@@ -1,4 +1,4 @@
-package lease_test
+package protocol_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -16,14 +17,14 @@ import (
 // here it shows how the parts fit.
 type byHand struct {
 	me    lease.Owner
-	copy  lease.Copy
+	copy  protocol.Copy
 	store lease.Store
 }
 
 func newByHand(store lease.Store, name string) *byHand {
 	me := lease.Owner{Name: name, Incarnation: lease.Incarnation(rand.Text())}
 	key := lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-1"}
-	return &byHand{me: me, copy: lease.NewCopy(key, me.Incarnation), store: store}
+	return &byHand{me: me, copy: protocol.NewCopy(key, me.Incarnation), store: store}
 }
 
 // look reads the row.
@@ -41,14 +42,14 @@ func (w *byHand) write(ctx context.Context, write lease.Write, err error) error 
 	}
 	for ctx.Err() == nil {
 		reply, err := w.store.Write(ctx, write)
-		if answer := w.copy.Answer(write, reply, err); answer.Verdict != lease.Unknown {
+		if answer := w.copy.Answer(write, reply, err); answer.Verdict != protocol.Unknown {
 			return answer.Err()
 		}
 	}
 	return ctx.Err()
 }
 
-func newStamp() lease.Stamp { return lease.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
+func newStamp() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
 
 // A worker is paused, replaced, and wakes up.
 func Example() {
@@ -56,23 +57,23 @@ func Example() {
 	store := new(memstore.Store)
 
 	a := newByHand(store, "a")
-	write, err := lease.Begin("orders", "shard-1", nil, "a", newStamp())
+	write, err := protocol.Begin("orders", "shard-1", nil, "a", newStamp())
 	fmt.Println("a creates the row: ", a.write(ctx, write, err))
-	write, err = a.copy.Row().Claim(a.me, newStamp())
+	write, err = protocol.Claim(a.copy.Row(), a.me, newStamp())
 	fmt.Println("a claims it:       ", a.write(ctx, write, err))
 	hold, _ := a.copy.Start(checkpoint.Decimal)
-	write, err = a.copy.Row().Commit(hold, checkpoint.Mark{Position: "100"}, newStamp())
+	write, err = protocol.Commit(a.copy.Row(), hold, checkpoint.Mark{Position: "100"}, newStamp())
 	fmt.Println("a commits 100:     ", a.write(ctx, write, err))
 
 	// a is paused here. b has watched a's seat stand still, and evicted it.
 	b := newByHand(store, "b")
 	b.look(ctx)
-	write, err = b.copy.Row().Recover(b.me, newStamp())
+	write, err = protocol.Recover(b.copy.Row(), b.me, newStamp())
 	fmt.Println("b recovers it:     ", b.write(ctx, write, err))
 	fmt.Println("b starts at:       ", b.copy.Row().Checkpoint.Position)
 
 	// a wakes up and knows nothing of this.
-	write, err = a.copy.Row().Commit(hold, checkpoint.Mark{Position: "101"}, newStamp())
+	write, err = protocol.Commit(a.copy.Row(), hold, checkpoint.Mark{Position: "101"}, newStamp())
 	err = a.write(ctx, write, err)
 	fmt.Println("a commits 101, stale:", errors.Is(err, checkpoint.ErrStale))
 	// Output:
@@ -85,23 +86,23 @@ func Example() {
 }
 
 // The cooperative handoff: the owner serves until its successor has taken over.
-func ExampleRow_Take() {
+func ExampleTake() {
 	ctx := context.Background()
 	store := new(memstore.Store)
 	a, b := newByHand(store, "a"), newByHand(store, "b")
-	write, err := lease.Begin("orders", "shard-1", nil, "a", newStamp())
+	write, err := protocol.Begin("orders", "shard-1", nil, "a", newStamp())
 	fmt.Println(a.write(ctx, write, err))
-	write, err = a.copy.Row().Claim(a.me, newStamp())
+	write, err = protocol.Claim(a.copy.Row(), a.me, newStamp())
 	fmt.Println(a.write(ctx, write, err))
 	hold, _ := a.copy.Start(checkpoint.Decimal)
 
-	write, err = a.copy.Row().Offer(hold, b.me.Incarnation, checkpoint.Mark{Position: "7"}, newStamp())
+	write, err = protocol.Offer(a.copy.Row(), hold, b.me.Incarnation, checkpoint.Mark{Position: "7"}, newStamp())
 	fmt.Println("offered:", a.write(ctx, write, err))
 	b.look(ctx)
 	offered := b.copy.Row()
-	write, err = a.copy.Row().Commit(hold, checkpoint.Mark{Position: "8"}, newStamp())
+	write, err = protocol.Commit(a.copy.Row(), hold, checkpoint.Mark{Position: "8"}, newStamp())
 	fmt.Println("still serving:", a.write(ctx, write, err))
-	write, err = offered.Take(b.me, newStamp())
+	write, err = protocol.Take(offered, b.me, newStamp())
 	fmt.Println("taken:", b.write(ctx, write, err), "starting at", b.copy.Row().Checkpoint.Position)
 	// Output:
 	// <nil>

@@ -1,0 +1,389 @@
+package protocol_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+var key = lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-1"}
+
+// TestDecide goes through the table of refusals, row by row.
+func TestDecide(t *testing.T) {
+	a := heldRow(t, "a")
+	w, err := protocol.Commit(a, handle(a), at("10"), stamp())
+	a = next(t, w, err)
+	h := handle(a)
+	free := freeRow(t)
+
+	commit, _ := protocol.Commit(a, h, at("20"), stamp())
+	yield, _ := protocol.Yield(a, h, owner("b"), protocol.End{Reason: lease.ReasonHandoff, Mark: at("20")}, stamp())
+	release, _ := protocol.Release(a, h, protocol.End{Reason: lease.ReasonReleased}, stamp())
+	claim, _ := protocol.Claim(free, owner("a"), stamp())
+	recovery, _ := protocol.Recover(a, owner("b"), stamp())
+	force, _ := protocol.ForceRelease(a, protocol.Command{Seen: a.Generation, By: "op"}, stamp())
+	begin, _ := protocol.Begin("orders", "shard-1", nil, "a", stamp())
+
+	after := func(w lease.Write) lease.Row { return next(t, w, nil) }
+	committed := func(r lease.Row, position string) lease.Row {
+		w, err := protocol.Commit(r, handle(r), at(position), stamp())
+		return next(t, w, err)
+	}
+	remove := func(r lease.Row) lease.Row {
+		w, err := protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp())
+		return next(t, w, err)
+	}
+	older := a
+	older.Counter--
+	older.WriteID = "of the backup"
+	sameElsewhere := a
+	sameElsewhere.Owner, sameElsewhere.WriteID = owner("c"), "somehow"
+	reclaimed, _ := protocol.Claim(after(release), owner("c"), stamp())
+	revived, _ := protocol.Revive(remove(after(release)), nil, "s", stamp())
+
+	again, _ := protocol.Claim(after(revived), owner("a"), stamp())
+	claimedAgain, _ := protocol.Commit(after(again), handle(after(again)), at("40"), stamp())
+	given, _ := protocol.Release(after(claim), handle(after(claim)), protocol.End{Reason: lease.ReasonReleased}, stamp())
+	twice, _ := protocol.Claim(after(given), owner("a"), stamp())
+	laterMine := after(twice)
+
+	for name, tc := range map[string]struct {
+		me   lease.Incarnation
+		w    lease.Write
+		now  lease.Record
+		want protocol.Verdict
+	}{
+		"commit: my write id":                                 {"a-1", commit, after(commit), protocol.Stored},
+		"yield: successor has written since":                  {"a-1", yield, committed(after(yield), "30"), protocol.Stored},
+		"force-release: my id in the record":                  {"", force, after(force), protocol.Stored},
+		"claim: I have written since":                         {"a-1", claim, committed(after(claim), "5"), protocol.Stored},
+		"recovery overtaken by a yield to me":                 {"b-1", recovery, after(yield), protocol.Stored},
+		"... of which I have written since":                   {"b-1", recovery, committed(after(yield), "30"), protocol.Stored},
+		"commit: an earlier write of mine landed":             {"a-1", commit, committed(a, "15"), protocol.Again},
+		"commit: lower counter":                               {"a-1", commit, older, protocol.WentBack},
+		"commit: lower generation":                            {"a-1", commit, free, protocol.WentBack},
+		"recovery: the row went back":                         {"b-1", recovery, older, protocol.WentBack},
+		"commit: fenced":                                      {"a-1", commit, after(recovery), protocol.Overtaken},
+		"commit: fenced by my own later claim":                {"a-1", commit, committed(after(recovery), "30"), protocol.Overtaken},
+		"release: stored, then claimed":                       {"a-1", release, after(reclaimed), protocol.Overtaken},
+		"commit: another at my generation":                    {"a-1", commit, sameElsewhere, protocol.Conflict},
+		"commit: a tombstone":                                 {"a-1", commit, remove(after(release)), protocol.Gone},
+		"commit: the table went back to a tombstone":          {"a-1", claimedAgain, remove(after(release)), protocol.WentBack},
+		"nothing was asked":                                   {"a-1", lease.Write{}, free, protocol.Unsent},
+		"a pointer is no answer":                              {"a-1", commit, &free, protocol.Unknown},
+		"claim: the next generation but one":                  {"a-1", claim, laterMine, protocol.Overtaken},
+		"commit: no row":                                      {"a-1", commit, nil, protocol.Gone},
+		"commit: revived":                                     {"a-1", commit, after(revived), protocol.Overtaken},
+		"claim: somebody was faster":                          {"z-1", recovery, after(reclaimed), protocol.Overtaken},
+		"creation: somebody was faster":                       {"a-1", begin, free, protocol.Overtaken},
+		"creation: a tombstone":                               {"a-1", begin, remove(after(release)), protocol.Gone},
+		"operator: nobody holds it, and no incarnation is me": {"", force, after(release), protocol.Overtaken},
+	} {
+		if got := protocol.Decide(tc.me, tc.w, tc.now); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+	for name, tc := range map[string]struct {
+		err  error
+		want protocol.Verdict
+	}{
+		"timeout":      {errors.New("timeout"), protocol.Unknown},
+		"unreadable":   {&lease.MalformedError{Cause: &checkpoint.InvalidError{Field: "counter"}}, protocol.Unknown},
+		"stored":       {nil, protocol.Stored},
+		"refused, row": {&lease.RefusedError{Now: after(recovery)}, protocol.Overtaken},
+	} {
+		if got, _ := protocol.Settle("a-1", commit, after(commit), tc.err); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// TestUnsentIsWhatCannotBeSent: whatever the store says of it.
+func TestUnsentIsWhatCannotBeSent(t *testing.T) {
+	a := heldRow(t, "a")
+	w, _ := protocol.Commit(a, handle(a), at("1"), stamp())
+	bad := w.Next.(lease.Row)
+	bad.Owner = owner("b")
+	w.Next = bad
+	if got, _ := protocol.Settle("a-1", w, nil, w.Check()); got != protocol.Unsent {
+		t.Errorf("a write that fails its check reads as %v", got)
+	}
+}
+
+func TestCopyIsOfOneRow(t *testing.T) {
+	r := heldRow(t, "a")
+	other := r
+	other.Shard, other.Counter = "shard-2", r.Counter+1
+	c := protocol.NewCopy(key, "a-1")
+	c.Saw(r)
+	if c.Saw(other) || c.Row().Shard != "shard-1" {
+		t.Error("the copy took in another row")
+	}
+	w, err := protocol.Seize(other, owner("b"), stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Send(w); !errors.Is(err, protocol.ErrOtherRow) {
+		t.Errorf("a write of another row: got %v", err)
+	}
+	if answer := c.Answer(w, nil, &lease.RefusedError{Now: r}); answer.Verdict != protocol.Unsent || !errors.Is(answer.Err(), protocol.ErrNotOpen) {
+		t.Errorf("an answer to nothing: %v, %v", answer.Verdict, answer.Err())
+	}
+}
+
+// TestAnswersSayWhatHappened: a writer that does not hold the shard is told why
+// in words that fit.
+func TestAnswersSayWhatHappened(t *testing.T) {
+	a := heldRow(t, "a")
+	begin, _ := protocol.Begin("orders", "shard-1", nil, "b", stamp())
+	recovery, _ := protocol.Recover(a, owner("b"), stamp())
+	w, _ := protocol.Offer(a, handle(a), "b-1", at("1"), stamp())
+	offered := next(t, w, nil)
+	take, _ := protocol.Take(offered, owner("b"), stamp())
+	w, _ = protocol.Withdraw(offered, handle(offered), stamp())
+	withdrawn := next(t, w, nil)
+	w, _ = protocol.Recover(a, owner("c"), stamp())
+	for want, tc := range map[error]struct {
+		w   lease.Write
+		now lease.Row
+	}{
+		protocol.ErrExists: {begin, a}, lease.ErrOutdated: {recovery, next(t, w, nil)}, protocol.ErrMoved: {take, withdrawn},
+	} {
+		c := protocol.NewCopy(key, "b-1")
+		if err := c.Send(tc.w); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Answer(tc.w, nil, &lease.RefusedError{Now: tc.now}).Err(); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+}
+
+func TestCopyHasOneWriteOpen(t *testing.T) {
+	a := heldRow(t, "a")
+	c := protocol.NewCopy(key, "a-1")
+	c.Saw(a)
+	first, _ := protocol.Commit(a, handle(a), at("1"), stamp())
+	second, _ := protocol.Commit(a, handle(a), at("2"), stamp())
+	if err := c.Send(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Send(second); !errors.Is(err, protocol.ErrOpen) {
+		t.Fatalf("a second write under way: got %v, want ErrOpen", err)
+	}
+	if answer := c.Answer(first, nil, errors.New("timeout")); answer.Verdict != protocol.Unknown || answer.Err() == nil {
+		t.Errorf("no answer reads as %v, %v", answer.Verdict, answer.Err())
+	}
+	if open, busy := c.Open(); !busy || open.ID() != first.ID() {
+		t.Errorf("after no answer %v is open, want the same bytes", open)
+	}
+	if err := c.Send(second); !errors.Is(err, protocol.ErrOpen) {
+		t.Errorf("a second write behind an unknown one: got %v, want ErrOpen", err)
+	}
+	after := next(t, first, nil)
+	if answer := c.Answer(first, nil, &lease.RefusedError{Now: after}); answer.Verdict != protocol.Stored || answer.Err() != nil {
+		t.Errorf("the repeated write reads as %v, %v", answer.Verdict, answer.Err())
+	}
+	if c.Row().WriteID != first.ID() {
+		t.Error("the copy does not go on from the row as it stands")
+	}
+	if err := c.Send(second); err != nil {
+		t.Errorf("after the answer: %v", err)
+	}
+	slow := c.Answer(first, after, nil)
+	if open, busy := c.Open(); slow.Verdict != protocol.Unsent || !busy || open.ID() != second.ID() {
+		t.Errorf("a slow reply to the first write was taken for one to the second: %v", slow.Verdict)
+	}
+}
+
+func TestCopyNeverGoesBack(t *testing.T) {
+	old := heldRow(t, "a")
+	w, _ := protocol.Commit(old, handle(old), at("1"), stamp())
+	row := next(t, w, nil)
+	c := protocol.NewCopy(key, "a-1")
+	if !c.Saw(row) || c.Saw(row) || c.Saw(old) {
+		t.Error("only what is newer is news")
+	}
+	if c.Row().Counter != row.Counter {
+		t.Error("a late reply replaced a newer row")
+	}
+	recovery, _ := protocol.Recover(row, owner("b"), stamp())
+	fenced := next(t, recovery, nil)
+	commit, _ := protocol.Commit(row, handle(row), at("2"), stamp())
+	if err := c.Send(commit); err != nil {
+		t.Fatal(err)
+	}
+	if c.Saw(fenced) || c.Row().Generation != row.Generation {
+		t.Error("a look settled a pending write")
+	}
+	if _, busy := c.Open(); !busy {
+		t.Error("a look closed a pending write")
+	}
+	c.Answer(commit, nil, &lease.RefusedError{Now: fenced})
+	if c.Row().Generation != fenced.Generation {
+		t.Error("the refusal's row was not taken over")
+	}
+	w, _ = protocol.Commit(fenced, handle(fenced), at("9"), stamp())
+	c.Saw(next(t, w, nil))
+	backup := row
+	backup.WriteID = "of the backup"
+	late, _ := protocol.Seize(c.Row(), owner("a"), stamp())
+	if err := c.Send(late); err != nil {
+		t.Fatal(err)
+	}
+	if answer := c.Answer(late, nil, &lease.RefusedError{Now: backup}); answer.Verdict != protocol.WentBack || !errors.Is(answer.Err(), lease.ErrWentBack) {
+		t.Errorf("an older row in a refusal reads as %v, %v", answer.Verdict, answer.Err())
+	}
+	if c.Row().Generation != fenced.Generation {
+		t.Error("the copy went back with the table")
+	}
+}
+
+// TestStaleAnswerSaysWhatIsUnknown: a commit that was overtaken is stale; whether
+// it was stored before is unknown exactly when an earlier sending went unanswered.
+func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
+	row := heldRow(t, "a")
+	commit, _ := protocol.Commit(row, handle(row), at("2"), stamp())
+	recovery, _ := protocol.Recover(row, owner("b"), stamp())
+	fenced := next(t, recovery, nil)
+	for name, tc := range map[string]struct {
+		torn    error
+		retried bool
+		want    bool
+	}{
+		"one clean refusal":       {nil, false, false},
+		"unanswered before":       {errors.New("timeout"), false, true},
+		"not even sent before":    {fmt.Errorf("commit: %w", &lease.QueuedError{Waited: time.Second}), false, false},
+		"sent twice by the store": {nil, true, true},
+	} {
+		c := protocol.NewCopy(key, "a-1")
+		c.Saw(row)
+		if err := c.Send(commit); err != nil {
+			t.Fatal(err)
+		}
+		if tc.torn != nil && c.Answer(commit, nil, tc.torn).Verdict != protocol.Unknown {
+			t.Errorf("%s: no answer is an answer", name)
+		}
+		err := c.Answer(commit, nil, &lease.RefusedError{Now: fenced, Retried: tc.retried}).Err()
+		stale, ok := errors.AsType[*checkpoint.StaleError](err)
+		want := checkpoint.StaleError{Shard: "shard-1", Mine: row.Generation, Observed: fenced.Generation, Owner: "b", OutcomeUnknown: tc.want}
+		if !ok || *stale != want {
+			t.Errorf("%s: got %v, want %v", name, err, &want)
+		}
+	}
+}
+
+func TestAnswersOfARowThatIsGone(t *testing.T) {
+	row := heldRow(t, "a")
+	end := protocol.End{Reason: lease.ReasonReleased}
+	commit, _ := protocol.Commit(row, handle(row), at("2"), stamp())
+	release, _ := protocol.Release(row, handle(row), end, stamp())
+	end.Mark = at("2")
+	marked, _ := protocol.Release(row, handle(row), end, stamp())
+	force, _ := protocol.ForceRelease(row, protocol.Command{Seen: row.Generation}, stamp())
+	forced := next(t, force, nil)
+	removal, _ := protocol.Remove(forced, protocol.Command{Seen: forced.Generation}, stamp())
+	tombstone := next(t, removal, nil)
+	for name, tc := range map[string]struct {
+		w    lease.Write
+		now  lease.Record
+		want error
+	}{
+		"a commit, no row":                   {commit, nil, protocol.ErrGone},
+		"a commit, a tombstone":              {commit, tombstone, checkpoint.ErrStale},
+		"a release, a tombstone":             {release, tombstone, nil},
+		"a release, no row":                  {release, nil, nil},
+		"a release with a mark, a tombstone": {marked, tombstone, checkpoint.ErrStale},
+		"a release with a mark, and no row":  {marked, nil, protocol.ErrGone},
+		"a command, a tombstone":             {force, tombstone, protocol.ErrGone},
+	} {
+		me := lease.Incarnation("a-1")
+		if tc.w.ID() == force.ID() {
+			me = ""
+		}
+		c := protocol.NewCopy(key, me)
+		c.Saw(row)
+		if err := c.Send(tc.w); err != nil {
+			t.Fatal(err)
+		}
+		if answer := c.Answer(tc.w, nil, &lease.RefusedError{Now: tc.now}); answer.Verdict != protocol.Gone || !errors.Is(answer.Err(), tc.want) {
+			t.Errorf("%s: %v, %v; want %v", name, answer.Verdict, answer.Err(), tc.want)
+		}
+	}
+}
+
+// TestAlarms: what cannot be is an error that says so, and an eviction that is
+// refused is a sign of life.
+func TestAlarms(t *testing.T) {
+	row := heldRow(t, "a")
+	commit, _ := protocol.Commit(row, handle(row), at("2"), stamp())
+	other, between := row, row
+	other.Owner, other.WriteID = owner("c"), "somehow"
+	between.Counter, between.WriteID = row.Counter+1, "mine, earlier"
+	for want, now := range map[error]lease.Row{protocol.ErrConflict: other, protocol.ErrMoved: between} {
+		c := protocol.NewCopy(key, "a-1")
+		c.Saw(row)
+		if err := c.Send(commit); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Answer(commit, nil, &lease.RefusedError{Now: now}).Err(); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+	seat := lease.Seat{Group: "g", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second}
+	evict, err := protocol.Evict(seat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alive := seat
+	alive.WriteID = "another"
+	if got := protocol.Decide("b-1", evict, alive); got != protocol.Again {
+		t.Errorf("a refused eviction reads as %v", got)
+	}
+}
+
+func TestReconcile(t *testing.T) {
+	row := heldRow(t, "a")
+	look := func(r lease.Row) protocol.Copy {
+		c := protocol.NewCopy(key, "a-1")
+		c.Saw(r)
+		return c
+	}
+	want := func(what string, got, want protocol.Remedy) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: remedy %d, want %d", what, got, want)
+		}
+	}
+	c := look(row)
+	want("never started", c.Reconcile(false, false), protocol.StartIt)
+	want("a tenure is running", c.Reconcile(true, false), protocol.LeaveAlone)
+	want("leaving", c.Reconcile(false, true), protocol.GiveBack)
+	if h, ok := c.Start(checkpoint.Decimal); !ok || h.Generation != row.Generation {
+		t.Errorf("start gave %v, %v", h, ok)
+	}
+	want("started before", c.Reconcile(false, false), protocol.ClaimAgain)
+	if _, ok := c.Start(nil); ok {
+		t.Error("one generation was started twice")
+	}
+	again, _ := protocol.Claim(row, owner("a"), stamp())
+	if err := c.Send(again); err != nil {
+		t.Fatal(err)
+	}
+	want("a write is open", c.Reconcile(false, false), protocol.LeaveAlone)
+	c.Answer(again, next(t, again, nil), nil)
+	want("claimed again", c.Reconcile(false, false), protocol.StartIt)
+
+	c = look(freeRow(t))
+	want("free", c.Reconcile(false, false), protocol.LeaveAlone)
+	c = look(heldRow(t, "b"))
+	want("another's", c.Reconcile(false, false), protocol.LeaveAlone)
+	if _, ok := c.Start(nil); ok {
+		t.Error("another's row was started")
+	}
+}

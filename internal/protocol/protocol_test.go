@@ -1,0 +1,661 @@
+package protocol_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/generation"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+var ids int
+
+func stamp() protocol.Stamp {
+	ids++
+	return protocol.Stamp{ID: lease.WriteID(fmt.Sprint("write-", ids)), At: time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.Local)}
+}
+
+func owner(name string) lease.Owner {
+	return lease.Owner{Name: name, Incarnation: lease.Incarnation(name + "-1")}
+}
+
+func at(position string) checkpoint.Mark { return checkpoint.Mark{Position: position} }
+
+func handle(r lease.Row) lease.Hold {
+	return lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
+}
+
+// next applies a write to the row it was made from.
+func next(t *testing.T, w lease.Write, err error) lease.Row {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := w.Apply(w.Old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return after.(lease.Row)
+}
+
+func freeRow(t *testing.T) lease.Row {
+	t.Helper()
+	w, err := protocol.Begin("orders", "shard-1", nil, "source", stamp())
+	return next(t, w, err)
+}
+
+func heldRow(t *testing.T, name string) lease.Row {
+	t.Helper()
+	w, err := protocol.Claim(freeRow(t), owner(name), stamp())
+	return next(t, w, err)
+}
+
+// tell gives what two values return together as one argument.
+func tell(w lease.Write, err error) error { return err }
+
+func TestTransitionsRefuseWithAReason(t *testing.T) {
+	free, a := freeRow(t), heldRow(t, "a")
+	ha := handle(a)
+	command := func(r lease.Row) protocol.Command { return protocol.Command{Seen: r.Generation, By: "op"} }
+	w, err := protocol.Finish(a, ha, checkpoint.Mark{}, stamp())
+	finished := next(t, w, err)
+	w, err = protocol.Quarantine(free, command(free), lease.ReasonFailed, stamp())
+	aside := next(t, w, err)
+	w, err = protocol.Remove(free, command(free), stamp())
+	gone := next(t, w, err)
+	w, err = protocol.Commit(a, ha, at("10"), stamp())
+	ten := next(t, w, err)
+	older := handle(a)
+	older.Generation++
+
+	for name, tc := range map[string]struct{ got, want error }{
+		"claim a held row":                      {tell(protocol.Claim(a, owner("b"), stamp())), lease.ErrHeld},
+		"claim a finished row":                  {tell(protocol.Claim(finished, owner("b"), stamp())), protocol.ErrFinished},
+		"claim a quarantined row":               {tell(protocol.Claim(aside, owner("b"), stamp())), protocol.ErrQuarantined},
+		"claim a tombstone":                     {tell(protocol.Claim(gone, owner("b"), stamp())), protocol.ErrRemoved},
+		"recover a free row":                    {tell(protocol.Recover(free, owner("b"), stamp())), protocol.ErrNotHeld},
+		"recover from oneself":                  {tell(protocol.Recover(a, owner("a"), stamp())), protocol.ErrSelf},
+		"seize a free row":                      {tell(protocol.Seize(free, owner("b"), stamp())), protocol.ErrNotHeld},
+		"take what was not offered":             {tell(protocol.Take(a, owner("b"), stamp())), protocol.ErrNotOffered},
+		"commit with another incarnation":       {tell(protocol.Commit(a, lease.Hold{Key: a.Key(), Incarnation: "b-1", Generation: a.Generation}, at("1"), stamp())), protocol.ErrNotHolder},
+		"commit by nobody on a free row":        {tell(protocol.Commit(free, lease.Hold{Key: free.Key(), Generation: free.Generation}, at("1"), stamp())), protocol.ErrNotHeld},
+		"commit from an old image":              {tell(protocol.Commit(a, older, at("1"), stamp())), protocol.ErrOldImage},
+		"commit with the hold of another shard": {tell(protocol.Commit(a, lease.Hold{Key: lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-2"}, Incarnation: "a-1", Generation: a.Generation}, at("1"), stamp())), protocol.ErrOtherRow},
+		"commit after finish":                   {tell(protocol.Commit(finished, ha, at("1"), stamp())), checkpoint.ErrStale},
+		"commit backwards":                      {tell(protocol.Commit(ten, ha, at("9"), stamp())), checkpoint.ErrBackwards},
+		"commit nothing":                        {tell(protocol.Commit(ten, ha, checkpoint.Mark{}, stamp())), checkpoint.ErrInvalid},
+		"commit no number":                      {tell(protocol.Commit(ten, ha, at("x"), stamp())), checkpoint.ErrInvalid},
+		"release backwards":                     {tell(protocol.Release(ten, ha, protocol.End{Reason: lease.ReasonReleased, Mark: at("9")}, stamp())), checkpoint.ErrBackwards},
+		"release without a reason":              {tell(protocol.Release(a, ha, protocol.End{}, stamp())), protocol.ErrReason},
+		"release as expired":                    {tell(protocol.Release(a, ha, protocol.End{Reason: lease.ReasonExpired}, stamp())), protocol.ErrReason},
+		"offer to oneself":                      {tell(protocol.Offer(a, ha, "a-1", at("1"), stamp())), protocol.ErrSelf},
+		"offer to nobody":                       {tell(protocol.Offer(a, ha, "", at("1"), stamp())), checkpoint.ErrInvalid},
+		"withdraw nothing":                      {tell(protocol.Withdraw(a, ha, stamp())), protocol.ErrNotOffered},
+		"yield to oneself":                      {tell(protocol.Yield(a, ha, owner("a"), protocol.End{Reason: lease.ReasonHandoff}, stamp())), protocol.ErrSelf},
+		"yield to nobody":                       {tell(protocol.Yield(a, ha, lease.Owner{}, protocol.End{Reason: lease.ReasonHandoff}, stamp())), checkpoint.ErrInvalid},
+		"yield as released":                     {tell(protocol.Yield(a, ha, owner("b"), protocol.End{Reason: lease.ReasonReleased}, stamp())), protocol.ErrReason},
+		"force-release of a free row":           {tell(protocol.ForceRelease(free, command(free), stamp())), protocol.ErrNotHeld},
+		"quarantine twice":                      {tell(protocol.Quarantine(aside, command(aside), lease.ReasonFailed, stamp())), protocol.ErrQuarantined},
+		"quarantine for a handoff":              {tell(protocol.Quarantine(a, command(a), lease.ReasonHandoff, stamp())), protocol.ErrReason},
+		"unquarantine a free row":               {tell(protocol.Unquarantine(free, command(free), stamp())), protocol.ErrNotQuarantined},
+		"rewind a held row":                     {tell(protocol.Rewind(a, command(a), at("1"), stamp())), lease.ErrHeld},
+		"rewind to a state alone":               {tell(protocol.Rewind(free, command(free), checkpoint.Mark{State: "s"}, stamp())), checkpoint.ErrInvalid},
+		"remove a held row":                     {tell(protocol.Remove(a, command(a), stamp())), lease.ErrHeld},
+		"remove a tombstone":                    {tell(protocol.Remove(gone, command(gone), stamp())), protocol.ErrRemoved},
+		"revive a free row":                     {tell(protocol.Revive(free, nil, "s", stamp())), protocol.ErrNotRemoved},
+		"rewind seen under another":             {tell(protocol.Rewind(free, protocol.Command{Seen: free.Generation - 1}, at("1"), stamp())), lease.ErrOutdated},
+		"begin with a parent twice":             {tell(protocol.Begin("g", "s", []string{"p", "p"}, "", stamp())), checkpoint.ErrInvalid},
+		"begin as its own parent":               {tell(protocol.Begin("g", "s", []string{"s"}, "", stamp())), checkpoint.ErrInvalid},
+		"begin without a write id":              {tell(protocol.Begin("g", "s", nil, "", protocol.Stamp{})), checkpoint.ErrInvalid},
+		"claim without an incarnation":          {tell(protocol.Claim(free, lease.Owner{Name: "a"}, stamp())), checkpoint.ErrInvalid},
+		"claim with the row's own id":           {tell(protocol.Claim(free, owner("a"), protocol.Stamp{ID: free.WriteID})), lease.ErrBadWrite},
+		"commit with the row's own write id":    {tell(protocol.Commit(a, ha, at("1"), protocol.Stamp{ID: a.WriteID})), lease.ErrBadWrite},
+	} {
+		if !errors.Is(tc.got, tc.want) {
+			t.Errorf("%s: got %v, want %v", name, tc.got, tc.want)
+		}
+		if rule, ok := errors.AsType[*lease.RuleError](tc.got); ok && (rule.Transition == "" || rule.Key.Name != "shard-1") {
+			t.Errorf("%s: %v does not name transition and shard", name, tc.got)
+		}
+	}
+}
+
+func TestGenerationGrowsAtEveryChangeOfHandsAndNowhereElse(t *testing.T) {
+	r := heldRow(t, "a")
+	h := handle(r)
+	w, err := protocol.Commit(r, h, at("1"), stamp())
+	r2 := next(t, w, err)
+	w, err = protocol.Offer(r2, h, "b-1", at("2"), stamp())
+	r3 := next(t, w, err)
+	w, err = protocol.Withdraw(r3, h, stamp())
+	r4 := next(t, w, err)
+	for _, same := range []lease.Row{r2, r3, r4} {
+		if same.Generation != r.Generation || same.Owner != r.Owner {
+			t.Errorf("%v changed hands", same)
+		}
+	}
+	seen := protocol.Command{Seen: r4.Generation, By: "op"}
+	for name, change := range map[string]func() (lease.Write, error){
+		"yield": func() (lease.Write, error) {
+			return protocol.Yield(r4, h, owner("b"), protocol.End{Reason: lease.ReasonHandoff, Mark: at("3")}, stamp())
+		},
+		"release": func() (lease.Write, error) {
+			return protocol.Release(r4, h, protocol.End{Reason: lease.ReasonReleased}, stamp())
+		},
+		"finish":  func() (lease.Write, error) { return protocol.Finish(r4, h, checkpoint.Mark{}, stamp()) },
+		"recover": func() (lease.Write, error) { return protocol.Recover(r4, owner("b"), stamp()) },
+		"reclaim": func() (lease.Write, error) { return protocol.Claim(r4, owner("a"), stamp()) },
+		"force":   func() (lease.Write, error) { return protocol.ForceRelease(r4, seen, stamp()) },
+	} {
+		w, err := change()
+		if got := next(t, w, err); got.Generation != r.Generation+1 || got.Last.WriteID != w.ID() || got.OfferedTo != "" {
+			t.Errorf("%s left %v", name, got)
+		}
+	}
+}
+
+// TestFirstGenerationIsAboveAllIssuedBefore: a row that is lost altogether and
+// created anew a second later starts above four million changes of hands.
+func TestFirstGenerationIsAboveAllIssuedBefore(t *testing.T) {
+	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	for _, lost := range []time.Duration{time.Second, time.Hour, 20 * 365 * 24 * time.Hour} {
+		last := generation.First(now) + 1<<22 - 1
+		if again := generation.First(now.Add(lost)); again <= last {
+			t.Errorf("after %v a new row starts at %d, not above %d", lost, again, last)
+		}
+	}
+	r := freeRow(t)
+	if want := generation.First(stamp().At); r.Generation != want {
+		t.Errorf("a new row starts at %d, want %d", r.Generation, want)
+	}
+	for _, odd := range []time.Time{{}, time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(292277026595, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		if g := generation.First(odd); g < 1 {
+			t.Errorf("a clock at %v gives generation %d", odd, g)
+		}
+	}
+}
+
+// TestRevivalAndAdoptionJump: above the row's own generation and above the clock's.
+func TestRevivalAndAdoptionJump(t *testing.T) {
+	r := freeRow(t)
+	w, err := protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp())
+	gone := next(t, w, err)
+	later := stamp()
+	later.At = later.At.Add(time.Hour)
+	for name, tc := range map[string]struct {
+		jump func(r lease.Row) (lease.Write, error)
+		far  int64 // what may have been lost since
+	}{
+		"revive": {func(r lease.Row) (lease.Write, error) { return protocol.Revive(r, nil, "s", later) }, 1},
+		"adopt":  {func(r lease.Row) (lease.Write, error) { return protocol.Adopt(r, "s", later) }, 1 << 22},
+	} {
+		w, err := tc.jump(gone)
+		if got := next(t, w, err).Generation; got != generation.First(later.At) {
+			t.Errorf("%s: generation %d, want the clock's", name, got)
+		}
+		ahead := gone
+		ahead.Generation, ahead.Last.Generation = math.MaxInt64/2, math.MaxInt64/2
+		w, err = tc.jump(ahead)
+		if got := next(t, w, err).Generation; got != ahead.Generation+tc.far {
+			t.Errorf("%s: generation %d, want %d above the row's", name, got, tc.far)
+		}
+		ahead.Generation, ahead.Last.Generation = math.MaxInt64-1, math.MaxInt64-1
+		if w, err := tc.jump(ahead); tc.far > 1 && err == nil {
+			t.Errorf("%s: %v", name, w)
+		}
+	}
+}
+
+func TestAttempts(t *testing.T) {
+	r := heldRow(t, "a")
+	fail := func(progressed bool, m checkpoint.Mark) {
+		t.Helper()
+		w, err := protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed, Mark: m, Progressed: progressed}, stamp())
+		r = next(t, w, err)
+		w, err = protocol.Claim(r, owner("a"), stamp())
+		r = next(t, w, err)
+	}
+	want := func(what string, n int64) {
+		t.Helper()
+		if r.Attempts() != n {
+			t.Errorf("%s: %d attempts, want %d", what, r.Attempts(), n)
+		}
+	}
+	fail(false, checkpoint.Mark{})
+	fail(false, checkpoint.Mark{})
+	want("two failures", 2)
+	fail(true, checkpoint.Mark{})
+	want("a failure after progress", 1)
+	fail(false, checkpoint.Mark{})
+	fail(false, at("5"))
+	want("a failure with a checkpoint", 1)
+	fail(false, checkpoint.Mark{})
+	want("and one without", 2)
+	w, err := protocol.Yield(r, handle(r), owner("b"), protocol.End{Reason: lease.ReasonHandoff}, stamp())
+	r = next(t, w, err)
+	want("a planned move", 2)
+	w, err = protocol.Commit(r, handle(r), at("6"), stamp())
+	r = next(t, w, err)
+	want("an accepted checkpoint", 0)
+
+	// Without any position: a shard that is only owned.
+	r = heldRow(t, "a")
+	fail(false, checkpoint.Mark{})
+	fail(false, checkpoint.Mark{})
+	w, err = protocol.Progress(r, handle(r), stamp())
+	r = next(t, w, err)
+	want("progress", 0)
+	fail(false, checkpoint.Mark{})
+	want("a failure after progress", 1)
+	fail(false, checkpoint.Mark{})
+	w, err = protocol.Yield(r, handle(r), owner("b"), protocol.End{Reason: lease.ReasonHandoff, Progressed: true}, stamp())
+	r = next(t, w, err)
+	want("a planned move after progress", 0)
+}
+
+// TestWhatCountsAsFailure: error, panic, stall and expiry, and nothing planned.
+func TestWhatCountsAsFailure(t *testing.T) {
+	a := heldRow(t, "a")
+	h := handle(a)
+	seen := protocol.Command{Seen: a.Generation, By: "op"}
+	release := func(reason lease.Reason) func() (lease.Write, error) {
+		return func() (lease.Write, error) { return protocol.Release(a, h, protocol.End{Reason: reason}, stamp()) }
+	}
+	for name, tc := range map[string]struct {
+		change func() (lease.Write, error)
+		want   int64
+	}{
+		"release":       {release(lease.ReasonReleased), 0},
+		"drain timeout": {release(lease.ReasonDrainTimeout), 0},
+		"failure":       {release(lease.ReasonFailed), 1},
+		"stall":         {release(lease.ReasonStalled), 1},
+		"recovery":      {func() (lease.Write, error) { return protocol.Recover(a, owner("b"), stamp()) }, 1},
+		"seizure":       {func() (lease.Write, error) { return protocol.Seize(a, owner("b"), stamp()) }, 0},
+		"force-release": {func() (lease.Write, error) { return protocol.ForceRelease(a, seen, stamp()) }, 0},
+		"adoption":      {func() (lease.Write, error) { return protocol.Adopt(a, "op", stamp()) }, 0},
+		"yield": {func() (lease.Write, error) {
+			return protocol.Yield(a, h, owner("b"), protocol.End{Reason: lease.ReasonDrainTimeout}, stamp())
+		}, 0},
+		"quarantine by command":   {func() (lease.Write, error) { return protocol.Quarantine(a, seen, lease.ReasonForced, stamp()) }, 0},
+		"quarantine of the dead":  {func() (lease.Write, error) { return protocol.Quarantine(a, seen, lease.ReasonExpired, stamp()) }, 1},
+		"quarantine of a failure": {func() (lease.Write, error) { return protocol.Quarantine(a, seen, lease.ReasonFailed, stamp()) }, 1},
+	} {
+		w, err := tc.change()
+		if got := next(t, w, err).Attempts(); got != tc.want {
+			t.Errorf("%s: %d attempts, want %d", name, got, tc.want)
+		}
+	}
+	free := freeRow(t)
+	w, err := protocol.Quarantine(free, protocol.Command{Seen: free.Generation}, lease.ReasonExpired, stamp())
+	if got := next(t, w, err).Attempts(); got != 0 {
+		t.Errorf("quarantine of a free row: %d attempts, want 0", got)
+	}
+}
+
+// TestDeathsAreNoFailures: Attempts counts every tenure that failed or whose owner died, Failed
+// only those that ended by error, panic or stall. An accepted checkpoint resets both counts, also
+// where a recovery was made from a row that was read before it.
+func TestDeathsAreNoFailures(t *testing.T) {
+	r := freeRow(t)
+	do := func(w lease.Write, err error) { t.Helper(); r = next(t, w, err) }
+	want := func(what string, attempts, failed int64) {
+		t.Helper()
+		if r.Attempts() != attempts || r.Failed() != failed {
+			t.Errorf("%s: %d attempts, %d failed; want %d and %d", what, r.Attempts(), r.Failed(), attempts, failed)
+		}
+	}
+	do(protocol.Claim(r, owner("a"), stamp()))
+	do(protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed}, stamp()))
+	do(protocol.Claim(r, owner("a"), stamp()))
+	want("a failure", 1, 1)
+	do(protocol.Recover(r, owner("b"), stamp()))
+	do(protocol.Recover(r, owner("a"), stamp()))
+	want("and two deaths", 3, 1)
+	do(protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonStalled}, stamp()))
+	want("and a stall", 4, 2)
+	do(protocol.Claim(r, owner("a"), stamp()))
+	image := r
+	do(protocol.Commit(r, handle(r), at("5"), stamp()))
+	want("a checkpoint", 0, 0)
+	accepted := r
+	do(protocol.Recover(r, owner("b"), stamp()))
+	want("and a death", 1, 0)
+	do(protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed}, stamp()))
+	want("and a failure", 2, 1)
+
+	do(protocol.Recover(image, owner("b"), stamp())) // a real store would keep the stored checkpoint
+	r.Checkpoint = accepted.Checkpoint
+	want("a death after a checkpoint that was not read", 1, 0)
+	do(protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed}, stamp()))
+	want("and a failure", 2, 1)
+}
+
+// TestCommandsClearWhatTheySay: what a command resets is reset.
+func TestCommandsClearWhatTheySay(t *testing.T) {
+	r := heldRow(t, "a")
+	seen := func() protocol.Command { return protocol.Command{Seen: r.Generation, By: "op"} }
+	do := func(w lease.Write, err error) { t.Helper(); r = next(t, w, err) }
+	do(protocol.Commit(r, handle(r), at("9"), stamp()))
+	do(protocol.Finish(r, handle(r), checkpoint.Mark{}, stamp()))
+	do(protocol.Rewind(r, seen(), at("3"), stamp()))
+	if r.Finished || r.Checkpoint.Position != "3" {
+		t.Errorf("rewound: %v", r)
+	}
+	do(protocol.Claim(r, owner("a"), stamp()))
+	do(protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed}, stamp()))
+	do(protocol.Quarantine(r, seen(), lease.ReasonFailed, stamp()))
+	do(protocol.Unquarantine(r, seen(), stamp()))
+	if r.Quarantined || r.Attempts() != 0 || (r.Failures != lease.Failures{}) {
+		t.Errorf("out of quarantine: %v with %v", r, r.Failures)
+	}
+	do(protocol.Claim(r, owner("a"), stamp()))
+	do(protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed}, stamp()))
+	do(protocol.Rewind(r, seen(), checkpoint.Mark{}, stamp()))
+	if (r.Failures != lease.Failures{}) || !r.Checkpoint.IsZero() {
+		t.Errorf("rewound to the beginning: %v with %v", r, r.Failures)
+	}
+	w, err := protocol.Begin("orders", "shard-1", []string{"p"}, "s", stamp())
+	r = next(t, w, err)
+	do(protocol.Remove(r, seen(), stamp()))
+	if r.Parents != nil || !r.Removed {
+		t.Errorf("removed: %v with parents %v", r, r.Parents)
+	}
+}
+
+// TestClockMustBeSet: a first generation from a clock that was never set would
+// lie below everything issued before.
+func TestClockMustBeSet(t *testing.T) {
+	r := freeRow(t)
+	w, err := protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp())
+	gone := next(t, w, err)
+	unset := protocol.Stamp{ID: "x", At: time.Unix(0, 0)}
+	for name, err := range map[string]error{
+		"begin":  tell(protocol.Begin("g", "s", nil, "", unset)),
+		"revive": tell(protocol.Revive(gone, nil, "", unset)),
+		"adopt":  tell(protocol.Adopt(r, "", unset)),
+	} {
+		if !errors.Is(err, checkpoint.ErrInvalid) || !strings.Contains(err.Error(), "clock") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// TestAttemptsOfATransferFromAnOldImage: the recovery was made from the row as
+// it stood before the owner committed. The commit still counts.
+func TestAttemptsOfATransferFromAnOldImage(t *testing.T) {
+	r := heldRow(t, "a")
+	for range 3 {
+		w, err := protocol.Recover(r, owner("b"), stamp())
+		r = next(t, w, err)
+		w, err = protocol.Recover(r, owner("a"), stamp())
+		r = next(t, w, err)
+	}
+	recovery, err := protocol.Recover(r, owner("b"), stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := protocol.Commit(r, handle(r), at("1"), stamp())
+	committed := next(t, w, err)
+	after, err := recovery.Apply(committed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := after.(lease.Row).Attempts(); got != 1 {
+		t.Errorf("%d attempts, want the one since the commit", got)
+	}
+}
+
+func TestNumbersAtTheirEdge(t *testing.T) {
+	r := heldRow(t, "a")
+	last := r
+	last.Counter = math.MaxInt64
+	end := r
+	end.Generation, end.Last.Generation = math.MaxInt64, math.MaxInt64
+	seat := lease.Seat{Group: "g", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second, Beat: math.MaxInt64}
+	for name, err := range map[string]error{
+		"counter":    tell(protocol.Commit(last, handle(last), at("1"), stamp())),
+		"generation": tell(protocol.Release(end, handle(end), protocol.End{Reason: lease.ReasonReleased}, stamp())),
+		"adoption":   tell(protocol.Adopt(end, "s", stamp())),
+		"beat":       tell(protocol.NextBeat(seat, lease.Says{}, stamp())),
+	} {
+		invalid, ok := errors.AsType[*checkpoint.InvalidError](err)
+		if !ok || invalid.Limit != math.MaxInt64 {
+			t.Errorf("%s: got %v, want an InvalidError naming the limit", name, err)
+		}
+	}
+	if _, err := protocol.Commit(end, handle(end), at("1"), stamp()); err != nil {
+		t.Errorf("the last generation cannot commit: %v", err)
+	}
+	w, err := protocol.Recover(r, owner("b"), stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, ok := errors.AsType[*lease.RefusedError](func() error { _, err := w.Apply(last); return err }())
+	if !ok || protocol.Decide("b-1", w, refused.Now) != protocol.Again {
+		t.Errorf("a transfer over a full counter is not refused, to be asked again")
+	}
+	if _, err := protocol.Recover(last, owner("b"), stamp()); !errors.Is(err, checkpoint.ErrInvalid) {
+		t.Errorf("asked again: got %v, want the limit", err)
+	}
+}
+
+func TestNamesAtTheirEdge(t *testing.T) {
+	bad := map[string]string{
+		"empty": "", "over-long": strings.Repeat("n", lease.MaxName+1),
+		"not UTF-8": "a\xffb", "control": "a\nb", "C1 control": "a\u0085b",
+	}
+	free := freeRow(t)
+	tries := map[string]func(name string) error{
+		"group":  func(n string) error { return tell(protocol.Begin(n, "s", nil, "", stamp())) },
+		"shard":  func(n string) error { return tell(protocol.Begin("g", n, nil, "", stamp())) },
+		"parent": func(n string) error { return tell(protocol.Begin("g", "s", []string{n}, "", stamp())) },
+		"owner": func(n string) error {
+			return tell(protocol.Claim(free, lease.Owner{Name: n, Incarnation: "i"}, stamp()))
+		},
+		"incarnation": func(n string) error {
+			return tell(protocol.Claim(free, lease.Owner{Name: "a", Incarnation: lease.Incarnation(n)}, stamp()))
+		},
+		"worker": func(n string) error {
+			return tell(protocol.Sit(lease.Seat{Group: "g", Incarnation: "i", Name: n, TTL: time.Second}, stamp()))
+		},
+		"task": func(n string) error {
+			return tell(protocol.Claim(free, lease.Owner{Name: "a", Incarnation: "i", Task: n}, stamp()))
+		},
+		"by": func(n string) error {
+			return tell(protocol.Quarantine(free, protocol.Command{Seen: free.Generation, By: n}, lease.ReasonForced, stamp()))
+		},
+		"note": func(n string) error {
+			return tell(protocol.Quarantine(free, protocol.Command{Seen: free.Generation, Note: n}, lease.ReasonForced, stamp()))
+		},
+	}
+	optional := map[string]bool{"task": true, "by": true, "note": true}
+	limits := map[string]int{"note": lease.MaxNote, "incarnation": lease.MaxID}
+	for field, try := range tries {
+		for what, name := range bad {
+			if name == "" && optional[field] || field == "note" && what == "over-long" { // TestLongNotesAreShortened
+				continue
+			}
+			if err := try(name); !errors.Is(err, checkpoint.ErrInvalid) || len(err.Error()) > 500 {
+				t.Errorf("%s, %s: got %v", field, what, err)
+			}
+		}
+		limit := lease.MaxName
+		if l, ok := limits[field]; ok {
+			limit = l
+		}
+		if err := try(strings.Repeat("n", limit)); err != nil {
+			t.Errorf("%s of %d bytes: %v", field, limit, err)
+		}
+		if err := try("größe 例 " + field); err != nil {
+			t.Errorf("%s: %v", field, err)
+		}
+		if err := try(strings.Repeat("n", limit+1)); err != nil && !strings.Contains(err.Error(), fmt.Sprint(limit)) {
+			t.Errorf("%s: %v does not name the limit %d", field, err, limit)
+		}
+	}
+	if _, err := protocol.Begin("g", "s", strings.Split("abcdefghi", ""), "", stamp()); !errors.Is(err, checkpoint.ErrInvalid) {
+		t.Errorf("nine parents: %v", err)
+	}
+}
+
+// TestLongNotesAreShortened: every transition shortens a note that is too long, and does not
+// refuse it. A character is not cut in two.
+func TestLongNotesAreShortened(t *testing.T) {
+	long := strings.Repeat("é", 40) // 80 bytes
+	free, held := freeRow(t), heldRow(t, "a")
+	c := func(r lease.Row) protocol.Command {
+		return protocol.Command{Seen: r.Generation, By: "op", Note: "x" + long}
+	}
+	end := protocol.End{Reason: lease.ReasonReleased, Note: "x" + long}
+	for name, try := range map[string]func() (lease.Write, error){
+		"quarantine":    func() (lease.Write, error) { return protocol.Quarantine(free, c(free), lease.ReasonForced, stamp()) },
+		"force-release": func() (lease.Write, error) { return protocol.ForceRelease(held, c(held), stamp()) },
+		"rewind":        func() (lease.Write, error) { return protocol.Rewind(free, c(free), checkpoint.Mark{}, stamp()) },
+		"remove":        func() (lease.Write, error) { return protocol.Remove(free, c(free), stamp()) },
+		"release":       func() (lease.Write, error) { return protocol.Release(held, handle(held), end, stamp()) },
+		"yield": func() (lease.Write, error) {
+			handedOff := protocol.End{Reason: lease.ReasonHandoff, Note: end.Note}
+			return protocol.Yield(held, handle(held), owner("b"), handedOff, stamp())
+		},
+	} {
+		w, err := try()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if note := w.Next.(lease.Row).Last.Note; note != "x"+long[:62] {
+			t.Errorf("%s: kept %q", name, note)
+		}
+	}
+}
+
+func TestSeats(t *testing.T) {
+	seat := lease.Seat{Group: "g", Incarnation: "i", Name: "n", TTL: 3*time.Second + 1}
+	w, err := protocol.Sit(seat, stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := w.Next.(lease.Seat)
+	if created.Confirmed() || created.TTL != 3*time.Second {
+		t.Errorf("a new seat is %v", created)
+	}
+	terms := rebalance.Terms{Mode: rebalance.Eager, Drain: time.Second}
+	wants := []lease.Want{{Shard: "b", Generation: 4, Terms: terms}, {Shard: "a", Generation: 3, Terms: terms}}
+	w, err = protocol.NextBeat(created, lease.Says{Leaving: true, Wants: wants}, stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	beaten := w.Next.(lease.Seat)
+	if !beaten.Confirmed() || beaten.Beat != 1 || !beaten.Leaving || beaten.Wants[0].Shard != "a" || wants[0].Shard != "b" {
+		t.Errorf("a beaten seat is %v, wants %v", beaten, beaten.Wants)
+	}
+	for name, wants := range map[string][]lease.Want{
+		"twice":         {{Shard: "a", Generation: 1, Terms: terms}, {Shard: "a", Generation: 2, Terms: terms}},
+		"no generation": {{Shard: "a", Terms: terms}},
+		"no shard":      {{Generation: 1, Terms: terms}},
+		"no mode":       {{Shard: "a", Generation: 1}},
+		"too many":      make([]lease.Want, lease.MaxWants+1),
+	} {
+		if _, err := protocol.NextBeat(created, lease.Says{Wants: wants}, stamp()); err == nil {
+			t.Errorf("wants, %s: accepted", name)
+		}
+	}
+}
+
+// TestWantIsForOneGeneration: an owner ignores a want that was written for an
+// earlier generation of its shard.
+func TestWantIsForOneGeneration(t *testing.T) {
+	r := heldRow(t, "a")
+	want := lease.Want{Shard: r.Shard, Generation: r.Generation}
+	if !want.Stands(r) {
+		t.Error("the want does not stand for the row it was written for")
+	}
+	w, err := protocol.Recover(r, owner("b"), stamp())
+	if want.Stands(next(t, w, err)) {
+		t.Error("the want stands for a later generation")
+	}
+	other := r
+	other.Shard = "another"
+	if want.Stands(other) {
+		t.Error("the want stands for another shard")
+	}
+}
+
+// TestAdoptedRowsCanBeClaimed: a claim repeats why the row was free, and is no
+// adoption for that, however much later it is made.
+func TestAdoptedRowsCanBeClaimed(t *testing.T) {
+	w, err := protocol.Adopt(heldRow(t, "a"), "op", stamp())
+	adopted := next(t, w, err)
+	later := stamp()
+	later.At = later.At.Add(time.Hour)
+	w, err = protocol.Claim(adopted, lease.Owner{Name: "b", Incarnation: "b"}, later)
+	if claimed := next(t, w, err); claimed.Generation != adopted.Generation+1 || claimed.Last.Reason != lease.ReasonAdopted {
+		t.Errorf("%v, then %v", adopted, claimed)
+	}
+}
+
+// TestErrorsThatAnOlderVersionLeft: a version that does not know the attribute `errors` counts
+// failures again from one, or clears them, and leaves that attribute as it was. The row stays readable.
+func TestErrorsThatAnOlderVersionLeft(t *testing.T) {
+	r := heldRow(t, "a")
+	for _, failures := range []lease.Failures{{Count: 1, Last: r.Generation, Errors: 3}, {Errors: 3}} {
+		r.Failures = failures
+		decoded, err := lease.Decode(lease.Encode(r))
+		if err != nil {
+			t.Errorf("%+v: %v", failures, err)
+			continue
+		}
+		if failed := decoded.(lease.Row).Failed(); failed != failures.Count {
+			t.Errorf("%+v: %d failed", failures, failed)
+		}
+	}
+}
+
+// FuzzTransitions: any names, marks and notes give a row that can be stored and
+// read back, or a typed error and nothing.
+func FuzzTransitions(f *testing.F) {
+	f.Add("group", "shard", "parent", "worker", "incarnation", "task", "note", "100", "state", int64(0))
+	f.Add("g", "s", "", "w", "i", "", "", "", "", int64(-1))
+	f.Fuzz(func(t *testing.T, group, shard, parent, name, incarnation, task, note, position, state string, millis int64) {
+		s := func(id string) protocol.Stamp {
+			return protocol.Stamp{ID: lease.WriteID(id), At: time.UnixMilli(millis)}
+		}
+		check := func(w lease.Write, err error) (lease.Row, bool) {
+			if err != nil {
+				if !errors.Is(err, checkpoint.ErrInvalid) && !errors.Is(err, lease.ErrBadWrite) {
+					t.Fatalf("an untyped error: %v", err)
+				}
+				return lease.Row{}, false
+			}
+			after, err := w.Apply(w.Old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := lease.Decode(lease.Encode(after))
+			if err != nil || !reflect.DeepEqual(back, after) {
+				t.Fatalf("%v came back as %v, %v", after, back, err)
+			}
+			return after.(lease.Row), true
+		}
+		r, ok := check(protocol.Begin(group, shard, []string{parent}, name, s("1")))
+		if !ok {
+			return
+		}
+		if r, ok = check(protocol.Claim(r, lease.Owner{Name: name, Incarnation: lease.Incarnation(incarnation), Task: task}, s("2"))); !ok {
+			return
+		}
+		h := lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}
+		if committed, ok := check(protocol.Commit(r, h, checkpoint.Mark{Position: position, State: state}, s("3"))); ok {
+			r = committed
+		}
+		check(protocol.Release(r, h, protocol.End{Reason: lease.ReasonFailed, Note: note}, s("4")))
+	})
+}

@@ -1,0 +1,246 @@
+package protocol
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/generation"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// What the transitions of protocol.go have in common: the questions they ask of a
+// row, and the four ways in which they change it.
+
+func rule(r lease.Row, transition string, rule lease.Rule) error {
+	return &lease.RuleError{Transition: transition, Key: r.Key(), Rule: rule}
+}
+
+// holds asks whether h holds r as it stands. It is the fence as the holder
+// itself can see it; the store's condition is the fence that counts.
+func holds(r lease.Row, transition string, h lease.Hold) error {
+	switch {
+	case r.Key() != h.Key:
+		return rule(r, transition, ErrOtherRow)
+	case r.Generation > h.Generation:
+		return &checkpoint.StaleError{Shard: r.Shard, Mine: h.Generation, Observed: r.Generation, Owner: r.Owner.Name}
+	case r.Generation < h.Generation:
+		return rule(r, transition, ErrOldImage)
+	case r.Owner.IsZero():
+		return rule(r, transition, ErrNotHeld)
+	case r.Owner.Incarnation != h.Incarnation:
+		return rule(r, transition, ErrNotHolder)
+	}
+	return nil
+}
+
+// claimable asks whether anybody may work on r at all.
+func claimable(r lease.Row, transition string) error {
+	switch {
+	case r.Removed:
+		return rule(r, transition, ErrRemoved)
+	case r.Finished:
+		return rule(r, transition, ErrFinished)
+	case r.Quarantined:
+		return rule(r, transition, ErrQuarantined)
+	}
+	return nil
+}
+
+func heldByOther(r lease.Row, transition string, me lease.Incarnation) error {
+	switch {
+	case r.Owner.IsZero():
+		return rule(r, transition, ErrNotHeld)
+	case r.Owner.Incarnation == me:
+		return rule(r, transition, ErrSelf)
+	}
+	return nil
+}
+
+// seen asks whether c was given for r as it stands.
+func seen(r lease.Row, transition string, c Command) error {
+	switch {
+	case r.Generation != c.Seen:
+		return rule(r, transition, lease.ErrOutdated)
+	case r.Removed:
+		return rule(r, transition, ErrRemoved)
+	}
+	return nil
+}
+
+// idle asks, on top, that nobody holds it.
+func idle(r lease.Row, transition string, c Command) error {
+	if err := seen(r, transition, c); err != nil {
+		return err
+	}
+	if !r.Owner.IsZero() {
+		return rule(r, transition, lease.ErrHeld)
+	}
+	return nil
+}
+
+func (c Command) transfer(reason lease.Reason) lease.Transfer {
+	return lease.Transfer{Reason: reason, By: c.By, Note: c.Note}
+}
+
+// fail counts the tenure of generation ended as failed, for that reason.
+func fail(r *lease.Row, ended int64, reason lease.Reason) {
+	attempts := min(r.Attempts(), math.MaxInt64-1)
+	errors := min(r.Failed(), attempts)
+	if reason != lease.ReasonExpired {
+		errors++
+	}
+	r.Failures = lease.Failures{Count: attempts + 1, Last: ended, Errors: errors}
+}
+
+// keep is a holder's write within its generation.
+func keep(r lease.Row, transition string, h lease.Hold, m checkpoint.Mark, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
+	next := r
+	if err := mark(&next, transition, h, m, s); err != nil {
+		return lease.Write{}, err
+	}
+	if edit != nil {
+		edited := next // it goes to the heap, and a commit has no edit
+		edit(&edited)
+		next = edited
+	}
+	return write(r, lease.OpSwap, next, s)
+}
+
+// giveUp is a holder's write that ends its generation.
+func giveUp(r lease.Row, transition string, h lease.Hold, to lease.Owner, e End, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
+	marked := r
+	if err := mark(&marked, transition, h, e.Mark, s); err != nil {
+		return lease.Write{}, err
+	}
+	if e.Progressed {
+		progress(&marked, h, s)
+	}
+	t := lease.Transfer{Reason: e.Reason, By: r.Owner.Name, Note: e.Note}
+	w, err := handOver(marked, lease.OpSwap, to, t, s, edit)
+	if err != nil {
+		return lease.Write{}, err
+	}
+	w.Old = r
+	return w, nil
+}
+
+// progress stamps the checkpoint as accepted under h, wherever it stands, and so
+// ends the count of attempts.
+func progress(r *lease.Row, h lease.Hold, s Stamp) {
+	r.Checkpoint.Generation, r.Checkpoint.At = h.Generation, wall(s.At)
+}
+
+// mark makes m the checkpoint of r, if h may and m does not go back. A zero
+// mark leaves the checkpoint as it is.
+func mark(r *lease.Row, transition string, h lease.Hold, m checkpoint.Mark, s Stamp) error {
+	if err := holds(*r, transition, h); err != nil {
+		return err
+	}
+	if m.IsZero() {
+		return nil
+	}
+	if err := h.Order.Advance(r.Shard, r.Checkpoint.Mark, m); err != nil {
+		return err
+	}
+	r.Checkpoint = checkpoint.Checkpoint{Mark: m, Generation: h.Generation, At: wall(s.At)}
+	return nil
+}
+
+// handOver ends the generation of r and begins the next.
+func handOver(r lease.Row, op lease.Op, to lease.Owner, t lease.Transfer, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
+	next, err := succ("generation", r.Generation)
+	if err != nil {
+		return lease.Write{}, err
+	}
+	return changeHands(r, op, next, to, t, s, edit)
+}
+
+// jump is a hand-over to nobody that leaves room for generations nobody here
+// has seen: so many above its own, and not below the clock's.
+func jump(r lease.Row, op lease.Op, by int64, t lease.Transfer, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
+	if _, err := succ("generation", r.Generation+min(by-1, math.MaxInt64-r.Generation)); err != nil {
+		return lease.Write{}, err
+	}
+	if err := generation.ValidClock(s.At); err != nil {
+		return lease.Write{}, err
+	}
+	return changeHands(r, op, max(r.Generation+by, generation.First(s.At)), lease.Owner{}, t, s, edit)
+}
+
+func changeHands(r lease.Row, op lease.Op, began int64, to lease.Owner, t lease.Transfer, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
+	next := r
+	begin(&next, began, to, t, s)
+	if edit != nil {
+		edit(&next)
+	}
+	return write(r, op, next, s)
+}
+
+// begin starts a generation and records how.
+func begin(r *lease.Row, began int64, to lease.Owner, t lease.Transfer, s Stamp) {
+	if r.Last.Generation > 0 {
+		r.Past = attr.AddTransfer(r.Past, began-r.Last.Generation, string(r.Last.Reason), r.Last.From, r.Last.By, r.Last.At)
+	}
+	t.Generation, t.From, t.At, t.WriteID = began, r.Owner.Name, wall(s.At), s.ID
+	t.Note = shortened(t.Note, lease.MaxNote)
+	r.Generation, r.Owner, r.OfferedTo, r.Last = began, to, "", t
+}
+
+// shortened is s in at most limit bytes, cut between two characters.
+func shortened(s string, limit int) string {
+	for len(s) > limit {
+		_, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
+	}
+	return s
+}
+
+// write counts up and stamps. What it returns has been checked as a store will
+// check it.
+func write(r lease.Row, op lease.Op, next lease.Row, s Stamp) (lease.Write, error) {
+	counter, err := succ("counter", r.Counter)
+	if err != nil {
+		return lease.Write{}, err
+	}
+	next.Counter, next.WriteID = counter, s.ID
+	if outgrew(next, r) {
+		fit(&next)
+	}
+	return checked(lease.Write{Op: op, Old: r, Next: next})
+}
+
+// checked is w, if it passes the check that every store makes.
+func checked(w lease.Write) (lease.Write, error) {
+	if err := w.Check(); err != nil {
+		return lease.Write{}, err
+	}
+	return w, nil
+}
+
+// succ counts one up, and says so when it cannot.
+func succ(field string, n int64) (int64, error) {
+	if n == math.MaxInt64 {
+		return n, &checkpoint.InvalidError{Field: field, Rule: fmt.Sprintf("cannot grow beyond %d", n), Limit: n}
+	}
+	return n + 1, nil
+}
+
+// wall is a time as rows keep it: whole milliseconds, in UTC.
+func wall(at time.Time) time.Time {
+	if at.IsZero() || at.UnixMilli() == 0 { // which stands for no time
+		return time.Time{}
+	}
+	return time.UnixMilli(at.UnixMilli()).UTC()
+}
+
+func sorted(parents []string) []string {
+	if len(parents) == 0 {
+		return nil
+	}
+	return slices.Sorted(slices.Values(parents))
+}
