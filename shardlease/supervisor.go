@@ -18,6 +18,9 @@ import (
 //
 // A command names the generation its giver has seen. When the shard has changed
 // hands since, it is refused with lease.ErrOutdated: look again, and decide again.
+// Every command that the row does not allow returns a [*lease.RuleError], and beside
+// it the row as it stands, which shows what is in the way: lease.ErrHeld is the rule of
+// a shard that has to be quarantined before it is rewound or removed.
 // A store that does not answer is asked a few times; what remains then is an error,
 // and the command may have been carried out.
 //

@@ -78,6 +78,45 @@ func TestSupervisorCommands(t *testing.T) {
 	}
 }
 
+// TestRefusedCommandShowsTheRow: a command that the row does not allow returns a RuleError
+// and, beside it, the row as it stands.
+func TestRefusedCommandShowsTheRow(t *testing.T) {
+	s := shardlease.Supervisor{Store: new(memstore.Store), Group: "orders", By: "ann"}
+	type command func(ctx context.Context, shard string, seen int64, why string) (lease.Row, error)
+	rewind := func(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
+		return s.Rewind(ctx, shard, seen, checkpoint.Mark{}, why)
+	}
+	for name, tc := range map[string]struct {
+		done  []command
+		asked command
+		shows func(lease.Row) bool
+		rule  lease.Rule // if it has a name outside
+	}{
+		"rewind a held shard":         {nil, rewind, func(r lease.Row) bool { return r.Owner.Name == "a" }, lease.ErrHeld},
+		"remove a held shard":         {nil, s.Remove, func(r lease.Row) bool { return r.Owner.Name == "a" }, lease.ErrHeld},
+		"force a free shard":          {[]command{s.ForceRelease}, s.ForceRelease, func(r lease.Row) bool { return r.Owner.IsZero() }, ""},
+		"quarantine twice":            {[]command{s.Quarantine}, s.Quarantine, func(r lease.Row) bool { return r.Quarantined }, ""},
+		"unquarantine what is in use": {nil, s.Unquarantine, func(r lease.Row) bool { return !r.Quarantined }, ""},
+		"remove twice":                {[]command{s.Quarantine, s.Remove}, s.Remove, func(r lease.Row) bool { return r.Removed }, ""},
+	} {
+		row := held(t, s.Store, name, "")
+		for _, done := range tc.done {
+			var err error
+			if row, err = done(t.Context(), name, row.Generation, "before"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := tc.asked(t.Context(), name, row.Generation, "refused")
+		refused, ok := errors.AsType[*lease.RuleError](err)
+		if !ok || refused.Key != row.Key() || tc.rule != "" && !errors.Is(err, tc.rule) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got.WriteID != row.WriteID || !tc.shows(got) {
+			t.Errorf("%s: beside the error stands %v", name, got)
+		}
+	}
+}
+
 func TestReleaseTask(t *testing.T) {
 	store := new(memstore.Store)
 	s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
