@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,7 +17,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
-	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -75,37 +78,45 @@ func (s *sink) effects(t *testing.T, item string) (all []string) {
 	return all
 }
 
-// write makes a write to the lease table that must succeed.
-func write(t *testing.T, s *sink) func(w lease.Write, err error) (lease.Row, lease.Hold) {
-	return func(w lease.Write, err error) (lease.Row, lease.Hold) {
-		t.Helper()
-		var got lease.Record
-		if err == nil {
-			got, err = s.leases.Write(t.Context(), w)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := got.(lease.Row)
-		return r, lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}
+// hold lets a worker claim shards until the test ends, and gives the holds of its first tenures.
+func hold(t *testing.T, s *sink, group string, shards ...string) map[string]lease.Hold {
+	t.Helper()
+	began := make(chan lease.Hold, 1000)
+	w, err := shardlease.New(s.leases, shardlease.Static(shards...), shardlease.Config{Group: group, Handoff: rebalance.Eager})
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-func stamp() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
-
-func owner(name string) lease.Owner {
-	return lease.Owner{Name: name, Incarnation: lease.Incarnation(name + "-1")}
+	ctx, stop := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		err := w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
+			began <- t.Hold()
+			select {
+			case <-over:
+			case <-ctx.Done():
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { stop(); close(over); running.Wait() })
+	holds := map[string]lease.Hold{}
+	for range shards {
+		h := <-began
+		holds[h.Key.Name] = h
+	}
+	return holds
 }
 
 // TestEffectsAreKeptOnce: an effect is kept if it is later than what its item has, and
 // under the hold that stands; a shard that follows has marks of its own.
 func TestEffectsAreKeptOnce(t *testing.T) {
 	s, _ := newSink(t)
-	row := write(t, s)
-	free, _ := row(protocol.Begin("orders", "shard-10", nil, "a", stamp()))
-	mine, h := row(protocol.Claim(free, owner("a"), stamp()))
-	child, _ := row(protocol.Begin("orders", "shard-1", nil, "a", stamp())) // the other's name begins as this
-	_, next := row(protocol.Claim(child, owner("a"), stamp()))
+	holds := hold(t, s, "orders", "shard-10", "shard-1") // the other's name begins as this
+	h, next := holds["shard-10"], holds["shard-1"]
 	keep := func(h lease.Hold, n int) error {
 		sequence := fmt.Sprint(n) // of any length, so that texts have another order
 		return s.keep(t.Context(), h, effect{h.Key.Name, sequence, "x", []byte(sequence)})
@@ -115,7 +126,10 @@ func TestEffectsAreKeptOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	row(protocol.Recover(mine, owner("b"), stamp()))
+	boss := shardlease.Supervisor{Store: s.leases, Group: "orders", By: "test"}
+	if _, err := boss.ForceRelease(t.Context(), "shard-10", h.Generation, "to fence its holder"); err != nil {
+		t.Fatal(err)
+	}
 	for _, n := range []int{10, 11} { // what is known, and what is new
 		if err := keep(h, n); !errors.Is(err, checkpoint.ErrStale) {
 			t.Errorf("a stale write: %v", err)
@@ -136,10 +150,8 @@ func TestEffectsAreKeptOnce(t *testing.T) {
 // group only. When the item was the whole id, the second group kept 0 of 9.
 func TestGroupsShareATable(t *testing.T) {
 	s, _ := newSink(t)
-	row := write(t, s)
 	for _, group := range []string{"orders", "invoices", "orders/x"} {
-		free, _ := row(protocol.Begin(group, "shard", nil, "a", stamp()))
-		_, h := row(protocol.Claim(free, owner("a"), stamp()))
+		h := hold(t, s, group, "shard")["shard"]
 		other := &sink{client: s.client, table: s.table, leases: s.leases, group: group}
 		var want []string
 		for n := range 9 {
@@ -162,9 +174,7 @@ func TestGroupsShareATable(t *testing.T) {
 // they blocked their shard at 400 KB.
 func TestManyLargeEffects(t *testing.T) {
 	s, _ := newSink(t)
-	row := write(t, s)
-	free, _ := row(protocol.Begin("orders", "shard", nil, "a", stamp()))
-	_, h := row(protocol.Claim(free, owner("a"), stamp()))
+	h := hold(t, s, "orders", "shard")["shard"]
 	for n := range 5 {
 		if err := s.keep(t.Context(), h, effect{"shard", fmt.Sprint(n), "x", make([]byte, 200_000)}); err != nil {
 			t.Fatal(err)
