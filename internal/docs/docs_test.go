@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -16,7 +17,7 @@ var (
 	testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark|Example)[A-Z]\w+`)
 	subtest  = regexp.MustCompile(`\bTest\w+/(\w+)`)
 	relative = regexp.MustCompile(`\]\(([^)#:]+)\)`)
-	lastLine = 150 // of the README
+	lastLine = 110 // of the README
 )
 
 // TestNamedTestsExist: a promise names the test that holds it, and the test is
@@ -65,14 +66,29 @@ func TestReadmeShowsWhatRuns(t *testing.T) {
 	}
 }
 
-// TestReadmeShowsWhatWasMeasured: the README's cost table is that of the measurements.
-func TestReadmeShowsWhatWasMeasured(t *testing.T) {
+// TestCostsAreThoseMeasured: the cost table of docs/costs.md is that of the measurements, and
+// the bound in the README is above the cost of the fleet that it names.
+func TestCostsAreThoseMeasured(t *testing.T) {
 	table := regexp.MustCompile(`(?m)^\| shards × workers \|(.*\n\|)*.*\n`)
 	all := documents(t)
 	measured := table.FindString(all["docs/measurements.md"])
-	if measured == "" || table.FindString(all["README.md"]) != measured {
-		t.Errorf("the README's cost table is not that of docs/measurements.md:\n%s", measured)
+	if measured == "" || table.FindString(all["docs/costs.md"]) != measured {
+		t.Errorf("the table of docs/costs.md is not that of docs/measurements.md:\n%s", measured)
 	}
+	cost := regexp.MustCompile(`\| 64 × 4 \| idle \|.*\$([0-9.]+) \|`).FindStringSubmatch(measured)
+	bound := regexp.MustCompile(`idle fleet of 64 shards on 4 workers costs less than \$([0-9.]+) a\s+month`).FindStringSubmatch(all["README.md"])
+	if cost == nil || bound == nil || number(t, cost[1]) >= number(t, bound[1]) {
+		t.Errorf("the README's bound %q is not above what was measured, %q", bound, cost)
+	}
+}
+
+func number(t *testing.T, text string) float64 {
+	t.Helper()
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
 }
 
 // TestGuidesShowWhatRuns: what the guides show in Go is somewhere in the code, where it is
@@ -98,8 +114,12 @@ func TestGuidesShowWhatRuns(t *testing.T) {
 }
 
 func TestReadmeIsShort(t *testing.T) {
-	if lines := strings.Count(documents(t)["README.md"], "\n"); lines > lastLine {
+	readme := documents(t)["README.md"]
+	if lines := strings.Count(readme, "\n"); lines > lastLine {
 		t.Errorf("README.md has %d lines, more than %d", lines, lastLine)
+	}
+	if name := testName.FindString(readme); name != "" {
+		t.Errorf("README.md names %s: the pages that it links to name tests", name)
 	}
 }
 
