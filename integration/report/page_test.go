@@ -105,7 +105,7 @@ func (r *report) elsewhere(p *page) {
 - **franz-go's sticky balancer** plans 100,000 partitions for 1,000 members in 2.1–2.5 ms, cited like KCL; its input is by name and topic, which is more to do.`)
 }
 
-// costHead begins the one table that the README shows as well.
+// costHead begins the one table that docs/costs.md shows as well.
 const costHead = "shards × workers"
 
 // costsIn is the text with the cost table of the page in place of its own.

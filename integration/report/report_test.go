@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	reportFull   = flag.Bool("report", false, "measure, and write docs/measurements.md and the README's cost table: half an hour on an idle machine")
+	reportFull   = flag.Bool("report", false, "measure, and write docs/measurements.md and the table of docs/costs.md: half an hour on an idle machine")
 	reportQuick  = flag.Bool("report.quick", false, "measure everything once in about a minute, and write nothing")
 	reportOut    = flag.String("report.out", "", "folder to write to instead; none for -report.quick")
 	reportServer = flag.String("report.server", "", "what runs at DYNAMODB_ENDPOINT, for the page")
@@ -90,11 +90,11 @@ func (r *report) publish() {
 			return
 		}
 		to = "../../docs"
-		text, err := os.ReadFile("../../README.md")
+		text, err := os.ReadFile("../../docs/costs.md")
 		if err != nil {
 			r.Fatal(err)
 		}
-		if files["../README.md"], err = costsIn(string(text), files["measurements.md"]); err != nil {
+		if files["costs.md"], err = costsIn(string(text), files["measurements.md"]); err != nil {
 			r.Fatal(err)
 		}
 	}
