@@ -1,108 +1,155 @@
-// Package shardlease says who may work on a shard now, and whose writes still count.
+// Package shardlease distributes the shards of a stream over a fleet of workers, with
+// leases and fencing tokens kept in DynamoDB. It decides which worker may process a
+// shard now, and whose writes still count.
 //
-// A program that processes a stream embeds a [Worker]. Workers of one group share the
-// shards of a [Source]: each claims some, calls a [Handler] for each, stores how far
-// it has come, and hands shards over as workers come and go. They agree through rows
-// in a table, a [lease.Store]; there is no leader, no gossip, and nothing to clean up
-// after a kill -9.
+// A program that consumes a stream embeds a [Worker]. The workers of one group share the
+// shards of a [Source]: each worker claims some of them, calls a [Handler] for each,
+// stores how far the handler has come, and hands shards over as workers join and leave.
+// The workers agree through rows in a table, a [lease.Store]. There is no leader, no
+// gossip, and nothing to clean up after a kill -9.
 //
 //	w, err := shardlease.New(store, source, shardlease.Config{Group: "orders", Handoff: rebalance.Cooperative})
 //	err = w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error { … })
+//
+// Package [lease] has the glossary.
+//
+// # The authority statement
+//
+//  1. What is leased: the right to process one shard. The lease covers neither the
+//     records nor the sink.
+//  2. What makes a lease valid: the heartbeat counter of its worker. The other workers
+//     watch that counter, each on its own monotonic clock; no wall clocks are compared.
+//  3. How long a lease lasts: until another worker has seen the counter stand still for
+//     the lease time ([Config.TTL]). The holder itself trusts its leases for nine tenths
+//     of the lease time after it sent its last confirmed heartbeat.
+//  4. Which token fences the lease, and where the token is checked: the generation of the
+//     shard ([Tenure.Generation]), which grows with every change of hands. The table
+//     checks it in every commit, and your sink checks it if you make the sink compare.
+//  5. Who refuses a stale owner: the table, and every sink that compares generations. The
+//     stale owner cannot stop itself reliably, because it may be paused.
+//
+// # How it works
+//
+// The table holds one lease row for each shard (owner, generation, checkpoint) and one
+// seat for each running worker (heartbeat counter, requests). Every change of either is
+// one conditional write, which the table stores or refuses.
+//
+// Heartbeat. A worker takes a seat under a new random incarnation, and then adds 1 to the
+// counter in its seat three times per lease time. Only this write proves that the worker
+// lives. Lease rows that are held and make no progress are not written, so the cost of an
+// idle fleet depends on its workers and not on its shards. The other workers poll the
+// seats as often.
+//
+// Claim. A worker lists the lease rows, then the seats, and computes the plan: which
+// worker should hold which shard. All workers compute the same plan from the same rows. A
+// shard is claimable if its row has no owner, or if no seat belongs to the incarnation of
+// its owner, in a listing of the seats that began after the row was read. The worker to
+// which the plan assigns the shard claims it with one write. Its condition is that
+// generation and owner are still those that the worker read; it stores the new owner and
+// a higher generation. If two workers claim at once, the table refuses the second. The
+// answer contains the row as it is now, and the handler starts at its checkpoint.
+//
+// Commit. [Tenure.Mark] records, in memory, that everything up to a position is
+// processed. The policy ([Config.Commit], by default every 5 s) writes the latest mark to
+// the lease row as its checkpoint, on condition that the row is exactly as this worker
+// left it. After a change of hands it is not, so the table refuses the commit, the tenure
+// ends, and the calls of the handler return an [EndError] with a [checkpoint.StaleError].
+// If no answer arrives, the worker sends the same bytes again: each write has a random
+// id, and the id in the row shows whether an earlier attempt was stored.
+//
+// Eager move. When the plan assigns a held shard to another worker, that worker (the
+// successor) prepares ([Config.Prepare]) and then writes a request to its own seat, with
+// the generation that it saw and the terms of the move. The owner finds the request when
+// it polls, and ends the soft context of its handler. The handler marks what it has
+// finished and returns. The owner then hands the shard over in one write: the last mark,
+// the successor as owner, the next generation. The successor polls the row every 120 ms,
+// and starts at that checkpoint. In between nobody processes the shard: the gap. If the
+// handler does not return within [Config.Drain], the owner ends its hard context and
+// gives the shard up without it, unless the terms of the move say to wait.
+//
+// Cooperative move. The successor requests the shard in the same way. The owner stores
+// its latest mark together with an offer to that successor, in one write, and continues
+// to process. The successor takes the shard over in one write, on condition that the
+// offer still stands; its handler starts at the checkpoint in the answer. The owner finds
+// the new generation at its next poll, or when its commit is refused, and ends both
+// contexts of its handler. In between both workers process the shard: the overlap. Records
+// that the owner processed after the offer are processed twice.
+//
+// Expiry. Each worker remembers when it first saw the present value of every heartbeat
+// counter. A worker that has seen a counter stand still for the lease time deletes that
+// seat, on condition that the counter still has this value: it evicts the silent worker.
+// Either the eviction or the next heartbeat is stored, never both. The shards of the
+// evicted worker are claimable then, and the others claim them at once, under higher
+// generations. A silent worker that is running has ended its handlers before, because it
+// trusts its leases for nine tenths of the lease time only. One that was paused ends them
+// when it wakes up, and the table refuses what they still commit.
+//
+// Graceful shutdown. When the context of [Worker.Run] ends, the worker marks its seat as
+// leaving and continues to process. The others request its shards, and each moves in its
+// mode. The worker releases the shards that nobody has requested within [Config.Drain].
+// Then it deletes its seat, so that nobody has to wait for anything to expire.
+//
+// End of a shard. When the stream says that a shard has ended, the handler calls
+// [Tenure.Finish]. Nobody claims the shard again, and shards that have it as a parent
+// become claimable.
+//
+// # The contexts of a handler
+//
+// The soft context, [Tenure.Reading], ends when the handler should wind down: read
+// nothing more, finish what has been read, mark it and return. The hard context, the
+// handler's ctx, ends when the tenure is over: whatever the handler still does is fenced.
+// [context.Cause] says why, as an [*EndError]. Neither ends with the context that Run was
+// given.
 //
 // # What is promised
 //
 // Under any pause, crash, clock fault, lost reply or late delivery:
 //
-//   - A stale owner's checkpoint is refused by the table; accepted ones are ordered by
-//     generation. (TestPausedWorkerIsRefused, TestLateCommitIsRefusedByDynamoDB)
-//   - A stored position never moves back within a generation, as far as [Config.Order]
-//     can tell, and the next tenure starts at it.
-//     (TestEagerMove, TestStore/ClaimRacingACommitStartsFromWhatWasStored)
-//   - Generations only grow, and each has one owner.
-//     (TestStore/RecreatedShardRefusesEarlierGenerations, TestExplore)
-//   - A worker that cannot reach its store loses nothing in half a lease time, and has
-//     ended all it held before anybody else can hold it. (TestShortOutageLosesNothing,
-//     TestLongOutage, TestOutageOnDynamoDB)
-//   - A handler that fails, hangs or panics ends its own tenure and no other; a store
-//     that fails does not end [Worker.Run]; no goroutine outlives it.
-//     (TestHandlersThatFail, TestStuckHandlerLosesItsShard, TestStoreFallsSilent)
-//   - No store, source or hook can end the process or the worker, whether it panics,
-//     calls runtime.Goexit or returns nil. (TestEveryHookSurvives)
+//   - S1. Accepted checkpoints of a shard are ordered by generation. The table refuses
+//     the checkpoint of a stale owner.
+//   - S2. The stored position never moves back within a generation, as far as
+//     [Config.Order] can compare positions. A new generation starts from the stored one.
+//   - S3. The generation of a shard only grows, and one generation has one owner.
+//   - S4. No healthy worker loses a shard because a reply was lost.
+//   - S5. The end of one tenure never affects another shard. A store error never ends
+//     Run. No goroutine outlives Run. No store, source or hook can end the process or the
+//     worker, whether it panics, calls runtime.Goexit or returns nil.
 //
-// And of a move, by the mode that was chosen for it:
+// It is not promised that two handlers never run at once. A paused process cannot know
+// that it is stale, and nobody can promise that for it. The promise is about whose writes
+// count: the checkpoint always, and every other effect whose sink compares the generation.
 //
-//	                  gap: nobody processes      overlap: two do
-//	eager             a look and a start         none, unless the drain time runs out
-//	cooperative       none                       a look
-//	crash             4/3 lease time + 0.5 s     a paused owner may wake up, and is fenced
+// Expiry is observed by the other workers: while no worker runs, nothing expires. Rows
+// that are deleted or edited by hand, and tables that are replicated so that the last
+// writer wins, are outside of all promises. The plan is even and minimal when the fleet
+// has settled, and not at every moment before.
 //
-// (TestEagerMove, TestCooperativeMove, TestDrainDeadline, TestCrashIsRecovered,
-// TestDyingInEveryPhase, TestCleanStop, TestWorkerLife)
-//
-// # What is not
-//
-// That two handlers never run at once. A paused process cannot know that it is stale;
-// nobody can promise that for it. What counts is what the fence lets through: the
-// checkpoint always, and every other effect whose sink compares [Tenure.Generation].
-//
-// Expiry is what others see: with nobody alive, nothing expires. Rows that are deleted
-// by hand, and tables that are replicated with last-writer-wins, are outside. The plan
-// is even and minimal once the fleet has settled, and not at every moment before.
-//
-// # The states of a shard
-//
-//	           create                claim
-//	no row ───────────────▶ free ──────────────▶ held ──┐ commit, offer, withdraw:
-//	                         ▲  ▲                 │ ▲   │ the same generation
-//	                revive,  │  │ release,        │ └───┘
-//	             unquarantine│  │ force-release   ├──────▶ held by another: yield, take,
-//	                         │  └─────────────────┤        recover, seize
-//	                removed, │                    │
-//	             quarantined ◀────────────────────┴──────▶ finished ──▶ removed
-//
-// Every arrow but those on the loop adds to the generation. Package lease has each of
-// them as a pure function, and the conditions under which a table accepts it.
-//
-// # The life of one lease
-//
-//  1. A worker takes a seat: a row of its own, under a new incarnation, that it beats
-//     three times per lease time. Nothing else proves that it lives; so what a fleet
-//     costs depends on its workers and not on its shards.
-//  2. It lists the rows, and then the seats. Free shards, and those whose owner has no
-//     seat, fall to the workers that the plan names; each claims its own, at once.
-//  3. The handler is called with a [Tenure]: the shard, its checkpoint, its generation.
-//     [Tenure.Mark] says how far it is; the commit policy writes.
-//  4. When the plan gives the shard to another worker, that one asks for it by a want
-//     on its seat. Eager: the handler is told to wind down ([Tenure.Reading] ends), and
-//     when it returns the shard is handed over, last mark and all, in one write.
-//     Cooperative: the owner stores its latest mark with an offer, the successor takes
-//     it in one write, and only then does the owner's context end.
-//  5. When the shard itself has ended, [Tenure.Finish] says so, and its children start.
+// docs/design.md names the tests that hold each promise.
 //
 // # When something fails
 //
-//	what happens                        who notices, and when              what follows
-//	a process dies                      its peers, after the lease time    evicted by one conditional delete; its shards are claimed at once
-//	a process is paused                 the same; itself, when it wakes    its context ends with [Expired] before anything else; its commits are refused
-//	the store does not answer           the worker                         it serves on for nine tenths of the lease time, then ends with [Unreachable]
-//	a reply is lost                     the worker                         the same bytes are sent again until they are answered
-//	a write arrives late                the table                          its condition does not hold any more
-//	a handler fails or panics           the worker                         released as failed; claimed again after a pause that doubles
-//	a handler hangs                     the worker, with StallAfter        told to wind down, then released as stalled
-//	it ignores that                     the worker, after Drain            its context ends, the shard is given up; whatever it still does is fenced
-//	the table accepts no commit         the worker, after CommitTimeout    reported while it lasts; a worker that can write no row gives up its seat, if another worker has room
-//	one side of a move dies             the other                          every phase ends by itself; a dead owner's shard is claimed
-//	the machine was suspended           the worker, by its wall clock      commits wait until a heartbeat is answered
-//	the wall clock steps                nobody                             nothing compares it
-//	the table is restored               the worker, from its own seat      nothing is claimed until somebody adopts the table
-//	a row cannot be read                who lists it                       set aside and told; the others go on
+//	what happens                     noticed by                           what follows
+//	a process dies                   its peers, after the lease time      its seat is deleted; its shards are claimed at once
+//	a process is paused              its peers, and itself on waking up   the tenure ends with the cause expired; its commits are refused
+//	the store does not answer        the worker                           it serves for nine tenths of the lease time, then ends with unreachable
+//	a reply is lost                  the worker                           it sends the same bytes until they are answered
+//	a write arrives late             the table                            the table refuses it: its condition no longer holds
+//	a handler fails or panics        the worker                           the shard is released as failed, and claimed again after a pause that doubles
+//	a handler hangs                  the worker, if StallAfter is set     its soft context ends, then the shard is released as stalled
+//	a handler ignores its contexts   the worker, after Drain              the shard is given up; whatever the handler still does is fenced
+//	no commit is accepted            the worker, after CommitTimeout      a report while it lasts; a worker that can write no row gives up its seat, if another worker has room
+//	one side of a move dies          the other side                       every phase has a time limit; the shard of a dead owner is claimed
+//	the machine was suspended        the worker, by its wall clock        commits wait until a heartbeat is confirmed
+//	the wall clock steps             nobody                               nothing compares wall clocks
+//	the table is restored            the worker, from its own seat        nothing is claimed until an operator adopts the table
+//	a row cannot be read             the worker that lists it             the row is skipped and reported; the others are served
 //
-// # Knobs
+// # Configuration
 //
-// [Config] documents each field. The ones to think about: Handoff, which has no default;
-// TTL, which trades how fast a crash is noticed against how long a pause is forgiven and
-// what heartbeats cost; Drain, how long a handler may take to wind down; StallAfter,
-// without which a live process is enough; Commit, how much may be processed twice after a
-// crash; MaxAttempts, after which a shard that fails is set aside. [Config.Observe] and
-// [Config.Logger] tell all that happens, and [Supervisor] lists and commands from outside.
+// [Config] documents each field. Handoff has no default. TTL trades how soon a crash is
+// noticed against how long a pause is forgiven and what heartbeats cost. Drain is how
+// long a handler may take to wind down. Commit bounds how much is processed twice after a
+// crash. StallAfter takes a shard from a handler that hangs, and MaxAttempts quarantines
+// a shard that fails again and again; both are off by default. [Config.Observe] and
+// [Config.Logger] report what happens, and a [Supervisor] lists and steers from outside.
 package shardlease

@@ -1,96 +1,140 @@
-// Package lease is the protocol: who may work on a shard now, and whose writes
-// still count. It is pure. Everything here is a value or a function over values;
-// clocks, random numbers and the network are somebody else's.
+// Package lease defines the rows of a lease table and the contract of a store: what
+// authors of stores and operators need to know. The rules by which a row may change, the
+// transitions, are pure functions in internal/protocol; read protocol.go there after this
+// page.
 //
-// # The idea
+// # The rows
 //
-// A shard has one [Row] in a table. The row says who holds the shard and under
-// which generation. Every change of hands adds to the generation, so a
-// generation is a fencing token: whoever was paused, replaced and woken up
-// still has the old one, and every write it makes is refused by the table
-// itself. A lease says who may try; the fence says whose writes still count.
+// A table holds the rows of any number of groups. In each group there is one [Row] for
+// each shard and one [Seat] for each running worker.
 //
-// A worker has one [Seat] in the same table, and beats it. Held rows stay quiet:
-// what a fleet costs does not depend on how many shards it holds. A seat that
-// stands still is deleted by whoever watched it, and what its worker held can
-// be claimed by anybody.
+// The lease row of a shard stores who holds the shard, under which generation, and the
+// last accepted checkpoint. The generation is a fencing token: it grows with every change
+// of hands, also when the shard is released to nobody, and never with a commit. A worker
+// that was paused, replaced and woken up still writes under the old generation, and the
+// table refuses every such write.
 //
-// Some words: an incarnation is one seat of one worker, and never comes back. A
-// tenure is one incarnation's hold of one shard under one generation, from start
-// to end. A mark says how far a handler has come; a checkpoint is a mark that was
-// accepted. A Hold is the handle a tenure writes with.
+// The seat of a worker stores its heartbeat counter and its requests. Lease rows that are
+// held and make no progress are not written, so the cost of heartbeats depends on the
+// number of workers and not of shards. A worker whose heartbeat counter stands still for
+// the lease time is evicted: another worker deletes its seat, and the shards that it held
+// become claimable.
 //
-// # Four conditional writes
+// # The states of a shard
 //
-//	create     there is no row, and no tombstone
-//	swap       the write id and the counter are those that were read, and so
-//	           everything is
-//	transfer   the generation and the owner are those that were read, whatever
-//	           was committed since; it returns where the new generation starts
-//	delete     as swap; of seats alone
+//	           create                claim
+//	no row ───────────────▶ free ──────────────▶ held ──┐ commit, offer, withdraw:
+//	                         ▲  ▲                 │ ▲   │ the same generation
+//	                revive,  │  │ release,        │ └───┘
+//	             unquarantine│  │ force-release   ├──────▶ held by another: hand over, take over,
+//	                         │  └─────────────────┤        recover, seize
+//	                removed, │                    │
+//	             quarantined ◀────────────────────┴──────▶ finished ──▶ removed
 //
-// A holder swaps: its write id is replaced by any takeover, so its next write is
-// refused. Whoever takes over transfers: the owner's commits cannot starve it,
-// and fencing the old owner and reading the new one's start are one step. [Op]
-// and [Write.Apply] say it exactly.
+// Every arrow except the loop adds to the generation. Recover is the claim of a shard
+// whose owner was evicted; seize is a claim against an owner that did not wind down in
+// time.
 //
-// # What is promised
+// # The four conditional writes
 //
-// Under any pause, crash, clock fault, lost reply or late delivery:
+//	operation   condition                                        made by
+//	create      there is no row and no tombstone                 a worker that sees a new shard or takes a seat
+//	swap        write id and counter, and so everything, are     the holder; an operator, for a row without owner
+//	            as read
+//	transfer    generation and owner are as read, and so is the  a worker that takes a shard; an operator that takes
+//	            offer that is accepted; commits do not matter    one away
+//	delete      as swap; for seats only                          a worker that evicts another, or gives up its seat
 //
-//   - S1. Accepted checkpoints of a shard are ordered by generation; a stale
-//     owner's checkpoint is refused by the table.
-//     (TestStore/StaleGenerationIsRefused, TestExplore, TestStorm)
-//   - S2. The stored position never moves back within a generation, and a new
-//     generation starts from the stored one.
-//     (TestStore/ClaimRacingACommitStartsFromWhatWasStored, TestExplore, TestStorm)
-//   - S3. A shard's generation only grows, also when its row is removed and made
-//     anew, and one generation has one owner.
-//     (TestStore/RecreatedShardRefusesEarlierGenerations, TestExplore,
-//     TestFirstGenerationIsAboveAllIssuedBefore)
-//   - S4. No healthy worker loses a shard because a reply was lost. A commit that
-//     was overtaken by a change of hands before its outcome was known is
-//     answered "stale, outcome unknown".
-//     (TestStore/EveryWriteUnderEveryFate, TestExplore, TestStorm,
-//     TestStaleAnswerSaysWhatIsUnknown)
+// A holder swaps. Any change of hands replaces the write id, so the holder's next write
+// is refused. A worker that takes a shard transfers: commits of the owner cannot make
+// the transfer fail, and one step both fences the old owner and reads where the new one
+// starts. [Op] and [Write.Apply] define the operations exactly.
 //
-// # What is not promised
+// A write has three outcomes: stored; refused, with the row as it is ([RefusedError]); or
+// unknown, where no answer arrived. A worker repeats an unknown write with the same bytes
+// until it is answered. The write id in the row shows whether an earlier attempt was
+// stored.
 //
-// That two handlers never run at once. A holder that is paused cannot know that
-// it was replaced, and nobody can promise that it does. What it writes is
-// refused here; whether it is refused elsewhere depends on whether elsewhere
-// compares generations.
+// # Writing a store
 //
-// That a rewind by command is harmless: it moves a position back because
-// somebody said so, under a generation of its own.
+// Implement [Store]: List, Get, Write and Verify. A store translates and decides nothing:
+// check each write with [Write.Check], apply it atomically as [Write.Apply] does, and
+// store records with [Encode] and [Decode]. Package storetest has the suite that every store
+// must pass.
 //
-// Rows that are deleted or edited by hand, and tables replicated so that the
-// last writer wins, are outside.
+// # Glossary
 //
-// # The life of one lease
+// The words in parentheses are those of other systems for the same or a similar thing;
+// docs/leases.md compares them.
 //
-// Read internal/protocol/protocol.go from top to bottom: a table of the transitions,
-// and then each of them in that order. A transition is a function of a [Row] that
-// gives a [Write], or a reason why not. A write is a plain value that carries its own
-// condition. A [Store] makes writes and knows nothing else. A protocol.Copy is what a
-// worker keeps of a row between them; the example of that package shows the whole
-// round.
+// Who and what:
 //
-// # When something goes wrong
+//   - shard: one part of a stream, which one worker processes at a time (partition).
+//   - worker: one running shardlease.Worker, a member of a fleet (consumer, member).
+//   - group: the name that a fleet shares; groups in one table do not see each other
+//     (application, consumer group).
+//   - fleet: all running workers of a group.
+//   - lease row: the row of one shard, [Row] (lease, lock).
+//   - seat: the row of one running worker, [Seat] (session, ephemeral node, member entry).
+//   - incarnation: the random id of one seat, never used again; a worker that loses its
+//     seat returns under another incarnation (session id).
+//   - owner: the incarnation that a lease row names as the holder of its shard (holder,
+//     leader).
+//   - successor: the worker that a moving shard goes to.
+//   - source: lists the shards and their parents.
 //
-//	what happened                          what the writer sees        what follows
-//	the write was stored, its reply lost   Unknown, then Stored        nothing
-//	the write was lost                     Unknown, then Stored        nothing: the same bytes were sent again
-//	the write arrives once more, late      nothing                     refused: the write id or the generation moved on
-//	the shard changed hands meanwhile      Overtaken                   the tenure ends, with a StaleError
-//	the row was removed                    Gone                        the tenure ends; the row is not made again
-//	somebody wrote past the conditions     Conflict                    the tenure ends, with protocol.ErrConflict
-//	the table was restored from a backup   WentBack                    nothing is claimed before the rows are adopted
-//	a claim was stored, its reply lost     the row names me            started at the next look (protocol.Copy.Reconcile)
-//	a release was lost for good            the row names me            claimed again, under a new generation
-//	the writer died                        –                           its seat is evicted, its rows are claimed
+// Time and life:
 //
-// protocol.Decide is that table in code. A store answers with a RefusedError; Copy.Answer
-// asks Decide what it means and has the error for the user. A copy has one write
-// open at a time, and never takes an older row over a newer one.
+//   - heartbeat: a worker's write that adds 1 to the counter in its seat, three times per
+//     lease time (renewal, keep-alive).
+//   - lease time: how long a heartbeat counter may stand still before the worker is
+//     evicted, Config.TTL (TTL, session timeout, failover time).
+//   - trust: the time for which a worker relies on its own leases, nine tenths of the lease
+//     time after it sent the last confirmed heartbeat.
+//   - evict: to delete the seat of a worker whose heartbeat counter stands still.
+//   - expire: a lease expires when its owner is evicted.
+//   - poll: one read of the seats, or of a row in a move (watch).
+//   - audit: a periodic complete listing of all lease rows.
+//
+// Holding a shard:
+//
+//   - generation: the number in a lease row that grows with every change of hands
+//     (fencing token, epoch, term, sequencer).
+//   - tenure: one worker's hold of one shard under one generation, from the start of its
+//     handler to its end.
+//   - claim: to take a shard that has no owner, or whose owner was evicted (acquire).
+//   - mark: the progress that a handler reports; it is in memory only (position, offset).
+//   - commit: to write the latest mark to the lease row (checkpoint, offset commit).
+//   - checkpoint: a mark that the table accepted; the next tenure starts there (committed
+//     offset).
+//   - hold: the handle a tenure writes with, [Hold]; dynamostore.Fence takes it (receipt
+//     handle).
+//   - release: to give a shard up to nobody.
+//   - finish: to record that a shard has ended and is processed to its end (SHARD_END).
+//   - attempts: failed tenures of a shard since its last accepted checkpoint.
+//   - quarantine: to set a shard aside, so that nobody claims it until an operator decides
+//     (poison, dead letter).
+//   - tombstone: the row of a removed shard, which keeps its generation.
+//
+// Moving a shard:
+//
+//   - plan: which worker should hold which shard; each worker computes it from the same
+//     rows (target assignment).
+//   - move, handoff: the planned change of hands between two live workers.
+//   - mode: eager (a gap, no overlap) or cooperative (an overlap, no gap).
+//   - terms: mode, drain time and preparation of one move; the request states them.
+//   - request: the successor's wish for a shard, on its seat; its stored name is wants.
+//   - hand over: the owner's last write in an eager move, which names the successor as
+//     owner; its reason is stored as handoff.
+//   - offer: the owner's permission, in a cooperative move, to take the shard over.
+//   - take over: the successor's write in a cooperative move, which accepts the offer.
+//   - drain time: how long a handler may take to wind down, Config.Drain (grace period).
+//   - graceful shutdown: the end of a worker that first moves or releases all its shards
+//     (drain, clean stop).
+//
+// # Outside of the promises
+//
+// Rows that are deleted or edited by hand, and tables that are replicated so that the last
+// writer wins. A rewind by an operator moves a position back because the operator said so,
+// under a generation of its own. docs/design.md has the promises.
 package lease
