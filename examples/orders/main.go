@@ -1,5 +1,5 @@
-// Orders is the program of docs/consumer.md: the shards of a stream, shared by however
-// many processes run it.
+// Orders is the program of docs/consumer.md: any number of processes share the shards of a
+// stream.
 package main
 
 import (
@@ -53,7 +53,7 @@ func run(ctx context.Context, table string) error {
 	return w.Run(ctx, handle)
 }
 
-// open gives the store that the leases are in.
+// open returns the store that holds the leases.
 func open(ctx context.Context, table string) (lease.Store, error) {
 	if table == "" {
 		return new(memstore.Store), nil // workers of one process that share it are a fleet
@@ -66,10 +66,10 @@ func open(ctx context.Context, table string) (lease.Store, error) {
 	if err := dynamostore.CreateTable(ctx, client, table, dynamostore.TableOptions{}); err != nil {
 		return nil, err
 	}
-	return dynamostore.Open(ctx, client, table, dynamostore.Options{Group: "orders"}) // tries what may be done to this group
+	return dynamostore.Open(ctx, client, table, dynamostore.Options{Group: "orders"}) // checks the permissions for this group
 }
 
-// handle processes one shard for as long as it is this worker's.
+// handle processes one shard for as long as this worker holds it.
 func handle(ctx context.Context, t *shardlease.Tenure) error {
 	for record, err := range read(t.Reading(), t.Checkpoint().Position) {
 		if err != nil {
@@ -83,7 +83,7 @@ func handle(ctx context.Context, t *shardlease.Tenure) error {
 	return nil
 }
 
-// read stands for a stream: a record a second, from a position on, until ctx ends.
+// read stands for a stream: it yields a record a second after a position, until ctx ends.
 func read(ctx context.Context, position string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		last, _ := strconv.Atoi(position) // empty at the very beginning
