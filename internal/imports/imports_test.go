@@ -65,6 +65,7 @@ var rules = map[string]rule{
 	"internal/scale":   {nil, "real engines and a table that only meters: all of it is tests"},
 	"internal/mutants": {nil, "it edits and runs other packages, and imports none"},
 	"internal/docs":    {nil, "it reads files, and imports none"},
+	"internal/draw":    {nil, "it draws pictures of what it knows by heart; its test compares them with the packages"},
 	"internal/imports": {nil, "it looks at other packages, and imports none"},
 }
 

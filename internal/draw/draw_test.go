@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// TestPicturesAreDrawn: each picture in docs is what this command draws, and nothing else is
+// there.
+func TestPicturesAreDrawn(t *testing.T) {
+	files, err := os.ReadDir(filepath.Join(root, "docs", "pictures"))
+	if err != nil || len(files) != len(pictures) {
+		t.Errorf("docs/pictures has %d files, want %d (%v)", len(files), len(pictures), err)
+	}
+	for name, draw := range pictures {
+		stored, err := os.ReadFile(filepath.Join(root, "docs", "pictures", name))
+		if err != nil || string(stored) != draw() {
+			t.Errorf("%s is not what `go run ./internal/draw` draws (%v)", name, err)
+		}
+	}
+}
+
+// TestPicturesAreAccessible: a picture is well-formed, says in words what it shows, and has
+// colours for a dark page.
+func TestPicturesAreAccessible(t *testing.T) {
+	for name, draw := range pictures {
+		picture := draw()
+		for _, part := range []string{`role="img"`, "<title id=", "<desc id=", "prefers-color-scheme:dark"} {
+			if !strings.Contains(picture, part) {
+				t.Errorf("%s has no %s", name, part)
+			}
+		}
+		d := xml.NewDecoder(strings.NewReader(picture))
+		for {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// TestPackagesAreAsDrawn: every arrow is an import, and every import of a package in the picture
+// follows the arrows. Arrows point down, so imports have no cycle.
+func TestPackagesAreAsDrawn(t *testing.T) {
+	drawn := map[string]node{}
+	for _, n := range nodes {
+		drawn[n.name] = n
+	}
+	for _, n := range nodes {
+		imports := imported(t, n.name)
+		reached := reach(drawn, n)
+		for _, name := range n.imports {
+			if drawn[name].y <= n.y {
+				t.Errorf("the arrow from %s to %s does not point down", n.name, name)
+			}
+			if imports != nil && imported(t, name) != nil && !imports[name] {
+				t.Errorf("the picture shows that %s imports %s, and it does not", n.name, name)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(imports)) {
+			if _, ok := drawn[name]; ok && !reached[name] {
+				t.Errorf("%s imports %s, and no arrow of the picture leads there", n.name, name)
+			}
+		}
+	}
+}
+
+// reach is the set of packages that the arrows of n lead to.
+func reach(drawn map[string]node, n node) map[string]bool {
+	reached := map[string]bool{}
+	for _, name := range n.imports {
+		reached[name] = true
+		maps.Copy(reached, reach(drawn, drawn[name]))
+	}
+	return reached
+}
+
+// imported lists what a package of this module imports, without its tests; nil if there is no
+// such package.
+func imported(t *testing.T, name string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, name, "*.go"))
+	if err != nil || len(files) == 0 {
+		return nil
+	}
+	imports := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		for _, spec := range parsed.Imports {
+			path, _ := strconv.Unquote(spec.Path.Value)
+			imports[strings.TrimPrefix(path, "github.com/shardlease/shardlease-go/")] = true
+		}
+	}
+	return imports
+}

@@ -1,0 +1,29 @@
+// Command draw draws the pictures of docs/design.md. Run it in the root of the repository:
+//
+//	go run ./internal/draw
+//
+// A picture is an SVG with two sets of colours, for readers who prefer a light or a dark page.
+// All its words are text, and a title and a description say in words what it shows.
+package main
+
+import (
+	"log"
+	"os"
+	"path/filepath"
+)
+
+// pictures are the files of docs/pictures.
+var pictures = map[string]func() string{
+	"eager.svg":       eager,
+	"cooperative.svg": cooperative,
+	"trust.svg":       trust,
+	"packages.svg":    packages,
+}
+
+func main() {
+	for name, draw := range pictures {
+		if err := os.WriteFile(filepath.Join("docs", "pictures", name), []byte(draw()), 0o644); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
