@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return command(ctx, shardlease.Supervisor{Store: store, Group: *group, By: *by}, *why, f.Args(), out)
 }
 
-// operator is the name of whoever runs this program.
+// operator is the name of the user that runs this program.
 func operator() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username

@@ -33,7 +33,7 @@ func TestPicturesAreDrawn(t *testing.T) {
 	}
 }
 
-// TestPicturesAreAccessible: a picture is well-formed, says in words what it shows, and has
+// TestPicturesAreAccessible: a picture is well-formed, and has a title, a description and
 // colours for a dark page.
 func TestPicturesAreAccessible(t *testing.T) {
 	for name, draw := range pictures {

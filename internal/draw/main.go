@@ -3,7 +3,7 @@
 //	go run ./internal/draw
 //
 // A picture is an SVG with two sets of colours, for readers who prefer a light or a dark page.
-// All its words are text, and a title and a description say in words what it shows.
+// All its words are text, and a title and a description put what it shows into words.
 package main
 
 import (

@@ -69,9 +69,9 @@ func (d *drawing) arrow(x1, y1, x2, y2 int) {
 }
 
 // bar is a stretch of a lane with a word in it.
-func (d *drawing) bar(class, words string, x1, x2, y int, says string) {
+func (d *drawing) bar(class, words string, x1, x2, y int, label string) {
 	d.box(class, x1, y, x2-x1, 26)
-	d.centred(words, (x1+x2)/2, y+18, says)
+	d.centred(words, (x1+x2)/2, y+18, label)
 }
 
 func (d *drawing) end() string { return d.String() + "</svg>\n" }

@@ -49,9 +49,9 @@ func trust() string {
 }
 
 // span marks a stretch of time, with its length above.
-func (d *drawing) span(x1, x2, y int, says string) {
+func (d *drawing) span(x1, x2, y int, label string) {
 	d.line("line", x1, y, x2, y)
 	d.line("line", x1, y-4, x1, y+4)
 	d.line("line", x2, y-4, x2, y+4)
-	d.centred("text", (x1+x2)/2, y-8, says)
+	d.centred("text", (x1+x2)/2, y-8, label)
 }

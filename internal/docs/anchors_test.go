@@ -1,0 +1,43 @@
+package docs
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	anchored = regexp.MustCompile(`\]\(([^)#:]*)#([^)]+)\)`)
+	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	noSlug   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// TestAnchorsLead: a link to a section of a page leads to a heading of that page.
+func TestAnchorsLead(t *testing.T) {
+	all, found := documents(t), 0
+	for file, text := range all {
+		for _, link := range anchored.FindAllStringSubmatch(text, -1) {
+			page := file
+			if link[1] != "" {
+				page = filepath.Join(filepath.Dir(file), link[1])
+			}
+			found++
+			if !slugs(all[page])[link[2]] {
+				t.Errorf("%s: %s has no heading for #%s", file, page, link[2])
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d links to sections: does this still find them?", found)
+	}
+}
+
+// slugs are the anchors that GitHub gives to the headings of a page.
+func slugs(page string) map[string]bool {
+	slugs := map[string]bool{}
+	for _, h := range heading.FindAllStringSubmatch(page, -1) {
+		slugs[strings.ReplaceAll(noSlug.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-")] = true
+	}
+	return slugs
+}
