@@ -1,4 +1,4 @@
-# The lease table. What is in it, says ../table.md; who needs which permission, ../iam.md.
+# The lease table. ../table.md describes its items, and ../iam.md the permissions.
 
 variable "lease_table_name" {
   type        = string
