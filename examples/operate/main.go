@@ -15,7 +15,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -78,9 +77,7 @@ func operator() string {
 
 // adopt takes over every row of a group whose table was restored from a backup.
 func adopt(ctx context.Context, store *dynamostore.Store, group, by string, out io.Writer) error {
-	n, err := store.Adopt(ctx, group, by, func() lease.Stamp {
-		return lease.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()}
-	})
+	n, err := store.Adopt(ctx, group, by)
 	fmt.Fprintf(out, "%d rows adopted\n", n)
 	return err
 }
