@@ -11,27 +11,27 @@ type node struct {
 }
 
 const (
-	column    = 158 // from one column to the next
-	nodeWidth = 154
+	column    = 198 // from one column to the next
+	nodeWidth = 186
 	layer     = 92 // from one layer to the next
 	nodeHigh  = 48
 )
 
 var nodes = []node{
-	{"shardlease", 3, 0, 1, "worker, supervisor", []string{"internal/engine"}},
-	{"shardlease/storetest", 2, 1, 1, "suite for any store", []string{"internal/protocol"}},
-	{"internal/engine", 3, 1, 1, "every decision", []string{"internal/protocol", "shardlease/event", "internal/handoff"}},
-	{"dynamostore", 0, 2, 1, "the real store", []string{"shardlease/lease"}},
-	{"memstore", 1, 2, 1, "the embedded store", []string{"shardlease/lease"}},
-	{"internal/protocol", 2, 2, 1, "the transitions", []string{"shardlease/lease"}},
-	{"shardlease/event", 3, 2, 1, "events and causes", []string{"shardlease/lease"}},
-	{"internal/handoff", 4, 2, 1, "both sides of a move", []string{"rebalance"}},
-	{"shardlease/lease", 0, 3, 4, "rows, seats, writes, and the contract of a store", []string{"checkpoint", "rebalance"}},
+	{"shardlease", 2, 0, 1, "worker, supervisor", []string{"internal/engine"}},
+	{"dynamostore", 0, 1, 1, "the store in DynamoDB", []string{"internal/protocol"}},
+	{"shardlease/storetest", 1, 1, 1, "suite for any store", []string{"internal/protocol"}},
+	{"internal/engine", 2, 1, 1, "every decision of a worker", []string{"internal/protocol", "shardlease/event", "internal/handoff"}},
+	{"memstore", 0, 2, 1, "the store in memory", []string{"shardlease/lease"}},
+	{"internal/protocol", 1, 2, 1, "transitions, refusals", []string{"shardlease/lease"}},
+	{"shardlease/event", 2, 2, 1, "events and causes", []string{"shardlease/lease"}},
+	{"internal/handoff", 3, 2, 1, "both sides of a move", []string{"rebalance"}},
+	{"shardlease/lease", 0, 3, 3, "rows, seats, writes, and the contract of a store", []string{"checkpoint", "rebalance"}},
 	{"checkpoint", 1, 4, 1, "positions, tracker", nil},
-	{"rebalance", 4, 4, 1, "planner, modes", nil},
+	{"rebalance", 3, 4, 1, "planner, modes, terms", nil},
 }
 
-func (n node) left() int   { return 17 + n.x*column }
+func (n node) left() int   { return 20 + n.x*column }
 func (n node) top() int    { return 46 + n.y*layer }
 func (n node) right() int  { return n.left() + (n.columns-1)*column + nodeWidth }
 func (n node) middle() int { return (n.left() + n.right()) / 2 }
@@ -53,10 +53,10 @@ func packages() string {
 	}
 	for _, n := range nodes {
 		d.box("card", n.left(), n.top(), n.right()-n.left(), nodeHigh)
-		d.centred("name", n.middle(), n.top()+20, n.name)
+		d.centred("strong", n.middle(), n.top()+20, n.name)
 		d.centred("soft", n.middle(), n.top()+38, n.job)
 	}
-	d.text("soft", 22, 46+4*layer+nodeHigh+26, "An arrow is an import. A package may also import whatever its arrows lead to. dynamostore imports the AWS SDK.")
+	d.text("soft", 20, 46+4*layer+nodeHigh+26, "An arrow is an import. A package may also import whatever its arrows lead to. dynamostore imports the AWS SDK.")
 	return d.end()
 }
 

@@ -17,13 +17,13 @@ const style = `
 .owner{fill:#0969da}.successor{fill:#1a7f37}.fading{fill:#ddf4ff;stroke:#0969da}.preparing{fill:#dafbe1;stroke:#1a7f37}
 .gap{fill:#ffebe9;stroke:#cf222e}.overlap{fill:#fff1e5;stroke:#bc4c00}
 .line{stroke:#59636e;stroke-width:1.5;fill:none}.wait{stroke:#59636e;stroke-dasharray:2 4}.lost{stroke:#cf222e;stroke-width:1.5}
-.head{fill:#59636e}.strong,.name{fill:#1f2328;font-weight:600}.name{font-size:12px}.text{fill:#1f2328}.soft{fill:#59636e}.on{fill:#fff}.bad{fill:#cf222e}.both{fill:#bc4c00}
+.head{fill:#59636e}.strong{fill:#1f2328;font-weight:600}.text{fill:#1f2328}.soft{fill:#59636e}.on{fill:#fff}.bad{fill:#cf222e}.both{fill:#bc4c00}
 @media (prefers-color-scheme:dark){
 .page{fill:#0d1117;stroke:#3d444d}.band{fill:#151b23;stroke:#3d444d}.card{fill:#0d1117;stroke:#9198a1}
 .owner{fill:#1f6feb}.successor{fill:#238636}.fading{fill:#0d2846;stroke:#4493f8}.preparing{fill:#0f2d17;stroke:#3fb950}
 .gap{fill:#3c1618;stroke:#f85149}.overlap{fill:#33200f;stroke:#f0883e}
 .line{stroke:#9198a1}.wait{stroke:#9198a1}.lost{stroke:#f85149}
-.head{fill:#9198a1}.strong,.name{fill:#f0f6fc}.text{fill:#f0f6fc}.soft{fill:#9198a1}.bad{fill:#ff7b72}.both{fill:#f0883e}}
+.head{fill:#9198a1}.strong{fill:#f0f6fc}.text{fill:#f0f6fc}.soft{fill:#9198a1}.bad{fill:#ff7b72}.both{fill:#f0883e}}
 text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif}
 `
 
