@@ -63,6 +63,7 @@ var rules = map[string]rule{
 	"internal/sim": {[]string{"checkpoint", "rebalance", "shardlease/lease", "memstore", "internal/engine", "internal/protocol"},
 		"real engines in bad weather, in a time of its own"},
 	"internal/scale":   {nil, "real engines and a table that only meters: all of it is tests"},
+	"internal/ci":      {nil, "it runs commands and reads source, and imports none"},
 	"internal/mutants": {nil, "it edits and runs other packages, and imports none"},
 	"internal/docs":    {nil, "it reads files, and imports none"},
 	"internal/draw":    {nil, "it draws pictures of what it knows by heart; its test compares them with the packages"},

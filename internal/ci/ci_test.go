@@ -1,0 +1,166 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestFirstFailureEndsIt(t *testing.T) {
+	var done []string
+	does := func(name string, err error) step {
+		return step{name, func(io.Writer) error { done = append(done, name); return err }}
+	}
+	wrong := errors.New("wrong")
+	var out strings.Builder
+	err := perform(&out, []step{does("a", nil), does("b", wrong), does("c", nil)})
+	if !errors.Is(err, wrong) || !slices.Equal(done, []string{"a", "b"}) {
+		t.Errorf("%v after %v", err, done)
+	}
+	if !strings.HasSuffix(out.String(), " s  a\n     0 s  b\nfailed\n") {
+		t.Errorf("it does not say how long each step took:\n%s", &out)
+	}
+	if err := ci([]string{"quick"}); err == nil {
+		t.Error("a plan that is none is taken for one")
+	}
+}
+
+func TestSkippedSuitesFail(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		ran  bool
+	}{
+		{"=== RUN   TestA\n--- PASS: TestA (0.00s)\nPASS\nok  \tp\t0.1s\n", true},
+		{"=== RUN   TestA\n    a_test.go:3: no Docker\n--- SKIP: TestA (0.00s)\nPASS\nok  \tp\t0.1s\n", false},
+		{"--- PASS: TestA (0.00s)\n    --- SKIP: TestA/b (0.00s)\nPASS\n", false},
+		{"testing: warning: no tests to run\nPASS\nok  \tp\t0.1s [no tests to run]\n", false},
+		{"?   \tp\t[no test files]\n", false},
+	} {
+		if err := skipped(c.text); (err == nil) != c.ran {
+			t.Errorf("%v:\n%s", err, c.text)
+		}
+	}
+}
+
+// TestRepeatsAfterACrashOfTheRaceDetector: once, the packages in which it crashed, and only if
+// nothing else failed.
+func TestRepeatsAfterACrashOfTheRaceDetector(t *testing.T) {
+	const crash = "SIGSEGV: segmentation violation\n\ngoroutine 0 gp=0x1 m=3 [idle, synctest bubble 7]:\nFAIL\tm/a\t1.2s\nok  \tm/b\t0.1s\n"
+	for _, c := range []struct {
+		what, text string
+		again      []string
+	}{
+		{"a crash", crash, []string{"m/a"}},
+		{"two of them", crash + "FAIL\tm/c\t1.2s\nFAIL\n", []string{"m/a", "m/c"}},
+		{"a segmentation fault of a goroutine", strings.Replace(crash, "goroutine 0", "goroutine 9", 1), nil},
+		{"a test that failed besides", crash + "--- FAIL: TestB (0.01s)\n", nil},
+		{"a subtest that failed besides", crash + "    --- FAIL: TestB/c (0.01s)\n", nil},
+		{"a data race besides", crash + "WARNING: DATA RACE\n", nil},
+		{"a panic besides", crash + "panic: deadlock\n", nil},
+		{"a fatal error besides", crash + "fatal error: all goroutines are asleep\n", nil},
+		{"a leak besides", crash + "goleak: Errors on successful test run\n", nil},
+		{"a failure alone", "--- FAIL: TestA (0.01s)\nFAIL\tm/a\t1.2s\n", nil},
+	} {
+		if again := crashed(c.text); !slices.Equal(again, c.again) {
+			t.Errorf("%s: %v is repeated", c.what, again)
+		}
+	}
+}
+
+func TestTargets(t *testing.T) {
+	got := targets("FuzzA\nFuzzB\nok  \tm/a\t0.1s\n?   \tm/b\t[no test files]\nok  \tm/c\t0.1s\nFuzzC\nok  \tm/d\t0.1s\n")
+	want := []target{{"m/a", "FuzzA"}, {"m/a", "FuzzB"}, {"m/d", "FuzzC"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestCommand: what is shown is printed; what a failed command has printed is printed whole.
+func TestCommand(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		command
+		printed string
+		fails   bool
+	}{
+		{"all", command{args: []string{"echo", "a\nb"}}, "$ echo a\nb\na\nb\n", false},
+		{"some", command{args: []string{"echo", "a\nb"}, show: only("b")}, "$ echo a\nb\nb\n", false},
+		{"the last", command{args: []string{"printf", `a\nb\n`}, show: only("."), last: 1}, "$ printf a\\nb\\n\nb\n", false},
+		{"a failure", command{args: []string{"ls", "/nothing"}, show: only("^$")}, "No such file", true},
+		{"in a folder", command{dir: "/tmp", own: true, args: []string{"sh", "-c", "echo $PWD $GOWORK"}}, "\n/tmp off\n", false},
+	} {
+		var out strings.Builder
+		text, err := c.run(&out)
+		if !strings.Contains(out.String(), c.printed) || (err != nil) != c.fails || text == "" {
+			t.Errorf("%s: %v\n%s", c.what, err, &out)
+		}
+	}
+	if err := (command{args: []string{"echo", "a"}}).silent(io.Discard); err == nil {
+		t.Error("output is not noticed")
+	}
+	if err := (command{args: []string{"sh", "-c", "echo a >&2"}}).silent(io.Discard); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDependabotKnowsEveryModule, and there are the modules that are known.
+func TestDependabotKnowsEveryModule(t *testing.T) {
+	config, err := os.ReadFile("../../.github/dependabot.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs, err := modules("../..")
+	if err != nil || len(dirs) < 4 || dirs[0] != "." {
+		t.Fatalf("%v %v", dirs, err)
+	}
+	for _, dir := range dirs {
+		if !strings.Contains(string(config), "- "+path.Join("/", dir)+"\n") {
+			t.Errorf("dependabot.yml does not list the module in %s", dir)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	var s size
+	err := s.add([]byte(`// Package p is small.
+package p
+
+// A T.
+type (
+	T struct{ A int } // and more
+	u int
+)
+
+const (
+	A, b = 1, 2
+	C    = 3
+)
+
+var V = ` + "`\n\n`" + `
+
+func F() {}
+
+/* A method is no
+top-level name. */
+func (t *T) G() {
+	_ = t
+}
+`))
+	if err != nil || !slices.Equal(s.exported, []string{"T", "A", "C", "V", "F"}) {
+		t.Errorf("%v %v", s.exported, err)
+	}
+	if s.code != 16 || s.comments != 4 {
+		t.Errorf("%d lines of code, %d of comments", s.code, s.comments)
+	}
+	if !slices.Equal(s.functions, []length{{"F", 1}, {"T.G", 3}}) {
+		t.Errorf("%v", s.functions)
+	}
+	var out strings.Builder
+	if err := measure(&out, []string{"."}); err != nil || !strings.Contains(out.String(), "internal/ci\n\t0 exported names; ") {
+		t.Errorf("%v:\n%s", err, &out)
+	}
+}

@@ -1,0 +1,45 @@
+// Command ci runs what has to pass. Call it at the root of the repository:
+//
+//	go run ./internal/ci fast            what a pull request has to pass: up to six minutes
+//	go run ./internal/ci full            what main has to pass: under half an hour
+//	go run ./internal/ci nightly         the long runs: some hours
+//	go run ./internal/ci measure PKG…    the size of packages
+//
+// The first step that fails ends it with exit code 1. A suite that skips its tests fails: the
+// tests against DynamoDB Local need a Docker engine, or DYNAMODB_ENDPOINT. On a bare machine
+// .ci/run installs that first, runs the commands of the README, and then this command.
+//
+// It is a Go program and not a Makefile, because it reads what the tests print: whether they
+// were skipped, and whether the race detector itself crashed.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	if err := ci(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func ci(args []string) error {
+	plans := map[string]func(modules []string) []step{"fast": fast, "full": full, "nightly": nightly}
+	switch {
+	case len(args) > 1 && args[0] == "measure":
+		return measure(os.Stdout, args[1:])
+	case len(args) != 1 || plans[args[0]] == nil:
+		return fmt.Errorf("usage: go run ./internal/ci fast|full|nightly, or go run ./internal/ci measure PKG…")
+	}
+	modules, err := modules(".")
+	if err != nil {
+		return err
+	}
+	// Tests that need DynamoDB Local then fail where there is none, and are not skipped.
+	if err := os.Setenv("SHARDLEASE_REQUIRE_DYNAMODB", "1"); err != nil {
+		return err
+	}
+	return perform(os.Stdout, plans[args[0]](modules))
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A step is one thing that has to pass. Its output goes to out.
+type step struct {
+	name string
+	do   func(out io.Writer) error
+}
+
+// perform goes through the steps until one fails, and prints how long each took.
+func perform(out io.Writer, steps []step) error {
+	began := time.Now()
+	var took strings.Builder
+	for _, s := range steps {
+		start := time.Now()
+		fmt.Fprintf(out, "\n== %s (after %.0f s)\n", s.name, start.Sub(began).Seconds())
+		err := s.do(out)
+		fmt.Fprintf(&took, "%6.0f s  %s\n", time.Since(start).Seconds(), s.name)
+		if err != nil {
+			fmt.Fprintf(out, "\n%sfailed\n", took.String())
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	fmt.Fprintf(out, "\n%s%6.0f s  all passed\n", took.String(), time.Since(began).Seconds())
+	return nil
+}
+
+// A command is a program with its arguments.
+type command struct {
+	dir  string // where to run it; empty: here
+	own  bool   // without the workspace: that raises versions, and hides what a go.mod does not require
+	args []string
+	show *regexp.Regexp // the lines to print; nil: all of them
+	last int            // print only the last so many of these, at the end; 0: all, as they come
+}
+
+// inModule is a command for one module by itself.
+func inModule(dir string, args ...string) command { return command{dir: dir, own: true, args: args} }
+
+// run runs the command and returns its output. If it fails, it prints what it has not printed.
+func (c command) run(out io.Writer) (string, error) {
+	cmd := c.begin(out)
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	text, shown := c.read(out, pipe)
+	if err := cmd.Wait(); err != nil {
+		if c.show != nil {
+			fmt.Fprint(out, text)
+		}
+		return text, fmt.Errorf("%s: %w", c, err)
+	}
+	fmt.Fprint(out, strings.Join(shown[max(0, len(shown)-c.last):], ""))
+	return text, nil
+}
+
+// output returns what the command prints. What it prints to its standard error goes to out.
+func (c command) output(out io.Writer) (string, error) {
+	cmd := c.begin(out)
+	cmd.Stderr = out
+	text, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%s: %w", c, err)
+	}
+	return string(text), err
+}
+
+// silent fails with the output of the command, if it has any.
+func (c command) silent(out io.Writer) error {
+	text, err := c.output(out)
+	fmt.Fprint(out, text)
+	if err == nil && text != "" {
+		err = fmt.Errorf("%s: there should be no output", c)
+	}
+	return err
+}
+
+// begin prints the command, and makes what runs it.
+func (c command) begin(out io.Writer) *exec.Cmd {
+	fmt.Fprintln(out, "$", c)
+	cmd := exec.Command(c.args[0], c.args[1:]...)
+	cmd.Dir = c.dir
+	if c.own {
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+	}
+	return cmd
+}
+
+func (c command) String() string {
+	name := strings.Join(c.args, " ")
+	if c.own {
+		name = "GOWORK=off " + name
+	}
+	if c.dir != "" && c.dir != "." {
+		name = "(cd " + c.dir + " && " + name + ")"
+	}
+	return name
+}
+
+// read reads all output, and prints the lines that are shown as they come.
+func (c command) read(out io.Writer, pipe io.Reader) (text string, shown []string) {
+	var all strings.Builder
+	for lines := bufio.NewReader(pipe); ; {
+		line, err := lines.ReadString('\n')
+		all.WriteString(line)
+		switch {
+		case c.show != nil && !c.show.MatchString(line):
+		case c.last > 0:
+			shown = append(shown, line)
+		default:
+			fmt.Fprint(out, line)
+		}
+		if err != nil {
+			return all.String(), shown
+		}
+	}
+}
+
+// long runs go test for one suite, which has to run: that it was skipped, or that no test has
+// that name any more, is a failure.
+func long(out io.Writer, c command) error {
+	text, err := c.run(out)
+	if err == nil {
+		err = skipped(text)
+	}
+	return err
+}
+
+var notRun = regexp.MustCompile(`(?m)^ *--- SKIP.*|^testing: warning: no tests to run|\[no test files\]`)
+
+// skipped reports tests that did not run, in the output of go test -v.
+func skipped(text string) error {
+	if found := notRun.FindAllString(text, -1); found != nil {
+		return fmt.Errorf("not everything ran: %s", strings.Join(found, "; "))
+	}
+	return nil
+}
+
+// race tests with the race detector. Now and then that crashes itself when a timer of a fake
+// clock runs (compare go.dev/issue/78156): once or twice in a hundred runs of examples/quickstart.
+// A package in which that happened, and nothing else, is tested once more.
+func race(out io.Writer, dir string, args ...string) error {
+	test := func(args []string) (string, error) {
+		return inModule(dir, append([]string{"go", "test", "-race"}, args...)...).run(out)
+	}
+	text, err := test(args)
+	if packages := crashed(text); err != nil && packages != nil {
+		fmt.Fprintln(out, "the race detector crashed: once more")
+		_, err = test(packages)
+	}
+	return err
+}
+
+var (
+	crash      = regexp.MustCompile(`(?m)^SIGSEGV`)
+	inBubble   = regexp.MustCompile(`(?m)^goroutine 0 .*synctest bubble`)
+	elseFailed = regexp.MustCompile(`(?m)^ *--- FAIL|DATA RACE|^panic:|^fatal error|^goleak`)
+	failedLine = regexp.MustCompile(`(?m)^FAIL\t(\S+)`)
+)
+
+// crashed returns the packages that failed because the race detector crashed, if nothing else
+// failed.
+func crashed(text string) (packages []string) {
+	if !crash.MatchString(text) || !inBubble.MatchString(text) || elseFailed.MatchString(text) {
+		return nil
+	}
+	for _, line := range failedLine.FindAllStringSubmatch(text, -1) {
+		packages = append(packages, line[1])
+	}
+	return packages
+}
+
+// modules are the folders of the modules below root, the root first.
+func modules(root string) (dirs []string, err error) {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case d.Name() == "go.mod":
+			dir, err := filepath.Rel(root, filepath.Dir(path))
+			dirs = append(dirs, filepath.ToSlash(dir))
+			return err
+		}
+		return nil
+	})
+	slices.Sort(dirs)
+	return dirs, err
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// The tools, pinned. Renovating them is by hand: a tool in go.mod would raise the versions of
+// what users import.
+const (
+	staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
+	actionlint  = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
+	govulncheck = "golang.org/x/vuln/cmd/govulncheck@v1.9.0"
+)
+
+// Where the long suites are.
+const (
+	transitions = "./internal/storm"
+	interleaved = "./internal/explore"
+	simulator   = "./internal/sim"
+	largeFleets = "./internal/scale"
+	broken      = "./internal/mutants"
+	histories   = "./integration/histories"
+	processes   = "./integration/processes"
+	onDynamoDB  = "./integration/store"
+)
+
+// fast is what a pull request has to pass.
+func fast(modules []string) []step {
+	return append(checks(modules), each("go test", modules, "go", "test", "./..."))
+}
+
+// checks are about the source.
+func checks(modules []string) []step {
+	return []step{
+		{"gofmt", command{args: []string{"gofmt", "-l", "."}}.silent},
+		each("go vet", modules, "go", "vet", "./..."),
+		inEach("go fix", modules, func(out io.Writer, dir string) error {
+			return inModule(dir, "go", "fix", "-diff", "./...").silent(out)
+		}),
+		each("go mod tidy", modules, "go", "mod", "tidy", "-diff"),
+		each("staticcheck", modules, "go", "run", staticcheck, "./..."),
+		// What shellcheck says would depend on whether a machine has it.
+		{"actionlint", command{args: []string{"go", "run", actionlint, "-shellcheck=", "-pyflakes="}}.silent},
+	}
+}
+
+// each runs a command in every module.
+func each(name string, modules []string, args ...string) step {
+	return inEach(name, modules, func(out io.Writer, dir string) error {
+		_, err := inModule(dir, args...).run(out)
+		return err
+	})
+}
+
+// inEach does the same for every module.
+func inEach(name string, modules []string, do func(out io.Writer, dir string) error) step {
+	return step{name, func(out io.Writer) error {
+		for _, dir := range modules {
+			if err := do(out, dir); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+// full is what main has to pass.
+func full(modules []string) []step {
+	steps := append(checks(modules), vulnerabilities(modules))
+	for _, dir := range modules {
+		steps = append(steps, step{"race detector, shuffled: " + dir, func(out io.Writer) error { return raceModule(out, dir) }})
+	}
+	steps = append(steps,
+		test("exploration, 150,000 states a story", only(`states|FAIL|ok`), 0,
+			transitions, "-run", "TestExplore", "-explore.states", "150000", "-v"),
+		test("the real engines in every interleaving, up to 75,000 states a story", only(`states|FAIL|^ok`), 0,
+			interleaved, "-explore.states", "75000", "-v", "-timeout", "30m"),
+		test("the simulator: real engines in bad weather, until each kind of fault has happened 1,000 times", results, 12,
+			simulator, "-run", "Rounds", "-sim.commits", "1000000", "-sim.each", "1000", "-timeout", "20m", "-v"),
+		test("storm, 300 seeds", only(`writes stored|FAIL|^ok`), 0,
+			transitions, "-run", "TestStorm$", "-storm.rounds", "300", "-v"),
+		test("histories on DynamoDB Local, 20,000 operations", only(`operations|FAIL|^ok`), 0,
+			histories, "-run", "TestHistories", "-history.ops", "20000", "-v"),
+		test("processes, 20 killed and 20 frozen", results, 15,
+			processes, "-run", "TestProcesses$", "-v", "-process.kills", "20", "-process.stops", "20", "-timeout", "20m"),
+		consumer("kinesis"), consumer("dynamodbstreams"),
+		test("mutants", only(`mutants killed|FAIL|^ok|does not`), 0, broken, "-mutants", "-v", "-timeout", "20m"),
+	)
+	return append(steps, fuzz("10s", modules))
+}
+
+// nightly is what takes hours. Each night has seeds of its own; a failure prints the seed, and
+// the command is printed before it runs.
+func nightly(modules []string) []step {
+	night := int(time.Since(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).Hours() / 24)
+	seed := func(n int) string { return fmt.Sprint(n * night) }
+	return []step{
+		test("exploration, 400,000 states a story", results, 12,
+			transitions, "-run", "TestExplore", "-explore.states", "400000", "-v"),
+		test("the real engines in every interleaving, up to 700,000 states a story", results, 40,
+			interleaved, "-explore.states", "700000", "-parallel", "1", "-timeout", "3h", "-v"),
+		test("the simulator, 100,000,000 commits", results, 12,
+			simulator, "-run", "Rounds", "-sim.commits", "100000000", "-sim.from", seed(1_000_000), "-timeout", "3h", "-v"),
+		test("the simulator, weeks and months", results, 12,
+			simulator, "-run", "Seasons", "-sim.hours", "50000", "-sim.from", seed(1_000), "-timeout", "3h", "-v"),
+		test("large fleets", results, 60, largeFleets, "-run", "TestScale$", "-scale", "-timeout", "2h", "-v"),
+		test("storm, 1,000 seeds", results, 12,
+			transitions, "-run", "TestStorm$", "-storm.rounds", "1000", "-storm.seed", seed(1_000), "-v"),
+		test("storm on DynamoDB Local", results, 12,
+			onDynamoDB, "-run", "TestStorm$", "-storm.lost", "10000", "-storm.seed", seed(1_000), "-timeout", "90m", "-v"),
+		test("processes, 150 killed and 150 frozen", results, 15,
+			processes, "-run", "TestProcesses$", "-process.kills", "150", "-process.stops", "150", "-process.seed", seed(1), "-timeout", "60m", "-v"),
+		test("twelve processes for an hour", results, 15,
+			processes, "-run", "TestProcessesSoak", "-process.soak", "60m", "-process.ttl", "5s", "-timeout", "75m", "-v"),
+		fuzz("2m", modules),
+	}
+}
+
+// test is a step of one suite. It prints the lines that are shown, all or the last so many.
+func test(name string, show *regexp.Regexp, last int, args ...string) step {
+	return step{name, func(out io.Writer) error {
+		return long(out, command{args: append([]string{"go", "test"}, args...), show: show, last: last})
+	}}
+}
+
+func only(lines string) *regexp.Regexp { return regexp.MustCompile(lines) }
+
+// results are all lines of go test -v but those that say that a test begins or goes on.
+var results = only(`^([^=]|=[^=]|==[^=]|===[^ ])`)
+
+// consumer runs an example end to end on local servers.
+func consumer(stream string) step {
+	return step{"a consumer of " + stream + " on local servers, end to end", func(out io.Writer) error {
+		return long(out, command{
+			dir: "examples/" + stream, show: results, last: 30,
+			args: []string{"./run-local", "go", "test", "-count=1", "-run", "EndToEnd", "-timeout", "8m", "-v", "."},
+		})
+	}}
+}
+
+// raceModule tests a module with the race detector. What runs in real time runs alone, and its
+// processes with a longer lease: the detector makes everything several times slower.
+func raceModule(out io.Writer, dir string) error {
+	if path.Base(dir) != "integration" {
+		return race(out, dir, "-shuffle=on", "./...")
+	}
+	list, err := inModule(dir, "go", "list", "./...").output(out)
+	if err != nil {
+		return err
+	}
+	rooms := []string{"-shuffle=on", "-p", "1"}
+	for pkg := range strings.Lines(list) {
+		if pkg = strings.TrimSpace(pkg); path.Base(pkg) != "processes" {
+			rooms = append(rooms, pkg)
+		}
+	}
+	if err := race(out, dir, rooms...); err != nil {
+		return err
+	}
+	return race(out, dir, "-shuffle=on", "./processes", "-process.ttl", "3s", "-timeout", "20m")
+}
+
+// vulnerabilities looks for known ones that the modules can reach. It is no part of fast: what
+// was published last night says nothing about a pull request.
+func vulnerabilities(modules []string) step {
+	scan := each("govulncheck", modules, "go", "run", govulncheck, "./...")
+	return step{scan.name, func(out io.Writer) error {
+		client := http.Client{Timeout: 10 * time.Second}
+		answer, err := client.Head("https://vuln.go.dev/index/db.json")
+		if err != nil {
+			fmt.Fprintln(out, "not checked:", err)
+			return nil
+		}
+		_ = answer.Body.Close()
+		return scan.do(out)
+	}}
+}
+
+// fuzz fuzzes each target of the modules for so long.
+func fuzz(each string, modules []string) step {
+	return step{"fuzzing, " + each + " each", func(out io.Writer) error {
+		found := 0
+		for _, dir := range modules {
+			list, err := inModule(dir, "go", "test", "-list", "^Fuzz", "./...").output(out)
+			if err != nil {
+				return err
+			}
+			for _, t := range targets(list) {
+				found++
+				fuzz := inModule(dir, "go", "test", "-run", "xxx", "-fuzz", "^"+t.name+"$", "-fuzztime", each, t.pkg)
+				if _, err := fuzz.run(out); err != nil {
+					return err
+				}
+			}
+		}
+		if found == 0 {
+			return errors.New("there is nothing to fuzz")
+		}
+		return nil
+	}}
+}
+
+// A target is a fuzz test.
+type target struct{ pkg, name string }
+
+// targets reads the output of go test -list: the names, then the package that has them.
+func targets(list string) (found []target) {
+	var names []string
+	for line := range strings.Lines(list) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) > 0 && strings.HasPrefix(fields[0], "Fuzz"):
+			names = append(names, fields[0])
+		case len(fields) > 1:
+			for _, name := range names {
+				found = append(found, target{fields[1], name})
+			}
+			names = nil
+		}
+	}
+	return found
+}
