@@ -199,7 +199,7 @@ func TestFaultyFollowsItsSeed(t *testing.T) {
 		}
 		return text
 	}
-	if run(7) != run(7) {
+	if one, two := run(7), run(7); one != two {
 		t.Error("one seed gave two runs")
 	}
 	if run(7) == run(8) {
