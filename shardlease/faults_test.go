@@ -12,6 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // isByHolder reports whether w is a write of a lease row by its holder.
@@ -209,23 +210,27 @@ func TestOneRowThatCannotBeWritten(t *testing.T) {
 // TestLastingStoreFault: a worker does not reach its table for 20 minutes. That is one fault,
 // reported when it begins, while it lasts and when it ends, and not one event for each call.
 func TestLastingStoreFault(t *testing.T) {
-	t.Run("refuses", func(t *testing.T) { lastingStoreFault(t, (*link).cut, "[0s 10s 30s 1m10s 2m30s 5m10s 10m30s]") })
-	t.Run("answers nothing", func(t *testing.T) { lastingStoreFault(t, (*link).hush, "[0s 10s 30s 1m10s 2m30s 5m10s 10m30s]") })
+	t.Run("refuses", func(t *testing.T) {
+		lastingStoreFault(t, (*storetest.Link).Cut, "[0s 10s 30s 1m10s 2m30s 5m10s 10m30s]")
+	})
+	t.Run("answers nothing", func(t *testing.T) {
+		lastingStoreFault(t, (*storetest.Link).Silence, "[0s 10s 30s 1m10s 2m30s 5m10s 10m30s]")
+	})
 }
 
-func lastingStoreFault(t *testing.T, begin func(*link), want string) {
+func lastingStoreFault(t *testing.T, begin func(*storetest.Link), want string) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 50)
 		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
 		s.shared(beat+1500*time.Millisecond, "a")
 		time.Sleep(time.Minute)
-		begin(a.link)
+		begin(a.Link)
 		time.Sleep(20 * time.Minute)
 		times, over := lasted(a.of(shardlease.StoreFault))
 		if fmt.Sprint(times) != want || over {
 			t.Errorf("reported after %v (over: %t), want %v", times, over, want)
 		}
-		a.heal()
+		a.Heal()
 		time.Sleep(10 * time.Second)
 		times, over = lasted(a.of(shardlease.StoreFault))
 		if last := times[len(times)-1]; !over || last < 19*time.Minute || last > 21*time.Minute {
@@ -242,7 +247,7 @@ func TestSlowStoreIsReportedWhileItLasts(t *testing.T) {
 		s := newStage(t, 2)
 		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
 		s.shared(beat+1500*time.Millisecond, "a")
-		a.late(400 * time.Millisecond)
+		a.Delay(400 * time.Millisecond)
 		time.Sleep(2 * time.Minute)
 		events := a.of(shardlease.StoreFault)
 		times, over := lasted(events)
@@ -253,7 +258,7 @@ func TestSlowStoreIsReportedWhileItLasts(t *testing.T) {
 		if !ok || slow.Answer != 400*time.Millisecond || slow.Least != 12*time.Second || slow.TTL != ttl {
 			t.Errorf("reported: %v", events[0])
 		}
-		a.late(0)
+		a.Delay(0)
 		time.Sleep(ttl)
 		if _, over := lasted(a.of(shardlease.StoreFault)); !over {
 			t.Error("the store is quick again, and that is not reported")

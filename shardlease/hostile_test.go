@@ -15,6 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // bad is a store that can be told to misbehave about lease rows.
@@ -63,11 +64,11 @@ func (b *bad) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 		time.Sleep(2 * time.Millisecond)
 		switch {
 		case b.mute.Load():
-			return nil, errCut
+			return nil, storetest.ErrCut
 		case b.is(&b.gone, w.Key().Name) && w.Op != lease.OpCreate:
 			return nil, &lease.RefusedError{Op: w.Op, Key: w.Key()}
 		case b.is(&b.gone, w.Key().Name):
-			return nil, errCut
+			return nil, storetest.ErrCut
 		case b.is(&b.broken, w.Key().Name):
 			b.spoilt.Add(1)
 			return nil, &lease.MalformedError{Key: w.Key()}
@@ -209,12 +210,12 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 		a.watch(nil, func(w lease.Write) {
 			if r, ok := w.Next.(lease.Row); ok && r.Checkpoint.Position == "2" && r.Owner.Name == "a" && r.Generation == w.Old.(lease.Row).Generation {
 				a.watch(nil, nil)
-				a.cut() // the answer is lost
+				a.Cut() // the answer is lost
 				_, err := shardlease.Supervisor{Store: s.store, Group: "orders", By: "me"}.ForceRelease(context.Background(), "shard-00", r.Generation, "x")
 				if err != nil {
 					t.Error(err)
 				}
-				time.AfterFunc(50*time.Millisecond, a.heal)
+				time.AfterFunc(50*time.Millisecond, a.Heal)
 			}
 		})
 		err := <-got

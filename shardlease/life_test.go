@@ -15,6 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // What a fleet does when something goes wrong, in fake time: the real worker, its
@@ -94,11 +95,11 @@ func TestPausedWorkerIsRefused(t *testing.T) {
 // TestShortOutageLosesNothing: the store is away for half a lease time, from whatever moment
 // between two heartbeats on, and refuses all requests or answers none.
 func TestShortOutageLosesNothing(t *testing.T) {
-	t.Run("refuses", func(t *testing.T) { shortOutage(t, (*link).cut) })
-	t.Run("answers nothing", func(t *testing.T) { shortOutage(t, (*link).hush) })
+	t.Run("refuses", func(t *testing.T) { shortOutage(t, (*storetest.Link).Cut) })
+	t.Run("answers nothing", func(t *testing.T) { shortOutage(t, (*storetest.Link).Silence) })
 }
 
-func shortOutage(t *testing.T, begin func(*link)) {
+func shortOutage(t *testing.T, begin func(*storetest.Link)) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 8)
 		for _, name := range []string{"a", "b"} {
@@ -107,17 +108,17 @@ func shortOutage(t *testing.T, begin func(*link)) {
 		s.shared(beat+1500*time.Millisecond, "a", "b")
 		time.Sleep(20 * time.Second)
 		for _, a := range s.actors {
-			a.late(100 * time.Millisecond)
+			a.Delay(100 * time.Millisecond)
 		}
 		calls := len(s.all())
 		for range 100 {
 			time.Sleep(2*ttl + beat/100)
 			for _, a := range s.actors {
-				begin(a.link)
+				begin(a.Link)
 			}
 			time.Sleep(ttl / 2)
 			for _, a := range s.actors {
-				a.heal()
+				a.Heal()
 			}
 		}
 		time.Sleep(time.Minute)
@@ -141,7 +142,7 @@ func TestLongOutage(t *testing.T) {
 		before := len(s.all())
 		down := time.Now()
 		for _, a := range s.actors {
-			a.cut()
+			a.Cut()
 		}
 		time.Sleep(2 * ttl)
 		for _, sp := range s.all() {
@@ -156,7 +157,7 @@ func TestLongOutage(t *testing.T) {
 			}
 		}
 		for _, a := range s.actors {
-			a.heal()
+			a.Heal()
 		}
 		s.shared(ttl/2, "a", "b")
 		for _, name := range s.names() {

@@ -12,33 +12,31 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // In these tests the workers of a fleet have different lease times, as during the rollout of a
 // change of TTL.
 
-// A tally is a store that counts evictions, and how many of them are refused. Its listings may be
-// slow.
-type tally struct {
-	lease.Store
-	slow               time.Duration
-	evictions, refused atomic.Int32
-}
+// A tally counts evictions, and how many of them are refused.
+type tally struct{ evictions, refused atomic.Int32 }
 
-func (c *tally) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	r, err := c.Store.Write(ctx, w)
-	if w.Op == lease.OpDelete {
-		c.evictions.Add(1)
-		if _, is := errors.AsType[*lease.RefusedError](err); is {
-			c.refused.Add(1)
+// over counts the evictions over the link, and makes its listings slow.
+func (c *tally) over(link *storetest.Link, slow time.Duration) {
+	link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		r, err := send()
+		if w.Op == lease.OpDelete {
+			c.evictions.Add(1)
+			if _, is := errors.AsType[*lease.RefusedError](err); is {
+				c.refused.Add(1)
+			}
 		}
-	}
-	return r, err
-}
-
-func (c *tally) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	time.Sleep(c.slow)
-	return c.Store.List(ctx, q)
+		return r, err
+	})
+	link.OnList(func(_ context.Context, _ lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+		time.Sleep(slow)
+		return send()
+	})
 }
 
 // TestMixedLeaseTimes: workers with a long lease list the seats again before they evict a worker with
@@ -64,9 +62,11 @@ type mixed struct{ long, short, slow, dies time.Duration }
 
 func (m mixed) test(t *testing.T) {
 	s := newStage(t, 8)
-	counted := &tally{Store: s.store, slow: m.slow}
+	counted := new(tally)
 	for i := range 3 {
-		s.enterOn(counted, fmt.Sprint(i), shardlease.Config{Handoff: rebalance.Eager, TTL: m.long}, serve)
+		link := storetest.NewLink(s.store)
+		counted.over(link, m.slow)
+		s.enterOn(link, fmt.Sprint(i), shardlease.Config{Handoff: rebalance.Eager, TTL: m.long}, serve)
 	}
 	a := s.enter("short", shardlease.Config{Handoff: rebalance.Eager, TTL: m.short}, serve)
 	s.shared(m.long, "0", "1", "2", "short")

@@ -73,17 +73,17 @@ func TestOutcomeUnknown(t *testing.T) {
 		cause   shardlease.Cause
 		unknown bool
 	}{
-		"trust ends with a commit under way": {func(_ *stage, a *actor, tn *shardlease.Tenure) { a.hush(); commit(tn) }, shardlease.Unreachable, true},
+		"trust ends with a commit under way": {func(_ *stage, a *actor, tn *shardlease.Tenure) { a.Silence(); commit(tn) }, shardlease.Unreachable, true},
 		"trust ends with an end under way": {func(_ *stage, a *actor, tn *shardlease.Tenure) {
-			a.hush()
+			a.Silence()
 			go func() { _ = tn.Finish(context.Background()) }()
 		}, shardlease.Unreachable, true},
-		"trust ends with nothing under way": {func(_ *stage, a *actor, _ *shardlease.Tenure) { a.hush() }, shardlease.Unreachable, false},
+		"trust ends with nothing under way": {func(_ *stage, a *actor, _ *shardlease.Tenure) { a.Silence() }, shardlease.Unreachable, false},
 		"the shard is taken while a commit is repeated": {func(s *stage, a *actor, tn *shardlease.Tenure) {
-			a.cut()
+			a.Cut()
 			commit(tn)
 			force(s)
-			a.heal()
+			a.Heal()
 		}, shardlease.Forced, true},
 		"the shard is taken before a commit is sent": {func(s *stage, _ *actor, tn *shardlease.Tenure) { force(s); commit(tn) }, shardlease.Forced, false},
 		"time to wind down ends with a mark to write": {func(_ *stage, _ *actor, tn *shardlease.Tenure) {
@@ -119,7 +119,7 @@ func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 		})
 		s.shared(time.Second, "a")
 		time.Sleep(10 * time.Second)
-		gate := s.gate(lease.OpTransfer)
+		gate, open := s.gate(lease.OpTransfer)
 		b := s.enterOn(gate, "b", shardlease.Config{Handoff: rebalance.Cooperative}, serve)
 		var row lease.Row
 		s.within(beat+time.Second, "a offers a shard", func() bool {
@@ -149,7 +149,7 @@ func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 				first() // just before the commit arrives
 			}
 		}, nil)
-		a.late(800 * time.Millisecond) // every answer to a write
+		a.Delay(800 * time.Millisecond) // every answer
 		time.Sleep(1100 * time.Millisecond)
 		unseat(t, s, row.OfferedTo)
 		select {
@@ -157,7 +157,7 @@ func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 		case <-time.After(ttl):
 			t.Error("the commit does not return")
 		}
-		gate.open()
+		open()
 		s.end()
 	})
 }

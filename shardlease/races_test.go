@@ -10,29 +10,23 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // In these tests two workers decide about one shard at the same time.
 
-// A gate is a store in which some writes of rows wait until it is opened.
-type gate struct {
-	lease.Store
-	op     lease.Op // writes with this Op wait
-	opened chan struct{}
-	open   func()
-}
-
-func (s *stage) gate(op lease.Op) *gate {
+// gate returns a link on which writes of rows with this Op wait until open is called.
+func (s *stage) gate(op lease.Op) (link *storetest.Link, open func()) {
 	opened := make(chan struct{})
-	s.rescue = sync.OnceFunc(func() { close(opened) })
-	return &gate{s.store, op, opened, s.rescue}
-}
-
-func (g *gate) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	if w.Op == g.op && w.Key().Kind == lease.KindLease {
-		<-g.opened
-	}
-	return g.Store.Write(ctx, w)
+	open = sync.OnceFunc(func() { close(opened) })
+	s.rescue, link = open, storetest.NewLink(s.store)
+	link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		if w.Op == op && w.Key().Kind == lease.KindLease {
+			<-opened
+		}
+		return send()
+	})
+	return link, open
 }
 
 // TestLostClaimIsPlannedAgain: the claims of b, or its creations of rows, are so slow that a claims
@@ -50,11 +44,11 @@ func TestLostClaimIsPlannedAgain(t *testing.T) {
 func TestClaimOfAnAdoptedRow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
-		gate := s.gate(lease.OpTransfer)
+		gate, open := s.gate(lease.OpTransfer)
 		a := s.enterOn(gate, "a", shardlease.Config{Handoff: rebalance.Eager}, serve)
 		time.Sleep(time.Second)
 		s.write(protocol.Adopt(s.row("shard-00"), "op", protocol.Stamp{ID: "adoption", At: time.Now()}))
-		gate.open()
+		open()
 		took := s.within(2*time.Minute, "a holds it", func() bool { return s.running()["a"] == 1 })
 		if n := len(a.of(shardlease.Contended)); n != 1 || took > 1500*time.Millisecond {
 			t.Errorf("%d claims were refused; held after %v", n, took)
@@ -65,12 +59,12 @@ func TestClaimOfAnAdoptedRow(t *testing.T) {
 
 func loseARace(t *testing.T, op lease.Op) {
 	s := newStage(t, 8)
-	gate := s.gate(op)
+	gate, open := s.gate(op)
 	b := s.enterOn(gate, "b", shardlease.Config{Handoff: rebalance.Eager}, nil)
 	time.Sleep(100 * time.Millisecond)
 	s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
 	s.within(4*beat, "a holds all", func() bool { return s.running()["a"] == 8 })
-	gate.open()
+	open()
 	took := s.shared(2*time.Minute, "a", "b")
 	t.Logf("even %v after the claims were refused", took)
 	if n := len(b.of(shardlease.Contended)); op == lease.OpTransfer && n == 0 || took > beat+1500*time.Millisecond {

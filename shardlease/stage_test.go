@@ -2,9 +2,7 @@ package shardlease_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"sync"
@@ -16,6 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 const (
@@ -56,7 +55,7 @@ func (sp *span) last() string {
 // An actor is a worker whose network and whose process can be interfered with.
 type actor struct {
 	*member
-	*link
+	*storetest.Link
 	name string
 
 	mu     sync.Mutex
@@ -74,13 +73,13 @@ func newStage(t *testing.T, shards int) *stage {
 // enter runs a worker. Without a handler it gets the stage's own.
 func (s *stage) enter(name string, config shardlease.Config, handler shardlease.Handler) *actor {
 	s.Helper()
-	return s.enterOn(s.store, name, config, handler)
+	return s.enterOn(storetest.NewLink(s.store), name, config, handler)
 }
 
-// enterOn is enter for a worker that uses another store, which wraps the stage's own.
-func (s *stage) enterOn(store lease.Store, name string, config shardlease.Config, handler shardlease.Handler) *actor {
+// enterOn is enter for a worker whose link to the stage's store has hooks from the start.
+func (s *stage) enterOn(link *storetest.Link, name string, config shardlease.Config, handler shardlease.Handler) *actor {
 	s.Helper()
-	a := &actor{name: name, link: &link{Store: store}}
+	a := &actor{name: name, Link: link}
 	if handler == nil {
 		handler = working
 	}
@@ -88,7 +87,7 @@ func (s *stage) enterOn(store lease.Store, name string, config shardlease.Config
 	if config.Order == nil {
 		config.Order = checkpoint.Decimal
 	}
-	a.member = joinAs(s.T, a.link, s.source, config, s.recorded(name, handler), func(w *shardlease.Worker) { shardlease.SetWall(w, a.wall) })
+	a.member = joinAs(s.T, a.Link, s.source, config, s.recorded(name, handler), func(w *shardlease.Worker) { shardlease.SetWall(w, a.wall) })
 	s.actors = append(s.actors, a)
 	return a
 }
@@ -98,7 +97,7 @@ func (s *stage) end() {
 	s.Helper()
 	for _, a := range s.actors {
 		a.thaw()
-		a.heal()
+		a.Heal()
 	}
 	var wait sync.WaitGroup
 	for _, a := range s.actors {
@@ -143,99 +142,31 @@ func (a *actor) thaw() {
 // die is kill -9 as the others see it: nothing is ever heard of it again.
 func (a *actor) die() {
 	a.freeze()
-	a.cut()
+	a.Cut()
 }
-
-// A link is an actor's way to the store.
-type link struct {
-	lease.Store
-	mu     sync.Mutex
-	down   bool
-	silent bool                     // while it is down, nothing is answered
-	lag    time.Duration            // of every answer to a write
-	before func(w lease.Write)      // sees each write before it is sent, …
-	after  func(w lease.Write)      // … and after it is stored
-	deny   func(w lease.Write) bool // see refuse
-}
-
-var errCut = errors.New("connection refused")
-
-func (l *link) cut()                 { l.mu.Lock(); l.down = true; l.mu.Unlock() }
-func (l *link) late(d time.Duration) { l.mu.Lock(); l.lag = d; l.mu.Unlock() }
-func (l *link) hush()                { l.mu.Lock(); l.down, l.silent = true, true; l.mu.Unlock() }
-func (l *link) heal()                { l.mu.Lock(); l.down = false; l.mu.Unlock() }
 
 // watch shows each write before it is sent, and after it is stored.
-func (l *link) watch(before, after func(lease.Write)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.before, l.after = before, after
+func (a *actor) watch(before, after func(lease.Write)) {
+	a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		if before != nil {
+			before(w)
+		}
+		r, err := send()
+		if after != nil && err == nil {
+			after(w)
+		}
+		return r, err
+	})
 }
 
 // refuse makes those writes fail for which deny returns true; nil: no write fails.
-func (l *link) refuse(deny func(lease.Write) bool) { l.mu.Lock(); l.deny = deny; l.mu.Unlock() }
-
-func (l *link) denies(w lease.Write) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.deny != nil && l.deny(w)
-}
-
-func (l *link) state() (down bool, before, after func(lease.Write)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.down, l.before, l.after
-}
-
-func (l *link) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	if down, _, _ := l.state(); down {
-		return func(yield func(lease.Record, error) bool) { yield(nil, errCut) }
-	}
-	return l.Store.List(ctx, q)
-}
-
-func (l *link) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
-	if down, _, _ := l.state(); down {
-		return nil, errCut
-	}
-	return l.Store.Get(ctx, k)
-}
-
-func (l *link) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	if _, before, _ := l.state(); before != nil {
-		before(w)
-	}
-	down, _, after := l.state()
-	if down {
-		return nil, l.lost(ctx)
-	}
-	if l.denies(w) {
-		return nil, errCut
-	}
-	r, err := l.Store.Write(ctx, w)
-	l.mu.Lock()
-	lag := l.lag
-	l.mu.Unlock()
-	time.Sleep(lag)
-	if after != nil && err == nil {
-		after(w)
-	}
-	if down, _, _ := l.state(); down {
-		return nil, l.lost(ctx) // it died, or the reply was lost
-	}
-	return r, err
-}
-
-// lost is what is known of a request that is not answered, and when.
-func (l *link) lost(ctx context.Context) error {
-	l.mu.Lock()
-	silent := l.silent
-	l.mu.Unlock()
-	if !silent {
-		return errCut
-	}
-	<-ctx.Done()
-	return ctx.Err()
+func (a *actor) refuse(deny func(lease.Write) bool) {
+	a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		if deny != nil && deny(w) {
+			return nil, storetest.ErrCut
+		}
+		return send()
+	})
 }
 
 // recorded notes the span of each call.

@@ -12,46 +12,31 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // In these tests a worker reads records that are older than those it knows.
 
-// A lens is a worker's view of the store. see receives the records of each listing, may delay
-// them, and returns the records that the worker gets.
-type lens struct {
-	lease.Store
-	mu  sync.Mutex
-	see func(q lease.Query, read []lease.Record) []lease.Record
-}
-
-func (l *lens) through(see func(lease.Query, []lease.Record) []lease.Record) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.see = see
-}
-
-func (l *lens) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
-		var read []lease.Record
-		for r, err := range l.Store.List(ctx, q) {
-			if err != nil {
-				yield(nil, err)
-				return
+// through lets see receive the records of each listing over the link. see may delay them, and
+// returns the records that the worker gets.
+func through(link *storetest.Link, see func(q lease.Query, read []lease.Record) []lease.Record) {
+	link.OnList(func(_ context.Context, q lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+		return func(yield func(lease.Record, error) bool) {
+			var read []lease.Record
+			for r, err := range send() {
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				read = append(read, r)
 			}
-			read = append(read, r)
-		}
-		l.mu.Lock()
-		see := l.see
-		l.mu.Unlock()
-		if see != nil {
-			read = see(q, read)
-		}
-		for _, r := range read {
-			if !yield(r, nil) {
-				return
+			for _, r := range see(q, read) {
+				if !yield(r, nil) {
+					return
+				}
 			}
 		}
-	}
+	})
 }
 
 // TestNewcomerIsNotRobbed: worker a asks for the seats. Then a newcomer takes a seat and claims a
@@ -62,12 +47,12 @@ func (l *lens) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, 
 func TestNewcomerIsNotRobbed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 2)
-		answer, asked, gate := make(chan struct{}), make(chan struct{}), s.gate(lease.OpTransfer)
-		view := &lens{Store: gate}
-		a := s.enterOn(view, "a", shardlease.Config{Handoff: rebalance.Eager}, serve)
+		answer, asked := make(chan struct{}), make(chan struct{})
+		gate, open := s.gate(lease.OpTransfer)
+		a := s.enterOn(gate, "a", shardlease.Config{Handoff: rebalance.Eager}, serve)
 		time.Sleep(100 * time.Millisecond)
 		var once sync.Once
-		view.through(func(q lease.Query, read []lease.Record) []lease.Record {
+		through(a.Link, func(q lease.Query, read []lease.Record) []lease.Record {
 			if q.Kind == lease.KindSeat && !q.Eventually {
 				once.Do(func() { close(asked); <-answer })
 			}
@@ -76,7 +61,7 @@ func TestNewcomerIsNotRobbed(t *testing.T) {
 		<-asked
 		s.enter("newcomer", shardlease.Config{Handoff: rebalance.Eager}, serve)
 		s.within(time.Second, "the newcomer holds a shard", func() bool { return s.running()["newcomer"] == 1 })
-		gate.open()
+		open()
 		s.within(time.Second, "a claim of a's is refused", func() bool { return len(a.of(shardlease.Contended)) == 1 })
 		close(answer)
 		time.Sleep(beat)
@@ -97,9 +82,8 @@ func TestNewcomerIsNotRobbed(t *testing.T) {
 func TestLaggingReadsProveNoLife(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
-		view := &lens{Store: s.store}
 		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.enterOn(view, "b", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		b := s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
 		s.shared(beat+1500*time.Millisecond, "a", "b")
 		time.Sleep(20 * time.Second)
 		var stale []lease.Record
@@ -111,7 +95,7 @@ func TestLaggingReadsProveNoLife(t *testing.T) {
 		}
 		time.Sleep(beat)
 		var looks atomic.Int32
-		view.through(func(q lease.Query, read []lease.Record) []lease.Record {
+		through(b.Link, func(q lease.Query, read []lease.Record) []lease.Record {
 			if q.Kind == lease.KindSeat && q.Eventually && looks.Add(1)%2 == 1 {
 				return stale
 			}
@@ -120,7 +104,7 @@ func TestLaggingReadsProveNoLife(t *testing.T) {
 		a.die()
 		took := s.within(ttl+2*beat+500*time.Millisecond, "b holds everything", func() bool { return s.running()["b"] == 4 })
 		t.Logf("held again after %v", took)
-		view.through(nil)
+		b.OnList(nil)
 		s.end()
 	})
 }
