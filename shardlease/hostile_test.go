@@ -18,9 +18,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// bad is a store that can be told to misbehave about lease rows.
+// bad is a link that can be told to misbehave about lease rows.
 type bad struct {
-	lease.Store
+	*storetest.Link
 	mute   atomic.Bool  // row writes are never answered
 	gone   atomic.Value // string: that row was deleted by hand
 	broken atomic.Value // string: that row is malformed
@@ -28,14 +28,36 @@ type bad struct {
 	spoilt atomic.Int64 // … that are malformed
 }
 
+func newBad() *bad {
+	b := &bad{Link: storetest.NewLink(new(memstore.Store))}
+	b.OnList(b.list)
+	b.OnGet(func(_ context.Context, k lease.Key, send func() (lease.Record, error)) (lease.Record, error) {
+		if b.is(&b.gone, k.Name) {
+			return nil, lease.ErrNotFound
+		}
+		return send()
+	})
+	b.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		if w.Key().Kind == lease.KindLease {
+			b.writes.Add(1)
+			time.Sleep(2 * time.Millisecond)
+			if err := b.spoils(w); err != nil {
+				return nil, err
+			}
+		}
+		return send()
+	})
+	return b
+}
+
 func (b *bad) is(v *atomic.Value, name string) bool {
 	s, _ := v.Load().(string)
 	return s != "" && s == name
 }
 
-func (b *bad) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+func (b *bad) list(_ context.Context, q lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
-		for r, err := range b.Store.List(ctx, q) {
+		for r, err := range send() {
 			if r != nil && q.Kind == lease.KindLease {
 				if b.is(&b.gone, r.Key().Name) {
 					continue
@@ -51,30 +73,20 @@ func (b *bad) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, e
 	}
 }
 
-func (b *bad) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
-	if b.is(&b.gone, k.Name) {
-		return nil, lease.ErrNotFound
+// spoils is the answer to a write of a row that is not sent.
+func (b *bad) spoils(w lease.Write) error {
+	switch {
+	case b.mute.Load():
+		return storetest.ErrCut
+	case b.is(&b.gone, w.Key().Name) && w.Op != lease.OpCreate:
+		return &lease.RefusedError{Op: w.Op, Key: w.Key()}
+	case b.is(&b.gone, w.Key().Name):
+		return storetest.ErrCut
+	case b.is(&b.broken, w.Key().Name):
+		b.spoilt.Add(1)
+		return &lease.MalformedError{Key: w.Key()}
 	}
-	return b.Store.Get(ctx, k)
-}
-
-func (b *bad) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	if w.Key().Kind == lease.KindLease {
-		b.writes.Add(1)
-		time.Sleep(2 * time.Millisecond)
-		switch {
-		case b.mute.Load():
-			return nil, storetest.ErrCut
-		case b.is(&b.gone, w.Key().Name) && w.Op != lease.OpCreate:
-			return nil, &lease.RefusedError{Op: w.Op, Key: w.Key()}
-		case b.is(&b.gone, w.Key().Name):
-			return nil, storetest.ErrCut
-		case b.is(&b.broken, w.Key().Name):
-			b.spoilt.Add(1)
-			return nil, &lease.MalformedError{Key: w.Key()}
-		}
-	}
-	return b.Store.Write(ctx, w)
+	return nil
 }
 
 // stops checks that a worker stops in time, whatever it takes to let it go afterwards.
@@ -95,7 +107,7 @@ func stops(t *testing.T, m *member, limit time.Duration, heal func()) {
 // partition or with a permission revoked; beats are, so trust never ends.
 func TestStopEndsThoughRowsAreMute(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := &bad{Store: new(memstore.Store)}
+		b := newBad()
 		m := join(t, b, shardlease.Static("s"), shardlease.Config{Order: checkpoint.Decimal}, count)
 		time.Sleep(3 * time.Second)
 		b.mute.Store(true)
@@ -106,7 +118,7 @@ func TestStopEndsThoughRowsAreMute(t *testing.T) {
 // TestStopEndsThoughARowIsMalformed: and it is not planned, for it cannot be claimed.
 func TestStopEndsThoughARowIsMalformed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := &bad{Store: new(memstore.Store)}
+		b := newBad()
 		w, err := protocol.Begin("orders", "s", nil, "x", protocol.Stamp{ID: "1", At: time.Now()})
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +140,7 @@ func TestStopEndsThoughARowIsMalformed(t *testing.T) {
 // tenure and does not try again and again.
 func TestDeletedRowIsLeftInPeace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := &bad{Store: new(memstore.Store)}
+		b := newBad()
 		m := join(t, b, shardlease.Static("s", "r"), shardlease.Config{Order: checkpoint.Decimal}, count)
 		time.Sleep(3 * time.Second)
 		b.gone.Store("s")
@@ -165,7 +177,7 @@ func TestStopEndsAHandlerThatLingers(t *testing.T) {
 // the library does.
 func TestWaitingForTheStoreIsNoStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := &bad{Store: new(memstore.Store)}
+		b := newBad()
 		m := join(t, b, shardlease.Static("s"), shardlease.Config{StallAfter: 5 * time.Second, Order: checkpoint.Decimal},
 			func(ctx context.Context, tn *shardlease.Tenure) error {
 				for i := 1; ; i++ {

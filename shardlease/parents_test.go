@@ -35,7 +35,7 @@ func (b *began) has(name string) bool {
 // being processed.
 func TestChildOfADeletedParentWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b, seen := &bad{Store: new(memstore.Store)}, &began{}
+		b, seen := newBad(), &began{}
 		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
 			time.Sleep(time.Second) // a listing takes a while
 			return []shardlease.Shard{{Name: "p"}, {Name: "q"}, {Name: "c", Parents: []string{"p"}}}, nil
@@ -121,7 +121,7 @@ func TestIdleHolderNoticesATombstone(t *testing.T) {
 // nobody does anything about it.
 func TestChildOfAFreeDeletedParentWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b, seen := &bad{Store: new(memstore.Store)}, &began{}
+		b, seen := newBad(), &began{}
 		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
 			time.Sleep(time.Second)
 			return []shardlease.Shard{{Name: "p"}, {Name: "q"}, {Name: "c", Parents: []string{"p"}}}, nil
@@ -146,7 +146,7 @@ func TestChildOfAFreeDeletedParentWaits(t *testing.T) {
 // no more, may be unfinished.
 func TestChildOfAMalformedParentWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b, seen := &bad{Store: new(memstore.Store)}, &began{}
+		b, seen := newBad(), &began{}
 		m := join(t, b, shardlease.Static("p"), shardlease.Config{}, seen.handler)
 		time.Sleep(3 * time.Second)
 		_ = m.stop()
