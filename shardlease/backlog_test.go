@@ -13,27 +13,33 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// A pulse is a store that notes when heartbeats are sent.
+// A pulse notes when heartbeats are sent.
 type pulse struct {
-	lease.Store
 	mu      sync.Mutex
 	last    time.Time     // when the last heartbeat was sent
 	longest time.Duration // the longest time between two heartbeats
 }
 
-func (p *pulse) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	if w.Key().Kind == lease.KindSeat {
-		p.mu.Lock()
-		now := time.Now()
-		if !p.last.IsZero() {
-			p.longest = max(p.longest, now.Sub(p.last))
+// over notes the heartbeats over the link.
+func (p *pulse) over(link *storetest.Link) {
+	link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		if w.Key().Kind == lease.KindSeat {
+			p.note(time.Now())
 		}
-		p.last = now
-		p.mu.Unlock()
+		return send()
+	})
+}
+
+func (p *pulse) note(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.last.IsZero() {
+		p.longest = max(p.longest, now.Sub(p.last))
 	}
-	return p.Store.Write(ctx, w)
+	p.last = now
 }
 
 func (p *pulse) slowest() time.Duration {
@@ -70,9 +76,10 @@ func backlog(t *testing.T, store lease.Store, handler shardlease.Handler) *membe
 // sent 3.4 s apart, and no seat is lost.
 func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &pulse{Store: new(memstore.Store)}
+		p, link := new(pulse), storetest.NewLink(new(memstore.Store))
+		p.over(link)
 		var started atomic.Int64
-		m := backlog(t, p, func(ctx context.Context, tn *shardlease.Tenure) error {
+		m := backlog(t, link, func(ctx context.Context, tn *shardlease.Tenure) error {
 			started.Add(1)
 			return serve(ctx, tn)
 		})
