@@ -18,6 +18,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // pass lets time pass, and then everything that is due at the end of it.
@@ -316,25 +317,11 @@ func TestObserverThatPanics(t *testing.T) {
 	})
 }
 
-// A silent store is one that answers nothing while it is told to.
-type silent struct {
-	*memstore.Store
-	silent atomic.Bool
-}
-
-func (s *silent) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	if s.silent.Load() {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	return s.Store.Write(ctx, w)
-}
-
 // Without the store a worker trusts itself for less than a lease time; then every
 // handler's context ends, it says that it is not well, and comes back.
 func TestStoreFallsSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		store := &silent{Store: new(memstore.Store)}
+		store := storetest.NewLink(new(memstore.Store))
 		var ended []time.Time
 		var cause error
 		w := join(t, store, shardlease.Static("1"), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
@@ -344,7 +331,7 @@ func TestStoreFallsSilent(t *testing.T) {
 		})
 		pass(30 * time.Second)
 		fell := time.Now()
-		store.silent.Store(true)
+		store.Silence()
 		pass(11 * time.Second)
 		if len(ended) != 1 || ended[0].Sub(fell) > 9*time.Second || !errors.Is(cause, shardlease.Unreachable) {
 			t.Errorf("ended %v after %v: %v", ended, fell, cause)
@@ -352,7 +339,7 @@ func TestStoreFallsSilent(t *testing.T) {
 		if w.Healthy() == nil || w.Ready() {
 			t.Errorf("healthy: %v, ready: %t", w.Healthy(), w.Ready())
 		}
-		store.silent.Store(false)
+		store.Heal()
 		pass(30 * time.Second)
 		if err := w.Healthy(); err != nil || !w.Ready() || rowOf(t, store, "1").Owner.IsZero() {
 			t.Errorf("after the store came back: %v, %t, %v", err, w.Ready(), rowOf(t, store, "1"))
