@@ -15,6 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 func stamp() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
@@ -150,36 +151,27 @@ func TestSupervisorLacksSomething(t *testing.T) {
 	}
 }
 
-// A lossy store carries writes out and loses some of its answers.
-type lossy struct {
-	*memstore.Store
-	lose int
-	sent []lease.WriteID
-}
-
-func (l *lossy) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	record, err := l.Store.Write(ctx, w)
-	l.sent = append(l.sent, w.ID())
-	if l.lose > 0 {
-		l.lose--
-		return nil, errDown
-	}
-	return record, err
-}
-
 // A command whose answer was lost is sent again as it was, and then found stored.
 func TestCommandSurvivesLostAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)))
-		store := &lossy{Store: new(memstore.Store)}
+		store, lose, sent := storetest.NewLink(new(memstore.Store)), 0, []lease.WriteID(nil)
+		store.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+			record, err := send()
+			sent = append(sent, w.ID())
+			if lose--; lose >= 0 {
+				return nil, errDown
+			}
+			return record, err
+		})
 		s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
 		row := held(t, store, "s", "")
-		store.lose, store.sent = 3, nil
+		lose, sent = 3, nil
 		got, err := s.ForceRelease(t.Context(), "s", row.Generation, "stuck")
-		if err != nil || got.Generation != row.Generation+1 || len(slices.Compact(store.sent)) != 1 {
-			t.Errorf("%v, %v, sent %v", got, err, store.sent)
+		if err != nil || got.Generation != row.Generation+1 || len(slices.Compact(sent)) != 1 {
+			t.Errorf("%v, %v, sent %v", got, err, sent)
 		}
-		store.lose = 1000
+		lose = 1000
 		if _, err := s.Quarantine(t.Context(), "s", got.Generation, "x"); !errors.Is(err, errDown) {
 			t.Errorf("a store that never answers: %v", err)
 		}
