@@ -271,15 +271,15 @@ func TestSlowStoreIsReportedWhileItLasts(t *testing.T) {
 // restored table, and reports the fault until then.
 func TestRestoredTableIsReportedWhileItLasts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		store := &verifier{Store: new(memstore.Store)}
-		store.restored.Store(true)
+		store := storetest.NewLink(new(memstore.Store))
+		store.OnVerify(restored)
 		w := join(t, store, shardlease.Static("1"), shardlease.Config{Name: "a"}, serve)
 		pass(time.Hour)
 		times, over := lasted(w.of(shardlease.Restored))
 		if len(times) < 8 || len(times) > 12 || over {
 			t.Errorf("reported after %v, over: %t", times, over)
 		}
-		store.restored.Store(false)
+		store.OnVerify(nil)
 		pass(10 * time.Second)
 		if events := w.of(shardlease.Restored); !events[len(events)-1].Over || len(w.of(shardlease.Started)) != 1 {
 			t.Errorf("the last report: %v", events[len(events)-1])

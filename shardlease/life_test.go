@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -274,19 +273,6 @@ func testDrainDeadline(t *testing.T, after rebalance.AfterDrain) {
 	s.end()
 }
 
-// verifier is a store that can be told that it was restored.
-type verifier struct {
-	lease.Store
-	restored atomic.Bool
-}
-
-func (v *verifier) Verify(context.Context, string) error {
-	if v.restored.Load() {
-		return fmt.Errorf("the table is another: %w", lease.ErrWentBack)
-	}
-	return nil
-}
-
 // TestRestoredTableIsNotClaimed: the table is replaced by an older one. Every worker
 // ends what it holds, reports it, and claims nothing until the table is adopted; then all
 // goes on above whatever was issued before. A store that embeds the one that knows of the
@@ -294,9 +280,7 @@ func (v *verifier) Verify(context.Context, string) error {
 func TestRestoredTableIsNotClaimed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		older := new(memstore.Store)
-		var swap atomic.Pointer[memstore.Store]
-		swap.Store(older)
-		v := &verifier{Store: &pointed{&swap}}
+		v := storetest.NewLink(older)
 		wrapped := struct{ lease.Store }{v} // as a user's store that counts calls, say
 		a := join(t, wrapped, shardlease.Static("s"), shardlease.Config{Name: "a"}, count)
 		time.Sleep(time.Minute)
@@ -309,8 +293,8 @@ func TestRestoredTableIsNotClaimed(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		lost, _ := supervisor.Get(t.Context(), "s")
-		v.restored.Store(true)
-		swap.Store(backup)
+		lead(v, backup)
+		v.OnVerify(restored)
 		time.Sleep(5 * time.Minute)
 		if n := len(a.of(shardlease.Restored)); n == 0 || a.Ready() {
 			t.Errorf("told %d times; ready: %t", n, a.Ready())
@@ -326,7 +310,7 @@ func TestRestoredTableIsNotClaimed(t *testing.T) {
 		if _, err := v.Write(t.Context(), w); err != nil {
 			t.Fatal(err)
 		}
-		v.restored.Store(false)
+		v.OnVerify(nil)
 		time.Sleep(2 * time.Minute)
 		if row, _ := supervisor.Get(t.Context(), "s"); row.Owner.Name != "a" || row.Generation <= lost.Generation {
 			t.Errorf("after the adoption: %v; lost was %v", row, lost)
@@ -337,25 +321,22 @@ func TestRestoredTableIsNotClaimed(t *testing.T) {
 	})
 }
 
-// pointed is a store that can be replaced under way.
-type pointed struct {
-	at *atomic.Pointer[memstore.Store]
+// restored is what a table answers that was replaced by an older one.
+func restored(context.Context, string, func() error) error {
+	return fmt.Errorf("the table is another: %w", lease.ErrWentBack)
 }
 
-func (p *pointed) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	return p.at.Load().List(ctx, q)
-}
-
-func (p *pointed) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
-	return p.at.Load().Get(ctx, k)
-}
-
-func (p *pointed) Verify(ctx context.Context, group string) error {
-	return p.at.Load().Verify(ctx, group)
-}
-
-func (p *pointed) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	return p.at.Load().Write(ctx, w)
+// lead lets reads and writes over the link reach another store.
+func lead(link *storetest.Link, to lease.Store) {
+	link.OnList(func(ctx context.Context, q lease.Query, _ func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+		return to.List(ctx, q)
+	})
+	link.OnGet(func(ctx context.Context, k lease.Key, _ func() (lease.Record, error)) (lease.Record, error) {
+		return to.Get(ctx, k)
+	})
+	link.OnWrite(func(ctx context.Context, w lease.Write, _ func() (lease.Record, error)) (lease.Record, error) {
+		return to.Write(ctx, w)
+	})
 }
 
 // TestReleaseTaskBringsShardsBack: what a dead run holds is processed again long
