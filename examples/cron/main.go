@@ -24,8 +24,8 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
-	"github.com/shardlease/shardlease-go/examples/internal/cable"
 	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 const (
@@ -60,10 +60,10 @@ type site struct {
 
 // A host is one machine.
 type host struct {
-	name  string
-	cable *cable.Cable
-	stop  context.CancelFunc
-	gone  chan error
+	name string
+	link *storetest.Link
+	stop context.CancelFunc
+	gone chan error
 }
 
 func run(ctx context.Context, out io.Writer) (err error) {
@@ -160,7 +160,7 @@ func (s *site) report(ctx context.Context, h *host, r Run) error {
 	cut := s.cut.CompareAndSwap(true, false)
 	if cut {
 		s.out.Printf("  %s makes the report of %s, and is cut off", r.Host, due)
-		h.cable.Cut()
+		h.link.Silence()
 		s.off <- r
 		<-s.wake // and takes its time
 	} else if _, err := next(ctx, time.After(takes)); err != nil {
@@ -184,11 +184,11 @@ func (s *site) report(ctx context.Context, h *host, r Run) error {
 func every(after time.Time) time.Time { return after.Truncate(period).Add(period) }
 
 func (s *site) start(ctx context.Context, name string) {
-	h := &host{name: name, cable: cable.To(&s.store), gone: make(chan error, 1)}
+	h := &host{name: name, link: storetest.NewLink(&s.store), gone: make(chan error, 1)}
 	ctx, h.stop = context.WithCancel(ctx)
 	s.hosts = append(s.hosts, h)
 	report := Job{Name: "report", Next: every, Run: func(ctx context.Context, r Run) error { return s.report(ctx, h, r) }}
-	go func() { h.gone <- Serve(ctx, h.cable, name, ttl, report) }()
+	go func() { h.gone <- Serve(ctx, h.link, name, ttl, report) }()
 }
 
 // stop stops all hosts.

@@ -18,11 +18,11 @@ import (
 	"os/signal"
 	"time"
 
-	"github.com/shardlease/shardlease-go/examples/internal/cable"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 func main() {
@@ -38,11 +38,11 @@ const ttl = time.Second // the default is 10 s; this is to be short
 
 // A candidate is a worker that leads while it holds the one shard there is.
 type candidate struct {
-	name  string
-	cable *cable.Cable
-	news  chan<- news
-	stop  context.CancelFunc
-	gone  chan error
+	name string
+	link *storetest.Link
+	news chan<- news
+	stop context.CancelFunc
+	gone chan error
 }
 
 // News is what a candidate tells: that it leads, or that it does no more, and why.
@@ -53,8 +53,8 @@ type news struct {
 }
 
 func stand(ctx context.Context, name string, store lease.Store, tell chan<- news) (*candidate, error) {
-	c := &candidate{name: name, cable: cable.To(store), news: tell, gone: make(chan error, 1)}
-	w, err := shardlease.New(c.cable, shardlease.Static("leader"), shardlease.Config{
+	c := &candidate{name: name, link: storetest.NewLink(store), news: tell, gone: make(chan error, 1)}
+	w, err := shardlease.New(c.link, shardlease.Static("leader"), shardlease.Config{
 		Group: "cluster-1", Name: name, TTL: ttl,
 		Handoff: rebalance.Eager, // better nobody leads for a moment than two
 		Drain:   ttl,
@@ -131,7 +131,7 @@ func (e *election) hold(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintln(e.out, "one is a candidate again; two is cut off from the lease table")
-	two.from.cable.Cut()
+	two.from.link.Silence()
 	if _, err := e.leader(ctx, fmt.Sprintf("later: a lease lasts %v", ttl)); err != nil {
 		return err
 	}

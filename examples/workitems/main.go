@@ -25,11 +25,11 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
-	"github.com/shardlease/shardlease-go/examples/internal/cable"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 func main() {
@@ -69,7 +69,7 @@ type office struct {
 type shift struct {
 	office *office
 	task   string
-	cable  *cable.Cable
+	link   *storetest.Link
 	dead   atomic.Bool
 	stop   context.CancelFunc
 	gone   chan error
@@ -77,8 +77,8 @@ type shift struct {
 
 // begin starts a run.
 func (o *office) begin(ctx context.Context, task string, room int) (*shift, error) {
-	s := &shift{office: o, task: task, cable: cable.To(&o.store), gone: make(chan error, 1)}
-	w, err := shardlease.New(s.cable, shardlease.SourceFunc(jobs), shardlease.Config{
+	s := &shift{office: o, task: task, link: storetest.NewLink(&o.store), gone: make(chan error, 1)}
+	w, err := shardlease.New(s.link, shardlease.SourceFunc(jobs), shardlease.Config{
 		Group: group, Name: "agent of " + task, Task: task,
 		Handoff:     rebalance.Eager, // nobody does a step twice because a job moves
 		MaxShards:   room,
@@ -142,7 +142,7 @@ func (s *shift) note(e shardlease.Event) {
 // on nobody hears of this run, and it does nothing. Its goroutines end by and by.
 func (s *shift) die() {
 	s.dead.Store(true)
-	s.cable.Cut()
+	s.link.Silence()
 	s.stop()
 }
 

@@ -14,10 +14,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/shardlease/shardlease-go/examples/internal/cable"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 const (
@@ -56,10 +56,10 @@ type play struct {
 
 // A member is a worker of the story.
 type member struct {
-	name  string
-	cable *cable.Cable
-	stop  context.CancelFunc
-	gone  chan error
+	name string
+	link *storetest.Link
+	stop context.CancelFunc
+	gone chan error
 }
 
 // Play tells the story. It returns what the write of a came to, when a had been
@@ -99,8 +99,8 @@ func Play(ctx context.Context, store lease.Store, out io.Writer, write Write) (l
 
 // join starts a worker.
 func (p *play) join(ctx context.Context, name string) (*member, error) {
-	m := &member{name: name, cable: cable.To(p.store), gone: make(chan error, 1)}
-	w, err := shardlease.New(m.cable, shardlease.Static(Shard), shardlease.Config{
+	m := &member{name: name, link: storetest.NewLink(p.store), gone: make(chan error, 1)}
+	w, err := shardlease.New(m.link, shardlease.Static(Shard), shardlease.Config{
 		Group: Group, Name: name, TTL: ttl, Handoff: rebalance.Eager, Drain: ttl,
 	})
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *play) scene(ctx context.Context, name string) error {
 	}
 	select {
 	case m := <-p.paused:
-		m.cable.Cut()
+		m.link.Silence()
 		p.out.Printf("%s is paused in its write of record %d; nobody hears its heart beat", m.name, hit)
 	case <-done:
 	case <-ctx.Done():
