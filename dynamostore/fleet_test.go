@@ -19,6 +19,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -35,7 +36,7 @@ type fleet struct {
 
 	mu      sync.Mutex
 	holding map[string]int // how many handlers run, by worker
-	events  []shardlease.Event
+	events  []event.Event
 }
 
 // A member is one worker of a fleet.
@@ -117,7 +118,7 @@ func (f *fleet) join(name string) *member {
 	config := f.config
 	config.Name = name
 	config.EventQueue = 1 << 20
-	config.Observe = func(e shardlease.Event) {
+	config.Observe = func(e event.Event) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.events = append(f.events, e)
@@ -153,7 +154,7 @@ func (f *fleet) count(name string, n int) {
 }
 
 // of returns the events of that kind.
-func (f *fleet) of(kind shardlease.EventKind) (events []shardlease.Event) {
+func (f *fleet) of(kind event.Kind) (events []event.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.events {
@@ -204,7 +205,7 @@ func busily(ctx context.Context, t *shardlease.Tenure) error {
 // slow returns the workers that have reported a lease time too short for the table.
 func (f *fleet) slow() map[string]bool {
 	workers := map[string]bool{}
-	for _, e := range f.of(shardlease.StoreFault) {
+	for _, e := range f.of(event.StoreFault) {
 		if _, ok := errors.AsType[*shardlease.SlowStoreError](e.Err); ok {
 			workers[e.Worker] = true
 		}
@@ -255,7 +256,7 @@ func testSlowTable(t *testing.T, takes, ttl time.Duration) {
 		f.shared(2*ttl, "a", b.name)
 	}
 	t.Logf("started in %v, joined in %v; ten crashes took %v on average, %v at most", started, joined, sum/10, worst)
-	for _, e := range f.of(shardlease.Lost) {
+	for _, e := range f.of(event.Lost) {
 		if e.Worker == "a" {
 			t.Errorf("%v", e)
 		}
@@ -303,12 +304,12 @@ func TestBusyShardsShareASlowTable(t *testing.T) {
 		t.Logf("even after %v", f.shared(time.Minute, "a", "b"))
 		time.Sleep(time.Minute)
 		stalled := 0
-		for _, e := range f.of(shardlease.Ended) {
-			if e.Cause == shardlease.Stalled {
+		for _, e := range f.of(event.Ended) {
+			if e.Cause == event.CauseStalled {
 				stalled++
 			}
 		}
-		failing := f.of(shardlease.EventCommitsFail)
+		failing := f.of(event.CommitsFail)
 		if stalled > 0 || len(failing) > 0 || !f.even("a", "b") {
 			t.Errorf("%d tenures ended as stalled; reports of commits that fail: %d; they hold %v", stalled, len(failing), f.holding)
 		}
@@ -332,7 +333,7 @@ func TestColdStartReportsNoFault(t *testing.T) {
 				f.room, f.memory = make(chan struct{}, 16), new(memstore.Store)
 				a := f.join("a")
 				t.Logf("all held after %v", f.shared(c.within, "a"))
-				faults := f.of(shardlease.StoreFault)
+				faults := f.of(event.StoreFault)
 				for _, e := range faults[:min(3, len(faults))] {
 					t.Errorf("%d store faults: %v", len(faults), e)
 				}
@@ -353,7 +354,7 @@ func TestMuteTableIsReported(t *testing.T) {
 		f.shared(time.Second, "a")
 		f.mute.Store(true)
 		time.Sleep(25 * time.Second)
-		if reports := f.of(shardlease.StoreFault); !slices.ContainsFunc(reports, func(e shardlease.Event) bool { return e.Count == 100 }) {
+		if reports := f.of(event.StoreFault); !slices.ContainsFunc(reports, func(e event.Event) bool { return e.Count == 100 }) {
 			t.Errorf("the calls that wait in vain are not reported: %v", reports)
 		}
 		f.mute.Store(false)

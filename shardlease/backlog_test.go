@@ -12,6 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -91,7 +92,7 @@ func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
 		if n := started.Load(); n != 2000 {
 			t.Errorf("%d of 2000 shards have started", n)
 		}
-		if lost := m.of(shardlease.Lost); len(lost) > 0 {
+		if lost := m.of(event.Lost); len(lost) > 0 {
 			t.Errorf("the seat was lost %d times: %v", len(lost), lost[0])
 		}
 		if d := p.slowest(); d > beat+time.Second/2 {

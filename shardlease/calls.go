@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -180,7 +181,7 @@ func (r *run) prepareFor(o engine.Prepare) {
 		defer func() {
 			// One that was called off, or is late, returns the error of its context.
 			if err != nil && ctx.Err() == nil {
-				r.emit(Event{Kind: HookFault, Shard: shard.Name, Err: &HookError{Hook: "Prepare", Err: err}})
+				r.emit(event.Event{Kind: event.HookFault, Shard: shard.Name, Err: &HookError{Hook: "Prepare", Err: err}})
 			}
 			r.inbox.put(arrival{input: engine.Prepared{Shard: shard.Name}, from: p})
 		}()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -69,8 +70,8 @@ func coldStart(b *testing.B, names []string) {
 	m.over(link)
 	config := valid()
 	lost := atomic.Int64{}
-	config.Observe = func(e shardlease.Event) {
-		if e.Kind == shardlease.Lost {
+	config.Observe = func(e event.Event) {
+		if e.Kind == event.Lost {
 			lost.Add(1)
 		}
 	}

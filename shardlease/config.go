@@ -14,6 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -29,7 +30,7 @@ type Config struct {
 	// Handoff chooses what a planned move may cost: rebalance.Eager,
 	// rebalance.Cooperative, or a strategy that decides for each shard.
 	// Required. What a strategy answers is checked when it is asked; terms that
-	// nobody could keep are replaced by eager ones, and told as a [HookFault], as
+	// nobody could keep are replaced by eager ones, and told as an [event.HookFault], as
 	// is a panic.
 	Handoff rebalance.Handoff
 
@@ -63,7 +64,7 @@ type Config struct {
 	// lives. At least a third of TTL.
 	StallAfter time.Duration
 	// CommitTimeout is how long the table may accept no mark of a tenure although one
-	// is due. After that the worker reports [EventCommitsFail], and Healthy returns an
+	// is due. After that the worker reports [event.CommitsFail], and Healthy returns an
 	// error. A worker that can write no row at all ends its tenures if another live
 	// worker has room: it gives up its seat, so that the others can claim the shards
 	// that it cannot release, and rests for up to six lease times before it takes
@@ -93,9 +94,9 @@ type Config struct {
 	Order checkpoint.Order
 	// Planner decides which worker should hold which shard. Default rebalance.Even.
 	// The goroutine that sends heartbeats waits for Planner, Handoff and Order: they
-	// must be quick. If Planner panics or returns no valid plan, the worker reports a
-	// [HookFault], and rebalance.Even makes that plan. If Order panics at a position,
-	// the worker reports a [HookFault] and refuses the position.
+	// must be quick. If Planner panics or returns no valid plan, the worker reports an
+	// [event.HookFault], and rebalance.Even makes that plan. If Order panics at a position,
+	// the worker reports an [event.HookFault] and refuses the position.
 	Planner rebalance.Planner
 	// Prepare gets this worker ready for a shard that another one still serves:
 	// it opens iterators, say, or warms a cache. from is where the shard stands
@@ -117,9 +118,9 @@ type Config struct {
 
 	// Observe is told what happens, one event at a time, on a goroutine of its
 	// own. However slow it is, no heartbeat waits for it: what does not fit into
-	// the queue is dropped and counted ([Event.Dropped]). It must return
+	// the queue is dropped and counted ([event.Event.Dropped]). It must return
 	// sometime: Run waits for the last event to be delivered.
-	Observe func(Event)
+	Observe func(event.Event)
 	// EventQueue is how many events wait for Observe and Logger. Default 1024.
 	EventQueue int
 	// Logger gets every event as a line, from the goroutine that calls Observe.

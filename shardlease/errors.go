@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // Callers branch on these with errors.Is; the typed errors beside them carry what
@@ -15,8 +17,6 @@ var (
 	ErrConfig = errors.New("invalid configuration")
 	// ErrRunning: Run was called before. A worker runs once.
 	ErrRunning = errors.New("this worker has been run before: a worker runs once, make another")
-	// ErrNoHandler: Run was called without one.
-	ErrNoHandler = errors.New("a worker needs a handler to run")
 	// ErrEnded: the tenure is over. An [*EndError] says why.
 	ErrEnded = errors.New("the tenure is over")
 	// ErrNoShards: a source that lists nothing.
@@ -25,7 +25,7 @@ var (
 
 // A ConfigError names a field and the rule it breaks.
 type ConfigError struct {
-	Field string // of [Config]; "store" and "source" are those of [New]
+	Field string // of [Config]; "store" and "source" are arguments of [New], "handler" of [Worker.Run]
 	Rule  string
 	Err   error // what refused it; nil where the rule says it all
 }
@@ -38,59 +38,12 @@ func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 // Unwrap gives what refused the field.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// A Cause says why a tenure ends, or is to wind down. It is an error, so that
-// errors.Is(context.Cause(ctx), shardlease.HandedOff) answers the question.
-type Cause uint8
-
-// The causes. Of these only Stalled, Expired and Unreachable say that something
-// was wrong with this worker.
-const (
-	HandedOff   Cause = iota + 1 // a planned move
-	Fenced                       // another holds the shard
-	Expired                      // the worker could not trust its own lease any more: it was paused
-	Unreachable                  // the same, and the store did not answer in all that time
-	Stalled                      // no progress in StallAfter, or no accepted commit in CommitTimeout
-	Forced                       // by command of an operator or a supervisor
-	Stopped                      // the worker stops
-	Finished                     // the shard itself has ended
-	GivenUp                      // the handler called Release, or returned
-	Vanished                     // the row is gone, or the table went back in time
-	Conflict                     // another incarnation under the same generation
-)
-
-// String is the cause in a word, for logs and metrics.
-func (c Cause) String() string {
-	word, _, _ := strings.Cut(c.Error(), ":")
-	return word
-}
-
-// Error is the word and a sentence.
-func (c Cause) Error() string {
-	sentences := [...]string{
-		HandedOff:   "handed off: another worker has the shard now, or waits for it, as planned",
-		Fenced:      "fenced: another worker holds the shard",
-		Expired:     "expired: this worker was silent for so long that others may have taken the shard",
-		Unreachable: "unreachable: the store has not answered for nearly a lease time, so others may soon take the shard",
-		Stalled:     "stalled: the handler made no progress, or the table accepted none of its commits",
-		Forced:      "forced: an operator took the shard away",
-		Stopped:     "stopped: this worker stops",
-		Finished:    "finished: the shard has ended and is processed to its end",
-		GivenUp:     "given up: the handler returned, or asked for it",
-		Vanished:    "vanished: the lease row is gone, or older than it was",
-		Conflict:    "conflict: the table names another owner under the same generation",
-	}
-	if c == 0 || int(c) >= len(sentences) {
-		return fmt.Sprintf("cause %d", uint8(c))
-	}
-	return sentences[c]
-}
-
 // An EndError says why a tenure is over, or is to wind down. It is the cause of a
 // handler's contexts, and what every call of a tenure returns after its end.
 type EndError struct {
 	Shard      string
 	Generation int64
-	Cause      Cause
+	Cause      event.Cause
 	// Err is what was observed, where something was: a [*checkpoint.StaleError],
 	// as a rule.
 	Err error

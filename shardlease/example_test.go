@@ -11,6 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -93,30 +94,30 @@ func ExampleTenure_Mark() {
 // Why a tenure is over is an error to branch on.
 func ExampleEndError() {
 	err := fmt.Errorf("write record: %w", &shardlease.EndError{
-		Shard: "1", Generation: 8, Cause: shardlease.HandedOff,
+		Shard: "1", Generation: 8, Cause: event.CauseHandedOff,
 		Err: &checkpoint.StaleError{Shard: "1", Mine: 8, Observed: 9, Owner: "b"},
 	})
-	fmt.Println(errors.Is(err, shardlease.ErrEnded), errors.Is(err, shardlease.HandedOff), errors.Is(err, checkpoint.ErrStale))
+	fmt.Println(errors.Is(err, shardlease.ErrEnded), errors.Is(err, event.CauseHandedOff), errors.Is(err, checkpoint.ErrStale))
 	// Output:
 	// true true true
 }
 
 // An observer that pages somebody. A fault that lasts is reported again and again, with the
 // time for which it has lasted, and once more when it is over.
-func ExampleEvent() {
-	alert := func(e shardlease.Event) {
+func ExampleConfig_observe() {
+	alert := func(e event.Event) {
 		switch e.Kind {
-		case shardlease.Lost, shardlease.Restored, shardlease.Quarantined, shardlease.Malformed, shardlease.EventCommitsFail:
+		case event.Lost, event.Restored, event.Quarantined, event.Malformed, event.CommitsFail:
 			fmt.Println("page:", e)
-		case shardlease.StoreFault, shardlease.SourceFault:
+		case event.StoreFault, event.SourceFault:
 			if e.Lasted > time.Minute {
 				fmt.Println("page:", e)
 			}
 		}
 	}
 	config := shardlease.Config{Group: "orders", Handoff: rebalance.Eager, Observe: alert}
-	config.Observe(shardlease.Event{Kind: shardlease.EventCommitsFail, Worker: "a", Shard: "1", Count: 1, Lasted: 40 * time.Second})
-	config.Observe(shardlease.Event{Kind: shardlease.StoreFault, Worker: "a", Lasted: 10 * time.Second})
+	config.Observe(event.Event{Kind: event.CommitsFail, Worker: "a", Shard: "1", Count: 1, Lasted: 40 * time.Second})
+	config.Observe(event.Event{Kind: event.StoreFault, Worker: "a", Lasted: 10 * time.Second})
 	// Output:
 	// page: commits-fail: worker a, shard 1, lasted 40s
 }

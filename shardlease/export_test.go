@@ -7,6 +7,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -69,7 +70,7 @@ func (d *Desk) Told() (in engine.Marks, ok bool) {
 func (d *Desk) Settle(seq uint64, err error) { d.settle(seq, err) }
 
 // Over is the end, as the engine says it.
-func (d *Desk) Over(cause Cause, err error) {
+func (d *Desk) Over(cause event.Cause, err error) {
 	end := d.end(cause)
 	end.Err = err
 	d.conclude(end)

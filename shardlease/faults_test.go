@@ -11,6 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -20,7 +21,7 @@ func isByHolder(w lease.Write) bool { return w.Op == lease.OpSwap && w.Key().Kin
 
 // lasted returns Lasted of each report of a fault, and whether the last report says that the
 // fault is over.
-func lasted(events []shardlease.Event) (times []time.Duration, over bool) {
+func lasted(events []event.Event) (times []time.Duration, over bool) {
 	for _, e := range events {
 		times, over = append(times, e.Lasted.Round(time.Second)), e.Over
 	}
@@ -49,7 +50,7 @@ func TestFailingCommitsAreReported(t *testing.T) {
 			t.Error("not ready, although it has its seat and its shards")
 		}
 		time.Sleep(time.Hour)
-		reports := a.of(shardlease.EventCommitsFail)
+		reports := a.of(event.CommitsFail)
 		want := []time.Duration{30, 40, 60, 100, 180, 340, 660, 1300, 2580}
 		times, over := lasted(reports)
 		for i := range times {
@@ -64,15 +65,15 @@ func TestFailingCommitsAreReported(t *testing.T) {
 		if last := reports[len(reports)-1]; last.Count != 12 || len(last.Shards) != 10 || last.Err == nil {
 			t.Errorf("the last report: %v", last)
 		}
-		if n := len(a.of(shardlease.StoreFault)); n > 12 {
+		if n := len(a.of(event.StoreFault)); n > 12 {
 			t.Errorf("%d events of one lasting fault of the store", n)
 		}
-		if n := len(a.of(shardlease.Ended)); n > 0 {
+		if n := len(a.of(event.Ended)); n > 0 {
 			t.Errorf("%d tenures ended, although there is no other worker", n)
 		}
 		a.refuse(nil)
 		time.Sleep(10 * time.Second)
-		for _, kind := range []shardlease.EventKind{shardlease.EventCommitsFail, shardlease.StoreFault} {
+		for _, kind := range []event.Kind{event.CommitsFail, event.StoreFault} {
 			events := a.of(kind)
 			if last := events[len(events)-1]; !last.Over || last.Lasted < time.Hour || last.Err != nil {
 				t.Errorf("the last report of %v: %v", kind, last)
@@ -93,7 +94,7 @@ func TestCommitTimeoutOff(t *testing.T) {
 		s.shared(beat+1500*time.Millisecond, "a")
 		a.refuse(isByHolder)
 		time.Sleep(time.Hour)
-		if n := len(a.of(shardlease.EventCommitsFail)) + len(a.of(shardlease.Ended)); n > 0 || a.Healthy() != nil {
+		if n := len(a.of(event.CommitsFail)) + len(a.of(event.Ended)); n > 0 || a.Healthy() != nil {
 			t.Errorf("%d events, healthy: %v", n, a.Healthy())
 		}
 		s.end()
@@ -112,19 +113,19 @@ func TestFailingCommitsHandOver(t *testing.T) {
 				b := s.enter("b", shardlease.Config{Handoff: mode}, nil)
 				s.shared(beat+1500*time.Millisecond, "a", "b")
 				time.Sleep(time.Minute)
-				before := len(a.of(shardlease.Ended))
+				before := len(a.of(event.Ended))
 				a.refuse(func(w lease.Write) bool { return w.Key().Kind == lease.KindLease })
 				took := s.within(3*ttl+5*time.Second+beat+3*time.Second, "b holds everything", func() bool { return s.running()["b"] == 8 })
 				t.Logf("b holds everything after %v", took)
-				for _, e := range a.of(shardlease.Ended)[before:] {
-					if e.Cause != shardlease.Stalled {
+				for _, e := range a.of(event.Ended)[before:] {
+					if e.Cause != event.CauseStalled {
 						t.Errorf("ended: %v", e)
 					}
 				}
-				if lost := a.of(shardlease.Lost); len(lost) != 1 || lost[0].Cause != shardlease.Stalled {
+				if lost := a.of(event.Lost); len(lost) != 1 || lost[0].Cause != event.CauseStalled {
 					t.Errorf("lost: %v", lost)
 				}
-				if n := len(b.of(shardlease.Lost)) + len(b.of(shardlease.EventCommitsFail)); n > 0 {
+				if n := len(b.of(event.Lost)) + len(b.of(event.CommitsFail)); n > 0 {
 					t.Errorf("the healthy worker reports %d faults", n)
 				}
 				a.refuse(nil)
@@ -149,11 +150,11 @@ func TestNobodyCanCommit(t *testing.T) {
 		}
 		time.Sleep(30 * time.Minute)
 		for _, w := range []*actor{a, b} {
-			if _, over := lasted(w.of(shardlease.EventCommitsFail)); over || w.Healthy() == nil {
+			if _, over := lasted(w.of(event.CommitsFail)); over || w.Healthy() == nil {
 				t.Errorf("%s: commits-fail is over: %t, healthy: %v; and nothing is processed", w.name, over, w.Healthy())
 			}
 		}
-		lost := len(a.of(shardlease.Lost)) + len(b.of(shardlease.Lost))
+		lost := len(a.of(event.Lost)) + len(b.of(event.Lost))
 		t.Logf("seats given up: %d; running: %v", lost, s.running())
 		if lost > 2 {
 			t.Errorf("seats were given up %d times, though nobody could take over", lost)
@@ -165,7 +166,7 @@ func TestNobodyCanCommit(t *testing.T) {
 		t.Logf("processed after %v, even after %v", held, held+s.shared(5*time.Minute, "a", "b"))
 		time.Sleep(time.Until(healed.Add(5 * time.Minute)))
 		for _, w := range []*actor{a, b} {
-			if _, over := lasted(w.of(shardlease.EventCommitsFail)); !over || w.Healthy() != nil {
+			if _, over := lasted(w.of(event.CommitsFail)); !over || w.Healthy() != nil {
 				t.Errorf("%s, healed: commits-fail is over: %t, healthy: %v", w.name, over, w.Healthy())
 			}
 		}
@@ -187,11 +188,11 @@ func TestOneRowThatCannotBeWritten(t *testing.T) {
 		a.refuse(func(w lease.Write) bool { return isByHolder(w) && w.Key().Name == mine[0] })
 		calls := len(s.of(mine[1]))
 		time.Sleep(10 * time.Minute)
-		reports := a.of(shardlease.EventCommitsFail)
+		reports := a.of(event.CommitsFail)
 		if len(reports) < 3 || reports[0].Shard != mine[0] || reports[0].Count != 1 {
 			t.Errorf("reported: %v", reports)
 		}
-		if n := len(a.of(shardlease.Lost)); n > 0 {
+		if n := len(a.of(event.Lost)); n > 0 {
 			t.Error("the worker gave up its seat because of one row")
 		}
 		if n := len(s.of(mine[1])); n != calls {
@@ -226,13 +227,13 @@ func lastingStoreFault(t *testing.T, begin func(*storetest.Link), want string) {
 		time.Sleep(time.Minute)
 		begin(a.Link)
 		time.Sleep(20 * time.Minute)
-		times, over := lasted(a.of(shardlease.StoreFault))
+		times, over := lasted(a.of(event.StoreFault))
 		if fmt.Sprint(times) != want || over {
 			t.Errorf("reported after %v (over: %t), want %v", times, over, want)
 		}
 		a.Heal()
 		time.Sleep(10 * time.Second)
-		times, over = lasted(a.of(shardlease.StoreFault))
+		times, over = lasted(a.of(event.StoreFault))
 		if last := times[len(times)-1]; !over || last < 19*time.Minute || last > 21*time.Minute {
 			t.Errorf("over: %t, reported after %v", over, times)
 		}
@@ -249,7 +250,7 @@ func TestSlowStoreIsReportedWhileItLasts(t *testing.T) {
 		s.shared(beat+1500*time.Millisecond, "a")
 		a.Delay(400 * time.Millisecond)
 		time.Sleep(2 * time.Minute)
-		events := a.of(shardlease.StoreFault)
+		events := a.of(event.StoreFault)
 		times, over := lasted(events)
 		if fmt.Sprint(times) != "[0s 10s 30s 1m10s]" || over {
 			t.Fatalf("reported after %v, over: %t", times, over)
@@ -260,7 +261,7 @@ func TestSlowStoreIsReportedWhileItLasts(t *testing.T) {
 		}
 		a.Delay(0)
 		time.Sleep(ttl)
-		if _, over := lasted(a.of(shardlease.StoreFault)); !over {
+		if _, over := lasted(a.of(event.StoreFault)); !over {
 			t.Error("the store is quick again, and that is not reported")
 		}
 		s.end()
@@ -275,13 +276,13 @@ func TestRestoredTableIsReportedWhileItLasts(t *testing.T) {
 		store.OnVerify(restored)
 		w := join(t, store, shardlease.Static("1"), shardlease.Config{Name: "a"}, serve)
 		pass(time.Hour)
-		times, over := lasted(w.of(shardlease.Restored))
+		times, over := lasted(w.of(event.Restored))
 		if len(times) < 8 || len(times) > 12 || over {
 			t.Errorf("reported after %v, over: %t", times, over)
 		}
 		store.OnVerify(nil)
 		pass(10 * time.Second)
-		if events := w.of(shardlease.Restored); !events[len(events)-1].Over || len(w.of(shardlease.Started)) != 1 {
+		if events := w.of(event.Restored); !events[len(events)-1].Over || len(w.of(event.Started)) != 1 {
 			t.Errorf("the last report: %v", events[len(events)-1])
 		}
 		if err := w.stop(); err != nil {
@@ -292,8 +293,8 @@ func TestRestoredTableIsReportedWhileItLasts(t *testing.T) {
 
 // TestFaultsReadAsOneLine: the text of a fault that lasts is one line.
 func TestFaultsReadAsOneLine(t *testing.T) {
-	e := shardlease.Event{
-		Kind: shardlease.EventCommitsFail, Worker: "a", Count: 12, Shards: []string{"1", "2"}, Lasted: 40 * time.Second, Err: errors.New("commits are not accepted"),
+	e := event.Event{
+		Kind: event.CommitsFail, Worker: "a", Count: 12, Shards: []string{"1", "2"}, Lasted: 40 * time.Second, Err: errors.New("commits are not accepted"),
 	}
 	const want = `commits-fail: worker a, lasted 40s, count 12, shards [1 2], err commits are not accepted`
 	if got := e.String(); got != want {

@@ -14,6 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -192,10 +193,10 @@ func TestWaitingForTheStoreIsNoStall(t *testing.T) {
 		time.Sleep(7 * time.Second)
 		b.mute.Store(false)
 		time.Sleep(3 * time.Second)
-		for _, e := range m.of(shardlease.Draining) {
+		for _, e := range m.of(event.Draining) {
 			t.Errorf("%v", e)
 		}
-		for _, e := range m.of(shardlease.Ended) {
+		for _, e := range m.of(event.Ended) {
 			t.Errorf("%v", e)
 		}
 		_ = m.stop()

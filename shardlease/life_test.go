@@ -13,6 +13,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -84,7 +85,7 @@ func TestPausedWorkerIsRefused(t *testing.T) {
 		if err := <-woken; !errors.Is(err, shardlease.ErrEnded) {
 			t.Errorf("the commit of the woken worker: %v", err)
 		}
-		if err := <-refused; !errors.Is(err, shardlease.Expired) {
+		if err := <-refused; !errors.Is(err, event.CauseExpired) {
 			t.Errorf("its context ended with %v", err)
 		}
 		s.end()
@@ -151,7 +152,7 @@ func TestLongOutage(t *testing.T) {
 			if sp.to.IsZero() || sp.to.Sub(down) > ttl-ttl/10 {
 				t.Errorf("%s of %s went on until %v", sp.shard, sp.worker, sp.to.Sub(down))
 			}
-			if !errors.Is(sp.cause, shardlease.Unreachable) {
+			if !errors.Is(sp.cause, event.CauseUnreachable) {
 				t.Errorf("ended with %v", sp.cause)
 			}
 		}
@@ -222,7 +223,7 @@ func TestCooperativeMove(t *testing.T) {
 				}
 			}
 			for _, sp := range s.of(name) {
-				if !sp.to.IsZero() && !errors.Is(sp.cause, shardlease.HandedOff) {
+				if !sp.to.IsZero() && !errors.Is(sp.cause, event.CauseHandedOff) {
 					t.Errorf("%s ended with %v", name, sp.cause)
 				}
 			}
@@ -296,7 +297,7 @@ func TestRestoredTableIsNotClaimed(t *testing.T) {
 		lead(v, backup)
 		v.OnVerify(restored)
 		time.Sleep(5 * time.Minute)
-		if n := len(a.of(shardlease.Restored)); n == 0 || a.Ready() {
+		if n := len(a.of(event.Restored)); n == 0 || a.Ready() {
 			t.Errorf("told %d times; ready: %t", n, a.Ready())
 		}
 		stale, _ := supervisor.Get(t.Context(), "s")

@@ -11,6 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -150,7 +151,7 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 		if len(s.of("job")) != 2 || !s.row("job").Finished {
 			t.Errorf("listed again, it was started %d times: %v", len(s.of("job")), s.row("job"))
 		}
-		if n := len(begun(a.of(shardlease.SourceFault))); n == 0 || n > 2 {
+		if n := len(begun(a.of(event.SourceFault))); n == 0 || n > 2 {
 			t.Errorf("%d faults of the source were reported", n)
 		}
 		s.end()
@@ -165,7 +166,7 @@ func TestQuarantineComesAtOnce(t *testing.T) {
 		config := shardlease.Config{MaxAttempts: 3, Backoff: time.Minute}
 		m := join(t, store, shardlease.Static("job"), config, func(context.Context, *shardlease.Tenure) error { return errDown })
 		pass(time.Minute + 2*time.Minute + 5*time.Second) // the rests after the first and the second failure
-		if row := rowOf(t, store, "job"); !row.Quarantined || len(m.of(shardlease.Quarantined)) != 1 {
+		if row := rowOf(t, store, "job"); !row.Quarantined || len(m.of(event.Quarantined)) != 1 {
 			t.Errorf("%v", row)
 		}
 		if err := m.stop(); err != nil {

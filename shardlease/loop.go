@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // A run is one call of Run: the shell around the engine. The goroutine that called
@@ -212,7 +213,7 @@ func (r *run) carryOut(o engine.Output) {
 		r.begin(o)
 	case engine.Drain:
 		if e := r.episode[o.Tenure]; e != nil {
-			e.tenure.drain(e.tenure.end(Cause(o.Cause)))
+			e.tenure.drain(e.tenure.end(o.Cause))
 		}
 	case engine.Committed:
 		if e := r.episode[o.Tenure]; e != nil {
@@ -243,7 +244,7 @@ func (r *run) begin(o engine.Start) {
 // over ends the tenure for its handler.
 func (r *run) over(o engine.Over) {
 	if e := r.episode[o.Tenure]; e != nil {
-		end := e.tenure.end(Cause(o.Cause))
+		end := e.tenure.end(o.Cause)
 		stale, _ := errors.AsType[*checkpoint.StaleError](o.Err)
 		end.Err, end.OutcomeUnknown = o.Err, o.Open || stale != nil && stale.OutcomeUnknown
 		e.tenure.conclude(end)
@@ -259,7 +260,7 @@ func (r *run) finish() {
 	r.worker.enter(over)
 	r.hangUp()
 	for _, e := range r.episode {
-		end := e.tenure.end(Stopped)
+		end := e.tenure.end(event.CauseStopped)
 		e.tenure.conclude(end)
 		e.tenure.stop(end) // also of a handler that lingers after it has finished its shard
 	}
@@ -293,5 +294,5 @@ func (r *run) attend() {
 // hookFault reports a hook that misbehaved. Any goroutine may call it, also in the middle of
 // a step.
 func (r *run) hookFault(shard string, err error) {
-	r.emit(Event{Kind: HookFault, Shard: shard, Err: err})
+	r.emit(event.Event{Kind: event.HookFault, Shard: shard, Err: err})
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // The other side of a tenure: what the worker's loop asks of it, and tells it.
@@ -63,7 +64,7 @@ func (t *Tenure) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed == nil {
-		t.closed = t.end(GivenUp)
+		t.closed = t.end(event.CauseGivenUp)
 	}
 	return t.closed
 }
@@ -87,7 +88,7 @@ func (t *Tenure) conclude(end *EndError) {
 	// Whoever waits has not marked in vain where the last mark was accepted with
 	// the end.
 	var err error
-	if end.Cause != Finished {
+	if end.Cause != event.CauseFinished {
 		err, t.finishes = end, false
 	}
 	for _, w := range t.waiting {
@@ -95,7 +96,7 @@ func (t *Tenure) conclude(end *EndError) {
 	}
 	t.waiting = nil
 	t.mu.Unlock()
-	if end.Cause != Finished {
+	if end.Cause != event.CauseFinished {
 		t.stop(end)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -264,8 +265,8 @@ func TestStuckHandlerLosesItsShard(t *testing.T) {
 		s.rescue()
 		s.end()
 		for _, sp := range s.all() {
-			lost := sp.worker == "a" && sp.shard == stuck.Load() && errors.Is(sp.cause, shardlease.Stalled)
-			if !lost && !errors.Is(sp.cause, shardlease.HandedOff) && !errors.Is(sp.cause, shardlease.Stopped) {
+			lost := sp.worker == "a" && sp.shard == stuck.Load() && errors.Is(sp.cause, event.CauseStalled)
+			if !lost && !errors.Is(sp.cause, event.CauseHandedOff) && !errors.Is(sp.cause, event.CauseStopped) {
 				t.Errorf("%s of %s ended with %v", sp.shard, sp.worker, sp.cause)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -70,28 +71,28 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		act     func(s *stage, a *actor, tn *shardlease.Tenure)
-		cause   shardlease.Cause
+		cause   event.Cause
 		unknown bool
 	}{
-		"trust ends with a commit under way": {func(_ *stage, a *actor, tn *shardlease.Tenure) { a.Silence(); commit(tn) }, shardlease.Unreachable, true},
+		"trust ends with a commit under way": {func(_ *stage, a *actor, tn *shardlease.Tenure) { a.Silence(); commit(tn) }, event.CauseUnreachable, true},
 		"trust ends with an end under way": {func(_ *stage, a *actor, tn *shardlease.Tenure) {
 			a.Silence()
 			go func() { _ = tn.Finish(context.Background()) }()
-		}, shardlease.Unreachable, true},
-		"trust ends with nothing under way": {func(_ *stage, a *actor, _ *shardlease.Tenure) { a.Silence() }, shardlease.Unreachable, false},
+		}, event.CauseUnreachable, true},
+		"trust ends with nothing under way": {func(_ *stage, a *actor, _ *shardlease.Tenure) { a.Silence() }, event.CauseUnreachable, false},
 		"the shard is taken while a commit is repeated": {func(s *stage, a *actor, tn *shardlease.Tenure) {
 			a.Cut()
 			commit(tn)
 			force(s)
 			a.Heal()
-		}, shardlease.Forced, true},
-		"the shard is taken before a commit is sent": {func(s *stage, _ *actor, tn *shardlease.Tenure) { force(s); commit(tn) }, shardlease.Forced, false},
+		}, event.CauseForced, true},
+		"the shard is taken before a commit is sent": {func(s *stage, _ *actor, tn *shardlease.Tenure) { force(s); commit(tn) }, event.CauseForced, false},
 		"time to wind down ends with a mark to write": {func(_ *stage, _ *actor, tn *shardlease.Tenure) {
 			tn.Release("")
 			time.Sleep(time.Second)
 			mark(tn)
-		}, shardlease.GivenUp, true},
-		"time to wind down ends with nothing to write": {func(_ *stage, _ *actor, tn *shardlease.Tenure) { tn.Release("") }, shardlease.GivenUp, false},
+		}, event.CauseGivenUp, true},
+		"time to wind down ends with nothing to write": {func(_ *stage, _ *actor, tn *shardlease.Tenure) { tn.Release("") }, event.CauseGivenUp, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // began remembers which shards were begun.
@@ -110,8 +111,8 @@ func TestIdleHolderNoticesATombstone(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		row, _ = s.Get(t.Context(), "p")
-		if len(m.of(shardlease.Ended)) == 0 || row.Removed {
-			t.Errorf("ten minutes later: %d tenures have ended; %v", len(m.of(shardlease.Ended)), row)
+		if len(m.of(event.Ended)) == 0 || row.Removed {
+			t.Errorf("ten minutes later: %d tenures have ended; %v", len(m.of(event.Ended)), row)
 		}
 		_ = m.stop()
 	})

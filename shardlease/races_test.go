@@ -9,6 +9,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -50,7 +51,7 @@ func TestClaimOfAnAdoptedRow(t *testing.T) {
 		s.write(protocol.Adopt(s.row("shard-00"), "op", protocol.Stamp{ID: "adoption", At: time.Now()}))
 		open()
 		took := s.within(2*time.Minute, "a holds it", func() bool { return s.running()["a"] == 1 })
-		if n := len(a.of(shardlease.Contended)); n != 1 || took > 1500*time.Millisecond {
+		if n := len(a.of(event.Contended)); n != 1 || took > 1500*time.Millisecond {
 			t.Errorf("%d claims were refused; held after %v", n, took)
 		}
 		s.end()
@@ -67,7 +68,7 @@ func loseARace(t *testing.T, op lease.Op) {
 	open()
 	took := s.shared(2*time.Minute, "a", "b")
 	t.Logf("even %v after the claims were refused", took)
-	if n := len(b.of(shardlease.Contended)); op == lease.OpTransfer && n == 0 || took > beat+1500*time.Millisecond {
+	if n := len(b.of(event.Contended)); op == lease.OpTransfer && n == 0 || took > beat+1500*time.Millisecond {
 		t.Errorf("%d claims were refused; even after %v", n, took)
 	}
 	s.end()

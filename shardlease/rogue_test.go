@@ -16,6 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -216,7 +217,7 @@ func testRogue(t *testing.T, hook, deed string) {
 	config := shardlease.Config{
 		Group: "orders", Name: "b", Handoff: r, Planner: r, Prepare: r.prepare, Order: r.order,
 		PollEvery: time.Second, Logger: slog.New(r),
-		Observe: func(e shardlease.Event) { r.does("Observe"); d.note(e) },
+		Observe: func(e event.Event) { r.does("Observe"); d.note(e) },
 	}
 	if hook == "Observe" {
 		config.Logger = slog.New(r.Handler)
@@ -243,7 +244,7 @@ func testRogue(t *testing.T, hook, deed string) {
 	if err := w.Healthy(); err != nil {
 		t.Error(err)
 	}
-	if restored := d.of(shardlease.Restored); len(restored) > 0 {
+	if restored := d.of(event.Restored); len(restored) > 0 {
 		t.Errorf("the value of a panic was taken for an answer: %v", restored)
 	}
 	reported(t, hook, &d, log.String())
@@ -261,11 +262,11 @@ func reported(t *testing.T, hook string, d *diary, log string) {
 		if fault, ok := errors.AsType[*shardlease.HookError](e.Err); ok && fault.Hook == hook {
 			return
 		}
-		if hook == "handler" && e.Kind == shardlease.Ended && e.Err != nil {
+		if hook == "handler" && e.Kind == event.Ended && e.Err != nil {
 			return
 		}
 	}
-	if hook == "Observe" && strings.Contains(log, `msg="hook fault"`) || hook == "Order" && len(d.of(shardlease.Ended)) > 0 {
+	if hook == "Observe" && strings.Contains(log, `msg=hook-fault`) || hook == "Order" && len(d.of(event.Ended)) > 0 {
 		return
 	}
 	t.Errorf("no event or log line is about %s: %v", hook, d.events)

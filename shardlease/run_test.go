@@ -14,6 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -23,19 +24,19 @@ func bubble(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
 // A diary is an Observe that remembers.
 type diary struct {
 	mu     sync.Mutex
-	events []shardlease.Event
+	events []event.Event
 }
 
-func (d *diary) note(e shardlease.Event) {
+func (d *diary) note(e event.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.events = append(d.events, e)
 }
 
-func (d *diary) of(kind shardlease.EventKind) []shardlease.Event {
+func (d *diary) of(kind event.Kind) []event.Event {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(d.events), func(e shardlease.Event) bool { return e.Kind != kind })
+	return slices.DeleteFunc(slices.Clone(d.events), func(e event.Event) bool { return e.Kind != kind })
 }
 
 // A member is a worker under test that runs.
@@ -141,22 +142,22 @@ func testTwoWorkersShare(t *testing.T, mode rebalance.Mode) {
 	if err := b.stop(); err != nil {
 		t.Errorf("b stopped with %v", err)
 	}
-	checkMoves(t, mode, a.of(shardlease.Ended), b.of(shardlease.Started))
+	checkMoves(t, mode, a.of(event.Ended), b.of(event.Started))
 }
 
 // checkMoves: what the events say about the four moves from a to b.
-func checkMoves(t *testing.T, mode rebalance.Mode, ended, started []shardlease.Event) {
+func checkMoves(t *testing.T, mode rebalance.Mode, ended, started []event.Event) {
 	t.Helper()
 	if len(ended) != 4 || len(started) != 4 {
 		t.Fatalf("%d tenures ended and %d started", len(ended), len(started))
 	}
 	for _, e := range ended {
-		if !errors.Is(e.Cause, shardlease.HandedOff) || e.Running || (e.Overlap > 0) != (mode == rebalance.Cooperative) {
+		if !errors.Is(e.Cause, event.CauseHandedOff) || e.Running || (e.Overlap > 0) != (mode == rebalance.Cooperative) {
 			t.Errorf("%v", e)
 		}
 	}
 	for _, e := range started {
-		if e.From != "a" || e.Reason != lease.ReasonHandoff || (e.Gap > 0) != (mode == rebalance.Eager) {
+		if e.Transfer.From != "a" || e.Reason != lease.ReasonHandoff || (e.Gap > 0) != (mode == rebalance.Eager) {
 			t.Errorf("%v", e)
 		}
 	}

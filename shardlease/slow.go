@@ -16,7 +16,7 @@ const answersInTTL = 30
 
 // A SlowStoreError reports that the lease time is too short for a store that answers so
 // slowly. The worker claims, holds and moves shards all the same, but later than
-// docs/lease-time.md promises. The error comes in a [StoreFault] that lasts.
+// docs/lease-time.md promises. The error comes in an [event.StoreFault] that lasts.
 type SlowStoreError struct {
 	Answer time.Duration // the quickest of the last three heartbeats
 	TTL    time.Duration // of this worker

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -66,7 +67,7 @@ func TestOneRowFailsThenAll(t *testing.T) {
 		mine := s.ownedBy("a")
 		a.refuse(func(w lease.Write) bool { return allRows(w) && w.Key().Name == mine[0] })
 		time.Sleep(5 * time.Minute)
-		if n := len(a.of(shardlease.Lost)); n > 0 {
+		if n := len(a.of(event.Lost)); n > 0 {
 			t.Errorf("%d seats were given up over one row", n)
 		}
 		a.refuse(allRows)
@@ -100,7 +101,7 @@ func TestOneBadRowAmongQuietOnes(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		for _, w := range s.actors {
-			if n := len(w.of(shardlease.Lost)) + len(w.of(shardlease.Quarantined)); n > 0 {
+			if n := len(w.of(event.Lost)) + len(w.of(event.Quarantined)); n > 0 {
 				t.Errorf("%s: %d seats or shards lost", w.name, n)
 			}
 		}
@@ -124,8 +125,8 @@ func TestRestHasABound(t *testing.T) {
 		s.shared(beat+1500*time.Millisecond, "a", "b")
 		a.refuse(allRows)
 		time.Sleep(40 * time.Minute) // rests have grown
-		n := len(a.of(shardlease.Lost))
-		s.within(20*time.Minute, "a rests again", func() bool { return len(a.of(shardlease.Lost)) > n })
+		n := len(a.of(event.Lost))
+		s.within(20*time.Minute, "a rests again", func() bool { return len(a.of(event.Lost)) > n })
 		a.refuse(nil)
 		b.die()
 		took := s.within(6*ttl+ttl+beat+time.Second, "a holds everything", func() bool { return s.running()["a"] == 4 })
@@ -150,7 +151,7 @@ func TestWaitingMoveBlocksNoOther(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		s.enter("b", shardlease.Config{Handoff: terms}, nil)
 		time.Sleep(30 * time.Second)
-		if n := len(a.of(shardlease.Draining)); n != 2 {
+		if n := len(a.of(event.Draining)); n != 2 {
 			t.Errorf("b has requested %d shards", n)
 		}
 		a.refuse(allRows)
@@ -172,10 +173,10 @@ func TestSomeRowsThatCannotBeWritten(t *testing.T) {
 		a.refuse(func(w lease.Write) bool { return isByHolder(w) && slices.Contains(bad, w.Key().Name) })
 		before := len(s.all())
 		time.Sleep(time.Hour)
-		if n := len(a.of(shardlease.Lost)) + len(s.all()) - before; n > 0 || s.running()["a"] != 4 {
+		if n := len(a.of(event.Lost)) + len(s.all()) - before; n > 0 || s.running()["a"] != 4 {
 			t.Errorf("%d seats were lost or tenures begun, a processes %d shards of 4", n, s.running()["a"])
 		}
-		reports := a.of(shardlease.EventCommitsFail)
+		reports := a.of(event.CommitsFail)
 		if last := reports[len(reports)-1]; last.Over || last.Count != 2 {
 			t.Errorf("reported: %v", last)
 		}

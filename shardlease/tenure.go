@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -171,7 +172,7 @@ func (t *Tenure) Finish(ctx context.Context) error {
 		return t.closed
 	}
 	if !t.finishes {
-		t.finishes, t.finish, t.closed = true, true, t.end(Finished)
+		t.finishes, t.finish, t.closed = true, true, t.end(event.CauseFinished)
 	}
 	return t.await(ctx, theEnd)
 }
@@ -248,6 +249,6 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-func (t *Tenure) end(cause Cause) *EndError {
+func (t *Tenure) end(cause event.Cause) *EndError {
 	return &EndError{Shard: t.shard.Name, Generation: t.hold.Generation, Cause: cause}
 }

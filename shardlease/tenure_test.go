@@ -12,6 +12,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 func TestMarkGoesForwardOnly(t *testing.T) {
@@ -139,7 +140,7 @@ func TestCallsAfterTheEnd(t *testing.T) {
 		synctest.Wait()
 		go func() { waiting <- d.Finish(t.Context()) }()
 		synctest.Wait()
-		d.Over(shardlease.Fenced, &checkpoint.StaleError{Shard: "s", Mine: 7, Observed: 8, Owner: "b"})
+		d.Over(event.CauseFenced, &checkpoint.StaleError{Shard: "s", Mine: 7, Observed: 8, Owner: "b"})
 		d.Progress()
 		d.Alive()
 		d.Release("late")
@@ -148,7 +149,7 @@ func TestCallsAfterTheEnd(t *testing.T) {
 			"mark": d.Mark("2"), "commit": d.Commit(t.Context(), "2"), "flush": d.Flush(t.Context()), "finish": d.Finish(t.Context()),
 			"cause": context.Cause(d.Reading()), "return": d.Close(),
 		} {
-			if !errors.Is(err, shardlease.ErrEnded) || !errors.Is(err, shardlease.Fenced) || !errors.Is(err, checkpoint.ErrStale) {
+			if !errors.Is(err, shardlease.ErrEnded) || !errors.Is(err, event.CauseFenced) || !errors.Is(err, checkpoint.ErrStale) {
 				t.Errorf("%s: %v", call, err)
 			}
 		}
@@ -165,7 +166,7 @@ func TestCallsAfterTheReturn(t *testing.T) {
 	if err := d.Mark("1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Close(); !errors.Is(err, shardlease.GivenUp) || !errors.Is(d.Mark("2"), shardlease.ErrEnded) {
+	if err := d.Close(); !errors.Is(err, event.CauseGivenUp) || !errors.Is(d.Mark("2"), shardlease.ErrEnded) {
 		t.Errorf("after the return: %v, %v", err, d.Mark("2"))
 	}
 	if in, ok := d.Told(); !ok || in.Mark.Position != "1" {
@@ -186,17 +187,17 @@ func TestFinish(t *testing.T) {
 			go func() { done <- d.Finish(t.Context()) }()
 		}
 		synctest.Wait()
-		if err := d.Mark("later"); !errors.Is(err, shardlease.Finished) {
+		if err := d.Mark("later"); !errors.Is(err, event.CauseFinished) {
 			t.Errorf("a mark while the shard is finished: %v", err)
 		}
 		if in, _ := d.Told(); !in.Finish || in.Mark.Position != "last" {
 			t.Errorf("told %+v", in)
 		}
-		d.Over(shardlease.Finished, nil)
+		d.Over(event.CauseFinished, nil)
 		if err := errors.Join(<-done, <-done, <-done, d.Finish(t.Context())); err != nil {
 			t.Errorf("finished: %v", err)
 		}
-		if err := d.Mark("later"); !errors.Is(err, shardlease.Finished) {
+		if err := d.Mark("later"); !errors.Is(err, event.CauseFinished) {
 			t.Errorf("a mark after the end: %v", err)
 		}
 		if d.Reading().Err() != nil {

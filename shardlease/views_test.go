@@ -11,6 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -62,7 +63,7 @@ func TestNewcomerIsNotRobbed(t *testing.T) {
 		s.enter("newcomer", shardlease.Config{Handoff: rebalance.Eager}, serve)
 		s.within(time.Second, "the newcomer holds a shard", func() bool { return s.running()["newcomer"] == 1 })
 		open()
-		s.within(time.Second, "a claim of a's is refused", func() bool { return len(a.of(shardlease.Contended)) == 1 })
+		s.within(time.Second, "a claim of a's is refused", func() bool { return len(a.of(event.Contended)) == 1 })
 		close(answer)
 		time.Sleep(beat)
 		for _, sp := range s.all() {

@@ -85,7 +85,7 @@ func New(store lease.Store, source Source, config Config) (*Worker, error) {
 // A Worker runs once.
 func (w *Worker) Run(ctx context.Context, handler Handler) error {
 	if handler == nil {
-		return ErrNoHandler
+		return &ConfigError{Field: "handler", Rule: "must be given: Run calls it for each shard"}
 	}
 	if !w.ran.CompareAndSwap(false, true) {
 		return ErrRunning

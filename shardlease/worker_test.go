@@ -17,6 +17,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -46,7 +47,7 @@ func TestAWorkerRunsOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := join(t, new(memstore.Store), shardlease.Static("1"), shardlease.Config{}, serve)
 		pass(time.Second)
-		if err := w.Run(t.Context(), nil); !errors.Is(err, shardlease.ErrNoHandler) {
+		if err := w.Run(t.Context(), nil); !errors.Is(err, shardlease.ErrConfig) {
 			t.Errorf("without a handler: %v", err)
 		}
 		if err := w.Run(t.Context(), serve); !errors.Is(err, shardlease.ErrRunning) {
@@ -97,8 +98,8 @@ func testHandlerThatFails(t *testing.T, fail func() error) {
 	if rowOf(t, store, "good").Owner.IsZero() {
 		t.Error("the other shard suffers")
 	}
-	ended := w.of(shardlease.Ended)
-	if len(ended) != 3 || ended[0].Err == nil || ended[0].Cause != shardlease.GivenUp {
+	ended := w.of(event.Ended)
+	if len(ended) != 3 || ended[0].Err == nil || ended[0].Cause != event.CauseGivenUp {
 		t.Errorf("ended: %v", ended)
 	}
 	for _, r := range rowOf(t, store, "bad").History() {
@@ -147,7 +148,7 @@ func TestStopIsSoft(t *testing.T) {
 		err = w.Run(ctx, func(ctx context.Context, tn *shardlease.Tenure) error {
 			<-tn.Reading().Done()
 			time.Sleep(10 * time.Second)
-			if ctx.Err() != nil || ctx.Value(key{}) != "value" || !errors.Is(context.Cause(tn.Reading()), shardlease.Stopped) {
+			if ctx.Err() != nil || ctx.Value(key{}) != "value" || !errors.Is(context.Cause(tn.Reading()), event.CauseStopped) {
 				t.Errorf("the handler's context: %v, %v", ctx.Err(), context.Cause(tn.Reading()))
 			}
 			return tn.Mark("last")
@@ -181,7 +182,7 @@ func TestStopOfAStubbornHandler(t *testing.T) {
 		if ended < 25*time.Second || ended > 26*time.Second || time.Since(start) < 85*time.Second {
 			t.Errorf("the context ended after %v, and Run after %v", ended, time.Since(start))
 		}
-		if ended := w.of(shardlease.Ended); len(ended) != 1 || !ended[0].Running || ended[0].Cause != shardlease.Stopped {
+		if ended := w.of(event.Ended); len(ended) != 1 || !ended[0].Running || ended[0].Cause != event.CauseStopped {
 			t.Errorf("told: %v", ended)
 		}
 		if row := rowOf(t, store, "1"); !row.Owner.IsZero() || row.Last.Reason != lease.ReasonDrainTimeout {
@@ -252,7 +253,7 @@ func TestRelease(t *testing.T) {
 			if calls++; calls == 1 {
 				tn.Release("too hot")
 				<-tn.Reading().Done()
-				if !errors.Is(context.Cause(tn.Reading()), shardlease.GivenUp) {
+				if !errors.Is(context.Cause(tn.Reading()), event.CauseGivenUp) {
 					t.Errorf("released: %v", context.Cause(tn.Reading()))
 				}
 				return nil
@@ -276,7 +277,7 @@ func TestSlowObserver(t *testing.T) {
 		config := valid()
 		config.EventQueue = 2
 		var told, dropped atomic.Uint64
-		config.Observe = func(e shardlease.Event) {
+		config.Observe = func(e event.Event) {
 			told.Add(1)
 			dropped.Add(e.Dropped)
 			time.Sleep(time.Hour)
@@ -304,14 +305,14 @@ func TestObserverThatPanics(t *testing.T) {
 		var log lines
 		config := valid()
 		config.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		config.Observe = func(shardlease.Event) { panic("at the disco") }
+		config.Observe = func(event.Event) { panic("at the disco") }
 		w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), config)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := w.Run(ctx, serve); err != nil || !strings.Contains(log.String(), "hook fault") {
+		if err := w.Run(ctx, serve); err != nil || !strings.Contains(log.String(), "hook-fault") {
 			t.Errorf("%v: %s", err, log.String())
 		}
 	})
@@ -333,7 +334,7 @@ func TestStoreFallsSilent(t *testing.T) {
 		fell := time.Now()
 		store.Silence()
 		pass(11 * time.Second)
-		if len(ended) != 1 || ended[0].Sub(fell) > 9*time.Second || !errors.Is(cause, shardlease.Unreachable) {
+		if len(ended) != 1 || ended[0].Sub(fell) > 9*time.Second || !errors.Is(cause, event.CauseUnreachable) {
 			t.Errorf("ended %v after %v: %v", ended, fell, cause)
 		}
 		if w.Healthy() == nil || w.Ready() {
@@ -423,8 +424,8 @@ func TestPrepare(t *testing.T) {
 		}
 		b := join(t, store, source, config, count)
 		pass(20 * time.Second)
-		if took != 3*time.Second || len(b.of(shardlease.Started)) != 1 || len(b.of(shardlease.HookFault)) != 0 {
-			t.Errorf("prepared for %v, then %v, %v", took, b.of(shardlease.Started), b.of(shardlease.HookFault))
+		if took != 3*time.Second || len(b.of(event.Started)) != 1 || len(b.of(event.HookFault)) != 0 {
+			t.Errorf("prepared for %v, then %v, %v", took, b.of(event.Started), b.of(event.HookFault))
 		}
 		if err := errors.Join(a.stop(), b.stop()); err != nil {
 			t.Error(err)
@@ -433,8 +434,8 @@ func TestPrepare(t *testing.T) {
 }
 
 // begun returns the first report of each fault.
-func begun(events []shardlease.Event) []shardlease.Event {
-	return slices.DeleteFunc(slices.Clone(events), func(e shardlease.Event) bool { return e.Lasted > 0 || e.Over })
+func begun(events []event.Event) []event.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e event.Event) bool { return e.Lasted > 0 || e.Over })
 }
 
 // A fault of the source begins once, and once more when the source fails in another way;
@@ -456,10 +457,10 @@ func TestSourceFaultsAreToldOnce(t *testing.T) {
 			answer.Store(err)
 			pass(10 * time.Second)
 		}
-		if faults := begun(w.of(shardlease.SourceFault)); len(faults) != 3 || !errors.Is(faults[0].Err, errDown) {
+		if faults := begun(w.of(event.SourceFault)); len(faults) != 3 || !errors.Is(faults[0].Err, errDown) {
 			t.Errorf("told: %v", faults)
 		}
-		if len(w.of(shardlease.Started)) != 1 || len(w.of(shardlease.Ended)) != 0 {
+		if len(w.of(event.Started)) != 1 || len(w.of(event.Ended)) != 0 {
 			t.Error("the shard suffers")
 		}
 		if err := w.stop(); err != nil {
@@ -481,7 +482,7 @@ func TestDeafSource(t *testing.T) {
 		})
 		w := join(t, new(memstore.Store), source, shardlease.Config{}, serve)
 		pass(5 * time.Minute)
-		if faults := begun(w.of(shardlease.SourceFault)); len(faults) != 1 || polls.Load() != 2 || w.Healthy() != nil {
+		if faults := begun(w.of(event.SourceFault)); len(faults) != 1 || polls.Load() != 2 || w.Healthy() != nil {
 			t.Errorf("%d polls, reported: %v, healthy: %v", polls.Load(), faults, w.Healthy())
 		}
 		time.AfterFunc(time.Minute, func() { close(back) })

@@ -28,6 +28,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -126,14 +127,14 @@ func (s *shift) work(ctx context.Context, t *shardlease.Tenure) error {
 }
 
 // note tells what becomes of jobs.
-func (s *shift) note(e shardlease.Event) {
+func (s *shift) note(e event.Event) {
 	if s.dead.Load() {
 		return
 	}
 	switch {
-	case e.Kind == shardlease.Quarantined:
+	case e.Kind == event.Quarantined:
 		s.office.out.Printf("  %s: set aside after %d failures", e.Shard, e.Attempt)
-	case e.Kind == shardlease.Ended && e.Cause == shardlease.Finished:
+	case e.Kind == event.Ended && e.Cause == event.CauseFinished:
 		s.office.out.Printf("  %s: done by %s", e.Shard, s.task)
 	}
 }

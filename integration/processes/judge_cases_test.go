@@ -60,7 +60,7 @@ func TestJudge(t *testing.T) {
 			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
 			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
 			s.write("b", 3, 2)
-			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "handed off"})
+			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "handed-off"})
 		}, ""},
 		"a kill": {func(s *script) { s.tell(entry{Kind: killed, By: "a"}); s.expire(leaseTime()); s.write("b", 3, 1) }, ""},
 		"a stop": {func(s *script) {

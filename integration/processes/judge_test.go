@@ -347,7 +347,7 @@ func (j *judge) event(e entry) {
 		j.failed++
 	}
 	j.gap.add(e.Gap)
-	if e.Cause == "handed off" {
+	if e.Cause == "handed-off" {
 		j.overlap.add(e.Overlap)
 	} else {
 		j.woken.add(e.Overlap)
@@ -361,7 +361,7 @@ func (j *judge) event(e entry) {
 		j.suspects = append(j.suspects, e)
 	case e.Event == "ended":
 		switch e.Cause {
-		case "handed off", "stopped", "given up":
+		case "handed-off", "stopped", "given-up":
 		default:
 			j.suspects = append(j.suspects, e)
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // workerEnv holds the orders of a worker process, as JSON. Where it is set, this
@@ -182,11 +183,11 @@ func (s *station) tell(e entry) {
 	_ = s.report.Encode(e) // whoever does not listen is dead
 }
 
-func (s *station) observe(e shardlease.Event) {
+func (s *station) observe(e event.Event) {
 	out := entry{
 		Kind: libraryEvent, Wall: e.At.UnixNano(), Shard: e.Shard, Generation: e.Generation,
 		Event: e.Kind.String(), Gap: e.Gap, Overlap: e.Overlap, Dropped: e.Dropped, Text: e.String(),
-		Failed: e.Kind == shardlease.Ended && e.Err != nil && e.Cause == shardlease.GivenUp,
+		Failed: e.Kind == event.Ended && e.Err != nil && e.Cause == event.CauseGivenUp,
 	}
 	if e.Cause != 0 {
 		out.Cause = e.Cause.String()

@@ -23,6 +23,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // A squad is a fleet that is measured: a group of its own in a table that many share.
@@ -140,7 +141,7 @@ func (s *squad) serve(ctx context.Context, m *member) error {
 	w, err := shardlease.New(store, shardlease.Static(s.names...), shardlease.Config{
 		Group: s.group, Name: m.name, Handoff: s.plan.mode, TTL: s.plan.ttl,
 		Order: checkpoint.Decimal, Commit: s.plan.commit, AuditEvery: s.plan.audit,
-		Observe: func(e shardlease.Event) { s.observe(m, e) },
+		Observe: func(e event.Event) { s.observe(m, e) },
 	})
 	if err != nil {
 		return err
@@ -152,12 +153,12 @@ func (s *squad) serve(ctx context.Context, m *member) error {
 }
 
 // observe counts what should not happen to a fleet on a machine with time to spare.
-func (s *squad) observe(m *member, e shardlease.Event) {
+func (s *squad) observe(m *member, e event.Event) {
 	if m.wire.dead.Load() {
 		return
 	}
 	switch e.Kind {
-	case shardlease.Lost, shardlease.StoreFault, shardlease.PeerSuspect, shardlease.PeerEvicted:
+	case event.Lost, event.StoreFault, event.PeerSuspect, event.PeerEvicted:
 		s.trouble.Add(1)
 		if e.Shard != "" {
 			s.late.Add(1)

@@ -16,6 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 var (
@@ -42,8 +43,8 @@ func (c *crowd) run(t *testing.T, shards int, handle shardlease.Handler) (stop f
 	c.took = map[string][]time.Duration{}
 	w, err := shardlease.New(local.Open(t, local.Client(t, nil), local.Table(t)), shardlease.Static(names...), shardlease.Config{
 		Group: "orders", Name: "a", Handoff: rebalance.Eager, Order: checkpoint.Decimal, EventQueue: 1 << 20,
-		Observe: func(e shardlease.Event) {
-			if e.Kind == shardlease.StoreFault && c.fault.Add(1) <= 3 {
+		Observe: func(e event.Event) {
+			if e.Kind == event.StoreFault && c.fault.Add(1) <= 3 {
 				fmt.Fprintln(t.Output(), e)
 			}
 		},

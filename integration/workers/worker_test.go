@@ -19,6 +19,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // The worker on DynamoDB Local, in real time, with a lease time of a second. What
@@ -249,7 +250,7 @@ func TestOutageOnDynamoDB(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, w := range c.spans[:calls] {
-		if !w.to.IsZero() && !errors.Is(w.cause, shardlease.Unreachable) && !errors.Is(w.cause, shardlease.HandedOff) {
+		if !w.to.IsZero() && !errors.Is(w.cause, event.CauseUnreachable) && !errors.Is(w.cause, event.CauseHandedOff) {
 			t.Errorf("%s of %s ended with %v", w.shard, w.worker, w.cause)
 		}
 	}

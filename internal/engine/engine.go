@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -147,7 +148,7 @@ func (e *Engine) newShard(name string) *shard {
 
 func (e *Engine) do(o Output) { e.out = append(e.out, o) }
 
-func (e *Engine) tell(ev Event) { e.do(Tell{Event: ev}) }
+func (e *Engine) tell(ev event.Event) { e.do(Tell{Event: ev}) }
 
 // stamp is that of the next write: unique to the step and to the write in it.
 func (e *Engine) stamp() protocol.Stamp {

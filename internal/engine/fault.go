@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // A fault that lasts is reported when it begins, a lease time later, then at intervals
@@ -22,7 +23,7 @@ const (
 )
 
 type fault struct {
-	kind   Kind
+	kind   event.Kind
 	on     bool
 	since  Instant
 	next   Instant       // when to report it again
@@ -47,8 +48,8 @@ type faults struct {
 
 func newFaults() faults {
 	return faults{
-		store: fault{kind: StoreFault}, slow: fault{kind: StoreFault}, commits: fault{kind: CommitsFail},
-		source: fault{kind: SourceFault}, restored: fault{kind: Restored}, wake: Never,
+		store: fault{kind: event.StoreFault}, slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
+		source: fault{kind: event.SourceFault}, restored: fault{kind: event.Restored}, wake: Never,
 	}
 }
 
@@ -79,7 +80,7 @@ func (e *Engine) lower(f *fault) {
 }
 
 func (e *Engine) report(f *fault) {
-	ev := Event{Kind: f.kind, Err: f.err, Shards: f.shards, Count: f.count, Lasted: e.now.Mono.Sub(f.since), Over: !f.on}
+	ev := event.Event{Kind: f.kind, Err: f.err, Shards: f.shards, Count: f.count, Lasted: e.now.Mono.Sub(f.since), Over: !f.on}
 	if f.count == 1 {
 		ev.Shard = f.shards[0]
 	}
@@ -205,17 +206,17 @@ func (e *Engine) surrenders(late int) bool {
 // that a requester waits for without a limit gets one.
 func (e *Engine) windDownFor(s *shard) {
 	t := &s.t
-	cause := Stopped
+	cause := event.CauseStopped
 	if e.commitsLate(s) {
-		cause = Stalled
+		cause = event.CauseStalled
 	}
 	switch {
 	case t.returned || t.cut || t.finish:
 	case !t.draining:
-		t.unheard = cause == Stalled
+		t.unheard = cause == event.CauseStalled
 		e.drain(s, cause)
 		e.at(s, e.now.Mono)
-	case t.cause == HandedOff:
+	case t.cause == event.CauseHandedOff:
 		t.cause, t.drained = cause, e.now.Mono
 		e.at(s, e.now.Mono)
 	}
@@ -251,7 +252,7 @@ func (e *Engine) surrender() {
 	}
 	e.rows.surrendered++
 	rest := backoff(e.rows.surrendered, e.cfg.TTL, longestRest*e.cfg.TTL)
-	e.loseSeat(Stalled, errNotAccepted)
+	e.loseSeat(event.CauseStalled, errNotAccepted)
 	e.seat.rest = e.now.Mono.Add(rest)
 }
 

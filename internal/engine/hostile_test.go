@@ -11,6 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -77,7 +78,7 @@ func TestSlowOwnerIsNotSeized(t *testing.T) {
 		b := w.join("b", config(rebalance.Eager))
 		w.until(300*time.Second, func() bool { return len(b.active) > 0 })
 		for _, e := range b.told {
-			if e.Kind == engine.Started && e.Reason == lease.ReasonDrainTimeout {
+			if e.Kind == event.Started && e.Reason == lease.ReasonDrainTimeout {
 				t.Errorf("joined at %v: seized %s from a healthy owner that winds down at once and was never told; a told %v", after, e.Shard, len(a.told))
 			}
 		}
@@ -91,7 +92,7 @@ func (w *world) limited(d time.Duration, most int) (events int) {
 		if events++; events > most {
 			return events
 		}
-		e := heap.Pop(&w.queue).(event)
+		e := heap.Pop(&w.queue).(timer)
 		w.now = e.at
 		e.do()
 	}
@@ -112,7 +113,7 @@ func TestNoSpinningWhileDraining(t *testing.T) {
 	b := w.join("b", c)
 	w.until(10*time.Second, func() bool {
 		for _, e := range b.told {
-			if e.Kind == engine.Asked {
+			if e.Kind == event.Requested {
 				return true
 			}
 		}
@@ -265,7 +266,7 @@ func TestTornCommitOfAnOfferedShard(t *testing.T) {
 	}
 	a.mute = "" // the next sending arrives
 	w.until(2*time.Second, func() bool { return a.active[id] == nil })
-	if refused := a.of(engine.Refused); len(refused) != 1 || refused[0].Generation != id.Generation {
+	if refused := a.of(event.Refused); len(refused) != 1 || refused[0].Generation != id.Generation {
 		t.Errorf("the refusal was told as %v", refused)
 	}
 	for _, s := range a.sent {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -210,14 +211,14 @@ type (
 	// Drain: end the handler's soft context.
 	Drain struct {
 		Tenure Tenure
-		Cause  End
+		Cause  event.Cause
 	}
 
 	// Over: the tenure is over. End the handler's context, refuse whatever it
-	// still asks for. An End after [Finished] or a return leaves nothing to cancel.
+	// still asks for. An [event.CauseFinished], or a return before, leaves nothing to cancel.
 	Over struct {
 		Tenure Tenure
-		Cause  End
+		Cause  event.Cause
 		// Err carries what was observed, where something was: a *StaleError, as
 		// a rule.
 		Err error
@@ -244,7 +245,7 @@ type (
 	CallOff struct{ Shard string }
 
 	// Tell: tell the observer.
-	Tell struct{ Event Event }
+	Tell struct{ Event event.Event }
 )
 
 func (List) output()      {}
@@ -259,71 +260,3 @@ func (Committed) output() {}
 func (Prepare) output()   {}
 func (CallOff) output()   {}
 func (Tell) output()      {}
-
-// An End says why a tenure ends, or is to wind down.
-type End uint8
-
-const (
-	HandedOff   End = iota + 1 // a planned move
-	Fenced                     // another holds the shard
-	Expired                    // the worker could not trust its own lease any more: it was paused
-	Unreachable                // the same, and the store did not answer in all that time
-	Stalled                    // no progress in StallAfter
-	Forced                     // by command of an operator or a supervisor
-	Stopped                    // the worker stops
-	Finished                   // the shard itself has ended
-	GivenUp                    // the handler called Release, or returned
-	Vanished                   // the row is gone, or the table went back in time
-	Conflict                   // another incarnation under the same generation
-)
-
-// A Kind says what an event is about.
-type Kind uint8
-
-const (
-	Joined      Kind = iota + 1 // this worker has taken a seat
-	Lost                        // this worker lost its seat, and with it every tenure
-	PeerJoined                  // a seat has come
-	PeerLeft                    // a seat has gone
-	PeerLeaving                 // a worker is on its way out
-	PeerSuspect                 // a seat missed a beat
-	PeerEvicted                 // this worker evicted it
-	Started                     // a tenure began here
-	Ended                       // a tenure ended here
-	Asked                       // this worker asked another for a shard
-	Draining                    // a handler was told to wind down
-	Refused                     // the table refused a checkpoint of this worker
-	Contended                   // a claim came too late: another worker was first
-	Quarantined                 // a shard was set aside
-	Created                     // a row was made for a new shard
-	Removed                     // a row became a tombstone
-	Retired                     // a preparation or a want was called off
-	StoreFault                  // the store did not answer, or not as it should
-	SourceFault                 // the source could not be listed, or not all of its listing makes sense
-	Malformed                   // a record that cannot be read
-	Restored                    // the table is not what it was: nothing is claimed any more
-	CommitsFail                 // the table has accepted no marks for CommitTimeout
-)
-
-// An Event is something worth telling. Which fields are set depends on its kind.
-type Event struct {
-	Kind       Kind
-	Shard      string
-	Generation int64
-	Peer       string // the other worker's name
-	Task       string
-	Reason     lease.Reason
-	Cause      End
-	Transfer   lease.Transfer // of Started
-	Attempt    int64
-	Took       time.Duration // of Ended: how long the tenure was
-	Drained    time.Duration // of Ended: how long it took to wind down
-	Pending    uint64        // of Ended: how many marks were never accepted
-	Err        error
-
-	// Fields of a fault that lasts: StoreFault, SourceFault, Restored, CommitsFail.
-	Shards []string      // the first ten shards that the fault concerns
-	Count  int           // the number of all shards that it concerns
-	Lasted time.Duration // the time since it began
-	Over   bool          // whether it has ended
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -63,8 +64,8 @@ func TestShardIsReadBeforeItIsSetAside(t *testing.T) {
 		w.run(time.Second)
 		dies.dead = true
 		w.run(time.Minute)
-		if len(stays.active) != 8 || len(stays.of(engine.Quarantined)) > 0 {
-			t.Errorf("seed %d: %d of 8 shards are held; set aside: %+v", seed, len(stays.active), stays.of(engine.Quarantined))
+		if len(stays.active) != 8 || len(stays.of(event.Quarantined)) > 0 {
+			t.Errorf("seed %d: %d of 8 shards are held; set aside: %+v", seed, len(stays.active), stays.of(event.Quarantined))
 		}
 	}
 }
@@ -151,7 +152,7 @@ func TestNothingIsClaimedInVain(t *testing.T) {
 		w.run(5 * time.Second)
 	}
 	for _, n := range fleet {
-		if vain := n.of(engine.Contended); len(vain) > 0 {
+		if vain := n.of(event.Contended); len(vain) > 0 {
 			t.Errorf("%s claimed in vain: %+v", n.name, vain)
 		}
 	}
@@ -184,7 +185,7 @@ func TestWrongGuess(t *testing.T) {
 	a.deaf = true // it does not wind down
 	w.until(time.Minute, w.held)
 	b, c := w.join("b", config), w.join("c", config)
-	w.until(2*time.Minute, func() bool { return len(b.of(engine.Asked)) > 0 && len(c.of(engine.Asked)) > 0 })
+	w.until(2*time.Minute, func() bool { return len(b.of(event.Requested)) > 0 && len(c.of(event.Requested)) > 0 })
 	w.run(300 * time.Millisecond) // they have seen what the other wants
 	a.dead = true
 	if took := w.until(2*time.Minute, w.held); took > 15*time.Second {
@@ -224,7 +225,7 @@ func TestGivenAlthoughItAsksNoMore(t *testing.T) {
 	w.run(5 * time.Minute)
 	a.winds = 3 * time.Second
 	k := w.join("k", c)
-	w.until(time.Minute, func() bool { return len(a.of(engine.Draining)) > 0 })
+	w.until(time.Minute, func() bool { return len(a.of(event.Draining)) > 0 })
 	a.slow = func(o engine.Output) time.Duration {
 		if list, ok := o.(engine.List); ok && list.Query.Kind == lease.KindSeat {
 			return 5 * time.Second // it does not see in time that nobody asks any more
@@ -233,8 +234,8 @@ func TestGivenAlthoughItAsksNoMore(t *testing.T) {
 	}
 	w.join("l", c)
 	w.run(6 * time.Second)
-	if len(k.of(engine.Retired)) == 0 || len(a.active) > 0 {
-		t.Fatalf("it called %d off, and the owner kept %d", len(k.of(engine.Retired)), len(a.active))
+	if len(k.of(event.Retired)) == 0 || len(a.active) > 0 {
+		t.Fatalf("it called %d off, and the owner kept %d", len(k.of(event.Retired)), len(a.active))
 	}
 	a.slow = nil
 	if took := w.again(); took > 10*time.Second {
@@ -363,7 +364,7 @@ func TestFewListOneAfterTheOther(t *testing.T) {
 		for evicted == 0 {
 			w.run(100 * time.Millisecond)
 			for _, n := range fleet {
-				if len(n.of(engine.PeerEvicted)) > 0 {
+				if len(n.of(event.PeerEvicted)) > 0 {
 					evicted = w.now
 				}
 			}
@@ -575,7 +576,7 @@ func TestWhatASuspectHoldsIsNotRead(t *testing.T) {
 	a.dead = true
 	w.run(4 * time.Second)
 	b.dead = true
-	w.until(20*time.Second, func() bool { return len(fleet[2].of(engine.PeerLeft))+len(fleet[2].of(engine.PeerEvicted)) == 1 })
+	w.until(20*time.Second, func() bool { return len(fleet[2].of(event.PeerLeft))+len(fleet[2].of(event.PeerEvicted)) == 1 })
 	w.run(2 * time.Second)
 	for _, n := range fleet[2:] {
 		for _, s := range n.sent {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -76,7 +77,7 @@ func (e *Engine) comeToAnEnd() {
 	l.over = true
 	for _, s := range e.shards {
 		if s.t.on {
-			e.over(s, Stopped, nil)
+			e.over(s, event.CauseStopped, nil)
 		}
 	}
 }

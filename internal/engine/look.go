@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -364,7 +365,7 @@ func (e *Engine) got(in Got) {
 	case ok:
 		e.saw(s, row)
 	case in.Record == nil && !busy && s.read < s.asked && s.t.on:
-		e.over(s, Vanished, nil)
+		e.over(s, event.CauseVanished, nil)
 		e.vanished(s, s.asked)
 	}
 	if e.large() && (guessed || s.generation != generation) {
@@ -396,7 +397,7 @@ func (e *Engine) malformed(keys []lease.Key) {
 	for _, k := range keys {
 		if !slices.Contains(e.fleet.malformed, k) && len(e.fleet.malformed) < 1000 {
 			e.fleet.malformed = append(e.fleet.malformed, k)
-			e.tell(Event{Kind: Malformed, Shard: k.Name})
+			e.tell(event.Event{Kind: event.Malformed, Shard: k.Name})
 		}
 	}
 }
@@ -426,7 +427,7 @@ func (e *Engine) sawSeats(in Listed) {
 		peers = append(peers, peer{seat: lease.Seat{Incarnation: lease.Incarnation(k.Name)}, unreadable: true, since: e.now.Mono})
 	}
 	if !found && !l.seats.lax && l.seats.begun > e.seat.confirmed {
-		e.loseSeat(Expired, nil) // evicted; or the table went back, which the next seat finds out
+		e.loseSeat(event.CauseExpired, nil) // evicted; or the table went back, which the next seat finds out
 		return
 	}
 	slices.SortFunc(peers, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
@@ -438,7 +439,7 @@ func (e *Engine) sawSeats(in Listed) {
 		if l.seats.lax {
 			peers = append(peers, old)
 		} else {
-			e.tell(Event{Kind: PeerLeft, Peer: old.seat.Name, Task: old.seat.Task})
+			e.tell(event.Event{Kind: event.PeerLeft, Peer: old.seat.Name, Task: old.seat.Task})
 			dead = dead || !old.seat.Leaving || old.suspect
 		}
 	}
@@ -469,7 +470,7 @@ func (e *Engine) watch(seat lease.Seat) (p peer, changed, freed bool) {
 	old := find(e.looks.peers, seat.Incarnation)
 	switch {
 	case old == nil:
-		e.tell(Event{Kind: PeerJoined, Peer: seat.Name, Task: seat.Task})
+		e.tell(event.Event{Kind: event.PeerJoined, Peer: seat.Name, Task: seat.Task})
 		return peer{seat: seat, since: e.now.Mono}, true, false
 	case old.unreadable:
 		return peer{seat: seat, since: e.now.Mono}, true, false
@@ -479,12 +480,12 @@ func (e *Engine) watch(seat lease.Seat) (p peer, changed, freed bool) {
 		p = *old
 		if age := e.now.Mono.Sub(p.since); !p.suspect && age >= seat.TTL/3+seat.TTL/12 && p.seat.Confirmed() {
 			p.suspect = true
-			e.tell(Event{Kind: PeerSuspect, Peer: seat.Name})
+			e.tell(event.Event{Kind: event.PeerSuspect, Peer: seat.Name})
 		}
 		return p, false, false
 	}
 	if seat.Leaving && !old.seat.Leaving {
-		e.tell(Event{Kind: PeerLeaving, Peer: seat.Name})
+		e.tell(event.Event{Kind: event.PeerLeaving, Peer: seat.Name})
 	}
 	changed = seat.Leaving != old.seat.Leaving || seat.Confirmed() != old.seat.Confirmed() || seat.MaxShards != old.seat.MaxShards
 	return peer{seat: seat, since: e.now.Mono}, changed, seat.Freed != old.seat.Freed
@@ -551,7 +552,7 @@ func (e *Engine) evicted(in Settled) {
 	switch verdict, _ := protocol.Settle(e.seat.me, in.Write, in.Record, in.Err); verdict {
 	case protocol.Stored:
 		if in.Err == nil { // else somebody was first
-			e.tell(Event{Kind: PeerEvicted, Peer: p.seat.Name, Task: p.seat.Task})
+			e.tell(event.Event{Kind: event.PeerEvicted, Peer: p.seat.Name, Task: p.seat.Task})
 		}
 		e.looks.peers = slices.DeleteFunc(slices.Clone(e.looks.peers), func(q peer) bool { return q.seat.Incarnation == p.seat.Incarnation })
 		e.fleet.changed = e.now.Mono

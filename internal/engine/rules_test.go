@@ -9,13 +9,14 @@ import (
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // The rules one by one, each in a world where it alone decides.
 
 // of are the events of a kind.
-func (n *node) of(kind engine.Kind) []told {
+func (n *node) of(kind event.Kind) []told {
 	var events []told
 	for _, e := range n.told {
 		if e.Kind == kind {
@@ -63,7 +64,7 @@ func TestTrustCountsFromTheFirstSending(t *testing.T) {
 	beats := n.writes(lease.KindSeat, 0)
 	last := beats[len(beats)-1].at // it was served, and will be answered
 	w.run(20 * time.Second)
-	ended := n.of(engine.Ended)
+	ended := n.of(event.Ended)
 	if len(ended) != 1 || ended[0].at > last+9*time.Second+50*time.Millisecond {
 		t.Errorf("last confirmed beat sent at %v; ended: %+v", last, ended)
 	}
@@ -90,7 +91,7 @@ func TestTrustCountsRepeatedBeatsOnce(t *testing.T) {
 	w.down = false
 	w.until(4*time.Second, func() bool { return n.engine.Status().Trust != trust })
 	w.run(20 * time.Second)
-	if ended := n.of(engine.Ended); len(ended) != 1 || ended[0].at > first+9*time.Second+50*time.Millisecond {
+	if ended := n.of(event.Ended); len(ended) != 1 || ended[0].at > first+9*time.Second+50*time.Millisecond {
 		t.Errorf("a beat was first sent at %v; ended: %+v", first, ended)
 	}
 }
@@ -103,10 +104,10 @@ func TestMovingShardsCountWhereTheyGo(t *testing.T) {
 	a.winds = 8 * time.Second
 	w.run(20 * time.Second)
 	b := w.join("b", config(rebalance.Eager))
-	w.until(5*time.Second, func() bool { return len(b.of(engine.Asked)) > 0 })
+	w.until(5*time.Second, func() bool { return len(b.of(event.Requested)) > 0 })
 	c := w.join("c", config(rebalance.Eager))
 	w.run(time.Minute)
-	for _, e := range c.of(engine.Asked) {
+	for _, e := range c.of(event.Requested) {
 		for _, want := range b.wants(e.at) {
 			if want.Shard == e.Shard && want.Generation == e.Generation {
 				t.Errorf("b and c both ask for %s", e.Shard)
@@ -142,7 +143,7 @@ func TestSuspendIsNotTrusted(t *testing.T) {
 	if rows := n.writes(lease.KindLease, woke); len(rows) != 1 {
 		t.Errorf("after the beat was answered it wrote %v", rows)
 	}
-	if len(n.of(engine.Ended)) > 0 {
+	if len(n.of(event.Ended)) > 0 {
 		t.Error("a step of the wall clock ended a tenure")
 	}
 }
@@ -158,7 +159,7 @@ func TestMovesWaitForStillSeats(t *testing.T) {
 	joined := w.now
 	w.join("c", config(rebalance.Eager))
 	w.run(10 * time.Second)
-	asks := b.of(engine.Asked)
+	asks := b.of(event.Requested)
 	if len(asks) == 0 || asks[0].at < joined+500*time.Millisecond {
 		t.Errorf("c joined at %v; b asked: %+v", joined, asks)
 	}
@@ -182,7 +183,7 @@ func TestOnlyOneMindMovesShards(t *testing.T) {
 	c.Planner = other{}
 	b := w.join("b", c)
 	w.run(5 * time.Minute)
-	if n := len(b.of(engine.Asked)); n > 0 {
+	if n := len(b.of(event.Requested)); n > 0 {
 		t.Errorf("b asked for %d shards", n)
 	}
 }
@@ -237,7 +238,7 @@ func TestWantForAnotherGeneration(t *testing.T) {
 		want := lease.Want{Shard: id.Shard, Generation: id.Generation - wrong, Terms: rebalance.Terms{Mode: rebalance.Eager}}
 		must(protocol.NextBeat(chair, lease.Says{Wants: []lease.Want{want}}, stamp("2")))
 		w.run(10 * time.Second)
-		if drained := len(a.of(engine.Draining)) > 0; drained != (wrong == 0) {
+		if drained := len(a.of(event.Draining)) > 0; drained != (wrong == 0) {
 			t.Errorf("a want for %d generations ago was served: %t", wrong, drained)
 		}
 	}
@@ -254,7 +255,7 @@ func TestFailingShardsRest(t *testing.T) {
 			a.step(engine.Returned{Tenure: id, Failed: true})
 		}
 	}
-	starts := a.of(engine.Started)
+	starts := a.of(event.Started)
 	if len(starts) < 5 || len(starts) > 7 {
 		t.Fatalf("%d tenures in a minute", len(starts))
 	}
@@ -343,7 +344,7 @@ func TestCrashIsNoticedTogether(t *testing.T) {
 		w.until(10*time.Second, w.even)
 		w.run(20*time.Second + apart)
 		w.nodes[0].dead = true
-		w.until(10*time.Second+beat, func() bool { return len(w.nodes[1].of(engine.PeerEvicted))+len(w.nodes[2].of(engine.PeerEvicted)) > 0 })
+		w.until(10*time.Second+beat, func() bool { return len(w.nodes[1].of(event.PeerEvicted))+len(w.nodes[2].of(event.PeerEvicted)) > 0 })
 		if took := w.until(5*time.Second, w.held); took > 300*time.Millisecond {
 			t.Errorf("joined %v apart: all held %v after the eviction", apart, took)
 		}
@@ -373,7 +374,7 @@ func TestOneHandlerAtATime(t *testing.T) {
 		w.run(time.Second)
 	}
 	starts := 0
-	for _, e := range a.of(engine.Started) {
+	for _, e := range a.of(event.Started) {
 		if e.Shard == stuck.Shard {
 			starts++
 		}
@@ -384,7 +385,7 @@ func TestOneHandlerAtATime(t *testing.T) {
 	a.deaf = false
 	a.ret(stuck)
 	w.run(5 * time.Minute)
-	if len(a.of(engine.Started)) < 3 {
+	if len(a.of(event.Started)) < 3 {
 		t.Error("it was not started again when its handler had returned")
 	}
 }
@@ -420,7 +421,7 @@ func TestUnreadableSeatOfOnesOwn(t *testing.T) {
 		w.broken[r.Key().Name] = true
 	}
 	w.run(5 * time.Minute) // several audits, each with a listing of the seats
-	if ended := a.of(engine.Ended); len(ended) > 0 {
+	if ended := a.of(event.Ended); len(ended) > 0 {
 		t.Errorf("%d tenures ended, the first as %v", len(ended), ended[0].Cause)
 	}
 }
@@ -454,7 +455,7 @@ func TestParentThatIsListedAgain(t *testing.T) {
 		a.ret(id)
 	}
 	w.source.Shards = nil
-	w.until(3*time.Minute, func() bool { return len(a.of(engine.Removed)) == 1 })
+	w.until(3*time.Minute, func() bool { return len(a.of(event.Removed)) == 1 })
 	w.run(2 * time.Minute) // the worker forgets that there was one
 	w.source.Shards = []engine.Shard{{Name: "child", Parents: []string{parent.Name}}, parent}
 	since := w.now
@@ -502,7 +503,7 @@ func TestChildOutlivesItsParentsRow(t *testing.T) {
 			dies, stays = b, a
 		}
 		w.source.Shards = []engine.Shard{child}
-		w.until(3*time.Minute, func() bool { return len(a.of(engine.Removed))+len(b.of(engine.Removed)) == 1 })
+		w.until(3*time.Minute, func() bool { return len(a.of(event.Removed))+len(b.of(event.Removed)) == 1 })
 		after(w)
 		dies.dead = true
 		w.Logf("%s: the child lay for %v", name, w.until(10*time.Second+beat+500*time.Millisecond, func() bool { return len(stays.active) == 1 }))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -65,9 +66,9 @@ func (e *Engine) selfFence() {
 		return
 	}
 	if e.now.Mono >= c.trust {
-		cause := Expired
+		cause := event.CauseExpired
 		if c.open.Op != 0 && c.try.tries > 0 {
-			cause = Unreachable
+			cause = event.CauseUnreachable
 		}
 		e.loseSeat(cause, nil)
 		return
@@ -82,10 +83,10 @@ func (e *Engine) trusted() time.Duration { return e.cfg.TTL - e.cfg.TTL/10 }
 
 // loseSeat ends every tenure at once. The worker takes a new incarnation before
 // it does anything else.
-func (e *Engine) loseSeat(cause End, err error) {
+func (e *Engine) loseSeat(cause event.Cause, err error) {
 	c := &e.seat
 	if c.phase == seated {
-		e.tell(Event{Kind: Lost, Cause: cause, Err: err})
+		e.tell(event.Event{Kind: event.Lost, Cause: cause, Err: err})
 	}
 	c.former = append(c.former, c.me)
 	if len(c.former) > 8 {
@@ -235,7 +236,7 @@ func (e *Engine) seatSettled(in Settled) {
 		e.seatGivenUp(verdict, now)
 		return
 	case verdict != protocol.Stored:
-		e.loseSeat(Expired, in.Err)
+		e.loseSeat(event.CauseExpired, in.Err)
 		return
 	}
 	e.looks.near(e.now.Mono.Sub(c.sent))
@@ -264,7 +265,7 @@ func (e *Engine) confirm() {
 	}
 	if c.phase == confirming {
 		c.phase, c.joined = seated, e.now.Mono
-		e.tell(Event{Kind: Joined})
+		e.tell(event.Event{Kind: event.Joined})
 		e.fleet.changed = e.now.Mono
 		e.wantPlan()
 		e.tendAllSoon()

@@ -8,6 +8,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/handoff"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -221,12 +222,12 @@ func (e *Engine) answered(s *shard, what doing, a protocol.Answer) {
 	case a.Verdict != protocol.Stored:
 		e.beaten(s, what, a)
 	case what == creating || what == reviving:
-		e.tell(Event{Kind: Created, Shard: s.name, Generation: s.copy.Row().Generation})
+		e.tell(event.Event{Kind: event.Created, Shard: s.name, Generation: s.copy.Row().Generation})
 		s.mine = true // that it was to be made was for it to be claimed
 	case what == quarantining:
-		e.tell(Event{Kind: Quarantined, Shard: s.name, Generation: s.copy.Row().Generation, Reason: s.copy.Row().Last.Reason, Attempt: s.copy.Row().Attempts()})
+		e.tell(event.Event{Kind: event.Quarantined, Shard: s.name, Generation: s.copy.Row().Generation, Reason: s.copy.Row().Last.Reason, Attempt: int(s.copy.Row().Attempts())})
 	case what == removing:
-		e.tell(Event{Kind: Removed, Shard: s.name})
+		e.tell(event.Event{Kind: event.Removed, Shard: s.name})
 	case what == givingUp: // a row that came to this worker without being started
 		e.freed(s)
 	}
@@ -239,7 +240,7 @@ func (e *Engine) beaten(s *shard, what doing, a protocol.Answer) {
 	row := s.copy.Row()
 	switch {
 	case what == claiming && a.Verdict != protocol.Again:
-		e.tell(Event{Kind: Contended, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
+		e.tell(event.Event{Kind: event.Contended, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
 		s.mine = false
 	case what == creating || what == reviving:
 		s.mine = true // there is a free row or a tombstone: go on from that
@@ -395,7 +396,7 @@ func (e *Engine) pursue(s *shard) {
 		e.at(s, a.since.Add(a.terms.Prepare))
 	case handoff.Ask:
 		e.enter(s, a, asked)
-		e.tell(Event{Kind: Asked, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
+		e.tell(event.Event{Kind: event.Requested, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
 		e.look(lookMoving)
 	case handoff.Accept:
 		w, err := protocol.Take(row, e.seat.seat.Owner(), e.stamp())
@@ -405,7 +406,7 @@ func (e *Engine) pursue(s *shard) {
 		e.send(s, claiming, w, err)
 	case handoff.CallOff:
 		if a.phase != intending {
-			e.tell(Event{Kind: Retired, Shard: s.name, Generation: a.generation, Peer: row.Owner.Name})
+			e.tell(event.Event{Kind: event.Retired, Shard: s.name, Generation: a.generation, Peer: row.Owner.Name})
 		}
 		s.paused = e.now.Mono.Add(e.beat)
 		e.callOff(s)

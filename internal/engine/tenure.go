@@ -8,6 +8,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/handoff"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -26,16 +27,16 @@ type tenure struct {
 	first    Instant         // when the commit window began in which the first mark that is not sent was made
 
 	on       bool
-	progress bool // it got somewhere, marks or not
-	finish   bool // the shard itself has ended
-	release  bool // its handler wants to give it up
-	returned bool // its handler has returned, …
-	failed   bool // … with an error, and not after it was told to wind down
-	draining bool // its handler was told to wind down
-	cause    End  // … for this
-	unheard  bool // it was told to wind down because the table accepted none of its marks
-	cut      bool // its handler's context has ended, and the shard is given up without it
-	torn     bool // its offer was taken, which it learnt when a write was refused that may have been stored before
+	progress bool        // it got somewhere, marks or not
+	finish   bool        // the shard itself has ended
+	release  bool        // its handler wants to give it up
+	returned bool        // its handler has returned, …
+	failed   bool        // … with an error, and not after it was told to wind down
+	draining bool        // its handler was told to wind down
+	cause    event.Cause // … for this
+	unheard  bool        // it was told to wind down because the table accepted none of its marks
+	cut      bool        // its handler's context has ended, and the shard is given up without it
+	torn     bool        // its offer was taken, which it learnt when a write was refused that may have been stored before
 
 	pulse   Instant // the last sign of progress
 	drained Instant // when its handler was told to wind down
@@ -86,7 +87,7 @@ func (e *Engine) start(s *shard) {
 	}
 	id := Tenure{Shard: s.name, Generation: hold.Generation}
 	e.do(Start{Tenure: id, Hold: hold, Shard: e.describe(s), Checkpoint: row.Checkpoint, Attempt: row.Attempts(), Transfer: row.Last})
-	e.tell(Event{Kind: Started, Shard: s.name, Generation: hold.Generation, Reason: row.Last.Reason, Peer: row.Last.From, Transfer: row.Last, Attempt: row.Attempts()})
+	e.tell(event.Event{Kind: event.Started, Shard: s.name, Generation: hold.Generation, Reason: row.Last.Reason, Peer: row.Last.From, Transfer: row.Last, Attempt: int(row.Attempts())})
 }
 
 // id is what the shell calls the tenure.
@@ -94,15 +95,21 @@ func (s *shard) id() Tenure { return Tenure{Shard: s.name, Generation: s.t.gener
 
 // over ends a tenure. The handler may go on running; whatever it still does is
 // fenced.
-func (e *Engine) over(s *shard, cause End, err error) {
+func (e *Engine) over(s *shard, cause event.Cause, err error) {
 	t := &s.t
 	_, open := s.copy.Open()
 	if !t.cut { // then it was told already
 		e.do(Over{Tenure: s.id(), Cause: cause, Err: err, Open: open && (t.sent > t.accepted || s.doing == finishing)})
 	}
-	ended := Event{
-		Kind: Ended, Shard: s.name, Generation: t.generation, Cause: cause, Err: err,
+	ended := event.Event{
+		Kind: event.Ended, Shard: s.name, Generation: t.generation, Cause: cause,
 		Took: e.now.Mono.Sub(t.began), Pending: t.seq - t.accepted,
+	}
+	if cause != event.CauseHandedOff { // else the table has refused a late commit, as in any such move
+		ended.Err = err
+	}
+	if t.cut {
+		ended.Err = errors.Join(ended.Err, errNotReturned)
 	}
 	if row := s.copy.Row(); row.Generation > t.generation {
 		ended.Peer, ended.Reason, ended.Transfer = row.Owner.Name, row.Last.Reason, row.Last
@@ -117,6 +124,9 @@ func (e *Engine) over(s *shard, cause End, err error) {
 	e.fleet.held--
 	s.t = tenure{}
 }
+
+// errNotReturned is the error in the end of a tenure whose handler has not wound down in time.
+var errNotReturned = errors.New("handler did not return after its context ended")
 
 // handOver is what a handler is given after its offer was taken: the successor has
 // learnt of it at the same time, and has yet to call its own. Whatever the first still
@@ -193,9 +203,9 @@ func (e *Engine) windDown(s *shard) {
 	switch {
 	case t.draining:
 	case t.release:
-		e.drain(s, GivenUp)
+		e.drain(s, event.CauseGivenUp)
 	case e.leave.all:
-		e.drain(s, Stopped)
+		e.drain(s, event.CauseStopped)
 	}
 	e.stall(s)
 	if at := e.cutOff(s); e.now.Mono >= at {
@@ -239,7 +249,7 @@ func (e *Engine) commitsLate(s *shard) bool {
 // not it.
 func (e *Engine) stall(s *shard) {
 	t := &s.t
-	waits := t.draining && t.cause == HandedOff && t.give.agreed().AfterDrain == rebalance.Wait
+	waits := t.draining && t.cause == event.CauseHandedOff && t.give.agreed().AfterDrain == rebalance.Wait
 	if e.cfg.StallAfter <= 0 || t.draining && !waits {
 		return
 	}
@@ -251,9 +261,9 @@ func (e *Engine) stall(s *shard) {
 	case e.now.Mono < at:
 		e.at(s, at)
 	case waits: // even who waits for it, does not wait for one that is stuck
-		t.cause, t.drained = Stalled, e.now.Mono
+		t.cause, t.drained = event.CauseStalled, e.now.Mono
 	default:
-		e.drain(s, Stalled)
+		e.drain(s, event.CauseStalled)
 	}
 }
 
@@ -264,7 +274,7 @@ func (e *Engine) cutOff(s *shard) Instant {
 	if !t.draining {
 		return Never
 	}
-	if t.cause != HandedOff {
+	if t.cause != event.CauseHandedOff {
 		return t.drained.Add(e.cfg.Drain)
 	}
 	at := Never
@@ -278,10 +288,10 @@ func (e *Engine) cutOff(s *shard) Instant {
 }
 
 // drain tells the handler to wind down. There is no way back.
-func (e *Engine) drain(s *shard, cause End) {
+func (e *Engine) drain(s *shard, cause event.Cause) {
 	s.t.draining, s.t.cause, s.t.drained = true, cause, e.now.Mono
 	e.do(Drain{Tenure: s.id(), Cause: cause})
-	told := Event{Kind: Draining, Shard: s.name, Generation: s.t.generation, Cause: cause}
+	told := event.Event{Kind: event.Draining, Shard: s.name, Generation: s.t.generation, Cause: cause}
 	if s.t.give != nil {
 		told.Peer = s.t.give.to.Name
 	}
@@ -397,7 +407,7 @@ func (e *Engine) move(s *shard) {
 		Offered: t.offeredTo != "" && (g == nil || t.offeredTo == g.to.Incarnation), OfferedFor: now.Sub(t.offered),
 	}) {
 	case handoff.Drain:
-		e.drain(s, HandedOff)
+		e.drain(s, event.CauseHandedOff)
 		if e.windDown(s); t.cut {
 			e.giveUp(s)
 		}
@@ -445,9 +455,9 @@ func (e *Engine) giveUp(s *shard) {
 	t, row := &s.t, s.copy.Row()
 	end := protocol.End{Reason: lease.ReasonReleased, Note: t.note, Mark: e.unaccepted(t), Progressed: t.progress}
 	switch {
-	case t.cause == Stalled && t.unheard:
+	case t.cause == event.CauseStalled && t.unheard:
 		end.Reason, end.Note = lease.ReasonStalled, errNotAccepted.Error()
-	case t.cause == Stalled:
+	case t.cause == event.CauseStalled:
 		end.Reason = lease.ReasonStalled
 	case t.failed:
 		end.Reason = lease.ReasonFailed
@@ -485,7 +495,7 @@ func (e *Engine) held(s *shard, what doing, a protocol.Answer) {
 
 // overtaken is why the tenure of that generation ended. The row may have changed
 // hands more than once since: what counts is the first time.
-func overtaken(row lease.Row, mine int64) End {
+func overtaken(row lease.Row, mine int64) event.Cause {
 	first := row.Last
 	for _, t := range row.History() { // newest first
 		if t.Generation <= mine {
@@ -495,13 +505,13 @@ func overtaken(row lease.Row, mine int64) End {
 	}
 	switch {
 	case first.Generation != mine+1: // forgotten
-		return Fenced
+		return event.CauseFenced
 	case first.Reason == lease.ReasonHandoff:
-		return HandedOff
+		return event.CauseHandedOff
 	case first.Reason == lease.ReasonForced:
-		return Forced
+		return event.CauseForced
 	}
-	return Fenced
+	return event.CauseFenced
 }
 
 // refused ends the tenure: the table has told this holder that it is none.
@@ -509,18 +519,22 @@ func (e *Engine) refused(s *shard, what doing, a protocol.Answer) {
 	t := &s.t
 	err := a.Err()
 	if err != nil {
-		e.tell(Event{Kind: Refused, Shard: s.name, Generation: t.generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason, Err: err})
+		refused := event.Event{Kind: event.Refused, Shard: s.name, Generation: t.generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason}
+		if refused.Reason != lease.ReasonHandoff { // else it was a late commit, as in any such move
+			refused.Err = err
+		}
+		e.tell(refused)
 	}
 	if a.Verdict == protocol.Overtaken && t.offeredTo != "" && a.Row.Owner.Incarnation == t.offeredTo {
 		t.torn = a.Torn // as offered: see replaced
 		return
 	}
-	cause := Vanished
+	cause := event.CauseVanished
 	switch {
 	case a.Verdict == protocol.Gone && err == nil:
 		cause = e.ending(s, what)
 	case a.Verdict == protocol.Conflict:
-		cause = Conflict
+		cause = event.CauseConflict
 	case a.Verdict == protocol.Overtaken:
 		cause = overtaken(a.Row, t.generation)
 	}
@@ -537,14 +551,14 @@ func (e *Engine) freed(s *shard) {
 }
 
 // ending is why a tenure ends that this worker has given up.
-func (e *Engine) ending(s *shard, what doing) End {
+func (e *Engine) ending(s *shard, what doing) event.Cause {
 	switch {
 	case what == finishing:
-		return Finished
+		return event.CauseFinished
 	case s.t.draining:
 		return s.t.cause
 	}
-	return GivenUp
+	return event.CauseGivenUp
 }
 
 // stored concludes a holder's write.
@@ -570,7 +584,7 @@ func (e *Engine) stored(s *shard, what doing) {
 // itself: others may want to try.
 func (e *Engine) rest(s *shard, what doing) {
 	t := &s.t
-	if what != givingUp || t.failed || t.draining && t.cause != GivenUp || e.cfg.Backoff <= 0 {
+	if what != givingUp || t.failed || t.draining && t.cause != event.CauseGivenUp || e.cfg.Backoff <= 0 {
 		return
 	}
 	if t.accepted > 0 || t.progress {

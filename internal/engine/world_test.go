@@ -16,6 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -25,7 +26,7 @@ type world struct {
 	store  *memstore.Store
 	now    time.Duration
 	seq    int
-	queue  events
+	queue  timers
 	chance *rand.Rand
 	nodes  []*node
 	shards []engine.Shard
@@ -38,21 +39,21 @@ type world struct {
 	polled time.Duration // how long the source takes
 }
 
-type event struct {
+type timer struct {
 	at  time.Duration
 	seq int
 	do  func()
 }
 
-type events []event
+type timers []timer
 
-func (q events) Len() int { return len(q) }
-func (q events) Less(i, j int) bool {
+func (q timers) Len() int { return len(q) }
+func (q timers) Less(i, j int) bool {
 	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
 }
-func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *events) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *events) Pop() any {
+func (q timers) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *timers) Push(x any)   { *q = append(*q, x.(timer)) }
+func (q *timers) Pop() any {
 	old := *q
 	last := old[len(old)-1]
 	*q = old[:len(old)-1]
@@ -82,7 +83,7 @@ type node struct {
 }
 
 type told struct {
-	engine.Event
+	event.Event
 	at time.Duration
 }
 
@@ -116,7 +117,7 @@ func config(mode rebalance.Mode) engine.Config {
 
 func (w *world) after(d time.Duration, do func()) {
 	w.seq++
-	heap.Push(&w.queue, event{w.now + d, w.seq, do})
+	heap.Push(&w.queue, timer{w.now + d, w.seq, do})
 }
 
 func (w *world) latency() time.Duration {
@@ -127,7 +128,7 @@ func (w *world) latency() time.Duration {
 func (w *world) run(d time.Duration) {
 	until := w.now + d
 	for len(w.queue) > 0 && w.queue[0].at <= until {
-		e := heap.Pop(&w.queue).(event)
+		e := heap.Pop(&w.queue).(timer)
 		w.now = e.at
 		e.do()
 	}

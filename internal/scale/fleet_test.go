@@ -31,7 +31,7 @@ type fleet struct {
 	setting
 	ttl    time.Duration
 	now    time.Duration
-	events events
+	timers timers
 	chance *rand.Rand
 	table  *table
 	meter  *meter
@@ -124,13 +124,13 @@ func (f *fleet) latency() time.Duration {
 
 func (f *fleet) after(d time.Duration, do func()) { f.at(f.now+d, do) }
 
-func (f *fleet) at(at time.Duration, do func()) { f.events.push(at, do) }
+func (f *fleet) at(at time.Duration, do func()) { f.timers.push(at, do) }
 
 // run lets so much time pass.
 func (f *fleet) run(d time.Duration) {
 	until := f.now + d
-	for f.events.due(until) {
-		e := f.events.pop()
+	for f.timers.due(until) {
+		e := f.timers.pop()
 		f.now = e.at
 		e.do()
 	}

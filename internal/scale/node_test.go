@@ -6,6 +6,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // A node is one process.
@@ -122,11 +123,11 @@ func (n *node) do(o engine.Output) {
 	case engine.Over:
 		n.ends(o.Tenure, time.Millisecond)
 	case engine.Tell:
-		if o.Event.Kind == engine.Lost {
+		if o.Event.Kind == event.Lost {
 			f.lost++
 		}
-		if o.Event.Kind == engine.Contended || o.Event.Kind == engine.Asked {
-			f.meter.count([...]string{engine.Contended: "contended", engine.Asked: "asked"}[o.Event.Kind], 1)
+		if o.Event.Kind == event.Contended || o.Event.Kind == event.Requested {
+			f.meter.count([...]string{event.Contended: "contended", event.Requested: "asked"}[o.Event.Kind], 1)
 		}
 	}
 }

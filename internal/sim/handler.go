@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // A temper is how a handler behaves: in the order of their faults.
@@ -49,7 +50,7 @@ type handler struct {
 	began, softAt, overAt, pulse time.Duration
 	soft, over, finishing        bool
 	returned                     bool
-	cause                        engine.End
+	cause                        event.Cause
 	taken                        time.Duration // when a successor took it over by its offer
 	accepted                     time.Duration // when the engine last reported to it that marks were accepted
 }
@@ -275,7 +276,7 @@ func (n *node) over(o engine.Over) {
 
 // end is the hard end of the handler's context, unless the handler itself has
 // ended the shard.
-func (h *handler) end(cause engine.End) {
+func (h *handler) end(cause event.Cause) {
 	if h.over {
 		return
 	}

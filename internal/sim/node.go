@@ -6,6 +6,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -162,12 +163,12 @@ func (n *node) do(o engine.Output) {
 	}
 }
 
-func (n *node) tell(ev engine.Event) {
+func (n *node) tell(ev event.Event) {
 	n.w.mix(uint64(ev.Kind))
 	switch ev.Kind {
-	case engine.Joined:
+	case event.Joined:
 		n.seated = true
-	case engine.Lost:
+	case event.Lost:
 		n.seated = false
 		if n.w.strict {
 			n.w.fault("S4: %s lost its seat in calm: %+v", n.name, ev)
@@ -242,7 +243,7 @@ func (n *node) finish() {
 	n.w.trace("done", n.name, nil)
 	n.w.witnessDone(n)
 	for _, h := range slices.Clone(n.handlers) {
-		h.end(engine.Stopped)
+		h.end(event.CauseStopped)
 	}
 	if len(n.handlers) == 0 {
 		n.exit()

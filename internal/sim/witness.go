@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -118,32 +119,32 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	how, over := j.ended[h.id]
 	ok := true
 	switch o.Cause {
-	case engine.Expired, engine.Unreachable:
+	case event.CauseExpired, event.CauseUnreachable:
 		trust := n.config.TTL - n.config.TTL/10
 		ok = n.mono() >= n.believed.Add(trust) || !j.sits(n.me) || j.evicted(n.me) || j.lately()
-	case engine.HandedOff:
+	case event.CauseHandedOff:
 		ok = over && (how.reason == lease.ReasonHandoff || how.reason == lease.ReasonDrainTimeout) || h.soft
-	case engine.Fenced:
+	case event.CauseFenced:
 		ok = over || j.lately()
-	case engine.Forced:
+	case event.CauseForced:
 		ok = over && how.reason == lease.ReasonForced
-	case engine.Finished:
+	case event.CauseFinished:
 		ok = h.finishing && h.s.ended > 0
-	case engine.GivenUp:
+	case event.CauseGivenUp:
 		ok = h.returned || h.news.Release || h.soft || h.temper == releasing
-	case engine.Stalled:
+	case event.CauseStalled:
 		ok = h.soft || (h.returned || h.finishing) && w.unheard(h) // witnessDrain has checked a soft end
-	case engine.Stopped:
+	case event.CauseStopped:
 		ok = n.leaver || h.soft // as above
-	case engine.Vanished: // its end was stored, and it was removed before the answer came
+	case event.CauseVanished: // its end was stored, and it was removed before the answer came
 		ok = j.lately() || h.finishing && h.s.dropped
-	case engine.Conflict:
+	case event.CauseConflict:
 		ok = j.lately()
 	}
 	if !ok {
 		w.fault("S4: %v ends for no reason that can be seen: cause %d, %v, the table says %+v", h, o.Cause, o.Err, how)
 	}
-	if w.strict && (o.Cause == engine.Expired || o.Cause == engine.Unreachable || o.Cause == engine.Conflict || o.Cause == engine.Vanished) {
+	if w.strict && (o.Cause == event.CauseExpired || o.Cause == event.CauseUnreachable || o.Cause == event.CauseConflict || o.Cause == event.CauseVanished) {
 		w.fault("S4: %v ends in calm: cause %d, %v", h, o.Cause, o.Err)
 	}
 }
@@ -151,10 +152,10 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 // witnessDrain checks that a handler winds down as stalled only where the configuration has a
 // StallAfter or nothing of its worker is answered, and as stopped only where its worker stops or
 // nothing of it is answered.
-func (w *world) witnessDrain(h *handler, cause engine.End) {
+func (w *world) witnessDrain(h *handler, cause event.Cause) {
 	switch {
-	case cause != engine.Stalled && cause != engine.Stopped, w.unheard(h):
-	case cause == engine.Stalled && h.n.config.StallAfter > 0, cause == engine.Stopped && h.n.leaver:
+	case cause != event.CauseStalled && cause != event.CauseStopped, w.unheard(h):
+	case cause == event.CauseStalled && h.n.config.StallAfter > 0, cause == event.CauseStopped && h.n.leaver:
 	default:
 		w.fault("S4: %v is told to wind down although its worker's writes are answered: cause %d", h, cause)
 	}

@@ -53,7 +53,7 @@ func newWorld(seed uint64) *world {
 // after makes do happen d from now.
 func (w *world) after(d time.Duration, do func()) {
 	w.seq++
-	w.queue.push(event{at: w.now + max(d, 0), seq: w.seq, do: do})
+	w.queue.push(timer{at: w.now + max(d, 0), seq: w.seq, do: do})
 }
 
 // run lets so much time pass, or less if a promise was broken.
@@ -127,18 +127,18 @@ func (w *world) likely(p float64) bool { return p > 0 && w.chance.Float64() < p 
 // pick draws one of them.
 func pick[T any](w *world, from ...T) T { return from[w.chance.IntN(len(from))] }
 
-type event struct {
+type timer struct {
 	at  time.Duration
 	seq uint64
 	do  func()
 }
 
-func (e event) before(f event) bool { return e.at < f.at || e.at == f.at && e.seq < f.seq }
+func (e timer) before(f timer) bool { return e.at < f.at || e.at == f.at && e.seq < f.seq }
 
-// A queue is a heap of events. (container/heap would box each of them.)
-type queue []event
+// A queue is a heap of timers. (container/heap would box each of them.)
+type queue []timer
 
-func (q *queue) push(e event) {
+func (q *queue) push(e timer) {
 	*q = append(*q, e)
 	h := *q
 	for i := len(h) - 1; i > 0; {
@@ -151,10 +151,10 @@ func (q *queue) push(e event) {
 	}
 }
 
-func (q *queue) pop() event {
+func (q *queue) pop() timer {
 	h := *q
 	top, last := h[0], len(h)-1
-	h[0], h[last] = h[last], event{}
+	h[0], h[last] = h[last], timer{}
 	h = h[:last]
 	*q = h
 	for i := 0; ; {

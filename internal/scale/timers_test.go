@@ -2,25 +2,25 @@ package scale
 
 import "time"
 
-// events is a heap of what happens, by time and then by order.
-type events struct {
-	heap []event
+// timers is a heap of what happens, by time and then by order.
+type timers struct {
+	heap []timer
 	seq  uint64
 }
 
-type event struct {
+type timer struct {
 	at  time.Duration
 	seq uint64
 	do  func()
 }
 
-func (a event) before(b event) bool { return a.at < b.at || a.at == b.at && a.seq < b.seq }
+func (a timer) before(b timer) bool { return a.at < b.at || a.at == b.at && a.seq < b.seq }
 
-func (q *events) due(until time.Duration) bool { return len(q.heap) > 0 && q.heap[0].at <= until }
+func (q *timers) due(until time.Duration) bool { return len(q.heap) > 0 && q.heap[0].at <= until }
 
-func (q *events) push(at time.Duration, do func()) {
+func (q *timers) push(at time.Duration, do func()) {
 	q.seq++
-	q.heap = append(q.heap, event{at, q.seq, do})
+	q.heap = append(q.heap, timer{at, q.seq, do})
 	for i := len(q.heap) - 1; i > 0; {
 		up := (i - 1) / 2
 		if !q.heap[i].before(q.heap[up]) {
@@ -31,9 +31,9 @@ func (q *events) push(at time.Duration, do func()) {
 	}
 }
 
-func (q *events) pop() event {
+func (q *timers) pop() timer {
 	top, last := q.heap[0], len(q.heap)-1
-	q.heap[0], q.heap[last] = q.heap[last], event{}
+	q.heap[0], q.heap[last] = q.heap[last], timer{}
 	q.heap = q.heap[:last]
 	for i := 0; ; {
 		least := i

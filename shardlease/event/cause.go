@@ -1,0 +1,54 @@
+package event
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Cause is the reason why a tenure ends, or has to wind down. It is an error, so that
+// errors.Is(context.Cause(ctx), event.CauseHandedOff) is true in a handler whose shard
+// moves to another worker.
+type Cause uint8
+
+// The causes. Only CauseStalled, CauseExpired and CauseUnreachable mean that something
+// was wrong with this worker.
+const (
+	CauseHandedOff   Cause = iota + 1 // a planned move
+	CauseFenced                       // another worker holds the shard
+	CauseExpired                      // this worker was paused, and its lease may have run out meanwhile
+	CauseUnreachable                  // the store did not answer for nearly a lease time
+	CauseStalled                      // no progress in StallAfter, or no accepted commit in CommitTimeout
+	CauseForced                       // by command of an operator or a supervisor
+	CauseStopped                      // the worker stops
+	CauseFinished                     // the shard itself has ended
+	CauseGivenUp                      // the handler called Release, or returned
+	CauseVanished                     // the lease row is gone, or the table went back in time
+	CauseConflict                     // the table names another owner under the same generation
+)
+
+// String returns the cause as one word, for logs and metrics.
+func (c Cause) String() string {
+	word, _, _ := strings.Cut(c.Error(), ":")
+	return word
+}
+
+// Error returns that word and a sentence.
+func (c Cause) Error() string {
+	sentences := [...]string{
+		CauseHandedOff:   "handed-off: another worker has the shard now, or waits for it, as planned",
+		CauseFenced:      "fenced: another worker holds the shard",
+		CauseExpired:     "expired: this worker was silent for so long that others may have taken the shard",
+		CauseUnreachable: "unreachable: the store has not answered for nearly a lease time, so others may soon take the shard",
+		CauseStalled:     "stalled: the handler made no progress, or the table accepted none of its commits",
+		CauseForced:      "forced: an operator took the shard away",
+		CauseStopped:     "stopped: this worker stops",
+		CauseFinished:    "finished: the shard has ended and is processed to its end",
+		CauseGivenUp:     "given-up: the handler returned, or asked for it",
+		CauseVanished:    "vanished: the lease row is gone, or older than it was",
+		CauseConflict:    "conflict: the table names another owner under the same generation",
+	}
+	if c == 0 || int(c) >= len(sentences) {
+		return fmt.Sprintf("cause-%d", uint8(c))
+	}
+	return sentences[c]
+}

@@ -1,0 +1,249 @@
+// Package event describes what a worker of package shardlease reports: to
+// Config.Observe as a value, and to Config.Logger as a line.
+//
+// An [Event] has a [Kind]. The end of a tenure also has a [Cause], which is at the same
+// time the cause of the handler's contexts. The texts of both are one word or
+// hyphenated, and the same in logs, events and documentation.
+package event
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A Kind is what an event is about.
+type Kind uint8
+
+// The kinds of event.
+const (
+	Joined      Kind = iota + 1 // this worker has taken a seat
+	Lost                        // this worker lost its seat, and with it every tenure
+	PeerJoined                  // another worker has taken a seat
+	PeerLeft                    // the seat of another worker is gone
+	PeerLeaving                 // another worker shuts down
+	PeerSuspect                 // another worker missed a heartbeat
+	PeerEvicted                 // this worker evicted another worker
+	Started                     // a tenure began here
+	Ended                       // a tenure ended here
+	Requested                   // this worker requested a shard of another worker
+	Draining                    // a handler has to wind down
+	Refused                     // the table refused a checkpoint of this worker
+	Contended                   // a claim came too late: another worker was first
+	Quarantined                 // a shard was set aside
+	Created                     // a lease row was created for a new shard
+	Removed                     // a lease row became a tombstone
+	Retired                     // a preparation or a request was called off
+	StoreFault                  // the store did not answer, or gave an answer that cannot be used
+	SourceFault                 // the source could not be listed, or a part of its listing cannot be used
+	Malformed                   // a record in the table cannot be read
+	Restored                    // the table was restored or replaced: claiming is suspended
+	CommitsFail                 // the table has accepted no mark for Config.CommitTimeout
+
+	// HookFault: a function of the configuration panicked, called runtime.Goexit, or
+	// returned an answer that cannot be used. Err is a *shardlease.HookError. A store or a
+	// source that does so is reported as a StoreFault or a SourceFault with such an error.
+	HookFault
+)
+
+// String returns the kind as a log's message.
+func (k Kind) String() string {
+	names := [...]string{
+		Joined: "joined", Lost: "lost", PeerJoined: "peer-joined", PeerLeft: "peer-left", PeerLeaving: "peer-leaving",
+		PeerSuspect: "peer-suspect", PeerEvicted: "peer-evicted", Started: "started", Ended: "ended", Requested: "requested",
+		Draining: "draining", Refused: "refused", Contended: "contended", Quarantined: "quarantined", Created: "created",
+		Removed: "removed", Retired: "retired", StoreFault: "store-fault", SourceFault: "source-fault",
+		Malformed: "malformed", Restored: "restored", CommitsFail: "commits-fail", HookFault: "hook-fault",
+	}
+	if k == 0 || int(k) >= len(names) {
+		return fmt.Sprintf("event-%d", uint8(k))
+	}
+	return names[k]
+}
+
+// An Event is something that a worker did, saw or suffered. Which fields are set depends
+// on its kind.
+//
+// It holds no positions and no states. Err is passed on unchanged: the error of a handler
+// may contain anything.
+type Event struct {
+	Kind   Kind
+	At     time.Time // the worker's wall clock
+	Group  string
+	Worker string // the name of the worker that reports the event
+
+	Shard      string
+	Generation int64
+	Peer       string       // the name of the other worker
+	Task       string       // the task of the other worker
+	Reason     lease.Reason // why the shard changed hands
+	Cause      Cause        // of Lost, Draining and Ended
+	Attempt    int          // of Started and Quarantined: the failed tenures before
+
+	// Transfer is how the shard changed hands: to this worker (Started), or away from it
+	// (Ended). It is zero in an Ended if no later generation is known.
+	Transfer lease.Transfer
+
+	// Gap, of Started: for how long nobody processed the shard in a planned move,
+	// by the wall clocks of two workers.
+	Gap time.Duration
+	// Overlap, of Ended: for how long two workers may have processed the shard, from the
+	// moment another worker took it over until this worker's handler had returned, by the
+	// wall clocks of two workers.
+	Overlap time.Duration
+	Took    time.Duration // of Ended: how long the tenure was
+	Drained time.Duration // of Ended: how long it took to wind down
+	Pending uint64        // of Ended: how many marks were never accepted
+
+	// The fields of a fault that lasts: StoreFault, SourceFault, Restored and
+	// CommitsFail. Such a fault is reported when it begins, a lease time later, then
+	// at intervals that double up to an hour, and when it ends. One event reports it for
+	// all shards of this worker that it concerns.
+	Lasted time.Duration // the time since the fault began
+	Over   bool          // whether the fault has ended
+	Count  int           // the number of shards that it concerns; 0: it concerns no single shards
+	Shards []string      // the first ten of these shards
+
+	// Running, of Ended: the handler has not returned a heartbeat later, and
+	// Overlap goes on. Its error is not known.
+	Running bool
+
+	// Err is what went wrong. Of Ended it includes what the handler returned. A planned
+	// move sets no Err for what is refused after it: that is how such a move ends.
+	Err error
+	// Dropped is how many events were dropped since the one before was delivered,
+	// because Observe or Logger was too slow.
+	Dropped uint64
+}
+
+// Level is the level at which an event is logged. An error needs somebody to act on it, a
+// warning is worth a look, and a debug line is for tracing a move. Whatever happens in
+// every deploy is Info or Debug.
+func (e Event) Level() slog.Level {
+	if e.Over {
+		return slog.LevelInfo
+	}
+	switch e.Kind {
+	case Lost, Restored, HookFault, CommitsFail:
+		return slog.LevelError
+	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed:
+		return slog.LevelWarn
+	case PeerSuspect, Requested, Draining, Contended, Retired:
+		return slog.LevelDebug
+	case Refused:
+		if e.Reason != lease.ReasonHandoff { // the late commit of a cooperative move is part of it
+			return slog.LevelWarn
+		}
+	case Ended:
+		switch {
+		case e.Cause == CauseConflict:
+			return slog.LevelError
+		case e.Err != nil || e.Running || !e.Cause.planned():
+			return slog.LevelWarn
+		}
+	}
+	return slog.LevelInfo
+}
+
+// planned reports whether nothing is wrong where a tenure ends for c.
+func (c Cause) planned() bool {
+	switch c {
+	case CauseHandedOff, CauseStopped, CauseFinished, CauseGivenUp:
+		return true
+	}
+	return false
+}
+
+// LogValue returns the event as a group: its kind, and the fields that are set.
+func (e Event) LogValue() slog.Value {
+	a := make(attrs, 0, 16)
+	a.text("event", e.Kind.String())
+	a.text("group", e.Group)
+	a.text("worker", e.Worker)
+	a.text("shard", e.Shard)
+	a.number("generation", e.Generation)
+	a.text("peer", e.Peer)
+	a.text("task", e.Task)
+	a.text("reason", string(e.Reason))
+	switch e.Kind {
+	case Started:
+		a.text("from", e.Transfer.From)
+		a.text("by", e.Transfer.By)
+		a.text("note", e.Transfer.Note)
+	case Ended:
+		a.number("next", e.Transfer.Generation)
+	}
+	if e.Cause != 0 {
+		a.text("cause", e.Cause.String())
+	}
+	a.number("attempt", int64(e.Attempt))
+	a.length("gap", e.Gap)
+	a.length("overlap", e.Overlap)
+	a.length("took", e.Took)
+	a.length("drained", e.Drained)
+	a.number("pending", int64(e.Pending))
+	return slog.GroupValue(e.trouble(a)...)
+}
+
+// trouble adds the fields that are about faults.
+func (e Event) trouble(a attrs) attrs {
+	a.length("lasted", e.Lasted)
+	a.truth("over", e.Over)
+	if e.Count > 1 {
+		a.number("count", int64(e.Count))
+		a = append(a, slog.Any("shards", e.Shards))
+	}
+	a.truth("running", e.Running)
+	if e.Err != nil {
+		a.text("err", e.Err.Error())
+	}
+	a.number("dropped", int64(e.Dropped))
+	return a
+}
+
+// attrs leave out what is not set.
+type attrs []slog.Attr
+
+func (a *attrs) text(name, value string) {
+	if value != "" {
+		*a = append(*a, slog.String(name, value))
+	}
+}
+
+func (a *attrs) number(name string, value int64) {
+	if value != 0 {
+		*a = append(*a, slog.Int64(name, value))
+	}
+}
+
+func (a *attrs) truth(name string, value bool) {
+	if value {
+		*a = append(*a, slog.Bool(name, true))
+	}
+}
+
+func (a *attrs) length(name string, value time.Duration) {
+	if value != 0 {
+		*a = append(*a, slog.Duration(name, value.Round(100*time.Microsecond)))
+	}
+}
+
+// String returns the event as one line.
+func (e Event) String() string {
+	var b strings.Builder
+	if !e.At.IsZero() {
+		b.WriteString(e.At.UTC().Format("2006-01-02T15:04:05.000Z "))
+	}
+	b.WriteString(e.Kind.String())
+	for i, a := range e.LogValue().Group()[1:] {
+		separator := ", "
+		if i == 0 {
+			separator = ": "
+		}
+		fmt.Fprintf(&b, "%s%s %v", separator, a.Key, a.Value)
+	}
+	return b.String()
+}

@@ -1,0 +1,87 @@
+package event_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// TestTextsAreOneWord: dashboards and log queries match the texts of kinds and causes, so
+// each has one of its own, without spaces.
+func TestTextsAreOneWord(t *testing.T) {
+	word, seen := regexp.MustCompile(`^[a-z]+(-[a-z]+)?$`), map[string]bool{}
+	for c := event.CauseHandedOff; c <= event.CauseConflict; c++ {
+		if text := c.String(); !word.MatchString(text) || seen[text] || !strings.HasPrefix(c.Error(), text+": ") {
+			t.Errorf("%d: %q, %q", c, text, c.Error())
+		}
+		seen[c.String()] = true
+	}
+	clear(seen)
+	for k := event.Joined; k <= event.HookFault; k++ {
+		if text := k.String(); !word.MatchString(text) || seen[text] {
+			t.Errorf("%d: %q", k, text)
+		}
+		seen[k.String()] = true
+	}
+	unknown := fmt.Sprint(event.Kind(0), " ", event.Kind(99), " ", event.Cause(0), " ", event.Cause(99))
+	if unknown != "event-0 event-99 cause-0 cause-99" {
+		t.Errorf("unknown ones read %q", unknown)
+	}
+}
+
+func TestEventReadsLikeAnIncident(t *testing.T) {
+	e := event.Event{
+		Kind: event.Ended, At: time.Date(2026, 7, 1, 12, 0, 0, 5e6, time.UTC), Group: "orders", Worker: "a", Shard: "s", Generation: 7, Peer: "b",
+		Cause: event.CauseFenced, Transfer: lease.Transfer{Generation: 8}, Took: time.Minute, Pending: 3, Running: true, Dropped: 2,
+		Err: &checkpoint.StaleError{Shard: "s", Mine: 7, Observed: 8, Owner: "b"},
+	}
+	const want = `2026-07-01T12:00:00.005Z ended: group orders, worker a, shard s, generation 7, peer b, next 8, cause fenced, took 1m0s, pending 3, ` +
+		`running true, err shard "s": stale generation: written under generation 7, now at 8 and "b" holds it, dropped 2`
+	if got := e.String(); got != want {
+		t.Errorf("reads\n%s\nnot\n%s", got, want)
+	}
+	var b strings.Builder
+	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "e", e)
+	if !strings.Contains(b.String(), "e.event=ended") || !strings.Contains(b.String(), "e.took=1m0s") {
+		t.Errorf("logged as %s", b.String())
+	}
+}
+
+func TestLevels(t *testing.T) {
+	down := errors.New("down")
+	for _, tc := range []struct {
+		level slog.Level
+		event event.Event
+	}{
+		{slog.LevelDebug, event.Event{Kind: event.Draining, Cause: event.CauseHandedOff}},
+		{slog.LevelDebug, event.Event{Kind: event.Requested}},
+		{slog.LevelInfo, event.Event{Kind: event.Started, Reason: lease.ReasonHandoff}},
+		{slog.LevelInfo, event.Event{Kind: event.Ended, Cause: event.CauseHandedOff}},
+		{slog.LevelInfo, event.Event{Kind: event.Ended, Cause: event.CauseStopped}},
+		{slog.LevelInfo, event.Event{Kind: event.Ended, Cause: event.CauseFinished}},
+		{slog.LevelInfo, event.Event{Kind: event.Ended, Cause: event.CauseGivenUp}},
+		{slog.LevelWarn, event.Event{Kind: event.Ended, Cause: event.CauseHandedOff, Err: down}},
+		{slog.LevelWarn, event.Event{Kind: event.Ended, Cause: event.CauseHandedOff, Running: true}},
+		{slog.LevelWarn, event.Event{Kind: event.Ended, Cause: event.CauseExpired}},
+		{slog.LevelError, event.Event{Kind: event.Ended, Cause: event.CauseConflict}},
+		{slog.LevelInfo, event.Event{Kind: event.Refused, Reason: lease.ReasonHandoff}},
+		{slog.LevelWarn, event.Event{Kind: event.Refused, Reason: lease.ReasonExpired, Err: down}},
+		{slog.LevelWarn, event.Event{Kind: event.StoreFault, Err: down}},
+		{slog.LevelInfo, event.Event{Kind: event.StoreFault, Over: true}},
+		{slog.LevelError, event.Event{Kind: event.Lost}},
+		{slog.LevelError, event.Event{Kind: event.CommitsFail}},
+		{slog.LevelInfo, event.Event{Kind: event.CommitsFail, Over: true}},
+	} {
+		if got := tc.event.Level(); got != tc.level {
+			t.Errorf("%v is logged as %v, not as %v", tc.event, got, tc.level)
+		}
+	}
+}
