@@ -106,7 +106,7 @@ func newFleet(t *testing.T, takes time.Duration, shards int, config shardlease.C
 	}
 	f.config.Group, f.config.Order, f.config.Backoff = "orders", checkpoint.Decimal, -1
 	f.handle = func(ctx context.Context, t *shardlease.Tenure) error {
-		<-t.Reading().Done()
+		<-ctx.Done()
 		return nil
 	}
 	return f
@@ -193,9 +193,9 @@ func (f *fleet) even(names ...string) bool {
 // busily is a handler that commits without pause.
 func busily(ctx context.Context, t *shardlease.Tenure) error {
 	n, _ := strconv.Atoi(t.Checkpoint().Position)
-	for t.Reading().Err() == nil {
+	for ctx.Err() == nil {
 		n++
-		if err := t.Commit(t.Reading(), strconv.Itoa(n)); err != nil && t.Reading().Err() == nil {
+		if err := t.Commit(ctx, strconv.Itoa(n)); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}

@@ -111,7 +111,7 @@ func TestStopComesBeforeABacklog(t *testing.T) {
 		told, began := make(chan time.Time, 2000), make(chan bool, 2000)
 		m := backlog(t, new(memstore.Store), func(ctx context.Context, tn *shardlease.Tenure) error {
 			began <- true
-			<-tn.Reading().Done()
+			<-ctx.Done()
 			told <- time.Now()
 			return nil
 		})

@@ -40,7 +40,7 @@ func BenchmarkCommit(b *testing.B) {
 	b.ReportAllocs()
 	within(b, shardlease.Config{Order: checkpoint.Decimal}, func(ctx context.Context, t *shardlease.Tenure) error {
 		for n := 0; b.Loop(); n++ {
-			if err := t.Commit(ctx, strconv.Itoa(n)); err != nil {
+			if err := t.Commit(t.Context(), strconv.Itoa(n)); err != nil {
 				return err
 			}
 		}
@@ -81,9 +81,9 @@ func BenchmarkHeldShard(b *testing.B) {
 		ctx, stop := context.WithCancel(b.Context())
 		done := make(chan error)
 		go func() {
-			done <- w.Run(ctx, func(_ context.Context, t *shardlease.Tenure) error {
+			done <- w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
 				began <- struct{}{}
-				<-t.Reading().Done()
+				<-ctx.Done()
 				return nil
 			})
 		}()

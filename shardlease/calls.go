@@ -190,7 +190,7 @@ func (r *run) prepareFor(o engine.Prepare) {
 }
 
 // handle runs the handler of a tenure to its end, whichever that is.
-func (r *run) handle(ctx context.Context, t *Tenure) {
+func (r *run) handle(t *Tenure) {
 	// What runtime.Goexit leaves behind.
 	panicked, err := true, error(&panicError{})
 	defer func() {
@@ -202,19 +202,19 @@ func (r *run) handle(ctx context.Context, t *Tenure) {
 		r.inbox.put(arrival{input: in, err: err})
 		t.stop(end) // frees the contexts
 	}()
-	panicked, err = guard(func() error { return sound("handler", r.handler(ctx, t)) })
+	panicked, err = guard(func() error { return sound("handler", r.handler(t.soft, t)) })
 }
 
 // judge says whether a tenure has failed, what the table should remember of its
 // end, and what of the handler's error is news.
 //
-// Who is told to wind down may well do so by an error of its reading, and that is no
-// failure; if it is just what it was told, it is no news either.
+// A handler whose ctx has ended may return any error, and that is no failure; if it is the
+// error of its ctx, or its cause, it is no news either.
 func judge(t *Tenure, panicked bool, err error) (failed bool, note string, news error) {
 	switch {
 	case err == nil:
 		return false, t.lastWords(), nil
-	case panicked || t.reading.Err() == nil:
+	case panicked || t.soft.Err() == nil:
 		return true, noteOf(err), err
 	}
 	if _, told := errors.AsType[*EndError](err); told || errors.Is(err, context.Canceled) {

@@ -85,9 +85,9 @@ func coldStart(b *testing.B, names []string) {
 	done, began := make(chan error, 1), make(chan struct{}, len(names))
 	start := time.Now()
 	go func() {
-		done <- w.Run(ctx, func(_ context.Context, t *shardlease.Tenure) error {
+		done <- w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
 			began <- struct{}{}
-			<-t.Reading().Done()
+			<-ctx.Done()
 			return nil
 		})
 	}()

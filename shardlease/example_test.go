@@ -80,7 +80,7 @@ func ExampleTenure_Mark() {
 			}
 		}
 		fmt.Println(t.Mark("25"))
-		return t.Finish(ctx)
+		return t.Finish(t.Context())
 	})
 	fmt.Println(err)
 	// Output:

@@ -36,12 +36,12 @@ type Desk struct {
 // NewDesk is a tenure that starts at a position, and its desk.
 func NewDesk(order checkpoint.Order, start string, marks int) *Desk {
 	in := newInbox()
-	_, cancel := context.WithCancelCause(context.Background())
-	reading, drain := context.WithCancelCause(context.Background())
+	soft, drain := context.WithCancelCause(context.Background())
+	hard, cancel := context.WithCancelCause(context.Background())
 	t := &Tenure{
 		inbox: in, shard: Shard{Name: "s"}, marks: uint64(marks),
-		hold:    lease.Hold{Generation: 7, Order: order},
-		reading: reading, drain: drain, cancel: cancel,
+		hold: lease.Hold{Generation: 7, Order: order},
+		soft: soft, hard: hard, drain: drain, cancel: cancel,
 		last: checkpoint.Mark{Position: start}, start: checkpoint.Checkpoint{Mark: checkpoint.Mark{Position: start}},
 	}
 	return &Desk{Tenure: t, inbox: in}
@@ -68,6 +68,9 @@ func (d *Desk) Told() (in engine.Marks, ok bool) {
 
 // Settle is the engine's answer.
 func (d *Desk) Settle(seq uint64, err error) { d.settle(seq, err) }
+
+// Soft is the context that the handler is called with.
+func (d *Desk) Soft() context.Context { return d.soft }
 
 // Over is the end, as the engine says it.
 func (d *Desk) Over(cause event.Cause, err error) {

@@ -160,11 +160,11 @@ func TestStopEndsAHandlerThatLingers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		let := make(chan struct{})
 		m := join(t, new(memstore.Store), shardlease.Static("s"), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
-			if err := tn.Finish(ctx); err != nil {
+			if err := tn.Finish(tn.Context()); err != nil {
 				return err
 			}
 			select {
-			case <-ctx.Done():
+			case <-tn.Context().Done():
 			case <-let:
 			}
 			return nil
@@ -183,7 +183,7 @@ func TestWaitingForTheStoreIsNoStall(t *testing.T) {
 			func(ctx context.Context, tn *shardlease.Tenure) error {
 				for i := 1; ; i++ {
 					time.Sleep(100 * time.Millisecond)
-					if err := tn.Commit(tn.Reading(), fmt.Sprint(i)); err != nil {
+					if err := tn.Commit(ctx, fmt.Sprint(i)); err != nil {
 						return err
 					}
 				}
@@ -210,14 +210,14 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 		s := newStage(t, 1)
 		got := make(chan error, 1)
 		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, func(ctx context.Context, tn *shardlease.Tenure) error {
-			if err := tn.Commit(ctx, "1"); err != nil {
+			if err := tn.Commit(tn.Context(), "1"); err != nil {
 				return err
 			}
 			select {
 			case got <- tn.Commit(context.WithoutCancel(ctx), "2"):
 			default:
 			}
-			<-ctx.Done()
+			<-tn.Context().Done()
 			return nil
 		})
 		a.watch(nil, func(w lease.Write) {

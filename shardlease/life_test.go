@@ -52,13 +52,13 @@ func TestPausedWorkerIsRefused(t *testing.T) {
 		s := newStage(t, 1)
 		wire, refused, woken := make(chan struct{}), make(chan error, 1), make(chan error, 1)
 		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, func(ctx context.Context, tn *shardlease.Tenure) error {
-			if err := tn.Commit(ctx, "1"); err != nil {
+			if err := tn.Commit(tn.Context(), "1"); err != nil {
 				return err
 			}
 			time.Sleep(5 * time.Second)
 			woken <- tn.Commit(context.WithoutCancel(ctx), "2")
-			<-ctx.Done()
-			refused <- context.Cause(ctx)
+			<-tn.Context().Done()
+			refused <- context.Cause(tn.Context())
 			return nil
 		})
 		a.watch(func(w lease.Write) {
@@ -246,7 +246,7 @@ func testDrainDeadline(t *testing.T, after rebalance.AfterDrain) {
 	s := newStage(t, 2)
 	config := shardlease.Config{Handoff: rebalance.Terms{Mode: rebalance.Eager, Drain: 20 * time.Second, AfterDrain: after}}
 	s.enter("a", config, func(ctx context.Context, tn *shardlease.Tenure) error {
-		<-tn.Reading().Done()
+		<-ctx.Done()
 		time.Sleep(time.Minute) // deaf to its contexts
 		return nil
 	})

@@ -69,16 +69,16 @@ func TestChildrenWaitForTheirParents(t *testing.T) {
 			mu.Unlock()
 			d, ok := ends[tn.Shard().Name]
 			if !ok {
-				<-tn.Reading().Done()
+				<-ctx.Done()
 				return nil
 			}
-			if !sleep(tn.Reading(), d) {
+			if !sleep(ctx, d) {
 				return nil // starts anew elsewhere
 			}
 			mu.Lock()
 			finished[tn.Shard().Name] = time.Now()
 			mu.Unlock()
-			return tn.Finish(ctx)
+			return tn.Finish(tn.Context())
 		}
 		for _, name := range []string{"a", "b"} {
 			s.enter(name, shardlease.Config{Handoff: rebalance.Eager}, handler)
@@ -113,7 +113,7 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 		s.source = r
 		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
 			if tn.Shard().Name == "job" {
-				return tn.Finish(ctx)
+				return tn.Finish(tn.Context())
 			}
 			return working(ctx, tn)
 		}
@@ -189,7 +189,7 @@ func TestQuarantineIsReversible(t *testing.T) {
 			if !healed {
 				return errors.New("not yet")
 			}
-			return tn.Finish(ctx)
+			return tn.Finish(tn.Context())
 		})
 		time.Sleep(time.Minute)
 		supervisor := shardlease.Supervisor{Store: store, Group: "orders", By: "op"}

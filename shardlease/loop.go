@@ -229,16 +229,16 @@ func (r *run) carryOut(o engine.Output) {
 // begin calls the handler.
 func (r *run) begin(o engine.Start) {
 	o.Hold.Order = r.order // a runtime.Goexit in it may end the handler's goroutine
-	ctx, cancel := context.WithCancelCause(r.values)
-	reading, drain := context.WithCancelCause(r.values)
+	soft, drain := context.WithCancelCause(r.values)
+	hard, cancel := context.WithCancelCause(r.values)
 	t := &Tenure{
 		shard: Shard{Name: o.Shard.Name, Parents: o.Shard.Parents, Weight: o.Shard.Weight},
 		hold:  o.Hold, start: o.Checkpoint, attempt: int(o.Attempt), marks: uint64(max(r.config.Commit.Marks, 0)),
-		inbox: r.inbox, reading: reading, drain: drain, cancel: cancel, last: o.Checkpoint.Mark,
+		inbox: r.inbox, soft: soft, hard: hard, drain: drain, cancel: cancel, last: o.Checkpoint.Mark,
 	}
 	r.episode[o.Tenure] = &episode{tenure: t}
 	r.handlers++
-	r.do(func() { r.handle(ctx, t) })
+	r.do(func() { r.handle(t) })
 }
 
 // over ends the tenure for its handler.

@@ -77,7 +77,7 @@ func (t *Tenure) lastWords() string {
 }
 
 // conclude is the end of the tenure: every call is answered, and the handler's
-// context ends, unless the handler itself has ended the shard.
+// contexts end, unless the handler itself has ended the shard.
 func (t *Tenure) conclude(end *EndError) {
 	t.mu.Lock()
 	if t.over {

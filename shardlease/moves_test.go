@@ -233,7 +233,7 @@ func TestStuckHandlerLosesItsShard(t *testing.T) {
 		var stuck atomic.Value
 		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
 			mine := false
-			for sleep(tn.Reading(), time.Second) {
+			for sleep(ctx, time.Second) {
 				select {
 				case <-jam:
 					if ctx.Value(spanKey{}).(*span).worker == "b" {
@@ -280,9 +280,9 @@ func TestAliveKeepsTheAttempts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		config := shardlease.Config{Handoff: rebalance.Eager, StallAfter: 15 * time.Second, MaxAttempts: 3, Backoff: -1}
-		s.enter("a", config, func(_ context.Context, tn *shardlease.Tenure) error {
+		s.enter("a", config, func(ctx context.Context, tn *shardlease.Tenure) error {
 			for range 60 {
-				if !sleep(tn.Reading(), time.Second) {
+				if !sleep(ctx, time.Second) {
 					return nil
 				}
 				tn.Alive()
@@ -319,7 +319,7 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 				}
 				busy := func(ctx context.Context, tn *shardlease.Tenure) error {
 					from, _ := strconv.Atoi(tn.Checkpoint().Position)
-					for n := from + 1; tn.Reading().Err() == nil; n++ {
+					for n := from + 1; ctx.Err() == nil; n++ {
 						if err := tn.Mark(strconv.Itoa(n)); err != nil {
 							return err
 						}

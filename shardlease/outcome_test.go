@@ -19,7 +19,7 @@ import (
 // These tests end a tenure before the answer to its last commit has arrived.
 
 // ends runs one worker whose handler commits "1" and then calls act, and returns the EndError with
-// which the handler's context ends.
+// which the tenure's context ends.
 func ends(t *testing.T, config shardlease.Config, act func(s *stage, a *actor, tn *shardlease.Tenure)) *shardlease.EndError {
 	t.Helper()
 	s := newStage(t, 1)
@@ -31,12 +31,12 @@ func ends(t *testing.T, config shardlease.Config, act func(s *stage, a *actor, t
 		if calls.Add(1) > 1 { // claimed again
 			return serve(ctx, tn)
 		}
-		if err := tn.Commit(ctx, "1"); err != nil {
+		if err := tn.Commit(tn.Context(), "1"); err != nil {
 			t.Errorf("the first commit: %v", err)
 		}
 		act(s, <-self, tn)
-		<-ctx.Done()
-		end, _ := errors.AsType[*shardlease.EndError](context.Cause(ctx))
+		<-tn.Context().Done()
+		end, _ := errors.AsType[*shardlease.EndError](context.Cause(tn.Context()))
 		told <- end
 		return nil
 	})
@@ -48,7 +48,7 @@ func ends(t *testing.T, config shardlease.Config, act func(s *stage, a *actor, t
 	}
 	s.end()
 	if end == nil {
-		t.Fatal("the handler's context ended without an EndError")
+		t.Fatal("the tenure's context ended without an EndError")
 	}
 	return end
 }

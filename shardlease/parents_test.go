@@ -22,7 +22,7 @@ func (b *began) handler(ctx context.Context, t *shardlease.Tenure) error {
 	b.mu.Lock()
 	b.names = append(b.names, t.Shard().Name)
 	b.mu.Unlock()
-	<-t.Reading().Done()
+	<-ctx.Done()
 	return nil
 }
 

@@ -78,8 +78,8 @@ func count(ctx context.Context, t *shardlease.Tenure) error {
 	n, _ := strconv.Atoi(t.Checkpoint().Position)
 	for {
 		select {
-		case <-t.Reading().Done():
-			return context.Cause(t.Reading())
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		case <-time.After(100 * time.Millisecond):
 		}
 		n++

@@ -183,7 +183,7 @@ func (s *stage) recorded(worker string, handler shardlease.Handler) shardlease.H
 		s.mu.Unlock()
 		defer func() {
 			s.mu.Lock()
-			sp.to, sp.cause = time.Now(), context.Cause(t.Reading())
+			sp.to, sp.cause = time.Now(), context.Cause(ctx)
 			s.mu.Unlock()
 		}()
 		return handler(context.WithValue(ctx, spanKey{}, sp), t)
@@ -203,9 +203,9 @@ func workingFor(winds time.Duration) shardlease.Handler {
 		sp := ctx.Value(spanKey{}).(*span)
 		for {
 			select {
-			case <-t.Reading().Done():
-				if !sleep(ctx, winds) {
-					return context.Cause(ctx)
+			case <-ctx.Done():
+				if !sleep(t.Context(), winds) {
+					return context.Cause(t.Context())
 				}
 				return nil
 			case <-time.After(100 * time.Millisecond):

@@ -31,7 +31,7 @@ func TestReleasesThatFailHandOver(t *testing.T) {
 		idle := func(ctx context.Context, tn *shardlease.Tenure) error {
 			for {
 				select {
-				case <-tn.Reading().Done():
+				case <-ctx.Done():
 					return nil
 				case <-time.After(time.Second):
 					if fail.CompareAndSwap(true, false) {
@@ -142,7 +142,7 @@ func TestWaitingMoveBlocksNoOther(t *testing.T) {
 		s := newStage(t, 4)
 		stuck := func(ctx context.Context, tn *shardlease.Tenure) error {
 			err := working(ctx, tn)
-			<-ctx.Done()
+			<-tn.Context().Done()
 			return err
 		}
 		terms := rebalance.Terms{Mode: rebalance.Eager, AfterDrain: rebalance.Wait}

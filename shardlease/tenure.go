@@ -27,9 +27,10 @@ type Tenure struct {
 
 	// Two contexts side by side: stop ends both. As parent and child they would
 	// need three times the memory, for every shard.
-	reading context.Context
-	drain   context.CancelCauseFunc // ends reading
-	cancel  context.CancelCauseFunc // ends the handler's context
+	soft   context.Context // what the handler is called with
+	hard   context.Context
+	drain  context.CancelCauseFunc // ends soft
+	cancel context.CancelCauseFunc // ends hard
 
 	mu       sync.Mutex
 	last     checkpoint.Mark // where the next mark has to go on from
@@ -79,10 +80,11 @@ func (t *Tenure) Checkpoint() checkpoint.Checkpoint { return t.start }
 // Hold is what a condition on the lease row needs: dynamostore.Fence takes it.
 func (t *Tenure) Hold() lease.Hold { return t.hold }
 
-// Reading is the soft context. It ends when the tenure should wind down, for the
-// reason that its cause gives, an [*EndError]: read nothing more, finish what was
-// read, mark it and return. It ends with the handler's context at the latest.
-func (t *Tenure) Reading() context.Context { return t.reading }
+// Context returns the hard context, for finishing what was begun: sink writes, commits and
+// [Tenure.Finish]. It ends when the tenure is over, and then its cause is an [*EndError].
+// The ctx of the handler is the soft context: it ends when the tenure should wind down, at
+// the same time or before.
+func (t *Tenure) Context() context.Context { return t.hard }
 
 // Mark says that everything up to position is processed. It never waits and costs
 // next to nothing; the commit policy says when the latest mark is written.
@@ -160,7 +162,7 @@ func (t *Tenure) Flush(ctx context.Context) error {
 // silent.
 //
 // The last mark and the end are one write, and Finish waits for it. Nothing can be
-// marked from here on; the handler's context lives on until it returns. When ctx
+// marked from here on; the handler's contexts do not end before it returns. When ctx
 // ends first the write goes on.
 func (t *Tenure) Finish(ctx context.Context) error {
 	t.mu.Lock()

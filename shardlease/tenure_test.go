@@ -147,7 +147,7 @@ func TestCallsAfterTheEnd(t *testing.T) {
 		for call, err := range map[string]error{
 			"waiting": <-waiting, "waiting too": <-waiting,
 			"mark": d.Mark("2"), "commit": d.Commit(t.Context(), "2"), "flush": d.Flush(t.Context()), "finish": d.Finish(t.Context()),
-			"cause": context.Cause(d.Reading()), "return": d.Close(),
+			"cause": context.Cause(d.Soft()), "hard cause": context.Cause(d.Context()), "return": d.Close(),
 		} {
 			if !errors.Is(err, shardlease.ErrEnded) || !errors.Is(err, event.CauseFenced) || !errors.Is(err, checkpoint.ErrStale) {
 				t.Errorf("%s: %v", call, err)
@@ -200,8 +200,8 @@ func TestFinish(t *testing.T) {
 		if err := d.Mark("later"); !errors.Is(err, event.CauseFinished) {
 			t.Errorf("a mark after the end: %v", err)
 		}
-		if d.Reading().Err() != nil {
-			t.Error("the handler has ended the shard itself, and its context ends before it returns")
+		if d.Soft().Err() != nil || d.Context().Err() != nil {
+			t.Error("the handler has ended the shard itself, and one of its contexts ends before it returns")
 		}
 	})
 }

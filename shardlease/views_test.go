@@ -147,7 +147,7 @@ func finishing(t *testing.T, config shardlease.Config) (s *stage, a *actor, f *f
 			return serve(ctx, tn)
 		}
 		calls.Add(1)
-		return tn.Finish(ctx)
+		return tn.Finish(tn.Context())
 	})
 	time.Sleep(5 * time.Second)
 	if !s.row("shard-00").Finished {

@@ -15,13 +15,16 @@ import (
 // A Handler processes one shard for as long as its tenure lasts. It is called on a
 // goroutine of its own. One worker never runs two handlers of a shard at a time.
 //
-// When t.Reading() ends it should wind down: mark what it has finished, and
-// return. When ctx ends it is too late for that: the shard is gone, and whatever
-// the handler still does is fenced. Neither ends with the context that Run was
-// given, but its values are there.
+// When ctx ends, the handler has to wind down: it should read nothing more, finish and
+// mark what it has read, and return. It may return ctx.Err(). For sink writes, commits
+// and Finish it should use t.Context(), which ends when the tenure is over: in a
+// cooperative move together with ctx, otherwise later, by the end of the drain time.
+// Whatever the handler does after that is fenced. [context.Cause] of either context is
+// an [*EndError]. Neither ends with the context that Run was given, but its values are
+// there.
 //
 // An error or a panic ends the tenure and counts as a failed attempt; an error
-// after the tenure was told to wind down does not. Returning nil gives the shard
+// after ctx has ended does not. Returning nil gives the shard
 // up, for any worker to take; this one rests it first, as long as after a failure
 // ([Config.Backoff]), and longer each time until a tenure gets somewhere.
 type Handler func(ctx context.Context, t *Tenure) error
@@ -74,7 +77,7 @@ func New(store lease.Store, source Source, config Config) (*Worker, error) {
 // Run claims shards and calls handler for each, until ctx is cancelled; then it
 // stops in good order and returns nil. That order takes as long as others take to
 // ask for its shards and handlers to wind down, and [Config.Drain] at most for either:
-// no handler's context lives longer than twice that. What the table has not
+// no context of a handler lives longer than twice that. What the table has not
 // answered a lease time later is left to the others.
 //
 // Whatever happens to the store, a shard or a handler in between is told as an

@@ -29,8 +29,8 @@ func pass(d time.Duration) {
 }
 
 // serve is a handler that does nothing until it is told to wind down.
-func serve(_ context.Context, t *shardlease.Tenure) error {
-	<-t.Reading().Done()
+func serve(ctx context.Context, _ *shardlease.Tenure) error {
+	<-ctx.Done()
 	return nil
 }
 
@@ -133,7 +133,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// Cancelling Run is a soft stop: the handler's own context lives on, with the values
+// Cancelling Run is a soft stop: the tenure's own context lives on, with the values
 // of Run's, and its last mark is written.
 func TestStopIsSoft(t *testing.T) {
 	type key struct{}
@@ -146,10 +146,11 @@ func TestStopIsSoft(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
 		time.AfterFunc(5*time.Second, cancel)
 		err = w.Run(ctx, func(ctx context.Context, tn *shardlease.Tenure) error {
-			<-tn.Reading().Done()
+			<-ctx.Done()
 			time.Sleep(10 * time.Second)
-			if ctx.Err() != nil || ctx.Value(key{}) != "value" || !errors.Is(context.Cause(tn.Reading()), event.CauseStopped) {
-				t.Errorf("the handler's context: %v, %v", ctx.Err(), context.Cause(tn.Reading()))
+			hard := tn.Context()
+			if hard.Err() != nil || hard.Value(key{}) != "value" || ctx.Value(key{}) != "value" || !errors.Is(context.Cause(ctx), event.CauseStopped) {
+				t.Errorf("the handler's contexts: %v, %v", hard.Err(), context.Cause(ctx))
 			}
 			return tn.Mark("last")
 		})
@@ -159,7 +160,7 @@ func TestStopIsSoft(t *testing.T) {
 	})
 }
 
-// A handler that does not wind down loses its context after Drain. Run waits for it
+// The context of a tenure whose handler does not wind down ends after Drain. Run waits for it
 // all the same.
 func TestStopOfAStubbornHandler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -167,13 +168,13 @@ func TestStopOfAStubbornHandler(t *testing.T) {
 		var ended time.Duration
 		start := time.Now()
 		w := join(t, store, shardlease.Static("1"), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
-			<-ctx.Done()
+			<-tn.Context().Done()
 			ended = time.Since(start)
 			time.Sleep(time.Minute)
 			if err := tn.Mark("late"); !errors.Is(err, shardlease.ErrEnded) {
 				t.Errorf("a mark after the end: %v", err)
 			}
-			return context.Cause(ctx)
+			return context.Cause(tn.Context())
 		})
 		pass(5 * time.Second)
 		if err := w.stop(); err != nil {
@@ -200,7 +201,7 @@ func TestCommitAndFinish(t *testing.T) {
 		var order []string
 		w := join(t, store, source, shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
 			order = append(order, tn.Shard().Name)
-			if err := tn.Commit(ctx, "5"); err != nil {
+			if err := tn.Commit(tn.Context(), "5"); err != nil {
 				t.Errorf("commit: %v", err)
 			}
 			if row := rowOf(t, store, tn.Shard().Name); row.Checkpoint.Position != "5" || row.Checkpoint.Generation != tn.Generation() {
@@ -212,7 +213,7 @@ func TestCommitAndFinish(t *testing.T) {
 			if err := tn.MarkState("6", "sum"); err != nil {
 				t.Error(err)
 			}
-			return tn.Finish(ctx)
+			return tn.Finish(tn.Context())
 		})
 		pass(time.Minute)
 		if err := w.stop(); err != nil {
@@ -252,9 +253,9 @@ func TestRelease(t *testing.T) {
 		w := join(t, store, shardlease.Static("1"), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
 			if calls++; calls == 1 {
 				tn.Release("too hot")
-				<-tn.Reading().Done()
-				if !errors.Is(context.Cause(tn.Reading()), event.CauseGivenUp) {
-					t.Errorf("released: %v", context.Cause(tn.Reading()))
+				<-ctx.Done()
+				if !errors.Is(context.Cause(ctx), event.CauseGivenUp) {
+					t.Errorf("released: %v", context.Cause(ctx))
 				}
 				return nil
 			}
@@ -319,15 +320,15 @@ func TestObserverThatPanics(t *testing.T) {
 }
 
 // Without the store a worker trusts itself for less than a lease time; then every
-// handler's context ends, it says that it is not well, and comes back.
+// tenure's context ends, it says that it is not well, and comes back.
 func TestStoreFallsSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := storetest.NewLink(new(memstore.Store))
 		var ended []time.Time
 		var cause error
 		w := join(t, store, shardlease.Static("1"), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
-			<-ctx.Done()
-			ended, cause = append(ended, time.Now()), context.Cause(ctx)
+			<-tn.Context().Done()
+			ended, cause = append(ended, time.Now()), context.Cause(tn.Context())
 			return cause
 		})
 		pass(30 * time.Second)
@@ -390,10 +391,10 @@ func TestParentsAreACopy(t *testing.T) {
 		go func() { time.Sleep(time.Minute); stop() }()
 		err = w.Run(ctx, func(ctx context.Context, tenure *shardlease.Tenure) error {
 			clear(tenure.Shard().Parents)
-			if err := tenure.Commit(ctx, "1"); err != nil {
+			if err := tenure.Commit(tenure.Context(), "1"); err != nil {
 				t.Errorf("the commit after that: %v", err)
 			}
-			<-tenure.Reading().Done()
+			<-ctx.Done()
 			return nil
 		})
 		rows, listed := shardlease.Supervisor{Store: store, Group: "g"}.List(t.Context())

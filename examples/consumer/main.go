@@ -28,12 +28,12 @@ func consume(ctx context.Context, store lease.Store, stream *stream, out *log.Lo
 		return err
 	}
 	return w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
-		for rec, err := range stream.read(t.Reading(), t.Shard().Name, t.Checkpoint().Position) {
+		for rec, err := range stream.read(ctx, t.Shard().Name, t.Checkpoint().Position) {
 			if errors.Is(err, io.EOF) {
-				return t.Finish(ctx) // the shard itself has ended
+				return t.Finish(t.Context()) // the shard itself has ended
 			}
 			if err != nil {
-				return err // no failure, where the tenure is to wind down
+				return err // no failure if ctx has ended: the handler should wind down
 			}
 			out.Println(t.Shard().Name, rec.text)
 			if err := t.Mark(rec.position); err != nil {

@@ -63,22 +63,22 @@ func (j Job) hold(ctx context.Context, t *shardlease.Tenure, host string) error 
 	last, err := time.Parse(position, t.Checkpoint().Position)
 	if t.Checkpoint().IsZero() {
 		last = time.Now().UTC() // a new job has missed nothing
-		err = t.Commit(ctx, last.Format(position))
+		err = t.Commit(t.Context(), last.Format(position))
 	}
 	for err == nil {
 		due := j.due(last, time.Now())
 		select {
-		case <-t.Reading().Done():
+		case <-ctx.Done():
 		case <-time.After(time.Until(due)):
 		}
-		if t.Reading().Err() != nil {
+		if ctx.Err() != nil {
 			return nil
 		}
 		if j.Deadline == 0 || time.Since(due) <= j.Deadline {
-			err = j.Run(ctx, Run{Host: host, Due: due, Fence: t.Generation()})
+			err = j.Run(t.Context(), Run{Host: host, Due: due, Fence: t.Generation()})
 		}
 		if err == nil {
-			err = t.Commit(ctx, due.UTC().Format(position))
+			err = t.Commit(t.Context(), due.UTC().Format(position))
 		}
 		last = due
 	}

@@ -37,11 +37,11 @@ type consumer struct {
 // an item stay in order.
 func (c *consumer) handle(ctx context.Context, t *shardlease.Tenure) error {
 	begun := time.Now()
-	for records, err := range c.streams.read(t.Reading(), t.Shard().Name, t.Checkpoint().Position) {
+	for records, err := range c.streams.read(ctx, t.Shard().Name, t.Checkpoint().Position) {
 		switch {
 		case errors.Is(err, io.EOF):
-			return t.Finish(ctx)
-		case t.Reading().Err() != nil:
+			return t.Finish(t.Context())
+		case ctx.Err() != nil:
 			return nil
 		case err != nil:
 			return err
@@ -56,10 +56,10 @@ func (c *consumer) handle(ctx context.Context, t *shardlease.Tenure) error {
 			t.Alive()
 		}
 		for _, r := range records {
-			if t.Reading().Err() != nil {
+			if ctx.Err() != nil {
 				return nil
 			}
-			if err := c.one(ctx, t, r); err != nil {
+			if err := c.one(t.Context(), t, r); err != nil {
 				c.streams.log.Error("a change failed, and its shard stops before it", "shard", t.Shard().Name,
 					"sequence", *r.Dynamodb.SequenceNumber, "attempt", t.Attempt()+1, "err", err)
 				return err

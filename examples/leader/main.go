@@ -68,10 +68,10 @@ func stand(ctx context.Context, name string, store lease.Store, tell chan<- news
 }
 
 // lead is called when this candidate has become the leader.
-func (c *candidate) lead(_ context.Context, t *shardlease.Tenure) error {
+func (c *candidate) lead(ctx context.Context, t *shardlease.Tenure) error {
 	c.news <- news{from: c, token: t.Generation()}
-	<-t.Reading().Done() // a real leader would do its work until then, and pass its token on
-	end, _ := errors.AsType[*shardlease.EndError](context.Cause(t.Reading()))
+	<-ctx.Done() // a real leader would do its work until then, and pass its token on
+	end, _ := errors.AsType[*shardlease.EndError](context.Cause(ctx))
 	c.news <- news{from: c, token: t.Generation(), ended: end}
 	return nil
 }

@@ -71,7 +71,7 @@ func open(ctx context.Context, table string) (lease.Store, error) {
 
 // handle processes one shard for as long as this worker holds it.
 func handle(ctx context.Context, t *shardlease.Tenure) error {
-	for record, err := range read(t.Reading(), t.Checkpoint().Position) {
+	for record, err := range read(ctx, t.Checkpoint().Position) {
 		if err != nil {
 			return err
 		}

@@ -107,8 +107,8 @@ func (s *shift) work(ctx context.Context, t *shardlease.Tenure) error {
 	s.office.out.Printf("  %s: %s works on it from step %d of %d on; failed before: %d", t.Shard().Name, s.task, done+1, steps, t.Attempt())
 	for done < steps {
 		select {
-		case <-t.Reading().Done():
-			return context.Cause(t.Reading()) // another run goes on from the last step
+		case <-ctx.Done():
+			return context.Cause(ctx) // another run goes on from the last step
 		case <-time.After(perStep):
 		}
 		if s.dead.Load() {
@@ -123,7 +123,7 @@ func (s *shift) work(ctx context.Context, t *shardlease.Tenure) error {
 			return err
 		}
 	}
-	return t.Finish(ctx)
+	return t.Finish(t.Context())
 }
 
 // note tells what becomes of jobs.

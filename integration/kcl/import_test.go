@@ -107,7 +107,7 @@ func consume(t *testing.T, s shardlease.Supervisor, shards []shardlease.Shard, n
 	var all []begun
 	err = w.Run(ctx, func(ctx context.Context, tenure *shardlease.Tenure) error {
 		from := tenure.Checkpoint().Position
-		if err := tenure.Commit(ctx, from+"0"); err != nil {
+		if err := tenure.Commit(tenure.Context(), from+"0"); err != nil {
 			return err
 		}
 		mu.Lock()
@@ -115,7 +115,7 @@ func consume(t *testing.T, s shardlease.Supervisor, shards []shardlease.Shard, n
 			stop()
 		}
 		mu.Unlock()
-		<-tenure.Reading().Done()
+		<-ctx.Done()
 		return nil
 	})
 	if err != nil {

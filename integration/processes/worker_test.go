@@ -147,27 +147,27 @@ func shardName(i int) string { return fmt.Sprintf("shard-%03d", i) }
 func (s *station) handle(ctx context.Context, t *shardlease.Tenure) error {
 	s.handlers.Add(1)
 	defer s.handlers.Add(-1)
-	p, err := newPen(ctx, s.Register)
+	p, err := newPen(t.Context(), s.Register)
 	if err != nil {
 		return err
 	}
 	defer p.close()
 	at, _ := strconv.ParseInt(cmp.Or(t.Checkpoint().Position, "0"), 10, 64)
 	s.tell(entry{Kind: handlerStarted, Shard: t.Shard().Name, Generation: t.Generation(), Position: at})
-	for t.Reading().Err() == nil {
+	for ctx.Err() == nil {
 		<-time.After(s.Pause/2 + rand.N(s.Pause))
 		at++
 		e := effect{t.Shard().Name, t.Generation(), at, valueOf(t.Shard().Name, at), s.Process, time.Now().UnixNano()}
 		switch err := p.write(e); {
 		case errors.Is(err, errStaleEffect):
-			<-t.Reading().Done() // the library is about to know
+			<-ctx.Done() // the library is about to know
 			return nil
 		case err != nil:
 			return err
 		}
 		// A refused mark, and a flush that comes too late, say that the tenure is over.
 		if t.Mark(strconv.FormatInt(at, 10)) == nil && rand.IntN(50) == 0 {
-			_ = t.Flush(ctx)
+			_ = t.Flush(t.Context())
 		}
 	}
 	return nil

@@ -144,7 +144,7 @@ func (r *report) holding(names []string) use {
 	go func() {
 		done <- w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
 			began <- struct{}{}
-			<-t.Reading().Done()
+			<-ctx.Done()
 			return nil
 		})
 	}()

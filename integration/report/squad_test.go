@@ -146,8 +146,8 @@ func (s *squad) serve(ctx context.Context, m *member) error {
 	if err != nil {
 		return err
 	}
-	return w.Run(ctx, func(_ context.Context, t *shardlease.Tenure) error {
-		s.handle(m, t)
+	return w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
+		s.handle(ctx, m, t)
 		return nil
 	})
 }
@@ -167,19 +167,19 @@ func (s *squad) observe(m *member, e event.Event) {
 }
 
 // handle processes a record now and then, until it is told to wind down.
-func (s *squad) handle(m *member, t *shardlease.Tenure) {
+func (s *squad) handle(ctx context.Context, m *member, t *shardlease.Tenure) {
 	start, _ := strconv.Atoi(t.Checkpoint().Position)
 	st := s.begin(m.name, t.Shard().Name, start)
 	defer s.end(st)
 	if s.plan.pace == 0 {
-		<-t.Reading().Done()
+		<-ctx.Done()
 		return
 	}
 	next := time.NewTimer(mrand.N(s.plan.pace)) // shards are not in step
 	defer next.Stop()
 	for {
 		select {
-		case <-t.Reading().Done():
+		case <-ctx.Done():
 			return
 		case <-next.C:
 		}

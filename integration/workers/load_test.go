@@ -64,12 +64,12 @@ func (c *crowd) run(t *testing.T, shards int, handle shardlease.Handler) (stop f
 }
 
 // commits is a handler that commits without pause.
-func (c *crowd) commits(_ context.Context, t *shardlease.Tenure) error {
+func (c *crowd) commits(ctx context.Context, t *shardlease.Tenure) error {
 	c.held.Add(1)
 	defer c.held.Add(-1)
-	for n := 1; t.Reading().Err() == nil; n++ {
+	for n := 1; ctx.Err() == nil; n++ {
 		began := time.Now()
-		if err := t.Commit(t.Reading(), strconv.Itoa(n)); err != nil {
+		if err := t.Commit(ctx, strconv.Itoa(n)); err != nil {
 			return err
 		}
 		if c.on.Load() {
@@ -135,9 +135,9 @@ func TestCommitLoad(t *testing.T) {
 //	go test ./integration/workers -run TestColdStart -cold.shards 10000 -v
 func TestColdStart(t *testing.T) {
 	c := &crowd{}
-	stop := c.run(t, *coldShards, func(_ context.Context, t *shardlease.Tenure) error {
+	stop := c.run(t, *coldShards, func(ctx context.Context, t *shardlease.Tenure) error {
 		c.held.Add(1)
-		<-t.Reading().Done()
+		<-ctx.Done()
 		return nil
 	})
 	took := c.all(t, *coldShards, 2*time.Minute)

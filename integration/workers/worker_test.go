@@ -110,10 +110,10 @@ func (c *crew) watched(worker string) shardlease.Handler {
 		defer tick.Stop()
 		for {
 			select {
-			case <-t.Reading().Done():
+			case <-ctx.Done():
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				w.to, w.cause = time.Now(), context.Cause(t.Reading())
+				w.to, w.cause = time.Now(), context.Cause(ctx)
 				return nil
 			case <-tick.C:
 			}

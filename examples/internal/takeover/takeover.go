@@ -150,7 +150,7 @@ func (p *play) handler(m *member) shardlease.Handler {
 				p.late <- err
 				return err
 			}
-			if err := errors.Join(err, t.Commit(ctx, strconv.Itoa(record))); err != nil {
+			if err := errors.Join(err, t.Commit(t.Context(), strconv.Itoa(record))); err != nil {
 				return err
 			}
 		}
@@ -158,7 +158,7 @@ func (p *play) handler(m *member) shardlease.Handler {
 		case p.done <- struct{}{}:
 		default: // told before
 		}
-		<-t.Reading().Done()
+		<-ctx.Done()
 		return nil
 	}
 }

@@ -113,11 +113,11 @@ func (c *Consumer) Handle(ctx context.Context, t *shardlease.Tenure) error {
 	case errors.Is(err, io.EOF):
 		// Only now: the children start at once, and the records of a key must be in the
 		// sink before those that follow them there.
-		if err := p.tracker.Wait(ctx); err != nil {
+		if err := p.tracker.Wait(t.Context()); err != nil {
 			return err
 		}
-		return c.finish(ctx, t, p, identity)
-	case t.Reading().Err() != nil:
+		return c.finish(t, p, identity)
+	case ctx.Err() != nil:
 		return nil
 	}
 	return err
@@ -125,14 +125,14 @@ func (c *Consumer) Handle(ctx context.Context, t *shardlease.Tenure) error {
 
 // finish finishes the shard. One without a record gets its first sequence number as its
 // position, so that its row too says which stream it is of.
-func (c *Consumer) finish(ctx context.Context, t *shardlease.Tenure, p *pipeline, identity string) error {
+func (c *Consumer) finish(t *shardlease.Tenure, p *pipeline, identity string) error {
 	first := c.Stream.First(t.Shard().Name)
 	if t.Checkpoint().IsZero() && !p.marked.Load() && first != "" {
 		if err := t.MarkState(first, identity); err != nil {
 			return err
 		}
 	}
-	return t.Finish(ctx)
+	return t.Finish(t.Context())
 }
 
 // feed reads the shard and gives the pipeline what it reads.
@@ -180,6 +180,6 @@ func (c *Consumer) start(ctx context.Context, t *shardlease.Tenure, identity str
 		p.marked.Store(true)
 		return t.MarkState(position, identity)
 	})
-	p.begin(ctx, t.Reading())
+	p.begin(t.Context(), ctx)
 	return p
 }

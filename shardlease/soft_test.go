@@ -1,0 +1,142 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+)
+
+// What a handler has to know of its two contexts, and what it need not.
+
+// onlyCtx is a handler that knows only its ctx, and returns leave's error when ctx ends.
+func onlyCtx(leave func(ctx context.Context) error) shardlease.Handler {
+	return func(ctx context.Context, tn *shardlease.Tenure) error {
+		n, _ := strconv.Atoi(tn.Checkpoint().Position)
+		sp := ctx.Value(spanKey{}).(*span)
+		for {
+			select {
+			case <-ctx.Done():
+				return leave(ctx)
+			case <-time.After(100 * time.Millisecond):
+				n++
+				if err := tn.Mark(strconv.Itoa(n)); err != nil {
+					return err
+				}
+				sp.end.Store(strconv.Itoa(n))
+			}
+		}
+	}
+}
+
+// TestHandlerThatKnowsOnlyItsContext: in an eager move such a handler hands its shard over at
+// once. When its ctx was the hard one, the move took the whole drain time. Whatever it returns
+// then is no failure; an error of its own is reported, and counts no attempt either.
+func TestHandlerThatKnowsOnlyItsContext(t *testing.T) {
+	for name, leave := range map[string]func(ctx context.Context) error{
+		"nil":           func(context.Context) error { return nil },
+		"error":         func(ctx context.Context) error { return ctx.Err() },
+		"wrapped error": func(ctx context.Context) error { return fmt.Errorf("read: %w", ctx.Err()) },
+		"cause":         context.Cause,
+		"its own error": func(context.Context) error { return errDown },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { testOnlyCtx(t, leave, name == "its own error") })
+		})
+	}
+}
+
+func testOnlyCtx(t *testing.T, leave func(ctx context.Context) error, reported bool) {
+	s := newStage(t, 8)
+	config := shardlease.Config{Handoff: rebalance.Eager, MaxAttempts: 1}
+	a := s.enter("a", config, onlyCtx(leave))
+	s.shared(time.Second, "a")
+	time.Sleep(20 * time.Second)
+	joined := time.Now()
+	b := s.enter("b", config, onlyCtx(leave))
+	s.shared(beat+1500*time.Millisecond, "a", "b")
+	for _, name := range s.names() {
+		if gap, overlap := s.gaps(name, joined); overlap > 0 || gap > 300*time.Millisecond {
+			t.Errorf("%s: gap %v, overlap %v", name, gap, overlap)
+		}
+		if spans := s.of(name); len(spans) == 2 && spans[0].last() != spans[1].start {
+			t.Errorf("%s was left at %q and taken up at %q", name, spans[0].last(), spans[1].start)
+		}
+		if row := s.row(name); row.Attempts() != 0 {
+			t.Errorf("an attempt is counted: %v", row)
+		}
+	}
+	ended := a.of(event.Ended)
+	for _, e := range ended {
+		if (e.Err != nil) != reported || e.Cause != event.CauseHandedOff || e.Drained > 10*time.Millisecond {
+			t.Errorf("%v", e)
+		}
+		if !reported && e.Level() != slog.LevelInfo {
+			t.Errorf("%v is logged as %v", e, e.Level())
+		}
+	}
+	for _, e := range b.of(event.Started) {
+		if e.Attempt != 0 {
+			t.Errorf("%v", e)
+		}
+	}
+	if len(ended) != 4 {
+		t.Errorf("%d shards moved", len(ended))
+	}
+	s.end()
+}
+
+// TestContextsAndTheirCauses: in an eager move t.Context() outlives ctx by the drain time, if
+// the handler takes that; in a cooperative move both end at once. The cause of both is an
+// EndError with the reason. A handler that takes too long is a warning that says so.
+func TestContextsAndTheirCauses(t *testing.T) {
+	for mode, wind := range map[rebalance.Mode]time.Duration{rebalance.Eager: 20 * time.Second, rebalance.Cooperative: 0} {
+		t.Run(mode.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) { testContexts(t, mode, wind) })
+		})
+	}
+}
+
+func testContexts(t *testing.T, mode rebalance.Mode, wind time.Duration) {
+	s := newStage(t, 2)
+	ended := make(chan time.Duration, 2)
+	a := s.enter("a", shardlease.Config{Handoff: mode}, func(ctx context.Context, tn *shardlease.Tenure) error {
+		<-ctx.Done()
+		from := time.Now()
+		<-tn.Context().Done()
+		for _, c := range []context.Context{ctx, tn.Context()} {
+			end, ok := errors.AsType[*shardlease.EndError](context.Cause(c))
+			if !ok || !errors.Is(end, shardlease.ErrEnded) || end.Generation != tn.Generation() || !errors.Is(c.Err(), context.Canceled) {
+				t.Errorf("the cause is %v", context.Cause(c))
+			}
+			if ok && end.Cause != event.CauseHandedOff && end.Cause != event.CauseStopped {
+				t.Errorf("the cause is %v", end)
+			}
+		}
+		ended <- time.Since(from)
+		time.Sleep(time.Second)
+		return tn.Context().Err()
+	})
+	s.shared(time.Second, "a")
+	time.Sleep(20 * time.Second)
+	s.enter("b", shardlease.Config{Handoff: mode}, nil)
+	if took := <-ended; took < wind || took > wind+10*time.Millisecond {
+		t.Errorf("the hard context ended %v after the soft one, not %v", took, wind)
+	}
+	time.Sleep(5 * time.Second)
+	for _, e := range a.of(event.Ended) {
+		late := mode == rebalance.Eager
+		if late != (e.Level() == slog.LevelWarn) || late != (e.Err != nil && strings.Contains(e.Err.Error(), "handler did not return after its context ended")) {
+			t.Errorf("%v is logged as %v", e, e.Level())
+		}
+	}
+	s.end()
+}
