@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/rebalance"
-	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -87,14 +87,14 @@ func (c *contender) begin() {
 }
 
 // observe notes what the library says of planned moves.
-func (c *contender) observe(_ *member, e shardlease.Event) {
+func (c *contender) observe(_ *member, e event.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case e.At.Before(c.began):
-	case e.Kind == shardlease.Started && e.Reason == lease.ReasonHandoff:
+	case e.Kind == event.Started && e.Reason == lease.ReasonHandoff:
 		c.gaps = append(c.gaps, e.Gap)
-	case e.Kind == shardlease.Ended && e.Cause == shardlease.HandedOff:
+	case e.Kind == event.Ended && e.Cause == event.CauseHandedOff:
 		c.overlaps = append(c.overlaps, e.Overlap)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -31,8 +32,8 @@ type fleet struct {
 	sink   sink
 	probe  *probe
 
-	observe func(*member, shardlease.Event) // what a worker tells
-	refused func(*member, error)            // what the sink refuses
+	observe func(*member, event.Event) // what a worker tells
+	refused func(*member, error)       // what the sink refuses
 
 	mu      sync.Mutex
 	members []*member
@@ -41,7 +42,7 @@ type fleet struct {
 func newFleet(store lease.Store, group string, mode rebalance.Mode, shards int, ttl time.Duration) *fleet {
 	f := &fleet{
 		store: store, group: group, mode: mode, ttl: ttl, stream: newStream(perRecord), probe: newProbe(),
-		observe: func(*member, shardlease.Event) {}, refused: func(*member, error) {},
+		observe: func(*member, event.Event) {}, refused: func(*member, error) {},
 	}
 	for i := range shards {
 		f.shards = append(f.shards, fmt.Sprintf("%s%02d", namePrefix, i))
@@ -57,7 +58,7 @@ func (f *fleet) join(ctx context.Context, name string) (*member, error) {
 		TTL: f.ttl, Drain: f.ttl, MoveCooldown: -1, // let shards move as soon as the story does
 		Commit:  checkpoint.Policy{Every: perCommit},
 		Order:   checkpoint.Decimal,
-		Observe: func(e shardlease.Event) { f.observe(m, e) },
+		Observe: func(e event.Event) { f.observe(m, e) },
 	})
 	if err != nil {
 		return nil, err

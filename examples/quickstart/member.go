@@ -28,12 +28,12 @@ func (m *member) process(ctx context.Context, t *shardlease.Tenure) error {
 	visit := m.fleet.probe.enter(m.name, shard)
 	defer m.fleet.probe.leave(visit)
 	position, _ := strconv.Atoi(t.Checkpoint().Position) // none yet: from the beginning
-	for record, err := range m.fleet.stream.read(t.Reading(), position) {
+	for record, err := range m.fleet.stream.read(ctx, position) {
 		switch {
 		case !m.host.runs():
 			return nil // a dead host processes nothing
 		case errors.Is(err, io.EOF):
-			return t.Finish(ctx) // the shard itself has ended
+			return t.Finish(t.Context()) // the shard itself has ended
 		case err != nil:
 			return err // told to wind down: there is nothing left to do
 		}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -241,23 +241,23 @@ func (s *story) leave(ctx context.Context) error {
 }
 
 // observe is told what the workers of the fleet do.
-func (s *story) observe(m *member, e shardlease.Event) {
+func (s *story) observe(m *member, e event.Event) {
 	if m.quiet() {
 		return // it cannot tell anybody
 	}
 	switch e.Kind {
-	case shardlease.Started:
+	case event.Started:
 		s.tally(e.Reason)
-		s.screen.say("%s  %s → %s  %s", e.Shard, s.who(e.From), s.who(e.Worker), why(e))
-	case shardlease.Ended:
-		if e.Cause == shardlease.Finished {
+		s.screen.say("%s  %s → %s  %s", e.Shard, s.who(e.Transfer.From), s.who(e.Worker), why(e))
+	case event.Ended:
+		if e.Cause == event.CauseFinished {
 			s.tally(lease.ReasonFinished)
 		}
-	case shardlease.PeerEvicted:
+	case event.PeerEvicted:
 		if s.count(e.Kind, e.Peer) == 1 && e.Peer != e.Worker { // others may have come to the same conclusion
 			s.screen.say("%s has seen no heartbeat of %s for %s, and strikes it off the table", s.who(e.Worker), s.who(e.Peer), whole(s.fleet.ttl))
 		}
-	case shardlease.Joined:
+	case event.Joined:
 		if s.count(e.Kind, e.Worker) > 1 {
 			s.screen.say("%s has noticed that its lease is gone, and joins again as if it were new", s.who(e.Worker))
 		}
@@ -271,7 +271,7 @@ func (s *story) tally(r lease.Reason) {
 }
 
 // count is how often a worker was told of in this way.
-func (s *story) count(kind shardlease.EventKind, worker string) int {
+func (s *story) count(kind event.Kind, worker string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := kind.String() + " " + worker
@@ -289,7 +289,7 @@ func (s *story) who(name string) string {
 }
 
 // why explains a transfer.
-func why(e shardlease.Event) string {
+func why(e event.Event) string {
 	text := map[lease.Reason]string{
 		lease.ReasonInitial:      "nobody had it before",
 		lease.ReasonHandoff:      "a planned move",
