@@ -46,8 +46,8 @@ func TestFailingCommitsAreReported(t *testing.T) {
 		if err := a.Healthy(); err == nil || !strings.Contains(err.Error(), "no commit of 12 shards") || !strings.Contains(err.Error(), "shard-09") {
 			t.Errorf("healthy: %v", err)
 		}
-		if !a.Ready() {
-			t.Error("not ready, although it has its seat and its shards")
+		if err := a.Ready(); err != nil {
+			t.Errorf("not ready, although it has its seat and its shards: %v", err)
 		}
 		time.Sleep(time.Hour)
 		reports := a.of(event.CommitsFail)

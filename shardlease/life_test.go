@@ -297,8 +297,8 @@ func TestRestoredTableIsNotClaimed(t *testing.T) {
 		lead(v, backup)
 		v.OnVerify(restored)
 		time.Sleep(5 * time.Minute)
-		if n := len(a.of(event.Restored)); n == 0 || a.Ready() {
-			t.Errorf("told %d times; ready: %t", n, a.Ready())
+		if n := len(a.of(event.Restored)); n == 0 || a.Ready() == nil || a.Status().Phase != "restored" {
+			t.Errorf("told %d times; ready: %v; %+v", n, a.Ready(), a.Status())
 		}
 		stale, _ := supervisor.Get(t.Context(), "s")
 		if stale.Generation >= lost.Generation {

@@ -53,7 +53,7 @@ func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 	r.calls, r.hangUp = context.WithCancel(r.values)
 	r.order = guarded(r.config.Order, r.hookFault)
 	r.engine = engine.New(r.config.engine(r.hookFault), r.moment())
-	w.enter(running)
+	w.begin(r.start)
 	return r
 }
 
@@ -96,16 +96,14 @@ func (r *run) loop(ctx context.Context) {
 	defer timer.Stop()
 	var b batch
 	for {
+		r.worker.turned.Store(int64(r.mono()))
 		b = r.inbox.take(b)
 		r.advance(b)
 		if r.engine.Done() {
 			return
 		}
-		if r.wake == engine.Never {
-			timer.Stop()
-		} else {
-			timer.Reset(max(0, r.wake.Sub(r.mono())))
-		}
+		// The loop turns once in a while though nothing is due: see Worker.live.
+		timer.Reset(max(0, min(r.wake.Sub(r.mono()), r.config.TTL/4)))
 		select {
 		case <-r.inbox.wake:
 		case <-timer.C:
@@ -174,7 +172,9 @@ func (r *run) admit(a arrival) bool {
 }
 
 func (r *run) step(in engine.Input) {
-	out, wake := r.engine.Step(r.moment(), in)
+	now := r.moment()
+	r.worker.turned.Store(int64(now.Mono)) // a batch may be long
+	out, wake := r.engine.Step(now, in)
 	for _, o := range out {
 		r.carryOut(o)
 	}
@@ -237,6 +237,7 @@ func (r *run) begin(o engine.Start) {
 		inbox: r.inbox, soft: soft, hard: hard, drain: drain, cancel: cancel, last: o.Checkpoint.Mark,
 	}
 	r.episode[o.Tenure] = &episode{tenure: t}
+	r.worker.add(t)
 	r.handlers++
 	r.do(func() { r.handle(t) })
 }
@@ -248,6 +249,7 @@ func (r *run) over(o engine.Over) {
 		stale, _ := errors.AsType[*checkpoint.StaleError](o.Err)
 		end.Err, end.OutcomeUnknown = o.Err, o.Open || stale != nil && stale.OutcomeUnknown
 		e.tenure.conclude(end)
+		r.worker.remove(e.tenure)
 	}
 }
 
@@ -257,7 +259,7 @@ func (r *run) over(o engine.Over) {
 // No matter how the loop ended, a panic of a planner included, handlers hear of it:
 // nobody renews their leases from here on.
 func (r *run) finish() {
-	r.worker.enter(over)
+	r.worker.end()
 	r.hangUp()
 	for _, e := range r.episode {
 		end := e.tenure.end(event.CauseStopped)

@@ -2,6 +2,7 @@ package shardlease
 
 import (
 	"slices"
+	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -42,7 +43,9 @@ func (t *Tenure) settle(seq uint64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if seq > t.settled {
-		t.settled = seq
+		if t.settled = seq; t.made > seq {
+			t.since = time.Now() // they were made while the write was under way
+		}
 	}
 	t.refusal = err
 	t.waiting = slices.DeleteFunc(t.waiting, func(w wait) bool {
@@ -56,6 +59,16 @@ func (t *Tenure) settle(seq uint64, err error) {
 	if t.pending && t.made > t.told {
 		t.tell(true) // marked since the engine was told, when it thought that could wait
 	}
+}
+
+// oldest returns the age of the oldest mark that is not settled; 0: there is none.
+func (t *Tenure) oldest() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over || t.settled == t.made {
+		return 0
+	}
+	return time.Since(t.since)
 }
 
 // close refuses all further calls: the handler has returned. What it marked is

@@ -125,8 +125,8 @@ func testTwoWorkersShare(t *testing.T, mode rebalance.Mode) {
 	if held := owners(t, store); held["a"] != 2 || held["b"] != 2 {
 		t.Errorf("two workers hold %v", held)
 	}
-	if err := errors.Join(a.Healthy(), b.Healthy()); err != nil || !a.Ready() || !b.Ready() {
-		t.Errorf("healthy: %v, ready: %t and %t", err, a.Ready(), b.Ready())
+	if err := errors.Join(a.Healthy(), b.Healthy(), a.Ready(), b.Ready()); err != nil {
+		t.Error(err)
 	}
 	seats, err := shardlease.Supervisor{Store: store, Group: "orders"}.Workers(t.Context())
 	if err != nil || len(seats) != 2 {

@@ -103,7 +103,8 @@ func look(ctx context.Context, source Source) engine.Source {
 // Invariant: a listing with any fault is not complete. It may add shards; nothing
 // is concluded from what is missing in it.
 func listing(shards []Shard, err error) engine.Source {
-	if err != nil {
+	answered := err == nil
+	if !answered {
 		err = &SourceError{Rule: "cannot be listed", Err: err}
 	}
 	good, fault := sift(shards)
@@ -111,7 +112,7 @@ func listing(shards []Shard, err error) engine.Source {
 		fault = &SourceError{Err: ErrNoShards}
 	}
 	err = errors.Join(err, fault)
-	return engine.Source{Shards: good, Complete: err == nil, Err: err}
+	return engine.Source{Shards: good, Complete: err == nil, Answered: answered, Err: err}
 }
 
 // A sieve takes a listing apart.

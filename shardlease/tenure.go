@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -37,6 +38,7 @@ type Tenure struct {
 	made     uint64          // marks made
 	told     uint64          // of these, the engine knows
 	settled  uint64          // of these, accepted, or refused for good
+	since    time.Time       // when the first of those that are not settled was made, at the latest
 	flush    uint64          // of these, somebody waits for
 	refusal  error           // of the last one settled
 	waiting  []wait
@@ -111,6 +113,9 @@ func (t *Tenure) mark(m checkpoint.Mark) error {
 		return err
 	}
 	t.last = m
+	if t.settled == t.made {
+		t.since = time.Now()
+	}
 	t.made++
 	// The engine has to know at once of the first mark that waits: its clock
 	// starts there. Of all others it learns before its next step; but when so

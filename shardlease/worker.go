@@ -3,7 +3,6 @@ package shardlease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,22 +37,16 @@ type Worker struct {
 
 	ran atomic.Bool
 
-	mu    sync.Mutex
-	state state
-	began time.Time // of Run
-	trust engine.Instant
-	ready bool
-	fails engine.Fault // commits that the table does not accept
+	turned atomic.Int64 // when the run loop last turned, as an engine.Instant
+
+	mu      sync.Mutex
+	state   state
+	began   time.Time // of Run
+	trust   engine.Instant
+	ready   bool
+	status  engine.Status
+	tenures map[*Tenure]struct{} // those that are not over
 }
-
-// A state is how far a worker has come.
-type state uint8
-
-const (
-	idle state = iota
-	running
-	over
-)
 
 // New makes a worker. All that is wrong with its arguments is reported at once.
 func New(store lease.Store, source Source, config Config) (*Worker, error) {
@@ -97,54 +90,4 @@ func (w *Worker) Run(ctx context.Context, handler Handler) error {
 	defer r.finish()
 	r.loop(ctx)
 	return nil
-}
-
-// Healthy reports whether the worker does its part: nil while Run runs, the last
-// confirmed heartbeat is younger than the lease time, and the table accepts its
-// commits ([Config.CommitTimeout]). A worker that has just started has a lease time for
-// its first heartbeat.
-func (w *Worker) Healthy() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.state != running {
-		return fmt.Errorf("worker %q is not running", w.config.Name)
-	}
-	// Trust ends a tenth of the lease time early; a beat is as young as that.
-	silent := time.Since(w.began) - max(0, time.Duration(w.trust)-w.config.TTL*9/10)
-	if silent >= w.config.TTL {
-		return fmt.Errorf("worker %q has not had a heartbeat confirmed for %v", w.config.Name, silent.Round(time.Millisecond))
-	}
-	if n := w.fails.Count; n > 0 {
-		late := time.Since(w.began) - time.Duration(w.fails.Since)
-		return fmt.Errorf("worker %q: the table has accepted no commit of %d shards for %v: %.64q", w.config.Name, n, late.Round(time.Millisecond), w.fails.Shards)
-	}
-	return nil
-}
-
-// Ready reports whether the worker has its place in the fleet and has looked at the
-// shards, and so may hold some. It is not ready while it looks for a new place after
-// it lost one, and when the table was restored.
-func (w *Worker) Ready() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state == running && w.ready
-}
-
-func (w *Worker) enter(s state) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if s == running {
-		w.began = time.Now()
-	}
-	w.state = s
-}
-
-func (w *Worker) publish(s engine.Status) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if s.Trust > 0 { // it has none while it has no seat; the last beat was when it was
-		w.trust = s.Trust
-	}
-	w.fails = s.CommitsFail
-	w.ready = s.Seated && !s.Restored && (w.ready || s.Planned)
 }

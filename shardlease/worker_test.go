@@ -59,8 +59,8 @@ func TestAWorkerRunsOnce(t *testing.T) {
 		if err := w.Run(t.Context(), serve); !errors.Is(err, shardlease.ErrRunning) {
 			t.Errorf("after it ran: %v", err)
 		}
-		if w.Healthy() == nil || w.Ready() {
-			t.Errorf("after it ran: %v, ready %t", w.Healthy(), w.Ready())
+		if w.Healthy() == nil || w.Ready() == nil {
+			t.Errorf("after it ran: %v, ready %v", w.Healthy(), w.Ready())
 		}
 	})
 }
@@ -338,13 +338,13 @@ func TestStoreFallsSilent(t *testing.T) {
 		if len(ended) != 1 || ended[0].Sub(fell) > 9*time.Second || !errors.Is(cause, event.CauseUnreachable) {
 			t.Errorf("ended %v after %v: %v", ended, fell, cause)
 		}
-		if w.Healthy() == nil || w.Ready() {
-			t.Errorf("healthy: %v, ready: %t", w.Healthy(), w.Ready())
+		if w.Healthy() == nil || w.Ready() == nil {
+			t.Errorf("healthy: %v, ready: %v", w.Healthy(), w.Ready())
 		}
 		store.Heal()
 		pass(30 * time.Second)
-		if err := w.Healthy(); err != nil || !w.Ready() || rowOf(t, store, "1").Owner.IsZero() {
-			t.Errorf("after the store came back: %v, %t, %v", err, w.Ready(), rowOf(t, store, "1"))
+		if err := errors.Join(w.Healthy(), w.Ready()); err != nil || rowOf(t, store, "1").Owner.IsZero() {
+			t.Errorf("after the store came back: %v, %v", err, rowOf(t, store, "1"))
 		}
 		if err := w.stop(); err != nil {
 			t.Error(err)

@@ -12,6 +12,7 @@ type feed struct {
 	asking   bool
 	begun    order // the step the latest listing was asked for in
 	complete bool  // there was a complete listing
+	answered bool  // there was an answer, complete or not
 	wake     Instant
 }
 
@@ -63,7 +64,7 @@ func (e *Engine) sourced(in Source) {
 		news = news || !s.listed
 		s.named, s.listed, s.absent, s.parents, s.weight = true, true, 0, shard.Parents, shard.Weight
 	}
-	f.complete = f.complete || in.Complete
+	f.complete, f.answered = f.complete || in.Complete, f.answered || in.Answered
 	for _, s := range e.shards {
 		if in.Complete && !s.named && !s.outdates(f.begun) {
 			s.listed = false

@@ -103,10 +103,11 @@ type (
 	}
 
 	// Source answers a [Poll]: a listing of the shards, or why there is none. Nothing
-	// follows from what an incomplete one lacks.
+	// follows from what an incomplete one lacks. One that lists nothing is never complete.
 	Source struct {
 		Shards   []Shard
 		Complete bool
+		Answered bool // the source itself returned no error
 		Err      error
 	}
 

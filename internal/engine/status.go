@@ -1,12 +1,23 @@
 package engine
 
+import "github.com/shardlease/shardlease-go/shardlease/lease"
+
 // A Status is what a health check wants to know.
 type Status struct {
-	Seated   bool
-	Restored bool    // the table went back in time: nothing is claimed
-	Planned  bool    // it has planned since it took its seat, and knows of shards
-	Held     int     // tenures
-	Trust    Instant // how long it may hold them without another beat
+	Incarnation lease.Incarnation // of the seat; empty: there is none
+	Seated      bool
+	Resting     bool // it has given up its seat because it could write no row, and waits before it takes another
+	Leaving     bool // it shuts down
+	Draining    bool // it shuts down, and no longer waits for others to request its shards
+	Restored    bool // the table went back in time: nothing is claimed
+	Listed      bool // it has listed the rows since it took its seat
+	Sourced     bool // the source has answered, or rows are known without it
+	Planned     bool // all of this, and it has planned
+
+	Held      int     // tenures
+	Moving    int     // of these, the shards that another worker has requested
+	Requested int     // shards that this worker requests, or prepares for
+	Trust     Instant // how long it may hold them without another beat
 
 	CommitsFail Fault // the table accepts no marks of these shards
 }
@@ -21,8 +32,15 @@ type Fault struct {
 // Status is the worker's state of health.
 func (e *Engine) Status() Status {
 	s := Status{
-		Seated: e.seat.phase == seated, Restored: e.seat.restored, Planned: (e.looks.rowsStep > 0 || e.looks.seeking) && !e.looks.planWanted && (e.feed.complete || len(e.shards) > 0),
-		Held: e.fleet.held, Trust: e.seat.trust,
+		Seated: e.seat.phase == seated, Resting: e.seat.phase == standing && e.now.Mono < e.seat.rest,
+		Leaving: e.leave.on, Draining: e.leave.all, Restored: e.seat.restored,
+		Listed:  e.looks.rowsStep > 0 || e.looks.seeking,
+		Sourced: e.feed.complete || e.feed.answered || len(e.shards) > 0,
+		Held:    e.fleet.held, Moving: e.fleet.givings, Requested: e.fleet.asks, Trust: e.seat.trust,
+	}
+	s.Planned = s.Listed && s.Sourced && !e.looks.planWanted
+	if e.seat.phase != standing {
+		s.Incarnation = e.seat.me
 	}
 	if f := &e.faults.commits; f.on {
 		s.CommitsFail = Fault{Since: f.since, Count: f.count, Shards: f.shards}

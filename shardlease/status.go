@@ -1,0 +1,271 @@
+package shardlease
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A state is how far a worker has come.
+type state uint8
+
+const (
+	idle state = iota
+	running
+	over
+)
+
+// Healthy returns nil while Run runs, the last confirmed heartbeat is younger than the
+// lease time, and the table accepts the commits of this worker ([Config.CommitTimeout]);
+// otherwise it returns the reason. A worker that has just started has a lease time for its
+// first heartbeat.
+//
+// Healthy is for alerts. It is not for a liveness probe: a restart does not bring the
+// table back. See [Worker.Probes].
+func (w *Worker) Healthy() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.stopped(); err != nil {
+		return err
+	}
+	// Trust ends a tenth of the lease time early; a beat is as young as that.
+	silent := time.Since(w.began) - max(0, time.Duration(w.trust)-w.config.TTL*9/10)
+	if silent >= w.config.TTL {
+		return w.reason("has not had a heartbeat confirmed for %v", silent.Round(time.Millisecond))
+	}
+	if fails := w.status.CommitsFail; fails.Count > 0 {
+		late := time.Since(w.began) - time.Duration(fails.Since)
+		return w.reason("the table has accepted no commit of %d shards for %v: %.64q", fails.Count, late.Round(time.Millisecond), fails.Shards)
+	}
+	return nil
+}
+
+// Ready returns nil if the worker has its seat, has listed the lease rows and the source,
+// and has planned, so that it may hold shards; otherwise it returns the reason. A source
+// that lists nothing keeps no worker from being ready. A worker is not ready while it takes
+// a new seat after it lost one, when the table was restored, and from when it shuts down.
+//
+// Ready is for traffic and for rollouts.
+func (w *Worker) Ready() error {
+	if err := w.live(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.status
+	if err := w.stopped(); err != nil {
+		return err
+	}
+	switch {
+	case s.Leaving:
+		return w.reason("it shuts down")
+	case s.Resting:
+		return w.reason("it has given up its seat, and rests before it takes another")
+	case s.Restored:
+		return w.reason("the table was restored: claiming is suspended until it is adopted")
+	case !s.Seated:
+		return w.reason("it has no seat yet")
+	case w.ready:
+		return nil
+	case !s.Listed:
+		return w.reason("it has not listed the lease rows yet")
+	case !s.Sourced:
+		return w.reason("it has not listed the source yet")
+	}
+	return w.reason("it has not planned yet")
+}
+
+// live reports that the run loop has stood still for a lease time: something that it calls
+// and waits for does not return. The loop turns several times in that time even if nothing
+// happens and the table does not answer.
+func (w *Worker) live() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state != running {
+		return nil // there is no loop
+	}
+	if still := time.Since(w.began) - time.Duration(w.turned.Load()); still >= w.config.TTL {
+		return w.reason("its run loop has stood still for %v: Planner, Handoff or Order may block", still.Round(time.Millisecond))
+	}
+	return nil
+}
+
+func (w *Worker) stopped() error {
+	if w.state != running {
+		return w.reason("it is not running")
+	}
+	return nil
+}
+
+func (w *Worker) reason(format string, args ...any) error {
+	return fmt.Errorf("worker %q: %s", w.config.Name, fmt.Sprintf(format, args...))
+}
+
+// A Status is the state of a worker at one moment, for people and for dashboards. As JSON
+// its durations are in seconds.
+type Status struct {
+	Group, Name, Task string
+	// Incarnation is the identity of the seat; empty: the worker has none.
+	Incarnation lease.Incarnation
+	// Phase is one of these:
+	//
+	//	new       Run was not called yet
+	//	joining   it has no confirmed seat yet, or lost the one it had
+	//	serving   it may claim and hold shards
+	//	restored  the table was restored: claiming is suspended
+	//	resting   it could write no row, gave up its seat, and waits before it takes another
+	//	leaving   it shuts down, and waits for others to request its shards
+	//	draining  it shuts down, and waits for its handlers to return
+	//	stopped   it has given up everything
+	Phase     string
+	Held      int           // the number of shards that it holds
+	Moving    int           // of these, the shards that another worker has requested
+	Requested int           // the number of shards that it requests of others
+	Trust     time.Duration // for how long it may hold its shards without another heartbeat
+	// OldestMark is the age of the oldest mark that the table has not accepted; 0: there is
+	// none.
+	OldestMark time.Duration
+	Unhealthy  string // the error that Healthy returns; empty: it returns none
+	Unready    string // the error that Ready returns; empty: it returns none
+}
+
+// Status returns the state of the worker. It waits neither for the run loop nor for the
+// store.
+func (w *Worker) Status() Status {
+	s := Status{
+		Group: w.config.Group, Name: w.config.Name, Task: w.config.Task,
+		Unhealthy: text(w.Healthy()), Unready: text(w.Ready()),
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.Phase = w.phase()
+	if w.state != running {
+		return s
+	}
+	s.Incarnation, s.Held, s.Moving, s.Requested = w.status.Incarnation, w.status.Held, w.status.Moving, w.status.Requested
+	if w.status.Seated {
+		s.Trust = max(0, time.Duration(w.status.Trust)-time.Since(w.began))
+	}
+	for t := range w.tenures {
+		s.OldestMark = max(s.OldestMark, t.oldest())
+	}
+	return s
+}
+
+func (w *Worker) phase() string {
+	switch s := w.status; {
+	case w.state == idle:
+		return "new"
+	case w.state == over:
+		return "stopped"
+	case s.Draining:
+		return "draining"
+	case s.Leaving:
+		return "leaving"
+	case s.Resting:
+		return "resting"
+	case s.Restored:
+		return "restored"
+	case !s.Seated:
+		return "joining"
+	}
+	return "serving"
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// MarshalJSON writes durations as seconds.
+func (s Status) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Group       string            `json:"group"`
+		Name        string            `json:"name"`
+		Task        string            `json:"task,omitempty"`
+		Incarnation lease.Incarnation `json:"incarnation,omitempty"`
+		Phase       string            `json:"phase"`
+		Held        int               `json:"held"`
+		Moving      int               `json:"moving"`
+		Requested   int               `json:"requested"`
+		Trust       float64           `json:"trustSeconds"`
+		OldestMark  float64           `json:"oldestMarkSeconds"`
+		Unhealthy   string            `json:"unhealthy,omitempty"`
+		Unready     string            `json:"unready,omitempty"`
+	}{
+		s.Group, s.Name, s.Task, s.Incarnation, s.Phase, s.Held, s.Moving, s.Requested,
+		s.Trust.Round(time.Millisecond).Seconds(), s.OldestMark.Round(time.Millisecond).Seconds(), s.Unhealthy, s.Unready,
+	})
+}
+
+// Probes returns a handler for the probes of a platform such as Kubernetes. Both answer 200
+// or 503, with a JSON body that has the reason and the [Status].
+//
+//   - /livez fails only where a restart would help: the run loop has stood still for a lease
+//     time, because Planner, Handoff or Order blocks. It does not fail because the table or
+//     the source does not answer, nor before and after Run.
+//   - /readyz fails while [Worker.Ready] returns an error.
+func (w *Worker) Probes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", w.probe(w.live))
+	mux.HandleFunc("GET /readyz", w.probe(w.Ready))
+	return mux
+}
+
+func (w *Worker) probe(check func() error) http.HandlerFunc {
+	return func(out http.ResponseWriter, _ *http.Request) {
+		err := check()
+		body, _ := json.Marshal(struct { // of fields that can always be written
+			OK     bool   `json:"ok"`
+			Reason string `json:"reason,omitempty"`
+			Status Status `json:"status"`
+		}{err == nil, text(err), w.Status()})
+		out.Header().Set("Content-Type", "application/json")
+		out.Header().Set("Cache-Control", "no-store")
+		if err != nil {
+			out.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = out.Write(append(body, '\n'))
+	}
+}
+
+func (w *Worker) begin(at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.state, w.began, w.tenures = running, at, map[*Tenure]struct{}{}
+}
+
+func (w *Worker) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.state, w.tenures = over, nil
+}
+
+func (w *Worker) add(t *Tenure) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tenures[t] = struct{}{}
+}
+
+func (w *Worker) remove(t *Tenure) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.tenures, t)
+}
+
+// publish takes over the state of the engine.
+func (w *Worker) publish(s engine.Status) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.Trust > 0 { // it has none while it has no seat; the last beat was when it was
+		w.trust = s.Trust
+	}
+	w.status = s
+	w.ready = s.Seated && !s.Restored && (w.ready || s.Planned)
+}

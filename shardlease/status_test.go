@@ -1,0 +1,250 @@
+package shardlease_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A probed is the body of a probe's answer.
+type probed struct {
+	OK     bool
+	Reason string
+	Status struct {
+		Phase, Unhealthy, Unready string
+		Held                      int
+		TrustSeconds              float64
+	}
+}
+
+// probe asks one of the probes of a worker.
+func probe(t *testing.T, w *shardlease.Worker, path string) (code int, body probed) {
+	t.Helper()
+	out := httptest.NewRecorder()
+	w.Probes().ServeHTTP(out, httptest.NewRequest(http.MethodGet, path, nil))
+	if err := json.Unmarshal(out.Body.Bytes(), &body); err != nil || out.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("%s answers %q: %v", path, out.Body, err)
+	}
+	if body.OK != (out.Code == http.StatusOK) || body.OK != (body.Reason == "") {
+		t.Errorf("%s answers %d: %+v", path, out.Code, body)
+	}
+	return out.Code, body
+}
+
+// expect checks both probes; reason is a part of why the worker is not ready.
+func expect(t *testing.T, w *shardlease.Worker, live int, reason string) {
+	t.Helper()
+	if code, body := probe(t, w, "/livez"); code != live {
+		t.Errorf("/livez: %d, %+v", code, body)
+	}
+	code, body := probe(t, w, "/readyz")
+	if (code == http.StatusOK) != (reason == "") || !strings.Contains(body.Reason, reason) || body.Status.Unready != body.Reason {
+		t.Errorf("/readyz: %d, %+v", code, body)
+	}
+}
+
+// A jam is a planner whose plans wait while it is locked.
+type jam struct {
+	rebalance.Even
+	sync.Mutex
+	blocked chan struct{} // not nil: until it is closed
+}
+
+func (j *jam) Fingerprint() string { return "jam" }
+
+func (j *jam) Plan(v rebalance.View) []int {
+	j.Lock()
+	blocked := j.blocked
+	j.Unlock()
+	if blocked != nil {
+		<-blocked
+	}
+	return j.Even.Plan(v)
+}
+
+// TestStuckLoopIsNotAlive: a planner blocks the run loop. The worker cannot send heartbeats,
+// and a restart is what helps: /livez fails after a lease time.
+func TestStuckLoopIsNotAlive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		j, store := &jam{}, new(memstore.Store)
+		w := join(t, store, shardlease.Static("1"), shardlease.Config{Planner: j}, count)
+		pass(time.Minute)
+		expect(t, w.Worker, http.StatusOK, "")
+		blocked := make(chan struct{})
+		j.Lock()
+		j.blocked = blocked
+		j.Unlock()
+		other := join(t, store, shardlease.Static("1"), shardlease.Config{}, count) // makes it plan
+		pass(beat + time.Second)
+		expect(t, w.Worker, http.StatusOK, "")
+		pass(ttl)
+		expect(t, w.Worker, http.StatusServiceUnavailable, "Planner, Handoff or Order may block")
+		if s := w.Status(); s.Trust != 0 || s.Unhealthy == "" || s.Phase != "serving" {
+			t.Errorf("%+v", s)
+		}
+		close(blocked)
+		j.Lock()
+		j.blocked = nil
+		j.Unlock()
+		pass(ttl)
+		expect(t, w.Worker, http.StatusOK, "")
+		if err := errors.Join(w.stop(), other.stop()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A mute store takes requests while it is mute and answers none, not even when their contexts
+// end.
+type mute struct {
+	lease.Store
+	sync.Mutex
+	until chan struct{}
+}
+
+func (m *mute) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	m.Lock()
+	until := m.until
+	m.Unlock()
+	if until != nil {
+		<-until
+	}
+	return m.Store.Write(ctx, w)
+}
+
+func (m *mute) set(until chan struct{}) { m.Lock(); m.until = until; m.Unlock() }
+
+// TestSilentTableIsNoReasonToRestart: the table answers nothing, and its client may ignore its
+// contexts. The worker is not ready and not healthy; but a restart brings no table back, so
+// /livez answers 200 all the while, and also before and after Run.
+func TestSilentTableIsNoReasonToRestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := &mute{Store: new(memstore.Store)}
+		joinAs := func(name string) *member {
+			return joinAs(t, m, shardlease.Static("1"), shardlease.Config{Name: name}, count, func(w *shardlease.Worker) { expect(t, w, http.StatusOK, "it is not running") })
+		}
+		w := joinAs("a")
+		pass(time.Minute)
+		expect(t, w.Worker, http.StatusOK, "")
+		until := make(chan struct{})
+		m.set(until)
+		late := joinAs("b") // has never had an answer
+		for range 60 {
+			pass(10 * time.Second)
+			expect(t, w.Worker, http.StatusOK, "it has no seat yet")
+			expect(t, late.Worker, http.StatusOK, "it has no seat yet")
+			if s := w.Status(); s.Unhealthy == "" || s.Phase != "joining" || s.Trust != 0 {
+				t.Fatalf("%+v", s)
+			}
+		}
+		m.set(nil)
+		close(until)
+		pass(time.Minute)
+		expect(t, w.Worker, http.StatusOK, "")
+		expect(t, late.Worker, http.StatusOK, "")
+		if err := errors.Join(w.stop(), late.stop()); err != nil {
+			t.Error(err)
+		}
+		expect(t, w.Worker, http.StatusOK, "it is not running")
+	})
+}
+
+// TestReadyTellsWhatIsMissing: a source that fails or blocks keeps a worker that knows no
+// shards from being ready; a source that lists nothing does not.
+func TestReadyTellsWhatIsMissing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, back := &river{}, make(chan struct{})
+		r.set(errDown)
+		deaf := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) { <-back; return nil, nil })
+		a := join(t, new(memstore.Store), r, shardlease.Config{PollEvery: time.Second}, serve)
+		b := join(t, new(memstore.Store), deaf, shardlease.Config{PollEvery: time.Second}, serve)
+		synctest.Wait()
+		pass(time.Minute)
+		expect(t, a.Worker, http.StatusOK, "it has not listed the source yet")
+		expect(t, b.Worker, http.StatusOK, "it has not listed the source yet")
+		r.set(nil)
+		close(back)
+		pass(10 * time.Second)
+		expect(t, a.Worker, http.StatusOK, "")
+		expect(t, b.Worker, http.StatusOK, "")
+		if err := errors.Join(a.stop(), b.stop()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStatus follows a worker from its first seat to its end.
+func TestStatus(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 4)
+		config := shardlease.Config{Handoff: rebalance.Eager, Task: "run-17", Commit: checkpoint.Policy{Every: 5 * time.Second}}
+		a := s.enter("a", config, workingFor(5*time.Second))
+		if got := a.Status(); got.Phase != "new" && got.Phase != "joining" || got.Unready == "" {
+			t.Errorf("at first: %+v", got)
+		}
+		s.shared(time.Second, "a")
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		got := a.Status()
+		if got.Group != "orders" || got.Name != "a" || got.Task != "run-17" || got.Incarnation != s.row("shard-00").Owner.Incarnation ||
+			got.Phase != "serving" || got.Held != 4 || got.Moving+got.Requested != 0 || got.Unhealthy+got.Unready != "" {
+			t.Errorf("alone: %+v", got)
+		}
+		if got.Trust < ttl/2 || got.Trust > ttl*9/10 || got.OldestMark == 0 || got.OldestMark > 5200*time.Millisecond {
+			t.Errorf("alone: %+v", got)
+		}
+		a.refuse(isByHolder)
+		time.Sleep(20 * time.Second)
+		if got := a.Status(); got.OldestMark < 20*time.Second || got.OldestMark > 26*time.Second {
+			t.Errorf("while the table accepts no commits: %+v", got)
+		}
+		a.refuse(nil)
+		time.Sleep(10 * time.Second)
+		if got := a.Status(); got.OldestMark > 5200*time.Millisecond {
+			t.Errorf("when it accepts commits again: %+v", got)
+		}
+		b := s.enter("b", config, workingFor(5*time.Second))
+		s.within(beat+2*time.Second, "b requests two shards", func() bool { return b.Status().Requested == 2 && a.Status().Moving == 2 })
+		s.shared(10*time.Second, "a", "b")
+		if got, other := a.Status(), b.Status(); got.Held != 2 || other.Held != 2 {
+			t.Errorf("shared: %+v, %+v", got, other)
+		}
+		stopped := make(chan error, 2)
+		go func() { stopped <- a.stop() }()
+		s.within(time.Second, "a is leaving", func() bool {
+			return a.Status().Phase == "leaving" && strings.Contains(a.Status().Unready, "it shuts down")
+		})
+		s.within(10*time.Second, "a has stopped", func() bool { return a.Status().Phase == "stopped" })
+		go func() { stopped <- b.stop() }()
+		s.within(time.Second, "b is draining", func() bool { return b.Status().Phase == "draining" })
+		if err := errors.Join(<-stopped, <-stopped); err != nil {
+			t.Error(err)
+		}
+		s.end()
+	})
+}
+
+func TestStatusAsJSON(t *testing.T) {
+	text, err := json.Marshal(shardlease.Status{
+		Group: "orders", Name: "a", Incarnation: "a1", Phase: "serving", Held: 3, Moving: 1, Requested: 2,
+		Trust: 8250 * time.Millisecond, OldestMark: time.Second, Unready: "it shuts down",
+	})
+	const want = `{"group":"orders","name":"a","incarnation":"a1","phase":"serving","held":3,"moving":1,"requested":2,` +
+		`"trustSeconds":8.25,"oldestMarkSeconds":1,"unready":"it shuts down"}`
+	if err != nil || string(text) != want {
+		t.Errorf("%s, %v", text, err)
+	}
+}
