@@ -18,8 +18,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Config says what a worker is. The zero value of a field is its default, a
-// negative one turns off what can be off. Group and Handoff have no default.
+// A Config says what a worker is. The zero value of a field is its default. A negative
+// number or duration turns a field off; where a field cannot be off, New refuses it.
+// Group and Handoff have no default.
 //
 // Workers of one group should agree on everything but Name, Task and MaxShards;
 // where they do not, while a change is rolled out, nothing breaks.
@@ -189,11 +190,11 @@ func (c *Config) counts(f *faults) {
 	c.MaxShards, c.MaxAttempts = max(c.MaxShards, 0), max(c.MaxAttempts, 0)
 	c.MaxMoves = cmp.Or(c.MaxMoves, 100)
 	if c.MaxMoves < 1 || c.MaxMoves > lease.MaxWants {
-		f.add("MaxMoves", fmt.Sprintf("must be between 1 and %d, is %d", lease.MaxWants, c.MaxMoves))
+		f.add("MaxMoves", fmt.Sprintf("must be between 1 and %d, is %d; it cannot be turned off", lease.MaxWants, c.MaxMoves))
 	}
 	c.EventQueue = cmp.Or(c.EventQueue, 1024)
 	if c.EventQueue < 1 {
-		f.add("EventQueue", fmt.Sprintf("must be at least 1, is %d", c.EventQueue))
+		f.add("EventQueue", fmt.Sprintf("must be at least 1, is %d; it cannot be turned off", c.EventQueue))
 	}
 }
 

@@ -3,6 +3,7 @@ package shardlease_test
 import (
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -80,6 +81,25 @@ func TestEveryWrongFieldIsNamed(t *testing.T) {
 		_, err := shardlease.Filled(config)
 		if !errors.Is(err, shardlease.ErrConfig) || !slices.Equal(blamed(err), []string{c.field}) {
 			t.Errorf("wrong %s: blames %v: %v", c.field, blamed(err), err)
+		}
+	}
+}
+
+// TestNegativeMeansOff: a negative number or duration turns its field off, or New refuses it and
+// says that the field cannot be off. Every field that is added later has to choose.
+func TestNegativeMeansOff(t *testing.T) {
+	for i, field := range reflect.VisibleFields(reflect.TypeFor[shardlease.Config]()) {
+		config := valid()
+		value := reflect.ValueOf(&config).Elem().Field(i)
+		if !value.CanInt() {
+			continue
+		}
+		value.SetInt(-1)
+		filled, err := shardlease.Filled(config)
+		off := err == nil && reflect.ValueOf(filled).Field(i).Int() == 0
+		refused := errors.Is(err, shardlease.ErrConfig) && strings.Contains(err.Error(), field.Name+": ") && strings.Contains(err.Error(), "cannot be turned off")
+		if off == refused {
+			t.Errorf("%s: -1 becomes %v, %v", field.Name, reflect.ValueOf(filled).Field(i), err)
 		}
 	}
 }

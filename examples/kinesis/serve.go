@@ -37,8 +37,9 @@ func serve(address string, w *shardlease.Worker, lags *consumer.Lags, log *slog.
 	return func() { stop(); _ = server.Close(); <-served }, nil
 }
 
-// routes has two probes that mean different things. Not healthy: restart it. Not ready: it
-// holds nothing yet, and a deploy should wait before it stops the next one.
+// routes has three checks that mean different things. /livez fails if a restart helps, /readyz
+// while a deploy should wait before it stops the next worker, and /healthz if somebody should
+// look at it.
 func routes(w *shardlease.Worker, lags *consumer.Lags) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) {
@@ -46,11 +47,8 @@ func routes(w *shardlease.Worker, lags *consumer.Lags) http.Handler {
 			http.Error(out, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
-	mux.HandleFunc("GET /readyz", func(out http.ResponseWriter, _ *http.Request) {
-		if !w.Ready() {
-			http.Error(out, "not yet", http.StatusServiceUnavailable)
-		}
-	})
+	mux.Handle("GET /livez", w.Probes())
+	mux.Handle("GET /readyz", w.Probes())
 	mux.HandleFunc("GET /metrics", func(out http.ResponseWriter, _ *http.Request) {
 		out.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		lags.WriteMetrics(out)
