@@ -95,11 +95,12 @@
 //
 // # The contexts of a handler
 //
-// The soft context, [Tenure.Reading], ends when the handler should wind down: read
-// nothing more, finish what has been read, mark it and return. The hard context, the
-// handler's ctx, ends when the tenure is over: whatever the handler still does is fenced.
-// [context.Cause] says why, as an [*EndError]. Neither ends with the context that Run was
-// given.
+// The soft context, the handler's ctx, ends when the handler should wind down: read
+// nothing more, finish what has been read, mark it and return. The hard context,
+// [Tenure.Context], ends when the tenure is over. It outlives ctx by at most the drain
+// time, unless the terms of a move say to wait; after its end, whatever the handler still
+// does is fenced. [context.Cause] says why a context ended, as an [*EndError]. Neither
+// ends with the context that Run was given.
 //
 // # What is promised
 //
@@ -151,5 +152,6 @@
 // long a handler may take to wind down. Commit bounds how much is processed twice after a
 // crash. StallAfter takes a shard from a handler that hangs, and MaxAttempts quarantines
 // a shard that fails again and again; both are off by default. [Config.Observe] and
-// [Config.Logger] report what happens, and a [Supervisor] lists and steers from outside.
+// [Config.Logger] report what happens, [Worker.Probes] serves /livez and /readyz,
+// [Worker.Status] describes the worker, and a [Supervisor] lists and steers from outside.
 package shardlease
