@@ -79,8 +79,7 @@ func (l *effects) len() int {
 	return len(l.all)
 }
 
-// complete: no record of a shard was left out, whoever processed it, though some may have
-// been processed twice.
+// complete checks that no record of a shard was left out; some may have been processed twice.
 func (l *effects) complete(t *testing.T) {
 	t.Helper()
 	last := map[string]int{}
