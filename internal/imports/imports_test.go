@@ -46,6 +46,8 @@ var rules = map[string]rule{
 	"memstore": {[]string{"shardlease/lease"}, "users' tests link it: it must bring nothing along"},
 	"shardlease/storetest": {[]string{"checkpoint", "rebalance", "internal/protocol", "internal/storm", "shardlease/lease"},
 		"the contract in executable form: a store of a third party is tested with the standard library alone"},
+	"shardlease/tenuretest": {[]string{"checkpoint", "internal/protocol", "memstore", "rebalance", "shardlease", "shardlease/event", "shardlease/lease"},
+		"users' tests link it: a real worker on the embedded store, and nothing else"},
 	"dynamostore": {[]string{"checkpoint", "internal/attr", "internal/protocol", "shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/"},
 		"it takes a client: how that is configured is the user's, so never the SDK's config"},
 	"dynamostore/kcl": {[]string{"checkpoint", "internal/protocol", "shardlease", "shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/"},
@@ -90,7 +92,7 @@ func ruleOf(name string) (rule, bool) {
 var testLibraries = []string{"testing", "net/http/httptest", "github.com/anishathalye/porcupine", "go.uber.org/goleak", "github.com/testcontainers/"}
 
 // forTests lists the packages that are test libraries themselves.
-var forTests = []string{"shardlease/storetest", "integration/"}
+var forTests = []string{"shardlease/storetest", "shardlease/tenuretest", "integration/"}
 
 // storeTest may be linked by an example that plays a crash, with what it imports: nobody
 // imports an example.

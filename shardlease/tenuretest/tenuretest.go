@@ -1,0 +1,107 @@
+// Package tenuretest makes a tenure for the test of a handler alone. The tenure is real: a
+// worker holds one shard of a store in memory. In a bubble of testing/synctest it takes no
+// time. To test a failover between workers, use a storetest.Link.
+package tenuretest
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A Tenure is the tenure of a worker that runs until the test ends.
+type Tenure struct {
+	*shardlease.Tenure
+	Table shardlease.Supervisor // reads the lease row; its ForceRelease fences the tenure
+	Stop  func()                // shuts the worker down: the handler's context ends
+
+	ctx      context.Context // the handler's
+	begun    chan struct{}   // closed when Tenure and ctx are set
+	returned chan error      // what the handler under test has returned
+	ended    chan struct{}   // closed when the end of the tenure is stored
+}
+
+// Begin returns a tenure of a shard that starts at a mark; the zero mark is the beginning of
+// the shard. The zero config will do: Begin fills in a group and a mode.
+func Begin(t testing.TB, config shardlease.Config, shard string, from checkpoint.Mark) *Tenure {
+	t.Helper()
+	config.Group = cmp.Or(config.Group, "tenuretest")
+	if config.Handoff == nil {
+		config.Handoff = rebalance.Eager
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	tn := &Tenure{
+		Table: shardlease.Supervisor{Store: new(memstore.Store), Group: config.Group, By: "tenuretest"}, Stop: stop,
+		begun: make(chan struct{}), returned: make(chan error, 1), ended: make(chan struct{}),
+	}
+	observe := config.Observe
+	config.Observe = func(e event.Event) {
+		if observe != nil {
+			observe(e)
+		}
+		if e.Kind == event.Ended && e.Generation == tn.Generation() {
+			close(tn.ended)
+		}
+	}
+	w, err := shardlease.New(tn.Table.Store, shardlease.Static(shard), config)
+	if err == nil && !from.IsZero() {
+		err = tn.createRow(ctx, shard, from)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan error, 1)
+	go func() { gone <- w.Run(ctx, tn.hold) }()
+	<-tn.begun
+	t.Cleanup(func() { stop(); tn.end(nil); <-gone })
+	return tn
+}
+
+// Call calls the handler with the tenure and returns its error, when the table has the
+// handler's last mark and the end of the tenure.
+func (tn *Tenure) Call(handler shardlease.Handler) (err error) {
+	defer func() { tn.end(err); <-tn.ended }()
+	return handler(tn.ctx, tn.Tenure)
+}
+
+// createRow creates a row with a checkpoint.
+func (tn *Tenure) createRow(ctx context.Context, shard string, from checkpoint.Mark) error {
+	w, err := protocol.Begin(tn.Table.Group, shard, nil, tn.Table.By, protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()})
+	if err != nil {
+		return err
+	}
+	if _, err := tn.Table.Store.Write(ctx, w); err != nil {
+		return err
+	}
+	_, err = tn.Table.Rewind(ctx, shard, w.Next.(lease.Row).Generation, from, "the start of a test")
+	return err
+}
+
+// hold is the worker's handler. A tenure after the first one waits for the end of the test.
+func (tn *Tenure) hold(ctx context.Context, of *shardlease.Tenure) error {
+	if tn.Tenure != nil {
+		<-ctx.Done()
+		return nil
+	}
+	tn.Tenure, tn.ctx = of, ctx
+	close(tn.begun)
+	return <-tn.returned
+}
+
+// end ends the first tenure, the first time that it is called.
+func (tn *Tenure) end(err error) {
+	select {
+	case tn.returned <- err:
+	default:
+	}
+}
