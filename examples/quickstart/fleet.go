@@ -2,124 +2,174 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/examples/internal/cable"
+	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
-	"github.com/shardlease/shardlease-go/shardlease/event"
-	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-const (
-	perRecord  = 50 * time.Millisecond  // how often a shard gets a record
-	perCommit  = 200 * time.Millisecond // how long a mark waits to be written
-	namePrefix = "shard-"               // and the number
-)
+const group, ttl = "quickstart", time.Second // the lease time is short, for a short story; its default is 10 s
 
-// A fleet is what runs: workers that share the shards of one stream.
+// A fleet is a group of workers that share the shards of one stream.
 type fleet struct {
-	store  lease.Store
-	group  string
-	mode   rebalance.Mode
-	ttl    time.Duration
-	shards []string
-	stream *stream
-	sink   sink
-	probe  *probe
+	screen
+	mode    rebalance.Mode
+	shards  []string
+	store   memstore.Store
+	stream  stream
+	sink    sink
+	workers []*worker
+	running sync.WaitGroup
+	modes   []string // what moves of each mode cost
 
-	observe func(*member, event.Event) // what a worker tells
-	refused func(*member, error)       // what the sink refuses
-
-	mu      sync.Mutex
-	members []*member
+	mu              sync.Mutex
+	changes, counts map[string]int       // of owner, by reason; of other events
+	handlers        map[string]int       // by shard: how many run
+	since           map[string]time.Time // by shard: since when so many
+	gaps, overlaps  []time.Duration
 }
 
-func newFleet(store lease.Store, group string, mode rebalance.Mode, shards int, ttl time.Duration) *fleet {
+// A worker is one member of a fleet. It reaches the lease table through a cable that can be
+// cut, so that it can be killed, and paused as by SIGSTOP. (The tests of the library send
+// real signals to real processes.)
+type worker struct {
+	name  string
+	mode  rebalance.Mode
+	fleet *fleet
+	cable *cable.Cable
+	stop  context.CancelFunc
+	state atomic.Value
+}
+
+const serving, paused, killed, left = "serving", "paused", "killed", "has left" // states of a worker
+
+func newFleet(mode rebalance.Mode, shards int, out io.Writer) *fleet {
 	f := &fleet{
-		store: store, group: group, mode: mode, ttl: ttl, stream: newStream(perRecord), probe: newProbe(),
-		observe: func(*member, event.Event) {}, refused: func(*member, error) {},
+		screen: newScreen(out), mode: mode, sink: sink{fences: map[string]int64{}, last: map[string]int{}},
+		changes: map[string]int{}, counts: map[string]int{}, handlers: map[string]int{}, since: map[string]time.Time{},
 	}
+	f.stream.start = f.start
 	for i := range shards {
-		f.shards = append(f.shards, fmt.Sprintf("%s%02d", namePrefix, i))
+		f.shards = append(f.shards, fmt.Sprintf("shard-%02d", i))
 	}
 	return f
 }
 
-// join runs one more worker.
-func (f *fleet) join(ctx context.Context, name string) (*member, error) {
-	m := &member{name: name, fleet: f, host: newHost(f.store), gone: make(chan struct{})}
-	w, err := shardlease.New(m.host, shardlease.Static(f.shards...), shardlease.Config{
-		Group: f.group, Name: name, Handoff: f.mode,
-		TTL: f.ttl, Drain: f.ttl, MoveCooldown: -1, // let shards move as soon as the story does
-		Commit:  checkpoint.Policy{Every: perCommit},
-		Order:   checkpoint.Decimal,
-		Observe: func(e event.Event) { f.observe(m, e) },
+// join starts one more worker.
+func (f *fleet) join(ctx context.Context, mode rebalance.Mode) {
+	w := &worker{name: fmt.Sprintf("worker-%d", len(f.workers)+1), mode: mode, fleet: f, cable: cable.To(&f.store)}
+	w.state.Store(serving)
+	f.workers = append(f.workers, w)
+	ctx, w.stop = context.WithCancel(ctx)
+	f.running.Go(func() {
+		if err := w.consume(ctx); err != nil {
+			f.fail(err)
+		}
+		w.state.CompareAndSwap(serving, left)
 	})
-	if err != nil {
-		return nil, err
-	}
-	ctx, m.stop = context.WithCancel(ctx)
-	f.mu.Lock()
-	f.members = append(f.members, m)
-	f.mu.Unlock()
-	go func() {
-		defer close(m.gone)
-		m.err = w.Run(ctx, m.process)
-	}()
-	return m, nil
 }
 
-// all gives the members, in the order in which they joined.
-func (f *fleet) all() []*member {
+// close stops all workers, and waits for them.
+func (f *fleet) close() {
+	for _, w := range f.workers {
+		w.stop()
+	}
+	f.running.Wait()
+}
+
+// measure notes that a handler of a shard begins (1) or returns (-1). All gaps and overlaps
+// are measured here; the library is not asked.
+func (f *fleet) measure(shard string, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.members)
-}
-
-// rows is what the table says.
-func (f *fleet) rows(ctx context.Context) ([]lease.Row, error) {
-	return shardlease.Supervisor{Store: f.store, Group: f.group}.List(ctx)
-}
-
-// even waits until all shards are processed, each by one worker, and no worker has
-// two more than another.
-func (f *fleet) even(ctx context.Context, among ...*member) error {
-	return f.probe.until(ctx, "even", func(s serving) bool {
-		least, most, sum := len(f.shards), 0, 0
-		for _, m := range among {
-			n := s.by[m.name]
-			least, most, sum = min(least, n), max(most, n), sum+n
-		}
-		return s.some == len(f.shards) && s.twice == 0 && sum == len(f.shards) && most-least <= 1
-	})
-}
-
-// served waits until every shard is processed by somebody, and each by one.
-func (f *fleet) served(ctx context.Context) error {
-	return f.probe.until(ctx, "served", func(s serving) bool { return s.some == len(f.shards) && s.twice == 0 })
-}
-
-// close ends everything: the living stop, the dead are buried, and so are those that
-// are about to fall asleep.
-func (f *fleet) close() {
-	for _, m := range f.all() {
-		if state, _ := m.host.now(); state != up {
-			m.host.enter(buried)
-		}
-		m.stop()
+	since, lasted := f.since[shard], time.Since(f.since[shard])
+	switch {
+	case f.handlers[shard] == 0 && !since.IsZero():
+		f.gaps = append(f.gaps, lasted)
+	case f.handlers[shard] == 2:
+		f.overlaps = append(f.overlaps, lasted)
 	}
-	for _, m := range f.all() {
-		<-m.gone
-	}
+	f.handlers[shard] += n
+	f.since[shard] = time.Now()
 }
 
-// number is the shard's number in the stream.
-func number(shard string) int {
-	n, _ := strconv.Atoi(shard[len(namePrefix):])
-	return n
+// costs returns the gaps and the overlaps since it was last called.
+func (f *fleet) costs() (gaps, overlaps []time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	gaps, overlaps, f.gaps, f.overlaps = f.gaps, f.overlaps, nil, nil
+	return gaps, overlaps
+}
+
+// count notes that something has happened n times, and returns how often it has in all.
+func (f *fleet) count(counts map[string]int, what string, n int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	counts[what] += n
+	return counts[what]
+}
+
+// owners returns the shards that each worker owns, as the lease table has it.
+func (f *fleet) owners() map[string][]string {
+	rows, err := shardlease.Supervisor{Store: &f.store, Group: group}.List(context.Background())
+	if err != nil {
+		f.fail(err)
+	}
+	owners := map[string][]string{}
+	for _, row := range rows {
+		owners[row.Owner.Name] = append(owners[row.Owner.Name], row.Shard)
+	}
+	return owners
+}
+
+// shared reports whether workers that serve own all shards, and none of them owns more than
+// so many more than another.
+func (f *fleet) shared(difference int) bool {
+	owners, sum, least, most := f.owners(), 0, len(f.shards), 0
+	for _, w := range f.workers {
+		if n := len(owners[w.name]); w.state.Load() == serving {
+			sum, least, most = sum+n, min(least, n), max(most, n)
+		}
+	}
+	return sum == len(f.shards) && most-least <= difference
+}
+
+func (f *fleet) served() bool { return f.shared(len(f.shards)) }
+
+// even reports whether the shards are shared evenly, and each has one handler.
+func (f *fleet) even() bool {
+	even := f.shared(1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return even && !slices.ContainsFunc(f.shards, func(shard string) bool { return f.handlers[shard] != 1 })
+}
+
+// wait waits until ok holds, returns how long that took, and lets the workers report it.
+func (f *fleet) wait(ctx context.Context, ok func() bool) (took time.Duration) {
+	for began := time.Now(); !ok() && ctx.Err() == nil; took = time.Since(began) {
+		if f.sleep(ctx, 5*time.Millisecond); took > 20*time.Second {
+			f.fail(errors.New("this takes too long"))
+		}
+	}
+	f.sleep(ctx, 30*time.Millisecond)
+	return took.Round(time.Millisecond)
+}
+
+// sleep waits. On a terminal it draws the board before.
+func (f *fleet) sleep(ctx context.Context, d time.Duration) {
+	if f.live {
+		f.put(nil, f.table())
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }

@@ -1,26 +1,13 @@
-// Quickstart shows what shardlease is about, in less than twenty seconds, on your
-// machine, with nothing but Go:
+// Quickstart shows what shardlease does, in about twelve seconds, with nothing but Go:
 //
-//	go run ./examples/quickstart
+//	go run ./examples/quickstart [-handoff cooperative]
 //
-// A few workers share the shards of a stream. One more joins; one is killed; one is
-// paused for longer than its lease lasts, with a commit under way that arrives
-// after it was replaced; one leaves in good order. At the end both handoff modes
-// are measured side by side. On a terminal the table of who holds what is live;
-// into a pipe or a file go plain lines.
+// Three workers share the shards of a stream. Two more join, one in each handoff mode; one
+// is killed; one is paused for longer than the lease time, in the middle of a checkpoint;
+// one leaves. On a terminal the table of owners is live; a pipe or a file gets plain lines.
 //
-//	-handoff cooperative   hand shards over without a gap, instead of without an overlap
-//	-shards 24 -workers 5  another fleet
-//	-store dynamodb        keep the leases in DynamoDB, in a table that is made for this,
-//	                       with the credentials and the region of your environment
-//	-endpoint http://localhost:8000
-//	                       … or in DynamoDB Local
-//
-// Everything it prints was measured while it ran. The stream and the sink are in
-// memory and count for themselves what was processed; they do not ask the library.
-//
-// Where to read: story.go has the acts, member.go the handler, host.go how a worker
-// is killed and paused, sink.go a sink that refuses stale writers.
+// This file has the Worker, its handler, a stream, and a sink that refuses stale writes.
+// fleet.go measures what happens; story.go makes it happen, and prints it.
 package main
 
 import (
@@ -29,79 +16,144 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"os/signal"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+	mode := rebalance.Eager // the library has no default for this: a program has to choose
+	flag.TextVar(&mode, "handoff", mode, `what planned moves may cost: "eager" (a gap) or "cooperative" (an overlap)`)
+	flag.Parse()
+	if err := newFleet(mode, 12, os.Stdout).run(ctx, 3); err != nil {
 		fmt.Fprintln(os.Stderr, "quickstart:", err)
 		os.Exit(1)
 	}
 }
 
-// run tells the whole story on out.
-func run(ctx context.Context, args []string, out io.Writer) (err error) {
-	o, err := parse(args, out)
+// consume runs one worker of the library until ctx ends. Then the worker hands over its
+// shards, and consume returns.
+func (w *worker) consume(ctx context.Context) error {
+	member, err := shardlease.New(w.cable, shardlease.Static(w.fleet.shards...), shardlease.Config{
+		Group:   group,
+		Name:    w.name,
+		Handoff: w.mode,             // rebalance.Eager or rebalance.Cooperative
+		Order:   checkpoint.Decimal, // positions are numbers; a position that moves back is refused
+		TTL:     ttl,                // the lease time
+		Drain:   ttl,                // how long a handler may take to wind down
+		Commit:  checkpoint.Policy{Every: 200 * time.Millisecond},
+		Observe: func(e event.Event) { w.fleet.observe(w, e) },
+	})
 	if err != nil {
 		return err
 	}
-	store, err := o.open(ctx)
-	defer store.shut()
-	if err != nil {
-		return err
-	}
-	s := newStory(o, store, newScreen(out))
-	defer func() { err = errors.Join(err, s.close()) }()
-	return s.tell(ctx)
+	return member.Run(ctx, w.handle)
 }
 
-// Options are the flags.
-type options struct {
-	handoff         rebalance.Mode
-	shards, workers int
-	store, name     string // where the leases are, and in which table
-	endpoint        string
-}
+// handle is the handler: the library calls it for each shard that this worker owns. It
+// processes the records of the shard for as long as the worker owns it.
+func (w *worker) handle(ctx context.Context, t *shardlease.Tenure) error {
+	shard := t.Shard().Name
+	w.fleet.measure(shard, 1)
+	defer w.fleet.measure(shard, -1)
 
-// ttl is short, as the show is; the default of the library is 10 s. A lease has to
-// outlast what a store may take at its worst: a call over a network takes longer.
-func (o options) ttl() time.Duration {
-	if o.store == "dynamodb" {
-		return 2 * time.Second
-	}
-	return time.Second
-}
-
-func parse(args []string, out io.Writer) (options, error) {
-	var o options
-	f := flag.NewFlagSet("quickstart", flag.ContinueOnError)
-	f.SetOutput(out)
-	// Eager for this show. A program of yours has to choose: there is no default.
-	f.TextVar(&o.handoff, "handoff", rebalance.Eager, `what a planned move may cost: "eager" (a gap) or "cooperative" (an overlap)`)
-	f.IntVar(&o.shards, "shards", 12, "how many shards the stream has")
-	f.IntVar(&o.workers, "workers", 3, "how many workers share them at first")
-	f.StringVar(&o.store, "store", "memory", `where the leases are: "memory" or "dynamodb"`)
-	f.StringVar(&o.name, "table", "shardlease-quickstart", "name of the DynamoDB table; it is made if it is not there")
-	f.StringVar(&o.endpoint, "endpoint", "", "URL of DynamoDB Local; empty: the real DynamoDB")
-	if err := f.Parse(args); err != nil {
-		return o, err
-	}
-	var errs []error
-	refuse := func(wrong bool, rule string) {
-		if wrong {
-			errs = append(errs, errors.New(rule))
+	position, _ := strconv.Atoi(t.Checkpoint().Position) // "" before the first checkpoint: 0
+	for record, err := range w.fleet.stream.read(ctx, position) {
+		if errors.Is(err, io.EOF) {
+			return t.Finish(t.Context()) // the shard itself has ended
+		}
+		if err != nil {
+			return err // ctx has ended: it is time to wind down, and everything processed is marked
+		}
+		if err := w.process(shard, record, t.Generation()); err != nil {
+			return err
+		}
+		if err := t.Mark(strconv.Itoa(record)); err != nil {
+			return err
 		}
 	}
-	refuse(f.NArg() > 0, "there are flags, and no arguments")
-	refuse(o.workers < 3 || o.workers > 8, "-workers must be 3 to 8: one is killed, one paused, and one leaves")
-	refuse(o.shards <= o.workers || o.shards > 64, "-shards must be more than -workers, and at most 64")
-	refuse(o.store != "memory" && o.store != "dynamodb", `-store must be "memory" or "dynamodb"`)
-	refuse(o.store == "memory" && o.endpoint != "", "-endpoint goes with -store dynamodb")
-	return o, errors.Join(errs...)
+	return nil
+}
+
+// process writes a record to the sink. A worker that is paused stops right before that.
+func (w *worker) process(shard string, record int, generation int64) error {
+	if err := w.cable.Wait(context.Background()); err != nil { // like SIGSTOP, a pause heeds no context
+		return err
+	}
+	err := w.fleet.sink.write(shard, record, generation)
+	if err != nil {
+		w.fleet.good("the sink refuses a record of %s: %v", w.name, err)
+	}
+	return err
+}
+
+const perRecord = 50 * time.Millisecond // how often a shard gets a record
+
+// A stream has shards of numbered records. Each shard gets records at a steady rate until
+// the stream ends, so it is known how many there are, read or not.
+type stream struct {
+	start time.Time
+	last  atomic.Int64 // record of each shard; 0: the stream has not ended
+}
+
+// end ends all shards, after the records that they have by now.
+func (s *stream) end() { s.last.Store(int64(time.Since(s.start) / perRecord)) }
+
+// read yields the records of a shard after a position, as they arrive; io.EOF when the shard
+// has ended, and the cause of the context when that ends first.
+func (s *stream) read(ctx context.Context, position int) iter.Seq2[int, error] {
+	return func(yield func(int, error) bool) {
+		for n := position + 1; ; n++ {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Until(s.start.Add(time.Duration(n) * perRecord))):
+			}
+			err := context.Cause(ctx)
+			if last := int(s.last.Load()); err == nil && last > 0 && n > last {
+				err = io.EOF
+			}
+			if !yield(n, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// A sink is where the effects of processing go. It is fenced: it remembers the highest
+// generation that wrote to a shard and refuses lower ones, in one step with the write
+// itself. (In SQL: UPDATE … WHERE fence <= ?.)
+type sink struct {
+	mu     sync.Mutex
+	fences map[string]int64 // by shard: the highest generation
+	last   map[string]int   // by shard: the highest record
+
+	processed, again, refused int // records
+}
+
+func (s *sink) write(shard string, record int, generation int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fence := s.fences[shard]; generation < fence {
+		s.refused++
+		return &checkpoint.StaleError{Shard: shard, Mine: generation, Observed: fence}
+	}
+	s.fences[shard] = generation
+	if record <= s.last[shard] {
+		s.again++
+		return nil
+	}
+	s.processed++
+	s.last[shard] = record
+	return nil
 }

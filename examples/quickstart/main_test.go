@@ -4,21 +4,24 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
+	"io"
 	"os"
+	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/shardlease/shardlease-go/rebalance"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// play runs the whole show in fake time.
-func play(t *testing.T, interrupted time.Duration, args ...string) (out string, took time.Duration, err error) {
+// play runs the whole story in fake time.
+func play(t *testing.T, interrupted time.Duration, mode rebalance.Mode, shards, workers int) (out string, took time.Duration, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, interrupt := context.WithCancel(t.Context())
@@ -28,89 +31,132 @@ func play(t *testing.T, interrupted time.Duration, args ...string) (out string, 
 		}
 		var b bytes.Buffer
 		began := time.Now()
-		err = run(ctx, args, &b)
+		err = newFleet(mode, shards, &b).run(ctx, workers)
 		out, took = b.String(), time.Since(began)
 	})
 	return out, took, err
 }
 
-// The story is told to its end in either mode, and no record is lost.
+// The story comes to its end in either mode, and no record is lost.
 func TestTheWholeStory(t *testing.T) {
-	for _, args := range [][]string{nil, {"-handoff", "cooperative"}, {"-shards", "24", "-workers", "5"}} {
-		t.Run(strings.Join(args, " "), func(t *testing.T) { testTheWholeStory(t, args) })
+	for _, c := range []struct {
+		mode            rebalance.Mode
+		shards, workers int
+	}{{rebalance.Eager, 12, 3}, {rebalance.Cooperative, 12, 3}, {rebalance.Eager, 24, 5}} {
+		t.Run(c.mode.String()+strconv.Itoa(c.shards), func(t *testing.T) {
+			out, took, err := play(t, 0, c.mode, c.shards, c.workers)
+			if err != nil || took > 14*time.Second {
+				t.Errorf("after %v: %v", took, err)
+			}
+			check(t, out)
+			if t.Failed() || testing.Verbose() {
+				t.Logf("%s\nafter %v", out, took)
+			}
+		})
 	}
 }
 
-func testTheWholeStory(t *testing.T, args []string) {
-	out, took, err := play(t, 0, args...)
-	if err != nil || took > 20*time.Second {
-		t.Errorf("after %v: %v", took, err)
-	}
-	for _, line := range essential() {
+// check looks for the lines that no run lacks.
+func check(t *testing.T, out string) {
+	t.Helper()
+	for _, line := range []string{
+		`✓ even after`,
+		`shard-\d\d  worker-\d → worker-\d  handoff`,
+		`shard-\d\d  worker-2 → worker-\d  expired`,
+		`worker-\d has seen no heartbeat of worker-2 for 1s, and evicts it`,
+		`✓ others own its shards after`,
+		`✓ the table refuses the checkpoint: generation \d+ of shard-\d\d is over, worker-\d owns \d+`,
+		`✓ the sink refuses a record of worker-3: shard "shard-\d\d": stale generation`,
+		`worker-3 has noticed that its lease expired`,
+		`worker-1 .* has left`,
+		`✓ it handed them over, and is gone after`,
+		`\n  eager +\d+ +\d+ms +\d+ms +0s +0s\n`,
+		`\n  cooperative +\d+ +0s +0s +\d+ms +\d+ms\n`,
+		`✓ all \d+ shards are processed to their end`,
+		`\n  changes of owner: expired:\d+ finished:\d+ handoff:\d+ initial:\d+`,
+		`\n  stale checkpoints that the table refused: [1-9]\d*\n`,
+		`\n  stale writes that the sink refused: [1-9]\d*\n`,
+		`\n  records lost: 0\n`,
+	} {
 		if !regexp.MustCompile(line).MatchString(out) {
-			t.Errorf("nothing like %s in", line)
+			t.Errorf("nothing like %s in\n%s", line, out)
 		}
 	}
-	if processed := regexp.MustCompile(`records processed: (\d+) of (\d+);`).FindStringSubmatch(out); processed == nil || processed[1] != processed[2] {
-		t.Errorf("processed: %q", processed)
+	same(t, out, `even again after .* with (\d+) moves; the fewest possible are (\d+)\n`, 2)
+	stale := regexp.MustCompile(`generation (\d+) of shard-\d\d is over, worker-\d owns (\d+)`).FindStringSubmatch(out)
+	if stale == nil || stale[1] >= stale[2] {
+		t.Errorf("refused over an earlier generation: %q", stale)
 	}
+	same(t, out, `records processed: (\d+) of (\d+);`, 1)
 	if strings.Contains(out, "\x1b") {
 		t.Error("escape sequences where there is no terminal")
 	}
-	if t.Failed() || testing.Verbose() {
-		t.Log(out)
+}
+
+// same checks two figures that have to be equal, wherever a line has them.
+func same(t *testing.T, out, line string, times int) {
+	t.Helper()
+	found := regexp.MustCompile(line).FindAllStringSubmatch(out, -1)
+	for _, f := range found {
+		if f[1] != f[2] {
+			t.Errorf("%s and %s differ in %q", f[1], f[2], f[0])
+		}
+	}
+	if len(found) != times {
+		t.Errorf("%s is there %d times", line, len(found))
 	}
 }
 
-// essential are the lines that no run lacks.
-func essential() []string {
-	return []string{
-		`✓ even after`,
-		`✓ even again after .* the fewest possible`,
-		`shard-\d\d  worker-\d → worker-\d  handoff   a planned move`,
-		`shard-\d\d  worker-2 → worker-\d  expired   its owner's lease had run out`,
-		`worker-\d has seen no heartbeat of worker-2 for 1 s`,
-		`✗ the table refuses the commit: it was made under generation \d+ of shard-\d\d,`,
-		`and worker-\d holds that under generation \d+`,
-		`✗ the sink refuses what worker-3 had in its hands, record \d+ of shard-\d\d`,
-		`worker-1 .* has left`,
-		`✓ it has handed over its \d+ shards and is gone after`,
-		`\n  eager  .* 0 ms +0 ms +0 ms\n`,
-		`\n  cooperative +\d+ +0 ms +0 ms +0 ms `,
-		`✓ all \d+ shards are processed to their end`,
-		`\n  transfers: \d+ \(initial \d+, handoff \d+, .*finished \d+\)\n`,
-		`\n  refused checkpoints: [1-9]\d*; accepted: [1-9]\d*\n`,
-		`\n  refused by the sink: [1-9]\d* writes\n`,
-		`\n  records lost: 0\n$`,
-	}
-}
-
-// Interrupted, it stops in good order, whichever act it is in.
+// Interrupted, it stops, whichever step it is at.
 func TestInterrupted(t *testing.T) {
-	for after := 250 * time.Millisecond; after < 10*time.Second; after += 500 * time.Millisecond {
-		if _, took, err := play(t, after); !errors.Is(err, context.Canceled) || took > after+2*time.Second {
+	for after := 250 * time.Millisecond; after < 12*time.Second; after += 500 * time.Millisecond {
+		_, took, err := play(t, after, rebalance.Eager, 12, 3)
+		if took < after && after > 10*time.Second && err == nil {
+			continue // the story was over
+		}
+		if !errors.Is(err, context.Canceled) || took > after+2*time.Second {
 			t.Errorf("interrupted after %v, it stopped after %v: %v", after, took, err)
 		}
 	}
 }
 
-func TestFlags(t *testing.T) {
-	for _, c := range []struct{ args, want string }{
-		{"-handoff magic", "choose a handoff mode"},
-		{"-workers 2 -shards 70", "one is killed"},
-		{"-shards 70", "at most 64"},
-		{"-store disk", "memory"},
-		{"-endpoint http://localhost:8000", "goes with -store dynamodb"},
-		{"now", "no arguments"},
-	} {
-		var out bytes.Buffer
-		if err := run(t.Context(), strings.Fields(c.args), &out); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", c.args, err)
+// What it says to try next is there.
+func TestTryNext(t *testing.T) {
+	text, err := os.ReadFile("story.go")
+	commands := regexp.MustCompile(`"  go (?:run|test).*?(?:-run (\w+) )?\./examples/(\w+)`).FindAllStringSubmatch(string(text), -1)
+	if err != nil || len(commands) < 2 {
+		t.Errorf("%d commands (%v)", len(commands), err)
+	}
+	for _, c := range commands {
+		files, _ := filepath.Glob(filepath.Join("..", c[2], "*.go"))
+		var code strings.Builder
+		for _, name := range files {
+			text, _ := os.ReadFile(name)
+			code.WriteString(string(text))
+		}
+		if !strings.Contains(code.String(), "func main()") || c[1] != "" && !strings.Contains(code.String(), "func "+c[1]+"(t ") {
+			t.Errorf("%s cannot be run", c[0])
 		}
 	}
-	var out bytes.Buffer
-	if err := run(t.Context(), []string{"-h"}, &out); err != flag.ErrHelp || !strings.Contains(out.String(), "cooperative") {
-		t.Errorf("help: %v, %s", err, out.String())
+}
+
+// TestShort: it is the first program that a newcomer reads.
+func TestShort(t *testing.T) {
+	const most = 600
+	files, err := filepath.Glob("*.go")
+	lines := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Error(err)
+		}
+		lines += bytes.Count(text, []byte("\n"))
+	}
+	if err != nil || lines == 0 || lines > most {
+		t.Errorf("%d lines, more than %d (%v)", lines, most, err)
 	}
 }
 
@@ -118,29 +164,37 @@ func TestFlags(t *testing.T) {
 func TestDrawing(t *testing.T) {
 	var out bytes.Buffer
 	s := newScreen(&out)
-	s.live, s.colour = true, true
-	s.draw([]string{"a", "b"})
+	if s.live {
+		t.Error("a buffer is a terminal")
+	}
+	s.live, s.ctx = true, t.Context()
+	s.put(nil, []string{"a", "b"})
+	s.put(nil, []string{"a", "b"})
 	s.print("line")
-	s.draw(nil)
-	const hide, show = "\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h"
-	want := hide + "a\nb\n" + show + "\x1b[2A\x1b[Jline\n" + hide + "a\nb\n" + show + "\x1b[2A\x1b[J"
+	s.put(nil, []string{})
+	const narrow, wide = "\x1b[?7l", "\x1b[?7h"
+	want := narrow + "a\nb\n" + wide + "\x1b[2A\x1b[Jline\n" + narrow + "a\nb\n" + wide + "\x1b[2A\x1b[J"
 	if out.String() != want {
 		t.Errorf("drew %q", out.String())
 	}
-	if isTerminal(&out) || s.paint(red, "x") != "\x1b[31mx\x1b[0m" {
-		t.Error("what is a terminal, and what is red")
+	if s.paint("32", "x") != "\x1b[32mx\x1b[0m" {
+		t.Error("no colours")
+	}
+	t.Setenv("NO_COLOR", "1")
+	if s.paint("32", "x") != "x" {
+		t.Error("colours, in spite of NO_COLOR")
 	}
 }
 
-// With an endpoint in the environment the story is told on DynamoDB, too.
-func TestOnDynamoDB(t *testing.T) {
-	endpoint := os.Getenv("SHARDLEASE_QUICKSTART_ENDPOINT")
-	if endpoint == "" {
-		t.Skip("SHARDLEASE_QUICKSTART_ENDPOINT is not set: to the URL of a DynamoDB Local")
-	}
-	var out bytes.Buffer
-	err := run(t.Context(), []string{"-store", "dynamodb", "-endpoint", endpoint}, &out)
-	if err != nil || !strings.Contains(out.String(), "records lost: 0") {
-		t.Errorf("%v\n%s", err, out.String())
-	}
+// A screen that cannot be written to ends the story.
+func TestBrokenPipe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if err := newFleet(rebalance.Eager, 12, broken{}).run(t.Context(), 3); !errors.Is(err, io.ErrClosedPipe) {
+			t.Error(err)
+		}
+	})
 }
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }

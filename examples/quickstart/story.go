@@ -1,304 +1,253 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A story is the show: a fleet, what happens to it, and what was seen of that.
-type story struct {
-	options options
-	store   opened
-	screen  *screen
-	fleet   *fleet
-	group   string
-
-	painter sync.WaitGroup
-	curtain context.CancelFunc // ends the drawing
-
-	mu        sync.Mutex
-	transfers map[lease.Reason]int
-	told      map[string]int // how often, by kind and worker
-}
-
-func newStory(o options, store opened, sc *screen) *story {
-	// Runs that share a table do not see each other.
-	group := "quickstart-" + strconv.FormatInt(time.Now().UnixMilli(), 36)
-	s := &story{
-		options: o, store: store, screen: sc, group: group, curtain: func() {},
-		fleet:     newFleet(store.Store, group, o.handoff, o.shards, o.ttl()),
-		transfers: map[lease.Reason]int{}, told: map[string]int{},
+// run goes through the steps, with so many workers at first. An error ends ctx, after which
+// nothing is waited for and nothing is printed.
+func (f *fleet) run(ctx context.Context, workers int) error {
+	ctx, f.fail = context.WithCancelCause(ctx)
+	f.ctx = ctx
+	defer func() { f.fail(nil); f.close() }()
+	f.print("", fmt.Sprintf("%s: a stream of %d shards, each with a record every %v, and workers that share them.",
+		f.paint("1", "shardlease"), len(f.shards), perRecord),
+		fmt.Sprintf("The lease table is in memory, and the lease time is %v. The owner of a shard processes it. With", ttl),
+		"each change of owner the shard gets a new generation; what still comes from an older one is refused.")
+	f.heading("%d workers start", workers)
+	for range workers {
+		f.join(ctx, f.mode)
 	}
-	s.fleet.observe, s.fleet.refused = s.observe, s.refused
-	return s
-}
-
-// tell goes through the acts.
-func (s *story) tell(ctx context.Context) error {
-	s.screen.print("",
-		fmt.Sprintf("%s: a stream of %d shards, a record in each every %s, and who may work on them.", s.paint(bold, "shardlease"), s.options.shards, millis(perRecord)),
-		fmt.Sprintf("Leases are %s and last %s. Handoff is %s.", s.store.where, whole(s.fleet.ttl), s.paint(bold, s.options.handoff.String())),
-		"Whoever holds the lease of a shard processes it. With each change of hands the lease gets a new",
-		"generation, and what still comes from an older one is refused.")
-	s.draw(ctx)
-	for _, act := range []func(context.Context) error{
-		s.share, s.join, s.kill, s.pause, s.leave, s.compare, s.finish,
+	f.good("even after %v; there is no leader: all workers compute the same plan", f.wait(ctx, f.even))
+	for _, step := range []func(context.Context){
+		f.grow(rebalance.Eager), f.grow(rebalance.Cooperative), f.kill, f.pause, f.leave, f.finish,
 	} {
-		if err := errors.Join(act(ctx), s.screen.fault()); err != nil {
-			return err
+		if !f.live {
+			f.print(f.table()...)
 		}
-		if err := sleep(ctx, breath); err != nil {
-			return err
+		f.sleep(ctx, 600*time.Millisecond) // for people to read
+		if step(ctx); ctx.Err() != nil {
+			break
 		}
 	}
-	return s.sum()
+	return context.Cause(ctx)
 }
 
-// breath is a pause between two acts, for those who watch.
-const breath = 700 * time.Millisecond
-
-// moment waits for something and notes when it was. Then it lets the workers finish
-// telling of it: their events come a moment later.
-func (s *story) moment(ctx context.Context, wait func(context.Context) error) (time.Time, error) {
-	err := wait(ctx)
-	at := time.Now()
-	return at, errors.Join(err, sleep(ctx, 30*time.Millisecond))
+// grow lets one more worker get its share by planned moves, in one of the modes.
+func (f *fleet) grow(mode rebalance.Mode) func(context.Context) {
+	return func(ctx context.Context) {
+		f.heading("worker-%d joins, and its moves are %v", len(f.workers)+1, mode)
+		f.costs()
+		f.join(ctx, mode)
+		took := f.wait(ctx, f.even)
+		gaps, overlaps := f.costs()
+		moves := len(gaps) + len(overlaps)
+		f.good("even again after %v with %d moves; the fewest possible are %d", took, moves, len(f.shards)/len(f.workers))
+		gap, meanGap := worst(gaps)
+		overlap, meanOverlap := worst(overlaps)
+		f.good("the longest gap, in which nobody processed a shard: %v; the longest overlap, in which two did: %v", gap, overlap)
+		f.modes = append(f.modes, fmt.Sprintf("  %-14v %6d %10v %6v %14v %6v", mode, moves, gap, meanGap, overlap, meanOverlap))
+	}
 }
 
-// among waits until the work is even among some workers.
-func (s *story) among(members []*member) func(context.Context) error {
-	return func(ctx context.Context) error { return s.fleet.even(ctx, members...) }
+// worst returns the longest and the mean of some durations.
+func worst(ds []time.Duration) (longest, mean time.Duration) {
+	for _, d := range ds {
+		longest, mean = max(longest, d), mean+d/time.Duration(len(ds))
+	}
+	return longest.Round(time.Millisecond), mean.Round(time.Millisecond)
 }
 
-// draw keeps the board on the screen, if that is one.
-func (s *story) draw(ctx context.Context) {
-	if !s.screen.live {
+// kill: a worker dies, and its lease expires.
+func (f *fleet) kill(ctx context.Context) {
+	w := f.workers[1]
+	f.heading("%s is killed", w.name)
+	f.say("%s dies while it owns %d shards, and reports that to nobody", f.hue(w.name), len(f.owners()[w.name]))
+	w.cable.Kill()
+	w.state.Store(killed)
+	w.stop()
+	took := f.wait(ctx, f.served)
+	f.good("others own its shards after %v: its lease expired %v after its last heartbeat", took, ttl)
+}
+
+// pause: what leases alone are not enough for. A worker is stopped in the middle of a
+// checkpoint, replaced, and goes on without knowing that.
+func (f *fleet) pause(ctx context.Context) {
+	w := f.workers[2]
+	f.heading("%s is paused in the middle of a checkpoint", w.name)
+	late, err := w.cable.CutAtCheckpoint(ctx)
+	if err != nil {
 		return
 	}
-	ctx, s.curtain = context.WithCancel(ctx)
-	s.painter.Go(func() {
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		defer s.screen.draw(nil)
-		for ctx.Err() == nil {
-			if rows, err := s.fleet.rows(ctx); err == nil {
-				s.screen.draw(s.board(rows))
-			}
-			select {
-			case <-ctx.Done():
-			case <-tick.C:
-			}
-		}
-	})
+	w.state.Store(paused)
+	context.AfterFunc(ctx, w.cable.Kill) // at the end of the story, if it does not go on before
+	old := late.Old.(lease.Row)
+	f.say("%s stops, as by SIGSTOP or when a VM is moved; its checkpoint of %s is on its way", f.hue(w.name), old.Shard)
+	took := f.wait(ctx, f.served)
+	f.good("others own its shards after %v: its lease expired %v after its last heartbeat", took, ttl)
+	f.sleep(ctx, 3*ttl/2) // its successors write to the sink
+	f.say("%s continues, and cannot know that; its checkpoint arrives now", f.hue(w.name))
+	_, err = f.store.Write(ctx, late)
+	refused, ok := errors.AsType[*lease.RefusedError](err)
+	if !ok {
+		f.fail(fmt.Errorf("the table has not refused a stale checkpoint of %s: %v", old.Shard, err))
+		return
+	}
+	now := refused.Now.(lease.Row)
+	f.good("the table refuses the checkpoint: generation %d of %s is over, %s owns %d", old.Generation, old.Shard, now.Owner.Name, now.Generation)
+	f.count(f.counts, "refused", 1)
+	w.cable.Mend()
+	w.state.Store(serving)
+	f.wait(ctx, f.even)
 }
 
-// show prints the board where it is not drawn all the time.
-func (s *story) show(ctx context.Context) error {
-	if s.screen.live {
-		return nil
-	}
-	rows, err := s.fleet.rows(ctx)
-	if err == nil {
-		s.screen.print(s.board(rows)...)
-	}
-	return err
+// leave: a clean stop waits for no lease to expire.
+func (f *fleet) leave(ctx context.Context) {
+	w := f.workers[0]
+	f.heading("%s leaves", w.name)
+	f.say("%s is stopped, as in a deploy, while it owns %d shards", f.hue(w.name), len(f.owners()[w.name]))
+	w.stop()
+	took := f.wait(ctx, func() bool { return w.state.Load() == left && f.even() })
+	f.good("it handed them over, and is gone after %v: no lease had to expire", took)
 }
 
-// close ends the drawing and the fleet.
-func (s *story) close() error {
-	s.curtain()
-	s.painter.Wait()
-	s.fleet.close()
-	return s.screen.fault()
+// finish: the stream ends, and everything is counted.
+func (f *fleet) finish(ctx context.Context) {
+	f.heading("the stream ends")
+	f.stream.end()
+	f.wait(ctx, func() bool { return f.count(f.changes, "finished", 0) == len(f.shards) })
+	f.good("all %d shards are processed to their end, and nobody claims them again", len(f.shards))
+	f.close() // now all events are delivered
+	records := len(f.shards) * int(f.stream.last.Load())
+	lost := records - f.sink.processed
+	f.put(f.table(), []string{})
+	f.heading("what happened")
+	f.print("  mode            moves   gap: longest   mean   overlap: longest   mean")
+	f.print(f.modes...)
+	f.print("",
+		"  changes of owner: "+strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(f.changes), "map["), "]"),
+		fmt.Sprintf("  stale checkpoints that the table refused: %d", f.counts["refused"]),
+		fmt.Sprintf("  stale writes that the sink refused: %d", f.sink.refused),
+		fmt.Sprintf("  records processed: %d of %d; %d of them again, because after a crash or in an overlap", records-lost, records, f.sink.again),
+		"                     the successor starts at the last accepted checkpoint",
+		f.paint("1", fmt.Sprintf("  records lost: %d", lost)), "", "Try next:",
+		"  go run ./examples/quickstart -handoff cooperative    the first workers move shards without a gap, too",
+		"  go run ./examples/consumer                           the smallest whole consumer, to copy from",
+		"  go test -v -run TestFailover ./examples/consumer     a test of a failover, which takes no time")
+	if lost > 0 {
+		f.fail(fmt.Errorf("%d records were lost", lost))
+	}
 }
 
-// share: the first workers divide the shards among themselves.
-func (s *story) share(ctx context.Context) error {
-	s.screen.heading(fmt.Sprintf("%d workers start", s.options.workers))
-	began := time.Now()
-	for i := range s.options.workers {
-		if _, err := s.fleet.join(ctx, fmt.Sprintf("worker-%d", i+1)); err != nil {
-			return err
-		}
-	}
-	at, err := s.moment(ctx, s.among(s.fleet.all()))
-	if err != nil {
-		return err
-	}
-	s.screen.good(at, "even after %s; no leader says who gets what: all workers make the same plan", spell(at.Sub(began)))
-	return s.show(ctx)
-}
-
-// join: one more worker gets its share by planned moves.
-func (s *story) join(ctx context.Context) error {
-	name := fmt.Sprintf("worker-%d", s.options.workers+1)
-	s.screen.heading(name + " joins")
-	began := time.Now()
-	if _, err := s.fleet.join(ctx, name); err != nil {
-		return err
-	}
-	at, err := s.moment(ctx, s.among(s.fleet.all()))
-	if err != nil {
-		return err
-	}
-	moves := s.fleet.probe.since(began)
-	fewest := ""
-	if len(moves) == s.options.shards/len(s.fleet.all()) {
-		fewest = ", the fewest possible"
-	}
-	s.screen.good(at, "even again after %s with %s%s", spell(at.Sub(began)), plural(len(moves), "move"), fewest)
-	s.screen.good(at, "%s", cost(moves))
-	return s.show(ctx)
-}
-
-// cost says what planned moves cost, at worst.
-func cost(moves []move) string {
-	gap, overlap := worst(moves)
+// observe prints what the workers report.
+func (f *fleet) observe(w *worker, e event.Event) {
 	switch {
-	case overlap == 0:
-		return fmt.Sprintf("each move: a gap of at most %s, while nobody processed the shard; no overlap", millis(gap))
-	case gap == 0:
-		return fmt.Sprintf("each move: an overlap of at most %s, while two processed the shard; no gap", millis(overlap))
+	case w.state.Load() == killed || w.state.Load() == paused: // nobody hears of it
+	case e.Kind == event.Started:
+		f.count(f.changes, string(e.Reason), 1)
+		f.say("%s  %s → %s  %v", e.Shard, f.hue(cmp.Or(e.Transfer.From, "nobody  ")), f.hue(e.Worker), e.Reason)
+	case e.Kind == event.Ended && e.Cause == event.CauseFinished:
+		f.count(f.changes, string(lease.ReasonFinished), 1)
+	case e.Kind == event.Refused:
+		f.count(f.counts, "refused", 1)
+	case e.Kind == event.PeerEvicted && f.count(f.counts, "evicted "+e.Peer, 1) == 1:
+		f.say("%s has seen no heartbeat of %s for %v, and evicts it", f.hue(e.Worker), f.hue(e.Peer), ttl)
+	case e.Kind == event.Joined && f.count(f.counts, "joined "+e.Worker, 1) > 1:
+		f.say("%s has noticed that its lease expired, and joins again", f.hue(e.Worker))
 	}
-	return fmt.Sprintf("each move: a gap of at most %s, or an overlap of at most %s", millis(gap), millis(overlap))
 }
 
-func worst(moves []move) (gap, overlap time.Duration) {
-	for _, m := range moves {
-		gap, overlap = max(gap, m.gap), max(overlap, m.overlap)
-	}
-	return gap, overlap
-}
-
-// kill: a worker dies, and its lease runs out.
-func (s *story) kill(ctx context.Context) error {
-	victim := s.fleet.all()[1]
-	s.screen.heading(victim.name + " is killed")
-	shards := s.holds(victim)
-	began := time.Now()
-	victim.host.enter(killed)
-	s.fleet.probe.vanish(victim.name)
-	s.screen.say("%s dies while it holds %s, and can tell nobody", s.who(victim.name), plural(shards, "shard"))
-	at, err := s.moment(ctx, s.fleet.served)
-	if err != nil {
-		return err
-	}
-	s.screen.good(at, "all processed again after %s: %s", spell(at.Sub(began)), s.ranOut())
-	if err := s.fleet.even(ctx, s.living()...); err != nil {
-		return err
-	}
-	return s.show(ctx)
-}
-
-// ranOut explains why that took as long as it did.
-func (s *story) ranOut() string {
-	return fmt.Sprintf("its lease ran out %s after its last heartbeat", whole(s.fleet.ttl))
-}
-
-// holds is how many shards a worker processes now.
-func (s *story) holds(m *member) int {
-	now, _ := s.fleet.probe.serving()
-	return now.by[m.name]
-}
-
-// living are the members that run.
-func (s *story) living() []*member {
-	return slices.DeleteFunc(s.fleet.all(), func(m *member) bool { return m.quiet() || m.hasLeft() })
-}
-
-// leave: a clean stop waits for nothing to run out.
-func (s *story) leave(ctx context.Context) error {
-	m := s.fleet.all()[0]
-	s.screen.heading(m.name + " leaves in good order")
-	shards, began := s.holds(m), time.Now()
-	s.screen.say("%s is told to stop, as a deploy would do it", s.who(m.name))
-	m.stop()
-	at, err := s.moment(ctx, func(ctx context.Context) error {
-		select {
-		case <-m.gone:
-			return errors.Join(m.err, s.fleet.served(ctx))
-		case <-ctx.Done():
-			return context.Cause(ctx)
+// table is the table of owners: a line for each worker, a column for each shard.
+func (f *fleet) table() []string {
+	lines, owners := []string{""}, f.owners()
+	for _, w := range f.workers {
+		var cells strings.Builder
+		for _, shard := range f.shards {
+			if slices.Contains(owners[w.name], shard) {
+				cells.WriteString(strings.TrimPrefix(shard, "shard-") + " ")
+			} else {
+				cells.WriteString(" · ")
+			}
 		}
-	})
-	if err != nil {
-		return err
+		lines = append(lines, fmt.Sprintf("  %s  %s %d shards  %v", f.hue(w.name), cells.String(), len(owners[w.name]), w.state.Load()))
 	}
-	s.screen.good(at, "it has handed over its %s and is gone after %s: no lease had to run out", plural(shards, "shard"), spell(at.Sub(began)))
-	s.screen.good(at, "%s", cost(s.fleet.probe.since(began)))
-	if err := s.fleet.even(ctx, s.living()...); err != nil {
-		return err
-	}
-	return s.show(ctx)
+	return lines
 }
 
-// observe is told what the workers of the fleet do.
-func (s *story) observe(m *member, e event.Event) {
-	if m.quiet() {
-		return // it cannot tell anybody
+// A screen prints lines with the time. On a terminal it keeps the board below them.
+type screen struct {
+	out   io.Writer
+	live  bool // a terminal: colours, and the board is drawn again and again
+	start time.Time
+	ctx   context.Context         // of the story; nothing is printed after it
+	fail  context.CancelCauseFunc // ends it
+
+	printing sync.Mutex
+	board    []string // what is drawn
+}
+
+func newScreen(out io.Writer) screen {
+	info, err := os.Stdout.Stat()
+	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+	return screen{out: out, live: terminal && out == os.Stdout, start: time.Now()}
+}
+
+// put goes up to where the board begins and prints lines and the next board (nil: the same)
+// over it. A board that is too wide for the terminal is cut off, or the way up would be wrong.
+func (s *screen) put(lines, board []string) {
+	s.printing.Lock()
+	defer s.printing.Unlock()
+	if board == nil {
+		board = s.board
 	}
-	switch e.Kind {
-	case event.Started:
-		s.tally(e.Reason)
-		s.screen.say("%s  %s → %s  %s", e.Shard, s.who(e.Transfer.From), s.who(e.Worker), why(e))
-	case event.Ended:
-		if e.Cause == event.CauseFinished {
-			s.tally(lease.ReasonFinished)
-		}
-	case event.PeerEvicted:
-		if s.count(e.Kind, e.Peer) == 1 && e.Peer != e.Worker { // others may have come to the same conclusion
-			s.screen.say("%s has seen no heartbeat of %s for %s, and strikes it off the table", s.who(e.Worker), s.who(e.Peer), whole(s.fleet.ttl))
-		}
-	case event.Joined:
-		if s.count(e.Kind, e.Worker) > 1 {
-			s.screen.say("%s has noticed that its lease is gone, and joins again as if it were new", s.who(e.Worker))
-		}
+	if s.ctx.Err() != nil || len(lines) == 0 && slices.Equal(board, s.board) {
+		return
+	}
+	text := strings.Join(append(lines, ""), "\n")
+	if len(s.board) > 0 {
+		text = fmt.Sprintf("\x1b[%dA\x1b[J", len(s.board)) + text
+	}
+	if len(board) > 0 {
+		text += "\x1b[?7l" + strings.Join(board, "\n") + "\n\x1b[?7h"
+	}
+	s.board = board
+	if _, err := io.WriteString(s.out, text); err != nil {
+		s.fail(err)
 	}
 }
 
-func (s *story) tally(r lease.Reason) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.transfers[r]++
+// print prints lines, and say a line with the time; good is for what the library promises.
+func (s *screen) print(lines ...string) { s.put(lines, nil) }
+func (s *screen) say(format string, args ...any) {
+	s.print(fmt.Sprintf("%6.2fs  ", time.Since(s.start).Seconds()) + fmt.Sprintf(format, args...))
+}
+func (s *screen) good(format string, args ...any) {
+	s.say("%s", s.paint("32", fmt.Sprintf("✓ "+format, args...)))
+}
+func (s *screen) heading(format string, args ...any) {
+	s.print("", s.paint("1", fmt.Sprintf("── "+format+" ──────────", args...)))
 }
 
-// count is how often a worker was told of in this way.
-func (s *story) count(kind event.Kind, worker string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := kind.String() + " " + worker
-	s.told[key]++
-	return s.told[key]
-}
-
-// who is a worker's name in its colour.
-func (s *story) who(name string) string {
-	if name == "" {
-		return "nobody  "
+// paint colours text on a terminal (see https://no-color.org), and hue a worker's name.
+func (s *screen) paint(colour, text string) string {
+	if !s.live || os.Getenv("NO_COLOR") != "" {
+		return text
 	}
-	i := slices.IndexFunc(s.fleet.all(), func(m *member) bool { return m.name == name })
-	return s.paint(hue(max(i, 0)), name)
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
-
-// why explains a transfer.
-func why(e event.Event) string {
-	text := map[lease.Reason]string{
-		lease.ReasonInitial:      "nobody had it before",
-		lease.ReasonHandoff:      "a planned move",
-		lease.ReasonExpired:      "its owner's lease had run out",
-		lease.ReasonReleased:     "its owner has let go of it",
-		lease.ReasonDrainTimeout: "its owner did not wind down in time",
-	}[e.Reason]
-	if e.Gap > 0 {
-		text += fmt.Sprintf(", with a gap of %s", millis(e.Gap))
-	}
-	return fmt.Sprintf("%-9s %s", e.Reason, text)
+func (s *screen) hue(name string) string {
+	return s.paint("3"+string("6543216"[name[len(name)-1]%7]), name)
 }
