@@ -1,0 +1,83 @@
+package dynamostore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+)
+
+// A consumer writes what it processes to a table of its own, in the same transaction that
+// checks that its tenure still stands.
+type consumer struct {
+	client *dynamodb.Client
+	store  *dynamostore.Store
+	table  string // of the effects
+}
+
+// write has the effect of one record, unless another worker has the shard by now. What is
+// processed twice replaces itself, because the id of the item is that of the record.
+func (c *consumer) write(ctx context.Context, t *shardlease.Tenure, position string) error {
+	_, err := c.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
+		c.store.Fence(t.Hold()),
+		{Put: &types.Put{TableName: &c.table, Item: map[string]types.AttributeValue{
+			"id": &types.AttributeValueMemberS{Value: t.Shard().Name + "/" + position},
+		}}},
+	}})
+	return dynamostore.Fenced(err, t.Hold()) // a *checkpoint.StaleError, where the fence refused it
+}
+
+// handle stands for a handler that reads records.
+func (c *consumer) handle(ctx context.Context, t *shardlease.Tenure) error {
+	for n := 1; ctx.Err() == nil; n++ {
+		position := fmt.Sprintf("%09d", n)
+		if err := c.write(t.Context(), t, position); err != nil {
+			return err
+		}
+		if err := t.Mark(position); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run runs one worker until ctx ends. The client is yours, with your region, credentials and
+// HTTP transport: dynamodb.NewFromConfig of what config.LoadDefaultConfig returns.
+func run(ctx context.Context, client *dynamodb.Client) error {
+	// In production Terraform makes the table (docs/deploy/table.tf), and the workers need no
+	// permission for it. An existing table is left as it is.
+	if err := dynamostore.CreateTable(ctx, client, "leases", dynamostore.TableOptions{}); err != nil {
+		return err
+	}
+	// Open checks the key schema and every permission that a worker of the group needs.
+	store, err := dynamostore.Open(ctx, client, "leases", dynamostore.Options{Group: "orders"})
+	if errors.Is(err, dynamostore.ErrDenied) {
+		return fmt.Errorf("compare docs/iam.md: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	worker, err := shardlease.New(store, shardlease.Static("shard-0", "shard-1"), shardlease.Config{
+		Group: "orders", Handoff: rebalance.Cooperative,
+	})
+	if err != nil {
+		return err
+	}
+	c := &consumer{client: client, store: store, table: "orders"}
+	return worker.Run(ctx, c.handle)
+}
+
+// The leases are in DynamoDB, and the effects of the handler are fenced by a transaction.
+func Example() {
+	client := dynamodb.New(dynamodb.Options{Region: "eu-central-1", BaseEndpoint: aws.String("http://localhost:8000")})
+	if err := run(context.Background(), client); err != nil {
+		log.Fatal(err)
+	}
+}
