@@ -4,6 +4,8 @@
 //
 //	go test ./internal/mutants -mutants -v
 //
-// Each mutant is a small edit of one file, compiled through an overlay: the
-// working tree is never touched.
+// Each mutant names a function and an operator: make a condition never true, drop an operand,
+// delete a statement, or replace an expression or statements by others. So moving a function to
+// another file breaks no mutant, and neither do most renames. The mutated file is compiled
+// through an overlay: the working tree is never touched.
 package mutants
