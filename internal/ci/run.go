@@ -72,7 +72,7 @@ func (c command) run(out io.Writer) (string, error) {
 	return text, nil
 }
 
-// output returns what the command prints. What it prints to its standard error goes to out.
+// output returns what the command prints to its standard output. Its standard error goes to out.
 func (c command) output(out io.Writer) (string, error) {
 	cmd := c.begin(out)
 	cmd.Stderr = out
