@@ -145,12 +145,14 @@ func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 		first := sync.OnceFunc(func() {
 			s.write(protocol.Progress(row, tn.Hold(), protocol.Stamp{ID: "behind", At: time.Now()})) // as a user of the Hold may
 		})
-		a.watch(func(w lease.Write) {
+		a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 			if w.Key().Kind == lease.KindLease {
 				first() // just before the commit arrives
 			}
-		}, nil)
-		a.Delay(800 * time.Millisecond) // every answer
+			r, err := send()
+			time.Sleep(800 * time.Millisecond) // every answer to a write, and none to a read
+			return r, err
+		})
 		time.Sleep(1100 * time.Millisecond)
 		unseat(t, s, row.OfferedTo)
 		select {
