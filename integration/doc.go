@@ -11,6 +11,8 @@
 //   - report: what requests and units are counted, and docs/measurements.md;
 //   - guides: what the guides offer to be copied, and examples that need a server.
 //
+// One room at a time has a server, also where go test runs packages side by side.
+//
 // The tests look for a server in this order: DYNAMODB_ENDPOINT, if set; a
 // container of the official image, if Docker can be reached; otherwise they skip
 // with one sentence. SHARDLEASE_REQUIRE_DYNAMODB=1 turns the skip into a failure.

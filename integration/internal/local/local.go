@@ -40,7 +40,8 @@ func Main(m *testing.M) {
 }
 
 // server is the one DynamoDB Local that all tests of a room share; each test has
-// a table of its own.
+// a table of its own. Rooms use theirs one after the other: go test runs packages side by side,
+// and tests in real time want the machine for themselves.
 var server container
 
 type container struct {
@@ -48,9 +49,13 @@ type container struct {
 	endpoint string
 	why      error // why there is none
 	running  testcontainers.Container
+	end      func() // of the turn
 }
 
 func (c *container) start() {
+	if c.end, c.why = takeTurn(); c.why != nil {
+		return
+	}
 	if c.endpoint = os.Getenv("DYNAMODB_ENDPOINT"); c.endpoint != "" {
 		return
 	}
@@ -72,6 +77,9 @@ func (c *container) stop() {
 		if err := c.running.Terminate(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "the container stays behind:", err)
 		}
+	}
+	if c.end != nil {
+		c.end()
 	}
 }
 
