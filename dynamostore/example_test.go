@@ -22,8 +22,8 @@ type consumer struct {
 	table  string // of the effects
 }
 
-// write has the effect of one record, unless another worker has the shard by now. What is
-// processed twice replaces itself, because the id of the item is that of the record.
+// write has the effect of one record, unless another worker has the shard by now. A
+// record that is processed twice replaces its item, because the item has the id of the record.
 func (c *consumer) write(ctx context.Context, t *shardlease.Tenure, position string) error {
 	_, err := c.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
 		c.store.Fence(t.Hold()),
