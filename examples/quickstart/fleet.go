@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/shardlease/shardlease-go/examples/internal/cable"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 const group, ttl = "quickstart", time.Second // the lease time is short, for a short story; its default is 10 s
@@ -21,15 +21,14 @@ const group, ttl = "quickstart", time.Second // the lease time is short, for a s
 // A fleet is a group of workers that share the shards of one stream.
 type fleet struct {
 	screen
-	mode    rebalance.Mode
-	shards  []string
-	store   memstore.Store
-	stream  stream
-	sink    sink
-	workers []*worker
-	running sync.WaitGroup
-	modes   []string // what moves of each mode cost
-
+	mode            rebalance.Mode
+	shards          []string
+	store           memstore.Store
+	stream          stream
+	sink            sink
+	workers         []*worker
+	running         sync.WaitGroup
+	modes           []string // what moves of each mode cost
 	mu              sync.Mutex
 	changes, counts map[string]int       // of owner, by reason; of other events
 	handlers        map[string]int       // by shard: how many run
@@ -37,16 +36,16 @@ type fleet struct {
 	gaps, overlaps  []time.Duration
 }
 
-// A worker is one member of a fleet. It reaches the lease table through a cable that can be
-// cut, so that it can be killed, and paused as by SIGSTOP. (The tests of the library send
-// real signals to real processes.)
+// A worker is one member of a fleet. It reaches the lease table over a link, which the story
+// interrupts to kill the worker or to pause it.
 type worker struct {
-	name  string
-	mode  rebalance.Mode
-	fleet *fleet
-	cable *cable.Cable
-	stop  context.CancelFunc
-	state atomic.Value
+	name         string
+	mode         rebalance.Mode
+	fleet        *fleet
+	link         *storetest.Link
+	stop, resume context.CancelFunc
+	pause        context.Context // ends when the worker resumes
+	state        atomic.Value
 }
 
 const serving, paused, killed, left = "serving", "paused", "killed", "has left" // states of a worker
@@ -65,9 +64,10 @@ func newFleet(mode rebalance.Mode, shards int, out io.Writer) *fleet {
 
 // join starts one more worker.
 func (f *fleet) join(ctx context.Context, mode rebalance.Mode) {
-	w := &worker{name: fmt.Sprintf("worker-%d", len(f.workers)+1), mode: mode, fleet: f, cable: cable.To(&f.store)}
+	w := &worker{name: fmt.Sprintf("worker-%d", len(f.workers)+1), mode: mode, fleet: f, link: storetest.NewLink(&f.store)}
 	w.state.Store(serving)
 	f.workers = append(f.workers, w)
+	w.pause, w.resume = context.WithCancel(ctx)
 	ctx, w.stop = context.WithCancel(ctx)
 	f.running.Go(func() {
 		if err := w.consume(ctx); err != nil {
@@ -85,8 +85,7 @@ func (f *fleet) close() {
 	f.running.Wait()
 }
 
-// measure notes that a handler of a shard begins (1) or returns (-1). All gaps and overlaps
-// are measured here; the library is not asked.
+// measure measures gaps and overlaps: a handler of a shard begins (n: 1) or returns (-1).
 func (f *fleet) measure(shard string, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +108,7 @@ func (f *fleet) costs() (gaps, overlaps []time.Duration) {
 	return gaps, overlaps
 }
 
-// count notes that something has happened n times, and returns how often it has in all.
+// count adds n to the count of something, and returns the sum.
 func (f *fleet) count(counts map[string]int, what string, n int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,8 +129,7 @@ func (f *fleet) owners() map[string][]string {
 	return owners
 }
 
-// shared reports whether workers that serve own all shards, and none of them owns more than
-// so many more than another.
+// shared reports whether serving workers own all shards, with at most that difference.
 func (f *fleet) shared(difference int) bool {
 	owners, sum, least, most := f.owners(), 0, len(f.shards), 0
 	for _, w := range f.workers {
@@ -152,7 +150,7 @@ func (f *fleet) even() bool {
 	return even && !slices.ContainsFunc(f.shards, func(shard string) bool { return f.handlers[shard] != 1 })
 }
 
-// wait waits until ok holds, returns how long that took, and lets the workers report it.
+// wait waits until ok holds, and returns how long that took.
 func (f *fleet) wait(ctx context.Context, ok func() bool) (took time.Duration) {
 	for began := time.Now(); !ok() && ctx.Err() == nil; took = time.Since(began) {
 		if f.sleep(ctx, 5*time.Millisecond); took > 20*time.Second {

@@ -45,7 +45,7 @@ func main() {
 // consume runs one worker of the library until ctx ends. Then the worker hands over its
 // shards, and consume returns.
 func (w *worker) consume(ctx context.Context) error {
-	member, err := shardlease.New(w.cable, shardlease.Static(w.fleet.shards...), shardlease.Config{
+	member, err := shardlease.New(w.link, shardlease.Static(w.fleet.shards...), shardlease.Config{
 		Group:   group,
 		Name:    w.name,
 		Handoff: w.mode,             // rebalance.Eager or rebalance.Cooperative
@@ -88,8 +88,11 @@ func (w *worker) handle(ctx context.Context, t *shardlease.Tenure) error {
 
 // process writes a record to the sink. A worker that is paused stops right before that.
 func (w *worker) process(shard string, record int, generation int64) error {
-	if err := w.cable.Wait(context.Background()); err != nil { // like SIGSTOP, a pause heeds no context
-		return err
+	if w.state.Load() == paused {
+		<-w.pause.Done() // like SIGSTOP, a pause ignores the contexts of the handler
+	}
+	if w.state.Load() == killed {
+		return errors.New("killed")
 	}
 	err := w.fleet.sink.write(shard, record, generation)
 	if err != nil {
@@ -100,14 +103,13 @@ func (w *worker) process(shard string, record int, generation int64) error {
 
 const perRecord = 50 * time.Millisecond // how often a shard gets a record
 
-// A stream has shards of numbered records. Each shard gets records at a steady rate until
-// the stream ends, so it is known how many there are, read or not.
+// A stream has shards of numbered records, which arrive at a steady rate until it ends.
 type stream struct {
 	start time.Time
 	last  atomic.Int64 // record of each shard; 0: the stream has not ended
 }
 
-// end ends all shards, after the records that they have by now.
+// end ends all shards after the records that they have now.
 func (s *stream) end() { s.last.Store(int64(time.Since(s.start) / perRecord)) }
 
 // read yields the records of a shard after a position, as they arrive; io.EOF when the shard
@@ -134,11 +136,10 @@ func (s *stream) read(ctx context.Context, position int) iter.Seq2[int, error] {
 // generation that wrote to a shard and refuses lower ones, in one step with the write
 // itself. (In SQL: UPDATE … WHERE fence <= ?.)
 type sink struct {
-	mu     sync.Mutex
-	fences map[string]int64 // by shard: the highest generation
-	last   map[string]int   // by shard: the highest record
-
-	processed, again, refused int // records
+	mu                        sync.Mutex
+	fences                    map[string]int64 // by shard: the highest generation
+	last                      map[string]int   // by shard: the highest record
+	processed, again, refused int              // records
 }
 
 func (s *sink) write(shard string, record int, generation int64) error {

@@ -17,8 +17,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// run goes through the steps, with so many workers at first. An error ends ctx, after which
-// nothing is waited for and nothing is printed.
+// run goes through the steps of the story. An error ends ctx; nothing is printed after that.
 func (f *fleet) run(ctx context.Context, workers int) error {
 	ctx, f.fail = context.WithCancelCause(ctx)
 	f.ctx = ctx
@@ -76,31 +75,28 @@ func (f *fleet) kill(ctx context.Context) {
 	w := f.workers[1]
 	f.heading("%s is killed", w.name)
 	f.say("%s dies while it owns %d shards, and reports that to nobody", f.hue(w.name), len(f.owners()[w.name]))
-	w.cable.Kill()
 	w.state.Store(killed)
+	w.link.Cut()
 	w.stop()
 	took := f.wait(ctx, f.served)
 	f.good("others own its shards after %v: its lease expired %v after its last heartbeat", took, ttl)
 }
 
-// pause: what leases alone are not enough for. A worker is stopped in the middle of a
-// checkpoint, replaced, and goes on without knowing that.
+// pause: a worker is paused in the middle of a checkpoint, replaced, and continues.
 func (f *fleet) pause(ctx context.Context) {
 	w := f.workers[2]
 	f.heading("%s is paused in the middle of a checkpoint", w.name)
-	late, err := w.cable.CutAtCheckpoint(ctx)
-	if err != nil {
-		return
+	late := w.pauseAtCheckpoint(ctx)
+	old, ok := late.Old.(lease.Row)
+	if !ok {
+		return // interrupted
 	}
-	w.state.Store(paused)
-	context.AfterFunc(ctx, w.cable.Kill) // at the end of the story, if it does not go on before
-	old := late.Old.(lease.Row)
 	f.say("%s stops, as by SIGSTOP or when a VM is moved; its checkpoint of %s is on its way", f.hue(w.name), old.Shard)
 	took := f.wait(ctx, f.served)
 	f.good("others own its shards after %v: its lease expired %v after its last heartbeat", took, ttl)
 	f.sleep(ctx, 3*ttl/2) // its successors write to the sink
 	f.say("%s continues, and cannot know that; its checkpoint arrives now", f.hue(w.name))
-	_, err = f.store.Write(ctx, late)
+	_, err := f.store.Write(ctx, late)
 	refused, ok := errors.AsType[*lease.RefusedError](err)
 	if !ok {
 		f.fail(fmt.Errorf("the table has not refused a stale checkpoint of %s: %v", old.Shard, err))
@@ -109,9 +105,28 @@ func (f *fleet) pause(ctx context.Context) {
 	now := refused.Now.(lease.Row)
 	f.good("the table refuses the checkpoint: generation %d of %s is over, %s owns %d", old.Generation, old.Shard, now.Owner.Name, now.Generation)
 	f.count(f.counts, "refused", 1)
-	w.cable.Mend()
+	w.link.OnWrite(nil)
 	w.state.Store(serving)
+	w.link.Heal()
+	w.resume()
 	f.wait(ctx, f.even)
+}
+
+// pauseAtCheckpoint pauses the worker when it sends a checkpoint, and returns that write.
+func (w *worker) pauseAtCheckpoint(ctx context.Context) (late lease.Write) {
+	sent := make(chan lease.Write, 1)
+	w.link.OnWrite(func(_ context.Context, write lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		if write.Op == lease.OpSwap && write.Key().Kind == lease.KindLease && w.state.CompareAndSwap(serving, paused) {
+			w.link.Silence()
+			sent <- write
+		}
+		return send()
+	})
+	select {
+	case late = <-sent:
+	case <-ctx.Done():
+	}
+	return late
 }
 
 // leave: a clean stop waits for no lease to expire.
@@ -189,12 +204,11 @@ func (f *fleet) table() []string {
 
 // A screen prints lines with the time. On a terminal it keeps the board below them.
 type screen struct {
-	out   io.Writer
-	live  bool // a terminal: colours, and the board is drawn again and again
-	start time.Time
-	ctx   context.Context         // of the story; nothing is printed after it
-	fail  context.CancelCauseFunc // ends it
-
+	out      io.Writer
+	live     bool // a terminal: colours, and the board is drawn again and again
+	start    time.Time
+	ctx      context.Context         // of the story; nothing is printed after it
+	fail     context.CancelCauseFunc // ends it
 	printing sync.Mutex
 	board    []string // what is drawn
 }
@@ -205,8 +219,8 @@ func newScreen(out io.Writer) screen {
 	return screen{out: out, live: terminal && out == os.Stdout, start: time.Now()}
 }
 
-// put goes up to where the board begins and prints lines and the next board (nil: the same)
-// over it. A board that is too wide for the terminal is cut off, or the way up would be wrong.
+// put prints lines and the next board (nil: the same) over the board that is drawn. The
+// terminal cuts off what is too wide, so that the number of lines to go up is known.
 func (s *screen) put(lines, board []string) {
 	s.printing.Lock()
 	defer s.printing.Unlock()

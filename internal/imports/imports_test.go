@@ -76,7 +76,7 @@ var rules = map[string]rule{
 
 // forExamples is what every example may import, and more.
 func forExamples(more ...string) []string {
-	return append(more, "checkpoint", "rebalance", "shardlease", "shardlease/event", "shardlease/lease", "memstore", "dynamostore", "dynamostore/kcl", "shardlease/storetest", "examples/internal/cable", "examples/internal/takeover")
+	return append(more, "checkpoint", "rebalance", "shardlease", "shardlease/event", "shardlease/lease", "memstore", "dynamostore", "dynamostore/kcl", "shardlease/storetest", "examples/internal/takeover")
 }
 
 // ruleOf returns the rule for a package, or the one for the folders above it.
