@@ -16,7 +16,7 @@ import (
 const (
 	staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
 	actionlint  = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
-	govulncheck = "golang.org/x/vuln/cmd/govulncheck@v1.9.0"
+	govulncheck = "golang.org/x/vuln/cmd/govulncheck@v1.8.0"
 )
 
 // Where the long suites are.
