@@ -50,7 +50,7 @@ func (p *pool) handle(ctx context.Context, t *shardlease.Tenure) error {
 	for n := 1; n <= 9; n++ {
 		record, err := tracker.Begin(ctx, strconv.Itoa(n)) // waits while 100 records are not marked yet
 		if err != nil {
-			break // it is time to wind down: what was begun may be finished
+			break // ctx has ended: the handler should wind down, and finish the records that it began
 		}
 		select {
 		case p.jobs <- job{record, n}:

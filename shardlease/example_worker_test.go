@@ -39,7 +39,7 @@ func (o orders) handle(ctx context.Context, t *shardlease.Tenure) error {
 			return t.Finish(t.Context()) // the shard itself has ended: nobody claims it again
 		}
 		if err != nil {
-			return err // ctx has ended, it is time to wind down: this counts as no failure
+			return err // ctx has ended: the handler should wind down, and this counts as no failure
 		}
 		fmt.Println("order", n) // a real sink compares t.Generation()
 		if err := t.Mark(strconv.Itoa(n)); err != nil {

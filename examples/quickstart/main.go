@@ -65,7 +65,7 @@ func (w *worker) consume(ctx context.Context) error {
 // processes the records of the shard for as long as the worker owns it.
 func (w *worker) handle(ctx context.Context, t *shardlease.Tenure) error {
 	shard := t.Shard().Name
-	w.fleet.measure(shard, 1)
+	w.fleet.measure(shard, 1) // the gaps and overlaps of the story; a program of yours leaves this out
 	defer w.fleet.measure(shard, -1)
 
 	position, _ := strconv.Atoi(t.Checkpoint().Position) // "" before the first checkpoint: 0
@@ -74,7 +74,7 @@ func (w *worker) handle(ctx context.Context, t *shardlease.Tenure) error {
 			return t.Finish(t.Context()) // the shard itself has ended
 		}
 		if err != nil {
-			return err // ctx has ended: it is time to wind down, and everything processed is marked
+			return err // ctx has ended: this worker should wind down, and everything processed is marked
 		}
 		if err := w.process(shard, record, t.Generation()); err != nil {
 			return err

@@ -120,7 +120,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// What it says to try next is there.
+// The commands that the story recommends at its end exist.
 func TestTryNext(t *testing.T) {
 	text, err := os.ReadFile("story.go")
 	commands := regexp.MustCompile(`"  go (?:run|test).*?(?:-run (\w+) )?\./examples/(\w+)`).FindAllStringSubmatch(string(text), -1)
