@@ -60,6 +60,7 @@ type actor struct {
 
 	mu     sync.Mutex
 	frozen chan struct{} // not nil: its loop stands still until this is closed
+	skew   time.Duration // of its wall clock
 }
 
 func newStage(t *testing.T, shards int) *stage {
@@ -114,12 +115,19 @@ func (s *stage) end() {
 // can be made to stand still: a process that is paused, for all that anybody sees.
 func (a *actor) wall() time.Time {
 	a.mu.Lock()
-	frozen := a.frozen
+	frozen, skew := a.frozen, a.skew
 	a.mu.Unlock()
 	if frozen != nil {
 		<-frozen
 	}
-	return time.Now()
+	return time.Now().Add(skew)
+}
+
+// stepWall moves its wall clock, and not the monotonic one.
+func (a *actor) stepWall(by time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.skew += by
 }
 
 func (a *actor) freeze() {

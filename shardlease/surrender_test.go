@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -111,6 +112,57 @@ func TestOneBadRowAmongQuietOnes(t *testing.T) {
 		for _, w := range s.actors {
 			w.refuse(nil)
 		}
+		s.end()
+	})
+}
+
+// TestNoProbeInDoubt: one row cannot be written, and when the worker is about to find out whether
+// it can write another one, its wall clock steps ahead while heartbeats are not answered. Until a
+// heartbeat is confirmed the worker may have lost its seat, so it writes no lease row.
+func TestNoProbeInDoubt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 8)
+		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
+			if tn.Shard().Name == "shard-00" {
+				return working(ctx, tn)
+			}
+			return serve(ctx, tn)
+		}
+		config := shardlease.Config{Handoff: rebalance.Eager, Commit: checkpoint.Policy{Every: time.Second}}
+		names := []string{"a", "b"}
+		for _, name := range names {
+			s.enter(name, config, handler)
+		}
+		s.shared(beat+1500*time.Millisecond, names...)
+		time.Sleep(time.Minute)
+		a := s.actors[slices.Index(names, s.row("shard-00").Owner.Name)]
+		var silent atomic.Bool
+		var probes atomic.Int32
+		a.OnWrite(func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+			switch {
+			case w.Key().Name == "shard-00":
+				return nil, errDown
+			case isByHolder(w):
+				probes.Add(1)
+			case w.Key().Kind == lease.KindSeat && silent.Load():
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return send()
+		})
+		time.Sleep(3*ttl - 3*time.Second)
+		silent.Store(true)
+		a.stepWall(time.Hour)
+		time.Sleep(4500 * time.Millisecond)
+		if n := probes.Load(); n > 0 {
+			t.Errorf("%d lease rows were written in doubt", n)
+		}
+		silent.Store(false)
+		s.within(beat, "the worker writes another row", func() bool { return probes.Load() > 0 })
+		if n := len(a.of(event.Lost)); n > 0 {
+			t.Errorf("%d seats lost", n)
+		}
+		a.OnWrite(nil)
 		s.end()
 	})
 }

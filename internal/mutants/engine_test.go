@@ -91,6 +91,8 @@ func engineMutants() []mutant {
 			swap(`$slow != ($now)`, `!$slow && $now`), inWorker, "TestSlowStoreIsReportedWhileItLasts"},
 		{"a row that was answered lately keeps the seat", "internal/engine.Engine.surrenders",
 			without("committimeout"), inWorker, "TestSomeRowsThatCannotBeWritten"},
+		{"no lease row is probed while the wall clock casts doubt on trust", "internal/engine.Engine.surrenders",
+			without("capable"), inWorker, "TestNoProbeInDoubt"},
 		{"a worker asks whether it can write another row", "internal/engine.Engine.surrenders",
 			cut("probe"), inWorker, "TestReleasesThatFailHandOver"},
 		{"a worker that gives up its seat waits for no handler without a limit", "internal/engine.Engine.windDownFor",
