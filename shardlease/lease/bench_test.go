@@ -10,8 +10,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// typicalRow is a row as a fleet has them: held, with a checkpoint and a few earlier
-// changes of hands.
+// typicalRow returns a row as most rows of a fleet are: held, with a checkpoint and a few
+// earlier changes of hands.
 func typicalRow(b *testing.B) lease.Row {
 	b.Helper()
 	step := func(w lease.Write, err error) lease.Row {
@@ -33,8 +33,8 @@ func typicalRow(b *testing.B) lease.Row {
 	return step(protocol.Commit(r, h, checkpoint.Mark{Position: "49590338271490256608559692538361571095921575989136588898"}, stamp()))
 }
 
-// BenchmarkEncode and BenchmarkDecode are what a worker does with each row that it
-// writes and lists.
+// BenchmarkEncode and BenchmarkDecode measure what a worker does with each row that it writes
+// and lists.
 func BenchmarkEncode(b *testing.B) {
 	r := typicalRow(b)
 	b.ReportAllocs()

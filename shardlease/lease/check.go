@@ -11,12 +11,12 @@ import (
 	"github.com/shardlease/shardlease-go/internal/generation"
 )
 
-// Check reports, as ErrBadWrite, a write that no store may send: values that
-// cannot be stored, or a change of a kind that no transition makes. Every store
-// calls it first, so that what is wrong is wrong before anything has been written.
+// Check returns an ErrBadWrite for a write that no store may send: its values cannot be
+// stored, or no transition makes such a change. Every store calls it first, so that a bad
+// write is reported before anything has been written.
 //
-// It cannot know all that the transitions know: whether a position goes back
-// depends on its order, and whether an owner is dead on the seats.
+// Check knows less than the transitions: whether a position moves back depends on its order,
+// and whether an owner is dead depends on the seats.
 func (w Write) Check() error {
 	bad := func(why error) error { return fmt.Errorf("%v: %w: %w", w, ErrBadWrite, why) }
 	if why := w.checkShape(); why != "" {
@@ -37,16 +37,16 @@ func (w Write) Check() error {
 	return nil
 }
 
-// checkShape: an operation, and the records it needs, of the kinds it is for.
+// checkShape reports an unknown operation, or a record that is missing or of the wrong kind.
 func (w Write) checkShape() string {
 	creates, deletes := w.Op == OpCreate, w.Op == OpDelete
 	switch {
 	case w.Op < OpCreate || w.Op > OpDelete:
 		return "unknown operation"
 	case creates != (w.Old == nil):
-		return "needs what was read, unless it creates"
+		return "only a create has no record that was read"
 	case deletes != (w.Next == nil):
-		return "needs what to store, unless it deletes"
+		return "only a delete has no record to store"
 	case !creates && !isValue(w.Old) || !deletes && !isValue(w.Next):
 		return "a record is a Row or a Seat, not a pointer to one"
 	case deletes && w.Old.Key().Kind == KindLease:
@@ -55,25 +55,25 @@ func (w Write) checkShape() string {
 	return ""
 }
 
-// checkChange: what any record's next state has to do with the one before.
+// checkChange reports a difference between Old and Next that no transition makes.
 func (w Write) checkChange() string {
 	row, isRow := w.Next.(Row)
 	if w.Op == OpCreate {
 		switch {
 		case isRow && !row.isNew():
-			return "a new row is as Begin makes it"
+			return "a new row must be as Begin makes it"
 		case !isRow && w.Next.count() != 0:
-			return "a new seat has not beaten yet"
+			return "a new seat must not have a heartbeat yet"
 		}
 		return ""
 	}
 	switch {
 	case w.Old.Key() != w.Next.Key():
-		return "must stay at its key"
+		return "the key must not change"
 	case w.Old.count() == math.MaxInt64 || w.Next.count() != w.Old.count()+1:
-		return "must count up by one"
+		return "the counter must grow by one"
 	case w.Next.Written() == w.Old.Written():
-		return "must have an id of its own"
+		return "the write id must be new"
 	case !isRow && w.Op == OpTransfer:
 		return "a seat is not transferred"
 	case !isRow:
@@ -86,7 +86,8 @@ func (w Write) checkChange() string {
 	return row.checkHands(old, w.Op)
 }
 
-// isNew: nobody's, with nothing done, at the generation its clock gives.
+// isNew reports whether r is a row as Begin makes it: without an owner, without a checkpoint,
+// at the generation of its clock.
 func (r Row) isNew() bool {
 	plain := Row{
 		Group: r.Group, Shard: r.Shard, Parents: r.Parents, WriteID: r.WriteID, Last: r.Last,
@@ -103,73 +104,74 @@ func (r Row) equal(other Row) bool {
 	return reflect.DeepEqual(r, other)
 }
 
-// checkWithin holds a write within a generation to what a holder may change: the
-// checkpoint, the offer, and how much of the past is remembered.
+// checkWithin reports a change within a generation of anything except what a holder may
+// change: the checkpoint, the offer, and how many old transfers are kept.
 func (r Row) checkWithin(old Row) string {
 	switch {
 	case old.Owner.IsZero() || r.Owner != old.Owner || r.standing() != old.standing():
-		return "within a generation the owner and the standing stay"
+		return "within a generation the owner and the flags must not change"
 	case r.Last != old.Last || r.Failures != old.Failures || !slices.Equal(r.Parents, old.Parents):
-		return "within a generation only the checkpoint and the offer change"
+		return "within a generation only the checkpoint and the offer may change"
 	case !attr.Remembers(old.Past, r.Past):
-		return "the past does not change"
+		return "earlier transfers must not change"
 	}
 	return r.checkCheckpoint(old)
 }
 
-// checkCheckpoint: a holder's checkpoint is of its own generation, and does not
-// vanish.
+// checkCheckpoint reports a checkpoint of a holder that is not of its own generation or that
+// vanishes.
 func (r Row) checkCheckpoint(old Row) string {
 	is, was := r.Checkpoint, old.Checkpoint
 	if is != was && (is.Generation != old.Generation || is.IsZero() && !was.IsZero()) {
-		return "a checkpoint is of the generation it is made under"
+		return "a new checkpoint must have the generation of its holder"
 	}
 	return ""
 }
 
-// checkBeat: a seat's beat tells what its worker wants, and nothing else.
+// checkBeat reports a heartbeat that changes anything except what the worker publishes.
 func (s Seat) checkBeat(old Seat) string {
 	old.Beat, old.WriteID, old.At, old.Says = s.Beat, s.WriteID, s.At, s.Says
 	if !reflect.DeepEqual(s, old) {
-		return "a seat stays what it was taken as"
+		return "a heartbeat may only change what the worker publishes"
 	}
 	return ""
 }
 
-// checkHands holds a change of hands to the invariants of [Row].
+// checkHands reports a change of hands that violates the invariants of [Row].
 func (r Row) checkHands(old Row, op Op) string {
 	switch {
 	case r.Generation <= old.Generation:
-		return "a change of hands begins a generation"
+		return "a change of hands must add to the generation"
 	case r.Generation != r.began(old):
-		return "a generation is the next one, or the clock's where generations were lost"
+		return "the generation must be the next one, or the clock's where generations were lost"
 	case r.Last.WriteID != r.WriteID || r.Last.From != old.Owner.Name:
-		return "a new generation is recorded with the write that began it, and with who held the row"
+		return "the last transfer must name the write that made it and the previous owner"
 	case !slices.Equal(r.Parents, old.Parents) && !r.Removed && !old.Removed:
-		return "parents stay"
+		return "the parents must not change"
 	case op == OpSwap && !r.Owner.IsZero() && (old.Owner.IsZero() || r.Owner.Incarnation == old.Owner.Incarnation):
 		return "a shard is taken by a transfer, not by a swap"
 	case op == OpSwap && !old.Owner.IsZero() && (r.Removed || r.Quarantined):
-		return "a holder gives a shard up, or finishes it"
+		return "a holder may only release, hand over or finish a shard"
 	case !attr.Remembers(old.followed(r.Generation), r.Past):
-		return "the past is what was, and then the last transfer"
+		return "the earlier transfers must be kept, and the previous last transfer added"
 	case r.OfferedTo != "":
 		return "an offer ends with its generation"
 	case op == OpTransfer && (r.Finished != old.Finished || r.Removed != old.Removed || old.Quarantined && !r.Quarantined):
-		return "a transfer only sets aside"
+		return "of the flags, a transfer may only set quarantined"
 	case !r.Owner.IsZero() && (old.Finished || old.Quarantined || old.Removed):
-		return "a row that is finished, quarantined or removed is nobody's"
+		return "a finished, quarantined or removed row must not have an owner"
 	case !old.Owner.IsZero() && op == OpSwap:
 		return r.checkCheckpoint(old)
 	}
 	return ""
 }
 
-// began is the generation a change of hands begins: the next; where some may have
-// been lost with a tombstone or a table, the clock's, if that is higher.
+// began returns the generation that a change of hands begins: usually the next one. Where
+// generations may have been lost with a tombstone or a table, it is the clock's if that is
+// higher.
 //
-// A claim repeats why the row was free; so only a row that is nobody's was adopted
-// by this very transfer.
+// A claim repeats the reason why the row was free. So only a row without owner was adopted by
+// this very transfer.
 func (r Row) began(old Row) int64 {
 	clock := generation.First(r.Last.At)
 	switch {
@@ -181,5 +183,5 @@ func (r Row) began(old Row) int64 {
 	return old.Generation + 1
 }
 
-// standing is what about a row decides whether anybody may claim it.
+// standing returns the flags of a row that decide whether anybody may claim it.
 func (r Row) standing() [3]bool { return [3]bool{r.Finished, r.Quarantined, r.Removed} }

@@ -8,24 +8,24 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
 
-// What callers branch on with errors.Is.
+// The errors that callers compare with errors.Is.
 var (
-	// ErrRefused: the condition of a write did not hold; nothing was written.
+	// ErrRefused: the condition of a write did not hold, and the write stored nothing.
 	ErrRefused = errors.New("refused")
 	// ErrNotFound: no row has this key.
 	ErrNotFound = errors.New("no such row")
-	// ErrMalformed: a stored row that cannot be read.
+	// ErrMalformed: a stored row cannot be read.
 	ErrMalformed = errors.New("malformed row")
-	// ErrQueued: a call ended while it waited for its turn in the store, because too little
-	// of its time was left. It has sent nothing.
-	ErrQueued = errors.New("not sent: its time ended while it waited for its turn")
-	// ErrBadWrite: a write that no store may send; see [Write.Check].
+	// ErrQueued: a call ended while it waited in the store behind other calls, because it had
+	// too little time left. It has sent nothing.
+	ErrQueued = errors.New("not sent: too little time was left after waiting for other calls")
+	// ErrBadWrite: no store may send this write; see [Write.Check].
 	ErrBadWrite = errors.New("a write that no transition makes")
 )
 
-// A Rule is the reason why a row does not allow what was asked of it. Rules are
-// compared with errors.Is. There are more than the three named here; the others
-// follow from the row itself.
+// A Rule is the reason why a row does not allow a transition. Rules are compared with
+// errors.Is. Only the rules that callers branch on are exported; the others follow from the
+// row itself.
 type Rule string
 
 func (r Rule) Error() string { return string(r) }
@@ -34,35 +34,35 @@ const (
 	// ErrOutdated: the command was given for an earlier generation. Read the row again, and
 	// decide again.
 	ErrOutdated Rule = "the row has changed hands since it was seen"
-	// ErrHeld: a worker holds the shard. Quarantine it before you rewind or remove it.
+	// ErrHeld: a worker holds the shard. Quarantine the shard before you rewind or remove it.
 	ErrHeld Rule = "held"
 	// ErrWentBack: the table was restored or replaced. Nothing may be claimed before the rows
 	// are adopted.
 	ErrWentBack Rule = "the table went back in time"
 )
 
-// A RuleError says which rule did not allow a transition, and of which row.
+// A RuleError is a transition that a row does not allow, and the rule that forbids it.
 type RuleError struct {
-	Transition string // "claim", "rewind", …; of a write that was answered, its operation
+	Transition string // the name of the transition, such as "claim" or "rewind"; for an answered write, the name of its operation
 	Key        Key
 	Rule       Rule
 }
 
 func (e *RuleError) Error() string { return fmt.Sprintf("%s of %v: %v", e.Transition, e.Key, e.Rule) }
 
-// Unwrap gives the rule.
+// Unwrap returns the rule.
 func (e *RuleError) Unwrap() error { return e.Rule }
 
-// A RefusedError answers a write whose condition did not hold.
+// A RefusedError is the store's answer to a write whose condition did not hold.
 type RefusedError struct {
 	Op  Op
 	Key Key
-	// Now is the row as it stood when the write was refused; nil when there
-	// was none. It tells the writer what to do.
+	// Now is the row as it was when the store refused the write, or nil if there was none. The
+	// writer decides from it what to do.
 	Now Record
-	// Retried: the store sent the same bytes more than once by itself, and an
-	// earlier sending went unanswered: it may have been stored and overtaken
-	// since. A store that sends again has to say so.
+	// Retried: the store sent the same bytes more than once by itself, and an earlier attempt
+	// was not answered. That attempt may have been stored and overwritten since. A store that
+	// repeats writes has to set it.
 	Retried bool
 }
 
@@ -70,14 +70,14 @@ func (e *RefusedError) Error() string {
 	if e.Now == nil {
 		return fmt.Sprintf("%v of %v %v: no such row", e.Op, e.Key, ErrRefused)
 	}
-	return fmt.Sprintf("%v of %v %v: the row stands at %v", e.Op, e.Key, ErrRefused, e.Now)
+	return fmt.Sprintf("%v of %v %v: the row is now %v", e.Op, e.Key, ErrRefused, e.Now)
 }
 
 // Is makes errors.Is(err, ErrRefused) true.
 func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
-// A QueuedError ends a call that waited in the store, behind other calls, until it had too
-// little time left. The call has sent nothing, so no outcome is unknown. A worker repeats
+// A QueuedError is the end of a call that waited in the store, behind other calls, until it had
+// too little time left. The call has sent nothing, so no outcome is unknown. A worker repeats
 // the call, and reports a fault only if no other call about a row is answered either.
 type QueuedError struct {
 	Waited time.Duration
@@ -91,14 +91,14 @@ func (e *QueuedError) Error() string {
 // Is makes errors.Is(err, ErrQueued) true.
 func (e *QueuedError) Is(target error) bool { return target == ErrQueued }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *QueuedError) Unwrap() error { return e.Cause }
 
-// A MalformedError stands in a listing for a row that cannot be read. The rows
-// after it follow.
+// A MalformedError is a stored row that cannot be read. A listing yields it in place of the row
+// and continues.
 type MalformedError struct {
 	Key   Key
-	Cause error // an InvalidError that names the attribute, as a rule
+	Cause error // usually an InvalidError that names the attribute
 }
 
 func (e *MalformedError) Error() string {
@@ -108,14 +108,14 @@ func (e *MalformedError) Error() string {
 // Is makes errors.Is(err, ErrMalformed) true.
 func (e *MalformedError) Is(target error) bool { return target == ErrMalformed }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *MalformedError) Unwrap() error { return e.Cause }
 
 func invalid(field, rule string) error {
 	return &checkpoint.InvalidError{Field: field, Rule: rule}
 }
 
-// tooLong is the error for a field of got bytes where limit is allowed.
+// tooLong returns the error for a field that has got bytes and may have at most limit.
 func tooLong(field string, got, limit int) error {
 	return &checkpoint.InvalidError{Field: field, Rule: fmt.Sprintf("must have at most %d bytes, has %d", limit, got), Limit: int64(limit)}
 }

@@ -27,7 +27,7 @@ func handle(r lease.Row) lease.Hold {
 	return lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
 }
 
-// next applies a write to the row it was made from.
+// next applies a write to the row from which it was made.
 func next(t *testing.T, w lease.Write, err error) lease.Row {
 	t.Helper()
 	if err != nil {

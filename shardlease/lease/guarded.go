@@ -6,26 +6,26 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
 
-// A Guarded is a value that is written under a generation: the smallest thing that
-// can be fenced. memstore and dynamostore have registers of them, for sinks and for
-// users' own tests. The zero value, but for its name, is one that nobody has written.
+// A Guarded is a value that is written under a generation: the smallest thing that can be
+// fenced. memstore and dynamostore have registers of guarded values, for sinks and for the
+// tests of users. A Guarded with nothing but a name has not been written yet.
 //
-// Invariant: its generation never goes down. So what is guarded is never deleted, or
-// it would take the next stale write for its first.
+// Invariant: its generation never decreases. A guarded value is therefore never deleted: it
+// would accept the next stale write as its first.
 type Guarded struct {
-	// Name is that of the shard, or begins with it: generations of different shards
-	// say nothing about each other, so a name belongs to one shard for ever.
+	// Name is the name of the shard, or begins with it. A name belongs to one shard forever,
+	// because generations of different shards cannot be compared.
 	Name       string
 	Generation int64
 	Value      string // at most checkpoint.MaxState bytes
 }
 
-// Put is g as written under a generation: a [*checkpoint.StaleError] where it has been
-// written under a higher one, an [*checkpoint.InvalidError] for what cannot be stored.
+// Put returns g after a write under a generation. It returns a [*checkpoint.StaleError] if g has
+// been written under a higher one, and an [*checkpoint.InvalidError] if the value cannot be
+// stored.
 //
-// It is a rule for whoever can replace g by the result in one atomic step. To ask
-// first and to write afterwards is worth nothing: between the two the shard changes
-// hands.
+// A caller has to replace g by the result in one atomic step. To call Put and write later
+// protects nothing, because the shard may change hands in between.
 func (g Guarded) Put(generation int64, value string) (Guarded, error) {
 	errs := []error{validName("name", g.Name), positive("generation", generation)}
 	if len(value) > checkpoint.MaxState {

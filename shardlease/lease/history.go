@@ -8,22 +8,22 @@ import (
 	"github.com/shardlease/shardlease-go/internal/attr"
 )
 
-var errHistory = errors.New("must hold five fields a line, and count back to an earlier generation")
+var errHistory = errors.New("must have five fields in each line, and lead back to an earlier generation")
 
-// History unpacks the earlier transfers, newest first, without the latest.
+// History returns the transfers before the last one, newest first, as far as the row keeps them.
 func (r Row) History() []Transfer {
 	past, _ := unpack(r.Past, r.Generation)
 	return past
 }
 
-// followed is the packed history once the last transfer has been followed by one
-// that began that generation.
+// followed returns the packed history of r after a change of hands that begins the given
+// generation.
 func (r Row) followed(generation int64) string {
 	return attr.AddTransfer(r.Past, generation-r.Last.Generation, string(r.Last.Reason), r.Last.From, r.Last.By, r.Last.At)
 }
 
-// unpack reads the packed transfers of a row that stands at that generation. What
-// could be read comes back beside the error.
+// unpack reads the packed transfers of a row whose present generation is given. With an error
+// it also returns the transfers that it could read.
 func unpack(packed string, generation int64) ([]Transfer, error) {
 	var past []Transfer
 	if packed == "" {
@@ -48,7 +48,7 @@ func unpack(packed string, generation int64) ([]Transfer, error) {
 	return past, nil
 }
 
-// pack writes the latest transfer as one attribute.
+// pack encodes t as one attribute.
 func (t Transfer) pack() string {
 	return strings.Join([]string{string(t.Reason), t.From, t.By, strconv.FormatInt(millis(t.At), 10), string(t.WriteID), t.Note}, "\t")
 }

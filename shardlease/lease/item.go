@@ -12,20 +12,19 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// An Item is a record as flat attributes: the stored form, and a promise of
-// compatibility. A value is a string, an int64, a bool, a []byte or a []string
-// (a set), and Decode wants these types back. Where the meaning is the same, the
-// names are the Kinesis Client Library's. Empty values are absent. docs/table.md
-// lists the attributes.
+// An Item is a record as flat attributes. This stored form is a promise of compatibility. A
+// value is a string, an int64, a bool, a []byte or a []string (a set), and Decode needs the
+// same types. Attributes with the same meaning have the names of the Kinesis Client Library.
+// Empty values are absent. docs/table.md lists the attributes.
 //
-// The attribute "version" grows only when older readers would misread a record. Decode
-// passes over attributes that it does not know, and a store leaves them where they are.
+// The attribute "version" grows only when older readers would misread a record. Decode ignores
+// attributes that it does not know, and a store leaves them as they are.
 type Item map[string]any
 
-// TombstoneAge is how long a removed row is kept before a store may sweep it.
+// TombstoneAge is how long a tombstone is kept before a store may delete it.
 const TombstoneAge = 30 * 24 * time.Hour
 
-// Encode gives the stored form of r.
+// Encode returns the stored form of r.
 func Encode(r Record) Item {
 	item := Item{}
 	put := func(name string, value any) {
@@ -110,8 +109,8 @@ func (s Seat) encode(put func(string, any)) {
 	put(attr.Wants, wants)
 }
 
-// Decode reads the stored form. What it cannot read is a [*MalformedError] that
-// names the attribute; attributes it does not know are passed over.
+// Decode reads the stored form of a record. It ignores attributes that it does not know, and
+// returns a [*MalformedError] that names the first attribute that it cannot read.
 func Decode(item Item) (Record, error) {
 	in := reader{item: item}
 	key := in.key()
@@ -134,7 +133,7 @@ func Decode(item Item) (Record, error) {
 	return r, nil
 }
 
-// reader reads attributes one after the other and keeps the first fault.
+// A reader reads attributes one after the other and keeps the first error.
 type reader struct {
 	item Item
 	err  error
@@ -146,7 +145,7 @@ func (in *reader) fail(attr, rule string) {
 	}
 }
 
-// value reads an attribute of one type; absent is that type's zero.
+// value returns an attribute of type T, or the zero value if the attribute is absent.
 func value[T any](in *reader, attr, kind string) T {
 	v, ok := in.item[attr].(T)
 	if _, present := in.item[attr]; present && !ok {
@@ -175,7 +174,7 @@ func (in *reader) key() Key {
 			return Key{Group: group, Kind: kind, Name: name}
 		}
 	}
-	in.fail(attr.Group, "must end in a kind that is known")
+	in.fail(attr.Group, "must end in a known kind")
 	return Key{Group: partition, Name: name}
 }
 
@@ -220,9 +219,9 @@ func (in *reader) seat(key Key) Seat {
 	return s
 }
 
-// parseWant reads what Want.String gives. The shard comes last: it may hold
-// spaces. A want that cannot be read is not served, as any want may be; it is no
-// reason to take its worker, who is alive, for unreadable.
+// parseWant reads the text of Want.String. The shard is the last field because it may contain
+// spaces. A request that cannot be read is ignored, as a worker may ignore any request. Its
+// seat stays readable, because its worker is alive.
 func parseWant(text string) (Want, bool) {
 	fields := strings.SplitN(text, " ", 6)
 	if len(fields) < 6 {
@@ -234,9 +233,9 @@ func parseWant(text string) (Want, bool) {
 	return w, errGeneration == nil && errTerms == nil && w.validate() == nil
 }
 
-// parseTerms reads the four words of Terms.String. A mode or an after-drain that this
-// version does not know was written by a newer one, and is served as eager and force, which
-// never makes two handlers run.
+// parseTerms reads the four words of Terms.String. A mode or an after-drain that this version
+// does not know was written by a newer one. It is read as eager or force, which never makes two
+// handlers run.
 func parseTerms(words []string) (rebalance.Terms, error) {
 	mode, drain, after, prepare := words[0], words[1], words[2], words[3]
 	if mode != "" && mode != rebalance.Cooperative.String() {

@@ -19,7 +19,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// fullRow is a row with everything in it, of names as long as asked.
+// fullRow returns a row that uses every field, with names of the given length.
 func fullRow(t *testing.T, name int, transfers int) lease.Row {
 	t.Helper()
 	pad := func(s string) string { return (s + strings.Repeat("-", name))[:name] }
@@ -40,9 +40,9 @@ func fullRow(t *testing.T, name int, transfers int) lease.Row {
 	return next(t, w, err)
 }
 
-// TestFullRowCostsOneWriteUnit: names of 40 bytes, a position of Kinesis'
-// length, an offer, and more transfers than fit. The size is counted here once
-// more, by DynamoDB's rules written out.
+// TestFullRowCostsOneWriteUnit: a row with names of 40 bytes, a position as long as Kinesis' and
+// an offer fits into one write unit, however many transfers it has had. The test counts the size
+// by DynamoDB's rules, independently of Size.
 func TestFullRowCostsOneWriteUnit(t *testing.T) {
 	for _, transfers := range []int{1, 2, 3, 10, 50} {
 		r := fullRow(t, 40, transfers)
@@ -75,7 +75,7 @@ func TestFullRowCostsOneWriteUnit(t *testing.T) {
 		if transfers >= 3 && len(r.History()) < 2 {
 			t.Errorf("%d transfers: only %d earlier ones kept", transfers, len(r.History()))
 		}
-		// A failing owner leaves a note, the longest reason and its failures.
+		// A release stores a note and the longest reason.
 		w, err := protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonDrainTimeout, Note: strings.Repeat("n", lease.MaxNote)},
 			protocol.Stamp{ID: lease.WriteID(strings.Repeat("w", 26)), At: time.Now()})
 		if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
@@ -89,9 +89,8 @@ func TestFullRowCostsOneWriteUnit(t *testing.T) {
 	}
 }
 
-// TestCommitsKeepTheRowInOneUnit: a position that grows up to Kinesis' length
-// finds room kept for it, and one that grows beyond forgets old transfers rather
-// than cost a second unit.
+// TestCommitsKeepTheRowInOneUnit: a row keeps room for a position as long as Kinesis'. If a
+// position grows longer, the row drops old transfers before it costs a second write unit.
 func TestCommitsKeepTheRowInOneUnit(t *testing.T) {
 	for name := 20; name <= 40; name++ {
 		r := fullRow(t, name, 20)
@@ -126,12 +125,12 @@ func TestItemsComeBack(t *testing.T) {
 	for _, record := range append(records, seat, leaving) {
 		back, err := lease.Decode(lease.Encode(record))
 		if err != nil || !reflect.DeepEqual(back, record) {
-			t.Errorf("%v came back as %v, %v", record, back, err)
+			t.Errorf("%v was read back as %v, %v", record, back, err)
 		}
 		item := lease.Encode(record)
 		item["fromTheFuture"] = "kept by the store"
 		if _, err := lease.Decode(item); err != nil {
-			t.Errorf("an attribute that is not known: %v", err)
+			t.Errorf("item with an unknown attribute: %v", err)
 		}
 	}
 	expires := time.Unix(lease.Encode(tombstone)[attr.Expires].(int64), 0)
@@ -139,7 +138,7 @@ func TestItemsComeBack(t *testing.T) {
 		t.Errorf("a tombstone is kept for %v", kept)
 	}
 	if _, ok := lease.Encode(failed)[attr.Expires]; ok {
-		t.Error("a row that is no tombstone expires")
+		t.Error("a row that is not a tombstone has an expiry")
 	}
 }
 
@@ -193,7 +192,7 @@ func TestMalformedItemsAreNamed(t *testing.T) {
 	}
 }
 
-// storedWants are the wants that are read from a seat with these texts.
+// storedWants returns the requests that Decode reads from a seat with these texts.
 func storedWants(t *testing.T, texts ...string) []lease.Want {
 	t.Helper()
 	item := lease.Encode(lease.Seat{Group: "g", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second})
@@ -205,7 +204,8 @@ func storedWants(t *testing.T, texts ...string) []lease.Want {
 	return r.(lease.Seat).Wants
 }
 
-// TestUnreadableWantIsNotServed: and its seat is still a sign of life.
+// TestUnreadableWantIsNotServed: a request that cannot be read is ignored, and its seat stays
+// readable.
 func TestUnreadableWantIsNotServed(t *testing.T) {
 	wants := storedWants(t, "7 cooperative 48h0m0s wait 0s too-long", "1 eager", "x eager 1s force 0s s", "8 eager 1s force 0s good", "9 eager 1s force 0s good")
 	if len(wants) != 1 || wants[0].Shard != "good" {
@@ -226,7 +226,7 @@ func TestTermsOfANewerVersionAreServedAsEager(t *testing.T) {
 	}
 }
 
-// FuzzWants: a want that is read comes back as it was.
+// FuzzWants: a request that is read, encoded and read again does not change.
 func FuzzWants(f *testing.F) {
 	f.Add("7 eager 20s force 0s s")
 	f.Add("7 cooperative 1m0s wait 5s a b")
@@ -239,8 +239,8 @@ func FuzzWants(f *testing.F) {
 	})
 }
 
-// TestRowFitsAgainAtTheFirstWrite: a transfer made from an earlier image keeps a
-// checkpoint that nobody had counted in; the next write of the row does.
+// TestRowFitsAgainAtTheFirstWrite: a transfer from an outdated row keeps a later checkpoint, for
+// which no room was made. The next write of the row makes that room.
 func TestRowFitsAgainAtTheFirstWrite(t *testing.T) {
 	r := fullRow(t, 12, 40)
 	recovery, err := protocol.Recover(r, owner("b"), stamp())
@@ -257,7 +257,7 @@ func TestRowFitsAgainAtTheFirstWrite(t *testing.T) {
 	if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
 		t.Errorf("%d bytes after the transfer, %d after the next write", lease.Encode(b).Size(), size)
 	}
-	// Longer ids than those the row was counted with.
+	// Longer ids than those for which the row keeps room.
 	r = fullRow(t, 40, 20)
 	w, err = protocol.Offer(r, handle(r), lease.Incarnation(strings.Repeat("i", lease.MaxID)), checkpoint.Mark{}, protocol.Stamp{ID: lease.WriteID(strings.Repeat("w", lease.MaxID)), At: time.Now()})
 	if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
@@ -265,8 +265,8 @@ func TestRowFitsAgainAtTheFirstWrite(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever stands in a table, reading it gives a record that could
-// have been written, or a MalformedError.
+// FuzzDecode: whatever a table contains, Decode returns a record that could have been written, or
+// a MalformedError.
 func FuzzDecode(f *testing.F) {
 	f.Add("orders/lease", "s", int64(5), int64(900), "a", "i", "p1", "handoff\ta\tb\t5\tw\tnote", "1\treleased\tb\ta\t7", []byte("state"), true)
 	f.Add("orders/seat", "i", int64(5), int64(900), "a", "", "7 eager 20s force 0s shard", "", "", []byte(nil), false)
@@ -295,8 +295,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestUserDataStaysPrivate plants a canary in positions and states and prints
-// rows, writes, refusals and errors in every way a log would.
+// TestUserDataStaysPrivate puts a canary into positions and states and prints rows, writes,
+// refusals and errors in every way in which a log might.
 func TestUserDataStaysPrivate(t *testing.T) {
 	const canary = "canary"
 	secret := checkpoint.Mark{Position: canary, State: canary}

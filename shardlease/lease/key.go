@@ -9,21 +9,21 @@ import (
 	"unicode/utf8"
 )
 
-// The limits of what rows can hold, in bytes unless said otherwise.
+// The limits of what a row can hold, in bytes unless the comment counts something else.
 const (
-	MaxName    = 255  // a group, a shard, a worker's name, a task, who gave a command
-	MaxID      = 64   // a write id, an incarnation
-	MaxNote    = 64   // the note of a transfer; transitions shorten a longer one
-	MaxParents = 8    // parents of one shard
-	MaxWants   = 1000 // shards one seat asks for at a time
+	MaxName    = 255  // the name of a group, a shard, a worker, a task or an operator
+	MaxID      = 64   // a write id or an incarnation
+	MaxNote    = 64   // the note of a transfer; the transitions shorten a longer one
+	MaxParents = 8    // how many parents one shard may have
+	MaxWants   = 1000 // how many shards one seat may request at a time
 )
 
 // A Kind is one of the two kinds of row.
 type Kind uint8
 
 const (
-	KindLease Kind = iota + 1 // a [Row], one per shard
-	KindSeat                  // a [Seat], one per running worker
+	KindLease Kind = iota + 1 // the kind of a [Row]; there is one for each shard
+	KindSeat                  // the kind of a [Seat]; there is one for each running worker
 )
 
 func (k Kind) String() string {
@@ -36,16 +36,16 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// A Key addresses one row. Groups do not see each other: two consumers of one
-// stream are two groups.
+// A Key is the address of one row. Groups do not see each other: two consumers of one
+// stream use two groups.
 type Key struct {
 	Group string
 	Kind  Kind
-	Name  string // the shard, or the incarnation in the seat
+	Name  string // the shard of a lease row, or the incarnation of a seat
 }
 
-// String quotes and shortens names that could not be stored: it is also how a
-// malformed row is reported.
+// String describes the key. It quotes and shortens names that could not be stored, because
+// malformed rows are reported with it.
 func (k Key) String() string {
 	if k.Validate() != nil {
 		return fmt.Sprintf("%v %.64q/%.64q", k.Kind, k.Group, k.Name)
@@ -53,7 +53,7 @@ func (k Key) String() string {
 	return fmt.Sprintf("%v %s/%s", k.Kind, k.Group, k.Name)
 }
 
-// Validate reports a key under which nothing can be stored.
+// Validate reports why no row can be stored under the key.
 func (k Key) Validate() error {
 	switch k.Kind {
 	case KindLease:
@@ -64,17 +64,16 @@ func (k Key) Validate() error {
 	return invalid("kind", "must be lease or seat")
 }
 
-// A WriteID is new and random with every write, and stays with the bytes of
-// that write when they are sent again. It tells a worker's own write from
-// another's.
+// A WriteID is the random id of one write. Every write has a new one, and keeps it when the
+// same bytes are sent again. A worker recognizes its own writes by it.
 type WriteID string
 
-// An Incarnation is one seat of one worker: random, and new with every seat
-// taken. A worker that was evicted, or that stopped trusting itself, comes back
-// as another incarnation and holds nothing of what the old one held.
+// An Incarnation is the random id of one seat of one worker. Every new seat has a new one. A
+// worker that was evicted, or that stopped trusting itself, returns as another incarnation
+// and holds nothing of what the old one held.
 type Incarnation string
 
-// millis is a time as items keep it; no time is 0, and so absent.
+// millis returns a time as items store it. The zero time is 0, and so not stored.
 func millis(at time.Time) int64 {
 	if at.IsZero() {
 		return 0
@@ -110,7 +109,7 @@ func validID(field, s string) error {
 	return validText(field, s, MaxID)
 }
 
-// plain reports whether s is nothing but printable ASCII.
+// plain reports whether s contains only printable ASCII characters.
 func plain(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -120,13 +119,13 @@ func plain(s string) bool {
 	return true
 }
 
-// validText wants printable text: control characters have no place in an
-// incident's log, and two of them separate packed records.
+// validText reports a text that is too long or contains control characters. Control
+// characters would garble logs, and two of them separate packed records.
 func validText(field, s string, limit int) error {
 	switch {
 	case len(s) > limit:
 		return tooLong(field, len(s), limit)
-	case plain(s): // every field of every write comes by here
+	case plain(s): // the fast path: every field of every write is checked here
 		return nil
 	case !utf8.ValidString(s):
 		return invalid(field, "must be valid UTF-8")

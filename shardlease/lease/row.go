@@ -11,45 +11,44 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
 
-// A Row is the lease of one shard: who holds it, under which generation, and
-// how far it has come. Rows are values; the transitions return new ones and
-// share nothing that they change.
+// A Row is the lease of one shard: its owner, its generation and its checkpoint. Rows are
+// values; a transition returns a new Row and shares nothing that it changes.
 //
 // Invariant: within one generation the owner never changes.
 //
-// Invariant: Last.Generation == Generation; the last transfer made it.
+// Invariant: Last.Generation == Generation, because the last transfer began the generation.
 //
 // Invariant: a finished, quarantined or removed row has no owner.
 type Row struct {
 	Group   string
 	Shard   string
-	Parents []string // sorted; empty for a shard without
+	Parents []string // sorted names of the parent shards; empty: no parents
 
-	Counter    int64   // the lease counter: +1 with every accepted write
-	WriteID    WriteID // of the write that left the row like this
-	Generation int64   // the fencing token: grows at every change of hands, and at no other time
+	Counter    int64   // the lease counter, which grows by 1 with every accepted write
+	WriteID    WriteID // the id of the write that made the row what it is
+	Generation int64   // the fencing token, which grows with every change of hands and at no other time
 
-	Owner      Owner       // zero: nobody
-	OfferedTo  Incarnation // the successor that may take it from Owner; empty: none
+	Owner      Owner       // the worker that holds the shard; zero: nobody
+	OfferedTo  Incarnation // the successor that may take the shard over from Owner; empty: none
 	Checkpoint checkpoint.Checkpoint
 
 	Finished    bool // the shard has ended and is processed to its end
-	Quarantined bool // set aside: nobody may claim it until somebody decides
-	Removed     bool // a tombstone: kept so that no earlier generation is ever issued again
+	Quarantined bool // the shard is set aside: nobody may claim it until an operator decides
+	Removed     bool // the row is a tombstone, kept so that no earlier generation is ever issued again
 
 	Failures Failures
 	Last     Transfer // the latest change of hands
-	Past     string   // earlier ones, as many as fit, packed: see History
+	Past     string   // the earlier changes of hands that fit, packed; History unpacks them
 }
 
-// An Owner is one incarnation of one worker, and the task it serves.
+// An Owner is one incarnation of one worker, and the task that it serves.
 type Owner struct {
 	Name        string
 	Incarnation Incarnation
-	Task        string // free text: a run, a job; so that what a dead run still holds can be found
+	Task        string // free text, for example a run or a job, by which the shards of a dead run can be found
 }
 
-// IsZero reports whether o is nobody.
+// IsZero reports whether o names nobody.
 func (o Owner) IsZero() bool { return o == Owner{} }
 
 func (o Owner) String() string {
@@ -62,7 +61,7 @@ func (o Owner) String() string {
 	return fmt.Sprintf("%q (%s) for task %q", o.Name, o.Incarnation, o.Task)
 }
 
-// Validate reports what about o cannot own a shard.
+// Validate reports why o cannot own a shard.
 func (o Owner) Validate() error {
 	return errors.Join(
 		validName("owner name", o.Name),
@@ -70,51 +69,53 @@ func (o Owner) Validate() error {
 		validText("task", o.Task, MaxName))
 }
 
-// A Hold is what a holder knows of its tenure. It is the handle every write of
-// a holder is made with, and it is worth nothing once the row has moved on.
+// A Hold is the handle with which a holder makes its writes: what it knows about its tenure.
+// A Hold is worthless after the row has changed hands.
 type Hold struct {
-	Key         Key // of the row: generations of different shards say nothing about each other
+	Key         Key // the key of the row; generations of different shards cannot be compared
 	Incarnation Incarnation
 	Generation  int64
-	Order       checkpoint.Order // how its positions are compared; nil: not at all
+	Order       checkpoint.Order // how positions of the shard are compared; nil: not at all
 }
 
-// Failures count the tenures in a row that ended by error, panic, stall or expiry.
-// How many of them still count is for [Row.Attempts] to say. Planned ends never count.
+// Failures counts consecutive tenures that ended by error, panic, stall or expiry. Planned
+// ends never count. [Row.Attempts] computes how many of them still count.
 type Failures struct {
-	Count  int64
-	Last   int64 // the generation of the latest of them
-	Errors int64 // how many of Count ended by error, panic or stall; the others expired. More than Count
-	// stands in a row that an older version has written, which leaves it as it was: then all did
+	Count int64 // how many tenures failed
+	Last  int64 // the generation of the latest of them
+	// Errors is how many of Count ended by error, panic or stall; the others expired. An
+	// older version does not change Errors, so it may be larger than Count: then all of
+	// Count ended by error, panic or stall.
+	Errors int64
 }
 
-// A Reason says why a shard changed hands.
+// A Reason is why a shard changed hands.
 type Reason string
 
 const (
-	ReasonInitial      Reason = "initial"       // first of its row
-	ReasonReleased     Reason = "released"      // given back by its owner
-	ReasonFinished     Reason = "finished"      // processed to its end
-	ReasonExpired      Reason = "expired"       // its owner was evicted
-	ReasonHandoff      Reason = "handoff"       // a planned move
-	ReasonDrainTimeout Reason = "drain-timeout" // a planned move whose owner did not wind down in time
-	ReasonStalled      Reason = "stalled"       // its handler made no progress
-	ReasonFailed       Reason = "failed"        // its handler returned an error or panicked
-	ReasonForced       Reason = "forced"        // by command
+	ReasonInitial      Reason = "initial"       // the row was created
+	ReasonReleased     Reason = "released"      // the owner released the shard
+	ReasonFinished     Reason = "finished"      // the shard is processed to its end
+	ReasonExpired      Reason = "expired"       // the owner was evicted
+	ReasonHandoff      Reason = "handoff"       // the shard was handed over in a planned move
+	ReasonDrainTimeout Reason = "drain-timeout" // the owner did not wind down in time in a planned move
+	ReasonStalled      Reason = "stalled"       // the handler made no progress
+	ReasonFailed       Reason = "failed"        // the handler returned an error or panicked
+	ReasonForced       Reason = "forced"        // an operator commanded it
 	ReasonAdopted      Reason = "adopted"       // the table was restored or replaced
 	ReasonRemoved      Reason = "removed"       // the source no longer lists the shard
 )
 
-// A Transfer records one change of hands. A change is there even when nobody
-// takes over: a release ends a generation as well.
+// A Transfer records one change of hands. A release is one too: it ends a generation although
+// nobody takes the shard over.
 type Transfer struct {
 	Generation int64 // the generation that began
 	Reason     Reason
-	From       string // the name of who held it; empty: nobody
-	By         string // who did it: a worker's name, an operator's
+	From       string // the name of the worker that held the shard; empty: nobody held it
+	By         string // the name of the worker or operator that made the change
 	At         time.Time
-	Note       string  // only in a row's last transfer
-	WriteID    WriteID // only in a row's last transfer: tells a giver that its gift arrived
+	Note       string  // a note for people; only the last transfer of a row has one
+	WriteID    WriteID // the id of the write that made the change, by which its writer recognizes it; only the last transfer of a row has one
 }
 
 func (t Transfer) String() string {
@@ -134,47 +135,47 @@ func (t Transfer) String() string {
 	return text + fmt.Sprintf(", began generation %d", t.Generation)
 }
 
-// Key is the row's address.
+// Key returns the address of the row.
 func (r Row) Key() Key { return Key{Group: r.Group, Kind: KindLease, Name: r.Shard} }
 
-// Written is the id of the write that left the row like this.
+// Written returns the id of the write that made the row what it is.
 func (r Row) Written() WriteID { return r.WriteID }
 
-// Attempts counts the failed tenures since a checkpoint was last accepted.
+// Attempts returns the number of failed tenures since a checkpoint was last accepted.
 //
-// A commit does not write the count, and a [Transfer] may be made from a row
-// that was read before the last commit: what has been accepted since the last
-// failure is seen from the generation of the checkpoint itself.
+// A commit does not reset Failures, and a [Transfer] may be made from a row that was read
+// before the last commit. Attempts therefore compares the generation of the checkpoint with
+// the generation of the last failure.
 func (r Row) Attempts() int64 {
 	switch accepted := r.Checkpoint.Generation; {
 	case accepted > r.Failures.Last:
 		return 0
 	case accepted == r.Failures.Last:
-		return min(r.Failures.Count, 1) // the tenure got somewhere before it failed
+		return min(r.Failures.Count, 1) // the tenure had a checkpoint accepted before it failed
 	}
 	return r.Failures.Count
 }
 
-// Failed counts those of [Row.Attempts] that ended by error, panic or stall. The back-off
-// before the next claim grows with these alone, because the death of an owner is no failure
-// of the shard.
+// Failed returns how many of [Row.Attempts] ended by error, panic or stall. The back-off before
+// the next claim grows with these alone, because the death of an owner is no failure of the
+// shard.
 func (r Row) Failed() int64 {
 	if r.Attempts() < r.Failures.Count {
-		return 0 // the one attempt that counts is a recovery from a row that was read before the last commit
+		return 0 // the one attempt that counts is a recovery, made from a row that was read before the last commit
 	}
 	return min(r.Failures.Errors, r.Failures.Count)
 }
 
 func (r Row) count() int64 { return r.Counter }
 
-// Compare orders the states of one row as the table went through them. A reply
-// that arrives late is older, and an older row never replaces a newer one.
+// Compare orders two states of one row by when the table had them. A reply that arrives late
+// has an older row, which never replaces a newer one.
 func (r Row) Compare(other Row) int {
 	return cmp.Or(cmp.Compare(r.Generation, other.Generation), cmp.Compare(r.Counter, other.Counter))
 }
 
-// Validate reports, all at once, what about r cannot be stored or was never
-// stored by this package.
+// Validate reports everything that makes r impossible to store or that this package never
+// stores.
 func (r Row) Validate() error {
 	errs := []error{
 		r.Key().Validate(), validID("write id", string(r.WriteID)),
@@ -208,7 +209,7 @@ func (r Row) validateParents() error {
 func (r Row) validateHold() error {
 	if r.Owner.IsZero() {
 		if r.OfferedTo != "" {
-			return invalid("offer", "must come from an owner")
+			return invalid("offer", "must be empty in a row without owner")
 		}
 		return nil
 	}
@@ -221,17 +222,17 @@ func (r Row) validateHold() error {
 func (r Row) validateCheckpoint() error {
 	c := r.Checkpoint
 	if c.Generation < 0 || c.Generation > r.Generation || c.Generation == 0 && !c.IsZero() {
-		return invalid("checkpoint generation", "must be one the row has had")
+		return invalid("checkpoint generation", "must be one that the row has had")
 	}
 	if c.IsZero() {
-		return nil // nothing marked; a generation says that there was progress all the same
+		return nil // no position; a generation without one records progress
 	}
 	return c.Validate()
 }
 
 func (r Row) validateTransfers() error {
 	if r.Last.Generation != r.Generation {
-		return invalid("last transfer", "must have made the generation")
+		return invalid("last transfer", "must have the generation of the row")
 	}
 	if err := errors.Join(validText("note", r.Last.Note, MaxNote), validID("transfer id", string(r.Last.WriteID))); err != nil {
 		return err
@@ -246,8 +247,7 @@ func (t Transfer) validate() error {
 		validText("transfer by", t.By, MaxName))
 }
 
-// String reads like the first line of an incident: everything but the user's
-// data.
+// String describes the row for logs and incident reports, without the user's data.
 func (r Row) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v: generation %d, counter %d, ", r.Key(), r.Generation, r.Counter)
@@ -271,7 +271,7 @@ func (r Row) String() string {
 // GoString keeps %#v from printing the user's data.
 func (r Row) GoString() string { return r.String() }
 
-// LogValue gives structured logs the same, by field.
+// LogValue returns the row as a group of fields for structured logs, without the user's data.
 func (r Row) LogValue() slog.Value {
 	attrs := []slog.Attr{
 		slog.String("group", r.Group), slog.String("shard", r.Shard),

@@ -11,49 +11,48 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// A Seat is the sign of life of one running worker. Its beat grows with every
-// heartbeat; whoever watches it stand still for TTL on a clock of its own may
-// evict the worker with one conditional delete. Either the next beat lands or
-// the eviction does.
+// A Seat is the row that shows that one worker is running. Its heartbeat counter grows with
+// every heartbeat. A worker that sees the counter stand still for TTL, measured on its own
+// clock, may evict the other with one conditional delete. Either the next heartbeat is stored
+// or the eviction, never both.
 //
-// A seat is keyed by its incarnation, not by the worker's name: two workers of
-// one name are two seats, and a worker that comes back does not come back as
-// the one that was evicted.
+// A seat is keyed by its incarnation, not by the name of its worker: two workers with the same
+// name have two seats, and a worker that was evicted returns under a new incarnation.
 type Seat struct {
 	Group       string
 	Incarnation Incarnation
 	WriteID     WriteID
-	Beat        int64
+	Beat        int64 // the heartbeat counter
 
 	Name      string
 	Task      string
-	TTL       time.Duration // how long its beat may stand still
-	MaxShards int64         // how many shards it will hold; 0: any number
-	Planner   string        // fingerprint of its planner: workers of one mind may move held shards
-	Says                    // what it tells the others with its beat
-	At        time.Time     // its wall clock, for people
+	TTL       time.Duration // the lease time: how long the heartbeat counter may stand still
+	MaxShards int64         // how many shards the worker holds at most; 0: any number
+	Planner   string        // the fingerprint of the worker's planner; only workers with equal ones move held shards
+	Says                    // what the worker publishes with its heartbeat
+	At        time.Time     // the worker's wall clock at its last heartbeat, for people
 }
 
-// Says is what a worker has to tell the others. Every beat says all of it anew.
+// Says is what a worker publishes with its heartbeats. Every heartbeat writes all of it again.
 type Says struct {
-	Leaving bool // it is on its way out and takes nothing more
-	// Wants are what it asks others for; or, while it is leaving, what it has and nobody asks
-	// for: a worker of a large fleet may not know.
+	Leaving bool // the worker is shutting down and takes no more shards
+	// Wants are the shards that the worker requests. A leaving worker writes the shards that it
+	// holds and that nobody requests: the workers of a large fleet may not know of them.
 	Wants []Want
-	// Freed counts the shards it has made, finished or given back to nobody.
-	// Nobody lists the rows while nothing happens; who sees this grow does.
+	// Freed counts the shards that the worker has created, finished or released to nobody. The
+	// other workers list the rows when they see it grow, and do not list them otherwise.
 	Freed int64
 }
 
-// A Want asks for one shard, as it stood under one generation: the owner ignores
-// a want for any other. It vanishes with the seat it is written on.
+// A Want is the request for one shard under one generation: the owner ignores a request for
+// any other generation. A request vanishes with the seat that contains it.
 type Want struct {
 	Shard      string
 	Generation int64
 	Terms      rebalance.Terms
 }
 
-// Stands reports whether the want is about r as it stands.
+// Stands reports whether the request is for r and for its present generation.
 func (w Want) Stands(r Row) bool { return w.Shard == r.Shard && w.Generation == r.Generation }
 
 func (w Want) validate() error {
@@ -62,25 +61,25 @@ func (w Want) validate() error {
 
 func (w Want) String() string { return fmt.Sprintf("%d %v %s", w.Generation, w.Terms, w.Shard) }
 
-// Confirmed reports whether the seat has beaten at all. A worker claims nothing
-// before. An unconfirmed seat that a shard's owner names is the late twin of a
-// creation that was evicted since: it counts for nothing, and expires. (Were the
-// first beat repeated late as well, the seat would count for one lease time
-// more. Nothing but that time rests on it.)
+// Confirmed reports whether the worker has stored its first heartbeat. It claims nothing
+// before. An unconfirmed seat proves no life, even if a lease row names its incarnation: the
+// write that created it may have arrived late, after the seat had been evicted. Such a seat
+// expires. (If the first heartbeat arrives late as well, the seat proves life for one lease
+// time more, and costs nothing but this time.)
 func (s Seat) Confirmed() bool { return s.Beat > 0 }
 
-// Key is the seat's address.
+// Key returns the address of the seat.
 func (s Seat) Key() Key { return Key{Group: s.Group, Kind: KindSeat, Name: string(s.Incarnation)} }
 
-// Written is the id of the write that left the seat like this.
+// Written returns the id of the write that made the seat what it is.
 func (s Seat) Written() WriteID { return s.WriteID }
 
 func (s Seat) count() int64 { return s.Beat }
 
-// Owner is how the seat's worker signs the rows it takes.
+// Owner returns the owner that the seat's worker writes into the rows that it takes.
 func (s Seat) Owner() Owner { return Owner{Name: s.Name, Incarnation: s.Incarnation, Task: s.Task} }
 
-// Validate reports, all at once, what about s cannot be stored.
+// Validate reports everything that makes s impossible to store.
 func (s Seat) Validate() error {
 	errs := []error{
 		s.Key().Validate(), validID("write id", string(s.WriteID)), validName("worker name", s.Name),
@@ -128,7 +127,7 @@ func (s Seat) String() string {
 	return b.String()
 }
 
-// LogValue gives structured logs the seat by field.
+// LogValue returns the seat as a group of fields for structured logs.
 func (s Seat) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("group", s.Group), slog.String("worker", s.Name), slog.String("incarnation", string(s.Incarnation)),

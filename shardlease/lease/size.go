@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Size is what DynamoDB counts an item as: names and values in bytes; a number
-// as a byte for every two significant digits and one more, and one for a minus;
-// a boolean as one; three bytes for a set and one for each of its elements.
+// Size returns the size of the item as DynamoDB counts it, in bytes: the length of every name
+// and value; for a number one byte for every two significant digits, one more, and one for a
+// minus; for a boolean one; for a set three, and one for each of its elements.
 func (item Item) Size() int {
 	size := 0
 	for name, value := range item {

@@ -6,51 +6,50 @@ import (
 	"iter"
 )
 
-// A Store keeps the rows. It is a dumb register: it knows the conditions of the
-// four operations and nothing of leases, workers or time. Every rule lives in
-// the transitions, once, so that workers, tools and tests pass the same fence.
+// A Store keeps the rows of a lease table. It checks the conditions of the four operations
+// and knows nothing of leases, workers or time. All other rules are in the transitions, so
+// that workers, tools and tests obey the same ones.
 //
-// A store is safe for concurrent use; it may be written while it is listed. What
-// goes in and what comes out is the caller's to change: a store that keeps
-// records in memory keeps and hands out a [Clone], in refusals too. What a store
-// does not know of a record, because a newer version wrote it, it leaves there.
+// A store is safe for concurrent use, and it may be written while it is listed. A caller may
+// change the records that it passed to a store or received from it. A store that keeps
+// records in memory therefore stores and returns a [Clone], in refusals too. A store leaves
+// stored attributes that it does not know, because a newer version wrote them.
 //
-// Every method checks what it is asked for first ([Write.Check], [Key.Validate],
-// [Query.Validate]) and reports that as it is; and a call whose context has
-// ended does nothing and returns the context's error. A record that is stored
-// and cannot be read is a *MalformedError, from any method.
+// Every method first validates its arguments ([Write.Check], [Key.Validate],
+// [Query.Validate]) and returns that error unchanged. A call whose context has ended does
+// nothing and returns the context's error. Any method returns a *MalformedError for a stored
+// record that cannot be read.
 //
-// The suite in storetest is the contract in executable form; [Write.Apply] is its
-// semantics.
+// The suite in storetest is the contract in executable form. [Write.Apply] defines what a
+// write does.
 type Store interface {
-	// List yields the records of one kind in one group, each that is there
-	// throughout exactly once, in the order of the bytes of their names.
+	// List yields the records of one kind in one group, ordered by the bytes of their
+	// names. A record that exists for the whole listing is yielded exactly once.
 	// Tombstones are skipped.
 	//
-	// A record that cannot be read is yielded as (nil, *MalformedError), and
-	// the listing goes on. Any other error ends it, and what was listed
-	// until then is a part: nothing can be concluded from what is absent.
+	// A record that cannot be read is yielded as (nil, *MalformedError), and the listing
+	// continues. Any other error ends it. The listing is then incomplete: a record that is
+	// missing from it may still exist.
 	List(ctx context.Context, q Query) iter.Seq2[Record, error]
 
-	// Get reads one record, consistently: a Row or a Seat, as the kind of the
-	// key says; a tombstone is one. ErrNotFound: there is none. Tombstones may be swept when they are older than
-	// [TombstoneAge]: a row that is made later starts above them, because
-	// first generations count seconds.
+	// Get reads one record consistently: a Row or a Seat, according to the kind of the key.
+	// It returns tombstones too, and ErrNotFound if there is no record. A store may delete
+	// tombstones that are older than [TombstoneAge]: the first generation of a row counts
+	// seconds, so a row that is created later starts above the deleted tombstone.
 	Get(ctx context.Context, k Key) (Record, error)
 
-	// Write makes one conditional write and returns the record that
-	// resulted; nil after a deletion. There are three outcomes:
+	// Write makes one conditional write and returns the record that resulted, or nil after
+	// a deletion. There are three outcomes:
 	//
 	//   - stored: no error.
-	//   - refused: a *RefusedError with the record as it stands. Nothing was
-	//     written, at least by the sending that was answered; the record tells
-	//     the writer whether an earlier sending was.
-	//   - unknown: any other error. The write may have been stored, or may
-	//     still be. A caller that needs to know sends the same Write again. Only a
-	//     *QueuedError says that this call has sent nothing.
+	//   - refused: a *RefusedError with the present record. The attempt that was answered
+	//     wrote nothing. The record shows the writer whether an earlier attempt was stored.
+	//   - unknown: any other error. The write may have been stored, or may be stored later.
+	//     A caller that needs to know the outcome sends the same Write again. Only a
+	//     *QueuedError means that this call has sent nothing.
 	//
-	// A store may send a Write more than once by itself. It says so in
-	// [RefusedError.Retried] where an earlier sending went unanswered.
+	// A store may send a Write more than once by itself. If an earlier attempt was not
+	// answered, it sets [RefusedError.Retried].
 	Write(ctx context.Context, w Write) (Record, error)
 
 	// Verify reports whether the table is the one that the group has always used. A
@@ -58,18 +57,18 @@ type Store interface {
 	// the table was restored or replaced: nothing may be claimed until an operator adopts
 	// it. A store that cannot know returns nil, as does one whose table cannot be restored.
 	//
-	// It is a method of every store, and not an interface of its own, so that a store that
+	// Verify is a method of Store and not an interface of its own, so that a store that
 	// wraps another cannot lose it unnoticed.
 	Verify(ctx context.Context, group string) error
 }
 
-// A Query says what to list.
+// A Query selects the records to list.
 type Query struct {
 	Group string
 	Kind  Kind
-	// Eventually allows a listing that lags behind, at half the price, where
-	// nothing is decided by it. The default is consistent: everything that
-	// was stored before the listing began is in it.
+	// Eventually allows a listing that lags behind, at half the price, for purposes where
+	// nothing is decided by it. The default is a consistent listing: it contains
+	// everything that was stored before it began.
 	Eventually bool
 }
 

@@ -10,15 +10,15 @@ import (
 // A Record is one of the two kinds of row: a [Row] or a [Seat].
 type Record interface {
 	Key() Key
-	Written() WriteID // the write that left it like this
+	Written() WriteID // the id of the write that made the record what it is
 	Validate() error
 	String() string
 	LogValue() slog.Value
 	count() int64
 }
 
-// Clone copies what r refers to, so that neither side sees the other's changes; it
-// is nil for what is no record. A record that refers to nothing is its own clone.
+// Clone returns a copy of r that shares no memory with it. It returns nil if r is neither a
+// Row nor a Seat, and r itself if r refers to nothing.
 func Clone(r Record) Record {
 	switch of := r.(type) {
 	case Row:
@@ -37,37 +37,36 @@ func Clone(r Record) Record {
 	return nil
 }
 
-// An Op says on what condition a write is accepted.
+// An Op is the kind of a conditional write; it determines the condition.
 type Op uint8
 
 const (
-	// OpCreate stores a record where there is none. A tombstone is a record:
-	// nothing is ever created over it.
+	// OpCreate stores a record where there is none. A tombstone is a record: nothing is ever
+	// created over it.
 	OpCreate Op = iota + 1
 
-	// OpSwap replaces a record on condition that its write id and its counter
-	// are those that were read, and so on condition of everything about it.
-	// (The id alone would let pass a row as the maker of a transfer expected
-	// it, while the table kept a later checkpoint.) It is the write
-	// of whoever holds the record, and an operator's on a row that nobody
-	// holds; with one such write under way at a time, nothing can come between
-	// reading and writing unnoticed.
+	// OpSwap replaces a record on condition that its write id and its counter are those
+	// that were read, and so everything else in it too. (The id alone is not enough: a
+	// transfer keeps a later checkpoint of the table, so the row can differ from what the
+	// writer of the transfer expected under the same id.) The holder of a record swaps, and
+	// an operator swaps a row that nobody holds. A writer has at most one such write under
+	// way, so no other write can slip in unnoticed between its read and its write.
 	OpSwap
 
-	// OpTransfer takes a lease row from whoever holds it, or from nobody, and
-	// is made by somebody else. Its condition is the generation and the owner as
-	// read, not the counter, so an owner that commits as fast as it can does
-	// not starve it. What such an owner commits meanwhile is kept: the
-	// checkpoint stays as stored, and the counter goes on from the stored
-	// one. The write returns the row that resulted, so a new generation's
-	// start is read in the same step that fences the old one.
+	// OpTransfer takes a lease row from its owner, or from nobody; another worker or an
+	// operator makes it. Its condition is the generation and the owner that were read, and
+	// not the counter, so an owner that commits as fast as it can does not starve it. What
+	// such an owner has committed since stays: the transfer keeps the stored checkpoint, and
+	// counts on from the stored counter. The write returns the row that resulted, so one
+	// step both fences the old generation and reads where the new one starts.
 	//
-	// A transfer to the successor an offer names has that offer in its
-	// condition as well: withdrawn means withdrawn.
+	// A transfer to the successor that an offer names has the offer in its condition as
+	// well: a withdrawn offer cannot be accepted.
 	OpTransfer
 
-	// OpDelete removes a seat, on the condition of a swap: an eviction, or a worker giving up its own seat. Lease rows
-	// are never deleted, or the generations they issued would be forgotten.
+	// OpDelete removes a seat, on the condition of a swap, when a worker evicts another or
+	// gives up its own seat. Lease rows are never deleted, because the generations that they
+	// issued would be forgotten.
 	OpDelete
 )
 
@@ -85,19 +84,18 @@ func (o Op) String() string {
 	return fmt.Sprintf("op %d", uint8(o))
 }
 
-// A Write is one conditional write, as a plain value: it can be sent, sent
-// again with the same bytes, held back and delivered late. Its condition makes
-// a second delivery harmless.
+// A Write is one conditional write. It is a plain value that can be sent, sent again with the
+// same bytes, delayed and delivered late. Its condition makes a second delivery harmless.
 //
-// The transitions of rows and seats make writes. [Write.Check] holds a Write put
-// together by hand to what transitions can make.
+// The transitions of rows and seats make writes. [Write.Check] refuses a Write that no
+// transition could have made.
 type Write struct {
 	Op   Op
-	Old  Record // what was read, and what the condition is about; nil for OpCreate
-	Next Record // what the writer expects to leave; nil for OpDelete
+	Old  Record // the record that was read, with which the condition compares; nil for OpCreate
+	Next Record // the record that the writer expects to store; nil for OpDelete
 }
 
-// Key is the address of the record the write is about.
+// Key returns the address of the record that the write changes.
 func (w Write) Key() Key {
 	for _, r := range []Record{w.Next, w.Old} {
 		if isValue(r) {
@@ -107,7 +105,7 @@ func (w Write) Key() Key {
 	return Key{}
 }
 
-// ID is the write's id; empty for a deletion.
+// ID returns the id of the write; a deletion has none.
 func (w Write) ID() WriteID {
 	if !isValue(w.Next) {
 		return ""
@@ -115,8 +113,8 @@ func (w Write) ID() WriteID {
 	return w.Next.Written()
 }
 
-// isValue reports whether r is a Row or a Seat. A pointer to one has the same
-// methods and is neither.
+// isValue reports whether r is a Row or a Seat. A pointer to one has the same methods and is
+// not a record.
 func isValue(r Record) bool {
 	switch r.(type) {
 	case Row, Seat:
@@ -130,13 +128,12 @@ func (w Write) String() string { return fmt.Sprintf("%v of %v (write %.64q)", w.
 // GoString keeps %#v from printing the user's data.
 func (w Write) GoString() string { return w.String() }
 
-// LogValue is String, for structured logs.
+// LogValue returns the text of String for structured logs.
 func (w Write) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
-// Apply is what a store does, in one atomic step, with a write that has passed
-// Check. It takes the record as it stands, nil for none, and returns the one
-// that takes its place, nil for none, or the refusal. It is the definition;
-// the stores translate it.
+// Apply defines what a store does, in one atomic step, with a write that has passed Check. It
+// takes the stored record, nil for none, and returns the record that replaces it, nil for
+// none, or the refusal.
 func (w Write) Apply(stored Record) (Record, error) {
 	if !w.holdsOn(stored) {
 		return nil, &RefusedError{Op: w.Op, Key: w.Key(), Now: stored}
@@ -149,7 +146,7 @@ func (w Write) Apply(stored Record) (Record, error) {
 	return next, nil
 }
 
-// holdsOn is the condition of each operation.
+// holdsOn reports whether the condition of the write holds for the stored record.
 func (w Write) holdsOn(stored Record) bool {
 	if w.Op == OpCreate || stored == nil {
 		return w.Op == OpCreate && stored == nil
@@ -162,13 +159,13 @@ func (w Write) holdsOn(stored Record) bool {
 		return false
 	}
 	if at.Counter == math.MaxInt64 {
-		return false // nothing can be written there any more, and the refusal shows why
+		return false // the counter cannot grow, so nothing can be written any more; the refusal contains the row
 	}
 	return at.Generation == old.Generation && at.Owner.Incarnation == old.Owner.Incarnation
 }
 
-// Accepts reports whether r is what the successor that old was offered to makes
-// of it.
+// Accepts reports whether r is the row that results when the successor to which old is offered
+// takes the shard over.
 func (r Row) Accepts(old Row) bool {
 	return old.OfferedTo != "" && old.OfferedTo == r.Owner.Incarnation
 }
