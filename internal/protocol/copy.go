@@ -10,39 +10,38 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Copy is what one worker knows of one row, and the only way it writes there.
-// It is a plain value: no clock, no I/O; its owner sends what it says.
+// A Copy is what one worker knows of one row. A worker writes to the row only through its
+// Copy. A Copy is a plain value without clock and I/O; the worker sends the writes.
 //
-// Invariant: at most one write is open. With two under way, the first could
-// arrive after the second and undo it.
+// Invariant: at most one write is open. If two were under way, the first could arrive after
+// the second and undo it.
 //
-// Invariant: a copy never goes back. What a late reply says is older, and
-// counts for nothing.
+// Invariant: a Copy never goes back. A late reply has an older row, which is ignored.
 type Copy struct {
 	key  lease.Key
 	me   lease.Incarnation
 	row  lease.Row
-	held int64 // the highest generation this incarnation has started
+	held int64 // the highest generation of which this incarnation has started a tenure
 	open lease.Write
 	busy bool // open is under way
-	torn bool // a sending of open went unanswered; a call that ended with a lease.QueuedError does not count
+	torn bool // an attempt of open was not answered; a call that ended with a lease.QueuedError does not count
 }
 
-// NewCopy is the copy of a worker that has not seen the row.
+// NewCopy returns the copy of a worker that has not read the row yet.
 func NewCopy(key lease.Key, me lease.Incarnation) Copy { return Copy{key: key, me: me} }
 
-// Key is the row's address, known before the row is.
+// Key returns the address of the row.
 func (c *Copy) Key() lease.Key { return c.key }
 
-// Row is the row as last known; its generation is 0 before it was seen.
+// Row returns the row as last known. Its generation is 0 until the row has been read.
 func (c *Copy) Row() lease.Row { return c.row }
 
-// Open is the write whose outcome is not known, and that is to be sent, or sent
-// again, if there is one.
+// Open returns the write whose outcome is unknown, which the worker has to send or send again,
+// if there is one.
 func (c *Copy) Open() (lease.Write, bool) { return c.open, c.busy }
 
-// Send makes w the open write. ErrOpen: another one is; ErrOtherRow: it is not
-// about this row.
+// Send makes w the open write. It returns ErrOpen if another write is open, and ErrOtherRow if w
+// is about another row.
 func (c *Copy) Send(w lease.Write) error {
 	if w.Key() != c.key {
 		return fmt.Errorf("%v: %w", w, ErrOtherRow)
@@ -54,9 +53,9 @@ func (c *Copy) Send(w lease.Write) error {
 	return nil
 }
 
-// Saw takes in a row that was read, and reports whether it is news. While a
-// write is open nothing is: only the answer to that write settles it, for a
-// read may have been served before the write was.
+// Saw records a row that was read, and reports whether it is newer than the known one. It ignores
+// the row while a write is open: the read may have been served before the write was, so only the
+// answer to the write settles it.
 func (c *Copy) Saw(r lease.Row) bool {
 	if c.busy || r.Key() != c.key || r.Compare(c.row) <= 0 {
 		return false
@@ -65,21 +64,21 @@ func (c *Copy) Saw(r lease.Row) bool {
 	return true
 }
 
-// An Answer is what came of a write.
+// An Answer is the result of a write.
 type Answer struct {
 	Write   lease.Write
 	Verdict Verdict
-	Row     lease.Row // as it stands, where known
-	// Torn: an earlier sending of the same bytes went unanswered. Overtaken
-	// then leaves open whether the write was stored before.
+	Row     lease.Row // the present row, if the answer contained it
+	// Torn: an earlier attempt with the same bytes was not answered. If the verdict is
+	// Overtaken, that attempt may have been stored before the row changed hands.
 	Torn bool
 	me   lease.Incarnation
 	err  error
 }
 
-// Answer takes in the store's answer to w. Unless the verdict is Unknown, no write
-// is open afterwards. An answer to any write but the open one changes nothing:
-// it is a slow reply to an earlier sending of something that is settled.
+// Answer records the store's answer to w. After it no write is open, unless the verdict is
+// Unknown. An answer to another write than the open one changes nothing: it is a late reply to an
+// earlier attempt of a write that is settled.
 func (c *Copy) Answer(w lease.Write, reply lease.Record, err error) Answer {
 	if !c.busy || w.ID() != c.open.ID() {
 		return Answer{Write: w, Verdict: Unsent, err: ErrNotOpen}
@@ -108,12 +107,12 @@ func (a Answer) stale(old lease.Row) error {
 	}
 }
 
-// Err is what the writer is told; nil for success.
+// Err returns the error for the writer, or nil for success.
 //
 //   - Overtaken: a StaleError for the holder, ErrExists for a creation, otherwise
 //     lease.ErrOutdated
-//   - Gone: nil for a holder that was giving the shard up and had no new mark to
-//     store; a StaleError over a tombstone; otherwise ErrGone
+//   - Gone: nil for a holder that gave the shard up and had no new mark to store; a StaleError
+//     if there is a tombstone; otherwise ErrGone
 //   - Again: ErrMoved; Conflict: ErrConflict; WentBack: lease.ErrWentBack
 //   - Unknown and Unsent: the store's error, or ErrNotOpen
 func (a Answer) Err() error {
@@ -152,7 +151,7 @@ func (a Answer) Err() error {
 	return a.err // Unsent, Unknown
 }
 
-// String tells what is known, and never the user's data.
+// String describes the copy without the user's data.
 func (c Copy) String() string {
 	text := fmt.Sprintf("copy of %v for %s: %v", c.key, c.me, c.row)
 	if c.busy {
@@ -164,12 +163,12 @@ func (c Copy) String() string {
 // Format keeps every verb from printing the user's data.
 func (c Copy) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
 
-// LogValue is String, for structured logs.
+// LogValue returns the text of String for structured logs.
 func (c Copy) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// Start begins a tenure of the row as it stands. It gives no hold where the row
-// is not in this incarnation's name, or where this generation was started
-// before: one generation is one tenure.
+// Start begins a tenure of the row as last known. It returns no hold if the row does not name
+// this incarnation as owner, or if this generation was started before: one generation is one
+// tenure.
 func (c *Copy) Start(order checkpoint.Order) (lease.Hold, bool) {
 	if c.row.Owner.IsZero() || c.row.Owner.Incarnation != c.me || c.row.Generation <= c.held {
 		return lease.Hold{}, false
@@ -178,20 +177,20 @@ func (c *Copy) Start(order checkpoint.Order) (lease.Hold, bool) {
 	return lease.Hold{Key: c.key, Incarnation: c.me, Generation: c.held, Order: order}, true
 }
 
-// A Remedy says what to do with a row that names this incarnation while it has
-// no tenure of it: a lost answer to a claim, a yield nobody waited for any
-// more, a release that never arrived.
+// A Remedy is what to do with a row that names this incarnation as owner while it has no tenure
+// of the shard. That happens when the answer to a claim was lost, when a shard is handed over to
+// a worker that no longer waits for it, and when a release never arrived.
 type Remedy uint8
 
 const (
 	LeaveAlone Remedy = iota
-	StartIt           // the generation was never started
-	ClaimAgain        // it was, and the tenure is over: only a new generation can be started
-	GiveBack          // the worker is leaving: release it unstarted
+	StartIt           // start a tenure: the generation was never started
+	ClaimAgain        // claim the shard: the tenure of this generation is over, and only a new one can be started
+	GiveBack          // release the shard without a tenure: the worker is leaving
 )
 
-// Reconcile is asked at every look at the row, with whether the worker has a
-// tenure of it and whether it is leaving.
+// Reconcile returns what to do with the row, after every read of it. The arguments are whether
+// the worker has a tenure of the shard and whether it is leaving.
 func (c *Copy) Reconcile(tenure, leaving bool) Remedy {
 	switch {
 	case c.busy || tenure || c.row.Owner.IsZero() || c.row.Owner.Incarnation != c.me:

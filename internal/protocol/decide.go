@@ -6,35 +6,33 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Verdict says what the answer to a write means for its writer.
+// A Verdict is what the answer to a write means for its writer.
 type Verdict uint8
 
 const (
-	// Unknown: no answer, or none that can be read. Send the same bytes again
-	// for as long as the worker's own lease lasts; nothing else of this row is
-	// written meanwhile.
+	// Unknown: no answer arrived, or none that can be read. The worker sends the same bytes
+	// again while it trusts its lease, and writes nothing else to this row meanwhile.
 	Unknown Verdict = iota
-	// Stored: the write is in, by this sending or by an earlier one. The row
-	// as it stands is the one to go on from.
+	// Stored: the write is stored, by this attempt or by an earlier one. The worker continues
+	// from the row in the answer.
 	Stored
-	// Again: the row has moved on within its generation. Go on from the row as
-	// it stands, and ask the transition once more; it may have an answer.
+	// Again: the row has changed within its generation. The worker calls the transition again
+	// with the present row.
 	Again
-	// Overtaken: the shard has changed hands. For a holder this is the fence:
-	// its tenure is over.
+	// Overtaken: the shard has changed hands. A holder is fenced, and its tenure is over.
 	Overtaken
-	// Gone: the row is missing, or a tombstone stands there. The tenure is
-	// over, and the row is never created again by a holder.
+	// Gone: the row is missing, or is a tombstone. The tenure is over, and a holder never
+	// creates the row again.
 	Gone
-	// Conflict: another incarnation under the generation this one believes to
-	// hold. It cannot be; somebody wrote past the conditions. The tenure is
-	// over, loudly.
+	// Conflict: another incarnation has the generation that this one believes to hold. That is
+	// possible only if somebody has written without the conditions. The tenure is over, and the
+	// worker reports it.
 	Conflict
-	// WentBack: the row is older than one already seen. The table was
-	// restored. Claim nothing more, and say so loudly.
+	// WentBack: the row is older than one that was already seen, so the table was restored. The
+	// worker reports it and claims nothing more.
 	WentBack
-	// Unsent: there is nothing to be answered. The write cannot be made at
-	// all, or it is not the one that is open.
+	// Unsent: the answer does not count, because the write cannot be sent at all or is not the
+	// one that is open.
 	Unsent
 )
 
@@ -42,14 +40,13 @@ func (v Verdict) String() string {
 	return [...]string{"unknown", "stored", "again", "overtaken", "gone", "conflict", "went back", "unsent"}[min(v, Unsent)]
 }
 
-// Settle reads a store's answer to w, as me, the incarnation that wrote it; an
-// operator has none. It returns the record as it stands, where the answer
-// carried one.
+// Settle returns what a store's answer to w means for me, the incarnation that made the write; an
+// operator has none. It also returns the present record, if the answer contained it.
 func Settle(me lease.Incarnation, w lease.Write, reply lease.Record, err error) (Verdict, lease.Record) {
 	if err == nil {
 		_, wrote := w.Next.(lease.Row)
 		if _, answered := reply.(lease.Row); wrote && !answered {
-			return Unknown, nil // an answer to something else
+			return Unknown, nil // the answer does not fit the write
 		}
 		return Stored, reply
 	}
@@ -62,10 +59,9 @@ func Settle(me lease.Incarnation, w lease.Write, reply lease.Record, err error) 
 	return Unknown, nil
 }
 
-// Decide is the one place that says what a refusal means. A refusal is an
-// answer to one sending; an earlier sending of the same bytes may have been
-// stored, and others may have come after. now is the record as it stands, nil
-// for none.
+// Decide defines what a refusal means. A refusal answers one attempt: an earlier attempt with the
+// same bytes may have been stored, and other writes may have followed. now is the present record,
+// nil for none.
 func Decide(me lease.Incarnation, w lease.Write, now lease.Record) Verdict {
 	if w.Key().Kind == lease.KindSeat {
 		return decideSeat(w, now)
@@ -81,36 +77,36 @@ func Decide(me lease.Incarnation, w lease.Write, now lease.Record) Verdict {
 	at, ok := now.(lease.Row)
 	switch {
 	case !ok:
-		return Unknown // no answer to this
-	// The row carries my write, or the transfer that made its generation was
-	// my write and the new holder has written since.
+		return Unknown // not an answer to this write
+	// The row has my write id; or my write made its generation, and the new holder has
+	// written since.
 	case at.WriteID == next.WriteID || at.Last.WriteID == next.WriteID:
 		return Stored
-	// No row goes back. A table does, when it is restored.
+	// A row never goes back, but a restored table does.
 	case at.Compare(old) < 0:
 		return WentBack
-	// A tombstone, and it has a higher generation than its last holder.
+	// A tombstone has a higher generation than its last holder.
 	case at.Removed:
 		return Gone
-	// I hold what I tried to get, by another way: a yield to me overtook my
-	// claim, or an earlier claim of mine arrived.
+	// I hold the shard already: it was handed over to me before my claim arrived, or an
+	// earlier claim of mine arrived.
 	case me != "" && at.Owner.Incarnation == me && next.Owner.Incarnation == me &&
 		at.Generation == next.Generation && next.Generation > old.Generation:
 		return Stored
 	case at.Generation > old.Generation:
 		return Overtaken
-	// The same generation, then, and the same owner: mine still, and an
-	// earlier write of mine has come between; or another's, whose offer to me
-	// has gone, or whose counter is at its end.
+	// The generation and the owner are the same. Either I am the owner, and an earlier write
+	// of mine has been stored in between; or another worker is, and it has withdrawn its offer
+	// to me, or the counter has reached its limit.
 	case at.Owner.Incarnation == old.Owner.Incarnation:
 		return Again
 	}
 	return Conflict
 }
 
-// decideSeat knows no alarms. Whatever a worker finds in the place of its own
-// seat, if it is not what it wrote, it was evicted, and takes a new
-// incarnation. An evictor that is refused has seen a sign of life.
+// decideSeat is Decide for seats. Its verdicts are not alarms: a worker that finds anything but
+// its own write in its seat's place was evicted, and takes a seat under a new incarnation. A
+// refused eviction is a sign of life of the other worker.
 func decideSeat(w lease.Write, now lease.Record) Verdict {
 	switch {
 	case w.Op == lease.OpDelete && now == nil:

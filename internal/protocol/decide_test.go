@@ -13,7 +13,7 @@ import (
 
 var key = lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-1"}
 
-// TestDecide goes through the table of refusals, row by row.
+// TestDecide checks the verdict of every kind of refusal.
 func TestDecide(t *testing.T) {
 	a := heldRow(t, "a")
 	w, err := protocol.Commit(a, handle(a), at("10"), stamp())
@@ -58,31 +58,31 @@ func TestDecide(t *testing.T) {
 		now  lease.Record
 		want protocol.Verdict
 	}{
-		"commit: my write id":                                 {"a-1", commit, after(commit), protocol.Stored},
-		"yield: successor has written since":                  {"a-1", yield, committed(after(yield), "30"), protocol.Stored},
-		"force-release: my id in the record":                  {"", force, after(force), protocol.Stored},
-		"claim: I have written since":                         {"a-1", claim, committed(after(claim), "5"), protocol.Stored},
-		"recovery overtaken by a yield to me":                 {"b-1", recovery, after(yield), protocol.Stored},
-		"... of which I have written since":                   {"b-1", recovery, committed(after(yield), "30"), protocol.Stored},
-		"commit: an earlier write of mine landed":             {"a-1", commit, committed(a, "15"), protocol.Again},
-		"commit: lower counter":                               {"a-1", commit, older, protocol.WentBack},
-		"commit: lower generation":                            {"a-1", commit, free, protocol.WentBack},
-		"recovery: the row went back":                         {"b-1", recovery, older, protocol.WentBack},
-		"commit: fenced":                                      {"a-1", commit, after(recovery), protocol.Overtaken},
-		"commit: fenced by my own later claim":                {"a-1", commit, committed(after(recovery), "30"), protocol.Overtaken},
-		"release: stored, then claimed":                       {"a-1", release, after(reclaimed), protocol.Overtaken},
-		"commit: another at my generation":                    {"a-1", commit, sameElsewhere, protocol.Conflict},
-		"commit: a tombstone":                                 {"a-1", commit, remove(after(release)), protocol.Gone},
-		"commit: the table went back to a tombstone":          {"a-1", claimedAgain, remove(after(release)), protocol.WentBack},
-		"nothing was asked":                                   {"a-1", lease.Write{}, free, protocol.Unsent},
-		"a pointer is no answer":                              {"a-1", commit, &free, protocol.Unknown},
-		"claim: the next generation but one":                  {"a-1", claim, laterMine, protocol.Overtaken},
-		"commit: no row":                                      {"a-1", commit, nil, protocol.Gone},
-		"commit: revived":                                     {"a-1", commit, after(revived), protocol.Overtaken},
-		"claim: somebody was faster":                          {"z-1", recovery, after(reclaimed), protocol.Overtaken},
-		"creation: somebody was faster":                       {"a-1", begin, free, protocol.Overtaken},
-		"creation: a tombstone":                               {"a-1", begin, remove(after(release)), protocol.Gone},
-		"operator: nobody holds it, and no incarnation is me": {"", force, after(release), protocol.Overtaken},
+		"commit: my write id":                                           {"a-1", commit, after(commit), protocol.Stored},
+		"yield: the successor has written since":                        {"a-1", yield, committed(after(yield), "30"), protocol.Stored},
+		"force-release: my id in the last transfer":                     {"", force, after(force), protocol.Stored},
+		"claim: I have written since":                                   {"a-1", claim, committed(after(claim), "5"), protocol.Stored},
+		"recovery overtaken by a yield to me":                           {"b-1", recovery, after(yield), protocol.Stored},
+		"recovery overtaken by a yield to me, and I have written since": {"b-1", recovery, committed(after(yield), "30"), protocol.Stored},
+		"commit: an earlier write of mine was stored":                   {"a-1", commit, committed(a, "15"), protocol.Again},
+		"commit: lower counter":                                         {"a-1", commit, older, protocol.WentBack},
+		"commit: lower generation":                                      {"a-1", commit, free, protocol.WentBack},
+		"recovery: the row went back":                                   {"b-1", recovery, older, protocol.WentBack},
+		"commit: fenced":                                                {"a-1", commit, after(recovery), protocol.Overtaken},
+		"commit: fenced by my own later claim":                          {"a-1", commit, committed(after(recovery), "30"), protocol.Overtaken},
+		"release: stored, then claimed":                                 {"a-1", release, after(reclaimed), protocol.Overtaken},
+		"commit: another owner at my generation":                        {"a-1", commit, sameElsewhere, protocol.Conflict},
+		"commit: a tombstone":                                           {"a-1", commit, remove(after(release)), protocol.Gone},
+		"commit: the table went back to a tombstone":                    {"a-1", claimedAgain, remove(after(release)), protocol.WentBack},
+		"no write":                            {"a-1", lease.Write{}, free, protocol.Unsent},
+		"a pointer is no answer":              {"a-1", commit, &free, protocol.Unknown},
+		"claim: my own later claim":           {"a-1", claim, laterMine, protocol.Overtaken},
+		"commit: no row":                      {"a-1", commit, nil, protocol.Gone},
+		"commit: revived":                     {"a-1", commit, after(revived), protocol.Overtaken},
+		"recovery: another worker was faster": {"z-1", recovery, after(reclaimed), protocol.Overtaken},
+		"creation: another worker was faster": {"a-1", begin, free, protocol.Overtaken},
+		"creation: a tombstone":               {"a-1", begin, remove(after(release)), protocol.Gone},
+		"operator: the row was released before, and an operator has no incarnation": {"", force, after(release), protocol.Overtaken},
 	} {
 		if got := protocol.Decide(tc.me, tc.w, tc.now); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
@@ -103,7 +103,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestUnsentIsWhatCannotBeSent: whatever the store says of it.
+// TestUnsentIsWhatCannotBeSent: a write that fails its check is Unsent, whatever the store
+// returns.
 func TestUnsentIsWhatCannotBeSent(t *testing.T) {
 	a := heldRow(t, "a")
 	w, _ := protocol.Commit(a, handle(a), at("1"), stamp())
@@ -111,7 +112,7 @@ func TestUnsentIsWhatCannotBeSent(t *testing.T) {
 	bad.Owner = owner("b")
 	w.Next = bad
 	if got, _ := protocol.Settle("a-1", w, nil, w.Check()); got != protocol.Unsent {
-		t.Errorf("a write that fails its check reads as %v", got)
+		t.Errorf("a write that fails its check has the verdict %v", got)
 	}
 }
 
@@ -122,7 +123,7 @@ func TestCopyIsOfOneRow(t *testing.T) {
 	c := protocol.NewCopy(key, "a-1")
 	c.Saw(r)
 	if c.Saw(other) || c.Row().Shard != "shard-1" {
-		t.Error("the copy took in another row")
+		t.Error("the copy records another row")
 	}
 	w, err := protocol.Seize(other, owner("b"), stamp())
 	if err != nil {
@@ -132,12 +133,12 @@ func TestCopyIsOfOneRow(t *testing.T) {
 		t.Errorf("a write of another row: got %v", err)
 	}
 	if answer := c.Answer(w, nil, &lease.RefusedError{Now: r}); answer.Verdict != protocol.Unsent || !errors.Is(answer.Err(), protocol.ErrNotOpen) {
-		t.Errorf("an answer to nothing: %v, %v", answer.Verdict, answer.Err())
+		t.Errorf("an answer without an open write: %v, %v", answer.Verdict, answer.Err())
 	}
 }
 
-// TestAnswersSayWhatHappened: a writer that does not hold the shard is told why
-// in words that fit.
+// TestAnswersSayWhatHappened: a writer that does not hold the shard receives the error that fits
+// its write.
 func TestAnswersSayWhatHappened(t *testing.T) {
 	a := heldRow(t, "a")
 	begin, _ := protocol.Begin("orders", "shard-1", nil, "b", stamp())
@@ -174,30 +175,30 @@ func TestCopyHasOneWriteOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Send(second); !errors.Is(err, protocol.ErrOpen) {
-		t.Fatalf("a second write under way: got %v, want ErrOpen", err)
+		t.Fatalf("a second write while one is open: got %v, want ErrOpen", err)
 	}
 	if answer := c.Answer(first, nil, errors.New("timeout")); answer.Verdict != protocol.Unknown || answer.Err() == nil {
-		t.Errorf("no answer reads as %v, %v", answer.Verdict, answer.Err())
+		t.Errorf("no answer: verdict %v, %v", answer.Verdict, answer.Err())
 	}
 	if open, busy := c.Open(); !busy || open.ID() != first.ID() {
-		t.Errorf("after no answer %v is open, want the same bytes", open)
+		t.Errorf("without an answer %v is open, want the same write", open)
 	}
 	if err := c.Send(second); !errors.Is(err, protocol.ErrOpen) {
-		t.Errorf("a second write behind an unknown one: got %v, want ErrOpen", err)
+		t.Errorf("a second write while the outcome of one is unknown: got %v, want ErrOpen", err)
 	}
 	after := next(t, first, nil)
 	if answer := c.Answer(first, nil, &lease.RefusedError{Now: after}); answer.Verdict != protocol.Stored || answer.Err() != nil {
-		t.Errorf("the repeated write reads as %v, %v", answer.Verdict, answer.Err())
+		t.Errorf("the repeated write: verdict %v, %v", answer.Verdict, answer.Err())
 	}
 	if c.Row().WriteID != first.ID() {
-		t.Error("the copy does not go on from the row as it stands")
+		t.Error("the copy does not have the row from the refusal")
 	}
 	if err := c.Send(second); err != nil {
 		t.Errorf("after the answer: %v", err)
 	}
 	slow := c.Answer(first, after, nil)
 	if open, busy := c.Open(); slow.Verdict != protocol.Unsent || !busy || open.ID() != second.ID() {
-		t.Errorf("a slow reply to the first write was taken for one to the second: %v", slow.Verdict)
+		t.Errorf("a late reply to the first write counts for the second: %v", slow.Verdict)
 	}
 }
 
@@ -207,7 +208,7 @@ func TestCopyNeverGoesBack(t *testing.T) {
 	row := next(t, w, nil)
 	c := protocol.NewCopy(key, "a-1")
 	if !c.Saw(row) || c.Saw(row) || c.Saw(old) {
-		t.Error("only what is newer is news")
+		t.Error("Saw does not report exactly the newer rows")
 	}
 	if c.Row().Counter != row.Counter {
 		t.Error("a late reply replaced a newer row")
@@ -219,14 +220,14 @@ func TestCopyNeverGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Saw(fenced) || c.Row().Generation != row.Generation {
-		t.Error("a look settled a pending write")
+		t.Error("a read settled an open write")
 	}
 	if _, busy := c.Open(); !busy {
-		t.Error("a look closed a pending write")
+		t.Error("a read closed an open write")
 	}
 	c.Answer(commit, nil, &lease.RefusedError{Now: fenced})
 	if c.Row().Generation != fenced.Generation {
-		t.Error("the refusal's row was not taken over")
+		t.Error("the copy does not have the row from the refusal")
 	}
 	w, _ = protocol.Commit(fenced, handle(fenced), at("9"), stamp())
 	c.Saw(next(t, w, nil))
@@ -237,15 +238,15 @@ func TestCopyNeverGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if answer := c.Answer(late, nil, &lease.RefusedError{Now: backup}); answer.Verdict != protocol.WentBack || !errors.Is(answer.Err(), lease.ErrWentBack) {
-		t.Errorf("an older row in a refusal reads as %v, %v", answer.Verdict, answer.Err())
+		t.Errorf("an older row in a refusal: verdict %v, %v", answer.Verdict, answer.Err())
 	}
 	if c.Row().Generation != fenced.Generation {
 		t.Error("the copy went back with the table")
 	}
 }
 
-// TestStaleAnswerSaysWhatIsUnknown: a commit that was overtaken is stale; whether
-// it was stored before is unknown exactly when an earlier sending went unanswered.
+// TestStaleAnswerSaysWhatIsUnknown: a commit that was overtaken returns a StaleError. Its outcome
+// is unknown exactly if an earlier attempt was not answered.
 func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
 	row := heldRow(t, "a")
 	commit, _ := protocol.Commit(row, handle(row), at("2"), stamp())
@@ -267,7 +268,7 @@ func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tc.torn != nil && c.Answer(commit, nil, tc.torn).Verdict != protocol.Unknown {
-			t.Errorf("%s: no answer is an answer", name)
+			t.Errorf("%s: no answer has a verdict other than Unknown", name)
 		}
 		err := c.Answer(commit, nil, &lease.RefusedError{Now: fenced, Retried: tc.retried}).Err()
 		stale, ok := errors.AsType[*checkpoint.StaleError](err)
@@ -317,8 +318,8 @@ func TestAnswersOfARowThatIsGone(t *testing.T) {
 	}
 }
 
-// TestAlarms: what cannot be is an error that says so, and an eviction that is
-// refused is a sign of life.
+// TestAlarms: an answer that should be impossible has its own error, and a refused eviction is a
+// sign of life.
 func TestAlarms(t *testing.T) {
 	row := heldRow(t, "a")
 	commit, _ := protocol.Commit(row, handle(row), at("2"), stamp())
@@ -343,7 +344,7 @@ func TestAlarms(t *testing.T) {
 	alive := seat
 	alive.WriteID = "another"
 	if got := protocol.Decide("b-1", evict, alive); got != protocol.Again {
-		t.Errorf("a refused eviction reads as %v", got)
+		t.Errorf("a refused eviction has the verdict %v", got)
 	}
 }
 
@@ -365,7 +366,7 @@ func TestReconcile(t *testing.T) {
 	want("a tenure is running", c.Reconcile(true, false), protocol.LeaveAlone)
 	want("leaving", c.Reconcile(false, true), protocol.GiveBack)
 	if h, ok := c.Start(checkpoint.Decimal); !ok || h.Generation != row.Generation {
-		t.Errorf("start gave %v, %v", h, ok)
+		t.Errorf("Start returned %v, %v", h, ok)
 	}
 	want("started before", c.Reconcile(false, false), protocol.ClaimAgain)
 	if _, ok := c.Start(nil); ok {
@@ -382,8 +383,8 @@ func TestReconcile(t *testing.T) {
 	c = look(freeRow(t))
 	want("free", c.Reconcile(false, false), protocol.LeaveAlone)
 	c = look(heldRow(t, "b"))
-	want("another's", c.Reconcile(false, false), protocol.LeaveAlone)
+	want("another worker's row", c.Reconcile(false, false), protocol.LeaveAlone)
 	if _, ok := c.Start(nil); ok {
-		t.Error("another's row was started")
+		t.Error("a tenure of another worker's row was started")
 	}
 }

@@ -2,27 +2,27 @@ package protocol
 
 import "github.com/shardlease/shardlease-go/shardlease/lease"
 
-// Why a transition is not possible on the row it was asked of, beside the rules that
-// callers outside branch on: lease.ErrHeld and lease.ErrOutdated.
+// The rules by which a row does not allow a transition. Two more are exported for callers that
+// branch on them: lease.ErrHeld and lease.ErrOutdated.
 const (
-	ErrNotHolder      lease.Rule = "held by another incarnation under the same generation"
-	ErrOtherRow       lease.Rule = "a hold of another row"
-	ErrNotHeld        lease.Rule = "nobody holds it"
-	ErrFinished       lease.Rule = "finished"
-	ErrQuarantined    lease.Rule = "quarantined"
-	ErrNotQuarantined lease.Rule = "not quarantined"
-	ErrRemoved        lease.Rule = "removed"
-	ErrNotRemoved     lease.Rule = "not removed"
-	ErrNotOffered     lease.Rule = "not offered to this successor"
+	ErrNotHolder      lease.Rule = "another incarnation holds the shard under the same generation"
+	ErrOtherRow       lease.Rule = "the hold is of another row"
+	ErrNotHeld        lease.Rule = "nobody holds the shard"
+	ErrFinished       lease.Rule = "the shard is finished"
+	ErrQuarantined    lease.Rule = "the shard is quarantined"
+	ErrNotQuarantined lease.Rule = "the shard is not quarantined"
+	ErrRemoved        lease.Rule = "the shard is removed"
+	ErrNotRemoved     lease.Rule = "the shard is not removed"
+	ErrNotOffered     lease.Rule = "the shard is not offered to this successor"
 	ErrSelf           lease.Rule = "a holder cannot hand over to itself"
 	ErrOldImage       lease.Rule = "the row was read before the tenure began"
-	ErrReason         lease.Rule = "not a reason for this transition"
+	ErrReason         lease.Rule = "the transition does not allow this reason"
 )
 
-// What a settled write can mean beyond these and lease.ErrWentBack.
+// What the answer to a write can mean, beside the rules above and lease.ErrWentBack.
 const (
-	ErrMoved    lease.Rule = "the row has moved on within its generation"
-	ErrExists   lease.Rule = "there is a row already"
+	ErrMoved    lease.Rule = "the row has changed within its generation"
+	ErrExists   lease.Rule = "the row exists already"
 	ErrOpen     lease.Rule = "a write of this row is still open"
 	ErrNotOpen  lease.Rule = "no write of this row is open"
 	ErrGone     lease.Rule = "the row is gone"

@@ -13,8 +13,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A worker on one shard, by hand. The library's worker does this for its user;
-// here it shows how the parts fit.
+// byHand is a worker of one shard that is written by hand. The library's worker does all this
+// for its user; the example shows how the parts fit together.
 type byHand struct {
 	me    lease.Owner
 	copy  protocol.Copy
@@ -34,8 +34,8 @@ func (w *byHand) look(ctx context.Context) {
 	}
 }
 
-// write sends what a transition gave, the same bytes until they are answered. A
-// worker would pause in between, and stop when its own lease is over.
+// write sends the write of a transition, and repeats the same bytes until the store answers. A
+// real worker pauses in between, and stops when it no longer trusts its lease.
 func (w *byHand) write(ctx context.Context, write lease.Write, err error) error {
 	if err := errors.Join(err, w.copy.Send(write)); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (w *byHand) write(ctx context.Context, write lease.Write, err error) error 
 
 func newStamp() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
 
-// A worker is paused, replaced, and wakes up.
+// A worker is paused, replaced and woken up.
 func Example() {
 	ctx := context.Background()
 	store := new(memstore.Store)
@@ -65,14 +65,14 @@ func Example() {
 	write, err = protocol.Commit(a.copy.Row(), hold, checkpoint.Mark{Position: "100"}, newStamp())
 	fmt.Println("a commits 100:     ", a.write(ctx, write, err))
 
-	// a is paused here. b has watched a's seat stand still, and evicted it.
+	// a is paused here. b has seen a's heartbeat counter stand still, and has evicted a.
 	b := newByHand(store, "b")
 	b.look(ctx)
 	write, err = protocol.Recover(b.copy.Row(), b.me, newStamp())
 	fmt.Println("b recovers it:     ", b.write(ctx, write, err))
 	fmt.Println("b starts at:       ", b.copy.Row().Checkpoint.Position)
 
-	// a wakes up and knows nothing of this.
+	// a wakes up, and does not know that it was evicted.
 	write, err = protocol.Commit(a.copy.Row(), hold, checkpoint.Mark{Position: "101"}, newStamp())
 	err = a.write(ctx, write, err)
 	fmt.Println("a commits 101, stale:", errors.Is(err, checkpoint.ErrStale))
@@ -85,7 +85,7 @@ func Example() {
 	// a commits 101, stale: true
 }
 
-// The cooperative handoff: the owner serves until its successor has taken over.
+// A cooperative move: the owner processes the shard until its successor has taken it over.
 func ExampleTake() {
 	ctx := context.Background()
 	store := new(memstore.Store)

@@ -1,15 +1,15 @@
-// Package protocol is the life of one lease, as pure functions. Each takes the row
-// as last read and returns the write that would move it on, or says why the rules do
-// not allow it. Nothing here reads a clock, draws a random number or talks to a store.
+// Package protocol has the transitions of a lease row as pure functions. Each takes the row
+// as last read and returns the write that changes it, or the rule that forbids the change.
+// Nothing here reads a clock, draws a random number or calls a store.
 //
 //	transition     from                     to                  made by
-//	Begin          no row                   free                whoever sees the shard
+//	Begin          no row                   free                a worker that sees a new shard
 //	Claim          free, or mine            held                a worker
 //	Recover        held by the dead         held                a worker
 //	Seize          held past its drain      held                the successor
 //	Take           held, offered to me      held                the successor
-//	Commit         held                     as it was           the holder
-//	Progress       held                     as it was           the holder
+//	Commit         held                     held                the holder
+//	Progress       held                     held                the holder
 //	Offer          held                     held, offered       the holder
 //	Withdraw       held, offered            held                the holder
 //	Yield          held                     held by successor   the holder
@@ -20,22 +20,21 @@
 //	Unquarantine   quarantined              free                an operator
 //	Rewind         free, quarantined,       free, quarantined   an operator
 //	               finished
-//	Remove         free, quarantined,       removed             whoever misses the shard
+//	Remove         free, quarantined,       removed             a worker that misses the shard
 //	               finished
-//	Revive         removed                  free                whoever sees it again
-//	Adopt          anything                 the same, nobody's  an operator
+//	Revive         removed                  free                a worker that sees it again
+//	Adopt          any row                  the same, no owner  an operator
 //
-// Invariant: every transition adds to the generation, but Commit, Progress, Offer
-// and Withdraw.
+// Invariant: every transition except Commit, Progress, Offer and Withdraw adds to the
+// generation.
 //
-// A holder's writes are swaps, and so are an operator's on a row nobody holds.
-// What takes a shard, from somebody or from nobody, is a transfer. [lease.Op] says what
-// these mean; rules.go has what the transitions share. The seats' are in seat.go.
+// The writes of a holder are swaps, and so are those of an operator on a row that nobody
+// holds. Transitions that take a shard from its owner or from nobody are transfers. [lease.Op]
+// defines both. rules.go has what the transitions share, and seat.go the transitions of seats.
 //
-// A write is a plain value that carries its own condition. A [lease.Store] makes
-// writes and knows nothing else. A [Copy] is what a worker keeps of a row between
-// them; the example of this package shows the whole round. [Decide] says what a
-// refusal means.
+// A write is a plain value that contains its own condition; a [lease.Store] makes writes and
+// knows nothing else. A [Copy] is what a worker remembers of a row between writes; the example
+// of this package shows all steps together. [Decide] defines what a refusal means.
 package protocol
 
 import (
@@ -47,31 +46,30 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// An End says how a holder gives a shard up.
+// An End describes how a holder gives a shard up.
 type End struct {
 	Reason     lease.Reason
-	Note       string          // for people; the row keeps its first lease.MaxNote bytes
+	Note       string          // a note for people; the row keeps its first lease.MaxNote bytes
 	Mark       checkpoint.Mark // the last mark; zero: the stored checkpoint stays
-	Progressed bool            // the tenure got somewhere, so earlier failures no longer count
+	Progressed bool            // the tenure made progress, so earlier failures no longer count
 }
 
-// A Command is what an operator or a supervisor says: which generation it saw,
-// who it is, and why. A command for another generation is refused, like the
-// write of any stale holder.
+// A Command is the order of an operator or a supervisor. A command for another generation than
+// the present one is refused, like the write of a stale holder.
 type Command struct {
-	Seen int64
-	By   string
-	Note string // the row keeps its first lease.MaxNote bytes
+	Seen int64  // the generation that the operator saw
+	By   string // the name of the operator
+	Note string // why; the row keeps its first lease.MaxNote bytes
 }
 
-// A Stamp is the chance and the time of one write. The transitions are pure and
-// take both as an argument.
+// A Stamp is the random id and the time of one write. The transitions are pure and take both
+// as an argument.
 type Stamp struct {
 	ID lease.WriteID // crypto/rand.Text makes good ones
-	At time.Time     // for people; for the generations of Begin, Revive and Adopt; and for a tombstone's date
+	At time.Time     // the time of the write, for people, for the generations of Begin, Revive and Adopt, and for the expiry of a tombstone
 }
 
-// Begin creates the row of a shard that has none. Nobody holds it yet.
+// Begin creates the row of a shard that has none. The new row has no owner.
 func Begin(group, shard string, parents []string, by string, s Stamp) (lease.Write, error) {
 	next := lease.Row{Group: group, Shard: shard, Parents: sorted(parents), Counter: 1, WriteID: s.ID}
 	begin(&next, generation.First(s.At), lease.Owner{}, lease.Transfer{Reason: lease.ReasonInitial, By: by}, s)
@@ -82,10 +80,9 @@ func Begin(group, shard string, parents []string, by string, s Stamp) (lease.Wri
 	return checked(lease.Write{Op: lease.OpCreate, Next: next})
 }
 
-// Claim takes a row that nobody holds, or one that already names this
-// incarnation although it has no tenure of it any more. The record repeats the
-// reason why it was free, so that the latest transfer alone says why its owner
-// came to hold it.
+// Claim takes a row that nobody holds, or a row that names this incarnation as owner although
+// its tenure is over. The transfer repeats the reason why the row was free, so that the latest
+// transfer alone shows why its owner came to hold it.
 func Claim(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	const name = "claim"
 	if err := claimable(r, name); err != nil {
@@ -101,12 +98,11 @@ func Claim(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: reason, By: by.Name}, s, nil)
 }
 
-// Recover takes a row whose owner is gone. That it is gone is for the caller
-// to prove: in a consistent listing of the seats, begun after this row was
-// read, no confirmed seat carries the owner's incarnation. A seat that is there
-// and cannot be read is a sign of life.
+// Recover takes a row whose owner was evicted. The caller has to prove that: in a consistent
+// listing of the seats that began after the row was read, no confirmed seat has the owner's
+// incarnation. A seat that cannot be read counts as a sign of life.
 //
-// An offer of the dead owner is cleared, whoever it was made to.
+// Recover clears an offer of the dead owner, also one to another successor.
 func Recover(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	if err := heldByOther(r, "recovery", by.Incarnation); err != nil {
 		return lease.Write{}, err
@@ -116,8 +112,8 @@ func Recover(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	})
 }
 
-// Seize takes a shard whose owner did not wind down in the time that the terms
-// of the move allow. The owner may be alive; from here on it is fenced.
+// Seize takes a shard whose owner did not wind down in the time that the terms of the move
+// allow. The owner may be alive; after this write it is fenced.
 func Seize(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	if err := heldByOther(r, "seizure", by.Incarnation); err != nil {
 		return lease.Write{}, err
@@ -125,8 +121,8 @@ func Seize(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: lease.ReasonDrainTimeout, By: by.Name}, s, nil)
 }
 
-// Take accepts the owner's offer: the cooperative handoff. It starts from the
-// checkpoint in the row that the store returns.
+// Take takes the shard over by accepting the owner's offer, in a cooperative move. The
+// successor starts at the checkpoint in the row that the store returns.
 func Take(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	const name = "take"
 	if err := heldByOther(r, name, by.Incarnation); err != nil {
@@ -138,9 +134,8 @@ func Take(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: lease.ReasonHandoff, By: by.Name}, s, nil)
 }
 
-// Commit stores a mark under the holder's generation. Of the holder's writes it
-// alone needs one: the others take a zero mark for "nothing new", and leave the
-// checkpoint as it is.
+// Commit stores a mark under the holder's generation. It is the only write of a holder that
+// requires a mark: the others leave the checkpoint as it is if the mark is zero.
 func Commit(r lease.Row, h lease.Hold, m checkpoint.Mark, s Stamp) (lease.Write, error) {
 	if err := m.Validate(); err != nil {
 		return lease.Write{}, err
@@ -148,15 +143,14 @@ func Commit(r lease.Row, h lease.Hold, m checkpoint.Mark, s Stamp) (lease.Write,
 	return keep(r, "commit", h, m, s, nil)
 }
 
-// Progress says that the tenure gets somewhere although it has no mark to show: an
-// accepted checkpoint ends the count of attempts, and so does this. The position
-// stays.
+// Progress records that the tenure makes progress, for a tenure that has no mark to commit. Like
+// an accepted checkpoint it resets the attempts. The position stays.
 func Progress(r lease.Row, h lease.Hold, s Stamp) (lease.Write, error) {
 	return keep(r, "progress", h, checkpoint.Mark{}, s, func(next *lease.Row) { progress(next, h, s) })
 }
 
-// Offer stores the latest mark and names the successor that may take the shard.
-// Until it does, the owner keeps the shard and may commit.
+// Offer stores the latest mark and names the successor that may take the shard over. The owner
+// keeps the shard and may commit until the successor does.
 func Offer(r lease.Row, h lease.Hold, to lease.Incarnation, m checkpoint.Mark, s Stamp) (lease.Write, error) {
 	const name = "offer"
 	if to == h.Incarnation {
@@ -168,7 +162,7 @@ func Offer(r lease.Row, h lease.Hold, to lease.Incarnation, m checkpoint.Mark, s
 	return keep(r, name, h, m, s, func(next *lease.Row) { next.OfferedTo = to })
 }
 
-// Withdraw takes an offer back. A take that arrives later is refused.
+// Withdraw withdraws an offer. A Take that arrives later is refused.
 func Withdraw(r lease.Row, h lease.Hold, s Stamp) (lease.Write, error) {
 	const name = "withdrawal"
 	if err := holds(r, name, h); err != nil {
@@ -180,10 +174,10 @@ func Withdraw(r lease.Row, h lease.Hold, s Stamp) (lease.Write, error) {
 	return keep(r, name, h, checkpoint.Mark{}, s, func(next *lease.Row) { next.OfferedTo = "" })
 }
 
-// Yield hands the shard over in one write: the final mark, the successor as
-// owner, the next generation. Reason is ReasonHandoff, or ReasonDrainTimeout when the
-// handler had to be cut off. A yield to a successor that has died in the
-// meantime leaves a row like that of any dead owner.
+// Yield hands the shard over in one write: it stores the last mark, the successor as owner, and
+// the next generation. The reason is ReasonHandoff, or ReasonDrainTimeout if the handler had to
+// be cut off. If the successor has died in the meantime, its shard is recovered like that of any
+// dead owner.
 func Yield(r lease.Row, h lease.Hold, to lease.Owner, e End, s Stamp) (lease.Write, error) {
 	const name = "yield"
 	if to.Incarnation == h.Incarnation {
@@ -198,7 +192,7 @@ func Yield(r lease.Row, h lease.Hold, to lease.Owner, e End, s Stamp) (lease.Wri
 	return giveUp(r, name, h, to, e, s, nil)
 }
 
-// Release gives the shard back to nobody. Reason is ReasonReleased, ReasonFailed,
+// Release gives the shard up to nobody. The reason is ReasonReleased, ReasonFailed,
 // ReasonStalled or ReasonDrainTimeout.
 func Release(r lease.Row, h lease.Hold, e End, s Stamp) (lease.Write, error) {
 	const name = "release"
@@ -212,14 +206,14 @@ func Release(r lease.Row, h lease.Hold, e End, s Stamp) (lease.Write, error) {
 	})
 }
 
-// Finish records that the shard has ended and is processed to its end. Nobody
-// will claim it again, and its children may start.
+// Finish records that the shard has ended and is processed to its end. Nobody claims it again,
+// and its children may start.
 func Finish(r lease.Row, h lease.Hold, m checkpoint.Mark, s Stamp) (lease.Write, error) {
 	e := End{Reason: lease.ReasonFinished, Mark: m}
 	return giveUp(r, "finish", h, lease.Owner{}, e, s, func(next *lease.Row) { next.Finished = true })
 }
 
-// ForceRelease takes the shard from whoever holds it and gives it to nobody.
+// ForceRelease takes the shard from its owner, and leaves it without one.
 func ForceRelease(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	const name = "force-release"
 	if err := seen(r, name, c); err != nil {
@@ -231,8 +225,8 @@ func ForceRelease(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced), s, nil)
 }
 
-// Quarantine sets the shard aside, held or not. Reason says what led to it:
-// ReasonFailed, ReasonStalled, ReasonExpired or ReasonForced.
+// Quarantine sets the shard aside, held or not. The reason is ReasonFailed, ReasonStalled,
+// ReasonExpired or ReasonForced.
 func Quarantine(r lease.Row, c Command, reason lease.Reason, s Stamp) (lease.Write, error) {
 	const name = "quarantine"
 	if err := seen(r, name, c); err != nil {
@@ -253,7 +247,7 @@ func Quarantine(r lease.Row, c Command, reason lease.Reason, s Stamp) (lease.Wri
 	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(reason), s, setAside)
 }
 
-// Unquarantine makes the shard claimable again, with no attempts on record.
+// Unquarantine makes the shard claimable again, and resets its attempts.
 func Unquarantine(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	const name = "unquarantine"
 	if err := seen(r, name, c); err != nil {
@@ -267,12 +261,12 @@ func Unquarantine(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	})
 }
 
-// Rewind moves the position of a shard that nobody holds, in either direction;
-// the next holder starts there. A zero mark rewinds to the very beginning. A finished shard is unfinished by it, which is
-// the one way to process it again; its children do not wait for that.
+// Rewind moves the position of a shard that nobody holds, in either direction; the next holder
+// starts there. A zero mark rewinds to the very beginning. A finished shard is no longer finished
+// afterwards, and this is the only way to process it again. Its children do not wait for it.
 //
-// A held shard is rewound by ForceRelease or Quarantine first: no position ever
-// moves back within a generation.
+// A held shard needs ForceRelease or Quarantine first, because no position ever moves back within
+// a generation.
 func Rewind(r lease.Row, c Command, m checkpoint.Mark, s Stamp) (lease.Write, error) {
 	const name = "rewind"
 	if err := idle(r, name, c); err != nil {
@@ -287,9 +281,9 @@ func Rewind(r lease.Row, c Command, m checkpoint.Mark, s Stamp) (lease.Write, er
 	})
 }
 
-// Remove leaves a tombstone where a shard was that is no longer listed. The
-// row stays, and its generation with it: a late write of any earlier holder
-// meets a higher generation, and a shard of the same name starts above it.
+// Remove replaces the row of a shard that is no longer listed by a tombstone. The tombstone keeps
+// the generation: it refuses late writes of earlier holders, and a shard with the same name
+// starts above it.
 func Remove(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	if err := idle(r, "removal", c); err != nil {
 		return lease.Write{}, err
@@ -301,8 +295,8 @@ func Remove(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	})
 }
 
-// Revive makes a row of a tombstone, for a shard that is listed again. It starts
-// like a new one, above every generation the tombstone remembers.
+// Revive replaces a tombstone by a new row, for a shard that is listed again. The row is like a
+// new one, but its generation is above that of the tombstone.
 func Revive(r lease.Row, parents []string, by string, s Stamp) (lease.Write, error) {
 	const name = "revival"
 	if !r.Removed {
@@ -313,8 +307,8 @@ func Revive(r lease.Row, parents []string, by string, s Stamp) (lease.Write, err
 	})
 }
 
-// Adopt takes a row over from a table that was restored or replaced: whatever
-// was issued in the table's lost future lies below the generation it gets.
+// Adopt makes a row of a restored or replaced table claimable. Its new generation is above all
+// that were issued after the backup and are lost.
 func Adopt(r lease.Row, by string, s Stamp) (lease.Write, error) {
 	return jump(r, lease.OpTransfer, generation.Lost, lease.Transfer{Reason: lease.ReasonAdopted, By: by}, s, nil)
 }

@@ -33,7 +33,7 @@ func handle(r lease.Row) lease.Hold {
 	return lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
 }
 
-// next applies a write to the row it was made from.
+// next applies a write to the row from which it was made.
 func next(t *testing.T, w lease.Write, err error) lease.Row {
 	t.Helper()
 	if err != nil {
@@ -58,8 +58,8 @@ func heldRow(t *testing.T, name string) lease.Row {
 	return next(t, w, err)
 }
 
-// tell gives what two values return together as one argument.
-func tell(w lease.Write, err error) error { return err }
+// errOf returns the error of a transition.
+func errOf(w lease.Write, err error) error { return err }
 
 func TestTransitionsRefuseWithAReason(t *testing.T) {
 	free, a := freeRow(t), heldRow(t, "a")
@@ -77,47 +77,47 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 	older.Generation++
 
 	for name, tc := range map[string]struct{ got, want error }{
-		"claim a held row":                      {tell(protocol.Claim(a, owner("b"), stamp())), lease.ErrHeld},
-		"claim a finished row":                  {tell(protocol.Claim(finished, owner("b"), stamp())), protocol.ErrFinished},
-		"claim a quarantined row":               {tell(protocol.Claim(aside, owner("b"), stamp())), protocol.ErrQuarantined},
-		"claim a tombstone":                     {tell(protocol.Claim(gone, owner("b"), stamp())), protocol.ErrRemoved},
-		"recover a free row":                    {tell(protocol.Recover(free, owner("b"), stamp())), protocol.ErrNotHeld},
-		"recover from oneself":                  {tell(protocol.Recover(a, owner("a"), stamp())), protocol.ErrSelf},
-		"seize a free row":                      {tell(protocol.Seize(free, owner("b"), stamp())), protocol.ErrNotHeld},
-		"take what was not offered":             {tell(protocol.Take(a, owner("b"), stamp())), protocol.ErrNotOffered},
-		"commit with another incarnation":       {tell(protocol.Commit(a, lease.Hold{Key: a.Key(), Incarnation: "b-1", Generation: a.Generation}, at("1"), stamp())), protocol.ErrNotHolder},
-		"commit by nobody on a free row":        {tell(protocol.Commit(free, lease.Hold{Key: free.Key(), Generation: free.Generation}, at("1"), stamp())), protocol.ErrNotHeld},
-		"commit from an old image":              {tell(protocol.Commit(a, older, at("1"), stamp())), protocol.ErrOldImage},
-		"commit with the hold of another shard": {tell(protocol.Commit(a, lease.Hold{Key: lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-2"}, Incarnation: "a-1", Generation: a.Generation}, at("1"), stamp())), protocol.ErrOtherRow},
-		"commit after finish":                   {tell(protocol.Commit(finished, ha, at("1"), stamp())), checkpoint.ErrStale},
-		"commit backwards":                      {tell(protocol.Commit(ten, ha, at("9"), stamp())), checkpoint.ErrBackwards},
-		"commit nothing":                        {tell(protocol.Commit(ten, ha, checkpoint.Mark{}, stamp())), checkpoint.ErrInvalid},
-		"commit no number":                      {tell(protocol.Commit(ten, ha, at("x"), stamp())), checkpoint.ErrInvalid},
-		"release backwards":                     {tell(protocol.Release(ten, ha, protocol.End{Reason: lease.ReasonReleased, Mark: at("9")}, stamp())), checkpoint.ErrBackwards},
-		"release without a reason":              {tell(protocol.Release(a, ha, protocol.End{}, stamp())), protocol.ErrReason},
-		"release as expired":                    {tell(protocol.Release(a, ha, protocol.End{Reason: lease.ReasonExpired}, stamp())), protocol.ErrReason},
-		"offer to oneself":                      {tell(protocol.Offer(a, ha, "a-1", at("1"), stamp())), protocol.ErrSelf},
-		"offer to nobody":                       {tell(protocol.Offer(a, ha, "", at("1"), stamp())), checkpoint.ErrInvalid},
-		"withdraw nothing":                      {tell(protocol.Withdraw(a, ha, stamp())), protocol.ErrNotOffered},
-		"yield to oneself":                      {tell(protocol.Yield(a, ha, owner("a"), protocol.End{Reason: lease.ReasonHandoff}, stamp())), protocol.ErrSelf},
-		"yield to nobody":                       {tell(protocol.Yield(a, ha, lease.Owner{}, protocol.End{Reason: lease.ReasonHandoff}, stamp())), checkpoint.ErrInvalid},
-		"yield as released":                     {tell(protocol.Yield(a, ha, owner("b"), protocol.End{Reason: lease.ReasonReleased}, stamp())), protocol.ErrReason},
-		"force-release of a free row":           {tell(protocol.ForceRelease(free, command(free), stamp())), protocol.ErrNotHeld},
-		"quarantine twice":                      {tell(protocol.Quarantine(aside, command(aside), lease.ReasonFailed, stamp())), protocol.ErrQuarantined},
-		"quarantine for a handoff":              {tell(protocol.Quarantine(a, command(a), lease.ReasonHandoff, stamp())), protocol.ErrReason},
-		"unquarantine a free row":               {tell(protocol.Unquarantine(free, command(free), stamp())), protocol.ErrNotQuarantined},
-		"rewind a held row":                     {tell(protocol.Rewind(a, command(a), at("1"), stamp())), lease.ErrHeld},
-		"rewind to a state alone":               {tell(protocol.Rewind(free, command(free), checkpoint.Mark{State: "s"}, stamp())), checkpoint.ErrInvalid},
-		"remove a held row":                     {tell(protocol.Remove(a, command(a), stamp())), lease.ErrHeld},
-		"remove a tombstone":                    {tell(protocol.Remove(gone, command(gone), stamp())), protocol.ErrRemoved},
-		"revive a free row":                     {tell(protocol.Revive(free, nil, "s", stamp())), protocol.ErrNotRemoved},
-		"rewind seen under another":             {tell(protocol.Rewind(free, protocol.Command{Seen: free.Generation - 1}, at("1"), stamp())), lease.ErrOutdated},
-		"begin with a parent twice":             {tell(protocol.Begin("g", "s", []string{"p", "p"}, "", stamp())), checkpoint.ErrInvalid},
-		"begin as its own parent":               {tell(protocol.Begin("g", "s", []string{"s"}, "", stamp())), checkpoint.ErrInvalid},
-		"begin without a write id":              {tell(protocol.Begin("g", "s", nil, "", protocol.Stamp{})), checkpoint.ErrInvalid},
-		"claim without an incarnation":          {tell(protocol.Claim(free, lease.Owner{Name: "a"}, stamp())), checkpoint.ErrInvalid},
-		"claim with the row's own id":           {tell(protocol.Claim(free, owner("a"), protocol.Stamp{ID: free.WriteID})), lease.ErrBadWrite},
-		"commit with the row's own write id":    {tell(protocol.Commit(a, ha, at("1"), protocol.Stamp{ID: a.WriteID})), lease.ErrBadWrite},
+		"claim a held row":                      {errOf(protocol.Claim(a, owner("b"), stamp())), lease.ErrHeld},
+		"claim a finished row":                  {errOf(protocol.Claim(finished, owner("b"), stamp())), protocol.ErrFinished},
+		"claim a quarantined row":               {errOf(protocol.Claim(aside, owner("b"), stamp())), protocol.ErrQuarantined},
+		"claim a tombstone":                     {errOf(protocol.Claim(gone, owner("b"), stamp())), protocol.ErrRemoved},
+		"recover a free row":                    {errOf(protocol.Recover(free, owner("b"), stamp())), protocol.ErrNotHeld},
+		"recover from oneself":                  {errOf(protocol.Recover(a, owner("a"), stamp())), protocol.ErrSelf},
+		"seize a free row":                      {errOf(protocol.Seize(free, owner("b"), stamp())), protocol.ErrNotHeld},
+		"take what was not offered":             {errOf(protocol.Take(a, owner("b"), stamp())), protocol.ErrNotOffered},
+		"commit with another incarnation":       {errOf(protocol.Commit(a, lease.Hold{Key: a.Key(), Incarnation: "b-1", Generation: a.Generation}, at("1"), stamp())), protocol.ErrNotHolder},
+		"commit by nobody on a free row":        {errOf(protocol.Commit(free, lease.Hold{Key: free.Key(), Generation: free.Generation}, at("1"), stamp())), protocol.ErrNotHeld},
+		"commit from an old image":              {errOf(protocol.Commit(a, older, at("1"), stamp())), protocol.ErrOldImage},
+		"commit with the hold of another shard": {errOf(protocol.Commit(a, lease.Hold{Key: lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-2"}, Incarnation: "a-1", Generation: a.Generation}, at("1"), stamp())), protocol.ErrOtherRow},
+		"commit after finish":                   {errOf(protocol.Commit(finished, ha, at("1"), stamp())), checkpoint.ErrStale},
+		"commit backwards":                      {errOf(protocol.Commit(ten, ha, at("9"), stamp())), checkpoint.ErrBackwards},
+		"commit nothing":                        {errOf(protocol.Commit(ten, ha, checkpoint.Mark{}, stamp())), checkpoint.ErrInvalid},
+		"commit no number":                      {errOf(protocol.Commit(ten, ha, at("x"), stamp())), checkpoint.ErrInvalid},
+		"release backwards":                     {errOf(protocol.Release(ten, ha, protocol.End{Reason: lease.ReasonReleased, Mark: at("9")}, stamp())), checkpoint.ErrBackwards},
+		"release without a reason":              {errOf(protocol.Release(a, ha, protocol.End{}, stamp())), protocol.ErrReason},
+		"release as expired":                    {errOf(protocol.Release(a, ha, protocol.End{Reason: lease.ReasonExpired}, stamp())), protocol.ErrReason},
+		"offer to oneself":                      {errOf(protocol.Offer(a, ha, "a-1", at("1"), stamp())), protocol.ErrSelf},
+		"offer to nobody":                       {errOf(protocol.Offer(a, ha, "", at("1"), stamp())), checkpoint.ErrInvalid},
+		"withdraw nothing":                      {errOf(protocol.Withdraw(a, ha, stamp())), protocol.ErrNotOffered},
+		"yield to oneself":                      {errOf(protocol.Yield(a, ha, owner("a"), protocol.End{Reason: lease.ReasonHandoff}, stamp())), protocol.ErrSelf},
+		"yield to nobody":                       {errOf(protocol.Yield(a, ha, lease.Owner{}, protocol.End{Reason: lease.ReasonHandoff}, stamp())), checkpoint.ErrInvalid},
+		"yield as released":                     {errOf(protocol.Yield(a, ha, owner("b"), protocol.End{Reason: lease.ReasonReleased}, stamp())), protocol.ErrReason},
+		"force-release of a free row":           {errOf(protocol.ForceRelease(free, command(free), stamp())), protocol.ErrNotHeld},
+		"quarantine twice":                      {errOf(protocol.Quarantine(aside, command(aside), lease.ReasonFailed, stamp())), protocol.ErrQuarantined},
+		"quarantine for a handoff":              {errOf(protocol.Quarantine(a, command(a), lease.ReasonHandoff, stamp())), protocol.ErrReason},
+		"unquarantine a free row":               {errOf(protocol.Unquarantine(free, command(free), stamp())), protocol.ErrNotQuarantined},
+		"rewind a held row":                     {errOf(protocol.Rewind(a, command(a), at("1"), stamp())), lease.ErrHeld},
+		"rewind to a state alone":               {errOf(protocol.Rewind(free, command(free), checkpoint.Mark{State: "s"}, stamp())), checkpoint.ErrInvalid},
+		"remove a held row":                     {errOf(protocol.Remove(a, command(a), stamp())), lease.ErrHeld},
+		"remove a tombstone":                    {errOf(protocol.Remove(gone, command(gone), stamp())), protocol.ErrRemoved},
+		"revive a free row":                     {errOf(protocol.Revive(free, nil, "s", stamp())), protocol.ErrNotRemoved},
+		"rewind seen under another":             {errOf(protocol.Rewind(free, protocol.Command{Seen: free.Generation - 1}, at("1"), stamp())), lease.ErrOutdated},
+		"begin with a parent twice":             {errOf(protocol.Begin("g", "s", []string{"p", "p"}, "", stamp())), checkpoint.ErrInvalid},
+		"begin as its own parent":               {errOf(protocol.Begin("g", "s", []string{"s"}, "", stamp())), checkpoint.ErrInvalid},
+		"begin without a write id":              {errOf(protocol.Begin("g", "s", nil, "", protocol.Stamp{})), checkpoint.ErrInvalid},
+		"claim without an incarnation":          {errOf(protocol.Claim(free, lease.Owner{Name: "a"}, stamp())), checkpoint.ErrInvalid},
+		"claim with the row's own id":           {errOf(protocol.Claim(free, owner("a"), protocol.Stamp{ID: free.WriteID})), lease.ErrBadWrite},
+		"commit with the row's own write id":    {errOf(protocol.Commit(a, ha, at("1"), protocol.Stamp{ID: a.WriteID})), lease.ErrBadWrite},
 	} {
 		if !errors.Is(tc.got, tc.want) {
 			t.Errorf("%s: got %v, want %v", name, tc.got, tc.want)
@@ -162,8 +162,8 @@ func TestGenerationGrowsAtEveryChangeOfHandsAndNowhereElse(t *testing.T) {
 	}
 }
 
-// TestFirstGenerationIsAboveAllIssuedBefore: a row that is lost altogether and
-// created anew a second later starts above four million changes of hands.
+// TestFirstGenerationIsAboveAllIssuedBefore: a row that is lost and created again a second later
+// starts above four million changes of hands.
 func TestFirstGenerationIsAboveAllIssuedBefore(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	for _, lost := range []time.Duration{time.Second, time.Hour, 20 * 365 * 24 * time.Hour} {
@@ -178,12 +178,12 @@ func TestFirstGenerationIsAboveAllIssuedBefore(t *testing.T) {
 	}
 	for _, odd := range []time.Time{{}, time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(292277026595, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		if g := generation.First(odd); g < 1 {
-			t.Errorf("a clock at %v gives generation %d", odd, g)
+			t.Errorf("First(%v) is %d, want at least 1", odd, g)
 		}
 	}
 }
 
-// TestRevivalAndAdoptionJump: above the row's own generation and above the clock's.
+// TestRevivalAndAdoptionJump: the new generation is above the row's own and not below the clock's.
 func TestRevivalAndAdoptionJump(t *testing.T) {
 	r := freeRow(t)
 	w, err := protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp())
@@ -192,7 +192,7 @@ func TestRevivalAndAdoptionJump(t *testing.T) {
 	later.At = later.At.Add(time.Hour)
 	for name, tc := range map[string]struct {
 		jump func(r lease.Row) (lease.Write, error)
-		far  int64 // what may have been lost since
+		far  int64 // how many generations may have been lost since
 	}{
 		"revive": {func(r lease.Row) (lease.Write, error) { return protocol.Revive(r, nil, "s", later) }, 1},
 		"adopt":  {func(r lease.Row) (lease.Write, error) { return protocol.Adopt(r, "s", later) }, 1 << 22},
@@ -246,7 +246,7 @@ func TestAttempts(t *testing.T) {
 	r = next(t, w, err)
 	want("an accepted checkpoint", 0)
 
-	// Without any position: a shard that is only owned.
+	// A tenure without any position also resets the attempts with Progress.
 	r = heldRow(t, "a")
 	fail(false, checkpoint.Mark{})
 	fail(false, checkpoint.Mark{})
@@ -261,7 +261,7 @@ func TestAttempts(t *testing.T) {
 	want("a planned move after progress", 0)
 }
 
-// TestWhatCountsAsFailure: error, panic, stall and expiry, and nothing planned.
+// TestWhatCountsAsFailure: an error, a panic, a stall and an expiry count; a planned end does not.
 func TestWhatCountsAsFailure(t *testing.T) {
 	a := heldRow(t, "a")
 	h := handle(a)
@@ -300,9 +300,9 @@ func TestWhatCountsAsFailure(t *testing.T) {
 	}
 }
 
-// TestDeathsAreNoFailures: Attempts counts every tenure that failed or whose owner died, Failed
-// only those that ended by error, panic or stall. An accepted checkpoint resets both counts, also
-// where a recovery was made from a row that was read before it.
+// TestDeathsAreNoFailures: Attempts counts every tenure that failed or whose owner died, and
+// Failed counts only those that ended by error, panic or stall. An accepted checkpoint resets both
+// counts, also if a recovery was made from a row that was read before it.
 func TestDeathsAreNoFailures(t *testing.T) {
 	r := freeRow(t)
 	do := func(w lease.Write, err error) { t.Helper(); r = next(t, w, err) }
@@ -338,7 +338,7 @@ func TestDeathsAreNoFailures(t *testing.T) {
 	want("and a failure", 2, 1)
 }
 
-// TestCommandsClearWhatTheySay: what a command resets is reset.
+// TestCommandsClearWhatTheySay: each command resets the fields that its comment names.
 func TestCommandsClearWhatTheySay(t *testing.T) {
 	r := heldRow(t, "a")
 	seen := func() protocol.Command { return protocol.Command{Seen: r.Generation, By: "op"} }
@@ -347,40 +347,40 @@ func TestCommandsClearWhatTheySay(t *testing.T) {
 	do(protocol.Finish(r, handle(r), checkpoint.Mark{}, stamp()))
 	do(protocol.Rewind(r, seen(), at("3"), stamp()))
 	if r.Finished || r.Checkpoint.Position != "3" {
-		t.Errorf("rewound: %v", r)
+		t.Errorf("after the rewind: %v", r)
 	}
 	do(protocol.Claim(r, owner("a"), stamp()))
 	do(protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed}, stamp()))
 	do(protocol.Quarantine(r, seen(), lease.ReasonFailed, stamp()))
 	do(protocol.Unquarantine(r, seen(), stamp()))
 	if r.Quarantined || r.Attempts() != 0 || (r.Failures != lease.Failures{}) {
-		t.Errorf("out of quarantine: %v with %v", r, r.Failures)
+		t.Errorf("after unquarantine: %v with %v", r, r.Failures)
 	}
 	do(protocol.Claim(r, owner("a"), stamp()))
 	do(protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed}, stamp()))
 	do(protocol.Rewind(r, seen(), checkpoint.Mark{}, stamp()))
 	if (r.Failures != lease.Failures{}) || !r.Checkpoint.IsZero() {
-		t.Errorf("rewound to the beginning: %v with %v", r, r.Failures)
+		t.Errorf("after a rewind to the beginning: %v with %v", r, r.Failures)
 	}
 	w, err := protocol.Begin("orders", "shard-1", []string{"p"}, "s", stamp())
 	r = next(t, w, err)
 	do(protocol.Remove(r, seen(), stamp()))
 	if r.Parents != nil || !r.Removed {
-		t.Errorf("removed: %v with parents %v", r, r.Parents)
+		t.Errorf("after removal: %v with parents %v", r, r.Parents)
 	}
 }
 
-// TestClockMustBeSet: a first generation from a clock that was never set would
-// lie below everything issued before.
+// TestClockMustBeSet: a first generation from a clock that was never set would be below all
+// generations that were issued before.
 func TestClockMustBeSet(t *testing.T) {
 	r := freeRow(t)
 	w, err := protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp())
 	gone := next(t, w, err)
 	unset := protocol.Stamp{ID: "x", At: time.Unix(0, 0)}
 	for name, err := range map[string]error{
-		"begin":  tell(protocol.Begin("g", "s", nil, "", unset)),
-		"revive": tell(protocol.Revive(gone, nil, "", unset)),
-		"adopt":  tell(protocol.Adopt(r, "", unset)),
+		"begin":  errOf(protocol.Begin("g", "s", nil, "", unset)),
+		"revive": errOf(protocol.Revive(gone, nil, "", unset)),
+		"adopt":  errOf(protocol.Adopt(r, "", unset)),
 	} {
 		if !errors.Is(err, checkpoint.ErrInvalid) || !strings.Contains(err.Error(), "clock") {
 			t.Errorf("%s: got %v", name, err)
@@ -388,8 +388,8 @@ func TestClockMustBeSet(t *testing.T) {
 	}
 }
 
-// TestAttemptsOfATransferFromAnOldImage: the recovery was made from the row as
-// it stood before the owner committed. The commit still counts.
+// TestAttemptsOfATransferFromAnOldImage: a commit resets the attempts even if the recovery after
+// it was made from a row that was read before the commit.
 func TestAttemptsOfATransferFromAnOldImage(t *testing.T) {
 	r := heldRow(t, "a")
 	for range 3 {
@@ -421,10 +421,10 @@ func TestNumbersAtTheirEdge(t *testing.T) {
 	end.Generation, end.Last.Generation = math.MaxInt64, math.MaxInt64
 	seat := lease.Seat{Group: "g", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second, Beat: math.MaxInt64}
 	for name, err := range map[string]error{
-		"counter":    tell(protocol.Commit(last, handle(last), at("1"), stamp())),
-		"generation": tell(protocol.Release(end, handle(end), protocol.End{Reason: lease.ReasonReleased}, stamp())),
-		"adoption":   tell(protocol.Adopt(end, "s", stamp())),
-		"beat":       tell(protocol.NextBeat(seat, lease.Says{}, stamp())),
+		"counter":    errOf(protocol.Commit(last, handle(last), at("1"), stamp())),
+		"generation": errOf(protocol.Release(end, handle(end), protocol.End{Reason: lease.ReasonReleased}, stamp())),
+		"adoption":   errOf(protocol.Adopt(end, "s", stamp())),
+		"beat":       errOf(protocol.NextBeat(seat, lease.Says{}, stamp())),
 	} {
 		invalid, ok := errors.AsType[*checkpoint.InvalidError](err)
 		if !ok || invalid.Limit != math.MaxInt64 {
@@ -432,7 +432,7 @@ func TestNumbersAtTheirEdge(t *testing.T) {
 		}
 	}
 	if _, err := protocol.Commit(end, handle(end), at("1"), stamp()); err != nil {
-		t.Errorf("the last generation cannot commit: %v", err)
+		t.Errorf("commit under the last generation: %v", err)
 	}
 	w, err := protocol.Recover(r, owner("b"), stamp())
 	if err != nil {
@@ -440,10 +440,10 @@ func TestNumbersAtTheirEdge(t *testing.T) {
 	}
 	refused, ok := errors.AsType[*lease.RefusedError](func() error { _, err := w.Apply(last); return err }())
 	if !ok || protocol.Decide("b-1", w, refused.Now) != protocol.Again {
-		t.Errorf("a transfer over a full counter is not refused, to be asked again")
+		t.Errorf("transfer of a row whose counter is at its limit: not refused with verdict Again")
 	}
 	if _, err := protocol.Recover(last, owner("b"), stamp()); !errors.Is(err, checkpoint.ErrInvalid) {
-		t.Errorf("asked again: got %v, want the limit", err)
+		t.Errorf("the same transition on that row: got %v, want an InvalidError", err)
 	}
 }
 
@@ -454,26 +454,26 @@ func TestNamesAtTheirEdge(t *testing.T) {
 	}
 	free := freeRow(t)
 	tries := map[string]func(name string) error{
-		"group":  func(n string) error { return tell(protocol.Begin(n, "s", nil, "", stamp())) },
-		"shard":  func(n string) error { return tell(protocol.Begin("g", n, nil, "", stamp())) },
-		"parent": func(n string) error { return tell(protocol.Begin("g", "s", []string{n}, "", stamp())) },
+		"group":  func(n string) error { return errOf(protocol.Begin(n, "s", nil, "", stamp())) },
+		"shard":  func(n string) error { return errOf(protocol.Begin("g", n, nil, "", stamp())) },
+		"parent": func(n string) error { return errOf(protocol.Begin("g", "s", []string{n}, "", stamp())) },
 		"owner": func(n string) error {
-			return tell(protocol.Claim(free, lease.Owner{Name: n, Incarnation: "i"}, stamp()))
+			return errOf(protocol.Claim(free, lease.Owner{Name: n, Incarnation: "i"}, stamp()))
 		},
 		"incarnation": func(n string) error {
-			return tell(protocol.Claim(free, lease.Owner{Name: "a", Incarnation: lease.Incarnation(n)}, stamp()))
+			return errOf(protocol.Claim(free, lease.Owner{Name: "a", Incarnation: lease.Incarnation(n)}, stamp()))
 		},
 		"worker": func(n string) error {
-			return tell(protocol.Sit(lease.Seat{Group: "g", Incarnation: "i", Name: n, TTL: time.Second}, stamp()))
+			return errOf(protocol.Sit(lease.Seat{Group: "g", Incarnation: "i", Name: n, TTL: time.Second}, stamp()))
 		},
 		"task": func(n string) error {
-			return tell(protocol.Claim(free, lease.Owner{Name: "a", Incarnation: "i", Task: n}, stamp()))
+			return errOf(protocol.Claim(free, lease.Owner{Name: "a", Incarnation: "i", Task: n}, stamp()))
 		},
 		"by": func(n string) error {
-			return tell(protocol.Quarantine(free, protocol.Command{Seen: free.Generation, By: n}, lease.ReasonForced, stamp()))
+			return errOf(protocol.Quarantine(free, protocol.Command{Seen: free.Generation, By: n}, lease.ReasonForced, stamp()))
 		},
 		"note": func(n string) error {
-			return tell(protocol.Quarantine(free, protocol.Command{Seen: free.Generation, Note: n}, lease.ReasonForced, stamp()))
+			return errOf(protocol.Quarantine(free, protocol.Command{Seen: free.Generation, Note: n}, lease.ReasonForced, stamp()))
 		},
 	}
 	optional := map[string]bool{"task": true, "by": true, "note": true}
@@ -532,7 +532,7 @@ func TestLongNotesAreShortened(t *testing.T) {
 			continue
 		}
 		if note := w.Next.(lease.Row).Last.Note; note != "x"+long[:62] {
-			t.Errorf("%s: kept %q", name, note)
+			t.Errorf("%s: the row keeps the note %q", name, note)
 		}
 	}
 }
@@ -545,7 +545,7 @@ func TestSeats(t *testing.T) {
 	}
 	created := w.Next.(lease.Seat)
 	if created.Confirmed() || created.TTL != 3*time.Second {
-		t.Errorf("a new seat is %v", created)
+		t.Errorf("the new seat is %v", created)
 	}
 	terms := rebalance.Terms{Mode: rebalance.Eager, Drain: time.Second}
 	wants := []lease.Want{{Shard: "b", Generation: 4, Terms: terms}, {Shard: "a", Generation: 3, Terms: terms}}
@@ -555,7 +555,7 @@ func TestSeats(t *testing.T) {
 	}
 	beaten := w.Next.(lease.Seat)
 	if !beaten.Confirmed() || beaten.Beat != 1 || !beaten.Leaving || beaten.Wants[0].Shard != "a" || wants[0].Shard != "b" {
-		t.Errorf("a beaten seat is %v, wants %v", beaten, beaten.Wants)
+		t.Errorf("the seat after its first heartbeat is %v, with requests %v", beaten, beaten.Wants)
 	}
 	for name, wants := range map[string][]lease.Want{
 		"twice":         {{Shard: "a", Generation: 1, Terms: terms}, {Shard: "a", Generation: 2, Terms: terms}},
@@ -565,32 +565,31 @@ func TestSeats(t *testing.T) {
 		"too many":      make([]lease.Want, lease.MaxWants+1),
 	} {
 		if _, err := protocol.NextBeat(created, lease.Says{Wants: wants}, stamp()); err == nil {
-			t.Errorf("wants, %s: accepted", name)
+			t.Errorf("requests, %s: accepted", name)
 		}
 	}
 }
 
-// TestWantIsForOneGeneration: an owner ignores a want that was written for an
-// earlier generation of its shard.
+// TestWantIsForOneGeneration: a request for an earlier generation of a shard does not count.
 func TestWantIsForOneGeneration(t *testing.T) {
 	r := heldRow(t, "a")
 	want := lease.Want{Shard: r.Shard, Generation: r.Generation}
 	if !want.Stands(r) {
-		t.Error("the want does not stand for the row it was written for")
+		t.Error("the request does not stand for the row for which it was written")
 	}
 	w, err := protocol.Recover(r, owner("b"), stamp())
 	if want.Stands(next(t, w, err)) {
-		t.Error("the want stands for a later generation")
+		t.Error("the request stands for a later generation")
 	}
 	other := r
 	other.Shard = "another"
 	if want.Stands(other) {
-		t.Error("the want stands for another shard")
+		t.Error("the request stands for another shard")
 	}
 }
 
-// TestAdoptedRowsCanBeClaimed: a claim repeats why the row was free, and is no
-// adoption for that, however much later it is made.
+// TestAdoptedRowsCanBeClaimed: a claim repeats the reason adopted, but it adds 1 to the generation
+// like every claim, however much later it is made.
 func TestAdoptedRowsCanBeClaimed(t *testing.T) {
 	w, err := protocol.Adopt(heldRow(t, "a"), "op", stamp())
 	adopted := next(t, w, err)
@@ -598,12 +597,12 @@ func TestAdoptedRowsCanBeClaimed(t *testing.T) {
 	later.At = later.At.Add(time.Hour)
 	w, err = protocol.Claim(adopted, lease.Owner{Name: "b", Incarnation: "b"}, later)
 	if claimed := next(t, w, err); claimed.Generation != adopted.Generation+1 || claimed.Last.Reason != lease.ReasonAdopted {
-		t.Errorf("%v, then %v", adopted, claimed)
+		t.Errorf("adopted as %v, then claimed as %v", adopted, claimed)
 	}
 }
 
-// TestErrorsThatAnOlderVersionLeft: a version that does not know the attribute `errors` counts
-// failures again from one, or clears them, and leaves that attribute as it was. The row stays readable.
+// TestErrorsThatAnOlderVersionLeft: a version that does not know the attribute `errors` restarts or
+// clears the count of failures and leaves that attribute as it was. The row stays readable.
 func TestErrorsThatAnOlderVersionLeft(t *testing.T) {
 	r := heldRow(t, "a")
 	for _, failures := range []lease.Failures{{Count: 1, Last: r.Generation, Errors: 3}, {Errors: 3}} {
@@ -619,8 +618,8 @@ func TestErrorsThatAnOlderVersionLeft(t *testing.T) {
 	}
 }
 
-// FuzzTransitions: any names, marks and notes give a row that can be stored and
-// read back, or a typed error and nothing.
+// FuzzTransitions: any names, marks and notes lead either to a row that can be stored and read
+// back, or to a typed error.
 func FuzzTransitions(f *testing.F) {
 	f.Add("group", "shard", "parent", "worker", "incarnation", "task", "note", "100", "state", int64(0))
 	f.Add("g", "s", "", "w", "i", "", "", "", "", int64(-1))
@@ -631,7 +630,7 @@ func FuzzTransitions(f *testing.F) {
 		check := func(w lease.Write, err error) (lease.Row, bool) {
 			if err != nil {
 				if !errors.Is(err, checkpoint.ErrInvalid) && !errors.Is(err, lease.ErrBadWrite) {
-					t.Fatalf("an untyped error: %v", err)
+					t.Fatalf("untyped error: %v", err)
 				}
 				return lease.Row{}, false
 			}
@@ -641,7 +640,7 @@ func FuzzTransitions(f *testing.F) {
 			}
 			back, err := lease.Decode(lease.Encode(after))
 			if err != nil || !reflect.DeepEqual(back, after) {
-				t.Fatalf("%v came back as %v, %v", after, back, err)
+				t.Fatalf("%v was read back as %v, %v", after, back, err)
 			}
 			return after.(lease.Row), true
 		}

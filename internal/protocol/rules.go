@@ -13,15 +13,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What the transitions of protocol.go have in common: the questions they ask of a
-// row, and the four ways in which they change it.
+// This file has what the transitions of protocol.go share: the checks of a row, and the four
+// ways in which they change it.
 
 func rule(r lease.Row, transition string, rule lease.Rule) error {
 	return &lease.RuleError{Transition: transition, Key: r.Key(), Rule: rule}
 }
 
-// holds asks whether h holds r as it stands. It is the fence as the holder
-// itself can see it; the store's condition is the fence that counts.
+// holds checks that h holds r. This is the fence as the holder itself can see it; the fence that
+// counts is the condition that the store checks.
 func holds(r lease.Row, transition string, h lease.Hold) error {
 	switch {
 	case r.Key() != h.Key:
@@ -38,7 +38,7 @@ func holds(r lease.Row, transition string, h lease.Hold) error {
 	return nil
 }
 
-// claimable asks whether anybody may work on r at all.
+// claimable checks that r may be claimed or quarantined at all.
 func claimable(r lease.Row, transition string) error {
 	switch {
 	case r.Removed:
@@ -61,7 +61,7 @@ func heldByOther(r lease.Row, transition string, me lease.Incarnation) error {
 	return nil
 }
 
-// seen asks whether c was given for r as it stands.
+// seen checks that c was given for the present generation of r.
 func seen(r lease.Row, transition string, c Command) error {
 	switch {
 	case r.Generation != c.Seen:
@@ -72,7 +72,7 @@ func seen(r lease.Row, transition string, c Command) error {
 	return nil
 }
 
-// idle asks, on top, that nobody holds it.
+// idle checks in addition that nobody holds r.
 func idle(r lease.Row, transition string, c Command) error {
 	if err := seen(r, transition, c); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (c Command) transfer(reason lease.Reason) lease.Transfer {
 	return lease.Transfer{Reason: reason, By: c.By, Note: c.Note}
 }
 
-// fail counts the tenure of generation ended as failed, for that reason.
+// fail counts the tenure that ended, of the given generation, as failed for that reason.
 func fail(r *lease.Row, ended int64, reason lease.Reason) {
 	attempts := min(r.Attempts(), math.MaxInt64-1)
 	errors := min(r.Failed(), attempts)
@@ -97,21 +97,21 @@ func fail(r *lease.Row, ended int64, reason lease.Reason) {
 	r.Failures = lease.Failures{Count: attempts + 1, Last: ended, Errors: errors}
 }
 
-// keep is a holder's write within its generation.
+// keep makes a holder's write within its generation.
 func keep(r lease.Row, transition string, h lease.Hold, m checkpoint.Mark, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
 	next := r
 	if err := mark(&next, transition, h, m, s); err != nil {
 		return lease.Write{}, err
 	}
 	if edit != nil {
-		edited := next // it goes to the heap, and a commit has no edit
+		edited := next // a copy, because it escapes to the heap; a commit has no edit
 		edit(&edited)
 		next = edited
 	}
 	return write(r, lease.OpSwap, next, s)
 }
 
-// giveUp is a holder's write that ends its generation.
+// giveUp makes a holder's write that ends its generation.
 func giveUp(r lease.Row, transition string, h lease.Hold, to lease.Owner, e End, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
 	marked := r
 	if err := mark(&marked, transition, h, e.Mark, s); err != nil {
@@ -129,14 +129,14 @@ func giveUp(r lease.Row, transition string, h lease.Hold, to lease.Owner, e End,
 	return w, nil
 }
 
-// progress stamps the checkpoint as accepted under h, wherever it stands, and so
-// ends the count of attempts.
+// progress marks the checkpoint as accepted under h, without a change of its position. That
+// resets the attempts.
 func progress(r *lease.Row, h lease.Hold, s Stamp) {
 	r.Checkpoint.Generation, r.Checkpoint.At = h.Generation, wall(s.At)
 }
 
-// mark makes m the checkpoint of r, if h may and m does not go back. A zero
-// mark leaves the checkpoint as it is.
+// mark makes m the checkpoint of r, if h holds r and m does not move back. A zero mark leaves the
+// checkpoint as it is.
 func mark(r *lease.Row, transition string, h lease.Hold, m checkpoint.Mark, s Stamp) error {
 	if err := holds(*r, transition, h); err != nil {
 		return err
@@ -151,7 +151,7 @@ func mark(r *lease.Row, transition string, h lease.Hold, m checkpoint.Mark, s St
 	return nil
 }
 
-// handOver ends the generation of r and begins the next.
+// handOver ends the generation of r and begins the next one.
 func handOver(r lease.Row, op lease.Op, to lease.Owner, t lease.Transfer, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
 	next, err := succ("generation", r.Generation)
 	if err != nil {
@@ -160,8 +160,8 @@ func handOver(r lease.Row, op lease.Op, to lease.Owner, t lease.Transfer, s Stam
 	return changeHands(r, op, next, to, t, s, edit)
 }
 
-// jump is a hand-over to nobody that leaves room for generations nobody here
-// has seen: so many above its own, and not below the clock's.
+// jump ends the generation of r without a new owner, and leaves room for generations that were
+// issued and lost: the new generation is by above the old one, or the clock's if that is higher.
 func jump(r lease.Row, op lease.Op, by int64, t lease.Transfer, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
 	if _, err := succ("generation", r.Generation+min(by-1, math.MaxInt64-r.Generation)); err != nil {
 		return lease.Write{}, err
@@ -181,7 +181,7 @@ func changeHands(r lease.Row, op lease.Op, began int64, to lease.Owner, t lease.
 	return write(r, op, next, s)
 }
 
-// begin starts a generation and records how.
+// begin begins a generation in r and records the transfer.
 func begin(r *lease.Row, began int64, to lease.Owner, t lease.Transfer, s Stamp) {
 	if r.Last.Generation > 0 {
 		r.Past = attr.AddTransfer(r.Past, began-r.Last.Generation, string(r.Last.Reason), r.Last.From, r.Last.By, r.Last.At)
@@ -191,7 +191,7 @@ func begin(r *lease.Row, began int64, to lease.Owner, t lease.Transfer, s Stamp)
 	r.Generation, r.Owner, r.OfferedTo, r.Last = began, to, "", t
 }
 
-// shortened is s in at most limit bytes, cut between two characters.
+// shortened returns s in at most limit bytes, cut between two characters.
 func shortened(s string, limit int) string {
 	for len(s) > limit {
 		_, size := utf8.DecodeLastRuneInString(s)
@@ -200,8 +200,7 @@ func shortened(s string, limit int) string {
 	return s
 }
 
-// write counts up and stamps. What it returns has been checked as a store will
-// check it.
+// write adds 1 to the counter, sets the write id, and checks the write as a store will.
 func write(r lease.Row, op lease.Op, next lease.Row, s Stamp) (lease.Write, error) {
 	counter, err := succ("counter", r.Counter)
 	if err != nil {
@@ -214,7 +213,7 @@ func write(r lease.Row, op lease.Op, next lease.Row, s Stamp) (lease.Write, erro
 	return checked(lease.Write{Op: op, Old: r, Next: next})
 }
 
-// checked is w, if it passes the check that every store makes.
+// checked returns w if it passes the check that every store makes.
 func checked(w lease.Write) (lease.Write, error) {
 	if err := w.Check(); err != nil {
 		return lease.Write{}, err
@@ -222,7 +221,7 @@ func checked(w lease.Write) (lease.Write, error) {
 	return w, nil
 }
 
-// succ counts one up, and says so when it cannot.
+// succ returns n+1, or an error if n is the highest number.
 func succ(field string, n int64) (int64, error) {
 	if n == math.MaxInt64 {
 		return n, &checkpoint.InvalidError{Field: field, Rule: fmt.Sprintf("cannot grow beyond %d", n), Limit: n}
@@ -230,9 +229,9 @@ func succ(field string, n int64) (int64, error) {
 	return n + 1, nil
 }
 
-// wall is a time as rows keep it: whole milliseconds, in UTC.
+// wall returns a time as rows store it: whole milliseconds, in UTC.
 func wall(at time.Time) time.Time {
-	if at.IsZero() || at.UnixMilli() == 0 { // which stands for no time
+	if at.IsZero() || at.UnixMilli() == 0 { // 0 is stored for no time
 		return time.Time{}
 	}
 	return time.UnixMilli(at.UnixMilli()).UTC()

@@ -8,7 +8,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Sit makes a seat. Its worker is not confirmed before its first beat.
+// Sit creates a seat. Its worker is not confirmed before its first heartbeat.
 func Sit(s lease.Seat, st Stamp) (lease.Write, error) {
 	s.Beat, s.WriteID, s.At = 0, st.ID, wall(st.At)
 	s.TTL = s.TTL.Truncate(time.Millisecond)
@@ -16,7 +16,7 @@ func Sit(s lease.Seat, st Stamp) (lease.Write, error) {
 	return checked(lease.Write{Op: lease.OpCreate, Next: s})
 }
 
-// NextBeat proves a pulse, and carries what the worker has to say.
+// NextBeat is the next heartbeat of a worker, with what the worker publishes.
 func NextBeat(s lease.Seat, says lease.Says, st Stamp) (lease.Write, error) {
 	beat, err := succ("beat", s.Beat)
 	if err != nil {
@@ -29,8 +29,7 @@ func NextBeat(s lease.Seat, says lease.Says, st Stamp) (lease.Write, error) {
 	return checked(lease.Write{Op: lease.OpSwap, Old: s, Next: next})
 }
 
-// Evict deletes the seat as it was seen: an observer's eviction, or a worker
-// giving up its own.
+// Evict deletes the seat as it was last seen: a worker evicts another, or gives up its own seat.
 func Evict(s lease.Seat) (lease.Write, error) {
 	return checked(lease.Write{Op: lease.OpDelete, Old: s})
 }

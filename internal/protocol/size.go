@@ -9,19 +9,19 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// unitSize is what one write unit pays for: DynamoDB bills by the started
-// kilobyte, and a commit should cost one.
+// unitSize is the size that one write unit pays for: DynamoDB bills every kilobyte that is begun,
+// and a commit should cost one.
 const unitSize = 1024
 
-// ordinary is the length of a position that a row keeps room for: Kinesis' have
-// 56 digits.
+// ordinary is the length of a position for which a row keeps room: Kinesis' positions have 56
+// digits.
 const ordinary = 64
 
-// ordinaryID is the length of an id that a row keeps room for: crypto/rand.Text's.
+// ordinaryID is the length of an id for which a row keeps room: that of crypto/rand.Text.
 const ordinaryID = 26
 
-// grown is the row as it may become within its generation by ordinary commits
-// and an offer, without being asked again whether it fits.
+// grown returns the row as large as ordinary commits and an offer may make it within its
+// generation without another fit.
 func grown(r lease.Row) lease.Row {
 	r.Counter = math.MaxInt64
 	if missing := ordinary - len(r.Checkpoint.Position); missing > 0 {
@@ -37,9 +37,8 @@ func grown(r lease.Row) lease.Row {
 	return r
 }
 
-// outgrew reports whether r may be larger than old was allowed to become. The
-// first write after a change of hands always may: a transfer keeps a checkpoint
-// that nobody had counted in.
+// outgrew reports whether r may be larger than old was allowed to become. After a change of hands
+// the first write always may: the transfer kept a checkpoint for which no room was made.
 func outgrew(r, old lease.Row) bool {
 	return old.WriteID == old.Last.WriteID ||
 		r.Generation != old.Generation ||
@@ -49,8 +48,7 @@ func outgrew(r, old lease.Row) bool {
 		len(r.Checkpoint.State) > len(old.Checkpoint.State)
 }
 
-// fit forgets the oldest transfers until the row costs one write unit, or until
-// there is nothing left to forget.
+// fit drops the oldest transfers until the row costs one write unit, or until there are none left.
 func fit(r *lease.Row) {
 	past := r.Past
 	r.Past = ""
