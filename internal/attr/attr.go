@@ -1,13 +1,13 @@
-// Package attr names the attributes of stored records, and holds the formats
-// that both the codec of lease rows and the transitions need. A user of the
-// library needs none of it: a store writes the items that lease.Encode makes,
-// and a user's own transaction is fenced by dynamostore.Store.Fence.
+// Package attr has the names of the attributes of stored records, and the formats that both
+// lease.Encode and the transitions need. Users of the library do not need it: a store writes
+// the items that lease.Encode makes, and dynamostore.Store.Fence fences a user's own
+// transaction.
 package attr
 
 import "fmt"
 
-// The attributes of both kinds of record, of lease rows, and of seats. Where the
-// meaning is the same, the names are those of the Kinesis Client Library.
+// The attributes of both kinds of record, then those of lease rows, then those of seats. An
+// attribute with the same meaning has the name that the Kinesis Client Library gives it.
 const (
 	Group   = "leaseGroup" // partition key: group, "/", kind
 	Key     = "leaseKey"   // sort key: shard or incarnation
@@ -46,9 +46,9 @@ const (
 	At        = "at"
 )
 
-// Format is the version of the format. It changes only when older readers would
-// misread a record; attributes that are merely new do not change it.
+// Format is the version of the format. It changes only when older readers would misread a record,
+// and not when attributes are added.
 const Format = 1
 
-// Partition is the partition key of the records of one kind in one group.
+// Partition returns the partition key of the records of one kind in one group.
 func Partition(group string, kind fmt.Stringer) string { return group + "/" + kind.String() }

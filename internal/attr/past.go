@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// The earlier transfers of a row are kept packed, newest first: a line each, of how
-// many generations back, reason, from, by, and seconds since 1970, with tabs
-// between. Names hold no control characters. They are packed because every write
-// carries them along and only people read them.
+// The earlier transfers of a row are packed into one attribute, because every write contains them
+// and only people read them. Each has one line, newest first, with fields between tabs: how many
+// generations back it began, reason, from, by, and seconds since 1970. Names cannot contain tabs
+// and line ends.
 
-// AddTransfer puts a transfer in front of the packed ones. It began back
-// generations before the one that follows it.
+// AddTransfer returns the packed transfers with one more in front. It began back generations before
+// the transfer that follows it.
 func AddTransfer(past string, back int64, reason, from, by string, at time.Time) string {
 	seconds := int64(0)
 	if !at.IsZero() {
@@ -25,11 +25,11 @@ func AddTransfer(past string, back int64, reason, from, by string, at time.Time)
 	return line + "\n" + past
 }
 
-// Remembers reports whether part is past without some of its oldest transfers.
+// Remembers reports whether part is past without some of its oldest transfers, or equal to it.
 func Remembers(past, part string) bool {
 	rest, ok := strings.CutPrefix(past, part)
 	return ok && (part == "" || rest == "" || rest[0] == '\n')
 }
 
-// ForgetTransfer drops the oldest transfer.
+// ForgetTransfer returns the packed transfers without the oldest one.
 func ForgetTransfer(past string) string { return past[:max(strings.LastIndexByte(past, '\n'), 0)] }
