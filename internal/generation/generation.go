@@ -1,6 +1,6 @@
-// Package generation computes the fencing tokens that do not follow from the row
-// before: the first of a row, and the one after a loss. The transitions issue
-// them, and the check of every write computes them again.
+// Package generation computes the fencing tokens that do not follow from an earlier row: the first
+// generation of a row, and the one after a loss. The transitions issue them, and the check of every
+// write computes them again.
 package generation
 
 import (
@@ -10,28 +10,28 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
 
-// Lost is how many changes of hands a table may have lost, whatever its workers'
-// clocks said when they made its rows.
+// Lost is how many changes of hands a table may have lost, for the case that the workers' clocks
+// were wrong.
 const Lost = 1 << 22
 
-// epoch is where first generations are counted from. It is also where the fake
-// time of testing/synctest begins, so that users' tests need not set a clock.
+// epoch is the time from which first generations count. The fake time of testing/synctest begins
+// there too, so users' tests need not set a clock.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// First is the generation of a row created at that time: the seconds since 2000
-// in the upper bits, with room below for four million changes of hands in every
-// second. A row, a table or a group that is lost and created again therefore
-// starts above everything that was issued before, and no sink has to forget.
+// First returns the first generation of a row that is created at that time: the seconds since 2000
+// in the upper bits, with room below for four million changes of hands in every second. If a row, a
+// table or a group is lost and created again, its generations are therefore above all that were
+// issued before, and sinks need not be reset.
 func First(at time.Time) int64 {
 	seconds := at.Unix() - epoch.Unix()
 	return min(max(seconds, 1), math.MaxInt64>>23) << 22
 }
 
-// ValidClock refuses the time of a clock that was never set: a first generation
-// made from it would lie below everything issued before.
+// ValidClock returns an error for the time of a clock that was never set: a first generation from
+// it would be below all that were issued before.
 func ValidClock(at time.Time) error {
 	if at.Before(epoch) {
-		return &checkpoint.InvalidError{Field: "clock", Rule: "must be set: it stands before " + epoch.Format(time.DateOnly)}
+		return &checkpoint.InvalidError{Field: "clock", Rule: "must be set: it is before " + epoch.Format(time.DateOnly)}
 	}
 	return nil
 }
