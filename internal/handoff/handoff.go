@@ -1,11 +1,12 @@
-// Package handoff has the two pure machines of a move: the owner's and the successor's.
+// Package handoff decides the steps of a move, as two pure functions: one for the owner and one for
+// the successor.
 //
-// Each is a function of what its side knows at a moment. Neither keeps anything, and the
-// two sides communicate through the table alone.
+// Each is a function of what its side knows now. Neither keeps state, and the two sides
+// communicate through the table alone.
 //
-// Invariant: every phase ends by itself. Whatever the other side does or leaves undone, and
-// if nothing is ever heard of it again, some time later the function returns something else
-// than to go on as before. The one exception has a name: [rebalance.Wait].
+// Invariant: every phase ends by itself. Even if the other side never does anything again, after
+// some time the function returns another step than to continue as before. The only exception is
+// [rebalance.Wait].
 package handoff
 
 import (
@@ -14,38 +15,37 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// A Giving is what the owner of a shard knows about a move that is requested.
+// A Giving is what the owner of a shard knows about the move of that shard.
 type Giving struct {
-	Wanted     bool // the request stands: its seat exists, and it names this generation
-	Draining   bool // the handler was asked to wind down
-	Drained    time.Duration
-	Returned   bool // the handler has returned
-	Offered    bool // the row carries an offer
-	OfferedFor time.Duration
+	Wanted     bool          // the request stands: its seat exists, and it names this generation
+	Draining   bool          // the soft context has ended, so the handler should wind down
+	Drained    time.Duration // how long ago the soft context ended
+	Returned   bool          // the handler has returned
+	Offered    bool          // the row has an offer
+	OfferedFor time.Duration // how long the offer has stood
 }
 
-// A Give is what the owner does next.
+// A Give is the next step of the owner.
 type Give uint8
 
 const (
-	Serve    Give = iota // go on as before
-	Drain                // ask the handler to wind down
-	Offer                // store the latest mark, and that the successor may take over
+	Serve    Give = iota // continue as before
+	Drain                // end the soft context of the handler
+	Offer                // store the latest mark, and an offer to the successor
 	Withdraw             // withdraw the offer
-	Yield                // hand over to the successor
-	CutOff               // the drain time is over: end the handler's context, then hand over or release
-	LetGo                // release the shard: the request does not stand any more
+	Yield                // hand the shard over to the successor
+	CutOff               // the drain time is over: end the handler's hard context, then hand over or release
+	LetGo                // release the shard: the request no longer stands
 )
 
 func (g Give) String() string {
 	return [...]string{"serve", "drain", "offer", "withdraw", "yield", "cut off", "let go"}[min(g, LetGo)]
 }
 
-// Owner is the owner's side.
+// Owner returns the owner's next step.
 //
-// Invariant: after the handler was asked to wind down the owner gives the shard
-// up, to the successor or to nobody. It never resumes: the handler may have
-// thrown away what it needs to go on.
+// Invariant: after the handler should wind down, the owner gives the shard up, to the successor or
+// to nobody. It never resumes, because the handler may have discarded what it needs to continue.
 func Owner(t rebalance.Terms, v Giving) Give {
 	limit, limited := Limit(t)
 	switch {
@@ -67,40 +67,40 @@ func Owner(t rebalance.Terms, v Giving) Give {
 	return Serve
 }
 
-// Limit is how long the owner's handler may take to wind down; false: as long as it likes.
+// Limit returns how long the owner's handler may take to wind down; false: there is no limit.
 func Limit(t rebalance.Terms) (limit time.Duration, limited bool) {
 	return t.Drain, t.AfterDrain != rebalance.Wait
 }
 
-// Standing is how long an offer stands.
+// Standing returns how long an offer stands before the owner withdraws it.
 func Standing(t rebalance.Terms) time.Duration { return max(2*t.Drain, 2*time.Second) }
 
-// Patience is how long a successor waits for an owner that takes up to beat to notice a
-// request: twice the drain time, and long enough for the owner to have noticed twice.
+// Patience returns how long a successor waits for an owner that takes up to beat to notice a
+// request: twice the drain time, and long enough for the owner to have polled twice.
 func Patience(t rebalance.Terms, beat time.Duration) time.Duration {
 	return max(2*t.Drain, beat) + beat
 }
 
-// A Taking is what the successor knows about a move it wants.
+// A Taking is what the successor knows about a move of a shard to itself.
 type Taking struct {
-	Planned      bool // the plan assigns it the shard
-	Prepared     bool // its preparation has ended, well or not
-	PreparingFor time.Duration
-	Asked        bool // its seat carries the request
-	AskedFor     time.Duration
-	Offered      bool          // the row is offered to it
-	Beat         time.Duration // how long the owner may take to notice
+	Planned      bool          // the plan assigns the shard to this worker
+	Prepared     bool          // the preparation has ended, with or without an error
+	PreparingFor time.Duration // how long ago the preparation began
+	Asked        bool          // the worker's seat has the request
+	AskedFor     time.Duration // how long ago the request was written
+	Offered      bool          // the row is offered to this worker
+	Beat         time.Duration // how long the owner may take to notice the request
 }
 
-// A Take is what the successor does next.
+// A Take is the next step of the successor.
 type Take uint8
 
 const (
-	Stay    Take = iota // go on as before
-	Prepare             // get ready, while the owner serves
+	Stay    Take = iota // continue as before
+	Prepare             // prepare, while the owner still processes the shard
 	Ask                 // write the request
-	Accept              // take over what is offered
-	Seize               // force the owner out: it has not answered in time
+	Accept              // take the shard over by accepting the offer
+	Seize               // take the shard from the owner, which has not answered in time
 	CallOff             // drop the request, or the preparation
 )
 
@@ -108,10 +108,11 @@ func (t Take) String() string {
 	return [...]string{"stay", "prepare", "ask", "accept", "seize", "call off"}[min(t, CallOff)]
 }
 
-// Successor is the successor's side.
+// Successor returns the successor's next step.
 //
-// It prepares before it requests the shard, so that in neither mode anybody waits for a
-// preparation: at its deadline the successor goes on unprepared.
+// The successor prepares before it requests the shard, so that nobody waits for a preparation in
+// either mode. If the preparation does not end before its deadline, the successor requests the
+// shard unprepared.
 func Successor(t rebalance.Terms, v Taking) Take {
 	switch {
 	case !v.Planned:

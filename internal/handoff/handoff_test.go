@@ -72,9 +72,8 @@ func TestSuccessorSide(t *testing.T) {
 	}
 }
 
-// TestEveryPhaseEndsByItself: if nothing more is ever heard of the other side,
-// each side does something in the end, whatever phase it is in, unless it was
-// told to wait.
+// TestEveryPhaseEndsByItself: if the other side never does anything again, each side leaves every
+// phase in the end, unless the terms say to wait.
 func TestEveryPhaseEndsByItself(t *testing.T) {
 	const long = 3 * rebalance.MaxDuration
 	flags := []bool{false, true}
