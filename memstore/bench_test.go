@@ -11,7 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// BenchmarkCommit is one commit from the row in hand to the row that resulted.
+// BenchmarkCommit measures one commit.
 func BenchmarkCommit(b *testing.B) {
 	var store memstore.Store
 	at := time.Now()

@@ -1,6 +1,6 @@
-// Package memstore keeps lease rows in memory: for the quickstart, for the tests
-// of those who embed the library, and for the simulator. It has the semantics of
-// every store to the letter, and no time.
+// Package memstore keeps lease rows in memory, for the quickstart, for tests of programs that
+// embed the library, and for the simulator. It does exactly what every store has to do, without
+// waiting.
 package memstore
 
 import (
@@ -14,20 +14,20 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Store is a [lease.Store]. The zero value is ready, and safe for concurrent
-// use. Workers of one process that share a Store are a fleet.
+// A Store is a [lease.Store] in memory. The zero value is ready to use and safe for concurrent
+// use. The workers of one process that share a Store are a fleet.
 type Store struct {
 	mu         sync.Mutex
 	partitions map[place]*partition
 }
 
-// A place is where the records of one group and kind are.
+// A place identifies a partition: the group and the kind of its records.
 type place struct {
 	group string
 	kind  lease.Kind
 }
 
-// A partition holds one kind of row of one group, its names in order.
+// A partition holds the records of one kind in one group, with their names in order.
 type partition struct {
 	names   []string
 	records map[string]lease.Record
@@ -35,8 +35,7 @@ type partition struct {
 
 var _ lease.Store = (*Store)(nil)
 
-// List yields the records as they stood when the first was asked for. It is
-// always consistent.
+// List yields the records as they are when the first one is requested. It is always consistent.
 func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		if err := readable(ctx, q.Validate()); err != nil {
@@ -69,7 +68,7 @@ func (s *Store) snapshot(q lease.Query) []lease.Record {
 	return records
 }
 
-// Get reads one record.
+// Get returns one record.
 func (s *Store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	if err := readable(ctx, k.Validate()); err != nil {
 		return nil, err
@@ -84,8 +83,8 @@ func (s *Store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	return nil, lease.ErrNotFound
 }
 
-// Write makes one conditional write. It never leaves an outcome unknown, other
-// than by a context that had ended before.
+// Write makes one conditional write. Its outcome is unknown only if the context had ended before
+// the call.
 func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 	if err := readable(ctx, w.Check()); err != nil {
 		return nil, err
@@ -101,12 +100,12 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 	return lease.Clone(next), nil
 }
 
-// Verify returns nil: memory is not restored.
+// Verify returns nil, because memory is never restored.
 func (s *Store) Verify(ctx context.Context, group string) error {
 	return readable(ctx, lease.Query{Group: group, Kind: lease.KindLease}.Validate())
 }
 
-// Clone copies the store, for those who want to try what happens next.
+// Clone returns a copy of the store, with which a caller can try what happens next.
 func (s *Store) Clone() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +134,7 @@ func (s *Store) partition(k lease.Key) *partition {
 	return s.partitions[at]
 }
 
-// put replaces the record of that name; nil takes it away.
+// put stores r under the name, or deletes the record of that name if r is nil.
 func (p *partition) put(name string, r lease.Record) {
 	_, there := p.records[name]
 	at, _ := slices.BinarySearchFunc(p.names, name, strings.Compare)

@@ -7,16 +7,16 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Register keeps values, each of which refuses to be written under a lower
-// generation than before: a sink with a fence, in memory. The zero value is ready,
-// and safe for concurrent use.
+// A Register is a sink with a fence, in memory: it keeps values and refuses to overwrite a value
+// under a lower generation than before. The zero value is ready to use and safe for concurrent
+// use.
 type Register struct {
 	mu     sync.Mutex
 	values map[string]lease.Guarded
 }
 
-// Put writes a value under a generation, or refuses to, with a
-// [*checkpoint.StaleError]; [lease.Guarded.Put] is the rule.
+// Put writes a value under a generation. It returns a [*checkpoint.StaleError] if the value was
+// written under a higher one; [lease.Guarded.Put] defines the rule.
 func (r *Register) Put(ctx context.Context, name string, generation int64, value string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (r *Register) Put(ctx context.Context, name string, generation int64, value
 	return nil
 }
 
-// Get reads a value; one that was never written has generation 0.
+// Get returns a value. A value that was never written has generation 0.
 func (r *Register) Get(ctx context.Context, name string) (lease.Guarded, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
