@@ -13,9 +13,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// A consumer's failover: worker a falls silent, and b goes on at the checkpoint of a. A test
-// would run this in a bubble of testing/synctest, where it takes no time and needs no short
-// lease; examples/consumer/failover_test.go does.
+// The failover of a consumer: worker a falls silent, and b starts at the checkpoint of a. A test
+// would run this in a bubble of testing/synctest, where it takes no time and needs no short lease
+// time; examples/consumer/failover_test.go does.
 func ExampleLink() {
 	table, begun := new(memstore.Store), make(chan string, 10)
 	ctx, stop := context.WithCancel(context.Background())
@@ -43,7 +43,7 @@ func ExampleLink() {
 	// b begins at "17"
 }
 
-// handler stands for the consumer: it processes up to record 17.
+// handler returns a handler that stands for the consumer and processes up to record 17.
 func handler(worker string, begun chan<- string) shardlease.Handler {
 	return func(ctx context.Context, t *shardlease.Tenure) error {
 		if err := t.Commit(ctx, "17"); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A scene is one kind of write, with what has to be there before it can be made.
+// A scene is one kind of write, with the rows that it needs.
 type scene struct {
 	name  string
 	me    string // who writes; empty: an operator
@@ -76,9 +76,9 @@ func (b *bench) offered() lease.Row {
 	return b.put(protocol.Offer(r, hold(r), worker("b").Incarnation, mark("101"), b.stamp()))
 }
 
-// everyWriteUnderEveryFate: whatever happens to a write, its writer who repeats
-// it until it is answered learns the truth; and what arrives later changes
-// nothing, neither before nor after somebody else has written.
+// everyWriteUnderEveryFate: whatever the network does to a write, a writer that repeats it until
+// it is answered learns the true outcome. A copy that arrives later changes nothing, neither
+// before nor after another write.
 func everyWriteUnderEveryFate(b *bench) {
 	for _, s := range scenes() {
 		var me lease.Incarnation
@@ -97,7 +97,7 @@ func everyWriteUnderEveryFate(b *bench) {
 			b.untilSettled(where, me, net, w, fate)
 			after := b.look(w.Key())
 			if after != nil && before != nil && after.Written() == before.Written() {
-				b.Errorf("%s: reported stored, and is not", where)
+				b.Errorf("%s: the write has the verdict Stored, but it is not stored", where)
 			}
 			for len(net.Held()) > 0 {
 				if err := net.Arrive(b.Context(), 0); err != nil {
@@ -111,7 +111,7 @@ func everyWriteUnderEveryFate(b *bench) {
 	}
 }
 
-// untilSettled sends w with its fate and then, as its writer would, again.
+// untilSettled sends w with its fate, and then again, as its writer would.
 func (b *bench) untilSettled(where string, me lease.Incarnation, net *storm.Network, w lease.Write, fate storm.Fate) {
 	b.Helper()
 	reply, err := net.Suffer(b.Context(), w, fate)
@@ -128,7 +128,7 @@ func (b *bench) untilSettled(where string, me lease.Incarnation, net *storm.Netw
 	}
 }
 
-// overtaken: the write arrives only after somebody else's.
+// overtaken checks a write that arrives after another worker's write.
 func (b *bench) overtaken(where string, me lease.Incarnation, write func(b *bench) (lease.Write, error)) {
 	b.Helper()
 	w, err := write(b)
@@ -140,11 +140,11 @@ func (b *bench) overtaken(where string, me lease.Incarnation, write func(b *benc
 	}
 	now := b.refuse(w, nil)
 	if verdict := protocol.Decide(me, w, now); w.Op != lease.OpDelete && (verdict == protocol.Stored || verdict == protocol.Unknown) {
-		b.Errorf("%s: overtaken, and told %v", where, verdict)
+		b.Errorf("%s: the write was overtaken, but its verdict is %v", where, verdict)
 	}
 }
 
-// overtake lets somebody else write first.
+// overtake makes another worker's write first.
 func (b *bench) overtake(k lease.Key) bool {
 	b.Helper()
 	switch now := b.look(k).(type) {
@@ -154,19 +154,19 @@ func (b *bench) overtake(k lease.Key) bool {
 		b.putSeat(protocol.Evict(now))
 	default:
 		if k.Kind == lease.KindSeat {
-			return false // a creation that arrives before any other is no late one
+			return false // a creation that arrives before any other write is not late
 		}
 		b.free()
 	}
 	return true
 }
 
-// endedContextAnswersNothing: a call whose context has ended does nothing, and
-// says so with the context's error.
+// endedContextAnswersNothing: a call whose context has ended does nothing and returns the context's
+// error.
 func endedContextAnswersNothing(b *bench) {
 	r := b.held("a")
 	ctx, cancel := context.WithCancelCause(b.Context())
-	cancel(errors.New("a cause of somebody's own"))
+	cancel(errors.New("a cause of the caller"))
 	w, err := protocol.Commit(r, hold(r), mark("200"), b.stamp())
 	if err != nil {
 		b.Fatal(err)
@@ -176,7 +176,7 @@ func endedContextAnswersNothing(b *bench) {
 		b.Errorf("Write: got %v, want the context's error", err)
 	}
 	if verdict, _ := protocol.Settle(r.Owner.Incarnation, w, nil, err); verdict != protocol.Unknown {
-		b.Errorf("a write without an answer reads as %v", verdict)
+		b.Errorf("a write without an answer has the verdict %v", verdict)
 	}
 	equal(b, "the row", b.row(), r)
 	if _, err := b.store.Get(ctx, r.Key()); !errors.Is(err, context.Canceled) {
@@ -192,7 +192,7 @@ func endedContextAnswersNothing(b *bench) {
 	}
 }
 
-// badInputWritesNothing hands the store writes that no transition makes.
+// badInputWritesNothing: a store refuses writes that no transition makes, and stores nothing.
 func badInputWritesNothing(b *bench) {
 	r := b.held("a")
 	good, err := protocol.Commit(r, hold(r), mark("200"), b.stamp())
@@ -201,32 +201,32 @@ func badInputWritesNothing(b *bench) {
 	}
 	long := strings.Repeat("x", 5000)
 	for name, spoil := range map[string]func(next *lease.Row){
-		"empty write id":          func(next *lease.Row) { next.WriteID = "" },
-		"the same write id":       func(next *lease.Row) { next.WriteID = r.WriteID },
-		"over-long write id":      func(next *lease.Row) { next.WriteID = lease.WriteID(long) },
-		"another shard":           func(next *lease.Row) { next.Shard = "another" },
-		"over-long position":      func(next *lease.Row) { next.Checkpoint.Position = long },
-		"position not UTF-8":      func(next *lease.Row) { next.Checkpoint.Position = "\xff" },
-		"over-long state":         func(next *lease.Row) { next.Checkpoint.State = long },
-		"over-long owner":         func(next *lease.Row) { next.Owner.Name = long },
-		"owner not UTF-8":         func(next *lease.Row) { next.Owner.Name = "\xff" },
-		"control character":       func(next *lease.Row) { next.Owner.Task = "a\tb" },
-		"over-long note":          func(next *lease.Row) { next.Last.Note = long },
-		"counter stands still":    func(next *lease.Row) { next.Counter-- },
-		"counter jumps":           func(next *lease.Row) { next.Counter++ },
-		"generation goes back":    func(next *lease.Row) { next.Generation-- },
-		"generation unrecorded":   func(next *lease.Row) { next.Generation++ },
-		"another owner":           func(next *lease.Row) { next.Owner = worker("b") },
-		"nobody":                  func(next *lease.Row) { next.Owner = lease.Owner{} },
-		"finished while held":     func(next *lease.Row) { next.Finished = true },
-		"finished and freed":      func(next *lease.Row) { next.Finished, next.Owner = true, lease.Owner{} },
-		"older checkpoint":        func(next *lease.Row) { next.Checkpoint.Generation = next.Generation - 1 },
-		"checkpoint erased":       func(next *lease.Row) { next.Checkpoint = checkpoint.Checkpoint{} },
-		"parents changed":         func(next *lease.Row) { next.Parents = []string{"another"} },
-		"failures changed":        func(next *lease.Row) { next.Failures.Count++ },
-		"past invented":           func(next *lease.Row) { next.Past = "garbage" },
-		"last transfer rewritten": func(next *lease.Row) { next.Last.By = "another" },
-		"a new generation, unrecorded": func(next *lease.Row) {
+		"empty write id":                func(next *lease.Row) { next.WriteID = "" },
+		"the same write id":             func(next *lease.Row) { next.WriteID = r.WriteID },
+		"over-long write id":            func(next *lease.Row) { next.WriteID = lease.WriteID(long) },
+		"another shard":                 func(next *lease.Row) { next.Shard = "another" },
+		"over-long position":            func(next *lease.Row) { next.Checkpoint.Position = long },
+		"position not UTF-8":            func(next *lease.Row) { next.Checkpoint.Position = "\xff" },
+		"over-long state":               func(next *lease.Row) { next.Checkpoint.State = long },
+		"over-long owner":               func(next *lease.Row) { next.Owner.Name = long },
+		"owner not UTF-8":               func(next *lease.Row) { next.Owner.Name = "\xff" },
+		"control character":             func(next *lease.Row) { next.Owner.Task = "a\tb" },
+		"over-long note":                func(next *lease.Row) { next.Last.Note = long },
+		"counter unchanged":             func(next *lease.Row) { next.Counter-- },
+		"counter jumps":                 func(next *lease.Row) { next.Counter++ },
+		"generation goes back":          func(next *lease.Row) { next.Generation-- },
+		"generation without a transfer": func(next *lease.Row) { next.Generation++ },
+		"another owner":                 func(next *lease.Row) { next.Owner = worker("b") },
+		"no owner":                      func(next *lease.Row) { next.Owner = lease.Owner{} },
+		"finished while held":           func(next *lease.Row) { next.Finished = true },
+		"finished and freed":            func(next *lease.Row) { next.Finished, next.Owner = true, lease.Owner{} },
+		"older checkpoint":              func(next *lease.Row) { next.Checkpoint.Generation = next.Generation - 1 },
+		"checkpoint erased":             func(next *lease.Row) { next.Checkpoint = checkpoint.Checkpoint{} },
+		"parents changed":               func(next *lease.Row) { next.Parents = []string{"another"} },
+		"failures changed":              func(next *lease.Row) { next.Failures.Count++ },
+		"past invented":                 func(next *lease.Row) { next.Past = "garbage" },
+		"last transfer rewritten":       func(next *lease.Row) { next.Last.By = "another" },
+		"a transfer of another write": func(next *lease.Row) {
 			next.Generation++
 			next.Last.Generation++
 		},
@@ -234,7 +234,7 @@ func badInputWritesNothing(b *bench) {
 			next.Generation++
 			next.Last.Generation, next.Last.WriteID, next.OfferedTo = next.Generation, next.WriteID, "x"
 		},
-		"checkpoint from nowhere": func(next *lease.Row) { next.Checkpoint.Generation = next.Generation + 1 },
+		"checkpoint of a later generation": func(next *lease.Row) { next.Checkpoint.Generation = next.Generation + 1 },
 	} {
 		next := good.Next.(lease.Row)
 		spoil(&next)
@@ -247,12 +247,12 @@ func badInputWritesNothing(b *bench) {
 	}
 	seat := newSeat("a")
 	for name, spoil := range map[string]func(s *lease.Seat){
-		"no name":        func(s *lease.Seat) { s.Name = "" },
-		"no incarnation": func(s *lease.Seat) { s.Incarnation = "" },
-		"no lease time":  func(s *lease.Seat) { s.TTL = 0 },
-		"endless":        func(s *lease.Seat) { s.TTL = 1000 * time.Hour },
-		"planner":        func(s *lease.Seat) { s.Planner = long },
-		"beaten already": func(s *lease.Seat) { s.Beat = 3 },
+		"no name":          func(s *lease.Seat) { s.Name = "" },
+		"no incarnation":   func(s *lease.Seat) { s.Incarnation = "" },
+		"no lease time":    func(s *lease.Seat) { s.TTL = 0 },
+		"endless":          func(s *lease.Seat) { s.TTL = 1000 * time.Hour },
+		"planner":          func(s *lease.Seat) { s.Planner = long },
+		"with a heartbeat": func(s *lease.Seat) { s.Beat = 3 },
 	} {
 		next := seat
 		next.WriteID = "id"
@@ -264,13 +264,13 @@ func badInputWritesNothing(b *bench) {
 	}
 	next, none := good.Next.(lease.Row), (*lease.Row)(nil)
 	for name, w := range map[string]lease.Write{
-		"pointers":        {Op: lease.OpSwap, Old: &r, Next: &next},
-		"nil pointers":    {Op: lease.OpSwap, Old: none, Next: none},
-		"a row by itself": {Op: lease.OpSwap, Next: next},
-		"nothing":         {},
-		"a seat of a row": {Op: lease.OpSwap, Old: r, Next: seat},
-		"created by hand": {Op: lease.OpCreate, Next: func() lease.Row { n := r; n.Shard, n.Counter = "new", 1; return n }()},
-		"deleted pointer": {Op: lease.OpDelete, Old: &seat},
+		"pointers":             {Op: lease.OpSwap, Old: &r, Next: &next},
+		"nil pointers":         {Op: lease.OpSwap, Old: none, Next: none},
+		"a swap without Old":   {Op: lease.OpSwap, Next: next},
+		"zero Write":           {},
+		"a row becomes a seat": {Op: lease.OpSwap, Old: r, Next: seat},
+		"created by hand":      {Op: lease.OpCreate, Next: func() lease.Row { n := r; n.Shard, n.Counter = "new", 1; return n }()},
+		"deleted pointer":      {Op: lease.OpDelete, Old: &seat},
 	} {
 		if _, err := b.store.Write(b.Context(), w); !errors.Is(err, lease.ErrBadWrite) && !errors.Is(err, checkpoint.ErrInvalid) {
 			b.Errorf("%s: got %v", name, err)

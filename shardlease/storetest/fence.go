@@ -9,7 +9,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A holder's write: what somebody tries who believes to hold the shard.
+// A holdersWrite is a write of a worker that believes to hold the shard.
 type holdersWrite struct {
 	name string
 	make func(r lease.Row, h lease.Hold, s protocol.Stamp) (lease.Write, error)
@@ -38,23 +38,23 @@ func holdersWrites() []holdersWrite {
 	}
 }
 
-// staleHandle: the holder of old is refused everything, now that the shard has
-// changed hands: by the table when it goes by the row it remembers, and by the
-// rules when it goes by the row as it stands.
+// staleHandle checks that every write of the holder of old is refused after a change of hands: by
+// the table if it is made from the remembered row, and by the rules if it is made from the present
+// row.
 func (b *bench) staleHandle(old lease.Row) {
 	b.Helper()
 	for _, write := range holdersWrites() {
 		w, err := write.make(old, hold(old), b.stamp())
 		now := b.refuse(w, err)
 		if verdict := protocol.Decide(old.Owner.Incarnation, w, now); verdict != protocol.Overtaken && verdict != protocol.Gone {
-			b.Errorf("%s: the refusal reads as %v", write.name, verdict)
+			b.Errorf("%s: the refusal has the verdict %v", write.name, verdict)
 		}
 		_, err = write.make(b.row(), hold(old), b.stamp())
 		stale, ok := errors.AsType[*checkpoint.StaleError](err)
 		if !ok {
-			b.Errorf("%s by the rules: got %v, want a StaleError", write.name, err)
+			b.Errorf("%s from the present row: got %v, want a StaleError", write.name, err)
 		} else if stale.Mine != old.Generation || stale.Observed != b.row().Generation {
-			b.Errorf("%s: %v does not tell both generations", write.name, stale)
+			b.Errorf("%s: %v does not contain both generations", write.name, stale)
 		}
 	}
 }
@@ -103,13 +103,13 @@ func recreatedShardRefusesEarlierGenerations(b *bench) {
 	creation, errCreation := protocol.Begin(group, shard, nil, "late", b.stamp())
 	b.put(protocol.Release(old, hold(old), protocol.End{Reason: lease.ReasonReleased}, b.stamp()))
 	tombstone := b.put(protocol.Remove(b.row(), protocol.Command{Seen: b.row().Generation, By: "source"}, b.stamp()))
-	equal(b, "what a listing shows of a tombstone", len(b.list(lease.KindLease)), 0)
+	equal(b, "rows listed beside a tombstone", len(b.list(lease.KindLease)), 0)
 
 	everything := func() {
 		b.staleHandle(old)
 		b.refuse(claim, err)
 		if now := b.refuse(creation, errCreation); now == nil {
-			b.Error("a creation was refused over nothing")
+			b.Error("a creation was refused without a row")
 		}
 	}
 	everything()
@@ -147,9 +147,9 @@ func outdatedCommandIsRefused(b *bench) {
 	}
 }
 
-// lateTwinOfAnEarlierWrite: the bytes of every commit arrive again after every
-// later one, and change nothing. Positions go to and fro, and are not ordered:
-// what refuses the twins is that every write has an id of its own.
+// lateTwinOfAnEarlierWrite: the bytes of every commit arrive again after every later commit, and
+// change nothing. The positions go back and forth and are not ordered, so the copies are refused
+// only because every write has its own id.
 func lateTwinOfAnEarlierWrite(b *bench) {
 	r := b.held("a")
 	unordered := hold(r)
@@ -165,12 +165,11 @@ func lateTwinOfAnEarlierWrite(b *bench) {
 	}
 	latest := sent[len(sent)-1]
 	now := b.refuse(latest, nil)
-	equal(b, "what the writer of the latest makes of its refused twin", protocol.Decide(r.Owner.Incarnation, latest, now), protocol.Stored)
+	equal(b, "the verdict on the repeated latest commit", protocol.Decide(r.Owner.Incarnation, latest, now), protocol.Stored)
 }
 
-// swapFromAnExpectedRow: who takes a shard and goes on from the row it expected,
-// instead of the one it was answered with, does not undo what was committed in
-// between.
+// swapFromAnExpectedRow: a worker takes a shard and then writes from the row that it expected,
+// instead of the row in the answer. That must not undo what was committed in between.
 func swapFromAnExpectedRow(b *bench) {
 	seen := b.held("a")
 	w, err := protocol.Recover(seen, worker("b"), b.stamp())

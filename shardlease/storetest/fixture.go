@@ -18,11 +18,10 @@ const (
 	shard = "shard-0001"
 )
 
-// theRow is the one most tests are about.
+// theRow returns the key of the row that most tests use.
 func theRow() lease.Key { return lease.Key{Group: group, Kind: lease.KindLease, Name: shard} }
 
-// A bench is one store under test, one shard, and short words for what tests do
-// with them.
+// A bench is one store under test and one shard, with short methods for what tests do with them.
 type bench struct {
 	*testing.T
 	open  func(t *testing.T) lease.Store
@@ -30,12 +29,12 @@ type bench struct {
 	ids   int
 }
 
-// clock is the time of every write. It stands still, for nothing in the contract
-// may depend on it; and it is ahead, so that a service that sweeps tombstones by
-// their date leaves these alone.
+// clock returns the time of every write. It stands still, because nothing in the contract may
+// depend on it. It is in the future, so that a service that deletes expired tombstones does not
+// delete these.
 func clock() time.Time { return time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC) }
 
-// stamp gives the chance and the time of the next write.
+// stamp returns a new id and the time for the next write.
 func (b *bench) stamp() protocol.Stamp {
 	b.ids++
 	return protocol.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: clock()}
@@ -53,7 +52,7 @@ func mark(position string) checkpoint.Mark {
 	return checkpoint.Mark{Position: position, State: "state of " + position}
 }
 
-// send makes the write, which must be possible.
+// send makes a write that a transition must allow.
 func (b *bench) send(w lease.Write, err error) (lease.Record, error) {
 	b.Helper()
 	if err != nil {
@@ -62,7 +61,7 @@ func (b *bench) send(w lease.Write, err error) (lease.Record, error) {
 	return b.store.Write(b.Context(), w)
 }
 
-// put makes the write, which must be accepted.
+// put makes a write that the store must accept.
 func (b *bench) put(w lease.Write, err error) lease.Row {
 	b.Helper()
 	r, err := b.send(w, err)
@@ -73,7 +72,7 @@ func (b *bench) put(w lease.Write, err error) lease.Row {
 	return row
 }
 
-// putSeat makes the write of a seat, which must be accepted.
+// putSeat makes a write of a seat that the store must accept.
 func (b *bench) putSeat(w lease.Write, err error) lease.Seat {
 	b.Helper()
 	r, err := b.send(w, err)
@@ -84,7 +83,7 @@ func (b *bench) putSeat(w lease.Write, err error) lease.Seat {
 	return seat
 }
 
-// refuse makes the write, which must be refused and change nothing.
+// refuse makes a write that the store must refuse without a change.
 func (b *bench) refuse(w lease.Write, err error) lease.Record {
 	b.Helper()
 	if err != nil {
@@ -97,11 +96,11 @@ func (b *bench) refuse(w lease.Write, err error) lease.Record {
 		b.Fatalf("got %v, want a refusal", err)
 	}
 	equal(b, "the row after a refusal", b.look(w.Key()), before)
-	equal(b, "the row a refusal tells of", refused.Now, before)
+	equal(b, "the row in the refusal", refused.Now, before)
 	return refused.Now
 }
 
-// look reads what is stored; nil for nothing.
+// look returns the stored record, or nil if there is none.
 func (b *bench) look(k lease.Key) lease.Record {
 	b.Helper()
 	r, err := b.store.Get(b.Context(), k)
@@ -120,7 +119,7 @@ func (b *bench) row() lease.Row {
 	return r
 }
 
-// list reads all records of a kind; none may be malformed.
+// list returns all records of a kind, none of which may be malformed.
 func (b *bench) list(kind lease.Kind) []lease.Record {
 	b.Helper()
 	var records []lease.Record
@@ -140,19 +139,19 @@ func equal[T any](b *bench, what string, got, want T) {
 	}
 }
 
-// free makes the shard's row, held by nobody.
+// free creates the row of the shard, without an owner.
 func (b *bench) free() lease.Row {
 	return b.put(protocol.Begin(group, shard, nil, "source", b.stamp()))
 }
 
-// held makes the shard's row, held by a worker of that name, with a checkpoint.
+// held creates the row of the shard, with an owner of that name and a checkpoint.
 func (b *bench) held(name string) lease.Row {
 	b.Helper()
 	r := b.put(protocol.Claim(b.free(), worker(name), b.stamp()))
 	return b.put(protocol.Commit(r, hold(r), mark("100"), b.stamp()))
 }
 
-// seat makes a confirmed seat.
+// seat creates a confirmed seat.
 func (b *bench) seat(name string) lease.Seat {
 	b.Helper()
 	return b.putSeat(protocol.NextBeat(b.putSeat(b.sit(name)), lease.Says{}, b.stamp()))

@@ -17,7 +17,7 @@ func claimRacingACommit(b *bench) {
 	b.put(commit, errCommit)
 	first := b.put(claim, errClaim)
 	equal(b, "the start after the commit", first.Checkpoint.Mark, mark("200"))
-	equal(b, "the generation it was accepted under", first.Checkpoint.Generation, held.Generation)
+	equal(b, "the generation of the accepted checkpoint", first.Checkpoint.Generation, held.Generation)
 
 	commit, errCommit = protocol.Commit(first, hold(first), mark("300"), b.stamp())
 	second := b.put(protocol.Recover(first, worker("c"), b.stamp()))
@@ -25,8 +25,8 @@ func claimRacingACommit(b *bench) {
 	b.refuse(commit, errCommit)
 }
 
-// transferIsNotStarved: whatever an owner commits between a transfer's reading
-// and its writing, the transfer lands at the first try.
+// transferIsNotStarved: however much an owner commits after a transfer has read the row, the
+// transfer is stored at the first attempt.
 func transferIsNotStarved(b *bench) {
 	transfers := b.transfers()
 	transfers["take"] = func(r lease.Row) (lease.Write, error) { return protocol.Take(r, worker("b"), b.stamp()) }
@@ -108,7 +108,7 @@ func offerMadeSinceEnds(b *bench) {
 	}
 }
 
-// transfers are the transitions by which others change a row that somebody holds.
+// transfers returns the transitions by which others change a row that somebody holds.
 func (b *bench) transfers() map[string]func(lease.Row) (lease.Write, error) {
 	return map[string]func(lease.Row) (lease.Write, error){
 		"recover": func(r lease.Row) (lease.Write, error) { return protocol.Recover(r, worker("b"), b.stamp()) },
@@ -134,10 +134,10 @@ func yieldAndTake(b *bench) {
 	offered := b.put(protocol.Offer(yielded, hold(yielded), worker("c").Incarnation, mark("300"), b.stamp()))
 	equal(b, "an offer keeps the generation", offered.Generation, yielded.Generation)
 	late := b.put(protocol.Commit(offered, hold(yielded), mark("400"), b.stamp()))
-	equal(b, "an offer outlives commits", late.OfferedTo, worker("c").Incarnation)
+	equal(b, "the offer after a commit", late.OfferedTo, worker("c").Incarnation)
 	taken := b.put(protocol.Take(offered, worker("c"), b.stamp()))
 	equal(b, "a take starts from the latest commit", taken.Checkpoint.Mark, mark("400"))
-	equal(b, "and clears the offer", taken.OfferedTo, "")
+	equal(b, "the offer after a take", taken.OfferedTo, "")
 	b.staleHandle(yielded)
 	equal(b, "the reason", taken.Last.Reason, lease.ReasonHandoff)
 }
@@ -175,8 +175,8 @@ func oneOfManyClaimsWins(b *bench) {
 	equal(b, "winners", winners, 1)
 }
 
-// everyLifeOfARow walks through the transitions that the other tests do not
-// need, and looks at what each leaves.
+// everyLifeOfARow goes through the transitions that the other tests do not use, and checks the row
+// after each.
 func everyLifeOfARow(b *bench) {
 	operator := func(r lease.Row) protocol.Command {
 		return protocol.Command{Seen: r.Generation, By: "operator", Note: "by hand"}
@@ -185,13 +185,13 @@ func everyLifeOfARow(b *bench) {
 	step := func(name string, next lease.Row, reason lease.Reason) {
 		b.Helper()
 		if next.Generation <= r.Generation || next.Last.Reason != reason || next.Last.From != r.Owner.Name {
-			b.Errorf("%s left %v after %v", name, next, r)
+			b.Errorf("%s changed %[3]v to %[2]v", name, next, r)
 		}
 		equal(b, name+" as stored", b.row(), next)
 		r = next
 	}
 	step("failure", b.put(protocol.Release(r, hold(r), protocol.End{Reason: lease.ReasonFailed, Note: "panic"}, b.stamp())), lease.ReasonFailed)
-	equal(b, "attempts after a failure that had got somewhere", r.Attempts(), 1)
+	equal(b, "attempts after a failure with an accepted checkpoint", r.Attempts(), 1)
 	step("claim", b.put(protocol.Claim(r, worker("b"), b.stamp())), lease.ReasonFailed)
 	step("second failure", b.put(protocol.Recover(r, worker("c"), b.stamp())), lease.ReasonExpired)
 	equal(b, "attempts after an expiry", r.Attempts(), 2)
@@ -205,10 +205,10 @@ func everyLifeOfARow(b *bench) {
 	equal(b, "a rewind keeps the quarantine", r.Quarantined, true)
 	step("unquarantine", b.put(protocol.Unquarantine(r, operator(r), b.stamp())), lease.ReasonForced)
 	equal(b, "attempts after", r.Attempts(), 0)
-	step("claim of the freed", b.put(protocol.Claim(r, worker("d"), b.stamp())), lease.ReasonForced)
+	step("claim after unquarantine", b.put(protocol.Claim(r, worker("d"), b.stamp())), lease.ReasonForced)
 	step("own row claimed again", b.put(protocol.Claim(r, worker("d"), b.stamp())), lease.ReasonReleased)
 	step("adoption", b.put(protocol.Adopt(r, "operator", b.stamp())), lease.ReasonAdopted)
-	step("claim of the adopted", b.put(protocol.Claim(r, worker("e"), b.stamp())), lease.ReasonAdopted)
+	step("claim after adoption", b.put(protocol.Claim(r, worker("e"), b.stamp())), lease.ReasonAdopted)
 	step("finish", b.put(protocol.Finish(r, hold(r), mark("6"), b.stamp())), lease.ReasonFinished)
 	step("removal", b.put(protocol.Remove(r, protocol.Command{Seen: r.Generation, By: "source"}, b.stamp())), lease.ReasonRemoved)
 }

@@ -11,22 +11,23 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// ErrCut is the error of every call over a [Link] that is cut.
+// ErrCut is the error of every call over a [Link] that was cut with [Link.Cut].
 var ErrCut = errors.New("the link to the store is cut")
 
-// A Link is a store that a test can interfere with: the way from one worker to the table.
-// Give each worker a Link of its own. A worker whose link is cut or silent is, for the rest
-// of the fleet, as dead as after kill -9; what it believes of itself is part of the test.
+// A Link is a store that a test can interfere with: the connection of one worker to the table.
+// Give each worker a Link of its own. For the rest of the fleet, a worker whose link is cut or
+// silent is as dead as after kill -9; the worker itself continues to run, and the test can check
+// what it does.
 //
 // A Link holds no lock while it waits or calls the store, so it can be used in a bubble of
 // testing/synctest. All methods are safe for concurrent use, also within a hook.
 //
 // # Hooks
 //
-// A hook stands at the worker's end of the link. It gets each call, and a function that
-// sends the call to the store and returns the answer. A hook may wait before it sends or
-// before it returns, may send the call never or twice, and may return another answer. One
-// hook is called by several goroutines. Nil removes a hook.
+// A hook runs at the worker's end of the link. Its arguments are the call and a function that
+// sends the call to the store and returns the answer. A hook may wait before it sends or before
+// it returns, may send the call never or twice, and may return another answer. Several goroutines
+// may call one hook at once. Nil removes a hook.
 //
 //	link.OnWrite(func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 //		if w.Op == lease.OpTransfer {
@@ -35,8 +36,8 @@ var ErrCut = errors.New("the link to the store is cut")
 //		return send()
 //	})
 //
-// The state of the link is looked at when a hook sends, and again when it returns: a hook
-// that cuts the link after it has sent loses the answer of a write that is stored.
+// The link checks its state when a hook sends, and again when the hook returns: if a hook cuts the
+// link after it has sent a write, the write is stored and its answer is lost.
 type Link struct {
 	store lease.Store
 
@@ -50,9 +51,9 @@ type state uint8
 
 const (
 	open       state = iota
-	cut              // fails at once
-	silent           // reaches nothing, and is not answered
-	answerless       // reaches the store, and is not answered
+	cut              // every call fails at once
+	silent           // no call reaches the store or is answered
+	answerless       // every call reaches the store, and none is answered
 )
 
 type hooks struct {
@@ -64,63 +65,63 @@ type hooks struct {
 
 var _ lease.Store = (*Link)(nil)
 
-// NewLink returns a link to store that interferes with nothing.
+// NewLink returns a link to store that passes all calls on unchanged.
 func NewLink(store lease.Store) *Link { return &Link{store: store} }
 
-// Cut makes every call fail at once with [ErrCut], as where nothing listens. A call that is
-// under way may be stored; its answer is lost.
+// Cut makes every call fail at once with [ErrCut], like a connection that is refused. A write
+// that is under way may be stored, but its answer is lost.
 func (l *Link) Cut() { l.set(cut) }
 
-// Silence makes every call wait until its context ends, as where packets are dropped.
-// Nothing reaches the store. A call that is under way may be stored; its answer is lost.
+// Silence makes every call wait until its context ends, like a network that drops packets. No call
+// reaches the store. A write that is under way may be stored, but its answer is lost.
 func (l *Link) Silence() { l.set(silent) }
 
-// LoseAnswers makes every call wait until its context ends, after it has reached the store:
-// writes are stored, and nobody is told.
+// LoseAnswers makes every call reach the store and then wait until its context ends: writes are
+// stored without an answer.
 func (l *Link) LoseAnswers() { l.set(answerless) }
 
-// Heal ends what [Link.Cut], [Link.Silence] and [Link.LoseAnswers] began. A call that waits
-// already goes on waiting for the end of its context. Hooks and the delay stay.
+// Heal ends the effect of [Link.Cut], [Link.Silence] and [Link.LoseAnswers]. A call that waits
+// already continues to wait until its context ends. Hooks and the delay stay.
 func (l *Link) Heal() { l.set(open) }
 
-// Delay makes every answer arrive that much after the store has given it; 0: at once.
+// Delay makes every answer arrive that much later than the store returns it; 0 means at once.
 func (l *Link) Delay(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delay = d
 }
 
-// OnList sets the hook of listings. The iterator that send returns holds what the store has
-// listed when send is called.
+// OnList sets the hook for List. The store lists its records when send is called, and the
+// iterator that send returns yields these.
 func (l *Link) OnList(hook func(ctx context.Context, q lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hooks.list = hook
 }
 
-// OnGet sets the hook of reads of one record.
+// OnGet sets the hook for Get.
 func (l *Link) OnGet(hook func(ctx context.Context, k lease.Key, send func() (lease.Record, error)) (lease.Record, error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hooks.get = hook
 }
 
-// OnWrite sets the hook of writes.
+// OnWrite sets the hook for Write.
 func (l *Link) OnWrite(hook func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hooks.write = hook
 }
 
-// OnVerify sets the hook of Verify. One that returns [lease.ErrWentBack] plays a table that
-// was restored.
+// OnVerify sets the hook for Verify. A hook that returns [lease.ErrWentBack] simulates a restored
+// table.
 func (l *Link) OnVerify(hook func(ctx context.Context, group string, send func() error) error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hooks.verify = hook
 }
 
-// List lists over the link. It reads all before it yields the first record.
+// List lists over the link. It reads all records before it yields the first.
 func (l *Link) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	call := sender(ctx, l, func() ([]entry, error) { return collect(l.store.List(ctx, q)), nil })
 	return func(yield func(lease.Record, error) bool) {
@@ -133,7 +134,7 @@ func (l *Link) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, 
 	}
 }
 
-// Get reads over the link.
+// Get reads one record over the link.
 func (l *Link) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	call := sender(ctx, l, func() (lease.Record, error) { return l.store.Get(ctx, k) })
 	if hook := l.script().get; hook != nil {
@@ -142,7 +143,7 @@ func (l *Link) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	return answer(ctx, l, call)
 }
 
-// Write writes over the link.
+// Write makes one write over the link.
 func (l *Link) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 	call := sender(ctx, l, func() (lease.Record, error) { return l.store.Write(ctx, w) })
 	if hook := l.script().write; hook != nil {
@@ -151,7 +152,7 @@ func (l *Link) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 	return answer(ctx, l, call)
 }
 
-// Verify asks the store over the link.
+// Verify verifies the table over the link.
 func (l *Link) Verify(ctx context.Context, group string) error {
 	call := sender(ctx, l, func() (struct{}, error) { return struct{}{}, l.store.Verify(ctx, group) })
 	full := call
@@ -163,7 +164,7 @@ func (l *Link) Verify(ctx context.Context, group string) error {
 	return err
 }
 
-// sender is what a hook sends a call with.
+// sender returns the function with which a hook sends the call.
 func sender[T any](ctx context.Context, l *Link, call func() (T, error)) func() (T, error) {
 	return func() (T, error) {
 		var none T
@@ -178,7 +179,7 @@ func sender[T any](ctx context.Context, l *Link, call func() (T, error)) func() 
 	}
 }
 
-// answer is what the worker learns of a call.
+// answer returns what the worker receives as the answer to the call.
 func answer[T any](ctx context.Context, l *Link, call func() (T, error)) (T, error) {
 	got, err := call()
 	if lost := l.fault(ctx, cut, silent, answerless); lost != nil {
@@ -188,8 +189,8 @@ func answer[T any](ctx context.Context, l *Link, call func() (T, error)) (T, err
 	return got, err
 }
 
-// fault is the error of a call while the link is in one of these states, after the time it
-// takes to fail; nil in all others.
+// fault returns the error of a call if the link is in one of these states, after as long as that
+// state takes to fail.
 func (l *Link) fault(ctx context.Context, states ...state) error {
 	l.mu.Lock()
 	now := l.state
@@ -204,7 +205,7 @@ func (l *Link) fault(ctx context.Context, states ...state) error {
 	return ctx.Err()
 }
 
-// wait is the delay of an answer.
+// wait waits for the delay of an answer.
 func (l *Link) wait(ctx context.Context) error {
 	l.mu.Lock()
 	delay := l.delay
@@ -232,7 +233,7 @@ func (l *Link) script() hooks {
 	return l.hooks
 }
 
-// An entry is one step of a listing.
+// An entry is one pair that a listing yields.
 type entry struct {
 	record lease.Record
 	err    error

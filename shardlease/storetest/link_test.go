@@ -22,7 +22,7 @@ func TestFaultyIsAStore(t *testing.T) {
 	Run(t, func(*testing.T) lease.Store { return Faulty(new(memstore.Store), 1, Rates{}) })
 }
 
-// A scripted link has a row behind it and another one to write.
+// A scripted is a link to a store with one row, and the write of another row.
 type scripted struct {
 	*Link
 	b     *bench
@@ -39,10 +39,10 @@ func newScripted(t *testing.T) *scripted {
 	return &scripted{NewLink(b.store), b, w}
 }
 
-// stored reports whether the write has reached the store.
+// stored reports whether the write is stored.
 func (s *scripted) stored() bool { return s.b.look(s.write.Key()) != nil }
 
-// calls are the errors of one call of each method, by name.
+// calls calls each method once and returns the errors by method name.
 func (s *scripted) calls(t *testing.T) map[string]error {
 	errs := map[string]error{}
 	for method, call := range map[string]func(context.Context) error{
@@ -93,7 +93,7 @@ func TestLinkStates(t *testing.T) {
 	}
 }
 
-// TestDelayedAnswerIsOfItsTime: the answer is what the store held when it was asked.
+// TestDelayedAnswerIsOfItsTime: a delayed answer has what the store contained when it was called.
 func TestDelayedAnswerIsOfItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScripted(t)
@@ -104,12 +104,12 @@ func TestDelayedAnswerIsOfItsTime(t *testing.T) {
 			listed++
 		}
 		if listed != 1 || time.Since(from) != time.Second {
-			t.Errorf("%d rows after %v", listed, time.Since(from))
+			t.Errorf("%d rows listed after %v, want 1 after 1s", listed, time.Since(from))
 		}
 	})
 }
 
-// TestHookHoldsAWrite: until it is released; the link serves other calls meanwhile.
+// TestHookHoldsAWrite: a hook can delay a write while the link serves other calls.
 func TestHookHoldsAWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, released := newScripted(t), make(chan struct{})
@@ -121,16 +121,17 @@ func TestHookHoldsAWrite(t *testing.T) {
 		go func() { _, err := s.Write(t.Context(), s.write); done <- err }()
 		synctest.Wait()
 		if _, err := s.Get(t.Context(), theRow()); err != nil || s.stored() {
-			t.Errorf("while the write is held: %v, stored: %t", err, s.stored())
+			t.Errorf("while the write is delayed: %v, stored: %t", err, s.stored())
 		}
 		close(released)
 		if err := <-done; err != nil || !s.stored() {
-			t.Errorf("after its release: %v, stored: %t", err, s.stored())
+			t.Errorf("after the delay: %v, stored: %t", err, s.stored())
 		}
 	})
 }
 
-// TestHookCutsTheLink: before it sends, and nothing is stored; after, and the answer is lost.
+// TestHookCutsTheLink: if a hook cuts the link before it sends, nothing is stored; if it cuts the
+// link afterwards, the answer is lost.
 func TestHookCutsTheLink(t *testing.T) {
 	for _, sent := range []bool{false, true} {
 		s := newScripted(t)
@@ -148,11 +149,13 @@ func TestHookCutsTheLink(t *testing.T) {
 	}
 }
 
-// TestHooksAnswer: each method's hook may give an answer of its own.
+// TestHooksAnswer: the hook of each method can return its own answer.
 func TestHooksAnswer(t *testing.T) {
 	s := newScripted(t)
-	lie := lease.Row{Group: group, Shard: shard, WriteID: "a lie"}
-	s.OnGet(func(context.Context, lease.Key, func() (lease.Record, error)) (lease.Record, error) { return lie, nil })
+	invented := lease.Row{Group: group, Shard: shard, WriteID: "invented"}
+	s.OnGet(func(context.Context, lease.Key, func() (lease.Record, error)) (lease.Record, error) {
+		return invented, nil
+	})
 	s.OnVerify(func(context.Context, string, func() error) error { return lease.ErrWentBack })
 	s.OnList(func(_ context.Context, q lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
 		return func(yield func(lease.Record, error) bool) {
@@ -164,7 +167,7 @@ func TestHooksAnswer(t *testing.T) {
 			yield(nil, &lease.MalformedError{Key: lease.Key{Group: q.Group, Kind: q.Kind, Name: "zz"}})
 		}
 	})
-	if r, err := s.Get(t.Context(), theRow()); err != nil || r.Written() != lie.WriteID {
+	if r, err := s.Get(t.Context(), theRow()); err != nil || r.Written() != invented.WriteID {
 		t.Errorf("got %v, %v", r, err)
 	}
 	errs := s.calls(t)
@@ -183,7 +186,8 @@ func TestHooksAnswer(t *testing.T) {
 	}
 }
 
-// TestFaultyFollowsItsSeed: and does all that its rates ask for.
+// TestFaultyFollowsItsSeed: two runs with one seed have the same faults, and runs with two seeds
+// differ.
 func TestFaultyFollowsItsSeed(t *testing.T) {
 	run := func(seed uint64) string {
 		link, text := Faulty(new(memstore.Store), seed, Rates{Lost: 0.2, ReplyLost: 0.2, Late: 0.2, Twin: 0.2, Arrive: 0.5, Read: 0.5}), ""
@@ -200,9 +204,9 @@ func TestFaultyFollowsItsSeed(t *testing.T) {
 		return text
 	}
 	if one, two := run(7), run(7); one != two {
-		t.Error("one seed gave two runs")
+		t.Error("two runs with one seed differ")
 	}
 	if run(7) == run(8) {
-		t.Error("two seeds gave one run")
+		t.Error("runs with two seeds are equal")
 	}
 }

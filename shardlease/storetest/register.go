@@ -11,19 +11,17 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Register keeps values that refuse to be written under a lower generation than
-// before, in one atomic step with the write. Get is consistent.
+// A Register is a sink with a fence: it keeps values and refuses, in one atomic step with the
+// write, to overwrite a value under a lower generation than before. Get is consistent.
 //
-// A Put has three outcomes, as every write: stored, refused with a
-// [*checkpoint.StaleError], and unknown. One that went unanswered must not take
-// effect any more after a later Put has been answered.
+// A Put has three outcomes, like every write: stored, refused with a [*checkpoint.StaleError], and
+// unknown. A Put that was not answered must not take effect after a later Put has been answered.
 type Register interface {
 	Put(ctx context.Context, name string, generation int64, value string) error
 	Get(ctx context.Context, name string) (lease.Guarded, error)
 }
 
-// RunRegister runs the suite of a [Register]. Each test opens one of its own, which
-// must be empty.
+// RunRegister runs the suite for a [Register]. Each test opens its own, which must be empty.
 func RunRegister(t *testing.T, open func(t *testing.T) Register) {
 	for _, test := range []struct {
 		name string
@@ -78,8 +76,8 @@ func namesAreApart(t *testing.T, r Register) {
 	holds(t, r, "other", 0, "")
 }
 
-// oneOfManyGenerationsStays: whoever comes when, the highest generation is what
-// remains, and nobody who looks on sees it go down.
+// oneOfManyGenerationsStays: in whatever order concurrent writers write, the highest generation
+// remains, and no reader sees the generation decrease.
 func oneOfManyGenerationsStays(t *testing.T, r Register) {
 	const writers, writes = 4, 4
 	var all sync.WaitGroup
@@ -90,7 +88,7 @@ func oneOfManyGenerationsStays(t *testing.T, r Register) {
 				err := r.Put(t.Context(), "shard", generation, "x")
 				now, errGet := r.Get(t.Context(), "shard")
 				if now.Generation < generation || errGet != nil || err != nil && !errors.Is(err, checkpoint.ErrStale) {
-					t.Errorf("put under %d: %v; then there is %d: %v", generation, err, now.Generation, errGet)
+					t.Errorf("Put under %d: %v; then the generation is %d (%v)", generation, err, now.Generation, errGet)
 				}
 			}
 		})
@@ -127,6 +125,6 @@ func holds(t *testing.T, r Register, name string, generation int64, value string
 	t.Helper()
 	now, err := r.Get(t.Context(), name)
 	if want := (lease.Guarded{Name: name, Generation: generation, Value: value}); err != nil || now != want {
-		t.Errorf("there is %+v (%v), want %+v", now, err, want)
+		t.Errorf("the value is %+v (%v), want %+v", now, err, want)
 	}
 }

@@ -53,7 +53,7 @@ func twoCreatorsMakeOneRow(b *bench) {
 		case !ok:
 			b.Errorf("got %v, want a refusal", err)
 		default:
-			equal(b, "the row a loser is told of", refused.Now, lease.Record(row))
+			equal(b, "the row in a refusal", refused.Now, lease.Record(row))
 		}
 	}
 	equal(b, "creators", made, 1)
@@ -70,8 +70,8 @@ func twoSeatsOfOneName(b *bench) {
 	equal(b, "seats left", len(b.list(lease.KindSeat)), 1)
 }
 
-// beatOrEvictionWins: of a beat and an eviction of the same seat exactly one is
-// stored, in either order and when they race.
+// beatOrEvictionWins: of a heartbeat and an eviction of the same seat exactly one is stored, in
+// either order and when they race.
 func beatOrEvictionWins(b *bench) {
 	seat := b.seat("a")
 	evict, errEvict := protocol.Evict(seat)
@@ -81,7 +81,7 @@ func beatOrEvictionWins(b *bench) {
 	beat, errBeat := protocol.NextBeat(beaten, lease.Says{Leaving: true}, b.stamp())
 	b.putSeat(protocol.Evict(beaten))
 	b.refuse(beat, errBeat)
-	equal(b, "verdict of the evicted", protocol.Decide(seat.Incarnation, beat, nil), protocol.Gone)
+	equal(b, "verdict of the evicted worker", protocol.Decide(seat.Incarnation, beat, nil), protocol.Gone)
 
 	for i := range 50 {
 		seat := b.seat(fmt.Sprint("racer", i))
@@ -101,9 +101,9 @@ func beatOrEvictionWins(b *bench) {
 	}
 }
 
-// lateTwinOfASeat: the bytes of a creation arrive again after the eviction. The
-// seat is back, but not confirmed: nobody is alive by it, the evicted worker
-// cannot beat it, and it can be evicted again.
+// lateTwinOfASeat: the write that created a seat arrives again after the eviction. The seat
+// exists again but is not confirmed: it proves no life, the evicted worker cannot renew it, and
+// it can be evicted again.
 func lateTwinOfASeat(b *bench) {
 	creation, err := b.sit("a")
 	created := b.putSeat(creation, err)
@@ -114,7 +114,7 @@ func lateTwinOfASeat(b *bench) {
 
 	ghost := b.putSeat(creation, nil)
 	if ghost.Confirmed() {
-		b.Error("a late twin of a creation counts as a sign of life")
+		b.Error("a seat from a repeated creation is confirmed")
 	}
 	now := b.refuse(beat, errBeat)
 	equal(b, "verdict of the evicted worker", protocol.Decide(confirmed.Incarnation, beat, now), protocol.Gone)
@@ -146,8 +146,8 @@ func recordsComeBackAsStored(b *bench) {
 	seat := b.seat("a")
 	equal(b, "a seat", b.look(seat.Key()), lease.Record(seat))
 	seat = b.putSeat(protocol.NextBeat(seat, lease.Says{Leaving: true, Wants: wants(r)}, b.stamp()))
-	equal(b, "a wanting seat", b.look(seat.Key()), lease.Record(seat))
-	equal(b, "its want stands", seat.Wants[0].Stands(b.row()), true)
+	equal(b, "a seat with a request", b.look(seat.Key()), lease.Record(seat))
+	equal(b, "its request stands", seat.Wants[0].Stands(b.row()), true)
 }
 
 func listing(b *bench) {
@@ -174,14 +174,13 @@ func listing(b *bench) {
 		first++
 		break
 	}
-	equal(b, "a caller may stop early", first, 1)
+	equal(b, "records until the caller stops", first, 1)
 	for r, err := range b.store.List(b.Context(), lease.Query{Group: "nobody", Kind: lease.KindLease}) {
 		b.Errorf("an empty group lists %v, %v", r, err)
 	}
 }
 
-// newGroupIsVerified: the table is the one that a new group has always used, and the one
-// of a group that was verified before its first row.
+// newGroupIsVerified: Verify accepts a new group, before and after its first row is created.
 func newGroupIsVerified(b *bench) {
 	for range 2 {
 		if err := b.store.Verify(b.Context(), group); err != nil {
@@ -196,8 +195,8 @@ func newGroupIsVerified(b *bench) {
 	}
 }
 
-// callersShareNothing: what a caller does to what it handed in, or was handed,
-// does not reach the store.
+// callersShareNothing: a caller can change the records that it passed to the store or received
+// from it, without an effect on the store.
 func callersShareNothing(b *bench) {
 	w, err := protocol.Begin(group, shard, []string{"p1", "p2"}, "source", b.stamp())
 	returned := b.put(w, err)
@@ -212,5 +211,5 @@ func callersShareNothing(b *bench) {
 	seat = b.putSeat(protocol.NextBeat(b.putSeat(protocol.Sit(seat, b.stamp())), lease.Says{Wants: asked}, b.stamp()))
 	asked[0].Terms.Drain = time.Hour
 	seat.Wants[0].Terms.Drain = time.Hour
-	equal(b, "wants", b.look(seat.Key()).(lease.Seat).Wants, wants(b.row()))
+	equal(b, "requests", b.look(seat.Key()).(lease.Seat).Wants, wants(b.row()))
 }

@@ -1,8 +1,8 @@
-// Package storetest has what tests need around a lease table: the contract of [lease.Store]
-// in executable form ([Run]), and a [Link] to a store that a test can cut, silence, delay
-// and script, to see how a consumer takes a failover.
+// Package storetest helps to test against a lease table. [Run] is the contract of [lease.Store]
+// in executable form. A [Link] is a connection to a store that a test can cut, silence, delay and
+// script, to see how a consumer handles a failover.
 //
-// The suite needs no time: it never sleeps, and nothing in it waits.
+// The suite takes no time: it never sleeps and never waits for anything.
 package storetest
 
 import (
@@ -11,9 +11,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Run runs the suite. Each test opens a store of its own, which must be empty; the
-// one that goes through every write under every fate opens about 130. open may
-// use t.Cleanup to close it.
+// Run runs the suite. Each test calls open for its own store, which must be empty; the test of
+// every write under every fate opens about 130. open may use t.Cleanup to close the store.
 func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 	for _, test := range []struct {
 		name string
