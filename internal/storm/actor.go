@@ -9,15 +9,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// An actor is a worker with no judgement: of everything the transitions allow it
-// with one shard it may do anything, at any time, for no reason. It evicts the
-// healthy and takes what it does not need. The promises have to hold all the
-// same, so they do not rest on workers being sensible.
+// An actor is a worker that acts at random: with its one shard it may do anything that the
+// transitions allow, at any time and for no reason. It evicts healthy workers and takes shards
+// that it does not need. The promises have to hold nevertheless, so they do not depend on
+// sensible workers.
 //
-// An actor is a plain value: copying it copies the worker.
+// An actor is a plain value: a copy of it is a copy of the worker.
 type actor struct {
 	name   string
-	life   int // which incarnation it is
+	life   int // the number of its incarnation
 	copy   protocol.Copy
 	hold   lease.Hold
 	tenure bool
@@ -30,8 +30,8 @@ func newActor(name string) actor {
 	return a
 }
 
-// reborn is what a worker does that no longer trusts itself: everything it knew
-// is void, and it goes on under another incarnation.
+// reborn does what a worker does that no longer trusts itself: it forgets everything and
+// continues under another incarnation.
 func (a *actor) reborn() {
 	a.life++
 	a.copy, a.hold, a.tenure = protocol.NewCopy(theRow(), a.owner().Incarnation), lease.Hold{}, false
@@ -41,42 +41,43 @@ func (a *actor) owner() lease.Owner {
 	return lease.Owner{Name: a.name, Incarnation: lease.Incarnation(a.name + strconv.Itoa(a.life))}
 }
 
-// Truth is what really happened to the writes, as only somebody outside knows. A
-// [Judge] does.
+// Truth knows what really happened to the writes, as only an observer of the store can. A [Judge]
+// does.
 type Truth interface {
-	// Stored reports whether that write took effect, at whichever sending.
+	// Stored reports whether that write was stored, by whichever attempt.
 	Stored(id lease.WriteID) bool
 }
 
-// truth adds a ledger of tenures.
+// truth is a Truth that also records the tenures.
 type truth interface {
 	Truth
 	started(r lease.Row) error
 }
 
-// A ledger holds S3 where it matters: one generation is one tenure.
+// A ledger records who started which generation. It checks the part of S3 that matters most: one
+// generation is one tenure.
 type ledger map[int64]lease.Incarnation
 
 func (l ledger) started(r lease.Row) error {
 	if who, ok := l[r.Generation]; ok {
-		return fmt.Errorf("S3: generation %d was started by %s, and now by %s", r.Generation, who, r.Owner.Incarnation)
+		return fmt.Errorf("S3: generation %d was started by %s, and again by %s", r.Generation, who, r.Owner.Incarnation)
 	}
 	l[r.Generation] = r.Owner.Incarnation
 	return nil
 }
 
-// saw takes in a row that was read, at whatever time.
+// saw records a row that was read, now or earlier.
 func (a *actor) saw(r lease.Row, t truth) error {
 	a.copy.Saw(r)
 	return a.reconcile(t)
 }
 
-// reconcile starts what is the actor's and was never started. What it may only
-// claim again is among its moves.
+// reconcile starts a tenure if the row names the actor as owner and its generation was never
+// started. Where the actor can only claim again, that claim is one of its moves.
 func (a *actor) reconcile(t truth) error {
 	row := a.copy.Row()
 	if a.tenure && row.Generation > a.hold.Generation {
-		a.tenure = false // fenced, by what it saw itself
+		a.tenure = false // fenced: the actor has read a later generation
 	}
 	if a.copy.Reconcile(a.tenure, false) != protocol.StartIt {
 		return nil
@@ -89,14 +90,14 @@ func (a *actor) reconcile(t truth) error {
 	return t.started(row)
 }
 
-// A move is a write the actor could make next, if the rules allow it.
+// A move is a write that the actor could make next, if the rules allow it.
 type move struct {
 	name string
 	make func(s protocol.Stamp) (lease.Write, error)
 }
 
-// stamp is that of the actor's next write, if it is that move: no two different
-// writes ever share an id.
+// stamp returns the stamp of the actor's next write, if that is the given move. Two different
+// writes never have the same id.
 func (a *actor) stamp(m move) protocol.Stamp {
 	return protocol.Stamp{
 		ID: lease.WriteID(fmt.Sprintf("%s%d#%d %s", a.name, a.life, a.writes, m.name)),
@@ -104,7 +105,7 @@ func (a *actor) stamp(m move) protocol.Stamp {
 	}
 }
 
-// moves lists the transitions.
+// moves returns the transitions that the actor may try.
 func (a *actor) moves(peer lease.Owner) []move {
 	type stamp = protocol.Stamp
 	r, me, h, next := a.copy.Row(), a.owner(), a.hold, a.next()
@@ -145,20 +146,20 @@ func (a *actor) moves(peer lease.Owner) []move {
 	}...)
 }
 
-// next is one record further than what is stored.
+// next returns a mark one record after the stored position.
 func (a *actor) next() checkpoint.Mark {
 	done, _ := strconv.Atoi(a.copy.Row().Checkpoint.Position)
 	return checkpoint.Mark{Position: strconv.Itoa(done + 1)}
 }
 
-// answered takes in what the store said, and holds it against what happened.
+// answered records the store's answer, and compares it with what really happened.
 func (a *actor) answered(reply lease.Record, err error, t truth) error {
 	open, _ := a.copy.Open()
 	answer := a.copy.Answer(open, reply, err)
 	id, old := answer.Write.ID(), holder(answer.Write)
 	stored := t.Stored(id)
-	lie := func(why string) error {
-		return fmt.Errorf("S4: %s was told %v of %v: %s", a.name, answer.Verdict, answer.Write, why)
+	wrong := func(why string) error {
+		return fmt.Errorf("S4: %s got the verdict %v for %v: %s", a.name, answer.Verdict, answer.Write, why)
 	}
 	mine := answer.Row.Owner.Incarnation == a.owner().Incarnation
 	switch answer.Verdict {
@@ -166,21 +167,21 @@ func (a *actor) answered(reply lease.Record, err error, t truth) error {
 		return nil
 	case protocol.Stored:
 		if !stored && !mine {
-			return lie("it was never stored")
+			return wrong("the write was never stored")
 		}
 	case protocol.Again:
 		if stored {
-			return lie("it was stored")
+			return wrong("the write was stored")
 		}
 	case protocol.Overtaken, protocol.Gone:
 		if stored && !answer.Torn {
-			return lie("it was stored, and nothing else had been sent")
+			return wrong("the write was stored by its only attempt")
 		}
 		if next := answer.Write.Next.(lease.Row); stored && next.Generation == answer.Row.Generation {
-			return lie("the generation it began still stands")
+			return wrong("the generation that the write began is still the present one")
 		}
 	default:
-		return lie("nothing of that kind happened")
+		return wrong("nothing of this kind happened")
 	}
 	if old && !mine || answer.Row.Generation > a.hold.Generation {
 		a.tenure = false

@@ -19,40 +19,40 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-var exploreBudget = flag.Int("explore.states", 8_000, "about how many states TestExplore visits for each story within wide bounds, at most")
+var exploreBudget = flag.Int("explore.states", 8_000, "about how many states at most TestExplore visits for each story within wide bounds")
 
-// A world is everything there is: the table, the network with what it holds, two
+// A world is one state of everything: the table, the network with its delayed writes, two
 // workers, and what only an observer of all of it knows.
 type world struct {
 	store  *memstore.Store
 	judge  *Judge
 	net    *Network
 	actors [2]actor
-	late   [2]lease.Record // a row each has read, and not yet looked at
+	late   [2]lease.Record // a row that each actor has read but not yet received
 	starts ledger
-	faults int // how many are left
+	faults int // how many faults may still happen
 	story  *story
 	path   []string
-	made   map[string]bool // every move that any world has made; shared by all
+	made   map[string]bool // every move that any world has made; all worlds share it
 }
 
-// A story is a part of the alphabet. Everything at once is too wide to be gone
-// through to any depth; what can interfere is told together.
+// A story is a subset of the transitions. All of them together have too many states to explore to
+// any depth, so each story has those that can interfere with each other.
 type story struct {
 	name  string
-	held  bool   // it begins with a shard that a holds, and both know it
-	moves string // the names of the transitions the actors may use
+	held  bool   // whether a holds the shard at the beginning, and both actors know it
+	moves string // the names of the transitions that the actors may use
 	bounds
 }
 
-// bounds keep a story finite.
+// bounds keep the number of states finite.
 type bounds struct {
-	writes int // how many each actor makes
-	faults int // how many there are
+	writes int // how many writes each actor makes
+	faults int // how many faults happen
 }
 
-// Each story is told within small bounds to its end, and within wider ones as far
-// as the budget goes.
+// Each story is explored completely within small bounds, and within wide ones as far as the
+// budget of states allows.
 var (
 	small = bounds{writes: 2, faults: 1}
 	wide  = bounds{writes: 3, faults: 2}
@@ -86,7 +86,7 @@ func newWorld(s *story) *world {
 	return w
 }
 
-// prepare lets a make one move, without faults, and b see what it left. It does
+// prepare lets actor a make one move without faults, and lets actor b read the row. The move does
 // not count.
 func (w *world) prepare(name string) {
 	a, b := &w.actors[0], &w.actors[1]
@@ -103,7 +103,7 @@ func (w *world) prepare(name string) {
 	a.writes++
 }
 
-// prepared is how many of an actor's writes do not count.
+// prepared returns how many of an actor's writes do not count.
 func (w *world) prepared(i int) int {
 	if i == 0 && w.story.held {
 		return 2
@@ -133,7 +133,7 @@ func (w *world) row() lease.Record {
 	return r
 }
 
-// explore calls visit with every world one step away, and what broke on the way.
+// explore calls visit with every world that is one step away, and the promise that the step broke.
 func (w *world) explore(visit func(*world, error)) {
 	for i := range w.actors {
 		w.exploreReads(i, visit)
@@ -176,11 +176,10 @@ func (w *world) exploreMoves(i int, visit func(*world, error)) {
 	}
 }
 
-// exploreReads: a row is read and looked at; or, which is a fault, looked at
-// some time after.
+// exploreReads: an actor reads the row, and receives it at once or, as a fault, later.
 func (w *world) exploreReads(i int, visit func(*world, error)) {
 	if w.late[i] != nil {
-		c := w.clone(w.actors[i].name + " looks at what it read")
+		c := w.clone(w.actors[i].name + " receives the row that it read")
 		c.late[i] = nil
 		visit(c, c.actors[i].saw(w.late[i].(lease.Row), c))
 	}
@@ -188,10 +187,10 @@ func (w *world) exploreReads(i int, visit func(*world, error)) {
 	if !there || now.Compare(w.actors[i].copy.Row()) == 0 {
 		return
 	}
-	c := w.clone(w.actors[i].name + " looks")
+	c := w.clone(w.actors[i].name + " reads and receives the row")
 	visit(c, c.actors[i].saw(now, c))
 	if w.faults > 0 && w.late[i] == nil {
-		c := w.clone(w.actors[i].name + " reads")
+		c := w.clone(w.actors[i].name + " reads, to receive the row later")
 		c.late[i] = now
 		c.faults--
 		visit(c, nil)
@@ -212,10 +211,10 @@ func (w *world) exploreFates(i int, what string, move lease.Write, visit func(*w
 	}
 }
 
-// fingerprint tells worlds apart by everything that can matter from here on.
+// fingerprint returns a hash of everything in the world that can matter later.
 func (w *world) fingerprint(h *maphash.Hash) uint64 {
 	h.Reset()
-	// A row is known by the write that left it, and by what a transfer found.
+	// A row is identified by the write that made it, and by the checkpoint that a transfer kept.
 	row := func(r lease.Record) {
 		if r == nil {
 			h.WriteByte('-')
@@ -226,7 +225,7 @@ func (w *world) fingerprint(h *maphash.Hash) uint64 {
 			strconv.FormatInt(row.Checkpoint.Generation, 36) + "|" + strconv.FormatInt(row.Generation, 36) + "\n")
 	}
 	row(w.row())
-	// A write is known by its id, and by the row it was made from.
+	// A write is identified by its id, and by the row from which it was made.
 	write := func(w lease.Write) {
 		h.WriteString(string(w.ID()) + ",")
 		row(w.Old)
@@ -246,11 +245,11 @@ func (w *world) fingerprint(h *maphash.Hash) uint64 {
 	return h.Sum64()
 }
 
-// TestExplore goes breadth-first through everything two actors can do to one
-// shard, over the real transitions and the faulty memstore: each write delivered,
-// lost, stored without an answer, late, or repeated; each read looked at late;
-// each worker replaced by a new incarnation at any time. The promises are held
-// against every state, and every answer against what really happened.
+// TestExplore explores, breadth first, everything that two actors can do to one shard, with the
+// real transitions and memstore behind the network: each write may be delivered, lost, stored
+// without an answer, late, or repeated; each read may be received late; each worker may continue
+// under a new incarnation at any time. Every state is checked against the promises, and every
+// answer is compared with what really happened.
 func TestExplore(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // worlds are many and short-lived
 	total := 0
@@ -259,16 +258,16 @@ func TestExplore(t *testing.T) {
 			s.bounds = small
 			states, complete := explore(t, &s, math.MaxInt)
 			if !complete {
-				t.Error("not told to its end")
+				t.Error("the story was not explored completely")
 			}
 			s.bounds = wide
 			more, _ := explore(t, &s, *exploreBudget)
 			total += states + more
 		})
 	}
-	t.Logf("%d states in all", total)
+	t.Logf("%d states in total", total)
 	if total < 100_000 {
-		t.Errorf("only %d states", total)
+		t.Errorf("%d states, want at least 100,000", total)
 	}
 }
 
@@ -297,7 +296,7 @@ func explore(t *testing.T, s *story, budget int) (states int, complete bool) {
 	}
 	for name := range strings.FieldsSeq(s.moves) {
 		if !start.made[name] && (name != "begin" || !s.held) {
-			t.Errorf("no world ever made the move %q", name)
+			t.Errorf("no world made the move %q", name)
 		}
 	}
 	complete = len(level) == 0

@@ -13,8 +13,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Judge stands directly in front of a store that always answers, sees every
-// write that reaches it, and holds what was stored against the promises:
+// A Judge is placed directly in front of a store that always answers. It sees every write that
+// reaches the store, and checks what was stored against the promises:
 //
 //	S1  accepted checkpoints of a shard are ordered by generation, and made by
 //	    the owner of that generation
@@ -22,8 +22,8 @@ import (
 //	S3  generations only grow, and one generation has one owner
 //	    and no write is applied twice
 //
-// A rewind by command and a removal are the exceptions to S2, and are let pass
-// as what they are. Seats are not judged: nothing is promised of them but time.
+// A rewind by an operator and a removal are exceptions to S2 and are accepted. Seats are not
+// checked, because nothing is promised about them except time.
 type Judge struct {
 	store lease.Store
 	order checkpoint.Order
@@ -37,7 +37,7 @@ type Judge struct {
 
 var _ lease.Store = (*Judge)(nil)
 
-// NewJudge watches a store that is still empty. Positions are compared by order.
+// NewJudge returns a judge of an empty store. Positions are compared by order.
 func NewJudge(store lease.Store, order checkpoint.Order) *Judge {
 	return &Judge{
 		store: store, order: order,
@@ -47,7 +47,7 @@ func NewJudge(store lease.Store, order checkpoint.Order) *Judge {
 	}
 }
 
-// Clone copies what the judge has seen, in front of a copy of the store.
+// Clone returns a copy of the judge in front of a copy of the store.
 func (j *Judge) Clone(store lease.Store) *Judge {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -59,28 +59,28 @@ func (j *Judge) Clone(store lease.Store) *Judge {
 	return c
 }
 
-// Err reports every promise that was broken.
+// Err returns an error for every promise that was broken.
 func (j *Judge) Err() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return errors.Join(j.faults...)
 }
 
-// Stored reports whether that write of a lease row took effect.
+// Stored reports whether that write of a lease row was stored.
 func (j *Judge) Stored(id lease.WriteID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.stored[id]
 }
 
-// Count is how many writes of lease rows took effect.
+// Count returns how many writes of lease rows were stored.
 func (j *Judge) Count() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.stored)
 }
 
-// Write passes w on and judges what became of it.
+// Write passes w to the store and checks the result.
 func (j *Judge) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -96,14 +96,14 @@ func (j *Judge) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 		}
 		old, _ := w.Old.(lease.Row)
 		if !before.Owner.IsZero() && after.Checkpoint != before.Checkpoint && old.Owner != before.Owner {
-			j.fault("S1: %v was made by another than the owner of %v", w, before)
+			j.fault("S1: %v was not made by the owner of %v", w, before)
 		}
 	}
 	return r, nil
 }
 
-// Saw is told of a write that took effect, and of the row it left, by somebody
-// who sees more of the store than the judge does. No write may be left out.
+// Saw checks a write that was stored, and the row that resulted. It is for a caller that sees
+// more of the store than the judge. The caller must not omit any write.
 func (j *Judge) Saw(id lease.WriteID, after lease.Row) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -123,7 +123,7 @@ func (j *Judge) judge(id lease.WriteID, after lease.Row) {
 	before := j.rows[key]
 	j.rows[key] = after
 	if after.Compare(before) <= 0 {
-		j.fault("S3: from %v to %v", before, after)
+		j.fault("S3: the row went back from %v to %v", before, after)
 	}
 	owners := j.owners[key]
 	if owners == nil {
@@ -131,7 +131,7 @@ func (j *Judge) judge(id lease.WriteID, after lease.Row) {
 		j.owners[key] = owners
 	}
 	if owner, known := owners[after.Generation]; known && owner != after.Owner {
-		j.fault("S3: generation %d belonged to %v, and now to %v", after.Generation, owner, after.Owner)
+		j.fault("S3: generation %d had the owner %v, and now has %v", after.Generation, owner, after.Owner)
 	}
 	owners[after.Generation] = after.Owner
 	j.judgeCheckpoint(before, after)
@@ -149,7 +149,7 @@ func (j *Judge) judgeCheckpoint(before, after lease.Row) {
 		j.fault("S1: a checkpoint of generation %d was stored over one of %d", is.Generation, was.Generation)
 	}
 	if is.Generation != before.Generation || before.Owner.IsZero() {
-		j.fault("S1: a checkpoint of generation %d was stored while %v", is.Generation, before)
+		j.fault("S1: a checkpoint of generation %d was stored while the row was %v", is.Generation, before)
 	}
 	if is.Mark == was.Mark {
 		return // progress without a mark
@@ -159,15 +159,15 @@ func (j *Judge) judgeCheckpoint(before, after lease.Row) {
 	}
 }
 
-// Verify asks the store.
+// Verify passes the call to the store.
 func (j *Judge) Verify(ctx context.Context, group string) error { return j.store.Verify(ctx, group) }
 
-// List reads.
+// List passes the call to the store.
 func (j *Judge) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return j.store.List(ctx, q)
 }
 
-// Get reads.
+// Get passes the call to the store.
 func (j *Judge) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	return j.store.Get(ctx, k)
 }

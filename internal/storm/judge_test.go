@@ -14,7 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A bench is a store, and short words for writes to it.
+// A bench is a store, with short methods for writes to it.
 type bench struct {
 	*testing.T
 	store lease.Store
@@ -26,7 +26,7 @@ func (b *bench) stamp() protocol.Stamp {
 	return protocol.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: clock()}
 }
 
-// put makes the write, which must be accepted.
+// put makes a write that the store must accept.
 func put[R lease.Record](b *bench, w lease.Write, err error) R {
 	b.Helper()
 	if err != nil {
@@ -56,7 +56,7 @@ func hold(r lease.Row) lease.Hold {
 
 func mark(position string) checkpoint.Mark { return checkpoint.Mark{Position: position} }
 
-// TestJudgeObjects: to each promise broken, and to nothing else.
+// TestJudgeObjects: the judge reports each broken promise, and nothing else.
 func TestJudgeObjects(t *testing.T) {
 	b := &bench{T: t, store: new(memstore.Store)}
 	free := b.free()
@@ -82,16 +82,16 @@ func TestJudgeObjects(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		after lease.Row
-		want  string // empty: nothing
+		want  string // the text of the error; empty: no error
 	}{
-		"a commit":                {committed, ""},
-		"a recovery":              {next(protocol.Recover(held, worker("b"), b.stamp())), ""},
-		"the same write again":    {held, "applied twice"},
-		"an older row":            {spoilt(func(r *lease.Row) { r.Counter = held.Counter - 1 }), "S3: from"},
-		"another owner":           {spoilt(func(r *lease.Row) { r.Owner = worker("b") }), "S3: generation"},
-		"a checkpoint from afar":  {spoilt(func(r *lease.Row) { r.Checkpoint.Generation++ }), "was stored while"},
-		"an older checkpoint":     {spoilt(func(r *lease.Row) { r.Checkpoint.Generation-- }), "stored over one of"},
-		"a position further back": {spoilt(func(r *lease.Row) { r.Checkpoint.Position = "50" }), "S2:"},
+		"a commit":                           {committed, ""},
+		"a recovery":                         {next(protocol.Recover(held, worker("b"), b.stamp())), ""},
+		"the same write again":               {held, "applied twice"},
+		"an older row":                       {spoilt(func(r *lease.Row) { r.Counter = held.Counter - 1 }), "S3: the row"},
+		"another owner":                      {spoilt(func(r *lease.Row) { r.Owner = worker("b") }), "S3: generation"},
+		"a checkpoint of a later generation": {spoilt(func(r *lease.Row) { r.Checkpoint.Generation++ }), "was stored while"},
+		"an older checkpoint":                {spoilt(func(r *lease.Row) { r.Checkpoint.Generation-- }), "stored over one of"},
+		"a position further back":            {spoilt(func(r *lease.Row) { r.Checkpoint.Position = "50" }), "S2:"},
 	} {
 		j := NewJudge(new(memstore.Store), checkpoint.Decimal)
 		for _, r := range history {
@@ -100,20 +100,22 @@ func TestJudgeObjects(t *testing.T) {
 		j.Saw(tc.after.WriteID, tc.after)
 		switch err := j.Err(); {
 		case tc.want == "" && err != nil:
-			t.Errorf("%s: objected: %v", name, err)
+			t.Errorf("%s: the judge reports %v", name, err)
 		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
-			t.Errorf("%s: got %v, want an objection with %q", name, err, tc.want)
+			t.Errorf("%s: got %v, want an error with %q", name, err, tc.want)
 		}
 	}
 }
 
-// obliging stores whatever it is given: a store without conditions.
-type obliging struct{ memstore.Store }
+// An unconditional store stores every write without a check of its condition.
+type unconditional struct{ memstore.Store }
 
-func (*obliging) Write(_ context.Context, w lease.Write) (lease.Record, error) { return w.Next, nil }
+func (*unconditional) Write(_ context.Context, w lease.Write) (lease.Record, error) {
+	return w.Next, nil
+}
 
-// TestJudgeAsksWhoWrote: a checkpoint comes from the owner of the row as it
-// stood, whatever the row looks like afterwards.
+// TestJudgeAsksWhoWrote: a new checkpoint has to come from the owner of the row before the write,
+// whatever the row contains after it.
 func TestJudgeAsksWhoWrote(t *testing.T) {
 	b := &bench{T: t, store: new(memstore.Store)}
 	claimed := b.put(protocol.Claim(b.free(), worker("a"), b.stamp()))
@@ -123,17 +125,17 @@ func TestJudgeAsksWhoWrote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := NewJudge(new(obliging), checkpoint.Decimal)
+	j := NewJudge(new(unconditional), checkpoint.Decimal)
 	j.Saw(theirs.WriteID, theirs)
 	if _, err := j.Write(t.Context(), late); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Err(); err == nil || !strings.Contains(err.Error(), "made by another than the owner") {
+	if err := j.Err(); err == nil || !strings.Contains(err.Error(), "not made by the owner") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestJudgeLetsSeatsBe: the late twin of a creation is no broken promise.
+// TestJudgeLetsSeatsBe: a repeated creation of a seat breaks no promise.
 func TestJudgeLetsSeatsBe(t *testing.T) {
 	j := NewJudge(new(memstore.Store), checkpoint.Decimal)
 	b := &bench{T: t, store: j}
@@ -154,6 +156,6 @@ func TestJudgeLetsSeatsBe(t *testing.T) {
 func TestNetworkChecksWrites(t *testing.T) {
 	n := NewNetwork(new(memstore.Store), 1, Rates{Late: 1})
 	if _, err := n.Write(t.Context(), lease.Write{}); err == nil || errors.Is(err, ErrNoAnswer) {
-		t.Errorf("a bad write was sent: %v", err)
+		t.Errorf("a bad write was not checked: %v", err)
 	}
 }

@@ -16,34 +16,32 @@ import (
 type Fate uint8
 
 const (
-	Delivered Fate = iota // stored or refused, and answered
-	Lost                  // it never arrives, and nobody says so
-	ReplyLost             // stored or refused, and the answer is lost
-	Late                  // it arrives some time later; the writer hears nothing
-	Twin                  // stored or refused, and answered; the same bytes arrive once more later
-	Fates                 // how many there are
+	Delivered Fate = iota // the write reaches the store and is answered
+	Lost                  // the write never arrives, and its writer gets no answer
+	ReplyLost             // the write reaches the store, and its answer is lost
+	Late                  // the write arrives some time later, and its writer gets no answer
+	Twin                  // the write reaches the store and is answered; the same bytes arrive again later
+	Fates                 // the number of fates
 )
 
 func (f Fate) String() string {
 	return [...]string{"delivered", "lost", "reply lost", "late", "twin", "?"}[min(f, Fates)]
 }
 
-// ErrNoAnswer is all that a writer learns of a write that was lost, is late, or
-// whose answer was lost.
-var ErrNoAnswer = errors.New("the network gave no answer")
+// ErrNoAnswer is the error of a write that was lost or is late, or whose answer was lost.
+var ErrNoAnswer = errors.New("no answer from the network")
 
-// Rates are the chances, between 0 and 1, of what can happen to a call.
+// Rates are the probabilities, between 0 and 1, of what can happen to a call.
 type Rates struct {
 	Lost, ReplyLost, Late, Twin float64
-	// Arrive is the chance, before each write, that one that is held arrives
-	// first.
+	// Arrive is the probability that a delayed write arrives first, before each write.
 	Arrive float64
-	// Read is the chance that a read is not answered.
+	// Read is the probability that a read is not answered.
 	Read float64
 }
 
-// A Network is a store behind a network that loses, delays and repeats. What it
-// does follows from its seed and the order of the calls alone.
+// A Network is a store behind a network that loses, delays and repeats calls. What it does
+// follows from its seed and the order of the calls alone.
 type Network struct {
 	store lease.Store
 	rates Rates
@@ -57,13 +55,13 @@ type Network struct {
 
 var _ lease.Store = (*Network)(nil)
 
-// NewNetwork puts the network in front of store.
+// NewNetwork returns a network in front of store.
 func NewNetwork(store lease.Store, seed uint64, rates Rates) *Network {
 	return &Network{store: store, rates: rates, chance: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// Clone copies the network with all it holds, in front of another store. The
-// copy draws its own chances, from seed.
+// Clone returns a copy of the network, with its delayed writes, in front of another store. The
+// copy has its own random numbers, from seed.
 func (n *Network) Clone(store lease.Store, seed uint64) *Network {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -72,16 +70,16 @@ func (n *Network) Clone(store lease.Store, seed uint64) *Network {
 	return c
 }
 
-// Write lets a fate be drawn for w.
+// Write makes the write with a random fate.
 func (n *Network) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 	arriving, fate := n.draw()
 	if arriving != nil {
-		_, _ = n.store.Write(ctx, *arriving) // its answer goes nowhere, whatever it is
+		_, _ = n.store.Write(ctx, *arriving) // nobody receives its answer
 	}
 	return n.Suffer(ctx, w, fate)
 }
 
-// draw decides which held write arrives now, if any, and what happens to the next.
+// draw decides at random which delayed write arrives now, if any, and the fate of the next write.
 func (n *Network) draw() (arriving *lease.Write, fate Fate) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -97,10 +95,10 @@ func (n *Network) draw() (arriving *lease.Write, fate Fate) {
 	return arriving, Delivered
 }
 
-// Suffer makes the write with a fate that the caller chooses.
+// Suffer makes the write with the given fate.
 func (n *Network) Suffer(ctx context.Context, w lease.Write, fate Fate) (lease.Record, error) {
 	if err := w.Check(); err != nil {
-		return nil, err // no store sends it
+		return nil, err // no store would send it
 	}
 	n.mu.Lock()
 	n.counts[fate]++
@@ -123,15 +121,15 @@ func (n *Network) Suffer(ctx context.Context, w lease.Write, fate Fate) (lease.R
 	return r, err
 }
 
-// Held lists the writes that are still to arrive.
+// Held returns the writes that have not arrived yet.
 func (n *Network) Held() []lease.Write {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.held)
 }
 
-// Arrive lets one of the held writes arrive. Its answer goes nowhere; an error
-// is one of the store itself.
+// Arrive delivers a delayed write. Nobody receives its answer; the returned error is a fault of
+// the store itself.
 func (n *Network) Arrive(ctx context.Context, i int) error {
 	_, err := n.store.Write(ctx, n.take(i))
 	if errors.Is(err, lease.ErrRefused) {
@@ -152,24 +150,24 @@ func (n *Network) pick(i int) lease.Write {
 	return w
 }
 
-// Count is how many writes have had that fate.
+// Count returns how many writes had that fate.
 func (n *Network) Count(fate Fate) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.counts[fate]
 }
 
-// Silent is how many writes were stored while their answer was lost.
+// Silent returns how many writes were stored while their answer was lost.
 func (n *Network) Silent() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.silent
 }
 
-// Verify asks the store.
+// Verify passes the call to the store.
 func (n *Network) Verify(ctx context.Context, group string) error { return n.store.Verify(ctx, group) }
 
-// List reads, or is not answered.
+// List lists the records, or is not answered.
 func (n *Network) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	if n.unanswered() {
 		return func(yield func(lease.Record, error) bool) { yield(nil, fmt.Errorf("%v: %w", q, ErrNoAnswer)) }
@@ -177,7 +175,7 @@ func (n *Network) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Recor
 	return n.store.List(ctx, q)
 }
 
-// Get reads, or is not answered.
+// Get reads a record, or is not answered.
 func (n *Network) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	if n.unanswered() {
 		return nil, fmt.Errorf("%v: %w", k, ErrNoAnswer)

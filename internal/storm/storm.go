@@ -1,6 +1,6 @@
-// Package storm shows that the promises do not rest on workers being sensible: a storm of
-// actors that may do anything, a network that loses, delays and repeats what they write, and
-// a judge that checks what was stored against the promises.
+// Package storm tests that the promises do not depend on sensible workers. A [Storm] has actors
+// that do anything that the transitions allow, a [Network] loses, delays and repeats their
+// writes, and a [Judge] checks what is stored against the promises.
 package storm
 
 import (
@@ -17,28 +17,28 @@ const (
 	shard = "shard-0001"
 )
 
-// theRow is the one that actors fight over.
+// theRow returns the key of the row for which the actors compete.
 func theRow() lease.Key { return lease.Key{Group: group, Kind: lease.KindLease, Name: shard} }
 
-// clock is the time of every write. It stands still, because nothing in the contract
-// may depend on it; and it is ahead, so that a service that sweeps tombstones by
-// their date leaves these alone.
+// clock returns the time of every write. It stands still, because nothing in the contract may
+// depend on it. It is in the future, so that a service that deletes expired tombstones does not
+// delete these.
 func clock() time.Time { return time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC) }
 
-// A Storm is four actors on one shard of one store, preferably behind a network
-// at its worst. Each may do anything the transitions allow at any time; every
-// answer they get is held against the truth. What a storm does follows from its
-// seed and the answers it gets.
+// A Storm is four actors that compete for one shard of one store, preferably behind a bad
+// network. Each may do anything that the transitions allow, at any time, and every answer is
+// compared with what really happened. What a storm does follows from its seed and the answers
+// alone.
 type Storm struct {
 	store lease.Store
 	truth Truth
 	ledger
 	chance *rand.Rand
 	actors [4]actor
-	past   []lease.Row // what was read lately: a read may be answered late
+	past   []lease.Row // the rows that were read lately; a read may return one of them, as if it were late
 }
 
-// New starts a storm from an empty store.
+// New returns a storm on an empty store.
 func New(store lease.Store, truth Truth, seed uint64) *Storm {
 	return &Storm{
 		store: store, truth: truth, ledger: ledger{}, chance: rand.New(rand.NewPCG(seed, 1)),
@@ -46,13 +46,13 @@ func New(store lease.Store, truth Truth, seed uint64) *Storm {
 	}
 }
 
-// Stored asks the truth.
+// Stored reports whether that write was stored.
 func (s *Storm) Stored(id lease.WriteID) bool { return s.truth.Stored(id) }
 
-// Tenures counts how often an actor started the shard.
+// Tenures returns how many tenures the actors have started.
 func (s *Storm) Tenures() int { return len(s.ledger) }
 
-// Step lets one actor do one thing. An error is a broken promise.
+// Step lets one actor do one thing. It returns an error if a promise is broken.
 func (s *Storm) Step(ctx context.Context) error {
 	i := s.chance.IntN(len(s.actors))
 	a := &s.actors[i]
@@ -90,7 +90,7 @@ func (s *Storm) send(ctx context.Context, a *actor, w lease.Write) error {
 	return a.answered(reply, err, s)
 }
 
-// look reads the row, or is answered with what was read some time ago.
+// look reads the row, or returns a row that was read earlier.
 func (s *Storm) look(ctx context.Context, a *actor) error {
 	r, err := s.store.Get(ctx, theRow())
 	if errors.Is(err, lease.ErrMalformed) {

@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	stormSeed   = flag.Uint64("storm.seed", 1, "first seed of TestStorm; a failure prints its own")
-	stormRounds = flag.Int("storm.rounds", 80, "how many seeds TestStorm goes through")
+	stormSeed   = flag.Uint64("storm.seed", 1, "first seed of TestStorm; a failure prints the seed that failed")
+	stormRounds = flag.Int("storm.rounds", 80, "how many seeds TestStorm tests")
 )
 
 func memStorm(seed uint64) (*Storm, *Network, *Judge) {
@@ -22,9 +22,8 @@ func memStorm(seed uint64) (*Storm, *Network, *Judge) {
 	return New(net, judge, seed), net, judge
 }
 
-// TestStorm makes random writes of every kind through a network that loses
-// answers and delivers late, and holds each answer, each row and each tenure
-// against what really happened.
+// TestStorm makes random writes of every kind through a network that loses answers and delivers
+// late. It compares each answer, each row and each tenure with what really happened.
 func TestStorm(t *testing.T) {
 	const steps = 20_000
 	var counts [Fates]atomic.Int64
@@ -67,7 +66,7 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// TestStormReplays: the same seed is the same storm, to the last write.
+// TestStormReplays: two storms with the same seed make the same writes.
 func TestStormReplays(t *testing.T) {
 	run := func(seed uint64) string {
 		s, net, judge := memStorm(seed)
@@ -86,6 +85,6 @@ func TestStormReplays(t *testing.T) {
 		t.Errorf("seed 7 gave\n%s\nand then\n%s", one, two)
 	}
 	if run(7) == run(8) {
-		t.Error("two seeds gave one storm")
+		t.Error("storms with two seeds are equal")
 	}
 }
