@@ -1,10 +1,9 @@
-// Package checkpoint holds what a consumer remembers about a shard: how far it
-// has been processed, and under which generation that was accepted.
+// Package checkpoint has the types for the progress of a shard: how far it is processed, and
+// under which generation the table accepted that.
 //
-// A position is opaque: the library stores it, compares it where an [Order]
-// says how, and never interprets it. Positions and states are the user's data.
-// They do not appear in errors, in String or in log values; what does appear
-// is their length.
+// A position is opaque: the library stores it and compares it if an [Order] defines how, but
+// never interprets it. Positions and states are the user's data. Errors, String and log values
+// contain their lengths and never their contents.
 package checkpoint
 
 import (
@@ -16,26 +15,27 @@ import (
 	"unicode/utf8"
 )
 
-// The limits of what one checkpoint can hold. They keep a lease row small
-// enough to be written for every commit; DynamoDB bills each started kilobyte.
+// The limits of one checkpoint. They keep a lease row small enough to be written with every
+// commit; DynamoDB bills every kilobyte that is begun.
 const (
-	MaxPosition = 1024 // bytes of UTF-8
-	MaxState    = 4096 // bytes, of any value
+	MaxPosition = 1024 // how many bytes of UTF-8 a position may have
+	MaxState    = 4096 // how many bytes a state may have, of any value
 )
 
-// A Mark says "done up to here". State is optional and as opaque as the
-// position: a small aggregate, say, that belongs to exactly this position.
+// A Mark is the progress of a shard: everything up to Position is processed. State is optional
+// and as opaque as the position, for example a small aggregate that belongs to exactly this
+// position.
 //
-// Both are strings because a string cannot change after it was handed over.
+// Both are strings because a string cannot change after it was passed on.
 type Mark struct {
 	Position string
 	State    string
 }
 
-// IsZero reports whether m marks nothing.
+// IsZero reports whether m is the zero Mark, which marks nothing.
 func (m Mark) IsZero() bool { return m == Mark{} }
 
-// Validate reports what about m cannot be stored, as an [*InvalidError].
+// Validate returns an [*InvalidError] if m cannot be stored.
 func (m Mark) Validate() error {
 	switch {
 	case m.Position == "":
@@ -50,7 +50,7 @@ func (m Mark) Validate() error {
 	return nil
 }
 
-// String tells the lengths, never the contents.
+// String contains the lengths and never the contents.
 func (m Mark) String() string {
 	if m.IsZero() {
 		return "no mark"
@@ -61,26 +61,25 @@ func (m Mark) String() string {
 // Format keeps every verb from printing the contents.
 func (m Mark) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, m.String()) }
 
-// MarshalJSON keeps the contents out of logs that are JSON. Who wants to store a
-// mark stores its fields.
+// MarshalJSON keeps the contents out of JSON logs. To store a mark as JSON, store its fields.
 func (m Mark) MarshalJSON() ([]byte, error) { return json.Marshal(m.String()) }
 
 // LogValue keeps structured logs from printing the contents.
 func (m Mark) LogValue() slog.Value { return slog.StringValue(m.String()) }
 
-// A Checkpoint is a mark that was accepted: it is in the lease row, or was when
-// the row was read.
+// A Checkpoint is a mark that the table accepted. It is in the lease row, or was when the row was
+// read.
 //
-// The zero Checkpoint is that of a shard nobody has checkpointed yet.
+// The zero Checkpoint is that of a shard without an accepted mark.
 type Checkpoint struct {
 	Mark
-	// Generation is the fencing token the mark was accepted under.
+	// Generation is the fencing token under which the mark was accepted.
 	Generation int64
-	// At is the writer's wall clock, for people. Nothing compares it.
+	// At is the writer's wall clock at that time, for people. Nothing compares it.
 	At time.Time
 }
 
-// String tells the generation and the lengths, never the contents.
+// String contains the generation and the lengths, and never the contents.
 func (c Checkpoint) String() string {
 	if c.IsZero() && c.Generation == 0 {
 		return "no checkpoint"
@@ -92,7 +91,7 @@ func (c Checkpoint) String() string {
 // Format keeps every verb from printing the contents.
 func (c Checkpoint) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
 
-// MarshalJSON keeps the contents out of logs that are JSON.
+// MarshalJSON keeps the contents out of JSON logs.
 func (c Checkpoint) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
 
 // LogValue keeps structured logs from printing the contents.

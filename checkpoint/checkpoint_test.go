@@ -16,7 +16,7 @@ import (
 func TestMarkLimits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		mark  checkpoint.Mark
-		field string // empty: accepted
+		field string // the field that the error names; empty: no error
 		limit int64
 	}{
 		"plain":                    {checkpoint.Mark{Position: "1"}, "", 0},
@@ -40,7 +40,7 @@ func TestMarkLimits(t *testing.T) {
 				t.Fatalf("got %v, want an InvalidError", err)
 			}
 			if invalid.Field != tc.field || invalid.Limit != tc.limit {
-				t.Errorf("names %q with limit %d, want %q with %d", invalid.Field, invalid.Limit, tc.field, tc.limit)
+				t.Errorf("the error names %q with limit %d, want %q with %d", invalid.Field, invalid.Limit, tc.field, tc.limit)
 			}
 		})
 	}
@@ -78,14 +78,14 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// FuzzDecimal compares with math/big.
+// FuzzDecimal compares Decimal with math/big.
 func FuzzDecimal(f *testing.F) {
 	f.Add("9", "10")
 	f.Add("007", "7")
 	f.Add("", "x")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if max(len(a), len(b)) > checkpoint.MaxPosition {
-			return // math/big takes its time over these
+			return // math/big is slow for these
 		}
 		got, err := checkpoint.Decimal(a, b)
 		x, okX := bigNumber(a)
@@ -101,13 +101,13 @@ func FuzzDecimal(f *testing.F) {
 
 func bigNumber(s string) (*big.Int, bool) {
 	if strings.Trim(s, "0123456789") != "" {
-		return nil, false // SetString would take signs and underscores
+		return nil, false // SetString would accept signs and underscores
 	}
 	return new(big.Int).SetString(s, 10)
 }
 
-// TestContentsStayPrivate plants a canary in a position and a state and prints
-// them in every way a log would.
+// TestContentsStayPrivate puts a canary into a position and a state and prints them in every way in
+// which a log might.
 func TestContentsStayPrivate(t *testing.T) {
 	const canary = "canary"
 	mark := checkpoint.Mark{Position: canary, State: canary}
@@ -129,21 +129,21 @@ func TestContentsStayPrivate(t *testing.T) {
 	}
 	fmt.Fprintln(&out, checkpoint.Mark{Position: canary + "\xff"}.Validate())
 	if strings.Contains(out.String(), canary) {
-		t.Errorf("contents leaked:\n%s", out.String())
+		t.Errorf("the output contains the contents:\n%s", out.String())
 	}
 	spy := checkpoint.Order(func(a, b string) (int, error) { return 0, fmt.Errorf("cannot read %q", a) })
 	if err := spy.Advance("s", mark, mark); !errors.Is(err, checkpoint.ErrInvalid) || strings.Contains(err.Error(), canary) {
-		t.Errorf("an order's own words came through: %v", err)
+		t.Errorf("the error contains the order's own error: %v", err)
 	}
 	if !strings.Contains(out.String(), "generation 7") || !strings.Contains(out.String(), "6 bytes") {
-		t.Errorf("says too little to be of use:\n%s", out.String())
+		t.Errorf("the output lacks the generation or the lengths:\n%s", out.String())
 	}
 }
 
 func TestStaleErrorTellsWhoHoldsIt(t *testing.T) {
 	err := error(&checkpoint.StaleError{Shard: "s1", Mine: 4, Observed: 6, Owner: "b", OutcomeUnknown: true})
 	if !errors.Is(fmt.Errorf("commit: %w", err), checkpoint.ErrStale) {
-		t.Error("is not ErrStale")
+		t.Error("the error is not ErrStale")
 	}
 	for _, want := range []string{`"s1"`, "generation 4", "now at 6", `"b" holds it`, "outcome of the write unknown"} {
 		if !strings.Contains(err.Error(), want) {
@@ -155,6 +155,6 @@ func TestStaleErrorTellsWhoHoldsIt(t *testing.T) {
 func TestZeroCheckpoint(t *testing.T) {
 	var none checkpoint.Checkpoint
 	if !none.IsZero() || none.String() != "no checkpoint" {
-		t.Errorf("zero checkpoint reads %q", none)
+		t.Errorf("the zero checkpoint prints %q", none)
 	}
 }

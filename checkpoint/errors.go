@@ -5,27 +5,25 @@ import (
 	"fmt"
 )
 
-// Callers branch on these with errors.Is; the typed errors beside them carry
-// what was observed.
+// The errors that callers compare with errors.Is. The typed errors below contain what was observed.
 var (
-	// ErrStale: the shard has changed hands since the generation this came from.
+	// ErrStale: the shard has changed hands since the generation of the write.
 	ErrStale = errors.New("stale generation")
-	// ErrBackwards: the position lies before the one already accepted.
+	// ErrBackwards: the position is before the one that was already accepted.
 	ErrBackwards = errors.New("position moves backwards")
-	// ErrInvalid: a value that cannot be stored, or an order that cannot read it.
+	// ErrInvalid: a value cannot be stored, or its order cannot read it.
 	ErrInvalid = errors.New("invalid value")
 )
 
-// A StaleError refuses the write of a holder whose generation is over.
+// A StaleError is the refusal of a write whose generation is over.
 type StaleError struct {
 	Shard    string
-	Mine     int64  // the generation the write was made under
-	Observed int64  // the generation of the row as it stands
-	Owner    string // who holds it now; empty for nobody, and where a sink does not know
-	// OutcomeUnknown: an attempt of this write went unanswered before the
-	// shard changed hands. It may have been stored under Mine, and the
-	// successor may have started from it; it is certain only that it did not
-	// overwrite anything of the successor's.
+	Mine     int64  // the generation of the write
+	Observed int64  // the present generation of the row
+	Owner    string // the name of the present owner; empty for nobody, and where a sink does not know it
+	// OutcomeUnknown: an earlier attempt of this write was not answered before the shard
+	// changed hands. It may have been stored under Mine, and the successor may have started from
+	// it. It has certainly not overwritten anything that the successor stored.
 	OutcomeUnknown bool
 }
 
@@ -43,25 +41,25 @@ func (e *StaleError) Error() string {
 // Is makes errors.Is(err, ErrStale) true.
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// A BackwardsError refuses a mark that lies before the accepted one.
+// A BackwardsError is the refusal of a mark that is before the accepted one.
 type BackwardsError struct{ Shard string }
 
 func (e *BackwardsError) Error() string {
-	return fmt.Sprintf("shard %q: %v: it lies before what is already marked or accepted", e.Shard, ErrBackwards)
+	return fmt.Sprintf("shard %q: %v: it is before the one already marked or accepted", e.Shard, ErrBackwards)
 }
 
 // Is makes errors.Is(err, ErrBackwards) true.
 func (e *BackwardsError) Is(target error) bool { return target == ErrBackwards }
 
-// An InvalidError names the field that cannot be stored and the rule it
-// breaks. It never carries the value: it may be the user's data.
+// An InvalidError is a value that cannot be stored. It names the field and the rule, and never
+// contains the value, which may be the user's data.
 type InvalidError struct {
-	Field string // "position", "owner name", …
+	Field string // the name of the field, such as "position" or "owner name"
 	Rule  string // what would be accepted, with the limit in figures
-	Limit int64  // the limit, where the rule is one
+	Limit int64  // the limit, if the rule is one
 }
 
-// tooLong is the InvalidError for a field of got bytes where limit is allowed.
+// tooLong returns the error for a field that has got bytes and may have at most limit.
 func tooLong(field string, got, limit int) *InvalidError {
 	return &InvalidError{
 		Field: field,

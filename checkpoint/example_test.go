@@ -10,8 +10,8 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
 
-// Three workers finish the records of one shard in their own order. In a handler
-// mark is the tenure's Mark.
+// Three workers finish the records of one shard in any order. In a handler, mark is the tenure's
+// Mark.
 func ExampleTracker() {
 	ctx := context.Background()
 	mark := func(position string) error {
@@ -42,10 +42,10 @@ func ExampleTracker() {
 	// drained: <nil>
 }
 
-// A write when a hundred marks wait, and at the latest after two seconds.
+// Marks are written when a hundred of them wait, and after two seconds at the latest.
 func ExamplePolicy() {
 	p := checkpoint.Policy{Every: 2 * time.Second, Marks: 100}
-	first := 10 * time.Second // when the first of the waiting marks was made
+	first := 10 * time.Second // the time of the first of the waiting marks
 	fmt.Println(p.Due(99, first, first+time.Second))
 	fmt.Println(p.Due(100, first, first+time.Second))
 	fmt.Println(p.At(first))
@@ -59,8 +59,7 @@ func ExamplePolicy() {
 	// false
 }
 
-// Positions of the user's own form: "file:offset". Files are ordered by name,
-// offsets by number.
+// A user's own form of positions, "file:offset": files are ordered by name, offsets by number.
 func ExampleOrder() {
 	inFiles := checkpoint.Order(func(a, b string) (int, error) {
 		fileA, offsetA, okA := strings.Cut(a, ":")
@@ -79,5 +78,5 @@ func ExampleOrder() {
 	fmt.Println(err, errors.Is(err, checkpoint.ErrBackwards))
 	// Output:
 	// <nil>
-	// shard "web": position moves backwards: it lies before what is already marked or accepted true
+	// shard "web": position moves backwards: it is before the one already marked or accepted true
 }

@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// An Order compares two positions of one shard, as cmp.Compare does. It reports
-// an [*InvalidError] for a position it cannot read.
+// An Order compares two positions of one shard like cmp.Compare. It returns an [*InvalidError] for
+// a position that it cannot read.
 //
-// An order of the user's own is any function of this form. It must be pure and
-// transitive.
+// A user can write any function of this form. It must be pure and transitive.
 type Order func(a, b string) (int, error)
 
-// Decimal orders whole decimal numbers of any length, as Kinesis, DynamoDB
-// Streams and Kafka number their records. Leading zeros do not count.
+// Decimal orders whole decimal numbers of any length, the form of the record numbers of Kinesis,
+// DynamoDB Streams and Kafka. Leading zeros do not count.
 func Decimal(a, b string) (int, error) {
 	a, okA := digits(a)
 	b, okB := digits(b)
@@ -24,7 +23,7 @@ func Decimal(a, b string) (int, error) {
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)), nil
 }
 
-// digits strips leading zeros; a number is nothing but digits, and at least one.
+// digits returns s without leading zeros, and whether s is at least one digit and nothing else.
 func digits(s string) (string, bool) {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
@@ -34,16 +33,16 @@ func digits(s string) (string, bool) {
 	return strings.TrimLeft(s, "0"), s != ""
 }
 
-// Lexical orders by bytes: file names, timestamps of fixed width.
+// Lexical orders positions by their bytes, for example file names and timestamps of fixed width.
 func Lexical(a, b string) (int, error) { return cmp.Compare(a, b), nil }
 
-// Unordered compares nothing: positions are tokens, and the order of a holder's
-// own marks is all there is. It is what a nil Order means.
+// Unordered treats all positions as equal, for positions that cannot be compared. The table then
+// accepts the holder's marks in the order in which it makes them. A nil Order means the same.
 func Unordered(a, b string) (int, error) { return 0, nil }
 
-// Advance reports whether shard may move from the accepted mark to next: nil,
-// or an [*InvalidError], or a [*BackwardsError]. Standing still is an advance:
-// the state may have changed.
+// Advance checks that shard may move from the accepted mark to next. It returns an [*InvalidError]
+// or a [*BackwardsError] if not. The same position again is allowed, because the state may have
+// changed.
 func (o Order) Advance(shard string, accepted, next Mark) error {
 	if err := next.Validate(); err != nil {
 		return err
@@ -65,8 +64,8 @@ func (o Order) Advance(shard string, accepted, next Mark) error {
 	return nil
 }
 
-// unreadable says which of the two positions the order cannot read. What the order
-// said is dropped: it may hold the position.
+// unreadable returns an error that names which of the two positions the order cannot read. It drops
+// the order's own error, which may contain the position.
 func (o Order) unreadable(shard string, next Mark) error {
 	field := "position"
 	if _, err := o(next.Position, next.Position); err == nil {

@@ -7,31 +7,30 @@ import (
 )
 
 const (
-	// defaultEvery is what a Policy without Every means. What was marked and
-	// not written is processed again after a crash: it is that much work.
+	// defaultEvery is the default of Policy.Every. After a crash, everything after the last
+	// committed mark is processed again: at most about the work of this time.
 	defaultEvery = 5 * time.Second
-	// maxEvery is the longest a Policy may ask for, because a longer wait is a slip of units.
-	// A negative Every turns timed writes off.
+	// maxEvery is the longest Policy.Every. A longer one is probably a wrong unit. A negative Every
+	// turns timed writes off.
 	maxEvery = time.Hour
 )
 
-// A Policy says when marks are written. The zero value means the defaults.
+// A Policy decides when marks are written. The zero value means the defaults.
 //
-// A mark is due as soon as either rule says so. With both off, only what asks
-// for a write by itself causes one: a commit, an offer, a drain, the handler's
-// return and the end of the shard. These never wait for the policy.
+// A mark is due as soon as either rule applies. With both off, a mark is written only with a
+// commit by the handler, an offer, a drain, the handler's return or the end of the shard. These
+// writes never wait for the policy.
 type Policy struct {
-	// Every is how long a mark waits at most. Time alone causes one write of a shard
-	// per such period, at a moment of its own, so that the shards of a worker do not
-	// commit in step. Default 5 s; at most 1 h; negative: time alone never causes
-	// a write.
+	// Every is how long a mark waits at most. It causes one write of a shard in each such period;
+	// each shard has its own moment in it, so that the shards of a worker do not commit all at
+	// once. Default 5 s; at most 1 h; negative: time alone never causes a write.
 	Every time.Duration
-	// Marks is how many marks wait at most. Default, and when negative: any
-	// number. Of those that wait only the last one is written.
+	// Marks is how many marks wait at most. Default, and if negative: any number. Of the waiting
+	// marks only the last one is written.
 	Marks int
 }
 
-// Validate reports what about p is out of bounds, as an [*InvalidError].
+// Validate returns an [*InvalidError] if p is out of bounds.
 func (p Policy) Validate() error {
 	if p.Every > maxEvery {
 		return &InvalidError{
@@ -43,8 +42,8 @@ func (p Policy) Validate() error {
 	return nil
 }
 
-// Due reports whether a write is due now for so many marks that wait, the first
-// of them since first. Both instants are counted from any one start.
+// Due reports whether a write is due now if that many marks wait, the first of them since first.
+// Both times count from the same start.
 func (p Policy) Due(marks int, first, now time.Duration) bool {
 	if marks <= 0 {
 		return false
@@ -53,11 +52,10 @@ func (p Policy) Due(marks int, first, now time.Duration) bool {
 	return timed && now >= at || p.Marks > 0 && marks >= p.Marks
 }
 
-// At is the instant from which on a mark made at first is due, whatever comes
-// after it; false: time alone never makes it due.
+// At returns the time from which a mark that was made at first is due, whatever follows it; false:
+// time alone never makes it due.
 func (p Policy) At(first time.Duration) (time.Duration, bool) {
-	// The default is filled in here and not by the caller: there is then no
-	// policy that somebody forgot to fill in.
+	// At and not its caller fills in the default, so that nobody can forget it.
 	every := cmp.Or(p.Every, defaultEvery)
 	return first + every, every > 0
 }

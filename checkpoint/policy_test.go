@@ -39,17 +39,16 @@ func TestPolicyDue(t *testing.T) {
 	}
 }
 
-// TestPolicyWakesWhenDue: who sleeps until At finds the write due, and not a
-// nanosecond before.
+// TestPolicyWakesWhenDue: a write is due at the time that At returns, and not a nanosecond before.
 func TestPolicyWakesWhenDue(t *testing.T) {
 	for _, p := range []checkpoint.Policy{{}, {Every: 1}, {Every: time.Hour, Marks: 5}} {
 		at, timed := p.At(7 * time.Second)
 		if !timed || !p.Due(1, 7*time.Second, at) || p.Due(1, 7*time.Second, at-1) {
-			t.Errorf("%+v: At gives %v, %v, which is not where Due begins", p, at, timed)
+			t.Errorf("%+v: At returns %v, %v, which is not when Due begins to report true", p, at, timed)
 		}
 	}
 	if at, timed := (checkpoint.Policy{Every: -1, Marks: 5}).At(0); timed {
-		t.Errorf("time is off, and a write is due at %v", at)
+		t.Errorf("timed writes are off, but At returns %v", at)
 	}
 }
 

@@ -10,40 +10,38 @@ import (
 	"time"
 )
 
-// defaultLimit is the limit of a tracker that was given none.
+// defaultLimit is the limit of a tracker that was made with limit 0.
 const defaultLimit = 1000
 
-// A Tracker turns the records of one shard, finished in any order by many
-// goroutines, into one safe position. It marks the last record of the finished
-// prefix: the longest run of finished records, from the first one on, with none
-// missing. Marks are made in the order of the stream and never concurrently.
+// A Tracker computes one safe position from the records of one shard that many goroutines finish in
+// any order. It marks the last record of the finished prefix: the longest run of finished records
+// from the first one on, with none missing. Marks are made in the order of the stream and never
+// concurrently.
 //
-// A record that is never done is a gap. The position stays before it, whatever
-// is finished behind it, and its successor will process all of that again. This
-// is what a tracker is for: a record that failed must not be skipped because
-// its neighbours succeeded. Who does want to skip it, after having put it
-// elsewhere, calls Done. [Tracker.Backlog] shows the gap.
+// A record that is never done is a gap. The position stays before it, whatever is finished after
+// it, and the successor processes all of that again. That is the purpose of a tracker: a record
+// that failed must not be skipped because its neighbours succeeded. To skip such a record, store
+// it elsewhere and call Done. [Tracker.Backlog] shows the gap.
 //
-// A tracker belongs to one tenure, as does its mark. It starts no goroutines
-// and has nothing to close. Its methods are safe for concurrent use.
+// A tracker belongs to one tenure, like the mark function that it calls. It starts no goroutines
+// and needs no Close. Its methods are safe for concurrent use.
 //
-// Invariant: covered <= ready <= next <= covered+limit. What lies before
-// covered is marked; before ready, finished; ready itself is unfinished, or
-// next.
+// Invariant: covered <= ready <= next <= covered+limit. Records before covered are marked, and
+// records before ready are finished. Record ready is unfinished, or ready equals next.
 type Tracker struct {
 	mark  func(position string) error
 	limit int
 
 	mu       sync.Mutex
-	ring     []entry // record n is at n % len; grows up to limit
+	ring     []entry // the records from covered on, record n at n % len; grows up to limit
 	covered  uint64
 	ready    uint64
 	next     uint64
-	finished int           // of those from covered on
-	since    time.Time     // when ready became the oldest unfinished record
-	marking  bool          // somebody is in makeMarks
-	moved    chan struct{} // closed when covered or err changes; nil: nobody waits
-	err      error         // the first one of mark; no mark after it
+	finished int           // how many records from covered on are finished
+	since    time.Time     // when record ready became the oldest unfinished one
+	marking  bool          // a goroutine is in makeMarks
+	moved    chan struct{} // closed when covered or err changes; nil: nobody waits for it
+	err      error         // the first error of mark; no mark is made after it
 }
 
 type entry struct {
@@ -51,19 +49,18 @@ type entry struct {
 	finished bool
 }
 
-// NewTracker makes a tracker that calls mark, which is the tenure's Mark, and
-// holds at most limit records that no mark covers yet; 0: 1,000.
+// NewTracker returns a tracker that calls mark, usually the tenure's Mark. It holds at most limit
+// records that no mark covers; 0 means 1,000.
 //
-// A negative limit or a missing mark is reported by the first Begin, where its
-// caller handles errors anyway.
+// The first Begin, whose caller handles errors anyway, reports a negative limit or a missing mark.
 func NewTracker(limit int, mark func(position string) error) *Tracker {
 	t := &Tracker{mark: mark, limit: limit}
 	switch {
 	case mark == nil:
 		t.err = noMark()
 	case limit < 0:
-		// Negative is "off" elsewhere. Here that would be a backlog without
-		// bound behind the first record that hangs.
+		// A negative value turns things off elsewhere. Here that would mean an unbounded
+		// backlog behind the first record that hangs.
 		t.err = &InvalidError{Field: "limit", Rule: "must not be negative"}
 	case limit == 0:
 		t.limit = defaultLimit
@@ -72,27 +69,27 @@ func NewTracker(limit int, mark func(position string) error) *Tracker {
 }
 
 func noMark() error {
-	return &InvalidError{Field: "mark", Rule: "must be given, by NewTracker: it is the tenure's Mark"}
+	return &InvalidError{Field: "mark", Rule: "must not be nil: pass the tenure's Mark to NewTracker"}
 }
 
-// Begin announces the next record of the stream and waits for room if there is
-// none. It is for the goroutine that reads the stream: the order of the calls is
-// the order of the records. A position stands for one record; records that
-// share one are begun once, and done when the last of them is.
+// Begin announces the next record of the stream, and waits until there is room for it. It is for
+// the goroutine that reads the stream: the order of the calls is the order of the records. A
+// position stands for one record; if several records share one, begin it once, and call Done when
+// all of them are finished.
 //
-// An error means that the record was not announced and must not be processed.
-// It is the context's, with its cause, or that of a mark: the tenure is over, or
-// the position goes back, and no later mark can be made.
+// After an error the record is not announced and must not be processed. The error is that of the
+// context, with its cause, or that of a mark: the tenure is over or the position moves back, and no
+// later mark can be made.
 func (t *Tracker) Begin(ctx context.Context, position string) (Record, error) {
 	if t.mark == nil {
 		return Record{}, noMark()
 	}
-	// Mark would refuse it too, but only if a prefix happened to end there.
+	// Mark would refuse it too, but only if the finished prefix happened to end here.
 	if err := (Mark{Position: position}).Validate(); err != nil {
 		return Record{}, err
 	}
 	if ctx.Err() != nil {
-		return Record{}, ended(ctx) // a reader that winds down begins nothing, room or not
+		return Record{}, ended(ctx) // a reader that winds down begins no record, even if there is room
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,9 +99,8 @@ func (t *Tracker) Begin(ctx context.Context, position string) (Record, error) {
 	return t.announce(position), nil
 }
 
-// Wait returns when a mark covers every record that was begun, or with an error
-// as Begin does. Called after the last Begin it makes a drain complete; with a
-// gap it lasts until the context ends.
+// Wait returns when a mark covers every record that was begun, or with an error as Begin does.
+// After the last Begin it completes a drain. If there is a gap, it waits until the context ends.
 func (t *Tracker) Wait(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,12 +113,11 @@ type Record struct {
 	number  uint64
 }
 
-// Done says that the record is finished, and makes the mark this allows. Calling
-// it again does nothing; nor does calling it on the zero Record, which Begin
-// returns beside an error.
+// Done marks the record as finished, and makes the marks that this allows. A second call does
+// nothing, and neither does a call on the zero Record, which Begin returns with an error.
 //
-// Of goroutines that finish at the same time one makes the marks for all, so a
-// mark may still be under way when Done returns. It is made when Wait returns.
+// If several goroutines finish at once, one of them makes the marks for all. So a mark may still be
+// under way when Done returns. It is made when Wait returns.
 func (r Record) Done() {
 	t := r.tracker
 	if t == nil {
@@ -135,20 +130,19 @@ func (r Record) Done() {
 	}
 }
 
-// Format keeps verbs that do not fit from printing the tracker behind r, as fmt
-// does to complain about them.
+// Format prevents fmt from printing the tracker of r when it reports a verb that does not fit.
 func (r Record) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "record %d", r.number) }
 
-// A Backlog is what a tracker has begun and not yet marked. The gap is the
-// user's data: it does not appear in String or in log values.
+// A Backlog describes the records that a tracker has begun and not yet marked. Gap is the user's
+// data: String and log values do not contain it.
 type Backlog struct {
-	Begun    int           // records that no mark covers yet
-	Finished int           // of these, how many are finished: they wait for the gap
+	Begun    int           // how many records have begun and are not covered by a mark
+	Finished int           // how many of these are finished and wait for the gap
 	Gap      string        // the oldest unfinished position, before which marks stop; empty: none
-	Open     time.Duration // for how long that has been the oldest one
+	Open     time.Duration // how long that position has been the oldest one
 }
 
-// Backlog tells how far the tracker is behind, and what it waits for.
+// Backlog returns how far the marks are behind, and for which record they wait.
 func (t *Tracker) Backlog() Backlog {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,7 +153,7 @@ func (t *Tracker) Backlog() Backlog {
 	return b
 }
 
-// String tells numbers and lengths, never the position.
+// String contains numbers and lengths, and never the position.
 func (b Backlog) String() string {
 	text := fmt.Sprintf("backlog: begun %d, finished %d", b.Begun, b.Finished)
 	if b.Gap != "" {
@@ -171,22 +165,21 @@ func (b Backlog) String() string {
 // Format keeps every verb from printing the position.
 func (b Backlog) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, b.String()) }
 
-// MarshalJSON keeps the position out of logs that are JSON.
+// MarshalJSON keeps the position out of JSON logs.
 func (b Backlog) MarshalJSON() ([]byte, error) { return json.Marshal(b.String()) }
 
 // LogValue keeps structured logs from printing the position.
 func (b Backlog) LogValue() slog.Value { return slog.StringValue(b.String()) }
 
-// Format prints the backlog: the fields of a tracker hold positions.
+// Format prints the backlog, because the fields of a tracker contain positions.
 func (t *Tracker) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.Backlog().String()) }
 
-// Everything below is called with the lock held.
+// The functions below are called with the lock held.
 
 func (t *Tracker) hasRoom() bool   { return t.next-t.covered < uint64(t.limit) }
 func (t *Tracker) isCovered() bool { return t.next == t.covered }
 
-// await returns when the tracker has reached what is asked for. It gives the
-// lock away while it waits.
+// await returns when reached reports true, or with an error. It releases the lock while it waits.
 func (t *Tracker) await(ctx context.Context, reached func(*Tracker) bool) error {
 	for {
 		switch {
@@ -210,7 +203,7 @@ func (t *Tracker) await(ctx context.Context, reached func(*Tracker) bool) error 
 	}
 }
 
-// ended is the context's error, and its cause where that says more.
+// ended returns the context's error, with its cause if that is another error.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if err == cause {
@@ -219,7 +212,7 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// at is the entry of a record between covered and next.
+// at returns the entry of a record between covered and next.
 func (t *Tracker) at(number uint64) *entry { return &t.ring[number%uint64(len(t.ring))] }
 
 func (t *Tracker) announce(position string) Record {
@@ -234,8 +227,8 @@ func (t *Tracker) announce(position string) Record {
 	return Record{tracker: t, number: t.next - 1}
 }
 
-// grow makes room for twice as many records: a shard that is never far behind
-// pays for few, whatever the limit.
+// grow doubles the room for records. A tracker that is never far behind needs little memory,
+// whatever its limit is.
 func (t *Tracker) grow() {
 	size := min(max(16, 2*len(t.ring)), t.limit)
 	ring := make([]entry, size)
@@ -245,10 +238,10 @@ func (t *Tracker) grow() {
 	t.ring = ring
 }
 
-// finish reports whether the prefix became longer.
+// finish marks a record as finished, and reports whether the finished prefix has grown.
 func (t *Tracker) finish(number uint64) bool {
 	if number < t.covered || t.at(number).finished {
-		return false // done before
+		return false // it was finished before
 	}
 	t.at(number).finished = true
 	t.finished++
@@ -264,13 +257,13 @@ func (t *Tracker) finish(number uint64) bool {
 	return true
 }
 
-// makeMarks marks until no finished prefix is left. It gives the lock away
-// around each mark: mark is the caller's, it may be slow against its promise, or
-// ask for the backlog. Order needs no lock then, as one goroutine at a time is
-// here, and the others leave their work to it.
+// makeMarks marks until the whole finished prefix is covered. It releases the lock during each
+// mark, because mark is the caller's function: it may be slow although it should not, or may call
+// Backlog. The order of the marks needs no lock, because only one goroutine at a time is in
+// makeMarks, and the others leave their marks to it.
 func (t *Tracker) makeMarks() {
 	t.marking = true
-	defer func() { t.marking = false }() // after a panic of mark as well: the next Done tries again
+	defer func() { t.marking = false }() // also after a panic of mark, so that the next Done tries again
 	for t.err == nil && t.covered < t.ready {
 		end := t.ready
 		t.err = t.markUnlocked(t.at(end - 1).position)
@@ -290,8 +283,8 @@ func (t *Tracker) markUnlocked(position string) error {
 	return t.mark(position)
 }
 
-// cover forgets the records before end. It forgets their positions too, which
-// may be parts of larger texts.
+// cover removes the records before end. It also clears their positions, which may keep larger texts
+// in memory.
 func (t *Tracker) cover(end uint64) {
 	for ; t.covered < end; t.covered++ {
 		*t.at(t.covered) = entry{}

@@ -21,8 +21,8 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
 
-// marks remembers what was marked. It has no lock of its own: the race detector
-// notices when marks are made concurrently.
+// marks records the positions that were marked. It has no lock of its own, so the race detector
+// finds concurrent marks.
 type marks struct {
 	made []string
 	fail error
@@ -40,7 +40,7 @@ func (m *marks) last() string {
 	return m.made[len(m.made)-1]
 }
 
-// begin announces records that must find room.
+// begin begins records for which there must be room.
 func begin(t *testing.T, tracker *checkpoint.Tracker, positions ...string) []checkpoint.Record {
 	t.Helper()
 	var records []checkpoint.Record
@@ -54,8 +54,8 @@ func begin(t *testing.T, tracker *checkpoint.Tracker, positions ...string) []che
 	return records
 }
 
-// TestTrackerMarksTheFinishedPrefix compares every step of one goroutine with a
-// model that goes through all records again.
+// TestTrackerMarksTheFinishedPrefix compares every step of one goroutine with a model that examines
+// all records each time.
 func TestTrackerMarksTheFinishedPrefix(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -90,7 +90,7 @@ func TestTrackerMarksTheFinishedPrefix(t *testing.T) {
 	}
 }
 
-// checkBacklog compares with what the model says of the records behind prefix.
+// checkBacklog compares a backlog with the model's records behind the prefix.
 func checkBacklog(t *testing.T, seed uint64, b checkpoint.Backlog, behind []bool, prefix int) {
 	t.Helper()
 	waiting, gap := 0, ""
@@ -108,8 +108,8 @@ func checkBacklog(t *testing.T, seed uint64, b checkpoint.Backlog, behind []bool
 	}
 }
 
-// TestTrackerManyWorkers: no mark for anything before an unfinished record, each
-// mark further than the one before, none concurrently, and in the end all.
+// TestTrackerManyWorkers: no mark passes an unfinished record, each mark is further than the one
+// before, no two are concurrent, and in the end all records are marked.
 func TestTrackerManyWorkers(t *testing.T) {
 	const records, workers = 3000, 16
 	for seed := range uint64(8) {
@@ -127,7 +127,7 @@ func TestTrackerManyWorkers(t *testing.T) {
 			}
 			for ; marked < n; marked++ {
 				if !finished[marked+1].Load() {
-					t.Errorf("seed %d: marked %d, and %d is unfinished", seed, n, marked+1)
+					t.Errorf("seed %d: marked %d, but %d is unfinished", seed, n, marked+1)
 				}
 			}
 			return nil
@@ -143,8 +143,8 @@ func TestTrackerManyWorkers(t *testing.T) {
 	}
 }
 
-// runPool begins the records in order. Each worker takes any one of those that
-// lie there, so none is held back and a full tracker always gets room.
+// runPool begins the records in order. Each worker finishes any of the begun records, so no record
+// stays unfinished and a full tracker always gets room.
 func runPool(t *testing.T, tracker *checkpoint.Tracker, seed uint64, records, workers int, finish func(int, checkpoint.Record)) {
 	var mu sync.Mutex
 	begun := map[int]checkpoint.Record{}
@@ -177,8 +177,8 @@ func runPool(t *testing.T, tracker *checkpoint.Tracker, seed uint64, records, wo
 	}
 }
 
-// TestTrackerIsBounded: a full tracker lets nothing in until the oldest record
-// is done. Room behind the gap does not count.
+// TestTrackerIsBounded: a full tracker begins no record until the oldest one is done. Finished
+// records behind the gap make no room.
 func TestTrackerIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got marks
@@ -194,12 +194,12 @@ func TestTrackerIsBounded(t *testing.T) {
 		records[2].Done()
 		synctest.Wait()
 		if entered {
-			t.Fatalf("a fourth record was let in: %v", tracker.Backlog())
+			t.Fatalf("a fourth record was begun: %v", tracker.Backlog())
 		}
 		records[0].Done()
 		synctest.Wait()
 		if !entered || fourth != nil {
-			t.Errorf("there is room again; entered: %v, error: %v", entered, fourth)
+			t.Errorf("after the oldest record is done: begun %v, error %v", entered, fourth)
 		}
 		if want := []string{"3"}; !slices.Equal(got.made, want) {
 			t.Errorf("marked %q, want %q", got.made, want)
@@ -207,8 +207,7 @@ func TestTrackerIsBounded(t *testing.T) {
 	})
 }
 
-// TestTrackerDefaultLimit: nobody gets an unbounded tracker by leaving out the
-// limit.
+// TestTrackerDefaultLimit: a tracker without a limit of its own has the default limit.
 func TestTrackerDefaultLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracker := checkpoint.NewTracker(0, new(marks).mark)
@@ -238,15 +237,14 @@ func TestTrackerRefusesBadInput(t *testing.T) {
 		if !errors.Is(err, checkpoint.ErrInvalid) {
 			t.Errorf("%s: got %v, want an InvalidError", name, err)
 		}
-		record.Done() // must not finish, or break, anything
+		record.Done() // must have no effect
 		if b := tc.tracker.Backlog(); b.Begun != 0 {
-			t.Errorf("%s: refused, and begun: %v", name, b)
+			t.Errorf("%s: refused, but begun: %v", name, b)
 		}
 	}
 }
 
-// TestTrackerShowsTheGap: what holds the position back can be seen, and for how
-// long it has.
+// TestTrackerShowsTheGap: Backlog shows the record that stops the marks, and for how long.
 func TestTrackerShowsTheGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got marks
@@ -270,12 +268,12 @@ func TestTrackerShowsTheGap(t *testing.T) {
 		expect("all done", checkpoint.Backlog{})
 		time.Sleep(time.Minute)
 		begin(t, tracker, "4")
-		expect("idle time is no gap", checkpoint.Backlog{Begun: 1, Gap: "4"})
+		expect("idle time does not count as a gap", checkpoint.Backlog{Begun: 1, Gap: "4"})
 	})
 }
 
-// TestTrackerDoneTwice: a second Done counts for nothing, neither while the
-// record waits nor when its place has been taken by another.
+// TestTrackerDoneTwice: a second Done has no effect, neither while the record waits nor after
+// another record has taken its place.
 func TestTrackerDoneTwice(t *testing.T) {
 	var got marks
 	tracker := checkpoint.NewTracker(2, got.mark)
@@ -294,21 +292,21 @@ func TestTrackerDoneTwice(t *testing.T) {
 	}
 }
 
-// TestTrackerKeepsTheErrorOfMark: after an error nothing more is marked or begun,
-// and whoever waits hears of it.
+// TestTrackerKeepsTheErrorOfMark: after an error of mark no record is marked or begun, and every
+// waiting call returns that error.
 func TestTrackerKeepsTheErrorOfMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stale := &checkpoint.StaleError{Shard: "s", Mine: 1, Observed: 2}
 		got := marks{fail: stale}
 		tracker := checkpoint.NewTracker(2, got.mark)
 		records := begin(t, tracker, "1", "2")
-		heard := make(chan error, 2)
-		go func() { _, err := tracker.Begin(t.Context(), "3"); heard <- err }()
-		go func() { heard <- tracker.Wait(t.Context()) }()
+		results := make(chan error, 2)
+		go func() { _, err := tracker.Begin(t.Context(), "3"); results <- err }()
+		go func() { results <- tracker.Wait(t.Context()) }()
 		synctest.Wait()
 		records[0].Done()
-		for range cap(heard) {
-			if err := <-heard; !errors.Is(err, checkpoint.ErrStale) {
+		for range cap(results) {
+			if err := <-results; !errors.Is(err, checkpoint.ErrStale) {
 				t.Errorf("a waiting call got %v, want the error of mark", err)
 			}
 		}
@@ -317,7 +315,7 @@ func TestTrackerKeepsTheErrorOfMark(t *testing.T) {
 			t.Errorf("marked %q, want only the one that failed", got.made)
 		}
 		if b := tracker.Backlog(); b.Begun != 2 || b.Finished != 2 {
-			t.Errorf("%v, though no mark covers either", b)
+			t.Errorf("%v, want two records that no mark covers", b)
 		}
 		if _, err := tracker.Begin(t.Context(), "3"); !errors.Is(err, checkpoint.ErrStale) {
 			t.Errorf("begin afterwards: %v, want the error of mark", err)
@@ -325,8 +323,8 @@ func TestTrackerKeepsTheErrorOfMark(t *testing.T) {
 	})
 }
 
-// TestTrackerSurvivesAPanicOfMark: the panic is its caller's, and the next Done
-// makes the mark.
+// TestTrackerSurvivesAPanicOfMark: the caller of Done receives the panic, and the next Done makes
+// the mark.
 func TestTrackerSurvivesAPanicOfMark(t *testing.T) {
 	var got marks
 	healthy := false
@@ -352,7 +350,7 @@ func TestTrackerSurvivesAPanicOfMark(t *testing.T) {
 	}
 }
 
-// TestTrackerMarkMayLookBack: mark runs outside the lock.
+// TestTrackerMarkMayLookBack: mark may call Backlog, because it runs without the lock.
 func TestTrackerMarkMayLookBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tracker *checkpoint.Tracker
@@ -360,9 +358,9 @@ func TestTrackerMarkMayLookBack(t *testing.T) {
 		var got marks
 		tracker = checkpoint.NewTracker(0, func(position string) error {
 			if b := tracker.Backlog(); position == "1" && (b.Begun != 2 || b.Finished != 1 || b.Gap != "2") {
-				t.Errorf("seen from mark: %v at %q", b, b.Gap)
+				t.Errorf("Backlog called by mark: %v at %q", b, b.Gap)
 			}
-			records[1].Done() // somebody else at the same time
+			records[1].Done() // as another goroutine may at the same time
 			return got.mark(position)
 		})
 		records = begin(t, tracker, "1", "2")
@@ -373,7 +371,7 @@ func TestTrackerMarkMayLookBack(t *testing.T) {
 	})
 }
 
-// TestTrackerWaits: Wait returns when all is marked, and not before.
+// TestTrackerWaits: Wait returns when all records are marked, and not before.
 func TestTrackerWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got marks
@@ -389,18 +387,18 @@ func TestTrackerWaits(t *testing.T) {
 		records[0].Done()
 		synctest.Wait()
 		if drained {
-			t.Error("drained, and 2 is unfinished")
+			t.Error("Wait has returned, but 2 is unfinished")
 		}
 		records[1].Done()
 		synctest.Wait()
 		if !drained || got.last() != "2" {
-			t.Errorf("drained: %v, marked %q", drained, got.made)
+			t.Errorf("Wait has returned: %v, marked %q", drained, got.made)
 		}
 	})
 }
 
-// TestTrackerWaitsForTheMark: a mark under way is not made yet. Wait waits for it;
-// Done, of other records, does not.
+// TestTrackerWaitsForTheMark: Wait waits for a mark that is under way. Done of another record
+// does not.
 func TestTrackerWaitsForTheMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := make(chan struct{})
@@ -413,49 +411,49 @@ func TestTrackerWaitsForTheMark(t *testing.T) {
 		go func() { drained = tracker.Wait(t.Context()) == nil }()
 		synctest.Wait()
 		if drained {
-			t.Error("drained during the mark")
+			t.Error("Wait has returned during the mark")
 		}
 		close(slow)
 		synctest.Wait()
 		if !drained {
-			t.Error("marked, and not drained")
+			t.Error("Wait has not returned after the mark")
 		}
 	})
 }
 
-// TestTrackerHearsTheContext: no call outlives its context, and each says why.
+// TestTrackerHearsTheContext: every call ends with its context, and returns the context's cause.
 func TestTrackerHearsTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handedOff := errors.New("handed off")
 		tracker := checkpoint.NewTracker(1, new(marks).mark)
 		record := begin(t, tracker, "1")[0]
 		ctx, cancel := context.WithCancelCause(t.Context())
-		heard := make(chan error, 2)
-		go func() { _, err := tracker.Begin(ctx, "2"); heard <- err }()
-		go func() { heard <- tracker.Wait(ctx) }()
+		results := make(chan error, 2)
+		go func() { _, err := tracker.Begin(ctx, "2"); results <- err }()
+		go func() { results <- tracker.Wait(ctx) }()
 		synctest.Wait()
 		cancel(handedOff)
-		for range cap(heard) {
-			if err := <-heard; !errors.Is(err, context.Canceled) || !errors.Is(err, handedOff) {
+		for range cap(results) {
+			if err := <-results; !errors.Is(err, context.Canceled) || !errors.Is(err, handedOff) {
 				t.Errorf("got %v, want the context's error and its cause", err)
 			}
 		}
 		record.Done()
 		if _, err := tracker.Begin(ctx, "2"); !errors.Is(err, handedOff) {
-			t.Errorf("begun after the end, as there was room: %v", err)
+			t.Errorf("Begin after the end of the context, with room: %v", err)
 		}
 		if err := tracker.Wait(ctx); err != nil {
-			t.Errorf("all is marked, and Wait says %v", err)
+			t.Errorf("Wait with all records marked: %v", err)
 		}
 		plain, stop := context.WithCancel(t.Context())
 		stop()
 		if _, err := tracker.Begin(plain, "2"); err != context.Canceled {
-			t.Errorf("got %q, want the context's error as it is", err)
+			t.Errorf("got %q, want the unchanged error of the context", err)
 		}
 	})
 }
 
-// TestBacklogStaysPrivate plants a canary at the gap.
+// TestBacklogStaysPrivate puts a canary into the position of the gap.
 func TestBacklogStaysPrivate(t *testing.T) {
 	const canary = "canary"
 	tracker := checkpoint.NewTracker(0, new(marks).mark)
@@ -473,17 +471,17 @@ func TestBacklogStaysPrivate(t *testing.T) {
 		slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "value", v)
 	}
 	if kind := slog.AnyValue(b).Resolve().Kind(); kind != slog.KindString {
-		t.Errorf("a handler gets a %v to look into", kind)
+		t.Errorf("the log value is a %v, want a string", kind)
 	}
 	if strings.Contains(out.String(), canary) {
-		t.Errorf("a position leaked:\n%s", out.String())
+		t.Errorf("the output contains the position:\n%s", out.String())
 	}
 	if b.Gap != canary || !strings.Contains(out.String(), "a gap at 6 bytes") {
-		t.Errorf("says too little to be of use:\n%s", out.String())
+		t.Errorf("the output lacks the gap:\n%s", out.String())
 	}
 }
 
-// BenchmarkTracker is one record from Begin to the mark that covers it.
+// BenchmarkTracker measures one record from Begin to the mark that covers it.
 func BenchmarkTracker(b *testing.B) {
 	const position = "49590338271490256608559692538361571095921575989136588898"
 	quick := func(string) error { return nil }
@@ -517,7 +515,7 @@ func BenchmarkTracker(b *testing.B) {
 	})
 }
 
-// TestZeroTracker: it was not made by NewTracker, and says so instead of waiting.
+// TestZeroTracker: a tracker that NewTracker did not make returns an error instead of waiting.
 func TestZeroTracker(t *testing.T) {
 	var none checkpoint.Tracker
 	if _, err := none.Begin(t.Context(), "1"); !errors.Is(err, checkpoint.ErrInvalid) {

@@ -87,7 +87,7 @@ func ExampleTenure_Mark() {
 	// processed 10
 	// processed 20
 	// processed 30
-	// shard "1": position moves backwards: it lies before what is already marked or accepted
+	// shard "1": position moves backwards: it is before the one already marked or accepted
 	// <nil>
 }
 
