@@ -8,9 +8,9 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// A strategy of one's own: handlers that send mail must not overlap in a planned move,
-// however long one takes; the rest must not pause in a deploy, and is moved without an
-// overlap otherwise.
+// A user's own strategy. Handlers that send mail must not overlap in a planned move, however long
+// one takes. The other shards must not have a gap in a deploy; in other moves they must not
+// overlap.
 func ExampleHandoffFunc() {
 	strategy := rebalance.HandoffFunc(func(shard string, why rebalance.Why) rebalance.Terms {
 		if strings.HasPrefix(shard, "mail-") {
@@ -21,7 +21,7 @@ func ExampleHandoffFunc() {
 		}
 		return rebalance.Terms{Mode: rebalance.Eager, Drain: 5 * time.Second}
 	})
-	const drain = 20 * time.Second // what a configuration says where a strategy does not
+	const drain = 20 * time.Second // the configured drain time, for terms without their own
 	fmt.Println(strategy.Terms("mail-7", rebalance.Balance).Fill(drain))
 	fmt.Println(strategy.Terms("clicks-7", rebalance.Balance).Fill(drain))
 	fmt.Println(strategy.Terms("clicks-7", rebalance.Leaving).Fill(drain))

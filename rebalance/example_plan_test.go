@@ -7,7 +7,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// Worker 0 holds six shards, a second worker joins: three move and three stay.
+// Worker 0 holds six shards, and a second worker joins: three shards move and three stay.
 func ExampleEven() {
 	v := rebalance.View{Workers: []rebalance.Worker{
 		{Name: "a", Tie: rebalance.Tie("a-incarnation")},
@@ -28,13 +28,13 @@ func ExampleEven() {
 	// s5 moves to b
 }
 
-// zoned keeps shards in their zone: "eu/orders-7" goes to workers whose name
-// begins with "eu/", and to nobody while there are none. In each zone it is
-// even, because a planner can ask another one about a part of its view.
+// zoned is a planner that keeps shards in their zone: "eu/orders-7" is assigned to workers whose
+// name begins with "eu/", and to nobody while there are none. Within a zone it plans like Even,
+// because a planner can call another one with a part of its view.
 type zoned struct{ rebalance.Even }
 
-// Fingerprint differs from Even's: while some workers still run without zones,
-// held shards stay where they are.
+// Fingerprint differs from Even's, so held shards stay where they are while some workers still
+// run without zones.
 func (zoned) Fingerprint() string { return "zoned/1" }
 
 func (z zoned) Plan(v rebalance.View) []int {
@@ -44,7 +44,7 @@ func (z zoned) Plan(v rebalance.View) []int {
 		plan[i] = rebalance.Nobody
 		zones[zoneOf(shard.Name)] = true
 	}
-	for zone := range zones { // in any order: no zone has to do with another
+	for zone := range zones { // in any order, because the zones are independent
 		z.planZone(zone, v, plan)
 	}
 	return plan
@@ -52,8 +52,8 @@ func (z zoned) Plan(v rebalance.View) []int {
 
 func (z zoned) planZone(zone string, v rebalance.View, plan []int) {
 	var part rebalance.View
-	var shards, workers []int // where those of part stand in v
-	seats := map[int]int{}    // and the other way round
+	var shards, workers []int // the indices in v of the shards and workers of part
+	seats := map[int]int{}    // the index in part of each worker of v
 	for w, worker := range v.Workers {
 		if zoneOf(worker.Name) == zone {
 			seats[w] = len(workers)
@@ -66,7 +66,7 @@ func (z zoned) planZone(zone string, v rebalance.View, plan []int) {
 		}
 		seat, ok := seats[shard.Owner]
 		if !ok {
-			seat = rebalance.Nobody // free, or astray in another zone: to be placed
+			seat = rebalance.Nobody // free, or held by a worker of another zone: it has to be placed
 		}
 		shard.Owner = seat
 		part.Shards, shards = append(part.Shards, shard), append(shards, i)
@@ -83,7 +83,7 @@ func zoneOf(name string) string {
 	return zone
 }
 
-// A planner of one's own: shards stay in their zone.
+// A user's own planner: shards stay in their zone.
 func ExamplePlanner() {
 	var planner rebalance.Planner = zoned{}
 	v := rebalance.View{}

@@ -7,93 +7,92 @@ import (
 	"sort"
 )
 
-// Nobody stands in a View or a plan where no worker does.
+// Nobody is the index that means no worker, in a View and in a plan.
 const Nobody = -1
 
-// A View is what a planner sees: the shards that may be worked on and the
-// workers that are there, by index. Every worker of the fleet that sees the
-// same table makes the same View.
+// A View is the input of a planner: the shards that may be processed and the running workers, by
+// index. Every worker that sees the same table makes the same View.
 type View struct {
-	Shards  []Place  // sorted by name
-	Workers []Worker // sorted by incarnation
+	Shards  []Place  // the shards, sorted by name
+	Workers []Worker // the workers, sorted by incarnation
 }
 
-// A Place is one shard and where it is.
+// A Place is one shard and its owner.
 type Place struct {
 	Name   string
-	Weight int    // as the source gives it; Even counts shards and ignores it
-	Owner  int    // index of the worker that holds it, or that it is on its way to; Nobody: free
-	Tie    uint64 // Tie(Name): ties fall by it, not by name order
+	Weight int    // the weight that the source states; Even counts shards and ignores it
+	Owner  int    // the index of the worker that holds the shard or that it is moving to; Nobody: free
+	Tie    uint64 // Tie(Name), which decides ties instead of the order of names
 }
 
 // A Worker is one member of the fleet.
 type Worker struct {
 	Name    string
-	Tie     uint64 // Tie of its incarnation
-	Limit   int    // how many shards it will hold; 0 or less: any number
-	Leaving bool   // keeps what it has until others take it, and gets nothing
+	Tie     uint64 // Tie of the worker's incarnation
+	Limit   int    // how many shards the worker holds at most; 0 or less: any number
+	Leaving bool   // the worker keeps its shards until others take them, and gets no more
 }
 
-// A Planner says who should hold what. There is no leader that could ask one
-// planner for everybody: each worker asks its own. So Plan is pure (no clock,
-// no chance, no map order, no memory of earlier plans), and two workers with the
-// same View get the same answer.
+// A Planner decides which worker should hold which shard. There is no leader that could run one
+// planner for all: each worker runs its own. So Plan has to be pure (no clock, no random numbers,
+// no map order, no memory of earlier plans), and two workers with the same View get the same
+// plan.
 type Planner interface {
-	// Plan returns, for each shard of v, the index of the worker that should
-	// hold it; Nobody where there is no room: such a shard stays where it is.
-	// It leaves v as it is, and nothing of v is used after it returned.
+	// Plan returns, for each shard of v, the index of the worker that should hold it. Nobody means
+	// that there is no room for the shard; it then stays where it is. Plan must not change v, nor
+	// use any part of it after it has returned.
 	Plan(v View) []int
-	// Fingerprint names the planner and its version in at most 64 printable
-	// bytes. Held shards only move while all workers advertise the same, so a
-	// planner that decides anything differently needs a new one.
+	// Fingerprint returns the name of the planner and its version, in at most 64 printable bytes.
+	// Held shards move only while all workers publish the same fingerprint, so a planner that
+	// decides anything differently needs a new one.
 	Fingerprint() string
 }
 
-// Even is the built-in planner: equal counts, fewest moves. Its zero value is
-// ready to use. Its plan is, of all layouts that give a leaving worker nothing
-// and no worker more than its limit, one that
+// Even is the built-in planner: equal counts, fewest moves. Its zero value is ready to use. A
+// layout is a plan that gives a leaving worker no shards and no worker more than its limit. Of
+// all layouts, Even chooses one that
 //
 //  1. places as many shards as there is room for;
-//  2. is level: who has two fewer than another is at its limit (so without
-//     limits, counts differ by at most one);
+//  2. is level: a worker that has two fewer than another is at its limit (so without limits, counts
+//     differ by at most one);
 //  3. leaves as many shards as possible where they are;
-//  4. moves as few held shards as possible. Placing a free shard is no move.
+//  4. moves as few held shards as possible. To place a free shard is not a move.
 //
-// Without 3, a plan short of room could put a free shard in the place of a held
-// one, which would have nowhere to go and stay as well. With it, 4 has only one
-// thing left to say: where there is not room for all, free shards come before
-// those of leaving workers, because nobody works on a free one. Last come
-// those a worker holds above its limit. Who gets no room gets Nobody.
+// Without rule 3, a plan with too little room could give the place of a held shard to a free one;
+// the held shard would have nowhere to go, and would stay as well. With rule 3, rule 4 decides
+// only one more thing: if there is not room for all, free shards come before those of leaving
+// workers, because nobody processes a free shard. Shards that a worker holds above its limit come
+// last. A shard without room gets Nobody.
 //
-// What is still undecided falls by Tie: who holds one more than others, which
-// shards an overfull worker gives up, which of them finds room and where.
+// Tie decides what is still open: which workers hold one more than others, which shards a worker
+// with too many gives up, and which of these find room and where.
 //
-// Plans hold still. Carry one out, wholly or in any part, and the plan for what
-// that leaves is the same plan: moves may wait, fail and be retried in any
-// order, and workers that look at different moments still agree.
+// Plans are stable. After a plan, or any part of it, is carried out, the next plan is the same
+// plan. So moves may wait, fail and be repeated in any order, and workers that plan at different
+// moments still agree.
 type Even struct{}
 
 // Fingerprint implements [Planner].
 func (Even) Fingerprint() string { return "even/1" }
 
-// Plan implements [Planner], in time linear in shards and workers. With ties that were
-// chosen to slow it down it takes n log n.
+// Plan implements [Planner]. Its time is linear in shards and workers, or n log n if somebody has
+// chosen names that make it slow.
 func (Even) Plan(v View) []int {
 	l := survey(v)
 	l.divide()
 	l.keep()
 	l.release()
 	if l.room < len(v.Shards) {
-		l.turnAway()
+		l.selectPlaced()
 	}
 	l.deal()
 	return l.plan
 }
 
-// Tie hashes a name for [Place.Tie] and [Worker.Tie]. Workers of different
-// versions on different machines have to agree on it, so it will not change:
-// FNV-1a, and a finaliser because ties are compared by their high bits, which
-// FNV hardly touches for names that differ at the end.
+// Tie returns the hash of a name for [Place.Tie] and [Worker.Tie]. It will never change, because
+// workers of different versions on different machines have to agree on it. It is FNV-1a with a
+// finaliser: ties are compared by their high bits, which FNV hardly changes for names that differ
+// at the end.
 func Tie(name string) uint64 {
 	h := uint64(0xcbf29ce484222325)
 	for i := range len(name) {
@@ -102,63 +101,63 @@ func Tie(name string) uint64 {
 	return mix(h)
 }
 
-// mix is the finaliser of MurmurHash3: each bit of h changes half the result.
+// mix is the finaliser of MurmurHash3: each bit of h changes about half of the result's bits.
 func mix(h uint64) uint64 {
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
 	return h ^ h>>33
 }
 
-// homeless stands in an unfinished plan for a shard that deal has to place.
-const homeless = Nobody - 1
+// unplaced is the index, in an unfinished plan, for a shard that deal has to place.
+const unplaced = Nobody - 1
 
-// A layout is a plan in the making. Its slices by worker end with one element
-// more, for the street: the place of free shards, whose share is none.
+// A layout is an unfinished plan. Its slices by worker have one element more, for the free
+// shards; the share of this element is 0.
 type layout struct {
 	View
-	plan   []int
-	held   []int  // by worker: shards it has now
-	share  []int  // by worker: shards it should have
-	room   int    // how many shards can be placed
-	spare  int    // how many of those will not be where they are now
-	lot    uint64 // from all shard ties, so that no worker is lucky in every table
-	giving []candidate
-	given  []int // by worker: end of its candidates in giving; -1: has none
+	plan    []int
+	held    []int       // by worker: how many shards it has now
+	share   []int       // by worker: how many shards it should have
+	room    int         // how many shards can be placed
+	spare   int         // how many of those will not be where they are now
+	salt    uint64      // a hash of all shards, so that no worker is preferred in every table
+	choices []candidate // the shards among which the plan has to choose, grouped by worker
+	ends    []int       // by worker: the end of its candidates in choices; -1: it has none
 }
 
-// A candidate is a shard or a worker up for a choice that falls by key.
+// A candidate is a shard or a worker in a choice that is decided by key.
 type candidate struct {
 	key   uint64
 	index int
 }
 
-// survey counts who has what.
+// survey counts the shards of each worker.
 func survey(v View) *layout {
-	seats := len(v.Workers) + 1
+	slots := len(v.Workers) + 1
 	l := &layout{
 		View: v,
 		plan: make([]int, len(v.Shards)),
-		held: make([]int, seats), share: make([]int, seats), given: make([]int, seats),
+		held: make([]int, slots), share: make([]int, slots), ends: make([]int, slots),
 	}
-	held, lot := l.held, uint64(0)
+	held, salt := l.held, uint64(0)
 	for i := range v.Shards {
-		held[l.seat(i)]++
-		lot ^= v.Shards[i].Tie
+		held[l.holder(i)]++
+		salt ^= v.Shards[i].Tie
 	}
-	l.lot = lot
+	l.salt = salt
 	return l
 }
 
-// seat is the index of the worker that has shard i, or of the street.
-func (l *layout) seat(i int) int {
+// holder returns the index of the worker that has shard i, or len(l.Workers) if the shard is free.
+func (l *layout) holder(i int) int {
 	if owner := l.Shards[i].Owner; uint(owner) < uint(len(l.Workers)) {
 		return owner
 	}
 	return len(l.Workers)
 }
 
-// divide sets the shares: the limits are vessels, the shards water, and what is
-// left below the next full level goes out as one more each, first to those who
+// divide sets the shares. It fills all workers up to the same level, as far as their limits
+// allow. Shards that are left below the next level go out as one more each, first to workers that
 // have that one already, because each of them saves a move.
 func (l *layout) divide() {
 	limits := l.limits()
@@ -169,7 +168,7 @@ func (l *layout) divide() {
 		l.share[w] = min(limit, level)
 		rest -= l.share[w]
 		if limit > level {
-			key := mix(l.Workers[w].Tie^l.lot) >> 1
+			key := mix(l.Workers[w].Tie^l.salt) >> 1
 			if l.held[w] <= level {
 				key |= 1 << 63
 			}
@@ -186,8 +185,8 @@ func (l *layout) divide() {
 	}
 }
 
-// limits gives each worker's limit and sets room to what they add up to, but no
-// more than there are shards: users write math.MaxInt, and sums of it overflow.
+// limits returns the limit of each worker, and sets room to their sum, but at most to the number of
+// shards: users write math.MaxInt, and sums of it overflow.
 func (l *layout) limits() []int {
 	n := len(l.Shards)
 	limits := make([]int, len(l.Workers))
@@ -205,50 +204,51 @@ func (l *layout) limits() []int {
 	return limits
 }
 
-// overflows reports whether vessels filled up to level hold more than water.
-func overflows(vessels []int, level, water int) bool {
-	for _, v := range vessels {
-		if water -= min(v, level); water < 0 {
+// overflows reports whether workers with these limits, filled up to level, hold more shards than
+// there are.
+func overflows(limits []int, level, shards int) bool {
+	for _, v := range limits {
+		if shards -= min(v, level); shards < 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// keep leaves every shard where it is, but for those whose worker's share is
-// nothing, and gathers as candidates those that need a choice.
+// keep leaves every shard where it is, except those of workers whose share is 0. It collects the
+// shards among which the plan has to choose as candidates.
 func (l *layout) keep() {
 	stay := make([]int, len(l.share))
 	short := l.room < len(l.Shards)
 	total := 0
 	for w, share := range l.share {
-		stay[w], l.given[w] = w, -1
+		stay[w], l.ends[w] = w, -1
 		if share == 0 {
-			stay[w] = homeless
+			stay[w] = unplaced
 		}
-		// When all must go and all will find room, there is nothing to choose.
+		// If all shards of a worker must go and all will find room, there is nothing to choose.
 		if l.held[w] > share && (share > 0 || short) {
-			l.given[w] = total
+			l.ends[w] = total
 			total += l.held[w]
 		}
 	}
-	l.giving = make([]candidate, total)
-	plan, given := l.plan, l.given
+	l.choices = make([]candidate, total)
+	plan, ends := l.plan, l.ends
 	for i := range l.Shards {
-		w := l.seat(i)
+		w := l.holder(i)
 		plan[i] = stay[w]
-		if at := given[w]; at >= 0 {
-			l.giving[at] = candidate{l.Shards[i].Tie, i}
-			given[w]++
+		if at := ends[w]; at >= 0 {
+			l.choices[at] = candidate{l.Shards[i].Tie, i}
+			ends[w]++
 		}
 	}
 }
 
-// release takes from each overfull worker what it has above its share. Its own
-// tie is mixed in: the same shards should not travel at every change.
+// release takes from each worker the shards above its share. The worker's tie is mixed into the
+// keys, so that it is not always the same shards that move.
 func (l *layout) release() {
 	for w, share := range l.share {
-		if share == 0 || l.given[w] < 0 {
+		if share == 0 || l.ends[w] < 0 {
 			continue
 		}
 		mine := l.candidates(w)
@@ -257,23 +257,23 @@ func (l *layout) release() {
 		}
 		first(mine, len(mine)-share)
 		for _, c := range mine[:len(mine)-share] {
-			l.plan[c.index] = homeless
+			l.plan[c.index] = unplaced
 		}
 	}
 }
 
-// candidates are the shards that worker w, or the street, has to choose from.
+// candidates returns the shards of worker w, or the free ones, among which the plan has to choose.
 func (l *layout) candidates(w int) []candidate {
-	end := l.given[w]
+	end := l.ends[w]
 	if end < 0 {
 		return nil
 	}
-	return l.giving[end-l.held[w] : end]
+	return l.choices[end-l.held[w] : end]
 }
 
-// turnAway leaves homeless only as many as there is room for: free shards
-// first, then those of leaving workers, then what is above somebody's limit.
-func (l *layout) turnAway() {
+// selectPlaced leaves only as many shards unplaced as there is room for: first free shards, then
+// those of leaving workers, then those above a worker's limit. The others get Nobody.
+func (l *layout) selectPlaced() {
 	var free, leaving, excess []candidate
 	for w, share := range l.share {
 		mine := l.candidates(w)
@@ -298,12 +298,12 @@ func (l *layout) turnAway() {
 	}
 }
 
-// deal gives each homeless shard to the first worker with an open place, from
-// one that its tie picks.
+// deal gives each unplaced shard to the first worker with an open place, from the worker on that
+// the shard's tie picks.
 //
-// Invariant: it takes them in the order of the view, and never looks at where
-// they come from. So a shard that already is where an earlier plan put it takes
-// up the place that it would be dealt, and all others get theirs as before.
+// Invariant: deal goes through the shards in the order of the view, and ignores their owners. So
+// a shard that is already where an earlier plan put it takes the place that it would be dealt,
+// and all others get the same places as before.
 func (l *layout) deal() {
 	open := l.share[:len(l.Workers)]
 	for w := range open {
@@ -311,14 +311,14 @@ func (l *layout) deal() {
 	}
 	next := nextOpen(open)
 	for i := 0; l.spare > 0; i++ {
-		if l.plan[i] != homeless {
+		if l.plan[i] != unplaced {
 			continue
 		}
-		// The low half picks: by the high half, turnAway may have chosen.
+		// The low half of the tie picks, because selectPlaced may have selected by the high half.
 		pick, _ := bits.Mul64(bits.RotateLeft64(l.Shards[i].Tie, 32), uint64(len(open)))
 		w := int(pick)
 		for next[w] != w {
-			next[w] = next[next[w]] // halves the way for those who come later
+			next[w] = next[next[w]] // shortens the path for later shards
 			w = next[w]
 		}
 		l.plan[i] = w
@@ -329,12 +329,12 @@ func (l *layout) deal() {
 	}
 }
 
-// nextOpen gives for each worker the first one from it on, round the end, that
-// has an open place.
+// nextOpen returns, for each worker, the first worker with an open place from it on, continuing
+// at the beginning after the end.
 func nextOpen(open []int) []int {
 	next := make([]int, len(open))
 	found := 0
-	for range 2 { // the second time round, found is right from the start
+	for range 2 { // in the second round, found is right from the start
 		for w := len(open) - 1; w >= 0; w-- {
 			if open[w] > 0 {
 				found = w
@@ -345,9 +345,10 @@ func nextOpen(open []int) []int {
 	return next
 }
 
-// first brings the n candidates with the smallest keys to the front, in any
-// order. (Quickselect: a sort of 100,000 would take longer than all the rest. Where the
-// keys would make quickselect quadratic, by somebody's choice or by chance, first sorts them.)
+// first brings the n candidates with the smallest keys to the front, in any order. (It is a
+// quickselect, because to sort 100,000 candidates would take longer than everything else. If the
+// keys make quickselect quadratic, because somebody chose them or by chance, first sorts
+// instead.)
 func first(c []candidate, n int) {
 	for budget := 8 * len(c); 0 < n && n < len(c); budget -= len(c) {
 		if budget < len(c) {
@@ -368,7 +369,7 @@ func first(c []candidate, n int) {
 				i, j = i+1, j-1
 			}
 		}
-		switch { // c[:j+1] comes before c[i:]; between them stands at most the pivot
+		switch { // all of c[:j+1] is before c[i:], with at most the pivot between them
 		case n <= j:
 			c = c[:j+1]
 		case n >= i:
@@ -379,8 +380,7 @@ func first(c []candidate, n int) {
 	}
 }
 
-// before orders by key. Equal keys, which only a planner's own test should see,
-// fall by index.
+// before orders by key, and equal keys by index. Equal keys should happen only in tests.
 func (c candidate) before(d candidate) bool {
 	if c.key != d.key {
 		return c.key < d.key

@@ -8,7 +8,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// fleet is a view of free shards and of workers without limits.
+// fleet returns a view of free shards and of workers without limits.
 func fleet(shards, workers int) rebalance.View {
 	v := rebalance.View{
 		Shards:  make([]rebalance.Place, shards),
@@ -25,7 +25,7 @@ func fleet(shards, workers int) rebalance.View {
 	return v
 }
 
-// applied is v once everything that plan asks for has happened.
+// applied returns v after the whole plan is carried out.
 func applied(v rebalance.View, plan []int) rebalance.View {
 	v.Shards = slices.Clone(v.Shards)
 	for i, w := range plan {
@@ -36,7 +36,7 @@ func applied(v rebalance.View, plan []int) rebalance.View {
 	return v
 }
 
-// occasions are the views that a fleet is in when it plans.
+// occasions returns typical views of a fleet that plans, by name.
 func occasions(shards, workers int) map[string]rebalance.View {
 	fresh := fleet(shards, workers)
 	settled := applied(fresh, rebalance.Even{}.Plan(fresh))

@@ -12,7 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// An outcome is what the optimum is defined by, once a plan is level.
+// An outcome is what level plans are compared by.
 type outcome struct{ placed, kept, moved int }
 
 func (o outcome) beats(p outcome) bool {
@@ -25,8 +25,8 @@ func (o outcome) beats(p outcome) bool {
 	return o.moved < p.moved
 }
 
-// judge says what a plan for shards with these owners comes to, and which rule
-// it breaks, if any.
+// judge returns the outcome of a plan for shards with these owners, and the rule that the plan
+// breaks, if any.
 func judge(owners []int, workers []rebalance.Worker, plan []int) (o outcome, fault string) {
 	counts := make([]int, len(workers))
 	for i, w := range plan {
@@ -34,9 +34,9 @@ func judge(owners []int, workers []rebalance.Worker, plan []int) (o outcome, fau
 		case w == rebalance.Nobody:
 			continue
 		case w < 0 || w >= len(workers):
-			return o, "a worker that is not there"
+			return o, "a worker that does not exist"
 		case workers[w].Leaving:
-			return o, "a leaving worker gets something"
+			return o, "a leaving worker gets a shard"
 		}
 		counts[w]++
 		o.placed++
@@ -46,7 +46,7 @@ func judge(owners []int, workers []rebalance.Worker, plan []int) (o outcome, fau
 			o.moved++
 		}
 	}
-	least, most := math.MaxInt, 0 // least: of those that could take one more
+	least, most := math.MaxInt, 0 // least: the smallest count of a worker that could take one more
 	for w, worker := range workers {
 		if worker.Limit > 0 && counts[w] > worker.Limit {
 			return o, "a worker above its limit"
@@ -62,8 +62,8 @@ func judge(owners []int, workers []rebalance.Worker, plan []int) (o outcome, fau
 	return o, ""
 }
 
-// optimum tries every layout there is. Shards that have the same owner, which
-// must stand together, are alike, so of their permutations it tries one.
+// optimum tries every layout. It tries only one permutation of shards with the same owner, which
+// must be next to each other, because they are equal.
 func optimum(owners []int, workers []rebalance.Worker) outcome {
 	best := outcome{placed: -1}
 	plan := make([]int, len(owners))
@@ -88,9 +88,9 @@ func optimum(owners []int, workers []rebalance.Worker) outcome {
 	return best
 }
 
-// reckon finds the optimum of views too large to try everything: places are
-// handed out one by one, always to a worker that has fewest and of those to one
-// that will not need to fetch a shard for it.
+// reckon computes the optimum of views that are too large to try everything. It gives out the
+// places one by one, always to a worker that has fewest, and of those to one that holds a shard
+// for that place already.
 func reckon(v rebalance.View) outcome {
 	var o outcome
 	held := make([]int, len(v.Workers))
@@ -125,13 +125,13 @@ func reckon(v rebalance.View) outcome {
 	return o
 }
 
-// checkPlan holds the plan for v against all that Even promises, and against want.
+// checkPlan checks the plan for v against everything that Even promises, and against want.
 func checkPlan(t *testing.T, v rebalance.View, want outcome) {
 	t.Helper()
 	before := slices.Clone(v.Shards)
 	plan := rebalance.Even{}.Plan(v)
 	if len(plan) != len(v.Shards) {
-		t.Fatalf("%d shards, a plan for %d", len(v.Shards), len(plan))
+		t.Fatalf("%d shards, but a plan for %d", len(v.Shards), len(plan))
 	}
 	got, fault := judge(owners(v), v.Workers, plan)
 	if fault != "" || got != want {
@@ -141,10 +141,10 @@ func checkPlan(t *testing.T, v rebalance.View, want outcome) {
 		t.Fatalf("the plan changed its view: %+v, was %+v", v.Shards, before)
 	}
 	if again := (rebalance.Even{}).Plan(v); !slices.Equal(again, plan) {
-		t.Fatalf("plan %v, the second time %v\nof %+v", plan, again, v)
+		t.Fatalf("plan %v, planned again %v\nof %+v", plan, again, v)
 	}
 	if next := (rebalance.Even{}).Plan(applied(v, plan)); !slices.Equal(next, plan) {
-		t.Fatalf("plan %v, after it %v\nof %+v", plan, next, v)
+		t.Fatalf("plan %v, after it is carried out %v\nof %+v", plan, next, v)
 	}
 }
 
@@ -156,7 +156,7 @@ func owners(v rebalance.View) []int {
 	return owners
 }
 
-// splits yields every way to put n things in the given number of boxes.
+// splits yields every way to put n things into that many boxes.
 func splits(n, boxes int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		split := make([]int, boxes)
@@ -177,7 +177,8 @@ func splits(n, boxes int) iter.Seq[[]int] {
 	}
 }
 
-// ownersOf gives split[w] shards to worker w. The last of split are free.
+// ownersOf returns the owners of shards, with split[w] shards for worker w. The last of split are
+// free.
 func ownersOf(split []int) []int {
 	var owners []int
 	for w, n := range split {
@@ -189,7 +190,7 @@ func ownersOf(split []int) []int {
 	return owners
 }
 
-// scattered is a view of shards with these owners, but in random order.
+// scattered returns a view of shards with these owners, in random order.
 func scattered(rng *rand.Rand, owners []int, workers []rebalance.Worker) rebalance.View {
 	v := fleet(len(owners), len(workers))
 	for i, at := range rng.Perm(len(owners)) {
@@ -205,7 +206,7 @@ func TestEvenIsOptimalInEverySmallFleet(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for workers := 1; workers <= 5; workers++ {
 		unlimited := make([]rebalance.Worker, workers)
-		known := map[string]outcome{} // workers are alike too: one optimum for all orders
+		known := map[string]outcome{} // by counts of shards; the order of the workers does not matter
 		for shards := range 9 {
 			for split := range splits(shards, workers+1) {
 				alike := slices.Clone(split)
@@ -236,7 +237,7 @@ func TestEvenIsOptimalWithLimitsAndLeavers(t *testing.T) {
 					v := scattered(rng, owners, workers)
 					want := optimum(owners, workers)
 					if reckoned := reckon(v); reckoned != want {
-						t.Fatalf("reckoned %+v, optimum %+v, of %+v", reckoned, want, v)
+						t.Fatalf("reckon returns %+v, optimum %+v, for %+v", reckoned, want, v)
 					}
 					checkPlan(t, v, want)
 				}
@@ -245,15 +246,15 @@ func TestEvenIsOptimalWithLimitsAndLeavers(t *testing.T) {
 	}
 }
 
-// randomView is a view of up to 200 shards and 20 workers: some with limits, some
-// leaving, some shards free and some owned by an index that is out of range.
+// randomView returns a view of up to 200 shards and 20 workers: some workers have limits, some
+// are leaving, some shards are free, and some have an owner whose index is out of range.
 func randomView(rng *rand.Rand) rebalance.View {
 	v := fleet(rng.IntN(200), rng.IntN(20))
 	for w := range v.Workers {
 		v.Workers[w].Limit = max(0, rng.IntN(40)-20)
 		v.Workers[w].Leaving = rng.IntN(5) == 0
 	}
-	crowd := 1 + rng.IntN(len(v.Workers)+1) // the higher ones hold little or nothing
+	crowd := 1 + rng.IntN(len(v.Workers)+1) // workers with higher indices hold few shards or none
 	for i := range v.Shards {
 		v.Shards[i].Owner = rng.IntN(crowd+2) - 1
 	}
@@ -274,7 +275,7 @@ func TestPlanHoldsStillWhileItIsCarriedOut(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		v := randomView(rng)
 		for i := range v.Shards {
-			v.Shards[i].Tie &= math.MaxUint64 << (seed % 2 * 64) // in every other fleet all are equal
+			v.Shards[i].Tie &= math.MaxUint64 << (seed % 2 * 64) // every other fleet has only equal ties
 		}
 		plan := rebalance.Even{}.Plan(v)
 		for range 5 {
@@ -286,14 +287,13 @@ func TestPlanHoldsStillWhileItIsCarriedOut(t *testing.T) {
 			}
 			v = applied(v, done)
 			if next := (rebalance.Even{}).Plan(v); !slices.Equal(next, plan) {
-				t.Fatalf("seed %d: plan %v, when half done %v\nof %+v", seed, plan, next, v)
+				t.Fatalf("seed %d: plan %v, partly carried out %v\nof %+v", seed, plan, next, v)
 			}
 		}
 	}
 }
 
-// Without any room to spare, a shard that has no place must not take one from a
-// shard that has.
+// Without room to spare, a shard that has no place must not take one from a shard that has.
 func TestWhoStandsInLineWhenThereIsNoRoom(t *testing.T) {
 	v := fleet(8, 3)
 	v.Workers[0].Limit, v.Workers[1].Limit, v.Workers[2].Leaving = 3, 2, true
@@ -329,7 +329,7 @@ func TestEachJoinMovesOnlyWhatTheNewWorkerGets(t *testing.T) {
 		o, fault := judge(owners(v), v.Workers, plan)
 		want := outcome{placed: shards, kept: shards - shards/n, moved: shards / n}
 		if n == 1 {
-			want = outcome{placed: shards} // from the street
+			want = outcome{placed: shards} // all shards are free
 		}
 		if o != want || fault != "" {
 			t.Fatalf("worker %d joins: %+v %s; want %+v", n, o, fault, want)
@@ -338,10 +338,11 @@ func TestEachJoinMovesOnlyWhatTheNewWorkerGets(t *testing.T) {
 	}
 }
 
-// A plan by name order would give one worker all partitions of one topic.
+// Neighbours by name are spread over the workers: a plan by name order would give one worker all
+// partitions of one topic.
 func TestNeighboursByNameAreSpread(t *testing.T) {
 	const shards, workers = 2000, 10
-	for _, limit := range []int{0, shards / workers / 10} { // room for all; for a tenth
+	for _, limit := range []int{0, shards / workers / 10} { // room for all shards; room for a tenth
 		v := fleet(shards, workers)
 		for w := range v.Workers {
 			v.Workers[w].Limit = limit
@@ -354,7 +355,7 @@ func TestNeighboursByNameAreSpread(t *testing.T) {
 			}
 		}
 		if want := len(plan) / workers; same < want/2 || same > want*2 {
-			t.Errorf("limit %d: %d neighbours share a worker; chance would give %d", limit, same, want)
+			t.Errorf("limit %d: %d neighbours share a worker; want about %d, as by chance", limit, same, want)
 		}
 	}
 }
@@ -363,7 +364,7 @@ func TestLeaversFallByTie(t *testing.T) {
 	const shards = 1000
 	leavers := func(owner int) []int {
 		v := fleet(shards, 3)
-		v.Workers[3-1-owner].Leaving = true // has nothing; so 500 go to the third
+		v.Workers[3-1-owner].Leaving = true // it has no shards, so 500 go to the third worker
 		for i := range v.Shards {
 			v.Shards[i].Owner = owner
 		}
@@ -378,7 +379,7 @@ func TestLeaversFallByTie(t *testing.T) {
 	left, right := leavers(0), leavers(2)
 	firstHalf, _ := slices.BinarySearch(left, shards/2)
 	if len(left) != shards/2 || firstHalf < 200 || firstHalf > 300 {
-		t.Errorf("%d leave, %d of them from the first half by name; want 500, about 250", len(left), firstHalf)
+		t.Errorf("%d shards leave, %d of them from the first half by name; want 500, about 250", len(left), firstHalf)
 	}
 	both := 0
 	for _, i := range left {
@@ -387,43 +388,43 @@ func TestLeaversFallByTie(t *testing.T) {
 		}
 	}
 	if both < 150 || both > 350 {
-		t.Errorf("%d of 500 shards are those that leave any worker; want about 250", both)
+		t.Errorf("%d of 500 shards leave either worker; want about 250", both)
 	}
 }
 
-// Names sort the view and nothing else: turned round, it has the same leavers,
-// the same shards without room and the same workers with one more.
+// Names only sort the view: if its order is reversed, the same shards leave, the same shards have
+// no room, and the same workers have one more.
 func TestOrderInTheViewDecidesNothing(t *testing.T) {
 	for seed := range uint64(200) {
 		v := randomView(rand.New(rand.NewPCG(seed, 5)))
-		turned := rebalance.View{Shards: slices.Clone(v.Shards), Workers: slices.Clone(v.Workers)}
-		slices.Reverse(turned.Shards)
-		slices.Reverse(turned.Workers)
-		for i := range turned.Shards {
-			turned.Shards[i].Owner = len(v.Workers) - 1 - turned.Shards[i].Owner
+		reversed := rebalance.View{Shards: slices.Clone(v.Shards), Workers: slices.Clone(v.Workers)}
+		slices.Reverse(reversed.Shards)
+		slices.Reverse(reversed.Workers)
+		for i := range reversed.Shards {
+			reversed.Shards[i].Owner = len(v.Workers) - 1 - reversed.Shards[i].Owner
 		}
-		plan, back := rebalance.Even{}.Plan(v), rebalance.Even{}.Plan(turned)
-		counts, turnedCounts := make([]int, len(v.Workers)+1), make([]int, len(v.Workers)+1)
+		plan, back := rebalance.Even{}.Plan(v), rebalance.Even{}.Plan(reversed)
+		counts, reversedCounts := make([]int, len(v.Workers)+1), make([]int, len(v.Workers)+1)
 		for i, w := range plan {
 			b := back[len(back)-1-i]
 			if b != rebalance.Nobody {
 				b = len(v.Workers) - 1 - b
 			}
 			counts[w+1]++
-			turnedCounts[b+1]++
+			reversedCounts[b+1]++
 			owner := v.Shards[i].Owner
 			if (w == owner) != (b == owner) || (w == rebalance.Nobody) != (b == rebalance.Nobody) {
-				t.Fatalf("seed %d: shard %d of worker %d goes to %d, in the turned view to %d", seed, i, owner, w, b)
+				t.Fatalf("seed %d: shard %d of worker %d goes to %d, in the reversed view to %d", seed, i, owner, w, b)
 			}
 		}
-		if !slices.Equal(counts, turnedCounts) {
-			t.Fatalf("seed %d: nobody and the workers get %v, in the turned view %v", seed, counts, turnedCounts)
+		if !slices.Equal(counts, reversedCounts) {
+			t.Fatalf("seed %d: nobody and the workers get %v, in the reversed view %v", seed, counts, reversedCounts)
 		}
 	}
 }
 
-// With fewer shards than workers in each of many tables, no worker may be the
-// one that is busy in all of them.
+// If many tables each have fewer shards than workers, it is not the same worker that has a shard
+// in all of them.
 func TestTheOneMoreFallsToAnother(t *testing.T) {
 	const tables, workers = 600, 4
 	var counts [workers]int
@@ -454,7 +455,7 @@ func TestTieNeverChanges(t *testing.T) {
 		"größe":                0x2eb895f56869eaa1,
 	} {
 		if got := rebalance.Tie(name); got != want {
-			t.Errorf("Tie(%q) = %#x; a fleet that runs has %#x", name, got, want)
+			t.Errorf("Tie(%q) = %#x; running fleets have %#x", name, got, want)
 		}
 	}
 }
@@ -471,8 +472,8 @@ func TestFingerprintOfEvenCanBeAdvertised(t *testing.T) {
 	}
 }
 
-// FuzzPlan makes a view of bytes: no index, limit or pair of equal ties may
-// panic or break a promise.
+// FuzzPlan makes a view from bytes: no index, limit or pair of equal ties may make Plan panic or
+// break a promise.
 func FuzzPlan(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 255, 254, 253}, []byte{0, 1, 4}, 5)
 	f.Add([]byte{3, 3, 3, 9}, []byte{14, 12, 10, 16}, -1)

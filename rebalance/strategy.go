@@ -6,7 +6,7 @@ import "time"
 type Why uint8
 
 const (
-	Balance Why = iota + 1 // to make the load even
+	Balance Why = iota + 1 // the move makes the load even
 	Leaving                // the owner is shutting down
 )
 
@@ -17,30 +17,30 @@ func (w Why) String() string {
 	return "balance"
 }
 
-// A Handoff is a strategy: it chooses the terms of one move of one shard. The successor
-// asks its strategy and writes the terms into its request; both sides then follow what is
-// written. A strategy must be quick and depend on nothing but its arguments.
+// A Handoff is a strategy: it chooses the terms of one move of one shard. The successor calls its
+// strategy and writes the terms into its request, and both sides follow the terms in the request.
+// A strategy must be quick and depend on nothing but its arguments.
 //
 // A [Mode], a literal [Terms] and a [HandoffFunc] are strategies.
 type Handoff interface {
 	Terms(shard string, why Why) Terms
 }
 
-// Terms makes a Mode a strategy: every move in that mode, with the defaults.
+// Terms makes a Mode a strategy: every move has that mode and otherwise the defaults.
 func (m Mode) Terms(string, Why) Terms { return Terms{Mode: m} }
 
-// Terms makes Terms a strategy: every move on these.
+// Terms makes Terms a strategy: every move has these terms.
 func (t Terms) Terms(string, Why) Terms { return t }
 
-// A HandoffFunc is a strategy of a user's own: eager for shards with side
-// effects, say, and cooperative for the rest.
+// A HandoffFunc is a user's own strategy, for example eager for shards with side effects and
+// cooperative for the rest.
 type HandoffFunc func(shard string, why Why) Terms
 
 // Terms calls f.
 func (f HandoffFunc) Terms(shard string, why Why) Terms { return f(shard, why) }
 
-// Fill returns t with a value for what a strategy left open: a zero Drain becomes drain, a
-// negative Drain or Prepare becomes zero, which is no time at all.
+// Fill returns t with values for what a strategy left open: a zero Drain becomes drain, and a
+// negative Drain or Prepare becomes zero, which means no time at all.
 func (t Terms) Fill(drain time.Duration) Terms {
 	if t.Drain == 0 {
 		t.Drain = drain

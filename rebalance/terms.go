@@ -1,9 +1,9 @@
-// Package rebalance decides which worker should hold which shard, and on which terms a
-// shard moves: plan.go has the planner, terms.go the named choice between a gap and an
-// overlap, and strategy.go the choice of the terms of each move.
+// Package rebalance decides which worker should hold which shard, and on which terms a shard
+// moves. plan.go has the planner, terms.go the choice between a gap and an overlap, and
+// strategy.go the choice of the terms for each move.
 //
-// All of it is pure: the same input gives the same answer on every worker, so no
-// leader is needed to agree.
+// All of it is pure: the same input gives the same result on every worker, so the workers agree
+// without a leader.
 package rebalance
 
 import (
@@ -14,28 +14,27 @@ import (
 	"time"
 )
 
-// A Mode says what a planned move of a shard may cost: a gap or an overlap.
-// There is no default, because either is wrong for somebody.
+// A Mode is what a planned move of a shard costs: a gap or an overlap. There is no default,
+// because either would be wrong for some users.
 type Mode uint8
 
 const (
-	// Eager: no overlap. The owner stops and hands over, then the successor
-	// starts; in between nobody processes the shard.
+	// Eager: no overlap. The owner stops and hands the shard over, then the successor starts. In
+	// between nobody processes the shard.
 	Eager Mode = iota + 1
-	// Cooperative: no gap. The owner processes until the successor has taken
-	// over; for a moment both do, and the table refuses what the owner
-	// commits late.
+	// Cooperative: no gap. The owner processes the shard until the successor has taken it over.
+	// For a moment both do, and the table refuses late commits of the owner.
 	Cooperative
 )
 
-// ErrNoMode refuses the zero Mode with the question that has to be answered.
+// ErrNoMode is the error for a missing or unknown mode. Its text explains the choice.
 var ErrNoMode = errors.New(`choose a handoff mode: "eager" (no overlap: for a moment nobody processes a moving shard) ` +
-	`or "cooperative" (no gap: for a moment two do, and the late commits of the first are refused)`)
+	`or "cooperative" (no gap: for a moment two workers process it, and the late commits of the first are refused)`)
 
-// ErrTerms refuses terms nobody could keep.
+// ErrTerms is the error for terms that are out of bounds.
 var ErrTerms = errors.New("invalid terms of a move")
 
-// String is the name a configuration would use.
+// String returns the name of the mode in a configuration.
 func (m Mode) String() string {
 	switch m {
 	case Eager:
@@ -46,7 +45,7 @@ func (m Mode) String() string {
 	return "mode " + strconv.Itoa(int(m))
 }
 
-// MarshalText gives that name, and refuses what is no mode.
+// MarshalText returns the name of the mode, or an error if it is not a mode.
 func (m Mode) MarshalText() ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -54,8 +53,8 @@ func (m Mode) MarshalText() ([]byte, error) {
 	return []byte(m.String()), nil
 }
 
-// UnmarshalText reads "eager" or "cooperative"; anything else is an error that
-// explains the choice. It serves flags, JSON, YAML and the environment alike.
+// UnmarshalText reads "eager" or "cooperative"; for anything else it returns an error that
+// explains the choice. It serves flags, JSON, YAML and environment variables.
 func (m *Mode) UnmarshalText(text []byte) error {
 	for _, mode := range []Mode{Eager, Cooperative} {
 		if string(text) == mode.String() {
@@ -66,10 +65,10 @@ func (m *Mode) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w; it is %s", ErrNoMode, quoted(string(text)))
 }
 
-// quoted is a refused text as an error shows it: quoted, and at most 64 characters of it.
+// quoted returns at most 64 characters of a refused text, quoted, for an error.
 func quoted(text string) string { return fmt.Sprintf("%.64q", text) }
 
-// Validate refuses everything but the two modes.
+// Validate returns ErrNoMode unless m is one of the two modes.
 func (m Mode) Validate() error {
 	if m != Eager && m != Cooperative {
 		return ErrNoMode
@@ -77,14 +76,14 @@ func (m Mode) Validate() error {
 	return nil
 }
 
-// AfterDrain says what happens to an owner whose handler has not returned when
-// the drain time of an eager move is over.
+// AfterDrain is what happens if the owner's handler has not returned when the drain time of an
+// eager move is over.
 type AfterDrain uint8
 
 const (
-	// Force takes the shard away; what the handler still does is fenced.
+	// Force takes the shard from the owner; whatever the handler still does is fenced.
 	Force AfterDrain = iota
-	// Wait lets the move wait for the handler, however long it takes.
+	// Wait lets the move wait until the handler returns, however long it takes.
 	Wait
 )
 
@@ -95,26 +94,26 @@ func (a AfterDrain) String() string {
 	return "force"
 }
 
-// Terms are the terms of one move of one shard. The successor writes them down
-// when it asks for the shard, and both sides go by what is written: a rollout
-// that changes the mode mixes safely.
+// Terms are the terms of one move of one shard. The successor writes them into its request, and
+// both sides follow the terms in the request. So workers with different modes can run together
+// during a rollout.
 //
-// Terms is also the type of a field in a program's configuration. From a JSON or YAML file, a
-// flag or the environment it reads a mode alone ("cooperative") as well as whole terms
-// ("eager 20s wait 0s"); see [Terms.UnmarshalText]. The zero Terms are refused, because
-// nobody has chosen a mode.
+// Terms is also the type for a field in a program's configuration. In a JSON or YAML file, a flag
+// or an environment variable it reads a mode alone ("cooperative") as well as all terms ("eager
+// 20s wait 0s"); see [Terms.UnmarshalText]. The zero Terms are refused, because they have no
+// mode.
 type Terms struct {
-	Mode       Mode
+	Mode       Mode          // eager or cooperative
 	Drain      time.Duration // how long the owner's handler may take to wind down
-	AfterDrain AfterDrain
-	Prepare    time.Duration // how long the successor may prepare before it asks; on the wire, 0: it does not
+	AfterDrain AfterDrain    // what happens if the handler takes longer
+	Prepare    time.Duration // how long the successor may prepare before it requests the shard; in a request, 0 means that it does not prepare
 }
 
-// MaxDuration bounds Drain and Prepare, so that no move can wait for ever
-// unless it says so with [Wait].
+// MaxDuration is the limit of Drain and Prepare, so that no move can wait forever unless its
+// terms say [Wait].
 const MaxDuration = 24 * time.Hour
 
-// Validate reports what about t cannot be agreed on.
+// Validate returns an error if t has no mode or is out of bounds.
 func (t Terms) Validate() error {
 	for _, d := range []struct {
 		field string
@@ -130,12 +129,12 @@ func (t Terms) Validate() error {
 	return t.Mode.Validate()
 }
 
-// String gives the text form in which a request stores its terms: "eager 20s force 0s".
+// String returns the text form in which a request stores its terms: "eager 20s force 0s".
 func (t Terms) String() string {
 	return fmt.Sprintf("%v %v %v %v", t.Mode, t.Drain, t.AfterDrain, t.Prepare)
 }
 
-// byWorker is the word for a duration that a configuration leaves to the worker.
+// byWorker is the word for a duration that the worker's configuration decides.
 const byWorker = "default"
 
 // MarshalText writes the text that UnmarshalText reads, in the shortest form. It refuses
@@ -157,11 +156,11 @@ func durationText(d time.Duration) string {
 	return max(d, 0).String()
 }
 
-// UnmarshalText reads terms from a configuration: "mode drain after-drain prepare", such
-// as "eager 20s wait 5s". Words may be missing at the end. A duration that is missing or
-// reads "default" is left to the worker that uses the terms; a missing third word means
-// "force". "0s" means no time at all, and becomes a negative field. UnmarshalText refuses an
-// unknown word: in a configuration it is a slip.
+// UnmarshalText reads terms from a configuration: "mode drain after-drain prepare", such as
+// "eager 20s wait 5s". Words at the end may be missing. A duration that is missing or is
+// "default" is decided by the worker that uses the terms; a missing third word means "force".
+// "0s" means no time at all, and becomes a negative field. UnmarshalText refuses an unknown word,
+// because in a configuration it is a mistake.
 func (t *Terms) UnmarshalText(text []byte) error {
 	var terms Terms
 	words := [4]string{1: byWorker, 2: Force.String(), 3: byWorker}
@@ -175,7 +174,7 @@ func (t *Terms) UnmarshalText(text []byte) error {
 	terms.Prepare, errPrepare = parseDuration(words[3])
 	switch {
 	case len(fields) > len(words):
-		return refuse(`must read "mode drain after-drain prepare", or less at the end`, text)
+		return refuse(`must be "mode drain after-drain prepare", where words at the end may be missing`, text)
 	case errDrain != nil || errPrepare != nil:
 		return refuse(fmt.Sprintf(`drain and prepare must be durations between 0s and %v, or "default"`, MaxDuration), text)
 	case words[2] == Wait.String():
@@ -187,7 +186,8 @@ func (t *Terms) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// parseDuration reads a duration of a configuration; 0 is left to the worker, -1 is no time.
+// parseDuration reads a duration of a configuration. It returns 0 for "default", and -1 for no
+// time at all.
 func parseDuration(word string) (time.Duration, error) {
 	if word == byWorker {
 		return 0, nil
