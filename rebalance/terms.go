@@ -106,7 +106,9 @@ type Terms struct {
 	Mode       Mode          // eager or cooperative
 	Drain      time.Duration // how long the owner's handler may take to wind down
 	AfterDrain AfterDrain    // what happens if the handler takes longer
-	Prepare    time.Duration // how long the successor may prepare before it requests the shard; in a request, 0 means that it does not prepare
+	// Prepare is how long the successor may prepare before it requests the shard. In a request,
+	// 0 means that it does not prepare.
+	Prepare time.Duration
 }
 
 // MaxDuration is the limit of Drain and Prepare, so that no move can wait forever unless its

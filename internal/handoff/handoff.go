@@ -76,7 +76,7 @@ func Limit(t rebalance.Terms) (limit time.Duration, limited bool) {
 func Standing(t rebalance.Terms) time.Duration { return max(2*t.Drain, 2*time.Second) }
 
 // Patience returns how long a successor waits for an owner that takes up to beat to notice a
-// request: twice the drain time, and long enough for the owner to have polled twice.
+// request: from then on twice the drain time, but at least beat once more.
 func Patience(t rebalance.Terms, beat time.Duration) time.Duration {
 	return max(2*t.Drain, beat) + beat
 }

@@ -19,7 +19,7 @@ const (
 	ErrReason         lease.Rule = "the transition does not allow this reason"
 )
 
-// What the answer to a write can mean, beside the rules above and lease.ErrWentBack.
+// The meanings of an answer to a write, beside the rules above and lease.ErrWentBack.
 const (
 	ErrMoved    lease.Rule = "the row has changed within its generation"
 	ErrExists   lease.Rule = "the row exists already"

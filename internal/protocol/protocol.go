@@ -66,7 +66,9 @@ type Command struct {
 // as an argument.
 type Stamp struct {
 	ID lease.WriteID // crypto/rand.Text makes good ones
-	At time.Time     // the time of the write, for people, for the generations of Begin, Revive and Adopt, and for the expiry of a tombstone
+	// At is the time of the write. It is for people, for the generations of Begin, Revive and
+	// Adopt, and for the expiry of a tombstone.
+	At time.Time
 }
 
 // Begin creates the row of a shard that has none. The new row has no owner.
@@ -307,8 +309,8 @@ func Revive(r lease.Row, parents []string, by string, s Stamp) (lease.Write, err
 	})
 }
 
-// Adopt makes a row of a restored or replaced table claimable. Its new generation is above all
-// that were issued after the backup and are lost.
+// Adopt takes a row of a restored or replaced table into use. It removes the owner, and begins a
+// generation above all that were issued after the backup and are lost.
 func Adopt(r lease.Row, by string, s Stamp) (lease.Write, error) {
 	return jump(r, lease.OpTransfer, generation.Lost, lease.Transfer{Reason: lease.ReasonAdopted, By: by}, s, nil)
 }

@@ -338,7 +338,8 @@ func TestDeathsAreNoFailures(t *testing.T) {
 	want("and a failure", 2, 1)
 }
 
-// TestCommandsClearWhatTheySay: each command resets the fields that its comment names.
+// TestCommandsClearWhatTheySay: an unquarantine, a rewind and a removal reset the fields that no
+// longer count.
 func TestCommandsClearWhatTheySay(t *testing.T) {
 	r := heldRow(t, "a")
 	seen := func() protocol.Command { return protocol.Command{Seen: r.Generation, By: "op"} }

@@ -40,8 +40,8 @@ type Rates struct {
 	Read float64
 }
 
-// A Network is a store behind a network that loses, delays and repeats calls. What it does
-// follows from its seed and the order of the calls alone.
+// A Network is a store behind a network that loses, delays and repeats calls. Its faults follow
+// from its seed and the order of the calls alone.
 type Network struct {
 	store lease.Store
 	rates Rates

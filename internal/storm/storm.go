@@ -25,10 +25,9 @@ func theRow() lease.Key { return lease.Key{Group: group, Kind: lease.KindLease, 
 // delete these.
 func clock() time.Time { return time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC) }
 
-// A Storm is four actors that compete for one shard of one store, preferably behind a bad
-// network. Each may do anything that the transitions allow, at any time, and every answer is
-// compared with what really happened. What a storm does follows from its seed and the answers
-// alone.
+// A Storm is four actors that compete for one shard of one store, preferably behind a bad network.
+// Each may do anything that the transitions allow, at any time, and every answer is compared with
+// what really happened. The actions of a storm follow from its seed and the answers alone.
 type Storm struct {
 	store lease.Store
 	truth Truth

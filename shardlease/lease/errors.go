@@ -43,7 +43,9 @@ const (
 
 // A RuleError is a transition that a row does not allow, and the rule that forbids it.
 type RuleError struct {
-	Transition string // the name of the transition, such as "claim" or "rewind"; for an answered write, the name of its operation
+	// Transition is the name of the transition, such as "claim" or "rewind". For a write that
+	// was answered, it is the name of the operation.
+	Transition string
 	Key        Key
 	Rule       Rule
 }

@@ -11,7 +11,7 @@ import (
 
 // The limits of what a row can hold, in bytes unless the comment counts something else.
 const (
-	MaxName    = 255  // the name of a group, a shard, a worker, a task or an operator
+	MaxName    = 255  // the name of a group, a shard, a worker or an operator; a task
 	MaxID      = 64   // a write id or an incarnation
 	MaxNote    = 64   // the note of a transfer; the transitions shorten a longer one
 	MaxParents = 8    // how many parents one shard may have

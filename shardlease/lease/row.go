@@ -114,8 +114,10 @@ type Transfer struct {
 	From       string // the name of the worker that held the shard; empty: nobody held it
 	By         string // the name of the worker or operator that made the change
 	At         time.Time
-	Note       string  // a note for people; only the last transfer of a row has one
-	WriteID    WriteID // the id of the write that made the change, by which its writer recognizes it; only the last transfer of a row has one
+	Note       string // a note for people; only the last transfer of a row has one
+	// WriteID is the id of the write that made the change, by which its writer recognizes it.
+	// Only the last transfer of a row has one.
+	WriteID WriteID
 }
 
 func (t Transfer) String() string {

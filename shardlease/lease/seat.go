@@ -122,7 +122,7 @@ func (s Seat) String() string {
 		b.WriteString(", leaving")
 	}
 	if n := len(s.Wants); n > 0 {
-		fmt.Fprintf(&b, ", wants %d shards", n)
+		fmt.Fprintf(&b, ", requests %d shards", n)
 	}
 	return b.String()
 }
