@@ -34,7 +34,7 @@ var ErrNoAnswer = errors.New("no answer from the network")
 // Rates are the probabilities, between 0 and 1, of what can happen to a call.
 type Rates struct {
 	Lost, ReplyLost, Late, Twin float64
-	// Arrive is the probability that a delayed write arrives first, before each write.
+	// Arrive is the probability, before each write, that a delayed write arrives first.
 	Arrive float64
 	// Read is the probability that a read is not answered.
 	Read float64

@@ -28,7 +28,7 @@ type Seat struct {
 	Task      string
 	TTL       time.Duration // the lease time: how long the heartbeat counter may stand still
 	MaxShards int64         // how many shards the worker holds at most; 0: any number
-	Planner   string        // the fingerprint of the worker's planner; only workers with equal ones move held shards
+	Planner   string        // the fingerprint of the worker's planner; held shards move only while all workers have the same
 	Says                    // what the worker publishes with its heartbeat
 	At        time.Time     // the worker's wall clock at its last heartbeat, for people
 }
@@ -39,8 +39,8 @@ type Says struct {
 	// Wants are the shards that the worker requests. A leaving worker writes the shards that it
 	// holds and that nobody requests: the workers of a large fleet may not know of them.
 	Wants []Want
-	// Freed counts the shards that the worker has created, finished or released to nobody. The
-	// other workers list the rows when they see it grow, and do not list them otherwise.
+	// Freed counts the shards that the worker has created, finished or released to nobody. While
+	// nothing happens no worker lists the rows, so the others list them when they see Freed grow.
 	Freed int64
 }
 

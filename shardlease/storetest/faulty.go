@@ -7,12 +7,12 @@ import (
 
 // Rates are the probabilities, between 0 and 1, of the faults of a [Faulty] link.
 type Rates struct {
-	Lost      float64 // that a write never arrives and its caller gets an error
-	ReplyLost float64 // that a write reaches the store and its caller gets an error
-	Late      float64 // that a write arrives after a later one and its caller gets an error at once
-	Twin      float64 // that a write is answered and the same bytes arrive again after a later one
-	Arrive    float64 // that, before a write, one of the delayed writes arrives
-	Read      float64 // that a Get or a List is not answered
+	Lost      float64 // how likely a write never arrives; its caller gets an error
+	ReplyLost float64 // how likely the answer to a write is lost; its caller gets an error
+	Late      float64 // how likely a write arrives after a later one; its caller gets an error at once
+	Twin      float64 // how likely the bytes of an answered write arrive again after a later one
+	Arrive    float64 // how likely, before each write, one of the delayed writes arrives
+	Read      float64 // how likely a Get or a List is not answered
 }
 
 // Faulty returns a link to store that loses, delays and repeats calls at random. The faults follow
