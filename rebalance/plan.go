@@ -108,14 +108,14 @@ func mix(h uint64) uint64 {
 	return h ^ h>>33
 }
 
-// unplaced is the index, in an unfinished plan, for a shard that deal has to place.
-const unplaced = Nobody - 1
+// toPlace marks, in an unfinished plan, a shard that deal has to place.
+const toPlace = Nobody - 1
 
 // A layout is an unfinished plan. Its slices by worker have one element more, for the free
 // shards; the share of this element is 0.
 type layout struct {
 	View
-	plan    []int
+	plan    []int       // by shard: the worker that should hold it, Nobody or toPlace
 	held    []int       // by worker: how many shards it has now
 	share   []int       // by worker: how many shards it should have
 	room    int         // how many shards can be placed
@@ -204,8 +204,8 @@ func (l *layout) limits() []int {
 	return limits
 }
 
-// overflows reports whether workers with these limits, filled up to level, hold more shards than
-// there are.
+// overflows reports whether workers with these limits, filled up to level, hold more than that many
+// shards.
 func overflows(limits []int, level, shards int) bool {
 	for _, v := range limits {
 		if shards -= min(v, level); shards < 0 {
@@ -224,7 +224,7 @@ func (l *layout) keep() {
 	for w, share := range l.share {
 		stay[w], l.ends[w] = w, -1
 		if share == 0 {
-			stay[w] = unplaced
+			stay[w] = toPlace
 		}
 		// If all shards of a worker must go and all will find room, there is nothing to choose.
 		if l.held[w] > share && (share > 0 || short) {
@@ -257,7 +257,7 @@ func (l *layout) release() {
 		}
 		first(mine, len(mine)-share)
 		for _, c := range mine[:len(mine)-share] {
-			l.plan[c.index] = unplaced
+			l.plan[c.index] = toPlace
 		}
 	}
 }
@@ -271,7 +271,7 @@ func (l *layout) candidates(w int) []candidate {
 	return l.choices[end-l.held[w] : end]
 }
 
-// selectPlaced leaves only as many shards unplaced as there is room for: first free shards, then
+// selectPlaced selects as many of the shards to place as there is room for: first free shards, then
 // those of leaving workers, then those above a worker's limit. The others get Nobody.
 func (l *layout) selectPlaced() {
 	var free, leaving, excess []candidate
@@ -298,7 +298,7 @@ func (l *layout) selectPlaced() {
 	}
 }
 
-// deal gives each unplaced shard to the first worker with an open place, from the worker on that
+// deal gives each shard to place to the first worker with an open place, from the worker on that
 // the shard's tie picks.
 //
 // Invariant: deal goes through the shards in the order of the view, and ignores their owners. So
@@ -311,7 +311,7 @@ func (l *layout) deal() {
 	}
 	next := nextOpen(open)
 	for i := 0; l.spare > 0; i++ {
-		if l.plan[i] != unplaced {
+		if l.plan[i] != toPlace {
 			continue
 		}
 		// The low half of the tie picks, because selectPlaced may have selected by the high half.

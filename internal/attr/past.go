@@ -7,12 +7,12 @@ import (
 )
 
 // The earlier transfers of a row are packed into one attribute, because every write contains them
-// and only people read them. Each has one line, newest first, with fields between tabs: how many
-// generations back it began, reason, from, by, and seconds since 1970. Names cannot contain tabs
-// and line ends.
+// and only people read them. Each has one line, newest first, with fields separated by tabs: how
+// many generations back it began, reason, from, by, and seconds since 1970. Names cannot contain
+// tabs and line ends.
 
-// AddTransfer returns the packed transfers with one more in front. It began back generations before
-// the transfer that follows it.
+// AddTransfer returns the packed transfers with one more in front. It began
+// back generations before the transfer that follows it.
 func AddTransfer(past string, back int64, reason, from, by string, at time.Time) string {
 	seconds := int64(0)
 	if !at.IsZero() {

@@ -47,8 +47,8 @@ type story struct {
 
 // bounds keep the number of states finite.
 type bounds struct {
-	writes int // how many writes each actor makes
-	faults int // how many faults happen
+	writes int // how many writes each actor makes at most
+	faults int // how many faults happen at most
 }
 
 // Each story is explored completely within small bounds, and within wide ones as far as the
