@@ -75,11 +75,13 @@ func TestFullRowCostsOneWriteUnit(t *testing.T) {
 		if transfers >= 3 && len(r.History()) < 2 {
 			t.Errorf("%d transfers: only %d earlier ones kept", transfers, len(r.History()))
 		}
-		// A release stores a note and the longest reason.
-		w, err := protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonDrainTimeout, Note: strings.Repeat("n", lease.MaxNote)},
-			protocol.Stamp{ID: lease.WriteID(strings.Repeat("w", 26)), At: time.Now()})
-		if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
-			t.Errorf("%d transfers, released: %d bytes", transfers, size)
+		// A release stores a note, and the longest reason or the count of failed attempts.
+		for _, reason := range []lease.Reason{lease.ReasonDrainTimeout, lease.ReasonStalled} {
+			w, err := protocol.Release(r, handle(r), protocol.End{Reason: reason, Note: strings.Repeat("n", lease.MaxNote)},
+				protocol.Stamp{ID: lease.WriteID(strings.Repeat("w", 26)), At: time.Now()})
+			if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
+				t.Errorf("%d transfers, released as %s: %d bytes", transfers, reason, size)
+			}
 		}
 		t.Logf("%d transfers: %d bytes, %d earlier transfers kept", transfers, size, len(r.History()))
 	}
