@@ -10,24 +10,24 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What runs beside the loop: calls of the store, the source, the hook and the
-// handlers. Each answers into the inbox, once.
+// The calls that run started the loop: those of the store, the source, Config.Prepare and
+// the handlers. Each puts its result into the inbox, once.
 
 // A call is one call of the store or of the source.
 type call struct {
-	hook   string                          // HookError.Hook if make misbehaves
-	urgent bool                            // see arrival
+	hook   string                          // the HookError.Hook for a fault of make
+	urgent bool                            // whether the result is an urgent arrival
 	make   func(ctx context.Context) error // calls the store or the source
-	answer func(err error) engine.Input    // the input for the engine; err is the error or the panic of make
+	answer func(err error) engine.Input    // returns the input for the engine; err is the error or the panic of make
 }
 
-// ask runs a call and hands in its answer. Every call has a limit: a store that does not
-// answer is asked again, which may help where the first request was lost. A store that
+// ask makes a call and puts its result into the inbox. Every call has a time limit, after
+// which the engine repeats it; that may help if the first request was lost. A store that
 // panics counts as a store that has not answered.
 func (r *run) ask(limit time.Duration, c call) {
 	ctx := r.limited(limit)
 	r.call(func() {
-		err := error(&panicError{}) // what runtime.Goexit leaves
+		err := error(&panicError{}) // the result if the store or the source calls runtime.Goexit
 		defer func() {
 			if p, ok := err.(*panicError); ok {
 				p.sealed = true
@@ -39,15 +39,15 @@ func (r *run) ask(limit time.Duration, c call) {
 	})
 }
 
-// A deadline is the context of all calls with one limit that begin at nearly the same
-// time. One for each call, with a timer of its own, is a sixth of what a commit costs.
+// A deadline is the context of all calls with one limit that begin at nearly the same time.
+// A context and a timer for each call would be a sixth of the cost of a commit.
 type deadline struct {
 	context.Context
-	cancel context.CancelFunc // nobody's: a call may still be under way. It ends by its time, or with the run
-	until  engine.Instant     // for calls that begin before
+	cancel context.CancelFunc // never called, because a call may still be running: the context ends by its time, or with the run
+	until  engine.Instant     // calls that begin later get another deadline
 }
 
-// limited is a context that ends after limit, or up to a thirty-second of it sooner.
+// limited returns a context that ends after limit, or up to a thirty-second of it sooner.
 func (r *run) limited(limit time.Duration) context.Context {
 	d := r.deadlines[limit]
 	if now := r.mono(); now >= d.until {
@@ -59,9 +59,9 @@ func (r *run) limited(limit time.Duration) context.Context {
 }
 
 func (r *run) list(o engine.List) {
-	limit := r.patience() // a worker that waits for the seats is blind
+	limit := r.callLimit() // without the seats the worker can neither plan nor claim
 	if o.Query.Kind == lease.KindLease {
-		limit = r.config.TTL // there may be many
+		limit = r.config.TTL // there may be many rows
 	}
 	in := engine.Listed{Read: o.Read}
 	r.ask(limit, call{
@@ -74,7 +74,7 @@ func (r *run) list(o engine.List) {
 					continue
 				}
 				if err == nil {
-					err = listable(record, o.Query, last)
+					err = checkListed(record, o.Query, last)
 				}
 				if err != nil {
 					return err
@@ -87,22 +87,23 @@ func (r *run) list(o engine.List) {
 	})
 }
 
-// patience is for calls about one record: a beat that hangs must leave time for
-// another before trust ends, and that for a third. A beat is sent a third of the lease time
-// after the last one at the latest. If from just then on nothing is answered for half a lease
-// time, the third has to be sent after that and answered before nine tenths are over. The
-// pauses between them are a sixteenth and an eighth of a beat, so two patiences have to be
-// between 0.44 and 0.50 lease times.
-func (r *run) patience() time.Duration { return r.config.TTL * 7 / 30 }
+// callLimit returns the time limit of a call about one record. It is short enough that a
+// heartbeat without an answer leaves time for another before trust ends, and that one for a
+// third. A heartbeat is sent at most a third of the lease time after the last one. If from
+// then on nothing is answered for half a lease time, the third attempt must be sent after
+// that, and answered before nine tenths of the lease time are over. The pauses between the
+// attempts are a sixteenth and an eighth of a heartbeat interval, so two limits must add up
+// to between 0.44 and 0.50 lease times.
+func (r *run) callLimit() time.Duration { return r.config.TTL * 7 / 30 }
 
 func (r *run) get(o engine.Get) {
 	in := engine.Got{Read: o.Read, Key: o.Key}
-	r.ask(r.patience(), call{
+	r.ask(r.callLimit(), call{
 		hook: "store.Get",
 		make: func(ctx context.Context) error {
 			record, err := r.worker.store.Get(ctx, o.Key)
 			if err == nil {
-				err = answers("store.Get", record, o.Key)
+				err = checkRecord("store.Get", record, o.Key)
 			}
 			if errors.Is(err, lease.ErrNotFound) {
 				return nil
@@ -116,15 +117,15 @@ func (r *run) get(o engine.Get) {
 
 func (r *run) send(o engine.Send) {
 	in, seat := engine.Settled{Write: o.Write}, o.Write.Key().Kind == lease.KindSeat
-	r.ask(r.patience(), call{
+	r.ask(r.callLimit(), call{
 		hook: "store.Write", urgent: seat,
 		make: func(ctx context.Context) error {
 			began := time.Now()
 			record, err := r.worker.store.Write(ctx, o.Write)
 			if err == nil && seat {
-				r.heard(time.Since(began))
+				r.heartbeatTook(time.Since(began))
 			}
-			in.Record, err = settles(o.Write, record, err)
+			in.Record, err = checkAnswer(o.Write, record, err)
 			return err
 		},
 		answer: func(err error) engine.Input { in.Err = err; return in },
@@ -141,7 +142,7 @@ func (r *run) verify(o engine.Verify) {
 
 func (r *run) poll() {
 	limit := max(r.config.PollEvery, 30*time.Second)
-	r.patient = r.mono().Add(limit + time.Second)
+	r.sourceDue = r.mono().Add(limit + time.Second)
 	var shards []Shard
 	r.ask(limit, call{
 		hook: "source",
@@ -153,19 +154,19 @@ func (r *run) poll() {
 	})
 }
 
-// errDeaf: a source that blocks.
-var errDeaf = errors.New("no answer before the deadline, and the call ignores its context")
+// errNoAnswer is the fault of a source that blocks.
+var errNoAnswer = errors.New("no answer before the deadline, and the call ignores its context")
 
-// complain reports a source that does not answer. It cannot be asked again before it
-// does, and new shards go unnoticed until then.
-func (r *run) complain() {
-	if r.mono() >= r.patient {
-		r.patient = engine.Never
-		r.step(engine.SourceSilent{Err: &SourceError{Err: errDeaf}})
+// reportSilentSource reports a source that does not answer. It cannot be called again
+// before it does, and new shards go unnoticed until then.
+func (r *run) reportSilentSource() {
+	if r.mono() >= r.sourceDue {
+		r.sourceDue = engine.Never
+		r.step(engine.SourceSilent{Err: &SourceError{Err: errNoAnswer}})
 	}
 }
 
-// A preparation is one call of the prepare hook.
+// A preparation is one call of Config.Prepare.
 type preparation struct{ cancel context.CancelFunc }
 
 func (r *run) prepareFor(o engine.Prepare) {
@@ -177,9 +178,9 @@ func (r *run) prepareFor(o engine.Prepare) {
 	r.prepare[o.Shard.Name] = p
 	r.do(func() {
 		shard := Shard{Name: o.Shard.Name, Parents: o.Shard.Parents, Weight: o.Shard.Weight}
-		err := error(&panicError{}) // what runtime.Goexit leaves
+		err := error(&panicError{}) // the result if Prepare calls runtime.Goexit
 		defer func() {
-			// One that was called off, or is late, returns the error of its context.
+			// A preparation that was called off or is late returns the error of its context.
 			if err != nil && ctx.Err() == nil {
 				r.emit(event.Event{Kind: event.HookFault, Shard: shard.Name, Err: &HookError{Hook: "Prepare", Err: err}})
 			}
@@ -189,15 +190,15 @@ func (r *run) prepareFor(o engine.Prepare) {
 	})
 }
 
-// handle runs the handler of a tenure to its end, whichever that is.
+// handle runs the handler of a tenure to its end.
 func (r *run) handle(t *Tenure) {
-	// What runtime.Goexit leaves behind.
+	// The result if the handler calls runtime.Goexit.
 	panicked, err := true, error(&panicError{})
 	defer func() {
 		in := engine.Returned{Tenure: t.id()}
 		in.Failed, in.Note, err = judge(t, panicked, err)
-		// Marks that are made from here on are refused; those made before are
-		// in the inbox, and so are told before this.
+		// Marks that are made after close are refused. Those made before are in the inbox,
+		// so they are reported before the return.
 		end := t.close()
 		r.inbox.put(arrival{input: in, err: err})
 		t.stop(end) // frees the contexts
@@ -205,20 +206,20 @@ func (r *run) handle(t *Tenure) {
 	panicked, err = guard(func() error { return sound("handler", r.handler(t.soft, t)) })
 }
 
-// judge says whether a tenure has failed, what the table should remember of its
-// end, and what of the handler's error is news.
+// judge returns whether a tenure has failed, the note that the table stores about its end,
+// and the handler's error unless it contains nothing new.
 //
-// A handler whose ctx has ended may return any error, and that is no failure; if it is the
-// error of its ctx, or its cause, it is no news either.
+// If ctx has ended, the handler may return any error, and that is no failure. If that error
+// is the error of ctx or its cause, it contains nothing new.
 func judge(t *Tenure, panicked bool, err error) (failed bool, note string, news error) {
 	switch {
 	case err == nil:
-		return false, t.lastWords(), nil
+		return false, t.releaseNote(), nil
 	case panicked || t.soft.Err() == nil:
 		return true, noteOf(err), err
 	}
-	if _, told := errors.AsType[*EndError](err); told || errors.Is(err, context.Canceled) {
+	if _, known := errors.AsType[*EndError](err); known || errors.Is(err, context.Canceled) {
 		err = nil
 	}
-	return false, t.lastWords(), err
+	return false, t.releaseNote(), err
 }

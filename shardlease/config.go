@@ -18,125 +18,128 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Config says what a worker is. The zero value of a field is its default. A negative
-// number or duration turns a field off; where a field cannot be off, New refuses it.
-// Group and Handoff have no default.
+// A Config is the configuration of a worker. The zero value of a field means its default. A
+// negative number or duration turns a field off; New refuses it where a field cannot be
+// off. Group and Handoff have no default.
 //
-// Workers of one group should agree on everything but Name, Task and MaxShards;
-// where they do not, while a change is rolled out, nothing breaks.
+// Workers of one group should agree on every field except Name, Task and MaxShards. Nothing
+// breaks if they differ while a change is rolled out.
 type Config struct {
-	// Group names the fleet. Workers of one group share its shards; groups do
-	// not see each other. Required.
+	// Group is the name of the fleet. Workers of one group share its shards; groups do not
+	// see each other. Required.
 	Group string
-	// Handoff chooses what a planned move may cost: rebalance.Eager,
-	// rebalance.Cooperative, or a strategy that decides for each shard.
-	// Required. What a strategy answers is checked when it is asked; terms that
-	// nobody could keep are replaced by eager ones, and told as an [event.HookFault], as
-	// is a panic.
+	// Handoff chooses the cost of a planned move: rebalance.Eager (a gap),
+	// rebalance.Cooperative (an overlap), or a strategy that decides for each shard.
+	// Required. If a strategy panics or returns terms that are not valid, the worker reports
+	// an [event.HookFault] and the move is eager.
 	Handoff rebalance.Handoff
 
-	// Name is how people know this worker. It need not be unique. Default: host,
-	// process id and a few random letters.
+	// Name identifies this worker to people. It need not be unique. Default: host, process
+	// id and a few random letters.
 	Name string
-	// Task is free text: the run or the job this worker serves, so that a
-	// [Supervisor] can find what a dead run still holds.
+	// Task is free text: the run or the job that this worker serves. A [Supervisor] uses it
+	// to find the shards that a dead run still holds.
 	Task string
 
-	// TTL is the lease time: how long a worker may be silent before others take
-	// its shards. It beats three times as often. Default 10 s; at least 300 ms.
+	// TTL is the lease time: how long a worker's heartbeat counter may stand still before
+	// other workers evict it and claim its shards. The worker sends a heartbeat three times
+	// per TTL. Default 10 s; at least 300 ms.
 	TTL time.Duration
-	// Drain is how long a handler may take to wind down, in a move whose terms
-	// leave that open and when the worker stops. Default 20 s, or two thirds of
-	// TTL where that is more, which is also the least; negative: no time at all.
+	// Drain is the drain time: how long a handler may take to wind down, in a graceful
+	// shutdown and in a move whose terms do not set a drain time. Default 20 s, or two
+	// thirds of TTL if that is longer. At least two thirds of TTL; negative: no time at all.
 	Drain time.Duration
-	// MaxShards is how many shards this worker will hold. Default, and when
-	// negative: any number.
+	// MaxShards is the largest number of shards that this worker holds. Default, or if
+	// negative: no limit.
 	MaxShards int
-	// MaxMoves is how many shards this worker asks others for at a time.
-	// Default 100; at most [lease.MaxWants].
+	// MaxMoves is the largest number of shards that this worker requests of others at a
+	// time. Default 100; at most [lease.MaxWants].
 	MaxMoves int
-	// MoveCooldown is how long a shard that has just moved stays where it is,
-	// counted by each worker from when it saw the move. Default off: a fleet whose
-	// workers do not change moves nothing anyway.
+	// MoveCooldown is how long a shard that has just moved is not moved again. Each worker
+	// counts it from when it saw the move. Default off: in a fleet whose workers do not
+	// change nothing moves anyway.
 	MoveCooldown time.Duration
 
-	// StallAfter takes a shard from a handler that neither marks, commits nor
-	// calls Progress or Alive for so long. Default off: then it is enough that the process
-	// lives. At least a third of TTL.
+	// StallAfter is how long a handler may neither mark nor commit nor call Progress or
+	// Alive. After that its tenure ends as stalled. Default off: a handler may be silent as
+	// long as its process lives. At least a third of TTL.
 	StallAfter time.Duration
-	// CommitTimeout is how long the table may accept no mark of a tenure although one
-	// is due. After that the worker reports [event.CommitsFail], and Healthy returns an
-	// error. A worker that can write no row at all ends its tenures if another live
-	// worker has room: it gives up its seat, so that the others can claim the shards
-	// that it cannot release, and rests for up to six lease times before it takes
-	// another seat. Otherwise the tenures go on. Default 3 × TTL; negative: off. At
-	// least a third of TTL.
+	// CommitTimeout is how long the table may accept no mark of a tenure although one is
+	// due. After that the worker reports [event.CommitsFail], and Healthy returns an error.
+	// If the worker can write no row at all and another live worker has room, the worker
+	// gives up its seat and ends its tenures, so that the others can claim the shards that
+	// it cannot release; it rests for up to six lease times before it takes another seat.
+	// Otherwise the tenures continue. Default 3 × TTL; negative: off. At least a third of
+	// TTL.
 	CommitTimeout time.Duration
-	// MaxAttempts is how many tenures of a shard may fail, since a checkpoint was
-	// last accepted or Progress called, before it is quarantined. A worker that
-	// dies or loses its store counts as well; a shard given up in good order does
-	// not, and resets nothing. Handlers that may be idle for long should call
-	// Progress, but not before a record that failed may come again: see
-	// [Tenure.Alive]. Default off: the shard is tried forever. Only MaxAttempts stops
-	// a handler that takes its whole process down (by its use of memory, say), because
-	// the shards of a dead worker are claimed at once, without Backoff.
+	// MaxAttempts is how many tenures of a shard may fail before the shard is quarantined.
+	// The count starts again when the table accepts a checkpoint and when the handler calls
+	// Progress. The death of a worker and the loss of its store count as failures too. A
+	// release that is no failure adds nothing and does not restart the count. Handlers that
+	// may be idle for long should call Progress, but not while a record that failed may come
+	// again: see [Tenure.Alive]. Default off: the shard is tried forever. Only MaxAttempts
+	// stops a handler that ends its whole process (by its use of memory, say), because the
+	// shards of a dead worker are claimed at once, without Backoff.
 	MaxAttempts int
-	// Backoff is how long a shard rests after a tenure that ended by error, panic or
-	// stall. It doubles with each such tenure. The death of a worker causes no rest.
-	// Default 1 s; negative: not at all.
+	// Backoff is how long a shard rests after a tenure that ended by an error, a panic or a
+	// stall. It doubles with each such tenure. The death of a worker causes no rest. Default
+	// 1 s; negative: no rest.
 	Backoff time.Duration
-	// MaxBackoff is the longest rest. Default 5 min, or Backoff where that is more.
+	// MaxBackoff is the longest rest. Default 5 min, or Backoff if that is longer.
 	MaxBackoff time.Duration
 
-	// Commit says when marks are written. Its zero value means its defaults.
+	// Commit is the policy that decides when the latest mark is written. Its zero value
+	// means its defaults.
 	Commit checkpoint.Policy
-	// Order compares positions, so that a mark that goes back is refused.
-	// Default: positions are tokens, and nothing compares them.
+	// Order compares positions, so that the worker refuses a mark that moves back. Default:
+	// positions are opaque, and nothing compares them.
 	Order checkpoint.Order
-	// Planner decides which worker should hold which shard. Default rebalance.Even.
-	// The goroutine that sends heartbeats waits for Planner, Handoff and Order: they
-	// must be quick. If Planner panics or returns no valid plan, the worker reports an
-	// [event.HookFault], and rebalance.Even makes that plan. If Order panics at a position,
-	// the worker reports an [event.HookFault] and refuses the position.
+	// Planner decides which worker should hold which shard. Default rebalance.Even. The
+	// goroutine that sends heartbeats waits for Planner, Handoff and Order: they must be
+	// quick. If Planner panics or returns no valid plan, the worker reports an
+	// [event.HookFault], and rebalance.Even makes that plan. If Order panics, the worker
+	// reports an [event.HookFault] and refuses the position.
 	Planner rebalance.Planner
-	// Prepare gets this worker ready for a shard that another one still serves:
-	// it opens iterators, say, or warms a cache. from is where the shard stands
-	// at that moment; the tenure will start there or later. Its context ends when
-	// the time is up that the terms give, or when the move is called off; then
-	// Prepare must return. Whether it returns an error or not, the move goes on.
-	// Where it is set and the terms leave their Prepare at zero, it gets 30 s; or half
-	// of Drain, if that is less and the owner leaves: that one does not wait for longer.
-	// Default: nothing is prepared, whatever the terms say.
+	// Prepare prepares this worker for a shard that another worker still serves: it opens
+	// iterators, say, or warms a cache. from is the checkpoint of the shard at that moment;
+	// the tenure will start there or later. The context of Prepare ends when the preparation
+	// time of the terms has passed or when the move is called off; then Prepare must return.
+	// The move continues whether Prepare returns an error or not.
+	//
+	// If the terms do not set a preparation time, it is 30 s. If the owner shuts down, it is
+	// at most half of Drain, because the owner waits no longer than Drain for a request.
+	// Default: nothing is prepared, whatever the terms are.
 	Prepare func(ctx context.Context, s Shard, from checkpoint.Checkpoint) error
 
-	// PollEvery is how often the source is listed. Default 30 s; at least 100 ms.
+	// PollEvery is the interval at which the source is listed. Default 30 s; at least 100 ms.
 	PollEvery time.Duration
-	// AuditEvery is how often all lease rows are listed although nothing seems to
-	// have happened. Default 60 s, or TTL where that is more, which is also the
-	// least. Above 20,000 workers × shards it is more in any case: four times
-	// what the fleet needs to list all rows once for each worker.
+	// AuditEvery is the interval at which all lease rows are listed although nothing seems
+	// to have changed. Default 60 s, or TTL if that is longer. At least TTL. If workers ×
+	// shards exceed 20,000, the interval is longer in any case: four times as long as the
+	// fleet needs to list all rows once for each worker.
 	AuditEvery time.Duration
 
-	// Observe is told what happens, one event at a time, on a goroutine of its
-	// own. However slow it is, no heartbeat waits for it: what does not fit into
-	// the queue is dropped and counted ([event.Event.Dropped]). It must return
-	// sometime: Run waits for the last event to be delivered.
+	// Observe is called with each event, one at a time, on a goroutine of its own. No
+	// heartbeat waits for it: events that do not fit into the queue are dropped and counted
+	// ([event.Event.Dropped]). Observe must return at some time, because Run waits until the
+	// last event is delivered.
 	Observe func(event.Event)
-	// EventQueue is how many events wait for Observe and Logger. Default 1024.
+	// EventQueue is how many events may wait for Observe and Logger. Default 1024.
 	EventQueue int
-	// Logger gets every event as a line, from the goroutine that calls Observe.
-	// Default: nothing is logged.
+	// Logger logs every event as a line, on the goroutine that calls Observe. Default:
+	// nothing is logged.
 	Logger *slog.Logger
 }
 
 const (
 	defaultTTL     = 10 * time.Second
-	leastTTL       = 300 * time.Millisecond // a third of it is a beat, and a beat is a round trip
+	leastTTL       = 300 * time.Millisecond // a heartbeat is due every third of it, and needs a round trip to the store
 	defaultDrain   = 20 * time.Second
 	defaultPrepare = 30 * time.Second
 )
 
-// withDefaults fills in what is left open, and reports every fault at once.
+// withDefaults sets the fields that are zero to their defaults, and reports every fault at
+// once.
 func (c Config) withDefaults() (Config, error) {
 	var f faults
 	c.names(&f)
@@ -158,7 +161,8 @@ func (c *Config) names(f *faults) {
 	f.wrap("Task", lease.Owner{Name: "-", Incarnation: "-", Task: c.Task}.Validate())
 }
 
-// defaultName is unique enough for people: nothing relies on it.
+// defaultName returns a name that is unique enough for people; nothing relies on its
+// uniqueness.
 func defaultName() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
@@ -169,10 +173,10 @@ func defaultName() string {
 
 func (c *Config) times(f *faults) {
 	f.duration("TTL", &c.TTL, bounds{otherwise: defaultTTL, least: leastTTL})
-	c.TTL = c.TTL.Truncate(time.Millisecond) // as rows keep it
+	c.TTL = c.TTL.Truncate(time.Millisecond) // rows store milliseconds
 	ttl := c.TTL
 	if ttl < leastTTL || ttl > rebalance.MaxDuration {
-		ttl = defaultTTL // reported; the others should not be blamed for it
+		ttl = defaultTTL // the fault in TTL is reported; the fields that depend on it get no faults of their own
 	}
 	drain := 2 * ttl / 3
 	f.duration("Drain", &c.Drain, bounds{otherwise: max(defaultDrain, drain), least: drain, from: "two thirds of TTL", off: true})
@@ -227,8 +231,8 @@ func (c *Config) strategies(f *faults) {
 	}
 }
 
-// planner asks a user's planner for its fingerprint, and wraps it so that there always is
-// a plan.
+// planner reads the fingerprint of a user's planner, and wraps the planner so that there always
+// is a plan.
 func (c *Config) planner(f *faults) {
 	if isNil(c.Planner) {
 		f.add("Planner", fmt.Sprintf("is a nil %T", c.Planner))
@@ -243,8 +247,8 @@ func (c *Config) planner(f *faults) {
 	c.Planner = p
 }
 
-// engine is the configuration as the engine reads it. A strategy's mistakes go to
-// fault.
+// engine returns the configuration for the engine. fault is called with each fault of the
+// user's strategy, planner and order.
 func (c Config) engine(fault func(shard string, err error)) engine.Config {
 	if p, ok := c.Planner.(*planner); ok {
 		c.Planner = &planner{Planner: p.Planner, fingerprint: p.fingerprint, fault: fault}
@@ -259,9 +263,9 @@ func (c Config) engine(fault func(shard string, err error)) engine.Config {
 	}
 }
 
-// A strategy is the user's, with what the worker knows better: whether there is
-// anything to prepare, and which terms can be kept. Terms that cannot be would
-// make the seat they are written on invalid, and with it every heartbeat.
+// A strategy wraps the user's handoff strategy. It sets the preparation time, because only
+// the worker knows whether it has a Prepare, and replaces terms that are not valid: they
+// would make the seat that they are written to invalid, and with it every heartbeat.
 type strategy struct {
 	handoff  rebalance.Handoff
 	drain    time.Duration
@@ -269,8 +273,8 @@ type strategy struct {
 	fault    func(shard string, err error)
 }
 
-// Terms asks the user's strategy. It leaves a drain of zero and a negative one as
-// they are: whoever fills them in must be able to tell them apart.
+// Terms calls the user's strategy. It leaves a zero and a negative drain time as they are,
+// because the caller that fills them in must be able to distinguish them.
 func (s *strategy) Terms(shard string, why rebalance.Why) rebalance.Terms {
 	var t rebalance.Terms
 	if err := apart(func() { t = s.handoff.Terms(shard, why) }); err != nil {
@@ -279,7 +283,7 @@ func (s *strategy) Terms(shard string, why rebalance.Why) rebalance.Terms {
 	switch {
 	case !s.prepares:
 		t.Prepare = 0
-	case t.Prepare == 0 && why == rebalance.Leaving: // the owner waits for its Drain to be asked
+	case t.Prepare == 0 && why == rebalance.Leaving: // the owner waits at most its Drain for the request
 		t.Prepare = min(defaultPrepare, s.drain/2)
 	case t.Prepare == 0:
 		t.Prepare = defaultPrepare
@@ -290,19 +294,19 @@ func (s *strategy) Terms(shard string, why rebalance.Why) rebalance.Terms {
 	return t
 }
 
-// eager reports that the user's strategy gave no valid terms, and returns the terms that
-// stand in for them.
+// eager reports that the user's strategy returned no valid terms, and returns eager terms
+// instead.
 func (s *strategy) eager(shard string, err error) rebalance.Terms {
 	s.fault(shard, &HookError{Hook: "Handoff", Err: fmt.Errorf("%w; the move will be eager", err)})
 	return rebalance.Terms{Mode: rebalance.Eager}
 }
 
-// faults collects what is wrong.
+// faults collects the faults of a configuration.
 type faults []error
 
 func (f *faults) add(field, rule string) { *f = append(*f, &ConfigError{Field: field, Rule: rule}) }
 
-// wrap adds err, if it is one, as the reason why field is refused.
+// wrap adds a fault of field, unless err is nil.
 func (f *faults) wrap(field string, err error) {
 	if err == nil {
 		return
@@ -314,11 +318,11 @@ func (f *faults) wrap(field string, err error) {
 	*f = append(*f, &ConfigError{Field: field, Rule: rule, Err: err})
 }
 
-// bounds are those of a duration; none is longer than rebalance.MaxDuration,
-// because a longer one is a slip of units.
+// bounds are the limits of a duration. None may exceed rebalance.MaxDuration: a longer
+// duration is a mistake in units.
 type bounds struct {
 	otherwise, least time.Duration
-	from             string // the field that least comes from, in words; "": none
+	from             string // how least is derived from another field, in words; "": it is not
 	off              bool   // a negative value turns the field off
 }
 
@@ -345,8 +349,8 @@ func (f *faults) duration(field string, value *time.Duration, b bounds) {
 	}
 }
 
-// people formats d as people write it: rounded to about three digits, and without zero
-// minutes and seconds. It rounds up, because d is a lower bound that somebody will copy.
+// people formats d for people: rounded to about three digits, and without zero minutes and
+// seconds. It rounds up, because d is a lower bound that somebody will copy.
 func people(d time.Duration) string {
 	for _, grain := range []time.Duration{10 * time.Millisecond, 10 * time.Microsecond} {
 		if d >= 100*grain {

@@ -233,7 +233,7 @@ func TestNilPointersAreRefused(t *testing.T) {
 	}
 	good, shards, as := new(memstore.Store), shardlease.Static("1"), func(*shardlease.Config) {}
 	refused("store", (*memstore.Store)(nil), shards, as, "store: must be given: a dynamostore.Store, or a memstore.Store to try things out; is a nil *memstore.Store")
-	refused("source", good, (*rogue)(nil), as, "source: must be given: it says which shards there are; is a nil *shardlease_test.rogue")
+	refused("source", good, (*rogue)(nil), as, "source: must be given: it lists the shards; is a nil *shardlease_test.rogue")
 	refused("planner", good, shards, func(c *shardlease.Config) { c.Planner = (*rogue)(nil) }, "Planner: is a nil *shardlease_test.rogue")
 	refused("planner that panics", good, shards, func(c *shardlease.Config) { c.Planner = broken{} }, "Planner: Fingerprint: panic: no name")
 	refused("handoff", good, shards, func(c *shardlease.Config) { c.Handoff = (*rogue)(nil) }, "Handoff: choose a handoff mode")

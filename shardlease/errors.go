@@ -10,24 +10,25 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// Callers branch on these with errors.Is; the typed errors beside them carry what
-// was observed.
+// Sentinel errors, for errors.Is. The typed errors that match them contain what was
+// observed.
 var (
-	// ErrConfig: a worker cannot be made like this. Each fault is a [*ConfigError].
+	// ErrConfig means that the configuration or an argument is not valid. Each fault is a
+	// [*ConfigError].
 	ErrConfig = errors.New("invalid configuration")
-	// ErrRunning: Run was called before. A worker runs once.
+	// ErrRunning means that Run was called before. A worker runs once.
 	ErrRunning = errors.New("this worker has been run before: a worker runs once, make another")
-	// ErrEnded: the tenure is over. An [*EndError] says why.
+	// ErrEnded means that the tenure is over. An [*EndError] contains the cause.
 	ErrEnded = errors.New("the tenure is over")
-	// ErrNoShards: a source that lists nothing.
+	// ErrNoShards means that the source lists no shards.
 	ErrNoShards = errors.New("no shards")
 )
 
-// A ConfigError names a field and the rule it breaks.
+// A ConfigError contains a field and the rule that its value breaks.
 type ConfigError struct {
 	Field string // of [Config]; "store" and "source" are arguments of [New], "handler" of [Worker.Run]
 	Rule  string
-	Err   error // what refused it; nil where the rule says it all
+	Err   error // the error of the check that refused the value; nil if Rule is complete
 }
 
 func (e *ConfigError) Error() string { return fmt.Sprintf("%v: %s: %s", ErrConfig, e.Field, e.Rule) }
@@ -35,20 +36,21 @@ func (e *ConfigError) Error() string { return fmt.Sprintf("%v: %s: %s", ErrConfi
 // Is makes errors.Is(err, ErrConfig) true.
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
-// Unwrap gives what refused the field.
+// Unwrap returns the error of the check that refused the value.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// An EndError says why a tenure is over, or is to wind down. It is the cause of a
-// handler's contexts, and what every call of a tenure returns after its end.
+// An EndError says why a tenure is over or should wind down. It is the cause of the
+// handler's contexts, and the error of every call of a tenure after its end.
 type EndError struct {
 	Shard      string
 	Generation int64
 	Cause      event.Cause
-	// Err is what was observed, where something was: a [*checkpoint.StaleError],
-	// as a rule.
+	// Err is what the worker observed, usually a [*checkpoint.StaleError]; nil if the cause
+	// is all that is known.
 	Err error
-	// OutcomeUnknown: a commit was under way, and whether it was accepted is not
-	// known. It has not overwritten anything of a successor's.
+	// OutcomeUnknown reports that no answer to the last commit arrived, so it is unknown
+	// whether the table accepted it. The commit has not overwritten anything that a
+	// successor wrote.
 	OutcomeUnknown bool
 }
 
@@ -66,7 +68,7 @@ func (e *EndError) Error() string {
 // Is makes errors.Is true for ErrEnded and for the cause.
 func (e *EndError) Is(target error) bool { return target == ErrEnded || target == e.Cause }
 
-// Unwrap gives what was observed.
+// Unwrap returns what the worker observed.
 func (e *EndError) Unwrap() error { return e.Err }
 
 // A HookError reports that the user's code misbehaved: a hook, the source, the store or the
@@ -80,25 +82,26 @@ type HookError struct {
 
 func (e *HookError) Error() string { return fmt.Sprintf("%s: %v", e.Hook, e.Err) }
 
-// Unwrap gives the panic or the fault in the answer. It does not lead to the value that a
-// store or a source panicked with: even if that value is an error, it is not their answer.
+// Unwrap returns the panic or the fault in the answer. The chain does not contain the value
+// that a store or a source panicked with: even if that value is an error, it is not their
+// answer.
 func (e *HookError) Unwrap() error { return e.Err }
 
-// A panicError is a handler or a hook that panicked, or left its goroutine.
+// A panicError is the panic of a handler or a hook, or its end by runtime.Goexit.
 type panicError struct {
 	value  any // nil: runtime.Goexit
 	stack  []byte
-	sealed bool // Unwrap does not lead to value
+	sealed bool // true: Unwrap does not return value
 }
 
 func (e *panicError) Error() string {
 	if e.value == nil {
-		return "left its goroutine by runtime.Goexit"
+		return "called runtime.Goexit"
 	}
 	return fmt.Sprintf("panic: %v", e.value)
 }
 
-// Unwrap gives what was panicked with, if that was an error.
+// Unwrap returns the value of the panic, if that is an error.
 func (e *panicError) Unwrap() error {
 	if e.sealed {
 		return nil
@@ -107,8 +110,8 @@ func (e *panicError) Unwrap() error {
 	return err
 }
 
-// noteOf is what of an error may be stored in the table: the type of its innermost
-// cause. Its text may hold the user's data, and the table is no place for that.
+// noteOf returns what of an error may be stored in the table: the type of its innermost
+// cause. The text may contain the user's data, and the table must not.
 func noteOf(err error) string {
 	if p, ok := errors.AsType[*panicError](err); ok {
 		return printable(fmt.Sprintf("panic: %T", p.value), 64)
@@ -119,7 +122,7 @@ func noteOf(err error) string {
 	return printable(fmt.Sprintf("%T", err), 64)
 }
 
-// printable is what of s can be stored as text, in at most limit bytes.
+// printable returns what of s can be stored as text, in at most limit bytes.
 func printable(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

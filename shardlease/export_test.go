@@ -24,7 +24,7 @@ func TermsOf(c Config, why rebalance.Why, fault func(string, error)) (rebalance.
 }
 
 // Look is what the engine gets of a source.
-func Look(ctx context.Context, s Source) engine.Source { return look(ctx, s) }
+func Look(ctx context.Context, s Source) engine.Source { return listSource(ctx, s) }
 
 // A Desk stands in for the worker of one tenure.
 type Desk struct {

@@ -12,10 +12,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// The user's code cannot end a goroutine that the worker needs, whether it panics, calls
-// runtime.Goexit or returns nil. The functions of this file see to that.
+// The functions of this file call the user's code so that it cannot end a goroutine that
+// the worker needs, whether it panics, calls runtime.Goexit or returns nil.
 
-// guard calls f and turns its panic into an error.
+// guard calls f and returns its panic as an error.
 func guard(f func() error) (panicked bool, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -25,21 +25,21 @@ func guard(f func() error) (panicked bool, err error) {
 	return false, f()
 }
 
-// apart calls f on a goroutine of its own, waits for it, and turns a panic or a
-// runtime.Goexit into an error. Nothing but a goroutine of its own stops a runtime.Goexit.
-// It costs about a microsecond.
+// apart calls f on a goroutine of its own, waits for it, and returns a panic or a
+// runtime.Goexit as an error. Only a goroutine of its own can contain a runtime.Goexit. It
+// costs about a microsecond.
 func apart(f func()) error {
 	done := make(chan error, 1)
 	go func() {
-		err := error(&panicError{}) // what runtime.Goexit leaves
+		err := error(&panicError{}) // the result if f calls runtime.Goexit
 		defer func() { done <- err }()
 		_, err = guard(func() error { f(); return nil })
 	}()
 	return <-done
 }
 
-// sound returns err, or another error if the methods of err panic. The methods of a nil
-// pointer that was returned as an error usually panic, and the loop would call them next.
+// sound returns err, or a HookError if the methods of err panic. A nil pointer that was
+// returned as an error usually has such methods, and the loop would call them next.
 func sound(hook string, err error) error {
 	if err == nil {
 		return nil
@@ -67,8 +67,8 @@ func isNil(v any) bool {
 	return false
 }
 
-// nilOf describes a nil pointer or function for an error, because the caller may not have
-// noticed that it is nil; it is empty for a nil interface.
+// nilOf describes a nil pointer or function for an error text, because the caller may not
+// have noticed that it is nil. It returns "" for a nil interface.
 func nilOf(v any) string {
 	if v == nil {
 		return ""
@@ -76,7 +76,7 @@ func nilOf(v any) string {
 	return fmt.Sprintf("; is a nil %T", v)
 }
 
-// isRecord reports whether r is a row or a seat: not nil, and no pointer to either.
+// isRecord reports whether r is a row or a seat by value: neither nil nor a pointer.
 func isRecord(r lease.Record) bool {
 	switch r.(type) {
 	case lease.Row, lease.Seat:
@@ -85,28 +85,28 @@ func isRecord(r lease.Record) bool {
 	return false
 }
 
-// answers reports a record that is not a record with that key.
-func answers(hook string, r lease.Record, k lease.Key) error {
+// checkRecord returns an error unless r is a record with the key k.
+func checkRecord(hook string, r lease.Record, k lease.Key) error {
 	switch {
 	case r == nil:
-		return &HookError{Hook: hook, Err: errors.New("answered with no record and no error")}
+		return &HookError{Hook: hook, Err: errors.New("returned neither a record nor an error")}
 	case !isRecord(r):
-		return &HookError{Hook: hook, Err: fmt.Errorf("answered with %T: no record", r)}
+		return &HookError{Hook: hook, Err: fmt.Errorf("returned a %T, which is no record", r)}
 	case r.Key() != k:
-		return &HookError{Hook: hook, Err: fmt.Errorf("asked for %v and answered with %v", k, r.Key())}
+		return &HookError{Hook: hook, Err: fmt.Errorf("returned %v instead of %v", r.Key(), k)}
 	}
 	return nil
 }
 
-// listable reports a record that does not belong in a listing after the record with the
-// last name.
-func listable(r lease.Record, q lease.Query, last string) error {
+// checkListed returns an error if the record r cannot follow the record with the name last in
+// a listing.
+func checkListed(r lease.Record, q lease.Query, last string) error {
 	const hook = "store.List"
 	if !isRecord(r) {
-		return answers(hook, r, lease.Key{})
+		return checkRecord(hook, r, lease.Key{})
 	}
 	k := r.Key()
-	if err := answers(hook, r, lease.Key{Group: q.Group, Kind: q.Kind, Name: k.Name}); err != nil {
+	if err := checkRecord(hook, r, lease.Key{Group: q.Group, Kind: q.Kind, Name: k.Name}); err != nil {
 		return err
 	}
 	if k.Name <= last {
@@ -115,15 +115,15 @@ func listable(r lease.Record, q lease.Query, last string) error {
 	return nil
 }
 
-// settles returns the answer to a write. It turns an impossible answer into a HookError, after
-// which it is unknown whether the write was stored.
-func settles(w lease.Write, r lease.Record, err error) (lease.Record, error) {
+// checkAnswer checks the answer to a write. It turns an impossible answer into a HookError,
+// after which it is unknown whether the write was stored.
+func checkAnswer(w lease.Write, r lease.Record, err error) (lease.Record, error) {
 	const hook = "store.Write"
 	if err == nil && w.Next != nil {
-		return r, answers(hook, r, w.Key())
+		return r, checkRecord(hook, r, w.Key())
 	}
 	if refused, ok := errors.AsType[*lease.RefusedError](err); ok && refused != nil && refused.Now != nil {
-		if wrong := answers(hook, refused.Now, w.Key()); wrong != nil {
+		if wrong := checkRecord(hook, refused.Now, w.Key()); wrong != nil {
 			return nil, wrong
 		}
 	}
@@ -133,13 +133,13 @@ func settles(w lease.Write, r lease.Record, err error) (lease.Record, error) {
 // A planner wraps the user's planner for the engine, so that there always is a plan.
 type planner struct {
 	rebalance.Planner
-	fingerprint string // of the user's planner, which is asked once
+	fingerprint string // the fingerprint of the user's planner, which is read once
 	fault       func(shard string, err error)
 }
 
 func (p *planner) Fingerprint() string { return p.fingerprint }
 
-// Plan returns the plan of the user's planner, or that of the built-in one if the user's
+// Plan returns the plan of the user's planner, or that of rebalance.Even if the user's
 // planner fails. The user's planner gets a copy of the view, because it may change the view
 // before it panics.
 func (p *planner) Plan(v rebalance.View) []int {
@@ -153,11 +153,11 @@ func (p *planner) Plan(v rebalance.View) []int {
 	if err == nil {
 		return plan
 	}
-	p.fault("", &HookError{Hook: "Planner", Err: fmt.Errorf("%w; rebalance.Even plans this time", err)})
+	p.fault("", &HookError{Hook: "Planner", Err: fmt.Errorf("%w; rebalance.Even makes this plan", err)})
 	return rebalance.Even{}.Plan(v)
 }
 
-// checkPlan reports why plan is no plan of v.
+// checkPlan returns an error if plan is not a plan of v.
 func checkPlan(v rebalance.View, plan []int) error {
 	if len(plan) != len(v.Shards) {
 		return fmt.Errorf("planned %d of %d shards", len(plan), len(v.Shards))
@@ -170,8 +170,8 @@ func checkPlan(v rebalance.View, plan []int) error {
 	return nil
 }
 
-// guarded is a user's order as handlers call it: its panic becomes an error. A
-// runtime.Goexit in it ends the handler's goroutine, and so the handler's own tenure.
+// guarded wraps a user's order for handlers: its panic becomes an error. A runtime.Goexit
+// in it ends the handler's goroutine, and so the handler's own tenure.
 func guarded(order checkpoint.Order, fault func(shard string, err error)) checkpoint.Order {
 	if order == nil || builtIn(order) {
 		return order
@@ -182,7 +182,7 @@ func guarded(order checkpoint.Order, fault func(shard string, err error)) checkp
 	}
 }
 
-// setApart is a user's order as the loop calls it: its panic and its runtime.Goexit become
+// setApart wraps a user's order for the loop: its panic and its runtime.Goexit become
 // errors.
 func setApart(order checkpoint.Order, fault func(shard string, err error)) checkpoint.Order {
 	if order == nil || builtIn(order) {
@@ -196,7 +196,7 @@ func setApart(order checkpoint.Order, fault func(shard string, err error)) check
 	}
 }
 
-// orderFault reports a HookFault if err is the panic of an order. It returns err.
+// orderFault reports a HookFault if err is the panic of an order, and returns err.
 func orderFault(err error, fault func(shard string, err error)) error {
 	if _, panicked := err.(*panicError); panicked {
 		fault("", &HookError{Hook: "Order", Err: err})
@@ -204,7 +204,7 @@ func orderFault(err error, fault func(shard string, err error)) error {
 	return err
 }
 
-// builtIn reports whether an order is one of package checkpoint's, which cannot panic.
+// builtIn reports whether an order is one of package checkpoint, which cannot panic.
 func builtIn(order checkpoint.Order) bool {
 	at := reflect.ValueOf(order).Pointer()
 	return slices.ContainsFunc([]checkpoint.Order{checkpoint.Decimal, checkpoint.Lexical, checkpoint.Unordered}, func(known checkpoint.Order) bool {

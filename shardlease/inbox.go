@@ -8,17 +8,17 @@ import (
 	"github.com/shardlease/shardlease-go/internal/engine"
 )
 
-// An inbox is how everything reaches the goroutine that owns the engine: answers
-// in the order they came, and the tenures that have something new to say. These
-// are a set and not a queue: a handler that marks a million times while the loop
-// looks away is there once, with its latest mark.
+// An inbox passes everything to the goroutine that owns the engine: results of calls in the
+// order of arrival, and the tenures that have something new to report. These are a set and
+// not a queue: a handler that marks a million times between two turns of the loop is in it
+// once, with its latest mark.
 //
 // Urgent arrivals have a queue of their own, which is emptied before each step. The lease
-// rests on answers about seats, and these would otherwise wait behind the answers about
-// rows, of which a cold start brings one for each shard.
+// depends on answers about seats, which would otherwise wait behind the answers about rows:
+// a cold start brings one for each shard.
 type inbox struct {
 	wake    chan struct{} // has room for one: the loop needs to be woken only once
-	pressed atomic.Bool   // something urgent is there
+	pressed atomic.Bool   // the queue of urgent arrivals is not empty
 
 	mu      sync.Mutex
 	urgent  []arrival
@@ -27,12 +27,12 @@ type inbox struct {
 	marked  []*Tenure
 }
 
-// An arrival is an input, and what only the shell knows of it.
+// An arrival is an input of the engine, with facts that only the shell needs.
 type arrival struct {
 	input  engine.Input
-	from   *preparation // of Prepared: the one that has ended
-	err    error        // of Returned: what the handler returned, or its panic
-	urgent bool         // input is an answer about seats or about the table as a whole, or it is the stop
+	from   *preparation // of Prepared: the preparation that has ended
+	err    error        // of Returned: the error or the panic of the handler
+	urgent bool         // whether the input is an answer about seats or about the table as a whole, or the stop
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
@@ -49,8 +49,8 @@ func (b *inbox) put(a arrival) {
 	b.signal()
 }
 
-// add puts t into the set. It does not wake the loop: that is for the tenure to
-// decide, which knows whether the news can wait for the next step.
+// add puts t into the set. It does not wake the loop: the tenure does that if the engine
+// must know before its next step.
 func (b *inbox) add(t *Tenure) {
 	b.mu.Lock()
 	b.marked = append(b.marked, t)
@@ -64,18 +64,18 @@ func (b *inbox) signal() {
 	}
 }
 
-// A batch is what the loop takes out of the inbox at one moment.
+// A batch is what the loop takes from the inbox at one time.
 type batch struct {
 	arrived []arrival
 	marked  []*Tenure
 }
 
-// few is how many answers a batch has at most, unless it has more marks. A mark should not
-// have to wait for all answers that came before it.
+// few is the largest number of arrivals in a batch, unless it has more marks. A mark should
+// not have to wait for all arrivals before it.
 const few = 256
 
-// take moves what is there into the emptied last batch: all marks, and the oldest
-// answers. When it leaves some, it wakes the loop again.
+// take returns the next batch: all marks, and the oldest arrivals. It uses the memory of
+// the last batch. If it leaves arrivals, it wakes the loop again.
 //
 // Invariant: no batch has a return without the marks before it. A handler marks before
 // it returns, and marks are never left.
@@ -93,7 +93,7 @@ func (b *inbox) take(last batch) batch {
 	if b.done += n; b.done < len(b.arrived) {
 		b.signal()
 	}
-	if 2*b.done >= len(b.arrived) { // frees the places of arrivals that were taken
+	if 2*b.done >= len(b.arrived) { // frees the memory of the arrivals that were taken
 		b.arrived, b.done = slices.Delete(b.arrived, 0, b.done), 0
 	}
 	return taken

@@ -13,67 +13,67 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// A run is one call of Run: the shell around the engine. The goroutine that called
-// Run owns everything here but the inbox and the observer's queue. It never waits
-// but for the inbox and the clock; whatever may take time runs beside it and
-// answers into the inbox.
+// A run is one call of Run: the shell around the engine. The goroutine that called Run owns
+// all fields except the inbox and the queue of the observer. It waits only for the inbox
+// and the clock. Everything that may take time runs on other goroutines, which put their
+// results into the inbox.
 type run struct {
 	worker   *Worker
 	handler  Handler
 	config   Config
-	order    checkpoint.Order // Config.Order as handlers call it
+	order    checkpoint.Order // Config.Order, wrapped for the handlers
 	engine   *engine.Engine
 	start    time.Time
 	inbox    *inbox
 	observer *observer
 
-	values    context.Context // what Run was given, without its end: the parent of handlers' contexts
-	calls     context.Context // of everything but handlers
-	hangUp    context.CancelFunc
-	beside    sync.WaitGroup // everything started by do
-	idle      chan func()    // to goroutines that wait for a call to make
-	free      atomic.Int64   // how many these are
-	episode   map[engine.Tenure]*episode
-	handlers  int            // how many have not returned
-	held      int            // episodes whose end is not reported yet, because their handler has not returned
-	late      engine.Instant // when the first of these is reported although its handler has not returned
-	prepare   map[string]*preparation
-	deadlines map[time.Duration]deadline // by limit
-	slow      slowness
-	patient   engine.Instant // until when the source may take to answer
-	wake      engine.Instant
+	values      context.Context // the context of Run without its end: the parent of the handlers' contexts
+	calls       context.Context // the parent of the contexts of all calls except the handlers'
+	cancelCalls context.CancelFunc
+	started     sync.WaitGroup // the goroutines that do has started
+	idle        chan func()    // hands calls to the goroutines that wait for one
+	free        atomic.Int64   // how many goroutines wait for a call
+	episode     map[engine.Tenure]*episode
+	handlers    int            // how many handlers have not returned
+	held        int            // how many ends of tenures are not reported yet, because the handler has not returned
+	late        engine.Instant // when the first of these ends is reported even if the handler has not returned
+	prepare     map[string]*preparation
+	deadlines   map[time.Duration]deadline // by limit
+	slow        slowness
+	sourceDue   engine.Instant // until when the source may take to answer
+	wake        engine.Instant // when the engine has something to do next
 }
 
 func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 	r := &run{
 		worker: w, handler: handler, config: w.config, start: time.Now(), inbox: newInbox(), idle: make(chan func()),
 		observer: newObserver(w.config), values: context.WithoutCancel(ctx),
-		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, patient: engine.Never, late: engine.Never,
+		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, sourceDue: engine.Never, late: engine.Never,
 	}
-	r.calls, r.hangUp = context.WithCancel(r.values)
+	r.calls, r.cancelCalls = context.WithCancel(r.values)
 	r.order = guarded(r.config.Order, r.hookFault)
 	r.engine = engine.New(r.config.engine(r.hookFault), r.moment())
 	w.begin(r.start)
 	return r
 }
 
-// do runs f beside the loop. It is the only place that starts a goroutine, but for
-// the observer's, which has to outlive all others.
-func (r *run) do(f func()) { r.beside.Go(f) }
+// do runs f on a new goroutine. It is the only place that starts one, except for the
+// observer's, which must outlive all others.
+func (r *run) do(f func()) { r.started.Go(f) }
 
-// call runs f on a goroutine that has made a call before, if one is free: to grow a
+// call runs f on a goroutine that has made a call before, if one is free, because growing a
 // new stack for every write would cost more than the write.
 func (r *run) call(f func()) {
 	select {
 	case r.idle <- f:
 	default:
-		r.do(func() { r.answer(f) })
+		r.do(func() { r.makeCalls(f) })
 	}
 }
 
-// answer makes calls, and stays for more if few others do.
-func (r *run) answer(f func()) {
-	const few = 16 // their stacks are small, and bursts are not
+// makeCalls makes calls, and waits for further calls if few other goroutines do.
+func (r *run) makeCalls(f func()) {
+	const few = 16 // few idle stacks cost little memory; those of a burst would cost much
 	for {
 		f()
 		if r.free.Add(1) > few {
@@ -89,7 +89,7 @@ func (r *run) answer(f func()) {
 	}
 }
 
-// loop runs the engine until it has stopped. The end of ctx makes it stop.
+// loop runs the engine until it has stopped. The end of ctx stops it.
 func (r *run) loop(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { r.inbox.put(arrival{input: engine.Stop{}, urgent: true}) })()
 	timer := time.NewTimer(0)
@@ -102,7 +102,7 @@ func (r *run) loop(ctx context.Context) {
 		if r.engine.Done() {
 			return
 		}
-		// The loop turns once in a while though nothing is due: see Worker.live.
+		// The loop turns from time to time even if nothing is due: see Worker.live.
 		timer.Reset(max(0, min(r.wake.Sub(r.mono()), r.config.TTL/4)))
 		select {
 		case <-r.inbox.wake:
@@ -111,32 +111,31 @@ func (r *run) loop(ctx context.Context) {
 	}
 }
 
-// advance takes the engine through a batch: first what was marked, so that
-// everything else is decided in the light of the latest marks. Urgent arrivals are handled
-// before each step. Heartbeats are sent on time meanwhile, because every step of the engine
-// sends what is due.
+// advance passes a batch to the engine: the marks first, so that all decisions use the
+// latest marks. Urgent arrivals are handled before each step. Heartbeats are sent on time
+// even in a long batch, because every step of the engine sends what is due.
 func (r *run) advance(b batch) {
-	idle := r.hurry() == 0 && len(b.arrived)+len(b.marked) == 0
+	idle := r.handleUrgent() == 0 && len(b.arrived)+len(b.marked) == 0
 	for _, t := range b.marked {
 		if in, news := t.report(); news {
 			r.step(in)
-			r.hurry()
+			r.handleUrgent()
 		}
 	}
 	for _, a := range b.arrived {
 		r.take(a)
-		r.hurry()
+		r.handleUrgent()
 	}
-	if idle && r.mono() >= r.wake { // else woken for what the batch before had
+	if idle && r.mono() >= r.wake { // otherwise something arrived, or the wake-up was for the previous batch
 		r.step(engine.Tick{})
 	}
-	r.tellHeld()
-	r.complain()
+	r.reportHeld()
+	r.reportSilentSource()
 	r.worker.publish(r.engine.Status())
 }
 
-// hurry handles the urgent arrivals, and returns how many there were.
-func (r *run) hurry() int {
+// handleUrgent handles the urgent arrivals, and returns their number.
+func (r *run) handleUrgent() int {
 	urgent := r.inbox.takeUrgent()
 	for _, a := range urgent {
 		r.take(a)
@@ -153,27 +152,27 @@ func (r *run) take(a arrival) {
 	}
 }
 
-// admit notes what only the shell knows of an arrival; false: it is not for the
-// engine any more.
+// admit records what only the shell needs to know of an arrival. It returns false if the
+// engine must not get the input any more.
 func (r *run) admit(a arrival) bool {
 	switch in := a.input.(type) {
 	case engine.Prepared:
 		if r.prepare[in.Shard] != a.from {
-			return false // called off, and perhaps another one is under way
+			return false // this preparation was called off, and perhaps another one is running
 		}
 		a.from.cancel()
 		delete(r.prepare, in.Shard)
 	case engine.Returned:
 		r.returned(in.Tenure, a.err)
 	case engine.Source:
-		r.patient = engine.Never
+		r.sourceDue = engine.Never
 	}
 	return true
 }
 
 func (r *run) step(in engine.Input) {
 	now := r.moment()
-	r.worker.turned.Store(int64(now.Mono)) // a batch may be long
+	r.worker.turned.Store(int64(now.Mono)) // here too, because a batch may be long
 	out, wake := r.engine.Step(now, in)
 	for _, o := range out {
 		r.carryOut(o)
@@ -183,13 +182,14 @@ func (r *run) step(in engine.Input) {
 
 func (r *run) mono() engine.Instant { return engine.Instant(time.Since(r.start)) }
 
-// moment reads the clocks, and draws. Round takes the monotonic reading away:
-// the engine has its own, and tells from the difference that the machine slept.
+// moment reads the clocks and a random text. Round removes the monotonic reading from the
+// wall clock: the engine has a monotonic clock of its own, and recognizes from the
+// difference that the machine was suspended.
 func (r *run) moment() engine.Moment {
 	return engine.Moment{Mono: r.mono(), Wall: r.worker.wall().Round(0), Chance: rand.Text()}
 }
 
-// carryOut does what the engine says, without waiting for anything.
+// carryOut carries out an output of the engine, without waiting for anything.
 func (r *run) carryOut(o engine.Output) {
 	switch o := o.(type) {
 	case engine.List:
@@ -222,13 +222,13 @@ func (r *run) carryOut(o engine.Output) {
 	case engine.Over:
 		r.over(o)
 	case engine.Tell:
-		r.tell(o.Event)
+		r.report(o.Event)
 	}
 }
 
 // begin calls the handler.
 func (r *run) begin(o engine.Start) {
-	o.Hold.Order = r.order // a runtime.Goexit in it may end the handler's goroutine
+	o.Hold.Order = r.order // handlers call it, so a runtime.Goexit in it ends only the handler's goroutine
 	soft, drain := context.WithCancelCause(r.values)
 	hard, cancel := context.WithCancelCause(r.values)
 	t := &Tenure{
@@ -242,7 +242,7 @@ func (r *run) begin(o engine.Start) {
 	r.do(func() { r.handle(t) })
 }
 
-// over ends the tenure for its handler.
+// over ends a tenure for its handler.
 func (r *run) over(o engine.Over) {
 	if e := r.episode[o.Tenure]; e != nil {
 		end := e.tenure.end(o.Cause)
@@ -253,28 +253,28 @@ func (r *run) over(o engine.Over) {
 	}
 }
 
-// finish waits for what the run has started. The engine has given everything up
-// by now, so nobody needs an answer of the store any more.
+// finish waits for everything that the run has started. The engine has given everything up
+// by now, so no answer of the store is needed any more.
 //
-// No matter how the loop ended, a panic of a planner included, handlers hear of it:
-// nobody renews their leases from here on.
+// Handlers end however the loop ended, also by a panic, because nobody renews their leases
+// from here on.
 func (r *run) finish() {
 	r.worker.end()
-	r.hangUp()
+	r.cancelCalls()
 	for _, e := range r.episode {
 		end := e.tenure.end(event.CauseStopped)
 		e.tenure.conclude(end)
-		e.tenure.stop(end) // also of a handler that lingers after it has finished its shard
+		e.tenure.stop(end) // ends also the contexts of a handler that has finished its shard and not returned
 	}
-	r.attend()
-	r.beside.Wait()
+	r.awaitHandlers()
+	r.started.Wait()
 	r.observer.close()
 }
 
-// attend waits for the handlers that are still there, and tells of those that take
-// their time.
-func (r *run) attend() {
-	late := time.NewTimer(r.config.TTL / 3) // the end of no tenure is held back for longer
+// awaitHandlers waits for the handlers that have not returned, and reports tenures whose handlers
+// do not return in time.
+func (r *run) awaitHandlers() {
+	late := time.NewTimer(r.config.TTL / 3) // by then the end of every tenure is reported
 	defer late.Stop()
 	for {
 		for _, a := range r.inbox.take(batch{}).arrived {
@@ -288,13 +288,13 @@ func (r *run) attend() {
 		select {
 		case <-r.inbox.wake:
 		case <-late.C:
-			r.tellHeld()
+			r.reportHeld()
 		}
 	}
 }
 
-// hookFault reports a hook that misbehaved. Any goroutine may call it, also in the middle of
-// a step.
+// hookFault reports a fault of a hook. It may be called from any goroutine, also in the
+// middle of a step.
 func (r *run) hookFault(shard string, err error) {
 	r.emit(event.Event{Kind: event.HookFault, Shard: shard, Err: err})
 }

@@ -8,14 +8,16 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// The other side of a tenure: what the worker's loop asks of it, and tells it.
+// The methods by which the worker's loop reads the marks of a tenure, and settles and ends
+// them.
 
-// id is what the engine calls the tenure.
+// id returns the key of the tenure in the engine.
 func (t *Tenure) id() engine.Tenure {
 	return engine.Tenure{Shard: t.shard.Name, Generation: t.hold.Generation}
 }
 
-// report is what the engine has not been told yet; false: it need not be.
+// report returns what the engine does not know yet; false: the tenure is over, and the
+// engine need not know.
 func (t *Tenure) report() (engine.Marks, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -27,24 +29,24 @@ func (t *Tenure) report() (engine.Marks, bool) {
 		Tenure: t.id(), Seq: t.made, Flush: t.flush,
 		Progress: t.progress, Finish: t.finish, Release: t.release,
 	}
-	if t.made > t.told {
-		in.Mark, t.told = t.last, t.made
+	if t.made > t.reported {
+		in.Mark, t.reported = t.last, t.made
 	}
 	if t.release {
 		in.Note = t.note
 	}
-	t.asks = asks{} // what is asked for once is told once; how far to flush stays true
+	t.unsent = unsent{} // each of these calls is reported once; Flush is a number that stays
 	return in, true
 }
 
-// settle takes in that the first marks are accepted, or with err that they never
-// will be.
+// settle records that the first seq marks were accepted, or with err that they never will
+// be.
 func (t *Tenure) settle(seq uint64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if seq > t.settled {
 		if t.settled = seq; t.made > seq {
-			t.since = time.Now() // they were made while the write was under way
+			t.since = time.Now() // the remaining marks were made while the write was under way
 		}
 	}
 	t.refusal = err
@@ -56,8 +58,8 @@ func (t *Tenure) settle(seq uint64, err error) {
 		return true
 	})
 	t.pending = t.made > t.settled
-	if t.pending && t.made > t.told {
-		t.tell(true) // marked since the engine was told, when it thought that could wait
+	if t.pending && t.made > t.reported {
+		t.notify(true) // a mark was made after the last report, when the engine did not need to know at once
 	}
 }
 
@@ -71,8 +73,8 @@ func (t *Tenure) oldest() time.Duration {
 	return time.Since(t.since)
 }
 
-// close refuses all further calls: the handler has returned. What it marked is
-// still told and written. It returns what refuses them.
+// close makes all further calls return an error, because the handler has returned. The
+// marks that it made are still reported and written. close returns that error.
 func (t *Tenure) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,15 +84,15 @@ func (t *Tenure) close() error {
 	return t.closed
 }
 
-// lastWords is the note of the release.
-func (t *Tenure) lastWords() string {
+// releaseNote returns the note that is stored with the release.
+func (t *Tenure) releaseNote() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.note
 }
 
-// conclude is the end of the tenure: every call is answered, and the handler's
-// contexts end, unless the handler itself has ended the shard.
+// conclude ends the tenure: it ends every waiting call and the contexts of the handler. If
+// the handler has finished the shard, its contexts do not end yet.
 func (t *Tenure) conclude(end *EndError) {
 	t.mu.Lock()
 	if t.over {
@@ -98,8 +100,7 @@ func (t *Tenure) conclude(end *EndError) {
 		return
 	}
 	t.over, t.closed = true, end
-	// Whoever waits has not marked in vain where the last mark was accepted with
-	// the end.
+	// If the final write stored the last mark, waiting commits succeed.
 	var err error
 	if end.Cause != event.CauseFinished {
 		err, t.finishes = end, false

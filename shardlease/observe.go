@@ -13,8 +13,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// An observer delivers events on a goroutine of its own, to Observe and to the
-// logger: either may block.
+// An observer delivers events to Observe and to the logger, on a goroutine of its own
+// because either may block.
 type observer struct {
 	observe func(event.Event)
 	log     *slog.Logger
@@ -24,7 +24,7 @@ type observer struct {
 
 	mu      sync.Mutex
 	queue   []event.Event
-	dropped uint64 // since an event was last delivered
+	dropped uint64 // the events dropped since one was last delivered
 	closed  bool
 }
 
@@ -76,13 +76,13 @@ func (o *observer) deliverAll() {
 	}
 }
 
-// next takes the oldest event, which carries how many were dropped before it was
-// delivered.
+// next removes the oldest event from the queue, and stores in it how many events were
+// dropped.
 func (o *observer) next() (e event.Event, some, last bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.queue) == 0 {
-		o.queue = nil // a burst should not be remembered by its memory
+		o.queue = nil // frees the memory that a burst needed
 		return event.Event{}, false, o.closed
 	}
 	e, o.queue = o.queue[0], o.queue[1:]
@@ -113,25 +113,26 @@ func (o *observer) write(e event.Event) {
 		return
 	}
 	attrs := e.LogValue().Group()[1:] // the first is the message
-	// A stack is for the log alone: events go to dashboards, and notes to the table.
+	// A stack is written to the log alone: events are sent to dashboards, and notes to the
+	// table.
 	if p, ok := errors.AsType[*panicError](e.Err); ok && p.stack != nil {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))
 	}
 	o.log.LogAttrs(context.Background(), level, e.Kind.String(), attrs...)
 }
 
-// An episode is a tenure as the loop sees it: from the call of the handler to its
-// return and the end of the tenure, in whichever order these come.
+// An episode is a tenure as the loop knows it: from the call of the handler until the
+// handler has returned and the tenure has ended, in either order.
 type episode struct {
 	tenure   *Tenure
-	returned time.Time    // the handler has; by the wall clock, as overlaps are
-	err      error        // … with this
-	ended    *event.Event // to be told when the handler has returned, …
-	until    engine.Instant
-	told     bool // … and was
+	returned time.Time      // when the handler returned, by the wall clock, as overlaps are measured
+	err      error          // the error or the panic of the handler
+	ended    *event.Event   // the Ended event while it waits for the handler to return
+	until    engine.Instant // when ended is reported even if the handler has not returned
+	reported bool           // the Ended event was reported
 }
 
-// emit hands an event to the observer. It may be called from anywhere.
+// emit passes an event to the observer. It may be called from any goroutine.
 func (r *run) emit(e event.Event) {
 	if e.At.IsZero() {
 		e.At = r.worker.wall().Round(0)
@@ -140,12 +141,12 @@ func (r *run) emit(e event.Event) {
 	r.observer.put(e)
 }
 
-// tell passes on what the engine tells.
+// report reports an event of the engine.
 //
-// The end of a tenure waits for its handler, so that one event says it all: why,
-// how long, with which error, and for how long two were at it. It does not wait for
-// ever: a handler that does not return is an incident of its own.
-func (r *run) tell(e event.Event) {
+// The end of a tenure is reported when its handler has returned, so that one event has
+// everything: the cause, the durations, the handler's error, and the overlap. It does not
+// wait forever: if the handler does not return, the event reports that.
+func (r *run) report(e event.Event) {
 	e.At = r.worker.wall().Round(0)
 	switch e.Kind {
 	case event.Started:
@@ -159,36 +160,36 @@ func (r *run) tell(e event.Event) {
 	r.emit(e)
 }
 
-// hold keeps the end of a tenure until its handler has returned.
+// hold keeps an Ended event until the handler has returned.
 func (r *run) hold(ep *episode, e event.Event) {
 	ep.ended, ep.until = &e, r.mono().Add(r.config.TTL/3)
 	r.late = min(r.late, ep.until)
 	r.held++
 	if !ep.returned.IsZero() {
-		r.tellEnd(ep)
+		r.reportEnd(ep)
 	}
 }
 
-// returned notes that a handler has returned, and tells the end of its tenure if
-// that waits for it.
+// returned records that a handler has returned, and reports the end of its tenure if that
+// was waiting for it.
 func (r *run) returned(id engine.Tenure, err error) {
 	r.handlers--
 	ep := r.episode[id]
 	if ep == nil {
 		return
 	}
-	// Rows keep milliseconds, and this is to be compared with a time in a row.
+	// Rows store milliseconds, and this time is compared with a time in a row.
 	ep.returned, ep.err = r.worker.wall().Truncate(time.Millisecond), err
 	switch {
-	case ep.told:
+	case ep.reported:
 		delete(r.episode, id)
 	case ep.ended != nil:
-		r.tellEnd(ep)
+		r.reportEnd(ep)
 	}
 }
 
-// tellHeld tells the ends that have waited long enough for a handler.
-func (r *run) tellHeld() {
+// reportHeld reports the ends of tenures whose handlers have not returned in time.
+func (r *run) reportHeld() {
 	now := r.mono()
 	if r.held == 0 || now < r.late {
 		return
@@ -198,16 +199,16 @@ func (r *run) tellHeld() {
 		switch {
 		case ep.ended == nil:
 		case now >= ep.until:
-			r.tellEnd(ep)
+			r.reportEnd(ep)
 		default:
 			r.late = min(r.late, ep.until)
 		}
 	}
 }
 
-func (r *run) tellEnd(ep *episode) {
+func (r *run) reportEnd(ep *episode) {
 	e := *ep.ended
-	ep.ended, ep.told = nil, true
+	ep.ended, ep.reported = nil, true
 	r.held--
 	until := ep.returned
 	if e.Running = until.IsZero(); e.Running {
@@ -216,15 +217,16 @@ func (r *run) tellEnd(ep *episode) {
 		delete(r.episode, ep.tenure.id())
 	}
 	e.Overlap = overlap(e, until)
-	if e.Cause != event.CauseHandedOff || !errors.Is(ep.err, checkpoint.ErrStale) { // else a sink has refused a late write, as in any such move
+	// In a planned move a sink may refuse the late writes of the handler: that is no fault.
+	if e.Cause != event.CauseHandedOff || !errors.Is(ep.err, checkpoint.ErrStale) {
 		e.Err = errors.Join(e.Err, ep.err)
 	}
 	r.emit(e)
 }
 
-// gap is how long nobody had the shard before it came here: an owner that hands
-// over does so when its handler has returned. A shard that was taken from an owner
-// was served until then.
+// gap returns for how long nobody processed the shard before it moved to this worker. It is
+// zero unless the owner gave the shard up itself, which it does when its handler has
+// returned: an owner from which the shard was taken processed it until then.
 func gap(t lease.Transfer, started time.Time) time.Duration {
 	planned := t.Reason == lease.ReasonHandoff || t.Reason == lease.ReasonDrainTimeout || t.Reason == lease.ReasonReleased
 	if !planned || t.From == "" || t.From != t.By || t.At.IsZero() {
@@ -233,10 +235,11 @@ func gap(t lease.Transfer, started time.Time) time.Duration {
 	return max(0, started.Sub(t.At))
 }
 
-// overlap is how long the handler went on after another worker had taken over.
+// overlap returns how long the handler continued after another worker had taken the shard
+// over.
 func overlap(e event.Event, until time.Time) time.Duration {
 	if e.Peer == "" || e.Transfer.Generation <= e.Generation || e.Transfer.At.IsZero() {
-		return 0 // nobody has taken it, as far as is known
+		return 0 // no other worker is known to hold the shard
 	}
 	return max(0, until.Sub(e.Transfer.At))
 }

@@ -16,33 +16,33 @@ import (
 // A Shard is one part of a stream, as its source names it.
 type Shard struct {
 	Name string
-	// Parents are the shards this one continues. It is not worked on before all
-	// of them are finished. A parent that is not listed, and has no row, counts as
-	// finished.
+	// Parents are the shards that this one continues. Its handler starts when all of them
+	// are finished. A parent that is not listed and has no lease row counts as finished.
 	Parents []string
-	// Weight is for a planner that wants it; the built-in one counts shards.
+	// Weight is the load of the shard, for a planner that uses it; rebalance.Even counts
+	// shards.
 	Weight int
 }
 
-// A Source tells which shards there are. Every worker of a group asks its own, on
-// a goroutine of its own, one call at a time.
+// A Source lists the shards of a stream. Every worker of a group calls its own source, on a
+// goroutine of its own, one call at a time.
 //
-// What it lists is taken for all there is: a shard that is finished and missing
-// from two listings in a row is removed. A source that could not list everything
-// returns an error, and may return what it has beside it.
+// A listing without an error is complete: a shard that is finished and missing from two
+// listings in a row is removed. If a source cannot list everything, it returns an error,
+// and may return the shards that it could list as well.
 //
-// It must return soon after its context has ended: Run waits for it.
+// Shards must return soon after its context has ended, because Run waits for it.
 type Source interface {
 	Shards(ctx context.Context) ([]Shard, error)
 }
 
-// A SourceFunc is a function that is a source.
+// A SourceFunc is a function that implements [Source].
 type SourceFunc func(ctx context.Context) ([]Shard, error)
 
 // Shards calls f.
 func (f SourceFunc) Shards(ctx context.Context) ([]Shard, error) { return f(ctx) }
 
-// Static is the source of shards that never change. [New] checks them.
+// Static returns a source whose shards never change. [New] checks them.
 func Static(names ...string) Source {
 	shards := make(static, len(names))
 	for i, name := range names {
@@ -55,9 +55,10 @@ type static []Shard
 
 func (s static) Shards(context.Context) ([]Shard, error) { return slices.Clone(s), nil }
 
-// A SourceError says what is wrong with a listing: which shards, and why.
+// A SourceError describes a fault of a listing: which shards it concerns, and the rule that
+// they break.
 type SourceError struct {
-	Shards []string // sorted; empty when there is no listing
+	Shards []string // the names of the shards, sorted; empty if there is no listing
 	Rule   string
 	Err    error
 }
@@ -84,11 +85,12 @@ func (e *SourceError) Error() string {
 	return text
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *SourceError) Unwrap() error { return e.Err }
 
-// look asks the source and gives the engine what makes sense of its answer.
-func look(ctx context.Context, source Source) engine.Source {
+// listSource calls the source and returns the shards that are valid, as the input of the
+// engine.
+func listSource(ctx context.Context, source Source) engine.Source {
 	var shards []Shard
 	_, err := guard(func() (err error) {
 		shards, err = source.Shards(ctx)
@@ -97,11 +99,11 @@ func look(ctx context.Context, source Source) engine.Source {
 	return listing(shards, err)
 }
 
-// listing turns a source's answer into the engine's input, without the shards that make no
-// sense.
+// listing turns the answer of a source into the input of the engine, without the shards
+// that are not valid.
 //
-// Invariant: a listing with any fault is not complete. It may add shards; nothing
-// is concluded from what is missing in it.
+// Invariant: a listing with any fault is not complete. It may add shards; a shard that is
+// missing in it is not treated as gone.
 func listing(shards []Shard, err error) engine.Source {
 	answered := err == nil
 	if !answered {
@@ -115,28 +117,28 @@ func listing(shards []Shard, err error) engine.Source {
 	return engine.Source{Shards: good, Complete: err == nil, Answered: answered, Err: err}
 }
 
-// A sieve takes a listing apart.
+// A sieve separates the valid shards of a listing from the others.
 type sieve struct {
-	shards map[string]engine.Shard
-	bad    map[string]bool // listed, and no sense in it
-	faults map[string][]string
-	order  []string // of the rules, as they were broken first
+	shards   map[string]engine.Shard
+	rejected map[string]bool // the listed shards that are not valid
+	faults   map[string][]string
+	order    []string // the broken rules, in the order in which they were found
 }
 
-// sift gives the shards of a listing that make sense, sorted, and says what is
-// wrong with the others.
+// sift returns the valid shards of a listing, sorted, and an error that describes the
+// others.
 //
-// Where a parent is set aside its descendants are too: to the engine a parent that
-// is not listed is finished, and they would start before it.
+// The descendants of a rejected shard are rejected too: the engine treats a parent that is
+// not listed as finished, so they would start before it.
 func sift(listing []Shard) ([]engine.Shard, error) {
-	s := sieve{shards: map[string]engine.Shard{}, bad: map[string]bool{}, faults: map[string][]string{}}
+	s := sieve{shards: map[string]engine.Shard{}, rejected: map[string]bool{}, faults: map[string][]string{}}
 	for _, shard := range listing {
 		s.add(shard)
 	}
 	for _, name := range s.cycles() {
-		s.blame(name, "are each other's ancestors")
+		s.reject(name, "are each other's ancestors")
 	}
-	s.setAside()
+	s.rejectDescendants()
 	var errs []error
 	for _, rule := range s.order {
 		names := slices.Compact(slices.Sorted(slices.Values(s.faults[rule])))
@@ -144,14 +146,14 @@ func sift(listing []Shard) ([]engine.Shard, error) {
 	}
 	good := make([]engine.Shard, 0, len(s.shards))
 	for _, name := range slices.Sorted(maps.Keys(s.shards)) {
-		if !s.bad[name] {
+		if !s.rejected[name] {
 			good = append(good, s.shards[name])
 		}
 	}
 	return good, errors.Join(errs...)
 }
 
-// report records what is wrong with a shard.
+// report records that a shard breaks a rule.
 func (s *sieve) report(name, rule string) {
 	if s.faults[rule] == nil {
 		s.order = append(s.order, rule)
@@ -159,53 +161,53 @@ func (s *sieve) report(name, rule string) {
 	s.faults[rule] = append(s.faults[rule], name)
 }
 
-// blame reports it, and sets the shard aside.
-func (s *sieve) blame(name, rule string) {
+// reject records that a shard breaks a rule, and removes the shard from the listing.
+func (s *sieve) reject(name, rule string) {
 	s.report(name, rule)
-	s.bad[name] = true
+	s.rejected[name] = true
 }
 
 func (s *sieve) add(shard Shard) {
-	// Naming a parent twice says nothing else than naming it once.
+	// A parent that is named twice counts once.
 	parents := slices.Compact(slices.Sorted(slices.Values(shard.Parents)))
 	next := engine.Shard{Name: shard.Name, Parents: parents, Weight: shard.Weight}
-	if rule := wrong(next); rule != "" {
-		s.blame(shard.Name, rule)
+	if rule := brokenRule(next); rule != "" {
+		s.reject(shard.Name, rule)
 	}
 	const twice = "listed twice"
 	before, again := s.shards[shard.Name]
 	switch {
 	case again && reflect.DeepEqual(before, next):
-		s.report(shard.Name, twice) // the same thing said twice is clear enough to go on with
+		s.report(shard.Name, twice) // a fault, but the shard is used: both entries are equal
 	case again:
-		s.blame(shard.Name, twice+", with different parents or weights")
+		s.reject(shard.Name, twice+", with different parents or weights")
 	}
 	s.shards[shard.Name] = next
 }
 
-// wrong says what is wrong with a shard on its own.
-func wrong(s engine.Shard) string {
+// brokenRule returns the rule that a shard breaks by itself; "": none.
+func brokenRule(s engine.Shard) string {
 	switch {
 	case lease.Key{Kind: lease.KindLease, Group: "-", Name: s.Name}.Validate() != nil:
-		return fmt.Sprintf("no name for a shard: 1 to %d bytes of printable text", lease.MaxName)
+		return fmt.Sprintf("not a valid name: 1 to %d bytes of printable text are allowed", lease.MaxName)
 	case slices.Contains(s.Parents, s.Name):
-		return "its own parent"
+		return "is its own parent"
 	case len(s.Parents) > lease.MaxParents:
-		return fmt.Sprintf("more than %d parents", lease.MaxParents)
+		return fmt.Sprintf("has more than %d parents", lease.MaxParents)
 	case s.Weight < 0:
-		return "negative weight"
+		return "has a negative weight"
 	}
 	for _, parent := range s.Parents {
 		if (lease.Key{Kind: lease.KindLease, Group: "-", Name: parent}).Validate() != nil {
-			return "a parent whose name no shard can have"
+			return "has a parent whose name is not valid"
 		}
 	}
 	return ""
 }
 
-// cycles are the shards that would wait for each other for ever. Whoever has no
-// parent left among the others is on no cycle, nor is who has no child left; what
-// remains when all of those are gone are the cycles and the ways between them.
+// cycles returns the shards that would wait for each other forever. A shard is on no cycle
+// if none of its parents or none of its children remains. Repeated removal of such shards
+// leaves the cycles and the paths between them.
 func (s *sieve) cycles() []string {
 	parents, children := s.kin()
 	left := maps.Clone(parents)
@@ -214,8 +216,9 @@ func (s *sieve) cycles() []string {
 	return slices.Collect(maps.Keys(left))
 }
 
-// peel takes away who has nobody of one kind left, until all others have: up and
-// down are who a shard has of that kind, and who has it as one.
+// peel removes from left, repeatedly, every shard without remaining parents, if up maps
+// shards to parents and down maps them to children. With up and down exchanged it removes
+// those without remaining children.
 func peel(left, up, down map[string][]string) {
 	count := make(map[string]int, len(left))
 	var free []string
@@ -241,8 +244,8 @@ func peel(left, up, down map[string][]string) {
 	}
 }
 
-// kin gives each shard's listed parents and children. Its own parent is reported
-// elsewhere, and no cycle.
+// kin returns the listed parents and children of each shard. It omits a shard that is its
+// own parent, which is reported elsewhere and is no cycle.
 func (s *sieve) kin() (parents, children map[string][]string) {
 	parents, children = make(map[string][]string, len(s.shards)), map[string][]string{}
 	for name, shard := range s.shards {
@@ -257,16 +260,16 @@ func (s *sieve) kin() (parents, children map[string][]string) {
 	return parents, children
 }
 
-// setAside sets aside the descendants of what is set aside.
-func (s *sieve) setAside() {
+// rejectDescendants rejects the descendants of rejected shards.
+func (s *sieve) rejectDescendants() {
 	_, children := s.kin()
-	next := slices.Collect(maps.Keys(s.bad))
+	next := slices.Collect(maps.Keys(s.rejected))
 	for len(next) > 0 {
 		name := next[len(next)-1]
 		next = next[:len(next)-1]
 		for _, child := range children[name] {
-			if !s.bad[child] {
-				s.blame(child, "descended from one of those")
+			if !s.rejected[child] {
+				s.reject(child, "descend from a shard that is not valid")
 				next = append(next, child)
 			}
 		}

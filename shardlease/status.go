@@ -10,7 +10,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A state is how far a worker has come.
+// A state is the state of the Run of a worker.
 type state uint8
 
 const (
@@ -32,7 +32,7 @@ func (w *Worker) Healthy() error {
 	if err := w.stopped(); err != nil {
 		return err
 	}
-	// Trust ends a tenth of the lease time early; a beat is as young as that.
+	// Trust ends nine tenths of the lease time after the last confirmed heartbeat was sent.
 	silent := time.Since(w.began) - max(0, time.Duration(w.trust)-w.config.TTL*9/10)
 	if silent >= w.config.TTL {
 		return w.reason("has not had a heartbeat confirmed for %v", silent.Round(time.Millisecond))
@@ -45,9 +45,9 @@ func (w *Worker) Healthy() error {
 }
 
 // Ready returns nil if the worker has its seat, has listed the lease rows and the source,
-// and has planned, so that it may hold shards; otherwise it returns the reason. A source
-// that lists nothing keeps no worker from being ready. A worker is not ready while it takes
-// a new seat after it lost one, when the table was restored, and from when it shuts down.
+// and has planned, so that it may hold shards; otherwise it returns the reason. A worker
+// can be ready although its source lists no shards. It is not ready while it takes a new
+// seat after it lost one, after the table was restored, and when it shuts down.
 //
 // Ready is for traffic and for rollouts.
 func (w *Worker) Ready() error {
@@ -79,14 +79,14 @@ func (w *Worker) Ready() error {
 	return w.reason("it has not planned yet")
 }
 
-// live reports that the run loop has stood still for a lease time: something that it calls
-// and waits for does not return. The loop turns several times in that time even if nothing
+// live returns an error if the run loop has stood still for a lease time because a function
+// that it calls does not return. The loop turns several times in that time even if nothing
 // happens and the table does not answer.
 func (w *Worker) live() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.state != running {
-		return nil // there is no loop
+		return nil // no loop runs
 	}
 	if still := time.Since(w.began) - time.Duration(w.turned.Load()); still >= w.config.TTL {
 		return w.reason("its run loop has stood still for %v: Planner, Handoff or Order may block", still.Round(time.Millisecond))
@@ -122,15 +122,15 @@ type Status struct {
 	//	draining  it shuts down, and waits for its handlers to return
 	//	stopped   it has given up everything
 	Phase     string
-	Held      int           // the number of shards that it holds
-	Moving    int           // of these, the shards that another worker has requested
+	Held      int           // the number of shards that the worker holds
+	Moving    int           // the number of shards that it holds and another worker has requested
 	Requested int           // the number of shards that it requests of others
-	Trust     time.Duration // for how long it may hold its shards without another heartbeat
-	// OldestMark is the age of the oldest mark that the table has not accepted; 0: there is
-	// none.
+	Trust     time.Duration // for how long it may hold its shards without another confirmed heartbeat
+	// OldestMark is the age of the oldest mark that the table has not accepted; 0 if there
+	// is none.
 	OldestMark time.Duration
-	Unhealthy  string // the error that Healthy returns; empty: it returns none
-	Unready    string // the error that Ready returns; empty: it returns none
+	Unhealthy  string // the error that Healthy returns; empty if it returns nil
+	Unready    string // the error that Ready returns; empty if it returns nil
 }
 
 // Status returns the state of the worker. It waits neither for the run loop nor for the
@@ -221,7 +221,7 @@ func (w *Worker) Probes() http.Handler {
 func (w *Worker) probe(check func() error) http.HandlerFunc {
 	return func(out http.ResponseWriter, _ *http.Request) {
 		err := check()
-		body, _ := json.Marshal(struct { // of fields that can always be written
+		body, _ := json.Marshal(struct { // cannot fail: every field can be encoded
 			OK     bool   `json:"ok"`
 			Reason string `json:"reason,omitempty"`
 			Status Status `json:"status"`
@@ -259,11 +259,11 @@ func (w *Worker) remove(t *Tenure) {
 	delete(w.tenures, t)
 }
 
-// publish takes over the state of the engine.
+// publish stores the state of the engine for Status, Healthy and Ready.
 func (w *Worker) publish(s engine.Status) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s.Trust > 0 { // it has none while it has no seat; the last beat was when it was
+	if s.Trust > 0 { // without a seat there is no trust; the trust of the last heartbeat is kept then
 		w.trust = s.Trust
 	}
 	w.status = s

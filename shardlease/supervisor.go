@@ -12,36 +12,38 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Supervisor looks at a group from outside and gives commands: an operator's
-// tool, or a program that cleans up after the runs it started. It is a literal; all
-// it needs is the store. Its commands pass the same fence as a worker.
+// A Supervisor lists and steers a group from outside: it is for operators' tools, and for
+// programs that clean up after the runs that they started. It is used as a literal and
+// needs only the store. Its commands are fenced like the writes of a worker.
 //
-// A command names the generation its giver has seen. When the shard has changed
-// hands since, it is refused with lease.ErrOutdated: look again, and decide again.
-// Every command that the row does not allow returns a [*lease.RuleError], and beside
-// it the row as it stands, which shows what is in the way: lease.ErrHeld is the rule of
-// a shard that has to be quarantined before it is rewound or removed.
-// A store that does not answer is asked a few times; what remains then is an error,
-// and the command may have been carried out.
+// A command states the generation that the operator has seen. If the shard has changed
+// hands since, the command is refused with lease.ErrOutdated: read the row again, and
+// decide again. Every command that the row does not allow returns a [*lease.RuleError]
+// together with the row, which shows the obstacle. The error lease.ErrHeld means that a
+// shard must be quarantined before it is rewound or removed. If the store does not answer,
+// the write is repeated a few times. If the command then returns an error, it may have been
+// carried out nevertheless.
 //
-// Workers that are not concerned notice a command at their next audit
-// ([Config.AuditEvery], which a large fleet stretches); a holder whose shard was taken
-// notices with its next commit, and tells the others.
+// Other workers notice a command at their next audit ([Config.AuditEvery], which is longer
+// in a large fleet). A worker whose shard was taken away notices when its next commit is
+// refused, and then informs the others through a hint on its seat.
 type Supervisor struct {
 	Store lease.Store
 	Group string
-	// By is who gives the commands: it is put on record. Commands need it.
+	// By is the name of the operator or program that gives the commands, which the lease row
+	// records. Commands need it.
 	By string
 }
 
-// List gives the lease rows of the group, by shard. Rows that cannot be read are
-// in the error, each as a [*lease.MalformedError], beside the others.
+// List returns the lease rows of the group, by shard. The error contains a
+// [*lease.MalformedError] for each row that cannot be read; the other rows are returned all
+// the same.
 func (s Supervisor) List(ctx context.Context) ([]lease.Row, error) {
 	return collect[lease.Row](ctx, s, lease.KindLease)
 }
 
-// Workers gives the seats of the group: the workers that run, or did until a lease
-// time ago.
+// Workers returns the seats of the group: those of the workers that run, or did until a
+// lease time ago.
 func (s Supervisor) Workers(ctx context.Context) ([]lease.Seat, error) {
 	return collect[lease.Seat](ctx, s, lease.KindSeat)
 }
@@ -63,8 +65,8 @@ func collect[R lease.Record](ctx context.Context, s Supervisor, kind lease.Kind)
 	return records, errors.Join(errs...)
 }
 
-// Get gives the lease row of one shard; lease.ErrNotFound: there is none. The row
-// of a shard that was removed is one.
+// Get returns the lease row of one shard, or lease.ErrNotFound if there is none. For a
+// removed shard it returns the tombstone.
 func (s Supervisor) Get(ctx context.Context, shard string) (lease.Row, error) {
 	if err := s.check(false); err != nil {
 		return lease.Row{}, err
@@ -80,7 +82,7 @@ func (s Supervisor) Get(ctx context.Context, shard string) (lease.Row, error) {
 	return row, nil
 }
 
-// ByTask gives the rows that workers of a task hold.
+// ByTask returns the lease rows of the shards that workers of a task hold.
 func (s Supervisor) ByTask(ctx context.Context, task string) ([]lease.Row, error) {
 	rows, err := s.List(ctx)
 	var held []lease.Row
@@ -92,20 +94,20 @@ func (s Supervisor) ByTask(ctx context.Context, task string) ([]lease.Row, error
 	return held, err
 }
 
-// ForceRelease takes a shard from whoever holds it and gives it to nobody. Any
-// worker may claim it then, the one that held it included: it is for a holder that
-// is gone or stuck, not for keeping a shard from somebody.
+// ForceRelease releases a shard without its owner. Any worker may claim it then, also the
+// former owner: the command is for an owner that is dead or stuck, and does not keep a
+// shard away from a worker.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
-		return protocol.ForceRelease(row, s.says(seen, why), st)
+		return protocol.ForceRelease(row, s.stated(seen, why), st)
 	})
 }
 
-// ReleaseTask is for a run that is dead: it force-releases every shard that workers of
-// a task hold, and then evicts these workers, so that the others need not wait for
-// their lease time to pass. It returns the rows it released. Stop the task first, or
-// its workers come back and claim some again. What cannot be released is in the error;
-// the others are released all the same.
+// ReleaseTask cleans up after a run that is dead: it force-releases every shard that
+// workers of a task hold, and then evicts these workers, so that the others need not wait
+// for the lease time. It returns the rows that it released; the error contains those that
+// it could not release. Stop the task first, or its workers take new seats and claim shards
+// again.
 func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.Row, error) {
 	if task == "" {
 		return nil, &ConfigError{Field: "task", Rule: "must be given: every worker without one has the empty task"}
@@ -131,9 +133,9 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 	return released, errors.Join(errs...)
 }
 
-// Evict deletes a worker's seat, and so tells all others at their next look that it is
-// gone. If it is not, it learns so with its next heartbeat, ends all it holds and takes
-// a new seat. A seat that is gone already is no error.
+// Evict deletes the seat of a worker, so that all others see at their next poll that it is
+// gone. If the worker is still running, its next heartbeat is refused; it then ends all its
+// tenures and takes a new seat. Evict returns nil if the seat is gone already.
 func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
 	if err := s.check(false); err != nil {
 		return err
@@ -155,41 +157,41 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
 			return err
 		}
 		_, err = s.Store.Write(ctx, w)
-		if !errors.Is(err, lease.ErrRefused) { // else it has beaten in between, or is gone
+		if !errors.Is(err, lease.ErrRefused) { // refused: the worker has sent a heartbeat in between, or the seat is gone
 			return err
 		}
 	}
 }
 
-// Quarantine sets a shard aside, held or not: nobody claims it until Unquarantine.
+// Quarantine sets a shard aside, whether it is held or not: nobody claims it until
+// Unquarantine.
 func (s Supervisor) Quarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
-		return protocol.Quarantine(row, s.says(seen, why), lease.ReasonForced, st)
+		return protocol.Quarantine(row, s.stated(seen, why), lease.ReasonForced, st)
 	})
 }
 
-// Unquarantine makes a shard claimable again, with no failed attempts on record.
+// Unquarantine makes a shard claimable again, and sets its failed attempts to 0.
 func (s Supervisor) Unquarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
-		return protocol.Unquarantine(row, s.says(seen, why), st)
+		return protocol.Unquarantine(row, s.stated(seen, why), st)
 	})
 }
 
-// Rewind moves the position of a shard that nobody holds, in either direction; a
-// zero mark rewinds to the very beginning. A finished shard is unfinished by it. A
-// running fleet leaves a shard free for moments only: quarantine it first.
+// Rewind moves the checkpoint of a shard without owner, in either direction; a zero mark
+// rewinds it to the very beginning. A finished shard counts as unfinished then. In a running
+// fleet a shard has no owner for moments only: quarantine it first.
 func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, error) {
 	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
-		return protocol.Rewind(row, s.says(seen, why), to, st)
+		return protocol.Rewind(row, s.stated(seen, why), to, st)
 	})
 }
 
-// Remove leaves a tombstone where the row of a shard was that nobody holds. When
-// the shard is still listed a worker makes a new row of it, which starts at the
-// beginning.
+// Remove replaces the row of a shard without owner by a tombstone. If the source still
+// lists the shard, a worker creates a new row, which starts at the beginning.
 func (s Supervisor) Remove(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
-		return protocol.Remove(row, s.says(seen, why), st)
+		return protocol.Remove(row, s.stated(seen, why), st)
 	})
 }
 
@@ -197,11 +199,11 @@ func (s Supervisor) key(shard string) lease.Key {
 	return lease.Key{Group: s.Group, Kind: lease.KindLease, Name: shard}
 }
 
-func (s Supervisor) says(seen int64, why string) protocol.Command {
+func (s Supervisor) stated(seen int64, why string) protocol.Command {
 	return protocol.Command{Seen: seen, By: s.By, Note: why}
 }
 
-// check refuses a literal that lacks something.
+// check reports the fields that are missing or not valid.
 func (s Supervisor) check(command bool) error {
 	var f faults
 	if isNil(s.Store) {
@@ -209,15 +211,15 @@ func (s Supervisor) check(command bool) error {
 	}
 	f.wrap("Group", lease.Query{Group: s.Group, Kind: lease.KindLease}.Validate())
 	if command && s.By == "" {
-		f.add("By", "must be given: commands are put on record with who gave them")
+		f.add("By", "must be given: the lease row records who gave a command")
 	}
 	return errors.Join(f...)
 }
 
-// A transition makes the write that would move a row on.
+// A transition returns the write that changes a row as a command demands.
 type transition func(lease.Row, protocol.Stamp) (lease.Write, error)
 
-// command reads the row, makes the write and sees it through.
+// command reads the row, makes the write and sends it until its outcome is known.
 func (s Supervisor) command(ctx context.Context, shard string, make transition) (lease.Row, error) {
 	if err := s.check(true); err != nil {
 		return lease.Row{}, err
@@ -233,8 +235,8 @@ func (s Supervisor) command(ctx context.Context, shard string, make transition) 
 			return row, err
 		}
 		answer := s.send(ctx, row, w)
-		// The row has moved on within its generation, so the command still
-		// stands. That happens to a row nobody holds once in a blue moon.
+		// The row has changed within its generation, so the command is still allowed. That is
+		// very rare for a row without owner.
 		if answer.Verdict == protocol.Again && try < tries {
 			row = answer.Row
 			continue
@@ -246,12 +248,12 @@ func (s Supervisor) command(ctx context.Context, shard string, make transition) 
 	}
 }
 
-// send sends a write until it is answered: the same bytes, so that a sending whose
-// answer was lost is recognized.
+// send repeats a write until it is answered. It sends the same bytes each time, so that a
+// write whose answer was lost is recognized.
 func (s Supervisor) send(ctx context.Context, row lease.Row, w lease.Write) protocol.Answer {
 	c := protocol.NewCopy(row.Key(), "")
 	c.Saw(row)
-	_ = c.Send(w) // of this row, and none is open
+	_ = c.Send(w) // cannot fail: w is a write of this row, and no other one is open
 	pause := 50 * time.Millisecond
 	const tries = 6
 	for try := 1; ; try++ {

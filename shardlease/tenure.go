@@ -13,92 +13,95 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Tenure is one worker's hold of one shard at one generation. When the shard
-// comes back to the same worker that is another Tenure.
+// A Tenure is one worker's hold of one shard under one generation. If the same worker
+// claims the shard again later, that is another Tenure.
 //
-// Its methods are safe for concurrent use. After the tenure is over, and after the
-// handler has returned, they return an [*EndError].
+// Its methods are safe for concurrent use. When the tenure is over or the handler has
+// returned, they return an [*EndError].
 type Tenure struct {
 	shard   Shard
 	hold    lease.Hold
 	start   checkpoint.Checkpoint
 	attempt int
-	marks   uint64 // that many unwritten marks are due; 0: any number
+	marks   uint64 // Config.Commit.Marks: the number of unwritten marks at which they are due; 0: no such number
 	inbox   *inbox
 
-	// Two contexts side by side: stop ends both. As parent and child they would
-	// need three times the memory, for every shard.
-	soft   context.Context // what the handler is called with
+	// The two contexts are siblings, and stop ends both. As parent and child they would need
+	// three times the memory, for every shard.
+	soft   context.Context // the ctx of the handler
 	hard   context.Context
 	drain  context.CancelCauseFunc // ends soft
 	cancel context.CancelCauseFunc // ends hard
 
 	mu       sync.Mutex
-	last     checkpoint.Mark // where the next mark has to go on from
-	made     uint64          // marks made
-	told     uint64          // of these, the engine knows
-	settled  uint64          // of these, accepted, or refused for good
-	since    time.Time       // when the first of those that are not settled was made, at the latest
-	flush    uint64          // of these, somebody waits for
-	refusal  error           // of the last one settled
+	last     checkpoint.Mark // the latest mark; the next one must not be before it
+	made     uint64          // the number of marks made
+	reported uint64          // the number of marks that the engine knows
+	settled  uint64          // the number of marks that were accepted, or refused for good
+	since    time.Time       // a time at or after the first mark that is not settled was made
+	flush    uint64          // the number of marks up to which Flush was called
+	refusal  error           // why the mark that was settled last was refused; nil: it was accepted
 	waiting  []wait
-	note     string // of Release
-	closed   error  // why calls are refused
-	asks            // not told yet
-	pending  bool   // the engine has been told, or will be, that a mark waits
-	listed   bool   // in the inbox
-	finishes bool   // Finish was called, and nothing has come between
-	over     bool   // the engine has let go; there is nobody to tell anything
+	note     string // the argument of Release
+	closed   error  // the error that calls return; nil: they are allowed
+	unsent          // the calls that the engine does not know yet
+	pending  bool   // the engine knows, or will be told, that a mark waits
+	listed   bool   // the tenure is in the inbox
+	finishes bool   // Finish was called, and the tenure did not end in another way since
+	over     bool   // the engine has ended the tenure: nothing is reported to it any more
 }
 
-// asks are what a handler can ask for beside its marks.
-type asks struct{ progress, finish, release bool }
+// unsent records the calls of a handler, other than marks, that the engine does not know
+// yet.
+type unsent struct{ progress, finish, release bool }
 
-// A wait waits until a number of marks is settled.
+// A wait is a call that waits until a number of marks is settled.
 type wait struct {
 	until uint64
-	done  chan error // has room for the one answer
+	done  chan error // has room for the one result
 }
 
-// theEnd is what Finish waits for.
-const theEnd = math.MaxUint64
+// untilEnd is the number of marks that Finish waits for: it is settled by the end of the
+// tenure only.
+const untilEnd = math.MaxUint64
 
-// Shard is what the source says of it.
+// Shard returns the shard as the source lists it.
 func (t *Tenure) Shard() Shard { return t.shard }
 
-// Generation is the fencing token: it grows with every change of hands. A sink
-// that remembers the highest it has seen, and refuses what is lower, is fenced, from
-// the first write under the next one on.
+// Generation returns the fencing token. It grows with every change of hands. A sink is
+// fenced if it stores the highest generation that it has seen and refuses every write under
+// a lower one; it refuses the old owner from the first write under the new generation on.
 func (t *Tenure) Generation() int64 { return t.hold.Generation }
 
-// Attempt counts the tenures of this shard that failed since the last accepted
-// checkpoint: 0 as a rule.
+// Attempt returns how many tenures of this shard have failed since the last accepted
+// checkpoint; it is usually 0.
 func (t *Tenure) Attempt() int { return t.attempt }
 
-// Checkpoint is where the tenure starts; the zero Checkpoint for a shard that
-// nobody has checkpointed yet.
+// Checkpoint returns the checkpoint at which the tenure starts. It is the zero Checkpoint
+// if none was ever accepted.
 func (t *Tenure) Checkpoint() checkpoint.Checkpoint { return t.start }
 
-// Hold is what a condition on the lease row needs: dynamostore.Fence takes it.
+// Hold returns the handle for a condition on the lease row: dynamostore.Fence takes it.
 func (t *Tenure) Hold() lease.Hold { return t.hold }
 
-// Context returns the hard context, for finishing what was begun: sink writes, commits and
-// [Tenure.Finish]. It ends when the tenure is over, and then its cause is an [*EndError].
-// The ctx of the handler is the soft context: it ends when the tenure should wind down, at
-// the same time or before.
+// Context returns the hard context, for work that must be completed: sink writes, commits
+// and [Tenure.Finish]. It ends when the tenure is over, and then its cause is an
+// [*EndError]. The ctx of the handler is the soft context: it ends when the handler should
+// wind down, at the same time or before.
 func (t *Tenure) Context() context.Context { return t.hard }
 
-// Mark says that everything up to position is processed. It never waits and costs
-// next to nothing; the commit policy says when the latest mark is written.
+// Mark records, in memory, that everything up to position is processed. It never waits and
+// costs next to nothing; the commit policy ([Config.Commit]) decides when the latest mark
+// is written.
 //
-// It refuses a position that cannot be stored, and one that goes back: the order
-// of the configuration compares it with the mark before, or with the start.
+// Mark refuses a position that cannot be stored, and a position that moves back:
+// [Config.Order] compares it with the mark before it, or with the checkpoint at the start.
 func (t *Tenure) Mark(position string) error {
 	return t.mark(checkpoint.Mark{Position: position})
 }
 
-// MarkState is Mark with a small state that belongs to exactly this position. A
-// Mark after it stores none.
+// MarkState is Mark with a small state that belongs to exactly this position. A later Mark
+// stores no state.
 func (t *Tenure) MarkState(position, state string) error {
 	return t.mark(checkpoint.Mark{Position: position, State: state})
 }
@@ -117,16 +120,16 @@ func (t *Tenure) mark(m checkpoint.Mark) error {
 		t.since = time.Now()
 	}
 	t.made++
-	// The engine has to know at once of the first mark that waits: its clock
-	// starts there. Of all others it learns before its next step; but when so
-	// many wait that they are due, that step is now.
-	t.tell(!t.pending || t.made-t.settled == t.marks)
+	// The engine must know at once of the first mark that waits, because the interval of the
+	// commit policy starts there. Later marks are reported before its next step, unless so
+	// many wait that they are due: then that step is now.
+	t.notify(!t.pending || t.made-t.settled == t.marks)
 	t.pending = true
 	return nil
 }
 
-// tell gets t into the inbox, and wakes the loop if the news is urgent.
-func (t *Tenure) tell(urgent bool) {
+// notify puts the tenure into the inbox, and wakes the loop if that is urgent.
+func (t *Tenure) notify(urgent bool) {
 	if !t.listed {
 		t.listed = true
 		t.inbox.add(t)
@@ -136,7 +139,7 @@ func (t *Tenure) tell(urgent bool) {
 	}
 }
 
-// Commit marks position, writes it and waits until it is accepted.
+// Commit marks position, writes the mark and waits until the table has accepted it.
 func (t *Tenure) Commit(ctx context.Context, position string) error {
 	if err := t.Mark(position); err != nil {
 		return err
@@ -144,10 +147,9 @@ func (t *Tenure) Commit(ctx context.Context, position string) error {
 	return t.Flush(ctx)
 }
 
-// Flush writes what is marked and waits until it is accepted. It returns an
-// [*EndError] when the tenure ends before; [errors.Is] with checkpoint.ErrStale
-// tells whether another worker was the reason. When ctx ends first the write goes
-// on.
+// Flush writes the latest mark and waits until the table has accepted it. If the tenure
+// ends first, Flush returns an [*EndError]; it matches checkpoint.ErrStale if another
+// worker holds the shard now. If ctx ends first, the write continues.
 func (t *Tenure) Flush(ctx context.Context) error {
 	t.mu.Lock()
 	if t.closed != nil || t.settled == t.made {
@@ -161,14 +163,13 @@ func (t *Tenure) Flush(ctx context.Context) error {
 	return t.await(ctx, t.made)
 }
 
-// Finish says that the shard itself has ended and is processed to its end, as far
-// as it is marked: nobody will work on it again, and its children may start. It
-// is for positive evidence only: a stream that says it is closed, not one that is
-// silent.
+// Finish records that the shard itself has ended and is processed to its end: nobody claims
+// it again, and its children may start. Call it only if the stream has reported that the
+// shard is closed, not because the shard is silent.
 //
-// The last mark and the end are one write, and Finish waits for it. Nothing can be
-// marked from here on; the handler's contexts do not end before it returns. When ctx
-// ends first the write goes on.
+// Finish writes the last mark and the end in one write, and waits until the table has
+// accepted it. Later calls of Mark are refused; the contexts of the handler do not end
+// before it returns. If ctx ends first, the write continues.
 func (t *Tenure) Finish(ctx context.Context) error {
 	t.mu.Lock()
 	if t.closed != nil && !t.finishes || t.over {
@@ -181,55 +182,54 @@ func (t *Tenure) Finish(ctx context.Context) error {
 	if !t.finishes {
 		t.finishes, t.finish, t.closed = true, true, t.end(event.CauseFinished)
 	}
-	return t.await(ctx, theEnd)
+	return t.await(ctx, untilEnd)
 }
 
-// Progress says that the handler gets somewhere although there is nothing to mark:
-// an idle poll, or one long record. Where [Config.StallAfter] is set it keeps the
-// tenure from being taken for stalled; and like an accepted checkpoint it ends the
-// count of failed attempts. Where [Config.MaxAttempts] is set and a record that failed
-// may still come next, call Alive instead.
+// Progress reports that the handler makes progress although there is nothing to mark: an
+// idle poll, or one long record. It restarts the time of [Config.StallAfter], and like an
+// accepted checkpoint it restarts the count of failed attempts. If [Config.MaxAttempts] is
+// set and a record that failed may still come next, call Alive instead.
 func (t *Tenure) Progress() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed == nil {
 		t.progress = true
-		t.tell(false) // the engine looks again before it calls a tenure stalled
+		t.notify(false) // the engine reads the inbox before it decides that a tenure has stalled
 	}
 }
 
-// Alive keeps the tenure from being taken for stalled, and does no more: unlike
-// Progress it leaves the count of failed attempts as it is. It is for a handler that
-// works but has nothing to mark yet, after an earlier tenure failed: it may only be on
-// its way back to the record that failed, past reads that bring nothing.
+// Alive restarts the time of [Config.StallAfter] and does nothing else: unlike Progress it
+// does not change the count of failed attempts. It is for a handler that works but has
+// nothing to mark yet, after an earlier tenure failed: the handler may only be on its way
+// back to the record that failed, past reads that return nothing.
 func (t *Tenure) Alive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed == nil {
-		t.tell(false) // as in Progress
+		t.notify(false) // as in Progress
 	}
 }
 
-// Release asks to give the shard up, which counts as no failure. The soft context
-// ends; the shard is released when the handler returns, for any worker to take,
-// this one included. The note is stored in the table for people to read: no user
-// data, and no more than [lease.MaxNote] bytes of it are kept.
+// Release asks the worker to release the shard, which counts as no failure. The soft
+// context ends; when the handler has returned, the shard is released, and any worker may
+// claim it, also this one. The note is stored in the table for people to read, in at most
+// [lease.MaxNote] bytes: put no user data into it.
 func (t *Tenure) Release(note string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed == nil {
 		t.release, t.note = true, printable(note, lease.MaxNote)
-		t.tell(true)
+		t.notify(true)
 	}
 }
 
-// await tells the loop at once and waits until that many marks are settled. It is
-// called with the lock held and gives it away. Where the answer and the end of ctx
-// are both there the answer counts.
+// await wakes the loop and waits until that many marks are settled. The caller holds the
+// lock, and await releases it. If both the result and the end of ctx are there, the result
+// counts.
 func (t *Tenure) await(ctx context.Context, until uint64) error {
 	w := wait{until: until, done: make(chan error, 1)}
 	t.waiting = append(t.waiting, w)
-	t.tell(true)
+	t.notify(true)
 	t.mu.Unlock()
 	select {
 	case err := <-w.done:
@@ -247,7 +247,7 @@ func (t *Tenure) await(ctx context.Context, until uint64) error {
 	}
 }
 
-// ended is the context's error, and its cause where that says more.
+// ended returns the error of a context, together with its cause if that is another error.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if err == cause {

@@ -10,19 +10,19 @@ import (
 // moves to another worker.
 type Cause uint8
 
-// The causes. Only CauseStalled, CauseExpired and CauseUnreachable mean that something
-// was wrong with this worker.
+// The causes. Only CauseStalled, CauseExpired and CauseUnreachable mean that something was
+// wrong with this worker.
 const (
-	CauseHandedOff   Cause = iota + 1 // a planned move
+	CauseHandedOff   Cause = iota + 1 // the shard moved or moves to another worker, as planned
 	CauseFenced                       // another worker holds the shard
 	CauseExpired                      // this worker was paused, and its lease may have run out meanwhile
 	CauseUnreachable                  // the store did not answer for nearly a lease time
 	CauseStalled                      // no progress in StallAfter, or no accepted commit in CommitTimeout
-	CauseForced                       // by command of an operator or a supervisor
-	CauseStopped                      // the worker stops
+	CauseForced                       // an operator or a supervisor took the shard away
+	CauseStopped                      // the worker shuts down
 	CauseFinished                     // the shard itself has ended
 	CauseGivenUp                      // the handler called Release, or returned
-	CauseVanished                     // the lease row is gone, or the table went back in time
+	CauseVanished                     // the lease row is gone, or the table was restored to an earlier state
 	CauseConflict                     // the table names another owner under the same generation
 )
 
@@ -32,18 +32,18 @@ func (c Cause) String() string {
 	return word
 }
 
-// Error returns that word and a sentence.
+// Error returns the cause as a word and a sentence.
 func (c Cause) Error() string {
 	sentences := [...]string{
-		CauseHandedOff:   "handed-off: another worker has the shard now, or waits for it, as planned",
+		CauseHandedOff:   "handed-off: the shard moves to another worker, as planned",
 		CauseFenced:      "fenced: another worker holds the shard",
 		CauseExpired:     "expired: this worker was silent for so long that others may have taken the shard",
 		CauseUnreachable: "unreachable: the store has not answered for nearly a lease time, so others may soon take the shard",
 		CauseStalled:     "stalled: the handler made no progress, or the table accepted none of its commits",
 		CauseForced:      "forced: an operator took the shard away",
-		CauseStopped:     "stopped: this worker stops",
+		CauseStopped:     "stopped: this worker shuts down",
 		CauseFinished:    "finished: the shard has ended and is processed to its end",
-		CauseGivenUp:     "given-up: the handler returned, or asked for it",
+		CauseGivenUp:     "given-up: the handler returned, or called Release",
 		CauseVanished:    "vanished: the lease row is gone, or older than it was",
 		CauseConflict:    "conflict: the table names another owner under the same generation",
 	}

@@ -1,9 +1,9 @@
-// Package event describes what a worker of package shardlease reports: to
+// Package event defines the events that a worker of package shardlease reports: to
 // Config.Observe as a value, and to Config.Logger as a line.
 //
-// An [Event] has a [Kind]. The end of a tenure also has a [Cause], which is at the same
-// time the cause of the handler's contexts. The texts of both are one word or
-// hyphenated, and the same in logs, events and documentation.
+// An [Event] has a [Kind]. The end of a tenure also has a [Cause], which is also the cause
+// of the handler's contexts. Kinds and causes have the same texts in logs, events and
+// documentation: one word, or two with a hyphen.
 package event
 
 import (
@@ -15,41 +15,42 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Kind is what an event is about.
+// A Kind is the kind of an event.
 type Kind uint8
 
 // The kinds of event.
 const (
-	Joined      Kind = iota + 1 // this worker has taken a seat
+	Joined      Kind = iota + 1 // this worker took a seat
 	Lost                        // this worker lost its seat, and with it every tenure
-	PeerJoined                  // another worker has taken a seat
+	PeerJoined                  // another worker took a seat
 	PeerLeft                    // the seat of another worker is gone
 	PeerLeaving                 // another worker shuts down
 	PeerSuspect                 // another worker missed a heartbeat
 	PeerEvicted                 // this worker evicted another worker
-	Started                     // a tenure began here
-	Ended                       // a tenure ended here
+	Started                     // a tenure of this worker began
+	Ended                       // a tenure of this worker ended
 	Requested                   // this worker requested a shard of another worker
-	Draining                    // a handler has to wind down
+	Draining                    // a handler should wind down
 	Refused                     // the table refused a checkpoint of this worker
 	Contended                   // a claim came too late: another worker was first
-	Quarantined                 // a shard was set aside
+	Quarantined                 // a shard was quarantined
 	Created                     // a lease row was created for a new shard
 	Removed                     // a lease row became a tombstone
 	Retired                     // a preparation or a request was called off
-	StoreFault                  // the store did not answer, or gave an answer that cannot be used
+	StoreFault                  // the store did not answer, or its answer cannot be used
 	SourceFault                 // the source could not be listed, or a part of its listing cannot be used
 	Malformed                   // a record in the table cannot be read
 	Restored                    // the table was restored or replaced: claiming is suspended
 	CommitsFail                 // the table has accepted no mark for Config.CommitTimeout
 
-	// HookFault: a function of the configuration panicked, called runtime.Goexit, or
+	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
+	// or
 	// returned an answer that cannot be used. Err is a *shardlease.HookError. A store or a
 	// source that does so is reported as a StoreFault or a SourceFault with such an error.
 	HookFault
 )
 
-// String returns the kind as a log's message.
+// String returns the kind as it is written in logs and metrics.
 func (k Kind) String() string {
 	names := [...]string{
 		Joined: "joined", Lost: "lost", PeerJoined: "peer-joined", PeerLeft: "peer-left", PeerLeaving: "peer-leaving",
@@ -64,14 +65,14 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// An Event is something that a worker did, saw or suffered. Which fields are set depends
-// on its kind.
+// An Event is something that a worker did or observed. Its kind decides which fields are
+// set.
 //
-// It holds no positions and no states. Err is passed on unchanged: the error of a handler
-// may contain anything.
+// It contains no positions and no states. Err is passed on unchanged: the error of a
+// handler may contain anything.
 type Event struct {
 	Kind   Kind
-	At     time.Time // the worker's wall clock
+	At     time.Time // the time of the event, by the wall clock of the worker
 	Group  string
 	Worker string // the name of the worker that reports the event
 
@@ -80,8 +81,8 @@ type Event struct {
 	Peer       string       // the name of the other worker
 	Task       string       // the task of the other worker
 	Reason     lease.Reason // why the shard changed hands
-	Cause      Cause        // of Lost, Draining and Ended
-	Attempt    int          // of Started and Quarantined: the failed tenures before
+	Cause      Cause        // of Lost, Draining and Ended: why the tenure ends
+	Attempt    int          // of Started and Quarantined: how many tenures failed since the last accepted checkpoint
 
 	// Transfer is how the shard changed hands: to this worker (Started), or away from it
 	// (Ended). It is zero in an Ended if no later generation is known.
@@ -94,34 +95,35 @@ type Event struct {
 	// moment another worker took it over until this worker's handler had returned, by the
 	// wall clocks of two workers.
 	Overlap time.Duration
-	Took    time.Duration // of Ended: how long the tenure was
-	Drained time.Duration // of Ended: how long it took to wind down
+	Took    time.Duration // of Ended: how long the tenure lasted
+	Drained time.Duration // of Ended: how long the handler took to wind down
 	Pending uint64        // of Ended: how many marks were never accepted
 
-	// The fields of a fault that lasts: StoreFault, SourceFault, Restored and
-	// CommitsFail. Such a fault is reported when it begins, a lease time later, then
-	// at intervals that double up to an hour, and when it ends. One event reports it for
-	// all shards of this worker that it concerns.
+	// Lasted, Over, Count and Shards describe a fault that lasts: StoreFault, SourceFault,
+	// Restored or CommitsFail. Such a fault is reported when it begins, a lease time later,
+	// then at intervals that double up to an hour, and when it ends. One event reports it
+	// for all shards of this worker that it concerns.
 	Lasted time.Duration // the time since the fault began
 	Over   bool          // whether the fault has ended
-	Count  int           // the number of shards that it concerns; 0: it concerns no single shards
+	Count  int           // the number of shards that the fault concerns; 0: it concerns no particular shard
 	Shards []string      // the first ten of these shards
 
-	// Running, of Ended: the handler has not returned a heartbeat later, and
-	// Overlap goes on. Its error is not known.
+	// Running, of Ended: the handler has not returned a heartbeat interval after the end.
+	// Overlap is longer than reported then, and the error of the handler is not known.
 	Running bool
 
-	// Err is what went wrong. Of Ended it includes what the handler returned. A planned
-	// move sets no Err for what is refused after it: that is how such a move ends.
+	// Err is what went wrong. In an Ended it includes the error of the handler. A planned
+	// move sets no Err for writes that are refused after it, because every such move ends
+	// that way.
 	Err error
-	// Dropped is how many events were dropped since the one before was delivered,
+	// Dropped is how many events were dropped since the last one that was delivered,
 	// because Observe or Logger was too slow.
 	Dropped uint64
 }
 
-// Level is the level at which an event is logged. An error needs somebody to act on it, a
-// warning is worth a look, and a debug line is for tracing a move. Whatever happens in
-// every deploy is Info or Debug.
+// Level returns the level at which an event is logged. An error needs somebody to act, a
+// warning is worth a look, and a debug line is for tracing a move. What happens in every
+// deployment is Info or Debug.
 func (e Event) Level() slog.Level {
 	if e.Over {
 		return slog.LevelInfo
@@ -148,7 +150,7 @@ func (e Event) Level() slog.Level {
 	return slog.LevelInfo
 }
 
-// planned reports whether nothing is wrong where a tenure ends for c.
+// planned reports whether c is the normal end of a tenure.
 func (c Cause) planned() bool {
 	switch c {
 	case CauseHandedOff, CauseStopped, CauseFinished, CauseGivenUp:
@@ -188,7 +190,7 @@ func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(e.trouble(a)...)
 }
 
-// trouble adds the fields that are about faults.
+// trouble adds the fields that describe faults.
 func (e Event) trouble(a attrs) attrs {
 	a.length("lasted", e.Lasted)
 	a.truth("over", e.Over)
@@ -204,7 +206,7 @@ func (e Event) trouble(a attrs) attrs {
 	return a
 }
 
-// attrs leave out what is not set.
+// attrs collects the attributes that are not zero.
 type attrs []slog.Attr
 
 func (a *attrs) text(name, value string) {
