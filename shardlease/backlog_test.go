@@ -17,14 +17,14 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// A pulse notes when heartbeats are sent.
+// A pulse measures the times between heartbeats.
 type pulse struct {
 	mu      sync.Mutex
 	last    time.Time     // when the last heartbeat was sent
 	longest time.Duration // the longest time between two heartbeats
 }
 
-// over notes the heartbeats over the link.
+// over measures the heartbeats over the link.
 func (p *pulse) over(link *storetest.Link) {
 	link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 		if w.Key().Kind == lease.KindSeat {
@@ -90,10 +90,10 @@ func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
 			}
 		}
 		if n := started.Load(); n != 2000 {
-			t.Errorf("%d of 2000 shards have started", n)
+			t.Errorf("%d of 2000 tenures have started", n)
 		}
 		if lost := m.of(event.Lost); len(lost) > 0 {
-			t.Errorf("the seat was lost %d times: %v", len(lost), lost[0])
+			t.Errorf("seat lost %d times: %v", len(lost), lost[0])
 		}
 		if d := p.slowest(); d > beat+time.Second/2 {
 			t.Errorf("two heartbeats were sent %v apart", d)
@@ -144,7 +144,7 @@ func TestNoReturnWithoutItsMarks(t *testing.T) {
 			<-returns[tn.Shard().Name]
 			return err
 		})
-		time.Sleep(time.Minute) // until all have started
+		time.Sleep(time.Minute) // until all tenures have started
 		close(all)
 		synctest.Wait()
 		for i := 1999; i >= 0; i-- {
@@ -157,11 +157,11 @@ func TestNoReturnWithoutItsMarks(t *testing.T) {
 		rows, err := shardlease.Supervisor{Store: store, Group: "orders"}.List(t.Context())
 		for _, row := range rows {
 			if row.Checkpoint.Position != "7" {
-				t.Fatalf("the mark is lost: %v", row)
+				t.Fatalf("mark lost: %v", row)
 			}
 		}
 		if len(rows) != 2000 || err != nil {
-			t.Errorf("%d rows, %v", len(rows), err)
+			t.Errorf("listed %d rows, error %v", len(rows), err)
 		}
 	})
 }

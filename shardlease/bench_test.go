@@ -12,7 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// within runs a handler of one shard on a worker of its own until it returns.
+// within runs a worker with one shard until f, its handler, returns.
 func within(b *testing.B, config shardlease.Config, f func(ctx context.Context, t *shardlease.Tenure) error) {
 	b.Helper()
 	config.Group, config.Handoff = "orders", valid().Handoff
@@ -34,8 +34,8 @@ func within(b *testing.B, config shardlease.Config, f func(ctx context.Context, 
 	}
 }
 
-// BenchmarkCommit is the whole path: the mark, the loop, the engine, the store, and
-// back again.
+// BenchmarkCommit measures a whole commit: the mark, the loop, the engine, the store, and
+// the way back.
 func BenchmarkCommit(b *testing.B) {
 	b.ReportAllocs()
 	within(b, shardlease.Config{Order: checkpoint.Decimal}, func(ctx context.Context, t *shardlease.Tenure) error {
@@ -48,7 +48,7 @@ func BenchmarkCommit(b *testing.B) {
 	})
 }
 
-// BenchmarkMarkOnAWorker marks while the worker commits every now and then.
+// BenchmarkMarkOnAWorker marks while the worker commits at intervals.
 func BenchmarkMarkOnAWorker(b *testing.B) {
 	b.ReportAllocs()
 	config := shardlease.Config{Commit: checkpoint.Policy{Every: 10 * time.Millisecond}}
@@ -62,8 +62,7 @@ func BenchmarkMarkOnAWorker(b *testing.B) {
 	})
 }
 
-// BenchmarkHeldShard reports what one more held shard costs in memory, its handler
-// included.
+// BenchmarkHeldShard reports the memory that one more held shard needs, with its handler.
 func BenchmarkHeldShard(b *testing.B) {
 	const shards = 10_000
 	names := make([]string, shards)

@@ -38,8 +38,8 @@ func (m *meter) over(link *storetest.Link) {
 	})
 }
 
-// look notes the longest wait so far.
-func (m *meter) look() {
+// update recalculates the longest wait.
+func (m *meter) update() {
 	at := m.answered.Load()
 	if at == 0 {
 		return
@@ -98,7 +98,7 @@ func coldStart(b *testing.B, names []string) {
 		case <-began:
 			running++
 		case <-ticker.C:
-			m.look()
+			m.update()
 		}
 	}
 	b.ReportMetric(time.Since(start).Seconds(), "s/start")

@@ -30,9 +30,9 @@ func TestCommitsAreSpread(t *testing.T) {
 		time.Sleep(windows * every)
 		peak, sum := seconds.end(int(windows * every / time.Second))
 		mean := float64(sum) / (windows * every).Seconds()
-		t.Logf("commits in a second: mean %.1f, peak %d", mean, peak)
+		t.Logf("commits in a second: average %.1f, peak %d", mean, peak)
 		if float64(peak) > 2*mean {
-			t.Errorf("mean %.1f, peak %d", mean, peak)
+			t.Errorf("commits in a second: average %.1f, peak %d", mean, peak)
 		}
 		for shard, n := range seconds.shards {
 			if n < windows-1 || n > windows+1 {
@@ -40,7 +40,7 @@ func TestCommitsAreSpread(t *testing.T) {
 			}
 		}
 		if len(seconds.shards) != shards {
-			t.Errorf("%d shards of %d have committed", len(seconds.shards), shards)
+			t.Errorf("%d of %d shards have committed", len(seconds.shards), shards)
 		}
 		s.end()
 	})
@@ -50,8 +50,8 @@ func TestCommitsAreSpread(t *testing.T) {
 type cadence struct {
 	mu     sync.Mutex
 	from   time.Time
-	counts map[int]int    // by second since from
-	shards map[string]int // by shard
+	counts map[int]int    // commits by second since from
+	shards map[string]int // commits by shard
 }
 
 func (c *cadence) count(w lease.Write) {
@@ -74,8 +74,8 @@ func (c *cadence) begin() {
 	clear(c.shards)
 }
 
-// end returns how many commits the busiest of the first seconds had, and how many all of
-// these seconds had.
+// end returns the number of commits in the busiest of the first seconds, and in all of
+// these seconds.
 func (c *cadence) end(seconds int) (peak, sum int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// blamed are the fields that err blames, sorted.
+// blamed returns the fields that err reports, sorted.
 func blamed(err error) []string {
 	fields := map[string]bool{}
 	var walk func(error)
@@ -80,13 +80,14 @@ func TestEveryWrongFieldIsNamed(t *testing.T) {
 		c.spoil(&config)
 		_, err := shardlease.Filled(config)
 		if !errors.Is(err, shardlease.ErrConfig) || !slices.Equal(blamed(err), []string{c.field}) {
-			t.Errorf("wrong %s: blames %v: %v", c.field, blamed(err), err)
+			t.Errorf("invalid %s: the error is about %v: %v", c.field, blamed(err), err)
 		}
 	}
 }
 
-// TestNegativeMeansOff: a negative number or duration turns its field off, or New refuses it and
-// says that the field cannot be off. Every field that is added later has to choose.
+// TestNegativeMeansOff: a negative number or duration turns its field off, or New refuses
+// it with an error that says that the field cannot be turned off. Every field that is added
+// later has to do one of these.
 func TestNegativeMeansOff(t *testing.T) {
 	for i, field := range reflect.VisibleFields(reflect.TypeFor[shardlease.Config]()) {
 		config := valid()
@@ -107,10 +108,10 @@ func TestNegativeMeansOff(t *testing.T) {
 func TestAllFaultsAtOnce(t *testing.T) {
 	_, err := shardlease.New(nil, shardlease.SourceFunc(nil), shardlease.Config{TTL: 1, Drain: 1, PollEvery: 1, Name: "\x00"})
 	if want := []string{"Drain", "Group", "Handoff", "Name", "PollEvery", "TTL", "source", "store"}; !slices.Equal(blamed(err), want) {
-		t.Errorf("blames %v, not %v", blamed(err), want)
+		t.Errorf("the error is about %v, not %v", blamed(err), want)
 	}
 	if !errors.Is(err, rebalance.ErrNoMode) || !errors.Is(err, checkpoint.ErrInvalid) {
-		t.Errorf("what refused the fields is not in %v", err)
+		t.Errorf("the errors of the checks are not in %v", err)
 	}
 	_, err = shardlease.New(new(memstore.Store), shardlease.Static(), valid())
 	if !errors.Is(err, shardlease.ErrNoShards) || !slices.Equal(blamed(err), []string{"source"}) {
@@ -129,10 +130,10 @@ func TestDefaults(t *testing.T) {
 	}
 	if c.TTL != 10*time.Second || c.Drain != 20*time.Second || c.MoveCooldown != 0 || c.StallAfter != 0 ||
 		c.Backoff != time.Second || c.MaxBackoff != 5*time.Minute || c.PollEvery != 30*time.Second || c.AuditEvery != time.Minute {
-		t.Errorf("times: %+v", c)
+		t.Errorf("default times: %+v", c)
 	}
 	if c.Name == "" || c.MaxShards != 0 || c.MaxMoves != 100 || c.MaxAttempts != 0 || c.EventQueue != 1024 || c.Planner == nil || c.Logger == nil {
-		t.Errorf("others: %+v", c)
+		t.Errorf("other defaults: %+v", c)
 	}
 
 	slow := valid()
@@ -145,7 +146,7 @@ func TestDefaults(t *testing.T) {
 	off.Drain, off.MoveCooldown, off.StallAfter, off.Backoff, off.MaxShards, off.MaxAttempts = -1, -1, -1, -1, -1, -1
 	c, err = shardlease.Filled(off)
 	if err != nil || c.Drain != 0 || c.MoveCooldown != 0 || c.StallAfter != 0 || c.Backoff != 0 || c.MaxShards != 0 || c.MaxAttempts != 0 {
-		t.Errorf("off: %+v, %v", c, err)
+		t.Errorf("fields that are off: %+v, %v", c, err)
 	}
 }
 
@@ -181,8 +182,8 @@ func TestTermsThatReachTheEngine(t *testing.T) {
 	}
 }
 
-// An error about a bound that comes from another field names that field, and rounds the bound
-// so that it can be copied.
+// An error about a bound that is derived from another field names that field, and rounds
+// the bound so that it can be copied.
 func TestBoundsSayWhereTheyComeFrom(t *testing.T) {
 	for _, c := range []struct {
 		set  func(*shardlease.Config)
@@ -219,8 +220,8 @@ type broken struct{ rebalance.Even }
 
 func (broken) Fingerprint() string { panic("no name") }
 
-// A nil pointer in an interface is not equal to nil. New used to accept all of these, or to
-// panic, and Run ended the process.
+// TestNilPointersAreRefused: a nil pointer in an interface is not equal to nil. New
+// accepted all of these before, or panicked, and Run ended the process.
 func TestNilPointersAreRefused(t *testing.T) {
 	refused := func(name string, store lease.Store, source shardlease.Source, spoil func(*shardlease.Config), want string) {
 		t.Helper()

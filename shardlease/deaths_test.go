@@ -13,7 +13,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// In these tests the holder of a shard dies.
+// In these tests the worker that holds a shard dies.
 
 // actor returns the worker with that name.
 func (s *stage) actor(name string) *actor {

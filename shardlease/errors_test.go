@@ -17,11 +17,12 @@ func TestEndErrorTellsWhatIsNotKnown(t *testing.T) {
 		t.Error(text)
 	}
 	if errors.Is(err, event.CauseFenced) || !errors.Is(err, errDown) {
-		t.Error("is what it is not")
+		t.Error("the error matches another cause, or does not match what was observed")
 	}
 }
 
-// What the table remembers of an error is its type: the text may be anybody's.
+// The note of a failure contains the type of the error: its text may contain the user's
+// data.
 func TestNotesHoldNoText(t *testing.T) {
 	secret := errors.New("card 4111 1111 1111 1111")
 	for _, err := range []error{

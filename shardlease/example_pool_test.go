@@ -43,8 +43,8 @@ func (p *pool) close() {
 	p.workers.Wait()
 }
 
-// handle reads the records of one shard and hands them to the pool. They are done in any
-// order; the tracker marks the last record before which none is missing.
+// handle reads the records of one shard and passes them to the pool. They are processed in
+// any order; the tracker marks the last record before which none is missing.
 func (p *pool) handle(ctx context.Context, t *shardlease.Tenure) error {
 	tracker := checkpoint.NewTracker(100, t.Mark)
 	for n := 1; n <= 9; n++ {
@@ -58,14 +58,14 @@ func (p *pool) handle(ctx context.Context, t *shardlease.Tenure) error {
 			return context.Cause(t.Context())
 		}
 	}
-	// Everything that was begun is done and marked before the handler returns.
+	// Every record that was begun is processed and marked before the handler returns.
 	if err := tracker.Wait(t.Context()); err != nil || ctx.Err() != nil {
 		return err
 	}
 	return t.Finish(t.Context())
 }
 
-// The shards of a process share a pool of goroutines, which finish records out of order.
+// The handlers of a process share a pool of goroutines, which finish records out of order.
 func Example_workerPool() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -12,16 +12,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// Settings are what operators may choose. Their types read themselves from text, so they can
-// be fields of what a YAML or JSON library decodes: gopkg.in/yaml.v3 and encoding/json call
-// UnmarshalText, as flag.TextVar does.
+// Settings are the fields that operators may set. Their types implement UnmarshalText, so
+// gopkg.in/yaml.v3, encoding/json and flag.TextVar can decode them.
 type settings struct {
 	Handoff rebalance.Terms `yaml:"handoff"` // "eager", "cooperative", or whole terms: "eager 30s wait"
 	TTL     duration        `yaml:"ttl"`
 	Drain   duration        `yaml:"drain"`
 }
 
-// A duration is written "15s".
+// A duration is written as in "15s".
 type duration time.Duration
 
 func (d *duration) UnmarshalText(text []byte) error {
@@ -31,7 +30,7 @@ func (d *duration) UnmarshalText(text []byte) error {
 }
 
 // load reads the settings from a file, and then from the environment, which overrides the
-// file. The file is flat YAML; in a program of yours a library reads it.
+// file. The file is flat YAML; a real program uses a library to read it.
 func (s *settings) load(file string, lookup func(string) (string, bool)) error {
 	text := map[string]string{}
 	for line := range strings.Lines(file) {

@@ -13,8 +13,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// A topic is a stream whose shards come and go, as those of Kinesis do: a shard that is
-// split ends, and two others continue it.
+// A topic is a stream whose shards are split while it runs, as those of Kinesis are: a
+// shard that is split ends, and two other shards continue it.
 type topic struct {
 	mu     sync.Mutex
 	shards []shardlease.Shard
@@ -25,9 +25,9 @@ func newTopic(shard string) *topic {
 	return &topic{shards: []shardlease.Shard{{Name: shard}}, ended: map[string]chan struct{}{shard: make(chan struct{})}}
 }
 
-// Shards is the source. It lists every shard that still exists, those that have ended
-// included, and returns an error where it cannot list them all: a finished shard that is
-// missing from two listings in a row is removed.
+// Shards lists every shard that still exists, also those that have ended. It would return
+// an error if it could not list them all, because a finished shard that is missing from two
+// listings in a row is removed.
 func (s *topic) Shards(context.Context) ([]shardlease.Shard, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,14 +45,14 @@ func (s *topic) split(shard string, children ...string) {
 	close(s.ended[shard])
 }
 
-// end is closed when a shard has ended.
+// end returns a channel that is closed when the shard has ended.
 func (s *topic) end(shard string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ended[shard]
 }
 
-// handle stands for one that reads records.
+// handle stands for a handler that reads records.
 func (s *topic) handle(ctx context.Context, t *shardlease.Tenure) error {
 	fmt.Println(t.Shard().Name, "starts, parents:", t.Shard().Parents)
 	select {
@@ -70,13 +70,13 @@ func ExampleSource() {
 	stream, ended := newTopic("1"), 0
 	worker, err := shardlease.New(new(memstore.Store), stream, shardlease.Config{
 		Group: "orders", Handoff: rebalance.Eager,
-		PollEvery: 200 * time.Millisecond, // how often the source is asked; the default is 30 s
+		PollEvery: 200 * time.Millisecond, // the interval at which the source is listed; the default is 30 s
 		Observe: func(e event.Event) {
 			switch {
 			case e.Kind == event.Started && e.Shard == "1":
 				stream.split("1", "2", "3")
 			case e.Kind == event.Started:
-				stream.split(e.Shard) // ends, and nothing continues it
+				stream.split(e.Shard) // the shard ends, and has no children
 			case e.Kind == event.Ended:
 				if ended++; ended == 3 {
 					stop()

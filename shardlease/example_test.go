@@ -17,7 +17,7 @@ import (
 
 func prepareNothing(context.Context, shardlease.Shard, checkpoint.Checkpoint) error { return nil }
 
-// Group and Handoff have no default; whatever else is wrong is reported with them.
+// Group and Handoff have no default. All faults are reported at once.
 func ExampleConfig() {
 	_, err := shardlease.New(new(memstore.Store), shardlease.Static("1", "2"), shardlease.Config{TTL: 10})
 	fmt.Println(err)
@@ -35,7 +35,7 @@ func ExampleConfig() {
 	// <nil>
 }
 
-// A source whose shards never change is checked when the worker is made.
+// New checks a source whose shards never change.
 func ExampleStatic() {
 	_, err := shardlease.New(new(memstore.Store), shardlease.Static("1", "2", "1"), shardlease.Config{
 		Group: "orders", Handoff: rebalance.Eager,
@@ -45,8 +45,8 @@ func ExampleStatic() {
 	// invalid configuration: source: source: "1": listed twice
 }
 
-// A source is anything that can list the shards, with their parents where one
-// continues another.
+// A source is any function that lists the shards, with their parents if a shard continues
+// others.
 func ExampleSourceFunc() {
 	var source shardlease.Source = shardlease.SourceFunc(func(ctx context.Context) ([]shardlease.Shard, error) {
 		return []shardlease.Shard{
@@ -60,7 +60,8 @@ func ExampleSourceFunc() {
 	// 2 <nil>
 }
 
-// A handler marks what it has done. Here the shard ends after three records.
+// A handler marks the records that it has processed. Here the shard ends after three
+// records.
 func ExampleTenure_Mark() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -91,7 +92,7 @@ func ExampleTenure_Mark() {
 	// <nil>
 }
 
-// Why a tenure is over is an error to branch on.
+// The end of a tenure is an error, for errors.Is.
 func ExampleEndError() {
 	err := fmt.Errorf("write record: %w", &shardlease.EndError{
 		Shard: "1", Generation: 8, Cause: event.CauseHandedOff,
@@ -102,7 +103,7 @@ func ExampleEndError() {
 	// true true true
 }
 
-// An observer that pages somebody. A fault that lasts is reported again and again, with the
+// This observer pages an operator. A fault that lasts is reported several times, with the
 // time for which it has lasted, and once more when it is over.
 func ExampleConfig_observe() {
 	alert := func(e event.Event) {
@@ -122,11 +123,11 @@ func ExampleConfig_observe() {
 	// page: commits-fail: worker a, shard 1, lasted 40s
 }
 
-// A supervisor takes a shard from a worker that it knows to be gone.
+// A supervisor releases a shard whose worker is known to be dead.
 func ExampleSupervisor_ForceRelease() {
 	ctx := context.Background()
 	store := new(memstore.Store)
-	// A worker that holds a shard; by hand, for the example.
+	// The lease row of a shard that a worker holds, written by hand for this example.
 	begin, _ := protocol.Begin("orders", "1", nil, "a", protocol.Stamp{ID: "w1", At: time.Now()})
 	row, _ := store.Write(ctx, begin)
 	claim, _ := protocol.Claim(row.(lease.Row), lease.Owner{Name: "a", Incarnation: "a1", Task: "run-17"}, protocol.Stamp{ID: "w2", At: time.Now()})

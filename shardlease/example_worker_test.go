@@ -15,11 +15,11 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// orders stands for a stream of which one shard has five records and an end.
+// orders stands for a stream. One shard of it has five records and an end.
 type orders struct{}
 
-// read yields the records after a position, io.EOF at the end of the shard, and the cause of
-// the context when that ends first.
+// read yields the records after a position, io.EOF at the end of the shard, and the cause
+// of the context if the context ends first.
 func (orders) read(ctx context.Context, shard string, after int) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		for n := after + 1; n <= 5; n++ {
@@ -43,14 +43,14 @@ func (o orders) handle(ctx context.Context, t *shardlease.Tenure) error {
 		}
 		fmt.Println("order", n) // a real sink compares t.Generation()
 		if err := t.Mark(strconv.Itoa(n)); err != nil {
-			return err // the shard belongs to another worker now
+			return err // the tenure is over
 		}
 	}
 	return nil
 }
 
 // A worker processes a shard to its end. Several workers of a group share the shards of
-// their source; each runs the same program.
+// their source; each of them runs the same program.
 func ExampleWorker() {
 	ctx, stop := context.WithCancel(context.Background()) // in a program: signal.NotifyContext
 	defer stop()
@@ -61,7 +61,7 @@ func ExampleWorker() {
 		Observe: func(e event.Event) {
 			if e.Kind == event.Ended {
 				fmt.Println(e.Shard, "ended:", e.Cause.String())
-				stop() // Run goes on until then: the source might list more shards
+				stop() // Run continues until then, because the source might list more shards
 			}
 		},
 	})

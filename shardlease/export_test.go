@@ -14,26 +14,26 @@ import (
 // SetWall makes w read another wall clock.
 func SetWall(w *Worker, wall func() time.Time) { w.wall = wall }
 
-// Filled is a configuration with its defaults.
+// Filled returns a configuration with its defaults.
 func Filled(c Config) (Config, error) { return c.withDefaults() }
 
-// TermsOf are the terms that the engine gets for a move.
+// TermsOf returns the terms that the engine gets for a move.
 func TermsOf(c Config, why rebalance.Why, fault func(string, error)) (rebalance.Terms, error) {
 	c, err := c.withDefaults()
 	return c.engine(fault).Handoff.Terms("s", why), err
 }
 
-// Look is what the engine gets of a source.
+// Look returns the input that the engine gets from a source.
 func Look(ctx context.Context, s Source) engine.Source { return listSource(ctx, s) }
 
-// A Desk stands in for the worker of one tenure.
+// A Desk plays the worker's loop for one tenure.
 type Desk struct {
 	*Tenure
 	inbox *inbox
 	batch batch
 }
 
-// NewDesk is a tenure that starts at a position, and its desk.
+// NewDesk returns a Desk with a tenure that starts at a position.
 func NewDesk(order checkpoint.Order, start string, marks int) *Desk {
 	in := newInbox()
 	soft, drain := context.WithCancelCause(context.Background())
@@ -47,7 +47,7 @@ func NewDesk(order checkpoint.Order, start string, marks int) *Desk {
 	return &Desk{Tenure: t, inbox: in}
 }
 
-// Woken reports whether the loop was woken since it was last asked.
+// Woken reports whether the loop was woken since the last call.
 func (d *Desk) Woken() bool {
 	select {
 	case <-d.inbox.wake:
@@ -57,8 +57,8 @@ func (d *Desk) Woken() bool {
 	}
 }
 
-// Told is what the engine is told next.
-func (d *Desk) Told() (in engine.Marks, ok bool) {
+// Reported returns what the tenure reports to the engine next.
+func (d *Desk) Reported() (in engine.Marks, ok bool) {
 	d.batch = d.inbox.take(d.batch)
 	for _, t := range d.batch.marked {
 		in, ok = t.report()
@@ -66,26 +66,27 @@ func (d *Desk) Told() (in engine.Marks, ok bool) {
 	return in, ok
 }
 
-// Settle is the engine's answer.
+// Settle settles marks as an answer of the engine does.
 func (d *Desk) Settle(seq uint64, err error) { d.settle(seq, err) }
 
-// Soft is the context that the handler is called with.
+// Soft returns the ctx of the handler.
 func (d *Desk) Soft() context.Context { return d.soft }
 
-// Over is the end, as the engine says it.
+// Over ends the tenure as the engine does.
 func (d *Desk) Over(cause event.Cause, err error) {
 	end := d.end(cause)
 	end.Err = err
 	d.conclude(end)
 }
 
-// Close is the handler's return.
+// Close ends the calls of the handler, as its return does.
 func (d *Desk) Close() error { return d.close() }
 
-// NoteOf is what of an error may be stored.
+// NoteOf returns what of an error may be stored in the table.
 func NoteOf(err error) string { return noteOf(err) }
 
-// Trust is when the trust of w in its lease ends, on its own clock, as it was last published.
+// Trust returns the time, on the clock of w, at which its trust ends, as it was last
+// published.
 func Trust(w *Worker) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

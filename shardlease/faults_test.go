@@ -19,8 +19,8 @@ import (
 // isByHolder reports whether w is a write of a lease row by its holder.
 func isByHolder(w lease.Write) bool { return w.Op == lease.OpSwap && w.Key().Kind == lease.KindLease }
 
-// lasted returns Lasted of each report of a fault, and whether the last report says that the
-// fault is over.
+// lasted returns Lasted of each report of a fault, and whether the last report is about its
+// end.
 func lasted(events []event.Event) (times []time.Duration, over bool) {
 	for _, e := range events {
 		times, over = append(times, e.Lasted.Round(time.Second)), e.Over
@@ -40,11 +40,11 @@ func TestFailingCommitsAreReported(t *testing.T) {
 		a.refuse(isByHolder)
 		time.Sleep(3*ttl - time.Second)
 		if err := a.Healthy(); err != nil {
-			t.Errorf("before the time is up: %v", err)
+			t.Errorf("unhealthy before CommitTimeout: %v", err)
 		}
 		time.Sleep(5*time.Second + 3*time.Second) // a commit is due within 5 s, and the engine finds the fault within 3 s more
 		if err := a.Healthy(); err == nil || !strings.Contains(err.Error(), "no commit of 12 shards") || !strings.Contains(err.Error(), "shard-09") {
-			t.Errorf("healthy: %v", err)
+			t.Errorf("Healthy returned %v", err)
 		}
 		if err := a.Ready(); err != nil {
 			t.Errorf("not ready, although it has its seat and its shards: %v", err)
@@ -66,7 +66,7 @@ func TestFailingCommitsAreReported(t *testing.T) {
 			t.Errorf("the last report: %v", last)
 		}
 		if n := len(a.of(event.StoreFault)); n > 12 {
-			t.Errorf("%d events of one lasting fault of the store", n)
+			t.Errorf("%d events about one lasting fault of the store", n)
 		}
 		if n := len(a.of(event.Ended)); n > 0 {
 			t.Errorf("%d tenures ended, although there is no other worker", n)
@@ -101,9 +101,9 @@ func TestCommitTimeoutOff(t *testing.T) {
 	})
 }
 
-// TestFailingCommitsHandOver: every write of a row by worker a fails, while its heartbeats are
-// answered. The tenures of a end as stalled after CommitTimeout. a cannot release its shards
-// either, so it gives up its seat, and worker b processes all shards.
+// TestFailingCommitsHandOver: every write of a row by worker a fails, while its heartbeats
+// are answered. The tenures of a end as stalled after CommitTimeout. Worker a cannot
+// release its shards either, so it gives up its seat, and worker b processes all shards.
 func TestFailingCommitsHandOver(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestFailingCommitsHandOver(t *testing.T) {
 				before := len(a.of(event.Ended))
 				a.refuse(func(w lease.Write) bool { return w.Key().Kind == lease.KindLease })
 				took := s.within(3*ttl+5*time.Second+beat+3*time.Second, "b holds everything", func() bool { return s.running()["b"] == 8 })
-				t.Logf("b holds everything after %v", took)
+				t.Logf("b holds all shards after %v", took)
 				for _, e := range a.of(event.Ended)[before:] {
 					if e.Cause != event.CauseStalled {
 						t.Errorf("ended: %v", e)
@@ -151,13 +151,13 @@ func TestNobodyCanCommit(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		for _, w := range []*actor{a, b} {
 			if _, over := lasted(w.of(event.CommitsFail)); over || w.Healthy() == nil {
-				t.Errorf("%s: commits-fail is over: %t, healthy: %v; and nothing is processed", w.name, over, w.Healthy())
+				t.Errorf("%s: commits-fail is over: %t, healthy: %v, although nothing is processed", w.name, over, w.Healthy())
 			}
 		}
 		lost := len(a.of(event.Lost)) + len(b.of(event.Lost))
 		t.Logf("seats given up: %d; running: %v", lost, s.running())
 		if lost > 2 {
-			t.Errorf("seats were given up %d times, though nobody could take over", lost)
+			t.Errorf("seats were given up %d times, although no other worker could write rows", lost)
 		}
 		healed := time.Now()
 		a.refuse(nil)
@@ -174,9 +174,9 @@ func TestNobodyCanCommit(t *testing.T) {
 	})
 }
 
-// TestOneRowThatCannotBeWritten: the commits of one of a's two shards fail. No other worker could
-// claim that shard, because a cannot release it. So a goes on processing both shards, and reports
-// that the commits of one fail.
+// TestOneRowThatCannotBeWritten: the commits of one of a's two shards fail. No other worker
+// could claim that shard, because a cannot release it. So a continues to process both
+// shards, and reports that the commits of one fail.
 func TestOneRowThatCannotBeWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
@@ -202,7 +202,7 @@ func TestOneRowThatCannotBeWritten(t *testing.T) {
 			t.Errorf("a processes %d shards of 2", n)
 		}
 		if a.Healthy() == nil {
-			t.Error("healthy")
+			t.Error("the worker is healthy")
 		}
 		s.end()
 	})

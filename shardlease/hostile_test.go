@@ -19,14 +19,14 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// bad is a link that can be told to misbehave about lease rows.
+// bad is a link that can be made to misbehave about lease rows.
 type bad struct {
 	*storetest.Link
-	mute   atomic.Bool  // row writes are never answered
+	mute   atomic.Bool  // writes of rows are never answered
 	gone   atomic.Value // string: that row was deleted by hand
 	broken atomic.Value // string: that row is malformed
-	writes atomic.Int64 // of rows
-	spoilt atomic.Int64 // … that are malformed
+	writes atomic.Int64 // the number of writes of rows
+	spoilt atomic.Int64 // the number of writes of the malformed row
 }
 
 func newBad() *bad {
@@ -74,7 +74,7 @@ func (b *bad) list(_ context.Context, q lease.Query, send func() iter.Seq2[lease
 	}
 }
 
-// spoils is the answer to a write of a row that is not sent.
+// spoils returns the answer to a write that is not sent; nil: it is sent.
 func (b *bad) spoils(w lease.Write) error {
 	switch {
 	case b.mute.Load():
@@ -90,7 +90,8 @@ func (b *bad) spoils(w lease.Write) error {
 	return nil
 }
 
-// stops checks that a worker stops in time, whatever it takes to let it go afterwards.
+// stops checks that a worker stops within limit. heal then ends the fault, so that the test
+// can end.
 func stops(t *testing.T, m *member, limit time.Duration, heal func()) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -105,7 +106,7 @@ func stops(t *testing.T, m *member, limit time.Duration, heal func()) {
 }
 
 // TestStopEndsThoughRowsAreMute: writes of rows are not answered, as in a throttled
-// partition or with a permission revoked; beats are, so trust never ends.
+// partition or with a permission revoked. Heartbeats are answered, so trust never ends.
 func TestStopEndsThoughRowsAreMute(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBad()
@@ -116,7 +117,8 @@ func TestStopEndsThoughRowsAreMute(t *testing.T) {
 	})
 }
 
-// TestStopEndsThoughARowIsMalformed: and it is not planned, for it cannot be claimed.
+// TestStopEndsThoughARowIsMalformed: a worker stops although a row cannot be read. It plans
+// without that row, because nobody can claim it.
 func TestStopEndsThoughARowIsMalformed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBad()
@@ -137,8 +139,8 @@ func TestStopEndsThoughARowIsMalformed(t *testing.T) {
 	})
 }
 
-// TestDeletedRowIsLeftInPeace: somebody deletes a row by hand. Its holder ends its
-// tenure and does not try again and again.
+// TestDeletedRowIsLeftInPeace: somebody deletes a row by hand. Its owner ends its tenure
+// and does not write the row again and again.
 func TestDeletedRowIsLeftInPeace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBad()
@@ -149,13 +151,14 @@ func TestDeletedRowIsLeftInPeace(t *testing.T) {
 		from := b.writes.Load()
 		time.Sleep(10 * time.Second)
 		if n := b.writes.Load() - from; n > 30 {
-			t.Errorf("%d writes in 10 s", n)
+			t.Errorf("%d writes of rows in 10 s", n)
 		}
 		stops(t, m, 35*time.Second, func() { b.gone.Store("") })
 	})
 }
 
-// TestStopEndsAHandlerThatLingers: it has finished its shard and waits for its context.
+// TestStopEndsAHandlerThatLingers: the handler has finished its shard and waits until its
+// context ends.
 func TestStopEndsAHandlerThatLingers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		let := make(chan struct{})
@@ -174,8 +177,7 @@ func TestStopEndsAHandlerThatLingers(t *testing.T) {
 	})
 }
 
-// TestWaitingForTheStoreIsNoStall: a handler that waits for the library gets as far as
-// the library does.
+// TestWaitingForTheStoreIsNoStall: a handler that waits for a commit is not stalled.
 func TestWaitingForTheStoreIsNoStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBad()
@@ -203,8 +205,9 @@ func TestWaitingForTheStoreIsNoStall(t *testing.T) {
 	})
 }
 
-// TestUnknownOutcomeIsSaid: a commit is stored and the reply lost; then the shard is
-// taken by force. The end says that the outcome is not known, wherever one looks.
+// TestUnknownOutcomeIsSaid: a commit is stored and its answer is lost; then a supervisor
+// releases the shard. The EndError reports, wherever it is returned, that the outcome of
+// the commit is unknown.
 func TestUnknownOutcomeIsSaid(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
@@ -223,7 +226,7 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 		a.watch(nil, func(w lease.Write) {
 			if r, ok := w.Next.(lease.Row); ok && r.Checkpoint.Position == "2" && r.Owner.Name == "a" && r.Generation == w.Old.(lease.Row).Generation {
 				a.watch(nil, nil)
-				a.Cut() // the answer is lost
+				a.Cut() // the answer of the commit is lost
 				_, err := shardlease.Supervisor{Store: s.store, Group: "orders", By: "me"}.ForceRelease(context.Background(), "shard-00", r.Generation, "x")
 				if err != nil {
 					t.Error(err)
@@ -235,7 +238,7 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 		end, _ := errors.AsType[*shardlease.EndError](err)
 		stale, _ := errors.AsType[*checkpoint.StaleError](err)
 		if end == nil || stale == nil || !end.OutcomeUnknown || !stale.OutcomeUnknown {
-			t.Errorf("got %v", err)
+			t.Errorf("the calls returned %v", err)
 		}
 		s.end()
 	})

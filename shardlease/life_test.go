@@ -18,8 +18,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// What a fleet does when something goes wrong, in fake time: the real worker, its
-// goroutines and its timers, on the embedded store.
+// These tests run workers with their goroutines and timers in fake time, on a memstore, and
+// let something go wrong.
 
 func TestCrashIsRecovered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -44,9 +44,9 @@ func TestCrashIsRecovered(t *testing.T) {
 	})
 }
 
-// TestPausedWorkerIsRefused: a worker is paused past its lease with a commit on the
-// wire. The commit arrives after the worker was replaced, and the table refuses it;
-// when the worker wakes up it ends what it held before it does anything else.
+// TestPausedWorkerIsRefused: a worker is paused past its lease while a commit is on the
+// way. The commit arrives after the worker was replaced, and the table refuses it. When the
+// worker wakes up, it first ends its tenures.
 func TestPausedWorkerIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
@@ -68,7 +68,7 @@ func TestPausedWorkerIsRefused(t *testing.T) {
 		}, nil)
 		s.within(5*time.Second, "the first commit", func() bool { return s.running()["a"] == 1 && s.row("shard-00").Checkpoint.Position == "1" })
 		s.enter("b", shardlease.Config{Handoff: rebalance.Eager, MaxMoves: 1}, nil)
-		// b may not ask for the shard: one worker with one shard is even.
+		// b does not request the shard: one worker with one shard is an even distribution.
 		time.Sleep(6 * time.Second)
 		a.freeze()
 		s.within(ttl+beat+500*time.Millisecond, "b has taken over", func() bool { return s.running()["b"] == 1 })
@@ -76,24 +76,24 @@ func TestPausedWorkerIsRefused(t *testing.T) {
 		time.Sleep(time.Second)
 		row := s.row("shard-00")
 		if row.Owner.Name != "b" || row.Checkpoint.Position == "2" && row.Checkpoint.Generation != row.Generation {
-			t.Errorf("the late commit got through: %v", row)
+			t.Errorf("the table accepted the late commit: %v", row)
 		}
 		if start := s.of("shard-00")[1].start; start != "1" {
 			t.Errorf("b started at %q", start)
 		}
 		a.thaw()
 		if err := <-woken; !errors.Is(err, shardlease.ErrEnded) {
-			t.Errorf("the commit of the woken worker: %v", err)
+			t.Errorf("the commit after waking up returned %v", err)
 		}
 		if err := <-refused; !errors.Is(err, event.CauseExpired) {
-			t.Errorf("its context ended with %v", err)
+			t.Errorf("the context of the paused handler ended with %v", err)
 		}
 		s.end()
 	})
 }
 
-// TestShortOutageLosesNothing: the store is away for half a lease time, from whatever moment
-// between two heartbeats on, and refuses all requests or answers none.
+// TestShortOutageLosesNothing: for half a lease time the store refuses all requests or
+// answers none. The outage begins at any moment between two heartbeats.
 func TestShortOutageLosesNothing(t *testing.T) {
 	t.Run("refuses", func(t *testing.T) { shortOutage(t, (*storetest.Link).Cut) })
 	t.Run("answers nothing", func(t *testing.T) { shortOutage(t, (*storetest.Link).Silence) })
@@ -129,8 +129,8 @@ func shortOutage(t *testing.T, begin func(*storetest.Link)) {
 	})
 }
 
-// TestLongOutage: every worker ends what it holds by its own clock, before anybody
-// else could hold it; and all goes on by itself.
+// TestLongOutage: every worker ends its tenures by its own clock, before another worker
+// could hold the shards. After the outage the fleet recovers by itself.
 func TestLongOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 8)
@@ -147,13 +147,13 @@ func TestLongOutage(t *testing.T) {
 		time.Sleep(2 * ttl)
 		for _, sp := range s.all() {
 			if !sp.to.IsZero() && sp.to.Before(down) {
-				continue // moved before, as planned
+				continue // a planned move before the outage
 			}
 			if sp.to.IsZero() || sp.to.Sub(down) > ttl-ttl/10 {
-				t.Errorf("%s of %s went on until %v", sp.shard, sp.worker, sp.to.Sub(down))
+				t.Errorf("the tenure of %s by %s lasted until %v", sp.shard, sp.worker, sp.to.Sub(down))
 			}
 			if !errors.Is(sp.cause, event.CauseUnreachable) {
-				t.Errorf("ended with %v", sp.cause)
+				t.Errorf("the tenure ended with %v", sp.cause)
 			}
 		}
 		for _, a := range s.actors {
@@ -170,8 +170,8 @@ func TestLongOutage(t *testing.T) {
 	})
 }
 
-// TestEagerMove: no two handlers of a shard are ever active together, and the last
-// mark of one is the start of the next.
+// TestEagerMove: no two handlers of a shard ever run together, and the last mark of one is
+// the start of the next.
 func TestEagerMove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 8)
@@ -190,7 +190,7 @@ func TestEagerMove(t *testing.T) {
 			if spans := s.of(name); len(spans) == 2 {
 				moved++
 				if spans[0].last() != spans[1].start {
-					t.Errorf("%s was left at %q and taken up at %q", name, spans[0].last(), spans[1].start)
+					t.Errorf("%s: the old tenure ended at %q and the new one started at %q", name, spans[0].last(), spans[1].start)
 				}
 			}
 		}
@@ -201,8 +201,7 @@ func TestEagerMove(t *testing.T) {
 	})
 }
 
-// TestCooperativeMove: at every instant of a planned move somebody processes the
-// shard.
+// TestCooperativeMove: in a planned move a handler processes the shard at every moment.
 func TestCooperativeMove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 8)
@@ -219,7 +218,7 @@ func TestCooperativeMove(t *testing.T) {
 			if spans := s.of(name); len(spans) == 2 {
 				left, _ := strconv.Atoi(spans[0].last())
 				if start, _ := strconv.Atoi(spans[1].start); left-start > 4 {
-					t.Errorf("%s was left at %d and taken up at %d: the offer did not bring the latest mark", name, left, start)
+					t.Errorf("%s: the old tenure was at %d and the new one started at %d: the offer did not contain the latest mark", name, left, start)
 				}
 			}
 			for _, sp := range s.of(name) {
@@ -232,8 +231,8 @@ func TestCooperativeMove(t *testing.T) {
 	})
 }
 
-// TestDrainDeadline: an owner whose handler takes a minute to wind down is forced
-// out after the drain time, or waited for.
+// TestDrainDeadline: the handler of an owner takes a minute to wind down. After the drain
+// time the shard is taken from it, or the move waits, as the terms say.
 func TestDrainDeadline(t *testing.T) {
 	for _, after := range []rebalance.AfterDrain{rebalance.Force, rebalance.Wait} {
 		t.Run(after.String(), func(t *testing.T) {
@@ -247,7 +246,7 @@ func testDrainDeadline(t *testing.T, after rebalance.AfterDrain) {
 	config := shardlease.Config{Handoff: rebalance.Terms{Mode: rebalance.Eager, Drain: 20 * time.Second, AfterDrain: after}}
 	s.enter("a", config, func(ctx context.Context, tn *shardlease.Tenure) error {
 		<-ctx.Done()
-		time.Sleep(time.Minute) // deaf to its contexts
+		time.Sleep(time.Minute) // ignores its contexts
 		return nil
 	})
 	s.shared(time.Second, "a")
@@ -274,15 +273,15 @@ func testDrainDeadline(t *testing.T, after rebalance.AfterDrain) {
 	s.end()
 }
 
-// TestRestoredTableIsNotClaimed: the table is replaced by an older one. Every worker
-// ends what it holds, reports it, and claims nothing until the table is adopted; then all
-// goes on above whatever was issued before. A store that embeds the one that knows of the
-// restore asks it all the same.
+// TestRestoredTableIsNotClaimed: the table is replaced by an older one. Every worker ends
+// its tenures, reports the fault, and claims nothing until the table is adopted. Then the
+// fleet continues under generations above all that were used before. A store that embeds
+// the one that detects the restore still detects it.
 func TestRestoredTableIsNotClaimed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		older := new(memstore.Store)
 		v := storetest.NewLink(older)
-		wrapped := struct{ lease.Store }{v} // as a user's store that counts calls, say
+		wrapped := struct{ lease.Store }{v} // like a user's store that counts calls
 		a := join(t, wrapped, shardlease.Static("s"), shardlease.Config{Name: "a"}, count)
 		time.Sleep(time.Minute)
 		backup := older.Clone()
@@ -298,7 +297,7 @@ func TestRestoredTableIsNotClaimed(t *testing.T) {
 		v.OnVerify(restored)
 		time.Sleep(5 * time.Minute)
 		if n := len(a.of(event.Restored)); n == 0 || a.Ready() == nil || a.Status().Phase != "restored" {
-			t.Errorf("told %d times; ready: %v; %+v", n, a.Ready(), a.Status())
+			t.Errorf("reported %d times; ready: %v; %+v", n, a.Ready(), a.Status())
 		}
 		stale, _ := supervisor.Get(t.Context(), "s")
 		if stale.Generation >= lost.Generation {
@@ -322,12 +321,12 @@ func TestRestoredTableIsNotClaimed(t *testing.T) {
 	})
 }
 
-// restored is what a table answers that was replaced by an older one.
+// restored is the answer of Verify on a table that was replaced by an older one.
 func restored(context.Context, string, func() error) error {
 	return fmt.Errorf("the table is another: %w", lease.ErrWentBack)
 }
 
-// lead lets reads and writes over the link reach another store.
+// lead redirects reads and writes over the link to another store.
 func lead(link *storetest.Link, to lease.Store) {
 	link.OnList(func(ctx context.Context, q lease.Query, _ func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
 		return to.List(ctx, q)
@@ -340,8 +339,8 @@ func lead(link *storetest.Link, to lease.Store) {
 	})
 }
 
-// TestReleaseTaskBringsShardsBack: what a dead run holds is processed again long
-// before its lease time is over.
+// TestReleaseTaskBringsShardsBack: the shards of a dead run are processed again long before
+// its lease time is over.
 func TestReleaseTaskBringsShardsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 6)

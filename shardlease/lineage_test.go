@@ -20,7 +20,7 @@ type river struct {
 	mu     sync.Mutex
 	shards []shardlease.Shard
 	err    error
-	calls  int // since the last change
+	calls  int // the listings since the last change
 }
 
 func (r *river) Shards(context.Context) ([]shardlease.Shard, error) {
@@ -36,7 +36,7 @@ func (r *river) set(err error, shards ...shardlease.Shard) {
 	r.shards, r.err, r.calls = shards, err, 0
 }
 
-// listings is how often it was listed since the last change.
+// listings returns how often the source was listed since the last change.
 func (r *river) listings() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,8 +48,9 @@ func split() []shardlease.Shard {
 		{Name: "merged", Parents: []string{"left", "right"}}, {Name: "orphan", Parents: []string{"long gone"}}}
 }
 
-// TestChildrenWaitForTheirParents: for all of them, on whatever worker they are; one
-// that no complete listing has counts as finished.
+// TestChildrenWaitForTheirParents: a child waits until all its parents are finished,
+// whatever workers hold them. A parent that no complete listing contains counts as
+// finished.
 func TestChildrenWaitForTheirParents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 0)
@@ -73,7 +74,7 @@ func TestChildrenWaitForTheirParents(t *testing.T) {
 				return nil
 			}
 			if !sleep(ctx, d) {
-				return nil // starts anew elsewhere
+				return nil // the shard is released, and starts again on another worker
 			}
 			mu.Lock()
 			finished[tn.Shard().Name] = time.Now()
@@ -103,8 +104,8 @@ func TestChildrenWaitForTheirParents(t *testing.T) {
 	})
 }
 
-// TestFinishedShardsAreRemovedLate: only when two complete listings in a row lack
-// them, and no listing that failed or was empty counts.
+// TestFinishedShardsAreRemovedLate: a finished shard is removed only when two complete
+// listings in a row lack it. A listing that failed or was empty does not count.
 func TestFinishedShardsAreRemovedLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 0)
@@ -126,12 +127,12 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 			listing()
 			time.Sleep(5 * time.Minute)
 			if s.row("job").Removed {
-				t.Fatal("removed although nobody knows")
+				t.Fatal("removed after a listing that failed or was empty")
 			}
 		}
 		r.set(nil, shardlease.Shard{Name: "stays"})
 		s.within(40*time.Second, "one listing lacks it", func() bool { return r.listings() == 1 })
-		b := s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, handler) // whoever comes makes all look and plan
+		b := s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, handler) // when a worker joins, all workers list and plan
 		time.Sleep(5 * time.Second)
 		if s.row("job").Removed {
 			t.Error("removed after one listing")
@@ -149,7 +150,7 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 		r.set(nil, shardlease.Shard{Name: "stays"}, shardlease.Shard{Name: "job"})
 		time.Sleep(2 * time.Minute)
 		if len(s.of("job")) != 2 || !s.row("job").Finished {
-			t.Errorf("listed again, it was started %d times: %v", len(s.of("job")), s.row("job"))
+			t.Errorf("after it was listed again, the shard was started %d times: %v", len(s.of("job")), s.row("job"))
 		}
 		if n := len(begun(a.of(event.SourceFault))); n == 0 || n > 2 {
 			t.Errorf("%d faults of the source were reported", n)
@@ -175,8 +176,8 @@ func TestQuarantineComesAtOnce(t *testing.T) {
 	})
 }
 
-// TestQuarantineIsReversible: a shard that fails too often is set aside, and a
-// supervisor brings it back.
+// TestQuarantineIsReversible: a shard that fails too often is quarantined, and a supervisor
+// makes it claimable again.
 func TestQuarantineIsReversible(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
@@ -203,7 +204,7 @@ func TestQuarantineIsReversible(t *testing.T) {
 		if _, err := supervisor.Unquarantine(t.Context(), "job", row.Generation, "mended"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(90 * time.Second) // the slow audit finds it
+		time.Sleep(90 * time.Second) // the other workers notice at their next audit
 		if row, err := supervisor.Get(t.Context(), "job"); err != nil || !row.Finished {
 			t.Errorf("%v, %v", row, err)
 		}

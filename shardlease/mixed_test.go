@@ -18,7 +18,7 @@ import (
 // In these tests the workers of a fleet have different lease times, as during the rollout of a
 // change of TTL.
 
-// A tally counts evictions, and how many of them are refused.
+// A tally counts the evictions that are sent, and those that are refused.
 type tally struct{ evictions, refused atomic.Int32 }
 
 // over counts the evictions over the link, and makes its listings slow.
@@ -39,18 +39,19 @@ func (c *tally) over(link *storetest.Link, slow time.Duration) {
 	})
 }
 
-// TestMixedLeaseTimes: workers with a long lease list the seats again before they evict a worker with
-// a short lease. In a minute without faults none of them sends an eviction. (Before, each sent 3.3 a
-// second beside T = 300 ms, all refused.) When the worker with the short lease dies, its shards are
-// held again within T + h + 0.5 s of its own lease.
+// TestMixedLeaseTimes: workers with a long lease list the seats again before they evict a
+// worker with a short lease. In a minute without faults none of them sends an eviction.
+// (Before, each sent 3.3 a second when the short lease was 300 ms, all refused.) When the
+// worker with the short lease dies, its shards are held again within T + h + 0.5 s of its
+// own lease.
 func TestMixedLeaseTimes(t *testing.T) {
 	for _, m := range []mixed{
 		{long: 10 * time.Second, short: 300 * time.Millisecond},
-		{long: 10 * time.Second, short: time.Second, slow: 250 * time.Millisecond}, // after such a listing a worker rests for 1 s
+		{long: 10 * time.Second, short: time.Second, slow: 250 * time.Millisecond}, // after such a listing a worker waits for 1 s
 		{long: 30 * time.Second, short: 3 * time.Second},
 	} {
 		t.Run(fmt.Sprintf("%v among %v, listings take %v", m.short, m.long, m.slow), func(t *testing.T) {
-			for at := range 10 { // the worker dies at ten different moments between two looks
+			for at := range 10 { // the worker dies at ten different moments between two polls
 				m.dies = time.Duration(at) * m.short / 10
 				bubble(t, m.test)
 			}
@@ -82,7 +83,7 @@ func (m mixed) test(t *testing.T) {
 		return r["0"]+r["1"]+r["2"] == 8
 	})
 	t.Logf("held again %v after the death", took)
-	const rests = 4 // after a listing a worker rests for so many times as long as the listing took
+	const rests = 4 // after a listing a worker waits this many times as long as the listing took
 	if took > m.short+m.short/3+500*time.Millisecond+2*(1+rests)*m.slow {
 		t.Errorf("held again after %v", took)
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// TestDyingInEveryPhase: in a move from a to b, one of the two is killed at each
-// step of it, just before and just after the step's write. Whatever was under way
-// ends by itself, and the survivor holds everything within the time of a crash.
+// TestDyingInEveryPhase: in a move from a to b, one of the two is killed at each step of
+// the move, just before and just after the write of that step. Whatever was in progress
+// ends by itself, and the survivor holds all shards within the recovery time of a crash.
 func TestDyingInEveryPhase(t *testing.T) {
 	asks := func(w lease.Write) bool { s, ok := w.Next.(lease.Seat); return ok && len(s.Wants) > 0 }
 	changes := func(cond func(old, next lease.Row) bool) func(lease.Write) bool {
@@ -39,7 +39,7 @@ func TestDyingInEveryPhase(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		mode rebalance.Mode
-		who  string // whose write it is
+		who  string // the worker that makes the write of the step
 		dies string
 		step func(lease.Write) bool
 	}{
@@ -94,7 +94,7 @@ func dieAt(t *testing.T, mode rebalance.Mode, who, dies string, step func(lease.
 	s.within(ttl+beat+time.Second, survivor+" holds everything", func() bool { return s.running()[survivor] == 4 })
 	time.Sleep(time.Minute)
 	if n := s.running()[survivor]; n != 4 {
-		t.Errorf("a minute later %s holds %d", survivor, n)
+		t.Errorf("a minute later %s holds %d shards", survivor, n)
 	}
 	for _, name := range s.names() {
 		if row := s.row(name); row.Attempts() > 1 || row.OfferedTo != "" {
@@ -104,8 +104,8 @@ func dieAt(t *testing.T, mode rebalance.Mode, who, dies string, step func(lease.
 	s.end()
 }
 
-// TestCleanStop: of one worker, of the last, of all at once. Nobody has to wait for
-// anything to expire, and nothing is left behind.
+// TestCleanStop: one worker stops, then all others at once. No lease has to expire, and no
+// seat remains.
 func TestCleanStop(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) { bubble(t, func(t *testing.T) { testCleanStop(t, mode) }) })
@@ -137,9 +137,9 @@ func testCleanStop(t *testing.T, mode rebalance.Mode) {
 	s.shared(beat+1500*time.Millisecond, "b", "c")
 	time.Sleep(20 * time.Second)
 	began = time.Now()
-	s.end() // of all at once
+	s.end() // stops all at once
 	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("the rest took %v to stop", took)
+		t.Errorf("the other workers took %v to stop", took)
 	}
 	workers, err := shardlease.Supervisor{Store: s.store, Group: "orders"}.Workers(t.Context())
 	if err != nil || len(workers) != 0 {
@@ -150,23 +150,23 @@ func testCleanStop(t *testing.T, mode rebalance.Mode) {
 			t.Errorf("%v", row)
 		}
 		if spans := s.of(name); spans[len(spans)-1].last() != s.row(name).Checkpoint.Position {
-			t.Errorf("%s was left at %q and is stored at %v", name, spans[len(spans)-1].last(), s.row(name).Checkpoint.Position)
+			t.Errorf("%s: the last mark was %q and the stored position is %v", name, spans[len(spans)-1].last(), s.row(name).Checkpoint.Position)
 		}
 	}
 }
 
-// TestOneNameTwice: a name is for people. Two workers of one name are two.
+// TestOneNameTwice: names are for people. Two workers with one name are two workers.
 func TestOneNameTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		first := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
 		s.shared(time.Second, "a")
-		s.spans = nil // the stage tells them apart by name
+		s.spans = nil // the stage distinguishes workers by name
 		second := joinAs(t, s.store, s.source, shardlease.Config{Name: "a", Handoff: rebalance.Eager}, s.recorded("the other a", working), func(*shardlease.Worker) {})
 		s.within(2*beat, "the other has two", func() bool { return s.running()["the other a"] == 2 })
 		time.Sleep(time.Minute)
 		if n := s.running()["the other a"]; n != 2 {
-			t.Errorf("the other holds %d", n)
+			t.Errorf("the other worker holds %d shards", n)
 		}
 		if err := errors.Join(second.stop(), first.stop()); err != nil {
 			t.Error(err)
@@ -192,8 +192,8 @@ func TestJoinLeaveJoin(t *testing.T) {
 	})
 }
 
-// TestModesMix: while a change of mode is rolled out, each move is made on the terms
-// that its successor wrote down.
+// TestModesMix: while a change of mode is rolled out, each move follows the terms in the
+// request of its successor.
 func TestModesMix(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 8)
@@ -221,9 +221,9 @@ func TestModesMix(t *testing.T) {
 	})
 }
 
-// TestStuckHandlerLosesItsShard: one handler gets nowhere. It loses its shard as
-// stalled, to another worker; the worker's other shards go on, and a shard that is
-// idle but says so is left alone.
+// TestStuckHandlerLosesItsShard: a handler makes no progress. Its tenure ends as stalled,
+// and another worker claims the shard. The worker's other shards continue, and so does an
+// idle shard whose handler calls Progress.
 func TestStuckHandlerLosesItsShard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
@@ -247,7 +247,7 @@ func TestStuckHandlerLosesItsShard(t *testing.T) {
 					<-freed
 					return nil
 				}
-				tn.Progress() // it is idle, and says so
+				tn.Progress() // it is idle, and reports that
 			}
 			return nil
 		}
@@ -257,7 +257,7 @@ func TestStuckHandlerLosesItsShard(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		close(jam)
 		took := s.within(15*time.Second+20*time.Second+3*beat+2*time.Second, "b has three", func() bool { return s.running()["b"] == 3 })
-		t.Logf("taken over after %v", took)
+		t.Logf("claimed by the other worker after %v", took)
 		time.Sleep(time.Minute)
 		row := s.row(stuck.Load().(string))
 		if row.Owner.Name != "b" || row.Last.Reason != lease.ReasonStalled {
@@ -268,15 +268,15 @@ func TestStuckHandlerLosesItsShard(t *testing.T) {
 		for _, sp := range s.all() {
 			lost := sp.worker == "a" && sp.shard == stuck.Load() && errors.Is(sp.cause, event.CauseStalled)
 			if !lost && !errors.Is(sp.cause, event.CauseHandedOff) && !errors.Is(sp.cause, event.CauseStopped) {
-				t.Errorf("%s of %s ended with %v", sp.shard, sp.worker, sp.cause)
+				t.Errorf("the tenure of %s by %s ended with %v", sp.shard, sp.worker, sp.cause)
 			}
 		}
 	})
 }
 
-// TestAliveKeepsTheAttempts: a handler that only says that it is alive is no stall, and the
-// count of its shard's failed attempts goes on. With Progress in its place the shard failed
-// 10 times in ten minutes and was not quarantined.
+// TestAliveKeepsTheAttempts: a handler that only calls Alive is not stalled, and the count
+// of its shard's failed attempts continues. When it called Progress instead, the shard
+// failed 10 times in ten minutes and was not quarantined.
 func TestAliveKeepsTheAttempts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
@@ -306,8 +306,8 @@ func TestAliveKeepsTheAttempts(t *testing.T) {
 	})
 }
 
-// TestPlannedMovesAreNoWarning: what happens in every deploy is logged as Info or Debug and has
-// no err. A commit that comes too late belongs to a cooperative move.
+// TestPlannedMovesAreNoWarning: what happens in every deployment is logged as Info or Debug
+// and has no err. A commit that is refused as too late is part of a cooperative move.
 func TestPlannedMovesAreNoWarning(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -333,7 +333,7 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 				b := s.enter("b", shardlease.Config{Handoff: mode}, busy)
 				time.Sleep(20 * time.Second)
 				if n := s.running(); n["b"] != 4 {
-					t.Errorf("b holds %d", n["b"])
+					t.Errorf("b holds %d shards", n["b"])
 				}
 				for _, actor := range []*actor{a, b} {
 					if err := actor.stop(); err != nil {
@@ -342,7 +342,7 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 				}
 				for line := range strings.Lines(log.String()) {
 					if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") || strings.Contains(line, " err=") {
-						t.Errorf("a was warned: %s", line)
+						t.Errorf("a has logged a warning: %s", line)
 					}
 				}
 				if refused := strings.Contains(log.String(), "msg=refused"); refused != (mode == rebalance.Cooperative) {

@@ -18,8 +18,8 @@ import (
 
 // These tests end a tenure before the answer to its last commit has arrived.
 
-// ends runs one worker whose handler commits "1" and then calls act, and returns the EndError with
-// which the tenure's context ends.
+// ends runs one worker whose handler commits "1" and then calls act. It returns the cause
+// with which the context of the tenure ends.
 func ends(t *testing.T, config shardlease.Config, act func(s *stage, a *actor, tn *shardlease.Tenure)) *shardlease.EndError {
 	t.Helper()
 	s := newStage(t, 1)
@@ -53,10 +53,10 @@ func ends(t *testing.T, config shardlease.Config, act func(s *stage, a *actor, t
 	return end
 }
 
-// TestOutcomeUnknown: the EndError of a tenure that ends while a commit is under way has
-// OutcomeUnknown, however the tenure ends. That of a tenure whose writes are all answered has not.
-// (Before this test, each of the three places that set the flag could be deleted without a failure
-// of a fast test.)
+// TestOutcomeUnknown: if a tenure ends while a commit is unanswered, its EndError has
+// OutcomeUnknown, however the tenure ends. If all its writes are answered, it has not.
+// (Before this test, each of the three places that set the flag could be deleted without a
+// failure of a fast test.)
 func TestOutcomeUnknown(t *testing.T) {
 	mark := func(tn *shardlease.Tenure) { _ = tn.Mark("2") }
 	commit := func(tn *shardlease.Tenure) {
@@ -98,18 +98,18 @@ func TestOutcomeUnknown(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				config := shardlease.Config{Commit: checkpoint.Policy{Every: time.Hour}}
 				if end := ends(t, config, tc.act); end.OutcomeUnknown != tc.unknown || !errors.Is(end, tc.cause) {
-					t.Errorf("the tenure ended with %v", end)
+					t.Errorf("the EndError is %v", end)
 				}
 			})
 		})
 	}
 }
 
-// TestCommitThatHasToBeMadeAgain: a commit is refused because the test has written the row with the
-// tenure's own Hold. When the owner learns of the refusal it first has to withdraw an offer. The
-// withdrawal is stored without a mark; Commit returns only when the repeated commit is stored. (When
-// the refused commit still counted as sent, Commit returned nil too early, and the mark was never
-// written. No fast test failed then.)
+// TestCommitThatHasToBeMadeAgain: a commit is refused because the test has written the row
+// with the tenure's own Hold. When the owner learns of the refusal, it first has to
+// withdraw an offer. The withdrawal is stored without a mark; Commit returns only when the
+// repeated commit is stored. (When the refused commit still counted as sent, Commit
+// returned nil too early, and the mark was never written. No fast test failed then.)
 func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 2)
@@ -143,14 +143,14 @@ func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 			committed <- s.row(row.Shard).Checkpoint.Position
 		}()
 		first := sync.OnceFunc(func() {
-			s.write(protocol.Progress(row, tn.Hold(), protocol.Stamp{ID: "behind", At: time.Now()})) // as a user of the Hold may
+			s.write(protocol.Progress(row, tn.Hold(), protocol.Stamp{ID: "behind", At: time.Now()})) // as user code with the Hold may do
 		})
 		a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 			if w.Key().Kind == lease.KindLease {
-				first() // just before the commit arrives
+				first() // just before the commit is stored
 			}
 			r, err := send()
-			time.Sleep(800 * time.Millisecond) // every answer to a write, and none to a read
+			time.Sleep(800 * time.Millisecond) // delays every answer to a write, and none to a read
 			return r, err
 		})
 		time.Sleep(1100 * time.Millisecond)
@@ -158,7 +158,7 @@ func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 		select {
 		case <-committed:
 		case <-time.After(ttl):
-			t.Error("the commit does not return")
+			t.Error("Commit does not return")
 		}
 		open()
 		s.end()

@@ -12,7 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// began remembers which shards were begun.
+// began records which shards have been started.
 type began struct {
 	mu    sync.Mutex
 	names []string
@@ -32,8 +32,8 @@ func (b *began) has(name string) bool {
 	return slices.Contains(b.names, name)
 }
 
-// TestChildOfADeletedParentWaits: the listed parent's row is deleted by hand while it is
-// being processed.
+// TestChildOfADeletedParentWaits: the row of a listed parent is deleted by hand while the
+// parent is processed.
 func TestChildOfADeletedParentWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, seen := newBad(), &began{}
@@ -44,7 +44,7 @@ func TestChildOfADeletedParentWaits(t *testing.T) {
 		m := join(t, b, source, shardlease.Config{PollEvery: 10 * time.Minute}, func(ctx context.Context, tn *shardlease.Tenure) error {
 			if tn.Shard().Name == "p" {
 				time.Sleep(5 * time.Second)
-				_ = tn.Mark("1") // notices that its row is gone
+				_ = tn.Mark("1") // the commit of this mark is refused, because the row is gone
 			}
 			return seen.handler(ctx, tn)
 		})
@@ -52,7 +52,7 @@ func TestChildOfADeletedParentWaits(t *testing.T) {
 		b.gone.Store("p")
 		time.Sleep(5 * time.Minute)
 		if seen.has("c") {
-			t.Error("the child was started although its parent, which is listed, is not finished")
+			t.Error("the child was started although its listed parent is not finished")
 		}
 		b.gone.Store("")
 		_ = m.stop()
@@ -60,7 +60,7 @@ func TestChildOfADeletedParentWaits(t *testing.T) {
 }
 
 // TestChildOfARemovedParentWaits: an operator removes the row of a listed, unfinished
-// parent, to have it processed from the beginning.
+// parent, so that it is processed again from the beginning.
 func TestChildOfARemovedParentWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store, seen := new(memstore.Store), &began{}
@@ -85,14 +85,15 @@ func TestChildOfARemovedParentWaits(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		if seen.has("c") {
-			t.Error("the child was started although its parent, which is listed, is not finished")
+			t.Error("the child was started although its listed parent is not finished")
 		}
 		_, _ = m.stop(), n.stop()
 	})
 }
 
-// TestIdleHolderNoticesATombstone: a shard is quarantined and removed under a holder that
-// has nothing to commit. Its tenure ends, and the shard, still listed, begins anew.
+// TestIdleHolderNoticesATombstone: a shard is quarantined and removed while its owner has
+// nothing to commit. The tenure ends, and the shard, which is still listed, starts from the
+// beginning.
 func TestIdleHolderNoticesATombstone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store, seen := new(memstore.Store), &began{}
@@ -118,8 +119,8 @@ func TestIdleHolderNoticesATombstone(t *testing.T) {
 	})
 }
 
-// TestChildOfAFreeDeletedParentWaits: the row of a listed parent is deleted by hand while
-// nobody does anything about it.
+// TestChildOfAFreeDeletedParentWaits: the row of a listed parent is deleted by hand, and
+// no worker writes to that row.
 func TestChildOfAFreeDeletedParentWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, seen := newBad(), &began{}
@@ -136,15 +137,15 @@ func TestChildOfAFreeDeletedParentWaits(t *testing.T) {
 		b.gone.Store("p")
 		time.Sleep(5 * time.Minute)
 		if seen.has("c") {
-			t.Error("the child was started although its parent, which is listed, is not finished")
+			t.Error("the child was started although its listed parent is not finished")
 		}
 		b.gone.Store("")
 		_, _ = m.stop(), n.stop()
 	})
 }
 
-// TestChildOfAMalformedParentWaits: a row that cannot be read, of a parent that is listed
-// no more, may be unfinished.
+// TestChildOfAMalformedParentWaits: a parent is no longer listed, and its row cannot be
+// read. The parent may be unfinished.
 func TestChildOfAMalformedParentWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, seen := newBad(), &began{}
@@ -157,7 +158,7 @@ func TestChildOfAMalformedParentWaits(t *testing.T) {
 		}), shardlease.Config{}, seen.handler)
 		time.Sleep(3 * time.Minute)
 		if seen.has("c") {
-			t.Error("the child was started although the row of its parent is there, unread")
+			t.Error("the child was started although its parent has a row that cannot be read")
 		}
 		_ = m.stop()
 	})

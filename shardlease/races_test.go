@@ -30,18 +30,19 @@ func (s *stage) gate(op lease.Op) (link *storetest.Link, open func()) {
 	return link, open
 }
 
-// TestLostClaimIsPlannedAgain: the claims of b, or its creations of rows, are so slow that a claims
-// b's part first. When b's writes are refused, b plans again, and the fleet is even within
-// h + 1.5 s. Before, b planned only at its next audit, after 53 to 61 s.
+// TestLostClaimIsPlannedAgain: the claims of b, or its creations of rows, are so slow that
+// a first claims b's part too. When b's writes are refused, b plans again, and the shards
+// are evenly distributed within h + 1.5 s. Before, b planned again only at its next audit,
+// after 53 to 61 s.
 func TestLostClaimIsPlannedAgain(t *testing.T) {
 	for name, op := range map[string]lease.Op{"claim": lease.OpTransfer, "creation": lease.OpCreate} {
 		t.Run(name, func(t *testing.T) { bubble(t, func(t *testing.T) { loseARace(t, op) }) })
 	}
 }
 
-// TestClaimOfAnAdoptedRow: a claim is refused because an operator has adopted the row meanwhile. No
-// worker holds it, so the worker plans again and claims it. Before, the worker claimed it only at its
-// next audit, after 60 s.
+// TestClaimOfAnAdoptedRow: a claim is refused because an operator has adopted the row in
+// between. No worker holds the shard, so the worker plans again and claims it. Before, it
+// claimed the shard only at its next audit, after 60 s.
 func TestClaimOfAnAdoptedRow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)

@@ -20,22 +20,22 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A rogue has all the code of a user that a worker calls. Until a given time, one of its hooks
-// misbehaves.
+// A rogue implements all interfaces of user code that a worker calls. Until a given time,
+// one of its hooks misbehaves.
 type rogue struct {
 	lease.Store
 	source shardlease.Source
 	rebalance.Even
 	slog.Handler
 	hook  string       // the hook that misbehaves
-	deed  string       // "panic", "goexit", "nil", or another bad answer of that hook
+	deed  string       // how it misbehaves: "panic", "goexit", "nil", or another bad answer of that hook
 	until time.Time    // when it stops misbehaving
 	did   atomic.Int64 // how often it has misbehaved
-	polls atomic.Int64 // how often the source was asked
+	polls atomic.Int64 // how often the source was listed
 }
 
-// does misbehaves if hook is the one that misbehaves; true: the caller returns the bad answer
-// that deed names.
+// does misbehaves if hook is the hook that misbehaves. If it returns true, the caller
+// returns the bad answer that deed names.
 func (r *rogue) does(hook string) bool {
 	if hook != r.hook || !time.Now().Before(r.until) {
 		return false
@@ -43,14 +43,15 @@ func (r *rogue) does(hook string) bool {
 	r.did.Add(1)
 	switch r.deed {
 	case "panic":
-		panic(errors.Join(lease.ErrNotFound, lease.ErrWentBack, &lease.RefusedError{})) // a store that returns one of these means something by it
+		panic(errors.Join(lease.ErrNotFound, lease.ErrWentBack, &lease.RefusedError{})) // errors that mean something if a store returns them
 	case "goexit":
 		runtime.Goexit()
 	}
 	return true
 }
 
-// twisted is the record of a bad answer: nil, a pointer to a record, or another record.
+// twisted returns a bad answer instead of a record: nil, a pointer to the record, or
+// another record.
 func (r *rogue) twisted(of lease.Record) lease.Record {
 	switch r.deed {
 	case "typed nil":
@@ -168,16 +169,17 @@ func (r *rogue) handle(ctx context.Context, t *shardlease.Tenure) error {
 	return count(ctx, t)
 }
 
-// A nilError is returned as a nil pointer, as in `var err *nilError; return err`.
+// A nilError is returned as a nil pointer: var err *nilError; return err.
 type nilError struct{ text string }
 
 func (e *nilError) Error() string        { return e.text }
 func (e *nilError) Is(target error) bool { return e.text == target.Error() }
 
-// TestEveryHookSurvives: each hook in turn panics, ends its goroutine or returns nonsense for
-// 20 s. The worker reports that as a HookError, and afterwards holds its share of the shards.
-// Before, 13 of these 51 cases ended the process, 12 kept the worker from ever holding a shard,
-// and a source that ended its goroutine was never asked again.
+// TestEveryHookSurvives: each hook in turn panics, ends its goroutine or returns an answer
+// that cannot be used, for 20 s. The worker reports that as a HookError, and afterwards
+// holds its share of the shards. Before, 13 of these 51 cases ended the process, 12 kept
+// the worker from ever holding a shard, and a source that ended its goroutine was never
+// called again.
 func TestEveryHookSurvives(t *testing.T) {
 	records := []string{"panic", "goexit", "nil", "typed nil", "pointer", "another"}
 	for _, c := range []struct {
@@ -238,14 +240,14 @@ func testRogue(t *testing.T, hook, deed string) {
 	polls := r.polls.Load()
 	pass(20 * time.Second)
 	if r.polls.Load() == polls {
-		t.Error("the source is not asked any more")
+		t.Error("the source is not called any more")
 	}
 	s.shared(0, "a", "b")
 	if err := w.Healthy(); err != nil {
 		t.Error(err)
 	}
 	if restored := d.of(event.Restored); len(restored) > 0 {
-		t.Errorf("the value of a panic was taken for an answer: %v", restored)
+		t.Errorf("the value of a panic was treated as an answer: %v", restored)
 	}
 	reported(t, hook, &d, log.String())
 	cancel()

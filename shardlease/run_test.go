@@ -21,7 +21,7 @@ import (
 // bubble runs f in fake time.
 func bubble(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
 
-// A diary is an Observe that remembers.
+// A diary records the events that Observe is called with.
 type diary struct {
 	mu     sync.Mutex
 	events []event.Event
@@ -39,14 +39,14 @@ func (d *diary) of(kind event.Kind) []event.Event {
 	return slices.DeleteFunc(slices.Clone(d.events), func(e event.Event) bool { return e.Kind != kind })
 }
 
-// A member is a worker under test that runs.
+// A member is a running worker under test.
 type member struct {
 	*shardlease.Worker
 	diary
-	stop func() error // cancels Run and returns what it returns
+	stop func() error // cancels Run and returns the result of Run
 }
 
-// join runs a worker; what config leaves open is filled in.
+// join runs a worker; it sets the fields of config that are zero.
 func join(t *testing.T, store lease.Store, source shardlease.Source, config shardlease.Config, handler shardlease.Handler) *member {
 	t.Helper()
 	return joinAs(t, store, source, config, handler, func(*shardlease.Worker) {})
@@ -73,7 +73,7 @@ func joinAs(t *testing.T, store lease.Store, source shardlease.Source, config sh
 	return m
 }
 
-// count is a handler that marks 1, 2, 3, … from its checkpoint on, ten a second.
+// count is a handler that marks 1, 2, 3, … from its checkpoint on, ten per second.
 func count(ctx context.Context, t *shardlease.Tenure) error {
 	n, _ := strconv.Atoi(t.Checkpoint().Position)
 	for {
@@ -102,8 +102,8 @@ func owners(t *testing.T, store lease.Store) map[string]int {
 	return held
 }
 
-// Two workers share the shards of a source in either mode, and hand them over when
-// they leave.
+// TestTwoWorkersShare: two workers share the shards of a source in either mode, and hand
+// them over when they leave.
 func TestTwoWorkersShare(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) { bubble(t, func(t *testing.T) { testTwoWorkersShare(t, mode) }) })
@@ -117,7 +117,7 @@ func testTwoWorkersShare(t *testing.T, mode rebalance.Mode) {
 	a := join(t, store, source, config, count)
 	time.Sleep(5 * time.Second)
 	if held := owners(t, store); held["a"] != 4 {
-		t.Fatalf("alone, a holds %v", held)
+		t.Fatalf("while a is alone, the workers hold %v", held)
 	}
 	config.Name = "b"
 	b := join(t, store, source, config, count)
@@ -130,14 +130,14 @@ func testTwoWorkersShare(t *testing.T, mode rebalance.Mode) {
 	}
 	seats, err := shardlease.Supervisor{Store: store, Group: "orders"}.Workers(t.Context())
 	if err != nil || len(seats) != 2 {
-		t.Errorf("%d workers have a seat, %v", len(seats), err)
+		t.Errorf("%d workers have a seat, error %v", len(seats), err)
 	}
 	if err := a.stop(); err != nil {
 		t.Errorf("a stopped with %v", err)
 	}
 	time.Sleep(5 * time.Second)
 	if held := owners(t, store); held["b"] != 4 {
-		t.Errorf("after a left, the shards are held like %v", held)
+		t.Errorf("after a left, the workers hold %v", held)
 	}
 	if err := b.stop(); err != nil {
 		t.Errorf("b stopped with %v", err)
@@ -145,7 +145,7 @@ func testTwoWorkersShare(t *testing.T, mode rebalance.Mode) {
 	checkMoves(t, mode, a.of(event.Ended), b.of(event.Started))
 }
 
-// checkMoves: what the events say about the four moves from a to b.
+// checkMoves checks the events of the four moves from a to b.
 func checkMoves(t *testing.T, mode rebalance.Mode, ended, started []event.Event) {
 	t.Helper()
 	if len(ended) != 4 || len(started) != 4 {

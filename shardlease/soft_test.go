@@ -15,9 +15,11 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// What a handler has to know of its two contexts, and what it need not.
+// These tests are about the two contexts of a handler: what it must know of them, and what
+// it need not.
 
-// onlyCtx is a handler that knows only its ctx, and returns leave's error when ctx ends.
+// onlyCtx returns a handler that uses only its ctx. When ctx ends, it returns the error of
+// leave.
 func onlyCtx(leave func(ctx context.Context) error) shardlease.Handler {
 	return func(ctx context.Context, tn *shardlease.Tenure) error {
 		n, _ := strconv.Atoi(tn.Checkpoint().Position)
@@ -37,9 +39,10 @@ func onlyCtx(leave func(ctx context.Context) error) shardlease.Handler {
 	}
 }
 
-// TestHandlerThatKnowsOnlyItsContext: in an eager move such a handler hands its shard over at
-// once. When its ctx was the hard one, the move took the whole drain time. Whatever it returns
-// then is no failure; an error of its own is reported, and counts no attempt either.
+// TestHandlerThatKnowsOnlyItsContext: in an eager move such a handler hands its shard over
+// at once. When its ctx was the hard context, the move took the whole drain time. An error
+// that it returns after the end of ctx is no failure: an error of its own is reported, but
+// counts no attempt either.
 func TestHandlerThatKnowsOnlyItsContext(t *testing.T) {
 	for name, leave := range map[string]func(ctx context.Context) error{
 		"nil":           func(context.Context) error { return nil },
@@ -68,10 +71,10 @@ func testOnlyCtx(t *testing.T, leave func(ctx context.Context) error, reported b
 			t.Errorf("%s: gap %v, overlap %v", name, gap, overlap)
 		}
 		if spans := s.of(name); len(spans) == 2 && spans[0].last() != spans[1].start {
-			t.Errorf("%s was left at %q and taken up at %q", name, spans[0].last(), spans[1].start)
+			t.Errorf("%s: the old tenure ended at %q and the new one started at %q", name, spans[0].last(), spans[1].start)
 		}
 		if row := s.row(name); row.Attempts() != 0 {
-			t.Errorf("an attempt is counted: %v", row)
+			t.Errorf("a failed attempt is counted: %v", row)
 		}
 	}
 	ended := a.of(event.Ended)
@@ -94,9 +97,9 @@ func testOnlyCtx(t *testing.T, leave func(ctx context.Context) error, reported b
 	s.end()
 }
 
-// TestContextsAndTheirCauses: in an eager move t.Context() outlives ctx by the drain time, if
-// the handler takes that; in a cooperative move both end at once. The cause of both is an
-// EndError with the reason. A handler that takes too long is a warning that says so.
+// TestContextsAndTheirCauses: in an eager move t.Context() outlives ctx by up to the drain
+// time; in a cooperative move both end at once. The cause of both is an EndError. If the
+// handler takes too long, the event is a warning that reports this.
 func TestContextsAndTheirCauses(t *testing.T) {
 	for mode, wind := range map[rebalance.Mode]time.Duration{rebalance.Eager: 20 * time.Second, rebalance.Cooperative: 0} {
 		t.Run(mode.String(), func(t *testing.T) {

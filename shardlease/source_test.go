@@ -19,7 +19,8 @@ func shard(name string, parents ...string) shardlease.Shard {
 	return shardlease.Shard{Name: name, Parents: parents}
 }
 
-// What makes sense of a listing goes on; a listing with any fault is not complete.
+// TestListings: the valid shards of a listing are used; a listing with any fault is not
+// complete.
 func TestListings(t *testing.T) {
 	many := make([]string, lease.MaxParents+1)
 	for i := range many {
@@ -53,10 +54,10 @@ func TestListings(t *testing.T) {
 			good = append(good, s.Name)
 		}
 		if strings.Join(good, " ") != c.good {
-			t.Errorf("%s: goes on with %q, not %q", c.name, good, c.good)
+			t.Errorf("%s: uses %q, not %q", c.name, good, c.good)
 		}
 		if blamed := strings.Join(faulty(got.Err), " "); blamed != c.blamed {
-			t.Errorf("%s: blames %q, not %q: %v", c.name, blamed, c.blamed, got.Err)
+			t.Errorf("%s: the error is about %q, not %q: %v", c.name, blamed, c.blamed, got.Err)
 		}
 		if clean := len(good) > 1 && c.blamed == "" && c.name != "no name" || c.name == "an unlisted parent"; got.Complete != (got.Err == nil) || clean && !got.Complete {
 			t.Errorf("%s: complete: %t, %v", c.name, got.Complete, got.Err)
@@ -64,7 +65,7 @@ func TestListings(t *testing.T) {
 	}
 }
 
-// faulty are the shards that err blames.
+// faulty returns the shards that err reports.
 func faulty(err error) []string {
 	var names []string
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -86,7 +87,7 @@ func TestSourcesThatFail(t *testing.T) {
 		return []shardlease.Shard{shard("a")}, errDown
 	})
 	if got := shardlease.Look(t.Context(), fails); !errors.Is(got.Err, errDown) || got.Complete || len(got.Shards) != 1 {
-		t.Errorf("an error and a part: %+v", got)
+		t.Errorf("an error with a part of the shards: %+v", got)
 	}
 	panics := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) { panic(errDown) })
 	if got := shardlease.Look(t.Context(), panics); !errors.Is(got.Err, errDown) || got.Complete || len(got.Shards) != 0 {
@@ -97,7 +98,7 @@ func TestSourcesThatFail(t *testing.T) {
 	}
 }
 
-// Names of thousands of shards would bury what is wrong with them.
+// TestSourceErrorIsShort: the names of thousands of shards would make the error unreadable.
 func TestSourceErrorIsShort(t *testing.T) {
 	fault := &shardlease.SourceError{Rule: "listed twice"}
 	for range 1000 {

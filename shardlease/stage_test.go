@@ -22,14 +22,14 @@ const (
 	beat = ttl / 3
 )
 
-// A stage is a store, workers on it, and a record of which handler ran when.
+// A stage is a store, the workers on it, and a record of when each handler ran.
 type stage struct {
 	*testing.T
 	store  *memstore.Store
 	source shardlease.Source
 	shards int
 	actors []*actor
-	rescue func() // lets go of what blocks handlers, when a test fails
+	rescue func() // unblocks handlers when a test fails
 
 	mu    sync.Mutex
 	spans []*span
@@ -40,19 +40,19 @@ type span struct {
 	worker     string
 	shard      string
 	generation int64
-	from, to   time.Time // to: zero while it runs
-	start      string    // the position it began at
+	from, to   time.Time // when the call began and ended; to is zero while it runs
+	start      string    // the position of the checkpoint it started at
 	end        atomic.Value
 	cause      error
 }
 
-// last is its last mark.
+// last returns the last mark of the call.
 func (sp *span) last() string {
 	end, _ := sp.end.Load().(string)
 	return end
 }
 
-// An actor is a worker whose network and whose process can be interfered with.
+// An actor is a worker whose network and process a test can disturb.
 type actor struct {
 	*member
 	*storetest.Link
@@ -71,13 +71,13 @@ func newStage(t *testing.T, shards int) *stage {
 	return &stage{T: t, store: new(memstore.Store), source: shardlease.Static(names...), shards: shards}
 }
 
-// enter runs a worker. Without a handler it gets the stage's own.
+// enter runs a worker. Without a handler, the worker gets the handler of the stage.
 func (s *stage) enter(name string, config shardlease.Config, handler shardlease.Handler) *actor {
 	s.Helper()
 	return s.enterOn(storetest.NewLink(s.store), name, config, handler)
 }
 
-// enterOn is enter for a worker whose link to the stage's store has hooks from the start.
+// enterOn is enter with a link to the stage's store that has hooks from the start.
 func (s *stage) enterOn(link *storetest.Link, name string, config shardlease.Config, handler shardlease.Handler) *actor {
 	s.Helper()
 	a := &actor{name: name, Link: link}
@@ -93,7 +93,7 @@ func (s *stage) enterOn(link *storetest.Link, name string, config shardlease.Con
 	return a
 }
 
-// end stops all that still run and checks that they do so in good order.
+// end stops all workers that still run, and checks that they shut down gracefully.
 func (s *stage) end() {
 	s.Helper()
 	for _, a := range s.actors {
@@ -111,8 +111,8 @@ func (s *stage) end() {
 	wait.Wait()
 }
 
-// wall is called with every step of the actor's loop, so it is also where the loop
-// can be made to stand still: a process that is paused, for all that anybody sees.
+// wall is called in every step of the actor's loop, so it can block the loop. To the other
+// workers, that looks like a paused process.
 func (a *actor) wall() time.Time {
 	a.mu.Lock()
 	frozen, skew := a.frozen, a.skew
@@ -147,13 +147,13 @@ func (a *actor) thaw() {
 	}
 }
 
-// die is kill -9 as the others see it: nothing is ever heard of it again.
+// die looks like kill -9 to the others: no further request of the actor reaches the store.
 func (a *actor) die() {
 	a.freeze()
 	a.Cut()
 }
 
-// watch shows each write before it is sent, and after it is stored.
+// watch calls before ahead of each write, and after when the write is stored.
 func (a *actor) watch(before, after func(lease.Write)) {
 	a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 		if before != nil {
@@ -167,7 +167,7 @@ func (a *actor) watch(before, after func(lease.Write)) {
 	})
 }
 
-// refuse makes those writes fail for which deny returns true; nil: no write fails.
+// refuse makes the writes fail for which deny returns true; nil: no write fails.
 func (a *actor) refuse(deny func(lease.Write) bool) {
 	a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 		if deny != nil && deny(w) {
@@ -177,7 +177,7 @@ func (a *actor) refuse(deny func(lease.Write) bool) {
 	})
 }
 
-// recorded notes the span of each call.
+// recorded wraps a handler so that the span of each call is recorded.
 func (s *stage) recorded(worker string, handler shardlease.Handler) shardlease.Handler {
 	return func(ctx context.Context, t *shardlease.Tenure) error {
 		sp := &span{worker: worker, shard: t.Shard().Name, generation: t.Generation(), from: time.Now(), start: t.Checkpoint().Position}
@@ -200,11 +200,10 @@ func (s *stage) recorded(worker string, handler shardlease.Handler) shardlease.H
 
 type spanKey struct{}
 
-// working marks ten records a second from its checkpoint on, until it is told to
-// wind down.
+// working marks ten records per second from its checkpoint on, until its ctx ends.
 func working(ctx context.Context, t *shardlease.Tenure) error { return workingFor(0)(ctx, t) }
 
-// workingFor is working, with so much time to wind down.
+// workingFor is working with a handler that takes this time to wind down.
 func workingFor(winds time.Duration) shardlease.Handler {
 	return func(ctx context.Context, t *shardlease.Tenure) error {
 		n, _ := strconv.Atoi(t.Checkpoint().Position)
@@ -226,7 +225,7 @@ func workingFor(winds time.Duration) shardlease.Handler {
 	}
 }
 
-// sleep reports whether it slept to the end.
+// sleep reports whether it slept for the whole time.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d == 0 {
 		return ctx.Err() == nil
@@ -239,7 +238,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// all are copies of the spans as they stand.
+// all returns copies of the spans.
 func (s *stage) all() []*span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +250,7 @@ func (s *stage) all() []*span {
 	return spans
 }
 
-// running are the spans that are not over.
+// running counts the spans that are not over, by worker.
 func (s *stage) running() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,7 +263,7 @@ func (s *stage) running() map[string]int {
 	return counts
 }
 
-// within waits until cond holds, and says how long it took.
+// within waits until cond is true, and returns how long that took.
 func (s *stage) within(limit time.Duration, what string, cond func() bool) time.Duration {
 	s.Helper()
 	from := time.Now()
@@ -277,7 +276,7 @@ func (s *stage) within(limit time.Duration, what string, cond func() bool) time.
 	return time.Since(from)
 }
 
-// fail ends the test. A bubble ends only when everything in it has.
+// fail ends the test. A bubble ends only when everything in it has ended.
 func (s *stage) fail(format string, args ...any) {
 	s.Helper()
 	s.Errorf(format, args...)
@@ -300,15 +299,16 @@ func (s *stage) shared(limit time.Duration, names ...string) time.Duration {
 	})
 }
 
-// of are the spans of a shard in the order they began.
+// of returns the spans of a shard in the order in which they began.
 func (s *stage) of(shard string) []*span {
 	spans := slices.DeleteFunc(s.all(), func(sp *span) bool { return sp.shard != shard })
 	slices.SortStableFunc(spans, func(a, b *span) int { return a.from.Compare(b.from) })
 	return spans
 }
 
-// gaps are the times after the first span during which nobody processed the shard,
-// overlaps those during which two did, between two spans each.
+// gaps returns the longest gap between two consecutive spans of a shard, during which no
+// handler processed it, and the longest overlap, during which two did. It considers spans
+// that began after since.
 func (s *stage) gaps(shard string, since time.Time) (gap, overlap time.Duration) {
 	spans := s.of(shard)
 	for i, sp := range spans[1:] {
@@ -333,7 +333,7 @@ func (s *stage) names() []string {
 	return names
 }
 
-// write stores a write that a test makes past the workers.
+// write makes a write that does not come from a worker.
 func (s *stage) write(w lease.Write, err error) {
 	s.Helper()
 	if err == nil {

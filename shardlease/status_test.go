@@ -19,7 +19,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A probed is the body of a probe's answer.
+// probed is the body of a probe's answer.
 type probed struct {
 	OK     bool
 	Reason string
@@ -30,7 +30,7 @@ type probed struct {
 	}
 }
 
-// probe asks one of the probes of a worker.
+// probe calls one of the probes of a worker.
 func probe(t *testing.T, w *shardlease.Worker, path string) (code int, body probed) {
 	t.Helper()
 	out := httptest.NewRecorder()
@@ -44,7 +44,7 @@ func probe(t *testing.T, w *shardlease.Worker, path string) (code int, body prob
 	return out.Code, body
 }
 
-// expect checks both probes; reason is a part of why the worker is not ready.
+// expect checks both probes; reason is a part of the reason why the worker is not ready.
 func expect(t *testing.T, w *shardlease.Worker, live int, reason string) {
 	t.Helper()
 	if code, body := probe(t, w, "/livez"); code != live {
@@ -56,11 +56,11 @@ func expect(t *testing.T, w *shardlease.Worker, live int, reason string) {
 	}
 }
 
-// A jam is a planner whose plans wait while it is locked.
+// A jam is a planner that blocks while it is locked.
 type jam struct {
 	rebalance.Even
 	sync.Mutex
-	blocked chan struct{} // not nil: until it is closed
+	blocked chan struct{} // not nil: plans wait until it is closed
 }
 
 func (j *jam) Fingerprint() string { return "jam" }
@@ -75,8 +75,8 @@ func (j *jam) Plan(v rebalance.View) []int {
 	return j.Even.Plan(v)
 }
 
-// TestStuckLoopIsNotAlive: a planner blocks the run loop. The worker cannot send heartbeats,
-// and a restart is what helps: /livez fails after a lease time.
+// TestStuckLoopIsNotAlive: a planner blocks the run loop, so the worker cannot send
+// heartbeats, and only a restart helps: /livez fails after a lease time.
 func TestStuckLoopIsNotAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		j, store := &jam{}, new(memstore.Store)
@@ -87,7 +87,7 @@ func TestStuckLoopIsNotAlive(t *testing.T) {
 		j.Lock()
 		j.blocked = blocked
 		j.Unlock()
-		other := join(t, store, shardlease.Static("1"), shardlease.Config{}, count) // makes it plan
+		other := join(t, store, shardlease.Static("1"), shardlease.Config{}, count) // makes the worker plan
 		pass(beat + time.Second)
 		expect(t, w.Worker, http.StatusOK, "")
 		pass(ttl)
@@ -107,8 +107,8 @@ func TestStuckLoopIsNotAlive(t *testing.T) {
 	})
 }
 
-// A mute store takes requests while it is mute and answers none, not even when their contexts
-// end.
+// A mute store receives requests while it is mute and answers none, not even when their
+// contexts end.
 type mute struct {
 	lease.Store
 	sync.Mutex
@@ -127,9 +127,9 @@ func (m *mute) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 
 func (m *mute) set(until chan struct{}) { m.Lock(); m.until = until; m.Unlock() }
 
-// TestSilentTableIsNoReasonToRestart: the table answers nothing, and its client may ignore its
-// contexts. The worker is not ready and not healthy; but a restart brings no table back, so
-// /livez answers 200 all the while, and also before and after Run.
+// TestSilentTableIsNoReasonToRestart: the table answers nothing, and its client may ignore
+// its contexts. The worker is neither ready nor healthy. But a restart does not bring the
+// table back, so /livez answers 200 throughout, and also before and after Run.
 func TestSilentTableIsNoReasonToRestart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := &mute{Store: new(memstore.Store)}
@@ -141,7 +141,7 @@ func TestSilentTableIsNoReasonToRestart(t *testing.T) {
 		expect(t, w.Worker, http.StatusOK, "")
 		until := make(chan struct{})
 		m.set(until)
-		late := joinAs("b") // has never had an answer
+		late := joinAs("b") // has never received an answer
 		for range 60 {
 			pass(10 * time.Second)
 			expect(t, w.Worker, http.StatusOK, "it has no seat yet")
@@ -162,8 +162,8 @@ func TestSilentTableIsNoReasonToRestart(t *testing.T) {
 	})
 }
 
-// TestReadyTellsWhatIsMissing: a source that fails or blocks keeps a worker that knows no
-// shards from being ready; a source that lists nothing does not.
+// TestReadyTellsWhatIsMissing: a worker that knows no shards is not ready while its source
+// fails or blocks. It is ready if its source lists no shards.
 func TestReadyTellsWhatIsMissing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, back := &river{}, make(chan struct{})
@@ -186,14 +186,14 @@ func TestReadyTellsWhatIsMissing(t *testing.T) {
 	})
 }
 
-// TestStatus follows a worker from its first seat to its end.
+// TestStatus checks the status of a worker from its first seat to its end.
 func TestStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		config := shardlease.Config{Handoff: rebalance.Eager, Task: "run-17", Commit: checkpoint.Policy{Every: 5 * time.Second}}
 		a := s.enter("a", config, workingFor(5*time.Second))
 		if got := a.Status(); got.Phase != "new" && got.Phase != "joining" || got.Unready == "" {
-			t.Errorf("at first: %+v", got)
+			t.Errorf("at the start: %+v", got)
 		}
 		s.shared(time.Second, "a")
 		time.Sleep(20 * time.Second)
@@ -220,7 +220,7 @@ func TestStatus(t *testing.T) {
 		s.within(beat+2*time.Second, "b requests two shards", func() bool { return b.Status().Requested == 2 && a.Status().Moving == 2 })
 		s.shared(10*time.Second, "a", "b")
 		if got, other := a.Status(), b.Status(); got.Held != 2 || other.Held != 2 {
-			t.Errorf("shared: %+v, %+v", got, other)
+			t.Errorf("with two workers: %+v, %+v", got, other)
 		}
 		stopped := make(chan error, 2)
 		go func() { stopped <- a.stop() }()

@@ -20,7 +20,7 @@ import (
 
 func stamp() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
 
-// held makes the row of a shard in a store and lets a worker of a task hold it.
+// held creates the row of a shard in a store, held by a worker of a task.
 func held(t testing.TB, store lease.Store, shard, task string) lease.Row {
 	t.Helper()
 	w, err := protocol.Begin("orders", shard, nil, "test", stamp())
@@ -72,15 +72,15 @@ func TestSupervisorCommands(t *testing.T) {
 	step("remove", got, err, got.Removed)
 
 	if _, err := s.Get(t.Context(), "none"); !errors.Is(err, lease.ErrNotFound) {
-		t.Errorf("a shard that is not there: %v", err)
+		t.Errorf("get of a shard without a row: %v", err)
 	}
 	if _, err := s.ForceRelease(t.Context(), "none", 1, "force"); !errors.Is(err, lease.ErrNotFound) {
-		t.Errorf("a command to a shard that is not there: %v", err)
+		t.Errorf("a command for a shard without a row: %v", err)
 	}
 }
 
 // TestRefusedCommandShowsTheRow: a command that the row does not allow returns a RuleError
-// and, beside it, the row as it stands.
+// together with the row.
 func TestRefusedCommandShowsTheRow(t *testing.T) {
 	s := shardlease.Supervisor{Store: new(memstore.Store), Group: "orders", By: "ann"}
 	type command func(ctx context.Context, shard string, seen int64, why string) (lease.Row, error)
@@ -91,7 +91,7 @@ func TestRefusedCommandShowsTheRow(t *testing.T) {
 		done  []command
 		asked command
 		shows func(lease.Row) bool
-		rule  lease.Rule // if it has a name outside
+		rule  lease.Rule // the rule, if it is exported
 	}{
 		"rewind a held shard":         {nil, rewind, func(r lease.Row) bool { return r.Owner.Name == "a" }, lease.ErrHeld},
 		"remove a held shard":         {nil, s.Remove, func(r lease.Row) bool { return r.Owner.Name == "a" }, lease.ErrHeld},
@@ -113,7 +113,7 @@ func TestRefusedCommandShowsTheRow(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got.WriteID != row.WriteID || !tc.shows(got) {
-			t.Errorf("%s: beside the error stands %v", name, got)
+			t.Errorf("%s: returned with the error: %v", name, got)
 		}
 	}
 }
@@ -136,22 +136,23 @@ func TestReleaseTask(t *testing.T) {
 		t.Errorf("rows: %v", rows)
 	}
 	if _, err := s.ReleaseTask(t.Context(), "", "all"); !errors.Is(err, shardlease.ErrConfig) {
-		t.Errorf("no task: %v", err)
+		t.Errorf("without a task: %v", err)
 	}
 }
 
 func TestSupervisorLacksSomething(t *testing.T) {
 	_, err := shardlease.Supervisor{}.List(t.Context())
 	if got := blamed(err); !slices.Equal(got, []string{"Group", "Store"}) {
-		t.Errorf("blames %v: %v", got, err)
+		t.Errorf("the error is about %v: %v", got, err)
 	}
 	_, err = shardlease.Supervisor{Store: new(memstore.Store), Group: "orders"}.Quarantine(t.Context(), "s", 1, "why")
 	if got := blamed(err); !slices.Equal(got, []string{"By"}) {
-		t.Errorf("blames %v: %v", got, err)
+		t.Errorf("the error is about %v: %v", got, err)
 	}
 }
 
-// A command whose answer was lost is sent again as it was, and then found stored.
+// TestCommandSurvivesLostAnswers: a command whose answer was lost is repeated unchanged,
+// and recognized as stored.
 func TestCommandSurvivesLostAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)))
@@ -169,7 +170,7 @@ func TestCommandSurvivesLostAnswers(t *testing.T) {
 		lose, sent = 3, nil
 		got, err := s.ForceRelease(t.Context(), "s", row.Generation, "stuck")
 		if err != nil || got.Generation != row.Generation+1 || len(slices.Compact(sent)) != 1 {
-			t.Errorf("%v, %v, sent %v", got, err, sent)
+			t.Errorf("got %v, error %v, sent %v", got, err, sent)
 		}
 		lose = 1000
 		if _, err := s.Quarantine(t.Context(), "s", got.Generation, "x"); !errors.Is(err, errDown) {
@@ -184,7 +185,7 @@ func TestCommandSurvivesLostAnswers(t *testing.T) {
 	})
 }
 
-// A row that cannot be read hides no other.
+// A patchy store lists a record that cannot be read before the others.
 type patchy struct{ *memstore.Store }
 
 func (p patchy) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {

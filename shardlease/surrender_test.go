@@ -14,7 +14,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// When a worker that beats, and cannot write its rows, gives up its seat, and when it does not.
+// These tests check when a worker whose heartbeats are answered, but which cannot write its
+// rows, gives up its seat.
 
 func allRows(w lease.Write) bool { return w.Key().Kind == lease.KindLease }
 
@@ -22,9 +23,10 @@ func (s *stage) ownedBy(name string) []string {
 	return slices.DeleteFunc(s.names(), func(n string) bool { return s.row(n).Owner.Name != name })
 }
 
-// TestReleasesThatFailHandOver: a's handlers have marked nothing and one fails; its release
-// cannot be written, nor can any other row. The shard that failed was processed by nobody for as
-// long as the fault lasted, with Healthy nil: only marks were waited for.
+// TestReleasesThatFailHandOver: the handlers of a have marked nothing, and one of them
+// fails. The release of its shard cannot be written, nor can any other row. Before, only
+// marks were waited for: nobody processed the shard for as long as the fault lasted, and
+// Healthy returned nil.
 func TestReleasesThatFailHandOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
@@ -49,15 +51,15 @@ func TestReleasesThatFailHandOver(t *testing.T) {
 		fail.Store(true)
 		time.Sleep(3*ttl + beat)
 		if a.Healthy() == nil {
-			t.Error("healthy")
+			t.Error("the worker is healthy")
 		}
 		s.within(3*ttl+2*beat, "b holds everything", func() bool { return s.running()["b"] == 4 })
 		s.end()
 	})
 }
 
-// TestOneRowFailsThenAll: one row fails for five minutes, then all do. What was answered in
-// those five minutes kept the worker in its seat for good.
+// TestOneRowFailsThenAll: one row fails for five minutes, then all rows do. Before, the
+// writes that were answered in those five minutes kept the worker in its seat for good.
 func TestOneRowFailsThenAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 8)
@@ -77,9 +79,10 @@ func TestOneRowFailsThenAll(t *testing.T) {
 	})
 }
 
-// TestOneBadRowAmongQuietOnes: one row cannot be written by anybody, and its worker's other
-// shards are quiet, so that nothing else tells whether the worker can write. It asks: no seat is
-// given up and no quiet shard ends, though each failure would quarantine it.
+// TestOneBadRowAmongQuietOnes: no worker can write one row, and the worker's other shards
+// are quiet, so that only a test write can show whether the worker can write. It makes one:
+// no seat is given up and no quiet tenure ends, though each failure would quarantine its
+// shard.
 func TestOneBadRowAmongQuietOnes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 20)
@@ -167,8 +170,9 @@ func TestNoProbeInDoubt(t *testing.T) {
 	})
 }
 
-// TestRestHasABound: a has rested again and again, and the only other worker dies while it
-// rests. It sees that when its rest is over, after six lease times at most.
+// TestRestHasABound: a has given up its seat and rested several times, and the only other
+// worker dies while a rests. Worker a notices when its rest is over, after at most six
+// lease times.
 func TestRestHasABound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
@@ -176,19 +180,20 @@ func TestRestHasABound(t *testing.T) {
 		b := s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
 		s.shared(beat+1500*time.Millisecond, "a", "b")
 		a.refuse(allRows)
-		time.Sleep(40 * time.Minute) // rests have grown
+		time.Sleep(40 * time.Minute) // the rests have become longer
 		n := len(a.of(event.Lost))
 		s.within(20*time.Minute, "a rests again", func() bool { return len(a.of(event.Lost)) > n })
 		a.refuse(nil)
 		b.die()
 		took := s.within(6*ttl+ttl+beat+time.Second, "a holds everything", func() bool { return s.running()["a"] == 4 })
-		t.Logf("a holds everything after %v", took)
+		t.Logf("a holds all shards after %v", took)
 		s.end()
 	})
 }
 
-// TestWaitingMoveBlocksNoOther: b waits without a limit for two handlers of a that do not return,
-// and then a can write no row. Its other shards do not wait for those handlers.
+// TestWaitingMoveBlocksNoOther: b waits without a limit for two handlers of a that do not
+// return, and then a cannot write any row. The other shards of a do not wait for those
+// handlers.
 func TestWaitingMoveBlocksNoOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
@@ -213,7 +218,7 @@ func TestWaitingMoveBlocksNoOther(t *testing.T) {
 }
 
 // TestSomeRowsThatCannotBeWritten: two of a's four rows cannot be written, and two can. The
-// worker keeps its seat and goes on with all four.
+// worker keeps its seat and continues to process all four shards.
 func TestSomeRowsThatCannotBeWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 8)

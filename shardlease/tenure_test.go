@@ -34,16 +34,16 @@ func TestMarkGoesForwardOnly(t *testing.T) {
 			t.Errorf("mark %.20q: %v, not %v", c.position, err, c.want)
 		}
 	}
-	if in, ok := d.Told(); !ok || in.Seq != 3 || in.Mark.Position != "200" {
-		t.Errorf("told %v %+v", ok, in)
+	if in, ok := d.Reported(); !ok || in.Seq != 3 || in.Mark.Position != "200" {
+		t.Errorf("reported: %v, %+v", ok, in)
 	}
 	if err := d.MarkState("201", strings.Repeat("x", checkpoint.MaxState+1)); !errors.Is(err, checkpoint.ErrInvalid) {
 		t.Errorf("a state too long: %v", err)
 	}
 }
 
-// The loop is woken for the first mark that waits and for the one that makes a
-// commit due, and by none in between.
+// TestMarkWakesTheLoopSeldom: the loop is woken for the first mark that waits and for the
+// mark that makes a commit due, and not in between.
 func TestMarkWakesTheLoopSeldom(t *testing.T) {
 	d := shardlease.NewDesk(nil, "", 5)
 	woken := ""
@@ -60,25 +60,25 @@ func TestMarkWakesTheLoopSeldom(t *testing.T) {
 	for range 7 {
 		mark()
 	}
-	d.Told()
+	d.Reported()
 	for range 3 {
-		mark() // told before: it knows that something waits
+		mark() // reported before: the engine knows that a mark waits
 	}
 	if woken != "!...!....." {
-		t.Errorf("woken like %s", woken)
+		t.Errorf("woken for these marks: %s", woken)
 	}
 
-	// Seven are accepted. Three came after, and the engine did not hear of them.
+	// Seven marks are accepted. Three were made later, and were not reported to the engine.
 	d.Settle(7, nil)
 	if !d.Woken() {
-		t.Error("marks of which the engine does not know are left waiting")
+		t.Error("the loop is not woken for marks that the engine does not know")
 	}
-	if in, _ := d.Told(); in.Seq != 10 || in.Mark.IsZero() {
-		t.Errorf("told %+v", in)
+	if in, _ := d.Reported(); in.Seq != 10 || in.Mark.IsZero() {
+		t.Errorf("reported %+v", in)
 	}
 	d.Settle(10, nil)
 	if d.Woken() {
-		t.Error("woken, and nothing waits")
+		t.Error("the loop is woken although no mark waits")
 	}
 	if mark(); !strings.HasSuffix(woken, "!") {
 		t.Error("the first mark after a commit does not wake the loop")
@@ -97,8 +97,8 @@ func TestFlushWaitsForItsMarks(t *testing.T) {
 			synctest.Wait()
 		}
 		commit("1")
-		if in, _ := d.Told(); in.Flush != 1 || in.Seq != 1 || in.Mark.Position != "1" {
-			t.Errorf("told %+v", in)
+		if in, _ := d.Reported(); in.Flush != 1 || in.Seq != 1 || in.Mark.Position != "1" {
+			t.Errorf("reported %+v", in)
 		}
 		commit("2")
 		d.Settle(1, nil)
@@ -108,10 +108,10 @@ func TestFlushWaitsForItsMarks(t *testing.T) {
 		}
 		d.Settle(2, checkpoint.ErrBackwards)
 		if err := <-answers; !errors.Is(err, checkpoint.ErrBackwards) {
-			t.Errorf("the second commit was refused, and says %v", err)
+			t.Errorf("the second commit was refused, and returns %v", err)
 		}
 		if err := d.Flush(t.Context()); !errors.Is(err, checkpoint.ErrBackwards) {
-			t.Errorf("the last mark was refused, and flush says %v", err)
+			t.Errorf("the last mark was refused, and Flush returns %v", err)
 		}
 	})
 }
@@ -131,7 +131,8 @@ func TestFlushGivesUpWithItsContext(t *testing.T) {
 	})
 }
 
-// After the end every call says so, with the cause, and what was observed.
+// TestCallsAfterTheEnd: after the end every call returns an error with the cause and with
+// what was observed.
 func TestCallsAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := shardlease.NewDesk(nil, "", 0)
@@ -153,14 +154,14 @@ func TestCallsAfterTheEnd(t *testing.T) {
 				t.Errorf("%s: %v", call, err)
 			}
 		}
-		if in, ok := d.Told(); ok {
-			t.Errorf("still told: %+v", in)
+		if in, ok := d.Reported(); ok {
+			t.Errorf("reported after the end: %+v", in)
 		}
 	})
 }
 
-// Once the handler has returned its tenure takes nothing more, and what was marked
-// is told.
+// TestCallsAfterTheReturn: when the handler has returned, all calls are refused, and its
+// marks are reported.
 func TestCallsAfterTheReturn(t *testing.T) {
 	d := shardlease.NewDesk(nil, "", 0)
 	if err := d.Mark("1"); err != nil {
@@ -169,8 +170,8 @@ func TestCallsAfterTheReturn(t *testing.T) {
 	if err := d.Close(); !errors.Is(err, event.CauseGivenUp) || !errors.Is(d.Mark("2"), shardlease.ErrEnded) {
 		t.Errorf("after the return: %v, %v", err, d.Mark("2"))
 	}
-	if in, ok := d.Told(); !ok || in.Mark.Position != "1" {
-		t.Errorf("told %v %+v", ok, in)
+	if in, ok := d.Reported(); !ok || in.Mark.Position != "1" {
+		t.Errorf("reported: %v, %+v", ok, in)
 	}
 }
 
@@ -190,8 +191,8 @@ func TestFinish(t *testing.T) {
 		if err := d.Mark("later"); !errors.Is(err, event.CauseFinished) {
 			t.Errorf("a mark while the shard is finished: %v", err)
 		}
-		if in, _ := d.Told(); !in.Finish || in.Mark.Position != "last" {
-			t.Errorf("told %+v", in)
+		if in, _ := d.Reported(); !in.Finish || in.Mark.Position != "last" {
+			t.Errorf("reported %+v", in)
 		}
 		d.Over(event.CauseFinished, nil)
 		if err := errors.Join(<-done, <-done, <-done, d.Finish(t.Context())); err != nil {
@@ -201,7 +202,7 @@ func TestFinish(t *testing.T) {
 			t.Errorf("a mark after the end: %v", err)
 		}
 		if d.Soft().Err() != nil || d.Context().Err() != nil {
-			t.Error("the handler has ended the shard itself, and one of its contexts ends before it returns")
+			t.Error("the handler has finished the shard, and one of its contexts ends before it returns")
 		}
 	})
 }
@@ -210,19 +211,19 @@ func TestProgressAndReleaseAreToldOnce(t *testing.T) {
 	d := shardlease.NewDesk(nil, "", 0)
 	d.Progress()
 	if d.Woken() {
-		t.Error("progress wakes the loop")
+		t.Error("Progress wakes the loop")
 	}
 	d.Release("too\nhot " + strings.Repeat("ä", 100))
-	if in, _ := d.Told(); !d.Woken() || !in.Progress || !in.Release || !strings.HasPrefix(in.Note, "toohot ä") || len(in.Note) > 64 {
-		t.Errorf("told %+v", in)
+	if in, _ := d.Reported(); !d.Woken() || !in.Progress || !in.Release || !strings.HasPrefix(in.Note, "toohot ä") || len(in.Note) > 64 {
+		t.Errorf("reported %+v", in)
 	}
 	d.Progress()
-	if in, _ := d.Told(); !in.Progress || in.Release || in.Note != "" {
-		t.Errorf("told again %+v", in)
+	if in, _ := d.Reported(); !in.Progress || in.Release || in.Note != "" {
+		t.Errorf("reported again: %+v", in)
 	}
 }
 
-// Handlers mark from pools of goroutines.
+// TestConcurrentMarks: handlers mark from several goroutines.
 func TestConcurrentMarks(t *testing.T) {
 	d := shardlease.NewDesk(nil, "", 10)
 	var pool sync.WaitGroup
@@ -243,21 +244,21 @@ func TestConcurrentMarks(t *testing.T) {
 	}
 	stop := make(chan struct{})
 	go func() { pool.Wait(); close(stop) }()
-	for told := uint64(0); ; {
-		if in, ok := d.Told(); ok {
-			if in.Seq < told {
-				t.Errorf("told %d after %d", in.Seq, told)
+	for reported := uint64(0); ; {
+		if in, ok := d.Reported(); ok {
+			if in.Seq < reported {
+				t.Errorf("reported mark %d after %d", in.Seq, reported)
 			}
-			told = in.Seq
-			d.Settle(told, nil)
+			reported = in.Seq
+			d.Settle(reported, nil)
 		}
 		select {
 		case <-stop:
-			if in, ok := d.Told(); ok {
-				told = in.Seq
+			if in, ok := d.Reported(); ok {
+				reported = in.Seq
 			}
-			if told != 4000 {
-				t.Errorf("told of %d marks", told)
+			if reported != 4000 {
+				t.Errorf("%d marks were reported", reported)
 			}
 			return
 		default:

@@ -16,9 +16,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// In these tests a worker reads records that are older than those it knows.
+// In these tests a worker reads records that are older than the records it knows.
 
-// through lets see receive the records of each listing over the link. see may delay them, and
+// through calls see with the records of each listing over the link. see may delay them, and
 // returns the records that the worker gets.
 func through(link *storetest.Link, see func(q lease.Query, read []lease.Record) []lease.Record) {
 	link.OnList(func(_ context.Context, q lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
@@ -40,11 +40,11 @@ func through(link *storetest.Link, see func(q lease.Query, read []lease.Record) 
 	})
 }
 
-// TestNewcomerIsNotRobbed: worker a asks for the seats. Then a newcomer takes a seat and claims a
-// shard, and a learns of that because its own claim is refused. Then the answer to a's listing
-// arrives, without the newcomer. a must not claim the shard: a listing of seats that began before the
-// row was read does not prove that its owner has no seat. (Without this rule a claimed the shard at
-// once, and no fast test failed.)
+// TestNewcomerIsNotRobbed: worker a lists the seats. Then a newcomer takes a seat and
+// claims a shard, and a learns of the claim because its own is refused. Then the answer to
+// a's listing arrives, without the newcomer. Worker a must not claim the shard: a listing
+// of seats that began before the row was read does not prove that its owner has no seat.
+// (Without this rule a claimed the shard at once, and no fast test failed.)
 func TestNewcomerIsNotRobbed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 2)
@@ -75,11 +75,12 @@ func TestNewcomerIsNotRobbed(t *testing.T) {
 	})
 }
 
-// TestLaggingReadsProveNoLife: a worker has died, and every second listing that may lag shows the
-// seats as they were before the worker's last heartbeat. The change between the old and the new
-// heartbeat is no sign of life: the shards are held again within T + 2h + 0.5 s. (That is an h more
-// than usual, because only every second look shows new seats. When the change counted as a sign of
-// life, the worker was never evicted, and no fast test failed.)
+// TestLaggingReadsProveNoLife: a worker has died, and every second listing that may lag
+// returns the seats as they were before the worker's last heartbeat. The change between the
+// old and the new heartbeat is no sign of life: the shards are held again within T + 2h +
+// 0.5 s. (That is h more than usual, because only every second poll returns current seats.
+// When the change counted as a sign of life, the worker was never evicted, and no fast test
+// failed.)
 func TestLaggingReadsProveNoLife(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
@@ -119,11 +120,11 @@ func TestRemovalOutlivesOlderListings(t *testing.T) {
 	t.Run("taken in after", func(t *testing.T) { bubble(t, removedWhileListing) })
 }
 
-// A feed is a source of two shards, the first of which can be left out, or listed late.
+// A feed is a source of two shards. Its listings can omit the first shard, or be delayed.
 type feed struct {
-	without       atomic.Bool   // listings lack the first shard
-	late          atomic.Bool   // the next listing waits for answer
-	asked, answer chan struct{} // asked is closed when that listing begins
+	without       atomic.Bool   // listings omit the first shard
+	late          atomic.Bool   // the next listing waits until answer is closed
+	asked, answer chan struct{} // asked is closed when this listing begins
 }
 
 func (f *feed) Shards(context.Context) ([]shardlease.Shard, error) {
@@ -156,8 +157,8 @@ func finishing(t *testing.T, config shardlease.Config) (s *stage, a *actor, f *f
 	return s, a, f, calls
 }
 
-// Another worker removes the shard. The worker learns of the removal from its audit, long before it
-// asks its source again.
+// removedByAnother: another worker removes the shard. The worker learns of the removal from
+// its audit, long before it lists its source again.
 func removedByAnother(t *testing.T) {
 	s, _, f, calls := finishing(t, shardlease.Config{PollEvery: time.Hour, AuditEvery: ttl})
 	f.without.Store(true)
@@ -170,8 +171,8 @@ func removedByAnother(t *testing.T) {
 	s.end()
 }
 
-// The worker removes the shard itself. Meanwhile a listing is under way that began before the
-// removal and still has the shard.
+// removedWhileListing: the worker removes the shard itself, during a listing that began
+// before the removal and still contains the shard.
 func removedWhileListing(t *testing.T) {
 	s, a, f, calls := finishing(t, shardlease.Config{PollEvery: 10 * time.Second})
 	a.watch(func(w lease.Write) {

@@ -22,13 +22,13 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// pass lets time pass, and then everything that is due at the end of it.
+// pass waits for d, and then until everything that is due at the end of d is done.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// serve is a handler that does nothing until it is told to wind down.
+// serve is a handler that does nothing until its ctx ends.
 func serve(ctx context.Context, _ *shardlease.Tenure) error {
 	<-ctx.Done()
 	return nil
@@ -48,13 +48,13 @@ func TestAWorkerRunsOnce(t *testing.T) {
 		w := join(t, new(memstore.Store), shardlease.Static("1"), shardlease.Config{}, serve)
 		pass(time.Second)
 		if err := w.Run(t.Context(), nil); !errors.Is(err, shardlease.ErrConfig) {
-			t.Errorf("without a handler: %v", err)
+			t.Errorf("Run without a handler: %v", err)
 		}
 		if err := w.Run(t.Context(), serve); !errors.Is(err, shardlease.ErrRunning) {
-			t.Errorf("while it runs: %v", err)
+			t.Errorf("Run while the worker runs: %v", err)
 		}
 		if err := w.stop(); err != nil {
-			t.Errorf("stopped: %v", err)
+			t.Errorf("the first Run returned %v", err)
 		}
 		if err := w.Run(t.Context(), serve); !errors.Is(err, shardlease.ErrRunning) {
 			t.Errorf("after it ran: %v", err)
@@ -65,8 +65,8 @@ func TestAWorkerRunsOnce(t *testing.T) {
 	})
 }
 
-// An error, a panic and a runtime.Goexit end one tenure, count as attempts, and end
-// nothing else. The table remembers no more of them than a type.
+// TestHandlersThatFail: an error, a panic and a runtime.Goexit end one tenure and count as
+// attempts; other tenures are not affected. The table stores only the type of the failure.
 func TestHandlersThatFail(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error":  func() error { return errDown },
@@ -96,7 +96,7 @@ func testHandlerThatFails(t *testing.T, fail func() error) {
 		t.Errorf("attempts %v, then %v", attempts, rowOf(t, store, "bad"))
 	}
 	if rowOf(t, store, "good").Owner.IsZero() {
-		t.Error("the other shard suffers")
+		t.Error("the tenure of the other shard was affected")
 	}
 	ended := w.of(event.Ended)
 	if len(ended) != 3 || ended[0].Err == nil || ended[0].Cause != event.CauseGivenUp {
@@ -104,7 +104,7 @@ func testHandlerThatFails(t *testing.T, fail func() error) {
 	}
 	for _, r := range rowOf(t, store, "bad").History() {
 		if strings.Contains(r.Note, "stream") {
-			t.Errorf("noted: %v", r)
+			t.Errorf("the row has another note: %v", r)
 		}
 	}
 	if err := w.stop(); err != nil {
@@ -115,7 +115,7 @@ func testHandlerThatFails(t *testing.T, fail func() error) {
 	}
 }
 
-// lines is a buffer that may be written from anywhere.
+// lines is a buffer that any goroutine may write to.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -133,8 +133,8 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// Cancelling Run is a soft stop: the tenure's own context lives on, with the values
-// of Run's, and its last mark is written.
+// TestStopIsSoft: when the context of Run ends, the hard context of a tenure continues,
+// with the values of Run's context, and the last mark is written.
 func TestStopIsSoft(t *testing.T) {
 	type key struct{}
 	bubble(t, func(t *testing.T) {
@@ -160,8 +160,8 @@ func TestStopIsSoft(t *testing.T) {
 	})
 }
 
-// The context of a tenure whose handler does not wind down ends after Drain. Run waits for it
-// all the same.
+// TestStopOfAStubbornHandler: the hard context of a handler that does not wind down ends
+// after Drain. Run waits for the handler nevertheless.
 func TestStopOfAStubbornHandler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
@@ -184,7 +184,7 @@ func TestStopOfAStubbornHandler(t *testing.T) {
 			t.Errorf("the context ended after %v, and Run after %v", ended, time.Since(start))
 		}
 		if ended := w.of(event.Ended); len(ended) != 1 || !ended[0].Running || ended[0].Cause != event.CauseStopped {
-			t.Errorf("told: %v", ended)
+			t.Errorf("reported: %v", ended)
 		}
 		if row := rowOf(t, store, "1"); !row.Owner.IsZero() || row.Last.Reason != lease.ReasonDrainTimeout {
 			t.Errorf("%v", row)
@@ -205,7 +205,7 @@ func TestCommitAndFinish(t *testing.T) {
 				t.Errorf("commit: %v", err)
 			}
 			if row := rowOf(t, store, tn.Shard().Name); row.Checkpoint.Position != "5" || row.Checkpoint.Generation != tn.Generation() {
-				t.Errorf("committed, and the row says %v", row)
+				t.Errorf("after the commit the row is %v", row)
 			}
 			if h := tn.Hold(); h.Generation != tn.Generation() || h.Key.Name != tn.Shard().Name || !tn.Checkpoint().IsZero() {
 				t.Errorf("holds %+v from %v", h, tn.Checkpoint())
@@ -226,7 +226,8 @@ func TestCommitAndFinish(t *testing.T) {
 	})
 }
 
-// Marks are written by the policy alone, and only the latest of them.
+// TestPolicyCommits: without Flush, marks are written only as the policy says, and only the
+// latest of them.
 func TestPolicyCommits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
@@ -240,12 +241,12 @@ func TestPolicyCommits(t *testing.T) {
 			t.Error(err)
 		}
 		if row := rowOf(t, store, "1"); row.Checkpoint.Position != "599" && row.Checkpoint.Position != "600" {
-			t.Errorf("stopped at %q", row.Checkpoint.Position)
+			t.Errorf("the last position is %q", row.Checkpoint.Position)
 		}
 	})
 }
 
-// Release gives a shard up without a failure on record, and with a note.
+// TestRelease: Release ends the tenure without a failed attempt, and stores its note.
 func TestRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
@@ -255,7 +256,7 @@ func TestRelease(t *testing.T) {
 				tn.Release("too hot")
 				<-ctx.Done()
 				if !errors.Is(context.Cause(ctx), event.CauseGivenUp) {
-					t.Errorf("released: %v", context.Cause(ctx))
+					t.Errorf("the cause after Release is %v", context.Cause(ctx))
 				}
 				return nil
 			}
@@ -272,7 +273,8 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// However slow the observer is, no beat waits for it; what it missed is counted.
+// TestSlowObserver: no heartbeat waits for a slow observer; the events that it missed are
+// counted.
 func TestSlowObserver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		config := valid()
@@ -319,8 +321,9 @@ func TestObserverThatPanics(t *testing.T) {
 	})
 }
 
-// Without the store a worker trusts itself for less than a lease time; then every
-// tenure's context ends, it says that it is not well, and comes back.
+// TestStoreFallsSilent: without the store a worker trusts its leases for less than a lease
+// time. Then the contexts of all its tenures end, it reports that it is not healthy, and it
+// recovers when the store answers again.
 func TestStoreFallsSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := storetest.NewLink(new(memstore.Store))
@@ -352,7 +355,8 @@ func TestStoreFallsSilent(t *testing.T) {
 	})
 }
 
-// A step of the wall clock, either way, costs nobody a shard.
+// TestWallClockSteps: no worker loses a shard because the wall clock steps, in either
+// direction.
 func TestWallClockSteps(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {
@@ -376,7 +380,8 @@ func TestWallClockSteps(t *testing.T) {
 	}
 }
 
-// TestParentsAreACopy: what a handler does with the list of parents is its own business.
+// TestParentsAreACopy: a handler may change its list of parents without an effect on the
+// worker.
 func TestParentsAreACopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(memstore.Store)
@@ -404,8 +409,8 @@ func TestParentsAreACopy(t *testing.T) {
 	})
 }
 
-// The hook gets ready for a shard that another still serves, and is called off by
-// its deadline; the move goes on.
+// TestPrepare: Prepare prepares the worker for a shard that another worker still holds. Its
+// context ends at the deadline, and the move continues.
 func TestPrepare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store, source := new(memstore.Store), shardlease.Static("1", "2")
@@ -419,7 +424,7 @@ func TestPrepare(t *testing.T) {
 			<-ctx.Done()
 			took = time.Since(start)
 			if from.IsZero() {
-				t.Errorf("prepares %s from nothing", s.Name)
+				t.Errorf("Prepare got no checkpoint of %s", s.Name)
 			}
 			return ctx.Err()
 		}
@@ -439,8 +444,9 @@ func begun(events []event.Event) []event.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e event.Event) bool { return e.Lasted > 0 || e.Over })
 }
 
-// A fault of the source begins once, and once more when the source fails in another way;
-// a request number in the text is no other way. The shards go on.
+// TestSourceFaultsAreToldOnce: a fault of the source is reported once, and once more when
+// the source fails in another way; a different request number in the text is not another
+// way. The tenures continue.
 func TestSourceFaultsAreToldOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var answer atomic.Pointer[error]
@@ -459,10 +465,10 @@ func TestSourceFaultsAreToldOnce(t *testing.T) {
 			pass(10 * time.Second)
 		}
 		if faults := begun(w.of(event.SourceFault)); len(faults) != 3 || !errors.Is(faults[0].Err, errDown) {
-			t.Errorf("told: %v", faults)
+			t.Errorf("reported: %v", faults)
 		}
 		if len(w.of(event.Started)) != 1 || len(w.of(event.Ended)) != 0 {
-			t.Error("the shard suffers")
+			t.Error("the tenure was affected")
 		}
 		if err := w.stop(); err != nil {
 			t.Error(err)
@@ -470,7 +476,8 @@ func TestSourceFaultsAreToldOnce(t *testing.T) {
 	})
 }
 
-// A source that does not come back is told; the shards go on, and Run waits for it.
+// TestDeafSource: a source that does not return is reported; the tenures continue, and Run
+// waits for the source.
 func TestDeafSource(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var polls atomic.Int64
@@ -494,7 +501,8 @@ func TestDeafSource(t *testing.T) {
 	})
 }
 
-// A worker that is stopped before it began has nothing to give up.
+// TestRunUnderAnEndedContext: a worker that is stopped before it starts has nothing to
+// release.
 func TestRunUnderAnEndedContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), valid())
