@@ -16,15 +16,15 @@ import (
 
 const root = "../.."
 
-// A function is a function or a method, and the file that it is in.
+// A function is a function or a method, with its file.
 type function struct {
-	path  string // of the file, from the root of the module
+	path  string // the file's path from the root of the module
 	src   string
-	start token.Pos // of the file
+	start token.Pos // the start of the file
 	decl  *ast.FuncDecl
 }
 
-// apply makes the edit of op. It is an error if there is not exactly one.
+// apply makes the edit of op. It returns an error unless there is exactly one.
 func (f function) apply(op operator) (mutated string, err error) {
 	edits := op(scope{f.src, f.start, f.decl})
 	if len(edits) != 1 {
@@ -33,13 +33,14 @@ func (f function) apply(op operator) (mutated string, err error) {
 	e := edits[0]
 	mutated = f.src[:e.from] + e.text + f.src[e.to:]
 	if mutated == f.src {
-		return "", errors.New("stays as it is")
+		return "", errors.New("is not changed by this")
 	}
 	return mutated, nil
 }
 
-// functions are those of the package in a folder, by address: the folder, then a dot and the
-// type of the receiver, if there is one, then a dot and the name. Tests are left out.
+// functions returns the functions of the package in a folder by address: the folder, then a
+// dot and the type of the receiver, if there is one, then a dot and the name. Tests are
+// left out.
 func functions(dir string) (map[string]function, error) {
 	parsed.Lock()
 	defer parsed.Unlock()
@@ -100,15 +101,17 @@ func nameOf(decl *ast.FuncDecl) string {
 	}
 }
 
-// folder is the folder of an address.
+// folder returns the folder of an address.
 func folder(address string) string {
 	slash := strings.LastIndex(address, "/") + 1
 	pkg, _, _ := strings.Cut(address[slash:], ".")
 	return address[:slash] + pkg
 }
 
-// candidates are the addresses at which op fits just as well: in a function of the same name,
-// which was moved, or of the same package, which was renamed; or else in any function.
+// candidates returns the addresses of other functions where op fits: those with the same
+// name, in case the function was moved, and those in the same folder, in case it was
+// renamed; if there are none, all others.
+// renamed; if there are none, of any function.
 func candidates(address string, op operator) []string {
 	name := address[strings.LastIndex(address, ".")+1:]
 	var likely, others []string
@@ -135,7 +138,7 @@ func candidates(address string, op operator) []string {
 	return likely
 }
 
-// packages are the folders of the module that have Go files.
+// packages returns the folders of the module that have Go files.
 func packages() (dirs []string) {
 	seen := map[string]bool{}
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

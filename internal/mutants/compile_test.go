@@ -21,11 +21,11 @@ import (
 // where go build takes a second.
 type checker struct {
 	set      *token.FileSet
-	packages map[string]listed // by folder
+	packages map[string]listed // the packages of the module, by folder
 	imports  types.Importer
 }
 
-// listed is what go list knows of a package.
+// listed is the description of a package by go list.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
@@ -82,7 +82,8 @@ func (c *checker) parse(t *testing.T, p listed) {
 	c.packages[p.Dir] = p
 }
 
-// file reports why the package of that file does not compile with this text in its place.
+// file returns an error if the package of that file does not compile with this text instead
+// of the file.
 func (c *checker) file(path, text string) error {
 	mutated, err := parser.ParseFile(c.set, path, text, parser.SkipObjectResolution)
 	if err != nil {

@@ -11,14 +11,15 @@ import (
 	"strings"
 )
 
-// An operator finds the places in a function that it would edit. A mutant needs exactly one.
+// An operator finds the places in a function that it would edit. A mutant needs exactly
+// one.
 //
-// Operators look at the syntax tree, so layout and comments do not matter. Those that name a
-// place by what it mentions take pieces of its text, in any case: a short piece outlives most
-// renames, and one that has come to mean two places, or none, fails TestMutantsApply.
+// Operators work on the syntax tree, so layout and comments do not matter. Some find a
+// place by pieces of its text, without regard to case. A short piece remains right after
+// most renames; if it matches two places or none, TestMutantsApply fails.
 type operator func(scope) []edit
 
-// A scope is the part of a function in which an operator looks.
+// A scope is the part of a function in which an operator works.
 type scope struct {
 	src   string // the whole file
 	start token.Pos
@@ -31,11 +32,11 @@ type edit struct {
 	text     string
 }
 
-// never makes the condition that mentions all of this false: of an if, of a for, of a case
-// without a tag, or what a function returns whose only result is a bool.
+// never makes a condition false that mentions all these pieces: of an if, of a for, of a
+// case without a tag, or the result of a function whose only result is a bool.
 func never(mentions ...string) operator { return condition("false && (%s)", mentions) }
 
-// always makes that condition true.
+// always makes such a condition true.
 func always(mentions ...string) operator { return condition("true || (%s)", mentions) }
 
 func condition(format string, mentions []string) operator {
@@ -49,7 +50,7 @@ func condition(format string, mentions []string) operator {
 	}
 }
 
-// without drops one operand of && or || : the innermost that mentions all of this.
+// without drops one operand of && or ||: the innermost that mentions all these pieces.
 func without(mentions ...string) operator {
 	return func(s scope) (edits []edit) {
 		ast.Inspect(s.node, func(n ast.Node) bool {
@@ -63,7 +64,7 @@ func without(mentions ...string) operator {
 			}
 			for _, operand := range []ast.Expr{b.X, b.Y} {
 				if c, ok := operand.(*ast.BinaryExpr); ok && c.Op == b.Op {
-					continue // it has the operands
+					continue // an expression around the operands
 				}
 				if text := s.text(operand); mentionsAll(text, mentions) {
 					edits = append(edits, s.edit(operand, fmt.Sprintf(format, text)))
@@ -75,7 +76,7 @@ func without(mentions ...string) operator {
 	}
 }
 
-// cut deletes the simple statement that mentions all of this.
+// cut deletes the simple statement that mentions all these pieces.
 func cut(mentions ...string) operator {
 	return func(s scope) (edits []edit) {
 		ast.Inspect(s.node, func(n ast.Node) bool {
@@ -91,8 +92,8 @@ func cut(mentions ...string) operator {
 	}
 }
 
-// in lets an operator look only where the condition that mentions all of this holds: in the
-// body of its if, of its for or of its case. A piece that begins with = is the whole condition.
+// in limits an operator to the body of the if, for or case whose condition mentions this
+// piece. A piece that begins with = is the whole condition.
 func in(mention string, op operator) operator {
 	return func(s scope) (edits []edit) {
 		for _, cond := range conditions(s.node, true) {
@@ -104,8 +105,8 @@ func in(mention string, op operator) operator {
 	}
 }
 
-// swap replaces an expression, or consecutive statements, by others. In the pattern _ stands for
-// anything, and so does $x, which the replacement can use.
+// swap replaces an expression, or consecutive statements, by others. In the pattern, _ and
+// $x match anything; the replacement can use $x.
 func swap(pattern, replacement string) operator {
 	want := parsePattern(pattern)
 	return func(s scope) (edits []edit) {
@@ -131,14 +132,13 @@ func swap(pattern, replacement string) operator {
 	}
 }
 
-// A bodied is a condition, and what is done where it holds.
+// A bodied is a condition with the body that it guards.
 type bodied struct {
 	expr ast.Expr
 	body ast.Node
 }
 
-// conditions are the conditions below n. Those without a body are left out if they have to
-// have one.
+// conditions returns the conditions below n; if withBody is set, only those with a body.
 func conditions(n ast.Node, withBody bool) (found []bodied) {
 	var inspect func(n ast.Node, predicate bool)
 	inspect = func(n ast.Node, predicate bool) {
@@ -191,7 +191,7 @@ func returnsBool(f *ast.FuncType) bool {
 
 func (s scope) offset(p token.Pos) int { return int(p - s.start) }
 
-// text is the source of n on one line.
+// text returns the source of n on one line.
 func (s scope) text(n ast.Node) string {
 	return strings.Join(strings.Fields(s.raw(n)), " ")
 }
@@ -211,7 +211,7 @@ func mentionsAll(text string, mentions []string) bool {
 	})
 }
 
-// innermost drops the edits around other edits.
+// innermost drops the edits that contain other edits.
 func innermost(edits []edit) []edit {
 	return slices.DeleteFunc(slices.Clone(edits), func(e edit) bool {
 		return slices.ContainsFunc(edits, func(other edit) bool {
@@ -232,7 +232,7 @@ func statements(n ast.Node) []ast.Stmt {
 	return nil
 }
 
-// metavariable is a $x of a pattern. Go's parser is given an identifier in its place.
+// metavariable matches a $x in a pattern. Go's parser gets an identifier instead of it.
 var metavariable = regexp.MustCompile(`\$[a-z]+`)
 
 const metaPrefix = "metavariable_"
@@ -255,7 +255,7 @@ func parsePattern(text string) pattern {
 	return pattern{stmts: f.Decls[0].(*ast.FuncDecl).Body.List}
 }
 
-// A matcher compares a pattern with source, and collects what its metavariables stand for.
+// A matcher compares a pattern with source, and records what its metavariables match.
 type matcher struct {
 	scope
 	bound map[string]string
@@ -302,8 +302,8 @@ func (m matcher) same(p, s reflect.Value) bool {
 	return p.Equal(s)
 }
 
-// anything reports whether p stands for anything, alone or as a whole statement, and whether
-// s may be that.
+// anything reports whether p matches anything, alone or as a whole statement, and whether s
+// is something that it can match.
 func (m matcher) anything(p, s reflect.Value) (is, fits bool) {
 	if p.Kind() != reflect.Pointer || p.IsNil() {
 		return false, false

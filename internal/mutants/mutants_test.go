@@ -12,20 +12,20 @@ import (
 	"testing"
 )
 
-var run = flag.Bool("mutants", false, "apply every mutant and run the test that has to notice (four minutes)")
+var run = flag.Bool("mutants", false, "apply every mutant and run the test that must fail (four minutes)")
 
 // A mutant makes one edit of one function.
 type mutant struct {
-	rule string   // what is broken, as docs/design.md puts it
+	rule string   // the rule that the mutant breaks, as in docs/design.md
 	at   string   // the function: folder of the package, receiver's type, name, with dots between
-	op   operator // what is done to it; see edit_test.go
-	pkg  string   // where the test is
-	test string   // the test that has to fail
+	op   operator // the edit; see edit_test.go
+	pkg  string   // the package of the test
+	test string   // the test that must fail
 }
 
 func all() []mutant { return append(rowMutants(), engineMutants()...) }
 
-// mutated is the file with the mutant's edit, and where that file is.
+// mutated returns the file with the mutant's edit, and the path of that file.
 func (m mutant) mutated(t *testing.T) (path, text string) {
 	t.Helper()
 	known, err := functions(folder(m.at))
@@ -34,7 +34,7 @@ func (m mutant) mutated(t *testing.T) (path, text string) {
 	}
 	f, ok := known[m.at]
 	if !ok {
-		t.Fatalf("there is no %s; the mutant fits in %q", m.at, candidates(m.at, m.op))
+		t.Fatalf("there is no function %s; the mutant fits in %q", m.at, candidates(m.at, m.op))
 	}
 	text, err = f.apply(m.op)
 	if err != nil {
@@ -43,9 +43,9 @@ func (m mutant) mutated(t *testing.T) (path, text string) {
 	return f.path, text
 }
 
-// TestMutantsApply keeps the mutants in step with the code: each finds its place, exactly one,
-// and what it makes of the package compiles. Where a function was moved or renamed, the error
-// says where the mutant fits now.
+// TestMutantsApply checks that the mutants fit the code: each operator finds exactly one
+// place, and the mutated package compiles. If a function was moved or renamed, the error
+// lists the functions that the mutant fits now.
 func TestMutantsApply(t *testing.T) {
 	check := newChecker(t)
 	for _, m := range all() {
@@ -60,7 +60,7 @@ func TestMutantsApply(t *testing.T) {
 
 func TestMutants(t *testing.T) {
 	if !*run {
-		t.Skip("breaks every rule once: go test ./internal/mutants -mutants -v")
+		t.Skip("breaks every rule once; run with: go test ./internal/mutants -mutants -v")
 	}
 	var killed atomic.Int32
 	all := all()
@@ -70,7 +70,7 @@ func TestMutants(t *testing.T) {
 			t.Run(m.rule, func(t *testing.T) {
 				t.Parallel()
 				if m.survives(t) {
-					t.Errorf("%s: %s does not notice", m.rule, m.test)
+					t.Errorf("%s: %s does not fail", m.rule, m.test)
 				} else {
 					killed.Add(1)
 				}
@@ -80,7 +80,7 @@ func TestMutants(t *testing.T) {
 	t.Logf("%d/%d mutants killed", killed.Load(), len(all))
 }
 
-// survives runs the test over the mutated file.
+// survives runs the test on the mutated file, and reports whether it passes.
 func (m mutant) survives(t *testing.T) bool {
 	t.Helper()
 	path, text := m.mutated(t)
@@ -103,14 +103,14 @@ func (m mutant) survives(t *testing.T) bool {
 	if err == nil {
 		return true
 	}
-	if !strings.Contains(out, "--- FAIL: ") && !strings.Contains(out, "test timed out") { // some breaks spin
-		t.Fatalf("the mutant does not run:\n%s", out)
+	if !strings.Contains(out, "--- FAIL: ") && !strings.Contains(out, "test timed out") { // some mutants loop forever
+		t.Fatalf("the tests of the mutant do not run:\n%s", out)
 	}
 	return false
 }
 
-// unharmed runs the tests over the code as it is: one that fails anyway, or that
-// is not there, would kill every mutant.
+// unharmed runs the tests on the unchanged code: a test that fails anyway, or does not
+// exist, would kill every mutant.
 func unharmed(t *testing.T, all []mutant) {
 	tests := map[string][]string{}
 	for _, m := range all {
