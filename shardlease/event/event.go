@@ -122,8 +122,8 @@ type Event struct {
 }
 
 // Level returns the level at which an event is logged. An error needs somebody to act, a
-// warning is worth a look, and a debug line is for tracing a move. What happens in every
-// deployment is Info or Debug.
+// warning is worth a look, and a debug line is for tracing a move. Everything that happens
+// in every deployment is Info or Debug.
 func (e Event) Level() slog.Level {
 	if e.Over {
 		return slog.LevelInfo

@@ -1,6 +1,6 @@
-// Package tenuretest makes a tenure for the test of a handler alone. The tenure is real: a
-// worker holds one shard of a store in memory. In a bubble of testing/synctest it takes no
-// time. To test a failover between workers, use a storetest.Link.
+// Package tenuretest provides tenures for tests of a handler without a fleet. The tenure is
+// real: a worker holds one shard of a store in memory. In a bubble of testing/synctest it
+// takes no time. To test a failover between workers, use a storetest.Link.
 package tenuretest
 
 import (
@@ -23,16 +23,16 @@ import (
 type Tenure struct {
 	*shardlease.Tenure
 	Table shardlease.Supervisor // reads the lease row; its ForceRelease fences the tenure
-	Stop  func()                // shuts the worker down: the handler's context ends
+	Stop  func()                // shuts the worker down, which ends the handler's ctx
 
-	ctx      context.Context // the handler's
+	ctx      context.Context // the ctx of the worker's handler
 	begun    chan struct{}   // closed when Tenure and ctx are set
-	returned chan error      // what the handler under test has returned
+	returned chan error      // the result of the handler under test
 	ended    chan struct{}   // closed when the end of the tenure is stored
 }
 
-// Begin returns a tenure of a shard that starts at a mark; the zero mark is the beginning of
-// the shard. The zero config will do: Begin fills in a group and a mode.
+// Begin returns a tenure of a shard that starts at a mark; the zero mark is the beginning
+// of the shard. The zero config is valid: Begin sets a group and a mode.
 func Begin(t testing.TB, config shardlease.Config, shard string, from checkpoint.Mark) *Tenure {
 	t.Helper()
 	config.Group = cmp.Or(config.Group, "tenuretest")
@@ -67,8 +67,8 @@ func Begin(t testing.TB, config shardlease.Config, shard string, from checkpoint
 	return tn
 }
 
-// Call calls the handler with the tenure and returns its error, when the table has the
-// handler's last mark and the end of the tenure.
+// Call calls the handler with the tenure and returns its error. It returns when the
+// handler's last mark and the end of the tenure are stored.
 func (tn *Tenure) Call(handler shardlease.Handler) (err error) {
 	defer func() { tn.end(err); <-tn.ended }()
 	return handler(tn.ctx, tn.Tenure)

@@ -13,7 +13,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/tenuretest"
 )
 
-// count is a handler under test: ten records a second, up to the hundredth.
+// count is a handler under test: it processes ten records per second, up to the hundredth.
 func count(ctx context.Context, t *shardlease.Tenure) error {
 	n, _ := strconv.Atoi(t.Checkpoint().Position)
 	for ; ctx.Err() == nil; n++ {
@@ -34,7 +34,7 @@ func TestHandlerAlone(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		from, to string
-		act      func(*tenuretest.Tenure) // after a second
+		act      func(*tenuretest.Tenure) // is called after a second
 		want     error
 	}{
 		"winds down": {"17", "27", func(tn *tenuretest.Tenure) { tn.Stop() }, nil},
@@ -50,7 +50,7 @@ func TestHandlerAlone(t *testing.T) {
 				}
 				row, err := tenure.Table.Get(t.Context(), "shard-3")
 				if err != nil || row.Checkpoint.Position != tc.to || row.Finished != (tc.to == "100") {
-					t.Errorf("the table has %v at %q, %v", row, row.Checkpoint.Position, err)
+					t.Errorf("the row is %v at %q, error %v", row, row.Checkpoint.Position, err)
 				}
 			})
 		})
