@@ -104,7 +104,7 @@ func (m mutant) survives(t *testing.T) bool {
 		return true
 	}
 	if !strings.Contains(out, "--- FAIL: ") && !strings.Contains(out, "test timed out") { // some mutants loop forever
-		t.Fatalf("the tests of the mutant do not run:\n%s", out)
+		t.Fatalf("the test of the mutant does not run:\n%s", out)
 	}
 	return false
 }
