@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// caps are how many exported names a package may have. A commit that raises a cap names what it
-// adds, and why users need that.
+// caps are the largest numbers of exported names that packages may have. The commit message
+// of a higher cap says which names are added, and why users need them.
 var caps = map[string]int{
 	"shardlease":           45,
 	"shardlease/lease":     60,
@@ -23,7 +23,7 @@ func TestExportedNamesAreFew(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := len(s.exported); n == 0 || n > most {
-			t.Errorf("%s exports %d names, more than %d, or none: %s", pkg, n, most, strings.Join(s.exported, " "))
+			t.Errorf("%s exports %d names; at least one and at most %d are allowed: %s", pkg, n, most, strings.Join(s.exported, " "))
 		}
 	}
 }

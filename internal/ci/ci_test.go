@@ -22,10 +22,10 @@ func TestFirstFailureEndsIt(t *testing.T) {
 		t.Errorf("%v after %v", err, done)
 	}
 	if !strings.HasSuffix(out.String(), " s  a\n     0 s  b\nfailed\n") {
-		t.Errorf("it does not say how long each step took:\n%s", &out)
+		t.Errorf("the output does not have the time of each step:\n%s", &out)
 	}
 	if err := ci([]string{"quick"}); err == nil {
-		t.Error("a plan that is none is taken for one")
+		t.Error("an unknown plan is accepted")
 	}
 }
 
@@ -46,8 +46,8 @@ func TestSkippedSuitesFail(t *testing.T) {
 	}
 }
 
-// TestRepeatsAfterACrashOfTheRaceDetector: once, the packages in which it crashed, and only if
-// nothing else failed.
+// TestRepeatsAfterACrashOfTheRaceDetector: the packages in which the race detector crashed
+// are tested once more, if nothing else failed.
 func TestRepeatsAfterACrashOfTheRaceDetector(t *testing.T) {
 	const crash = "SIGSEGV: segmentation violation\n\ngoroutine 0 gp=0x1 m=3 [idle, synctest bubble 7]:\nFAIL\tm/a\t1.2s\nok  \tm/b\t0.1s\n"
 	for _, c := range []struct {
@@ -79,7 +79,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestCommand: what is shown is printed; what a failed command has printed is printed whole.
+// TestCommand: the lines to show are printed; the output of a command that failed is
+// printed in full.
 func TestCommand(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -100,14 +101,15 @@ func TestCommand(t *testing.T) {
 		}
 	}
 	if err := (command{args: []string{"echo", "a"}}).silent(io.Discard); err == nil {
-		t.Error("output is not noticed")
+		t.Error("the output is not reported as an error")
 	}
 	if err := (command{args: []string{"sh", "-c", "echo a >&2"}}).silent(io.Discard); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestDependabotKnowsEveryModule, and there are the modules that are known.
+// TestDependabotKnowsEveryModule: dependabot.yml lists every module, and every listed
+// module exists.
 func TestDependabotKnowsEveryModule(t *testing.T) {
 	config, err := os.ReadFile("../../.github/dependabot.yml")
 	if err != nil {

@@ -1,16 +1,18 @@
-// Command ci runs what has to pass. Call it at the root of the repository:
+// Command ci runs the checks and tests that must pass. Run it in the root of the
+// repository:
 //
-//	go run ./internal/ci fast            what a pull request has to pass: up to six minutes
-//	go run ./internal/ci full            what main has to pass: under half an hour
+//	go run ./internal/ci fast            what must pass for a pull request: up to six minutes
+//	go run ./internal/ci full            what must pass on main: under half an hour
 //	go run ./internal/ci nightly         the long runs: some hours
 //	go run ./internal/ci measure PKG…    the size of packages
 //
-// The first step that fails ends it with exit code 1. A suite that skips its tests fails: the
-// tests against DynamoDB Local need a Docker engine, or DYNAMODB_ENDPOINT. On a bare machine
-// .ci/run installs that first, runs the commands of the README, and then this command.
+// The command exits with code 1 after the first step that fails. A suite that skips its
+// tests fails: the tests against DynamoDB Local need a Docker engine, or DYNAMODB_ENDPOINT.
+// On a bare machine .ci/run first starts that engine, runs the commands of the README, and
+// then this command.
 //
-// It is a Go program and not a Makefile, because it reads what the tests print: whether they
-// were skipped, and whether the race detector itself crashed.
+// It is a Go program and not a Makefile, because it evaluates the output of the tests:
+// whether they were skipped, and whether the race detector itself crashed.
 package main
 
 import (
@@ -37,7 +39,7 @@ func ci(args []string) error {
 	if err != nil {
 		return err
 	}
-	// Tests that need DynamoDB Local then fail where there is none, and are not skipped.
+	// Tests that need DynamoDB Local then fail without it, and are not skipped.
 	if err := os.Setenv("SHARDLEASE_REQUIRE_DYNAMODB", "1"); err != nil {
 		return err
 	}

@@ -15,13 +15,14 @@ import (
 	"strings"
 )
 
-// A size is how big a package is. Tests count for their lines only, generated files not at all.
+// A size is the size of a package. Of tests only the lines count; generated files do not
+// count.
 type size struct {
-	exported  []string // top-level names: types, functions, constants and variables, but no methods
+	exported  []string // top-level names: types, functions, constants and variables, without methods
 	code      int      // lines with code
-	comments  int      // lines with nothing but a comment
+	comments  int      // lines with nothing except a comment
 	tests     int      // lines of test files
-	functions []length // the longest first
+	functions []length // the longest function first
 }
 
 type length struct {
@@ -29,7 +30,7 @@ type length struct {
 	lines int
 }
 
-// measure prints the sizes of packages, which are named as for go list.
+// measure prints the sizes of packages. The patterns are those of go list.
 func measure(out io.Writer, patterns []string) error {
 	list, err := exec.Command("go", append([]string{"list", "-f", "{{.ImportPath}} {{.Dir}}"}, patterns...)...).Output()
 	if err != nil {
@@ -59,7 +60,7 @@ func (s size) String() string {
 	return text
 }
 
-// sizeOf measures the package in a folder.
+// sizeOf returns the size of the package in a folder.
 func sizeOf(dir string) (s size, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -81,7 +82,7 @@ func sizeOf(dir string) (s size, err error) {
 	return s, nil
 }
 
-// add measures one file.
+// add adds one file.
 func (s *size) add(src []byte) error {
 	set := token.NewFileSet()
 	f, err := parser.ParseFile(set, "", src, parser.ParseComments|parser.SkipObjectResolution)
@@ -123,20 +124,20 @@ func (s *size) export(names ...*ast.Ident) {
 	}
 }
 
-// lines counts the lines with code, and those with nothing but a comment.
+// lines counts the lines with code, and those with nothing except a comment.
 func lines(src []byte) (code, comments int) {
 	set := token.NewFileSet()
 	file := set.AddFile("", -1, len(src))
 	var s scanner.Scanner
 	s.Init(file, src, nil, scanner.ScanComments)
-	kinds := map[int]token.Token{} // of a line: COMMENT, or ILLEGAL for code
+	kinds := map[int]token.Token{} // by line: COMMENT, or ILLEGAL for code
 	for {
 		pos, tok, text := s.Scan()
 		if tok == token.EOF {
 			break
 		}
 		if tok == token.SEMICOLON && text == "\n" {
-			continue // the scanner's own
+			continue // a semicolon that the scanner inserted
 		}
 		from := file.Line(pos)
 		for line := from; line <= from+strings.Count(text, "\n"); line++ {

@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// A step is one thing that has to pass. Its output goes to out.
+// A step is a check or a test that must pass. It writes its output to out.
 type step struct {
 	name string
 	do   func(out io.Writer) error
 }
 
-// perform goes through the steps until one fails, and prints how long each took.
+// perform runs the steps until one fails, and prints how long each took.
 func perform(out io.Writer, steps []step) error {
 	began := time.Now()
 	var took strings.Builder
@@ -40,17 +40,18 @@ func perform(out io.Writer, steps []step) error {
 
 // A command is a program with its arguments.
 type command struct {
-	dir  string // where to run it; empty: here
-	own  bool   // without the workspace: that raises versions, and hides what a go.mod does not require
+	dir  string // the folder to run it in; empty: the current one
+	own  bool   // without the workspace, which raises versions, and hides what a go.mod does not require
 	args []string
-	show *regexp.Regexp // the lines to print; nil: all of them
-	last int            // print only the last so many of these, at the end; 0: all, as they come
+	show *regexp.Regexp // the lines to print; nil: all
+	last int            // print only the last of these lines, at most so many, at the end; 0: print all as they arrive
 }
 
-// inModule is a command for one module by itself.
+// inModule returns a command that runs in one module, without the workspace.
 func inModule(dir string, args ...string) command { return command{dir: dir, own: true, args: args} }
 
-// run runs the command and returns its output. If it fails, it prints what it has not printed.
+// run runs the command and returns its output. If the command fails, run prints all of the
+// output.
 func (c command) run(out io.Writer) (string, error) {
 	cmd := c.begin(out)
 	pipe, err := cmd.StdoutPipe()
@@ -72,7 +73,7 @@ func (c command) run(out io.Writer) (string, error) {
 	return text, nil
 }
 
-// output returns what the command prints to its standard output. Its standard error goes to out.
+// output returns the standard output of the command. Its standard error is written to out.
 func (c command) output(out io.Writer) (string, error) {
 	cmd := c.begin(out)
 	cmd.Stderr = out
@@ -83,7 +84,7 @@ func (c command) output(out io.Writer) (string, error) {
 	return string(text), err
 }
 
-// silent fails with the output of the command, if it has any.
+// silent runs the command, and returns an error if it has any output.
 func (c command) silent(out io.Writer) error {
 	text, err := c.output(out)
 	fmt.Fprint(out, text)
@@ -93,7 +94,7 @@ func (c command) silent(out io.Writer) error {
 	return err
 }
 
-// begin prints the command, and makes what runs it.
+// begin prints the command, and returns the process to start.
 func (c command) begin(out io.Writer) *exec.Cmd {
 	fmt.Fprintln(out, "$", c)
 	cmd := exec.Command(c.args[0], c.args[1:]...)
@@ -115,7 +116,7 @@ func (c command) String() string {
 	return name
 }
 
-// read reads all output, and prints the lines that are shown as they come.
+// read reads all output, and prints the lines to show as they arrive.
 func (c command) read(out io.Writer, pipe io.Reader) (text string, shown []string) {
 	var all strings.Builder
 	for lines := bufio.NewReader(pipe); ; {
@@ -134,8 +135,8 @@ func (c command) read(out io.Writer, pipe io.Reader) (text string, shown []strin
 	}
 }
 
-// long runs go test for one suite, which has to run: that it was skipped, or that no test has
-// that name any more, is a failure.
+// long runs go test for one suite. It returns an error if tests were skipped, or if no test
+// has the given name.
 func long(out io.Writer, c command) error {
 	text, err := c.run(out)
 	if err == nil {
@@ -149,21 +150,21 @@ var notRun = regexp.MustCompile(`(?m)^ *--- SKIP.*|^testing: warning: no tests t
 // skipped reports tests that did not run, in the output of go test -v.
 func skipped(text string) error {
 	if found := notRun.FindAllString(text, -1); found != nil {
-		return fmt.Errorf("not everything ran: %s", strings.Join(found, "; "))
+		return fmt.Errorf("tests did not run: %s", strings.Join(found, "; "))
 	}
 	return nil
 }
 
-// race tests with the race detector. Now and then that crashes itself when a timer of a fake
-// clock runs (compare go.dev/issue/78156): once or twice in a hundred runs of examples/quickstart.
-// A package in which that happened, and nothing else, is tested once more.
+// race runs tests with the race detector. Sometimes the detector itself crashes when a
+// timer of a fake clock fires (compare go.dev/issue/78156): once or twice in a hundred runs
+// of examples/quickstart. A package in which only that happened is tested once more.
 func race(out io.Writer, dir string, args ...string) error {
 	test := func(args []string) (string, error) {
 		return inModule(dir, append([]string{"go", "test", "-race"}, args...)...).run(out)
 	}
 	text, err := test(args)
 	if packages := crashed(text); err != nil && packages != nil {
-		fmt.Fprintln(out, "the race detector crashed: once more")
+		fmt.Fprintln(out, "the race detector crashed: testing these packages again")
 		_, err = test(packages)
 	}
 	return err
@@ -188,7 +189,7 @@ func crashed(text string) (packages []string) {
 	return packages
 }
 
-// modules are the folders of the modules below root, the root first.
+// modules returns the folders of the modules below root, the root first.
 func modules(root string) (dirs []string, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {

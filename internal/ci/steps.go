@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// The tools, pinned. Renovating them is by hand: a tool in go.mod would raise the versions of
-// what users import.
+// The tools, at fixed versions. They are updated by hand, because a tool in go.mod would
+// raise the versions of what users import.
 const (
 	staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
 	actionlint  = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 	govulncheck = "golang.org/x/vuln/cmd/govulncheck@v1.8.0"
 )
 
-// Where the long suites are.
+// The packages of the long suites.
 const (
 	transitions = "./internal/storm"
 	interleaved = "./internal/explore"
@@ -31,12 +31,12 @@ const (
 	onDynamoDB  = "./integration/store"
 )
 
-// fast is what a pull request has to pass.
+// fast returns the steps that must pass for a pull request.
 func fast(modules []string) []step {
 	return append(checks(modules), each("go test", modules, "go", "test", "./..."))
 }
 
-// checks are about the source.
+// checks returns the steps that check the source.
 func checks(modules []string) []step {
 	return []step{
 		{"gofmt", command{args: []string{"gofmt", "-l", "."}}.silent},
@@ -46,7 +46,7 @@ func checks(modules []string) []step {
 		}),
 		each("go mod tidy", modules, "go", "mod", "tidy", "-diff"),
 		each("staticcheck", modules, "go", "run", staticcheck, "./..."),
-		// Without shellcheck: not every machine has it, and all should agree.
+		// Without shellcheck, which some machines lack: the result should be the same on all.
 		{"actionlint", command{args: []string{"go", "run", actionlint, "-shellcheck=", "-pyflakes="}}.silent},
 	}
 }
@@ -59,7 +59,7 @@ func each(name string, modules []string, args ...string) step {
 	})
 }
 
-// inEach does the same for every module.
+// inEach calls do for every module.
 func inEach(name string, modules []string, do func(out io.Writer, dir string) error) step {
 	return step{name, func(out io.Writer) error {
 		for _, dir := range modules {
@@ -71,7 +71,7 @@ func inEach(name string, modules []string, do func(out io.Writer, dir string) er
 	}}
 }
 
-// full is what main has to pass.
+// full returns the steps that must pass on main.
 func full(modules []string) []step {
 	steps := append(checks(modules), vulnerabilities(modules))
 	for _, dir := range modules {
@@ -96,8 +96,8 @@ func full(modules []string) []step {
 	return append(steps, fuzz("10s", modules))
 }
 
-// nightly is what takes hours. Each night has seeds of its own; a failure prints the seed, and
-// the command is printed before it runs.
+// nightly returns the steps that take hours. Each night uses seeds of its own; a failure
+// prints the seed, and every command is printed before it runs.
 func nightly(modules []string) []step {
 	night := int(time.Since(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).Hours() / 24)
 	seed := func(n int) string { return fmt.Sprint(n * night) }
@@ -123,7 +123,8 @@ func nightly(modules []string) []step {
 	}
 }
 
-// test is a step of one suite. It prints the lines that are shown, all or the last so many.
+// test returns the step of one suite. It prints the lines that match show: all of them, or
+// the last so many.
 func test(name string, show *regexp.Regexp, last int, args ...string) step {
 	return step{name, func(out io.Writer) error {
 		return long(out, command{args: append([]string{"go", "test"}, args...), show: show, last: last})
@@ -132,10 +133,11 @@ func test(name string, show *regexp.Regexp, last int, args ...string) step {
 
 func only(lines string) *regexp.Regexp { return regexp.MustCompile(lines) }
 
-// results are all lines of go test -v but those that say that a test begins or goes on.
+// results matches all lines of go test -v except those that report that a test begins or
+// continues.
 var results = only(`^([^=]|=[^=]|==[^=]|===[^ ])`)
 
-// consumer runs an example end to end on local servers.
+// consumer returns a step that runs an example end to end on local servers.
 func consumer(stream string) step {
 	return step{"a consumer of " + stream + " on local servers, end to end", func(out io.Writer) error {
 		return long(out, command{
@@ -145,8 +147,9 @@ func consumer(stream string) step {
 	}}
 }
 
-// raceModule tests a module with the race detector. What runs in real time runs alone, and its
-// processes with a longer lease: the detector makes everything several times slower.
+// raceModule tests a module with the race detector. Tests in real time run alone, and their
+// processes with a longer lease, because the detector makes everything several times
+// slower.
 func raceModule(out io.Writer, dir string) error {
 	if path.Base(dir) != "integration" {
 		return race(out, dir, "-shuffle=on", "./...")
@@ -167,8 +170,9 @@ func raceModule(out io.Writer, dir string) error {
 	return race(out, dir, "-shuffle=on", "./processes", "-process.ttl", "3s", "-timeout", "20m")
 }
 
-// vulnerabilities looks for known ones that the modules can reach. It is no part of fast: what
-// was published last night says nothing about a pull request.
+// vulnerabilities checks whether the modules reach known vulnerabilities. It is not in
+// fast, because a vulnerability that was published last night is not the fault of a pull
+// request.
 func vulnerabilities(modules []string) step {
 	scan := each("govulncheck", modules, "go", "run", govulncheck, "./...")
 	return step{scan.name, func(out io.Writer) error {
@@ -183,7 +187,7 @@ func vulnerabilities(modules []string) step {
 	}}
 }
 
-// fuzz fuzzes each target of the modules for so long.
+// fuzz runs each fuzz test of the modules for the time each.
 func fuzz(each string, modules []string) step {
 	return step{"fuzzing, " + each + " each", func(out io.Writer) error {
 		found := 0
@@ -201,7 +205,7 @@ func fuzz(each string, modules []string) step {
 			}
 		}
 		if found == 0 {
-			return errors.New("there is nothing to fuzz")
+			return errors.New("no fuzz test found")
 		}
 		return nil
 	}}
@@ -210,7 +214,8 @@ func fuzz(each string, modules []string) step {
 // A target is a fuzz test.
 type target struct{ pkg, name string }
 
-// targets reads the output of go test -list: the names, then the package that has them.
+// targets reads the output of go test -list, which prints the names of a package and then
+// the package.
 func targets(list string) (found []target) {
 	var names []string
 	for line := range strings.Lines(list) {
