@@ -1,5 +1,5 @@
-// Package imports holds the packages to the one direction their imports point in, and the
-// modules to what they bring along.
+// Package imports checks that imports between the packages point in one direction only, and
+// what each module makes its users depend on.
 package imports
 
 import (
@@ -20,66 +20,66 @@ const (
 	root   = "../.."
 )
 
-// A rule says what a package may import beside the standard library.
+// A rule states what a package may import, in addition to the standard library.
 type rule struct {
-	may    []string // packages of this module, or prefixes of others with a final /
+	may    []string // packages of this module; or other packages, where a final / includes all below
 	reason string
 }
 
 // A rule whose name ends in /... holds for all packages below that have no rule of their own.
 var rules = map[string]rule{
-	"checkpoint":          {nil, "a leaf: a sink or a tool may want positions and stale errors without any store"},
+	"checkpoint":          {nil, "a leaf: a sink or a tool may need positions and stale errors without any store"},
 	"rebalance":           {nil, "a leaf: the planner is a pure function and must stay one"},
 	"internal/attr":       {nil, "a leaf: names and formats of what is stored"},
 	"internal/generation": {[]string{"checkpoint"}, "a leaf: arithmetic of fencing tokens"},
 	"shardlease/lease": {[]string{"checkpoint", "rebalance", "internal/attr", "internal/generation"},
-		"rows, stores and what a write may change: no clock, no I/O, and nothing a reader has to know first"},
+		"rows, stores and what a write may change: no clock, no I/O, and nothing that a reader must know first"},
 	"shardlease/event": {[]string{"shardlease/lease"},
 		"what a worker reports: the engine, the shell and users share one set of kinds and causes"},
 	"internal/protocol": {[]string{"checkpoint", "internal/attr", "internal/generation", "shardlease/lease"},
-		"every transition of a row, and what an answer means: pure functions, which no user calls"},
-	"internal/handoff": {[]string{"rebalance"}, "a leaf: both sides of a move are pure functions of terms and of what a side knows"},
+		"every transition of a row, and the meaning of an answer: pure functions, which no user calls"},
+	"internal/handoff": {[]string{"rebalance"}, "a leaf: both sides of a move are pure functions of the terms and of what a side knows"},
 	"internal/engine": {[]string{"checkpoint", "rebalance", "internal/handoff", "internal/protocol", "shardlease/event", "shardlease/lease"},
 		"every decision of a worker: a simulator drives thousands of them, without a clock, a store or a goroutine"},
 	"shardlease": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "internal/engine", "internal/protocol"},
-		"the thin shell that users embed: it takes any store, and brings none along"},
-	"memstore": {[]string{"shardlease/lease"}, "users' tests link it: it must bring nothing along"},
+		"the thin shell that users embed: it accepts any store, and depends on none"},
+	"memstore": {[]string{"shardlease/lease"}, "users' tests link it: it must have no other dependency"},
 	"shardlease/storetest": {[]string{"checkpoint", "rebalance", "internal/protocol", "internal/storm", "shardlease/lease"},
-		"the contract in executable form: a store of a third party is tested with the standard library alone"},
+		"the contract as tests: a third party's store is tested with the standard library alone"},
 	"shardlease/tenuretest": {[]string{"checkpoint", "internal/protocol", "memstore", "rebalance", "shardlease", "shardlease/event", "shardlease/lease"},
 		"users' tests link it: a real worker on the embedded store, and nothing else"},
 	"dynamostore": {[]string{"checkpoint", "internal/attr", "internal/protocol", "shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/"},
-		"it takes a client: how that is configured is the user's, so never the SDK's config"},
+		"it accepts a client that the user has configured, so it never imports the SDK's config"},
 	"dynamostore/kcl": {[]string{"checkpoint", "internal/protocol", "shardlease", "shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/"},
-		"it knows another library's table: only who moves from there, or back, links it; rows it makes as an operator does, by any store"},
+		"it reads another library's table: only programs that migrate from or to that library link it; it creates rows through any store, as an operator does"},
 	"examples/...": {forExamples("github.com/aws/aws-sdk-go-v2/"),
-		"they are written as a user's program would be: from outside, and without the engine"},
+		"they are written like a user's program: from outside, and without the engine"},
 	"examples/sinks/sql": {forExamples("modernc.org/sqlite"), "a user's program with a database"},
 	"examples/kinesis/...": {forExamples("github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/", "examples/kinesis/"),
 		"a user's consumer of Kinesis"},
 	"examples/dynamodbstreams": {forExamples("github.com/aws/aws-sdk-go-v2/"), "a user's consumer of DynamoDB Streams"},
 	"integration/...": {[]string{"checkpoint", "internal/attr", "internal/protocol", "shardlease/lease", "dynamostore", "github.com/aws/aws-sdk-go-v2/", "github.com/testcontainers/testcontainers-go", "github.com/testcontainers/testcontainers-go/", "go.uber.org/goleak"},
-		"its tests bring containers and clients"},
+		"its tests need containers and clients"},
 	"internal/storm": {[]string{"checkpoint", "internal/protocol", "shardlease/lease"},
-		"the transitions alone, without a worker: what is shown here rests on no judgement"},
+		"the transitions alone, without a worker: its results do not depend on a worker's decisions"},
 	"internal/explore": {[]string{"checkpoint", "rebalance", "shardlease/lease", "memstore", "internal/engine"},
-		"real engines in every interleaving: it brings no fault of its own but the order of things"},
+		"real engines in every interleaving: the order of events is the only fault that it causes"},
 	"internal/sim": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "memstore", "internal/engine", "internal/protocol"},
-		"real engines in bad weather, in a time of its own"},
-	"internal/scale":   {nil, "real engines and a table that only meters: all of it is tests"},
+		"real engines with faults, in virtual time"},
+	"internal/scale":   {nil, "real engines and a table that only measures: all of it is tests"},
 	"internal/ci":      {nil, "it runs commands and reads source, and imports none"},
 	"internal/mutants": {nil, "it edits and runs other packages, and imports none"},
 	"internal/docs":    {nil, "it reads files, and imports none"},
-	"internal/draw":    {nil, "it draws pictures of what it knows by heart; its test compares them with the packages"},
-	"internal/imports": {nil, "it looks at other packages, and imports none"},
+	"internal/draw":    {nil, "it draws fixed pictures and imports none of the packages; its test compares them with the packages"},
+	"internal/imports": {nil, "it reads the imports of other packages, and imports none"},
 }
 
-// forExamples is what every example may import, and more.
+// forExamples returns what every example may import, and more.
 func forExamples(more ...string) []string {
 	return append(more, "checkpoint", "rebalance", "shardlease", "shardlease/event", "shardlease/lease", "memstore", "dynamostore", "dynamostore/kcl", "shardlease/storetest", "examples/internal/takeover")
 }
 
-// ruleOf returns the rule for a package, or the one for the folders above it.
+// ruleOf returns the rule of a package, or else the rule of the nearest folder above it.
 func ruleOf(name string) (rule, bool) {
 	r, ok := rules[name]
 	for above := name; !ok && above != "."; above = path.Dir(above) {
@@ -88,14 +88,14 @@ func ruleOf(name string) (rule, bool) {
 	return r, ok
 }
 
-// testLibraries must not be linked into a program by importing one of these modules.
+// testLibraries must not be linked into a program because it imports one of these modules.
 var testLibraries = []string{"testing", "net/http/httptest", "github.com/anishathalye/porcupine", "go.uber.org/goleak", "github.com/testcontainers/"}
 
-// forTests lists the packages that are test libraries themselves.
+// forTests lists the packages of these modules that are test libraries themselves.
 var forTests = []string{"shardlease/storetest", "shardlease/tenuretest", "integration/"}
 
-// storeTest may be linked by an example that plays a crash, with what it imports: nobody
-// imports an example.
+// storeTest, with its imports, may be linked by an example that simulates a crash, because
+// no program imports an example.
 const storeTest = module + "shardlease/storetest"
 
 func TestImportsPointOneWay(t *testing.T) {
@@ -103,7 +103,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		name := strings.TrimPrefix(pkg.ImportPath, module)
 		r, ok := ruleOf(name)
 		if !ok {
-			t.Errorf("%s: no rule says what it may import; add one, with its reason", name)
+			t.Errorf("%s: there is no rule for its imports; add one, with its reason", name)
 			continue
 		}
 		for _, path := range pkg.Imports {
@@ -115,9 +115,10 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
-// TestExamplesAreWrittenFromOutside: nor do their tests import what a user cannot. One of
-// them is a store, so that a store can be written outside. The tests of the Kinesis consumer
-// are an exception: they write rows as only a worker can.
+// TestExamplesAreWrittenFromOutside: the tests of the examples import nothing that users
+// cannot import. One of the examples is a store, which shows that a store can be written
+// outside of this module. The tests of the Kinesis consumer are an exception: they write
+// rows as only a worker can.
 func TestExamplesAreWrittenFromOutside(t *testing.T) {
 	for _, pkg := range list(t) {
 		name := strings.TrimPrefix(pkg.ImportPath, module)
@@ -138,9 +139,9 @@ func TestNoTestLibraryIsLinkedIn(t *testing.T) {
 		if allows(forTests, name) {
 			continue
 		}
-		plays := strings.HasPrefix(name, "examples/") && slices.Contains(pkg.Deps, storeTest)
+		simulates := strings.HasPrefix(name, "examples/") && slices.Contains(pkg.Deps, storeTest)
 		for _, path := range pkg.Deps {
-			if plays && (path == storeTest || path == "testing") {
+			if simulates && (path == storeTest || path == "testing") {
 				continue
 			}
 			if allows(testLibraries, path) || path == storeTest {
@@ -156,7 +157,7 @@ func allows(list []string, path string) bool {
 	})
 }
 
-// standard reports whether path is of the standard library: no dot in its first
+// standard reports whether path belongs to the standard library: no dot in its first
 // element.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")

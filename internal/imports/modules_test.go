@@ -12,12 +12,12 @@ import (
 	"testing"
 )
 
-// raised lists the modules whose versions a user takes from the library; a final / stands for
-// all modules below.
+// raised lists the modules whose versions the library may raise in a user's program; a
+// final / includes all modules below.
 var raised = []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go"}
 
-// TestRootModuleRequires: what the root module requires, its users get, whatever they import
-// of it.
+// TestRootModuleRequires: users get everything that the root module requires, whichever of
+// its packages they import.
 func TestRootModuleRequires(t *testing.T) {
 	var file struct{ Require []struct{ Path string } }
 	if err := json.Unmarshal([]byte(run(t, root, os.Environ(), "mod", "edit", "-json")), &file); err != nil {
@@ -26,12 +26,13 @@ func TestRootModuleRequires(t *testing.T) {
 	may := append(slices.Clone(raised), "go.uber.org/goleak")
 	for _, module := range file.Require {
 		if !allows(may, module.Path) {
-			t.Errorf("go.mod requires %s: what only tests and tools need belongs into a module of its own", module.Path)
+			t.Errorf("go.mod requires %s: a requirement of tests or tools alone belongs into a module of its own", module.Path)
 		}
 	}
 }
 
-// TestModulesHaveALicense: a module is published by itself, and so without the files above it.
+// TestModulesHaveALicense: a module is published without the files above it, so it needs a
+// license of its own.
 func TestModulesHaveALicense(t *testing.T) {
 	license, err := os.ReadFile(filepath.Join(root, "LICENSE"))
 	if err != nil {
@@ -40,16 +41,16 @@ func TestModulesHaveALicense(t *testing.T) {
 	modules := strings.Fields(run(t, root, append(os.Environ(), "GOWORK="), "list", "-m", "-f", "{{.Dir}}"))
 	for _, dir := range modules {
 		if got, err := os.ReadFile(filepath.Join(dir, "LICENSE")); err != nil || string(got) != string(license) {
-			t.Errorf("%s: LICENSE is not the one of the root module (%v)", dir, err)
+			t.Errorf("%s: LICENSE differs from that of the root module (%v)", dir, err)
 		}
 	}
 	if len(modules) < 5 {
-		t.Errorf("go.work has only %d modules", len(modules))
+		t.Errorf("go.work lists only %d modules", len(modules))
 	}
 }
 
-// TestAFreshUserGetsFourLines: a module that imports shardlease and memstore needs the library
-// and goleak, which the library's tests import, and nothing else.
+// TestAFreshUserGetsFourLines: a module that imports shardlease and memstore requires the
+// library and goleak, which the library's tests import, and nothing else.
 func TestAFreshUserGetsFourLines(t *testing.T) {
 	env := proxy(t)
 	dir := t.TempDir()
@@ -74,13 +75,14 @@ func main() { _, _ = shardlease.New(new(memstore.Store), shardlease.Static("a"),
 		of = append(of, strings.TrimPrefix(module, "github.com/shardlease/"))
 	}
 	if want := []string{"shardlease-go", "shardlease-go", "go.uber.org/goleak", "go.uber.org/goleak"}; !slices.Equal(of, want) {
-		t.Errorf("go.sum has\n%s", sums)
+		t.Errorf("go.sum is\n%s", sums)
 	}
 	run(t, dir, append(env, "GOFLAGS=-mod=readonly -modcacherw"), "build", "-o", os.DevNull, ".")
 }
 
-// TestUsersKeepTheirVersions: a program that requires the OpenTelemetry, golang.org/x/sys and
-// AWS SDK of a year before keeps them, except for what dynamostore needs of the AWS SDK.
+// TestUsersKeepTheirVersions: a program that requires versions of OpenTelemetry,
+// golang.org/x/sys and the AWS SDK that are a year old keeps them, except for the AWS SDK
+// packages that dynamostore needs.
 func TestUsersKeepTheirVersions(t *testing.T) {
 	env := proxy(t)
 	dir := t.TempDir()
@@ -102,7 +104,7 @@ func TestUsersKeepTheirVersions(t *testing.T) {
 		}
 	}
 	if after["github.com/shardlease/shardlease-go"] != "v0.0.1" || before["go.opentelemetry.io/otel"] != "v1.30.0" {
-		t.Errorf("this compares something else: %v", after)
+		t.Errorf("the test compares the wrong modules: %v", after)
 	}
 }
 
@@ -116,9 +118,9 @@ func versions(list string) map[string]string {
 	return of
 }
 
-// proxy publishes the root module as it is here, as v0.0.1 in a folder, and returns the
-// environment of a user who fetches modules from there, from the module cache of this machine,
-// and then from where this machine does.
+// proxy publishes the root module, in its present state and as v0.0.1, in a folder. It
+// returns the environment of a user who fetches modules from that folder, then from the
+// module cache of this machine, then from the proxy of this machine.
 func proxy(t *testing.T) []string {
 	t.Helper()
 	const published = "github.com/shardlease/shardlease-go"
@@ -147,7 +149,7 @@ func proxy(t *testing.T) []string {
 		"GOPROXY=file://"+filepath.Join(dir, "proxy")+",file://"+filepath.Join(known[0], "cache/download")+","+known[1])
 }
 
-// pack writes the root module's files as a module's archive: without hidden folders, and
+// pack writes the root module's files as a module archive: without hidden folders, and
 // without the modules below.
 func pack(to *os.File, prefix string) error {
 	z := zip.NewWriter(to)
