@@ -17,8 +17,8 @@ import (
 
 const root = "../.."
 
-// TestPicturesAreDrawn: each picture in docs is what this command draws, and nothing else is
-// there.
+// TestPicturesAreDrawn: each picture in docs/pictures is the output of this command, and
+// the folder contains no other files.
 func TestPicturesAreDrawn(t *testing.T) {
 	files, err := os.ReadDir(filepath.Join(root, "docs", "pictures"))
 	if err != nil || len(files) != len(pictures) {
@@ -68,18 +68,18 @@ func TestPackagesAreAsDrawn(t *testing.T) {
 				t.Errorf("the arrow from %s to %s does not point down", n.name, name)
 			}
 			if !imports[name] {
-				t.Errorf("the picture shows that %s imports %s, and it does not", n.name, name)
+				t.Errorf("the picture shows that %s imports %s, but it does not", n.name, name)
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(imports)) {
 			if _, ok := drawn[name]; ok && !reached[name] {
-				t.Errorf("%s imports %s, and no arrow of the picture leads there", n.name, name)
+				t.Errorf("%s imports %s, but no arrow of the picture leads there", n.name, name)
 			}
 		}
 	}
 }
 
-// reach is the set of packages that the arrows of n lead to.
+// reach returns the packages that the arrows of n lead to.
 func reach(drawn map[string]node, n node) map[string]bool {
 	reached := map[string]bool{}
 	for _, name := range n.imports {
@@ -89,7 +89,7 @@ func reach(drawn map[string]node, n node) map[string]bool {
 	return reached
 }
 
-// imported lists what a package of this module imports, without its tests.
+// imported returns the packages of this module that a package imports, without its tests.
 func imported(t *testing.T, name string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, name, "*.go"))

@@ -2,8 +2,8 @@
 //
 //	go run ./internal/draw
 //
-// A picture is an SVG with two sets of colours, for readers who prefer a light or a dark page.
-// All its words are text, and a title and a description put what it shows into words.
+// A picture is an SVG with two sets of colours, for light and dark pages. All its words are
+// text, and its title and description say in words what it shows.
 package main
 
 import (

@@ -7,11 +7,11 @@ const (
 	cardLane      = 128
 	successorLane = 232
 	moveHeight    = 314
-	firstX        = 112 // the lanes begin here; their names stand before
+	firstX        = 112 // where the lanes begin; their names are left of it
 	lastX         = width - 20
 )
 
-// move draws what both kinds of move have in common.
+// move draws the parts that both kinds of move have in common.
 func move(title, description string) *drawing {
 	d := draw(moveHeight, title, description)
 	d.text("soft", lastX-40, 28, "time →")
@@ -22,7 +22,7 @@ func move(title, description string) *drawing {
 	return d
 }
 
-// card is one write, as the table stores it; the first line is who writes what.
+// card draws one write to the table; the first line names the writer and the write.
 func (d *drawing) card(x, w int, lines ...string) {
 	d.box("card", x, cardLane, w, 64)
 	d.text("strong", x+7, cardLane+19, lines[0])
@@ -56,7 +56,7 @@ func eager() string {
 	d.text("bad", returned+10, belowOwner+22, "one poll (120 ms) and b's start")
 	d.text("soft", polled+8, cardBottom+27, "b polls")
 	d.text("soft", firstX, successorLane+48,
-		"Write 2 carries the handler's last mark: b repeats nothing that a has marked.",
+		"Write 2 stores the handler's last mark, so b repeats nothing that a has marked.",
 		"A handler that winds down for longer than the drain time is cut off (Force) or waited for (Wait).")
 	return d.end()
 }
@@ -66,8 +66,8 @@ func cooperative() string {
 	const firstCard, cardStep, cardWidth = 82, 179, 171
 	d := move("Cooperative: no gap, and an overlap",
 		"Successor b prepares and writes a request on its seat. Owner a polls, sees the request, and stores its latest mark with an offer, "+
-			"still under generation 41; it goes on processing. Successor b polls, sees the offer, and takes the shard over in one write: owner b, "+
-			"generation 42. The write returns the checkpoint at which b starts. Owner a learns of it at its next poll or commit, and its handler ends. "+
+			"still under generation 41; it continues to process. Successor b polls, sees the offer, and takes the shard over in one write: owner b, "+
+			"generation 42. The write returns the checkpoint at which b starts. Owner a finds generation 42 at its next poll or commit, and its handler ends. "+
 			"Until then both process; a commit of a under generation 41 is refused.")
 	d.bar("owner", "on", firstX, took, ownerLane, "processes, generation 41")
 	d.bar("overlap", "both", took, ended, ownerLane, "overlap: both process")
@@ -91,7 +91,7 @@ func cooperative() string {
 	d.text("soft", polled-50, cardBottom+27, "b polls")
 	d.text("soft", ended-36-110, belowOwner+22, "a polls; ctx ends")
 	d.text("soft", firstX, successorLane+48,
-		"What a processes after its offer, b processes again.",
+		"Records that a processes after its offer are processed again by b.",
 		"A sink that compares generations refuses a's late writes, as the table refuses a's late commit.")
 	return d.end()
 }

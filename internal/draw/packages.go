@@ -1,7 +1,7 @@
 package main
 
-// A node is a package in the picture: where it stands, and its job in a few words. An arrow
-// leads to each package that it imports and that no longer way of arrows leads to.
+// A node is a package in the picture: its place, and its job in a few words. An arrow leads
+// to each package that it imports, unless a longer way of arrows leads there too.
 type node struct {
 	name    string
 	x, y    int
@@ -11,9 +11,9 @@ type node struct {
 }
 
 const (
-	column    = 198 // from one column to the next
+	column    = 198 // the distance of two columns
 	nodeWidth = 186
-	layer     = 92 // from one layer to the next
+	layer     = 92 // the distance of two layers
 	nodeHigh  = 48
 )
 

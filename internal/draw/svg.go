@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// width is that of every picture, in pixels: as wide as the text of a page on GitHub, so that
-// nothing is scaled down.
+// width is the width of every picture, in pixels: that of the text of a page on GitHub, so
+// that pictures are not scaled down.
 const width = 820
 
-// style names the classes by what they show. Each colour is there twice; the contrast of every
-// text with its ground is at least 4.5.
+// style defines the classes, which are named by what they show. Each has two colours, one
+// for light and one for dark pages. The contrast of every text with its background is at
+// least 4.5.
 const style = `
 .page{fill:#fff;stroke:#d0d7de}.band{fill:#f6f8fa;stroke:#d0d7de}.card{fill:#fff;stroke:#59636e}
 .owner{fill:#0969da}.successor{fill:#1a7f37}.fading{fill:#ddf4ff;stroke:#0969da}.preparing{fill:#dafbe1;stroke:#1a7f37}
@@ -68,7 +69,7 @@ func (d *drawing) arrow(x1, y1, x2, y2 int) {
 	d.add(`<line class="line" x1="%d" y1="%d" x2="%d" y2="%d" marker-end="url(#head)"/>`, x1, y1, x2, y2)
 }
 
-// bar is a stretch of a lane with a word in it.
+// bar draws a part of a lane with words in it.
 func (d *drawing) bar(class, words string, x1, x2, y int, label string) {
 	d.box(class, x1, y, x2-x1, 26)
 	d.centred(words, (x1+x2)/2, y+18, label)

@@ -7,7 +7,7 @@ const (
 	observerLane = 252
 )
 
-// at is where a moment stands on the time axis, in hundredths of the lease time.
+// at returns the position on the time axis of a moment, in hundredths of the lease time.
 func at(hundredths int) int { return 124 + hundredths*52/10 }
 
 func trust() string {
@@ -48,7 +48,7 @@ func trust() string {
 	return d.end()
 }
 
-// span marks a stretch of time, with its length above.
+// span draws a time span with its length above.
 func (d *drawing) span(x1, x2, y int, label string) {
 	d.line("line", x1, y, x2, y)
 	d.line("line", x1, y-4, x1, y+4)
