@@ -8,27 +8,29 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// How dynamostore and the shell make their calls.
+// Constants of dynamostore's calls.
 const (
-	inFlight   = 16                     // dynamostore.Options.InFlight: what its lane grows to, …
-	firstFew   = 4                      // … from so many
-	timeout    = 2 * time.Second        // dynamostore.Options.Timeout: of one call, from when it is admitted
-	silence    = timeout / 4            // of one request of it that is not answered
-	firstPause = 20 * time.Millisecond  // before a request is sent again
-	longest    = 250 * time.Millisecond // … at most
+	inFlight   = 16                     // dynamostore.Options.InFlight: the most calls that its lane admits at a time
+	firstFew   = 4                      // how many calls the lane admits at first
+	timeout    = 2 * time.Second        // dynamostore.Options.Timeout: the time limit of one call, from when it is admitted
+	silence    = timeout / 4            // how long one request of a call waits for an answer
+	firstPause = 20 * time.Millisecond  // the first pause before a request is sent again
+	longest    = 250 * time.Millisecond // the longest such pause
 )
 
-// A client is one worker's way to the table: a lane for calls about lease rows that finds out
-// how many the table can take, as dynamostore's does, and any number of calls about seats.
+// A client makes the calls of one worker. Calls about lease rows go through a lane that
+// adapts to the load that the table can serve, as dynamostore's does. The number of calls
+// about seats is not limited.
 type client struct {
 	n      *node
 	busy   int
 	limit  float64
 	pardon int
-	queue  []*call // calls that wait for their turn, the latest last; there is one class, because no call commits
+	queue  []*call // calls that wait for admission, oldest first; there is one class of calls, because no call commits
 }
 
-// note learns from what became of a request.
+// note adapts the lane to the result of a request: well is false if it was refused or not
+// answered.
 func (c *client) note(well bool) {
 	switch {
 	case well:
@@ -41,19 +43,20 @@ func (c *client) note(well bool) {
 	c.admit()
 }
 
-// A call is one call of dynamostore: requests until one is answered, or the time is up.
+// A call is one call of dynamostore: it makes requests until one is answered, or its time
+// is over.
 type call struct {
 	c       *client
 	lane    bool
 	over    bool
-	holds   bool // a lane
+	holds   bool // the call has a place in the lane
 	pause   time.Duration
-	request func(now time.Duration) (answered bool) // at the table; false: throttled
-	size    func() int                              // of the answer, in bytes
+	request func(now time.Duration) (answered bool) // the request at the table; false: throttled
+	size    func() int                              // the size of the answer, in bytes
 	end     func(err error)
 }
 
-// do makes a call that has to end by limit as well.
+// do makes a call, which ends at limit at the latest.
 func (c *client) do(lane bool, limit time.Duration, k call) {
 	f := c.n.f
 	k.c, k.lane, k.pause = c, lane, firstPause
@@ -78,7 +81,7 @@ func (c *client) do(lane bool, limit time.Duration, k call) {
 	c.admit()
 }
 
-// finish ends the call, once, and lets the next have its lane.
+// finish ends the call, once, and admits the next call to the lane.
 func (k *call) finish(err error) {
 	if k.over {
 		return
@@ -94,7 +97,7 @@ func (k *call) finish(err error) {
 	}
 }
 
-// admit admits as many calls as there is room for, first in, first out.
+// admit admits calls while there is room, first in, first out.
 func (c *client) admit() {
 	for len(c.queue) > 0 && c.busy < int(c.limit) {
 		k := c.queue[0]
@@ -117,11 +120,11 @@ func (k *call) send() {
 	f.after(f.latency(), func() { k.arrive() })
 }
 
-// arrive is the request at the table.
+// arrive makes the request at the table.
 func (k *call) arrive() {
 	f := k.c.n.f
 	if f.table.silent {
-		f.after(silence, func() { k.told(false) })
+		f.after(silence, func() { k.result(false) })
 		return
 	}
 	answered := k.request(f.now)
@@ -129,11 +132,11 @@ func (k *call) arrive() {
 	if answered && k.size != nil {
 		back += transfer(k.size())
 	}
-	f.after(back, func() { k.told(answered) })
+	f.after(back, func() { k.result(answered) })
 }
 
-// told is what became of a request.
-func (k *call) told(answered bool) {
+// result handles the result of a request.
+func (k *call) result(answered bool) {
 	if k.over {
 		return
 	}
@@ -147,12 +150,12 @@ func (k *call) told(answered bool) {
 	}
 }
 
-// transfer is what a large answer takes longer: 20 ms for a page of 1 MB.
+// transfer returns the additional time for a large answer: 20 ms for a page of 1 MB.
 func transfer(size int) time.Duration {
 	return time.Duration(size) * 20 * time.Millisecond / pageSize
 }
 
-// again sends the request once more, after a pause.
+// again sends the request again, after a pause.
 func (k *call) again() {
 	f := k.c.n.f
 	wait := k.pause/2 + time.Duration(f.chance.Int64N(int64(k.pause/2)))
@@ -160,7 +163,8 @@ func (k *call) again() {
 	f.after(wait, k.send)
 }
 
-// list reads all pages. Each is a call of its own, and all have the shell's limit.
+// list reads all pages. Each page is a call; the time limit of the shell is for all of them
+// together.
 func (c *client) list(o engine.List) {
 	f := c.n.f
 	limit := f.now + f.ttl/4
@@ -225,7 +229,7 @@ func (c *client) write(o engine.Send) {
 	})
 }
 
-// verify is one read of the group's record; the control plane has limits of its own.
+// verify reads the group's record; requests to the control plane are not modelled.
 func (c *client) verify(o engine.Verify) {
 	f := c.n.f
 	c.do(false, f.now+f.ttl, call{

@@ -1,31 +1,31 @@
-// Package scale measures what large fleets ask of a table: 10,000 shards on 100
-// workers, and more. Real engines run in virtual time on one goroutine, against a
-// table that has no content of its own but limits: it counts what every request
-// costs, refuses what a partition cannot take, and says what came of it second by
-// second. Nothing is checked here but figures; what is right is checked in
-// internal/sim.
+// Package scale measures the load of large fleets on a table: 10,000 shards on 100 workers,
+// and more. Real engines run in virtual time on one goroutine. Their table has the limits
+// of DynamoDB: it counts the cost of every request, refuses what exceeds the capacity of a
+// partition, and records the load over time. This package checks figures only; internal/sim
+// checks correctness.
 //
-// The table (table_test.go) is DynamoDB as it is documented, on demand:
+// The table (table_test.go) is DynamoDB as documented, on demand:
 //
-//   - A partition takes 1,000 write units and 3,000 read units a second, reads and
-//     writes counted apart. All lease rows of a group have one partition key, and so
-//     have its seats: two partitions. DynamoDB splits a partition that is hot for
-//     long along the sort key; -scale.ranges says into how many parts the lease rows
-//     are split already. The default is 1, the worst case.
-//   - A new table takes 4,000 write units and 12,000 read units a second, and no table
-//     more than 40,000 of each, unless that is raised.
+//   - A partition can serve 1,000 write units and 3,000 read units per second, counted
+//     separately. All lease rows of a group have one partition key, and so have its seats:
+//     two partitions. DynamoDB splits a partition that is hot for long, along the sort key;
+//     -scale.ranges is the number of parts into which the lease rows are split already. The
+//     default is 1, the worst case.
+//   - A new table can serve 4,000 write units and 12,000 read units per second, and no
+//     table more than 40,000 of each, unless that limit is raised.
 //   - A write costs a unit for every started kilobyte of the larger of the images before
-//     and after, also where its condition fails. A consistent Get costs a unit for every
-//     started 4 KB; a page of a Query one for every started 4 KB of all its items
-//     together, and half of that where it may lag behind. A page has 1 MB at most.
-//   - What is over the limit is refused: the request has to be sent again.
+//     and after, also if its condition fails. A consistent Get costs a unit for every
+//     started 4 KB. A page of a Query costs a unit for every started 4 KB of all its items
+//     together, or half of that if it is eventually consistent. A page has at most 1 MB.
+//   - Requests over the limit are refused, and must be sent again.
 //
-// Not modelled, for it is promised nowhere or only once: the unused capacity of five
-// minutes that may be lent to a burst, partitions that split while a story runs, and how
-// far an eventually consistent read lags behind.
+// Some behaviour is not modelled, because it is not promised or happens only once: the
+// unused capacity of five minutes that a burst may use, partitions that split during a
+// story, and how far an eventually consistent read lags behind.
 //
-// The client (client_test.go) is dynamostore and the shell of shardlease: the lane for
-// calls about lease rows, up to sixteen at a time, seats beside it, the limit of each call,
-// and how a refused or unanswered request is sent again. Rows and seats are as large as their
-// codec makes them, names have 40 bytes, positions 56, and every row has a past.
+// The client (client_test.go) behaves like dynamostore and the shell of shardlease: it has
+// a lane for up to sixteen concurrent calls about lease rows, calls about seats outside of
+// it, a time limit for each call, and pauses before refused or unanswered requests are sent
+// again. Rows and seats have their encoded sizes, names have 40 bytes, positions 56, and
+// every row has a history of transfers.
 package scale

@@ -15,18 +15,18 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A setting is what a fleet is.
+// A setting describes a fleet.
 type setting struct {
 	shards, workers int
 	ranges          int
 	mode            rebalance.Mode
 	commit          time.Duration // how often each handler commits; 0: never
-	rest            time.Duration // how long it has been settled when its story begins
-	away            time.Duration // how long an outage takes
-	listed          int           // rows that a large fleet lists in a second; 0: what it would of DynamoDB
+	rest            time.Duration // how long the fleet has been settled when its story begins
+	away            time.Duration // how long an outage lasts
+	listed          int           // the rows that a large fleet lists per second; 0: engine.ListedRows
 }
 
-// A fleet is many engines and one table, in a time of its own.
+// A fleet is many engines and one table, in virtual time.
 type fleet struct {
 	setting
 	ttl    time.Duration
@@ -39,15 +39,15 @@ type fleet struct {
 	source engine.Source
 	born   int
 
-	serving []int16         // handlers by shard
-	freed   []time.Duration // when the last of them ended
-	gaps    int             // how often a shard had none
-	longest time.Duration   // … and how long
+	serving []int16         // the number of running handlers, by shard
+	freed   []time.Duration // when the last handler of a shard ended, by shard
+	gaps    int             // how often a shard had no handler
+	longest time.Duration   // the longest time for which a shard had no handler
 	index   map[string]int
-	held    int // shards with a handler
+	held    int // the number of shards with a handler
 	lost    int
 	starts  int
-	idle    bool // handlers commit nothing for the time being
+	idle    bool // handlers commit nothing at present
 }
 
 func newFleet(s setting) *fleet {
@@ -66,8 +66,8 @@ func newFleet(s setting) *fleet {
 	return f
 }
 
-// aged is a row that nobody holds and that has changed hands a few times: as large as
-// rows come to be, just below the kilobyte that one write unit pays for.
+// aged returns a row without owner that has changed hands a few times. Its size is the
+// usual one of an old row, just below the kilobyte that costs one write unit.
 func aged(name string, f *fleet) item {
 	key := lease.Key{Group: group, Kind: lease.KindLease, Name: name}
 	w, err := protocol.Begin(group, name, nil, workerName(0), f.stamp())
@@ -93,12 +93,13 @@ func check(err error) {
 
 const group = "orders"
 
-// workerName has 40 bytes, as a host's name, a process and some letters have.
+// workerName returns a name of 40 bytes, as long as a host name, a process id and a few
+// letters.
 func workerName(i int) string {
 	return fmt.Sprintf("ip-10-000-%03d-%03d.ec2.internal-12345-abcde", i/1000, i%1000)
 }
 
-// position has 56 digits, as Kinesis' have.
+// position returns a position of 56 digits, as long as those of Kinesis.
 func position(n uint64) string { return fmt.Sprintf("%056d", n) }
 
 func (f *fleet) stamp() protocol.Stamp {
@@ -109,7 +110,7 @@ func (f *fleet) wall() time.Time {
 	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(f.now)
 }
 
-// id is what crypto/rand.Text gives: 26 letters.
+// id returns 26 letters, as crypto/rand.Text does.
 func (f *fleet) id() string {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], f.chance.Uint64())
@@ -117,7 +118,7 @@ func (f *fleet) id() string {
 	return base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])
 }
 
-// latency is that of half a request.
+// latency returns the latency of half a request.
 func (f *fleet) latency() time.Duration {
 	return time.Millisecond + time.Duration(f.chance.Int64N(int64(4*time.Millisecond)))
 }
@@ -126,7 +127,7 @@ func (f *fleet) after(d time.Duration, do func()) { f.at(f.now+d, do) }
 
 func (f *fleet) at(at time.Duration, do func()) { f.timers.push(at, do) }
 
-// run lets so much time pass.
+// run advances the time by d.
 func (f *fleet) run(d time.Duration) {
 	until := f.now + d
 	for f.timers.due(until) {
@@ -137,8 +138,8 @@ func (f *fleet) run(d time.Duration) {
 	f.now = until
 }
 
-// until lets time pass until cond holds, and says how long that took; negative: longer
-// than limit.
+// until advances the time until cond is true, and returns how long that took; negative:
+// longer than limit.
 func (f *fleet) until(limit time.Duration, cond func() bool) time.Duration {
 	const step = 20 * time.Millisecond
 	from := f.now
@@ -151,7 +152,7 @@ func (f *fleet) until(limit time.Duration, cond func() bool) time.Duration {
 	return max(f.now-from, time.Millisecond)
 }
 
-// unready is how many processes have not planned yet: see Worker.Ready.
+// unready returns how many processes have not planned yet: see Worker.Ready.
 func (f *fleet) unready() (n int) {
 	for _, o := range f.nodes {
 		if !o.leaving && !o.engine.Status().Planned {
@@ -163,7 +164,8 @@ func (f *fleet) unready() (n int) {
 
 func (f *fleet) allHeld() bool { return f.held == f.shards }
 
-// even reports whether every shard is held once and counts differ by at most one.
+// even reports whether every shard has one handler, and the workers' counts differ by at
+// most one.
 func (f *fleet) even() bool {
 	least, most, sum := f.shards, 0, 0
 	for _, n := range f.nodes {

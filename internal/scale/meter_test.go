@@ -10,11 +10,11 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// bin is how finely the meter sees time.
+// bin is the time resolution of the meter.
 const bin = 100 * time.Millisecond
 
-// A load is what was asked of the table in some time. Units are those that were
-// consumed; what was refused counts as throttled alone.
+// A load is the load on the table in some period. Units are units consumed; a refused
+// request counts as throttled only.
 type load struct {
 	requests  int
 	throttled int
@@ -34,16 +34,16 @@ func (l *load) add(o load) {
 	}
 }
 
-// A meter writes down what the table was asked.
+// A meter records the load on the table.
 type meter struct {
-	from   time.Duration // since when
+	from   time.Duration // when the record begins
 	bins   []load
 	counts map[string]int
 }
 
 func newMeter() *meter { return &meter{counts: map[string]int{}} }
 
-// reset forgets everything before now.
+// reset deletes the record, and begins a new one.
 func (m *meter) reset(now time.Duration) {
 	*m = meter{from: now, counts: map[string]int{}}
 }
@@ -85,7 +85,7 @@ func (m *meter) wrote(w lease.Write, err error) {
 	m.count(what, 1)
 }
 
-// sum is all that was asked.
+// sum returns the whole load.
 func (m *meter) sum() (l load) {
 	for _, b := range m.bins {
 		l.add(b)
@@ -93,7 +93,7 @@ func (m *meter) sum() (l load) {
 	return l
 }
 
-// peak is the most that was consumed within any second, of each on its own.
+// peak returns the highest load within any second; the three maxima are independent.
 func (m *meter) peak() (requests int, write, read float64) {
 	const second = int(time.Second / bin)
 	for i := range m.bins {
@@ -113,7 +113,7 @@ const (
 	month      = 730 * time.Hour
 )
 
-// price is what a load that goes on for a month costs.
+// price returns the cost of a month with this load.
 func price(write, read float64) float64 {
 	return (write*writePrice + read*readPrice) / 1e6 * month.Seconds()
 }
@@ -126,19 +126,19 @@ func (m *meter) String() string {
 	return b.String()
 }
 
-// A result is what a story came to.
+// A result is the result of a story.
 type result struct {
 	story     string
-	took      time.Duration // of the metered time
-	held      time.Duration // until every shard was held; never: negative
-	even      time.Duration // until the load was even
+	took      time.Duration // how long the story was measured
+	held      time.Duration // when every shard was held; negative: never
+	even      time.Duration // when the shards were evenly distributed
 	load      load
-	peak      [3]float64 // requests, write and read units of the worst second
-	lost      int        // workers that ended what they held because they could not beat
-	starts    int        // tenures that began
-	gaps      int        // shards that nobody held for a while, …
-	longest   time.Duration
-	unchanged bool
+	peak      [3]float64    // requests, write and read units of the worst second
+	lost      int           // the workers that ended their tenures because their heartbeats were not answered
+	starts    int           // the tenures that began
+	gaps      int           // how often a shard had no handler
+	longest   time.Duration // the longest time for which a shard had no handler
+	unchanged bool          // nothing changed in the fleet, so the load has a price per month
 }
 
 const header = `| story | requests/s | WCU/s | RCU/s | peak requests/s | peak WCU/s | peak RCU/s | throttled | all held | even | tenures begun | gaps | the longest | seats lost | $/month |

@@ -14,14 +14,14 @@ type node struct {
 	f       *fleet
 	engine  *engine.Engine
 	client  client
-	wake    time.Duration // when it is woken, if nothing happens before
+	wake    time.Duration // when the engine has something to do next
 	dead    bool
 	leaving bool
-	last    bool // nobody takes its place
+	last    bool // no other process replaces it
 	active  map[engine.Tenure]*handler
 }
 
-// A handler is one that commits now and then, and winds down when it is told to.
+// A handler commits at regular intervals, and winds down when its ctx ends.
 type handler struct {
 	n    *node
 	id   engine.Tenure
@@ -42,7 +42,7 @@ func (f *fleet) join() *node {
 	return n
 }
 
-// kill ends a process. What it has sent still arrives.
+// kill ends a process. Requests that it has sent still arrive.
 func (n *node) kill() {
 	n.dead = true
 	for _, h := range n.active {
@@ -52,7 +52,8 @@ func (n *node) kill() {
 	n.f.nodes = slices.DeleteFunc(n.f.nodes, func(o *node) bool { return o == n })
 }
 
-// stop asks a process to stop. When it has, another takes its place.
+// stop shuts a process down. When it has ended, another one replaces it, unless it is the
+// last.
 func (n *node) stop() {
 	n.leaving = true
 	n.step(engine.Stop{})
@@ -127,12 +128,12 @@ func (n *node) do(o engine.Output) {
 			f.lost++
 		}
 		if o.Event.Kind == event.Contended || o.Event.Kind == event.Requested {
-			f.meter.count([...]string{event.Contended: "contended", event.Requested: "asked"}[o.Event.Kind], 1)
+			f.meter.count([...]string{event.Contended: "contended", event.Requested: "requested"}[o.Event.Kind], 1)
 		}
 	}
 }
 
-// ends makes a handler return after so long.
+// ends makes a handler return after d.
 func (n *node) ends(id engine.Tenure, d time.Duration) {
 	if h := n.active[id]; h != nil {
 		n.f.after(d, func() { h.ret() })
@@ -162,7 +163,7 @@ func (h *handler) ret() {
 	h.n.step(engine.Returned{Tenure: h.id})
 }
 
-// gone: the handler runs no more.
+// gone records that the handler has ended.
 func (h *handler) gone() {
 	h.over = true
 	f := h.n.f

@@ -12,14 +12,14 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// flags of the measurement.
+// flags are the flags of the measurement.
 //
-//	-scale            10,000 shards on 100 workers
-//	-scale.shards N   another size, …
-//	-scale.workers N
-//	-scale.ranges N   … and into how many parts DynamoDB has split the lease rows
-//	-scale.commit D   how often each shard is checkpointed
-//	-scale.story S    only stories whose name contains it
+//	-scale            measure 10,000 shards on 100 workers
+//	-scale.shards N   measure this number of shards
+//	-scale.workers N  measure this number of workers
+//	-scale.ranges N   the number of parts into which DynamoDB has split the lease rows
+//	-scale.commit D   how often each shard commits
+//	-scale.story S    only stories whose name contains S
 //	-scale.eager      eager moves instead of cooperative ones
 type flags struct {
 	full            bool
@@ -30,16 +30,16 @@ type flags struct {
 	eager           bool
 }
 
-// given declares the flags when the test binary starts.
+// given are the flags, declared when the test binary starts.
 var given = declare()
 
 func declare() *flags {
 	f := new(flags)
 	flag.BoolVar(&f.full, "scale", false, "measure a large fleet")
-	flag.IntVar(&f.shards, "scale.shards", 10_000, "how many shards it has")
-	flag.IntVar(&f.workers, "scale.workers", 100, "how many workers")
-	flag.IntVar(&f.ranges, "scale.ranges", 1, "into how many key ranges the lease rows are split")
-	flag.DurationVar(&f.commit, "scale.commit", 30*time.Second, "how often each shard is checkpointed")
+	flag.IntVar(&f.shards, "scale.shards", 10_000, "the number of shards")
+	flag.IntVar(&f.workers, "scale.workers", 100, "the number of workers")
+	flag.IntVar(&f.ranges, "scale.ranges", 1, "the number of key ranges into which the lease rows are split")
+	flag.DurationVar(&f.commit, "scale.commit", 30*time.Second, "how often each shard commits")
 	flag.StringVar(&f.story, "scale.story", "", "only stories whose name contains this")
 	flag.BoolVar(&f.eager, "scale.eager", false, "eager moves")
 	return f
@@ -58,11 +58,11 @@ func (f *flags) setting() setting {
 	return s
 }
 
-// A story is something that happens to a settled fleet.
+// A story is an event in the life of a settled fleet.
 type story struct {
 	name string
-	idle bool // its handlers commit nothing
-	tell func(f *fleet) result
+	idle bool // the handlers commit nothing
+	run  func(f *fleet) result
 }
 
 func stories() []story {
@@ -81,8 +81,8 @@ func stories() []story {
 	}
 }
 
-// settled is a fleet that has held everything for a while. It came to that without
-// limits; from here on they count.
+// settled returns a fleet that has held all shards for a while. The limits of the table are
+// off until the fleet is even.
 func settled(s setting, idle bool) *fleet {
 	f := newFleet(s)
 	f.idle = idle
@@ -90,11 +90,11 @@ func settled(s setting, idle bool) *fleet {
 		f.join()
 	}
 	if f.until(10*time.Minute, f.even) < 0 {
-		panic("not even without limits")
+		panic("the fleet does not settle, even without limits")
 	}
 	f.run(5 * time.Second)
 	f.table.limited = true
-	f.idle = true // what is committed meanwhile changes nothing, but for the waiting
+	f.idle = true // commits in this time would change nothing except how long the test runs
 	f.run(s.rest - s.rest/8)
 	f.idle = idle
 	f.run(s.rest / 8)
@@ -102,13 +102,13 @@ func settled(s setting, idle bool) *fleet {
 	return f
 }
 
-// begin makes the meter count from now on.
+// begin resets the meter and the counters.
 func (f *fleet) begin() {
 	f.meter.reset(f.now)
 	f.lost, f.starts, f.gaps, f.longest = 0, 0, 0, 0
 }
 
-// measure tells what has come of it since begin.
+// measure completes a result with what was measured since begin.
 func (f *fleet) measure(r result) result {
 	r.took = f.now - f.meter.from
 	r.load, r.lost, r.starts, r.gaps, r.longest = f.meter.sum(), f.lost, f.starts, f.gaps, f.longest
@@ -117,16 +117,16 @@ func (f *fleet) measure(r result) result {
 	return r
 }
 
-// patience is how long a story waits for the fleet to settle.
-const patience = 2 * time.Minute
+// settleLimit is how long a story waits for the fleet to settle.
+const settleLimit = 2 * time.Minute
 
-// settle waits for the fleet to hold everything, and evenly; the table stays metered
-// for a while longer.
+// settle waits until all shards are held, and then until they are evenly distributed. It
+// measures a while longer.
 func (f *fleet) settle() result {
 	from := f.now
-	r := result{held: f.until(patience, f.allHeld), even: -1}
+	r := result{held: f.until(settleLimit, f.allHeld), even: -1}
 	if r.held >= 0 {
-		if f.until(patience, f.even) >= 0 {
+		if f.until(settleLimit, f.even) >= 0 {
 			r.even = max(f.now-from, time.Millisecond)
 		}
 	}
@@ -139,12 +139,12 @@ func joins(f *fleet) result {
 	return f.settle()
 }
 
-// leaves: one stops in good order, and none takes its place.
+// leaves: one worker shuts down gracefully, and no other replaces it.
 func leaves(f *fleet) result {
 	n, from := f.nodes[0], f.now
 	n.last = true
 	n.stop()
-	f.until(patience, func() bool { return n.dead })
+	f.until(settleLimit, func() bool { return n.dead })
 	gone := f.now - from
 	r := f.settle()
 	for _, took := range []*time.Duration{&r.held, &r.even} {
@@ -162,7 +162,8 @@ func dies(f *fleet) result {
 	return f.settle()
 }
 
-// waves: some die, then others, and nobody has had the time to list the rows meanwhile.
+// waves: some workers die, then others, before the remaining ones had the time to list the
+// rows.
 func waves(f *fleet) result {
 	for range 3 {
 		dies(f)
@@ -172,8 +173,8 @@ func waves(f *fleet) result {
 	return dies(f)
 }
 
-// deploy replaces ten workers at a time: each is told to stop, its successor starts when it
-// has, and the next one's turn comes when that is ready.
+// deploy replaces the workers, about ten at a time: a successor starts when its predecessor
+// has ended, and the next worker is stopped when fewer than ten are stopping or not ready.
 func deploy(f *fleet) result { return replaceAll(f, (*fleet).unready) }
 
 // rush does not wait for successors to be ready.
@@ -183,12 +184,12 @@ func replaceAll(f *fleet, unready func(*fleet) int) result {
 	from := f.now
 	old := append([]*node(nil), f.nodes...)
 	for i, n := range old {
-		if f.until(patience, func() bool { return leaving(old[:i])+unready(f) < 10 }) < 0 {
+		if f.until(settleLimit, func() bool { return leaving(old[:i])+unready(f) < 10 }) < 0 {
 			break
 		}
 		n.stop()
 	}
-	f.until(patience, func() bool { return leaving(old) == 0 })
+	f.until(settleLimit, func() bool { return leaving(old) == 0 })
 	r := f.settle()
 	if r.even >= 0 {
 		r.even = r.even + f.now - from - r.took
@@ -205,16 +206,16 @@ func leaving(nodes []*node) (n int) {
 	return n
 }
 
-// outage: no worker reaches the table for hours; then all do.
+// outage: no worker reaches the table for a while; then all do.
 func outage(f *fleet) result {
 	f.table.silent = true
-	f.run(min(f.away, 10*time.Minute)) // longer makes no difference, but for the waiting
+	f.run(min(f.away, 10*time.Minute)) // a longer outage would change nothing except how long the test runs
 	f.table.silent = false
 	f.begin()
 	return f.settle()
 }
 
-// restart: every process was killed, and hours later all start.
+// restart: every process was killed, and hours later all start again.
 func restart(f *fleet) result {
 	for len(f.nodes) > 0 {
 		f.nodes[0].kill()
@@ -242,7 +243,7 @@ func TestScale(t *testing.T) {
 		began := time.Now()
 		f := settled(given.setting(), s.idle)
 		t.Logf("%s: settled after %.1f s of real time; rows of %d bytes, seats of %d", s.name, time.Since(began).Seconds(), f.table.rows.typical(), f.table.seats.typical())
-		r := s.tell(f)
+		r := s.run(f)
 		r.story = s.name
 		if r.unchanged {
 			followsFromSizes(t, f, r)

@@ -9,7 +9,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// small is a fleet that every run of the tests can afford.
+// small returns a fleet that is small enough for every run of the tests.
 func small() setting {
 	return setting{
 		shards: 400, workers: 8, ranges: 1, mode: rebalance.Cooperative,
@@ -22,14 +22,14 @@ const (
 	beat      = leaseTime / 3
 )
 
-// TestSteadyFleetCostsItsWorkers: while nothing happens, a worker beats and looks at the
-// seats once in a heartbeat, and each commit is one write unit.
+// TestSteadyFleetCostsItsWorkers: while nothing happens, a worker sends one heartbeat and
+// lists the seats once per heartbeat interval, and each commit is one write unit.
 func TestSteadyFleetCostsItsWorkers(t *testing.T) {
 	f := settled(small(), true)
 	r := steady(f)
 	beats := 8 * r.took.Seconds() / beat.Seconds()
 	if most := 1.15 * beats; r.load.writes() > most || float64(f.meter.counts["list seat"]) > most {
-		t.Errorf("%.0f beats were due in %v, and there were %v", beats, r.took, f.meter)
+		t.Errorf("%.0f heartbeats were due in %v, and the counts are %v", beats, r.took, f.meter)
 	}
 	if n, most := f.meter.counts["list lease"], 8*3; n > most {
 		t.Errorf("the rows were listed %d times in %v, more than %d", n, r.took, most)
@@ -45,17 +45,17 @@ func TestSteadyFleetCostsItsWorkers(t *testing.T) {
 }
 
 // TestSteadyCostFollowsFromSizes: the units that a settled fleet consumes in whole audit
-// periods follow from the number of its workers and the sizes of its rows and seats. A window
-// of two minutes lay between two audits: it showed 4.1 of the 8.8 read units/s of the last of
-// these fleets, and 79 of the 326 of a fleet of 100 workers with 10,000 shards. TestScale
-// asserts the same for that fleet.
+// periods follow from the number of its workers and the sizes of its rows and seats. (A
+// period of two minutes, which was measured before, was between two audits: it showed 4.1
+// of the 8.8 read units/s of the last of these fleets, and 79 of the 326 of a fleet of 100
+// workers with 10,000 shards. TestScale asserts the same for that fleet.)
 func TestSteadyCostFollowsFromSizes(t *testing.T) {
 	for _, c := range []struct{ shards, workers, listed int }{{64, 4, 0}, {1000, 20, 0}, {400, 16, 100}} {
 		for _, idle := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%d x %d, idle %v", c.shards, c.workers, idle), func(t *testing.T) {
 				s := small()
 				s.shards, s.workers, s.listed = c.shards, c.workers, c.listed
-				s.rest = s.auditPeriod() / 2 // every worker has listed the rows after the last change, and no audit has begun
+				s.rest = s.auditPeriod() / 2 // by then every worker has listed the rows after the last change, and no audit has begun
 				f := settled(s, idle)
 				followsFromSizes(t, f, steady(f))
 			})
@@ -63,8 +63,8 @@ func TestSteadyCostFollowsFromSizes(t *testing.T) {
 	}
 }
 
-// TestSteadyLargeFleetListsInTurn: where to list all rows takes long, that is done less often
-// than it was asked for.
+// TestSteadyLargeFleetListsInTurn: if a listing of all rows takes long, workers list less
+// often than the configuration says.
 func TestSteadyLargeFleetListsInTurn(t *testing.T) {
 	s := small()
 	s.workers, s.listed, s.rest = 16, 100, 10*time.Minute
@@ -75,14 +75,14 @@ func TestSteadyLargeFleetListsInTurn(t *testing.T) {
 	}
 }
 
-// TestChangesOfASmallFleet holds every change to its time and to what it may write.
+// TestChangesOfASmallFleet limits the time and the number of tenures of each change.
 func TestChangesOfASmallFleet(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		tell   func(*fleet) result
-		held   time.Duration // all held again
-		even   time.Duration
-		starts int // tenures that begin, at most
+		run    func(*fleet) result
+		held   time.Duration // the longest time until all shards are held again
+		even   time.Duration // the longest time until they are evenly distributed
+		starts int           // the most tenures that may begin
 	}{
 		{"a worker joins", joins, beat, beat + 1500*time.Millisecond, 44},
 		{"a worker leaves", leaves, beat + time.Second, beat + 1500*time.Millisecond, 60},
@@ -92,7 +92,7 @@ func TestChangesOfASmallFleet(t *testing.T) {
 		{"all restart", restart, 3 * leaseTime, 3 * leaseTime, 400},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := c.tell(settled(small(), false))
+			r := c.run(settled(small(), false))
 			if r.held < 0 || r.held > c.held || r.even < 0 || r.even > c.even {
 				t.Errorf("all held after %v, more than %v; or even after %v, more than %v", r.held, c.held, r.even, c.even)
 			}
@@ -103,17 +103,17 @@ func TestChangesOfASmallFleet(t *testing.T) {
 	}
 }
 
-// TestChangesOfALargeFleet: where not everybody can list all rows at every change, hardly
-// anybody does, and the changes take no longer.
+// TestChangesOfALargeFleet: if the workers cannot all list all rows at every change, only a
+// few do, and the changes take no longer.
 func TestChangesOfALargeFleet(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		tell   func(*fleet) result
-		held   time.Duration
+		run    func(*fleet) result
+		held   time.Duration // as in TestChangesOfASmallFleet, also even and starts
 		even   time.Duration
 		starts int
-		lists  int // of all rows
-		vain   int // writes for a shard that were refused
+		lists  int // the most listings of all rows
+		vain   int // the most writes for a shard that may be refused
 	}{
 		{"a worker joins", joins, beat, beat + 1500*time.Millisecond, 27, 24, 5},
 		{"a worker leaves", leaves, beat + time.Second, beat + 1500*time.Millisecond, 60, 40, 5},
@@ -126,7 +126,7 @@ func TestChangesOfALargeFleet(t *testing.T) {
 			s := small()
 			s.workers, s.listed, s.rest = 16, 400, 2*time.Minute
 			f := settled(s, true)
-			r := c.tell(f)
+			r := c.run(f)
 			t.Logf("%v\n%v", f.meter, r)
 			if r.held < 0 || r.held > c.held || r.even < 0 || r.even > c.even {
 				t.Errorf("all held after %v, more than %v; or even after %v, more than %v", r.held, c.held, r.even, c.even)
@@ -141,7 +141,7 @@ func TestChangesOfALargeFleet(t *testing.T) {
 	}
 }
 
-// TestSameFleetSameFigures: everything follows from the seed.
+// TestSameFleetSameFigures: all figures depend only on the seed.
 func TestSameFleetSameFigures(t *testing.T) {
 	figures := func() string {
 		f := settled(small(), false)
@@ -149,12 +149,12 @@ func TestSameFleetSameFigures(t *testing.T) {
 		return r.String() + f.meter.String()
 	}
 	if one, other := figures(), figures(); one != other {
-		t.Errorf("not twice the same:\n%s\n%s", one, other)
+		t.Errorf("two runs differ:\n%s\n%s", one, other)
 	}
 }
 
-// TestTableRefusesWhatIsTooMuch: a partition takes its thousand writes in a second and
-// no more, whatever is asked of it.
+// TestTableRefusesWhatIsTooMuch: a partition accepts a thousand writes per second and no
+// more, however many are sent.
 func TestTableRefusesWhatIsTooMuch(t *testing.T) {
 	f := newFleet(small())
 	f.table.limited = true
@@ -170,6 +170,6 @@ func TestTableRefusesWhatIsTooMuch(t *testing.T) {
 		}
 	}
 	if taken < 990 || taken > 1001 {
-		t.Errorf("%d of 5000 writes were taken in a second", taken)
+		t.Errorf("%d of 5000 writes were accepted in a second", taken)
 	}
 }

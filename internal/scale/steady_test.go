@@ -12,23 +12,23 @@ import (
 
 const (
 	audit   = time.Minute // the default of shardlease.Config.AuditEvery
-	turns   = 4           // an audit period of a large fleet is so many rounds of listings; see audits in internal/engine
-	watched = 2           // for how many audit periods a settled fleet is measured
+	turns   = 4           // how many rounds of listings an audit period of a large fleet has; see audits in internal/engine
+	watched = 2           // the number of audit periods for which a settled fleet is measured
 )
 
-// onAverage is how long the engine waits on average for a configured d: it subtracts up to a
-// tenth at random.
+// onAverage returns how long the engine waits on average for a configured d: it subtracts
+// up to a tenth at random.
 func onAverage(d time.Duration) time.Duration { return d * 19 / 20 }
 
-// auditPeriod is the average time between two audits of a worker of a settled fleet: audit,
-// or four times as long as all workers together may take to list all rows once.
+// auditPeriod returns the average time between two audits of a worker of a settled fleet:
+// audit, or four times as long as all workers together may take to list all rows once.
 func (s setting) auditPeriod() time.Duration {
 	turn := time.Duration(s.workers*s.shards) * time.Second / time.Duration(cmp.Or(s.listed, engine.ListedRows))
 	return onAverage(max(audit, turns*turn))
 }
 
-// steady watches a settled fleet for whole audit periods. Most reads of the fleet are audits,
-// and a window between two audits shows none of these reads.
+// steady measures a settled fleet for whole audit periods. Most reads of the fleet are
+// audits, and a shorter period may contain none of them.
 func steady(f *fleet) result {
 	f.run(watched * f.auditPeriod())
 	return f.measure(result{unchanged: true})

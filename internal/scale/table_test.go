@@ -8,19 +8,19 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What DynamoDB documents.
+// Limits that DynamoDB documents.
 const (
 	writeUnit      = 1 << 10
 	readUnit       = 4 << 10
 	pageSize       = 1 << 20
-	partitionWrite = 1_000 // units a second
+	partitionWrite = 1_000 // units per second, as all below
 	partitionRead  = 3_000
-	tableWrite     = 4_000 // of a table that is new
+	tableWrite     = 4_000 // of a new table
 	tableRead      = 12_000
 )
 
-// A bucket fills at a rate and holds a second's worth. A request passes while there is
-// something in it, and is charged when its cost is known: that may leave a debt.
+// A bucket fills at a rate and holds the units of one second. A request is admitted while
+// the bucket is not empty, and is charged when its cost is known: that may leave a debt.
 type bucket struct {
 	rate, level float64
 	filled      time.Duration
@@ -34,7 +34,7 @@ func (b *bucket) open(now time.Duration) bool {
 	return b.level > 0
 }
 
-// A limit is what one part of the table takes.
+// A limit is the capacity of one part of the table.
 type limit struct{ read, write bucket }
 
 func newLimit(read, write float64) *limit {
@@ -48,11 +48,11 @@ type item struct {
 	size   int
 }
 
-// A partition holds one kind of record, in the order of their names.
+// A partition contains the records of one kind, sorted by name.
 type partition struct {
 	items  []*item
 	by     map[string]*item
-	bytes  int // all of them
+	bytes  int // the size of all items
 	ranges []*limit
 }
 
@@ -61,8 +61,8 @@ type table struct {
 	rows, seats *partition
 	whole       *limit
 	meter       *meter
-	limited     bool // refuses what is too much
-	silent      bool // answers nothing
+	limited     bool // requests over the limits are refused
+	silent      bool // no request is answered
 }
 
 func newTable(m *meter, ranges int) *table {
@@ -85,7 +85,7 @@ func (t *table) of(k lease.Kind) *partition {
 	return t.rows
 }
 
-// around is the limit of the key range that a name lies in.
+// around returns the limit of the key range that contains a name.
 func (p *partition) around(name string) *limit {
 	if len(p.ranges) == 1 {
 		return p.ranges[0]
@@ -98,7 +98,7 @@ func (p *partition) find(name string) (at int, found bool) {
 	return slices.BinarySearchFunc(p.items, name, func(it *item, name string) int { return strings.Compare(it.name, name) })
 }
 
-// item is the one of that name; an empty one, if there is none.
+// item returns the item of that name, or an empty one if there is none.
 func (p *partition) item(name string) item {
 	if it := p.by[name]; it != nil {
 		return *it
@@ -106,7 +106,7 @@ func (p *partition) item(name string) item {
 	return item{name: name}
 }
 
-// admits reports whether the table takes another request of that sort now.
+// admits reports whether the table has capacity for another request of that kind now.
 func (t *table) admits(now time.Duration, l *limit, write bool) bool {
 	if !t.limited {
 		return true
@@ -132,7 +132,7 @@ func (t *table) charge(now time.Duration, k lease.Kind, l *limit, write bool, un
 	}
 }
 
-// write makes one conditional write; ok is false if the table refused to look at it.
+// write makes one conditional write; ok is false if it was throttled.
 func (t *table) write(now time.Duration, w lease.Write) (r lease.Record, err error, ok bool) {
 	key := w.Key()
 	p := t.of(key.Kind)
@@ -170,8 +170,8 @@ func (t *table) get(now time.Duration, k lease.Key) (lease.Record, bool) {
 	return found.record, true
 }
 
-// page reads the records of a kind from a name on, as many as fit on a page, and says
-// where the next begins; "" for nowhere.
+// page reads the records of a kind from a name on, as many as fit on a page. It returns the
+// name at which the next page begins; "" if there is none.
 func (t *table) page(now time.Duration, q lease.Query, from string, into []lease.Record) (records []lease.Record, next string, ok bool) {
 	p := t.of(q.Kind)
 	l := p.around(from)
@@ -201,7 +201,7 @@ func (t *table) page(now time.Duration, q lease.Query, from string, into []lease
 
 func units(size, unit int) int { return (size + unit - 1) / unit }
 
-// put replaces the item of that name; one without a record takes it away.
+// put replaces the item of that name. An item without a record removes it.
 func (p *partition) put(it item) {
 	old, there := p.by[it.name]
 	if there {
@@ -221,5 +221,5 @@ func (p *partition) put(it item) {
 	}
 }
 
-// typical is how large the average record is.
+// typical returns the size of the average record.
 func (p *partition) typical() int { return p.bytes / max(len(p.items), 1) }

@@ -2,7 +2,7 @@ package scale
 
 import "time"
 
-// timers is a heap of what happens, by time and then by order.
+// timers is a heap of functions to call, ordered by time and then by insertion.
 type timers struct {
 	heap []timer
 	seq  uint64
