@@ -13,7 +13,8 @@ var (
 	noSlug   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// TestAnchorsLead: a link to a section of a page leads to a heading of that page.
+// TestAnchorsLead: every link to a section of a page has a heading of that page as its
+// target.
 func TestAnchorsLead(t *testing.T) {
 	all, found := documents(t), 0
 	for file, text := range all {
@@ -29,11 +30,11 @@ func TestAnchorsLead(t *testing.T) {
 		}
 	}
 	if found < 10 {
-		t.Errorf("only %d links to sections: does this still find them?", found)
+		t.Errorf("found only %d links to sections: the test may have stopped finding them", found)
 	}
 }
 
-// slugs are the anchors that GitHub gives to the headings of a page.
+// slugs returns the anchors that GitHub generates for the headings of a page.
 func slugs(page string) map[string]bool {
 	slugs := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(page, -1) {

@@ -1,4 +1,4 @@
-// Package docs holds the documentation to the code it names.
+// Package docs checks the documentation against the code, and its English.
 package docs
 
 import (
@@ -17,11 +17,10 @@ var (
 	testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark|Example)[A-Z]\w+`)
 	subtest  = regexp.MustCompile(`\bTest\w+/(\w+)`)
 	relative = regexp.MustCompile(`\]\(([^)#:]+)\)`)
-	lastLine = 110 // of the README
+	lastLine = 110 // the most lines that the README may have
 )
 
-// TestNamedTestsExist: a promise names the test that holds it, and the test is
-// there.
+// TestNamedTestsExist: every test that the documentation names exists.
 func TestNamedTestsExist(t *testing.T) {
 	code := read(t, "_test.go") + read(t, ".go")
 	named := 0
@@ -33,16 +32,16 @@ func TestNamedTestsExist(t *testing.T) {
 		for _, name := range names {
 			named++
 			if !strings.Contains(code, "func "+name+"(") && !strings.Contains(code, `{"`+name+`", `) {
-				t.Errorf("%s names %s, and there is no such test", file, name)
+				t.Errorf("%s names %s, but there is no such test", file, name)
 			}
 		}
 	}
 	if named < 20 {
-		t.Errorf("only %d tests are named: does this still find them?", named)
+		t.Errorf("found only %d names of tests: the test may have stopped finding them", named)
 	}
 }
 
-// TestLinksLead: relative links in the documentation lead somewhere.
+// TestLinksLead: the target of every relative link in the documentation exists.
 func TestLinksLead(t *testing.T) {
 	for file, text := range documents(t) {
 		if !strings.HasSuffix(file, ".md") {
@@ -50,35 +49,36 @@ func TestLinksLead(t *testing.T) {
 		}
 		for _, link := range relative.FindAllStringSubmatch(text, -1) {
 			if _, err := os.Stat(filepath.Join(root, filepath.Dir(file), link[1])); err != nil {
-				t.Errorf("%s: %s leads nowhere", file, link[1])
+				t.Errorf("%s: there is no %s", file, link[1])
 			}
 		}
 	}
 }
 
-// TestReadmeShowsWhatRuns: the program in the README is the one of the example.
+// TestReadmeShowsWhatRuns: the program in the README is a part of the example.
 func TestReadmeShowsWhatRuns(t *testing.T) {
 	_, after, _ := strings.Cut(documents(t)["README.md"], "```go\n")
 	program, _, _ := strings.Cut(after, "```")
 	code, err := os.ReadFile(filepath.Join(root, "examples/consumer/main.go"))
 	if err != nil || program == "" || !strings.Contains(string(code), program) {
-		t.Errorf("examples/consumer does not hold the README's program (%v):\n%s", err, program)
+		t.Errorf("examples/consumer does not contain the README's program (%v):\n%s", err, program)
 	}
 }
 
-// TestCostsAreThoseMeasured: the cost table of docs/costs.md is that of the measurements, and
-// the bound in the README is above the cost of the fleet that it names.
+// TestCostsAreThoseMeasured: the cost table of docs/costs.md is that of
+// docs/measurements.md, and the bound in the README is above the cost of the fleet that it
+// names.
 func TestCostsAreThoseMeasured(t *testing.T) {
 	table := regexp.MustCompile(`(?m)^\| shards × workers \|(.*\n\|)*.*\n`)
 	all := documents(t)
 	measured := table.FindString(all["docs/measurements.md"])
 	if measured == "" || table.FindString(all["docs/costs.md"]) != measured {
-		t.Errorf("the table of docs/costs.md is not that of docs/measurements.md:\n%s", measured)
+		t.Errorf("the table of docs/costs.md differs from that of docs/measurements.md:\n%s", measured)
 	}
 	cost := regexp.MustCompile(`\| 64 × 4 \| idle \|.*\$([0-9.]+) \|`).FindStringSubmatch(measured)
 	bound := regexp.MustCompile(`idle fleet of 64 shards on 4 workers costs less than \$([0-9.]+) a\s+month`).FindStringSubmatch(all["README.md"])
 	if cost == nil || bound == nil || number(t, cost[1]) >= number(t, bound[1]) {
-		t.Errorf("the README's bound %q is not above what was measured, %q", bound, cost)
+		t.Errorf("the README's bound %q is not above the measured cost %q", bound, cost)
 	}
 }
 
@@ -91,7 +91,7 @@ func number(t *testing.T, text string) float64 {
 	return x
 }
 
-// TestGuidesShowWhatRuns: what the guides show in Go is somewhere in the code, where it is
+// TestGuidesShowWhatRuns: every Go program in the guides is a part of the code, where it is
 // compiled and run.
 func TestGuidesShowWhatRuns(t *testing.T) {
 	code, shown := read(t, ".go"), 0
@@ -104,12 +104,12 @@ func TestGuidesShowWhatRuns(t *testing.T) {
 			program, _, _ := strings.Cut(block, "```")
 			shown++
 			if !strings.Contains(code, program) {
-				t.Errorf("%s shows what is nowhere:\n%s", file, program)
+				t.Errorf("%s contains a program that no Go file contains:\n%s", file, program)
 			}
 		}
 	}
 	if shown < 3 {
-		t.Errorf("only %d programs are shown: does this still find them?", shown)
+		t.Errorf("found only %d programs: the test may have stopped finding them", shown)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
-// documents are the Markdown files and the package comments.
+// documents returns the Markdown files and the package comments, by path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}

@@ -37,6 +37,6 @@ func TestOperationsListsEveryEvent(t *testing.T) {
 		}
 	}
 	if kinds < 20 || causes < 10 {
-		t.Errorf("only %d kinds and %d causes: does this still find them?", kinds, causes)
+		t.Errorf("found only %d kinds and %d causes: the test may have stopped finding them", kinds, causes)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// phrases are what a program can find of prose that reads as translated. Each has a better
-// way to say it.
+// phrases are phrases that read as translated and that a program can find, each with a
+// better way to say it.
 var phrases = []struct {
 	find   *regexp.Regexp
 	better string
@@ -31,7 +31,7 @@ var phrases = []struct {
 	{regexp.MustCompile(`\b(?:to|from|by|than|with) who \w+`), `name the object: "to the worker that …"`},
 }
 
-// ellipsis is the better way for a sentence that runs over several fields.
+// ellipsis is the advice for a sentence that runs over several fields.
 const ellipsis = "a whole phrase for each field"
 
 // A finding is a phrase that the check found.
@@ -75,7 +75,7 @@ func TestPlainEnglish(t *testing.T) {
 	}
 }
 
-// findings returns what the check finds in one file.
+// findings returns the findings in one file.
 func findings(t *testing.T, path, content string) []finding {
 	if strings.HasSuffix(path, ".md") {
 		return inBlocks(path, markdown(content))
@@ -118,7 +118,7 @@ var (
 // markdown returns the prose of a page: no headings and no code.
 func markdown(page string) []block {
 	var blocks []block
-	fenced, open := false, false // open: the next line belongs to the last block
+	fenced, open := false, false // open: the next line continues the last block
 	for i, line := range strings.Split(page, "\n") {
 		text := strings.TrimSpace(line)
 		switch {
@@ -202,17 +202,17 @@ func torn(path string, line int, comments ...*ast.CommentGroup) []finding {
 	return found
 }
 
-// allowed is what testdata/prose.txt allows.
+// allowed is the content of testdata/prose.txt.
 type allowed struct {
-	most   map[string]int // by scope, a folder or a file; a folder stands for all below it
+	most   map[string]int // the allowed findings by scope: a file, or a folder with all below it
 	quotes []quote
 }
 
-// A quote is a finding that is right where it stands.
+// A quote is a finding that is allowed because the text is right there.
 type quote struct{ file, text string }
 
-// scope is where a finding counts: the longest scope that contains its file. "" if it does
-// not count.
+// scope returns the scope that a finding counts for: the longest one that contains its file. "" if it
+// does not count.
 func (a allowed) scope(f finding) string {
 	if slices.ContainsFunc(a.quotes, func(q quote) bool { return q.file == f.file && strings.Contains(f.text, q.text) }) {
 		return ""
@@ -247,7 +247,7 @@ func allowances(t *testing.T) allowed {
 	return list
 }
 
-// TestPlainEnglishIsFound: the check finds what it is for, and lets pass what only looks like it.
+// TestPlainEnglishIsFound: the check finds each kind of phrase, and ignores text that only resembles one.
 func TestPlainEnglishIsFound(t *testing.T) {
 	for text, want := range map[string]int{
 		"It waits.\nWho leaves says so.":                                1,
