@@ -17,11 +17,11 @@ var (
 	// [*ConfigError].
 	ErrConfig = errors.New("invalid configuration")
 	// ErrRunning means that Run was called before. A worker runs once.
-	ErrRunning = errors.New("this worker has been run before: a worker runs once, make another")
+	ErrRunning = errors.New("this worker has run before: a worker runs only once")
 	// ErrEnded means that the tenure is over. An [*EndError] contains the cause.
 	ErrEnded = errors.New("the tenure is over")
 	// ErrNoShards means that the source lists no shards.
-	ErrNoShards = errors.New("no shards")
+	ErrNoShards = errors.New("no shards are listed")
 )
 
 // A ConfigError contains a field and the rule that its value breaks.

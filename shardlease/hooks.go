@@ -110,7 +110,7 @@ func checkListed(r lease.Record, q lease.Query, last string) error {
 		return err
 	}
 	if k.Name <= last {
-		return &HookError{Hook: hook, Err: fmt.Errorf("listed %q after %q: not in the order of the names", k.Name, last)}
+		return &HookError{Hook: hook, Err: fmt.Errorf("listed %q after %q, which is not the order of the names", k.Name, last)}
 	}
 	return nil
 }

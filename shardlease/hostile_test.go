@@ -196,10 +196,10 @@ func TestWaitingForTheStoreIsNoStall(t *testing.T) {
 		b.mute.Store(false)
 		time.Sleep(3 * time.Second)
 		for _, e := range m.of(event.Draining) {
-			t.Errorf("%v", e)
+			t.Errorf("unexpected event: %v", e)
 		}
 		for _, e := range m.of(event.Ended) {
-			t.Errorf("%v", e)
+			t.Errorf("unexpected event: %v", e)
 		}
 		_ = m.stop()
 	})

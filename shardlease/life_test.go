@@ -37,7 +37,7 @@ func TestCrashIsRecovered(t *testing.T) {
 		t.Logf("held again after %v", took)
 		for _, name := range s.names() {
 			if row := s.row(name); row.Owner.Name != "b" || held[name] != (row.Last.Reason == lease.ReasonExpired) {
-				t.Errorf("%v", row)
+				t.Errorf("the row is %v", row)
 			}
 		}
 		s.end()

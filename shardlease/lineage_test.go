@@ -142,7 +142,7 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 		}
 		s.within(70*time.Second, "it is removed", func() bool { return s.row("job").Removed })
 		if row := s.row("job"); !row.Removed || row.Last.Reason != lease.ReasonRemoved {
-			t.Errorf("%v", row)
+			t.Errorf("the row is %v", row)
 		}
 		if len(s.of("stays")) != 1 {
 			t.Errorf("the other shard was started %d times", len(s.of("stays")))
@@ -168,7 +168,7 @@ func TestQuarantineComesAtOnce(t *testing.T) {
 		m := join(t, store, shardlease.Static("job"), config, func(context.Context, *shardlease.Tenure) error { return errDown })
 		pass(time.Minute + 2*time.Minute + 5*time.Second) // the rests after the first and the second failure
 		if row := rowOf(t, store, "job"); !row.Quarantined || len(m.of(event.Quarantined)) != 1 {
-			t.Errorf("%v", row)
+			t.Errorf("the row is %v", row)
 		}
 		if err := m.stop(); err != nil {
 			t.Error(err)
@@ -206,7 +206,7 @@ func TestQuarantineIsReversible(t *testing.T) {
 		}
 		time.Sleep(90 * time.Second) // the other workers notice at their next audit
 		if row, err := supervisor.Get(t.Context(), "job"); err != nil || !row.Finished {
-			t.Errorf("%v, %v", row, err)
+			t.Errorf("the row is %v, error %v", row, err)
 		}
 		if err := m.stop(); err != nil {
 			t.Error(err)

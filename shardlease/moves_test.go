@@ -98,7 +98,7 @@ func dieAt(t *testing.T, mode rebalance.Mode, who, dies string, step func(lease.
 	}
 	for _, name := range s.names() {
 		if row := s.row(name); row.Attempts() > 1 || row.OfferedTo != "" {
-			t.Errorf("%v", row)
+			t.Errorf("the row is %v", row)
 		}
 	}
 	s.end()
@@ -147,7 +147,7 @@ func testCleanStop(t *testing.T, mode rebalance.Mode) {
 	}
 	for _, name := range s.names() {
 		if row := s.row(name); !row.Owner.IsZero() || row.Last.Reason != lease.ReasonReleased || row.Attempts() > 0 {
-			t.Errorf("%v", row)
+			t.Errorf("the row is %v", row)
 		}
 		if spans := s.of(name); spans[len(spans)-1].last() != s.row(name).Checkpoint.Position {
 			t.Errorf("%s: the last mark was %q and the stored position is %v", name, spans[len(spans)-1].last(), s.row(name).Checkpoint.Position)
@@ -292,7 +292,7 @@ func TestAliveKeepsTheAttempts(t *testing.T) {
 		})
 		time.Sleep(10 * time.Minute)
 		if row := s.row("shard-00"); !row.Quarantined || row.Last.Reason != lease.ReasonFailed || row.Attempts() != 3 {
-			t.Errorf("%v", row)
+			t.Errorf("the row is %v", row)
 		}
 		s.end()
 		for _, sp := range s.all() {

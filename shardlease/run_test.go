@@ -153,12 +153,12 @@ func checkMoves(t *testing.T, mode rebalance.Mode, ended, started []event.Event)
 	}
 	for _, e := range ended {
 		if !errors.Is(e.Cause, event.CauseHandedOff) || e.Running || (e.Overlap > 0) != (mode == rebalance.Cooperative) {
-			t.Errorf("%v", e)
+			t.Errorf("unexpected event: %v", e)
 		}
 	}
 	for _, e := range started {
 		if e.Transfer.From != "a" || e.Reason != lease.ReasonHandoff || (e.Gap > 0) != (mode == rebalance.Eager) {
-			t.Errorf("%v", e)
+			t.Errorf("unexpected event: %v", e)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func testOnlyCtx(t *testing.T, leave func(ctx context.Context) error, reported b
 	ended := a.of(event.Ended)
 	for _, e := range ended {
 		if (e.Err != nil) != reported || e.Cause != event.CauseHandedOff || e.Drained > 10*time.Millisecond {
-			t.Errorf("%v", e)
+			t.Errorf("unexpected event: %v", e)
 		}
 		if !reported && e.Level() != slog.LevelInfo {
 			t.Errorf("%v is logged as %v", e, e.Level())
@@ -88,7 +88,7 @@ func testOnlyCtx(t *testing.T, leave func(ctx context.Context) error, reported b
 	}
 	for _, e := range b.of(event.Started) {
 		if e.Attempt != 0 {
-			t.Errorf("%v", e)
+			t.Errorf("unexpected event: %v", e)
 		}
 	}
 	if len(ended) != 4 {

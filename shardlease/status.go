@@ -35,7 +35,7 @@ func (w *Worker) Healthy() error {
 	// Trust ends nine tenths of the lease time after the last confirmed heartbeat was sent.
 	silent := time.Since(w.began) - max(0, time.Duration(w.trust)-w.config.TTL*9/10)
 	if silent >= w.config.TTL {
-		return w.reason("has not had a heartbeat confirmed for %v", silent.Round(time.Millisecond))
+		return w.reason("no heartbeat was confirmed for %v", silent.Round(time.Millisecond))
 	}
 	if fails := w.status.CommitsFail; fails.Count > 0 {
 		late := time.Since(w.began) - time.Duration(fails.Since)
@@ -64,7 +64,7 @@ func (w *Worker) Ready() error {
 	case s.Leaving:
 		return w.reason("it shuts down")
 	case s.Resting:
-		return w.reason("it has given up its seat, and rests before it takes another")
+		return w.reason("it has given up its seat, and waits before it takes another")
 	case s.Restored:
 		return w.reason("the table was restored: claiming is suspended until it is adopted")
 	case !s.Seated:

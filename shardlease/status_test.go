@@ -93,7 +93,7 @@ func TestStuckLoopIsNotAlive(t *testing.T) {
 		pass(ttl)
 		expect(t, w.Worker, http.StatusServiceUnavailable, "Planner, Handoff or Order may block")
 		if s := w.Status(); s.Trust != 0 || s.Unhealthy == "" || s.Phase != "serving" {
-			t.Errorf("%+v", s)
+			t.Errorf("the status is %+v", s)
 		}
 		close(blocked)
 		j.Lock()

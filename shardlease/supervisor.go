@@ -77,7 +77,7 @@ func (s Supervisor) Get(ctx context.Context, shard string) (lease.Row, error) {
 	}
 	row, ok := record.(lease.Row)
 	if !ok {
-		return lease.Row{}, fmt.Errorf("get %v: %w: no lease row", s.key(shard), lease.ErrMalformed)
+		return lease.Row{}, fmt.Errorf("get %v: %w: the record is no lease row", s.key(shard), lease.ErrMalformed)
 	}
 	return row, nil
 }
@@ -150,7 +150,7 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
 		case err != nil:
 			return fmt.Errorf("evict %v: %w", key, err)
 		case !ok:
-			return fmt.Errorf("evict %v: %w: no seat", key, lease.ErrMalformed)
+			return fmt.Errorf("evict %v: %w: the record is no seat", key, lease.ErrMalformed)
 		}
 		w, err := protocol.Evict(seat)
 		if err != nil {

@@ -202,6 +202,6 @@ func TestListGoesOnAfterMalformedRows(t *testing.T) {
 	held(t, store, "s", "")
 	rows, err := shardlease.Supervisor{Store: patchy{store}, Group: "orders"}.List(t.Context())
 	if len(rows) != 1 || !errors.Is(err, lease.ErrMalformed) {
-		t.Errorf("%v, %v", rows, err)
+		t.Errorf("the rows are %v, error %v", rows, err)
 	}
 }

@@ -155,7 +155,7 @@ func TestStopIsSoft(t *testing.T) {
 			return tn.Mark("last")
 		})
 		if row := rowOf(t, store, "1"); err != nil || row.Checkpoint.Position != "last" || !row.Owner.IsZero() {
-			t.Errorf("%v, %v", err, row)
+			t.Errorf("error %v, the row is %v", err, row)
 		}
 	})
 }
@@ -187,7 +187,7 @@ func TestStopOfAStubbornHandler(t *testing.T) {
 			t.Errorf("reported: %v", ended)
 		}
 		if row := rowOf(t, store, "1"); !row.Owner.IsZero() || row.Last.Reason != lease.ReasonDrainTimeout {
-			t.Errorf("%v", row)
+			t.Errorf("the row is %v", row)
 		}
 	})
 }
@@ -264,7 +264,7 @@ func TestRelease(t *testing.T) {
 		})
 		pass(500 * time.Millisecond)
 		if row := rowOf(t, store, "1"); !row.Owner.IsZero() || row.Last.Note != "too hot" || row.Last.Reason != lease.ReasonReleased || row.Attempts() != 0 {
-			t.Errorf("%v", row)
+			t.Errorf("the row is %v", row)
 		}
 		pass(time.Minute)
 		if err := w.stop(); err != nil || calls != 2 {
