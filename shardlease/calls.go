@@ -10,7 +10,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// The calls that run started the loop: those of the store, the source, Config.Prepare and
+// The calls that other goroutines than the loop make: of the store, the source, Config.Prepare and
 // the handlers. Each puts its result into the inbox, once.
 
 // A call is one call of the store or of the source.

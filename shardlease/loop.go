@@ -271,8 +271,8 @@ func (r *run) finish() {
 	r.observer.close()
 }
 
-// awaitHandlers waits for the handlers that have not returned, and reports tenures whose handlers
-// do not return in time.
+// awaitHandlers waits for the handlers that have not returned, and reports tenures whose
+// handlers do not return in time.
 func (r *run) awaitHandlers() {
 	late := time.NewTimer(r.config.TTL / 3) // by then the end of every tenure is reported
 	defer late.Stop()

@@ -38,7 +38,7 @@ type Tenure struct {
 	made     uint64          // the number of marks made
 	reported uint64          // the number of marks that the engine knows
 	settled  uint64          // the number of marks that were accepted, or refused for good
-	since    time.Time       // a time at or after the first mark that is not settled was made
+	since    time.Time       // when the first mark that is not settled was made, or later
 	flush    uint64          // the number of marks up to which Flush was called
 	refusal  error           // why the mark that was settled last was refused; nil: it was accepted
 	waiting  []wait
