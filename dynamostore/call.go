@@ -13,9 +13,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// once makes one request of one call. The SDK would send again by itself, with
-// up to 20 seconds between, and would not say so; here it matters how long it
-// takes and whether an earlier request went unanswered.
+// once turns off the retries of the SDK. The SDK would repeat a request with up to 20
+// seconds in between and would not report it. This package has to bound the time and to know
+// whether an earlier request went unanswered.
 func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 
 const (
@@ -54,7 +54,7 @@ func callAs[T any](ctx context.Context, s *Store, c class, k lease.Key, request 
 	for n := 1; ; n++ {
 		out, err := attempt(ctx, s, request)
 		done := err == nil || final(err)
-		if c != bypass && ctx.Err() == nil { // a call that has no time left says nothing about the table
+		if c != bypass && ctx.Err() == nil { // a call that ran out of time is no evidence about the table
 			s.rows.note(done)
 		}
 		if done || n == s.options.Attempts {
@@ -98,7 +98,7 @@ func attempt[T any](ctx context.Context, s *Store, request func(context.Context)
 	return out, err
 }
 
-// ended is why there is no time left.
+// ended returns the reason why a context has ended.
 func ended(ctx context.Context) error { return errors.Join(ctx.Err(), context.Cause(ctx)) }
 
 // wait pauses for up to d, and reports whether there is time left.
@@ -113,7 +113,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// busy are the answers of a service that has done nothing and may be asked again.
+// busy reports whether an error code means that the service changed nothing and that the
+// request may be repeated.
 func busy(code string) bool {
 	switch code {
 	case "ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "RequestLimitExceeded",
@@ -123,8 +124,8 @@ func busy(code string) bool {
 	return false
 }
 
-// answer is the code and the status the service answered a request with.
-func answer(err error) (code string, status int) {
+// serviceCode returns the error code and the HTTP status of the service's answer.
+func serviceCode(err error) (code string, status int) {
 	if response, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
 		status = response.HTTPStatusCode()
 	}
@@ -134,17 +135,17 @@ func answer(err error) (code string, status int) {
 	return code, status
 }
 
-// final reports whether asking again is pointless: the service has said no, and
-// would say so again; or it has done what was asked, and the row that resulted
-// cannot be read. A server fault or silence is no such answer.
+// final reports whether it is pointless to repeat a request: the service refused it and
+// would refuse it again, or stored the write but returned a row that cannot be read. A
+// server fault or no answer is not final.
 func final(err error) bool {
-	code, _ := answer(err)
+	code, _ := serviceCode(err)
 	return untouched(err) && !busy(code) || errors.Is(err, lease.ErrMalformed)
 }
 
-// untouched reports whether a request that failed has certainly changed nothing:
-// the service itself said no. A proxy that gives up has no code of the service.
+// untouched reports whether a failed request has certainly changed nothing, because the
+// service itself refused it. The error of a proxy has no code of the service.
 func untouched(err error) bool {
-	code, status := answer(err)
+	code, status := serviceCode(err)
 	return status >= 400 && status < 500 && code != "" && code != "UnknownError"
 }

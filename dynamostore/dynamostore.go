@@ -1,8 +1,9 @@
-// Package dynamostore keeps lease rows in one DynamoDB table. It translates the
-// four conditional writes of package lease and decides nothing.
+// Package dynamostore keeps the lease rows and seats of shardlease in one DynamoDB table. It
+// implements [lease.Store]: it translates the four conditional writes of package lease to
+// DynamoDB, and decides nothing.
 //
-// docs/table.md is the format of the table, attribute by attribute, and what
-// each operation costs; docs/iam.md what a worker has to be allowed.
+// docs/table.md describes the table, attribute by attribute, and what each operation costs.
+// docs/iam.md lists the permissions that a worker needs.
 package dynamostore
 
 import (
@@ -22,11 +23,11 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Options of a Store. The zero value is what most want.
+// Options configures a [Store]. The zero value suits most programs.
 type Options struct {
-	// Timeout bounds one call with all its attempts, besides the caller's
-	// context. It must be well below the lease time: a call that outlives the
-	// lease is worth nothing. Default 2 s.
+	// Timeout bounds one call with all its attempts, in addition to the caller's
+	// context. It must be well below the lease time, because a call that outlives the
+	// lease is useless. Default 2 s.
 	//
 	// Timeout begins when the call is admitted (see InFlight). A call waits for its
 	// admission until the deadline of the caller's context; without a deadline it
@@ -38,21 +39,22 @@ type Options struct {
 	Attempts int
 	// InFlight bounds how many calls about lease rows are under way at once.
 	// The bound begins at 4, rises to InFlight, and falls when the table is slow or
-	// throttles. The other calls wait and are admitted first in, first out, changes
-	// of hands and reads before commits; but at least every fourth admission is a
-	// commit. A call that has waited for half of its time returns a
-	// [lease.QueuedError]; a call for the same row within half a minute has its
-	// place. Calls about seats do not count and do not wait: a heartbeat never queues
-	// behind commits. Default 16.
+	// throttles. The other calls wait and are admitted first in, first out. Changes of
+	// hands and reads are admitted before commits, except that at least every fourth
+	// admission is a commit. A call that has waited for half of its time returns a
+	// [lease.QueuedError]; a call for the same row within the next half minute keeps
+	// the place of that call in the queue. Calls about seats do not count and do not
+	// wait: a heartbeat never queues behind commits. Default 16.
 	InFlight int
-	// Group is the group whose permissions Open tries. It matters where a
-	// policy allows single groups only.
+	// Group is the group whose permissions Open checks. It matters if the IAM policy
+	// allows single groups only. Default: a name that is only used for this check.
 	Group string
 	// AllowReplicated accepts a table that is replicated so that the last
-	// writer wins. Two regions then accept conflicting claims; nothing this
-	// library promises holds across regions.
+	// writer wins. Two regions then accept conflicting claims, and no promise of
+	// this library holds across regions.
 	AllowReplicated bool
-	// Logger hears what is odd and not an error. Default: nothing.
+	// Logger receives warnings about conditions that are unusual and no errors. Default:
+	// no logging.
 	Logger *slog.Logger
 }
 
@@ -79,8 +81,8 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// A Store is a [lease.Store] over one table. It is safe for concurrent use and
-// starts no goroutines; the client is the caller's.
+// A Store is a [lease.Store] on one DynamoDB table. It is safe for concurrent use and
+// starts no goroutines. It uses the caller's client and does not close it.
 type Store struct {
 	client   *dynamodb.Client
 	table    string
@@ -91,8 +93,8 @@ type Store struct {
 
 var _ lease.Store = (*Store)(nil)
 
-// List queries one partition, page by page, until the service says that there is
-// no more: a page may be empty and not be the last.
+// List queries one partition, page by page, until the service returns no key to continue
+// from: an empty page need not be the last one.
 func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		if err := q.Validate(); err != nil {
@@ -155,22 +157,22 @@ func (s *Store) get(ctx context.Context, k lease.Key, c class) (lease.Record, er
 	return decode(out.Item)
 }
 
-// Write makes one conditional write, sending the same bytes again while the
-// service is busy or does not answer and there is time.
+// Write makes one conditional write. It sends the same bytes again if the service is busy
+// or does not answer, as long as there is time.
 func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
-	torn := false
+	unanswered := false // an earlier attempt may have been stored
 	r, err := callAs(ctx, s, classOf(w), w.Key(), func(ctx context.Context) (lease.Record, error) {
 		r, err := s.send(ctx, w)
 		if err != nil && !untouched(err) {
-			torn = true
+			unanswered = true
 		}
 		return r, err
 	})
 	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		return nil, s.refusal(ctx, w, failed.Item, torn)
+		return nil, s.refusal(ctx, w, failed.Item, unanswered)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", w, err)
@@ -178,7 +180,7 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 	return r, nil
 }
 
-// classOf is the class in which a write waits.
+// classOf returns the class in which a write queues.
 func classOf(w lease.Write) class {
 	next, isRow := w.Next.(lease.Row)
 	old, _ := w.Old.(lease.Row)
@@ -191,7 +193,7 @@ func classOf(w lease.Write) class {
 	return hands
 }
 
-// send is one request. Each condition stands beside its expression in write.go.
+// send sends the request of a write once. write.go has the condition of each operation.
 func (s *Store) send(ctx context.Context, w lease.Write) (lease.Record, error) {
 	switch w.Op {
 	case lease.OpCreate:
@@ -211,11 +213,12 @@ func (s *Store) send(ctx context.Context, w lease.Write) (lease.Record, error) {
 	return nil, err
 }
 
-// refusal says how the record stands. A server that refuses without telling is
-// asked: the record may have moved on since, which Decide allows for. That read does not
-// wait for its turn: a QueuedError from it would say that the write was never sent.
-func (s *Store) refusal(ctx context.Context, w lease.Write, item map[string]types.AttributeValue, torn bool) error {
-	refused := &lease.RefusedError{Op: w.Op, Key: w.Key(), Retried: torn}
+// refusal returns the error of a refused write, with the record as it is now. If the server
+// did not return the item with its refusal, refusal reads it. The record may have changed
+// again in between, which protocol.Decide allows for. That read does not queue: a
+// QueuedError from it would mean that the write was never sent.
+func (s *Store) refusal(ctx context.Context, w lease.Write, item map[string]types.AttributeValue, unanswered bool) error {
+	refused := &lease.RefusedError{Op: w.Op, Key: w.Key(), Retried: unanswered}
 	var now lease.Record
 	var err error
 	if len(item) > 0 {

@@ -22,16 +22,16 @@ import (
 	"github.com/shardlease/shardlease-go/internal/attr"
 )
 
-// A service imitates as much of DynamoDB as this package uses. It stands behind the HTTP
-// client, so it evaluates the expressions that are really sent, in a synctest bubble too.
-// TestStore of integration runs the same suite on DynamoDB Local, which shows whether the
-// imitation is right.
+// A service imitates the part of DynamoDB that this package uses. It replaces the HTTP client
+// of the SDK, so it evaluates the expressions that are really sent, also in a synctest bubble.
+// TestStore in integration/store runs the same suite on DynamoDB Local, which shows whether
+// the imitation is right.
 type service struct {
 	takes time.Duration // how long each request takes
 	room  chan struct{} // its capacity is how many requests are served at a time; nil: any number
 
 	mu    sync.Mutex
-	items map[string]image // by place
+	items map[string]image // by the result of place
 	calls map[string]int   // by action
 }
 
@@ -45,19 +45,19 @@ type (
 	}
 )
 
-// newService is an empty service, each of whose requests takes that long.
+// newService returns an empty service that answers each request after takes.
 func newService(takes time.Duration) *service {
 	return &service{takes: takes, items: map[string]image{}, calls: map[string]int{}}
 }
 
-// opened is a store over a new service, each of whose requests takes that long.
+// opened returns a store on a new service that answers each request after takes.
 func opened(t *testing.T, takes time.Duration) (*Store, *service) {
 	t.Helper()
 	f := newService(takes)
 	return f.open(t, f), f
 }
 
-// open is a store of f whose requests go through that client.
+// open returns a store on f that sends its requests through the given client.
 func (f *service) open(t *testing.T, through dynamodb.HTTPClient) *Store {
 	t.Helper()
 	client := dynamodb.New(dynamodb.Options{
@@ -85,7 +85,7 @@ func (f *service) Do(request *http.Request) (*http.Response, error) {
 	if err := f.work(request.Context()); err != nil {
 		return nil, err
 	}
-	status, out := f.answer(action, in)
+	status, out := f.serve(action, in)
 	content, err = json.Marshal(out)
 	return &http.Response{
 		StatusCode: status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}},
@@ -93,7 +93,7 @@ func (f *service) Do(request *http.Request) (*http.Response, error) {
 	}, err
 }
 
-// work waits as long as a request takes.
+// work waits for as long as a request takes.
 func (f *service) work(ctx context.Context) error {
 	if f.room != nil {
 		f.room <- struct{}{}
@@ -110,7 +110,8 @@ func (f *service) work(ctx context.Context) error {
 	}
 }
 
-func (f *service) answer(action string, in body) (status int, out any) {
+// serve executes one request.
+func (f *service) serve(action string, in body) (status int, out any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls[action]++
@@ -152,12 +153,12 @@ func description() any {
 	}}
 }
 
-// place is the key of an item in service.items: group and name.
+// place returns the key of an item in service.items: group and name.
 func place(key image) string {
 	return fmt.Sprint(value(key[attr.Group]), "\x00", value(key[attr.Key]))
 }
 
-// value is the v of {"S": v}.
+// value returns the v of {"S": v}.
 func value(attribute any) any {
 	of, _ := attribute.(map[string]any)
 	for _, v := range of {
@@ -178,7 +179,7 @@ func (f *service) query(in body) []image {
 	return found
 }
 
-// holds evaluates the condition on an item.
+// holds reports whether the condition holds for an item.
 func (in body) holds(item image) bool {
 	if in.ConditionExpression == "" {
 		return true
@@ -206,7 +207,7 @@ func number(attribute any) int64 {
 	return n
 }
 
-// update returns the item as the update leaves it.
+// update returns the item after the update.
 func (in body) update(old image) image {
 	item := maps.Clone(old)
 	sets, removes, _ := strings.Cut(strings.TrimPrefix(in.UpdateExpression, "SET "), " REMOVE ")

@@ -10,15 +10,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Fence is a condition for a user's own TransactWriteItems: the transaction takes
-// effect only while h stands. It is how an effect in DynamoDB is fenced in the
-// same atomic step; to look first and to write afterwards is worth nothing.
+// Fence returns a condition for the caller's own TransactWriteItems: the transaction takes
+// effect only if h still holds the shard. This fences an effect in DynamoDB in one atomic
+// step; reading the lease row first and writing afterwards would fence nothing.
 //
-// It costs two write units, as every condition in a transaction does. [Fenced]
-// reads the error of the transaction. DynamoDB cancels transactions that meet at one
-// item, and a commit of the holder's is a write of the same row: make the transactions
-// of a shard one after the other, and repeat those that were cancelled for a conflict.
-// (DynamoDB Local never does that.)
+// It costs two write units, as every condition in a transaction does. [Fenced] translates
+// the error of the transaction. DynamoDB cancels transactions that conflict on one item, and
+// a commit of the holder writes the same row: make the transactions of a shard one after the
+// other, and repeat those that were cancelled for a conflict. (DynamoDB Local never cancels
+// a transaction for a conflict.)
 func (s *Store) Fence(h lease.Hold) types.TransactWriteItem {
 	e := newExpression()
 	condition := e.is(attr.Generation, h.Generation) + " AND " + e.is(attr.Incarnation, string(h.Incarnation))
@@ -28,14 +28,14 @@ func (s *Store) Fence(h lease.Hold) types.TransactWriteItem {
 		ConditionExpression:                 &condition,
 		ExpressionAttributeNames:            e.names,
 		ExpressionAttributeValues:           e.values,
-		ReturnValuesOnConditionCheckFailure: tellItem,
+		ReturnValuesOnConditionCheckFailure: returnItem,
 	}}
 }
 
-// Fenced adds the StaleError to the error of a transaction that was cancelled
-// because h no longer stood, and gives any other error back as it is. Where the
-// row itself is gone the service tells nothing about it, and the error stays as it
-// is: a ConditionalCheckFailed at the fence's place.
+// Fenced adds a [*checkpoint.StaleError] to the error of a transaction that was cancelled
+// because h no longer held the shard, and returns any other error unchanged. If the lease row
+// does not exist, the service returns no item, and the error stays unchanged too: a
+// ConditionalCheckFailed at the position of the fence.
 func Fenced(err error, h lease.Hold) error {
 	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
 	if !ok {

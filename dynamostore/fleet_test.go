@@ -23,14 +23,14 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A fleet is a number of workers. Each has a store and a network connection of its own; all
-// stores are of one service.
+// A fleet is a set of workers. Each worker has its own store and network connection; all
+// stores use one service.
 type fleet struct {
 	*testing.T
 	*service
 	config shardlease.Config
-	memory *memstore.Store // if not nil, it keeps the records in place of the service
-	mute   atomic.Bool     // while set, no write of a row is answered
+	memory *memstore.Store // if not nil, it stores the records instead of the service
+	mute   atomic.Bool     // while set, no write of a lease row is answered
 	shards []string
 	handle shardlease.Handler
 
@@ -55,8 +55,9 @@ func (m *member) Do(request *http.Request) (*http.Response, error) {
 	return m.f.Do(request)
 }
 
-// queued is a store in memory whose calls wait, are cut off and are repeated as those of a
-// Store. It does without the SDK, for fleets that make thousands of requests a second.
+// queued is a store in memory whose calls wait, are cut off and are repeated like those of a
+// Store. It does not use the SDK, so it is fast enough for fleets that make thousands of
+// requests a second.
 type queued struct {
 	lease.Store
 	calls *Store
@@ -92,6 +93,7 @@ func (q *queued) Write(ctx context.Context, w lease.Write) (lease.Record, error)
 	return r, cmp.Or(err, refused)
 }
 
+// answered returns err, or the result of then if err is nil.
 func answered(err error, then func() (lease.Record, error)) (lease.Record, error) {
 	if err != nil {
 		return nil, err
@@ -112,7 +114,7 @@ func newFleet(t *testing.T, takes time.Duration, shards int, config shardlease.C
 	return f
 }
 
-// join runs a worker until its stop is called.
+// join starts a worker, which runs until its stop is called.
 func (f *fleet) join(name string) *member {
 	m := &member{name: name, f: f.service}
 	config := f.config
@@ -153,7 +155,7 @@ func (f *fleet) count(name string, n int) {
 	f.holding[name] += n
 }
 
-// of returns the events of that kind.
+// of returns the events of one kind.
 func (f *fleet) of(kind event.Kind) (events []event.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,7 +167,7 @@ func (f *fleet) of(kind event.Kind) (events []event.Event) {
 	return events
 }
 
-// shared waits until these workers hold all shards, evenly, and returns how long that took.
+// shared waits until these workers hold all shards evenly, and returns how long that took.
 func (f *fleet) shared(limit time.Duration, names ...string) time.Duration {
 	f.Helper()
 	from := time.Now()
@@ -202,7 +204,7 @@ func busily(ctx context.Context, t *shardlease.Tenure) error {
 	return nil
 }
 
-// slow returns the workers that have reported a lease time too short for the table.
+// slow returns the workers that have reported that the lease time is too short for the table.
 func (f *fleet) slow() map[string]bool {
 	workers := map[string]bool{}
 	for _, e := range f.of(event.StoreFault) {
@@ -215,9 +217,9 @@ func (f *fleet) slow() map[string]bool {
 
 // TestSlowTable: however long each request takes, a fleet starts, holds its shards, moves
 // them and recovers from crashes, at most a few answers later than promised. Workers report
-// it where the lease time is shorter than thirty answers. When attempts were cut off at a
-// constant 500 ms, no worker started at 600 ms per request; when workers rested after each
-// listing, a recovery at 300 ms and T = 3 s took 7.0 s.
+// a lease time that is shorter than thirty answers. When attempts were cut off at a constant
+// 500 ms, no worker started at 600 ms per request. When workers rested after each listing, a
+// recovery at 300 ms and a lease time of 3 s took 7.0 s.
 func TestSlowTable(t *testing.T) {
 	for _, c := range []struct{ takes, ttl time.Duration }{
 		{1200 * time.Millisecond, 20 * time.Second},
@@ -234,7 +236,7 @@ func TestSlowTable(t *testing.T) {
 func testSlowTable(t *testing.T, takes, ttl time.Duration) {
 	beat, reports := ttl/3, takes*30 > ttl
 	f := newFleet(t, takes, 8, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative})
-	late := 7 * takes // a look, an eviction, two listings, a claim, and two that begin at a bad moment
+	late := 7 * takes // a poll, an eviction, two listings, a claim, and two listings that begin too early
 	if !reports {
 		late = 0 // as docs/lease-time.md promises
 	}
@@ -246,7 +248,7 @@ func testSlowTable(t *testing.T, takes, ttl time.Duration) {
 	for i := range 10 {
 		time.Sleep(3*ttl + time.Duration(i)*beat/10)
 		if !f.even("a", b.name) {
-			t.Errorf("not held: %v", f.holding)
+			t.Errorf("the shards are not held evenly: %v", f.holding)
 		}
 		b.cut.Store(true)
 		took := f.shared(ttl+beat+500*time.Millisecond+late, "a")
@@ -269,7 +271,8 @@ func testSlowTable(t *testing.T, takes, ttl time.Duration) {
 }
 
 // TestJoinUnderLoad: 64 handlers commit without pause, on a table that serves 16 requests at a
-// time; a second worker joins. Both hold as many shards within h + 1.5 s, as without load.
+// time, and a second worker joins. Both hold equally many shards within one heartbeat interval
+// and 1.5 s, as without load.
 func TestJoinUnderLoad(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -290,9 +293,9 @@ func TestJoinUnderLoad(t *testing.T) {
 }
 
 // TestBusyShardsShareASlowTable: 256 shards commit without pause on a table that takes 300 ms,
-// on one worker, and on two from when another joins. When a repeated call queued at the back of
-// the lane, the shards were even after 1.5 to 6 minutes, and a dozen reports or more said that
-// commits were not accepted; with its place kept they are even after 23 s, without a report.
+// first on one worker, then on two. When a repeated call queued at the back of the lane, the
+// shards were even after 1.5 to 6 minutes, and a dozen or more events reported commits that
+// were not accepted. With places kept they are even after 23 s, without such a report.
 func TestBusyShardsShareASlowTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 300*time.Millisecond, 256, shardlease.Config{Handoff: rebalance.Cooperative})
@@ -311,7 +314,7 @@ func TestBusyShardsShareASlowTable(t *testing.T) {
 		}
 		failing := f.of(event.CommitsFail)
 		if stalled > 0 || len(failing) > 0 || !f.even("a", "b") {
-			t.Errorf("%d tenures ended as stalled; reports of commits that fail: %d; they hold %v", stalled, len(failing), f.holding)
+			t.Errorf("%d tenures ended as stalled; %d reports of failing commits; the workers hold %v", stalled, len(failing), f.holding)
 		}
 		a.stop()
 		b.stop()
@@ -319,8 +322,9 @@ func TestBusyShardsShareASlowTable(t *testing.T) {
 }
 
 // TestColdStartReportsNoFault: a worker claims thousands of shards on a table that serves 16
-// requests at a time, so that claims wait in the store for seconds, or for longer than a lease
-// time. When the deadlines of claims ran out there, 10,000 shards made 7,910 store faults.
+// requests at a time, so claims queue in the store for seconds, or for longer than a lease
+// time. When the deadlines of claims ran out in the queue, 10,000 shards made 7,910 store
+// faults.
 func TestColdStartReportsNoFault(t *testing.T) {
 	for _, c := range []struct {
 		takes  time.Duration
@@ -343,9 +347,9 @@ func TestColdStartReportsNoFault(t *testing.T) {
 	}
 }
 
-// TestMuteTableIsReported: the table answers no write of a row. Of a hundred writes sixteen are
-// under way, and the others wait in the store until their time ends. The report of the fault
-// counts all of them.
+// TestMuteTableIsReported: the table answers no write of a lease row. Of a hundred writes
+// sixteen are under way, and the others queue in the store until their time ends. The report
+// of the fault counts all of them.
 func TestMuteTableIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 5*time.Millisecond, 100, shardlease.Config{Handoff: rebalance.Eager})
@@ -355,7 +359,7 @@ func TestMuteTableIsReported(t *testing.T) {
 		f.mute.Store(true)
 		time.Sleep(25 * time.Second)
 		if reports := f.of(event.StoreFault); !slices.ContainsFunc(reports, func(e event.Event) bool { return e.Count == 100 }) {
-			t.Errorf("the calls that wait in vain are not reported: %v", reports)
+			t.Errorf("no report counts all 100 calls: %v", reports)
 		}
 		f.mute.Store(false)
 		a.stop()

@@ -15,28 +15,34 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A table that is restored from a backup holds rows as they were, and generations
-// that were issued again and again since are unknown to it. Each group therefore
-// records which table it lives in, in a row of its own. A restored table has the
-// old table's record and another identity.
+// A table that is restored from a backup has the rows as they were at the backup. It does
+// not know the generations that were issued since, and would issue them a second time. Each
+// group therefore records the identity of its table, in an item of its own. A restored table
+// has that record of the old table, and another identity.
 
-// ErrRestored: the table is not the one the group knows.
-var ErrRestored = errors.New("the table is not the one this group has lived in: it was restored or replaced")
+// ErrRestored means that the table is not the one that the group has recorded.
+var ErrRestored = errors.New("the table is not the one this group has recorded: it was restored or replaced")
 
-// A RestoredError says so, with what was recorded and what there is.
+// A RestoredError reports that a group has recorded another table than the present one.
 type RestoredError struct {
-	Group         string
-	Recorded, Now string
+	// Group is the group that uses the table.
+	Group string
+	// Recorded is the identity of the recorded table; empty if the group has rows and
+	// no record.
+	Recorded string
+	// Now is the identity of the present table.
+	Now string
 }
 
 func (e *RestoredError) Error() string {
 	if e.Recorded == "" {
-		return fmt.Sprintf("group %q has rows, and no record of its table: verify before the first row is made; adopt the rows there are", e.Group)
+		return fmt.Sprintf("group %q has rows, and no record of its table: verify before the first row is created; adopt the existing rows", e.Group)
 	}
 	return fmt.Sprintf("group %q: %v (recorded %q, now %q); claim nothing before its rows are adopted", e.Group, ErrRestored, e.Recorded, e.Now)
 }
 
-// Is makes errors.Is(err, ErrRestored) true; to a worker it is a [lease.ErrWentBack].
+// Is reports whether target is [ErrRestored] or [lease.ErrWentBack], the error that a worker
+// compares with.
 func (e *RestoredError) Is(target error) bool {
 	return target == ErrRestored || target == lease.ErrWentBack
 }
@@ -47,12 +53,13 @@ const (
 	attrTableID       = "tableId"
 )
 
-// Verify compares the table with the one the group has recorded, and records it
-// where the group is new here. A group that has rows and no record is not trusted
-// either: Verify comes before the first Begin.
+// Verify compares the identity of the table with the one that the group has recorded, and
+// returns a [*RestoredError] if they differ. If the group has no rows yet, Verify records
+// the identity. A group that has rows and no record is refused too, so Verify must precede
+// the first row.
 //
-// It looks at the table anew each time: one request to the control plane and one
-// read; for a new group also a query and a write.
+// Each call costs one DescribeTable and one read, and for a new group also a query and a
+// write.
 func (s *Store) Verify(ctx context.Context, group string) error {
 	now, err := s.identify(ctx)
 	if err != nil {
@@ -66,7 +73,7 @@ func (s *Store) Verify(ctx context.Context, group string) error {
 		case err != nil:
 		case !rows:
 			return s.record(ctx, group, "", now)
-		default: // the group may have begun in between: its record is older than its first row
+		default: // the group may have begun after the first read; its record precedes its first row
 			recorded, err = s.recorded(ctx, group)
 		}
 	}
@@ -79,21 +86,23 @@ func (s *Store) Verify(ctx context.Context, group string) error {
 	return nil
 }
 
-// hasRows tells a new group from one whose record was lost.
+// hasRows reports whether the group has lease rows: if it has, and has no record of its
+// table, that record was lost.
 func (s *Store) hasRows(ctx context.Context, group string) (bool, error) {
 	for _, err := range s.List(ctx, lease.Query{Group: group, Kind: lease.KindLease}) {
 		if errors.Is(err, lease.ErrMalformed) {
-			err = nil // it is a row, whatever is in it
+			err = nil // a row that cannot be read is a row too
 		}
 		return err == nil, err
 	}
 	return false, nil
 }
 
-// Adopt takes every row of the group over from the table it was restored from, to
-// a generation above all that can have been issued there, and records the table.
-// It returns how many rows are at home now. What it cannot adopt it reports, and then
-// the table is not recorded: Adopt can be called again, by anybody, at any time.
+// Adopt accepts a restored table for a group. It raises the generation of every lease row
+// above all that the old table can have issued, leaves the rows without an owner, and records
+// the identity of this table. It returns the number of adopted rows. If a row cannot be
+// adopted, Adopt returns an error and does not record the table; it can be called again, by
+// any process and at any time. by names the caller in the rows.
 func (s *Store) Adopt(ctx context.Context, group, by string) (int, error) {
 	now, err := s.identify(ctx)
 	if err != nil {
@@ -104,7 +113,7 @@ func (s *Store) Adopt(ctx context.Context, group, by string) (int, error) {
 		return 0, fmt.Errorf("adopt group %q: %w", group, err)
 	}
 	if recorded == now {
-		return 0, nil // it lives here: nothing to adopt, and nobody to throw out
+		return 0, nil // adopting would end the tenures of a group that is in order
 	}
 	adopted := 0
 	var errs []error
@@ -127,9 +136,9 @@ func (s *Store) Adopt(ctx context.Context, group, by string) (int, error) {
 	return adopted, nil
 }
 
-// adopt transfers one row. A refusal means that it has changed hands meanwhile. If
-// that was somebody else's adoption, or if all are done and the group goes on
-// already, it is left alone; otherwise the row as it stands is tried again.
+// adopt transfers one row. If the store refuses, the row has changed hands meanwhile. adopt
+// then leaves it alone if another process has adopted it, or has recorded the table, so that
+// the group continues already. Otherwise it tries again with the row as it is now.
 func (s *Store) adopt(ctx context.Context, r lease.Row, now, by string) error {
 	for {
 		w, err := protocol.Adopt(r, by, protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()})
@@ -152,7 +161,7 @@ func (s *Store) adopt(ctx context.Context, r lease.Row, now, by string) error {
 	}
 }
 
-// identify describes the table.
+// identify returns the identity of the table as it is now, and not as Open found it.
 func (s *Store) identify(ctx context.Context) (string, error) {
 	fresh := *s
 	if err := fresh.inspect(ctx); err != nil {
@@ -168,7 +177,7 @@ func identityItem(group string) map[string]types.AttributeValue {
 	}
 }
 
-// recorded reads which table the group knows; empty: none yet.
+// recorded reads the identity that the group has recorded; empty if there is none.
 func (s *Store) recorded(ctx context.Context, group string) (string, error) {
 	if err := (lease.Query{Group: group, Kind: lease.KindLease}).Validate(); err != nil {
 		return "", err
@@ -188,8 +197,8 @@ func (s *Store) recorded(ctx context.Context, group string) (string, error) {
 	return id.Value, nil
 }
 
-// record stores the table, on condition that what was recorded still is. That it is
-// recorded already is success: by another, or by a sending that went unanswered.
+// record stores the identity now, on condition that the record is still the given one. It
+// succeeds too if now is recorded already, by another process or by an unanswered attempt.
 func (s *Store) record(ctx context.Context, group, recorded, now string) error {
 	item := identityItem(group)
 	item[attrTableID] = attribute(now)

@@ -24,9 +24,9 @@ func encode(r lease.Record) map[string]types.AttributeValue {
 	return attrs
 }
 
-// decode reads an item. What it cannot express as a value of an Item it hands on
-// as it is: where the attribute is unknown that does not matter, and where it is
-// known its name is reported with the type it should have had.
+// decode reads an item. An attribute whose type a lease.Item cannot have is passed on as it
+// is: lease.Decode ignores it if its name is unknown, and otherwise reports its name and the
+// type that it should have.
 func decode(attrs map[string]types.AttributeValue) (lease.Record, error) {
 	item := lease.Item{}
 	for name, attr := range attrs {
@@ -35,7 +35,7 @@ func decode(attrs map[string]types.AttributeValue) (lease.Record, error) {
 	return lease.Decode(item)
 }
 
-// attribute is a value of an Item as DynamoDB types it.
+// attribute returns a value of a lease.Item as a DynamoDB attribute.
 func attribute(value any) types.AttributeValue {
 	switch v := value.(type) {
 	case string:
@@ -52,6 +52,8 @@ func attribute(value any) types.AttributeValue {
 	return &types.AttributeValueMemberNULL{Value: true}
 }
 
+// plain returns a DynamoDB attribute as a value of a lease.Item, or unchanged if its type has
+// no equivalent.
 func plain(attr types.AttributeValue) any {
 	switch a := attr.(type) {
 	case *types.AttributeValueMemberS:

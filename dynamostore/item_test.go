@@ -11,8 +11,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// FuzzItems: whatever type and value an attribute of a stored row has, reading it
-// gives a row that could have been written, or a MalformedError.
+// FuzzItems: whatever type and value an attribute of a stored row has, decode returns a row
+// that could have been written, or a MalformedError.
 func FuzzItems(f *testing.F) {
 	f.Add(attr.Counter, byte(1), "7", "8", []byte("raw"))
 	f.Add(attr.Generation, byte(1), "92233720368547758080", "", []byte(nil))
@@ -34,7 +34,7 @@ func FuzzItems(f *testing.F) {
 			return
 		}
 		if again, err := decode(encode(r)); err != nil || !reflect.DeepEqual(again, r) {
-			t.Fatalf("%v came back as %v, %v", r, again, err)
+			t.Fatalf("%v was decoded as %v, %v", r, again, err)
 		}
 	})
 }

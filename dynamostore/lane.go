@@ -10,20 +10,20 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A lane bounds how many calls about lease rows are under way. How many the table can take
-// nobody knows, so it finds out as TCP does: it begins with few, allows one more for every
-// round of answers, and half as many when a request is throttled or goes unanswered. With a
-// fixed number, a fleet that comes back all at once would keep a slow server busy with
-// requests that nobody waits for any more.
+// A lane bounds how many calls about lease rows are under way. The capacity of the table is
+// unknown, so the lane estimates it as TCP does: it begins with a few calls, allows one more
+// for every round of answers, and half as many when a request is throttled or goes
+// unanswered. With a fixed number, a fleet that returns all at once would keep a slow server
+// busy with requests whose callers have given up.
 //
 // Calls wait in two classes, each first in, first out. Changes of hands and reads are admitted
 // before commits, because a worker waits for the shard; but while a commit waits, at least
 // every fourth admission is a commit. After an outage the oldest callers are about to give
-// up, and the answer might come too late for them. So a caller is sent away instead of
+// up, and the answer might arrive too late for them. So a caller is sent away instead of
 // admitted if it has less than half of its time left, or less time than a request takes at
-// present. The next call of that class for the same row keeps the place: it queues as if it had
-// arrived with the first. At the back, a row whose turn takes longer than half of a caller's
-// time would lose its place again and again.
+// present. The next call of that class for the same row keeps the place: it queues as if it
+// had arrived when the first call did. If it queued at the back, a row whose turn takes longer
+// than half of a caller's time would lose its place again and again.
 //
 // Invariant: a call that is sent away, or gives up, has sent nothing. Each class waits in the
 // order of arrival.
@@ -34,7 +34,7 @@ type lane struct {
 	mu      sync.Mutex
 	limit   float64
 	busy    int
-	pardon  int // so many answers say nothing new: they were under way when limit was halved
+	ignore  int // how many results to ignore: these requests were under way when limit was halved
 	waiting [classes][]*waiter
 	left    int // how many waiters have given up
 	passed  int // how many others were admitted since the last commit
@@ -78,7 +78,7 @@ func (l *lane) enter(ctx context.Context, c class, row lease.Key) error {
 	}}
 	l.mu.Lock()
 	w.arrived = l.places.take(placeKey{c, row}, began)
-	l.line(c, w)
+	l.enqueue(c, w)
 	l.admit()
 	l.mu.Unlock()
 	select {
@@ -90,7 +90,7 @@ func (l *lane) enter(ctx context.Context, c class, row lease.Key) error {
 	switch {
 	case w.in && ctx.Err() == nil:
 		return nil
-	case w.in: // admitted at the moment at which its context ended
+	case w.in: // admitted, but its context has ended
 		l.busy--
 		l.admit()
 	case !w.gone:
@@ -102,14 +102,15 @@ func (l *lane) enter(ctx context.Context, c class, row lease.Key) error {
 	return &lease.QueuedError{Waited: time.Since(began), Cause: ended(ctx)}
 }
 
-// line puts a waiter behind those that arrived before it, or at the same moment.
-func (l *lane) line(c class, w *waiter) {
+// enqueue puts a waiter behind those that arrived before it, or at the same moment.
+func (l *lane) enqueue(c class, w *waiter) {
 	at, _ := slices.BinarySearchFunc(l.waiting[c], w, func(other, w *waiter) int {
 		return cmp.Or(other.arrived.Compare(w.arrived), -1)
 	})
 	l.waiting[c] = slices.Insert(l.waiting[c], at, w)
 }
 
+// leave ends a call that was admitted.
 func (l *lane) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,18 +118,18 @@ func (l *lane) leave() {
 	l.admit()
 }
 
-// note learns from what became of a request.
+// note adjusts the limit to the result of a request: well means that the service answered.
 func (l *lane) note(well bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case well:
 		l.limit = min(l.limit+1/l.limit, l.most)
-	case l.pardon == 0:
+	case l.ignore == 0:
 		l.limit = max(l.limit/2, 1)
-		l.pardon = l.busy
+		l.ignore = l.busy
 	}
-	l.pardon = max(l.pardon-1, 0)
+	l.ignore = max(l.ignore-1, 0)
 	l.admit()
 }
 
@@ -162,7 +163,7 @@ func (l *lane) next() *waiter {
 		case w.gone:
 			l.left--
 			continue
-		case l.busy > 0 && w.late(): // with none under way, a late call has to show whether the table is quicker by now
+		case l.busy > 0 && w.late(): // if none is under way, a late call must find out whether the table is quicker now
 			w.gone = true
 			close(w.turn)
 			continue

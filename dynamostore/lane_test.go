@@ -16,7 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// inside is how many calls get in at once.
+// inside returns how many calls are admitted at once.
 func (l *lane) inside(t *testing.T) (n int) {
 	t.Helper()
 	over, stop := context.WithCancel(t.Context())
@@ -33,7 +33,7 @@ func (l *lane) inside(t *testing.T) (n int) {
 		}
 	}
 	if err := l.enter(over, commits, lease.Key{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("one more is told %v", err)
+		t.Errorf("one more call returned %v, want context.Canceled", err)
 	}
 	for range n {
 		l.leave()
@@ -41,24 +41,25 @@ func (l *lane) inside(t *testing.T) (n int) {
 	return n
 }
 
-// TestLaneFindsItsWidth: few at first, one more a round while all goes well, half as many
-// when something goes wrong, once for all that was under way then.
+// TestLaneFindsItsWidth: the lane admits four calls at first, one more per round of answers,
+// and half as many after a failure. Failures of calls that were under way together halve the
+// limit once.
 func TestLaneFindsItsWidth(t *testing.T) {
 	l := newLane(16)
 	if n := l.inside(t); n != firstInFlight {
-		t.Errorf("%d get in at first", n)
+		t.Errorf("%d calls are admitted at first", n)
 	}
 	for range 4 {
 		l.note(true)
 	}
 	if n := l.inside(t); n != firstInFlight {
-		t.Errorf("%d get in after most of a round", n)
+		t.Errorf("%d calls are admitted before the first round is complete", n)
 	}
 	for range 300 {
 		l.note(true)
 	}
 	if n := l.inside(t); n != 16 {
-		t.Errorf("%d get in after many rounds, 16 may", n)
+		t.Errorf("%d calls are admitted after many rounds, want 16", n)
 	}
 	for range 10 {
 		if err := l.enter(t.Context(), commits, lease.Key{}); err != nil {
@@ -72,20 +73,20 @@ func TestLaneFindsItsWidth(t *testing.T) {
 		l.leave()
 	}
 	if n := l.inside(t); n != 8 {
-		t.Errorf("%d get in after one bad round", n)
+		t.Errorf("%d calls are admitted after one failed round, want 8", n)
 	}
 	for range 100 {
 		l.note(false)
 	}
 	if n := l.inside(t); n != 1 {
-		t.Errorf("%d get in when nothing works; one has to try", n)
+		t.Errorf("%d calls are admitted while every call fails, want 1", n)
 	}
 	if n := newLane(2).inside(t); n != 2 {
-		t.Errorf("%d get in where 2 may", n)
+		t.Errorf("%d calls are admitted, want 2", n)
 	}
 }
 
-// queueing is a lane with one place, which is taken.
+// queueing returns a lane that admits one call, and has admitted it.
 func queueing(t *testing.T) *lane {
 	l := newLane(1)
 	if err := l.enter(t.Context(), hands, lease.Key{}); err != nil {
@@ -128,8 +129,8 @@ func (l *lane) drain(t *testing.T, n int, admitted <-chan string) (order []strin
 	return order
 }
 
-// TestLaneAdmitsFirstInFirstOut: commits are admitted in the order in which they came; a
-// caller that gives up delays nobody.
+// TestLaneAdmitsFirstInFirstOut: commits are admitted in the order of their arrival; a
+// caller that gives up delays no other.
 func TestLaneAdmitsFirstInFirstOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, admitted := queueing(t), make(chan string, 9)
@@ -159,16 +160,16 @@ func TestLaneAdmitsChangesOfHandsFirst(t *testing.T) {
 		for i := range 7 {
 			l.wait(t.Context(), hands, fmt.Sprint("h", i), admitted)
 		}
-		want := []string{"h0", "h1", "c0", "h2", "h3", "h4", "c1", "h5", "h6", "c2"} // a change of hands was admitted before these
+		want := []string{"h0", "h1", "c0", "h2", "h3", "h4", "c1", "h5", "h6", "c2"} // queueing has admitted one change of hands before
 		if order := l.drain(t, 10, admitted); !slices.Equal(order, want) {
 			t.Errorf("admitted: %v, want %v", order, want)
 		}
 	})
 }
 
-// TestLaneSendsAwayWhoIsTooLate: a caller with less time left than a request takes gets a
-// QueuedError at once. If no other call is under way it is admitted all the same, to find out
-// how long a request takes by now.
+// TestLaneSendsAwayWhoIsTooLate: a caller with less time left than a request takes receives a
+// QueuedError at once. If no other call is under way it is admitted nevertheless, to measure
+// how long a request takes now.
 func TestLaneSendsAwayWhoIsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, admitted := queueing(t), make(chan string, 9)
@@ -185,14 +186,14 @@ func TestLaneSendsAwayWhoIsTooLate(t *testing.T) {
 		l.leave()
 		synctest.Wait()
 		if len(admitted) != 2 {
-			t.Fatalf("%d calls have an answer; one should be admitted and one sent away", len(admitted))
+			t.Fatalf("%d calls have returned; one should be admitted and one sent away", len(admitted))
 		}
 		if first, second := <-admitted, <-admitted; first+second != "late?next" && first+second != "nextlate?" {
 			t.Errorf("%s, %s", first, second)
 		}
 		err := newLane(0).enter(short, hands, lease.Key{})
 		if queued, ok := errors.AsType[*lease.QueuedError](err); !ok || queued.Waited != 50*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a call that waited in vain returned %v", err)
+			t.Errorf("a call that was never admitted returned %v", err)
 		}
 		l.leave()
 		l.leave()
@@ -204,8 +205,8 @@ func TestLaneSendsAwayWhoIsTooLate(t *testing.T) {
 	})
 }
 
-// TestWhatIsAdmittedFirst: every write is queued in its class. Commits and progress come
-// second, because no worker waits for a shard because of them.
+// TestWhatIsAdmittedFirst: every write queues in its class. Commits and progress are admitted
+// second, because no other worker waits for their shard.
 func TestWhatIsAdmittedFirst(t *testing.T) {
 	ids := 0
 	stamp := func() protocol.Stamp {
@@ -240,7 +241,7 @@ func TestWhatIsAdmittedFirst(t *testing.T) {
 	check("seat", bypass)(protocol.Sit(seat, stamp()))
 }
 
-// paced is a store, and a request that takes 5 ms on average.
+// paced returns a store, and a request that takes 5 ms on average.
 func paced() (*Store, func(context.Context) (struct{}, error)) {
 	s := newStore(nil, "leases", Options{}.withDefaults())
 	return s, func(ctx context.Context) (struct{}, error) {
@@ -252,8 +253,8 @@ func paced() (*Store, func(context.Context) (struct{}, error)) {
 }
 
 // TestLaneIsFair: 64 shards commit without pause, and the table serves 16 requests at a time.
-// When the last caller was admitted first, 48 shards got at most one commit in 15 s; first in,
-// first out, each shard gets 750, and each commit takes 20 ms.
+// When the last caller was admitted first, 48 shards made at most one commit in 15 s. First
+// in, first out, each shard makes 750, and each commit takes 20 ms.
 func TestLaneIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, request := paced()
@@ -283,15 +284,15 @@ func TestLaneIsFair(t *testing.T) {
 		}
 		slices.Sort(each)
 		median, p99 := each[len(each)/2], each[len(each)*99/100]
-		t.Logf("commits: slowest %d, mean %d; median %v, p99 %v, longest %v", slowest, sum/64, median, p99, each[len(each)-1])
+		t.Logf("commits: slowest shard %d, average %d; median %v, p99 %v, longest %v", slowest, sum/64, median, p99, each[len(each)-1])
 		if 2*slowest < sum/64 || p99 > 4*median {
-			t.Errorf("commits: slowest %d, mean %d; median %v, p99 %v", slowest, sum/64, median, p99)
+			t.Errorf("commits: slowest shard %d, average %d; median %v, p99 %v", slowest, sum/64, median, p99)
 		}
 	})
 }
 
-// TestLaneKeepsPlaces: a call that gives up, or is sent away, has its place when it comes again, in
-// its class and once.
+// TestLaneKeepsPlaces: if a call gives up or is sent away, the next call of its class for the
+// same row has its place, and only one such call.
 func TestLaneKeepsPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, admitted := queueing(t), make(chan string, 9)
@@ -315,8 +316,8 @@ func TestLaneKeepsPlaces(t *testing.T) {
 	})
 }
 
-// TestPlacesAreForgotten: a place is remembered for half a minute at least and for a minute at
-// most, and of a great number the latest.
+// TestPlacesAreForgotten: a place is remembered for at least half a minute and at most a
+// minute. If there are too many, the latest are remembered.
 func TestPlacesAreForgotten(t *testing.T) {
 	start := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	a, other := placeKey{commits, shard("a")}, placeKey{commits, shard("b")}
@@ -351,11 +352,12 @@ func TestPlacesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestRepeatedCallsKeepTheirPlace: 256 shards commit without pause on a table that takes 300 ms,
-// 16 at a time: in turn, each commits every 4.8 s, which is more than a commit of a worker
-// waits for before it is repeated (7/30 of 10 s). When a repeated call queued at the back, a
-// shard waited for up to 2 min 57 s in ten minutes, and the slowest had 70 commits, of 125 on
-// average; with its place kept 7.8 s, and 123.
+// TestRepeatedCallsKeepTheirPlace: 256 shards commit without pause on a table that takes 300 ms
+// and serves 16 requests at a time. In turn, each shard commits every 4.8 s, which is longer
+// than a worker waits for a commit before it repeats it (7/30 of 10 s). When a repeated call
+// queued at the back, a shard waited for up to 2 min 57 s in ten minutes, and the slowest shard
+// made 70 commits, with an average of 125. With places kept, the longest wait is 7.8 s and the
+// slowest shard makes 123 commits.
 func TestRepeatedCallsKeepTheirPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, takes, patience = 256, 300 * time.Millisecond, 10 * time.Second * 7 / 30
@@ -388,15 +390,15 @@ func TestRepeatedCallsKeepTheirPlace(t *testing.T) {
 		for _, n := range counts {
 			sum += n
 		}
-		t.Logf("commits: slowest %d, mean %d; longest wait %v", slowest, sum/callers, longest)
+		t.Logf("commits: slowest shard %d, average %d; longest wait %v", slowest, sum/callers, longest)
 		if 2*slowest < sum/callers || longest > 3*inTurn+patience {
-			t.Errorf("commits: slowest %d, mean %d; a shard waited for %v, in turn %v", slowest, sum/callers, longest, inTurn)
+			t.Errorf("commits: slowest shard %d, average %d; a shard waited for %v, in turn it would be %v", slowest, sum/callers, longest, inTurn)
 		}
 	})
 }
 
-// TestLaneRecovers: two thousand shards commit every five seconds, on a table that takes 20 ms or so
-// for each request and is away for two seconds. When it is back all goes on as before.
+// TestLaneRecovers: two thousand shards commit every five seconds, on a table that takes about
+// 20 ms for each request. After an outage of two seconds, the shards commit as often as before.
 func TestLaneRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Store{options: Options{Timeout: 2 * time.Second}, rows: newLane(16)}
@@ -437,7 +439,7 @@ func TestLaneRecovers(t *testing.T) {
 		failed.Store(0)
 		time.Sleep(10 * time.Second)
 		if after := well.Load(); after < before*8/10 || failed.Load() > after/10 {
-			t.Errorf("%d in ten seconds before; after the outage %d, and %d in vain", before, after, failed.Load())
+			t.Errorf("%d commits in ten seconds before the outage; after it %d, and %d failures", before, after, failed.Load())
 		}
 		stop()
 		synctest.Wait()

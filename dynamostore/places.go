@@ -6,18 +6,18 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A placeKey identifies the calls that follow one another in the lane: one class, one row.
+// A placeKey identifies calls that share a place in the lane: those of one class for one row.
 type placeKey struct {
 	class class
 	row   lease.Key
 }
 
-// places remembers when a call arrived that left the lane without being admitted. A place is
-// forgotten half a minute to a minute after that call has left, or sooner when there are
-// very many.
+// places records, for calls that left the lane without being admitted, when they arrived. A
+// place is forgotten half a minute to a minute after its call has left, or sooner when there
+// are more than mostPlaces.
 //
-// Invariant: newer has the places of the calls that left after since, at most mostPlaces;
-// older has those of the calls that left in the half minute before.
+// Invariant: newer contains the places of the calls that left after since, at most
+// mostPlaces; older contains those of the calls that left in the half minute before.
 type places struct {
 	newer, older map[placeKey]time.Time
 	since        time.Time
@@ -28,8 +28,8 @@ const (
 	mostPlaces = 1 << 16
 )
 
-// take returns when the call arrived that had this place; now, if there is none. It removes
-// the place: of two calls at once for the same row only one has it.
+// take returns when the call arrived that had this place, or now if there is none. It removes
+// the place: of two simultaneous calls for the same row only one gets it.
 func (p *places) take(at placeKey, now time.Time) time.Time {
 	p.forget(now)
 	arrived, ok := p.newer[at]
@@ -44,7 +44,7 @@ func (p *places) take(at placeKey, now time.Time) time.Time {
 	return arrived
 }
 
-// keep remembers the place of a call that leaves now.
+// keep records the place of a call that leaves now.
 func (p *places) keep(at placeKey, arrived, now time.Time) {
 	p.forget(now)
 	p.newer[at] = arrived

@@ -19,28 +19,27 @@ const (
 	attrValue         = "value"
 )
 
-// A Register keeps values, each of which refuses to be written under a lower
-// generation than before: a sink with a fence, in the group's own table, in the
-// partition GROUP/register. Whoever uses one has to be allowed GetItem and PutItem
-// there.
+// A Register is a small key-value sink that is fenced by generations: it refuses to write a
+// value under a lower generation than before. It is kept in the group's lease table, in the
+// partition GROUP/register. A program that uses it must be allowed GetItem and PutItem there.
 //
-// An effect that is elsewhere in DynamoDB needs none: [Store.Fence] puts it in one
-// transaction with the lease row itself.
+// An effect in another DynamoDB table needs no register: [Store.Fence] puts it in one
+// transaction with a check of the lease row itself.
 type Register struct {
 	store *Store
 	group string
 }
 
-// Register is the one of a group.
+// Register returns the register of a group.
 func (s *Store) Register(group string) *Register { return &Register{store: s, group: group} }
 
-// Put writes a value under a generation, or refuses to, with a
-// [*checkpoint.StaleError]; [lease.Guarded.Put] is the rule. It costs a consistent
+// Put writes a value under a generation. It returns a [*checkpoint.StaleError] if the value
+// was written under a higher one; [lease.Guarded.Put] defines the rule. It costs a consistent
 // read and a conditional write.
 //
-// The condition is that what was read still stands, and so stronger than that the
-// generation is not lower: a sending that went unanswered and arrives late must not
-// undo what the same holder has written since.
+// The condition is that the value is unchanged since that read. It would not be enough that
+// the stored generation is not higher: an unanswered attempt that arrives late must not
+// overwrite a later value of the same holder.
 func (r *Register) Put(ctx context.Context, name string, generation int64, value string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.store.options.Timeout)
 	defer cancel()
@@ -48,34 +47,34 @@ func (r *Register) Put(ctx context.Context, name string, generation int64, value
 		return err
 	}
 	id := rand.Text()
-	for torn := false; ; {
+	for unanswered := false; ; {
 		at, read, err := r.read(ctx, name)
-		if err != nil && torn { // not %w: a QueuedError would say that nothing was sent
+		if err != nil && unanswered { // not %w: a QueuedError would mean that nothing was sent
 			return fmt.Errorf("put %s: outcome unknown: %v", r.key(name), err)
 		}
 		if err != nil || read == id {
-			return err // nil: it was stored by a sending that went unanswered
+			return err // nil: an unanswered attempt was stored
 		}
 		next, err := at.Put(generation, value)
 		if stale, ok := errors.AsType[*checkpoint.StaleError](err); ok {
-			stale.OutcomeUnknown = torn
+			stale.OutcomeUnknown = unanswered
 		}
-		if err == nil && torn {
-			// It may have been there for a while. To write it once more could undo
-			// what has come after.
-			err = fmt.Errorf("put %s: outcome unknown: it went unanswered, and was overtaken under generation %d", r.key(name), at.Generation)
+		if err == nil && unanswered {
+			// The value may have been stored for a while and then replaced. Writing it
+			// again could overwrite a later value.
+			err = fmt.Errorf("put %s: outcome unknown: no answer arrived, and another value was stored under generation %d", r.key(name), at.Generation)
 		}
 		if err != nil {
 			return err
 		}
 		var refused bool
-		if refused, torn, err = r.replace(ctx, read, id, next); !refused {
+		if refused, unanswered, err = r.replace(ctx, read, id, next); !refused {
 			return err
 		}
 	}
 }
 
-// Get reads a value, consistently; one that was never written has generation 0.
+// Get reads a value consistently. A value that was never written has generation 0.
 func (r *Register) Get(ctx context.Context, name string) (lease.Guarded, error) {
 	g, _, err := r.read(ctx, name)
 	return g, err
@@ -83,7 +82,7 @@ func (r *Register) Get(ctx context.Context, name string) (lease.Guarded, error) 
 
 func (r *Register) key(name string) string { return fmt.Sprintf("register %.64s/%.64s", r.group, name) }
 
-// place is where calls about a value queue.
+// place is the key under which the calls about a value queue in the lane.
 func (r *Register) place(name string) lease.Key {
 	return lease.Key{Group: r.group + registerPartition, Name: name}
 }
@@ -95,7 +94,7 @@ func (r *Register) itemKey(name string) map[string]types.AttributeValue {
 	}
 }
 
-// read gives the value, and the id of the write that left it; empty: there is none.
+// read returns the value, and the id of the write that stored it; empty if there is none.
 func (r *Register) read(ctx context.Context, name string) (lease.Guarded, string, error) {
 	g := lease.Guarded{Name: name}
 	if err := (lease.Key{Group: r.group, Kind: lease.KindLease, Name: name}).Validate(); err != nil {
@@ -122,10 +121,9 @@ func (r *Register) read(ctx context.Context, name string) (lease.Guarded, string
 	return g, written, nil
 }
 
-// replace puts next, on the condition that the write with the id that was read is
-// still the last one. Torn: it was refused when an earlier sending had gone
-// unanswered.
-func (r *Register) replace(ctx context.Context, read, id string, next lease.Guarded) (refused, torn bool, err error) {
+// replace stores next, on condition that the last write is still the one with the id read.
+// unanswered reports that no answer arrived to an attempt before the refusal or the error.
+func (r *Register) replace(ctx context.Context, read, id string, next lease.Guarded) (refused, unanswered bool, err error) {
 	item := r.itemKey(next.Name)
 	item[attr.Generation] = attribute(next.Generation)
 	item[attrValue] = attribute([]byte(next.Value))
@@ -140,14 +138,14 @@ func (r *Register) replace(ctx context.Context, read, id string, next lease.Guar
 	}
 	_, err = callAs(ctx, r.store, commits, r.place(next.Name), func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
 		out, err := r.store.client.PutItem(ctx, input, once)
-		torn = torn || err != nil && !untouched(err)
+		unanswered = unanswered || err != nil && !untouched(err)
 		return out, err
 	})
 	if _, refused = errors.AsType[*types.ConditionalCheckFailedException](err); refused {
-		return true, torn, nil
+		return true, unanswered, nil
 	}
 	if err != nil {
-		return false, torn, fmt.Errorf("put %s: %w", r.key(next.Name), err)
+		return false, unanswered, fmt.Errorf("put %s: %w", r.key(next.Name), err)
 	}
 	return false, false, nil
 }

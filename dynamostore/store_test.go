@@ -15,7 +15,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// TestStore runs the conformance suite with the expressions that this package sends.
+// TestStore runs the conformance suite on an imitation of DynamoDB that evaluates the
+// expressions this package sends.
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) lease.Store {
 		s, _ := opened(t, 0)
@@ -24,7 +25,7 @@ func TestStore(t *testing.T) {
 }
 
 // TestClientThatCannotSend: Open and CreateTable report at once that a client has no region
-// or no credentials, or is nil. Open used to try for 2 s and more without a region or
+// or no credentials, or is nil. Open used to try for 2 s or more without a region or
 // credentials, and to panic with a nil client.
 func TestClientThatCannotSend(t *testing.T) {
 	known := credentials.NewStaticCredentialsProvider("fake", "fake", "")

@@ -16,22 +16,32 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Why a table cannot be used; callers branch with errors.Is. What Open reports
-// names the table and the region, and Open has written nothing.
+// Reasons why a table cannot be used. Callers compare with errors.Is. The errors of Open
+// name the table and the region.
 var (
-	ErrNoTable    = errors.New("there is no such table in this region")
-	ErrNotActive  = errors.New("the table is not active")
-	ErrSchema     = errors.New("the table has another key schema")
-	ErrKCL        = errors.New("this is a lease table of the Kinesis Client Library; it is not touched")
+	// ErrNoTable means that the table does not exist in the region of the client.
+	ErrNoTable = errors.New("there is no such table in this region")
+	// ErrNotActive means that the table is being created or deleted, or is archived.
+	ErrNotActive = errors.New("the table is not active")
+	// ErrSchema means that the key attributes of the table are not those of a lease table.
+	ErrSchema = errors.New("the table has another key schema")
+	// ErrKCL means that the table is a lease table of the Kinesis Client Library.
+	ErrKCL = errors.New("this is a lease table of the Kinesis Client Library; it was not changed")
+	// ErrReplicated means that the table is replicated so that the last writer wins;
+	// Options.AllowReplicated accepts such a table.
 	ErrReplicated = errors.New("the table is replicated so that the last writer wins, and two regions could accept conflicting claims")
-	ErrDenied     = errors.New("access denied")
+	// ErrDenied means that the client is not allowed an action that a worker needs.
+	ErrDenied = errors.New("access denied")
 )
 
 // Reasons why a client cannot send a request. Open and CreateTable check them first, because
 // it would not help to repeat the request.
 var (
-	ErrNoClient      = errors.New("the DynamoDB client is nil")
-	ErrNoRegion      = errors.New("the DynamoDB client has no region")
+	// ErrNoClient means that the client is nil.
+	ErrNoClient = errors.New("the DynamoDB client is nil")
+	// ErrNoRegion means that the client has no region.
+	ErrNoRegion = errors.New("the DynamoDB client has no region")
+	// ErrNoCredentials means that the client has no credentials, or cannot retrieve them.
 	ErrNoCredentials = errors.New("the DynamoDB client has no credentials")
 )
 
@@ -56,9 +66,10 @@ func check(ctx context.Context, client *dynamodb.Client, table string) error {
 	return nil
 }
 
-// Open checks that the table is what it has to be and that everything a worker
-// does is allowed, and writes nothing. A worker calls [Store.Verify] by itself; who
-// makes rows without one calls it first.
+// Open returns a Store on an existing lease table. It checks the state and the keys of the
+// table and tries every action that a worker needs, and writes nothing. Open does not call
+// [Store.Verify]: a worker does so itself, and a program that creates rows without a worker
+// must call Verify first.
 func Open(ctx context.Context, client *dynamodb.Client, table string, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -70,7 +81,7 @@ func Open(ctx context.Context, client *dynamodb.Client, table string, o Options)
 	s := newStore(client, table, o)
 	err := s.inspect(ctx)
 	if err == nil || errors.Is(err, ErrDenied) {
-		err = errors.Join(err, s.tryPermissions(ctx)) // a table that is none of ours is not even tried
+		err = errors.Join(err, s.tryPermissions(ctx)) // permissions are not tried on a table that is no lease table
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open table %q in region %q: %w", table, client.Options().Region, err)
@@ -82,7 +93,7 @@ func newStore(client *dynamodb.Client, table string, o Options) *Store {
 	return &Store{client: client, table: table, options: o, rows: newLane(o.InFlight)}
 }
 
-// inspect looks at the table without reading it.
+// inspect checks the description of the table and records its identity. It reads no items.
 func (s *Store) inspect(ctx context.Context) error {
 	out, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (*dynamodb.DescribeTableOutput, error) {
 		return s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.table}, once)
@@ -105,8 +116,8 @@ func (s *Store) inspect(ctx context.Context) error {
 	return nil
 }
 
-// tryPermissions asks for everything a worker does, with conditions that cannot
-// hold: what is allowed is then refused by its condition.
+// tryPermissions sends one request for each action that a worker needs. The conditions of
+// the writes cannot hold, so a write that is allowed is refused by its condition.
 func (s *Store) tryPermissions(ctx context.Context) error {
 	key := itemKey(lease.Key{Group: s.options.Group, Kind: lease.KindSeat, Name: "permission check: never stored"})
 	e := newExpression()
@@ -164,9 +175,9 @@ func (s *Store) tryPermissions(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// explain names the action, and the sentinel where there is one.
+// explain adds to an error the action and, if there is one, the sentinel error.
 func explain(action string, err error) error {
-	code, _ := answer(err)
+	code, _ := serviceCode(err)
 	switch code {
 	case "ResourceNotFoundException":
 		return fmt.Errorf("%s: %w", action, errors.Join(ErrNoTable, err))
@@ -176,8 +187,8 @@ func explain(action string, err error) error {
 	return fmt.Errorf("%s: %w", action, err)
 }
 
-// identity tells a table from another of the same name: its id, or when it was
-// created where the service gives none, as DynamoDB Local.
+// identity distinguishes a table from others of the same name. It is the id of the table, or
+// its creation time on a service without table ids, such as DynamoDB Local.
 func identity(t *types.TableDescription) string {
 	if id := aws.ToString(t.TableId); id != "" {
 		return id
@@ -185,7 +196,7 @@ func identity(t *types.TableDescription) string {
 	return "created " + aws.ToTime(t.CreationDateTime).UTC().Format(time.RFC3339Nano)
 }
 
-// schema lists the keys by their role.
+// schema returns the names of the key attributes by their role.
 func schema(t *types.TableDescription) map[types.KeyType]string {
 	keys := map[types.KeyType]string{}
 	for _, k := range t.KeySchema {
@@ -204,28 +215,32 @@ func hasSchema(t *types.TableDescription) bool {
 	return keys[types.KeyTypeHash] == attr.Group && keys[types.KeyTypeRange] == attr.Key
 }
 
-// isKCL: its lease tables have leaseKey as their only key.
+// isKCL reports whether t is a lease table of the KCL, whose only key is leaseKey.
 func isKCL(t *types.TableDescription) bool {
 	keys := schema(t)
 	return len(keys) == 1 && keys[types.KeyTypeHash] == "leaseKey"
 }
 
-// TableOptions of CreateTable. The zero value is what production wants.
+// TableOptions configures [CreateTable]. The zero value is meant for production.
 type TableOptions struct {
-	NoDeletionProtection  bool
+	// NoDeletionProtection creates the table without protection from deletion.
+	NoDeletionProtection bool
+	// NoPointInTimeRecovery leaves point-in-time recovery off.
 	NoPointInTimeRecovery bool
 	// Deadline bounds the wait for the table to become active. Default 2 min.
 	Deadline time.Duration
-	Logger   *slog.Logger
+	// Logger receives a warning for each setting that the server does not support.
+	// Default: no logging.
+	Logger *slog.Logger
 }
 
-// CreateTable makes the table, or finds it made, and waits until it is active.
-// Any number of processes may do this at once; all succeed. A table that is
-// there and is not a lease table is an error, and left as it is.
+// CreateTable creates a lease table unless it exists, and waits until it is active. Any
+// number of processes may call it at once, and all succeed. If the table exists and is not
+// a lease table, CreateTable returns an error and does not change the table.
 //
-// The one that makes it turns on time to live and, unless told otherwise,
-// point-in-time recovery; a server that does not know one of these is told of in
-// the log. A table that was there keeps the settings it has.
+// The process that creates the table also turns on time to live and, unless
+// NoPointInTimeRecovery is set, point-in-time recovery. If the server does not support one
+// of these, CreateTable logs that and continues. An existing table keeps its settings.
 func CreateTable(ctx context.Context, client *dynamodb.Client, table string, o TableOptions) error {
 	if o.Deadline <= 0 {
 		o.Deadline = 2 * time.Minute
@@ -258,20 +273,20 @@ func create(ctx context.Context, client *dynamodb.Client, table string, o TableO
 		BillingMode:               types.BillingModePayPerRequest,
 		DeletionProtectionEnabled: aws.Bool(!o.NoDeletionProtection),
 	})
-	made := err == nil
+	created := err == nil
 	if _, exists := errors.AsType[*types.ResourceInUseException](err); err != nil && !exists {
 		return explain("CreateTable", err)
 	}
-	if err := waitActive(ctx, client, table); err != nil || !made {
+	if err := waitActive(ctx, client, table); err != nil || !created {
 		return err
 	}
 	return protect(ctx, client, table, o)
 }
 
-// waitActive looks until the table is active, and then at what it is.
+// waitActive waits until the table is active, and returns an error if it is no lease table.
 func waitActive(ctx context.Context, client *dynamodb.Client, table string) error {
 	probe := newStore(client, table, Options{AllowReplicated: true}.withDefaults())
-	var seen error // the last answer: the deadline may come while another is awaited
+	var seen error // the last state of the table; the deadline may pass during the next request
 	for {
 		err := probe.inspect(ctx)
 		switch {
@@ -288,9 +303,9 @@ func waitActive(ctx context.Context, client *dynamodb.Client, table string) erro
 	}
 }
 
-// protect turns on the sweeping of tombstones and point-in-time recovery. A
-// server that does not know one of them is told of in the log: DynamoDB Local
-// has no recovery.
+// protect turns on time to live, which deletes old tombstones, and point-in-time recovery.
+// It logs and ignores that the server does not support one of them: DynamoDB Local has no
+// point-in-time recovery.
 func protect(ctx context.Context, client *dynamodb.Client, table string, o TableOptions) error {
 	_, err := client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
 		TableName: &table,
@@ -314,10 +329,12 @@ func protect(ctx context.Context, client *dynamodb.Client, table string, o Table
 	}
 }
 
-func tolerate(err error, log *slog.Logger, what string) error {
+// tolerate logs an error which means that the server does not support a setting, and
+// returns any other error.
+func tolerate(err error, log *slog.Logger, setting string) error {
 	api, ok := errors.AsType[smithy.APIError](err)
 	if ok && api.ErrorCode() == "UnknownOperationException" {
-		log.Warn("the server does not know this; going on without", "what", what)
+		log.Warn("table setting not supported by the server: continuing without it", "setting", setting)
 		return nil
 	}
 	return err

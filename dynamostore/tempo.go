@@ -6,21 +6,21 @@ import (
 )
 
 // A tempo estimates how long the table takes to answer a request at present. A slower answer
-// raises the estimate at once; a quicker one lowers it by an eighth of the difference.
+// raises the estimate at once; a quicker answer lowers it by an eighth of the difference.
 type tempo struct {
 	mu   sync.Mutex
 	took time.Duration
 }
 
-// answered notes how long an answer took.
+// answered records how long an answer took.
 func (t *tempo) answered(took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.took = max(took, t.took-(t.took-took)/8)
 }
 
-// unanswered notes that no answer came within limit. It estimates that the table takes twice
-// as long, so that the next attempt is not cut off as well.
+// unanswered records that no answer arrived within limit. It raises the estimate to twice
+// the limit, so that the next attempt is not cut off as well.
 func (t *tempo) unanswered(limit time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

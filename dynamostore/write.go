@@ -15,10 +15,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Every write asks to be told the item when its condition fails.
-const tellItem = types.ReturnValuesOnConditionCheckFailureAllOld
+// returnItem makes the service return the stored item when it refuses a write.
+const returnItem = types.ReturnValuesOnConditionCheckFailureAllOld
 
-// create: "there is no record at this key".
+// create is the request that stores a new record, on condition that the key has none.
 func (s *Store) create(w lease.Write) *dynamodb.PutItemInput {
 	e := newExpression()
 	return &dynamodb.PutItemInput{
@@ -26,13 +26,13 @@ func (s *Store) create(w lease.Write) *dynamodb.PutItemInput {
 		Item:                                encode(w.Next),
 		ConditionExpression:                 aws.String(e.absent(attr.Key)),
 		ExpressionAttributeNames:            e.names,
-		ReturnValuesOnConditionCheckFailure: tellItem,
+		ReturnValuesOnConditionCheckFailure: returnItem,
 	}
 }
 
-// swap: "the write id and the counter are those that were read", and so it is that
-// record to the letter. Only what changed is sent; what this version does not
-// know stays as it is.
+// swap is the request that replaces a record, on condition that its write id and counter are
+// those of w.Old, so that every attribute is. It sends only the attributes that change;
+// attributes that this version does not know stay as they are.
 func (s *Store) swap(w lease.Write) *dynamodb.UpdateItemInput {
 	e := newExpression()
 	condition := e.untouched(w.Old)
@@ -40,14 +40,14 @@ func (s *Store) swap(w lease.Write) *dynamodb.UpdateItemInput {
 	return s.update(w, e, condition, types.ReturnValueNone)
 }
 
-// transfer: "the generation and the owner are those that were read"; of the
-// counter and the checkpoint nothing is said, for the owner may be committing.
-// They are left as stored, but for counting one up; an offer made meanwhile ends
-// with the generation. To the successor that an offer names: "and so is the
-// offer".
+// transfer is the request that changes the owner of a row, on condition that generation and
+// owner are those of w.Old and, if the write accepts an offer, that the offer still stands.
+// The condition does not name counter and checkpoint, because the owner may be committing.
+// The checkpoint stays as stored, and the counter grows by 1. An offer that was made
+// meanwhile ends with the generation.
 //
-// A counter at its end is refused: a number that does not fit would make the row
-// unreadable. A second delivery finds the generation changed, so counting up cannot happen
+// The store refuses a counter at its maximum: a number that does not fit would make the row
+// unreadable. A second delivery of the request finds another generation, so it cannot count
 // twice.
 func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
 	old, next := w.Old.(lease.Row), w.Next.(lease.Row)
@@ -64,8 +64,8 @@ func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
 		delete(before, kept)
 		delete(after, kept)
 	}
-	// What the owner may have changed since is written even where the image
-	// looks the same: the offer goes, and the past is as the transfer has it.
+	// Offer and past are written even if old and next agree, because the owner may have
+	// changed them since: the offer is removed, and the past becomes that of next.
 	before[attr.Offer], before[attr.Past] = string(old.OfferedTo), nil
 	e.change(before, after)
 	counter := e.name(attr.Counter)
@@ -73,7 +73,8 @@ func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
 	return s.update(w, e, condition, types.ReturnValueAllNew)
 }
 
-// delete: "the write id and the beat are those that were read".
+// delete is the request that deletes a seat, on condition that its write id and heartbeat
+// counter are those of w.Old.
 func (s *Store) delete(w lease.Write) *dynamodb.DeleteItemInput {
 	e := newExpression()
 	return &dynamodb.DeleteItemInput{
@@ -82,7 +83,7 @@ func (s *Store) delete(w lease.Write) *dynamodb.DeleteItemInput {
 		ConditionExpression:                 aws.String(e.untouched(w.Old)),
 		ExpressionAttributeNames:            e.names,
 		ExpressionAttributeValues:           e.values,
-		ReturnValuesOnConditionCheckFailure: tellItem,
+		ReturnValuesOnConditionCheckFailure: returnItem,
 	}
 }
 
@@ -95,12 +96,12 @@ func (s *Store) update(w lease.Write, e *expression, condition string, returns t
 		ExpressionAttributeNames:            e.names,
 		ExpressionAttributeValues:           e.values,
 		ReturnValues:                        returns,
-		ReturnValuesOnConditionCheckFailure: tellItem,
+		ReturnValuesOnConditionCheckFailure: returnItem,
 	}
 }
 
-// An expression collects names and values, because nearly every attribute name
-// could be a reserved word.
+// An expression collects the placeholders of attribute names and values. Names need
+// placeholders because nearly every attribute name could be a reserved word of DynamoDB.
 type expression struct {
 	names       map[string]string
 	values      map[string]types.AttributeValue
@@ -134,7 +135,7 @@ func (e *expression) isOrAbsent(attr, v string) string {
 	return e.is(attr, v)
 }
 
-// untouched is the condition of a swap and of a deletion.
+// untouched is the condition of a swap and of a delete: the record is unchanged.
 func (e *expression) untouched(old lease.Record) string {
 	condition := e.is(attr.WriteID, string(old.Written()))
 	item := lease.Encode(old)
@@ -143,10 +144,11 @@ func (e *expression) untouched(old lease.Record) string {
 			return condition + " AND " + e.is(counter, n)
 		}
 	}
-	return condition + " AND " + e.absent(attr.Beat) // a seat that has not beaten yet
+	return condition + " AND " + e.absent(attr.Beat) // a seat before its first heartbeat
 }
 
-// change sets what differs and removes what is gone, from one item to another.
+// change sets the attributes that are new or different in after, and removes those that it
+// lacks.
 func (e *expression) change(before, after lease.Item) {
 	for _, attr := range slices.Sorted(maps.Keys(after)) {
 		if was, ok := before[attr]; !ok || !reflect.DeepEqual(was, after[attr]) {

@@ -1,45 +1,46 @@
-// Package kcl moves positions from a lease table of the Kinesis Client Library (KCL) 2.x
-// and 3.x to a group of this library, and back.
+// Package kcl migrates a consumer from the Kinesis Client Library (KCL) 2.x or 3.x to
+// shardlease, and back: it moves the positions from the KCL's lease table to a group of this
+// library, or the other way round.
 //
-// Neither direction is a lock. The fleet that is left has to be stopped. What still
-// moves is refused, but a worker of the KCL that is frozen meanwhile, or holds no lease,
-// looks like one that is gone; and when it wakes up, nobody fences it.
+// Neither direction locks anything: stop the old fleet first. Import and Export refuse a table
+// that still changes, but they cannot detect a worker of the KCL that is paused meanwhile or
+// holds no lease. When such a worker wakes up, nothing fences it.
 //
 // # From the KCL
 //
-// [Import] reads the table twice, longer apart than the KCL's failover time, and refuses
-// it where anything has moved. It never writes there. Each lease becomes a row that is
-// made by the same transitions as any other, and a row that is there already stays as it
-// is. It can be called again, after whatever has gone wrong.
+// [Import] reads the table twice, further apart than the KCL's failover time, and refuses it
+// if anything has changed in between. It never writes to that table. Each lease becomes a lease
+// row, which is written by the same transitions as any other; a row that exists already stays
+// as it is. Import can be called again after any failure.
 //
 //	checkpoint      row
 //	digits          free, with the sequence number as its position
 //	SHARD_END       finished
 //	TRIM_HORIZON    free, without a position
-//	LATEST          refused, because nothing says where that was; or free, without a
-//	AT_TIMESTAMP    position, where [ImportOptions.Unstarted] says so
+//	LATEST          refused, because the table does not store where that was; or free,
+//	AT_TIMESTAMP    without a position, if [ImportOptions.Unstarted] is set
 //
 // A shard whose row has no position begins where the handler begins any new shard, whichever
-// of the three words its lease had; [Outcome.Start] has the word. [ImportOptions.Word] makes
-// a position of the word, for a handler that reads such positions.
+// of the three words its lease had; [Outcome.Start] contains the word. [ImportOptions.Word]
+// turns the word into a position, for a handler that can read such positions.
 //
-// The KCL deletes the leases of shards that it has finished, while Kinesis lists them
-// until their last record is too old. Import makes finished rows for the ancestors of
-// what has a lease; without them a worker would take those shards for new, and process
-// them again.
+// The KCL deletes the leases of shards that it has finished, but Kinesis lists these shards
+// until their last record expires. Import creates finished rows for the ancestors of the
+// shards that have leases. Without these rows a worker would treat the ancestors as new
+// shards, and process them again.
 //
-// A checkpoint of the KCL has a second number: which record it was, of those that the
-// Kinesis Producer Library has packed into one. [ImportOptions.Mark] decides what becomes
-// of that. A lease with a checkpoint that was prepared and not made causes a [*PendingError],
-// unless [ImportOptions.Pending] decides what becomes of the prepared checkpoint. Rows of 3.5
-// that are no leases are left out.
+// A checkpoint of the KCL has a second number, the sub-sequence number: it counts the records
+// that the Kinesis Producer Library (KPL) has packed into one entry of the stream.
+// [ImportOptions.Mark] decides how it is stored. A lease with a prepared checkpoint, which the
+// application has not made yet, causes a [*PendingError] unless [ImportOptions.Pending] decides
+// what becomes of it. Items of KCL 3.5 that are no leases are left out.
 //
-// # Back to it
+// # Back to the KCL
 //
-// [Export] writes the positions of a group whose workers have stopped into a table of the
-// KCL that does not move: leases that nobody owns, with what else the KCL has stored of
-// them left as it is. A lease that is not there is made, at counter 0. Leases of shards
-// that the group does not know stay as they are.
+// [Export] writes the positions of a group whose workers have stopped into a table of the KCL
+// that does not change. The leases then have no owner; their other attributes stay as they are.
+// A missing lease is created with counter 0. Leases of shards that the group does not know stay
+// as they are.
 //
 //	row             checkpoint of the lease
 //	finished        SHARD_END
@@ -48,9 +49,9 @@
 //	without         the word that the lease has, if it is TRIM_HORIZON, LATEST or
 //	                AT_TIMESTAMP; else [ExportOptions.Unstarted]
 //
-// An export adds hash keys, parents and (to leases of finished shards) children to the leases
-// that lack them. Parents and children come from the rows and from [ExportOptions.Shards],
-// hash keys from [ExportOptions.Shards].
+// Export adds hash keys, parents and (for finished shards) children to the leases that lack
+// them. Parents and children are those of the rows and of [ExportOptions.Shards]; hash keys
+// are those of [ExportOptions.Shards].
 //
 // The attributes are those that DynamoDBLeaseSerializer and DynamoDBMultiStreamLeaseSerializer
 // read and write in versions 2.0.0 to 3.5.1.

@@ -15,15 +15,16 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// ErrPosition: a position is no sequence number, and nothing says how to make one of it.
+// ErrPosition means that a position is no sequence number, and ExportOptions.Checkpoint does
+// not turn it into one.
 var ErrPosition = errors.New("has a position that is no sequence number")
 
-// ExportOptions of [Export].
+// ExportOptions configures [Export].
 type ExportOptions struct {
 	// Checkpoint turns a mark into the two numbers of a KCL checkpoint, or into one of
-	// TRIM_HORIZON, LATEST and AT_TIMESTAMP with 0. Default: the position, and 0. Where the
-	// entry at that position holds several records, 0 means that only the first of them is
-	// processed, and the KCL processes the others again.
+	// TRIM_HORIZON, LATEST and AT_TIMESTAMP with 0. Default: the position, and 0. If the
+	// entry at that position contains several records, 0 means that only the first of them
+	// is processed, and the KCL processes the others again.
 	Checkpoint func(m checkpoint.Mark) (sequence string, sub int64, err error)
 	// Shards are the shards of the stream, as Kinesis lists them. They supply what neither
 	// the KCL's table nor the rows have: hash keys, and children that have no row. The lease
@@ -36,15 +37,16 @@ type ExportOptions struct {
 	Unstarted string
 }
 
-// ErrWord: ExportOptions.Unstarted is no word of the KCL's for where a shard begins.
+// ErrWord means that ExportOptions.Unstarted is not TRIM_HORIZON, LATEST or AT_TIMESTAMP.
 var ErrWord = errors.New("option Unstarted must be TRIM_HORIZON, LATEST or AT_TIMESTAMP")
 
-// Export writes the positions of a group into a table of the KCL, for a fleet that goes
-// back. It refuses, before anything is written, a group that runs and a table that moves.
-// It returns the leases as they are now to be; one that was so already is not written.
+// Export writes the positions of a group into a lease table of the KCL, for a fleet that
+// returns to the KCL. Before it writes anything, it refuses a group that runs and a table that
+// changes. It returns the leases of the group as the table has them afterwards; leases that
+// need no change are not written.
 //
-// Start no worker of the group afterwards: the two fleets do not know of each other. A
-// crash leaves some leases written; to call Export again writes the others.
+// Start no worker of the group afterwards: nothing coordinates the two fleets. A crash leaves
+// some leases written; calling Export again writes the others.
 func Export(ctx context.Context, from shardlease.Supervisor, into Table, o ExportOptions) ([]Lease, error) {
 	if err := stopped(ctx, from); err != nil {
 		return nil, fmt.Errorf("export group %q: %w", from.Group, err)
@@ -61,7 +63,7 @@ func Export(ctx context.Context, from shardlease.Supervisor, into Table, o Expor
 	if err != nil {
 		return nil, fmt.Errorf("export: %w", err)
 	}
-	// The table was watched for a while; the group may have been started meanwhile.
+	// The group may have been started while the table was watched.
 	if err := stopped(ctx, from); err != nil {
 		return nil, fmt.Errorf("export group %q: %w", from.Group, err)
 	}
@@ -76,7 +78,7 @@ func Export(ctx context.Context, from shardlease.Supervisor, into Table, o Expor
 	return next, nil
 }
 
-// leases are what the KCL is to know.
+// leases returns a lease for each row, as far as the rows determine it.
 func (o ExportOptions) leases(rows []lease.Row) ([]Lease, error) {
 	if o.Unstarted != "" && !unstarted(o.Unstarted) {
 		return nil, ErrWord
@@ -86,7 +88,7 @@ func (o ExportOptions) leases(rows []lease.Row) ([]Lease, error) {
 	children := o.children(rows)
 	for _, row := range rows {
 		l := Lease{Shard: row.Shard, Parents: row.Parents}
-		if row.Finished { // the KCL, too, stores children only when their parent is finished
+		if row.Finished { // like the KCL, which stores children only in leases of finished shards
 			l.Children = children[row.Shard]
 		}
 		var err error
@@ -110,9 +112,9 @@ func (o ExportOptions) leases(rows []lease.Row) ([]Lease, error) {
 	return leases, errors.Join(errs...)
 }
 
-// put writes one lease, in place of the one that was seen when the table stood still.
+// put writes one lease, on condition that the lease in the table is still the one in there.
 func (t Table) put(ctx context.Context, l *Lease, there []Lease) error {
-	key, update, gone := t.key(l.Shard), newUpdate(), unowned()
+	key, update, removed := t.key(l.Shard), newUpdate(), ownerAttributes()
 	var condition string
 	switch old := find(there, l.Shard); {
 	case old == nil:
@@ -122,15 +124,15 @@ func (t Table) put(ctx context.Context, l *Lease, there []Lease) error {
 		l.describe(update, nil)
 	default:
 		l.describe(update, old.item)
-		if len(update.sets) == 0 && old.says(*l) {
+		if len(update.sets) == 0 && old.agrees(*l) {
 			l.Counter = old.Counter
 			return nil
 		}
 		if l.Sequence != old.Sequence || l.Sub != old.Sub {
-			gone = append(gone, attrPending, attrPendingSub, attrPendingAs) // as each checkpoint of the KCL does
+			removed = append(removed, attrPending, attrPendingSub, attrPendingAs) // as each checkpoint of the KCL does
 		}
-		// The counter goes on, and does not start again: a worker of the KCL's that has
-		// slept through all this writes on condition of the counter, and of no owner.
+		// The counter continues and does not start again at 0: a worker of the KCL that was
+		// paused all the time writes on condition of the counter, and not of the owner.
 		key, l.Counter = text(old.item, attrKey), old.Counter+1
 		condition = update.name(attrCounter) + " = " + update.value(old.item[attrCounter])
 	}
@@ -141,7 +143,7 @@ func (t Table) put(ctx context.Context, l *Lease, there []Lease) error {
 	_, err := t.Client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: &t.Name, Key: map[string]types.AttributeValue{attrKey: &types.AttributeValueMemberS{Value: key}},
 		ConditionExpression:       &condition,
-		UpdateExpression:          aws.String(update.text(gone)),
+		UpdateExpression:          aws.String(update.text(removed)),
 		ExpressionAttributeNames:  update.names,
 		ExpressionAttributeValues: update.values,
 	})
@@ -151,7 +153,7 @@ func (t Table) put(ctx context.Context, l *Lease, there []Lease) error {
 	return err
 }
 
-// key is that of a shard's lease.
+// key returns the leaseKey of a shard.
 func (t Table) key(shard string) string {
 	if t.Stream == "" {
 		return shard
@@ -159,7 +161,7 @@ func (t Table) key(shard string) string {
 	return t.Stream + ":" + shard
 }
 
-// identify sets what a lease has from its beginning.
+// identify sets the attributes that a new lease needs in a table of several streams.
 func (t Table) identify(l *Lease, u *update) {
 	if t.Stream != "" {
 		u.set(attrStream, &types.AttributeValueMemberS{Value: t.Stream})
@@ -167,12 +169,12 @@ func (t Table) identify(l *Lease, u *update) {
 	}
 }
 
-// unowned are the attributes that a lease does not have that nobody owns.
-func unowned() []string { return []string{attrOwner, attrHandover} }
+// ownerAttributes returns the attributes that only an owned lease has.
+func ownerAttributes() []string { return []string{attrOwner, attrHandover} }
 
-// says reports whether l tells the KCL what other would.
-func (l Lease) says(other Lease) bool {
-	for _, attr := range unowned() {
+// agrees reports whether l has no owner and the same checkpoint as other.
+func (l Lease) agrees(other Lease) bool {
+	for _, attr := range ownerAttributes() {
 		if _, there := l.item[attr]; there {
 			return false
 		}
@@ -180,7 +182,7 @@ func (l Lease) says(other Lease) bool {
 	return l.Sequence == other.Sequence && l.Sub == other.Sub
 }
 
-// An update collects names and values.
+// An update collects the clauses of an update expression and its placeholders.
 type update struct {
 	names  map[string]string
 	values map[string]types.AttributeValue
@@ -206,10 +208,10 @@ func (u *update) set(attr string, v types.AttributeValue) {
 	u.sets = append(u.sets, u.name(attr)+" = "+u.value(v))
 }
 
-// text is the update, with what is to go.
-func (u *update) text(gone []string) string {
-	names := make([]string, len(gone))
-	for i, attr := range gone {
+// text returns the update expression, which also removes the given attributes.
+func (u *update) text(removed []string) string {
+	names := make([]string, len(removed))
+	for i, attr := range removed {
 		names[i] = u.name(attr)
 	}
 	return "SET " + strings.Join(u.sets, ", ") + " REMOVE " + strings.Join(names, ", ")

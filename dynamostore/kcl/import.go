@@ -16,64 +16,69 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Why a lease or a group cannot be moved; callers branch with errors.Is.
+// Reasons why leases or a group cannot be moved. Callers compare with errors.Is.
 var (
-	// ErrRunning: workers of the group have seats.
-	ErrRunning = errors.New("workers of the group are running, or have not been missed yet")
-	// ErrExists: there are rows already that say something else. They are left alone.
-	ErrExists = errors.New("there are rows already, and they say something else")
-	// ErrUnstarted: the checkpoint is LATEST or AT_TIMESTAMP.
-	ErrUnstarted = errors.New("has no position but LATEST or AT_TIMESTAMP, and nothing in the table says where that was")
-	// ErrPacked: the checkpoint lies within an entry of the stream, perhaps at its end.
-	ErrPacked = errors.New("has a checkpoint at a record that the KPL has packed with others, and nothing in the table says whether it is the last of them")
+	// ErrRunning means that workers of the group have seats.
+	ErrRunning = errors.New("workers of the group are running, or have stopped and are not evicted yet")
+	// ErrExists means that rows exist whose position or state differs from the leases. They
+	// are not changed.
+	ErrExists = errors.New("rows exist already, and differ from the leases")
+	// ErrUnstarted means that a checkpoint is LATEST or AT_TIMESTAMP.
+	ErrUnstarted = errors.New("has the checkpoint LATEST or AT_TIMESTAMP, and the table does not store where that was")
+	// ErrPacked means that a checkpoint is within an entry of the stream, perhaps at its end.
+	ErrPacked = errors.New("has a checkpoint at a record that the KPL has packed with others, and the table does not store whether it is the last of them")
 )
 
-// ImportOptions of [Import]. The zero value refuses what is not clear.
+// ImportOptions configures [Import]. The zero value refuses every lease that is ambiguous.
 type ImportOptions struct {
-	// Shards are those of the stream, as the source of the group lists them. Ancestors of
-	// what has a lease become finished rows. Without it only the parents that leases name
-	// do; older shards that are still listed would be processed again.
+	// Shards are the shards of the stream, as the source of the group lists them. The
+	// ancestors of shards with leases become finished rows. Without Shards only the parents
+	// that leases name do, and older shards that are still listed would be processed again.
 	Shards []shardlease.Shard
-	// Mark makes a mark of the two numbers of a checkpoint. Default: the sequence number;
-	// a second number other than 0 is ErrPacked. A handler that can begin in the middle of
-	// an entry has the second number in its position or its state; one that cannot loses
-	// the rest of the entry, unless the KCL's fleet only ever made checkpoints at ends.
-	// (A second number of 0 is an entry that holds one record, or the first of several.)
+	// Mark turns the two numbers of a checkpoint into a mark. Default: the position is the
+	// sequence number, and a sub-sequence number other than 0 is refused with ErrPacked.
+	// A handler that can begin in the middle of an entry keeps the sub-sequence number in
+	// the position or the state. A handler that cannot skips the rest of the entry, which is
+	// correct only if the KCL's fleet made all its checkpoints at the ends of entries.
+	// (Sub-sequence number 0 is the only record of an entry, or the first of several.)
 	Mark func(sequence string, sub int64) (checkpoint.Mark, error)
-	// Unstarted accepts leases at LATEST and AT_TIMESTAMP, as rows without a position.
+	// Unstarted accepts leases at LATEST and AT_TIMESTAMP. Their rows have no position.
 	Unstarted bool
 	// Word turns TRIM_HORIZON, LATEST or AT_TIMESTAMP into a mark, for a handler that can
 	// read such a position and a Config.Order that can compare it. A zero mark makes a row
 	// without a position. Default: a zero mark for TRIM_HORIZON, and for the other two words
-	// as Unstarted says.
+	// if Unstarted is set.
 	Word func(word string) (checkpoint.Mark, error)
-	// Pending replaces a lease that has a prepared checkpoint by the lease to import: l
-	// without the prepared checkpoint, say, or with the prepared one in place of the other.
-	// The lease that it returns must have no prepared checkpoint. Default: *PendingError.
-	// The KCL's table keeps the prepared checkpoint in any case.
+	// Pending replaces a lease that has a prepared checkpoint by the lease to import: for
+	// example l without the prepared checkpoint, or with the prepared one as its checkpoint.
+	// The returned lease must have no prepared checkpoint. Default: refuse with a
+	// *PendingError. The KCL's table keeps the prepared checkpoint in any case.
 	Pending func(l Lease) (Lease, error)
 }
 
-// An Outcome is the row that an import leaves for a shard.
+// An Outcome is the result of an import for one shard.
 type Outcome struct {
-	Row  lease.Row
-	Made bool // by this import; false: the row was there already
-	// Start is TRIM_HORIZON, LATEST or AT_TIMESTAMP if the lease has such a word in place of
+	// Row is the row of the shard after the import.
+	Row lease.Row
+	// Made reports that this import created or completed the row; false if it existed.
+	Made bool
+	// Start is TRIM_HORIZON, LATEST or AT_TIMESTAMP if the lease has such a word instead of
 	// a position. The row itself has the word only if ImportOptions.Word made a mark of it.
 	Start string
 }
 
-// importer is in whose name rows are made. Whoever finishes what another import left
-// undone goes by it.
+// importer is the name under which rows are created. It identifies the rows that an
+// interrupted import has left incomplete.
 const importer = "kcl-import"
 
-// Import makes a row in a group for each lease of the KCL. It refuses, before anything is
-// written, a table that moves, a group that runs, and leases that are not clear. A row
-// that is there and says something else is left alone, and so reported when all others
-// are made: ErrExists.
+// Import creates a row in a group for each lease of the KCL. Before it writes anything, it
+// refuses a table that changes, a group that runs, and ambiguous leases. It does not change a
+// row that exists and differs from its lease: it creates all others, and then returns
+// ErrExists.
 //
-// A crash leaves some rows made, and perhaps one without its position; to call Import
-// again finishes that. Start no worker before it has returned without an error.
+// A crash leaves some rows created, and perhaps one of them without its position; calling
+// Import again completes the import. Start no worker before Import has returned without an
+// error.
 func Import(ctx context.Context, from Table, into shardlease.Supervisor, o ImportOptions) ([]Outcome, error) {
 	leases, err := from.still(ctx)
 	if err == nil {
@@ -82,7 +87,7 @@ func Import(ctx context.Context, from Table, into shardlease.Supervisor, o Impor
 	if err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}
-	wants, err := o.wants(leases)
+	wanted, err := o.wanted(leases)
 	if err != nil {
 		return nil, fmt.Errorf("import from table %q: %w", from.Name, err)
 	}
@@ -90,11 +95,11 @@ func Import(ctx context.Context, from Table, into shardlease.Supervisor, o Impor
 		return nil, fmt.Errorf("import into group %q: %w", into.Group, err)
 	}
 	var outcomes []Outcome
-	var others []string
-	for _, w := range wants {
-		outcome, err := w.bring(ctx, into, "from table "+from.Name)
+	var different []string
+	for _, w := range wanted {
+		outcome, err := w.write(ctx, into, "from table "+from.Name)
 		if errors.Is(err, ErrExists) {
-			others = append(others, w.shard)
+			different = append(different, w.shard)
 			continue
 		}
 		if err != nil {
@@ -103,13 +108,13 @@ func Import(ctx context.Context, from Table, into shardlease.Supervisor, o Impor
 		outcome.Start = w.start
 		outcomes = append(outcomes, outcome)
 	}
-	if len(others) > 0 {
-		return outcomes, fmt.Errorf("import into group %q: %w: %s", into.Group, ErrExists, some(others))
+	if len(different) > 0 {
+		return outcomes, fmt.Errorf("import into group %q: %w: %s", into.Group, ErrExists, some(different))
 	}
 	return outcomes, nil
 }
 
-// verify looks whether anything may be written to the group at all.
+// verify reports why nothing may be written to the group.
 func verify(ctx context.Context, s shardlease.Supervisor) error {
 	if s.By == "" {
 		return &shardlease.ConfigError{Field: "By", Rule: "must be given: it is put on record"}
@@ -120,7 +125,7 @@ func verify(ctx context.Context, s shardlease.Supervisor) error {
 	return s.Store.Verify(ctx, s.Group)
 }
 
-// stopped refuses a group with seats.
+// stopped returns ErrRunning if the group has seats.
 func stopped(ctx context.Context, s shardlease.Supervisor) error {
 	seats, err := s.Workers(ctx)
 	if err != nil {
@@ -136,8 +141,8 @@ func stopped(ctx context.Context, s shardlease.Supervisor) error {
 	return nil
 }
 
-// A want is the row that is to be there.
-type want struct {
+// A target is the row that an import creates for a shard.
+type target struct {
 	shard    string
 	parents  []string
 	mark     checkpoint.Mark // zero: no position
@@ -173,16 +178,16 @@ func (o ImportOptions) decided(from Table, leases []Lease) ([]Lease, error) {
 	return decided, errors.Join(errs...)
 }
 
-// wants are the rows of all leases and of their ancestors.
-func (o ImportOptions) wants(leases []Lease) ([]want, error) {
+// wanted returns the rows for all leases and their ancestors, sorted by shard.
+func (o ImportOptions) wanted(leases []Lease) ([]target, error) {
 	listed := map[string][]string{}
 	for _, s := range o.Shards {
 		listed[s.Name] = s.Parents
 	}
-	wants := map[string]want{}
+	targets := map[string]target{}
 	var errs []error
 	for _, l := range leases {
-		w := want{shard: l.Shard, parents: l.Parents, finished: l.Sequence == shardEnd}
+		w := target{shard: l.Shard, parents: l.Parents, finished: l.Sequence == shardEnd}
 		if unstarted(l.Sequence) {
 			w.start = l.Sequence
 		}
@@ -193,28 +198,29 @@ func (o ImportOptions) wants(leases []Lease) ([]want, error) {
 		if w.mark, err = o.mark(l); err != nil {
 			errs = append(errs, fmt.Errorf("shard %q %w", l.Shard, err))
 		}
-		wants[l.Shard] = w
+		targets[l.Shard] = w
 	}
 	for _, l := range leases {
-		o.ancestors(wants, listed, wants[l.Shard].parents)
+		o.ancestors(targets, listed, targets[l.Shard].parents)
 	}
-	inOrder := make([]want, 0, len(wants))
-	for _, shard := range slices.Sorted(maps.Keys(wants)) {
-		inOrder = append(inOrder, wants[shard])
+	inOrder := make([]target, 0, len(targets))
+	for _, shard := range slices.Sorted(maps.Keys(targets)) {
+		inOrder = append(inOrder, targets[shard])
 	}
 	return inOrder, errors.Join(errs...)
 }
 
-// ancestors adds those that have no lease: the KCL is done with them.
-func (o ImportOptions) ancestors(wants map[string]want, listed map[string][]string, parents []string) {
+// ancestors adds finished rows for the ancestors without a lease: the KCL has finished them.
+func (o ImportOptions) ancestors(targets map[string]target, listed map[string][]string, parents []string) {
 	for _, parent := range parents {
-		if _, ok := wants[parent]; !ok {
-			wants[parent] = want{shard: parent, parents: listed[parent], finished: true}
-			o.ancestors(wants, listed, listed[parent])
+		if _, ok := targets[parent]; !ok {
+			targets[parent] = target{shard: parent, parents: listed[parent], finished: true}
+			o.ancestors(targets, listed, listed[parent])
 		}
 	}
 }
 
+// mark returns the mark for a lease; zero means no position.
 func (o ImportOptions) mark(l Lease) (checkpoint.Mark, error) {
 	switch {
 	case l.Sequence == shardEnd:
@@ -241,11 +247,12 @@ func (o ImportOptions) mark(l Lease) (checkpoint.Mark, error) {
 	return checkpoint.Mark{Position: l.Sequence}, nil
 }
 
-// bring looks at the row and makes the next of the writes that lead to what is wanted,
-// until it is there. Each is conditional on what was seen.
-func (w want) bring(ctx context.Context, s shardlease.Supervisor, why string) (o Outcome, err error) {
+// write reads the row of the shard and makes the next write towards the target, until the row
+// is as wanted. Each write is conditional on the row that was read. A crash in between leaves
+// a row that begun recognizes, or one that importer owns; the next import completes it.
+func (w target) write(ctx context.Context, s shardlease.Supervisor, why string) (o Outcome, err error) {
 	me := lease.Owner{Name: importer, Incarnation: importer}
-	const most = 10 // three, if nobody else is at it
+	const most = 10 // three are enough if no other process writes to the row
 	for range most {
 		row, err := s.Get(ctx, w.shard)
 		absent := errors.Is(err, lease.ErrNotFound)
@@ -268,32 +275,32 @@ func (w want) bring(ctx context.Context, s shardlease.Supervisor, why string) (o
 		case mine:
 			hold := lease.Hold{Key: row.Key(), Incarnation: importer, Generation: row.Generation}
 			write, err = protocol.Finish(row, hold, w.mark, st)
-		default: // only a holder finishes
+		default: // only the holder of a shard can finish it
 			write, err = protocol.Claim(row, me, st)
 		}
 		if err == nil && write.Op != 0 {
 			_, err = s.Store.Write(ctx, write)
 		}
 		o.Made = true
-		// Who is refused looks again: it may have been stored all the same.
+		// After a refusal the row is read again: the write may have been stored nevertheless.
 		if err != nil && !errors.Is(err, lease.ErrRefused) && !errors.Is(err, lease.ErrOutdated) {
 			return o, err
 		}
 	}
-	return o, errors.New("others are writing to it all the time")
+	return o, errors.New("other processes keep changing the row")
 }
 
-// met reports whether a row is what is wanted.
-func (w want) met(r lease.Row) bool {
+// met reports whether a row is as wanted.
+func (w target) met(r lease.Row) bool {
 	return r.Finished == w.finished && r.Checkpoint.Mark == w.mark && !r.Removed && !r.Quarantined
 }
 
-// begun reports whether a row is as an import leaves it that was cut off.
+// begun reports whether an interrupted import has left the row without its position.
 func begun(r lease.Row) bool {
 	return r.Last.Reason == lease.ReasonInitial && r.Last.By == importer && r.Owner.IsZero() && r.Checkpoint.IsZero()
 }
 
-// some names a few.
+// some joins up to five names, and counts the others.
 func some(names []string) string {
 	const most = 5
 	text := strings.Join(names[:min(len(names), most)], ", ")

@@ -11,14 +11,17 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Shard is a shard as Kinesis lists it.
+// A Shard describes a shard as Kinesis lists it.
 type Shard struct {
-	Name                           string
-	Parents                        []string
-	StartingHashKey, EndingHashKey string // the first and the last of its hash keys, decimal
+	// Name is the shard id.
+	Name string
+	// Parents are the parents of the shard: up to two.
+	Parents []string
+	// StartingHashKey and EndingHashKey are the first and the last hash key, in decimal.
+	StartingHashKey, EndingHashKey string
 }
 
-// A RangeError names a shard whose hash keys are unknown, or cannot be read by the KCL.
+// A RangeError reports a shard whose hash keys are unknown, or cannot be read by the KCL.
 type RangeError struct{ Shard, Rule string }
 
 func (e *RangeError) Error() string {
@@ -47,8 +50,8 @@ func (o ExportOptions) children(rows []lease.Row) map[string][]string {
 	return all
 }
 
-// complete adds to the next leases what the rows do not have, from the leases that are there
-// and else from the listing.
+// complete adds to the next leases what the rows lack, from the leases in the table or, if
+// these lack it too, from ExportOptions.Shards.
 func (o ExportOptions) complete(next, there []Lease) error {
 	var errs []error
 	for i := range next {
@@ -71,7 +74,7 @@ func (o ExportOptions) complete(next, there []Lease) error {
 			l.StartingHashKey, l.EndingHashKey = s.StartingHashKey, s.EndingHashKey
 			errs = append(errs, s.check())
 		case l.Sequence != shardEnd: // Kinesis may no longer list a finished shard
-			errs = append(errs, &RangeError{l.Shard, "the table has none, and the shard is not in the listing"})
+			errs = append(errs, &RangeError{l.Shard, "the table has none, and ExportOptions.Shards does not list the shard"})
 		}
 		if at >= 0 && len(l.Parents) == 0 {
 			l.Parents = o.Shards[at].Parents
@@ -80,8 +83,8 @@ func (o ExportOptions) complete(next, there []Lease) error {
 	return errors.Join(errs...)
 }
 
-// check reports hash keys that the KCL cannot read. The KCL requires the first hash key to be
-// less than the last one.
+// check returns an error if the KCL cannot read the hash keys. The KCL requires the first hash
+// key to be less than the last one.
 func (s Shard) check() error {
 	from, okFrom := new(big.Int).SetString(s.StartingHashKey, 10)
 	to, okTo := new(big.Int).SetString(s.EndingHashKey, 10)
@@ -99,8 +102,7 @@ func find(leases []Lease, shard string) *Lease {
 	return &leases[at]
 }
 
-// describe sets the parents, the children and the hash keys of a lease, where its item lacks
-// them.
+// describe sets those of the parents, the children and the hash keys that the item lacks.
 func (l Lease) describe(u *update, item map[string]types.AttributeValue) {
 	for _, a := range []struct {
 		name   string

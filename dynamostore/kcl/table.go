@@ -17,30 +17,33 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
 
-// Why a table cannot be used; callers branch with errors.Is.
+// Reasons why a table cannot be used. Callers compare with errors.Is.
 var (
-	// ErrMoving: something in the table has changed while it was watched.
-	ErrMoving = errors.New("the lease table of the KCL still moves: stop its fleet first")
-	// ErrSchema: the table is none of the KCL's.
+	// ErrMoving means that the table changed while Import or Export watched it.
+	ErrMoving = errors.New("the lease table of the KCL still changes: stop its fleet first")
+	// ErrSchema means that the table is no lease table of the KCL.
 	ErrSchema = errors.New("no lease table of the KCL: its only key must be leaseKey")
-	// ErrStreams: the table has the leases of several streams.
+	// ErrStreams means that the table has the leases of several streams, and Table.Stream
+	// is empty.
 	ErrStreams = errors.New("the table has leases of several streams: choose one")
 )
 
 // A Table is a lease table of the KCL. Client and Name are required.
 type Table struct {
+	// Client is the DynamoDB client for the table.
 	Client *dynamodb.Client
-	Name   string // that of the KCL application, as a rule
-	// Failover is the longest failoverTimeMillis that its fleet has. The table is watched
-	// for twice that. Default 10 s, as the KCL's.
+	// Name is the name of the table, usually the name of the KCL application.
+	Name string
+	// Failover is the longest failoverTimeMillis in the KCL's fleet. Import and Export watch
+	// the table for twice as long. Default 10 s, the default of the KCL.
 	Failover time.Duration
-	// Stream chooses the stream in a table of several: its serialized identifier, as the
-	// attribute streamName has it. Empty for a table of one stream.
+	// Stream chooses a stream in a table of several streams: its serialized identifier, the
+	// value of the attribute streamName. Empty for a table of one stream.
 	Stream string
 }
 
-// The attributes of a lease, as DynamoDBLeaseSerializer and
-// DynamoDBMultiStreamLeaseSerializer of the KCL have them.
+// The attributes of a lease that DynamoDBLeaseSerializer and
+// DynamoDBMultiStreamLeaseSerializer of the KCL read and write.
 const (
 	attrKey        = "leaseKey"
 	attrOwner      = "leaseOwner"
@@ -56,14 +59,14 @@ const (
 	attrFrom       = "startingHashKey"
 	attrTo         = "endingHashKey"
 	attrHandover   = "checkpointOwner" // 3.x
-	attrEntity     = "entityType"      // 3.5; a row without is a lease
-	attrStream     = "streamName"      // of several streams
-	attrShard      = "shardId"         // of several streams
+	attrEntity     = "entityType"      // 3.5; an item without it is a lease
+	attrStream     = "streamName"      // in a table of several streams
+	attrShard      = "shardId"         // in a table of several streams
 
 	entityLease = "LEASE"
 )
 
-// The checkpoints that are no sequence numbers.
+// Checkpoints of the KCL that are no sequence numbers.
 const (
 	trimHorizon = "TRIM_HORIZON"
 	latest      = "LATEST"
@@ -71,47 +74,61 @@ const (
 	shardEnd    = "SHARD_END"
 )
 
-// A Lease is one of the KCL's. Its checkpoint says that everything up to it is
-// processed.
+// A Lease is a lease in a table of the KCL. Everything up to and including its checkpoint
+// has been processed.
 type Lease struct {
-	Shard    string
-	Owner    string // empty for nobody
-	Counter  int64
-	Sequence string // of the checkpoint: digits, or a word of the KCL's
-	Sub      int64  // of the checkpoint: which of the records that the KPL has packed
-	Parents  []string
-	Children []string // stored by the KCL when the shard is finished
+	// Shard is the name of the shard.
+	Shard string
+	// Owner is the worker of the KCL that holds the lease; empty if none does.
+	Owner string
+	// Counter is the heartbeat counter of the lease.
+	Counter int64
+	// Sequence is the sequence number of the checkpoint, or one of the words TRIM_HORIZON,
+	// LATEST, AT_TIMESTAMP and SHARD_END.
+	Sequence string
+	// Sub is the sub-sequence number of the checkpoint: the index of the record in an entry
+	// into which the KPL has packed several.
+	Sub int64
+	// Parents are the parents of the shard.
+	Parents []string
+	// Children are the children of the shard. The KCL stores them when the shard is finished.
+	Children []string
 
-	// The first and the last hash key of the shard. KCL 2.0 to 2.2 did not store them.
+	// StartingHashKey and EndingHashKey are the first and the last hash key of the shard. KCL
+	// 2.0 to 2.2 did not store them.
 	StartingHashKey, EndingHashKey string
 
-	// A checkpoint that was prepared and not made, with the application's state for it.
-	// Pending is empty if the lease has none.
-	Pending      string
-	PendingSub   int64
+	// Pending is the sequence number, or word, of a prepared checkpoint, which the application
+	// has not made yet; empty if there is none.
+	Pending string
+	// PendingSub is the sub-sequence number of the prepared checkpoint.
+	PendingSub int64
+	// PendingState is the application's state for the prepared checkpoint.
 	PendingState []byte
 
 	stream string
 	item   map[string]types.AttributeValue
 }
 
-// A MalformedError is a lease that cannot be read. It does not hold any value.
+// A MalformedError reports a lease with an attribute that cannot be read. It does not contain
+// any value of the lease.
 type MalformedError struct {
 	Table, Key, Attribute string
 }
 
 func (e *MalformedError) Error() string {
-	return fmt.Sprintf("table %q: lease %.64q: cannot make sense of its %s", e.Table, e.Key, e.Attribute)
+	return fmt.Sprintf("table %q: lease %.64q: invalid attribute %s", e.Table, e.Key, e.Attribute)
 }
 
-// A PendingError names a lease with a checkpoint that was prepared and not made.
+// A PendingError reports a lease with a prepared checkpoint, which the application has not
+// made yet.
 type PendingError struct{ Table, Key string }
 
 func (e *PendingError) Error() string {
-	return fmt.Sprintf("table %q: lease %.64q has a prepared checkpoint: finish or cancel it in the KCL's application, or decide what the import does with it", e.Table, e.Key)
+	return fmt.Sprintf("table %q: lease %.64q has a prepared checkpoint: make or cancel it in the KCL's application, or set ImportOptions.Pending", e.Table, e.Key)
 }
 
-// Leases reads the leases as they stand, sorted by shard. It only reads.
+// Leases returns the present leases, sorted by key. It only reads.
 func (t Table) Leases(ctx context.Context) ([]Lease, error) {
 	items, err := t.scan(ctx)
 	if err != nil {
@@ -120,8 +137,8 @@ func (t Table) Leases(ctx context.Context) ([]Lease, error) {
 	return t.leases(items)
 }
 
-// still watches the table, and gives its leases if nothing moves. Everything in it
-// counts, also what 3.5 keeps there besides leases.
+// still watches the table and returns its leases, or ErrMoving if any item changes. Items of
+// KCL 3.5 that are no leases count too.
 func (t Table) still(ctx context.Context) ([]Lease, error) {
 	before, err := t.scan(ctx)
 	if err != nil {
@@ -138,18 +155,19 @@ func (t Table) still(ctx context.Context) ([]Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	var moved []string
+	var changed []string
 	for key := range union(before, after) {
 		if !reflect.DeepEqual(before[key], after[key]) {
-			moved = append(moved, key)
+			changed = append(changed, key)
 		}
 	}
-	if len(moved) > 0 {
-		return nil, fmt.Errorf("table %q: %w (%d rows, such as %.64q)", t.Name, ErrMoving, len(moved), slices.Min(moved))
+	if len(changed) > 0 {
+		return nil, fmt.Errorf("table %q: %w (%d items, such as %.64q)", t.Name, ErrMoving, len(changed), slices.Min(changed))
 	}
 	return t.leases(after)
 }
 
+// items are the items of a table by leaseKey.
 type items map[string]map[string]types.AttributeValue
 
 func union(a, b items) items {
@@ -158,7 +176,7 @@ func union(a, b items) items {
 	return all
 }
 
-// check reports fields without which no request can be made.
+// check reports missing or invalid fields.
 func (t Table) check() error {
 	switch {
 	case t.Client == nil:
@@ -171,7 +189,7 @@ func (t Table) check() error {
 	return nil
 }
 
-// scan reads all there is, by key.
+// scan reads all items of the table.
 func (t Table) scan(ctx context.Context) (items, error) {
 	if err := t.check(); err != nil {
 		return nil, fmt.Errorf("table %q: %w", t.Name, err)
@@ -198,7 +216,7 @@ func (t Table) scan(ctx context.Context) (items, error) {
 	return all, nil
 }
 
-// sorted puts sets in order: they have none, and come in any.
+// sorted sorts the string sets of an item, which DynamoDB returns in any order.
 func sorted(item map[string]types.AttributeValue) map[string]types.AttributeValue {
 	for _, value := range item {
 		if set, ok := value.(*types.AttributeValueMemberSS); ok {
@@ -208,7 +226,7 @@ func sorted(item map[string]types.AttributeValue) map[string]types.AttributeValu
 	return item
 }
 
-// leases reads what is a lease, of the stream that was chosen.
+// leases returns the leases of the chosen stream, and skips items that are no leases.
 func (t Table) leases(from items) ([]Lease, error) {
 	var leases []Lease
 	var errs []error
@@ -222,7 +240,7 @@ func (t Table) leases(from items) ([]Lease, error) {
 		case wrong != "":
 			errs = append(errs, &MalformedError{Table: t.Name, Key: key, Attribute: wrong})
 		case t.Stream == "" && l.stream != "":
-			return nil, fmt.Errorf("table %q: %w: streamName is %q, for one", t.Name, ErrStreams, l.stream)
+			return nil, fmt.Errorf("table %q: %w, such as streamName %q", t.Name, ErrStreams, l.stream)
 		case l.stream == t.Stream:
 			leases = append(leases, l)
 		}
@@ -230,7 +248,7 @@ func (t Table) leases(from items) ([]Lease, error) {
 	return leases, errors.Join(errs...)
 }
 
-// read makes a lease of an item, or says which attribute is wrong.
+// read returns the lease in an item, or the name of the attribute that cannot be read.
 func read(item map[string]types.AttributeValue) (l Lease, wrong string) {
 	l = Lease{
 		Shard: text(item, attrKey), Owner: text(item, attrOwner), Sequence: text(item, attrSequence),
@@ -258,7 +276,8 @@ func read(item map[string]types.AttributeValue) (l Lease, wrong string) {
 	return l, l.prepared(item)
 }
 
-// prepared reads a prepared checkpoint, or returns the attribute that cannot be read.
+// prepared reads the prepared checkpoint of a lease, or returns the name of the attribute that
+// cannot be read.
 func (l *Lease) prepared(item map[string]types.AttributeValue) (wrong string) {
 	_, there := item[attrPending]
 	_, hasSub := item[attrPendingSub]

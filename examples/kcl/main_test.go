@@ -50,7 +50,7 @@ func TestThereAndBack(t *testing.T) {
 		{"-pending drop import", "0 rows, 0 of them new\n" + "! shard \"shard-1\" has a checkpoint at a record that the KPL has packed"},
 		{"-pending drop -packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: at TRIM_HORIZON\n3 rows, 3 of them new\n"},
 		{"-pending drop -packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: at TRIM_HORIZON\n3 rows, 0 of them new\n"},
-		{"-pending drop -packed whole import", "2 rows, 0 of them new\n! there are rows already, and they say something else: shard-1"},
+		{"-pending drop -packed whole import", "2 rows, 0 of them new\n! rows exist already, and differ from the leases: shard-1"},
 		{"export", "shard-0: SHARD_END, record 0; nobody's, counter 0\nshard-1: 17, record 3; nobody's, counter 6\n  prepared: 19, record 0, 0 bytes of state\nshard-2: TRIM_HORIZON, record 0; nobody's, counter 1\n3 leases\n"},
 	} {
 		var out bytes.Buffer
