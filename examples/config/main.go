@@ -1,13 +1,13 @@
-// Config shows how the handoff is chosen: in a configuration file, or in an environment
-// variable that overrides the file, or by a flag that overrides both. All three read the same
-// text, "eager", "cooperative" or whole terms such as "eager 30s wait", because
-// rebalance.Terms reads and writes itself as text.
+// Config shows how to choose the handoff mode in a configuration file, in an environment
+// variable that overrides the file, or by a flag that overrides both. All three accept the
+// same text: "eager", "cooperative" or whole terms such as "eager 30s wait", because
+// rebalance.Terms implements encoding.TextUnmarshaler and TextMarshaler.
 //
 //	go run ./examples/config -config examples/config/config.json
 //	SHARDLEASE_HANDOFF=cooperative go run ./examples/config -config examples/config/config.json
 //	go run ./examples/config -config examples/config/config.json -handoff 'eager 30s wait'
 //
-// There is no default. Where nobody has chosen, the error says what the choice is:
+// There is no default. If no mode is chosen, the error explains the choice:
 //
 //	go run ./examples/config
 package main
@@ -33,17 +33,17 @@ func main() {
 	}
 }
 
-// Settings are what this program has of its own configuration file for shardlease.
+// Settings are the part of this program's configuration file that configures shardlease.
 type settings struct {
 	Group   string          `json:"group"`
 	Handoff rebalance.Terms `json:"handoff"`
 	TTL     duration        `json:"ttl"`
 }
 
-// A duration is a time.Duration that is written "15s".
+// A duration is a time.Duration whose text is like "15s".
 type duration time.Duration
 
-// UnmarshalText reads it.
+// UnmarshalText reads a duration.
 func (d *duration) UnmarshalText(text []byte) error {
 	value, err := time.ParseDuration(string(text))
 	*d = duration(value)
@@ -51,7 +51,7 @@ func (d *duration) UnmarshalText(text []byte) error {
 }
 
 func run(args []string, environment func(string) (string, bool), out io.Writer) error {
-	var flagged rebalance.Terms // zero: not given
+	var flagged rebalance.Terms // zero: the flag is not set
 	f := flag.NewFlagSet("config", flag.ContinueOnError)
 	f.SetOutput(out)
 	file := f.String("config", "", "the configuration file")
@@ -64,7 +64,7 @@ func run(args []string, environment func(string) (string, bool), out io.Writer) 
 	if err != nil {
 		return err
 	}
-	// New reports everything that is wrong with a configuration, at once.
+	// New reports all errors of a configuration at once.
 	_, err = shardlease.New(new(memstore.Store), shardlease.Static("shard-0"), shardlease.Config{
 		Group: s.Group, Handoff: s.Handoff, TTL: time.Duration(s.TTL),
 	})
@@ -79,8 +79,8 @@ func run(args []string, environment func(string) (string, bool), out io.Writer) 
 	return err
 }
 
-// load reads the three sources, from the weakest to the strongest, and returns which
-// one has chosen the terms.
+// load reads the three sources, each of which overrides the one before, and returns where the
+// terms were chosen.
 func (s *settings) load(file string, environment func(string) (string, bool), flagged rebalance.Terms) (from string, err error) {
 	if file != "" {
 		text, err := os.ReadFile(file)

@@ -35,7 +35,7 @@ func TestWhoChooses(t *testing.T) {
 		{"-config config.json", "magic", "SHARDLEASE_HANDOFF: " + rebalance.ErrNoMode.Error()},
 		{"-handoff magic", "", rebalance.ErrNoMode.Error()},
 		{"-config missing.json", "", "no such file"},
-		// Nobody has chosen.
+		// No mode is chosen.
 		{"", "", "Handoff: " + rebalance.ErrNoMode.Error()},
 		{"-config " + unset, "", "Handoff: " + rebalance.ErrNoMode.Error()},
 	} {
@@ -62,7 +62,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 	for _, field := range []string{"Group", "Handoff", "TTL"} {
 		if !strings.Contains(err.Error(), field+": ") {
-			t.Errorf("no word of %s in %v", field, err)
+			t.Errorf("%v does not name the field %s", err, field)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// TestFailover: a worker dies, and the other starts at its last checkpoint. In a bubble of
-// testing/synctest that takes no time.
+// TestFailover: a worker dies, and the other worker starts at its last checkpoint. In a
+// testing/synctest bubble the test takes no real time.
 func TestFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, log := new(memstore.Store), new(effects)
@@ -32,8 +32,8 @@ func TestFailover(t *testing.T) {
 			}
 			fleet.Go(func() { _ = w.Run(ctx, log.handle) })
 		}
-		time.Sleep(30 * time.Second) // of the bubble: each worker holds one shard by now
-		a.Silence()                  // for the table and for b, this worker is as dead as after kill -9
+		time.Sleep(30 * time.Second) // in the bubble: each worker holds one shard now
+		a.Silence()                  // to the table and to b, this worker is as dead as after kill -9
 		time.Sleep(15 * time.Second) // the lease time is 10 s
 		before := log.len()
 		time.Sleep(time.Second)
@@ -46,7 +46,7 @@ func TestFailover(t *testing.T) {
 	})
 }
 
-// effects is what handlers have done, record by record.
+// effects records what the handlers have processed.
 type effects struct {
 	mu  sync.Mutex
 	all []effect
@@ -58,7 +58,7 @@ type effect struct {
 	record     int
 }
 
-// handle stands for your handler: ten records a second, numbered from 1.
+// handle stands for your handler: it processes ten records a second, numbered from 1.
 func (l *effects) handle(ctx context.Context, t *shardlease.Tenure) error {
 	from, _ := strconv.Atoi(t.Checkpoint().Position) // empty at the very beginning: 0
 	for record := from + 1; ctx.Err() == nil; record++ {

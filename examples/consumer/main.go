@@ -1,6 +1,6 @@
-// Consumer is the smallest whole consumer: it reads the shards of a stream, says how
-// far it has come, and finishes each shard at its end. Stream and lease table are in
-// memory. consume is all there is to it.
+// Consumer is the smallest complete consumer: it reads the shards of a stream, marks its
+// progress, and finishes each shard at its end. Stream and lease table are in memory. The
+// function consume contains all of it.
 //
 //	go run ./examples/consumer
 package main
@@ -20,7 +20,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// consume is what the README shows.
+// consume is the program in the README.
 func consume(ctx context.Context, store lease.Store, stream *stream, out *log.Logger) error {
 	w, err := shardlease.New(store, shardlease.Static("shard-0", "shard-1"),
 		shardlease.Config{Group: "orders", Handoff: rebalance.Cooperative})
@@ -53,15 +53,15 @@ func main() {
 	}
 }
 
-// run consumes a stream to its end, and shows what the lease table has to say then.
+// run consumes a stream to its end, and then prints the lease rows.
 func run(ctx context.Context, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	orders := newStream(map[string][]string{
 		"shard-0": {"apples", "bread", "cheese", "dates"},
 		"shard-1": {"eggs", "figs", "grapes"},
-	}, stop) // a worker would wait for shards to come; here there will be none
-	store := new(memstore.Store) // dynamostore.Open gives the real one
+	}, stop) // a worker would wait for new shards; this stream will have none
+	store := new(memstore.Store) // in production: dynamostore.Open
 	if err := consume(ctx, store, orders, log.New(out, "", 0)); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func TestConsumer(t *testing.T) {
 			"shard-0: finished true, checkpoint 004\n", "shard-1: finished true, checkpoint 003\n",
 		} {
 			if strings.Count(out.String(), line) != 1 {
-				t.Errorf("no %q, or not once, in\n%s", line, out.String())
+				t.Errorf("the line %q is not exactly once in\n%s", line, out.String())
 			}
 		}
 	})

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A stream stands in for the real one: a record every so often, and an end.
+// A stream imitates a real stream: each shard has a record every 200 ms, and an end.
 type stream struct {
 	shards map[string][]string
-	open   atomic.Int32 // shards whose end nobody has read
-	ended  func()       // called when there are none
+	open   atomic.Int32 // how many shards have not been read to their end
+	ended  func()       // called when open becomes 0
 }
 
 type record struct{ position, text string }
@@ -24,8 +24,8 @@ func newStream(shards map[string][]string, ended func()) *stream {
 	return s
 }
 
-// read yields the records of one shard after a position, io.EOF at its end, and the
-// cause of the context when that ends first.
+// read yields the records of one shard after a position, and then io.EOF, or the cause of
+// the context if that ends first.
 func (s *stream) read(ctx context.Context, shard, after string) iter.Seq2[record, error] {
 	return func(yield func(record, error) bool) {
 		for i, text := range s.shards[shard] {

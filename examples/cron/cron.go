@@ -10,31 +10,32 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Job is run at the times of a schedule, on one of any number of hosts.
+// A Job runs at the times of a schedule, on one host of a fleet at a time.
 type Job struct {
+	// Name identifies the job in the fleet.
 	Name string
-	// Next is the first time of the schedule after a moment. The parsers of cron lines
-	// give such a function.
+	// Next returns the first time of the schedule after a given time. Parsers of crontab lines
+	// provide such a function.
 	Next func(after time.Time) time.Time
-	// Deadline is how late a run may begin; later than that it is skipped. Zero: however
-	// late. What was missed while nobody was up, or while the run before took too long, is
-	// caught up once: of all the times that have passed only the latest is run for.
+	// Deadline is how late a run may begin; later runs are skipped. Zero: no limit. If several
+	// times of the schedule have passed, because no host was running or the previous run took
+	// too long, the job runs only for the latest of them.
 	Deadline time.Duration
-	// Run does the work. What it writes has to carry the fence: a run that outlives its
-	// lease cannot know that, and then the same time is run for on another host. A run
-	// that fails is tried again after a rest, by whoever gets the job then. When its host is
-	// told to stop, a run has the drain time to end in.
+	// Run does the work. Its writes must carry the fence: a run that outlives its lease cannot
+	// know that, and then another host runs the job for the same time. A failed run is tried
+	// again after a pause, by the host that holds the job then. When its host stops, a run
+	// has the drain time to end.
 	Run func(ctx context.Context, r Run) error
 }
 
-// A Run is one of a job, for one time of its schedule.
+// A Run is one run of a job, for one time of its schedule.
 type Run struct {
-	Host  string
-	Due   time.Time
-	Fence int64 // grows with every change of hosts
+	Host  string    // the host that runs the job
+	Due   time.Time // the time of the schedule
+	Fence int64     // the fencing token, which grows when the job moves to another host
 }
 
-// Serve makes this one of the hosts that run the jobs, until ctx ends.
+// Serve runs the jobs on this host, together with the other hosts, until ctx ends.
 func Serve(ctx context.Context, store lease.Store, host string, ttl time.Duration, jobs ...Job) error {
 	byName, names := map[string]Job{}, make([]string, len(jobs))
 	for i, j := range jobs {
@@ -42,7 +43,7 @@ func Serve(ctx context.Context, store lease.Store, host string, ttl time.Duratio
 	}
 	w, err := shardlease.New(store, shardlease.Static(names...), shardlease.Config{
 		Group: "cron", Name: host, TTL: ttl, Order: checkpoint.Lexical,
-		// A job moves when another host comes, but not in the middle of a run.
+		// A job moves when another host joins, but not in the middle of a run.
 		Handoff: rebalance.Terms{Mode: rebalance.Eager, AfterDrain: rebalance.Wait},
 	})
 	if err != nil {
@@ -53,16 +54,16 @@ func Serve(ctx context.Context, store lease.Store, host string, ttl time.Duratio
 	})
 }
 
-// position is a time as a checkpoint, of a schedule of whole seconds. Everything up to it
-// has been run for, or skipped.
+// position is the format of checkpoints, for schedules of whole seconds. The job has run for
+// all times up to the checkpoint, or skipped them.
 const position = "2006-01-02T15:04:05Z"
 
-// hold runs the job for as long as it is this host's. The time of a run is marked when
-// the run has ended; so one that was cut off is done once more.
+// hold runs the job for as long as this host holds it. The time of a run is committed when
+// the run has ended, so an interrupted run is repeated.
 func (j Job) hold(ctx context.Context, t *shardlease.Tenure, host string) error {
 	last, err := time.Parse(position, t.Checkpoint().Position)
 	if t.Checkpoint().IsZero() {
-		last = time.Now().UTC() // a new job has missed nothing
+		last = time.Now().UTC() // a new job has no missed times
 		err = t.Commit(t.Context(), last.Format(position))
 	}
 	for err == nil {
@@ -85,8 +86,8 @@ func (j Job) hold(ctx context.Context, t *shardlease.Tenure, host string) error 
 	return err
 }
 
-// due is the time to run for next: of those that have passed the latest, else the first
-// to come.
+// due returns the time of the next run: the latest time of the schedule that has passed since
+// last, or else the first one in the future.
 func (j Job) due(last, now time.Time) time.Time {
 	due := j.Next(last)
 	for next := j.Next(due); !next.After(now); next = j.Next(due) {

@@ -1,14 +1,14 @@
-// Cron runs a scheduled job on one of several hosts: one run at a time, and no host that
-// everything hangs on.
+// Cron runs a scheduled job on one of several hosts: one run at a time, without a single
+// point of failure.
 //
 //	go run ./examples/cron
 //
-// Every job is a shard, and the time it was last run for is the checkpoint. Three hosts
-// have one job between them. One is cut off in the middle of a run; another takes the job
-// over and does that run again, and what the first one brings too late is refused. Then
-// all hosts are down for a while; what was missed is caught up once.
+// Each job is a shard, and its checkpoint is the scheduled time of the last run. Three hosts
+// share one job. One host is cut off from the table in the middle of a run; another host claims
+// the job and repeats that run, and the late report of the first host is refused. Then all
+// hosts are down for a while, and the missed times are caught up with one run.
 //
-// cron.go is all there is to it.
+// cron.go contains the whole implementation.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 
 const (
 	period = time.Second
-	takes  = 200 * time.Millisecond // a run
+	takes  = 200 * time.Millisecond // the duration of a run
 	ttl    = 500 * time.Millisecond // the default is 10 s
 	clock  = "15:04:05"
 )
@@ -44,30 +44,30 @@ func main() {
 	}
 }
 
-// A site is where the hosts are, and where the reports go that the job makes.
+// A site is the state of this example: the hosts, and the register to which the job writes.
 type site struct {
 	out     *log.Logger
 	store   memstore.Store
 	reports memstore.Register
 	hosts   []*host
 
-	cut     atomic.Bool   // the next run's host is to be cut off
-	off     chan Run      // that is it
-	wake    chan struct{} // closed when it goes on
-	refused chan error    // what came of it
-	made    chan Run      // every other
+	cut     atomic.Bool   // cut off the host of the next run
+	off     chan Run      // receives the run whose host was cut off
+	wake    chan struct{} // closed when that run may continue
+	refused chan error    // receives the result of that run's late write
+	made    chan Run      // receives all other runs
 }
 
 // A host is one machine.
 type host struct {
-	name string
-	link *storetest.Link
-	stop context.CancelFunc
-	gone chan error
+	name  string
+	link  *storetest.Link
+	stop  context.CancelFunc
+	ended chan error
 }
 
 func run(ctx context.Context, out io.Writer) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 30*period, errors.New("the job is not run"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*period, errors.New("the job does not run"))
 	defer cancel()
 	s := &site{
 		out: log.New(out, "", 0),
@@ -84,7 +84,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	return s.outage(ctx)
 }
 
-// takeover: a run outlives its lease.
+// takeover plays a run that outlives its lease.
 func (s *site) takeover(ctx context.Context, wake func()) error {
 	for _, name := range []string{"one", "two", "three"} {
 		s.start(ctx, name)
@@ -113,9 +113,9 @@ func (s *site) takeover(ctx context.Context, wake func()) error {
 	return nil
 }
 
-// outage: nobody is there for three times of the schedule.
+// outage plays an outage of all hosts over three times of the schedule.
 func (s *site) outage(ctx context.Context) error {
-	s.out.Println("all hosts stop, and nobody is there for a while")
+	s.out.Println("all hosts stop, and none runs for a while")
 	if err := s.stop(); err != nil {
 		return err
 	}
@@ -138,13 +138,13 @@ func (s *site) outage(ctx context.Context) error {
 		return err
 	}
 	if !caughtUp.Due.Equal(began.Truncate(period)) || !after.Due.Equal(caughtUp.Due.Add(period)) {
-		return fmt.Errorf("hosts came back at %v; the runs were %v and %v", began, caughtUp, after)
+		return fmt.Errorf("a host started again at %v; the runs were %v and %v", began, caughtUp, after)
 	}
-	s.out.Printf("of what was missed only %s was run for, once", caughtUp.Due.Format(clock))
+	s.out.Printf("of the missed times the job ran only for the latest, %s", caughtUp.Due.Format(clock))
 	return nil
 }
 
-// next waits for what comes.
+// next waits for the next value from a channel, or for the end of ctx.
 func next[T any](ctx context.Context, from <-chan T) (v T, err error) {
 	select {
 	case v = <-from:
@@ -154,7 +154,7 @@ func next[T any](ctx context.Context, from <-chan T) (v T, err error) {
 	}
 }
 
-// report is the job. A report is written under the fence.
+// report is the Run of the job. It writes a report under the fence of the run.
 func (s *site) report(ctx context.Context, h *host, r Run) error {
 	due := r.Due.Format(clock)
 	cut := s.cut.CompareAndSwap(true, false)
@@ -162,11 +162,12 @@ func (s *site) report(ctx context.Context, h *host, r Run) error {
 		s.out.Printf("  %s makes the report of %s, and is cut off", r.Host, due)
 		h.link.Silence()
 		s.off <- r
-		<-s.wake // and takes its time
+		<-s.wake // until another host has made the report
 	} else if _, err := next(ctx, time.After(takes)); err != nil {
 		return err
 	}
-	// A real job passes its context on. One that was paused here would not have it ended yet.
+	// A real job passes ctx. WithoutCancel simulates a process that was paused here: when it
+	// wakes up, its ctx has not ended yet.
 	err := s.reports.Put(context.WithoutCancel(ctx), "report", r.Fence, due)
 	if cut {
 		s.out.Printf("  %s has made the report of %s, too late: %v", r.Host, due, err)
@@ -180,15 +181,15 @@ func (s *site) report(ctx context.Context, h *host, r Run) error {
 	return nil
 }
 
-// every is the schedule: the full seconds.
+// every is the schedule: each full second.
 func every(after time.Time) time.Time { return after.Truncate(period).Add(period) }
 
 func (s *site) start(ctx context.Context, name string) {
-	h := &host{name: name, link: storetest.NewLink(&s.store), gone: make(chan error, 1)}
+	h := &host{name: name, link: storetest.NewLink(&s.store), ended: make(chan error, 1)}
 	ctx, h.stop = context.WithCancel(ctx)
 	s.hosts = append(s.hosts, h)
 	report := Job{Name: "report", Next: every, Run: func(ctx context.Context, r Run) error { return s.report(ctx, h, r) }}
-	go func() { h.gone <- Serve(ctx, h.link, name, ttl, report) }()
+	go func() { h.ended <- Serve(ctx, h.link, name, ttl, report) }()
 }
 
 // stop stops all hosts.
@@ -197,7 +198,7 @@ func (s *site) stop() (err error) {
 		h.stop()
 	}
 	for _, h := range s.hosts {
-		err = errors.Join(err, <-h.gone)
+		err = errors.Join(err, <-h.ended)
 	}
 	s.hosts = nil
 	return err

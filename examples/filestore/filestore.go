@@ -1,7 +1,6 @@
-// Package filestore keeps lease rows in a file, for one process at a time. It shows
-// how a store is written outside of the library: the rules are in lease.Write, the
-// stored form is that of lease.Encode, and package storetest reports whether the
-// store is right.
+// Package filestore implements lease.Store in a file, for one process at a time. It shows how
+// to write a store outside of the library: lease.Write applies the rules, lease.Encode defines
+// the stored form, and package storetest checks the store.
 package filestore
 
 import (
@@ -31,7 +30,7 @@ var _ lease.Store = (*Store)(nil)
 
 type items map[lease.Key]lease.Item
 
-// List yields the records as they stood when the first was asked for.
+// List yields the records as they are at the start of the iteration.
 func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		all, err := s.read(ctx, q.Validate())
@@ -74,7 +73,7 @@ func (s *Store) read(ctx context.Context, fault error) (items, error) {
 	return s.load(ctx, fault)
 }
 
-// Write makes one conditional write. Attributes that this version does not know stay.
+// Write makes one conditional write. It keeps attributes that this version does not know.
 func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +109,7 @@ func (s *Store) Verify(ctx context.Context, group string) error {
 	return cmp.Or(lease.Query{Group: group, Kind: lease.KindLease}.Validate(), ctx.Err())
 }
 
-// load reads the file, unless the call is at fault or its context has ended.
+// load reads the file, unless fault is not nil or the context has ended.
 func (s *Store) load(ctx context.Context, fault error) (items, error) {
 	if err := cmp.Or(fault, ctx.Err()); err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (r *register) Put(ctx context.Context, name string, generation int64, value
 	g := r.values[name]
 	g.Name = name
 	next, err := g.Put(generation, value)
-	r.values[name] = next // as it was, if it was refused
+	r.values[name] = next // the old value, if Put refused
 	return err
 }
 

@@ -1,16 +1,16 @@
-// Kcl moves a consumer group from the Kinesis Client Library 2.x or 3.x to this library,
-// and back. Stop the fleet that is left, move its positions, start the other one.
+// Kcl migrates a consumer from the Kinesis Client Library (KCL) 2.x or 3.x to this library, and
+// back. Stop the old fleet, move its positions, then start the new fleet.
 //
 //	aws kinesis list-shards --stream-name orders > shards.json
 //	go run ./examples/kcl -table orders-app show
 //	go run ./examples/kcl -table orders-app -leases leases -group orders -shards shards.json import
 //	go run ./examples/kcl -table orders-app -leases leases -group orders -shards shards.json export
 //
-// For examples/kinesis give -packed position to the import and to the export. The KCL's table
-// usually has the name of its application. An import only reads that table, so that an export
-// can go back to it. Import and export first watch the KCL's table for twice the failover
-// time, and refuse it if a lease changes meanwhile. Package dynamostore/kcl does the work; its
-// documentation says what becomes of which checkpoint.
+// For examples/kinesis add -packed position to the import and to the export. The KCL's table
+// usually has the name of its application. An import only reads that table, so a later export
+// can return to it. Import and export first watch the KCL's table for twice the failover time,
+// and refuse it if an item changes meanwhile. Package dynamostore/kcl does the work; its
+// documentation lists how each kind of checkpoint is translated.
 package main
 
 import (
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// Options are the flags, and the command.
+// Options are the flags and the command.
 type options struct {
 	table    kcl.Table
 	leases   string
@@ -64,15 +64,15 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f := flag.NewFlagSet("kcl", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.StringVar(&o.table.Name, "table", "", "the lease table of the KCL")
-	f.DurationVar(&o.table.Failover, "failover", 10*time.Second, "its longest failoverTimeMillis")
-	f.StringVar(&o.table.Stream, "stream", "", "the stream, in a table of several: as the attribute streamName has it")
-	f.StringVar(&o.leases, "leases", "", "the lease table of this library; an import makes it if need be")
+	f.DurationVar(&o.table.Failover, "failover", 10*time.Second, "the longest failoverTimeMillis of the KCL's fleet")
+	f.StringVar(&o.table.Stream, "stream", "", "the stream, if the table has leases of several: the value of the attribute streamName")
+	f.StringVar(&o.leases, "leases", "", "the lease table of this library; an import creates it if it does not exist")
 	f.StringVar(&o.group, "group", "", "the group")
-	f.StringVar(&o.by, "by", "operator", "who does this, for the record")
-	f.StringVar(&o.shards, "shards", "", "what aws kinesis list-shards has printed")
-	f.StringVar(&o.packed, "packed", "refuse", `what to do with a checkpoint at a record that the KPL has packed with others: "refuse" it, take it for the checkpoint of the "whole" entry, or keep the number of the record in the "state" or in the "position", where examples/kinesis reads it`)
-	f.StringVar(&o.pending, "pending", "refuse", `what to do with a checkpoint that was prepared and not made: "refuse" it, or "drop" it with its state and begin at the checkpoint that was made`)
-	f.BoolVar(&o.begin, "unstarted", false, "accept LATEST and AT_TIMESTAMP: such shards begin where the consumer begins any shard")
+	f.StringVar(&o.by, "by", "operator", "the name of the operator, which is stored in the lease rows")
+	f.StringVar(&o.shards, "shards", "", "a file with the output of aws kinesis list-shards")
+	f.StringVar(&o.packed, "packed", "refuse", `what to do with a checkpoint at a record that the KPL has packed with others: "refuse" it, use it as the checkpoint of the "whole" entry, or keep the number of the record in the "state" or in the "position", where examples/kinesis reads it`)
+	f.StringVar(&o.pending, "pending", "refuse", `what to do with a prepared checkpoint: "refuse" it, or "drop" it with its state and begin at the lease's checkpoint`)
+	f.BoolVar(&o.begin, "unstarted", false, "accept LATEST and AT_TIMESTAMP: the consumer begins such shards like new ones")
 	f.StringVar(&o.endpoint, "endpoint", "", "the address of a DynamoDB Local, instead of AWS")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -86,7 +86,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	case o.command != "show" && (o.leases == "" || o.group == ""):
 		return o, errors.New("needs -leases and -group")
 	case o.command == "import" && o.shards == "":
-		return o, errors.New("needs -shards: the KCL forgets shards that it has finished and Kinesis still lists, and they must not be processed again")
+		return o, errors.New("needs -shards: the KCL deletes the leases of finished shards that Kinesis still lists, and these shards must not be processed again")
 	case o.command == "export" && o.shards == "":
 		return o, errors.New("needs -shards: leases need the hash keys of their shards, and rows do not have them")
 	case o.pending != "refuse" && o.pending != "drop":
@@ -119,7 +119,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return err
 }
 
-// connect goes to AWS, as the environment has it, or to a DynamoDB Local.
+// connect returns a client for AWS, configured by the environment, or for a DynamoDB Local.
 func (o options) connect(ctx context.Context) (client *dynamodb.Client, shut func(), err error) {
 	if o.endpoint == "" {
 		c, err := config.LoadDefaultConfig(ctx)
@@ -186,7 +186,8 @@ func (o options) open(ctx context.Context) (shardlease.Supervisor, error) {
 	return shardlease.Supervisor{Store: store, Group: o.group, By: o.by}, err
 }
 
-// mark is what is to become of the second number of a checkpoint.
+// mark is ImportOptions.Mark: it stores the sub-sequence number of a checkpoint as -packed
+// requires.
 func (o options) mark() func(sequence string, sub int64) (checkpoint.Mark, error) {
 	switch o.packed {
 	case "whole":
@@ -197,7 +198,7 @@ func (o options) mark() func(sequence string, sub int64) (checkpoint.Mark, error
 		return func(sequence string, sub int64) (checkpoint.Mark, error) {
 			return checkpoint.Mark{Position: sequence, State: strconv.FormatInt(sub, 10)}, nil
 		}
-	case "position": // with a 0 as well: the record may be the first of several in its entry
+	case "position": // also if sub is 0: the record may be the first of several in its entry
 		return func(sequence string, sub int64) (checkpoint.Mark, error) {
 			return checkpoint.Mark{Position: sequence + "/" + strconv.FormatInt(sub, 10)}, nil
 		}
@@ -205,8 +206,8 @@ func (o options) mark() func(sequence string, sub int64) (checkpoint.Mark, error
 	return nil
 }
 
-// word is ImportOptions.Word: with -packed position it makes a position of TRIM_HORIZON,
-// LATEST or AT_TIMESTAMP, which examples/kinesis reads as such.
+// word is ImportOptions.Word: with -packed position it keeps TRIM_HORIZON, LATEST or
+// AT_TIMESTAMP as the position, as examples/kinesis expects.
 func (o options) word() func(string) (checkpoint.Mark, error) {
 	if o.packed != "position" {
 		return nil
@@ -230,9 +231,9 @@ func (o options) prepared() func(kcl.Lease) (kcl.Lease, error) {
 	}
 }
 
-// checkpointOf is ExportOptions.Checkpoint: it reads the second number of a checkpoint from
-// the position, after a slash, or from the state. With -packed position it ignores the state,
-// which in examples/kinesis is no number.
+// checkpointOf is ExportOptions.Checkpoint: it reads the sub-sequence number from the position,
+// after a slash, or from the state. With -packed position it ignores the state, which is no
+// number in examples/kinesis.
 func (o options) checkpointOf(m checkpoint.Mark) (string, int64, error) {
 	sequence, number, inPosition := strings.Cut(m.Position, "/")
 	switch {
@@ -243,12 +244,12 @@ func (o options) checkpointOf(m checkpoint.Mark) (string, int64, error) {
 	}
 	sub, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || sub < 0 {
-		return "", 0, errors.New("has a position or a state that is no number of a packed record (for positions of examples/kinesis: -packed position)")
+		return "", 0, errors.New("has a position or a state without a valid sub-sequence number (for positions of examples/kinesis: -packed position)")
 	}
 	return sequence, sub, nil
 }
 
-// listed reads what aws kinesis list-shards has printed.
+// listed reads the output of aws kinesis list-shards.
 func listed(file string) ([]kcl.Shard, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -265,7 +266,7 @@ func listed(file string) ([]kcl.Shard, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if len(list.Shards) == 0 || list.NextToken != "" {
-		return nil, fmt.Errorf("%s: must have all shards of the stream", file)
+		return nil, fmt.Errorf("%s: must list all shards of the stream", file)
 	}
 	var shards []kcl.Shard
 	for _, s := range list.Shards {
@@ -282,9 +283,9 @@ func listed(file string) ([]kcl.Shard, error) {
 
 func print(out io.Writer, leases []kcl.Lease) {
 	for _, l := range leases {
-		owner := "nobody's"
+		owner := "no owner"
 		if l.Owner != "" {
-			owner = "of " + l.Owner
+			owner = "owner " + l.Owner
 		}
 		fmt.Fprintf(out, "%s: %s, record %d; %s, counter %d\n", l.Shard, l.Sequence, l.Sub, owner, l.Counter)
 		if l.Pending != "" {

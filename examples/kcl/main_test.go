@@ -34,24 +34,24 @@ func write(t *testing.T, text string) (file string) {
 	return file
 }
 
-// TestThereAndBack runs where there is a DynamoDB Local; in integration it is given one.
+// TestThereAndBack needs a DynamoDB Local. TestExamplesOnDynamoDB in integration starts one.
 func TestThereAndBack(t *testing.T) {
 	endpoint := os.Getenv("DYNAMODB_ENDPOINT")
 	if endpoint == "" {
-		t.Skip("DYNAMODB_ENDPOINT is not set: to the URL of a DynamoDB Local")
+		t.Skip("DYNAMODB_ENDPOINT is not set: set it to the URL of a DynamoDB Local")
 	}
 	id := rand.Text()[:6]
 	table, leases := "kcl-"+id, "leases-"+id
 	prepare(t, endpoint, table)
 	flags := []string{"-endpoint", endpoint, "-table", table, "-failover", "5ms", "-leases", leases, "-group", "orders", "-shards", write(t, listing)}
 	for _, step := range []struct{ args, want string }{
-		{"show", "shard-1: 17, record 3; of host-1, counter 5\n  prepared: 19, record 0, 0 bytes of state\nshard-2: TRIM_HORIZON, record 0; nobody's, counter 0\n2 leases\n"},
+		{"show", "shard-1: 17, record 3; owner host-1, counter 5\n  prepared: 19, record 0, 0 bytes of state\nshard-2: TRIM_HORIZON, record 0; no owner, counter 0\n2 leases\n"},
 		{"import", "0 rows, 0 of them new\n" + "! lease \"shard-1\" has a prepared checkpoint"},
 		{"-pending drop import", "0 rows, 0 of them new\n" + "! shard \"shard-1\" has a checkpoint at a record that the KPL has packed"},
 		{"-pending drop -packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: at TRIM_HORIZON\n3 rows, 3 of them new\n"},
 		{"-pending drop -packed state import", "shard-0: finished\nshard-1: after 17\nshard-2: at TRIM_HORIZON\n3 rows, 0 of them new\n"},
 		{"-pending drop -packed whole import", "2 rows, 0 of them new\n! rows exist already, and differ from the leases: shard-1"},
-		{"export", "shard-0: SHARD_END, record 0; nobody's, counter 0\nshard-1: 17, record 3; nobody's, counter 6\n  prepared: 19, record 0, 0 bytes of state\nshard-2: TRIM_HORIZON, record 0; nobody's, counter 1\n3 leases\n"},
+		{"export", "shard-0: SHARD_END, record 0; no owner, counter 0\nshard-1: 17, record 3; no owner, counter 6\n  prepared: 19, record 0, 0 bytes of state\nshard-2: TRIM_HORIZON, record 0; no owner, counter 1\n3 leases\n"},
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), slices.Concat(flags, strings.Fields(step.args)), &out)
@@ -63,7 +63,7 @@ func TestThereAndBack(t *testing.T) {
 }
 
 // TestPositionsOfTheExample: the positions of examples/kinesis survive an import and an
-// export: the number of a packed record, and the words for the place where a shard begins.
+// export: sub-sequence numbers, and the words TRIM_HORIZON, LATEST and AT_TIMESTAMP.
 func TestPositionsOfTheExample(t *testing.T) {
 	o := options{packed: "position"}
 	m, err := o.mark()("17", 0)
@@ -99,7 +99,7 @@ func TestPositionsOfTheExample(t *testing.T) {
 	}
 }
 
-// prepare makes a table of the KCL.
+// prepare creates a lease table of the KCL.
 func prepare(t *testing.T, endpoint, table string) {
 	t.Helper()
 	client, shut, err := options{endpoint: endpoint}.connect(t.Context())
@@ -135,12 +135,12 @@ func TestFlags(t *testing.T) {
 		{"-table a move", "needs one command"},
 		{"show", "needs -table"},
 		{"-table a export", "needs -leases and -group"},
-		{all + "import", "needs -shards: the KCL forgets"},
+		{all + "import", "needs -shards: the KCL deletes"},
 		{all + "export", "needs -shards: leases need"},
 		{all + "-shards x -packed half import", "-packed must be"},
 		{all + "-shards x -pending half import", "-pending must be"},
 		{all + "-endpoint http://127.0.0.1:1 -shards missing.json import", "no such file"},
-		{all + "-endpoint http://127.0.0.1:1 -shards " + part + " import", "must have all shards"},
+		{all + "-endpoint http://127.0.0.1:1 -shards " + part + " import", "must list all shards"},
 	} {
 		var out bytes.Buffer
 		if err := run(t.Context(), strings.Fields(c.args), &out); err == nil || !strings.Contains(err.Error(), c.want) {

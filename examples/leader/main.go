@@ -1,12 +1,13 @@
-// Leader elects a leader: a group with one shard, and whoever holds it leads. Its
-// generation is the fencing token of the leader, and grows with every change.
+// Leader elects a leader with a group that has one shard: the worker that holds the shard is
+// the leader. The generation of the shard is the leader's fencing token; it grows with every
+// change of the leader.
 //
 //	go run ./examples/leader
 //
-// Two candidates. The one that leads steps down, and the other takes over without
-// waiting for anything to expire. Then that one is cut off from the lease table: it
-// stops leading by its own clock before its lease has run out for the others; the
-// first leads again, and what the old one still sends is refused by its token.
+// There are two candidates. The leader steps down, and the other candidate leads at once,
+// because nothing has to expire. Then the new leader is cut off from the lease table. It stops
+// leading by its own clock, before its lease expires for the others. The first candidate leads
+// again, and a late write of the old leader is refused because of its token.
 package main
 
 import (
@@ -34,128 +35,127 @@ func main() {
 	}
 }
 
-const ttl = time.Second // the default is 10 s; this is to be short
+const ttl = time.Second // short for this example; the default is 10 s
 
-// A candidate is a worker that leads while it holds the one shard there is.
+// A candidate is a worker that leads while it holds the only shard.
 type candidate struct {
-	name string
-	link *storetest.Link
-	news chan<- news
-	stop context.CancelFunc
-	gone chan error
+	name    string
+	link    *storetest.Link
+	reports chan<- report
+	stop    context.CancelFunc
+	done    chan error
 }
 
-// News is what a candidate tells: that it leads, or that it does no more, and why.
-type news struct {
+// A report is sent by a candidate when it begins to lead, and when it stops.
+type report struct {
 	from  *candidate
 	token int64
-	ended *shardlease.EndError // nil: it has begun to lead
+	ended *shardlease.EndError // why it stopped; nil if it began
 }
 
-func stand(ctx context.Context, name string, store lease.Store, tell chan<- news) (*candidate, error) {
-	c := &candidate{name: name, link: storetest.NewLink(store), news: tell, gone: make(chan error, 1)}
+func newCandidate(ctx context.Context, name string, store lease.Store, reports chan<- report) (*candidate, error) {
+	c := &candidate{name: name, link: storetest.NewLink(store), reports: reports, done: make(chan error, 1)}
 	w, err := shardlease.New(c.link, shardlease.Static("leader"), shardlease.Config{
 		Group: "cluster-1", Name: name, TTL: ttl,
-		Handoff: rebalance.Eager, // better nobody leads for a moment than two
+		Handoff: rebalance.Eager, // no leader for a moment is better than two
 		Drain:   ttl,
 	})
 	if err != nil {
 		return nil, err
 	}
 	ctx, c.stop = context.WithCancel(ctx)
-	go func() { c.gone <- w.Run(ctx, c.lead) }()
+	go func() { c.done <- w.Run(ctx, c.lead) }()
 	return c, nil
 }
 
-// lead is called when this candidate has become the leader.
+// lead is the handler: it runs while this candidate is the leader.
 func (c *candidate) lead(ctx context.Context, t *shardlease.Tenure) error {
-	c.news <- news{from: c, token: t.Generation()}
-	<-ctx.Done() // a real leader would do its work until then, and pass its token on
+	c.reports <- report{from: c, token: t.Generation()}
+	<-ctx.Done() // a real leader would work until then, and pass its token to each sink
 	end, _ := errors.AsType[*shardlease.EndError](context.Cause(ctx))
-	c.news <- news{from: c, token: t.Generation(), ended: end}
+	c.reports <- report{from: c, token: t.Generation(), ended: end}
 	return nil
 }
 
-// A register is what leaders write to. It knows the highest token it has seen and
-// refuses lower ones, in the same step as the write: a leader that was replaced may
-// not know it.
+// A register is the sink of the leaders. It stores the highest token so far and refuses lower
+// ones, in the same step as the write, because a leader that was replaced may not know it.
 type register struct{ highest int64 }
 
 func (r *register) write(token int64) error {
 	if token < r.highest {
-		return fmt.Errorf("token %d is too old: there is a leader with %d", token, r.highest)
+		return fmt.Errorf("token %d is too old: a later leader has token %d", token, r.highest)
 	}
 	r.highest = token
 	return nil
 }
 
-// An election is the story of this example.
+// An election is the state of this example.
 type election struct {
 	out      io.Writer
 	store    memstore.Store
-	news     chan news
+	reports  chan report
 	running  []*candidate
 	register register
 }
 
 func run(ctx context.Context, out io.Writer) error {
-	e := &election{out: out, news: make(chan news, 16)}
-	err := e.hold(ctx)
+	e := &election{out: out, reports: make(chan report, 16)}
+	err := e.steps(ctx)
 	for _, c := range e.running {
 		c.stop()
 	}
 	for _, c := range e.running {
-		err = errors.Join(err, <-c.gone)
+		err = errors.Join(err, <-c.done)
 	}
 	return err
 }
 
-func (e *election) hold(ctx context.Context) error {
-	one, err := e.stand(ctx, "one")
+func (e *election) steps(ctx context.Context) error {
+	one, err := e.add(ctx, "one")
 	if err != nil {
 		return err
 	}
 	if _, err := e.leader(ctx, "after it was started"); err != nil {
 		return err
 	}
-	if _, err := e.stand(ctx, "two"); err != nil {
+	if _, err := e.add(ctx, "two"); err != nil {
 		return err
 	}
-	fmt.Fprintln(e.out, "two is a candidate, too, and waits; one steps down")
-	one.stop() // its context ends, as that of a program that is told to stop
+	fmt.Fprintln(e.out, "two is a candidate too, and waits; one steps down")
+	one.stop() // this ends its context, as SIGTERM does in a program
 	two, err := e.leader(ctx, "later: nothing had to expire")
 	if err != nil {
 		return err
 	}
-	if _, err := e.stand(ctx, "one"); err != nil {
+	if _, err := e.add(ctx, "one"); err != nil {
 		return err
 	}
 	fmt.Fprintln(e.out, "one is a candidate again; two is cut off from the lease table")
 	two.from.link.Silence()
-	if _, err := e.leader(ctx, fmt.Sprintf("later: a lease lasts %v", ttl)); err != nil {
+	if _, err := e.leader(ctx, fmt.Sprintf("later: the lease time is %v", ttl)); err != nil {
 		return err
 	}
 	return e.late(two)
 }
 
-// stand adds a candidate.
-func (e *election) stand(ctx context.Context, name string) (*candidate, error) {
-	c, err := stand(ctx, name, &e.store, e.news)
+// add starts a candidate.
+func (e *election) add(ctx context.Context, name string) (*candidate, error) {
+	c, err := newCandidate(ctx, name, &e.store, e.reports)
 	if err == nil {
 		e.running = append(e.running, c)
 	}
 	return c, err
 }
 
-// leader waits for the next one to lead.
-func (e *election) leader(ctx context.Context, when string) (news, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 10*ttl, errors.New("nobody leads"))
+// leader waits for the next candidate that begins to lead.
+func (e *election) leader(ctx context.Context, when string) (report, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*ttl, errors.New("no candidate leads"))
 	defer cancel()
 	for began := time.Now(); ; {
 		select {
 		case <-ctx.Done():
-			return news{}, context.Cause(ctx)
-		case n := <-e.news:
+			return report{}, context.Cause(ctx)
+		case n := <-e.reports:
 			took := time.Since(began).Round(time.Millisecond)
 			if n.ended == nil {
 				fmt.Fprintf(e.out, "  %s leads, with token %d, %v %s\n", n.from.name, n.token, took, when)
@@ -166,8 +166,8 @@ func (e *election) leader(ctx context.Context, when string) (news, error) {
 	}
 }
 
-// late lets a write of an earlier leader arrive.
-func (e *election) late(old news) error {
+// late makes a write of an earlier leader arrive late.
+func (e *election) late(old report) error {
 	err := e.register.write(old.token)
 	if err == nil {
 		return fmt.Errorf("a late write of %s was not refused", old.from.name)

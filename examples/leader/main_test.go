@@ -24,7 +24,7 @@ func TestLeader(t *testing.T) {
 			`a late write of two is refused: token (\d+) is too old`
 		tokens := regexp.MustCompile(story).FindSubmatch(out.Bytes())
 		if tokens == nil {
-			t.Fatalf("another story:\n%s", out.Bytes())
+			t.Fatalf("unexpected output:\n%s", out.Bytes())
 		}
 		if !slices.IsSortedFunc(tokens[1:4], bytes.Compare) || bytes.Equal(tokens[1], tokens[2]) || bytes.Equal(tokens[2], tokens[3]) {
 			t.Errorf("the tokens do not grow: %q", tokens[1:])

@@ -8,8 +8,8 @@
 //	go run ./examples/operate -table leases -group orders -why "fixed in 1.4" unquarantine SHARD
 //	go run ./examples/operate -table leases -group orders -why "replay June" rewind SHARD POSITION
 //
-// It needs the permissions of a worker (docs/iam.md). Region and credentials are the AWS
-// SDK's own settings; AWS_ENDPOINT_URL_DYNAMODB is the address of a DynamoDB Local.
+// It needs the permissions of a worker (docs/iam.md). The AWS SDK reads region and credentials
+// from its own settings; set AWS_ENDPOINT_URL_DYNAMODB to use a DynamoDB Local.
 package main
 
 import (
@@ -45,8 +45,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("operate", flag.ContinueOnError)
 	table := f.String("table", "", "the lease table")
 	group := f.String("group", "", "the group")
-	by := f.String("by", operator(), "who gives the command, for the record")
-	why := f.String("why", "", "why, for the record")
+	by := f.String("by", operator(), "the name of the operator, which is stored in the lease row")
+	why := f.String("why", "", "the reason, which is stored in the lease row")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -75,14 +75,14 @@ func operator() string {
 	return "operator"
 }
 
-// adopt takes over every row of a group whose table was restored from a backup.
+// adopt adopts the rows of a group after its table was restored from a backup.
 func adopt(ctx context.Context, store *dynamostore.Store, group, by string, out io.Writer) error {
 	n, err := store.Adopt(ctx, group, by)
 	fmt.Fprintf(out, "%d rows adopted\n", n)
 	return err
 }
 
-// command carries out any other command.
+// command executes any other command.
 func command(ctx context.Context, s shardlease.Supervisor, why string, args []string, out io.Writer) error {
 	switch args[0] {
 	case "list":
@@ -107,7 +107,7 @@ func command(ctx context.Context, s shardlease.Supervisor, why string, args []st
 	case args[0] == "rewind" && len(args) == 3:
 		row, err = rewind(ctx, s, row, checkpoint.Mark{Position: args[2]}, why)
 	default:
-		return fmt.Errorf("cannot %q: see go doc ./examples/operate", args)
+		return fmt.Errorf("unknown command %q: see go doc ./examples/operate", args)
 	}
 	if err != nil {
 		return err
@@ -117,8 +117,8 @@ func command(ctx context.Context, s shardlease.Supervisor, why string, args []st
 }
 
 // rewind makes the next tenure of a shard start at another position. A running fleet claims a
-// free shard within moments, so a quarantine keeps the shard free until the rewind is stored.
-// If the command is interrupted, the shard stays quarantined; give the command again.
+// free shard within moments, so rewind quarantines the shard until the position is stored. If
+// the command is interrupted, the shard stays quarantined; repeat the command then.
 func rewind(ctx context.Context, s shardlease.Supervisor, row lease.Row, to checkpoint.Mark, why string) (lease.Row, error) {
 	var err error
 	if !row.Quarantined && !row.Finished {

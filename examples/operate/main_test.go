@@ -12,7 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// TestCommands gives every command to a fleet that runs.
+// TestCommands executes every command while a fleet runs.
 func TestCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(memstore.Store)

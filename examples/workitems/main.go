@@ -1,14 +1,14 @@
-// Workitems runs agent jobs: long pieces of work, each of which one run of an agent
-// may do at a time, and which must survive that run.
+// Workitems distributes long jobs over the runs of an agent. One run works on a job at a
+// time, and a job must survive the run that works on it.
 //
 //	go run ./examples/workitems
 //
-// A job is a shard. Its lease row has everything that others keep in a table of their
-// own: who works on it and for which task, how far it has come, how often it failed,
-// and that it is done. Two runs share six jobs. One run dies; a supervisor knows that
-// before any lease runs out, and releases what the dead task still holds. One job
-// fails and is tried again, ever more slowly, until it is set aside; the supervisor
-// mends what was wrong and puts it back.
+// Each job is a shard. Its lease row stores everything for which a program would otherwise
+// need a table of its own: which run works on the job and for which task, the last completed
+// step, the number of failures, and whether the job is done. Two runs share six jobs. One run
+// dies; a supervisor detects that before any lease expires, and releases the jobs of the dead
+// run. One job fails and is tried again after growing pauses, until it is quarantined; the
+// supervisor repairs the cause and takes the job out of quarantine.
 package main
 
 import (
@@ -44,13 +44,13 @@ func main() {
 
 const (
 	group   = "agent-jobs"
-	steps   = 8 // of a job
+	steps   = 8 // per job
 	perStep = 150 * time.Millisecond
 	ttl     = 2 * time.Second // the default is 10 s
 )
 
-// jobs lists the jobs there are. A real program asks its queue or its database; a job
-// that is finished and listed no more is forgotten.
+// jobs lists all jobs. A real program reads its queue or its database. The row of a job that
+// is finished and no longer listed is removed.
 func jobs(context.Context) ([]shardlease.Shard, error) {
 	var shards []shardlease.Shard
 	for i := range 6 {
@@ -59,63 +59,63 @@ func jobs(context.Context) ([]shardlease.Shard, error) {
 	return shards, nil
 }
 
-// An office is where the runs work.
-type office struct {
+// A fleet is the set of all runs, and what they share.
+type fleet struct {
 	store  memstore.Store
 	out    *log.Logger
-	broken atomic.Bool // what job-4 needs
+	broken atomic.Bool // the tool that job-4 needs is broken
 }
 
-// A shift is one run of an agent: one worker.
-type shift struct {
-	office *office
-	task   string
-	link   *storetest.Link
-	dead   atomic.Bool
-	stop   context.CancelFunc
-	gone   chan error
+// An agent is one run of the agent: one worker.
+type agent struct {
+	fleet *fleet
+	task  string
+	link  *storetest.Link
+	dead  atomic.Bool
+	stop  context.CancelFunc
+	ended chan error
 }
 
-// begin starts a run.
-func (o *office) begin(ctx context.Context, task string, room int) (*shift, error) {
-	s := &shift{office: o, task: task, link: storetest.NewLink(&o.store), gone: make(chan error, 1)}
-	w, err := shardlease.New(s.link, shardlease.SourceFunc(jobs), shardlease.Config{
+// start starts a run that works on up to room jobs at a time.
+func (f *fleet) start(ctx context.Context, task string, room int) (*agent, error) {
+	a := &agent{fleet: f, task: task, link: storetest.NewLink(&f.store), ended: make(chan error, 1)}
+	w, err := shardlease.New(a.link, shardlease.SourceFunc(jobs), shardlease.Config{
 		Group: group, Name: "agent of " + task, Task: task,
-		Handoff:     rebalance.Eager, // nobody does a step twice because a job moves
+		Handoff:     rebalance.Eager, // no step is done twice when a job moves
 		MaxShards:   room,
 		TTL:         ttl,
 		Drain:       ttl,
-		AuditEvery:  ttl, // how soon a job is seen that the supervisor has put back
+		AuditEvery:  ttl, // how soon a run finds a job that the supervisor has freed
 		MaxAttempts: 3,
-		Backoff:     200 * time.Millisecond, // then twice that; the default begins at 1 s
+		Backoff:     200 * time.Millisecond, // it doubles; the default begins at 1 s
 		Commit:      checkpoint.Policy{Marks: 1},
-		Observe:     s.note,
+		Observe:     a.note,
 	})
 	if err != nil {
 		return nil, err
 	}
-	ctx, s.stop = context.WithCancel(ctx)
-	go func() { s.gone <- w.Run(ctx, s.work) }()
-	return s, nil
+	ctx, a.stop = context.WithCancel(ctx)
+	go func() { a.ended <- w.Run(ctx, a.work) }()
+	return a, nil
 }
 
 var errBroken = errors.New("a tool that the job needs is broken")
 
-// work does a job, step by step, from where it was left.
-func (s *shift) work(ctx context.Context, t *shardlease.Tenure) error {
+// work is the handler: it does a job step by step, starting at the checkpoint.
+func (a *agent) work(ctx context.Context, t *shardlease.Tenure) error {
 	done, _ := strconv.Atoi(t.Checkpoint().Position)
-	s.office.out.Printf("  %s: %s works on it from step %d of %d on; failed before: %d", t.Shard().Name, s.task, done+1, steps, t.Attempt())
+	a.fleet.out.Printf("  %s: %s starts at step %d of %d; earlier failures: %d", t.Shard().Name, a.task, done+1, steps, t.Attempt())
 	for done < steps {
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx) // another run goes on from the last step
+			return context.Cause(ctx) // another run continues after the last step
 		case <-time.After(perStep):
 		}
-		if s.dead.Load() {
+		if a.dead.Load() {
 			return nil
 		}
-		if t.Shard().Name == "job-4" && s.office.broken.Load() {
-			s.office.out.Printf("  %s: failed under %s: %v", t.Shard().Name, s.task, errBroken)
+		if t.Shard().Name == "job-4" && a.fleet.broken.Load() {
+			a.fleet.out.Printf("  %s: failed under %s: %v", t.Shard().Name, a.task, errBroken)
 			return errBroken
 		}
 		done++
@@ -126,61 +126,61 @@ func (s *shift) work(ctx context.Context, t *shardlease.Tenure) error {
 	return t.Finish(t.Context())
 }
 
-// note tells what becomes of jobs.
-func (s *shift) note(e event.Event) {
-	if s.dead.Load() {
+// note prints the events that end a job or set it aside.
+func (a *agent) note(e event.Event) {
+	if a.dead.Load() {
 		return
 	}
 	switch {
 	case e.Kind == event.Quarantined:
-		s.office.out.Printf("  %s: set aside after %d failures", e.Shard, e.Attempt)
+		a.fleet.out.Printf("  %s: quarantined after %d failures", e.Shard, e.Attempt)
 	case e.Kind == event.Ended && e.Cause == event.CauseFinished:
-		s.office.out.Printf("  %s: done by %s", e.Shard, s.task)
+		a.fleet.out.Printf("  %s: done by %s", e.Shard, a.task)
 	}
 }
 
-// die is what SIGKILL would do, as far as that can be shown in one process: from now
-// on nobody hears of this run, and it does nothing. Its goroutines end by and by.
-func (s *shift) die() {
-	s.dead.Store(true)
-	s.link.Silence()
-	s.stop()
+// die simulates SIGKILL within one process: from now on the run reaches neither the store nor
+// its jobs. Its goroutines end a little later.
+func (a *agent) die() {
+	a.dead.Store(true)
+	a.link.Silence()
+	a.stop()
 }
 
 func run(ctx context.Context, out io.Writer) (err error) {
-	o := &office{out: log.New(out, "", 0)}
-	o.broken.Store(true)
-	var shifts []*shift
+	f := &fleet{out: log.New(out, "", 0)}
+	f.broken.Store(true)
+	var agents []*agent
 	defer func() {
-		for _, s := range shifts {
-			s.stop()
+		for _, a := range agents {
+			a.stop()
 		}
-		for _, s := range shifts {
-			err = errors.Join(err, <-s.gone)
+		for _, a := range agents {
+			err = errors.Join(err, <-a.ended)
 		}
 	}()
-	boss := shardlease.Supervisor{Store: &o.store, Group: group, By: "supervisor"}
+	supervisor := shardlease.Supervisor{Store: &f.store, Group: group, By: "supervisor"}
 	for _, r := range []struct {
 		task string
-		room int // how many jobs it can do at a time
+		room int // how many jobs the run may hold
 	}{{"run-1", 3}, {"run-2", 6}} {
-		s, err := o.begin(ctx, r.task, r.room)
+		a, err := f.start(ctx, r.task, r.room)
 		if err != nil {
 			return err
 		}
-		shifts = append(shifts, s)
-		if err := until(ctx, func() (bool, error) { return atWork(ctx, boss, r.task) }); err != nil {
+		agents = append(agents, a)
+		if err := until(ctx, func() (bool, error) { return atWork(ctx, supervisor, r.task) }); err != nil {
 			return err
 		}
 	}
-	o.out.Println("run-1 is killed")
-	shifts[0].die()
-	return o.supervise(ctx, boss, "run-1")
+	f.out.Println("run-1 is killed")
+	agents[0].die()
+	return f.supervise(ctx, supervisor, "run-1")
 }
 
-// atWork reports whether a run has got somewhere with two jobs.
-func atWork(ctx context.Context, boss shardlease.Supervisor, task string) (bool, error) {
-	rows, err := boss.ByTask(ctx, task)
+// atWork reports whether a run has completed two steps of two jobs.
+func atWork(ctx context.Context, supervisor shardlease.Supervisor, task string) (bool, error) {
+	rows, err := supervisor.ByTask(ctx, task)
 	rows = slices.DeleteFunc(rows, func(row lease.Row) bool { return row.Checkpoint.Position < "2" })
 	return len(rows) >= 2, err
 }

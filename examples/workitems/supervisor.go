@@ -11,64 +11,64 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// supervise is the other program: it has started the runs and seen one of them die.
-// All it needs to clean up after it is the lease table.
-func (o *office) supervise(ctx context.Context, boss shardlease.Supervisor, dead string) error {
-	if err := o.release(ctx, boss, dead); err != nil {
+// supervise plays a second program, which has started the runs and noticed that one of them
+// died. It needs only the lease table to clean up. It returns when all jobs are finished.
+func (f *fleet) supervise(ctx context.Context, supervisor shardlease.Supervisor, dead string) error {
+	if err := f.release(ctx, supervisor, dead); err != nil {
 		return err
 	}
 	err := until(ctx, func() (done bool, err error) {
-		rows, err := boss.List(ctx)
+		rows, err := supervisor.List(ctx)
 		open := slices.DeleteFunc(rows, func(row lease.Row) bool { return row.Finished })
 		for _, row := range open {
 			if row.Quarantined {
-				err = errors.Join(err, o.mend(ctx, boss, row))
+				err = errors.Join(err, f.repair(ctx, supervisor, row))
 			}
 		}
 		return len(open) == 0, err
 	})
 	if err == nil {
-		o.out.Println("all jobs are done")
+		f.out.Println("all jobs are done")
 	}
 	return err
 }
 
-// release takes away what a dead run holds, and its place in the fleet: the others need
-// not wait until its lease has run out.
-func (o *office) release(ctx context.Context, boss shardlease.Supervisor, task string) error {
+// release releases the jobs of a dead run and evicts it, so that the other runs need not wait
+// until its lease expires. It returns when they have claimed the jobs.
+func (f *fleet) release(ctx context.Context, supervisor shardlease.Supervisor, task string) error {
 	began := time.Now()
-	rows, err := boss.ReleaseTask(ctx, task, "exit status 137")
+	rows, err := supervisor.ReleaseTask(ctx, task, "exit status 137")
 	if err != nil {
 		return err
 	}
 	for _, row := range rows {
-		o.out.Printf("  %s: released, %s of %d steps are done", row.Shard, cmp.Or(row.Checkpoint.Position, "0"), steps)
+		f.out.Printf("  %s: released, %s of %d steps are done", row.Shard, cmp.Or(row.Checkpoint.Position, "0"), steps)
 	}
 	for _, released := range rows {
 		err := until(ctx, func() (bool, error) {
-			row, err := boss.Get(ctx, released.Shard)
+			row, err := supervisor.Get(ctx, released.Shard)
 			return row.Generation > released.Generation, err
 		})
 		if err != nil {
 			return err
 		}
 	}
-	o.out.Printf("all of them were taken up again within %v, and a lease lasts %v", time.Since(began).Round(time.Millisecond), ttl)
+	f.out.Printf("all of them were claimed again within %v; the lease time is %v", time.Since(began).Round(time.Millisecond), ttl)
 	return nil
 }
 
-// mend does something about a job that was set aside, and puts it back.
-func (o *office) mend(ctx context.Context, boss shardlease.Supervisor, row lease.Row) error {
-	o.broken.Store(false)
-	o.out.Printf("the supervisor has mended the tool, and puts %s back", row.Shard)
-	_, err := boss.Unquarantine(ctx, row.Shard, row.Generation, "the tool works again")
+// repair repairs the cause of a quarantine, and then frees the job.
+func (f *fleet) repair(ctx context.Context, supervisor shardlease.Supervisor, row lease.Row) error {
+	f.broken.Store(false)
+	f.out.Printf("the supervisor has repaired the tool, and frees %s", row.Shard)
+	_, err := supervisor.Unquarantine(ctx, row.Shard, row.Generation, "the tool works again")
 	return err
 }
 
-// until looks again and again until something is so.
-func until(ctx context.Context, so func() (bool, error)) error {
+// until polls a condition until it holds.
+func until(ctx context.Context, condition func() (bool, error)) error {
 	for {
-		if yes, err := so(); yes || err != nil {
+		if holds, err := condition(); holds || err != nil {
 			return err
 		}
 		select {

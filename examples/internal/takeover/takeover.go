@@ -1,6 +1,6 @@
-// Package takeover plays what a fence is for, so that an example of a sink need show
-// nothing but its sink: worker a is paused in the middle of a write, b takes its shard
-// over, and a wakes up and goes on.
+// Package takeover plays the scenario that makes fences necessary, so that an example of a
+// sink need only contain its sink: worker a is paused in the middle of a write, worker b claims
+// its shard, and then a wakes up and completes its write.
 package takeover
 
 import (
@@ -23,49 +23,49 @@ import (
 const (
 	// Group is the group of both workers.
 	Group = "sinks"
-	// Shard is the one there is.
+	// Shard is the only shard.
 	Shard = "shard-0"
-	// Records is how many records it has, numbered from 1.
+	// Records is how many records the shard has, numbered from 1.
 	Records = 4
 
-	ttl = time.Second // the default is 10 s; this is to be short
-	hit = 3           // the record in whose write a is paused
+	ttl      = time.Second // short for this example; the default is 10 s
+	pausedAt = 3           // the record during whose write a is paused
 )
 
-// A Write has the effect of one record. It calls pause where a pause would hurt most.
-// There a is held up in the write of one record, and nobody is in any other; pause
-// reports whether it was.
+// A Write makes the effect of one record. It calls pause at the point where a pause does the
+// most harm. pause blocks worker a during one record and no other write; it reports whether
+// it has blocked.
 //
-// The context does not end with the tenure. A process that wakes up may do anything
-// before its contexts end, and a fence must not rest on them.
+// The context does not end with the tenure. A process that wakes up may do anything before
+// its contexts end, so a fence must not rely on them.
 type Write func(ctx context.Context, t *shardlease.Tenure, record int, pause func() bool) error
 
-var errSilence = errors.New("nothing has happened for too long")
+var errSilence = errors.New("the scenario does not continue")
 
-// A play is a story while it is told.
-type play struct {
+// A scenario is the state of a run of Play.
+type scenario struct {
 	store lease.Store
 	write Write
 	out   *log.Logger
 
-	paused chan *member  // who it was
-	wake   chan struct{} // closed when it may go on
-	late   chan error    // what came of its write
-	done   chan struct{} // told when everything is written
+	paused chan *member  // receives the worker that is paused
+	wake   chan struct{} // closed when that worker may continue
+	late   chan error    // receives the result of its write
+	done   chan struct{} // receives a value when all records are written
 }
 
-// A member is a worker of the story.
+// A member is a worker of the scenario.
 type member struct {
-	name string
-	link *storetest.Link
-	stop context.CancelFunc
-	gone chan error
+	name  string
+	link  *storetest.Link
+	stop  context.CancelFunc
+	ended chan error
 }
 
-// Play tells the story. It returns what the write of a came to, when a had been
-// replaced and woken up, and what went wrong with the story itself.
+// Play plays the scenario and prints its steps. late is the result of the write that a
+// completes after it was replaced; err is an error of the scenario itself.
 func Play(ctx context.Context, store lease.Store, out io.Writer, write Write) (late, err error) {
-	p := &play{
+	p := &scenario{
 		store: store, write: write, out: log.New(out, "", 0),
 		paused: make(chan *member, 1), wake: make(chan struct{}), late: make(chan error, 1), done: make(chan struct{}, 1),
 	}
@@ -79,7 +79,7 @@ func Play(ctx context.Context, store lease.Store, out io.Writer, write Write) (l
 			m.stop()
 		}
 		for _, m := range members {
-			err = errors.Join(err, <-m.gone)
+			err = errors.Join(err, <-m.ended)
 		}
 	}()
 	for _, name := range []string{"a", "b"} {
@@ -88,7 +88,7 @@ func Play(ctx context.Context, store lease.Store, out io.Writer, write Write) (l
 			return nil, err
 		}
 		members = append(members, m)
-		if err := p.scene(ctx, name); err != nil {
+		if err := p.wait(ctx, name); err != nil {
 			return nil, err
 		}
 	}
@@ -98,8 +98,8 @@ func Play(ctx context.Context, store lease.Store, out io.Writer, write Write) (l
 }
 
 // join starts a worker.
-func (p *play) join(ctx context.Context, name string) (*member, error) {
-	m := &member{name: name, link: storetest.NewLink(p.store), gone: make(chan error, 1)}
+func (p *scenario) join(ctx context.Context, name string) (*member, error) {
+	m := &member{name: name, link: storetest.NewLink(p.store), ended: make(chan error, 1)}
 	w, err := shardlease.New(m.link, shardlease.Static(Shard), shardlease.Config{
 		Group: Group, Name: name, TTL: ttl, Handoff: rebalance.Eager, Drain: ttl,
 	})
@@ -107,12 +107,12 @@ func (p *play) join(ctx context.Context, name string) (*member, error) {
 		return nil, err
 	}
 	ctx, m.stop = context.WithCancel(ctx)
-	go func() { m.gone <- w.Run(ctx, p.handler(m)) }()
+	go func() { m.ended <- w.Run(ctx, p.handler(m)) }()
 	return m, nil
 }
 
 // scene waits until a is paused, or until b has written everything.
-func (p *play) scene(ctx context.Context, name string) error {
+func (p *scenario) wait(ctx context.Context, name string) error {
 	done := p.done
 	if name == "a" {
 		done = nil
@@ -120,7 +120,7 @@ func (p *play) scene(ctx context.Context, name string) error {
 	select {
 	case m := <-p.paused:
 		m.link.Silence()
-		p.out.Printf("%s is paused in its write of record %d; nobody hears its heart beat", m.name, hit)
+		p.out.Printf("%s is paused in its write of record %d, and sends no heartbeats", m.name, pausedAt)
 	case <-done:
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -128,8 +128,8 @@ func (p *play) scene(ctx context.Context, name string) error {
 	return nil
 }
 
-// handler processes the records of the shard from where it was left.
-func (p *play) handler(m *member) shardlease.Handler {
+// handler processes the records of the shard, starting at the checkpoint.
+func (p *scenario) handler(m *member) shardlease.Handler {
 	return func(ctx context.Context, t *shardlease.Tenure) error {
 		p.out.Printf("%s holds %s, generation %d", m.name, Shard, t.Generation())
 		before, err := strconv.Atoi(cmp.Or(t.Checkpoint().Position, "0"))
@@ -139,7 +139,7 @@ func (p *play) handler(m *member) shardlease.Handler {
 		for record := before + 1; record <= Records; record++ {
 			paused := false
 			err := p.write(context.WithoutCancel(ctx), t, record, func() bool {
-				if paused = m.name == "a" && record == hit; paused {
+				if paused = m.name == "a" && record == pausedAt; paused {
 					p.paused <- m
 					<-p.wake
 				}
@@ -156,7 +156,7 @@ func (p *play) handler(m *member) shardlease.Handler {
 		}
 		select {
 		case p.done <- struct{}{}:
-		default: // told before
+		default: // done has a value already
 		}
 		<-ctx.Done()
 		return nil

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestInterruptedStoryEnds: also where a worker is paused at that moment.
+// TestInterruptedStoryEnds: Play returns when its context ends, even while a worker is paused.
 func TestInterruptedStoryEnds(t *testing.T) {
 	for after := 100 * time.Millisecond; after < time.Second; after += 200 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {

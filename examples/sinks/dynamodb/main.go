@@ -1,11 +1,11 @@
-// Dynamodb is a fenced sink in DynamoDB: the effect and the condition that the lease
-// still stands are one transaction. Nothing has to be remembered in the sink.
+// Dynamodb is a fenced sink in DynamoDB: one transaction contains the effect and the condition
+// that the worker still holds the shard. The sink itself stores no fences.
 //
 //	examples/dynamodbstreams/run-local go -C ../.. run ./examples/sinks/dynamodb
 //
-// That starts a DynamoDB Local for it, with Node and Java. Where one runs already, say so
-// with -endpoint, or in DYNAMODB_ENDPOINT. The program makes two tables there, and deletes
-// them.
+// This command starts a DynamoDB Local, for which it needs Node and Java. To use one that
+// runs already, set -endpoint or DYNAMODB_ENDPOINT. The program creates two tables, and
+// deletes them at its end.
 package main
 
 import (
@@ -30,15 +30,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// A sink is a table of orders, beside the table of leases.
+// A sink is a table of orders, next to the lease table.
 type sink struct {
 	client         *dynamodb.Client
 	leases, orders string
 	store          *dynamostore.Store
 }
 
-// write puts an order, if the lease still stands. The SDK gives each transaction a
-// token, so that one it sends twice takes effect once.
+// write stores an order if the tenure still holds its shard. The SDK adds a token to each
+// transaction, so a transaction that it sends twice takes effect once.
 func (s *sink) write(ctx context.Context, t *shardlease.Tenure, record int, pause func() bool) error {
 	order := types.TransactWriteItem{Put: &types.Put{
 		TableName: &s.orders,
@@ -54,7 +54,7 @@ func (s *sink) write(ctx context.Context, t *shardlease.Tenure, record int, paus
 	return dynamostore.Fenced(err, t.Hold())
 }
 
-// writers are the generations under which the orders were written last.
+// writers returns, for each order, the generation under which it was last written.
 func (s *sink) writers(ctx context.Context) (map[string]string, error) {
 	out, err := s.client.Scan(ctx, &dynamodb.ScanInput{TableName: &s.orders, ConsistentRead: aws.Bool(true)})
 	if err != nil {
@@ -109,13 +109,13 @@ func run(ctx context.Context, endpoint string, out io.Writer) (err error) {
 	return err
 }
 
-// open makes the two tables.
+// open creates the two tables.
 func (s *sink) open(ctx context.Context) (err error) {
 	run := rand.Text()[:6]
 	s.leases, s.orders = "leases-"+run, "orders-"+run
-	// Tables to play with: in production leave both protections on.
-	made := dynamostore.TableOptions{NoDeletionProtection: true, NoPointInTimeRecovery: true}
-	if err := dynamostore.CreateTable(ctx, s.client, s.leases, made); err != nil {
+	// These tables are deleted again. In production leave both protections on.
+	unprotected := dynamostore.TableOptions{NoDeletionProtection: true, NoPointInTimeRecovery: true}
+	if err := dynamostore.CreateTable(ctx, s.client, s.leases, unprotected); err != nil {
 		return err
 	}
 	if s.store, err = dynamostore.Open(ctx, s.client, s.leases, dynamostore.Options{}); err != nil {

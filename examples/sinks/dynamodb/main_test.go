@@ -12,12 +12,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestLateTransactionIsRefused runs where there is a DynamoDB Local; in integration it
-// is given one.
+// TestLateTransactionIsRefused needs a DynamoDB Local. TestExamplesOnDynamoDB in integration
+// starts one.
 func TestLateTransactionIsRefused(t *testing.T) {
 	endpoint := os.Getenv("DYNAMODB_ENDPOINT")
 	if endpoint == "" {
-		t.Skip("DYNAMODB_ENDPOINT is not set: to the URL of a DynamoDB Local")
+		t.Skip("DYNAMODB_ENDPOINT is not set: set it to the URL of a DynamoDB Local")
 	}
 	var out bytes.Buffer
 	if err := run(t.Context(), endpoint, &out); err != nil {
@@ -28,7 +28,7 @@ func TestLateTransactionIsRefused(t *testing.T) {
 		`order shard-0/2 was written by generation (\d+)\norder shard-0/3 was written by generation (\d+)\n`
 	found := regexp.MustCompile(story).FindStringSubmatch(out.String())
 	if found == nil || found[1] != found[3] || found[2] != found[4] || found[1] != found[5] || found[2] != found[6] || found[1] == found[2] {
-		t.Errorf("another story: %q\n%s", found, out.String())
+		t.Errorf("unexpected output: %q\n%s", found, out.String())
 	}
 }
 

@@ -1,14 +1,14 @@
-// Files is a fence for a sink that cannot compare: a file system, an object store, an
-// index that is built on the side. What is written goes under a name that contains the
-// generation, where it is in nobody's way; then a pointer to it is published by a
-// fenced write. Readers follow the pointer.
+// Files fences a sink that cannot compare generations, such as a file system, an object store
+// or a search index. The worker writes under a name that contains the generation, so that it
+// overwrites no file of another worker, and then publishes a pointer to that name by a fenced
+// write. Readers follow the pointer.
 //
 //	go run ./examples/sinks/files
 //
-// The pointer is in a memstore.Register here. In DynamoDB it is the Register of a
-// dynamostore.Store, or any item or row that is written on the condition that its
-// fence is not above the generation. What nobody points at may be deleted once the
-// pointer has been published under a higher generation than its own.
+// Here the pointer is in a memstore.Register. In production use the Register of a
+// dynamostore.Store, or any item or row that is written on condition that its fence is not
+// above the generation. A file without a pointer may be deleted once the pointer was
+// published under a higher generation than that of the file.
 package main
 
 import (
@@ -26,15 +26,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// A sink is a directory and a pointer into it for each shard.
+// A sink is a directory, and for each shard a pointer to a file in it.
 type sink struct {
 	dir      string
 	pointers memstore.Register
 }
 
-// write makes the report of a shard as it is after a record. Generations are in the
-// name, so a holder that was replaced overwrites nothing of its successor's; records
-// are, so it overwrites nothing that it has published itself.
+// write writes the report of a shard after a record. The name contains the generation, so a
+// stale worker overwrites no file of its successor. It also contains the record, so a worker
+// overwrites no file that it has published itself.
 func (s *sink) write(ctx context.Context, t *shardlease.Tenure, record int, pause func() bool) error {
 	shard, generation := t.Shard().Name, t.Generation()
 	name := fmt.Sprintf("%s-%d-%d.txt", shard, generation, record)
@@ -46,7 +46,7 @@ func (s *sink) write(ctx context.Context, t *shardlease.Tenure, record int, paus
 	return s.pointers.Put(ctx, shard, generation, name)
 }
 
-// read is what readers do.
+// read returns the report of a shard, as readers find it.
 func (s *sink) read(ctx context.Context, shard string) (string, error) {
 	pointer, err := s.pointers.Get(ctx, shard)
 	if err != nil {
@@ -84,6 +84,6 @@ func run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	files, err := os.ReadDir(dir)
-	fmt.Fprintf(out, "there are %d files, the one of the late write among them; readers see: %s", len(files), text)
+	fmt.Fprintf(out, "there are %d files, including that of the late write; readers see: %s", len(files), text)
 	return err
 }

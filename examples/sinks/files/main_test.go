@@ -23,7 +23,7 @@ func TestLatePointerIsRefused(t *testing.T) {
 			`there are 5 files, .* readers see: shard-0 after 4 records\n`
 		found := regexp.MustCompile(story).FindStringSubmatch(out.String())
 		if found == nil || found[1] != found[3] || found[2] != found[4] || found[1] == found[2] {
-			t.Errorf("another story: %q\n%s", found, out.String())
+			t.Errorf("unexpected output: %q\n%s", found, out.String())
 		}
 	})
 }

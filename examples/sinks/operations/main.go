@@ -1,26 +1,26 @@
-// Operations makes an effect happen once that no fence can reach: a payment, a mail,
-// whatever a service does for a request that carries an operation id, and never twice
-// for the same id.
+// Operations makes an effect happen exactly once in a service that cannot check a fence: a
+// payment, a mail, or any other request that carries an operation id. The service executes
+// each id at most once.
 //
 //	go run ./examples/sinks/operations
 //
-// Worker a is paused when it has sent a payment and has not heard of it. Its successor
-// starts at the last checkpoint, and so repeats the record; then a wakes up and sends it
-// again as well. The bank pays once, because all three requests carry one id.
+// Worker a is paused after it has sent a payment and before the answer arrives. Its successor
+// starts at the last checkpoint, and so repeats the record; then a wakes up and sends the
+// payment again too. The bank pays once, because all three requests have the same id.
 //
-// An id has in it whatever tells the effect from all others: who has it (the group),
-// the shard, the position of the record, and which of the record's effects it is. It has
-// nothing in it that is another when somebody else repeats the record: no generation, no
-// worker, no time, no chance, and not where a batch happened to begin. For the same
-// reason what the request says must follow from the record alone: the first one counts.
+// An id must contain everything that distinguishes the effect from all others: the group, the
+// shard, the position of the record, and which effect of the record it is. It must not contain
+// anything that differs when another worker repeats the record: no generation, worker name,
+// time or random number, and not the beginning of a batch. For the same reason the content of
+// the request must depend on the record alone, because only the first request counts.
 //
-// Where positions can come to mean other records, because a stream is made anew under
-// its old name, something that changes with it belongs into the id, such as when it was
-// made. Who rewinds a shard to have its effects once more needs a new prefix.
+// If a stream can be created again under the same name, so that positions denote other
+// records, the id must contain something that changes with the stream, such as its creation
+// time. To repeat the effects of a shard on purpose, after a rewind, use a new prefix.
 //
-// An id is no fence. It makes a late request harmless because its successor has made the
-// same, or will; it does not refuse one, and does not keep the requests of different
-// records in order. A service that can compare should get the generation besides.
+// An id is no fence. It makes a late request harmless because the successor has sent the same
+// request, or will. It does not refuse late requests, and does not order the requests of
+// different records. If the service can compare generations, send the generation too.
 package main
 
 import (
@@ -37,8 +37,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// A bank stands in for a service that knows operation ids. It remembers each for as
-// long as it may be repeated, and that is for as long as a checkpoint may be behind.
+// A bank imitates a service that accepts operation ids. Such a service must remember each id
+// for as long as it may be repeated, that is, for as long as a checkpoint may lag behind.
 type bank struct {
 	mu      sync.Mutex
 	done    map[string]int // amounts, by operation id
@@ -51,18 +51,18 @@ func (b *bank) pay(id string, amount int) {
 	defer b.mu.Unlock()
 	if _, again := b.done[id]; again {
 		b.repeats++
-		return // the answer is that of the first time
+		return // a real service returns its first answer
 	}
 	b.done[id] = amount
 	b.paid += amount
 }
 
-// operation is the id of one effect of one record.
+// operation returns the id of one effect of one record.
 func operation(t *shardlease.Tenure, record int, effect string) string {
 	return fmt.Sprintf("%s/%s/%d/%s", takeover.Group, t.Shard().Name, record, effect)
 }
 
-// write pays what a record says. A request whose answer does not come is sent again.
+// write makes the payment for a record. It repeats a request without an answer.
 func (b *bank) write(_ context.Context, t *shardlease.Tenure, record int, pause func() bool) error {
 	id, amount := operation(t, record, "payment"), 10*record
 	b.pay(id, amount)
@@ -87,6 +87,6 @@ func run(ctx context.Context, out io.Writer) error {
 	if err := errors.Join(late, err); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "the bank paid %d, for %d operations; it was asked %d times more, and paid nothing\n", b.paid, len(b.done), b.repeats)
+	fmt.Fprintf(out, "the bank paid %d for %d operations; it paid nothing for %d repeated requests\n", b.paid, len(b.done), b.repeats)
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestRepeatedOperationHappensOnce: the successor has paid record 3 again, and the one
-// that woke up once more.
+// TestRepeatedOperationHappensOnce: the successor repeats the payment of record 3, and so does
+// the worker that wakes up; the bank pays once.
 func TestRepeatedOperationHappensOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -20,9 +20,9 @@ func TestRepeatedOperationHappensOnce(t *testing.T) {
 			t.Error(err)
 		}
 		const end = "a wakes up, and cannot know that\n  a writes record 3: done\n" +
-			"the bank paid 100, for 4 operations; it was asked 2 times more, and paid nothing\n"
+			"the bank paid 100 for 4 operations; it paid nothing for 2 repeated requests\n"
 		if !strings.Contains(out.String(), "b writes record 3: done") || !strings.HasSuffix(out.String(), end) {
-			t.Errorf("another story:\n%s", out.String())
+			t.Errorf("unexpected output:\n%s", out.String())
 		}
 	})
 }

@@ -1,23 +1,23 @@
-// Sql is a fenced sink in a relational database: a register of fences, updated in the
+// Sql is a fenced sink in a relational database: a table of fences, which is updated in the
 // same transaction as the effect.
 //
 //	cd examples/sinks/sql && go run .
 //
-// It is a module of its own, because it brings a database along: SQLite. In PostgreSQL
-// the statements are the same, with $1 and $2 for the question marks:
+// It is a module of its own because it depends on a database, SQLite. In PostgreSQL the
+// statements are the same, with $1 and $2 in place of the question marks:
 //
 //	INSERT INTO fences (shard, fence) VALUES ($1, $2)
 //	ON CONFLICT (shard) DO UPDATE SET fence = excluded.fence WHERE fences.fence <= excluded.fence
 //
-// It locks the shard's row until the transaction ends, so that the successor's waits,
-// and then finds what there is. It has to be the first statement for that, and its count
-// of rows has to be looked at: 0 means refused. Where the effect is one row that belongs
-// to one shard, one statement is enough:
+// This statement locks the row of the shard until the transaction ends. The transaction of a
+// successor waits, and then reads the effect of this one. The statement must be the first of
+// its transaction, and the program must check its number of rows: 0 means refused. If the
+// effect is a single row that belongs to one shard, one statement is enough:
 //
 //	UPDATE accounts SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2
 //
-// To SELECT the fence first, and to write if it is not too high, is worth nothing: between
-// the two there is room for a pause and a successor. unfenced_test.go shows that.
+// It fences nothing to SELECT the fence first and to write if it is low enough: the worker may
+// be paused and replaced between the two statements. unfenced_test.go shows that.
 package main
 
 import (
@@ -36,7 +36,7 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// The rows of fences are never deleted: a shard without one takes whatever comes.
+// The rows of fences must never be deleted: a shard without a row accepts any generation.
 const schema = `
 CREATE TABLE fences (shard TEXT PRIMARY KEY, fence BIGINT NOT NULL);
 CREATE TABLE orders (shard TEXT, record BIGINT, generation BIGINT, PRIMARY KEY (shard, record))`
@@ -45,8 +45,8 @@ const advance = `
 INSERT INTO fences (shard, fence) VALUES (?, ?)
 ON CONFLICT (shard) DO UPDATE SET fence = excluded.fence WHERE fences.fence <= excluded.fence`
 
-// A successor repeats what the last checkpoint does not cover; its order takes the place
-// of the one before.
+// A successor repeats the records after the last checkpoint; its order replaces the earlier
+// order of the same record.
 const order = `
 INSERT INTO orders (shard, record, generation) VALUES (?, ?, ?)
 ON CONFLICT (shard, record) DO UPDATE SET generation = excluded.generation`
@@ -60,7 +60,7 @@ func (s sink) write(ctx context.Context, t *shardlease.Tenure, record int, pause
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // of no consequence after a commit
+	defer func() { _ = tx.Rollback() }() // has no effect after a commit
 	if err := fence(ctx, tx, t); err != nil {
 		return err
 	}
@@ -70,8 +70,8 @@ func (s sink) write(ctx context.Context, t *shardlease.Tenure, record int, pause
 	return tx.Commit()
 }
 
-// fence lets a transaction go on if nobody has written under a higher generation, and
-// sees to it that nobody does before it ends.
+// fence returns a StaleError if a higher generation has written for the shard. Otherwise it
+// records the generation, and locks the row so that no other does before the transaction ends.
 func fence(ctx context.Context, tx *sql.Tx, t *shardlease.Tenure) error {
 	shard, generation := t.Shard().Name, t.Generation()
 	result, err := tx.ExecContext(ctx, advance, shard, generation)
@@ -120,8 +120,8 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// open makes a database in memory. It has one connection: each would have a database of
-// its own.
+// open creates a database in memory. It allows one connection, because each connection would
+// have a database of its own.
 func open(ctx context.Context) (sink, error) {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
@@ -134,7 +134,7 @@ func open(ctx context.Context) (sink, error) {
 	return sink{db}, nil
 }
 
-// writer is the generation that an order was written under.
+// writer returns the generation under which an order was last written.
 func (s sink) writer(ctx context.Context, record int) (generation int64, err error) {
 	const query = `SELECT generation FROM orders WHERE shard = ? AND record = ?`
 	err = s.db.QueryRowContext(ctx, query, takeover.Shard, record).Scan(&generation)

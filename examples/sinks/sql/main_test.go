@@ -16,6 +16,6 @@ func TestLateTransactionIsRefusedBySQL(t *testing.T) {
 		`order 2 was written by generation (\d+)\norder 3 was written by generation (\d+)\n`
 	found := regexp.MustCompile(story).FindStringSubmatch(out.String())
 	if found == nil || found[1] != found[3] || found[2] != found[4] || found[1] != found[5] || found[2] != found[6] || found[1] == found[2] {
-		t.Errorf("another story: %q\n%s", found, out.String())
+		t.Errorf("unexpected output: %q\n%s", found, out.String())
 	}
 }

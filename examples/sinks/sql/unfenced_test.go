@@ -10,8 +10,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// TestCheckingFirstIsWorthNothing: a sink that looks at the fence and writes afterwards
-// takes the late write, over that of the successor.
+// TestCheckingFirstIsWorthNothing: a sink that checks the fence first and writes afterwards
+// accepts a late write, which overwrites that of the successor.
 func TestCheckingFirstIsWorthNothing(t *testing.T) {
 	s, err := open(t.Context())
 	if err != nil {
@@ -37,7 +37,7 @@ func TestCheckingFirstIsWorthNothing(t *testing.T) {
 	var out bytes.Buffer
 	late, err := takeover.Play(t.Context(), new(memstore.Store), &out, write)
 	if late != nil || err != nil {
-		t.Fatalf("late %v, story %v\n%s", late, err, out.String())
+		t.Fatalf("late write: %v, scenario: %v\n%s", late, err, out.String())
 	}
 	overwritten, err3 := s.writer(t.Context(), 3)
 	current, err4 := s.writer(t.Context(), 4)
