@@ -15,19 +15,19 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A processor makes the effect of one change of an item. It may be called again for the
-// same change: what it does beside its effect it has to do twice without harm. An error stops
-// the shard before the change. After MaxAttempts it is quarantined; a change that can never be
-// processed has to be put elsewhere and answered with an effect that says so.
+// A processor makes the effect of one change of an item. It may be called again for the same
+// change, so its other side effects must be idempotent. An error stops the shard before the
+// change, and after MaxAttempts the shard is quarantined. For a change that can never be
+// processed, store the change elsewhere and return an effect that records this.
 type processor func(ctx context.Context, table string, r types.Record) ([]byte, error)
 
 // retention is how long DynamoDB keeps a change.
 const retention = 24 * time.Hour
 
-// A consumer processes the shards that are its worker's, one record at a time.
+// A consumer processes the shards of its worker, one record at a time.
 type consumer struct {
 	streams *streams
-	start   time.Time // what was changed before is left out
+	start   time.Time // earlier changes are left out
 	process processor
 	keep    func(ctx context.Context, h lease.Hold, e effect) error
 }
@@ -46,10 +46,11 @@ func (c *consumer) handle(ctx context.Context, t *shardlease.Tenure) error {
 		case err != nil:
 			return err
 		}
-		// There may be nothing to mark. After a failure the change that failed may come next,
-		// and if a read were progress, the count of attempts would begin again: until a change is
-		// marked the tenure is only alive, and no stall. DynamoDB does not say whether a reader has
-		// caught up; but after a day of empty reads the change that failed is trimmed.
+		// A read may return nothing to mark. After a failed attempt an empty read is no progress,
+		// which would reset the count of attempts: the change that failed may follow. Until a
+		// change is marked, Alive reports only that the tenure is not stalled. DynamoDB does not
+		// report whether a reader has caught up; but after a day of empty reads, the change that
+		// failed is trimmed.
 		if t.Attempt() == 0 || len(records) == 0 && time.Since(begun) > retention {
 			t.Progress()
 		} else {
@@ -60,7 +61,7 @@ func (c *consumer) handle(ctx context.Context, t *shardlease.Tenure) error {
 				return nil
 			}
 			if err := c.one(t.Context(), t, r); err != nil {
-				c.streams.log.Error("a change failed, and its shard stops before it", "shard", t.Shard().Name,
+				c.streams.log.Error("change failed: its shard stops before it", "shard", t.Shard().Name,
 					"sequence", *r.Dynamodb.SequenceNumber, "attempt", t.Attempt()+1, "err", err)
 				return err
 			}
@@ -69,8 +70,8 @@ func (c *consumer) handle(ctx context.Context, t *shardlease.Tenure) error {
 	return nil
 }
 
-// one processes a record and marks it. A crash before the mark is stored leaves the effect
-// kept; the next worker reads the record again, and the sink knows it.
+// one processes a record and marks it. After a crash before the commit of the mark, the effect
+// is in the sink; the next worker reads the record again, and the sink leaves it out.
 func (c *consumer) one(ctx context.Context, t *shardlease.Tenure, r types.Record) error {
 	at := r.Dynamodb.ApproximateCreationDateTime
 	if at == nil || !at.Before(c.start) {
@@ -87,7 +88,7 @@ func (c *consumer) one(ctx context.Context, t *shardlease.Tenure, r types.Record
 	return t.Mark(*r.Dynamodb.SequenceNumber)
 }
 
-// keyText is the primary key of an item as a text.
+// keyText returns the primary key of an item as a text.
 func keyText(keys map[string]types.AttributeValue) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(keys)) {

@@ -29,7 +29,7 @@ var (
 	ttl    = flag.Duration("e2e.ttl", 5*time.Second, "lease time of the consumers")
 )
 
-// workerEnv: where it is set, this binary was started by TestEndToEnd and is a consumer.
+// workerEnv is set in the processes that TestEndToEnd starts as consumers.
 const workerEnv = "DYNAMODBSTREAMS_EXAMPLE_WORKER"
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	for ctx.Err() == nil { // a platform starts again what ends by itself
+	for ctx.Err() == nil { // a platform restarts a process that ends by itself
 		if err := run(ctx, os.Args[1:], log, process); err != nil {
 			log.Error("consumer ends", "err", err)
 			<-time.After(time.Second)
@@ -48,11 +48,11 @@ func TestMain(m *testing.M) {
 }
 
 // TestEndToEnd runs three consumer processes on DynamoDB Local while items of four tables
-// are changed. One is killed, one is frozen and wakes up after it was replaced, one is
-// replaced in good order. What the sink holds in the end is every change, once, and those
-// of each item in order.
+// are changed. One process is killed, one is frozen and wakes up after it was replaced, one is
+// replaced by a graceful shutdown. In the end the sink has every change once, and those of each
+// item in order.
 //
-// run-local starts what it needs.
+// run-local starts the servers that the test needs.
 func TestEndToEnd(t *testing.T) {
 	e := newWorld(t)
 	fleet := []*exec.Cmd{e.enter("a"), e.enter("b"), e.enter("c")}
@@ -74,7 +74,7 @@ func TestEndToEnd(t *testing.T) {
 	e.whole("b", "c", "d", "e")
 	e.signal(fleet[2], syscall.SIGTERM)
 	if err := fleet[2].Wait(); err != nil {
-		t.Errorf("it stops with %v", err)
+		t.Errorf("the consumer stops with %v", err)
 	}
 	e.whole("b", "d", "e")
 
@@ -85,7 +85,7 @@ func TestEndToEnd(t *testing.T) {
 
 const itemsOfATable = 50
 
-// A world is four tables with streams, a lease table and a sink.
+// A world has four tables with streams, a lease table and a sink.
 type world struct {
 	*testing.T
 	begun  time.Time
@@ -124,7 +124,7 @@ func (e *world) change() {
 	}
 }
 
-// enter starts a consumer. What the test leaves running ends with it.
+// enter starts a consumer. It is killed at the end of the test if it still runs.
 func (e *world) enter(name string) *exec.Cmd {
 	e.Helper()
 	log, err := os.Create(filepath.Join(e.ArtifactDir(), name+".log"))
@@ -149,7 +149,7 @@ func (e *world) signal(cmd *exec.Cmd, s syscall.Signal) {
 	}
 }
 
-// whole waits until these workers, and nobody else, hold all shards.
+// whole waits until these workers, and no others, hold all shards.
 func (e *world) whole(names ...string) {
 	e.Helper()
 	s := shardlease.Supervisor{Store: e.sink.leases, Group: e.group}
@@ -173,7 +173,7 @@ func (e *world) whole(names ...string) {
 	})
 }
 
-// until waits for something to come true.
+// until waits until a condition holds.
 func (e *world) until(what string, happened func() bool) {
 	e.Helper()
 	limit := time.Now().Add(2*time.Minute + 15**ttl)
@@ -184,8 +184,8 @@ func (e *world) until(what string, happened func() bool) {
 	}
 }
 
-// kept reports whether each table has so many rounds of changes in the sink. Each has one
-// shard, so its last item is the last to have them.
+// kept reports whether the sink has this many rounds of changes of each table. Each table has
+// one shard, so its last item is the last to have them.
 func (e *world) kept(rounds int) bool {
 	e.Helper()
 	for _, table := range e.tables {
@@ -196,7 +196,7 @@ func (e *world) kept(rounds int) bool {
 	return true
 }
 
-// all gives the effects of each item.
+// all returns the effects of each item.
 func (e *world) all() map[string][]string {
 	e.Helper()
 	all := map[string][]string{}
@@ -206,7 +206,7 @@ func (e *world) all() map[string][]string {
 			e.Fatal(err)
 		}
 		for _, item := range page.Items {
-			if value, ok := item["value"].(*types.AttributeValueMemberB); ok { // the head has none
+			if value, ok := item["value"].(*types.AttributeValueMemberB); ok { // the head has no value
 				id := item["id"].(*types.AttributeValueMemberS).Value
 				all[id] = append(all[id], string(value.Value))
 			}
@@ -215,7 +215,7 @@ func (e *world) all() map[string][]string {
 	return all
 }
 
-// judge compares the sink with what was done to the items.
+// judge compares the sink with the changes of the items.
 func (e *world) judge() {
 	e.Helper()
 	all := e.all()
@@ -234,6 +234,6 @@ func (e *world) judge() {
 	}
 	e.Logf("%5.1f s: %d changes of %d items; %d lost, twice or out of order", time.Since(e.begun).Seconds(), kept, len(all), wrong)
 	if wrong > 0 {
-		e.Errorf("want each change once and in order")
+		e.Errorf("some changes are missing, repeated or out of order")
 	}
 }

@@ -16,26 +16,25 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 )
 
-// A fake is a streams endpoint in memory, for tests in a synctest bubble: it speaks the
-// protocol to the SDK's real client, without a network, and its time is the bubble's. It
-// does what DynamoDB Local does not: iterators expire, records are trimmed, shards are
-// closed, and forgotten.
+// A fake is a DynamoDB Streams endpoint in memory, for tests in a synctest bubble. The SDK's
+// real client uses it without a network, and its time is that of the bubble. Unlike in
+// DynamoDB Local, iterators expire, records are trimmed, and shards are closed and forgotten.
 type fake struct {
 	mu     sync.Mutex
 	shards []*fakeShard
 	fail   map[string]string // the error of an operation, by its name
-	asked  []string          // kinds and places of iterators
+	asked  []string          // kinds and places of the iterators that were requested
 	pages  int
-	empty  func() bool // whether a read brings nothing, and is not at the end; nil: none
+	empty  func() bool // whether a read returns nothing before the end of the shard; nil: never
 }
 
-// A fakeShard has records whose sequence numbers are from+1 to to.
+// A fakeShard is a shard whose records have the sequence numbers from+1 to to.
 type fakeShard struct {
 	id, parent string
 	from, to   int
 	closed     bool
-	forgotten  bool      // and still listed
-	since      time.Time // of its records
+	forgotten  bool      // reads fail, but the shard is still listed
+	since      time.Time // the time of its records
 }
 
 const fakeArn = "arn:aws:dynamodb:eu-central-1:123456789012:table/orders/stream/1"
@@ -48,7 +47,7 @@ func (f *fake) streams() *streams {
 	return &streams{client: client, arns: []string{fakeArn}, pace: time.Second / 4, log: slog.New(slog.DiscardHandler)}
 }
 
-// change changes the shards under the eyes of who reads them.
+// change changes the shards while they are read.
 func (f *fake) change(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,7 +113,7 @@ func (f *fake) find(id string) *fakeShard {
 	return nil
 }
 
-// list gives two shards a page.
+// list returns pages of two shards.
 func (f *fake) list(after string) (*http.Response, error) {
 	f.pages++
 	at := 0
@@ -144,14 +143,14 @@ func (f *fake) list(after string) (*http.Response, error) {
 	return answer(200, map[string]any{"StreamDescription": page})
 }
 
-// iterator is a place in a shard and the time it was given.
+// iterator consists of a place in a shard and the time of its creation.
 func iterator(s *fakeShard, at int) string {
 	return fmt.Sprintf("%s/%d/%d", s.id, at, time.Now().UnixNano())
 }
 
 func number(n int) string { return fmt.Sprintf("%021d", n) }
 
-// records gives ten.
+// records returns up to ten records.
 func (f *fake) records(iter string) (*http.Response, error) {
 	parts := strings.Split(iter, "/")
 	at, _ := strconv.Atoi(parts[1])

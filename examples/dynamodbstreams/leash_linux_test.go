@@ -2,5 +2,5 @@ package main
 
 import "syscall"
 
-// leash makes a process die with the one that started it.
+// leash kills a process when the process that started it dies.
 func leash() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -1,6 +1,6 @@
-// Dynamodbstreams consumes the DynamoDB Streams of one table or several: what changes an
-// item has an effect in another table, exactly once. Run as many as you like; README.md has
-// the rest, and examples/kinesis what a larger program needs.
+// Dynamodbstreams consumes the DynamoDB Streams of one table or several: each change of an
+// item has an effect in another table, exactly once. Run any number of processes. README.md
+// explains the program, and examples/kinesis shows what a larger program needs.
 package main
 
 import (
@@ -36,8 +36,8 @@ func main() {
 	}
 }
 
-// Settings are the flags. Where the services are and who asks is for the AWS SDK's own
-// variables to say.
+// Settings are the flags. The AWS SDK reads endpoints, region and credentials from its own
+// environment variables.
 type settings struct {
 	tables                           []string
 	group, name, leases, sink, start string
@@ -49,16 +49,16 @@ type settings struct {
 func parse(args []string) (settings, error) {
 	var s settings
 	f := flag.NewFlagSet("dynamodbstreams", flag.ContinueOnError)
-	tables := f.String("tables", "", "the tables whose streams are read, with commas between")
-	f.StringVar(&s.group, "group", "", "the fleet this worker belongs to")
-	f.StringVar(&s.name, "name", "", "how people know this worker; empty: host and process")
+	tables := f.String("tables", "", "the tables whose streams are read, separated by commas")
+	f.StringVar(&s.group, "group", "", "the group of this worker")
+	f.StringVar(&s.name, "name", "", "the name of this worker; empty: host and process")
 	f.StringVar(&s.leases, "leases", "leases", "the lease table")
 	f.StringVar(&s.sink, "sink", "effects", "the table of the effects")
 	f.StringVar(&s.start, "start", "", "where the group begins: trim-horizon or latest; there is no default")
 	f.TextVar(&s.handoff, "handoff", rebalance.Mode(0), `"eager" or "cooperative"; there is no default`)
 	f.DurationVar(&s.ttl, "ttl", 10*time.Second, "lease time")
 	f.DurationVar(&s.poll, "poll", 30*time.Second, "time between two listings of the shards")
-	f.IntVar(&s.attempts, "max-attempts", 20, "failed attempts in a row after which a shard is quarantined; 0: it is tried forever")
+	f.IntVar(&s.attempts, "max-attempts", 20, "failed attempts in a row after which a shard is quarantined; 0: never")
 	err := f.Parse(args)
 	if s.tables = strings.Split(*tables, ","); err == nil && *tables == "" {
 		err = errors.New("-tables must be given")
@@ -69,14 +69,14 @@ func parse(args []string) (settings, error) {
 	return s, err
 }
 
-// run consumes until ctx ends, and then for as long as it takes to hand over: the platform
-// has to allow it Drain, which is 20 s, and a little more, before it kills it.
+// run consumes until ctx ends, and then shuts down gracefully. The grace period of the platform
+// must be longer than Drain, which is 20 s.
 func run(ctx context.Context, args []string, log *slog.Logger, process processor) error {
 	s, err := parse(args)
 	if err != nil {
 		return err
 	}
-	// The SDK waits for an answer for ever, and a connection may die without a sign.
+	// By default the SDK waits forever for an answer, and a connection may break unnoticed.
 	client := awshttp.NewBuildableClient().WithTimeout(20 * time.Second)
 	sdk, err := config.LoadDefaultConfig(ctx, config.WithHTTPClient(client))
 	if err != nil {
@@ -98,8 +98,8 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 			return err
 		}
 	}
-	// A shard that is throttled is not given up for that at once: another worker would fare
-	// no better. Where it lasts, StallAfter has it moved.
+	// A tenure does not end at once when its reads are throttled, because those of another
+	// worker would be too. If the throttling lasts, StallAfter ends the tenure.
 	patient := func(o *dynamodbstreams.Options) { o.RetryMaxAttempts = 10 }
 	source := &streams{client: dynamodbstreams.NewFromConfig(sdk, patient), arns: arns, pace: time.Second / 4, log: log}
 	w, err := shardlease.New(leases, source, shardlease.Config{
@@ -113,7 +113,7 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	return w.Run(ctx, c.handle)
 }
 
-// find finds the streams of tables.
+// find returns the ARNs of the streams of the tables.
 func find(ctx context.Context, db *dynamodb.Client, tables []string) ([]string, error) {
 	var arns []string
 	for _, table := range tables {
@@ -129,8 +129,8 @@ func find(ctx context.Context, db *dynamodb.Client, tables []string) ([]string, 
 	return arns, nil
 }
 
-// process is where your work goes. Here the effect of a change is what it was, and the
-// status of the item since.
+// process makes the effect of one change; put your own work here. In this example the effect is
+// the kind of the change, and the status of the item after it.
 func process(_ context.Context, _ string, r types.Record) ([]byte, error) {
 	value := string(r.EventName)
 	if status, ok := r.Dynamodb.NewImage["status"].(*types.AttributeValueMemberS); ok {

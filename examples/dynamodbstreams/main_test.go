@@ -7,7 +7,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// TestSettings: what has no default must be given.
+// TestSettings: flags without a default must be set.
 func TestSettings(t *testing.T) {
 	s, err := parse([]string{"-tables", "orders,customers", "-start", "latest", "-handoff", "eager"})
 	if err != nil || len(s.tables) != 2 || s.tables[1] != "customers" || s.handoff != rebalance.Eager || s.sink != "effects" {

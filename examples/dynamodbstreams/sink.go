@@ -16,21 +16,21 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A sink is a table in which each change of an item has an effect, once, as one group reads
-// it; other groups may use the same table. Its partition key is "id", which is the group, with
-// slashes escaped, and the item; its sort key is "part": "head", which has the mark, or
-// "effect/" and the place of an effect in its shard. Two conditions stand in each transaction:
+// A sink is a table that stores the effect of each change of an item exactly once, for one
+// group; other groups may use the same table. The partition key "id" consists of the group,
+// with slashes escaped, and the item. The sort key "part" is "head" for the mark of an item, or
+// "effect/" and the place of an effect in its shard. Each transaction has two conditions:
 //
-//   - The fence: the lease row still names this hold. It keeps out a worker that was
-//     paused and replaced.
-//   - The mark: the item has no effect of this shard yet that is as late. It keeps out what
-//     is read again after a crash, by a worker that has every right to.
+//   - The fence: the lease row still names this hold. It refuses a worker that was paused and
+//     replaced.
+//   - The mark: the item has no effect of this shard that is as late or later. It leaves out
+//     records that the rightful owner of the shard reads again after a crash.
 //
-// An item has one mark, of the shard its last effect came from. Under another shard's mark
-// any record is new: the changes of an item come from one shard, and then from that one's
-// child; and who gets past the fence holds a shard that is not finished, so that its
-// children have not begun. DynamoDB names shards by the time when they were made, so the
-// effects of an item are sorted by their parts.
+// An item has one mark: the place of its last effect. If the mark is of another shard, any record
+// is new. The changes of an item are in one shard, and then in a child of that shard; and a
+// worker that passes the fence holds a shard that is not finished, so that its children have
+// not begun. DynamoDB names shards by their creation time, so the effects of an item are sorted
+// by their parts.
 type sink struct {
 	client *dynamodb.Client
 	table  string
@@ -38,25 +38,25 @@ type sink struct {
 	group  string
 }
 
-// An effect is what came of one change of an item. The value may be what fits into an item of
-// DynamoDB, which is 400 KB.
+// An effect is the result of one change of an item. Its value must fit into a DynamoDB item,
+// which has up to 400 KB.
 type effect struct {
 	shard, sequence, item string
 	value                 []byte
 }
 
-// mark is the place of the effect in its shard, as a text: a later one has a greater text.
-// Sequence numbers are decimal numbers of up to 40 digits.
+// mark returns the place of the effect in its shard, as a text: a later effect has a greater
+// text. Sequence numbers are decimal numbers of up to 40 digits.
 func (e effect) mark() string {
 	return e.shard + "/" + strings.Repeat("0", max(0, 40-len(e.sequence))) + e.sequence
 }
 
-// keep keeps an effect, unless it is there. A transaction may meet another one on a row,
-// the lease row too: then it is made again.
+// keep stores an effect, unless the sink has it already. If the transaction conflicts with
+// another one, or with a write of the lease row, keep repeats it.
 func (s *sink) keep(ctx context.Context, h lease.Hold, e effect) error {
 	const longest = time.Second
 	if h.Key.Group != s.group {
-		return fmt.Errorf("sink %s: it is of group %s, and the hold of group %s", s.table, s.group, h.Key.Group)
+		return fmt.Errorf("sink %s: it belongs to group %s, and the hold to group %s", s.table, s.group, h.Key.Group)
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, longest) {
 		_, err := s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
@@ -69,7 +69,7 @@ func (s *sink) keep(ctx context.Context, h lease.Hold, e effect) error {
 		code := func(i int) string { return aws.ToString(cancelled.CancellationReasons[i].Code) }
 		switch fence := code(0); {
 		case fence == "None" && code(1) == "ConditionalCheckFailed":
-			return nil // known
+			return nil // the effect is stored already
 		case !busy(fence) && (fence != "None" || !busy(code(1)) && !busy(code(2))):
 			return fmt.Errorf("sink %s: %w", s.table, dynamostore.Fenced(err, h))
 		}
@@ -81,15 +81,15 @@ func (s *sink) keep(ctx context.Context, h lease.Hold, e effect) error {
 	}
 }
 
-// busy reports whether an item only was in use, or too much was asked of it.
+// busy reports whether a transaction was cancelled for a conflict or throttled.
 func busy(code string) bool {
 	return code == "TransactionConflict" || code == "ThrottlingError" || code == "ProvisionedThroughputExceeded"
 }
 
-// put is what to change for effects of your own; leave the mark and its condition.
+// put stores the effect. Change it for effects of your own, but keep the mark and its condition.
 func (s *sink) put(e effect) types.TransactWriteItem {
 	item := id(s.id(e.item), "effect/"+e.mark())
-	item["value"] = &types.AttributeValueMemberB{Value: append([]byte{}, e.value...)} // nil is no value
+	item["value"] = &types.AttributeValueMemberB{Value: append([]byte{}, e.value...)} // the SDK sends nil as no value
 	return types.TransactWriteItem{Put: &types.Put{TableName: &s.table, Item: item}}
 }
 
@@ -107,11 +107,11 @@ func (s *sink) mark(e effect) types.TransactWriteItem {
 	}}
 }
 
-// begin gives the time at which the group began: now, if it never has. It is kept in the
-// table, so that it is the same for all workers and all time.
+// begin returns the time at which the group began, and records now if it is new. The time is
+// stored in the table, so it is the same for all workers and never changes.
 //
-// It is a whole minute, because the times of records are rounded down: to seconds, as the
-// service has documented it of late, or to minutes, as DynamoDB Local does it.
+// It is a whole minute, because the times of records are rounded down: to seconds by the
+// service, according to its documentation, and to minutes by DynamoDB Local.
 func (s *sink) begin(ctx context.Context, now time.Time) (time.Time, error) {
 	item := id(s.id("/begin"), "head") // no table has an empty name
 	item["at"] = &types.AttributeValueMemberS{Value: now.UTC().Truncate(time.Minute).Format(time.RFC3339)}

@@ -22,7 +22,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// createTable makes a table with these keys, and with a stream if it is to be read.
+// createTable creates a table with these keys, and a stream if the test reads it.
 func createTable(t *testing.T, client *dynamodb.Client, name string, stream *types.StreamSpecification, keys ...string) {
 	t.Helper()
 	in := &dynamodb.CreateTableInput{TableName: &name, BillingMode: types.BillingModePayPerRequest, StreamSpecification: stream}
@@ -35,7 +35,7 @@ func createTable(t *testing.T, client *dynamodb.Client, name string, stream *typ
 	}
 }
 
-// newSink is a sink with tables of its own, on DynamoDB Local.
+// newSink returns a sink with tables of its own, on DynamoDB Local.
 func newSink(t *testing.T) (s *sink, leases string) {
 	t.Helper()
 	if os.Getenv("AWS_ENDPOINT_URL_DYNAMODB") == "" {
@@ -57,7 +57,7 @@ func newSink(t *testing.T) (s *sink, leases string) {
 	return s, leases
 }
 
-// effects gives what the sink has of an item, in order.
+// effects returns the effects of an item, in order.
 func (s *sink) effects(t *testing.T, item string) (all []string) {
 	t.Helper()
 	pages := dynamodb.NewQueryPaginator(s.client, &dynamodb.QueryInput{
@@ -78,7 +78,7 @@ func (s *sink) effects(t *testing.T, item string) (all []string) {
 	return all
 }
 
-// hold lets a worker claim shards until the test ends, and gives the holds of its first tenures.
+// hold lets a worker claim shards until the test ends, and returns the holds of its first tenures.
 func hold(t *testing.T, s *sink, group string, shards ...string) map[string]lease.Hold {
 	t.Helper()
 	began := make(chan lease.Hold, 1000)
@@ -111,14 +111,14 @@ func hold(t *testing.T, s *sink, group string, shards ...string) map[string]leas
 	return holds
 }
 
-// TestEffectsAreKeptOnce: an effect is kept if it is later than what its item has, and
-// under the hold that stands; a shard that follows has marks of its own.
+// TestEffectsAreKeptOnce: an effect is stored if it is later than those of its item, and if the
+// hold is current; a child shard has marks of its own.
 func TestEffectsAreKeptOnce(t *testing.T) {
 	s, _ := newSink(t)
-	holds := hold(t, s, "orders", "shard-10", "shard-1") // the other's name begins as this
+	holds := hold(t, s, "orders", "shard-10", "shard-1") // one name is a prefix of the other
 	h, next := holds["shard-10"], holds["shard-1"]
 	keep := func(h lease.Hold, n int) error {
-		sequence := fmt.Sprint(n) // of any length, so that texts have another order
+		sequence := fmt.Sprint(n) // of any length, so that texts and numbers have different orders
 		return s.keep(t.Context(), h, effect{h.Key.Name, sequence, "x", []byte(sequence)})
 	}
 	for _, n := range []int{1, 9, 1, 9, 10, 9} {
@@ -130,7 +130,7 @@ func TestEffectsAreKeptOnce(t *testing.T) {
 	if _, err := boss.ForceRelease(t.Context(), "shard-10", h.Generation, "to fence its holder"); err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range []int{10, 11} { // what is known, and what is new
+	for _, n := range []int{10, 11} { // an effect that is stored, and a new one
 		if err := keep(h, n); !errors.Is(err, checkpoint.ErrStale) {
 			t.Errorf("a stale write: %v", err)
 		}
@@ -140,14 +140,14 @@ func TestEffectsAreKeptOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Sorted by shard: DynamoDB names a child after its parent in this order, and a test does not.
+	// Sorted by shard. In DynamoDB the name of a child sorts after its parent; in this test it does not.
 	if got := s.effects(t, "x"); !slices.Equal(got, []string{"2", "3", "1", "9", "10"}) {
-		t.Errorf("it has %v", got)
+		t.Errorf("the item has %v", got)
 	}
 }
 
-// TestGroupsShareATable: each group has effects of its own, and a sink takes those of its
-// group only. When the item was the whole id, the second group kept 0 of 9.
+// TestGroupsShareATable: each group has effects of its own, and a sink accepts only those of its
+// group. When the item was the whole id, the second group stored 0 of 9.
 func TestGroupsShareATable(t *testing.T) {
 	s, _ := newSink(t)
 	for _, group := range []string{"orders", "invoices", "orders/x"} {
@@ -155,7 +155,7 @@ func TestGroupsShareATable(t *testing.T) {
 		other := &sink{client: s.client, table: s.table, leases: s.leases, group: group}
 		var want []string
 		for n := range 9 {
-			e := effect{"shard", fmt.Sprint(n), "x", fmt.Append(nil, n, "\xff\x00")} // bytes, and no text
+			e := effect{"shard", fmt.Sprint(n), "x", fmt.Append(nil, n, "\xff\x00")} // not valid UTF-8
 			if err := other.keep(t.Context(), h, e); err != nil {
 				t.Fatal(err)
 			}
@@ -170,8 +170,8 @@ func TestGroupsShareATable(t *testing.T) {
 	}
 }
 
-// TestManyLargeEffects: those of one item may be more than an item of DynamoDB holds. In a list
-// they blocked their shard at 400 KB.
+// TestManyLargeEffects: the effects of one item may be larger in total than a DynamoDB item. When
+// they were stored as a list, they blocked their shard at 400 KB.
 func TestManyLargeEffects(t *testing.T) {
 	s, _ := newSink(t)
 	h := hold(t, s, "orders", "shard")["shard"]
@@ -181,11 +181,11 @@ func TestManyLargeEffects(t *testing.T) {
 		}
 	}
 	if n := len(s.effects(t, "x")); n != 5 {
-		t.Errorf("it has %d effects", n)
+		t.Errorf("the item has %d effects", n)
 	}
 }
 
-// TestBegin: a group begins once, and not later than the records that follow are said to be.
+// TestBegin: a group begins once, and not later than the times of the records that follow.
 func TestBegin(t *testing.T) {
 	s, _ := newSink(t)
 	now := time.Now().Truncate(time.Minute)

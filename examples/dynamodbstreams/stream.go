@@ -17,21 +17,20 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// Streams are the streams of some tables, as the shards of one group. It is a
-// shardlease.Source.
+// Streams is the shardlease.Source of the shards of one or more streams.
 type streams struct {
 	client *dynamodbstreams.Client
-	arns   []string      // of the streams: one account, one region
+	arns   []string      // the ARNs of the streams, in one account and region
 	pace   time.Duration // time between two reads of a shard
 	log    *slog.Logger
 }
 
-// Shards lists the shards, closed ones included: DynamoDB lists those for a day. Where one
-// stream cannot be listed the others are there.
+// Shards lists the shards, including closed ones, which DynamoDB lists for a day. If one stream
+// cannot be listed, Shards returns the shards of the others together with the error.
 //
-// A shard is named by its stream, as in the stream's ARN, and its id. So it can be read by a
-// worker that was started before its table's stream was disabled and enabled again, which
-// makes another stream.
+// The name of a shard consists of the end of its stream's ARN and the shard id. So a worker can
+// also read the shards of a stream that was created after it started, when the stream of a
+// table was disabled and enabled again.
 func (s *streams) Shards(ctx context.Context) ([]shardlease.Shard, error) {
 	var shards []shardlease.Shard
 	var errs []error
@@ -41,7 +40,7 @@ func (s *streams) Shards(ctx context.Context) ([]shardlease.Shard, error) {
 		_, stream, _ := strings.Cut(arn, inArn)
 		for _, l := range listed {
 			next := shardlease.Shard{Name: stream + "/" + *l.ShardId}
-			if l.ParentShardId != nil { // named for ever, listed or not
+			if l.ParentShardId != nil { // also if the parent is no longer listed
 				next.Parents = []string{stream + "/" + *l.ParentShardId}
 			}
 			shards = append(shards, next)
@@ -50,17 +49,17 @@ func (s *streams) Shards(ctx context.Context) ([]shardlease.Shard, error) {
 	return shards, errors.Join(errs...)
 }
 
-// inArn is what comes before the name of a table in the ARN of its stream.
+// inArn is the text before the name of the table in the ARN of a stream.
 const inArn = ":table/"
 
-// split gives the ARN of a shard's stream, and the id of the shard.
+// split returns the ARN of a shard's stream, and the id of the shard.
 func (s *streams) split(name string) (arn, id string) {
 	account, _, _ := strings.Cut(s.arns[0], inArn)
 	at := strings.LastIndexByte(name, '/')
 	return account + inArn + name[:max(at, 0)], name[at+1:]
 }
 
-// list gives all pages of a listing, or none.
+// list returns all pages of a listing, or an error.
 func (s *streams) list(ctx context.Context, arn string) ([]types.Shard, error) {
 	var shards []types.Shard
 	input := &dynamodbstreams.DescribeStreamInput{StreamArn: &arn}
@@ -77,9 +76,9 @@ func (s *streams) list(ctx context.Context, arn string) ([]types.Shard, error) {
 	}
 }
 
-// read yields what a shard has after a position, or from its beginning, read by read:
-// often nothing. It ends with io.EOF when the shard is closed and read to its end, and
-// with any other error that the SDK's attempts did not get over.
+// read yields the records of a shard after a position, or from its beginning, one slice per
+// read; a slice may be empty. It ends with io.EOF when the shard is closed and read to its end,
+// and with any other error that remains after the SDK's attempts.
 func (s *streams) read(ctx context.Context, name, after string) iter.Seq2[[]types.Record, error] {
 	return func(yield func([]types.Record, error) bool) {
 		r := &reader{streams: s, after: after}
@@ -103,13 +102,13 @@ type reader struct {
 	*streams
 	arn, id string
 	after   string // the last sequence number that was read
-	trimmed bool   // what follows it, at least in part
+	trimmed bool   // records after it have been trimmed
 
-	iterator *string // nil: to be asked for
+	iterator *string // nil: the next read must request one
 	ended    bool
 }
 
-// next makes one read. It brings nothing, too, when it has to find its place again.
+// next makes one read. It also returns no records if it needs a new iterator.
 func (r *reader) next(ctx context.Context) ([]types.Record, error) {
 	if r.ended {
 		return nil, io.EOF
@@ -134,8 +133,9 @@ func (r *reader) next(ctx context.Context) ([]types.Record, error) {
 	return records, nil
 }
 
-// place is where the shard goes on, or begins. LATEST is not asked for: that is no place
-// one could come back to after a crash.
+// place is the request for an iterator after the last record that was read, or at the
+// beginning. It never uses LATEST, because a worker could not return to that place after a
+// crash.
 func (r *reader) place() *dynamodbstreams.GetShardIteratorInput {
 	input := &dynamodbstreams.GetShardIteratorInput{StreamArn: &r.arn, ShardId: &r.id, ShardIteratorType: types.ShardIteratorTypeTrimHorizon}
 	if r.after != "" && !r.trimmed {
@@ -144,21 +144,21 @@ func (r *reader) place() *dynamodbstreams.GetShardIteratorInput {
 	return input
 }
 
-// known reports whether a record was read before, so that nothing goes back where a shard
-// is read from its oldest record on. DynamoDB Local calls things trimmed that are there.
+// known reports whether a record was read before. A shard with trimmed records is read from its
+// oldest record again, and DynamoDB Local reports records as trimmed that still exist.
 func (r *reader) known(record types.Record) bool {
 	order, err := checkpoint.Decimal(*record.Dynamodb.SequenceNumber, r.after)
 	return err == nil && order <= 0
 }
 
-// failed returns the error of a request, unless another place to read on is known.
+// failed returns the error of a request, or nil if the reader can continue at another place.
 func (r *reader) failed(ctx context.Context, err error) error {
 	if _, expired := errors.AsType[*types.ExpiredIteratorException](err); expired {
-		return nil // it lasts 15 minutes: whoever comes so late was busy, or paused
+		return nil // an iterator lasts 15 minutes; this reader was busy or paused for longer
 	}
 	if _, trimmed := errors.AsType[*types.TrimmedDataAccessException](err); trimmed {
 		r.trimmed = true
-		r.log.Error("what followed is older than a day and trimmed; what was not read is lost", "shard", r.id, "stream", r.arn, "after", r.after)
+		r.log.Error("records trimmed after a day: those that were not read are lost", "shard", r.id, "stream", r.arn, "after", r.after)
 		return nil
 	}
 	if _, missing := errors.AsType[*types.ResourceNotFoundException](err); missing {
@@ -167,9 +167,9 @@ func (r *reader) failed(ctx context.Context, err error) error {
 	return err
 }
 
-// gone is the end of a shard that DynamoDB has forgotten, which is as positive an evidence
-// as a closed shard's. It may still be listed, but not as one that is open; and if its
-// stream cannot be listed, it is not the shard that is missing.
+// gone returns io.EOF for a shard that DynamoDB no longer has: like a closed shard, it will have
+// no more records. It may still be listed, but not as open. If its stream cannot be listed,
+// the stream may be missing and not the shard, and gone returns the errors.
 func (r *reader) gone(ctx context.Context, err error) error {
 	listed, listErr := r.list(ctx, r.arn)
 	for _, l := range listed {
@@ -181,6 +181,6 @@ func (r *reader) gone(ctx context.Context, err error) error {
 	if listErr != nil {
 		return errors.Join(err, listErr)
 	}
-	r.log.Error("the shard is gone; what was not read is lost", "shard", r.id, "stream", r.arn, "after", r.after)
+	r.log.Error("shard no longer exists: records that were not read are lost", "shard", r.id, "stream", r.arn, "after", r.after)
 	return io.EOF
 }

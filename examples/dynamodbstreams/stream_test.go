@@ -21,8 +21,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// TestSource: a listing has all pages, closed shards, and the parent of each; what a
-// stream does not tell is an error, and nothing.
+// TestSource: a listing has all pages, closed shards, and the parent of each shard. If a page
+// fails, the listing returns an error and no shards.
 func TestSource(t *testing.T) {
 	f := &fake{shards: []*fakeShard{{id: "a", closed: true}, {id: "b", parent: "a", closed: true}, {id: "c", parent: "b"}, {id: "d", parent: "b"}, {id: "e", parent: "forgotten"}}}
 	s := f.streams()
@@ -40,8 +40,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// readAll reads until the end, and gives what ended it. After each read that brings
-// something it does what a test wants done.
+// readAll reads until an error, and returns the error. After each read with records it calls
+// the function of the test.
 func readAll(ctx context.Context, s *streams, after string, between func()) (numbers []int, end error) {
 	for records, err := range s.read(ctx, "orders/stream/1/a", after) {
 		if err != nil {
@@ -58,7 +58,7 @@ func readAll(ctx context.Context, s *streams, after string, between func()) (num
 	return numbers, nil
 }
 
-// until gives the numbers from one to another.
+// until returns the numbers from the first to the last.
 func until(from, to int) (numbers []int) {
 	for n := from; n <= to; n++ {
 		numbers = append(numbers, n)
@@ -66,8 +66,8 @@ func until(from, to int) (numbers []int) {
 	return numbers
 }
 
-// TestRead: a closed shard is read to its end, from wherever a checkpoint is; over an
-// iterator that has expired, without loss; over what is trimmed, without going back.
+// TestRead: a closed shard is read to its end from any checkpoint; after an iterator has
+// expired, without loss; after records were trimmed, without repetition.
 func TestRead(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -111,7 +111,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestNothingIsReadTwice: where DynamoDB Local calls trimmed what is there.
+// TestNothingIsReadTwice: no record is read twice if the service reports records as trimmed that
+// still exist, as DynamoDB Local does.
 func TestNothingIsReadTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{shards: []*fakeShard{{id: "a", to: 25, closed: true}}}
@@ -128,8 +129,8 @@ func TestNothingIsReadTwice(t *testing.T) {
 	})
 }
 
-// TestForgottenShard: a shard that DynamoDB does not keep any more has ended, listed or
-// not. One that is listed as open has not, nor has one whose stream is gone.
+// TestForgottenShard: a shard that DynamoDB no longer has is at its end, whether it is listed or
+// not. A shard that is listed as open is not at its end, nor is one whose stream is missing.
 func TestForgottenShard(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -146,15 +147,15 @@ func TestForgottenShard(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fake{shards: []*fakeShard{&c.shard}, fail: map[string]string{c.fail: "ResourceNotFoundException"}}
 				if _, end := readAll(t.Context(), f.streams(), "", nil); end == nil || errors.Is(end, io.EOF) != c.wantEnd {
-					t.Errorf("it ends with %v", end)
+					t.Errorf("the read ends with %v", end)
 				}
 			})
 		})
 	}
 }
 
-// TestShardsOfAnotherStream: a worker that knows a stream of the table that is older, or
-// newer, reads a shard of this one, and does not take it for forgotten.
+// TestShardsOfAnotherStream: a worker that was started with an older or newer stream of the table
+// can read a shard of this stream, and does not treat it as forgotten.
 func TestShardsOfAnotherStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{shards: []*fakeShard{{id: "a", to: 25, closed: true}}}
@@ -166,7 +167,7 @@ func TestShardsOfAnotherStream(t *testing.T) {
 	})
 }
 
-// TestReadEnds: at once with its context; and with what was refused for what it is.
+// TestReadEnds: a read ends at once with its context, and with an error that would come again.
 func TestReadEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{shards: []*fakeShard{{id: "a"}}}
@@ -175,18 +176,18 @@ func TestReadEnds(t *testing.T) {
 		begun := time.Now()
 		_, end := readAll(ctx, f.streams(), "", nil)
 		if took := time.Since(begun); !errors.Is(end, context.DeadlineExceeded) || took != 90*time.Second+time.Second/8 {
-			t.Errorf("it ends with %v after %v", end, took)
+			t.Errorf("the read ends with %v after %v", end, took)
 		}
 		f.fail = map[string]string{"GetRecords": "AccessDeniedException"}
 		if _, end := readAll(t.Context(), f.streams(), "", nil); end == nil || !strings.Contains(end.Error(), "AccessDenied") {
-			t.Errorf("it ends with %v", end)
+			t.Errorf("the read ends with %v", end)
 		}
 	})
 }
 
-// TestParentsFirst: a worker reads a shard's parents to their end before it, each once and
-// from its beginning; what is older than the group's beginning has no effect; and what was
-// read is marked.
+// TestParentsFirst: a worker reads the parents of a shard to their end before the shard, each
+// once and from its beginning. Records from before the group's beginning have no effect, but
+// are marked.
 func TestParentsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now().Truncate(time.Second)
@@ -239,8 +240,8 @@ func TestParentsFirst(t *testing.T) {
 }
 
 // TestPoisonIsQuarantined: a change that cannot be processed stops its shard right before it,
-// and after MaxAttempts the shard is set aside. When each read was progress, it was tried
-// 72 times in a minute, and forever.
+// and after MaxAttempts the shard is quarantined. When each read was progress, the change was
+// tried 72 times in a minute, and forever.
 func TestPoisonIsQuarantined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{shards: []*fakeShard{{id: "a", to: 60, closed: true, since: time.Now()}}}
@@ -275,9 +276,9 @@ func TestPoisonIsQuarantined(t *testing.T) {
 	})
 }
 
-// TestPoisonBehindEmptyReads: the same behind ten minutes of reads that bring nothing, which
-// every tenure has to read again, and which are no stall. When a minute of them was progress,
-// the change failed 11 times in two hours, and its shard was not quarantined.
+// TestPoisonBehindEmptyReads: the shard is quarantined too if ten minutes of empty reads, which
+// every tenure repeats, precede the change, and these reads are no stall. When a minute of them
+// was progress, the change failed 11 times in two hours, and its shard was not quarantined.
 func TestPoisonBehindEmptyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, tries := time.Now(), 0
@@ -305,8 +306,8 @@ func TestPoisonBehindEmptyReads(t *testing.T) {
 	})
 }
 
-// TestIdleShardForgetsFailures: in an idle shard failures do not add up from day to day, and
-// nothing takes it for stalled.
+// TestIdleShardForgetsFailures: the failures of an idle shard do not add up from day to day, and
+// the shard does not count as stalled.
 func TestIdleShardForgetsFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{shards: []*fakeShard{{id: "a", since: time.Now()}}}
@@ -326,7 +327,7 @@ func TestIdleShardForgetsFailures(t *testing.T) {
 	})
 }
 
-// after runs a worker for a while, and gives the row of its only shard.
+// after runs a worker for a while, and returns the row of its only shard.
 func after(t *testing.T, source *streams, d time.Duration, handler shardlease.Handler) lease.Row {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), d)
@@ -348,7 +349,7 @@ func after(t *testing.T, source *streams, d time.Duration, handler shardlease.Ha
 	return rows[0]
 }
 
-// TestKeyText: keys of all types, whose texts cannot be taken for one another.
+// TestKeyText: different keys of any type have different texts.
 func TestKeyText(t *testing.T) {
 	s := func(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }
 	for want, keys := range map[string]map[string]types.AttributeValue{
