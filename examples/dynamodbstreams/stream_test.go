@@ -21,8 +21,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// TestSource: a listing has all pages, closed shards, and the parent of each shard. If a page
-// fails, the listing returns an error and no shards.
+// TestSource: a listing has all pages, closed shards, and the parent of each shard. If a listing
+// fails, it returns an error and no shards.
 func TestSource(t *testing.T) {
 	f := &fake{shards: []*fakeShard{{id: "a", closed: true}, {id: "b", parent: "a", closed: true}, {id: "c", parent: "b"}, {id: "d", parent: "b"}, {id: "e", parent: "forgotten"}}}
 	s := f.streams()

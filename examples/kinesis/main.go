@@ -1,6 +1,6 @@
-// Kinesis consumes a Kinesis stream: a program to start your own from. It reads the
-// shards of a stream that fall to it, processes what it reads, and keeps the effects in a
-// DynamoDB table, each exactly once. Run as many as you like; README.md has the rest.
+// Kinesis consumes a Kinesis stream; it is a template for a production consumer. Each process
+// reads its share of the shards, processes the records, and stores their effects in a DynamoDB
+// table, each exactly once. Run any number of processes. README.md explains the program.
 package main
 
 import (
@@ -33,8 +33,8 @@ func main() {
 	}
 }
 
-// Settings are the flags. Each may be given in the environment too: -ttl as CONSUMER_TTL.
-// Where the services are and who asks is for the AWS SDK's own variables to say.
+// Settings are the flags. Each may also be set in the environment: -ttl by CONSUMER_TTL. The
+// AWS SDK reads endpoints, region and credentials from its own environment variables.
 type settings struct {
 	stream, group, name, leases, journal, listen string
 	start                                        stream.Start
@@ -50,8 +50,8 @@ func parse(args []string) (settings, error) {
 	var s settings
 	f := flag.NewFlagSet("kinesis", flag.ContinueOnError)
 	f.StringVar(&s.stream, "stream", "", "the stream to read")
-	f.StringVar(&s.group, "group", "", "the fleet this worker belongs to")
-	f.StringVar(&s.name, "name", "", "how people know this worker; empty: host and process")
+	f.StringVar(&s.group, "group", "", "the group of this worker")
+	f.StringVar(&s.name, "name", "", "the name of this worker; empty: host and process")
 	f.StringVar(&s.leases, "leases", "leases", "the lease table")
 	f.StringVar(&s.journal, "journal", "journal", "the table of the effects")
 	f.StringVar(&s.listen, "listen", "", "address for /healthz, /livez, /readyz and /metrics; empty: none")
@@ -60,13 +60,13 @@ func parse(args []string) (settings, error) {
 	f.DurationVar(&s.ttl, "ttl", 10*time.Second, "lease time")
 	f.DurationVar(&s.idle, "idle", time.Second, "time between two reads of a shard that has nothing new")
 	f.DurationVar(&s.poll, "poll", 30*time.Second, "time between two listings of the shards")
-	f.IntVar(&s.lanes, "lanes", 4, "records of a shard that are processed at a time")
+	f.IntVar(&s.lanes, "lanes", 4, "how many records of a shard are processed at a time")
 	f.Int64Var(&s.memory, "memory", 256, "MiB of records that may be read and not yet in the sink")
-	f.Int64Var(&s.shardMemory, "shard-memory", 16, "the same, of one shard")
-	f.IntVar(&s.attempts, "max-attempts", 20, "failed attempts in a row after which a shard is quarantined; 0: it is tried forever")
-	f.TextVar(&s.poison, "poison", consumer.Stop, "what becomes of a record that fails: stop before it, skip it, or keep it as a dead-letter")
-	f.IntVar(&s.tries, "poison-after", 5, "failures of a record before -poison skips it or keeps it as a dead letter")
-	f.BoolVar(&s.create, "create-tables", false, "make the tables where there are none")
+	f.Int64Var(&s.shardMemory, "shard-memory", 16, "the same limit for one shard, in MiB")
+	f.IntVar(&s.attempts, "max-attempts", 20, "failed attempts in a row after which a shard is quarantined; 0: never")
+	f.TextVar(&s.poison, "poison", consumer.Stop, `what to do with a record that fails: "stop" before it, "skip" it, or store it as a "dead-letter"`)
+	f.IntVar(&s.tries, "poison-after", 5, "how often a record must fail before -poison skips it or stores it as a dead letter")
+	f.BoolVar(&s.create, "create-tables", false, "create the tables that do not exist")
 	var errs []error
 	f.VisitAll(func(g *flag.Flag) {
 		name := "CONSUMER_" + strings.ToUpper(strings.ReplaceAll(g.Name, "-", "_"))
@@ -81,16 +81,16 @@ func parse(args []string) (settings, error) {
 		errs = append(errs, errors.New("-stream must be given"))
 	}
 	if s.poison != consumer.Stop && s.attempts > 0 && s.tries >= s.attempts {
-		errs = append(errs, errors.New("-poison-after must be less than -max-attempts: the shard is quarantined then"))
+		errs = append(errs, errors.New("-poison-after must be less than -max-attempts, or the shard is quarantined first"))
 	}
 	return s, errors.Join(errs...)
 }
 
-// A processor is consumer.Consumer.Process.
+// A processor is the type of consumer.Consumer.Process.
 type processor func(ctx context.Context, r stream.Record) (consumer.Effect, error)
 
-// run consumes until ctx ends, and then for as long as it takes to hand over: the
-// platform has to allow it twice Drain and a lease time, 50 s, before it kills it.
+// run consumes until ctx ends, and then shuts down gracefully. The grace period of the platform
+// must be at least twice Drain and a lease time, which is 50 s.
 func run(ctx context.Context, args []string, log *slog.Logger, process processor) error {
 	s, err := parse(args)
 	if err != nil {
@@ -102,7 +102,7 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	}
 	sink, source, err := open(ctx, sdk, s, log)
 	if ctx.Err() != nil {
-		return nil // it was told to end while it waited
+		return nil // the program was stopped while it waited
 	}
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 		return err
 	}
 	source.Leased = func(ctx context.Context, shard string) (bool, error) {
-		_, err := group.Get(ctx, shard) // a removed row is one too
+		_, err := group.Get(ctx, shard) // a removed row counts too
 		if errors.Is(err, lease.ErrNotFound) {
 			return false, nil
 		}
@@ -126,8 +126,8 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	w, err := shardlease.New(sink.Leases, source, shardlease.Config{
 		Group: s.group, Handoff: s.handoff, Name: s.name, TTL: s.ttl, PollEvery: s.poll,
 		Order: stream.Order, StallAfter: 2 * time.Minute, MaxAttempts: s.attempts, Logger: log,
-		// Workers that lost their store count as failures of the shard: after an hour of
-		// that, five minutes more would be a long rest.
+		// Tenures that end because the store does not answer count as failed attempts. After
+		// an outage of an hour, the default pause of up to five minutes would be too long.
 		MaxBackoff: 30 * time.Second,
 	})
 	if err != nil {
@@ -145,7 +145,8 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	return err
 }
 
-// process is where your work goes. Here the effect of a record is its data.
+// process makes the effect of one record; put your own work here. In this example the effect
+// is the data of the record.
 func process(_ context.Context, r stream.Record) (consumer.Effect, error) {
 	return consumer.Effect{Record: r, Value: r.Data}, nil
 }

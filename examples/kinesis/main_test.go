@@ -92,7 +92,7 @@ func TestStartWaitsForItsServers(t *testing.T) {
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			told := &interrupt{line: "waiting: the lease table orders-leases cannot be used yet", stop: stop}
+			told := &interrupt{line: "waiting for the lease table orders-leases", stop: stop}
 			err := run(ctx, []string{"-stream", "orders", "-group", "orders", "-handoff", "eager", "-leases", "orders-leases"}, slog.New(slog.NewTextHandler(told, nil)), process)
 			if told.seen != c.waits || (err == nil) != c.waits {
 				t.Errorf("it waited: %t, and ends with %v", told.seen, err)

@@ -19,8 +19,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// open opens the tables and the stream, and waits for those that are not there yet: a
-// program that is started together with its servers need not be started again.
+// open opens the tables and the stream, and waits for those that do not exist yet, so that a
+// program that is started together with its servers need not be restarted.
 func open(ctx context.Context, sdk aws.Config, s settings, log *slog.Logger) (*journal.Journal, *stream.Stream, error) {
 	db := dynamodb.NewFromConfig(sdk)
 	sink := &journal.Journal{Client: db, Table: s.journal, Stream: s.stream, Group: s.group}
@@ -56,7 +56,7 @@ func createTables(ctx context.Context, db *dynamodb.Client, s settings) error {
 	)
 }
 
-// verify refuses a group whose leases belong to an older stream of the same name.
+// verify returns an error if the leases of the group belong to an older stream of the same name.
 func verify(ctx context.Context, group shardlease.Supervisor, c *consumer.Consumer) error {
 	rows, err := group.List(ctx)
 	if err != nil {
@@ -65,14 +65,14 @@ func verify(ctx context.Context, group shardlease.Supervisor, c *consumer.Consum
 	return c.Verify(ctx, rows)
 }
 
-// await tries again, with a line in the log, until something is there.
+// await repeats a call until what it needs exists, and logs each failure.
 func await(ctx context.Context, log *slog.Logger, what string, try func() error) error {
 	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
 		err := try()
 		if err == nil || !early(err) {
 			return err
 		}
-		log.Warn("waiting: the "+what+" cannot be used yet", "again in", pause, "err", err)
+		log.Warn("waiting for the "+what, "retry", pause, "err", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -81,8 +81,8 @@ func await(ctx context.Context, log *slog.Logger, what string, try func() error)
 	}
 }
 
-// early reports whether an error is that of a table, a stream or a server that may come. What
-// is refused for what it is ends the program: a table with another key, or a denied access.
+// early reports whether an error means that a table, a stream or a server does not exist yet.
+// Other errors end the program, such as a table with another key schema, or denied access.
 func early(err error) bool {
 	_, noTable := errors.AsType[*dynamotypes.ResourceNotFoundException](err)
 	_, noStream := errors.AsType[*kinesistypes.ResourceNotFoundException](err)

@@ -10,8 +10,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// serve answers the probes and gives the lags, until end is called. It logs the lags too,
-// twice a minute, for those who have nothing but logs.
+// serve serves the probes and the lags until end is called. It also logs the lags twice a
+// minute, for operators who have only logs.
 func serve(address string, w *shardlease.Worker, lags *consumer.Lags, log *slog.Logger) (end func(), err error) {
 	done := make(chan struct{})
 	logged := make(chan struct{})
@@ -32,14 +32,14 @@ func serve(address string, w *shardlease.Worker, lags *consumer.Lags, log *slog.
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(listener) // it ends with Close
+		_ = server.Serve(listener) // until Close
 	}()
 	return func() { stop(); _ = server.Close(); <-served }, nil
 }
 
-// routes has three checks that mean different things. /livez fails if a restart helps, /readyz
-// while a deploy should wait before it stops the next worker, and /healthz if somebody should
-// look at it.
+// routes returns the handler of the probes and metrics. /livez fails if the process should be
+// restarted, /readyz while a deploy should wait before it stops the next worker, and /healthz
+// if an operator should look at the worker.
 func routes(w *shardlease.Worker, lags *consumer.Lags) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) {

@@ -1,6 +1,5 @@
-// Package consumer processes the shards of a Kinesis stream as tenures of shardlease:
-// many records at a time, those of one key in their order, with effects that take place
-// once.
+// Package consumer is a shardlease handler for the shards of a Kinesis stream. It processes
+// many records at a time, the records of one key in order, and each effect takes place once.
 package consumer
 
 import (
@@ -18,55 +17,59 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// An Effect is what came of one record.
+// An Effect is the result of one record.
 type Effect struct {
+	// Record is the record that was processed.
 	Record stream.Record
-	Value  []byte
-	// Verdict is Skip or DeadLetter where the record failed and was left out, for this
-	// Reason. Value is then nothing, or the data of the record.
+	// Value is the effect of the record. It is empty for a skipped record, and the data of
+	// the record for a dead letter.
+	Value []byte
+	// Verdict is Skip or DeadLetter if the record failed and was left out.
 	Verdict Verdict
-	Reason  string
+	// Reason is why the record was left out.
+	Reason string
 }
 
-// A Sink keeps effects.
+// A Sink stores effects.
 type Sink interface {
-	// Write keeps effects that it does not have yet, in their order for each key, while
-	// the hold stands. It must refuse those of a hold that does not stand any more, in
-	// the same atomic step in which it would keep them, with checkpoint.ErrStale.
+	// Write stores the effects that the sink does not have yet, for each key in order. If h
+	// no longer holds the shard, Write must refuse them with checkpoint.ErrStale, in the
+	// same atomic step in which it would store them.
 	//
-	// A record that was left out takes part in this like any other: it must be on record,
-	// and have no effect later. Where there is an effect that can never be kept, none are,
-	// and the error is a *RefusedError.
+	// An effect of a record that was left out counts like any other: the sink must store the
+	// verdict, and no later effect of that record. If one of the effects can never be stored,
+	// Write stores none and returns a *RefusedError.
 	Write(ctx context.Context, h lease.Hold, effects []Effect) error
-	// Failed puts on record that a record failed, while the hold stands, and gives how
-	// often it has, this time included.
+	// Failed stores a failure of a record, if h still holds the shard, and returns how often
+	// the record has failed, including this failure.
 	Failed(ctx context.Context, h lease.Hold, r stream.Record, reason string) (times int, err error)
 }
 
-// A Consumer is a handler of shardlease. Stream, Process and Sink are required.
+// A Consumer provides a handler for shardlease. Stream, Process and Sink are required.
 type Consumer struct {
 	Stream *stream.Stream
-	// Process makes an effect of a record. Several are called at a time, but never two
-	// for the same key. It may be called again for a record that was processed before:
-	// what it does beside its effect it has to do twice without harm. An error or a panic
-	// is a failure of the record: Poison decides what becomes of it.
+	// Process makes the effect of a record. Several calls run at a time, but never two for
+	// the same key. It may be called again for the same record, so its other side effects
+	// must be idempotent. An error or a panic is a failure of the record, and Poison decides
+	// what follows.
 	Process func(ctx context.Context, r stream.Record) (Effect, error)
-	// Poison decides what becomes of a record that failed. An error stops as Stop does.
-	// The verdict takes effect with the fence, as an effect does; what Poison does beside
-	// it, such as to put the record into a queue, may be done twice. Default: Stop.
+	// Poison decides what follows when a record has failed. An error has the same effect as
+	// Stop. The verdict is fenced like an effect; other side effects of Poison, such as
+	// putting the record into a queue, may happen twice. Default: Stop.
 	Poison func(ctx context.Context, f Failure) (Verdict, error)
-	Sink   Sink
-	// Logger hears of each record that fails. Default: nothing.
+	// Sink stores the effects.
+	Sink Sink
+	// Logger receives a line for each record that fails. Default: no logging.
 	Logger *slog.Logger
 	// Lanes is how many records of a shard are processed at a time. Default 4.
 	Lanes int
-	// InFlight is how many records of a shard may be on their way through the lanes to the
-	// sink. Default 10,000.
+	// InFlight is how many records of a shard may be read and not yet in the sink. Default
+	// 10,000.
 	InFlight int
 	// Memory bounds, in bytes, what is read and not yet in the sink. Consumers may share one.
 	// Default: one with its own defaults.
 	Memory *stream.Memory
-	// Lags is told how far each shard is. It may be nil.
+	// Lags receives how far each shard is behind. It may be nil.
 	Lags *Lags
 
 	once   sync.Once
@@ -74,8 +77,8 @@ type Consumer struct {
 }
 
 // Verify compares the leases of the group with the stream: it returns [stream.ErrRecreated]
-// if one of them belongs to another stream of that name. A worker that runs finds out too,
-// except by leases that are finished: nobody works on those. So call it before the worker.
+// if one of them belongs to another stream of that name. A running worker checks this too, but
+// not for finished shards, which it does not process. So call Verify before the worker starts.
 func (c *Consumer) Verify(ctx context.Context, rows []lease.Row) error {
 	for _, row := range rows {
 		if err := c.Stream.Check(ctx, row.Checkpoint.State); err != nil {
@@ -88,12 +91,12 @@ func (c *Consumer) Verify(ctx context.Context, rows []lease.Row) error {
 // Handle is the handler for shardlease.Worker.Run: it reads a shard until it has to wind
 // down, and finishes it at its end.
 //
-// To wind down it stops reading, and waits until all that was read is in the sink and
-// marked: that is what the next worker starts from.
+// To wind down it stops reading, and waits until the records that it has read are in the sink
+// and marked. The next worker starts after them.
 //
-// Each checkpoint has the identity of the stream as its state: a stream that was made again
-// under the name of an old one is refused. A shard is named by Kinesis, and its name must
-// stay what it is for an import or an export.
+// Each checkpoint has the identity of the stream as its state, so a stream that was created
+// again under the same name is refused. The identity is not part of the shard's name, because
+// imports and exports need the name that Kinesis uses.
 func (c *Consumer) Handle(ctx context.Context, t *shardlease.Tenure) error {
 	defer c.Lags.forget(t.Shard().Name)
 	if err := c.Stream.Check(ctx, t.Checkpoint().State); err != nil {
@@ -111,8 +114,8 @@ func (c *Consumer) Handle(ctx context.Context, t *shardlease.Tenure) error {
 	}
 	switch {
 	case errors.Is(err, io.EOF):
-		// Only now: the children start at once, and the records of a key must be in the
-		// sink before those that follow them there.
+		// The children start at once when the shard is finished, so all its effects must be in
+		// the sink before: they precede those of the same keys in the children.
 		if err := p.tracker.Wait(t.Context()); err != nil {
 			return err
 		}
@@ -123,8 +126,8 @@ func (c *Consumer) Handle(ctx context.Context, t *shardlease.Tenure) error {
 	return err
 }
 
-// finish finishes the shard. One without a record gets its first sequence number as its
-// position, so that its row too says which stream it is of.
+// finish finishes the shard. If the shard had no record, finish first marks its first sequence
+// number, so that its row too has the identity of the stream.
 func (c *Consumer) finish(t *shardlease.Tenure, p *pipeline, identity string) error {
 	first := c.Stream.First(t.Shard().Name)
 	if t.Checkpoint().IsZero() && !p.marked.Load() && first != "" {
@@ -135,7 +138,7 @@ func (c *Consumer) finish(t *shardlease.Tenure, p *pipeline, identity string) er
 	return t.Finish(t.Context())
 }
 
-// feed reads the shard and gives the pipeline what it reads.
+// feed reads the shard and passes the entries to the pipeline.
 func (c *Consumer) feed(t *shardlease.Tenure, p *pipeline) error {
 	for batch, err := range c.Stream.Read(p.reading, t.Shard().Name, t.Checkpoint().Position, p.room) {
 		if err != nil {
@@ -147,19 +150,19 @@ func (c *Consumer) feed(t *shardlease.Tenure, p *pipeline) error {
 			}
 		}
 		backlog := p.tracker.Backlog()
-		if backlog.Begun == 0 { // else a record that hangs would be no stall
+		if backlog.Begun == 0 { // otherwise empty reads would hide a record that hangs
 			unmarked(t, batch)
 		}
-		c.Lags.tell(t.Shard().Name, batch, backlog)
+		c.Lags.record(t.Shard().Name, batch, backlog)
 	}
 	return nil
 }
 
-// unmarked reports a read that leaves nothing to mark. Kinesis often answers with nothing before
-// it comes to the next record. If that is the one that failed in an earlier tenure, progress
-// would begin the count of attempts again, and the shard would never be quarantined: until the
-// reader has caught up, or a record is marked, the tenure is only alive. That is enough to be no
-// stall, however long the way is.
+// unmarked reports a read after which nothing remains to mark. Kinesis often returns empty
+// answers before the next record. If the next record is the one that failed in an earlier
+// tenure, Progress would reset the count of attempts, and the shard would never be quarantined.
+// So until the reader has caught up or a record is marked, unmarked calls Alive, which only
+// reports that the tenure is not stalled, however many empty answers there are.
 func unmarked(t *shardlease.Tenure, batch stream.Batch) {
 	if t.Attempt() == 0 || batch.Behind == 0 {
 		t.Progress()

@@ -13,8 +13,8 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
 )
 
-// Lags is how far the shards of this worker are. Its zero value is ready for use, and a
-// nil one too.
+// Lags records how far the shards of this worker are behind. The zero value is ready for use,
+// and so is nil.
 type Lags struct {
 	mu     sync.Mutex
 	shards map[string]Lag
@@ -22,19 +22,21 @@ type Lags struct {
 	failed, skipped atomic.Int64
 }
 
-// Poison gives how many times a record failed in this process, and how many records were
-// left out for that.
+// Poison returns how often records have failed in this process, and how many records were left
+// out because they failed.
 func (l *Lags) Poison() (failed, skipped int64) { return l.failed.Load(), l.skipped.Load() }
 
-// A Lag is how far one shard is: it was read up to Behind before its end, and of what was
-// read, Backlog is not in the sink yet.
+// A Lag is how far one shard is behind.
 type Lag struct {
-	Behind  time.Duration
+	// Behind is the time between the last record that was read and the end of the shard.
+	Behind time.Duration
+	// Backlog is what has been read and is not in the sink yet.
 	Backlog checkpoint.Backlog
-	Read    int // records, in this tenure
+	// Read is the number of records that this tenure has read.
+	Read int
 }
 
-func (l *Lags) tell(shard string, batch stream.Batch, backlog checkpoint.Backlog) {
+func (l *Lags) record(shard string, batch stream.Batch, backlog checkpoint.Backlog) {
 	if l == nil {
 		return
 	}
@@ -59,7 +61,7 @@ func (l *Lags) forget(shard string) {
 	delete(l.shards, shard)
 }
 
-// Shards gives the lag of each shard that this worker holds.
+// Shards returns the lag of each shard that this worker holds.
 func (l *Lags) Shards() map[string]Lag {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,8 +69,8 @@ func (l *Lags) Shards() map[string]Lag {
 }
 
 // WriteMetrics writes the lags in the text format of Prometheus. Alert on the largest
-// consumer_behind_seconds of the group: a shard that nobody holds has none here, so alert
-// on their number too. Alert on any consumer_skipped_records_total.
+// consumer_behind_seconds of the group, and on the number of shards that have one, because a
+// shard without an owner has none. Alert on any consumer_skipped_records_total.
 func (l *Lags) WriteMetrics(w io.Writer) {
 	shards := l.Shards()
 	names := slices.Sorted(maps.Keys(shards))

@@ -12,22 +12,22 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// most is how many effects the sink is given at a time.
+// most is the maximum number of effects in one write to the sink.
 const most = 500
 
-// A pipeline processes what is read of one shard during one tenure:
+// A pipeline processes the records of one shard during one tenure:
 //
 //	         ┌─ lane ─┐
 //	accept ──┼─ lane ─┼── write ──▶ sink, and then the tracker
 //	         └─ lane ─┘
 //
-// A key has one lane, and a lane is a queue: that keeps the order of a key. One goroutine
-// writes: it takes whatever the lanes have finished while its last write was under way,
-// so that a shard that has much to do writes in few large steps. Two at a time would not
-// be faster. Each writes on condition of the same lease row, and DynamoDB refuses
-// transactions that meet on a row.
+// Each key has one lane, and a lane is a queue, which keeps the records of a key in order. One
+// goroutine writes. Each of its writes contains the effects that the lanes have finished during
+// the write before, so a busy shard makes few large writes. Two concurrent writes would not be
+// faster: both have a condition on the same lease row, and DynamoDB refuses transactions that
+// conflict.
 //
-// The tracker and the room bound what is in here.
+// The tracker and the room bound how much is in the pipeline.
 type pipeline struct {
 	process func(ctx context.Context, r stream.Record) (Effect, error)
 	poison  func(ctx context.Context, f Failure) (Verdict, error)
@@ -37,15 +37,15 @@ type pipeline struct {
 	hold    lease.Hold
 	tracker *checkpoint.Tracker
 	room    *stream.Room
-	marked  atomic.Bool // something was, in this tenure
+	marked  atomic.Bool // a record was marked in this tenure
 
 	ctx     context.Context // ends with the tenure, and at the first fault
-	reading context.Context // ends when nothing more is to be read
+	reading context.Context // ends when the reader must stop
 	fail    context.CancelCauseFunc
 	stop    context.CancelCauseFunc
 
 	halted  atomic.Pointer[error] // set: the tenure ends before a record that failed
-	blocked map[string]bool       // keys with such a record; of the goroutine that writes
+	blocked map[string]bool       // keys with such a record; used by the goroutine that writes
 
 	lanes   []chan item
 	out     chan item
@@ -53,7 +53,7 @@ type pipeline struct {
 	writing sync.WaitGroup
 }
 
-// An item is one record on its way.
+// An item is one record in the pipeline.
 type item struct {
 	record stream.Record
 	effect Effect
@@ -61,8 +61,8 @@ type item struct {
 	entry  *entry
 }
 
-// An entry needs its room until the last of its records is in the sink: they are parts of
-// one answer.
+// An entry occupies its room until the last of its records is in the sink, because the records
+// share the memory of one answer.
 type entry struct {
 	open  atomic.Int32
 	room  *stream.Room
@@ -86,12 +86,12 @@ func (p *pipeline) begin(ctx, reading context.Context) {
 	p.writing.Go(p.write)
 }
 
-// accept begins the records of an entry, each as soon as there is room, and hands them to
-// their lanes. When reading is to stop it may stop within the entry: a position says how
-// many of its records are processed.
+// accept begins the records of an entry, each as soon as there is room, and passes them to
+// their lanes. It may stop within the entry when the reader must stop, because a position
+// contains how many records of its entry are processed.
 func (p *pipeline) accept(in stream.Entry) error {
 	e := &entry{room: p.room, bytes: in.Bytes}
-	e.open.Store(int32(len(in.Records) + 1)) // one of them is this function
+	e.open.Store(int32(len(in.Records) + 1)) // one more for this function
 	defer e.done()
 	if len(in.Records) == 0 {
 		begun, err := p.tracker.Begin(p.reading, in.Sequence)
@@ -118,9 +118,8 @@ func (p *pipeline) lane(key string) uint32 {
 	return h.Sum32() % uint32(len(p.lanes))
 }
 
-// work processes the records of one lane, one after the other. After a record that failed
-// and was not left out it takes what follows and does nothing with it: that keeps the order
-// of the key.
+// work processes the records of one lane, one after the other. After a record that failed and
+// was not left out, it discards the records that follow, which keeps the order of each key.
 func (p *pipeline) work(lane <-chan item) {
 	blocked := false
 	for i := range lane {
@@ -143,10 +142,10 @@ func (p *pipeline) work(lane <-chan item) {
 	}
 }
 
-// write gives the sink what the lanes have finished.
+// write writes the effects that the lanes have finished to the sink.
 //
-// A crash after the sink has kept the effects and before the checkpoint is written leaves
-// records that will be processed again, and effects that the sink will know.
+// After a crash between the write to the sink and the commit of the checkpoint, the next worker
+// processes the records again, and the sink leaves their effects out.
 func (p *pipeline) write() {
 	for first := range p.out {
 		items := p.gather(first)
@@ -159,7 +158,7 @@ func (p *pipeline) write() {
 	}
 }
 
-// gather takes what is there, and waits for nothing.
+// gather returns the finished items, up to most of them, without waiting for more.
 func (p *pipeline) gather(first item) []item {
 	items := []item{first}
 	for len(items) < most {
@@ -176,8 +175,8 @@ func (p *pipeline) gather(first item) []item {
 	return items
 }
 
-// drain waits until everything that was accepted is in the sink, or has failed, and gives
-// the reason. Nothing may be accepted any more.
+// drain waits until all accepted records are in the sink or have failed, and returns why the
+// pipeline failed. accept must not be called afterwards.
 func (p *pipeline) drain() error {
 	for _, lane := range p.lanes {
 		close(lane)

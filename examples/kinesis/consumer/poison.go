@@ -11,22 +11,22 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
 )
 
-// A Verdict is what becomes of a record that failed.
+// A Verdict decides what follows when a record has failed.
 type Verdict int
 
 const (
-	// Stop ends the tenure before the record. The shard is tried again after a rest, and
+	// Stop ends the tenure before the record. The shard is tried again after a pause, and
 	// quarantined when it has failed shardlease.Config.MaxAttempts times.
 	Stop Verdict = iota
-	// Skip leaves the record out. The sink keeps its place in the stream and the reason.
+	// Skip leaves the record out. The sink stores its place in the stream and the reason.
 	Skip
-	// DeadLetter leaves the record out, and the sink keeps its data as well.
+	// DeadLetter leaves the record out. The sink also stores its data.
 	DeadLetter
 )
 
 var verdicts = [...]string{Stop: "stop", Skip: "skip", DeadLetter: "dead-letter"}
 
-// String is what UnmarshalText reads.
+// String returns the text that UnmarshalText reads.
 func (v Verdict) String() string {
 	if v < 0 || int(v) >= len(verdicts) {
 		return fmt.Sprintf("Verdict(%d)", int(v))
@@ -34,10 +34,10 @@ func (v Verdict) String() string {
 	return verdicts[v]
 }
 
-// MarshalText is what UnmarshalText reads.
+// MarshalText returns the text that UnmarshalText reads.
 func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// UnmarshalText reads it.
+// UnmarshalText reads a verdict.
 func (v *Verdict) UnmarshalText(text []byte) error {
 	for i, name := range verdicts {
 		if string(text) == name {
@@ -48,15 +48,16 @@ func (v *Verdict) UnmarshalText(text []byte) error {
 	return errors.New(`must be "stop", "skip" or "dead-letter"`)
 }
 
-// A Failure is a record that Process returned an error for, or panicked, or whose effect the
-// sink can never keep.
+// A Failure is a record for which Process returned an error or panicked, or whose effect the
+// sink can never store.
 type Failure struct {
 	Record stream.Record
 	Err    error
-	Times  int // how often the record has failed, this time included, in all tenures
+	Times  int // how often the record has failed in all tenures, including this time
 }
 
-// After is a [Consumer.Poison] that tries a record so many times, and then has a verdict.
+// After returns a [Consumer.Poison] that stops until a record has failed the given number of
+// times, and then returns the verdict.
 func After(times int, v Verdict) func(context.Context, Failure) (Verdict, error) {
 	return func(_ context.Context, f Failure) (Verdict, error) {
 		if f.Times < times {
@@ -66,27 +67,27 @@ func After(times int, v Verdict) func(context.Context, Failure) (Verdict, error)
 	}
 }
 
-// A RefusedError is an effect that a sink can never keep.
+// A RefusedError reports an effect that a sink can never store.
 type RefusedError struct {
-	Index int // among the effects of the write
-	Rule  string
+	Index int    // the index of the effect in the write
+	Rule  string // the rule that the effect breaks
 }
 
 func (e *RefusedError) Error() string { return "the sink refuses the effect: it " + e.Rule }
 
-// A PoisonError ends a tenure before a record that failed. Its type is what the lease row
-// remembers; the sink and the log have the rest.
+// A PoisonError ends a tenure before a record that failed. The lease row stores only its type;
+// the sink and the log have the details.
 type PoisonError struct{ Failure }
 
 func (e *PoisonError) Error() string {
 	return fmt.Sprintf("record %s/%d of %s has failed %d times: %v", e.Record.Sequence, e.Record.Index, e.Record.Shard, e.Times, e.Err)
 }
 
-// Unwrap is why the record failed.
+// Unwrap returns why the record failed.
 func (e *PoisonError) Unwrap() error { return e.Err }
 
-// try processes a record. A panic is an error of that record: this is no goroutine of the
-// library, which would have taken it for one of the handler.
+// try processes a record. It turns a panic into an error of that record, because the library
+// recovers panics only in the handler's goroutine, and this is another one.
 func (p *pipeline) try(r stream.Record) (e Effect, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -97,10 +98,11 @@ func (p *pipeline) try(r stream.Record) (e Effect, err error) {
 	return p.process(p.ctx, r)
 }
 
-// judge notes that a record failed and asks what becomes of it: an effect that says that it
-// was left out, or an error. It ends the tenure itself where it cannot note it.
+// judge stores the failure of a record in the sink and calls Poison. It returns the effect of a
+// record that is left out, or an error if the shard must stop before the record. If the failure
+// cannot be stored, judge ends the tenure itself.
 func (p *pipeline) judge(r stream.Record, fault error) (Effect, error) {
-	if p.ctx.Err() != nil { // it is the tenure that ended
+	if p.ctx.Err() != nil { // the tenure has ended, and the record has not failed
 		return Effect{}, context.Cause(p.ctx)
 	}
 	f := Failure{Record: r, Err: fault}
@@ -115,7 +117,7 @@ func (p *pipeline) judge(r stream.Record, fault error) (Effect, error) {
 	verdict := Stop
 	if p.poison != nil {
 		if verdict, err = p.poison(p.ctx, f); err != nil {
-			log.Error("record failed, and nothing could be decided", "fault", err)
+			log.Error("record failed: Poison returned an error", "fault", err)
 			return Effect{}, errors.Join(&PoisonError{f}, err)
 		}
 	}
@@ -124,24 +126,24 @@ func (p *pipeline) judge(r stream.Record, fault error) (Effect, error) {
 		log.Error("record skipped")
 		return Effect{Record: r, Verdict: Skip, Reason: fault.Error()}, nil
 	case DeadLetter:
-		log.Error("record put among the dead letters")
+		log.Error("record stored as a dead letter")
 		return Effect{Record: r, Verdict: DeadLetter, Reason: fault.Error(), Value: r.Data}, nil
 	}
-	log.Warn("record failed, and its shard stops before it")
+	log.Warn("record failed: its shard stops before it")
 	return Effect{}, &PoisonError{f}
 }
 
-// halt ends the tenure before a record that failed. Nothing more is read; but what other
-// lanes have is processed and kept: the checkpoint goes up to the record, and what is behind
-// it will be known. The first one is the one that is told.
+// halt ends the tenure before a record that failed. It stops the reader; the records in other
+// lanes are still processed and stored. The checkpoint is then just before the failed record,
+// and the sink will leave out the stored effects after it. drain returns the first such error.
 func (p *pipeline) halt(err error) {
 	p.halted.CompareAndSwap(nil, &err)
 	p.stop(err)
 }
 
-// keep gives the sink what the lanes have finished, and what became of the effects that it
-// refuses. An effect that is not kept must be followed by none of its key in this tenure:
-// those would move the mark of the key past it.
+// keep writes finished items to the sink. If the sink refuses an effect, keep judges its record
+// and tries again. After an effect that is not stored, no effect of the same key may be stored
+// in this tenure, because that would move the mark of the key past it.
 func (p *pipeline) keep(items []item) error {
 	for items = p.unblocked(items); len(items) > 0; {
 		effects := make([]Effect, len(items))
@@ -166,7 +168,7 @@ func (p *pipeline) keep(items []item) error {
 	return nil
 }
 
-// unblocked leaves out the records of keys that have one that was not kept.
+// unblocked leaves out the items of blocked keys.
 func (p *pipeline) unblocked(items []item) []item {
 	var left []item
 	for _, i := range items {
@@ -177,7 +179,7 @@ func (p *pipeline) unblocked(items []item) []item {
 	return left
 }
 
-// kept counts records that are in the sink, or were left out.
+// kept completes items that the sink has stored.
 func (p *pipeline) kept(items []item) {
 	for _, i := range items {
 		if i.effect.Verdict != Stop {

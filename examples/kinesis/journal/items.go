@@ -11,7 +11,8 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
 )
 
-// items are the heads of all pages, which have the conditions, and then the pages.
+// items returns the writes of the heads of all pages, which have the conditions, and then those
+// of the pages.
 func (j *Journal) items(pages []page) []types.TransactWriteItem {
 	var heads, bodies []types.TransactWriteItem
 	for _, p := range pages {
@@ -20,11 +21,11 @@ func (j *Journal) items(pages []page) []types.TransactWriteItem {
 	return append(heads, bodies...)
 }
 
-// unknown is the condition that a key has nothing of the shard that is as late as a page.
+// unknown is the condition that a key has no effect of the shard that is as late as the page.
 const unknown = "attribute_not_exists(#mark) OR #mark < :first"
 
-// head moves the mark of a key. Where it is the first one of its shard, it gives the shard
-// its rank among those of the key: the number of pages that came before.
+// head moves the mark of a key. If the key has no mark of the shard yet, head also sets the rank
+// of the shard for this key: the number of earlier pages.
 func (j *Journal) head(p page) types.TransactWriteItem {
 	first, last := p[0].Record, p[len(p)-1].Record
 	return types.TransactWriteItem{Update: &types.Update{
@@ -43,7 +44,7 @@ func (j *Journal) head(p page) types.TransactWriteItem {
 	}}
 }
 
-// check is the condition of head, and changes nothing.
+// check has the condition of head, and changes nothing.
 func (j *Journal) check(p page) types.TransactWriteItem {
 	first := p[0].Record
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
@@ -56,7 +57,7 @@ func (j *Journal) check(p page) types.TransactWriteItem {
 	}}
 }
 
-// body is the page itself.
+// body writes the page itself, or the item of a record that was left out.
 func (j *Journal) body(p page) types.TransactWriteItem {
 	if leftOut(p[0]) {
 		return j.failure(p[0])
@@ -74,7 +75,7 @@ func (j *Journal) body(p page) types.TransactWriteItem {
 	return j.put(in)
 }
 
-// parts are the items of a large effect beside its page.
+// parts returns the writes of the parts of a large effect.
 func (j *Journal) parts(e consumer.Effect) []types.TransactWriteItem {
 	var all []types.TransactWriteItem
 	id, page := j.place(e)
@@ -86,15 +87,15 @@ func (j *Journal) parts(e consumer.Effect) []types.TransactWriteItem {
 	return all
 }
 
-// count is how many parts a large effect has.
+// count returns the number of parts of a large effect.
 func count(e consumer.Effect) int { return (len(e.Value) + mostInItem - 1) / mostInItem }
 
 func (j *Journal) put(in map[string]types.AttributeValue) types.TransactWriteItem {
 	return types.TransactWriteItem{Put: &types.Put{TableName: &j.Table, Item: in}}
 }
 
-// place is the id and the part of a page that begins with an effect, or of a record that was
-// left out.
+// place returns the id and the part of the page that begins with an effect, or of the item of a
+// record that was left out.
 func (j *Journal) place(e consumer.Effect) (id, part string) {
 	if leftOut(e) {
 		return j.scope("failed"), placeOf(e.Record)
@@ -106,7 +107,7 @@ func placeOf(r stream.Record) string { return r.Shard + "/" + r.Order() }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
-// binary is a value of bytes. The SDK takes nil for no value at all.
+// binary returns a binary value. The SDK would send nil as no value.
 func binary(b []byte) types.AttributeValue {
 	if b == nil {
 		b = []byte{}

@@ -1,51 +1,51 @@
-// Package journal is a sink that keeps each effect exactly once, in a DynamoDB table.
+// Package journal is a sink that stores each effect exactly once, in a DynamoDB table.
 //
-// Two conditions stand in each transaction, and both are needed:
+// Each transaction has two conditions, and both are needed:
 //
-//   - The fence: the lease row still names this hold. It keeps out a worker that was
-//     paused and replaced, whatever it has computed.
-//   - The mark: the key has no effect of this shard yet that is as late. It keeps out what
-//     is processed again after a crash, by a worker that has every right to: its
+//   - The fence: the lease row still names this hold. It refuses a worker that was paused and
+//     replaced.
+//   - The mark: the key has no effect of this shard that is as late or later. It leaves out
+//     records that the rightful owner of the shard processes again after a crash, because its
 //     checkpoint is older than its last effects.
 //
-// The mark moves in the transaction in which the effects are kept, so neither is there
-// without the other. It is one attribute for each shard that a key was ever in: two or
-// three over years of resharding. Positions of different shards are never compared.
+// One transaction stores the effects and moves the mark, so neither exists without the other.
+// The mark is one attribute for each shard that a key was ever in: two or three over years of
+// resharding. Positions of different shards are never compared.
 //
 // # The table
 //
-// The partition key of an item is "id", its sort key is "part", both texts. What belongs to
-// one partition key of a stream, as one group reads it, has one id: "key/STREAM/GROUP/KEY",
-// with stream and group escaped as in the path of a URL, and the key as it is. (A key that
-// is no UTF-8, or longer than 1,024 bytes, has "digest/STREAM/GROUP/" and its SHA-256 in
-// hexadecimal digits.) Below it are
+// The partition key of an item is "id", its sort key is "part"; both are strings. The items for
+// one partition key of a stream, as one group reads it, have one id: "key/STREAM/GROUP/KEY",
+// with stream and group escaped as in the path of a URL, and the key unchanged. (For a key that
+// is no valid UTF-8, or longer than 1,024 bytes, the id is "digest/STREAM/GROUP/" and its SHA-256
+// in hexadecimal digits.) These are the items of an id:
 //
 //	part                      attributes
-//	head                      mark/SHARD: the last record of the shard that is in here,
-//	                          rank/SHARD: a greater number for a shard that came later,
-//	                          pages: how many there are
+//	head                      mark/SHARD: the last stored record of the shard,
+//	                          rank/SHARD: a greater number for a later shard,
+//	                          pages: the number of pages
 //	page/SHARD/ORDER          effects: a list of binary values, in order;
-//	                          or parts: how many parts its one large effect has
+//	                          or parts: the number of parts of its one large effect
 //	page/SHARD/ORDER/NNNN     data: a part of a large effect, binary, from 0000 on
 //
-// ORDER is [stream.Record.Order] of the first record of the page, so the pages of a shard
-// are sorted by their parts; those of another shard come before or after them by rank. A
-// part counts if its page is there and has that many.
+// ORDER is [stream.Record.Order] of the first record of the page, so the pages of a shard are
+// sorted by their parts. Pages of different shards are sorted by rank. A part is valid if its
+// page exists and has that many parts.
 //
-// The records that failed are below "failed/STREAM/GROUP":
+// The records that failed have the id "failed/STREAM/GROUP":
 //
 //	part                      attributes
-//	SHARD/ORDER               sequence, index, key (binary): which record it is;
-//	                          reason, failures: why it failed last, and how often it has;
+//	SHARD/ORDER               sequence, index, key (binary): the record;
+//	                          reason, failures: the last reason, and the number of failures;
 //	                          verdict: stop (it was tried again), skip or dead-letter;
-//	                          at: when; data or parts: the data of a dead letter
-//	SHARD/ORDER/NNNN          data: a part of it
+//	                          at: the time; data or parts: the data of a dead letter
+//	SHARD/ORDER/NNNN          data: a part of the dead letter
 //
-// A record that was left out moves the mark of its key as an effect does, so that it stays
-// left out. Group, stream, fence and mark are those of effects.
+// A record that was left out moves the mark of its key as an effect does, so it stays left out.
+// Its transaction has the same fence and the same mark.
 //
-// To start from this: put what you do with an effect in place of the pages, and leave the
-// two conditions and the mark as they are.
+// To use this package as a template, replace the pages by your own effects, and keep the two
+// conditions and the mark.
 package journal
 
 import (
@@ -66,8 +66,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Journal is the sink of one group that reads one stream. The exported fields are
-// required. Other groups and streams may use the same table: they do not see each other.
+// A Journal is the sink of one group that reads one stream. The exported fields are required.
+// Other groups and streams may use the same table without affecting each other.
 type Journal struct {
 	Client *dynamodb.Client
 	Table  string
@@ -78,47 +78,48 @@ type Journal struct {
 	stats stats
 }
 
-// ErrScope refuses effects that are not those of the journal's group and stream.
+// ErrScope means that a Journal has no stream or group, or that a hold belongs to another group.
 var ErrScope = errors.New("the journal needs the name of its stream, and a hold of its own group")
 
 type stats struct{ kept, known, stale atomic.Int64 }
 
-// Stats counts effects: those that were kept, those that were known already, and the
-// writes that the fence refused.
+// Stats returns the number of effects that were stored, the number of effects that were left out
+// because they were stored before, and the number of writes that the fence refused.
 func (j *Journal) Stats() (kept, known, stale int64) {
 	return j.stats.kept.Load(), j.stats.known.Load(), j.stats.stale.Load()
 }
 
-// What one transaction may hold: a hundred items, of which the fence is one and a page has
-// two, and four megabytes, of which the rest of the request gets one. An item may have 400
-// KB with the names of its attributes.
+// Limits of one transaction. DynamoDB allows a hundred items, of which the fence is one and each
+// page needs two; and four megabytes, of which one is left for the rest of the request. An item
+// may have 400 KB, including the names of its attributes.
 const (
 	mostKeys   = 49
 	mostBytes  = 3 << 20
 	mostInItem = 300 << 10
 )
 
-// Write keeps the effects, in as few transactions as there can be. Each of them is whole:
-// when one fails, those before it are kept, and known the next time.
+// Write stores the effects in as few transactions as possible. If a transaction fails, the
+// effects of the earlier ones are stored, and the next Write leaves them out.
 func (j *Journal) Write(ctx context.Context, h lease.Hold, effects []consumer.Effect) error {
 	if err := j.scoped(h); err != nil {
 		return err
 	}
 	if err := refuse(effects); err != nil {
-		return j.told(err)
+		return j.failed(err)
 	}
 	for effects = j.fresh(effects); len(effects) > 0; {
 		pages, left := cut(effects)
 		if err := j.keep(ctx, h, pages); err != nil {
-			return j.told(err)
+			return j.failed(err)
 		}
 		effects = left
 	}
 	return nil
 }
 
-// fresh leaves out effects that a write has as late or later already for their key. The
-// mark of a key never goes back in a write: its pages have one condition, on their first.
+// fresh leaves out effects that are not later than an effect before them of the same key. So the
+// effects of a key are in order within a write: a page checks its condition only for its first
+// effect.
 func (j *Journal) fresh(effects []consumer.Effect) []consumer.Effect {
 	last := map[string]string{}
 	var left []consumer.Effect
@@ -133,34 +134,34 @@ func (j *Journal) fresh(effects []consumer.Effect) []consumer.Effect {
 
 func (j *Journal) scoped(h lease.Hold) error {
 	if j.Stream == "" || j.Group == "" || h.Key.Group != j.Group {
-		return j.told(ErrScope)
+		return j.failed(ErrScope)
 	}
 	return nil
 }
 
-// told counts a write that the fence refused, and names the table.
-func (j *Journal) told(err error) error {
+// failed adds the name of the table to an error, and counts it if the fence refused a write.
+func (j *Journal) failed(err error) error {
 	if errors.Is(err, checkpoint.ErrStale) {
 		j.stats.stale.Add(1)
 	}
 	return fmt.Errorf("journal %s: %w", j.Table, err)
 }
 
-// A page is what is to be added to one key, in order.
+// A page contains the effects that one transaction adds to one key, in order.
 type page []consumer.Effect
 
 // large reports whether an effect needs more than one item.
 func large(e consumer.Effect) bool { return len(e.Value) > mostInItem }
 
-// alone reports whether an effect has a transaction of its own.
+// alone reports whether an effect needs a transaction of its own.
 func alone(e consumer.Effect) bool { return large(e) || leftOut(e) }
 
-// cut takes from the front of effects what one transaction can hold, and sorts it into
-// pages: a transaction can touch an item only once.
+// cut removes from the front of effects what fits into one transaction, and groups it into one
+// page per key, because a transaction can write an item only once.
 func cut(effects []consumer.Effect) (pages []page, left []consumer.Effect) {
 	at, sizes, total := map[string]int{}, []int(nil), 0
 	for n, e := range effects {
-		size := len(e.Value) + 16 // what a list has for each
+		size := len(e.Value) + 16 // a list needs some bytes for each element
 		i, there := at[e.Record.Key]
 		total += size + len(e.Record.Key)
 		full := total > mostBytes || there && sizes[i]+size > mostInItem || !there && len(pages) == mostKeys
@@ -176,8 +177,8 @@ func cut(effects []consumer.Effect) (pages []page, left []consumer.Effect) {
 	return pages, nil
 }
 
-// keep keeps the pages of one transaction. The parts of a large effect come before: a crash
-// between leaves parts without a page, which nobody reads, and the next holder writes them
+// keep stores the pages of one transaction. It stores the parts of a large effect before. A crash
+// in between leaves parts without a page, which are never read; the next worker writes them
 // again.
 func (j *Journal) keep(ctx context.Context, h lease.Hold, pages []page) error {
 	if e := pages[0][0]; large(e) {
@@ -199,12 +200,12 @@ func (j *Journal) keep(ctx context.Context, h lease.Hold, pages []page) error {
 	return err
 }
 
-// commit makes one transaction of the fence and the items of some pages, and again without
-// what turns out to be known, until it is through. It gives the pages that went through.
-// Nobody but the holder gets past the fence, so twice is the most there is to it; but a
-// transaction may also meet another on a row.
+// commit makes one transaction of the fence and the items of some pages. If some effects are
+// stored already, or the transaction conflicts with another one, it tries again with the
+// remaining effects. It returns the pages that it has stored. Only the holder passes the fence,
+// so except for conflicts two attempts are enough.
 //
-// The items begin with one that has the condition of the first page.
+// The items must begin with those that have the conditions of the pages, in the same order.
 func (j *Journal) commit(ctx context.Context, h lease.Hold, pages []page, items func([]page) []types.TransactWriteItem) ([]page, error) {
 	const longest = time.Second
 	for pause := 10 * time.Millisecond; len(pages) > 0; {
@@ -226,8 +227,8 @@ func (j *Journal) commit(ctx context.Context, h lease.Hold, pages []page, items 
 	return nil, nil
 }
 
-// patience is how long a transaction may take, with the attempts of the SDK. Whether one
-// that was given up took effect is not known, and need not be: the marks tell.
+// patience is how long a transaction may take, including the attempts of the SDK. After that its
+// outcome is unknown, which does no harm: the marks show the next attempt what is stored.
 const patience = 20 * time.Second
 
 func (j *Journal) transact(ctx context.Context, items []types.TransactWriteItem) error {
@@ -237,8 +238,8 @@ func (j *Journal) transact(ctx context.Context, items []types.TransactWriteItem)
 	return err
 }
 
-// without leaves out what the items have already, as the service tells it. It reports
-// false when there is another reason, and no sense in another try.
+// without leaves out the effects that are stored already, according to the marks in the error. It
+// returns false if the transaction failed for another reason, and would fail again.
 func (j *Journal) without(pages []page, err error) (left []page, again bool) {
 	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
 	if !ok || len(cancelled.CancellationReasons) < 1+len(pages) {
@@ -269,7 +270,7 @@ func (j *Journal) without(pages []page, err error) (left []page, again bool) {
 	return left, again
 }
 
-// busy reports whether an item only was in use, or too much was asked of it.
+// busy reports whether a transaction was cancelled for a conflict or throttled.
 func busy(reason types.CancellationReason) bool {
 	switch aws.ToString(reason.Code) {
 	case "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":

@@ -14,12 +14,12 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// MaxEffect is how large an effect may be. A record of Kinesis has up to 10 MB.
+// MaxEffect is the maximum size of an effect in bytes. A Kinesis record has up to 10 MB.
 const MaxEffect = 16 << 20
 
 const longestReason = 1024
 
-// refuse finds the first effect that the journal can never keep.
+// refuse returns an error for the first effect that the journal can never store.
 func refuse(effects []consumer.Effect) error {
 	for i, e := range effects {
 		if len(e.Value) > MaxEffect {
@@ -29,31 +29,31 @@ func refuse(effects []consumer.Effect) error {
 	return nil
 }
 
-// leftOut reports whether the record of an effect failed and was left out. It then has a
-// transaction of its own, and instead of a page an item among those that failed.
+// leftOut reports whether the record of an effect failed and was left out. Such an effect has a
+// transaction of its own, which stores an item for a failed record instead of a page.
 func leftOut(e consumer.Effect) bool { return e.Verdict != consumer.Stop }
 
-// Failed notes that a record failed, under the fence, and gives how often it has. A crash
-// after that has noted a failure of which nothing came; the record is tried again.
+// Failed stores a failure of a record, under the fence, and returns the number of its failures.
+// After a crash the failure is stored and the verdict is not; the record is tried again.
 func (j *Journal) Failed(ctx context.Context, h lease.Hold, r stream.Record, reason string) (int, error) {
 	if err := j.scoped(h); err != nil {
 		return 0, err
 	}
 	e := consumer.Effect{Record: r, Reason: reason}
-	note := func([]page) []types.TransactWriteItem { return []types.TransactWriteItem{j.failure(e)} }
-	if _, err := j.commit(ctx, h, []page{{e}}, note); err != nil {
-		return 0, j.told(err)
+	write := func([]page) []types.TransactWriteItem { return []types.TransactWriteItem{j.failure(e)} }
+	if _, err := j.commit(ctx, h, []page{{e}}, write); err != nil {
+		return 0, j.failed(err)
 	}
 	out, err := j.Client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &j.Table, Key: item(j.scope("failed"), placeOf(r)), ConsistentRead: aws.Bool(true),
 	})
 	if err != nil {
-		return 0, j.told(err)
+		return 0, j.failed(err)
 	}
 	return numberOf(out.Item[attrFailures]), nil
 }
 
-// failure is the item of a record that failed: one failure more, or what became of it.
+// failure is the write for a failed record: it counts a failure, or stores the verdict.
 func (j *Journal) failure(e consumer.Effect) types.TransactWriteItem {
 	r := e.Record
 	set := "SET #sequence = :sequence, #index = :index, #key = :key, #reason = :reason, #at = :at"
@@ -71,7 +71,7 @@ func (j *Journal) failure(e consumer.Effect) types.TransactWriteItem {
 		u.ExpressionAttributeNames["#"+name], u.ExpressionAttributeValues[":"+name] = attr, value
 	}
 	switch {
-	case !leftOut(e): // or it was before, and a crash has come between that and the checkpoint
+	case !leftOut(e): // keeps an earlier verdict: a crash may have prevented the checkpoint after it
 		set += ", #verdict = if_not_exists(#verdict, :verdict) ADD #one :one"
 		with("one", attrFailures, number(1))
 	case large(e):
@@ -87,29 +87,30 @@ func (j *Journal) failure(e consumer.Effect) types.TransactWriteItem {
 	return types.TransactWriteItem{Update: u}
 }
 
-// short makes a reason that can be stored of any.
+// short returns a reason as valid UTF-8, cut to longestReason bytes.
 func short(reason string) string {
 	return strings.ToValidUTF8(reason[:min(len(reason), longestReason)], "\uFFFD")
 }
 
-// A Failure is a record that failed. Verdict says what became of it: with Stop it was tried
-// again, or its shard was set aside; there is an effect if that went well.
+// A Failure describes a record that failed.
 type Failure struct {
 	Shard, Sequence string
-	Index           int
-	Key             string
-	Reason          string
-	Failures        int
-	Verdict         consumer.Verdict
-	At              time.Time // of the last change
-	Data            []byte    // of a dead letter
+	Index           int    // the index of the record in a packed entry
+	Key             string // its partition key
+	Reason          string // why it failed last
+	Failures        int    // how often it has failed
+	// Verdict is Stop if the record was tried again, or its shard was quarantined. If a later
+	// attempt succeeded, the record has an effect.
+	Verdict consumer.Verdict
+	At      time.Time // the time of the last change
+	Data    []byte    // the data of a dead letter
 }
 
-// Failures gives the records that failed, by shard and in their order.
+// Failures returns the records that failed, sorted by shard and order.
 func (j *Journal) Failures(ctx context.Context) ([]Failure, error) {
 	items, err := j.query(ctx, j.scope("failed"))
 	if err != nil {
-		return nil, j.told(err)
+		return nil, j.failed(err)
 	}
 	var all []Failure
 	for i, in := range items {
@@ -129,7 +130,7 @@ func (j *Journal) Failures(ctx context.Context) ([]Failure, error) {
 			f.Data, err = whole(in, items[i+1:])
 		}
 		if err != nil {
-			return nil, j.told(fmt.Errorf("record %s of %s: %w", f.Sequence, shard, err))
+			return nil, j.failed(fmt.Errorf("record %s of %s: %w", f.Sequence, shard, err))
 		}
 		all = append(all, f)
 	}

@@ -15,7 +15,7 @@ import (
 
 type stored = map[string]types.AttributeValue
 
-// Effects gives what the journal has of a key, in the order in which it was kept.
+// Effects returns the effects of a key, in order.
 func (j *Journal) Effects(ctx context.Context, key string) ([][]byte, error) {
 	items, err := j.query(ctx, j.keyID(key))
 	if err == nil {
@@ -24,10 +24,10 @@ func (j *Journal) Effects(ctx context.Context, key string) ([][]byte, error) {
 			return all, nil
 		}
 	}
-	return nil, j.told(fmt.Errorf("key %q: %w", key, err))
+	return nil, j.failed(fmt.Errorf("key %q: %w", key, err))
 }
 
-// query reads all items below an id, in the order of their parts.
+// query reads all items of an id, in the order of their parts.
 func (j *Journal) query(ctx context.Context, id string) ([]stored, error) {
 	input := &dynamodb.QueryInput{
 		TableName: &j.Table, ConsistentRead: aws.Bool(true),
@@ -46,8 +46,8 @@ func (j *Journal) query(ctx context.Context, id string) ([]stored, error) {
 	return items, nil
 }
 
-// effects sorts the pages of a key: by the ranks of their shards, and then as they come. The
-// head was read first, so a page may be newer than it: that one is left out.
+// effects returns the effects in the pages of a key, sorted by the ranks of their shards. The
+// head was read first, so a page may be newer than the head; it is left out.
 func effects(items []stored) ([][]byte, error) {
 	if len(items) == 0 || textOf(items[0][attrPart]) != partHead {
 		return nil, nil
@@ -77,7 +77,7 @@ func effects(items []stored) ([][]byte, error) {
 	return all, nil
 }
 
-// values are the effects of a page.
+// values returns the effects of a page.
 func values(page stored, after []stored) ([][]byte, error) {
 	list, ok := page[attrEffects].(*types.AttributeValueMemberL)
 	if !ok {
@@ -95,7 +95,7 @@ func values(page stored, after []stored) ([][]byte, error) {
 	return all, nil
 }
 
-// whole puts together the parts of a value, which follow its item.
+// whole joins the parts of a value, which follow its item.
 func whole(in stored, after []stored) ([]byte, error) {
 	name := textOf(in[attrPart])
 	var value []byte

@@ -35,20 +35,20 @@ const (
 	partPage  = "page/"
 	partBegin = "begin"
 
-	longestKey = 1024 // bytes; an id of DynamoDB has 2,048
+	longestKey = 1024 // bytes; DynamoDB allows 2,048 for an id
 )
 
 func markOf(shard string) string { return "mark/" + shard }
 
 func rankOf(shard string) string { return "rank/" + shard }
 
-// scope is an id that no other stream or group has.
+// scope returns the part of an id that is unique to the stream and group.
 func (j *Journal) scope(kind string) string {
 	return kind + "/" + url.PathEscape(j.Stream) + "/" + url.PathEscape(j.Group)
 }
 
-// keyID is the id of a partition key. A key of Kinesis has up to 256 characters; one that a
-// producer has packed is whatever it has put there.
+// keyID returns the id for a partition key. A key in Kinesis has up to 256 characters, but the
+// key of a packed record can be any bytes.
 func (j *Journal) keyID(key string) string {
 	if len(key) <= longestKey && utf8.ValidString(key) {
 		return j.scope("key") + "/" + key
@@ -61,8 +61,9 @@ func item(id, part string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{attrID: text(id), attrPart: text(part)}
 }
 
-// Begin gives the time at which the group began to read the stream: now, if it never has.
-// It is kept in the table, so that it is the same for all workers and all time.
+// Begin returns the time at which the group began to read the stream, and records now if the
+// group is new. The time is stored in the table, so it is the same for all workers and never
+// changes.
 func (j *Journal) Begin(ctx context.Context, now time.Time) (time.Time, error) {
 	if j.Stream == "" || j.Group == "" {
 		return time.Time{}, fmt.Errorf("journal %s: begin: %w", j.Table, ErrScope)
@@ -89,7 +90,7 @@ func (j *Journal) Begin(ctx context.Context, now time.Time) (time.Time, error) {
 	return time.Parse(time.RFC3339Nano, at.Value)
 }
 
-// CreateTable makes the table, or finds it made, and waits until it can be used.
+// CreateTable creates the table unless it exists, and waits until it is active.
 func CreateTable(ctx context.Context, client *dynamodb.Client, table string) error {
 	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
 		TableName:   &table,

@@ -13,22 +13,22 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/kinesis/types"
 )
 
-// What a listing cannot be trusted with; callers branch with errors.Is.
+// Reasons why a listing is not trusted. Callers compare with errors.Is.
 var (
-	// ErrPartial: a listing leaves out a shard that Kinesis has.
+	// ErrPartial means that a listing leaves out a shard that Kinesis has.
 	ErrPartial = errors.New("the listing of the shards leaves out one that exists")
-	// ErrRecreated: the stream was deleted, and another one was made under its name. The
-	// positions of the group belong to the old one.
-	ErrRecreated = errors.New("another stream was made under this name: use another group, or delete the leases of this one")
+	// ErrRecreated means that the stream was deleted, and another one was created under its
+	// name. The positions of the group belong to the old stream.
+	ErrRecreated = errors.New("another stream was created under this name: use another group, or delete the leases of this one")
 )
 
-// identityFor is how long a listing trusts the identity that was seen. Kinesis answers 20
-// such questions a second for an account. Whenever a shard is missing it is asked at once.
+// identityFor is how long a listing trusts the last known identity, because Kinesis allows an
+// account 20 such requests per second. If a shard is missing, the identity is requested at once.
 const identityFor = time.Minute
 
-// Identity tells this stream from others that have, or had, its name: its ARN, and when it
-// was made. A consumer keeps it as the state of its checkpoints. Kinesis is asked once: that
-// it is still the same is for Shards to see.
+// Identity returns a text that distinguishes this stream from others that have, or had, its
+// name: its ARN and creation time. A consumer stores it as the state of its checkpoints. Only
+// the first call sends a request; Shards checks that the identity is still the same.
 func (s *Stream) Identity(ctx context.Context) (string, error) {
 	if err := s.confirm(ctx, math.MaxInt64); err != nil {
 		return "", err
@@ -38,17 +38,18 @@ func (s *Stream) Identity(ctx context.Context) (string, error) {
 	return s.identity, nil
 }
 
-// Check compares the state of a checkpoint with the identity of the stream. No state is
-// that of an import, which does not know.
+// Check returns ErrRecreated if the state of a checkpoint is not the identity of the stream. It
+// accepts an empty state, because an import does not know the identity.
 func (s *Stream) Check(ctx context.Context, state string) error {
 	identity, err := s.Identity(ctx)
 	if err == nil && state != "" && state != identity {
-		return fmt.Errorf("stream %s: %w: it is %s, and the checkpoint is of %s", s.Name, ErrRecreated, identity, state)
+		return fmt.Errorf("stream %s: %w: it is %s, and the checkpoint belongs to %s", s.Name, ErrRecreated, identity, state)
 	}
 	return err
 }
 
-// confirm asks for the identity, unless it was confirmed not long ago.
+// confirm requests the identity, unless it was confirmed within the trusted time, and returns
+// ErrRecreated if it has changed.
 func (s *Stream) confirm(ctx context.Context, trusted time.Duration) error {
 	s.mu.Lock()
 	recent := s.identity != "" && time.Since(s.asked) < trusted
@@ -64,8 +65,8 @@ func (s *Stream) confirm(ctx context.Context, trusted time.Duration) error {
 	}
 	switch status := out.StreamDescriptionSummary.StreamStatus; status {
 	case types.StreamStatusActive, types.StreamStatusUpdating:
-	default: // its shards may be missing, and have not expired
-		return fmt.Errorf("describe stream %s: it is %s", s.Name, status)
+	default: // its shards may be missing although they have not expired
+		return fmt.Errorf("describe stream %s: its status is %s", s.Name, status)
 	}
 	made := aws.ToTime(out.StreamDescriptionSummary.StreamCreationTimestamp).UTC()
 	identity := aws.ToString(out.StreamDescriptionSummary.StreamARN) + "@" + made.Format("2006-01-02T15:04:05.000Z")
@@ -78,9 +79,9 @@ func (s *Stream) confirm(ctx context.Context, trusted time.Duration) error {
 	return nil
 }
 
-// complete refuses a listing that is partial. Kinesis is asked for each shard that was
-// listed before and is missing now, and for each parent that is missing: a shard stays
-// listed until it expires. Of a listing from Start parents may be missing that exist.
+// complete returns ErrPartial for an incomplete listing. It requests each shard that was listed
+// before and is missing now, and each missing parent: a shard should be listed until it expires.
+// A listing from Start may leave out parents that exist, so it does not check the parents then.
 func (s *Stream) complete(ctx context.Context, listed map[string]shard) error {
 	missing := map[string]bool{}
 	s.mu.Lock()
@@ -112,7 +113,7 @@ func (s *Stream) complete(ctx context.Context, listed map[string]shard) error {
 	return s.expire(ctx, expired)
 }
 
-// exists asks Kinesis for a shard itself.
+// exists requests an iterator of a shard, to find out whether Kinesis has the shard.
 func (s *Stream) exists(ctx context.Context, name string) (bool, error) {
 	s.mu.Lock()
 	expired := s.expired[name]
@@ -127,13 +128,13 @@ func (s *Stream) exists(ctx context.Context, name string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("ask for shard %s of %s: %w", name, s.Name, err)
+		return false, fmt.Errorf("request shard %s of %s: %w", name, s.Name, err)
 	}
 	return true, nil
 }
 
-// expire remembers shards that Kinesis does not have. Before, it makes sure that the
-// stream is there, and is the one that it was: another one does not have them either.
+// expire records shards that Kinesis does not have. Before, it confirms the identity of the
+// stream: another stream of the same name would not have these shards either.
 func (s *Stream) expire(ctx context.Context, names []string) error {
 	s.mu.Lock()
 	names = slices.DeleteFunc(names, func(name string) bool { return s.expired[name] })
@@ -156,9 +157,9 @@ func (s *Stream) expire(ctx context.Context, names []string) error {
 	return nil
 }
 
-// find gives what is known of a shard, and asks if that is nothing: a worker may be given
-// a shard that another has found first, or one that an import has left, and that a listing
-// from Start does not have. It reports false for a shard that has expired.
+// find returns a shard, and requests it if it is unknown. A worker may hold a shard that another
+// worker has listed first, or that an import has created and a listing from Start leaves out.
+// find returns false for a shard that has expired.
 func (s *Stream) find(ctx context.Context, name string) (shard, bool, error) {
 	if known, ok := s.lookUp(name); ok {
 		return known, true, nil
@@ -181,7 +182,7 @@ func (s *Stream) find(ctx context.Context, name string) (shard, bool, error) {
 		if s.closed == nil {
 			s.closed = map[string]shard{}
 		}
-		one.child = false // whether the group has read its parent, only the leases can say
+		one.child = false // only the leases show whether the group has read its parent
 		s.closed[name] = one
 		return one, true, nil
 	}
@@ -195,8 +196,8 @@ func (s *Stream) find(ctx context.Context, name string) (shard, bool, error) {
 	return shard{}, false, s.expire(ctx, []string{name})
 }
 
-// continues reports whether the group has read a parent of the shard: one that is listed,
-// or one that it has a lease of.
+// continues reports whether the group has read a parent of the shard: a parent is listed, or the
+// group has its lease row.
 func (s *Stream) continues(ctx context.Context, one shard) (bool, error) {
 	if one.child || s.Leased == nil {
 		return one.child, nil

@@ -7,27 +7,27 @@ import (
 	"sync"
 )
 
-// Kinesis sends at most this much in an answer.
+// largestAnswer is the size of the largest answer of Kinesis.
 const largestAnswer = 10 << 20
 
-// What a record costs in memory beside its data and its key.
+// overhead is an estimate of the memory of a record in addition to its data and key.
 const overhead = 256
 
-// A Memory bounds, in bytes, what is read and not yet done with: per shard, and for all
-// shards that share it. A reader takes room for the largest answer there is before it asks
-// Kinesis, and gives back what the answer did not need; the consumer gives back the rest,
-// entry by entry. So a sink that is slow slows the reading down, and a worker that gets a
-// hundred more shards does not grow with them.
+// A Memory bounds the bytes of records that are read and not yet processed, per shard and for
+// all shards that share it. A reader reserves room for the largest possible answer before it
+// sends a request, and then returns what the answer did not need. The consumer returns the rest,
+// entry by entry. So a slow sink slows the readers down, and the memory of a worker does not
+// grow with the number of its shards.
 //
-// A bound below the largest answer, 10 MiB, allows one answer at a time. What a consumer
-// makes of its records is not counted.
+// A bound below the largest answer, 10 MiB, allows one answer at a time. The memory that a
+// consumer needs for its own results is not counted.
 type Memory struct {
-	PerShard int64 // default 16 MiB
-	Total    int64 // default 256 MiB
+	PerShard int64 // the bound for one shard; default 16 MiB
+	Total    int64 // the bound for all shards; default 256 MiB
 
 	mu    sync.Mutex
 	used  int64
-	queue []*claim // in the order in which they came
+	queue []*claim // in the order of their arrival
 }
 
 // A claim is a reader that waits for room.
@@ -44,17 +44,17 @@ type Room struct {
 	closed bool
 }
 
-// Room opens the room of one reader. It must be closed.
+// Room returns a new room for one reader. The caller must close it.
 func (m *Memory) Room() *Room { return &Room{memory: m} }
 
-// Used is how many bytes are in use, by all readers.
+// Used returns the number of bytes that all readers use.
 func (m *Memory) Used() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.used
 }
 
-// Give gives back what an entry has used.
+// Give returns bytes of an entry that is processed.
 func (r *Room) Give(bytes int64) {
 	if r == nil {
 		return
@@ -65,7 +65,7 @@ func (r *Room) Give(bytes int64) {
 	m.change(r, -bytes)
 }
 
-// Close gives back all that the room still uses.
+// Close returns all bytes that the room still uses.
 func (r *Room) Close() {
 	if r == nil {
 		return
@@ -77,7 +77,7 @@ func (r *Room) Close() {
 	r.closed = true
 }
 
-// take waits for room for one answer, and says how much it took.
+// take waits for room for one answer, and returns how many bytes it reserved.
 func (r *Room) take(ctx context.Context) (int64, error) {
 	if r == nil {
 		return 0, nil
@@ -97,22 +97,22 @@ func (r *Room) take(ctx context.Context) (int64, error) {
 	defer m.mu.Unlock()
 	if i := slices.Index(m.queue, c); i >= 0 {
 		m.queue = slices.Delete(m.queue, i, i+1)
-		m.change(r, 0) // those behind it may fit
+		m.change(r, 0) // claims behind it may fit now
 	} else {
 		m.change(r, -c.bytes)
 	}
 	return 0, context.Cause(ctx)
 }
 
-// settle replaces what was taken by what the answer needs.
+// settle replaces the reserved bytes by those that the answer needs.
 func (r *Room) settle(taken, needed int64) { r.Give(taken - needed) }
 
 func (m *Memory) perShard() int64 { return cmp.Or(m.PerShard, 16<<20) }
 func (m *Memory) total() int64    { return cmp.Or(m.Total, 256<<20) }
 
-// change is called with the lock held. It grants what has room now, in order: a claim that
-// its own shard leaves no room for waits for nobody else, and nobody waits for it; one that
-// all shards together leave no room for goes before those that came later.
+// change adds to the bytes of a room, and then grants the claims that fit, in order of arrival. A
+// claim that exceeds the bound of its own shard does not block the others. A claim that exceeds
+// the total bound blocks those that arrived later. The caller holds the lock.
 func (m *Memory) change(r *Room, bytes int64) {
 	if !r.closed {
 		r.used += bytes

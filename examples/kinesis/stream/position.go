@@ -8,8 +8,8 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
 
-// A Position is how far a shard has been processed: up to an entry, or up to a record
-// within an entry that the Kinesis Producer Library (KPL) has packed. As a text it is
+// A Position records how far a shard has been processed: up to an entry, or up to a record within
+// an entry that the Kinesis Producer Library (KPL) has packed. Its text is one of
 //
 //	4968…034     the entry with this sequence number, and all before it
 //	4968…034/6   all before this entry, and its records 0 to 6
@@ -17,17 +17,17 @@ import (
 //	LATEST, AT_TIMESTAMP
 //	             nothing yet; begin where the group does
 //
-// The last three are what an import from the Kinesis Client Library leaves of a shard that
-// was not read yet.
+// An import from the Kinesis Client Library (KCL) creates the last three for shards that were
+// not read yet.
 //
-// The second number is the sub-sequence number of a checkpoint of the Kinesis Client
-// Library. A position in a packed entry always has it, at the last record too, so a
-// reader of the position need not know how many records the entry holds.
+// The second number is the sub-sequence number of a KCL checkpoint. A position in a packed entry
+// always has it, also at the last record, so a reader need not know how many records the entry
+// has.
 type Position struct {
-	Sequence string // empty: nothing is processed yet
-	Index    int    // of the last record that is processed, in a packed entry
-	Packed   bool   // Index counts; otherwise the whole entry is processed
-	Begin    string // with no Sequence: TRIM_HORIZON, LATEST, AT_TIMESTAMP, or nothing is known
+	Sequence string // the sequence number of the entry; empty: nothing is processed yet
+	Index    int    // the index of the last processed record in a packed entry
+	Packed   bool   // whether Index is valid; if not, the whole entry is processed
+	Begin    string // if Sequence is empty: TRIM_HORIZON, LATEST, AT_TIMESTAMP or empty
 }
 
 const (
@@ -51,13 +51,13 @@ func ParsePosition(text string) (Position, error) {
 		n, err = strconv.ParseUint(index, 10, 31)
 		p.Index = int(n)
 	}
-	if err != nil { // its text may hold the position, which is the user's data
+	if err != nil { // the text of err may contain the position, which is the user's data
 		return Position{}, &checkpoint.InvalidError{Field: "position", Rule: "must be a sequence number, perhaps with the number of a record after a slash"}
 	}
 	return p, nil
 }
 
-// String is the text of the position.
+// String returns the text of the position.
 func (p Position) String() string {
 	if !p.Packed {
 		return p.Begin + p.Sequence
@@ -65,7 +65,7 @@ func (p Position) String() string {
 	return p.Sequence + "/" + strconv.Itoa(p.Index)
 }
 
-// covers reports whether a record of an entry lies at or before the position.
+// covers reports whether a record of an entry is at or before the position.
 func (p Position) covers(sequence string, index int) bool {
 	if p.Sequence == "" {
 		return false
@@ -85,13 +85,13 @@ func Order(a, b string) (int, error) {
 	switch {
 	case p.Sequence != "" && q.Sequence != "":
 		order, _ = checkpoint.Decimal(p.Sequence, q.Sequence)
-	default: // what has no sequence number comes first
+	default: // positions without a sequence number sort first
 		order = cmp.Compare(len(p.Sequence), len(q.Sequence))
 	}
 	return cmp.Or(order, cmp.Compare(p.last(), q.last())), nil
 }
 
-// last is the index of the last record that is processed of the entry.
+// last returns the index of the last processed record of the entry.
 func (p Position) last() int {
 	if p.Packed || p.Sequence == "" {
 		return p.Index

@@ -17,40 +17,38 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// What Kinesis allows to all readers of a shard together, and how long a reader waits
-// after a refusal.
+// Limits of Kinesis for all readers of a shard together, and the pauses of a reader.
 const (
-	// Five reads a second are allowed. The fifth is left to other groups, to the worker that
-	// takes the shard over, and to requests that travel for different times.
+	// Kinesis allows five reads per second. A reader makes at most four, and leaves the fifth to
+	// other groups, to the successor in a move, and to requests with varying delays.
 	leastGap    = time.Second / 4
 	bytesPerSec = 2 << 20
 	firstPause  = time.Second / 5
 	lastPause   = 10 * time.Second
 
-	// The SDK waits for an answer for ever, and a connection may die without a sign.
+	// By default the SDK waits forever for an answer, and a connection may break unnoticed.
 	patience = 20 * time.Second
 )
 
-// A Batch is what one read brought: often nothing.
+// A Batch contains the entries of one read; it is often empty.
 type Batch struct {
 	Entries []Entry
 	// Behind is how far the end of this batch is from the end of the shard.
 	Behind time.Duration
 }
 
-// Read yields what a shard has after a position, batch by batch; from where the group
-// begins, if that is empty. It ends with io.EOF when the shard is closed and read to its
-// end, with the context's cause, or with an error that would come again.
+// Read yields the entries of a shard after a position, batch by batch. An empty position means
+// where the group begins. It ends with io.EOF when the shard is closed and read to its end, with
+// the cause of the context, or with an error that would come again.
 //
-// What Kinesis sends again is left out: no record comes twice, and none that lies before
-// one that has come.
+// Entries that Kinesis sends again are left out: each record is yielded once, and in order.
 //
-// What may pass is tried again for as long as it lasts, and logged. A consumer that wants
-// to give the shard up then sets shardlease.Config.StallAfter, and calls Tenure.Progress or
-// Tenure.Alive at each batch, an empty one too, and nowhere else.
+// Errors that may pass are logged, and the read is tried again without limit. To end the tenure
+// instead, set shardlease.Config.StallAfter, and call Tenure.Progress or Tenure.Alive at each
+// batch, including empty ones, and nowhere else.
 //
-// A reader takes room before it reads, and the consumer gives back the Bytes of each entry
-// that it is done with. A nil room has no bound.
+// Before each request the reader reserves memory in room. The consumer returns the Bytes of each
+// entry when the entry is processed. A nil room has no bound.
 func (s *Stream) Read(ctx context.Context, name, after string, room *Room) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		r := &reader{Stream: s, name: name, room: room}
@@ -74,16 +72,16 @@ type reader struct {
 	*Stream
 	name  string
 	room  *Room
-	shard *shard   // nil: to be asked for
-	after Position // of the last record that was read
+	shard *shard   // nil: the next read must request it
+	after Position // the position of the last record that was read
 
-	iterator *string // nil: to be asked for
+	iterator *string // nil: the next read must request one
 	ended    bool
-	due      time.Time // of the next request
-	failures int       // in a row
+	due      time.Time // when the next request may be sent
+	failures int       // failed requests in a row
 }
 
-// next waits until it may read, and reads until there is an answer.
+// next waits until a request is due, and repeats it until it succeeds or fails for good.
 func (r *reader) next(ctx context.Context) (Batch, error) {
 	if r.ended {
 		return Batch{}, io.EOF
@@ -113,8 +111,8 @@ func (r *reader) next(ctx context.Context) (Batch, error) {
 	}
 }
 
-// once leaves it to the reader to try again: it knows the limits of the shard, and the
-// SDK would spend its attempts within them.
+// once turns off the retries of the SDK, which would use up its attempts within the limits of the
+// shard. The reader knows these limits and repeats requests itself.
 func once(o *kinesis.Options) { o.RetryMaxAttempts = 1 }
 
 func (r *reader) request(ctx context.Context) (*kinesis.GetRecordsOutput, error) {
@@ -142,7 +140,7 @@ func (r *reader) request(ctx context.Context) (*kinesis.GetRecordsOutput, error)
 	return r.Client.GetRecords(ctx, input, once)
 }
 
-// begin asks for an iterator where the shard goes on, or begins.
+// begin requests an iterator at the reader's place.
 func (r *reader) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -157,12 +155,13 @@ func (r *reader) begin(ctx context.Context) error {
 	return err
 }
 
-// place is where the shard goes on, or begins. A child begins at its beginning, wherever
-// the group did: the group has read its parents to their end, and what follows is here.
-// A time would do as well but for the clocks of Kinesis, which promise no order.
+// place returns the request for an iterator after the last record that was read, or where the
+// shard begins for the group. If the group has read a parent to its end, the shard is read from
+// its beginning, because its first records follow those of the parent. The time Start would not
+// be safe there: the clocks of Kinesis promise no order between shards.
 //
-// The entry of a position in a packed entry is read again, and its records up to there are
-// left out.
+// If the position is within a packed entry, the entry is read again, and its records up to the
+// position are left out.
 func (r *reader) place(ctx context.Context) (*kinesis.GetShardIteratorInput, error) {
 	input := &kinesis.GetShardIteratorInput{StreamName: &r.Stream.Name, ShardId: &r.name}
 	if r.after.Sequence != "" {
@@ -186,7 +185,7 @@ func (r *reader) place(ctx context.Context) (*kinesis.GetShardIteratorInput, err
 	return input, nil
 }
 
-// take takes an answer, and says when the next request may be.
+// take converts an answer to a Batch and returns its size. It sets when the next request is due.
 func (r *reader) take(begun time.Time, out *kinesis.GetRecordsOutput) (Batch, int64) {
 	r.failures, r.iterator, r.ended = 0, out.NextShardIterator, out.NextShardIterator == nil
 	batch := Batch{Behind: time.Duration(aws.ToInt64(out.MillisBehindLatest)) * time.Millisecond}
@@ -207,12 +206,13 @@ func (r *reader) take(begun time.Time, out *kinesis.GetRecordsOutput) (Batch, in
 	if batch.Behind > 0 {
 		gap = leastGap
 	}
-	// A read may bring what is allowed in five seconds; the next ones are refused then.
+	// One answer may contain as many bytes as Kinesis allows in five seconds. It would then
+	// refuse the next requests.
 	r.due = begun.Add(max(gap, leastGap, time.Duration(size)*time.Second/bytesPerSec))
 	return batch, bytes
 }
 
-// failed returns the error of a request unless it is worth another try.
+// failed returns the error of a request, or nil if the request should be repeated.
 func (r *reader) failed(ctx context.Context, err error) error {
 	if r.ended {
 		return err
@@ -222,8 +222,8 @@ func (r *reader) failed(ctx context.Context, err error) error {
 			return err
 		}
 	} else if _, expired := errors.AsType[*types.ExpiredIteratorException](err); expired {
-		// An iterator lasts five minutes: this reader was busy for so long, or paused. Where
-		// new ones expire at once, that is a fault of the service, which may last.
+		// An iterator lasts five minutes; this reader was busy or paused for longer. If new
+		// iterators expire at once, the service has a fault, so the reader pauses too.
 		r.iterator = nil
 	} else if !passing(err) {
 		return err
@@ -235,8 +235,8 @@ func (r *reader) failed(ctx context.Context, err error) error {
 	return nil
 }
 
-// missing looks for a shard that Kinesis says it does not have. It returns nil if it has it
-// all the same, and listings leave it out: then there is nothing to do but to ask again.
+// missing finds out whether a shard has expired after Kinesis reported that it does not have it.
+// It returns nil if the shard exists but listings leave it out; then the request is repeated.
 func (r *reader) missing(ctx context.Context, err error) error {
 	r.iterator, r.shard = nil, nil
 	r.forget(r.name)
@@ -248,20 +248,19 @@ func (r *reader) missing(ctx context.Context, err error) error {
 	case errors.Is(findErr, ErrPartial):
 		return nil
 	case findErr != nil:
-		return errors.Join(err, findErr) // it is the stream that is missing, or another one
+		return errors.Join(err, findErr) // the stream is missing, or is another one
 	case there:
 		return err
 	}
 	return r.gone()
 }
 
-// gone is the end of a shard that Kinesis has forgotten, because its last record is too
-// old to be kept. Kinesis was asked for the shard itself, so that is as positive an
-// evidence as a closed shard's. If the group has not read it to its end, what it has
-// missed is lost, and somebody should know.
+// gone ends the reading of a shard that has expired, because its last record was too old. Kinesis
+// has answered for the shard itself, so this is as certain as the end of a closed shard. Records
+// that the group has not read are lost, so gone logs an error.
 func (r *reader) gone() error {
 	r.ended = true
-	r.log().Error("the shard is older than what Kinesis keeps; what was not read is lost", "shard", r.name)
+	r.log().Error("shard expired: records that were not read are lost", "shard", r.name)
 	return io.EOF
 }
 
@@ -272,9 +271,9 @@ func (s *Stream) log() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// passing reports whether a request that failed may succeed later, unchanged: throttles,
-// faults of the service or of the network. A request that Kinesis has refused for what it
-// is would be refused again.
+// passing reports whether a failed request may succeed later, unchanged: after throttling, or a
+// fault of the service or the network. Kinesis would refuse an invalid or forbidden request
+// again.
 func passing(err error) bool {
 	if errors.Is(err, ErrRecreated) {
 		return false

@@ -14,39 +14,39 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/kinesis/types"
 )
 
-// A Record is what a producer has put.
+// A Record is one record as its producer has put it.
 type Record struct {
 	Shard    string
-	Sequence string // of the entry
-	Index    int    // within it
-	Key      string
-	Data     []byte
-	Arrived  time.Time
+	Sequence string    // the sequence number of its entry
+	Index    int       // its index within a packed entry
+	Key      string    // its partition key
+	Data     []byte    // its data
+	Arrived  time.Time // when Kinesis received the entry
 }
 
-// Order is the place of a record in its shard, as a text: of two records the later one
-// has the greater text. Sequence numbers are decimal numbers of any length, so their
-// length comes first.
+// Order returns the place of a record in its shard, as a text: a later record has a greater
+// text. Sequence numbers are decimal numbers of any length, so the text begins with their
+// length.
 func (r Record) Order() string {
 	return fmt.Sprintf("%03d.%s.%06d", len(r.Sequence), r.Sequence, r.Index)
 }
 
-// An Entry is one entry of the stream. It is one record, or many that the Kinesis
-// Producer Library (KPL) has packed; or none, when those belong to other shards.
+// An Entry is one entry of the stream. It has one record, or many that the Kinesis Producer
+// Library (KPL) has packed, or none if the packed records belong to other shards.
 type Entry struct {
 	Sequence string
 	Records  []Record
-	Bytes    int64 // what it takes of its reader's room
+	Bytes    int64 // how much it uses of its reader's room
 	packed   bool
 }
 
-// Position is the position at which record i of the entry is processed.
+// Position returns the position at which the entry is processed up to record i.
 func (e Entry) Position(i int) string {
 	return Position{Sequence: e.Sequence, Index: e.Records[i].Index, Packed: e.packed}.String()
 }
 
-// after leaves out the records up to a position. It reports false for an entry that lies
-// before it as a whole.
+// after leaves out the records up to a position. It returns false if the whole entry is before
+// the position.
 func (e Entry) after(p Position) (Entry, bool) {
 	if p.covers(e.Sequence, math.MaxInt) {
 		return e, false
@@ -56,11 +56,11 @@ func (e Entry) after(p Position) (Entry, bool) {
 	return e, had == 0 || len(e.Records) > 0
 }
 
-// entry unpacks what was read.
+// entry unpacks an entry of the stream.
 //
-// What the KPL packed for a shard that was split or merged meanwhile may hold records of
-// keys that belong to another shard now. The KPL notices and puts those again, so here
-// they are left out, as the Kinesis Client Library does: with them the order of a key
+// If a shard was split or merged after the KPL packed an entry, the entry may contain records
+// whose keys belong to another shard now. The KPL detects that and puts these records again. So
+// they are left out here, as the Kinesis Client Library does; otherwise the order of a key
 // would depend on two shards.
 func (s shard) entry(name string, in types.Record) Entry {
 	template := Record{Shard: name, Sequence: *in.SequenceNumber, Arrived: aws.ToTime(in.ApproximateArrivalTimestamp)}
@@ -80,8 +80,8 @@ func (s shard) entry(name string, in types.Record) Entry {
 	return e
 }
 
-// The format is that of aggregation-format.md in awslabs/amazon-kinesis-producer: a
-// magic number, a protocol buffers message, and the message's MD5.
+// magic begins an aggregated record. The format is in aggregation-format.md of
+// awslabs/amazon-kinesis-producer: a magic number, a protocol buffers message, and its MD5.
 const magic = "\xf3\x89\x9a\xc2"
 
 type packed struct {
@@ -90,8 +90,8 @@ type packed struct {
 	data []byte
 }
 
-// unpack reads an aggregated record. What is none, or cannot be read, is a record as it
-// stands: it is for the consumer to say what to do with it.
+// unpack reads an aggregated record. It returns false if the data is no aggregated record or
+// cannot be read; the data is then treated as one record, which the consumer has to judge.
 func unpack(data []byte) ([]packed, bool) {
 	message, ok := bytes.CutPrefix(data, []byte(magic))
 	if !ok || len(message) < md5.Size {
@@ -122,7 +122,7 @@ func unpack(data []byte) ([]packed, bool) {
 	return all, err == nil
 }
 
-// unpackOne reads one record of a message, which names its keys by their index.
+// unpackOne reads one record of a message. The record contains the indexes of its keys.
 func unpackOne(record []byte, keys, hashes []string) (p packed, err error) {
 	var key, hash uint64
 	hashed := false
@@ -151,8 +151,8 @@ func unpackOne(record []byte, keys, hashes []string) (p packed, err error) {
 
 var errMessage = errors.New("no message of the Kinesis Producer Library")
 
-// fields visits the fields of a message of protocol buffers, of which this format needs
-// two kinds: numbers, and bytes with their length before them.
+// fields visits the fields of a protocol buffers message. The format uses two kinds of fields:
+// varints, and bytes with a length prefix.
 func fields(message []byte, visit func(number, value uint64, bytes []byte)) error {
 	for len(message) > 0 {
 		tag, n := binary.Uvarint(message)

@@ -5,19 +5,21 @@ import (
 	"time"
 )
 
-// A Start is where a group begins, as it is configured: "trim-horizon", "latest", or a
-// time as in RFC 3339.
+// A Start configures where a group begins: "trim-horizon", "latest", or a time in RFC 3339
+// format.
 //
-// "Latest" is no place one could come back to: a worker that asks for the latest record,
-// dies before it has a checkpoint, and asks again has skipped what came in between; and
-// so has one that finds a new shard late. So it has to be turned into a time once, when
-// the group begins, and that time kept where all workers find it.
+// A reader cannot return to "latest" later: a worker that requests the latest record, dies before
+// its first checkpoint and requests it again skips the records in between, and so does a worker
+// that finds a new shard late. So the program must turn "latest" into a time once, when the group
+// begins, and store that time where all workers can read it.
 type Start struct {
+	// Latest means the time at which the group begins.
 	Latest bool
-	At     time.Time // zero, and not Latest: the oldest record that is left
+	// At is the time to begin at. Zero, without Latest: the oldest record that is left.
+	At time.Time
 }
 
-// UnmarshalText reads it.
+// UnmarshalText reads a Start.
 func (s *Start) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "trim-horizon":
@@ -35,7 +37,7 @@ func (s *Start) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText is what UnmarshalText reads.
+// MarshalText returns the text that UnmarshalText reads.
 func (s Start) MarshalText() ([]byte, error) {
 	switch {
 	case s.Latest:

@@ -19,53 +19,54 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// A Stream is a stream as one consumer group reads it. It is a shardlease.Source. The
-// fields are set before it is used; Client and Name are required.
+// A Stream is a Kinesis stream as one consumer group reads it. It is a shardlease.Source. Set
+// the fields before its first use; Client and Name are required.
 type Stream struct {
+	// Client is the client for Kinesis.
 	Client *kinesis.Client
-	Name   string
-	// Start is where the group begins: with the first record that arrived then or
-	// later. Zero: with the oldest one that is left. It must be the same for all workers
-	// of a group, and stay the same; [Start] has what "latest" means then.
+	// Name is the name of the stream.
+	Name string
+	// Start is where the group begins: at the first record that arrived at this time or
+	// later. Zero: at the oldest record that is left. It must be the same for all workers of a
+	// group, and must not change; the type [Start] explains how "latest" becomes a time.
 	Start time.Time
-	// Idle is the time between two reads of a shard that has nothing new. Kinesis allows
-	// five reads a second of a shard, to all groups together; a shard that is behind is
-	// read that often. Default 1 s.
+	// Idle is the time between two reads of a shard that has no new records. Kinesis allows
+	// five reads per second and shard, for all groups together; a shard that is behind is read
+	// up to four times per second. Default 1 s.
 	Idle time.Duration
-	// Limit is how many records one read asks for. Default, and at most, 10,000; it should
-	// be no more than what may be in flight.
+	// Limit is the maximum number of records of one read. Default and maximum 10,000; it should
+	// be no more than the number of records in flight.
 	Limit int
-	// Leased reports whether the group has a lease of a shard. It is asked for the parents of
-	// a shard without a position, where a listing from Start leaves them out: a parent that
-	// was closed before Start has a lease if it was imported, and then the group continues
-	// what it has read there. Default: it has none.
+	// Leased reports whether the group has a lease row of a shard. It is called for the parents
+	// of a shard without a position if a listing from Start leaves them out. An import creates
+	// rows of parents that were closed before Start; the group has then read these parents, and
+	// the shard is read from its beginning. Default: no parent has a row.
 	Leased func(ctx context.Context, shard string) (bool, error)
-	// Logger hears of reads that are tried again. Default: nothing.
+	// Logger receives a line for each read that is tried again. Default: no logging.
 	Logger *slog.Logger
 
 	mu       sync.Mutex
-	known    map[string]shard // as listed last
-	closed   map[string]shard // known to exist, though a listing from Start leaves them out
-	expired  map[string]bool  // Kinesis has said of these that it does not have them any more
+	known    map[string]shard // the shards in the last listing
+	closed   map[string]shard // shards that exist, but are left out by a listing from Start
+	expired  map[string]bool  // shards that Kinesis no longer has
 	identity string
 	asked    time.Time // when the identity was confirmed
 }
 
-// A shard is what a reader has to know of one, beside its name.
+// A shard is what a reader needs to know of a shard in addition to its name.
 type shard struct {
-	child   bool // of a shard that is listed too: the group has read that one
+	child   bool // a parent is listed too, and the group has read it
 	parents []string
 	first   string // its first sequence number
 	keys    keyRange
 }
 
-// Shards lists the shards that have records since Start, closed ones included: those
-// are listed until their last record is too old to be kept. What was closed before Start
-// is left out. There is nothing in it for this group, and its children are no children
-// then, but shards to begin with.
+// Shards lists the shards that have records since Start, including closed ones, which Kinesis
+// lists until their last record expires. Shards that were closed before Start are left out: they
+// have no records for this group, and their children begin at Start and not at their beginning.
 //
-// A listing that leaves out a shard which Kinesis still has is an error, [ErrPartial], as
-// is one of another stream under the same name, [ErrRecreated].
+// Shards returns [ErrPartial] if the listing leaves out a shard that Kinesis still has, and
+// [ErrRecreated] if another stream has the name now.
 func (s *Stream) Shards(ctx context.Context) ([]shardlease.Shard, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -89,7 +90,7 @@ func (s *Stream) Shards(ctx context.Context) ([]shardlease.Shard, error) {
 	return shards, nil
 }
 
-// list lists shards. Without a filter Kinesis lists all that it has.
+// list lists shards. Without a filter Kinesis lists all its shards.
 func (s *Stream) list(ctx context.Context, filter *types.ShardFilter) (map[string]shard, error) {
 	known := map[string]shard{}
 	input := &kinesis.ListShardsInput{StreamName: &s.Name, ShardFilter: filter}
@@ -109,7 +110,7 @@ func (s *Stream) list(ctx context.Context, filter *types.ShardFilter) (map[strin
 			known[*l.ShardId] = next
 		}
 		input = nil
-		if page.NextToken != nil { // it stands for all the rest, and is alone
+		if page.NextToken != nil { // a request with a token must have no other fields
 			input = &kinesis.ListShardsInput{NextToken: page.NextToken}
 		}
 	}
@@ -130,8 +131,8 @@ func (s *Stream) filter() *types.ShardFilter {
 	return &types.ShardFilter{Type: types.ShardFilterTypeFromTimestamp, Timestamp: &s.Start}
 }
 
-// parents are one after a split, two after a merge. Kinesis names them for ever, listed
-// or not.
+// parents returns the parents of a shard: one after a split, two after a merge. Kinesis names
+// them also when it no longer lists them.
 func parents(s types.Shard) []string {
 	var names []string
 	for _, name := range []*string{s.ParentShardId, s.AdjacentParentShardId} {
@@ -142,6 +143,7 @@ func parents(s types.Shard) []string {
 	return names
 }
 
+// lookUp returns a shard from the last listing, or one that find has found since.
 func (s *Stream) lookUp(name string) (shard, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +154,7 @@ func (s *Stream) lookUp(name string) (shard, bool) {
 	return known, ok
 }
 
-// forget makes find ask for a shard again.
+// forget makes find request a shard again.
 func (s *Stream) forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,13 +163,13 @@ func (s *Stream) forget(name string) {
 	delete(s.closed, name)
 }
 
-// First is the first sequence number of a shard, if it is known.
+// First returns the first sequence number of a shard, or "" if it is unknown.
 func (s *Stream) First(name string) string {
 	known, _ := s.lookUp(name)
 	return known.first
 }
 
-// A keyRange is which hashes of partition keys belong to a shard, ends included.
+// A keyRange is the range of hash keys that belong to a shard, both ends included.
 type keyRange struct{ from, to [16]byte }
 
 func newKeyRange(r *types.HashKeyRange) (keyRange, error) {

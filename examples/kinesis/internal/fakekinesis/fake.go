@@ -1,7 +1,6 @@
-// Package fakekinesis is a Kinesis endpoint in memory, for tests in a synctest bubble: it
-// speaks the protocol of the service to the SDK's real client, without a network, and its
-// time is the bubble's. It keeps what kinesis-local does not: iterators expire, and a
-// shard is forgotten.
+// Package fakekinesis is a Kinesis endpoint in memory, for tests in a synctest bubble. The SDK's
+// real client uses it without a network, and its time is that of the bubble. Unlike in
+// kinesis-local, iterators expire, and shards can be forgotten.
 package fakekinesis
 
 import (
@@ -21,17 +20,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/kinesis"
 )
 
-// A Shard is what there is of a shard. Its records have the sequence numbers 1, 2, 3, …
+// A Shard is a shard of the stream. Its records have the sequence numbers 1, 2, 3 and so on.
 type Shard struct {
 	Name     string
 	Parents  []string
 	From, To string // hash keys
 	Records  []Record
 	Closed   bool
-	ClosedAt time.Time // a listing from a later time leaves the shard out
+	ClosedAt time.Time // listings from a later time leave the shard out
 }
 
-// A Record is one entry. Arrived is zero for an entry that any reading by time includes.
+// A Record is one entry. An entry with zero Arrived is included in every read by time.
 type Record struct {
 	Key, Data string
 	Arrived   time.Time
@@ -46,26 +45,26 @@ type Call struct {
 
 // A Server is the endpoint, with one stream.
 type Server struct {
-	PageSize int                    // of listings; 0: any
-	Fail     func(op string) Fault  // asked for each request
-	Silent   func(op string) bool   // the same: whether it is never answered
-	Empty    func() bool            // asked for each GetRecords: whether it brings nothing, and is not at the end
-	Omit     func(name string) bool // whether a listing leaves a shard out that is there
-	Repeat   int                    // so many records before its iterator each read brings again
-	Created  time.Time              // of the stream; a stream made again has another one
+	PageSize int                    // the page size of listings; 0: no limit
+	Fail     func(op string) Fault  // returns how a request fails
+	Silent   func(op string) bool   // reports whether a request is never answered
+	Empty    func() bool            // reports whether a GetRecords returns nothing before the end of the shard
+	Omit     func(name string) bool // reports whether a listing leaves out a shard that exists
+	Repeat   int                    // how many records before its iterator each read returns again
+	Created  time.Time              // the creation time of the stream
 
 	mu     sync.Mutex
 	shards []Shard
 	calls  []Call
 }
 
-// A Fault is how a request fails; the zero Fault: it does not.
+// A Fault is the way in which a request fails. With the zero Fault it succeeds.
 type Fault struct {
 	Status int
 	Code   string
 }
 
-// New is a server with these shards. A shard without a range has all hash keys.
+// New returns a server with these shards. A shard without a range has all hash keys.
 func New(shards ...Shard) *Server {
 	for i := range shards {
 		if shards[i].To == "" {
@@ -75,7 +74,7 @@ func New(shards ...Shard) *Server {
 	return &Server{shards: shards}
 }
 
-// Client is a client of the server.
+// Client returns a client of the server.
 func (s *Server) Client() *kinesis.Client {
 	return kinesis.New(kinesis.Options{
 		Region: "eu-central-1", HTTPClient: s, RetryMaxAttempts: 1,
@@ -83,7 +82,7 @@ func (s *Server) Client() *kinesis.Client {
 	})
 }
 
-// Calls gives the requests of one kind, in their order.
+// Calls returns the requests of one kind, in order.
 func (s *Server) Calls(op string) []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +97,7 @@ func (s *Server) Shards(shards ...Shard) {
 	s.shards = next.shards
 }
 
-// Recreate makes it another stream of the same name.
+// Recreate replaces the stream by another one of the same name.
 func (s *Server) Recreate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +153,7 @@ func (s *Server) describe() (*http.Response, error) {
 	}})
 }
 
-// list lists a page of the shards. A token carries the time of the filter with it.
+// list returns a page of the shards. A token contains the time of the filter.
 func (s *Server) list(fields map[string]any) (*http.Response, error) {
 	first, from := 0, 0.0
 	if filter, ok := fields["ShardFilter"].(map[string]any); ok {
@@ -223,7 +222,7 @@ func (s *Server) iterator(fields map[string]any) (*http.Response, error) {
 	return answer(200, map[string]any{"ShardIterator": iteratorAt(name, at)})
 }
 
-// iteratorAt is a place in a shard and the time it was given.
+// iteratorAt returns an iterator: a place in a shard, and the time of its creation.
 func iteratorAt(name string, at int) string {
 	return fmt.Sprintf("%s/%d/%d", name, at, time.Now().UnixNano())
 }

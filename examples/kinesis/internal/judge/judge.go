@@ -1,7 +1,7 @@
-// Package judge checks what a run of the consumer has left in its tables. It shares no code
-// with the consumer: it reads the stream, the journal and the leases through the AWS SDK, by
-// what their documentation says of them, so that a fault of the consumer's own encoding,
-// order or position cannot hide itself.
+// Package judge checks the tables after a run of the consumer. It shares no code with the
+// consumer: it reads the stream, the journal and the leases through the AWS SDK, according to
+// their documentation, so that errors in the consumer's encoding, order or positions cannot
+// hide themselves.
 package judge
 
 import (
@@ -22,16 +22,16 @@ import (
 type Judge struct {
 	DynamoDB *dynamodb.Client
 	Kinesis  *kinesis.Client
-	Journal  string // the tables
+	Journal  string // the name of the journal's table
 	Leases   string
 	Stream   string
 	Group    string
 }
 
-// A Digest stands for the bytes of a record.
+// A Digest identifies the bytes of a record.
 type Digest [sha256.Size]byte
 
-// A Verdict compares what a key has with what was put.
+// A Verdict is the result of comparing the effects of a key with the records that were put.
 type Verdict struct{ Records, Lost, Twice, Late, Foreign int }
 
 // Add adds up the verdicts of keys.
@@ -43,15 +43,15 @@ func (v *Verdict) Add(w Verdict) {
 	v.Foreign += w.Foreign
 }
 
-// Faults is how many records are not as they were put.
+// Faults returns the number of records that differ from those that were put.
 func (v Verdict) Faults() int { return v.Lost + v.Twice + v.Late + v.Foreign }
 
 func (v Verdict) String() string {
 	return fmt.Sprintf("%d records: %d lost, %d twice, %d out of order, %d with other bytes", v.Records, v.Lost, v.Twice, v.Late, v.Foreign)
 }
 
-// Compare compares the effects of a key with the records that were put, in their order. No
-// two records of a key have the same bytes.
+// Compare compares the effects of a key with the records that were put, in order. No two records
+// of a key may have the same bytes.
 func Compare(put []Digest, effects [][]byte) Verdict {
 	v := Verdict{Records: len(effects)}
 	at := map[Digest]int{}
@@ -76,7 +76,7 @@ func Compare(put []Digest, effects [][]byte) Verdict {
 	return v
 }
 
-// item is an item of DynamoDB.
+// item is a DynamoDB item.
 type item map[string]types.AttributeValue
 
 func (i item) text(name string) string {
@@ -119,8 +119,8 @@ func (j *Judge) query(ctx context.Context, table, attribute, value string) ([]it
 	}
 }
 
-// Effects reads the effects of a key from the journal, in their order: shards by their rank,
-// pages by their sort key, and what a page has in its list or its parts.
+// Effects reads the effects of a key from the journal, in order: shards by rank, pages by sort
+// key, and the effects of a page from its list or its parts.
 func (j *Judge) Effects(ctx context.Context, key string) ([][]byte, error) {
 	items, err := j.query(ctx, j.Journal, "id", "key/"+url.PathEscape(j.Stream)+"/"+url.PathEscape(j.Group)+"/"+key)
 	if err != nil || len(items) == 0 {
@@ -155,7 +155,7 @@ func (j *Judge) Effects(ctx context.Context, key string) ([][]byte, error) {
 	return all, nil
 }
 
-// contents are the effects of a page.
+// contents returns the effects of a page.
 func contents(byPart map[string]item, page string) ([][]byte, error) {
 	if list, ok := byPart[page]["effects"].(*types.AttributeValueMemberL); ok {
 		var all [][]byte

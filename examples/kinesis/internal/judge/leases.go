@@ -13,9 +13,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/kinesis/types"
 )
 
-// Checkpoints compares the leases with the stream itself, read to its end: each shard has a
-// lease whose position is the shard's last record, and that is finished if the shard is
-// closed; and each names this stream. It says how many shards there are.
+// Checkpoints compares the leases with the stream, which it reads to its end. Each shard must
+// have a lease whose position is the last record of the shard, which is finished if the shard is
+// closed, and which names this stream. Checkpoints returns the number of shards.
 func (j *Judge) Checkpoints(ctx context.Context) (shards int, err error) {
 	items, err := j.query(ctx, j.Leases, "leaseGroup", j.Group+"/lease")
 	if err != nil {
@@ -45,7 +45,7 @@ func (j *Judge) Checkpoints(ctx context.Context) (shards int, err error) {
 		lease := leases[*shard.ShardId]
 		_, finished := lease["finished"]
 		position, state := lease.text("checkpoint"), lease.text("state")
-		if last == "" && finished { // then it is the shard's first sequence number
+		if last == "" && finished { // a shard without records has its first sequence number as position
 			last = aws.ToString(shard.SequenceNumberRange.StartingSequenceNumber)
 		}
 		if position != last || finished != closed {
@@ -55,14 +55,14 @@ func (j *Judge) Checkpoints(ctx context.Context) (shards int, err error) {
 			errs = append(errs, fmt.Errorf("the lease of %s names the stream %q", *shard.ShardId, state))
 		}
 		if _, held := lease["leaseOwner"]; held {
-			errs = append(errs, fmt.Errorf("%s is still held", *shard.ShardId))
+			errs = append(errs, fmt.Errorf("%s still has an owner", *shard.ShardId))
 		}
 	}
 	return len(listed.Shards), errors.Join(errs...)
 }
 
-// end reads a shard to its end, and gives the position of its last record: its sequence
-// number, and the number of the last record if it is packed.
+// end reads a shard to its end, and returns the position of its last record: the sequence number,
+// and the index of the last record if the entry is packed.
 func (j *Judge) end(ctx context.Context, shard string) (last string, closed bool, err error) {
 	begin, err := j.Kinesis.GetShardIterator(ctx, &kinesis.GetShardIteratorInput{
 		StreamName: &j.Stream, ShardId: &shard, ShardIteratorType: types.ShardIteratorTypeTrimHorizon,
@@ -93,8 +93,9 @@ func (j *Judge) end(ctx context.Context, shard string) (last string, closed bool
 	return last, true, nil
 }
 
-// packed counts the records that an entry of the Kinesis Producer Library holds: a magic
-// number, fields of protocol buffers, of which those with number 3 are records, and 16 bytes.
+// packed counts the records in an entry of the Kinesis Producer Library. The entry consists of a
+// magic number, protocol buffers fields, of which those with number 3 are records, and an MD5
+// sum of 16 bytes.
 func packed(data []byte) (records int) {
 	const magic = "\xf3\x89\x9a\xc2"
 	if len(data) < len(magic)+16 || string(data[:4]) != magic {

@@ -1,4 +1,4 @@
-// Package kpl packs records as the Kinesis Producer Library does, for tests.
+// Package kpl packs records for tests, as the Kinesis Producer Library does.
 package kpl
 
 import (
@@ -6,10 +6,10 @@ import (
 	"encoding/binary"
 )
 
-// A Record is one to be packed. Hash is an explicit hash key; empty: none.
+// A Record is a record to pack. Hash is its explicit hash key; empty if it has none.
 type Record struct{ Key, Hash, Data string }
 
-// Pack makes the data of one aggregated record.
+// Pack returns the data of an aggregated record.
 func Pack(records ...Record) []byte {
 	var keys, bodies []byte
 	hashes := uint64(0)
