@@ -23,7 +23,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// put puts what there is to be put, round by round.
+// put puts the records, round by round.
 func (e *world) put() {
 	for round := range *rounds {
 		next := time.After(*spread / time.Duration(*rounds))
@@ -31,8 +31,8 @@ func (e *world) put() {
 		for _, k := range e.keys {
 			entries = append(entries, types.PutRecordsRequestEntry{PartitionKey: aws.String(k.name), Data: dataOf(k, round)})
 		}
-		// A key comes once in each round: whatever is refused may be put again, and the
-		// order of the key stands.
+		// Each key is in a round once, so entries that were refused may be put again without
+		// changing the order of a key.
 		for len(entries) > 0 && e.ctx.Err() == nil {
 			batch := entries[:min(100, len(entries))]
 			out, err := e.kinesis.PutRecords(e.ctx, &kinesis.PutRecordsInput{StreamName: &e.name, Records: batch})
@@ -51,7 +51,7 @@ func (e *world) put() {
 	}
 }
 
-// dataOf is one record, or several that are packed.
+// dataOf returns one record, or several that are packed.
 func dataOf(k key, round int) []byte {
 	if k.each == 1 {
 		return k.payload(round)
@@ -63,7 +63,7 @@ func dataOf(k key, round int) []byte {
 	return kpl.Pack(records...)
 }
 
-// A fleet is three consumer processes, and those that were.
+// A fleet is the three running consumer processes, and those that ran before.
 type fleet struct {
 	*world
 	mode    rebalance.Mode
@@ -81,16 +81,16 @@ func (e *world) newFleet(mode rebalance.Mode) *fleet {
 	return f
 }
 
-// A worker is one consumer, and a platform that starts it again when it ends by itself.
+// A worker is one consumer, including a platform that restarts it when it ends by itself.
 type worker struct {
 	name    string
-	kinesis string // its address
+	kinesis string // the address of its Kinesis endpoint
 	done    chan struct{}
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
-	leaving bool  // it was told to
-	result  error // of the last one
+	leaving bool  // it must not be restarted
+	result  error // the result of the last process
 	counts  map[string]int64
 }
 
@@ -113,7 +113,7 @@ func (f *fleet) enter() *worker {
 	return p
 }
 
-// live runs one process, and reports whether another has to follow it.
+// live runs one process, and reports whether the platform must start another one.
 func (p *worker) live(args []string, log io.Writer) (again bool) {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), workerEnv+"=1", "AWS_ENDPOINT_URL_KINESIS="+p.kinesis)
@@ -139,7 +139,7 @@ func (p *worker) live(args []string, log io.Writer) (again bool) {
 	return !p.leaving
 }
 
-// heard counts what a process says of itself. What the SDK says is no JSON.
+// heard counts the log messages of a process. Messages of the SDK are no JSON.
 func (p *worker) heard(text []byte) {
 	line := struct {
 		Msg                string
@@ -159,8 +159,8 @@ func (p *worker) count(what string, n int64) {
 	p.counts[what] += n
 }
 
-// signal is sent under the lock, and not to a process that has not begun. Who is told to
-// end is not started again.
+// signal sends a signal under the lock, and not to a process that has not started. A process
+// that is stopped or killed is not restarted.
 func (p *worker) signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +170,7 @@ func (p *worker) signal(s syscall.Signal) {
 	}
 }
 
-// rows gives the lease rows, and the shards that each worker with a seat holds.
+// rows returns the lease rows, and the number of shards that each worker with a seat holds.
 func (f *fleet) rows() (rows []lease.Row, held map[string]int) {
 	s := shardlease.Supervisor{Store: f.leases, Group: f.name}
 	seats, err := s.Workers(f.ctx)
@@ -191,7 +191,7 @@ func (f *fleet) rows() (rows []lease.Row, held map[string]int) {
 	return rows, held
 }
 
-// whole waits until the three, and nobody else, hold all there is to hold.
+// whole waits until the three workers, and no others, hold all shards.
 func (f *fleet) whole() {
 	f.Helper()
 	f.until("for the fleet to hold all shards", func() bool {
@@ -207,7 +207,7 @@ func (f *fleet) whole() {
 	})
 }
 
-// busy waits until so many rounds are in the sink: what comes then meets work.
+// busy waits until the sink has this many rounds, so that the next action meets a busy fleet.
 func (f *fleet) busy(rounds int) {
 	f.Helper()
 	f.until("for the first records to be in the sink", func() bool {
@@ -217,7 +217,7 @@ func (f *fleet) busy(rounds int) {
 	})
 }
 
-// resharded waits until so many shards are finished, and their children are held.
+// resharded waits until this many shards are finished, and their children are held.
 func (f *fleet) resharded(finished int) {
 	f.Helper()
 	f.until("for the parents to be finished", func() bool {
@@ -233,7 +233,7 @@ func (f *fleet) resharded(finished int) {
 	f.whole()
 }
 
-// deploy replaces one after the other: the new one comes before the old one goes.
+// deploy replaces the workers one after the other; each new one starts before the old one stops.
 func (f *fleet) deploy() {
 	f.Helper()
 	for i, old := range f.slots {
@@ -247,7 +247,7 @@ func (f *fleet) deploy() {
 	f.whole()
 }
 
-// leave stops a process in good order.
+// leave stops a process by a graceful shutdown.
 func (f *fleet) leave(p *worker) {
 	f.Helper()
 	p.signal(syscall.SIGTERM)
@@ -264,8 +264,8 @@ func (f *fleet) leave(p *worker) {
 	}
 }
 
-// freeze stops a process in the middle of its work, and lets it go on when others have
-// all it held. It does not know that, and finds out.
+// freeze stops a process with SIGSTOP, and continues it when the other workers hold all its
+// shards. The process then has to find out that it was replaced.
 func (f *fleet) freeze(p *worker) {
 	f.Helper()
 	p.signal(syscall.SIGSTOP)
@@ -281,7 +281,7 @@ func (f *fleet) freeze(p *worker) {
 	f.whole()
 }
 
-// caughtUp waits until the sink has as many effects as it should.
+// caughtUp waits until the sink has all effects.
 func (f *fleet) caughtUp() {
 	f.Helper()
 	behind := f.keys
@@ -297,8 +297,8 @@ func (f *fleet) caughtUp() {
 	})
 }
 
-// stop stops all that run, and adds up what the processes have counted. One that was
-// killed has not told.
+// stop stops all running processes, and adds up their counts. A killed process has not reported
+// its counts.
 func (f *fleet) stop() {
 	f.Helper()
 	for _, p := range f.slots {
@@ -312,16 +312,16 @@ func (f *fleet) stop() {
 		}
 		p.mu.Unlock()
 	}
-	f.Logf("%d processes, %d started again; %d tenures; effects kept %d, known already %d; writes fenced %d",
+	f.Logf("%d processes, %d restarts; %d tenures; effects kept %d, left out as known %d; writes fenced %d",
 		len(f.started), sum["restarted"], sum["started"], sum["kept"], sum["known"], sum["stale"])
-	// The one that was killed had effects in the sink that its checkpoints did not cover, and
-	// has not told what it kept; the one that was frozen had some to write when it woke up.
+	// The killed process had stored effects after its last checkpoint, and has not reported its
+	// counts; the frozen process had effects to write when it woke up.
 	if sum["known"] == 0 || sum["stale"] == 0 || sum["kept"] == 0 || sum["kept"] >= int64(*rounds*4000) {
-		f.Errorf("want some effects that were known, some writes that were fenced, and less than %d kept", *rounds*4000)
+		f.Errorf("want some known effects, some fenced writes, and less than %d kept effects", *rounds*4000)
 	}
 }
 
-// end kills what a test that failed has left.
+// end kills the processes that a failed test has left running.
 func (f *fleet) end() {
 	for _, p := range f.started {
 		select {
@@ -332,6 +332,6 @@ func (f *fleet) end() {
 		}
 	}
 	if f.Failed() {
-		f.Logf("with -artifacts, what the processes had to say is in %s", f.ArtifactDir())
+		f.Logf("with -artifacts, the logs of the processes are in %s", f.ArtifactDir())
 	}
 }

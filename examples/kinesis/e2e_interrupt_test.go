@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// TestEndToEndInterrupt presses ctrl-C on the README's command: the consumer releases its
-// shards, the local servers end after it, and the exit code is 0. Before, the servers got
-// the signal too and ended first: the consumer waited 7 s for them, its leases ran out, and
-// the exit code was 1.
+// TestEndToEndInterrupt presses ctrl-C during the README's command: the consumer releases its
+// shards, the local servers end after it, and the exit code is 0. Before, the servers received
+// the signal too and ended first: the consumer waited 7 s for them, its leases expired, and the
+// exit code was 1.
 func TestEndToEndInterrupt(t *testing.T) {
 	if os.Getenv("AWS_ENDPOINT_URL_KINESIS") == "" {
 		t.Skip("no Node and Java: start this with ./run-local")
 	}
 	cmd := exec.Command("./run-local", "-stream", "orders", "-group", "orders", "-handoff", "cooperative", "-create-tables")
 	for _, set := range os.Environ() {
-		if !strings.HasPrefix(set, "AWS_ENDPOINT_URL_") { // it starts servers of its own
+		if !strings.HasPrefix(set, "AWS_ENDPOINT_URL_") { // the command must start its own servers
 			cmd.Env = append(cmd.Env, set)
 		}
 	}
@@ -32,7 +32,7 @@ func TestEndToEndInterrupt(t *testing.T) {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
 	cmd.SysProcAttr.Setpgid = true
-	// What the command leaves running would keep this pipe open.
+	// Processes that the command leaves running would keep this pipe open.
 	log, in := io.Pipe()
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = in, in, 10*time.Second
 	if err := cmd.Start(); err != nil {
@@ -58,7 +58,7 @@ func TestEndToEndInterrupt(t *testing.T) {
 		}
 	}
 	if err := <-ended; err != nil || released != 4 || time.Since(begun) > 10*time.Second {
-		t.Errorf("it ends with %v after %v, with %d of 4 shards released\n%s", err, time.Since(begun), released, all.String())
+		t.Errorf("the command ends with %v after %v, with %d of 4 shards released\n%s", err, time.Since(begun), released, all.String())
 	}
 	t.Logf("ctrl-C took %v", time.Since(begun).Round(10*time.Millisecond))
 }

@@ -16,18 +16,17 @@ import (
 	"sync"
 )
 
-// A proxy stands between the consumers and kinesis-local, and does what kinesis-local never
-// does: every third answer brings records again that the one before had, and every fifth
-// listing leaves a shard out.
+// A proxy is a server between the consumers and kinesis-local that adds faults: every third
+// answer repeats records of the answer before, and every fifth listing leaves out a shard.
 type proxy struct {
 	*httptest.Server
 
 	mu       sync.Mutex
-	before   map[string][]json.RawMessage // by the iterator that comes next: the last records
+	before   map[string][]json.RawMessage // the last records of an answer, by its next iterator
 	reads    int
 	listings int
-	repeated int // records
-	omitted  int // shards
+	repeated int // how many records were repeated
+	omitted  int // how many shards were left out
 }
 
 func newProxy() (*proxy, error) {
@@ -39,12 +38,12 @@ func newProxy() (*proxy, error) {
 	p.Server = httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { p.prepare(r, target) },
 		ModifyResponse: p.change,
-		ErrorLog:       log.New(io.Discard, "", 0), // of consumers that end in a request
+		ErrorLog:       log.New(io.Discard, "", 0), // consumers that end during a request would cause errors
 	})
 	return p, nil
 }
 
-// iteratorHeader carries the iterator of a request to its answer.
+// iteratorHeader passes the iterator of a request to its answer.
 const iteratorHeader = "X-Test-Iterator"
 
 func (p *proxy) prepare(r *httputil.ProxyRequest, target *url.URL) {
@@ -57,7 +56,7 @@ func (p *proxy) prepare(r *httputil.ProxyRequest, target *url.URL) {
 	}
 }
 
-// change changes an answer. Fields that it does not know stay what they are.
+// change changes an answer. It keeps fields that it does not know.
 func (p *proxy) change(r *http.Response) error {
 	_, op, _ := strings.Cut(r.Request.Header.Get("X-Amz-Target"), ".")
 	if r.StatusCode != http.StatusOK || op != "GetRecords" && op != "ListShards" {
@@ -93,7 +92,7 @@ func (p *proxy) repeat(fields map[string]json.RawMessage, iterator string) error
 		return err
 	}
 	var next string
-	_ = json.Unmarshal(fields["NextShardIterator"], &next) // there is none at the end
+	_ = json.Unmarshal(fields["NextShardIterator"], &next) // empty at the end of a shard
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reads++; p.reads%3 == 0 {

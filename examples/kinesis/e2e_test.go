@@ -31,16 +31,16 @@ var (
 	ttl    = flag.Duration("e2e.ttl", 10*time.Second, "lease time of the consumers")
 )
 
-// TestEndToEnd runs consumer processes on kinesis-local and DynamoDB Local while records
-// are put, and does to them what happens in a month: one is killed, one is frozen and
-// wakes up after it was replaced, a shard is split and two are merged, and the whole fleet
-// is deployed anew, with either handoff. What the sink holds in the end is what was put:
-// nothing is missing, nothing is there twice, the records of each key are in order and have
-// the bytes that were put, and each lease is at the last record of its shard. A proxy has
-// records come again and listings leave shards out all the time.
+// TestEndToEnd runs consumer processes on kinesis-local and DynamoDB Local while records are put,
+// and plays the events of a month: one process is killed, one is frozen and wakes up after it was
+// replaced, a shard is split and two are merged, and the whole fleet is deployed again, in both
+// handoff modes. In the end the sink has exactly the records that were put: none is missing, none
+// is there twice, the records of each key are in order and have their bytes, and each lease is at
+// the last record of its shard. Meanwhile a proxy repeats records and leaves shards out of
+// listings.
 //
-// Package judge, which shares no code with the consumer, has the last word. run-local starts
-// what it needs.
+// Package judge, which shares no code with the consumer, checks the result. run-local starts the
+// servers that the test needs.
 func TestEndToEnd(t *testing.T) {
 	e := newWorld(t)
 	put := make(chan struct{})
@@ -77,29 +77,29 @@ func TestEndToEnd(t *testing.T) {
 	e.verdict()
 }
 
-// A world is a stream, a lease table and a sink, on local servers.
+// A world has a stream, a lease table and a sink, on local servers.
 type world struct {
 	*testing.T
 	ctx     context.Context
 	begun   time.Time
 	kinesis *kinesis.Client
 	db      *dynamodb.Client
-	name    string // of the stream and of the group
+	name    string // the name of the stream and of the group
 	leases  *dynamostore.Store
 	judge   *judge.Judge
 	proxy   *proxy
 	keys    []key
 }
 
-// A key is one partition key of the stream, and how many records of it each round has.
-// More than one are packed into one entry.
+// A key is one partition key of the stream, and the number of its records in each round. If a
+// round has more than one, they are packed into one entry.
 type key struct {
 	name  string
 	each  int
-	sizes []int // of its records, in turn
+	sizes []int // the sizes of its records, in turn
 }
 
-// payload is what record n of a key holds: bytes at random, but always the same.
+// payload returns the bytes of record n of a key: pseudorandom, but always the same.
 func (k key) payload(n int) []byte {
 	data := make([]byte, k.sizes[n%len(k.sizes)])
 	_, _ = mathrand.NewChaCha8(sha256.Sum256(fmt.Appendf(nil, "%s %d", k.name, n))).Read(data)
@@ -125,12 +125,12 @@ func newWorld(t *testing.T) *world {
 	e.proxy, err = newProxy()
 	e.must(err)
 	e.Cleanup(e.proxy.Close)
-	// 4,000 records in 390 entries. kinesis-local reads all of a shard again for each
-	// entry that is put to it: 100,000 entries would take it most of an hour.
+	// 4,000 records in 390 entries per round. kinesis-local reads a whole shard again for each
+	// entry that is put, so 100,000 entries would take most of an hour.
 	for i := range 390 {
 		k := key{fmt.Sprintf("customer-%03d", i), 20, []int{10, 25, 40}}
 		switch {
-		case i < 3: // more than an item of DynamoDB holds, and as much as one record may
+		case i < 3: // larger than a DynamoDB item, up to the maximum of a record
 			k.each, k.sizes = 1, []int{100, 1<<20 - 100, 10, 450 << 10, 30 << 10}
 		case i < 200:
 			k.each, k.sizes = 1, []int{10, 50, 200, 1000}
@@ -154,7 +154,7 @@ func (e *world) step(what string) {
 	e.Logf("%5.1f s: %s", time.Since(e.begun).Seconds(), what)
 }
 
-// until waits for something to come true.
+// until waits until a condition holds.
 func (e *world) until(what string, happened func() bool) {
 	e.Helper()
 	limit := time.Now().Add(time.Minute + 15**ttl)
@@ -178,7 +178,7 @@ func (e *world) split(shard string) {
 	e.Helper()
 	_, err := e.kinesis.SplitShard(e.ctx, &kinesis.SplitShardInput{
 		StreamName: &e.name, ShardToSplit: &shard,
-		NewStartingHashKey: aws.String("21267647932558653966460912964485513216"), // a sixteenth of all
+		NewStartingHashKey: aws.String("21267647932558653966460912964485513216"), // a sixteenth of all hash keys
 	})
 	e.must(err)
 	e.active()
@@ -191,10 +191,10 @@ func (e *world) merge(a, b string) {
 	e.active()
 }
 
-// want is what a key has in the end.
+// want returns how many records a key has in the end.
 func (e *world) want(k key) int { return *rounds * k.each }
 
-// verdict compares the tables with what was put, and with the stream.
+// verdict compares the tables with the records that were put, and with the stream.
 func (e *world) verdict() {
 	e.Helper()
 	var all judge.Verdict
@@ -208,15 +208,15 @@ func (e *world) verdict() {
 		all.Add(judge.Compare(put, effects))
 	}
 	shards, err := e.judge.Checkpoints(e.ctx)
-	e.Logf("%v; of %d keys and %d shards; %.0f s", all, len(e.keys), shards, time.Since(e.begun).Seconds())
+	e.Logf("%v; %d keys and %d shards; %.0f s", all, len(e.keys), shards, time.Since(e.begun).Seconds())
 	if all.Faults() > 0 || all.Records != *rounds*4000 {
-		e.Errorf("want %d records, each once, in order and as it was put", *rounds*4000)
+		e.Errorf("want %d records, each once, in order and unchanged", *rounds*4000)
 	}
 	if err != nil || shards != 8+3 {
 		e.Errorf("%d leases, want %d: %v", shards, 8+3, err)
 	}
-	e.Logf("the proxy repeated %d records, and left out %d shards", e.proxy.repeated, e.proxy.omitted)
+	e.Logf("the proxy repeated %d records and left out %d shards", e.proxy.repeated, e.proxy.omitted)
 	if e.proxy.repeated == 0 || e.proxy.omitted == 0 {
-		e.Error("the proxy did nothing")
+		e.Error("the proxy repeated no record or left out no shard")
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// workerEnv: where it is set, this binary was started by TestEndToEnd and is a consumer.
+// workerEnv is set in the processes that TestEndToEnd starts as consumers.
 const workerEnv = "KINESIS_EXAMPLE_WORKER"
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// processUnevenly takes now and then so long that records of other lanes overtake.
+// processUnevenly is process with occasional delays, so that records of other lanes overtake.
 func processUnevenly(ctx context.Context, r stream.Record) (consumer.Effect, error) {
 	if rand.IntN(50) == 0 {
 		<-time.After(rand.N(10 * time.Millisecond))
@@ -45,8 +45,8 @@ func processUnevenly(ctx context.Context, r stream.Record) (consumer.Effect, err
 	return process(ctx, r)
 }
 
-// TestSettings: flags are stronger than the environment, which is stronger than defaults;
-// all that is wrong is told at once.
+// TestSettings: flags override the environment, which overrides defaults, and all errors are
+// reported at once.
 func TestSettings(t *testing.T) {
 	t.Setenv("CONSUMER_STREAM", "orders")
 	t.Setenv("CONSUMER_HANDOFF", "eager")
@@ -60,14 +60,14 @@ func TestSettings(t *testing.T) {
 	_, err = parse([]string{"-poison", "skip", "-poison-after", "20"})
 	for _, want := range []string{"CONSUMER_TTL", "-stream must be given", "-poison-after must be less"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not tell of %s", err, want)
+			t.Errorf("%v does not report %s", err, want)
 		}
 	}
 }
 
 // TestStartWaitsForItsServers: a program that is started before its tables, its stream or
-// their servers says what it waits for, and ends with 0 when it is told to. Before, it ended
-// with 1 at the first refused connection.
+// their servers logs what it waits for, and ends with exit code 0 when it is stopped. Before, it
+// ended with 1 at the first refused connection.
 func TestStartWaitsForItsServers(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
@@ -92,16 +92,16 @@ func TestStartWaitsForItsServers(t *testing.T) {
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			told := &interrupt{line: "waiting for the lease table orders-leases", stop: stop}
-			err := run(ctx, []string{"-stream", "orders", "-group", "orders", "-handoff", "eager", "-leases", "orders-leases"}, slog.New(slog.NewTextHandler(told, nil)), process)
-			if told.seen != c.waits || (err == nil) != c.waits {
-				t.Errorf("it waited: %t, and ends with %v", told.seen, err)
+			stopAt := &interrupt{line: "waiting for the lease table orders-leases", stop: stop}
+			err := run(ctx, []string{"-stream", "orders", "-group", "orders", "-handoff", "eager", "-leases", "orders-leases"}, slog.New(slog.NewTextHandler(stopAt, nil)), process)
+			if stopAt.seen != c.waits || (err == nil) != c.waits {
+				t.Errorf("the program waited: %t, and ends with %v", stopAt.seen, err)
 			}
 		})
 	}
 }
 
-// An interrupt is a log that stops a program at a line.
+// An interrupt is a log that stops a program when it contains a line.
 type interrupt struct {
 	line string
 	stop func()
@@ -116,7 +116,7 @@ func (i *interrupt) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestProbesAndLags: what is served before the worker runs.
+// TestProbesAndLags: the status codes of all routes before the worker runs.
 func TestProbesAndLags(t *testing.T) {
 	w, err := shardlease.New(new(memstore.Store), shardlease.Static("a"), shardlease.Config{Group: "orders", Handoff: rebalance.Eager})
 	if err != nil {

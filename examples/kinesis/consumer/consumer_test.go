@@ -22,23 +22,23 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A memory is a sink that keeps effects by key, as they come, and takes a while for it.
+// A memory is a sink in memory that stores effects by key, in order of arrival, after a delay.
 type memory struct {
 	mu      sync.Mutex
 	writing bool
-	twice   bool // two writes at a time
+	twice   bool // two writes have overlapped
 	effects map[string][]string
 	writes  int
 	fail    func(write int) error
 
-	refuse func(e consumer.Effect) bool // it can never keep it
-	once   bool                         // by marks, as the journal
+	refuse func(e consumer.Effect) bool // reports whether the sink can never store an effect
+	once   bool                         // leave out known effects by marks, like the journal
 	marks  map[string]string
 	left   []string       // records that were left out
-	failed map[string]int // by record
+	failed map[string]int // number of failures by record
 }
 
-// Failed is consumer.Sink.Failed.
+// Failed implements consumer.Sink.
 func (m *memory) Failed(_ context.Context, _ lease.Hold, r stream.Record, _ string) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,16 +91,16 @@ type bench struct {
 	stop   context.CancelFunc
 	done   chan error
 
-	attempts int           // MaxAttempts
-	stall    time.Duration // StallAfter
-	first    error         // of the first tenure, at once
+	attempts int           // Config.MaxAttempts
+	stall    time.Duration // Config.StallAfter
+	first    error         // the first tenure returns it at once
 	handled  func()        // called at the beginning of each other tenure
 }
 
 const keys = 7
 
-// numbered makes n entries of a few keys; every third has three records. The data of a
-// key's records are 0, 1, 2, …
+// numbered returns n entries of a few keys; every third entry has three records. The records of
+// a key have the data 0, 1, 2 and so on.
 func numbered(n int) []fakekinesis.Record {
 	var all []fakekinesis.Record
 	next := map[string]int{}
@@ -177,7 +177,7 @@ func (b *bench) row(shard string) lease.Row {
 	return row
 }
 
-// inOrder checks that each key has 0, 1, 2, …, and gives how many there are of all.
+// inOrder checks that each key has the effects 0, 1, 2 and so on, and returns the total number.
 func (b *bench) inOrder() (total int) {
 	b.Helper()
 	for key, effects := range b.sink.effects {
@@ -191,8 +191,8 @@ func (b *bench) inOrder() (total int) {
 	return total
 }
 
-// TestKeysKeepTheirOrder: records of a shard are processed at the same time, those of one
-// key one after the other, and the shard is finished when all are in the sink.
+// TestKeysKeepTheirOrder: records of a shard are processed concurrently, but those of one key one
+// after the other, and the shard is finished when all effects are in the sink.
 func TestKeysKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(300), Closed: true})
@@ -203,18 +203,18 @@ func TestKeysKeepTheirOrder(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.end()
 		if n := b.inOrder(); n != 500 || b.sink.twice {
-			t.Errorf("%d effects, want 500; two writes at a time: %t", n, b.sink.twice)
+			t.Errorf("%d effects, want 500; overlapping writes: %t", n, b.sink.twice)
 		}
 		if row := b.row("a"); !row.Finished || row.Checkpoint.Position != "300" {
-			t.Errorf("finished %t, at %s", row.Finished, row.Checkpoint.Position)
+			t.Errorf("finished %t, position %s", row.Finished, row.Checkpoint.Position)
 		}
-		if took > 4*time.Second { // one after the other it would be 10 ms each
-			t.Errorf("it took %v", took)
+		if took > 4*time.Second { // one after the other, each record would take 10 ms
+			t.Errorf("processing took %v", took)
 		}
 	})
 }
 
-// TestChildrenFollow: what a shard has is in the sink before its children are read.
+// TestChildrenFollow: all effects of a shard are in the sink before its children are read.
 func TestChildrenFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := numbered(120)
@@ -238,8 +238,8 @@ func TestChildrenFollow(t *testing.T) {
 	})
 }
 
-// TestFaultsAreTriedAgain: a record that cannot be processed, and a sink that does not
-// answer, end the tenure with the position before them; nothing is skipped.
+// TestFaultsAreTriedAgain: after a record that cannot be processed, or a sink that does not
+// answer, the tenure ends with a position before it, and nothing is skipped.
 func TestFaultsAreTriedAgain(t *testing.T) {
 	for _, where := range []string{"process", "sink"} {
 		t.Run(where, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestFaultsAreTriedAgain(t *testing.T) {
 				process, faults := b.c.Process, 0
 				fault := errors.New("out of order")
 				b.c.Process = func(ctx context.Context, r stream.Record) (consumer.Effect, error) {
-					if where == "process" && r.Sequence == "100" && r.Index == 2 && faults < 3 { // the last one of its entry
+					if where == "process" && r.Sequence == "100" && r.Index == 2 && faults < 3 { // the last record of its entry
 						faults++
 						return consumer.Effect{}, fault
 					}
@@ -264,7 +264,7 @@ func TestFaultsAreTriedAgain(t *testing.T) {
 				b.run()
 				time.Sleep(2 * time.Minute)
 				b.end()
-				distinct := 0 // this sink keeps what it gets: again is allowed, missing is not
+				distinct := 0 // this sink keeps repeated effects, which are allowed; none may be missing
 				for _, effects := range b.sink.effects {
 					distinct += len(slices.Compact(slices.Sorted(slices.Values(effects))))
 				}
@@ -279,8 +279,8 @@ func TestFaultsAreTriedAgain(t *testing.T) {
 	}
 }
 
-// TestWindDown: a worker that stops leaves nothing begun and not in the sink, and the
-// next one begins right behind it: with no crash nothing is processed twice.
+// TestWindDown: when a worker stops, all records that it has begun are in the sink, and the next
+// worker begins right after them: without a crash no record is processed twice.
 func TestWindDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(900), Closed: true})
@@ -296,7 +296,7 @@ func TestWindDown(t *testing.T) {
 	})
 }
 
-// TestLags: how far the shards are is told while they are held.
+// TestLags: the lags of the shards are reported while the shards are held.
 func TestLags(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(90)})
@@ -307,14 +307,14 @@ func TestLags(t *testing.T) {
 		time.Sleep(time.Minute)
 		lag := b.c.Lags.Shards()["a"]
 		if lag.Behind != 0 || lag.Read != 150 || lag.Backlog.Begun != 0 {
-			t.Errorf("caught up, and the lag is %+v", lag)
+			t.Errorf("lag after catching up: %+v", lag)
 		}
 		if !strings.Contains(early.String(), "consumer_behind_seconds{shard=\"a\"} 40\n") {
 			t.Errorf("after the first read: %s", early.String())
 		}
 		b.end()
 		if n := len(b.c.Lags.Shards()); n != 0 {
-			t.Errorf("%d shards are still told of", n)
+			t.Errorf("the lags of %d shards are still reported", n)
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// imports makes a row with a position, as an import from the KCL does.
+// imports creates a row with a position, as an import from the KCL does.
 func (b *bench) imports(shard, position string, parents ...string) {
 	b.Helper()
 	w, err := protocol.Begin("orders", shard, parents, "kcl-import", protocol.Stamp{ID: "import", At: time.Now()})
@@ -36,7 +36,7 @@ func (b *bench) imports(shard, position string, parents ...string) {
 	}
 }
 
-// effects counts what the sink was given.
+// effects returns the number of effects in the sink.
 func (b *bench) effects() (total int) {
 	for _, effects := range b.sink.effects {
 		total += len(effects)
@@ -44,7 +44,7 @@ func (b *bench) effects() (total int) {
 	return total
 }
 
-// plain makes n records of one key that arrived at a time.
+// plain returns n records of one key that arrived at a given time.
 func plain(key string, n int, arrived time.Time) []fakekinesis.Record {
 	all := make([]fakekinesis.Record, n)
 	for i := range all {
@@ -53,11 +53,11 @@ func plain(key string, n int, arrived time.Time) []fakekinesis.Record {
 	return all
 }
 
-// TestImportedShardsWithStartLatest: a group begins now, and an import has left it a shard
-// that was closed an hour ago, of which 70 records are unread. A listing that begins with
-// the group leaves that shard out. Before, all 70 were lost: the shard counted as expired.
-// So did 30 of its child that arrived before the group began, as nothing listed a parent
-// of it.
+// TestImportedShardsWithStartLatest: a group begins now, and an import has created the row of a
+// shard that was closed an hour ago and has 70 unread records. A listing from the beginning of
+// the group leaves that shard out. Before, all 70 records were lost, because the shard counted as
+// expired. So were 30 records of its child from before the beginning of the group, because no
+// parent of the child was listed.
 func TestImportedShardsWithStartLatest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		early := time.Now().Add(-time.Hour)
@@ -80,14 +80,14 @@ func TestImportedShardsWithStartLatest(t *testing.T) {
 			t.Errorf("%d of 70 records of the parent are in the sink, %d of 30 of the child", p, c)
 		}
 		if row := b.row("parent"); !row.Removed {
-			t.Error("the parent is finished and not listed, and its row is still there")
+			t.Error("the row of the finished parent was not removed")
 		}
 	})
 }
 
-// TestPartialListingFinishesNothing: listings that leave out a shard which is there cost
-// nothing: no record, no order of parent and child, and no finished row. Before, the shard
-// was finished unread, its child was read first, and its row was removed.
+// TestPartialListingFinishesNothing: a listing that leaves out an existing shard loses no record,
+// does not change the order of parent and child, and finishes no row. Before, the shard was
+// finished unread, its child was read first, and its row was removed.
 func TestPartialListingFinishesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := numbered(300)
@@ -116,9 +116,9 @@ func TestPartialListingFinishesNothing(t *testing.T) {
 	})
 }
 
-// TestRedelivery: a server that sends records again does not have them processed again.
-// Before, the shard was never done: the mark went back, the tenure failed and the next one
-// met the same. After a minute 4,027 effects were there twice.
+// TestRedelivery: records that the server sends again are not processed again. Before, the shard
+// was never completed: the mark moved back, the tenure failed, and so did the next one. After a
+// minute 4,027 effects were there twice.
 func TestRedelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(300), Closed: true})
@@ -133,10 +133,10 @@ func TestRedelivery(t *testing.T) {
 	})
 }
 
-// TestRecreatedStreamIsReported: a stream that was deleted and made again under its name
-// has other records under the names of the old shards. Before, their rows kept the new
-// ones from being read, and nothing said so: a finished row forever, any other row until
-// its sequence numbers were passed.
+// TestRecreatedStreamIsReported: a stream that was deleted and created again under its name has
+// other records under the names of the old shards. Before, the old rows prevented the new shards
+// from being read, without any report: a finished row forever, any other row until its sequence
+// numbers were passed.
 func TestRecreatedStreamIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(30), Closed: true}, fakekinesis.Shard{Name: "b", Records: numbered(30)},
@@ -146,7 +146,7 @@ func TestRecreatedStreamIsReported(t *testing.T) {
 		b.end()
 		for _, shard := range []string{"a", "b", "empty"} {
 			if state := b.row(shard).Checkpoint.State; !strings.Contains(state, "stream/orders@") {
-				t.Errorf("the row of %s names no stream: %q", shard, state)
+				t.Errorf("the row of %s has the state %q", shard, state)
 			}
 		}
 		rows, err := shardlease.Supervisor{Store: b.store, Group: "orders"}.List(t.Context())
@@ -154,14 +154,14 @@ func TestRecreatedStreamIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := b.c.Verify(t.Context(), rows); err != nil {
-			t.Errorf("the same stream: %v", err)
+			t.Errorf("Verify with the same stream: %v", err)
 		}
 		again := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(30)}, fakekinesis.Shard{Name: "b", Records: numbered(90)})
 		again.server.Created, again.store = time.Now(), b.store
 		if err := again.c.Verify(t.Context(), rows); !errors.Is(err, stream.ErrRecreated) {
-			t.Errorf("before it starts: %v", err)
+			t.Errorf("Verify with another stream: %v", err)
 		}
-		again.run() // without Verify each tenure refuses
+		again.run() // without Verify each tenure returns the error
 		time.Sleep(time.Minute)
 		again.end()
 		if n, row := again.effects(), b.row("b"); n != 0 || row.Attempts() == 0 {
@@ -170,7 +170,7 @@ func TestRecreatedStreamIsReported(t *testing.T) {
 	})
 }
 
-// A slow sink does not answer before it may.
+// A slow sink answers only when the test allows it.
 type slow struct {
 	consumer.Sink
 	answer chan struct{}
@@ -181,9 +181,9 @@ func (s slow) Write(ctx context.Context, h lease.Hold, effects []consumer.Effect
 	return s.Sink.Write(ctx, h, effects)
 }
 
-// TestStuckSinkHoldsLittle: while a sink does not answer, a consumer reads what its memory
-// bounds allow and no more. Before, it read 1,000 entries of each shard, which may be 1 GB:
-// here all there was, 80 entries of 1 MB.
+// TestStuckSinkHoldsLittle: while a sink does not answer, a consumer reads only what its memory
+// bounds allow. Before, it read 1,000 entries of each shard, which may be 1 GB: in this test all
+// 80 entries of 1 MB.
 func TestStuckSinkHoldsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mb = 1 << 20
@@ -218,9 +218,9 @@ func TestStuckSinkHoldsLittle(t *testing.T) {
 	})
 }
 
-// TestWindDownWithinAnEntry: a worker that stops need not wait for all records of an entry
-// that was packed, and the next one goes on within it. Before, such an entry was one step:
-// a checkpoint could only stand before or behind all its records.
+// TestWindDownWithinAnEntry: a worker that stops need not wait for all records of a packed entry,
+// and the next worker continues within the entry. Before, such an entry was one step: a
+// checkpoint could only be before or after all its records.
 func TestWindDownWithinAnEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var packed []kpl.Record
@@ -234,7 +234,7 @@ func TestWindDownWithinAnEntry(t *testing.T) {
 		b.end()
 		n := b.inOrder()
 		if at := b.row("a").Checkpoint.Position; n == 0 || n == 200 || at != fmt.Sprintf("1/%d", n-1) {
-			t.Errorf("%d of 200 effects, at %s", n, at)
+			t.Errorf("%d of 200 effects, position %s", n, at)
 		}
 		b.run()
 		time.Sleep(time.Minute)

@@ -16,7 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// poisoned is a bench with 300 entries of 7 keys, in one shard. The last record of entry 100
+// poisoned returns a bench with 300 entries of 7 keys in one shard. The last record of entry 100
 // fails: in Process with an error or a panic, or in the sink.
 func poisoned(t *testing.T, where string) *bench {
 	b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(300), Closed: true})
@@ -40,8 +40,8 @@ func poisoned(t *testing.T, where string) *bench {
 
 var places = []string{"error", "panic", "sink"}
 
-// has gives how many effects there are of all keys, and what is missing of k1, which the
-// record has that fails.
+// has returns the number of effects of all keys, and the missing effects of k1, the key of the
+// record that fails.
 func (b *bench) has() (total int, missing []string) {
 	all := map[string]bool{}
 	for key, effects := range b.sink.effects {
@@ -59,10 +59,10 @@ func (b *bench) has() (total int, missing []string) {
 }
 
 // TestPoisonIsQuarantined: without a verdict a record that fails ends its tenure, and after
-// MaxAttempts the shard is set aside right before it, with what came before it in the sink.
-// A record of the same key that follows it has no effect: its mark would hide the other. When
-// each read without records was progress, the shard was tried 72 times in a minute and never
-// set aside; and a panic ended the process.
+// MaxAttempts the shard is quarantined right before the record. The earlier records are in the
+// sink. A later record of the same key has no effect, because its mark would hide the failed
+// one. When each empty read was progress, the shard was tried 72 times in a minute and never
+// quarantined; and a panic ended the process.
 func TestPoisonIsQuarantined(t *testing.T) {
 	for _, where := range places {
 		t.Run(where, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestPoisonIsQuarantined(t *testing.T) {
 				b.end()
 				row := b.row("a")
 				if !row.Quarantined || row.Last.Reason != lease.ReasonFailed || row.Checkpoint.Position != "100/1" {
-					t.Errorf("quarantined %t (%v), at %s", row.Quarantined, row.Last, row.Checkpoint.Position)
+					t.Errorf("quarantined %t (%v), position %s", row.Quarantined, row.Last, row.Checkpoint.Position)
 				}
 				if len(b.sink.failed) != 1 || b.sink.failed[stream.Record{Sequence: "100", Index: 2}.Order()] != 3 {
 					t.Errorf("failed: %v", b.sink.failed)
@@ -91,9 +91,9 @@ func TestPoisonIsQuarantined(t *testing.T) {
 	}
 }
 
-// TestPoisonBehindEmptyReads: a record that fails is quarantined, too, behind a long stretch
-// of reads that bring nothing, which every tenure has to read again. When a minute of them was
-// progress, 70 s of them led to 102 failures in two hours, and to no quarantine.
+// TestPoisonBehindEmptyReads: the shard is quarantined too if a long series of empty reads, which
+// every tenure repeats, precedes the record. When a minute of them was progress, 70 s of empty
+// reads led to 102 failures in two hours, and to no quarantine.
 func TestPoisonBehindEmptyReads(t *testing.T) {
 	for _, stretch := range []time.Duration{70 * time.Second, 10 * time.Minute} {
 		t.Run(stretch.String(), func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestPoisonBehindEmptyReads(t *testing.T) {
 				time.Sleep(4 * stretch)
 				b.end()
 				if row := b.row("a"); !row.Quarantined || row.Last.Reason != lease.ReasonFailed || row.Checkpoint.Position != "100/1" {
-					t.Errorf("quarantined %t (%v), at %s", row.Quarantined, row.Last, row.Checkpoint.Position)
+					t.Errorf("quarantined %t (%v), position %s", row.Quarantined, row.Last, row.Checkpoint.Position)
 				}
 				if n := b.sink.failed[stream.Record{Sequence: "100", Index: 2}.Order()]; n != 3 {
 					t.Errorf("the record failed %d times, want 3", n)
@@ -118,8 +118,8 @@ func TestPoisonBehindEmptyReads(t *testing.T) {
 	}
 }
 
-// TestIdleShardForgetsFailures: a shard that has caught up counts as progress, so failures
-// that lie ten minutes apart do not add up, and nothing takes it for stalled.
+// TestIdleShardForgetsFailures: catching up counts as progress, so failures ten minutes apart do
+// not add up, and the shard does not count as stalled.
 func TestIdleShardForgetsFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(30)})
@@ -142,8 +142,8 @@ func TestIdleShardForgetsFailures(t *testing.T) {
 	})
 }
 
-// TestVerdicts: what a hook leaves out is left out alone, on record, and counted; all others
-// of its batch, and of its key, have their effects, and the shard goes on to its end.
+// TestVerdicts: only the record for which the hook decides is left out, stored and counted; all
+// other records of its batch and key have their effects, and the shard is finished.
 func TestVerdicts(t *testing.T) {
 	for _, where := range places {
 		for _, verdict := range []consumer.Verdict{consumer.Skip, consumer.DeadLetter} {
@@ -178,7 +178,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestHookFails: where nothing can be decided, nothing is left out.
+// TestHookFails: if the hook returns an error, no record is left out.
 func TestHookFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := poisoned(t, "error")
@@ -194,7 +194,7 @@ func TestHookFails(t *testing.T) {
 	})
 }
 
-// TestLongWayToTheNextRecord: after a failure, reads without records are still no stall.
+// TestLongWayToTheNextRecord: after a failure, empty reads are no stall.
 func TestLongWayToTheNextRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := poisoned(t, "")
@@ -216,10 +216,10 @@ func TestVerdictTexts(t *testing.T) {
 		var again consumer.Verdict
 		text, _ := v.MarshalText()
 		if err := again.UnmarshalText(text); err != nil || again != v {
-			t.Errorf("%s is read as %s, %v", text, again, err)
+			t.Errorf("%s is parsed as %s, %v", text, again, err)
 		}
 	}
 	if new(consumer.Verdict).UnmarshalText([]byte("ignore")) == nil || consumer.Verdict(7).String() != "Verdict(7)" {
-		t.Error("there are others")
+		t.Error("an unknown verdict is accepted")
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// newJournal is a journal with tables of its own, on DynamoDB Local.
+// newJournal returns a journal with tables of its own, on DynamoDB Local.
 func newJournal(t *testing.T) *journal.Journal {
 	t.Helper()
 	if os.Getenv("AWS_ENDPOINT_URL_DYNAMODB") == "" {
@@ -67,7 +67,7 @@ func owner(name string) lease.Owner {
 	return lease.Owner{Name: name, Incarnation: lease.Incarnation(name + "-1")}
 }
 
-// held makes the row of a shard in the journal's group, held by a.
+// held creates the row of a shard in the journal's group, held by a.
 func held(t *testing.T, j *journal.Journal, shard string) (lease.Row, lease.Hold) {
 	t.Helper()
 	row := write(t, j)
@@ -75,7 +75,7 @@ func held(t *testing.T, j *journal.Journal, shard string) (lease.Row, lease.Hold
 	return r, lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
 }
 
-// effects are those of records of a shard: each has its sequence number as its value.
+// effects returns effects of a shard and key whose values are their sequence numbers.
 func effects(shard, key string, sequences ...int) []consumer.Effect {
 	var all []consumer.Effect
 	for _, n := range sequences {
@@ -97,14 +97,14 @@ func expect(t *testing.T, j *journal.Journal, key string, want ...string) {
 	}
 }
 
-// TestEffectsAreKeptOnce: what is written again is known, whatever else comes with it.
+// TestEffectsAreKeptOnce: effects that are written again are left out, in any combination.
 func TestEffectsAreKeptOnce(t *testing.T) {
 	j := newJournal(t)
 	_, h := held(t, j, "a")
 	for _, batch := range [][]consumer.Effect{
 		effects("a", "x", 1, 3),
-		slices.Concat(effects("a", "y", 4), effects("a", "x", 3, 5)),                          // x in part
-		slices.Concat(effects("a", "x", 1, 3, 5), effects("a", "y", 4), effects("a", "z", 6)), // all but z
+		slices.Concat(effects("a", "y", 4), effects("a", "x", 3, 5)),                          // some of x
+		slices.Concat(effects("a", "x", 1, 3, 5), effects("a", "y", 4), effects("a", "z", 6)), // all except z
 		effects("a", "x", 1, 3, 5), // all
 		effects("a", "x", 10),      // 10 is after 9, and before it as a text
 	} {
@@ -116,13 +116,13 @@ func TestEffectsAreKeptOnce(t *testing.T) {
 	expect(t, j, "y", "4")
 	expect(t, j, "z", "6")
 	if kept, known, stale := j.Stats(); kept != 6 || known != 8 || stale != 0 {
-		t.Errorf("kept %d, known %d, stale %d", kept, known, stale)
+		t.Errorf("kept %d, left out %d, stale %d", kept, known, stale)
 	}
 }
 
-// TestMarkNeverGoesBackInAWrite: effects that come twice in one write are kept once, and the
-// mark stays at the last one. Before, 1 to 3 were kept twice, and the mark went back to 3, so
-// that the next write kept 4 and 5 again: 11 effects of 6 records.
+// TestMarkNeverGoesBackInAWrite: effects that occur twice in one write are stored once, and the
+// mark stays at the last one. Before, 1 to 3 were stored twice and the mark moved back to 3, so
+// that the next write stored 4 and 5 again: 11 effects of 6 records.
 func TestMarkNeverGoesBackInAWrite(t *testing.T) {
 	j := newJournal(t)
 	_, hold := held(t, j, "a")
@@ -137,7 +137,7 @@ func TestMarkNeverGoesBackInAWrite(t *testing.T) {
 	}
 }
 
-// TestManyKeys: more keys than a transaction may have.
+// TestManyKeys: a write may have more keys than a transaction.
 func TestManyKeys(t *testing.T) {
 	j := newJournal(t)
 	_, h := held(t, j, "a")
@@ -153,7 +153,7 @@ func TestManyKeys(t *testing.T) {
 	}
 }
 
-// TestLargeEffects: more bytes than a transaction may have.
+// TestLargeEffects: a write may have more bytes than a transaction.
 func TestLargeEffects(t *testing.T) {
 	j := newJournal(t)
 	_, h := held(t, j, "a")
@@ -171,8 +171,8 @@ func TestLargeEffects(t *testing.T) {
 	}
 }
 
-// TestShardsHaveMarksOfTheirOwn: a key that comes from another shard is not measured
-// against the first one, and the first one's mark stays.
+// TestShardsHaveMarksOfTheirOwn: records of another shard are not compared with the mark of the
+// first shard, and that mark stays.
 func TestShardsHaveMarksOfTheirOwn(t *testing.T) {
 	j := newJournal(t)
 	_, a := held(t, j, "a")
@@ -189,8 +189,7 @@ func TestShardsHaveMarksOfTheirOwn(t *testing.T) {
 	expect(t, j, "x", "8", "9", "2")
 }
 
-// TestStaleEffectsAreRefused: a holder that was replaced keeps nothing, not even what
-// nobody else has kept.
+// TestStaleEffectsAreRefused: a holder that was replaced stores nothing, not even new effects.
 func TestStaleEffectsAreRefused(t *testing.T) {
 	j := newJournal(t)
 	r, h := held(t, j, "a")
@@ -202,24 +201,24 @@ func TestStaleEffectsAreRefused(t *testing.T) {
 		t.Errorf("a stale write: %v", err)
 	}
 	if err := j.Write(t.Context(), h, effects("a", "x", 1)); !errors.Is(err, checkpoint.ErrStale) {
-		t.Errorf("a stale write of what is known: %v", err)
+		t.Errorf("a stale write of stored effects: %v", err)
 	}
 	expect(t, j, "x", "1")
 }
 
-// sharing is the journal of another group or stream in the same tables.
+// sharing returns the journal of another group or stream in the same tables.
 func sharing(j *journal.Journal, stream, group string) *journal.Journal {
 	return &journal.Journal{Client: j.Client, Table: j.Table, Leases: j.Leases, Stream: stream, Group: group}
 }
 
-// TestGroupsShareATable: groups and streams in one journal table do not see each other, not
-// even where one name ends as the other begins. When only the key and the shard were the
-// id, the second group lost 70 of 70 effects, as known.
+// TestGroupsShareATable: groups and streams in one journal table do not affect each other, even if
+// one name ends like another begins. When the id was only key and shard, the second group lost 70
+// of 70 effects, because they counted as stored.
 func TestGroupsShareATable(t *testing.T) {
 	first := newJournal(t)
 	for i, of := range [][2]string{{"s", "g"}, {"s", "g/x"}, {"s/g", "x"}, {"s", "g%2Fx"}} {
 		j := sharing(first, of[0], of[1])
-		_, h := held(t, j, fmt.Sprint("shard-", i)) // a row has no stream
+		_, h := held(t, j, fmt.Sprint("shard-", i)) // lease rows do not name their stream
 		for n := range 70 {
 			e := effects("a", fmt.Sprint("x/", n%7), n)
 			if err := j.Write(t.Context(), h, e); err != nil {
@@ -234,7 +233,7 @@ func TestGroupsShareATable(t *testing.T) {
 	}
 }
 
-// TestScope: a journal takes only effects of its own group, and needs its names.
+// TestScope: a journal accepts only holds of its own group, and requires stream and group.
 func TestScope(t *testing.T) {
 	j := newJournal(t)
 	_, h := held(t, j, "a")
@@ -243,13 +242,13 @@ func TestScope(t *testing.T) {
 			t.Errorf("stream %q, group %q: %v", other.Stream, other.Group, err)
 		}
 		if _, err := other.Begin(t.Context(), time.Now()); (other.Stream == "" || other.Group == "") != errors.Is(err, journal.ErrScope) {
-			t.Errorf("stream %q, group %q: begins: %v", other.Stream, other.Group, err)
+			t.Errorf("stream %q, group %q: Begin: %v", other.Stream, other.Group, err)
 		}
 	}
 }
 
-// TestBytesAreKept: a value comes back as it went in, whatever its bytes, and whatever those
-// of its key. As text in JSON 208 of 300 random values of 1 to 3 bytes came back changed.
+// TestBytesAreKept: values are read as they were written, for any bytes in them and in the key.
+// When they were text in JSON, 208 of 300 random values of 1 to 3 bytes changed.
 func TestBytesAreKept(t *testing.T) {
 	j := newJournal(t)
 	_, h := held(t, j, "a")
@@ -272,9 +271,9 @@ func TestBytesAreKept(t *testing.T) {
 	}
 }
 
-// TestLargePayloads: an effect may be larger than an item, which is 400 KB, and than a
-// transaction, which is 4 MB; the small ones beside it are kept as well. When an effect was
-// one value, one of 450 KB failed its whole batch, each time.
+// TestLargePayloads: an effect may be larger than an item, which has 400 KB, and than a
+// transaction, which has 4 MB; the small effects in the same write are stored too. When an effect
+// was one value, one of 450 KB failed its whole batch, each time.
 func TestLargePayloads(t *testing.T) {
 	j := newJournal(t)
 	_, h := held(t, j, "a")
@@ -297,8 +296,8 @@ func TestLargePayloads(t *testing.T) {
 	}
 }
 
-// TestPartsOfAnotherTry: a worker that was replaced in the middle of a large effect has left
-// parts without a page, and its successor's effect is another one, and shorter.
+// TestPartsOfAnotherTry: a worker that was replaced while it wrote a large effect has left parts
+// without a page; the effect of its successor is different, and shorter.
 func TestPartsOfAnotherTry(t *testing.T) {
 	j := newJournal(t)
 	r, h := held(t, j, "a")
@@ -321,7 +320,7 @@ func TestPartsOfAnotherTry(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, j, "x", string(short.Value))
-	// What is known stays as it is, also where it is made again and differs.
+	// A stored effect stays, even if it is computed again and differs.
 	if err := j.Write(t.Context(), h, []consumer.Effect{long}); err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +350,7 @@ func TestBegin(t *testing.T) {
 	}
 	first, second := begin("s", "orders", now), begin("s", "orders", now.Add(time.Hour))
 	if !first.Equal(now) || !second.Equal(now) {
-		t.Errorf("it begins at %v and at %v, want %v", first, second, now)
+		t.Errorf("the group begins at %v and at %v, want %v", first, second, now)
 	}
 	for i, of := range [][2]string{{"s", "invoices"}, {"other", "orders"}} {
 		at := now.Add(time.Duration(i+1) * time.Minute)

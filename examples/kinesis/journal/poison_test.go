@@ -14,8 +14,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// TestTooLargeIsRefused: an effect that can never be kept is named, and none of its batch are
-// kept before that was decided.
+// TestTooLargeIsRefused: the error names an effect that can never be stored, and no effect of its
+// batch is stored.
 func TestTooLargeIsRefused(t *testing.T) {
 	j := newJournal(t)
 	_, h := held(t, j, "a")
@@ -33,8 +33,8 @@ func TestTooLargeIsRefused(t *testing.T) {
 	expect(t, j, "x", "1", "3")
 }
 
-// TestFailuresAreOnRecord: how often a record failed is counted for all workers, and what
-// became of it is kept with its sequence number and its reason, once, and under the fence.
+// TestFailuresAreOnRecord: failures of a record are counted across workers, and the verdict is
+// stored with its sequence number and reason, once, and under the fence.
 func TestFailuresAreOnRecord(t *testing.T) {
 	j := newJournal(t)
 	r, h := held(t, j, "a")
@@ -42,7 +42,7 @@ func TestFailuresAreOnRecord(t *testing.T) {
 	failed := func(h lease.Hold, want int) {
 		t.Helper()
 		if n, err := j.Failed(t.Context(), h, bad.Record, "no order\xff"+strings.Repeat("x", 5000)); err != nil || n != want {
-			t.Errorf("it failed %d times (%v), want %d", n, err, want)
+			t.Errorf("%d failures (%v), want %d", n, err, want)
 		}
 	}
 	failed(h, 1)
@@ -55,37 +55,37 @@ func TestFailuresAreOnRecord(t *testing.T) {
 	}
 	failed(h, 3)
 	want := "a 2/0 \"x\\xff\" stop after 3: no order\uFFFDxx 0 bytes"
-	told(t, j, want)
+	checkFailures(t, j, want)
 
 	letter := bad
 	letter.Verdict, letter.Reason, letter.Value = consumer.DeadLetter, "no order", bytes.Repeat([]byte("\xfe"), 5000)
 	if err := j.Write(t.Context(), stale, []consumer.Effect{letter}); !errors.Is(err, checkpoint.ErrStale) {
 		t.Errorf("a stale verdict: %v", err)
 	}
-	told(t, j, want)
+	checkFailures(t, j, want)
 	before, after := effects("a", "x\xff", 1)[0], effects("a", "x\xff", 3)[0]
 	for range 2 {
 		if err := j.Write(t.Context(), h, []consumer.Effect{before, letter, after}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// The verdict stands, also where the record would succeed now.
+	// The verdict stays, even if the record would succeed now.
 	if err := j.Write(t.Context(), h, []consumer.Effect{bad}); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, j, "x\xff", "1", "3")
-	told(t, j, "a 2/0 \"x\\xff\" dead-letter after 3: no order 5000 bytes")
+	checkFailures(t, j, "a 2/0 \"x\\xff\" dead-letter after 3: no order 5000 bytes")
 	failed(h, 4) // as after a crash between verdict and checkpoint
-	told(t, j, "a 2/0 \"x\\xff\" dead-letter after 4: no order\uFFFDxx 5000 bytes")
+	checkFailures(t, j, "a 2/0 \"x\\xff\" dead-letter after 4: no order\uFFFDxx 5000 bytes")
 	if kept, known, stale := j.Stats(); kept != 2 || known != 4 || stale != 2 {
-		t.Errorf("kept %d, known %d, stale %d", kept, known, stale)
+		t.Errorf("kept %d, left out %d, stale %d", kept, known, stale)
 	}
 	if others, err := sharing(j, j.Stream, "others").Failures(t.Context()); err != nil || len(others) > 0 {
 		t.Errorf("another group has %v, %v", others, err)
 	}
 }
 
-// TestLargeDeadLetters: the data of a record is kept whatever its size.
+// TestLargeDeadLetters: the data of a dead letter is stored, whatever its size.
 func TestLargeDeadLetters(t *testing.T) {
 	j := newJournal(t)
 	_, h := held(t, j, "a")
@@ -105,16 +105,16 @@ func TestLargeDeadLetters(t *testing.T) {
 	if err := j.Write(t.Context(), h, append(all, skipped)); err != nil {
 		t.Fatal(err)
 	}
-	told(t, j, append(want, "a 9/0 \"x\" skip after 0: why 0 bytes")...)
+	checkFailures(t, j, append(want, "a 9/0 \"x\" skip after 0: why 0 bytes")...)
 	failures, err := j.Failures(t.Context())
 	if err != nil || !bytes.Equal(failures[3].Data, all[3].Value) {
-		t.Errorf("the data is another: %v", err)
+		t.Errorf("the data has changed: %v", err)
 	}
 	expect(t, j, "x")
 }
 
-// told checks the failures that the journal tells of.
-func told(t *testing.T, j *journal.Journal, want ...string) {
+// checkFailures compares the result of Failures with the failures that are expected.
+func checkFailures(t *testing.T, j *journal.Journal, want ...string) {
 	t.Helper()
 	failures, err := j.Failures(t.Context())
 	var got []string

@@ -18,9 +18,9 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
 )
 
-// TestIteratorsThatExpireAtOnce: a service whose iterators expire at once is asked more and
-// more slowly, and the log says so. Before, a minute of that was 300 requests for iterators
-// and 300 reads, and nothing in the log.
+// TestIteratorsThatExpireAtOnce: if the iterators of a service expire at once, the reader sends
+// requests at growing intervals, and logs this. Before, a minute of it was 300 requests for
+// iterators and 300 reads, and no line in the log.
 func TestIteratorsThatExpireAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(3, 1), Closed: true})
@@ -44,7 +44,7 @@ func TestIteratorsThatExpireAtOnce(t *testing.T) {
 	})
 }
 
-// entries makes an entry of 10 packed records between two plain ones.
+// entries returns two plain entries with an entry of 10 packed records between them.
 func entries() []fakekinesis.Record {
 	var packed []kpl.Record
 	for i := range 10 {
@@ -53,15 +53,15 @@ func entries() []fakekinesis.Record {
 	return []fakekinesis.Record{{Key: "k", Data: "before"}, {Key: "k", Data: string(kpl.Pack(packed...))}, {Key: "k", Data: "behind"}}
 }
 
-// TestPositionWithinAnEntry: a checkpoint at one of the records that the KPL has packed
-// into an entry is gone on from at the next one. Before, there was no such position: of a
-// checkpoint of the Kinesis Client Library at the third of ten records, 7 were skipped.
+// TestPositionWithinAnEntry: from a checkpoint at one of the records that the KPL has packed into
+// an entry, reading continues at the next record. Before, there was no such position: after a
+// checkpoint of the Kinesis Client Library at the third of ten records, 7 records were skipped.
 func TestPositionWithinAnEntry(t *testing.T) {
 	for after, want := range map[string]string{
 		"":             "before 0 1 2 3 4 5 6 7 8 9 behind",
 		"TRIM_HORIZON": "before 0 1 2 3 4 5 6 7 8 9 behind",
 		"1":            "0 1 2 3 4 5 6 7 8 9 behind",
-		"1/0":          "0 1 2 3 4 5 6 7 8 9 behind", // the KCL writes a plain entry so
+		"1/0":          "0 1 2 3 4 5 6 7 8 9 behind", // the KCL's checkpoint of a plain entry
 		"2/0":          "1 2 3 4 5 6 7 8 9 behind",
 		"2/2":          "3 4 5 6 7 8 9 behind",
 		"2/9":          "behind",
@@ -92,12 +92,11 @@ func TestPositionWithinAnEntry(t *testing.T) {
 	}
 }
 
-// TestRedeliveredEntries: a server that repeats what was read before, in part of an entry
-// too, does not have it come twice.
+// TestRedeliveredEntries: entries or parts of entries that a server repeats are left out.
 func TestRedeliveredEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := records(25, 1)
-		for i := 4; i < 25; i += 5 { // entries of other shards' keys are entries too
+		for i := 4; i < 25; i += 5 { // entries whose keys all belong to other shards
 			all[i].Data = string(kpl.Pack())
 		}
 		server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: all, Closed: true})
@@ -109,7 +108,7 @@ func TestRedeliveredEntries(t *testing.T) {
 	})
 }
 
-// TestPositionOrder: positions sort as the records do; what is no position is refused.
+// TestPositionOrder: positions sort as their records do, and invalid positions are refused.
 func TestPositionOrder(t *testing.T) {
 	ascending := []string{"TRIM_HORIZON", "0", "9/0", "9/2", "9/10", "9", "10/0", "10", "00011", "149680432012421693192906901846246322160952532893572268034/7"}
 	for i, a := range ascending {
@@ -122,13 +121,13 @@ func TestPositionOrder(t *testing.T) {
 	}
 	for _, bad := range []string{"x", "1/", "/1", "1/-1", "1/x", "1/2/3", "1/99999999999", "latest"} {
 		if _, err := stream.Order(bad, "1"); err == nil {
-			t.Errorf("%q is a position", bad)
+			t.Errorf("%q is accepted as a position", bad)
 		}
 	}
 }
 
-// TestImportedStarts: what an import leaves of a shard that was not read says where it
-// begins, and the group's own start does not overrule the oldest record.
+// TestImportedStarts: the word that an import leaves for an unread shard decides where the shard
+// begins, and Start does not override TRIM_HORIZON.
 func TestImportedStarts(t *testing.T) {
 	for after, want := range map[string]string{"TRIM_HORIZON": "TRIM_HORIZON", "LATEST": "AT_TIMESTAMP", "AT_TIMESTAMP": "AT_TIMESTAMP"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -145,9 +144,9 @@ func TestImportedStarts(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: what is read and not given back stays within the bounds, whatever
-// the number of shards, and everything is read when it is given back. Before, the bound was
-// 1,000 entries for a shard: up to 1 GB; four shards of 25 entries of 1 MB were read whole.
+// TestMemoryIsBounded: the bytes that are read and not returned stay within the bounds, for any
+// number of shards, and everything is read when they are returned. Before, the bound was 1,000
+// entries per shard, up to 1 GB: four shards of 25 entries of 1 MB were read completely.
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const shards, each, mb = 4, 25, 1 << 20
@@ -174,7 +173,7 @@ func TestMemoryIsBounded(t *testing.T) {
 				done <- n
 			}()
 		}
-		time.Sleep(time.Minute) // nothing is given back
+		time.Sleep(time.Minute) // no bytes are returned
 		if used := memory.Used(); used > 40*mb || len(reads) < 20 || len(reads) > 40 {
 			t.Errorf("%d MB in use, %d entries of 1 MB were read", used/mb, len(reads))
 		}
@@ -206,8 +205,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// TestMemoryOfOneShard: a shard whose records are not given back has its own bound, and
-// leaves the others room.
+// TestMemoryOfOneShard: a shard whose records are not returned is limited by its own bound, and
+// leaves room for the others.
 func TestMemoryOfOneShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mb = 1 << 20
@@ -238,9 +237,9 @@ func TestMemoryOfOneShard(t *testing.T) {
 	})
 }
 
-// TestOmittedShardIsNoEnd: a shard that no listing has, and that Kinesis has when it is asked
-// for it, is not finished: it is read when a listing has it again. Before, its reader ended as
-// if the shard had expired, at once.
+// TestOmittedShardIsNoEnd: a shard that no listing has, but that Kinesis confirms when it is
+// requested, is not at its end: it is read when a listing has it again. Before, its reader ended
+// at once, as if the shard had expired.
 func TestOmittedShardIsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(3, 1), Closed: true}, fakekinesis.Shard{Name: "b"})
@@ -254,9 +253,9 @@ func TestOmittedShardIsNoEnd(t *testing.T) {
 	})
 }
 
-// TestRecreatedStreamWhileItIsRead: a stream that is deleted and made again under its name
-// does not have the shards of the old one, and that is not their end. Before, the reader
-// ended as if the shard had expired, and it was finished.
+// TestRecreatedStreamWhileItIsRead: a stream that is deleted and created again under its name does
+// not have the shards of the old stream, but these are not at their end. Before, the reader ended
+// as if the shard had expired, and the shard was finished.
 func TestRecreatedStreamWhileItIsRead(t *testing.T) {
 	for name, again := range map[string][]fakekinesis.Shard{
 		"without the shard": {{Name: "c"}},
@@ -266,7 +265,7 @@ func TestRecreatedStreamWhileItIsRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(3, 1)})
 				s := &stream.Stream{Client: server.Client(), Name: "orders"}
-				var failing atomic.Bool // the iterators of the old stream
+				var failing atomic.Bool // the iterators of the old stream fail
 				server.Fail = func(op string) fakekinesis.Fault {
 					if op == "GetRecords" && failing.Load() {
 						return fakekinesis.Fault{Status: 400, Code: "ResourceNotFoundException"}
@@ -293,8 +292,9 @@ func TestRecreatedStreamWhileItIsRead(t *testing.T) {
 	}
 }
 
-// TestRecreatedStreamIsListed: a listing finds it out at once if a shard is missing, and
-// within a minute otherwise. A reader that begins then does not ask again and again.
+// TestRecreatedStreamIsListed: a listing detects another stream at once if a shard is missing, and
+// within a minute otherwise. A reader that begins then ends with the error, without repeating its
+// requests.
 func TestRecreatedStreamIsListed(t *testing.T) {
 	for after, next := range map[time.Duration]string{time.Second: "c", 2 * time.Minute: "a"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -18,9 +18,9 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
 )
 
-// TestGroupsBeginOnKinesisLocal: a group that begins at a time gets what arrived since,
-// and of a shard that was split later its children from their beginning; one that begins
-// at the trim horizon gets everything.
+// TestGroupsBeginOnKinesisLocal: a group that begins at a time reads the records since then, and
+// reads the children of a shard that was split later from their beginning. A group that begins at
+// the trim horizon reads all records.
 func TestGroupsBeginOnKinesisLocal(t *testing.T) {
 	if os.Getenv("AWS_ENDPOINT_URL_KINESIS") == "" {
 		t.Skip("no kinesis-local: start this with ../run-local")
@@ -33,7 +33,7 @@ func TestGroupsBeginOnKinesisLocal(t *testing.T) {
 	l.must(l.client.CreateStream(t.Context(), &kinesis.CreateStreamInput{StreamName: &l.name, ShardCount: aws.Int32(1)}))
 	l.active()
 	l.put(0, 10)
-	<-time.After(1100 * time.Millisecond) // kinesis-local tells whole seconds apart
+	<-time.After(1100 * time.Millisecond) // kinesis-local compares times in whole seconds
 	middle := time.Now()
 	l.put(10, 20)
 	l.must(l.client.SplitShard(t.Context(), &kinesis.SplitShardInput{
@@ -86,7 +86,7 @@ func (l *local) put(from, to int) {
 	}
 }
 
-// read reads all shards, each until it has nothing more, and sorts what it finds.
+// read reads all shards, each until it has nothing more, and returns the sorted records.
 func (l *local) read(s *stream.Stream) []string {
 	l.Helper()
 	shards, err := s.Shards(l.Context())
@@ -107,7 +107,7 @@ func (l *local) read(s *stream.Stream) []string {
 				all = append(all, string(e.Records[0].Data))
 			}
 			if len(shard.Parents) > 0 && batch.Behind == 0 {
-				break // nobody has closed it
+				break // an open shard without more records
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
 )
 
-// records makes n records of a size.
+// records returns n records of a size.
 func records(n, size int) []fakekinesis.Record {
 	all := make([]fakekinesis.Record, n)
 	for i := range all {
@@ -23,7 +23,7 @@ func records(n, size int) []fakekinesis.Record {
 	return all
 }
 
-// readAll reads until the end, and gives what ended it.
+// readAll reads until the end, and returns the error that ends it.
 func readAll(ctx context.Context, s *stream.Stream, shard, after string) (sequences []string, end error) {
 	for batch, err := range s.Read(ctx, shard, after, nil) {
 		if err != nil {
@@ -36,8 +36,8 @@ func readAll(ctx context.Context, s *stream.Stream, shard, after string) (sequen
 	return sequences, nil
 }
 
-// TestReadToTheEnd: a closed shard is read to its end, from wherever a checkpoint is, and
-// the end is told once.
+// TestReadToTheEnd: a closed shard is read to its end from any checkpoint, and the end is
+// reported once.
 func TestReadToTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(25, 1), Closed: true})
@@ -51,8 +51,8 @@ func TestReadToTheEnd(t *testing.T) {
 	})
 }
 
-// TestWhereAShardBegins: at its checkpoint; else where the group does; and a child at its
-// beginning.
+// TestWhereAShardBegins: a shard begins at its checkpoint; without one where the group begins; and
+// a child at its beginning.
 func TestWhereAShardBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fakekinesis.New(
@@ -62,7 +62,7 @@ func TestWhereAShardBegins(t *testing.T) {
 		)
 		for _, c := range []struct {
 			shard, after, want string
-			begun              bool // the group begins at a time
+			begun              bool // whether the group begins at a time
 		}{
 			{"parent", "", "TRIM_HORIZON", false},
 			{"child", "", "TRIM_HORIZON", false},
@@ -87,7 +87,7 @@ func TestWhereAShardBegins(t *testing.T) {
 	})
 }
 
-// gaps are the times between requests.
+// gaps returns the times between requests.
 func gaps(calls []fakekinesis.Call) []time.Duration {
 	var all []time.Duration
 	for i := 1; i < len(calls); i++ {
@@ -96,8 +96,8 @@ func gaps(calls []fakekinesis.Call) []time.Duration {
 	return all
 }
 
-// TestReadKeepsTheLimits: four of the five reads a second, and two megabytes, and few reads
-// where there is nothing to read.
+// TestReadKeepsTheLimits: a reader makes at most four of the five reads a second and reads at most
+// two megabytes a second, and makes few reads if there are no records.
 func TestReadKeepsTheLimits(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -131,8 +131,8 @@ func TestReadKeepsTheLimits(t *testing.T) {
 	}
 }
 
-// TestReadBacksOff: what may pass is tried again, more and more slowly, and read to the
-// end when it has passed.
+// TestReadBacksOff: after faults that may pass, requests are repeated at growing intervals, and the
+// shard is read to its end afterwards.
 func TestReadBacksOff(t *testing.T) {
 	for _, fault := range []fakekinesis.Fault{
 		{Status: 400, Code: "ProvisionedThroughputExceededException"},
@@ -164,7 +164,7 @@ func TestReadBacksOff(t *testing.T) {
 	}
 }
 
-// TestSilenceIsNoEnd: a request that is never answered is given up, and made again.
+// TestSilenceIsNoEnd: a request that is never answered is cancelled and repeated.
 func TestSilenceIsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(3, 1), Closed: true})
@@ -177,7 +177,7 @@ func TestSilenceIsNoEnd(t *testing.T) {
 	})
 }
 
-// TestReadGivesUp: what was refused for what it is would be refused again.
+// TestReadGivesUp: a request that would be refused again is not repeated.
 func TestReadGivesUp(t *testing.T) {
 	for _, code := range []string{"AccessDeniedException", "InvalidArgumentException", "KMSDisabledException"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -196,8 +196,8 @@ func TestReadGivesUp(t *testing.T) {
 	}
 }
 
-// TestExpiredIterator: who was busy for longer than an iterator lasts goes on after the
-// last record it has, and misses none.
+// TestExpiredIterator: a reader that was busy for longer than an iterator lasts continues after its
+// last record, and skips none.
 func TestExpiredIterator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(20, 1), Closed: true})
@@ -225,12 +225,12 @@ func TestExpiredIterator(t *testing.T) {
 	})
 }
 
-// TestForgottenShard: a shard that Kinesis does not keep any more has ended. One that it
-// still lists has not, nor has one whose stream is gone.
+// TestForgottenShard: a shard that Kinesis no longer has is at its end. A shard that it still lists
+// is not at its end, nor is one whose stream is missing.
 func TestForgottenShard(t *testing.T) {
 	for _, c := range []struct {
 		name       string
-		fail       string // with ResourceNotFoundException
+		fail       string // the operation that fails with ResourceNotFoundException
 		forgotten  bool
 		wantFinish bool
 	}{
@@ -256,14 +256,14 @@ func TestForgottenShard(t *testing.T) {
 				}
 				_, end := readAll(t.Context(), s, "a", "")
 				if errors.Is(end, io.EOF) != c.wantFinish || end == nil {
-					t.Errorf("it ends with %v", end)
+					t.Errorf("the read ends with %v", end)
 				}
 			})
 		})
 	}
 }
 
-// TestReadEndsWithItsContext: at once, and with the cause.
+// TestReadEndsWithItsContext: a read ends at once with its context, and returns the cause.
 func TestReadEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fakekinesis.New(fakekinesis.Shard{Name: "a"})
@@ -274,7 +274,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 		time.AfterFunc(90*time.Second, func() { cancel(cause) })
 		_, end := readAll(ctx, s, "a", "")
 		if took := time.Since(begun); !errors.Is(end, cause) || took != 90*time.Second {
-			t.Errorf("it ends with %v after %v", end, took)
+			t.Errorf("the read ends with %v after %v", end, took)
 		}
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/internal/kpl"
 )
 
-// sample was packed by another implementation of the format: the key "partition_key" with
-// the data "data".
+// sample was packed by another implementation of the format: the key "partition_key" with the
+// data "data".
 var sample = []byte{
 	243, 137, 154, 194, 10, 13, 112, 97, 114, 116, 105, 116, 105, 111, 110, 95, 107, 101, 121, 26, 8, 8, 0, 26, 4,
 	100, 97, 116, 97, 208, 54, 153, 218, 90, 34, 47, 163, 33, 8, 173, 27, 217, 85, 161, 78,
@@ -38,7 +38,7 @@ func TestUnpack(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		data []byte
-		want []string // key and data
+		want []string // the key and the data of each record
 	}{
 		{"as others pack it", sample, []string{"partition_key data"}},
 		{"plain", []byte("hello"), []string{"outer hello"}},
@@ -58,8 +58,8 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// TestUnpackLeavesWhatItCannotRead: data that only begins like an aggregated record, or
-// was damaged, is one record as it stands.
+// TestUnpackLeavesWhatItCannotRead: data that only begins like an aggregated record, or was damaged,
+// is read as one plain record.
 func TestUnpackLeavesWhatItCannotRead(t *testing.T) {
 	s := shard{keys: all(t)}
 	for i := range sample {
@@ -73,8 +73,8 @@ func TestUnpackLeavesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// TestUnpackLeavesOthersKeys: records of keys that belong to another shard by now are put
-// to that one again, and must not be processed here.
+// TestUnpackLeavesOthersKeys: records of keys that belong to another shard now are put again to
+// that shard, and must not be processed in this one.
 func TestUnpackLeavesOthersKeys(t *testing.T) {
 	half := new(big.Int).Lsh(big.NewInt(1), 127)
 	lower, err := newKeyRange(&types.HashKeyRange{StartingHashKey: aws.String("0"), EndingHashKey: aws.String(new(big.Int).Sub(half, big.NewInt(1)).String())})
@@ -82,7 +82,7 @@ func TestUnpackLeavesOthersKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := kpl.Pack(
-		kpl.Record{Key: "a", Hash: half.String(), Data: "other"}, // the first one of the other half
+		kpl.Record{Key: "a", Hash: half.String(), Data: "other"}, // the first hash key of the other half
 		kpl.Record{Key: "a", Hash: "0", Data: "ours"},
 		kpl.Record{Key: "a", Data: "by MD5"}, // 0cc1…
 		kpl.Record{Key: "b", Data: "other"},  // 92eb…
@@ -96,11 +96,11 @@ func TestUnpackLeavesOthersKeys(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if e.Records[0].Index != 1 || e.Records[1].Index != 2 {
-		t.Error("what is left out still counts: an index names a record for ever")
+		t.Error("records that are left out must still count in the indexes of the others")
 	}
 }
 
-// TestOrder: texts sort as the records do.
+// TestOrder: the texts of Order sort as the records do.
 func TestOrder(t *testing.T) {
 	var texts []string
 	for _, r := range []Record{

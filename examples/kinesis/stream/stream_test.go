@@ -35,7 +35,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestSourceBeginsWithTheGroup: what was closed before the group begins is not asked for.
+// TestSourceBeginsWithTheGroup: listings leave out shards that were closed before the group begins.
 func TestSourceBeginsWithTheGroup(t *testing.T) {
 	server := fakekinesis.New(fakekinesis.Shard{Name: "a"})
 	at := time.Unix(1_700_000_000, 0)
@@ -63,12 +63,12 @@ func TestStart(t *testing.T) {
 		err := s.UnmarshalText([]byte(text))
 		again, _ := s.MarshalText()
 		if err != nil || string(again) != text {
-			t.Errorf("%q is read as %+v, %v, and written as %q", text, s, err, again)
+			t.Errorf("%q is parsed as %+v, %v, and written as %q", text, s, err, again)
 		}
 	}
 	for _, text := range []string{"", "yesterday"} {
 		if err := new(stream.Start).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is a start", text)
+			t.Errorf("%q is accepted as a start", text)
 		}
 	}
 }

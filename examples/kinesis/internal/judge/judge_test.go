@@ -11,7 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/internal/kpl"
 )
 
-// TestSharesNoCode: a fault of the consumer must not be the judge's too.
+// TestSharesNoCode: package judge imports no code of the consumer, so they share no error.
 func TestSharesNoCode(t *testing.T) {
 	for _, file := range []string{"judge.go", "leases.go"} {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
@@ -26,7 +26,7 @@ func TestSharesNoCode(t *testing.T) {
 	}
 }
 
-// TestCompare: each kind of fault is found and counted.
+// TestCompare: each kind of fault is detected and counted.
 func TestCompare(t *testing.T) {
 	var put []Digest
 	for i := range 5 {
@@ -54,6 +54,6 @@ func TestPacked(t *testing.T) {
 		t.Errorf("%d records are packed, want 2", n)
 	}
 	if n := packed([]byte("plain, and longer than twenty bytes")); n != 0 {
-		t.Errorf("a plain record holds %d", n)
+		t.Errorf("a plain record has %d packed records", n)
 	}
 }
