@@ -1,20 +1,20 @@
-// Package integration runs the library against Amazon's own DynamoDB Local. It is a module
-// of its own, so that nobody who imports the library gets what these tests need.
+// Package integration runs the library against Amazon's DynamoDB Local. It is a module of its
+// own, so that programs which import the library do not get the dependencies of these tests.
 //
 // Its rooms are folders:
 //
 //   - store: dynamostore on the real service, with faults injected into single HTTP requests;
-//   - histories: what concurrent clients did, checked for linearizability;
+//   - histories: operations of concurrent clients, checked for linearizability;
 //   - workers: workers in real time, and under load;
 //   - processes: worker processes that are killed, frozen and cut off;
-//   - kcl: leases that move from the KCL's table, and back;
-//   - report: what requests and units are counted, and docs/measurements.md;
-//   - guides: what the guides offer to be copied, and examples that need a server.
+//   - kcl: leases that move from the KCL's table to the library, and back;
+//   - report: counted requests and units, and the measurements in docs/measurements.md;
+//   - guides: code that the guides offer to copy, and examples that need a server.
 //
-// One room at a time has a server, also where go test runs packages side by side.
+// One room at a time uses a server, even if go test runs packages side by side.
 //
-// The tests look for a server in this order: DYNAMODB_ENDPOINT, if set; a
-// container of the official image, if Docker can be reached; otherwise they skip
-// with one sentence. SHARDLEASE_REQUIRE_DYNAMODB=1 turns the skip into a failure.
-// Where no registry can be reached, provide-image builds the image.
+// The tests use the server at DYNAMODB_ENDPOINT if it is set, or else a container of the
+// official image if Docker is available; otherwise they skip with one sentence.
+// SHARDLEASE_REQUIRE_DYNAMODB=1 turns the skip into a failure.
+// If no registry can be reached, provide-image builds the image.
 package integration

@@ -15,15 +15,15 @@ import (
 	"github.com/testcontainers/testcontainers-go/wait"
 )
 
-// TestCopyableHelper is for what docs/testing.md offers to be copied.
+// TestCopyableHelper runs the helper that docs/testing.md offers to copy.
 func TestCopyableHelper(t *testing.T) {
 	if os.Getenv("DYNAMODB_ENDPOINT") != "" {
-		t.Skip("it starts a container of its own, and here there is a server that is to be used")
+		t.Skip("this test starts its own container, but DYNAMODB_ENDPOINT is set")
 	}
-	local.Endpoint(t) // or there is no Docker, and that is said
+	local.Endpoint(t) // skips the test if there is no Docker
 	t.Cleanup(func() {
 		if t.Skipped() && os.Getenv("SHARDLEASE_REQUIRE_DYNAMODB") == "1" {
-			t.Error("the helper has skipped where it must not")
+			t.Error("the helper skipped the test although SHARDLEASE_REQUIRE_DYNAMODB is 1")
 		}
 	})
 	client := dynamoDBLocal(t)
@@ -41,7 +41,7 @@ func TestCopyableHelper(t *testing.T) {
 	}
 }
 
-// dynamoDBLocal starts a DynamoDB Local for one test, and gives a client of it.
+// dynamoDBLocal starts a DynamoDB Local for one test, and returns a client for it.
 func dynamoDBLocal(t *testing.T) *dynamodb.Client {
 	t.Helper()
 	server, err := testcontainers.Run(t.Context(), "amazon/dynamodb-local:3.3.1",

@@ -8,7 +8,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 )
 
-// TestExamplesOnDynamoDB gives the examples that need one a DynamoDB Local.
+// TestExamplesOnDynamoDB runs the tests of the examples that need a DynamoDB Local.
 func TestExamplesOnDynamoDB(t *testing.T) {
 	for _, example := range []string{"sinks/dynamodb", "kcl"} {
 		t.Run(example, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package guides runs what the guides offer to be copied, and the examples that need a
+// Package guides runs the code that the guides offer to copy, and the examples that need a
 // DynamoDB Local.
 package guides
 

@@ -35,12 +35,11 @@ const (
 	historyTime    = time.Minute
 )
 
-// TestHistoriesAreLinearizable: whatever eight clients do at once, through a
-// network that loses requests and replies and throttles, there is one order of it
-// that explains every answer, and nothing in it was done before it was asked for
-// or after it was answered.
+// TestHistoriesAreLinearizable: eight clients send concurrent operations through a network that
+// loses requests and replies and throttles. There is one order of the operations that explains
+// every answer, and in which each operation is between its call and its return.
 //
-// Chance decides, and the scheduler: there is no seed that would replay it. A
+// The order of operations is random and depends on the scheduler, so no seed can replay it. A
 // failure prints the part of the history that cannot be explained.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	table := local.Table(t)
@@ -62,15 +61,15 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	}
 	for what, n := range total.outcomes {
 		if n == 0 {
-			t.Errorf("no operation was %v: the histories say little", outcome(what))
+			t.Errorf("no operation was %v: the histories prove little", outcome(what))
 		}
 	}
 	t.Logf("%d operations (%v; %d requests of the clients, %d replies of accepted writes and reads lost), checked in %v: linearizable",
 		total.count, total.tally(), f.Calls["PutItem"]+f.Calls["UpdateItem"]+f.Calls["GetItem"], f.Silent, total.checking)
 }
 
-// TestHistoriesWithoutTheFenceAreNot: the check notices when updates are made
-// on no condition but that there is a row.
+// TestHistoriesWithoutTheFenceAreNot: the check detects updates whose only condition is that the
+// row exists.
 func TestHistoriesWithoutTheFenceAreNot(t *testing.T) {
 	table := local.Table(t)
 	f := network.NewFaulty(func(action string, body []byte) network.Fault {
@@ -80,8 +79,8 @@ func TestHistoriesWithoutTheFenceAreNot(t *testing.T) {
 		}
 		return what
 	})
-	// Without the fence rows soon become unreadable, and a store that may would
-	// send again for as long as an answer cannot be read.
+	// Without the fence rows soon become unreadable. A store with retries would then repeat
+	// each request until its time is over.
 	once := openOnce(t, local.Client(t, f.Over), table)
 	h := record(t, [2]*dynamostore.Store{once, once}, 400)
 	if got := porcupine.CheckOperationsTimeout(leaseModel, h.operations, historyTime); got != porcupine.Illegal {
@@ -89,8 +88,7 @@ func TestHistoriesWithoutTheFenceAreNot(t *testing.T) {
 	}
 }
 
-// badLine loses and throttles what is about lease rows, and so not what Open
-// tries.
+// badLine loses and throttles requests about lease rows, but not those of Open.
 func badLine(_ string, body []byte) network.Fault {
 	if !bytes.Contains(body, []byte(`/lease"`)) {
 		return network.Fault{}
@@ -106,7 +104,7 @@ func badLine(_ string, body []byte) network.Fault {
 	return network.Fault{}
 }
 
-// openOnce opens a store that leaves it to its caller to send again.
+// openOnce opens a store that makes one attempt per call; its caller repeats calls.
 func openOnce(t *testing.T, client *dynamodb.Client, table string) *dynamostore.Store {
 	t.Helper()
 	s, err := dynamostore.Open(t.Context(), client, table, dynamostore.Options{Attempts: 1})
@@ -116,8 +114,8 @@ func openOnce(t *testing.T, client *dynamodb.Client, table string) *dynamostore.
 	return s
 }
 
-// A state is what the conditions of writes ask about and what answers show. The
-// zero state is that there is no row.
+// A state contains the attributes that conditions check and answers show. The zero state means
+// that there is no row.
 type state struct {
 	generation, counter int64
 	id                  lease.WriteID
@@ -155,14 +153,14 @@ const (
 
 func (o outcome) String() string { return [...]string{"read", "stored", "refused", "unknown"}[o] }
 
-// An answer is how an operation ended, and the row it showed.
+// An answer is the outcome of an operation, and the row in it.
 type answer struct {
 	what outcome
 	row  state
 }
 
-// leaseModel says again, and on its own, what a row is to be: were it made of
-// Write.Apply, both could be wrong in the same way.
+// leaseModel defines independently of Write.Apply what a row becomes. If it used Write.Apply, both
+// could have the same error.
 var leaseModel = porcupine.Model{
 	Partition: func(all []porcupine.Operation) [][]porcupine.Operation {
 		shards := map[string][]porcupine.Operation{}
@@ -180,13 +178,12 @@ var leaseModel = porcupine.Model{
 	Step: func(at, in, out any) (bool, any) { return explains(at.(state), in.(request), out.(answer)) },
 }
 
-// explains reports whether a row at that state gives that answer, and what
-// becomes of the row.
+// explains reports whether a row at that state gives that answer, and returns the state
+// afterwards.
 //
-// An unknown write returns at the end of the history, so its place in the order
-// may be anywhere after its call. Where its condition holds it is stored, and
-// elsewhere it is not; a write that never arrived comes last, when nobody looks
-// any more.
+// An unknown write returns at the end of the history, so it may be anywhere after its call. If
+// its condition holds there, it is stored; if not, it is not. A write that never arrived is
+// placed last, after all reads.
 func explains(at state, in request, out answer) (bool, state) {
 	holds, after := in.on(at)
 	switch out.what {
@@ -203,7 +200,7 @@ func explains(at state, in request, out answer) (bool, state) {
 	return out.row == at, at
 }
 
-// on is the condition of a write, and what it leaves where that holds.
+// on returns whether the condition of a write holds, and the state after it.
 func (in request) on(at state) (holds bool, after state) {
 	after = in.next
 	switch in.op {
@@ -219,12 +216,12 @@ func (in request) on(at state) (holds bool, after state) {
 	return false, after
 }
 
-// history is what clients asked and were told.
+// history records the calls of clients and their answers.
 type history struct {
 	operations []porcupine.Operation
 	outcomes   [unknown + 1]int
 	count      int
-	odd        []error // rows that cannot be, or cannot be read
+	odd        []error // rows that are impossible or cannot be read
 	checking   time.Duration
 }
 
@@ -245,7 +242,7 @@ func (h *history) tally() string {
 	return strings.Join(parts, ", ")
 }
 
-// record lets the clients do that much at once, on shards that are new.
+// record lets the clients make that many operations at once, on new shards.
 func record(t *testing.T, stores [2]*dynamostore.Store, operations int) history {
 	t.Helper()
 	group := "g-" + strconv.FormatUint(rand.Uint64(), 36)
@@ -272,10 +269,9 @@ func record(t *testing.T, stores [2]*dynamostore.Store, operations int) history 
 	return h
 }
 
-// A historian is one client. It acts on what it knows, which is often no longer
-// true, and keeps no rule of the protocol that a transition does not keep for
-// it: an owner is taken for dead on a whim, and a write that was not answered is
-// sent again only perhaps.
+// A historian is one client. It acts on its own view of the rows, which is often out of date, and
+// follows no rule of the protocol except those in the transitions: it treats an owner as dead at
+// random, and repeats an unanswered write only sometimes.
 type historian struct {
 	t     *testing.T
 	n     int
@@ -290,7 +286,7 @@ type historian struct {
 type view struct {
 	key  lease.Key
 	row  lease.Row
-	torn *lease.Write // not answered
+	torn *lease.Write // the last write, if it was not answered
 }
 
 func (c *historian) step(v *view) {
@@ -311,7 +307,7 @@ func (c *historian) step(v *view) {
 	}
 }
 
-// move is what the client does with a shard; the zero write is to look.
+// move returns the next write of the client to a shard; the zero write means a read.
 func (c *historian) move(v *view) (lease.Write, error) {
 	r, chance := v.row, rand.IntN(12)
 	switch {
@@ -335,14 +331,13 @@ func (c *historian) move(v *view) (lease.Write, error) {
 		other := fixture.Worker(fmt.Sprintf("w%d", (c.n+1+rand.IntN(historyClients-1))%historyClients))
 		return protocol.Offer(r, fixture.Hold(r), other.Incarnation, checkpoint.Mark{}, fixture.Stamp())
 	}
-	last, _ := strconv.Atoi(r.Checkpoint.Position) // none is 0
+	last, _ := strconv.Atoi(r.Checkpoint.Position) // 0 if there is no position
 	return protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: strconv.Itoa(last + 1)}, fixture.Stamp())
 }
 
 func (c *historian) now() int64 { return time.Since(c.start).Nanoseconds() }
 
-// read looks at the row. A read without an answer says nothing and is no part of
-// the history.
+// read reads the row. A read without an answer proves nothing and is not part of the history.
 func (c *historian) read(v *view) {
 	call := c.now()
 	r, err := c.store.Get(c.t.Context(), v.key)
@@ -374,8 +369,8 @@ func (c *historian) write(v *view, w lease.Write) {
 	case isRefused:
 		v.row, _ = no.Now.(lease.Row)
 		c.operation(in, answer{refused, stateOf(no.Now)}, call, returned)
-		// The store has sent it more than once: it was refused in the end, and
-		// what became of the others is not known.
+		// The store has sent the write more than once. The last attempt was refused, and the
+		// outcome of the others is unknown.
 		if no.Retried {
 			c.operations = append(c.operations, porcupine.Operation{ClientId: c.n, Input: in, Call: call, Output: answer{what: unknown}, Return: never})
 		}
@@ -394,8 +389,8 @@ func (c *historian) operation(in request, out answer, call, returned int64) {
 	c.operations = append(c.operations, porcupine.Operation{ClientId: c.n, Input: in, Call: call, Output: out, Return: returned})
 }
 
-// unexplained tells of each shard that has no order how far the longest one
-// goes: its end, and what was answered next and does not fit.
+// unexplained returns, for each shard without an order, the end of the longest partial order, and
+// the next answer, which does not fit.
 func (h *history) unexplained() string {
 	var b strings.Builder
 	for _, part := range leaseModel.Partition(h.operations) {

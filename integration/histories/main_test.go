@@ -1,5 +1,5 @@
-// Package histories records what concurrent clients ask of DynamoDB Local through a bad
-// network and what it answers, and checks with porcupine that one order explains it.
+// Package histories records requests of concurrent clients to DynamoDB Local through a faulty
+// network, and checks with porcupine that one order explains the answers.
 package histories
 
 import (

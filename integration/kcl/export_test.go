@@ -22,15 +22,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// TestMovingTableIsRefused, in both directions and whatever it is that moves; and so is a
-// group that runs, and a table that is something else.
+// TestMovingTableIsRefused: Import and Export refuse a table in which any item changes, a group
+// that runs, and a table that is no lease table of the KCL.
 func TestMovingTableIsRefused(t *testing.T) {
 	begin := func(t *testing.T, s shardlease.Supervisor) {
 		t.Helper()
 		fixture.Must[lease.Row](t, s.Store)(protocol.Begin(s.Group, "s", nil, "a", fixture.Stamp()))
 	}
 	for name, tc := range map[string]struct {
-		move func(n int) kclItem // what is put after the table was read for the first time
+		move func(n int) kclItem // the item that is put after the first scan of the table
 		seat bool
 		keys []string
 		want error
@@ -64,7 +64,7 @@ func TestMovingTableIsRefused(t *testing.T) {
 				t.Errorf("import: got %v, want %v", err, tc.want)
 			}
 			if rows := standing(t, s); tc.want != nil && len(rows) > 0 {
-				t.Errorf("it was imported all the same: %v", rows)
+				t.Errorf("the import created rows: %v", rows)
 			}
 			if tc.want != nil {
 				begin(t, s)
@@ -81,8 +81,8 @@ func TestMovingTableIsRefused(t *testing.T) {
 	}
 }
 
-// TestExportStandsOnWhatItSaw: a lease that moves when the table has stood still, and a
-// group that is started while it was watched.
+// TestExportStandsOnWhatItSaw: Export refuses if a lease changes after the second scan, or if the
+// group is started while the table is watched.
 func TestExportStandsOnWhatItSaw(t *testing.T) {
 	for want, scan := range map[error]int{kcl.ErrRunning: 1, kcl.ErrMoving: 2} {
 		f := network.NewFaulty(func(string, []byte) network.Fault { return network.Fault{} })
@@ -110,12 +110,12 @@ func TestExportStandsOnWhatItSaw(t *testing.T) {
 	}
 }
 
-// seat is a seat in the group.
+// seat returns a seat in the group.
 func seat(name string) lease.Seat {
 	return lease.Seat{Group: "orders", Incarnation: lease.Incarnation(name), Name: name, TTL: 10 * time.Second}
 }
 
-// TestExportToKCL: a fleet that goes back finds what it has left, but for the positions.
+// TestExportToKCL: after an export the KCL's table is as before the import, except for positions.
 func TestExportToKCL(t *testing.T) {
 	leases, shards := resharded()
 	table := newKCL(t, local.Client(t, nil), leases...)
@@ -131,7 +131,7 @@ func TestExportToKCL(t *testing.T) {
 		}
 		after := contents(t, table.Name)
 		for _, want := range []kclItem{
-			leases[0], // as it was: nobody owns it
+			leases[0], // unchanged: it has no owner
 			leases[1].with(kclItem{
 				"leaseOwner": nil, "checkpointOwner": nil, "pendingCheckpoint": nil, "pendingCheckpointSubSequenceNumber": nil,
 				"leaseCounter": 1208, "ownerSwitchesSinceCheckpoint": 0, "checkpoint": leases[1]["checkpoint"].(string) + "0",
@@ -140,7 +140,7 @@ func TestExportToKCL(t *testing.T) {
 			leases[3], leases[4],
 			fresh("shard-0", "SHARD_END").with(kclItem{"childShardIds": []string{"shard-2"}}),
 			fresh("shard-1", "SHARD_END").with(kclItem{"childShardIds": []string{"shard-2"}, "parentShardId": []string{"shard-gone"}}),
-			fresh("shard-gone", "SHARD_END").with(kclItem{"childShardIds": []string{"shard-1"}, "startingHashKey": nil, "endingHashKey": nil}), // Kinesis has forgotten it
+			fresh("shard-gone", "SHARD_END").with(kclItem{"childShardIds": []string{"shard-1"}, "startingHashKey": nil, "endingHashKey": nil}), // Kinesis no longer lists it
 			fresh("shard-7", "0"),
 		} {
 			key := want["leaseKey"].(string)
@@ -150,7 +150,7 @@ func TestExportToKCL(t *testing.T) {
 			delete(after, key)
 		}
 		if len(after) > 0 {
-			t.Errorf("more leases than there should be: %v", after)
+			t.Errorf("unexpected leases: %v", after)
 		}
 	}
 	if len(before) != len(leases) {
@@ -162,11 +162,11 @@ func TestExportToKCL(t *testing.T) {
 	}
 	fresh := onMemory()
 	if _, err := kcl.Import(t.Context(), table, fresh, kcl.ImportOptions{Shards: shards, Pending: forget}); err != nil || !maps.Equal(standing(t, fresh), standing(t, s)) {
-		t.Errorf("there and back again: %v, %v", standing(t, fresh), err)
+		t.Errorf("imported again: %v, %v", standing(t, fresh), err)
 	}
 }
 
-// fresh is a lease that the KCL did not have.
+// fresh returns a lease that the KCL did not have.
 func fresh(shard, sequence string) kclItem {
 	from, to := rangeOf(shard)
 	return kclItem{
@@ -190,8 +190,8 @@ func text(item map[string]types.AttributeValue) string {
 	return strings.Join(all, ", ")
 }
 
-// TestExportMakesCheckpoints: of positions that are no numbers only where it is told how,
-// and into the leases of the stream that was chosen.
+// TestExportMakesCheckpoints: positions that are no numbers are exported only with
+// ExportOptions.Checkpoint, and only into the leases of the chosen stream.
 func TestExportMakesCheckpoints(t *testing.T) {
 	table := newKCL(t, local.Client(t, nil), multi("1:a:7", "s", "17"), multi("1:b:7", "s", "17"))
 	table.Stream = "1:a:7"
@@ -230,8 +230,8 @@ func TestExportMakesCheckpoints(t *testing.T) {
 }
 
 // TestWordsSurvive: a lease keeps LATEST, AT_TIMESTAMP or TRIM_HORIZON, and its prepared
-// checkpoint, if the group has not moved the shard on. When an export knew only the rows,
-// LATEST and AT_TIMESTAMP came back as TRIM_HORIZON, and prepared checkpoints were lost.
+// checkpoint, if the position of its row has not changed since the import. When an export used
+// only the rows, LATEST and AT_TIMESTAMP became TRIM_HORIZON, and prepared checkpoints were lost.
 func TestWordsSurvive(t *testing.T) {
 	table := newKCL(t, local.Client(t, nil),
 		kcl3("a", "LATEST", 0), kcl3("b", "AT_TIMESTAMP", 0), kcl3("c", "TRIM_HORIZON", 0),
@@ -300,7 +300,7 @@ func TestWordsAsPositions(t *testing.T) {
 	}
 	want := map[string]string{"a": "LATEST", "b": "AT_TIMESTAMP", "c": "TRIM_HORIZON"}
 	if got := standing(t, s); !maps.Equal(got, want) {
-		t.Errorf("there is %v", got)
+		t.Errorf("the rows are %v", got)
 	}
 	again := newKCL(t, local.Client(t, nil))
 	shards := asListed([]shardlease.Shard{{Name: "a"}, {Name: "b"}, {Name: "c"}})
@@ -322,7 +322,7 @@ func TestWordsAsPositions(t *testing.T) {
 	}
 }
 
-// prepared is a checkpoint that was prepared, with a state.
+// prepared contains the attributes of a prepared checkpoint with a state.
 var prepared = kclItem{"pendingCheckpoint": "19", "pendingCheckpointSubSequenceNumber": 2, "pendingCheckpointState": []byte("\xffstate")}
 
 // TestPreparedCheckpointsAreDecided: an import refuses a prepared checkpoint with an error that
@@ -341,8 +341,8 @@ func TestPreparedCheckpointsAreDecided(t *testing.T) {
 	for name, tc := range map[string]struct {
 		more    kclItem
 		pending func(kcl.Lease) (kcl.Lease, error)
-		want    string // the position, or a part of the error
-		wrong   string // attribute
+		want    string // the expected position, or a part of the error
+		wrong   string // the attribute that the error names
 		refused bool
 	}{
 		"refused":              {more: prepared, refused: true},
@@ -375,14 +375,14 @@ func TestPreparedCheckpointsAreDecided(t *testing.T) {
 	}
 }
 
-// TestExportNeedsHashKeys: if a lease of a shard that is not finished would have no hash keys
-// that the KCL can read, the export writes nothing. Exports used to make leases without any.
+// TestExportNeedsHashKeys: if a lease of an unfinished shard would have no hash keys that the KCL
+// can read, the export writes nothing. Exports used to create leases without hash keys.
 func TestExportNeedsHashKeys(t *testing.T) {
 	bare := kclItem{"startingHashKey": nil, "endingHashKey": nil}
 	s := onMemory()
 	fixture.Must[lease.Row](t, s.Store)(protocol.Begin("orders", "a", nil, "a", fixture.Stamp()))
 	fixture.Must[lease.Row](t, s.Store)(protocol.Begin("orders", "b", []string{"a"}, "a", fixture.Stamp()))
-	gone := fixture.Must[lease.Row](t, s.Store)(protocol.Begin("orders", "gone", nil, "a", fixture.Stamp())) // removed, so it needs no hash keys
+	gone := fixture.Must[lease.Row](t, s.Store)(protocol.Begin("orders", "gone", nil, "a", fixture.Stamp())) // a removed row needs no hash keys
 	fixture.Must[lease.Row](t, s.Store)(protocol.Remove(gone, protocol.Command{Seen: gone.Generation, By: "a"}, fixture.Stamp()))
 	const top = "340282366920938463463374607431768211455" // 128 bits
 	shard := func(name, from, to string) kcl.Shard {
@@ -391,7 +391,7 @@ func TestExportNeedsHashKeys(t *testing.T) {
 	for name, tc := range map[string]struct {
 		item   kclItem
 		shards []kcl.Shard
-		wrong  string // the shard
+		wrong  string // the shard that the error names
 	}{
 		"in the table":               {item: kcl2("b", "17", 0), shards: []kcl.Shard{shard("a", "0", top)}},
 		"nowhere":                    {item: kcl2("b", "17", 0), wrong: "a"},
@@ -412,17 +412,17 @@ func TestExportNeedsHashKeys(t *testing.T) {
 			}
 			leases, listErr := table.Leases(t.Context())
 			if err != nil && !reflect.DeepEqual(contents(t, table.Name), before) {
-				t.Error("it was written all the same")
+				t.Error("the export changed the table")
 			}
 			if err == nil && (listErr != nil || len(leases) != 2 || leases[0].EndingHashKey == "" || leases[1].EndingHashKey == "" ||
 				!slices.Equal(leases[0].Parents, []string{"z"}) || !slices.Equal(leases[1].Parents, []string{"a"}) || leases[0].Children != nil) {
-				t.Errorf("there is %v, %v", leases, listErr)
+				t.Errorf("the leases are %v, %v", leases, listErr)
 			}
 		})
 	}
 }
 
-// putItem puts an item, or deletes the one with that key if item is nil.
+// putItem puts an item, or deletes the item with that key if item is nil.
 func putItem(t *testing.T, table, key string, item map[string]types.AttributeValue) {
 	t.Helper()
 	client := local.Client(t, nil)

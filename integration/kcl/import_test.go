@@ -23,12 +23,12 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// onMemory is a group without a row.
+// onMemory returns a group without rows, in memory.
 func onMemory() shardlease.Supervisor {
 	return shardlease.Supervisor{Store: new(memstore.Store), Group: "orders", By: "operator"}
 }
 
-// standing says in short how the rows of a group are.
+// standing describes the rows of a group in short.
 func standing(t *testing.T, s shardlease.Supervisor) map[string]string {
 	t.Helper()
 	rows, err := s.List(t.Context())
@@ -48,8 +48,8 @@ func standing(t *testing.T, s shardlease.Supervisor) map[string]string {
 	return all
 }
 
-// TestImportFromKCL: every lease becomes a row, what the KCL has forgotten is finished, its
-// table stays as it was; and the fleet goes on where the KCL was.
+// TestImportFromKCL: every lease becomes a row, ancestors whose leases the KCL has deleted become
+// finished rows, the KCL's table does not change, and the new fleet continues at the positions.
 func TestImportFromKCL(t *testing.T) {
 	client := local.Client(t, nil)
 	leases, shards := resharded()
@@ -72,7 +72,7 @@ func TestImportFromKCL(t *testing.T) {
 			}
 		}
 		if got := standing(t, s); !maps.Equal(got, want) {
-			t.Errorf("there is %v", got)
+			t.Errorf("the rows are %v", got)
 		}
 	}
 	if !reflect.DeepEqual(contents(t, table.Name), before) {
@@ -91,7 +91,7 @@ func TestImportFromKCL(t *testing.T) {
 
 type begun struct{ shard, from string }
 
-// consume runs a worker until so many shards have begun; each commits one record.
+// consume runs a worker until n shards have begun; each commits one record.
 func consume(t *testing.T, s shardlease.Supervisor, shards []shardlease.Shard, n int) []begun {
 	t.Helper()
 	source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) { return shards, nil })
@@ -124,7 +124,7 @@ func consume(t *testing.T, s shardlease.Supervisor, shards []shardlease.Shard, n
 	return all
 }
 
-// TestImportRefuses what is not clear, before it writes anything.
+// TestImportRefuses: an import refuses ambiguous leases before it writes anything.
 func TestImportRefuses(t *testing.T) {
 	const sequence = "495903382714902566085596925383615710959215759891365888"
 	for name, tc := range map[string]struct {
@@ -132,8 +132,8 @@ func TestImportRefuses(t *testing.T) {
 		options kcl.ImportOptions
 		stream  string
 		by      string
-		want    error  // nil: it is imported,
-		mark    string // with this position and state
+		want    error  // nil: the lease is imported
+		mark    string // the position and state of its row
 	}{
 		"LATEST":                     {item: kcl2("s", "LATEST", 0), want: kcl.ErrUnstarted},
 		"AT_TIMESTAMP":               {item: kcl2("s", "AT_TIMESTAMP", 0), want: kcl.ErrUnstarted},
@@ -161,14 +161,14 @@ func TestImportRefuses(t *testing.T) {
 				t.Errorf("got %v, want %v", err, tc.want)
 			}
 			if err != nil && strings.Contains(err.Error(), sequence) {
-				t.Errorf("a position is told: %v", err)
+				t.Errorf("the error contains a position: %v", err)
 			}
 			row, err := s.Get(t.Context(), "s")
 			if made := err == nil; made != (tc.mark != "") || made && row.Checkpoint.Position+"/"+row.Checkpoint.State != tc.mark {
-				t.Errorf("there is %v, %v", row, err)
+				t.Errorf("the row is %v, %v", row, err)
 			}
 			if rows := standing(t, s); tc.want != nil && len(rows) > 0 {
-				t.Errorf("there is %v", rows)
+				t.Errorf("the rows are %v", rows)
 			}
 		})
 	}
@@ -182,12 +182,12 @@ func multi(stream, shard, sequence string) kclItem {
 	return kcl3(stream+":"+shard, sequence, 0).with(kclItem{"streamName": stream, "shardId": shard})
 }
 
-// TestExistingRowsAreKept: an import overwrites nothing, tells of it, and makes the others.
+// TestExistingRowsAreKept: an import changes no existing row, reports them, and creates the others.
 func TestExistingRowsAreKept(t *testing.T) {
 	table := newKCL(t, local.Client(t, nil), kcl3("a", "17", 0), kcl3("b", "18", 0), kcl3("c", "SHARD_END", 0), kcl3("d", "19", 0), kcl3("e", "20", 0), kcl3("f", "21", 0))
 	s := onMemory()
 	row := fixture.Must[lease.Row](t, s.Store)
-	row(protocol.Begin("orders", "a", nil, "somebody", fixture.Stamp())) // free, and not ours
+	row(protocol.Begin("orders", "a", nil, "somebody", fixture.Stamp())) // free, and not created by an import
 	b := row(protocol.Claim(row(protocol.Begin("orders", "b", nil, "somebody", fixture.Stamp())), fixture.Worker("w"), fixture.Stamp()))
 	b = row(protocol.Commit(b, fixture.Hold(b), checkpoint.Mark{Position: "99"}, fixture.Stamp()))
 	row(protocol.Release(b, fixture.Hold(b), protocol.End{Reason: lease.ReasonReleased}, fixture.Stamp()))
@@ -195,7 +195,7 @@ func TestExistingRowsAreKept(t *testing.T) {
 	d := row(protocol.Begin("orders", "d", nil, "somebody", fixture.Stamp()))
 	row(protocol.Remove(d, protocol.Command{Seen: d.Generation, By: "somebody"}, fixture.Stamp()))
 	e := row(protocol.Begin("orders", "e", nil, "somebody", fixture.Stamp()))
-	row(protocol.Rewind(e, protocol.Command{Seen: e.Generation, By: "somebody"}, checkpoint.Mark{Position: "20"}, fixture.Stamp())) // as it would be
+	row(protocol.Rewind(e, protocol.Command{Seen: e.Generation, By: "somebody"}, checkpoint.Mark{Position: "20"}, fixture.Stamp())) // as an import would leave it
 	before := standing(t, s)
 	outcomes, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{})
 	if !errors.Is(err, kcl.ErrExists) || !strings.HasSuffix(err.Error(), ": a, b, c, d") || len(outcomes) != 2 {
@@ -203,12 +203,12 @@ func TestExistingRowsAreKept(t *testing.T) {
 	}
 	before["f"] = "21"
 	if after := standing(t, s); !maps.Equal(after, before) {
-		t.Errorf("there was %v, and is %v", before, after)
+		t.Errorf("the rows were %v, and are %v", before, after)
 	}
 }
 
-// TestInterruptedImportIsFinished: cut off after any number of writes, also where the last
-// one was stored and its reply lost, the next one does the rest.
+// TestInterruptedImportIsFinished: if an import is cut off after any number of writes, even if the
+// last one was stored and its reply lost, the next import completes it.
 func TestInterruptedImportIsFinished(t *testing.T) {
 	leases, shards := resharded()
 	table := newKCL(t, local.Client(t, nil), leases...)
@@ -220,7 +220,7 @@ func TestInterruptedImportIsFinished(t *testing.T) {
 	for after := 0; cut; after++ {
 		for _, stored := range []bool{false, true} {
 			s := onMemory()
-			// Supervisor sends again what is not answered; the context ends that.
+			// Supervisor repeats unanswered requests until the context ends.
 			ctx, cancel := context.WithCancel(t.Context())
 			through := s
 			through.Store = cutAfter(s.Store, after, stored, cancel)
@@ -237,13 +237,13 @@ func TestInterruptedImportIsFinished(t *testing.T) {
 			}
 		}
 		if after > 100 {
-			t.Fatal("an import without an end")
+			t.Fatal("the import does not end")
 		}
 	}
 }
 
-// cutAfter returns a store that answers so many writes and then calls broke. If stored, the
-// first write that is not answered is stored.
+// cutAfter returns a store that answers the given number of writes and then calls broke. If stored
+// is set, the first unanswered write is stored.
 func cutAfter(store lease.Store, writes int, stored bool, broke func()) lease.Store {
 	link := storetest.NewLink(store)
 	link.OnWrite(func(_ context.Context, _ lease.Write, send func() (lease.Record, error)) (lease.Record, error) {

@@ -1,4 +1,4 @@
-// Package kcl moves leases between tables as the KCL leaves them and the library.
+// Package kcl tests the migration of leases between KCL tables and the library.
 package kcl
 
 import (

@@ -16,7 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// A kclItem is a row of a KCL table: texts, numbers as int, sets as []string, and bytes.
+// A kclItem is an item of a KCL table: texts, numbers as int, sets as []string, and bytes.
 type kclItem map[string]any
 
 func (in kclItem) item() map[string]types.AttributeValue {
@@ -38,7 +38,7 @@ func (in kclItem) item() map[string]types.AttributeValue {
 	return out
 }
 
-// with is the item with some attributes more, or others; nil takes one away.
+// with returns the item with more or other attributes; nil removes an attribute.
 func (in kclItem) with(more kclItem) kclItem {
 	out := maps.Clone(in)
 	for name, value := range more {
@@ -49,7 +49,7 @@ func (in kclItem) with(more kclItem) kclItem {
 	return out
 }
 
-// As 2.7 leaves a lease that a worker had, and as 3.5 does.
+// kcl2 and kcl3 return a lease that a worker holds, as KCL 2.7 and 3.5 store it.
 func kcl2(shard, sequence string, sub int) kclItem {
 	return kclItem{
 		"leaseKey": shard, "leaseCounter": 1207, "leaseOwner": "host-1:7f", "ownerSwitchesSinceCheckpoint": 2,
@@ -62,7 +62,7 @@ func kcl3(shard, sequence string, sub int) kclItem {
 	return kcl2(shard, sequence, sub).with(kclItem{"entityType": "LEASE", "throughputKBps": 17.25})
 }
 
-// newKCL makes a table of the KCL with these rows.
+// newKCL creates a table of the KCL with these items.
 func newKCL(t *testing.T, client *dynamodb.Client, items ...kclItem) kcl.Table {
 	t.Helper()
 	table := kcl.Table{Client: client, Name: local.OtherTable(t, "leaseKey"), Failover: time.Millisecond}
@@ -80,7 +80,7 @@ func putKCL(t *testing.T, table string, item kclItem) {
 	}
 }
 
-// contents is all that a table holds, by key.
+// contents returns all items of a table, by key.
 func contents(t *testing.T, table string) map[string]map[string]types.AttributeValue {
 	t.Helper()
 	out, err := local.Client(t, nil).Scan(t.Context(), &dynamodb.ScanInput{TableName: &table, ConsistentRead: aws.Bool(true)})
@@ -99,9 +99,9 @@ func contents(t *testing.T, table string) map[string]map[string]types.AttributeV
 	return all
 }
 
-// resharded is a stream in the middle of its life. 0 and 1 were merged into 2, and that was
-// split into 3 and 4; the KCL has forgotten 0 and 1. Of 4 nothing has been processed, and
-// 5 and 6, its children, are as new. 7 has just been listed.
+// resharded describes a stream that was resharded. 0 and 1 were merged into 2, which was split
+// into 3 and 4; the KCL has deleted the leases of 0 and 1. Nothing of 4 has been processed. 7 has
+// just been listed and has no lease.
 func resharded() (leases []kclItem, shards []shardlease.Shard) {
 	leases = []kclItem{
 		kcl3("shard-2", "SHARD_END", 0).with(kclItem{"leaseOwner": nil, "parentShardId": []string{"shard-0", "shard-1"}, "childShardIds": []string{"shard-3", "shard-4"}}),

@@ -29,8 +29,8 @@ type crowd struct {
 	mu    sync.Mutex
 	took  map[string][]time.Duration // how long each commit took, by shard
 	on    atomic.Bool                // while set, commits are counted
-	held  atomic.Int64               // handlers that run
-	fault atomic.Int64               // store faults
+	held  atomic.Int64               // number of running handlers
+	fault atomic.Int64               // number of store faults
 }
 
 // run runs a worker on a new table until stop is called.
@@ -94,8 +94,8 @@ func (c *crowd) all(t *testing.T, n int, limit time.Duration) time.Duration {
 	return time.Since(from)
 }
 
-// TestCommitLoad: 64 handlers commit without pause, and no shard is starved. When the caller
-// that came last was admitted first, 17 of 64 shards got one commit in 15 s.
+// TestCommitLoad: 64 handlers commit without pause, and every shard makes progress. When the last
+// caller was admitted first, 17 of 64 shards made one commit in 15 s.
 //
 //	go test ./integration/workers -run TestCommitLoad -load.for 15s -v
 func TestCommitLoad(t *testing.T) {
@@ -122,15 +122,15 @@ func TestCommitLoad(t *testing.T) {
 	fmt.Fprintf(t.Output(), "%d handlers, %v: commits of a shard %d at least, %d on average, %d at most; p50 %v, p99 %v, worst wait %v\n",
 		shards, *loadFor, least, sum/shards, most, median.Round(time.Millisecond), p99.Round(time.Millisecond), worst.Round(time.Millisecond))
 	if least < sum/shards/2 {
-		t.Errorf("the slowest shard got %d commits; the average is %d", least, sum/shards)
+		t.Errorf("the slowest shard made %d commits; the average is %d", least, sum/shards)
 	}
-	if *loadFor >= 15*time.Second && p99 > 4*median { // in a shorter run one pause of the machine decides the p99
+	if *loadFor >= 15*time.Second && p99 > 4*median { // in a shorter run one pause of the machine determines the p99
 		t.Errorf("p99 %v, median %v", p99, median)
 	}
 }
 
 // TestColdStart: one worker claims many shards at once, and reports no store fault. When the
-// deadlines of claims ran while these waited in the store, 10,000 shards caused 7,910 faults.
+// deadlines of claims ran out in the store's queue, 10,000 shards caused 7,910 faults.
 //
 //	go test ./integration/workers -run TestColdStart -cold.shards 10000 -v
 func TestColdStart(t *testing.T) {

@@ -22,14 +22,14 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// The worker on DynamoDB Local, in real time, with a lease time of a second. What
-// these show in fake time the tests of shardlease do, and more of it; here it is
-// shown that the service, the SDK and real clocks change nothing about it.
+// These tests run workers on DynamoDB Local in real time, with a lease time of a second. The tests
+// of package shardlease show the same behaviour, and more, in fake time; these show that the
+// service, the SDK and real clocks do not change it.
 
 const (
 	ttl  = time.Second
 	beat = ttl / 3
-	// slack is what a busy machine may add to a bound.
+	// slack is added to bounds, because the machine may be busy.
 	slack = 700 * time.Millisecond
 )
 
@@ -52,7 +52,7 @@ type watch struct {
 	cause         error
 }
 
-// A hand is a worker with a network that can be cut, or that keeps commits back.
+// A hand is a worker with a network that can be cut, or that can hold commits back.
 type hand struct {
 	*shardlease.Worker
 	name string
@@ -98,7 +98,7 @@ func (c *crew) enter(name string) *hand {
 	return h
 }
 
-// watched marks a hundred records a second, and remembers when it ran.
+// watched is a handler that marks a hundred records a second, and records when it ran.
 func (c *crew) watched(worker string) shardlease.Handler {
 	return func(ctx context.Context, t *shardlease.Tenure) error {
 		w := &watch{worker: worker, shard: t.Shard().Name, from: time.Now(), start: t.Checkpoint().Position}
@@ -150,14 +150,14 @@ func (c *crew) within(limit time.Duration, what string, cond func(map[string]int
 	from := time.Now()
 	for tick := time.Tick(5 * time.Millisecond); !cond(c.count()); <-tick {
 		if time.Since(from) > limit+slack {
-			c.Fatalf("not within %v: %s; running: %v", limit, what, c.count())
+			c.Fatalf("not within %v: %s; running handlers: %v", limit, what, c.count())
 		}
 	}
 	return time.Since(from)
 }
 
-// worst are the longest gap and the longest overlap of any shard between two calls of
-// its handler since then.
+// worst returns the longest gap and the longest overlap of any shard between two calls of its
+// handler since then.
 func (c *crew) worst(since time.Time) (gap, overlap time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,14 +193,14 @@ func testWorkerLife(t *testing.T, mode rebalance.Mode) {
 	join := c.within(beat+1500*time.Millisecond, "c has its part", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b", "c") })
 	gap, overlap := c.worst(joined)
 	if mode == rebalance.Eager && overlap > 0 || mode == rebalance.Cooperative && gap > 0 {
-		t.Errorf("planned moves with a gap of %v, an overlap of %v", gap, overlap)
+		t.Errorf("planned moves had a gap of %v and an overlap of %v", gap, overlap)
 	}
 	fixture.Sleep(t, ttl)
 
 	a.cut.Store(true)
 	crash := c.within(ttl+beat+500*time.Millisecond, "b and c hold everything", func(n map[string]int) bool { return n["b"]+n["c"] == 12 })
 	if _, twice := c.worst(joined); mode == rebalance.Eager && twice > 0 {
-		t.Errorf("a worker without a store was overtaken %v before it ended its tenures", twice)
+		t.Errorf("shards of a worker without a store were processed elsewhere %v before it ended its tenures", twice)
 	}
 	a.cut.Store(false)
 	c.within(3*ttl, "a is back", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b", "c") })
@@ -215,8 +215,8 @@ func testWorkerLife(t *testing.T, mode rebalance.Mode) {
 	t.Logf("cold start %v, a worker joins %v (gap %v, overlap %v), crash %v, clean stop %v", cold, join, gap, overlap, crash, stop)
 }
 
-// TestOutageOnDynamoDB: half a lease time without the store costs nothing; two end
-// everything in time, and all comes back.
+// TestOutageOnDynamoDB: an outage of the store for half a lease time ends no tenure. An outage of
+// two lease times ends all tenures in time, and they begin again afterwards.
 func TestOutageOnDynamoDB(t *testing.T) {
 	local.Endpoint(t)
 	c := newCrew(t, rebalance.Cooperative, 8)
@@ -243,7 +243,7 @@ func TestOutageOnDynamoDB(t *testing.T) {
 	}
 	outage(2 * ttl)
 	if n := c.count(); len(n) != 0 {
-		t.Errorf("still running: %v", n)
+		t.Errorf("handlers still run: %v", n)
 	}
 	heal()
 	c.within(3*ttl, "a and b are back", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
@@ -256,8 +256,8 @@ func TestOutageOnDynamoDB(t *testing.T) {
 	}
 }
 
-// TestLateCommitIsRefusedByDynamoDB: commits leave a worker and hang in the network.
-// The worker is replaced; then they arrive.
+// TestLateCommitIsRefusedByDynamoDB: commits of a worker are held back in the network and arrive
+// after the worker was replaced; the table refuses them.
 func TestLateCommitIsRefusedByDynamoDB(t *testing.T) {
 	local.Endpoint(t)
 	c := newCrew(t, rebalance.Eager, 4)
@@ -286,11 +286,11 @@ func TestLateCommitIsRefusedByDynamoDB(t *testing.T) {
 		t.Fatal(err)
 	}
 	if late == 0 {
-		t.Fatal("no commit was kept back")
+		t.Fatal("no commit was held back")
 	}
 	for i, row := range after {
 		if row.Owner != before[i].Owner || row.Checkpoint.Generation != 0 && row.Checkpoint.Generation < before[i].Checkpoint.Generation {
-			t.Errorf("a late commit got through: %v, then %v", before[i], row)
+			t.Errorf("a late commit was accepted: %v, then %v", before[i], row)
 		}
 	}
 	t.Logf("%d commits arrived late", late)

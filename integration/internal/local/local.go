@@ -1,5 +1,5 @@
-// Package local gives tests a DynamoDB Local: the one at DYNAMODB_ENDPOINT, or one that it
-// starts in a container; without either the test skips, or fails if
+// Package local provides tests with a DynamoDB Local: the one at DYNAMODB_ENDPOINT, or one in a
+// container that it starts. Without either the test skips, or fails if
 // SHARDLEASE_REQUIRE_DYNAMODB is 1.
 package local
 
@@ -23,10 +23,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Image is pinned; provide-image builds the same where it cannot be pulled.
+// Image is pinned. provide-image builds the same image if it cannot be pulled.
 const Image = "amazon/dynamodb-local:3.3.1"
 
-// Main runs the tests of a room, stops the server, and looks for goroutines that are left.
+// Main runs the tests of a room, stops the server, and reports goroutines that are left.
 func Main(m *testing.M) {
 	code := m.Run()
 	server.stop()
@@ -39,17 +39,17 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is the one DynamoDB Local that all tests of a room share; each test has
-// a table of its own. Rooms use theirs one after the other: go test runs packages side by side,
-// and tests in real time want the machine for themselves.
+// server is the DynamoDB Local that all tests of a room share; each test has a table of its own.
+// Rooms use their servers one after the other: go test runs packages side by side, and tests in
+// real time need the whole machine.
 var server container
 
 type container struct {
 	once     sync.Once
 	endpoint string
-	why      error // why there is none
+	why      error // why there is no server
 	running  testcontainers.Container
-	end      func() // of the turn
+	end      func() // ends the turn of this room
 }
 
 func (c *container) start() {
@@ -69,7 +69,7 @@ func (c *container) start() {
 	}
 }
 
-// answers takes any status: DynamoDB Local answers a bare GET with 400.
+// answers accepts any status, because DynamoDB Local answers a bare GET with 400.
 func answers(int) bool { return true }
 
 func (c *container) stop() {
@@ -83,7 +83,7 @@ func (c *container) stop() {
 	}
 }
 
-// Endpoint gives the server's address, or skips the test.
+// Endpoint returns the address of the server, or skips the test.
 func Endpoint(t *testing.T) string {
 	t.Helper()
 	server.once.Do(server.start)
@@ -97,7 +97,7 @@ func Endpoint(t *testing.T) string {
 	return server.endpoint
 }
 
-// Client is a client over a transport; nil is the network as it is.
+// Client returns a client whose requests go through a transport; nil adds none.
 func Client(t *testing.T, through func(http.RoundTripper) http.RoundTripper) *dynamodb.Client {
 	t.Helper()
 	plain := &http.Transport{}
@@ -114,7 +114,7 @@ func Client(t *testing.T, through func(http.RoundTripper) http.RoundTripper) *dy
 	})
 }
 
-// Table makes a lease table of its own for a test.
+// Table creates a lease table for one test.
 func Table(t *testing.T) string {
 	t.Helper()
 	table := "leases-" + rand.Text()
@@ -125,7 +125,7 @@ func Table(t *testing.T) string {
 	return table
 }
 
-// OtherTable makes a table that is not a lease table.
+// OtherTable creates a table that is no lease table.
 func OtherTable(t *testing.T, keys ...string) string {
 	t.Helper()
 	table := "other-" + rand.Text()

@@ -1,5 +1,5 @@
-// Package network loses, delays, repeats and changes single HTTP requests to DynamoDB and
-// their replies.
+// Package network loses, delays, repeats and changes single HTTP requests to DynamoDB and their
+// replies.
 package network
 
 import (
@@ -17,27 +17,27 @@ import (
 	"github.com/shardlease/shardlease-go/internal/attr"
 )
 
-// ErrLost is all that the SDK is told of a request or a reply that was lost.
-var ErrLost = errors.New("integration: the network lost it")
+// ErrLost is the error that the SDK receives for a request or reply that was lost.
+var ErrLost = errors.New("integration: the network lost the request or its reply")
 
-// A Fault is what happens to one request; the zero Fault is none.
+// A Fault is what the network does to one request; the zero Fault does nothing.
 type Fault struct {
-	DropRequest bool   // it never reaches the service
-	DropReply   bool   // it does, and nobody hears of it
-	Hold        bool   // it reaches the service when Release is called, and nobody hears of it
-	Twin        bool   // it reaches the service now, and once more when Release is called
-	Status      int    // answered in the service's stead, with Code
+	DropRequest bool   // the request never reaches the service
+	DropReply   bool   // the request reaches the service, and the reply is lost
+	Hold        bool   // the request reaches the service when Release is called, and the reply is lost
+	Twin        bool   // the request reaches the service now, and again when Release is called
+	Status      int    // if not 0, the network answers with it and Code
 	Code        string // an exception of the service
-	Reason      string // a throttling reason
+	Reason      string // a throttling reason of the service
 	Edit        func(body map[string]any)
 	EditReply   func(body map[string]any)
 }
 
-// Faulty is a transport that asks what is to happen to each request.
+// Faulty is a transport that calls a function to choose the fault of each request.
 type Faulty struct {
-	Done   func(action string, body []byte) // called with what the service has accepted; may be nil
-	Calls  map[string]int                   // by action, as sent by the client
-	Silent int                              // accepted by the service, and the reply dropped
+	Done   func(action string, body []byte) // called for each request that the service has accepted; may be nil
+	Calls  map[string]int                   // requests of the client, by action
+	Silent int                              // requests that the service accepted and whose reply was lost
 
 	next   http.RoundTripper
 	decide func(action string, body []byte) Fault
@@ -51,12 +51,12 @@ type heldRequest struct {
 	body    []byte
 }
 
-// NewFaulty makes a transport for one client.
+// NewFaulty returns a transport for one client.
 func NewFaulty(decide func(action string, body []byte) Fault) *Faulty {
 	return &Faulty{decide: decide, Calls: map[string]int{}}
 }
 
-// Over puts the faults in front of a transport.
+// Over adds the faults to a transport.
 func (f *Faulty) Over(next http.RoundTripper) http.RoundTripper {
 	f.next = next
 	return f
@@ -105,7 +105,7 @@ func (f *Faulty) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// send lets a request reach the service.
+// send sends a request to the service.
 func (f *Faulty) send(action string, request *http.Request, body []byte) (*http.Response, error) {
 	again := request.Clone(request.Context())
 	again.Body, again.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
@@ -116,14 +116,14 @@ func (f *Faulty) send(action string, request *http.Request, body []byte) (*http.
 	return response, err
 }
 
-// Pending is how many requests are held.
+// Pending returns the number of held requests.
 func (f *Faulty) Pending() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.held)
 }
 
-// Release lets a held request reach the service.
+// Release sends a held request to the service.
 func (f *Faulty) Release(i int) error {
 	f.mu.Lock()
 	late := f.held[i]
@@ -137,7 +137,7 @@ func (f *Faulty) Release(i int) error {
 	return errors.Join(err, response.Body.Close())
 }
 
-// refuse answers in the service's stead.
+// refuse answers instead of the service.
 func refuse(request *http.Request, what Fault) *http.Response {
 	answer := map[string]any{"__type": "com.amazonaws.dynamodb.v20120810#" + what.Code, "message": "injected"}
 	if what.Reason != "" {
@@ -155,7 +155,7 @@ func refuse(request *http.Request, what Fault) *http.Response {
 	}
 }
 
-// Edited changes a request or a reply; one that is no JSON stays as it is.
+// Edited changes a request or a reply; a body that is no JSON stays as it is.
 func Edited(body []byte, edit func(map[string]any)) []byte {
 	var content map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(body))
@@ -174,14 +174,14 @@ func editedReply(response *http.Response, edit func(map[string]any)) (*http.Resp
 		return nil, err
 	}
 	body = Edited(body, edit)
-	response.Header.Del("X-Amz-Crc32") // of the reply as it was
+	response.Header.Del("X-Amz-Crc32") // the checksum of the unchanged reply
 	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	response.Header.Del("Content-Length")
 	return response, nil
 }
 
-// RemoveFence leaves of an update's condition that there is a row. What it said stays
-// beside, because the service refuses names and values that nothing uses.
+// RemoveFence replaces the condition of an update by the condition that the row exists. It keeps a
+// use of the old names and values, because the service refuses names and values without a use.
 func RemoveFence(update map[string]any) {
 	update["ConditionExpression"] = fmt.Sprintf("attribute_exists(%s) OR (%s)", attr.Key, update["ConditionExpression"])
 }
