@@ -27,7 +27,7 @@ import (
 
 var (
 	rounds = flag.Int("e2e.rounds", 25, "how many rounds of 4,000 records are put")
-	spread = flag.Duration("e2e.for", 75*time.Second, "for how long")
+	spread = flag.Duration("e2e.for", 75*time.Second, "how long records are put")
 	ttl    = flag.Duration("e2e.ttl", 10*time.Second, "lease time of the consumers")
 )
 

@@ -26,7 +26,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-var historyOps = flag.Int("history.ops", 2000, "how many operations TestHistoriesAreLinearizable records and checks, at least")
+var historyOps = flag.Int("history.ops", 2000, "the minimum number of operations that TestHistoriesAreLinearizable records and checks")
 
 const (
 	historyClients = 8

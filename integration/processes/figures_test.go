@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// A recovery is what a killed worker left behind, until all of it is processed again.
+// A recovery is the time from the kill of a worker until all its shards are processed again.
 type recovery struct {
 	process string
 	at      time.Duration
-	missing map[string]int64 // shards, and the generation that died
-	took    time.Duration    // 0: not yet
-	mixed   string           // why its figure says nothing
+	missing map[string]int64 // shards that are not processed yet, with the generation of the killed worker
+	took    time.Duration    // 0: not recovered yet
+	mixed   string           // why the figure does not count; empty: it counts
 }
 
 // kill begins a recovery.
@@ -28,7 +28,7 @@ func (j *judge) kill(e entry) {
 	j.kills = append(j.kills, r)
 }
 
-// recovered takes an effect as the sign that a shard is processed again.
+// recovered records that a shard is processed again, because it has an effect.
 func (j *judge) recovered(e entry) {
 	for _, r := range j.kills {
 		if died, ok := r.missing[e.Shard]; ok && e.Generation > died {
@@ -40,7 +40,7 @@ func (j *judge) recovered(e entry) {
 	}
 }
 
-// disturbed looks for what else happened to the fleet during a recovery.
+// disturbed records other events in the fleet during a recovery.
 func (j *judge) disturbed(r *recovery) {
 	for name, l := range j.lives {
 		if name == r.process {
@@ -56,20 +56,20 @@ func (j *judge) disturbed(r *recovery) {
 				r.mixed = "another was " + string(t.kind)
 			}
 		}
-		// Many short stalls cost a worker its seat, too; whether they did is judged for itself.
+		// Many short stalls can cost a worker its seat too; the judge decides that separately.
 		if slices.ContainsFunc(l.lost, r.during) || slices.ContainsFunc(l.evicted, r.during) {
 			r.mixed = "another lost its seat"
 		}
 	}
 }
 
-// during reports whether something happened while the fleet recovered, or so shortly
-// before that it was not whole.
+// during reports whether an event happened during the recovery, or so shortly before it that some
+// shards were not processed yet.
 func (r *recovery) during(at time.Duration) bool {
 	return r.at-leaseTime()/2 < at && at < r.at+r.took
 }
 
-// recoveries are the figures of the kills of which nothing else can be the cause.
+// recoveries returns the durations of the recoveries that no other event can have delayed.
 func (j *judge) recoveries() (clean spread, mixed map[string]int) {
 	mixed = map[string]int{}
 	for _, r := range j.kills {
@@ -88,10 +88,10 @@ func (j *judge) recoveries() (clean spread, mixed map[string]int) {
 	return clean, mixed
 }
 
-// A spread is some durations.
+// A spread is a set of durations.
 type spread []time.Duration
 
-// add leaves out what is zero: it says that there was nothing to measure.
+// add adds a duration unless it is zero, which means that there was nothing to measure.
 func (s *spread) add(d time.Duration) {
 	if d > 0 {
 		*s = append(*s, d)
@@ -119,15 +119,15 @@ func (s spread) String() string {
 	return fmt.Sprintf("%d: mean %v, p99 %v, max %v", len(s), round(s.mean()), round(s.quantile(0.99)), round(s.quantile(1)))
 }
 
-// A sample is what a process held at a moment: goroutines beside those of handlers.
+// A sample is the heap of a process and its goroutines, except those of handlers, at one time.
 type sample struct {
 	at         time.Duration
 	heap       uint64
 	goroutines int
 }
 
-// A footprint is how much a process holds in one part of its life: the least heap
-// seen, which is what remains after a collection, and the median of goroutines.
+// A footprint summarizes the samples in one part of a process's life: the smallest heap, which is what
+// remains after a garbage collection, and the median of goroutines.
 type footprint struct {
 	heap       uint64
 	goroutines int
@@ -147,8 +147,8 @@ func footprintOf(stats []sample) footprint {
 	return footprint{slices.Min(heap), goroutines[len(goroutines)/2]}
 }
 
-// growth compares the second quarter of each process that lived for the whole run with
-// the last.
+// growth returns the footprints of each process that lived for the whole run, in the second quarter
+// and in the last.
 func (j *judge) growth(whole time.Duration) map[string][2]footprint {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -162,7 +162,7 @@ func (j *judge) growth(whole time.Duration) map[string][2]footprint {
 	return grown
 }
 
-// slowest is the longest recovery that counts.
+// slowest returns the longest recovery that counts.
 func (j *judge) slowest() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -170,7 +170,7 @@ func (j *judge) slowest() time.Duration {
 	return clean.quantile(1)
 }
 
-// accepted is how many checkpoints the table has accepted.
+// accepted returns the number of checkpoints that the table has accepted.
 func (j *judge) accepted() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -21,8 +21,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// A fleet is worker processes on one table, on one road, with one register and one
-// judge.
+// A fleet is a set of worker processes with one table, one road, one register and one judge.
 type fleet struct {
 	*testing.T
 	judge    *judge
@@ -34,13 +33,13 @@ type fleet struct {
 	pause    time.Duration
 	commit   time.Duration
 	slots    []*process
-	spared   int // slots that nothing is done to
+	spared   int // how many slots are never attacked
 	started  []*process
 	watching sync.WaitGroup
 	over     chan struct{}
 
 	kills, stops, cuts map[phase]int
-	missed             map[phase]int // ambushes that nobody came to
+	missed             map[phase]int // ambushes that no process reached
 }
 
 // A process is one worker process.
@@ -53,7 +52,7 @@ type process struct {
 	done   chan struct{}
 
 	mu     sync.Mutex
-	killed bool // on purpose
+	killed bool // killed by the test
 	gone   bool
 }
 
@@ -71,14 +70,14 @@ func newFleet(t *testing.T, c fleetConfig) *fleet {
 	t.Cleanup(f.end)
 	for slot := range f.slots {
 		f.enter(slot)
-		if c.workers > 4 { // a large fleet does not start in one moment
+		if c.workers > 4 { // the workers of a large fleet do not start at the same time
 			fixture.Sleep(t, leaseTime()/2)
 		}
 	}
 	return f
 }
 
-// watch measures how late this process is itself, with the road and the register in it.
+// watch measures how late this process is scheduled, which also runs the road and the register.
 func (f *fleet) watch() {
 	for last := time.Now(); ; last = time.Now() {
 		select {
@@ -92,7 +91,7 @@ func (f *fleet) watch() {
 	}
 }
 
-// enter starts a worker process. Its name is that of the one that had the slot before.
+// enter starts a worker process. It reuses the name of the earlier process in its slot.
 func (f *fleet) enter(slot int) *process {
 	f.Helper()
 	p := &process{name: fmt.Sprintf("w%d.%d", slot, len(f.started)), slot: slot, done: make(chan struct{})}
@@ -124,8 +123,8 @@ func (f *fleet) enter(slot int) *process {
 	return p
 }
 
-// read hands a process's reports to the judge until it is dead, and says so if it died
-// by itself.
+// read passes the reports of a process to the judge until the process is dead, and fails the test if
+// the process ended by itself.
 func (f *fleet) read(p *process, reports *os.File) {
 	defer close(p.done)
 	defer reports.Close()
@@ -133,7 +132,7 @@ func (f *fleet) read(p *process, reports *os.File) {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			break // what is not a whole line was cut off by its death
+			break // an incomplete line was cut off when the process died
 		}
 		var e entry
 		if json.Unmarshal(line, &e) != nil || e.By != p.name {
@@ -151,7 +150,7 @@ func (f *fleet) read(p *process, reports *os.File) {
 	}
 }
 
-// signal is sent under the lock, so that it reaches no other process of the same id.
+// signal sends a signal under the lock, so that it reaches no other process with the same id.
 func (p *process) signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,22 +161,21 @@ func (p *process) signal(s syscall.Signal) {
 	_ = p.cmd.Process.Signal(s)
 }
 
-// dead reports whether a process was killed, or ended. What it has sent is still on the
-// road.
+// dead records that a process was killed, or has ended. Its last requests may still be on the road.
 func (p *process) dead() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.killed || p.gone
 }
 
-// leave tells a process to stop in good order.
+// leave makes a process shut down gracefully.
 func (p *process) leave() { _ = p.life.Close() }
 
-// end stops the fleet in good order, and kills what does not follow.
+// end shuts the fleet down gracefully, and kills processes that do not stop.
 func (f *fleet) end() {
 	for _, p := range f.started {
 		p.leave()
-		p.signal(syscall.SIGCONT) // a test that failed may have left it stopped
+		p.signal(syscall.SIGCONT) // a failed test may have left the process stopped
 	}
 	limit := time.After(5*time.Second + 5*leaseTime())
 	for _, p := range f.started {
@@ -198,7 +196,7 @@ func (f *fleet) end() {
 	f.watching.Wait()
 }
 
-// whole waits until every shard is being processed.
+// whole waits until every shard is processed.
 func (f *fleet) whole() {
 	f.Helper()
 	limit := time.Now().Add(10*time.Second + 10*leaseTime())
@@ -208,27 +206,26 @@ func (f *fleet) whole() {
 			return
 		}
 		if time.Now().After(limit) {
-			f.Fatalf("nobody processes %v\n%s", silent, f.judge.summary())
+			f.Fatalf("no worker processes %v\n%s", silent, f.judge.summary())
 		}
 	}
 }
 
-// An attack is something that is done to a worker. What comes early is done a commit
-// earlier, where the moment is one by chance.
+// An attack is a fault for a worker. If it is early, at a random moment, it happens one commit
+// earlier.
 type attack struct{ early, now func(p *process) }
 
-// strike attacks a worker: one by chance, or the one that comes to a phase of a handoff,
-// just before or just after the service has its write.
+// strike attacks a worker: a random one, or the one that reaches a phase of a handoff, just before or
+// just after the service has its write.
 //
-// For a handoff one worker leaves and another comes; either, or one that stays, may be
-// struck.
+// For a handoff one worker leaves and another joins. Each of them, or a third worker, may be attacked.
 func (f *fleet) strike(what attack) (*process, phase) {
 	f.Helper()
 	if f.chance.IntN(2) == 0 {
 		return f.random(what), other
 	}
 	at, after := phases[f.chance.IntN(len(phases))], f.chance.IntN(2) == 0
-	for range 2 { // not every move comes by every phase: modes are mixed
+	for range 2 { // not every move has every phase, because the modes are mixed
 		if p := f.lurk(at, after, what.now); p != nil {
 			return p, at
 		}
@@ -237,7 +234,7 @@ func (f *fleet) strike(what attack) (*process, phase) {
 	return f.random(what), other
 }
 
-// lurk waits for a process to come to that phase.
+// lurk waits for a process to reach the phase.
 func (f *fleet) lurk(at phase, after bool, what func(p *process)) *process {
 	f.Helper()
 	a := &ambush{phase: at, after: after, struck: make(chan string, 1)}
@@ -261,10 +258,10 @@ func (f *fleet) lurk(at phase, after bool, what func(p *process)) *process {
 	return nil
 }
 
-// victim is a slot by chance.
+// victim returns a random slot.
 func (f *fleet) victim() int { return f.spared + f.chance.IntN(len(f.slots)-f.spared) }
 
-// cycle lets one worker leave, and another come.
+// cycle makes one worker leave, and another one join.
 func (f *fleet) cycle() {
 	f.Helper()
 	slot := f.victim()
@@ -283,7 +280,7 @@ func (f *fleet) random(what attack) *process {
 	return p
 }
 
-// kill kills a worker, and after a while starts another in its place.
+// kill kills a worker, and starts another in its slot after a while.
 func (f *fleet) kill() {
 	f.Helper()
 	p, at := f.strike(attack{now: func(p *process) {
@@ -297,8 +294,8 @@ func (f *fleet) kill() {
 	}
 }
 
-// pauseNumber is how long a worker is stopped: too short to be noticed, just within its
-// lease, just past it, and for so long that all it had is somebody else's.
+// pauseNumber returns how long to stop a worker: too short to be noticed, just within its lease time,
+// just longer, or so long that other workers hold all its shards.
 func pauseNumber(n int) time.Duration {
 	t := leaseTime()
 	return []time.Duration{t / 2, t * 95 / 100, t * 12 / 10, 3 * t}[n%4]
@@ -312,11 +309,10 @@ func (f *fleet) stop(pause time.Duration) {
 	f.resume(p, pause)
 }
 
-// stopOne is stop at a moment by chance.
+// stopOne stops a worker at a random moment.
 func (f *fleet) stopOne(pause time.Duration) { f.resume(f.random(f.halt()), pause) }
 
-// halt stops a worker. Commits that leave it shortly before arrive when it may be long
-// replaced.
+// halt stops a worker. Commits that it sent shortly before may arrive long after it was replaced.
 func (f *fleet) halt() attack {
 	keep := func(p *process) { f.road.lane(p.name).keep.Store(true) }
 	return attack{early: keep, now: func(p *process) {
@@ -333,7 +329,7 @@ func (f *fleet) resume(p *process, after time.Duration) {
 	f.judge.saw(entry{Kind: continued, By: p.name})
 }
 
-// isolate cuts a worker off from the store, and leaves it the register.
+// isolate cuts a worker off from the store, but not from the register.
 func (f *fleet) isolate(d time.Duration) {
 	f.Helper()
 	p, at := f.strike(attack{now: func(p *process) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// script is a fleet of two, a and b, with one shard, told by hand.
+// script is a sequence of entries for a fleet of two workers, a and b, with one shard.
 type script struct {
 	*judge
 	now     time.Duration
@@ -41,15 +41,15 @@ func (s *script) write(by string, generation, record int64) {
 	s.tell(entry{Kind: acceptedEffect, By: by, Generation: generation, Position: record, Value: valueOf("s", record)})
 }
 
-// expire lets b evict a after that time of silence, and claim its shard.
+// expire makes b evict a after that time of silence, and claim its shard.
 func (s *script) expire(silence time.Duration) {
 	s.now += silence
 	s.tell(entry{Kind: seatDeleted, By: "b", Incarnation: "A"})
 	s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
 }
 
-// TestJudge: what a judge never objects to proves nothing. Each story here has one
-// thing wrong with it, at least, or none.
+// TestJudge: the judge must find every error. Each script has at least one error, or none, and the
+// objections must match.
 func TestJudge(t *testing.T) {
 	for name, story := range map[string]struct {
 		tell func(s *script)
@@ -72,7 +72,7 @@ func TestJudge(t *testing.T) {
 		"given up after a stop, and evicted": {func(s *script) {
 			s.tell(entry{Kind: stopped, By: "a"})
 			s.tell(entry{Kind: continued, By: "a"})
-			s.tell(entry{Kind: seatWritten, By: "a", Incarnation: "A", Counter: 2}) // of which a has not heard
+			s.tell(entry{Kind: seatWritten, By: "a", Incarnation: "A", Counter: 2}) // a has received no answer to it
 			s.tell(entry{Kind: libraryEvent, By: "a", Event: "lost", Cause: "unreachable"})
 			s.expire(leaseTime())
 		}, ""},
@@ -189,7 +189,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestRecoveriesThatCount: a figure is that of the kill alone.
+// TestRecoveriesThatCount: a recovery counts only if nothing but the kill can have delayed it.
 func TestRecoveriesThatCount(t *testing.T) {
 	for name, story := range map[string]struct {
 		before func(s *script)

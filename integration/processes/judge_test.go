@@ -11,47 +11,47 @@ import (
 	"time"
 )
 
-// stallFrom is the shortest stall that is worth a line. Many short ones are a long one.
+// stallFrom is the shortest stall that is recorded. Many short stalls add up to a long one.
 const stallFrom = 10 * time.Millisecond
 
-// stallCounts is for how long a worker, or its way to the table, has to stand still for
-// that to cost it its lease: it beats three times in T and is trusted for nine tenths of
-// it, and not every moment of a stall is seen. A lost answer takes half of that.
+// stallCounts is how long a worker, or its connection to the table, must stand still in total to
+// explain the loss of its lease: a worker sends three heartbeats per lease time and trusts its lease
+// for nine tenths of it, and not every moment of a stall is measured. With one lost answer, half of
+// it is enough.
 func stallCounts() time.Duration { return leaseTime() * 4 / 10 }
 
-// A judge holds the records against the promises:
+// A judge checks the records against the promises:
 //
-//	S1  checkpoints are accepted from the owner of the generation they were made under
-//	S2  no checkpoint moves back; a generation starts at the stored one
+//	S1  checkpoints are accepted only from the owner of their generation
+//	S2  no checkpoint moves back; a generation starts at the stored checkpoint
 //	S3  generations grow, each has one owner, and calls one handler
-//	S4  nobody is evicted within T of a beat, or without a cause; no shard is seized
-//	    from a worker that is not evicted; no worker gives up by itself without a cause
-//	register  no effect of a generation over one of a later
-//	lost      no checkpoint covers a record that the register has not taken
+//	S4  no worker is evicted within T of a heartbeat, or without a cause; no shard is seized
+//	    from a worker that is not evicted; no worker gives up its seat without a cause
+//	register  no effect is accepted after one of a later generation
+//	lost      no checkpoint covers a record that the register has not accepted
 //
-// A cause is a signal, a cut, or a stall that was measured; a single request that was
-// lost is none.
+// A cause is a signal, a cut, or a stall that was measured; a single lost request is no cause.
 type judge struct {
 	mu       sync.Mutex
 	shards   map[string]*ledger
 	lives    map[string]*life
-	seats    map[string]*place // by incarnation
+	seats    map[string]*place // seats by incarnation
 	suspects []entry
 	seizures []seizure
-	early    []entry // calls of handlers under generations that the judge has not heard of yet
+	early    []entry // calls of handlers under generations that are not recorded yet
 	faults   []string
-	faulty   map[string]int // by promise
+	faulty   map[string]int // number of objections by promise
 	kills    []*recovery
-	records  *json.Encoder // where everything is written down; may be nil
+	records  *json.Encoder // writes all entries to a file; may be nil
 	tally
 }
 
-// tally is what the judge counts.
+// tally has the counts of the judge.
 type tally struct {
 	commits, late, refusedRows, refusedLate, effects, refusedEffects, twice, failed int
-	changes                                                                         map[string]int // of hands, by reason
-	excused                                                                         map[string]int // ends that had a cause, by cause
-	gap, overlap, woken                                                             spread         // of planned moves; of ends that nobody planned
+	changes                                                                         map[string]int // changes of hands, by reason
+	excused                                                                         map[string]int // unplanned ends of tenures, by the cause that explains them
+	gap, overlap, woken                                                             spread         // gap and overlap of planned moves; woken: overlap after unplanned ends
 	dropped                                                                         uint64
 }
 
@@ -59,14 +59,14 @@ type tally struct {
 type ledger struct {
 	row      entry
 	tenures  map[int64]*holding
-	done     int64 // all records up to it were taken by the register
-	writing  int64 // the latest generation of an effect
-	progress int64 // when the latest effect was taken
+	done     int64 // the register has accepted all records up to this one
+	writing  int64 // the highest generation of an effect
+	progress int64 // when the latest effect was accepted
 }
 
 // A holding is one generation of a shard.
 type holding struct {
-	owner       string // an incarnation
+	owner       string // the incarnation of the owner
 	start, last int64
 	started     bool
 }
@@ -75,31 +75,31 @@ type holding struct {
 type place struct {
 	by   string
 	beat time.Duration
-	gone time.Duration // when its deletion was sent; 0: it is there
-	// confirmed: it has been beaten. Before, nothing may be held under it; and its creation
-	// may be on its way more than once, and bring it back after an eviction.
+	gone time.Duration // when its deletion was sent; 0: it exists
+	// confirmed reports that the seat has had a heartbeat. Before, no shard may be held under it,
+	// and a repeated creation may store it again after an eviction.
 	confirmed bool
 }
 
-// A seizure is a claim of what an evicted worker held.
+// A seizure is a claim of a shard of an evicted worker.
 type seizure struct {
 	row  entry
-	from string // an incarnation
+	from string // the incarnation of the evicted worker
 }
 
 // A life is a process.
 type life struct {
 	troubles []trouble
-	lost     []time.Duration // when it told that it had given up its seat by itself
-	evicted  []time.Duration // when another took it, and it was not known to be dead
+	lost     []time.Duration // when the process reported that it gave up its seat
+	evicted  []time.Duration // when another worker evicted it although it was not known to be dead
 	dead     *recovery
 	stats    []sample
 }
 
-// A trouble is what may cost a worker its lease.
+// A trouble is an event that may cost a worker its lease.
 type trouble struct {
 	kind     kind
-	from, to time.Duration // to: 0 while it lasts
+	from, to time.Duration // to is 0 while it lasts
 }
 
 func newJudge() *judge {
@@ -109,9 +109,8 @@ func newJudge() *judge {
 	}
 }
 
-// saw takes in one entry. Entries about one row, and about one shard of the register,
-// come in the order in which things happened; what a worker tells comes after what it
-// tells of.
+// saw adds one entry. Entries about one row, and about one shard of the register, arrive in the order
+// of their events. A report of a worker arrives after the entries of the writes that it is about.
 func (j *judge) saw(e entry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -168,7 +167,7 @@ func (j *judge) life(process string) *life {
 	return j.lives[process]
 }
 
-// who is the process of an incarnation.
+// who returns the process of an incarnation.
 func (j *judge) who(incarnation string) string {
 	if p := j.seats[incarnation]; p != nil {
 		return p.by
@@ -176,7 +175,7 @@ func (j *judge) who(incarnation string) string {
 	return ""
 }
 
-// row judges a write that the table has accepted against the row as it stood.
+// row judges an accepted write against the row before it.
 func (j *judge) row(e entry) {
 	l := j.ledger(e.Shard)
 	was := l.row
@@ -200,7 +199,7 @@ func (j *judge) row(e entry) {
 	}
 }
 
-// commit judges what a write does to the checkpoint.
+// commit judges the change of a checkpoint by a write.
 func (j *judge) commit(l *ledger, was, e entry) {
 	if e.Position < was.Position {
 		j.object("S2", "%s: checkpoint %d of generation %d after %d of %d, by %s", e.Shard, e.Position, e.Made, was.Position, was.Made, e.By)
@@ -243,7 +242,7 @@ func (j *judge) change(l *ledger, was, e entry) {
 	j.inherit(e)
 }
 
-// catchUp judges the call that was heard of before the row it rests on.
+// catchUp judges a call of a handler that was reported before the row it depends on.
 func (j *judge) catchUp(row entry) {
 	for i, e := range j.early {
 		if e.Shard == row.Shard && e.Generation == row.Generation {
@@ -257,7 +256,7 @@ func (j *judge) catchUp(row entry) {
 	}
 }
 
-// inherit: who was dead when its write was accepted leaves one more shard behind.
+// inherit adds a shard to the recovery of a worker that was dead when its write was accepted.
 func (j *judge) inherit(e entry) {
 	if heir := j.lives[j.who(e.Incarnation)]; heir != nil && heir.dead != nil {
 		heir.dead.missing[e.Shard] = e.Generation
@@ -265,9 +264,9 @@ func (j *judge) inherit(e entry) {
 	}
 }
 
-// seat takes in a write of a seat, and judges an eviction. The time of a beat is from
-// before the service had it, and so is that of the eviction, which was decided
-// earlier still: between them there has to be a whole lease time.
+// seat records the write of a seat, and judges an eviction. The recorded time of a heartbeat is from
+// before the service had it, and so is that of the eviction, which was decided still earlier. There
+// must be a whole lease time between them.
 func (j *judge) seat(e entry) {
 	p := j.seats[e.Incarnation]
 	switch {
@@ -292,7 +291,7 @@ func (j *judge) seat(e entry) {
 	}
 }
 
-// effect judges what the register has taken.
+// effect judges an effect that the register has accepted.
 func (j *judge) effect(e entry) {
 	l := j.ledger(e.Shard)
 	j.effects++
@@ -320,8 +319,8 @@ func (j *judge) effect(e entry) {
 	j.recovered(e)
 }
 
-// started judges the call of a handler. A worker may learn of a row from the service, and
-// tell of it, before who carried the write there has noted it.
+// started judges the call of a handler. A worker may read a row from the service, and report it,
+// before the process that sent the write has recorded it.
 func (j *judge) started(e entry) {
 	h := j.ledger(e.Shard).tenures[e.Generation]
 	switch {
@@ -339,8 +338,8 @@ func (j *judge) started(e entry) {
 	h.started = true
 }
 
-// event takes in what the library says. Ends that nobody planned are looked at when all
-// is known that was done to the worker.
+// event records an event of the library. Unplanned ends of tenures are judged at the end, when all
+// troubles of the worker are known.
 func (j *judge) event(e entry) {
 	j.dropped += e.Dropped
 	if e.Failed {
@@ -368,8 +367,8 @@ func (j *judge) event(e entry) {
 	}
 }
 
-// trouble takes in what was done to a worker. A stall of the judge's own process, with
-// no worker's name, is one of all.
+// trouble records an event that may cost a worker its lease. A stall of the judge's own process, which
+// has no worker's name, counts for all workers.
 func (j *judge) trouble(e entry) {
 	l := j.life(e.By)
 	switch e.Kind {
@@ -390,7 +389,7 @@ func (j *judge) trouble(e entry) {
 	l.troubles = append(l.troubles, t)
 }
 
-// cause is what explains that a worker was not heard between two moments.
+// cause returns what explains that a worker sent no heartbeat between two moments.
 func (j *judge) cause(process string, from, to time.Duration) kind {
 	var stalls []trouble
 	faults := 0
@@ -413,7 +412,7 @@ func (j *judge) cause(process string, from, to time.Duration) kind {
 	switch {
 	case still >= stallCounts():
 		return stalled
-	case faults > 1: // one lost answer is no cause
+	case faults > 1: // a single lost answer is no cause
 		return seatFault
 	case faults > 0 && still >= stallCounts()/2:
 		return stalled
@@ -421,8 +420,7 @@ func (j *judge) cause(process string, from, to time.Duration) kind {
 	return ""
 }
 
-// standstill is for how long things stood still between from and to; what is in several of
-// the stalls counts once.
+// standstill returns how long things stood still between from and to; overlapping stalls count once.
 func standstill(all []trouble, from, to time.Duration) (d time.Duration) {
 	slices.SortFunc(all, func(a, b trouble) int { return cmp.Compare(a.from, b.from) })
 	for _, t := range all {
@@ -432,17 +430,17 @@ func standstill(all []trouble, from, to time.Duration) (d time.Duration) {
 	return d
 }
 
-// verdict decides what had to wait, and returns every objection.
+// verdict judges what had to wait until the end, and returns all objections.
 func (j *judge) verdict() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, e := range j.suspects {
-		from := e.at() - leaseTime() // trust rests on a beat that was sent nine tenths of it ago
+		from := e.at() - leaseTime() // trust ends nine tenths of it after a heartbeat was sent
 		if e.From != 0 {
 			from = e.From
 		}
 		if e.Event == "evicted" && slices.ContainsFunc(j.life(e.By).lost, func(at time.Duration) bool { return from <= at && at <= e.at() }) {
-			continue // it had given up by itself, and that is judged for itself
+			continue // the worker had given up its seat, which is judged separately
 		}
 		switch cause := j.cause(e.By, from, e.at()); {
 		case e.Cause == "vanished", e.Cause == "conflict", e.Event == "restored", cause == "":
@@ -452,7 +450,7 @@ func (j *judge) verdict() []string {
 		}
 	}
 	j.suspects = nil
-	// A third worker may see that a seat is gone before who carried the deletion has noted it.
+	// A third worker may see that a seat is gone before the process that deleted it has recorded it.
 	for _, s := range j.seizures {
 		if p := j.seats[s.from]; p == nil || p.gone == 0 || p.gone > s.row.at() {
 			j.object("S4", "%s: %s seized it from %s, which was not evicted", s.row.Shard, s.row.By, j.who(s.from))
@@ -469,7 +467,7 @@ func (j *judge) verdict() []string {
 	return slices.Clone(j.faults)
 }
 
-// quietSince lists the shards of which no effect was taken since then.
+// quietSince returns the shards without an effect since then.
 func (j *judge) quietSince(shards int, since time.Time) (silent []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -2,5 +2,5 @@ package processes
 
 import "syscall"
 
-// leash ends a worker process with the one that started it, even when it is stopped.
+// leash kills a worker process when the process that started it dies, even if it is stopped.
 func leash() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

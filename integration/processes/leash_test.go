@@ -4,6 +4,6 @@ package processes
 
 import "syscall"
 
-// leash: elsewhere a worker process notices by its standard input, unless it is
-// stopped.
+// leash does nothing on other systems: there a worker process detects the death of its parent at its
+// standard input, unless the worker is stopped.
 func leash() *syscall.SysProcAttr { return nil }

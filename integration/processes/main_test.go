@@ -1,5 +1,5 @@
-// Package processes kills, freezes and cuts off real worker processes, and judges what the
-// table and a register have accepted meanwhile.
+// Package processes kills, freezes and cuts off real worker processes, and judges what the table and
+// a register have accepted meanwhile.
 package processes
 
 import (

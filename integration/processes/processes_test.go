@@ -14,13 +14,12 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// Real worker processes on DynamoDB Local, with a lease time of a second or as told, under SIGKILL,
-// SIGSTOP and a bad network. A judge decides from the records alone: what the
-// service accepted, what the register accepted, what workers said, and what was done to
-// them.
+// These tests run worker processes on DynamoDB Local, with a lease time of a second by default, under
+// SIGKILL, SIGSTOP and a faulty network. A judge decides from the records alone: what the service
+// accepted, what the register accepted, what the workers reported, and what the test did to them.
 //
-// Processes are not replayed: a seed fixes the schedule of what is done, not when
-// the machine does it. But the records can be written down and judged again.
+// Processes cannot be replayed: a seed fixes the schedule of the attacks, but not the timing of the
+// machine. The records can be stored in a file and judged again.
 //
 //	go test ./integration/processes -run 'TestProcesses$' -v -process.kills 20 -process.stops 20
 //	go test ./integration/processes -run 'TestProcesses$' -v -process.kills 300 -process.stops 300 -timeout 40m
@@ -30,19 +29,19 @@ import (
 
 var (
 	processKills   = flag.Int("process.kills", 3, "how often TestProcesses kills a worker")
-	processStops   = flag.Int("process.stops", 3, "how often it stops one")
-	processSeed    = flag.Uint64("process.seed", 1, "of the schedule")
-	processSoak    = flag.Duration("process.soak", 0, "how long TestProcessesSoak runs; 0: not at all")
-	processWorkers = flag.Int("process.workers", 12, "of the soak")
-	processShards  = flag.Int("process.shards", 200, "of the soak")
+	processStops   = flag.Int("process.stops", 3, "how often TestProcesses stops a worker")
+	processSeed    = flag.Uint64("process.seed", 1, "seed of the schedule of attacks")
+	processSoak    = flag.Duration("process.soak", 0, "how long TestProcessesSoak runs; 0: it is skipped")
+	processWorkers = flag.Int("process.workers", 12, "number of workers in TestProcessesSoak")
+	processShards  = flag.Int("process.shards", 200, "number of shards in TestProcessesSoak")
 )
 
-// slack is what a busy machine may add to a bound.
+// slack is added to bounds, because the machine may be busy.
 const slack = 700 * time.Millisecond
 
-// TestProcesses kills, stops and cuts off workers at any moment and inside handoffs.
-// No stale write is accepted, nothing is lost, nobody loses a shard without a cause,
-// and what a dead worker held is processed again in time.
+// TestProcesses kills, stops and cuts off workers at random moments and within handoffs. No stale write
+// is accepted, no record is lost, no worker loses a shard without a cause, and the shards of a dead
+// worker are processed again in time.
 func TestProcesses(t *testing.T) {
 	local.Endpoint(t)
 	f := newFleet(t, fleetConfig{
@@ -61,7 +60,7 @@ func TestProcesses(t *testing.T) {
 			stops--
 			f.stop(pauseNumber(stops))
 		}
-		if n%4 != 3 { // now and then the next comes while the fleet is not whole
+		if n%4 != 3 { // every fourth attack begins before the fleet has recovered
 			f.whole()
 			fixture.Sleep(t, leaseTime()/2)
 		}
@@ -71,17 +70,17 @@ func TestProcesses(t *testing.T) {
 	f.audit()
 	f.report()
 	if *processKills >= 20 && f.judge.slowest() == 0 {
-		t.Error("of no kill it could be said how long the recovery took")
+		t.Error("no recovery counts, so none could be measured")
 	}
 	if worst := f.judge.slowest(); worst > leaseTime()+leaseTime()/3+500*time.Millisecond+slack {
-		t.Errorf("what a killed worker held was processed again only after %v", worst)
+		t.Errorf("the shards of a killed worker were processed again only after %v", worst)
 	}
 }
 
-// audit holds the table, as it stands when all have left, against what the judge saw.
+// audit compares the table after all workers have left with what the judge saw.
 func (f *fleet) audit() {
 	f.Helper()
-	f.road.arrive() // nothing is on its way any more
+	f.road.arrive() // no request is on its way now
 	supervisor := shardlease.Supervisor{Store: local.Open(f.T, local.Client(f.T, nil), f.table), Group: "processes"}
 	rows, err := supervisor.List(f.Context())
 	if err != nil {
@@ -95,7 +94,7 @@ func (f *fleet) audit() {
 	for _, row := range rows {
 		seen := f.judge.ledger(row.Shard).row
 		if row.Generation != seen.Generation || row.Counter != seen.Counter || row.Checkpoint.Position != strconv.FormatInt(seen.Position, 10) {
-			f.Errorf("the judge has not seen how %s came to be %v", row.Shard, row)
+			f.Errorf("the judge has not seen the write that left %s as %v", row.Shard, row)
 		}
 		if row.Owner.IsZero() || seen.Late {
 			continue
@@ -104,26 +103,26 @@ func (f *fleet) audit() {
 		if cause := f.judge.cause(f.judge.who(seen.Incarnation), now-5*leaseTime(), now); cause != "" {
 			f.judge.excused["left at the end, "+string(cause)]++
 		} else {
-			f.Errorf("%s was not given back by a worker that stopped in good order: %v", row.Shard, row)
+			f.Errorf("%s was not released by a graceful shutdown: %v", row.Shard, row)
 		}
 	}
 }
 
-// report prints what happened, and fails the test for every objection: at the end, where
-// it is read.
+// report prints the results, and fails the test for every objection. It runs last, so that the
+// objections are at the end of the output.
 func (f *fleet) report() {
 	f.Helper()
 	objections := f.judge.verdict()
-	f.Logf("%d processes; killed %v, stopped %v, cut off %v (by phase; none: any moment; nobody came to %v)\n%s",
+	f.Logf("%d processes; killed %v, stopped %v, cut off %v (by phase; none: at any moment; phases not reached: %v)\n%s",
 		len(f.started), f.kills, f.stops, f.cuts, f.missed, f.judge.summary())
 	for _, objection := range objections {
 		f.Errorf("%s", objection)
 	}
 }
 
-// TestWithoutTheFenceUpdatesAreLost: a worker is stopped, its commits hang in the
-// network, another takes over, and it wakes up. That is what TestProcesses does; with
-// one of the fences off, the judge says what was lost.
+// TestWithoutTheFenceUpdatesAreLost: a worker is stopped, its commits are held back in the network,
+// another worker takes over, and the first one wakes up. TestProcesses does the same; here one of the
+// fences is off, and the judge must report what was lost.
 func TestWithoutTheFenceUpdatesAreLost(t *testing.T) {
 	local.Endpoint(t)
 	for name, c := range map[string]struct {
@@ -137,21 +136,21 @@ func TestWithoutTheFenceUpdatesAreLost(t *testing.T) {
 			c.config.workers, c.config.shards = 3, 9
 			c.config.pause, c.config.commit = 40*time.Millisecond, 250*time.Millisecond
 			var f *fleet
-			for try := range uint64(5) { // on a busy machine it may be that nothing comes late
+			for try := range uint64(5) { // on a busy machine no request may arrive late
 				c.config.seed = *processSeed + try
 				if f = unfenced(t, c.config); f.notices(c.want) {
 					break
 				}
 			}
 			if !f.notices(c.want) {
-				t.Errorf("the judge does not notice %v\n%s", c.want, f.judge.summary())
+				t.Errorf("the judge does not report %v\n%s", c.want, f.judge.summary())
 			}
 			t.Logf("%v\n%s", f.judge.faulty, f.judge.faults[:min(3, len(f.judge.faults))])
 		})
 	}
 }
 
-// unfenced stops a worker past its lease and lets it wake up.
+// unfenced stops a worker for longer than its lease time and then lets it wake up.
 func unfenced(t *testing.T, c fleetConfig) *fleet {
 	t.Helper()
 	f := newFleet(t, c)
@@ -164,16 +163,16 @@ func unfenced(t *testing.T, c fleetConfig) *fleet {
 	return f
 }
 
-// notices reports whether the judge has objected for the sake of each of these.
+// notices reports whether the judge has objections about each of these promises.
 func (f *fleet) notices(promises []string) bool {
 	return !slices.ContainsFunc(promises, func(p string) bool { return f.judge.faulty[p] == 0 })
 }
 
-// TestProcessesSoak runs a large fleet for as long as it is told to. Half of the workers
-// are left alone: they must hold on to what they have, and not grow.
+// TestProcessesSoak runs a large fleet for the time of -process.soak. Half of the workers are never
+// attacked: they must keep their shards, and must not grow.
 func TestProcessesSoak(t *testing.T) {
 	if *processSoak == 0 {
-		t.Skip("takes long: -process.soak 60m -timeout 70m; and -process.ttl 5s where the server has to share its processors")
+		t.Skip("takes long: run with -process.soak 60m -timeout 70m, and with -process.ttl 5s if the server shares its processors")
 	}
 	local.Endpoint(t)
 	f := newFleet(t, fleetConfig{
@@ -207,17 +206,17 @@ func TestProcessesSoak(t *testing.T) {
 	f.flat(ran)
 }
 
-// flat fails for every worker that holds more at the end than it did early on.
+// flat fails for every worker whose heap or goroutines have grown between early and late in the run.
 func (f *fleet) flat(ran time.Duration) {
 	f.Helper()
 	grown := f.judge.growth(ran)
 	if len(grown) < f.spared {
-		f.Errorf("only %d workers lived through it, want %d", len(grown), f.spared)
+		f.Errorf("only %d workers lived for the whole run, want %d", len(grown), f.spared)
 	}
 	for name, g := range grown {
 		f.Logf("%s: heap and goroutines in the second quarter %v, in the last %v", name, g[0], g[1])
-		// A connection of the client has two goroutines, and there are as many as were needed
-		// at once.
+		// Each connection of the client has two goroutines, and the client keeps as many
+		// connections as it needed at once.
 		if g[1].heap > g[0].heap*5/4+1<<20 || g[1].goroutines > g[0].goroutines+2*inFlight {
 			f.Errorf("%s grew", name)
 		}

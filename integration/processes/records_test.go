@@ -10,50 +10,50 @@ import (
 	"time"
 )
 
-// A kind says what an entry is a record of.
+// A kind is the kind of an entry.
 type kind string
 
 const (
-	// What the service accepted and refused, in the order in which it did, row by row.
+	// Writes that the service accepted or refused, in order for each row.
 	rowWritten  kind = "row"
 	rowRefused  kind = "row refused"
 	seatWritten kind = "seat"
 	seatDeleted kind = "seat deleted"
-	// What the register took and refused, in the order in which it did.
+	// Effects that the register accepted or refused, in order.
 	acceptedEffect kind = "effect"
 	refusedEffect  kind = "effect refused"
-	// What a worker says of itself.
+	// Reports of a worker about itself.
 	handlerStarted kind = "handler started"
 	libraryEvent   kind = "event"
-	stalled        kind = "stalled" // it was not scheduled For so long
+	stalled        kind = "stalled" // the process was not scheduled for the time For
 	measured       kind = "measured"
-	// What was done to a worker.
+	// Faults that the test has injected.
 	killed    kind = "killed"
 	stopped   kind = "stopped"
 	continued kind = "continued"
 	cut       kind = "cut"
 	healed    kind = "healed"
-	seatFault kind = "seat fault" // a write of its seat was lost, or its answer
-	slow      kind = "slow"       // the service, for so long
+	seatFault kind = "seat fault" // a write of its seat, or the answer, was lost
+	slow      kind = "slow"       // the service was slow for the time For
 )
 
 // An entry is one line of the records. Which fields are set depends on its kind.
 type entry struct {
 	Kind       kind
-	Wall       int64  `json:",omitempty"` // nanoseconds since 1970: all are on one machine
-	By         string `json:",omitempty"` // the process
+	Wall       int64  `json:",omitempty"` // nanoseconds since 1970; all processes are on one machine
+	By         string `json:",omitempty"` // the process that the entry is about
 	Shard      string `json:",omitempty"`
 	Generation int64  `json:",omitempty"`
-	Position   int64  `json:",omitempty"` // of a row: its checkpoint; of an effect: the record
+	Position   int64  `json:",omitempty"` // the checkpoint of a row, or the record of an effect
 	Value      uint64 `json:",omitempty"`
 	Sent       int64  `json:",omitempty"`
 
-	Incarnation string `json:",omitempty"` // of a row: the owner's; of a seat: its own
-	Counter     int64  `json:",omitempty"` // of a row; of a seat: how often it was beaten
-	Made        int64  `json:",omitempty"` // the generation the checkpoint was made under
-	Offered     string `json:",omitempty"` // of a row: the incarnation it is offered to
+	Incarnation string `json:",omitempty"` // the owner of a row, or that of a seat
+	Counter     int64  `json:",omitempty"` // the counter of a row, or the heartbeat counter of a seat
+	Made        int64  `json:",omitempty"` // the generation under which the checkpoint was made
+	Offered     string `json:",omitempty"` // the incarnation to which a row is offered
 	Reason      string `json:",omitempty"`
-	Late        bool   `json:",omitempty"` // it was kept back in the network
+	Late        bool   `json:",omitempty"` // the request was held back in the network
 
 	Event        string        `json:",omitempty"`
 	Cause        string        `json:",omitempty"`
@@ -62,7 +62,7 @@ type entry struct {
 	Gap, Overlap time.Duration `json:",omitempty"`
 	Dropped      uint64        `json:",omitempty"`
 	For          time.Duration `json:",omitempty"`
-	From         time.Duration `json:",omitempty"` // of an eviction: the last beat
+	From         time.Duration `json:",omitempty"` // the last heartbeat before an eviction
 
 	Goroutines, Handlers int    `json:",omitempty"`
 	Heap                 uint64 `json:",omitempty"`
@@ -75,7 +75,7 @@ var (
 	processJudge   = flag.String("process.judge", "", "a file of records that TestRecords judges")
 )
 
-// record writes down what the judge sees.
+// record writes the entries that the judge sees to a file.
 func (j *judge) record(t *testing.T) {
 	if *processRecords == "" {
 		return
@@ -92,10 +92,10 @@ func (j *judge) record(t *testing.T) {
 	j.records = json.NewEncoder(file)
 }
 
-// TestRecords judges again what was written down, which is all that a judge knows.
+// TestRecords judges a file of records again. The judge needs nothing else.
 func TestRecords(t *testing.T) {
 	if *processJudge == "" {
-		t.Skip("judges a file of records: -process.judge FILE")
+		t.Skip("set -process.judge FILE to judge a file of records")
 	}
 	file, err := os.Open(*processJudge)
 	if err != nil {

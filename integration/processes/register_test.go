@@ -14,12 +14,11 @@ import (
 	"time"
 )
 
-// A register is what a handler has effects on: for each shard the latest record
-// that was written, and under which generation. It runs in the judge's process and
-// compares generations in the same step as it writes. Without the fence it takes
-// whatever comes, as a sink does that cannot compare.
+// A register is the sink of the handlers: for each shard it stores the latest record that was written,
+// and its generation. It runs in the judge's process and compares generations in the same step as it
+// writes. Without its fence it accepts everything, like a sink that cannot compare.
 //
-// Its protocol is a line for each effect, and a line back: "ok" or "stale".
+// In its protocol each effect is one line, answered by a line "ok" or "stale".
 type register struct {
 	listener net.Listener
 	unfenced bool
@@ -36,12 +35,12 @@ type register struct {
 type effect struct {
 	Shard              string
 	Generation, Record int64
-	Value              uint64 // valueOf the record
-	By                 string // the process
-	Sent               int64  // by the clock of the worker
+	Value              uint64 // valueOf of the record
+	By                 string // the process that wrote it
+	Sent               int64  // when it was sent, by the clock of the worker
 }
 
-// valueOf is the content of a record. Streams have no end, and nobody stores them.
+// valueOf is the content of a record. Streams have no end and are not stored.
 func valueOf(shard string, record int64) uint64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s/%d", shard, record)
@@ -66,7 +65,7 @@ func (r *register) accept() {
 	for {
 		conn, err := r.listener.Accept()
 		if err != nil {
-			return // closed
+			return // the listener is closed
 		}
 		r.mu.Lock()
 		if r.closed {
@@ -90,8 +89,8 @@ func (r *register) close() {
 	r.serving.Wait()
 }
 
-// serve answers one handler. Of one that is dead the last line counts all the same:
-// it was sent, and the network does not take it back.
+// serve answers one handler. The last line of a dead handler counts too: it was sent, and the network
+// does not take it back.
 func (r *register) serve(conn net.Conn) {
 	defer func() {
 		r.mu.Lock()
@@ -115,8 +114,8 @@ func (r *register) serve(conn net.Conn) {
 	}
 }
 
-// write takes an effect, or refuses it. The judge is told in the order in which
-// effects are taken.
+// write accepts or refuses an effect. It reports effects to the judge in the order in which they are
+// accepted.
 func (r *register) write(e effect) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,10 +145,10 @@ func parseEffect(line string) (effect, error) {
 	return effect{f[0], generation, record, value, f[4], sent}, errors.Join(err, err2, err3, err4)
 }
 
-// errStaleEffect: the register has an effect of a later generation.
+// errStaleEffect means that the register has an effect of a later generation.
 var errStaleEffect = errors.New("the register has been written under a later generation")
 
-// A pen writes to a register, over a connection that belongs to one handler.
+// A pen writes to a register through a connection that belongs to one handler.
 type pen struct {
 	conn    net.Conn
 	answers *bufio.Reader
@@ -163,8 +162,8 @@ func newPen(ctx context.Context, address string) (*pen, error) {
 	return &pen{conn, bufio.NewReaderSize(conn, 64)}, nil
 }
 
-// write waits for the answer, whatever becomes of the handler's contexts meanwhile:
-// an effect that has left cannot be called back.
+// write waits for the answer even if the contexts of the handler end: an effect that was sent cannot be
+// called back.
 func (p *pen) write(e effect) error {
 	if err := p.conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return err
@@ -181,8 +180,8 @@ func (p *pen) write(e effect) error {
 
 func (p *pen) close() { _ = p.conn.Close() }
 
-// TestRegister: with its fence it refuses what comes too late, and without it does
-// not.
+// TestRegister: with its fence the register refuses late effects, and without the fence it accepts
+// them.
 func TestRegister(t *testing.T) {
 	for _, fenced := range []bool{true, false} {
 		var seen []kind
@@ -201,7 +200,7 @@ func TestRegister(t *testing.T) {
 		p.close()
 		r.close()
 		if len(seen) != 4 {
-			t.Errorf("the judge was told %v", seen)
+			t.Errorf("the judge received %v", seen)
 		}
 	}
 }

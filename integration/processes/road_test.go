@@ -23,21 +23,20 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A road is the only way from worker processes to the service. It runs in the judge's
-// process and tells the judge what the service has accepted, in the order in which it
-// did: two writes of one row are never on their way at once, and each comes back with
-// the row that it left.
+// A road is the only connection from worker processes to the service. It runs in the judge's process
+// and reports to the judge what the service has accepted, in order: it never has two writes of one row
+// under way at once, and each answer has the row after the write.
 //
-// It is a bad road: requests and answers are lost, are slow, or arrive when nobody
-// waits for them any more.
+// The road is faulty: requests and answers are lost, are slow, or arrive when their sender no longer
+// waits for them.
 type road struct {
 	*httptest.Server
 	service string
 	client  *http.Client
 	saw     func(entry)
-	// unfenced takes the conditions off all updates of lease rows.
+	// unfenced removes the conditions of all updates of lease rows.
 	unfenced bool
-	// faults is the part of requests that something happens to.
+	// faults is the share of requests that have a fault.
 	faults float64
 
 	closing context.Context
@@ -50,35 +49,34 @@ type road struct {
 	rows  map[string]*sync.Mutex
 }
 
-// keepFor is how long a commit that is kept back is on its way: until somebody else
-// has the shard.
+// keepFor is how long a commit is held back: until another worker has the shard.
 func keepFor() time.Duration { return 2 * leaseTime() }
 
 // A lane is the part of the road that one process uses.
 type lane struct {
 	process string
 	cut     atomic.Bool
-	keep    atomic.Bool // commits arrive late
+	keep    atomic.Bool // hold commits back so that they arrive late
 }
 
-// An ambush waits for a phase of a handoff, and strikes the process that is in it.
+// An ambush waits for a phase of a handoff, and attacks the process that is in it.
 type ambush struct {
 	phase  phase
-	after  bool // the service has accepted the write
+	after  bool // whether to strike after the service has accepted the write
 	spares func(process string) bool
 	strike func(process string)
 	struck chan string
 	taken  atomic.Bool
 }
 
-// A fleetConfig says what a fleet is, and what is wrong with the world it lives in.
+// A fleetConfig configures a fleet and the faults of its environment.
 type fleetConfig struct {
 	workers, shards int
-	pause, commit   time.Duration // between two records of a shard, and its checkpoints
+	pause, commit   time.Duration // the time between two records of a shard, and between its checkpoints
 	seed            uint64
-	faults          float64 // the part of requests that something happens to
-	register        bool    // it has its fence
-	fences          bool    // and so has the table
+	faults          float64 // the share of requests that have a fault
+	register        bool    // whether the register has its fence
+	fences          bool    // whether the table has its fence
 }
 
 func newRoad(t *testing.T, c fleetConfig, saw func(entry)) *road {
@@ -97,14 +95,14 @@ func newRoad(t *testing.T, c fleetConfig, saw func(entry)) *road {
 	return r
 }
 
-// arrive lets everything that is late arrive now, and closes the road.
+// arrive lets all late requests arrive now, and closes the road.
 func (r *road) arrive() {
 	r.cancel()
 	r.Close()
 	r.late.Wait()
 }
 
-// lane opens a process's part of the road.
+// lane opens the lane of a process.
 func (r *road) lane(process string) *lane {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +112,7 @@ func (r *road) lane(process string) *lane {
 	return r.lanes[process]
 }
 
-// A phase is what a write is for.
+// A phase is the purpose of a write.
 type phase string
 
 const (
@@ -123,8 +121,8 @@ const (
 	wanting phase = "want"
 	commits phase = "commit"
 	offers  phase = "offer"
-	yields  phase = "yield" // or a release
-	takes   phase = "take"  // or a claim
+	yields  phase = "yield" // a handover or a release
+	takes   phase = "take"  // a takeover or a claim
 )
 
 var phases = []phase{wanting, commits, offers, yields, takes}
@@ -134,14 +132,14 @@ type parcel struct {
 	action string
 	header http.Header
 	body   []byte
-	kind   string // of the row: "lease", "seat", or nothing
+	kind   string // the kind of the row: "lease", "seat", or empty
 	key    string
 	phase  phase
 	by     string
 	late   bool
 }
 
-// unpack reads of a request what the road has to know.
+// unpack reads the parts of a request that the road needs.
 func unpack(h http.Header, body []byte, by string) *parcel {
 	type text struct{ S string }
 	var in struct {
@@ -165,7 +163,7 @@ func unpack(h http.Header, body []byte, by string) *parcel {
 	return p
 }
 
-// phaseOf reads from an update what it is for.
+// phaseOf returns the purpose of an update.
 func phaseOf(kind, update, condition string) phase {
 	set, _, _ := strings.Cut(update, " REMOVE ")
 	sets := func(attr string) bool { return strings.Contains(set, "#"+attr+" = ") }
@@ -186,8 +184,7 @@ func phaseOf(kind, update, condition string) phase {
 	return other
 }
 
-// ServeHTTP carries a request over the road. An aborted handler is a connection that
-// breaks.
+// ServeHTTP sends a request over the road. Aborting the handler breaks the connection.
 func (r *road) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	l := r.lane(strings.Trim(request.URL.Path, "/"))
 	body, err := io.ReadAll(request.Body)
@@ -221,8 +218,8 @@ func (r *road) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	_, _ = w.Write(answer)
 }
 
-// accident draws what happens to a request: its answer is lost, it is slow, it never
-// arrives, or it arrives after the sender was told nothing.
+// accident draws the fault of a request: its answer is lost, it is slow, it never arrives, or it
+// arrives after its sender has received an error.
 func (r *road) accident(request *http.Request, l *lane, p *parcel) (lost bool, late time.Duration) {
 	if l.keep.Load() && p.phase == commits {
 		return false, keepFor()
@@ -243,7 +240,7 @@ func (r *road) accident(request *http.Request, l *lane, p *parcel) (lost bool, l
 	return false, 0
 }
 
-// lose breaks the connection: at once, or when nobody waits any longer.
+// lose breaks the connection: at once, or when the sender has given up.
 func (r *road) lose(request *http.Request, p *parcel) {
 	if p.kind == lease.KindSeat.String() {
 		r.saw(entry{Kind: seatFault, By: p.by})
@@ -258,7 +255,7 @@ func (r *road) lose(request *http.Request, p *parcel) {
 	panic(http.ErrAbortHandler)
 }
 
-// later delivers a request when nobody waits for it.
+// later delivers a request after its sender has given up.
 func (r *road) later(p *parcel, after time.Duration) {
 	p.late = true
 	r.late.Go(func() {
@@ -270,7 +267,7 @@ func (r *road) later(p *parcel, after time.Duration) {
 	})
 }
 
-// spring strikes who has come to where the ambush waits.
+// spring attacks a process that has reached the phase of the ambush.
 func (r *road) spring(p *parcel, after bool) {
 	a := r.ambush.Load()
 	if a == nil || a.phase != p.phase || a.after != after || a.spares(p.by) || !a.taken.CompareAndSwap(false, true) {
@@ -280,7 +277,7 @@ func (r *road) spring(p *parcel, after bool) {
 	a.struck <- p.by
 }
 
-// row is held while a write of that row is on its way.
+// row is locked while a write of that row is under way.
 func (r *road) row(p *parcel) *sync.Mutex {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -291,12 +288,12 @@ func (r *road) row(p *parcel) *sync.Mutex {
 	return r.rows[key]
 }
 
-// deliver lets the service answer a request, and tells the judge.
+// deliver sends a request to the service, and reports the result to the judge.
 func (r *road) deliver(ctx context.Context, p *parcel) (*http.Response, []byte, error) {
 	if p.kind == "" {
 		return r.send(ctx, p, p.body)
 	}
-	came := time.Now() // whoever waits here does so for the service to answer the one before
+	came := time.Now() // a wait from here on is for the service's answer to the write before
 	row := r.row(p)
 	row.Lock()
 	defer row.Unlock()
@@ -324,7 +321,7 @@ func (r *road) send(ctx context.Context, p *parcel, body []byte) (*http.Response
 		return nil, nil, err
 	}
 	request.Header = p.header.Clone()
-	request.Header.Del("Accept-Encoding") // the transport's own, which it undoes
+	request.Header.Del("Accept-Encoding") // the transport adds its own, and decodes the answer
 	response, err := r.client.Do(request)
 	if err != nil {
 		return nil, nil, err
@@ -333,7 +330,7 @@ func (r *road) send(ctx context.Context, p *parcel, body []byte) (*http.Response
 	return response, answer, errors.Join(err, response.Body.Close())
 }
 
-// tell tells the judge what became of a write.
+// tell reports the result of a write to the judge.
 func (r *road) tell(p *parcel, before time.Time, status int, answer []byte) {
 	e := entry{Wall: before.UnixNano(), By: p.by, Late: p.late}
 	switch {
@@ -350,7 +347,7 @@ func (r *road) tell(p *parcel, before time.Time, status int, answer []byte) {
 			e.Kind, e.Shard, e.Generation, e.Counter = rowWritten, record.Shard, record.Generation, record.Counter
 			e.Incarnation, e.Reason, e.Made = string(record.Owner.Incarnation), string(record.Last.Reason), record.Checkpoint.Generation
 			e.Offered = string(record.OfferedTo)
-			e.Position, _ = strconv.ParseInt(record.Checkpoint.Position, 10, 64) // none is 0
+			e.Position, _ = strconv.ParseInt(record.Checkpoint.Position, 10, 64) // 0 if there is no position
 			r.saw(e)
 		case lease.Seat:
 			e.Kind, e.Incarnation, e.Counter = seatWritten, string(record.Incarnation), record.Beat
@@ -359,8 +356,7 @@ func (r *road) tell(p *parcel, before time.Time, status int, answer []byte) {
 	}
 }
 
-// recordOf is the record that an accepted write has left; nil if it is none of
-// those the judge knows.
+// recordOf returns the record that an accepted write has left, or nil if the judge does not need it.
 func recordOf(p *parcel, answer []byte) lease.Record {
 	var content struct{ Item, Attributes map[string]map[string]any }
 	source, attributes := answer, &content.Attributes
@@ -383,7 +379,7 @@ func recordOf(p *parcel, answer []byte) lease.Record {
 	return record
 }
 
-// plainValue is a value of an item, from DynamoDB's JSON.
+// plainValue returns a value of an item in DynamoDB's JSON.
 func plainValue(tag string, v any) any {
 	text, _ := v.(string)
 	switch tag {

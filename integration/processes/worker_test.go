@@ -28,28 +28,28 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// workerEnv holds the orders of a worker process, as JSON. Where it is set, this
-// binary was started by TestProcesses or one of its sisters.
+// workerEnv contains the orders of a worker process, as JSON. It is set in the processes that
+// TestProcesses and similar tests start.
 const workerEnv = "SHARDLEASE_PROCESS_WORKER"
 
 var processTTL = flag.Duration("process.ttl", time.Second, "lease time of the worker processes")
 
 func leaseTime() time.Duration { return *processTTL }
 
-// orders are what a worker process is told.
+// orders configure a worker process.
 type orders struct {
-	Process  string // unique
-	Name     string // the worker's; one that comes after a dead one may have the same
-	Endpoint string // of the store, by way of the judge
+	Process  string // a unique name of the process
+	Name     string // the name of the worker; a process after a dead one may reuse it
+	Endpoint string // the address of the store, through the judge's road
 	Table    string
 	Register string
 	Shards   int
 	Mode     rebalance.Mode
-	Pause    time.Duration // between two records of a shard, on average
+	Pause    time.Duration // the average time between two records of a shard
 	Commit   time.Duration
 }
 
-// A station is a worker process at work.
+// A station is a running worker process.
 type station struct {
 	orders
 	handlers atomic.Int64
@@ -58,14 +58,13 @@ type station struct {
 	report *json.Encoder
 }
 
-// TestProcessWorker is no test but the main function of a worker process. It lives
-// as long as its standard input; when that ends, because it is told to or because its
-// parent is dead, it stops in good order, and TestMain looks whether it left anything
-// behind.
+// TestProcessWorker is no test, but the main function of a worker process. It runs until its standard
+// input ends, because the test stops it or because its parent is dead. Then it shuts down gracefully,
+// and TestMain checks for goroutines that are left.
 func TestProcessWorker(t *testing.T) {
 	text := os.Getenv(workerEnv)
 	if text == "" {
-		t.Skip("this is the worker that TestProcesses starts")
+		t.Skip("this is the worker process that TestProcesses starts")
 	}
 	pipe := os.NewFile(3, "reports")
 	defer pipe.Close()
@@ -78,7 +77,7 @@ func TestProcessWorker(t *testing.T) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	// A worker whose parent is dead may have nobody left to stop for.
+	// If the parent is dead, the road is gone too, and the graceful shutdown cannot complete.
 	context.AfterFunc(ctx, func() { time.AfterFunc(30*time.Second, func() { os.Exit(3) }) })
 	var watch sync.WaitGroup
 	watch.Go(func() { s.watch(ctx) })
@@ -98,7 +97,7 @@ func (s *station) run(ctx context.Context) error {
 	})
 	store, err := s.open(ctx, client)
 	if ctx.Err() != nil {
-		return nil // told to leave before it had begun
+		return nil // stopped before it had begun
 	}
 	if err != nil {
 		return err
@@ -118,13 +117,13 @@ func (s *station) run(ctx context.Context) error {
 	return w.Run(ctx, s.handle)
 }
 
-// inFlight spares a server that is slower than the real one. A dozen workers that claim
-// hundreds of shards at once, 64 at a time each, keep DynamoDB Local busy for longer than
-// a lease time of a second: then beats come too late, and all begin again.
+// inFlight reduces the load on a server that is slower than DynamoDB. A dozen workers that claim
+// hundreds of shards at once, 64 at a time each, occupy DynamoDB Local for longer than a lease time of
+// a second; then heartbeats are late, and all begin again.
 const inFlight = 8
 
-// open asks again: it is for the program to decide what a start-up fault means, and
-// here the network is bad on purpose.
+// open repeats dynamostore.Open: a program has to decide itself what an error at its start means, and
+// the network is faulty on purpose here.
 func (s *station) open(ctx context.Context, client *dynamodb.Client) (*dynamostore.Store, error) {
 	var errs []error
 	for range 20 {
@@ -139,11 +138,10 @@ func (s *station) open(ctx context.Context, client *dynamodb.Client) (*dynamosto
 
 func shardName(i int) string { return fmt.Sprintf("shard-%03d", i) }
 
-// handle writes record after record to the register, and marks what was taken.
+// handle writes records to the register one after the other, and marks those that were accepted.
 //
-// Between the look at the context and the effect lies the pause. It heeds nothing:
-// that is where a process is stopped, most times, and what it does when it wakes up
-// is to write.
+// The pause is between the check of the context and the effect, and it ignores all contexts. A process
+// is usually stopped there, and its first action when it wakes up is to write.
 func (s *station) handle(ctx context.Context, t *shardlease.Tenure) error {
 	s.handlers.Add(1)
 	defer s.handlers.Add(-1)
@@ -160,12 +158,12 @@ func (s *station) handle(ctx context.Context, t *shardlease.Tenure) error {
 		e := effect{t.Shard().Name, t.Generation(), at, valueOf(t.Shard().Name, at), s.Process, time.Now().UnixNano()}
 		switch err := p.write(e); {
 		case errors.Is(err, errStaleEffect):
-			<-ctx.Done() // the library is about to know
+			<-ctx.Done() // the library is about to end the tenure
 			return nil
 		case err != nil:
 			return err
 		}
-		// A refused mark, and a flush that comes too late, say that the tenure is over.
+		// A refused mark, and a flush that is too late, mean that the tenure is over.
 		if t.Mark(strconv.FormatInt(at, 10)) == nil && rand.IntN(50) == 0 {
 			_ = t.Flush(t.Context())
 		}
@@ -180,7 +178,7 @@ func (s *station) tell(e entry) {
 	if e.Wall == 0 {
 		e.Wall = time.Now().UnixNano()
 	}
-	_ = s.report.Encode(e) // whoever does not listen is dead
+	_ = s.report.Encode(e) // an error means that the parent is dead
 }
 
 func (s *station) observe(e event.Event) {
@@ -200,7 +198,7 @@ const (
 	statsEvery = time.Second
 )
 
-// watch reports how late this process is scheduled, and how much memory it holds.
+// watch reports how late this process is scheduled, and how much memory it uses.
 func (s *station) watch(ctx context.Context) {
 	var stats time.Time
 	for last := time.Now(); ctx.Err() == nil; {

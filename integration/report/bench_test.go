@@ -24,15 +24,15 @@ type benchLine struct {
 	values    map[string]float64
 }
 
-// benchmarks runs those of the module as anybody would.
+// benchmarks runs the benchmarks of the module with go test.
 func (r *report) benchmarks() {
 	out, err := r.goTest(append(slices.Clone(r.plan.bench), "./rebalance", "./memstore", "./shardlease", "./shardlease/lease")...)
 	if err != nil {
 		r.Fatalf("%v\n%s", err, out)
 	}
 	if !r.quick {
-		// These first bring up fleets of up to 10,000 shards, which may take longer
-		// than they are worth: what they print until then counts.
+		// These first start fleets of up to 10,000 shards, which may take too long. The results that
+		// they print until then count.
 		more, err := r.goTest("-timeout", "3m", "./internal/engine")
 		if err != nil {
 			r.benchNote = "The benchmarks of internal/engine did not come to their end in 3 minutes; those that did are here."
@@ -50,10 +50,10 @@ func (r *report) goTest(args ...string) (string, error) {
 	return string(out), err
 }
 
-// parseBench reads the format that go test prints benchmarks in.
+// parseBench reads the format in which go test prints benchmarks.
 func parseBench(out string) []benchLine {
 	var lines []benchLine
-	runs := map[string]map[string][]float64{} // by package and name, by unit
+	runs := map[string]map[string][]float64{} // values by package and name, and by unit
 	pkg := ""
 	for line := range strings.Lines(out) {
 		fields := strings.Fields(line)
@@ -83,7 +83,7 @@ func parseBench(out string) []benchLine {
 	return lines
 }
 
-// benchOf is the benchmark of that name.
+// benchOf returns the benchmark of that name.
 func (r *report) benchOf(pkg, name string) benchLine {
 	i := slices.IndexFunc(r.bench, func(l benchLine) bool { return l.pkg == pkg && l.name == name })
 	if i < 0 {
@@ -93,7 +93,7 @@ func (r *report) benchOf(pkg, name string) benchLine {
 	return r.bench[i]
 }
 
-// heldMemory is what a shard costs a process, in bytes and goroutines.
+// heldMemory is what a held shard costs a process, in bytes and goroutines.
 type heldMemory struct{ library, user use }
 
 type use struct{ heap, stack, goroutines float64 }
@@ -106,7 +106,7 @@ func (u use) per(n int) use {
 	return use{u.heap / float64(n), u.stack / float64(n), u.goroutines / float64(n)}
 }
 
-// used is what is in use when everything that can be is collected.
+// used returns the memory in use after a garbage collection.
 func used() use {
 	runtime.GC()
 	runtime.GC()
@@ -115,15 +115,14 @@ func used() use {
 	return use{float64(m.HeapAlloc), float64(m.StackInuse), float64(runtime.NumGoroutine())}
 }
 
-// memory compares a worker that holds many shards with what its user would have
-// without it: a store with the same rows, and as many goroutines, each with a context
-// of its own and blocked on it.
+// memory compares a worker that holds many shards with the same program without it: a store with the
+// same rows, and as many goroutines, each with a context of its own and blocked on it.
 func (r *report) memory() {
 	names := make([]string, r.plan.held)
 	for i := range names {
 		names[i] = fmt.Sprintf("shardId-%012d", i)
 	}
-	r.blocked(names) // the runtime keeps what describes a goroutine: neither side shall be the first to pay
+	r.blocked(names) // the runtime reuses descriptors of goroutines; this call allocates them for both measurements
 	before := used()
 	held := r.holding(names)
 	r.memoryOf.library = held.minus(before).per(len(names))
@@ -131,7 +130,7 @@ func (r *report) memory() {
 	r.memoryOf.user = r.blocked(names).minus(before).per(len(names))
 }
 
-// holding is a worker with all of these.
+// holding measures a worker that holds all these shards.
 func (r *report) holding(names []string) use {
 	ctx, stop := context.WithCancel(r.Context())
 	defer stop()
@@ -151,7 +150,7 @@ func (r *report) holding(names []string) use {
 	for range names {
 		<-began
 	}
-	fixture.Sleep(r.T, 2*time.Second) // what is in the air at a start is gone
+	fixture.Sleep(r.T, 2*time.Second) // the allocations of the start are no longer used
 	u := used()
 	stop()
 	if err := <-done; err != nil {
@@ -160,7 +159,7 @@ func (r *report) holding(names []string) use {
 	return u
 }
 
-// blocked is the same without a worker.
+// blocked measures the same program without a worker.
 func (r *report) blocked(names []string) use {
 	store := new(memstore.Store)
 	write := func(w lease.Write, err error) lease.Row {
@@ -186,7 +185,7 @@ func (r *report) blocked(names []string) use {
 			done <- struct{}{}
 		}()
 	}
-	fixture.Sleep(r.T, 2*time.Second) // as long as the worker had
+	fixture.Sleep(r.T, 2*time.Second) // as long as in holding
 	u := used()
 	stop()
 	for range names {

@@ -9,15 +9,15 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 )
 
-// A book keeps every call of a handler of one squad. Whatever the report says of gaps,
-// overlaps and recoveries is read from it, never from the library's own events.
+// A book records every call of a handler of one squad. The report computes gaps, overlaps and recoveries
+// from it, and never from the library's own events.
 type book struct {
 	shards int
 
 	mu     sync.Mutex
 	stints []*stint
-	last   map[string]*stint // by shard, the one that serves it now
-	held   map[string]int    // by worker, how many of these
+	last   map[string]*stint // the stint that serves a shard now, by shard
+	held   map[string]int    // the number of these stints, by worker
 	waits  []*waiting
 }
 
@@ -25,14 +25,14 @@ type book struct {
 type stint struct {
 	worker, shard string
 	from, to      time.Time
-	start, done   int // records before it, and with it
+	start, done   int // the number of the last record before the stint, and in it
 	dead          bool
 }
 
-// A waiting is told when its condition first holds.
+// A waiting is notified when its condition first holds.
 type waiting struct {
 	cond func(*book) bool
-	met  chan time.Time // has room for the one answer
+	met  chan time.Time // has room for one value
 }
 
 func newBook(shards int) *book {
@@ -51,7 +51,7 @@ func (b *book) begin(worker, shard string, start int) *stint {
 	return s
 }
 
-// drop takes a stint out of the count, if it is the one that serves its shard.
+// drop removes a stint from the counts if it is the one that serves its shard.
 func (b *book) drop(s *stint) {
 	if s == nil || b.last[s.shard] != s {
 		return
@@ -77,7 +77,7 @@ func (b *book) end(s *stint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !s.to.IsZero() {
-		return // its process was killed; what runs on here is a ghost
+		return // its process counts as killed, although the handler still runs here
 	}
 	s.to = time.Now()
 	b.drop(s)
@@ -100,7 +100,7 @@ func (b *book) kill(worker string, cut func()) time.Time {
 	return now
 }
 
-// changed answers those whose condition holds now.
+// changed notifies the waitings whose condition holds now.
 func (b *book) changed(now time.Time) {
 	b.waits = slices.DeleteFunc(b.waits, func(w *waiting) bool {
 		if !w.cond(b) {
@@ -111,7 +111,7 @@ func (b *book) changed(now time.Time) {
 	})
 }
 
-// watch waits for a condition from now on: it is called before what brings it about.
+// watch waits for a condition from now on. Call it before the action that makes the condition hold.
 func (b *book) watch(cond func(*book) bool) *waiting {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,20 +121,20 @@ func (b *book) watch(cond func(*book) bool) *waiting {
 	return w
 }
 
-// whole: every shard is served.
+// whole holds when every shard is served.
 func whole(b *book) bool { return len(b.last) == b.shards }
 
-// without: every shard is served, and none by this worker.
+// without holds when every shard is served, and none by this worker.
 func without(worker string) func(*book) bool {
 	return func(b *book) bool { return whole(b) && b.held[worker] == 0 }
 }
 
-// shared: every shard is served, and these workers share them evenly.
+// shared holds when every shard is served, and these workers share them evenly.
 func shared(workers ...string) func(*book) bool {
 	return func(b *book) bool { return fixture.Even(b.held, b.shards, workers...) }
 }
 
-// counts says how many stints there were, and who holds how many shards.
+// counts describes how many stints there were, and how many shards each worker holds.
 func (b *book) counts() (stints int, held string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,12 +145,12 @@ func (b *book) counts() (stints int, held string) {
 type move struct {
 	shard        string
 	gap, overlap time.Duration
-	again        int // records that both processed
+	again        int // number of records that both stints processed
 	crash        bool
 }
 
-// moves are those whose second stint began since then. A first stint that has not ended
-// overlaps until now.
+// moves returns the moves whose second stint began since then. A first stint that has not ended overlaps
+// until now.
 func (b *book) moves(since time.Time) []move {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,7 +171,7 @@ func (b *book) moves(since time.Time) []move {
 	return moves
 }
 
-// copies are the stints as they stand now; those that go on end now.
+// copies returns the stints as they are now; stints that continue end now.
 func (b *book) copies() []stint {
 	b.mu.Lock()
 	defer b.mu.Unlock()

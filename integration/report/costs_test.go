@@ -13,16 +13,16 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// What the library costs is counted here and not timed: a machine that is busy makes
-// everything late, and nothing dearer. Only a heartbeat that is so late that others
-// notice makes them look more often; such a try says nothing, and is made again.
+// These tests count what the library costs and do not measure time: on a busy machine everything is late,
+// but nothing costs more. The exception is a heartbeat so late that other workers notice and poll more
+// often. Such a try is discarded, and repeated.
 const (
 	costTries = 5
 	tooSlow   = "every try was disturbed: this machine has no time for heartbeats of a third of a second, or they have become late"
 )
 
-// TestCostsOfASettledFleet: between two audits a beat is one write of one unit and one read
-// of half a unit, for each worker, and held shards cost nothing.
+// TestCostsOfASettledFleet: between two audits a heartbeat is one write of one unit and one read of half
+// a unit for each worker, and held shards cost nothing.
 func TestCostsOfASettledFleet(t *testing.T) {
 	local.Endpoint(t)
 	table := local.Table(t)
@@ -45,7 +45,7 @@ func TestCostsOfASettledFleet(t *testing.T) {
 	}
 }
 
-// settledCosts watches a few beats.
+// settledCosts counts the requests during a few heartbeats.
 func settledCosts(s *squad, workers int) error {
 	before := s.sum()
 	s.bill()
@@ -54,19 +54,19 @@ func settledCosts(s *squad, workers int) error {
 	fmt.Fprintf(s.t.Output(), "%d beats, %d looks: %v\n", sent.beats, sent.looks, b)
 	switch rest := sent.all - sent.beats - sent.looks; {
 	case sent.beats < workers || sent.looks > sent.beats+workers:
-		return fmt.Errorf("%d looks in %d beats", sent.looks, sent.beats)
+		return fmt.Errorf("%d polls in %d heartbeats", sent.looks, sent.beats)
 	case rest != 0:
-		return fmt.Errorf("%d requests beside beats and looks: %+v", rest, sent)
-	case b.writes > sent.beats+workers: // one that was under way when the meter was read
-		return fmt.Errorf("%d write units for %d beats", b.writes, sent.beats)
+		return fmt.Errorf("%d requests in addition to heartbeats and polls: %+v", rest, sent)
+	case b.writes > sent.beats+workers: // heartbeats may be under way while the meter is read
+		return fmt.Errorf("%d write units for %d heartbeats", b.writes, sent.beats)
 	case b.reads > 0.5*float64(sent.looks+workers):
-		return fmt.Errorf("%g read units for %d looks", b.reads, sent.looks)
+		return fmt.Errorf("%g read units for %d polls", b.reads, sent.looks)
 	}
 	return nil
 }
 
-// TestCostsOfMoves: a worker that joins or leaves moves no shard more than it must, and
-// each move is at most two writes of its row, or three when it is cooperative.
+// TestCostsOfMoves: when a worker joins or leaves, no shard moves that need not, and each move is at most
+// two writes of its row, or three in cooperative mode.
 func TestCostsOfMoves(t *testing.T) {
 	local.Endpoint(t)
 	table := local.Table(t)
@@ -98,8 +98,7 @@ func TestCostsOfMoves(t *testing.T) {
 	}
 }
 
-// moving does something that should move so many shards, with no more writes each than
-// that.
+// moving runs an action that should move so many shards, with at most so many writes each.
 func (s *squad) moving(moves, writes int, until func(*book) bool, do func()) error {
 	before, since := s.sum(), time.Now()
 	do()
@@ -108,7 +107,7 @@ func (s *squad) moving(moves, writes int, until func(*book) bool, do func()) err
 	sent, moved := s.sum().plus(before, -1), len(s.moves(since))
 	fmt.Fprintf(s.t.Output(), "%d moves: %+v\n", moved, sent)
 	if moved != moves {
-		return fmt.Errorf("%d shards moved, %d would have done", moved, moves)
+		return fmt.Errorf("%d shards moved, %d moves are enough", moved, moves)
 	}
 	if sent.rows() > writes*moved {
 		return fmt.Errorf("%d writes of rows for %d moves: %+v", sent.rows(), moved, sent)
@@ -116,8 +115,8 @@ func (s *squad) moving(moves, writes int, until func(*book) bool, do func()) err
 	return nil
 }
 
-// undisturbed repeats a try during which the machine was too slow. What is wrong in an
-// undisturbed try is wrong.
+// undisturbed repeats a try during which the machine was too slow. An error in an undisturbed try is
+// final.
 func undisturbed(s *squad, try func() error) (slow bool) {
 	for range costTries {
 		before := s.trouble.Load()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A lot is some durations, zeros included.
+// A lot is a set of durations, zeros included.
 type lot []time.Duration
 
 func (l lot) quantile(q float64) time.Duration {
@@ -27,12 +27,12 @@ func (l lot) mean() time.Duration {
 	return sum / time.Duration(max(1, len(l)))
 }
 
-// cells are what a table shows of a lot.
+// cells returns the cells of a table for a lot.
 func (l lot) cells() []string {
 	return []string{fmt.Sprint(len(l)), short(l.mean()), short(l.quantile(0.5)), short(l.quantile(0.99)), short(l.max())}
 }
 
-// short is a duration for people.
+// short returns a readable duration.
 func short(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -50,7 +50,7 @@ type goal struct {
 	show             func(float64) string
 }
 
-// verdict says met, or missed by how much.
+// verdict returns "met", or by how much the goal was missed.
 func (g goal) verdict() string {
 	if g.got <= g.limit {
 		return "met"
@@ -69,8 +69,8 @@ func within(what, kcl2, kcl3 string, limit, got time.Duration) goal {
 	return goal{what, kcl2, kcl3, limit.Seconds(), got.Seconds(), seconds}
 }
 
-// goals are the figures that the library was designed to reach, with those of the
-// Kinesis Client Library as they were measured then.
+// goals are the figures that the library was designed to reach, next to figures of the Kinesis Client
+// Library that were measured at that time.
 func (r *report) goals() []goal {
 	t := r.plan.slow
 	h := t / 3
@@ -85,7 +85,7 @@ func (r *report) goals() []goal {
 	}, r.moveGoals(), r.benchGoals())
 }
 
-// ratio tells whether idle requests depend on the shards.
+// ratio describes whether the number of idle requests depends on the number of shards.
 func (r *report) ratio() float64 {
 	var each []float64
 	for _, c := range r.costs {

@@ -26,20 +26,20 @@ import (
 
 // A meter counts requests, and capacity units by DynamoDB's billing rules:
 //
-//   - a write costs a unit for each started kilobyte of the item, as it was
-//     before or is after, whichever is larger, and at least one;
+//   - a write costs a unit for each started kilobyte of the item before or after the write,
+//     whichever is larger, and at least one unit;
 //   - a write whose condition fails costs the same;
-//   - a consistent read costs a unit for each started four kilobytes, an eventual
-//     one half of that; a query is one read of all it has read together;
-//   - what time to live sweeps is free, and nothing here asks for it.
+//   - a consistent read costs a unit for each started four kilobytes, an eventually consistent
+//     read half of that; a query counts as one read of all its items together;
+//   - deletions by time to live are free, and the tests make none.
 //
-// DynamoDB Local bills nothing, so the meter looks at the items itself.
+// DynamoDB Local bills nothing, so the meter reads the items itself.
 type meter struct {
 	next     http.RoundTripper
 	endpoint string
 
 	mu    sync.Mutex
-	bills map[string]bill // by action
+	bills map[string]bill // bills by action
 }
 
 type bill struct {
@@ -62,7 +62,7 @@ func (m *meter) over(next http.RoundTripper) http.RoundTripper {
 	return m
 }
 
-// since empties the meter and tells what it had counted.
+// since returns the counts of the meter and resets it.
 func (m *meter) since() map[string]bill {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,7 +71,7 @@ func (m *meter) since() map[string]bill {
 	return bills
 }
 
-// total is the sum over all actions.
+// total returns the sum over all actions.
 func total(bills map[string]bill) bill {
 	var sum bill
 	for _, b := range bills {
@@ -80,7 +80,7 @@ func total(bills map[string]bill) bill {
 	return sum
 }
 
-type item map[string]map[string]any // attributes by name, as the wire has them
+type item map[string]map[string]any // attributes by name, in the JSON of the wire
 
 type metered struct {
 	TableName      string
@@ -144,7 +144,7 @@ func (m *meter) count(action string, asked metered, before int, reply []byte) {
 
 func units(size, per int) int { return max((size+per-1)/per, 1) }
 
-// size is that of the item a write is about, as it is now.
+// size returns the present size of the item that a write is about.
 func (m *meter) size(action string, asked metered) int {
 	key := asked.Key
 	if action == "PutItem" {
@@ -156,7 +156,7 @@ func (m *meter) size(action string, asked metered) int {
 	return m.peek(asked.TableName, key)
 }
 
-// peek reads an item as the wire has it, past the SDK's types.
+// peek reads an item in the JSON of the wire, without the SDK's types.
 func (m *meter) peek(table string, key item) int {
 	body, err := json.Marshal(map[string]any{"TableName": table, "Key": key, "ConsistentRead": true})
 	if err != nil {
@@ -179,7 +179,7 @@ func (m *meter) peek(table string, key item) int {
 	return answer.Item.size()
 }
 
-// size counts an item by the rules written out in docs/table.md.
+// size returns the size of an item by the rules in docs/table.md.
 func (i item) size() int {
 	size := 0
 	for name, typed := range i {
@@ -213,8 +213,8 @@ func sizeOf(kind string, value any) int {
 	return 1
 }
 
-// TestWhatOperationsCost: one write is one request and one unit, for a row with
-// names of 40 bytes and a full record, however it ends.
+// TestWhatOperationsCost: one write is one request and one unit, for a row with names of 40 bytes and a
+// full history, whether it is stored or refused.
 func TestWhatOperationsCost(t *testing.T) {
 	local.Endpoint(t)
 	m := newMeter(t)
@@ -243,7 +243,7 @@ func TestWhatOperationsCost(t *testing.T) {
 	}
 	w, err := protocol.Begin(pad("orders"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), fixture.Stamp())
 	r := one("create", w, err)
-	for n := range 10 { // more changes of hands than a row remembers
+	for n := range 10 { // more changes of hands than the history of a row holds
 		w, err = protocol.Claim(r, owner(fmt.Sprint("worker-", n)), fixture.Stamp())
 		if !r.Owner.IsZero() {
 			w, err = protocol.Recover(r, owner(fmt.Sprint("worker-", n)), fixture.Stamp())
@@ -276,7 +276,7 @@ func TestWhatOperationsCost(t *testing.T) {
 	if small, err := s.Write(t.Context(), w); err != nil {
 		t.Fatal(err)
 	} else if r = small.(lease.Row); total(m.since()).writes != 3 {
-		t.Error("a write that makes a row smaller is billed by what was there")
+		t.Error("a write that makes a row smaller must be billed by the size before")
 	}
 	w, err = protocol.Release(r, fixture.Hold(r), protocol.End{Reason: lease.ReasonFailed, Note: strings.Repeat("n", lease.MaxNote)}, fixture.Stamp())
 	one("release", w, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 )
 
-// A page is Markdown that grows.
+// A page is a Markdown page that is being written.
 type page struct{ strings.Builder }
 
 func (p *page) say(format string, a ...any) { fmt.Fprintf(p, format+"\n\n", a...) }
@@ -27,7 +27,7 @@ func (p *page) row(cells ...string) { fmt.Fprintf(p, "| %s |\n", strings.Join(ce
 
 func (p *page) section(title string) { fmt.Fprintf(p, "\n## %s\n\n", title) }
 
-// page is docs/measurements.md.
+// page returns docs/measurements.md.
 func (r *report) page() string {
 	p := new(page)
 	p.say("# Measurements")
@@ -53,7 +53,7 @@ func (r *report) page() string {
 	return p.String()
 }
 
-// circumstances are when and on what all this was measured.
+// circumstances describes when and on which machine everything was measured.
 func (r *report) circumstances() string {
 	database := local.Image + ", in a container"
 	if os.Getenv("DYNAMODB_ENDPOINT") != "" {
@@ -71,7 +71,7 @@ func (r *report) circumstances() string {
 		runtime.NumCPU(), processor(), runtime.GOOS, runtime.GOARCH, runtime.Version(), database, quick)
 }
 
-// processor is the model, where the system tells.
+// processor returns the model of the processor, if the system reports it.
 func processor() string {
 	info, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(info)) {
@@ -94,7 +94,7 @@ func (r *report) goalTable(p *page) {
 		seconds10(r.benchOf("memstore", "Commit").values["ns/op"]))
 }
 
-// elsewhere says what others do better. It is written by hand: it is no measurement.
+// elsewhere describes what other systems do better. It is written by hand, and no measurement.
 func (r *report) elsewhere(p *page) {
 	p.section("Where others do better")
 	p.say(`- **KCL reads the stream.** It fetches, retries, aggregates and follows a stream that is split or merged; here that is the handler's part and the source's.
@@ -105,14 +105,14 @@ func (r *report) elsewhere(p *page) {
 - **franz-go's sticky balancer** plans 100,000 partitions for 1,000 members in 2.1–2.5 ms, cited like KCL; its input is by name and topic, which is more to do.`)
 }
 
-// costHead begins the one table that docs/costs.md shows as well.
+// costHead begins the table that docs/costs.md has too.
 const costHead = "shards × workers"
 
-// costsIn is the text with the cost table of the page in place of its own.
+// costsIn returns the text with its cost table replaced by that of the page.
 func costsIn(text, page string) (string, error) {
 	table := regexp.MustCompile(`(?m)^\| ` + costHead + ` \|(.*\n\|)*.*\n`)
 	if !table.MatchString(text) || !table.MatchString(page) {
-		return "", errors.New("there is no table of what a settled fleet costs")
+		return "", errors.New("no table of the costs of a settled fleet")
 	}
 	return table.ReplaceAllLiteralString(text, table.FindString(page)), nil
 }
@@ -154,7 +154,7 @@ func (r *report) movePart(p *page) {
 	p.table("", "moves", "minimum", "changes of hands", "offers and withdrawals", "other writes", "refused (counted here, too)", "writes per move", "extra seat writes per move", "records processed twice")
 	for i, mode := range []string{"eager", "cooperative"} {
 		f := r.modes[i]
-		least := r.plan.cycles * 2 * (base.shards / (base.workers + 1)) // a worker that leaves may hold one more
+		least := r.plan.cycles * 2 * (base.shards / (base.workers + 1)) // a leaving worker may hold one shard more
 		p.row(mode, fmt.Sprint(f.moved), fmt.Sprintf("%d–%d", least, least+r.plan.cycles), fmt.Sprint(f.rows.handed), fmt.Sprint(f.rows.offers), fmt.Sprint(f.rows.commits),
 			fmt.Sprint(f.rows.refused), fmt.Sprintf("%.2f", f.writesPerMove()), fmt.Sprintf("%.2f", f.extraSeats/float64(max(1, f.moved))), fmt.Sprint(f.again))
 	}
@@ -217,7 +217,7 @@ func (r *report) benchPart(p *page) {
 	}
 }
 
-// seconds10 is nanoseconds for people, with what is below one.
+// seconds10 returns nanoseconds for readers, with a decimal below one.
 func seconds10(ns float64) string {
 	switch {
 	case ns < 1000:

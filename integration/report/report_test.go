@@ -14,25 +14,25 @@ import (
 var (
 	reportFull   = flag.Bool("report", false, "measure, and write docs/measurements.md and the table of docs/costs.md: half an hour on an idle machine")
 	reportQuick  = flag.Bool("report.quick", false, "measure everything once in about a minute, and write nothing")
-	reportOut    = flag.String("report.out", "", "folder to write to instead; none for -report.quick")
-	reportServer = flag.String("report.server", "", "what runs at DYNAMODB_ENDPOINT, for the page")
+	reportOut    = flag.String("report.out", "", "the folder to write to; default: docs, or none with -report.quick")
+	reportServer = flag.String("report.server", "", "the server at DYNAMODB_ENDPOINT, as the page should name it")
 )
 
-// A reportPlan says how much is measured. slow is the lease time of most of it, fast
-// that of the trials which would take too long with it.
+// A reportPlan configures how much is measured. slow is the lease time of most measurements, fast that of
+// trials which would take too long with slow.
 type reportPlan struct {
 	slow, fast           time.Duration
-	cold                 int // trials
+	cold                 int // number of cold starts
 	sizes                []size
-	audit                time.Duration // AuditEvery of a settled fleet
-	idle, busy           int           // for how many audit periods it is watched
-	between              time.Duration // between commits of a shard
-	cycles               int           // a worker joins, the oldest leaves
-	restarts             int           // of a whole fleet, in each mode
-	fleets, crashes      int           // at slow: fleets side by side, and trials of each
+	audit                time.Duration // Config.AuditEvery of a settled fleet
+	idle, busy           int           // how many audit periods an idle and a busy fleet are measured
+	between              time.Duration // the time between two commits of a shard
+	cycles               int           // how often a worker joins and the oldest leaves
+	restarts             int           // rolling restarts of a fleet, in each mode
+	fleets, crashes      int           // with slow: fleets that run side by side, and crashes in each
 	fastFleets, fastDies int
 	bench                []string
-	held                 int // shards in the measurement of memory
+	held                 int // number of shards in the measurement of memory
 }
 
 type size struct{ shards, workers int }
@@ -57,7 +57,7 @@ func planOf(quick bool) reportPlan {
 	}
 }
 
-// TestReport measures what docs/measurements.md says. Without -report it does not run.
+// TestReport measures the figures of docs/measurements.md. It runs only with -report.
 func TestReport(t *testing.T) {
 	if !*reportFull && !*reportQuick {
 		t.Skip("go test ./integration/report -run TestReport -report -timeout 60m measures for half an hour and writes docs/measurements.md")
@@ -75,7 +75,7 @@ func TestReport(t *testing.T) {
 	r.publish()
 }
 
-// publish writes the page and its pictures, once nothing has failed.
+// publish writes the page and its pictures if no test has failed.
 func (r *report) publish() {
 	files := map[string]string{
 		"measurements.md":            r.page(),

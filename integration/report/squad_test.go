@@ -26,33 +26,33 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// A squad is a fleet that is measured: a group of its own in a table that many share.
+// A squad is a fleet that is measured: a group of its own in a table that many groups share.
 type squad struct {
 	t     *testing.T
 	plan  squadPlan
 	group string
-	names []string // of the shards
+	names []string // the names of the shards
 	*book
 
-	marking atomic.Bool  // handlers process and mark
-	trouble atomic.Int64 // beats missed, seats lost and calls unanswered, among the living
-	late    atomic.Int64 // of these, writes of lease rows
-	entered int          // names given out
+	marking atomic.Bool  // whether handlers process and mark records
+	trouble atomic.Int64 // missed heartbeats, lost seats and unanswered calls of running workers
+	late    atomic.Int64 // those of trouble that were writes of lease rows
+	entered int          // number of names in use
 
 	mu  sync.Mutex
 	all []*member
 }
 
-// A squadPlan says what a squad is like.
+// A squadPlan configures a squad.
 type squadPlan struct {
 	table   string
 	mode    rebalance.Mode
 	ttl     time.Duration
 	shards  int
-	pace    time.Duration // one record each; 0: nothing is processed
+	pace    time.Duration // the time between two records of a shard; 0: none are processed
 	commit  checkpoint.Policy
-	audit   time.Duration // 0: the default
-	metered bool          // count units as well, at the price of two reads more for each write
+	audit   time.Duration // Config.AuditEvery; 0: its default
+	metered bool          // count units too, which costs two additional reads for each write
 }
 
 func (p squadPlan) beat() time.Duration { return p.ttl / 3 }
@@ -61,7 +61,7 @@ func (p squadPlan) beat() time.Duration { return p.ttl / 3 }
 type member struct {
 	name         string
 	wire         *wire
-	meter        *meter // or nil
+	meter        *meter // nil if units are not counted
 	client       *dynamodb.Client
 	cancel       context.CancelFunc
 	done         chan struct{}
@@ -77,7 +77,7 @@ func newSquad(t *testing.T, p squadPlan) *squad {
 	return s
 }
 
-// name gives out the next name: a to z, and then longer ones.
+// name returns the next name: a to z, and then longer ones.
 func (s *squad) name() string {
 	s.entered++
 	if s.entered <= 26 {
@@ -86,7 +86,7 @@ func (s *squad) name() string {
 	return "w" + strconv.Itoa(s.entered)
 }
 
-// enlist starts n workers at once, and gives their names.
+// enlist starts n workers at once, and returns their names.
 func (s *squad) enlist(n int) []string {
 	var names []string
 	for range n {
@@ -113,8 +113,7 @@ func (s *squad) enter(name string) {
 	}()
 }
 
-// recruit makes a worker's network. Its connections are kept as the SDK's own client
-// keeps them.
+// recruit creates the network of a worker. It keeps connections like the SDK's own client.
 func (s *squad) recruit(name string) *member {
 	m := &member{name: name, done: make(chan struct{}), began: time.Now()}
 	plain := &http.Transport{MaxIdleConnsPerHost: 10}
@@ -132,7 +131,7 @@ func (s *squad) recruit(name string) *member {
 	return m
 }
 
-// serve is the life of a worker, as in a user's main.
+// serve runs a worker, as the main function of a program does.
 func (s *squad) serve(ctx context.Context, m *member) error {
 	store, err := dynamostore.Open(ctx, m.client, s.plan.table, dynamostore.Options{Group: s.group})
 	if err != nil {
@@ -152,7 +151,7 @@ func (s *squad) serve(ctx context.Context, m *member) error {
 	})
 }
 
-// observe counts what should not happen to a fleet on a machine with time to spare.
+// observe counts events that should not happen in a fleet on a machine that is not busy.
 func (s *squad) observe(m *member, e event.Event) {
 	if m.wire.dead.Load() {
 		return
@@ -166,7 +165,7 @@ func (s *squad) observe(m *member, e event.Event) {
 	}
 }
 
-// handle processes a record now and then, until it is told to wind down.
+// handle processes a record now and then, until its context ends.
 func (s *squad) handle(ctx context.Context, m *member, t *shardlease.Tenure) {
 	start, _ := strconv.Atoi(t.Checkpoint().Position)
 	st := s.begin(m.name, t.Shard().Name, start)
@@ -175,7 +174,7 @@ func (s *squad) handle(ctx context.Context, m *member, t *shardlease.Tenure) {
 		<-ctx.Done()
 		return
 	}
-	next := time.NewTimer(mrand.N(s.plan.pace)) // shards are not in step
+	next := time.NewTimer(mrand.N(s.plan.pace)) // a random start, so that the shards do not process at the same times
 	defer next.Stop()
 	for {
 		select {
@@ -188,12 +187,12 @@ func (s *squad) handle(ctx context.Context, m *member, t *shardlease.Tenure) {
 			continue
 		}
 		if record, alive := s.process(st); alive {
-			_ = t.Mark(strconv.Itoa(record)) // of a tenure that has just ended it is refused, and processed again
+			_ = t.Mark(strconv.Itoa(record)) // refused if the tenure has just ended; the record is then processed again
 		}
 	}
 }
 
-// must waits until w is met, and ends this goroutine when it is not.
+// must waits until w is notified, and ends this goroutine if that takes too long.
 func (s *squad) must(w *waiting, limit time.Duration, what string) time.Time {
 	select {
 	case at := <-w.met:
@@ -206,12 +205,12 @@ func (s *squad) must(w *waiting, limit time.Duration, what string) time.Time {
 	return time.Time{}
 }
 
-// rest lets the fleet settle, and ends at any moment of a beat.
+// rest lets the fleet settle, and ends at a random moment between two heartbeats.
 func (s *squad) rest() {
 	fixture.Sleep(s.t, s.plan.beat()+time.Second+mrand.N(s.plan.beat()))
 }
 
-// find is the member of that name.
+// find returns the member of that name.
 func (s *squad) find(name string) *member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,23 +218,23 @@ func (s *squad) find(name string) *member {
 	return s.all[i]
 }
 
-// retire stops a worker in good order and waits until its Run has returned.
+// retire shuts a worker down gracefully and waits until its Run has returned.
 func (s *squad) retire(name string) {
 	m := s.find(name)
 	m.cancel()
 	<-m.done
 }
 
-// crash is a kill -9 as others see it: from one instant on nothing leaves the
-// worker, and what its handlers do counts for nothing.
+// crash simulates a kill -9: from one instant on no request leaves the worker, and its handlers no longer
+// count.
 func (s *squad) crash(name string) time.Time {
 	m := s.find(name)
 	at := s.kill(name, func() { m.wire.dead.Store(true) })
-	m.cancel() // so that it ends some time: nobody hears of it
+	m.cancel() // so that the worker ends later, unnoticed by the others
 	return at
 }
 
-// close stops everybody and waits.
+// close stops all workers and waits.
 func (s *squad) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +246,7 @@ func (s *squad) close() {
 	}
 }
 
-// sum is the traffic of all members, of those that have left too.
+// sum returns the traffic of all members, including those that have left.
 func (s *squad) sum() traffic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +257,7 @@ func (s *squad) sum() traffic {
 	return sum
 }
 
-// bill is what all members' meters have counted since it was asked last.
+// bill returns what the meters of all members have counted since the last call.
 func (s *squad) bill() bill {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,14 +9,14 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// List price of on-demand capacity in us-east-1, in dollars, and AWS's own month.
+// List prices of on-demand capacity in us-east-1, in dollars, and the month that AWS uses.
 const (
 	writePrice = 0.625 / 1e6
 	readPrice  = 0.125 / 1e6
 	month      = 730 * time.Hour
 )
 
-// A cost is what one settled fleet sends, idle or with commits.
+// A cost is the traffic of one settled fleet, idle or with commits.
 type cost struct {
 	size
 	busy                    bool
@@ -26,8 +26,8 @@ type cost struct {
 
 func (c cost) price() float64 { return (c.writes*writePrice + c.reads*readPrice) * month.Seconds() }
 
-// steady runs the fleets side by side: idle first, and then each shard commits now and
-// then, at any moment.
+// steady measures the fleets side by side: first idle, and then with commits of each shard at random
+// moments.
 func (r *report) steady() {
 	costs := make([][2]cost, len(r.plan.sizes))
 	var starting sync.Mutex
@@ -41,7 +41,7 @@ func (r *report) steady() {
 			s.marking.Store(false)
 			defer s.close()
 			func() {
-				starting.Lock() // a start is a burst of writes, and the meter reads twice for each
+				starting.Lock() // a start makes many writes at once, and the meter two reads for each
 				defer starting.Unlock()
 				s.start(n.workers)
 			}()
@@ -61,19 +61,19 @@ func (r *report) steady() {
 	}
 }
 
-// auditPeriod is the average time between two audits of a worker, which shortens each wait
-// by up to a tenth.
+// auditPeriod is the average time between two audits of a worker, which shortens each wait by up to a
+// tenth.
 func (p squadPlan) auditPeriod() time.Duration { return p.audit * 19 / 20 }
 
-// cost watches the fleet for so many audit periods. Most reads of a fleet with many shards are
-// audits, so a window that misses some audits gives a wrong figure.
+// cost measures the fleet for so many audit periods. Most reads of a fleet with many shards are audits,
+// so a window that misses some audits would give a wrong figure.
 func (s *squad) cost(n size, periods int) cost {
 	s.bill()
 	before, trouble, from := s.sum(), s.trouble.Load(), time.Now()
 	fixture.Sleep(s.t, time.Duration(periods)*s.plan.auditPeriod())
 	b, sent, seconds := s.bill(), s.sum().plus(before, -1), time.Since(from).Seconds()
 	if due := periods * n.workers; 10*sent.listings < 9*due && s.trouble.Load() == trouble {
-		s.t.Errorf("%d × %d: the rows were listed %d times in %.0f s, and %d audits were due", n.shards, n.workers, sent.listings, seconds, due)
+		s.t.Errorf("%d × %d: the rows were listed %d times in %.0f s, want %d audits", n.shards, n.workers, sent.listings, seconds, due)
 	}
 	return cost{
 		size: n, requests: float64(b.requests) / seconds, writes: float64(b.writes) / seconds,

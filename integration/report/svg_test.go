@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// A drawing is an SVG. It has a ground of its own, so that it can be read on any page,
-// and a second set of colours for readers who prefer the dark; no script, and no font
-// but what is there.
+// A drawing is an SVG picture. It has its own background, so that it is readable on any page, a second
+// set of colours for dark mode, no script, and only generic fonts.
 type drawing struct {
 	strings.Builder
 	width, height float64
@@ -50,15 +49,14 @@ func (d *drawing) box(class string, x, y, w, h float64) {
 
 func (d *drawing) end() string { return d.String() + "</svg>\n" }
 
-// A lane of a timeline is this high, and the scale this far from the edges.
+// The height of a lane in a timeline, and the distance of the scale from the edges.
 const (
 	laneHigh = 20.0
 	left     = 60.0
 	right    = 20.0
 )
 
-// timelinesPicture has the eager fleet above and the cooperative one below, on one
-// scale.
+// timelinesPicture shows the eager fleet above and the cooperative one below, on one scale.
 func (r *report) timelinesPicture() string {
 	d := newDrawing(820, 366, "An eager fleet and a cooperative one: a worker joins, another leaves")
 	span := max(r.modes[0].to.Sub(r.modes[0].from), r.modes[1].to.Sub(r.modes[1].from))
@@ -83,7 +81,7 @@ func (r *report) timelinesPicture() string {
 	return d.end()
 }
 
-// timeline draws one scene, a lane for each shard.
+// timeline draws one scene, with a lane for each shard.
 func (d *drawing) timeline(f modeFigures, span time.Duration, top float64) {
 	at := func(t time.Time) float64 {
 		return left + (d.width-left-right)*min(1, max(0, t.Sub(f.from).Seconds()/span.Seconds()))
@@ -104,7 +102,7 @@ func (d *drawing) timeline(f modeFigures, span time.Duration, top float64) {
 		y := top + float64(i)*laneHigh
 		d.text("s", left-8, y+13, "end", "shard %d", i)
 		for n, s := range byShard[shard] {
-			lane := float64(n % 2) // who comes later is lower, so that both can be seen
+			lane := float64(n % 2) // a successor is drawn lower, so that both are visible
 			d.box(fmt.Sprint("w", s.worker[0]-'a'), at(s.from), y+2+lane*7, at(s.to)-at(s.from), 8)
 		}
 		for n, s := range byShard[shard][1:] {
@@ -113,7 +111,7 @@ func (d *drawing) timeline(f modeFigures, span time.Duration, top float64) {
 	}
 }
 
-// between marks what lies between two stints of a shard.
+// between marks the gap or overlap between two stints of a shard.
 func (d *drawing) between(at func(time.Time) float64, one, two stint, y float64) {
 	if gap := two.from.Sub(one.to); gap > 0 {
 		d.box("gap", at(one.to), y+2, at(two.from)-at(one.to), 15)
@@ -136,7 +134,7 @@ func (d *drawing) scale(span time.Duration, y float64) {
 	}
 }
 
-// A panel is a distribution: which share of the trials took no longer than that.
+// A panel is a distribution: the share of the trials that took no longer than a time.
 type panel struct {
 	title, bound string
 	limit        time.Duration
@@ -195,7 +193,7 @@ func (d *drawing) panel(p panel, x, wide float64) {
 	}
 }
 
-// curve steps up at every trial.
+// curve draws a step at every trial.
 func (d *drawing) curve(class string, c lot, at func(time.Duration) float64, top, bottom float64) {
 	var path strings.Builder
 	fmt.Fprintf(&path, "M%.1f %.1f", at(0), bottom)

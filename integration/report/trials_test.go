@@ -14,8 +14,8 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// A report is what was measured. The squads of a section run side by side, and add what
-// they found under the lock.
+// A report is the result of all measurements. The squads of a section run side by side, and add their
+// figures under the lock.
 type report struct {
 	*testing.T
 	plan  reportPlan
@@ -26,9 +26,9 @@ type report struct {
 	mu                   sync.Mutex
 	sections             []sectionTime
 	bench                []benchLine
-	benchNote            string // what is missing of them
+	benchNote            string // which benchmarks are missing
 	memoryOf             heldMemory
-	held, even           lot // cold start
+	held, even           lot // the times of cold starts until all shards are held, and even
 	costs                []cost
 	modes                [2]modeFigures
 	slowCrash, fastCrash crashFigures
@@ -38,20 +38,20 @@ type report struct {
 type sectionTime struct {
 	name string
 	took time.Duration
-	// Shares of all cores, the database and others included: worked, and kept by the
-	// host of a virtual machine; below 0: not known.
+	// Shares of the time of all cores, including the database's: working, and taken by the host of a
+	// virtual machine; below 0: unknown.
 	busy, stolen float64
 }
 
-// modeFigures are those that are measured in both modes.
+// modeFigures are measured in both modes.
 type modeFigures struct {
 	joins, stops    lot
-	gaps, overlaps  lot // of each planned move
+	gaps, overlaps  lot // the gap and overlap of each planned move
 	moved, again    int
 	rows            traffic
-	extraSeats      float64 // seat writes beyond the beat
+	extraSeats      float64 // writes of seats in addition to heartbeats
 	restarts        lot
-	restartGaps     lot // of each shard, summed over a restart
+	restartGaps     lot // the gaps of each shard, summed over a restart
 	restartMoves    int
 	restartOverlaps lot
 	restartAgain    int
@@ -62,11 +62,11 @@ type modeFigures struct {
 type crashFigures struct {
 	ttl      time.Duration
 	recovery lot
-	again    []int // records, for each shard that crashed
+	again    []int // records processed again, for each shard of a crashed worker
 }
 
-// section runs one part of the report, and gives up when it failed: what follows would
-// be measured on a machine that still does the rest of it.
+// section runs one part of the report, and ends the report if it fails: later parts would be measured on
+// a machine that still works for the failed one.
 func (r *report) section(name string, run func()) {
 	from, busy := time.Now(), machineTime()
 	run()
@@ -94,7 +94,7 @@ func (r *report) of(mode rebalance.Mode) *modeFigures {
 	return &r.modes[1]
 }
 
-// squadOf is the fleet of most measurements, with 20 records a second and shard.
+// squadOf returns the fleet of most measurements, with 20 records a second per shard.
 func (r *report) squadOf(mode rebalance.Mode, ttl time.Duration, commit checkpoint.Policy) *squad {
 	return newSquad(r.T, squadPlan{
 		table: r.table, mode: mode, ttl: ttl, shards: base.shards, pace: 50 * time.Millisecond, commit: commit,
@@ -104,7 +104,7 @@ func (r *report) squadOf(mode rebalance.Mode, ttl time.Duration, commit checkpoi
 // patience is how long a trial waits before it fails.
 func (s *squad) patience() time.Duration { return 3*s.plan.ttl + 20*time.Second }
 
-// start brings the fleet up, and says after how long all was held, and even.
+// start starts the fleet, and returns after how long all shards were held, and even.
 func (s *squad) start(workers int) (staff []string, held, even time.Duration) {
 	from, all := time.Now(), s.watch(whole)
 	staff = s.enlist(workers)
@@ -125,8 +125,8 @@ func (r *report) coldStarts() {
 	}
 }
 
-// joinsAndLeaves lets a worker join and then the oldest leave, again and again. Commits
-// are off but for those that moves make: so each write of a row belongs to a move.
+// joinsAndLeaves makes a worker join and then the oldest leave, repeatedly. Handlers commit only for
+// moves, so that each write of a row belongs to a move.
 func (r *report) joinsAndLeaves(mode rebalance.Mode) {
 	s := r.squadOf(mode, r.plan.slow, checkpoint.Policy{Every: -1})
 	defer s.close()
@@ -153,8 +153,8 @@ func (r *report) joinsAndLeaves(mode rebalance.Mode) {
 	r.troubled(s)
 }
 
-// extraSeats is how many writes of seats there were since then beyond the heartbeats
-// that are due anyway.
+// extraSeats returns the number of writes of seats since then, in addition to the heartbeats that were
+// due.
 func (s *squad) extraSeats(since time.Time, before traffic) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +177,7 @@ func (s *squad) extraSeats(since time.Time, before traffic) float64 {
 	return float64(writes) - lived.Seconds()/s.plan.beat().Seconds()
 }
 
-// split gives the gaps and overlaps of moves, zeros included, and how many records both
-// sides processed.
+// split returns the gaps and overlaps of moves, zeros included, and how many records both sides processed.
 func split(moves []move) (gaps, overlaps lot, again int) {
 	for _, m := range moves {
 		gaps, overlaps, again = append(gaps, m.gap), append(overlaps, m.overlap), again+m.again
@@ -193,8 +192,8 @@ func (r *report) troubled(s *squad) {
 	r.rowsLate += s.late.Load()
 }
 
-// rolling replaces every worker of a fleet: one stops, and when its Run has returned
-// its successor starts; when all is even the next one follows.
+// rolling replaces every worker of a fleet: one stops, and when its Run has returned its successor starts;
+// when the shards are even the next one follows.
 func (r *report) rolling(mode rebalance.Mode) {
 	s := r.squadOf(mode, r.plan.slow, checkpoint.Policy{})
 	defer s.close()
@@ -228,7 +227,7 @@ func (r *report) rolling(mode rebalance.Mode) {
 	r.troubled(s)
 }
 
-// crashes kills workers at any moment of a beat, in fleets side by side.
+// crashes kills workers at random moments between heartbeats, in fleets side by side.
 func (r *report) crashes(ttl time.Duration, fleets, each int, f *crashFigures) {
 	f.ttl = ttl
 	var all []func()
@@ -263,7 +262,7 @@ func (r *report) crashes(ttl time.Duration, fleets, each int, f *crashFigures) {
 	together(all...)
 }
 
-// timeline is a scene for a picture: two workers, a third joins, the first leaves.
+// timeline records a scene for a picture: two workers, a third joins, the first leaves.
 func (r *report) timeline(mode rebalance.Mode) {
 	s := newSquad(r.T, squadPlan{table: r.table, mode: mode, ttl: time.Second, shards: 6, pace: 20 * time.Millisecond})
 	defer s.close()
@@ -283,11 +282,10 @@ func (r *report) timeline(mode rebalance.Mode) {
 	f.stints, f.from, f.to = s.copies(), from, time.Now()
 }
 
-// A ticks is how long all cores have worked, been idle, and waited for the host of a
-// virtual machine, which let others work.
+// A ticks contains how long all cores have worked, been idle, and waited for the host of a virtual machine.
 type ticks struct{ busy, idle, stolen float64 }
 
-// machineTime reads it where the system tells.
+// machineTime reads the ticks if the system reports them.
 func machineTime() ticks {
 	stat, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(stat), "\n")
@@ -295,19 +293,19 @@ func machineTime() ticks {
 	for i, field := range strings.Fields(line) {
 		n, _ := strconv.ParseFloat(field, 64)
 		switch {
-		case i == 4 || i == 5: // idle, and waiting for a disk
+		case i == 4 || i == 5: // idle, or waiting for a disk
 			t.idle += n
 		case i == 8:
 			t.stolen += n
-		case i < 8: // what follows is counted in these
+		case i < 8: // the later columns are included in these
 			t.busy += n
 		}
 	}
 	return t
 }
 
-// until is what part of the time until later was worked, and what part the host kept;
-// below 0: not known.
+// until returns the share of the time until later in which the cores worked, and the share that the host
+// took; below 0: unknown.
 func (t ticks) until(later ticks) (busy, stolen float64) {
 	all := later.busy + later.idle + later.stolen - t.busy - t.idle - t.stolen
 	if all <= 0 {

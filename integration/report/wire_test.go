@@ -14,8 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A wire is one worker's network. It can be cut for good, and it counts what goes
-// through it by what it is about.
+// A wire is the network of one worker. It can be cut for good, and counts requests by their purpose.
 type wire struct {
 	next http.RoundTripper
 	dead atomic.Bool
@@ -24,21 +23,21 @@ type wire struct {
 	sent traffic
 }
 
-// traffic counts requests that were sent.
+// traffic contains the numbers of requests that were sent.
 type traffic struct {
 	all      int
-	beats    int // swaps of a seat
-	seats    int // a seat taken, given up or evicted
+	beats    int // heartbeats and other swaps of a seat
+	seats    int // seats that were created, given up or evicted
 	looks    int // listings of the seats
 	listings int // listings of the lease rows
-	creates  int // lease rows made
-	handed   int // changes of hands: claims, yields, takes, releases
-	offers   int // offers, and offers withdrawn
+	creates  int // lease rows created
+	handed   int // changes of hands: claims, handovers, takeovers, releases
+	offers   int // offers made and withdrawn
 	commits  int // all other writes of lease rows
-	refused  int // of the writes of lease rows, those the table refused
+	refused  int // writes of lease rows that the table refused
 }
 
-// rows are the writes of lease rows that are there already.
+// rows returns the number of writes of existing lease rows.
 func (c traffic) rows() int { return c.handed + c.offers + c.commits }
 
 func (c traffic) plus(d traffic, sign int) traffic {
@@ -70,15 +69,15 @@ func (w *wire) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// traffic is what was sent until now.
+// traffic returns the requests that were sent until now.
 func (w *wire) traffic() traffic {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.sent
 }
 
-// kindOf counts one request. It reads what is on the wire, and so does not rely on what
-// the library says of itself.
+// kindOf counts one request. It reads the request itself, and so does not depend on the library's own
+// reports.
 func kindOf(action string, body []byte) traffic {
 	var asked struct {
 		Key, Item        item
@@ -109,7 +108,7 @@ func kindOf(action string, body []byte) traffic {
 	return traffic{all: 1, commits: 1}
 }
 
-// partitionOf is the group and the kind that a request is about.
+// partitionOf returns the group and the kind that a request is about.
 func partitionOf(key, put, values item) string {
 	for _, value := range []map[string]any{key[attr.Group], put[attr.Group], values[":0"]} {
 		if s, ok := value["S"].(string); ok {

@@ -16,15 +16,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// TestEveryAnswerOfABusyService: whatever DynamoDB says that is no answer to a
-// write, the store sends the same bytes again while there is time, and the write
-// is stored once; and what sending again cannot mend comes back at once.
+// TestEveryAnswerOfABusyService: if DynamoDB answers a write with a throttle, a conflict or a server
+// fault, the store sends the same bytes again while there is time, and the write is stored once.
+// An error that would come again is returned at once.
 func TestEveryAnswerOfABusyService(t *testing.T) {
 	local.Endpoint(t)
 	table := local.Table(t)
 	for name, tc := range map[string]struct {
 		fault  network.Fault
-		mended bool // by sending again
+		mended bool // whether sending again helps
 	}{
 		"partition throttled": {network.Fault{Code: "ThrottlingException", Reason: "TableWriteKeyRangeThroughputExceeded"}, true},
 		"table throttled":     {network.Fault{Code: "ThrottlingException", Reason: "TableWriteMaxOnDemandThroughputExceeded"}, true},
@@ -41,7 +41,7 @@ func TestEveryAnswerOfABusyService(t *testing.T) {
 		"table gone":          {network.Fault{Code: "ResourceNotFoundException"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			faults := 0 // how many are still to come
+			faults := 0 // how many faults remain
 			f := network.NewFaulty(func(action string, body []byte) network.Fault {
 				if _, _, row := written(action, body); !row || faults == 0 {
 					return network.Fault{}
@@ -68,7 +68,7 @@ func TestEveryAnswerOfABusyService(t *testing.T) {
 				t.Errorf("got %v after %v and %d requests: %v", verdict, took, 2-faults, err)
 			}
 			if refused, ok := errors.AsType[*lease.RefusedError](err); ok && !refused.Retried {
-				t.Error("a refusal of a write that was sent before does not say so")
+				t.Error("the RefusedError of a repeated write has Retried false")
 			}
 			faults = 0
 			now, err := s.Get(t.Context(), r.Key())
@@ -82,7 +82,7 @@ func TestEveryAnswerOfABusyService(t *testing.T) {
 	}
 }
 
-// TestOptionsAreChecked: all that is wrong with them, at once.
+// TestOptionsAreChecked: all invalid options are reported at once.
 func TestOptionsAreChecked(t *testing.T) {
 	_, err := dynamostore.Open(t.Context(), nil, "table", dynamostore.Options{Timeout: -1, Attempts: -1, InFlight: -1})
 	for _, name := range []string{"Timeout", "Attempts", "InFlight"} {

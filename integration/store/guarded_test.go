@@ -12,19 +12,18 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// TestGuardedValues: a register in DynamoDB is a register like any other.
+// TestGuardedValues: the register in DynamoDB passes the suite of registers.
 func TestGuardedValues(t *testing.T) {
 	client := local.Client(t, nil)
 	storetest.RunRegister(t, func(t *testing.T) storetest.Register { return local.Open(t, client, local.Table(t)).Register("group") })
 }
 
-// TestLateValueIsRefused: what a sending that went unanswered has brought is taken for
-// its own; and one that arrives when its holder has written again, or another has,
-// changes nothing.
+// TestLateValueIsRefused: Put recognizes a value that an unanswered attempt of it has stored. An
+// attempt that arrives after the same holder, or another one, has written again changes nothing.
 func TestLateValueIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault network.Fault
-		next  int64 // the generation under which the next value is written; 0: none is
+		next  int64 // the generation under which the next value is written; 0: no next value
 	}{
 		"reply lost":                       {fault: network.Fault{DropReply: true}},
 		"late, after the holder's next":    {fault: network.Fault{Hold: true}, next: 7},
@@ -59,14 +58,14 @@ func TestLateValueIsRefused(t *testing.T) {
 				}
 			}
 			if now, err := r.Get(t.Context(), "shard"); err != nil || now != want {
-				t.Errorf("there is %+v (%v), want %+v", now, err, want)
+				t.Errorf("the value is %+v (%v), want %+v", now, err, want)
 			}
 		})
 	}
 }
 
-// TestOvertakenValueSaysSo: a write whose reply was lost, and that others have
-// overtaken before it was sent again, may have been there for a while.
+// TestOvertakenValueSaysSo: if the reply to a write is lost, and another value is stored before the
+// write is sent again, Put reports that the outcome is unknown: the value may have been stored.
 func TestOvertakenValueSaysSo(t *testing.T) {
 	for _, generation := range []int64{7, 8} {
 		table, faults := local.Table(t), 0
@@ -94,7 +93,7 @@ func TestOvertakenValueSaysSo(t *testing.T) {
 			t.Errorf("overtaken under %d: %v", generation, err)
 		}
 		if now, err := other.Get(t.Context(), "shard"); err != nil || now.Value != "b" || now.Generation != generation {
-			t.Errorf("there is %+v (%v)", now, err)
+			t.Errorf("the value is %+v (%v)", now, err)
 		}
 	}
 }

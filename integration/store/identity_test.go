@@ -18,8 +18,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// TestRestoredTableIsNotTrusted: a group that finds itself in another table is
-// told so, until its rows are adopted; what was held before is refused then.
+// TestRestoredTableIsNotTrusted: Verify reports that a group is in another table until its rows are
+// adopted; writes of the old holders are refused then.
 func TestRestoredTableIsNotTrusted(t *testing.T) {
 	local.Endpoint(t)
 	id := "table-1"
@@ -46,7 +46,7 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 		held = append(held, row(protocol.Claim(r, fixture.Worker("a"), fixture.Stamp())))
 	}
 	if n, err := s.Adopt(t.Context(), "orders", "operator"); n != 0 || err != nil {
-		t.Errorf("%d rows of a group that is at home were adopted: %v", n, err)
+		t.Errorf("%d rows of a group in its own table were adopted: %v", n, err)
 	}
 	row(protocol.Begin("lost its record", "shard", nil, "a", fixture.Stamp()))
 	if err := s.Verify(t.Context(), "lost its record"); !errors.Is(err, dynamostore.ErrRestored) {
@@ -60,7 +60,7 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	if err := s.Verify(t.Context(), "another group"); err != nil {
-		t.Errorf("a group that is new here: %v", err)
+		t.Errorf("a new group in the other table: %v", err)
 	}
 	n, err := s.Adopt(t.Context(), "orders", "operator")
 	if err != nil || n != len(held) {
@@ -77,7 +77,7 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 		_, err = s.Write(t.Context(), w)
 		refused, ok := errors.AsType[*lease.RefusedError](err)
 		if !ok {
-			t.Fatalf("a holder from before: got %v", err)
+			t.Fatalf("a write of an old holder: got %v", err)
 		}
 		now := refused.Now.(lease.Row)
 		if !now.Owner.IsZero() || now.Last.Reason != lease.ReasonAdopted || now.Generation < generation.First(now.Last.At) {
@@ -86,8 +86,7 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 	}
 }
 
-// TestFence: a user's own transaction takes effect while the hold stands, and not
-// a moment longer.
+// TestFence: a caller's own transaction takes effect only while the hold is current.
 func TestFence(t *testing.T) {
 	client := local.Client(t, nil)
 	table := local.Table(t)
@@ -119,6 +118,6 @@ func TestFence(t *testing.T) {
 		t.Errorf("%d effects, want the two before the recovery", n)
 	}
 	if err := dynamostore.Fenced(lease.ErrNotFound, h); errors.Is(err, checkpoint.ErrStale) {
-		t.Error("another error was taken for a fence")
+		t.Error("Fenced turned another error into a StaleError")
 	}
 }

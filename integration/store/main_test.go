@@ -1,4 +1,4 @@
-// Package store holds dynamostore on DynamoDB Local to the contract of a store.
+// Package store checks that dynamostore keeps the contract of a store on DynamoDB Local.
 package store
 
 import (

@@ -26,7 +26,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// items counts what a table holds.
+// items returns the number of items in a table.
 func items(t *testing.T, table string) int32 {
 	t.Helper()
 	out, err := local.Client(t, nil).Scan(t.Context(), &dynamodb.ScanInput{TableName: &table})
@@ -36,8 +36,7 @@ func items(t *testing.T, table string) int32 {
 	return out.Count
 }
 
-// TestOpenSaysWhy: whatever is wrong with a table, Open names it and the table,
-// and has written nothing.
+// TestOpenSaysWhy: Open names the fault of a table, and the table itself, and writes nothing.
 func TestOpenSaysWhy(t *testing.T) {
 	describe := func(edit func(table map[string]any)) *network.Faulty {
 		return network.NewFaulty(func(action string, _ []byte) network.Fault {
@@ -52,7 +51,7 @@ func TestOpenSaysWhy(t *testing.T) {
 		table   func() string
 		through *network.Faulty
 		options dynamostore.Options
-		want    error // nil: it opens
+		want    error // nil: Open succeeds
 	}{
 		"missing, or another region": {table: func() string { return "no-such-table" }, want: dynamostore.ErrNoTable},
 		"a KCL lease table":          {table: func() string { return local.OtherTable(t, "leaseKey") }, want: dynamostore.ErrKCL},
@@ -97,7 +96,7 @@ func TestOpenSaysWhy(t *testing.T) {
 	}
 }
 
-// TestOpenNamesTheActionThatIsDenied: one action after the other.
+// TestOpenNamesTheActionThatIsDenied: Open names each action that is denied.
 func TestOpenNamesTheActionThatIsDenied(t *testing.T) {
 	local.Endpoint(t)
 	table := local.Table(t)
@@ -118,7 +117,7 @@ func TestOpenNamesTheActionThatIsDenied(t *testing.T) {
 	}
 }
 
-// TestManyCreators: any number of processes create the table at once.
+// TestManyCreators: any number of processes may create the table at once.
 func TestManyCreators(t *testing.T) {
 	client := local.Client(t, nil)
 	table := "leases-" + rand.Text()
@@ -148,7 +147,7 @@ func TestManyCreators(t *testing.T) {
 		t.Error("the table is not protected from deletion")
 	}
 	if lines := strings.Count(log.String(), "point-in-time recovery"); lines != 1 {
-		t.Errorf("recovery is not known here, and the log says so %d times:\n%s", lines, log.String())
+		t.Errorf("point-in-time recovery is not supported here, and the log has %d lines about it:\n%s", lines, log.String())
 	}
 	local.Open(t, client, table)
 }
@@ -157,7 +156,7 @@ type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// TestCreateTableLeavesOthersAlone: a table of that name that is something else.
+// TestCreateTableLeavesOthersAlone: CreateTable refuses a table of that name with another schema.
 func TestCreateTableLeavesOthersAlone(t *testing.T) {
 	local.Endpoint(t)
 	for keys, want := range map[string]error{"leaseKey": dynamostore.ErrKCL, "id": dynamostore.ErrSchema} {
@@ -169,8 +168,8 @@ func TestCreateTableLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// TestCreateTableGivesUp: a table that does not become active, whether the deadline comes
-// between two looks or while an answer is awaited.
+// TestCreateTableGivesUp: CreateTable returns an error if the table does not become active, whether
+// the deadline passes between two requests or during one.
 func TestCreateTableGivesUp(t *testing.T) {
 	local.Endpoint(t)
 	for _, unanswered := range []bool{false, true} {
@@ -191,8 +190,8 @@ func TestCreateTableGivesUp(t *testing.T) {
 	}
 }
 
-// TestActionsAreThePolicy: what the whole life of a row and a seat uses is what
-// docs/iam.md gives a worker, no more and no less.
+// TestActionsAreThePolicy: writing, reading and deleting rows and seats uses exactly the actions that
+// docs/iam.md allows a worker.
 func TestActionsAreThePolicy(t *testing.T) {
 	local.Endpoint(t)
 	f := network.NewFaulty(func(string, []byte) network.Fault { return network.Fault{} })
@@ -207,7 +206,7 @@ func TestActionsAreThePolicy(t *testing.T) {
 	fmt.Fprintln(t.Output(), "actions used:", used)
 }
 
-// liveOnce does one of everything.
+// liveOnce makes each kind of write and read once.
 func liveOnce(ctx context.Context, s lease.Store) error {
 	var errs []error
 	row := func(w lease.Write, err error) lease.Row {

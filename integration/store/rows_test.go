@@ -25,10 +25,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// attributes is an item as the service keeps it: what no store of ours would write.
+// attributes is an item as the service stores it, including items that no store would write.
 type attributes = map[string]types.AttributeValue
 
-// byHand reads and writes items past the library.
+// byHand reads and writes items without the library.
 type byHand struct {
 	t      *testing.T
 	client *dynamodb.Client
@@ -65,11 +65,11 @@ func (h byHand) remove(k lease.Key) {
 	}
 }
 
-// A spoiling makes a good item one that cannot be read.
+// A spoiling turns a valid item into one that cannot be read.
 type spoiling struct {
 	name, attr string
 	value      types.AttributeValue // nil: the attribute is removed
-	says       string               // of the error: what is wrong
+	says       string               // the text of the error
 }
 
 func (s spoiling) of(item attributes) attributes {
@@ -81,11 +81,11 @@ func (s spoiling) of(item attributes) attributes {
 	return spoilt
 }
 
-// spoilings are one of each way to be wrong, for items of a kind.
+// spoilings returns one spoiling for each way in which an item of a kind can be invalid.
 func spoilings(kind lease.Kind) []spoiling {
 	null := &types.AttributeValueMemberNULL{Value: true}
 	text := &types.AttributeValueMemberS{Value: "seven"}
-	huge := &types.AttributeValueMemberN{Value: "9223372036854775808"} // one beyond int64
+	huge := &types.AttributeValueMemberN{Value: "9223372036854775808"} // the maximum of int64 plus 1
 	nested := &types.AttributeValueMemberM{Value: attributes{"a": text}}
 	version := spoiling{"version", attr.Version, &types.AttributeValueMemberN{Value: "2"}, "version"}
 	if kind == lease.KindSeat {
@@ -108,7 +108,7 @@ func spoilings(kind lease.Kind) []spoiling {
 	}
 }
 
-// goodRecords are a held row and a seat that has beaten, as they are stored.
+// goodRecords returns a held row and a seat after a heartbeat, as they are stored.
 func goodRecords(t *testing.T, s lease.Store, name string) (lease.Row, lease.Seat) {
 	t.Helper()
 	row, seat := fixture.Must[lease.Row](t, s), fixture.Must[lease.Seat](t, s)
@@ -117,8 +117,8 @@ func goodRecords(t *testing.T, s lease.Store, name string) (lease.Row, lease.Sea
 	return r, seat(protocol.NextBeat(chair, lease.Says{}, fixture.Stamp()))
 }
 
-// TestMalformedRowsAreSetAside: a row that cannot be read is named, and keeps
-// nobody from the rows beside it.
+// TestMalformedRowsAreSetAside: a row that cannot be read is reported by name, and does not affect
+// the rows next to it.
 func TestMalformedRowsAreSetAside(t *testing.T) {
 	hand := byHand{t, local.Client(t, nil), local.Table(t)}
 	s := local.Open(t, hand.client, hand.table)
@@ -132,7 +132,7 @@ func TestMalformedRowsAreSetAside(t *testing.T) {
 		}
 	}
 	for _, kind := range []lease.Kind{lease.KindLease, lease.KindSeat} {
-		want := map[string]string{"a-first": "", "z-last": ""} // what is said of each; nothing: it is good
+		want := map[string]string{"a-first": "", "z-last": ""} // the error of each row; empty: it can be read
 		for _, wrong := range spoilings(kind) {
 			want[wrong.name] = wrong.says
 		}
@@ -165,8 +165,8 @@ func TestMalformedRowsAreSetAside(t *testing.T) {
 	fixture.Must[lease.Seat](t, s)(protocol.NextBeat(seat, lease.Says{}, fixture.Stamp()))
 }
 
-// nameOf is what a store said about one record: its key, and what is wrong with
-// it if it cannot be read.
+// nameOf returns the key of a record from a listing and, if the record cannot be read, the text of
+// the error.
 func nameOf(t *testing.T, r lease.Record, err error) (lease.Key, string) {
 	t.Helper()
 	if err == nil {
@@ -174,13 +174,13 @@ func nameOf(t *testing.T, r lease.Record, err error) (lease.Key, string) {
 	}
 	malformed, ok := errors.AsType[*lease.MalformedError](err)
 	if !ok || r != nil || !errors.Is(err, lease.ErrMalformed) {
-		t.Fatalf("got %v, %v: a row that cannot be read is a MalformedError and nothing else", r, err)
+		t.Fatalf("got %v, %v: want a row, or a MalformedError without a row", r, err)
 	}
 	return malformed.Key, malformed.Cause.Error()
 }
 
-// TestRefusedByAMalformedRow: a write that meets a row nobody can read is not
-// stored, and its writer knows no more than it did before.
+// TestRefusedByAMalformedRow: if the stored row cannot be read, a write is not stored, and the result
+// tells its writer nothing about the row.
 func TestRefusedByAMalformedRow(t *testing.T) {
 	hand := byHand{t, local.Client(t, nil), local.Table(t)}
 	s := local.Open(t, hand.client, hand.table)
@@ -207,7 +207,7 @@ func TestRefusedByAMalformedRow(t *testing.T) {
 		},
 	} {
 		good := hand.get(writes[0].Key())
-		good[attr.WriteID] = moved // so that every condition fails, whatever else is wrong
+		good[attr.WriteID] = moved // so that every condition fails
 		if kind == lease.KindLease {
 			good[attr.Generation] = later
 		}
@@ -223,19 +223,18 @@ func TestRefusedByAMalformedRow(t *testing.T) {
 					t.Errorf("%s: %v: settled as %v, %v", wrong.name, w, verdict, now)
 				}
 				if now := hand.get(w.Key()); !reflect.DeepEqual(now, spoilt) {
-					t.Errorf("%s: %v changed a row that nobody can read: %v", wrong.name, w, now)
+					t.Errorf("%s: %v changed a row that cannot be read: %v", wrong.name, w, now)
 				}
 			}
 		}
 	}
 }
 
-// manyRows creates that many rows at once and gives their names in the order of
-// their bytes.
+// manyRows creates n rows at once and returns their names in the order of their bytes.
 func manyRows(t *testing.T, s lease.Store, n int) []string {
 	t.Helper()
-	// In UTF-16, the order of some other systems, "𝄞" comes before "ﬀ"; and of
-	// two names the shorter comes first.
+	// In UTF-16, the order of some other systems, "𝄞" is before "ﬀ". If one name begins with
+	// another, the shorter one comes first.
 	heads := []string{" ", "A", "a", "a ", "~", "é", "日本", "ﬀ", "𝄞"}
 	names := make([]string, n)
 	for i := range names {
@@ -271,7 +270,7 @@ func listed(ctx context.Context, t *testing.T, s lease.Store) []string {
 	return names
 }
 
-// TestPagesOfOne: a listing that comes in a thousand pages is one listing.
+// TestPagesOfOne: a listing in a thousand pages returns all rows in order.
 func TestPagesOfOne(t *testing.T) {
 	table := local.Table(t)
 	want := manyRows(t, local.Open(t, local.Client(t, nil), table), 1000)
@@ -286,11 +285,11 @@ func TestPagesOfOne(t *testing.T) {
 		t.Errorf("got %d rows %q, want %d %q", len(got), got, len(want), want)
 	}
 	if pages := f.Calls["Query"]; pages < len(want) {
-		t.Errorf("the listing took %d pages: they were not of one", pages)
+		t.Errorf("the listing had %d pages: they had more than one row", pages)
 	}
 }
 
-// TestEmptyPages: a page without rows is the last only if the service says so.
+// TestEmptyPages: an empty page is the last one only if the service returns no key to continue from.
 func TestEmptyPages(t *testing.T) {
 	table := local.Table(t)
 	want := manyRows(t, local.Open(t, local.Client(t, nil), table), 100)
@@ -300,7 +299,7 @@ func TestEmptyPages(t *testing.T) {
 			return network.Fault{}
 		}
 		ten := network.Fault{Edit: func(query map[string]any) { query["Limit"] = 10 }}
-		if queries++; queries%2 == 1 { // the very first page, too
+		if queries++; queries%2 == 1 { // including the first page
 			empty++
 			ten.EditReply = func(reply map[string]any) { emptyPage(body, reply) }
 		}
@@ -314,8 +313,8 @@ func TestEmptyPages(t *testing.T) {
 	}
 }
 
-// emptyPage makes a page of one that goes on where the query began. Nothing comes
-// before a control character: no name holds one.
+// emptyPage turns a page into an empty one that continues where the query began. A name of one
+// control character sorts before all others, because no name contains one.
 func emptyPage(query []byte, reply map[string]any) {
 	var request struct{ ExclusiveStartKey map[string]any }
 	if json.Unmarshal(query, &request) == nil && request.ExclusiveStartKey == nil {
@@ -328,8 +327,8 @@ func emptyPage(query []byte, reply map[string]any) {
 	reply["LastEvaluatedKey"] = request.ExclusiveStartKey
 }
 
-// TestUnknownAttributesSurvive: what a newer version keeps in a row or in a seat
-// outlives everything that this version does to it.
+// TestUnknownAttributesSurvive: attributes of a newer version in a row or a seat survive every write
+// of this version.
 func TestUnknownAttributesSurvive(t *testing.T) {
 	hand := byHand{t, local.Client(t, nil), local.Table(t)}
 	s := local.Open(t, hand.client, hand.table)
@@ -382,8 +381,8 @@ func TestUnknownAttributesSurvive(t *testing.T) {
 	kept("a beat", chair.Key())
 }
 
-// TestRefusalWithoutItem: a server that refuses and does not show the row is
-// asked for it, consistently.
+// TestRefusalWithoutItem: if a server refuses a write and does not return the row, the store reads it
+// consistently.
 func TestRefusalWithoutItem(t *testing.T) {
 	hand := byHand{t, local.Client(t, nil), local.Table(t)}
 	stripped, asked := 0, 0
@@ -412,10 +411,10 @@ func TestRefusalWithoutItem(t *testing.T) {
 		_, err = s.Write(t.Context(), w)
 		answer, ok := errors.AsType[*lease.RefusedError](err)
 		if !ok || !reflect.DeepEqual(answer.Now, want) || answer.Retried {
-			t.Errorf("%v: got %v, want a refusal that carries %v", w, err, want)
+			t.Errorf("%v: got %v, want a refusal with %v", w, err, want)
 		}
 		if asked != before+1 {
-			t.Errorf("%v: asked %d times for the row, want once", w, asked-before)
+			t.Errorf("%v: the row was read %d times, want once", w, asked-before)
 		}
 	}
 	all := func(row, seat lease.Record) {

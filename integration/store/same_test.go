@@ -15,13 +15,13 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// A pair compares what a store answers with what the embedded one answers.
+// A pair compares the answers of a store with those of the store in memory.
 type pair struct {
 	memory memstore.Store
 	differ error
 }
 
-// mirror lets p make every write that goes over the link.
+// mirror makes p execute every write that goes through the link.
 func (p *pair) mirror(link *storetest.Link) {
 	link.OnWrite(func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 		want, errWant := p.memory.Write(ctx, w)
@@ -51,8 +51,8 @@ func refusedOver(err error) lease.Record {
 	return nil
 }
 
-// TestSameAsInMemory: DynamoDB answers every write of a storm, late ones and twins
-// among them, as the embedded store does, and is left with the same row.
+// TestSameAsInMemory: DynamoDB answers every write of a storm, including late and repeated ones, as
+// the store in memory does, and has the same rows afterwards.
 func TestSameAsInMemory(t *testing.T) {
 	client := local.Client(t, nil)
 	writes := 0

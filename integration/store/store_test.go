@@ -14,7 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// TestStore: DynamoDB is a store like any other.
+// TestStore: dynamostore on DynamoDB Local passes the conformance suite.
 func TestStore(t *testing.T) {
 	f := network.NewFaulty(func(string, []byte) network.Fault { return network.Fault{} })
 	client := local.Client(t, f.Over)
@@ -24,7 +24,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// workerPolicy reads from docs/iam.md what a worker is allowed.
+// workerPolicy returns the actions that docs/iam.md allows a worker.
 func workerPolicy(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/iam.md")
@@ -36,7 +36,7 @@ func workerPolicy(t *testing.T) []string {
 	policy, _, _ = strings.Cut(policy, "```")
 	actions := map[string]bool{}
 	for _, action := range regexp.MustCompile(`"dynamodb:([A-Z]\w+)"`).FindAllStringSubmatch(policy, -1) {
-		if action[1] != "LeadingKeys" { // a condition
+		if action[1] != "LeadingKeys" { // LeadingKeys is a condition and no action
 			actions[action[1]] = true
 		}
 	}

@@ -26,20 +26,20 @@ import (
 
 var (
 	stormSeed  = flag.Uint64("storm.seed", 1, "first seed of TestStorm; a failure prints its own")
-	stormLost  = flag.Int("storm.lost", 150, "how many writes TestStorm leaves without a reply, and delivers late, at least")
+	stormLost  = flag.Int("storm.lost", 150, "the minimum number of writes that TestStorm leaves without a reply and delivers late")
 	stormSteps = 400 // for each seed
 )
 
-// weather is what a storm's network does.
+// weather configures the network of a storm.
 type weather struct {
 	*network.Faulty
 	chance                *rand.Rand
 	lost, late, throttled int
 }
 
-// TestStorm lets the storm loose on DynamoDB Local through a network that drops
-// requests and replies, delivers late and twice, throttles, and answers with
-// server faults. The judge sees what the service itself has accepted.
+// TestStorm runs the storm of package storetest on DynamoDB Local, through a network that loses
+// requests and replies, delivers them late and twice, throttles, and answers with server faults. The
+// judge sees the writes that the service has accepted.
 func TestStorm(t *testing.T) {
 	local.Endpoint(t)
 	var lost, silent, late, throttled, tenures, stored int
@@ -62,8 +62,8 @@ func stormOnce(t *testing.T, seed uint64) (*weather, *storm.Judge, *storm.Storm)
 	judge := storm.NewJudge(calm, checkpoint.Decimal)
 	w := &weather{chance: rand.New(rand.NewPCG(seed, 2))}
 	w.Faulty = network.NewFaulty(w.decide)
-	// Half of the storms send each call once, half leave it to the store to
-	// send again.
+	// Half of the storms make one attempt per call; in the other half the store repeats
+	// requests.
 	rough, err := dynamostore.Open(t.Context(), local.Client(t, w.Over), table, dynamostore.Options{Attempts: int(seed%2) * 3})
 	if err != nil {
 		t.Fatal(err)
@@ -91,8 +91,8 @@ func stormOnce(t *testing.T, seed uint64) (*weather, *storm.Judge, *storm.Storm)
 	return w, judge, s
 }
 
-// decide draws what happens to one request. Open's requests come first and are
-// left alone: its key names itself.
+// decide draws the fault of a request. It changes nothing for the requests of Open, which come
+// first and have a key of their own.
 func (w *weather) decide(action string, body []byte) network.Fault {
 	if _, _, write := written(action, body); !write {
 		return network.Fault{DropRequest: action == "GetItem" && w.chance.IntN(10) == 0}
@@ -118,7 +118,7 @@ func (w *weather) decide(action string, body []byte) network.Fault {
 	return network.Fault{}
 }
 
-// arrive lets some of what is held reach the service.
+// arrive lets some of the held requests reach the service.
 func (w *weather) arrive() error {
 	for w.Pending() > 0 && w.chance.IntN(3) == 0 {
 		if err := w.Release(w.chance.IntN(w.Pending())); err != nil {
@@ -130,7 +130,7 @@ func (w *weather) arrive() error {
 
 var setsWriteID = regexp.MustCompile(`#writeId = (:\d+)`)
 
-// written reads from a request which write of a lease row it is.
+// written returns the write of a lease row that a request makes.
 func written(action string, body []byte) (lease.WriteID, lease.Key, bool) {
 	type text struct{ S string }
 	var request struct {
@@ -149,8 +149,8 @@ func written(action string, body []byte) (lease.WriteID, lease.Key, bool) {
 	return lease.WriteID(id), lease.Key{Group: group, Kind: lease.KindLease, Name: at[attr.Key].S}, id != "" && found
 }
 
-// TestThrottledForHalfALease: while everything about lease rows is throttled,
-// beats go through, and a commit that waits goes through afterwards.
+// TestThrottledForHalfALease: while all requests about lease rows are throttled, heartbeats are
+// stored, and a waiting commit is stored afterwards.
 func TestThrottledForHalfALease(t *testing.T) {
 	local.Endpoint(t)
 	table := local.Table(t)
@@ -179,7 +179,7 @@ func TestThrottledForHalfALease(t *testing.T) {
 		sent := time.Now()
 		chair = seat(protocol.NextBeat(chair, lease.Says{}, fixture.Stamp()))
 		if took := time.Since(sent); took > leaseTime/4 {
-			t.Errorf("a beat took %v while commits were throttled", took)
+			t.Errorf("a heartbeat took %v while commits were throttled", took)
 		}
 	}
 	if got := <-committed; got.Checkpoint.Position != "1" {
@@ -188,9 +188,8 @@ func TestThrottledForHalfALease(t *testing.T) {
 	fmt.Fprintf(t.Output(), "%d requests throttled, %d beats meanwhile\n", throttled, chair.Beat)
 }
 
-// TestBeatsHaveALaneOfTheirOwn: with every slot for lease rows taken by requests
-// that hang, a beat goes through at once; and a commit without a slot gives up
-// when its time is over, saying so.
+// TestBeatsHaveALaneOfTheirOwn: while hanging requests occupy every slot for lease rows, a heartbeat
+// is stored at once, and a commit without a slot returns an error when its time is over.
 func TestBeatsHaveALaneOfTheirOwn(t *testing.T) {
 	local.Endpoint(t)
 	var mu sync.Mutex
@@ -232,7 +231,7 @@ func TestBeatsHaveALaneOfTheirOwn(t *testing.T) {
 	both.Wait()
 	for _, err := range errs {
 		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a commit that nobody answers: got %v", err)
+			t.Errorf("a commit without an answer: got %v", err)
 		}
 	}
 }

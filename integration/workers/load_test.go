@@ -20,8 +20,8 @@ import (
 )
 
 var (
-	loadFor    = flag.Duration("load.for", 3*time.Second, "for how long TestCommitLoad commits")
-	coldShards = flag.Int("cold.shards", 1000, "how many shards TestColdStart starts with")
+	loadFor    = flag.Duration("load.for", 3*time.Second, "how long TestCommitLoad commits")
+	coldShards = flag.Int("cold.shards", 1000, "how many shards TestColdStart claims")
 )
 
 // A crowd is all handlers of one worker.
