@@ -331,6 +331,14 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 				a := s.enter("a", config, busy)
 				time.Sleep(20 * time.Second)
 				b := s.enter("b", shardlease.Config{Handoff: mode}, busy)
+				// The owner holds its commits for a second after the offer. When b takes over
+				// later than that, a commit of a comes before a's next poll.
+				b.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+					if old, ok := w.Old.(lease.Row); ok && old.OfferedTo != "" {
+						time.Sleep(1200 * time.Millisecond)
+					}
+					return send()
+				})
 				time.Sleep(20 * time.Second)
 				if n := s.running(); n["b"] != 4 {
 					t.Errorf("b holds %d shards", n["b"])
