@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
 )
@@ -17,6 +18,7 @@ import (
 // depends on answers about seats, which would otherwise wait behind the answers about rows:
 // a cold start brings one for each shard.
 type inbox struct {
+	start   time.Time     // when it was made
 	wake    chan struct{} // has room for one: the loop needs to be woken only once
 	pressed atomic.Bool   // the queue of urgent arrivals is not empty
 
@@ -27,6 +29,9 @@ type inbox struct {
 	marked  []*Tenure
 }
 
+// now returns the time since the inbox was made, which is never 0.
+func (b *inbox) now() int64 { return int64(time.Since(b.start)) + 1 }
+
 // An arrival is an input of the engine, with facts that only the shell needs.
 type arrival struct {
 	input  engine.Input
@@ -35,7 +40,7 @@ type arrival struct {
 	urgent bool         // whether the input is an answer about seats or about the table as a whole, or the stop
 }
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+func newInbox() *inbox { return &inbox{start: time.Now(), wake: make(chan struct{}, 1)} }
 
 func (b *inbox) put(a arrival) {
 	b.mu.Lock()

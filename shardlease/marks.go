@@ -45,8 +45,10 @@ func (t *Tenure) settle(seq uint64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if seq > t.settled {
-		if t.settled = seq; t.made > seq {
-			t.since = time.Now() // the remaining marks were made while the write was under way
+		t.settled = seq
+		t.since.Store(0)
+		if t.made > seq {
+			t.since.Store(t.inbox.now()) // the remaining marks were made while the write was under way
 		}
 	}
 	t.refusal = err
@@ -65,12 +67,11 @@ func (t *Tenure) settle(seq uint64, err error) {
 
 // oldest returns the age of the oldest mark that is not settled; 0: there is none.
 func (t *Tenure) oldest() time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.over || t.settled == t.made {
+	since := t.since.Load()
+	if since == 0 {
 		return 0
 	}
-	return time.Since(t.since)
+	return time.Duration(t.inbox.now() - since)
 }
 
 // close makes all further calls return an error, because the handler has returned. The

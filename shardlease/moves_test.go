@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -359,4 +360,93 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRefusalAfterAMove: a shard came by a planned move, and later the table names another
+// incarnation under the same generation. That is no late commit of a move.
+func TestRefusalAfterAMove(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 2)
+		config := shardlease.Config{Handoff: rebalance.Cooperative}
+		s.enter("a", config, nil)
+		s.shared(5*time.Second, "a")
+		b := s.enter("b", config, nil)
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		time.Sleep(10 * time.Second)
+		var once sync.Once
+		b.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (now lease.Record, err error) {
+			if isByHolder(w) {
+				once.Do(func() {
+					row := w.Old.(lease.Row)
+					row.Owner, row.Counter, row.WriteID = lease.Owner{Name: "c", Incarnation: "c-1"}, row.Counter+1, "c-write"
+					err = &lease.RefusedError{Op: w.Op, Key: w.Key(), Now: row}
+				})
+			}
+			if err != nil {
+				return nil, err
+			}
+			return send()
+		})
+		time.Sleep(15 * time.Second)
+		refused := b.of(event.Refused)
+		if len(refused) == 0 || refused[0].Err == nil || refused[0].Level() != slog.LevelWarn {
+			t.Errorf("reported: %v", refused)
+		}
+		s.end()
+	})
+}
+
+// TestErrorsAfterAMove: the handler of the former owner ends with a panic, or with an error
+// beside the stale one. Both are reported; a stale write alone is part of the move.
+func TestErrorsAfterAMove(t *testing.T) {
+	stale := &checkpoint.StaleError{Shard: "x", Mine: 1, Observed: 2}
+	for name, tc := range map[string]struct {
+		leave func() error
+		level slog.Level
+	}{
+		"a stale write":              {func() error { return fmt.Errorf("sink: %w", stale) }, slog.LevelInfo},
+		"a panic with a stale write": {func() error { panic(fmt.Errorf("bug: %w", stale)) }, slog.LevelWarn},
+		"another error beside it":    {func() error { return errors.Join(stale, errDown) }, slog.LevelWarn},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStage(t, 2)
+				config := shardlease.Config{Handoff: rebalance.Cooperative}
+				a := s.enter("a", config, func(ctx context.Context, tn *shardlease.Tenure) error {
+					<-ctx.Done()
+					if errors.Is(context.Cause(ctx), event.CauseHandedOff) {
+						return tc.leave()
+					}
+					return nil
+				})
+				s.shared(5*time.Second, "a")
+				s.enter("b", config, nil)
+				s.shared(10*time.Second, "a", "b")
+				time.Sleep(5 * time.Second)
+				ended := a.of(event.Ended)
+				if len(ended) != 1 || ended[0].Level() != tc.level || (ended[0].Err != nil) != (tc.level == slog.LevelWarn) {
+					t.Errorf("reported: %v", ended)
+				}
+				s.end()
+			})
+		})
+	}
+}
+
+// TestNoDrainIsNoWarning: a handler that has no time at all to wind down is not blamed for it.
+func TestNoDrainIsNoWarning(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 2)
+		config := shardlease.Config{Handoff: rebalance.Eager, Drain: -1}
+		a := s.enter("a", config, nil)
+		s.shared(5*time.Second, "a")
+		s.enter("b", config, nil)
+		s.shared(10*time.Second, "a", "b")
+		s.end()
+		for _, e := range a.of(event.Ended) {
+			if e.Level() > slog.LevelInfo {
+				t.Errorf("%v at level %v", e, e.Level())
+			}
+		}
+	})
 }

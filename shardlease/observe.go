@@ -218,10 +218,26 @@ func (r *run) reportEnd(ep *episode) {
 	}
 	e.Overlap = overlap(e, until)
 	// In a planned move a sink may refuse the late writes of the handler: that is no fault.
-	if e.Cause != event.CauseHandedOff || !errors.Is(ep.err, checkpoint.ErrStale) {
+	if e.Cause != event.CauseHandedOff || !onlyStale(ep.err) {
 		e.Err = errors.Join(e.Err, ep.err)
 	}
 	r.emit(e)
+}
+
+// onlyStale reports whether err is a stale write and nothing else.
+func onlyStale(err error) bool {
+	for err != nil {
+		switch of := err.(type) {
+		case *panicError:
+			return false
+		case *checkpoint.StaleError:
+			return true
+		case *EndError: // what the calls of a tenure return
+			return errors.Is(of, checkpoint.ErrStale)
+		}
+		err = errors.Unwrap(err)
+	}
+	return false
 }
 
 // gap returns for how long nobody processed the shard before it moved to this worker. It is

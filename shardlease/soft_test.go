@@ -143,3 +143,29 @@ func testContexts(t *testing.T, mode rebalance.Mode, wind time.Duration) {
 	}
 	s.end()
 }
+
+// TestCommitWithTheSoftContext: a commit whose ctx is the soft context gives up when that has
+// ended, but does not claim that the tenure is over.
+func TestCommitWithTheSoftContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 2)
+		config := shardlease.Config{Handoff: rebalance.Eager}
+		s.enter("a", config, func(ctx context.Context, tn *shardlease.Tenure) error {
+			<-ctx.Done()
+			if !errors.Is(context.Cause(ctx), event.CauseHandedOff) {
+				return nil
+			}
+			if err := tn.Commit(ctx, "50"); !errors.Is(err, context.Canceled) || errors.Is(err, shardlease.ErrEnded) {
+				t.Errorf("with the soft context: %v", err)
+			}
+			if err := tn.Commit(tn.Context(), "51"); err != nil {
+				t.Errorf("with the hard context: %v", err)
+			}
+			return nil
+		})
+		s.shared(5*time.Second, "a")
+		s.enter("b", config, nil)
+		s.shared(20*time.Second, "a", "b")
+		s.end()
+	})
+}

@@ -69,6 +69,8 @@ func (w *Worker) Ready() error {
 		return w.reason("the table was restored: claiming is suspended until it is adopted")
 	case !s.Seated:
 		return w.reason("it has no seat yet")
+	case !s.Proven:
+		return w.reason("the store has not confirmed yet that the table is the one it was")
 	case w.ready:
 		return nil
 	case !s.Listed:
@@ -89,9 +91,18 @@ func (w *Worker) live() error {
 		return nil // no loop runs
 	}
 	if still := time.Since(w.began) - time.Duration(w.turned.Load()); still >= w.config.TTL {
-		return w.reason("its run loop has stood still for %v: Planner, Handoff or Order may block", still.Round(time.Millisecond))
+		return w.reason("its run loop has stood still for %v: Planner, Handoff or Order may block, or the machine is too slow", still.Round(time.Millisecond))
 	}
 	return nil
+}
+
+// stuck is live for a process that may have been paused: its run loop gets a moment to turn.
+func (w *Worker) stuck() error {
+	if w.live() == nil {
+		return nil
+	}
+	time.Sleep(min(w.config.TTL/4, 250*time.Millisecond))
+	return w.live()
 }
 
 func (w *Worker) stopped() error {
@@ -170,7 +181,7 @@ func (w *Worker) phase() string {
 		return "resting"
 	case s.Restored:
 		return "restored"
-	case !s.Seated:
+	case !s.Seated || !s.Proven:
 		return "joining"
 	}
 	return "serving"
@@ -213,7 +224,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 //   - /readyz fails while [Worker.Ready] returns an error.
 func (w *Worker) Probes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", w.probe(w.live))
+	mux.HandleFunc("GET /livez", w.probe(w.stuck))
 	mux.HandleFunc("GET /readyz", w.probe(w.Ready))
 	return mux
 }
@@ -267,5 +278,5 @@ func (w *Worker) publish(s engine.Status) {
 		w.trust = s.Trust
 	}
 	w.status = s
-	w.ready = s.Seated && !s.Restored && (w.ready || s.Planned)
+	w.ready = s.Seated && s.Proven && !s.Restored && (w.ready || s.Planned)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // probed is the body of a probe's answer.
@@ -247,4 +248,59 @@ func TestStatusAsJSON(t *testing.T) {
 	if err != nil || string(text) != want {
 		t.Errorf("%s, %v", text, err)
 	}
+}
+
+// TestUnverifiedWorkerIsNotReady: a worker that is not allowed to ask whether its table was
+// restored claims nothing. It was ready, so a rollout stopped the last worker that held shards.
+func TestUnverifiedWorkerIsNotReady(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 2)
+		link := storetest.NewLink(s.store)
+		link.OnVerify(func(context.Context, string, func() error) error { return errors.New("access denied") })
+		a := s.enterOn(link, "a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		time.Sleep(10 * time.Minute)
+		expect(t, a.Worker, http.StatusOK, "the store has not confirmed")
+		if phase := a.Status().Phase; phase != "joining" {
+			t.Errorf("the phase is %s", phase)
+		}
+		link.OnVerify(nil)
+		s.within(time.Minute, "the worker is ready", func() bool { return a.Ready() == nil })
+		s.end()
+	})
+}
+
+// TestOrderMayCallStatus: Mark calls Order under the lock of the tenure, for which Status
+// waited, and the run loop waited for Status.
+func TestOrderMayCallStatus(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		var a *actor
+		order := func(x, y string) (int, error) {
+			if a != nil {
+				_ = a.Status()
+			}
+			return checkpoint.Decimal(x, y)
+		}
+		a = s.enter("a", shardlease.Config{Handoff: rebalance.Eager, Order: order}, nil)
+		time.Sleep(time.Minute)
+		expect(t, a.Worker, http.StatusOK, "")
+		s.end()
+	})
+}
+
+// TestPausedProcessIsAlive: a process was paused for longer than a lease time, and a probe
+// arrives before its run loop has turned again. Its run loop is not stuck.
+func TestPausedProcessIsAlive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		time.Sleep(time.Minute)
+		a.freeze()
+		time.Sleep(2 * ttl)
+		time.AfterFunc(10*time.Millisecond, a.thaw)
+		if code, body := probe(t, a.Worker, "/livez"); code != http.StatusOK {
+			t.Errorf("/livez: %d, %+v", code, body)
+		}
+		s.end()
+	})
 }

@@ -2,11 +2,12 @@ package shardlease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -33,12 +34,16 @@ type Tenure struct {
 	drain  context.CancelCauseFunc // ends soft
 	cancel context.CancelCauseFunc // ends hard
 
+	// since is when the first mark that is not settled was made, or later, counted from the
+	// start of the inbox; 0: every mark is settled. Status reads it without the lock, which
+	// Mark holds while it calls Config.Order.
+	since atomic.Int64
+
 	mu       sync.Mutex
 	last     checkpoint.Mark // the latest mark; the next one must not be before it
 	made     uint64          // the number of marks made
 	reported uint64          // the number of marks that the engine knows
 	settled  uint64          // the number of marks that were accepted, or refused for good
-	since    time.Time       // when the first mark that is not settled was made, or later
 	flush    uint64          // the number of marks up to which Flush was called
 	refusal  error           // why the mark that was settled last was refused; nil: it was accepted
 	waiting  []wait
@@ -117,7 +122,7 @@ func (t *Tenure) mark(m checkpoint.Mark) error {
 	}
 	t.last = m
 	if t.settled == t.made {
-		t.since = time.Now()
+		t.since.Store(t.inbox.now())
 	}
 	t.made++
 	// The engine must know at once of the first mark that waits, because the interval of the
@@ -243,6 +248,9 @@ func (t *Tenure) await(ctx context.Context, until uint64) error {
 	case err := <-w.done:
 		return err
 	default:
+		if _, soft := errors.AsType[*EndError](context.Cause(ctx)); soft && t.closed == nil {
+			return ctx.Err() // ctx is the soft context, and the tenure is not over
+		}
 		return ended(ctx)
 	}
 }

@@ -11,6 +11,7 @@ type Status struct {
 	Draining    bool // it shuts down, and no longer waits for others to request its shards
 	Restored    bool // the table went back in time: nothing is claimed
 	Listed      bool // it has listed the rows since it took its seat
+	Proven      bool // the store has answered, since the worker took its seat, that the table is the one it was
 	Sourced     bool // the source has answered, or rows are known without it
 	Planned     bool // all of this, and it has planned
 
@@ -33,7 +34,7 @@ type Fault struct {
 func (e *Engine) Status() Status {
 	s := Status{
 		Seated: e.seat.phase == seated, Resting: e.seat.phase == standing && e.now.Mono < e.seat.rest,
-		Leaving: e.leave.on, Draining: e.leave.all, Restored: e.seat.restored,
+		Leaving: e.leave.on, Draining: e.leave.all, Restored: e.seat.restored, Proven: e.seat.proven,
 		Listed:  e.looks.rowsStep > 0 || e.looks.seeking,
 		Sourced: e.feed.complete || e.feed.answered || len(e.shards) > 0,
 		Held:    e.fleet.held, Moving: e.fleet.givings, Requested: e.fleet.asks, Trust: e.seat.trust,

@@ -36,6 +36,7 @@ type tenure struct {
 	cause    event.Cause // … for this
 	unheard  bool        // it was told to wind down because the table accepted none of its marks
 	cut      bool        // its handler's context has ended, and the shard is given up without it
+	overdue  bool        // … after it had some time to return
 	torn     bool        // its offer was taken, which it learnt when a write was refused that may have been stored before
 
 	pulse   Instant // the last sign of progress
@@ -108,7 +109,7 @@ func (e *Engine) over(s *shard, cause event.Cause, err error) {
 	if cause != event.CauseHandedOff { // else the table has refused a late commit, as in any such move
 		ended.Err = err
 	}
-	if t.cut {
+	if t.cut && t.overdue {
 		ended.Err = errors.Join(ended.Err, errNotReturned)
 	}
 	if row := s.copy.Row(); row.Generation > t.generation {
@@ -301,7 +302,7 @@ func (e *Engine) drain(s *shard, cause event.Cause) {
 // cut gives a handler up that has not returned in time: its context ends now, and
 // what it marks from here on counts no more. The shard is given up next.
 func (e *Engine) cut(s *shard) {
-	s.t.cut = true
+	s.t.cut, s.t.overdue = true, e.now.Mono > s.t.drained
 	e.do(Over{Tenure: s.id(), Cause: s.t.cause, Open: s.t.seq > s.t.accepted})
 }
 
@@ -520,7 +521,7 @@ func (e *Engine) refused(s *shard, what doing, a protocol.Answer) {
 	err := a.Err()
 	if err != nil {
 		refused := event.Event{Kind: event.Refused, Shard: s.name, Generation: t.generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason}
-		if refused.Reason != lease.ReasonHandoff { // else it was a late commit, as in any such move
+		if a.Verdict != protocol.Overtaken || overtaken(a.Row, t.generation) != event.CauseHandedOff { // else it was a late commit, as in any such move
 			refused.Err = err
 		}
 		e.tell(refused)

@@ -136,7 +136,7 @@ func (e Event) Level() slog.Level {
 	case PeerSuspect, Requested, Draining, Contended, Retired:
 		return slog.LevelDebug
 	case Refused:
-		if e.Reason != lease.ReasonHandoff { // the late commit of a cooperative move is part of it
+		if e.Err != nil { // a late commit of a cooperative move has none: it is part of the move
 			return slog.LevelWarn
 		}
 	case Ended:
