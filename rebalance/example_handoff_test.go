@@ -26,7 +26,7 @@ func ExampleHandoffFunc() {
 	fmt.Println(strategy.Terms("clicks-7", rebalance.Balance).Fill(drain))
 	fmt.Println(strategy.Terms("clicks-7", rebalance.Leaving).Fill(drain))
 	// Output:
-	// eager 20s wait 0s
-	// eager 5s force 0s
-	// cooperative 20s force 0s
+	// eager 20s wait default
+	// eager 5s force default
+	// cooperative 20s force default
 }

@@ -77,7 +77,8 @@ func (m Mode) Validate() error {
 }
 
 // AfterDrain is what happens if the owner's handler has not returned when the drain time of an
-// eager move is over.
+// eager move is over. A cooperative move ignores it: the owner's handler processes the shard until
+// the successor has taken it over, and is fenced then.
 type AfterDrain uint8
 
 const (
@@ -105,7 +106,7 @@ func (a AfterDrain) String() string {
 type Terms struct {
 	Mode       Mode          // eager or cooperative
 	Drain      time.Duration // how long the owner's handler may take to wind down
-	AfterDrain AfterDrain    // what happens if the handler takes longer
+	AfterDrain AfterDrain    // what happens in an eager move if the handler takes longer
 	// Prepare is how long the successor may prepare before it requests the shard. In a request,
 	// 0 means that it does not prepare.
 	Prepare time.Duration
@@ -131,10 +132,17 @@ func (t Terms) Validate() error {
 	return t.Mode.Validate()
 }
 
-// String returns the text form in which a request stores its terms: "eager 20s force 0s".
+// String returns the text that MarshalText writes: "eager", or "eager 20s wait default". For terms
+// that are not valid it returns all four words as they are, such as "eager 48h0m0s force default".
 func (t Terms) String() string {
-	return fmt.Sprintf("%v %v %v %v", t.Mode, t.Drain, t.AfterDrain, t.Prepare)
+	if t == (Terms{Mode: t.Mode}) {
+		return t.Mode.String()
+	}
+	return fmt.Sprintf("%v %s %v %s", t.Mode, durationText(t.Drain), t.AfterDrain, durationText(t.Prepare))
 }
+
+// form is the order of the words in the text of terms.
+const form = "MODE [DRAIN [force|wait [PREPARE]]]"
 
 // byWorker is the word for a duration that the worker's configuration decides.
 const byWorker = "default"
@@ -145,10 +153,7 @@ func (t Terms) MarshalText() ([]byte, error) {
 	if err := t.Fill(0).Validate(); err != nil {
 		return nil, err
 	}
-	if t == (Terms{Mode: t.Mode}) {
-		return t.Mode.MarshalText()
-	}
-	return fmt.Appendf(nil, "%v %s %v %s", t.Mode, durationText(t.Drain), t.AfterDrain, durationText(t.Prepare)), nil
+	return []byte(t.String()), nil
 }
 
 func durationText(d time.Duration) string {
@@ -158,11 +163,11 @@ func durationText(d time.Duration) string {
 	return max(d, 0).String()
 }
 
-// UnmarshalText reads terms from a configuration: "mode drain after-drain prepare", such as
-// "eager 20s wait 5s". Words at the end may be missing. A duration that is missing or is
-// "default" is decided by the worker that uses the terms; a missing third word means "force".
-// "0s" means no time at all, and becomes a negative field. UnmarshalText refuses an unknown word,
-// because in a configuration it is a mistake.
+// UnmarshalText reads terms from a configuration: "MODE [DRAIN [force|wait [PREPARE]]]", such as
+// "eager 20s wait 5s". Words at the end may be missing. A duration that is missing or is "default"
+// is decided by the worker that uses the terms; a missing third word means "force", and a
+// cooperative move ignores this word. "0s" means no time at all, and becomes a negative field.
+// UnmarshalText refuses an unknown word, because in a configuration it is a mistake.
 func (t *Terms) UnmarshalText(text []byte) error {
 	var terms Terms
 	words := [4]string{1: byWorker, 2: Force.String(), 3: byWorker}
@@ -176,13 +181,13 @@ func (t *Terms) UnmarshalText(text []byte) error {
 	terms.Prepare, errPrepare = parseDuration(words[3])
 	switch {
 	case len(fields) > len(words):
-		return refuse(`must be "mode drain after-drain prepare", where words at the end may be missing`, text)
+		return refuse(fmt.Sprintf("must be %q", form), text)
 	case errDrain != nil || errPrepare != nil:
-		return refuse(fmt.Sprintf(`drain and prepare must be durations between 0s and %v, or "default"`, MaxDuration), text)
+		return refuse(fmt.Sprintf(`in %q, DRAIN and PREPARE must be durations between 0s and %v, or "default"`, form, MaxDuration), text)
 	case words[2] == Wait.String():
 		terms.AfterDrain = Wait
 	case words[2] != Force.String():
-		return refuse(`after-drain must be "force" or "wait"`, text)
+		return refuse(fmt.Sprintf(`in %q, the third word must be "force" or "wait"`, form), text)
 	}
 	*t = terms
 	return nil

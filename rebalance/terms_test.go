@@ -95,6 +95,17 @@ func TestTermsInAConfiguration(t *testing.T) {
 			t.Errorf("%s came back as %v, %v", text, back, err)
 		}
 	}
+	// The text of String is read back as the same terms.
+	for _, want := range []rebalance.Terms{
+		{Mode: rebalance.Eager},
+		{Mode: rebalance.Eager, Drain: 30 * second, AfterDrain: rebalance.Wait, Prepare: -1},
+		{Mode: rebalance.Cooperative, Prepare: second},
+	} {
+		var again rebalance.Terms
+		if err := again.UnmarshalText([]byte(want.String())); err != nil || again != want {
+			t.Errorf("%+v prints as %q, which is read as %+v, %v", want, want, again, err)
+		}
+	}
 	if _, err := json.Marshal(config{}); !errors.Is(err, rebalance.ErrNoMode) {
 		t.Errorf("the zero terms were written down: %v", err)
 	}
@@ -117,6 +128,7 @@ func TestRefusedTextIsShown(t *testing.T) {
 		{"eager 5s implore 1s", rebalance.ErrTerms, `"eager 5s implore 1s"`},
 		{"eager 5s wait 1s now", rebalance.ErrTerms, `"eager 5s wait 1s now"`},
 		{"eager -5s", rebalance.ErrTerms, `"eager -5s"`},
+		{"cooperative wait", rebalance.ErrTerms, `"cooperative wait"`},
 		{"eager 25h", rebalance.ErrTerms, `"eager 25h"`},
 		{"eager ", rebalance.ErrTerms, `"eager "`},
 		{"eager 5", rebalance.ErrTerms, `"eager 5"`},
@@ -126,6 +138,9 @@ func TestRefusedTextIsShown(t *testing.T) {
 		err := terms.UnmarshalText([]byte(c.text))
 		if !errors.Is(err, c.want) || !strings.HasSuffix(err.Error(), "it is "+c.shown) || terms != before {
 			t.Errorf("%.80q: %v, and then %v", c.text, err, terms)
+		}
+		if form := "MODE [DRAIN [force|wait [PREPARE]]]"; c.want == rebalance.ErrTerms && !strings.Contains(err.Error(), form) {
+			t.Errorf("%q does not show the order of the words", err)
 		}
 		var mode rebalance.Mode
 		if err := mode.UnmarshalText([]byte(c.text)); !errors.Is(err, rebalance.ErrNoMode) || !strings.HasSuffix(err.Error(), c.shown) {
@@ -153,8 +168,8 @@ func FuzzConfiguredTerms(f *testing.F) {
 			t.Fatalf("%+v: %q, %v", terms, written, err)
 		}
 		terms.Drain, terms.Prepare = max(terms.Drain, -1), max(terms.Prepare, -1) // negative is negative
-		if err == nil && (again.UnmarshalText(written) != nil || again != terms) {
-			t.Errorf("%+v became %q, then %+v", terms, written, again)
+		if err == nil && (again.UnmarshalText(written) != nil || again != terms || terms.String() != string(written)) {
+			t.Errorf("%+v became %q, then %+v; its String is %q", terms, written, again, terms)
 		}
 	})
 }

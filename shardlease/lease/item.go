@@ -233,7 +233,7 @@ func parseWant(text string) (Want, bool) {
 	return w, errGeneration == nil && errTerms == nil && w.validate() == nil
 }
 
-// parseTerms reads the four words of Terms.String. A mode or an after-drain that this version
+// parseTerms reads the four words of terms in the text of Want.String. A mode or an after-drain that this version
 // does not know was written by a newer one. It is read as eager or force, which never makes two
 // handlers run.
 func parseTerms(words []string) (rebalance.Terms, error) {

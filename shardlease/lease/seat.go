@@ -59,7 +59,11 @@ func (w Want) validate() error {
 	return errors.Join(validName("wanted shard", w.Shard), positive("wanted generation", w.Generation), w.Terms.Validate())
 }
 
-func (w Want) String() string { return fmt.Sprintf("%d %v %s", w.Generation, w.Terms, w.Shard) }
+// String returns the text in which a seat stores the request, such as "7 eager 20s force 0s shard-1".
+func (w Want) String() string {
+	t := w.Terms
+	return fmt.Sprintf("%d %v %v %v %v %s", w.Generation, t.Mode, t.Drain, t.AfterDrain, t.Prepare, w.Shard)
+}
 
 // Confirmed reports whether the worker has stored its first heartbeat. It claims nothing
 // before. An unconfirmed seat proves no life, even if a lease row names its incarnation: the
