@@ -190,10 +190,14 @@ func (t *Tenure) Finish(ctx context.Context) error {
 	return t.await(ctx, untilEnd)
 }
 
-// Progress reports that the handler makes progress although there is nothing to mark: an
-// idle poll, or one long record. It restarts the time of [Config.StallAfter], and like an
-// accepted checkpoint it restarts the count of failed attempts. If [Config.MaxAttempts] is
-// set and a record that failed may still come next, call Alive instead.
+// Progress reports that the shard makes progress although there is nothing to mark. It
+// restarts the time of [Config.StallAfter], and like an accepted checkpoint it restarts the
+// count of failed attempts, which [Config.MaxAttempts] limits.
+//
+// On an idle shard call Progress when the stream reports that the reader has caught up: a
+// record that failed before is not ahead then. While the reader is behind, or works on one
+// long record, call Alive instead. If a handler never calls Progress on an idle shard, the
+// deaths of its workers add up, until they quarantine the shard.
 func (t *Tenure) Progress() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -204,9 +208,9 @@ func (t *Tenure) Progress() {
 }
 
 // Alive restarts the time of [Config.StallAfter] and does nothing else: unlike Progress it
-// does not change the count of failed attempts. It is for a handler that works but has
-// nothing to mark yet, after an earlier tenure failed: the handler may only be on its way
-// back to the record that failed, past reads that return nothing.
+// does not change the count of failed attempts. It is for a handler that works and has
+// nothing to mark yet: the record that it works on may fail, and after reads that return
+// nothing, the record that failed in an earlier tenure may come next.
 func (t *Tenure) Alive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

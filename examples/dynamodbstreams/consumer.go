@@ -50,7 +50,8 @@ func (c *consumer) handle(ctx context.Context, t *shardlease.Tenure) error {
 		// which would reset the count of attempts: the change that failed may follow. Until a
 		// change is marked, Alive reports only that the tenure is not stalled. DynamoDB does not
 		// report whether a reader has caught up; but after a day of empty reads, the change that
-		// failed is trimmed.
+		// failed is trimmed. Until then the deaths of an idle shard's workers add up, at most over
+		// the four hours or so for which a shard is open.
 		if t.Attempt() == 0 || len(records) == 0 && time.Since(begun) > retention {
 			t.Progress()
 		} else {
