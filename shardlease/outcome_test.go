@@ -3,6 +3,7 @@ package shardlease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -174,4 +175,40 @@ func unseat(t *testing.T, s *stage, inc lease.Incarnation) {
 		return
 	}
 	s.write(protocol.Evict(r.(lease.Seat)))
+}
+
+// TestStaleErrorOfASink: a handler returns the StaleError of its sink before its worker knows that
+// the shard has changed hands, and so before ctx has ended. The shard has no failed attempt and does
+// not rest: the table refuses the release that would count one. If the shard has not changed hands,
+// the error counts as any other.
+func TestStaleErrorOfASink(t *testing.T) {
+	for _, changed := range []bool{true, false} {
+		t.Run(fmt.Sprintf("changed hands: %t", changed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStage(t, 1)
+				returned := false
+				s.enter("a", shardlease.Config{Backoff: 20 * time.Second}, func(ctx context.Context, tn *shardlease.Tenure) error {
+					if returned || !sleep(ctx, 5*time.Second) {
+						return serve(ctx, tn)
+					}
+					if changed {
+						supervisor := shardlease.Supervisor{Store: s.store, Group: "orders", By: "op"}
+						if _, err := supervisor.ForceRelease(ctx, "shard-00", tn.Generation(), "by hand"); err != nil {
+							t.Error(err)
+						}
+					}
+					if returned = true; ctx.Err() != nil {
+						t.Error("the worker knows of the change before the handler has returned")
+					}
+					return &checkpoint.StaleError{Shard: "shard-00", Mine: tn.Generation(), Observed: tn.Generation() + 1}
+				})
+				time.Sleep(15 * time.Second)
+				row := s.row("shard-00")
+				if failed := row.Attempts() > 0; failed == changed || row.Owner.IsZero() == changed {
+					t.Errorf("%v, %d attempts", row, row.Attempts())
+				}
+				s.end()
+			})
+		})
+	}
 }

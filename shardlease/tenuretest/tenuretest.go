@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +27,7 @@ type Tenure struct {
 	Table shardlease.Supervisor // reads the lease row; its ForceRelease fences the tenure
 	Stop  func()                // shuts the worker down, which ends the handler's ctx
 
+	called   atomic.Bool     // Call was called
 	ctx      context.Context // the ctx of the worker's handler
 	begun    chan struct{}   // closed when Tenure and ctx are set
 	returned chan error      // the result of the handler under test
@@ -68,11 +71,18 @@ func Begin(t testing.TB, config shardlease.Config, shard string, from checkpoint
 }
 
 // Call calls the handler with the tenure and returns its error. It returns when the
-// handler's last mark and the end of the tenure are stored.
+// handler's last mark and the end of the tenure are stored. A tenure has one call: a second
+// Call returns an error and does not call the handler. Call does not recover a panic of the
+// handler, so a panic fails the test; a worker recovers it and counts a failed attempt.
 func (tn *Tenure) Call(handler shardlease.Handler) (err error) {
+	if tn.called.Swap(true) {
+		return errCalled
+	}
 	defer func() { tn.end(err); <-tn.ended }()
 	return handler(tn.ctx, tn.Tenure)
 }
+
+var errCalled = errors.New("tenuretest: this tenure has had its call: Begin another")
 
 // createRow creates a row with a checkpoint.
 func (tn *Tenure) createRow(ctx context.Context, shard string, from checkpoint.Mark) error {

@@ -52,6 +52,12 @@ func TestHandlerAlone(t *testing.T) {
 				if err != nil || row.Checkpoint.Position != tc.to || row.Finished != (tc.to == "100") {
 					t.Errorf("the row is %v at %q, error %v", row, row.Checkpoint.Position, err)
 				}
+				if err := tenure.Call(func(context.Context, *shardlease.Tenure) error {
+					t.Error("a second call of the handler")
+					return nil
+				}); err == nil {
+					t.Error("a second Call returned nil")
+				}
 			})
 		})
 	}

@@ -88,7 +88,8 @@ func Endpoint(t *testing.T) string {
 	t.Helper()
 	server.once.Do(server.start)
 	if server.why != nil {
-		const skip = "no DynamoDB Local: set DYNAMODB_ENDPOINT or start Docker to run the DynamoDB tests (%v)"
+		const skip = "no DynamoDB Local: %v (set DYNAMODB_ENDPOINT, or start a Docker engine that has or can pull " + Image +
+			" and the image testcontainers/ryuk; TESTCONTAINERS_RYUK_DISABLED=true does without the second)"
 		if os.Getenv("SHARDLEASE_REQUIRE_DYNAMODB") == "1" {
 			t.Fatalf(skip, server.why)
 		}
