@@ -93,7 +93,7 @@ func (s *settings) load(file string, environment func(string) (string, bool), fl
 		from = "in the file " + file
 	}
 	const variable = "SHARDLEASE_HANDOFF"
-	if text, set := environment(variable); set {
+	if text, set := environment(variable); set { // os.LookupEnv
 		if err := s.Handoff.UnmarshalText([]byte(text)); err != nil {
 			return "", fmt.Errorf("%s: %w", variable, err)
 		}
