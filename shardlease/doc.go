@@ -28,52 +28,72 @@
 //  5. Who refuses a stale owner: the table, and every sink that compares generations. The
 //     stale owner cannot stop itself reliably, because it may be paused.
 //
+// # Tenures and their contexts
+//
+// A tenure is one worker's hold of one shard under one generation. The worker calls the
+// handler once for each tenure, with a [Tenure] and two contexts.
+//
+// The soft context, the handler's ctx, ends when the handler should wind down: read
+// nothing more, finish what has been read, mark it and return. The hard context,
+// [Tenure.Context], ends when the tenure is over. It outlives ctx by at most the drain
+// time ([Config.Drain], or that of a move), unless the terms of the move say to wait; after
+// its end, whatever the handler still does is fenced. [context.Cause] says why a context
+// ended, as an [*EndError]. Neither ends with the context that Run was given.
+//
 // # How it works
 //
 // The table holds one lease row for each shard (owner, generation, checkpoint) and one
 // seat for each running worker (heartbeat counter, requests). Every change of either is
 // one conditional write, which the table stores or refuses.
 //
-// Heartbeat. A worker takes a seat under a new random incarnation, and then adds 1 to the
-// counter in its seat three times per lease time. Only this write proves that the worker
-// lives. Lease rows that are held and make no progress are not written, so the cost of an
-// idle fleet depends on its workers and not on its shards. The other workers poll the
-// seats as often.
+// Heartbeat. A worker takes a seat under an incarnation, a random id that is new with
+// each seat, and then adds 1 to the counter in its seat three times per lease time. Only
+// this write proves that the worker lives. Lease rows that are held and make no progress
+// are not written, so the cost of an idle fleet depends on its workers and not on its
+// shards. The other workers poll the seats as often.
 //
 // Claim. A worker lists the lease rows, then the seats, and computes the plan: which
 // worker should hold which shard. All workers compute the same plan from the same rows. A
-// shard is claimable if its row has no owner, or if no seat belongs to the incarnation of
-// its owner, in a listing of the seats that began after the row was read. The worker to
-// which the plan assigns the shard claims it with one write. Its condition is that
-// generation and owner are still those that the worker read; it stores the new owner and
-// a higher generation. If two workers claim at once, the table refuses the second. The
-// answer contains the row as it is now, and the handler starts at its checkpoint.
+// shard is claimable if its row has no owner, is neither finished, quarantined nor
+// removed, and waits for no parent. A shard whose owner was evicted is claimable as well:
+// no seat has the owner's incarnation. To know that, a worker first reads the row and
+// then lists the seats, in this order; in the other order it could miss the seat of a
+// worker that has just arrived and claimed the shard. The worker to which the plan
+// assigns the shard claims it with one write. Its condition is that generation and owner
+// are still those that the worker read; it stores the new owner and a higher generation.
+// If two workers claim at once, the table refuses the second. The answer contains the row
+// as it is now, and the handler starts at its checkpoint.
 //
 // Commit. [Tenure.Mark] records, in memory, that everything up to a position is
 // processed. The policy ([Config.Commit], by default every 5 s) writes the latest mark to
 // the lease row as its checkpoint, on condition that the row is exactly as this worker
 // left it. After a change of hands it is not, so the table refuses the commit, the tenure
 // ends, and the calls of the handler return an [EndError] with a [checkpoint.StaleError].
-// If no answer arrives, the worker sends the same bytes again: each write has a random
-// id, and the id in the row shows whether an earlier attempt was stored.
+// If the worker has stopped trusting its lease before, as when the table was out of its
+// reach, the tenure is over already and the calls return an [EndError] without asking the
+// table: its cause is unreachable or expired. If no answer arrives, the worker sends the
+// same bytes again: each write has a random id, and the id in the row shows whether an
+// earlier attempt was stored.
 //
 // Eager move. When the plan assigns a held shard to another worker, that worker (the
 // successor) prepares ([Config.Prepare]) and then writes a request to its own seat, with
-// the generation that it saw and the terms of the move. The owner finds the request when
-// it polls, and ends the soft context of its handler. The handler marks what it has
-// finished and returns. The owner then hands the shard over in one write: the last mark,
-// the successor as owner, the next generation. The successor polls the row every 120 ms,
-// and starts at that checkpoint. In between nobody processes the shard: the gap. If the
-// handler does not return within [Config.Drain], the owner ends its hard context and
-// gives the shard up without it, unless the terms of the move say to wait.
+// the generation that it saw and the terms of the move: its mode, its drain time, and
+// whether to wait longer for a handler. The owner finds the request when it polls, and
+// ends the soft context of its handler. The handler marks what it has finished and
+// returns. The owner then hands the shard over in one write: the last mark, the successor
+// as owner, the next generation. The successor reads the row every 120 ms, and starts at
+// that checkpoint. In between nobody processes the shard: the gap. If the handler does
+// not return within the drain time, the owner ends its hard context and gives the shard
+// up without it, unless the terms of the move say to wait.
 //
 // Cooperative move. The successor requests the shard in the same way. The owner stores
 // its latest mark together with an offer to that successor, in one write, and continues
 // to process. The successor takes the shard over in one write, on condition that the
-// offer still stands; its handler starts at the checkpoint in the answer. The owner finds
-// the new generation at its next poll, or when its commit is refused, and ends both
-// contexts of its handler. In between both workers process the shard: the overlap. Records
-// that the owner processed after the offer are processed twice.
+// offer still stands; its handler starts at the checkpoint in the answer. The owner reads
+// the row every 120 ms. When it finds the new generation there, or when its commit is
+// refused, it ends both contexts of its handler. In between both workers process the
+// shard: the overlap. Records that the owner processed after the offer are processed
+// twice.
 //
 // Expiry. Each worker remembers when it first saw the present value of every heartbeat
 // counter. A worker that has seen a counter stand still for the lease time deletes that
@@ -93,15 +113,6 @@
 // [Tenure.Finish]. Nobody claims the shard again, and shards that have it as a parent
 // become claimable.
 //
-// # The contexts of a handler
-//
-// The soft context, the handler's ctx, ends when the handler should wind down: read
-// nothing more, finish what has been read, mark it and return. The hard context,
-// [Tenure.Context], ends when the tenure is over. It outlives ctx by at most the drain
-// time, unless the terms of a move say to wait; after its end, whatever the handler still
-// does is fenced. [context.Cause] says why a context ended, as an [*EndError]. Neither
-// ends with the context that Run was given.
-//
 // # What is promised
 //
 // Under any pause, crash, clock fault, lost reply or late delivery:
@@ -109,11 +120,14 @@
 //   - S1. Accepted checkpoints of a shard are ordered by generation. The table refuses
 //     the checkpoint of a stale owner.
 //   - S2. The stored position never moves back within a generation, as far as
-//     [Config.Order] can compare positions. A new generation starts from the stored one.
-//   - S3. The generation of a shard only grows, and one generation has one owner.
-//   - S4. No healthy worker loses a shard because a reply was lost.
+//     [Config.Order] can compare positions. A new generation starts from the stored
+//     position.
+//   - S3. The generation of a shard only grows, also when its row is removed and created
+//     again or the table is restored. One generation of a shard has at most one owner.
+//   - S4. No healthy worker loses a shard because a reply was lost. A commit that was
+//     overtaken reports if its outcome is unknown.
 //   - S5. The end of one tenure never affects another shard. A store error never ends
-//     Run. No goroutine outlives Run. No store, source or hook can end the process or the
+//     Run. No goroutine outlives Run. No store, source or hook ends the process or the
 //     worker, whether it panics, calls runtime.Goexit or returns nil.
 //
 // It is not promised that two handlers never run at once. A paused process cannot know
@@ -138,11 +152,11 @@
 //	a handler fails or panics        the worker                           the shard is released as failed, and claimed again after a pause that doubles
 //	a handler hangs                  the worker, if StallAfter is set     its soft context ends, then the shard is released as stalled
 //	a handler ignores its contexts   the worker, after Drain              the shard is given up; whatever the handler still does is fenced
-//	no commit is accepted            the worker, after CommitTimeout      a report while it lasts; a worker that can write no row gives up its seat, if another worker has room
+//	commits are not stored           the worker, after CommitTimeout      a report while it lasts; a worker that can write no row at all gives up its seat, if another worker has room
 //	one side of a move dies          the other side                       every phase has a time limit; the shard of a dead owner is claimed
 //	the machine was suspended        the worker, by its wall clock        commits wait until a heartbeat is confirmed
 //	the wall clock steps             nobody                               nothing compares wall clocks
-//	the table is restored            the worker, from its own seat        nothing is claimed until an operator adopts the table
+//	the table is restored            the worker, from its own seat        nothing is claimed until an operator adopts the table, which raises all generations
 //	a row cannot be read             the worker that lists it             the row is skipped and reported; the others are served
 //
 // # Configuration

@@ -22,18 +22,36 @@
 //
 // # The states of a shard
 //
-//	           create                claim
-//	no row ───────────────▶ free ──────────────▶ held ──┐ commit, offer, withdraw:
-//	                         ▲  ▲                 │ ▲   │ the same generation
-//	                revive,  │  │ release,        │ └───┘
-//	             unquarantine│  │ force-release   ├──────▶ held by another: hand over, take over,
-//	                         │  └─────────────────┤        recover, seize
-//	                removed, │                    │
-//	             quarantined ◀────────────────────┴──────▶ finished ──▶ removed
+//	no row ─── create ───▶ free ─── claim ────▶ held ─── finish ───▶ finished
+//	                       ▲ ▲ ▲                │ │                     │
+//	                       │ │ └─── release ────┘ │                     │
+//	                       │ └────────────────────│────── rewind ───────┘
+//	         unquarantine, │                      │
+//	            quarantine ▼                      │
+//	                  quarantined ◀─ quarantine ──┘
 //
-// Every arrow except the loop adds to the generation. Recover is the claim of a shard
-// whose owner was evicted; seize is a claim against an owner that did not wind down in
-// time.
+//	free, quarantined or finished ─── remove ───▶ removed ─── revive ───▶ free
+//
+// Each of these changes begins a new generation. So do those by which a held shard gets
+// another owner: hand over, take over, recover and seize. A holder's other writes (commit,
+// offer, withdraw) do not.
+//
+//   - hand over, take over: the two planned moves, eager and cooperative.
+//   - withdraw: the owner takes an offer back that the successor has not accepted.
+//   - recover: a worker claims a shard whose owner was evicted.
+//   - seize: a successor claims a shard against its owner. When the drain time of an eager
+//     move is over, the owner itself cuts its handler off and hands the shard over. If it has
+//     not done even that after twice the drain time, the successor seizes the shard. If the
+//     terms say wait, the move waits for the handler instead.
+//   - release: the holder gives the shard up to nobody. An operator does the same to a
+//     holder with force-release.
+//   - rewind: an operator sets another position for a shard that nobody holds. A finished
+//     shard is free afterwards; a free or quarantined one stays what it is.
+//   - remove: a worker whose source no longer lists the shard, or an operator, replaces its
+//     row by a tombstone, which keeps the generation. Revive makes the tombstone a row again,
+//     when the shard is listed again.
+//   - adopt: an operator takes the rows of a restored table into use. Each keeps its state,
+//     loses its owner, and gets a generation above all that were issued after the backup.
 //
 // # The four conditional writes
 //
@@ -93,7 +111,9 @@
 //     time after it sent the last confirmed heartbeat.
 //   - evict: to delete the seat of a worker whose heartbeat counter stands still.
 //   - expire: a lease expires when its owner is evicted.
-//   - poll: one read of the seats, or of a row in a move (watch).
+//   - poll: to read the seats, once per heartbeat interval. While one of its shards moves, a
+//     worker reads the seats and the rows of these shards every 120 ms (watch).
+//   - list: to read a source, every Config.PollEvery, or all rows of one kind.
 //   - audit: a periodic complete listing of all lease rows.
 //
 // Holding a shard:
@@ -102,6 +122,8 @@
 //     (fencing token, epoch, term, sequencer).
 //   - tenure: one worker's hold of one shard under one generation, from the start of its
 //     handler to its end.
+//   - soft context: the handler's ctx, which ends when the handler should wind down.
+//   - hard context: Tenure.Context, which ends when the tenure is over.
 //   - claim: to take a shard that has no owner, or whose owner was evicted (acquire).
 //   - mark: the progress that a handler reports; it is in memory only (position, offset).
 //   - commit: to write the latest mark to the lease row (checkpoint, offset commit).
