@@ -31,7 +31,7 @@ func (p *page) section(title string) { fmt.Fprintf(p, "\n## %s\n\n", title) }
 func (r *report) page() string {
 	p := new(page)
 	p.say("# Measurements")
-	p.say("Written by `go test ./integration/report -run TestReport -report -timeout 60m`, and not by hand. `TestReport` runs fleets of workers in one process against DynamoDB Local; each worker has a transport of its own, which counts requests and, where it says units, bills them by [DynamoDB's rules](table.md#what-an-operation-costs). Gaps and overlaps are taken from when handlers were called and returned, not from the library's events. T is the lease time, h = T/3 the heartbeat.")
+	p.say("Written by `go test ./integration/report -run TestReport -report -timeout 60m`, and not by hand. `TestReport` runs fleets of workers in one process against DynamoDB Local. Each worker has its own transport, which counts requests and, for figures in units, bills them by [DynamoDB's rules](table.md#what-an-operation-costs). Gaps and overlaps are measured from the calls and returns of handlers, not from the library's events. T is the lease time, and h = T/3 the time between two heartbeats.")
 	p.say("%s", r.circumstances())
 	r.goalTable(p)
 	r.elsewhere(p)
@@ -41,10 +41,10 @@ func (r *report) page() string {
 	r.restartPart(p)
 	r.benchPart(p)
 	p.section("How busy the machine was")
-	p.say("All cores, with DynamoDB Local, the meter and the handlers; stolen is what a virtual machine's host kept for others. In fleets where nobody was killed, %d times a heartbeat was missed, a seat lost or a question not answered, as each worker saw it; and %d writes of lease rows were not answered at the first try, as when the three fleets whose cost is measured start 1,320 shards at once.", r.beatLost, r.rowsLate)
+	p.say("Shares of all cores, including DynamoDB Local, the meter and the handlers; stolen is the share that the host of a virtual machine took. In fleets without crashes, the workers counted %d missed heartbeats, lost seats and unanswered calls; and %d writes of lease rows were not answered at the first attempt, for example when the three fleets whose cost is measured start 1,320 shards at once.", r.beatLost, r.rowsLate)
 	p.table("part", "took", "busy", "stolen")
 	for _, s := range r.sections {
-		busy, stolen := "not known", "not known"
+		busy, stolen := "unknown", "unknown"
 		if s.busy >= 0 {
 			busy, stolen = fmt.Sprintf("%.0f %%", 100*s.busy), fmt.Sprintf("%.0f %%", 100*s.stolen)
 		}
@@ -59,12 +59,12 @@ func (r *report) circumstances() string {
 	if os.Getenv("DYNAMODB_ENDPOINT") != "" {
 		database = *reportServer
 		if database == "" {
-			database = "DynamoDB Local at DYNAMODB_ENDPOINT, whose version `-report.server` did not tell"
+			database = "DynamoDB Local at DYNAMODB_ENDPOINT, whose version was not given by `-report.server`"
 		}
 	}
 	quick := ""
 	if r.quick {
-		quick = " This is a quick run: its figures are not worth much."
+		quick = " This is a quick run, so its figures are not reliable."
 	}
 	return fmt.Sprintf("Measured %s in %v, on %d cores (%s), %s/%s, %s; %s.%s",
 		r.began.UTC().Format("2006-01-02 15:04 UTC"), time.Since(r.began).Round(time.Second),
@@ -79,30 +79,30 @@ func processor() string {
 			return strings.TrimSpace(model)
 		}
 	}
-	return "of a model not known"
+	return "of an unknown model"
 }
 
 func (r *report) goalTable(p *page) {
 	p.section("What was to be reached")
-	p.say("T = %v unless it says otherwise. Times are the longest of all trials unless it says mean. The two columns of the Kinesis Client Library, version 3.5 for Java, are cited: it was measured with its defaults, on DynamoDB Local, when this library was designed, and not in this run.", r.plan.slow)
+	p.say("T = %v unless stated otherwise. Times are the longest of all trials unless they are called mean. The two columns for the Kinesis Client Library, version 3.5 for Java, were measured with its defaults on DynamoDB Local when this library was designed, and not in this run.", r.plan.slow)
 	p.table("", "bound", "measured", "", "KCL, v2 mode", "KCL, v3")
 	for _, g := range r.goals() {
 		p.row(g.what, "≤ "+g.show(g.limit), g.show(g.got), g.verdict(), g.kcl2, g.kcl3)
 	}
 	p.say("")
-	p.say("Of a commit, %s is the transition, the store's check of it and its write, as `memstore`'s own benchmark measures them on the same machine. The rest is two steps of the engine and four changes of goroutine: the caller's, the worker's, the call's, and back. Less than that takes a handler that steps the engine itself, a planner of the user's included, and waits for the store itself, whatever becomes of its context: not worth it beside the milliseconds of a table.",
+	p.say("Of a commit, %s is the transition, the store's check and the write, as `memstore`'s own benchmark measures them on the same machine. The rest is two steps of the engine and four switches between goroutines: from the caller to the worker, to the call, and back. To save them, the handler's goroutine would have to step the engine (including a planner of the user) and wait for the store even after its context has ended. That is not worth it compared with the milliseconds of a table.",
 		seconds10(r.benchOf("memstore", "Commit").values["ns/op"]))
 }
 
 // elsewhere describes what other systems do better. It is written by hand, and no measurement.
 func (r *report) elsewhere(p *page) {
 	p.section("Where others do better")
-	p.say(`- **KCL reads the stream.** It fetches, retries, aggregates and follows a stream that is split or merged; here that is the handler's part and the source's.
-- **KCL v3 balances by load.** It moves leases by the CPU use of its workers; here counts are even, unless you bring a planner.
-- **KCL in v2 mode moves a lease with one write,** unannounced, and its former owner runs on until it notices. A cooperative move here takes up to three writes: offer, take, and at times an offer more.
-- **KCL's settled workers do not read each other's heartbeats.** Here each lists all seats once each h: that grows with the square of the workers once the seats are more than 4 KB together. (Most of the read units of 20 workers below are audits: each worker lists all rows once a minute.)
-- **A consumer group of Kafka costs no table at all;** its brokers hold the assignment.
-- **franz-go's sticky balancer** plans 100,000 partitions for 1,000 members in 2.1–2.5 ms, cited like KCL; its input is by name and topic, which is more to do.`)
+	p.say(`- **KCL reads the stream.** It fetches, retries, unpacks aggregated records and follows a stream that is split or merged; with this library the handler and the source do that.
+- **KCL v3 balances by load.** It moves leases by the CPU use of its workers; this library makes the numbers of shards even, unless you supply a planner.
+- **KCL in v2 mode moves a lease with one write,** unannounced, and the former owner continues until it notices. A cooperative move of this library needs up to three writes: the offer, the takeover, and sometimes a second offer.
+- **KCL's settled workers do not read each other's heartbeats.** In this library each worker lists all seats once per h. The cost grows with the square of the number of workers once the seats exceed 4 KB in total. (Most of the read units of 20 workers below are for audits: each worker lists all rows once a minute.)
+- **A consumer group of Kafka costs no table at all;** its brokers store the assignment.
+- **franz-go's sticky balancer** plans 100,000 partitions for 1,000 members in 2.1–2.5 ms, a figure that was not measured in this run; its input is by name and topic, which is more work.`)
 }
 
 // costHead begins the table that docs/costs.md has too.
@@ -119,7 +119,7 @@ func costsIn(text, page string) (string, error) {
 
 func (r *report) costTable(p *page) {
 	p.section("What a settled fleet costs")
-	p.say("T = %v; the fleets run side by side. Each fleet is watched for %d audit periods while it is idle, and for %d while it commits; in an audit period, %v on average, each worker lists all rows once. These rows have some 300 bytes; rows with longer names and positions and a longer past have up to a kilobyte, and audits of them read that much more. Units are those DynamoDB bills; prices are the list price of on-demand capacity in us-east-1, $%.3f for a million write units and $%.3f for a million read units, and a month has 730 hours. Rows of a busy fleet commit once each %v.", r.plan.slow, r.plan.idle, r.plan.busy, squadPlan{audit: r.plan.audit}.auditPeriod(), writePrice*1e6, readPrice*1e6, r.plan.between)
+	p.say("T = %v; the fleets run side by side. Each fleet is measured for %d audit periods while it is idle, and for %d while it commits; in an audit period, %v on average, each worker lists all rows once. These rows have about 300 bytes; rows with longer names, positions and histories have up to a kilobyte, and audits of them read accordingly more. Units are the units that DynamoDB bills; prices are the list price of on-demand capacity in us-east-1, $%.3f for a million write units and $%.3f for a million read units, and a month has 730 hours. Rows of a busy fleet commit once each %v.", r.plan.slow, r.plan.idle, r.plan.busy, squadPlan{audit: r.plan.audit}.auditPeriod(), writePrice*1e6, readPrice*1e6, r.plan.between)
 	p.table(costHead, "", "requests/s", "write units/s", "read units/s", "commits/s", "a month")
 	for _, c := range r.costs {
 		what := "idle"
@@ -137,7 +137,7 @@ func (p *page) lot(what string, l lot) { p.row(append([]string{what}, l.cells().
 
 func (r *report) movePart(p *page) {
 	p.section("Starts, joins, stops and moves")
-	p.say("%d shards, %d workers, T = %v. A worker joins; when all is even the oldest leaves in good order; and so on, at any moment of a beat. A start is counted from before the store is opened, a stop from the moment it is asked for, until every shard is served by somebody who stays.", base.shards, base.workers, r.plan.slow)
+	p.say("%d shards, %d workers, T = %v. A worker joins; when the shards are even the oldest worker shuts down gracefully; and so on, at random moments between heartbeats. A start is measured from before the store is opened, a stop from its request, until a worker that stays serves every shard.", base.shards, base.workers, r.plan.slow)
 	p.table(lotHead...)
 	p.lot("cold start: all held", r.held)
 	p.lot("cold start: even", r.even)
@@ -150,8 +150,8 @@ func (r *report) movePart(p *page) {
 	p.say("")
 	p.say("![two timelines: an eager fleet and a cooperative one, while a worker joins and another leaves](measurements/timelines.svg)")
 	p.say("![distribution of gaps and overlaps](measurements/moves.svg)")
-	p.say("Commits were off in these fleets but for those that a move makes, so every write of a row belongs to a move. Seat writes beyond the heartbeats are those that ask for shards, take a seat and give it up.")
-	p.table("", "moves", "minimum", "changes of hands", "offers and withdrawals", "other writes", "refused (counted here, too)", "writes per move", "extra seat writes per move", "records processed twice")
+	p.say("In these fleets handlers committed only for moves, so every write of a row belongs to a move. Seat writes in addition to heartbeats are requests, and the creation and deletion of seats.")
+	p.table("", "moves", "minimum", "changes of hands", "offers and withdrawals", "other writes", "refused (included)", "writes per move", "extra seat writes per move", "records processed twice")
 	for i, mode := range []string{"eager", "cooperative"} {
 		f := r.modes[i]
 		least := r.plan.cycles * 2 * (base.shards / (base.workers + 1)) // a leaving worker may hold one shard more
@@ -162,7 +162,7 @@ func (r *report) movePart(p *page) {
 
 func (r *report) crashPart(p *page) {
 	p.section("Crashes")
-	p.say("%d shards, %d workers, half of the fleets in each mode. A worker is cut off from one instant on, and what its handlers do afterwards counts for nothing: a kill -9 as others see it. The instant is any moment of a beat. Time is until every shard of the dead worker is processed again; records twice are those of a shard after its last commit, at 20 records a second and a commit each T/2.", base.shards, base.workers)
+	p.say("%d shards, %d workers, half of the fleets in each mode. A worker is cut off at one instant, and the work of its handlers no longer counts, as after a kill -9. The instant is a random moment between two heartbeats. The time ends when every shard of the dead worker is processed again. Records twice are the records of a shard after its last commit, at 20 records a second and one commit per T/2.", base.shards, base.workers)
 	p.table(append(slices.Clone(lotHead), "records twice, mean", "max")...)
 	for _, f := range []crashFigures{r.fastCrash, r.slowCrash} {
 		sum := 0
@@ -178,7 +178,7 @@ func (r *report) crashPart(p *page) {
 
 func (r *report) restartPart(p *page) {
 	p.section("A rolling restart of the whole fleet")
-	p.say("%d shards, %d workers, T = %v, commits at their default. Each worker in turn stops; when its Run has returned its successor starts; when all is even the next one follows.", base.shards, base.workers, r.plan.slow)
+	p.say("%d shards, %d workers, T = %v, default commit policy. The workers stop in turn: when the Run of one has returned its successor starts, and when the shards are even the next one stops.", base.shards, base.workers, r.plan.slow)
 	p.table(lotHead...)
 	for i, mode := range []string{"eager", "cooperative"} {
 		p.lot(mode+": the whole restart", r.modes[i].restarts)
@@ -196,7 +196,7 @@ func (r *report) restartPart(p *page) {
 
 func (r *report) benchPart(p *page) {
 	p.section("Benchmarks")
-	p.say("`go test -run '^$' -bench . -benchmem %s`, one after the other on the idle machine; the median where it runs several times; those of internal/engine run once. %s", strings.Join(r.plan.bench, " "), r.benchNote)
+	p.say("`go test -run '^$' -bench . -benchmem %s`, one after the other on the idle machine; the median if a benchmark runs several times; those of internal/engine run once. %s", strings.Join(r.plan.bench, " "), r.benchNote)
 	p.table("package", "benchmark", "time", "bytes", "allocations", "other")
 	for _, l := range r.bench {
 		other := ""
@@ -207,7 +207,7 @@ func (r *report) benchPart(p *page) {
 	}
 	p.say("")
 	u, v := r.memoryOf.library, r.memoryOf.user
-	p.say("Memory: a worker on memstore that holds %d shards, against a memstore with the same rows and as many goroutines, each blocked on a context of its own. For each shard:", r.plan.held)
+	p.say("Memory: a worker on memstore that holds %d shards, compared with a memstore with the same rows and as many goroutines, each blocked on a context of its own. For each shard:", r.plan.held)
 	p.table("", "heap", "stacks", "goroutines")
 	for _, c := range []struct {
 		what string
