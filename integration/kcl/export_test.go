@@ -200,13 +200,13 @@ func TestExportMakesCheckpoints(t *testing.T) {
 		row := fixture.Must[lease.Row](t, s.Store)(protocol.Begin("orders", shard, nil, "a", fixture.Stamp()))
 		fixture.Must[lease.Row](t, s.Store)(protocol.Rewind(row, protocol.Command{Seen: row.Generation, By: "a"}, m, fixture.Stamp()))
 	}
-	told := kcl.ExportOptions{Shards: asListed([]shardlease.Shard{{Name: "new"}}), Checkpoint: func(m checkpoint.Mark) (string, int64, error) { return m.Position, int64(m.State[0] - '0'), nil }}
+	withNumbers := kcl.ExportOptions{Shards: asListed([]shardlease.Shard{{Name: "new"}}), Checkpoint: func(m checkpoint.Mark) (string, int64, error) { return m.Position, int64(m.State[0] - '0'), nil }}
 	wrong := kcl.ExportOptions{Checkpoint: func(m checkpoint.Mark) (string, int64, error) { return "after " + m.Position, 0, nil }}
 	before := contents(t, table.Name)
 	if _, err := kcl.Export(t.Context(), s, table, wrong); !errors.Is(err, kcl.ErrPosition) || strings.Contains(err.Error(), "18") || !reflect.DeepEqual(contents(t, table.Name), before) {
 		t.Error(err)
 	}
-	if _, err := kcl.Export(t.Context(), s, table, told); err != nil {
+	if _, err := kcl.Export(t.Context(), s, table, withNumbers); err != nil {
 		t.Error(err)
 	}
 	other := table

@@ -137,9 +137,9 @@ func TestImportRefuses(t *testing.T) {
 	}{
 		"LATEST":                     {item: kcl2("s", "LATEST", 0), want: kcl.ErrUnstarted},
 		"AT_TIMESTAMP":               {item: kcl2("s", "AT_TIMESTAMP", 0), want: kcl.ErrUnstarted},
-		"LATEST, and that is fine":   {item: kcl2("s", "LATEST", 0), options: kcl.ImportOptions{Unstarted: true}, mark: "/"},
+		"LATEST, with Unstarted":     {item: kcl2("s", "LATEST", 0), options: kcl.ImportOptions{Unstarted: true}, mark: "/"},
 		"within an entry":            {item: kcl2("s", sequence, 7), want: kcl.ErrPacked},
-		"within an entry, told how":  {item: kcl2("s", sequence, 7), options: kcl.ImportOptions{Mark: withState}, mark: sequence + "/7"},
+		"within an entry, with Mark": {item: kcl2("s", sequence, 7), options: kcl.ImportOptions{Mark: withState}, mark: sequence + "/7"},
 		"no sub-sequence number":     {item: kcl2("s", sequence, 0).with(kclItem{"checkpointSubSequenceNumber": nil}), mark: sequence + "/"},
 		"several streams":            {item: multi("1:a:7", "s", sequence), want: kcl.ErrStreams},
 		"one of several streams":     {item: multi("1:a:7", "s", sequence), stream: "1:a:7", mark: sequence + "/"},

@@ -95,7 +95,7 @@ func (f *fleet) watch() {
 func (f *fleet) enter(slot int) *process {
 	f.Helper()
 	p := &process{name: fmt.Sprintf("w%d.%d", slot, len(f.started)), slot: slot, done: make(chan struct{})}
-	told, err := json.Marshal(orders{
+	ordersText, err := json.Marshal(orders{
 		Process: p.name, Name: fmt.Sprintf("w%d", slot), Endpoint: f.road.URL + "/" + p.name, Table: f.table,
 		Register: f.register.address(), Shards: f.shards, Mode: []rebalance.Mode{rebalance.Eager, rebalance.Cooperative}[len(f.started)%2],
 		Pause: f.pause, Commit: f.commit,
@@ -108,7 +108,7 @@ func (f *fleet) enter(slot int) *process {
 		f.Fatal(err)
 	}
 	p.cmd = exec.Command(os.Args[0], "-test.run=^TestProcessWorker$", "-test.timeout=0", "-process.ttl="+leaseTime().String())
-	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(told))
+	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(ordersText))
 	p.cmd.ExtraFiles = []*os.File{theirs}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = &p.errors, &p.errors, leash()
 	if p.life, err = p.cmd.StdinPipe(); err != nil {

@@ -16,16 +16,16 @@ type script struct {
 
 func newScript() *script {
 	s := &script{judge: newJudge(), now: time.Hour}
-	s.tell(entry{Kind: seatWritten, By: "a", Incarnation: "A", Counter: 1})
-	s.tell(entry{Kind: seatWritten, By: "b", Incarnation: "B", Counter: 1})
+	s.add(entry{Kind: seatWritten, By: "a", Incarnation: "A", Counter: 1})
+	s.add(entry{Kind: seatWritten, By: "b", Incarnation: "B", Counter: 1})
 	s.row(entry{By: "a", Generation: 1})
 	s.row(entry{By: "a", Generation: 2, Incarnation: "A"})
-	s.tell(entry{Kind: handlerStarted, By: "a", Generation: 2})
+	s.add(entry{Kind: handlerStarted, By: "a", Generation: 2})
 	s.write("a", 2, 1)
 	return s
 }
 
-func (s *script) tell(e entry) {
+func (s *script) add(e entry) {
 	s.now += time.Millisecond
 	e.Wall, e.Shard = int64(s.now), "s"
 	s.saw(e)
@@ -34,69 +34,69 @@ func (s *script) tell(e entry) {
 func (s *script) row(e entry) {
 	s.counter++
 	e.Kind, e.Counter = rowWritten, s.counter
-	s.tell(e)
+	s.add(e)
 }
 
 func (s *script) write(by string, generation, record int64) {
-	s.tell(entry{Kind: acceptedEffect, By: by, Generation: generation, Position: record, Value: valueOf("s", record)})
+	s.add(entry{Kind: acceptedEffect, By: by, Generation: generation, Position: record, Value: valueOf("s", record)})
 }
 
 // expire makes b evict a after that time of silence, and claim its shard.
 func (s *script) expire(silence time.Duration) {
 	s.now += silence
-	s.tell(entry{Kind: seatDeleted, By: "b", Incarnation: "A"})
+	s.add(entry{Kind: seatDeleted, By: "b", Incarnation: "A"})
 	s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
 }
 
 // TestJudge: the judge must find every error. Each script has at least one error, or none, and the
 // objections must match.
 func TestJudge(t *testing.T) {
-	for name, story := range map[string]struct {
-		tell func(s *script)
+	for name, c := range map[string]struct {
+		play func(s *script)
 		want string
 	}{
 		"a commit": {func(s *script) { s.row(entry{By: "a", Generation: 2, Incarnation: "A", Position: 1, Made: 2}) }, ""},
 		"a planned move": {func(s *script) {
 			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
-			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
+			s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
 			s.write("b", 3, 2)
-			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "handed-off"})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "handed-off"})
 		}, ""},
-		"a kill": {func(s *script) { s.tell(entry{Kind: killed, By: "a"}); s.expire(leaseTime()); s.write("b", 3, 1) }, ""},
+		"a kill": {func(s *script) { s.add(entry{Kind: killed, By: "a"}); s.expire(leaseTime()); s.write("b", 3, 1) }, ""},
 		"a stop": {func(s *script) {
-			s.tell(entry{Kind: stopped, By: "a"})
+			s.add(entry{Kind: stopped, By: "a"})
 			s.expire(leaseTime())
-			s.tell(entry{Kind: continued, By: "a"})
-			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "expired"})
+			s.add(entry{Kind: continued, By: "a"})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "expired"})
 		}, ""},
 		"given up after a stop, and evicted": {func(s *script) {
-			s.tell(entry{Kind: stopped, By: "a"})
-			s.tell(entry{Kind: continued, By: "a"})
-			s.tell(entry{Kind: seatWritten, By: "a", Incarnation: "A", Counter: 2}) // a has received no answer to it
-			s.tell(entry{Kind: libraryEvent, By: "a", Event: "lost", Cause: "unreachable"})
+			s.add(entry{Kind: stopped, By: "a"})
+			s.add(entry{Kind: continued, By: "a"})
+			s.add(entry{Kind: seatWritten, By: "a", Incarnation: "A", Counter: 2}) // a has received no answer to it
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "lost", Cause: "unreachable"})
 			s.expire(leaseTime())
 		}, ""},
-		"a call that is heard of before its row": {func(s *script) {
-			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
+		"a call that is reported before its row": {func(s *script) {
+			s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
 			s.now -= 2 * time.Millisecond
 			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
 		}, ""},
 		"a call that comes before its row": {func(s *script) {
-			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
+			s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
 			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
 		}, "S3"},
-		"a take": {func(s *script) {
+		"a takeover": {func(s *script) {
 			s.row(entry{By: "a", Generation: 2, Incarnation: "A", Position: 1, Made: 2, Offered: "B"})
 			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
 		}, ""},
-		"a take of what was not offered": {func(s *script) {
+		"a takeover without an offer": {func(s *script) {
 			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "handoff"})
 		}, "S4"},
-		"a call that is no more than heard of": {func(s *script) {
-			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
+		"a call without a row": {func(s *script) {
+			s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
 		}, "S3"},
 		"a stale commit": {func(s *script) {
-			s.tell(entry{Kind: killed, By: "a"})
+			s.add(entry{Kind: killed, By: "a"})
 			s.expire(leaseTime())
 			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2})
 		}, "S1"},
@@ -106,70 +106,70 @@ func TestJudge(t *testing.T) {
 		}, "S2"},
 		"a start elsewhere": {func(s *script) {
 			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2})
-			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 0})
+			s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 0})
 		}, "S2"},
 		"two owners":        {func(s *script) { s.row(entry{By: "b", Generation: 2, Incarnation: "B"}) }, "S3"},
 		"a generation back": {func(s *script) { s.row(entry{By: "a", Generation: 1, Incarnation: "A"}) }, "S3"},
-		"two handlers":      {func(s *script) { s.tell(entry{Kind: handlerStarted, By: "a", Generation: 2}) }, "S3"},
-		"a handler of nobody's": {func(s *script) {
-			s.tell(entry{Kind: handlerStarted, By: "b", Generation: 2})
+		"two handlers":      {func(s *script) { s.add(entry{Kind: handlerStarted, By: "a", Generation: 2}) }, "S3"},
+		"a handler without ownership": {func(s *script) {
+			s.add(entry{Kind: handlerStarted, By: "b", Generation: 2})
 		}, "S3"},
 		"a write that was applied twice": {func(s *script) { s.counter++; s.row(entry{By: "a", Generation: 2, Incarnation: "A"}) }, "S3"},
-		"evicted too soon":               {func(s *script) { s.tell(entry{Kind: stopped, By: "a"}); s.expire(leaseTime() * 9 / 10) }, "S4"},
-		"evicted for nothing":            {func(s *script) { s.expire(leaseTime()) }, "S4"},
-		"one lost answer is no reason": {func(s *script) {
-			s.tell(entry{Kind: seatFault, By: "a"})
-			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+		"evicted too soon":               {func(s *script) { s.add(entry{Kind: stopped, By: "a"}); s.expire(leaseTime() * 9 / 10) }, "S4"},
+		"evicted without a cause":        {func(s *script) { s.expire(leaseTime()) }, "S4"},
+		"one lost answer is no cause": {func(s *script) {
+			s.add(entry{Kind: seatFault, By: "a"})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
 		}, "S4"},
 		"one lost answer, and no time for another": {func(s *script) {
-			s.tell(entry{Kind: seatFault, By: "a"})
-			s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 4})
-			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+			s.add(entry{Kind: seatFault, By: "a"})
+			s.add(entry{Kind: stalled, By: "a", For: leaseTime() / 4})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
 		}, ""},
 		"one lost answer, and time for another": {func(s *script) {
-			s.tell(entry{Kind: seatFault, By: "a"})
-			s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 6})
-			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+			s.add(entry{Kind: seatFault, By: "a"})
+			s.add(entry{Kind: stalled, By: "a", For: leaseTime() / 6})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
 		}, "S4"},
 		"a stall that was over": {func(s *script) {
-			s.tell(entry{Kind: stalled, By: "a", For: leaseTime()})
+			s.add(entry{Kind: stalled, By: "a", For: leaseTime()})
 			s.now += leaseTime()
-			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
 		}, "S4"},
 		"a stall that all have seen is one": {func(s *script) {
-			s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 4})
-			s.tell(entry{Kind: stalled, For: leaseTime() / 4})
-			s.tell(entry{Kind: slow, By: "a", For: leaseTime() / 4})
-			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+			s.add(entry{Kind: stalled, By: "a", For: leaseTime() / 4})
+			s.add(entry{Kind: stalled, For: leaseTime() / 4})
+			s.add(entry{Kind: slow, By: "a", For: leaseTime() / 4})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
 		}, "S4"},
 		"many short stalls": {func(s *script) {
 			for range 15 {
 				s.now += leaseTime() / 20
-				s.tell(entry{Kind: stalled, By: "a", For: leaseTime() / 30})
+				s.add(entry{Kind: stalled, By: "a", For: leaseTime() / 30})
 			}
-			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
 		}, ""},
-		"seized by who saw the eviction first": {func(s *script) {
-			s.tell(entry{Kind: killed, By: "a"})
+		"seized by a worker that saw the eviction first": {func(s *script) {
+			s.add(entry{Kind: killed, By: "a"})
 			s.now += leaseTime()
 			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
 			s.saw(entry{Kind: seatDeleted, By: "c", Incarnation: "A", Wall: int64(s.now - time.Millisecond)})
 		}, ""},
 		"seized before the eviction": {func(s *script) {
-			s.tell(entry{Kind: killed, By: "a"})
+			s.add(entry{Kind: killed, By: "a"})
 			s.now += leaseTime()
 			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
-			s.tell(entry{Kind: seatDeleted, By: "c", Incarnation: "A"})
+			s.add(entry{Kind: seatDeleted, By: "c", Incarnation: "A"})
 		}, "S4"},
-		"seized from the living": {func(s *script) {
+		"seized from a live worker": {func(s *script) {
 			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
 		}, "S4"},
 		"another owner at one generation": {func(s *script) {
-			s.tell(entry{Kind: stopped, By: "a"})
-			s.tell(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "conflict"})
+			s.add(entry{Kind: stopped, By: "a"})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "conflict"})
 		}, "S4"},
 		"a stale effect": {func(s *script) {
-			s.tell(entry{Kind: killed, By: "a"})
+			s.add(entry{Kind: killed, By: "a"})
 			s.expire(leaseTime())
 			s.write("b", 3, 1)
 			s.write("a", 2, 2)
@@ -180,42 +180,42 @@ func TestJudge(t *testing.T) {
 		}, "lost"},
 	} {
 		s := newScript()
-		story.tell(s)
+		c.play(s)
 		objections := s.verdict()
-		found := slices.ContainsFunc(objections, func(o string) bool { return strings.HasPrefix(o, story.want+":") })
-		if found != (story.want != "") || story.want == "" && len(objections) > 0 {
-			t.Errorf("%s: %q, want %q", name, objections, story.want)
+		found := slices.ContainsFunc(objections, func(o string) bool { return strings.HasPrefix(o, c.want+":") })
+		if found != (c.want != "") || c.want == "" && len(objections) > 0 {
+			t.Errorf("%s: %q, want %q", name, objections, c.want)
 		}
 	}
 }
 
 // TestRecoveriesThatCount: a recovery counts only if nothing but the kill can have delayed it.
 func TestRecoveriesThatCount(t *testing.T) {
-	for name, story := range map[string]struct {
+	for name, c := range map[string]struct {
 		before func(s *script)
 		counts bool
 	}{
 		"nothing else":  {func(*script) {}, true},
-		"a short stall": {func(s *script) { s.tell(entry{Kind: stalled, By: "b", For: leaseTime() / 5}) }, true},
-		"a long stall":  {func(s *script) { s.tell(entry{Kind: stalled, By: "b", For: leaseTime() / 3}) }, false},
+		"a short stall": {func(s *script) { s.add(entry{Kind: stalled, By: "b", For: leaseTime() / 5}) }, true},
+		"a long stall":  {func(s *script) { s.add(entry{Kind: stalled, By: "b", For: leaseTime() / 3}) }, false},
 		"a worker that gave up its seat": {func(s *script) {
-			s.tell(entry{Kind: libraryEvent, By: "b", Event: "lost", Cause: "unreachable"})
+			s.add(entry{Kind: libraryEvent, By: "b", Event: "lost", Cause: "unreachable"})
 		}, false},
 		"a worker that was evicted": {func(s *script) {
 			s.now += leaseTime()
-			s.tell(entry{Kind: seatDeleted, By: "c", Incarnation: "B"})
+			s.add(entry{Kind: seatDeleted, By: "c", Incarnation: "B"})
 		}, false},
 	} {
 		s := newScript()
-		s.tell(entry{Kind: killed, By: "a"})
-		story.before(s)
+		s.add(entry{Kind: killed, By: "a"})
+		c.before(s)
 		s.expire(2 * leaseTime())
 		s.write("b", 3, 2)
 		s.mu.Lock()
 		clean, mixed := s.recoveries()
 		s.mu.Unlock()
-		if got := len(clean) == 1; got != story.counts || !got && len(mixed) != 1 {
-			t.Errorf("%s: counted %v, want %v: %v", name, got, story.counts, mixed)
+		if got := len(clean) == 1; got != c.counts || !got && len(mixed) != 1 {
+			t.Errorf("%s: counted %v, want %v: %v", name, got, c.counts, mixed)
 		}
 	}
 }

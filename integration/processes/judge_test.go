@@ -247,7 +247,7 @@ func (j *judge) catchUp(row entry) {
 	for i, e := range j.early {
 		if e.Shard == row.Shard && e.Generation == row.Generation {
 			if e.at() < row.at() {
-				j.object("S3", "%s: %s called its handler under generation %d before it had asked for it", e.Shard, e.By, e.Generation)
+				j.object("S3", "%s: %s called its handler under generation %d before it had requested it", e.Shard, e.By, e.Generation)
 			}
 			j.early = slices.Delete(j.early, i, i+1)
 			j.started(e)
@@ -282,7 +282,7 @@ func (j *judge) seat(e entry) {
 			return
 		}
 		if silent := e.at() - p.beat; silent < leaseTime() {
-			j.object("S4", "%s evicted %s %v after it had beaten", e.By, p.by, silent)
+			j.object("S4", "%s evicted %s %v after its heartbeat", e.By, p.by, silent)
 		}
 		l := j.life(p.by)
 		l.evicted = append(l.evicted, e.at())
@@ -299,7 +299,7 @@ func (j *judge) effect(e entry) {
 	h := l.tenures[e.Generation]
 	switch {
 	case h == nil || j.who(h.owner) != e.By:
-		j.object("S3", "%s: an effect of %s under generation %d, which it never had", e.Shard, e.By, e.Generation)
+		j.object("S3", "%s: an effect of %s under generation %d, which it has never held", e.Shard, e.By, e.Generation)
 		return
 	case e.Value != valueOf(e.Shard, e.Position):
 		j.object("register", "%s: record %d has another content", e.Shard, e.Position)
@@ -328,7 +328,7 @@ func (j *judge) started(e entry) {
 		j.early = append(j.early, e)
 		return
 	case h == nil || j.who(h.owner) != e.By:
-		j.object("S3", "%s: %s called its handler under generation %d, which it does not have", e.Shard, e.By, e.Generation)
+		j.object("S3", "%s: %s called its handler under generation %d, which it does not hold", e.Shard, e.By, e.Generation)
 		return
 	case h.started:
 		j.object("S3", "%s: generation %d called its handler twice", e.Shard, e.Generation)
@@ -444,7 +444,7 @@ func (j *judge) verdict() []string {
 		}
 		switch cause := j.cause(e.By, from, e.at()); {
 		case e.Cause == "vanished", e.Cause == "conflict", e.Event == "restored", cause == "":
-			j.object("S4", "%s: %s %s, and nothing was wrong with it: %s", e.By, e.Event, e.Cause, e.Text)
+			j.object("S4", "%s: %s %s without a cause: %s", e.By, e.Event, e.Cause, e.Text)
 		default:
 			j.excused[string(cause)]++
 		}
@@ -458,7 +458,7 @@ func (j *judge) verdict() []string {
 	}
 	j.seizures = nil
 	for _, e := range j.early {
-		j.object("S3", "%s: %s called its handler under generation %d, which nobody has made", e.Shard, e.By, e.Generation)
+		j.object("S3", "%s: %s called its handler under generation %d, which does not exist", e.Shard, e.By, e.Generation)
 	}
 	j.early = nil
 	if j.dropped > 0 {
@@ -485,10 +485,10 @@ func (j *judge) summary() string {
 	defer j.mu.Unlock()
 	clean, mixed := j.recoveries()
 	lines := []string{
-		fmt.Sprintf("%d checkpoints accepted, %d writes of rows refused; of writes that came late %d accepted, %d refused", j.commits, j.refusedRows, j.late, j.refusedLate),
+		fmt.Sprintf("%d checkpoints accepted, %d writes of rows refused; of late writes %d accepted, %d refused", j.commits, j.refusedRows, j.late, j.refusedLate),
 		fmt.Sprintf("%d effects accepted (%d records more than once), %d refused", j.effects, j.twice, j.refusedEffects),
 		fmt.Sprintf("changes of hands %v; unplanned ends and evictions, all with a cause %v; handlers failed %d", j.changes, j.excused, j.failed),
-		fmt.Sprintf("recovery after SIGKILL %v; not counted, because other things happened: %v", clean, mixed),
+		fmt.Sprintf("recovery after SIGKILL %v; not counted, because of other events: %v", clean, mixed),
 		fmt.Sprintf("planned moves: gap %v; overlap %v; overlap after other ends %v", j.gap, j.overlap, j.woken),
 		fmt.Sprintf("objections %v", j.faulty),
 	}

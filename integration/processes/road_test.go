@@ -307,7 +307,7 @@ func (r *road) deliver(ctx context.Context, p *parcel) (*http.Response, []byte, 
 	before := time.Now()
 	response, answer, err := r.send(ctx, p, body)
 	if err == nil {
-		r.tell(p, before, response.StatusCode, answer)
+		r.report(p, before, response.StatusCode, answer)
 	}
 	if took := time.Since(came); took > stallFrom && p.kind == lease.KindSeat.String() {
 		r.saw(entry{Kind: slow, By: p.by, For: took})
@@ -330,8 +330,8 @@ func (r *road) send(ctx context.Context, p *parcel, body []byte) (*http.Response
 	return response, answer, errors.Join(err, response.Body.Close())
 }
 
-// tell reports the result of a write to the judge.
-func (r *road) tell(p *parcel, before time.Time, status int, answer []byte) {
+// report reports the result of a write to the judge.
+func (r *road) report(p *parcel, before time.Time, status int, answer []byte) {
 	e := entry{Wall: before.UnixNano(), By: p.by, Late: p.late}
 	switch {
 	case status == http.StatusBadRequest && p.kind == lease.KindLease.String() && bytes.Contains(answer, []byte("ConditionalCheckFailed")):

@@ -151,7 +151,7 @@ func (s *station) handle(ctx context.Context, t *shardlease.Tenure) error {
 	}
 	defer p.close()
 	at, _ := strconv.ParseInt(cmp.Or(t.Checkpoint().Position, "0"), 10, 64)
-	s.tell(entry{Kind: handlerStarted, Shard: t.Shard().Name, Generation: t.Generation(), Position: at})
+	s.send(entry{Kind: handlerStarted, Shard: t.Shard().Name, Generation: t.Generation(), Position: at})
 	for ctx.Err() == nil {
 		<-time.After(s.Pause/2 + rand.N(s.Pause))
 		at++
@@ -171,7 +171,7 @@ func (s *station) handle(ctx context.Context, t *shardlease.Tenure) error {
 	return nil
 }
 
-func (s *station) tell(e entry) {
+func (s *station) send(e entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.By = s.Process
@@ -190,7 +190,7 @@ func (s *station) observe(e event.Event) {
 	if e.Cause != 0 {
 		out.Cause = e.Cause.String()
 	}
-	s.tell(out)
+	s.send(out)
 }
 
 const (
@@ -205,13 +205,13 @@ func (s *station) watch(ctx context.Context) {
 		<-time.After(stallTick)
 		now := time.Now()
 		if late := now.Sub(last) - stallTick; late > stallFrom {
-			s.tell(entry{Kind: stalled, For: late})
+			s.send(entry{Kind: stalled, For: late})
 		}
 		if last = now; now.Sub(stats) > statsEvery {
 			stats = now
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
-			s.tell(entry{Kind: measured, Goroutines: runtime.NumGoroutine(), Handlers: int(s.handlers.Load()), Heap: m.HeapAlloc})
+			s.send(entry{Kind: measured, Goroutines: runtime.NumGoroutine(), Handlers: int(s.handlers.Load()), Heap: m.HeapAlloc})
 		}
 	}
 }

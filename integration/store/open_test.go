@@ -64,7 +64,7 @@ func TestOpenSaysWhy(t *testing.T) {
 		"replicated, last writer wins": {
 			table: func() string { return local.Table(t) }, through: describe(replicated), want: dynamostore.ErrReplicated,
 		},
-		"replicated, and told to accept it": {
+		"replicated, with AllowReplicated": {
 			table: func() string { return local.Table(t) }, through: describe(replicated), options: dynamostore.Options{AllowReplicated: true},
 		},
 		"replicated, strongly consistent": {
@@ -73,7 +73,7 @@ func TestOpenSaysWhy(t *testing.T) {
 				table["MultiRegionConsistency"] = "STRONG"
 			}),
 		},
-		"as it should be": {table: func() string { return local.Table(t) }},
+		"a lease table": {table: func() string { return local.Table(t) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			local.Endpoint(t)

@@ -113,8 +113,8 @@ func goodRecords(t *testing.T, s lease.Store, name string) (lease.Row, lease.Sea
 	t.Helper()
 	row, seat := fixture.Must[lease.Row](t, s), fixture.Must[lease.Seat](t, s)
 	r := row(protocol.Claim(row(protocol.Begin("orders", name, nil, "a", fixture.Stamp())), fixture.Worker("a"), fixture.Stamp()))
-	chair := seat(protocol.Sit(lease.Seat{Group: "orders", Incarnation: lease.Incarnation(name), Name: "a", TTL: time.Second}, fixture.Stamp()))
-	return r, seat(protocol.NextBeat(chair, lease.Says{}, fixture.Stamp()))
+	seatRow := seat(protocol.Sit(lease.Seat{Group: "orders", Incarnation: lease.Incarnation(name), Name: "a", TTL: time.Second}, fixture.Stamp()))
+	return r, seat(protocol.NextBeat(seatRow, lease.Says{}, fixture.Stamp()))
 }
 
 // TestMalformedRowsAreSetAside: a row that cannot be read is reported by name, and does not affect
@@ -332,7 +332,7 @@ func emptyPage(query []byte, reply map[string]any) {
 func TestUnknownAttributesSurvive(t *testing.T) {
 	hand := byHand{t, local.Client(t, nil), local.Table(t)}
 	s := local.Open(t, hand.client, hand.table)
-	r, chair := goodRecords(t, s, "shard-1")
+	r, seatRow := goodRecords(t, s, "shard-1")
 	news := attributes{
 		"fromTheFuture": &types.AttributeValueMemberM{Value: attributes{
 			"number": &types.AttributeValueMemberN{Value: "123456789012345678901234567890"},
@@ -340,7 +340,7 @@ func TestUnknownAttributesSurvive(t *testing.T) {
 		}},
 		"alsoNew": &types.AttributeValueMemberS{Value: "kept"},
 	}
-	for _, k := range []lease.Key{r.Key(), chair.Key()} {
+	for _, k := range []lease.Key{r.Key(), seatRow.Key()} {
 		item := hand.get(k)
 		maps.Copy(item, news)
 		hand.put(item)
@@ -377,8 +377,8 @@ func TestUnknownAttributesSurvive(t *testing.T) {
 		r = row(step.do())
 		kept(step.did, r.Key())
 	}
-	chair = fixture.Must[lease.Seat](t, s)(protocol.NextBeat(chair, lease.Says{Leaving: true}, fixture.Stamp()))
-	kept("a beat", chair.Key())
+	seatRow = fixture.Must[lease.Seat](t, s)(protocol.NextBeat(seatRow, lease.Says{Leaving: true}, fixture.Stamp()))
+	kept("a beat", seatRow.Key())
 }
 
 // TestRefusalWithoutItem: if a server refuses a write and does not return the row, the store reads it
@@ -398,10 +398,10 @@ func TestRefusalWithoutItem(t *testing.T) {
 		}}
 	})
 	s := local.Open(t, local.Client(t, f.Over), hand.table)
-	r, chair := goodRecords(t, s, "shard-1")
+	r, seatRow := goodRecords(t, s, "shard-1")
 	now := fixture.Must[lease.Row](t, s)(protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp()))
 	later := fixture.Must[lease.Row](t, s)(protocol.Recover(now, fixture.Worker("b"), fixture.Stamp()))
-	beaten := fixture.Must[lease.Seat](t, s)(protocol.NextBeat(chair, lease.Says{}, fixture.Stamp()))
+	beaten := fixture.Must[lease.Seat](t, s)(protocol.NextBeat(seatRow, lease.Says{}, fixture.Stamp()))
 	refused := func(want lease.Record, w lease.Write, err error) {
 		t.Helper()
 		if err != nil {
@@ -423,9 +423,9 @@ func TestRefusalWithoutItem(t *testing.T) {
 		refused(row, w, err)
 		w, err = protocol.Recover(r, fixture.Worker("c"), fixture.Stamp())
 		refused(row, w, err)
-		w, err = protocol.NextBeat(chair, lease.Says{}, fixture.Stamp())
+		w, err = protocol.NextBeat(seatRow, lease.Says{}, fixture.Stamp())
 		refused(seat, w, err)
-		w, err = protocol.Evict(chair)
+		w, err = protocol.Evict(seatRow)
 		refused(seat, w, err)
 	}
 	all(later, beaten)
@@ -435,6 +435,6 @@ func TestRefusalWithoutItem(t *testing.T) {
 		t.Errorf("%d refusals lost their item, want 5", stripped)
 	}
 	hand.remove(r.Key())
-	hand.remove(chair.Key())
+	hand.remove(seatRow.Key())
 	all(nil, nil)
 }
