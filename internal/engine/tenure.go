@@ -36,7 +36,7 @@ type tenure struct {
 	cause    event.Cause // … for this
 	unheard  bool        // it was told to wind down because the table accepted none of its marks
 	cut      bool        // its handler's context has ended, and the shard is given up without it
-	overdue  bool        // … after it had some time to return
+	overdue  bool        // its handler had some time to return before it was cut
 	torn     bool        // its offer was taken, which it learnt when a write was refused that may have been stored before
 
 	pulse   Instant // the last sign of progress
