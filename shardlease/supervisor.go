@@ -17,12 +17,26 @@ import (
 // needs only the store. Its commands are fenced like the writes of a worker.
 //
 // A command states the generation that the operator has seen. If the shard has changed
-// hands since, the command is refused with lease.ErrOutdated: read the row again, and
-// decide again. Every command that the row does not allow returns a [*lease.RuleError]
-// together with the row, which shows the obstacle. The error lease.ErrHeld means that a
-// shard must be quarantined before it is rewound or removed. If the store does not answer,
-// the write is repeated a few times. If the command then returns an error, it may have been
-// carried out nevertheless.
+// hands since, the command is refused with [lease.ErrOutdated]: read the row again, and
+// decide again. If the store does not answer, the write is repeated a few times.
+//
+//	error                      meaning
+//	ErrConfig                  Store, Group or By is missing or invalid: a *ConfigError for each
+//	lease.ErrNotFound          no lease row has this name
+//	*lease.RuleError           the row does not allow the command; the rule is for example
+//	                           lease.ErrOutdated, or lease.ErrHeld: quarantine the shard before
+//	                           it is rewound or removed
+//	*checkpoint.InvalidError   an argument cannot be stored, for example a position that is too
+//	                           long or a reason with a line end; nothing was written
+//	lease.ErrMalformed         the row cannot be read: see docs/operations.md
+//	any other                  the store did not answer: the command may have been carried out
+//
+// Together with a *lease.RuleError a command returns the row, which shows the obstacle. If
+// the outcome is not known, read the row with [Supervisor.Get]: Last.By and Last.Note show
+// whether the last change of hands was yours. The row keeps the first [lease.MaxNote] bytes
+// of the reason. lease.ErrOutdated has a second meaning if an answer of the store was lost:
+// the command was carried out, and a worker has claimed the shard since. Then
+// [lease.Row.History] contains your change.
 //
 // Other workers notice a command at their next audit ([Config.AuditEvery], which is longer
 // in a large fleet). A worker whose shard was taken away notices when its next commit is
@@ -105,9 +119,9 @@ func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, 
 
 // ReleaseTask cleans up after a run that is dead: it force-releases every shard that
 // workers of a task hold, and then evicts these workers, so that the others need not wait
-// for the lease time. It returns the rows that it released; the error contains those that
-// it could not release. Stop the task first, or its workers take new seats and claim shards
-// again.
+// for the lease time. A shard that it released does not count a failed attempt. It returns
+// the rows that it released; the error contains those that it could not release. Stop the
+// task first, or its workers take new seats and claim shards again.
 func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.Row, error) {
 	if task == "" {
 		return nil, &ConfigError{Field: "task", Rule: "must be given: every worker without one has the empty task"}
@@ -134,8 +148,14 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 }
 
 // Evict deletes the seat of a worker, so that all others see at their next poll that it is
-// gone. If the worker is still running, its next heartbeat is refused; it then ends all its
-// tenures and takes a new seat. Evict returns nil if the seat is gone already.
+// gone, and claim its shards. If the worker is still running, its next heartbeat is refused;
+// it then reports [event.Lost] with the cause [event.CauseExpired], ends all its tenures and
+// takes a new seat. Evict returns nil if the seat is gone already.
+//
+// Each shard of the worker counts a failed attempt, as after a crash: with
+// [Config.MaxAttempts] = 2, two evictions quarantine a healthy shard unless one of its
+// checkpoints was accepted in between. Call [Supervisor.ReleaseTask], or
+// [Supervisor.ForceRelease] for each shard, before Evict: a released shard counts nothing.
 func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
 	if err := s.check(false); err != nil {
 		return err
