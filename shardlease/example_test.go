@@ -2,12 +2,15 @@ package shardlease_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
-	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -103,38 +106,75 @@ func ExampleEndError() {
 	// true true true
 }
 
-// This observer pages an operator. A fault that lasts is reported several times, with the
-// time for which it has lasted, and once more when it is over.
+// An observer that follows the column "alert" of docs/operations.md. A fault that lasts is
+// reported again and again, with the time for which it has lasted, and once more when it is over.
 func ExampleConfig_observe() {
-	alert := func(e event.Event) {
+	urgency := func(e event.Event) string {
 		switch e.Kind {
-		case event.Lost, event.Restored, event.Quarantined, event.Malformed, event.CommitsFail:
-			fmt.Println("page:", e)
+		case event.Quarantined, event.Malformed, event.Restored, event.CommitsFail:
+			return "page"
 		case event.StoreFault, event.SourceFault:
-			if e.Lasted > time.Minute {
-				fmt.Println("page:", e)
+			if e.Lasted >= time.Minute {
+				return "page"
 			}
+		case event.Lost, event.PeerEvicted, event.HookFault:
+			return "ticket"
+		case event.Ended:
+			if e.Cause == event.CauseConflict {
+				return "page"
+			}
+			if e.Level() == slog.LevelWarn {
+				return "ticket"
+			}
+		}
+		return ""
+	}
+	alert := func(e event.Event) {
+		if e.Over {
+			return // the fault has ended: this is good news
+		}
+		if u := urgency(e); u != "" {
+			fmt.Printf("%s: %v\n", u, e)
 		}
 	}
 	config := shardlease.Config{Group: "orders", Handoff: rebalance.Eager, Observe: alert}
-	config.Observe(event.Event{Kind: event.CommitsFail, Worker: "a", Shard: "1", Count: 1, Lasted: 40 * time.Second})
 	config.Observe(event.Event{Kind: event.StoreFault, Worker: "a", Lasted: 10 * time.Second})
+	config.Observe(event.Event{Kind: event.CommitsFail, Worker: "a", Shard: "1", Count: 1, Lasted: 40 * time.Second})
+	config.Observe(event.Event{Kind: event.CommitsFail, Worker: "a", Shard: "1", Count: 1, Lasted: time.Minute, Over: true})
+	config.Observe(event.Event{Kind: event.Ended, Worker: "a", Shard: "1", Cause: event.CauseConflict})
+	config.Observe(event.Event{Kind: event.HookFault, Worker: "a", Err: errors.New("Planner panicked")})
 	// Output:
 	// page: commits-fail: worker a, shard 1, lasted 40s
+	// page: ended: worker a, shard 1, cause conflict
+	// ticket: hook-fault: worker a, err Planner panicked
 }
 
-// A supervisor releases a shard whose worker is known to be dead.
+// An operator releases the shards of a run that is dead. A command that was decided on an older
+// generation is refused.
 func ExampleSupervisor_ForceRelease() {
-	ctx := context.Background()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	store := new(memstore.Store)
-	// The lease row of a shard that a worker holds, written by hand for this example.
-	begin, _ := protocol.Begin("orders", "1", nil, "a", protocol.Stamp{ID: "w1", At: time.Now()})
-	row, _ := store.Write(ctx, begin)
-	claim, _ := protocol.Claim(row.(lease.Row), lease.Owner{Name: "a", Incarnation: "a1", Task: "run-17"}, protocol.Stamp{ID: "w2", At: time.Now()})
-	_, _ = store.Write(ctx, claim)
+	w, err := shardlease.New(store, shardlease.Static("1"), shardlease.Config{
+		Group: "orders", Name: "a", Task: "run-17", Handoff: rebalance.Eager,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	began, ended := make(chan struct{}, 9), make(chan error)
+	go func() {
+		ended <- w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error {
+			began <- struct{}{}
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-began
 
-	s := shardlease.Supervisor{Store: store, Group: "orders", By: "cleanup"}
-	rows, _ := s.ByTask(ctx, "run-17")
+	s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
+	rows, err := s.ByTask(ctx, "run-17")
+	fmt.Println(len(rows), err)
 	for _, row := range rows {
 		released, err := s.ForceRelease(ctx, row.Shard, row.Generation, "run 17 was killed")
 		fmt.Println(released.Shard, released.Last.Reason, released.Last.From, released.Owner, err)
@@ -142,7 +182,61 @@ func ExampleSupervisor_ForceRelease() {
 		_, err = s.ForceRelease(ctx, row.Shard, row.Generation, "again")
 		fmt.Println(errors.Is(err, lease.ErrOutdated))
 	}
+	stop()
+	fmt.Println(<-ended)
 	// Output:
+	// 1 <nil>
 	// 1 forced a nobody <nil>
 	// true
+	// <nil>
+}
+
+// The probes of a worker beside other routes of the same server.
+func ExampleWorker_Probes() {
+	w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), shardlease.Config{
+		Group: "orders", Name: "a", Handoff: rebalance.Eager,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/livez", w.Probes())
+	mux.Handle("/readyz", w.Probes())
+
+	// Run was not called yet: the process is alive, and not ready.
+	for _, path := range []string{"/livez", "/readyz"} {
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		fmt.Println(path, answer.Code)
+	}
+	// Output:
+	// /livez 200
+	// /readyz 503
+}
+
+// The status of a worker as JSON, for a dashboard.
+func ExampleWorker_Status() {
+	w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), shardlease.Config{
+		Group: "orders", Name: "a", Handoff: rebalance.Eager,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	status, err := json.MarshalIndent(w.Status(), "", "  ")
+	fmt.Println(string(status), err)
+	// Output:
+	// {
+	//   "group": "orders",
+	//   "name": "a",
+	//   "phase": "new",
+	//   "held": 0,
+	//   "moving": 0,
+	//   "requested": 0,
+	//   "trustSeconds": 0,
+	//   "oldestMarkSeconds": 0,
+	//   "unhealthy": "worker \"a\": it is not running",
+	//   "unready": "worker \"a\": it is not running"
+	// } <nil>
 }
