@@ -1,15 +1,23 @@
-// Operate lists the leases of a group and carries out the commands of docs/operations.md:
+// Operate lists the leases of a group and carries out the commands of docs/operations.md. Build
+// it once, in a clone of the repository, with Go 1.26 or later:
 //
-//	go run ./examples/operate -table leases -group orders list
-//	go run ./examples/operate -table leases -group orders workers
-//	go run ./examples/operate -table leases -group orders adopt
-//	go run ./examples/operate -table leases -group orders -why "handler hangs" release SHARD
-//	go run ./examples/operate -table leases -group orders -why "poison record" quarantine SHARD
-//	go run ./examples/operate -table leases -group orders -why "fixed in 1.4" unquarantine SHARD
-//	go run ./examples/operate -table leases -group orders -why "replay June" rewind SHARD POSITION
+//	go build -o operate ./examples/operate
 //
-// It needs the permissions of a worker (docs/iam.md). The AWS SDK reads region and credentials
-// from its own settings; set AWS_ENDPOINT_URL_DYNAMODB to use a DynamoDB Local.
+//	operate -table leases -group orders list
+//	operate -table leases -group orders workers
+//	operate -table leases -group orders -by ann adopt
+//	operate -table leases -group orders -by ann -why "handler hangs" -generation N release SHARD
+//	operate -table leases -group orders -by ann -why "poison record" -generation N quarantine SHARD
+//	operate -table leases -group orders -by ann -why "fixed in 1.4" unquarantine SHARD
+//	operate -table leases -group orders -by ann -why "replay June" rewind SHARD POSITION
+//	operate -table leases -group orders -by ann -why "host is gone" evict INCARNATION
+//
+// The command list prints the generation N of each shard. The command is refused if the shard has
+// changed hands since. Commands that do not need -generation read it themselves if it is missing.
+// The lease row keeps -by and the first 64 bytes of -why.
+//
+// Operate needs the permissions of a worker (docs/iam.md). The AWS SDK reads region and
+// credentials from its own settings; set AWS_ENDPOINT_URL_DYNAMODB to use a DynamoDB Local.
 package main
 
 import (
@@ -46,12 +54,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	table := f.String("table", "", "the lease table")
 	group := f.String("group", "", "the group")
 	by := f.String("by", operator(), "the name of the operator, which is stored in the lease row")
-	why := f.String("why", "", "the reason, which is stored in the lease row")
+	why := f.String("why", "", "the reason, of which 64 bytes are stored in the lease row")
+	generation := f.Int64("generation", 0, "the generation of the shard, as list prints it; release and quarantine need it")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	if *table == "" || *group == "" || f.NArg() == 0 {
-		return errors.New("needs -table, -group and a command: list, workers, adopt, release, quarantine, unquarantine or rewind")
+		return errors.New("needs -table, -group and a command: list, workers, adopt, release, quarantine, unquarantine, rewind or evict")
 	}
 	aws, err := config.LoadDefaultConfig(ctx)
 	if err != nil {
@@ -64,7 +73,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if f.Arg(0) == "adopt" {
 		return adopt(ctx, store, *group, *by, out)
 	}
-	return command(ctx, shardlease.Supervisor{Store: store, Group: *group, By: *by}, *why, f.Args(), out)
+	return command(ctx, shardlease.Supervisor{Store: store, Group: *group, By: *by}, order{*why, *generation}, f.Args(), out)
+}
+
+// An order is what the flags say about a command.
+type order struct {
+	why        string
+	generation int64 // the generation that the operator saw; 0: none was given
 }
 
 // operator is the name of the user that runs this program.
@@ -83,32 +98,20 @@ func adopt(ctx context.Context, store *dynamostore.Store, group, by string, out 
 }
 
 // command executes any other command.
-func command(ctx context.Context, s shardlease.Supervisor, why string, args []string, out io.Writer) error {
+func command(ctx context.Context, s shardlease.Supervisor, o order, args []string, out io.Writer) error {
 	switch args[0] {
 	case "list":
 		return list(ctx, s, out)
 	case "workers":
 		return workers(ctx, s, out)
 	}
-	if len(args) < 2 || why == "" {
-		return errors.New("needs a command, a shard and -why")
+	if len(args) < 2 || o.why == "" {
+		return errors.New("needs a command, a shard or an incarnation, and -why")
 	}
-	row, err := s.Get(ctx, args[1])
-	if err != nil {
-		return err
+	if args[0] == "evict" {
+		return evict(ctx, s, lease.Incarnation(args[1]), o.why, out)
 	}
-	switch {
-	case args[0] == "release":
-		row, err = s.ForceRelease(ctx, row.Shard, row.Generation, why)
-	case args[0] == "quarantine":
-		row, err = s.Quarantine(ctx, row.Shard, row.Generation, why)
-	case args[0] == "unquarantine":
-		row, err = s.Unquarantine(ctx, row.Shard, row.Generation, why)
-	case args[0] == "rewind" && len(args) == 3:
-		row, err = rewind(ctx, s, row, checkpoint.Mark{Position: args[2]}, why)
-	default:
-		return fmt.Errorf("unknown command %q: see go doc ./examples/operate", args)
-	}
+	row, err := change(ctx, s, o, args)
 	if err != nil {
 		return err
 	}
@@ -116,21 +119,68 @@ func command(ctx context.Context, s shardlease.Supervisor, why string, args []st
 	return nil
 }
 
+// change executes a command that changes a lease row. A command that can stop a healthy tenure
+// needs the generation that the operator saw: the shard may have another owner by now.
+func change(ctx context.Context, s shardlease.Supervisor, o order, args []string) (lease.Row, error) {
+	row, err := s.Get(ctx, args[1])
+	if err != nil {
+		return row, err
+	}
+	switch {
+	case o.generation != 0:
+		row.Generation = o.generation
+	case args[0] == "release", args[0] == "quarantine":
+		return row, fmt.Errorf("%s needs -generation, as list prints it: a shard that changed hands since then is left alone", args[0])
+	}
+	switch {
+	case args[0] == "release":
+		return s.ForceRelease(ctx, row.Shard, row.Generation, o.why)
+	case args[0] == "quarantine":
+		return s.Quarantine(ctx, row.Shard, row.Generation, o.why)
+	case args[0] == "unquarantine":
+		return s.Unquarantine(ctx, row.Shard, row.Generation, o.why)
+	case args[0] == "rewind" && len(args) == 3:
+		return rewind(ctx, s, row, checkpoint.Mark{Position: args[2]}, o.why)
+	}
+	return row, fmt.Errorf("unknown command %q: see go doc ./examples/operate", args)
+}
+
 // rewind makes the next tenure of a shard start at another position. A running fleet claims a
-// free shard within moments, so rewind quarantines the shard until the position is stored. If
-// the command is interrupted, the shard stays quarantined; repeat the command then.
+// free shard within moments, so rewind quarantines the shard until the position is stored. A
+// shard that was quarantined before stays so. If the command is interrupted, the shard may stay
+// quarantined: repeat the command, then unquarantine the shard.
 func rewind(ctx context.Context, s shardlease.Supervisor, row lease.Row, to checkpoint.Mark, why string) (lease.Row, error) {
 	var err error
-	if !row.Quarantined && !row.Finished {
+	aside := !row.Quarantined && !row.Finished
+	if aside {
 		if row, err = s.Quarantine(ctx, row.Shard, row.Generation, why); err != nil {
 			return row, err
 		}
 	}
 	row, err = s.Rewind(ctx, row.Shard, row.Generation, to, why)
-	if err != nil || !row.Quarantined {
+	if err != nil || !aside {
 		return row, err
 	}
 	return s.Unquarantine(ctx, row.Shard, row.Generation, why)
+}
+
+// evict releases the shards of a worker and deletes its seat. Without the releases, the eviction
+// would count as a failed attempt of each shard.
+func evict(ctx context.Context, s shardlease.Supervisor, worker lease.Incarnation, why string, out io.Writer) error {
+	rows, err := s.List(ctx)
+	errs := []error{err}
+	for _, row := range rows {
+		if row.Owner.IsZero() || row.Owner.Incarnation != worker {
+			continue
+		}
+		row, err := s.ForceRelease(ctx, row.Shard, row.Generation, why)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		describe(out, row)
+	}
+	return errors.Join(append(errs, s.Evict(ctx, worker))...)
 }
 
 // list prints a line for each shard, and reports the rows that cannot be read.
@@ -154,10 +204,12 @@ func state(row lease.Row) string {
 		return "quarantined"
 	case row.Finished:
 		return "finished"
+	case row.Removed:
+		return "removed"
 	case row.Owner.IsZero():
 		return "free"
 	}
-	return "held by " + row.Owner.Name
+	return fmt.Sprintf("held by %s, incarnation %s", row.Owner.Name, row.Owner.Incarnation)
 }
 
 func moment(t time.Time) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // TestCommands executes every command while a fleet runs.
@@ -35,13 +37,26 @@ func TestCommands(t *testing.T) {
 		}()
 		s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
 		var out strings.Builder
-		give := func(args ...string) {
+		giveAt := func(generation int64, args ...string) error {
 			t.Helper()
 			time.Sleep(3 * time.Minute)
 			out.Reset()
-			if err := command(t.Context(), s, "because", args, &out); err != nil {
+			return command(t.Context(), s, order{"because", generation}, args, &out)
+		}
+		give := func(args ...string) {
+			t.Helper()
+			if err := giveAt(0, args...); err != nil {
 				t.Fatal(args, err)
 			}
+		}
+		seen := func() int64 {
+			t.Helper()
+			time.Sleep(3 * time.Minute)
+			row, err := s.Get(t.Context(), "shard-0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return row.Generation
 		}
 		shows := func(text string) {
 			t.Helper()
@@ -50,16 +65,40 @@ func TestCommands(t *testing.T) {
 			}
 		}
 		give("list")
-		shows("held by a")
+		shows("held by a, incarnation ")
 		give("workers")
 		shows("lease time 10s")
-		give("quarantine", "shard-0")
+		if err := giveAt(0, "quarantine", "shard-0"); err == nil {
+			t.Error("quarantined a shard without -generation")
+		}
+		if err := giveAt(seen()-1, "release", "shard-0"); !errors.Is(err, lease.ErrOutdated) {
+			t.Errorf("released a shard that has changed hands: %v", err)
+		}
+		if err := giveAt(seen(), "quarantine", "shard-0"); err != nil {
+			t.Error(err)
+		}
 		shows("quarantined")
+		give("rewind", "shard-0", "3") // the quarantine stays
+		shows("quarantined")
+		give("unquarantine", "shard-0")
+		shows("free")
 		give("rewind", "shard-0", "5")
-		shows(`free`)
-		give("release", "shard-0")
+		shows("free")
+		if err := giveAt(seen(), "release", "shard-0"); err != nil {
+			t.Error(err)
+		}
 		shows("forced by ann")
 		time.Sleep(3 * time.Minute)
+		row, err := s.Get(t.Context(), "shard-0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		give("evict", string(row.Owner.Incarnation))
+		shows("forced by ann")
+		time.Sleep(3 * time.Minute)
+		if row, err = s.Get(t.Context(), "shard-0"); err != nil || row.Owner.IsZero() || row.Attempts() != 0 {
+			t.Errorf("after the eviction: %v, %v", row, err)
+		}
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -69,10 +108,10 @@ func TestCommands(t *testing.T) {
 		for position := range began {
 			starts = append(starts, position)
 		}
-		if got := strings.Join(starts, ","); got != ",5,9" {
+		if got := strings.Join(starts, ","); got != ",3,5,9,9" {
 			t.Errorf("tenures started at %s", got)
 		}
-		if err := command(t.Context(), s, "", []string{"release", "shard-0"}, &out); err == nil {
+		if err := command(t.Context(), s, order{generation: 1}, []string{"release", "shard-0"}, &out); err == nil {
 			t.Error("a command without a reason was carried out")
 		}
 	})
