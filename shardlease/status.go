@@ -116,8 +116,10 @@ func (w *Worker) reason(format string, args ...any) error {
 	return fmt.Errorf("worker %q: %s", w.config.Name, fmt.Sprintf(format, args...))
 }
 
-// A Status is the state of a worker at one moment, for people and for dashboards. As JSON
-// its durations are in seconds.
+// A Status is the state of a worker at one moment, for people and for dashboards. Its JSON
+// has the fields group, name, task, incarnation, phase, held, moving, requested, trustSeconds,
+// oldestMarkSeconds, unhealthy and unready. Durations are in seconds, and task, incarnation,
+// unhealthy and unready are absent if they are empty.
 type Status struct {
 	Group, Name, Task string
 	// Incarnation is the identity of the seat; empty: the worker has none.
@@ -194,7 +196,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-// MarshalJSON writes durations as seconds.
+// MarshalJSON writes the fields that [Status] describes.
 func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Group       string            `json:"group"`
@@ -215,13 +217,18 @@ func (s Status) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// Probes returns a handler for the probes of a platform such as Kubernetes. Both answer 200
-// or 503, with a JSON body that has the reason and the [Status].
+// Probes returns a handler for the probes of a platform such as Kubernetes. It answers GET
+// requests of exactly these two paths, and 404 for any other path; under a prefix it needs
+// [http.StripPrefix]:
 //
 //   - /livez fails only where a restart would help: the run loop has stood still for a lease
 //     time, because Planner, Handoff or Order blocks. It does not fail because the table or
 //     the source does not answer, nor before and after Run.
-//   - /readyz fails while [Worker.Ready] returns an error.
+//   - /readyz fails while [Worker.Ready] returns an error. That includes an outage of the table
+//     that is longer than the lease time.
+//
+// The status code is 200, or 503 if the probe fails. The body is JSON: ok is true or false,
+// reason is the error and is absent if ok is true, and status is the [Status].
 func (w *Worker) Probes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", w.probe(w.stuck))
