@@ -62,3 +62,6 @@ func TestHandlerAlone(t *testing.T) {
 		})
 	}
 }
+
+// TestConsume runs the test that ExampleBegin shows.
+func TestConsume(t *testing.T) { synctest.Test(t, checkConsume) }
