@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -114,5 +118,143 @@ func TestCommands(t *testing.T) {
 		if err := command(t.Context(), s, order{generation: 1}, []string{"release", "shard-0"}, &out); err == nil {
 			t.Error("a command without a reason was carried out")
 		}
+	})
+}
+
+// A fleet is workers on a store in memory, for the runbooks of docs/operations.md.
+type fleet struct {
+	shardlease.Supervisor
+	t    *testing.T
+	stop func()
+}
+
+func enter(t *testing.T, workers int, config shardlease.Config, handler shardlease.Handler) fleet {
+	t.Helper()
+	store := new(memstore.Store)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	for range workers {
+		config.Group, config.Handoff = "orders", rebalance.Eager
+		w, err := shardlease.New(store, shardlease.Static("shard-0"), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { ended <- w.Run(ctx, handler) }()
+	}
+	time.Sleep(10 * time.Minute)
+	return fleet{shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}, t, func() {
+		stop()
+		for range workers {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+}
+
+func (f fleet) row() lease.Row {
+	f.t.Helper()
+	row, err := f.Get(f.t.Context(), "shard-0")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return row
+}
+
+func (f fleet) give(generation int64, args ...string) error {
+	return command(f.t.Context(), f.Supervisor, order{"because", generation}, args, io.Discard)
+}
+
+// TestPoisonRecord: record 5 cannot be processed. The checkpoint is the record before it, also
+// without commits, and a rewind to 5 skips it. A shard that rests but is not quarantined is
+// retried soon after it was quarantined and freed.
+func TestPoisonRecord(t *testing.T) {
+	for name, limit := range map[string]int{"quarantined": 3, "tried forever": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var tries atomic.Int32
+				f := enter(t, 1, shardlease.Config{MaxAttempts: limit}, func(ctx context.Context, tenure *shardlease.Tenure) error {
+					tries.Add(1)
+					last, _ := strconv.Atoi(tenure.Checkpoint().Position)
+					for n := last + 1; n < 9; n++ {
+						if n == 5 {
+							return errors.New("cannot process the record at 5")
+						}
+						if err := tenure.Mark(strconv.Itoa(n)); err != nil {
+							return err
+						}
+					}
+					<-ctx.Done()
+					return nil
+				})
+				row := f.row()
+				if row.Checkpoint.Position != "4" || row.Quarantined != (limit > 0) || row.Attempts() == 0 {
+					t.Errorf("after the failures: %v at %q", row, row.Checkpoint.Position)
+				}
+				if limit == 0 {
+					if err := f.give(0, "unquarantine", "shard-0"); err == nil {
+						t.Error("freed a shard that was not quarantined")
+					}
+					if err := f.give(row.Generation, "quarantine", "shard-0"); err != nil {
+						t.Error(err)
+					}
+				}
+				before := tries.Load()
+				if err := f.give(0, "unquarantine", "shard-0"); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Minute + time.Second) // AuditEvery
+				if tries.Load() == before {
+					t.Error("it was not tried again")
+				}
+				time.Sleep(3 * time.Minute)
+				if err := f.give(0, "rewind", "shard-0", "5"); err != nil {
+					t.Error(err)
+				}
+				if f.row().Quarantined {
+					if err := f.give(0, "unquarantine", "shard-0"); err != nil {
+						t.Error(err)
+					}
+				}
+				time.Sleep(3 * time.Minute)
+				if row := f.row(); row.Checkpoint.Position != "8" || row.Owner.IsZero() {
+					t.Errorf("after the rewind: %v at %q", row, row.Checkpoint.Position)
+				}
+				f.stop()
+			})
+		})
+	}
+}
+
+// TestHungHandler: a handler ignores its contexts. After the release another worker claims the
+// shard within the audit and three heartbeats, and the event of the end has Running.
+func TestHungHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hung, running, second := make(chan struct{}), make(chan event.Event, 9), atomic.Bool{}
+		observe := func(e event.Event) {
+			if e.Kind == event.Ended && e.Running {
+				running <- e
+			}
+		}
+		f := enter(t, 2, shardlease.Config{Observe: observe}, func(ctx context.Context, _ *shardlease.Tenure) error {
+			if !second.Swap(true) {
+				<-hung
+			}
+			<-ctx.Done()
+			return nil
+		})
+		before := f.row()
+		if err := f.give(before.Generation, "release", "shard-0"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(71 * time.Second)
+		if row := f.row(); row.Owner.IsZero() || row.Owner == before.Owner {
+			t.Errorf("after the release: %v", row)
+		}
+		if e := <-running; e.Cause != event.CauseForced {
+			t.Errorf("reported: %v", e)
+		}
+		close(hung)
+		f.stop()
 	})
 }
