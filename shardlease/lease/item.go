@@ -233,9 +233,10 @@ func parseWant(text string) (Want, bool) {
 	return w, errGeneration == nil && errTerms == nil && w.validate() == nil
 }
 
-// parseTerms reads the four words of terms in the text of Want.String. A mode or an after-drain that this version
-// does not know was written by a newer one. It is read as eager or force, which never makes two
-// handlers run.
+// parseTerms reads the four words of terms in the text of Want.String. A mode or an after-drain
+// that this version does not know was written by a newer one. It is read as eager or force, which
+// never makes two handlers run. A stored duration is never "default": a worker does not know the
+// configuration of another.
 func parseTerms(words []string) (rebalance.Terms, error) {
 	mode, drain, after, prepare := words[0], words[1], words[2], words[3]
 	if mode != "" && mode != rebalance.Cooperative.String() {
@@ -246,5 +247,8 @@ func parseTerms(words []string) (rebalance.Terms, error) {
 	}
 	var t rebalance.Terms
 	err := t.UnmarshalText([]byte(mode + " " + drain + " " + after + " " + prepare))
+	if err == nil && (t.Drain == 0 || t.Prepare == 0) { // UnmarshalText reads "default" as 0, and "0s" as a negative number
+		err = rebalance.ErrTerms
+	}
 	return t.Fill(0), err
 }

@@ -213,7 +213,7 @@ func TestUnreadableWantIsNotServed(t *testing.T) {
 	if len(wants) != 1 || wants[0].Shard != "good" {
 		t.Errorf("wants %v", wants)
 	}
-	for _, terms := range []string{"", "eager", "eager 20s force", "eager x force 0s", "eager 20s force 25h", " 20s force 0s", "eager 20s  0s", "eager -1s force 0s"} {
+	for _, terms := range []string{"", "eager", "eager 20s force", "eager x force 0s", "eager 20s force 25h", " 20s force 0s", "eager 20s  0s", "eager -1s force 0s", "eager default force 0s", "eager 20s force default"} {
 		if wants := storedWants(t, "7 "+terms+" s"); len(wants) != 0 {
 			t.Errorf("the terms %q are read as %v", terms, wants)
 		}
