@@ -196,25 +196,50 @@ func text(err error) string {
 	return err.Error()
 }
 
-// MarshalJSON writes the fields that [Status] describes.
-func (s Status) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Group       string            `json:"group"`
-		Name        string            `json:"name"`
-		Task        string            `json:"task,omitempty"`
-		Incarnation lease.Incarnation `json:"incarnation,omitempty"`
-		Phase       string            `json:"phase"`
-		Held        int               `json:"held"`
-		Moving      int               `json:"moving"`
-		Requested   int               `json:"requested"`
-		Trust       float64           `json:"trustSeconds"`
-		OldestMark  float64           `json:"oldestMarkSeconds"`
-		Unhealthy   string            `json:"unhealthy,omitempty"`
-		Unready     string            `json:"unready,omitempty"`
-	}{
+// A statusText is a Status as JSON.
+type statusText struct {
+	Group       string            `json:"group"`
+	Name        string            `json:"name"`
+	Task        string            `json:"task,omitempty"`
+	Incarnation lease.Incarnation `json:"incarnation,omitempty"`
+	Phase       string            `json:"phase"`
+	Held        int               `json:"held"`
+	Moving      int               `json:"moving"`
+	Requested   int               `json:"requested"`
+	Trust       float64           `json:"trustSeconds"`
+	OldestMark  float64           `json:"oldestMarkSeconds"`
+	Unhealthy   string            `json:"unhealthy,omitempty"`
+	Unready     string            `json:"unready,omitempty"`
+}
+
+func (s Status) text() statusText {
+	seconds := func(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+	return statusText{
 		s.Group, s.Name, s.Task, s.Incarnation, s.Phase, s.Held, s.Moving, s.Requested,
-		s.Trust.Round(time.Millisecond).Seconds(), s.OldestMark.Round(time.Millisecond).Seconds(), s.Unhealthy, s.Unready,
-	})
+		seconds(s.Trust), seconds(s.OldestMark), s.Unhealthy, s.Unready,
+	}
+}
+
+// MarshalJSON writes the fields that [Status] describes, and durations to the millisecond.
+//
+// A struct that embeds a Status has its MarshalJSON and UnmarshalJSON too, so the JSON of that
+// struct has none of its other fields. Give the Status a field with a name instead.
+func (s Status) MarshalJSON() ([]byte, error) { return json.Marshal(s.text()) }
+
+// UnmarshalJSON reads what MarshalJSON writes. It keeps the fields that are not in the JSON.
+func (s *Status) UnmarshalJSON(text []byte) error {
+	t := s.text()
+	if err := json.Unmarshal(text, &t); err != nil {
+		return err
+	}
+	duration := func(seconds float64) time.Duration {
+		return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
+	}
+	*s = Status{
+		t.Group, t.Name, t.Task, t.Incarnation, t.Phase, t.Held, t.Moving, t.Requested,
+		duration(t.Trust), duration(t.OldestMark), t.Unhealthy, t.Unready,
+	}
+	return nil
 }
 
 // Probes returns a handler for the probes of a platform such as Kubernetes. It answers GET

@@ -239,14 +239,26 @@ func TestStatus(t *testing.T) {
 }
 
 func TestStatusAsJSON(t *testing.T) {
-	text, err := json.Marshal(shardlease.Status{
+	status := shardlease.Status{
 		Group: "orders", Name: "a", Incarnation: "a1", Phase: "serving", Held: 3, Moving: 1, Requested: 2,
 		Trust: 8250 * time.Millisecond, OldestMark: time.Second, Unready: "it shuts down",
-	})
+	}
+	text, err := json.Marshal(status)
 	const want = `{"group":"orders","name":"a","incarnation":"a1","phase":"serving","held":3,"moving":1,"requested":2,` +
 		`"trustSeconds":8.25,"oldestMarkSeconds":1,"unready":"it shuts down"}`
 	if err != nil || string(text) != want {
 		t.Errorf("%s, %v", text, err)
+	}
+	status.Task, status.Unhealthy, status.Trust = "a task", "no heartbeat was confirmed", 8251*time.Millisecond
+	text, err = json.Marshal(status)
+	var back shardlease.Status
+	if err := errors.Join(err, json.Unmarshal(text, &back)); err != nil || back != status {
+		t.Errorf("%s was read back as %+v, %v", text, back, err)
+	}
+	for _, text := range []string{`null`, `{}`, `{"trustSeconds":"8"}`} {
+		if _ = json.Unmarshal([]byte(text), &back); back != status {
+			t.Errorf("%s changed the status to %+v", text, back)
+		}
 	}
 }
 
