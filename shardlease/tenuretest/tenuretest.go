@@ -35,12 +35,16 @@ type Tenure struct {
 }
 
 // Begin returns a tenure of a shard that starts at a mark; the zero mark is the beginning
-// of the shard. The zero config is valid: Begin sets a group and a mode.
+// of the shard. The zero config is valid: Begin sets a group and a mode. It raises an EventQueue
+// that is shorter than the default, because Call waits for the event that ends the tenure.
 func Begin(t testing.TB, config shardlease.Config, shard string, from checkpoint.Mark) *Tenure {
 	t.Helper()
 	config.Group = cmp.Or(config.Group, "tenuretest")
 	if config.Handoff == nil {
 		config.Handoff = rebalance.Eager
+	}
+	if config.EventQueue > 0 {
+		config.EventQueue = max(config.EventQueue, 1024)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	tn := &Tenure{
@@ -49,11 +53,11 @@ func Begin(t testing.TB, config shardlease.Config, shard string, from checkpoint
 	}
 	observe := config.Observe
 	config.Observe = func(e event.Event) {
+		if e.Kind == event.Ended && e.Generation == tn.Generation() {
+			defer close(tn.ended) // also if observe panics
+		}
 		if observe != nil {
 			observe(e)
-		}
-		if e.Kind == event.Ended && e.Generation == tn.Generation() {
-			close(tn.ended)
 		}
 	}
 	w, err := shardlease.New(tn.Table.Store, shardlease.Static(shard), config)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/tenuretest"
 )
 
@@ -65,3 +66,20 @@ func TestHandlerAlone(t *testing.T) {
 
 // TestConsume runs the test that ExampleBegin shows.
 func TestConsume(t *testing.T) { synctest.Test(t, checkConsume) }
+
+// TestCallReturnsWhateverObserveDoes: Call returns although Observe is slow, its queue is short,
+// and Observe panics at the end of the tenure.
+func TestCallReturnsWhateverObserveDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := shardlease.Config{EventQueue: 1, Observe: func(e event.Event) {
+			time.Sleep(10 * time.Second)
+			if e.Kind == event.Ended {
+				panic("at the end")
+			}
+		}}
+		tenure := tenuretest.Begin(t, config, "shard-3", checkpoint.Mark{Position: "99"})
+		if err := tenure.Call(count); err != nil {
+			t.Error(err)
+		}
+	})
+}
