@@ -1,18 +1,15 @@
-// Package filestore implements lease.Store in a file, for one process at a time. It shows how
-// to write a store outside of the library: lease.Write applies the rules, lease.Encode defines
-// the stored form, and package storetest checks the store.
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+// Package filestore implements lease.Store in a file, for the processes of one machine. It shows
+// how to write a store outside of the library: lease.Write applies the rules, lease.Encode
+// defines the stored form, and package storetest checks the store.
 package filestore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/gob"
-	"errors"
-	"io/fs"
 	"iter"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,10 +17,11 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Store is a [lease.Store] in the file at Path.
+// A Store is a [lease.Store] in the file at Path. Writers hold a lock on the file Path+".lock",
+// so any number of stores and processes may use one path, on a local file system.
 type Store struct {
 	Path string
-	mu   sync.Mutex
+	mu   sync.Mutex // held by the one goroutine that waits for the lock of the file, which blocks a thread
 }
 
 var _ lease.Store = (*Store)(nil)
@@ -67,17 +65,25 @@ func (s *Store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	return lease.Decode(item)
 }
 
+// read loads the file, unless fault is not nil or the context has ended.
 func (s *Store) read(ctx context.Context, fault error) (items, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.load(ctx, fault)
+	if err := cmp.Or(fault, ctx.Err()); err != nil {
+		return nil, err
+	}
+	return s.load()
 }
 
 // Write makes one conditional write. It keeps attributes that this version does not know.
 func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all, err := s.load(ctx, w.Check())
+	if err := cmp.Or(w.Check(), ctx.Err()); err != nil {
+		return nil, err
+	}
+	unlock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	all, err := s.load()
 	if err != nil {
 		return nil, err
 	}
@@ -107,32 +113,4 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 // Verify returns nil: this store cannot know whether its file was restored from a backup.
 func (s *Store) Verify(ctx context.Context, group string) error {
 	return cmp.Or(lease.Query{Group: group, Kind: lease.KindLease}.Validate(), ctx.Err())
-}
-
-// load reads the file, unless fault is not nil or the context has ended.
-func (s *Store) load(ctx context.Context, fault error) (items, error) {
-	if err := cmp.Or(fault, ctx.Err()); err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(s.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return items{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var all items
-	return all, gob.NewDecoder(bytes.NewReader(text)).Decode(&all)
-}
-
-// save replaces the file in one step.
-func (s *Store) save(all items) error {
-	var text bytes.Buffer
-	if err := gob.NewEncoder(&text).Encode(all); err != nil {
-		return err
-	}
-	if err := os.WriteFile(s.Path+".new", text.Bytes(), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(s.Path+".new", s.Path)
 }

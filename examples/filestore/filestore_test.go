@@ -1,10 +1,18 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
 package filestore_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/examples/filestore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -15,6 +23,47 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) lease.Store {
 		return &filestore.Store{Path: filepath.Join(t.TempDir(), "rows")}
 	})
+}
+
+// TestStoresOfOnePath: stores that write to one file at a time lose none of their writes.
+func TestStoresOfOnePath(t *testing.T) {
+	const stores, writes = 4, 20
+	path := filepath.Join(t.TempDir(), "rows")
+	var wait sync.WaitGroup
+	for i := range stores {
+		wait.Go(func() {
+			s := &filestore.Store{Path: path}
+			for n := range writes {
+				id := fmt.Sprintf("%d-%d", i, n)
+				seat := lease.Seat{Group: "g", Incarnation: lease.Incarnation(id), WriteID: lease.WriteID(id), Name: "n", TTL: time.Second}
+				if _, err := s.Write(t.Context(), lease.Write{Op: lease.OpCreate, Next: seat}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	stored := 0
+	for _, err := range (&filestore.Store{Path: path}).List(t.Context(), lease.Query{Group: "g", Kind: lease.KindSeat}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored++
+	}
+	if stored != stores*writes {
+		t.Errorf("%d writes of %d are stored", stored, stores*writes)
+	}
+}
+
+func TestDamagedFileIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rows")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := (&filestore.Store{Path: path}).Get(t.Context(), lease.Key{Group: "g", Kind: lease.KindLease, Name: "s"})
+	if !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), path) {
+		t.Errorf("an empty file: %v", err)
+	}
 }
 
 // A register is the smallest sink with a fence.
