@@ -125,10 +125,14 @@ type feed struct {
 	without       atomic.Bool   // listings omit the first shard
 	late          atomic.Bool   // the next listing waits until answer is closed
 	asked, answer chan struct{} // asked is closed when this listing begins
+	slow          atomic.Bool   // listings take five seconds
 }
 
 func (f *feed) Shards(context.Context) ([]shardlease.Shard, error) {
 	both := []shardlease.Shard{{Name: "shard-00"}, {Name: "shard-01"}}
+	if f.slow.Load() {
+		time.Sleep(5 * time.Second)
+	}
 	switch {
 	case f.late.CompareAndSwap(true, false):
 		close(f.asked)
@@ -158,10 +162,11 @@ func finishing(t *testing.T, config shardlease.Config) (s *stage, a *actor, f *f
 }
 
 // removedByAnother: another worker removes the shard. The worker learns of the removal from
-// its audit, long before it lists its source again.
+// its audit, and lists its source again, which takes a while.
 func removedByAnother(t *testing.T) {
 	s, _, f, calls := finishing(t, shardlease.Config{PollEvery: time.Hour, AuditEvery: ttl})
 	f.without.Store(true)
+	f.slow.Store(true)
 	row := s.row("shard-00")
 	s.write(protocol.Remove(row, protocol.Command{Seen: row.Generation, By: "b"}, protocol.Stamp{ID: "removal", At: time.Now()}))
 	time.Sleep(2 * time.Minute)
