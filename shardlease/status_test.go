@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -286,14 +287,15 @@ func TestUnverifiedWorkerIsNotReady(t *testing.T) {
 func TestOrderMayCallStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
-		var a *actor
+		var caller atomic.Pointer[actor]
 		order := func(x, y string) (int, error) {
-			if a != nil {
+			if a := caller.Load(); a != nil {
 				_ = a.Status()
 			}
 			return checkpoint.Decimal(x, y)
 		}
-		a = s.enter("a", shardlease.Config{Handoff: rebalance.Eager, Order: order}, nil)
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager, Order: order}, nil)
+		caller.Store(a)
 		time.Sleep(time.Minute)
 		expect(t, a.Worker, http.StatusOK, "")
 		s.end()
