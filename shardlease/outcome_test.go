@@ -212,3 +212,36 @@ func TestStaleErrorOfASink(t *testing.T) {
 		})
 	}
 }
+
+// TestReleaseThatLanded: a worker shuts down and releases its shard, the answer is lost, and
+// another worker claims the shard before the release is repeated. The worker was not fenced: the
+// repeated release finds out that the first one was stored.
+func TestReleaseThatLanded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		time.Sleep(5 * time.Second)
+		var once sync.Once
+		a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (now lease.Record, err error) {
+			now, err = send()
+			if next, ok := w.Next.(lease.Row); ok && w.Op == lease.OpSwap && next.Owner.IsZero() && err == nil {
+				once.Do(func() {
+					row := now.(lease.Row)
+					s.write(protocol.Claim(row, lease.Owner{Name: "b", Incarnation: "b-1"}, protocol.Stamp{ID: "claim", At: time.Now()}))
+					now, err = nil, errDown
+				})
+			}
+			return now, err
+		})
+		if err := a.stop(); err != nil {
+			t.Error(err)
+		}
+		ended := a.of(event.Ended)
+		if len(ended) != 1 || ended[0].Cause != event.CauseStopped || ended[0].Err != nil || ended[0].Pending != 0 {
+			t.Errorf("reported: %v", ended)
+		}
+		if refused := a.of(event.Refused); len(refused) > 0 {
+			t.Errorf("reported: %v", refused)
+		}
+	})
+}

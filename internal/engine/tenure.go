@@ -494,30 +494,54 @@ func (e *Engine) held(s *shard, what doing, a protocol.Answer) {
 	}
 }
 
-// overtaken is why the tenure of that generation ended. The row may have changed
-// hands more than once since: what counts is the first time.
-func overtaken(row lease.Row, mine int64) event.Cause {
+// firstAfter returns the reason of the change of hands that ended a generation; empty: the row has
+// changed hands so often since that it no longer has it.
+func firstAfter(row lease.Row, generation int64) lease.Reason {
 	first := row.Last
 	for _, t := range row.History() { // newest first
-		if t.Generation <= mine {
+		if t.Generation <= generation {
 			break
 		}
 		first = t
 	}
-	switch {
-	case first.Generation != mine+1: // forgotten
-		return event.CauseFenced
-	case first.Reason == lease.ReasonHandoff:
+	if first.Generation != generation+1 {
+		return ""
+	}
+	return first.Reason
+}
+
+// overtaken is why the tenure of that generation ended. The row may have changed
+// hands more than once since: what counts is the first time.
+func overtaken(row lease.Row, mine int64) event.Cause {
+	switch firstAfter(row, mine) {
+	case lease.ReasonHandoff:
 		return event.CauseHandedOff
-	case first.Reason == lease.ReasonForced:
+	case lease.ReasonForced:
 		return event.CauseForced
 	}
 	return event.CauseFenced
 }
 
+// landed reports whether the write with which this worker gave the shard up was stored by an
+// earlier attempt that was not answered, although the shard has changed hands since: nobody but
+// the owner ends a generation for these reasons.
+func landed(row lease.Row, mine int64, what doing) bool {
+	switch firstAfter(row, mine) {
+	case lease.ReasonReleased:
+		return what == givingUp
+	case lease.ReasonFinished:
+		return what == finishing
+	}
+	return false
+}
+
 // refused ends the tenure: the table has told this holder that it is none.
 func (e *Engine) refused(s *shard, what doing, a protocol.Answer) {
 	t := &s.t
+	if a.Verdict == protocol.Overtaken && a.Torn && landed(a.Row, t.generation, what) {
+		e.stored(s, what)
+		return
+	}
 	err := a.Err()
 	if err != nil {
 		refused := event.Event{Kind: event.Refused, Shard: s.name, Generation: t.generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason}

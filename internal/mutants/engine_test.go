@@ -93,6 +93,8 @@ func engineMutants() []mutant {
 			without("committimeout"), inWorker, "TestSomeRowsThatCannotBeWritten"},
 		{"no test write is made while the wall clock casts doubt on trust", "internal/engine.Engine.surrenders",
 			without("capable"), inWorker, "TestNoProbeInDoubt"},
+		{"a release that landed is no loss", "internal/engine.Engine.refused",
+			never("landed"), inWorker, "TestReleaseThatLanded"},
 		{"a worker that cannot verify its table is not ready", "shardlease.Worker.Ready",
 			never("proven"), inWorker, "TestUnverifiedWorkerIsNotReady"},
 		{"a refusal is part of a move only if the move caused it", "internal/engine.Engine.refused",
