@@ -48,32 +48,33 @@
 //
 // Heartbeat. A worker takes a seat under an incarnation, a random id that is new with
 // each seat, and then adds 1 to the counter in its seat three times per lease time. Only
-// this write proves that the worker lives. Lease rows that are held and make no progress
-// are not written, so the cost of an idle fleet depends on its workers and not on its
-// shards. The other workers poll the seats as often.
+// this write proves that the worker lives. The lease row of a held shard that makes no
+// progress is not written, so the cost of an idle fleet depends on the number of its
+// workers and not of its shards. Every worker also polls all seats three times per lease
+// time.
 //
 // Claim. A worker lists the lease rows, then the seats, and computes the plan: which
 // worker should hold which shard. All workers compute the same plan from the same rows. A
 // shard is claimable if its row has no owner, is neither finished, quarantined nor
 // removed, and waits for no parent. A shard whose owner was evicted is claimable as well:
 // no seat has the owner's incarnation. To know that, a worker first reads the row and
-// then lists the seats, in this order; in the other order it could miss the seat of a
-// worker that has just arrived and claimed the shard. The worker to which the plan
-// assigns the shard claims it with one write. Its condition is that generation and owner
-// are still those that the worker read; it stores the new owner and a higher generation.
-// If two workers claim at once, the table refuses the second. The answer contains the row
-// as it is now, and the handler starts at its checkpoint.
+// then lists the seats. In the other order it could miss the seat of a worker that has
+// just joined and claimed the shard. The worker to which the plan assigns the shard claims
+// it with one write, on condition that generation and owner are still those that the
+// worker read. The write stores the new owner and a higher generation. If two workers
+// claim at once, the table refuses the second. The answer to the first contains the row as
+// it is now, and the handler starts at the checkpoint in it.
 //
 // Commit. [Tenure.Mark] records, in memory, that everything up to a position is
 // processed. The policy ([Config.Commit], by default every 5 s) writes the latest mark to
 // the lease row as its checkpoint, on condition that the row is exactly as this worker
-// left it. After a change of hands it is not, so the table refuses the commit, the tenure
-// ends, and the calls of the handler return an [EndError] with a [checkpoint.StaleError].
-// If the worker has stopped trusting its lease before, as when the table was out of its
-// reach, the tenure is over already and the calls return an [EndError] without asking the
-// table: its cause is unreachable or expired. If no answer arrives, the worker sends the
-// same bytes again: each write has a random id, and the id in the row shows whether an
-// earlier attempt was stored.
+// left it. After a change of hands the row is different, so the table refuses the commit,
+// the tenure ends, and the calls of the handler return an [EndError] with a
+// [checkpoint.StaleError]. A worker that could not reach the table for too long has
+// stopped trusting its lease before that. Its tenure is over already, and the calls return
+// an [EndError] with the cause unreachable or expired, without asking the table. If a
+// write is not answered, the worker sends the same bytes again: each write has a random
+// id, and the id in the row shows whether an earlier attempt was stored.
 //
 // Eager move. When the plan assigns a held shard to another worker, that worker (the
 // successor) prepares ([Config.Prepare]) and then writes a request to its own seat, with
@@ -83,8 +84,8 @@
 // returns. The owner then hands the shard over in one write: the last mark, the successor
 // as owner, the next generation. The successor reads the row every 120 ms, and starts at
 // that checkpoint. In between nobody processes the shard: the gap. If the handler does
-// not return within the drain time, the owner ends its hard context and gives the shard
-// up without it, unless the terms of the move say to wait.
+// not return within the drain time, the owner ends the hard context and hands the shard
+// over without waiting for the handler, unless the terms of the move say to wait.
 //
 // Cooperative move. The successor requests the shard in the same way. The owner stores
 // its latest mark together with an offer to that successor, in one write, and continues
@@ -100,9 +101,9 @@
 // seat, on condition that the counter still has this value: it evicts the silent worker.
 // Either the eviction or the next heartbeat is stored, never both. The shards of the
 // evicted worker are claimable then, and the others claim them at once, under higher
-// generations. A silent worker that is running has ended its handlers before, because it
-// trusts its leases for nine tenths of the lease time only. One that was paused ends them
-// when it wakes up, and the table refuses what they still commit.
+// generations. If the silent worker was running, it ended its tenures before the eviction,
+// because it trusts its leases for only nine tenths of the lease time. If it was paused, it
+// ends them when it wakes up, and the table refuses what its handlers still commit.
 //
 // Graceful shutdown. When the context of [Worker.Run] ends, the worker marks its seat as
 // leaving and continues to process. The others request its shards, and each moves in its
@@ -124,22 +125,24 @@
 //     position.
 //   - S3. The generation of a shard only grows, also when its row is removed and created
 //     again or the table is restored. One generation of a shard has at most one owner.
-//   - S4. No healthy worker loses a shard because a reply was lost. A commit that was
-//     overtaken reports if its outcome is unknown.
+//   - S4. No healthy worker loses a shard because a reply was lost. A commit that fails
+//     reports whether its outcome is unknown.
 //   - S5. The end of one tenure never affects another shard. A store error never ends
 //     Run. No goroutine outlives Run. No store, source or hook ends the process or the
 //     worker, whether it panics, calls runtime.Goexit or returns nil.
 //
 // It is not promised that two handlers never run at once. A paused process cannot know
-// that it is stale, and nobody can promise that for it. The promise is about whose writes
-// count: the checkpoint always, and every other effect whose sink compares the generation.
+// that it is stale, so nobody can promise that. The promise is about whose writes count:
+// the checkpoint always, and every other effect whose sink compares the generation.
 //
 // Expiry is observed by the other workers: while no worker runs, nothing expires. Rows
 // that are deleted or edited by hand, and tables that are replicated so that the last
-// writer wins, are outside of all promises. The plan is even and minimal when the fleet
-// has settled, and not at every moment before.
+// writer wins, are outside of all promises. The generations of new rows and of adopted
+// rows begin at the wall clock of the worker or operator, so S3 depends on that clock when
+// the row of an earlier generation is lost. The plan is even and minimal when the fleet has
+// settled, but not at every moment before.
 //
-// docs/design.md names the tests that hold each promise.
+// docs/design.md lists these exceptions and the tests that hold each promise.
 //
 // # When something fails
 //
@@ -151,21 +154,22 @@
 //	a write arrives late             the table                            the table refuses it: its condition no longer holds
 //	a handler fails or panics        the worker                           the shard is released as failed, and claimed again after a pause that doubles
 //	a handler hangs                  the worker, if StallAfter is set     its soft context ends, then the shard is released as stalled
-//	a handler ignores its contexts   the worker, after Drain              the shard is given up; whatever the handler still does is fenced
+//	a handler ignores its contexts   the worker, after Drain              the shard moves on without the handler; whatever the handler still does is fenced
 //	commits are not stored           the worker, after CommitTimeout      a report while it lasts; a worker that can write no row at all gives up its seat, if another worker has room
 //	one side of a move dies          the other side                       every phase has a time limit; the shard of a dead owner is claimed
 //	the machine was suspended        the worker, by its wall clock        commits wait until a heartbeat is confirmed
-//	the wall clock steps             nobody                               nothing compares wall clocks
-//	the table is restored            the worker, from its own seat        nothing is claimed until an operator adopts the table, which raises all generations
+//	the wall clock steps             the worker, if it steps forward      as above; no shard moves: no two wall clocks are compared
+//	the table is restored            the worker, by the table's identity  nothing is claimed until an operator adopts the table, which raises all generations
 //	a row cannot be read             the worker that lists it             the row is skipped and reported; the others are served
 //
 // # Configuration
 //
-// [Config] documents each field. Handoff has no default. TTL trades how soon a crash is
-// noticed against how long a pause is forgiven and what heartbeats cost. Drain is how
-// long a handler may take to wind down. Commit bounds how much is processed twice after a
-// crash. StallAfter takes a shard from a handler that hangs, and MaxAttempts quarantines
-// a shard that fails again and again; both are off by default. [Config.Observe] and
-// [Config.Logger] report what happens, [Worker.Probes] serves /livez and /readyz,
-// [Worker.Status] describes the worker, and a [Supervisor] lists and steers from outside.
+// [Config] documents each field. Group and Handoff have no default. With a shorter TTL a
+// crash is noticed sooner; with a longer one longer pauses are forgiven and heartbeats cost
+// less. Drain is how long a handler may take to wind down. Commit bounds how much is
+// processed twice after a crash. StallAfter takes a shard from a handler that hangs, and
+// MaxAttempts quarantines a shard that fails again and again; both are off by default.
+// [Config.Observe] receives events and [Config.Logger] logs them, [Worker.Probes] serves
+// /livez and /readyz, [Worker.Status] describes the worker, and a [Supervisor] lists,
+// releases, quarantines and rewinds shards from another process.
 package shardlease

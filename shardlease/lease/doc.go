@@ -14,9 +14,9 @@
 // that was paused, replaced and woken up still writes under the old generation, and the
 // table refuses every such write.
 //
-// The seat of a worker stores its heartbeat counter and its requests. Lease rows that are
-// held and make no progress are not written, so the cost of heartbeats depends on the
-// number of workers and not of shards. A worker whose heartbeat counter stands still for
+// The seat of a worker stores its heartbeat counter and its requests. The lease row of a held
+// shard that makes no progress is not written, so an idle fleet costs by the number of its
+// workers and not of its shards. A worker whose heartbeat counter stands still for
 // the lease time is evicted: another worker deletes its seat, and the shards that it held
 // become claimable.
 //
@@ -32,24 +32,24 @@
 //
 //	free, quarantined or finished ─── remove ───▶ removed ─── revive ───▶ free
 //
-// Each of these changes begins a new generation. So do those by which a held shard gets
+// Each of these changes begins a new generation. So does each change that gives a held shard
 // another owner: hand over, take over, recover and seize. A holder's other writes (commit,
-// offer, withdraw) do not.
+// progress, offer, withdraw) do not.
 //
 //   - hand over, take over: the two planned moves, eager and cooperative.
 //   - withdraw: the owner takes an offer back that the successor has not accepted.
 //   - recover: a worker claims a shard whose owner was evicted.
-//   - seize: a successor claims a shard against its owner. When the drain time of an eager
-//     move is over, the owner itself cuts its handler off and hands the shard over. If it has
-//     not done even that after twice the drain time, the successor seizes the shard. If the
-//     terms say wait, the move waits for the handler instead.
-//   - release: the holder gives the shard up to nobody. An operator does the same to a
-//     holder with force-release.
+//   - seize: a successor claims a shard although its owner has not handed it over. When the
+//     drain time of an eager move is over, the owner cuts its handler off and hands the shard
+//     over. If the owner has not done so after twice the drain time, the successor seizes the
+//     shard. If the terms say wait, the move waits for the handler instead.
+//   - release: the holder gives the shard up without a successor. With force-release an
+//     operator takes it from the holder.
 //   - rewind: an operator sets another position for a shard that nobody holds. A finished
 //     shard is free afterwards; a free or quarantined one stays what it is.
-//   - remove: a worker whose source no longer lists the shard, or an operator, replaces its
-//     row by a tombstone, which keeps the generation. Revive makes the tombstone a row again,
-//     when the shard is listed again.
+//   - remove: a worker whose source no longer lists the shard, or an operator, replaces the
+//     row by a tombstone, which keeps the generation.
+//   - revive: a worker whose source lists the shard again turns the tombstone into a row.
 //   - adopt: an operator takes the rows of a restored table into use. Each keeps its state,
 //     loses its owner, and gets a generation above all that were issued after the backup.
 //
@@ -57,21 +57,22 @@
 //
 //	operation   condition                                        made by
 //	create      there is no row and no tombstone                 a worker that sees a new shard or takes a seat
-//	swap        write id and counter, and so everything, are     the holder; an operator, for a row without owner
-//	            as read
+//	swap        write id and counter are as read, and so the     the holder; an operator, for a row without owner
+//	            whole row is
 //	transfer    generation and owner are as read, and so is the  a worker that takes a shard; an operator that takes
 //	            offer that is accepted; commits do not matter    one away
 //	delete      as swap; for seats only                          a worker that evicts another, or gives up its seat
 //
-// A holder swaps. Any change of hands replaces the write id, so the holder's next write
-// is refused. A worker that takes a shard transfers: commits of the owner cannot make
-// the transfer fail, and one step both fences the old owner and reads where the new one
-// starts. [Op] and [Write.Apply] define the operations exactly.
+// The holder of a row writes by swap. Any change of hands replaces the write id, so the next
+// swap of the former holder is refused. A worker that takes a shard writes by transfer, which
+// the commits of the owner cannot make fail. One transfer both fences the old owner and
+// returns the checkpoint at which the new owner starts. [Op] and [Write.Apply] define the
+// operations exactly.
 //
-// A write has three outcomes: stored; refused, with the row as it is ([RefusedError]); or
-// unknown, where no answer arrived. A worker repeats an unknown write with the same bytes
-// until it is answered. The write id in the row shows whether an earlier attempt was
-// stored.
+// A write has three outcomes. It is stored; or it is refused, and the refusal contains the row
+// as it is now ([RefusedError]); or its outcome is unknown, because no answer arrived. A
+// worker sends an unknown write again, with the same bytes, until it is answered. The write id
+// in the row shows whether an earlier attempt was stored.
 //
 // # Writing a store
 //
@@ -98,8 +99,8 @@
 //     seat returns under another incarnation (session id).
 //   - owner: the incarnation that a lease row names as the holder of its shard (holder,
 //     leader).
-//   - successor: the worker that a moving shard goes to.
-//   - source: lists the shards and their parents.
+//   - successor: the worker to which a shard moves.
+//   - source: the user's code that lists the shards and their parents.
 //
 // Time and life:
 //
@@ -109,7 +110,8 @@
 //     evicted, Config.TTL (TTL, session timeout, failover time).
 //   - trust: the time for which a worker relies on its own leases, nine tenths of the lease
 //     time after it sent the last confirmed heartbeat.
-//   - evict: to delete the seat of a worker whose heartbeat counter stands still.
+//   - evict: to delete the seat of a worker whose heartbeat counter has stood still for the
+//     lease time. An operator can evict any worker.
 //   - expire: a lease expires when its owner is evicted.
 //   - poll: to read the seats, once per heartbeat interval. While one of its shards moves, a
 //     worker reads the seats and the rows of these shards every 120 ms (watch).
@@ -125,15 +127,18 @@
 //   - soft context: the handler's ctx, which ends when the handler should wind down.
 //   - hard context: Tenure.Context, which ends when the tenure is over.
 //   - claim: to take a shard that has no owner, or whose owner was evicted (acquire).
-//   - mark: the progress that a handler reports; it is in memory only (position, offset).
+//   - position: a place in the shard, as the user's text; the library does not interpret it
+//     (offset, sequence number).
+//   - mark: the position up to which a handler has processed the shard; it is in memory only.
 //   - commit: to write the latest mark to the lease row (checkpoint, offset commit).
 //   - checkpoint: a mark that the table accepted; the next tenure starts there (committed
 //     offset).
-//   - hold: the handle a tenure writes with, [Hold]; dynamostore.Fence takes it (receipt
-//     handle).
+//   - hold: the handle with which a tenure writes, [Hold]; the argument of dynamostore's
+//     Store.Fence (receipt handle).
 //   - release: to give a shard up to nobody.
 //   - finish: to record that a shard has ended and is processed to its end (SHARD_END).
-//   - attempts: failed tenures of a shard since its last accepted checkpoint.
+//   - attempts: failed tenures of a shard since it last made progress, by an accepted
+//     checkpoint or a call of Tenure.Progress.
 //   - quarantine: to set a shard aside, so that nobody claims it until an operator decides
 //     (poison, dead letter).
 //   - tombstone: the row of a removed shard, which keeps its generation.
@@ -144,7 +149,8 @@
 //     rows (target assignment).
 //   - move, handoff: the planned change of hands between two live workers.
 //   - mode: eager (a gap, no overlap) or cooperative (an overlap, no gap).
-//   - terms: mode, drain time and preparation of one move; the request states them.
+//   - terms: mode, drain time, what follows the drain time, and preparation time of one move;
+//     the request states them.
 //   - request: the successor's wish for a shard, on its seat; its stored name is wants.
 //   - hand over: the owner's last write in an eager move, which names the successor as
 //     owner; its reason is stored as handoff.
@@ -156,7 +162,7 @@
 //
 // # Outside of the promises
 //
-// Rows that are deleted or edited by hand, and tables that are replicated so that the last
-// writer wins. A rewind by an operator moves a position back because the operator said so,
-// under a generation of its own. docs/design.md has the promises.
+// The promises do not cover rows that are deleted or edited by hand, nor tables that are
+// replicated so that the last writer wins. A rewind by an operator may move a position back,
+// under a generation of its own. docs/design.md has the promises and all exceptions.
 package lease
