@@ -2,8 +2,8 @@
 // under which generation the table accepted that.
 //
 // A position is opaque: the library stores it and compares it if an [Order] defines how, but
-// never interprets it. Positions and states are the user's data. Errors, String and log values
-// contain their lengths and never their contents.
+// never interprets it. Positions and states are the user's data. Errors, String methods and log
+// values contain their lengths and never their contents.
 package checkpoint
 
 import (
@@ -67,8 +67,7 @@ func (m Mark) MarshalJSON() ([]byte, error) { return json.Marshal(m.String()) }
 // LogValue keeps structured logs from printing the contents.
 func (m Mark) LogValue() slog.Value { return slog.StringValue(m.String()) }
 
-// A Checkpoint is a mark that the table accepted. It is in the lease row, or was when the row was
-// read.
+// A Checkpoint is a mark that the table accepted, as the lease row had it when it was read.
 //
 // The zero Checkpoint is that of a shard without an accepted mark.
 type Checkpoint struct {

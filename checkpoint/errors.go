@@ -9,7 +9,7 @@ import (
 var (
 	// ErrStale: the shard has changed hands since the generation of the write.
 	ErrStale = errors.New("stale generation")
-	// ErrBackwards: the position is before the one that was already accepted.
+	// ErrBackwards: the position is before the one that was already marked or accepted.
 	ErrBackwards = errors.New("position moves backwards")
 	// ErrInvalid: a value cannot be stored, or its order cannot read it.
 	ErrInvalid = errors.New("invalid value")
@@ -21,9 +21,9 @@ type StaleError struct {
 	Mine     int64  // the generation of the write
 	Observed int64  // the present generation of the row
 	Owner    string // the name of the present owner; empty for nobody, and where a sink does not know it
-	// OutcomeUnknown: an earlier attempt of this write was not answered before the shard
-	// changed hands. It may have been stored under Mine, and the successor may have started from
-	// it. It has certainly not overwritten anything that the successor stored.
+	// OutcomeUnknown means that an earlier attempt of this write was not answered before the
+	// shard changed hands. The write may have been stored under Mine, and the successor may have
+	// started from it. It has certainly not overwritten anything that the successor stored.
 	OutcomeUnknown bool
 }
 
@@ -41,7 +41,7 @@ func (e *StaleError) Error() string {
 // Is makes errors.Is(err, ErrStale) true.
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// A BackwardsError is the refusal of a mark that is before the accepted one.
+// A BackwardsError is the refusal of a mark that is before the previous mark or checkpoint.
 type BackwardsError struct{ Shard string }
 
 func (e *BackwardsError) Error() string {

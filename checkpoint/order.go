@@ -9,7 +9,7 @@ import (
 // An Order compares two positions of one shard like cmp.Compare. It returns an [*InvalidError] for
 // a position that it cannot read.
 //
-// A user can write any function of this form. It must be pure and transitive.
+// You can write your own. It must be pure and transitive.
 type Order func(a, b string) (int, error)
 
 // Decimal orders whole decimal numbers of any length, the form of the record numbers of Kinesis,
@@ -40,9 +40,9 @@ func Lexical(a, b string) (int, error) { return cmp.Compare(a, b), nil }
 // accepts the holder's marks in the order in which it makes them. A nil Order means the same.
 func Unordered(a, b string) (int, error) { return 0, nil }
 
-// Advance checks that shard may move from the accepted mark to next. It returns an [*InvalidError]
-// or a [*BackwardsError] if not. The same position again is allowed, because the state may have
-// changed.
+// Advance checks that next is not before the accepted mark of shard. If it is before, Advance
+// returns a [*BackwardsError]; if it cannot be stored or read, an [*InvalidError]. The same position
+// again is allowed, because the state may have changed.
 func (o Order) Advance(shard string, accepted, next Mark) error {
 	if err := next.Validate(); err != nil {
 		return err

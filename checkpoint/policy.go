@@ -17,13 +17,14 @@ const (
 
 // A Policy decides when marks are written. The zero value means the defaults.
 //
-// A mark is due as soon as either rule applies. With both off, a mark is written only with a
-// commit by the handler, an offer, a drain, the handler's return or the end of the shard. These
-// writes never wait for the policy.
+// A mark is due as soon as either rule applies. With both rules off, a mark is written only when
+// the handler commits, winds down or returns, when the worker offers the shard, or when the shard
+// ends. These writes never wait for the policy.
 type Policy struct {
-	// Every is how long a mark waits at most. It causes one write of a shard in each such period;
-	// each shard has its own moment in it, so that the shards of a worker do not commit all at
-	// once. Default 5 s; at most 1 h; negative: time alone never causes a write.
+	// Every is how long a mark waits at most. A shard with new marks is written once in each
+	// period of this length. Each shard has its own moment in the period, so that the shards of a
+	// worker do not commit all at once. Default 5 s; at most 1 h; negative: time alone never
+	// causes a write.
 	Every time.Duration
 	// Marks is how many marks wait at most. Default, and if negative: any number. Of the waiting
 	// marks only the last one is written.
@@ -52,8 +53,8 @@ func (p Policy) Due(marks int, first, now time.Duration) bool {
 	return timed && now >= at || p.Marks > 0 && marks >= p.Marks
 }
 
-// At returns the time from which a mark that was made at first is due, whatever follows it; false:
-// time alone never makes it due.
+// At returns the time from which a mark that was made at first is due, even if other marks follow
+// it; false: time alone never makes it due.
 func (p Policy) At(first time.Duration) (time.Duration, bool) {
 	// At and not its caller fills in the default, so that nobody can forget it.
 	every := cmp.Or(p.Every, defaultEvery)

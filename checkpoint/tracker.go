@@ -23,8 +23,8 @@ const defaultLimit = 1000
 // that failed must not be skipped because its neighbours succeeded. To skip such a record, store
 // it elsewhere and call Done. [Tracker.Backlog] shows the gap.
 //
-// A tracker belongs to one tenure, like the mark function that it calls. It starts no goroutines
-// and needs no Close. Its methods are safe for concurrent use.
+// A tracker belongs to one tenure, as does the mark function that it calls. It starts no
+// goroutines and needs no Close. Its methods are safe for concurrent use.
 //
 // Invariant: covered <= ready <= next <= covered+limit. Records before covered are marked, and
 // records before ready are finished. Record ready is unfinished, or ready equals next.
@@ -52,7 +52,8 @@ type entry struct {
 // NewTracker returns a tracker that calls mark, usually the tenure's Mark. It holds at most limit
 // records that no mark covers; 0 means 1,000.
 //
-// The first Begin, whose caller handles errors anyway, reports a negative limit or a missing mark.
+// NewTracker returns no error: the first Begin reports a negative limit or a missing mark, because
+// its caller handles errors anyway.
 func NewTracker(limit int, mark func(position string) error) *Tracker {
 	t := &Tracker{mark: mark, limit: limit}
 	switch {
@@ -74,12 +75,12 @@ func noMark() error {
 
 // Begin announces the next record of the stream, and waits until there is room for it. It is for
 // the goroutine that reads the stream: the order of the calls is the order of the records. A
-// position stands for one record; if several records share one, begin it once, and call Done when
-// all of them are finished.
+// position stands for one record. If several records share a position, begin it once, and call Done
+// when all of them are finished.
 //
 // After an error the record is not announced and must not be processed. The error is that of the
-// context, with its cause, or that of a mark: the tenure is over or the position moves back, and no
-// later mark can be made.
+// context, with its cause, or that of a mark: then the tenure is over or a position moved back, and
+// no later mark can be made.
 func (t *Tracker) Begin(ctx context.Context, position string) (Record, error) {
 	if t.mark == nil {
 		return Record{}, noMark()
@@ -99,8 +100,9 @@ func (t *Tracker) Begin(ctx context.Context, position string) (Record, error) {
 	return t.announce(position), nil
 }
 
-// Wait returns when a mark covers every record that was begun, or with an error as Begin does.
-// After the last Begin it completes a drain. If there is a gap, it waits until the context ends.
+// Wait waits until a mark covers every record that was begun. It returns the same errors as Begin.
+// Call it after the last Begin, to complete a drain. If there is a gap, it waits until the context
+// ends.
 func (t *Tracker) Wait(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,7 +119,7 @@ type Record struct {
 // nothing, and neither does a call on the zero Record, which Begin returns with an error.
 //
 // If several goroutines finish at once, one of them makes the marks for all. So a mark may still be
-// under way when Done returns. It is made when Wait returns.
+// under way when Done returns. All marks are made when Wait returns.
 func (r Record) Done() {
 	t := r.tracker
 	if t == nil {
@@ -133,7 +135,7 @@ func (r Record) Done() {
 // Format prevents fmt from printing the tracker of r when it reports a verb that does not fit.
 func (r Record) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "record %d", r.number) }
 
-// A Backlog describes the records that a tracker has begun and not yet marked. Gap is the user's
+// A Backlog describes the records that were begun and that no mark covers yet. Gap is the user's
 // data: String and log values do not contain it.
 type Backlog struct {
 	Begun    int           // how many records have begun and are not covered by a mark

@@ -31,8 +31,8 @@ type Options struct {
 	//
 	// Timeout begins when the call is admitted (see InFlight). A call waits for its
 	// admission until the deadline of the caller's context; without a deadline it
-	// waits for Timeout at most. An attempt may take a quarter of Timeout, or twice
-	// as long as attempts take at present if that is more.
+	// waits for Timeout at most. An attempt may take a quarter of Timeout, or twice the
+	// present duration of attempts if that is longer.
 	Timeout time.Duration
 	// Attempts bounds how often one call sends its request. Default: as often
 	// as fits into Timeout.
@@ -42,19 +42,19 @@ type Options struct {
 	// throttles. The other calls wait and are admitted first in, first out. Changes of
 	// hands and reads are admitted before commits, except that at least every fourth
 	// admission is a commit. A call that has waited for half of its time returns a
-	// [lease.QueuedError]; a call for the same row within the next half minute keeps
-	// the place of that call in the queue. Calls about seats do not count and do not
-	// wait: a heartbeat never queues behind commits. Default 16.
+	// [lease.QueuedError]; if the caller calls again for the same row within half a minute,
+	// the new call has the place of the first in the queue. Calls about seats do not count
+	// and do not wait: a heartbeat never queues behind commits. Default 16.
 	InFlight int
 	// Group is the group whose permissions Open checks. It matters if the IAM policy
 	// allows single groups only. Default: a name that is only used for this check.
 	Group string
-	// AllowReplicated accepts a table that is replicated so that the last
-	// writer wins. Two regions then accept conflicting claims, and no promise of
-	// this library holds across regions.
+	// AllowReplicated accepts a table that is replicated so that the last writer wins. Two
+	// regions may then accept conflicting claims, and no promise of this library holds
+	// across regions.
 	AllowReplicated bool
-	// Logger receives warnings about conditions that are unusual and no errors. Default:
-	// no logging.
+	// Logger receives warnings about unusual conditions that are not errors. Default: no
+	// logging.
 	Logger *slog.Logger
 }
 

@@ -14,11 +14,11 @@ import (
 // effect only if h still holds the shard. This fences an effect in DynamoDB in one atomic
 // step; reading the lease row first and writing afterwards would fence nothing.
 //
-// It costs two write units, as every condition in a transaction does. [Fenced] translates
-// the error of the transaction. DynamoDB cancels transactions that conflict on one item, and
-// a commit of the holder writes the same row: make the transactions of a shard one after the
-// other, and repeat those that were cancelled for a conflict. (DynamoDB Local never cancels
-// a transaction for a conflict.)
+// The condition costs two write units, as every condition in a transaction does. [Fenced]
+// translates the error of the transaction. DynamoDB cancels a transaction that conflicts
+// with another write of the same item, and each commit of the holder writes the lease row.
+// So make the transactions of a shard one after the other, and repeat those that were
+// cancelled for a conflict. (DynamoDB Local never cancels a transaction for a conflict.)
 func (s *Store) Fence(h lease.Hold) types.TransactWriteItem {
 	e := newExpression()
 	condition := e.is(attr.Generation, h.Generation) + " AND " + e.is(attr.Incarnation, string(h.Incarnation))

@@ -15,10 +15,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A table that is restored from a backup has the rows as they were at the backup. It does
-// not know the generations that were issued since, and would issue them a second time. Each
-// group therefore records the identity of its table, in an item of its own. A restored table
-// has that record of the old table, and another identity.
+// A table that is restored from a backup has the rows as they were at the backup. Workers
+// would issue the generations that were issued since then a second time. Each group therefore
+// records the identity of its table, in an item of its own. A restored table contains the
+// record of the old table, and has another identity.
 
 // ErrRestored means that the table is not the one that the group has recorded.
 var ErrRestored = errors.New("the table is not the one this group has recorded: it was restored or replaced")
@@ -102,7 +102,7 @@ func (s *Store) hasRows(ctx context.Context, group string) (bool, error) {
 // above all that the old table can have issued, leaves the rows without an owner, and records
 // the identity of this table. It returns the number of adopted rows. If a row cannot be
 // adopted, Adopt returns an error and does not record the table; it can be called again, by
-// any process and at any time. by names the caller in the rows.
+// any process and at any time. The rows record by as the name of the caller.
 func (s *Store) Adopt(ctx context.Context, group, by string) (int, error) {
 	now, err := s.identify(ctx)
 	if err != nil {

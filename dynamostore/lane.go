@@ -13,8 +13,8 @@ import (
 // A lane bounds how many calls about lease rows are under way. The capacity of the table is
 // unknown, so the lane estimates it as TCP does: it begins with a few calls, allows one more
 // for every round of answers, and half as many when a request is throttled or goes
-// unanswered. With a fixed number, a fleet that returns all at once would keep a slow server
-// busy with requests whose callers have given up.
+// unanswered. With a fixed number, a fleet whose workers all start at once would keep a slow
+// table busy with requests whose callers have given up.
 //
 // Calls wait in two classes, each first in, first out. Changes of hands and reads are admitted
 // before commits, because a worker waits for the shard; but while a commit waits, at least

@@ -11,7 +11,7 @@ import (
 const Nobody = -1
 
 // A View is the input of a planner: the shards that may be processed and the running workers, by
-// index. Every worker that sees the same table makes the same View.
+// index. Workers that have read the same table make the same View.
 type View struct {
 	Shards  []Place  // the shards, sorted by name
 	Workers []Worker // the workers, sorted by incarnation
@@ -35,7 +35,7 @@ type Worker struct {
 
 // A Planner decides which worker should hold which shard. There is no leader that could run one
 // planner for all: each worker runs its own. So Plan has to be pure (no clock, no random numbers,
-// no map order, no memory of earlier plans), and two workers with the same View get the same
+// no map order, no memory of earlier plans): two workers with the same View must get the same
 // plan.
 type Planner interface {
 	// Plan returns, for each shard of v, the index of the worker that should hold it. Nobody means
@@ -44,7 +44,7 @@ type Planner interface {
 	Plan(v View) []int
 	// Fingerprint returns the name of the planner and its version, in at most 64 printable bytes.
 	// Held shards move only while all workers publish the same fingerprint, so a planner that
-	// decides anything differently needs a new one.
+	// decides anything differently needs a new fingerprint.
 	Fingerprint() string
 }
 
@@ -59,16 +59,16 @@ type Planner interface {
 //  4. moves as few held shards as possible. To place a free shard is not a move.
 //
 // Without rule 3, a plan with too little room could give the place of a held shard to a free one;
-// the held shard would have nowhere to go, and would stay as well. With rule 3, rule 4 decides
-// only one more thing: if there is not room for all, free shards come before those of leaving
-// workers, because nobody processes a free shard. Shards that a worker holds above its limit come
-// last. A shard without room gets Nobody.
+// the held shard would have nowhere to go, and would stay where it is as well. After rule 3, rule
+// 4 decides only one more thing: if there is not room for all, free shards come before those of
+// leaving workers, because nobody processes a free shard. Shards that a worker holds above its
+// limit come last. A shard without room gets Nobody.
 //
 // Tie decides what is still open: which workers hold one more than others, which shards a worker
-// with too many gives up, and which of these find room and where.
+// with too many gives up, which of these shards find room, and where.
 //
-// Plans are stable. After a plan, or any part of it, is carried out, the next plan is the same
-// plan. So moves may wait, fail and be repeated in any order, and workers that plan at different
+// Plans are stable: after a plan, or any part of it, is carried out, the next plan is the same.
+// So moves may wait, fail and be repeated in any order, and workers that plan at different
 // moments still agree.
 type Even struct{}
 
@@ -298,8 +298,8 @@ func (l *layout) selectPlaced() {
 	}
 }
 
-// deal gives each shard to place to the first worker with an open place, from the worker on that
-// the shard's tie picks.
+// deal gives each shard to place to the first worker with an open place. It begins the search at
+// the worker that the shard's tie picks.
 //
 // Invariant: deal goes through the shards in the order of the view, and ignores their owners. So
 // a shard that is already where an earlier plan put it takes the place that it would be dealt,
@@ -329,8 +329,8 @@ func (l *layout) deal() {
 	}
 }
 
-// nextOpen returns, for each worker, the first worker with an open place from it on, continuing
-// at the beginning after the end.
+// nextOpen returns, for each worker, the first worker with an open place at or after it. After
+// the last worker it continues with the first.
 func nextOpen(open []int) []int {
 	next := make([]int, len(open))
 	found := 0

@@ -39,8 +39,8 @@ type HandoffFunc func(shard string, why Why) Terms
 // Terms calls f.
 func (f HandoffFunc) Terms(shard string, why Why) Terms { return f(shard, why) }
 
-// Fill returns t with values for what a strategy left open: a zero Drain becomes drain, and a
-// negative Drain or Prepare becomes zero, which means no time at all.
+// Fill returns t with the drain time filled in: a zero Drain becomes drain. A negative Drain or
+// Prepare becomes zero, which means no time at all.
 func (t Terms) Fill(drain time.Duration) Terms {
 	if t.Drain == 0 {
 		t.Drain = drain

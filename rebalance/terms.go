@@ -84,7 +84,8 @@ type AfterDrain uint8
 const (
 	// Force takes the shard from the owner; whatever the handler still does is fenced.
 	Force AfterDrain = iota
-	// Wait lets the move wait until the handler returns, however long it takes.
+	// Wait makes the move wait until the handler returns. The wait ends early if the owner
+	// shuts down, or if the handler stalls (shardlease.Config.StallAfter).
 	Wait
 )
 
@@ -99,10 +100,10 @@ func (a AfterDrain) String() string {
 // both sides follow the terms in the request. So workers with different modes can run together
 // during a rollout.
 //
-// Terms is also the type for a field in a program's configuration. In a JSON or YAML file, a flag
-// or an environment variable it reads a mode alone ("cooperative") as well as all terms ("eager
-// 20s wait 0s"); see [Terms.UnmarshalText]. The zero Terms are refused, because they have no
-// mode.
+// Terms is also the type for a field in a program's configuration. From a JSON or YAML file, a
+// flag or an environment variable it reads a mode alone ("cooperative") as well as all terms
+// ("eager 20s wait 0s"); see [Terms.UnmarshalText]. The zero Terms are refused, because they have
+// no mode.
 type Terms struct {
 	Mode       Mode          // eager or cooperative
 	Drain      time.Duration // how long the owner's handler may take to wind down
@@ -112,8 +113,8 @@ type Terms struct {
 	Prepare time.Duration
 }
 
-// MaxDuration is the limit of Drain and Prepare, so that no move can wait forever unless its
-// terms say [Wait].
+// MaxDuration is the longest Drain and the longest Prepare, so that no move can wait forever
+// unless its terms say [Wait].
 const MaxDuration = 24 * time.Hour
 
 // Validate returns an error if t has no mode or is out of bounds.
@@ -165,9 +166,10 @@ func durationText(d time.Duration) string {
 
 // UnmarshalText reads terms from a configuration: "MODE [DRAIN [force|wait [PREPARE]]]", such as
 // "eager 20s wait 5s". Words at the end may be missing. A duration that is missing or is "default"
-// is decided by the worker that uses the terms; a missing third word means "force", and a
-// cooperative move ignores this word. "0s" means no time at all, and becomes a negative field.
-// UnmarshalText refuses an unknown word, because in a configuration it is a mistake.
+// is decided by the configuration of the worker that uses the terms. A missing third word means
+// "force"; a cooperative move ignores the third word. "0s" means no time at all, and becomes a
+// negative field. UnmarshalText refuses an unknown word, because in a configuration it is a
+// mistake.
 func (t *Terms) UnmarshalText(text []byte) error {
 	var terms Terms
 	words := [4]string{1: byWorker, 2: Force.String(), 3: byWorker}

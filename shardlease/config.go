@@ -55,14 +55,14 @@ type Config struct {
 	// MaxMoves is the largest number of shards that this worker requests of others at a
 	// time. Default 100; at most [lease.MaxWants].
 	MaxMoves int
-	// MoveCooldown is how long a shard that has just moved is not moved again. Each worker
-	// counts it from when it saw the move. Default off: in a fleet whose workers do not
-	// change nothing moves anyway.
+	// MoveCooldown is the time after a move of a shard in which the shard is not moved again.
+	// Each worker counts it from when it saw the move. Default off: as long as no worker
+	// joins or leaves, no shard moves anyway.
 	MoveCooldown time.Duration
 
-	// StallAfter is how long a handler may neither mark nor commit nor call Progress or
-	// Alive. After that its tenure ends as stalled. Default off: a handler may be silent as
-	// long as its process lives. At least a third of TTL.
+	// StallAfter is how long a handler may be silent: neither mark nor commit nor call
+	// Progress or Alive. After that its tenure ends as stalled. Default off: a handler may be
+	// silent as long as its process lives. At least a third of TTL.
 	StallAfter time.Duration
 	// CommitTimeout is how long the table may accept no mark of a tenure although one is
 	// due. After that the worker reports [event.CommitsFail], and Healthy returns an error.
@@ -75,15 +75,15 @@ type Config struct {
 	// MaxAttempts is how many tenures of a shard may fail before the shard is quarantined.
 	// The count starts again when the table accepts a checkpoint and when the handler calls
 	// Progress. The death of a worker and the loss of its store count as failures too. A
-	// release that is no failure adds nothing and does not restart the count. Handlers that
-	// may be idle for long should call Progress, but not while a record that failed may come
-	// again: see [Tenure.Alive]. Default off: the shard is tried forever. Only MaxAttempts
-	// stops a handler that ends its whole process (by its use of memory, say), because the
-	// shards of a dead worker are claimed at once, without Backoff.
+	// tenure that ends by [Tenure.Release] neither adds to the count nor restarts it.
+	// Handlers that may be idle for long should call Progress, but not while a record that
+	// failed may come again: see [Tenure.Alive]. Default off: the shard is tried forever.
+	// Only MaxAttempts stops a handler that ends its whole process (by its use of memory,
+	// say), because the shards of a dead worker are claimed at once, without Backoff.
 	MaxAttempts int
 	// Backoff is how long a shard rests after a tenure that ended by an error, a panic or a
-	// stall. It doubles with each such tenure. The death of a worker causes no rest. Default
-	// 1 s; negative: no rest.
+	// stall. The rest doubles with each such tenure until the shard makes progress. The death
+	// of a worker causes no rest. Default 1 s; negative: no rest.
 	Backoff time.Duration
 	// MaxBackoff is the longest rest. Default 5 min, or Backoff if that is longer.
 	MaxBackoff time.Duration
@@ -95,10 +95,10 @@ type Config struct {
 	// positions are opaque, and nothing compares them.
 	Order checkpoint.Order
 	// Planner decides which worker should hold which shard. Default rebalance.Even. The
-	// goroutine that sends heartbeats waits for Planner, Handoff and Order: they must be
+	// goroutine that sends heartbeats waits for Planner, Handoff and Order, so they must be
 	// quick. If Planner panics or returns no valid plan, the worker reports an
-	// [event.HookFault], and rebalance.Even makes that plan. If Order panics, the worker
-	// reports an [event.HookFault] and refuses the position.
+	// [event.HookFault] and uses the plan of rebalance.Even instead. If Order panics, the
+	// worker reports an [event.HookFault] and refuses the position.
 	Planner rebalance.Planner
 	// Prepare prepares this worker for a shard that another worker still serves: it opens
 	// iterators, say, or warms a cache. from is the checkpoint of the shard at that moment;
@@ -113,16 +113,16 @@ type Config struct {
 
 	// PollEvery is the interval at which the source is listed. Default 30 s; at least 100 ms.
 	PollEvery time.Duration
-	// AuditEvery is the interval at which all lease rows are listed although nothing seems
-	// to have changed. Default 60 s, or TTL if that is longer. At least TTL. If workers ×
-	// shards exceed 20,000, the interval is longer in any case: four times as long as the
-	// fleet needs to list all rows once for each worker.
+	// AuditEvery is the interval at which the worker lists all lease rows although nothing
+	// seems to have changed. Default 60 s, or TTL if that is longer. At least TTL. If workers
+	// × shards exceed 20,000, the interval is at least four times as long as the fleet needs
+	// to list all rows once for each worker.
 	AuditEvery time.Duration
 
 	// Observe is called with each event, one at a time, on a goroutine of its own. No
 	// heartbeat waits for it: events that do not fit into the queue are dropped and counted
-	// ([event.Event.Dropped]). Observe must return at some time, because Run waits until the
-	// last event is delivered.
+	// ([event.Event.Dropped]). Each call must return, because Run waits until the last event
+	// is delivered.
 	Observe func(event.Event)
 	// EventQueue is how many events may wait for Observe and Logger. Default 1024.
 	EventQueue int
@@ -176,7 +176,7 @@ func (c *Config) times(f *faults) {
 	c.TTL = c.TTL.Truncate(time.Millisecond) // rows store milliseconds
 	ttl := c.TTL
 	if ttl < leastTTL || ttl > rebalance.MaxDuration {
-		ttl = defaultTTL // the fault in TTL is reported; the fields that depend on it get no faults of their own
+		ttl = defaultTTL // the fault in TTL is reported; it should not cause faults in the fields that depend on TTL
 	}
 	drain := 2 * ttl / 3
 	f.duration("Drain", &c.Drain, bounds{otherwise: max(defaultDrain, drain), least: drain, from: "two thirds of TTL", off: true})
@@ -231,8 +231,8 @@ func (c *Config) strategies(f *faults) {
 	}
 }
 
-// planner reads the fingerprint of a user's planner, and wraps the planner so that there always
-// is a plan.
+// planner reads the fingerprint of a user's planner, and wraps the planner so that it always
+// returns a plan.
 func (c *Config) planner(f *faults) {
 	if isNil(c.Planner) {
 		f.add("Planner", fmt.Sprintf("is a nil %T", c.Planner))

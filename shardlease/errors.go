@@ -39,8 +39,8 @@ func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 // Unwrap returns the error of the check that refused the value.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// An EndError says why a tenure is over or should wind down. It is the cause of the
-// handler's contexts, and the error of every call of a tenure after its end.
+// An EndError contains the reason why a tenure is over or should wind down. It is the cause
+// of the handler's contexts, and the error of every call of a tenure after its end.
 type EndError struct {
 	Shard      string
 	Generation int64
@@ -110,8 +110,9 @@ func (e *panicError) Unwrap() error {
 	return err
 }
 
-// noteOf returns what of an error may be stored in the table: the type of its innermost
-// cause. The text may contain the user's data, and the table must not.
+// noteOf returns the part of an error that may be stored in the table: the type of its
+// innermost cause. The text of the error may contain the user's data, which must not get into
+// a note.
 func noteOf(err error) string {
 	if p, ok := errors.AsType[*panicError](err); ok {
 		return printable(fmt.Sprintf("panic: %T", p.value), 64)
@@ -122,7 +123,7 @@ func noteOf(err error) string {
 	return printable(fmt.Sprintf("%T", err), 64)
 }
 
-// printable returns what of s can be stored as text, in at most limit bytes.
+// printable returns the part of s that can be stored as text, in at most limit bytes.
 func printable(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

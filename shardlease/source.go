@@ -13,23 +13,23 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Shard is one part of a stream, as its source names it.
+// A Shard is one part of a stream, as the source lists it.
 type Shard struct {
 	Name string
 	// Parents are the shards that this one continues. Its handler starts when all of them
 	// are finished. A parent that is not listed and has no lease row counts as finished.
 	Parents []string
-	// Weight is the load of the shard, for a planner that uses it; rebalance.Even counts
-	// shards.
+	// Weight is the load of the shard, for a planner that uses it; rebalance.Even ignores it
+	// and counts shards.
 	Weight int
 }
 
 // A Source lists the shards of a stream. Every worker of a group calls its own source, on a
 // goroutine of its own, one call at a time.
 //
-// A listing without an error is complete: a shard that is finished and missing from two
-// listings in a row is removed. If a source cannot list everything, it returns an error,
-// and may return the shards that it could list as well.
+// A listing without an error must be complete: a finished shard that is missing from two
+// listings in a row is removed. If a source cannot list all shards, it must return an error;
+// with the error it may return those that it could list.
 //
 // Shards must return soon after its context has ended, because Run waits for it.
 type Source interface {
@@ -102,8 +102,8 @@ func listSource(ctx context.Context, source Source) engine.Source {
 // listing turns the answer of a source into the input of the engine, without the shards
 // that are not valid.
 //
-// Invariant: a listing with any fault is not complete. It may add shards; a shard that is
-// missing in it is not treated as gone.
+// Invariant: a listing with any fault is not complete. It may add shards, but a shard that is
+// missing from it is not treated as gone.
 func listing(shards []Shard, err error) engine.Source {
 	answered := err == nil
 	if !answered {

@@ -21,8 +21,8 @@ const (
 
 // Healthy returns nil while Run runs, the last confirmed heartbeat is younger than the
 // lease time, and the table accepts the commits of this worker ([Config.CommitTimeout]);
-// otherwise it returns the reason. A worker that has just started has a lease time for its
-// first heartbeat.
+// otherwise it returns the reason. A worker that has just started counts as healthy for a
+// lease time without a heartbeat.
 //
 // Healthy is for alerts. It is not for a liveness probe: a restart does not bring the
 // table back. See [Worker.Probes].
@@ -127,18 +127,18 @@ type Status struct {
 	// Phase is one of these:
 	//
 	//	new       Run was not called yet
-	//	joining   it has no confirmed seat yet, or lost the one it had
-	//	serving   it may claim and hold shards
+	//	joining   the worker has no confirmed seat yet, or lost the one that it had
+	//	serving   the worker may claim and hold shards
 	//	restored  the table was restored: claiming is suspended
-	//	resting   it could write no row, gave up its seat, and waits before it takes another
-	//	leaving   it shuts down, and waits for others to request its shards
-	//	draining  it shuts down, and waits for its handlers to return
-	//	stopped   it has given up everything
+	//	resting   the worker could write no row, gave up its seat, and waits before it takes another
+	//	leaving   the worker shuts down, and waits for others to request its shards
+	//	draining  the worker shuts down, and waits for its handlers to return
+	//	stopped   Run has ended
 	Phase     string
 	Held      int           // the number of shards that the worker holds
 	Moving    int           // the number of shards that it holds and another worker has requested
 	Requested int           // the number of shards that it requests of others
-	Trust     time.Duration // for how long it may hold its shards without another confirmed heartbeat
+	Trust     time.Duration // for how long the worker may hold its shards without another confirmed heartbeat
 	// OldestMark is the age of the oldest mark that the table has not accepted; 0 if there
 	// is none.
 	OldestMark time.Duration
@@ -222,11 +222,12 @@ func (s Status) text() statusText {
 
 // MarshalJSON writes the fields that [Status] describes, and durations to the millisecond.
 //
-// A struct that embeds a Status has its MarshalJSON and UnmarshalJSON too, so the JSON of that
-// struct has none of its other fields. Give the Status a field with a name instead.
+// Do not embed a Status in a struct that is encoded as JSON: the struct would have this
+// method too, and its JSON would lack its other fields. Use a field with a name instead.
 func (s Status) MarshalJSON() ([]byte, error) { return json.Marshal(s.text()) }
 
-// UnmarshalJSON reads what MarshalJSON writes. It keeps the fields that are not in the JSON.
+// UnmarshalJSON reads what MarshalJSON writes. Fields that are not in the JSON keep their
+// values.
 func (s *Status) UnmarshalJSON(text []byte) error {
 	t := s.text()
 	if err := json.Unmarshal(text, &t); err != nil {
@@ -246,9 +247,9 @@ func (s *Status) UnmarshalJSON(text []byte) error {
 // requests of exactly these two paths, and 404 for any other path; under a prefix it needs
 // [http.StripPrefix]:
 //
-//   - /livez fails only where a restart would help: the run loop has stood still for a lease
-//     time, because Planner, Handoff or Order blocks. It does not fail because the table or
-//     the source does not answer, nor before and after Run.
+//   - /livez fails only if a restart may help: the run loop has stood still for a lease time,
+//     because Planner, Handoff or Order blocks. It does not fail because the table or the
+//     source does not answer, and neither before Run is called nor after it has returned.
 //   - /readyz fails while [Worker.Ready] returns an error. That includes an outage of the table
 //     that is longer than the lease time.
 //

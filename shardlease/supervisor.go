@@ -12,9 +12,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Supervisor lists and steers a group from outside: it is for operators' tools, and for
-// programs that clean up after the runs that they started. It is used as a literal and
-// needs only the store. Its commands are fenced like the writes of a worker.
+// A Supervisor lists the shards and workers of a group, and releases, quarantines and rewinds
+// shards. It is for operators' tools, and for programs that clean up after the runs that they
+// started. It needs no Worker: fill in its fields. Its commands are fenced like the writes of
+// a worker.
 //
 // A command states the generation that the operator has seen. If the shard has changed
 // hands since, the command is refused with [lease.ErrOutdated]: read the row again, and
@@ -31,12 +32,12 @@ import (
 //	lease.ErrMalformed         the row cannot be read: see docs/operations.md
 //	any other                  the store did not answer: the command may have been carried out
 //
-// Together with a *lease.RuleError a command returns the row, which shows the obstacle. If
-// the outcome is not known, read the row with [Supervisor.Get]: Last.By and Last.Note show
+// With a *lease.RuleError a command also returns the row, which shows the obstacle. If the
+// outcome is not known, read the row with [Supervisor.Get]: Last.By and Last.Note show
 // whether the last change of hands was yours. The row keeps the first [lease.MaxNote] bytes
-// of the reason. lease.ErrOutdated has a second meaning if an answer of the store was lost:
-// the command was carried out, and a worker has claimed the shard since. Then
-// [lease.Row.History] contains your change.
+// of the reason. If an answer of the store was lost, lease.ErrOutdated may also mean that the
+// command was carried out and a worker has claimed the shard since. Then [lease.Row.History]
+// contains your change.
 //
 // Other workers notice a command at their next audit ([Config.AuditEvery], which is longer
 // in a large fleet). A worker whose shard was taken away notices when its next commit is
@@ -49,15 +50,15 @@ type Supervisor struct {
 	By string
 }
 
-// List returns the lease rows of the group, by shard. The error contains a
-// [*lease.MalformedError] for each row that cannot be read; the other rows are returned all
-// the same.
+// List returns the lease rows of the group, sorted by shard. The error contains a
+// [*lease.MalformedError] for each row that cannot be read; List returns the other rows
+// nevertheless.
 func (s Supervisor) List(ctx context.Context) ([]lease.Row, error) {
 	return collect[lease.Row](ctx, s, lease.KindLease)
 }
 
-// Workers returns the seats of the group: those of the workers that run, or did until a
-// lease time ago.
+// Workers returns the seats of the group: those of the workers that run, and those of dead
+// workers that no other worker has evicted yet.
 func (s Supervisor) Workers(ctx context.Context) ([]lease.Seat, error) {
 	return collect[lease.Seat](ctx, s, lease.KindSeat)
 }
@@ -108,9 +109,9 @@ func (s Supervisor) ByTask(ctx context.Context, task string) ([]lease.Row, error
 	return held, err
 }
 
-// ForceRelease releases a shard without its owner. Any worker may claim it then, also the
-// former owner: the command is for an owner that is dead or stuck, and does not keep a
-// shard away from a worker.
+// ForceRelease releases a shard without the cooperation of its owner. Any worker may claim
+// the shard then, also the former owner: the command is for an owner that is dead or stuck,
+// and does not keep a shard away from a worker.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.ForceRelease(row, s.stated(seen, why), st)
@@ -119,9 +120,9 @@ func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, 
 
 // ReleaseTask cleans up after a run that is dead: it force-releases every shard that
 // workers of a task hold, and then evicts these workers, so that the others need not wait
-// for the lease time. A shard that it released does not count a failed attempt. It returns
-// the rows that it released; the error contains those that it could not release. Stop the
-// task first, or its workers take new seats and claim shards again.
+// for the lease time. For a released shard no failed attempt is counted. ReleaseTask returns
+// the released rows; the error names the shards that it could not release. Stop the task
+// first, or its workers take new seats and claim shards again.
 func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.Row, error) {
 	if task == "" {
 		return nil, &ConfigError{Field: "task", Rule: "must be given: every worker without one has the empty task"}
@@ -147,15 +148,15 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 	return released, errors.Join(errs...)
 }
 
-// Evict deletes the seat of a worker, so that all others see at their next poll that it is
-// gone, and claim its shards. If the worker is still running, its next heartbeat is refused;
-// it then reports [event.Lost] with the cause [event.CauseExpired], ends all its tenures and
-// takes a new seat. Evict returns nil if the seat is gone already.
+// Evict deletes the seat of a worker, so that the other workers notice at their next poll
+// that it is gone, and claim its shards. If the worker is still running, its next heartbeat
+// is refused; it then reports [event.Lost] with the cause [event.CauseExpired], ends all its
+// tenures and takes a new seat. Evict returns nil if the seat is gone already.
 //
-// Each shard of the worker counts a failed attempt, as after a crash: with
-// [Config.MaxAttempts] = 2, two evictions quarantine a healthy shard unless one of its
-// checkpoints was accepted in between. Call [Supervisor.ReleaseTask], or
-// [Supervisor.ForceRelease] for each shard, before Evict: a released shard counts nothing.
+// For each shard that the worker held, a failed attempt is counted, as after a crash: with
+// [Config.MaxAttempts] = 2, two evictions quarantine a healthy shard unless it made progress
+// in between. To avoid that, call [Supervisor.ForceRelease] for each shard before Evict, or
+// use [Supervisor.ReleaseTask]: for a released shard no attempt is counted.
 func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
 	if err := s.check(false); err != nil {
 		return err
@@ -199,8 +200,8 @@ func (s Supervisor) Unquarantine(ctx context.Context, shard string, seen int64, 
 }
 
 // Rewind moves the checkpoint of a shard without owner, in either direction; a zero mark
-// rewinds it to the very beginning. A finished shard counts as unfinished then. In a running
-// fleet a shard has no owner for moments only: quarantine it first.
+// rewinds it to the very beginning. A finished shard is unfinished afterwards. A running
+// fleet claims a free shard within moments, so quarantine the shard first.
 func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, error) {
 	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Rewind(row, s.stated(seen, why), to, st)
@@ -255,8 +256,8 @@ func (s Supervisor) command(ctx context.Context, shard string, make transition) 
 			return row, err
 		}
 		answer := s.send(ctx, row, w)
-		// The row has changed within its generation, so the command is still allowed. That is
-		// very rare for a row without owner.
+		// Again: the row has changed within its generation, so the command is still allowed. A
+		// row without owner changes in this way very rarely.
 		if answer.Verdict == protocol.Again && try < tries {
 			row = answer.Row
 			continue

@@ -18,7 +18,7 @@ import (
 // claims the shard again later, that is another Tenure.
 //
 // Its methods are safe for concurrent use. When the tenure is over or the handler has
-// returned, they return an [*EndError].
+// returned, those that return an error return an [*EndError].
 type Tenure struct {
 	shard   Shard
 	hold    lease.Hold
@@ -34,9 +34,9 @@ type Tenure struct {
 	drain  context.CancelCauseFunc // ends soft
 	cancel context.CancelCauseFunc // ends hard
 
-	// since is when the first mark that is not settled was made, or later, counted from the
-	// start of the inbox; 0: every mark is settled. Status reads it without the lock, which
-	// Mark holds while it calls Config.Order.
+	// since is when the first mark that is not settled was made, or a later time, counted
+	// from the start of the inbox; 0: every mark is settled. Status reads it without the lock,
+	// which Mark holds while it calls Config.Order.
 	since atomic.Int64
 
 	mu       sync.Mutex
@@ -50,7 +50,7 @@ type Tenure struct {
 	note     string // the argument of Release
 	closed   error  // the error that calls return; nil: they are allowed
 	unsent          // the calls that the engine does not know yet
-	pending  bool   // the engine knows, or will be told, that a mark waits
+	pending  bool   // the engine knows that a mark waits, or the inbox will report it
 	listed   bool   // the tenure is in the inbox
 	finishes bool   // Finish was called, and the tenure did not end in another way since
 	over     bool   // the engine has ended the tenure: nothing is reported to it any more
@@ -78,8 +78,8 @@ func (t *Tenure) Shard() Shard { return t.shard }
 // a lower one; it refuses the old owner from the first write under the new generation on.
 func (t *Tenure) Generation() int64 { return t.hold.Generation }
 
-// Attempt returns how many tenures of this shard have failed since the last accepted
-// checkpoint; it is usually 0.
+// Attempt returns how many tenures of this shard have failed since it last made progress, by
+// an accepted checkpoint or a call of Progress; it is usually 0.
 func (t *Tenure) Attempt() int { return t.attempt }
 
 // Checkpoint returns the checkpoint at which the tenure starts. It is the zero Checkpoint
@@ -100,7 +100,8 @@ func (t *Tenure) Context() context.Context { return t.hard }
 // is written.
 //
 // Mark refuses a position that cannot be stored, and a position that moves back:
-// [Config.Order] compares it with the mark before it, or with the checkpoint at the start.
+// [Config.Order] compares it with the previous mark, or with the checkpoint at which the
+// tenure started.
 func (t *Tenure) Mark(position string) error {
 	return t.mark(checkpoint.Mark{Position: position})
 }
@@ -126,8 +127,8 @@ func (t *Tenure) mark(m checkpoint.Mark) error {
 	}
 	t.made++
 	// The engine must know at once of the first mark that waits, because the interval of the
-	// commit policy starts there. Later marks are reported before its next step, unless so
-	// many wait that they are due: then that step is now.
+	// commit policy starts then. Later marks are reported before the engine's next step. If
+	// so many wait that they are due, the loop is woken for that step now.
 	t.notify(!t.pending || t.made-t.settled == t.marks)
 	t.pending = true
 	return nil
@@ -173,8 +174,8 @@ func (t *Tenure) Flush(ctx context.Context) error {
 // shard is closed, not because the shard is silent.
 //
 // Finish writes the last mark and the end in one write, and waits until the table has
-// accepted it. Later calls of Mark are refused; the contexts of the handler do not end
-// before it returns. If ctx ends first, the write continues.
+// accepted it. Later calls of Mark are refused. Finish itself does not end the contexts of
+// the handler before it returns. If ctx ends first, the write continues.
 func (t *Tenure) Finish(ctx context.Context) error {
 	t.mu.Lock()
 	if t.closed != nil && !t.finishes || t.over {
@@ -208,9 +209,9 @@ func (t *Tenure) Progress() {
 }
 
 // Alive restarts the time of [Config.StallAfter] and does nothing else: unlike Progress it
-// does not change the count of failed attempts. It is for a handler that works and has
-// nothing to mark yet: the record that it works on may fail, and after reads that return
-// nothing, the record that failed in an earlier tenure may come next.
+// does not change the count of failed attempts. It is for a handler that works but has
+// nothing to mark yet, and cannot know that the shard is fine: the present record may still
+// fail, or the record that failed in an earlier tenure may come after some empty reads.
 func (t *Tenure) Alive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -219,10 +220,10 @@ func (t *Tenure) Alive() {
 	}
 }
 
-// Release asks the worker to release the shard, which counts as no failure. The soft
+// Release asks the worker to release the shard, which does not count as a failure. The soft
 // context ends; when the handler has returned, the shard is released, and any worker may
-// claim it, also this one. The note is stored in the table for people to read, in at most
-// [lease.MaxNote] bytes: put no user data into it.
+// claim it, also this one. The first [lease.MaxNote] bytes of the note are stored in the
+// table for people to read: put no user data into it.
 func (t *Tenure) Release(note string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -233,8 +234,8 @@ func (t *Tenure) Release(note string) {
 }
 
 // await wakes the loop and waits until that many marks are settled. The caller holds the
-// lock, and await releases it. If both the result and the end of ctx are there, the result
-// counts.
+// lock, and await releases it. If the result has arrived and ctx has ended, await returns the
+// result.
 func (t *Tenure) await(ctx context.Context, until uint64) error {
 	w := wait{until: until, done: make(chan error, 1)}
 	t.waiting = append(t.waiting, w)

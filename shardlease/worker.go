@@ -68,9 +68,10 @@ func New(store lease.Store, source Source, config Config) (*Worker, error) {
 
 // Run claims shards and calls handler for each of them, until ctx is cancelled. It then
 // shuts down gracefully and returns nil: it waits up to [Config.Drain] for other workers to
-// request its shards, then up to Drain for handlers to return, so no context of a handler
-// lives longer than twice Drain. Writes that the table has not answered a lease time later
-// are abandoned; the shards that they would have released are left to the other workers.
+// request its shards, then up to Drain for handlers to return. So the contexts of the
+// handlers end at most twice Drain after ctx. Writes that the table has not answered a
+// lease time later are abandoned; other workers then claim the shards that these writes
+// would have released, as after a crash.
 //
 // A failure of the store, of a shard or of a handler is reported as an event and does not
 // end Run. Run returns when everything that it started has ended. It waits for handlers

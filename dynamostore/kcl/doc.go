@@ -8,17 +8,17 @@
 //
 // # From the KCL
 //
-// [Import] reads the table twice, further apart than the KCL's failover time, and refuses it
-// if anything has changed in between. It never writes to that table. Each lease becomes a lease
-// row, which is written by the same transitions as any other; a row that exists already stays
-// as it is. Import can be called again after any failure.
+// [Import] reads the table twice, with twice the KCL's failover time in between, and refuses
+// it if anything has changed meanwhile. It never writes to that table. Each lease becomes a
+// lease row, which is written by the same transitions as any other; a row that exists already
+// stays as it is. Import can be called again after any failure.
 //
 //	checkpoint      row
 //	digits          free, with the sequence number as its position
 //	SHARD_END       finished
 //	TRIM_HORIZON    free, without a position
-//	LATEST          refused, because the table does not store where that was; or free,
-//	AT_TIMESTAMP    without a position, if [ImportOptions.Unstarted] is set
+//	LATEST          refused, because the table does not store the position that was meant;
+//	AT_TIMESTAMP    or free, without a position, if [ImportOptions.Unstarted] is set
 //
 // A shard whose row has no position begins where the handler begins any new shard, whichever
 // of the three words its lease had; [Outcome.Start] contains the word. [ImportOptions.Word]
@@ -33,7 +33,7 @@
 // that the Kinesis Producer Library (KPL) has packed into one entry of the stream.
 // [ImportOptions.Mark] decides how it is stored. A lease with a prepared checkpoint, which the
 // application has not made yet, causes a [*PendingError] unless [ImportOptions.Pending] decides
-// what becomes of it. Items of KCL 3.5 that are no leases are left out.
+// what becomes of it. Items of KCL 3.5 that are no leases are skipped.
 //
 // # Back to the KCL
 //

@@ -33,7 +33,8 @@ var (
 type ImportOptions struct {
 	// Shards are the shards of the stream, as the source of the group lists them. The
 	// ancestors of shards with leases become finished rows. Without Shards only the parents
-	// that leases name do, and older shards that are still listed would be processed again.
+	// that leases name become finished rows, and older shards that are still listed would be
+	// processed again.
 	Shards []shardlease.Shard
 	// Mark turns the two numbers of a checkpoint into a mark. Default: the position is the
 	// sequence number, and a sub-sequence number other than 0 is refused with ErrPacked.

@@ -5,8 +5,8 @@
 //	transition     from                     to                  made by
 //	Begin          no row                   free                a worker that sees a new shard
 //	Claim          free, or mine            held                a worker
-//	Recover        held by the dead         held                a worker
-//	Seize          held past its drain      held                the successor
+//	Recover        held, owner evicted      held                a worker
+//	Seize          held, drain time over    held                the successor
 //	Take           held, offered to me      held                the successor
 //	Commit         held                     held                the holder
 //	Progress       held                     held                the holder
@@ -20,8 +20,8 @@
 //	Unquarantine   quarantined              free                an operator
 //	Rewind         free, quarantined,       free, quarantined   an operator
 //	               finished
-//	Remove         free, quarantined,       removed             a worker that misses the shard
-//	               finished
+//	Remove         free, quarantined,       removed             a worker whose source omits the
+//	               finished                                     shard, an operator
 //	Revive         removed                  free                a worker that sees it again
 //	Adopt          any row                  the same, no owner  an operator
 //
@@ -62,12 +62,12 @@ type Command struct {
 	Note string // why; the row keeps its first lease.MaxNote bytes
 }
 
-// A Stamp is the random id and the time of one write. The transitions are pure and take both
-// as an argument.
+// A Stamp is the random id and the time of one write. The transitions are pure, so they take a
+// Stamp as an argument.
 type Stamp struct {
 	ID lease.WriteID // crypto/rand.Text makes good ones
-	// At is the time of the write. It is for people, for the generations of Begin, Revive and
-	// Adopt, and for the expiry of a tombstone.
+	// At is the time of the write. It is for people to read; Begin, Revive and Adopt compute
+	// generations from it, and Remove the expiry of a tombstone.
 	At time.Time
 }
 
@@ -83,8 +83,8 @@ func Begin(group, shard string, parents []string, by string, s Stamp) (lease.Wri
 }
 
 // Claim takes a row that nobody holds, or a row that names this incarnation as owner although
-// its tenure is over. The transfer repeats the reason why the row was free, so that the latest
-// transfer alone shows why its owner came to hold it.
+// its tenure is over. The new transfer repeats the reason why the row was free, so that it shows
+// by itself why its owner came to hold the shard.
 func Claim(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	const name = "claim"
 	if err := claimable(r, name); err != nil {
@@ -178,8 +178,8 @@ func Withdraw(r lease.Row, h lease.Hold, s Stamp) (lease.Write, error) {
 
 // Yield hands the shard over in one write: it stores the last mark, the successor as owner, and
 // the next generation. The reason is ReasonHandoff, or ReasonDrainTimeout if the handler had to
-// be cut off. If the successor has died in the meantime, its shard is recovered like that of any
-// dead owner.
+// be cut off. If the successor has died in the meantime, the shard is recovered like those of
+// any dead owner.
 func Yield(r lease.Row, h lease.Hold, to lease.Owner, e End, s Stamp) (lease.Write, error) {
 	const name = "yield"
 	if to.Incarnation == h.Incarnation {
@@ -194,7 +194,7 @@ func Yield(r lease.Row, h lease.Hold, to lease.Owner, e End, s Stamp) (lease.Wri
 	return giveUp(r, name, h, to, e, s, nil)
 }
 
-// Release gives the shard up to nobody. The reason is ReasonReleased, ReasonFailed,
+// Release gives the shard up without a successor. The reason is ReasonReleased, ReasonFailed,
 // ReasonStalled or ReasonDrainTimeout.
 func Release(r lease.Row, h lease.Hold, e End, s Stamp) (lease.Write, error) {
 	const name = "release"

@@ -10,12 +10,12 @@ import (
 // moves to another worker.
 type Cause uint8
 
-// The causes. Only CauseStalled, CauseExpired and CauseUnreachable mean that something was
-// wrong with this worker.
+// The causes. With CauseStalled, CauseExpired and CauseUnreachable this worker itself noticed
+// that something was wrong with it.
 const (
 	CauseHandedOff   Cause = iota + 1 // the shard moved or moves to another worker, as planned
 	CauseFenced                       // another worker holds the shard
-	CauseExpired                      // this worker was paused, and its lease may have run out meanwhile
+	CauseExpired                      // this worker was paused so long that its lease may have expired, or it was evicted
 	CauseUnreachable                  // the store did not answer for nearly a lease time
 	CauseStalled                      // no progress in StallAfter, or no accepted commit in CommitTimeout
 	CauseForced                       // an operator or a supervisor took the shard away

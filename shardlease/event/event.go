@@ -44,9 +44,8 @@ const (
 	CommitsFail                 // the table has accepted no mark for Config.CommitTimeout
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
-	// or
-	// returned an answer that cannot be used. Err is a *shardlease.HookError. A store or a
-	// source that does so is reported as a StoreFault or a SourceFault with such an error.
+	// or returned an answer that cannot be used. Err is a *shardlease.HookError. If a store or
+	// a source does so, the event is a StoreFault or a SourceFault with such an error.
 	HookFault
 )
 
@@ -82,7 +81,7 @@ type Event struct {
 	Task       string       // the task of the other worker
 	Reason     lease.Reason // why the shard changed hands
 	Cause      Cause        // of Lost, Draining and Ended: why the tenure ends
-	Attempt    int          // of Started and Quarantined: how many tenures failed since the last accepted checkpoint
+	Attempt    int          // of Started and Quarantined: how many tenures failed since the shard last made progress
 
 	// Transfer is how the shard changed hands: to this worker (Started), or away from it
 	// (Ended). It is zero in an Ended if no later generation is known.
@@ -91,9 +90,9 @@ type Event struct {
 	// Gap, of Started: for how long nobody processed the shard in a planned move,
 	// by the wall clocks of two workers.
 	Gap time.Duration
-	// Overlap, of Ended: for how long two workers may have processed the shard, from the
-	// moment another worker took it over until this worker's handler had returned, by the
-	// wall clocks of two workers.
+	// Overlap, of Ended: for how long two workers may have processed the shard. It lasts from
+	// the moment at which another worker took the shard over until this worker's handler had
+	// returned, by the wall clocks of two workers.
 	Overlap time.Duration
 	Took    time.Duration // of Ended: how long the tenure lasted
 	Drained time.Duration // of Ended: how long the handler took to wind down
@@ -108,13 +107,12 @@ type Event struct {
 	Count  int           // the number of shards that the fault concerns; 0: it concerns no particular shard
 	Shards []string      // the first ten of these shards
 
-	// Running, of Ended: the handler has not returned a heartbeat interval after the end.
-	// Overlap is longer than reported then, and the error of the handler is not known.
+	// Running, of Ended: a heartbeat interval after the end the handler had not returned.
+	// Then Overlap is longer than reported, and the error of the handler is not known.
 	Running bool
 
-	// Err is what went wrong. In an Ended it includes the error of the handler. A planned
-	// move sets no Err for writes that are refused after it, because every such move ends
-	// that way.
+	// Err is what went wrong. In an Ended it includes the error of the handler. Err is nil if
+	// the table refused a write because of a planned move: that is part of the move.
 	Err error
 	// Dropped is how many events were dropped since the last one that was delivered,
 	// because Observe or Logger was too slow.
@@ -122,8 +120,8 @@ type Event struct {
 }
 
 // Level returns the level at which an event is logged. An error needs somebody to act, a
-// warning is worth a look, and a debug line is for tracing a move. Everything that happens
-// in every deployment is Info or Debug.
+// warning is worth a look, and a debug line is for tracing a move. Events that are part of
+// every deploy are Info or Debug.
 func (e Event) Level() slog.Level {
 	if e.Over {
 		return slog.LevelInfo

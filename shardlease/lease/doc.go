@@ -135,7 +135,7 @@
 //     offset).
 //   - hold: the handle with which a tenure writes, [Hold]; the argument of dynamostore's
 //     Store.Fence (receipt handle).
-//   - release: to give a shard up to nobody.
+//   - release: to give a shard up without a successor.
 //   - finish: to record that a shard has ended and is processed to its end (SHARD_END).
 //   - attempts: failed tenures of a shard since it last made progress, by an accepted
 //     checkpoint or a call of Tenure.Progress.

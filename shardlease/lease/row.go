@@ -143,7 +143,8 @@ func (r Row) Key() Key { return Key{Group: r.Group, Kind: KindLease, Name: r.Sha
 // Written returns the id of the write that made the row what it is.
 func (r Row) Written() WriteID { return r.WriteID }
 
-// Attempts returns the number of failed tenures since a checkpoint was last accepted.
+// Attempts returns the number of failed tenures since the shard last made progress, by an
+// accepted checkpoint or without one.
 //
 // A commit does not reset Failures, and a [Transfer] may be made from a row that was read
 // before the last commit. Attempts therefore compares the generation of the checkpoint with
