@@ -10,7 +10,7 @@
 //
 // The lease row of a shard stores who holds the shard, under which generation, and the
 // last accepted checkpoint. The generation is a fencing token: it grows with every change
-// of hands, also when the shard is released to nobody, and never with a commit. A worker
+// of hands, also when the shard is released, and never with a commit. A worker
 // that was paused, replaced and woken up still writes under the old generation, and the
 // table refuses every such write.
 //
