@@ -107,9 +107,10 @@
 //
 // Graceful shutdown. When the context of [Worker.Run] ends, the worker marks its seat as
 // leaving and continues to process. The others request its shards, and each moves in its
-// mode. After [Config.Drain] the worker ends the soft contexts of its remaining handlers,
-// and releases their shards when they return, at the latest after Drain again. Then it
-// deletes its seat, so that nobody has to wait for anything to expire.
+// mode. After [Config.Drain], or at once if no other worker has room, the worker ends the
+// soft contexts of its remaining handlers, and releases their shards when they return, at
+// the latest after Drain again. Then it deletes its seat, so that nobody has to wait for
+// anything to expire.
 //
 // End of a shard. When the stream reports that a shard has ended, the handler calls
 // [Tenure.Finish]. Nobody claims the shard again, and shards that have it as a parent

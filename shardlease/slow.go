@@ -9,9 +9,9 @@ import (
 )
 
 // answersInTTL is how many answers of the store should fit into a lease time. The shards of
-// a dead worker are claimed at the latest a lease time, a heartbeat interval and five
+// a dead worker are claimed at the latest a lease time, a heartbeat interval and seven
 // answers after its death: the poll that finds its seat expired, the eviction, the listings
-// of the rows and of the seats, and the claim.
+// of the rows and of the seats, the claim, and two listings that began too early.
 const answersInTTL = 30
 
 // A SlowStoreError reports that the store answers so slowly that the lease time is too
