@@ -258,7 +258,7 @@ func engineMutants() []mutant {
 		{"commits wait for an offer", "internal/engine.Engine.serveOn",
 			swap(`heldOffer`, `0`), inEngine, "TestCommitsWaitForAnOffer"},
 		{"a refused commit of an offered shard reports its unknown outcome", "internal/engine.Engine.refused",
-			swap(`a.Torn`, `false`), inEngine, "TestTornCommitOfAnOfferedShard"},
+			swap(`t.torn = a.Torn`, `t.torn = false`), inEngine, "TestTornCommitOfAnOfferedShard"},
 		{"a successor waits as long as the owner may take to poll", "internal/engine.Engine.notice",
 			swap(`max($beat, _)`, `$beat`), inEngine, "TestSlowOwnerIsNotSeized"},
 		{"a drain ends although a write is open", "internal/engine.Engine.cutOff",
