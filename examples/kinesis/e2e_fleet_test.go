@@ -315,9 +315,10 @@ func (f *fleet) stop() {
 	f.Logf("%d processes, %d restarts; %d tenures; effects kept %d, left out as known %d; writes fenced %d",
 		len(f.started), sum["restarted"], sum["started"], sum["kept"], sum["known"], sum["stale"])
 	// The killed process had stored effects after its last checkpoint, and has not reported its
-	// counts; the frozen process had effects to write when it woke up.
-	if sum["known"] == 0 || sum["stale"] == 0 || sum["kept"] == 0 || sum["kept"] >= int64(*rounds*4000) {
-		f.Errorf("want some known effects, some fenced writes, and less than %d kept effects", *rounds*4000)
+	// counts. Whether the frozen process sends a write before its contexts end when it wakes up is
+	// chance, so fenced writes are only counted here; the tests of the journal have some for certain.
+	if sum["known"] == 0 || sum["kept"] == 0 || sum["kept"] >= int64(*rounds*4000) {
+		f.Errorf("want some known effects, and less than %d kept effects", *rounds*4000)
 	}
 }
 
