@@ -21,7 +21,7 @@ type View struct {
 type Place struct {
 	Name   string
 	Weight int    // the weight that the source states; Even counts shards and ignores it
-	Owner  int    // the index of the worker that holds the shard or that it is moving to; Nobody: free
+	Owner  int    // the index of the worker that holds the shard, or to which it is moving; Nobody: free
 	Tie    uint64 // Tie(Name), which decides ties instead of the order of names
 }
 
@@ -48,24 +48,26 @@ type Planner interface {
 	Fingerprint() string
 }
 
-// Even is the built-in planner: equal counts, fewest moves. Its zero value is ready to use. A
-// layout is a plan that gives a leaving worker no shards and no worker more than its limit. Of
-// all layouts, Even chooses one that
+// Even is the built-in planner: equal counts, fewest moves. Its zero value is ready to use.
 //
-//  1. places as many shards as there is room for;
-//  2. is level: a worker that has two fewer than another is at its limit (so without limits, counts
-//     differ by at most one);
-//  3. leaves as many shards as possible where they are;
-//  4. moves as few held shards as possible. To place a free shard is not a move.
+// A plan of Even gives a leaving worker no shards, and no worker more shards than its limit. Of
+// all such plans Even chooses the best by these rules. A later rule only chooses among the plans
+// that are best by the rules before it:
 //
-// Without rule 3, a plan with too little room could give the place of a held shard to a free one;
-// the held shard would have nowhere to go, and would stay where it is as well. After rule 3, rule
-// 4 decides only one more thing: if there is not room for all, free shards come before those of
-// leaving workers, because nobody processes a free shard. Shards that a worker holds above its
-// limit come last. A shard without room gets Nobody.
+//  1. Place as many shards as possible.
+//  2. Make the counts level: a worker has two shards fewer than another only if it is at its
+//     limit. Without limits, counts differ by at most one.
+//  3. Leave as many shards as possible where they are.
+//  4. Move as few held shards as possible. To place a free shard is not a move.
 //
-// Tie decides what is still open: which workers hold one more than others, which shards a worker
-// with too many gives up, which of these shards find room, and where.
+// If there is not enough room for all shards, some get Nobody, and a held shard that gets Nobody
+// stays with its owner. Even gives the room that is left after rule 3 first to free shards,
+// because nobody processes them; then to the shards of leaving workers; and last to the shards
+// that a worker holds above its limit. Rule 3 comes before rule 4 because of such plans: otherwise
+// a free shard could get the place of a held one, and the worker would have both.
+//
+// Tie decides what the rules leave open: which workers hold one shard more than others, which
+// shards leave a worker that has too many, which of them find room, and where.
 //
 // Plans are stable: after a plan, or any part of it, is carried out, the next plan is the same.
 // So moves may wait, fail and be repeated in any order, and workers that plan at different
@@ -75,8 +77,8 @@ type Even struct{}
 // Fingerprint implements [Planner].
 func (Even) Fingerprint() string { return "even/1" }
 
-// Plan implements [Planner]. Its time is linear in shards and workers, or n log n if somebody has
-// chosen names that make it slow.
+// Plan implements [Planner]. Its time is linear in the number of shards and workers, or n log n if
+// somebody has chosen names that make it slow.
 func (Even) Plan(v View) []int {
 	l := survey(v)
 	l.divide()
@@ -119,7 +121,7 @@ type layout struct {
 	held    []int       // by worker: how many shards it has now
 	share   []int       // by worker: how many shards it should have
 	room    int         // how many shards can be placed
-	spare   int         // how many of those will not be where they are now
+	spare   int         // how many of the shards that can be placed will not be where they are now
 	salt    uint64      // a hash of all shards, so that no worker is preferred in every table
 	choices []candidate // the shards among which the plan has to choose, grouped by worker
 	ends    []int       // by worker: the end of its candidates in choices; -1: it has none
@@ -157,8 +159,8 @@ func (l *layout) holder(i int) int {
 }
 
 // divide sets the shares. It fills all workers up to the same level, as far as their limits
-// allow. Shards that are left below the next level go out as one more each, first to workers that
-// have that one already, because each of them saves a move.
+// allow. If the shards that are left do not fill the next level, some workers get one more: first
+// those that hold one more already, because each of them saves a move.
 func (l *layout) divide() {
 	limits := l.limits()
 	level := sort.Search(l.room, func(h int) bool { return overflows(limits, h+1, l.room) })
