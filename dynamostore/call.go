@@ -13,19 +13,19 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// once turns off the retries of the SDK. The SDK would repeat a request with up to 20
-// seconds in between and would not report it. This package has to bound the time and to know
-// whether an earlier request went unanswered.
+// once turns off the retries of the SDK. The SDK would repeat a request with pauses of up to
+// 20 seconds and would not report it. This package has to bound the time, and to know whether
+// an earlier request was not answered.
 func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 
 const (
 	firstPause = 20 * time.Millisecond
 	longest    = 250 * time.Millisecond
-	parts      = 4 // the first attempt gets this part of the timeout, so that a silent request leaves time for another
+	parts      = 4 // the first attempt gets a quarter of the timeout, so that there is time for others if it is not answered
 )
 
-// call is callAs for a read. A read of lease rows waits for its turn, a read of seats does
-// not.
+// call is callAs for reads, and for requests about the table as a whole. A read of lease rows
+// waits for its turn; any other request does not.
 func call[T any](ctx context.Context, s *Store, k lease.Key, request func(context.Context) (T, error)) (T, error) {
 	c := bypass
 	if k.Kind == lease.KindLease {

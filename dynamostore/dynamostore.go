@@ -37,14 +37,14 @@ type Options struct {
 	// Attempts bounds how often one call sends its request. Default: as often
 	// as fits into Timeout.
 	Attempts int
-	// InFlight bounds how many calls about lease rows are under way at once.
-	// The bound begins at 4, rises to InFlight, and falls when the table is slow or
-	// throttles. The other calls wait and are admitted first in, first out. Changes of
-	// hands and reads are admitted before commits, except that at least every fourth
-	// admission is a commit. A call that has waited for half of its time returns a
-	// [lease.QueuedError]; if the caller calls again for the same row within half a minute,
-	// the new call has the place of the first in the queue. Calls about seats do not count
-	// and do not wait: a heartbeat never queues behind commits. Default 16.
+	// InFlight is the largest number of calls about lease rows that are under way at once.
+	// The present bound begins at 4, rises up to InFlight, and falls when the table
+	// throttles or does not answer. The other calls wait in the order of their arrival.
+	// Changes of hands and reads come before commits, but while a commit waits, at least
+	// every fourth call that is admitted is a commit. If less than half of a call's time is
+	// left when its turn comes, it returns a [lease.QueuedError]; the next call for the same
+	// row, within half a minute, gets its place in the queue. Calls about seats do not count
+	// and do not wait, so a heartbeat never queues behind commits. Default 16.
 	InFlight int
 	// Group is the group whose permissions Open checks. It matters if the IAM policy
 	// allows single groups only. Default: a name that is only used for this check.
@@ -93,8 +93,8 @@ type Store struct {
 
 var _ lease.Store = (*Store)(nil)
 
-// List queries one partition, page by page, until the service returns no key to continue
-// from: an empty page need not be the last one.
+// List queries one partition, page by page. The listing ends with the page that has no key to
+// continue from; an empty page may be followed by others.
 func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		if err := q.Validate(); err != nil {

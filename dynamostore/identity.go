@@ -15,8 +15,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A table that is restored from a backup has the rows as they were at the backup. Workers
-// would issue the generations that were issued since then a second time. Each group therefore
+// A table that is restored from a backup has the rows as they were at the backup. Its workers
+// would issue generations again that were already issued after the backup. Each group therefore
 // records the identity of its table, in an item of its own. A restored table contains the
 // record of the old table, and has another identity.
 
@@ -113,7 +113,7 @@ func (s *Store) Adopt(ctx context.Context, group, by string) (int, error) {
 		return 0, fmt.Errorf("adopt group %q: %w", group, err)
 	}
 	if recorded == now {
-		return 0, nil // adopting would end the tenures of a group that is in order
+		return 0, nil // the table is recorded already; to adopt its rows again would end the tenures of a healthy group
 	}
 	adopted := 0
 	var errs []error

@@ -10,34 +10,44 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A lane bounds how many calls about lease rows are under way. The capacity of the table is
-// unknown, so the lane estimates it as TCP does: it begins with a few calls, allows one more
-// for every round of answers, and half as many when a request is throttled or goes
-// unanswered. With a fixed number, a fleet whose workers all start at once would keep a slow
-// table busy with requests whose callers have given up.
+// A lane bounds how many calls about lease rows are under way at once. A call enters the lane,
+// waits until it is admitted, sends its requests, and leaves the lane.
 //
-// Calls wait in two classes, each first in, first out. Changes of hands and reads are admitted
-// before commits, because a worker waits for the shard; but while a commit waits, at least
-// every fourth admission is a commit. After an outage the oldest callers are about to give
-// up, and the answer might arrive too late for them. So a caller is sent away instead of
-// admitted if it has less than half of its time left, or less time than a request takes at
-// present. The next call of that class for the same row keeps the place: it queues as if it
-// had arrived when the first call did. If it queued at the back, a row whose turn takes longer
-// than half of a caller's time would lose its place again and again.
+// The bound. The capacity of the table is unknown, so the lane estimates it as TCP does. The
+// bound begins at a few calls. It grows by one when as many requests were answered as it
+// allows, and it is halved when a request is throttled or not answered. With a fixed bound, a
+// fleet whose workers all start at once would keep a slow table busy with requests whose
+// callers have given up.
 //
-// Invariant: a call that is sent away, or gives up, has sent nothing. Each class waits in the
-// order of arrival.
+// The order. Calls wait in two queues: one for commits, and one for changes of hands and for
+// reads. Each queue is first in, first out. Changes of hands and reads come before commits,
+// because a worker waits for the shard. But while a commit waits, at least every fourth call
+// that is admitted is a commit.
+//
+// Calls that are sent away. After an outage the calls that have waited longest are about to end
+// by their deadline, and the answers might arrive too late for them. So a call whose turn comes
+// is not admitted if less than half of its time is left, or less time than a request takes at
+// present: it is sent away. If no other call is under way, it is admitted nevertheless, because
+// some call has to find out whether the table has become quicker.
+//
+// Places. When a call has left the lane without being admitted, the next call of its class for
+// the same row gets its place: it queues as if it had arrived at the same time as the first
+// one. If it queued at the back, a call about that row might be sent away each time, because
+// the wait is always longer than half of a call's time.
+//
+// Invariant: a call that was not admitted has sent nothing. The calls of a class wait in the
+// order in which they, or the calls whose places they have, arrived.
 type lane struct {
 	most  float64
 	tempo tempo // of all calls, including those that bypass the lane
 
 	mu      sync.Mutex
-	limit   float64
-	busy    int
-	ignore  int // how many results to ignore: these requests were under way when limit was halved
+	limit   float64 // the bound; between 1 and most
+	busy    int     // how many calls are under way
+	ignore  int     // how many results to ignore: these requests were under way when limit was halved
 	waiting [classes][]*waiter
-	left    int // how many waiters have given up
-	passed  int // how many others were admitted since the last commit
+	left    int // how many waiters in waiting have given up
+	passed  int // how many other calls were admitted since the last commit
 	places  places
 }
 
@@ -51,15 +61,15 @@ const (
 	bypass               // calls about seats do not wait: a heartbeat never queues behind commits
 )
 
-// betweenCommits is how many others are admitted between two commits, while commits wait.
+// betweenCommits is how many other calls may be admitted between two commits while commits wait.
 const betweenCommits = 3
 
 type waiter struct {
 	arrived time.Time     // when this call arrived, or the call whose place it has
 	turn    chan struct{} // closed when the waiter is admitted or sent away
-	late    func() bool   // whether there is too little time left for a request
+	late    func() bool   // whether too little time is left to admit it
 	in      bool          // it was admitted
-	gone    bool          // it has given up, or was sent away
+	gone    bool          // it was sent away, or its context has ended
 }
 
 const firstInFlight = 4
@@ -68,8 +78,8 @@ func newLane(most int) *lane {
 	return &lane{most: float64(most), limit: float64(min(most, firstInFlight))}
 }
 
-// enter waits until the call is admitted. Its error is a [lease.QueuedError]; the next call of
-// this class for the same row then has this call's place.
+// enter waits until the call is admitted. If the call is not admitted, enter returns a
+// [lease.QueuedError], and the next call of this class for the same row gets this call's place.
 func (l *lane) enter(ctx context.Context, c class, row lease.Key) error {
 	began := time.Now()
 	until, ends := ctx.Deadline()
@@ -146,7 +156,7 @@ func (l *lane) admit() {
 	}
 }
 
-// next removes and returns the waiter to admit next, or nil if nobody waits. It sends away
+// next removes and returns the waiter to admit next, or nil if no call waits. It sends away
 // waiters that have too little time left.
 func (l *lane) next() *waiter {
 	for {
@@ -163,7 +173,7 @@ func (l *lane) next() *waiter {
 		case w.gone:
 			l.left--
 			continue
-		case l.busy > 0 && w.late(): // if none is under way, a late call must find out whether the table is quicker now
+		case l.busy > 0 && w.late(): // if no call is under way, a late one finds out whether the table has become quicker
 			w.gone = true
 			close(w.turn)
 			continue
@@ -175,7 +185,7 @@ func (l *lane) next() *waiter {
 	}
 }
 
-// tidy drops the waiters of a class that have given up, when they may be most of the class.
+// tidy drops the waiters of a class that have given up, if they may be more than half of it.
 func (l *lane) tidy(c class) {
 	if before := len(l.waiting[c]); l.left > 16 && 2*l.left > before {
 		l.waiting[c] = slices.DeleteFunc(l.waiting[c], func(w *waiter) bool { return w.gone })

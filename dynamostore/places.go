@@ -28,8 +28,8 @@ const (
 	mostPlaces = 1 << 16
 )
 
-// take returns when the call arrived that had this place, or now if there is none. It removes
-// the place: of two simultaneous calls for the same row only one gets it.
+// take returns the time at which the call that left this place had arrived, or now if there is
+// no such place. It removes the place: of two simultaneous calls for the same row only one gets it.
 func (p *places) take(at placeKey, now time.Time) time.Time {
 	p.forget(now)
 	arrived, ok := p.newer[at]

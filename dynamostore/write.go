@@ -42,13 +42,13 @@ func (s *Store) swap(w lease.Write) *dynamodb.UpdateItemInput {
 
 // transfer is the request that changes the owner of a row, on condition that generation and
 // owner are those of w.Old and, if the write accepts an offer, that the offer still stands.
-// The condition does not name counter and checkpoint, because the owner may be committing.
-// The checkpoint stays as stored, and the counter grows by 1. An offer that was made
-// meanwhile ends with the generation.
+// The condition does not compare counter and checkpoint with what was read, because the owner may
+// be committing. The checkpoint stays as stored, and the stored counter grows by 1. An offer
+// that was made meanwhile ends with the generation.
 //
-// The store refuses a counter at its maximum: a number that does not fit would make the row
-// unreadable. A second delivery of the request finds another generation, so it cannot count
-// twice.
+// The condition excludes a counter at its maximum: a larger number would make the row
+// unreadable. If the request is delivered twice, the second delivery finds another generation
+// and is refused, so the counter grows only once.
 func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
 	old, next := w.Old.(lease.Row), w.Next.(lease.Row)
 	e := newExpression()
@@ -64,8 +64,8 @@ func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
 		delete(before, kept)
 		delete(after, kept)
 	}
-	// Offer and past are written even if old and next agree, because the owner may have
-	// changed them since: the offer is removed, and the past becomes that of next.
+	// Offer and past are written even if they are the same in old and next, because the owner
+	// may have changed them since: the offer is removed, and the past becomes that of next.
 	before[attr.Offer], before[attr.Past] = string(old.OfferedTo), nil
 	e.change(before, after)
 	counter := e.name(attr.Counter)
