@@ -10,8 +10,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// The calls that other goroutines than the loop make: of the store, the source, Config.Prepare and
-// the handlers. Each puts its result into the inbox, once.
+// This file has the calls that goroutines other than the loop make: of the store, the source,
+// Config.Prepare and the handlers. Each puts its result into the inbox, once.
 
 // A call is one call of the store or of the source.
 type call struct {
@@ -87,13 +87,14 @@ func (r *run) list(o engine.List) {
 	})
 }
 
-// callLimit returns the time limit of a call about one record. It is short enough that a
-// heartbeat without an answer leaves time for another before trust ends, and that one for a
-// third. A heartbeat is sent at most a third of the lease time after the last one. If from
-// then on nothing is answered for half a lease time, the third attempt must be sent after
-// that, and answered before nine tenths of the lease time are over. The pauses between the
-// attempts are a sixteenth and an eighth of a heartbeat interval, so two limits must add up
-// to between 0.44 and 0.50 lease times.
+// callLimit returns the time limit of a call about one record. A worker must survive an outage
+// of half a lease time, whenever it begins. At worst it begins with a heartbeat, which is sent
+// a third of a lease time after the last confirmed one. Two attempts then end by this limit.
+// The third must be sent after the outage, so at least 0.50 lease times after the first. It
+// must also be answered before trust ends, nine tenths of a lease time after the confirmed
+// heartbeat was sent, so at most 0.57 lease times after the first. The pauses between the
+// attempts are a sixteenth and an eighth of a heartbeat interval, 0.06 lease times together.
+// So two limits must add up to between 0.44 and 0.50 lease times.
 func (r *run) callLimit() time.Duration { return r.config.TTL * 7 / 30 }
 
 func (r *run) get(o engine.Get) {

@@ -57,13 +57,13 @@
 // worker should hold which shard. All workers compute the same plan from the same rows. A
 // shard is claimable if its row has no owner, is neither finished, quarantined nor
 // removed, and waits for no parent. A shard whose owner was evicted is claimable as well:
-// no seat has the owner's incarnation. To know that, a worker first reads the row and
-// then lists the seats. In the other order it could miss the seat of a worker that has
-// just joined and claimed the shard. The worker to which the plan assigns the shard claims
-// it with one write, on condition that generation and owner are still those that the
-// worker read. The write stores the new owner and a higher generation. If two workers
-// claim at once, the table refuses the second. The answer to the first contains the row as
-// it is now, and the handler starts at the checkpoint in it.
+// the owner was evicted if no seat has its incarnation. To know that, a worker first reads
+// the row and then lists the seats. In the other order it could miss the seat of a worker
+// that has just joined and claimed the shard. The worker to which the plan assigns the
+// shard claims it with one write, on condition that generation and owner are still those
+// that the worker read. The write stores the new owner and a higher generation. If two
+// workers claim at once, the table refuses the second. The answer to the first contains the
+// row as it is now, and the handler starts at the checkpoint in it.
 //
 // Commit. [Tenure.Mark] records, in memory, that everything up to a position is
 // processed. The policy ([Config.Commit], by default every 5 s) writes the latest mark to
@@ -91,9 +91,9 @@
 // its latest mark together with an offer to that successor, in one write, and continues
 // to process. The successor takes the shard over in one write, on condition that the
 // offer still stands; its handler starts at the checkpoint in the answer. The owner reads
-// the row every 120 ms. When it finds the new generation there, or when its commit is
-// refused, it ends both contexts of its handler. In between both workers process the
-// shard: the overlap. Records that the owner processed after the offer are processed
+// the row every 120 ms. A moment after it has found the new generation there, or after its
+// commit was refused, it ends both contexts of its handler. In between both workers process
+// the shard: the overlap. Records that the owner processed after the offer are processed
 // twice.
 //
 // Expiry. Each worker remembers when it first saw the present value of every heartbeat
@@ -160,7 +160,7 @@
 //	commits are not stored           the worker, after CommitTimeout      a report while it lasts; a worker that can write no row at all gives up its seat, if another worker has room
 //	one side of a move dies          the other side                       every phase has a time limit; the shard of a dead owner is claimed
 //	the machine was suspended        the worker, by its wall clock        commits wait until a heartbeat is confirmed
-//	the wall clock steps             the worker, if it steps forward      as above; no shard moves: no two wall clocks are compared
+//	the wall clock is set            the worker, if it is set forward     as above; no shard moves: no two wall clocks are compared
 //	the table is restored            the worker, by the table's identity  nothing is claimed until an operator adopts the table, which raises all generations
 //	a row cannot be read             the worker that lists it             the row is skipped and reported; the others are served
 //

@@ -25,7 +25,7 @@ type inbox struct {
 	mu      sync.Mutex
 	urgent  []arrival
 	arrived []arrival
-	done    int // how many of arrived have been taken
+	done    int // how many of arrived have been taken already
 	marked  []*Tenure
 }
 
@@ -82,8 +82,8 @@ const few = 256
 // take returns the next batch: all marks, and the oldest arrivals. It uses the memory of
 // the last batch. If it leaves arrivals, it wakes the loop again.
 //
-// Invariant: no batch has a return without the marks before it. A handler marks before
-// it returns, and marks are never left.
+// Invariant: if a batch has the return of a handler, this batch or an earlier one has all marks
+// of that handler. A handler marks before it returns, and take never leaves marks.
 func (b *inbox) take(last batch) batch {
 	clear(last.arrived)
 	clear(last.marked)

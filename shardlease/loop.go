@@ -113,7 +113,7 @@ func (r *run) loop(ctx context.Context) {
 
 // advance passes a batch to the engine: the marks first, so that all decisions use the
 // latest marks. Urgent arrivals are handled before each step. Heartbeats are sent on time
-// even in a long batch, because every step of the engine sends what is due.
+// even during a long batch, because every step of the engine sends what is due.
 func (r *run) advance(b batch) {
 	idle := r.handleUrgent() == 0 && len(b.arrived)+len(b.marked) == 0
 	for _, t := range b.marked {
@@ -253,11 +253,11 @@ func (r *run) over(o engine.Over) {
 	}
 }
 
-// finish waits for everything that the run has started. The engine has given everything up
-// by now, so no answer of the store is needed any more.
+// finish waits for everything that the run has started. The engine has given up all shards by
+// now, so no answer of the store is needed any more.
 //
-// Handlers end however the loop ended, also by a panic, because nobody renews their leases
-// from here on.
+// The contexts of all handlers end here however the loop ended, even by a panic, because
+// nobody renews their leases from here on.
 func (r *run) finish() {
 	r.worker.end()
 	r.cancelCalls()

@@ -241,8 +241,8 @@ func onlyStale(err error) bool {
 }
 
 // gap returns for how long nobody processed the shard before it moved to this worker. It is
-// zero unless the owner gave the shard up itself, which it does when its handler has
-// returned: an owner from which the shard was taken processed it until then.
+// zero unless the owner itself gave the shard up, which it does after its handler has
+// returned. If another worker took the shard, the owner processed it until that moment.
 func gap(t lease.Transfer, started time.Time) time.Duration {
 	planned := t.Reason == lease.ReasonHandoff || t.Reason == lease.ReasonDrainTimeout || t.Reason == lease.ReasonReleased
 	if !planned || t.From == "" || t.From != t.By || t.At.IsZero() {

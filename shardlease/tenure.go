@@ -34,9 +34,9 @@ type Tenure struct {
 	drain  context.CancelCauseFunc // ends soft
 	cancel context.CancelCauseFunc // ends hard
 
-	// since is when the first mark that is not settled was made, or a later time, counted
-	// from the start of the inbox; 0: every mark is settled. Status reads it without the lock,
-	// which Mark holds while it calls Config.Order.
+	// since is when the oldest mark that is not settled was made, or when older marks were
+	// settled, if that was later. It counts from the start of the inbox; 0: every mark is
+	// settled. Status reads it without the lock, which Mark holds while it calls Config.Order.
 	since atomic.Int64
 
 	mu       sync.Mutex

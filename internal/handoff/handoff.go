@@ -4,8 +4,8 @@
 // Each is a function of what its side knows now. Neither keeps state, and the two sides
 // communicate through the table alone.
 //
-// Invariant: every phase ends by itself. Even if the other side never does anything again, after
-// some time the function returns another step than to continue as before. The only exception is
+// Invariant: every phase ends by itself. Even if the other side never does anything again, each
+// function returns after some time a step that ends the phase. The only exception is
 // [rebalance.Wait].
 package handoff
 
@@ -44,8 +44,9 @@ func (g Give) String() string {
 
 // Owner returns the owner's next step.
 //
-// Invariant: after the handler should wind down, the owner gives the shard up, to the successor or
-// to nobody. It never resumes, because the handler may have discarded what it needs to continue.
+// Invariant: once the soft context of its handler has ended, the owner gives the shard up, to the
+// successor or to nobody. It never resumes, because the handler may have discarded what it needs to
+// continue.
 func Owner(t rebalance.Terms, v Giving) Give {
 	limit, limited := Limit(t)
 	switch {
@@ -75,8 +76,9 @@ func Limit(t rebalance.Terms) (limit time.Duration, limited bool) {
 // Standing returns how long an offer stands before the owner withdraws it.
 func Standing(t rebalance.Terms) time.Duration { return max(2*t.Drain, 2*time.Second) }
 
-// Patience returns how long a successor waits for an owner that takes up to beat to notice a
-// request: from then on twice the drain time, but at least beat once more.
+// Patience returns how long a successor waits for the owner after it has written its request. The
+// owner may take up to beat to notice the request. From then on it has twice the drain time, or
+// beat if that is longer.
 func Patience(t rebalance.Terms, beat time.Duration) time.Duration {
 	return max(2*t.Drain, beat) + beat
 }

@@ -96,8 +96,8 @@ func Decide(me lease.Incarnation, w lease.Write, now lease.Record) Verdict {
 	case at.Generation > old.Generation:
 		return Overtaken
 	// The generation and the owner are the same. Either I am the owner, and an earlier write
-	// of mine has been stored in between; or another worker is, and it has withdrawn its offer
-	// to me, or the counter has reached its limit.
+	// of mine has been stored in between; or another worker is the owner, and has withdrawn
+	// its offer to me; or the counter has reached its limit.
 	case at.Owner.Incarnation == old.Owner.Incarnation:
 		return Again
 	}

@@ -83,8 +83,8 @@ func Begin(group, shard string, parents []string, by string, s Stamp) (lease.Wri
 }
 
 // Claim takes a row that nobody holds, or a row that names this incarnation as owner although
-// its tenure is over. The new transfer repeats the reason why the row was free, so that it shows
-// by itself why its owner came to hold the shard.
+// its tenure is over. The new transfer repeats the reason why the row was free, so the last
+// transfer alone shows how the shard came to its owner.
 func Claim(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	const name = "claim"
 	if err := claimable(r, name); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// unitSize is the size that one write unit pays for: DynamoDB bills every kilobyte that is begun,
-// and a commit should cost one.
+// unitSize is the size that one write unit pays for. DynamoDB bills a unit for each started
+// kilobyte, and a commit should cost one unit.
 const unitSize = 1024
 
 // ordinary is the length of a position for which a row keeps room: Kinesis' positions have 56
@@ -20,8 +20,8 @@ const ordinary = 64
 // ordinaryID is the length of an id for which a row keeps room: that of crypto/rand.Text.
 const ordinaryID = 26
 
-// grown returns the row as large as ordinary commits and an offer may make it within its
-// generation without another fit.
+// grown returns the row as large as ordinary commits and an offer can make it within its
+// generation before fit is called again.
 func grown(r lease.Row) lease.Row {
 	r.Counter = math.MaxInt64
 	if missing := ordinary - len(r.Checkpoint.Position); missing > 0 {
@@ -37,8 +37,9 @@ func grown(r lease.Row) lease.Row {
 	return r
 }
 
-// outgrew reports whether r may be larger than old was allowed to become. After a change of hands
-// the first write always may: the transfer kept a checkpoint for which no room was made.
+// outgrew reports whether r may be larger than the room that was made for old. The first write after
+// a change of hands always may be, because the transfer may have kept a checkpoint for which no room
+// was made.
 func outgrew(r, old lease.Row) bool {
 	return old.WriteID == old.Last.WriteID ||
 		r.Generation != old.Generation ||

@@ -170,8 +170,8 @@ func (r Row) checkHands(old Row, op Op) string {
 // generations may have been lost with a tombstone or a table, it is the clock's if that is
 // higher.
 //
-// A claim repeats the reason why the row was free. So only a row without owner was adopted by
-// this very transfer.
+// A claim repeats the reason why the row was free, also ReasonAdopted. So r itself is the result
+// of an adoption only if it has no owner.
 func (r Row) began(old Row) int64 {
 	clock := generation.First(r.Last.At)
 	switch {

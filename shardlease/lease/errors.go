@@ -41,7 +41,7 @@ const (
 	ErrWentBack Rule = "the table went back in time"
 )
 
-// A RuleError is a transition that a row does not allow, and the rule that forbids it.
+// A RuleError reports a transition that a row does not allow, and the rule that forbids it.
 type RuleError struct {
 	// Transition is the name of the transition, such as "claim" or "rewind". For a write that
 	// was answered, it is the name of the operation.
@@ -78,9 +78,9 @@ func (e *RefusedError) Error() string {
 // Is makes errors.Is(err, ErrRefused) true.
 func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
-// A QueuedError is the end of a call that waited in the store, behind other calls, until it had
-// too little time left. The call has sent nothing, so no outcome is unknown. A worker repeats
-// the call, and reports a fault only if no other call about a row is answered either.
+// A QueuedError reports that a call waited in the store behind other calls until it had too
+// little time left. The call has sent nothing, so no outcome is unknown. A worker repeats the
+// call, and reports a fault only if no other call about a row is answered either.
 type QueuedError struct {
 	Waited time.Duration
 	Cause  error // why the context ended; nil if the store gave up earlier
@@ -96,8 +96,8 @@ func (e *QueuedError) Is(target error) bool { return target == ErrQueued }
 // Unwrap returns the cause.
 func (e *QueuedError) Unwrap() error { return e.Cause }
 
-// A MalformedError is a stored row that cannot be read. A listing yields it in place of the row
-// and continues.
+// A MalformedError reports a stored row that cannot be read. A listing yields it in place of the
+// row and continues.
 type MalformedError struct {
 	Key   Key
 	Cause error // usually an InvalidError that names the attribute

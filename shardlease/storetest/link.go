@@ -26,8 +26,8 @@ var ErrCut = errors.New("the link to the store is cut")
 //
 // A hook runs at the worker's end of the link. Its arguments are the call and a function that
 // sends the call to the store and returns the answer. A hook may wait before it sends or before
-// it returns, may send the call never or twice, and may return another answer. Several goroutines
-// may call one hook at once. Nil removes a hook.
+// it returns, may send the call twice or not at all, and may return another answer. Several
+// goroutines may call one hook at once. Nil removes a hook.
 //
 //	link.OnWrite(func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 //		if w.Op == lease.OpTransfer {
