@@ -91,10 +91,10 @@
 // its latest mark together with an offer to that successor, in one write, and continues
 // to process. The successor takes the shard over in one write, on condition that the
 // offer still stands; its handler starts at the checkpoint in the answer. The owner reads
-// the row every 120 ms. A moment after it has found the new generation there, or after its
-// commit was refused, it ends both contexts of its handler. In between both workers process
-// the shard: the overlap. Records that the owner processed after the offer are processed
-// twice.
+// the row every 120 ms. When it has found the new generation there, or its commit was
+// refused, it gives the successor 50 ms to start and then ends both contexts of its handler.
+// In between both workers process the shard: the overlap. Records that the owner processed
+// after the offer are processed twice.
 //
 // Expiry. Each worker remembers when it first saw the present value of every heartbeat
 // counter. A worker that has seen a counter stand still for the lease time deletes that

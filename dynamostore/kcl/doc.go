@@ -3,8 +3,8 @@
 // library, or the other way round.
 //
 // Neither direction locks anything: stop the old fleet first. Import and Export refuse a table
-// that still changes, but they cannot detect a worker of the KCL that is paused meanwhile or
-// holds no lease. When such a worker wakes up, nothing fences it.
+// that still changes, but they cannot detect a worker of the KCL that is paused at that time, or
+// that holds no lease. If such a worker continues later, nothing fences it.
 //
 // # From the KCL
 //
@@ -13,16 +13,18 @@
 // lease row, which is written by the same transitions as any other; a row that exists already
 // stays as it is. Import can be called again after any failure.
 //
-//	checkpoint      row
-//	digits          free, with the sequence number as its position
-//	SHARD_END       finished
-//	TRIM_HORIZON    free, without a position
-//	LATEST          refused, because the table does not store the position that was meant;
-//	AT_TIMESTAMP    or free, without a position, if [ImportOptions.Unstarted] is set
+//	checkpoint of the lease   row
+//	a sequence number         free, with this number as its position
+//	SHARD_END                 finished
+//	TRIM_HORIZON              free, without a position
+//	LATEST                    refused; free, without a position, if ImportOptions.Unstarted is set
+//	AT_TIMESTAMP              as LATEST
 //
-// A shard whose row has no position begins where the handler begins any new shard, whichever
-// of the three words its lease had; [Outcome.Start] contains the word. [ImportOptions.Word]
-// turns the word into a position, for a handler that can read such positions.
+// LATEST and AT_TIMESTAMP are refused because the table does not store which position they
+// meant. A shard whose row has no position begins where the handler begins any new shard,
+// whichever of the three words its lease had; [Outcome.Start] contains the word.
+// [ImportOptions.Word] turns the word into a position, for a handler that can read such
+// positions.
 //
 // The KCL deletes the leases of shards that it has finished, but Kinesis lists these shards
 // until their last record expires. Import creates finished rows for the ancestors of the
@@ -42,12 +44,13 @@
 // A missing lease is created with counter 0. Leases of shards that the group does not know stay
 // as they are.
 //
-//	row             checkpoint of the lease
-//	finished        SHARD_END
-//	with a position the result of [ExportOptions.Checkpoint]: digits or a word; a prepared
-//	                checkpoint is removed, unless the lease has the same checkpoint already
-//	without         the word that the lease has, if it is TRIM_HORIZON, LATEST or
-//	                AT_TIMESTAMP; else [ExportOptions.Unstarted]
+//	row                   checkpoint of the lease
+//	finished              SHARD_END
+//	with a position       the result of ExportOptions.Checkpoint: a sequence number or a word
+//	without a position    the word that the lease has already, if it is TRIM_HORIZON, LATEST
+//	                      or AT_TIMESTAMP; else ExportOptions.Unstarted
+//
+// A prepared checkpoint stays if the lease keeps its checkpoint, and is removed otherwise.
 //
 // Export adds hash keys, parents and (for finished shards) children to the leases that lack
 // them. Parents and children are those of the rows and of [ExportOptions.Shards]; hash keys

@@ -21,10 +21,10 @@ var ErrPosition = errors.New("has a position that is no sequence number")
 
 // ExportOptions configures [Export].
 type ExportOptions struct {
-	// Checkpoint turns a mark into the two numbers of a KCL checkpoint, or into one of
-	// TRIM_HORIZON, LATEST and AT_TIMESTAMP with 0. Default: the position, and 0. If the
-	// entry at that position contains several records, 0 means that only the first of them
-	// is processed, and the KCL processes the others again.
+	// Checkpoint turns a mark into the two numbers of a KCL checkpoint, or into one of the
+	// words TRIM_HORIZON, LATEST and AT_TIMESTAMP, with 0 as the second number. Default: the
+	// position, and 0. If the entry at that position contains several records, 0 means that
+	// only the first of them is processed, and the KCL processes the others again.
 	Checkpoint func(m checkpoint.Mark) (sequence string, sub int64, err error)
 	// Shards are the shards of the stream, as Kinesis lists them. They supply what neither
 	// the KCL's table nor the rows have: hash keys, and children that have no row. The lease
@@ -45,8 +45,8 @@ var ErrWord = errors.New("option Unstarted must be TRIM_HORIZON, LATEST or AT_TI
 // changes. It returns the leases of the group as the table has them afterwards; leases that
 // need no change are not written.
 //
-// Start no worker of the group afterwards: nothing coordinates the two fleets. A crash leaves
-// some leases written; calling Export again writes the others.
+// Start no worker of the group afterwards: nothing coordinates the two fleets. After a crash some
+// leases are written; call Export again to write the others.
 func Export(ctx context.Context, from shardlease.Supervisor, into Table, o ExportOptions) ([]Lease, error) {
 	if err := stopped(ctx, from); err != nil {
 		return nil, fmt.Errorf("export group %q: %w", from.Group, err)

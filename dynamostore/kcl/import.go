@@ -38,10 +38,11 @@ type ImportOptions struct {
 	Shards []shardlease.Shard
 	// Mark turns the two numbers of a checkpoint into a mark. Default: the position is the
 	// sequence number, and a sub-sequence number other than 0 is refused with ErrPacked.
-	// A handler that can begin in the middle of an entry keeps the sub-sequence number in
-	// the position or the state. A handler that cannot skips the rest of the entry, which is
-	// correct only if the KCL's fleet made all its checkpoints at the ends of entries.
-	// (Sub-sequence number 0 is the only record of an entry, or the first of several.)
+	// For a handler that can begin in the middle of an entry, Mark should keep the
+	// sub-sequence number in the position or the state. Without it the handler skips the
+	// rest of the entry, which is correct only if the KCL's fleet made all its checkpoints
+	// at the ends of entries. (The record with the number 0 is the only one of an entry, or
+	// the first of several.)
 	Mark func(sequence string, sub int64) (checkpoint.Mark, error)
 	// Unstarted accepts leases at LATEST and AT_TIMESTAMP. Their rows have no position.
 	Unstarted bool
@@ -77,9 +78,8 @@ const importer = "kcl-import"
 // row that exists and differs from its lease: it creates all others, and then returns
 // ErrExists.
 //
-// A crash leaves some rows created, and perhaps one of them without its position; calling
-// Import again completes the import. Start no worker before Import has returned without an
-// error.
+// After a crash some rows exist, and perhaps one of them has no position yet; call Import again
+// to complete the import. Start no worker before Import has returned without an error.
 func Import(ctx context.Context, from Table, into shardlease.Supervisor, o ImportOptions) ([]Outcome, error) {
 	leases, err := from.still(ctx)
 	if err == nil {

@@ -139,8 +139,8 @@
 //   - finish: to record that a shard has ended and is processed to its end (SHARD_END).
 //   - attempts: failed tenures of a shard since it last made progress, by an accepted
 //     checkpoint or a call of Tenure.Progress.
-//   - rest: the time after a failed tenure in which nobody claims the shard; it grows with each
-//     failure, Config.Backoff (back-off).
+//   - rest: the time in which nobody claims a shard after an error, a panic or a stall of its
+//     handler, Config.Backoff (back-off).
 //   - quarantine: to set a shard aside, so that nobody claims it until an operator decides
 //     (poison, dead letter).
 //   - tombstone: the row of a removed shard, which keeps its generation.
