@@ -16,7 +16,7 @@ import (
 // A scene is one kind of write, with the rows that it needs.
 type scene struct {
 	name  string
-	me    string // who writes; empty: an operator
+	me    string // the name of the writer; empty: an operator
 	write func(b *bench) (lease.Write, error)
 }
 
