@@ -28,9 +28,10 @@
 // Invariant: every transition except Commit, Progress, Offer and Withdraw adds to the
 // generation.
 //
-// The writes of a holder are swaps, and so are those of an operator on a row that nobody
-// holds. Transitions that take a shard from its owner or from nobody are transfers. [lease.Op]
-// defines both. rules.go has what the transitions share, and seat.go the transitions of seats.
+// The writes of a holder are swaps, and so are Unquarantine, Rewind, Remove and Revive, which
+// change rows without owner. The other changes of existing rows are transfers: Claim, Recover,
+// Seize, Take, ForceRelease, Quarantine and Adopt. [lease.Op] defines both. rules.go has what the
+// transitions share, and seat.go the transitions of seats.
 //
 // A write is a plain value that contains its own condition; a [lease.Store] makes writes and
 // knows nothing else. A [Copy] is what a worker remembers of a row between writes; the example

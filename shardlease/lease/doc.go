@@ -57,10 +57,10 @@
 //
 //	operation   condition                                        made by
 //	create      there is no row and no tombstone                 a worker that sees a new shard or takes a seat
-//	swap        write id and counter are as read, and so the     the holder; an operator, for a row without owner
-//	            whole row is
-//	transfer    generation and owner are as read, and so is the  a worker that takes a shard; an operator that takes
-//	            offer that is accepted; commits do not matter    one away
+//	swap        write id and counter are as read, and so the     the holder; for a row without owner also an operator,
+//	            whole row is                                     and a worker that removes or revives the shard
+//	transfer    generation and owner are as read, and so is the  a worker that takes or quarantines a shard; an operator
+//	            offer that is accepted; commits do not matter    that takes it away, quarantines or adopts it
 //	delete      as swap; for seats only                          a worker that evicts another, or gives up its seat
 //
 // The holder of a row writes by swap. Any change of hands replaces the write id, so the next
