@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/internal/storm"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -59,15 +60,15 @@ func TestSameAsInMemory(t *testing.T) {
 	for seed := range uint64(5) {
 		p, link := new(pair), storetest.NewLink(local.Open(t, client, local.Table(t)))
 		p.mirror(link)
-		judge := storm.NewJudge(link, checkpoint.Decimal)
-		net := storm.NewNetwork(judge, seed, storm.Rates{Lost: 0.05, ReplyLost: 0.1, Late: 0.1, Twin: 0.1, Arrive: 0.5})
-		s := storm.New(net, judge, seed)
+		check := judge.NewStore(link, checkpoint.Decimal)
+		net := storm.NewNetwork(check, seed, storm.Rates{Lost: 0.05, ReplyLost: 0.1, Late: 0.1, Twin: 0.1, Arrive: 0.5})
+		s := storm.New(net, check, seed)
 		for n := range 400 {
-			if err := errors.Join(s.Step(t.Context()), judge.Err(), p.differ); err != nil {
+			if err := errors.Join(s.Step(t.Context()), check.Err(), p.differ); err != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, n, err)
 			}
 		}
-		writes += judge.Count()
+		writes += check.Count()
 	}
 	fmt.Fprintf(t.Output(), "%d writes stored, no difference\n", writes)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/storm"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -44,9 +45,9 @@ func TestStorm(t *testing.T) {
 	local.Endpoint(t)
 	var lost, silent, late, throttled, tenures, stored int
 	for seed := *stormSeed; lost < *stormLost || late < *stormLost; seed++ {
-		w, judge, s := stormOnce(t, seed)
+		w, check, s := stormOnce(t, seed)
 		lost, silent, late, throttled = lost+w.lost, silent+w.Silent, late+w.late, throttled+w.throttled
-		tenures, stored = tenures+s.Tenures(), stored+judge.Count()
+		tenures, stored = tenures+s.Tenures(), stored+check.Count()
 	}
 	if t.Failed() {
 		return
@@ -55,11 +56,11 @@ func TestStorm(t *testing.T) {
 		stored, tenures, lost, silent, late, throttled)
 }
 
-func stormOnce(t *testing.T, seed uint64) (*weather, *storm.Judge, *storm.Storm) {
+func stormOnce(t *testing.T, seed uint64) (*weather, *judge.Store, *storm.Storm) {
 	t.Helper()
 	table := local.Table(t)
 	calm := local.Open(t, local.Client(t, nil), table)
-	judge := storm.NewJudge(calm, checkpoint.Decimal)
+	check := judge.NewStore(calm, checkpoint.Decimal)
 	w := &weather{chance: rand.New(rand.NewPCG(seed, 2))}
 	w.Faulty = network.NewFaulty(w.decide)
 	// Half of the storms make one attempt per call; in the other half the store repeats
@@ -77,18 +78,18 @@ func stormOnce(t *testing.T, seed uint64) (*weather, *storm.Judge, *storm.Storm)
 		if err != nil {
 			t.Fatalf("seed %d: the row that %s left cannot be read: %v", seed, id, err)
 		}
-		judge.Saw(id, r.(lease.Row))
+		check.Saw(id, r.(lease.Row))
 	}
-	s := storm.New(rough, judge, seed)
+	s := storm.New(rough, check, seed)
 	for n := range stormSteps {
-		if err := errors.Join(w.arrive(), s.Step(t.Context()), judge.Err()); err != nil {
+		if err := errors.Join(w.arrive(), s.Step(t.Context()), check.Err()); err != nil {
 			t.Fatalf("seed %d, step %d: %v\nreplay: go test ./integration/store -run TestStorm -storm.lost 1 -storm.seed %d", seed, n, err, seed)
 		}
 	}
-	if err := errors.Join(s.Settle(t.Context()), judge.Err()); err != nil {
+	if err := errors.Join(s.Settle(t.Context()), check.Err()); err != nil {
 		t.Fatalf("seed %d, settling: %v", seed, err)
 	}
-	return w, judge, s
+	return w, check, s
 }
 
 // decide draws the fault of a request. It changes nothing for the requests of Open, which come

@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -238,33 +239,20 @@ func unknown(o engine.Output) engine.Input {
 	return nil
 }
 
-// judge holds an accepted write to S1, S2 and S3.
+// judge checks an accepted write.
 func (w *state) judge(i int, write lease.Write, before, after lease.Record) {
 	next, ok := after.(lease.Row)
 	if !ok {
 		return
 	}
 	old, _ := before.(lease.Row)
-	switch {
-	case next.Generation < old.Generation:
-		w.blame("S3: the generation went back: %v, then %v", old, next)
-	case next.Generation == old.Generation && next.Owner != old.Owner:
-		w.blame("S3: two owners of one generation: %v, then %v", old, next)
-	case next.Checkpoint.Generation < old.Checkpoint.Generation:
-		w.blame("S1: an older checkpoint over a newer one: %v, then %v", old, next)
-	case next.Checkpoint != old.Checkpoint && !w.wrote(i, write, old):
-		w.blame("S1: %c, not the owner, moved the checkpoint: %v, then %v", 'a'+i, old, next)
-	case position(next.Checkpoint.Position) < position(old.Checkpoint.Position):
-		w.blame("S2: the position went back: %v, then %v", old, next)
+	accepted := judge.Accepted{Before: old, After: next, Write: write, By: string(rune('a' + i))}
+	if err := accepted.Check(checkpoint.Decimal); err != nil {
+		w.blame("%w", err)
 	}
 	if next.Last.Reason == lease.ReasonExpired && next.Generation > old.Generation {
 		w.expired(old)
 	}
-}
-
-func (w *state) wrote(i int, write lease.Write, old lease.Row) bool {
-	claims, ok := write.Old.(lease.Row)
-	return ok && claims.Owner == old.Owner && old.Owner.Name == string(rune('a'+i))
 }
 
 // expired: when a shard is claimed as a dead owner's, the owner is dead, or paused,

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -153,6 +155,10 @@ func (t *table) write(now time.Duration, w lease.Write) (r lease.Record, err err
 		return nil, err, true
 	}
 	p.put(after)
+	if row, is := next.(lease.Row); is {
+		before, _ := old.record.(lease.Row)
+		check(judge.Accepted{Before: before, After: row, Write: w}.Check(checkpoint.Decimal))
+	}
 	return next, nil, true
 }
 

@@ -57,7 +57,7 @@ func (w *world) turns() time.Duration {
 	}
 	rows := 0
 	for _, s := range w.streams {
-		if _, there := w.judge.rows[s.name]; there || !s.dropped {
+		if w.judge.row(s.name).Generation > 0 || !s.dropped {
 			rows++
 		}
 	}
@@ -183,7 +183,7 @@ func (w *world) end() {
 	}
 	for _, s := range w.streams {
 		// What nobody had room for stays in the name of its last owner.
-		if row := w.judge.rows[s.name]; !row.Owner.IsZero() && w.set.limit == 0 {
+		if row := w.judge.row(s.name); !row.Owner.IsZero() && w.set.limit == 0 {
 			w.fault("end: somebody holds %v", row)
 		}
 		if len(s.active) > 0 {

@@ -76,21 +76,20 @@ func (w *world) restore() {
 	w.store, w.went = w.snapshot.store.clone(), true
 	w.net.past = nil
 	j.restored = w.now
-	clear(j.rows)
 	clear(w.spoilt)
-	j.forget()
-	j.forget() // what is under way may be stored once more, in another history
+	var rows []lease.Row
 	for _, s := range w.streams {
-		r, err := w.store.Get(context.Background(), lease.Key{Group: group, Kind: lease.KindLease, Name: s.name})
+		r, err := w.store.Get(context.Background(), rowKey(s.name))
 		row, _ := r.(lease.Row)
 		if err == nil {
-			j.rows[s.name] = row
+			rows = append(rows, row)
 		}
 		s.swept = s.swept && err != nil
 		if !row.Finished && !row.Removed && (err == nil || !s.dropped) {
 			s.ended = 0 // what was done is to be done again
 		}
 	}
+	j.promises.Restored(rows)
 }
 
 // skew sets every wall clock, the operator's too, up to d ahead, and not as much behind
@@ -108,8 +107,8 @@ func (w *world) skew(d time.Duration) {
 func (w *world) adopt() {
 	w.trace("adopt", "", nil)
 	for _, s := range w.streams {
-		row, ok := w.judge.rows[s.name]
-		if !ok || row.Removed {
+		row := w.judge.row(s.name)
+		if row.Generation == 0 || row.Removed {
 			continue
 		}
 		write, err := protocol.Adopt(row, "operator", w.stamp())
@@ -134,7 +133,7 @@ func (w *world) spoil(f Fault, n *node) bool {
 	if f == MalformedRow {
 		s := w.streams[w.chance.IntN(len(w.streams))]
 		key.Kind, key.Name = lease.KindLease, s.name
-		there = w.judge.rows[s.name].Generation > 0 && !w.judge.rows[s.name].Removed
+		there = w.judge.row(s.name).Generation > 0 && !w.judge.row(s.name).Removed
 	}
 	if !there || w.went || w.spoilt[key] {
 		return false
@@ -154,7 +153,7 @@ func (w *world) mend(key lease.Key) {
 // sweepDaily sweeps the tombstones that are old enough.
 func (w *world) sweepDaily() {
 	for _, s := range w.streams {
-		row := w.judge.rows[s.name]
+		row := w.judge.row(s.name)
 		if row.Removed && epoch().Add(w.now).Sub(row.Last.At) > lease.TombstoneAge && !s.swept {
 			s.swept = true
 			w.trace("sweep", s.name, nil)

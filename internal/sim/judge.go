@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	promises "github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -15,10 +17,7 @@ const group = "sim"
 // A judge stands in front of the table and sees every write that reaches it.
 type judge struct {
 	w        *world
-	rows     map[string]lease.Row   // as they stand
-	stored   map[lease.WriteID]bool // writes that took effect, …
-	older    map[lease.WriteID]bool // … and those of the spell before
-	owners   map[engine.Tenure]lease.Owner
+	promises *promises.Judge         // checks S1 to S3
 	base     map[engine.Tenure]int64 // where each generation started
 	accepted map[engine.Tenure]int64 // the last position of each
 	ended    map[engine.Tenure]ending
@@ -54,15 +53,22 @@ type wish struct {
 
 func newJudge(w *world) *judge {
 	return &judge{
-		w: w, rows: map[string]lease.Row{}, stored: map[lease.WriteID]bool{},
-		owners: map[engine.Tenure]lease.Owner{}, base: map[engine.Tenure]int64{}, accepted: map[engine.Tenure]int64{},
+		w: w, promises: promises.New(checkpoint.Decimal), base: map[engine.Tenure]int64{}, accepted: map[engine.Tenure]int64{},
 		ended: map[engine.Tenure]ending{}, started: map[engine.Tenure]bool{}, handlers: map[engine.Tenure]*handler{},
 		seats: map[lease.Incarnation]*sitting{}, wants: map[wish]time.Duration{},
 	}
 }
 
-// forget keeps the writes of one spell more: nothing is under way for longer.
-func (j *judge) forget() { j.older, j.stored = j.stored, map[lease.WriteID]bool{} }
+// row returns the row of a shard as it stands in the table; one without a generation if there
+// was none.
+func (j *judge) row(shard string) lease.Row {
+	r, _ := j.promises.Row(rowKey(shard))
+	return r
+}
+
+func rowKey(shard string) lease.Key {
+	return lease.Key{Group: group, Kind: lease.KindLease, Name: shard}
+}
 
 // lately reports whether the table went back not long ago: what engines believe may
 // then be ahead of it.
@@ -80,6 +86,14 @@ func (j *judge) sits(me lease.Incarnation) bool {
 type sender struct {
 	n     *node
 	epoch int
+}
+
+// name returns the name of the process; it is empty for an operator.
+func (s sender) name() string {
+	if s.n == nil {
+		return ""
+	}
+	return s.n.name
 }
 
 // evicted reports whether that incarnation's seat was deleted, whatever stands
@@ -103,11 +117,12 @@ func (j *judge) write(w lease.Write, from sender) (lease.Record, error) {
 		j.judgeSeat(w, from)
 		return r, err
 	}
-	before, after := j.rows[w.Key().Name], r.(lease.Row)
-	j.rows[w.Key().Name] = after
+	before, after := j.row(w.Key().Name), r.(lease.Row)
 	j.w.stats.Writes++
-	j.judgeRow(w, before, after)
-	j.judgeCheckpoint(w, before, after)
+	if fault := j.promises.Accepted(w, from.name(), after); fault != nil {
+		j.w.fault("%w", fault)
+	}
+	j.judgeMark(before, after)
 	if after.Generation > before.Generation {
 		j.judgeHands(w, before, after)
 	}
@@ -121,46 +136,15 @@ func fold(id lease.WriteID) (v uint64) {
 	return v
 }
 
-// judgeRow: S3, and no write is applied twice.
-func (j *judge) judgeRow(w lease.Write, before, after lease.Row) {
-	if j.stored[w.ID()] || j.older[w.ID()] {
-		j.w.fault("%v was applied twice", w)
-	}
-	j.stored[w.ID()] = true
-	if after.Compare(before) <= 0 {
-		j.w.fault("S3: from %v to %v", before, after)
-	}
-	id := engine.Tenure{Shard: after.Shard, Generation: after.Generation}
-	if owner, known := j.owners[id]; known && owner != after.Owner {
-		j.w.fault("S3: generation %d of %s belonged to %v, and now to %v", after.Generation, after.Shard, owner, after.Owner)
-	}
-	j.owners[id] = after.Owner
-}
-
-// judgeCheckpoint: S1 and S2, and that what is accepted was processed.
-func (j *judge) judgeCheckpoint(w lease.Write, before, after lease.Row) {
+// judgeMark checks that the position that was accepted has been processed.
+func (j *judge) judgeMark(before, after lease.Row) {
 	is, was := after.Checkpoint, before.Checkpoint
-	if is == was || after.Removed || before.Removed {
-		return
-	}
-	if w.Op == lease.OpTransfer {
-		j.w.fault("S2: %v moved the checkpoint", w)
-	}
-	if is.Generation < was.Generation || is.Generation != before.Generation || before.Owner.IsZero() {
-		j.w.fault("S1: a checkpoint of generation %d was stored over one of %d while %v", is.Generation, was.Generation, before)
-	}
-	if old, _ := w.Old.(lease.Row); old.Owner.Incarnation != before.Owner.Incarnation {
-		j.w.fault("S1: %v was made by another than the owner of %v", w, before)
-	}
-	if is.Mark == was.Mark {
-		return // progress without a mark
+	if is.Mark == was.Mark || after.Removed || before.Removed {
+		return // at most progress without a mark
 	}
 	j.w.stats.Commits++
-	from, to := position(was.Position), position(is.Position)
+	to := position(is.Position)
 	id := engine.Tenure{Shard: after.Shard, Generation: is.Generation}
-	if to < from {
-		j.w.fault("S2: from %d back to %d in %v", from, to, after)
-	}
 	j.accepted[id] = max(j.accepted[id], to)
 	if h := j.handlers[id]; h == nil || to > h.pos {
 		j.w.fault("loss: %d is accepted, and its handler has not come so far: %v", to, h)

@@ -97,7 +97,7 @@ func (w *world) patience() time.Duration {
 func (w *world) backlog() (d time.Duration) {
 	for _, s := range w.streams {
 		if s.closed && s.ended == 0 {
-			d += time.Duration(s.total-position(w.judge.rows[s.name].Checkpoint.Position)) * s.every / 3
+			d += time.Duration(s.total-position(w.judge.row(s.name).Checkpoint.Position)) * s.every / 3
 		}
 	}
 	return d
@@ -160,7 +160,7 @@ func (w *world) view() (v rebalance.View, ok bool) {
 		owner := rebalance.Nobody
 		for _, h := range s.active {
 			for i, n := range live {
-				if h.n == n && !h.over && w.judge.rows[s.name].Generation == h.id.Generation {
+				if h.n == n && !h.over && w.judge.row(s.name).Generation == h.id.Generation {
 					owner = i
 				}
 			}
@@ -247,7 +247,7 @@ func (w *world) restless(format string, args ...any) {
 	fmt.Fprintf(&text, format, args...)
 	for _, s := range w.streams {
 		if s.ended == 0 {
-			fmt.Fprintf(&text, "\n\t%s: %v, handlers %v", s.name, w.judge.rows[s.name], s.active)
+			fmt.Fprintf(&text, "\n\t%s: %v, handlers %v", s.name, w.judge.row(s.name), s.active)
 		}
 	}
 	for _, n := range w.nodes {

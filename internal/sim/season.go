@@ -78,7 +78,7 @@ func (w *world) spread(from, to time.Duration) time.Duration {
 func (w *world) spell(length time.Duration) {
 	day := w.set.day()
 	w.peace, w.strict = false, false
-	w.judge.forget()
+	w.judge.promises.Forget() // nothing is under way for longer than a spell
 	if w.likely(0.5) {
 		w.set.handoff = nil // each has its own way again
 	}
@@ -178,7 +178,7 @@ func (w *world) rebirth() bool {
 		}
 	}
 	for _, s := range w.streams {
-		if row := w.judge.rows[s.name]; s.dropped && row.Removed && !parent[s.name] && len(s.active) == 0 && !w.crowded() {
+		if row := w.judge.row(s.name); s.dropped && row.Removed && !parent[s.name] && len(s.active) == 0 && !w.crowded() {
 			*s = stream{name: s.name, born: w.now, every: s.every, sink: sink{generation: s.sink.generation}}
 			return true
 		}

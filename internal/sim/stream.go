@@ -87,7 +87,7 @@ func (w *world) effect(h *handler, to int64) bool {
 		w.fault("loss: %v starts with record %d, and nobody has processed what follows %d", h, from, s.processed)
 	}
 	s.processed = max(s.processed, to)
-	if row := w.judge.rows[s.name]; row.Generation == h.id.Generation && row.Generation < s.sink.generation && !w.judge.lately() {
+	if row := w.judge.row(s.name); row.Generation == h.id.Generation && row.Generation < s.sink.generation && !w.judge.lately() {
 		w.fault("S3: the sink has seen generation %d, and the table is at %v", s.sink.generation, row)
 	}
 	switch k := &s.sink; {

@@ -251,8 +251,8 @@ func (w *world) crowded() bool {
 // force is a supervisor who takes a shard away.
 func (w *world) force() bool {
 	s := w.streams[w.chance.IntN(len(w.streams))]
-	row, ok := w.judge.rows[s.name]
-	if !ok || row.Owner.IsZero() || w.went || w.net.down {
+	row := w.judge.row(s.name)
+	if row.Generation == 0 || row.Owner.IsZero() || w.went || w.net.down {
 		return false
 	}
 	write, err := protocol.ForceRelease(row, protocol.Command{Seen: row.Generation, By: "supervisor", Note: "because"}, w.stamp())
@@ -275,7 +275,7 @@ func (w *world) quiet() {
 		w.snapshot = nil // in a season, the next may be one of days ago
 	}
 	for _, s := range w.streams {
-		w.mend(lease.Key{Group: group, Kind: lease.KindLease, Name: s.name})
+		w.mend(rowKey(s.name))
 	}
 	for _, n := range w.nodes {
 		w.mend(lease.Key{Group: group, Kind: lease.KindSeat, Name: string(n.me)})
@@ -300,8 +300,8 @@ func (w *world) quiet() {
 // pardon takes every shard out of quarantine, as an operator would.
 func (w *world) pardon() {
 	for _, s := range w.streams {
-		row, ok := w.judge.rows[s.name]
-		if !ok || !row.Quarantined {
+		row := w.judge.row(s.name)
+		if row.Generation == 0 || !row.Quarantined {
 			continue
 		}
 		if write, err := protocol.Unquarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, w.stamp()); err == nil {

@@ -28,7 +28,7 @@ func (w *world) witnessStart(h *handler, o engine.Start) {
 		w.fault("S3: %v was started before", h)
 	}
 	j.started[h.id] = true
-	if owner := j.owners[h.id]; owner.Incarnation != n.me {
+	if owner := j.promises.Owner(rowKey(h.s.name), h.id.Generation); owner.Incarnation != n.me {
 		w.fault("S3: %v is started by %s, and is %v's", h, n.me, owner)
 	}
 	if base := j.base[h.id]; base != h.from {
@@ -213,7 +213,7 @@ func (w *world) witnessDone(n *node) {
 		w.fault("%s is done, and its seat is there", n.name)
 	}
 	for _, s := range w.streams {
-		if row, ok := w.judge.rows[s.name]; ok && row.Owner.Incarnation == n.me {
+		if row := w.judge.row(s.name); row.Owner.Incarnation == n.me {
 			w.fault("%s is done, and holds %v", n.name, row)
 		}
 	}

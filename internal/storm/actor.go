@@ -41,8 +41,8 @@ func (a *actor) owner() lease.Owner {
 	return lease.Owner{Name: a.name, Incarnation: lease.Incarnation(a.name + strconv.Itoa(a.life))}
 }
 
-// Truth knows what really happened to the writes, as only an observer of the store can. A [Judge]
-// does.
+// Truth knows what really happened to the writes, as only an observer of the store can. A
+// judge.Store of package internal/judge does.
 type Truth interface {
 	// Stored reports whether that write was stored, by whichever attempt.
 	Stored(id lease.WriteID) bool

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -25,7 +26,7 @@ var exploreBudget = flag.Int("explore.states", 8_000, "about how many states at 
 // workers, and what only an observer of all of it knows.
 type world struct {
 	store  *memstore.Store
-	judge  *Judge
+	judge  *judge.Store
 	net    *Network
 	actors [2]actor
 	late   [2]lease.Record // a row that each actor has read but not yet received
@@ -72,9 +73,9 @@ func stories() []story {
 
 func newWorld(s *story) *world {
 	store := new(memstore.Store)
-	judge := NewJudge(store, checkpoint.Decimal)
+	check := judge.NewStore(store, checkpoint.Decimal)
 	w := &world{
-		store: store, judge: judge, net: NewNetwork(judge, 0, Rates{}),
+		store: store, judge: check, net: NewNetwork(check, 0, Rates{}),
 		actors: [2]actor{newActor("a"), newActor("b")},
 		starts: ledger{}, faults: s.faults, story: s,
 		made: map[string]bool{},
@@ -241,7 +242,7 @@ func (w *world) fingerprint(h *maphash.Hash) uint64 {
 	for _, held := range w.net.Held() {
 		write(held)
 	}
-	fmt.Fprint(h, w.faults, slices.Sorted(maps.Keys(w.judge.stored)))
+	fmt.Fprint(h, w.faults, w.judge.Writes())
 	return h.Sum64()
 }
 

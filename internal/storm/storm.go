@@ -1,6 +1,6 @@
 // Package storm tests that the promises do not depend on sensible workers. A [Storm] has actors
 // that do anything that the transitions allow, a [Network] loses, delays and repeats their
-// writes, and a [Judge] checks what is stored against the promises.
+// writes, and a judge of package internal/judge checks what is stored against the promises.
 package storm
 
 import (

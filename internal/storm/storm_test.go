@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 var (
@@ -16,10 +18,10 @@ var (
 	stormRounds = flag.Int("storm.rounds", 80, "how many seeds TestStorm tests")
 )
 
-func memStorm(seed uint64) (*Storm, *Network, *Judge) {
-	judge := NewJudge(new(memstore.Store), checkpoint.Decimal)
-	net := NewNetwork(judge, seed, Rates{Lost: 0.05, ReplyLost: 0.3, Late: 0.2, Twin: 0.05, Arrive: 0.5, Read: 0.1})
-	return New(net, judge, seed), net, judge
+func memStorm(seed uint64) (*Storm, *Network, *judge.Store) {
+	check := judge.NewStore(new(memstore.Store), checkpoint.Decimal)
+	net := NewNetwork(check, seed, Rates{Lost: 0.05, ReplyLost: 0.3, Late: 0.2, Twin: 0.05, Arrive: 0.5, Read: 0.1})
+	return New(net, check, seed), net, check
 }
 
 // TestStorm makes random writes of every kind through a network that loses answers and delivers
@@ -79,12 +81,20 @@ func TestStormReplays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprint(r, len(judge.stored), net.counts, len(net.held))
+		return fmt.Sprint(r, judge.Count(), net.counts, len(net.held))
 	}
 	if one, two := run(7), run(7); one != two {
 		t.Errorf("seed 7 gave\n%s\nand then\n%s", one, two)
 	}
 	if run(7) == run(8) {
 		t.Error("storms with two seeds are equal")
+	}
+}
+
+// TestNetworkChecksWrites: a network checks a write before it loses it.
+func TestNetworkChecksWrites(t *testing.T) {
+	n := NewNetwork(new(memstore.Store), 1, Rates{Late: 1})
+	if _, err := n.Write(t.Context(), lease.Write{}); err == nil || errors.Is(err, ErrNoAnswer) {
+		t.Errorf("a bad write was not checked: %v", err)
 	}
 }

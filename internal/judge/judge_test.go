@@ -1,8 +1,7 @@
-package storm
+package judge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,6 +13,11 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
+const (
+	group = "group"
+	shard = "shard-0001"
+)
+
 // A bench is a store, with short methods for writes to it.
 type bench struct {
 	*testing.T
@@ -23,7 +27,7 @@ type bench struct {
 
 func (b *bench) stamp() protocol.Stamp {
 	b.ids++
-	return protocol.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: clock()}
+	return protocol.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 }
 
 // put makes a write that the store must accept.
@@ -93,7 +97,7 @@ func TestJudgeObjects(t *testing.T) {
 		"an older checkpoint":                {spoilt(func(r *lease.Row) { r.Checkpoint.Generation-- }), "stored over one of"},
 		"a position further back":            {spoilt(func(r *lease.Row) { r.Checkpoint.Position = "50" }), "S2:"},
 	} {
-		j := NewJudge(new(memstore.Store), checkpoint.Decimal)
+		j := NewStore(new(memstore.Store), checkpoint.Decimal)
 		for _, r := range history {
 			j.Saw(r.WriteID, r)
 		}
@@ -125,7 +129,7 @@ func TestJudgeAsksWhoWrote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := NewJudge(new(unconditional), checkpoint.Decimal)
+	j := NewStore(new(unconditional), checkpoint.Decimal)
 	j.Saw(theirs.WriteID, theirs)
 	if _, err := j.Write(t.Context(), late); err != nil {
 		t.Fatal(err)
@@ -137,7 +141,7 @@ func TestJudgeAsksWhoWrote(t *testing.T) {
 
 // TestJudgeLetsSeatsBe: a repeated creation of a seat breaks no promise.
 func TestJudgeLetsSeatsBe(t *testing.T) {
-	j := NewJudge(new(memstore.Store), checkpoint.Decimal)
+	j := NewStore(new(memstore.Store), checkpoint.Decimal)
 	b := &bench{T: t, store: j}
 	me := worker("a")
 	creation, err := protocol.Sit(lease.Seat{Group: group, Incarnation: me.Incarnation, Name: me.Name, TTL: 10 * time.Second}, b.stamp())
@@ -152,10 +156,66 @@ func TestJudgeLetsSeatsBe(t *testing.T) {
 	}
 }
 
-// TestNetworkChecksWrites: a network checks a write before it loses it.
-func TestNetworkChecksWrites(t *testing.T) {
-	n := NewNetwork(new(memstore.Store), 1, Rates{Late: 1})
-	if _, err := n.Write(t.Context(), lease.Write{}); err == nil || errors.Is(err, ErrNoAnswer) {
-		t.Errorf("a bad write was not checked: %v", err)
+// TestAcceptedAsksWhoSentIt: a checkpoint has to be sent by the worker that owns the row, and no
+// transfer changes it.
+func TestAcceptedAsksWhoSentIt(t *testing.T) {
+	b := &bench{T: t, store: new(memstore.Store)}
+	claimed := b.put(protocol.Claim(b.free(), worker("a"), b.stamp()))
+	commit, err := protocol.Commit(claimed, hold(claimed), mark("100"), b.stamp())
+	held := b.put(commit, err)
+	moved, err := protocol.Recover(held, worker("b"), b.stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stolen := moved.Next.(lease.Row)
+	stolen.Counter, stolen.Checkpoint.Position = held.Counter+1, "200"
+	for name, c := range map[string]struct {
+		Accepted
+		want string
+	}{
+		"by its owner":         {Accepted{claimed, held, commit, "a"}, ""},
+		"by a worker unknown":  {Accepted{claimed, held, commit, ""}, ""},
+		"by another worker":    {Accepted{claimed, held, commit, "b"}, "S1: "},
+		"the checkpoint stays": {Accepted{held, b.put(moved, nil), moved, "b"}, ""},
+		"the checkpoint moves": {Accepted{held, stolen, moved, "b"}, "S2: transfer"},
+		"the row stays":        {Accepted{held, held, commit, "a"}, "S3: the row"},
+	} {
+		err := c.Check(checkpoint.Decimal)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestJudgeRemembers: the judge remembers a generation's owner although the table went back, and a
+// write as long as it may still arrive.
+func TestJudgeRemembers(t *testing.T) {
+	b := &bench{T: t, store: new(memstore.Store)}
+	free := b.free()
+	claims := make([]lease.Row, 2)
+	for i, name := range []string{"a", "b"} {
+		w, err := protocol.Claim(free, worker(name), b.stamp())
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims[i] = w.Next.(lease.Row)
+	}
+	j := New(checkpoint.Decimal)
+	for _, r := range []lease.Row{free, claims[0]} {
+		if err := j.Saw(r.WriteID, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.Forget()
+	if again := j.Clone().Saw(claims[0].WriteID, claims[0]); again == nil || !strings.Contains(again.Error(), "applied twice") {
+		t.Errorf("got %v after one spell", again)
+	}
+	j.Forget()
+	if j.Stored(claims[0].WriteID) {
+		t.Error("a write is remembered after two spells")
+	}
+	j.Restored([]lease.Row{free})
+	if err := j.Saw(claims[1].WriteID, claims[1]); err == nil || !strings.Contains(err.Error(), "S3: generation") {
+		t.Errorf("got %v for a generation that two workers have owned", err)
 	}
 }

@@ -1,0 +1,178 @@
+// Package judge checks every accepted write of a lease row against the promises that hold for
+// the rows themselves:
+//
+//	S1  the accepted checkpoints of a shard are ordered by generation, and each is made by the
+//	    owner of its generation
+//	S2  no position moves back, and no transfer changes the checkpoint
+//	S3  generations only grow, one generation has one owner, and no write is applied twice
+//
+// An operator's rewind and a removal are exceptions to S2. Seats are not checked, because
+// nothing is promised about them except time.
+//
+// [Accepted.Check] is a pure function of the row before a write, the row after it, and the write.
+// A [Judge] also remembers what two rows do not show: earlier owners and earlier writes. A [Store]
+// is a judge in front of a store. The simulator, the explorers, the storm, the measurement of large
+// fleets and the engine's tests use these checks; each adds the checks of what it alone can see.
+package judge
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// An Accepted is a write of a lease row that a store has accepted.
+type Accepted struct {
+	Before lease.Row // the row before the write; zero if there was none
+	After  lease.Row
+	Write  lease.Write // zero if only the rows are known
+	By     string      // the name of the worker that sent the write; empty if it is not known
+}
+
+// Check returns an error for every promise that the write has broken. Positions are compared by
+// order.
+func (a Accepted) Check(order checkpoint.Order) error {
+	var faults []error
+	if a.After.Compare(a.Before) <= 0 {
+		faults = append(faults, fmt.Errorf("S3: the row went back from %v to %v", a.Before, a.After))
+	}
+	if a.After.Generation == a.Before.Generation && a.After.Owner != a.Before.Owner {
+		faults = append(faults, fmt.Errorf("S3: generation %d had the owner %v, and now has %v", a.After.Generation, a.Before.Owner, a.After.Owner))
+	}
+	if a.Before.Checkpoint != a.After.Checkpoint {
+		faults = append(faults, a.checkpoint(order)...)
+	}
+	return errors.Join(faults...)
+}
+
+// checkpoint checks a write that has changed the checkpoint.
+func (a Accepted) checkpoint(order checkpoint.Order) (faults []error) {
+	was, is := a.Before.Checkpoint, a.After.Checkpoint
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if a.Write.Op == lease.OpTransfer {
+		fault("S2: %v moved the checkpoint", a.Write)
+	}
+	if !a.Before.Owner.IsZero() && !a.byOwner() {
+		fault("S1: %v of %q was not made by the owner of %v", a.Write, a.By, a.Before)
+	}
+	if a.After.Removed || a.rewinds() {
+		return faults
+	}
+	if is.Generation < was.Generation {
+		fault("S1: a checkpoint of generation %d was stored over one of %d", is.Generation, was.Generation)
+	}
+	if is.Generation != a.Before.Generation || a.Before.Owner.IsZero() {
+		fault("S1: a checkpoint of generation %d was stored while the row was %v", is.Generation, a.Before)
+	}
+	if is.Mark == was.Mark {
+		return faults // progress without a mark
+	}
+	if err := order.Advance(a.After.Shard, was.Mark, is.Mark); err != nil {
+		fault("S2: %w", err)
+	}
+	return faults
+}
+
+// byOwner reports whether the owner of the row before made the write, as far as that is known.
+func (a Accepted) byOwner() bool {
+	if a.By != "" && a.By != a.Before.Owner.Name {
+		return false
+	}
+	old, _ := a.Write.Old.(lease.Row)
+	return a.Write.Op == 0 || old.Owner == a.Before.Owner
+}
+
+// rewinds reports whether the write is an operator's rewind.
+func (a Accepted) rewinds() bool {
+	return a.After.Generation > a.Before.Generation && a.After.Owner.IsZero() && a.After.Last.Reason == lease.ReasonForced
+}
+
+// A Judge checks the writes of one table, and remembers its history. It must see every write.
+type Judge struct {
+	order  checkpoint.Order
+	rows   map[lease.Key]lease.Row
+	owners map[tenure]lease.Owner
+	// Invariant: a write that is in neither of these was stored two calls of Forget ago, or never.
+	stored map[lease.WriteID]bool
+	older  map[lease.WriteID]bool // the writes before the last call of Forget
+}
+
+// A tenure is a generation of a shard.
+type tenure struct {
+	lease.Key
+	generation int64
+}
+
+// New returns a judge of an empty table. Positions are compared by order.
+func New(order checkpoint.Order) *Judge {
+	return &Judge{
+		order: order, rows: map[lease.Key]lease.Row{}, owners: map[tenure]lease.Owner{},
+		stored: map[lease.WriteID]bool{}, older: map[lease.WriteID]bool{},
+	}
+}
+
+// Clone returns a copy of the judge.
+func (j *Judge) Clone() *Judge {
+	return &Judge{j.order, maps.Clone(j.rows), maps.Clone(j.owners), maps.Clone(j.stored), maps.Clone(j.older)}
+}
+
+// Accepted records a write by the worker of that name, and the row that resulted. It returns an
+// error for every promise that the write has broken.
+func (j *Judge) Accepted(w lease.Write, by string, after lease.Row) error {
+	return j.saw(w.ID(), Accepted{After: after, Write: w, By: by})
+}
+
+// Saw is Accepted for a caller that knows only the id of the write.
+func (j *Judge) Saw(id lease.WriteID, after lease.Row) error {
+	return j.saw(id, Accepted{After: after})
+}
+
+func (j *Judge) saw(id lease.WriteID, a Accepted) error {
+	var twice, two error
+	if j.Stored(id) {
+		twice = fmt.Errorf("S3: write %s was applied twice", id)
+	}
+	j.stored[id] = true
+	key := a.After.Key()
+	a.Before = j.rows[key]
+	j.rows[key] = a.After
+	t := tenure{key, a.After.Generation}
+	// Only a table that went back can hide this from Check.
+	if owner, known := j.owners[t]; known && owner != a.After.Owner && a.Before.Generation != t.generation {
+		two = fmt.Errorf("S3: generation %d had the owner %v, and now has %v", t.generation, owner, a.After.Owner)
+	}
+	j.owners[t] = a.After.Owner
+	return errors.Join(twice, two, a.Check(j.order))
+}
+
+// Row returns the row as the last write left it; false if there was none.
+func (j *Judge) Row(k lease.Key) (lease.Row, bool) {
+	r, there := j.rows[k]
+	return r, there
+}
+
+// Owner returns the owner of a generation; none if the generation was never stored.
+func (j *Judge) Owner(k lease.Key, generation int64) lease.Owner {
+	return j.owners[tenure{k, generation}]
+}
+
+// Stored reports whether that write was stored and is not forgotten.
+func (j *Judge) Stored(id lease.WriteID) bool { return j.stored[id] || j.older[id] }
+
+// Forget forgets the writes before the last call of Forget, for a caller that knows that none
+// of them is still under way. Owners are never forgotten.
+func (j *Judge) Forget() { j.older, j.stored = j.stored, map[lease.WriteID]bool{} }
+
+// Restored tells the judge that the table went back in time, to these rows. A write that was
+// under way may be stored once more, in another history. A generation keeps its owner.
+func (j *Judge) Restored(rows []lease.Row) {
+	clear(j.rows)
+	clear(j.stored)
+	clear(j.older)
+	for _, r := range rows {
+		j.rows[r.Key()] = r
+	}
+}
