@@ -16,7 +16,7 @@ func holding(b *testing.B, shards int) *node {
 	b.Helper()
 	w := newWorld(b, shards)
 	n := w.join("a", config(rebalance.Eager))
-	w.until(time.Minute, func() bool { return len(n.active) == shards })
+	w.until(time.Minute, func() bool { return len(n.Handlers) == shards })
 	w.run(5 * time.Second)
 	return n
 }
@@ -26,10 +26,7 @@ func holding(b *testing.B, shards int) *node {
 func BenchmarkStep(b *testing.B) {
 	for _, shards := range []int{10, 1000, 10_000} {
 		n := holding(b, shards)
-		var id engine.Tenure
-		for id = range n.active {
-			break
-		}
+		id := n.tenures()[0]
 		seq := uint64(0)
 		mark := func(flush bool) engine.Marks {
 			seq++
@@ -42,7 +39,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(fmt.Sprintf("mark/%d", shards), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				n.engine.Step(n.moment(), mark(false))
+				n.Engine.Step(n.Moment(), mark(false))
 			}
 		})
 		b.Run(fmt.Sprintf("commit/%d", shards), func(b *testing.B) {
@@ -54,7 +51,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(fmt.Sprintf("tick/%d", shards), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				n.engine.Step(n.moment(), engine.Tick{})
+				n.Engine.Step(n.Moment(), engine.Tick{})
 			}
 		})
 	}
@@ -63,14 +60,14 @@ func BenchmarkStep(b *testing.B) {
 // commit goes from a mark to its answer, without a network.
 func (n *node) commit(b *testing.B, in engine.Marks) {
 	b.Helper()
-	out, _ := n.engine.Step(n.moment(), in)
+	out, _ := n.Engine.Step(n.Moment(), in)
 	for _, o := range out {
 		send, ok := o.(engine.Send)
 		if !ok {
 			continue
 		}
 		r, err := n.w.store.Write(b.Context(), send.Write)
-		n.engine.Step(n.moment(), engine.Settled{Write: send.Write, Record: r, Err: err})
+		n.Engine.Step(n.Moment(), engine.Settled{Write: send.Write, Record: r, Err: err})
 		return
 	}
 	b.Fatalf("nothing was sent, but %v", out)

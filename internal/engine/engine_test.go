@@ -31,21 +31,21 @@ func TestFleetLife(t *testing.T) {
 			took = w.until(beat+1500*time.Millisecond, w.even)
 			t.Logf("a fifth worker joins: even after %v", took)
 			w.run(20 * time.Second)
-			w.nodes[1].dead = true
+			w.nodes[1].Kill()
 			took = w.until(10*time.Second+beat+500*time.Millisecond, w.held)
 			t.Logf("a crash: all held again after %v", took)
 			w.until(beat+1500*time.Millisecond, w.even)
 			w.run(20 * time.Second)
 			w.nodes[2].step(engine.Stop{})
-			took = w.until(beat+time.Second, func() bool { return w.held() && len(w.nodes[2].active) == 0 })
+			took = w.until(beat+time.Second, func() bool { return w.held() && len(w.nodes[2].Handlers) == 0 })
 			t.Logf("a clean stop: all held again after %v", took)
-			w.until(time.Second, w.nodes[2].engine.Done)
+			w.until(time.Second, w.nodes[2].Engine.Done)
 			for _, n := range w.nodes {
-				if !n.dead {
+				if n.Up() {
 					n.step(engine.Stop{})
 				}
 			}
-			took = w.until(time.Second, func() bool { return w.nodes[0].engine.Done() && w.nodes[3].engine.Done() && w.nodes[4].engine.Done() })
+			took = w.until(time.Second, func() bool { return w.nodes[0].Engine.Done() && w.nodes[3].Engine.Done() && w.nodes[4].Engine.Done() })
 			t.Logf("all stop: %v", took)
 		})
 	}

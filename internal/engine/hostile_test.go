@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"testing"
@@ -76,7 +75,7 @@ func TestSlowOwnerIsNotSeized(t *testing.T) {
 		w.until(5*time.Second, w.held)
 		w.run(after)
 		b := w.join("b", config(rebalance.Eager))
-		w.until(300*time.Second, func() bool { return len(b.active) > 0 })
+		w.until(300*time.Second, func() bool { return len(b.Handlers) > 0 })
 		for _, e := range b.told {
 			if e.Kind == event.Started && e.Reason == lease.ReasonDrainTimeout {
 				t.Errorf("joined at %v: seized %s from a healthy owner that winds down at once and was never told; a told %v", after, e.Shard, len(a.told))
@@ -87,16 +86,10 @@ func TestSlowOwnerIsNotSeized(t *testing.T) {
 
 // limited runs until then or so many events.
 func (w *world) limited(d time.Duration, most int) (events int) {
-	until := w.now + d
-	for len(w.queue) > 0 && w.queue[0].at <= until {
-		if events++; events > most {
-			return events
-		}
-		e := heap.Pop(&w.queue).(timer)
-		w.now = e.at
-		e.do()
-	}
-	w.now = until
+	w.RunWhile(d, func() bool {
+		events++
+		return events <= most
+	})
 	return events
 }
 
@@ -128,14 +121,14 @@ func TestNoSpinningWhileDraining(t *testing.T) {
 		}
 		return false
 	})
-	b.dead = true
+	b.Kill()
 	w.run(50 * time.Millisecond)
-	for id := range a.active {
+	for _, id := range a.tenures() {
 		a.step(engine.Marks{Tenure: id, Release: true})
 	}
 	for i := range 18 {
 		if n := w.limited(time.Second, 20000); n > 2000 {
-			t.Fatalf("second %d: %d events: the engine spins at %v", i, n, w.now)
+			t.Fatalf("second %d: %d events: the engine spins at %v", i, n, w.Now())
 		}
 	}
 }
@@ -204,31 +197,32 @@ func TestDrainEndsThoughAWriteIsOpen(t *testing.T) {
 	w.join("b", config(rebalance.Eager))
 	var id engine.Tenure
 	w.until(10*time.Second, func() bool {
-		for t, h := range a.active {
-			if h.soft {
-				id = t
+		for _, h := range a.Handlers {
+			if h.Soft {
+				id = h.Tenure
 				return true
 			}
 		}
 		return false
 	})
-	from := w.now
+	from := w.Now()
 	a.mute = a.unanswered(id).ID() // while everything else works
 	w.run(3 * time.Minute)
-	if h := a.active[id]; h != nil && !h.hard {
-		t.Errorf("%v after it was told to wind down (drain 20 s) the handler's context has not ended; events: %v", w.now-from, a.told[len(a.told)-1])
+	if h := a.Handlers.Of(id); h != nil && !h.Over {
+		t.Errorf("%v after it was told to wind down (drain 20 s) the handler's context has not ended; events: %v", w.Now()-from, a.told[len(a.told)-1])
 	}
 }
 
 // unanswered makes n commit, and takes the commit away from it: no answer comes.
 func (n *node) unanswered(id engine.Tenure) (open lease.Write) {
 	n.w.Helper()
-	outs, _ := n.engine.Step(n.moment(), engine.Marks{Tenure: id, Seq: 1, Flush: 1, Mark: mark("1")})
+	outs, _ := n.Engine.Step(n.Moment(), engine.Marks{Tenure: id, Seq: 1, Flush: 1, Mark: mark("1")})
 	for _, o := range outs {
 		if s, ok := o.(engine.Send); ok && s.Write.Key().Kind == lease.KindLease {
 			open = s.Write
 		} else {
-			n.do(o)
+			n.Stepped(nil, []engine.Output{o})
+			n.CarryOut(o)
 		}
 	}
 	if open.Op == 0 {
@@ -265,7 +259,7 @@ func TestTornCommitOfAnOfferedShard(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.mute = "" // the next sending arrives
-	w.until(2*time.Second, func() bool { return a.active[id] == nil })
+	w.until(2*time.Second, func() bool { return a.Handlers.Of(id) == nil })
 	if refused := a.of(event.Refused); len(refused) != 1 || refused[0].Generation != id.Generation {
 		t.Errorf("the refusal was told as %v", refused)
 	}
@@ -303,7 +297,7 @@ func TestOwnDrainTimeCounts(t *testing.T) {
 	id := offered()
 	a.step(engine.Marks{Tenure: id, Release: true})
 	w.run(3 * time.Second)
-	if h := a.active[id]; h == nil || h.hard {
+	if h := a.Handlers.Of(id); h == nil || h.Over {
 		t.Errorf("3 s after Release the handler's context has ended; its worker's drain time is 20 s")
 	}
 }

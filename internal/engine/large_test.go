@@ -1,14 +1,15 @@
 package engine_test
 
 import (
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -45,27 +46,26 @@ func TestShardIsReadBeforeItIsSetAside(t *testing.T) {
 		a, b := w.join("a", c), w.join("b", c)
 		w.until(time.Minute, w.held)
 		w.run(time.Minute)
-		fails := slices.MinFunc(slices.Collect(maps.Keys(a.active)), func(x, y engine.Tenure) int { return strings.Compare(x.Shard, y.Shard) })
-		delete(a.active, fails)
-		a.step(engine.Returned{Tenure: fails, Failed: true})
+		fails := a.tenures()[0]
+		a.fail(fails)
 		w.until(time.Minute, w.held)
 		w.run(5 * time.Minute) // both have listed the rows
 		dies, stays := a, b
-		for id := range b.active {
+		for _, id := range b.tenures() {
 			if id.Shard == fails.Shard {
 				dies, stays = b, a
 			}
 		}
-		for id := range dies.active {
+		for _, id := range dies.tenures() {
 			if id.Shard == fails.Shard {
 				dies.step(engine.Marks{Tenure: id, Mark: mark("1"), Seq: 1, Flush: 1})
 			}
 		}
 		w.run(time.Second)
-		dies.dead = true
+		dies.Kill()
 		w.run(time.Minute)
-		if len(stays.active) != 8 || len(stays.of(event.Quarantined)) > 0 {
-			t.Errorf("seed %d: %d of 8 shards are held; set aside: %+v", seed, len(stays.active), stays.of(event.Quarantined))
+		if len(stays.Handlers) != 8 || len(stays.of(event.Quarantined)) > 0 {
+			t.Errorf("seed %d: %d of 8 shards are held; set aside: %+v", seed, len(stays.Handlers), stays.of(event.Quarantined))
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestWhoComesBackTrustsNoMemoryOfParents(t *testing.T) {
 	w.down = true
 	w.source.Shards = append(w.shards[:len(w.shards):len(w.shards)], child)
 	w.run(time.Minute)
-	w.store = older(t, w.nodes[0].moment(), w.shards)
+	w.use(older(t, w.nodes[0].Moment(), w.shards))
 	w.down = false
 	for range 1000 {
 		w.run(100 * time.Millisecond)
@@ -99,9 +99,9 @@ func TestWhoComesBackTrustsNoMemoryOfParents(t *testing.T) {
 }
 
 // older is a table that knows these shards, was put back in time and adopted.
-func older(t *testing.T, now engine.Moment, shards []engine.Shard) *memstore.Store {
+func older(t *testing.T, now engine.Moment, shards []engine.Shard) lease.Store {
 	t.Helper()
-	store := new(memstore.Store)
+	store := judge.NewStore(new(memstore.Store), checkpoint.Decimal)
 	stamp := func(s engine.Shard, what string) protocol.Stamp {
 		return protocol.Stamp{ID: lease.WriteID(strings.Repeat(what, 5) + s.Name), At: now.Wall}
 	}
@@ -147,13 +147,13 @@ func TestNothingIsClaimedInVain(t *testing.T) {
 	w.run(10 * time.Minute) // all have listed the rows
 	for _, n := range fleet[:4] {
 		n.step(engine.Stop{})
-		w.until(time.Minute, n.engine.Done)
+		w.until(time.Minute, n.Engine.Done)
 		w.until(time.Minute, w.held)
 		w.run(5 * time.Second)
 	}
 	for _, n := range fleet {
 		if vain := n.of(event.Contended); len(vain) > 0 {
-			t.Errorf("%s claimed in vain: %+v", n.name, vain)
+			t.Errorf("%s claimed in vain: %+v", n.Name, vain)
 		}
 	}
 }
@@ -168,9 +168,9 @@ func TestDeathBeforeTheRowsAreListed(t *testing.T) {
 	w.join("k", large(0))
 	w.until(time.Minute, w.even)
 	for _, at := range []int{6, 0, 1} {
-		w.nodes[at].dead = true
+		w.nodes[at].Kill()
 		if took := w.again(); took > 14*time.Second {
-			t.Errorf("what %s had was held again after %v", w.nodes[at].name, took)
+			t.Errorf("what %s had was held again after %v", w.nodes[at].Name, took)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestWrongGuess(t *testing.T) {
 	b, c := w.join("b", config), w.join("c", config)
 	w.until(2*time.Minute, func() bool { return len(b.of(event.Requested)) > 0 && len(c.of(event.Requested)) > 0 })
 	w.run(300 * time.Millisecond) // they have seen what the other wants
-	a.dead = true
+	a.Kill()
 	if took := w.until(2*time.Minute, w.held); took > 15*time.Second {
 		t.Errorf("all was held again after %v", took)
 	}
@@ -234,8 +234,8 @@ func TestGivenAlthoughItAsksNoMore(t *testing.T) {
 	}
 	w.join("l", c)
 	w.run(6 * time.Second)
-	if len(k.of(event.Retired)) == 0 || len(a.active) > 0 {
-		t.Fatalf("it called %d off, and the owner kept %d", len(k.of(event.Retired)), len(a.active))
+	if len(k.of(event.Retired)) == 0 || len(a.Handlers) > 0 {
+		t.Fatalf("it called %d off, and the owner kept %d", len(k.of(event.Retired)), len(a.Handlers))
 	}
 	a.slow = nil
 	if took := w.again(); took > 10*time.Second {
@@ -258,9 +258,9 @@ func TestLastWords(t *testing.T) {
 	w.fleet("bcd", large(0))
 	w.until(2*time.Minute, w.held)
 	w.run(time.Minute)
-	had := int64(len(a.active))
+	had := int64(len(a.Handlers))
 	a.step(engine.Stop{})
-	w.until(time.Minute, a.engine.Done)
+	w.until(time.Minute, a.Engine.Done)
 	var before, said, at time.Duration
 	freed := int64(0)
 	for _, s := range a.sent {
@@ -311,11 +311,11 @@ func TestLeaverIsAskedForAll(t *testing.T) {
 	w.run(time.Minute)
 	leaver := fleet[0]
 	leaver.step(engine.Stop{})
-	for !leaver.engine.Done() {
+	for !leaver.Engine.Done() {
 		w.run(5 * time.Millisecond)
 		held := map[string]bool{}
 		for _, n := range fleet {
-			for id := range n.active {
+			for _, id := range n.tenures() {
 				held[id.Shard] = true
 			}
 		}
@@ -336,7 +336,7 @@ func TestFewListInTurn(t *testing.T) {
 		before, turns := w.calls["list lease"], 5
 		for range turns * 96 {
 			for _, n := range fleet {
-				for id := range n.active {
+				for _, id := range n.tenures() {
 					n.ret(id)
 					break
 				}
@@ -359,13 +359,13 @@ func TestFewListOneAfterTheOther(t *testing.T) {
 		fleet := w.fleet("abcdefghijkl", large(12))
 		w.until(4*time.Minute, w.held)
 		w.run(10 * time.Minute)
-		fleet[0].dead = true
+		fleet[0].Kill()
 		evicted := time.Duration(0)
 		for evicted == 0 {
 			w.run(100 * time.Millisecond)
 			for _, n := range fleet {
 				if len(n.of(event.PeerEvicted)) > 0 {
-					evicted = w.now
+					evicted = w.Now()
 				}
 			}
 		}
@@ -430,9 +430,9 @@ func TestKilledWhileItLeaves(t *testing.T) {
 		for _, a := range old {
 			a.step(engine.Stop{})
 			w.run(12 * time.Second)
-			a.dead = true
+			a.Kill()
 			if took := w.again(); took > 14*time.Second {
-				t.Errorf("seed %d: what %s had was held again after %v", seed, a.name, took)
+				t.Errorf("seed %d: what %s had was held again after %v", seed, a.Name, took)
 			}
 			w.run(30 * time.Second)
 		}
@@ -453,9 +453,9 @@ func TestGivenToNobody(t *testing.T) {
 			w, old := rollout(t, seed, fleet.shards, fleet.config, fleet.old...)
 			for _, a := range old {
 				a.step(engine.Stop{})
-				w.until(2*time.Minute, a.engine.Done)
+				w.until(2*time.Minute, a.Engine.Done)
 				if took := w.again(); took > 14*time.Second {
-					t.Errorf("seed %d: what %s had was held again after %v", seed, a.name, took)
+					t.Errorf("seed %d: what %s had was held again after %v", seed, a.Name, took)
 				}
 				w.run(30 * time.Second)
 			}
@@ -493,7 +493,7 @@ func TestStandingWant(t *testing.T) {
 	w.until(10*time.Minute, w.even)
 	w.run(5 * time.Minute)
 	var shard string
-	for id := range w.nodes[0].active {
+	for _, id := range w.nodes[0].tenures() {
 		if shard == "" || id.Shard < shard {
 			shard = id.Shard
 		}
@@ -514,8 +514,8 @@ func TestStandingWant(t *testing.T) {
 			gets++
 		}
 	}
-	if gets > 60 || len(y.active) < 2 {
-		t.Errorf("in its tenth minute it read rows %d times; it holds %d", gets, len(y.active))
+	if gets > 60 || len(y.Handlers) < 2 {
+		t.Errorf("in its tenth minute it read rows %d times; it holds %d", gets, len(y.Handlers))
 	}
 }
 
@@ -527,11 +527,11 @@ func TestUnreadableRowOfADeadWorker(t *testing.T) {
 	w.until(2*time.Minute, w.held)
 	w.run(5 * time.Minute)
 	var shard string
-	for id := range a.active {
+	for _, id := range a.tenures() {
 		shard = id.Shard
 	}
-	w.broken = map[string]bool{shard: true}
-	a.dead = true
+	w.unreadable(rowKey(shard))
+	a.Kill()
 	w.run(5 * time.Minute)
 	before := w.calls["get"]
 	w.run(time.Minute)
@@ -548,16 +548,15 @@ func TestUnreadableRowIsNotClaimed(t *testing.T) {
 	c.Backoff, c.MaxBackoff = 5*time.Minute, 5*time.Minute
 	a := w.join("a", c)
 	w.until(time.Minute, w.held)
-	fails := slices.MinFunc(slices.Collect(maps.Keys(a.active)), func(x, y engine.Tenure) int { return strings.Compare(x.Shard, y.Shard) })
-	delete(a.active, fails)
-	a.step(engine.Returned{Tenure: fails, Failed: true})
+	fails := a.tenures()[0]
+	a.fail(fails)
 	w.run(10 * time.Second) // planned, and resting
-	w.broken = map[string]bool{fails.Shard: true}
+	w.unreadable(rowKey(fails.Shard))
 	w.run(10 * time.Minute)
 	if row := w.row(fails.Shard); !row.Owner.IsZero() {
 		t.Errorf("nobody can read it, and it was claimed: %v", row)
 	}
-	w.broken = nil
+	w.unreadable()
 	w.until(3*time.Minute, w.held)
 }
 
@@ -569,19 +568,19 @@ func TestWhatASuspectHoldsIsNotRead(t *testing.T) {
 	w.run(10 * time.Minute)
 	a, b := fleet[0], fleet[1]
 	second := map[string]bool{}
-	for id := range b.active {
+	for _, id := range b.tenures() {
 		second[id.Shard] = true
 	}
-	from := w.now
-	a.dead = true
+	from := w.Now()
+	a.Kill()
 	w.run(4 * time.Second)
-	b.dead = true
+	b.Kill()
 	w.until(20*time.Second, func() bool { return len(fleet[2].of(event.PeerLeft))+len(fleet[2].of(event.PeerEvicted)) == 1 })
 	w.run(2 * time.Second)
 	for _, n := range fleet[2:] {
 		for _, s := range n.sent {
 			if get, ok := s.Output.(engine.Get); ok && s.at >= from && second[get.Key.Name] {
-				t.Errorf("%s read %s at %v, when its owner was suspect", n.name, get.Key.Name, s.at)
+				t.Errorf("%s read %s at %v, when its owner was suspect", n.Name, get.Key.Name, s.at)
 			}
 		}
 	}
@@ -593,7 +592,7 @@ func TestReadyBeforeTheRowsAreListed(t *testing.T) {
 	w := newWorld(t, 24)
 	for _, n := range w.fleet("abcdef", large(0)) {
 		n.step(engine.Stop{})
-		w.until(time.Minute, n.engine.Done)
+		w.until(time.Minute, n.Engine.Done)
 	}
 	w.nodes = nil
 	back := w.fleet("klmnop", large(0))
@@ -607,8 +606,8 @@ func TestReadyBeforeTheRowsAreListed(t *testing.T) {
 	}
 	w.until(time.Minute, w.held)
 	for _, n := range back {
-		if !n.engine.Status().Planned {
-			t.Errorf("%s works, and says that it is not ready", n.name)
+		if !n.Engine.Status().Planned {
+			t.Errorf("%s works, and says that it is not ready", n.Name)
 		}
 	}
 }

@@ -2,9 +2,6 @@ package engine_test
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,39 +30,34 @@ func (s *server) takes(o engine.Output) time.Duration {
 	return d
 }
 
-// call is one call of a node with so much patience.
-func (s *server) call(serve func() engine.Input, done func(engine.Input), silent engine.Input, patience time.Duration, o engine.Output) {
-	s.free = max(s.free, s.w.now) + s.takes(o)
-	wait := s.free - s.w.now
+// call is one call of a node.
+func (s *server) call(n *node, o engine.Output) {
+	s.free = max(s.free, s.w.Now()) + s.takes(o)
+	patience := n.patience
 	if l, ok := o.(engine.List); ok && l.Query.Kind == lease.KindLease {
 		patience *= 4 // as the shell has it
 	}
 	answered := false
-	s.w.after(wait, func() {
-		in := serve()
+	answer := func(in engine.Input) {
 		if !answered {
 			answered = true
-			done(in)
+			n.step(in)
 		}
-	})
-	s.w.after(patience, func() {
-		if !answered {
-			answered = true
-			done(silent)
-		}
-	})
+	}
+	from := n.Sender()
+	s.w.After(s.free-s.w.Now(), func() { answer(s.w.table.Serve(from, o)) })
+	s.w.After(patience, func() { answer(unanswered(o)) })
 }
 
 // commits makes a node commit each of its shards every two seconds.
 func (n *node) commits() {
-	n.w.after(2*time.Second, func() {
-		if n.dead {
+	n.w.After(2*time.Second, func() {
+		if !n.Up() {
 			return
 		}
-		seq := uint64(n.w.now / time.Millisecond)
-		ids := slices.SortedFunc(maps.Keys(n.active), func(a, b engine.Tenure) int { return strings.Compare(a.Shard, b.Shard) })
-		for _, id := range ids {
-			if !n.active[id].soft {
+		seq := uint64(n.w.Now() / time.Millisecond)
+		for _, id := range n.tenures() {
+			if !n.Handlers.Of(id).Soft {
 				n.step(engine.Marks{Tenure: id, Seq: seq, Flush: seq, Mark: mark(fmt.Sprint(seq))})
 			}
 		}
@@ -127,8 +119,8 @@ func recovery(t *testing.T, ttl, early time.Duration, paused bool) time.Duration
 	w.until(5*time.Second, w.held)
 	b, leaver := w.join("b", c), w.join("c", c)
 	w.run(3 * ttl)
-	a.dead = true
-	died := w.now
+	a.Kill()
+	died := w.Now()
 	w.run(ttl - early)
 	b.slow = func(o engine.Output) time.Duration {
 		if l, ok := o.(engine.List); !ok || l.Query.Kind != lease.KindLease {
@@ -138,20 +130,11 @@ func recovery(t *testing.T, ttl, early time.Duration, paused bool) time.Duration
 		if !paused {
 			return ttl / 6
 		}
-		b.pause = true
-		w.after(ttl/6, b.wakeUp)
+		b.Pause()
+		w.After(ttl/6, func() { b.Resume(nil) })
 		return 0
 	}
 	leaver.step(engine.Stop{}) // so b lists the rows
-	w.until(4*ttl, func() bool { return len(b.active) == 1 })
-	return w.now - died
-}
-
-// wakeUp ends a pause: everything that came meanwhile comes now.
-func (n *node) wakeUp() {
-	late := n.paused
-	n.pause, n.paused = false, nil
-	for _, f := range late {
-		f()
-	}
+	w.until(4*ttl, func() bool { return len(b.Handlers) == 1 })
+	return w.Now() - died
 }

@@ -77,9 +77,9 @@ func TestTrustCountsRepeatedBeatsOnce(t *testing.T) {
 	n := w.join("a", config(rebalance.Eager))
 	w.run(20 * time.Second)
 	w.down = true
-	from := w.now
+	from := w.Now()
 	w.until(4*time.Second, func() bool { return len(n.writes(lease.KindSeat, from)) > 0 })
-	first, trust := w.now, n.engine.Status().Trust
+	first, trust := w.Now(), n.Engine.Status().Trust
 	w.run(3 * time.Second)
 	beats := n.writes(lease.KindSeat, from)
 	again := beats[0].Output.(engine.Send).Write.ID()
@@ -89,7 +89,7 @@ func TestTrustCountsRepeatedBeatsOnce(t *testing.T) {
 		return 0
 	}
 	w.down = false
-	w.until(4*time.Second, func() bool { return n.engine.Status().Trust != trust })
+	w.until(4*time.Second, func() bool { return n.Engine.Status().Trust != trust })
 	w.run(20 * time.Second)
 	if ended := n.of(event.Ended); len(ended) != 1 || ended[0].at > first+9*time.Second+50*time.Millisecond {
 		t.Errorf("a beat was first sent at %v; ended: %+v", first, ended)
@@ -126,12 +126,9 @@ func TestSuspendIsNotTrusted(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.join("a", config(rebalance.Eager))
 	w.run(20 * time.Second)
-	var id engine.Tenure
-	for id = range n.active {
-		break
-	}
-	n.skew = time.Hour
-	woke := w.now
+	id := n.tenures()[0]
+	n.Clock.Wall = time.Hour
+	woke := w.Now()
 	n.step(engine.Marks{Tenure: id, Mark: checkpoint.Mark{Position: "1"}, Seq: 1, Flush: 1})
 	if rows := n.writes(lease.KindLease, woke); len(rows) > 0 {
 		t.Errorf("it wrote %v first", rows)
@@ -156,7 +153,7 @@ func TestMovesWaitForStillSeats(t *testing.T) {
 	w.run(20 * time.Second)
 	b := w.join("b", config(rebalance.Eager))
 	w.run(300 * time.Millisecond)
-	joined := w.now
+	joined := w.Now()
 	w.join("c", config(rebalance.Eager))
 	w.run(10 * time.Second)
 	asks := b.of(event.Requested)
@@ -200,7 +197,7 @@ func TestBudgetDelaysMoves(t *testing.T) {
 	most := 0
 	for range 4000 {
 		w.run(5 * time.Millisecond)
-		for _, s := range b.writes(lease.KindSeat, w.now-5*time.Millisecond) {
+		for _, s := range b.writes(lease.KindSeat, w.Now()-5*time.Millisecond) {
 			if seat, ok := s.Output.(engine.Send).Write.Next.(lease.Seat); ok {
 				most = max(most, len(seat.Wants))
 			}
@@ -218,10 +215,7 @@ func TestWantForAnotherGeneration(t *testing.T) {
 		w := newWorld(t, 1)
 		a := w.join("a", config(rebalance.Eager))
 		w.run(20 * time.Second)
-		var id engine.Tenure
-		for id = range a.active {
-			break
-		}
+		id := a.tenures()[0]
 		stamp := func(id string) protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(id)} }
 		must := func(write lease.Write, err error) lease.Seat {
 			t.Helper()
@@ -250,9 +244,8 @@ func TestFailingShardsRest(t *testing.T) {
 	a := w.join("a", config(rebalance.Eager))
 	for range 6000 {
 		w.run(10 * time.Millisecond)
-		for id := range a.active {
-			delete(a.active, id)
-			a.step(engine.Returned{Tenure: id, Failed: true})
+		for _, id := range a.tenures() {
+			a.fail(id)
 		}
 	}
 	starts := a.of(event.Started)
@@ -281,12 +274,12 @@ func TestUnknownParentMayBeThere(t *testing.T) {
 	w.source = engine.Source{Shards: []engine.Shard{child}}
 	a := w.join("a", config(rebalance.Eager))
 	w.run(5 * time.Minute)
-	if len(a.active) > 0 {
+	if len(a.Handlers) > 0 {
 		t.Error("the child began although its parent may be there")
 	}
 	w.source = engine.Source{Shards: []engine.Shard{child}, Complete: true}
 	w.run(time.Minute)
-	if len(a.active) != 1 {
+	if len(a.Handlers) != 1 {
 		t.Error("the child did not begin although its parent is gone")
 	}
 }
@@ -306,10 +299,11 @@ func TestCommitsWaitForAnOffer(t *testing.T) {
 		}
 		return "", 0
 	}
-	w.until(5*time.Second, func() bool { _, at := offered(); b.pause = at > 0; return b.pause })
+	w.until(5*time.Second, func() bool { _, at := offered(); return at > 0 })
+	b.Pause()
 	shard, at := offered()
 	w.run(20 * time.Millisecond)
-	for id := range a.active {
+	for _, id := range a.tenures() {
 		if id.Shard == shard {
 			a.step(engine.Marks{Tenure: id, Mark: checkpoint.Mark{Position: "7"}, Seq: 1, Flush: 1})
 		}
@@ -343,7 +337,7 @@ func TestCrashIsNoticedTogether(t *testing.T) {
 		}
 		w.until(10*time.Second, w.even)
 		w.run(20*time.Second + apart)
-		w.nodes[0].dead = true
+		w.nodes[0].Kill()
 		w.until(10*time.Second+beat, func() bool { return len(w.nodes[1].of(event.PeerEvicted))+len(w.nodes[2].of(event.PeerEvicted)) > 0 })
 		if took := w.until(5*time.Second, w.held); took > 300*time.Millisecond {
 			t.Errorf("joined %v apart: all held %v after the eviction", apart, took)
@@ -359,15 +353,7 @@ func TestOneHandlerAtATime(t *testing.T) {
 	c.StallAfter = 10 * time.Second
 	a := w.join("a", c)
 	w.run(time.Second)
-	var stuck, fine engine.Tenure
-	for stuck = range a.active {
-		break
-	}
-	for id := range a.active {
-		if id != stuck {
-			fine = id
-		}
-	}
+	stuck, fine := a.tenures()[0], a.tenures()[1]
 	a.deaf = true
 	for seq := uint64(1); seq < 300; seq++ {
 		a.step(engine.Marks{Tenure: fine, Mark: mark("1"), Seq: seq})
@@ -379,8 +365,8 @@ func TestOneHandlerAtATime(t *testing.T) {
 			starts++
 		}
 	}
-	if starts != 1 || a.active[fine] == nil {
-		t.Errorf("the shard of the stuck handler was started %d times; the other runs: %t", starts, a.active[fine] != nil)
+	if starts != 1 || a.Handlers.Of(fine) == nil {
+		t.Errorf("the shard of the stuck handler was started %d times; the other runs: %t", starts, a.Handlers.Of(fine) != nil)
 	}
 	a.deaf = false
 	a.ret(stuck)
@@ -397,15 +383,10 @@ func TestUnreadableSeatIsALife(t *testing.T) {
 	w.join("b", config(rebalance.Eager))
 	w.until(10*time.Second, w.even)
 	w.run(20 * time.Second)
-	w.broken = map[string]bool{}
-	for r := range w.store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindSeat}) {
-		if r.(lease.Seat).Name == "a" {
-			w.broken[r.Key().Name] = true
-		}
-	}
-	w.nodes[0].pause = true // it goes on, for all that b can know
+	w.unreadable(w.seatsOf("a")...)
+	w.nodes[0].Pause() // it goes on, for all that b can know
 	w.run(5 * time.Minute)
-	if n := len(w.nodes[1].active); n != 2 {
+	if n := len(w.nodes[1].Handlers); n != 2 {
 		t.Errorf("b holds %d", n)
 	}
 }
@@ -416,10 +397,7 @@ func TestUnreadableSeatOfOnesOwn(t *testing.T) {
 	w := newWorld(t, 4)
 	a := w.join("a", config(rebalance.Eager))
 	w.until(5*time.Second, w.held)
-	w.broken = map[string]bool{}
-	for r := range w.store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindSeat}) {
-		w.broken[r.Key().Name] = true
-	}
+	w.unreadable(w.seatsOf()...)
 	w.run(5 * time.Minute) // several audits, each with a listing of the seats
 	if ended := a.of(event.Ended); len(ended) > 0 {
 		t.Errorf("%d tenures ended, the first as %v", len(ended), ended[0].Cause)
@@ -432,12 +410,9 @@ func TestUnreadableFormerSeat(t *testing.T) {
 	w := newWorld(t, 4)
 	a := w.join("a", config(rebalance.Eager))
 	w.until(5*time.Second, w.held)
-	w.broken = map[string]bool{}
-	for r := range w.store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindSeat}) {
-		w.broken[r.Key().Name] = true
-	}
+	w.unreadable(w.seatsOf()...)
 	w.down = true
-	w.until(15*time.Second, func() bool { return len(a.active) == 0 })
+	w.until(15*time.Second, func() bool { return len(a.Handlers) == 0 })
 	w.down = false
 	w.until(5*time.Second, w.held)
 }
@@ -449,26 +424,24 @@ func TestParentThatIsListedAgain(t *testing.T) {
 	parent := w.shards[0]
 	a := w.join("a", config(rebalance.Eager))
 	w.until(5*time.Second, w.held)
-	for id := range a.active {
-		a.step(engine.Marks{Tenure: id, Finish: true})
-		w.run(20 * time.Millisecond)
-		a.ret(id)
+	for _, id := range a.tenures() {
+		a.finish(id)
 	}
 	w.source.Shards = nil
 	w.until(3*time.Minute, func() bool { return len(a.of(event.Removed)) == 1 })
 	w.run(2 * time.Minute) // the worker forgets that there was one
 	w.source.Shards = []engine.Shard{{Name: "child", Parents: []string{parent.Name}}, parent}
-	since := w.now
+	since := w.Now()
 	w.until(time.Minute, func() bool { return len(a.writes(lease.KindLease, since)) > 0 }) // refused over the tombstone
 	listing := w.source
 	w.source = engine.Source{Err: errors.New("no answer")}
 	w.run(3 * time.Minute)
-	if len(a.active) > 0 {
-		t.Errorf("the child began before its parent: %v", a.active)
+	if len(a.Handlers) > 0 {
+		t.Errorf("the child began before its parent: %v", a.tenures())
 	}
 	w.source = listing
-	w.until(time.Minute, func() bool { return len(a.active) == 1 })
-	for id := range a.active {
+	w.until(time.Minute, func() bool { return len(a.Handlers) == 1 })
+	for _, id := range a.tenures() {
 		if id.Shard != parent.Name {
 			t.Errorf("%s began before its parent", id.Shard)
 		}
@@ -490,23 +463,21 @@ func TestChildOutlivesItsParentsRow(t *testing.T) {
 		w.source = engine.Source{Shards: []engine.Shard{parent, child}, Complete: true}
 		a := w.join("a", config(rebalance.Eager))
 		w.until(5*time.Second, w.held)
-		for id := range a.active {
-			a.step(engine.Marks{Tenure: id, Finish: true})
-			w.run(20 * time.Millisecond)
-			a.ret(id)
+		for _, id := range a.tenures() {
+			a.finish(id)
 		}
-		w.until(10*time.Second, func() bool { return len(a.active) == 1 })
+		w.until(10*time.Second, func() bool { return len(a.Handlers) == 1 })
 		b := w.join("b", config(rebalance.Eager))
 		w.run(20 * time.Second)
 		dies, stays := a, b
-		if len(b.active) == 1 {
+		if len(b.Handlers) == 1 {
 			dies, stays = b, a
 		}
 		w.source.Shards = []engine.Shard{child}
 		w.until(3*time.Minute, func() bool { return len(a.of(event.Removed))+len(b.of(event.Removed)) == 1 })
 		after(w)
-		dies.dead = true
-		w.Logf("%s: the child lay for %v", name, w.until(10*time.Second+beat+500*time.Millisecond, func() bool { return len(stays.active) == 1 }))
+		dies.Kill()
+		w.Logf("%s: the child lay for %v", name, w.until(10*time.Second+beat+500*time.Millisecond, func() bool { return len(stays.Handlers) == 1 }))
 	}
 }
 
@@ -533,7 +504,7 @@ func TestAdoptedChildWaits(t *testing.T) {
 	w.source.Shards = append(w.source.Shards, child)
 	a := w.join("a", config(rebalance.Eager))
 	w.run(3 * time.Minute)
-	for id := range a.active {
+	for _, id := range a.tenures() {
 		if id.Shard == child.Name {
 			t.Error("the child began before its parent")
 		}
@@ -558,31 +529,29 @@ func TestPollSoonDuringAPoll(t *testing.T) {
 	before := polls()
 	w.until(time.Minute, func() bool { return polls() > before })
 	w.run(time.Second) // the listing is under way
-	for id := range a.active {
-		a.step(engine.Marks{Tenure: id, Finish: true})
-		w.run(20 * time.Millisecond)
-		a.ret(id)
+	for _, id := range a.tenures() {
+		a.finish(id)
 	}
 	w.source.Shards = append(w.source.Shards, engine.Shard{Name: "child", Parents: []string{w.shards[0].Name}})
-	w.until(10*time.Second, func() bool { return len(a.active) == 1 })
+	w.until(10*time.Second, func() bool { return len(a.Handlers) == 1 })
 }
 
 // TestUnprovenTableIsNotClaimed: nothing is claimed, nor made, before the store has said
 // that this is the table it was.
 func TestUnprovenTableIsNotClaimed(t *testing.T) {
 	w := newWorld(t, 4)
-	w.verify = errors.New("no answer")
+	w.table.Verified = errors.New("no answer")
 	a := w.join("a", config(rebalance.Eager))
-	for _, w.verify = range []error{errors.New("no answer"), lease.ErrWentBack} {
+	for _, w.table.Verified = range []error{errors.New("no answer"), lease.ErrWentBack} {
 		w.run(5 * time.Minute)
 		if writes := a.writes(lease.KindLease, 0); len(writes) > 0 {
-			t.Errorf("%d writes of rows though it was told %v", len(writes), w.verify)
+			t.Errorf("%d writes of rows though it was told %v", len(writes), w.table.Verified)
 		}
 	}
-	if !a.engine.Status().Restored {
+	if !a.Engine.Status().Restored {
 		t.Error("it does not say so")
 	}
-	w.verify = nil
+	w.table.Verified = nil
 	w.until(5*time.Second, w.held)
 }
 
@@ -599,12 +568,10 @@ func TestFreedIsTold(t *testing.T) {
 	w.run(time.Second)
 	b := w.join("b", config(rebalance.Eager))
 	w.run(20 * time.Second)
-	for id := range a.active {
-		a.step(engine.Marks{Tenure: id, Finish: true})
-		w.run(20 * time.Millisecond)
-		a.ret(id)
+	for _, id := range a.tenures() {
+		a.finish(id)
 	}
-	took := w.until(beat+1500*time.Millisecond, func() bool { return len(a.active) == 2 && len(b.active) == 2 })
+	took := w.until(beat+1500*time.Millisecond, func() bool { return len(a.Handlers) == 2 && len(b.Handlers) == 2 })
 	t.Logf("all children are processed after %v", took)
 }
 
@@ -614,16 +581,14 @@ func TestTwoListingsHaveToLackAShard(t *testing.T) {
 	w := newWorld(t, 7)
 	a := w.join("a", config(rebalance.Eager))
 	w.run(time.Second)
-	for id := range a.active {
+	for _, id := range a.tenures() {
 		if id.Shard != "shard-000" {
-			a.step(engine.Marks{Tenure: id, Finish: true})
-			w.run(20 * time.Millisecond)
-			a.ret(id)
+			a.finish(id)
 		}
 	}
 	w.run(5 * time.Second)
 	w.source.Shards = w.source.Shards[:1]
-	since := w.now
+	since := w.Now()
 	polls := func() (n int) {
 		for _, s := range a.sent {
 			if _, ok := s.Output.(engine.Poll); ok && s.at > since {

@@ -62,6 +62,8 @@ var rules = map[string]rule{
 		"its tests need containers and clients"},
 	"internal/judge": {[]string{"checkpoint", "shardlease/lease"},
 		"what rows may become: it knows neither transitions nor workers, so that it can judge both"},
+	"internal/virtual": {[]string{"internal/engine", "shardlease/event", "shardlease/lease"},
+		"a world for whatever has the methods of an engine: its users choose a store, and judge"},
 	"internal/storm": {[]string{"checkpoint", "internal/protocol", "shardlease/lease"},
 		"the transitions alone, without a worker: its results do not depend on a worker's decisions"},
 	"internal/explore": {[]string{"checkpoint", "rebalance", "shardlease/lease", "memstore", "internal/engine", "internal/judge"},

@@ -1,0 +1,21 @@
+// Package virtual is the world in which engines run in tests: virtual time, machines that each
+// run one worker's engine, and the table that the workers share.
+//
+// A [Time] is a clock and a queue of what will happen; nothing waits. A [Table] answers the calls
+// of engines, each at one instant, and shows every accepted write to a watcher. A [Host] gives an
+// engine its inputs and carries out its outputs. What a host cannot know is the business of its
+// [Shell]: how calls travel to the table, how handlers behave, what the source lists. A [Process]
+// is a host in virtual time: it has a clock of its own, crashes, pauses, and wakes its engine.
+//
+// Each user composes what it needs:
+//
+//   - The simulator (internal/sim) uses all of it, and draws delays, faults and the behaviour of
+//     handlers at random.
+//   - The explorer (internal/explore) uses hosts and a table without a queue: it chooses what
+//     happens next, and clones and compares whole worlds.
+//   - The measurement of large fleets (internal/scale) uses processes and a queue, before a table
+//     of its own that charges capacity units and refuses requests.
+//   - The tests of the engine (internal/engine) use all of it, with stories written down.
+//
+// A host runs whatever implements [Engine]; [Present] makes the engine of the library.
+package virtual

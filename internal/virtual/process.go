@@ -1,0 +1,175 @@
+package virtual
+
+import (
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+)
+
+// A Clock is how time passes on one machine.
+type Clock struct {
+	Base  time.Duration // when the monotonic clock stood at zero
+	Rate  int64         // how fast the monotonic clock runs, in thousandths
+	Slept time.Duration // for how long the monotonic clock stood still
+	Wall  time.Duration // how far the wall clock is ahead
+}
+
+// Mono returns what the monotonic clock shows at that time.
+func (c Clock) Mono(now time.Duration) engine.Instant {
+	return engine.Instant(int64(now-c.Base-c.Slept) * c.Rate / 1000)
+}
+
+// When returns when the monotonic clock will show i.
+func (c Clock) When(i engine.Instant) time.Duration {
+	return c.Base + c.Slept + time.Duration((int64(i)*1000+c.Rate-1)/c.Rate)
+}
+
+// A Process is a host in virtual time. Boot starts it, and may start the next process of the same
+// machine.
+//
+// Invariant: nothing that one process has put into the queue with Later happens in the next.
+type Process struct {
+	Host
+	Time  *Time
+	Name  string
+	Clock Clock
+	// Input gives an input to the engine. It is Step, unless a shell adds something of its own.
+	Input func(engine.Input)
+
+	life    int // counts the processes of this machine and their ends
+	up      bool
+	paused  bool
+	backlog []func()      // what came while the process was paused
+	armed   time.Duration // when the timer fires that counts
+	timer   uint64        // the number of that timer
+}
+
+// Boot starts a process with an engine that make returns. Its monotonic clock starts at base.
+func (p *Process) Boot(base time.Duration, make func() Engine) {
+	input := p.Input
+	if input == nil {
+		input = p.Step
+	}
+	*p = Process{
+		Host: Host{Shell: p.Shell, Wake: engine.Never}, Time: p.Time, Name: p.Name, Input: input,
+		Clock: Clock{Base: base, Rate: p.Clock.Rate, Wall: p.Clock.Wall}, life: p.life + 1, up: true, timer: p.timer,
+	}
+	if p.Clock.Rate == 0 {
+		p.Clock.Rate = 1000
+	}
+	p.Engine = make()
+	p.Input(engine.Tick{})
+}
+
+// Kill ends the process at once. Calls that the process has sent may still reach the table; no answer reaches the process.
+// Its Handlers stay as they were.
+func (p *Process) Kill() {
+	p.life++
+	p.up, p.paused, p.backlog = false, false, nil
+}
+
+// Up reports whether the process runs, or is paused.
+func (p *Process) Up() bool { return p.up }
+
+// Sender identifies the process to the table.
+func (p *Process) Sender() Sender { return Sender{p.Name, p.life} }
+
+// MomentOf returns the present moment by the machine's clocks. Chance must be unique to the step.
+func (p *Process) MomentOf(chance string) engine.Moment {
+	return engine.Moment{Mono: p.Mono(), Wall: Epoch().Add(p.Time.Now() + p.Clock.Wall), Chance: chance}
+}
+
+// Mono returns what the monotonic clock shows.
+func (p *Process) Mono() engine.Instant { return p.Clock.Mono(p.Time.Now()) }
+
+// Step gives the engine an input, after a pause if there is one, and sets the timer.
+func (p *Process) Step(in engine.Input) {
+	switch {
+	case !p.up:
+	case p.paused:
+		p.backlog = append(p.backlog, func() { p.Input(in) })
+	default:
+		p.Host.Step(in)
+		p.Arm()
+	}
+}
+
+// Arm sets the timer for the next Tick. A timer that fires earlier is left: it sets the next.
+func (p *Process) Arm() {
+	now := p.Time.Now()
+	if p.Wake == engine.Never {
+		return
+	}
+	at := max(p.Clock.When(p.Wake), now)
+	if p.armed > now && p.armed <= at {
+		return
+	}
+	p.armed = at
+	p.timer++
+	mine := p.timer
+	p.Later(at-now, func() {
+		if p.timer == mine {
+			p.armed = 0
+			p.ring()
+		}
+	})
+}
+
+// ring gives the engine its Tick, if it is time for it.
+func (p *Process) ring() {
+	switch {
+	case p.Wake == engine.Never:
+	case p.Mono() < p.Wake:
+		p.Arm()
+	default:
+		p.Input(engine.Tick{})
+	}
+}
+
+// Later makes f happen in this process; after a pause, if there is one.
+func (p *Process) Later(d time.Duration, f func()) {
+	life := p.life
+	p.Time.After(d, func() {
+		switch {
+		case p.life != life || !p.up:
+		case p.paused:
+			p.backlog = append(p.backlog, f)
+		default:
+			f()
+		}
+	})
+}
+
+// Deliver carries a call to the table, which serves it after the time out, and its answer back
+// to this process.
+func (p *Process) Deliver(out, back time.Duration, serve func() engine.Input) {
+	life := p.life
+	p.Time.After(out, func() {
+		if in := serve(); p.life == life {
+			p.Answer(back, in)
+		}
+	})
+}
+
+// Answer gives the process an answer after that time.
+func (p *Process) Answer(d time.Duration, in engine.Input) { p.Later(d, func() { p.Input(in) }) }
+
+// Pause stops the process: everything waits that would happen in it.
+func (p *Process) Pause() { p.paused = true }
+
+// Paused reports whether the process is paused.
+func (p *Process) Paused() bool { return p.paused }
+
+// Resume ends a pause. Everything that came meanwhile happens after the time that delay returns
+// for it; at once and in order if delay is nil.
+func (p *Process) Resume(delay func() time.Duration) {
+	late := p.backlog
+	p.paused, p.backlog = false, nil
+	for _, f := range late {
+		if delay == nil {
+			f()
+		} else {
+			p.Later(delay(), f)
+		}
+	}
+}

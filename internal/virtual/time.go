@@ -1,0 +1,88 @@
+package virtual
+
+import "time"
+
+// A Time is virtual time, with a queue of what will happen. Things that are due at one instant
+// happen in the order in which they were put into the queue. The zero value is ready to use.
+type Time struct {
+	now   time.Duration
+	seq   uint64
+	queue []timer // a heap; container/heap would allocate for each timer
+}
+
+type timer struct {
+	at  time.Duration
+	seq uint64
+	do  func()
+}
+
+func (e timer) before(f timer) bool { return e.at < f.at || e.at == f.at && e.seq < f.seq }
+
+// Epoch returns the wall time at which virtual time begins.
+func Epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// Now returns how much time has passed.
+func (t *Time) Now() time.Duration { return t.now }
+
+// Unique returns a number that is larger than every number and every timer before it.
+func (t *Time) Unique() uint64 {
+	t.seq++
+	return t.seq
+}
+
+// After makes do happen d from now, or as soon as possible if d is negative.
+func (t *Time) After(d time.Duration, do func()) { t.At(t.now+d, do) }
+
+// At makes do happen at that time, or as soon as possible if that time has passed.
+func (t *Time) At(at time.Duration, do func()) {
+	t.push(timer{at: max(at, t.now), seq: t.Unique(), do: do})
+}
+
+// Run lets so much time pass.
+func (t *Time) Run(d time.Duration) { t.RunWhile(d, func() bool { return true }) }
+
+// RunWhile lets so much time pass, and skips the rest of what is due once goOn is false.
+func (t *Time) RunWhile(d time.Duration, goOn func() bool) {
+	until := t.now + d
+	for len(t.queue) > 0 && t.queue[0].at <= until && goOn() {
+		e := t.pop()
+		t.now = e.at
+		e.do()
+	}
+	t.now = until
+}
+
+func (t *Time) push(e timer) {
+	t.queue = append(t.queue, e)
+	h := t.queue
+	for i := len(h) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !h[i].before(h[up]) {
+			return
+		}
+		h[i], h[up] = h[up], h[i]
+		i = up
+	}
+}
+
+func (t *Time) pop() timer {
+	h := t.queue
+	top, last := h[0], len(h)-1
+	h[0], h[last] = h[last], timer{}
+	h = h[:last]
+	t.queue = h
+	for i := 0; ; {
+		down := 2*i + 1
+		if down >= last {
+			return top
+		}
+		if down+1 < last && h[down+1].before(h[down]) {
+			down++
+		}
+		if !h[down].before(h[i]) {
+			return top
+		}
+		h[i], h[down] = h[down], h[i]
+		i = down
+	}
+}
