@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 )
 
 // A move is one thing that may happen next.
@@ -133,19 +134,19 @@ func (w *state) callMoves(i int) []move {
 				c := w.calls[i]
 				w.drop(i)
 				w.serve(c)
-				w.step(c.node, unknown(c.out))
+				w.step(c.node, virtual.Unanswered(c.out, errSilence))
 			}},
 			move{name + " is on its way for long", func(w *state) {
 				w.left.Faults--
 				w.calls[i].answered = true
-				w.step(w.calls[i].node, unknown(w.calls[i].out))
+				w.step(w.calls[i].node, virtual.Unanswered(w.calls[i].out, errSilence))
 			}})
 	}
 	return append(moves, move{name + " is lost", func(w *state) {
 		w.left.Faults--
 		c := w.calls[i]
 		w.drop(i)
-		w.step(c.node, unknown(c.out))
+		w.step(c.node, virtual.Unanswered(c.out, errSilence))
 	}})
 }
 
@@ -162,8 +163,8 @@ func (w *state) complete(i int) {
 func (w *state) pass() {
 	next := engine.Never
 	for _, n := range w.nodes {
-		if n.engine != nil && !n.dead && !n.paused {
-			next = min(next, n.wake)
+		if n.Engine != nil && !n.dead && !n.paused {
+			next = min(next, n.Wake)
 		}
 	}
 	if next == engine.Never {
@@ -171,7 +172,7 @@ func (w *state) pass() {
 	}
 	w.now = max(w.now, next)
 	for i := range w.nodes {
-		if n := &w.nodes[i]; n.engine != nil && !n.dead && !n.paused && n.wake <= w.now {
+		if n := &w.nodes[i]; n.Engine != nil && !n.dead && !n.paused && n.Wake <= w.now {
 			w.step(i, engine.Tick{})
 		}
 	}
@@ -179,7 +180,7 @@ func (w *state) pass() {
 
 func (w *state) nodeMoves(i int) []move {
 	n := &w.nodes[i]
-	if n.dead || n.engine == nil {
+	if n.dead || n.Engine == nil {
 		return nil
 	}
 	who := string(rune('a' + i))
@@ -193,9 +194,9 @@ func (w *state) nodeMoves(i int) []move {
 	add(w.left.Pauses > 0 && !n.paused, "is paused", func(w *state) { w.left.Pauses--; w.nodes[i].paused = true })
 	add(n.paused, "wakes up", func(w *state) { w.resume(i) })
 	add(w.left.Stops > 0 && !n.paused, "is stopped", func(w *state) { w.left.Stops--; w.step(i, engine.Stop{}) })
-	for t, tenure := range n.active {
-		add(!n.paused && (tenure.soft || tenure.over), "returns from "+tenure.id.Shard, func(w *state) { w.ret(i, t) })
-		add(!n.paused && !tenure.over && w.left.Marks > 0, "commits "+tenure.id.Shard, func(w *state) { w.left.Marks--; w.mark(i, t) })
+	for t, h := range n.Handlers {
+		add(!n.paused && (h.Soft || h.Over), "returns from "+h.Shard, func(w *state) { w.ret(i, t) })
+		add(!n.paused && !h.Over && w.left.Marks > 0, "commits "+h.Shard, func(w *state) { w.left.Marks--; w.mark(i, t) })
 	}
 	return moves
 }
@@ -212,14 +213,14 @@ func (w *state) resume(i int) {
 
 func (w *state) ret(i, t int) {
 	n := &w.nodes[i]
-	id := n.active[t].id
-	n.active = slices.Delete(n.active, t, t+1)
+	id := n.Handlers[t].Tenure
+	n.Handlers.Remove(id)
 	w.step(i, engine.Returned{Tenure: id})
 }
 
 func (w *state) mark(i, t int) {
-	a := &w.nodes[i].active[t]
-	a.marks++
-	a.position++
-	w.step(i, engine.Marks{Tenure: a.id, Mark: checkpoint.Mark{Position: strconv.Itoa(a.position)}, Seq: a.marks, Flush: a.marks})
+	h := w.nodes[i].Handlers[t]
+	at := h.Script.(int) + 1
+	h.Marks, h.Script = h.Marks+1, at
+	w.step(i, engine.Marks{Tenure: h.Tenure, Mark: checkpoint.Mark{Position: strconv.Itoa(at)}, Seq: h.Marks, Flush: h.Marks})
 }

@@ -5,16 +5,17 @@
 package explore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/judge"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -41,15 +42,17 @@ type Story struct {
 
 // A state is a fleet at a moment. It is cloned for each thing that may happen next.
 type state struct {
-	story *Story
-	now   engine.Instant
-	until engine.Instant
-	store *memstore.Store
-	table []record
-	nodes []node
-	calls []call // under way, in the order they were sent
-	left  Story  // what may still happen
-	fault error
+	story   *Story
+	now     engine.Instant
+	until   engine.Instant
+	store   *memstore.Store
+	table   virtual.Table  // of that store
+	records []record       // what stands in the table, sorted by key, as hashes
+	stands  []lease.Record // the records themselves, in the same order
+	nodes   []node
+	calls   []call // under way, in the order they were sent
+	left    Story  // what may still happen
+	fault   error
 }
 
 // A record is what stands in the table, as a hash.
@@ -58,24 +61,18 @@ type record struct {
 	hash uint64
 }
 
+// A node is one worker, and the shell around its engine. It has no engine until it comes in.
 type node struct {
-	engine *engine.Engine
+	virtual.Host
+	virtual.Quiet
+	w      *state
+	i      int
 	hash   uint64 // of the engine; 0: not since its last step
 	ids    int    // steps of it that made writes: their ids do not depend on what others did meanwhile
-	wake   engine.Instant
+	chance string // of its last step
 	dead   bool
 	paused bool
 	wait   []engine.Input // what arrives while it is paused
-	active []tenure
-}
-
-// A tenure is a handler that has not returned.
-type tenure struct {
-	id       engine.Tenure
-	soft     bool // told to wind down
-	over     bool // its context has ended
-	marks    uint64
-	position int
 }
 
 // A call is on its way to the store.
@@ -89,9 +86,10 @@ type call struct {
 var errSilence = errors.New("no answer")
 
 func newState(s *Story) *state {
-	w := &state{story: s, store: new(memstore.Store), left: *s}
-	for i := range s.Workers {
-		w.nodes = append(w.nodes, node{wake: engine.Never})
+	w := &state{story: s, store: new(memstore.Store), left: *s, nodes: make([]node, s.Workers)}
+	w.bind()
+	for i := range w.nodes {
+		w.nodes[i].Wake = engine.Never
 		if i < s.Settled || s.Settled == 0 {
 			w.enter(i)
 		}
@@ -99,34 +97,45 @@ func newState(s *Story) *state {
 	return w
 }
 
+// bind makes the table and the nodes those of this state.
+func (w *state) bind() {
+	w.table = virtual.Table{Store: w.store, Watcher: w}
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		n.w, n.i, n.Shell = w, i, n
+	}
+}
+
 func (w *state) enter(i int) {
+	n := &w.nodes[i]
 	c := engine.Config{
-		Group: "g", Name: string(rune('a' + i)), TTL: 9 * time.Second, Drain: 6 * time.Second,
+		Group: "g", Name: n.name(), TTL: 9 * time.Second, Drain: 6 * time.Second,
 		Handoff: w.story.Mode, Planner: rebalance.Even{}, MaxMoves: 100,
 		Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Hour, Poll: time.Hour,
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: -1},
 	}
-	w.nodes[i].engine = engine.New(c, w.moment(i))
+	n.Engine = virtual.Present(c, n.Moment())
 	w.step(i, engine.Tick{})
 }
 
-func (w *state) moment(i int) engine.Moment {
-	wall := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) // stands still: nothing may depend on it
-	return engine.Moment{Mono: w.now, Wall: wall, Chance: fmt.Sprintf("%c%d", 'a'+i, w.nodes[i].ids)}
+func (n *node) name() string { return string(rune('a' + n.i)) }
+
+// Moment returns the present moment. The wall clock stands still: nothing may depend on it.
+func (n *node) Moment() engine.Moment {
+	n.chance = n.name() + strconv.Itoa(n.ids)
+	return engine.Moment{Mono: n.w.now, Wall: virtual.Epoch(), Chance: n.chance}
 }
 
 func (w *state) clone() *state {
 	c := *w
-	c.store, c.table = w.store.Clone(), slices.Clone(w.table)
+	c.store, c.records, c.stands = w.store.Clone(), slices.Clone(w.records), slices.Clone(w.stands)
 	c.calls = slices.Clone(w.calls)
 	c.nodes = slices.Clone(w.nodes)
 	for i := range c.nodes {
 		n := &c.nodes[i]
-		if n.engine != nil {
-			n.engine = n.engine.Clone()
-		}
-		n.wait, n.active = slices.Clone(n.wait), slices.Clone(n.active)
+		n.Host, n.wait = n.Host.Clone(), slices.Clone(n.wait)
 	}
+	c.bind()
 	return &c
 }
 
@@ -134,58 +143,59 @@ func (w *state) clone() *state {
 func (w *state) step(i int, in engine.Input) {
 	n := &w.nodes[i]
 	switch {
-	case n.dead || n.engine == nil:
-		return
+	case n.dead || n.Engine == nil:
 	case n.paused:
 		n.wait = append(n.wait, in)
-		return
-	}
-	now := w.moment(i)
-	out, wake := n.engine.Step(now, in)
-	n.wake, n.hash = wake, 0
-	made := func(o engine.Output) bool {
-		send, ok := o.(engine.Send)
-		id, _, _ := strings.Cut(string(send.Write.ID()), ".")
-		return ok && id == now.Chance
-	}
-	if slices.ContainsFunc(out, made) {
-		n.ids++
-	}
-	for _, o := range slices.Clone(out) {
-		w.carryOut(i, o)
+	default:
+		n.Step(in)
 	}
 }
 
-func (w *state) carryOut(i int, o engine.Output) {
-	n := &w.nodes[i]
-	switch o := o.(type) {
-	case engine.Send, engine.List, engine.Get:
-		w.calls = append(w.calls, call{node: i, out: o, text: describe(o)})
-	case engine.Verify:
-		w.step(i, engine.Verified{Read: o.Read})
-	case engine.Poll:
-		shards := make([]engine.Shard, w.story.Shards)
-		for s := range shards {
-			shards[s].Name = fmt.Sprintf("s%d", s)
-		}
-		w.step(i, engine.Source{Shards: shards, Complete: true})
-	case engine.Start:
-		for _, t := range n.active {
-			if t.id.Shard == o.Tenure.Shard {
-				w.blame("%c starts %v while its handler of %v runs", 'a'+i, o.Tenure, t.id)
-			}
-		}
-		n.active = append(n.active, tenure{id: o.Tenure, position: position(o.Checkpoint.Position)})
-	case engine.Drain:
-		for t := range n.active {
-			n.active[t].soft = n.active[t].soft || n.active[t].id == o.Tenure
-		}
-	case engine.Over:
-		for t := range n.active {
-			n.active[t].over = n.active[t].over || n.active[t].id == o.Tenure
-		}
+// Stepped notes whether the step made writes of its own.
+func (n *node) Stepped(_ engine.Input, out []engine.Output) {
+	n.hash = 0
+	if slices.ContainsFunc(out, func(o engine.Output) bool {
+		send, ok := o.(engine.Send)
+		id, _, _ := strings.Cut(string(send.Write.ID()), ".")
+		return ok && id == n.chance
+	}) {
+		n.ids++
 	}
 }
+
+// Call puts a call on its way. The store proves at once that it is the same table.
+func (n *node) Call(o engine.Output) {
+	if _, verify := o.(engine.Verify); verify {
+		n.w.step(n.i, n.w.table.Serve(n.sender(), o))
+		return
+	}
+	n.w.calls = append(n.w.calls, call{node: n.i, out: o, text: describe(o)})
+}
+
+func (n *node) sender() virtual.Sender { return virtual.Sender{Name: n.name()} }
+
+// Poll lists the shards at once.
+func (n *node) Poll() {
+	shards := make([]engine.Shard, n.w.story.Shards)
+	for s := range shards {
+		shards[s].Name = fmt.Sprintf("s%d", s)
+	}
+	n.w.step(n.i, engine.Source{Shards: shards, Complete: true})
+}
+
+// Start begins a handler, which knows its position.
+func (n *node) Start(h *virtual.Handler, o engine.Start) {
+	for _, other := range n.Handlers {
+		if other.Shard == h.Shard {
+			n.w.blame("%s starts %v while its handler of %v runs", n.name(), o.Tenure, other.Tenure)
+		}
+	}
+	h.Script = position(o.Checkpoint.Position)
+}
+
+// Drain and Over leave it open when the handler returns.
+func (*node) Drain(*virtual.Handler, engine.Drain) {}
+func (*node) Over(*virtual.Handler, engine.Over)   {}
 
 func position(s string) (n int) {
 	_, _ = fmt.Sscan(s, &n)
@@ -199,54 +209,17 @@ func (w *state) blame(format string, args ...any) {
 }
 
 // serve lets a call take effect, and gives the answer.
-func (w *state) serve(c call) engine.Input {
-	ctx := context.Background()
-	switch o := c.out.(type) {
-	case engine.Send:
-		before, _ := w.store.Get(ctx, o.Write.Key())
-		r, err := w.store.Write(ctx, o.Write)
-		if err == nil {
-			w.judge(c.node, o.Write, before, r)
-			w.put(o.Write.Key(), r)
-		}
-		return engine.Settled{Write: o.Write, Record: r, Err: err}
-	case engine.Get:
-		r, err := w.store.Get(ctx, o.Key)
-		if errors.Is(err, lease.ErrNotFound) {
-			err = nil
-		}
-		return engine.Got{Read: o.Read, Key: o.Key, Record: r, Err: err}
-	case engine.List:
-		in := engine.Listed{Read: o.Read}
-		for r := range w.store.List(ctx, o.Query) {
-			in.Records = append(in.Records, r)
-		}
-		return in
-	}
-	return nil
-}
+func (w *state) serve(c call) engine.Input { return w.table.Serve(w.nodes[c.node].sender(), c.out) }
 
-// unknown is what a node is told of a call that was not answered.
-func unknown(o engine.Output) engine.Input {
-	switch o := o.(type) {
-	case engine.Send:
-		return engine.Settled{Write: o.Write, Err: errSilence}
-	case engine.Get:
-		return engine.Got{Read: o.Read, Key: o.Key, Err: errSilence}
-	case engine.List:
-		return engine.Listed{Read: o.Read, Err: errSilence}
-	}
-	return nil
-}
-
-// judge checks an accepted write.
-func (w *state) judge(i int, write lease.Write, before, after lease.Record) {
+// Accepted checks a write that the table has accepted, and notes it.
+func (w *state) Accepted(by virtual.Sender, write lease.Write, after lease.Record) {
+	before := w.put(write.Key(), after)
 	next, ok := after.(lease.Row)
 	if !ok {
 		return
 	}
 	old, _ := before.(lease.Row)
-	accepted := judge.Accepted{Before: old, After: next, Write: write, By: string(rune('a' + i))}
+	accepted := judge.Accepted{Before: old, After: next, Write: write, By: by.Name}
 	if err := accepted.Check(checkpoint.Decimal); err != nil {
 		w.blame("%w", err)
 	}
@@ -263,26 +236,30 @@ func (w *state) expired(old lease.Row) {
 	if n.dead || n.paused {
 		return
 	}
-	for _, t := range n.active {
-		if t.id.Shard == old.Shard && t.id.Generation == old.Generation && !t.over && w.now < engine.Instant(n.engine.Status().Trust) {
-			w.blame("%s was taken from %c, who is well and holds it", old.Shard, 'a'+i)
-		}
+	h := n.Handlers.Of(engine.Tenure{Shard: old.Shard, Generation: old.Generation})
+	if h != nil && !h.Over && w.now < n.Engine.Status().Trust {
+		w.blame("%s was taken from %s, who is well and holds it", old.Shard, n.name())
 	}
 }
 
-// put notes what stands in the table; nothing, after a deletion.
-func (w *state) put(key lease.Key, r lease.Record) {
-	at, found := slices.BinarySearchFunc(w.table, key, func(r record, key lease.Key) int {
+// put notes what stands in the table, nothing after a deletion, and returns what stood there.
+func (w *state) put(key lease.Key, r lease.Record) (before lease.Record) {
+	at, found := slices.BinarySearchFunc(w.records, key, func(r record, key lease.Key) int {
 		return strings.Compare(r.key.String(), key.String())
 	})
+	if found {
+		before = w.stands[at]
+	}
 	switch {
 	case r == nil && found:
-		w.table = slices.Delete(w.table, at, at+1)
+		w.records, w.stands = slices.Delete(w.records, at, at+1), slices.Delete(w.stands, at, at+1)
 	case r != nil && found:
-		w.table[at].hash = engine.HashOf(r)
+		w.records[at], w.stands[at] = record{key, engine.HashOf(r)}, r
 	case r != nil:
-		w.table = slices.Insert(w.table, at, record{key, engine.HashOf(r)})
+		w.records = slices.Insert(w.records, at, record{key, engine.HashOf(r)})
+		w.stands = slices.Insert(w.stands, at, r)
 	}
+	return before
 }
 
 // hash tells states apart.
@@ -292,7 +269,7 @@ func (w *state) hash() uint64 {
 		dead   bool
 		paused bool
 		wait   int
-		active []tenure
+		active virtual.Handlers
 		wake   time.Duration
 	}
 	type sent struct {
@@ -306,12 +283,12 @@ func (w *state) hash() uint64 {
 		calls []sent
 		left  Story
 		spent time.Duration
-	}{table: w.table, left: w.left, spent: time.Duration(w.now)}
+	}{table: w.records, left: w.left, spent: time.Duration(w.now)}
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		k := known{dead: true}
-		if n.engine != nil && !n.dead {
-			k = known{n.thought(), false, n.paused, len(n.wait), n.active, w.since(n.wake)}
+		if n.Engine != nil && !n.dead {
+			k = known{n.thought(), false, n.paused, len(n.wait), n.Handlers, w.since(n.Wake)}
 		}
 		all.nodes = append(all.nodes, k)
 	}
@@ -324,7 +301,7 @@ func (w *state) hash() uint64 {
 // thought is the hash of the engine.
 func (n *node) thought() uint64 {
 	if n.hash == 0 {
-		n.hash = n.engine.Hash()
+		n.hash = n.Engine.Hash()
 	}
 	return n.hash
 }
@@ -360,8 +337,8 @@ func (w *state) String() string {
 		if n.paused {
 			b.WriteString(" is paused")
 		}
-		for _, t := range n.active {
-			fmt.Fprintf(&b, " runs %s@%d", t.id.Shard, t.id.Generation%1000)
+		for _, h := range n.Handlers {
+			fmt.Fprintf(&b, " runs %s@%d", h.Shard, h.Generation%1000)
 		}
 	}
 	return b.String()

@@ -66,7 +66,7 @@ var rules = map[string]rule{
 		"a world for whatever has the methods of an engine: its users choose a store, and judge"},
 	"internal/storm": {[]string{"checkpoint", "internal/protocol", "shardlease/lease"},
 		"the transitions alone, without a worker: its results do not depend on a worker's decisions"},
-	"internal/explore": {[]string{"checkpoint", "rebalance", "shardlease/lease", "memstore", "internal/engine", "internal/judge"},
+	"internal/explore": {[]string{"checkpoint", "rebalance", "shardlease/lease", "memstore", "internal/engine", "internal/judge", "internal/virtual"},
 		"real engines in every interleaving: the order of events is the only fault that it causes"},
 	"internal/sim": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "memstore", "internal/engine", "internal/judge", "internal/protocol"},
 		"real engines with faults, in virtual time"},

@@ -121,7 +121,7 @@ func (h *Host) Clone() Host {
 	if h.Engine != nil {
 		c.Engine = h.Engine.Clone()
 	}
-	c.Handlers = make(Handlers, len(h.Handlers))
+	c.Handlers = slices.Clone(h.Handlers)
 	for i, t := range h.Handlers {
 		c.Handlers[i] = new(*t)
 	}
