@@ -61,16 +61,16 @@ func (c *client) do(lane bool, limit time.Duration, k call) {
 	f := c.n.f
 	k.c, k.lane, k.pause = c, lane, firstPause
 	one := &k
-	if limit <= f.now {
+	if limit <= f.Now() {
 		k.end(context.DeadlineExceeded)
 		return
 	}
 	if !lane {
-		f.at(min(limit, f.now+timeout), func() { one.finish(context.DeadlineExceeded) })
+		f.At(min(limit, f.Now()+timeout), func() { one.finish(context.DeadlineExceeded) })
 		one.send()
 		return
 	}
-	f.at(limit, func() {
+	f.At(limit, func() {
 		if one.holds {
 			one.finish(context.DeadlineExceeded)
 		} else {
@@ -92,7 +92,7 @@ func (k *call) finish(err error) {
 		k.c.busy--
 		k.c.admit()
 	}
-	if !k.c.n.dead {
+	if k.c.n.Up() {
 		k.end(err)
 	}
 }
@@ -105,7 +105,7 @@ func (c *client) admit() {
 		if !k.over {
 			k.holds = true
 			c.busy++
-			c.n.f.after(timeout, func() { k.finish(context.DeadlineExceeded) })
+			c.n.f.After(timeout, func() { k.finish(context.DeadlineExceeded) })
 			k.send()
 		}
 	}
@@ -114,25 +114,25 @@ func (c *client) admit() {
 // send makes one request.
 func (k *call) send() {
 	f := k.c.n.f
-	if k.over || k.c.n.dead {
+	if k.over || !k.c.n.Up() {
 		return
 	}
-	f.after(f.latency(), func() { k.arrive() })
+	f.After(f.latency(), func() { k.arrive() })
 }
 
 // arrive makes the request at the table.
 func (k *call) arrive() {
 	f := k.c.n.f
 	if f.table.silent {
-		f.after(silence, func() { k.result(false) })
+		f.After(silence, func() { k.result(false) })
 		return
 	}
-	answered := k.request(f.now)
+	answered := k.request(f.Now())
 	back := f.latency()
 	if answered && k.size != nil {
 		back += transfer(k.size())
 	}
-	f.after(back, func() { k.result(answered) })
+	f.After(back, func() { k.result(answered) })
 }
 
 // result handles the result of a request.
@@ -160,16 +160,16 @@ func (k *call) again() {
 	f := k.c.n.f
 	wait := k.pause/2 + time.Duration(f.chance.Int64N(int64(k.pause/2)))
 	k.pause = min(2*k.pause, longest)
-	f.after(wait, k.send)
+	f.After(wait, k.send)
 }
 
 // list reads all pages. Each page is a call; the time limit of the shell is for all of them
 // together.
 func (c *client) list(o engine.List) {
 	f := c.n.f
-	limit := f.now + f.ttl/4
+	limit := f.Now() + f.ttl/4
 	if o.Query.Kind == lease.KindLease {
-		limit = f.now + f.ttl
+		limit = f.Now() + f.ttl
 	}
 	f.meter.listed(o.Query)
 	in, from := engine.Listed{Read: o.Read}, ""
@@ -197,7 +197,7 @@ func (c *client) list(o engine.List) {
 func (c *client) get(o engine.Get) {
 	f := c.n.f
 	in := engine.Got{Read: o.Read, Key: o.Key}
-	c.do(o.Key.Kind == lease.KindLease, f.now+f.ttl/4, call{
+	c.do(o.Key.Kind == lease.KindLease, f.Now()+f.ttl/4, call{
 		request: func(now time.Duration) (ok bool) {
 			in.Record, ok = f.table.get(now, o.Key)
 			return ok
@@ -215,7 +215,7 @@ func (c *client) write(o engine.Send) {
 	f := c.n.f
 	in := engine.Settled{Write: o.Write}
 	var refused error
-	c.do(o.Write.Key().Kind == lease.KindLease, f.now+f.ttl/4, call{
+	c.do(o.Write.Key().Kind == lease.KindLease, f.Now()+f.ttl/4, call{
 		request: func(now time.Duration) (ok bool) {
 			in.Record, refused, ok = f.table.write(now, o.Write)
 			return ok
@@ -232,7 +232,7 @@ func (c *client) write(o engine.Send) {
 // verify reads the group's record; requests to the control plane are not modelled.
 func (c *client) verify(o engine.Verify) {
 	f := c.n.f
-	c.do(false, f.now+f.ttl, call{
+	c.do(false, f.Now()+f.ttl, call{
 		request: func(time.Duration) bool { f.meter.count("verify", 1); return true },
 		end:     func(err error) { c.n.step(engine.Verified{Read: o.Read, Err: err}) },
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -29,9 +30,8 @@ type setting struct {
 // A fleet is many engines and one table, in virtual time.
 type fleet struct {
 	setting
+	virtual.Time
 	ttl    time.Duration
-	now    time.Duration
-	timers timers
 	chance *rand.Rand
 	table  *table
 	meter  *meter
@@ -103,11 +103,7 @@ func workerName(i int) string {
 func position(n uint64) string { return fmt.Sprintf("%056d", n) }
 
 func (f *fleet) stamp() protocol.Stamp {
-	return protocol.Stamp{ID: lease.WriteID(f.id()), At: f.wall()}
-}
-
-func (f *fleet) wall() time.Time {
-	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(f.now)
+	return protocol.Stamp{ID: lease.WriteID(f.id()), At: virtual.Epoch().Add(f.Now())}
 }
 
 // id returns 26 letters, as crypto/rand.Text does.
@@ -123,39 +119,24 @@ func (f *fleet) latency() time.Duration {
 	return time.Millisecond + time.Duration(f.chance.Int64N(int64(4*time.Millisecond)))
 }
 
-func (f *fleet) after(d time.Duration, do func()) { f.at(f.now+d, do) }
-
-func (f *fleet) at(at time.Duration, do func()) { f.timers.push(at, do) }
-
-// run advances the time by d.
-func (f *fleet) run(d time.Duration) {
-	until := f.now + d
-	for f.timers.due(until) {
-		e := f.timers.pop()
-		f.now = e.at
-		e.do()
-	}
-	f.now = until
-}
-
 // until advances the time until cond is true, and returns how long that took; negative:
 // longer than limit.
 func (f *fleet) until(limit time.Duration, cond func() bool) time.Duration {
 	const step = 20 * time.Millisecond
-	from := f.now
+	from := f.Now()
 	for !cond() {
-		if f.now-from > limit {
+		if f.Now()-from > limit {
 			return -1
 		}
-		f.run(step)
+		f.Run(step)
 	}
-	return max(f.now-from, time.Millisecond)
+	return max(f.Now()-from, time.Millisecond)
 }
 
 // unready returns how many processes have not planned yet: see Worker.Ready.
 func (f *fleet) unready() (n int) {
 	for _, o := range f.nodes {
-		if !o.leaving && !o.engine.Status().Planned {
+		if !o.leaving && !o.Engine.Status().Planned {
 			n++
 		}
 	}
@@ -169,8 +150,8 @@ func (f *fleet) allHeld() bool { return f.held == f.shards }
 func (f *fleet) even() bool {
 	least, most, sum := f.shards, 0, 0
 	for _, n := range f.nodes {
-		if !n.dead && !n.leaving {
-			k := len(n.active)
+		if n.Up() && !n.leaving {
+			k := len(n.Handlers)
 			least, most, sum = min(least, k), max(most, k), sum+k
 		}
 	}

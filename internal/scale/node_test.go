@@ -6,27 +6,25 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // A node is one process.
 type node struct {
+	virtual.Process
+	virtual.Quiet
 	f       *fleet
-	engine  *engine.Engine
 	client  client
-	wake    time.Duration // when the engine has something to do next
-	dead    bool
 	leaving bool
 	last    bool // no other process replaces it
-	active  map[engine.Tenure]*handler
 }
 
 // A handler commits at regular intervals, and winds down when its ctx ends.
 type handler struct {
+	*virtual.Handler
 	n    *node
-	id   engine.Tenure
-	seq  uint64
-	over bool
+	gone bool // it has returned, or its process has ended
 }
 
 // join starts a process.
@@ -34,21 +32,21 @@ func (f *fleet) join() *node {
 	c := f.config()
 	c.Name = workerName(f.born)
 	f.born++
-	n := &node{f: f, active: map[engine.Tenure]*handler{}, wake: -1}
+	n := &node{f: f, Process: virtual.Process{Time: &f.Time, Name: c.Name}}
+	n.Shell, n.Input = n, n.step
 	n.client = client{n: n, limit: firstFew}
-	n.engine = engine.New(c, n.moment())
 	f.nodes = append(f.nodes, n)
-	n.step(engine.Tick{})
+	n.Boot(0, func() virtual.Engine { return virtual.Present(c, n.Moment()) })
 	return n
 }
 
 // kill ends a process. Requests that it has sent still arrive.
 func (n *node) kill() {
-	n.dead = true
-	for _, h := range n.active {
-		h.gone()
+	n.Kill()
+	for _, h := range n.Handlers {
+		h.Script.(*handler).ends()
 	}
-	clear(n.active)
+	n.Handlers = nil
 	n.f.nodes = slices.DeleteFunc(n.f.nodes, func(o *node) bool { return o == n })
 }
 
@@ -59,42 +57,21 @@ func (n *node) stop() {
 	n.step(engine.Stop{})
 }
 
-func (n *node) moment() engine.Moment {
-	return engine.Moment{Mono: engine.Instant(n.f.now), Wall: n.f.wall(), Chance: n.f.id()}
-}
+// Moment returns the moment of the next step.
+func (n *node) Moment() engine.Moment { return n.MomentOf(n.f.id()) }
 
 func (n *node) step(in engine.Input) {
-	if n.dead {
-		return
-	}
-	outs, wake := n.engine.Step(n.moment(), in)
-	for _, o := range slices.Clone(outs) {
-		n.do(o)
-	}
-	if n.leaving && n.engine.Done() && len(n.active) == 0 {
+	n.Step(in)
+	if n.leaving && n.Up() && n.Engine.Done() && len(n.Handlers) == 0 {
 		n.kill()
 		if !n.last {
 			n.f.join()
 		}
-		return
-	}
-	if wake == engine.Never {
-		n.wake = -1
-		return
-	}
-	if at := max(time.Duration(wake), n.f.now); at != n.wake {
-		n.wake = at
-		n.f.at(at, func() {
-			if n.wake == at {
-				n.wake = -1
-				n.step(engine.Tick{})
-			}
-		})
 	}
 }
 
-func (n *node) do(o engine.Output) {
-	f := n.f
+// Call makes a call of the table.
+func (n *node) Call(o engine.Output) {
 	switch o := o.(type) {
 	case engine.List:
 		n.client.list(o)
@@ -104,72 +81,83 @@ func (n *node) do(o engine.Output) {
 		n.client.write(o)
 	case engine.Verify:
 		n.client.verify(o)
-	case engine.Poll:
-		f.after(0, func() { n.step(f.source) })
-	case engine.Start:
-		h := &handler{n: n, id: o.Tenure}
-		n.active[o.Tenure] = h
-		f.starts++
-		at := f.index[o.Tenure.Shard]
-		if f.serving[at]++; f.serving[at] == 1 {
-			f.held++
-			f.gaps++
-			f.longest = max(f.longest, f.now-max(f.freed[at], f.meter.from))
-		}
-		if f.commit > 0 {
-			f.after(time.Duration(f.chance.Int64N(int64(f.commit))), h.commit)
-		}
-	case engine.Drain:
-		n.ends(o.Tenure, 50*time.Millisecond)
-	case engine.Over:
-		n.ends(o.Tenure, time.Millisecond)
-	case engine.Tell:
-		if o.Event.Kind == event.Lost {
-			f.lost++
-		}
-		if o.Event.Kind == event.Contended || o.Event.Kind == event.Requested {
-			f.meter.count([...]string{event.Contended: "contended", event.Requested: "requested"}[o.Event.Kind], 1)
-		}
 	}
 }
 
-// ends makes a handler return after d.
-func (n *node) ends(id engine.Tenure, d time.Duration) {
-	if h := n.active[id]; h != nil {
-		n.f.after(d, func() { h.ret() })
+// Poll lists the source.
+func (n *node) Poll() { n.Answer(0, n.f.source) }
+
+// Start begins a handler.
+func (n *node) Start(t *virtual.Handler, _ engine.Start) {
+	h, f := &handler{Handler: t, n: n}, n.f
+	t.Script = h
+	f.starts++
+	at := f.index[h.Shard]
+	if f.serving[at]++; f.serving[at] == 1 {
+		f.held++
+		f.gaps++
+		f.longest = max(f.longest, f.Now()-max(f.freed[at], f.meter.from))
+	}
+	if f.commit > 0 {
+		n.Later(time.Duration(f.chance.Int64N(int64(f.commit))), h.commit)
+	}
+}
+
+// Drain lets a handler wind down.
+func (n *node) Drain(h *virtual.Handler, _ engine.Drain) { n.end(h, 50*time.Millisecond) }
+
+// Over lets a handler return.
+func (n *node) Over(h *virtual.Handler, _ engine.Over) { n.end(h, time.Millisecond) }
+
+// end makes a handler return after d, if it has not returned yet.
+func (n *node) end(h *virtual.Handler, d time.Duration) {
+	if h != nil {
+		n.Later(d, h.Script.(*handler).ret)
+	}
+}
+
+// Tell counts events.
+func (n *node) Tell(e event.Event) {
+	switch e.Kind {
+	case event.Lost:
+		n.f.lost++
+	case event.Contended:
+		n.f.meter.count("contended", 1)
+	case event.Requested:
+		n.f.meter.count("requested", 1)
 	}
 }
 
 // commit is the handler's regular commit.
 func (h *handler) commit() {
-	if h.over || h.n.dead {
+	if h.gone {
 		return
 	}
 	f := h.n.f
-	f.after(f.commit, h.commit)
+	h.n.Later(f.commit, h.commit)
 	if f.idle {
 		return
 	}
-	h.seq++
-	h.n.step(engine.Marks{Tenure: h.id, Mark: checkpoint.Mark{Position: position(uint64(f.now))}, Seq: h.seq, Flush: h.seq})
+	h.Marks++
+	h.n.step(engine.Marks{Tenure: h.Tenure, Mark: checkpoint.Mark{Position: position(uint64(f.Now()))}, Seq: h.Marks, Flush: h.Marks})
 }
 
 func (h *handler) ret() {
-	if h.over || h.n.dead {
+	if h.gone {
 		return
 	}
-	delete(h.n.active, h.id)
-	h.gone()
-	h.n.step(engine.Returned{Tenure: h.id})
+	h.n.Handlers.Remove(h.Tenure)
+	h.ends()
+	h.n.step(engine.Returned{Tenure: h.Tenure})
 }
 
-// gone records that the handler has ended.
-func (h *handler) gone() {
-	h.over = true
+// ends records that the handler has ended.
+func (h *handler) ends() {
+	h.gone = true
 	f := h.n.f
-	at := f.index[h.id.Shard]
+	at := f.index[h.Shard]
 	if f.serving[at]--; f.serving[at] == 0 {
 		f.held--
-		f.freed[at] = f.now
+		f.freed[at] = f.Now()
 	}
 }

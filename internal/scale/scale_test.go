@@ -92,25 +92,25 @@ func settled(s setting, idle bool) *fleet {
 	if f.until(10*time.Minute, f.even) < 0 {
 		panic("the fleet does not settle, even without limits")
 	}
-	f.run(5 * time.Second)
+	f.Run(5 * time.Second)
 	f.table.limited = true
 	f.idle = true // commits in this time would change nothing except how long the test runs
-	f.run(s.rest - s.rest/8)
+	f.Run(s.rest - s.rest/8)
 	f.idle = idle
-	f.run(s.rest / 8)
+	f.Run(s.rest / 8)
 	f.begin()
 	return f
 }
 
 // begin resets the meter and the counters.
 func (f *fleet) begin() {
-	f.meter.reset(f.now)
+	f.meter.reset(f.Now())
 	f.lost, f.starts, f.gaps, f.longest = 0, 0, 0, 0
 }
 
 // measure completes a result with what was measured since begin.
 func (f *fleet) measure(r result) result {
-	r.took = f.now - f.meter.from
+	r.took = f.Now() - f.meter.from
 	r.load, r.lost, r.starts, r.gaps, r.longest = f.meter.sum(), f.lost, f.starts, f.gaps, f.longest
 	requests, write, read := f.meter.peak()
 	r.peak = [3]float64{float64(requests), write, read}
@@ -123,14 +123,14 @@ const settleLimit = 2 * time.Minute
 // settle waits until all shards are held, and then until they are evenly distributed. It
 // measures a while longer.
 func (f *fleet) settle() result {
-	from := f.now
+	from := f.Now()
 	r := result{held: f.until(settleLimit, f.allHeld), even: -1}
 	if r.held >= 0 {
 		if f.until(settleLimit, f.even) >= 0 {
-			r.even = max(f.now-from, time.Millisecond)
+			r.even = max(f.Now()-from, time.Millisecond)
 		}
 	}
-	f.run(10 * time.Second)
+	f.Run(10 * time.Second)
 	return f.measure(r)
 }
 
@@ -141,11 +141,11 @@ func joins(f *fleet) result {
 
 // leaves: one worker shuts down gracefully, and no other replaces it.
 func leaves(f *fleet) result {
-	n, from := f.nodes[0], f.now
+	n, from := f.nodes[0], f.Now()
 	n.last = true
 	n.stop()
-	f.until(settleLimit, func() bool { return n.dead })
-	gone := f.now - from
+	f.until(settleLimit, func() bool { return !n.Up() })
+	gone := f.Now() - from
 	r := f.settle()
 	for _, took := range []*time.Duration{&r.held, &r.even} {
 		if *took >= 0 {
@@ -167,7 +167,7 @@ func dies(f *fleet) result {
 func waves(f *fleet) result {
 	for range 3 {
 		dies(f)
-		f.run(30 * time.Second)
+		f.Run(30 * time.Second)
 	}
 	f.begin()
 	return dies(f)
@@ -181,7 +181,7 @@ func deploy(f *fleet) result { return replaceAll(f, (*fleet).unready) }
 func rush(f *fleet) result { return replaceAll(f, func(*fleet) int { return 0 }) }
 
 func replaceAll(f *fleet, unready func(*fleet) int) result {
-	from := f.now
+	from := f.Now()
 	old := append([]*node(nil), f.nodes...)
 	for i, n := range old {
 		if f.until(settleLimit, func() bool { return leaving(old[:i])+unready(f) < 10 }) < 0 {
@@ -192,14 +192,14 @@ func replaceAll(f *fleet, unready func(*fleet) int) result {
 	f.until(settleLimit, func() bool { return leaving(old) == 0 })
 	r := f.settle()
 	if r.even >= 0 {
-		r.even = r.even + f.now - from - r.took
+		r.even = r.even + f.Now() - from - r.took
 	}
 	return r
 }
 
 func leaving(nodes []*node) (n int) {
 	for _, o := range nodes {
-		if o.leaving && !o.dead {
+		if o.leaving && o.Up() {
 			n++
 		}
 	}
@@ -209,7 +209,7 @@ func leaving(nodes []*node) (n int) {
 // outage: no worker reaches the table for a while; then all do.
 func outage(f *fleet) result {
 	f.table.silent = true
-	f.run(min(f.away, 10*time.Minute)) // a longer outage would change nothing except how long the test runs
+	f.Run(min(f.away, 10*time.Minute)) // a longer outage would change nothing except how long the test runs
 	f.table.silent = false
 	f.begin()
 	return f.settle()
@@ -220,7 +220,7 @@ func restart(f *fleet) result {
 	for len(f.nodes) > 0 {
 		f.nodes[0].kill()
 	}
-	f.run(f.away)
+	f.Run(f.away)
 	f.begin()
 	for range f.workers {
 		f.join()

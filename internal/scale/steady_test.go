@@ -30,7 +30,7 @@ func (s setting) auditPeriod() time.Duration {
 // steady measures a settled fleet for whole audit periods. Most reads of the fleet are
 // audits, and a shorter period may contain none of them.
 func steady(f *fleet) result {
-	f.run(watched * f.auditPeriod())
+	f.Run(watched * f.auditPeriod())
 	return f.measure(result{unchanged: true})
 }
 
