@@ -68,7 +68,7 @@ var rules = map[string]rule{
 		"the transitions alone, without a worker: its results do not depend on a worker's decisions"},
 	"internal/explore": {[]string{"checkpoint", "rebalance", "shardlease/lease", "memstore", "internal/engine", "internal/judge", "internal/virtual"},
 		"real engines in every interleaving: the order of events is the only fault that it causes"},
-	"internal/sim": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "memstore", "internal/engine", "internal/judge", "internal/protocol"},
+	"internal/sim": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "memstore", "internal/engine", "internal/judge", "internal/protocol", "internal/virtual"},
 		"real engines with faults, in virtual time"},
 	"internal/scale":   {nil, "real engines and a table that only measures: all of it is tests"},
 	"internal/ci":      {nil, "it runs commands and reads source, and imports none"},

@@ -98,7 +98,7 @@ func (w *world) join() {
 // newcomer is a node that is out, or one more.
 func (w *world) newcomer() *node {
 	for _, n := range w.nodes {
-		if !n.up {
+		if !n.Up() {
 			return n
 		}
 	}
@@ -112,12 +112,12 @@ func (w *world) leave() {
 	w.remember()
 	live := w.live()
 	n := live[w.chance.IntN(len(live))]
-	held := len(n.handlers)
+	held := len(n.Handlers)
 	planned, others := w.moves()
 	n.stop()
 	w.run(time.Millisecond)
-	if !w.until(w.set.drain+w.set.ttl, func() bool { return !n.up }) {
-		w.restless("leave: %s is still there", n.name)
+	if !w.until(w.set.drain+w.set.ttl, func() bool { return !n.Up() }) {
+		w.restless("leave: %s is still there", n.Name)
 		return
 	}
 	if !w.bounded(w.slowly(), "leave") {
@@ -137,7 +137,7 @@ func (w *world) die() {
 	}
 	n := live[w.chance.IntN(len(live))]
 	n.crash()
-	from := w.now
+	from := w.Now()
 	limit := (w.set.ttl+w.set.ttl/3)*1000/960 + 500*time.Millisecond
 	if w.set.listed > 0 {
 		limit += time.Second // there may be none of the few to evict it
@@ -151,10 +151,10 @@ func (w *world) die() {
 		return ok
 	}
 	if !w.until(limit, held) {
-		w.restless("crash of %s: not all held again after %v", n.name, limit)
+		w.restless("crash of %s: not all held again after %v", n.Name, limit)
 		return
 	}
-	w.stats.Recovered = max(w.stats.Recovered, w.now-from)
+	w.stats.Recovered = max(w.stats.Recovered, w.Now()-from)
 	if w.bounded(w.slowly(), "crash") {
 		w.restFor(w.set.rest)
 	}
@@ -168,7 +168,7 @@ func (w *world) end() {
 	w.run(time.Millisecond)
 	gone := func() bool {
 		for _, n := range w.nodes {
-			if n.up {
+			if n.Up() {
 				return false
 			}
 		}

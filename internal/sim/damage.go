@@ -2,9 +2,11 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -13,7 +15,7 @@ import (
 
 // A snapshot is the table at some moment, to be restored.
 type snapshot struct {
-	store *table
+	store *store
 	at    time.Duration
 }
 
@@ -31,7 +33,7 @@ func (w *world) goBack(skewed bool) bool {
 	if w.snapshot == nil && skewed {
 		w.skew(w.set.ttl / 2)
 		w.keeping = true
-		w.after(5*w.set.ttl, w.keep) // what was stamped before has arrived or never will
+		w.After(5*w.set.ttl, w.keep) // what was stamped before has arrived or never will
 		return false
 	}
 	if w.net.down || w.went || w.snapshot == nil {
@@ -39,7 +41,7 @@ func (w *world) goBack(skewed bool) bool {
 		return false
 	}
 	w.net.down = true
-	w.after(w.between(2*w.set.ttl, 4*w.set.ttl), func() {
+	w.After(w.between(2*w.set.ttl, 4*w.set.ttl), func() {
 		if w.peace {
 			return
 		}
@@ -48,7 +50,7 @@ func (w *world) goBack(skewed bool) bool {
 			w.skew(w.set.ttl / 2)
 		}
 		w.net.down, w.snapshot = false, nil
-		w.after(w.between(0, 3*w.set.ttl), func() {
+		w.After(w.between(0, 3*w.set.ttl), func() {
 			if w.went {
 				w.adopt()
 			}
@@ -64,7 +66,7 @@ func (w *world) goBack(skewed bool) bool {
 func (w *world) keep() {
 	w.keeping = false
 	if w.snapshot == nil {
-		w.snapshot = &snapshot{store: w.store.clone(), at: w.now}
+		w.snapshot = &snapshot{store: w.store.clone(), at: w.Now()}
 	}
 }
 
@@ -74,9 +76,10 @@ func (w *world) restore() {
 	w.trace("restore", "", func() string { return w.snapshot.at.String() })
 	j := w.judge
 	w.store, w.went = w.snapshot.store.clone(), true
-	w.net.past = nil
-	j.restored = w.now
-	clear(w.spoilt)
+	w.table.Restore(w.store)
+	w.table.Verified = fmt.Errorf("another table: %w", lease.ErrWentBack)
+	j.restored = w.Now()
+	clear(w.table.Unreadable)
 	var rows []lease.Row
 	for _, s := range w.streams {
 		r, err := w.store.Get(context.Background(), rowKey(s.name))
@@ -98,7 +101,7 @@ func (w *world) skew(d time.Duration) {
 	behind := min(d, w.set.ttl/2)
 	w.wall = w.between(-behind, d)
 	for _, n := range w.nodes {
-		n.clock.wall = w.between(-behind, d)
+		n.Clock.Wall = w.between(-behind, d)
 	}
 }
 
@@ -116,14 +119,13 @@ func (w *world) adopt() {
 			w.fault("adoption: %v", err)
 			return
 		}
-		_, _ = w.judge.write(write, sender{})
+		_, _ = w.table.Write(virtual.Sender{}, write)
 	}
-	w.went, w.judge.adopted = false, w.now
+	w.went, w.table.Verified, w.judge.adopted = false, nil, w.Now()
 }
 
 func (w *world) stamp() protocol.Stamp {
-	w.seq++
-	return protocol.Stamp{ID: lease.WriteID("op" + epoch().Add(time.Duration(w.seq)).Format("150405.000000000")), At: epoch().Add(w.now + w.wall)}
+	return protocol.Stamp{ID: lease.WriteID("op" + virtual.Epoch().Add(time.Duration(w.Unique())).Format("150405.000000000")), At: virtual.Epoch().Add(w.Now() + w.wall)}
 }
 
 // spoil makes a record unreadable for a while: somebody has edited it by hand.
@@ -135,18 +137,18 @@ func (w *world) spoil(f Fault, n *node) bool {
 		key.Kind, key.Name = lease.KindLease, s.name
 		there = w.judge.row(s.name).Generation > 0 && !w.judge.row(s.name).Removed
 	}
-	if !there || w.went || w.spoilt[key] {
+	if !there || w.went || w.table.Unreadable[key] {
 		return false
 	}
-	w.spoilt[key] = true
-	w.after(w.between(0, 10*w.set.ttl), func() { w.mend(key) })
+	w.table.Unreadable[key] = true
+	w.After(w.between(0, 10*w.set.ttl), func() { w.mend(key) })
 	return true
 }
 
 func (w *world) mend(key lease.Key) {
-	if w.spoilt[key] {
+	if w.table.Unreadable[key] {
 		w.trace("mended", key.Name, nil)
-		delete(w.spoilt, key)
+		delete(w.table.Unreadable, key)
 	}
 }
 
@@ -154,12 +156,12 @@ func (w *world) mend(key lease.Key) {
 func (w *world) sweepDaily() {
 	for _, s := range w.streams {
 		row := w.judge.row(s.name)
-		if row.Removed && epoch().Add(w.now).Sub(row.Last.At) > lease.TombstoneAge && !s.swept {
+		if row.Removed && virtual.Epoch().Add(w.Now()).Sub(row.Last.At) > lease.TombstoneAge && !s.swept {
 			s.swept = true
 			w.trace("sweep", s.name, nil)
 			w.stats.Swept++
 			w.store.sweep(s.name)
 		}
 	}
-	w.after(24*time.Hour, w.sweepDaily)
+	w.After(24*time.Hour, w.sweepDaily)
 }

@@ -1,12 +1,12 @@
-// Package sim drives whole fleets of real engines through time of its own making:
-// one goroutine, one seeded source of chance, one heap of events. Between the
+// Package sim drives whole fleets of real engines through the virtual world of package
+// virtual: one goroutine, one seeded source of chance, one queue of events. Between the
 // engines and a [memstore.Store] stands a network that loses, repeats, delays and
 // refuses; clocks jump and run at rates of their own; processes crash, pause and
 // come back; handlers fail, stall and ignore their contexts.
 //
 // While that goes on, two watchers hold everything against the promises of the
-// design. The judge (judge.go, entitled.go) stands in front of the table and sees
-// every write that is accepted. The witness (witness.go) stands beside the workers
+// design. The judge (judge.go, entitled.go) sees every write that the table accepts; S1 to S3
+// are checked by package judge. The witness (witness.go) stands beside the workers
 // and sees every handler that starts and ends. What streams hold is known
 // (stream.go), so that loss, repetition and order are checked record by record.
 //

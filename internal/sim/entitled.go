@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -11,7 +12,7 @@ import (
 func slack(d time.Duration) time.Duration { return d*1000/1040 - time.Millisecond }
 
 // judgeSeat: nobody is evicted before its time.
-func (j *judge) judgeSeat(w lease.Write, by sender) {
+func (j *judge) judgeSeat(w lease.Write, by virtual.Sender) {
 	inc := lease.Incarnation(w.Key().Name)
 	s := j.seats[inc]
 	if s == nil {
@@ -19,18 +20,16 @@ func (j *judge) judgeSeat(w lease.Write, by sender) {
 		j.seats[inc] = s
 	}
 	if w.Op != lease.OpDelete {
-		s.beaten = j.w.now
+		s.beaten = j.w.Now()
 		j.noteWants(w.Next.(lease.Seat))
-		j.w.net.seatsChanged()
 		return
 	}
 	old := w.Old.(lease.Seat)
-	still := j.w.now - s.beaten
+	still := j.w.Now() - s.beaten
 	if s.by != by && !s.gone && still < slack(old.TTL) && !j.lately() {
-		j.w.fault("S4: %s evicted %s (%s), which had stood still for %v only", by.n.name, inc, s.by.n.name, still)
+		j.w.fault("S4: %s evicted %s (%s), which had stood still for %v only", by.Name, inc, s.by.Name, still)
 	}
 	s.gone = true
-	j.w.net.seatsChanged()
 }
 
 // noteWants keeps since when each want stands.
@@ -38,7 +37,7 @@ func (j *judge) noteWants(s lease.Seat) {
 	for _, want := range s.Wants {
 		k := wish{by: s.Incarnation, tenure: engine.Tenure{Shard: want.Shard, Generation: want.Generation}}
 		if _, known := j.wants[k]; !known {
-			j.wants[k] = j.w.now
+			j.wants[k] = j.w.Now()
 		}
 	}
 }
@@ -71,8 +70,8 @@ func (j *judge) entitled(w lease.Write, before, after lease.Row) {
 		j.w.fault("%v was taken by %v: %s", before, after.Owner, last.Reason)
 	default:
 		since, wanted := j.wants[wish{by: after.Owner.Incarnation, tenure: id}]
-		if !wanted || j.w.now-since < slack(2*j.w.set.drain) {
-			j.w.fault("%v was seized after %v", before, j.w.now-since)
+		if !wanted || j.w.Now()-since < slack(2*j.w.set.drain) {
+			j.w.fault("%v was seized after %v", before, j.w.Now()-since)
 		}
 	}
 }
@@ -80,14 +79,14 @@ func (j *judge) entitled(w lease.Write, before, after lease.Row) {
 // entitledGiver: an owner gives a shard up only when its handler has returned, or
 // was cut off after its time.
 func (j *judge) entitledGiver(h *handler, before, after lease.Row) {
-	if h == nil || !h.n.up {
+	if h == nil || !h.n.Up() {
 		return
 	}
-	if !h.returned && !h.over && !h.finishing {
+	if !h.returned && !h.Over && !h.finishing {
 		j.w.fault("overlap: %v was given up (%s) while its handler runs", h, after.Last.Reason)
 	}
-	if after.Last.Reason == lease.ReasonDrainTimeout && h.n.well() && j.w.now-h.softAt < slack(j.w.set.drain) {
-		j.w.fault("%v was cut off after %v", h, j.w.now-h.softAt)
+	if after.Last.Reason == lease.ReasonDrainTimeout && h.n.well() && j.w.Now()-h.softAt < slack(j.w.set.drain) {
+		j.w.fault("%v was cut off after %v", h, j.w.Now()-h.softAt)
 	}
 	if !after.Owner.IsZero() {
 		k := wish{by: after.Owner.Incarnation, tenure: engine.Tenure{Shard: before.Shard, Generation: before.Generation}}
@@ -108,7 +107,7 @@ func (j *judge) entitledHeir(h *handler, before, after lease.Row) {
 	if s != nil && !s.gone && j.sits(before.Owner.Incarnation) && !j.lately() {
 		j.w.fault("S4: %v was recovered by %v, and its owner's seat is there", before, after.Owner)
 	}
-	if h == nil || h.over || h.returned || !h.n.well() || h.n.clock.slept > 0 || j.lately() {
+	if h == nil || h.Over || h.returned || !h.n.well() || h.n.Clock.Slept > 0 || j.lately() {
 		return
 	}
 	j.w.fault("%v was recovered by %s while its holder still trusts itself", h, after.Owner.Name)

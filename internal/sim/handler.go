@@ -3,12 +3,12 @@ package sim
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
@@ -29,9 +29,9 @@ const (
 
 // A handler is one call of a handler, and what the shell keeps beside it.
 type handler struct {
+	*virtual.Handler
 	n      *node
 	s      *stream
-	id     engine.Tenure
 	temper temper
 	left   int           // how often it works before its temper shows
 	pace   time.Duration // between two of its batches
@@ -48,7 +48,7 @@ type handler struct {
 	waits     time.Duration // since when a flush waits; 0: none does
 
 	began, softAt, overAt, pulse time.Duration
-	soft, over, finishing        bool
+	finishing                    bool
 	returned                     bool
 	cause                        event.Cause
 	taken                        time.Duration // when a successor took it over by its offer
@@ -56,13 +56,13 @@ type handler struct {
 }
 
 func (h *handler) String() string {
-	return fmt.Sprintf("%s@%d on %s (%d to %d)", h.s.name, h.id.Generation, h.n.name, h.from, h.pos)
+	return fmt.Sprintf("%s@%d on %s (%d to %d)", h.s.name, h.Generation, h.n.Name, h.from, h.pos)
 }
 
-// begin calls a handler.
-func (n *node) begin(o engine.Start) {
+// Start calls a handler.
+func (n *node) Start(t *virtual.Handler, o engine.Start) {
 	w := n.w
-	h := &handler{n: n, s: w.stream(o.Tenure.Shard), id: o.Tenure, began: w.now, pulse: w.now, pace: w.between(w.set.pace/4, w.set.pace)}
+	h := &handler{Handler: t, n: n, s: w.stream(o.Tenure.Shard), began: w.Now(), pulse: w.Now(), pace: w.between(w.set.pace/4, w.set.pace)}
 	h.from, h.pos = position(o.Checkpoint.Position), position(o.Checkpoint.Position)
 	h.batch = cmp.Or(w.set.faster, 4)*int64(h.pace)/int64(h.s.every) + 1
 	h.temper, h.left = w.temper(), w.chance.IntN(12)
@@ -73,11 +73,11 @@ func (n *node) begin(o engine.Start) {
 	case slow:
 		h.wind = w.set.drain + w.between(0, w.set.drain)
 	}
-	w.trace("start", n.name, func() string { return fmt.Sprintf("%v temper %d, %v", h, h.temper, o.Transfer) })
+	w.trace("start", n.Name, func() string { return fmt.Sprintf("%v temper %d, %v", h, h.temper, o.Transfer) })
 	w.witnessStart(h, o)
-	n.handlers = append(n.handlers, h)
+	t.Script = h
 	h.s.active = append(h.s.active, h)
-	n.later(w.between(0, h.pace), h.work)
+	n.Later(w.between(0, h.pace), h.work)
 }
 
 func position(p string) int64 {
@@ -124,16 +124,16 @@ func (h *handler) work() {
 	if h.returned {
 		return
 	}
-	h.n.later(h.n.w.between(h.pace/2, h.pace), h.work)
+	h.n.Later(h.n.w.between(h.pace/2, h.pace), h.work)
 }
 
 // open reports whether the shell takes calls of the handler.
-func (h *handler) open() bool { return !h.over && !h.finishing && !h.returned }
+func (h *handler) open() bool { return !h.Over && !h.finishing && !h.returned }
 
 // process reads on, as far as there is something.
 func (h *handler) process() {
 	w := h.n.w
-	to := min(h.s.available(w.now), h.pos+h.batch)
+	to := min(h.s.available(w.Now()), h.pos+h.batch)
 	if to > h.pos {
 		if !w.effect(h, to) {
 			if h.open() {
@@ -166,7 +166,7 @@ func (h *handler) mark() {
 	if w.likely(w.set.flush) {
 		h.news.Flush, urgent = uint64(len(h.marks)), true
 		if h.waits == 0 {
-			h.waits = w.now
+			h.waits = w.Now()
 		}
 	}
 	h.tell(urgent)
@@ -174,13 +174,13 @@ func (h *handler) mark() {
 
 // tell puts h among those that have something to say.
 func (h *handler) tell(urgent bool) {
-	h.pulse = h.n.w.now
+	h.pulse = h.n.w.Now()
 	if !h.dirty {
 		h.dirty = true
 		h.n.dirty = append(h.n.dirty, h)
 	}
 	if urgent {
-		h.n.later(0, func() {
+		h.n.Later(0, func() {
 			if h.dirty && !h.n.done {
 				h.n.step(engine.Tick{})
 			}
@@ -191,11 +191,11 @@ func (h *handler) tell(urgent bool) {
 // report is what the engine has not been told yet.
 func (h *handler) report() (engine.Marks, bool) {
 	h.dirty = false
-	if h.over {
+	if h.Over {
 		return engine.Marks{}, false
 	}
 	in := h.news
-	in.Tenure, in.Seq = h.id, uint64(len(h.marks))
+	in.Tenure, in.Seq = h.Tenure, uint64(len(h.marks))
 	if len(h.marks) > h.told {
 		in.Mark = checkpoint.Mark{Position: strconv.FormatInt(h.marks[len(h.marks)-1], 10)}
 		h.told = len(h.marks)
@@ -204,12 +204,12 @@ func (h *handler) report() (engine.Marks, bool) {
 	return in, true
 }
 
-// committed takes in how many marks are accepted.
-func (n *node) committed(o engine.Committed) {
-	h, w := n.handler(o.Tenure), n.w
-	if h == nil {
+// Committed takes in how many marks are accepted.
+func (n *node) Committed(t *virtual.Handler, o engine.Committed) {
+	if t == nil {
 		return
 	}
+	h, w := t.Script.(*handler), n.w
 	w.witnessCommitted(h, o)
 	h.settled = max(h.settled, int(o.Seq))
 	if h.settled >= int(h.news.Flush) {
@@ -220,26 +220,26 @@ func (n *node) committed(o engine.Committed) {
 	}
 }
 
-// drain ends the soft context.
-func (n *node) drain(o engine.Drain) {
-	h, w := n.handler(o.Tenure), n.w
-	if h == nil {
+// Drain ends the soft context.
+func (n *node) Drain(t *virtual.Handler, o engine.Drain) {
+	if t == nil {
 		return
 	}
-	w.trace("drain", n.name, func() string { return fmt.Sprint(h, o.Cause) })
-	if h.soft {
+	h, w := t.Script.(*handler), n.w
+	w.trace("drain", n.Name, func() string { return fmt.Sprint(h, o.Cause) })
+	if h.Soft {
 		w.fault("%v is told to wind down twice", h)
 	}
 	w.witnessDrain(h, o.Cause)
-	h.soft, h.softAt = true, w.now
+	h.softAt = w.Now()
 	if h.temper == deaf || h.temper == stuck {
 		return
 	}
-	h.n.later(h.wind, func() {
-		if !h.returned && !h.over && !h.finishing {
+	h.n.Later(h.wind, func() {
+		if !h.returned && !h.Over && !h.finishing {
 			h.process()
 		}
-		if !h.returned && !h.over && !h.finishing {
+		if !h.returned && !h.Over && !h.finishing {
 			h.ret(false)
 		}
 	})
@@ -248,28 +248,28 @@ func (n *node) drain(o engine.Drain) {
 // mend makes a handler behave from here on.
 func (h *handler) mend() {
 	switch {
-	case h.over:
+	case h.Over:
 		return
-	case h.soft && (h.temper == deaf || h.temper == stuck):
-		h.n.later(h.wind, func() {
+	case h.Soft && (h.temper == deaf || h.temper == stuck):
+		h.n.Later(h.wind, func() {
 			if !h.returned {
 				h.ret(false)
 			}
 		})
 		return
 	case h.temper == stuck:
-		h.n.later(0, h.work)
+		h.n.Later(0, h.work)
 	}
 	h.temper, h.wind, h.lag = good, min(h.wind, h.n.w.set.wind), min(h.lag, 50*time.Millisecond)
 }
 
-// over ends the tenure for its handler.
-func (n *node) over(o engine.Over) {
-	h := n.handler(o.Tenure)
-	n.w.trace("over", n.name, func() string { return fmt.Sprint(o.Tenure, " cause ", o.Cause, " ", o.Err) })
-	if h == nil {
+// Over ends the tenure for its handler.
+func (n *node) Over(t *virtual.Handler, o engine.Over) {
+	n.w.trace("over", n.Name, func() string { return fmt.Sprint(o.Tenure, " cause ", o.Cause, " ", o.Err) })
+	if t == nil {
 		return // it has returned
 	}
+	h := t.Script.(*handler)
 	n.w.witnessOver(h, o)
 	h.end(o.Cause)
 }
@@ -277,11 +277,11 @@ func (n *node) over(o engine.Over) {
 // end is the hard end of the handler's context, unless the handler itself has
 // ended the shard.
 func (h *handler) end(cause event.Cause) {
-	if h.over {
+	if h.Over {
 		return
 	}
-	h.over, h.overAt, h.cause = true, h.n.w.now, cause
-	h.n.later(h.lag, func() {
+	h.Over, h.overAt, h.cause = true, h.n.w.Now(), cause
+	h.n.Later(h.lag, func() {
 		if !h.returned {
 			h.ret(false)
 		}
@@ -292,14 +292,14 @@ func (h *handler) end(cause event.Cause) {
 func (h *handler) ret(failed bool) {
 	n := h.n
 	h.returned = true
-	n.handlers = slices.DeleteFunc(n.handlers, func(o *handler) bool { return o == h })
-	n.w.trace("return", n.name, h.String)
+	n.Handlers.Remove(h.Tenure)
+	n.w.trace("return", n.Name, h.String)
 	n.w.gone(h)
 	if n.done {
-		if len(n.handlers) == 0 {
+		if len(n.Handlers) == 0 {
 			n.exit()
 		}
 		return
 	}
-	n.step(engine.Returned{Tenure: h.id, Failed: failed && !h.soft && !h.over})
+	n.step(engine.Returned{Tenure: h.Tenure, Failed: failed && !h.Soft && !h.Over})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	promises "github.com/shardlease/shardlease-go/internal/judge"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -41,7 +42,7 @@ type ending struct {
 // A sitting is what is known of one seat.
 type sitting struct {
 	beaten time.Duration // when it was last written
-	by     sender
+	by     virtual.Sender
 	gone   bool // it was deleted; if it is there again, by a late twin
 }
 
@@ -73,7 +74,7 @@ func rowKey(shard string) lease.Key {
 // lately reports whether the table went back not long ago: what engines believe may
 // then be ahead of it.
 func (j *judge) lately() bool {
-	return j.restored > 0 && (j.w.went || j.w.now-j.adopted < 15*j.w.set.ttl)
+	return j.restored > 0 && (j.w.went || j.w.Now()-j.adopted < 15*j.w.set.ttl)
 }
 
 // sits reports whether that incarnation has a seat.
@@ -82,30 +83,12 @@ func (j *judge) sits(me lease.Incarnation) bool {
 	return err == nil
 }
 
-// A sender is the process that sent a write; none, for an operator's.
-type sender struct {
-	n     *node
-	epoch int
-}
-
-// name returns the name of the process; it is empty for an operator.
-func (s sender) name() string {
-	if s.n == nil {
-		return ""
-	}
-	return s.n.name
-}
-
 // evicted reports whether that incarnation's seat was deleted, whatever stands
 // there now: a late twin of its creation, say.
 func (j *judge) evicted(me lease.Incarnation) bool { return j.seats[me] != nil && j.seats[me].gone }
 
-// write serves one write.
-func (j *judge) write(w lease.Write, from sender) (lease.Record, error) {
-	r, err := j.w.store.Write(context.Background(), w)
-	if err != nil {
-		return r, err
-	}
+// Accepted notes a write that the table has accepted, and checks it.
+func (j *judge) Accepted(by virtual.Sender, w lease.Write, r lease.Record) {
 	j.w.trace(w.Op.String(), w.Key().Name, func() string {
 		if r == nil {
 			return ""
@@ -114,19 +97,18 @@ func (j *judge) write(w lease.Write, from sender) (lease.Record, error) {
 	})
 	j.w.mix(fold(w.ID()))
 	if w.Key().Kind == lease.KindSeat {
-		j.judgeSeat(w, from)
-		return r, err
+		j.judgeSeat(w, by)
+		return
 	}
 	before, after := j.row(w.Key().Name), r.(lease.Row)
 	j.w.stats.Writes++
-	if fault := j.promises.Accepted(w, from.name(), after); fault != nil {
+	if fault := j.promises.Accepted(w, by.Name, after); fault != nil {
 		j.w.fault("%w", fault)
 	}
 	j.judgeMark(before, after)
 	if after.Generation > before.Generation {
 		j.judgeHands(w, before, after)
 	}
-	return r, err
 }
 
 func fold(id lease.WriteID) (v uint64) {
@@ -162,7 +144,7 @@ func (j *judge) judgeHands(w lease.Write, before, after lease.Row) {
 		j.ended[id] = ending{reason: last.Reason, given: w.Op == lease.OpSwap, generation: after.Generation, by: last.By}
 	}
 	if j.w.strict && !after.Finished && !after.Removed {
-		j.moves = append(j.moves, fmt.Sprintf("%v: %s@%d held by %q, %v", j.w.now, after.Shard, after.Generation, after.Owner.Name, last))
+		j.moves = append(j.moves, fmt.Sprintf("%v: %s@%d held by %q, %v", j.w.Now(), after.Shard, after.Generation, after.Owner.Name, last))
 	}
 	if after.Quarantined && !before.Quarantined && after.Attempts() < j.w.set.attempts {
 		j.w.fault("%v was set aside too early", after)
@@ -172,7 +154,7 @@ func (j *judge) judgeHands(w lease.Write, before, after lease.Row) {
 		j.w.fault("replay: %v is back, and the source lists it no more", after)
 	}
 	if after.Finished && !before.Finished {
-		s.ended = j.w.now
+		s.ended = j.w.Now()
 		if !s.closed || position(after.Checkpoint.Position) != s.total {
 			j.w.fault("finished before its end: %v, %d records", after, s.total)
 		}

@@ -1,11 +1,11 @@
 package sim
 
 import (
-	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -13,29 +13,20 @@ import (
 // A node is a machine on which one worker runs, as one process after another. It
 // is the shell around an engine, without goroutines.
 type node struct {
+	virtual.Process
 	w      *world
-	name   string
 	config engine.Config
-	clock  clock
-	engine *engine.Engine
-	epoch  int  // which of its processes this is
-	up     bool // it runs
 	done   bool // its engine has given everything up
 	leaves time.Duration
 	leaver bool // it was told to stop
 	due    bool // the next process is to come
 
-	paused  bool
 	resumes uint64 // counts, so that one pause does not end another
 	resumed time.Duration
-	backlog []func()      // what came while it was paused
 	blocked [2]bool       // its reads, its writes
 	mute    bool          // its writes of rows go unanswered
 	heard   time.Duration // when a write of a row was last answered
 
-	wake     engine.Instant
-	armed    time.Duration
-	timer    uint64 // the timer that counts
 	ticked   time.Duration
 	ticks    int // at this very instant
 	second   time.Duration
@@ -50,50 +41,47 @@ type node struct {
 	sending  map[string]lease.WriteID // the write that was last sent, of each shard
 	believed engine.Instant           // the same, as it was before this step
 	seated   bool
-	handlers []*handler // one for each shard at most
 	dirty    []*handler
 	calls    int // of the store, but for commits
 }
 
 func (w *world) addNode(name string) *node {
-	n := &node{w: w, name: name}
-	n.clock.rate = 1000
+	n := &node{w: w, Process: virtual.Process{Time: &w.Time, Name: name, Clock: virtual.Clock{Rate: 1000}}}
+	n.Shell, n.Input = n, n.step
 	w.nodes = append(w.nodes, n)
 	return n
 }
 
 // boot starts a process.
 func (n *node) boot(c engine.Config) {
-	c.Name = n.name
-	n.epoch++
-	rate, wall := n.clock.rate, n.clock.wall
-	*n = node{w: n.w, name: n.name, config: c, epoch: n.epoch, up: true, calls: n.calls, resumes: n.resumes, blocked: n.blocked, mute: n.mute, sending: map[string]lease.WriteID{}}
-	n.clock = clock{base: n.w.now, rate: rate, wall: wall}
-	n.engine = engine.New(c, n.moment())
-	n.w.trace("boot", n.name, nil)
-	n.step(engine.Tick{})
+	c.Name = n.Name
+	*n = node{w: n.w, Process: n.Process, config: c, calls: n.calls, resumes: n.resumes, blocked: n.blocked, mute: n.mute, sending: map[string]lease.WriteID{}}
+	n.Boot(n.w.Now(), func() virtual.Engine {
+		e := n.w.make(c, n.Moment())
+		n.w.trace("boot", n.Name, nil)
+		return e
+	})
 }
 
 // crash ends the process without a word.
 func (n *node) crash() {
-	n.w.trace("crash", n.name, nil)
-	n.epoch++
-	n.up, n.paused, n.backlog = false, false, nil
-	for _, h := range slices.Clone(n.handlers) {
+	n.w.trace("crash", n.Name, nil)
+	n.Kill()
+	for _, h := range n.running() {
 		n.w.gone(h)
 	}
-	n.handlers = nil
+	n.Handlers = nil
 }
 
 // stop asks for a clean end.
 func (n *node) stop() {
-	if !n.up || n.leaver {
+	if !n.Up() || n.leaver {
 		return
 	}
-	n.w.trace("stop", n.name, nil)
-	n.later(0, func() {
+	n.w.trace("stop", n.Name, nil)
+	n.Later(0, func() {
 		if !n.leaver {
-			n.leaver, n.leaves = true, n.w.now
+			n.leaver, n.leaves = true, n.w.Now()
 			n.step(engine.Stop{})
 		}
 	})
@@ -103,67 +91,48 @@ func (n *node) stop() {
 func (n *node) step(in engine.Input) {
 	for _, h := range n.dirty {
 		if m, ok := h.report(); ok && !n.done {
-			n.feed(m)
+			n.Host.Step(m)
 		}
 	}
 	n.dirty = n.dirty[:0]
-	n.feed(in)
+	n.Host.Step(in)
 	n.notBusy()
-	n.arm()
-	if n.engine.Done() && !n.done {
+	n.Arm()
+	if n.Engine.Done() && !n.done {
 		n.finish()
 	}
 }
 
-func (n *node) feed(in engine.Input) {
+// Stepped notes what a step has changed.
+func (n *node) Stepped(in engine.Input, _ []engine.Output) {
 	n.w.stats.Steps++
-	out, wake := n.engine.Step(n.moment(), in)
 	n.believed = n.trusted
 	if settled, ok := in.(engine.Settled); ok {
 		n.settled(settled)
 	}
-	n.wake = wake
-	n.w.mix(uint64(wake))
-	for _, o := range out {
-		n.do(o)
-	}
+	n.w.mix(uint64(n.Wake))
 }
 
-// do carries out what the engine says.
-func (n *node) do(o engine.Output) {
+// Call sends a call to the table.
+func (n *node) Call(o engine.Output) {
 	w := n.w
 	switch o := o.(type) {
 	case engine.List:
-		w.note(n.name, "asks for %v", o.Query)
-		w.net.list(n, o)
+		w.note(n.Name, "asks for %v", o.Query)
+		n.calls++
 	case engine.Get:
-		w.note(n.name, "asks for %v", o.Key)
-		w.net.get(n, o)
+		w.note(n.Name, "asks for %v", o.Key)
+		n.calls++
 	case engine.Send:
-		w.note(n.name, "sends %v", o.Write)
+		w.note(n.Name, "sends %v", o.Write)
 		n.noteSeat(o.Write)
 		w.witnessDoubt(n, o.Write)
-		w.net.send(n, o)
-	case engine.Verify:
-		w.net.verify(n, o)
-	case engine.Poll:
-		n.poll()
-	case engine.Start:
-		n.begin(o)
-	case engine.Drain:
-		n.drain(o)
-	case engine.Over:
-		n.over(o)
-	case engine.Committed:
-		n.committed(o)
-	case engine.Prepare:
-		n.prepare(o)
-	case engine.Tell:
-		n.tell(o.Event)
 	}
+	w.net.carry(n, o)
 }
 
-func (n *node) tell(ev event.Event) {
+// Tell hears of an event.
+func (n *node) Tell(ev event.Event) {
 	n.w.mix(uint64(ev.Kind))
 	switch ev.Kind {
 	case event.Joined:
@@ -171,15 +140,15 @@ func (n *node) tell(ev event.Event) {
 	case event.Lost:
 		n.seated = false
 		if n.w.strict {
-			n.w.fault("S4: %s lost its seat in calm: %+v", n.name, ev)
+			n.w.fault("S4: %s lost its seat in calm: %+v", n.Name, ev)
 		}
 	}
-	n.w.note(n.name, "tells %+v", ev)
+	n.w.note(n.Name, "tells %+v", ev)
 }
 
-// prepare is the hook. It fails or takes too long as chance has it; the engine
+// Prepare is the hook. It fails or takes too long as chance has it; the engine
 // hears of the end alone, and the shell calls one off at its deadline.
-func (n *node) prepare(o engine.Prepare) {
+func (n *node) Prepare(o engine.Prepare) {
 	d := n.w.between(0, o.For/2)
 	if n.w.likely(n.w.set.hook) {
 		f := pick(n.w, PrepareSlow, PrepareFailed)
@@ -188,13 +157,13 @@ func (n *node) prepare(o engine.Prepare) {
 			d = o.For
 		}
 	}
-	n.later(d, func() { n.step(engine.Prepared{Shard: o.Shard.Name}) })
+	n.Answer(d, engine.Prepared{Shard: o.Shard.Name})
 }
 
-// poll asks the source.
-func (n *node) poll() {
+// Poll asks the source.
+func (n *node) Poll() {
 	w := n.w
-	n.later(w.between(time.Millisecond, 50*time.Millisecond), func() {
+	n.Later(w.between(time.Millisecond, 50*time.Millisecond), func() {
 		in := engine.Source{Shards: w.listing(), Complete: true}
 		if w.likely(w.set.source) {
 			w.stats.Faults[SourceFault]++
@@ -214,7 +183,7 @@ func (n *node) noteSeat(w lease.Write) {
 	if w.Op == lease.OpCreate {
 		n.me, n.seated = lease.Incarnation(w.Key().Name), false
 	}
-	n.opened, n.sent, n.wallSent = w.ID(), n.mono(), n.w.now+n.clock.wall
+	n.opened, n.sent, n.wallSent = w.ID(), n.Mono(), n.w.Now()+n.Clock.Wall
 }
 
 func (n *node) count(w lease.Write) {
@@ -226,7 +195,7 @@ func (n *node) count(w lease.Write) {
 // settled notes which beat was confirmed.
 func (n *node) settled(in engine.Settled) {
 	if verdict, _ := protocol.Settle(n.me, in.Write, in.Record, in.Err); verdict != protocol.Unknown && in.Write.Key().Kind == lease.KindLease {
-		n.heard = n.w.now
+		n.heard = n.w.Now()
 	}
 	if in.Write.Key().Kind != lease.KindSeat || in.Write.Op == lease.OpDelete || in.Write.ID() != n.opened {
 		return
@@ -240,33 +209,31 @@ func (n *node) settled(in engine.Settled) {
 // still run, and ends.
 func (n *node) finish() {
 	n.done = true
-	n.w.trace("done", n.name, nil)
+	n.w.trace("done", n.Name, nil)
 	n.w.witnessDone(n)
-	for _, h := range slices.Clone(n.handlers) {
+	for _, h := range n.running() {
 		h.end(event.CauseStopped)
 	}
-	if len(n.handlers) == 0 {
+	if len(n.Handlers) == 0 {
 		n.exit()
 	}
 }
 
 func (n *node) exit() {
-	n.w.trace("exit", n.name, nil)
-	n.epoch++
-	n.up = false
+	n.w.trace("exit", n.Name, nil)
+	n.Kill()
 }
 
-func (n *node) handler(id engine.Tenure) *handler {
-	for _, h := range n.handlers {
-		if h.id == id {
-			return h
-		}
+// running are the handlers that have not returned.
+func (n *node) running() (all []*handler) {
+	for _, h := range n.Handlers {
+		all = append(all, h.Script.(*handler))
 	}
-	return nil
+	return all
 }
 
 // well reports whether nothing keeps this node from hearing and being heard. The
 // moment after a pause counts with it.
 func (n *node) well() bool {
-	return n.up && !n.paused && n.w.now-n.resumed > 10*time.Millisecond
+	return n.Up() && !n.Paused() && n.w.Now()-n.resumed > 10*time.Millisecond
 }

@@ -44,7 +44,7 @@ func Round(seed uint64, most time.Duration, log func(string)) Result {
 }
 
 func (w *world) result() Result {
-	w.stats.Rounds, w.stats.Time = 1, w.now
+	w.stats.Rounds, w.stats.Time, w.stats.Faults[Stale] = 1, w.Now(), w.table.Lagged
 	if w.set.listed > 0 {
 		w.stats.Large = 1
 	}
@@ -67,19 +67,19 @@ func (w *world) populate() {
 func (w *world) settle() {
 	w.quiet()
 	w.run(w.net.timeout + time.Second) // what was on its way arrives
-	from := w.now
+	from := w.Now()
 	limit := w.patience() + w.turns()
 	if !w.until(limit, w.atRest) {
 		w.restless("not at rest %v after all trouble has ended", limit)
 		return
 	}
-	w.stats.Converged = max(w.stats.Converged, w.now-from)
+	w.stats.Converged = max(w.stats.Converged, w.Now()-from)
 	if w.run(w.turns()); !w.until(w.slowly(), w.atRest) { // the last worker that lists the rows may know better
 		w.restless("not at rest %v after every worker has listed the rows", w.slowly())
 		return
 	}
 	w.run(time.Second)
-	w.strict, w.calm = true, w.now
+	w.strict, w.calm = true, w.Now()
 	w.restFor(2 * w.set.rest)
 }
 
@@ -136,7 +136,7 @@ func (w *world) calls() (n int) {
 // live is the nodes that run and mean to stay.
 func (w *world) live() (live []*node) {
 	for _, n := range w.nodes {
-		if n.up && !n.leaver {
+		if n.Up() && !n.leaver {
 			live = append(live, n)
 		}
 	}
@@ -147,7 +147,7 @@ func (w *world) live() (live []*node) {
 func (w *world) view() (v rebalance.View, ok bool) {
 	live := w.live()
 	for _, n := range live {
-		v.Workers = append(v.Workers, rebalance.Worker{Name: n.name, Tie: rebalance.Tie(string(n.me)), Limit: n.config.MaxShards})
+		v.Workers = append(v.Workers, rebalance.Worker{Name: n.Name, Tie: rebalance.Tie(string(n.me)), Limit: n.config.MaxShards})
 		if !n.seated {
 			return v, false
 		}
@@ -160,12 +160,12 @@ func (w *world) view() (v rebalance.View, ok bool) {
 		owner := rebalance.Nobody
 		for _, h := range s.active {
 			for i, n := range live {
-				if h.n == n && !h.over && w.judge.row(s.name).Generation == h.id.Generation {
+				if h.n == n && !h.Over && w.judge.row(s.name).Generation == h.Tenure.Generation {
 					owner = i
 				}
 			}
 		}
-		if len(s.active) > 1 || len(s.active) == 1 && s.active[0].soft || s.closed && owner != rebalance.Nobody {
+		if len(s.active) > 1 || len(s.active) == 1 && s.active[0].Soft || s.closed && owner != rebalance.Nobody {
 			return v, false
 		}
 		v.Shards = append(v.Shards, rebalance.Place{Name: s.name, Owner: owner, Tie: rebalance.Tie(s.name)})
@@ -202,7 +202,7 @@ func (w *world) atRest() bool {
 		w.pardon()
 	}
 	for _, n := range w.nodes {
-		if n.up && n.leaver || !n.up && n.due {
+		if n.Up() && n.leaver || !n.Up() && n.due {
 			return false
 		}
 	}
@@ -252,7 +252,7 @@ func (w *world) restless(format string, args ...any) {
 	}
 	for _, n := range w.nodes {
 		fmt.Fprintf(&text, "\n\t%s: up %t, leaver %t, seated %t as %s, limit %d, clock %+v, %d handlers",
-			n.name, n.up, n.leaver, n.seated, n.me, n.config.MaxShards, n.clock, len(n.handlers))
+			n.Name, n.Up(), n.leaver, n.seated, n.me, n.config.MaxShards, n.Clock, len(n.Handlers))
 	}
 	for _, r := range w.seats() {
 		fmt.Fprintf(&text, "\n\t%v wants %v", r, r.(lease.Seat).Wants)

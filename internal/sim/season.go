@@ -25,14 +25,14 @@ func Season(seed uint64, most time.Duration, log func(string)) Result {
 	}
 	w.sweepDaily()
 	length := min(w.between(10*w.set.day(), 60*w.set.day()), 90*24*time.Hour, most)
-	for w.now < length && len(w.faults) == 0 {
+	for w.Now() < length && len(w.faults) == 0 {
 		w.spell(length)
 	}
 	if len(w.faults) == 0 {
 		w.calmLife()
 	}
 	r := w.result()
-	r.Stats.Lease[band(w.set.ttl)] = w.now
+	r.Stats.Lease[band(w.set.ttl)] = w.Now()
 	return r
 }
 
@@ -85,15 +85,15 @@ func (w *world) spell(length time.Duration) {
 	fair := w.drawTrouble(w.set.kinds)
 	fair.mean = w.between(5*w.set.ttl, 100*w.set.ttl)
 	fair.rates = fair.rates.times(0.02)
-	w.weather(fair, min(w.between(day/4, 3*day), length-w.now))
+	w.weather(fair, min(w.between(day/4, 3*day), length-w.Now()))
 	if w.likely(0.8) {
 		storm := w.drawTrouble(w.set.kinds)
-		w.weather(storm, min(w.between(10*w.set.ttl, 60*w.set.ttl), 2*time.Hour, max(length-w.now, 10*w.set.ttl)))
+		w.weather(storm, min(w.between(10*w.set.ttl, 60*w.set.ttl), 2*time.Hour, max(length-w.Now(), 10*w.set.ttl)))
 	}
 	w.set.rest = w.between(5*w.set.ttl, 60*w.set.ttl)
 	w.settle()
 	if len(w.faults) == 0 {
-		w.restFor(max(min(w.between(0, 2*day), length-w.now), 0))
+		w.restFor(max(min(w.between(0, 2*day), length-w.Now()), 0))
 	}
 	if len(w.faults) == 0 {
 		w.plannedChapter()
@@ -101,7 +101,7 @@ func (w *world) spell(length time.Duration) {
 }
 
 func (w *world) weather(t trouble, d time.Duration) {
-	w.rage(t, w.now+d)
+	w.rage(t, w.Now()+d)
 	w.run(d)
 }
 
@@ -127,8 +127,8 @@ func (w *world) deploy() {
 	for _, n := range w.live() {
 		n.stop()
 		w.run(time.Millisecond)
-		if !w.until(w.set.drain+w.set.ttl, func() bool { return !n.up }) {
-			w.restless("deploy: %s is still there", n.name)
+		if !w.until(w.set.drain+w.set.ttl, func() bool { return !n.Up() }) {
+			w.restless("deploy: %s is still there", n.Name)
 			return
 		}
 		n.boot(w.config())
@@ -159,7 +159,7 @@ func (w *world) growOrShrink() {
 func (w *world) rolling() bool {
 	w.set.handoff = w.strategy()
 	for i, n := range w.nodes {
-		w.after(time.Duration(i)*2*w.set.ttl, func() {
+		w.After(time.Duration(i)*2*w.set.ttl, func() {
 			if !w.peace {
 				w.replace(Stop, n)
 			}
@@ -179,7 +179,7 @@ func (w *world) rebirth() bool {
 	}
 	for _, s := range w.streams {
 		if row := w.judge.row(s.name); s.dropped && row.Removed && !parent[s.name] && len(s.active) == 0 && !w.crowded() {
-			*s = stream{name: s.name, born: w.now, every: s.every, sink: sink{generation: s.sink.generation}}
+			*s = stream{name: s.name, born: w.Now(), every: s.every, sink: sink{generation: s.sink.generation}}
 			return true
 		}
 	}

@@ -44,7 +44,7 @@ func (s *stream) available(now time.Duration) int64 {
 }
 
 func (w *world) addStream(name string, every time.Duration, parents ...string) *stream {
-	s := &stream{name: name, parents: parents, born: w.now, every: every}
+	s := &stream{name: name, parents: parents, born: w.Now(), every: every}
 	w.streams, w.named[name] = append(w.streams, s), s
 	return s
 }
@@ -54,7 +54,7 @@ func (w *world) stream(name string) *stream { return w.named[name] }
 // listing is what the source says: closed shards too, until retention drops them.
 func (w *world) listing() (shards []engine.Shard) {
 	for _, s := range w.streams {
-		if s.ended > 0 && w.now-s.ended > w.set.retention {
+		if s.ended > 0 && w.Now()-s.ended > w.set.retention {
 			s.dropped = true
 		}
 		if !s.dropped {
@@ -66,7 +66,7 @@ func (w *world) listing() (shards []engine.Shard) {
 
 // close ends a stream: what is in it now is all there will be.
 func (w *world) close(s *stream) {
-	s.total = s.available(w.now)
+	s.total = s.available(w.Now())
 	s.closed = true
 	w.trace("close", s.name, nil)
 }
@@ -87,19 +87,19 @@ func (w *world) effect(h *handler, to int64) bool {
 		w.fault("loss: %v starts with record %d, and nobody has processed what follows %d", h, from, s.processed)
 	}
 	s.processed = max(s.processed, to)
-	if row := w.judge.row(s.name); row.Generation == h.id.Generation && row.Generation < s.sink.generation && !w.judge.lately() {
+	if row := w.judge.row(s.name); row.Generation == h.Tenure.Generation && row.Generation < s.sink.generation && !w.judge.lately() {
 		w.fault("S3: the sink has seen generation %d, and the table is at %v", s.sink.generation, row)
 	}
 	switch k := &s.sink; {
-	case h.id.Generation < k.generation:
+	case h.Tenure.Generation < k.generation:
 		w.stats.Refused++
 		return false
-	case h.id.Generation == k.generation && k.by != h:
+	case h.Tenure.Generation == k.generation && k.by != h:
 		w.fault("S3: two handlers of generation %d at the sink of %s: %v and %v", k.generation, s.name, k.by, h)
 	case from > k.accepted+1:
 		w.fault("loss: %v, the first the sink accepts is %d after %d", h, from, k.accepted)
 	default:
-		k.generation, k.by, k.accepted = h.id.Generation, h, to
+		k.generation, k.by, k.accepted = h.Tenure.Generation, h, to
 	}
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -65,19 +66,19 @@ func (r rates) times(x float64) rates {
 
 // rage makes trouble until then.
 func (w *world) rage(t trouble, until time.Duration) {
-	w.net.rates = t.rates
+	w.net.set(t.rates)
 	if len(t.kinds) == 0 {
 		return
 	}
 	var next func()
 	next = func() {
-		if w.now >= until {
+		if w.Now() >= until {
 			return
 		}
 		w.suffer(t.kinds[w.chance.IntN(len(t.kinds))])
-		w.after(time.Duration(w.chance.ExpFloat64()*float64(t.mean)), next)
+		w.After(time.Duration(w.chance.ExpFloat64()*float64(t.mean)), next)
 	}
-	w.after(w.between(0, t.mean), next)
+	w.After(w.between(0, t.mean), next)
 }
 
 // suffer makes one fault happen, if it can happen now.
@@ -85,7 +86,7 @@ func (w *world) suffer(f Fault) {
 	n := w.nodes[w.chance.IntN(len(w.nodes))]
 	if w.happens(f, n) {
 		w.stats.Faults[f]++
-		w.trace(f.String(), n.name, nil)
+		w.trace(f.String(), n.Name, nil)
 	}
 }
 
@@ -105,8 +106,8 @@ func (w *world) happens(f Fault, n *node) bool {
 	case Suspend:
 		return w.pauses(n, w.between(ttl/10, 3*ttl), true)
 	case WallJump:
-		n.clock.wall = w.between(-time.Hour, time.Hour)
-		return n.up
+		n.Clock.Wall = w.between(-time.Hour, time.Hour)
+		return n.Up()
 	case ReadsOnly, WritesOnly:
 		return w.block(n, f == ReadsOnly)
 	case BeatsOnly:
@@ -130,7 +131,7 @@ func (w *world) happens(f Fault, n *node) bool {
 }
 
 func (w *world) pauses(n *node, d time.Duration, suspended bool) bool {
-	if !n.up || n.paused {
+	if !n.Up() || n.Paused() {
 		return false
 	}
 	n.pause(d, suspended)
@@ -139,13 +140,13 @@ func (w *world) pauses(n *node, d time.Duration, suspended bool) bool {
 
 // replace ends a process one way or another, and starts the next some time later.
 func (w *world) replace(f Fault, n *node) bool {
-	if !n.up || n.leaver {
+	if !n.Up() || n.leaver {
 		return false
 	}
 	if f == Crash {
 		n.crash()
 	} else {
-		if n.paused {
+		if n.Paused() {
 			return false
 		}
 		n.stop()
@@ -157,15 +158,15 @@ func (w *world) replace(f Fault, n *node) bool {
 // again starts the next process once the last one has ended.
 func (w *world) again(n *node, d time.Duration) {
 	n.due = true
-	w.after(d, func() {
-		if n.up {
+	w.After(d, func() {
+		if n.Up() {
 			w.again(n, w.set.ttl/2)
 			return
 		}
-		n.clock.rate = 1000
+		n.Clock.Rate = 1000
 		if !w.set.exact && w.likely(0.3) {
 			w.stats.Faults[ClockRate]++
-			n.clock.rate = 960 + w.chance.Int64N(81)
+			n.Clock.Rate = 960 + w.chance.Int64N(81)
 		}
 		n.boot(w.config())
 	})
@@ -177,7 +178,7 @@ func (w *world) block(n *node, writes bool) bool {
 		return false
 	}
 	n.blocked[index(writes)] = true
-	w.after(w.between(0, 3*w.set.ttl), func() { n.blocked = [2]bool{} })
+	w.After(w.between(0, 3*w.set.ttl), func() { n.blocked = [2]bool{} })
 	return true
 }
 
@@ -188,7 +189,7 @@ func (w *world) mute(n *node) bool {
 		return false
 	}
 	n.mute = true
-	w.after(w.between(0, 10*w.set.ttl), func() { n.mute = false })
+	w.After(w.between(0, 10*w.set.ttl), func() { n.mute = false })
 	return true
 }
 
@@ -198,7 +199,7 @@ func (w *world) outage() bool {
 		return false
 	}
 	w.net.down = true
-	w.after(w.between(w.set.ttl/3, 5*w.set.ttl), func() { w.net.down = false })
+	w.After(w.between(w.set.ttl/3, 5*w.set.ttl), func() { w.net.down = false })
 	return true
 }
 
@@ -260,7 +261,7 @@ func (w *world) force() bool {
 		w.fault("force-release: %v", err)
 		return false
 	}
-	_, err = w.judge.write(write, sender{})
+	_, err = w.table.Write(virtual.Sender{}, write)
 	return err == nil
 }
 
@@ -269,7 +270,8 @@ func (w *world) force() bool {
 func (w *world) quiet() {
 	w.trace("calm", "", nil)
 	w.peace = true
-	w.net.rates, w.net.down = rates{}, false
+	w.net.set(rates{})
+	w.net.down = false
 	w.set.tempers, w.set.hook, w.set.source = 0, 0, 0
 	if !w.set.seasonal {
 		w.snapshot = nil // in a season, the next may be one of days ago
@@ -280,17 +282,17 @@ func (w *world) quiet() {
 	for _, n := range w.nodes {
 		w.mend(lease.Key{Group: group, Kind: lease.KindSeat, Name: string(n.me)})
 	}
-	clear(w.spoilt) // seats of incarnations that are over
+	clear(w.table.Unreadable) // seats of incarnations that are over
 	if w.went {
 		w.adopt()
 	}
 	for _, n := range w.nodes {
 		n.blocked, n.mute = [2]bool{}, false
-		if n.paused {
+		if n.Paused() {
 			n.resumes++
 			n.resume()
 		}
-		for _, h := range n.handlers {
+		for _, h := range n.running() {
 			h.mend()
 		}
 	}
@@ -305,7 +307,7 @@ func (w *world) pardon() {
 			continue
 		}
 		if write, err := protocol.Unquarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, w.stamp()); err == nil {
-			_, _ = w.judge.write(write, sender{})
+			_, _ = w.table.Write(virtual.Sender{}, write)
 		}
 	}
 }

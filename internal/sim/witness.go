@@ -19,25 +19,25 @@ const eagerGap = 600 * time.Millisecond
 // witnessStart holds the beginning of a tenure against the promises.
 func (w *world) witnessStart(h *handler, o engine.Start) {
 	n, j := h.n, w.judge
-	for _, other := range n.handlers {
+	for _, other := range n.running() {
 		if other.s == h.s {
-			w.fault("%s runs two handlers of one shard: %v and %v", n.name, other, h)
+			w.fault("%s runs two handlers of one shard: %v and %v", n.Name, other, h)
 		}
 	}
-	if j.started[h.id] {
+	if j.started[h.Tenure] {
 		w.fault("S3: %v was started before", h)
 	}
-	j.started[h.id] = true
-	if owner := j.promises.Owner(rowKey(h.s.name), h.id.Generation); owner.Incarnation != n.me {
+	j.started[h.Tenure] = true
+	if owner := j.promises.Owner(rowKey(h.s.name), h.Tenure.Generation); owner.Incarnation != n.me {
 		w.fault("S3: %v is started by %s, and is %v's", h, n.me, owner)
 	}
-	if base := j.base[h.id]; base != h.from {
+	if base := j.base[h.Tenure]; base != h.from {
 		w.fault("S2: %v does not start from what was stored: %d", h, base)
 	}
-	if left := engine.Instant(n.config.TTL - n.config.TTL/10); !n.seated || n.mono() >= n.trusted+left {
+	if left := engine.Instant(n.config.TTL - n.config.TTL/10); !n.seated || n.Mono() >= n.trusted+left {
 		w.fault("%v is started without trust: seated %t", h, n.seated)
 	}
-	if n.leaver && w.now-n.leaves > 0 {
+	if n.leaver && w.Now()-n.leaves > 0 {
 		w.fault("%v is started by a worker that leaves", h)
 	}
 	for _, name := range h.s.parents {
@@ -45,7 +45,7 @@ func (w *world) witnessStart(h *handler, o engine.Start) {
 			w.fault("%v is started before its parent %s is finished", h, name)
 		}
 	}
-	j.handlers[h.id] = h
+	j.handlers[h.Tenure] = h
 	w.witnessOverlap(h, o.Transfer)
 	w.witnessGap(h, o.Transfer)
 }
@@ -55,17 +55,17 @@ func (w *world) witnessStart(h *handler, o engine.Start) {
 // may until it looks. Whoever gave the shard up may not.
 func (w *world) witnessOverlap(h *handler, last lease.Transfer) {
 	for _, o := range h.s.active {
-		if o.n == h.n || o.over || !o.n.well() {
+		if o.n == h.n || o.Over || !o.n.well() {
 			continue
 		}
-		how := w.judge.ended[o.id]
+		how := w.judge.ended[o.Tenure]
 		switch {
 		case !how.given && how.reason == lease.ReasonHandoff:
-			o.taken = w.now
+			o.taken = w.Now()
 			if w.strict {
 				limit := w.set.ttl/3 + 300*time.Millisecond
-				w.after(limit, func() {
-					if w.strict && !o.over && !o.returned && o.n.well() {
+				w.After(limit, func() {
+					if w.strict && !o.Over && !o.returned && o.n.well() {
 						w.fault("overlap: %v still runs %v after it was taken over by %v", o, limit, h)
 					}
 				})
@@ -84,9 +84,9 @@ func (w *world) witnessGap(h *handler, last lease.Transfer) {
 	if len(s.active) > 0 || s.by == nil || !w.strict || s.emptied < w.calm {
 		return
 	}
-	gap := w.now - s.emptied
-	how := w.judge.ended[s.by.id]
-	if how.reason != lease.ReasonHandoff || how.generation != h.id.Generation {
+	gap := w.Now() - s.emptied
+	how := w.judge.ended[s.by.Tenure]
+	if how.reason != lease.ReasonHandoff || how.generation != h.Tenure.Generation {
 		return
 	}
 	w.stats.Gap = max(w.stats.Gap, gap)
@@ -101,13 +101,13 @@ func (w *world) gone(h *handler) {
 	h.returned = true
 	s.active = slices.DeleteFunc(s.active, func(o *handler) bool { return o == h })
 	if len(s.active) == 0 {
-		s.emptied, s.by = w.now, h
+		s.emptied, s.by = w.Now(), h
 	}
 	if !w.strict || h.taken <= w.calm {
 		return
 	}
-	w.stats.Overlap = max(w.stats.Overlap, w.now-h.taken)
-	if len(s.active) == 0 && h.n.up {
+	w.stats.Overlap = max(w.stats.Overlap, w.Now()-h.taken)
+	if len(s.active) == 0 && h.n.Up() {
 		w.fault("gap: %v has ended, taken over cooperatively, and nobody works on the shard", h)
 	}
 }
@@ -116,14 +116,14 @@ func (w *world) gone(h *handler) {
 // the clock, or in the handler itself: a reply that was lost is none (S4).
 func (w *world) witnessOver(h *handler, o engine.Over) {
 	n, j := h.n, w.judge
-	how, over := j.ended[h.id]
+	how, over := j.ended[h.Tenure]
 	ok := true
 	switch o.Cause {
 	case event.CauseExpired, event.CauseUnreachable:
 		trust := n.config.TTL - n.config.TTL/10
-		ok = n.mono() >= n.believed.Add(trust) || !j.sits(n.me) || j.evicted(n.me) || j.lately()
+		ok = n.Mono() >= n.believed.Add(trust) || !j.sits(n.me) || j.evicted(n.me) || j.lately()
 	case event.CauseHandedOff:
-		ok = over && (how.reason == lease.ReasonHandoff || how.reason == lease.ReasonDrainTimeout) || h.soft
+		ok = over && (how.reason == lease.ReasonHandoff || how.reason == lease.ReasonDrainTimeout) || h.Soft
 	case event.CauseFenced:
 		ok = over || j.lately()
 	case event.CauseForced:
@@ -131,11 +131,11 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	case event.CauseFinished:
 		ok = h.finishing && h.s.ended > 0
 	case event.CauseGivenUp:
-		ok = h.returned || h.news.Release || h.soft || h.temper == releasing
+		ok = h.returned || h.news.Release || h.Soft || h.temper == releasing
 	case event.CauseStalled:
-		ok = h.soft || (h.returned || h.finishing) && w.unheard(h) // witnessDrain has checked a soft end
+		ok = h.Soft || (h.returned || h.finishing) && w.unheard(h) // witnessDrain has checked a soft end
 	case event.CauseStopped:
-		ok = n.leaver || h.soft // as above
+		ok = n.leaver || h.Soft // as above
 	case event.CauseVanished: // its end was stored, and it was removed before the answer came
 		ok = j.lately() || h.finishing && h.s.dropped
 	case event.CauseConflict:
@@ -164,7 +164,7 @@ func (w *world) witnessDrain(h *handler, cause event.Cause) {
 // unheard reports whether, for CommitTimeout, the table has accepted no marks of a handler or
 // answered no write of a row by its worker.
 func (w *world) unheard(h *handler) bool {
-	return w.now-min(max(h.began, h.accepted), h.n.heard) >= slack(h.n.config.CommitTimeout)
+	return w.Now()-min(max(h.began, h.accepted), h.n.heard) >= slack(h.n.config.CommitTimeout)
 }
 
 // witnessDoubt holds that a worker whose wall clock says that its trust has ended,
@@ -178,14 +178,14 @@ func (w *world) witnessDoubt(n *node, write lease.Write) {
 	again := n.sending[key.Name] == write.ID()
 	n.sending[key.Name] = write.ID()
 	trust := n.config.TTL - n.config.TTL/10
-	if silent := w.now + n.clock.wall - n.wallTrue; !again && n.seated && silent >= trust {
-		w.fault("%s sends %v in doubt: %v since its last beat, by the wall clock", n.name, write, silent)
+	if silent := w.Now() + n.Clock.Wall - n.wallTrue; !again && n.seated && silent >= trust {
+		w.fault("%s sends %v in doubt: %v since its last beat, by the wall clock", n.Name, write, silent)
 	}
 }
 
 // witnessCommitted holds that what the handler is told was accepted, was.
 func (w *world) witnessCommitted(h *handler, o engine.Committed) {
-	h.accepted = w.now
+	h.accepted = w.Now()
 	switch {
 	case int(o.Seq) > len(h.marks):
 		w.fault("%v: %d marks are accepted of %d", h, o.Seq, len(h.marks))
@@ -193,28 +193,28 @@ func (w *world) witnessCommitted(h *handler, o engine.Committed) {
 		if !w.judge.lately() {
 			w.fault("%v: its marks are refused for good: %v", h, o.Err)
 		}
-	case o.Seq > 0 && w.judge.accepted[h.id] < h.marks[o.Seq-1]:
-		w.fault("%v: it is told that %d is accepted, and %d is", h, h.marks[o.Seq-1], w.judge.accepted[h.id])
+	case o.Seq > 0 && w.judge.accepted[h.Tenure] < h.marks[o.Seq-1]:
+		w.fault("%v: it is told that %d is accepted, and %d is", h, h.marks[o.Seq-1], w.judge.accepted[h.Tenure])
 	}
 }
 
 // witnessDone holds that a worker that has left has left nothing behind.
 func (w *world) witnessDone(n *node) {
 	if !n.leaver {
-		w.fault("%s is done and was not told to stop", n.name)
+		w.fault("%s is done and was not told to stop", n.Name)
 	}
 	if !w.strict {
 		return
 	}
-	if took, limit := w.now-n.leaves, w.set.drain+w.set.ttl; took > limit {
-		w.fault("%s took %v to stop", n.name, took)
+	if took, limit := w.Now()-n.leaves, w.set.drain+w.set.ttl; took > limit {
+		w.fault("%s took %v to stop", n.Name, took)
 	}
 	if w.judge.sits(n.me) {
-		w.fault("%s is done, and its seat is there", n.name)
+		w.fault("%s is done, and its seat is there", n.Name)
 	}
 	for _, s := range w.streams {
 		if row := w.judge.row(s.name); row.Owner.Incarnation == n.me {
-			w.fault("%s is done, and holds %v", n.name, row)
+			w.fault("%s is done, and holds %v", n.Name, row)
 		}
 	}
 }

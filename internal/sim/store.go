@@ -1,0 +1,73 @@
+package sim
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A store is a [memstore.Store] whose tombstones can be swept, which that one never
+// does. A name that was swept lives on, if it is made anew, in a store of its own.
+type store struct {
+	standing *memstore.Store
+	swept    map[string]*memstore.Store
+}
+
+func newStore() *store {
+	return &store{standing: new(memstore.Store), swept: map[string]*memstore.Store{}}
+}
+
+// sweep takes a tombstone away, as DynamoDB does with what has expired.
+func (s *store) sweep(shard string) { s.swept[shard] = new(memstore.Store) }
+
+func (s *store) of(k lease.Key) *memstore.Store {
+	if s := s.swept[k.Name]; s != nil && k.Kind == lease.KindLease {
+		return s
+	}
+	return s.standing
+}
+
+func (s *store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
+	return s.of(k).Get(ctx, k)
+}
+
+func (s *store) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	return s.of(w.Key()).Write(ctx, w)
+}
+
+// List yields what is there. No listing shows a tombstone, so one that was swept is
+// not missed.
+func (s *store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	if len(s.swept) == 0 || q.Kind != lease.KindLease {
+		return s.standing.List(ctx, q)
+	}
+	var all []lease.Record
+	for r := range s.standing.List(ctx, q) {
+		all = append(all, r)
+	}
+	for _, s := range s.swept { // in no order, and then in order
+		for r := range s.List(ctx, q) {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(a, b lease.Record) int { return strings.Compare(a.Key().Name, b.Key().Name) })
+	return func(yield func(lease.Record, error) bool) {
+		for _, r := range all {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *store) clone() *store {
+	c := &store{standing: s.standing.Clone(), swept: make(map[string]*memstore.Store, len(s.swept))}
+	for name, s := range s.swept {
+		c.swept[name] = s.Clone()
+	}
+	return c
+}
