@@ -87,7 +87,7 @@ func (a Accepted) byOwner() bool {
 
 // rewinds reports whether the write is an operator's rewind.
 func (a Accepted) rewinds() bool {
-	return a.After.Generation > a.Before.Generation && a.After.Owner.IsZero() && a.After.Last.Reason == lease.ReasonForced
+	return a.Before.Owner.IsZero() && a.After.Owner.IsZero() && a.After.Generation > a.Before.Generation && a.After.Last.Reason == lease.ReasonForced
 }
 
 // A Judge checks the writes of one table, and remembers its history. It must see every write.

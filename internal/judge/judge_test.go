@@ -168,11 +168,14 @@ func TestAcceptedAsksWhoSentIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	stolen := moved.Next.(lease.Row)
-	stolen.Counter, stolen.Checkpoint.Position = held.Counter+1, "200"
+	stolen.Counter, stolen.Checkpoint.Generation, stolen.Checkpoint.Position = held.Counter+1, held.Generation-1, "200"
+	taken := stolen // with the mark that an operator's rewind would store
+	taken.Owner, taken.Last.Reason = lease.Owner{}, lease.ReasonForced
 	for name, c := range map[string]struct {
 		Accepted
 		want string
 	}{
+		"rewound while held":   {Accepted{held, taken, commit, "a"}, "S1: a checkpoint of generation"},
 		"by its owner":         {Accepted{claimed, held, commit, "a"}, ""},
 		"by a worker unknown":  {Accepted{claimed, held, commit, ""}, ""},
 		"by another worker":    {Accepted{claimed, held, commit, "b"}, "S1: "},

@@ -5,6 +5,7 @@ const (
 	inProtocol = "./internal/protocol"
 	inStore    = "./memstore"
 	inStorm    = "./internal/storm"
+	inJudge    = "./internal/judge"
 )
 
 // rowMutants break the rules of rows, of stores and of checkpoints.
@@ -125,6 +126,20 @@ func rowMutants() []mutant {
 			never("before"), inProtocol, "TestClockMustBeSet"},
 		{"a checkpoint belongs to the generation that wrote it", "shardlease/lease.Row.checkCheckpoint",
 			without("is.generation"), inStore, "TestStore/BadInputWritesNothing"},
+
+		// The judge, which every world of the tests uses.
+		{"the judge asks which worker sent a checkpoint", "internal/judge.Accepted.byOwner",
+			never("a.by"), inJudge, "TestAcceptedAsksWhoSentIt"},
+		{"the judge asks from which row a checkpoint was made", "internal/judge.Accepted.byOwner",
+			swap(`old.Owner == a.Before.Owner`, `old.Owner == old.Owner`), inJudge, "TestJudgeAsksWhoWrote"},
+		{"the judge sees a transfer that moves the checkpoint", "internal/judge.Accepted.checkpoint",
+			never("optransfer"), inJudge, "TestAcceptedAsksWhoSentIt"},
+		{"the judge sees a write that is applied twice", "internal/judge.Judge.saw",
+			never("stored"), inJudge, "TestJudgeObjects"},
+		{"the judge remembers owners when the table goes back", "internal/judge.Judge.saw",
+			never("known"), inJudge, "TestJudgeRemembers"},
+		{"only an idle shard is rewound", "internal/judge.Accepted.rewinds",
+			without("a.before.owner"), inJudge, "TestAcceptedAsksWhoSentIt"},
 
 		// Checkpoints.
 		{"a stale handle is refused by the rules too", "internal/protocol.holds",
