@@ -121,12 +121,17 @@ func (w *world) until(limit time.Duration, cond func() bool) time.Duration {
 }
 
 func (w *world) join(name string, c engine.Config) *node {
-	c.Name = name
 	n := &node{w: w, Process: virtual.Process{Time: &w.Time, Name: name}}
-	n.Shell, n.patience = n, c.TTL/4
-	w.nodes = append(w.nodes, n)
-	n.Boot(0, func() virtual.Engine { return twinned{virtual.Present(c, n.Moment()), w} })
+	n.Shell = n
+	n.enter(c)
 	return n
+}
+
+// enter starts the worker.
+func (n *node) enter(c engine.Config) {
+	c.Name, n.patience = n.Name, c.TTL/4
+	n.w.nodes = append(n.w.nodes, n)
+	n.Boot(0, func() virtual.Engine { return twinned{virtual.Present(c, n.Moment()), n.w} })
 }
 
 // fleet lets workers of these names, a letter each, join.
