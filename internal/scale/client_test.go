@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -51,8 +52,8 @@ type call struct {
 	over    bool
 	holds   bool // the call has a place in the lane
 	pause   time.Duration
-	request func(now time.Duration) (answered bool) // the request at the table; false: throttled
-	size    func() int                              // the size of the answer, in bytes
+	request func() (answered bool) // the request at the table; false: throttled
+	size    func() int             // the size of the answer, in bytes
 	end     func(err error)
 }
 
@@ -127,7 +128,7 @@ func (k *call) arrive() {
 		f.After(silence, func() { k.result(false) })
 		return
 	}
-	answered := k.request(f.Now())
+	answered := k.request()
 	back := f.latency()
 	if answered && k.size != nil {
 		back += transfer(k.size())
@@ -177,8 +178,8 @@ func (c *client) list(o engine.List) {
 	page = func() {
 		next, before := "", len(in.Records)
 		c.do(o.Query.Kind == lease.KindLease, limit, call{
-			request: func(now time.Duration) (ok bool) {
-				in.Records, next, ok = f.table.page(now, o.Query, from, in.Records[:before])
+			request: func() (ok bool) {
+				in.Records, next, ok = f.table.page(f.Now(), o.Query, from, in.Records[:before])
 				return ok
 			},
 			size: func() int { return (len(in.Records) - before) * f.table.of(o.Query.Kind).typical() },
@@ -196,44 +197,42 @@ func (c *client) list(o engine.List) {
 
 func (c *client) get(o engine.Get) {
 	f := c.n.f
-	in := engine.Got{Read: o.Read, Key: o.Key}
-	c.do(o.Key.Kind == lease.KindLease, f.Now()+f.ttl/4, call{
-		request: func(now time.Duration) (ok bool) {
-			in.Record, ok = f.table.get(now, o.Key)
-			return ok
-		},
-		end: func(err error) {
-			if in.Err = err; err != nil {
-				in.Record = nil
-			}
-			c.n.step(in)
-		},
+	c.once(o, o.Key.Kind == lease.KindLease, f.ttl/4, func() (engine.Input, bool) {
+		r, ok := f.table.get(f.Now(), o.Key)
+		return engine.Got{Read: o.Read, Key: o.Key, Record: r}, ok
 	})
 }
 
 func (c *client) write(o engine.Send) {
 	f := c.n.f
-	in := engine.Settled{Write: o.Write}
-	var refused error
-	c.do(o.Write.Key().Kind == lease.KindLease, f.Now()+f.ttl/4, call{
-		request: func(now time.Duration) (ok bool) {
-			in.Record, refused, ok = f.table.write(now, o.Write)
-			return ok
-		},
-		end: func(err error) {
-			if in.Err = refused; err != nil {
-				in.Record, in.Err = nil, err
-			}
-			c.n.step(in)
-		},
+	c.once(o, o.Write.Key().Kind == lease.KindLease, f.ttl/4, func() (engine.Input, bool) {
+		r, refused, ok := f.table.write(f.Now(), o.Write)
+		return engine.Settled{Write: o.Write, Record: r, Err: refused}, ok
 	})
 }
 
 // verify reads the group's record; requests to the control plane are not modelled.
 func (c *client) verify(o engine.Verify) {
 	f := c.n.f
-	c.do(false, f.Now()+f.ttl, call{
-		request: func(time.Duration) bool { f.meter.count("verify", 1); return true },
-		end:     func(err error) { c.n.step(engine.Verified{Read: o.Read, Err: err}) },
+	c.once(o, false, f.ttl, func() (engine.Input, bool) {
+		f.meter.count("verify", 1)
+		return engine.Verified{Read: o.Read}, true
+	})
+}
+
+// once makes a call of one request, which returns the answer or is refused.
+func (c *client) once(o engine.Output, lane bool, patience time.Duration, request func() (engine.Input, bool)) {
+	var in engine.Input
+	c.do(lane, c.n.f.Now()+patience, call{
+		request: func() (ok bool) {
+			in, ok = request()
+			return ok
+		},
+		end: func(err error) {
+			if err != nil {
+				in = virtual.Unanswered(o, err)
+			}
+			c.n.step(in)
+		},
 	})
 }

@@ -44,8 +44,8 @@ type Process struct {
 	timer   uint64        // the number of that timer
 }
 
-// Boot starts a process with an engine that make returns. Its monotonic clock starts at base.
-func (p *Process) Boot(base time.Duration, make func() Engine) {
+// Boot starts a process with the engine that create returns. Its monotonic clock starts at base.
+func (p *Process) Boot(base time.Duration, create func() Engine) {
 	input := p.Input
 	if input == nil {
 		input = p.Step
@@ -57,7 +57,7 @@ func (p *Process) Boot(base time.Duration, make func() Engine) {
 	if p.Clock.Rate == 0 {
 		p.Clock.Rate = 1000
 	}
-	p.Engine = make()
+	p.Engine = create()
 	p.Input(engine.Tick{})
 }
 
