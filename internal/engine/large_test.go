@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -353,9 +354,9 @@ func TestFewListInTurn(t *testing.T) {
 // claims, and then do not list the rows all at once.
 func TestFewListOneAfterTheOther(t *testing.T) {
 	early, atOnce := 0, 0
-	for seed := range uint64(5) {
+	for seed := range 10 {
 		w := newWorld(t, 24)
-		w.chance = rand.New(rand.NewPCG(seed, 7))
+		w.salt = fmt.Sprint("/", seed)
 		fleet := w.fleet("abcdefghijkl", large(12))
 		w.until(4*time.Minute, w.held)
 		w.run(10 * time.Minute)

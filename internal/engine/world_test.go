@@ -31,8 +31,9 @@ type world struct {
 	nodes  []*node
 	shards []engine.Shard
 	source engine.Source
-	down   bool // the store does not answer
-	steps  int  // of all engines
+	down   bool   // the store does not answer
+	steps  int    // of all engines
+	salt   string // of the chance of every step: another one is another seed
 	calls  map[string]int
 	server *server       // nil: it has time for everybody
 	polled time.Duration // how long the source takes
@@ -197,7 +198,7 @@ func (w *world) processed(shards ...string) (n int) {
 
 func (n *node) Moment() engine.Moment {
 	n.w.steps++
-	return n.MomentOf(n.Name + "-" + strconv.Itoa(n.w.steps))
+	return n.MomentOf(n.Name + "-" + strconv.Itoa(n.w.steps) + n.w.salt)
 }
 
 // step gives the engine an input, unless it is paused: then later.
