@@ -6,11 +6,11 @@ package attr
 
 import "fmt"
 
-// The attributes of both kinds of record, then those of lease rows, then those of seats. An
+// The attributes of all kinds of record, then those of lease rows, of seats and of targets. An
 // attribute with the same meaning has the name that the Kinesis Client Library gives it.
 const (
 	Group   = "leaseGroup" // partition key: group, "/", kind
-	Key     = "leaseKey"   // sort key: shard or incarnation
+	Key     = "leaseKey"   // sort key: the name of the lease.Key
 	Version = "version"
 	WriteID = "writeId"
 	Task    = "task"
@@ -44,6 +44,11 @@ const (
 	Freed     = "freed"
 	Wants     = "wants" // a set: generation, terms, shard; spaces between
 	At        = "at"
+
+	Revision = "revision"
+	Pages    = "pages"
+	Hold     = "hold" // packed names
+	Give     = "give" // packed names and successors
 )
 
 // Format is the version of the format. It changes only when older readers would misread a record,

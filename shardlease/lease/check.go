@@ -48,7 +48,7 @@ func (w Write) checkShape() string {
 	case deletes != (w.Next == nil):
 		return "only a delete has no record to store"
 	case !creates && !isValue(w.Old) || !deletes && !isValue(w.Next):
-		return "a record is a Row or a Seat, not a pointer to one"
+		return "a record is a value, not a pointer to one"
 	case deletes && w.Old.Key().Kind == KindLease:
 		return "lease rows are never deleted"
 	}
@@ -57,34 +57,56 @@ func (w Write) checkShape() string {
 
 // checkChange reports a difference between Old and Next that no transition makes.
 func (w Write) checkChange() string {
-	row, isRow := w.Next.(Row)
 	if w.Op == OpCreate {
-		switch {
-		case isRow && !row.isNew():
-			return "a new row must be as Begin makes it"
-		case !isRow && w.Next.count() != 0:
-			return "a new seat must not have a heartbeat yet"
-		}
-		return ""
+		return checkNew(w.Next)
 	}
 	switch {
 	case w.Old.Key() != w.Next.Key():
 		return "the key must not change"
-	case w.Old.count() == math.MaxInt64 || w.Next.count() != w.Old.count()+1:
-		return "the counter must grow by one"
 	case w.Next.Written() == w.Old.Written():
 		return "the write id must be new"
-	case !isRow && w.Op == OpTransfer:
-		return "a seat is not transferred"
-	case !isRow:
-		return w.Next.(Seat).checkBeat(w.Old.(Seat))
+	case w.Op == OpTransfer && w.Key().Kind != KindLease:
+		return "only lease rows are transferred"
 	}
-	old := w.Old.(Row)
-	if row.Generation == old.Generation && w.Op == OpSwap {
-		return row.checkWithin(old)
+	switch next := w.Next.(type) {
+	case Row:
+		return next.checkRow(w.Old.(Row), w.Op)
+	case Seat:
+		return next.checkBeat(w.Old.(Seat))
+	case Target:
+		return next.checkTarget(w.Old.(Target))
 	}
-	return row.checkHands(old, w.Op)
+	return ""
 }
+
+// checkNew reports a record that no transition creates.
+func checkNew(r Record) string {
+	switch r := r.(type) {
+	case Row:
+		if !r.isNew() {
+			return "a new row must be as Begin makes it"
+		}
+	case Seat:
+		if r.Beat != 0 {
+			return "a new seat must not have a heartbeat yet"
+		}
+	}
+	return ""
+}
+
+// checkRow reports a change of a lease row that no transition makes.
+func (r Row) checkRow(old Row, op Op) string {
+	if !follows(r.Counter, old.Counter) {
+		return "the counter must grow by one"
+	}
+	if r.Generation == old.Generation && op == OpSwap {
+		return r.checkWithin(old)
+	}
+	return r.checkHands(old, op)
+}
+
+// follows reports whether a counter grew by one.
+func follows(next, old int64) bool { return old < math.MaxInt64 && next == old+1 }
 
 // isNew reports whether r is a row as Begin makes it: without an owner, without a checkpoint,
 // at the generation of its clock.
@@ -130,6 +152,9 @@ func (r Row) checkCheckpoint(old Row) string {
 
 // checkBeat reports a heartbeat that changes anything except what the worker publishes.
 func (s Seat) checkBeat(old Seat) string {
+	if !follows(s.Beat, old.Beat) {
+		return "the counter must grow by one"
+	}
 	old.Beat, old.WriteID, old.At, old.Says = s.Beat, s.WriteID, s.At, s.Says
 	if !reflect.DeepEqual(s, old) {
 		return "a heartbeat may only change what the worker publishes"

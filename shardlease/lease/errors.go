@@ -117,6 +117,11 @@ func invalid(field, rule string) error {
 	return &checkpoint.InvalidError{Field: field, Rule: rule}
 }
 
+// tooMany returns the error for a list with got elements that may have at most limit.
+func tooMany(field string, got, limit int) error {
+	return &checkpoint.InvalidError{Field: field, Rule: fmt.Sprintf("must be at most %d, are %d", limit, got), Limit: int64(limit)}
+}
+
 // tooLong returns the error for a field that has got bytes and may have at most limit.
 func tooLong(field string, got, limit int) error {
 	return &checkpoint.InvalidError{Field: field, Rule: fmt.Sprintf("must have at most %d bytes, has %d", limit, got), Limit: int64(limit)}

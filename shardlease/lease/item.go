@@ -28,29 +28,9 @@ const TombstoneAge = 30 * 24 * time.Hour
 func Encode(r Record) Item {
 	item := Item{}
 	put := func(name string, value any) {
-		switch v := value.(type) {
-		case string:
-			if v == "" {
-				return
-			}
-		case int64:
-			if v == 0 {
-				return
-			}
-		case bool:
-			if !v {
-				return
-			}
-		case []string:
-			if len(v) == 0 {
-				return
-			}
-		case []byte:
-			if len(v) == 0 {
-				return
-			}
+		if !isEmpty(value) {
+			item[name] = value
 		}
-		item[name] = value
 	}
 	key := r.Key()
 	put(attr.Group, attr.Partition(key.Group, key.Kind))
@@ -63,8 +43,26 @@ func Encode(r Record) Item {
 	case Seat:
 		s := r
 		s.encode(put)
+	case Target:
+		r.encode(put)
 	}
 	return item
+}
+
+func isEmpty(value any) bool {
+	switch v := value.(type) {
+	case string:
+		return v == ""
+	case int64:
+		return v == 0
+	case bool:
+		return !v
+	case []string:
+		return len(v) == 0
+	case []byte:
+		return len(v) == 0
+	}
+	return false
 }
 
 func (r Row) encode(put func(string, any)) {
@@ -123,6 +121,8 @@ func Decode(item Item) (Record, error) {
 		r = in.row(key)
 	case KindSeat:
 		r = in.seat(key)
+	case KindTarget:
+		r = in.target(key)
 	}
 	if in.err == nil && r != nil {
 		in.err = r.Validate()
@@ -158,7 +158,8 @@ func (in *reader) text(attr string) string { return value[string](in, attr, "a s
 func (in *reader) number(attr string) int64 {
 	return value[int64](in, attr, "a whole number of 64 bits")
 }
-func (in *reader) flag(attr string) bool { return value[bool](in, attr, "a boolean") }
+func (in *reader) flag(attr string) bool     { return value[bool](in, attr, "a boolean") }
+func (in *reader) binary(attr string) []byte { return value[[]byte](in, attr, "binary") }
 
 func (in *reader) set(attr string) []string {
 	return slices.Sorted(slices.Values(value[[]string](in, attr, "a set of strings")))
@@ -169,7 +170,7 @@ func (in *reader) time(attr string) time.Time { return fromMillis(in.number(attr
 func (in *reader) key() Key {
 	partition, name := in.text(attr.Group), in.text(attr.Key)
 	cut := max(strings.LastIndexByte(partition, '/'), 0)
-	for _, kind := range []Kind{KindLease, KindSeat} {
+	for _, kind := range []Kind{KindLease, KindSeat, KindTarget} {
 		if group := partition[:cut]; partition == attr.Partition(group, kind) {
 			return Key{Group: group, Kind: kind, Name: name}
 		}
@@ -185,7 +186,7 @@ func (in *reader) row(key Key) Row {
 		Owner:     Owner{Name: in.text(attr.Owner), Incarnation: Incarnation(in.text(attr.Incarnation)), Task: in.text(attr.Task)},
 		OfferedTo: Incarnation(in.text(attr.Offer)),
 		Checkpoint: checkpoint.Checkpoint{
-			Mark:       checkpoint.Mark{Position: in.text(attr.Position), State: string(value[[]byte](in, attr.State, "binary"))},
+			Mark:       checkpoint.Mark{Position: in.text(attr.Position), State: string(in.binary(attr.State))},
 			Generation: in.number(attr.CheckpointGeneration), At: in.time(attr.CheckpointAt),
 		},
 		Finished: in.flag(attr.Finished), Quarantined: in.flag(attr.Quarantined), Removed: in.flag(attr.Removed),

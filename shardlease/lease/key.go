@@ -18,12 +18,13 @@ const (
 	MaxWants   = 1000 // how many shards one seat may request at a time
 )
 
-// A Kind is one of the two kinds of row.
+// A Kind is one of the kinds of record.
 type Kind uint8
 
 const (
-	KindLease Kind = iota + 1 // the kind of a [Row]; there is one for each shard
-	KindSeat                  // the kind of a [Seat]; there is one for each running worker
+	KindLease  Kind = iota + 1 // the kind of a [Row]; there is one for each shard
+	KindSeat                   // the kind of a [Seat]; there is one for each running worker
+	KindTarget                 // the kind of a [Target]; there are pages for each running worker
 )
 
 func (k Kind) String() string {
@@ -32,6 +33,8 @@ func (k Kind) String() string {
 		return "lease"
 	case KindSeat:
 		return "seat"
+	case KindTarget:
+		return "target"
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }
@@ -41,7 +44,7 @@ func (k Kind) String() string {
 type Key struct {
 	Group string
 	Kind  Kind
-	Name  string // the shard of a lease row, or the incarnation of a seat
+	Name  string // the shard of a lease row, the incarnation of a seat, or the incarnation and the page of a target
 }
 
 // String describes the key. It quotes and shortens names that could not be stored, because
@@ -59,9 +62,15 @@ func (k Key) Validate() error {
 	case KindLease:
 		return errors.Join(validName("group", k.Group), validName("shard", k.Name))
 	case KindSeat:
-		return errors.Join(validName("group", k.Group), validID("incarnation", k.Name))
+		return errors.Join(validName("group", k.Group), validIncarnation(Incarnation(k.Name)))
+	case KindTarget:
+		inc, _, ok := cutPage(k.Name)
+		if !ok {
+			return invalid("target", "must be an incarnation and a page")
+		}
+		return errors.Join(validName("group", k.Group), validIncarnation(inc))
 	}
-	return invalid("kind", "must be lease or seat")
+	return invalid("kind", "must be a known one")
 }
 
 // A WriteID is the random id of one write. Every write has a new one, and keeps it when the
@@ -71,6 +80,9 @@ type WriteID string
 // An Incarnation is the random id of one seat of one worker. Every new seat has a new one. A
 // worker that was evicted, or that stopped trusting itself, returns as another incarnation
 // and holds nothing of what the old one held.
+//
+// The first byte of an incarnation is above that of the reserved names, an exclamation mark, so
+// seats are listed after the records with reserved names.
 type Incarnation string
 
 // millis returns a time as items store it. The zero time is 0, and so not stored.
@@ -107,6 +119,14 @@ func validID(field, s string) error {
 		return invalid(field, "must not be empty")
 	}
 	return validText(field, s, MaxID)
+}
+
+func validIncarnation(inc Incarnation) error {
+	s := string(inc)
+	if s != "" && s[0] <= '!' {
+		return invalid("incarnation", "must not begin with a space or an exclamation mark")
+	}
+	return validID("incarnation", s)
 }
 
 // plain reports whether s contains only printable ASCII characters.

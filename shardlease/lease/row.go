@@ -65,7 +65,7 @@ func (o Owner) String() string {
 func (o Owner) Validate() error {
 	return errors.Join(
 		validName("owner name", o.Name),
-		validID("incarnation", string(o.Incarnation)),
+		validIncarnation(o.Incarnation),
 		validText("task", o.Task, MaxName))
 }
 
@@ -183,7 +183,7 @@ func (r Row) Validate() error {
 	errs := []error{
 		r.Key().Validate(), validID("write id", string(r.WriteID)),
 		positive("counter", r.Counter), positive("generation", r.Generation),
-		r.validateParents(), r.validateHold(), r.validateCheckpoint(), r.validateTransfers(),
+		validParents(r.Shard, r.Parents), r.validateHold(), r.validateCheckpoint(), r.validateTransfers(),
 	}
 	if r.Failures.Count < 0 || r.Failures.Last < 0 || r.Failures.Last > r.Generation {
 		errs = append(errs, invalid("failures", "must not be negative or ahead of the generation"))
@@ -194,15 +194,15 @@ func (r Row) Validate() error {
 	return errors.Join(errs...)
 }
 
-func (r Row) validateParents() error {
-	if len(r.Parents) > MaxParents {
-		return &checkpoint.InvalidError{Field: "parents", Rule: fmt.Sprintf("must be at most %d, are %d", MaxParents, len(r.Parents)), Limit: MaxParents}
+func validParents(shard string, parents []string) error {
+	if len(parents) > MaxParents {
+		return tooMany("parents", len(parents), MaxParents)
 	}
-	for i, parent := range r.Parents {
+	for i, parent := range parents {
 		if err := validName("parent", parent); err != nil {
 			return err
 		}
-		if parent == r.Shard || i > 0 && r.Parents[i-1] >= parent {
+		if parent == shard || i > 0 && parents[i-1] >= parent {
 			return invalid("parents", "must be sorted, different, and not the shard itself")
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -103,7 +102,7 @@ func (s Seat) Validate() error {
 
 func (s Seat) validateWants() error {
 	if len(s.Wants) > MaxWants {
-		return &checkpoint.InvalidError{Field: "wants", Rule: fmt.Sprintf("must be at most %d, are %d", MaxWants, len(s.Wants)), Limit: MaxWants}
+		return tooMany("wants", len(s.Wants), MaxWants)
 	}
 	for i, want := range s.Wants {
 		if err := want.validate(); err != nil {

@@ -32,7 +32,7 @@ type Store interface {
 	// missing from it may still exist.
 	List(ctx context.Context, q Query) iter.Seq2[Record, error]
 
-	// Get reads one record consistently: a Row or a Seat, according to the kind of the key.
+	// Get reads one record consistently. The kind of the key says which type it has.
 	// It returns tombstones too, and ErrNotFound if there is no record. A store may delete
 	// tombstones that are older than [TombstoneAge]: the first generation of a row counts
 	// seconds, so a row that is created later starts above the deleted tombstone.
@@ -74,8 +74,8 @@ type Query struct {
 
 // Validate reports a query that no store can answer.
 func (q Query) Validate() error {
-	if q.Kind != KindLease && q.Kind != KindSeat {
-		return invalid("kind", "must be lease or seat")
+	if q.Kind < KindLease || q.Kind > KindTarget {
+		return invalid("kind", "must be lease, seat or target")
 	}
 	return validName("group", q.Group)
 }

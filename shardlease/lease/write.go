@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// A Record is one of the two kinds of row: a [Row] or a [Seat].
+// A Record is what a table holds under one key: a [Row], a [Seat] or a [Target].
 type Record interface {
 	Key() Key
 	Written() WriteID // the id of the write that made the record what it is
@@ -17,8 +17,8 @@ type Record interface {
 	count() int64
 }
 
-// Clone returns a copy of r that shares no memory with it. It returns nil if r is neither a
-// Row nor a Seat, and r itself if r refers to nothing.
+// Clone returns a copy of r that shares no memory with it. It returns nil if r is not a
+// record, and r itself if r refers to nothing.
 func Clone(r Record) Record {
 	switch of := r.(type) {
 	case Row:
@@ -33,6 +33,8 @@ func Clone(r Record) Record {
 		}
 		of.Wants = slices.Clone(of.Wants)
 		return of
+	case Target:
+		return of.clone()
 	}
 	return nil
 }
@@ -64,9 +66,10 @@ const (
 	// well: a withdrawn offer cannot be accepted.
 	OpTransfer
 
-	// OpDelete removes a seat, on the condition of a swap, when a worker evicts another or
-	// gives up its own seat. Lease rows are never deleted, because the generations that they
-	// issued would be forgotten.
+	// OpDelete removes a seat or a target, on the condition of a swap: when a worker evicts
+	// another or gives up its own seat, and when the target of a dead worker is no longer
+	// needed. Lease rows are never deleted, because the generations that they issued would be
+	// forgotten.
 	OpDelete
 )
 
@@ -113,11 +116,11 @@ func (w Write) ID() WriteID {
 	return w.Next.Written()
 }
 
-// isValue reports whether r is a Row or a Seat. A pointer to one has the same methods and is
-// not a record.
+// isValue reports whether r is one of the types of record. A pointer to one has the same
+// methods and is not a record.
 func isValue(r Record) bool {
 	switch r.(type) {
-	case Row, Seat:
+	case Row, Seat, Target:
 		return true
 	}
 	return false
