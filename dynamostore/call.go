@@ -24,14 +24,18 @@ const (
 	parts      = 4 // the first attempt gets a quarter of the timeout, so that there is time for others if it is not answered
 )
 
-// call is callAs for reads, and for requests about the table as a whole. A read of lease rows
-// waits for its turn; any other request does not.
+// call is callAs for reads, and for requests about the table as a whole.
 func call[T any](ctx context.Context, s *Store, k lease.Key, request func(context.Context) (T, error)) (T, error) {
-	c := bypass
-	if k.Kind == lease.KindLease {
-		c = hands
+	return callAs(ctx, s, classOfRead(k), k, request)
+}
+
+// classOfRead returns the class of a read. A read of lease rows or targets waits for its turn; any
+// other request does not.
+func classOfRead(k lease.Key) class {
+	if k.Kind.Listed() == lease.KindSeat {
+		return bypass
 	}
-	return callAs(ctx, s, c, k, request)
+	return hands
 }
 
 // callAs makes requests until one is answered or the time is up. Unless its class bypasses

@@ -1,4 +1,4 @@
-// Package dynamostore keeps the lease rows and seats of shardlease in one DynamoDB table. It
+// Package dynamostore keeps the records of shardlease in one DynamoDB table. It
 // implements [lease.Store]: it translates the four conditional writes of package lease to
 // DynamoDB, and decides nothing.
 //
@@ -37,14 +37,16 @@ type Options struct {
 	// Attempts bounds how often one call sends its request. Default: as often
 	// as fits into Timeout.
 	Attempts int
-	// InFlight is the largest number of calls about lease rows that are under way at once.
+	// InFlight is the largest number of calls about lease rows and targets that
+	// are under way at once.
 	// The present bound begins at 4, rises up to InFlight, and falls when the table
 	// throttles or does not answer. The other calls wait in the order of their arrival.
 	// Changes of hands and reads come before commits, but while a commit waits, at least
 	// every fourth call that is admitted is a commit. If less than half of a call's time is
 	// left when its turn comes, it returns a [lease.QueuedError]; the next call for the same
-	// row, within half a minute, gets its place in the queue. Calls about seats do not count
-	// and do not wait, so a heartbeat never queues behind commits. Default 16.
+	// row, within half a minute, gets its place in the queue. Calls about seats, the
+	// plan and wishes do not count and do not wait, so a heartbeat never queues behind commits.
+	// Default 16.
 	InFlight int
 	// Group is the group whose permissions Open checks. It matters if the IAM policy
 	// allows single groups only. Default: a name that is only used for this check.
@@ -136,10 +138,7 @@ func (s *Store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	if err := k.Validate(); err != nil {
 		return nil, err
 	}
-	if k.Kind == lease.KindSeat {
-		return s.get(ctx, k, bypass)
-	}
-	return s.get(ctx, k, hands)
+	return s.get(ctx, k, classOfRead(k))
 }
 
 func (s *Store) get(ctx context.Context, k lease.Key, c class) (lease.Record, error) {
@@ -185,7 +184,7 @@ func classOf(w lease.Write) class {
 	next, isRow := w.Next.(lease.Row)
 	old, _ := w.Old.(lease.Row)
 	switch {
-	case w.Key().Kind == lease.KindSeat:
+	case w.Key().Kind.Listed() == lease.KindSeat:
 		return bypass
 	case isRow && w.Op == lease.OpSwap && next.Generation == old.Generation && next.OfferedTo == old.OfferedTo:
 		return commits

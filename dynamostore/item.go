@@ -11,7 +11,7 @@ import (
 
 func itemKey(k lease.Key) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{
-		attr.Group: attribute(attr.Partition(k.Group, k.Kind)),
+		attr.Group: attribute(attr.Partition(k.Group, k.Kind.Listed())),
 		attr.Key:   attribute(k.Name),
 	}
 }

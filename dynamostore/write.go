@@ -30,8 +30,8 @@ func (s *Store) create(w lease.Write) *dynamodb.PutItemInput {
 	}
 }
 
-// swap is the request that replaces a record, on condition that its write id and counter are
-// those of w.Old, so that every attribute is. It sends only the attributes that change;
+// swap is the request that replaces a record, on condition that its write id and counter, if
+// it has one, are those of w.Old, so that every attribute is. It sends only the attributes that change;
 // attributes that this version does not know stay as they are.
 func (s *Store) swap(w lease.Write) *dynamodb.UpdateItemInput {
 	e := newExpression()
@@ -73,8 +73,7 @@ func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
 	return s.update(w, e, condition, types.ReturnValueAllNew)
 }
 
-// delete is the request that deletes a seat, on condition that its write id and heartbeat
-// counter are those of w.Old.
+// delete is the request that deletes a seat or a target, on the condition of a swap.
 func (s *Store) delete(w lease.Write) *dynamodb.DeleteItemInput {
 	e := newExpression()
 	return &dynamodb.DeleteItemInput{
@@ -135,16 +134,25 @@ func (e *expression) isOrAbsent(attr, v string) string {
 	return e.is(attr, v)
 }
 
-// untouched is the condition of a swap and of a delete: the record is unchanged.
+// untouched is the condition of a swap and of a delete: the record is unchanged. Wishes have no
+// counter beside the write id.
 func (e *expression) untouched(old lease.Record) string {
 	condition := e.is(attr.WriteID, string(old.Written()))
-	item := lease.Encode(old)
-	for _, counter := range []string{attr.Counter, attr.Beat} {
-		if n, ok := item[counter]; ok {
-			return condition + " AND " + e.is(counter, n)
-		}
+	counter := ""
+	switch old.(type) {
+	case lease.Row:
+		counter = attr.Counter
+	case lease.Seat:
+		counter = attr.Beat
+	case lease.Plan, lease.Target:
+		counter = attr.Revision
+	default:
+		return condition
 	}
-	return condition + " AND " + e.absent(attr.Beat) // a seat before its first heartbeat
+	if n, ok := lease.Encode(old)[counter]; ok {
+		return condition + " AND " + e.is(counter, n)
+	}
+	return condition + " AND " + e.absent(counter) // a seat before its first heartbeat
 }
 
 // change sets the attributes that are new or different in after, and removes those that it

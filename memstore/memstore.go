@@ -21,13 +21,13 @@ type Store struct {
 	partitions map[place]*partition
 }
 
-// A place identifies a partition: the group and the kind of its records.
+// A place identifies a partition: the group, and the kind by which its records are listed.
 type place struct {
 	group string
 	kind  lease.Kind
 }
 
-// A partition holds the records of one kind in one group, with their names in order.
+// A partition holds the records of one listing, with their names in order.
 type partition struct {
 	names   []string
 	records map[string]lease.Record
@@ -75,7 +75,7 @@ func (s *Store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.partitions[place{k.Group, k.Kind}]; p != nil {
+	if p := s.partitions[place{k.Group, k.Kind.Listed()}]; p != nil {
 		if r, ok := p.records[k.Name]; ok {
 			return lease.Clone(r), nil
 		}
@@ -127,7 +127,7 @@ func (s *Store) partition(k lease.Key) *partition {
 	if s.partitions == nil {
 		s.partitions = map[place]*partition{}
 	}
-	at := place{k.Group, k.Kind}
+	at := place{k.Group, k.Kind.Listed()}
 	if s.partitions[at] == nil {
 		s.partitions[at] = &partition{records: map[string]lease.Record{}}
 	}

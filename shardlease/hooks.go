@@ -76,10 +76,10 @@ func nilOf(v any) string {
 	return fmt.Sprintf("; is a nil %T", v)
 }
 
-// isRecord reports whether r is a row or a seat by value: neither nil nor a pointer.
+// isRecord reports whether r is a record by value: neither nil nor a pointer.
 func isRecord(r lease.Record) bool {
 	switch r.(type) {
-	case lease.Row, lease.Seat:
+	case lease.Row, lease.Seat, lease.Target, lease.Plan, lease.Wishes:
 		return true
 	}
 	return false
@@ -106,8 +106,8 @@ func checkListed(r lease.Record, q lease.Query, last string) error {
 		return checkRecord(hook, r, lease.Key{})
 	}
 	k := r.Key()
-	if err := checkRecord(hook, r, lease.Key{Group: q.Group, Kind: q.Kind, Name: k.Name}); err != nil {
-		return err
+	if k.Kind.Listed() != q.Kind || k.Group != q.Group {
+		return &HookError{Hook: hook, Err: fmt.Errorf("returned %v instead of one of the %v", k, q)}
 	}
 	if k.Name <= last {
 		return &HookError{Hook: hook, Err: fmt.Errorf("listed %q after %q, which is not the order of the names", k.Name, last)}

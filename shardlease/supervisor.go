@@ -73,11 +73,18 @@ func collect[R lease.Record](ctx context.Context, s Supervisor, kind lease.Kind)
 		if r, ok := record.(R); ok {
 			records = append(records, r)
 		}
-		if err != nil {
+		if err != nil && !isOther(err, kind) {
 			errs = append(errs, err)
 		}
 	}
 	return records, errors.Join(errs...)
+}
+
+// isOther reports whether err is a malformed record of another kind, which is listed with those
+// of this kind.
+func isOther(err error, kind lease.Kind) bool {
+	malformed, ok := errors.AsType[*lease.MalformedError](err)
+	return ok && malformed.Key.Kind != kind
 }
 
 // Get returns the lease row of one shard, or lease.ErrNotFound if there is none. For a

@@ -38,7 +38,7 @@ func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 		}
 		byName := func(a, b lease.Key) int { return strings.Compare(a.Name, b.Name) }
 		for _, k := range slices.SortedFunc(maps.Keys(all), byName) {
-			if k.Group != q.Group || k.Kind != q.Kind {
+			if k.Group != q.Group || k.Kind.Listed() != q.Kind {
 				continue
 			}
 			r, err := lease.Decode(all[k])

@@ -6,7 +6,7 @@ package attr
 
 import "fmt"
 
-// The attributes of all kinds of record, then those of lease rows, of seats and of targets. An
+// The attributes of all kinds of record, then those of lease rows, of seats, of targets and plans, and of wishes. An
 // attribute with the same meaning has the name that the Kinesis Client Library gives it.
 const (
 	Group   = "leaseGroup" // partition key: group, "/", kind
@@ -49,6 +49,20 @@ const (
 	Pages    = "pages"
 	Hold     = "hold" // packed names
 	Give     = "give" // packed names and successors
+
+	Open     = "open"
+	Table    = "tableId"
+	Inputs   = "inputs"
+	Members  = "members"
+	Watchers = "watchers" // tabs between
+	Unplaced = "unplaced"
+	Examples = "examples"
+	Shards   = "shards"
+	Names    = "names"
+	Tick     = "tick"
+	Late     = "late"
+
+	Wishes = "wishes" // a set: kind, subject, to, until, by, why; tabs between
 )
 
 // Format is the version of the format. It changes only when older readers would misread a record,

@@ -420,6 +420,9 @@ func (e *Engine) sawSeats(in Listed) {
 		}
 	}
 	for _, k := range in.Unreadable {
+		if k.Kind != lease.KindSeat {
+			continue // a record beside the seats
+		}
 		if inc := lease.Incarnation(k.Name); inc == e.seat.me {
 			found = true // there, for all that can be read of it: the next beat finds out
 			continue

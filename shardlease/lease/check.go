@@ -51,6 +51,8 @@ func (w Write) checkShape() string {
 		return "a record is a value, not a pointer to one"
 	case deletes && w.Old.Key().Kind == KindLease:
 		return "lease rows are never deleted"
+	case deletes && w.Old.Key().Kind != KindSeat && w.Old.Key().Kind != KindTarget:
+		return "only seats and targets are deleted"
 	}
 	return ""
 }
@@ -75,6 +77,8 @@ func (w Write) checkChange() string {
 		return next.checkBeat(w.Old.(Seat))
 	case Target:
 		return next.checkTarget(w.Old.(Target))
+	case Plan:
+		return next.checkPlan(w.Old.(Plan))
 	}
 	return ""
 }
@@ -90,6 +94,8 @@ func checkNew(r Record) string {
 		if r.Beat != 0 {
 			return "a new seat must not have a heartbeat yet"
 		}
+	case Plan:
+		return r.checkNewPlan()
 	}
 	return ""
 }

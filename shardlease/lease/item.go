@@ -33,7 +33,7 @@ func Encode(r Record) Item {
 		}
 	}
 	key := r.Key()
-	put(attr.Group, attr.Partition(key.Group, key.Kind))
+	put(attr.Group, attr.Partition(key.Group, key.Kind.Listed()))
 	put(attr.Key, key.Name)
 	put(attr.Version, int64(attr.Format))
 	put(attr.WriteID, string(r.Written()))
@@ -44,6 +44,10 @@ func Encode(r Record) Item {
 		s := r
 		s.encode(put)
 	case Target:
+		r.encode(put)
+	case Plan:
+		r.encode(put)
+	case Wishes:
 		r.encode(put)
 	}
 	return item
@@ -123,6 +127,10 @@ func Decode(item Item) (Record, error) {
 		r = in.seat(key)
 	case KindTarget:
 		r = in.target(key)
+	case KindPlan:
+		r = in.plan(key)
+	case KindWishes:
+		r = in.wishes(key)
 	}
 	if in.err == nil && r != nil {
 		in.err = r.Validate()
@@ -172,6 +180,12 @@ func (in *reader) key() Key {
 	cut := max(strings.LastIndexByte(partition, '/'), 0)
 	for _, kind := range []Kind{KindLease, KindSeat, KindTarget} {
 		if group := partition[:cut]; partition == attr.Partition(group, kind) {
+			if kind == KindSeat && strings.HasPrefix(name, "!") {
+				kind = reserved(name)
+			}
+			if kind == 0 {
+				in.fail(attr.Key, "must be a reserved name that this version knows")
+			}
 			return Key{Group: group, Kind: kind, Name: name}
 		}
 	}
@@ -179,11 +193,15 @@ func (in *reader) key() Key {
 	return Key{Group: partition, Name: name}
 }
 
+func (in *reader) owner() Owner {
+	return Owner{Name: in.text(attr.Owner), Incarnation: Incarnation(in.text(attr.Incarnation)), Task: in.text(attr.Task)}
+}
+
 func (in *reader) row(key Key) Row {
 	r := Row{
 		Group: key.Group, Shard: key.Name, Parents: in.set(attr.Parents),
 		Counter: in.number(attr.Counter), WriteID: WriteID(in.text(attr.WriteID)), Generation: in.number(attr.Generation),
-		Owner:     Owner{Name: in.text(attr.Owner), Incarnation: Incarnation(in.text(attr.Incarnation)), Task: in.text(attr.Task)},
+		Owner:     in.owner(),
 		OfferedTo: Incarnation(in.text(attr.Offer)),
 		Checkpoint: checkpoint.Checkpoint{
 			Mark:       checkpoint.Mark{Position: in.text(attr.Position), State: string(in.binary(attr.State))},

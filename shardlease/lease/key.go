@@ -25,6 +25,8 @@ const (
 	KindLease  Kind = iota + 1 // the kind of a [Row]; there is one for each shard
 	KindSeat                   // the kind of a [Seat]; there is one for each running worker
 	KindTarget                 // the kind of a [Target]; there are pages for each running worker
+	KindPlan                   // the kind of a [Plan]; there is at most one in a group
+	KindWishes                 // the kind of [Wishes]; there is at most one record in a group
 )
 
 func (k Kind) String() string {
@@ -35,8 +37,34 @@ func (k Kind) String() string {
 		return "seat"
 	case KindTarget:
 		return "target"
+	case KindPlan:
+		return "plan"
+	case KindWishes:
+		return "wishes"
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// Listed returns the kind of the listing that contains records of kind k: the plan and the wishes
+// of a group are stored beside the seats and listed before them, so that one query reads all.
+// Other records are listed by their own kind.
+func (k Kind) Listed() Kind {
+	if k == KindPlan || k == KindWishes {
+		return KindSeat
+	}
+	return k
+}
+
+// reserved returns the kind of the record that has a reserved name, or 0 if the name is of a newer
+// version.
+func reserved(name string) Kind {
+	switch name {
+	case planName:
+		return KindPlan
+	case wishesName:
+		return KindWishes
+	}
+	return 0
 }
 
 // A Key is the address of one row. Groups do not see each other: two consumers of one
@@ -44,7 +72,9 @@ func (k Kind) String() string {
 type Key struct {
 	Group string
 	Kind  Kind
-	Name  string // the shard of a lease row, the incarnation of a seat, or the incarnation and the page of a target
+	// Name is the shard of a lease row, the incarnation of a seat, or the incarnation and the page
+	// of a target. A plan and wishes have reserved names; their methods Key know them.
+	Name string
 }
 
 // String describes the key. It quotes and shortens names that could not be stored, because
@@ -69,6 +99,11 @@ func (k Key) Validate() error {
 			return invalid("target", "must be an incarnation and a page")
 		}
 		return errors.Join(validName("group", k.Group), validIncarnation(inc))
+	case KindPlan, KindWishes:
+		if reserved(k.Name) != k.Kind {
+			return invalid("name", "must be the reserved name of its kind")
+		}
+		return validName("group", k.Group)
 	}
 	return invalid("kind", "must be a known one")
 }

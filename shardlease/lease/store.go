@@ -25,7 +25,8 @@ import (
 type Store interface {
 	// List yields the records of one kind in one group, ordered by the bytes of their
 	// names. A record that exists for the whole listing is yielded exactly once.
-	// Tombstones are skipped.
+	// Tombstones are skipped. The listing of the seats begins with the plan and the wishes
+	// of the group, if there are any; see [Kind.Listed].
 	//
 	// A record that cannot be read is yielded as (nil, *MalformedError), and the listing
 	// continues. Any other error ends it. The listing is then incomplete: a record that is
@@ -74,7 +75,7 @@ type Query struct {
 
 // Validate reports a query that no store can answer.
 func (q Query) Validate() error {
-	if q.Kind < KindLease || q.Kind > KindTarget {
+	if q.Kind < KindLease || q.Kind > KindWishes || q.Kind.Listed() != q.Kind {
 		return invalid("kind", "must be lease, seat or target")
 	}
 	return validName("group", q.Group)

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// A Record is what a table holds under one key: a [Row], a [Seat] or a [Target].
+// A Record is what a table holds under one key: a [Row], a [Seat], a [Target], a [Plan] or
+// [Wishes].
 type Record interface {
 	Key() Key
 	Written() WriteID // the id of the write that made the record what it is
@@ -34,6 +35,10 @@ func Clone(r Record) Record {
 		of.Wants = slices.Clone(of.Wants)
 		return of
 	case Target:
+		return of.clone()
+	case Plan:
+		return of.clone()
+	case Wishes:
 		return of.clone()
 	}
 	return nil
@@ -120,7 +125,7 @@ func (w Write) ID() WriteID {
 // methods and is not a record.
 func isValue(r Record) bool {
 	switch r.(type) {
-	case Row, Seat, Target:
+	case Row, Seat, Target, Plan, Wishes:
 		return true
 	}
 	return false

@@ -1,0 +1,225 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/generation"
+)
+
+// A Plan is the record of the target assignment of a group: which revision is the present one,
+// and whether its targets are still being written. There is one plan for each group, beside the
+// seats, so one query reads the plan and the seats.
+//
+// A worker that plans makes two swaps: it opens the next revision, writes the targets that
+// differ, and finishes the revision. If the worker dies in between, the plan stays open, and
+// another worker opens the revision after it.
+//
+// Invariant: the revision never decreases, and a finished revision is never opened again.
+//
+// Invariant: only the worker that opened a revision finishes it.
+type Plan struct {
+	Group    string
+	WriteID  WriteID
+	Revision int64  // grows with every plan
+	Open     bool   // the targets of the revision are being written
+	By       Owner  // the worker that opened the revision
+	Planner  string // the name of its planner, for people
+	Table    string // the identity of the table for which the plan was made; empty: unknown
+
+	Finding           // what the last finished plan found
+	Tick    int64     // grows while a watcher lives; workers that do not watch read it
+	Late    bool      // a seat has missed a heartbeat
+	At      time.Time // the wall clock of the last writer, for people
+}
+
+// A Finding is what a plan stores about the fleet when it is finished. It names no members: a
+// worker finds out by its target whether the plan has it.
+type Finding struct {
+	Inputs  string // the hash of everything that the plan was computed from
+	Members int64  // how many workers the plan has
+	// Watchers are the workers that list the seats, the first one most often.
+	Watchers []Incarnation
+	Unplaced int64    // how many shards no worker has room for
+	Examples []string // the names of some unplaced shards, sorted
+	Shards   int64    // how many names of shards are known
+	Names    string   // the hash of these names
+}
+
+// The limits of a plan. Every worker reads the plan with every heartbeat, and a consistent read
+// costs a unit for each 4 KB.
+const (
+	MaxWatchers = 8  // how many watchers a plan names
+	MaxExamples = 10 // how many unplaced shards a plan names
+
+	maxPlanBytes = 4096
+)
+
+// planName is the name of the plan's key. It is below every incarnation.
+const planName = "!plan"
+
+// Key returns the address of the plan.
+func (p Plan) Key() Key { return Key{Group: p.Group, Kind: KindPlan, Name: planName} }
+
+// Written returns the id of the write that made the plan what it is.
+func (p Plan) Written() WriteID { return p.WriteID }
+
+func (p Plan) count() int64 { return p.Revision }
+
+// Fits reports whether the plan is small enough to be stored.
+func (p Plan) Fits() bool { return Encode(p).Size() <= maxPlanBytes }
+
+// Validate reports everything that makes p impossible to store.
+func (p Plan) Validate() error {
+	errs := []error{
+		p.Key().Validate(), validID("write id", string(p.WriteID)), positive("revision", p.Revision), p.By.Validate(),
+		validText("planner", p.Planner, MaxID), validText("table", p.Table, MaxName), p.Finding.validate(),
+	}
+	if p.Tick < 0 {
+		errs = append(errs, invalid("tick", "must not be negative"))
+	}
+	if !p.Fits() {
+		errs = append(errs, tooLong("plan", Encode(p).Size(), maxPlanBytes))
+	}
+	return errors.Join(errs...)
+}
+
+func (f Finding) validate() error {
+	errs := []error{validText("inputs", f.Inputs, MaxID), validText("names", f.Names, MaxID)}
+	if min(f.Members, f.Unplaced, f.Shards) < 0 {
+		errs = append(errs, invalid("members, unplaced and shards", "must not be negative"))
+	}
+	if n := len(f.Watchers); n > MaxWatchers {
+		errs = append(errs, tooMany("watchers", n, MaxWatchers))
+	}
+	for i, inc := range f.Watchers {
+		errs = append(errs, validIncarnation(inc))
+		if slices.Contains(f.Watchers[:i], inc) {
+			errs = append(errs, invalid("watchers", "must be different"))
+		}
+	}
+	if n := len(f.Examples); n > MaxExamples {
+		errs = append(errs, tooMany("examples", n, MaxExamples))
+	}
+	for i, shard := range f.Examples {
+		errs = append(errs, validName("unplaced shard", shard))
+		if i > 0 && f.Examples[i-1] >= shard {
+			errs = append(errs, invalid("examples", "must be sorted and different"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f Finding) equal(other Finding) bool {
+	return f.Inputs == other.Inputs && f.Members == other.Members && f.Unplaced == other.Unplaced && f.Shards == other.Shards &&
+		f.Names == other.Names && slices.Equal(f.Watchers, other.Watchers) && slices.Equal(f.Examples, other.Examples)
+}
+
+// checkNewPlan reports a plan that no planner creates.
+func (p Plan) checkNewPlan() string {
+	switch {
+	case !p.Open || p.Tick != 0 || p.Late || !p.Finding.equal(Finding{}):
+		return "a new plan must be open and without findings"
+	case p.Revision < generation.First(p.At) || generation.ValidClock(p.At) != nil:
+		return "a new plan must start at the revision of its clock or above"
+	}
+	return ""
+}
+
+// checkPlan reports a change of a plan that is not one of these: another revision is opened, the
+// open revision is finished, or the plan ticks.
+func (p Plan) checkPlan(old Plan) string {
+	sameMaker := p.By == old.By && p.Planner == old.Planner && p.Table == old.Table
+	sameFinding := p.Finding.equal(old.Finding)
+	sameTick := p.Tick == old.Tick && p.Late == old.Late
+	switch {
+	case p.Revision < old.Revision:
+		return "the revision must not decrease"
+	case p.Revision > old.Revision:
+		if !p.Open || !sameFinding || !sameTick {
+			return "another revision must be opened, and change nothing else"
+		}
+	case p.Open && !old.Open:
+		return "a finished revision must not be opened again"
+	case p.Open != old.Open:
+		if !sameMaker || !sameTick {
+			return "a finished revision may only have other findings"
+		}
+	case !sameMaker || !sameFinding || !follows(p.Tick, old.Tick):
+		return "within a revision the plan may only tick"
+	}
+	return ""
+}
+
+func (p Plan) clone() Plan {
+	p.Watchers, p.Examples = slices.Clone(p.Watchers), slices.Clone(p.Examples)
+	return p
+}
+
+func (p Plan) encode(put func(string, any)) {
+	put(attr.Revision, p.Revision)
+	put(attr.Open, p.Open)
+	put(attr.Owner, p.By.Name)
+	put(attr.Incarnation, string(p.By.Incarnation))
+	put(attr.Task, p.By.Task)
+	put(attr.Planner, p.Planner)
+	put(attr.Table, p.Table)
+	put(attr.Inputs, p.Inputs)
+	put(attr.Members, p.Members)
+	watchers := make([]string, len(p.Watchers))
+	for i, inc := range p.Watchers {
+		watchers[i] = string(inc)
+	}
+	put(attr.Watchers, strings.Join(watchers, "\t")) // in order, which a set would lose
+	put(attr.Unplaced, p.Unplaced)
+	put(attr.Examples, p.Examples)
+	put(attr.Shards, p.Shards)
+	put(attr.Names, p.Names)
+	put(attr.Tick, p.Tick)
+	put(attr.Late, p.Late)
+	put(attr.At, millis(p.At))
+}
+
+func (in *reader) plan(key Key) Plan {
+	p := Plan{
+		Group: key.Group, WriteID: WriteID(in.text(attr.WriteID)), Revision: in.number(attr.Revision), Open: in.flag(attr.Open),
+		By: in.owner(), Planner: in.text(attr.Planner), Table: in.text(attr.Table),
+		Finding: Finding{
+			Inputs: in.text(attr.Inputs), Members: in.number(attr.Members),
+			Unplaced: in.number(attr.Unplaced), Examples: in.set(attr.Examples),
+			Shards: in.number(attr.Shards), Names: in.text(attr.Names),
+		},
+		Tick: in.number(attr.Tick), Late: in.flag(attr.Late), At: in.time(attr.At),
+	}
+	if watchers := in.text(attr.Watchers); watchers != "" {
+		for inc := range strings.SplitSeq(watchers, "\t") {
+			p.Watchers = append(p.Watchers, Incarnation(inc))
+		}
+	}
+	return p
+}
+
+func (p Plan) String() string {
+	state := "finished"
+	if p.Open {
+		state = "open"
+	}
+	text := fmt.Sprintf("%v: revision %d, %s, by %v, %d workers, %d shards", p.Key(), p.Revision, state, p.By, p.Members, p.Shards)
+	if p.Unplaced > 0 {
+		text += fmt.Sprintf(", no room for %d shards, such as %q", p.Unplaced, p.Examples)
+	}
+	return text
+}
+
+// LogValue returns the plan as a group of fields for structured logs.
+func (p Plan) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("group", p.Group), slog.Int64("revision", p.Revision), slog.Bool("open", p.Open),
+		slog.String("by", p.By.Name), slog.String("incarnation", string(p.By.Incarnation)),
+		slog.Int64("members", p.Members), slog.Int64("shards", p.Shards), slog.Int64("unplaced", p.Unplaced))
+}
