@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"errors"
+	"reflect"
 
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -44,8 +45,7 @@ func (v Verdict) String() string {
 // operator has none. It also returns the present record, if the answer contained it.
 func Settle(me lease.Incarnation, w lease.Write, reply lease.Record, err error) (Verdict, lease.Record) {
 	if err == nil {
-		_, wrote := w.Next.(lease.Row)
-		if _, answered := reply.(lease.Row); wrote && !answered {
+		if w.Next != nil && reflect.TypeOf(reply) != reflect.TypeOf(w.Next) {
 			return Unknown, nil // the answer does not fit the write
 		}
 		return Stored, reply
@@ -63,8 +63,15 @@ func Settle(me lease.Incarnation, w lease.Write, reply lease.Record, err error) 
 // same bytes may have been stored, and other writes may have followed. now is the present record,
 // nil for none.
 func Decide(me lease.Incarnation, w lease.Write, now lease.Record) Verdict {
-	if w.Key().Kind == lease.KindSeat {
+	switch w.Key().Kind {
+	case lease.KindSeat:
 		return decideSeat(w, now)
+	case lease.KindPlan:
+		return decidePlan(w, now)
+	case lease.KindTarget:
+		return decideTarget(w, now)
+	case lease.KindWishes:
+		return decideWishes(w, now)
 	}
 	next, ok := w.Next.(lease.Row)
 	switch {

@@ -19,6 +19,14 @@ const (
 	ErrReason         lease.Rule = "the transition does not allow this reason"
 )
 
+// The rules of the plan and of targets.
+const (
+	ErrNoPlan           lease.Rule = "there is no plan"
+	ErrOtherRevision    lease.Rule = "another revision has been opened"
+	ErrFinishedRevision lease.Rule = "the revision is finished"
+	ErrOvertaken        lease.Rule = "the target has this revision or a higher one"
+)
+
 // The meanings of an answer to a write, beside the rules above and lease.ErrWentBack.
 const (
 	ErrMoved    lease.Rule = "the row has changed within its generation"

@@ -31,7 +31,8 @@
 // The writes of a holder are swaps, and so are Unquarantine, Rewind, Remove and Revive, which
 // change rows without owner. The other changes of existing rows are transfers: Claim, Recover,
 // Seize, Take, ForceRelease, Quarantine and Adopt. [lease.Op] defines both. rules.go has what the
-// transitions share, and seat.go the transitions of seats.
+// transitions share, seat.go the transitions of seats, and plan.go those of the plan, of targets
+// and of wishes.
 //
 // A write is a plain value that contains its own condition; a [lease.Store] makes writes and
 // knows nothing else. A [Copy] is what a worker remembers of a row between writes; the example

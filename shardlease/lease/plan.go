@@ -52,12 +52,12 @@ type Finding struct {
 }
 
 // The limits of a plan. Every worker reads the plan with every heartbeat, and a consistent read
-// costs a unit for each 4 KB.
+// costs a unit for each 4 KB. With these limits the largest plan has less.
 const (
-	MaxWatchers = 8  // how many watchers a plan names
-	MaxExamples = 10 // how many unplaced shards a plan names
+	MaxWatchers = 8 // how many watchers a plan names
 
-	maxPlanBytes = 4096
+	maxExamples     = 10
+	maxExampleBytes = 1024 // the sum of the lengths of the examples
 )
 
 // planName is the name of the plan's key. It is below every incarnation.
@@ -71,9 +71,6 @@ func (p Plan) Written() WriteID { return p.WriteID }
 
 func (p Plan) count() int64 { return p.Revision }
 
-// Fits reports whether the plan is small enough to be stored.
-func (p Plan) Fits() bool { return Encode(p).Size() <= maxPlanBytes }
-
 // Validate reports everything that makes p impossible to store.
 func (p Plan) Validate() error {
 	errs := []error{
@@ -83,10 +80,24 @@ func (p Plan) Validate() error {
 	if p.Tick < 0 {
 		errs = append(errs, invalid("tick", "must not be negative"))
 	}
-	if !p.Fits() {
-		errs = append(errs, tooLong("plan", Encode(p).Size(), maxPlanBytes))
-	}
 	return errors.Join(errs...)
+}
+
+// Fit returns the finding with its examples in order, and no more of them than a plan may have.
+func (f Finding) Fit() Finding {
+	if len(f.Examples) == 0 {
+		f.Examples = nil
+		return f
+	}
+	f.Examples = slices.Compact(slices.Sorted(slices.Values(f.Examples)))
+	size := 0
+	for i, shard := range f.Examples {
+		if size += len(shard); i == maxExamples || size > maxExampleBytes {
+			f.Examples = f.Examples[:i]
+			break
+		}
+	}
+	return f
 }
 
 func (f Finding) validate() error {
@@ -103,13 +114,13 @@ func (f Finding) validate() error {
 			errs = append(errs, invalid("watchers", "must be different"))
 		}
 	}
-	if n := len(f.Examples); n > MaxExamples {
-		errs = append(errs, tooMany("examples", n, MaxExamples))
+	if len(f.Fit().Examples) < len(f.Examples) {
+		errs = append(errs, invalid("examples", fmt.Sprintf("must be different, and have at most %d names of %d bytes together", maxExamples, maxExampleBytes)))
 	}
 	for i, shard := range f.Examples {
 		errs = append(errs, validName("unplaced shard", shard))
 		if i > 0 && f.Examples[i-1] >= shard {
-			errs = append(errs, invalid("examples", "must be sorted and different"))
+			errs = append(errs, invalid("examples", "must be sorted"))
 		}
 	}
 	return errors.Join(errs...)

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -25,9 +26,10 @@ func fullPlan(name, id int) lease.Plan {
 	for i := range lease.MaxWatchers {
 		p.Watchers = append(p.Watchers, lease.Incarnation(pad(fmt.Sprint(9-i), id)))
 	}
-	for i := range lease.MaxExamples {
+	for i := range 20 {
 		p.Examples = append(p.Examples, pad(fmt.Sprintf("shard-%02d", i), name))
 	}
+	p.Finding = p.Fit()
 	return p
 }
 
@@ -57,8 +59,18 @@ func TestPlanStaysSmall(t *testing.T) {
 	if size := lease.Encode(fullPlan(40, 26)).Size(); size > 2048 {
 		t.Errorf("a plan with names of 40 bytes has %d bytes", size)
 	}
-	if p := fullPlan(255, 64); p.Fits() || !errors.Is(p.Validate(), checkpoint.ErrInvalid) {
-		t.Errorf("a plan of %d bytes is accepted", lease.Encode(p).Size())
+	if p := fullPlan(40, 26); len(p.Examples) != 10 || p.Validate() != nil {
+		t.Errorf("a plan with %d examples, %v", len(p.Examples), p.Validate())
+	}
+	p := fullPlan(lease.MaxName, lease.MaxID)
+	p.Planner, p.Inputs, p.Names = strings.Repeat("x", lease.MaxID), strings.Repeat("x", lease.MaxID), strings.Repeat("x", lease.MaxID)
+	p.Table, p.Tick, p.Members, p.Unplaced, p.Shards = strings.Repeat("x", lease.MaxName), math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64
+	if size := lease.Encode(p).Size(); size > 4096 || len(p.Examples) != 4 || p.Validate() != nil {
+		t.Errorf("the largest plan has %d bytes and %d examples: %v", size, len(p.Examples), p.Validate())
+	}
+	p.Examples = append(p.Examples, strings.Repeat("z", lease.MaxName))
+	if err := p.Validate(); !errors.Is(err, checkpoint.ErrInvalid) {
+		t.Errorf("a larger plan: %v", err)
 	}
 }
 
