@@ -42,10 +42,24 @@ const (
 	Planner   = "planner"
 	Leaving   = "leaving"
 	Freed     = "freed"
-	Wants     = "wants" // a set: generation, terms, shard; spaces between
+	Wants     = "wants" // a set: generation, terms, shard; spaces between; then a tab and the owner
 	At        = "at"
 
-	Revision = "revision"
+	Settled     = "settled"
+	Missing     = "missing"
+	News        = "news" // a set: kind, shard; a space between
+	NewsLeft    = "newsLeft"
+	Unwell      = "unwell"
+	UnwellSince = "unwellSince"
+	Silent      = "silent"
+	SilentSince = "silentSince"
+	Build       = "build"
+	Since       = "since"
+	Handoff     = "handoff"
+	Backoff     = "backoffMillis"
+	MaxAttempts = "maxAttempts"
+
+	Revision = "revision" // of seats too
 	Pages    = "pages"
 	Hold     = "hold" // packed names
 	Give     = "give" // packed names and successors

@@ -571,6 +571,44 @@ func TestSeats(t *testing.T) {
 	}
 }
 
+// TestSeatSaysWhatFits: a worker does not lose its seat because it has much to say. It says the
+// first news and counts the others, and cleans the text that says why it is unwell.
+func TestSeatSaysWhatFits(t *testing.T) {
+	w, err := protocol.Sit(lease.Seat{Group: "g", Incarnation: "i", Name: "n", TTL: time.Second, Backoff: -time.Hour, Since: time.Unix(0, 1_999_999)}, stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := w.Next.(lease.Seat)
+	if created.Backoff != -time.Millisecond || created.Since.Nanosecond() != 1_000_000 {
+		t.Errorf("backoff %v, since %v", created.Backoff, created.Since)
+	}
+	var news []lease.News
+	for i := range lease.MaxNews + 7 {
+		news = append(news, lease.News{Kind: lease.NewsFinished, Shard: fmt.Sprintf("s-%03d", 999-i)})
+	}
+	says := lease.Says{News: news, NewsLeft: 3, Health: lease.Health{Unwell: "a\nb\xff" + strings.Repeat("ä", 300), UnwellSince: time.Unix(0, 1_999_999)}}
+	w, err = protocol.NextBeat(created, says, stamp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := w.Next.(lease.Seat)
+	if len(next.News) != lease.MaxNews || next.NewsLeft != 10 || next.News[0].Shard != "s-900" || news[0].Shard != "s-999" {
+		t.Errorf("%d news from %v, %d left", len(next.News), next.News[0], next.NewsLeft)
+	}
+	if h := next.Health; !strings.HasPrefix(h.Unwell, "a b?ää") || len(h.Unwell) > lease.MaxName || h.UnwellSince.Nanosecond() != 1_000_000 {
+		t.Errorf("health %v", h)
+	}
+	for name, says := range map[string]lease.Says{
+		"a negative revision": {Revision: -1}, "a negative count": {NewsLeft: -1},
+		"news of no kind": {News: []lease.News{{Shard: "s"}}}, "news of two words": {News: []lease.News{{Kind: "a b", Shard: "s"}}},
+		"news of no shard": {News: []lease.News{{Kind: lease.NewsCreated}}},
+	} {
+		if _, err := protocol.NextBeat(created, says, stamp()); !errors.Is(err, checkpoint.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestWantIsForOneGeneration: a request for an earlier generation of a shard does not count.
 func TestWantIsForOneGeneration(t *testing.T) {
 	r := heldRow(t, "a")

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -11,8 +12,11 @@ import (
 // Sit creates a seat. Its worker is not confirmed before its first heartbeat.
 func Sit(s lease.Seat, st Stamp) (lease.Write, error) {
 	s.Beat, s.WriteID, s.At = 0, st.ID, wall(st.At)
-	s.TTL = s.TTL.Truncate(time.Millisecond)
-	s.Wants = byShard(s.Wants)
+	s.TTL, s.Since = s.TTL.Truncate(time.Millisecond), wall(s.Since)
+	if s.Backoff = s.Backoff.Truncate(time.Millisecond); s.Backoff < 0 {
+		s.Backoff = -time.Millisecond // stored as a number, of which only the sign counts
+	}
+	s.Says = said(s.Says)
 	return checked(lease.Write{Op: lease.OpCreate, Next: s})
 }
 
@@ -24,14 +28,39 @@ func NextBeat(s lease.Seat, says lease.Says, st Stamp) (lease.Write, error) {
 	}
 	next := s
 	next.Beat, next.WriteID, next.At = beat, st.ID, wall(st.At)
-	next.Says = says
-	next.Wants = byShard(says.Wants)
+	next.Says = said(says)
 	return checked(lease.Write{Op: lease.OpSwap, Old: s, Next: next})
 }
 
 // Evict deletes the seat as it was last seen: a worker evicts another, or gives up its own seat.
 func Evict(s lease.Seat) (lease.Write, error) {
 	return checked(lease.Write{Op: lease.OpDelete, Old: s})
+}
+
+// said returns what a worker says as a seat can store it. A worker must not lose its seat because
+// of a text or a number of news that is too long: it says the first news, and counts the others.
+func said(s lease.Says) lease.Says {
+	s.Wants = byShard(s.Wants)
+	h := &s.Health
+	h.Unwell, h.UnwellSince, h.SilentSince = shortened(printable(h.Unwell), lease.MaxName), wall(h.UnwellSince), wall(h.SilentSince)
+	if len(s.News) == 0 {
+		s.News = nil
+		return s
+	}
+	first := s.News[:min(len(s.News), lease.MaxNews)]
+	s.NewsLeft += int64(len(s.News) - len(first))
+	s.News = slices.Compact(slices.SortedFunc(slices.Values(first), lease.News.Compare))
+	return s
+}
+
+// printable returns a text without what no row stores.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
 }
 
 func byShard(wants []lease.Want) []lease.Want {

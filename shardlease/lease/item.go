@@ -94,23 +94,6 @@ func (r Row) encode(put func(string, any)) {
 	put(attr.Past, r.Past)
 }
 
-func (s Seat) encode(put func(string, any)) {
-	put(attr.Beat, s.Beat)
-	put(attr.Name, s.Name)
-	put(attr.Task, s.Task)
-	put(attr.TTL, s.TTL.Milliseconds())
-	put(attr.MaxShards, s.MaxShards)
-	put(attr.Planner, s.Planner)
-	put(attr.Leaving, s.Leaving)
-	put(attr.Freed, s.Freed)
-	put(attr.At, millis(s.At))
-	wants := make([]string, len(s.Wants))
-	for i, want := range s.Wants {
-		wants[i] = want.String()
-	}
-	put(attr.Wants, wants)
-}
-
 // Decode reads the stored form of a record. It ignores attributes that it does not know, and
 // returns a [*MalformedError] that names the first attribute that it cannot read.
 func Decode(item Item) (Record, error) {
@@ -175,6 +158,15 @@ func (in *reader) set(attr string) []string {
 
 func (in *reader) time(attr string) time.Time { return fromMillis(in.number(attr)) }
 
+// duration reads milliseconds. Negative ones are read as one, whatever their number.
+func (in *reader) duration(attr string) time.Duration {
+	n := in.number(attr)
+	if n > rebalance.MaxDuration.Milliseconds() {
+		in.fail(attr, "must be at most a day")
+	}
+	return time.Duration(min(max(n, -1), rebalance.MaxDuration.Milliseconds())) * time.Millisecond
+}
+
 func (in *reader) key() Key {
 	partition, name := in.text(attr.Group), in.text(attr.Key)
 	cut := max(strings.LastIndexByte(partition, '/'), 0)
@@ -218,37 +210,17 @@ func (in *reader) row(key Key) Row {
 	return r
 }
 
-func (in *reader) seat(key Key) Seat {
-	s := Seat{
-		Group: key.Group, Incarnation: Incarnation(key.Name), WriteID: WriteID(in.text(attr.WriteID)), Beat: in.number(attr.Beat),
-		Name: in.text(attr.Name), Task: in.text(attr.Task), TTL: time.Duration(in.number(attr.TTL)) * time.Millisecond,
-		MaxShards: in.number(attr.MaxShards), Planner: in.text(attr.Planner), At: in.time(attr.At),
-		Says: Says{Leaving: in.flag(attr.Leaving), Freed: in.number(attr.Freed)},
-	}
-	if n := in.number(attr.TTL); n < 0 || n > rebalance.MaxDuration.Milliseconds() {
-		in.fail(attr.TTL, "must be between 0 and a day")
-	}
-	for _, text := range in.set(attr.Wants) {
-		if want, ok := parseWant(text); ok {
-			s.Wants = append(s.Wants, want)
-		}
-	}
-	slices.SortFunc(s.Wants, func(a, b Want) int { return strings.Compare(a.Shard, b.Shard) })
-	s.Wants = slices.CompactFunc(s.Wants, func(a, b Want) bool { return a.Shard == b.Shard })
-	return s
-}
-
-// parseWant reads the text of Want.String. The shard is the last field because it may contain
-// spaces. A request that cannot be read is ignored, as a worker may ignore any request. Its
-// seat stays readable, because its worker is alive.
+// parseWant reads the text of Want.String. The shard is the last word because it may contain
+// spaces, and a tab separates the owner from it because both may.
 func parseWant(text string) (Want, bool) {
+	text, owner, _ := strings.Cut(text, "\t")
 	fields := strings.SplitN(text, " ", 6)
 	if len(fields) < 6 {
 		return Want{}, false
 	}
 	generation, errGeneration := strconv.ParseInt(fields[0], 10, 64)
 	terms, errTerms := parseTerms(fields[1:5])
-	w := Want{Shard: fields[5], Generation: generation, Terms: terms}
+	w := Want{Shard: fields[5], Generation: generation, Owner: Incarnation(owner), Terms: terms}
 	return w, errGeneration == nil && errTerms == nil && w.validate() == nil
 }
 

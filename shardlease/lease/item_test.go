@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,7 +125,7 @@ func TestItemsComeBack(t *testing.T) {
 	}
 	leaving := seat
 	leaving.Beat, leaving.Leaving = 4, true
-	for _, record := range append(records, seat, leaving) {
+	for _, record := range append(records, seat, leaving, fullSeat()) {
 		back, err := lease.Decode(lease.Encode(record))
 		if err != nil || !reflect.DeepEqual(back, record) {
 			t.Errorf("%v was read back as %v, %v", record, back, err)
@@ -180,6 +181,14 @@ func TestMalformedItemsAreNamed(t *testing.T) {
 		"endless":           {seat, attr.TTL, int64(1 << 62)},
 		"endless, wrapped":  {seat, attr.TTL, int64(1000 - 1<<58)},
 		"beat below zero":   {seat, attr.Beat, int64(-4)},
+		"a long rest":       {seat, attr.Backoff, int64(86_400_001)},
+		"missing below":     {seat, attr.Missing, int64(-1)},
+		"revision below":    {seat, attr.Revision, int64(-1)},
+		"silent below":      {seat, attr.Silent, int64(-1)},
+		"news left below":   {seat, attr.NewsLeft, int64(-1)},
+		"news as text":      {seat, attr.News, "finished s"},
+		"unwell as flag":    {seat, attr.Unwell, true},
+		"reserved name":     {seat, attr.Key, "!seat"},
 	} {
 		item := maps.Clone(tc.item)
 		item[tc.attr] = tc.value
@@ -220,6 +229,70 @@ func TestUnreadableWantIsNotServed(t *testing.T) {
 	}
 }
 
+// fullSeat returns a seat that uses every field.
+func fullSeat() lease.Seat {
+	at := func(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
+	return lease.Seat{
+		Group: "g", Incarnation: "i", WriteID: "w", Beat: 7, Name: "n", TTL: time.Second, At: at(5),
+		Says: lease.Says{
+			Leaving: true, Freed: 3, Revision: 40, Settled: true, Missing: 39, NewsLeft: 2,
+			Wants: []lease.Want{{Shard: "a b", Generation: 7, Owner: "the owner", Terms: rebalance.Terms{Mode: rebalance.Eager, Drain: time.Second}}},
+			News: []lease.News{
+				{Kind: lease.NewsCreated, Shard: "c"}, {Kind: lease.NewsDeclined, Shard: "b d"},
+				{Kind: lease.NewsFinished, Shard: "a"}, {Kind: "telepathy", Shard: "a"},
+			},
+			Health: lease.Health{Unwell: "3 shards failed in a row", UnwellSince: at(6), Silent: 2, SilentSince: at(7)},
+		},
+		Build: "v1.2.3", Since: at(8), Handoff: "eager 20s force 0s", Backoff: -time.Millisecond, MaxAttempts: -1,
+	}
+}
+
+// TestUnreadableNewsAreIgnored: the seat of a live worker stays readable, and a kind of news of a
+// newer version is kept.
+func TestUnreadableNewsAreIgnored(t *testing.T) {
+	item := lease.Encode(fullSeat())
+	item[attr.News] = []string{"finished a", "finished", "", " a", "finished a\tb", "telepathy a"}
+	r, err := lease.Decode(item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []lease.News{{Kind: lease.NewsFinished, Shard: "a"}, {Kind: "telepathy", Shard: "a"}}
+	if got := r.(lease.Seat).News; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestWantNamesTheOwner: a request carries the incarnation that its worker saw as the owner, and
+// one without it is read too.
+func TestWantNamesTheOwner(t *testing.T) {
+	for text, owner := range map[string]lease.Incarnation{
+		"7 eager 1s force 0s a b": "", "7 eager 1s force 0s a b\tthe owner": "the owner",
+	} {
+		wants := storedWants(t, text)
+		if len(wants) != 1 || wants[0].Shard != "a b" || wants[0].Owner != owner || wants[0].String() != text {
+			t.Errorf("%q is read as %v of %q", text, wants, owner)
+		}
+	}
+	if wants := storedWants(t, "7 eager 1s force 0s s\t!plan", "7 eager 1s force 0s r\ta\tb"); len(wants) != 0 {
+		t.Errorf("read %v", wants)
+	}
+}
+
+// TestSeatsShareNothing: a clone of a seat has its own requests and news.
+func TestSeatsShareNothing(t *testing.T) {
+	seat := fullSeat()
+	clone := lease.Clone(seat).(lease.Seat)
+	clone.Wants[0].Shard, clone.News[0].Shard = "changed", "changed"
+	if !reflect.DeepEqual(seat, fullSeat()) {
+		t.Error("a clone shares memory")
+	}
+	one := lease.Seat{Says: lease.Says{News: []lease.News{{Shard: "a"}}}}
+	lease.Clone(one).(lease.Seat).News[0].Shard = "changed"
+	if one.News[0].Shard != "a" {
+		t.Error("a clone shares the news")
+	}
+}
+
 func TestTermsOfANewerVersionAreServedAsEager(t *testing.T) {
 	got := storedWants(t, "7 telepathic 20s implore 0s s")
 	want := lease.Want{Shard: "s", Generation: 7, Terms: rebalance.Terms{Mode: rebalance.Eager, Drain: 20 * time.Second, AfterDrain: rebalance.Force}}
@@ -232,6 +305,9 @@ func TestTermsOfANewerVersionAreServedAsEager(t *testing.T) {
 func FuzzWants(f *testing.F) {
 	f.Add("7 eager 20s force 0s s")
 	f.Add("7 cooperative 1m0s wait 5s a b")
+	f.Add("7 eager 20s force 0s a b\tthe owner")
+	f.Add("7 eager 20s force 0s s\t")
+	f.Add("7 eager 20s force 0s s\t!reserved")
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, want := range storedWants(t, text) {
 			if again := storedWants(t, want.String()); len(again) != 1 || again[0] != want {
@@ -272,6 +348,11 @@ func TestRowFitsAgainAtTheFirstWrite(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add("orders/lease", "s", int64(5), int64(900), "a", "i", "p1", "handoff\ta\tb\t5\tw\tnote", "1\treleased\tb\ta\t7", []byte("state"), true)
 	f.Add("orders/seat", "i", int64(5), int64(900), "a", "", "7 eager 20s force 0s shard", "", "", []byte(nil), false)
+	f.Add("orders/seat", "i", int64(5), int64(-900), "finished s", "", "telepathy s", "", "", []byte(nil), true)
+	f.Add("orders/target", "i/0000", int64(1), int64(0), "", "", "", "", "", []byte{0, 2, 'a'}, false)
+	f.Add("orders/seat", "!plan", int64(5), int64(900), "a", "i", "", "", "", []byte(nil), true)
+	f.Add("orders/seat", "!wishes", int64(5), int64(900), "", "", "pause\t\t\t0\tme\t", "", "", []byte(nil), true)
+	f.Add("orders/seat", "!newer", int64(5), int64(900), "", "", "", "", "", []byte(nil), true)
 	f.Fuzz(func(t *testing.T, partition, key string, n, m int64, owner, id, element, last, past string, state []byte, flag bool) {
 		item := lease.Item{
 			attr.Group: partition, attr.Key: key, attr.Version: int64(attr.Format), attr.WriteID: "w",
@@ -279,6 +360,10 @@ func FuzzDecode(f *testing.F) {
 			attr.Parents: []string{element}, attr.Last: last, attr.Past: past, attr.Finished: flag,
 			attr.Position: past, attr.State: state, attr.CheckpointGeneration: n, attr.CheckpointAt: m,
 			attr.Beat: n, attr.Name: owner, attr.TTL: m, attr.Wants: []string{element}, attr.Leaving: flag,
+			attr.Revision: n, attr.Missing: n, attr.Settled: flag, attr.News: []string{element, owner}, attr.NewsLeft: n,
+			attr.Unwell: past, attr.UnwellSince: m, attr.Silent: n, attr.SilentSince: m,
+			attr.Build: owner, attr.Since: m, attr.Handoff: owner, attr.Backoff: m, attr.MaxAttempts: m,
+			attr.Hold: state, attr.Give: state, attr.Pages: n, attr.Wishes: []string{element},
 		}
 		r, err := lease.Decode(item)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -30,38 +31,14 @@ type Seat struct {
 	Planner   string        // the fingerprint of the worker's planner; held shards move only while all workers have the same
 	Says                    // what the worker publishes with its heartbeat
 	At        time.Time     // the worker's wall clock at its last heartbeat, for people
-}
 
-// Says is what a worker publishes with its heartbeats. Every heartbeat writes all of it again.
-type Says struct {
-	Leaving bool // the worker is shutting down and takes no more shards
-	// Wants are the shards that the worker requests. A leaving worker writes the shards that it
-	// holds and that nobody requests: the workers of a large fleet may not know of them.
-	Wants []Want
-	// Freed counts the shards that the worker has created, finished or released to nobody. While
-	// nothing happens no worker lists the rows, so the others list them when they see Freed grow.
-	Freed int64
-}
+	// The rest is for people and tools. A zero value is unknown.
 
-// A Want is the request for one shard under one generation: the owner ignores a request for
-// any other generation. A request vanishes with the seat that contains it.
-type Want struct {
-	Shard      string
-	Generation int64
-	Terms      rebalance.Terms
-}
-
-// Stands reports whether the request is for r and for its present generation.
-func (w Want) Stands(r Row) bool { return w.Shard == r.Shard && w.Generation == r.Generation }
-
-func (w Want) validate() error {
-	return errors.Join(validName("wanted shard", w.Shard), positive("wanted generation", w.Generation), w.Terms.Validate())
-}
-
-// String returns the text in which a seat stores the request, such as "7 eager 20s force 0s shard-1".
-func (w Want) String() string {
-	t := w.Terms
-	return fmt.Sprintf("%d %v %v %v %v %s", w.Generation, t.Mode, t.Drain, t.AfterDrain, t.Prepare, w.Shard)
+	Build       string        // the version of the worker's program
+	Since       time.Time     // when the worker started, by its wall clock
+	Handoff     string        // its handoff strategy
+	Backoff     time.Duration // how long a failed shard rests at first; negative: not at all
+	MaxAttempts int64         // after how many failures it quarantines a shard; negative: never
 }
 
 // Confirmed reports whether the worker has stored its first heartbeat. It claims nothing
@@ -86,7 +63,8 @@ func (s Seat) Owner() Owner { return Owner{Name: s.Name, Incarnation: s.Incarnat
 func (s Seat) Validate() error {
 	errs := []error{
 		s.Key().Validate(), validID("write id", string(s.WriteID)), validName("worker name", s.Name),
-		validText("task", s.Task, MaxName), validText("planner", s.Planner, MaxID), s.validateWants(),
+		validText("task", s.Task, MaxName), validText("planner", s.Planner, MaxID), s.Says.validate(),
+		validText("build", s.Build, MaxName), validText("handoff", s.Handoff, MaxName),
 	}
 	if s.Beat < 0 {
 		errs = append(errs, invalid("beat", "must not be negative"))
@@ -94,25 +72,45 @@ func (s Seat) Validate() error {
 	if s.TTL < time.Millisecond || s.TTL > rebalance.MaxDuration {
 		errs = append(errs, invalid("lease time", fmt.Sprintf("must be between 1ms and %v", rebalance.MaxDuration)))
 	}
-	if s.MaxShards < 0 || s.Freed < 0 {
-		errs = append(errs, invalid("max shards and freed", "must not be negative"))
+	if s.Backoff > rebalance.MaxDuration {
+		errs = append(errs, invalid("backoff", fmt.Sprintf("must be at most %v", rebalance.MaxDuration)))
+	}
+	if s.MaxShards < 0 {
+		errs = append(errs, invalid("max shards", "must not be negative"))
 	}
 	return errors.Join(errs...)
 }
 
-func (s Seat) validateWants() error {
-	if len(s.Wants) > MaxWants {
-		return tooMany("wants", len(s.Wants), MaxWants)
+// clone returns a copy that shares no memory with s.
+func (s Seat) clone() Seat {
+	s.Says = s.Says.clone()
+	return s
+}
+
+func (s Seat) encode(put func(string, any)) {
+	put(attr.Beat, s.Beat)
+	put(attr.Name, s.Name)
+	put(attr.Task, s.Task)
+	put(attr.TTL, s.TTL.Milliseconds())
+	put(attr.MaxShards, s.MaxShards)
+	put(attr.Planner, s.Planner)
+	s.Says.encode(put)
+	put(attr.At, millis(s.At))
+	put(attr.Build, s.Build)
+	put(attr.Since, millis(s.Since))
+	put(attr.Handoff, s.Handoff)
+	put(attr.Backoff, s.Backoff.Milliseconds())
+	put(attr.MaxAttempts, s.MaxAttempts)
+}
+
+func (in *reader) seat(key Key) Seat {
+	return Seat{
+		Group: key.Group, Incarnation: Incarnation(key.Name), WriteID: WriteID(in.text(attr.WriteID)), Beat: in.number(attr.Beat),
+		Name: in.text(attr.Name), Task: in.text(attr.Task), TTL: in.duration(attr.TTL),
+		MaxShards: in.number(attr.MaxShards), Planner: in.text(attr.Planner), Says: in.says(), At: in.time(attr.At),
+		Build: in.text(attr.Build), Since: in.time(attr.Since), Handoff: in.text(attr.Handoff),
+		Backoff: in.duration(attr.Backoff), MaxAttempts: in.number(attr.MaxAttempts),
 	}
-	for i, want := range s.Wants {
-		if err := want.validate(); err != nil {
-			return err
-		}
-		if i > 0 && s.Wants[i-1].Shard >= want.Shard {
-			return invalid("wants", "must be sorted, one for each shard")
-		}
-	}
-	return nil
 }
 
 func (s Seat) String() string {
@@ -126,6 +124,12 @@ func (s Seat) String() string {
 	}
 	if n := len(s.Wants); n > 0 {
 		fmt.Fprintf(&b, ", requests %d shards", n)
+	}
+	if s.Health.Unwell != "" {
+		fmt.Fprintf(&b, ", unwell: %s", s.Health.Unwell)
+	}
+	if n := s.Health.Silent; n > 0 {
+		fmt.Fprintf(&b, ", %d silent tenures", n)
 	}
 	return b.String()
 }

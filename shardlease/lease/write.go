@@ -29,11 +29,10 @@ func Clone(r Record) Record {
 		of.Parents = slices.Clone(of.Parents)
 		return of
 	case Seat:
-		if of.Wants == nil {
+		if of.Wants == nil && of.News == nil {
 			return r
 		}
-		of.Wants = slices.Clone(of.Wants)
-		return of
+		return of.clone()
 	case Target:
 		return of.clone()
 	case Plan:
