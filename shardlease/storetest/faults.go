@@ -62,6 +62,7 @@ func scenes() []scene {
 		{"beat", "a", func(b *bench) (lease.Write, error) { return protocol.NextBeat(b.seat("a"), lease.Says{}, b.stamp()) }},
 		{"evict", "b", func(b *bench) (lease.Write, error) { return protocol.Evict(b.seat("a")) }},
 	}
+	list = append(list, adviceScenes()...)
 	for _, write := range holdersWrites() {
 		list = append(list, scene{write.name, "a", func(b *bench) (lease.Write, error) {
 			r := b.held("a")
@@ -153,10 +154,14 @@ func (b *bench) overtake(k lease.Key) bool {
 	case lease.Seat:
 		b.putSeat(protocol.Evict(now))
 	default:
-		if k.Kind == lease.KindSeat {
+		switch k.Kind {
+		case lease.KindSeat:
 			return false // a creation that arrives before any other write is not late
+		case lease.KindLease:
+			b.free()
+		default:
+			b.overtakeAdvice(k)
 		}
-		b.free()
 	}
 	return true
 }

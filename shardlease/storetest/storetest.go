@@ -12,7 +12,7 @@ import (
 )
 
 // Run runs the suite. Each test calls open for its own store, which must be empty; the test of
-// every write under every fate opens about 130. open may use t.Cleanup to close the store.
+// every write under every fate opens about 190. open may use t.Cleanup to close the store.
 func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 	for _, test := range []struct {
 		name string
@@ -47,6 +47,15 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		{"ListingIsCompleteAndOrdered", listing},
 		{"CallersShareNothing", callersShareNothing},
 		{"NewGroupIsVerified", newGroupIsVerified},
+		// The plan, targets and wishes.
+		{"PlanAndWishesComeWithTheSeats", planAndWishesComeWithTheSeats},
+		{"AdviceComesBackAsStored", adviceComesBackAsStored},
+		{"TargetsAreListedByPage", targetsAreListedByPage},
+		{"OnePlannerOpensARevision", onePlannerOpensARevision},
+		{"OvertakenPlannerWritesNothing", overtakenPlannerWritesNothing},
+		{"MissingAdviceIsNotCreated", missingAdviceIsNotCreated},
+		{"BadAdviceWritesNothing", badAdviceWritesNothing},
+		{"AdviceIsNotShared", adviceIsNotShared},
 		// Faults and bad input.
 		{"EveryWriteUnderEveryFate", everyWriteUnderEveryFate},
 		{"EndedContextAnswersNothing", endedContextAnswersNothing},
