@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/internal/attr"
 )
 
@@ -69,6 +71,51 @@ func (f *service) open(t *testing.T, through dynamodb.HTTPClient) *Store {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// put stores an item as no store would, and get returns one.
+func (f *service) put(t *testing.T, item map[string]types.AttributeValue) {
+	t.Helper()
+	in := imageOf(t, item)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.items[place(in)] = in
+}
+
+func (f *service) get(t *testing.T, key map[string]types.AttributeValue) image {
+	t.Helper()
+	at := place(imageOf(t, key))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.items[at]
+}
+
+func imageOf(t *testing.T, item map[string]types.AttributeValue) image {
+	t.Helper()
+	in := image{}
+	for name, value := range item {
+		in[name] = jsonOf(t, value)
+	}
+	return in
+}
+
+// jsonOf returns an attribute in DynamoDB's JSON.
+func jsonOf(t *testing.T, value types.AttributeValue) any {
+	t.Helper()
+	switch v := value.(type) {
+	case *types.AttributeValueMemberS:
+		return map[string]any{"S": v.Value}
+	case *types.AttributeValueMemberN:
+		return map[string]any{"N": v.Value}
+	case *types.AttributeValueMemberB:
+		return map[string]any{"B": base64.StdEncoding.EncodeToString(v.Value)}
+	case *types.AttributeValueMemberBOOL:
+		return map[string]any{"BOOL": v.Value}
+	case *types.AttributeValueMemberSS:
+		return map[string]any{"SS": v.Value}
+	}
+	t.Fatalf("a %T", value)
+	return nil
 }
 
 // Do answers one request.

@@ -3,7 +3,9 @@ package dynamostore
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/internal/attr"
@@ -23,20 +25,106 @@ func FuzzItems(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	f.Add(attr.News, byte(3), "finished s", "telepathy s", []byte(nil))
+	f.Add(attr.Hold, byte(2), "", "", []byte{0, 2, 'a'})
+	f.Add(attr.Watchers, byte(0), "a\tb", "", []byte(nil))
+	f.Add(attr.Wishes, byte(3), "pause\t\t\t0\tme\twhy", "x", []byte(nil))
+	f.Add(attr.Key, byte(0), "!newer", "", []byte(nil))
 	f.Fuzz(func(t *testing.T, name string, kind byte, text, more string, raw []byte) {
-		item := encode(row.Next)
-		item[name] = anyAttribute(kind, text, more, raw)
-		r, err := decode(item)
-		if err != nil {
-			if r != nil || !errors.Is(err, lease.ErrMalformed) {
-				t.Fatalf("got %v, %v", r, err)
+		for _, good := range append(adviceRecords(), row.Next) {
+			item := encode(good)
+			item[name] = anyAttribute(kind, text, more, raw)
+			r, err := decode(item)
+			if err != nil {
+				if r != nil || !errors.Is(err, lease.ErrMalformed) {
+					t.Fatalf("got %v, %v", r, err)
+				}
+				continue
 			}
-			return
-		}
-		if again, err := decode(encode(r)); err != nil || !reflect.DeepEqual(again, r) {
-			t.Fatalf("%v was decoded as %v, %v", r, again, err)
+			if again, err := decode(encode(r)); err != nil || !reflect.DeepEqual(again, r) {
+				t.Fatalf("%v was decoded as %v, %v", r, again, err)
+			}
 		}
 	})
+}
+
+// adviceRecords returns a seat, a plan, wishes and a target.
+func adviceRecords() []lease.Record {
+	return []lease.Record{
+		lease.Plan{Group: "orders", WriteID: "w", Revision: 7, By: lease.Owner{Name: "a", Incarnation: "i"}},
+		lease.Wishes{Group: "orders", WriteID: "w", List: []lease.Wish{{Kind: lease.WishPause, By: "op"}}},
+		lease.Seat{Group: "orders", Incarnation: "i", WriteID: "w", Name: "a", TTL: time.Second},
+		lease.Target{Group: "orders", Incarnation: "i", WriteID: "w", Revision: 7, Pages: 1, Hold: []lease.Assigned{{Shard: "s"}}},
+	}
+}
+
+// TestMalformedPlanHidesNoSeat: a plan or wishes that cannot be read, and a reserved record of a
+// newer version, are named in the listing of the seats, which has the seats.
+func TestMalformedPlanHidesNoSeat(t *testing.T) {
+	s, service := opened(t, 0)
+	records := adviceRecords()
+	for _, r := range records {
+		item := encode(r)
+		switch r.(type) {
+		case lease.Plan:
+			item[attr.Revision] = attribute("seven")
+		case lease.Wishes:
+			item[attr.Wishes] = attribute("pause")
+		}
+		service.put(t, item)
+	}
+	newer := encode(records[2])
+	newer[attr.Key] = attribute("!newer")
+	service.put(t, newer)
+
+	var kinds []lease.Kind
+	var seats []lease.Record
+	for r, err := range s.List(t.Context(), lease.Query{Group: "orders", Kind: lease.KindSeat}) {
+		if malformed, ok := errors.AsType[*lease.MalformedError](err); ok {
+			kinds = append(kinds, malformed.Key.Kind)
+		} else {
+			seats = append(seats, r)
+		}
+	}
+	if !slices.Equal(kinds, []lease.Kind{0, lease.KindPlan, lease.KindWishes}) || !reflect.DeepEqual(seats, records[2:3]) {
+		t.Errorf("malformed kinds %v, seats %v", kinds, seats)
+	}
+}
+
+// TestUnknownAttributesOfAdviceSurvive: what a newer version adds to a plan, a target or wishes
+// survives the swaps of this version.
+func TestUnknownAttributesOfAdviceSurvive(t *testing.T) {
+	s, service := opened(t, 0)
+	stamp := protocol.Stamp{ID: "w-2", At: time.Now()}
+	records := adviceRecords()
+	for i, swap := range map[int]func() (lease.Write, error){
+		0: func() (lease.Write, error) { return protocol.TickPlan(records[0].(lease.Plan), true, stamp) },
+		1: func() (lease.Write, error) { return protocol.SetWishes(records[1].(lease.Wishes), nil, stamp) },
+		2: func() (lease.Write, error) {
+			return protocol.NextBeat(records[2].(lease.Seat), lease.Says{Revision: 7}, stamp)
+		},
+		3: func() (lease.Write, error) {
+			return protocol.WriteTarget(records[3].(lease.Target), lease.Target{Group: "orders", Incarnation: "i", Revision: 8, Pages: 1}, stamp)
+		},
+	} {
+		item := encode(records[i])
+		item["fromTheFuture"] = attribute("kept")
+		service.put(t, item)
+		w, err := swap()
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := s.Write(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now, err := s.Get(t.Context(), w.Key()); err != nil || !reflect.DeepEqual(now, next) {
+			t.Errorf("%v is read back as %v, %v", next, now, err)
+		}
+		if stored := service.get(t, itemKey(w.Key())); !reflect.DeepEqual(stored["fromTheFuture"], map[string]any{"S": "kept"}) {
+			t.Errorf("after %v the item is %v", w, stored)
+		}
+	}
 }
 
 func anyAttribute(kind byte, text, more string, raw []byte) types.AttributeValue {

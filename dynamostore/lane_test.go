@@ -239,6 +239,18 @@ func TestWhatIsAdmittedFirst(t *testing.T) {
 	check("take", hands)(protocol.Take(row, lease.Owner{Name: "b", Incarnation: "b-1"}, stamp()))
 	seat := lease.Seat{Group: "orders", Incarnation: "a-1", Name: "a", TTL: time.Second}
 	check("seat", bypass)(protocol.Sit(seat, stamp()))
+	plan := protocol.Opening{By: me}
+	check("plan", bypass)(protocol.OpenPlan(lease.Plan{Group: "orders"}, plan, stamp()))
+	check("wishes", bypass)(protocol.SetWishes(lease.Wishes{Group: "orders"}, nil, stamp()))
+	target := lease.Target{Group: "orders", Incarnation: "a-1", Pages: 1, Revision: 7}
+	check("target", hands)(protocol.WriteTarget(lease.Target{}, target, stamp()))
+	for k, want := range map[lease.Key]class{
+		row.Key(): hands, target.Key(): hands, seat.Key(): bypass, lease.Plan{Group: "orders"}.Key(): bypass, lease.Wishes{Group: "orders"}.Key(): bypass,
+	} {
+		if got := classOfRead(k); got != want {
+			t.Errorf("a read of %v is of the class %v, want %v", k, got, want)
+		}
+	}
 }
 
 // paced returns a store, and a request that takes 5 ms on average.

@@ -37,7 +37,7 @@ type byHand struct {
 
 func (h byHand) key(k lease.Key) attributes {
 	return attributes{
-		attr.Group: &types.AttributeValueMemberS{Value: attr.Partition(k.Group, k.Kind)},
+		attr.Group: &types.AttributeValueMemberS{Value: attr.Partition(k.Group, k.Kind.Listed())},
 		attr.Key:   &types.AttributeValueMemberS{Value: k.Name},
 	}
 }
