@@ -185,6 +185,7 @@ func TestPlansThatNoPlannerWrites(t *testing.T) {
 		"ticked with a finding":       {tick, func(p *lease.Plan) { p.Names = "other" }},
 		"ticked by another":           {tick, func(p *lease.Plan) { p.By = owner("c") }},
 		"ticked and opened":           {tick, func(p *lease.Plan) { p.Open = true }},
+		"opened again":                {tick, func(p *lease.Plan) { p.Open, p.Tick = true, done.Tick }},
 	} {
 		if err := tc.w.Check(); err != nil {
 			t.Fatalf("%s: the good write: %v", name, err)

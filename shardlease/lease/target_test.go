@@ -225,6 +225,39 @@ func FuzzPackedNames(f *testing.F) {
 	})
 }
 
+// TestPackedNamesHaveOneForm: names that are packed in another way than this version would are
+// refused.
+func TestPackedNamesHaveOneForm(t *testing.T) {
+	good := []byte{0, 2, 'a', 1, 2, 'b'} // a, ab
+	for name, data := range map[string][]byte{
+		"good":                  good,
+		"a prefix is repeated":  {0, 2, 'a', 0, 4, 'a', 'b'},
+		"a long number":         {0x80, 0, 2, 'a'},
+		"parents that are none": {0, 3, 'a', 0},
+		"a marked parent":       {0, 3, 'b', 1, 0, 3, 'a'},
+		"cut off":               good[:5],
+		"bytes too many":        append(slices.Clone(good), 0),
+		"a prefix of nothing":   {1, 2, 'a'},
+	} {
+		item := lease.Encode(newTarget(nil))
+		item[attr.Hold] = data
+		if r, err := lease.Decode(item); (err == nil) != (name == "good") {
+			t.Errorf("%s: %v, %v", name, r, err)
+		}
+	}
+	for name, data := range map[string][]byte{
+		"good":                    {0, 2, 'a', 0, 2, 'i', 0, 2, 'b', 1, 0}, // a to i, b to i
+		"a successor is repeated": {0, 2, 'a', 0, 2, 'i', 0, 2, 'b', 0, 2, 'i'},
+		"no successor":            {0, 2, 'a'},
+	} {
+		item := lease.Encode(newTarget(nil))
+		item[attr.Give] = data
+		if r, err := lease.Decode(item); (err == nil) != (name == "good") {
+			t.Errorf("to give, %s: %v, %v", name, r, err)
+		}
+	}
+}
+
 // TestUnpackingIsBounded: long names from few bytes end at the length of a page.
 func TestUnpackingIsBounded(t *testing.T) {
 	data := append([]byte{0, 0xfe, 3}, strings.Repeat("a", lease.MaxName)...)
