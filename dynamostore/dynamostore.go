@@ -37,16 +37,15 @@ type Options struct {
 	// Attempts bounds how often one call sends its request. Default: as often
 	// as fits into Timeout.
 	Attempts int
-	// InFlight is the largest number of calls about lease rows and targets that
-	// are under way at once.
-	// The present bound begins at 4, rises up to InFlight, and falls when the table
-	// throttles or does not answer. The other calls wait in the order of their arrival.
+	// InFlight is the largest number of calls about lease rows and targets that are under
+	// way at once. The present bound begins at 4, rises up to InFlight, and falls when the
+	// table throttles or does not answer. The other calls wait in the order of their arrival.
 	// Changes of hands and reads come before commits, but while a commit waits, at least
 	// every fourth call that is admitted is a commit. If less than half of a call's time is
 	// left when its turn comes, it returns a [lease.QueuedError]; the next call for the same
 	// row, within half a minute, gets its place in the queue. Calls about seats, the
-	// plan and wishes do not count and do not wait, so a heartbeat never queues behind commits.
-	// Default 16.
+	// plan and wishes do not count and do not wait, so a heartbeat never queues behind
+	// commits. Default 16.
 	InFlight int
 	// Group is the group whose permissions Open checks. It matters if the IAM policy
 	// allows single groups only. Default: a name that is only used for this check.

@@ -20,6 +20,18 @@
 // the lease time is evicted: another worker deletes its seat, and the shards that it held
 // become claimable.
 //
+// # The plan, targets and wishes
+//
+// A group also has a written plan: which worker should hold which shard. The [Plan] itself is
+// small. It has the present revision, and says whether the targets of this revision are still
+// being written. The [Target] of a worker, in pages, lists the shards that the worker should
+// hold. [Wishes] are what operators want of the next plan. All three are advice: a lease row is
+// the only record that decides who holds a shard, so nothing is lost with a plan that is wrong,
+// late or missing.
+//
+// The workers of this version neither write these records nor obey them. The records exist so
+// that stores keep them and older versions tolerate them.
+//
 // # The states of a shard
 //
 //	no row ─── create ───▶ free ─── claim ────▶ held ─── finish ───▶ finished
@@ -61,7 +73,8 @@
 //	            whole row is                                     and a worker that removes or revives the shard
 //	transfer    generation and owner are as read, and so is the  a worker that takes or quarantines a shard; an operator
 //	            offer that is accepted; commits do not matter    that takes it away, quarantines or adopts it
-//	delete      as swap; for seats only                          a worker that evicts another, or gives up its seat
+//	delete      as swap; for seats and targets only              a worker that evicts another, gives up its seat, or
+//	                                                             drops the target of a dead worker
 //
 // The holder of a row writes by swap. Any change of hands replaces the write id, so the next
 // swap of the former holder is refused. A worker that takes a shard writes by transfer, which
@@ -149,6 +162,13 @@
 //
 //   - plan: which worker should hold which shard; each worker computes it from the same
 //     rows (target assignment).
+//   - revision: the number of a written plan, which grows with every plan (assignment epoch).
+//   - target: the shards that one worker should hold under a revision, [Target] (member's
+//     target assignment).
+//   - hint: the entry of a target that names the successor of a shard; its stored name is give.
+//   - watcher: a worker that lists the seats and plans when something has changed.
+//   - news: what a worker reports about shards on its seat: created, finished, declined.
+//   - wish: what an operator wants of the next plan: cordon, drain, pause, pin.
 //   - move, handoff: the planned change of hands between two live workers.
 //   - mode: eager (a gap, no overlap) or cooperative (an overlap, no gap).
 //   - terms: mode, drain time, what follows the drain time, and preparation time of one move;

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"strings"
@@ -159,10 +160,7 @@ func TestMalformedPlansAndWishesAreNamed(t *testing.T) {
 		"of nobody":         {wishes, attr.Wishes, []string{"pause\t\t\t0\t\twhy"}},
 		"twice":             {wishes, attr.Wishes, []string{"pause\t\t\t0\ta\twhy", "pause\t\t\t0\tb\twhy"}},
 	} {
-		item := lease.Item{}
-		for k, v := range tc.item {
-			item[k] = v
-		}
+		item := maps.Clone(tc.item)
 		item[tc.attr] = tc.value
 		r, err := lease.Decode(item)
 		malformed, ok := errors.AsType[*lease.MalformedError](err)

@@ -228,6 +228,10 @@ func FuzzPackedNames(f *testing.F) {
 // TestPackedNamesHaveOneForm: names that are packed in another way than this version would are
 // refused.
 func TestPackedNamesHaveOneForm(t *testing.T) {
+	example := newTarget([]lease.Assigned{{Shard: "a"}, {Shard: "ab"}, {Shard: "b", Parents: []string{"a"}}}) // as in docs/table.md
+	if packed := fmt.Sprintf("% x", lease.Encode(example)[attr.Hold]); packed != "00 02 61 01 02 62 00 03 62 01 00 02 61" {
+		t.Errorf("packed as %s", packed)
+	}
 	good := []byte{0, 2, 'a', 1, 2, 'b'} // a, ab
 	for name, data := range map[string][]byte{
 		"good":                  good,
