@@ -49,8 +49,6 @@ func (w Write) checkShape() string {
 		return "only a delete has no record to store"
 	case !creates && !isValue(w.Old) || !deletes && !isValue(w.Next):
 		return "a record is a value, not a pointer to one"
-	case deletes && w.Old.Key().Kind == KindLease:
-		return "lease rows are never deleted"
 	case deletes && w.Old.Key().Kind != KindSeat && w.Old.Key().Kind != KindTarget:
 		return "only seats and targets are deleted"
 	}

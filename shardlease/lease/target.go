@@ -105,17 +105,18 @@ func (t Target) Split() []Target {
 	return pages
 }
 
-// JoinPages returns the target that was split into the pages, as page 0 of all of them. It
-// reports false for a mixed set: a page is missing or belongs to another revision, because a
-// planner is writing them. A worker does not act on a mixed set, and reads the pages again.
+// JoinPages returns the target that was split into the pages of one worker, as page 0 of all of
+// them. It reports false for a mixed set: a page is missing or belongs to another revision,
+// because a planner is writing them. A worker does not act on a mixed set, and reads the pages
+// again. Pages above those of the target are left from an earlier one, and do not count.
 func JoinPages(pages []Target) (Target, bool) {
-	if len(pages) == 0 {
+	if len(pages) == 0 || int64(len(pages)) < pages[0].Pages {
 		return Target{}, false
 	}
 	whole := pages[0]
 	whole.Hold, whole.Give = nil, nil
-	for i, page := range pages {
-		if page.Page != int64(i) || page.Pages != int64(len(pages)) || page.Revision != whole.Revision {
+	for i, page := range pages[:max(whole.Pages, 1)] {
+		if page.Page != int64(i) || page.Pages != whole.Pages || page.Revision != whole.Revision || page.Incarnation != whole.Incarnation {
 			return Target{}, false
 		}
 		whole.Hold, whole.Give = append(whole.Hold, page.Hold...), append(whole.Give, page.Give...)

@@ -189,10 +189,16 @@ func TestMixedPagesAreNotActedOn(t *testing.T) {
 		"an older page":     func(pages []lease.Target) []lease.Target { pages[1].Revision--; return pages },
 		"a newer page":      func(pages []lease.Target) []lease.Target { pages[2].Revision++; return pages },
 		"another count":     func(pages []lease.Target) []lease.Target { pages[2].Pages++; return pages },
+		"another worker":    func(pages []lease.Target) []lease.Target { pages[2].Incarnation = "b"; return pages },
 	} {
 		if whole, ok := lease.JoinPages(spoil(slices.Clone(pages))); ok || whole.Revision != 0 {
 			t.Errorf("%s: joined to %v", name, whole)
 		}
+	}
+	left := newTarget(shards("s-%06d", 1, 1)).Split()
+	left = append(left, pages[1:]...)
+	if whole, ok := lease.JoinPages(left); !ok || len(whole.Hold) != 1 {
+		t.Errorf("with pages of an earlier target: %v, %t", whole, ok)
 	}
 }
 
@@ -283,11 +289,11 @@ func TestUnpackingIsBounded(t *testing.T) {
 func TestRandomNamesComeBack(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2))
 	name := func(n int) string {
-		s := ""
+		var s strings.Builder
 		for range 1 + chance.IntN(n) {
-			s += string("ab"[chance.IntN(2)])
+			s.WriteByte("ab"[chance.IntN(2)])
 		}
-		return s
+		return s.String()
 	}
 	for range 500 {
 		names := map[string]bool{}
