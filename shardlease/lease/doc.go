@@ -91,8 +91,8 @@
 //
 // Implement [Store]: List, Get, Write and Verify. A store translates and decides nothing:
 // check each write with [Write.Check], apply it atomically as [Write.Apply] does, and
-// store records with [Encode] and [Decode]. Package storetest has the suite that every store
-// must pass.
+// store records with [Encode] and [Decode]. [Kind.Listed] says which records one listing has.
+// Package storetest has the suite that every store must pass.
 //
 // # Glossary
 //
