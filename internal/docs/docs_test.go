@@ -113,6 +113,47 @@ func TestGuidesShowWhatRuns(t *testing.T) {
 	}
 }
 
+// TestGuidesShowRealConversations: every line of a conversation in the guides stands in one
+// recorded transcript, in the same order.
+func TestGuidesShowRealConversations(t *testing.T) {
+	shown := 0
+	for file, text := range documents(t) {
+		blocks := strings.Split(text, "```transcript\n")
+		for _, block := range blocks[1:] {
+			talk, _, _ := strings.Cut(block, "```")
+			shown++
+			if !recorded(t, talk) {
+				t.Errorf("%s contains a conversation that no transcript contains:\n%s", file, talk)
+			}
+		}
+	}
+	if shown < 2 {
+		t.Errorf("found only %d conversations: the test may have stopped finding them", shown)
+	}
+}
+
+// recorded reports whether one transcript contains all lines of talk in their order.
+func recorded(t *testing.T, talk string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "internal/transcript/testdata/*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts (%v)", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		rest, found := string(text), err == nil
+		for line := range strings.Lines(talk) {
+			var ok bool
+			_, rest, ok = strings.Cut(rest, line)
+			found = found && ok
+		}
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
 func TestReadmeIsShort(t *testing.T) {
 	readme := documents(t)["README.md"]
 	if lines := strings.Count(readme, "\n"); lines > lastLine {

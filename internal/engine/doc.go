@@ -8,6 +8,10 @@
 // interleaving, cloned in the middle, and compared; and what shardlease.Worker adds
 // around one is thin.
 //
+// To see engines at work before you read them, read the transcripts in
+// internal/transcript/testdata: what each worker sends to the table, and what follows. Begin
+// with 01-claim.txt.
+//
 // Read engine.go, then in the order of a worker's life: seat.go (the sign of life and
 // the end of trust), look.go (what it sees of the others, and when it evicts),
 // fleet.go (the plan), shard.go (claims, and asking for shards), tenure.go (holding

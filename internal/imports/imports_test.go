@@ -70,6 +70,8 @@ var rules = map[string]rule{
 		"real engines in every interleaving: the order of events is the only fault that it causes"},
 	"internal/sim": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "memstore", "internal/engine", "internal/judge", "internal/protocol", "internal/virtual"},
 		"real engines with faults, in virtual time"},
+	"internal/transcript": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "memstore", "internal/engine", "internal/protocol", "internal/virtual"},
+		"scripts for real engines, and words for what they do"},
 	"internal/scale":   {nil, "real engines and a table that only measures: all of it is tests"},
 	"internal/ci":      {nil, "it runs commands and reads source, and imports none"},
 	"internal/mutants": {nil, "it edits and runs other packages, and imports none"},

@@ -16,6 +16,7 @@
 //   - The measurement of large fleets (internal/scale) uses processes and a queue, before a table
 //     of its own that charges capacity units and refuses requests.
 //   - The tests of the engine (internal/engine) use all of it, with stories written down.
+//   - The transcripts (internal/transcript) use all of it, with scripts, and record what is said.
 //
 // A host runs whatever implements [Engine]; [Present] makes the engine of the library.
 package virtual

@@ -1,0 +1,263 @@
+package transcript
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/virtual"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A recorder writes down what it is told, in the order in which it happens.
+type recorder struct {
+	names
+	out   strings.Builder
+	time  *virtual.Time
+	goal  string // the text of a line to wait for; "" when it was recorded
+	quiet bool
+	calls counts // of a quiet time
+	idle  counts // the reads since the last line that brought no news
+	idled time.Duration
+	kinds map[string]lease.Kind // of the listings under way, by worker and read
+	views map[view]string       // what each worker has seen of each record
+}
+
+// A view is one worker's view of one record.
+type view struct {
+	worker string
+	key    lease.Key
+}
+
+func newRecorder(t *virtual.Time) *recorder {
+	return &recorder{names: newNames(), time: t, calls: counts{}, idle: counts{}, kinds: map[string]lease.Kind{}, views: map[view]string{}}
+}
+
+func (r *recorder) input(worker string, in engine.Input) {
+	const table, handler = "← table", "← handler"
+	switch in := in.(type) {
+	case engine.Listed:
+		kind := r.kinds[read(worker, in.Read)]
+		what := map[lease.Kind]string{lease.KindSeat: "polls the seats", lease.KindLease: "lists the rows"}[kind]
+		r.saw(worker, what, in.Err, func() []string { return r.listing(worker, kind, in.Records) })
+	case engine.Got:
+		r.saw(worker, "reads the row", in.Err, func() []string { return r.news(worker, in.Key, in.Record) })
+	case engine.Settled:
+		if in.Err == nil {
+			r.news(worker, in.Write.Key(), in.Record)
+		}
+		r.note(worker, table, r.answer(in.Write, in.Record, in.Err))
+	case engine.Verified:
+		r.note(worker, table, "verifies the table: "+when(in.Err == nil, "it is the one that the group has always used")+reason(in.Err))
+	case engine.Source:
+		words := []string{"lists"}
+		for _, s := range in.Shards {
+			words = append(words, s.Name)
+		}
+		r.note(worker, "← source", strings.Join(words, " "))
+	case engine.Marks:
+		r.note(worker, handler, in.Tenure.Shard+when(in.Mark.Position != "", " marks "+in.Mark.Position)+
+			when(in.Flush > 0, " and waits until it is stored")+when(in.Finish, " is processed to its end"))
+	case engine.Returned:
+		r.note(worker, handler, in.Tenure.Shard+" returns"+when(in.Failed, " with an error"))
+	}
+}
+
+func (r *recorder) output(worker string, o engine.Output) {
+	const handler = "→ handler"
+	switch o := o.(type) {
+	case engine.List:
+		r.kinds[read(worker, o.Read)] = o.Query.Kind
+	case engine.Send:
+		r.note(worker, "→ table", r.send(worker, o.Write))
+	case engine.Start:
+		r.note(worker, handler, fmt.Sprintf("%s starts under generation %s%s", o.Tenure.Shard, r.generation(o.Tenure.Generation), at(o.Checkpoint)))
+	case engine.Drain:
+		r.note(worker, handler, fmt.Sprintf("%s should wind down (%s): its soft context ends", o.Tenure.Shard, o.Cause.String()))
+	case engine.Over:
+		r.note(worker, handler, fmt.Sprintf("%s is over (%s): its hard context ends", o.Tenure.Shard, o.Cause.String()))
+	case engine.Committed:
+		r.note(worker, handler, fmt.Sprintf("%s: marks stored: %d%s", o.Tenure.Shard, o.Seq, reason(o.Err)))
+	case engine.Tell:
+		r.note(worker, "→ observer", r.event(o.Event))
+	}
+}
+
+// note records a line: the time, who talks to whom, and what. In a quiet time it only counts
+// what is sent to the table.
+func (r *recorder) note(worker, lane, text string) {
+	if strings.Contains(text, r.goal) {
+		r.goal = ""
+	}
+	switch {
+	case !r.quiet:
+		r.flush()
+		r.line(r.time.Now(), worker+" "+lane, text)
+	case lane == "→ table":
+		r.calls.add(worker, firstWord(text))
+	}
+}
+
+func (r *recorder) line(at time.Duration, lane, text string) {
+	fmt.Fprintf(&r.out, "  %7.3f  %-12s %s\n", at.Seconds(), lane, text)
+}
+
+// saw records what a worker has read, if it is news to the worker. Other reads are
+// counted.
+func (r *recorder) saw(worker, what string, err error, read func() []string) {
+	news := []string{"no answer"}
+	if err == nil {
+		news = read()
+	}
+	switch {
+	case r.quiet:
+		r.calls.add(worker, firstWord(what))
+	case len(news) == 0:
+		r.idled = r.time.Now()
+		r.idle.add(worker, what)
+	default:
+		r.note(worker, "← table", what+": "+strings.Join(news, ";\n"+strings.Repeat(" ", 24)))
+	}
+}
+
+// flush records how many reads have brought no news since the last line.
+func (r *recorder) flush() {
+	for _, worker := range slices.Sorted(maps.Keys(r.idle)) {
+		r.line(r.idled, worker+" ← table", r.idle.of(worker)+": nothing new")
+	}
+	clear(r.idle)
+}
+
+// loud ends a quiet time, and records how often each worker did what.
+func (r *recorder) loud() {
+	r.flush()
+	for _, worker := range slices.Sorted(maps.Keys(r.calls)) {
+		fmt.Fprintf(&r.out, "           %s %s\n", worker, r.calls.of(worker))
+	}
+	r.quiet = false
+	clear(r.calls)
+}
+
+// counts is how often each worker did what.
+type counts map[string]map[string]int
+
+func (c counts) add(worker, what string) {
+	if c[worker] == nil {
+		c[worker] = map[string]int{}
+	}
+	c[worker][what]++
+}
+
+func (c counts) of(worker string) string {
+	var list []string
+	for _, what := range slices.Sorted(maps.Keys(c[worker])) {
+		list = append(list, what+when(c[worker][what] > 1, fmt.Sprintf(" %d×", c[worker][what])))
+	}
+	return strings.Join(list, ", ")
+}
+
+// listing returns what of a listing is news to the worker.
+func (r *recorder) listing(worker string, kind lease.Kind, records []lease.Record) (news []string) {
+	gone := map[lease.Key]bool{}
+	for v := range r.views {
+		gone[v.key] = gone[v.key] || v.worker == worker && v.key.Kind == kind && v.key.Name != ""
+	}
+	for _, of := range records {
+		gone[of.Key()] = false
+		news = append(news, r.news(worker, of.Key(), of)...)
+	}
+	for key := range gone {
+		if gone[key] {
+			news = append(news, r.news(worker, key, nil)...)
+		}
+	}
+	slices.Sort(news)
+	if none := (view{worker, lease.Key{Kind: kind}}); len(records) == 0 && r.views[none] == "" {
+		r.views[none], news = "seen", []string{"there are none"}
+	}
+	return news
+}
+
+// news describes a record, or that it is gone, unless the worker has seen it like this before.
+func (r *recorder) news(worker string, key lease.Key, of lease.Record) []string {
+	v := view{worker, key}
+	if of == nil {
+		delete(r.views, v)
+		return []string{r.name(key) + " is gone"}
+	}
+	text := r.record(of)
+	if r.views[v] == text {
+		return nil
+	}
+	r.views[v] = text
+	return []string{text}
+}
+
+// forget is for a worker that starts: it has seen nothing.
+func (r *recorder) forget(worker string) {
+	maps.DeleteFunc(r.views, func(v view, _ string) bool { return v.worker == worker })
+}
+
+func read(worker string, n uint64) string { return worker + strconv.FormatUint(n, 10) }
+
+func firstWord(text string) string { return strings.Fields(text)[0] }
+
+// names gives short names to ids, in the order in which they appear.
+type names struct {
+	writes map[lease.WriteID]string
+	owners map[lease.Incarnation]string
+	seats  map[string]int // how many seats a worker has taken
+	firsts []int64        // the generations that are shown as 0: the first ones of rows
+}
+
+func newNames() names {
+	return names{writes: map[lease.WriteID]string{}, owners: map[lease.Incarnation]string{"": "nobody"}, seats: map[string]int{}}
+}
+
+func (n *names) write(id lease.WriteID) string {
+	if n.writes[id] == "" {
+		n.writes[id] = fmt.Sprintf("w%d", len(n.writes)+1)
+	}
+	return n.writes[id]
+}
+
+// name returns the name of a record: of a shard, or of an incarnation, such as a#2 for the
+// second seat that worker a has taken.
+func (n *names) name(key lease.Key) string {
+	if key.Kind == lease.KindSeat {
+		return "seat " + n.owners[lease.Incarnation(key.Name)]
+	}
+	return key.Name
+}
+
+// generation counts from the first generation of the row.
+func (n *names) generation(g int64) string {
+	first := int64(0)
+	for _, f := range n.firsts {
+		if f <= g {
+			first = max(first, f)
+		}
+	}
+	return strconv.FormatInt(g-first, 10)
+}
+
+var generations = regexp.MustCompile(`\d{15,}`)
+
+// shorten shows generations in a text as everywhere else, and leaves rows out.
+func (n *names) shorten(text string) string {
+	text, _, _ = strings.Cut(text, ": the row is now")
+	for inc, name := range n.owners {
+		if inc != "" {
+			text = strings.ReplaceAll(text, "/"+string(inc)+" ", "/"+name+" ")
+		}
+	}
+	return generations.ReplaceAllStringFunc(text, func(digits string) string {
+		g, _ := strconv.ParseInt(digits, 10, 64)
+		return n.generation(g)
+	})
+}

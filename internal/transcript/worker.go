@@ -1,0 +1,121 @@
+package transcript
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/virtual"
+)
+
+const (
+	way      = 2 * time.Millisecond // of a call to the table, and of its answer back
+	patience = time.Second          // how long a worker waits for an answer
+	detour   = 30 * time.Second     // of a write that is delayed
+)
+
+// A worker is the machine of one worker. All its calls take the same time, so a transcript
+// changes only with the engines.
+type worker struct {
+	virtual.Process
+	virtual.Quiet
+	s     *session
+	steps int
+	off   bool                         // the table is out of reach
+	winds time.Duration                // how long its handlers run on after their soft contexts ended
+	fates map[string]func(engine.Send) // what happens to the next write with this verb, instead of the usual
+}
+
+func (w *worker) Moment() engine.Moment {
+	w.steps++
+	return w.MomentOf(fmt.Sprintf("%s-%d", w.Name, w.steps))
+}
+
+// Stepped records what has happened and what the engine wants to have done.
+func (w *worker) Stepped(in engine.Input, out []engine.Output) {
+	w.s.input(w.Name, in)
+	for _, o := range out {
+		w.s.output(w.Name, o)
+	}
+}
+
+// Call calls the table, unless a fate intervenes.
+func (w *worker) Call(o engine.Output) {
+	if send, ok := o.(engine.Send); ok {
+		verb := firstWord(verb(send.Write, w.Name))
+		if fate := w.fates[verb]; fate != nil {
+			delete(w.fates, verb)
+			fate(send)
+			w.unanswered(o)
+			return
+		}
+	}
+	from := w.Sender()
+	w.Time.After(way, func() {
+		if w.off {
+			w.unanswered(o)
+			return
+		}
+		w.Answer(way, w.s.table.Serve(from, o))
+	})
+}
+
+func (w *worker) unanswered(o engine.Output) {
+	w.Answer(patience, virtual.Unanswered(o, context.DeadlineExceeded))
+}
+
+// loseRequest is the fate of a write that never reaches the table.
+func (w *worker) loseRequest(o engine.Send) {
+	w.s.note(w.Name, "✗ table", w.s.write(o.Write.ID())+" is lost on its way to the table")
+}
+
+// loseReply is the fate of a write that reaches the table, and whose answer is lost.
+func (w *worker) loseReply(o engine.Send) { w.stray(o, way, "; the reply is lost") }
+
+// delay is the fate of a write that reaches the table late, when the worker waits no more.
+func (w *worker) delay(o engine.Send) {
+	w.stray(o, detour, "; it came late, and nobody gets the reply")
+}
+
+// stray carries a write to the table, and its answer to nobody.
+func (w *worker) stray(o engine.Send, d time.Duration, note string) {
+	from := w.Sender()
+	w.Time.After(d, func() {
+		in := w.s.table.Serve(from, o).(engine.Settled)
+		w.s.note(w.Name, "✗ table", w.s.answer(o.Write, in.Record, in.Err)+note)
+	})
+}
+
+// Poll asks the source.
+func (w *worker) Poll() { w.Answer(2*way, w.s.source) }
+
+// Start has nothing to do: handlers do what the script says.
+func (w *worker) Start(*virtual.Handler, engine.Start) {}
+
+// Drain lets the handler return after a while.
+func (w *worker) Drain(_ *virtual.Handler, o engine.Drain) {
+	w.Later(w.winds, func() { w.finish(o.Tenure, false) })
+}
+
+// Over lets the handler return.
+func (w *worker) Over(_ *virtual.Handler, o engine.Over) {
+	w.Later(time.Millisecond, func() { w.finish(o.Tenure, false) })
+}
+
+// finish ends the call of a handler, unless it has returned.
+func (w *worker) finish(id engine.Tenure, failed bool) {
+	if w.Handlers.Remove(id) {
+		w.Step(engine.Returned{Tenure: id, Failed: failed})
+	}
+}
+
+// handler returns the latest call of the handler of a shard, or nil if none runs.
+func (w *worker) handler(shard string) (latest *virtual.Handler) {
+	for _, h := range w.Handlers {
+		if h.Shard == shard {
+			latest = h
+		}
+	}
+	return latest
+}
