@@ -68,7 +68,7 @@ func backlog(t *testing.T, store lease.Store, handler shardlease.Handler) *membe
 		names[i] = fmt.Sprintf("shard-%04d", i)
 	}
 	config := shardlease.Config{EventQueue: 100_000, Order: checkpoint.Decimal, Backoff: time.Hour}
-	return joinAs(t, store, shardlease.Static(names...), config, handler, slow(6500*time.Microsecond))
+	return join(t, store, shardlease.Static(names...), config, handler, slow(6500*time.Microsecond))
 }
 
 // TestHeartbeatsComeBeforeABacklog: answers to heartbeats arrive behind a backlog of answers
@@ -98,9 +98,6 @@ func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
 		if d := p.slowest(); d > beat+time.Second/2 {
 			t.Errorf("two heartbeats were sent %v apart", d)
 		}
-		if err := m.stop(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -119,9 +116,7 @@ func TestStopComesBeforeABacklog(t *testing.T) {
 			<-began
 		}
 		from := time.Now()
-		if err := m.stop(); err != nil {
-			t.Error(err)
-		}
+		m.leave()
 		if d := (<-told).Sub(from); d > 100*time.Millisecond {
 			t.Errorf("the first handler's context ended after %v", d)
 		}
@@ -151,9 +146,7 @@ func TestNoReturnWithoutItsMarks(t *testing.T) {
 			close(returns[fmt.Sprintf("shard-%04d", i)])
 		}
 		time.Sleep(2 * time.Minute)
-		if err := m.stop(); err != nil {
-			t.Error(err)
-		}
+		m.leave()
 		rows, err := shardlease.Supervisor{Store: store, Group: "orders"}.List(t.Context())
 		for _, row := range rows {
 			if row.Checkpoint.Position != "7" {

@@ -42,7 +42,6 @@ func TestCommitsAreSpread(t *testing.T) {
 		if len(seconds.shards) != shards {
 			t.Errorf("%d of %d shards have committed", len(seconds.shards), shards)
 		}
-		s.end()
 	})
 }
 

@@ -3,7 +3,6 @@ package shardlease_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,11 +13,6 @@ import (
 )
 
 // In these tests the worker that holds a shard dies.
-
-// actor returns the worker with that name.
-func (s *stage) actor(name string) *actor {
-	return s.actors[slices.IndexFunc(s.actors, func(a *actor) bool { return a.name == name })]
-}
 
 // TestDeathsDelayNothing: the holder of an idle shard is killed six times in a row. Each recovery
 // takes T + h + 0.5 s at most, as after any crash. When deaths delayed claims like failures, the
@@ -47,7 +41,6 @@ func killHolders(t *testing.T, ttl time.Duration) {
 		}
 		s.within(time.Second, "the handler runs", func() bool { return s.running()[s.row("shard-00").Owner.Name] == 1 })
 	}
-	s.end()
 }
 
 // TestDeathsBetweenFailures: a handler fails twice, the worker that holds the shard dies twice, and
@@ -82,6 +75,5 @@ func TestDeathsBetweenFailures(t *testing.T) {
 		if row := s.row("shard-00"); row.Attempts() != 5 || row.Failed() != 3 {
 			t.Errorf("%d attempts, of which %d failed", row.Attempts(), row.Failed())
 		}
-		s.end()
 	})
 }

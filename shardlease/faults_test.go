@@ -60,7 +60,7 @@ func TestFailingCommitsAreReported(t *testing.T) {
 			t.Errorf("reported after %v s (over: %t), want %v", times, over, want)
 		}
 		if len(reports) == 0 {
-			s.fail("the failing commits are not reported")
+			s.Fatal("the failing commits are not reported")
 		}
 		if last := reports[len(reports)-1]; last.Count != 12 || len(last.Shards) != 10 || last.Err == nil {
 			t.Errorf("the last report: %v", last)
@@ -82,7 +82,6 @@ func TestFailingCommitsAreReported(t *testing.T) {
 		if err := a.Healthy(); err != nil {
 			t.Errorf("not healthy after the fault: %v", err)
 		}
-		s.end()
 	})
 }
 
@@ -97,7 +96,6 @@ func TestCommitTimeoutOff(t *testing.T) {
 		if n := len(a.of(event.CommitsFail)) + len(a.of(event.Ended)); n > 0 || a.Healthy() != nil {
 			t.Errorf("%d events, healthy: %v", n, a.Healthy())
 		}
-		s.end()
 	})
 }
 
@@ -130,7 +128,6 @@ func TestFailingCommitsHandOver(t *testing.T) {
 				}
 				a.refuse(nil)
 				s.shared(10*time.Minute, "a", "b")
-				s.end()
 			})
 		})
 	}
@@ -170,7 +167,6 @@ func TestNobodyCanCommit(t *testing.T) {
 				t.Errorf("%s, healed: commits-fail is over: %t, healthy: %v", w.name, over, w.Healthy())
 			}
 		}
-		s.end()
 	})
 }
 
@@ -204,7 +200,6 @@ func TestOneRowThatCannotBeWritten(t *testing.T) {
 		if a.Healthy() == nil {
 			t.Error("the worker is healthy")
 		}
-		s.end()
 	})
 }
 
@@ -237,7 +232,6 @@ func lastingStoreFault(t *testing.T, begin func(*storetest.Link), want string) {
 		if last := times[len(times)-1]; !over || last < 19*time.Minute || last > 21*time.Minute {
 			t.Errorf("over: %t, reported after %v", over, times)
 		}
-		s.end()
 	})
 }
 
@@ -264,7 +258,6 @@ func TestSlowStoreIsReportedWhileItLasts(t *testing.T) {
 		if _, over := lasted(a.of(event.StoreFault)); !over {
 			t.Error("the store is quick again, and that is not reported")
 		}
-		s.end()
 	})
 }
 
@@ -284,9 +277,6 @@ func TestRestoredTableIsReportedWhileItLasts(t *testing.T) {
 		pass(10 * time.Second)
 		if events := w.of(event.Restored); !events[len(events)-1].Over || len(w.of(event.Started)) != 1 {
 			t.Errorf("the last report: %v", events[len(events)-1])
-		}
-		if err := w.stop(); err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -201,7 +201,6 @@ func TestWaitingForTheStoreIsNoStall(t *testing.T) {
 		for _, e := range m.of(event.Ended) {
 			t.Errorf("unexpected event: %v", e)
 		}
-		_ = m.stop()
 	})
 }
 
@@ -240,6 +239,5 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 		if end == nil || stale == nil || !end.OutcomeUnknown || !stale.OutcomeUnknown {
 			t.Errorf("the calls returned %v", err)
 		}
-		s.end()
 	})
 }

@@ -92,14 +92,13 @@ func TestIdleShardOutlivesDeaths(t *testing.T) {
 			s.actor(before.Owner.Name).die()
 			s.within(ttl+beat+time.Second, fmt.Sprintf("recovery %d", kill), func() bool { return s.row("shard-00").Generation > before.Generation })
 			if row := s.row("shard-00"); row.Attempts() != 1 || row.Quarantined {
-				s.fail("after death %d: %v, %d attempts", kill, row, row.Attempts())
+				s.Fatalf("after death %d: %v, %d attempts", kill, row, row.Attempts())
 			}
 			time.Sleep(time.Minute)
 			if row := s.row("shard-00"); row.Attempts() != 0 || row.Last.Reason != lease.ReasonExpired {
 				t.Errorf("a minute after death %d: %v, %d attempts", kill, row, row.Attempts())
 			}
 		}
-		s.end()
 	})
 }
 

@@ -40,7 +40,6 @@ func TestCrashIsRecovered(t *testing.T) {
 				t.Errorf("the row is %v", row)
 			}
 		}
-		s.end()
 	})
 }
 
@@ -88,7 +87,6 @@ func TestPausedWorkerIsRefused(t *testing.T) {
 		if err := <-refused; !errors.Is(err, event.CauseExpired) {
 			t.Errorf("the context of the paused handler ended with %v", err)
 		}
-		s.end()
 	})
 }
 
@@ -125,7 +123,6 @@ func shortOutage(t *testing.T, begin func(*storetest.Link)) {
 		if len(s.all()) != calls {
 			t.Errorf("%d tenures began", len(s.all())-calls)
 		}
-		s.end()
 	})
 }
 
@@ -166,7 +163,6 @@ func TestLongOutage(t *testing.T) {
 			}
 		}
 		t.Logf("%d tenures, then %d", before, len(s.all())-before)
-		s.end()
 	})
 }
 
@@ -197,7 +193,6 @@ func TestEagerMove(t *testing.T) {
 		if moved != 4 {
 			t.Errorf("%d shards moved", moved)
 		}
-		s.end()
 	})
 }
 
@@ -227,7 +222,6 @@ func TestCooperativeMove(t *testing.T) {
 				}
 			}
 		}
-		s.end()
 	})
 }
 
@@ -270,7 +264,6 @@ func testDrainDeadline(t *testing.T, after rebalance.AfterDrain) {
 			t.Errorf("after %v, overlap %v: %v", drained, overlap, row)
 		}
 	}
-	s.end()
 }
 
 // TestRestoredTableIsNotClaimed: the table is replaced by an older one. Every worker ends
@@ -315,9 +308,6 @@ func TestRestoredTableIsNotClaimed(t *testing.T) {
 		if row, _ := supervisor.Get(t.Context(), "s"); row.Owner.Name != "a" || row.Generation <= lost.Generation {
 			t.Errorf("after the adoption: %v; lost was %v", row, lost)
 		}
-		if err := a.stop(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -354,6 +344,5 @@ func TestReleaseTaskBringsShardsBack(t *testing.T) {
 			t.Errorf("%d released, %v", len(released), err)
 		}
 		s.within(21*time.Second, "b holds everything", func() bool { return s.running()["b"] == 6 })
-		s.end()
 	})
 }

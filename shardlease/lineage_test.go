@@ -100,7 +100,6 @@ func TestChildrenWaitForTheirParents(t *testing.T) {
 			}
 		}
 		mu.Unlock()
-		s.end()
 	})
 }
 
@@ -137,9 +136,7 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 		if s.row("job").Removed {
 			t.Error("removed after one listing")
 		}
-		if err := b.stop(); err != nil {
-			t.Error(err)
-		}
+		b.leave()
 		s.within(70*time.Second, "it is removed", func() bool { return s.row("job").Removed })
 		if row := s.row("job"); !row.Removed || row.Last.Reason != lease.ReasonRemoved {
 			t.Errorf("the row is %v", row)
@@ -155,7 +152,6 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 		if n := len(begun(a.of(event.SourceFault))); n == 0 || n > 2 {
 			t.Errorf("%d faults of the source were reported", n)
 		}
-		s.end()
 	})
 }
 
@@ -170,9 +166,6 @@ func TestQuarantineComesAtOnce(t *testing.T) {
 		if row := rowOf(t, store, "job"); !row.Quarantined || len(m.of(event.Quarantined)) != 1 {
 			t.Errorf("the row is %v", row)
 		}
-		if err := m.stop(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -183,7 +176,7 @@ func TestQuarantineIsReversible(t *testing.T) {
 		store := new(memstore.Store)
 		var mu sync.Mutex
 		healed, calls := false, 0
-		m := join(t, store, shardlease.Static("job"), shardlease.Config{MaxAttempts: 3}, func(ctx context.Context, tn *shardlease.Tenure) error {
+		join(t, store, shardlease.Static("job"), shardlease.Config{MaxAttempts: 3}, func(ctx context.Context, tn *shardlease.Tenure) error {
 			mu.Lock()
 			defer mu.Unlock()
 			calls++
@@ -207,9 +200,6 @@ func TestQuarantineIsReversible(t *testing.T) {
 		time.Sleep(90 * time.Second) // the other workers notice at their next audit
 		if row, err := supervisor.Get(t.Context(), "job"); err != nil || !row.Finished {
 			t.Errorf("the row is %v, error %v", row, err)
-		}
-		if err := m.stop(); err != nil {
-			t.Error(err)
 		}
 	})
 }

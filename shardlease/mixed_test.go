@@ -87,5 +87,4 @@ func (m mixed) test(t *testing.T) {
 	if took > m.short+m.short/3+500*time.Millisecond+2*(1+rests)*m.slow {
 		t.Errorf("held again after %v", took)
 	}
-	s.end()
 }

@@ -89,7 +89,7 @@ func dieAt(t *testing.T, mode rebalance.Mode, who, dies string, step func(lease.
 	select {
 	case <-died:
 	case <-time.After(beat + 2*time.Second):
-		s.fail("that step was never taken")
+		s.Fatal("that step was never taken")
 	}
 	survivor := map[string]string{"a": "b", "b": "a"}[dies]
 	s.within(ttl+beat+time.Second, survivor+" holds everything", func() bool { return s.running()[survivor] == 4 })
@@ -102,7 +102,6 @@ func dieAt(t *testing.T, mode rebalance.Mode, who, dies string, step func(lease.
 			t.Errorf("the row is %v", row)
 		}
 	}
-	s.end()
 }
 
 // TestCleanStop: one worker stops, then all others at once. No lease has to expire, and no
@@ -122,11 +121,7 @@ func testCleanStop(t *testing.T, mode rebalance.Mode) {
 	s.shared(beat+1500*time.Millisecond, "a", "b", "c")
 	time.Sleep(20 * time.Second)
 	began := time.Now()
-	go func() {
-		if err := s.actors[0].stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	go s.actors[0].leave()
 	took := s.within(beat+time.Second, "b and c hold everything", func() bool { n := s.running(); return n["a"] == 0 && n["b"]+n["c"] == 8 })
 	t.Logf("held again after %v", took)
 	for _, name := range s.names() {
@@ -160,17 +155,14 @@ func testCleanStop(t *testing.T, mode rebalance.Mode) {
 func TestOneNameTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
-		first := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.enter("a", shardlease.Config{}, nil)
 		s.shared(time.Second, "a")
 		s.spans = nil // the stage distinguishes workers by name
-		second := joinAs(t, s.store, s.source, shardlease.Config{Name: "a", Handoff: rebalance.Eager}, s.recorded("the other a", working), func(*shardlease.Worker) {})
+		join(t, s.store, s.source, shardlease.Config{Name: "a"}, s.recorded("the other a", working))
 		s.within(2*beat, "the other has two", func() bool { return s.running()["the other a"] == 2 })
 		time.Sleep(time.Minute)
 		if n := s.running()["the other a"]; n != 2 {
 			t.Errorf("the other worker holds %d shards", n)
-		}
-		if err := errors.Join(second.stop(), first.stop()); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -184,12 +176,9 @@ func TestJoinLeaveJoin(t *testing.T) {
 		for range 3 {
 			b := s.enter("b", config, nil)
 			s.shared(beat+1500*time.Millisecond, "a", "b")
-			if err := b.stop(); err != nil {
-				t.Error(err)
-			}
+			b.leave()
 			s.shared(beat+1500*time.Millisecond, "a")
 		}
-		s.end()
 	})
 }
 
@@ -218,7 +207,6 @@ func TestModesMix(t *testing.T) {
 				t.Errorf("%s had an overlap of %v on eager terms", name, overlap)
 			}
 		}
-		s.end()
 	})
 }
 
@@ -344,11 +332,8 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 				if n := s.running(); n["b"] != 4 {
 					t.Errorf("b holds %d shards", n["b"])
 				}
-				for _, actor := range []*actor{a, b} {
-					if err := actor.stop(); err != nil {
-						t.Error(err)
-					}
-				}
+				a.leave()
+				b.leave()
 				for line := range strings.Lines(log.String()) {
 					if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") || strings.Contains(line, " err=") {
 						t.Errorf("a has logged a warning: %s", line)
@@ -392,7 +377,6 @@ func TestRefusalAfterAMove(t *testing.T) {
 		if len(refused) == 0 || refused[0].Err == nil || refused[0].Level() != slog.LevelWarn {
 			t.Errorf("reported: %v", refused)
 		}
-		s.end()
 	})
 }
 
@@ -427,7 +411,6 @@ func TestErrorsAfterAMove(t *testing.T) {
 				if len(ended) != 1 || ended[0].Level() != tc.level || (ended[0].Err != nil) != (tc.level == slog.LevelWarn) {
 					t.Errorf("reported: %v", ended)
 				}
-				s.end()
 			})
 		})
 	}

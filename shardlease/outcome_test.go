@@ -45,7 +45,7 @@ func ends(t *testing.T, config shardlease.Config, act func(s *stage, a *actor, t
 	select {
 	case end = <-told:
 	case <-time.After(5 * time.Minute):
-		s.fail("the tenure does not end")
+		s.Fatal("the tenure does not end")
 	}
 	s.end()
 	if end == nil {
@@ -162,7 +162,6 @@ func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 			t.Error("Commit does not return")
 		}
 		open()
-		s.end()
 	})
 }
 
@@ -207,7 +206,6 @@ func TestStaleErrorOfASink(t *testing.T) {
 				if failed := row.Attempts() > 0; failed == changed || row.Owner.IsZero() == changed {
 					t.Errorf("%v, %d attempts", row, row.Attempts())
 				}
-				s.end()
 			})
 		})
 	}
@@ -233,9 +231,7 @@ func TestReleaseThatLanded(t *testing.T) {
 			}
 			return now, err
 		})
-		if err := a.stop(); err != nil {
-			t.Error(err)
-		}
+		a.leave()
 		ended := a.of(event.Ended)
 		if len(ended) != 1 || ended[0].Cause != event.CauseStopped || ended[0].Err != nil || ended[0].Pending != 0 {
 			t.Errorf("reported: %v", ended)

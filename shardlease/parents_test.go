@@ -41,7 +41,7 @@ func TestChildOfADeletedParentWaits(t *testing.T) {
 			time.Sleep(time.Second) // a listing takes a while
 			return []shardlease.Shard{{Name: "p"}, {Name: "q"}, {Name: "c", Parents: []string{"p"}}}, nil
 		})
-		m := join(t, b, source, shardlease.Config{PollEvery: 10 * time.Minute}, func(ctx context.Context, tn *shardlease.Tenure) error {
+		join(t, b, source, shardlease.Config{PollEvery: 10 * time.Minute}, func(ctx context.Context, tn *shardlease.Tenure) error {
 			if tn.Shard().Name == "p" {
 				time.Sleep(5 * time.Second)
 				_ = tn.Mark("1") // the commit of this mark is refused, because the row is gone
@@ -55,7 +55,6 @@ func TestChildOfADeletedParentWaits(t *testing.T) {
 			t.Error("the child was started although its listed parent is not finished")
 		}
 		b.gone.Store("")
-		_ = m.stop()
 	})
 }
 
@@ -68,8 +67,8 @@ func TestChildOfARemovedParentWaits(t *testing.T) {
 			time.Sleep(time.Second)
 			return []shardlease.Shard{{Name: "p"}, {Name: "c", Parents: []string{"p"}}}, nil
 		})
-		m := join(t, store, source, shardlease.Config{}, seen.handler)
-		n := join(t, store, source, shardlease.Config{}, seen.handler)
+		join(t, store, source, shardlease.Config{}, seen.handler)
+		join(t, store, source, shardlease.Config{}, seen.handler)
 		time.Sleep(5 * time.Second)
 		s := shardlease.Supervisor{Store: store, Group: "orders", By: "me"}
 		row, err := s.Get(t.Context(), "p")
@@ -87,7 +86,6 @@ func TestChildOfARemovedParentWaits(t *testing.T) {
 		if seen.has("c") {
 			t.Error("the child was started although its listed parent is not finished")
 		}
-		_, _ = m.stop(), n.stop()
 	})
 }
 
@@ -115,7 +113,6 @@ func TestIdleHolderNoticesATombstone(t *testing.T) {
 		if len(m.of(event.Ended)) == 0 || row.Removed {
 			t.Errorf("ten minutes later: %d tenures have ended; %v", len(m.of(event.Ended)), row)
 		}
-		_ = m.stop()
 	})
 }
 
@@ -131,8 +128,8 @@ func TestChildOfAFreeDeletedParentWaits(t *testing.T) {
 		h := func(ctx context.Context, tn *shardlease.Tenure) error {
 			return seen.handler(ctx, tn)
 		}
-		m := join(t, b, source, shardlease.Config{}, h)
-		n := join(t, b, source, shardlease.Config{}, h)
+		join(t, b, source, shardlease.Config{}, h)
+		join(t, b, source, shardlease.Config{}, h)
 		time.Sleep(5 * time.Second)
 		b.gone.Store("p")
 		time.Sleep(5 * time.Minute)
@@ -140,7 +137,6 @@ func TestChildOfAFreeDeletedParentWaits(t *testing.T) {
 			t.Error("the child was started although its listed parent is not finished")
 		}
 		b.gone.Store("")
-		_, _ = m.stop(), n.stop()
 	})
 }
 
@@ -160,6 +156,5 @@ func TestChildOfAMalformedParentWaits(t *testing.T) {
 		if seen.has("c") {
 			t.Error("the child was started although its parent has a row that cannot be read")
 		}
-		_ = m.stop()
 	})
 }

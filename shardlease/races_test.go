@@ -55,7 +55,6 @@ func TestClaimOfAnAdoptedRow(t *testing.T) {
 		if n := len(a.of(event.Contended)); n != 1 || took > 1500*time.Millisecond {
 			t.Errorf("%d claims were refused; held after %v", n, took)
 		}
-		s.end()
 	})
 }
 
@@ -72,5 +71,4 @@ func loseARace(t *testing.T, op lease.Op) {
 	if n := len(b.of(event.Contended)); op == lease.OpTransfer && n == 0 || took > beat+1500*time.Millisecond {
 		t.Errorf("%d claims were refused; even after %v", n, took)
 	}
-	s.end()
 }

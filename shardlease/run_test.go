@@ -46,13 +46,23 @@ type member struct {
 	stop func() error // cancels Run and returns the result of Run
 }
 
-// join runs a worker; it sets the fields of config that are zero.
-func join(t *testing.T, store lease.Store, source shardlease.Source, config shardlease.Config, handler shardlease.Handler) *member {
+// leave stops the worker; the end of the test checks the result of Run.
+func (m *member) leave() { _ = m.stop() }
+
+// join runs a worker until the end of the test, which checks that it shuts down gracefully.
+// join sets the fields of config that are zero, and calls before ahead of Run.
+func join(t *testing.T, store lease.Store, source shardlease.Source, config shardlease.Config, handler shardlease.Handler, before ...func(*shardlease.Worker)) *member {
 	t.Helper()
-	return joinAs(t, store, source, config, handler, func(*shardlease.Worker) {})
+	m := newMember(t, store, source, config, handler, before...)
+	t.Cleanup(func() {
+		if err := m.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
 }
 
-func joinAs(t *testing.T, store lease.Store, source shardlease.Source, config shardlease.Config, handler shardlease.Handler, before func(*shardlease.Worker)) *member {
+func newMember(t *testing.T, store lease.Store, source shardlease.Source, config shardlease.Config, handler shardlease.Handler, before ...func(*shardlease.Worker)) *member {
 	t.Helper()
 	m := &member{}
 	config.Group = "orders"
@@ -65,28 +75,28 @@ func joinAs(t *testing.T, store lease.Store, source shardlease.Source, config sh
 		t.Fatal(err)
 	}
 	m.Worker = w
-	before(w)
+	for _, f := range before {
+		f(w)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx, handler) }()
-	m.stop = sync.OnceValue(func() error { cancel(); return <-done })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = w.Run(ctx, handler)
+	}()
+	m.stop = func() error { cancel(); <-done; return err }
 	return m
 }
 
 // count is a handler that marks 1, 2, 3, … from its checkpoint on, ten per second.
 func count(ctx context.Context, t *shardlease.Tenure) error {
-	n, _ := strconv.Atoi(t.Checkpoint().Position)
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(100 * time.Millisecond):
-		}
+	for n, _ := strconv.Atoi(t.Checkpoint().Position); sleep(ctx, 100*time.Millisecond); {
 		n++
 		if err := t.Mark(strconv.Itoa(n)); err != nil {
 			return err
 		}
 	}
+	return context.Cause(ctx)
 }
 
 func owners(t *testing.T, store lease.Store) map[string]int {
@@ -132,16 +142,12 @@ func testTwoWorkersShare(t *testing.T, mode rebalance.Mode) {
 	if err != nil || len(seats) != 2 {
 		t.Errorf("%d workers have a seat, error %v", len(seats), err)
 	}
-	if err := a.stop(); err != nil {
-		t.Errorf("a stopped with %v", err)
-	}
+	a.leave()
 	time.Sleep(5 * time.Second)
 	if held := owners(t, store); held["b"] != 4 {
 		t.Errorf("after a left, the workers hold %v", held)
 	}
-	if err := b.stop(); err != nil {
-		t.Errorf("b stopped with %v", err)
-	}
+	b.leave()
 	checkMoves(t, mode, a.of(event.Ended), b.of(event.Started))
 }
 

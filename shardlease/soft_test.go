@@ -94,7 +94,6 @@ func testOnlyCtx(t *testing.T, leave func(ctx context.Context) error, reported b
 	if len(ended) != 4 {
 		t.Errorf("%d shards moved", len(ended))
 	}
-	s.end()
 }
 
 // TestContextsAndTheirCauses: in an eager move t.Context() outlives ctx by up to the drain
@@ -141,7 +140,6 @@ func testContexts(t *testing.T, mode rebalance.Mode, wind time.Duration) {
 			t.Errorf("%v is logged as %v", e, e.Level())
 		}
 	}
-	s.end()
 }
 
 // TestCommitWithTheSoftContext: a commit whose ctx is the soft context gives up when that has
@@ -166,6 +164,5 @@ func TestCommitWithTheSoftContext(t *testing.T) {
 		s.shared(5*time.Second, "a")
 		s.enter("b", config, nil)
 		s.shared(20*time.Second, "a", "b")
-		s.end()
 	})
 }

@@ -29,7 +29,7 @@ type stage struct {
 	source shardlease.Source
 	shards int
 	actors []*actor
-	rescue func() // unblocks handlers when a test fails
+	rescue func() // unblocks handlers at the end of the test
 
 	mu    sync.Mutex
 	spans []*span
@@ -68,7 +68,29 @@ func newStage(t *testing.T, shards int) *stage {
 	for i := range names {
 		names[i] = fmt.Sprintf("shard-%02d", i)
 	}
-	return &stage{T: t, store: new(memstore.Store), source: shardlease.Static(names...), shards: shards}
+	s := &stage{T: t, store: new(memstore.Store), source: shardlease.Static(names...), shards: shards}
+	t.Cleanup(s.end)
+	return s
+}
+
+// staged returns a stage on which workers with these names hold all shards, evenly.
+func staged(t *testing.T, shards int, config shardlease.Config, handler shardlease.Handler, names ...string) *stage {
+	t.Helper()
+	s := newStage(t, shards)
+	for _, name := range names {
+		s.enter(name, config, handler)
+	}
+	if len(names) == 1 {
+		s.shared(time.Second, names...)
+	} else {
+		s.shared(beat+1500*time.Millisecond, names...)
+	}
+	return s
+}
+
+// actor returns the worker with that name.
+func (s *stage) actor(name string) *actor {
+	return s.actors[slices.IndexFunc(s.actors, func(a *actor) bool { return a.name == name })]
 }
 
 // enter runs a worker. Without a handler, the worker gets the handler of the stage.
@@ -88,14 +110,18 @@ func (s *stage) enterOn(link *storetest.Link, name string, config shardlease.Con
 	if config.Order == nil {
 		config.Order = checkpoint.Decimal
 	}
-	a.member = joinAs(s.T, a.Link, s.source, config, s.recorded(name, handler), func(w *shardlease.Worker) { shardlease.SetWall(w, a.wall) })
+	a.member = newMember(s.T, a.Link, s.source, config, s.recorded(name, handler), func(w *shardlease.Worker) { shardlease.SetWall(w, a.wall) })
 	s.actors = append(s.actors, a)
 	return a
 }
 
-// end stops all workers that still run, and checks that they shut down gracefully.
+// end stops all workers that still run, and checks that they shut down gracefully. Every test
+// ends with it.
 func (s *stage) end() {
 	s.Helper()
+	if s.rescue != nil {
+		s.rescue()
+	}
 	for _, a := range s.actors {
 		a.thaw()
 		a.Heal()
@@ -269,22 +295,11 @@ func (s *stage) within(limit time.Duration, what string, cond func() bool) time.
 	from := time.Now()
 	for !cond() {
 		if time.Since(from) > limit {
-			s.fail("not within %v: %s; running: %v", limit, what, s.running())
+			s.Fatalf("not within %v: %s; running: %v", limit, what, s.running())
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	return time.Since(from)
-}
-
-// fail ends the test. A bubble ends only when everything in it has ended.
-func (s *stage) fail(format string, args ...any) {
-	s.Helper()
-	s.Errorf(format, args...)
-	if s.rescue != nil {
-		s.rescue()
-	}
-	s.end()
-	s.FailNow()
 }
 
 // shared waits until these workers hold all shards, evenly.

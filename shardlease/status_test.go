@@ -89,7 +89,7 @@ func TestStuckLoopIsNotAlive(t *testing.T) {
 		j.Lock()
 		j.blocked = blocked
 		j.Unlock()
-		other := join(t, store, shardlease.Static("1"), shardlease.Config{}, count) // makes the worker plan
+		join(t, store, shardlease.Static("1"), shardlease.Config{}, count) // makes the worker plan
 		pass(beat + time.Second)
 		expect(t, w.Worker, http.StatusOK, "")
 		pass(ttl)
@@ -103,9 +103,6 @@ func TestStuckLoopIsNotAlive(t *testing.T) {
 		j.Unlock()
 		pass(ttl)
 		expect(t, w.Worker, http.StatusOK, "")
-		if err := errors.Join(w.stop(), other.stop()); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -136,7 +133,7 @@ func TestSilentTableIsNoReasonToRestart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := &mute{Store: new(memstore.Store)}
 		joinAs := func(name string) *member {
-			return joinAs(t, m, shardlease.Static("1"), shardlease.Config{Name: name}, count, func(w *shardlease.Worker) { expect(t, w, http.StatusOK, "it is not running") })
+			return join(t, m, shardlease.Static("1"), shardlease.Config{Name: name}, count, func(w *shardlease.Worker) { expect(t, w, http.StatusOK, "it is not running") })
 		}
 		w := joinAs("a")
 		pass(time.Minute)
@@ -157,9 +154,7 @@ func TestSilentTableIsNoReasonToRestart(t *testing.T) {
 		pass(time.Minute)
 		expect(t, w.Worker, http.StatusOK, "")
 		expect(t, late.Worker, http.StatusOK, "")
-		if err := errors.Join(w.stop(), late.stop()); err != nil {
-			t.Error(err)
-		}
+		w.leave()
 		expect(t, w.Worker, http.StatusOK, "it is not running")
 	})
 }
@@ -182,9 +177,6 @@ func TestReadyTellsWhatIsMissing(t *testing.T) {
 		pass(10 * time.Second)
 		expect(t, a.Worker, http.StatusOK, "")
 		expect(t, b.Worker, http.StatusOK, "")
-		if err := errors.Join(a.stop(), b.stop()); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -224,18 +216,13 @@ func TestStatus(t *testing.T) {
 		if got, other := a.Status(), b.Status(); got.Held != 2 || other.Held != 2 {
 			t.Errorf("with two workers: %+v, %+v", got, other)
 		}
-		stopped := make(chan error, 2)
-		go func() { stopped <- a.stop() }()
+		go a.leave()
 		s.within(time.Second, "a is leaving", func() bool {
 			return a.Status().Phase == "leaving" && strings.Contains(a.Status().Unready, "it shuts down")
 		})
 		s.within(10*time.Second, "a has stopped", func() bool { return a.Status().Phase == "stopped" })
-		go func() { stopped <- b.stop() }()
+		go b.leave()
 		s.within(time.Second, "b is draining", func() bool { return b.Status().Phase == "draining" })
-		if err := errors.Join(<-stopped, <-stopped); err != nil {
-			t.Error(err)
-		}
-		s.end()
 	})
 }
 
@@ -278,7 +265,6 @@ func TestUnverifiedWorkerIsNotReady(t *testing.T) {
 		}
 		link.OnVerify(nil)
 		s.within(time.Minute, "the worker is ready", func() bool { return a.Ready() == nil })
-		s.end()
 	})
 }
 
@@ -298,7 +284,6 @@ func TestOrderMayCallStatus(t *testing.T) {
 		caller.Store(a)
 		time.Sleep(time.Minute)
 		expect(t, a.Worker, http.StatusOK, "")
-		s.end()
 	})
 }
 
@@ -315,6 +300,5 @@ func TestPausedProcessIsAlive(t *testing.T) {
 		if code, body := probe(t, a.Worker, "/livez"); code != http.StatusOK {
 			t.Errorf("/livez: %d, %+v", code, body)
 		}
-		s.end()
 	})
 }

@@ -54,7 +54,6 @@ func TestReleasesThatFailHandOver(t *testing.T) {
 			t.Error("the worker is healthy")
 		}
 		s.within(3*ttl+2*beat, "b holds everything", func() bool { return s.running()["b"] == 4 })
-		s.end()
 	})
 }
 
@@ -75,7 +74,6 @@ func TestOneRowFailsThenAll(t *testing.T) {
 		}
 		a.refuse(allRows)
 		s.within(3*ttl+5*time.Second+beat+3*time.Second, "b holds everything", func() bool { return s.running()["b"] == 8 })
-		s.end()
 	})
 }
 
@@ -115,7 +113,6 @@ func TestOneBadRowAmongQuietOnes(t *testing.T) {
 		for _, w := range s.actors {
 			w.refuse(nil)
 		}
-		s.end()
 	})
 }
 
@@ -166,7 +163,6 @@ func TestNoProbeInDoubt(t *testing.T) {
 			t.Errorf("%d seats lost", n)
 		}
 		a.OnWrite(nil)
-		s.end()
 	})
 }
 
@@ -187,7 +183,6 @@ func TestRestHasABound(t *testing.T) {
 		b.die()
 		took := s.within(6*ttl+ttl+beat+time.Second, "a holds everything", func() bool { return s.running()["a"] == 4 })
 		t.Logf("a holds all shards after %v", took)
-		s.end()
 	})
 }
 
@@ -213,7 +208,6 @@ func TestWaitingMoveBlocksNoOther(t *testing.T) {
 		}
 		a.refuse(allRows)
 		s.within(3*ttl+5*time.Second+20*time.Second+2*beat+3*time.Second, "b holds everything", func() bool { return s.running()["b"] == 4 })
-		s.end()
 	})
 }
 
@@ -238,6 +232,5 @@ func TestSomeRowsThatCannotBeWritten(t *testing.T) {
 			t.Errorf("reported: %v", last)
 		}
 		a.refuse(nil)
-		s.end()
 	})
 }

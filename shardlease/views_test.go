@@ -71,7 +71,6 @@ func TestNewcomerIsNotRobbed(t *testing.T) {
 				t.Errorf("the tenure of %s by %s ended: %v, %v", sp.shard, sp.worker, sp.cause, s.row(sp.shard))
 			}
 		}
-		s.end()
 	})
 }
 
@@ -107,7 +106,6 @@ func TestLaggingReadsProveNoLife(t *testing.T) {
 		took := s.within(ttl+2*beat+500*time.Millisecond, "b holds everything", func() bool { return s.running()["b"] == 4 })
 		t.Logf("held again after %v", took)
 		b.OnList(nil)
-		s.end()
 	})
 }
 
@@ -156,7 +154,7 @@ func finishing(t *testing.T, config shardlease.Config) (s *stage, a *actor, f *f
 	})
 	time.Sleep(5 * time.Second)
 	if !s.row("shard-00").Finished {
-		s.fail("the first shard is not finished: %v", s.row("shard-00"))
+		s.Fatalf("the first shard is not finished: %v", s.row("shard-00"))
 	}
 	return s, a, f, calls
 }
@@ -173,7 +171,6 @@ func removedByAnother(t *testing.T) {
 	if n := calls.Load(); n != 1 || !s.row("shard-00").Removed {
 		t.Errorf("processed %d times: %v", n, s.row("shard-00"))
 	}
-	s.end()
 }
 
 // removedWhileListing: the worker removes the shard itself, during a listing that began
@@ -194,5 +191,4 @@ func removedWhileListing(t *testing.T) {
 	if n := calls.Load(); n != 1 || !s.row("shard-00").Removed {
 		t.Errorf("processed %d times: %v", n, s.row("shard-00"))
 	}
-	s.end()
 }

@@ -107,9 +107,7 @@ func testHandlerThatFails(t *testing.T, fail func() error) {
 			t.Errorf("the row has another note: %v", r)
 		}
 	}
-	if err := w.stop(); err != nil {
-		t.Error(err)
-	}
+	w.leave()
 	if text := log.String(); strings.Contains(text, "panic: the stream is down") != strings.Contains(text, "stack=") {
 		t.Errorf("a panic is logged with its stack: %s", text)
 	}
@@ -177,9 +175,7 @@ func TestStopOfAStubbornHandler(t *testing.T) {
 			return context.Cause(tn.Context())
 		})
 		pass(5 * time.Second)
-		if err := w.stop(); err != nil {
-			t.Error(err)
-		}
+		w.leave()
 		if ended < 25*time.Second || ended > 26*time.Second || time.Since(start) < 85*time.Second {
 			t.Errorf("the context ended after %v, and Run after %v", ended, time.Since(start))
 		}
@@ -216,9 +212,7 @@ func TestCommitAndFinish(t *testing.T) {
 			return tn.Finish(tn.Context())
 		})
 		pass(time.Minute)
-		if err := w.stop(); err != nil {
-			t.Error(err)
-		}
+		w.leave()
 		row := rowOf(t, store, "child")
 		if !row.Finished || row.Checkpoint.Position != "6" || row.Checkpoint.State != "sum" || strings.Join(order, " ") != "parent child" {
 			t.Errorf("%v after %v", row, order)
@@ -237,9 +231,7 @@ func TestPolicyCommits(t *testing.T) {
 		if commits := row.Counter; commits < 28 || commits > 32 {
 			t.Errorf("%d writes in a minute", commits)
 		}
-		if err := w.stop(); err != nil {
-			t.Error(err)
-		}
+		w.leave()
 		if row := rowOf(t, store, "1"); row.Checkpoint.Position != "599" && row.Checkpoint.Position != "600" {
 			t.Errorf("the last position is %q", row.Checkpoint.Position)
 		}
@@ -349,9 +341,6 @@ func TestStoreFallsSilent(t *testing.T) {
 		if err := errors.Join(w.Healthy(), w.Ready()); err != nil || rowOf(t, store, "1").Owner.IsZero() {
 			t.Errorf("after the store came back: %v, %v", err, rowOf(t, store, "1"))
 		}
-		if err := w.stop(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -415,7 +404,7 @@ func TestPrepare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store, source := new(memstore.Store), shardlease.Static("1", "2")
 		config := shardlease.Config{Name: "a", Handoff: rebalance.Terms{Mode: rebalance.Cooperative, Prepare: 3 * time.Second}}
-		a := join(t, store, source, config, count)
+		join(t, store, source, config, count)
 		pass(20 * time.Second)
 		config.Name = "b"
 		var took time.Duration
@@ -432,9 +421,6 @@ func TestPrepare(t *testing.T) {
 		pass(20 * time.Second)
 		if took != 3*time.Second || len(b.of(event.Started)) != 1 || len(b.of(event.HookFault)) != 0 {
 			t.Errorf("prepared for %v, then %v, %v", took, b.of(event.Started), b.of(event.HookFault))
-		}
-		if err := errors.Join(a.stop(), b.stop()); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -469,9 +455,6 @@ func TestSourceFaultsAreToldOnce(t *testing.T) {
 		}
 		if len(w.of(event.Started)) != 1 || len(w.of(event.Ended)) != 0 {
 			t.Error("the tenure was affected")
-		}
-		if err := w.stop(); err != nil {
-			t.Error(err)
 		}
 	})
 }
