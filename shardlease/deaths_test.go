@@ -20,7 +20,7 @@ import (
 // 16.1 s.
 func TestDeathsDelayNothing(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 10 * time.Second} {
-		t.Run(ttl.String(), func(t *testing.T) { bubble(t, func(t *testing.T) { killHolders(t, ttl) }) })
+		subtest(t, ttl.String(), func(t *testing.T) { killHolders(t, ttl) })
 	}
 }
 

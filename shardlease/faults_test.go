@@ -33,9 +33,8 @@ func lasted(events []event.Event) (times []time.Duration, over bool) {
 // error. Before, there was one event per shard in all that time, and Healthy returned nil.
 func TestFailingCommitsAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 12)
-		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.shared(beat+1500*time.Millisecond, "a")
+		s := staged(t, 12, shardlease.Config{Handoff: rebalance.Eager}, nil, "a")
+		a := s.actor("a")
 		time.Sleep(time.Minute)
 		a.refuse(isByHolder)
 		time.Sleep(3*ttl - time.Second)
@@ -88,9 +87,8 @@ func TestFailingCommitsAreReported(t *testing.T) {
 // TestCommitTimeoutOff: with a negative CommitTimeout no fault is reported and no tenure ends.
 func TestCommitTimeoutOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 2)
-		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager, CommitTimeout: -1}, nil)
-		s.shared(beat+1500*time.Millisecond, "a")
+		s := staged(t, 2, shardlease.Config{Handoff: rebalance.Eager, CommitTimeout: -1}, nil, "a")
+		a := s.actor("a")
 		a.refuse(isByHolder)
 		time.Sleep(time.Hour)
 		if n := len(a.of(event.CommitsFail)) + len(a.of(event.Ended)); n > 0 || a.Healthy() != nil {
@@ -103,44 +101,36 @@ func TestCommitTimeoutOff(t *testing.T) {
 // are answered. The tenures of a end as stalled after CommitTimeout. Worker a cannot
 // release its shards either, so it gives up its seat, and worker b processes all shards.
 func TestFailingCommitsHandOver(t *testing.T) {
-	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
-		t.Run(mode.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStage(t, 8)
-				a := s.enter("a", shardlease.Config{Handoff: mode}, nil)
-				b := s.enter("b", shardlease.Config{Handoff: mode}, nil)
-				s.shared(beat+1500*time.Millisecond, "a", "b")
-				time.Sleep(time.Minute)
-				before := len(a.of(event.Ended))
-				a.refuse(func(w lease.Write) bool { return w.Key().Kind == lease.KindLease })
-				took := s.within(3*ttl+5*time.Second+beat+3*time.Second, "b holds everything", func() bool { return s.running()["b"] == 8 })
-				t.Logf("b holds all shards after %v", took)
-				for _, e := range a.of(event.Ended)[before:] {
-					if e.Cause != event.CauseStalled {
-						t.Errorf("ended: %v", e)
-					}
-				}
-				if lost := a.of(event.Lost); len(lost) != 1 || lost[0].Cause != event.CauseStalled {
-					t.Errorf("lost: %v", lost)
-				}
-				if n := len(b.of(event.Lost)) + len(b.of(event.CommitsFail)); n > 0 {
-					t.Errorf("the healthy worker reports %d faults", n)
-				}
-				a.refuse(nil)
-				s.shared(10*time.Minute, "a", "b")
-			})
-		})
-	}
+	inBothModes(t, func(t *testing.T, mode rebalance.Mode) {
+		s := staged(t, 8, shardlease.Config{Handoff: mode}, nil, "a", "b")
+		a, b := s.actor("a"), s.actor("b")
+		time.Sleep(time.Minute)
+		before := len(a.of(event.Ended))
+		a.refuse(func(w lease.Write) bool { return w.Key().Kind == lease.KindLease })
+		took := s.within(3*ttl+5*time.Second+beat+3*time.Second, "b holds everything", func() bool { return s.running()["b"] == 8 })
+		t.Logf("b holds all shards after %v", took)
+		for _, e := range a.of(event.Ended)[before:] {
+			if e.Cause != event.CauseStalled {
+				t.Errorf("ended: %v", e)
+			}
+		}
+		if lost := a.of(event.Lost); len(lost) != 1 || lost[0].Cause != event.CauseStalled {
+			t.Errorf("lost: %v", lost)
+		}
+		if n := len(b.of(event.Lost)) + len(b.of(event.CommitsFail)); n > 0 {
+			t.Errorf("the healthy worker reports %d faults", n)
+		}
+		a.refuse(nil)
+		s.shared(10*time.Minute, "a", "b")
+	})
 }
 
 // TestNobodyCanCommit: no worker can write a row for half an hour, so a move would help no
 // shard. When the table accepts writes again, all shards are processed within a lease time.
 func TestNobodyCanCommit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 8)
-		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		b := s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.shared(beat+1500*time.Millisecond, "a", "b")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
+		a, b := s.actor("a"), s.actor("b")
 		time.Sleep(time.Minute)
 		for _, w := range []*actor{a, b} {
 			w.refuse(func(w lease.Write) bool { return w.Key().Kind == lease.KindLease })
@@ -175,10 +165,8 @@ func TestNobodyCanCommit(t *testing.T) {
 // shards, and reports that the commits of one fail.
 func TestOneRowThatCannotBeWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 4)
-		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.shared(beat+1500*time.Millisecond, "a", "b")
+		s := staged(t, 4, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
+		a := s.actor("a")
 		time.Sleep(time.Minute)
 		mine := slices.DeleteFunc(s.names(), func(name string) bool { return s.row(name).Owner.Name != "a" })
 		a.refuse(func(w lease.Write) bool { return isByHolder(w) && w.Key().Name == mine[0] })
@@ -216,9 +204,8 @@ func TestLastingStoreFault(t *testing.T) {
 
 func lastingStoreFault(t *testing.T, begin func(*storetest.Link), want string) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 50)
-		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.shared(beat+1500*time.Millisecond, "a")
+		s := staged(t, 50, shardlease.Config{Handoff: rebalance.Eager}, nil, "a")
+		a := s.actor("a")
 		time.Sleep(time.Minute)
 		begin(a.Link)
 		time.Sleep(20 * time.Minute)
@@ -239,9 +226,8 @@ func lastingStoreFault(t *testing.T, begin func(*storetest.Link), want string) {
 // the lease time.
 func TestSlowStoreIsReportedWhileItLasts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 2)
-		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.shared(beat+1500*time.Millisecond, "a")
+		s := staged(t, 2, shardlease.Config{Handoff: rebalance.Eager}, nil, "a")
+		a := s.actor("a")
 		a.Delay(400 * time.Millisecond)
 		time.Sleep(2 * time.Minute)
 		events := a.of(event.StoreFault)

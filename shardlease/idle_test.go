@@ -106,23 +106,21 @@ func TestIdleShardOutlivesDeaths(t *testing.T) {
 // caught up before it, and although each later tenure first reads a minute of empty batches.
 func TestIdleShardCatchesPoison(t *testing.T) {
 	for _, empty := range []time.Duration{0, time.Minute} {
-		t.Run(empty.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStage(t, 1)
-				f := &partition{records: []string{"a", "b"}}
-				f.poison, f.empty = time.Now().Add(2*time.Minute), empty
-				s.enter("a", shardlease.Config{Handoff: rebalance.Eager, StallAfter: 15 * time.Second, MaxAttempts: 3}, f.handle)
-				time.Sleep(10 * time.Minute)
-				if row := s.row("shard-00"); !row.Quarantined || row.Last.Reason != lease.ReasonFailed || row.Attempts() != 3 || row.Checkpoint.Position != "2" {
-					t.Errorf("%v at %s, %d attempts", row, row.Checkpoint.Position, row.Attempts())
+		subtest(t, empty.String(), func(t *testing.T) {
+			s := newStage(t, 1)
+			f := &partition{records: []string{"a", "b"}}
+			f.poison, f.empty = time.Now().Add(2*time.Minute), empty
+			s.enter("a", shardlease.Config{Handoff: rebalance.Eager, StallAfter: 15 * time.Second, MaxAttempts: 3}, f.handle)
+			time.Sleep(10 * time.Minute)
+			if row := s.row("shard-00"); !row.Quarantined || row.Last.Reason != lease.ReasonFailed || row.Attempts() != 3 || row.Checkpoint.Position != "2" {
+				t.Errorf("%v at %s, %d attempts", row, row.Checkpoint.Position, row.Attempts())
+			}
+			s.end()
+			for i, sp := range s.all() {
+				if took := sp.to.Sub(sp.from); i > 2 || took < empty || i == 0 && took < 2*time.Minute {
+					t.Errorf("tenure %d ended after %v", i, took)
 				}
-				s.end()
-				for i, sp := range s.all() {
-					if took := sp.to.Sub(sp.from); i > 2 || took < empty || i == 0 && took < 2*time.Minute {
-						t.Errorf("tenure %d ended after %v", i, took)
-					}
-				}
-			})
+			}
 		})
 	}
 }

@@ -23,10 +23,8 @@ import (
 
 func TestCrashIsRecovered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 8)
-		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.shared(beat+1500*time.Millisecond, "a", "b")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
+		a := s.actor("a")
 		time.Sleep(17 * time.Second)
 		held := map[string]bool{}
 		for _, name := range s.names() {
@@ -99,11 +97,7 @@ func TestShortOutageLosesNothing(t *testing.T) {
 
 func shortOutage(t *testing.T, begin func(*storetest.Link)) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 8)
-		for _, name := range []string{"a", "b"} {
-			s.enter(name, shardlease.Config{Handoff: rebalance.Cooperative}, nil)
-		}
-		s.shared(beat+1500*time.Millisecond, "a", "b")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Cooperative}, nil, "a", "b")
 		time.Sleep(20 * time.Second)
 		for _, a := range s.actors {
 			a.Delay(100 * time.Millisecond)
@@ -130,11 +124,7 @@ func shortOutage(t *testing.T, begin func(*storetest.Link)) {
 // could hold the shards. After the outage the fleet recovers by itself.
 func TestLongOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 8)
-		for _, name := range []string{"a", "b"} {
-			s.enter(name, shardlease.Config{Handoff: rebalance.Eager}, nil)
-		}
-		s.shared(beat+1500*time.Millisecond, "a", "b")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
 		time.Sleep(20 * time.Second)
 		before := len(s.all())
 		down := time.Now()
@@ -170,9 +160,7 @@ func TestLongOutage(t *testing.T) {
 // the start of the next.
 func TestEagerMove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 8)
-		s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, workingFor(300*time.Millisecond))
-		s.shared(time.Second, "a")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, workingFor(300*time.Millisecond), "a")
 		time.Sleep(20 * time.Second)
 		joined := time.Now()
 		s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
@@ -199,9 +187,7 @@ func TestEagerMove(t *testing.T) {
 // TestCooperativeMove: in a planned move a handler processes the shard at every moment.
 func TestCooperativeMove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 8)
-		s.enter("a", shardlease.Config{Handoff: rebalance.Cooperative}, nil)
-		s.shared(time.Second, "a")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Cooperative}, nil, "a")
 		time.Sleep(20 * time.Second)
 		joined := time.Now()
 		s.enter("b", shardlease.Config{Handoff: rebalance.Cooperative}, nil)
@@ -229,9 +215,7 @@ func TestCooperativeMove(t *testing.T) {
 // time the shard is taken from it, or the move waits, as the terms say.
 func TestDrainDeadline(t *testing.T) {
 	for _, after := range []rebalance.AfterDrain{rebalance.Force, rebalance.Wait} {
-		t.Run(after.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) { testDrainDeadline(t, after) })
-		})
+		subtest(t, after.String(), func(t *testing.T) { testDrainDeadline(t, after) })
 	}
 }
 

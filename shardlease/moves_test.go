@@ -60,9 +60,7 @@ func TestDyingInEveryPhase(t *testing.T) {
 			if before {
 				name = tc.name + ", before the write"
 			}
-			t.Run(name, func(t *testing.T) {
-				bubble(t, func(t *testing.T) { dieAt(t, tc.mode, tc.who, tc.dies, tc.step, before) })
-			})
+			subtest(t, name, func(t *testing.T) { dieAt(t, tc.mode, tc.who, tc.dies, tc.step, before) })
 		}
 	}
 }
@@ -107,9 +105,7 @@ func dieAt(t *testing.T, mode rebalance.Mode, who, dies string, step func(lease.
 // TestCleanStop: one worker stops, then all others at once. No lease has to expire, and no
 // seat remains.
 func TestCleanStop(t *testing.T) {
-	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
-		t.Run(mode.String(), func(t *testing.T) { bubble(t, func(t *testing.T) { testCleanStop(t, mode) }) })
-	}
+	inBothModes(t, testCleanStop)
 }
 
 func testCleanStop(t *testing.T, mode rebalance.Mode) {
@@ -154,9 +150,7 @@ func testCleanStop(t *testing.T, mode rebalance.Mode) {
 // TestOneNameTwice: names are for people. Two workers with one name are two workers.
 func TestOneNameTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 4)
-		s.enter("a", shardlease.Config{}, nil)
-		s.shared(time.Second, "a")
+		s := staged(t, 4, shardlease.Config{}, nil, "a")
 		s.spans = nil // the stage distinguishes workers by name
 		join(t, s.store, s.source, shardlease.Config{Name: "a"}, s.recorded("the other a", working))
 		s.within(2*beat, "the other has two", func() bool { return s.running()["the other a"] == 2 })
@@ -169,10 +163,8 @@ func TestOneNameTwice(t *testing.T) {
 
 func TestJoinLeaveJoin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 6)
 		config := shardlease.Config{Handoff: rebalance.Cooperative}
-		s.enter("a", config, nil)
-		s.shared(time.Second, "a")
+		s := staged(t, 6, config, nil, "a")
 		for range 3 {
 			b := s.enter("b", config, nil)
 			s.shared(beat+1500*time.Millisecond, "a", "b")
@@ -186,9 +178,7 @@ func TestJoinLeaveJoin(t *testing.T) {
 // request of its successor.
 func TestModesMix(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 8)
-		s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.shared(time.Second, "a")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, nil, "a")
 		time.Sleep(10 * time.Second)
 		joined := time.Now()
 		s.enter("b", shardlease.Config{Handoff: rebalance.Cooperative}, nil)
@@ -298,63 +288,57 @@ func TestAliveKeepsTheAttempts(t *testing.T) {
 // TestPlannedMovesAreNoWarning: what happens in every deployment is logged as Info or Debug
 // and has no err. A commit that is refused as too late is part of a cooperative move.
 func TestPlannedMovesAreNoWarning(t *testing.T) {
-	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
-		t.Run(mode.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var log bytes.Buffer
-				s := newStage(t, 8)
-				config := shardlease.Config{
-					Handoff: mode, Commit: checkpoint.Policy{Marks: 1},
-					Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	inBothModes(t, func(t *testing.T, mode rebalance.Mode) {
+		var log bytes.Buffer
+		s := newStage(t, 8)
+		config := shardlease.Config{
+			Handoff: mode, Commit: checkpoint.Policy{Marks: 1},
+			Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		}
+		busy := func(ctx context.Context, tn *shardlease.Tenure) error {
+			from, _ := strconv.Atoi(tn.Checkpoint().Position)
+			for n := from + 1; ctx.Err() == nil; n++ {
+				if err := tn.Mark(strconv.Itoa(n)); err != nil {
+					return err
 				}
-				busy := func(ctx context.Context, tn *shardlease.Tenure) error {
-					from, _ := strconv.Atoi(tn.Checkpoint().Position)
-					for n := from + 1; ctx.Err() == nil; n++ {
-						if err := tn.Mark(strconv.Itoa(n)); err != nil {
-							return err
-						}
-						time.Sleep(7 * time.Millisecond)
-					}
-					return nil
-				}
-				a := s.enter("a", config, busy)
-				time.Sleep(20 * time.Second)
-				b := s.enter("b", shardlease.Config{Handoff: mode}, busy)
-				// The owner holds its commits for a second after the offer. When b takes over
-				// later than that, a commit of a comes before a's next poll.
-				b.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
-					if old, ok := w.Old.(lease.Row); ok && old.OfferedTo != "" {
-						time.Sleep(1200 * time.Millisecond)
-					}
-					return send()
-				})
-				time.Sleep(20 * time.Second)
-				if n := s.running(); n["b"] != 4 {
-					t.Errorf("b holds %d shards", n["b"])
-				}
-				a.leave()
-				b.leave()
-				for line := range strings.Lines(log.String()) {
-					if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") || strings.Contains(line, " err=") {
-						t.Errorf("a has logged a warning: %s", line)
-					}
-				}
-				if refused := strings.Contains(log.String(), "msg=refused"); refused != (mode == rebalance.Cooperative) {
-					t.Errorf("a late commit was refused: %t", refused)
-				}
-			})
+				time.Sleep(7 * time.Millisecond)
+			}
+			return nil
+		}
+		a := s.enter("a", config, busy)
+		time.Sleep(20 * time.Second)
+		b := s.enter("b", shardlease.Config{Handoff: mode}, busy)
+		// The owner holds its commits for a second after the offer. When b takes over
+		// later than that, a commit of a comes before a's next poll.
+		b.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+			if old, ok := w.Old.(lease.Row); ok && old.OfferedTo != "" {
+				time.Sleep(1200 * time.Millisecond)
+			}
+			return send()
 		})
-	}
+		time.Sleep(20 * time.Second)
+		if n := s.running(); n["b"] != 4 {
+			t.Errorf("b holds %d shards", n["b"])
+		}
+		a.leave()
+		b.leave()
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") || strings.Contains(line, " err=") {
+				t.Errorf("a has logged a warning: %s", line)
+			}
+		}
+		if refused := strings.Contains(log.String(), "msg=refused"); refused != (mode == rebalance.Cooperative) {
+			t.Errorf("a late commit was refused: %t", refused)
+		}
+	})
 }
 
 // TestRefusalAfterAMove: a shard came by a planned move, and later the table names another
 // incarnation under the same generation. That is no late commit of a move.
 func TestRefusalAfterAMove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 2)
 		config := shardlease.Config{Handoff: rebalance.Cooperative}
-		s.enter("a", config, nil)
-		s.shared(5*time.Second, "a")
+		s := staged(t, 2, config, nil, "a")
 		b := s.enter("b", config, nil)
 		s.shared(beat+1500*time.Millisecond, "a", "b")
 		time.Sleep(10 * time.Second)
@@ -392,26 +376,24 @@ func TestErrorsAfterAMove(t *testing.T) {
 		"a panic with a stale write": {func() error { panic(fmt.Errorf("bug: %w", stale)) }, slog.LevelWarn},
 		"another error beside it":    {func() error { return errors.Join(stale, errDown) }, slog.LevelWarn},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStage(t, 2)
-				config := shardlease.Config{Handoff: rebalance.Cooperative}
-				a := s.enter("a", config, func(ctx context.Context, tn *shardlease.Tenure) error {
-					<-ctx.Done()
-					if errors.Is(context.Cause(ctx), event.CauseHandedOff) {
-						return tc.leave()
-					}
-					return nil
-				})
-				s.shared(5*time.Second, "a")
-				s.enter("b", config, nil)
-				s.shared(10*time.Second, "a", "b")
-				time.Sleep(5 * time.Second)
-				ended := a.of(event.Ended)
-				if len(ended) != 1 || ended[0].Level() != tc.level || (ended[0].Err != nil) != (tc.level == slog.LevelWarn) {
-					t.Errorf("reported: %v", ended)
+		subtest(t, name, func(t *testing.T) {
+			s := newStage(t, 2)
+			config := shardlease.Config{Handoff: rebalance.Cooperative}
+			a := s.enter("a", config, func(ctx context.Context, tn *shardlease.Tenure) error {
+				<-ctx.Done()
+				if errors.Is(context.Cause(ctx), event.CauseHandedOff) {
+					return tc.leave()
 				}
+				return nil
 			})
+			s.shared(5*time.Second, "a")
+			s.enter("b", config, nil)
+			s.shared(10*time.Second, "a", "b")
+			time.Sleep(5 * time.Second)
+			ended := a.of(event.Ended)
+			if len(ended) != 1 || ended[0].Level() != tc.level || (ended[0].Err != nil) != (tc.level == slog.LevelWarn) {
+				t.Errorf("reported: %v", ended)
+			}
 		})
 	}
 }
@@ -419,10 +401,9 @@ func TestErrorsAfterAMove(t *testing.T) {
 // TestNoDrainIsNoWarning: a handler that has no time at all to wind down is not blamed for it.
 func TestNoDrainIsNoWarning(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 2)
 		config := shardlease.Config{Handoff: rebalance.Eager, Drain: -1}
-		a := s.enter("a", config, nil)
-		s.shared(5*time.Second, "a")
+		s := staged(t, 2, config, nil, "a")
+		a := s.actor("a")
 		s.enter("b", config, nil)
 		s.shared(10*time.Second, "a", "b")
 		s.end()

@@ -95,13 +95,11 @@ func TestOutcomeUnknown(t *testing.T) {
 		}, event.CauseGivenUp, true},
 		"time to wind down ends with nothing to write": {func(_ *stage, _ *actor, tn *shardlease.Tenure) { tn.Release("") }, event.CauseGivenUp, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				config := shardlease.Config{Commit: checkpoint.Policy{Every: time.Hour}}
-				if end := ends(t, config, tc.act); end.OutcomeUnknown != tc.unknown || !errors.Is(end, tc.cause) {
-					t.Errorf("the EndError is %v", end)
-				}
-			})
+		subtest(t, name, func(t *testing.T) {
+			config := shardlease.Config{Commit: checkpoint.Policy{Every: time.Hour}}
+			if end := ends(t, config, tc.act); end.OutcomeUnknown != tc.unknown || !errors.Is(end, tc.cause) {
+				t.Errorf("the EndError is %v", end)
+			}
 		})
 	}
 }
@@ -182,31 +180,29 @@ func unseat(t *testing.T, s *stage, inc lease.Incarnation) {
 // the error counts as any other.
 func TestStaleErrorOfASink(t *testing.T) {
 	for _, changed := range []bool{true, false} {
-		t.Run(fmt.Sprintf("changed hands: %t", changed), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStage(t, 1)
-				returned := false
-				s.enter("a", shardlease.Config{Backoff: 20 * time.Second}, func(ctx context.Context, tn *shardlease.Tenure) error {
-					if returned || !sleep(ctx, 5*time.Second) {
-						return serve(ctx, tn)
-					}
-					if changed {
-						supervisor := shardlease.Supervisor{Store: s.store, Group: "orders", By: "op"}
-						if _, err := supervisor.ForceRelease(ctx, "shard-00", tn.Generation(), "by hand"); err != nil {
-							t.Error(err)
-						}
-					}
-					if returned = true; ctx.Err() != nil {
-						t.Error("the worker knows of the change before the handler has returned")
-					}
-					return &checkpoint.StaleError{Shard: "shard-00", Mine: tn.Generation(), Observed: tn.Generation() + 1}
-				})
-				time.Sleep(15 * time.Second)
-				row := s.row("shard-00")
-				if failed := row.Attempts() > 0; failed == changed || row.Owner.IsZero() == changed {
-					t.Errorf("%v, %d attempts", row, row.Attempts())
+		subtest(t, fmt.Sprintf("changed hands: %t", changed), func(t *testing.T) {
+			s := newStage(t, 1)
+			returned := false
+			s.enter("a", shardlease.Config{Backoff: 20 * time.Second}, func(ctx context.Context, tn *shardlease.Tenure) error {
+				if returned || !sleep(ctx, 5*time.Second) {
+					return serve(ctx, tn)
 				}
+				if changed {
+					supervisor := shardlease.Supervisor{Store: s.store, Group: "orders", By: "op"}
+					if _, err := supervisor.ForceRelease(ctx, "shard-00", tn.Generation(), "by hand"); err != nil {
+						t.Error(err)
+					}
+				}
+				if returned = true; ctx.Err() != nil {
+					t.Error("the worker knows of the change before the handler has returned")
+				}
+				return &checkpoint.StaleError{Shard: "shard-00", Mine: tn.Generation(), Observed: tn.Generation() + 1}
 			})
+			time.Sleep(15 * time.Second)
+			row := s.row("shard-00")
+			if failed := row.Attempts() > 0; failed == changed || row.Owner.IsZero() == changed {
+				t.Errorf("%v, %d attempts", row, row.Attempts())
+			}
 		})
 	}
 }

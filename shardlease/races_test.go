@@ -36,7 +36,7 @@ func (s *stage) gate(op lease.Op) (link *storetest.Link, open func()) {
 // after 53 to 61 s.
 func TestLostClaimIsPlannedAgain(t *testing.T) {
 	for name, op := range map[string]lease.Op{"claim": lease.OpTransfer, "creation": lease.OpCreate} {
-		t.Run(name, func(t *testing.T) { bubble(t, func(t *testing.T) { loseARace(t, op) }) })
+		subtest(t, name, func(t *testing.T) { loseARace(t, op) })
 	}
 }
 

@@ -202,17 +202,13 @@ func TestEveryHookSurvives(t *testing.T) {
 		{"handler", []string{"panic", "goexit", "nil"}},
 	} {
 		for _, deed := range c.deeds {
-			t.Run(c.hook+"/"+deed, func(t *testing.T) {
-				bubble(t, func(t *testing.T) { testRogue(t, c.hook, deed) })
-			})
+			subtest(t, c.hook+"/"+deed, func(t *testing.T) { testRogue(t, c.hook, deed) })
 		}
 	}
 }
 
 func testRogue(t *testing.T, hook, deed string) {
-	s := newStage(t, 4)
-	s.enter("a", shardlease.Config{}, nil)
-	s.shared(10*time.Second, "a")
+	s := staged(t, 4, shardlease.Config{}, nil, "a")
 	var log lines
 	r := &rogue{Store: s.store, source: s.source, Handler: slog.NewTextHandler(&log, nil), hook: hook, deed: deed, until: time.Now().Add(20 * time.Second)}
 	d := diary{}

@@ -21,6 +21,18 @@ import (
 // bubble runs f in fake time.
 func bubble(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
 
+// subtest runs f in fake time, as a subtest.
+func subtest(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { bubble(t, f) })
+}
+
+// inBothModes runs f in fake time, as a subtest for each mode.
+func inBothModes(t *testing.T, f func(t *testing.T, mode rebalance.Mode)) {
+	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
+		subtest(t, mode.String(), func(t *testing.T) { f(t, mode) })
+	}
+}
+
 // A diary records the events that Observe is called with.
 type diary struct {
 	mu     sync.Mutex
@@ -115,9 +127,7 @@ func owners(t *testing.T, store lease.Store) map[string]int {
 // TestTwoWorkersShare: two workers share the shards of a source in either mode, and hand
 // them over when they leave.
 func TestTwoWorkersShare(t *testing.T) {
-	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
-		t.Run(mode.String(), func(t *testing.T) { bubble(t, func(t *testing.T) { testTwoWorkersShare(t, mode) }) })
-	}
+	inBothModes(t, testTwoWorkersShare)
 }
 
 func testTwoWorkersShare(t *testing.T, mode rebalance.Mode) {

@@ -51,17 +51,14 @@ func TestHandlerThatKnowsOnlyItsContext(t *testing.T) {
 		"cause":         context.Cause,
 		"its own error": func(context.Context) error { return errDown },
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) { testOnlyCtx(t, leave, name == "its own error") })
-		})
+		subtest(t, name, func(t *testing.T) { testOnlyCtx(t, leave, name == "its own error") })
 	}
 }
 
 func testOnlyCtx(t *testing.T, leave func(ctx context.Context) error, reported bool) {
-	s := newStage(t, 8)
 	config := shardlease.Config{Handoff: rebalance.Eager, MaxAttempts: 1}
-	a := s.enter("a", config, onlyCtx(leave))
-	s.shared(time.Second, "a")
+	s := staged(t, 8, config, onlyCtx(leave), "a")
+	a := s.actor("a")
 	time.Sleep(20 * time.Second)
 	joined := time.Now()
 	b := s.enter("b", config, onlyCtx(leave))
@@ -101,9 +98,7 @@ func testOnlyCtx(t *testing.T, leave func(ctx context.Context) error, reported b
 // handler takes too long, the event is a warning that reports this.
 func TestContextsAndTheirCauses(t *testing.T) {
 	for mode, wind := range map[rebalance.Mode]time.Duration{rebalance.Eager: 20 * time.Second, rebalance.Cooperative: 0} {
-		t.Run(mode.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) { testContexts(t, mode, wind) })
-		})
+		subtest(t, mode.String(), func(t *testing.T) { testContexts(t, mode, wind) })
 	}
 }
 

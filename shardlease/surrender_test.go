@@ -61,10 +61,8 @@ func TestReleasesThatFailHandOver(t *testing.T) {
 // writes that were answered in those five minutes kept the worker in its seat for good.
 func TestOneRowFailsThenAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 8)
-		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.shared(beat+1500*time.Millisecond, "a", "b")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
+		a := s.actor("a")
 		time.Sleep(time.Minute)
 		mine := s.ownedBy("a")
 		a.refuse(func(w lease.Write) bool { return allRows(w) && w.Key().Name == mine[0] })
@@ -171,10 +169,8 @@ func TestNoProbeInDoubt(t *testing.T) {
 // lease times.
 func TestRestHasABound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 4)
-		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		b := s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.shared(beat+1500*time.Millisecond, "a", "b")
+		s := staged(t, 4, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
+		a, b := s.actor("a"), s.actor("b")
 		a.refuse(allRows)
 		time.Sleep(40 * time.Minute) // the rests have become longer
 		n := len(a.of(event.Lost))
@@ -215,10 +211,8 @@ func TestWaitingMoveBlocksNoOther(t *testing.T) {
 // worker keeps its seat and continues to process all four shards.
 func TestSomeRowsThatCannotBeWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 8)
-		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.shared(beat+1500*time.Millisecond, "a", "b")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
+		a := s.actor("a")
 		time.Sleep(time.Minute)
 		bad := s.ownedBy("a")[:2]
 		a.refuse(func(w lease.Write) bool { return isByHolder(w) && slices.Contains(bad, w.Key().Name) })

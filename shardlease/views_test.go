@@ -82,10 +82,8 @@ func TestNewcomerIsNotRobbed(t *testing.T) {
 // failed.)
 func TestLaggingReadsProveNoLife(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 4)
-		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		b := s.enter("b", shardlease.Config{Handoff: rebalance.Eager}, nil)
-		s.shared(beat+1500*time.Millisecond, "a", "b")
+		s := staged(t, 4, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
+		a, b := s.actor("a"), s.actor("b")
 		time.Sleep(20 * time.Second)
 		var stale []lease.Record
 		for r, err := range s.store.List(t.Context(), lease.Query{Group: "orders", Kind: lease.KindSeat}) {
@@ -114,8 +112,8 @@ func TestLaggingReadsProveNoLife(t *testing.T) {
 // learns of the removal or after. (When such a listing revived the shard, the shard was processed
 // again from its beginning, and no fast test failed.)
 func TestRemovalOutlivesOlderListings(t *testing.T) {
-	t.Run("taken in before", func(t *testing.T) { bubble(t, removedByAnother) })
-	t.Run("taken in after", func(t *testing.T) { bubble(t, removedWhileListing) })
+	subtest(t, "taken in before", removedByAnother)
+	subtest(t, "taken in after", removedWhileListing)
 }
 
 // A feed is a source of two shards. Its listings can omit the first shard, or be delayed.

@@ -73,9 +73,7 @@ func TestHandlersThatFail(t *testing.T) {
 		"panic":  func() error { panic(errDown) },
 		"goexit": func() error { runtime.Goexit(); return nil },
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) { testHandlerThatFails(t, fail) })
-		})
+		subtest(t, name, func(t *testing.T) { testHandlerThatFails(t, fail) })
 	}
 }
 
@@ -348,23 +346,21 @@ func TestStoreFallsSilent(t *testing.T) {
 // direction.
 func TestWallClockSteps(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
-		t.Run(step.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), valid())
-				if err != nil {
-					t.Fatal(err)
-				}
-				var off atomic.Int64
-				shardlease.SetWall(w, func() time.Time { return time.Now().Add(time.Duration(off.Load())) })
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				time.AfterFunc(20*time.Second, func() { off.Store(int64(step)) })
-				calls := 0
-				err = w.Run(ctx, func(ctx context.Context, tn *shardlease.Tenure) error { calls++; return serve(ctx, tn) })
-				if err != nil || calls != 1 {
-					t.Errorf("%v, %d tenures", err, calls)
-				}
-			})
+		subtest(t, step.String(), func(t *testing.T) {
+			w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), valid())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var off atomic.Int64
+			shardlease.SetWall(w, func() time.Time { return time.Now().Add(time.Duration(off.Load())) })
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			time.AfterFunc(20*time.Second, func() { off.Store(int64(step)) })
+			calls := 0
+			err = w.Run(ctx, func(ctx context.Context, tn *shardlease.Tenure) error { calls++; return serve(ctx, tn) })
+			if err != nil || calls != 1 {
+				t.Errorf("%v, %d tenures", err, calls)
+			}
 		})
 	}
 }
