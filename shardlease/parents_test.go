@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // began records which shards have been started.
@@ -22,14 +22,44 @@ func (b *began) handler(ctx context.Context, t *shardlease.Tenure) error {
 	b.mu.Lock()
 	b.names = append(b.names, t.Shard().Name)
 	b.mu.Unlock()
-	<-ctx.Done()
-	return nil
+	return serve(ctx, t)
 }
 
-func (b *began) has(name string) bool {
+// without checks that for this time no worker starts the child c.
+func (b *began) without(t *testing.T, d time.Duration) {
+	t.Helper()
+	time.Sleep(d)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Contains(b.names, name)
+	if slices.Contains(b.names, "c") {
+		t.Error("the child was started although its parent is not finished")
+	}
+}
+
+// parents lists these shards, and c, which is a child of p. A listing takes a while.
+func parents(names ...string) shardlease.Source {
+	all := []shardlease.Shard{{Name: "c", Parents: []string{"p"}}}
+	for _, name := range names {
+		all = append(all, shardlease.Shard{Name: name})
+	}
+	return shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
+		time.Sleep(time.Second)
+		return all, nil
+	})
+}
+
+// removeParent quarantines p, and removes it after a time.
+func removeParent(t *testing.T, store lease.Store, after time.Duration) {
+	t.Helper()
+	s := shardlease.Supervisor{Store: store, Group: "orders", By: "me"}
+	row, err := s.Quarantine(t.Context(), "p", rowOf(t, store, "p").Generation, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(after)
+	if _, err = s.Remove(t.Context(), "p", row.Generation, "again from the beginning"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestChildOfADeletedParentWaits: the row of a listed parent is deleted by hand while the
@@ -37,11 +67,7 @@ func (b *began) has(name string) bool {
 func TestChildOfADeletedParentWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, seen := newBad(), &began{}
-		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
-			time.Sleep(time.Second) // a listing takes a while
-			return []shardlease.Shard{{Name: "p"}, {Name: "q"}, {Name: "c", Parents: []string{"p"}}}, nil
-		})
-		join(t, b, source, shardlease.Config{PollEvery: 10 * time.Minute}, func(ctx context.Context, tn *shardlease.Tenure) error {
+		join(t, b, parents("p", "q"), shardlease.Config{PollEvery: 10 * time.Minute}, func(ctx context.Context, tn *shardlease.Tenure) error {
 			if tn.Shard().Name == "p" {
 				time.Sleep(5 * time.Second)
 				_ = tn.Mark("1") // the commit of this mark is refused, because the row is gone
@@ -50,69 +76,8 @@ func TestChildOfADeletedParentWaits(t *testing.T) {
 		})
 		time.Sleep(3 * time.Second)
 		b.gone.Store("p")
-		time.Sleep(5 * time.Minute)
-		if seen.has("c") {
-			t.Error("the child was started although its listed parent is not finished")
-		}
+		seen.without(t, 5*time.Minute)
 		b.gone.Store("")
-	})
-}
-
-// TestChildOfARemovedParentWaits: an operator removes the row of a listed, unfinished
-// parent, so that it is processed again from the beginning.
-func TestChildOfARemovedParentWaits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		store, seen := new(memstore.Store), &began{}
-		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
-			time.Sleep(time.Second)
-			return []shardlease.Shard{{Name: "p"}, {Name: "c", Parents: []string{"p"}}}, nil
-		})
-		join(t, store, source, shardlease.Config{}, seen.handler)
-		join(t, store, source, shardlease.Config{}, seen.handler)
-		time.Sleep(5 * time.Second)
-		s := shardlease.Supervisor{Store: store, Group: "orders", By: "me"}
-		row, err := s.Get(t.Context(), "p")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if row, err = s.Quarantine(t.Context(), "p", row.Generation, "x"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * time.Minute)
-		if row, err = s.Remove(t.Context(), "p", row.Generation, "again from the beginning"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Minute)
-		if seen.has("c") {
-			t.Error("the child was started although its listed parent is not finished")
-		}
-	})
-}
-
-// TestIdleHolderNoticesATombstone: a shard is quarantined and removed while its owner has
-// nothing to commit. The tenure ends, and the shard, which is still listed, starts from the
-// beginning.
-func TestIdleHolderNoticesATombstone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		store, seen := new(memstore.Store), &began{}
-		m := join(t, store, shardlease.Static("p"), shardlease.Config{}, seen.handler)
-		time.Sleep(5 * time.Second)
-		s := shardlease.Supervisor{Store: store, Group: "orders", By: "me"}
-		row, err := s.Get(t.Context(), "p")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if row, err = s.Quarantine(t.Context(), "p", row.Generation, "x"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err = s.Remove(t.Context(), "p", row.Generation, "again from the beginning"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Minute)
-		row, _ = s.Get(t.Context(), "p")
-		if len(m.of(event.Ended)) == 0 || row.Removed {
-			t.Errorf("ten minutes later: %d tenures have ended; %v", len(m.of(event.Ended)), row)
-		}
 	})
 }
 
@@ -121,22 +86,43 @@ func TestIdleHolderNoticesATombstone(t *testing.T) {
 func TestChildOfAFreeDeletedParentWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, seen := newBad(), &began{}
-		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
-			time.Sleep(time.Second)
-			return []shardlease.Shard{{Name: "p"}, {Name: "q"}, {Name: "c", Parents: []string{"p"}}}, nil
-		})
-		h := func(ctx context.Context, tn *shardlease.Tenure) error {
-			return seen.handler(ctx, tn)
+		for range 2 {
+			join(t, b, parents("p", "q"), shardlease.Config{}, seen.handler)
 		}
-		join(t, b, source, shardlease.Config{}, h)
-		join(t, b, source, shardlease.Config{}, h)
 		time.Sleep(5 * time.Second)
 		b.gone.Store("p")
-		time.Sleep(5 * time.Minute)
-		if seen.has("c") {
-			t.Error("the child was started although its listed parent is not finished")
-		}
+		seen.without(t, 5*time.Minute)
 		b.gone.Store("")
+	})
+}
+
+// TestChildOfARemovedParentWaits: an operator removes the row of a listed, unfinished
+// parent, so that it is processed again from the beginning.
+func TestChildOfARemovedParentWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, seen := newBad(), &began{}
+		for range 2 {
+			join(t, b, parents("p"), shardlease.Config{}, seen.handler)
+		}
+		time.Sleep(5 * time.Second)
+		removeParent(t, b, 2*time.Minute)
+		seen.without(t, 5*time.Minute)
+	})
+}
+
+// TestIdleHolderNoticesATombstone: a shard is quarantined and removed while its owner has
+// nothing to commit. The tenure ends, and the shard, which is still listed, starts from the
+// beginning.
+func TestIdleHolderNoticesATombstone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBad()
+		m := join(t, b, shardlease.Static("p"), shardlease.Config{}, serve)
+		time.Sleep(5 * time.Second)
+		removeParent(t, b, 0)
+		time.Sleep(10 * time.Minute)
+		if row := rowOf(t, b, "p"); len(m.of(event.Ended)) == 0 || row.Removed {
+			t.Errorf("ten minutes later: %d tenures have ended; %v", len(m.of(event.Ended)), row)
+		}
 	})
 }
 
@@ -147,14 +133,9 @@ func TestChildOfAMalformedParentWaits(t *testing.T) {
 		b, seen := newBad(), &began{}
 		m := join(t, b, shardlease.Static("p"), shardlease.Config{}, seen.handler)
 		time.Sleep(3 * time.Second)
-		_ = m.stop()
+		m.leave()
 		b.broken.Store("p")
-		m = join(t, b, shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
-			return []shardlease.Shard{{Name: "c", Parents: []string{"p"}}}, nil
-		}), shardlease.Config{}, seen.handler)
-		time.Sleep(3 * time.Minute)
-		if seen.has("c") {
-			t.Error("the child was started although its parent has a row that cannot be read")
-		}
+		join(t, b, parents(), shardlease.Config{}, seen.handler)
+		seen.without(t, 3*time.Minute)
 	})
 }
