@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -184,12 +185,7 @@ func (f *fleet) shared(limit time.Duration, names ...string) time.Duration {
 func (f *fleet) even(names ...string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	sum, least, most := 0, len(f.shards), 0
-	for _, name := range names {
-		n := f.holding[name]
-		sum, least, most = sum+n, min(least, n), max(most, n)
-	}
-	return sum == len(f.shards) && most-least <= 1
+	return fixture.Even(f.holding, len(f.shards), names...)
 }
 
 // busily is a handler that commits without pause.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -208,11 +209,6 @@ func TestLaneSendsAwayWhoIsTooLate(t *testing.T) {
 // TestWhatIsAdmittedFirst: every write queues in its class. Commits and progress are admitted
 // second, because no other worker waits for their shard.
 func TestWhatIsAdmittedFirst(t *testing.T) {
-	ids := 0
-	stamp := func() protocol.Stamp {
-		ids++
-		return protocol.Stamp{ID: lease.WriteID(fmt.Sprint("w", ids)), At: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}
-	}
 	check := func(name string, want class) func(w lease.Write, err error) lease.Row {
 		return func(w lease.Write, err error) lease.Row {
 			t.Helper()
@@ -223,27 +219,27 @@ func TestWhatIsAdmittedFirst(t *testing.T) {
 			return row
 		}
 	}
-	me := lease.Owner{Name: "a", Incarnation: "a-1"}
-	row := check("begin", hands)(protocol.Begin("orders", "1", nil, "a", stamp()))
-	row = check("claim", hands)(protocol.Claim(row, me, stamp()))
-	hold := lease.Hold{Key: row.Key(), Incarnation: me.Incarnation, Generation: row.Generation}
-	row = check("commit", commits)(protocol.Commit(row, hold, checkpoint.Mark{Position: "1"}, stamp()))
-	row = check("progress", commits)(protocol.Progress(row, hold, stamp()))
-	check("finish", hands)(protocol.Finish(row, hold, checkpoint.Mark{}, stamp()))
-	check("release", hands)(protocol.Release(row, hold, protocol.End{Reason: lease.ReasonReleased}, stamp()))
-	check("yield", hands)(protocol.Yield(row, hold, lease.Owner{Name: "b", Incarnation: "b-1"}, protocol.End{Reason: lease.ReasonHandoff}, stamp()))
-	check("recover", hands)(protocol.Recover(row, lease.Owner{Name: "b", Incarnation: "b-1"}, stamp()))
-	row = check("offer", hands)(protocol.Offer(row, hold, "b-1", checkpoint.Mark{}, stamp()))
-	check("commit while it is offered", commits)(protocol.Commit(row, hold, checkpoint.Mark{Position: "2"}, stamp()))
-	check("withdraw", hands)(protocol.Withdraw(row, hold, stamp()))
-	check("take", hands)(protocol.Take(row, lease.Owner{Name: "b", Incarnation: "b-1"}, stamp()))
+	b := fixture.Worker("b")
+	row := check("begin", hands)(protocol.Begin("orders", "1", nil, "a", fixture.Stamp()))
+	row = check("claim", hands)(protocol.Claim(row, fixture.Worker("a"), fixture.Stamp()))
+	hold := fixture.Hold(row)
+	row = check("commit", commits)(protocol.Commit(row, hold, checkpoint.Mark{Position: "1"}, fixture.Stamp()))
+	row = check("progress", commits)(protocol.Progress(row, hold, fixture.Stamp()))
+	check("finish", hands)(protocol.Finish(row, hold, checkpoint.Mark{}, fixture.Stamp()))
+	check("release", hands)(protocol.Release(row, hold, protocol.End{Reason: lease.ReasonReleased}, fixture.Stamp()))
+	check("yield", hands)(protocol.Yield(row, hold, b, protocol.End{Reason: lease.ReasonHandoff}, fixture.Stamp()))
+	check("recover", hands)(protocol.Recover(row, b, fixture.Stamp()))
+	row = check("offer", hands)(protocol.Offer(row, hold, b.Incarnation, checkpoint.Mark{}, fixture.Stamp()))
+	check("commit while it is offered", commits)(protocol.Commit(row, hold, checkpoint.Mark{Position: "2"}, fixture.Stamp()))
+	check("withdraw", hands)(protocol.Withdraw(row, hold, fixture.Stamp()))
+	check("take", hands)(protocol.Take(row, b, fixture.Stamp()))
 	seat := lease.Seat{Group: "orders", Incarnation: "a-1", Name: "a", TTL: time.Second}
-	check("seat", bypass)(protocol.Sit(seat, stamp()))
-	plan := protocol.Opening{By: me}
-	check("plan", bypass)(protocol.OpenPlan(lease.Plan{Group: "orders"}, plan, stamp()))
-	check("wishes", bypass)(protocol.SetWishes(lease.Wishes{Group: "orders"}, nil, stamp()))
+	check("seat", bypass)(protocol.Sit(seat, fixture.Stamp()))
+	plan := protocol.Opening{By: fixture.Worker("a")}
+	check("plan", bypass)(protocol.OpenPlan(lease.Plan{Group: "orders"}, plan, fixture.Stamp()))
+	check("wishes", bypass)(protocol.SetWishes(lease.Wishes{Group: "orders"}, nil, fixture.Stamp()))
 	target := lease.Target{Group: "orders", Incarnation: "a-1", Pages: 1, Revision: 7}
-	check("target", hands)(protocol.WriteTarget(lease.Target{}, target, stamp()))
+	check("target", hands)(protocol.WriteTarget(lease.Target{}, target, fixture.Stamp()))
 	for k, want := range map[lease.Key]class{
 		row.Key(): hands, target.Key(): hands, seat.Key(): bypass, lease.Plan{Group: "orders"}.Key(): bypass, lease.Wishes{Group: "orders"}.Key(): bypass,
 	} {

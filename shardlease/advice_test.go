@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -24,16 +25,16 @@ func (s *stage) advised() (advice []lease.Record) {
 		s.write(w, err)
 		advice = append(advice, w.Next)
 	}
-	opened, err := protocol.OpenPlan(lease.Plan{Group: "orders"}, protocol.Opening{By: lease.Owner{Name: "z", Incarnation: "z"}}, stamp())
+	opened, err := protocol.OpenPlan(lease.Plan{Group: "orders"}, protocol.Opening{By: lease.Owner{Name: "z", Incarnation: "z"}}, fixture.Stamp())
 	put(opened, err)
 	target := lease.Target{Group: "orders", Incarnation: "z", Pages: 1, Revision: 7}
 	for _, name := range s.names() {
 		target.Hold = append(target.Hold, lease.Assigned{Shard: name})
 	}
-	put(protocol.WriteTarget(lease.Target{}, target, stamp()))
+	put(protocol.WriteTarget(lease.Target{}, target, fixture.Stamp()))
 	put(protocol.SetWishes(lease.Wishes{Group: "orders"}, []lease.Wish{
 		{Kind: lease.WishPause, By: "op"}, {Kind: lease.WishDrain, Subject: "a", By: "op"},
-	}, stamp()))
+	}, fixture.Stamp()))
 	return advice
 }
 
@@ -118,7 +119,7 @@ func (s *stage) story(enter func(name string) *actor) {
 func TestWorkersAreSeats(t *testing.T) {
 	s := &stage{T: t, store: new(memstore.Store), shards: 1}
 	s.advised()
-	s.write(protocol.Sit(lease.Seat{Group: "orders", Incarnation: "i", Name: "a", TTL: ttl}, stamp()))
+	s.write(protocol.Sit(lease.Seat{Group: "orders", Incarnation: "i", Name: "a", TTL: ttl}, fixture.Stamp()))
 	for name, store := range map[string]lease.Store{"readable": s.store, "malformed": unreadable(storetest.NewLink(s.store), time.Hour)} {
 		supervisor := shardlease.Supervisor{Store: store, Group: "orders"}
 		workers, err := supervisor.Workers(t.Context())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -122,13 +123,7 @@ func TestStopEndsThoughRowsAreMute(t *testing.T) {
 func TestStopEndsThoughARowIsMalformed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBad()
-		w, err := protocol.Begin("orders", "s", nil, "x", protocol.Stamp{ID: "1", At: time.Now()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := b.Write(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must[lease.Row](t, b)(protocol.Begin("orders", "s", nil, "x", fixture.Stamp()))
 		b.broken.Store("s")
 		m := join(t, b, shardlease.Static("s", "r"), shardlease.Config{Order: checkpoint.Decimal}, count)
 		time.Sleep(3 * time.Second)

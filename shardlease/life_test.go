@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -280,13 +281,7 @@ func TestRestoredTableIsNotClaimed(t *testing.T) {
 		if stale.Generation >= lost.Generation {
 			t.Fatalf("claimed in a restored table: %v", stale)
 		}
-		w, err := protocol.Adopt(stale, "op", protocol.Stamp{ID: "adoption", At: time.Now()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := v.Write(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must[lease.Row](t, v)(protocol.Adopt(stale, "op", fixture.Stamp()))
 		v.OnVerify(nil)
 		time.Sleep(2 * time.Minute)
 		if row, _ := supervisor.Get(t.Context(), "s"); row.Owner.Name != "a" || row.Generation <= lost.Generation {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -142,7 +143,7 @@ func TestCommitThatHasToBeMadeAgain(t *testing.T) {
 			committed <- s.row(row.Shard).Checkpoint.Position
 		}()
 		first := sync.OnceFunc(func() {
-			s.write(protocol.Progress(row, tn.Hold(), protocol.Stamp{ID: "behind", At: time.Now()})) // as user code with the Hold may do
+			s.write(protocol.Progress(row, tn.Hold(), fixture.Stamp())) // as user code with the Hold may do
 		})
 		a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 			if w.Key().Kind == lease.KindLease {
@@ -221,7 +222,7 @@ func TestReleaseThatLanded(t *testing.T) {
 			if next, ok := w.Next.(lease.Row); ok && w.Op == lease.OpSwap && next.Owner.IsZero() && err == nil {
 				once.Do(func() {
 					row := now.(lease.Row)
-					s.write(protocol.Claim(row, lease.Owner{Name: "b", Incarnation: "b-1"}, protocol.Stamp{ID: "claim", At: time.Now()}))
+					s.write(protocol.Claim(row, lease.Owner{Name: "b", Incarnation: "b-1"}, fixture.Stamp()))
 					now, err = nil, errDown
 				})
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -49,7 +50,7 @@ func TestClaimOfAnAdoptedRow(t *testing.T) {
 		gate, open := s.gate(lease.OpTransfer)
 		a := s.enterOn(gate, "a", shardlease.Config{Handoff: rebalance.Eager}, serve)
 		time.Sleep(time.Second)
-		s.write(protocol.Adopt(s.row("shard-00"), "op", protocol.Stamp{ID: "adoption", At: time.Now()}))
+		s.write(protocol.Adopt(s.row("shard-00"), "op", fixture.Stamp()))
 		open()
 		took := s.within(2*time.Minute, "a holds it", func() bool { return s.running()["a"] == 1 })
 		if n := len(a.of(event.Contended)); n != 1 || took > 1500*time.Millisecond {

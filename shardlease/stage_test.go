@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -306,11 +307,7 @@ func (s *stage) within(limit time.Duration, what string, cond func() bool) time.
 func (s *stage) shared(limit time.Duration, names ...string) time.Duration {
 	s.Helper()
 	return s.within(limit, fmt.Sprintf("%v share %d shards", names, s.shards), func() bool {
-		counts, sum, least, most := s.running(), 0, s.shards, 0
-		for _, name := range names {
-			sum, least, most = sum+counts[name], min(least, counts[name]), max(most, counts[name])
-		}
-		return sum == s.shards && most-least <= 1
+		return fixture.Even(s.running(), s.shards, names...)
 	})
 }
 
@@ -349,21 +346,9 @@ func (s *stage) names() []string {
 }
 
 // write makes a write that does not come from a worker.
-func (s *stage) write(w lease.Write, err error) {
-	s.Helper()
-	if err == nil {
-		_, err = s.store.Write(s.Context(), w)
-	}
-	if err != nil {
-		s.Error(err)
-	}
-}
+func (s *stage) write(w lease.Write, err error) { fixture.Must[lease.Record](s, s.store)(w, err) }
 
 func (s *stage) row(shard string) lease.Row {
 	s.Helper()
-	r, err := shardlease.Supervisor{Store: s.store, Group: "orders"}.Get(s.Context(), shard)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return r
+	return rowOf(s.T, s.store, shard)
 }

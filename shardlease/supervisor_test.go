@@ -2,7 +2,6 @@ package shardlease_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"iter"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -18,27 +18,12 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-func stamp() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
-
 // held creates the row of a shard in a store, held by a worker of a task.
 func held(t testing.TB, store lease.Store, shard, task string) lease.Row {
 	t.Helper()
-	w, err := protocol.Begin("orders", shard, nil, "test", stamp())
-	row := write(t, store, w, err)
-	w, err = protocol.Claim(row, lease.Owner{Name: "a", Incarnation: "a1", Task: task}, stamp())
-	return write(t, store, w, err)
-}
-
-func write(t testing.TB, store lease.Store, w lease.Write, err error) lease.Row {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	record, err := store.Write(context.Background(), w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return record.(lease.Row)
+	write := fixture.Must[lease.Row](t, store)
+	row := write(protocol.Begin("orders", shard, nil, "test", fixture.Stamp()))
+	return write(protocol.Claim(row, lease.Owner{Name: "a", Incarnation: "a1", Task: task}, fixture.Stamp()))
 }
 
 func TestSupervisorCommands(t *testing.T) {

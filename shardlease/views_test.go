@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -164,7 +165,7 @@ func removedByAnother(t *testing.T) {
 	f.without.Store(true)
 	f.slow.Store(true)
 	row := s.row("shard-00")
-	s.write(protocol.Remove(row, protocol.Command{Seen: row.Generation, By: "b"}, protocol.Stamp{ID: "removal", At: time.Now()}))
+	s.write(protocol.Remove(row, protocol.Command{Seen: row.Generation, By: "b"}, fixture.Stamp()))
 	time.Sleep(2 * time.Minute)
 	if n := calls.Load(); n != 1 || !s.row("shard-00").Removed {
 		t.Errorf("processed %d times: %v", n, s.row("shard-00"))

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"

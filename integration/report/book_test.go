@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/shardlease/shardlease-go/integration/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
 // A book records every call of a handler of one squad. The report computes gaps, overlaps and recoveries

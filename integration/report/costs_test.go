@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
-	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
-	"github.com/shardlease/shardlease-go/integration/internal/fixture"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )

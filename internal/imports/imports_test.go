@@ -64,6 +64,7 @@ var rules = map[string]rule{
 		"what rows may become: it knows neither transitions nor workers, so that it can judge both"},
 	"internal/virtual": {[]string{"internal/engine", "shardlease/event", "shardlease/lease"},
 		"a world for whatever has the methods of an engine: its users choose a store, and judge"},
+	"internal/fixture": {[]string{"checkpoint", "internal/protocol", "shardlease/lease"}, "what the tests of many packages share"},
 	"internal/storm": {[]string{"checkpoint", "internal/protocol", "shardlease/lease"},
 		"the transitions alone, without a worker: its results do not depend on a worker's decisions"},
 	"internal/explore": {[]string{"checkpoint", "rebalance", "shardlease/lease", "memstore", "internal/engine", "internal/judge", "internal/virtual"},
@@ -98,7 +99,7 @@ func ruleOf(name string) (rule, bool) {
 var testLibraries = []string{"testing", "net/http/httptest", "github.com/anishathalye/porcupine", "go.uber.org/goleak", "github.com/testcontainers/"}
 
 // forTests lists the packages of these modules that are test libraries themselves.
-var forTests = []string{"shardlease/storetest", "shardlease/tenuretest", "integration/"}
+var forTests = []string{"shardlease/storetest", "shardlease/tenuretest", "internal/fixture", "integration/"}
 
 // storeTest, with its imports, may be linked by an example that simulates a crash, because
 // no program imports an example.

@@ -7,19 +7,17 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-var key = lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-1"}
-
 // TestDecide checks the verdict of every kind of refusal.
 func TestDecide(t *testing.T) {
-	a := heldRow(t, "a")
-	w, err := protocol.Commit(a, handle(a), at("10"), stamp())
-	a = next(t, w, err)
+	claimed := fixture.Held(t, "a")
+	a := next(t)(protocol.Commit(claimed, handle(claimed), at("10"), stamp()))
 	h := handle(a)
-	free := freeRow(t)
+	free := fixture.Free(t)
 
 	commit, _ := protocol.Commit(a, h, at("20"), stamp())
 	yield, _ := protocol.Yield(a, h, owner("b"), protocol.End{Reason: lease.ReasonHandoff, Mark: at("20")}, stamp())
@@ -29,14 +27,12 @@ func TestDecide(t *testing.T) {
 	force, _ := protocol.ForceRelease(a, protocol.Command{Seen: a.Generation, By: "op"}, stamp())
 	begin, _ := protocol.Begin("orders", "shard-1", nil, "a", stamp())
 
-	after := func(w lease.Write) lease.Row { return next(t, w, nil) }
+	after := func(w lease.Write) lease.Row { return next(t)(w, nil) }
 	committed := func(r lease.Row, position string) lease.Row {
-		w, err := protocol.Commit(r, handle(r), at(position), stamp())
-		return next(t, w, err)
+		return next(t)(protocol.Commit(r, handle(r), at(position), stamp()))
 	}
 	remove := func(r lease.Row) lease.Row {
-		w, err := protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp())
-		return next(t, w, err)
+		return next(t)(protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp()))
 	}
 	older := a
 	older.Counter--
@@ -106,7 +102,7 @@ func TestDecide(t *testing.T) {
 // TestUnsentIsWhatCannotBeSent: a write that fails its check is Unsent, whatever the store
 // returns.
 func TestUnsentIsWhatCannotBeSent(t *testing.T) {
-	a := heldRow(t, "a")
+	a := fixture.Held(t, "a")
 	w, _ := protocol.Commit(a, handle(a), at("1"), stamp())
 	bad := w.Next.(lease.Row)
 	bad.Owner = owner("b")
@@ -117,10 +113,10 @@ func TestUnsentIsWhatCannotBeSent(t *testing.T) {
 }
 
 func TestCopyIsOfOneRow(t *testing.T) {
-	r := heldRow(t, "a")
+	r := fixture.Held(t, "a")
 	other := r
 	other.Shard, other.Counter = "shard-2", r.Counter+1
-	c := protocol.NewCopy(key, "a-1")
+	c := protocol.NewCopy(fixture.Key, "a-1")
 	c.Saw(r)
 	if c.Saw(other) || c.Row().Shard != "shard-1" {
 		t.Error("the copy records another row")
@@ -140,22 +136,20 @@ func TestCopyIsOfOneRow(t *testing.T) {
 // TestAnswersSayWhatHappened: a writer that does not hold the shard receives the error that fits
 // its write.
 func TestAnswersSayWhatHappened(t *testing.T) {
-	a := heldRow(t, "a")
+	a := fixture.Held(t, "a")
 	begin, _ := protocol.Begin("orders", "shard-1", nil, "b", stamp())
 	recovery, _ := protocol.Recover(a, owner("b"), stamp())
-	w, _ := protocol.Offer(a, handle(a), "b-1", at("1"), stamp())
-	offered := next(t, w, nil)
+	offered := next(t)(protocol.Offer(a, handle(a), "b-1", at("1"), stamp()))
 	take, _ := protocol.Take(offered, owner("b"), stamp())
-	w, _ = protocol.Withdraw(offered, handle(offered), stamp())
-	withdrawn := next(t, w, nil)
-	w, _ = protocol.Recover(a, owner("c"), stamp())
+	withdrawn := next(t)(protocol.Withdraw(offered, handle(offered), stamp()))
+	other := next(t)(protocol.Recover(a, owner("c"), stamp()))
 	for want, tc := range map[error]struct {
 		w   lease.Write
 		now lease.Row
 	}{
-		protocol.ErrExists: {begin, a}, lease.ErrOutdated: {recovery, next(t, w, nil)}, protocol.ErrMoved: {take, withdrawn},
+		protocol.ErrExists: {begin, a}, lease.ErrOutdated: {recovery, other}, protocol.ErrMoved: {take, withdrawn},
 	} {
-		c := protocol.NewCopy(key, "b-1")
+		c := protocol.NewCopy(fixture.Key, "b-1")
 		if err := c.Send(tc.w); err != nil {
 			t.Fatal(err)
 		}
@@ -166,8 +160,8 @@ func TestAnswersSayWhatHappened(t *testing.T) {
 }
 
 func TestCopyHasOneWriteOpen(t *testing.T) {
-	a := heldRow(t, "a")
-	c := protocol.NewCopy(key, "a-1")
+	a := fixture.Held(t, "a")
+	c := protocol.NewCopy(fixture.Key, "a-1")
 	c.Saw(a)
 	first, _ := protocol.Commit(a, handle(a), at("1"), stamp())
 	second, _ := protocol.Commit(a, handle(a), at("2"), stamp())
@@ -186,7 +180,7 @@ func TestCopyHasOneWriteOpen(t *testing.T) {
 	if err := c.Send(second); !errors.Is(err, protocol.ErrOpen) {
 		t.Errorf("a second write while the outcome of one is unknown: got %v, want ErrOpen", err)
 	}
-	after := next(t, first, nil)
+	after := next(t)(first, nil)
 	if answer := c.Answer(first, nil, &lease.RefusedError{Now: after}); answer.Verdict != protocol.Stored || answer.Err() != nil {
 		t.Errorf("the repeated write: verdict %v, %v", answer.Verdict, answer.Err())
 	}
@@ -203,10 +197,9 @@ func TestCopyHasOneWriteOpen(t *testing.T) {
 }
 
 func TestCopyNeverGoesBack(t *testing.T) {
-	old := heldRow(t, "a")
-	w, _ := protocol.Commit(old, handle(old), at("1"), stamp())
-	row := next(t, w, nil)
-	c := protocol.NewCopy(key, "a-1")
+	old := fixture.Held(t, "a")
+	row := next(t)(protocol.Commit(old, handle(old), at("1"), stamp()))
+	c := protocol.NewCopy(fixture.Key, "a-1")
 	if !c.Saw(row) || c.Saw(row) || c.Saw(old) {
 		t.Error("Saw does not report exactly the newer rows")
 	}
@@ -214,7 +207,7 @@ func TestCopyNeverGoesBack(t *testing.T) {
 		t.Error("a late reply replaced a newer row")
 	}
 	recovery, _ := protocol.Recover(row, owner("b"), stamp())
-	fenced := next(t, recovery, nil)
+	fenced := next(t)(recovery, nil)
 	commit, _ := protocol.Commit(row, handle(row), at("2"), stamp())
 	if err := c.Send(commit); err != nil {
 		t.Fatal(err)
@@ -229,8 +222,7 @@ func TestCopyNeverGoesBack(t *testing.T) {
 	if c.Row().Generation != fenced.Generation {
 		t.Error("the copy does not have the row from the refusal")
 	}
-	w, _ = protocol.Commit(fenced, handle(fenced), at("9"), stamp())
-	c.Saw(next(t, w, nil))
+	c.Saw(next(t)(protocol.Commit(fenced, handle(fenced), at("9"), stamp())))
 	backup := row
 	backup.WriteID = "of the backup"
 	late, _ := protocol.Seize(c.Row(), owner("a"), stamp())
@@ -248,10 +240,10 @@ func TestCopyNeverGoesBack(t *testing.T) {
 // TestStaleAnswerSaysWhatIsUnknown: a commit that was overtaken returns a StaleError. Its outcome
 // is unknown exactly if an earlier attempt was not answered.
 func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
-	row := heldRow(t, "a")
+	row := fixture.Held(t, "a")
 	commit, _ := protocol.Commit(row, handle(row), at("2"), stamp())
 	recovery, _ := protocol.Recover(row, owner("b"), stamp())
-	fenced := next(t, recovery, nil)
+	fenced := next(t)(recovery, nil)
 	for name, tc := range map[string]struct {
 		torn    error
 		retried bool
@@ -262,7 +254,7 @@ func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
 		"not even sent before":    {fmt.Errorf("commit: %w", &lease.QueuedError{Waited: time.Second}), false, false},
 		"sent twice by the store": {nil, true, true},
 	} {
-		c := protocol.NewCopy(key, "a-1")
+		c := protocol.NewCopy(fixture.Key, "a-1")
 		c.Saw(row)
 		if err := c.Send(commit); err != nil {
 			t.Fatal(err)
@@ -280,16 +272,15 @@ func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
 }
 
 func TestAnswersOfARowThatIsGone(t *testing.T) {
-	row := heldRow(t, "a")
+	row := fixture.Held(t, "a")
 	end := protocol.End{Reason: lease.ReasonReleased}
 	commit, _ := protocol.Commit(row, handle(row), at("2"), stamp())
 	release, _ := protocol.Release(row, handle(row), end, stamp())
 	end.Mark = at("2")
 	marked, _ := protocol.Release(row, handle(row), end, stamp())
 	force, _ := protocol.ForceRelease(row, protocol.Command{Seen: row.Generation}, stamp())
-	forced := next(t, force, nil)
-	removal, _ := protocol.Remove(forced, protocol.Command{Seen: forced.Generation}, stamp())
-	tombstone := next(t, removal, nil)
+	forced := next(t)(force, nil)
+	tombstone := next(t)(protocol.Remove(forced, protocol.Command{Seen: forced.Generation}, stamp()))
 	for name, tc := range map[string]struct {
 		w    lease.Write
 		now  lease.Record
@@ -307,7 +298,7 @@ func TestAnswersOfARowThatIsGone(t *testing.T) {
 		if tc.w.ID() == force.ID() {
 			me = ""
 		}
-		c := protocol.NewCopy(key, me)
+		c := protocol.NewCopy(fixture.Key, me)
 		c.Saw(row)
 		if err := c.Send(tc.w); err != nil {
 			t.Fatal(err)
@@ -321,13 +312,13 @@ func TestAnswersOfARowThatIsGone(t *testing.T) {
 // TestAlarms: an answer that should be impossible has its own error, and a refused eviction is a
 // sign of life.
 func TestAlarms(t *testing.T) {
-	row := heldRow(t, "a")
+	row := fixture.Held(t, "a")
 	commit, _ := protocol.Commit(row, handle(row), at("2"), stamp())
 	other, between := row, row
 	other.Owner, other.WriteID = owner("c"), "somehow"
 	between.Counter, between.WriteID = row.Counter+1, "mine, earlier"
 	for want, now := range map[error]lease.Row{protocol.ErrConflict: other, protocol.ErrMoved: between} {
-		c := protocol.NewCopy(key, "a-1")
+		c := protocol.NewCopy(fixture.Key, "a-1")
 		c.Saw(row)
 		if err := c.Send(commit); err != nil {
 			t.Fatal(err)
@@ -349,9 +340,9 @@ func TestAlarms(t *testing.T) {
 }
 
 func TestReconcile(t *testing.T) {
-	row := heldRow(t, "a")
+	row := fixture.Held(t, "a")
 	look := func(r lease.Row) protocol.Copy {
-		c := protocol.NewCopy(key, "a-1")
+		c := protocol.NewCopy(fixture.Key, "a-1")
 		c.Saw(r)
 		return c
 	}
@@ -377,12 +368,12 @@ func TestReconcile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("a write is open", c.Reconcile(false, false), protocol.LeaveAlone)
-	c.Answer(again, next(t, again, nil), nil)
+	c.Answer(again, next(t)(again, nil), nil)
 	want("claimed again", c.Reconcile(false, false), protocol.StartIt)
 
-	c = look(freeRow(t))
+	c = look(fixture.Free(t))
 	want("free", c.Reconcile(false, false), protocol.LeaveAlone)
-	c = look(heldRow(t, "b"))
+	c = look(fixture.Held(t, "b"))
 	want("another worker's row", c.Reconcile(false, false), protocol.LeaveAlone)
 	if _, ok := c.Start(nil); ok {
 		t.Error("a tenure of another worker's row was started")

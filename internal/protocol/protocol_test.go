@@ -10,69 +10,32 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/generation"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-var ids int
-
-func stamp() protocol.Stamp {
-	ids++
-	return protocol.Stamp{ID: lease.WriteID(fmt.Sprint("write-", ids)), At: time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.Local)}
-}
-
-func owner(name string) lease.Owner {
-	return lease.Owner{Name: name, Incarnation: lease.Incarnation(name + "-1")}
-}
-
-func at(position string) checkpoint.Mark { return checkpoint.Mark{Position: position} }
-
-func handle(r lease.Row) lease.Hold {
-	return lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
-}
-
-// next applies a write to the row from which it was made.
-func next(t *testing.T, w lease.Write, err error) lease.Row {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := w.Apply(w.Old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return after.(lease.Row)
-}
-
-func freeRow(t *testing.T) lease.Row {
-	t.Helper()
-	w, err := protocol.Begin("orders", "shard-1", nil, "source", stamp())
-	return next(t, w, err)
-}
-
-func heldRow(t *testing.T, name string) lease.Row {
-	t.Helper()
-	w, err := protocol.Claim(freeRow(t), owner(name), stamp())
-	return next(t, w, err)
-}
+var (
+	stamp  = fixture.Stamp
+	owner  = fixture.Worker
+	at     = fixture.At
+	handle = fixture.Hold
+	next   = fixture.Next
+)
 
 // errOf returns the error of a transition.
 func errOf(w lease.Write, err error) error { return err }
 
 func TestTransitionsRefuseWithAReason(t *testing.T) {
-	free, a := freeRow(t), heldRow(t, "a")
+	free, a := fixture.Free(t), fixture.Held(t, "a")
 	ha := handle(a)
 	command := func(r lease.Row) protocol.Command { return protocol.Command{Seen: r.Generation, By: "op"} }
-	w, err := protocol.Finish(a, ha, checkpoint.Mark{}, stamp())
-	finished := next(t, w, err)
-	w, err = protocol.Quarantine(free, command(free), lease.ReasonFailed, stamp())
-	aside := next(t, w, err)
-	w, err = protocol.Remove(free, command(free), stamp())
-	gone := next(t, w, err)
-	w, err = protocol.Commit(a, ha, at("10"), stamp())
-	ten := next(t, w, err)
+	finished := next(t)(protocol.Finish(a, ha, checkpoint.Mark{}, stamp()))
+	aside := next(t)(protocol.Quarantine(free, command(free), lease.ReasonFailed, stamp()))
+	gone := next(t)(protocol.Remove(free, command(free), stamp()))
+	ten := next(t)(protocol.Commit(a, ha, at("10"), stamp()))
 	older := handle(a)
 	older.Generation++
 
@@ -129,14 +92,11 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 }
 
 func TestGenerationGrowsAtEveryChangeOfHandsAndNowhereElse(t *testing.T) {
-	r := heldRow(t, "a")
+	r := fixture.Held(t, "a")
 	h := handle(r)
-	w, err := protocol.Commit(r, h, at("1"), stamp())
-	r2 := next(t, w, err)
-	w, err = protocol.Offer(r2, h, "b-1", at("2"), stamp())
-	r3 := next(t, w, err)
-	w, err = protocol.Withdraw(r3, h, stamp())
-	r4 := next(t, w, err)
+	r2 := next(t)(protocol.Commit(r, h, at("1"), stamp()))
+	r3 := next(t)(protocol.Offer(r2, h, "b-1", at("2"), stamp()))
+	r4 := next(t)(protocol.Withdraw(r3, h, stamp()))
 	for _, same := range []lease.Row{r2, r3, r4} {
 		if same.Generation != r.Generation || same.Owner != r.Owner {
 			t.Errorf("%v changed hands", same)
@@ -156,7 +116,7 @@ func TestGenerationGrowsAtEveryChangeOfHandsAndNowhereElse(t *testing.T) {
 		"force":   func() (lease.Write, error) { return protocol.ForceRelease(r4, seen, stamp()) },
 	} {
 		w, err := change()
-		if got := next(t, w, err); got.Generation != r.Generation+1 || got.Last.WriteID != w.ID() || got.OfferedTo != "" {
+		if got := next(t)(w, err); got.Generation != r.Generation+1 || got.Last.WriteID != w.ID() || got.OfferedTo != "" {
 			t.Errorf("%s left %v", name, got)
 		}
 	}
@@ -172,8 +132,8 @@ func TestFirstGenerationIsAboveAllIssuedBefore(t *testing.T) {
 			t.Errorf("after %v a new row starts at %d, not above %d", lost, again, last)
 		}
 	}
-	r := freeRow(t)
-	if want := generation.First(stamp().At); r.Generation != want {
+	r := next(t)(protocol.Begin("orders", "shard-1", nil, "a", protocol.Stamp{ID: "w", At: now}))
+	if want := generation.First(now); r.Generation != want {
 		t.Errorf("a new row starts at %d, want %d", r.Generation, want)
 	}
 	for _, odd := range []time.Time{{}, time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(292277026595, 1, 1, 0, 0, 0, 0, time.UTC)} {
@@ -185,9 +145,8 @@ func TestFirstGenerationIsAboveAllIssuedBefore(t *testing.T) {
 
 // TestRevivalAndAdoptionJump: the new generation is above the row's own and not below the clock's.
 func TestRevivalAndAdoptionJump(t *testing.T) {
-	r := freeRow(t)
-	w, err := protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp())
-	gone := next(t, w, err)
+	r := fixture.Free(t)
+	gone := next(t)(protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp()))
 	later := stamp()
 	later.At = later.At.Add(time.Hour)
 	for name, tc := range map[string]struct {
@@ -197,14 +156,12 @@ func TestRevivalAndAdoptionJump(t *testing.T) {
 		"revive": {func(r lease.Row) (lease.Write, error) { return protocol.Revive(r, nil, "s", later) }, 1},
 		"adopt":  {func(r lease.Row) (lease.Write, error) { return protocol.Adopt(r, "s", later) }, 1 << 22},
 	} {
-		w, err := tc.jump(gone)
-		if got := next(t, w, err).Generation; got != generation.First(later.At) {
+		if got := next(t)(tc.jump(gone)).Generation; got != generation.First(later.At) {
 			t.Errorf("%s: generation %d, want the clock's", name, got)
 		}
 		ahead := gone
 		ahead.Generation, ahead.Last.Generation = math.MaxInt64/2, math.MaxInt64/2
-		w, err = tc.jump(ahead)
-		if got := next(t, w, err).Generation; got != ahead.Generation+tc.far {
+		if got := next(t)(tc.jump(ahead)).Generation; got != ahead.Generation+tc.far {
 			t.Errorf("%s: generation %d, want %d above the row's", name, got, tc.far)
 		}
 		ahead.Generation, ahead.Last.Generation = math.MaxInt64-1, math.MaxInt64-1
@@ -215,13 +172,11 @@ func TestRevivalAndAdoptionJump(t *testing.T) {
 }
 
 func TestAttempts(t *testing.T) {
-	r := heldRow(t, "a")
+	r := fixture.Held(t, "a")
 	fail := func(progressed bool, m checkpoint.Mark) {
 		t.Helper()
-		w, err := protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed, Mark: m, Progressed: progressed}, stamp())
-		r = next(t, w, err)
-		w, err = protocol.Claim(r, owner("a"), stamp())
-		r = next(t, w, err)
+		r = next(t)(protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed, Mark: m, Progressed: progressed}, stamp()))
+		r = next(t)(protocol.Claim(r, owner("a"), stamp()))
 	}
 	want := func(what string, n int64) {
 		t.Helper()
@@ -239,31 +194,27 @@ func TestAttempts(t *testing.T) {
 	want("a failure with a checkpoint", 1)
 	fail(false, checkpoint.Mark{})
 	want("and one without", 2)
-	w, err := protocol.Yield(r, handle(r), owner("b"), protocol.End{Reason: lease.ReasonHandoff}, stamp())
-	r = next(t, w, err)
+	r = next(t)(protocol.Yield(r, handle(r), owner("b"), protocol.End{Reason: lease.ReasonHandoff}, stamp()))
 	want("a planned move", 2)
-	w, err = protocol.Commit(r, handle(r), at("6"), stamp())
-	r = next(t, w, err)
+	r = next(t)(protocol.Commit(r, handle(r), at("6"), stamp()))
 	want("an accepted checkpoint", 0)
 
 	// A tenure without any position also resets the attempts with Progress.
-	r = heldRow(t, "a")
+	r = fixture.Held(t, "a")
 	fail(false, checkpoint.Mark{})
 	fail(false, checkpoint.Mark{})
-	w, err = protocol.Progress(r, handle(r), stamp())
-	r = next(t, w, err)
+	r = next(t)(protocol.Progress(r, handle(r), stamp()))
 	want("progress", 0)
 	fail(false, checkpoint.Mark{})
 	want("a failure after progress", 1)
 	fail(false, checkpoint.Mark{})
-	w, err = protocol.Yield(r, handle(r), owner("b"), protocol.End{Reason: lease.ReasonHandoff, Progressed: true}, stamp())
-	r = next(t, w, err)
+	r = next(t)(protocol.Yield(r, handle(r), owner("b"), protocol.End{Reason: lease.ReasonHandoff, Progressed: true}, stamp()))
 	want("a planned move after progress", 0)
 }
 
 // TestWhatCountsAsFailure: an error, a panic, a stall and an expiry count; a planned end does not.
 func TestWhatCountsAsFailure(t *testing.T) {
-	a := heldRow(t, "a")
+	a := fixture.Held(t, "a")
 	h := handle(a)
 	seen := protocol.Command{Seen: a.Generation, By: "op"}
 	release := func(reason lease.Reason) func() (lease.Write, error) {
@@ -288,14 +239,12 @@ func TestWhatCountsAsFailure(t *testing.T) {
 		"quarantine of the dead":  {func() (lease.Write, error) { return protocol.Quarantine(a, seen, lease.ReasonExpired, stamp()) }, 1},
 		"quarantine of a failure": {func() (lease.Write, error) { return protocol.Quarantine(a, seen, lease.ReasonFailed, stamp()) }, 1},
 	} {
-		w, err := tc.change()
-		if got := next(t, w, err).Attempts(); got != tc.want {
+		if got := next(t)(tc.change()).Attempts(); got != tc.want {
 			t.Errorf("%s: %d attempts, want %d", name, got, tc.want)
 		}
 	}
-	free := freeRow(t)
-	w, err := protocol.Quarantine(free, protocol.Command{Seen: free.Generation}, lease.ReasonExpired, stamp())
-	if got := next(t, w, err).Attempts(); got != 0 {
+	free := fixture.Free(t)
+	if got := next(t)(protocol.Quarantine(free, protocol.Command{Seen: free.Generation}, lease.ReasonExpired, stamp())).Attempts(); got != 0 {
 		t.Errorf("quarantine of a free row: %d attempts, want 0", got)
 	}
 }
@@ -304,8 +253,8 @@ func TestWhatCountsAsFailure(t *testing.T) {
 // Failed counts only those that ended by error, panic or stall. An accepted checkpoint resets both
 // counts, also if a recovery was made from a row that was read before it.
 func TestDeathsAreNoFailures(t *testing.T) {
-	r := freeRow(t)
-	do := func(w lease.Write, err error) { t.Helper(); r = next(t, w, err) }
+	r := fixture.Free(t)
+	do := func(w lease.Write, err error) { t.Helper(); r = next(t)(w, err) }
 	want := func(what string, attempts, failed int64) {
 		t.Helper()
 		if r.Attempts() != attempts || r.Failed() != failed {
@@ -341,9 +290,9 @@ func TestDeathsAreNoFailures(t *testing.T) {
 // TestCommandsClearWhatTheySay: an unquarantine, a rewind and a removal reset the fields that no
 // longer count.
 func TestCommandsClearWhatTheySay(t *testing.T) {
-	r := heldRow(t, "a")
+	r := fixture.Held(t, "a")
 	seen := func() protocol.Command { return protocol.Command{Seen: r.Generation, By: "op"} }
-	do := func(w lease.Write, err error) { t.Helper(); r = next(t, w, err) }
+	do := func(w lease.Write, err error) { t.Helper(); r = next(t)(w, err) }
 	do(protocol.Commit(r, handle(r), at("9"), stamp()))
 	do(protocol.Finish(r, handle(r), checkpoint.Mark{}, stamp()))
 	do(protocol.Rewind(r, seen(), at("3"), stamp()))
@@ -363,8 +312,7 @@ func TestCommandsClearWhatTheySay(t *testing.T) {
 	if (r.Failures != lease.Failures{}) || !r.Checkpoint.IsZero() {
 		t.Errorf("after a rewind to the beginning: %v with %v", r, r.Failures)
 	}
-	w, err := protocol.Begin("orders", "shard-1", []string{"p"}, "s", stamp())
-	r = next(t, w, err)
+	r = next(t)(protocol.Begin("orders", "shard-1", []string{"p"}, "s", stamp()))
 	do(protocol.Remove(r, seen(), stamp()))
 	if r.Parents != nil || !r.Removed {
 		t.Errorf("after removal: %v with parents %v", r, r.Parents)
@@ -374,9 +322,8 @@ func TestCommandsClearWhatTheySay(t *testing.T) {
 // TestClockMustBeSet: a first generation from a clock that was never set would be below all
 // generations that were issued before.
 func TestClockMustBeSet(t *testing.T) {
-	r := freeRow(t)
-	w, err := protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp())
-	gone := next(t, w, err)
+	r := fixture.Free(t)
+	gone := next(t)(protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp()))
 	unset := protocol.Stamp{ID: "x", At: time.Unix(0, 0)}
 	for name, err := range map[string]error{
 		"begin":  errOf(protocol.Begin("g", "s", nil, "", unset)),
@@ -392,19 +339,16 @@ func TestClockMustBeSet(t *testing.T) {
 // TestAttemptsOfATransferFromAnOldImage: a commit resets the attempts even if the recovery after
 // it was made from a row that was read before the commit.
 func TestAttemptsOfATransferFromAnOldImage(t *testing.T) {
-	r := heldRow(t, "a")
+	r := fixture.Held(t, "a")
 	for range 3 {
-		w, err := protocol.Recover(r, owner("b"), stamp())
-		r = next(t, w, err)
-		w, err = protocol.Recover(r, owner("a"), stamp())
-		r = next(t, w, err)
+		r = next(t)(protocol.Recover(r, owner("b"), stamp()))
+		r = next(t)(protocol.Recover(r, owner("a"), stamp()))
 	}
 	recovery, err := protocol.Recover(r, owner("b"), stamp())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := protocol.Commit(r, handle(r), at("1"), stamp())
-	committed := next(t, w, err)
+	committed := next(t)(protocol.Commit(r, handle(r), at("1"), stamp()))
 	after, err := recovery.Apply(committed)
 	if err != nil {
 		t.Fatal(err)
@@ -415,7 +359,7 @@ func TestAttemptsOfATransferFromAnOldImage(t *testing.T) {
 }
 
 func TestNumbersAtTheirEdge(t *testing.T) {
-	r := heldRow(t, "a")
+	r := fixture.Held(t, "a")
 	last := r
 	last.Counter = math.MaxInt64
 	end := r
@@ -453,7 +397,7 @@ func TestNamesAtTheirEdge(t *testing.T) {
 		"empty": "", "over-long": strings.Repeat("n", lease.MaxName+1),
 		"not UTF-8": "a\xffb", "control": "a\nb", "C1 control": "a\u0085b",
 	}
-	free := freeRow(t)
+	free := fixture.Free(t)
 	tries := map[string]func(name string) error{
 		"group":  func(n string) error { return errOf(protocol.Begin(n, "s", nil, "", stamp())) },
 		"shard":  func(n string) error { return errOf(protocol.Begin("g", n, nil, "", stamp())) },
@@ -511,7 +455,7 @@ func TestNamesAtTheirEdge(t *testing.T) {
 // refuse it. A character is not cut in two.
 func TestLongNotesAreShortened(t *testing.T) {
 	long := strings.Repeat("é", 40) // 80 bytes
-	free, held := freeRow(t), heldRow(t, "a")
+	free, held := fixture.Free(t), fixture.Held(t, "a")
 	c := func(r lease.Row) protocol.Command {
 		return protocol.Command{Seen: r.Generation, By: "op", Note: "x" + long}
 	}
@@ -611,13 +555,12 @@ func TestSeatSaysWhatFits(t *testing.T) {
 
 // TestWantIsForOneGeneration: a request for an earlier generation of a shard does not count.
 func TestWantIsForOneGeneration(t *testing.T) {
-	r := heldRow(t, "a")
+	r := fixture.Held(t, "a")
 	want := lease.Want{Shard: r.Shard, Generation: r.Generation}
 	if !want.Stands(r) {
 		t.Error("the request does not stand for the row for which it was written")
 	}
-	w, err := protocol.Recover(r, owner("b"), stamp())
-	if want.Stands(next(t, w, err)) {
+	if want.Stands(next(t)(protocol.Recover(r, owner("b"), stamp()))) {
 		t.Error("the request stands for a later generation")
 	}
 	other := r
@@ -630,12 +573,10 @@ func TestWantIsForOneGeneration(t *testing.T) {
 // TestAdoptedRowsCanBeClaimed: a claim repeats the reason adopted, but it adds 1 to the generation
 // like every claim, however much later it is made.
 func TestAdoptedRowsCanBeClaimed(t *testing.T) {
-	w, err := protocol.Adopt(heldRow(t, "a"), "op", stamp())
-	adopted := next(t, w, err)
+	adopted := next(t)(protocol.Adopt(fixture.Held(t, "a"), "op", stamp()))
 	later := stamp()
 	later.At = later.At.Add(time.Hour)
-	w, err = protocol.Claim(adopted, lease.Owner{Name: "b", Incarnation: "b"}, later)
-	if claimed := next(t, w, err); claimed.Generation != adopted.Generation+1 || claimed.Last.Reason != lease.ReasonAdopted {
+	if claimed := next(t)(protocol.Claim(adopted, lease.Owner{Name: "b", Incarnation: "b"}, later)); claimed.Generation != adopted.Generation+1 || claimed.Last.Reason != lease.ReasonAdopted {
 		t.Errorf("adopted as %v, then claimed as %v", adopted, claimed)
 	}
 }
@@ -643,7 +584,7 @@ func TestAdoptedRowsCanBeClaimed(t *testing.T) {
 // TestErrorsThatAnOlderVersionLeft: a version that does not know the attribute `errors` restarts or
 // clears the count of failures and leaves that attribute as it was. The row stays readable.
 func TestErrorsThatAnOlderVersionLeft(t *testing.T) {
-	r := heldRow(t, "a")
+	r := fixture.Held(t, "a")
 	for _, failures := range []lease.Failures{{Count: 1, Last: r.Generation, Errors: 3}, {Errors: 3}} {
 		r.Failures = failures
 		decoded, err := lease.Decode(lease.Encode(r))

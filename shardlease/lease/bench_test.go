@@ -1,11 +1,8 @@
 package lease_test
 
 import (
-	"crypto/rand"
 	"testing"
-	"time"
 
-	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -14,23 +11,15 @@ import (
 // earlier changes of hands.
 func typicalRow(b *testing.B) lease.Row {
 	b.Helper()
-	step := func(w lease.Write, err error) lease.Row {
-		if err != nil {
-			b.Fatal(err)
-		}
-		return w.Next.(lease.Row)
-	}
-	stamp := func() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
 	owner := func(name string) lease.Owner {
 		return lease.Owner{Name: "consumer-" + name, Incarnation: lease.Incarnation("ABCDEFGHIJKLMNOPQRSTUVWX" + name)}
 	}
-	r := step(protocol.Begin("orders", "shardId-000000000042", nil, "consumer-a", stamp()))
-	r = step(protocol.Claim(r, owner("a"), stamp()))
+	r := next(b)(protocol.Begin("orders", "shardId-000000000042", nil, "consumer-a", stamp()))
+	r = next(b)(protocol.Claim(r, owner("a"), stamp()))
 	for _, name := range []string{"b", "c", "d"} {
-		r = step(protocol.Recover(r, owner(name), stamp()))
+		r = next(b)(protocol.Recover(r, owner(name), stamp()))
 	}
-	h := lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}
-	return step(protocol.Commit(r, h, checkpoint.Mark{Position: "49590338271490256608559692538361571095921575989136588898"}, stamp()))
+	return next(b)(protocol.Commit(r, handle(r), at("49590338271490256608559692538361571095921575989136588898"), stamp()))
 }
 
 // BenchmarkEncode and BenchmarkDecode measure what a worker does with each row that it writes

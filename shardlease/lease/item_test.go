@@ -15,9 +15,18 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+var (
+	stamp  = fixture.Stamp
+	owner  = fixture.Worker
+	at     = fixture.At
+	handle = fixture.Hold
+	next   = fixture.Next
 )
 
 // fullRow returns a row that uses every field, with names of the given length.
@@ -26,19 +35,16 @@ func fullRow(t *testing.T, name int, transfers int) lease.Row {
 	pad := func(s string) string { return (s + strings.Repeat("-", name))[:name] }
 	id := func(n int) string { return fmt.Sprintf("%026d", n) } // as long as crypto/rand.Text
 	long := func(n int) protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(id(n)), At: time.Now()} }
-	w, err := protocol.Begin(pad("group"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), long(0))
-	r := next(t, w, err)
+	r := next(t)(protocol.Begin(pad("group"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), long(0)))
 	for n := 1; n <= transfers; n++ {
 		by := lease.Owner{Name: pad(fmt.Sprint("worker", n)), Incarnation: lease.Incarnation(id(n)), Task: pad("task")}
 		if r.Owner.IsZero() {
-			w, err = protocol.Claim(r, by, long(4*n))
+			r = next(t)(protocol.Claim(r, by, long(4*n)))
 		} else {
-			w, err = protocol.Recover(r, by, long(4*n))
+			r = next(t)(protocol.Recover(r, by, long(4*n)))
 		}
-		r = next(t, w, err)
 	}
-	w, err = protocol.Offer(r, handle(r), lease.Incarnation(id(77)), at("49590338271490256608559692538361571095921575989136588898"), long(5000))
-	return next(t, w, err)
+	return next(t)(protocol.Offer(r, handle(r), lease.Incarnation(id(77)), at("49590338271490256608559692538361571095921575989136588898"), long(5000)))
 }
 
 // TestFullRowCostsOneWriteUnit: a row with names of 40 bytes, a position as long as Kinesis' and
@@ -80,7 +86,7 @@ func TestFullRowCostsOneWriteUnit(t *testing.T) {
 		for _, reason := range []lease.Reason{lease.ReasonDrainTimeout, lease.ReasonStalled} {
 			w, err := protocol.Release(r, handle(r), protocol.End{Reason: reason, Note: strings.Repeat("n", lease.MaxNote)},
 				protocol.Stamp{ID: lease.WriteID(strings.Repeat("w", 26)), At: time.Now()})
-			if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
+			if size := lease.Encode(next(t)(w, err)).Size(); size > 1024 {
 				t.Errorf("%d transfers, released as %s: %d bytes", transfers, reason, size)
 			}
 		}
@@ -100,8 +106,7 @@ func TestCommitsKeepTheRowInOneUnit(t *testing.T) {
 		hold := lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}
 		for n := range 100 {
 			id := protocol.Stamp{ID: lease.WriteID(fmt.Sprintf("%026d", 9000+n)), At: time.Now()}
-			w, err := protocol.Commit(r, hold, checkpoint.Mark{Position: strings.Repeat("1", 1+n), State: strings.Repeat("s", n/2)}, id)
-			r = next(t, w, err)
+			r = next(t)(protocol.Commit(r, hold, checkpoint.Mark{Position: strings.Repeat("1", 1+n), State: strings.Repeat("s", n/2)}, id))
 			if size := lease.Encode(r).Size(); size > 1024 {
 				t.Fatalf("names of %d bytes, a position of %d: %d bytes", name, 1+n, size)
 			}
@@ -110,15 +115,12 @@ func TestCommitsKeepTheRowInOneUnit(t *testing.T) {
 }
 
 func TestItemsComeBack(t *testing.T) {
-	records := []lease.Record{freeRow(t), heldRow(t, "a"), fullRow(t, 40, 1), fullRow(t, 20, 9), fullRow(t, 255, 2)}
-	r := heldRow(t, "a")
-	w, err := protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed, Note: "a note", Mark: checkpoint.Mark{Position: "1", State: "\x00\xff"}}, stamp())
-	failed := next(t, w, err)
-	w, err = protocol.Quarantine(failed, protocol.Command{Seen: failed.Generation, By: "op"}, lease.ReasonFailed, stamp())
-	records = append(records, failed, next(t, w, err))
-	w, err = protocol.Remove(failed, protocol.Command{Seen: failed.Generation, By: "op"}, stamp())
-	tombstone := next(t, w, err)
-	records = append(records, tombstone)
+	records := []lease.Record{fixture.Free(t), fixture.Held(t, "a"), fullRow(t, 40, 1), fullRow(t, 20, 9), fullRow(t, 255, 2)}
+	r := fixture.Held(t, "a")
+	failed := next(t)(protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed, Note: "a note", Mark: checkpoint.Mark{Position: "1", State: "\x00\xff"}}, stamp()))
+	command := protocol.Command{Seen: failed.Generation, By: "op"}
+	tombstone := next(t)(protocol.Remove(failed, command, stamp()))
+	records = append(records, failed, tombstone, next(t)(protocol.Quarantine(failed, command, lease.ReasonFailed, stamp())))
 	seat := lease.Seat{
 		Group: "g/lease", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second, Planner: "p", MaxShards: 3, Task: "t", At: time.Unix(5, 0).UTC(),
 		Says: lease.Says{Freed: 12, Wants: []lease.Want{{Shard: "a b", Generation: 7, Terms: rebalance.Terms{Mode: rebalance.Cooperative, Drain: time.Second, AfterDrain: rebalance.Wait}}}},
@@ -325,20 +327,17 @@ func TestRowFitsAgainAtTheFirstWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := protocol.Commit(r, handle(r), checkpoint.Mark{Position: "99999999999999999999999999999999999999999999999999999999", State: strings.Repeat("s", 500)}, stamp())
-	grown, err := recovery.Apply(next(t, w, err))
+	grown, err := recovery.Apply(next(t)(protocol.Commit(r, handle(r), checkpoint.Mark{Position: strings.Repeat("9", 56), State: strings.Repeat("s", 500)}, stamp())))
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := grown.(lease.Row)
-	w, err = protocol.Commit(b, handle(b), b.Checkpoint.Mark, stamp())
-	if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
+	if size := lease.Encode(next(t)(protocol.Commit(b, handle(b), b.Checkpoint.Mark, stamp()))).Size(); size > 1024 {
 		t.Errorf("%d bytes after the transfer, %d after the next write", lease.Encode(b).Size(), size)
 	}
 	// Longer ids than those for which the row keeps room.
 	r = fullRow(t, 40, 20)
-	w, err = protocol.Offer(r, handle(r), lease.Incarnation(strings.Repeat("i", lease.MaxID)), checkpoint.Mark{}, protocol.Stamp{ID: lease.WriteID(strings.Repeat("w", lease.MaxID)), At: time.Now()})
-	if size := lease.Encode(next(t, w, err)).Size(); size > 1024 {
+	if size := lease.Encode(next(t)(protocol.Offer(r, handle(r), lease.Incarnation(strings.Repeat("i", lease.MaxID)), checkpoint.Mark{}, protocol.Stamp{ID: lease.WriteID(strings.Repeat("w", lease.MaxID)), At: time.Now()}))).Size(); size > 1024 {
 		t.Errorf("%d bytes with the longest ids", size)
 	}
 }
@@ -387,11 +386,11 @@ func FuzzDecode(f *testing.F) {
 func TestUserDataStaysPrivate(t *testing.T) {
 	const canary = "canary"
 	secret := checkpoint.Mark{Position: canary, State: canary}
-	r := heldRow(t, "a")
+	r := fixture.Held(t, "a")
 	h := handle(r)
 	h.Order = checkpoint.Lexical
 	w, err := protocol.Commit(r, h, secret, stamp())
-	r = next(t, w, err)
+	r = next(t)(w, err)
 	_, backwards := protocol.Commit(r, h, checkpoint.Mark{Position: "a" + canary}, stamp())
 	bad := w
 	spoilt := w.Next.(lease.Row)
