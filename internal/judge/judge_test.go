@@ -2,83 +2,24 @@ package judge
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-const (
-	group = "group"
-	shard = "shard-0001"
-)
-
-// A bench is a store, with short methods for writes to it.
-type bench struct {
-	*testing.T
-	store lease.Store
-	ids   int
-}
-
-func (b *bench) stamp() protocol.Stamp {
-	b.ids++
-	return protocol.Stamp{ID: lease.WriteID(fmt.Sprintf("write-%06d", b.ids)), At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-}
-
-// put makes a write that the store must accept.
-func put[R lease.Record](b *bench, w lease.Write, err error) R {
-	b.Helper()
-	if err != nil {
-		b.Fatalf("no such write: %v", err)
-	}
-	r, err := b.store.Write(b.Context(), w)
-	if err != nil {
-		b.Fatalf("not stored: %v", err)
-	}
-	after, _ := r.(R)
-	return after
-}
-
-func (b *bench) put(w lease.Write, err error) lease.Row { b.Helper(); return put[lease.Row](b, w, err) }
-
-func (b *bench) free() lease.Row {
-	return b.put(protocol.Begin(group, shard, nil, "source", b.stamp()))
-}
-
-func worker(name string) lease.Owner {
-	return lease.Owner{Name: name, Incarnation: lease.Incarnation(name + "-incarnation")}
-}
-
-func hold(r lease.Row) lease.Hold {
-	return lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
-}
-
-func mark(position string) checkpoint.Mark { return checkpoint.Mark{Position: position} }
-
 // TestJudgeObjects: the judge reports each broken promise, and nothing else.
 func TestJudgeObjects(t *testing.T) {
-	b := &bench{T: t, store: new(memstore.Store)}
-	free := b.free()
-	claimed := b.put(protocol.Claim(free, worker("a"), b.stamp()))
-	held := b.put(protocol.Commit(claimed, hold(claimed), mark("100"), b.stamp()))
+	next, free := fixture.Next(t), fixture.Free(t)
+	claimed := next(protocol.Claim(free, fixture.Worker("a"), fixture.Stamp()))
+	held := next(protocol.Commit(claimed, fixture.Hold(claimed), fixture.At("100"), fixture.Stamp()))
 	history := []lease.Row{free, claimed, held}
-	next := func(w lease.Write, err error) lease.Row {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		after, err := w.Apply(w.Old)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return after.(lease.Row)
-	}
-	committed := next(protocol.Commit(held, hold(held), mark("200"), b.stamp()))
+	committed := next(protocol.Commit(held, fixture.Hold(held), fixture.At("200"), fixture.Stamp()))
 	spoilt := func(spoil func(*lease.Row)) lease.Row {
 		r := committed
 		spoil(&r)
@@ -89,10 +30,10 @@ func TestJudgeObjects(t *testing.T) {
 		want  string // the text of the error; empty: no error
 	}{
 		"a commit":                           {committed, ""},
-		"a recovery":                         {next(protocol.Recover(held, worker("b"), b.stamp())), ""},
+		"a recovery":                         {next(protocol.Recover(held, fixture.Worker("b"), fixture.Stamp())), ""},
 		"the same write again":               {held, "applied twice"},
 		"an older row":                       {spoilt(func(r *lease.Row) { r.Counter = held.Counter - 1 }), "S3: the row"},
-		"another owner":                      {spoilt(func(r *lease.Row) { r.Owner = worker("b") }), "S3: generation"},
+		"another owner":                      {spoilt(func(r *lease.Row) { r.Owner = fixture.Worker("b") }), "S3: generation"},
 		"a checkpoint of a later generation": {spoilt(func(r *lease.Row) { r.Checkpoint.Generation++ }), "was stored while"},
 		"an older checkpoint":                {spoilt(func(r *lease.Row) { r.Checkpoint.Generation-- }), "stored over one of"},
 		"a position further back":            {spoilt(func(r *lease.Row) { r.Checkpoint.Position = "50" }), "S2:"},
@@ -121,11 +62,10 @@ func (*unconditional) Write(_ context.Context, w lease.Write) (lease.Record, err
 // TestJudgeAsksWhoWrote: a new checkpoint has to come from the owner of the row before the write,
 // whatever the row contains after it.
 func TestJudgeAsksWhoWrote(t *testing.T) {
-	b := &bench{T: t, store: new(memstore.Store)}
-	claimed := b.put(protocol.Claim(b.free(), worker("a"), b.stamp()))
-	stolen := b.put(protocol.Recover(claimed, worker("b"), b.stamp()))
-	theirs := b.put(protocol.Commit(stolen, hold(stolen), mark("100"), b.stamp()))
-	late, err := protocol.Commit(claimed, hold(claimed), mark("200"), b.stamp())
+	next, claimed := fixture.Next(t), fixture.Held(t, "a")
+	stolen := next(protocol.Recover(claimed, fixture.Worker("b"), fixture.Stamp()))
+	theirs := next(protocol.Commit(stolen, fixture.Hold(stolen), fixture.At("100"), fixture.Stamp()))
+	late, err := protocol.Commit(claimed, fixture.Hold(claimed), fixture.At("200"), fixture.Stamp())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,15 +82,11 @@ func TestJudgeAsksWhoWrote(t *testing.T) {
 // TestJudgeLetsSeatsBe: a repeated creation of a seat breaks no promise.
 func TestJudgeLetsSeatsBe(t *testing.T) {
 	j := NewStore(new(memstore.Store), checkpoint.Decimal)
-	b := &bench{T: t, store: j}
-	me := worker("a")
-	creation, err := protocol.Sit(lease.Seat{Group: group, Incarnation: me.Incarnation, Name: me.Name, TTL: 10 * time.Second}, b.stamp())
-	seat := put[lease.Seat](b, creation, err)
-	beat, err := protocol.NextBeat(seat, lease.Says{}, b.stamp())
-	seat = put[lease.Seat](b, beat, err)
-	eviction, err := protocol.Evict(seat)
-	put[lease.Seat](b, eviction, err)
-	put[lease.Seat](b, creation, nil)
+	write, me := fixture.Must[lease.Seat](t, j), fixture.Worker("a")
+	creation, err := protocol.Sit(lease.Seat{Group: "orders", Incarnation: me.Incarnation, Name: me.Name, TTL: 10 * time.Second}, fixture.Stamp())
+	seat := write(protocol.NextBeat(write(creation, err), lease.Says{}, fixture.Stamp()))
+	write(protocol.Evict(seat))
+	write(creation, nil)
 	if err := j.Err(); err != nil {
 		t.Error(err)
 	}
@@ -159,14 +95,10 @@ func TestJudgeLetsSeatsBe(t *testing.T) {
 // TestAcceptedAsksWhoSentIt: a checkpoint has to be sent by the worker that owns the row, and no
 // transfer changes it.
 func TestAcceptedAsksWhoSentIt(t *testing.T) {
-	b := &bench{T: t, store: new(memstore.Store)}
-	claimed := b.put(protocol.Claim(b.free(), worker("a"), b.stamp()))
-	commit, err := protocol.Commit(claimed, hold(claimed), mark("100"), b.stamp())
-	held := b.put(commit, err)
-	moved, err := protocol.Recover(held, worker("b"), b.stamp())
-	if err != nil {
-		t.Fatal(err)
-	}
+	next, claimed := fixture.Next(t), fixture.Held(t, "a")
+	commit := fixture.Write(t)(protocol.Commit(claimed, fixture.Hold(claimed), fixture.At("100"), fixture.Stamp()))
+	held := next(commit, nil)
+	moved := fixture.Write(t)(protocol.Recover(held, fixture.Worker("b"), fixture.Stamp()))
 	stolen := moved.Next.(lease.Row)
 	stolen.Counter, stolen.Checkpoint.Generation, stolen.Checkpoint.Position = held.Counter+1, held.Generation-1, "200"
 	taken := stolen // with the mark that an operator's rewind would store
@@ -179,7 +111,7 @@ func TestAcceptedAsksWhoSentIt(t *testing.T) {
 		"by its owner":         {Accepted{claimed, held, commit, "a"}, ""},
 		"by a worker unknown":  {Accepted{claimed, held, commit, ""}, ""},
 		"by another worker":    {Accepted{claimed, held, commit, "b"}, "S1: "},
-		"the checkpoint stays": {Accepted{held, b.put(moved, nil), moved, "b"}, ""},
+		"the checkpoint stays": {Accepted{held, next(moved, nil), moved, "b"}, ""},
 		"the checkpoint moves": {Accepted{held, stolen, moved, "b"}, "S2: transfer"},
 		"the row stays":        {Accepted{held, held, commit, "a"}, "S3: the row"},
 	} {
@@ -193,15 +125,10 @@ func TestAcceptedAsksWhoSentIt(t *testing.T) {
 // TestJudgeRemembers: the judge remembers a generation's owner although the table went back, and a
 // write as long as it may still arrive.
 func TestJudgeRemembers(t *testing.T) {
-	b := &bench{T: t, store: new(memstore.Store)}
-	free := b.free()
+	next, free := fixture.Next(t), fixture.Free(t)
 	claims := make([]lease.Row, 2)
 	for i, name := range []string{"a", "b"} {
-		w, err := protocol.Claim(free, worker(name), b.stamp())
-		if err != nil {
-			t.Fatal(err)
-		}
-		claims[i] = w.Next.(lease.Row)
+		claims[i] = next(protocol.Claim(free, fixture.Worker(name), fixture.Stamp()))
 	}
 	j := New(checkpoint.Decimal)
 	for _, r := range []lease.Row{free, claims[0]} {
