@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
@@ -45,7 +44,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	table := local.Table(t)
 	f := network.NewFaulty(badLine)
 	client := local.Client(t, f.Over)
-	stores := [2]*dynamostore.Store{local.Open(t, client, table), openOnce(t, client, table)}
+	stores := [2]*dynamostore.Store{local.Open(t, client, table), local.Open(t, client, table, once)}
 	var total history
 	for total.count < *historyOps {
 		h := record(t, stores, min(historySize, *historyOps-total.count))
@@ -81,8 +80,8 @@ func TestHistoriesWithoutTheFenceAreNot(t *testing.T) {
 	})
 	// Without the fence rows soon become unreadable. A store with retries would then repeat
 	// each request until its time is over.
-	once := openOnce(t, local.Client(t, f.Over), table)
-	h := record(t, [2]*dynamostore.Store{once, once}, 400)
+	s := local.Open(t, local.Client(t, f.Over), table, once)
+	h := record(t, [2]*dynamostore.Store{s, s}, 400)
 	if got := porcupine.CheckOperationsTimeout(leaseModel, h.operations, historyTime); got != porcupine.Illegal {
 		t.Errorf("%d operations (%v): %s, want %s", h.count, h.tally(), got, porcupine.Illegal)
 	}
@@ -104,15 +103,8 @@ func badLine(_ string, body []byte) network.Fault {
 	return network.Fault{}
 }
 
-// openOnce opens a store that makes one attempt per call; its caller repeats calls.
-func openOnce(t *testing.T, client *dynamodb.Client, table string) *dynamostore.Store {
-	t.Helper()
-	s, err := dynamostore.Open(t.Context(), client, table, dynamostore.Options{Attempts: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
+// once are the options of a store that makes one attempt per call; its caller repeats calls.
+var once = dynamostore.Options{Attempts: 1}
 
 // A state contains the attributes that conditions check and answers show. The zero state means
 // that there is no row.

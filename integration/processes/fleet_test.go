@@ -21,11 +21,11 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// A fleet is a set of worker processes with one table, one road, one register and one judge.
+// A fleet is a set of worker processes with one table, one proxy, one register and one judge.
 type fleet struct {
 	*testing.T
 	judge    *judge
-	road     *road
+	proxy    *proxy
 	register *register
 	chance   *rand.Rand
 	table    string
@@ -65,7 +65,7 @@ func newFleet(t *testing.T, c fleetConfig) *fleet {
 	}
 	f.judge.record(t)
 	f.register = newRegister(t, c.register, f.judge.saw)
-	f.road = newRoad(t, c, f.judge.saw)
+	f.proxy = newProxy(t, c, f.judge.saw)
 	f.watching.Go(f.watch)
 	t.Cleanup(f.end)
 	for slot := range f.slots {
@@ -77,7 +77,7 @@ func newFleet(t *testing.T, c fleetConfig) *fleet {
 	return f
 }
 
-// watch measures how late this process is scheduled, which also runs the road and the register.
+// watch measures how late this process is scheduled, which also runs the proxy and the register.
 func (f *fleet) watch() {
 	for last := time.Now(); ; last = time.Now() {
 		select {
@@ -96,7 +96,7 @@ func (f *fleet) enter(slot int) *process {
 	f.Helper()
 	p := &process{name: fmt.Sprintf("w%d.%d", slot, len(f.started)), slot: slot, done: make(chan struct{})}
 	ordersText, err := json.Marshal(orders{
-		Process: p.name, Name: fmt.Sprintf("w%d", slot), Endpoint: f.road.URL + "/" + p.name, Table: f.table,
+		Process: p.name, Name: fmt.Sprintf("w%d", slot), Endpoint: f.proxy.URL + "/" + p.name, Table: f.table,
 		Register: f.register.address(), Shards: f.shards, Mode: []rebalance.Mode{rebalance.Eager, rebalance.Cooperative}[len(f.started)%2],
 		Pause: f.pause, Commit: f.commit,
 	})
@@ -161,7 +161,7 @@ func (p *process) signal(s syscall.Signal) {
 	_ = p.cmd.Process.Signal(s)
 }
 
-// dead records that a process was killed, or has ended. Its last requests may still be on the road.
+// dead records that a process was killed, or has ended. Its last requests may still be in the proxy.
 func (p *process) dead() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -245,8 +245,8 @@ func (f *fleet) lurk(at phase, after bool, what func(p *process)) *process {
 	}
 	a.spares = func(name string) bool { return processes[name].slot < f.spared || processes[name].dead() }
 	a.strike = func(name string) { what(processes[name]) }
-	f.road.ambush.Store(a)
-	defer f.road.ambush.Store(nil)
+	f.proxy.ambush.Store(a)
+	defer f.proxy.ambush.Store(nil)
 	select {
 	case name := <-a.struck:
 		return processes[name]
@@ -314,7 +314,7 @@ func (f *fleet) stopOne(pause time.Duration) { f.resume(f.random(f.halt()), paus
 
 // halt stops a worker. Commits that it sent shortly before may arrive long after it was replaced.
 func (f *fleet) halt() attack {
-	keep := func(p *process) { f.road.lane(p.name).keep.Store(true) }
+	keep := func(p *process) { f.proxy.lane(p.name).keep.Store(true) }
 	return attack{early: keep, now: func(p *process) {
 		keep(p)
 		f.judge.saw(entry{Kind: stopped, By: p.name})
@@ -324,7 +324,7 @@ func (f *fleet) halt() attack {
 
 func (f *fleet) resume(p *process, after time.Duration) {
 	fixture.Sleep(f.T, after)
-	f.road.lane(p.name).keep.Store(false)
+	f.proxy.lane(p.name).keep.Store(false)
 	p.signal(syscall.SIGCONT)
 	f.judge.saw(entry{Kind: continued, By: p.name})
 }
@@ -334,10 +334,10 @@ func (f *fleet) isolate(d time.Duration) {
 	f.Helper()
 	p, at := f.strike(attack{now: func(p *process) {
 		f.judge.saw(entry{Kind: cut, By: p.name})
-		f.road.lane(p.name).cut.Store(true)
+		f.proxy.lane(p.name).cut.Store(true)
 	}})
 	f.cuts[at]++
 	fixture.Sleep(f.T, d)
-	f.road.lane(p.name).cut.Store(false)
+	f.proxy.lane(p.name).cut.Store(false)
 	f.judge.saw(entry{Kind: healed, By: p.name})
 }

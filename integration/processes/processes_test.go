@@ -80,7 +80,7 @@ func TestProcesses(t *testing.T) {
 // audit compares the table after all workers have left with what the judge saw.
 func (f *fleet) audit() {
 	f.Helper()
-	f.road.arrive() // no request is on its way now
+	f.proxy.arrive() // no request is on its way now
 	supervisor := shardlease.Supervisor{Store: local.Open(f.T, local.Client(f.T, nil), f.table), Group: "processes"}
 	rows, err := supervisor.List(f.Context())
 	if err != nil {

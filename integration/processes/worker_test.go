@@ -18,11 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -40,7 +39,7 @@ func leaseTime() time.Duration { return *processTTL }
 type orders struct {
 	Process  string // a unique name of the process
 	Name     string // the name of the worker; a process after a dead one may reuse it
-	Endpoint string // the address of the store, through the judge's road
+	Endpoint string // the address of the store, through the judge's proxy
 	Table    string
 	Register string
 	Shards   int
@@ -77,7 +76,7 @@ func TestProcessWorker(t *testing.T) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	// If the parent is dead, the road is gone too, and the graceful shutdown cannot complete.
+	// If the parent is dead, the proxy is gone too, and the graceful shutdown cannot complete.
 	context.AfterFunc(ctx, func() { time.AfterFunc(30*time.Second, func() { os.Exit(3) }) })
 	var watch sync.WaitGroup
 	watch.Go(func() { s.watch(ctx) })
@@ -91,11 +90,7 @@ func TestProcessWorker(t *testing.T) {
 func (s *station) run(ctx context.Context) error {
 	plain := &http.Transport{MaxIdleConnsPerHost: 64}
 	defer plain.CloseIdleConnections()
-	client := dynamodb.New(dynamodb.Options{
-		Region: "eu-central-1", BaseEndpoint: aws.String(s.Endpoint), HTTPClient: &http.Client{Transport: plain},
-		Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
-	})
-	store, err := s.open(ctx, client)
+	store, err := s.open(ctx, local.NewClient(s.Endpoint, plain))
 	if ctx.Err() != nil {
 		return nil // stopped before it had begun
 	}

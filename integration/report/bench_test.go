@@ -162,16 +162,7 @@ func (r *report) holding(names []string) use {
 // blocked measures the same program without a worker.
 func (r *report) blocked(names []string) use {
 	store := new(memstore.Store)
-	write := func(w lease.Write, err error) lease.Row {
-		if err != nil {
-			r.Fatal(err)
-		}
-		record, err := store.Write(r.Context(), w)
-		if err != nil {
-			r.Fatal(err)
-		}
-		return record.(lease.Row)
-	}
+	write := fixture.Must[lease.Row](r, store)
 	owner, done := fixture.Worker("a"), make(chan struct{}, len(names))
 	parent, stop := context.WithCancel(r.Context())
 	defer stop()

@@ -9,23 +9,23 @@ import (
 	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
-// A book records every call of a handler of one squad. The report computes gaps, overlaps and recoveries
+// A book records every call of a handler of one fleet. The report computes gaps, overlaps and recoveries
 // from it, and never from the library's own events.
 type book struct {
 	shards int
 
-	mu     sync.Mutex
-	stints []*stint
-	last   map[string]*stint // the stint that serves a shard now, by shard
-	held   map[string]int    // the number of these stints, by worker
-	waits  []*waiting
+	mu    sync.Mutex
+	calls []*call
+	last  map[string]*call // the call that serves a shard now, by shard
+	held  map[string]int   // the number of these calls, by worker
+	waits []*waiting
 }
 
-// A stint is one call of a handler.
-type stint struct {
+// A call is one call of a handler.
+type call struct {
 	worker, shard string
 	from, to      time.Time
-	start, done   int // the number of the last record before the stint, and in it
+	start, done   int // the number of the last record before the call, and in it
 	dead          bool
 }
 
@@ -36,14 +36,14 @@ type waiting struct {
 }
 
 func newBook(shards int) *book {
-	return &book{shards: shards, last: map[string]*stint{}, held: map[string]int{}}
+	return &book{shards: shards, last: map[string]*call{}, held: map[string]int{}}
 }
 
-func (b *book) begin(worker, shard string, start int) *stint {
+func (b *book) begin(worker, shard string, start int) *call {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := &stint{worker: worker, shard: shard, from: time.Now(), start: start, done: start}
-	b.stints = append(b.stints, s)
+	s := &call{worker: worker, shard: shard, from: time.Now(), start: start, done: start}
+	b.calls = append(b.calls, s)
 	b.drop(b.last[shard])
 	b.last[shard] = s
 	b.held[worker]++
@@ -51,8 +51,8 @@ func (b *book) begin(worker, shard string, start int) *stint {
 	return s
 }
 
-// drop removes a stint from the counts if it is the one that serves its shard.
-func (b *book) drop(s *stint) {
+// drop removes a call from the counts if it is the one that serves its shard.
+func (b *book) drop(s *call) {
 	if s == nil || b.last[s.shard] != s {
 		return
 	}
@@ -63,7 +63,7 @@ func (b *book) drop(s *stint) {
 }
 
 // process counts a record, unless the process has died before.
-func (b *book) process(s *stint) (record int, alive bool) {
+func (b *book) process(s *call) (record int, alive bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !s.to.IsZero() {
@@ -73,7 +73,7 @@ func (b *book) process(s *stint) (record int, alive bool) {
 	return s.done, true
 }
 
-func (b *book) end(s *stint) {
+func (b *book) end(s *call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !s.to.IsZero() {
@@ -84,13 +84,13 @@ func (b *book) end(s *stint) {
 	b.changed(s.to)
 }
 
-// kill ends all stints of a worker now, as a kill -9 does.
+// kill ends all calls of a worker now, as a kill -9 does.
 func (b *book) kill(worker string, cut func()) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
 	cut()
-	for _, s := range b.stints {
+	for _, s := range b.calls {
 		if s.worker == worker && s.to.IsZero() {
 			s.to, s.dead = now, true
 			b.drop(s)
@@ -134,29 +134,29 @@ func shared(workers ...string) func(*book) bool {
 	return func(b *book) bool { return fixture.Even(b.held, b.shards, workers...) }
 }
 
-// counts describes how many stints there were, and how many shards each worker holds.
-func (b *book) counts() (stints int, held string) {
+// counts describes how many calls there were, and how many shards each worker holds.
+func (b *book) counts() (calls int, held string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.stints), fmt.Sprintf("%d of %d served: %v", len(b.last), b.shards, b.held)
+	return len(b.calls), fmt.Sprintf("%d of %d served: %v", len(b.last), b.shards, b.held)
 }
 
-// A move is two stints of a shard, one after the other.
+// A move is two calls of a shard, one after the other.
 type move struct {
 	shard        string
 	gap, overlap time.Duration
-	again        int // number of records that both stints processed
+	again        int // number of records that both calls processed
 	crash        bool
 }
 
-// moves returns the moves whose second stint began since then. A first stint that has not ended overlaps
+// moves returns the moves whose second call began since then. A first call that has not ended overlaps
 // until now.
 func (b *book) moves(since time.Time) []move {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var moves []move
-	before := map[string]*stint{}
-	for _, s := range b.stints {
+	before := map[string]*call{}
+	for _, s := range b.calls {
 		if p := before[s.shard]; p != nil && !s.from.Before(since) {
 			m := move{shard: s.shard, again: max(0, p.done-s.start), crash: p.dead}
 			to := p.to
@@ -171,12 +171,12 @@ func (b *book) moves(since time.Time) []move {
 	return moves
 }
 
-// copies returns the stints as they are now; stints that continue end now.
-func (b *book) copies() []stint {
+// copies returns the calls as they are now; calls that continue end now.
+func (b *book) copies() []call {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	out := make([]stint, len(b.stints))
-	for i, s := range b.stints {
+	out := make([]call, len(b.calls))
+	for i, s := range b.calls {
 		if out[i] = *s; s.to.IsZero() {
 			out[i].to = time.Now()
 		}

@@ -29,7 +29,7 @@ func TestCostsOfASettledFleet(t *testing.T) {
 	for _, shards := range []int{8, 48} {
 		t.Run(fmt.Sprint(shards, " shards"), func(t *testing.T) {
 			t.Parallel()
-			s := newSquad(t, squadPlan{table: table, mode: rebalance.Eager, ttl: time.Second, shards: shards, metered: true})
+			s := newFleet(t, fleetPlan{table: table, mode: rebalance.Eager, ttl: time.Second, shards: shards, metered: true})
 			slow := false
 			together(func() {
 				defer s.close()
@@ -46,7 +46,7 @@ func TestCostsOfASettledFleet(t *testing.T) {
 }
 
 // settledCosts counts the requests during a few heartbeats.
-func settledCosts(s *squad, workers int) error {
+func settledCosts(s *fleet, workers int) error {
 	before := s.sum()
 	s.bill()
 	fixture.Sleep(s.t, 4*s.plan.beat())
@@ -73,7 +73,7 @@ func TestCostsOfMoves(t *testing.T) {
 	for mode, most := range map[rebalance.Mode]int{rebalance.Eager: 2, rebalance.Cooperative: 3} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			s := newSquad(t, squadPlan{
+			s := newFleet(t, fleetPlan{
 				table: table, mode: mode, ttl: time.Second, shards: 12,
 				pace: 20 * time.Millisecond, commit: checkpoint.Policy{Every: -1},
 			})
@@ -99,7 +99,7 @@ func TestCostsOfMoves(t *testing.T) {
 }
 
 // moving runs an action that should move so many shards, with at most so many writes each.
-func (s *squad) moving(moves, writes int, until func(*book) bool, do func()) error {
+func (s *fleet) moving(moves, writes int, until func(*book) bool, do func()) error {
 	before, since := s.sum(), time.Now()
 	do()
 	s.must(s.watch(until), 20*time.Second, "the fleet is even again")
@@ -117,7 +117,7 @@ func (s *squad) moving(moves, writes int, until func(*book) bool, do func()) err
 
 // undisturbed repeats a try during which the machine was too slow. An error in an undisturbed try is
 // final.
-func undisturbed(s *squad, try func() error) (slow bool) {
+func undisturbed(s *fleet, try func() error) (slow bool) {
 	for range costTries {
 		before := s.trouble.Load()
 		err := try()

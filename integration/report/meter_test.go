@@ -224,70 +224,48 @@ func TestWhatOperationsCost(t *testing.T) {
 		return lease.Owner{Name: pad(name), Incarnation: lease.Incarnation(rand.Text()), Task: pad("task")}
 	}
 	costs := map[string]bill{}
-	one := func(what string, w lease.Write, err error) lease.Row {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
+	costing := func(what string, units int) func(lease.Write, error) lease.Row {
+		return func(w lease.Write, err error) lease.Row {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.since()
+			reply, err := s.Write(t.Context(), w)
+			costs[what] = total(m.since())
+			if got := costs[what]; got.requests != 1 || got.writes != units || got.reads != 0 {
+				t.Errorf("%s: %v, want one request and %d write units", what, got, units)
+			}
+			if refused, ok := errors.AsType[*lease.RefusedError](err); ok {
+				reply = refused.Now
+			}
+			r, _ := reply.(lease.Row)
+			return r
 		}
-		m.since()
-		reply, err := s.Write(t.Context(), w)
-		costs[what] = total(m.since())
-		if got := costs[what]; got.requests != 1 || got.writes != 1 || got.reads != 0 {
-			t.Errorf("%s: %v, want one request and one write unit", what, got)
-		}
-		if refused, ok := errors.AsType[*lease.RefusedError](err); ok {
-			reply = refused.Now
-		}
-		r, _ := reply.(lease.Row)
-		return r
 	}
-	w, err := protocol.Begin(pad("orders"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), fixture.Stamp())
-	r := one("create", w, err)
-	for n := range 10 { // more changes of hands than the history of a row holds
-		w, err = protocol.Claim(r, owner(fmt.Sprint("worker-", n)), fixture.Stamp())
-		if !r.Owner.IsZero() {
-			w, err = protocol.Recover(r, owner(fmt.Sprint("worker-", n)), fixture.Stamp())
-		}
-		r = one("transfer", w, err)
+	one := func(what string) func(lease.Write, error) lease.Row { return costing(what, 1) }
+	r := one("create")(protocol.Begin(pad("orders"), pad("shard"), []string{pad("parent-1"), pad("parent-2")}, pad("source"), fixture.Stamp()))
+	r = one("transfer")(protocol.Claim(r, owner("worker"), fixture.Stamp()))
+	for n := range 9 { // more changes of hands than the history of a row holds
+		r = one("transfer")(protocol.Recover(r, owner(fmt.Sprint("worker-", n)), fixture.Stamp()))
 	}
-	h := fixture.Hold(r)
-	position := checkpoint.Mark{Position: "49590338271490256608559692538361571095921575989136588898"}
+	h, position := fixture.Hold(r), fixture.At("49590338271490256608559692538361571095921575989136588898")
 	first, err := protocol.Commit(r, h, position, fixture.Stamp())
-	r = one("commit", first, err)
-	one("refused commit", first, nil)
-	w, err = protocol.Offer(r, h, lease.Incarnation(rand.Text()), position, fixture.Stamp())
-	r = one("offer", w, err)
-	w, err = protocol.Yield(r, h, owner("next"), protocol.End{Reason: lease.ReasonHandoff, Mark: position}, fixture.Stamp())
-	r = one("yield", w, err)
-	w, err = protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: position.Position, State: strings.Repeat("s", 1500)}, fixture.Stamp())
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.since()
-	large, err := s.Write(t.Context(), w)
-	if got := total(m.since()); err != nil || got.writes != 3 {
-		t.Errorf("a state of 1,500 bytes on top: %v, want three write units (%v)", got, err)
-	}
-	r = large.(lease.Row)
-	if w, err = protocol.Commit(r, fixture.Hold(r), position, fixture.Stamp()); err != nil {
-		t.Fatal(err)
-	}
-	m.since()
-	if small, err := s.Write(t.Context(), w); err != nil {
-		t.Fatal(err)
-	} else if r = small.(lease.Row); total(m.since()).writes != 3 {
-		t.Error("a write that makes a row smaller must be billed by the size before")
-	}
-	w, err = protocol.Release(r, fixture.Hold(r), protocol.End{Reason: lease.ReasonFailed, Note: strings.Repeat("n", lease.MaxNote)}, fixture.Stamp())
-	one("release", w, err)
+	r = one("commit")(first, err)
+	one("refused commit")(first, nil)
+	r = one("offer")(protocol.Offer(r, h, lease.Incarnation(rand.Text()), position, fixture.Stamp()))
+	r = one("yield")(protocol.Yield(r, h, owner("next"), protocol.End{Reason: lease.ReasonHandoff, Mark: position}, fixture.Stamp()))
+	large := checkpoint.Mark{Position: position.Position, State: strings.Repeat("s", 1500)}
+	r = costing("a state of 1,500 bytes", 3)(protocol.Commit(r, fixture.Hold(r), large, fixture.Stamp()))
+	r = costing("without it again, billed by the size before", 3)(protocol.Commit(r, fixture.Hold(r), position, fixture.Stamp()))
+	one("release")(protocol.Release(r, fixture.Hold(r), protocol.End{Reason: lease.ReasonFailed, Note: strings.Repeat("n", lease.MaxNote)}, fixture.Stamp()))
 
 	seat := lease.Seat{Group: pad("orders"), Incarnation: lease.Incarnation(rand.Text()), Name: pad("a"), Task: pad("task"), TTL: 10 * time.Second}
-	w, err = protocol.Sit(seat, fixture.Stamp())
-	one("seat", w, err)
+	w, err := protocol.Sit(seat, fixture.Stamp())
+	one("seat")(w, err)
 	w, err = protocol.NextBeat(w.Next.(lease.Seat), lease.Says{}, fixture.Stamp())
-	one("beat", w, err)
-	w, err = protocol.Evict(w.Next.(lease.Seat))
-	one("eviction", w, err)
+	one("beat")(w, err)
+	one("eviction")(protocol.Evict(w.Next.(lease.Seat)))
 
 	for _, verify := range []struct {
 		name string

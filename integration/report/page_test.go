@@ -119,7 +119,7 @@ func costsIn(text, page string) (string, error) {
 
 func (r *report) costTable(p *page) {
 	p.section("What a settled fleet costs")
-	p.say("T = %v; the fleets run side by side. Each fleet is measured for %d audit periods while it is idle, and for %d while it commits; in an audit period, %v on average, each worker lists all rows once. These rows have about 300 bytes; rows with longer names, positions and histories have up to a kilobyte, and audits of them read accordingly more. Units are the units that DynamoDB bills; prices are the list price of on-demand capacity in us-east-1, $%.3f for a million write units and $%.3f for a million read units, and a month has 730 hours. Rows of a busy fleet commit once each %v.", r.plan.slow, r.plan.idle, r.plan.busy, squadPlan{audit: r.plan.audit}.auditPeriod(), writePrice*1e6, readPrice*1e6, r.plan.between)
+	p.say("T = %v; the fleets run side by side. Each fleet is measured for %d audit periods while it is idle, and for %d while it commits; in an audit period, %v on average, each worker lists all rows once. These rows have about 300 bytes; rows with longer names, positions and histories have up to a kilobyte, and audits of them read accordingly more. Units are the units that DynamoDB bills; prices are the list price of on-demand capacity in us-east-1, $%.3f for a million write units and $%.3f for a million read units, and a month has 730 hours. Rows of a busy fleet commit once each %v.", r.plan.slow, r.plan.idle, r.plan.busy, fleetPlan{audit: r.plan.audit}.auditPeriod(), writePrice*1e6, readPrice*1e6, r.plan.between)
 	p.table(costHead, "", "requests/s", "write units/s", "read units/s", "commits/s", "a month")
 	for _, c := range r.costs {
 		what := "idle"

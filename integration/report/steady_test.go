@@ -34,7 +34,7 @@ func (r *report) steady() {
 	var all []func()
 	for i, n := range r.plan.sizes {
 		all = append(all, func() {
-			s := newSquad(r.T, squadPlan{
+			s := newFleet(r.T, fleetPlan{
 				table: r.table, mode: rebalance.Eager, ttl: r.plan.slow, shards: n.shards,
 				pace: r.plan.between, commit: checkpoint.Policy{Marks: 1}, audit: r.plan.audit, metered: true,
 			})
@@ -63,11 +63,11 @@ func (r *report) steady() {
 
 // auditPeriod is the average time between two audits of a worker, which shortens each wait by up to a
 // tenth.
-func (p squadPlan) auditPeriod() time.Duration { return p.audit * 19 / 20 }
+func (p fleetPlan) auditPeriod() time.Duration { return p.audit * 19 / 20 }
 
 // cost measures the fleet for so many audit periods. Most reads of a fleet with many shards are audits,
 // so a window that misses some audits would give a wrong figure.
-func (s *squad) cost(n size, periods int) cost {
+func (s *fleet) cost(n size, periods int) cost {
 	s.bill()
 	before, trouble, from := s.sum(), s.trouble.Load(), time.Now()
 	fixture.Sleep(s.t, time.Duration(periods)*s.plan.auditPeriod())

@@ -86,9 +86,9 @@ func (d *drawing) timeline(f modeFigures, span time.Duration, top float64) {
 	at := func(t time.Time) float64 {
 		return left + (d.width-left-right)*min(1, max(0, t.Sub(f.from).Seconds()/span.Seconds()))
 	}
-	byShard := map[string][]stint{}
+	byShard := map[string][]call{}
 	var shards []string
-	for _, s := range f.stints {
+	for _, s := range f.calls {
 		if s.to.Before(f.from) {
 			continue
 		}
@@ -111,8 +111,8 @@ func (d *drawing) timeline(f modeFigures, span time.Duration, top float64) {
 	}
 }
 
-// between marks the gap or overlap between two stints of a shard.
-func (d *drawing) between(at func(time.Time) float64, one, two stint, y float64) {
+// between marks the gap or overlap between two calls of a shard.
+func (d *drawing) between(at func(time.Time) float64, one, two call, y float64) {
 	if gap := two.from.Sub(one.to); gap > 0 {
 		d.box("gap", at(one.to), y+2, at(two.from)-at(one.to), 15)
 		d.text("r", at(one.to)-4, y+19, "end", "%s", mark(gap))

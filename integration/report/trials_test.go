@@ -14,7 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// A report is the result of all measurements. The squads of a section run side by side, and add their
+// A report is the result of all measurements. The fleets of a section run side by side, and add their
 // figures under the lock.
 type report struct {
 	*testing.T
@@ -55,7 +55,7 @@ type modeFigures struct {
 	restartMoves    int
 	restartOverlaps lot
 	restartAgain    int
-	stints          []stint
+	calls           []call
 	from, to        time.Time
 }
 
@@ -80,7 +80,7 @@ func (r *report) section(name string, run func()) {
 	}
 }
 
-// bothModes runs the squads of both modes side by side.
+// bothModes runs the fleets of both modes side by side.
 func (r *report) bothModes(f func(rebalance.Mode)) func() {
 	return func() {
 		together(func() { f(rebalance.Eager) }, func() { f(rebalance.Cooperative) })
@@ -94,18 +94,18 @@ func (r *report) of(mode rebalance.Mode) *modeFigures {
 	return &r.modes[1]
 }
 
-// squadOf returns the fleet of most measurements, with 20 records a second per shard.
-func (r *report) squadOf(mode rebalance.Mode, ttl time.Duration, commit checkpoint.Policy) *squad {
-	return newSquad(r.T, squadPlan{
+// fleetOf returns the fleet of most measurements, with 20 records a second per shard.
+func (r *report) fleetOf(mode rebalance.Mode, ttl time.Duration, commit checkpoint.Policy) *fleet {
+	return newFleet(r.T, fleetPlan{
 		table: r.table, mode: mode, ttl: ttl, shards: base.shards, pace: 50 * time.Millisecond, commit: commit,
 	})
 }
 
 // patience is how long a trial waits before it fails.
-func (s *squad) patience() time.Duration { return 3*s.plan.ttl + 20*time.Second }
+func (s *fleet) patience() time.Duration { return 3*s.plan.ttl + 20*time.Second }
 
 // start starts the fleet, and returns after how long all shards were held, and even.
-func (s *squad) start(workers int) (staff []string, held, even time.Duration) {
+func (s *fleet) start(workers int) (staff []string, held, even time.Duration) {
 	from, all := time.Now(), s.watch(whole)
 	staff = s.enlist(workers)
 	level := s.watch(shared(staff...))
@@ -117,7 +117,7 @@ func (s *squad) start(workers int) (staff []string, held, even time.Duration) {
 func (r *report) coldStarts() {
 	for range r.plan.cold {
 		together(func() {
-			s := r.squadOf(rebalance.Eager, r.plan.slow, checkpoint.Policy{})
+			s := r.fleetOf(rebalance.Eager, r.plan.slow, checkpoint.Policy{})
 			defer s.close()
 			_, held, even := s.start(base.workers)
 			r.held, r.even = append(r.held, held), append(r.even, even)
@@ -128,7 +128,7 @@ func (r *report) coldStarts() {
 // joinsAndLeaves makes a worker join and then the oldest leave, repeatedly. Handlers commit only for
 // moves, so that each write of a row belongs to a move.
 func (r *report) joinsAndLeaves(mode rebalance.Mode) {
-	s := r.squadOf(mode, r.plan.slow, checkpoint.Policy{Every: -1})
+	s := r.fleetOf(mode, r.plan.slow, checkpoint.Policy{Every: -1})
 	defer s.close()
 	staff, _, _ := s.start(base.workers)
 	s.rest()
@@ -155,7 +155,7 @@ func (r *report) joinsAndLeaves(mode rebalance.Mode) {
 
 // extraSeats returns the number of writes of seats since then, in addition to the heartbeats that were
 // due.
-func (s *squad) extraSeats(since time.Time, before traffic) float64 {
+func (s *fleet) extraSeats(since time.Time, before traffic) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var lived time.Duration
@@ -185,7 +185,7 @@ func split(moves []move) (gaps, overlaps lot, again int) {
 	return gaps, overlaps, again
 }
 
-func (r *report) troubled(s *squad) {
+func (r *report) troubled(s *fleet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.beatLost += s.trouble.Load() - s.late.Load()
@@ -195,7 +195,7 @@ func (r *report) troubled(s *squad) {
 // rolling replaces every worker of a fleet: one stops, and when its Run has returned its successor starts;
 // when the shards are even the next one follows.
 func (r *report) rolling(mode rebalance.Mode) {
-	s := r.squadOf(mode, r.plan.slow, checkpoint.Policy{})
+	s := r.fleetOf(mode, r.plan.slow, checkpoint.Policy{})
 	defer s.close()
 	staff, _, _ := s.start(base.workers)
 	f := r.of(mode)
@@ -233,7 +233,7 @@ func (r *report) crashes(ttl time.Duration, fleets, each int, f *crashFigures) {
 	var all []func()
 	for i := range fleets {
 		all = append(all, func() {
-			s := r.squadOf([]rebalance.Mode{rebalance.Eager, rebalance.Cooperative}[i%2], ttl, checkpoint.Policy{Every: ttl / 2})
+			s := r.fleetOf([]rebalance.Mode{rebalance.Eager, rebalance.Cooperative}[i%2], ttl, checkpoint.Policy{Every: ttl / 2})
 			defer s.close()
 			staff, _, _ := s.start(base.workers)
 			since := time.Now()
@@ -264,7 +264,7 @@ func (r *report) crashes(ttl time.Duration, fleets, each int, f *crashFigures) {
 
 // timeline records a scene for a picture: two workers, a third joins, the first leaves.
 func (r *report) timeline(mode rebalance.Mode) {
-	s := newSquad(r.T, squadPlan{table: r.table, mode: mode, ttl: time.Second, shards: 6, pace: 20 * time.Millisecond})
+	s := newFleet(r.T, fleetPlan{table: r.table, mode: mode, ttl: time.Second, shards: 6, pace: 20 * time.Millisecond})
 	defer s.close()
 	s.start(2)
 	s.rest()
@@ -279,7 +279,7 @@ func (r *report) timeline(mode rebalance.Mode) {
 	s.must(level, s.patience(), "b and c hold all")
 	fixture.Sleep(r.T, 400*time.Millisecond)
 	f := r.of(mode)
-	f.stints, f.from, f.to = s.copies(), from, time.Now()
+	f.calls, f.from, f.to = s.copies(), from, time.Now()
 }
 
 // A ticks contains how long all cores have worked, been idle, and waited for the host of a virtual machine.

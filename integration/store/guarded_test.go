@@ -33,13 +33,7 @@ func TestLateValueIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			faults := 0
-			f := network.NewFaulty(func(action string, _ []byte) network.Fault {
-				if action != "PutItem" || faults == 0 {
-					return network.Fault{}
-				}
-				faults--
-				return tc.fault
-			})
+			f := network.First(&faults, "PutItem", tc.fault)
 			r := local.Open(t, local.Client(t, f.Over), local.Table(t)).Register("group")
 			faults = 1
 			if err := r.Put(t.Context(), "shard", 7, "a"); err != nil {
@@ -70,13 +64,7 @@ func TestOvertakenValueSaysSo(t *testing.T) {
 	for _, generation := range []int64{7, 8} {
 		table, faults := local.Table(t), 0
 		other := local.Open(t, local.Client(t, nil), table).Register("group")
-		f := network.NewFaulty(func(action string, _ []byte) network.Fault {
-			if action != "PutItem" || faults == 0 {
-				return network.Fault{}
-			}
-			faults--
-			return network.Fault{DropReply: true}
-		})
+		f := network.First(&faults, "PutItem", network.Fault{DropReply: true})
 		r := local.Open(t, local.Client(t, f.Over), table).Register("group")
 		f.Done = func(action string, _ []byte) {
 			if action != "PutItem" {

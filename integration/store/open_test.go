@@ -5,11 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,13 +14,9 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
-	"github.com/shardlease/shardlease-go/internal/fixture"
-	"github.com/shardlease/shardlease-go/internal/protocol"
-	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // items returns the number of items in a table.
@@ -188,59 +181,4 @@ func TestCreateTableGivesUp(t *testing.T) {
 			t.Errorf("after %d looks, the last unanswered %v: got %v", looks, unanswered, err)
 		}
 	}
-}
-
-// TestActionsAreThePolicy: writing, reading and deleting rows and seats uses exactly the actions that
-// docs/iam.md allows a worker.
-func TestActionsAreThePolicy(t *testing.T) {
-	local.Endpoint(t)
-	f := network.NewFaulty(func(string, []byte) network.Fault { return network.Fault{} })
-	s := local.Open(t, local.Client(t, f.Over), local.Table(t))
-	if err := liveOnce(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
-	used, may := slices.Sorted(maps.Keys(f.Calls)), workerPolicy(t)
-	if !slices.Equal(used, may) {
-		t.Errorf("used %v, the policy has %v", used, may)
-	}
-	fmt.Fprintln(t.Output(), "actions used:", used)
-}
-
-// liveOnce makes each kind of write and read once.
-func liveOnce(ctx context.Context, s lease.Store) error {
-	var errs []error
-	row := func(w lease.Write, err error) lease.Row {
-		if err != nil {
-			errs = append(errs, err)
-			return lease.Row{}
-		}
-		r, err := s.Write(ctx, w)
-		errs = append(errs, err)
-		got, _ := r.(lease.Row)
-		return got
-	}
-	r := row(protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp()))
-	r = row(protocol.Claim(r, fixture.Worker("a"), fixture.Stamp()))
-	r = row(protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "10"}, fixture.Stamp()))
-	r = row(protocol.Offer(r, fixture.Hold(r), fixture.Worker("b").Incarnation, checkpoint.Mark{Position: "11"}, fixture.Stamp()))
-	r = row(protocol.Take(r, fixture.Worker("b"), fixture.Stamp()))
-	row(protocol.Finish(r, fixture.Hold(r), checkpoint.Mark{}, fixture.Stamp()))
-	for _, err := range s.List(ctx, lease.Query{Group: "orders", Kind: lease.KindLease}) {
-		errs = append(errs, err)
-	}
-	_, err := s.Get(ctx, r.Key())
-	errs = append(errs, err)
-
-	seat := lease.Seat{Group: "orders", Incarnation: fixture.Worker("a").Incarnation, Name: "a", TTL: time.Second}
-	w, err := protocol.Sit(seat, fixture.Stamp())
-	errs = append(errs, err)
-	got, err := s.Write(ctx, w)
-	errs = append(errs, err)
-	if seat, ok := got.(lease.Seat); ok {
-		w, err = protocol.Evict(seat)
-		errs = append(errs, err)
-		_, err = s.Write(ctx, w)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }

@@ -345,40 +345,25 @@ func TestUnknownAttributesSurvive(t *testing.T) {
 		maps.Copy(item, news)
 		hand.put(item)
 	}
-	kept := func(did string, k lease.Key) {
+	row := func(w lease.Write, err error) lease.Row {
 		t.Helper()
-		item := hand.get(k)
+		after := fixture.Must[lease.Record](t, s)(w, err)
+		item := hand.get(after.Key())
 		for attr, want := range news {
 			if !reflect.DeepEqual(item[attr], want) {
-				t.Errorf("after %s, %s is %v, want %v", did, attr, item[attr], want)
+				t.Errorf("after %v, %s is %v, want %v", w, attr, item[attr], want)
 			}
 		}
+		r, _ := after.(lease.Row)
+		return r
 	}
-	row := fixture.Must[lease.Row](t, s)
-	for _, step := range []struct {
-		did string
-		do  func() (lease.Write, error)
-	}{
-		{"a commit", func() (lease.Write, error) {
-			return protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "1", State: "s"}, fixture.Stamp())
-		}},
-		{"an offer", func() (lease.Write, error) {
-			return protocol.Offer(r, fixture.Hold(r), fixture.Worker("b").Incarnation, checkpoint.Mark{Position: "2"}, fixture.Stamp())
-		}},
-		{"a take", func() (lease.Write, error) { return protocol.Take(r, fixture.Worker("b"), fixture.Stamp()) }},
-		{"a release", func() (lease.Write, error) {
-			return protocol.Release(r, fixture.Hold(r), protocol.End{Reason: lease.ReasonReleased}, fixture.Stamp())
-		}},
-		{"a removal", func() (lease.Write, error) {
-			return protocol.Remove(r, protocol.Command{Seen: r.Generation, By: "an operator"}, fixture.Stamp())
-		}},
-		{"a revival", func() (lease.Write, error) { return protocol.Revive(r, nil, "a", fixture.Stamp()) }},
-	} {
-		r = row(step.do())
-		kept(step.did, r.Key())
-	}
-	seatRow = fixture.Must[lease.Seat](t, s)(protocol.NextBeat(seatRow, lease.Says{Leaving: true}, fixture.Stamp()))
-	kept("a beat", seatRow.Key())
+	r = row(protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "1", State: "s"}, fixture.Stamp()))
+	r = row(protocol.Offer(r, fixture.Hold(r), fixture.Worker("b").Incarnation, fixture.At("2"), fixture.Stamp()))
+	r = row(protocol.Take(r, fixture.Worker("b"), fixture.Stamp()))
+	r = row(protocol.Release(r, fixture.Hold(r), protocol.End{Reason: lease.ReasonReleased}, fixture.Stamp()))
+	r = row(protocol.Remove(r, protocol.Command{Seen: r.Generation, By: "an operator"}, fixture.Stamp()))
+	row(protocol.Revive(r, nil, "a", fixture.Stamp()))
+	row(protocol.NextBeat(seatRow, lease.Says{Leaving: true}, fixture.Stamp()))
 }
 
 // TestRefusalWithoutItem: if a server refuses a write and does not return the row, the store reads it
@@ -402,35 +387,32 @@ func TestRefusalWithoutItem(t *testing.T) {
 	now := fixture.Must[lease.Row](t, s)(protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "1"}, fixture.Stamp()))
 	later := fixture.Must[lease.Row](t, s)(protocol.Recover(now, fixture.Worker("b"), fixture.Stamp()))
 	beaten := fixture.Must[lease.Seat](t, s)(protocol.NextBeat(seatRow, lease.Says{}, fixture.Stamp()))
-	refused := func(want lease.Record, w lease.Write, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := asked
-		_, err = s.Write(t.Context(), w)
-		answer, ok := errors.AsType[*lease.RefusedError](err)
-		if !ok || !reflect.DeepEqual(answer.Now, want) || answer.Retried {
-			t.Errorf("%v: got %v, want a refusal with %v", w, err, want)
-		}
-		if asked != before+1 {
-			t.Errorf("%v: the row was read %d times, want once", w, asked-before)
+	refused := func(want lease.Record) func(lease.Write, error) {
+		return func(w lease.Write, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := asked
+			_, err = s.Write(t.Context(), w)
+			answer, ok := errors.AsType[*lease.RefusedError](err)
+			if !ok || !reflect.DeepEqual(answer.Now, want) || answer.Retried {
+				t.Errorf("%v: got %v, want a refusal with %v", w, err, want)
+			}
+			if asked != before+1 {
+				t.Errorf("%v: the row was read %d times, want once", w, asked-before)
+			}
 		}
 	}
 	all := func(row, seat lease.Record) {
 		t.Helper()
-		w, err := protocol.Commit(r, fixture.Hold(r), checkpoint.Mark{Position: "2"}, fixture.Stamp())
-		refused(row, w, err)
-		w, err = protocol.Recover(r, fixture.Worker("c"), fixture.Stamp())
-		refused(row, w, err)
-		w, err = protocol.NextBeat(seatRow, lease.Says{}, fixture.Stamp())
-		refused(seat, w, err)
-		w, err = protocol.Evict(seatRow)
-		refused(seat, w, err)
+		refused(row)(protocol.Commit(r, fixture.Hold(r), fixture.At("2"), fixture.Stamp()))
+		refused(row)(protocol.Recover(r, fixture.Worker("c"), fixture.Stamp()))
+		refused(seat)(protocol.NextBeat(seatRow, lease.Says{}, fixture.Stamp()))
+		refused(seat)(protocol.Evict(seatRow))
 	}
 	all(later, beaten)
-	w, err := protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp())
-	refused(later, w, err)
+	refused(later)(protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp()))
 	if stripped != 5 {
 		t.Errorf("%d refusals lost their item, want 5", stripped)
 	}

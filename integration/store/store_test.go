@@ -14,7 +14,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// TestStore: dynamostore on DynamoDB Local passes the conformance suite.
+// TestStore: dynamostore on DynamoDB Local passes the conformance suite, which uses exactly the actions
+// that docs/iam.md allows a worker.
 func TestStore(t *testing.T) {
 	f := network.NewFaulty(func(string, []byte) network.Fault { return network.Fault{} })
 	client := local.Client(t, f.Over)

@@ -65,10 +65,7 @@ func stormOnce(t *testing.T, seed uint64) (*weather, *judge.Store, *storm.Storm)
 	w.Faulty = network.NewFaulty(w.decide)
 	// Half of the storms make one attempt per call; in the other half the store repeats
 	// requests.
-	rough, err := dynamostore.Open(t.Context(), local.Client(t, w.Over), table, dynamostore.Options{Attempts: int(seed%2) * 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rough := local.Open(t, local.Client(t, w.Over), table, dynamostore.Options{Attempts: int(seed%2) * 3})
 	w.Done = func(action string, body []byte) {
 		id, k, ok := written(action, body)
 		if !ok {
@@ -205,10 +202,7 @@ func TestBeatsHaveALaneOfTheirOwn(t *testing.T) {
 		}
 		return network.Fault{}
 	})
-	s, err := dynamostore.Open(t.Context(), local.Client(t, f.Over), local.Table(t), dynamostore.Options{InFlight: 1, Timeout: 400 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := local.Open(t, local.Client(t, f.Over), local.Table(t), dynamostore.Options{InFlight: 1, Timeout: 400 * time.Millisecond})
 	row, seat := fixture.Must[lease.Row](t, s), fixture.Must[lease.Seat](t, s)
 	r := row(protocol.Claim(row(protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp())), fixture.Worker("a"), fixture.Stamp()))
 	chair := seat(protocol.Sit(lease.Seat{Group: "orders", Incarnation: fixture.Worker("a").Incarnation, Name: "a", TTL: time.Second}, fixture.Stamp()))

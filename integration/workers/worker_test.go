@@ -33,8 +33,8 @@ const (
 	slack = 700 * time.Millisecond
 )
 
-// A crew is a fleet on one table.
-type crew struct {
+// A fleet is a set of workers on one table.
+type fleet struct {
 	*testing.T
 	table  string
 	shards []string
@@ -52,8 +52,8 @@ type watch struct {
 	cause         error
 }
 
-// A hand is a worker with a network that can be cut, or that can hold commits back.
-type hand struct {
+// A process is a worker with a network that can be cut, or that can hold commits back.
+type process struct {
 	*shardlease.Worker
 	name string
 	cut  atomic.Bool
@@ -62,76 +62,76 @@ type hand struct {
 	stop func() error
 }
 
-func newCrew(t *testing.T, mode rebalance.Mode, shards int) *crew {
-	c := &crew{T: t, table: local.Table(t), mode: mode}
+func newFleet(t *testing.T, mode rebalance.Mode, shards int) *fleet {
+	f := &fleet{T: t, table: local.Table(t), mode: mode}
 	for i := range shards {
-		c.shards = append(c.shards, fmt.Sprintf("shard-%02d", i))
+		f.shards = append(f.shards, fmt.Sprintf("shard-%02d", i))
 	}
-	return c
+	return f
 }
 
-func (c *crew) enter(name string) *hand {
-	c.Helper()
-	h := &hand{name: name}
+func (f *fleet) enter(name string) *process {
+	f.Helper()
+	h := &process{name: name}
 	h.net = network.NewFaulty(func(action string, body []byte) network.Fault {
 		return network.Fault{DropRequest: h.cut.Load(), Hold: h.keep.Load() && action == "UpdateItem" && strings.Contains(string(body), `"`+attr.Position+`"`)}
 	})
-	store := local.Open(c.T, local.Client(c.T, func(next http.RoundTripper) http.RoundTripper { return h.net.Over(next) }), c.table)
-	w, err := shardlease.New(store, shardlease.Static(c.shards...), shardlease.Config{
-		Group: "orders", Name: name, Handoff: c.mode, TTL: ttl, Drain: 2 * time.Second,
+	store := local.Open(f.T, local.Client(f.T, func(next http.RoundTripper) http.RoundTripper { return h.net.Over(next) }), f.table)
+	w, err := shardlease.New(store, shardlease.Static(f.shards...), shardlease.Config{
+		Group: "orders", Name: name, Handoff: f.mode, TTL: ttl, Drain: 2 * time.Second,
 		Order: checkpoint.Decimal, Commit: checkpoint.Policy{Every: 200 * time.Millisecond},
 	})
 	if err != nil {
-		c.Fatal(err)
+		f.Fatal(err)
 	}
 	h.Worker = w
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx, c.watched(name)) }()
+	go func() { done <- w.Run(ctx, f.watched(name)) }()
 	h.stop = sync.OnceValue(func() error { cancel(); return <-done })
-	c.Cleanup(func() {
+	f.Cleanup(func() {
 		h.cut.Store(false)
 		if err := h.stop(); err != nil {
-			c.Error(err)
+			f.Error(err)
 		}
 	})
 	return h
 }
 
 // watched is a handler that marks a hundred records a second, and records when it ran.
-func (c *crew) watched(worker string) shardlease.Handler {
+func (f *fleet) watched(worker string) shardlease.Handler {
 	return func(ctx context.Context, t *shardlease.Tenure) error {
 		w := &watch{worker: worker, shard: t.Shard().Name, from: time.Now(), start: t.Checkpoint().Position}
-		c.mu.Lock()
-		c.spans = append(c.spans, w)
-		c.mu.Unlock()
+		f.mu.Lock()
+		f.spans = append(f.spans, w)
+		f.mu.Unlock()
 		n, _ := strconv.Atoi(w.start)
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
 			case <-ctx.Done():
-				c.mu.Lock()
-				defer c.mu.Unlock()
+				f.mu.Lock()
+				defer f.mu.Unlock()
 				w.to, w.cause = time.Now(), context.Cause(ctx)
 				return nil
 			case <-tick.C:
 			}
 			n++
 			if t.Mark(strconv.Itoa(n)) == nil {
-				c.mu.Lock()
+				f.mu.Lock()
 				w.last = strconv.Itoa(n)
-				c.mu.Unlock()
+				f.mu.Unlock()
 			}
 		}
 	}
 }
 
-func (c *crew) count() map[string]int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (f *fleet) count() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	counts := map[string]int{}
-	for _, w := range c.spans {
+	for _, w := range f.spans {
 		if w.to.IsZero() {
 			counts[w.worker]++
 		}
@@ -139,18 +139,18 @@ func (c *crew) count() map[string]int {
 	return counts
 }
 
-func (c *crew) calls() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.spans)
+func (f *fleet) calls() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.spans)
 }
 
-func (c *crew) within(limit time.Duration, what string, cond func(map[string]int) bool) time.Duration {
-	c.Helper()
+func (f *fleet) within(limit time.Duration, what string, cond func(map[string]int) bool) time.Duration {
+	f.Helper()
 	from := time.Now()
-	for tick := time.Tick(5 * time.Millisecond); !cond(c.count()); <-tick {
+	for tick := time.Tick(5 * time.Millisecond); !cond(f.count()); <-tick {
 		if time.Since(from) > limit+slack {
-			c.Fatalf("not within %v: %s; running handlers: %v", limit, what, c.count())
+			f.Fatalf("not within %v: %s; running handlers: %v", limit, what, f.count())
 		}
 	}
 	return time.Since(from)
@@ -158,11 +158,11 @@ func (c *crew) within(limit time.Duration, what string, cond func(map[string]int
 
 // worst returns the longest gap and the longest overlap of any shard between two calls of its
 // handler since then.
-func (c *crew) worst(since time.Time) (gap, overlap time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (f *fleet) worst(since time.Time) (gap, overlap time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	last := map[string]*watch{}
-	for _, w := range c.spans {
+	for _, w := range f.spans {
 		if before := last[w.shard]; before != nil && w.from.After(since) {
 			to := before.to
 			if to.IsZero() {
@@ -183,34 +183,34 @@ func TestWorkerLife(t *testing.T) {
 }
 
 func testWorkerLife(t *testing.T, mode rebalance.Mode) {
-	c := newCrew(t, mode, 12)
-	a, _ := c.enter("a"), c.enter("b")
-	cold := c.within(beat+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b") })
+	f := newFleet(t, mode, 12)
+	a, _ := f.enter("a"), f.enter("b")
+	cold := f.within(beat+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b") })
 	fixture.Sleep(t, ttl)
 
 	joined := time.Now()
-	third := c.enter("c")
-	join := c.within(beat+1500*time.Millisecond, "c has its part", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b", "c") })
-	gap, overlap := c.worst(joined)
+	third := f.enter("c")
+	join := f.within(beat+1500*time.Millisecond, "c has its part", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b", "c") })
+	gap, overlap := f.worst(joined)
 	if mode == rebalance.Eager && overlap > 0 || mode == rebalance.Cooperative && gap > 0 {
 		t.Errorf("planned moves had a gap of %v and an overlap of %v", gap, overlap)
 	}
 	fixture.Sleep(t, ttl)
 
 	a.cut.Store(true)
-	crash := c.within(ttl+beat+500*time.Millisecond, "b and c hold everything", func(n map[string]int) bool { return n["b"]+n["c"] == 12 })
-	if _, twice := c.worst(joined); mode == rebalance.Eager && twice > 0 {
+	crash := f.within(ttl+beat+500*time.Millisecond, "b and c hold everything", func(n map[string]int) bool { return n["b"]+n["c"] == 12 })
+	if _, twice := f.worst(joined); mode == rebalance.Eager && twice > 0 {
 		t.Errorf("shards of a worker without a store were processed elsewhere %v before it ended its tenures", twice)
 	}
 	a.cut.Store(false)
-	c.within(3*ttl, "a is back", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b", "c") })
+	f.within(3*ttl, "a is back", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b", "c") })
 	fixture.Sleep(t, ttl)
 
 	left := time.Now()
 	if err := third.stop(); err != nil {
 		t.Error(err)
 	}
-	stop := c.within(beat+time.Second, "a and b hold everything", func(n map[string]int) bool { return n["c"] == 0 && n["a"]+n["b"] == 12 })
+	stop := f.within(beat+time.Second, "a and b hold everything", func(n map[string]int) bool { return n["c"] == 0 && n["a"]+n["b"] == 12 })
 	stop = max(stop, time.Since(left))
 	t.Logf("cold start %v, a worker joins %v (gap %v, overlap %v), crash %v, clean stop %v", cold, join, gap, overlap, crash, stop)
 }
@@ -219,37 +219,37 @@ func testWorkerLife(t *testing.T, mode rebalance.Mode) {
 // two lease times ends all tenures in time, and they begin again afterwards.
 func TestOutageOnDynamoDB(t *testing.T) {
 	local.Endpoint(t)
-	c := newCrew(t, rebalance.Cooperative, 8)
-	hands := []*hand{c.enter("a"), c.enter("b")}
-	c.within(beat+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
+	f := newFleet(t, rebalance.Cooperative, 8)
+	processes := []*process{f.enter("a"), f.enter("b")}
+	f.within(beat+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
 	fixture.Sleep(t, ttl)
-	calls := c.calls()
+	calls := f.calls()
 	outage := func(d time.Duration) {
-		for _, h := range hands {
+		for _, h := range processes {
 			h.cut.Store(true)
 		}
 		fixture.Sleep(t, d)
 	}
 	heal := func() {
-		for _, h := range hands {
+		for _, h := range processes {
 			h.cut.Store(false)
 		}
 	}
 	outage(ttl / 2)
 	heal()
 	fixture.Sleep(t, 2*ttl)
-	if n := c.calls(); n != calls {
+	if n := f.calls(); n != calls {
 		t.Fatalf("half a lease time without a store: %d tenures began", n-calls)
 	}
 	outage(2 * ttl)
-	if n := c.count(); len(n) != 0 {
+	if n := f.count(); len(n) != 0 {
 		t.Errorf("handlers still run: %v", n)
 	}
 	heal()
-	c.within(3*ttl, "a and b are back", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, w := range c.spans[:calls] {
+	f.within(3*ttl, "a and b are back", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.spans[:calls] {
 		if !w.to.IsZero() && !errors.Is(w.cause, event.CauseUnreachable) && !errors.Is(w.cause, event.CauseHandedOff) {
 			t.Errorf("%s of %s ended with %v", w.shard, w.worker, w.cause)
 		}
@@ -260,17 +260,17 @@ func TestOutageOnDynamoDB(t *testing.T) {
 // after the worker was replaced; the table refuses them.
 func TestLateCommitIsRefusedByDynamoDB(t *testing.T) {
 	local.Endpoint(t)
-	c := newCrew(t, rebalance.Eager, 4)
-	a := c.enter("a")
-	c.within(beat+1500*time.Millisecond, "a has all", func(n map[string]int) bool { return n["a"] == 4 })
+	f := newFleet(t, rebalance.Eager, 4)
+	a := f.enter("a")
+	f.within(beat+1500*time.Millisecond, "a has all", func(n map[string]int) bool { return n["a"] == 4 })
 	fixture.Sleep(t, ttl/2)
 	a.keep.Store(true)
 	fixture.Sleep(t, ttl/2)
 	a.cut.Store(true)
-	c.enter("b")
-	c.within(ttl+2*beat+2*time.Second, "b has all", func(n map[string]int) bool { return n["b"] == 4 })
+	f.enter("b")
+	f.within(ttl+2*beat+2*time.Second, "b has all", func(n map[string]int) bool { return n["b"] == 4 })
 	fixture.Sleep(t, ttl/2)
-	s := shardlease.Supervisor{Store: local.Open(t, local.Client(t, nil), c.table), Group: "orders"}
+	s := shardlease.Supervisor{Store: local.Open(t, local.Client(t, nil), f.table), Group: "orders"}
 	before, err := s.List(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -107,9 +107,14 @@ func Client(t *testing.T, through func(http.RoundTripper) http.RoundTripper) *dy
 	if through != nil {
 		transport = through(plain)
 	}
+	return NewClient(Endpoint(t), transport)
+}
+
+// NewClient returns a client of the server at that address.
+func NewClient(endpoint string, transport http.RoundTripper) *dynamodb.Client {
 	return dynamodb.New(dynamodb.Options{
 		Region:       "eu-central-1",
-		BaseEndpoint: aws.String(Endpoint(t)),
+		BaseEndpoint: aws.String(endpoint),
 		Credentials:  credentials.NewStaticCredentialsProvider("local", "local", ""),
 		HTTPClient:   &http.Client{Transport: transport},
 	})
@@ -145,10 +150,10 @@ func OtherTable(t *testing.T, keys ...string) string {
 	return table
 }
 
-// Open opens a lease table.
-func Open(t *testing.T, client *dynamodb.Client, table string) *dynamostore.Store {
+// Open opens a lease table; without options, with the defaults.
+func Open(t *testing.T, client *dynamodb.Client, table string, options ...dynamostore.Options) *dynamostore.Store {
 	t.Helper()
-	s, err := dynamostore.Open(t.Context(), client, table, dynamostore.Options{})
+	s, err := dynamostore.Open(t.Context(), client, table, append(options, dynamostore.Options{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}

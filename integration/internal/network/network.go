@@ -56,6 +56,18 @@ func NewFaulty(decide func(action string, body []byte) Fault) *Faulty {
 	return &Faulty{decide: decide, Calls: map[string]int{}}
 }
 
+// First returns a transport on which the next n requests of an action have a fault; n may be set
+// later.
+func First(n *int, action string, fault Fault) *Faulty {
+	return NewFaulty(func(a string, _ []byte) Fault {
+		if a != action || *n == 0 {
+			return Fault{}
+		}
+		*n--
+		return fault
+	})
+}
+
 // Over adds the faults to a transport.
 func (f *Faulty) Over(next http.RoundTripper) http.RoundTripper {
 	f.next = next

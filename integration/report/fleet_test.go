@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
@@ -26,10 +24,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// A squad is a fleet that is measured: a group of its own in a table that many groups share.
-type squad struct {
+// A fleet is a set of workers that is measured: a group of its own in a table that many groups share.
+type fleet struct {
 	t     *testing.T
-	plan  squadPlan
+	plan  fleetPlan
 	group string
 	names []string // the names of the shards
 	*book
@@ -43,8 +41,8 @@ type squad struct {
 	all []*member
 }
 
-// A squadPlan configures a squad.
-type squadPlan struct {
+// A fleetPlan configures a fleet.
+type fleetPlan struct {
 	table   string
 	mode    rebalance.Mode
 	ttl     time.Duration
@@ -55,7 +53,7 @@ type squadPlan struct {
 	metered bool          // count units too, which costs two additional reads for each write
 }
 
-func (p squadPlan) beat() time.Duration { return p.ttl / 3 }
+func (p fleetPlan) beat() time.Duration { return p.ttl / 3 }
 
 // A member is a worker in this process, with a network of its own.
 type member struct {
@@ -68,8 +66,8 @@ type member struct {
 	began, ended time.Time
 }
 
-func newSquad(t *testing.T, p squadPlan) *squad {
-	s := &squad{t: t, plan: p, group: "squad-" + rand.Text()[:8], book: newBook(p.shards)}
+func newFleet(t *testing.T, p fleetPlan) *fleet {
+	s := &fleet{t: t, plan: p, group: "fleet-" + rand.Text()[:8], book: newBook(p.shards)}
 	for i := range p.shards {
 		s.names = append(s.names, fmt.Sprintf("shardId-%012d", i))
 	}
@@ -78,7 +76,7 @@ func newSquad(t *testing.T, p squadPlan) *squad {
 }
 
 // name returns the next name: a to z, and then longer ones.
-func (s *squad) name() string {
+func (s *fleet) name() string {
 	s.entered++
 	if s.entered <= 26 {
 		return string(rune('a' + s.entered - 1))
@@ -87,7 +85,7 @@ func (s *squad) name() string {
 }
 
 // enlist starts n workers at once, and returns their names.
-func (s *squad) enlist(n int) []string {
+func (s *fleet) enlist(n int) []string {
 	var names []string
 	for range n {
 		names = append(names, s.name())
@@ -97,7 +95,7 @@ func (s *squad) enlist(n int) []string {
 }
 
 // enter starts a worker.
-func (s *squad) enter(name string) {
+func (s *fleet) enter(name string) {
 	m := s.recruit(name)
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
@@ -114,7 +112,7 @@ func (s *squad) enter(name string) {
 }
 
 // recruit creates the network of a worker. It keeps connections like the SDK's own client.
-func (s *squad) recruit(name string) *member {
+func (s *fleet) recruit(name string) *member {
 	m := &member{name: name, done: make(chan struct{}), began: time.Now()}
 	plain := &http.Transport{MaxIdleConnsPerHost: 10}
 	s.t.Cleanup(plain.CloseIdleConnections)
@@ -123,16 +121,12 @@ func (s *squad) recruit(name string) *member {
 		m.meter = newMeter(s.t)
 		m.wire.next = m.meter.over(plain)
 	}
-	m.client = dynamodb.New(dynamodb.Options{
-		Region: "eu-central-1", BaseEndpoint: aws.String(local.Endpoint(s.t)),
-		Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
-		HTTPClient:  &http.Client{Transport: m.wire},
-	})
+	m.client = local.NewClient(local.Endpoint(s.t), m.wire)
 	return m
 }
 
 // serve runs a worker, as the main function of a program does.
-func (s *squad) serve(ctx context.Context, m *member) error {
+func (s *fleet) serve(ctx context.Context, m *member) error {
 	store, err := dynamostore.Open(ctx, m.client, s.plan.table, dynamostore.Options{Group: s.group})
 	if err != nil {
 		return err
@@ -152,7 +146,7 @@ func (s *squad) serve(ctx context.Context, m *member) error {
 }
 
 // observe counts events that should not happen in a fleet on a machine that is not busy.
-func (s *squad) observe(m *member, e event.Event) {
+func (s *fleet) observe(m *member, e event.Event) {
 	if m.wire.dead.Load() {
 		return
 	}
@@ -166,7 +160,7 @@ func (s *squad) observe(m *member, e event.Event) {
 }
 
 // handle processes a record now and then, until its context ends.
-func (s *squad) handle(ctx context.Context, m *member, t *shardlease.Tenure) {
+func (s *fleet) handle(ctx context.Context, m *member, t *shardlease.Tenure) {
 	start, _ := strconv.Atoi(t.Checkpoint().Position)
 	st := s.begin(m.name, t.Shard().Name, start)
 	defer s.end(st)
@@ -193,7 +187,7 @@ func (s *squad) handle(ctx context.Context, m *member, t *shardlease.Tenure) {
 }
 
 // must waits until w is notified, and ends this goroutine if that takes too long.
-func (s *squad) must(w *waiting, limit time.Duration, what string) time.Time {
+func (s *fleet) must(w *waiting, limit time.Duration, what string) time.Time {
 	select {
 	case at := <-w.met:
 		return at
@@ -206,12 +200,12 @@ func (s *squad) must(w *waiting, limit time.Duration, what string) time.Time {
 }
 
 // rest lets the fleet settle, and ends at a random moment between two heartbeats.
-func (s *squad) rest() {
+func (s *fleet) rest() {
 	fixture.Sleep(s.t, s.plan.beat()+time.Second+mrand.N(s.plan.beat()))
 }
 
 // find returns the member of that name.
-func (s *squad) find(name string) *member {
+func (s *fleet) find(name string) *member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(s.all, func(m *member) bool { return m.name == name })
@@ -219,7 +213,7 @@ func (s *squad) find(name string) *member {
 }
 
 // retire shuts a worker down gracefully and waits until its Run has returned.
-func (s *squad) retire(name string) {
+func (s *fleet) retire(name string) {
 	m := s.find(name)
 	m.cancel()
 	<-m.done
@@ -227,7 +221,7 @@ func (s *squad) retire(name string) {
 
 // crash simulates a kill -9: from one instant on no request leaves the worker, and its handlers no longer
 // count.
-func (s *squad) crash(name string) time.Time {
+func (s *fleet) crash(name string) time.Time {
 	m := s.find(name)
 	at := s.kill(name, func() { m.wire.dead.Store(true) })
 	m.cancel() // so that the worker ends later, unnoticed by the others
@@ -235,7 +229,7 @@ func (s *squad) crash(name string) time.Time {
 }
 
 // close stops all workers and waits.
-func (s *squad) close() {
+func (s *fleet) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.all {
@@ -247,7 +241,7 @@ func (s *squad) close() {
 }
 
 // sum returns the traffic of all members, including those that have left.
-func (s *squad) sum() traffic {
+func (s *fleet) sum() traffic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var sum traffic
@@ -258,7 +252,7 @@ func (s *squad) sum() traffic {
 }
 
 // bill returns what the meters of all members have counted since the last call.
-func (s *squad) bill() bill {
+func (s *fleet) bill() bill {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var sum bill

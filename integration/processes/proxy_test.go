@@ -23,13 +23,13 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A road is the only connection from worker processes to the service. It runs in the judge's process
+// A proxy is the only connection from worker processes to the service. It runs in the judge's process
 // and reports to the judge what the service has accepted, in order: it never has two writes of one row
 // under way at once, and each answer has the row after the write.
 //
-// The road is faulty: requests and answers are lost, are slow, or arrive when their sender no longer
+// The proxy is faulty: requests and answers are lost, are slow, or arrive when their sender no longer
 // waits for them.
-type road struct {
+type proxy struct {
 	*httptest.Server
 	service string
 	client  *http.Client
@@ -52,7 +52,7 @@ type road struct {
 // keepFor is how long a commit is held back: until another worker has the shard.
 func keepFor() time.Duration { return 2 * leaseTime() }
 
-// A lane is the part of the road that one process uses.
+// A lane is the part of the proxy that one process uses.
 type lane struct {
 	process string
 	cut     atomic.Bool
@@ -79,10 +79,10 @@ type fleetConfig struct {
 	fences          bool    // whether the table has its fence
 }
 
-func newRoad(t *testing.T, c fleetConfig, saw func(entry)) *road {
+func newProxy(t *testing.T, c fleetConfig, saw func(entry)) *proxy {
 	t.Helper()
 	plain := &http.Transport{MaxIdleConnsPerHost: 256}
-	r := &road{
+	r := &proxy{
 		service: local.Endpoint(t), client: &http.Client{Transport: plain, Timeout: time.Minute}, saw: saw,
 		unfenced: !c.fences, faults: c.faults, lanes: map[string]*lane{}, rows: map[string]*sync.Mutex{},
 	}
@@ -95,15 +95,15 @@ func newRoad(t *testing.T, c fleetConfig, saw func(entry)) *road {
 	return r
 }
 
-// arrive lets all late requests arrive now, and closes the road.
-func (r *road) arrive() {
+// arrive lets all late requests arrive now, and closes the proxy.
+func (r *proxy) arrive() {
 	r.cancel()
 	r.Close()
 	r.late.Wait()
 }
 
 // lane opens the lane of a process.
-func (r *road) lane(process string) *lane {
+func (r *proxy) lane(process string) *lane {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lanes[process] == nil {
@@ -127,8 +127,8 @@ const (
 
 var phases = []phase{wanting, commits, offers, yields, takes}
 
-// A parcel is one request on the road.
-type parcel struct {
+// A call is one request through the proxy.
+type call struct {
 	action string
 	header http.Header
 	body   []byte
@@ -139,15 +139,15 @@ type parcel struct {
 	late   bool
 }
 
-// unpack reads the parts of a request that the road needs.
-func unpack(h http.Header, body []byte, by string) *parcel {
+// unpack reads the parts of a request that the proxy needs.
+func unpack(h http.Header, body []byte, by string) *call {
 	type text struct{ S string }
 	var in struct {
 		Item, Key                             map[string]text
 		UpdateExpression, ConditionExpression string
 	}
 	_, action, _ := strings.Cut(h.Get("X-Amz-Target"), ".")
-	p := &parcel{action: action, header: h, body: body, by: by}
+	p := &call{action: action, header: h, body: body, by: by}
 	if action != "PutItem" && action != "UpdateItem" && action != "DeleteItem" || json.Unmarshal(body, &in) != nil {
 		return p
 	}
@@ -184,8 +184,8 @@ func phaseOf(kind, update, condition string) phase {
 	return other
 }
 
-// ServeHTTP sends a request over the road. Aborting the handler breaks the connection.
-func (r *road) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+// ServeHTTP passes a request on. Aborting the handler breaks the connection.
+func (r *proxy) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	l := r.lane(strings.Trim(request.URL.Path, "/"))
 	body, err := io.ReadAll(request.Body)
 	if err != nil {
@@ -220,7 +220,7 @@ func (r *road) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 
 // accident draws the fault of a request: its answer is lost, it is slow, it never arrives, or it
 // arrives after its sender has received an error.
-func (r *road) accident(request *http.Request, l *lane, p *parcel) (lost bool, late time.Duration) {
+func (r *proxy) accident(request *http.Request, l *lane, p *call) (lost bool, late time.Duration) {
 	if l.keep.Load() && p.phase == commits {
 		return false, keepFor()
 	}
@@ -241,7 +241,7 @@ func (r *road) accident(request *http.Request, l *lane, p *parcel) (lost bool, l
 }
 
 // lose breaks the connection: at once, or when the sender has given up.
-func (r *road) lose(request *http.Request, p *parcel) {
+func (r *proxy) lose(request *http.Request, p *call) {
 	if p.kind == lease.KindSeat.String() {
 		r.saw(entry{Kind: seatFault, By: p.by})
 	}
@@ -256,7 +256,7 @@ func (r *road) lose(request *http.Request, p *parcel) {
 }
 
 // later delivers a request after its sender has given up.
-func (r *road) later(p *parcel, after time.Duration) {
+func (r *proxy) later(p *call, after time.Duration) {
 	p.late = true
 	r.late.Go(func() {
 		select {
@@ -268,7 +268,7 @@ func (r *road) later(p *parcel, after time.Duration) {
 }
 
 // spring attacks a process that has reached the phase of the ambush.
-func (r *road) spring(p *parcel, after bool) {
+func (r *proxy) spring(p *call, after bool) {
 	a := r.ambush.Load()
 	if a == nil || a.phase != p.phase || a.after != after || a.spares(p.by) || !a.taken.CompareAndSwap(false, true) {
 		return
@@ -278,7 +278,7 @@ func (r *road) spring(p *parcel, after bool) {
 }
 
 // row is locked while a write of that row is under way.
-func (r *road) row(p *parcel) *sync.Mutex {
+func (r *proxy) row(p *call) *sync.Mutex {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := p.kind + "/" + p.key
@@ -289,7 +289,7 @@ func (r *road) row(p *parcel) *sync.Mutex {
 }
 
 // deliver sends a request to the service, and reports the result to the judge.
-func (r *road) deliver(ctx context.Context, p *parcel) (*http.Response, []byte, error) {
+func (r *proxy) deliver(ctx context.Context, p *call) (*http.Response, []byte, error) {
 	if p.kind == "" {
 		return r.send(ctx, p, p.body)
 	}
@@ -315,7 +315,7 @@ func (r *road) deliver(ctx context.Context, p *parcel) (*http.Response, []byte, 
 	return response, answer, err
 }
 
-func (r *road) send(ctx context.Context, p *parcel, body []byte) (*http.Response, []byte, error) {
+func (r *proxy) send(ctx context.Context, p *call, body []byte) (*http.Response, []byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.service, bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, err
@@ -331,7 +331,7 @@ func (r *road) send(ctx context.Context, p *parcel, body []byte) (*http.Response
 }
 
 // report reports the result of a write to the judge.
-func (r *road) report(p *parcel, before time.Time, status int, answer []byte) {
+func (r *proxy) report(p *call, before time.Time, status int, answer []byte) {
 	e := entry{Wall: before.UnixNano(), By: p.by, Late: p.late}
 	switch {
 	case status == http.StatusBadRequest && p.kind == lease.KindLease.String() && bytes.Contains(answer, []byte("ConditionalCheckFailed")):
@@ -357,7 +357,7 @@ func (r *road) report(p *parcel, before time.Time, status int, answer []byte) {
 }
 
 // recordOf returns the record that an accepted write has left, or nil if the judge does not need it.
-func recordOf(p *parcel, answer []byte) lease.Record {
+func recordOf(p *call, answer []byte) lease.Record {
 	var content struct{ Item, Attributes map[string]map[string]any }
 	source, attributes := answer, &content.Attributes
 	if p.action == "PutItem" {
