@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"io/fs"
@@ -43,8 +42,8 @@ type command struct {
 	dir  string // the folder to run it in; empty: the current one
 	own  bool   // without the workspace, which raises versions, and hides what a go.mod does not require
 	args []string
-	show *regexp.Regexp // the lines to print; nil: all
-	last int            // print only the last of these lines, at most so many, at the end; 0: print all as they arrive
+	show *regexp.Regexp // the lines to print at the end; nil: all, as they arrive
+	last int            // print only the last of these lines, at most so many; 0: all
 }
 
 // inModule returns a command that runs in one module, without the workspace.
@@ -53,24 +52,33 @@ func inModule(dir string, args ...string) command { return command{dir: dir, own
 // run runs the command and returns its output. If the command fails, run prints all of the
 // output.
 func (c command) run(out io.Writer) (string, error) {
+	var all strings.Builder
 	cmd := c.begin(out)
-	pipe, err := cmd.StdoutPipe()
-	if err != nil {
-		return "", err
+	cmd.Stdout = &all
+	if c.show == nil {
+		cmd.Stdout = io.MultiWriter(&all, out)
 	}
 	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
-		return "", err
-	}
-	text, shown := c.read(out, pipe)
-	if err := cmd.Wait(); err != nil {
+	err := cmd.Run()
+	switch text := all.String(); {
+	case err != nil:
+		err = fmt.Errorf("%s: %w", c, err)
 		if c.show != nil {
 			fmt.Fprint(out, text)
 		}
-		return text, fmt.Errorf("%s: %w", c, err)
+	case c.show != nil:
+		fmt.Fprint(out, c.shown(text))
 	}
-	fmt.Fprint(out, strings.Join(shown[max(0, len(shown)-c.last):], ""))
-	return text, nil
+	return all.String(), err
+}
+
+// shown returns the lines to print.
+func (c command) shown(text string) string {
+	lines := slices.DeleteFunc(slices.Collect(strings.Lines(text)), func(line string) bool { return !c.show.MatchString(line) })
+	if c.last > 0 {
+		lines = lines[max(0, len(lines)-c.last):]
+	}
+	return strings.Join(lines, "")
 }
 
 // output returns the standard output of the command. Its standard error is written to out.
@@ -114,25 +122,6 @@ func (c command) String() string {
 		name = "(cd " + c.dir + " && " + name + ")"
 	}
 	return name
-}
-
-// read reads all output, and prints the lines to show as they arrive.
-func (c command) read(out io.Writer, pipe io.Reader) (text string, shown []string) {
-	var all strings.Builder
-	for lines := bufio.NewReader(pipe); ; {
-		line, err := lines.ReadString('\n')
-		all.WriteString(line)
-		switch {
-		case c.show != nil && !c.show.MatchString(line):
-		case c.last > 0:
-			shown = append(shown, line)
-		default:
-			fmt.Fprint(out, line)
-		}
-		if err != nil {
-			return all.String(), shown
-		}
-	}
 }
 
 // long runs go test for one suite. It returns an error if tests were skipped, or if no test

@@ -3,14 +3,12 @@ package main
 import (
 	"encoding/xml"
 	"errors"
-	"go/parser"
-	"go/token"
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -92,23 +90,15 @@ func reach(drawn map[string]node, n node) map[string]bool {
 // imported returns the packages of this module that a package imports, without its tests.
 func imported(t *testing.T, name string) map[string]bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, name, "*.go"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("there is no package %s (%v)", name, err)
+	cmd := exec.Command("go", "list", "-f", `{{join .Imports " "}}`, "./"+name)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v", name, err)
 	}
 	imports := map[string]bool{}
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, spec := range parsed.Imports {
-			path, _ := strconv.Unquote(spec.Path.Value)
-			imports[strings.TrimPrefix(path, "github.com/shardlease/shardlease-go/")] = true
-		}
+	for path := range strings.FieldsSeq(string(out)) {
+		imports[strings.TrimPrefix(path, "github.com/shardlease/shardlease-go/")] = true
 	}
 	return imports
 }

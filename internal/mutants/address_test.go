@@ -111,7 +111,6 @@ func folder(address string) string {
 // candidates returns the addresses of other functions where op fits: those with the same
 // name, in case the function was moved, and those in the same folder, in case it was
 // renamed; if there are none, all others.
-// renamed; if there are none, of any function.
 func candidates(address string, op operator) []string {
 	name := address[strings.LastIndex(address, ".")+1:]
 	var likely, others []string

@@ -5,9 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -23,58 +23,48 @@ type byHand struct {
 
 func newByHand(store lease.Store, name string) *byHand {
 	me := lease.Owner{Name: name, Incarnation: lease.Incarnation(rand.Text())}
-	key := lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-1"}
-	return &byHand{me: me, copy: protocol.NewCopy(key, me.Incarnation), store: store}
+	return &byHand{me: me, copy: protocol.NewCopy(fixture.Key, me.Incarnation), store: store}
 }
 
 // look reads the row.
-func (w *byHand) look(ctx context.Context) {
-	if r, err := w.store.Get(ctx, lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-1"}); err == nil {
+func (w *byHand) look() {
+	if r, err := w.store.Get(context.Background(), fixture.Key); err == nil {
 		w.copy.Saw(r.(lease.Row))
 	}
 }
 
 // write sends the write of a transition, and repeats the same bytes until the store answers. A
 // real worker pauses in between, and stops when it no longer trusts its lease.
-func (w *byHand) write(ctx context.Context, write lease.Write, err error) error {
+func (w *byHand) write(write lease.Write, err error) error {
 	if err := errors.Join(err, w.copy.Send(write)); err != nil {
 		return err
 	}
-	for ctx.Err() == nil {
-		reply, err := w.store.Write(ctx, write)
+	for {
+		reply, err := w.store.Write(context.Background(), write)
 		if answer := w.copy.Answer(write, reply, err); answer.Verdict != protocol.Unknown {
 			return answer.Err()
 		}
 	}
-	return ctx.Err()
 }
-
-func newStamp() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
 
 // A worker is paused, replaced and woken up.
 func Example() {
-	ctx := context.Background()
 	store := new(memstore.Store)
 
 	a := newByHand(store, "a")
-	write, err := protocol.Begin("orders", "shard-1", nil, "a", newStamp())
-	fmt.Println("a creates the row: ", a.write(ctx, write, err))
-	write, err = protocol.Claim(a.copy.Row(), a.me, newStamp())
-	fmt.Println("a claims it:       ", a.write(ctx, write, err))
+	fmt.Println("a creates the row: ", a.write(protocol.Begin("orders", "shard-1", nil, "a", stamp())))
+	fmt.Println("a claims it:       ", a.write(protocol.Claim(a.copy.Row(), a.me, stamp())))
 	hold, _ := a.copy.Start(checkpoint.Decimal)
-	write, err = protocol.Commit(a.copy.Row(), hold, checkpoint.Mark{Position: "100"}, newStamp())
-	fmt.Println("a commits 100:     ", a.write(ctx, write, err))
+	fmt.Println("a commits 100:     ", a.write(protocol.Commit(a.copy.Row(), hold, at("100"), stamp())))
 
 	// a is paused here. b has seen a's heartbeat counter stand still, and has evicted a.
 	b := newByHand(store, "b")
-	b.look(ctx)
-	write, err = protocol.Recover(b.copy.Row(), b.me, newStamp())
-	fmt.Println("b recovers it:     ", b.write(ctx, write, err))
+	b.look()
+	fmt.Println("b recovers it:     ", b.write(protocol.Recover(b.copy.Row(), b.me, stamp())))
 	fmt.Println("b starts at:       ", b.copy.Row().Checkpoint.Position)
 
 	// a wakes up, and does not know that it was evicted.
-	write, err = protocol.Commit(a.copy.Row(), hold, checkpoint.Mark{Position: "101"}, newStamp())
-	err = a.write(ctx, write, err)
+	err := a.write(protocol.Commit(a.copy.Row(), hold, at("101"), stamp()))
 	fmt.Println("a commits 101, stale:", errors.Is(err, checkpoint.ErrStale))
 	// Output:
 	// a creates the row:  <nil>
@@ -87,23 +77,17 @@ func Example() {
 
 // A cooperative move: the owner processes the shard until its successor has taken it over.
 func ExampleTake() {
-	ctx := context.Background()
 	store := new(memstore.Store)
 	a, b := newByHand(store, "a"), newByHand(store, "b")
-	write, err := protocol.Begin("orders", "shard-1", nil, "a", newStamp())
-	fmt.Println(a.write(ctx, write, err))
-	write, err = protocol.Claim(a.copy.Row(), a.me, newStamp())
-	fmt.Println(a.write(ctx, write, err))
+	fmt.Println(a.write(protocol.Begin("orders", "shard-1", nil, "a", stamp())))
+	fmt.Println(a.write(protocol.Claim(a.copy.Row(), a.me, stamp())))
 	hold, _ := a.copy.Start(checkpoint.Decimal)
 
-	write, err = protocol.Offer(a.copy.Row(), hold, b.me.Incarnation, checkpoint.Mark{Position: "7"}, newStamp())
-	fmt.Println("offered:", a.write(ctx, write, err))
-	b.look(ctx)
+	fmt.Println("offered:", a.write(protocol.Offer(a.copy.Row(), hold, b.me.Incarnation, at("7"), stamp())))
+	b.look()
 	offered := b.copy.Row()
-	write, err = protocol.Commit(a.copy.Row(), hold, checkpoint.Mark{Position: "8"}, newStamp())
-	fmt.Println("still serving:", a.write(ctx, write, err))
-	write, err = protocol.Take(offered, b.me, newStamp())
-	fmt.Println("taken:", b.write(ctx, write, err), "starting at", b.copy.Row().Checkpoint.Position)
+	fmt.Println("still serving:", a.write(protocol.Commit(a.copy.Row(), hold, at("8"), stamp())))
+	fmt.Println("taken:", b.write(protocol.Take(offered, b.me, stamp())), "starting at", b.copy.Row().Checkpoint.Position)
 	// Output:
 	// <nil>
 	// <nil>
