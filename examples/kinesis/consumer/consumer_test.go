@@ -168,6 +168,14 @@ func (b *bench) end() {
 	}
 }
 
+// runFor runs the worker for a time.
+func (b *bench) runFor(d time.Duration) {
+	b.Helper()
+	b.run()
+	time.Sleep(d)
+	b.end()
+}
+
 func (b *bench) row(shard string) lease.Row {
 	b.Helper()
 	row, err := shardlease.Supervisor{Store: b.store, Group: "orders"}.Get(b.Context(), shard)
@@ -199,9 +207,7 @@ func TestKeysKeepTheirOrder(t *testing.T) {
 		begun := time.Now()
 		var took time.Duration
 		b.sink.fail = func(int) error { took = time.Since(begun); return nil }
-		b.run()
-		time.Sleep(time.Minute)
-		b.end()
+		b.runFor(time.Minute)
 		if n := b.inOrder(); n != 500 || b.sink.twice {
 			t.Errorf("%d effects, want 500; overlapping writes: %t", n, b.sink.twice)
 		}
@@ -229,9 +235,7 @@ func TestChildrenFollow(t *testing.T) {
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: all[:60], Closed: true},
 			fakekinesis.Shard{Name: "b", Parents: []string{"a"}, Records: left},
 			fakekinesis.Shard{Name: "c", Parents: []string{"a"}, Records: right})
-		b.run()
-		time.Sleep(time.Minute)
-		b.end()
+		b.runFor(time.Minute)
 		if n := b.inOrder(); n != 200 {
 			t.Errorf("%d effects, want 200", n)
 		}
@@ -261,9 +265,7 @@ func TestFaultsAreTriedAgain(t *testing.T) {
 					}
 					return nil
 				}
-				b.run()
-				time.Sleep(2 * time.Minute)
-				b.end()
+				b.runFor(2 * time.Minute)
 				distinct := 0 // this sink keeps repeated effects, which are allowed; none may be missing
 				for _, effects := range b.sink.effects {
 					distinct += len(slices.Compact(slices.Sorted(slices.Values(effects))))
@@ -285,9 +287,7 @@ func TestWindDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(900), Closed: true})
 		for range 50 {
-			b.run()
-			time.Sleep(300*time.Millisecond + rand.N(200*time.Millisecond))
-			b.end()
+			b.runFor(300*time.Millisecond + rand.N(200*time.Millisecond))
 			if n := b.inOrder(); n == 1500 {
 				return
 			}

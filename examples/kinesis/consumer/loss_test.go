@@ -15,6 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/internal/fakekinesis"
 	"github.com/shardlease/shardlease-go/examples/kinesis/internal/kpl"
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -23,15 +24,9 @@ import (
 // imports creates a row with a position, as an import from the KCL does.
 func (b *bench) imports(shard, position string, parents ...string) {
 	b.Helper()
-	w, err := protocol.Begin("orders", shard, parents, "kcl-import", protocol.Stamp{ID: "import", At: time.Now()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	if _, err := b.store.Write(b.Context(), w); err != nil {
-		b.Fatal(err)
-	}
+	row := fixture.Must[lease.Row](b, b.store)(protocol.Begin("orders", shard, parents, "kcl-import", fixture.Stamp()))
 	s := shardlease.Supervisor{Store: b.store, Group: "orders", By: "kcl-import"}
-	if _, err := s.Rewind(b.Context(), shard, b.row(shard).Generation, checkpoint.Mark{Position: position}, "import"); err != nil {
+	if _, err := s.Rewind(b.Context(), shard, row.Generation, checkpoint.Mark{Position: position}, "import"); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -73,9 +68,7 @@ func TestImportedShardsWithStartLatest(t *testing.T) {
 			}
 			return process(ctx, r)
 		}
-		b.run()
-		time.Sleep(2 * time.Minute)
-		b.end()
+		b.runFor(2 * time.Minute)
 		if p, c := len(b.sink.effects["p"]), len(b.sink.effects["c"]); p != 70 || c != 30 {
 			t.Errorf("%d of 70 records of the parent are in the sink, %d of 30 of the child", p, c)
 		}
@@ -123,9 +116,7 @@ func TestRedelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(300), Closed: true})
 		b.server.Repeat = 5
-		b.run()
-		time.Sleep(time.Minute)
-		b.end()
+		b.runFor(time.Minute)
 		if n := b.effects(); n != 500 {
 			t.Errorf("%d effects are there twice", n-500)
 		}
@@ -141,9 +132,7 @@ func TestRecreatedStreamIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(30), Closed: true}, fakekinesis.Shard{Name: "b", Records: numbered(30)},
 			fakekinesis.Shard{Name: "empty", Closed: true})
-		b.run()
-		time.Sleep(time.Minute)
-		b.end()
+		b.runFor(time.Minute)
 		for _, shard := range []string{"a", "b", "empty"} {
 			if state := b.row(shard).Checkpoint.State; !strings.Contains(state, "stream/orders@") {
 				t.Errorf("the row of %s has the state %q", shard, state)
@@ -161,9 +150,7 @@ func TestRecreatedStreamIsReported(t *testing.T) {
 		if err := again.c.Verify(t.Context(), rows); !errors.Is(err, stream.ErrRecreated) {
 			t.Errorf("Verify with another stream: %v", err)
 		}
-		again.run() // without Verify each tenure returns the error
-		time.Sleep(time.Minute)
-		again.end()
+		again.runFor(time.Minute) // without Verify each tenure returns the error
 		if n, row := again.effects(), b.row("b"); n != 0 || row.Attempts() == 0 {
 			t.Errorf("%d effects, %d failed attempts", n, row.Attempts())
 		}
@@ -229,16 +216,12 @@ func TestWindDownWithinAnEntry(t *testing.T) {
 		}
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: []fakekinesis.Record{{Data: string(kpl.Pack(packed...))}}, Closed: true})
 		b.c.InFlight = 20
-		b.run()
-		time.Sleep(500 * time.Millisecond)
-		b.end()
+		b.runFor(500 * time.Millisecond)
 		n := b.inOrder()
 		if at := b.row("a").Checkpoint.Position; n == 0 || n == 200 || at != fmt.Sprintf("1/%d", n-1) {
 			t.Errorf("%d of 200 effects, position %s", n, at)
 		}
-		b.run()
-		time.Sleep(time.Minute)
-		b.end()
+		b.runFor(time.Minute)
 		if n := b.inOrder(); n != 200 || !b.row("a").Finished {
 			t.Errorf("%d effects, want 200; finished %t", n, b.row("a").Finished)
 		}

@@ -70,9 +70,7 @@ func TestPoisonIsQuarantined(t *testing.T) {
 				b := poisoned(t, where)
 				reads := 0
 				b.server.Empty = func() bool { reads++; return reads%2 == 1 }
-				b.run()
-				time.Sleep(time.Minute)
-				b.end()
+				b.runFor(time.Minute)
 				row := b.row("a")
 				if !row.Quarantined || row.Last.Reason != lease.ReasonFailed || row.Checkpoint.Position != "100/1" {
 					t.Errorf("quarantined %t (%v), position %s", row.Quarantined, row.Last, row.Checkpoint.Position)
@@ -104,9 +102,7 @@ func TestPoisonBehindEmptyReads(t *testing.T) {
 					begun := time.Now()
 					b.server.Empty = func() bool { return time.Since(begun) < stretch }
 				}
-				b.run()
-				time.Sleep(4 * stretch)
-				b.end()
+				b.runFor(4 * stretch)
 				if row := b.row("a"); !row.Quarantined || row.Last.Reason != lease.ReasonFailed || row.Checkpoint.Position != "100/1" {
 					t.Errorf("quarantined %t (%v), position %s", row.Quarantined, row.Last, row.Checkpoint.Position)
 				}
@@ -151,9 +147,7 @@ func TestVerdicts(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b := poisoned(t, where)
 					b.c.Poison = consumer.After(2, verdict)
-					b.run()
-					time.Sleep(time.Minute)
-					b.end()
+					b.runFor(time.Minute)
 					total, missing := b.has()
 					if row := b.row("a"); !row.Finished || row.Quarantined || total != 499 || len(missing) != 1 {
 						t.Fatalf("finished %t; %d effects, want 499; missing %v", row.Finished, total, missing)
@@ -185,9 +179,7 @@ func TestHookFails(t *testing.T) {
 		b.c.Poison = func(context.Context, consumer.Failure) (consumer.Verdict, error) {
 			return consumer.Skip, errors.New("the queue does not answer")
 		}
-		b.run()
-		time.Sleep(time.Minute)
-		b.end()
+		b.runFor(time.Minute)
 		if row := b.row("a"); !row.Quarantined || len(b.sink.left) > 0 {
 			t.Errorf("quarantined %t; left out: %v", row.Quarantined, b.sink.left)
 		}
@@ -202,9 +194,7 @@ func TestLongWayToTheNextRecord(t *testing.T) {
 		b.first = errors.New("once")
 		begun := time.Now()
 		b.server.Empty = func() bool { return time.Since(begun) < 30*time.Minute }
-		b.run()
-		time.Sleep(31 * time.Minute)
-		b.end()
+		b.runFor(31 * time.Minute)
 		if row := b.row("a"); !row.Finished || row.Quarantined {
 			t.Errorf("finished %t, quarantined %t, history %v", row.Finished, row.Quarantined, row.History())
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
 	"github.com/shardlease/shardlease-go/examples/kinesis/journal"
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -48,31 +49,15 @@ func newJournal(t *testing.T) *journal.Journal {
 
 // write makes a write to the lease table that must succeed.
 func write(t *testing.T, j *journal.Journal) func(w lease.Write, err error) lease.Row {
-	return func(w lease.Write, err error) lease.Row {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := j.Leases.Write(t.Context(), w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got.(lease.Row)
-	}
-}
-
-func stamp() protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()} }
-
-func owner(name string) lease.Owner {
-	return lease.Owner{Name: name, Incarnation: lease.Incarnation(name + "-1")}
+	return fixture.Must[lease.Row](t, j.Leases)
 }
 
 // held creates the row of a shard in the journal's group, held by a.
 func held(t *testing.T, j *journal.Journal, shard string) (lease.Row, lease.Hold) {
 	t.Helper()
 	row := write(t, j)
-	r := row(protocol.Claim(row(protocol.Begin(j.Group, shard, nil, "a", stamp())), owner("a"), stamp()))
-	return r, lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
+	r := row(protocol.Claim(row(protocol.Begin(j.Group, shard, nil, "a", fixture.Stamp())), fixture.Worker("a"), fixture.Stamp()))
+	return r, fixture.Hold(r)
 }
 
 // effects returns effects of a shard and key whose values are their sequence numbers.
@@ -196,7 +181,7 @@ func TestStaleEffectsAreRefused(t *testing.T) {
 	if err := j.Write(t.Context(), h, effects("a", "x", 1)); err != nil {
 		t.Fatal(err)
 	}
-	write(t, j)(protocol.Recover(r, owner("b"), stamp()))
+	write(t, j)(protocol.Recover(r, fixture.Worker("b"), fixture.Stamp()))
 	if err := j.Write(t.Context(), h, effects("a", "x", 2)); !errors.Is(err, checkpoint.ErrStale) {
 		t.Errorf("a stale write: %v", err)
 	}
@@ -307,7 +292,7 @@ func TestPartsOfAnotherTry(t *testing.T) {
 	j.Client = dynamodb.New(j.Client.Options(), func(o *dynamodb.Options) {
 		o.APIOptions = append(o.APIOptions, before(func() {
 			if transactions++; transactions == 3 {
-				r = write(t, j)(protocol.Recover(r, owner("b"), stamp()))
+				r = write(t, j)(protocol.Recover(r, fixture.Worker("b"), fixture.Stamp()))
 			}
 		}))
 	})

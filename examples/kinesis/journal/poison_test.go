@@ -10,6 +10,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
 	"github.com/shardlease/shardlease-go/examples/kinesis/journal"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -48,7 +49,7 @@ func TestFailuresAreOnRecord(t *testing.T) {
 	failed(h, 1)
 	failed(h, 2)
 	stale := h
-	r = write(t, j)(protocol.Recover(r, owner("b"), stamp()))
+	r = write(t, j)(protocol.Recover(r, fixture.Worker("b"), fixture.Stamp()))
 	h.Incarnation, h.Generation = r.Owner.Incarnation, r.Generation
 	if _, err := j.Failed(t.Context(), stale, bad.Record, "stale"); !errors.Is(err, checkpoint.ErrStale) {
 		t.Errorf("a stale failure: %v", err)
