@@ -11,3 +11,7 @@ import (
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(*testing.T) lease.Store { return new(memstore.Store) })
 }
+
+func TestRegister(t *testing.T) {
+	storetest.RunRegister(t, func(*testing.T) storetest.Register { return new(memstore.Register) })
+}

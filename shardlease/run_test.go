@@ -78,7 +78,9 @@ func newMember(t *testing.T, store lease.Store, source shardlease.Source, config
 	t.Helper()
 	m := &member{}
 	config.Group = "orders"
-	config.Observe = m.note
+	if config.Observe == nil {
+		config.Observe = m.note
+	}
 	if config.Handoff == nil {
 		config.Handoff = rebalance.Eager
 	}

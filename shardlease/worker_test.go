@@ -189,9 +189,7 @@ func TestStopOfAStubbornHandler(t *testing.T) {
 func TestCommitAndFinish(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
-		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
-			return []shardlease.Shard{{Name: "child", Parents: []string{"parent"}}, {Name: "parent"}}, nil
-		})
+		source := listing(shard("child", "parent"), shard("parent"))
 		var order []string
 		w := join(t, store, source, shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
 			order = append(order, tn.Shard().Name)
@@ -267,28 +265,20 @@ func TestRelease(t *testing.T) {
 // counted.
 func TestSlowObserver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		config := valid()
-		config.EventQueue = 2
 		var told, dropped atomic.Uint64
-		config.Observe = func(e event.Event) {
+		config := shardlease.Config{EventQueue: 2, Observe: func(e event.Event) {
 			told.Add(1)
 			dropped.Add(e.Dropped)
 			time.Sleep(time.Hour)
-		}
-		w, err := shardlease.New(new(memstore.Store), shardlease.Static("1", "2", "3", "4"), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- w.Run(ctx, serve) }()
+		}}
+		w := join(t, new(memstore.Store), shardlease.Static("1", "2", "3", "4"), config, serve)
 		pass(5 * time.Minute)
 		if err := w.Healthy(); err != nil || told.Load() != 1 {
 			t.Errorf("after %d events: %v", told.Load(), err)
 		}
-		cancel()
-		if err := <-done; err != nil || dropped.Load() == 0 {
-			t.Errorf("%v, %d dropped of %d", err, dropped.Load(), told.Load())
+		w.leave()
+		if dropped.Load() == 0 {
+			t.Errorf("%d dropped of %d", dropped.Load(), told.Load())
 		}
 	})
 }
@@ -296,17 +286,12 @@ func TestSlowObserver(t *testing.T) {
 func TestObserverThatPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log lines
-		config := valid()
-		config.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		config.Observe = func(event.Event) { panic("at the disco") }
-		w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if err := w.Run(ctx, serve); err != nil || !strings.Contains(log.String(), "hook-fault") {
-			t.Errorf("%v: %s", err, log.String())
+		config := shardlease.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Observe: func(event.Event) { panic("at the disco") }}
+		w := join(t, new(memstore.Store), shardlease.Static("1"), config, serve)
+		pass(time.Minute)
+		w.leave()
+		if !strings.Contains(log.String(), "hook-fault") {
+			t.Error(log.String())
 		}
 	})
 }
@@ -347,19 +332,12 @@ func TestStoreFallsSilent(t *testing.T) {
 func TestWallClockSteps(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		subtest(t, step.String(), func(t *testing.T) {
-			w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), valid())
-			if err != nil {
-				t.Fatal(err)
-			}
-			var off atomic.Int64
-			shardlease.SetWall(w, func() time.Time { return time.Now().Add(time.Duration(off.Load())) })
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			time.AfterFunc(20*time.Second, func() { off.Store(int64(step)) })
-			calls := 0
-			err = w.Run(ctx, func(ctx context.Context, tn *shardlease.Tenure) error { calls++; return serve(ctx, tn) })
-			if err != nil || calls != 1 {
-				t.Errorf("%v, %d tenures", err, calls)
+			s := staged(t, 1, shardlease.Config{}, nil, "a")
+			time.Sleep(20 * time.Second)
+			s.actor("a").stepWall(step)
+			time.Sleep(40 * time.Second)
+			if n := len(s.all()); n != 1 {
+				t.Errorf("%d tenures", n)
 			}
 		})
 	}
@@ -368,28 +346,19 @@ func TestWallClockSteps(t *testing.T) {
 // TestParentsAreACopy: a handler may change its list of parents without an effect on the
 // worker.
 func TestParentsAreACopy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
-		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
-			return []shardlease.Shard{{Name: "child", Parents: []string{"a", "b"}}}, nil
-		})
-		w, err := shardlease.New(store, source, shardlease.Config{Group: "g", Handoff: rebalance.Eager})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		go func() { time.Sleep(time.Minute); stop() }()
-		err = w.Run(ctx, func(ctx context.Context, tenure *shardlease.Tenure) error {
-			clear(tenure.Shard().Parents)
-			if err := tenure.Commit(tenure.Context(), "1"); err != nil {
+		w := join(t, store, listing(shard("child", "a", "b")), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			clear(tn.Shard().Parents)
+			if err := tn.Commit(tn.Context(), "1"); err != nil {
 				t.Errorf("the commit after that: %v", err)
 			}
-			<-ctx.Done()
-			return nil
+			return serve(ctx, tn)
 		})
-		rows, listed := shardlease.Supervisor{Store: store, Group: "g"}.List(t.Context())
-		if err := errors.Join(err, listed); err != nil || len(rows) != 1 || !slices.Equal(rows[0].Parents, []string{"a", "b"}) {
-			t.Errorf("the row has other parents: %v, %v", rows, err)
+		pass(time.Minute)
+		w.leave()
+		if row := rowOf(t, store, "child"); !slices.Equal(row.Parents, []string{"a", "b"}) || row.Checkpoint.Position != "1" {
+			t.Errorf("the row is %v, with the parents %v", row, row.Parents)
 		}
 	})
 }

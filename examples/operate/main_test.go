@@ -161,8 +161,12 @@ func (f fleet) row() lease.Row {
 	return row
 }
 
-func (f fleet) give(generation int64, args ...string) error {
-	return command(f.t.Context(), f.Supervisor, order{"because", generation}, args, io.Discard)
+// give gives a command that must succeed.
+func (f fleet) give(generation int64, args ...string) {
+	f.t.Helper()
+	if err := command(f.t.Context(), f.Supervisor, order{"because", generation}, args, io.Discard); err != nil {
+		f.t.Error(err)
+	}
 }
 
 // TestPoisonRecord: record 5 cannot be processed. The checkpoint is the record before it, also
@@ -192,29 +196,21 @@ func TestPoisonRecord(t *testing.T) {
 					t.Errorf("after the failures: %v at %q", row, row.Checkpoint.Position)
 				}
 				if limit == 0 {
-					if err := f.give(0, "unquarantine", "shard-0"); err == nil {
+					if err := command(t.Context(), f.Supervisor, order{why: "because"}, []string{"unquarantine", "shard-0"}, io.Discard); err == nil {
 						t.Error("freed a shard that was not quarantined")
 					}
-					if err := f.give(row.Generation, "quarantine", "shard-0"); err != nil {
-						t.Error(err)
-					}
+					f.give(row.Generation, "quarantine", "shard-0")
 				}
 				before := tries.Load()
-				if err := f.give(0, "unquarantine", "shard-0"); err != nil {
-					t.Error(err)
-				}
+				f.give(0, "unquarantine", "shard-0")
 				time.Sleep(time.Minute + time.Second) // AuditEvery
 				if tries.Load() == before {
 					t.Error("it was not tried again")
 				}
 				time.Sleep(3 * time.Minute)
-				if err := f.give(0, "rewind", "shard-0", "5"); err != nil {
-					t.Error(err)
-				}
+				f.give(0, "rewind", "shard-0", "5")
 				if f.row().Quarantined {
-					if err := f.give(0, "unquarantine", "shard-0"); err != nil {
-						t.Error(err)
-					}
+					f.give(0, "unquarantine", "shard-0")
 				}
 				time.Sleep(3 * time.Minute)
 				if row := f.row(); row.Checkpoint.Position != "8" || row.Owner.IsZero() {
@@ -244,9 +240,7 @@ func TestHungHandler(t *testing.T) {
 			return nil
 		})
 		before := f.row()
-		if err := f.give(before.Generation, "release", "shard-0"); err != nil {
-			t.Error(err)
-		}
+		f.give(before.Generation, "release", "shard-0")
 		time.Sleep(71 * time.Second)
 		if row := f.row(); row.Owner.IsZero() || row.Owner == before.Owner {
 			t.Errorf("after the release: %v", row)

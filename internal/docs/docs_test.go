@@ -22,8 +22,7 @@ var (
 
 // TestNamedTestsExist: every test that the documentation names exists.
 func TestNamedTestsExist(t *testing.T) {
-	code := read(t, "_test.go") + read(t, ".go")
-	named := 0
+	code, named := read(t, ".go"), 0
 	for file, text := range documents(t) {
 		names := testName.FindAllString(text, -1)
 		for _, sub := range subtest.FindAllStringSubmatch(text, -1) {
@@ -190,10 +189,12 @@ func read(t *testing.T, suffix string) string {
 func walk(t *testing.T, visit func(path, text string)) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." {
-			return errOrSkip(err)
-		}
-		if d.IsDir() || !strings.HasSuffix(path, ".md") && !strings.HasSuffix(path, ".go") {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != "..":
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".md") && !strings.HasSuffix(path, ".go"):
 			return nil
 		}
 		text, err := os.ReadFile(path)
@@ -204,11 +205,4 @@ func walk(t *testing.T, visit func(path, text string)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func errOrSkip(err error) error {
-	if err != nil {
-		return err
-	}
-	return fs.SkipDir
 }

@@ -133,6 +133,17 @@ func TestCopyIsOfOneRow(t *testing.T) {
 	}
 }
 
+// sent returns the copy of a worker that has read this row, if there is one, and sent this write.
+func sent(t *testing.T, me lease.Incarnation, row lease.Row, w lease.Write) *protocol.Copy {
+	t.Helper()
+	c := protocol.NewCopy(fixture.Key, me)
+	c.Saw(row)
+	if err := c.Send(w); err != nil {
+		t.Fatal(err)
+	}
+	return &c
+}
+
 // TestAnswersSayWhatHappened: a writer that does not hold the shard receives the error that fits
 // its write.
 func TestAnswersSayWhatHappened(t *testing.T) {
@@ -149,11 +160,7 @@ func TestAnswersSayWhatHappened(t *testing.T) {
 	}{
 		protocol.ErrExists: {begin, a}, lease.ErrOutdated: {recovery, other}, protocol.ErrMoved: {take, withdrawn},
 	} {
-		c := protocol.NewCopy(fixture.Key, "b-1")
-		if err := c.Send(tc.w); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Answer(tc.w, nil, &lease.RefusedError{Now: tc.now}).Err(); !errors.Is(err, want) {
+		if err := sent(t, "b-1", lease.Row{}, tc.w).Answer(tc.w, nil, &lease.RefusedError{Now: tc.now}).Err(); !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
@@ -161,13 +168,9 @@ func TestAnswersSayWhatHappened(t *testing.T) {
 
 func TestCopyHasOneWriteOpen(t *testing.T) {
 	a := fixture.Held(t, "a")
-	c := protocol.NewCopy(fixture.Key, "a-1")
-	c.Saw(a)
 	first, _ := protocol.Commit(a, handle(a), at("1"), stamp())
 	second, _ := protocol.Commit(a, handle(a), at("2"), stamp())
-	if err := c.Send(first); err != nil {
-		t.Fatal(err)
-	}
+	c := sent(t, "a-1", a, first)
 	if err := c.Send(second); !errors.Is(err, protocol.ErrOpen) {
 		t.Fatalf("a second write while one is open: got %v, want ErrOpen", err)
 	}
@@ -254,11 +257,7 @@ func TestStaleAnswerSaysWhatIsUnknown(t *testing.T) {
 		"not even sent before":    {fmt.Errorf("commit: %w", &lease.QueuedError{Waited: time.Second}), false, false},
 		"sent twice by the store": {nil, true, true},
 	} {
-		c := protocol.NewCopy(fixture.Key, "a-1")
-		c.Saw(row)
-		if err := c.Send(commit); err != nil {
-			t.Fatal(err)
-		}
+		c := sent(t, "a-1", row, commit)
 		if tc.torn != nil && c.Answer(commit, nil, tc.torn).Verdict != protocol.Unknown {
 			t.Errorf("%s: no answer has a verdict other than Unknown", name)
 		}
@@ -298,12 +297,7 @@ func TestAnswersOfARowThatIsGone(t *testing.T) {
 		if tc.w.ID() == force.ID() {
 			me = ""
 		}
-		c := protocol.NewCopy(fixture.Key, me)
-		c.Saw(row)
-		if err := c.Send(tc.w); err != nil {
-			t.Fatal(err)
-		}
-		if answer := c.Answer(tc.w, nil, &lease.RefusedError{Now: tc.now}); answer.Verdict != protocol.Gone || !errors.Is(answer.Err(), tc.want) {
+		if answer := sent(t, me, row, tc.w).Answer(tc.w, nil, &lease.RefusedError{Now: tc.now}); answer.Verdict != protocol.Gone || !errors.Is(answer.Err(), tc.want) {
 			t.Errorf("%s: %v, %v; want %v", name, answer.Verdict, answer.Err(), tc.want)
 		}
 	}
@@ -318,12 +312,7 @@ func TestAlarms(t *testing.T) {
 	other.Owner, other.WriteID = owner("c"), "somehow"
 	between.Counter, between.WriteID = row.Counter+1, "mine, earlier"
 	for want, now := range map[error]lease.Row{protocol.ErrConflict: other, protocol.ErrMoved: between} {
-		c := protocol.NewCopy(fixture.Key, "a-1")
-		c.Saw(row)
-		if err := c.Send(commit); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Answer(commit, nil, &lease.RefusedError{Now: now}).Err(); !errors.Is(err, want) {
+		if err := sent(t, "a-1", row, commit).Answer(commit, nil, &lease.RefusedError{Now: now}).Err(); !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
