@@ -76,23 +76,37 @@ func BenchmarkHeldShard(b *testing.B) {
 			b.Fatal(err)
 		}
 		before := inUse()
-		began := make(chan struct{}, shards)
-		ctx, stop := context.WithCancel(b.Context())
-		done := make(chan error)
-		go func() {
-			done <- w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
-				began <- struct{}{}
-				<-ctx.Done()
-				return nil
-			})
-		}()
-		for range shards {
-			<-began
-		}
+		stop := runUntilHeld(b, w, shards, func() {})
 		after := inUse()
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/shards, "heap-B/shard")
 		b.ReportMetric(float64(after.StackInuse-before.StackInuse)/shards, "stack-B/shard")
 		stop()
+	}
+}
+
+// runUntilHeld runs a worker until it holds that many shards, and calls tick each millisecond
+// meanwhile. The result stops the worker.
+func runUntilHeld(b *testing.B, w *shardlease.Worker, shards int, tick func()) (stop func()) {
+	ctx, cancel := context.WithCancel(b.Context())
+	done, began := make(chan error, 1), make(chan struct{}, shards)
+	go func() {
+		done <- w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
+			began <- struct{}{}
+			return serve(ctx, t)
+		})
+	}()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for running := 0; running < shards; {
+		select {
+		case <-began:
+			running++
+		case <-ticker.C:
+			tick()
+		}
+	}
+	return func() {
+		cancel()
 		if err := <-done; err != nil {
 			b.Fatal(err)
 		}

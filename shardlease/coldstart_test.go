@@ -80,34 +80,12 @@ func coldStart(b *testing.B, names []string) {
 		b.Fatal(err)
 	}
 	m.worker = w
-	ctx, stop := context.WithCancel(b.Context())
-	defer stop()
-	done, began := make(chan error, 1), make(chan struct{}, len(names))
 	start := time.Now()
-	go func() {
-		done <- w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
-			began <- struct{}{}
-			<-ctx.Done()
-			return nil
-		})
-	}()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for running := 0; running < len(names); {
-		select {
-		case <-began:
-			running++
-		case <-ticker.C:
-			m.update()
-		}
-	}
+	stop := runUntilHeld(b, w, len(names), m.update)
 	b.ReportMetric(time.Since(start).Seconds(), "s/start")
 	b.ReportMetric(time.Duration(m.longest.Load()).Seconds(), "s/longest-wait")
 	b.ReportMetric(float64(lost.Load()), "seats-lost")
 	from := time.Now()
 	stop()
-	if err := <-done; err != nil {
-		b.Fatal(err)
-	}
 	b.ReportMetric(time.Since(from).Seconds(), "s/stop")
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
 // A recovery is the time from the kill of a worker until all its shards are processed again.
@@ -98,25 +100,9 @@ func (s *spread) add(d time.Duration) {
 	}
 }
 
-func (s spread) quantile(q float64) time.Duration {
-	if len(s) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(s))
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
-}
-
-func (s spread) mean() time.Duration {
-	var sum time.Duration
-	for _, d := range s {
-		sum += d
-	}
-	return sum / time.Duration(max(1, len(s)))
-}
-
 func (s spread) String() string {
 	round := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
-	return fmt.Sprintf("%d: mean %v, p99 %v, max %v", len(s), round(s.mean()), round(s.quantile(0.99)), round(s.quantile(1)))
+	return fmt.Sprintf("%d: mean %v, p99 %v, max %v", len(s), round(fixture.Mean(s)), round(fixture.Quantile(s, 0.99)), round(fixture.Quantile(s, 1)))
 }
 
 // A sample is the heap of a process and its goroutines, except those of handlers, at one time.
@@ -167,7 +153,7 @@ func (j *judge) slowest() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	clean, _ := j.recoveries()
-	return clean.quantile(1)
+	return fixture.Quantile(clean, 1)
 }
 
 // accepted returns the number of checkpoints that the table has accepted.

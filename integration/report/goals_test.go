@@ -4,28 +4,16 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
 // A lot is a set of durations, zeros included.
 type lot []time.Duration
 
-func (l lot) quantile(q float64) time.Duration {
-	if len(l) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(l))
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
-}
-
-func (l lot) max() time.Duration { return l.quantile(1) }
-
-func (l lot) mean() time.Duration {
-	var sum time.Duration
-	for _, d := range l {
-		sum += d
-	}
-	return sum / time.Duration(max(1, len(l)))
-}
+func (l lot) quantile(q float64) time.Duration { return fixture.Quantile(l, q) }
+func (l lot) max() time.Duration               { return l.quantile(1) }
+func (l lot) mean() time.Duration              { return fixture.Mean(l) }
 
 // cells returns the cells of a table for a lot.
 func (l lot) cells() []string {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -89,12 +90,10 @@ type metered struct {
 }
 
 func (m *meter) RoundTrip(request *http.Request) (*http.Response, error) {
-	_, action, _ := strings.Cut(request.Header.Get("X-Amz-Target"), ".")
-	body, err := io.ReadAll(request.Body)
+	action, body, err := network.Read(request)
 	if err != nil {
 		return nil, err
 	}
-	request.Body = io.NopCloser(bytes.NewReader(body))
 	var asked metered
 	if err := json.Unmarshal(body, &asked); err != nil {
 		return nil, err

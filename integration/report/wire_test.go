@@ -1,9 +1,7 @@
 package report
 
 import (
-	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -52,12 +50,10 @@ func (w *wire) RoundTrip(request *http.Request) (*http.Response, error) {
 	if w.dead.Load() {
 		return nil, network.ErrLost
 	}
-	body, err := io.ReadAll(request.Body)
+	action, body, err := network.Read(request)
 	if err != nil {
 		return nil, err
 	}
-	request.Body = io.NopCloser(bytes.NewReader(body))
-	_, action, _ := strings.Cut(request.Header.Get("X-Amz-Target"), ".")
 	one := kindOf(action, body)
 	response, err := w.next.RoundTrip(request)
 	if err == nil && response.StatusCode != http.StatusOK && one.rows() > 0 {

@@ -74,9 +74,16 @@ func (f *Faulty) Over(next http.RoundTripper) http.RoundTripper {
 	return f
 }
 
+// Read reads a request, which can be sent afterwards.
+func Read(request *http.Request) (action string, body []byte, err error) {
+	_, action, _ = strings.Cut(request.Header.Get("X-Amz-Target"), ".")
+	body, err = io.ReadAll(request.Body)
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	return action, body, err
+}
+
 func (f *Faulty) RoundTrip(request *http.Request) (*http.Response, error) {
-	_, action, _ := strings.Cut(request.Header.Get("X-Amz-Target"), ".")
-	body, err := io.ReadAll(request.Body)
+	action, body, err := Read(request)
 	if err != nil {
 		return nil, err
 	}
