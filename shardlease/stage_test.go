@@ -3,6 +3,7 @@ package shardlease_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -335,6 +336,36 @@ func (s *stage) gaps(shard string, since time.Time) (gap, overlap time.Duration)
 		gap, overlap = max(gap, sp.from.Sub(to)), max(overlap, to.Sub(sp.from))
 	}
 	return gap, overlap
+}
+
+const unbounded = time.Duration(math.MaxInt64)
+
+// moved checks that since then no shard had a longer gap or overlap than these.
+func (s *stage) moved(since time.Time, mostGap, mostOverlap time.Duration) {
+	s.Helper()
+	for _, name := range s.names() {
+		if gap, overlap := s.gaps(name, since); gap > mostGap || overlap > mostOverlap {
+			s.Errorf("%s: gap %v, overlap %v", name, gap, overlap)
+		}
+	}
+}
+
+// handedOver checks that four shards have moved once, and that the last mark of each first
+// tenure is the start of the second.
+func (s *stage) handedOver() {
+	s.Helper()
+	moves := 0
+	for _, name := range s.names() {
+		if spans := s.of(name); len(spans) == 2 {
+			moves++
+			if spans[0].last() != spans[1].start {
+				s.Errorf("%s: the old tenure ended at %q and the new one started at %q", name, spans[0].last(), spans[1].start)
+			}
+		}
+	}
+	if moves != 4 {
+		s.Errorf("%d shards moved", moves)
+	}
 }
 
 func (s *stage) names() []string {

@@ -48,6 +48,16 @@ func (s *script) expire(silence time.Duration) {
 	s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
 }
 
+// ends returns a script in which these entries come before the end of a tenure of a.
+func ends(cause string, before ...entry) func(*script) {
+	return func(s *script) {
+		for _, e := range before {
+			s.add(e)
+		}
+		s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: cause})
+	}
+}
+
 // TestJudge: the judge must find every error. Each script has at least one error, or none, and the
 // objections must match.
 func TestJudge(t *testing.T) {
@@ -89,12 +99,8 @@ func TestJudge(t *testing.T) {
 			s.row(entry{By: "a", Generation: 2, Incarnation: "A", Position: 1, Made: 2, Offered: "B"})
 			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
 		}, ""},
-		"a takeover without an offer": {func(s *script) {
-			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "handoff"})
-		}, "S4"},
-		"a call without a row": {func(s *script) {
-			s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
-		}, "S3"},
+		"a takeover without an offer": {func(s *script) { s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "handoff"}) }, "S4"},
+		"a call without a row":        {func(s *script) { s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1}) }, "S3"},
 		"a stale commit": {func(s *script) {
 			s.add(entry{Kind: killed, By: "a"})
 			s.expire(leaseTime())
@@ -108,40 +114,22 @@ func TestJudge(t *testing.T) {
 			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2})
 			s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 0})
 		}, "S2"},
-		"two owners":        {func(s *script) { s.row(entry{By: "b", Generation: 2, Incarnation: "B"}) }, "S3"},
-		"a generation back": {func(s *script) { s.row(entry{By: "a", Generation: 1, Incarnation: "A"}) }, "S3"},
-		"two handlers":      {func(s *script) { s.add(entry{Kind: handlerStarted, By: "a", Generation: 2}) }, "S3"},
-		"a handler without ownership": {func(s *script) {
-			s.add(entry{Kind: handlerStarted, By: "b", Generation: 2})
-		}, "S3"},
-		"a write that was applied twice": {func(s *script) { s.counter++; s.row(entry{By: "a", Generation: 2, Incarnation: "A"}) }, "S3"},
-		"evicted too soon":               {func(s *script) { s.add(entry{Kind: stopped, By: "a"}); s.expire(leaseTime() * 9 / 10) }, "S4"},
-		"evicted without a cause":        {func(s *script) { s.expire(leaseTime()) }, "S4"},
-		"one lost answer is no cause": {func(s *script) {
-			s.add(entry{Kind: seatFault, By: "a"})
-			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
-		}, "S4"},
-		"one lost answer, and no time for another": {func(s *script) {
-			s.add(entry{Kind: seatFault, By: "a"})
-			s.add(entry{Kind: stalled, By: "a", For: leaseTime() / 4})
-			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
-		}, ""},
-		"one lost answer, and time for another": {func(s *script) {
-			s.add(entry{Kind: seatFault, By: "a"})
-			s.add(entry{Kind: stalled, By: "a", For: leaseTime() / 6})
-			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
-		}, "S4"},
+		"two owners":                               {func(s *script) { s.row(entry{By: "b", Generation: 2, Incarnation: "B"}) }, "S3"},
+		"a generation back":                        {func(s *script) { s.row(entry{By: "a", Generation: 1, Incarnation: "A"}) }, "S3"},
+		"two handlers":                             {func(s *script) { s.add(entry{Kind: handlerStarted, By: "a", Generation: 2}) }, "S3"},
+		"a handler without ownership":              {func(s *script) { s.add(entry{Kind: handlerStarted, By: "b", Generation: 2}) }, "S3"},
+		"a write that was applied twice":           {func(s *script) { s.counter++; s.row(entry{By: "a", Generation: 2, Incarnation: "A"}) }, "S3"},
+		"evicted too soon":                         {func(s *script) { s.add(entry{Kind: stopped, By: "a"}); s.expire(leaseTime() * 9 / 10) }, "S4"},
+		"evicted without a cause":                  {func(s *script) { s.expire(leaseTime()) }, "S4"},
+		"one lost answer is no cause":              {ends("unreachable", entry{Kind: seatFault, By: "a"}), "S4"},
+		"one lost answer, and no time for another": {ends("unreachable", entry{Kind: seatFault, By: "a"}, entry{Kind: stalled, By: "a", For: leaseTime() / 4}), ""},
+		"one lost answer, and time for another":    {ends("unreachable", entry{Kind: seatFault, By: "a"}, entry{Kind: stalled, By: "a", For: leaseTime() / 6}), "S4"},
 		"a stall that was over": {func(s *script) {
 			s.add(entry{Kind: stalled, By: "a", For: leaseTime()})
 			s.now += leaseTime()
 			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
 		}, "S4"},
-		"a stall that all have seen is one": {func(s *script) {
-			s.add(entry{Kind: stalled, By: "a", For: leaseTime() / 4})
-			s.add(entry{Kind: stalled, For: leaseTime() / 4})
-			s.add(entry{Kind: slow, By: "a", For: leaseTime() / 4})
-			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
-		}, "S4"},
+		"a stall that all have seen is one": {ends("unreachable", entry{Kind: stalled, By: "a", For: leaseTime() / 4}, entry{Kind: stalled, For: leaseTime() / 4}, entry{Kind: slow, By: "a", For: leaseTime() / 4}), "S4"},
 		"many short stalls": {func(s *script) {
 			for range 15 {
 				s.now += leaseTime() / 20
@@ -161,23 +149,16 @@ func TestJudge(t *testing.T) {
 			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
 			s.add(entry{Kind: seatDeleted, By: "c", Incarnation: "A"})
 		}, "S4"},
-		"seized from a live worker": {func(s *script) {
-			s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"})
-		}, "S4"},
-		"another owner at one generation": {func(s *script) {
-			s.add(entry{Kind: stopped, By: "a"})
-			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "conflict"})
-		}, "S4"},
+		"seized from a live worker":       {func(s *script) { s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"}) }, "S4"},
+		"another owner at one generation": {ends("conflict", entry{Kind: stopped, By: "a"}), "S4"},
 		"a stale effect": {func(s *script) {
 			s.add(entry{Kind: killed, By: "a"})
 			s.expire(leaseTime())
 			s.write("b", 3, 1)
 			s.write("a", 2, 2)
 		}, "register"},
-		"a record left out": {func(s *script) { s.write("a", 2, 3) }, "lost"},
-		"a checkpoint over nothing": {func(s *script) {
-			s.row(entry{By: "a", Generation: 2, Incarnation: "A", Position: 2, Made: 2})
-		}, "lost"},
+		"a record left out":         {func(s *script) { s.write("a", 2, 3) }, "lost"},
+		"a checkpoint over nothing": {func(s *script) { s.row(entry{By: "a", Generation: 2, Incarnation: "A", Position: 2, Made: 2}) }, "lost"},
 	} {
 		s := newScript()
 		c.play(s)

@@ -70,6 +70,14 @@ func effects(shard, key string, sequences ...int) []consumer.Effect {
 	return all
 }
 
+// keep writes effects that the journal must accept.
+func keep(t *testing.T, j *journal.Journal, h lease.Hold, all []consumer.Effect) {
+	t.Helper()
+	if err := j.Write(t.Context(), h, all); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func expect(t *testing.T, j *journal.Journal, key string, want ...string) {
 	t.Helper()
 	var got []string
@@ -93,9 +101,7 @@ func TestEffectsAreKeptOnce(t *testing.T) {
 		effects("a", "x", 1, 3, 5), // all
 		effects("a", "x", 10),      // 10 is after 9, and before it as a text
 	} {
-		if err := j.Write(t.Context(), h, batch); err != nil {
-			t.Fatal(err)
-		}
+		keep(t, j, h, batch)
 	}
 	expect(t, j, "x", "1", "3", "5", "10")
 	expect(t, j, "y", "4")
@@ -112,9 +118,7 @@ func TestMarkNeverGoesBackInAWrite(t *testing.T) {
 	j := newJournal(t)
 	_, hold := held(t, j, "a")
 	for _, sequences := range [][]int{{1, 2, 3, 4, 5, 1, 2, 3}, {4, 5, 6}} {
-		if err := j.Write(t.Context(), hold, effects("a", "k", sequences...)); err != nil {
-			t.Fatal(err)
-		}
+		keep(t, j, hold, effects("a", "k", sequences...))
 	}
 	expect(t, j, "k", "1", "2", "3", "4", "5", "6")
 	if kept, known, _ := j.Stats(); kept != 6 || known != 5 {
@@ -130,9 +134,7 @@ func TestManyKeys(t *testing.T) {
 	for i := range 230 {
 		all = append(all, effects("a", fmt.Sprint(i%115), i)...)
 	}
-	if err := j.Write(t.Context(), h, all); err != nil {
-		t.Fatal(err)
-	}
+	keep(t, j, h, all)
 	for i := range 115 {
 		expect(t, j, fmt.Sprint(i), fmt.Sprint(i), fmt.Sprint(i+115))
 	}
@@ -148,9 +150,7 @@ func TestLargeEffects(t *testing.T) {
 		e[0].Value = bytes.Repeat([]byte("x"), 350_000)
 		all = append(all, e...)
 	}
-	if err := j.Write(t.Context(), h, all); err != nil {
-		t.Fatal(err)
-	}
+	keep(t, j, h, all)
 	if kept, known, _ := j.Stats(); kept != 14 || known != 0 {
 		t.Errorf("kept %d, known %d", kept, known)
 	}
@@ -178,9 +178,7 @@ func TestShardsHaveMarksOfTheirOwn(t *testing.T) {
 func TestStaleEffectsAreRefused(t *testing.T) {
 	j := newJournal(t)
 	r, h := held(t, j, "a")
-	if err := j.Write(t.Context(), h, effects("a", "x", 1)); err != nil {
-		t.Fatal(err)
-	}
+	keep(t, j, h, effects("a", "x", 1))
 	write(t, j)(protocol.Recover(r, fixture.Worker("b"), fixture.Stamp()))
 	if err := j.Write(t.Context(), h, effects("a", "x", 2)); !errors.Is(err, checkpoint.ErrStale) {
 		t.Errorf("a stale write: %v", err)
@@ -206,9 +204,7 @@ func TestGroupsShareATable(t *testing.T) {
 		_, h := held(t, j, fmt.Sprint("shard-", i)) // lease rows do not name their stream
 		for n := range 70 {
 			e := effects("a", fmt.Sprint("x/", n%7), n)
-			if err := j.Write(t.Context(), h, e); err != nil {
-				t.Fatal(err)
-			}
+			keep(t, j, h, e)
 		}
 		if kept, known, _ := j.Stats(); kept != 70 || known != 0 {
 			t.Errorf("stream %s, group %s: kept %d, known %d, want 70 and 0", of[0], of[1], kept, known)
@@ -248,9 +244,7 @@ func TestBytesAreKept(t *testing.T) {
 		}
 		all, want[e.Record.Key] = append(all, e), append(want[e.Record.Key], string(e.Value))
 	}
-	if err := j.Write(t.Context(), h, all); err != nil {
-		t.Fatal(err)
-	}
+	keep(t, j, h, all)
 	for key, values := range want {
 		expect(t, j, key, values...)
 	}
@@ -271,9 +265,7 @@ func TestLargePayloads(t *testing.T) {
 		all, want = append(all, e), append(want, string(e.Value))
 	}
 	for range 2 {
-		if err := j.Write(t.Context(), h, all); err != nil {
-			t.Fatal(err)
-		}
+		keep(t, j, h, all)
 		expect(t, j, "x", want...)
 	}
 	if kept, known, _ := j.Stats(); kept != 10 || known != 10 {
@@ -301,14 +293,10 @@ func TestPartsOfAnotherTry(t *testing.T) {
 	}
 	expect(t, j, "x")
 	h.Incarnation, h.Generation = r.Owner.Incarnation, r.Generation
-	if err := j.Write(t.Context(), h, []consumer.Effect{short}); err != nil {
-		t.Fatal(err)
-	}
+	keep(t, j, h, []consumer.Effect{short})
 	expect(t, j, "x", string(short.Value))
 	// A stored effect stays, even if it is computed again and differs.
-	if err := j.Write(t.Context(), h, []consumer.Effect{long}); err != nil {
-		t.Fatal(err)
-	}
+	keep(t, j, h, []consumer.Effect{long})
 	expect(t, j, "x", string(short.Value))
 }
 

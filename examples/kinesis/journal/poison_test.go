@@ -28,9 +28,7 @@ func TestTooLargeIsRefused(t *testing.T) {
 	}
 	expect(t, j, "x")
 	batch[1] = consumer.Effect{Record: batch[1].Record, Verdict: consumer.Skip, Reason: "too large"}
-	if err := j.Write(t.Context(), h, batch); err != nil {
-		t.Error(err)
-	}
+	keep(t, j, h, batch)
 	expect(t, j, "x", "1", "3")
 }
 
@@ -66,14 +64,10 @@ func TestFailuresAreOnRecord(t *testing.T) {
 	checkFailures(t, j, want)
 	before, after := effects("a", "x\xff", 1)[0], effects("a", "x\xff", 3)[0]
 	for range 2 {
-		if err := j.Write(t.Context(), h, []consumer.Effect{before, letter, after}); err != nil {
-			t.Fatal(err)
-		}
+		keep(t, j, h, []consumer.Effect{before, letter, after})
 	}
 	// The verdict stays, even if the record would succeed now.
-	if err := j.Write(t.Context(), h, []consumer.Effect{bad}); err != nil {
-		t.Fatal(err)
-	}
+	keep(t, j, h, []consumer.Effect{bad})
 	expect(t, j, "x\xff", "1", "3")
 	checkFailures(t, j, "a 2/0 \"x\\xff\" dead-letter after 3: no order 5000 bytes")
 	failed(h, 4) // as after a crash between verdict and checkpoint
@@ -103,9 +97,7 @@ func TestLargeDeadLetters(t *testing.T) {
 	}
 	skipped := effects("a", "x", 9)[0]
 	skipped.Verdict, skipped.Reason = consumer.Skip, "why"
-	if err := j.Write(t.Context(), h, append(all, skipped)); err != nil {
-		t.Fatal(err)
-	}
+	keep(t, j, h, append(all, skipped))
 	checkFailures(t, j, append(want, "a 9/0 \"x\" skip after 0: why 0 bytes")...)
 	failures, err := j.Failures(t.Context())
 	if err != nil || !bytes.Equal(failures[3].Data, all[3].Value) {
