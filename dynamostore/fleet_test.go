@@ -115,7 +115,7 @@ func newFleet(t *testing.T, takes time.Duration, shards int, config shardlease.C
 	return f
 }
 
-// join starts a worker, which runs until its stop is called.
+// join starts a worker, which runs until its stop is called, or until the end of the test.
 func (f *fleet) join(name string) *member {
 	m := &member{name: name, f: f.service}
 	config := f.config
@@ -139,6 +139,7 @@ func (f *fleet) join(name string) *member {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	m.stop = func() { cancel(); <-done }
+	f.Cleanup(m.stop)
 	go func() {
 		defer close(done)
 		_ = w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error {
@@ -275,14 +276,12 @@ func TestJoinUnderLoad(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, 5*time.Millisecond, 64, shardlease.Config{Handoff: mode})
 				f.room, f.handle, f.memory = make(chan struct{}, 16), busily, new(memstore.Store)
-				a := f.join("a")
+				f.join("a")
 				f.shared(time.Second, "a")
 				time.Sleep(time.Second)
-				b := f.join("b")
+				f.join("b")
 				took := f.shared(10*time.Second/3+1500*time.Millisecond, "a", "b")
 				t.Logf("even after %v", took)
-				a.stop()
-				b.stop()
 			})
 		})
 	}
@@ -296,10 +295,10 @@ func TestBusyShardsShareASlowTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 300*time.Millisecond, 256, shardlease.Config{Handoff: rebalance.Cooperative})
 		f.memory, f.handle = new(memstore.Store), busily
-		a := f.join("a")
+		f.join("a")
 		f.shared(time.Minute, "a")
 		time.Sleep(time.Minute)
-		b := f.join("b")
+		f.join("b")
 		t.Logf("even after %v", f.shared(time.Minute, "a", "b"))
 		time.Sleep(time.Minute)
 		stalled := 0
@@ -312,8 +311,6 @@ func TestBusyShardsShareASlowTable(t *testing.T) {
 		if stalled > 0 || len(failing) > 0 || !f.even("a", "b") {
 			t.Errorf("%d tenures ended as stalled; %d reports of failing commits; the workers hold %v", stalled, len(failing), f.holding)
 		}
-		a.stop()
-		b.stop()
 	})
 }
 
@@ -331,13 +328,12 @@ func TestColdStartReportsNoFault(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, c.takes, c.shards, shardlease.Config{Handoff: rebalance.Eager})
 				f.room, f.memory = make(chan struct{}, 16), new(memstore.Store)
-				a := f.join("a")
+				f.join("a")
 				t.Logf("all held after %v", f.shared(c.within, "a"))
 				faults := f.of(event.StoreFault)
 				for _, e := range faults[:min(3, len(faults))] {
 					t.Errorf("%d store faults: %v", len(faults), e)
 				}
-				a.stop()
 			})
 		})
 	}
@@ -350,7 +346,7 @@ func TestMuteTableIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 5*time.Millisecond, 100, shardlease.Config{Handoff: rebalance.Eager})
 		f.room, f.memory, f.handle = make(chan struct{}, 16), new(memstore.Store), busily
-		a := f.join("a")
+		f.join("a")
 		f.shared(time.Second, "a")
 		f.mute.Store(true)
 		time.Sleep(25 * time.Second)
@@ -358,6 +354,5 @@ func TestMuteTableIsReported(t *testing.T) {
 			t.Errorf("no report counts all 100 calls: %v", reports)
 		}
 		f.mute.Store(false)
-		a.stop()
 	})
 }

@@ -106,32 +106,12 @@ func TestStuckLoopIsNotAlive(t *testing.T) {
 	})
 }
 
-// A mute store receives requests while it is mute and answers none, not even when their
-// contexts end.
-type mute struct {
-	lease.Store
-	sync.Mutex
-	until chan struct{}
-}
-
-func (m *mute) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	m.Lock()
-	until := m.until
-	m.Unlock()
-	if until != nil {
-		<-until
-	}
-	return m.Store.Write(ctx, w)
-}
-
-func (m *mute) set(until chan struct{}) { m.Lock(); m.until = until; m.Unlock() }
-
 // TestSilentTableIsNoReasonToRestart: the table answers nothing, and its client may ignore
 // its contexts. The worker is neither ready nor healthy. But a restart does not bring the
 // table back, so /livez answers 200 throughout, and also before and after Run.
 func TestSilentTableIsNoReasonToRestart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &mute{Store: new(memstore.Store)}
+		m := storetest.NewLink(new(memstore.Store))
 		joinAs := func(name string) *member {
 			return join(t, m, shardlease.Static("1"), shardlease.Config{Name: name}, count, func(w *shardlease.Worker) { expect(t, w, http.StatusOK, "it is not running") })
 		}
@@ -139,7 +119,10 @@ func TestSilentTableIsNoReasonToRestart(t *testing.T) {
 		pass(time.Minute)
 		expect(t, w.Worker, http.StatusOK, "")
 		until := make(chan struct{})
-		m.set(until)
+		m.OnWrite(func(_ context.Context, _ lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+			<-until // not even when the context ends
+			return send()
+		})
 		late := joinAs("b") // has never received an answer
 		for range 60 {
 			pass(10 * time.Second)
@@ -149,7 +132,7 @@ func TestSilentTableIsNoReasonToRestart(t *testing.T) {
 				t.Fatalf("%+v", s)
 			}
 		}
-		m.set(nil)
+		m.OnWrite(nil)
 		close(until)
 		pass(time.Minute)
 		expect(t, w.Worker, http.StatusOK, "")

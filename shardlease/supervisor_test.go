@@ -170,22 +170,18 @@ func TestCommandSurvivesLostAnswers(t *testing.T) {
 	})
 }
 
-// A patchy store lists a record that cannot be read before the others.
-type patchy struct{ *memstore.Store }
-
-func (p patchy) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
-		if !yield(nil, &lease.MalformedError{Key: lease.Key{Group: q.Group, Kind: q.Kind, Name: "bad"}, Cause: errDown}) {
-			return
-		}
-		p.Store.List(ctx, q)(yield)
-	}
-}
-
+// TestListGoesOnAfterMalformedRows: the listing has a record that cannot be read before the others.
 func TestListGoesOnAfterMalformedRows(t *testing.T) {
-	store := new(memstore.Store)
+	store := storetest.NewLink(new(memstore.Store))
 	held(t, store, "s", "")
-	rows, err := shardlease.Supervisor{Store: patchy{store}, Group: "orders"}.List(t.Context())
+	store.OnList(func(_ context.Context, q lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+		return func(yield func(lease.Record, error) bool) {
+			if yield(nil, &lease.MalformedError{Key: lease.Key{Group: q.Group, Kind: q.Kind, Name: "bad"}, Cause: errDown}) {
+				send()(yield)
+			}
+		}
+	})
+	rows, err := shardlease.Supervisor{Store: store, Group: "orders"}.List(t.Context())
 	if len(rows) != 1 || !errors.Is(err, lease.ErrMalformed) {
 		t.Errorf("the rows are %v, error %v", rows, err)
 	}
