@@ -187,13 +187,7 @@ func TestRefusedByAMalformedRow(t *testing.T) {
 	row, seat := goodRecords(t, s, "shard-1")
 	moved := &types.AttributeValueMemberS{Value: "somebody-else"}
 	later := &types.AttributeValueMemberN{Value: fmt.Sprint(row.Generation + 1)}
-	write := func(w lease.Write, err error) lease.Write {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
-	}
+	write := fixture.Write(t)
 	for kind, writes := range map[lease.Kind][]lease.Write{
 		lease.KindLease: {
 			write(protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp())),

@@ -23,6 +23,7 @@ var (
 	at     = fixture.At
 	handle = fixture.Hold
 	next   = fixture.Next
+	write  = fixture.Write
 )
 
 // errOf returns the error of a transition.
@@ -103,20 +104,15 @@ func TestGenerationGrowsAtEveryChangeOfHandsAndNowhereElse(t *testing.T) {
 		}
 	}
 	seen := protocol.Command{Seen: r4.Generation, By: "op"}
-	for name, change := range map[string]func() (lease.Write, error){
-		"yield": func() (lease.Write, error) {
-			return protocol.Yield(r4, h, owner("b"), protocol.End{Reason: lease.ReasonHandoff, Mark: at("3")}, stamp())
-		},
-		"release": func() (lease.Write, error) {
-			return protocol.Release(r4, h, protocol.End{Reason: lease.ReasonReleased}, stamp())
-		},
-		"finish":  func() (lease.Write, error) { return protocol.Finish(r4, h, checkpoint.Mark{}, stamp()) },
-		"recover": func() (lease.Write, error) { return protocol.Recover(r4, owner("b"), stamp()) },
-		"reclaim": func() (lease.Write, error) { return protocol.Claim(r4, owner("a"), stamp()) },
-		"force":   func() (lease.Write, error) { return protocol.ForceRelease(r4, seen, stamp()) },
+	for name, w := range map[string]lease.Write{
+		"yield":   write(t)(protocol.Yield(r4, h, owner("b"), protocol.End{Reason: lease.ReasonHandoff, Mark: at("3")}, stamp())),
+		"release": write(t)(protocol.Release(r4, h, protocol.End{Reason: lease.ReasonReleased}, stamp())),
+		"finish":  write(t)(protocol.Finish(r4, h, checkpoint.Mark{}, stamp())),
+		"recover": write(t)(protocol.Recover(r4, owner("b"), stamp())),
+		"reclaim": write(t)(protocol.Claim(r4, owner("a"), stamp())),
+		"force":   write(t)(protocol.ForceRelease(r4, seen, stamp())),
 	} {
-		w, err := change()
-		if got := next(t)(w, err); got.Generation != r.Generation+1 || got.Last.WriteID != w.ID() || got.OfferedTo != "" {
+		if got := next(t)(w, nil); got.Generation != r.Generation+1 || got.Last.WriteID != w.ID() || got.OfferedTo != "" {
 			t.Errorf("%s left %v", name, got)
 		}
 	}
@@ -217,29 +213,27 @@ func TestWhatCountsAsFailure(t *testing.T) {
 	a := fixture.Held(t, "a")
 	h := handle(a)
 	seen := protocol.Command{Seen: a.Generation, By: "op"}
-	release := func(reason lease.Reason) func() (lease.Write, error) {
-		return func() (lease.Write, error) { return protocol.Release(a, h, protocol.End{Reason: reason}, stamp()) }
+	release := func(reason lease.Reason) lease.Write {
+		return write(t)(protocol.Release(a, h, protocol.End{Reason: reason}, stamp()))
 	}
 	for name, tc := range map[string]struct {
-		change func() (lease.Write, error)
-		want   int64
+		w    lease.Write
+		want int64
 	}{
-		"release":       {release(lease.ReasonReleased), 0},
-		"drain timeout": {release(lease.ReasonDrainTimeout), 0},
-		"failure":       {release(lease.ReasonFailed), 1},
-		"stall":         {release(lease.ReasonStalled), 1},
-		"recovery":      {func() (lease.Write, error) { return protocol.Recover(a, owner("b"), stamp()) }, 1},
-		"seizure":       {func() (lease.Write, error) { return protocol.Seize(a, owner("b"), stamp()) }, 0},
-		"force-release": {func() (lease.Write, error) { return protocol.ForceRelease(a, seen, stamp()) }, 0},
-		"adoption":      {func() (lease.Write, error) { return protocol.Adopt(a, "op", stamp()) }, 0},
-		"yield": {func() (lease.Write, error) {
-			return protocol.Yield(a, h, owner("b"), protocol.End{Reason: lease.ReasonDrainTimeout}, stamp())
-		}, 0},
-		"quarantine by command":   {func() (lease.Write, error) { return protocol.Quarantine(a, seen, lease.ReasonForced, stamp()) }, 0},
-		"quarantine of the dead":  {func() (lease.Write, error) { return protocol.Quarantine(a, seen, lease.ReasonExpired, stamp()) }, 1},
-		"quarantine of a failure": {func() (lease.Write, error) { return protocol.Quarantine(a, seen, lease.ReasonFailed, stamp()) }, 1},
+		"release":                 {release(lease.ReasonReleased), 0},
+		"drain timeout":           {release(lease.ReasonDrainTimeout), 0},
+		"failure":                 {release(lease.ReasonFailed), 1},
+		"stall":                   {release(lease.ReasonStalled), 1},
+		"recovery":                {write(t)(protocol.Recover(a, owner("b"), stamp())), 1},
+		"seizure":                 {write(t)(protocol.Seize(a, owner("b"), stamp())), 0},
+		"force-release":           {write(t)(protocol.ForceRelease(a, seen, stamp())), 0},
+		"adoption":                {write(t)(protocol.Adopt(a, "op", stamp())), 0},
+		"yield":                   {write(t)(protocol.Yield(a, h, owner("b"), protocol.End{Reason: lease.ReasonDrainTimeout}, stamp())), 0},
+		"quarantine by command":   {write(t)(protocol.Quarantine(a, seen, lease.ReasonForced, stamp())), 0},
+		"quarantine of the dead":  {write(t)(protocol.Quarantine(a, seen, lease.ReasonExpired, stamp())), 1},
+		"quarantine of a failure": {write(t)(protocol.Quarantine(a, seen, lease.ReasonFailed, stamp())), 1},
 	} {
-		if got := next(t)(tc.change()).Attempts(); got != tc.want {
+		if got := next(t)(tc.w, nil).Attempts(); got != tc.want {
 			t.Errorf("%s: %d attempts, want %d", name, got, tc.want)
 		}
 	}
@@ -460,22 +454,15 @@ func TestLongNotesAreShortened(t *testing.T) {
 		return protocol.Command{Seen: r.Generation, By: "op", Note: "x" + long}
 	}
 	end := protocol.End{Reason: lease.ReasonReleased, Note: "x" + long}
-	for name, try := range map[string]func() (lease.Write, error){
-		"quarantine":    func() (lease.Write, error) { return protocol.Quarantine(free, c(free), lease.ReasonForced, stamp()) },
-		"force-release": func() (lease.Write, error) { return protocol.ForceRelease(held, c(held), stamp()) },
-		"rewind":        func() (lease.Write, error) { return protocol.Rewind(free, c(free), checkpoint.Mark{}, stamp()) },
-		"remove":        func() (lease.Write, error) { return protocol.Remove(free, c(free), stamp()) },
-		"release":       func() (lease.Write, error) { return protocol.Release(held, handle(held), end, stamp()) },
-		"yield": func() (lease.Write, error) {
-			handedOff := protocol.End{Reason: lease.ReasonHandoff, Note: end.Note}
-			return protocol.Yield(held, handle(held), owner("b"), handedOff, stamp())
-		},
+	handedOff := protocol.End{Reason: lease.ReasonHandoff, Note: end.Note}
+	for name, w := range map[string]lease.Write{
+		"quarantine":    write(t)(protocol.Quarantine(free, c(free), lease.ReasonForced, stamp())),
+		"force-release": write(t)(protocol.ForceRelease(held, c(held), stamp())),
+		"rewind":        write(t)(protocol.Rewind(free, c(free), checkpoint.Mark{}, stamp())),
+		"remove":        write(t)(protocol.Remove(free, c(free), stamp())),
+		"release":       write(t)(protocol.Release(held, handle(held), end, stamp())),
+		"yield":         write(t)(protocol.Yield(held, handle(held), owner("b"), handedOff, stamp())),
 	} {
-		w, err := try()
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
 		if note := w.Next.(lease.Row).Last.Note; note != "x"+long[:62] {
 			t.Errorf("%s: the row keeps the note %q", name, note)
 		}
