@@ -238,3 +238,56 @@ func TestReleaseThatLanded(t *testing.T) {
 		}
 	})
 }
+
+// TestFinishThatLanded: a worker finishes its shard, the answer is lost, and the row changes hands
+// before the finish is repeated: an operator rewinds the shard, or it is removed. The worker was
+// not fenced: Finish succeeds, and the end that is reported is that of a finished shard.
+func TestFinishThatLanded(t *testing.T) {
+	for name, change := range map[string]func(lease.Row, protocol.Command, protocol.Stamp) (lease.Write, error){
+		"rewound": func(r lease.Row, c protocol.Command, st protocol.Stamp) (lease.Write, error) {
+			return protocol.Rewind(r, c, checkpoint.Mark{}, st)
+		},
+		"removed": protocol.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStage(t, 1)
+				finished := make(chan error, 1)
+				var calls atomic.Int32
+				a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, func(ctx context.Context, tn *shardlease.Tenure) error {
+					if calls.Add(1) > 1 { // claimed again after the rewind
+						return serve(ctx, tn)
+					}
+					if err := tn.Mark("7"); err != nil {
+						t.Error(err)
+					}
+					finished <- tn.Finish(tn.Context())
+					return nil
+				})
+				var once sync.Once
+				a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (now lease.Record, err error) {
+					now, err = send()
+					if row, ok := now.(lease.Row); ok && err == nil && row.Finished {
+						once.Do(func() {
+							s.write(change(row, protocol.Command{Seen: row.Generation, By: "op"}, protocol.Stamp{ID: "change", At: time.Now()}))
+							now, err = nil, errDown
+						})
+					}
+					return now, err
+				})
+				if err := <-finished; err != nil {
+					t.Errorf("Finish returned %v", err)
+				}
+				time.Sleep(time.Second)
+				ended := a.of(event.Ended)
+				if len(ended) != 1 || ended[0].Cause != event.CauseFinished || ended[0].Err != nil || ended[0].Pending != 0 {
+					t.Errorf("reported: %v", ended)
+				}
+				if refused := a.of(event.Refused); len(refused) > 0 {
+					t.Errorf("reported: %v", refused)
+				}
+				s.end()
+			})
+		})
+	}
+}

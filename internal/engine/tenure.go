@@ -523,8 +523,8 @@ func overtaken(row lease.Row, mine int64) event.Cause {
 }
 
 // landed reports whether the write with which this worker gave the shard up was stored by an
-// earlier attempt that was not answered, although the shard has changed hands since: nobody but
-// the owner ends a generation for these reasons.
+// earlier attempt that was not answered, although the shard has changed hands or was removed
+// since: nobody but the owner ends a generation for these reasons.
 func landed(row lease.Row, mine int64, what doing) bool {
 	switch firstAfter(row, mine) {
 	case lease.ReasonReleased:
@@ -538,7 +538,7 @@ func landed(row lease.Row, mine int64, what doing) bool {
 // refused ends the tenure: the table has told this holder that it is none.
 func (e *Engine) refused(s *shard, what doing, a protocol.Answer) {
 	t := &s.t
-	if a.Verdict == protocol.Overtaken && a.Torn && landed(a.Row, t.generation, what) {
+	if a.Torn && landed(a.Row, t.generation, what) {
 		e.stored(s, what)
 		return
 	}
