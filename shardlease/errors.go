@@ -18,7 +18,8 @@ var (
 	ErrConfig = errors.New("invalid configuration")
 	// ErrRunning means that Run was called before. A worker runs once.
 	ErrRunning = errors.New("this worker has run before: a worker runs only once")
-	// ErrEnded means that the tenure is over. An [*EndError] contains the cause.
+	// ErrEnded means that the tenure is over. An [*EndError] contains the cause. The cause of the
+	// soft context matches ErrEnded too, although the tenure may last a little longer.
 	ErrEnded = errors.New("the tenure is over")
 	// ErrNoShards means that the source lists no shards.
 	ErrNoShards = errors.New("no shards are listed")
@@ -52,10 +53,16 @@ type EndError struct {
 	// whether the table accepted it. The commit has not overwritten anything that a
 	// successor wrote.
 	OutcomeUnknown bool
+
+	soft bool // only the soft context has ended
 }
 
 func (e *EndError) Error() string {
-	text := fmt.Sprintf("shard %q, generation %d: %v: %v", e.Shard, e.Generation, ErrEnded, e.Cause)
+	what := ErrEnded.Error()
+	if e.soft {
+		what = "the handler should wind down"
+	}
+	text := fmt.Sprintf("shard %q, generation %d: %s: %v", e.Shard, e.Generation, what, e.Cause)
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}

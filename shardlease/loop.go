@@ -213,7 +213,9 @@ func (r *run) carryOut(o engine.Output) {
 		r.begin(o)
 	case engine.Drain:
 		if e := r.episode[o.Tenure]; e != nil {
-			e.tenure.drain(e.tenure.end(o.Cause))
+			end := e.tenure.end(o.Cause)
+			end.soft = true
+			e.tenure.drain(end)
 		}
 	case engine.Committed:
 		if e := r.episode[o.Tenure]; e != nil {

@@ -90,8 +90,9 @@ func testOnlyCtx(t *testing.T, leave func(ctx context.Context) error, reported b
 }
 
 // TestContextsAndTheirCauses: in an eager move t.Context() outlives ctx by up to the drain
-// time; in a cooperative move both end at once. The cause of both is an EndError. If the
-// handler takes too long, the event is a warning that reports this.
+// time; in a cooperative move both end at once. The cause of both is an EndError, whose text
+// states whether the tenure was over. If the handler takes too long, the event is a warning that
+// reports this.
 func TestContextsAndTheirCauses(t *testing.T) {
 	for mode, wind := range map[rebalance.Mode]time.Duration{rebalance.Eager: 20 * time.Second, rebalance.Cooperative: 0} {
 		subtest(t, mode.String(), func(t *testing.T) { testContexts(t, mode, wind) })
@@ -112,6 +113,11 @@ func testContexts(t *testing.T, mode rebalance.Mode, wind time.Duration) {
 			}
 			if ok && end.Cause != event.CauseHandedOff && end.Cause != event.CauseStopped {
 				t.Errorf("the cause is %v", end)
+			}
+			soft := c == ctx && time.Since(from) > 0 // it ended before the tenure
+			text := map[bool]string{true: "the handler should wind down", false: "the tenure is over"}
+			if ok && (!strings.Contains(end.Error(), text[soft]) || strings.Contains(end.Error(), text[!soft])) {
+				t.Errorf("the text of the cause is %q; only the soft context: %t", end, soft)
 			}
 		}
 		ended <- time.Since(from)

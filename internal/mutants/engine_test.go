@@ -107,6 +107,8 @@ func engineMutants() []mutant {
 			swap(`onlyStale(ep.err)`, `errors.Is(ep.err, checkpoint.ErrStale)`), inWorker, "TestErrorsAfterAMove"},
 		{"the end of the soft context is not the end of the tenure", "shardlease.Tenure.await",
 			never("soft"), inWorker, "TestCommitWithTheSoftContext"},
+		{"the text of a soft end is not that of the end of a tenure", "shardlease.EndError.Error",
+			never("soft"), inWorker, "TestContextsAndTheirCauses"},
 		{"a probe lets a paused process continue", "shardlease.Worker.stuck",
 			cut("sleep"), inWorker, "TestPausedProcessIsAlive"},
 		{"a handler without time to wind down is not blamed", "internal/engine.Engine.over",
