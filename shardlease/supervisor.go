@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -36,8 +37,8 @@ import (
 // outcome is not known, read the row with [Supervisor.Get]: Last.By and Last.Note show
 // whether the last change of hands was yours. The row keeps the first [lease.MaxNote] bytes
 // of the reason. If an answer of the store was lost, lease.ErrOutdated may also mean that the
-// command was carried out and a worker has claimed the shard since. Then [lease.Row.History]
-// contains your change.
+// command was carried out and the shard has changed hands since. Then [lease.Row.History]
+// contains your change. ForceRelease recognizes that itself, and returns no error.
 //
 // Other workers notice a command at their next audit ([Config.AuditEvery], which is longer
 // in a large fleet). A worker whose shard was taken away notices when its next commit is
@@ -118,9 +119,10 @@ func (s Supervisor) ByTask(ctx context.Context, task string) ([]lease.Row, error
 
 // ForceRelease releases a shard without the cooperation of its owner. Any worker may claim
 // the shard then, also the former owner: the command is for an owner that is dead or stuck,
-// and does not keep a shard away from a worker.
+// and does not keep a shard away from a worker. If an answer of the store was lost, the row that
+// ForceRelease returns may show that a worker has claimed the shard again.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	return s.command(ctx, "force-release", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.ForceRelease(row, s.stated(seen, why), st)
 	})
 }
@@ -194,14 +196,14 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
 // Quarantine sets a shard aside, whether it is held or not: nobody claims it until
 // Unquarantine.
 func (s Supervisor) Quarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	return s.command(ctx, "quarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Quarantine(row, s.stated(seen, why), lease.ReasonForced, st)
 	})
 }
 
 // Unquarantine makes a shard claimable again, and sets its failed attempts to 0.
 func (s Supervisor) Unquarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	return s.command(ctx, "unquarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Unquarantine(row, s.stated(seen, why), st)
 	})
 }
@@ -210,7 +212,7 @@ func (s Supervisor) Unquarantine(ctx context.Context, shard string, seen int64, 
 // rewinds it to the very beginning. A finished shard is unfinished afterwards. A running
 // fleet claims a free shard within moments, so quarantine the shard first.
 func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, error) {
-	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	return s.command(ctx, "rewind", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Rewind(row, s.stated(seen, why), to, st)
 	})
 }
@@ -218,7 +220,7 @@ func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to che
 // Remove replaces the row of a shard without owner by a tombstone. If the source still
 // lists the shard, a worker creates a new row, which starts at the beginning.
 func (s Supervisor) Remove(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	return s.command(ctx, shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	return s.command(ctx, "remove", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Remove(row, s.stated(seen, why), st)
 	})
 }
@@ -247,8 +249,9 @@ func (s Supervisor) check(command bool) error {
 // A transition returns the write that changes a row as a command demands.
 type transition func(lease.Row, protocol.Stamp) (lease.Write, error)
 
-// command reads the row, makes the write and sends it until its outcome is known.
-func (s Supervisor) command(ctx context.Context, shard string, make transition) (lease.Row, error) {
+// command reads the row, makes the write and sends it until its outcome is known. The verb names
+// the transition in errors.
+func (s Supervisor) command(ctx context.Context, verb, shard string, make transition) (lease.Row, error) {
 	if err := s.check(true); err != nil {
 		return lease.Row{}, err
 	}
@@ -269,11 +272,34 @@ func (s Supervisor) command(ctx context.Context, shard string, make transition) 
 			row = answer.Row
 			continue
 		}
-		if err := answer.Err(); err != nil {
-			return answer.Row, fmt.Errorf("%v: %w", w, err)
+		err = answer.Err()
+		rule, refused := err.(*lease.RuleError)
+		switch {
+		case err == nil || answer.Torn && released(answer.Row, w):
+			return answer.Row, nil
+		case refused:
+			return answer.Row, &lease.RuleError{Transition: verb, Key: row.Key(), Rule: rule.Rule}
 		}
-		return answer.Row, nil
+		return answer.Row, fmt.Errorf("%s %v: %w", verb, row.Key(), err)
 	}
+}
+
+// released reports whether the history of the row shows that w, a forced release, was stored
+// before the shard changed hands again. The history has no write ids, so released compares
+// everything else. Another command of this operator, in the same second and for the same owner,
+// would look the same; then too the owner has lost the shard, which is all that a forced release
+// promises. The other commands promise more, so they return lease.ErrOutdated.
+func released(now lease.Row, w lease.Write) bool {
+	old, _ := w.Old.(lease.Row)
+	next, _ := w.Next.(lease.Row)
+	if old.Owner.IsZero() || next.Quarantined {
+		return false
+	}
+	mine := next.Last
+	return slices.ContainsFunc(now.History(), func(t lease.Transfer) bool {
+		return t.Generation == mine.Generation && t.Reason == mine.Reason && t.From == mine.From && t.By == mine.By &&
+			t.At.Equal(mine.At.Truncate(time.Second))
+	})
 }
 
 // send repeats a write until it is answered. It sends the same bytes each time, so that a

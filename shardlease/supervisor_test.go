@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,7 +81,7 @@ func TestRefusedCommandShowsTheRow(t *testing.T) {
 	}{
 		"rewind a held shard":         {nil, rewind, func(r lease.Row) bool { return r.Owner.Name == "a" }, lease.ErrHeld},
 		"remove a held shard":         {nil, s.Remove, func(r lease.Row) bool { return r.Owner.Name == "a" }, lease.ErrHeld},
-		"force a free shard":          {[]command{s.ForceRelease}, s.ForceRelease, func(r lease.Row) bool { return r.Owner.IsZero() }, ""},
+		"force-release a free shard":  {[]command{s.ForceRelease}, s.ForceRelease, func(r lease.Row) bool { return r.Owner.IsZero() }, ""},
 		"quarantine twice":            {[]command{s.Quarantine}, s.Quarantine, func(r lease.Row) bool { return r.Quarantined }, ""},
 		"unquarantine what is in use": {nil, s.Unquarantine, func(r lease.Row) bool { return !r.Quarantined }, ""},
 		"remove twice":                {[]command{s.Quarantine, s.Remove}, s.Remove, func(r lease.Row) bool { return r.Removed }, ""},
@@ -94,6 +95,9 @@ func TestRefusedCommandShowsTheRow(t *testing.T) {
 		}
 		got, err := tc.asked(t.Context(), name, row.Generation, "refused")
 		refused, ok := errors.AsType[*lease.RuleError](err)
+		if verb, _, _ := strings.Cut(name, " "); ok && refused.Transition != verb {
+			t.Errorf("%s: the error names the transition %q", name, refused.Transition)
+		}
 		if !ok || refused.Key != row.Key() || tc.rule != "" && !errors.Is(err, tc.rule) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -168,6 +172,64 @@ func TestCommandSurvivesLostAnswers(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 	})
+}
+
+// TestForceReleaseThatLanded: a forced release was stored, the answer was lost, and a worker
+// claimed the shard before the release was repeated. ForceRelease succeeds. It does not take the
+// release of another operator for its own, and other commands do not compare histories.
+func TestForceReleaseThatLanded(t *testing.T) {
+	type command func(ctx context.Context, shard string, seen int64, why string) (lease.Row, error)
+	force := func(s shardlease.Supervisor) command { return s.ForceRelease }
+	quarantine := func(s shardlease.Supervisor) command { return s.Quarantine }
+	type change func(lease.Row) (lease.Write, error)
+	bob := func(r lease.Row) protocol.Command { return protocol.Command{Seen: r.Generation, By: "bob"} }
+	forceByBob := func(r lease.Row) (lease.Write, error) { return protocol.ForceRelease(r, bob(r), fixture.Stamp()) }
+	unquarantine := func(r lease.Row) (lease.Write, error) { return protocol.Unquarantine(r, bob(r), fixture.Stamp()) }
+	claim := func(r lease.Row) (lease.Write, error) {
+		return protocol.Claim(r, lease.Owner{Name: "b", Incarnation: "b1"}, fixture.Stamp())
+	}
+	for name, tc := range map[string]struct {
+		lost    bool // the write itself is lost, not only the answer
+		command func(shardlease.Supervisor) command
+		since   []change // what happens before the command is repeated
+		want    error
+		verb    string // the first word of the error
+	}{
+		"claimed since":                {false, force, []change{claim}, nil, ""},
+		"released by another operator": {true, force, []change{forceByBob, claim}, lease.ErrOutdated, "force-release"},
+		"a quarantine":                 {false, quarantine, []change{unquarantine}, lease.ErrOutdated, "quarantine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Until(time.Date(2026, 7, 1, 0, 0, 0, 7e8, time.UTC)))
+				link := storetest.NewLink(new(memstore.Store))
+				row := held(t, link, "s", "")
+				link.OnWrite(func(_ context.Context, _ lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+					link.OnWrite(nil)
+					now := row
+					if !tc.lost {
+						record, err := send()
+						if now, _ = record.(lease.Row); err != nil {
+							t.Error(err)
+						}
+					}
+					for _, change := range tc.since {
+						w, err := change(now)
+						now = fixture.Must[lease.Row](t, link)(w, err)
+					}
+					return nil, errDown
+				})
+				s := shardlease.Supervisor{Store: link, Group: "orders", By: "ann"}
+				got, err := tc.command(s)(t.Context(), "s", row.Generation, "stuck")
+				if !errors.Is(err, tc.want) || got.Generation != row.Generation+2 {
+					t.Errorf("%v, %v", got, err)
+				}
+				if text := " lease orders/s: the row has changed hands since it was seen"; err != nil && err.Error() != tc.verb+text {
+					t.Errorf("the error reads %q", err)
+				}
+			})
+		})
+	}
 }
 
 // TestListGoesOnAfterMalformedRows: the listing has a record that cannot be read before the others.

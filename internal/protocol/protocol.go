@@ -108,7 +108,7 @@ func Claim(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 //
 // Recover clears an offer of the dead owner, also one to another successor.
 func Recover(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
-	if err := heldByOther(r, "recovery", by.Incarnation); err != nil {
+	if err := heldByOther(r, "recover", by.Incarnation); err != nil {
 		return lease.Write{}, err
 	}
 	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: lease.ReasonExpired, By: by.Name}, s, func(next *lease.Row) {
@@ -119,7 +119,7 @@ func Recover(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 // Seize takes a shard whose owner did not wind down in the time that the terms of the move
 // allow. The owner may be alive; after this write it is fenced.
 func Seize(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
-	if err := heldByOther(r, "seizure", by.Incarnation); err != nil {
+	if err := heldByOther(r, "seize", by.Incarnation); err != nil {
 		return lease.Write{}, err
 	}
 	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: lease.ReasonDrainTimeout, By: by.Name}, s, nil)
@@ -168,7 +168,7 @@ func Offer(r lease.Row, h lease.Hold, to lease.Incarnation, m checkpoint.Mark, s
 
 // Withdraw withdraws an offer. A Take that arrives later is refused.
 func Withdraw(r lease.Row, h lease.Hold, s Stamp) (lease.Write, error) {
-	const name = "withdrawal"
+	const name = "withdraw"
 	if err := holds(r, name, h); err != nil {
 		return lease.Write{}, err
 	}
@@ -289,7 +289,7 @@ func Rewind(r lease.Row, c Command, m checkpoint.Mark, s Stamp) (lease.Write, er
 // the generation: it refuses late writes of earlier holders, and a shard with the same name
 // starts above it.
 func Remove(r lease.Row, c Command, s Stamp) (lease.Write, error) {
-	if err := idle(r, "removal", c); err != nil {
+	if err := idle(r, "remove", c); err != nil {
 		return lease.Write{}, err
 	}
 	return handOver(r, lease.OpSwap, lease.Owner{}, c.transfer(lease.ReasonRemoved), s, func(next *lease.Row) {
@@ -302,7 +302,7 @@ func Remove(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 // Revive replaces a tombstone by a new row, for a shard that is listed again. The row is like a
 // new one, but its generation is above that of the tombstone.
 func Revive(r lease.Row, parents []string, by string, s Stamp) (lease.Write, error) {
-	const name = "revival"
+	const name = "revive"
 	if !r.Removed {
 		return lease.Write{}, rule(r, name, ErrNotRemoved)
 	}

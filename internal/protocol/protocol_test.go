@@ -86,9 +86,13 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 		if !errors.Is(tc.got, tc.want) {
 			t.Errorf("%s: got %v, want %v", name, tc.got, tc.want)
 		}
-		if rule, ok := errors.AsType[*lease.RuleError](tc.got); ok && (rule.Transition == "" || rule.Key.Name != "shard-1") {
+		verb, _, _ := strings.Cut(name, " ")
+		if rule, ok := errors.AsType[*lease.RuleError](tc.got); ok && (rule.Transition != verb || rule.Key.Name != "shard-1") {
 			t.Errorf("%s: %v does not name transition and shard", name, tc.got)
 		}
+	}
+	if err := errOf(protocol.Remove(a, command(a), stamp())); err.Error() != "remove lease orders/shard-1: a worker holds the shard" {
+		t.Errorf("the error reads %q", err)
 	}
 }
 

@@ -35,7 +35,7 @@ const (
 	// decide again.
 	ErrOutdated Rule = "the row has changed hands since it was seen"
 	// ErrHeld: a worker holds the shard. Quarantine the shard before you rewind or remove it.
-	ErrHeld Rule = "held"
+	ErrHeld Rule = "a worker holds the shard"
 	// ErrWentBack: the table was restored or replaced. Nothing may be claimed before the rows
 	// are adopted.
 	ErrWentBack Rule = "the table went back in time"
@@ -43,14 +43,14 @@ const (
 
 // A RuleError reports a transition that a row does not allow, and the rule that forbids it.
 type RuleError struct {
-	// Transition is the name of the transition, such as "claim" or "rewind". For a write that
-	// was answered, it is the name of the operation.
+	// Transition is the verb for the transition, such as "claim" or "rewind". For a worker's write
+	// that was answered, it is the name of the operation, such as "swap".
 	Transition string
 	Key        Key
 	Rule       Rule
 }
 
-func (e *RuleError) Error() string { return fmt.Sprintf("%s of %v: %v", e.Transition, e.Key, e.Rule) }
+func (e *RuleError) Error() string { return fmt.Sprintf("%s %v: %v", e.Transition, e.Key, e.Rule) }
 
 // Unwrap returns the rule.
 func (e *RuleError) Unwrap() error { return e.Rule }
