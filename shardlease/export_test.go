@@ -67,7 +67,10 @@ func (d *Desk) Reported() (in engine.Marks, ok bool) {
 }
 
 // Settle settles marks as an answer of the engine does.
-func (d *Desk) Settle(seq uint64, err error) { d.settle(seq, err) }
+func (d *Desk) Settle(seq uint64, err error) { d.settle(seq, 0, err) }
+
+// Oldest returns the age of the oldest mark that is not settled.
+func (d *Desk) Oldest() time.Duration { return d.oldest() }
 
 // Soft returns the ctx of the handler.
 func (d *Desk) Soft() context.Context { return d.soft }

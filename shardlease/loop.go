@@ -40,6 +40,7 @@ type run struct {
 	prepare     map[string]*preparation
 	deadlines   map[time.Duration]deadline // by limit
 	slow        slowness
+	marks       engine.Batch   // the marks of a turn of the loop; empty between turns
 	sourceDue   engine.Instant // until when the source may take to answer
 	wake        engine.Instant // when the engine has something to do next
 }
@@ -111,16 +112,21 @@ func (r *run) loop(ctx context.Context) {
 	}
 }
 
-// advance passes a batch to the engine: the marks first, so that all decisions use the
-// latest marks. Urgent arrivals are handled before each step. Heartbeats are sent on time
+// advance passes a batch to the engine: the marks first and in one step, so that all decisions
+// use the latest marks. Urgent arrivals are handled before each step. Heartbeats are sent on time
 // even during a long batch, because every step of the engine sends what is due.
 func (r *run) advance(b batch) {
 	idle := r.handleUrgent() == 0 && len(b.arrived)+len(b.marked) == 0
 	for _, t := range b.marked {
 		if in, news := t.report(); news {
-			r.step(in)
-			r.handleUrgent()
+			r.marks = append(r.marks, in)
 		}
+	}
+	if len(r.marks) > 0 {
+		r.step(r.marks)
+		r.handleUrgent()
+		clear(r.marks) // frees the marks; the memory is used again
+		r.marks = r.marks[:0]
 	}
 	for _, a := range b.arrived {
 		r.take(a)
@@ -219,7 +225,7 @@ func (r *run) carryOut(o engine.Output) {
 		}
 	case engine.Committed:
 		if e := r.episode[o.Tenure]; e != nil {
-			e.tenure.settle(o.Seq, o.Err)
+			e.tenure.settle(o.Seq, int64(o.Oldest), o.Err)
 		}
 	case engine.Over:
 		r.over(o)

@@ -30,7 +30,7 @@ func (t *Tenure) report() (engine.Marks, bool) {
 		Progress: t.progress, Finish: t.finish, Release: t.release,
 	}
 	if t.made > t.reported {
-		in.Mark, t.reported = t.last, t.made
+		in.Mark, in.Made, t.reported = t.last, engine.Instant(t.fresh), t.made
 	}
 	if t.release {
 		in.Note = t.note
@@ -40,16 +40,16 @@ func (t *Tenure) report() (engine.Marks, bool) {
 }
 
 // settle records that the first seq marks were accepted, or with err that they never will
-// be.
-func (t *Tenure) settle(seq uint64, err error) {
+// be. The first of the other marks was made at oldest, unless the engine knows of none.
+func (t *Tenure) settle(seq uint64, oldest int64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if seq > t.settled {
 		t.settled = seq
-		t.since.Store(0)
-		if t.made > seq {
-			t.since.Store(t.inbox.now()) // the remaining marks were made while the write was under way
+		if oldest == 0 && t.made > t.reported {
+			oldest = t.fresh
 		}
+		t.since.Store(oldest)
 	}
 	t.refusal = err
 	t.waiting = slices.DeleteFunc(t.waiting, func(w wait) bool {

@@ -209,6 +209,68 @@ func TestStatus(t *testing.T) {
 	})
 }
 
+// TestOldestMarkDuringAWrite: two marks are made while the write of an earlier one is under way.
+// When that write is answered, OldestMark is the age of the first of the two, also if the first
+// attempt was not answered. (It was the time since the answer.)
+func TestOldestMarkDuringAWrite(t *testing.T) {
+	for name, answer := range map[string]error{"answered": nil, "not answered at first": errDown} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStage(t, 1)
+				begun := make(chan *shardlease.Tenure, 1)
+				config := shardlease.Config{Handoff: rebalance.Eager, Commit: checkpoint.Policy{Every: time.Hour}}
+				a := s.enter("a", config, func(ctx context.Context, tn *shardlease.Tenure) error {
+					begun <- tn
+					return serve(ctx, tn)
+				})
+				tn := <-begun
+				a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+					if w.Key().Kind == lease.KindSeat {
+						return send()
+					}
+					a.OnWrite(nil)
+					record, err := send()
+					time.Sleep(2 * time.Second)
+					return record, errors.Join(err, answer)
+				})
+				go func() { _ = tn.Commit(tn.Context(), "1") }()
+				for _, later := range []string{"2", "3"} {
+					time.Sleep(500 * time.Millisecond)
+					_ = tn.Mark(later)
+				}
+				time.Sleep(3 * time.Second)
+				if got := a.Status().OldestMark.Round(time.Millisecond); got != 3500*time.Millisecond {
+					t.Errorf("the oldest mark is %v old, want 3.5s", got)
+				}
+				_ = tn.Flush(tn.Context())
+				if got := a.Status().OldestMark; got != 0 {
+					t.Errorf("the oldest mark is %v old, and there is none", got)
+				}
+				s.end()
+			})
+		})
+	}
+}
+
+// TestNoMarkWaitsLongerThanThePolicy: the handlers of four shards mark ten times a second, and no
+// mark waits longer than Commit.Every. (A commit that was due left out the marks that were made
+// since the last turn of the run loop, if the loop took in the marks of another shard first. They
+// waited for the next commit.)
+func TestNoMarkWaitsLongerThanThePolicy(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 4)
+		config := shardlease.Config{Handoff: rebalance.Eager, Commit: checkpoint.Policy{Every: 5 * time.Second}}
+		a := s.enter("a", config, workingFor(0))
+		for range 1200 {
+			time.Sleep(50 * time.Millisecond)
+			if got := a.Status().OldestMark; got > 5050*time.Millisecond {
+				t.Fatalf("a mark has waited for %v", got)
+			}
+		}
+		s.end()
+	})
+}
+
 func TestStatusAsJSON(t *testing.T) {
 	status := shardlease.Status{
 		Group: "orders", Name: "a", Incarnation: "a1", Phase: "serving", Held: 3, Moving: 1, Requested: 2,

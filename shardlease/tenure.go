@@ -34,15 +34,16 @@ type Tenure struct {
 	drain  context.CancelCauseFunc // ends soft
 	cancel context.CancelCauseFunc // ends hard
 
-	// since is when the oldest mark that is not settled was made, or when older marks were
-	// settled, if that was later. It counts from the start of the inbox; 0: every mark is
-	// settled. Status reads it without the lock, which Mark holds while it calls Config.Order.
+	// since is when the oldest mark that is not settled was made, counted from the start of the
+	// inbox; 0: every mark is settled. Status reads it without the lock, which Mark holds while
+	// it calls Config.Order.
 	since atomic.Int64
 
 	mu       sync.Mutex
 	last     checkpoint.Mark // the latest mark; the next one must not be before it
 	made     uint64          // the number of marks made
 	reported uint64          // the number of marks that the engine knows
+	fresh    int64           // when the first mark that the engine does not know was made, like since
 	settled  uint64          // the number of marks that were accepted, or refused for good
 	flush    uint64          // the number of marks up to which Flush was called
 	refusal  error           // why the mark that was settled last was refused; nil: it was accepted
@@ -122,8 +123,11 @@ func (t *Tenure) mark(m checkpoint.Mark) error {
 		return err
 	}
 	t.last = m
+	if t.reported == t.made { // as also if every mark is settled
+		t.fresh = t.inbox.now()
+	}
 	if t.settled == t.made {
-		t.since.Store(t.inbox.now())
+		t.since.Store(t.fresh)
 	}
 	t.made++
 	// The engine must know at once of the first mark that waits, because the interval of the

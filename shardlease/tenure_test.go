@@ -292,3 +292,23 @@ func BenchmarkMark(b *testing.B) {
 		})
 	}
 }
+
+// TestOldestMarkThatWasNotReported: a mark that the loop has not reported when an earlier one is
+// accepted is as old as it is.
+func TestOldestMarkThatWasNotReported(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := shardlease.NewDesk(nil, "", 0)
+		_ = d.Mark("1")
+		d.Reported()
+		time.Sleep(time.Second)
+		_ = d.Mark("2")
+		time.Sleep(time.Second)
+		if got := d.Oldest(); got != 2*time.Second {
+			t.Errorf("before the first mark is accepted: %v", got)
+		}
+		d.Settle(1, nil)
+		if got := d.Oldest(); got != time.Second {
+			t.Errorf("when the first mark is accepted: %v", got)
+		}
+	})
+}

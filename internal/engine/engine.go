@@ -78,6 +78,8 @@ func (e *Engine) take(in Input) {
 		e.sourced(in)
 	case Marks:
 		e.marked(in)
+	case Batch:
+		e.marked(in...)
 	case Returned:
 		e.returned(in)
 	case Prepared:

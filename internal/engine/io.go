@@ -123,12 +123,17 @@ type (
 		Tenure   Tenure
 		Mark     checkpoint.Mark // the latest; zero: no new one
 		Seq      uint64          // counts the marks of the tenure
+		Made     Instant         // when the first mark since the last Marks was made, by the shell's clock; 0: no new one
 		Flush    uint64          // a caller waits until this many are committed
 		Progress bool            // Progress was called
 		Finish   bool            // the shard has ended: Finish was called
 		Release  bool            // the handler wants to give the shard up: Release was called
 		Note     string          // of the release
 	}
+
+	// Batch: the marks of several tenures. All of them are taken in before anything is decided, so
+	// that no commit that is due leaves out a mark of the same batch.
+	Batch []Marks
 
 	// Returned: the handler of a tenure has returned, and everything it marked has
 	// been told.
@@ -154,6 +159,7 @@ func (Source) input()       {}
 func (SourceSilent) input() {}
 func (StoreSlow) input()    {}
 func (Marks) input()        {}
+func (Batch) input()        {}
 func (Returned) input()     {}
 func (Prepared) input()     {}
 func (Stop) input()         {}
@@ -232,6 +238,7 @@ type (
 	Committed struct {
 		Tenure Tenure
 		Seq    uint64
+		Oldest Instant // Marks.Made of the oldest mark after them; 0: the engine knows of none
 		Err    error
 	}
 

@@ -25,6 +25,7 @@ type tenure struct {
 	flush    uint64          // somebody waits for so many
 	late     Instant         // since when the table has answered no write of the row although one was due; 0: none is late
 	first    Instant         // when the commit window began in which the first mark that is not sent was made
+	made     Instant         // when the shell says that this mark was made
 
 	on       bool
 	progress bool        // it got somewhere, marks or not
@@ -152,21 +153,34 @@ func (e *Engine) replaced(s *shard) {
 	})
 }
 
-// marked takes in what a handler has marked and asked for.
-func (e *Engine) marked(in Marks) {
-	s := e.shard(in.Tenure.Shard)
-	if s == nil || !s.t.on || s.t.generation != in.Tenure.Generation {
-		return // the shell was told that it is over
+// marked takes in what handlers have marked and asked for.
+func (e *Engine) marked(batch ...Marks) {
+	for _, in := range batch {
+		if s := e.present(in.Tenure); s != nil {
+			e.absorb(s, in)
+		}
 	}
-	e.absorb(s, in)
-	e.tend(s)
+	for _, in := range batch {
+		if s := e.present(in.Tenure); s != nil {
+			e.tend(s)
+		}
+	}
+}
+
+// present returns the shard of a tenure; nil: the tenure is over, as the shell was told.
+func (e *Engine) present(id Tenure) *shard {
+	s := e.shard(id.Shard)
+	if s == nil || !s.t.on || s.t.generation != id.Generation {
+		return nil
+	}
+	return s
 }
 
 func (e *Engine) absorb(s *shard, in Marks) {
 	t := &s.t
 	if in.Seq > t.seq {
 		if t.seq <= max(t.sent, t.accepted) {
-			t.first = e.window(s)
+			t.first, t.made = e.window(s), in.Made
 		}
 		t.mark, t.seq = in.Mark, in.Seq
 	}
@@ -338,8 +352,7 @@ func (e *Engine) unaccepted(t *tenure) checkpoint.Mark {
 func (e *Engine) sendMark(s *shard, what doing, w lease.Write, err error) {
 	t := &s.t
 	if err != nil && t.seq > t.accepted && (errors.Is(err, checkpoint.ErrBackwards) || errors.Is(err, checkpoint.ErrInvalid)) {
-		e.do(Committed{Tenure: s.id(), Seq: t.seq, Err: err})
-		t.accepted, t.late = t.seq, 0
+		e.committed(s, t.seq, err)
 		e.at(s, e.now.Mono)
 		return
 	}
@@ -349,6 +362,16 @@ func (e *Engine) sendMark(s *shard, what doing, w lease.Write, err error) {
 	} else {
 		e.at(s, e.now.Mono.Add(e.beat)) // a row at the end of its numbers, say: nothing can be written there
 	}
+}
+
+// committed notes that the first seq marks are accepted, or with an error that they never will be.
+func (e *Engine) committed(s *shard, seq uint64, err error) {
+	t := &s.t
+	t.accepted, t.late = seq, 0
+	if t.seq <= seq {
+		t.made = 0
+	}
+	e.do(Committed{Tenure: s.id(), Seq: seq, Oldest: t.made, Err: err})
 }
 
 // commit writes the latest mark when the policy or a caller says so.
@@ -487,8 +510,7 @@ func (e *Engine) held(s *shard, what doing, a protocol.Answer) {
 	case protocol.Again: // go on from the row as it stands
 		t.sent = t.accepted
 	case protocol.Unsent:
-		e.do(Committed{Tenure: s.id(), Seq: t.sent, Err: a.Err()})
-		t.accepted, t.late = t.sent, 0
+		e.committed(s, t.sent, a.Err())
 	default:
 		e.refused(s, what, a)
 	}
@@ -591,8 +613,7 @@ func (e *Engine) stored(s *shard, what doing) {
 	t := &s.t
 	t.late = 0
 	if t.sent > t.accepted {
-		t.accepted = t.sent
-		e.do(Committed{Tenure: s.id(), Seq: t.accepted})
+		e.committed(s, t.sent, nil)
 	}
 	if what != givingUp && what != finishing {
 		return
