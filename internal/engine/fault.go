@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -43,6 +44,7 @@ type faults struct {
 	answered order   // the step in which the store last answered
 	failed   order   // the step in which a call of the store last failed
 	scan     Instant // when to check next whether a fault still lasts
+	verify   Instant // when the Verify that is under way was sent
 	wake     Instant
 }
 
@@ -96,14 +98,14 @@ func (e *Engine) storeFailed(shard string, err error) {
 // keepReporting reports the faults that last, and ends the faults that are over.
 func (e *Engine) keepReporting() {
 	f := &e.faults
-	f.wake = Never
+	f.wake = e.awaitCalls()
 	if f.store.on || f.commits.on {
 		if e.now.Mono >= f.scan {
 			f.scan = e.now.Mono.Add(e.beat / 8)
 			e.scanStore()
 			e.scanCommits()
 		}
-		f.wake = f.scan
+		f.wake = min(f.wake, f.scan)
 	}
 	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored} {
 		if !fault.on {
@@ -116,6 +118,49 @@ func (e *Engine) keepReporting() {
 		}
 		f.wake = min(f.wake, fault.next)
 	}
+}
+
+// A pending is a call about no single shard that the store has not answered yet. The engine
+// repeats no such call before its answer, so a store that never answers one is noticed by nothing
+// else: the worker cannot claim, or does not see that another one has died.
+type pending struct {
+	sent  bool
+	since Instant
+	err   error // the fault if it is not answered
+}
+
+var (
+	errVerifySilent = errors.New("store.Verify: no answer for a lease time; the call may ignore its context")
+	errListSilent   = errors.New("store.List: no answer for a lease time; the call may ignore its context")
+)
+
+func (e *Engine) pending() [3]pending {
+	l := &e.looks
+	return [...]pending{
+		{e.seat.check.sent, e.faults.verify, errVerifySilent},
+		{l.seats.sent, l.seats.asked, errListSilent},
+		{l.rows.sent, l.rows.asked, errListSilent},
+	}
+}
+
+// late is when the call should have been answered: its context ends a lease time after it was
+// sent, and the answer takes a moment to arrive.
+func (e *Engine) late(p pending) Instant { return p.since.Add(e.cfg.TTL + e.beat/8) }
+
+// awaitCalls raises the fault of a call that is late, and returns when the next call will be.
+func (e *Engine) awaitCalls() Instant {
+	next := Never
+	for _, p := range e.pending() {
+		switch at := e.late(p); {
+		case !p.sent:
+		case e.now.Mono < at:
+			next = min(next, at)
+		default:
+			e.faults.failed = e.step
+			e.raise(&e.faults.store, p.since, "", p.err)
+		}
+	}
+	return next
 }
 
 // scanStore ends the fault of the store when no call waits to be repeated and the store has
@@ -136,7 +181,8 @@ func (e *Engine) unanswered(s *shard) bool {
 	return busy && s.try.tries > 0 || s.unwritable || s.unread && (s.mine || s.asks() || s.t.offeredTo != "")
 }
 
-// callsFail reports whether a call about no single shard has failed and will be repeated.
+// callsFail reports whether a call about no single shard has failed and will be repeated, or is
+// late.
 func (e *Engine) callsFail() bool {
 	c, l := &e.seat, &e.looks
 	if c.open.Op != 0 && c.try.tries > 0 || c.unwritable || !c.restored && c.check.tries > 0 || l.seats.try.tries > 0 || l.rows.try.tries > 0 {
@@ -144,6 +190,11 @@ func (e *Engine) callsFail() bool {
 	}
 	for i := range l.peers {
 		if l.peers[i].evict.tries > 0 {
+			return true
+		}
+	}
+	for _, p := range e.pending() {
+		if p.sent && e.now.Mono >= e.late(p) {
 			return true
 		}
 	}
