@@ -70,6 +70,42 @@ func TestTrustCountsFromTheFirstSending(t *testing.T) {
 	}
 }
 
+// TestNoWriteAfterWakingUp: a process is paused past the end of its trust, and its handlers, which
+// were blocked in a call, continue before its run loop does. Whatever the engine hears of first, it
+// ends the tenures before it takes that in, and sends no write of theirs.
+func TestNoWriteAfterWakingUp(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.join("a", config(rebalance.Eager))
+	w.run(20 * time.Second)
+	id := n.tenures()[0]
+	mark := checkpoint.Mark{Position: "1000000"}
+	for name, in := range map[string]engine.Input{
+		"a commit":  engine.Batch{{Tenure: id, Mark: mark, Seq: 1e6, Flush: 1e6}},
+		"a finish":  engine.Marks{Tenure: id, Mark: mark, Seq: 1e6, Finish: true},
+		"a release": engine.Marks{Tenure: id, Release: true},
+		"a return":  engine.Returned{Tenure: id},
+		"a failure": engine.Returned{Tenure: id, Failed: true},
+	} {
+		e, now := n.Engine.Clone(), n.Moment()
+		now.Mono = e.Status().Trust
+		outs, _ := e.Step(now, in)
+		ended := false
+		for _, o := range outs {
+			switch o := o.(type) {
+			case engine.Over:
+				ended = ended || o.Tenure == id && o.Cause == event.CauseExpired
+			case engine.Send:
+				if o.Write.Key().Kind == lease.KindLease {
+					t.Errorf("%s: the engine sends %v", name, o.Write)
+				}
+			}
+		}
+		if !ended {
+			t.Errorf("%s: the tenure is not over", name)
+		}
+	}
+}
+
 // TestTrustCountsRepeatedBeatsOnce: a beat that has to be sent several times is as old
 // as its first sending, for any of them may be the one that was stored.
 func TestTrustCountsRepeatedBeatsOnce(t *testing.T) {

@@ -123,6 +123,8 @@ func engineMutants() []mutant {
 			cut("raise"), inWorker, "TestCallThatIgnoresItsContext"},
 		{"the fault of a call that is never answered lasts", "internal/engine.Engine.callsFail",
 			never("late"), inWorker, "TestCallThatIgnoresItsContext"},
+		{"a worker that wakes up ends its tenures before it writes", "internal/engine.Engine.Step",
+			swap(`e.selfFence(); e.take(in)`, `e.take(in); e.selfFence()`), inEngine, "TestNoWriteAfterWakingUp"},
 		{"the text of a soft end is not that of the end of a tenure", "shardlease.EndError.Error",
 			never("soft"), inWorker, "TestContextsAndTheirCauses"},
 		{"a probe lets a paused process continue", "shardlease.Worker.stuck",
