@@ -120,44 +120,33 @@ func (e *Engine) keepReporting() {
 	}
 }
 
-// A pending is a call about no single shard that the store has not answered yet. The engine
-// repeats no such call before its answer, so a store that never answers one is noticed by nothing
-// else: the worker cannot claim, or does not see that another one has died.
-type pending struct {
-	sent  bool
-	since Instant
-	err   error // the fault if it is not answered
-}
-
 var (
 	errVerifySilent = errors.New("store.Verify: no answer for a lease time; the call may ignore its context")
 	errListSilent   = errors.New("store.List: no answer for a lease time; the call may ignore its context")
 )
 
-func (e *Engine) pending() [3]pending {
-	l := &e.looks
-	return [...]pending{
+// awaitCalls raises the fault of a call about no single shard that is not answered, and returns
+// when the next one should be. The engine repeats no such call before its answer, so nothing else
+// would notice: the worker cannot claim, or does not see that another one has died.
+func (e *Engine) awaitCalls() Instant {
+	l, next := &e.looks, Never
+	for _, call := range [...]struct {
+		sent  bool
+		since Instant
+		fault error
+	}{
 		{e.seat.check.sent, e.faults.verify, errVerifySilent},
 		{l.seats.sent, l.seats.asked, errListSilent},
 		{l.rows.sent, l.rows.asked, errListSilent},
-	}
-}
-
-// late is when the call should have been answered: its context ends a lease time after it was
-// sent, and the answer takes a moment to arrive.
-func (e *Engine) late(p pending) Instant { return p.since.Add(e.cfg.TTL + e.beat/8) }
-
-// awaitCalls raises the fault of a call that is late, and returns when the next call will be.
-func (e *Engine) awaitCalls() Instant {
-	next := Never
-	for _, p := range e.pending() {
-		switch at := e.late(p); {
-		case !p.sent:
+	} {
+		// The context of the call ends after a lease time, and the answer takes a moment to arrive.
+		switch at := call.since.Add(e.cfg.TTL + e.beat/8); {
+		case !call.sent:
 		case e.now.Mono < at:
 			next = min(next, at)
 		default:
-			e.faults.failed = e.step
-			e.raise(&e.faults.store, p.since, "", p.err)
+			e.faults.failed = e.step // answers to other calls do not end the fault
+			e.raise(&e.faults.store, call.since, "", call.fault)
 		}
 	}
 	return next
@@ -181,8 +170,7 @@ func (e *Engine) unanswered(s *shard) bool {
 	return busy && s.try.tries > 0 || s.unwritable || s.unread && (s.mine || s.asks() || s.t.offeredTo != "")
 }
 
-// callsFail reports whether a call about no single shard has failed and will be repeated, or is
-// late.
+// callsFail reports whether a call about no single shard has failed and will be repeated.
 func (e *Engine) callsFail() bool {
 	c, l := &e.seat, &e.looks
 	if c.open.Op != 0 && c.try.tries > 0 || c.unwritable || !c.restored && c.check.tries > 0 || l.seats.try.tries > 0 || l.rows.try.tries > 0 {
@@ -190,11 +178,6 @@ func (e *Engine) callsFail() bool {
 	}
 	for i := range l.peers {
 		if l.peers[i].evict.tries > 0 {
-			return true
-		}
-	}
-	for _, p := range e.pending() {
-		if p.sent && e.now.Mono >= e.late(p) {
 			return true
 		}
 	}
