@@ -28,7 +28,7 @@ func First(at time.Time) int64 {
 }
 
 // ValidClock returns an error for the time of a clock that was never set: a first generation from
-// it would be below all that were issued before.
+// it would be below all that were issued before, and a tombstone from it would expire at once.
 func ValidClock(at time.Time) error {
 	if at.Before(epoch) {
 		return &checkpoint.InvalidError{Field: "clock", Rule: "must be set: it is before " + epoch.Format(time.DateOnly)}

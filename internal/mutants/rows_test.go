@@ -124,6 +124,8 @@ func rowMutants() []mutant {
 			without("old.last"), inLease, "TestRowFitsAgainAtTheFirstWrite"},
 		{"a clock that was never set is refused", "internal/generation.ValidClock",
 			never("before"), inProtocol, "TestClockMustBeSet"},
+		{"a tombstone needs a clock that was set", "internal/protocol.Remove",
+			swap(`generation.ValidClock($at)`, `error(nil)`), inProtocol, "TestClockMustBeSet"},
 		{"a checkpoint belongs to the generation that wrote it", "shardlease/lease.Row.checkCheckpoint",
 			without("is.generation"), inStore, "TestStore/BadInputWritesNothing"},
 

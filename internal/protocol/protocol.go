@@ -287,9 +287,12 @@ func Rewind(r lease.Row, c Command, m checkpoint.Mark, s Stamp) (lease.Write, er
 
 // Remove replaces the row of a shard that is no longer listed by a tombstone. The tombstone keeps
 // the generation: it refuses late writes of earlier holders, and a shard with the same name
-// starts above it.
+// starts above it. A tombstone from a clock that was never set would expire at once.
 func Remove(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	if err := idle(r, "remove", c); err != nil {
+		return lease.Write{}, err
+	}
+	if err := generation.ValidClock(s.At); err != nil {
 		return lease.Write{}, err
 	}
 	return handOver(r, lease.OpSwap, lease.Owner{}, c.transfer(lease.ReasonRemoved), s, func(next *lease.Row) {

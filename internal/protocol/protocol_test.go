@@ -318,7 +318,7 @@ func TestCommandsClearWhatTheySay(t *testing.T) {
 }
 
 // TestClockMustBeSet: a first generation from a clock that was never set would be below all
-// generations that were issued before.
+// generations that were issued before, and a tombstone would expire at once.
 func TestClockMustBeSet(t *testing.T) {
 	r := fixture.Free(t)
 	gone := next(t)(protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp()))
@@ -326,6 +326,7 @@ func TestClockMustBeSet(t *testing.T) {
 	for name, err := range map[string]error{
 		"begin":  errOf(protocol.Begin("g", "s", nil, "", unset)),
 		"revive": errOf(protocol.Revive(gone, nil, "", unset)),
+		"remove": errOf(protocol.Remove(r, protocol.Command{Seen: r.Generation}, unset)),
 		"adopt":  errOf(protocol.Adopt(r, "", unset)),
 	} {
 		if !errors.Is(err, checkpoint.ErrInvalid) || !strings.Contains(err.Error(), "clock") {

@@ -54,17 +54,20 @@ const (
 	// OpSwap replaces a record on condition that its write id and its counter are those
 	// that were read, and so everything else in it too. (The id alone is not enough: a
 	// transfer keeps a later checkpoint of the table, so the row can differ from what the
-	// writer of the transfer expected under the same id.) The holder of a record swaps, and
-	// an operator swaps a row that nobody holds. A writer has at most one such write under
-	// way, so no other write can slip in unnoticed between its read and its write.
+	// writer of the transfer expected under the same id.) The holder of a record swaps; an
+	// operator swaps a row that nobody holds, to rewind it, to free it from quarantine or to
+	// remove it; and a worker swaps such a row to remove it, or to create a removed row
+	// again. A writer has at most one such write under way, so no other write can slip in
+	// unnoticed between its read and its write.
 	OpSwap
 
-	// OpTransfer takes a lease row from its owner, or from nobody; another worker or an
-	// operator makes it. Its condition is the generation and the owner that were read, and
-	// not the counter, so an owner that commits as fast as it can does not starve it. What
-	// such an owner has committed since stays: the transfer keeps the stored checkpoint, and
-	// counts on from the stored counter. The write returns the row that resulted, so one
-	// step both fences the old generation and reads where the new one starts.
+	// OpTransfer takes a lease row from its owner, or from nobody: a worker claims or
+	// quarantines the shard, or an operator releases it by force, quarantines it or adopts its
+	// row. Its condition is the generation and the owner that were read, and not the counter,
+	// so an owner that commits as fast as it can does not starve it. What such an owner has
+	// committed since stays: the transfer keeps the stored checkpoint, and counts on from the
+	// stored counter. The write returns the row that resulted, so one step both fences the old
+	// generation and reads where the new one starts.
 	//
 	// A transfer to the successor that an offer names has the offer in its condition as
 	// well: a withdrawn offer cannot be accepted.
