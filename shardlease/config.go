@@ -311,7 +311,7 @@ func (f *faults) wrap(field string, err error) {
 	if err == nil {
 		return
 	}
-	rule := err.Error()
+	rule := strings.TrimPrefix(err.Error(), field+": ") // a SourceError names the source itself
 	if invalid, ok := errors.AsType[*checkpoint.InvalidError](err); ok {
 		rule = invalid.Rule
 	}

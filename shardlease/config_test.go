@@ -114,7 +114,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		t.Errorf("the errors of the checks are not in %v", err)
 	}
 	_, err = shardlease.New(new(memstore.Store), shardlease.Static(), valid())
-	if !errors.Is(err, shardlease.ErrNoShards) || !slices.Equal(blamed(err), []string{"source"}) {
+	if !errors.Is(err, shardlease.ErrNoShards) || !slices.Equal(blamed(err), []string{"source"}) || strings.Count(err.Error(), "source") > 1 {
 		t.Errorf("a static source without shards: %v", err)
 	}
 	_, err = shardlease.New(new(memstore.Store), shardlease.Static("a", "a"), valid())

@@ -45,7 +45,7 @@ func ExampleStatic() {
 	})
 	fmt.Println(err)
 	// Output:
-	// invalid configuration: source: source: "1": listed twice
+	// invalid configuration: source: "1": listed twice
 }
 
 // A source is any function that lists the shards, with their parents if a shard continues
@@ -234,6 +234,7 @@ func ExampleWorker_Status() {
 	//   "held": 0,
 	//   "moving": 0,
 	//   "requested": 0,
+	//   "abandoned": 0,
 	//   "trustSeconds": 0,
 	//   "oldestMarkSeconds": 0,
 	//   "unhealthy": "worker \"a\": it is not running",

@@ -183,6 +183,7 @@ func (r *run) returned(id engine.Tenure, err error) {
 	switch {
 	case ep.reported:
 		delete(r.episode, id)
+		r.worker.abandon(-1)
 	case ep.ended != nil:
 		r.reportEnd(ep)
 	}
@@ -213,6 +214,7 @@ func (r *run) reportEnd(ep *episode) {
 	until := ep.returned
 	if e.Running = until.IsZero(); e.Running {
 		until = r.worker.wall().Truncate(time.Millisecond)
+		r.worker.abandon(1)
 	} else {
 		delete(r.episode, ep.tenure.id())
 	}

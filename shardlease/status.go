@@ -3,7 +3,6 @@ package shardlease
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
@@ -39,7 +38,11 @@ func (w *Worker) Healthy() error {
 	}
 	if fails := w.status.CommitsFail; fails.Count > 0 {
 		late := time.Since(w.began) - time.Duration(fails.Since)
-		return w.reason("the table has accepted no commit of %d shards for %v: %.64q", fails.Count, late.Round(time.Millisecond), fails.Shards)
+		shards := "1 shard"
+		if fails.Count > 1 {
+			shards = fmt.Sprintf("%d shards", fails.Count)
+		}
+		return w.reason("the table has accepted no commit of %s for %v: %.64q", shards, late.Round(time.Millisecond), fails.Shards)
 	}
 	return nil
 }
@@ -47,7 +50,8 @@ func (w *Worker) Healthy() error {
 // Ready returns nil if the worker has its seat, has listed the lease rows and the source,
 // and has planned, so that it may hold shards; otherwise it returns the reason. A worker
 // can be ready although its source lists no shards. It is not ready while it takes a new
-// seat after it lost one, after the table was restored, and when it shuts down.
+// seat after it lost one, after the table was restored, and when it shuts down. If the worker
+// waits for the store or for the source, the reason includes the latest error of that one.
 //
 // Ready is for traffic and for rollouts.
 func (w *Worker) Ready() error {
@@ -68,41 +72,17 @@ func (w *Worker) Ready() error {
 	case s.Restored:
 		return w.reason("the table was restored: claiming is suspended until it is adopted")
 	case !s.Seated:
-		return w.reason("it has no seat yet")
+		return w.because("it has no seat yet", s.StoreFault)
 	case !s.Proven:
-		return w.reason("the store has not confirmed yet that the table is the one it was")
+		return w.because("the store has not confirmed yet that the table is the one it was", s.StoreFault)
 	case w.ready:
 		return nil
 	case !s.Listed:
-		return w.reason("it has not listed the lease rows yet")
+		return w.because("it has not listed the lease rows yet", s.StoreFault)
 	case !s.Sourced:
-		return w.reason("it has not listed the source yet")
+		return w.because("it has not listed the source yet", s.SourceFault)
 	}
 	return w.reason("it has not planned yet")
-}
-
-// live returns an error if the run loop has stood still for a lease time because a function
-// that it calls does not return. The loop turns several times in that time even if nothing
-// happens and the table does not answer.
-func (w *Worker) live() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.state != running {
-		return nil // no loop runs
-	}
-	if still := time.Since(w.began) - time.Duration(w.turned.Load()); still >= w.config.TTL {
-		return w.reason("its run loop has stood still for %v: Planner, Handoff or Order may block, or the machine is too slow", still.Round(time.Millisecond))
-	}
-	return nil
-}
-
-// stuck is live for a process that may have been paused: its run loop gets a moment to turn.
-func (w *Worker) stuck() error {
-	if w.live() == nil {
-		return nil
-	}
-	time.Sleep(min(w.config.TTL/4, 250*time.Millisecond))
-	return w.live()
 }
 
 func (w *Worker) stopped() error {
@@ -113,12 +93,20 @@ func (w *Worker) stopped() error {
 }
 
 func (w *Worker) reason(format string, args ...any) error {
-	return fmt.Errorf("worker %q: %s", w.config.Name, fmt.Sprintf(format, args...))
+	return fmt.Errorf("worker %q: %w", w.config.Name, fmt.Errorf(format, args...))
+}
+
+// because returns a reason together with the fault behind it; nil: none is known.
+func (w *Worker) because(text string, fault error) error {
+	if fault == nil {
+		return w.reason("%s", text)
+	}
+	return w.reason("%s: %w", text, fault)
 }
 
 // A Status is the state of a worker at one moment, for people and for dashboards. Its JSON
-// has the fields group, name, task, incarnation, phase, held, moving, requested, trustSeconds,
-// oldestMarkSeconds, unhealthy and unready. Durations are in seconds, and task, incarnation,
+// has the fields group, name, task, incarnation, phase, held, moving, requested, abandoned,
+// trustSeconds, oldestMarkSeconds, unhealthy and unready. Durations are in seconds, and task, incarnation,
 // unhealthy and unready are absent if they are empty.
 type Status struct {
 	Group, Name, Task string
@@ -135,9 +123,13 @@ type Status struct {
 	//	draining  the worker shuts down, and waits for its handlers to return
 	//	stopped   Run has ended
 	Phase     string
-	Held      int           // the number of shards that the worker holds
-	Moving    int           // the number of shards that it holds and another worker has requested
-	Requested int           // the number of shards that it requests of others
+	Held      int // the number of shards that the worker holds
+	Moving    int // the number of shards that it holds and another worker has requested
+	Requested int // the number of shards that it requests of others
+	// Abandoned is the number of handlers that have not returned although their tenures ended a
+	// heartbeat interval ago or earlier. They ignore their contexts, so only a restart of the
+	// process ends them. No probe fails for them.
+	Abandoned int
 	Trust     time.Duration // for how long the worker may hold its shards without another confirmed heartbeat
 	// OldestMark is the age of the oldest mark that the table has not accepted; 0 if there
 	// is none.
@@ -155,7 +147,7 @@ func (w *Worker) Status() Status {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s.Phase = w.phase()
+	s.Phase, s.Abandoned = w.phase(), w.abandoned
 	if w.state != running {
 		return s
 	}
@@ -206,6 +198,7 @@ type statusText struct {
 	Held        int               `json:"held"`
 	Moving      int               `json:"moving"`
 	Requested   int               `json:"requested"`
+	Abandoned   int               `json:"abandoned"`
 	Trust       float64           `json:"trustSeconds"`
 	OldestMark  float64           `json:"oldestMarkSeconds"`
 	Unhealthy   string            `json:"unhealthy,omitempty"`
@@ -213,9 +206,10 @@ type statusText struct {
 }
 
 func (s Status) text() statusText {
-	seconds := func(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+	// Seconds() would return 1.7469999999999999 for 1.747 s.
+	seconds := func(d time.Duration) float64 { return float64(d.Round(time.Millisecond).Milliseconds()) / 1000 }
 	return statusText{
-		s.Group, s.Name, s.Task, s.Incarnation, s.Phase, s.Held, s.Moving, s.Requested,
+		s.Group, s.Name, s.Task, s.Incarnation, s.Phase, s.Held, s.Moving, s.Requested, s.Abandoned,
 		seconds(s.Trust), seconds(s.OldestMark), s.Unhealthy, s.Unready,
 	}
 }
@@ -237,46 +231,10 @@ func (s *Status) UnmarshalJSON(text []byte) error {
 		return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 	}
 	*s = Status{
-		t.Group, t.Name, t.Task, t.Incarnation, t.Phase, t.Held, t.Moving, t.Requested,
+		t.Group, t.Name, t.Task, t.Incarnation, t.Phase, t.Held, t.Moving, t.Requested, t.Abandoned,
 		duration(t.Trust), duration(t.OldestMark), t.Unhealthy, t.Unready,
 	}
 	return nil
-}
-
-// Probes returns a handler for the probes of a platform such as Kubernetes. It answers GET
-// requests of exactly these two paths, and 404 for any other path; under a prefix it needs
-// [http.StripPrefix]:
-//
-//   - /livez fails only if a restart may help: the run loop has stood still for a lease time,
-//     because Planner, Handoff or Order blocks. It does not fail because the table or the
-//     source does not answer, and neither before Run is called nor after it has returned.
-//   - /readyz fails while [Worker.Ready] returns an error. That includes an outage of the table
-//     that is longer than the lease time.
-//
-// The status code is 200, or 503 if the probe fails. The body is JSON: ok is true or false,
-// reason is the error and is absent if ok is true, and status is the [Status].
-func (w *Worker) Probes() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", w.probe(w.stuck))
-	mux.HandleFunc("GET /readyz", w.probe(w.Ready))
-	return mux
-}
-
-func (w *Worker) probe(check func() error) http.HandlerFunc {
-	return func(out http.ResponseWriter, _ *http.Request) {
-		err := check()
-		body, _ := json.Marshal(struct { // cannot fail: every field can be encoded
-			OK     bool   `json:"ok"`
-			Reason string `json:"reason,omitempty"`
-			Status Status `json:"status"`
-		}{err == nil, text(err), w.Status()})
-		out.Header().Set("Content-Type", "application/json")
-		out.Header().Set("Cache-Control", "no-store")
-		if err != nil {
-			out.WriteHeader(http.StatusServiceUnavailable)
-		}
-		_, _ = out.Write(append(body, '\n'))
-	}
 }
 
 func (w *Worker) begin(at time.Time) {
@@ -301,6 +259,13 @@ func (w *Worker) remove(t *Tenure) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.tenures, t)
+}
+
+// abandon counts the handlers that run although their tenures are over.
+func (w *Worker) abandon(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.abandoned += n
 }
 
 // publish stores the state of the engine for Status, Healthy and Ready.

@@ -153,8 +153,11 @@ func TestReadyTellsWhatIsMissing(t *testing.T) {
 		b := join(t, new(memstore.Store), deaf, shardlease.Config{PollEvery: time.Second}, serve)
 		synctest.Wait()
 		pass(time.Minute)
-		expect(t, a.Worker, http.StatusOK, "it has not listed the source yet")
-		expect(t, b.Worker, http.StatusOK, "it has not listed the source yet")
+		expect(t, a.Worker, http.StatusOK, "it has not listed the source yet: source: cannot be listed: "+errDown.Error())
+		expect(t, b.Worker, http.StatusOK, "it has not listed the source yet: source: no answer before the deadline")
+		if err := a.Ready(); !errors.Is(err, errDown) {
+			t.Errorf("Ready returned %v, which does not include the error of the source", err)
+		}
 		r.set(nil)
 		close(back)
 		pass(10 * time.Second)
@@ -273,11 +276,11 @@ func TestNoMarkWaitsLongerThanThePolicy(t *testing.T) {
 
 func TestStatusAsJSON(t *testing.T) {
 	status := shardlease.Status{
-		Group: "orders", Name: "a", Incarnation: "a1", Phase: "serving", Held: 3, Moving: 1, Requested: 2,
+		Group: "orders", Name: "a", Incarnation: "a1", Phase: "serving", Held: 3, Moving: 1, Requested: 2, Abandoned: 4,
 		Trust: 8250 * time.Millisecond, OldestMark: time.Second, Unready: "it shuts down",
 	}
 	text, err := json.Marshal(status)
-	const want = `{"group":"orders","name":"a","incarnation":"a1","phase":"serving","held":3,"moving":1,"requested":2,` +
+	const want = `{"group":"orders","name":"a","incarnation":"a1","phase":"serving","held":3,"moving":1,"requested":2,"abandoned":4,` +
 		`"trustSeconds":8.25,"oldestMarkSeconds":1,"unready":"it shuts down"}`
 	if err != nil || string(text) != want {
 		t.Errorf("%s, %v", text, err)
@@ -288,6 +291,11 @@ func TestStatusAsJSON(t *testing.T) {
 	if err := errors.Join(err, json.Unmarshal(text, &back)); err != nil || back != status {
 		t.Errorf("%s was read back as %+v, %v", text, back, err)
 	}
+	status.Trust = 1747 * time.Millisecond
+	if text, err = json.Marshal(status); err != nil || !strings.Contains(string(text), `"trustSeconds":1.747,`) {
+		t.Errorf("a trust of 1.747 s is written as %s, %v", text, err)
+	}
+	status.Trust = back.Trust
 	for _, text := range []string{`null`, `{}`, `{"trustSeconds":"8"}`} {
 		if _ = json.Unmarshal([]byte(text), &back); back != status {
 			t.Errorf("%s changed the status to %+v", text, back)
@@ -304,12 +312,69 @@ func TestUnverifiedWorkerIsNotReady(t *testing.T) {
 		link.OnVerify(func(context.Context, string, func() error) error { return errors.New("access denied") })
 		a := s.enterOn(link, "a", shardlease.Config{Handoff: rebalance.Eager}, nil)
 		time.Sleep(10 * time.Minute)
-		expect(t, a.Worker, http.StatusOK, "the store has not confirmed")
+		expect(t, a.Worker, http.StatusOK, "the store has not confirmed yet that the table is the one it was: access denied")
 		if phase := a.Status().Phase; phase != "joining" {
 			t.Errorf("the phase is %s", phase)
 		}
 		link.OnVerify(nil)
 		s.within(time.Minute, "the worker is ready", func() bool { return a.Ready() == nil })
+	})
+}
+
+// TestUnseatedWorkerNamesTheFault: a worker may not write its seat. The reason why it is not ready
+// includes the error of the store, until the worker has a seat.
+func TestUnseatedWorkerNamesTheFault(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, denied := newStage(t, 2), errors.New("access denied")
+		link := storetest.NewLink(s.store)
+		link.OnWrite(func(context.Context, lease.Write, func() (lease.Record, error)) (lease.Record, error) {
+			return nil, denied
+		})
+		a := s.enterOn(link, "a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		time.Sleep(time.Minute)
+		expect(t, a.Worker, http.StatusOK, "it has no seat yet: access denied")
+		if err := a.Ready(); !errors.Is(err, denied) {
+			t.Errorf("Ready returned %v, which does not include the error of the store", err)
+		}
+		link.OnWrite(nil)
+		s.within(time.Minute, "the worker is ready", func() bool { return a.Ready() == nil })
+		s.end()
+	})
+}
+
+// TestAbandonedHandlersAreCounted: a handler ignores its contexts, and an operator releases its
+// shard. No probe fails for that, but Status counts the handler until it returns.
+func TestAbandonedHandlersAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store, back, once := new(memstore.Store), make(chan struct{}), atomic.Bool{}
+		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
+			if once.CompareAndSwap(false, true) {
+				<-back
+			}
+			<-ctx.Done()
+			return nil
+		}
+		w := join(t, store, shardlease.Static("1"), shardlease.Config{}, handler)
+		counts := func(when string, want int) {
+			t.Helper()
+			expect(t, w.Worker, http.StatusOK, "")
+			if got := w.Status().Abandoned; got != want {
+				t.Errorf("%s: %d handlers are abandoned, want %d", when, got, want)
+			}
+		}
+		pass(time.Minute)
+		counts("before the release", 0)
+		row := rowOf(t, store, "1")
+		s := shardlease.Supervisor{Store: store, Group: row.Group, By: "ann"}
+		if _, err := s.ForceRelease(t.Context(), "1", row.Generation, "hangs"); err != nil {
+			t.Error(err)
+		}
+		pass(2 * time.Minute)
+		counts("after the release", 1)
+		back <- struct{}{}
+		pass(2 * time.Minute)
+		counts("after the return", 0)
+		w.leave()
 	})
 }
 

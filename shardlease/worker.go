@@ -45,6 +45,8 @@ type Worker struct {
 	ready   bool
 	status  engine.Status
 	tenures map[*Tenure]struct{} // the tenures that are not over
+
+	abandoned int // the number of handlers whose tenures were reported as over and running
 }
 
 // New returns a worker. It reports all faults of its arguments at once.

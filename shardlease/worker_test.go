@@ -163,17 +163,25 @@ func TestStopOfAStubbornHandler(t *testing.T) {
 		store := new(memstore.Store)
 		var ended time.Duration
 		start := time.Now()
+		var stubborn atomic.Pointer[shardlease.Worker]
 		w := join(t, store, shardlease.Static("1"), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
 			<-tn.Context().Done()
 			ended = time.Since(start)
 			time.Sleep(time.Minute)
+			if s := stubborn.Load().Status(); s.Abandoned != 1 || s.Phase != "stopped" {
+				t.Errorf("while Run waits for it: %+v", s)
+			}
 			if err := tn.Mark("late"); !errors.Is(err, shardlease.ErrEnded) {
 				t.Errorf("a mark after the end: %v", err)
 			}
 			return context.Cause(tn.Context())
 		})
+		stubborn.Store(w.Worker)
 		pass(5 * time.Second)
 		w.leave()
+		if s := w.Status(); s.Abandoned != 0 {
+			t.Errorf("after the end: %+v", s)
+		}
 		if ended < 25*time.Second || ended > 26*time.Second || time.Since(start) < 85*time.Second {
 			t.Errorf("the context ended after %v, and Run after %v", ended, time.Since(start))
 		}

@@ -21,6 +21,9 @@ type Status struct {
 	Trust     Instant // how long it may hold them without another beat
 
 	CommitsFail Fault // the table accepts no marks of these shards
+
+	StoreFault  error // the latest error of the store, while that fault lasts
+	SourceFault error // the latest error of the source, while that fault lasts
 }
 
 // A Fault is a fault that lasts.
@@ -38,6 +41,7 @@ func (e *Engine) Status() Status {
 		Listed:  e.looks.rowsStep > 0 || e.looks.seeking,
 		Sourced: e.feed.complete || e.feed.answered || len(e.shards) > 0,
 		Held:    e.fleet.held, Moving: e.fleet.givings, Requested: e.fleet.asks, Trust: e.seat.trust,
+		StoreFault: e.faults.store.err, SourceFault: e.faults.source.err,
 	}
 	s.Planned = s.Listed && s.Sourced && !e.looks.planWanted
 	if e.seat.phase != standing {
