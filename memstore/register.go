@@ -15,7 +15,7 @@ type Register struct {
 	values map[string]lease.Guarded
 }
 
-// Put writes a value under a generation. It returns a [*checkpoint.StaleError] if the value was
+// Put writes a value under a generation. It returns a *checkpoint.StaleError if the value was
 // written under a higher one; [lease.Guarded.Put] defines the rule.
 func (r *Register) Put(ctx context.Context, name string, generation int64, value string) error {
 	if err := ctx.Err(); err != nil {

@@ -1,6 +1,6 @@
 // Package rebalance decides which worker should hold which shard, and on which terms a shard
-// moves. plan.go has the planner, terms.go the choice between a gap and an overlap, and
-// strategy.go the choice of the terms for each move.
+// moves: [Even] is the planner, [Terms] choose between a gap and an overlap, and a [Handoff]
+// chooses the terms of each move.
 //
 // All of it is pure: the same input gives the same result on every worker, so the workers agree
 // without a leader.

@@ -36,9 +36,11 @@
 // The soft context, the handler's ctx, ends when the handler should wind down: read
 // nothing more, finish what has been read, mark it and return. The hard context,
 // [Tenure.Context], ends when the tenure is over. It outlives ctx by at most the drain
-// time ([Config.Drain], or that of a move), unless the terms of the move say to wait; after
-// its end, whatever the handler still does is fenced. [context.Cause] says why a context
-// ended, as an [*EndError]. Neither ends with the context that Run was given.
+// time ([Config.Drain], or that of a move), unless the terms of the move say to wait. In
+// between the tenure still accepts marks. If the shard is lost, or was taken over in a
+// cooperative move, both contexts end together. After the end of the hard context, whatever
+// the handler still does is fenced. [context.Cause] says why a context ended, as an
+// [*EndError]. Neither ends with the context that Run was given.
 //
 // # How it works
 //
@@ -48,7 +50,8 @@
 //
 // Heartbeat. A worker takes a seat under an incarnation, a random id that is new with
 // each seat, and then adds 1 to the counter in its seat three times per lease time. Only
-// this write proves that the worker lives. The lease row of a held shard that makes no
+// this write proves that the worker lives. (Each lease row counts its writes in the same
+// way.) The lease row of a held shard that makes no
 // progress is not written, so the cost of an idle fleet depends on the number of its
 // workers and not of its shards. Every worker also polls all seats three times per lease
 // time.
@@ -106,10 +109,10 @@
 // ends them when it wakes up, and the table refuses what its handlers still commit.
 //
 // Graceful shutdown. When the context of [Worker.Run] ends, the worker marks its seat as
-// leaving and continues to process. The others request its shards, and each moves in its
-// mode. After [Config.Drain], or at once if no other worker has room, the worker ends the
-// soft contexts of its remaining handlers, and releases their shards when they return, at
-// the latest after Drain again. Then it deletes its seat, so that nobody has to wait for
+// leaving and continues to process. The others request its shards, and each shard moves in
+// the mode that its successor requests. After [Config.Drain], or at once if no other worker
+// has room, the worker ends the soft contexts of its remaining handlers. It releases each of
+// their shards when the handler returns, or after Drain again. Then it deletes its seat, so that nobody has to wait for
 // anything to expire.
 //
 // End of a shard. When the stream reports that a shard has ended, the handler calls
@@ -131,7 +134,7 @@
 //     reports whether its outcome is unknown.
 //   - S5. The end of one tenure never affects another shard. A store error never ends
 //     Run. No goroutine outlives Run. No store, source or hook ends the process or the
-//     worker, whether it panics, calls runtime.Goexit or returns nil.
+//     worker, whether it panics, calls runtime.Goexit or returns nil instead of a value.
 //
 // It is not promised that two handlers never run at once. A paused process cannot know
 // that it is stale, so nobody can promise that. The promise is about whose writes count:

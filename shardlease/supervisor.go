@@ -42,7 +42,12 @@ import (
 //
 // Other workers notice a command at their next audit ([Config.AuditEvery], which is longer
 // in a large fleet). A worker whose shard was taken away notices when its next commit is
-// refused, and then informs the others through a hint on its seat.
+// refused, or at its next audit if it commits nothing, and then informs the others through a
+// hint on its seat.
+//
+// The row keeps the note of a command until the next change of hands, in a running fleet often
+// for less than a second. [lease.Row.History] has the reason, [lease.ReasonForced], and By for
+// longer. So log your commands.
 type Supervisor struct {
 	Store lease.Store
 	Group string
@@ -217,8 +222,8 @@ func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to che
 	})
 }
 
-// Remove replaces the row of a shard without owner by a tombstone. If the source still
-// lists the shard, a worker creates a new row, which starts at the beginning.
+// Remove replaces the row of a shard without owner by a tombstone. If the source lists the
+// shard, now or later, a worker revives the row, and the shard starts at the beginning.
 func (s Supervisor) Remove(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	return s.command(ctx, "remove", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Remove(row, s.stated(seen, why), st)

@@ -16,10 +16,12 @@ import (
 //
 // When ctx ends, the handler should wind down: read nothing more, finish and mark what it
 // has read, and return. It may return ctx.Err(). For sink writes, commits and Finish it
-// should use t.Context(), which ends when the tenure is over: in a cooperative move
-// together with ctx, otherwise later, by the end of the drain time. Whatever the handler
-// does after that is fenced. [context.Cause] of either context is an [*EndError]. Neither
-// context ends with the context of Run, but both carry its values.
+// should use t.Context(), which ends when the tenure is over. If the handler is asked to wind
+// down (in an eager move, a shutdown or a stall, or after Release), t.Context() ends later than
+// ctx, by the end of the drain time. If the shard is lost (fenced, expired, unreachable or
+// forced) or was taken over in a cooperative move, both end together. Whatever the handler does
+// after that is fenced. [context.Cause] of either context is an [*EndError]. Neither context
+// ends with the context of Run, but both carry its values.
 //
 // An error or a panic ends the tenure and counts as a failed attempt; an error after ctx
 // has ended does not. If the handler returns nil, the worker releases the shard, and any

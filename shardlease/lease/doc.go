@@ -1,7 +1,6 @@
 // Package lease defines the rows of a lease table and the contract of a store: what
-// authors of stores and operators need to know. The rules by which a row may change, the
-// transitions, are pure functions in internal/protocol; read protocol.go there after this
-// page.
+// authors of stores and operators need to know. [Write.Check] and [Write.Apply] define exactly
+// how a row may change.
 //
 // # The rows
 //
@@ -35,11 +34,11 @@
 // # The states of a shard
 //
 //	no row ─── create ───▶ free ─── claim ────▶ held ─── finish ───▶ finished
-//	                       ▲ ▲ ▲                │ │                     │
-//	                       │ │ └─── release ────┘ │                     │
-//	                       │ └────────────────────│────── rewind ───────┘
-//	         unquarantine, │                      │
-//	            quarantine ▼                      │
+//	                     ▲ │ ▲ ▲                │ │                     │
+//	                     │ │ │ └─── release ────┘ │                     │
+//	                     │ │ └────────────────────│────── rewind ───────┘
+//	        unquarantine │ │ quarantine           │
+//	                     │ ▼                      │
 //	                  quarantined ◀─ quarantine ──┘
 //
 //	free, quarantined or finished ─── remove ───▶ removed ─── revive ───▶ free

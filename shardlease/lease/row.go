@@ -89,7 +89,8 @@ type Failures struct {
 	Errors int64
 }
 
-// A Reason is why a shard changed hands.
+// A Reason is why a shard changed hands. A claim repeats the reason for which the shard became
+// free.
 type Reason string
 
 const (
