@@ -54,7 +54,7 @@ func parse(args []string) (settings, error) {
 	f.StringVar(&s.name, "name", "", "the name of this worker; empty: host and process")
 	f.StringVar(&s.leases, "leases", "leases", "the lease table")
 	f.StringVar(&s.journal, "journal", "journal", "the table of the effects")
-	f.StringVar(&s.listen, "listen", "", "address for /healthz, /livez, /readyz and /metrics; empty: none")
+	f.StringVar(&s.listen, "listen", "", "address for /livez, /readyz, /alertz (for alerts, not a probe) and /metrics; empty: none")
 	f.TextVar(&s.start, "start", stream.Start{}, "where the group begins: trim-horizon, latest, or a time")
 	f.TextVar(&s.handoff, "handoff", rebalance.Mode(0), `"eager" or "cooperative"; there is no default`)
 	f.DurationVar(&s.ttl, "ttl", 10*time.Second, "lease time")

@@ -123,7 +123,7 @@ func TestProbesAndLags(t *testing.T) {
 		t.Fatal(err)
 	}
 	handler := routes(w, new(consumer.Lags))
-	for path, want := range map[string]int{"/healthz": 503, "/livez": 200, "/readyz": 503, "/metrics": 200, "/": 404} {
+	for path, want := range map[string]int{"/alertz": 503, "/healthz": 404, "/livez": 200, "/readyz": 503, "/metrics": 200, "/": 404} {
 		out := httptest.NewRecorder()
 		handler.ServeHTTP(out, httptest.NewRequest("GET", path, nil))
 		if out.Code != want {

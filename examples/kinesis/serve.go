@@ -38,11 +38,12 @@ func serve(address string, w *shardlease.Worker, lags *consumer.Lags, log *slog.
 }
 
 // routes returns the handler of the probes and metrics. /livez fails if the process should be
-// restarted, /readyz while a deploy should wait before it stops the next worker, and /healthz
-// if an operator should look at the worker.
+// restarted, /readyz while a deploy should wait before it stops the next worker, and /alertz
+// if an operator should look at the worker. It is not called /healthz, because many clusters
+// restart a process whose /healthz fails, and an outage of the table would restart them all.
 func routes(w *shardlease.Worker, lags *consumer.Lags) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /alertz", func(out http.ResponseWriter, _ *http.Request) {
 		if err := w.Healthy(); err != nil {
 			http.Error(out, err.Error(), http.StatusServiceUnavailable)
 		}
