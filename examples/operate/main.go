@@ -3,18 +3,13 @@
 //
 //	go build -o operate ./examples/operate
 //
+//	operate -h    # lists the commands
 //	operate -table leases -group orders list
-//	operate -table leases -group orders workers
-//	operate -table leases -group orders -by ann adopt
 //	operate -table leases -group orders -by ann -why "handler hangs" -generation N release SHARD
-//	operate -table leases -group orders -by ann -why "poison record" -generation N quarantine SHARD
-//	operate -table leases -group orders -by ann -why "fixed in 1.4" unquarantine SHARD
-//	operate -table leases -group orders -by ann -why "replay June" rewind SHARD POSITION
-//	operate -table leases -group orders -by ann -why "host is gone" evict INCARNATION
 //
 // The command list prints the generation N of each shard. The command is refused if the shard has
 // changed hands since. Commands that do not need -generation read it themselves if it is missing.
-// The lease row keeps -by and the first 64 bytes of -why.
+// The lease row keeps -by, and the first 64 bytes of -why until the shard changes hands again.
 //
 // Operate needs the permissions of a worker (docs/iam.md). The AWS SDK reads region and
 // credentials from its own settings; set AWS_ENDPOINT_URL_DYNAMODB to use a DynamoDB Local.
@@ -49,8 +44,27 @@ func main() {
 	}
 }
 
+const usage = `usage: operate -table TABLE -group GROUP [flags] COMMAND
+
+  list                          prints the shards
+  workers                       prints the seats of the workers
+  history SHARD                 prints the last changes of hands of a shard, newest first
+  release SHARD                 takes a shard from its owner; needs -why and -generation
+  quarantine SHARD              keeps a shard from all workers; needs -why and -generation
+  unquarantine SHARD            lets workers claim it again; needs -why
+  rewind SHARD POSITION         makes the next tenure start there; needs -why
+  evict INCARNATION             releases the shards of a worker and deletes its seat; needs -why
+  release-task TASK             does that for every worker of a task; needs -why
+  adopt                         adopts the rows after the table was restored
+
+`
+
 func run(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("operate", flag.ContinueOnError)
+	f.Usage = func() {
+		fmt.Fprint(f.Output(), usage)
+		f.PrintDefaults()
+	}
 	table := f.String("table", "", "the lease table")
 	group := f.String("group", "", "the group")
 	by := f.String("by", operator(), "the name of the operator, which is stored in the lease row")
@@ -60,7 +74,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if *table == "" || *group == "" || f.NArg() == 0 {
-		return errors.New("needs -table, -group and a command: list, workers, adopt, release, quarantine, unquarantine, rewind or evict")
+		return errors.New("needs -table, -group and a command; -h lists the commands")
 	}
 	aws, err := config.LoadDefaultConfig(ctx)
 	if err != nil {
@@ -105,11 +119,21 @@ func command(ctx context.Context, s shardlease.Supervisor, o order, args []strin
 	case "workers":
 		return workers(ctx, s, out)
 	}
-	if len(args) < 2 || o.why == "" {
-		return errors.New("needs a command, a shard or an incarnation, and -why")
+	if len(args) == 2 && args[0] == "history" {
+		return history(ctx, s, args[1], out)
 	}
-	if args[0] == "evict" {
+	if len(args) < 2 || o.why == "" {
+		return errors.New("needs a command, its argument, and -why; -h lists the commands")
+	}
+	switch args[0] {
+	case "evict":
 		return evict(ctx, s, lease.Incarnation(args[1]), o.why, out)
+	case "release-task":
+		rows, err := s.ReleaseTask(ctx, args[1], o.why)
+		for _, row := range rows {
+			describe(out, row)
+		}
+		return err
 	}
 	row, err := change(ctx, s, o, args)
 	if err != nil {
@@ -142,7 +166,7 @@ func change(ctx context.Context, s shardlease.Supervisor, o order, args []string
 	case args[0] == "rewind" && len(args) == 3:
 		return rewind(ctx, s, row, checkpoint.Mark{Position: args[2]}, o.why)
 	}
-	return row, fmt.Errorf("unknown command %q: see go doc ./examples/operate", args)
+	return row, fmt.Errorf("unknown command %q: -h lists the commands", args)
 }
 
 // rewind makes the next tenure of a shard start at another position. A running fleet claims a
@@ -209,7 +233,19 @@ func state(row lease.Row) string {
 	case row.Owner.IsZero():
 		return "free"
 	}
-	return fmt.Sprintf("held by %s, incarnation %s", row.Owner.Name, row.Owner.Incarnation)
+	return fmt.Sprintf("held by %s, incarnation %s, task %s", row.Owner.Name, row.Owner.Incarnation, cmp.Or(row.Owner.Task, "none"))
+}
+
+// history prints a line for each change of hands that the row keeps. The last one alone has a note.
+func history(ctx context.Context, s shardlease.Supervisor, shard string, out io.Writer) error {
+	row, err := s.Get(ctx, shard)
+	if err != nil {
+		return err
+	}
+	for _, t := range append([]lease.Transfer{row.Last}, row.History()...) {
+		fmt.Fprintf(out, "generation %d\t%s by %s at %s\tfrom %s\t%s\n", t.Generation, t.Reason, t.By, moment(t.At), cmp.Or(t.From, "nobody"), t.Note)
+	}
+	return nil
 }
 
 func moment(t time.Time) string {

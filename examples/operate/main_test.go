@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -23,7 +25,7 @@ func TestCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		began := make(chan string, 100)
-		w, err := shardlease.New(store, shardlease.Static("shard-0"), shardlease.Config{Group: "orders", Name: "a", Handoff: rebalance.Eager, Backoff: -1})
+		w, err := shardlease.New(store, shardlease.Static("shard-0"), shardlease.Config{Group: "orders", Name: "a", Task: "run-17", Handoff: rebalance.Eager, Backoff: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,6 +72,7 @@ func TestCommands(t *testing.T) {
 		}
 		give("list")
 		shows("held by a, incarnation ")
+		shows(", task run-17")
 		give("workers")
 		shows("lease time 10s")
 		if err := giveAt(0, "quarantine", "shard-0"); err == nil {
@@ -103,6 +106,16 @@ func TestCommands(t *testing.T) {
 		if row, err = s.Get(t.Context(), "shard-0"); err != nil || row.Owner.IsZero() || row.Attempts() != 0 {
 			t.Errorf("after the eviction: %v, %v", row, err)
 		}
+		give("history", "shard-0")
+		shows("forced by a at ") // the claim repeats the reason
+		shows("forced by ann at ")
+		before := seen()
+		give("release-task", "run-17")
+		shows("forced by ann")
+		time.Sleep(3 * time.Minute)
+		if row, err = s.Get(t.Context(), "shard-0"); err != nil || row.Owner.IsZero() || row.Generation < before+2 || row.Attempts() != 0 {
+			t.Errorf("after the release of the task: %v, %v", row, err)
+		}
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -112,13 +125,37 @@ func TestCommands(t *testing.T) {
 		for position := range began {
 			starts = append(starts, position)
 		}
-		if got := strings.Join(starts, ","); got != ",3,5,9,9" {
+		if got := strings.Join(starts, ","); got != ",3,5,9,9,9" {
 			t.Errorf("tenures started at %s", got)
 		}
 		if err := command(t.Context(), s, order{generation: 1}, []string{"release", "shard-0"}, &out); err == nil {
 			t.Error("a command without a reason was carried out")
 		}
 	})
+}
+
+// TestUsageListsTheCommands: the usage lists every command, and so does docs/operations.md.
+func TestUsageListsTheCommands(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(`(?m)(?:case |== |, args\[0\] == )"([a-z-]+)"`).FindAllStringSubmatch(string(code), -1)
+	if len(commands) < 10 {
+		t.Errorf("found only %d commands: the test may have stopped finding them", len(commands))
+	}
+	for _, c := range commands {
+		line := regexp.MustCompile(`(?m)^  (` + c[1] + `\b.*?)  `).FindStringSubmatch(usage)
+		if line == nil {
+			t.Errorf("the usage lacks %s", c[1])
+		} else if !strings.Contains(string(page), "\n| `"+line[1]+"` |") {
+			t.Errorf("docs/operations.md does not list %s", line[1])
+		}
+	}
 }
 
 // A fleet is workers on a store in memory, for the runbooks of docs/operations.md.

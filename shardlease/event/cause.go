@@ -37,7 +37,7 @@ func (c Cause) Error() string {
 	sentences := [...]string{
 		CauseHandedOff:   "handed-off: the shard moves to another worker, as planned",
 		CauseFenced:      "fenced: another worker holds the shard",
-		CauseExpired:     "expired: this worker was silent for so long that others may have taken the shard",
+		CauseExpired:     "expired: this worker was silent for so long that others may have taken the shard, or an operator evicted it",
 		CauseUnreachable: "unreachable: the store has not answered for nearly a lease time, so others may soon take the shard",
 		CauseStalled:     "stalled: the handler made no progress, or the table accepted none of its commits",
 		CauseForced:      "forced: an operator took the shard away",
