@@ -68,6 +68,7 @@ func check(t *testing.T, out string) {
 		`✓ the table refuses the checkpoint: generation \d+ of shard-\d\d is over, worker-\d owns \d+`,
 		`✓ the sink refuses a record of worker-3: shard "shard-\d\d": stale generation`,
 		`worker-3 has noticed that its lease expired`,
+		`✓ worker-3 has its share again after`,
 		`worker-1 .* has left`,
 		`✓ it handed them over, and is gone after`,
 		`\n  eager +\d+ +\d+ms +\d+ms +0s +0s\n`,
@@ -86,6 +87,10 @@ func check(t *testing.T, out string) {
 	stale := regexp.MustCompile(`generation (\d+) of shard-\d\d is over, worker-\d owns (\d+)`).FindStringSubmatch(out)
 	if stale == nil || stale[1] >= stale[2] {
 		t.Errorf("refused over an earlier generation: %q", stale)
+	}
+	refused := regexp.MustCompile(`stale checkpoints that the table refused: (\d+)`).FindStringSubmatch(out)
+	if shown := strings.Count(out, "✓ the table refuses"); refused == nil || refused[1] != strconv.Itoa(shown) {
+		t.Errorf("%d refused checkpoints are shown, and counted: %q", shown, refused)
 	}
 	same(t, out, `records processed: (\d+) of (\d+);`, 1)
 	if strings.Contains(out, "\x1b") {

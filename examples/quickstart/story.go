@@ -25,7 +25,8 @@ func (f *fleet) run(ctx context.Context, workers int) error {
 	f.print("", fmt.Sprintf("%s: a stream of %d shards, each with a record every %v, and workers that share them.",
 		f.paint("1", "shardlease"), len(f.shards), perRecord),
 		fmt.Sprintf("The lease table is in memory, and the lease time is %v. The owner of a shard processes it. With", ttl),
-		"each change of owner the shard gets a new generation; what still comes from an older one is refused.")
+		"each change of owner the shard gets a new generation; what still comes from an older one is refused.",
+		"(Generations begin at the clock, so they are large.) If a worker joins or leaves, shards move when nothing has changed for 500ms.")
 	f.heading("%d workers start", workers)
 	for range workers {
 		f.join(ctx, f.mode)
@@ -78,8 +79,7 @@ func (f *fleet) kill(ctx context.Context) {
 	w.state.Store(killed)
 	w.link.Cut()
 	w.stop()
-	took := f.wait(ctx, f.served)
-	f.good("others own its shards after %v: its lease expired %v after its last heartbeat", took, ttl)
+	f.good("others own its shards after %v: its lease expired %v after its last heartbeat", f.wait(ctx, f.served), ttl)
 }
 
 // pause: a worker is paused in the middle of a checkpoint, replaced, and continues.
@@ -92,8 +92,7 @@ func (f *fleet) pause(ctx context.Context) {
 		return // interrupted
 	}
 	f.say("%s stops, as by SIGSTOP or when a VM is moved; its checkpoint of %s is on its way", f.hue(w.name), old.Shard)
-	took := f.wait(ctx, f.served)
-	f.good("others own its shards after %v: its lease expired %v after its last heartbeat", took, ttl)
+	f.good("others own its shards after %v: its lease expired %v after its last heartbeat", f.wait(ctx, f.served), ttl)
 	f.sleep(ctx, 3*ttl/2) // its successors write to the sink
 	f.say("%s continues, and cannot know that; its checkpoint arrives now", f.hue(w.name))
 	_, err := f.store.Write(ctx, late)
@@ -109,7 +108,7 @@ func (f *fleet) pause(ctx context.Context) {
 	w.state.Store(serving)
 	w.link.Heal()
 	w.resume()
-	f.wait(ctx, f.even)
+	f.good("%s has its share again after %v", w.name, f.wait(ctx, f.even))
 }
 
 // pauseAtCheckpoint pauses the worker when it sends a checkpoint, and returns that write.
@@ -133,7 +132,7 @@ func (w *worker) pauseAtCheckpoint(ctx context.Context) (late lease.Write) {
 func (f *fleet) leave(ctx context.Context) {
 	w := f.workers[0]
 	f.heading("%s leaves", w.name)
-	f.say("%s is stopped, as in a deploy, while it owns %d shards", f.hue(w.name), len(f.owners()[w.name]))
+	f.say("%s is stopped, as in a deploy, while it owns %d shards; each moves in the mode of its next owner", f.hue(w.name), len(f.owners()[w.name]))
 	w.stop()
 	took := f.wait(ctx, func() bool { return w.state.Load() == left && f.even() })
 	f.good("it handed them over, and is gone after %v: no lease had to expire", took)
@@ -150,7 +149,7 @@ func (f *fleet) finish(ctx context.Context) {
 	lost := records - f.sink.processed
 	f.put(f.table(), []string{})
 	f.heading("what happened")
-	f.print("  mode            moves   gap: longest   mean   overlap: longest   mean")
+	f.print("  The moves when workers joined, in each mode:", "  mode            moves   gap: longest   mean   overlap: longest   mean")
 	f.print(f.modes...)
 	f.print("",
 		"  changes of owner: "+strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(f.changes), "map["), "]"),
@@ -178,6 +177,7 @@ func (f *fleet) observe(w *worker, e event.Event) {
 		f.count(f.changes, string(lease.ReasonFinished), 1)
 	case e.Kind == event.Refused:
 		f.count(f.counts, "refused", 1)
+		f.good("the table refuses a late checkpoint of %s, by %s", e.Shard, w.name)
 	case e.Kind == event.PeerEvicted && f.count(f.counts, "evicted "+e.Peer, 1) == 1:
 		f.say("%s has seen no heartbeat of %s for %v, and evicts it", f.hue(e.Worker), f.hue(e.Peer), ttl)
 	case e.Kind == event.Joined && f.count(f.counts, "joined "+e.Worker, 1) > 1:
