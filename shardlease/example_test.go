@@ -120,7 +120,7 @@ func ExampleConfig_observe() {
 		case event.Lost, event.PeerEvicted, event.HookFault:
 			return "ticket"
 		case event.Ended:
-			if e.Cause == event.CauseConflict {
+			if e.Cause == event.CauseConflict || e.Running {
 				return "page"
 			}
 			if e.Level() == slog.LevelWarn {
@@ -142,10 +142,12 @@ func ExampleConfig_observe() {
 	config.Observe(event.Event{Kind: event.CommitsFail, Worker: "a", Shard: "1", Count: 1, Lasted: 40 * time.Second})
 	config.Observe(event.Event{Kind: event.CommitsFail, Worker: "a", Shard: "1", Count: 1, Lasted: time.Minute, Over: true})
 	config.Observe(event.Event{Kind: event.Ended, Worker: "a", Shard: "1", Cause: event.CauseConflict})
+	config.Observe(event.Event{Kind: event.Ended, Worker: "a", Shard: "2", Cause: event.CauseForced, Running: true})
 	config.Observe(event.Event{Kind: event.HookFault, Worker: "a", Err: errors.New("Planner panicked")})
 	// Output:
 	// page: commits-fail: worker a, shard 1, lasted 40s
 	// page: ended: worker a, shard 1, cause conflict
+	// page: ended: worker a, shard 2, cause forced, running true
 	// ticket: hook-fault: worker a, err Planner panicked
 }
 
