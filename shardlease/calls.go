@@ -19,12 +19,17 @@ type call struct {
 	urgent bool                            // whether the result is an urgent arrival
 	make   func(ctx context.Context) error // calls the store or the source
 	answer func(err error) engine.Input    // returns the input for the engine; err is the error or the panic of make
+	flight *flight                         // nil: a call of the source
 }
 
 // ask makes a call and puts its result into the inbox. Every call has a time limit, after
 // which the engine repeats it; that may help if the first request was lost. A store that
 // panics counts as a store that has not answered.
 func (r *run) ask(limit time.Duration, c call) {
+	if c.flight != nil && !r.flights.begin(c.flight, r.mono().Add(limit)) {
+		r.inbox.put(arrival{input: c.flight.lost, urgent: c.urgent})
+		return
+	}
 	ctx := r.limited(limit)
 	r.call(func() {
 		err := error(&panicError{}) // the result if the store or the source calls runtime.Goexit
@@ -33,7 +38,10 @@ func (r *run) ask(limit time.Duration, c call) {
 				p.sealed = true
 				err = &HookError{Hook: c.hook, Err: p}
 			}
-			r.inbox.put(arrival{input: c.answer(err), urgent: c.urgent})
+			if c.flight != nil {
+				c.flight.returned.Store(true)
+			}
+			r.inbox.put(arrival{input: c.answer(err), urgent: c.urgent, flight: c.flight})
 		}()
 		_, err = guard(func() error { return sound(c.hook, c.make(ctx)) })
 	})
@@ -61,11 +69,12 @@ func (r *run) limited(limit time.Duration) context.Context {
 func (r *run) list(o engine.List) {
 	limit := r.callLimit() // without the seats the worker can neither plan nor claim
 	if o.Query.Kind == lease.KindLease {
-		limit = r.config.TTL // there may be many rows
+		limit = min(r.config.TTL, longestListing) // there may be many rows
 	}
-	in := engine.Listed{Read: o.Read}
+	in, about := engine.Listed{Read: o.Read}, subject{hook: "store.List", kind: o.Query.Kind}
 	r.ask(limit, call{
-		hook: "store.List", urgent: o.Query.Kind == lease.KindSeat,
+		flight: &flight{about: about, lost: engine.Listed{Read: o.Read, Err: about.unanswered()}},
+		hook:   "store.List", urgent: o.Query.Kind == lease.KindSeat,
 		make: func(ctx context.Context) error {
 			var last string
 			for record, err := range r.worker.store.List(ctx, o.Query) {
@@ -95,12 +104,21 @@ func (r *run) list(o engine.List) {
 // heartbeat was sent, so at most 0.57 lease times after the first. The pauses between the
 // attempts are a sixteenth and an eighth of a heartbeat interval, 0.06 lease times together.
 // So two limits must add up to between 0.44 and 0.50 lease times.
-func (r *run) callLimit() time.Duration { return r.config.TTL * 7 / 30 }
+//
+// With a long lease time a call ends sooner: one request that is lost should not delay a claim
+// by hours.
+func (r *run) callLimit() time.Duration { return min(r.config.TTL*7/30, longestCall) }
+
+const (
+	longestCall    = 30 * time.Second
+	longestListing = 5 * time.Minute // of all rows: many requests
+)
 
 func (r *run) get(o engine.Get) {
-	in := engine.Got{Read: o.Read, Key: o.Key}
+	in, about := engine.Got{Read: o.Read, Key: o.Key}, subject{"store.Get", o.Key.Kind, o.Key.Name}
 	r.ask(r.callLimit(), call{
-		hook: "store.Get",
+		flight: &flight{about: about, lost: engine.Got{Read: o.Read, Key: o.Key, Err: about.unanswered()}},
+		hook:   "store.Get",
 		make: func(ctx context.Context) error {
 			record, err := r.worker.store.Get(ctx, o.Key)
 			if err == nil {
@@ -117,9 +135,15 @@ func (r *run) get(o engine.Get) {
 }
 
 func (r *run) send(o engine.Send) {
-	in, seat := engine.Settled{Write: o.Write}, o.Write.Key().Kind == lease.KindSeat
+	key := o.Write.Key()
+	in, about := engine.Settled{Write: o.Write}, subject{"store.Write", key.Kind, key.Name}
+	seat := key.Kind == lease.KindSeat
+	if seat {
+		about.name = o.Write.Op.String() // a worker that takes another seat has another name there
+	}
 	r.ask(r.callLimit(), call{
-		hook: "store.Write", urgent: seat,
+		flight: &flight{about: about, lost: engine.Settled{Write: o.Write, Err: about.unanswered()}},
+		hook:   "store.Write", urgent: seat,
 		make: func(ctx context.Context) error {
 			began := time.Now()
 			record, err := r.worker.store.Write(ctx, o.Write)
@@ -134,8 +158,10 @@ func (r *run) send(o engine.Send) {
 }
 
 func (r *run) verify(o engine.Verify) {
-	r.ask(r.config.TTL, call{
-		hook: "store.Verify", urgent: true,
+	about := subject{hook: "store.Verify"}
+	r.ask(min(r.config.TTL, longestCall), call{
+		flight: &flight{about: about, lost: engine.Verified{Read: o.Read, Err: about.unanswered()}},
+		hook:   "store.Verify", urgent: true,
 		make:   func(ctx context.Context) error { return r.worker.store.Verify(ctx, r.config.Group) },
 		answer: func(err error) engine.Input { return engine.Verified{Read: o.Read, Err: err} },
 	})
@@ -154,9 +180,6 @@ func (r *run) poll() {
 		answer: func(err error) engine.Input { return listing(shards, err) },
 	})
 }
-
-// errNoAnswer is the fault of a source that blocks.
-var errNoAnswer = errors.New("no answer before the deadline, and the call ignores its context")
 
 // reportSilentSource reports a source that does not answer. It cannot be called again
 // before it does, and new shards go unnoticed until then.

@@ -1,13 +1,10 @@
 package shardlease_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -223,60 +220,6 @@ func lastingStoreFault(t *testing.T, begin func(*storetest.Link), want string) {
 			t.Errorf("over: %t, reported after %v", over, times)
 		}
 	})
-}
-
-// TestCallThatIgnoresItsContext: the store does not answer one Verify, or one listing, and its
-// client ignores the context. The worker makes no other such call before the answer; it reports
-// the fault when it has lasted a lease time, then at doubling intervals, and when it ends. (Only
-// Ready reported a Verify that hangs, and nothing a listing.)
-func TestCallThatIgnoresItsContext(t *testing.T) {
-	for name, tc := range map[string]struct {
-		hang func(link *storetest.Link, wait func())
-		text string
-	}{
-		"Verify":            {hangVerify, "store.Verify: no answer"},
-		"List of the seats": {hangList(lease.KindSeat), "store.List: no answer"},
-		"List of the rows":  {hangList(lease.KindLease), "store.List: no answer"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStage(t, 2)
-				link, answer := storetest.NewLink(s.store), make(chan struct{})
-				tc.hang(link, sync.OnceFunc(func() { <-answer }))
-				a := s.enterOn(link, "a", shardlease.Config{Handoff: rebalance.Eager}, nil)
-				time.Sleep(12 * time.Minute)
-				events := a.of(event.StoreFault)
-				times, over := lasted(events)
-				if fmt.Sprint(times) != "[10s 20s 40s 1m20s 2m40s 5m20s 10m40s]" || over {
-					t.Errorf("reported after %v, over: %t", times, over)
-				} else if text := events[0].Err.Error(); !strings.HasPrefix(text, tc.text) {
-					t.Errorf("reported: %s", text)
-				}
-				close(answer)
-				time.Sleep(5 * beat) // a read that took long rests before it is repeated
-				s.shared(time.Minute, "a")
-				if times, over := lasted(a.of(event.StoreFault)); !over || len(times) != 8 {
-					t.Errorf("reported after %v, over: %t", times, over)
-				}
-				s.end()
-			})
-		})
-	}
-}
-
-func hangVerify(link *storetest.Link, wait func()) {
-	link.OnVerify(func(_ context.Context, _ string, send func() error) error { wait(); return send() })
-}
-
-func hangList(kind lease.Kind) func(link *storetest.Link, wait func()) {
-	return func(link *storetest.Link, wait func()) {
-		link.OnList(func(_ context.Context, q lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
-			if q.Kind == kind {
-				wait()
-			}
-			return send()
-		})
-	}
 }
 
 // TestSlowStoreIsReportedWhileItLasts: answers to heartbeats take 400 ms, more than a thirtieth of

@@ -37,6 +37,7 @@ type arrival struct {
 	input  engine.Input
 	from   *preparation // of Prepared: the preparation that has ended
 	err    error        // of Returned: the error or the panic of the handler
+	flight *flight      // of an answer of the store: the call
 	urgent bool         // whether the input is an answer about seats or about the table as a whole, or the stop
 }
 

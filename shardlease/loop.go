@@ -39,6 +39,7 @@ type run struct {
 	late        engine.Instant // when the first of these ends is reported even if the handler has not returned
 	prepare     map[string]*preparation
 	deadlines   map[time.Duration]deadline // by limit
+	flights     flights
 	slow        slowness
 	marks       engine.Batch   // the marks of a turn of the loop; empty between turns
 	sourceDue   engine.Instant // until when the source may take to answer
@@ -50,6 +51,7 @@ func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 		worker: w, handler: handler, config: w.config, start: time.Now(), inbox: newInbox(), idle: make(chan func()),
 		observer: newObserver(w.config), values: context.WithoutCancel(ctx),
 		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, sourceDue: engine.Never, late: engine.Never,
+		flights: newFlights(),
 	}
 	r.calls, r.cancelCalls = context.WithCancel(r.values)
 	r.order = guarded(r.config.Order, r.hookFault)
@@ -104,7 +106,7 @@ func (r *run) loop(ctx context.Context) {
 			return
 		}
 		// The loop turns from time to time even if nothing is due: see Worker.live.
-		timer.Reset(max(0, min(r.wake.Sub(r.mono()), r.config.TTL/4)))
+		timer.Reset(max(0, min(min(r.wake, r.flights.next).Sub(r.mono()), r.config.TTL/4)))
 		select {
 		case <-r.inbox.wake:
 		case <-timer.C:
@@ -135,6 +137,7 @@ func (r *run) advance(b batch) {
 	if idle && r.mono() >= r.wake { // otherwise something arrived, or the wake-up was for the previous batch
 		r.step(engine.Tick{})
 	}
+	r.abandonCalls()
 	r.reportHeld()
 	r.reportSilentSource()
 	r.worker.publish(r.engine.Status())
@@ -161,6 +164,9 @@ func (r *run) take(a arrival) {
 // admit records what only the shell needs to know of an arrival. It returns false if the
 // engine must not get the input any more.
 func (r *run) admit(a arrival) bool {
+	if a.flight != nil && !r.flights.end(a.flight) {
+		return false // the engine got another answer to this call, and has perhaps repeated it
+	}
 	switch in := a.input.(type) {
 	case engine.Prepared:
 		if r.prepare[in.Shard] != a.from {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -44,7 +43,6 @@ type faults struct {
 	answered order   // the step in which the store last answered
 	failed   order   // the step in which a call of the store last failed
 	scan     Instant // when to check next whether a fault still lasts
-	verify   Instant // when the Verify that is under way was sent
 	wake     Instant
 }
 
@@ -98,14 +96,14 @@ func (e *Engine) storeFailed(shard string, err error) {
 // keepReporting reports the faults that last, and ends the faults that are over.
 func (e *Engine) keepReporting() {
 	f := &e.faults
-	f.wake = e.awaitCalls()
+	f.wake = Never
 	if f.store.on || f.commits.on {
 		if e.now.Mono >= f.scan {
 			f.scan = e.now.Mono.Add(e.beat / 8)
 			e.scanStore()
 			e.scanCommits()
 		}
-		f.wake = min(f.wake, f.scan)
+		f.wake = f.scan
 	}
 	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored} {
 		if !fault.on {
@@ -118,38 +116,6 @@ func (e *Engine) keepReporting() {
 		}
 		f.wake = min(f.wake, fault.next)
 	}
-}
-
-var (
-	errVerifySilent = errors.New("store.Verify: no answer for a lease time; the call may ignore its context")
-	errListSilent   = errors.New("store.List: no answer for a lease time; the call may ignore its context")
-)
-
-// awaitCalls raises the fault of a call about no single shard that is not answered, and returns
-// when the next one should be. The engine repeats no such call before its answer, so nothing else
-// would notice: the worker cannot claim, or does not see that another one has died.
-func (e *Engine) awaitCalls() Instant {
-	l, next := &e.looks, Never
-	for _, call := range [...]struct {
-		sent  bool
-		since Instant
-		fault error
-	}{
-		{e.seat.check.sent, e.faults.verify, errVerifySilent},
-		{l.seats.sent, l.seats.asked, errListSilent},
-		{l.rows.sent, l.rows.asked, errListSilent},
-	} {
-		// The context of the call ends after a lease time, and the answer takes a moment to arrive.
-		switch at := call.since.Add(e.cfg.TTL + e.beat/8); {
-		case !call.sent:
-		case e.now.Mono < at:
-			next = min(next, at)
-		default:
-			e.faults.failed = e.step // answers to other calls do not end the fault
-			e.raise(&e.faults.store, call.since, "", call.fault)
-		}
-	}
-	return next
 }
 
 // scanStore ends the fault of the store when no call waits to be repeated and the store has

@@ -123,7 +123,7 @@ func (e *Engine) keepSeat() {
 	}
 	if c.phase >= confirming && c.phase <= seated && (!c.proven || c.restored) && c.check.due(e.now.Mono, &c.wake) {
 		e.looks.count++
-		c.check.sent, c.asked, e.faults.verify = true, e.looks.count, e.now.Mono
+		c.check.sent, c.asked = true, e.looks.count
 		e.do(Verify{Read: uint64(c.asked)})
 	}
 	if c.open.Op != 0 {

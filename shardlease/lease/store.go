@@ -17,7 +17,9 @@ import (
 //
 // Every method first validates its arguments ([Write.Check], [Key.Validate],
 // [Query.Validate]) and returns that error unchanged. A call whose context has ended does
-// nothing and returns the context's error. Any method returns a *MalformedError for a stored
+// nothing and returns the context's error. A call returns when its context ends, also if the
+// service does not answer; a worker gives up a call that does not, reports it as a fault, and
+// repeats it while at most three such calls hang. Any method returns a *MalformedError for a stored
 // record that cannot be read.
 //
 // The suite in storetest is the contract in executable form. [Write.Apply] defines what a
