@@ -192,7 +192,7 @@ type retry struct {
 func (r *retry) failed(now Instant, first, limit time.Duration) {
 	r.sent = false
 	r.tries++
-	r.at = now.Add(backoff(r.tries, first, limit))
+	r.at = now.Add(min(backoff(r.tries, first, limit), longestPause))
 }
 
 // due reports whether to try now; wake is lowered to when, if later.
@@ -202,6 +202,10 @@ func (r *retry) due(now Instant, wake *Instant) bool {
 		return false
 	case now < r.at:
 		*wake = min(*wake, r.at)
+// longestPause is the longest pause before a call is repeated. With a long lease time, a part of
+// it would delay everything by hours because of one request that was lost.
+const longestPause = 10 * time.Second
+
 		return false
 	}
 	return true

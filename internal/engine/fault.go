@@ -66,7 +66,7 @@ func (e *Engine) raise(f *fault, since Instant, shard string, err error) {
 		f.shards, f.count = []string{shard}, 1
 	}
 	f.next = e.now.Mono.Add(f.gap)
-	e.faults.scan = min(e.faults.scan, e.now.Mono.Add(e.beat/8))
+	e.faults.scan = min(e.faults.scan, e.now.Mono.Add(min(e.beat/8, longestPause)))
 	e.report(f)
 }
 
@@ -99,7 +99,7 @@ func (e *Engine) keepReporting() {
 	f.wake = Never
 	if f.store.on || f.commits.on {
 		if e.now.Mono >= f.scan {
-			f.scan = e.now.Mono.Add(e.beat / 8)
+			f.scan = e.now.Mono.Add(min(e.beat/8, longestPause))
 			e.scanStore()
 			e.scanCommits()
 		}

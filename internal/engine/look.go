@@ -224,7 +224,7 @@ func (e *Engine) listed(in Listed) {
 	switch serial(in.Read) {
 	case l.seats.id:
 		l.answered(&l.seats, e.now.Mono, e.beat)
-		if e.readFailed(&l.seats, in.Err) {
+		if e.readFailed(&l.seats, longestPause, in.Err) {
 			return
 		}
 		l.near(l.seats.took)
@@ -236,7 +236,7 @@ func (e *Engine) listed(in Listed) {
 		l.next = e.now.Mono.Add(e.pace())
 	case l.rows.id:
 		l.answered(&l.rows, e.now.Mono, 4*e.beat)
-		if e.readFailed(&l.rows, in.Err) {
+		if e.readFailed(&l.rows, 4*longestPause, in.Err) {
 			if e.large() {
 				e.takeTurn() // by what this one asks for others would fail
 			} else {
@@ -249,7 +249,7 @@ func (e *Engine) listed(in Listed) {
 }
 
 // readFailed paces the repetition of a read that got no answer.
-func (e *Engine) readFailed(r *read, err error) bool {
+func (e *Engine) readFailed(r *read, longest time.Duration, err error) bool {
 	if err == nil {
 		r.try = retry{}
 		e.faults.answered = e.step
@@ -353,7 +353,7 @@ func (e *Engine) got(in Got) {
 	}
 	if in.Err != nil { // the next look asks again
 		if s.mine || e.large() {
-			e.at(s, e.now.Mono.Add(e.beat/8))
+			e.at(s, e.now.Mono.Add(min(e.beat/8, longestPause)))
 		}
 		return
 	}

@@ -164,7 +164,7 @@ func (e *Engine) settled(in Settled) {
 	case errors.Is(a.Err(), protocol.ErrNotOpen):
 		return
 	case a.Verdict == protocol.Unknown && e.waits(in.Err):
-		s.try.sent, s.try.at = false, e.now.Mono.Add(e.beat/32)
+		s.try.sent, s.try.at = false, e.now.Mono.Add(min(e.beat/32, longestPause))
 	case a.Verdict == protocol.Unknown:
 		e.storeFailed(s.name, in.Err)
 		s.try.failed(e.now.Mono, e.beat/32, e.beat/2)
