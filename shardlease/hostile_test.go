@@ -236,3 +236,32 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 		}
 	})
 }
+
+// TestMalformedAgain: a row is unreadable for ten minutes, is repaired, and is unreadable again.
+// Each time that is reported, repeated while it lasts, and reported to be over. Before, a worker
+// reported a row once for good, so the second fault was silent.
+func TestMalformedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBad()
+		a := join(t, b, shardlease.Static("1", "2"), shardlease.Config{AuditEvery: 10 * time.Second}, serve)
+		time.Sleep(10 * time.Second)
+		for round := 1; round <= 3; round++ {
+			before := len(a.of(event.Malformed))
+			b.broken.Store("1")
+			time.Sleep(10 * time.Minute)
+			events := a.of(event.Malformed)[before:]
+			if n := len(events); n < 5 || n > 7 || events[0].Lasted != 0 || events[n-1].Lasted < 4*time.Minute || events[n-1].Over {
+				t.Errorf("round %d: reported %v", round, events)
+			}
+			b.broken.Store("")
+			time.Sleep(time.Minute)
+			events = a.of(event.Malformed)[before+len(events):]
+			if len(events) != 1 || events[0].Shard != "1" || !events[0].Over || events[0].Lasted < 9*time.Minute {
+				t.Errorf("round %d, repaired: reported %v", round, events)
+			}
+		}
+		if err := a.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -17,7 +17,7 @@ type fleet struct {
 	asks      int     // shards this worker asks others for
 	givings   int     // shards others ask this worker for
 	held      int
-	malformed []lease.Key // told already
+	malformed []malformed // the records that no current listing could read
 	replan    Instant     // a shard planned to another may have to be claimed by this worker
 	wake      Instant
 }

@@ -265,7 +265,7 @@ func (e *Engine) readFailed(r *read, longest time.Duration, err error) bool {
 // sawRows takes in a complete listing of the rows.
 func (e *Engine) sawRows(in Listed) {
 	l := &e.looks
-	e.malformed(in.Unreadable)
+	e.malformed(lease.KindLease, in.Unreadable, true)
 	names := make([]string, 0, len(in.Records)+len(in.Unreadable))
 	for _, r := range in.Records {
 		names = append(names, r.Key().Name)
@@ -393,20 +393,11 @@ func (e *Engine) news(s *shard) {
 	}
 }
 
-func (e *Engine) malformed(keys []lease.Key) {
-	for _, k := range keys {
-		if !slices.Contains(e.fleet.malformed, k) && len(e.fleet.malformed) < 1000 {
-			e.fleet.malformed = append(e.fleet.malformed, k)
-			e.tell(event.Event{Kind: event.Malformed, Shard: k.Name})
-		}
-	}
-}
-
 // sawSeats takes in a listing of the seats. One that may lag behind tells of beats
 // and wants; who is there and who is not, only a consistent one.
 func (e *Engine) sawSeats(in Listed) {
 	l := &e.looks
-	e.malformed(in.Unreadable)
+	e.malformed(lease.KindSeat, in.Unreadable, !l.seats.lax)
 	peers, changed, freed, found, dead := make([]peer, 0, len(in.Records)), false, false, false, false
 	for _, r := range in.Records {
 		seat, ok := r.(lease.Seat)

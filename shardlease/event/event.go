@@ -101,7 +101,8 @@ type Event struct {
 	// Lasted, Over, Count and Shards describe a fault that lasts: StoreFault, SourceFault,
 	// Restored or CommitsFail. Such a fault is reported when it begins, a lease time later,
 	// then at intervals that double up to an hour, and when it ends. One event reports it
-	// for all shards of this worker that it concerns.
+	// for all shards of this worker that it concerns. Malformed has Lasted and Over too: each
+	// record is reported by itself, at the listings that find it.
 	Lasted time.Duration // the time since the fault began
 	Over   bool          // whether the fault has ended
 	Count  int           // the number of shards that the fault concerns; 0: it concerns no particular shard
