@@ -69,8 +69,8 @@ type Config struct {
 	// If the worker can write no row at all and another live worker has room, the worker
 	// gives up its seat and ends its tenures, so that the others can claim the shards that
 	// it cannot release; it rests for up to six lease times before it takes another seat.
-	// Otherwise the tenures continue. Default 3 × TTL; negative: off. At least a third of
-	// TTL.
+	// Otherwise the tenures continue. Default 3 × TTL; negative: off. At least TTL, because the
+	// answers to four writes in a row may get lost in that time, although each is stored.
 	CommitTimeout time.Duration
 	// MaxAttempts is how many tenures of a shard may fail before the shard is quarantined.
 	// The count starts again when the table accepts a checkpoint and when the handler calls
@@ -182,7 +182,7 @@ func (c *Config) times(f *faults) {
 	f.duration("Drain", &c.Drain, bounds{otherwise: max(defaultDrain, drain), least: drain, from: "two thirds of TTL", off: true})
 	f.duration("MoveCooldown", &c.MoveCooldown, bounds{off: true})
 	f.duration("StallAfter", &c.StallAfter, bounds{least: ttl / 3, from: "a third of TTL", off: true})
-	f.duration("CommitTimeout", &c.CommitTimeout, bounds{otherwise: min(3*ttl, rebalance.MaxDuration), least: ttl / 3, from: "a third of TTL", off: true})
+	f.duration("CommitTimeout", &c.CommitTimeout, bounds{otherwise: min(3*ttl, rebalance.MaxDuration), least: ttl, from: "TTL", off: true})
 	f.duration("Backoff", &c.Backoff, bounds{otherwise: time.Second, off: true})
 	f.duration("MaxBackoff", &c.MaxBackoff, bounds{otherwise: max(5*time.Minute, c.Backoff), least: min(c.Backoff, rebalance.MaxDuration), from: "Backoff"})
 	f.duration("PollEvery", &c.PollEvery, bounds{otherwise: 30 * time.Second, least: 100 * time.Millisecond})

@@ -195,6 +195,8 @@ func TestBoundsSayWhereTheyComeFrom(t *testing.T) {
 			"Drain: must be at least two thirds of TTL (333.34ms), is 1ns; negative turns it off"},
 		{func(c *shardlease.Config) { c.StallAfter = 3 * time.Second },
 			"StallAfter: must be at least a third of TTL (3.34s), is 3s; negative turns it off"},
+		{func(c *shardlease.Config) { c.CommitTimeout = 9 * time.Second },
+			"CommitTimeout: must be at least TTL (10s), is 9s; negative turns it off"},
 		{func(c *shardlease.Config) { c.TTL, c.AuditEvery = 2*time.Hour, time.Minute },
 			"AuditEvery: must be at least TTL (2h), is 1m0s"},
 		{func(c *shardlease.Config) { c.Backoff, c.MaxBackoff = 90*time.Second, time.Second },

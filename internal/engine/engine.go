@@ -47,6 +47,9 @@ func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
 	if now.Mono < e.now.Mono {
 		now.Mono = e.now.Mono
 	}
+	if late := now.Mono.Sub(e.wake()); late >= e.beat/8 {
+		e.overslept(now.Mono.Sub(e.now.Mono))
+	}
 	clear(e.out) // what they refer to is large, and the next ones may be few
 	e.now, e.ids, e.out = now, 0, e.out[:0]
 	e.step++
@@ -108,6 +111,17 @@ func (e *Engine) live() {
 	e.keepLooking()
 	e.keepSeat() // after all decisions: some have to be written to the seat at once
 	e.keepReporting()
+}
+
+// overslept is about a step that comes much later than it was asked for. The process was paused,
+// or its machine is too slow: the handlers could do nothing either, so the time since the last step
+// does not count as their silence.
+func (e *Engine) overslept(paused time.Duration) {
+	for _, s := range e.shards {
+		if s.t.on {
+			s.t.pulse = s.t.pulse.Add(paused)
+		}
+	}
 }
 
 // wake is when to be called again at the latest.
@@ -188,6 +202,10 @@ type retry struct {
 	tries int64
 }
 
+// longestPause is the longest pause before a call is repeated. With a long lease time, a part of
+// it would delay everything by hours because of one request that was lost.
+const longestPause = 10 * time.Second
+
 // failed makes r wait before the next try.
 func (r *retry) failed(now Instant, first, limit time.Duration) {
 	r.sent = false
@@ -202,10 +220,6 @@ func (r *retry) due(now Instant, wake *Instant) bool {
 		return false
 	case now < r.at:
 		*wake = min(*wake, r.at)
-// longestPause is the longest pause before a call is repeated. With a long lease time, a part of
-// it would delay everything by hours because of one request that was lost.
-const longestPause = 10 * time.Second
-
 		return false
 	}
 	return true

@@ -258,6 +258,7 @@ func (e *Engine) readFailed(r *read, longest time.Duration, err error) bool {
 	if !e.waits(err) {
 		e.storeFailed("", err)
 	}
+	r.rest = min(r.rest, e.now.Mono.Add(longest))
 	r.try.failed(e.now.Mono, e.beat/16, e.beat/2)
 	return true
 }

@@ -103,6 +103,7 @@ func (e *Engine) tend(s *shard) {
 		}
 	}
 	if s.t.on {
+		e.noteOffer(s, row)
 		e.keepCommitting(s)
 		e.windDown(s)
 	}

@@ -41,6 +41,7 @@ type tenure struct {
 	torn     bool        // its offer was taken, which it learnt when a write was refused that may have been stored before
 
 	pulse   Instant // the last sign of progress
+	doubted Instant // when StallAfter had passed since then
 	drained Instant // when its handler was told to wind down
 	taken   Instant // when this worker learnt that its offer was taken
 	note    string
@@ -237,7 +238,11 @@ func (e *Engine) windDown(s *shard) {
 func (e *Engine) keepCommitting(s *shard) {
 	t := &s.t
 	_, open := s.copy.Open()
-	if due := t.seq > t.accepted && e.commitDue(t) || open && s.try.tries > 0; due && t.late == 0 {
+	due := t.seq > t.accepted && e.commitDue(t) || open && s.try.tries > 0
+	switch {
+	case !open && e.holdsCommits(s):
+		t.late = 0
+	case due && t.late == 0:
 		t.late = e.now.Mono
 	}
 	switch {
@@ -247,6 +252,13 @@ func (e *Engine) keepCommitting(s *shard) {
 	default:
 		e.at(s, t.late.Add(e.cfg.CommitTimeout))
 	}
+}
+
+// holdsCommits reports whether this worker itself sends no commit of s at present: in doubt about
+// its seat, or for a moment while an offer stands. That says nothing about the table.
+func (e *Engine) holdsCommits(s *shard) bool {
+	t := &s.t
+	return e.seat.doubt || t.offeredTo != "" && e.now.Mono < t.offered.Add(heldOffer)
 }
 
 // errNotAccepted is the error in a report of failing commits. The StoreFault that is reported
@@ -260,6 +272,11 @@ func (e *Engine) commitsLate(s *shard) bool {
 	return t.on && t.late > 0 && e.cfg.CommitTimeout > 0 && e.now.Mono >= t.late.Add(e.cfg.CommitTimeout)
 }
 
+// stallGrace passes between the moment at which a handler seems to have stalled and its end. What
+// it has marked by then may still be on its way: other inputs may come first, and after a pause of
+// the process the worker may run before the handler does.
+const stallGrace = 50 * time.Millisecond
+
 // stall drains a handler that gets nowhere. One that waits for this worker to write is
 // not it.
 func (e *Engine) stall(s *shard) {
@@ -272,9 +289,12 @@ func (e *Engine) stall(s *shard) {
 		t.pulse = e.now.Mono
 	}
 	at := max(t.pulse, t.drained).Add(e.cfg.StallAfter)
-	switch {
-	case e.now.Mono < at:
-		e.at(s, at)
+	if e.now.Mono >= at && t.doubted < at {
+		t.doubted = e.now.Mono
+	}
+	switch confirmed := max(at, t.doubted.Add(stallGrace)); {
+	case e.now.Mono < confirmed:
+		e.at(s, confirmed)
 	case waits: // even who waits for it, does not wait for one that is stuck
 		t.cause, t.drained = event.CauseStalled, e.now.Mono
 	default:
@@ -323,7 +343,6 @@ func (e *Engine) cut(s *shard) {
 // serve makes the next write of a holder, if one is due and none is open.
 func (e *Engine) serve(s *shard) {
 	t, row := &s.t, s.copy.Row()
-	e.noteOffer(s, row)
 	switch {
 	case e.seat.doubt: // hold everything until a beat is answered
 	case t.finish:
