@@ -6,6 +6,8 @@ import (
 )
 
 // The errors that callers compare with errors.Is. The typed errors below contain what was observed.
+// Their methods accept a nil pointer, which code may return as an error by mistake: a worker that
+// gets it must not panic.
 var (
 	// ErrStale: the shard has changed hands since the generation of the write.
 	ErrStale = errors.New("stale generation")
@@ -28,6 +30,9 @@ type StaleError struct {
 }
 
 func (e *StaleError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	text := fmt.Sprintf("shard %q: %v: written under generation %d, now at %d", e.Shard, ErrStale, e.Mine, e.Observed)
 	if e.Owner != "" {
 		text += fmt.Sprintf(" and %q holds it", e.Owner)
@@ -39,17 +44,20 @@ func (e *StaleError) Error() string {
 }
 
 // Is makes errors.Is(err, ErrStale) true.
-func (e *StaleError) Is(target error) bool { return target == ErrStale }
+func (e *StaleError) Is(target error) bool { return e != nil && target == ErrStale }
 
 // A BackwardsError is the refusal of a mark that is before the previous mark or checkpoint.
 type BackwardsError struct{ Shard string }
 
 func (e *BackwardsError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	return fmt.Sprintf("shard %q: %v: it is before the one already marked or accepted", e.Shard, ErrBackwards)
 }
 
 // Is makes errors.Is(err, ErrBackwards) true.
-func (e *BackwardsError) Is(target error) bool { return target == ErrBackwards }
+func (e *BackwardsError) Is(target error) bool { return e != nil && target == ErrBackwards }
 
 // An InvalidError is a value that cannot be stored. It names the field and the rule, and never
 // contains the value, which may be the user's data.
@@ -68,7 +76,12 @@ func tooLong(field string, got, limit int) *InvalidError {
 	}
 }
 
-func (e *InvalidError) Error() string { return fmt.Sprintf("%v: %s %s", ErrInvalid, e.Field, e.Rule) }
+func (e *InvalidError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("%v: %s %s", ErrInvalid, e.Field, e.Rule)
+}
 
 // Is makes errors.Is(err, ErrInvalid) true.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+func (e *InvalidError) Is(target error) bool { return e != nil && target == ErrInvalid }

@@ -130,10 +130,10 @@ func busy(code string) bool {
 
 // serviceCode returns the error code and the HTTP status of the service's answer.
 func serviceCode(err error) (code string, status int) {
-	if response, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
+	if response, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && response != nil {
 		status = response.HTTPStatusCode()
 	}
-	if api, ok := errors.AsType[smithy.APIError](err); ok {
+	if api, ok := errors.AsType[smithy.APIError](err); ok && api != nil {
 		code = api.ErrorCode()
 	}
 	return code, status

@@ -169,7 +169,7 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 		}
 		return r, err
 	})
-	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok && failed != nil {
 		return nil, s.refusal(ctx, w, failed.Item, unanswered)
 	}
 	if err != nil {

@@ -37,8 +37,8 @@ func (s *Store) Fence(h lease.Hold) types.TransactWriteItem {
 // does not exist, the service returns no item, and the error stays unchanged too: a
 // ConditionalCheckFailed at the position of the fence.
 func Fenced(err error, h lease.Hold) error {
-	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
-	if !ok {
+	cancelled, _ := errors.AsType[*types.TransactionCanceledException](err)
+	if cancelled == nil {
 		return err
 	}
 	for _, reason := range cancelled.CancellationReasons {

@@ -35,6 +35,9 @@ type RestoredError struct {
 }
 
 func (e *RestoredError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	if e.Recorded == "" {
 		return fmt.Sprintf("group %q has rows, and no record of its table: verify before the first row is created; adopt the existing rows", e.Group)
 	}
@@ -44,7 +47,7 @@ func (e *RestoredError) Error() string {
 // Is reports whether target is [ErrRestored] or [lease.ErrWentBack], the error that a worker
 // compares with.
 func (e *RestoredError) Is(target error) bool {
-	return target == ErrRestored || target == lease.ErrWentBack
+	return e != nil && (target == ErrRestored || target == lease.ErrWentBack)
 }
 
 const (

@@ -78,7 +78,7 @@ func (r *run) list(o engine.List) {
 		make: func(ctx context.Context) error {
 			var last string
 			for record, err := range r.worker.store.List(ctx, o.Query) {
-				if malformed, ok := errors.AsType[*lease.MalformedError](err); ok {
+				if malformed, ok := errors.AsType[*lease.MalformedError](err); ok && malformed != nil {
 					in.Unreadable = append(in.Unreadable, malformed.Key)
 					continue
 				}
@@ -242,7 +242,7 @@ func judge(t *Tenure, panicked bool, err error) (failed bool, note string, news 
 	case panicked || t.soft.Err() == nil:
 		return true, noteOf(err), err
 	}
-	if _, known := errors.AsType[*EndError](err); known || errors.Is(err, context.Canceled) {
+	if end, _ := errors.AsType[*EndError](err); end != nil || errors.Is(err, context.Canceled) {
 		err = nil
 	}
 	return false, t.releaseNote(), err

@@ -312,7 +312,7 @@ func (f *faults) wrap(field string, err error) {
 		return
 	}
 	rule := strings.TrimPrefix(err.Error(), field+": ") // a SourceError names the source itself
-	if invalid, ok := errors.AsType[*checkpoint.InvalidError](err); ok {
+	if invalid, ok := errors.AsType[*checkpoint.InvalidError](err); ok && invalid != nil {
 		rule = invalid.Rule
 	}
 	*f = append(*f, &ConfigError{Field: field, Rule: rule, Err: err})

@@ -3,6 +3,7 @@ package shardlease
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -11,7 +12,7 @@ import (
 )
 
 // Sentinel errors, for errors.Is. The typed errors that match them contain what was
-// observed.
+// observed. Their methods accept a nil pointer, as those of package checkpoint do.
 var (
 	// ErrConfig means that the configuration or an argument is not valid. Each fault is a
 	// [*ConfigError].
@@ -27,18 +28,28 @@ var (
 
 // A ConfigError contains a field and the rule that its value breaks.
 type ConfigError struct {
-	Field string // of [Config]; "store" and "source" are arguments of [New], "handler" of [Worker.Run]
+	Field string // of [Config]; "store" and "source" are arguments of [New], "ctx" and "handler" of [Worker.Run]
 	Rule  string
 	Err   error // the error of the check that refused the value; nil if Rule is complete
 }
 
-func (e *ConfigError) Error() string { return fmt.Sprintf("%v: %s: %s", ErrConfig, e.Field, e.Rule) }
+func (e *ConfigError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("%v: %s: %s", ErrConfig, e.Field, e.Rule)
+}
 
 // Is makes errors.Is(err, ErrConfig) true.
-func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
+func (e *ConfigError) Is(target error) bool { return e != nil && target == ErrConfig }
 
 // Unwrap returns the error of the check that refused the value.
-func (e *ConfigError) Unwrap() error { return e.Err }
+func (e *ConfigError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // An EndError contains the reason why a tenure is over or should wind down. It is the cause
 // of the handler's contexts, and the error of every call of a tenure after its end.
@@ -58,6 +69,9 @@ type EndError struct {
 }
 
 func (e *EndError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	what := ErrEnded.Error()
 	if e.soft {
 		what = "the handler should wind down"
@@ -73,10 +87,17 @@ func (e *EndError) Error() string {
 }
 
 // Is makes errors.Is true for ErrEnded and for the cause.
-func (e *EndError) Is(target error) bool { return target == ErrEnded || target == e.Cause }
+func (e *EndError) Is(target error) bool {
+	return e != nil && (target == ErrEnded || target == e.Cause)
+}
 
 // Unwrap returns what the worker observed.
-func (e *EndError) Unwrap() error { return e.Err }
+func (e *EndError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // A HookError reports that the user's code misbehaved: a hook, the source, the store or the
 // handler panicked, called runtime.Goexit, or returned an answer that cannot be used.
@@ -87,16 +108,27 @@ type HookError struct {
 	Err  error
 }
 
-func (e *HookError) Error() string { return fmt.Sprintf("%s: %v", e.Hook, e.Err) }
+func (e *HookError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("%s: %v", e.Hook, e.Err)
+}
 
 // Unwrap returns the panic or the fault in the answer. The chain does not contain the value
 // that a store or a source panicked with: even if that value is an error, it is not their
 // answer.
-func (e *HookError) Unwrap() error { return e.Err }
+func (e *HookError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // A panicError is the panic of a handler or a hook, or its end by runtime.Goexit.
 type panicError struct {
-	value  any // nil: runtime.Goexit
+	value  any    // nil: runtime.Goexit
+	text   string // of value, read once: its methods are the user's
 	stack  []byte
 	sealed bool // true: Unwrap does not return value
 }
@@ -105,42 +137,75 @@ func (e *panicError) Error() string {
 	if e.value == nil {
 		return "called runtime.Goexit"
 	}
-	return fmt.Sprintf("panic: %v", e.value)
+	return "panic: " + e.text
 }
 
 // Unwrap returns the value of the panic, if that is an error.
 func (e *panicError) Unwrap() error {
-	if e.sealed {
+	err, ok := e.value.(error)
+	if e.sealed || !ok {
 		return nil
 	}
-	err, _ := e.value.(error)
-	return err
+	return &givenError{err: err, text: e.text}
+}
+
+// A givenError is an error that user code has given to the worker, with its text read once,
+// at that time. Its other methods call those of the error apart: the run loop calls them, and
+// they may panic or call runtime.Goexit. It has no Unwrap, which would lead around this.
+type givenError struct {
+	err  error
+	text string
+}
+
+func (e *givenError) Error() string { return e.text }
+
+// Is makes errors.Is work as for the given error.
+func (e *givenError) Is(target error) (is bool) {
+	_ = apart(func() { is = errors.Is(e.err, target) })
+	return is
+}
+
+// As makes errors.As work as for the given error, except that it never finds a nil pointer:
+// its caller would use it.
+func (e *givenError) As(target any) (as bool) {
+	fault := apart(func() { as = errors.As(e.err, target) })
+	return fault == nil && as && !isNil(reflect.ValueOf(target).Elem().Interface())
 }
 
 // noteOf returns the part of an error that may be stored in the table: the type of its
 // innermost cause. The text of the error may contain the user's data, which must not get into
 // a note.
 func noteOf(err error) string {
-	if p, ok := errors.AsType[*panicError](err); ok {
-		return printable(fmt.Sprintf("panic: %T", p.value), 64)
-	}
-	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
+	for {
+		switch of := err.(type) {
+		case *panicError:
+			return printable(fmt.Sprintf("panic: %T", of.value), 64)
+		case *givenError:
+			note := printable(fmt.Sprintf("%T", of.err), 64) // if its Unwrap fails
+			_ = apart(func() { note = noteOf(of.err) })
+			return note
+		}
+		next := errors.Unwrap(err)
+		if next == nil {
+			return printable(fmt.Sprintf("%T", err), 64)
+		}
 		err = next
 	}
-	return printable(fmt.Sprintf("%T", err), 64)
 }
 
-// printable returns the part of s that can be stored as text, in at most limit bytes.
+// printable returns what can be stored as text of the first limit bytes of s. It cuts first,
+// because s may be very long.
 func printable(s string, limit int) string {
-	s = strings.Map(func(r rune) rune {
+	if cut := limit; len(s) > limit {
+		for cut > limit-utf8.UTFMax && cut > 0 && !utf8.RuneStart(s[cut]) {
+			cut--
+		}
+		s = s[:cut]
+	}
+	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return -1
 		}
 		return r
 	}, strings.ToValidUTF8(s, "?"))
-	for len(s) > limit {
-		_, size := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-size]
-	}
-	return s
 }

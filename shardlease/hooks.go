@@ -19,10 +19,21 @@ import (
 func guard(f func() error) (panicked bool, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			panicked, err = true, &panicError{value: v, stack: debug.Stack()}
+			stack := debug.Stack()
+			panicked, err = true, &panicError{value: v, text: textOf(v), stack: stack}
 		}
 	}()
 	return false, f()
+}
+
+// textOf returns the text of the value of a panic, which may panic again when it is printed.
+func textOf(v any) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("a value of type %T whose methods panic", v)
+		}
+	}()
+	return fmt.Sprint(v)
 }
 
 // apart calls f on a goroutine of its own, waits for it, and returns a panic or a
@@ -38,14 +49,18 @@ func apart(f func()) error {
 	return <-done
 }
 
-// sound returns err, or a HookError if the methods of err panic. A nil pointer that was
-// returned as an error usually has such methods, and the loop would call them next.
+// sound returns err as a givenError, or a HookError if err is a nil pointer or its methods
+// panic.
 func sound(hook string, err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case isNil(err):
+		return &HookError{Hook: hook, Err: fmt.Errorf("returned a nil %T as an error", err)}
 	}
+	text := ""
 	_, fault := guard(func() error {
-		_ = err.Error()
+		text = err.Error()
 		_ = errors.Is(err, ErrEnded)
 		_, _ = errors.AsType[*EndError](err)
 		return nil
@@ -53,7 +68,7 @@ func sound(hook string, err error) error {
 	if fault != nil {
 		return &HookError{Hook: hook, Err: fmt.Errorf("returned an error of type %T whose methods panic", err)}
 	}
-	return err
+	return &givenError{err: err, text: text}
 }
 
 // isNil reports whether v is nil, or a nil pointer or function in an interface.

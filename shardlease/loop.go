@@ -273,7 +273,7 @@ func (r *run) over(o engine.Over) {
 // The contexts of all handlers end here however the loop ended, even by a panic, because
 // nobody renews their leases from here on.
 func (r *run) finish() {
-	r.worker.end()
+	r.worker.end(waiting)
 	r.cancelCalls()
 	for _, e := range r.episode {
 		end := e.tenure.end(event.CauseStopped)
@@ -283,6 +283,7 @@ func (r *run) finish() {
 	r.awaitHandlers()
 	r.started.Wait()
 	r.observer.close()
+	r.worker.end(over)
 }
 
 // awaitHandlers waits for the handlers that have not returned, and reports tenures whose

@@ -1,7 +1,6 @@
 package shardlease
 
 import (
-	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
@@ -52,13 +51,12 @@ func (t *Tenure) settle(seq uint64, oldest int64, err error) {
 		t.since.Store(oldest)
 	}
 	t.refusal = err
-	t.waiting = slices.DeleteFunc(t.waiting, func(w wait) bool {
-		if w.until > seq {
-			return false
+	for w, until := range t.waiting {
+		if until <= seq {
+			w <- err
+			delete(t.waiting, w)
 		}
-		w.done <- err
-		return true
-	})
+	}
 	t.pending = t.made > t.settled
 	if t.pending && t.made > t.reported {
 		t.notify(true) // a mark was made after the last report, when the engine did not need to know at once
@@ -106,8 +104,8 @@ func (t *Tenure) conclude(end *EndError) {
 	if end.Cause != event.CauseFinished {
 		err, t.finishes = end, false
 	}
-	for _, w := range t.waiting {
-		w.done <- err
+	for w := range t.waiting {
+		w <- err
 	}
 	t.waiting = nil
 	t.mu.Unlock()

@@ -115,7 +115,7 @@ func (o *observer) write(e event.Event) {
 	attrs := e.LogValue().Group()[1:] // the first is the message
 	// A stack is written to the log alone: events are sent to dashboards, and notes to the
 	// table.
-	if p, ok := errors.AsType[*panicError](e.Err); ok && p.stack != nil {
+	if p, _ := errors.AsType[*panicError](e.Err); p != nil && p.stack != nil {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))
 	}
 	o.log.LogAttrs(context.Background(), level, e.Kind.String(), attrs...)
@@ -232,6 +232,10 @@ func onlyStale(err error) bool {
 		switch of := err.(type) {
 		case *panicError:
 			return false
+		case *givenError:
+			is := false
+			_ = apart(func() { is = onlyStale(of.err) })
+			return is
 		case *checkpoint.StaleError:
 			return true
 		case *EndError: // what the calls of a tenure return

@@ -78,8 +78,12 @@ func newMember(t *testing.T, store lease.Store, source shardlease.Source, config
 	t.Helper()
 	m := &member{}
 	config.Group = "orders"
-	if config.Observe == nil {
-		config.Observe = m.note
+	also := config.Observe
+	config.Observe = func(e event.Event) {
+		m.note(e)
+		if also != nil {
+			also(e)
+		}
 	}
 	if config.Handoff == nil {
 		config.Handoff = rebalance.Eager

@@ -24,6 +24,9 @@ type SlowStoreError struct {
 }
 
 func (e *SlowStoreError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	return fmt.Sprintf("TTL: %v is too short for a store that takes %v to answer a heartbeat; it should be at least %v", e.TTL, e.Answer, e.Least)
 }
 

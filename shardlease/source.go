@@ -64,6 +64,9 @@ type SourceError struct {
 }
 
 func (e *SourceError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	text := "source"
 	if len(e.Shards) > 0 {
 		const most = 5
@@ -86,7 +89,12 @@ func (e *SourceError) Error() string {
 }
 
 // Unwrap returns the cause.
-func (e *SourceError) Unwrap() error { return e.Err }
+func (e *SourceError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // listSource calls the source and returns the shards that are valid, as the input of the
 // engine.

@@ -15,6 +15,7 @@ type state uint8
 const (
 	idle state = iota
 	running
+	waiting // the run loop has ended; Run waits for handlers and calls that have not returned
 	over
 )
 
@@ -36,7 +37,7 @@ func (w *Worker) Healthy() error {
 	if silent >= w.config.TTL {
 		return w.reason("no heartbeat was confirmed for %v", silent.Round(time.Millisecond))
 	}
-	if fails := w.status.CommitsFail; fails.Count > 0 {
+	if fails := w.status.CommitsFail; w.state == running && fails.Count > 0 {
 		late := time.Since(w.began) - time.Duration(fails.Since)
 		shards := "1 shard"
 		if fails.Count > 1 {
@@ -65,7 +66,7 @@ func (w *Worker) Ready() error {
 		return err
 	}
 	switch {
-	case s.Leaving:
+	case s.Leaving, w.state == waiting:
 		return w.reason("it shuts down")
 	case s.Resting:
 		return w.reason("it has given up its seat, and waits before it takes another")
@@ -86,7 +87,7 @@ func (w *Worker) Ready() error {
 }
 
 func (w *Worker) stopped() error {
-	if w.state != running {
+	if w.state != running && w.state != waiting {
 		return w.reason("it is not running")
 	}
 	return nil
@@ -121,7 +122,7 @@ type Status struct {
 	//	resting   the worker could write no row, gave up its seat, and waits before it takes another
 	//	leaving   the worker shuts down, and waits for others to request its shards
 	//	draining  the worker shuts down, and waits for its handlers to return
-	//	stopped   Run has ended
+	//	stopped   Run has returned
 	Phase     string
 	Held      int // the number of shards that the worker holds
 	Moving    int // the number of shards that it holds and another worker has requested
@@ -167,7 +168,7 @@ func (w *Worker) phase() string {
 		return "new"
 	case w.state == over:
 		return "stopped"
-	case s.Draining:
+	case s.Draining, w.state == waiting:
 		return "draining"
 	case s.Leaving:
 		return "leaving"
@@ -243,10 +244,11 @@ func (w *Worker) begin(at time.Time) {
 	w.state, w.began, w.tenures = running, at, map[*Tenure]struct{}{}
 }
 
-func (w *Worker) end() {
+// end records that the run loop has ended, or that Run returns.
+func (w *Worker) end(as state) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.state, w.tenures = over, nil
+	w.state, w.tenures = as, nil
 }
 
 func (w *Worker) add(t *Tenure) {

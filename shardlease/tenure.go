@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -47,25 +46,23 @@ type Tenure struct {
 	settled  uint64          // the number of marks that were accepted, or refused for good
 	flush    uint64          // the number of marks up to which Flush was called
 	refusal  error           // why the mark that was settled last was refused; nil: it was accepted
-	waiting  []wait
-	note     string // the argument of Release
-	closed   error  // the error that calls return; nil: they are allowed
-	unsent          // the calls that the engine does not know yet
-	pending  bool   // the engine knows that a mark waits, or the inbox will report it
-	listed   bool   // the tenure is in the inbox
-	finishes bool   // Finish was called, and the tenure did not end in another way since
-	over     bool   // the engine has ended the tenure: nothing is reported to it any more
+	waiting  map[wait]uint64 // the calls that wait, and until which number of marks is settled
+	note     string          // the argument of Release
+	closed   error           // the error that calls return; nil: they are allowed
+	unsent                   // the calls that the engine does not know yet
+	pending  bool            // the engine knows that a mark waits, or the inbox will report it
+	listed   bool            // the tenure is in the inbox
+	finishes bool            // Finish was called, and the tenure did not end in another way since
+	over     bool            // the engine has ended the tenure: nothing is reported to it any more
 }
 
 // unsent records the calls of a handler, other than marks, that the engine does not know
 // yet.
 type unsent struct{ progress, finish, release bool }
 
-// A wait is a call that waits until a number of marks is settled.
-type wait struct {
-	until uint64
-	done  chan error // has room for the one result
-}
+// A wait is a call that waits until a number of marks is settled. It has room for the one
+// result.
+type wait chan error
 
 // untilEnd is the number of marks that Finish waits for: it is settled by the end of the
 // tenure only.
@@ -229,10 +226,11 @@ func (t *Tenure) Alive() {
 // claim it, also this one. The first [lease.MaxNote] bytes of the note are stored in the
 // table for people to read: put no user data into it.
 func (t *Tenure) Release(note string) {
+	note = printable(note, lease.MaxNote)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed == nil {
-		t.release, t.note = true, printable(note, lease.MaxNote)
+		t.release, t.note = true, note
 		t.notify(true)
 	}
 }
@@ -241,26 +239,32 @@ func (t *Tenure) Release(note string) {
 // lock, and await releases it. If the result has arrived and ctx has ended, await returns the
 // result.
 func (t *Tenure) await(ctx context.Context, until uint64) error {
-	w := wait{until: until, done: make(chan error, 1)}
-	t.waiting = append(t.waiting, w)
+	w := make(wait, 1)
+	if t.waiting == nil {
+		t.waiting = map[wait]uint64{}
+	}
+	t.waiting[w] = until
 	t.notify(true)
 	t.mu.Unlock()
 	select {
-	case err := <-w.done:
+	case err := <-w:
 		return err
 	case <-ctx.Done():
 	}
+	// Before the lock is taken: these call methods of ctx, which may wait for a lock of the user.
+	end, _ := errors.AsType[*EndError](context.Cause(ctx))
+	err, why := ctx.Err(), ended(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.waiting = slices.DeleteFunc(t.waiting, func(v wait) bool { return v.done == w.done })
+	delete(t.waiting, w)
 	select {
-	case err := <-w.done:
+	case err := <-w:
 		return err
 	default:
-		if _, soft := errors.AsType[*EndError](context.Cause(ctx)); soft && t.closed == nil {
-			return ctx.Err() // ctx is the soft context, and the tenure is not over
+		if end != nil && t.closed == nil {
+			return err // ctx is the soft context, and the tenure is not over
 		}
-		return ended(ctx)
+		return why
 	}
 }
 

@@ -81,9 +81,13 @@ func New(store lease.Store, source Source, config Config) (*Worker, error) {
 // end Run. Run returns when everything that it started has ended. It waits for handlers
 // that ignore their contexts, and so may return late or never.
 //
-// A Worker runs once.
+// A Worker runs once. Without a context or a handler, Run returns a [*ConfigError] and starts
+// nothing.
 func (w *Worker) Run(ctx context.Context, handler Handler) error {
-	if handler == nil {
+	switch {
+	case isNil(ctx):
+		return &ConfigError{Field: "ctx", Rule: "must be given: its end stops the worker" + nilOf(ctx)}
+	case handler == nil:
 		return &ConfigError{Field: "handler", Rule: "must be given: Run calls it for each shard"}
 	}
 	if !w.ran.CompareAndSwap(false, true) {

@@ -25,6 +25,9 @@ type Shard struct {
 type RangeError struct{ Shard, Rule string }
 
 func (e *RangeError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	return fmt.Sprintf("shard %.64q: hash keys: %s", e.Shard, e.Rule)
 }
 

@@ -117,6 +117,9 @@ type MalformedError struct {
 }
 
 func (e *MalformedError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	return fmt.Sprintf("table %q: lease %.64q: invalid attribute %s", e.Table, e.Key, e.Attribute)
 }
 
@@ -125,6 +128,9 @@ func (e *MalformedError) Error() string {
 type PendingError struct{ Table, Key string }
 
 func (e *PendingError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	return fmt.Sprintf("table %q: lease %.64q has a prepared checkpoint: make or cancel it in the KCL's application, or set ImportOptions.Pending", e.Table, e.Key)
 }
 

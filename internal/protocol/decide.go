@@ -50,7 +50,7 @@ func Settle(me lease.Incarnation, w lease.Write, reply lease.Record, err error) 
 		}
 		return Stored, reply
 	}
-	if refused, ok := errors.AsType[*lease.RefusedError](err); ok {
+	if refused, ok := errors.AsType[*lease.RefusedError](err); ok && refused != nil {
 		return Decide(me, w, refused.Now), refused.Now
 	}
 	if w.Check() != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 )
 
-// The errors that callers compare with errors.Is.
+// The errors that callers compare with errors.Is. The methods of the typed errors below accept a
+// nil pointer, as those of package checkpoint do.
 var (
 	// ErrRefused: the condition of a write did not hold, and the write stored nothing.
 	ErrRefused = errors.New("refused")
@@ -50,10 +51,20 @@ type RuleError struct {
 	Rule       Rule
 }
 
-func (e *RuleError) Error() string { return fmt.Sprintf("%s %v: %v", e.Transition, e.Key, e.Rule) }
+func (e *RuleError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("%s %v: %v", e.Transition, e.Key, e.Rule)
+}
 
 // Unwrap returns the rule.
-func (e *RuleError) Unwrap() error { return e.Rule }
+func (e *RuleError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Rule
+}
 
 // A RefusedError is the store's answer to a write whose condition did not hold.
 type RefusedError struct {
@@ -69,6 +80,9 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	if e.Now == nil {
 		return fmt.Sprintf("%v of %v %v: no such row", e.Op, e.Key, ErrRefused)
 	}
@@ -76,7 +90,7 @@ func (e *RefusedError) Error() string {
 }
 
 // Is makes errors.Is(err, ErrRefused) true.
-func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+func (e *RefusedError) Is(target error) bool { return e != nil && target == ErrRefused }
 
 // A QueuedError reports that a call waited in the store behind other calls until it had too
 // little time left. The call has sent nothing, so no outcome is unknown. A worker repeats the
@@ -87,14 +101,22 @@ type QueuedError struct {
 }
 
 func (e *QueuedError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	return fmt.Sprintf("%v (%v)", ErrQueued, e.Waited.Round(time.Millisecond))
 }
 
 // Is makes errors.Is(err, ErrQueued) true.
-func (e *QueuedError) Is(target error) bool { return target == ErrQueued }
+func (e *QueuedError) Is(target error) bool { return e != nil && target == ErrQueued }
 
 // Unwrap returns the cause.
-func (e *QueuedError) Unwrap() error { return e.Cause }
+func (e *QueuedError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Cause
+}
 
 // A MalformedError reports a stored row that cannot be read. A listing yields it in place of the
 // row and continues.
@@ -104,14 +126,22 @@ type MalformedError struct {
 }
 
 func (e *MalformedError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	return fmt.Sprintf("%v %v: %v", ErrMalformed, e.Key, e.Cause)
 }
 
 // Is makes errors.Is(err, ErrMalformed) true.
-func (e *MalformedError) Is(target error) bool { return target == ErrMalformed }
+func (e *MalformedError) Is(target error) bool { return e != nil && target == ErrMalformed }
 
 // Unwrap returns the cause.
-func (e *MalformedError) Unwrap() error { return e.Cause }
+func (e *MalformedError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Cause
+}
 
 func invalid(field, rule string) error {
 	return &checkpoint.InvalidError{Field: field, Rule: rule}
