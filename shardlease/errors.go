@@ -165,8 +165,8 @@ func (e *givenError) Is(target error) (is bool) {
 	return is
 }
 
-// As makes errors.As work as for the given error, except that it never finds a nil pointer:
-// its caller would use it.
+// As makes errors.As work as for the given error, except that it never finds a nil pointer,
+// which the caller would use.
 func (e *givenError) As(target any) (as bool) {
 	fault := apart(func() { as = errors.As(e.err, target) })
 	return fault == nil && as && !isNil(reflect.ValueOf(target).Elem().Interface())

@@ -71,7 +71,7 @@ func oddErrors() []error {
 			all = append(all, newOddError(method, deed), &lease.QueuedError{Cause: newOddError(method, deed)})
 		}
 	}
-	return append(all, anyError{}, fmt.Errorf("wrapped: %w", anyError{}))
+	return append(all, anyError{}, fmt.Errorf("wrapped: %w", anyError{}), &oddError{method: "Error", deed: "panic"}, &oddError{method: "Error", deed: "goexit"})
 }
 
 // A giver is user code that answers the calls of one place with each of its errors in turn, and
@@ -223,4 +223,10 @@ func testErrorsThatCannotBeRead(t *testing.T, place string) {
 		t.Errorf("an error was taken for another one: %v", e)
 	}
 	s.end()
+	for _, e := range a.events { // a program can read the errors too
+		stale, ok := errors.AsType[*checkpoint.StaleError](e.Err)
+		if ok && stale == nil || errors.Is(e.Err, errDown) {
+			t.Errorf("%v: is a stale error: %t, %v", e, ok, stale)
+		}
+	}
 }

@@ -12,7 +12,8 @@ import (
 //
 //   - /livez fails only if a restart may help: the run loop has stood still for a lease time,
 //     because Planner, Handoff or Order blocks. It does not fail because the table or the
-//     source does not answer, and neither before Run is called nor after it has returned.
+//     source does not answer, and neither before Run is called, nor after it has returned, nor
+//     while Run waits for handlers that ignore their contexts.
 //   - /readyz fails while [Worker.Ready] returns an error. That includes an outage of the table
 //     that is longer than the lease time.
 //

@@ -274,6 +274,39 @@ func TestNoMarkWaitsLongerThanThePolicy(t *testing.T) {
 	})
 }
 
+// TestDrainingUntilRunReturns: a handler ignores its contexts, and Run waits for it. The worker
+// is not stopped before Run has returned. Before, it was reported as stopped, and its Ready as
+// "it is not running", while the handler still worked.
+func TestDrainingUntilRunReturns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		m := join(t, new(memstore.Store), shardlease.Static("s"), shardlease.Config{TTL: ttl, Drain: ttl}, func(context.Context, *shardlease.Tenure) error {
+			<-let
+			return nil
+		})
+		pass(5 * time.Second)
+		done := make(chan error, 1)
+		go func() { done <- m.stop() }()
+		pass(ttl + 2*time.Second)
+		if err := m.Healthy(); err != nil {
+			t.Errorf("unhealthy before its last heartbeat is a lease time old: %v", err)
+		}
+		pass(time.Minute)
+		expect(t, m.Worker, http.StatusOK, "it shuts down")
+		if s := m.Status(); s.Phase != "draining" || !strings.Contains(s.Unhealthy, "no heartbeat was confirmed") {
+			t.Errorf("while Run waits: %+v", s)
+		}
+		close(let)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		expect(t, m.Worker, http.StatusOK, "it is not running")
+		if s := m.Status(); s.Phase != "stopped" || !strings.Contains(s.Unhealthy, "it is not running") {
+			t.Errorf("after Run: %+v", s)
+		}
+	})
+}
+
 func TestStatusAsJSON(t *testing.T) {
 	status := shardlease.Status{
 		Group: "orders", Name: "a", Incarnation: "a1", Phase: "serving", Held: 3, Moving: 1, Requested: 2, Abandoned: 4,

@@ -13,6 +13,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 func TestMarkGoesForwardOnly(t *testing.T) {
@@ -312,3 +313,108 @@ func TestOldestMarkThatWasNotReported(t *testing.T) {
 		}
 	})
 }
+
+// A lockingContext calls a function in its methods, as a context does that waits for a lock.
+type lockingContext struct {
+	context.Context
+	call func()
+}
+
+func (c lockingContext) Value(key any) any { c.call(); return c.Context.Value(key) }
+func (c lockingContext) Err() error        { c.call(); return c.Context.Err() }
+
+// TestContextsAreCalledWithoutTheLock: a method of a context waits for a lock that another
+// goroutine holds while it calls the tenure. Before, both waited for each other forever, and
+// the worker's loop with them.
+func TestContextsAreCalledWithoutTheLock(t *testing.T) {
+	d := shardlease.NewDesk(nil, "", 0)
+	if err := d.Mark("1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"Flush", "Finish"} {
+		wait := d.Flush
+		if name == "Finish" {
+			wait = d.Finish
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		err := wait(lockingContext{ended, func() {
+			free := make(chan struct{})
+			go func() { d.Alive(); close(free) }()
+			select {
+			case <-free:
+			case <-time.After(5 * time.Second):
+				t.Errorf("%s calls a method of its context under the lock of the tenure", name)
+			}
+		}})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s returned %v", name, err)
+		}
+	}
+}
+
+// TestOnlyTheBeginningOfANoteIsRead: a note may be very long. Before, all of it was read, under
+// the lock of the tenure.
+func TestOnlyTheBeginningOfANoteIsRead(t *testing.T) {
+	for note, want := range map[string]string{
+		strings.Repeat("\n", lease.MaxNote) + "too late":     "",
+		strings.Repeat("é", lease.MaxNote):                   strings.Repeat("é", lease.MaxNote/2),
+		strings.Repeat("x", lease.MaxNote-1) + "é":           strings.Repeat("x", lease.MaxNote-1),
+		strings.Repeat("\x80", 2*lease.MaxNote):              "?",
+		"one\nline\xff" + strings.Repeat("x", lease.MaxNote): "oneline?" + strings.Repeat("x", lease.MaxNote-len("one\nline\xff")),
+	} {
+		d := shardlease.NewDesk(nil, "", 0)
+		d.Release(note)
+		if in, _ := d.Reported(); in.Note != want {
+			t.Errorf("a note of %d bytes, %.20q, is stored as %q, not %q", len(note), note, in.Note, want)
+		}
+	}
+}
+
+// TestManyCallsWait: a call whose context ends costs the same however many other calls wait.
+// Before, 100,000 calls of Flush whose contexts ended together took 9 s under the lock.
+func TestManyCallsWait(t *testing.T) {
+	d := shardlease.NewDesk(nil, "", 0)
+	if err := d.Mark("1"); err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	fastest := func() time.Duration {
+		best := time.Hour
+		for range 5 {
+			from := time.Now()
+			for range 1000 {
+				_ = d.Flush(ended)
+			}
+			best = min(best, time.Since(from))
+		}
+		return best
+	}
+	alone := fastest()
+	const crowd = 5000
+	begun, done := make(chan struct{}, crowd), make(chan error, crowd)
+	for range crowd {
+		go func() { done <- d.Flush(doneContext{t.Context(), begun}) }()
+	}
+	for range crowd {
+		<-begun
+	}
+	if crowded := fastest(); crowded > 8*alone {
+		t.Errorf("1,000 calls took %v alone, and %v while %d others waited", alone, crowded, crowd)
+	}
+	d.Settle(1, nil)
+	for range crowd {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A doneContext reports the calls of Done, before which a call of a tenure has begun to wait.
+type doneContext struct {
+	context.Context
+	called chan<- struct{}
+}
+
+func (c doneContext) Done() <-chan struct{} { c.called <- struct{}{}; return c.Context.Done() }

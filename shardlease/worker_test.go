@@ -43,12 +43,20 @@ func rowOf(t *testing.T, store lease.Store, shard string) lease.Row {
 	return row
 }
 
+// A stringContext is a context that a nil pointer can be taken for.
+type stringContext struct{ context.Context }
+
 func TestAWorkerRunsOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := join(t, new(memstore.Store), shardlease.Static("1"), shardlease.Config{}, serve)
 		pass(time.Second)
 		if err := w.Run(t.Context(), nil); !errors.Is(err, shardlease.ErrConfig) {
 			t.Errorf("Run without a handler: %v", err)
+		}
+		for _, none := range []context.Context{nil, (*stringContext)(nil)} {
+			if err := w.Run(none, serve); !errors.Is(err, shardlease.ErrConfig) || !strings.Contains(err.Error(), "ctx: must be given") {
+				t.Errorf("Run without a context: %v", err)
+			}
 		}
 		if err := w.Run(t.Context(), serve); !errors.Is(err, shardlease.ErrRunning) {
 			t.Errorf("Run while the worker runs: %v", err)
@@ -168,7 +176,7 @@ func TestStopOfAStubbornHandler(t *testing.T) {
 			<-tn.Context().Done()
 			ended = time.Since(start)
 			time.Sleep(time.Minute)
-			if s := stubborn.Load().Status(); s.Abandoned != 1 || s.Phase != "stopped" {
+			if s := stubborn.Load().Status(); s.Abandoned != 1 || s.Phase != "draining" {
 				t.Errorf("while Run waits for it: %+v", s)
 			}
 			if err := tn.Mark("late"); !errors.Is(err, shardlease.ErrEnded) {

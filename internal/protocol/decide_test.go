@@ -90,6 +90,7 @@ func TestDecide(t *testing.T) {
 	}{
 		"timeout":      {errors.New("timeout"), protocol.Unknown},
 		"unreadable":   {&lease.MalformedError{Cause: &checkpoint.InvalidError{Field: "counter"}}, protocol.Unknown},
+		"nil refusal":  {fmt.Errorf("wrapped: %w", (*lease.RefusedError)(nil)), protocol.Unknown},
 		"stored":       {nil, protocol.Stored},
 		"refused, row": {&lease.RefusedError{Now: after(recovery)}, protocol.Overtaken},
 	} {
