@@ -56,7 +56,7 @@ func (r *Register) Put(ctx context.Context, name string, generation int64, value
 			return err // nil: an unanswered attempt was stored
 		}
 		next, err := at.Put(generation, value)
-		if stale, ok := errors.AsType[*checkpoint.StaleError](err); ok {
+		if stale, ok := errors.AsType[*checkpoint.StaleError](err); ok && stale != nil {
 			stale.OutcomeUnknown = unanswered
 		}
 		if err == nil && unanswered {

@@ -90,7 +90,7 @@ func collect[R lease.Record](ctx context.Context, s Supervisor, kind lease.Kind)
 // of this kind.
 func isOther(err error, kind lease.Kind) bool {
 	malformed, ok := errors.AsType[*lease.MalformedError](err)
-	return ok && malformed.Key.Kind != kind
+	return ok && malformed != nil && malformed.Key.Kind != kind
 }
 
 // Get returns the lease row of one shard, or lease.ErrNotFound if there is none. For a
