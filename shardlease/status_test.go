@@ -171,10 +171,14 @@ func TestStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		config := shardlease.Config{Handoff: rebalance.Eager, Task: "run-17", Commit: checkpoint.Policy{Every: 5 * time.Second}}
-		a := s.enter("a", config, workingFor(5*time.Second))
-		if got := a.Status(); got.Phase != "new" && got.Phase != "joining" || got.Unready == "" {
-			t.Errorf("at the start: %+v", got)
+		link := storetest.NewLink(s.store)
+		link.Cut()
+		a := s.enterOn(link, "a", config, workingFor(5*time.Second))
+		synctest.Wait()
+		if got := a.Status(); got.Phase != "joining" || got.Unready == "" {
+			t.Errorf("while it has no seat: %+v", got)
 		}
+		link.Heal()
 		s.shared(time.Second, "a")
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
