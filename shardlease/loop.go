@@ -105,8 +105,7 @@ func (r *run) loop(ctx context.Context) {
 		if r.engine.Done() {
 			return
 		}
-		// The loop turns from time to time even if nothing is due: see Worker.live.
-		timer.Reset(max(0, min(min(r.wake, r.flights.next).Sub(r.mono()), r.config.TTL/4)))
+		timer.Reset(max(0, min(r.wake, r.flights.next).Sub(r.mono())))
 		select {
 		case <-r.inbox.wake:
 		case <-timer.C:

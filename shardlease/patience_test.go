@@ -18,6 +18,25 @@ import (
 // These tests check what does not count as a fault: a pause of the process, answers that get lost,
 // and commits that the worker holds back itself.
 
+// TestStallIsConfirmed: handlers call Alive at the very moment at which they would count as
+// stalled. Whether the loop turns before or after them is chance.
+func TestStallIsConfirmed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 8)
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager, StallAfter: 4 * time.Second}, func(ctx context.Context, tn *shardlease.Tenure) error {
+			for sleep(ctx, 4*time.Second) {
+				tn.Alive()
+			}
+			return nil
+		})
+		s.shared(30*time.Second, "a")
+		time.Sleep(10 * time.Minute)
+		if ended := a.of(event.Draining); len(ended) > 0 {
+			t.Errorf("%d handlers were asked to wind down: %v", len(ended), ended[0])
+		}
+	})
+}
+
 // TestPauseIsNoStall: handlers call Alive once a second, and the whole process is paused for five
 // seconds, longer than StallAfter, again and again. After each pause the run loop turns before the
 // handlers do. No tenure ends. Before, all of them ended as stalled, and shards were quarantined.
@@ -41,7 +60,7 @@ func TestPauseIsNoStall(t *testing.T) {
 						mu.Unlock()
 						if wait != nil {
 							<-wait
-							time.Sleep(time.Millisecond)
+							time.Sleep(200 * time.Millisecond)
 						}
 						tn.Alive()
 					}
