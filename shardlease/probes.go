@@ -45,7 +45,8 @@ func (w *Worker) probe(check func() error) http.HandlerFunc {
 
 // live returns an error if the run loop has stood still for a lease time because a function
 // that it calls does not return. The loop turns several times in that time even if nothing
-// happens and the table does not answer.
+// happens and the table does not answer: for the next heartbeat, for the time limit of a call,
+// or, while the worker rests without a seat, to check whether its fault still lasts.
 func (w *Worker) live() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -2,6 +2,7 @@ package shardlease_test
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -54,6 +55,32 @@ func TestReleasesThatFailHandOver(t *testing.T) {
 			t.Error("the worker is healthy")
 		}
 		s.within(3*ttl+2*beat, "b holds everything", func() bool { return s.running()["b"] == 4 })
+	})
+}
+
+// TestRestingWorkerIsAlive: a can write no row, gives up its seat again and again, and rests for
+// up to six lease times. Nothing else is due then, and /livez must not ask for a restart.
+func TestRestingWorkerIsAlive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 4)
+		config := shardlease.Config{Handoff: rebalance.Eager, PollEvery: time.Hour, AuditEvery: time.Hour}
+		a := s.enter("a", config, nil)
+		s.enter("b", config, nil)
+		s.shared(beat+1500*time.Millisecond, "a", "b")
+		a.refuse(allRows)
+		rested := 0
+		for range 1200 {
+			time.Sleep(time.Second)
+			if a.Status().Phase == "resting" {
+				rested++
+			}
+			if code, body := probe(t, a.Worker, "/livez"); code != http.StatusOK {
+				t.Fatalf("%+v", body)
+			}
+		}
+		if rested < 100 {
+			t.Errorf("the worker rested for %d seconds", rested)
+		}
 	})
 }
 

@@ -342,6 +342,8 @@ func engineMutants() []mutant {
 			swap(`r.handler(t.soft, t)`, `r.handler(t.hard, t)`), inWorker, "TestHandlerThatKnowsOnlyItsContext"},
 		{"an error after the soft end is no failure", "shardlease.judge",
 			swap(`panicked || _ == nil`, `panicked || err != nil`), inWorker, "TestHandlerThatKnowsOnlyItsContext"},
+		{"the loop of a resting worker turns", "internal/engine.Engine.keepReporting",
+			swap(`f.store.on || f.commits.on`, `(f.store.on || f.commits.on) && e.seat.phase == seated`), inWorker, "TestRestingWorkerIsAlive"},
 		{"a loop that stands still is not alive", "shardlease.Worker.live",
 			never("still >="), inWorker, "TestStuckLoopIsNotAlive"},
 		{"a source that lists nothing has answered", "internal/engine.Engine.Status",

@@ -10,8 +10,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A store is a [memstore.Store] whose tombstones can be swept, which that one never
-// does. A name that was swept lives on, if it is made anew, in a store of its own.
+// A store is a [memstore.Store] whose tombstones can be swept; a memstore.Store never deletes
+// them. If a row is created again under a swept name, the store keeps it in a memstore.Store
+// that has only this name.
 type store struct {
 	standing *memstore.Store
 	swept    map[string]*memstore.Store
