@@ -71,6 +71,25 @@ func TestRepeatsAfterACrashOfTheRaceDetector(t *testing.T) {
 	}
 }
 
+// TestOnlyTheEndOfItsTimeRepeatsAFuzzTest: whatever else a fuzz test reports fails at once.
+func TestOnlyTheEndOfItsTimeRepeatsAFuzzTest(t *testing.T) {
+	const end = "fuzz: elapsed: 10s, execs: 645313 (61254/sec)\n--- FAIL: FuzzA (10.05s)\n    context deadline exceeded\nFAIL\nexit status 1\n"
+	for _, c := range []struct {
+		what, text string
+		repeats    bool
+	}{
+		{"the end of its time", end, true},
+		{"another test", strings.ReplaceAll(end, "FuzzA", "FuzzB"), false},
+		{"an input that fails", strings.Replace(end, "    context", "    --- FAIL: FuzzA (0.00s)\n        a_test.go:9: context", 1), false},
+		{"an input that was written", strings.Replace(end, "\nFAIL\n", "\n\n    Failing input written to testdata/fuzz/FuzzA/1\nFAIL\n", 1), false},
+		{"a success", "PASS\nok  \tm/a\t10.1s\n", false},
+	} {
+		if outOfTime("FuzzA", c.text) != c.repeats {
+			t.Errorf("%s: repeated: %v", c.what, !c.repeats)
+		}
+	}
+}
+
 func TestTargets(t *testing.T) {
 	got := targets("FuzzA\nFuzzB\nok  \tm/a\t0.1s\n?   \tm/b\t[no test files]\nok  \tm/c\t0.1s\nFuzzC\nok  \tm/d\t0.1s\n")
 	want := []target{{"m/a", "FuzzA"}, {"m/a", "FuzzB"}, {"m/d", "FuzzC"}}
