@@ -33,6 +33,9 @@ func NewCopy(key lease.Key, me lease.Incarnation) Copy { return Copy{key: key, m
 // Key returns the address of the row.
 func (c *Copy) Key() lease.Key { return c.key }
 
+// Me returns the incarnation that writes through the copy.
+func (c *Copy) Me() lease.Incarnation { return c.me }
+
 // Row returns the row as last known. Its generation is 0 until the row has been read.
 func (c *Copy) Row() lease.Row { return c.row }
 

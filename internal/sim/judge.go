@@ -100,6 +100,9 @@ func (j *judge) Accepted(by virtual.Sender, w lease.Write, r lease.Record) {
 		j.judgeSeat(w, by)
 		return
 	}
+	if w.Key().Kind != lease.KindLease {
+		return // the plan and the targets are advice
+	}
 	before, after := j.row(w.Key().Name), r.(lease.Row)
 	j.w.stats.Writes++
 	if fault := j.promises.Accepted(w, by.Name, after); fault != nil {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
@@ -137,4 +138,6 @@ func (net *network) fate(write bool) (Fault, bool) {
 }
 
 // seats is who is there.
-func (w *world) seats() []lease.Record { return w.table.Records(group, lease.KindSeat) }
+func (w *world) seats() []lease.Record {
+	return slices.DeleteFunc(w.table.Records(group, lease.KindSeat), func(r lease.Record) bool { return r.Key().Kind != lease.KindSeat })
+}

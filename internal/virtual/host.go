@@ -2,8 +2,10 @@ package virtual
 
 import (
 	"cmp"
+	"os"
 	"slices"
 
+	"github.com/shardlease/shardlease-go/internal/core"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
@@ -20,8 +22,21 @@ type Engine interface {
 // A Maker makes the engine of a worker that has done nothing yet.
 type Maker func(engine.Config, engine.Moment) Engine
 
-// Present makes the engine of the library.
-func Present(c engine.Config, now engine.Moment) Engine { return present{engine.New(c, now)} }
+// Present makes the engine of the library; with SHARDLEASE_ENGINE=next in the environment, the one
+// that will replace it.
+func Present(c engine.Config, now engine.Moment) Engine {
+	if os.Getenv("SHARDLEASE_ENGINE") == "next" {
+		return Next(c, now)
+	}
+	return present{engine.New(c, now)}
+}
+
+// Next makes the engine.
+func Next(c engine.Config, now engine.Moment) Engine { return next{core.New(c, now)} }
+
+type next struct{ *core.Engine }
+
+func (n next) Clone() Engine { return next{n.Engine.Clone()} }
 
 type present struct{ *engine.Engine }
 

@@ -1,0 +1,991 @@
+package core
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The spine: it takes each input, hands it to the part that it concerns, and then lets each part
+// do what is due, in a fixed order. It is called by the shell, and calls every part.
+//
+// Invariant: trust is checked before an input is taken: an answer must not prolong what has ended.
+// Invariant: the seat is written last in a step, after the decisions that it has to publish.
+
+// An Engine is one worker's side of the protocol as a plain value.
+type Engine struct {
+	turn   turn
+	seat   seat
+	peers  peers
+	reads  reads
+	shards shards
+	owners owners
+	follow follow
+	watch  watch
+	draft  draft
+	feed   feed
+	facts  facts
+	pages  pages
+	news   news
+	leave  leave
+	faults faults
+}
+
+// Pages are the targets of all workers, as last listed.
+type pages struct {
+	begun order
+	all   []lease.Target
+}
+
+// newsRemoved is the kind of the news that the row of an assigned shard is a tombstone.
+const newsRemoved = lease.NewsKind("removed")
+
+// News is what this worker publishes about shards, for the next plan.
+type news struct {
+	count    int64    // how much there was
+	finished []string // shards that need no worker any more, until a plan knows it
+	declined []string // shards that this worker may still decline
+	buried   []string // shards of this worker's target whose rows are tombstones, until a plan knows it
+	added    Instant  // when the latest was added
+	revision int64    // the finished revision that was known then
+}
+
+// New returns a worker that has done nothing yet. Its first step is a [Tick].
+func New(c Config, now Moment) *Engine {
+	e := &Engine{turn: turn{cfg: c, beat: c.TTL / 3, now: now}, faults: newFaults()}
+	e.reads.rows.next, e.reads.targets.next, e.facts.next = Never, Never, Never
+	e.shards.due = Never
+	return e
+}
+
+// Step takes what has happened and returns what to do, and when to call it again at the latest.
+// The outputs are valid until the next step.
+func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
+	t := &e.turn
+	now.Mono = max(now.Mono, t.now.Mono)
+	clear(t.out)
+	t.now, t.ids, t.out, t.wake, t.store.err = now, 0, t.out[:0], Never, nil
+	t.step++
+	if e.leave.done {
+		if r, ok := in.(Returned); ok {
+			e.returned(r)
+		}
+		return t.out, Never
+	}
+	if cause, over := e.seat.fence(t); over {
+		e.loseSeat(cause, nil)
+	}
+	e.take(in)
+	e.live()
+	if e.leave.done {
+		return t.out, Never
+	}
+	return t.out, t.wake
+}
+
+// Done reports whether the worker has given everything up after a [Stop]. Its handlers may still
+// run, if they ignore their contexts.
+func (e *Engine) Done() bool { return e.leave.done }
+
+func (e *Engine) take(in Input) {
+	t := &e.turn
+	switch in := in.(type) {
+	case Listed:
+		e.listed(in)
+	case Got:
+		e.got(in)
+	case Settled:
+		e.settled(in)
+	case Verified:
+		if e.watch.check = true; e.seat.verified(t, in) {
+			e.shards.due = t.now.Mono
+			e.tendAll()
+		}
+	case Source:
+		e.feed.sourced(t, in)
+		if !e.watching() {
+			e.feed.next = Never
+		}
+		e.retire()
+		e.watch.check = true
+		e.shards.tendRemoved(t)
+		e.faults.sourced(t, in.Err)
+	case SourceSilent:
+		e.faults.source.raise(t, t.now.Mono, "", in.Err)
+	case StoreSlow:
+		e.faults.storeSlow(t, in.Err)
+	case Marks:
+		if s := e.shards.find(in.Tenure.Shard); s != nil && s.t != nil && s.t.generation == in.Tenure.Generation {
+			s.marked(t, in)
+			e.tend(s)
+		}
+	case Returned:
+		e.returned(in)
+	case Prepared:
+		if s := e.shards.find(in.Shard); s != nil {
+			s.prepared(t)
+			e.tend(s)
+		}
+	case Stop:
+		if e.leave.stop(t) {
+			e.reads.seats.soon(t, 0)
+			e.tendAll()
+		}
+	}
+}
+
+// live does what is due, whatever it was that happened.
+func (e *Engine) live() {
+	t := &e.turn
+	if e.seat.phase == seated {
+		if !e.leave.on {
+			e.feed.keep(t)
+		}
+		e.follow.keep(t, e.seat.me, e.watch.plan)
+	}
+	e.tendDue()
+	e.keepDeclining()
+	e.keepLeaving()
+	if e.seat.phase == seated && !e.leave.over {
+		e.keepPlanning()
+		e.keepReading()
+	}
+	if e.seat.keep(t, e.says(), e.hurry(), e.leave.on, e.leave.over) {
+		e.begin()
+	}
+	e.keepReporting()
+	if e.seat.phase == seated {
+		t.at(e.shards.due)
+	}
+}
+
+// begin makes all parts continue under a new incarnation.
+func (e *Engine) begin() {
+	for _, s := range e.shards.all {
+		s.forget(&e.turn, e.seat.me)
+	}
+	e.shards.asks = 0
+}
+
+// loseSeat ends every tenure at once.
+func (e *Engine) loseSeat(cause event.Cause, err error) {
+	t := &e.turn
+	if e.seat.phase == seated {
+		t.report(event.Event{Kind: event.Lost, Cause: cause, Err: err})
+	}
+	e.seat.lose()
+	var h happened
+	for _, s := range e.shards.all {
+		if s.t != nil {
+			s.end(t, cause, err, &h)
+		}
+		s.forget(t, "")
+		s.aim.mine = false
+	}
+	e.shards.asks = 0
+	e.reads = reads{away: e.reads.away, seats: e.reads.seats.again(), rows: e.reads.rows.again(), targets: e.reads.targets.again()}
+	e.reads.seats.next = 0
+	e.peers, e.owners, e.follow, e.watch, e.draft = peers{}, owners{}, follow{}, watch{}, draft{}
+	e.facts, e.pages, e.news = facts{next: Never}, pages{}, news{}
+	e.leave.done = e.leave.on
+}
+
+// watching reports whether this worker lists the seats, and so may evict, plan first and poll
+// the source. In a small fleet every worker does.
+func (e *Engine) watching() bool {
+	plan := &e.watch.plan
+	return plan.Revision == 0 || plan.Members <= fewest && len(e.peers.all) < fewest ||
+		slices.Contains(plan.Watchers, e.seat.me) || e.watch.forsaken(&e.turn, e.seat.me)
+}
+
+// first reports whether this worker is the first watcher, which audits the rows.
+func (e *Engine) first() bool {
+	w := e.watch.plan.Watchers
+	return len(w) > 0 && w[0] == e.seat.me
+}
+
+// audits reports whether this worker lists the rows from time to time: the first watcher, and in a
+// small fleet every worker, because a holder that has nothing to commit finds out in no other way
+// that its shard was taken from it by hand.
+func (e *Engine) audits() bool {
+	return e.first() || e.watching() && e.watch.plan.Revision > 0 && e.watch.plan.Members <= fewest
+}
+
+// self returns what the shards have to know of this worker.
+func (e *Engine) self() self {
+	return self{
+		owner: e.seat.row.Owner(), capable: e.seat.capable(), doubt: e.seat.trust.doubt,
+		leaving: e.leave.on, release: e.leave.all, since: e.leave.since, room: e.shards.asks < e.turn.cfg.MaxMoves,
+	}
+}
+
+// tend does what is due for one shard, and for the rest of the worker what follows from it.
+func (e *Engine) tend(s *shard) {
+	if e.seat.phase == seated {
+		before := s.ask != nil
+		e.happened(s.tend(&e.turn, e.self(), e))
+		e.countAsk(before, s.ask != nil)
+	}
+	e.shards.due = min(e.shards.due, s.wake)
+}
+
+// countAsk keeps the number of moves to this worker. When one has ended there is room for the
+// next.
+func (e *Engine) countAsk(before, after bool) {
+	switch {
+	case after && !before:
+		e.shards.asks++
+	case before && !after:
+		if e.shards.asks == e.turn.cfg.MaxMoves {
+			e.tendAll()
+		}
+		e.shards.asks--
+	}
+}
+
+func (e *Engine) tendDue() {
+	t := &e.turn
+	if t.now.Mono < e.shards.due || e.seat.phase != seated {
+		return
+	}
+	e.shards.due = Never
+	for _, s := range e.shards.all {
+		if t.now.Mono >= s.wake {
+			e.tend(s)
+		} else {
+			e.shards.due = min(e.shards.due, s.wake)
+		}
+	}
+}
+
+// tendAll is for what changes something for all shards.
+func (e *Engine) tendAll() {
+	for _, s := range e.shards.all {
+		s.wake = e.turn.now.Mono
+	}
+	e.shards.due = e.turn.now.Mono
+}
+
+// happened draws the conclusions that concern more than one shard.
+func (e *Engine) happened(h happened) {
+	t := &e.turn
+	if len(h.finished) > 0 {
+		e.news.count++
+		e.news.added, e.news.revision = t.now.Mono, e.follow.revision
+		e.news.finished = append(e.news.finished, h.finished...)
+		e.facts.finish(h.finished)
+	}
+	for _, name := range h.declined {
+		e.decline(name)
+	}
+	if h.late != nil {
+		e.faults.commits.raise(t, h.late.t.marks.late, h.late.name, errNotAccepted)
+		e.faults.scan = min(e.faults.scan, t.now.Mono.Add(t.beat/8))
+	}
+	if h.planChanged() {
+		e.watch.check = true
+	}
+	e.facts.bury(t.step, h.removed...)
+	for _, name := range h.buried {
+		e.feed.soon(t)
+		if !slices.Contains(e.news.buried, name) {
+			e.news.count++
+			e.news.added, e.news.revision = t.now.Mono, e.follow.revision
+			e.news.buried = append(e.news.buried, name)
+			e.facts.bury(t.step, name)
+		}
+	}
+	if h.look {
+		e.reads.seats.soon(t, paceMoving)
+	}
+	if h.poll {
+		e.feed.soon(t)
+	}
+	if h.restored != nil {
+		e.seat.table.restored, e.seat.table.err = true, h.restored
+	}
+}
+
+// owner reports whether an owner has a seat, as far as a consistent read shows that began after
+// the step since.
+func (e *Engine) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
+	if slices.Contains(e.seat.former, inc) {
+		return gone, lease.Seat{} // this worker itself was the owner, and has lost its seat
+	}
+	if e.watching() {
+		switch p := e.peers.find(inc); {
+		case p != nil && (p.unreadable || p.seat.Confirmed()):
+			return alive, p.seat
+		case e.peers.begun > since:
+			return gone, lease.Seat{}
+		}
+	}
+	return e.owners.owner(t, inc, since)
+}
+
+// relisted reports whether the source lists the shard, in a listing that was asked for after the
+// step since.
+func (e *Engine) relisted(name string, since order) bool {
+	s := e.feed.find(name)
+	return s != nil && s.listed && s.asked > since
+}
+
+// ready reports whether the rows of all parents of a shard show that they are processed, in reads
+// that were answered lately. A parent without a row, or with a tombstone, counts as processed,
+// unless this worker's own source lists it: then it is about to be made, or revived.
+func (e *Engine) ready(t *turn, parents []string) bool {
+	ready := true
+	for _, name := range parents {
+		p := e.shards.know(name, t.cfg.Group, e.seat.me)
+		at, src := p.row.copy.Row(), e.feed.find(name)
+		switch fresh := p.row.answered > 0 && !p.row.unread && t.now.Mono < p.row.answered.Add(t.beat); {
+		case p.t != nil:
+			ready = false
+		case !fresh:
+			ready, p.row.parent = false, true
+			p.get(t)
+		case p.row.malformed:
+			ready = false
+		case at.Generation == 0 || at.Removed:
+			ready = ready && (src == nil || !src.listed)
+		default:
+			ready = ready && at.Finished
+		}
+	}
+	return ready
+}
+
+// settled takes the answer to a write.
+func (e *Engine) settled(in Settled) {
+	t := &e.turn
+	switch key := in.Write.Key(); key.Kind {
+	case lease.KindSeat:
+		e.seatSettled(in)
+	case lease.KindPlan:
+		e.planSettled(in)
+	case lease.KindTarget:
+		if e.draft.targetSettled(t, in) {
+			e.watch.check = true
+			e.reads.seats.soon(t, 0)
+		}
+	case lease.KindLease:
+		s := e.shards.find(key.Name)
+		if s == nil {
+			return
+		}
+		before := s.ask != nil
+		h, answered := s.settled(t, in, e.waits(in.Err))
+		e.countAsk(before, s.ask != nil)
+		if answered {
+			e.faults.rows = rowAnswers{last: t.now.Mono}
+		}
+		e.happened(h)
+		e.tend(s)
+	}
+}
+
+// waits reports whether a call ended only because it waited for its turn in a store that answers
+// other calls. That is no fault: there are many calls, as at a cold start.
+func (e *Engine) waits(err error) bool {
+	return errors.Is(err, lease.ErrQueued) && e.turn.now.Mono < e.faults.rows.last.Add(e.turn.cfg.TTL)
+}
+
+func (e *Engine) seatSettled(in Settled) {
+	t := &e.turn
+	if in.Write.Op == lease.OpDelete && in.Write.Key().Name != string(e.seat.me) {
+		evicted, alive := e.peers.settled(t, e.seat.me, in)
+		if evicted {
+			e.watch.self, e.watch.orphans = true, true
+		}
+		if evicted || alive {
+			e.reads.seats.soon(t, 0)
+		}
+		return
+	}
+	e.watch.check = true
+	was := e.seat.row
+	sent := e.seat.beat.sent
+	doubted := e.seat.trust.doubt
+	switch e.seat.settled(t, in) {
+	case seatLost:
+		e.loseSeat(event.CauseExpired, in.Err)
+		return
+	case seatGone:
+		e.leave.done = true
+		return
+	case seatUnchanged:
+		return
+	case seatConfirmed:
+		e.peers.changed, e.watch.self = t.now.Mono, true
+		e.reads.seats.wanted = true
+		e.tendAll()
+	}
+	e.reads.near(t.now.Mono.Sub(sent))
+	now := e.seat.row
+	e.watch.self = e.watch.self || was.Leaving != now.Leaving || was.Freed != now.Freed
+	for _, w := range now.Wants {
+		if s := e.shards.find(w.Shard); s != nil {
+			s.publish(t, w.Generation)
+			e.shards.due = min(e.shards.due, s.wake)
+		}
+	}
+	if doubted && !e.seat.trust.doubt {
+		e.tendAll()
+	}
+}
+
+// says is what the next heartbeat publishes.
+func (e *Engine) says() lease.Says {
+	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: e.watch.plan.Revision, Missing: e.follow.missing}
+	if e.shards.asks > 0 {
+		says.Wants = e.wants()
+	}
+	for _, shard := range e.news.finished[max(0, len(e.news.finished)-lease.MaxNews):] {
+		says.News = append(says.News, lease.News{Kind: lease.NewsFinished, Shard: shard})
+	}
+	for _, shard := range e.news.buried[max(0, len(e.news.buried)-lease.MaxNews+len(says.News)):] {
+		says.News = append(says.News, lease.News{Kind: newsRemoved, Shard: shard})
+	}
+	for _, shard := range e.news.declined {
+		if len(says.News) < lease.MaxNews {
+			says.News = append(says.News, lease.News{Kind: lease.NewsDeclined, Shard: shard})
+		}
+	}
+	return says
+}
+
+// decline tells the next plan that this worker cannot have the shard at present.
+func (e *Engine) decline(name string) {
+	e.news.count++
+	e.news.added = e.turn.now.Mono
+	if !slices.Contains(e.news.declined, name) {
+		e.news.declined = append(slices.Clone(e.news.declined), name)
+	}
+}
+
+// keepDeclining drops what this worker declines no more. A plan may have moved such a shard, and
+// the next one has to even out again.
+func (e *Engine) keepDeclining() {
+	over := func(name string) bool { return !e.declines(name) }
+	if slices.ContainsFunc(e.news.declined, over) {
+		e.news.declined = slices.DeleteFunc(slices.Clone(e.news.declined), over)
+		e.news.count++
+		e.news.added = e.turn.now.Mono
+	}
+}
+
+// declines reports whether this worker cannot have the shard at present: its own handler has just
+// given it up, or does not return.
+func (e *Engine) declines(name string) bool {
+	s := e.shards.find(name)
+	return s != nil && s.t == nil && (s.running != 0 || s.aim.failed && e.turn.now.Mono < s.aim.rest)
+}
+
+// wants are the requests of this worker.
+func (e *Engine) wants() (wants []lease.Want) {
+	for _, s := range e.shards.all {
+		if s.requests() {
+			wants = append(wants, lease.Want{
+				Shard: s.name, Generation: s.ask.generation, Owner: s.row.copy.Row().Owner.Incarnation, Terms: s.ask.terms,
+			})
+		}
+	}
+	return wants
+}
+
+// hurry is when the seat has to be written although no heartbeat is due.
+func (e *Engine) hurry() Instant {
+	t, said := &e.turn, &e.seat.row.Says
+	switch {
+	case e.seat.phase != seated:
+		return Never
+	case said.Leaving != e.leave.on, said.Missing != e.follow.missing,
+		(len(said.Wants) > 0 || e.shards.asks > 0) && !slices.Equal(said.Wants, e.wants()):
+		return t.now.Mono
+	case said.Freed != e.news.count:
+		return max(e.news.added, e.seat.beat.sent.Add(t.beat/32)) // there may be more of it
+	}
+	return Never
+}
+
+// returned takes the end of a handler.
+func (e *Engine) returned(in Returned) {
+	if s := e.shards.find(in.Tenure.Shard); s != nil && s.running == in.Tenure.Generation {
+		s.returned(in)
+		e.tend(s)
+	}
+}
+
+// got takes the answer to the read of one record.
+func (e *Engine) got(in Got) {
+	t := &e.turn
+	switch in.Key.Kind {
+	case lease.KindTarget:
+		if e.follow.got(t, in) {
+			e.reconcile()
+		}
+	case lease.KindSeat:
+		if e.owners.got(t, in) {
+			e.tendAll()
+		}
+	case lease.KindPlan:
+		if plan, ok := in.Record.(lease.Plan); ok && in.Err == nil {
+			e.watch.saw(t, plan, e.watch.wishes)
+		}
+	case lease.KindLease:
+		s := e.shards.find(in.Key.Name)
+		if s == nil {
+			return
+		}
+		if s.got(t, in) {
+			var h happened
+			s.end(t, event.CauseVanished, nil, &h)
+			e.happened(h)
+		}
+		e.tend(s)
+		e.tendChildren(s)
+	}
+}
+
+// tendChildren tends the shards that have waited for the row of a parent.
+func (e *Engine) tendChildren(parent *shard) {
+	if !parent.row.parent {
+		return
+	}
+	parent.row.parent = false
+	for _, s := range e.shards.all {
+		if s.aim.mine && s.t == nil && slices.Contains(s.lineage(), parent.name) {
+			e.tend(s)
+		}
+	}
+}
+
+// reconcile makes the shards follow the target.
+func (e *Engine) reconcile() {
+	t, hold := &e.turn, e.follow.target.Hold
+	names := make([]string, len(hold))
+	for i, a := range hold {
+		names[i] = a.Shard
+	}
+	e.shards.knowAll(names, t.cfg.Group, e.seat.me)
+	at := 0
+	for _, s := range e.shards.all { // both are sorted
+		mine := at < len(hold) && hold[at].Shard == s.name
+		s.aim.sure, s.aim.mine = s.aim.sure && s.aim.mine == mine, mine
+		if !s.aim.mine {
+			continue
+		}
+		if s.parents = hold[at].Parents; len(s.parents) == 0 {
+			if src := e.feed.find(s.name); src != nil {
+				s.parents, s.weight = src.Parents, src.Weight
+			}
+		}
+		at++
+		if e.declines(s.name) && !slices.Contains(e.news.declined, s.name) {
+			e.decline(s.name)
+		}
+	}
+	e.shards.forgetIdle(t)
+	e.owners.prune(t)
+	e.tendAll()
+}
+
+// listed takes a listing.
+func (e *Engine) listed(in Listed) {
+	t, r := &e.turn, &e.reads
+	switch serial(in.Read) {
+	case r.seats.id:
+		if r.seats.answered(t, r.away, t.beat, in.Err) {
+			r.near(r.seats.took)
+			e.sawSeats(in)
+			r.seats.next = t.now.Mono.Add(e.pace())
+		} else if !e.waits(in.Err) {
+			t.failedNow("", in.Err)
+		}
+	case r.rows.id:
+		if r.rows.answered(t, r.away, 4*t.beat, in.Err) {
+			e.sawRows(in)
+		} else if !e.waits(in.Err) {
+			t.failedNow("", in.Err)
+		}
+	case r.targets.id:
+		if r.targets.answered(t, r.away, t.beat, in.Err) {
+			e.sawTargets(in)
+		} else if !e.waits(in.Err) {
+			t.failedNow("", in.Err)
+		}
+	}
+}
+
+// sawSeats takes a listing of the seats, with the plan and the wishes.
+func (e *Engine) sawSeats(in Listed) {
+	e.watch.check = true
+	t, r := &e.turn, &e.reads.seats
+	sight := sighting{begun: r.begun, lax: r.lax}
+	var plan lease.Plan
+	var wishes lease.Wishes
+	found := false
+	for _, record := range in.Records {
+		switch of := record.(type) {
+		case lease.Plan:
+			plan = of
+		case lease.Wishes:
+			wishes = of
+		case lease.Seat:
+			if of.Incarnation == e.seat.me {
+				found = found || of.Beat >= e.seat.row.Beat || r.begun <= e.seat.trust.confirmed
+			} else {
+				sight.seats = append(sight.seats, of)
+			}
+		}
+	}
+	for _, key := range in.Unreadable {
+		e.faults.malformed(t, key)
+		if inc := lease.Incarnation(key.Name); inc == e.seat.me {
+			found = true // it exists; the next heartbeat shows more
+		} else if key.Kind == lease.KindSeat {
+			sight.unreadable = append(sight.unreadable, inc)
+		}
+	}
+	if !found && !r.lax && r.begun > e.seat.trust.confirmed {
+		e.loseSeat(event.CauseExpired, nil) // evicted; or the table went back, which the next seat finds out
+		return
+	}
+	olds := map[lease.Incarnation]int64{}
+	for i := range e.peers.all {
+		olds[e.peers.all[i].seat.Incarnation] = e.peers.all[i].seat.Freed
+	}
+	before := len(e.peers.all)
+	changed, missing := e.peers.saw(t, sight)
+	e.reads.seats.wanted = e.reads.seats.wanted || missing
+	e.watch.orphans = e.watch.orphans || changed && len(e.peers.all) < before
+	if e.watch.saw(t, plan, wishes) || changed {
+		e.tendAll()
+	}
+	for _, seat := range sight.seats {
+		if old := olds[seat.Incarnation]; e.watching() && seat.Freed != old {
+			e.readNews(seat)
+		}
+	}
+	e.readWants()
+}
+
+// readNews notes what another worker publishes about shards.
+func (e *Engine) readNews(seat lease.Seat) {
+	for _, n := range seat.News {
+		switch n.Kind {
+		case lease.NewsFinished:
+			e.facts.finish([]string{n.Shard})
+		case newsRemoved:
+			e.facts.bury(e.turn.step, n.Shard)
+			e.feed.soon(&e.turn)
+		}
+	}
+}
+
+// readWants notes which of this worker's shards others request.
+func (e *Engine) readWants() {
+	t := &e.turn
+	for _, s := range e.shards.all {
+		if s.t != nil && s.t.give != nil {
+			s.t.give.wanted = false
+		}
+	}
+	gone := func(inc lease.Incarnation) bool { return e.peers.find(inc) == nil }
+	for i := range e.peers.all {
+		p := &e.peers.all[i]
+		if p.unreadable || p.seat.Leaving {
+			continue
+		}
+		for _, w := range p.seat.Wants {
+			s := e.shards.find(w.Shard)
+			switch {
+			case s != nil && s.t != nil && w.Generation == s.t.generation:
+				s.t.wantedBy(t, p.seat.Owner(), w.Terms, gone)
+			case w.Owner == e.seat.me && (s == nil || s.t == nil): // a row of this worker that it does not know of
+				s = e.shards.know(w.Shard, t.cfg.Group, e.seat.me)
+				s.get(t)
+			}
+		}
+	}
+	for _, s := range e.shards.all {
+		if s.moving() {
+			if s.t.offer.to != "" {
+				s.get(t)
+			}
+			e.tend(s)
+		}
+	}
+}
+
+// sawRows takes a complete listing of the rows: for plans, and for the shards of this worker.
+func (e *Engine) sawRows(in Listed) {
+	e.watch.check = true
+	defer e.retire()
+	t := &e.turn
+	for _, key := range in.Unreadable {
+		e.faults.malformed(t, key)
+		if s := e.shards.find(key.Name); s != nil { // what cannot be read is not written over
+			s.row.malformed, s.row.answered = true, t.now.Mono
+		}
+	}
+	e.facts.saw(e.reads.rows.begun, in)
+	for _, record := range in.Records {
+		at, ok := record.(lease.Row)
+		if !ok {
+			continue
+		}
+		s := e.shards.find(at.Shard)
+		if s == nil && at.Owner.Incarnation == e.seat.me && e.reads.rows.begun > e.shards.gone {
+			s = e.shards.know(at.Shard, t.cfg.Group, e.seat.me)
+		}
+		if s != nil {
+			s.saw(t, at)
+		}
+	}
+	for _, s := range e.shards.all {
+		if of := e.facts.find(s.name); of == nil && s.row.read < e.reads.rows.begun && (s.t != nil || s.row.generation != 0) {
+			s.get(t) // the row is gone, or is a tombstone
+		}
+	}
+	e.tendAll()
+}
+
+// sawTargets takes a listing of all targets.
+func (e *Engine) sawTargets(in Listed) {
+	e.watch.check = true
+	e.pages = pages{begun: e.reads.targets.begun}
+	var names []string
+	for _, record := range in.Records {
+		if page, ok := record.(lease.Target); ok {
+			e.pages.all = append(e.pages.all, page)
+			for _, a := range page.Hold {
+				names = append(names, a.Shard)
+			}
+		}
+	}
+	if e.watch.plan.Open { // some targets are still of the revision before
+		names = append(names, e.watch.placed.names...)
+	}
+	slices.Sort(names)
+	e.watch.placed = placed{revision: e.watch.plan.Revision, names: slices.Compact(names)}
+}
+
+// retire makes tombstones of finished shards that the source lists no more. The first watcher
+// does it, a few at a time.
+func (e *Engine) retire() {
+	if !e.first() || !e.seat.capable() {
+		return
+	}
+	const most = 8
+	n := 0
+	for _, of := range e.facts.all {
+		if n < most && of.finished && !of.removed && e.feed.lacked(of.name) >= 2 {
+			n++
+			s := e.shards.know(of.name, e.turn.cfg.Group, e.seat.me)
+			s.aim.retire = true
+			s.at(&e.turn, e.turn.now.Mono)
+			e.shards.due = e.turn.now.Mono
+		}
+	}
+}
+
+// pace is how long until the seats are listed again.
+func (e *Engine) pace() time.Duration {
+	t := &e.turn
+	d := e.peers.pace(t)
+	d = min(d, e.watch.pace(t))
+	d = min(d, e.reads.pace(t, e.moving()))
+	return t.jitter(d)
+}
+
+// moving reports whether this worker is a side of a move.
+func (e *Engine) moving() bool {
+	return e.leave.on || slices.ContainsFunc(e.shards.all, func(s *shard) bool { return s.ask != nil || s.t != nil && s.t.give != nil })
+}
+
+// keepReading sends the listings that are due.
+func (e *Engine) keepReading() {
+	t, r := &e.turn, &e.reads
+	if e.peers.evict(t, e.seat.former, 0) {
+		r.seats.soon(t, 0)
+	}
+	if e.audits() {
+		if t.now.Mono >= e.facts.next {
+			r.rows.wanted = true
+		}
+		if r.rows.wanted || e.facts.next == Never {
+			e.facts.next = t.now.Mono.Add(t.jitter(t.cfg.Audit))
+		}
+		t.at(e.facts.next)
+	}
+	if r.targets.due(t) {
+		r.targets.send(t, lease.KindTarget, false)
+	}
+	if r.rows.due(t) {
+		e.facts.asked = e.watch.plan.Revision
+		r.rows.send(t, lease.KindLease, false)
+	}
+	if r.seats.due(t) {
+		r.seats.send(t, lease.KindSeat, !r.seats.wanted)
+	}
+}
+
+// seats returns the confirmed seats, sorted by incarnation, with this worker's own.
+func (e *Engine) seats() []lease.Seat {
+	all := []lease.Seat{e.seat.row}
+	for i := range e.peers.all {
+		if p := &e.peers.all[i]; p.seat.Confirmed() && !slices.Contains(e.seat.former, p.seat.Incarnation) {
+			all = append(all, p.seat)
+		}
+	}
+	slices.SortFunc(all, func(a, b lease.Seat) int { return strings.Compare(string(a.Incarnation), string(b.Incarnation)) })
+	return all
+}
+
+// keepPlanning begins a plan when one is due, and continues it.
+func (e *Engine) keepPlanning() {
+	t, w, d := &e.turn, &e.watch, &e.draft
+	if !e.seat.capable() || !e.feed.answered && e.feed.complete == 0 && w.plan.Revision == 0 && !e.facts.some() && !e.leave.on {
+		if e.seat.capable() && e.facts.begun == 0 && !e.reads.rows.sent {
+			e.reads.rows.wanted = true
+		}
+		return
+	}
+	switch d.phase {
+	case idle:
+		e.considerPlan()
+	case gathering:
+		e.gather()
+	default:
+		d.keep(t)
+	}
+}
+
+// some reports whether there are rows.
+func (f *facts) some() bool { return len(f.all) > 0 }
+
+// considerPlan begins a draft if a plan is due.
+func (e *Engine) considerPlan() {
+	t, w := &e.turn, &e.watch
+	if !w.check && t.now.Mono < w.next {
+		t.at(w.next)
+		return
+	}
+	w.check, w.next = false, Never
+	wake := t.wake
+	defer func() { w.next, t.wake = min(w.next, t.wake), min(wake, t.wake) }()
+	t.wake = Never
+	added, unknown := w.added(&e.feed, &e.facts)
+	if unknown && w.plan.Revision != 0 {
+		e.reads.rows.wanted = true
+	}
+	stale := w.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
+	if stale && (len(added) > 0 || unknown) {
+		e.reads.targets.wanted = true
+	}
+	seats := e.seats()
+	now, partial := w.due(t, scene{
+		seats: seats, me: e.seat.me, changed: e.peers.changed, added: int64(len(w.placed.names)+len(added)) > w.plan.Shards && !stale,
+		makerUp: w.plan.By.Incarnation == e.seat.me || e.peers.find(w.plan.By.Incarnation) != nil,
+	})
+	if !now {
+		e.reads.seats.soon(t, w.pace(t))
+		if known := w.waits == 0 && !w.plan.Open || w.plan.Revision > e.news.revision+1; known && e.seat.row.Freed == e.news.count {
+			e.news.finished, e.news.buried = nil, nil // a plan was made with it
+		}
+		return
+	}
+	e.draft.begin(t, w.plan, partial)
+	e.reads.seats.wanted, e.reads.targets.wanted = true, true
+	e.reads.rows.wanted = e.reads.rows.wanted || e.draft.rows
+}
+
+// gather opens the next revision when everything is read that it is made from.
+func (e *Engine) gather() {
+	t, w, d := &e.turn, &e.watch, &e.draft
+	if e.peers.begun < d.begun || e.pages.begun < d.begun || d.rows && e.facts.begun < d.begun {
+		return
+	}
+	if w.plan.Revision != d.plan.Revision || w.plan.Open != d.plan.Open {
+		*d = draft{} // another worker was first
+		w.check = true
+		e.reads.seats.soon(t, paceWaiting)
+		return
+	}
+	d.plan, d.plan.Group = w.plan, t.cfg.Group
+	d.partial = d.partial || t.now.Mono < e.peers.changed.Add(stillFor) && t.now.Mono < w.waits.Add(longStill)
+	seats := e.seats()
+	added, _ := w.added(&e.feed, &e.facts)
+	in := stage{
+		me: e.seat.row, seats: seats, pages: e.pages.all, facts: &e.facts, added: added, wishes: w.wishes,
+		weights: func(name string) int {
+			if s := e.feed.find(name); s != nil {
+				return s.Weight
+			}
+			return 0
+		},
+		ready: func(parents []string) bool { return w.ready(parents, &e.feed, &e.facts) },
+		declines: func(name string, inc lease.Incarnation) bool {
+			at := seatOf(seats, inc)
+			return at >= 0 && slices.Contains(seats[at].News, lease.News{Kind: lease.NewsDeclined, Shard: name})
+		},
+	}
+	if !d.compute(t, in) {
+		e.reads.rows.wanted = true
+		return
+	}
+	if d.partial && len(d.writes) == 0 && !d.all {
+		w.again, w.check = e.peers.changed.Add(stillFor), true
+		*d = draft{}
+		return
+	}
+	highest := e.seat.row.Revision
+	for _, s := range seats {
+		highest = max(highest, s.Revision)
+	}
+	for _, page := range e.pages.all {
+		highest = max(highest, page.Revision)
+	}
+	d.seats = seats
+	d.start(t, e.seat.row.Owner(), highest)
+}
+
+// planSettled takes the answer to a swap of the plan.
+func (e *Engine) planSettled(in Settled) {
+	t, w, d := &e.turn, &e.watch, &e.draft
+	finished, now := d.planSettled(t, in)
+	w.check = true
+	if now == nil {
+		if d.phase == writing {
+			w.saw(t, d.plan, w.wishes)
+			d.inputs(w.wishes)
+		}
+		return
+	}
+	if !finished {
+		w.saw(t, *now, w.wishes)
+		return
+	}
+	var names []string
+	for _, next := range d.next {
+		for _, a := range next.Hold {
+			names = append(names, a.Shard)
+		}
+	}
+	slices.Sort(names)
+	w.saw(t, *now, w.wishes)
+	w.placed = placed{revision: now.Revision, names: names}
+	w.again, w.self, w.waits = t.now.Mono.Add(apart), false, 0
+	if mine := d.of(e.seat.me); mine.Incarnation != "" && !d.partial || e.follow.revision < now.Revision {
+		e.follow.adopt(now.Revision, mine, 0)
+		e.reconcile()
+	}
+	*d = draft{}
+}
+
+func malformed(err error) bool { return errors.Is(err, lease.ErrMalformed) }

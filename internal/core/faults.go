@@ -1,0 +1,307 @@
+package core
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Faults that last. Each is reported when it begins, a lease time later, then at intervals that
+// double up to an hour, and when it ends. A worker makes one report of a fault, however many
+// shards the fault concerns.
+//
+// Called by the spine. A part that meets a fault of the store notes it in the turn; no part has
+// to end one: each check looks at the calls that wait to be repeated and at the tenures, and ends
+// the fault when it finds none.
+
+const (
+	faultNames = 10 // how many shards a report names
+	longestGap = time.Hour
+	// longestRest is how long a worker rests at most before it takes another seat, in lease
+	// times. A resting worker does not see that others have died.
+	longestRest = 6
+)
+
+type fault struct {
+	kind   event.Kind
+	on     bool
+	since  Instant
+	next   Instant       // when to report it again
+	gap    time.Duration // between that report and the one before
+	err    error         // the latest error
+	shards []string      // the first few shards that the fault concerns
+	count  int           // how many shards it concerns
+}
+
+type faults struct {
+	store    fault // a call of the store was not answered, or a record cannot be written
+	slow     fault // the store takes too long to answer for the lease time
+	commits  fault // the table has accepted no marks for CommitTimeout
+	source   fault // the source cannot be listed
+	restored fault // the table is not the one it was
+
+	rows rowAnswers
+	scan Instant     // when to check next whether a fault still lasts
+	told []lease.Key // the malformed records that were reported
+}
+
+// RowAnswers is about the answers to this worker's writes of rows.
+type rowAnswers struct {
+	last        Instant // when the last one came
+	surrendered int64   // how often the worker has given up its seat since then
+}
+
+func newFaults() faults {
+	return faults{
+		store: fault{kind: event.StoreFault}, slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
+		source: fault{kind: event.SourceFault}, restored: fault{kind: event.Restored},
+	}
+}
+
+// raise begins a fault, or notes its latest error if it has begun already. shard is empty if the
+// fault concerns no single shard.
+func (f *fault) raise(t *turn, since Instant, shard string, err error) {
+	f.err = err
+	if f.on {
+		return
+	}
+	f.on, f.since, f.gap = true, since, t.cfg.TTL
+	f.shards, f.count = nil, 0
+	if shard != "" {
+		f.shards, f.count = []string{shard}, 1
+	}
+	f.next = t.now.Mono.Add(f.gap)
+	f.report(t)
+}
+
+// lower ends a fault, if it has begun.
+func (f *fault) lower(t *turn) {
+	if f.on {
+		f.on, f.err = false, nil
+		f.report(t)
+		f.shards, f.count = nil, 0
+	}
+}
+
+func (f *fault) report(t *turn) {
+	ev := event.Event{Kind: f.kind, Err: f.err, Shards: f.shards, Count: f.count, Lasted: t.now.Mono.Sub(f.since), Over: !f.on}
+	if f.count == 1 {
+		ev.Shard = f.shards[0]
+	}
+	t.report(ev)
+}
+
+// keep reports the fault again when it has lasted.
+func (f *fault) keep(t *turn) {
+	if !f.on {
+		return
+	}
+	if t.now.Mono >= f.next {
+		f.gap = min(2*f.gap, max(longestGap, t.cfg.TTL))
+		f.next = t.now.Mono.Add(f.gap)
+		f.report(t)
+	}
+	t.at(f.next)
+}
+
+// sourced takes the result of a listing of the source. An error with another text is another
+// fault, unless the texts differ only in words with digits: many services put the id of the
+// request into their errors.
+func (f *faults) sourced(t *turn, err error) {
+	switch {
+	case err == nil:
+		f.source.lower(t)
+		return
+	case f.source.on && !slices.Equal(plainWords(f.source.err), plainWords(err)):
+		f.source.on = false
+	}
+	f.source.raise(t, t.now.Mono, "", err)
+}
+
+func plainWords(err error) []string {
+	return slices.DeleteFunc(strings.Fields(err.Error()), func(word string) bool { return strings.ContainsAny(word, "0123456789") })
+}
+
+func (f *faults) storeSlow(t *turn, err error) {
+	if err == nil {
+		f.slow.lower(t)
+	} else {
+		f.slow.raise(t, t.now.Mono, "", err)
+	}
+}
+
+// malformed reports a record that cannot be read, once.
+func (f *faults) malformed(t *turn, key lease.Key) {
+	if !slices.Contains(f.told, key) && len(f.told) < 1000 {
+		f.told = append(slices.Clone(f.told), key)
+		t.report(event.Event{Kind: event.Malformed, Shard: key.Name})
+	}
+}
+
+// keepReporting reports the faults that last, and ends those that are over.
+func (e *Engine) keepReporting() {
+	f, t := &e.faults, &e.turn
+	if t.store.err != nil {
+		if !f.store.on {
+			f.scan = min(f.scan, t.now.Mono.Add(t.beat/8))
+		}
+		f.store.raise(t, t.now.Mono, t.store.shard, t.store.err)
+	}
+	if table := &e.seat.table; table.restored {
+		f.restored.raise(t, t.now.Mono, "", table.err)
+	} else if table.proven {
+		f.restored.lower(t)
+	}
+	if f.store.on || f.commits.on {
+		if t.now.Mono >= f.scan {
+			f.scan = t.now.Mono.Add(t.beat / 8)
+			e.scanStore()
+			e.scanCommits()
+		}
+		t.at(f.scan)
+	}
+	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored} {
+		fault.keep(t)
+	}
+}
+
+// scanStore ends the fault of the store when no call waits to be repeated and the store has
+// answered since the last call failed.
+func (e *Engine) scanStore() {
+	f, t := &e.faults.store, &e.turn
+	fails := e.seat.beat.open.Op != 0 && e.seat.beat.try.tries > 0 || e.seat.beat.unwritable ||
+		!e.seat.table.restored && e.seat.table.try.tries > 0 || e.reads.fails() || e.peers.fails() || e.draft.fails() || e.follow.reading.try.tries > 0
+	if f.on && e.concerned(f, unanswered) == 0 && !fails && t.store.answered > t.store.failed {
+		f.lower(t)
+	}
+}
+
+// unanswered reports whether a call about s has failed and will be repeated.
+func unanswered(s *shard) bool {
+	_, busy := s.row.copy.Open()
+	return busy && s.write.try.tries > 0 || s.write.stuck || s.row.unread && (s.aim.mine || s.t != nil)
+}
+
+// scanCommits ends the fault of commits, or gives up the seat of a worker that can write no row.
+func (e *Engine) scanCommits() {
+	f, t := &e.faults.commits, &e.turn
+	if !f.on {
+		return
+	}
+	late := e.concerned(f, func(s *shard) bool { return s.commitsLate(t) })
+	switch {
+	case late == 0 && !e.speechless():
+		f.lower(t)
+	case e.surrenders(late):
+		e.surrender()
+	}
+}
+
+// speechless reports whether this worker has given up its seat because it could write no row, and
+// nothing shows yet that it can: neither an answer to a write of a row, nor CommitTimeout in a
+// new seat without a write that fails.
+func (e *Engine) speechless() bool {
+	if e.faults.rows.surrendered == 0 {
+		return false
+	}
+	return e.seat.phase != seated || e.turn.now.Mono < e.seat.joined.Add(e.turn.cfg.CommitTimeout) || slices.ContainsFunc(e.shards.all, unanswered)
+}
+
+// surrenders reports whether this worker has to give up its seat: its heartbeats are answered,
+// but no write of a row has been for CommitTimeout, and writes of more than one shard fail,
+// unless it holds no other. While its seat stands, no other worker may claim the shards that it
+// cannot release. First all handlers are drained.
+func (e *Engine) surrenders(late int) bool {
+	t := &e.turn
+	others := slices.ContainsFunc(e.peers.all, func(p peer) bool { return !p.unreadable && p.seat.Confirmed() && !p.seat.Leaving })
+	if !e.seat.capable() || e.leave.on || t.now.Mono < e.faults.rows.last.Add(t.cfg.CommitTimeout) || !others {
+		return false
+	}
+	if late < min(2, e.held()) {
+		e.probe(late)
+		return false
+	}
+	done := late > 0
+	for _, s := range e.shards.all {
+		if s.t != nil {
+			s.windDownFor(t)
+			e.shards.due = min(e.shards.due, s.wake)
+			done = done && s.t.wind.over()
+		}
+	}
+	return done
+}
+
+// windDownFor drains a handler because its worker gives up its seat. A handler that a requester
+// waits for without a limit gets one.
+func (s *shard) windDownFor(t *turn) {
+	w, cause := &s.t.wind, event.CauseStopped
+	if s.commitsLate(t) {
+		cause = event.CauseStalled
+	}
+	switch {
+	case w.over():
+	case !w.draining:
+		s.drain(t, cause)
+		s.at(t, t.now.Mono)
+	case w.cause == event.CauseHandedOff:
+		w.cause, w.since = cause, t.now.Mono
+		s.at(t, t.now.Mono)
+	}
+}
+
+// probe writes the row of a quiet shard, to find out whether this worker cannot write one row or
+// cannot write any. It chooses a shard without failed attempts, because such a write would end
+// their count.
+func (e *Engine) probe(late int) {
+	t, busy, quiet := &e.turn, 0, (*shard)(nil)
+	for _, s := range e.shards.all {
+		if s.t == nil {
+			continue
+		}
+		m := &s.t.marks
+		if _, open := s.row.copy.Open(); open {
+			busy++
+		} else if m.seq <= m.accepted && s.row.copy.Row().Attempts() == 0 && s.t.give == nil && !s.t.wind.over() {
+			quiet = s
+		}
+	}
+	if late > 0 && busy <= late && quiet != nil {
+		w, err := protocol.Progress(quiet.row.copy.Row(), quiet.hold(t), t.stamp())
+		quiet.sendMark(t, committing, w, err)
+	}
+}
+
+// surrender gives up the seat. The worker rests before it takes another one. If it crashes
+// before the deletion arrives, its seat stands still, and the other workers evict it.
+func (e *Engine) surrender() {
+	t := &e.turn
+	if w, err := protocol.Evict(e.seat.row); err == nil {
+		t.do(Send{Write: w}) // its answer changes nothing: where a late heartbeat keeps the seat, the seat expires
+	}
+	e.faults.rows.surrendered++
+	rest := backoff(e.faults.rows.surrendered, t.cfg.TTL, longestRest*t.cfg.TTL)
+	e.loseSeat(event.CauseStalled, errNotAccepted)
+	e.seat.rest = t.now.Mono.Add(rest)
+}
+
+// concerned counts the shards that a fault concerns at present, and notes their number and
+// names. If there are none left it keeps the last ones, for the report that the fault is over.
+func (e *Engine) concerned(f *fault, by func(*shard) bool) (count int) {
+	var names []string
+	for _, s := range e.shards.all {
+		if by(s) {
+			if count++; count <= faultNames {
+				names = append(names, s.name)
+			}
+		}
+	}
+	if count > 0 {
+		f.shards, f.count = names, count
+	}
+	return count
+}

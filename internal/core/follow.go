@@ -1,0 +1,82 @@
+package core
+
+import (
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// This worker's target: the shards that the plan assigns to it.
+//
+//	a revision is finished → page 0 read → further pages read → followed
+//
+// Called by the spine in each step, and with the answers to reads of targets.
+//
+// Invariant: a target is read once for every revision that was seen finished. While a revision
+// is open, an old target may mean "unchanged" or "not written yet".
+// Invariant: pages of different revisions are not acted on.
+
+// A follow is the target that this worker follows.
+type follow struct {
+	revision int64        // the finished revision for which the target was read
+	target   lease.Target // all pages as one
+	missing  int64        // the revision at which there was no target of this worker; 0: there was one
+	reading  reading
+}
+
+// A reading is the target that is being read.
+type reading struct {
+	revision int64 // the finished revision for which it is read
+	pages    []lease.Target
+	read     serial
+	try      retry
+}
+
+// keep reads the target when a revision is finished that was not followed yet.
+func (f *follow) keep(t *turn, me lease.Incarnation, plan lease.Plan) {
+	r := &f.reading
+	if plan.Revision <= f.revision || plan.Open || !r.try.due(t) {
+		return
+	}
+	if r.revision != plan.Revision {
+		*r = reading{revision: plan.Revision}
+	}
+	r.try.sent = true
+	r.read = t.get(lease.Target{Group: t.cfg.Group, Incarnation: me, Page: int64(len(r.pages))}.Key())
+}
+
+// got takes the answer to the read of one page, and reports whether there is a target to follow
+// that was not followed before.
+func (f *follow) got(t *turn, in Got) (adopted bool) {
+	r := &f.reading
+	if !r.try.sent || serial(in.Read) != r.read {
+		return false
+	}
+	if in.Err != nil && !malformed(in.Err) {
+		t.failedNow("", in.Err)
+		r.try.failed(t.now.Mono, t.beat/16, t.beat/2)
+		return false
+	}
+	r.try = retry{}
+	t.answeredNow()
+	page, ok := in.Record.(lease.Target)
+	switch {
+	case !ok && len(r.pages) == 0:
+		return f.adopt(r.revision, lease.Target{}, r.revision)
+	case ok:
+		r.pages = append(r.pages, page)
+	}
+	if ok && int64(len(r.pages)) < page.Pages {
+		return false // keep reads the next page
+	}
+	whole, ok := lease.JoinPages(r.pages)
+	if !ok { // a planner is writing them
+		*r = reading{revision: r.revision, try: retry{at: t.now.Mono.Add(paceWaiting)}}
+		return false
+	}
+	return f.adopt(r.revision, whole, 0)
+}
+
+// adopt follows a target from now on.
+func (f *follow) adopt(revision int64, target lease.Target, missing int64) bool {
+	*f = follow{revision: revision, target: target, missing: missing}
+	return true
+}

@@ -1,0 +1,135 @@
+package core
+
+import (
+	"github.com/shardlease/shardlease-go/shardlease/event"
+)
+
+// A graceful shutdown.
+//
+//	leaving → releasing → nothing left → the seat is given up → done
+//
+// The seat says that the worker leaves, which makes a plan due, and the worker writes it itself.
+// It serves until its successors have requested its shards, at most for the drain time. Then it
+// releases the rest and gives up its seat. Nobody waits for anything to expire.
+//
+// Called by the spine: stop once, then keepLeaving in each step.
+
+// A leave is a graceful shutdown.
+type leave struct {
+	on    bool
+	began Instant
+	all   bool    // the worker waits for successors no longer
+	since Instant // since when
+	over  bool    // nothing is left but the seat
+	done  bool
+}
+
+// stop begins the shutdown, and reports whether it has not begun before.
+func (l *leave) stop(t *turn) bool {
+	if l.on {
+		return false
+	}
+	*l = leave{on: true, began: t.now.Mono}
+	return true
+}
+
+// keepLeaving continues the shutdown.
+func (e *Engine) keepLeaving() {
+	l, t := &e.leave, &e.turn
+	if !l.on || l.done {
+		return
+	}
+	switch e.seat.phase {
+	case unseated:
+		l.done = true
+		return
+	case creating, confirming: // once it has a seat it can give it up; without an answer, nobody counts it
+		l.done = t.now.Mono >= l.began.Add(t.beat)
+		t.at(l.began.Add(t.beat))
+		return
+	case quitting: // without an answer, the seat expires by itself
+		l.done = t.now.Mono >= e.seat.trust.until
+		t.at(e.seat.trust.until)
+		return
+	}
+	if !l.all && !e.waitsForSuccessors() {
+		l.all, l.since = true, t.now.Mono
+		e.tendAll()
+		e.tendDue()
+	}
+	if l.all && !l.over {
+		e.endAll()
+	}
+	if l.over && e.seat.beat.open.Op == 0 {
+		e.seat.quit(t)
+	}
+}
+
+// waitsForSuccessors reports whether other workers may still request the shards of this one.
+func (e *Engine) waitsForSuccessors() bool {
+	t := &e.turn
+	at := e.leave.began.Add(t.cfg.Drain)
+	if t.now.Mono >= at || e.held() == 0 {
+		return false
+	}
+	for i := range e.peers.all {
+		if p := &e.peers.all[i]; !p.unreadable && p.seat.Confirmed() && !p.seat.Leaving && e.expected() {
+			t.at(at)
+			return true
+		}
+	}
+	return false
+}
+
+// expected reports whether a shard of this worker is expected by another: until a plan knows
+// that this worker leaves, all are; then those that it assigns to another worker.
+func (e *Engine) expected() bool {
+	if !e.seat.row.Leaving || e.watch.plan.Open || e.watch.plan.Inputs != inputs(e.seats(), e.watch.wishes, e.watch.plan.Revision) || e.follow.revision < e.watch.plan.Revision {
+		return true
+	}
+	for _, give := range e.follow.target.Give {
+		if s := e.shards.find(give.Shard); s != nil && s.t != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// endAll decides when nothing is left but the seat. Handlers have their drain time, and writes a
+// lease time after it. What the table has not answered by then is left to the others: without a
+// seat, everything in this worker's name is a dead worker's.
+func (e *Engine) endAll() {
+	l, t := &e.leave, &e.turn
+	at := l.since.Add(t.cfg.Drain + t.cfg.TTL)
+	if !e.nothingLeft() && t.now.Mono < at {
+		t.at(at)
+		return
+	}
+	l.over = true
+	var h happened
+	for _, s := range e.shards.all {
+		if s.t != nil {
+			s.end(t, event.CauseStopped, nil, &h)
+		}
+	}
+}
+
+// nothingLeft reports whether no row is in this worker's name, nor may come to be.
+func (e *Engine) nothingLeft() bool {
+	for _, s := range e.shards.all {
+		if _, busy := s.row.copy.Open(); busy || s.t != nil || s.row.copy.Row().Owner.Incarnation == e.seat.me {
+			return false
+		}
+	}
+	return true
+}
+
+// held counts the tenures.
+func (e *Engine) held() (n int) {
+	for _, s := range e.shards.all {
+		if s.t != nil {
+			n++
+		}
+	}
+	return n
+}

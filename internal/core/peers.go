@@ -1,0 +1,230 @@
+package core
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The other workers' seats, as a worker knows them that lists the seats.
+//
+//	unconfirmed → alive → suspect → evicted
+//	                ↑________|
+//
+// Called by the spine: saw with each listing of the seats, evict in each step, settled with the
+// answers to evictions.
+//
+// Invariant: a seat expires only after this worker has itself seen its heartbeat counter stand
+// still for the seat's lease time, on its own clock; and the deletion is conditional on the
+// heartbeat that was seen.
+// Invariant: only a consistent listing shows that a seat is gone.
+
+const (
+	stillFor     = 500 * time.Millisecond // seats that have not changed for so long are settled
+	paceSuspect  = 500 * time.Millisecond // a seat has missed a heartbeat
+	paceDying    = 200 * time.Millisecond // a seat is about to expire
+	paceMoving   = 120 * time.Millisecond // a shard of this worker's is in a move
+	paceWaiting  = 250 * time.Millisecond // and has been for some time
+	movingPrompt = 5 * time.Second        // from then on it is paceWaiting
+)
+
+// Peers are the seats of the other workers, sorted by incarnation.
+type peers struct {
+	all     []peer
+	changed Instant // when seats last came, went or changed
+	seen    Instant // when they were last listed
+	begun   order   // the step in which the last consistent listing was sent; 0: there was none
+}
+
+// A peer is another worker's seat.
+type peer struct {
+	seat       lease.Seat
+	since      Instant // when its present heartbeat was first seen
+	suspect    bool
+	unreadable bool // the seat exists and cannot be read: a sign of life
+	evict      retry
+	evicting   lease.Write
+}
+
+// A sighting is one listing of the seats.
+type sighting struct {
+	seats      []lease.Seat // without this worker's own
+	unreadable []lease.Incarnation
+	begun      order
+	lax        bool // the listing may lag behind
+}
+
+// find returns the peer of that incarnation; nil if there is none.
+func (p *peers) find(inc lease.Incarnation) *peer {
+	i, ok := slices.BinarySearchFunc(p.all, inc, func(p peer, inc lease.Incarnation) int {
+		return strings.Compare(string(p.seat.Incarnation), string(inc))
+	})
+	if !ok {
+		return nil
+	}
+	return &p.all[i]
+}
+
+// saw takes a listing of the seats. It reports whether workers have come, gone or changed, and
+// whether a listing that may lag behind lacks some, so that only a consistent one shows whether
+// they have gone.
+func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
+	all := make([]peer, 0, len(in.seats)+len(in.unreadable))
+	for _, seat := range in.seats {
+		now, c := p.watch(t, seat)
+		all, changed = append(all, now), changed || c
+	}
+	for _, inc := range in.unreadable {
+		now := peer{seat: lease.Seat{Incarnation: inc}, unreadable: true, since: t.now.Mono}
+		if old := p.find(inc); old != nil {
+			now.seat, now.since = old.seat, old.since
+			changed = changed || !old.unreadable
+		} else {
+			changed = true
+		}
+		all = append(all, now)
+	}
+	sortPeers(all)
+	next := peers{all: all, changed: p.changed, seen: t.now.Mono, begun: p.begun}
+	for i := range p.all {
+		old := &p.all[i]
+		switch {
+		case next.find(old.seat.Incarnation) != nil:
+		case in.lax:
+			all, missing = append(all, *old), true
+		default:
+			changed = true
+			t.report(event.Event{Kind: event.PeerLeft, Peer: old.seat.Name, Task: old.seat.Task})
+		}
+	}
+	sortPeers(all)
+	next.all = all
+	if !in.lax {
+		next.begun = in.begun
+	}
+	if changed {
+		next.changed = t.now.Mono
+	}
+	*p = next
+	return changed, missing
+}
+
+func sortPeers(all []peer) {
+	slices.SortFunc(all, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
+}
+
+// watch takes one seat, and reports whether its worker has come or changed.
+func (p *peers) watch(t *turn, seat lease.Seat) (now peer, changed bool) {
+	old := p.find(seat.Incarnation)
+	switch {
+	case old == nil:
+		t.report(event.Event{Kind: event.PeerJoined, Peer: seat.Name, Task: seat.Task})
+		return peer{seat: seat, since: t.now.Mono}, true
+	case old.unreadable:
+		return peer{seat: seat, since: t.now.Mono}, true
+	case seat.Beat < old.seat.Beat:
+		return *old, false // the listing lags behind
+	case seat.Written() == old.seat.Written():
+		now = *old
+		if age := t.now.Mono.Sub(now.since); !now.suspect && age >= seat.TTL/3+seat.TTL/12 && seat.Confirmed() {
+			now.suspect = true
+			t.report(event.Event{Kind: event.PeerSuspect, Peer: seat.Name})
+		}
+		return now, false
+	}
+	if seat.Leaving && !old.seat.Leaving {
+		t.report(event.Event{Kind: event.PeerLeaving, Peer: seat.Name})
+	}
+	changed = seat.Leaving != old.seat.Leaving || seat.Confirmed() != old.seat.Confirmed() || seat.MaxShards != old.seat.MaxShards
+	return peer{seat: seat, since: t.now.Mono}, changed
+}
+
+// pace returns how soon the seats have to be listed again because of their state.
+func (p *peers) pace(t *turn) time.Duration {
+	d := t.beat
+	for i := range p.all {
+		of := &p.all[i]
+		if of.unreadable {
+			continue
+		}
+		d = min(d, max(of.seat.TTL/3, paceMoving)) // a worker with a shorter lease is looked at once per its heartbeat
+		switch age := t.now.Mono.Sub(of.since); {
+		case !of.suspect:
+		case age >= of.seat.TTL-of.seat.TTL/3:
+			d = min(d, paceDying)
+		default:
+			d = min(d, paceSuspect)
+		}
+	}
+	return d
+}
+
+// evict deletes the seats whose heartbeat has stood still for their lease time and for reserve
+// longer, and at once those of this worker's former incarnations. It reports whether the seats
+// have to be listed first, because this worker was paused or a lease is shorter than its own.
+func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration) (look bool) {
+	for i := range p.all {
+		of := &p.all[i]
+		if of.unreadable || of.evict.sent {
+			continue
+		}
+		at := of.since.Add(of.seat.TTL + reserve)
+		switch mine := slices.Contains(former, of.seat.Incarnation); {
+		case t.now.Mono < at && !mine:
+			t.at(at)
+		case t.now.Mono.Sub(p.seen) > min(2*paceSuspect, of.seat.TTL/3):
+			look = true
+		case of.evict.due(t):
+			of.delete(t)
+		}
+	}
+	return look
+}
+
+func (of *peer) delete(t *turn) {
+	w, err := protocol.Evict(of.seat)
+	if err != nil {
+		t.failedNow("", err)
+		of.evict.failed(t.now.Mono, t.beat, t.cfg.TTL)
+		t.at(of.evict.at)
+		return
+	}
+	of.evict.sent, of.evicting = true, w
+	t.do(Send{Write: w})
+}
+
+// settled takes the answer to an eviction, and reports whether the seat is gone by this
+// worker's own write, or a sign of life was found instead.
+func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, alive bool) {
+	of := p.find(lease.Incarnation(in.Write.Key().Name))
+	if of == nil || !of.evict.sent || of.evicting.Old.Written() != in.Write.Old.Written() {
+		return false, false
+	}
+	switch verdict, _ := protocol.Settle(me, in.Write, in.Record, in.Err); verdict {
+	case protocol.Stored:
+		t.answeredNow()
+		if in.Err == nil { // otherwise another worker evicted it first
+			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.seat.Name, Task: of.seat.Task})
+		}
+		inc := of.seat.Incarnation
+		p.all = slices.DeleteFunc(slices.Clone(p.all), func(q peer) bool { return q.seat.Incarnation == inc })
+		p.changed = t.now.Mono
+		return true, false
+	case protocol.Unknown:
+		t.failedNow("", in.Err)
+		of.evict.failed(t.now.Mono, t.beat/8, t.beat)
+		return false, false
+	}
+	t.answeredNow()
+	of.evict, of.since = retry{}, t.now.Mono
+	return false, true
+}
+
+// fails reports whether an eviction waits to be repeated.
+func (p *peers) fails() bool {
+	return slices.ContainsFunc(p.all, func(of peer) bool { return of.evict.tries > 0 })
+}

@@ -1,0 +1,108 @@
+package core
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The listings of this worker: which are under way, and when the next are due.
+//
+// Called by the spine, which alone knows why a listing is wanted.
+//
+// Invariant: one listing of a kind is under way at a time, so a later answer was asked for later.
+
+// Reads are the listings by kind.
+type reads struct {
+	seats, rows, targets read
+	away                 time.Duration // how long the quickest answer of the table took
+	moving               Instant       // since when shards of this worker have been in moves; 0: none is
+}
+
+// A read is one kind of listing.
+type read struct {
+	id     serial
+	begun  order // the step in which it was sent
+	sent   bool
+	lax    bool    // it is eventually consistent
+	wanted bool    // one is wanted that begins from now on
+	next   Instant // when the next is due; Never for a kind that is read only when it is wanted
+	asked  Instant // when it was sent
+	took   time.Duration
+	rest   Instant // not again before
+	try    retry
+}
+
+// again returns the read of a worker that starts over. A slow store stays the same store.
+func (r *read) again() read { return read{rest: r.rest, took: r.took, next: Never} }
+
+// due reports whether the listing is to be sent now.
+func (r *read) due(t *turn) bool {
+	if r.sent || !r.try.due(t) {
+		return false
+	}
+	at := r.next
+	if r.wanted {
+		at = t.now.Mono
+	}
+	if at = max(at, r.rest); t.now.Mono < at {
+		t.at(at)
+		return false
+	}
+	return true
+}
+
+// send lists the records of one kind.
+func (r *read) send(t *turn, kind lease.Kind, lax bool) {
+	t.reads++
+	r.id, r.begun, r.asked, r.sent, r.lax = t.reads, t.step, t.now.Mono, true, lax
+	r.wanted = r.wanted && lax
+	r.next = Never
+	t.do(List{Read: uint64(r.id), Query: lease.Query{Group: t.cfg.Group, Kind: kind, Eventually: lax}})
+}
+
+// soon makes the next listing happen at most d from now.
+func (r *read) soon(t *turn, d time.Duration) { r.next = min(r.next, t.now.Mono.Add(d)) }
+
+// answered takes the answer to the listing, and reports whether it was complete. The listing
+// rests for four times as long as the last two took at least: while much changes, many workers
+// read much, and a store that becomes slow is asked less. A single slow answer does not show
+// that the store is slow, because this worker may have been paused. Nor does the time that every
+// answer takes: a table that is far away gains nothing from rests.
+func (r *read) answered(t *turn, away, longest time.Duration, err error) bool {
+	took := t.now.Mono.Sub(r.asked)
+	r.rest = t.now.Mono.Add(min(4*(min(took, cmp.Or(r.took, took))-away), longest))
+	r.sent, r.took = false, took
+	if err != nil {
+		r.wanted = true
+		r.try.failed(t.now.Mono, t.beat/16, t.beat/2)
+		return false
+	}
+	r.try = retry{}
+	t.answeredNow()
+	return true
+}
+
+// near notes how long an answer took.
+func (l *reads) near(took time.Duration) { l.away = min(cmp.Or(l.away, took), took) }
+
+// pace returns how soon this worker has to look again because it is a side of a move.
+func (l *reads) pace(t *turn, moving bool) time.Duration {
+	switch {
+	case !moving:
+		l.moving = 0
+		return t.beat
+	case l.moving == 0:
+		l.moving = t.now.Mono
+	}
+	if t.now.Mono.Sub(l.moving) < movingPrompt {
+		return paceMoving
+	}
+	return paceWaiting
+}
+
+// fails reports whether a listing waits to be repeated.
+func (l *reads) fails() bool {
+	return l.seats.try.tries > 0 || l.rows.try.tries > 0 || l.targets.try.tries > 0
+}

@@ -1,0 +1,291 @@
+package core
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// This worker's seat.
+//
+//	none → creating → confirming → seated → leaving → (the engine is done)
+//	  ↑__________________________________|  the seat is lost, or given up for a rest
+//
+// Called by the spine: fence before any input is taken, keep at the end of each step, settled
+// and verified with answers.
+//
+// Invariant: a worker that is not seated has no tenure.
+// Invariant: after any refusal of a write of the seat, and after trust has ended, the worker
+// takes a new incarnation before it does anything else.
+
+// A phase is how far a worker has come with its seat.
+type phase uint8
+
+const (
+	unseated   phase = iota // there is no seat
+	creating                // the creation is under way
+	confirming              // the first heartbeat is under way: before it is stored, the worker claims nothing
+	seated
+	quitting // the deletion is under way
+)
+
+// A seat is this worker's own seat.
+type seat struct {
+	phase phase
+	me    lease.Incarnation
+	row   lease.Seat // as last stored
+	trust trust
+	beat  heartbeat
+	table tableCheck
+
+	former []lease.Incarnation // earlier incarnations of this worker, whose seats may still exist
+	rest   Instant             // the worker takes no seat before
+	joined Instant             // when this seat was confirmed
+}
+
+// A trust is the time in which this worker may believe in its own lease: a lease time from the
+// first sending of the last stored heartbeat, less a tenth for clocks that run at different
+// rates. It counts from the first sending because an answer may be to any sending of the bytes.
+type trust struct {
+	until     Instant
+	wall      wall  // the wall clock at the sending that trust rests on
+	confirmed order // the step in which the last heartbeat was confirmed
+	// doubt: only the wall clock says that trust has ended. The machine was suspended, or
+	// its clock was set. Commits wait, and a heartbeat is sent at once, whose answer decides.
+	doubt bool
+}
+
+// A heartbeat is the write of the seat that is under way.
+type heartbeat struct {
+	open       lease.Write
+	try        retry
+	sent       Instant // when it was first sent
+	sentWall   wall
+	next       Instant // when the next one is due
+	unwritable bool    // the last one that was due could not be made
+}
+
+// A tableCheck asks the store whether this is the table that the group has always used. Until
+// the answer is there nothing is claimed.
+type tableCheck struct {
+	try      retry
+	asked    serial
+	proven   bool
+	restored bool
+	err      error // why the table is not proven to be the same one
+}
+
+// trusted returns how long trust lasts.
+func (t *turn) trusted() time.Duration { return t.cfg.TTL - t.cfg.TTL/10 }
+
+// fence reports that this worker may no longer trust its own lease, and why. It needs no answer
+// of the store.
+func (c *seat) fence(t *turn) (cause event.Cause, over bool) {
+	if c.phase != seated {
+		return 0, false
+	}
+	if t.now.Mono >= c.trust.until {
+		if c.beat.open.Op != 0 && c.beat.try.tries > 0 {
+			return event.CauseUnreachable, true
+		}
+		return event.CauseExpired, true
+	}
+	if t.wall()-c.trust.wall >= wall(t.trusted()) {
+		c.trust.doubt = true
+	}
+	return 0, false
+}
+
+// lose makes the worker forget its seat.
+func (c *seat) lose() {
+	former := append(slices.Clone(c.former), c.me)
+	*c = seat{former: former[max(0, len(former)-8):], table: tableCheck{restored: c.table.restored}}
+}
+
+// capable reports whether this worker may claim.
+func (c *seat) capable() bool {
+	return c.phase == seated && c.table.proven && !c.trust.doubt && !c.table.restored
+}
+
+// keep takes a seat, or sends the heartbeat that is due. hurry is when the worker has something
+// to publish that should not wait for the next heartbeat. It reports whether a new incarnation
+// begins in this step.
+func (c *seat) keep(t *turn, says lease.Says, hurry Instant, leaving, over bool) (begins bool) {
+	if c.phase == seated {
+		t.at(c.trust.until)
+	}
+	if c.phase == unseated && !leaving {
+		if t.now.Mono < c.rest {
+			t.at(c.rest)
+			return false
+		}
+		c.create(t)
+		return true
+	}
+	c.verify(t)
+	b := &c.beat
+	if b.open.Op != 0 {
+		if b.try.due(t) {
+			b.try.sent = true
+			t.do(Send{Write: b.open})
+		}
+		return false
+	}
+	if c.phase != confirming && c.phase != seated || over {
+		return false
+	}
+	at := min(b.next, hurry)
+	if c.trust.doubt {
+		at = t.now.Mono
+	}
+	if c.phase == seated && t.now.Mono < at {
+		t.at(at)
+		return false
+	}
+	w, err := protocol.NextBeat(c.row, says, t.stamp())
+	c.send(t, w, err)
+	return false
+}
+
+func (c *seat) create(t *turn) {
+	s := t.stamp()
+	c.phase, c.me = creating, lease.Incarnation(s.ID)
+	w, err := protocol.Sit(lease.Seat{
+		Group: t.cfg.Group, Incarnation: c.me, Name: t.cfg.Name, Task: t.cfg.Task, TTL: t.cfg.TTL, MaxShards: int64(t.cfg.MaxShards),
+	}, t.stamp())
+	c.send(t, w, err)
+}
+
+// quit gives the seat up, at the end of a graceful shutdown.
+func (c *seat) quit(t *turn) {
+	w, err := protocol.Evict(c.row)
+	c.send(t, w, err)
+	c.phase = quitting
+}
+
+// send makes w the open write of the seat. The shell has checked what a seat is made of; what
+// is wrong nevertheless is reported, and tried again later.
+func (c *seat) send(t *turn, w lease.Write, err error) {
+	b := &c.beat
+	if b.unwritable = err != nil; b.unwritable {
+		t.failedNow("", err)
+		b.next = t.now.Mono.Add(t.beat)
+		t.at(b.next)
+		return
+	}
+	b.open, b.try = w, retry{sent: true}
+	b.sent, b.sentWall = t.now.Mono, t.wall()
+	t.do(Send{Write: w})
+}
+
+// A seatAnswer is what the answer to a write of the seat means.
+type seatAnswer uint8
+
+const (
+	seatUnchanged seatAnswer = iota
+	seatLost                 // something else is in its place, or nothing
+	seatStored               // a heartbeat is stored
+	seatConfirmed            // it was the first
+	seatGone                 // the seat was given up
+)
+
+// settled takes the answer to a write of the seat. Anything in its place other than what was
+// written means that the worker was evicted: never an alarm, only a new incarnation.
+func (c *seat) settled(t *turn, in Settled) seatAnswer {
+	b := &c.beat
+	if b.open.Op == 0 || in.Write.Op != b.open.Op || in.Write.ID() != b.open.ID() {
+		return seatUnchanged
+	}
+	verdict, now := protocol.Settle(c.me, b.open, in.Record, in.Err)
+	if verdict == protocol.Unknown {
+		t.failedNow("", in.Err)
+		longest := t.beat / 2
+		if c.phase == seated {
+			longest = t.beat / 8 // a store that returns shortly before trust ends is reached in time
+		}
+		b.try.failed(t.now.Mono, t.beat/16, longest)
+		return seatUnchanged
+	}
+	t.answeredNow()
+	switch {
+	case b.open.Op == lease.OpDelete:
+		return c.gone(t, verdict, now)
+	case verdict != protocol.Stored:
+		return seatLost
+	}
+	op := b.open.Op
+	c.row, _ = now.(lease.Seat)
+	b.open, b.try = lease.Write{}, retry{}
+	if op == lease.OpCreate {
+		c.phase = confirming
+		return seatUnchanged
+	}
+	return c.confirm(t)
+}
+
+// gone takes the answer to the deletion of the seat. A refusal may show an own heartbeat that
+// arrived unnoticed.
+func (c *seat) gone(t *turn, verdict protocol.Verdict, now lease.Record) seatAnswer {
+	c.beat.open, c.beat.try = lease.Write{}, retry{}
+	if row, ok := now.(lease.Seat); ok && verdict == protocol.Again && row.Incarnation == c.me {
+		c.row = row
+		c.quit(t)
+		return seatUnchanged
+	}
+	return seatGone
+}
+
+// confirm extends trust.
+func (c *seat) confirm(t *turn) seatAnswer {
+	c.trust.until, c.trust.wall = c.beat.sent.Add(t.trusted()), c.beat.sentWall
+	c.trust.confirmed = t.step
+	c.beat.next = c.beat.sent.Add(t.jitter(t.beat))
+	// The answer to a heartbeat that was sent before the machine slept shows nothing about
+	// the time since.
+	if t.wall()-c.trust.wall < wall(t.trusted()) {
+		c.trust.doubt = false
+	}
+	if c.phase != confirming {
+		return seatStored
+	}
+	c.phase, c.joined = seated, t.now.Mono
+	t.report(event.Event{Kind: event.Joined})
+	return seatConfirmed
+}
+
+// verify asks whether this is still the table it was, beside the first heartbeats of every seat.
+// A table that goes back later shows by the seat, which is then missing or older.
+func (c *seat) verify(t *turn) {
+	v := &c.table
+	if c.phase != confirming && c.phase != seated || v.proven && !v.restored || !v.try.due(t) {
+		return
+	}
+	t.reads++
+	v.try.sent, v.asked = true, t.reads
+	t.do(Verify{Read: uint64(v.asked)})
+}
+
+// verified takes the answer, and reports whether the table is proven now and was not before. An
+// answer to an earlier seat's question proves nothing about this one.
+func (c *seat) verified(t *turn, in Verified) (proven bool) {
+	v := &c.table
+	if !v.try.sent || serial(in.Read) != v.asked {
+		return false
+	}
+	if v.err = in.Err; in.Err == nil {
+		*v = tableCheck{proven: true}
+		t.answeredNow()
+		return true
+	}
+	if !v.restored {
+		if v.restored = errors.Is(in.Err, lease.ErrWentBack); !v.restored {
+			t.failedNow("", in.Err)
+		}
+	}
+	v.try.failed(t.now.Mono, t.beat/8, t.beat)
+	return false
+}

@@ -1,0 +1,412 @@
+package core
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// One shard, as this worker knows it and acts on it. A worker knows the shards
+// of its target, those that it holds, and those that it was asked for; not the others.
+//
+// Called by the spine. tend does what is due for one shard: take.go has the side of a worker
+// that wants the shard, hold.go and give.go the side of a worker that has it.
+//
+// Invariant: at most one write of a row is open (protocol.Copy).
+// Invariant: decisions rest on the state alone, and not on what was intended when a write was
+// sent. So an answer only has to be taken, and the shard to be tended again.
+
+// A shard is what this worker knows of one shard.
+type shard struct {
+	name    string
+	tie     uint64
+	wake    Instant // when it wants to be tended
+	parents []string
+	weight  int
+
+	row     copied
+	aim     aim
+	write   pending
+	ask     *ask    // the successor's side of a move to this worker; nil: there is none
+	t       *tenure // this worker's hold; nil: there is none
+	running int64   // the generation whose handler has not returned; 0: none is running
+}
+
+// A copied is this worker's copy of the lease row.
+type copied struct {
+	copy       protocol.Copy
+	known      bool    // the row was read, or found missing
+	generation int64   // of the copy
+	gone       order   // the step in which the row was found to be a tombstone; 0: it is none
+	since      Instant // when this worker first saw that generation
+	read       order   // the step in which the copy became known
+	asked      order   // the step since which a read is under way
+	answered   Instant // when a read of the row was last answered
+	reading    serial  // the number of that read
+	getting    bool
+	unread     bool // the last read was not answered
+	malformed  bool // the last read found a row that cannot be read
+	parent     bool // it is read for a child that waits for this shard
+}
+
+// An aim is what this worker wants with a shard that it does not hold.
+type aim struct {
+	mine   bool    // the plan assigns the shard to this worker
+	rest   Instant // this worker does not claim it before, and declines it until then
+	failed bool    // its own handler is why it rests
+	early  int64   // tenures in a row that its handler gave up without progress
+	paused Instant // this worker does not request it before
+	sure   bool    // the row was read for this aim
+	retire bool    // it is finished, and the source lists it no more: its row becomes a tombstone
+}
+
+// A pending is the open write of the row.
+type pending struct {
+	doing doing
+	try   retry
+	stuck bool // the last write that was due could not be made
+}
+
+// doing is what an open write is for.
+type doing uint8
+
+const (
+	nothing doing = iota
+	making
+	reviving
+	claiming
+	quarantining
+	removing
+	committing // and progress
+	offering
+	withdrawing
+	givingUp // yield, release
+	ending
+)
+
+// A self is what a shard has to know of its worker.
+type self struct {
+	owner   lease.Owner
+	capable bool    // the worker may claim
+	doubt   bool    // it holds every write until a heartbeat is answered
+	leaving bool    // it shuts down
+	release bool    // it waits no longer for others to request its shards
+	room    bool    // it may request one more shard
+	since   Instant // since when
+}
+
+func (w self) me() lease.Incarnation { return w.owner.Incarnation }
+
+// A happened is what the shards report to the spine in a step.
+type happened struct {
+	ended    bool // a tenure is over
+	started  bool
+	finished []string // these shards need no worker any more
+	buried   []string // these shards are assigned to this worker, and their rows are tombstones
+	removed  []string // the rows of these shards are tombstones now
+	declined []string // this worker declines these shards
+	late     *shard   // its commits are late
+	freed    bool     // a row has no owner now
+	look     bool     // the seats have to be looked at soon: a move goes on
+	poll     bool     // the source may list new shards
+	restored error    // a row went back in time
+}
+
+// planChanged reports whether something has happened that may make a plan due.
+func (h happened) planChanged() bool {
+	return len(h.finished)+len(h.removed)+len(h.buried)+len(h.declined) > 0 || h.ended || h.poll
+}
+
+func newShard(name, group string, me lease.Incarnation) *shard {
+	key := lease.Key{Group: group, Kind: lease.KindLease, Name: name}
+	return &shard{name: name, tie: rebalance.Tie(name), wake: Never, row: copied{copy: protocol.NewCopy(key, me)}}
+}
+
+// shards are the shards that this worker knows, sorted by name.
+type shards struct {
+	all  []*shard
+	gone order   // the step in which one was last dropped that this worker had held
+	asks int     // how many of them this worker requests, or prepares for
+	due  Instant // when one of them wants to be tended, at the earliest
+}
+
+// find returns the shard of that name; nil if this worker does not know it.
+func (l *shards) find(name string) *shard {
+	i, ok := slices.BinarySearchFunc(l.all, name, func(s *shard, name string) int { return strings.Compare(s.name, name) })
+	if !ok {
+		return nil
+	}
+	return l.all[i]
+}
+
+// know returns the shard of that name, which the worker knows from now on.
+func (l *shards) know(name, group string, me lease.Incarnation) *shard {
+	i, ok := slices.BinarySearchFunc(l.all, name, func(s *shard, name string) int { return strings.Compare(s.name, name) })
+	if !ok {
+		l.all = slices.Insert(slices.Clip(l.all), i, newShard(name, group, me)) // a copy: somebody may walk through the old one
+	}
+	return l.all[i]
+}
+
+// tendRemoved tends the shards whose rows are tombstones: the source may list them again.
+func (l *shards) tendRemoved(t *turn) {
+	for _, s := range l.all {
+		if s.row.gone > 0 && s.aim.mine {
+			s.wake, l.due = t.now.Mono, t.now.Mono
+		}
+	}
+}
+
+// knowAll makes sure that these names, which are sorted, are known; in one pass.
+func (l *shards) knowAll(names []string, group string, me lease.Incarnation) {
+	all, at := make([]*shard, 0, max(len(l.all), len(names))), 0
+	for _, name := range names {
+		for at < len(l.all) && l.all[at].name < name {
+			all = append(all, l.all[at])
+			at++
+		}
+		if at == len(l.all) || l.all[at].name != name {
+			all = append(all, newShard(name, group, me))
+		}
+	}
+	l.all = append(all, l.all[at:]...)
+}
+
+// forgetIdle drops the shards that concern this worker no more. A read that began before shows
+// what they were: its answer must not start a tenure again that is over.
+func (l *shards) forgetIdle(t *turn) {
+	l.gone = t.step
+	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
+		_, busy := s.row.copy.Open()
+		return !busy && !s.aim.mine && !s.aim.retire && s.t == nil && s.ask == nil && s.running == 0 && !s.row.getting && s.aim.rest == 0 &&
+			(s.row.copy.Row().Owner.IsZero() || s.row.copy.Row().Owner.Incarnation != s.mine())
+	})
+}
+
+// at makes the engine tend s at that instant.
+func (s *shard) at(t *turn, i Instant) {
+	s.wake = min(s.wake, i)
+	t.at(i)
+}
+
+// forget drops what this worker has done and intended as the incarnation it was, and continues
+// as me. A write that is open is one of the earlier incarnation: it passes the fence or not.
+func (s *shard) forget(t *turn, me lease.Incarnation) {
+	s.callOff(t, me)
+	at := s.row.copy.Row()
+	s.row.copy = protocol.NewCopy(s.row.copy.Key(), me)
+	s.row.copy.Saw(at)
+	s.row.getting = false
+	s.write = pending{}
+	s.aim = aim{rest: s.aim.rest, failed: s.aim.failed, early: s.aim.early}
+	s.wake = t.now.Mono
+}
+
+// get reads the row, unless that is under way.
+func (s *shard) get(t *turn) {
+	if !s.row.getting {
+		s.row.getting, s.row.asked = true, t.step
+		s.row.reading = t.get(s.row.copy.Key())
+	}
+}
+
+// got takes the answer to a read of the row. It reports whether the row exists no more although
+// this worker holds the shard.
+func (s *shard) got(t *turn, in Got) (vanished bool) {
+	r := &s.row
+	if !r.getting || serial(in.Read) != r.reading {
+		return false
+	}
+	r.getting, r.malformed = false, errors.Is(in.Err, lease.ErrMalformed)
+	r.unread, r.answered = in.Err != nil && !r.malformed, t.now.Mono
+	s.aim.sure = in.Err == nil
+	if in.Err != nil {
+		if r.unread {
+			t.failedNow(s.name, in.Err)
+		}
+		s.at(t, t.now.Mono.Add(t.beat/8))
+		return false
+	}
+	t.answeredNow()
+	_, busy := r.copy.Open()
+	if at, ok := in.Record.(lease.Row); ok {
+		s.saw(t, at)
+		return false
+	}
+	if busy || r.read >= r.asked {
+		return false // the answer is older than what is known
+	}
+	r.known = true
+	if s.t == nil && r.generation != 0 {
+		r.copy, r.generation = protocol.NewCopy(r.copy.Key(), s.mine()), 0
+	}
+	return s.t != nil
+}
+
+// mine returns the incarnation that the copy writes as.
+func (s *shard) mine() lease.Incarnation { return s.row.copy.Me() }
+
+// saw takes a row that was read.
+func (s *shard) saw(t *turn, at lease.Row) {
+	s.row.known, s.row.malformed = true, false
+	if s.row.copy.Saw(at) {
+		s.news(t)
+	}
+}
+
+// news notes when the present row became known.
+func (s *shard) news(t *turn) {
+	r := &s.row
+	r.read, r.known = t.step, true
+	if now := r.copy.Row(); now.Generation != r.generation {
+		s.aim.sure = false
+		r.generation, r.since, r.gone = now.Generation, t.now.Mono, 0
+		if now.Removed {
+			r.gone = t.step
+		}
+	}
+}
+
+// describe is what the user is told of the shard.
+func (s *shard) describe() Shard {
+	parents := s.parents
+	if at := s.row.copy.Row(); len(at.Parents) > 0 {
+		parents = at.Parents
+	}
+	return Shard{Name: s.name, Parents: slices.Clone(parents), Weight: s.weight}
+}
+
+// send makes w, which a transition returned, the open write of s. It reports whether the
+// transition allowed one.
+func (s *shard) send(t *turn, what doing, w lease.Write, err error) bool {
+	if err == nil {
+		err = s.row.copy.Send(w)
+	}
+	if s.write.stuck = err != nil; s.write.stuck {
+		t.failedNow(s.name, err)
+		return false
+	}
+	s.write.doing, s.write.try = what, retry{sent: true}
+	t.do(Send{Write: w})
+	return true
+}
+
+// sendAgain repeats the open write until it is answered.
+func (s *shard) sendAgain(t *turn) {
+	w, _ := s.row.copy.Open()
+	if r := &s.write.try; !r.sent {
+		if t.now.Mono < r.at {
+			s.at(t, r.at)
+			return
+		}
+		r.sent = true
+		t.do(Send{Write: w})
+	}
+}
+
+// tend does what is due for one shard.
+func (s *shard) tend(t *turn, w self, o ownership) (h happened) {
+	s.wake = Never
+	if s.t != nil && s.row.copy.Row().Generation > s.t.generation {
+		if s.replaced(t, &h); s.t != nil {
+			return h // for a moment
+		}
+	}
+	if s.t != nil {
+		if s.keepCommitting(t) {
+			h.late = s
+		}
+		s.windDown(t, w)
+	}
+	if _, busy := s.row.copy.Open(); busy {
+		s.sendAgain(t)
+		return h
+	}
+	switch {
+	case s.t != nil:
+		s.serve(t, w, &h)
+	case w.capable:
+		s.acquire(t, w, o, &h)
+	}
+	return h
+}
+
+// settled takes the answer to a write of the row. waits: the call only waited for its turn in a
+// store that answers others, which is no fault.
+func (s *shard) settled(t *turn, in Settled, waits bool) (h happened, answered bool) {
+	a := s.row.copy.Answer(in.Write, in.Record, in.Err)
+	switch {
+	case errors.Is(a.Err(), protocol.ErrNotOpen):
+		return h, false
+	case a.Verdict == protocol.Unknown && waits:
+		s.write.try.sent, s.write.try.at = false, t.now.Mono.Add(t.beat/32)
+		return h, false
+	case a.Verdict == protocol.Unknown:
+		t.failedNow(s.name, in.Err)
+		s.write.try.failed(t.now.Mono, t.beat/32, t.beat/2)
+		return h, false
+	}
+	t.answeredNow()
+	what := s.write.doing
+	s.write = pending{}
+	if s.row.copy.Row().Generation > 0 {
+		s.news(t)
+	}
+	if a.Verdict == protocol.WentBack {
+		h.restored = a.Err()
+	}
+	if s.t != nil {
+		s.held(t, what, a, &h)
+	} else {
+		s.claimed(t, what, a, &h)
+	}
+	s.unsettle(t, a)
+	return h, true
+}
+
+// unsettle takes an answer that should be impossible. A row that is gone, or is another worker's
+// under the same generation, has to be read again; and nothing is tried for a lease time, because
+// it would be answered the same.
+func (s *shard) unsettle(t *turn, a protocol.Answer) {
+	switch a.Verdict {
+	case protocol.Conflict, protocol.Gone:
+		if a.Verdict == protocol.Gone && a.Row.Generation > 0 {
+			return // a tombstone
+		}
+		me := s.mine()
+		s.forget(t, me)
+		s.row.copy = protocol.NewCopy(s.row.copy.Key(), me)
+		s.row.copy.Saw(a.Row)
+		s.row.generation, s.row.known = s.row.copy.Row().Generation, false
+	case protocol.WentBack:
+	default:
+		return
+	}
+	s.aim.rest = t.now.Mono.Add(t.cfg.TTL)
+	s.at(t, s.aim.rest)
+}
+
+// claimed concludes a write of a shard that this worker does not hold.
+func (s *shard) claimed(t *turn, what doing, a protocol.Answer, h *happened) {
+	at := s.row.copy.Row()
+	switch {
+	case a.Verdict != protocol.Stored:
+		if what == claiming && a.Verdict != protocol.Again {
+			t.report(event.Event{Kind: event.Contended, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name})
+		}
+	case what == making || what == reviving:
+		t.report(event.Event{Kind: event.Created, Shard: s.name, Generation: at.Generation})
+	case what == quarantining:
+		t.report(event.Event{Kind: event.Quarantined, Shard: s.name, Generation: at.Generation, Reason: at.Last.Reason, Attempt: int(at.Attempts())})
+	case what == removing:
+		t.report(event.Event{Kind: event.Removed, Shard: s.name})
+		h.removed = append(h.removed, s.name)
+	case what == givingUp: // a row that came to this worker and was not started
+		h.freed = true
+	}
+}

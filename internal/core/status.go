@@ -1,0 +1,29 @@
+package core
+
+// Status returns the worker's state of health.
+func (e *Engine) Status() Status {
+	c := &e.seat
+	s := Status{
+		Seated: c.phase == seated, Resting: c.phase == unseated && e.turn.now.Mono < c.rest,
+		Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored, Proven: c.table.proven,
+		Listed:  e.watch.known,
+		Sourced: e.feed.complete > 0 || e.feed.answered || e.facts.some() || !e.watching(),
+		Held:    e.held(), Trust: c.trust.until,
+	}
+	for _, of := range e.shards.all {
+		if of.ask != nil {
+			s.Requested++
+		}
+		if of.t != nil && of.t.give != nil {
+			s.Moving++
+		}
+	}
+	s.Planned = s.Listed && s.Sourced && e.follow.revision > 0
+	if c.phase != unseated {
+		s.Incarnation = c.me
+	}
+	if f := &e.faults.commits; f.on {
+		s.CommitsFail = Fault{Since: f.since, Count: f.count, Shards: f.shards}
+	}
+	return s
+}

@@ -1,0 +1,407 @@
+package core
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/handoff"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Claiming free shards, and requesting those that another worker holds.
+//
+//	assigned → row read → free: claimed
+//	                    → its owner has no seat: claimed
+//	                    → held: prepared for → requested → taken over, or handed over
+//
+// handoff.Successor decides each step of a move. Called by shard.tend.
+//
+// Invariant: a shard that nobody has held yet is claimed only when the rows of its parents show
+// that they are processed. The plan says so too, but it may be out of date.
+// Invariant: a row is taken from its owner without the owner's consent only if a consistent read
+// that began after the row was read has found no confirmed seat of the owner, or if the terms of
+// a move allow to force it. Had the seat been read before the row, a newcomer's claim would be
+// stolen.
+
+// An ownership is what a shard has to ask its worker.
+type ownership interface {
+	// owner returns whether the owner has a seat. Unless that is known by a read that began
+	// after the step since, it is asked for, and the state is asking.
+	owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat)
+	// relisted reports whether this worker's own source lists the shard, in a listing that was
+	// asked for after the step since. A tombstone shows that the source has omitted the shard,
+	// and the listing from which it was planned may be older.
+	relisted(name string, since order) bool
+	// ready reports whether the rows of all parents of a shard show that they are processed.
+	// Rows that were not read lately are read first.
+	ready(t *turn, parents []string) bool
+}
+
+type ownerState uint8
+
+const (
+	asking ownerState = iota
+	alive
+	gone
+)
+
+// acquire is about a shard that this worker does not hold.
+func (s *shard) acquire(t *turn, w self, o ownership, h *happened) {
+	at := s.row.copy.Row()
+	switch s.row.copy.Reconcile(false, w.leaving || s.running != 0) {
+	case protocol.GiveBack:
+		if t.now.Mono < s.aim.rest && !w.leaving {
+			s.at(t, s.aim.rest)
+			return
+		}
+		hold := lease.Hold{Key: s.row.copy.Key(), Incarnation: w.me(), Generation: at.Generation, Order: t.cfg.Order}
+		wr, err := protocol.Release(at, hold, protocol.End{Reason: lease.ReasonReleased, Note: "not started"}, t.stamp())
+		s.send(t, givingUp, wr, err)
+		return
+	case protocol.StartIt:
+		s.start(t, h)
+		return
+	case protocol.ClaimAgain:
+		s.claim(t, w, false)
+		return
+	}
+	switch {
+	case s.aim.retire && !w.leaving:
+		s.remove(t)
+	case w.leaving || s.running != 0 || !s.aim.mine:
+		s.callOff(t, w.me())
+	case t.now.Mono < s.aim.rest && !s.exhausted(t, false):
+		s.at(t, s.aim.rest)
+	case s.row.malformed && t.now.Mono < s.row.answered.Add(t.beat):
+		s.at(t, s.row.answered.Add(t.beat))
+	case !s.row.known || s.row.malformed:
+		s.get(t)
+	default:
+		s.aim.rest, s.aim.failed = 0, false
+		s.seek(t, w, o, h)
+	}
+}
+
+// remove makes a tombstone of a finished row.
+func (s *shard) remove(t *turn) {
+	switch at := s.row.copy.Row(); {
+	case !s.row.known:
+		s.get(t)
+	case at.Finished:
+		s.aim.retire = false
+		w, err := protocol.Remove(at, protocol.Command{Seen: at.Generation, By: t.cfg.Name, Note: "listed no more"}, t.stamp())
+		s.send(t, removing, w, err)
+	default:
+		s.aim.retire = false
+	}
+}
+
+// seek makes the next step towards a shard that the plan assigns to this worker.
+func (s *shard) seek(t *turn, w self, o ownership, h *happened) {
+	at := s.row.copy.Row()
+	switch {
+	case !begun(at) && !o.ready(t, s.lineage()):
+		s.at(t, t.now.Mono.Add(t.beat))
+		return
+	case at.Generation == 0:
+		wr, err := protocol.Begin(t.cfg.Group, s.name, s.parents, t.cfg.Name, t.stamp())
+		s.send(t, making, wr, err)
+		return
+	case at.Removed && !o.relisted(s.name, s.row.gone):
+		h.buried = append(h.buried, s.name)
+		s.at(t, t.now.Mono.Add(t.cfg.Poll))
+		return
+	case at.Removed:
+		wr, err := protocol.Revive(at, s.parents, t.cfg.Name, t.stamp())
+		s.send(t, reviving, wr, err)
+		return
+	case at.Finished || at.Quarantined:
+		s.aim.mine = false
+		h.finished = append(h.finished, s.name)
+		return
+	case at.Owner.IsZero():
+		s.claim(t, w, false)
+		return
+	}
+	switch state, seat := o.owner(t, at.Owner.Incarnation, s.row.read); state {
+	case gone:
+		s.callOff(t, w.me())
+		s.claim(t, w, true)
+	case alive:
+		s.pursue(t, w, seat, h)
+	default:
+		s.at(t, t.now.Mono.Add(t.beat/16))
+		if s.ask != nil { // the move goes on while the owner is looked for
+			s.pursue(t, w, seat, h)
+		}
+	}
+}
+
+// lineage returns the parents of the shard.
+func (s *shard) lineage() []string {
+	if at := s.row.copy.Row(); len(at.Parents) > 0 && !at.Removed {
+		return at.Parents
+	}
+	return s.parents
+}
+
+// claim takes a shard that nobody holds, or whose owner has no seat any more.
+func (s *shard) claim(t *turn, w self, orphan bool) {
+	at := s.row.copy.Row()
+	switch when := s.claimable(t); {
+	case s.exhausted(t, orphan) && !s.aim.sure: // a commit since may have ended the count
+		s.get(t)
+	case s.exhausted(t, orphan):
+		reason := at.Last.Reason
+		if orphan {
+			reason = lease.ReasonExpired
+		} else if reason != lease.ReasonFailed && reason != lease.ReasonStalled {
+			reason = lease.ReasonFailed
+		}
+		wr, err := protocol.Quarantine(at, protocol.Command{Seen: at.Generation, By: t.cfg.Name, Note: "too many attempts"}, reason, t.stamp())
+		s.send(t, quarantining, wr, err)
+	case t.now.Mono < when:
+		s.at(t, when)
+	case orphan:
+		wr, err := protocol.Recover(at, w.owner, t.stamp())
+		s.send(t, claiming, wr, err)
+	default:
+		wr, err := protocol.Claim(at, w.owner, t.stamp())
+		s.send(t, claiming, wr, err)
+	}
+}
+
+// claimable returns from when on this worker may claim the shard: after a pause that grows with
+// the number of tenures that failed. The death of an owner delays nothing.
+func (s *shard) claimable(t *turn) Instant {
+	at := s.row.copy.Row()
+	failed := at.Owner.IsZero() && (at.Last.Reason == lease.ReasonFailed || at.Last.Reason == lease.ReasonStalled)
+	if n := at.Failed(); failed && n > 0 {
+		return s.row.since.Add(backoff(n, t.cfg.Backoff, t.cfg.MaxBackoff))
+	}
+	return 0
+}
+
+// exhausted reports whether the shard has failed too often to be tried again.
+func (s *shard) exhausted(t *turn, orphan bool) bool {
+	n := s.row.copy.Row().Attempts()
+	if orphan && n < 1<<62 {
+		n++
+	}
+	return t.cfg.MaxAttempts > 0 && n >= t.cfg.MaxAttempts
+}
+
+// An ask is the successor's side of a move.
+type ask struct {
+	phase      askPhase
+	published  bool // the others can see the request
+	hook       bool // the prepare hook was called
+	prepared   bool // it has ended
+	generation int64
+	terms      rebalance.Terms
+	since      Instant // of the phase; of a request, since it is published
+	looked     Instant // when the row was last read for it
+}
+
+type askPhase uint8
+
+const (
+	intending askPhase = iota // nothing was done yet
+	preparing
+	requested
+)
+
+// requests reports whether this worker requests s.
+func (s *shard) requests() bool { return s.ask != nil && s.ask.phase == requested }
+
+// pursue continues a move to this worker.
+func (s *shard) pursue(t *turn, w self, owner lease.Seat, h *happened) {
+	a, at := s.ask, s.row.copy.Row()
+	switch {
+	case a != nil && at.Generation != a.generation:
+		s.callOff(t, w.me())
+		s.at(t, t.now.Mono)
+		return
+	case a == nil && t.now.Mono < s.aim.paused:
+		s.at(t, s.aim.paused)
+		return
+	case a == nil && !w.room:
+		return // the end of another move makes room
+	case a == nil:
+		a = &ask{generation: at.Generation, terms: s.terms(t, owner)}
+	}
+	since := t.now.Mono.Sub(a.since)
+	if a.phase == intending || a.phase == requested && !a.published {
+		since = 0
+	}
+	notice := max(t.beat, owner.TTL/3)
+	switch handoff.Successor(a.terms, handoff.Taking{
+		Planned: s.aim.mine, Prepared: a.prepared, PreparingFor: since,
+		Asked: a.phase == requested, AskedFor: since, Beat: notice, Offered: at.OfferedTo == w.me(),
+	}) {
+	case handoff.Prepare:
+		if a.phase == intending {
+			s.enter(t, a, preparing)
+			a.hook = true
+			t.do(Prepare{Shard: s.describe(), Checkpoint: at.Checkpoint, For: a.terms.Prepare})
+		}
+		s.at(t, a.since.Add(a.terms.Prepare))
+	case handoff.Ask:
+		s.enter(t, a, requested)
+		t.report(event.Event{Kind: event.Requested, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name})
+		h.look = true
+	case handoff.Accept:
+		wr, err := protocol.Take(at, w.owner, t.stamp())
+		s.send(t, claiming, wr, err)
+	case handoff.Seize:
+		wr, err := protocol.Seize(at, w.owner, t.stamp())
+		s.send(t, claiming, wr, err)
+	case handoff.CallOff:
+		if a.phase != intending {
+			t.report(event.Event{Kind: event.Retired, Shard: s.name, Generation: a.generation, Peer: at.Owner.Name})
+		}
+		s.aim.paused = t.now.Mono.Add(t.beat)
+		s.callOff(t, w.me())
+		s.at(t, s.aim.paused)
+	case handoff.Stay:
+		s.watchRow(t, a, notice)
+	}
+}
+
+// watchRow reads the row of a requested shard again and again until the request is served.
+func (s *shard) watchRow(t *turn, a *ask, notice time.Duration) {
+	if until := a.since.Add(handoff.Patience(a.terms, notice)); a.published && t.now.Mono < until {
+		s.at(t, until)
+	}
+	if !a.published {
+		return
+	}
+	pace := paceMoving
+	if t.now.Mono.Sub(a.since) > movingPrompt {
+		pace = paceWaiting
+	}
+	if at := a.looked.Add(pace); t.now.Mono < at {
+		s.at(t, at)
+		return
+	}
+	a.looked = t.now.Mono
+	s.get(t)
+}
+
+// publish starts the time of a request that the others can see from now on.
+func (s *shard) publish(t *turn, generation int64) {
+	if s.requests() && !s.ask.published && s.ask.generation == generation {
+		s.ask.published, s.ask.since, s.ask.looked = true, t.now.Mono, t.now.Mono
+		s.at(t, t.now.Mono)
+	}
+}
+
+func (s *shard) enter(t *turn, a *ask, p askPhase) {
+	s.ask = a
+	a.phase, a.since = p, t.now.Mono
+}
+
+// terms asks the strategy for the terms of the move.
+func (s *shard) terms(t *turn, owner lease.Seat) rebalance.Terms {
+	why := rebalance.Balance
+	if owner.Leaving {
+		why = rebalance.Leaving
+	}
+	return t.cfg.Handoff.Terms(s.name, why).Fill(t.cfg.Drain)
+}
+
+// callOff ends the successor's side of a move, if there is one. The request goes with the next
+// heartbeat.
+func (s *shard) callOff(t *turn, me lease.Incarnation) {
+	if s.ask == nil {
+		return
+	}
+	if s.ask.hook && (s.row.copy.Row().Owner.Incarnation != me || me == "") {
+		t.do(CallOff{Shard: s.name})
+	}
+	s.ask = nil
+}
+
+func (s *shard) prepared(t *turn) {
+	if s.ask != nil && s.ask.phase == preparing {
+		s.ask.prepared = true
+		s.at(t, t.now.Mono)
+	}
+}
+
+// Owners are the seats of owners that this worker has read one by one, to find out whether they
+// are alive.
+type owners struct {
+	all []ownerRead
+}
+
+type ownerRead struct {
+	inc   lease.Incarnation
+	seat  lease.Seat
+	state ownerState
+	begun order // the step in which the read was sent that state rests on
+	asked order // the step in which the present read was sent
+	read  serial
+	try   retry
+	at    Instant // when it was answered
+}
+
+func (o *owners) find(inc lease.Incarnation) *ownerRead {
+	i, ok := slices.BinarySearchFunc(o.all, inc, func(of ownerRead, inc lease.Incarnation) int { return strings.Compare(string(of.inc), string(inc)) })
+	if !ok {
+		return nil
+	}
+	return &o.all[i]
+}
+
+// owner reports whether inc has a seat, as far as a read shows that began after the step since.
+// A seat that was found is believed for a heartbeat.
+func (o *owners) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
+	i, ok := slices.BinarySearchFunc(o.all, inc, func(of ownerRead, inc lease.Incarnation) int { return strings.Compare(string(of.inc), string(inc)) })
+	if !ok {
+		o.all = slices.Insert(o.all, i, ownerRead{inc: inc})
+	}
+	of := &o.all[i]
+	if of.state == gone && of.begun > since || of.state == alive && t.now.Mono.Sub(of.at) < t.beat {
+		return of.state, of.seat
+	}
+	if of.try.due(t) {
+		of.try.sent, of.asked = true, t.step
+		of.read = t.get(lease.Key{Group: t.cfg.Group, Kind: lease.KindSeat, Name: string(inc)})
+	}
+	return asking, of.seat
+}
+
+// got takes the answer to such a read.
+func (o *owners) got(t *turn, in Got) (mine bool) {
+	of := o.find(lease.Incarnation(in.Key.Name))
+	if of == nil || !of.try.sent || of.read != serial(in.Read) {
+		return false
+	}
+	of.try.sent = false
+	seat, ok := in.Record.(lease.Seat)
+	switch {
+	case in.Err != nil && !malformed(in.Err):
+		t.failedNow("", in.Err)
+		of.try.failed(t.now.Mono, t.beat/16, t.beat/2)
+		return true
+	case in.Err != nil: // a seat that cannot be read is a sign of life
+		of.state = alive
+	case ok && seat.Confirmed():
+		of.state, of.seat = alive, seat
+	default:
+		of.state = gone
+	}
+	t.answeredNow()
+	of.try, of.begun, of.at = retry{}, of.asked, t.now.Mono
+	return true
+}
+
+// prune drops what is no longer needed.
+func (o *owners) prune(t *turn) {
+	o.all = slices.DeleteFunc(o.all, func(of ownerRead) bool { return !of.try.sent && t.now.Mono.Sub(of.at) > 4*t.beat })
+}

@@ -1,0 +1,119 @@
+package core
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// An order numbers the steps of one engine, and a serial its reads. Only how they compare
+// matters.
+type (
+	order  uint64
+	serial uint64
+	wall   int64 // a reading of the wall clock in nanoseconds
+)
+
+// A turn is what every part gets in a step: the moment, the configuration and the outputs.
+type turn struct {
+	cfg   Config
+	beat  time.Duration // h: how often the seat beats
+	now   Moment
+	step  order // counts the steps
+	reads serial
+	ids   int // ids made in this step
+	out   []Output
+	wake  Instant // when the engine has to be called again at the latest
+	store storeCalls
+}
+
+// StoreCalls is what the steps so far have shown of the store, for the reports of faults.
+type storeCalls struct {
+	answered order // the step in which the store last answered
+	failed   order // the step in which a call last failed
+	shard    string
+	err      error // the error of that call; reported in the step in which it was made
+}
+
+func (t *turn) do(o Output) { t.out = append(t.out, o) }
+
+func (t *turn) report(ev event.Event) { t.do(Tell{Event: ev}) }
+
+// at makes the engine run again at i.
+func (t *turn) at(i Instant) { t.wake = min(t.wake, i) }
+
+func (t *turn) wall() wall { return wall(t.now.Wall.UnixNano()) }
+
+// answeredNow notes that the store has answered a call.
+func (t *turn) answeredNow() { t.store.answered = t.step }
+
+// failedNow notes a call of the store that failed, about one shard or about none.
+func (t *turn) failedNow(shard string, err error) {
+	t.store.failed, t.store.shard, t.store.err = t.step, shard, err
+}
+
+// stamp returns the id and the time of the next write. The id is unique to the step and to the
+// write in it.
+func (t *turn) stamp() protocol.Stamp {
+	id := t.now.Chance
+	if t.ids > 0 {
+		id += "." + strconv.Itoa(t.ids)
+	}
+	t.ids++
+	return protocol.Stamp{ID: lease.WriteID(id), At: t.now.Wall}
+}
+
+// jitter returns d, less up to a tenth of it, so that many workers do not do the same thing at
+// the same time.
+func (t *turn) jitter(d time.Duration) time.Duration {
+	t.ids++
+	return d - time.Duration(rebalance.Tie(t.now.Chance+strconv.Itoa(t.ids))%uint64(d/10+1))
+}
+
+// get reads one record and returns the number of the read.
+func (t *turn) get(key lease.Key) serial {
+	t.reads++
+	t.do(Get{Read: uint64(t.reads), Key: key})
+	return t.reads
+}
+
+// backoff returns the pause after so many tries: first, doubling, at most limit.
+func backoff(tries int64, first, limit time.Duration) time.Duration {
+	d := first
+	for range min(tries-1, 63) {
+		if d *= 2; d >= limit {
+			return limit
+		}
+	}
+	return min(d, limit)
+}
+
+// A retry paces a call that is repeated until it is answered.
+type retry struct {
+	sent  bool // the call is under way
+	at    Instant
+	tries int64
+}
+
+// failed makes r wait before the next try.
+func (r *retry) failed(now Instant, first, limit time.Duration) {
+	r.sent = false
+	r.tries++
+	r.at = now.Add(backoff(r.tries, first, limit))
+}
+
+// due reports whether to try now. If the time is not there yet, the engine is called again then.
+func (r *retry) due(t *turn) bool {
+	switch {
+	case r.sent:
+		return false
+	case t.now.Mono < r.at:
+		t.at(r.at)
+		return false
+	}
+	return true
+}
