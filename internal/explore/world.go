@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/digest"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/internal/virtual"
@@ -254,9 +255,9 @@ func (w *state) put(key lease.Key, r lease.Record) (before lease.Record) {
 	case r == nil && found:
 		w.records, w.stands = slices.Delete(w.records, at, at+1), slices.Delete(w.stands, at, at+1)
 	case r != nil && found:
-		w.records[at], w.stands[at] = record{key, engine.HashOf(r)}, r
+		w.records[at], w.stands[at] = record{key, digest.Of(nil, 0, r)}, r
 	case r != nil:
-		w.records = slices.Insert(w.records, at, record{key, engine.HashOf(r)})
+		w.records = slices.Insert(w.records, at, record{key, digest.Of(nil, 0, r)})
 		w.stands = slices.Insert(w.stands, at, r)
 	}
 	return before
@@ -295,7 +296,7 @@ func (w *state) hash() uint64 {
 	for _, c := range w.calls {
 		all.calls = append(all.calls, sent{c.node, c.text, c.answered})
 	}
-	return engine.HashOf(all)
+	return digest.Of(nil, 0, all)
 }
 
 // thought is the hash of the engine.
