@@ -159,7 +159,7 @@ func (w *world) unreadable(keys ...lease.Key) {
 // none.
 func (w *world) seatsOf(names ...string) (keys []lease.Key) {
 	for _, r := range w.table.Records("g", lease.KindSeat) {
-		if len(names) == 0 || slices.Contains(names, r.(lease.Seat).Name) {
+		if seat, ok := r.(lease.Seat); ok && (len(names) == 0 || slices.Contains(names, seat.Name)) {
 			keys = append(keys, r.Key())
 		}
 	}
