@@ -67,6 +67,9 @@ func New(c Config, now Moment) *Engine {
 func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
 	t := &e.turn
 	now.Mono = max(now.Mono, t.now.Mono)
+	if now.Mono.Sub(t.wake) >= t.beat/8 {
+		e.overslept(now.Mono.Sub(t.now.Mono))
+	}
 	clear(t.out)
 	t.now, t.ids, t.out, t.wake, t.store.err = now, 0, t.out[:0], Never, nil
 	t.step++
@@ -119,10 +122,9 @@ func (e *Engine) take(in Input) {
 	case StoreSlow:
 		e.faults.storeSlow(t, in.Err)
 	case Marks:
-		if s := e.shards.find(in.Tenure.Shard); s != nil && s.t != nil && s.t.generation == in.Tenure.Generation {
-			s.marked(t, in)
-			e.tend(s)
-		}
+		e.marked(in)
+	case Batch:
+		e.marked(in...)
 	case Returned:
 		e.returned(in)
 	case Prepared:
@@ -134,6 +136,17 @@ func (e *Engine) take(in Input) {
 		if e.leave.stop(t) {
 			e.reads.seats.soon(t, 0)
 			e.tendAll()
+		}
+	}
+}
+
+// overslept is about a step that comes much later than it was asked for. The process was paused,
+// or its machine is too slow: the handlers could do nothing either, so the time since the last step
+// does not count as their silence.
+func (e *Engine) overslept(paused time.Duration) {
+	for _, s := range e.shards.all {
+		if s.t != nil {
+			s.t.marks.pulse = s.t.marks.pulse.Add(paused)
 		}
 	}
 }
@@ -284,7 +297,6 @@ func (e *Engine) happened(h happened) {
 	}
 	if h.late != nil {
 		e.faults.commits.raise(t, h.late.t.marks.late, h.late.name, errNotAccepted)
-		e.faults.scan = min(e.faults.scan, t.now.Mono.Add(t.beat/8))
 	}
 	if h.planChanged() {
 		e.watch.check = true
@@ -512,6 +524,20 @@ func (e *Engine) hurry() Instant {
 	return Never
 }
 
+// marked takes what handlers have marked and asked for.
+func (e *Engine) marked(batch ...Marks) {
+	for _, in := range batch {
+		if s := e.shards.present(in.Tenure); s != nil {
+			s.marked(&e.turn, in)
+		}
+	}
+	for _, in := range batch {
+		if s := e.shards.present(in.Tenure); s != nil {
+			e.tend(s)
+		}
+	}
+}
+
 // returned takes the end of a handler.
 func (e *Engine) returned(in Returned) {
 	if s := e.shards.find(in.Tenure.Shard); s != nil && s.running == in.Tenure.Generation {
@@ -599,7 +625,7 @@ func (e *Engine) listed(in Listed) {
 	t, r := &e.turn, &e.reads
 	switch serial(in.Read) {
 	case r.seats.id:
-		if r.seats.answered(t, r.away, t.beat, in.Err) {
+		if r.seats.answered(t, r.away, 1, in.Err) {
 			r.near(r.seats.took)
 			e.sawSeats(in)
 			r.seats.next = t.now.Mono.Add(e.pace())
@@ -607,13 +633,13 @@ func (e *Engine) listed(in Listed) {
 			t.failedNow("", in.Err)
 		}
 	case r.rows.id:
-		if r.rows.answered(t, r.away, 4*t.beat, in.Err) {
+		if r.rows.answered(t, r.away, 4, in.Err) {
 			e.sawRows(in)
 		} else if !e.waits(in.Err) {
 			t.failedNow("", in.Err)
 		}
 	case r.targets.id:
-		if r.targets.answered(t, r.away, t.beat, in.Err) {
+		if r.targets.answered(t, r.away, 1, in.Err) {
 			e.sawTargets(in)
 		} else if !e.waits(in.Err) {
 			t.failedNow("", in.Err)
@@ -643,11 +669,13 @@ func (e *Engine) sawSeats(in Listed) {
 			}
 		}
 	}
+	e.faults.unreadable(t, lease.KindSeat, in.Unreadable, !r.lax)
 	for _, key := range in.Unreadable {
-		e.faults.malformed(t, key)
-		if inc := lease.Incarnation(key.Name); inc == e.seat.me {
+		switch inc := lease.Incarnation(key.Name); {
+		case key.Kind != lease.KindSeat: // a record beside the seats
+		case inc == e.seat.me:
 			found = true // it exists; the next heartbeat shows more
-		} else if key.Kind == lease.KindSeat {
+		default:
 			sight.unreadable = append(sight.unreadable, inc)
 		}
 	}
@@ -727,8 +755,8 @@ func (e *Engine) sawRows(in Listed) {
 	e.watch.check = true
 	defer e.retire()
 	t := &e.turn
+	e.faults.unreadable(t, lease.KindLease, in.Unreadable, true)
 	for _, key := range in.Unreadable {
-		e.faults.malformed(t, key)
 		if s := e.shards.find(key.Name); s != nil { // what cannot be read is not written over
 			s.row.malformed, s.row.answered = true, t.now.Mono
 		}

@@ -19,8 +19,9 @@ import (
 // the fault when it finds none.
 
 const (
-	faultNames = 10 // how many shards a report names
-	longestGap = time.Hour
+	faultNames    = 10   // how many shards a report names
+	mostMalformed = 1000 // how many malformed records are remembered and reported
+	longestGap    = time.Hour
 	// longestRest is how long a worker rests at most before it takes another seat, in lease
 	// times. A resting worker does not see that others have died.
 	longestRest = 6
@@ -44,15 +45,22 @@ type faults struct {
 	source   fault // the source cannot be listed
 	restored fault // the table is not the one it was
 
-	rows rowAnswers
-	scan Instant     // when to check next whether a fault still lasts
-	told []lease.Key // the malformed records that were reported
+	rows      rowAnswers
+	scan      Instant           // when to check next whether a fault still lasts
+	malformed []malformedRecord // the records that no current listing could read
 }
 
 // RowAnswers is about the answers to this worker's writes of rows.
 type rowAnswers struct {
 	last        Instant // when the last one came
 	surrendered int64   // how often the worker has given up its seat since then
+}
+
+// A malformedRecord is a record that a listing found and could not read. It is a fault until a
+// later listing can read it or lacks it.
+type malformedRecord struct {
+	key lease.Key
+	fault
 }
 
 func newFaults() faults {
@@ -134,11 +142,28 @@ func (f *faults) storeSlow(t *turn, err error) {
 	}
 }
 
-// malformed reports a record that cannot be read, once.
-func (f *faults) malformed(t *turn, key lease.Key) {
-	if !slices.Contains(f.told, key) && len(f.told) < 1000 {
-		f.told = append(slices.Clone(f.told), key)
-		t.report(event.Event{Kind: event.Malformed, Shard: key.Name})
+// unreadable takes which records of one kind a listing could not read. A listing that may lag
+// behind ends no report.
+func (f *faults) unreadable(t *turn, kind lease.Kind, keys []lease.Key, current bool) {
+	if current {
+		f.malformed = slices.DeleteFunc(f.malformed, func(m malformedRecord) bool {
+			over := m.key.Kind == kind && !slices.Contains(keys, m.key)
+			if over {
+				m.lower(t)
+			}
+			return over
+		})
+	}
+	for _, key := range keys {
+		at := slices.IndexFunc(f.malformed, func(m malformedRecord) bool { return m.key == key })
+		switch {
+		case at >= 0:
+			f.malformed[at].keep(t)
+		case len(f.malformed) < mostMalformed:
+			m := malformedRecord{key, fault{kind: event.Malformed}}
+			m.raise(t, t.now.Mono, key.Name, nil)
+			f.malformed = append(f.malformed, m)
+		}
 	}
 }
 
@@ -146,9 +171,6 @@ func (f *faults) malformed(t *turn, key lease.Key) {
 func (e *Engine) keepReporting() {
 	f, t := &e.faults, &e.turn
 	if t.store.err != nil {
-		if !f.store.on {
-			f.scan = min(f.scan, t.now.Mono.Add(t.beat/8))
-		}
 		f.store.raise(t, t.now.Mono, t.store.shard, t.store.err)
 	}
 	if table := &e.seat.table; table.restored {
@@ -158,7 +180,7 @@ func (e *Engine) keepReporting() {
 	}
 	if f.store.on || f.commits.on {
 		if t.now.Mono >= f.scan {
-			f.scan = t.now.Mono.Add(t.beat / 8)
+			f.scan = t.now.Mono.Add(min(t.beat/8, longestPause))
 			e.scanStore()
 			e.scanCommits()
 		}

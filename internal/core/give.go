@@ -31,6 +31,18 @@ type offer struct {
 	torn  bool    // it learnt so by the refusal of a write that may have been stored before
 }
 
+// note keeps since when the row has the offer that it has, and reports whether that is new.
+func (o *offer) note(t *turn, to lease.Incarnation) bool {
+	if o.to == to {
+		return false
+	}
+	o.to, o.since = to, t.now.Mono
+	return true
+}
+
+// holds reports whether commits wait for the offer to be accepted.
+func (o *offer) holds(t *turn) bool { return o.to != "" && t.now.Mono < o.since.Add(heldOffer) }
+
 func (g *giving) stands() bool { return g != nil && g.wanted }
 
 func (g *giving) agreed() rebalance.Terms {
@@ -96,8 +108,8 @@ func (s *shard) serveOn(t *turn) {
 		if !of.wind.draining { // otherwise nothing is withdrawn any more
 			s.at(t, of.offer.since.Add(handoff.Standing(g.agreed())))
 		}
-		if until := of.offer.since.Add(heldOffer); t.now.Mono < until {
-			s.at(t, until)
+		if of.offer.holds(t) {
+			s.at(t, of.offer.since.Add(heldOffer))
 			return
 		}
 	}

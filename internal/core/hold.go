@@ -41,8 +41,10 @@ type marks struct {
 	accepted uint64          // how many the table has
 	flush    uint64          // a caller waits until this many are accepted
 	first    Instant         // when the commit window of the first mark that is not sent began
+	made     Instant         // when the shell says that this mark was made
 	late     Instant         // since when the table has answered no write of the row although one was due; 0: none is late
 	pulse    Instant         // the last sign of progress
+	doubted  Instant         // when StallAfter had passed since then
 	progress bool            // the handler has made progress, with marks or without
 }
 
@@ -66,6 +68,11 @@ const heldOffer = time.Second
 // handOver is how long a handler may continue after its offer was accepted: the successor
 // learns of it at the same time and has yet to call its own handler.
 const handOver = 50 * time.Millisecond
+
+// stallGrace passes between the moment at which a handler seems to have stalled and its end. What
+// it has marked by then may still be on its way: other inputs may come first, and after a pause of
+// the process the worker may run before the handler does.
+const stallGrace = 50 * time.Millisecond
 
 // errNotReturned is the error in the end of a tenure whose handler has not wound down in time.
 var errNotReturned = errors.New("handler did not return after its context ended")
@@ -143,7 +150,7 @@ func (s *shard) marked(t *turn, in Marks) {
 	m, w := &s.t.marks, &s.t.wind
 	if in.Seq > m.seq {
 		if m.seq <= max(m.sent, m.accepted) {
-			m.first = s.window(t)
+			m.first, m.made = s.window(t), in.Made
 		}
 		m.mark, m.seq = in.Mark, in.Seq
 	}
@@ -246,9 +253,12 @@ func (s *shard) stall(t *turn) {
 		m.pulse = t.now.Mono
 	}
 	at := max(m.pulse, of.since).Add(t.cfg.StallAfter)
-	switch {
-	case t.now.Mono < at:
-		s.at(t, at)
+	if t.now.Mono >= at && m.doubted < at {
+		m.doubted = t.now.Mono
+	}
+	switch confirmed := max(at, m.doubted.Add(stallGrace)); {
+	case t.now.Mono < confirmed:
+		s.at(t, confirmed)
 	case unlimited: // a successor that waits without a limit does not wait for a stalled handler
 		of.cause, of.since = event.CauseStalled, t.now.Mono
 	default:
@@ -258,10 +268,14 @@ func (s *shard) stall(t *turn) {
 
 // keepCommitting finds a tenure whose row this worker cannot write, and reports whether it has
 // not been able to for CommitTimeout.
-func (s *shard) keepCommitting(t *turn) (late bool) {
+func (s *shard) keepCommitting(t *turn, doubt bool) (late bool) {
 	m := &s.t.marks
 	_, open := s.row.copy.Open()
-	if due := m.seq > m.accepted && s.commitDue(t) || open && s.write.try.tries > 0; due && m.late == 0 {
+	due := m.seq > m.accepted && s.commitDue(t) || open && s.write.try.tries > 0
+	switch {
+	case !open && (doubt || s.t.offer.holds(t)): // this worker itself holds the commit, which says nothing about the table
+		m.late = 0
+	case due && m.late == 0:
 		m.late = t.now.Mono
 	}
 	if late = s.commitsLate(t); t.cfg.CommitTimeout > 0 && m.late > 0 && !late {
@@ -277,11 +291,8 @@ func (s *shard) commitsLate(t *turn) bool {
 }
 
 // serve makes the next write of a holder, if one is due and none is open.
-func (s *shard) serve(t *turn, w self, h *happened) {
+func (s *shard) serve(t *turn, w self) {
 	of, at := s.t, s.row.copy.Row()
-	if of.offer.to != at.OfferedTo {
-		of.offer.to, of.offer.since, h.look = at.OfferedTo, t.now.Mono, true
-	}
 	switch {
 	case w.doubt: // every write waits until a heartbeat is answered
 	case of.wind.finish:
@@ -309,8 +320,7 @@ func (m *marks) unaccepted() checkpoint.Mark {
 func (s *shard) sendMark(t *turn, what doing, w lease.Write, err error) {
 	m := &s.t.marks
 	if err != nil && m.seq > m.accepted && (errors.Is(err, checkpoint.ErrBackwards) || errors.Is(err, checkpoint.ErrInvalid)) {
-		t.do(Committed{Tenure: s.id(), Seq: m.seq, Err: err})
-		m.accepted, m.late = m.seq, 0
+		s.committed(t, m.seq, err)
 		s.at(t, t.now.Mono)
 		return
 	}
@@ -320,6 +330,16 @@ func (s *shard) sendMark(t *turn, what doing, w lease.Write, err error) {
 	} else {
 		s.at(t, t.now.Mono.Add(t.beat)) // for example a row whose counter has reached its limit
 	}
+}
+
+// committed notes that the first seq marks are accepted, or with an error that they never will be.
+func (s *shard) committed(t *turn, seq uint64, err error) {
+	m := &s.t.marks
+	m.accepted, m.late = seq, 0
+	if m.seq <= seq {
+		m.made = 0
+	}
+	t.do(Committed{Tenure: s.id(), Seq: seq, Oldest: m.made, Err: err})
 }
 
 // commit writes the latest mark when the policy or a caller says so.
@@ -380,8 +400,7 @@ func (s *shard) held(t *turn, what doing, a protocol.Answer, h *happened) {
 	case protocol.Again: // continue from the row as it stands
 		m.sent = m.accepted
 	case protocol.Unsent:
-		t.do(Committed{Tenure: s.id(), Seq: m.sent, Err: a.Err()})
-		m.accepted, m.late = m.sent, 0
+		s.committed(t, m.sent, a.Err())
 	default:
 		s.refused(t, what, a, h)
 	}
@@ -392,8 +411,7 @@ func (s *shard) stored(t *turn, what doing, h *happened) {
 	m := &s.t.marks
 	m.late = 0
 	if m.sent > m.accepted {
-		m.accepted = m.sent
-		t.do(Committed{Tenure: s.id(), Seq: m.accepted})
+		s.committed(t, m.sent, nil)
 	}
 	if what != givingUp && what != ending {
 		return
@@ -441,7 +459,7 @@ func (s *shard) rest(t *turn, what doing, h *happened) {
 // refused ends the tenure: the table shows that this worker does not hold the shard.
 func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 	of := s.t
-	if a.Verdict == protocol.Overtaken && a.Torn && landed(a.Row, of.generation, what) {
+	if a.Torn && landed(a.Row, of.generation, what) {
 		s.stored(t, what, h)
 		return
 	}
@@ -498,8 +516,8 @@ func overtaken(at lease.Row, mine int64) event.Cause {
 }
 
 // landed reports whether the write with which this worker gave the shard up was stored by an
-// earlier attempt that was not answered, although the shard has changed hands since: only the
-// owner ends a generation for these reasons.
+// earlier attempt that was not answered, although the shard has changed hands or was removed
+// since: only the owner ends a generation for these reasons.
 func landed(at lease.Row, mine int64, what doing) bool {
 	switch firstAfter(at, mine) {
 	case lease.ReasonReleased:

@@ -24,6 +24,7 @@ type (
 	SourceSilent = engine.SourceSilent
 	StoreSlow    = engine.StoreSlow
 	Marks        = engine.Marks
+	Batch        = engine.Batch
 	Returned     = engine.Returned
 	Prepared     = engine.Prepared
 	Stop         = engine.Stop

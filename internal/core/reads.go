@@ -69,13 +69,14 @@ func (r *read) soon(t *turn, d time.Duration) { r.next = min(r.next, t.now.Mono.
 // rests for four times as long as the last two took at least: while much changes, many workers
 // read much, and a store that becomes slow is asked less. A single slow answer does not show
 // that the store is slow, because this worker may have been paused. Nor does the time that every
-// answer takes: a table that is far away gains nothing from rests.
-func (r *read) answered(t *turn, away, longest time.Duration, err error) bool {
+// answer takes: a table that is far away gains nothing from rests. A rest takes most heartbeats
+// at most, and after a listing that failed most times longestPause.
+func (r *read) answered(t *turn, away, most time.Duration, err error) bool {
 	took := t.now.Mono.Sub(r.asked)
-	r.rest = t.now.Mono.Add(min(4*(min(took, cmp.Or(r.took, took))-away), longest))
+	r.rest = t.now.Mono.Add(min(4*(min(took, cmp.Or(r.took, took))-away), most*t.beat))
 	r.sent, r.took = false, took
 	if err != nil {
-		r.wanted = true
+		r.wanted, r.rest = true, min(r.rest, t.now.Mono.Add(most*longestPause))
 		r.try.failed(t.now.Mono, t.beat/16, t.beat/2)
 		return false
 	}

@@ -144,6 +144,15 @@ func (l *shards) find(name string) *shard {
 	return l.all[i]
 }
 
+// present returns the shard of a tenure; nil: the tenure is over, as the shell was told.
+func (l *shards) present(id Tenure) *shard {
+	s := l.find(id.Shard)
+	if s == nil || s.t == nil || s.t.generation != id.Generation {
+		return nil
+	}
+	return s
+}
+
 // know returns the shard of that name, which the worker knows from now on.
 func (l *shards) know(name, group string, me lease.Incarnation) *shard {
 	i, ok := slices.BinarySearchFunc(l.all, name, func(s *shard, name string) int { return strings.Compare(s.name, name) })
@@ -229,7 +238,7 @@ func (s *shard) got(t *turn, in Got) (vanished bool) {
 		if r.unread {
 			t.failedNow(s.name, in.Err)
 		}
-		s.at(t, t.now.Mono.Add(t.beat/8))
+		s.at(t, t.now.Mono.Add(min(t.beat/8, longestPause)))
 		return false
 	}
 	t.answeredNow()
@@ -318,7 +327,8 @@ func (s *shard) tend(t *turn, w self, o ownership) (h happened) {
 		}
 	}
 	if s.t != nil {
-		if s.keepCommitting(t) {
+		h.look = s.t.offer.note(t, s.row.copy.Row().OfferedTo)
+		if s.keepCommitting(t, w.doubt) {
 			h.late = s
 		}
 		s.windDown(t, w)
@@ -329,7 +339,7 @@ func (s *shard) tend(t *turn, w self, o ownership) (h happened) {
 	}
 	switch {
 	case s.t != nil:
-		s.serve(t, w, &h)
+		s.serve(t, w)
 	case w.capable:
 		s.acquire(t, w, o, &h)
 	}
@@ -344,7 +354,7 @@ func (s *shard) settled(t *turn, in Settled, waits bool) (h happened, answered b
 	case errors.Is(a.Err(), protocol.ErrNotOpen):
 		return h, false
 	case a.Verdict == protocol.Unknown && waits:
-		s.write.try.sent, s.write.try.at = false, t.now.Mono.Add(t.beat/32)
+		s.write.try.sent, s.write.try.at = false, t.now.Mono.Add(min(t.beat/32, longestPause))
 		return h, false
 	case a.Verdict == protocol.Unknown:
 		t.failedNow(s.name, in.Err)

@@ -9,6 +9,7 @@ func (e *Engine) Status() Status {
 		Listed:  e.watch.known,
 		Sourced: e.feed.complete > 0 || e.feed.answered || e.facts.some() || !e.watching(),
 		Held:    e.held(), Trust: c.trust.until,
+		StoreFault: e.faults.store.err, SourceFault: e.faults.source.err,
 	}
 	for _, of := range e.shards.all {
 		if of.ask != nil {

@@ -99,11 +99,15 @@ type retry struct {
 	tries int64
 }
 
+// longestPause is the longest pause before a call is repeated. With a long lease time, a part of
+// it would delay everything by hours because of one request that was lost.
+const longestPause = 10 * time.Second
+
 // failed makes r wait before the next try.
 func (r *retry) failed(now Instant, first, limit time.Duration) {
 	r.sent = false
 	r.tries++
-	r.at = now.Add(backoff(r.tries, first, limit))
+	r.at = now.Add(min(backoff(r.tries, first, limit), longestPause))
 }
 
 // due reports whether to try now. If the time is not there yet, the engine is called again then.
