@@ -1,6 +1,7 @@
 package transcript
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -43,10 +44,11 @@ func (r *recorder) input(worker string, in engine.Input) {
 	switch in := in.(type) {
 	case engine.Listed:
 		kind := r.kinds[read(worker, in.Read)]
-		what := map[lease.Kind]string{lease.KindSeat: "polls the seats", lease.KindLease: "lists the rows"}[kind]
+		what := map[lease.Kind]string{lease.KindSeat: "polls the seats", lease.KindLease: "lists the rows", lease.KindTarget: "lists the targets"}[kind]
 		r.saw(worker, what, in.Err, func() []string { return r.listing(worker, kind, in.Records) })
 	case engine.Got:
-		r.saw(worker, "reads the row", in.Err, func() []string { return r.news(worker, in.Key, in.Record) })
+		what := map[lease.Kind]string{lease.KindSeat: "reads the seat", lease.KindTarget: "reads its target"}[in.Key.Kind]
+		r.saw(worker, cmp.Or(what, "reads the row"), in.Err, func() []string { return r.news(worker, in.Key, in.Record) })
 	case engine.Settled:
 		if in.Err == nil {
 			r.news(worker, in.Write.Key(), in.Record)
@@ -165,7 +167,7 @@ func (c counts) of(worker string) string {
 func (r *recorder) listing(worker string, kind lease.Kind, records []lease.Record) (news []string) {
 	gone := map[lease.Key]bool{}
 	for v := range r.views {
-		gone[v.key] = gone[v.key] || v.worker == worker && v.key.Kind == kind && v.key.Name != ""
+		gone[v.key] = gone[v.key] || v.worker == worker && v.key.Kind.Listed() == kind && v.key.Name != ""
 	}
 	for _, of := range records {
 		gone[of.Key()] = false
@@ -186,6 +188,9 @@ func (r *recorder) listing(worker string, kind lease.Kind, records []lease.Recor
 // news describes a record, or that it is gone, unless the worker has seen it like this before.
 func (r *recorder) news(worker string, key lease.Key, of lease.Record) []string {
 	v := view{worker, key}
+	if of == nil && r.views[v] == "" {
+		return []string{"there is no " + strings.TrimPrefix(r.name(key), "the ")}
+	}
 	if of == nil {
 		delete(r.views, v)
 		return []string{r.name(key) + " is gone"}
@@ -213,6 +218,7 @@ type names struct {
 	owners map[lease.Incarnation]string
 	seats  map[string]int // how many seats a worker has taken
 	firsts []int64        // the generations that are shown as 0: the first ones of rows
+	plans  []int64        // the revisions of plans: the first is shown as 1
 }
 
 func newNames() names {
@@ -229,8 +235,16 @@ func (n *names) write(id lease.WriteID) string {
 // name returns the name of a record: of a shard, or of an incarnation, such as a#2 for the
 // second seat that worker a has taken.
 func (n *names) name(key lease.Key) string {
-	if key.Kind == lease.KindSeat {
+	switch key.Kind {
+	case lease.KindSeat:
 		return "seat " + n.owners[lease.Incarnation(key.Name)]
+	case lease.KindTarget:
+		inc, page, _ := strings.Cut(key.Name, "/")
+		return "target " + n.owners[lease.Incarnation(inc)] + when(page != "0000", ", page "+page)
+	case lease.KindPlan:
+		return "the plan"
+	case lease.KindWishes:
+		return "the wishes"
 	}
 	return key.Name
 }
@@ -244,6 +258,17 @@ func (n *names) generation(g int64) string {
 		}
 	}
 	return strconv.FormatInt(g-first, 10)
+}
+
+// revision counts the revisions of plans in the order in which they appear.
+func (n *names) revision(r int64) string {
+	if r == 0 {
+		return "none"
+	}
+	if !slices.Contains(n.plans, r) {
+		n.plans = append(n.plans, r)
+	}
+	return number(int64(slices.Index(n.plans, r) + 1))
 }
 
 var generations = regexp.MustCompile(`\d{15,}`)

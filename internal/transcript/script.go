@@ -12,7 +12,6 @@ import (
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
-	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -25,8 +24,8 @@ type session struct {
 	*recorder
 	virtual.Time
 	make     virtual.Maker
-	store    *memstore.Store
-	backup   *memstore.Store
+	store    *virtual.Deletable
+	backup   *virtual.Deletable
 	table    virtual.Table // of the store
 	source   engine.Source
 	workers  map[string]*worker
@@ -41,10 +40,10 @@ type command struct {
 }
 
 func newSession(make virtual.Maker) *session {
-	s := &session{make: make, store: new(memstore.Store), workers: map[string]*worker{}}
+	s := &session{make: make, store: virtual.NewDeletable(), workers: map[string]*worker{}}
 	s.recorder, s.table.Store = newRecorder(&s.Time), s.store
 	s.add(`source lists (.+)`, s.list)
-	s.add(`start (\w+) (eager|cooperative)(?: with (\d+) attempts)?`, s.start)
+	s.add(`start ([\w ]+) (eager|cooperative)(?: with (\d+) attempts)?`, s.start)
 	s.add(`run (\w+)( quietly)?`, s.run)
 	s.add(`run until: (.+)`, s.until)
 	s.about(`(stop|crash|pause|wake|cut off|reconnect) (?P<worker>\w+)`, life)
@@ -52,6 +51,7 @@ func newSession(make virtual.Maker) *session {
 	s.about(`handlers of (?P<worker>\w+) take (\w+) to wind down`, windDown)
 	s.about(`when (?P<worker>\w+) next (\w+): (lose the request|lose the reply|delay it)`, misroute)
 	s.add(`(back up|restore|adopt|show) the table`, s.operate)
+	s.add(`delete the plan`, s.deletePlan)
 	return s
 }
 
@@ -97,7 +97,7 @@ func (s *session) list(arg []string) error {
 
 func (s *session) start(arg []string) error {
 	c := engine.Config{
-		Group: group, Name: arg[1], TTL: 10 * time.Second, Drain: 5 * time.Second, Handoff: rebalance.Eager, Planner: rebalance.Even{},
+		Group: group, TTL: 10 * time.Second, Drain: 5 * time.Second, Handoff: rebalance.Eager, Planner: rebalance.Even{},
 		MaxMoves: 100, Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Minute, Poll: 30 * time.Second,
 		Commits: checkpoint.Policy{Every: time.Second},
 	}
@@ -105,6 +105,14 @@ func (s *session) start(arg []string) error {
 		c.Handoff = rebalance.Cooperative
 	}
 	c.MaxAttempts, _ = strconv.ParseInt(arg[3], 10, 64) // none: 0, any number
+	for name := range strings.FieldsSeq(arg[1]) {
+		c.Name = name
+		s.boot(c)
+	}
+	return nil
+}
+
+func (s *session) boot(c engine.Config) {
 	w := s.workers[c.Name]
 	if w == nil {
 		w = &worker{Process: virtual.Process{Time: &s.Time, Name: c.Name}, s: s, fates: map[string]func(engine.Send){}}
@@ -113,7 +121,6 @@ func (s *session) start(arg []string) error {
 	}
 	s.forget(c.Name)
 	w.Boot(s.Now(), func() virtual.Engine { return s.make(c, w.Moment()) })
-	return nil
 }
 
 // run lets time pass. Quietly, only the number of calls is recorded.
@@ -206,11 +213,17 @@ func (s *session) operate(arg []string) error {
 	case "adopt":
 		return s.adopt()
 	case "show":
-		rows, seats := s.table.Records(group, lease.KindLease), s.table.Records(group, lease.KindSeat)
-		for _, r := range append(rows, seats...) {
-			fmt.Fprintf(&s.out, "           %s\n", s.record(r))
+		for _, kind := range []lease.Kind{lease.KindLease, lease.KindTarget, lease.KindSeat} {
+			for _, r := range s.table.Records(group, kind) {
+				fmt.Fprintf(&s.out, "           %s\n", s.record(r))
+			}
 		}
 	}
+	return nil
+}
+
+func (s *session) deletePlan([]string) error {
+	s.store.Delete(lease.Plan{Group: group}.Key())
 	return nil
 }
 

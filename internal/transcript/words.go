@@ -14,6 +14,9 @@ import (
 // verb says what a write of a worker does. It follows from the records that the write compares
 // and stores; the engine is not asked. Scripts name a write by the first word.
 func verb(w lease.Write, worker string) string {
+	if kind := w.Key().Kind; kind != lease.KindSeat && kind != lease.KindLease {
+		return verbOfPlanner(w)
+	}
 	if old, ok := w.Old.(lease.Seat); ok && w.Op == lease.OpDelete {
 		return map[bool]string{true: "gives up", false: "evicts"}[old.Name == worker]
 	}
@@ -82,7 +85,10 @@ func (r *recorder) sentence(worker string, w lease.Write) string {
 	text := verb(w, worker) + " " + r.name(w.Key())
 	switch w.Op {
 	case lease.OpDelete:
-		return fmt.Sprintf("%s (delete if still heartbeat %d)", text, w.Old.(lease.Seat).Beat)
+		if seat, ok := w.Old.(lease.Seat); ok {
+			return fmt.Sprintf("%s (delete if still heartbeat %d)", text, seat.Beat)
+		}
+		return fmt.Sprintf("%s (delete if still %s)", text, r.write(w.Old.Written()))
 	case lease.OpSwap:
 		text += fmt.Sprintf(" (swap %s if still %s): ", r.write(w.ID()), r.write(w.Old.Written()))
 	default:
@@ -105,7 +111,10 @@ func (r *recorder) changes(w lease.Write) (list []string) {
 			return []string{fmt.Sprintf("heartbeat 0, lease time %v", next.TTL)}
 		}
 		add("heartbeat", number(old.Beat), number(next.Beat))
-		add("freed", number(old.Freed), number(next.Freed))
+		if next.Revision == 0 {
+			add("freed", number(old.Freed), number(next.Freed))
+		}
+		add("knows plan", r.revision(old.Revision), r.revision(next.Revision))
 		list = append(list, r.says(next.Says)...)
 	case lease.Row:
 		old, ok := w.Old.(lease.Row)
@@ -120,6 +129,8 @@ func (r *recorder) changes(w lease.Write) (list []string) {
 		if next.Generation != old.Generation {
 			list = append(list, "reason "+string(next.Last.Reason))
 		}
+	default:
+		return r.planned(w)
 	}
 	return list
 }
@@ -128,6 +139,12 @@ func (r *recorder) changes(w lease.Write) (list []string) {
 func (r *recorder) says(s lease.Says) (list []string) {
 	if s.Leaving {
 		list = append(list, "leaving")
+	}
+	if s.Missing > 0 {
+		list = append(list, "misses its target of plan "+r.revision(s.Missing))
+	}
+	for _, n := range s.News {
+		list = append(list, fmt.Sprintf("reports %s %s", n.Shard, n.Kind))
 	}
 	for _, want := range s.Wants {
 		list = append(list, fmt.Sprintf("requests %s of generation %s (%v)", want.Shard, r.generation(want.Generation), want.Terms.Mode))
@@ -166,6 +183,10 @@ func (r *recorder) record(of lease.Record) string {
 			when(of.Finished, ", finished") + when(of.Quarantined, ", quarantined") + ", written by " + r.write(of.WriteID)
 	case lease.Seat:
 		return strings.Join(append([]string{r.name(of.Key()) + " has heartbeat " + number(of.Beat)}, r.says(of.Says)...), ", ")
+	case lease.Plan:
+		return r.plan(of)
+	case lease.Target:
+		return fmt.Sprintf("%s is of plan %s: %s", r.name(of.Key()), r.revision(of.Revision), r.assigned(of))
 	}
 	return "nothing"
 }
