@@ -25,11 +25,14 @@ type Maker func(engine.Config, engine.Moment) Engine
 // Present makes the engine of the library; with SHARDLEASE_ENGINE=next in the environment, the one
 // that will replace it.
 func Present(c engine.Config, now engine.Moment) Engine {
-	if os.Getenv("SHARDLEASE_ENGINE") == "next" {
+	if IsNext() {
 		return Next(c, now)
 	}
 	return present{engine.New(c, now)}
 }
+
+// IsNext reports whether Present makes the engine that will replace the present one.
+func IsNext() bool { return os.Getenv("SHARDLEASE_ENGINE") == "next" }
 
 // Next makes the engine.
 func Next(c engine.Config, now engine.Moment) Engine { return next{core.New(c, now)} }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
@@ -35,18 +36,19 @@ type Table struct {
 	Watcher    Watcher            // may be nil
 	Unreadable map[lease.Key]bool // records that are there and cannot be read
 	Verified   error              // the answer to Verify
-	// Stale decides for each eventually consistent listing of the seats whether it lags behind,
-	// and by how much. If it is nil, no listing does.
+	// Stale decides for each eventually consistent listing whether it lags behind, and by how much,
+	// at most three seconds. If it is nil, no listing does.
 	Stale  func() (age time.Duration, stale bool)
 	Time   *Time // for Stale
 	Lagged int   // how many listings lagged behind
-	past   []seating
+	past   []change // of the last three seconds
 }
 
-// A seating is who had a seat from a moment on.
-type seating struct {
-	at    time.Duration
-	seats []lease.Record
+// A change is what a record was before a write.
+type change struct {
+	at     time.Duration
+	key    lease.Key
+	before lease.Record // nil: there was none
 }
 
 // Serve carries out a List, Get, Send or Verify, and returns the answer.
@@ -85,15 +87,14 @@ func Unanswered(o engine.Output, err error) engine.Input {
 
 // Write makes one write.
 func (t *Table) Write(by Sender, w lease.Write) (lease.Record, error) {
+	before := t.before(w.Key())
 	r, err := t.Store.Write(context.Background(), w)
 	if err != nil {
 		return r, err
 	}
+	t.keep(w.Key(), before)
 	if t.Watcher != nil {
 		t.Watcher.Accepted(by, w, r)
-	}
-	if k := w.Key(); k.Kind == lease.KindSeat {
-		t.keep(k.Group)
 	}
 	return r, nil
 }
@@ -112,8 +113,8 @@ func (t *Table) Restore(s Store) { t.Store, t.past = s, nil }
 
 func (t *Table) list(o engine.List) engine.Input {
 	if o.Query.Eventually && t.Stale != nil {
-		if seats, ok := t.earlier(); ok {
-			return engine.Listed{Read: o.Read, Records: seats}
+		if records, ok := t.earlier(o.Query); ok {
+			return engine.Listed{Read: o.Read, Records: records}
 		}
 	}
 	in := engine.Listed{Read: o.Read}
@@ -141,30 +142,53 @@ func (t *Table) get(o engine.Get) engine.Input {
 	return engine.Got{Read: o.Read, Key: o.Key, Record: r, Err: err}
 }
 
-// earlier returns the seats as a replica that lags behind shows them.
-func (t *Table) earlier() ([]lease.Record, bool) {
+// earlier returns the records of a listing as a replica that lags behind shows them.
+func (t *Table) earlier(q lease.Query) ([]lease.Record, bool) {
 	age, stale := t.Stale()
 	if !stale || len(t.Unreadable) > 0 {
 		return nil, false
 	}
-	for _, s := range slices.Backward(t.past) {
-		if s.at <= t.Time.Now()-age {
-			t.Lagged++
-			return slices.Clone(s.seats), true
+	t.Lagged++
+	all := t.Records(q.Group, q.Kind)
+	for _, c := range slices.Backward(t.past) {
+		if c.at <= t.Time.Now()-age {
+			break
+		}
+		if c.key.Kind.Listed() != q.Kind {
+			continue
+		}
+		i, found := slices.BinarySearchFunc(all, c.key.Name, func(r lease.Record, name string) int { return strings.Compare(r.Key().Name, name) })
+		row, _ := c.before.(lease.Row)
+		switch shown := c.before != nil && !row.Removed; {
+		case found && shown:
+			all[i] = c.before
+		case found:
+			all = slices.Delete(all, i, i+1)
+		case shown:
+			all = slices.Insert(all, i, c.before)
 		}
 	}
-	return nil, false
+	return all, true
 }
 
-// keep keeps the seats as they are now, which a listing may show within the next two seconds.
-func (t *Table) keep(group string) {
+// before returns a record as it stands, if a listing may show it so later.
+func (t *Table) before(k lease.Key) lease.Record {
+	if t.Stale == nil {
+		return nil
+	}
+	r, _ := t.Store.Get(context.Background(), k)
+	return r
+}
+
+// keep keeps what a record was before a write.
+func (t *Table) keep(k lease.Key, before lease.Record) {
 	if t.Stale == nil {
 		t.past = nil
 		return
 	}
 	now := t.Time.Now()
-	t.past = append(t.past, seating{at: now, seats: t.Records(group, lease.KindSeat)})
-	for len(t.past) > 1 && t.past[1].at < now-2*time.Second {
+	t.past = append(t.past, change{at: now, key: k, before: before})
+	for t.past[0].at < now-3*time.Second {
 		t.past = t.past[1:]
 	}
 }
