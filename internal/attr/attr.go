@@ -32,6 +32,7 @@ const (
 	Failures             = "failures"
 	FailedGeneration     = "failedGeneration"
 	Errors               = "errors"
+	FailedBy             = "failedBy"  // packed by AddFailed
 	Last                 = "transfer"  // reason, from, by, at, write id, note; tabs between
 	Past                 = "transfers" // packed by AddTransfer
 

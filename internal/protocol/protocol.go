@@ -54,6 +54,7 @@ type End struct {
 	Note       string          // a note for people; the row keeps its first lease.MaxNote bytes
 	Mark       checkpoint.Mark // the last mark; zero: the stored checkpoint stays
 	Progressed bool            // the tenure made progress, so earlier failures no longer count
+	Excused    bool            // a failure is the fault of the worker and not of the shard: it is recorded, and does not count
 }
 
 // A Command is the order of an operator or a supervisor. A command for another generation than
@@ -204,7 +205,7 @@ func Release(r lease.Row, h lease.Hold, e End, s Stamp) (lease.Write, error) {
 		return lease.Write{}, rule(r, name, ErrReason)
 	}
 	return giveUp(r, name, h, lease.Owner{}, e, s, func(next *lease.Row) {
-		if e.Reason == lease.ReasonFailed || e.Reason == lease.ReasonStalled {
+		if !e.Excused && (e.Reason == lease.ReasonFailed || e.Reason == lease.ReasonStalled) {
 			fail(next, h.Generation, e.Reason)
 		}
 	})

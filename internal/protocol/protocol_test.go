@@ -247,6 +247,60 @@ func TestWhatCountsAsFailure(t *testing.T) {
 	}
 }
 
+// TestFailuresNameTheirWorkers: a row shows under which workers its tenures have failed since the
+// last progress, by error and by death, whatever is left of its history. An excused failure is
+// recorded and does not count.
+func TestFailuresNameTheirWorkers(t *testing.T) {
+	r := fixture.Free(t)
+	do := func(w lease.Write, err error) { t.Helper(); r = next(t)(w, err); r.Past = "" }
+	fail := func(worker string, e protocol.End) {
+		t.Helper()
+		do(protocol.Claim(r, owner(worker), stamp()))
+		e.Reason = lease.ReasonFailed
+		do(protocol.Release(r, handle(r), e, stamp()))
+	}
+	want := func(what string, workers int, under string) {
+		t.Helper()
+		got := ""
+		for _, name := range []string{"a", "b", "c", "d"} {
+			got += fmt.Sprint(r.FailedUnder(name))
+		}
+		if r.FailedWorkers() != workers || got != under {
+			t.Errorf("%s: under %d workers, of a, b, c and d %s; want %d and %s", what, r.FailedWorkers(), got, workers, under)
+		}
+	}
+	want("no failure", 0, "0000")
+	fail("a", protocol.End{})
+	fail("a", protocol.End{})
+	want("two failures of one worker", 1, "2000")
+	fail("c", protocol.End{Excused: true})
+	want("an excused failure", 1, "2000")
+	if r.Last.Reason != lease.ReasonFailed || r.Last.From != owner("c").Name || r.Attempts() != 2 {
+		t.Errorf("after an excused failure: %v with %d attempts", r, r.Attempts())
+	}
+	do(protocol.Claim(r, owner("b"), stamp()))
+	do(protocol.Recover(r, owner("c"), stamp()))
+	want("a death", 2, "2100")
+	do(protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonStalled}, stamp()))
+	want("a stall", 3, "2110")
+	fail("d", protocol.End{})
+	want("a fourth worker, beyond what a row remembers", 4, "0111")
+	fail("b", protocol.End{})
+	want("one of them again", 4, "0211")
+	fail("a", protocol.End{Progressed: true})
+	want("a failure after progress", 1, "1000")
+	do(protocol.Claim(r, owner("b"), stamp()))
+	do(protocol.Quarantine(r, protocol.Command{Seen: r.Generation, By: "c"}, lease.ReasonExpired, stamp()))
+	want("a quarantine of a dead worker's shard", 2, "1100")
+	do(protocol.Unquarantine(r, protocol.Command{Seen: r.Generation}, stamp()))
+	want("its end", 0, "0000")
+
+	r.Failures = lease.Failures{Count: 3, Last: r.Generation} // as a version counts that notes no names
+	want("failures without names", 1, "0000")
+	fail("a", protocol.End{})
+	want("and one with a name", 2, "1000")
+}
+
 // TestDeathsAreNoFailures: Attempts counts every tenure that failed or whose owner died, and
 // Failed counts only those that ended by error, panic or stall. An accepted checkpoint resets both
 // counts, also if a recovery was made from a row that was read before it.

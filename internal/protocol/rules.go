@@ -94,7 +94,7 @@ func fail(r *lease.Row, ended int64, reason lease.Reason) {
 	if reason != lease.ReasonExpired {
 		errors++
 	}
-	r.Failures = lease.Failures{Count: attempts + 1, Last: ended, Errors: errors}
+	r.Failures = lease.Failures{Count: attempts + 1, Last: ended, Errors: errors, Workers: attr.AddFailed(r.Failures.Workers, r.Last.From, attempts)}
 }
 
 // keep makes a holder's write within its generation.

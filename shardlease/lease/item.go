@@ -90,6 +90,7 @@ func (r Row) encode(put func(string, any)) {
 	put(attr.Failures, r.Failures.Count)
 	put(attr.FailedGeneration, r.Failures.Last)
 	put(attr.Errors, r.Failures.Errors)
+	put(attr.FailedBy, r.Failures.Workers)
 	put(attr.Last, r.Last.pack())
 	put(attr.Past, r.Past)
 }
@@ -200,7 +201,7 @@ func (in *reader) row(key Key) Row {
 			Generation: in.number(attr.CheckpointGeneration), At: in.time(attr.CheckpointAt),
 		},
 		Finished: in.flag(attr.Finished), Quarantined: in.flag(attr.Quarantined), Removed: in.flag(attr.Removed),
-		Failures: Failures{Count: in.number(attr.Failures), Last: in.number(attr.FailedGeneration), Errors: in.number(attr.Errors)},
+		Failures: Failures{Count: in.number(attr.Failures), Last: in.number(attr.FailedGeneration), Errors: in.number(attr.Errors), Workers: in.text(attr.FailedBy)},
 	}
 	r.Last = in.last(r.Generation)
 	r.Past = in.text(attr.Past)

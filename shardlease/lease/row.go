@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/attr"
 )
 
 // A Row is the lease of one shard: its owner, its generation and its checkpoint. Rows are
@@ -87,6 +88,9 @@ type Failures struct {
 	// older version does not change Errors, so it may be larger than Count: then all of
 	// Count ended by error, panic or stall.
 	Errors int64
+	// Workers is under which workers the latest of them failed, packed; [Row.FailedUnder] and
+	// [Row.FailedWorkers] read it.
+	Workers string
 }
 
 // A Reason is why a shard changed hands. A claim repeats the reason for which the shard became
@@ -170,6 +174,25 @@ func (r Row) Failed() int64 {
 	return min(r.Failures.Errors, r.Failures.Count)
 }
 
+// FailedUnder returns how many of [Row.Attempts] failed under the worker of that name.
+func (r Row) FailedUnder(worker string) int64 {
+	for hash, n := range attr.Failed(r.Failures.Workers, r.Attempts()) {
+		if hash == attr.Hashed(worker) {
+			return n
+		}
+	}
+	return 0
+}
+
+// FailedWorkers returns under how many workers the tenures failed that [Row.Attempts] counts. All
+// workers that the row does not remember count as one.
+func (r Row) FailedWorkers() (n int) {
+	for range attr.Failed(r.Failures.Workers, r.Attempts()) {
+		n++
+	}
+	return n
+}
+
 func (r Row) count() int64 { return r.Counter }
 
 // Compare orders two states of one row by when the table had them. A reply that arrives late
@@ -192,6 +215,7 @@ func (r Row) Validate() error {
 	if r.Failures.Errors < 0 {
 		errs = append(errs, invalid("errors", "must not be negative"))
 	}
+	errs = append(errs, validText("failed by", r.Failures.Workers, MaxName))
 	return errors.Join(errs...)
 }
 
