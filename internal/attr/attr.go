@@ -52,6 +52,7 @@ const (
 	NewsLeft    = "newsLeft"
 	Unwell      = "unwell"
 	UnwellSince = "unwellSince"
+	Trial       = "trial"
 	Silent      = "silent"
 	SilentSince = "silentSince"
 	Build       = "build"

@@ -58,6 +58,7 @@ const MaxNews = 100
 type Health struct {
 	Unwell      string    // why the worker should get nothing new; empty: it is well
 	UnwellSince time.Time // by the worker's wall clock, for people
+	Trial       bool      // although it is unwell, it may be given one shard, to show that it can work again
 	Silent      int64     // how many tenures neither mark nor call Progress
 	SilentSince time.Time // since when the longest of them is silent, for people
 }
@@ -162,6 +163,7 @@ func (s Says) encode(put func(string, any)) {
 	put(attr.NewsLeft, s.NewsLeft)
 	put(attr.Unwell, s.Health.Unwell)
 	put(attr.UnwellSince, millis(s.Health.UnwellSince))
+	put(attr.Trial, s.Health.Trial)
 	put(attr.Silent, s.Health.Silent)
 	put(attr.SilentSince, millis(s.Health.SilentSince))
 }
@@ -180,7 +182,7 @@ func (in *reader) says() Says {
 		Revision: in.number(attr.Revision), Settled: in.flag(attr.Settled), Missing: in.number(attr.Missing),
 		News: in.news(), NewsLeft: in.number(attr.NewsLeft),
 		Health: Health{
-			Unwell: in.text(attr.Unwell), UnwellSince: in.time(attr.UnwellSince),
+			Unwell: in.text(attr.Unwell), UnwellSince: in.time(attr.UnwellSince), Trial: in.flag(attr.Trial),
 			Silent: in.number(attr.Silent), SilentSince: in.time(attr.SilentSince),
 		},
 	}
