@@ -17,6 +17,8 @@
 //	reads.go   which read is under way, and how soon to read again
 //	shard.go   what this worker knows of one shard
 //	follow.go  this worker's target: what the plan assigns to it
+//	feed.go    what the source lists
+//	facts.go   what is known of all shards, for plans
 //	watch.go   when the next plan is due
 //	draft.go   writing the next plan
 //	take.go    claiming free shards and requesting held ones

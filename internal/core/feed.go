@@ -1,0 +1,104 @@
+package core
+
+import (
+	"slices"
+	"strings"
+)
+
+// The source: which shards it lists, and for how long it has lacked the others.
+//
+//	asking → answered → waits for Config.Poll → asking
+//
+// Called by the spine: keep in each step, sourced with each listing, soon when a shard has
+// finished or come back.
+//
+// Invariant: only a complete listing shows that the source lacks a shard.
+
+// A feed is the source, as this worker has polled it.
+type feed struct {
+	next     Instant
+	polled   Instant
+	asking   bool
+	begun    order // the step in which the latest listing was asked for
+	complete int64 // how many complete listings there were
+	answered bool  // there was an answer, complete or not
+	shards   []sourced
+}
+
+// A sourced is a shard that the source lists, or has listed.
+type sourced struct {
+	Shard
+	asked  order // the step in which the latest listing was asked for that lists it
+	listed bool  // by the latest listing that could show it
+	absent int32 // complete listings in a row that lacked it
+}
+
+// keep polls the source when it is due.
+func (f *feed) keep(t *turn) {
+	switch {
+	case f.asking:
+	case t.now.Mono >= f.next:
+		f.asking, f.begun, f.polled, f.next = true, t.step, t.now.Mono, Never
+		t.do(Poll{})
+	default:
+		t.at(f.next)
+	}
+}
+
+// soon polls the source once more. Many finished shards are one more listing.
+func (f *feed) soon(t *turn) { f.next = min(f.next, max(t.now.Mono, f.polled.Add(t.beat/4))) }
+
+// sourced takes a listing. One that is not complete adds shards and removes none.
+func (f *feed) sourced(t *turn, in Source) {
+	f.asking = false
+	f.next = min(f.next, t.now.Mono.Add(t.jitter(t.cfg.Poll)))
+	if in.Err != nil && f.complete == 0 {
+		f.next = min(f.next, t.now.Mono.Add(min(t.cfg.Poll, t.beat))) // there is nothing to go by yet
+	}
+	f.answered = f.answered || in.Answered
+	if in.Complete {
+		f.complete = min(f.complete+1, 3) // more makes no difference
+	}
+	listed := slices.Clone(in.Shards)
+	slices.SortFunc(listed, func(a, b Shard) int { return strings.Compare(a.Name, b.Name) })
+	next, at := make([]sourced, 0, max(len(listed), len(f.shards))), 0
+	for _, shard := range listed {
+		for ; at < len(f.shards) && f.shards[at].Name < shard.Name; at++ {
+			next = append(next, f.shards[at].lacking(in.Complete))
+		}
+		if at < len(f.shards) && f.shards[at].Name == shard.Name {
+			at++
+		}
+		if n := len(next); n == 0 || next[n-1].Name != shard.Name {
+			next = append(next, sourced{Shard: shard, asked: f.begun, listed: true})
+		}
+	}
+	for ; at < len(f.shards); at++ {
+		next = append(next, f.shards[at].lacking(in.Complete))
+	}
+	f.shards = next
+}
+
+// lacking is a shard that the latest listing lacks.
+func (s sourced) lacking(complete bool) sourced {
+	if complete {
+		s.listed, s.absent = false, min(s.absent+1, 3) // more makes no difference
+	}
+	return s
+}
+
+func (f *feed) find(name string) *sourced {
+	i, ok := slices.BinarySearchFunc(f.shards, name, func(s sourced, name string) int { return strings.Compare(s.Name, name) })
+	if !ok {
+		return nil
+	}
+	return &f.shards[i]
+}
+
+// lacked returns how many complete listings in a row have lacked the shard.
+func (f *feed) lacked(name string) int64 {
+	if s := f.find(name); s != nil {
+		return int64(s.absent)
+	}
+	return f.complete
+}
