@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -110,6 +111,13 @@ func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 			ExpressionAttributeNames:  e.names,
 			ExpressionAttributeValues: e.values,
 		}
+		if q.After != "" {
+			input.ExclusiveStartKey = itemKey(lease.Key{Group: q.Group, Kind: q.Kind, Name: q.After})
+		}
+		if q.Limit > 0 {
+			input.Limit = aws.Int32(int32(min(q.Limit, math.MaxInt32)))
+		}
+		listed := 0
 		for more := true; more; more = len(input.ExclusiveStartKey) > 0 {
 			page, err := call(ctx, s, lease.Key{Group: q.Group, Kind: q.Kind}, func(ctx context.Context) (*dynamodb.QueryOutput, error) {
 				return s.client.Query(ctx, input, once)
@@ -123,7 +131,7 @@ func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 				if row, ok := r.(lease.Row); ok && row.Removed {
 					continue
 				}
-				if !yield(r, err) {
+				if listed++; !yield(r, err) || listed == q.Limit {
 					return
 				}
 			}

@@ -44,6 +44,8 @@ type (
 		ConditionExpression, UpdateExpression, KeyConditionExpression string
 		ExpressionAttributeNames                                      map[string]string
 		ReturnValues                                                  string
+		ExclusiveStartKey                                             image
+		Limit                                                         int
 	}
 )
 
@@ -171,7 +173,8 @@ func (f *service) serve(action string, in body) (status int, out any) {
 	case action == "DescribeTable":
 		return http.StatusOK, description()
 	case action == "Query":
-		return http.StatusOK, map[string]any{"Items": f.query(in)}
+		items, last := f.query(in)
+		return http.StatusOK, map[string]any{"Items": items, "LastEvaluatedKey": last}
 	case !in.holds(old):
 		return http.StatusBadRequest, map[string]any{"__type": "x#ConditionalCheckFailedException", "message": "no", "Item": old}
 	case action == "PutItem":
@@ -214,16 +217,25 @@ func value(attribute any) any {
 	return nil
 }
 
-func (f *service) query(in body) []image {
+// query returns one page, and the key of its last item if there may be more.
+func (f *service) query(in body) (found []image, last image) {
 	_, operand, _ := strings.Cut(in.KeyConditionExpression, " = ")
 	prefix := fmt.Sprint(value(in.ExpressionAttributeValues[operand]), "\x00")
-	found := []image{}
+	start := ""
+	found = []image{}
+	if in.ExclusiveStartKey != nil {
+		start = place(in.ExclusiveStartKey)
+	}
 	for _, at := range slices.Sorted(maps.Keys(f.items)) {
-		if strings.HasPrefix(at, prefix) {
+		if strings.HasPrefix(at, prefix) && at > start {
 			found = append(found, f.items[at])
 		}
+		if len(found) == in.Limit && in.Limit > 0 {
+			item := found[in.Limit-1]
+			return found, image{attr.Group: item[attr.Group], attr.Key: item[attr.Key]}
+		}
 	}
-	return found
+	return found, nil
 }
 
 // holds reports whether the condition holds for an item.

@@ -57,13 +57,19 @@ func (s *Store) snapshot(q lease.Query) []lease.Record {
 	if p == nil {
 		return nil
 	}
-	records := make([]lease.Record, 0, len(p.names))
-	for _, name := range p.names {
+	var records []lease.Record
+	at, found := slices.BinarySearch(p.names, q.After)
+	if found {
+		at++
+	}
+	for _, name := range p.names[at:] {
 		r := p.records[name]
 		if row, ok := r.(lease.Row); ok && row.Removed {
 			continue
 		}
-		records = append(records, lease.Clone(r))
+		if records = append(records, lease.Clone(r)); len(records) == q.Limit {
+			break
+		}
 	}
 	return records
 }

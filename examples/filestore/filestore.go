@@ -36,16 +36,17 @@ func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 			yield(nil, err)
 			return
 		}
+		listed := 0
 		byName := func(a, b lease.Key) int { return strings.Compare(a.Name, b.Name) }
 		for _, k := range slices.SortedFunc(maps.Keys(all), byName) {
-			if k.Group != q.Group || k.Kind.Listed() != q.Kind {
+			if k.Group != q.Group || k.Kind.Listed() != q.Kind || k.Name <= q.After {
 				continue
 			}
 			r, err := lease.Decode(all[k])
 			if row, ok := r.(lease.Row); ok && row.Removed {
 				continue
 			}
-			if !yield(r, err) {
+			if listed++; !yield(r, err) || listed == q.Limit {
 				return
 			}
 		}

@@ -56,6 +56,9 @@ func (s *store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 		}
 	}
 	slices.SortFunc(all, func(a, b lease.Record) int { return strings.Compare(a.Key().Name, b.Key().Name) })
+	if q.Limit > 0 {
+		all = all[:min(q.Limit, len(all))]
+	}
 	return func(yield func(lease.Record, error) bool) {
 		for _, r := range all {
 			if !yield(r, nil) {

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 )
@@ -28,7 +29,8 @@ type Store interface {
 	// List yields the records of one kind in one group, ordered by the bytes of their
 	// names. A record that exists for the whole listing is yielded exactly once.
 	// Tombstones are skipped. The listing of the seats begins with the plan and the wishes
-	// of the group, if there are any; see [Kind.Listed].
+	// of the group, if there are any; see [Kind.Listed]. A query with a limit yields the
+	// first records, and a caller that asks for those after the last one gets the next.
 	//
 	// A record that cannot be read is yielded as (nil, *MalformedError), and the listing
 	// continues. Any other error ends it. The listing is then incomplete: a record that is
@@ -73,6 +75,9 @@ type Query struct {
 	// nothing is decided by it. The default is a consistent listing: it contains
 	// everything that was stored before it began.
 	Eventually bool
+
+	After string // only records whose names are above this one; empty: all
+	Limit int    // how many records to list at most; 0: all
 }
 
 // Validate reports a query that no store can answer.
@@ -80,7 +85,10 @@ func (q Query) Validate() error {
 	if q.Kind < KindLease || q.Kind > KindWishes || q.Kind.Listed() != q.Kind {
 		return invalid("kind", "must be lease, seat or target")
 	}
-	return validName("group", q.Group)
+	if q.Limit < 0 {
+		return invalid("limit", "must not be negative")
+	}
+	return errors.Join(validName("group", q.Group), validText("after", q.After, MaxName))
 }
 
 func (q Query) String() string { return fmt.Sprintf("%vs of %s", q.Kind, q.Group) }

@@ -286,7 +286,7 @@ func badInputWritesNothing(b *bench) {
 			b.Errorf("Get of %v: got %v", k, err)
 		}
 	}
-	for _, q := range []lease.Query{{Group: group}, {Group: group, Kind: 9}, {Kind: lease.KindLease}} {
+	for _, q := range []lease.Query{{Group: group}, {Group: group, Kind: 9}, {Kind: lease.KindLease}, {Group: group, Kind: lease.KindLease, Limit: -1}} {
 		for r, err := range b.store.List(b.Context(), q) {
 			if !errors.Is(err, checkpoint.ErrInvalid) {
 				b.Errorf("List of %v: got %v, %v", q, r, err)

@@ -175,8 +175,38 @@ func listing(b *bench) {
 		break
 	}
 	equal(b, "records until the caller stops", first, 1)
+	listingInPages(b, names, seat)
 	for r, err := range b.store.List(b.Context(), lease.Query{Group: "nobody", Kind: lease.KindLease}) {
 		b.Errorf("an empty group lists %v, %v", r, err)
+	}
+}
+
+// listingInPages: queries with a limit, each after the last record of the one before, yield every
+// record once; and tombstones do not count.
+func listingInPages(b *bench, names []string, seat lease.Seat) {
+	removed := b.look(lease.Key{Group: group, Kind: lease.KindLease, Name: names[20]}).(lease.Row)
+	b.put(protocol.Remove(removed, protocol.Command{Seen: removed.Generation, By: "operator"}, b.stamp()))
+	var got []string
+	q := lease.Query{Group: group, Kind: lease.KindLease, Limit: 7}
+	for done := false; !done; {
+		page := 0
+		for r, err := range b.store.List(b.Context(), q) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			page++
+			got, q.After = append(got, r.Key().Name), r.Key().Name
+		}
+		done = page < q.Limit
+	}
+	equal(b, "rows, page by page", got, slices.Delete(slices.Clone(names), 20, 21))
+
+	b.plan("planner")
+	for r := range b.store.List(b.Context(), lease.Query{Group: group, Kind: lease.KindSeat, Eventually: true, Limit: 1}) {
+		equal(b, "the kind of the first record beside the seats", r.Key().Kind, lease.KindPlan)
+	}
+	for r := range b.store.List(b.Context(), lease.Query{Group: group, Kind: lease.KindSeat, After: string(seat.Incarnation)}) {
+		b.Errorf("after the last seat there is %v", r)
 	}
 }
 
