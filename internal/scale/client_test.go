@@ -169,11 +169,11 @@ func (k *call) again() {
 func (c *client) list(o engine.List) {
 	f := c.n.f
 	limit := f.Now() + f.ttl/4
-	if o.Query.Kind == lease.KindLease {
+	if o.Query.Kind == lease.KindLease && o.Query.Limit == 0 {
 		limit = f.Now() + f.ttl
 	}
 	f.meter.listed(o.Query)
-	in, from := engine.Listed{Read: o.Read}, ""
+	in, from := engine.Listed{Read: o.Read}, o.Query.After
 	var page func()
 	page = func() {
 		next, before := "", len(in.Records)
@@ -184,7 +184,7 @@ func (c *client) list(o engine.List) {
 			},
 			size: func() int { return (len(in.Records) - before) * f.table.of(o.Query.Kind).typical() },
 			end: func(err error) {
-				if from, in.Err = next, err; err == nil && next != "" {
+				if from, in.Err = next, err; err == nil && next != "" && (o.Query.Limit == 0 || len(in.Records) < o.Query.Limit) {
 					page()
 					return
 				}

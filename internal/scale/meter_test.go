@@ -18,12 +18,21 @@ const bin = 100 * time.Millisecond
 type load struct {
 	requests  int
 	throttled int
-	write     [3]float64 // units by kind: leases, seats
-	read      [3]float64
+	write     [kinds]float64 // units by kind of listing: leases, seats with the plan, targets
+	read      [kinds]float64
 }
 
-func (l *load) writes() float64 { return l.write[lease.KindLease] + l.write[lease.KindSeat] }
-func (l *load) reads() float64  { return l.read[lease.KindLease] + l.read[lease.KindSeat] }
+const kinds = lease.KindTarget + 1
+
+func (l *load) writes() float64 { return sum(l.write) }
+func (l *load) reads() float64  { return sum(l.read) }
+
+func sum(of [kinds]float64) (all float64) {
+	for _, units := range of {
+		all += units
+	}
+	return all
+}
 
 func (l *load) add(o load) {
 	l.requests += o.requests
@@ -59,6 +68,7 @@ func (m *meter) at(now time.Duration) *load {
 func (m *meter) charge(now time.Duration, k lease.Kind, write bool, units float64) {
 	l := m.at(now)
 	l.requests++
+	k = k.Listed()
 	if write {
 		l.write[k] += units
 	} else {
@@ -75,7 +85,13 @@ func (m *meter) throttle(now time.Duration, k lease.Kind) {
 
 func (m *meter) count(what string, n int) { m.counts[what] += n }
 
-func (m *meter) listed(q lease.Query) { m.count("list "+q.Kind.String(), 1) }
+func (m *meter) listed(q lease.Query) {
+	what := "list " + q.Kind.String()
+	if q.Limit > 0 {
+		what = "page of " + q.Kind.String()
+	}
+	m.count(what, 1)
+}
 
 func (m *meter) wrote(w lease.Write, err error) {
 	what := w.Key().Kind.String() + " " + w.Op.String()

@@ -60,16 +60,16 @@ type partition struct {
 
 // A table is the metered store. Its semantics are those of lease.Write.Apply.
 type table struct {
-	rows, seats *partition
-	whole       *limit
-	meter       *meter
-	limited     bool // requests over the limits are refused
-	silent      bool // no request is answered
+	rows, seats, targets *partition // the plan and the wishes are among the seats
+
+	whole   *limit
+	meter   *meter
+	limited bool // requests over the limits are refused
+	silent  bool // no request is answered
 }
 
 func newTable(m *meter, ranges int) *table {
-	t := &table{rows: newPartition(ranges), seats: newPartition(1), meter: m, whole: newLimit(tableRead, tableWrite)}
-	return t
+	return &table{rows: newPartition(ranges), seats: newPartition(1), targets: newPartition(1), meter: m, whole: newLimit(tableRead, tableWrite)}
 }
 
 func newPartition(ranges int) *partition {
@@ -81,8 +81,11 @@ func newPartition(ranges int) *partition {
 }
 
 func (t *table) of(k lease.Kind) *partition {
-	if k == lease.KindSeat {
+	switch k.Listed() {
+	case lease.KindSeat:
 		return t.seats
+	case lease.KindTarget:
+		return t.targets
 	}
 	return t.rows
 }
@@ -177,7 +180,7 @@ func (t *table) get(now time.Duration, k lease.Key) (lease.Record, bool) {
 }
 
 // page reads the records of a kind from a name on, as many as fit on a page. It returns the
-// name at which the next page begins; "" if there is none.
+// name after which the next page begins; "" if there is none.
 func (t *table) page(now time.Duration, q lease.Query, from string, into []lease.Record) (records []lease.Record, next string, ok bool) {
 	p := t.of(q.Kind)
 	l := p.around(from)
@@ -185,14 +188,17 @@ func (t *table) page(now time.Duration, q lease.Query, from string, into []lease
 		t.meter.throttle(now, q.Kind)
 		return into, from, false
 	}
-	at, _ := p.find(from)
-	size := 0
-	for _, it := range p.items[at:] {
-		if size > 0 && size+it.size > pageSize {
-			next = it.name
+	at, found := p.find(from)
+	if found {
+		at++
+	}
+	size, last := 0, ""
+	for n, it := range p.items[at:] {
+		if size > 0 && size+it.size > pageSize || q.Limit > 0 && n == q.Limit {
+			next = last
 			break
 		}
-		size += it.size
+		size, last = size+it.size, it.name
 		if row, is := it.record.(lease.Row); !is || !row.Removed {
 			into = append(into, it.record)
 		}
