@@ -37,6 +37,9 @@ func newBad() *bad {
 		if b.is(&b.gone, k.Name) {
 			return nil, lease.ErrNotFound
 		}
+		if b.is(&b.broken, k.Name) {
+			return nil, &lease.MalformedError{Key: k}
+		}
 		return send()
 	})
 	b.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {

@@ -48,10 +48,10 @@ type copied struct {
 	asked      order   // the step since which a read is under way
 	answered   Instant // when a read of the row was last answered
 	reading    serial  // the number of that read
-	getting    bool
-	unread     bool // the last read was not answered
-	malformed  bool // the last read found a row that cannot be read
-	parent     bool // it is read for a child that waits for this shard
+	try        retry   // paces the reads
+	unread     bool    // the last read was not answered
+	malformed  bool    // the last read found a row that cannot be read
+	parent     bool    // it is read for a child that waits for this shard
 }
 
 // An aim is what this worker wants with a shard that it does not hold.
@@ -192,7 +192,7 @@ func (l *shards) forgetIdle(t *turn) {
 	l.gone = t.step
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
 		_, busy := s.row.copy.Open()
-		return !busy && !s.aim.mine && !s.aim.retire && s.t == nil && s.ask == nil && s.running == 0 && !s.row.getting && s.aim.rest == 0 &&
+		return !busy && !s.aim.mine && !s.aim.retire && s.t == nil && s.ask == nil && s.running == 0 && !s.row.try.sent && s.aim.rest == 0 &&
 			(s.row.copy.Row().Owner.IsZero() || s.row.copy.Row().Owner.Incarnation != s.mine())
 	})
 }
@@ -210,17 +210,20 @@ func (s *shard) forget(t *turn, me lease.Incarnation) {
 	at := s.row.copy.Row()
 	s.row.copy = protocol.NewCopy(s.row.copy.Key(), me)
 	s.row.copy.Saw(at)
-	s.row.getting = false
+	s.row.try = retry{at: s.row.try.at}
 	s.write = pending{}
 	s.aim = aim{rest: s.aim.rest, failed: s.aim.failed, early: s.aim.early}
 	s.wake = t.now.Mono
 }
 
-// get reads the row, unless that is under way.
+// get reads the row, unless that is under way. After a read that failed it waits.
 func (s *shard) get(t *turn) {
-	if !s.row.getting {
-		s.row.getting, s.row.asked = true, t.step
-		s.row.reading = t.get(s.row.copy.Key())
+	switch r := &s.row; {
+	case r.try.sent:
+	case t.now.Mono < r.try.at:
+		s.at(t, r.try.at)
+	default:
+		r.try.sent, r.asked, r.reading = true, t.step, t.get(r.copy.Key())
 	}
 }
 
@@ -228,20 +231,23 @@ func (s *shard) get(t *turn) {
 // this worker holds the shard.
 func (s *shard) got(t *turn, in Got) (vanished bool) {
 	r := &s.row
-	if !r.getting || serial(in.Read) != r.reading {
+	if !r.try.sent || serial(in.Read) != r.reading {
 		return false
 	}
-	r.getting, r.malformed = false, errors.Is(in.Err, lease.ErrMalformed)
+	r.malformed = malformed(in.Err)
 	r.unread, r.answered = in.Err != nil && !r.malformed, t.now.Mono
 	s.aim.sure = in.Err == nil
-	if in.Err != nil {
-		if r.unread {
-			t.failedNow(s.name, in.Err)
-		}
-		s.at(t, t.now.Mono.Add(min(t.beat/8, longestPause)))
+	switch {
+	case r.unread:
+		t.failedNow(s.name, in.Err)
+		r.try.failed(t.now.Mono, t.beat/8, t.beat/8)
+		return false
+	case r.malformed:
+		r.try.failed(t.now.Mono, t.beat/8, 2*t.beat)
 		return false
 	}
 	t.answeredNow()
+	r.try = retry{}
 	_, busy := r.copy.Open()
 	if at, ok := in.Record.(lease.Row); ok {
 		s.saw(t, at)

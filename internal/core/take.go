@@ -76,8 +76,6 @@ func (s *shard) acquire(t *turn, w self, o ownership, h *happened) {
 		s.callOff(t, w.me())
 	case t.now.Mono < s.aim.rest && !s.exhausted(t, false):
 		s.at(t, s.aim.rest)
-	case s.row.malformed && t.now.Mono < s.row.answered.Add(t.beat):
-		s.at(t, s.row.answered.Add(t.beat))
 	case !s.row.known || s.row.malformed:
 		s.get(t)
 	default:
