@@ -332,7 +332,7 @@ func (e *Engine) owner(t *turn, inc lease.Incarnation, since order) (ownerState,
 		switch p := e.peers.find(inc); {
 		case p != nil && (p.unreadable || p.seat.Confirmed()):
 			return alive, p.seat
-		case e.peers.begun > since:
+		case e.peers.begun >= since:
 			return gone, lease.Seat{}
 		}
 	}

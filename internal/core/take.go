@@ -29,8 +29,9 @@ import (
 
 // An ownership is what a shard has to ask its worker.
 type ownership interface {
-	// owner returns whether the owner has a seat. Unless that is known by a read that began
-	// after the step since, it is asked for, and the state is asking.
+	// owner returns whether the owner has a seat. Unless that is known by a read that was sent
+	// in the step since or later, it is asked for, and the state is asking. A step takes its
+	// input before it sends anything: what it sends begins after the answer that it took.
 	owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat)
 	// relisted reports whether this worker's own source lists the shard, in a listing that was
 	// asked for after the step since. A tombstone shows that the source has omitted the shard,
@@ -356,7 +357,7 @@ func (o *owners) find(inc lease.Incarnation) *ownerRead {
 	return &o.all[i]
 }
 
-// owner reports whether inc has a seat, as far as a read shows that began after the step since.
+// owner reports whether inc has a seat, as far as a read shows that was sent in the step since or later.
 // A seat that was found is believed for a heartbeat.
 func (o *owners) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
 	i, ok := slices.BinarySearchFunc(o.all, inc, func(of ownerRead, inc lease.Incarnation) int { return strings.Compare(string(of.inc), string(inc)) })
@@ -364,7 +365,7 @@ func (o *owners) owner(t *turn, inc lease.Incarnation, since order) (ownerState,
 		o.all = slices.Insert(o.all, i, ownerRead{inc: inc})
 	}
 	of := &o.all[i]
-	if of.state == gone && of.begun > since || of.state == alive && t.now.Mono.Sub(of.at) < t.beat {
+	if of.state == gone && of.begun >= since || of.state == alive && t.now.Mono.Sub(of.at) < t.beat {
 		return of.state, of.seat
 	}
 	if of.try.due(t) {
