@@ -687,10 +687,13 @@ func (e *Engine) sawSeats(in Listed) {
 	for i := range e.peers.all {
 		olds[e.peers.all[i].seat.Incarnation] = e.peers.all[i].seat.Freed
 	}
-	before := len(e.peers.all)
+	before := e.peers.all
 	changed, missing := e.peers.saw(t, sight)
 	e.reads.seats.wanted = e.reads.seats.wanted || missing
-	e.watch.orphans = e.watch.orphans || changed && len(e.peers.all) < before
+	// The plan of a worker that leaves has already given its shards to others.
+	e.watch.orphans = e.watch.orphans || slices.ContainsFunc(before, func(p peer) bool {
+		return !p.seat.Leaving && e.peers.find(p.seat.Incarnation) == nil
+	})
 	if e.watch.saw(t, plan, wishes) || changed {
 		e.tendAll()
 	}
