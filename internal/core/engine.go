@@ -515,7 +515,7 @@ func (e *Engine) hurry() Instant {
 	switch {
 	case e.seat.phase != seated:
 		return Never
-	case said.Leaving != e.leave.on, said.Missing != e.follow.missing,
+	case said.Leaving != e.leave.on, said.Missing != e.follow.missing && e.follow.missing > 0 && e.watch.waits == 0,
 		(len(said.Wants) > 0 || e.shards.asks > 0) && !slices.Equal(said.Wants, e.wants()):
 		return t.now.Mono
 	case said.Freed != e.news.count:

@@ -116,7 +116,8 @@ func (w *watch) due(t *turn, in scene) (now, partial bool) {
 	}
 	at := max(w.again, w.waits.Add(w.delay(in, abandoned)))
 	still := in.changed.Add(stillFor)
-	urgent := w.plan.Revision == 0 || w.orphans || in.added || abandoned
+	gone := func(inc lease.Incarnation) bool { return seatOf(in.seats, inc) == rebalance.Nobody }
+	urgent := w.plan.Revision == 0 || w.orphans || in.added || abandoned || slices.ContainsFunc(w.plan.Watchers, gone)
 	if partial = t.now.Mono < still && t.now.Mono < w.waits.Add(longStill); partial && !urgent {
 		at = max(at, min(still, w.waits.Add(longStill)))
 	}
