@@ -882,7 +882,7 @@ func (e *Engine) seats() []lease.Seat {
 func (e *Engine) keepPlanning() {
 	t, w, d := &e.turn, &e.watch, &e.draft
 	if !e.seat.capable() || !e.feed.answered && e.feed.complete == 0 && w.plan.Revision == 0 && !e.facts.some() && !e.leave.on {
-		if e.seat.capable() && e.facts.begun == 0 && !e.reads.rows.sent {
+		if e.seat.capable() && w.known && e.facts.begun == 0 && !e.reads.rows.sent {
 			e.reads.rows.wanted = true
 		}
 		return
@@ -912,13 +912,7 @@ func (e *Engine) considerPlan() {
 	defer func() { w.next, t.wake = min(w.next, t.wake), min(wake, t.wake) }()
 	t.wake = Never
 	added, unknown := w.added(&e.feed, &e.facts)
-	if unknown && w.plan.Revision != 0 {
-		e.reads.rows.wanted = true
-	}
 	stale := w.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
-	if stale && (len(added) > 0 || unknown) {
-		e.reads.targets.wanted = true
-	}
 	seats := e.seats()
 	now, partial := w.due(t, scene{
 		seats: seats, me: e.seat.me, changed: e.peers.changed, added: int64(len(w.placed.names)+len(added)) > w.plan.Shards && !stale,
@@ -926,6 +920,10 @@ func (e *Engine) considerPlan() {
 	})
 	if !now {
 		e.reads.seats.soon(t, w.pace(t))
+		if w.waits == 0 && w.plan.Revision != 0 { // no plan that is due will show more
+			e.reads.targets.wanted = e.reads.targets.wanted || stale && (len(added) > 0 || unknown)
+			e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
+		}
 		if known := w.waits == 0 && !w.plan.Open || w.plan.Revision > e.news.revision+1; known && e.seat.row.Freed == e.news.count {
 			e.news.finished, e.news.buried = nil, nil // a plan was made with it
 		}
