@@ -42,7 +42,8 @@ func (r *recorder) planned(w lease.Write) []string {
 		return []string{fmt.Sprintf("tick %d → %d", old.Tick, next.Tick) + when(next.Late, ", a seat is late")}
 	case lease.Target:
 		if old, ok := w.Old.(lease.Target); ok {
-			return []string{"plan " + r.revision(old.Revision) + " → " + r.revision(next.Revision), r.assigned(old) + " → " + r.assigned(next)}
+			was, is := r.assigned(old), r.assigned(next)
+			return []string{"plan " + r.revision(old.Revision) + " → " + r.revision(next.Revision), when(was != is, was+" → ") + is}
 		}
 		return []string{"plan " + r.revision(next.Revision), r.assigned(next)}
 	}

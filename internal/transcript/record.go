@@ -93,7 +93,7 @@ func (r *recorder) output(worker string, o engine.Output) {
 // note records a line: the time, who talks to whom, and what. In a quiet time it only counts
 // what is sent to the table.
 func (r *recorder) note(worker, lane, text string) {
-	if strings.Contains(text, r.goal) {
+	if strings.Contains(worker+" "+lane+" "+text, r.goal) {
 		r.goal = ""
 	}
 	switch {
@@ -163,15 +163,26 @@ func (c counts) of(worker string) string {
 	return strings.Join(list, ", ")
 }
 
-// listing returns what of a listing is news to the worker.
+// listing returns what of a listing is news to the worker. In a large fleet it only counts the
+// seats with another heartbeat, and those that a newcomer sees.
 func (r *recorder) listing(worker string, kind lease.Kind, records []lease.Record) (news []string) {
 	gone := map[lease.Key]bool{}
 	for v := range r.views {
 		gone[v.key] = gone[v.key] || v.worker == worker && v.key.Kind.Listed() == kind && v.key.Name != ""
 	}
+	beats, newcomers := 0, 0
 	for _, of := range records {
 		gone[of.Key()] = false
-		news = append(news, r.news(worker, of.Key(), of)...)
+		before := r.views[view{worker, of.Key()}]
+		now := r.news(worker, of.Key(), of)
+		switch large := len(records) > largest && of.Key().Kind == lease.KindSeat && len(now) > 0; {
+		case large && before == "" && quietSeat(now[0]):
+			newcomers++
+		case large && before != "" && afterBeat(before) == afterBeat(now[0]):
+			beats++
+		default:
+			news = append(news, now...)
+		}
 	}
 	for key := range gone {
 		if gone[key] {
@@ -179,11 +190,30 @@ func (r *recorder) listing(worker string, kind lease.Kind, records []lease.Recor
 		}
 	}
 	slices.Sort(news)
+	news = slices.Concat(some(newcomers, "%d seats of others"), news, some(beats, "%d × only the heartbeat"))
 	if none := (view{worker, lease.Key{Kind: kind}}); len(records) == 0 && r.views[none] == "" {
 		r.views[none], news = "seen", []string{"there are none"}
 	}
 	return news
 }
+
+// largest is how many records one listing may have of which each is shown.
+const largest = 8
+
+func some(n int, format string) []string {
+	if n == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf(format, n)}
+}
+
+// afterBeat is what the description of a seat says besides the heartbeat.
+func afterBeat(seat string) string {
+	_, says, _ := strings.Cut(seat, ", ")
+	return says
+}
+
+func quietSeat(seat string) bool { return afterBeat(seat) == "" }
 
 // news describes a record, or that it is gone, unless the worker has seen it like this before.
 func (r *recorder) news(worker string, key lease.Key, of lease.Record) []string {
