@@ -93,6 +93,7 @@ func (w *world) restore() {
 		}
 	}
 	j.promises.Restored(rows)
+	clear(j.revisions)
 }
 
 // skew sets every wall clock, the operator's too, up to d ahead, and not as much behind
@@ -132,7 +133,15 @@ func (w *world) stamp() protocol.Stamp {
 func (w *world) spoil(f Fault, n *node) bool {
 	key := lease.Key{Group: group, Kind: lease.KindSeat, Name: string(n.me)}
 	there := w.judge.sits(n.me)
-	if f == MalformedRow {
+	switch f {
+	case MalformedPlan:
+		key = lease.Plan{Group: group}.Key()
+		_, there = w.theirs()
+	case MalformedTarget:
+		key = lease.Target{Group: group, Incarnation: n.me}.Key()
+		_, err := w.store.Get(context.Background(), key)
+		there = err == nil
+	case MalformedRow:
 		s := w.streams[w.chance.IntN(len(w.streams))]
 		key.Kind, key.Name = lease.KindLease, s.name
 		there = w.judge.row(s.name).Generation > 0 && !w.judge.row(s.name).Removed

@@ -21,7 +21,11 @@ func (j *judge) judgeSeat(w lease.Write, by virtual.Sender) {
 	}
 	if w.Op != lease.OpDelete {
 		s.beaten = j.w.Now()
-		j.noteWants(w.Next.(lease.Seat))
+		next := w.Next.(lease.Seat)
+		if old, ok := w.Old.(lease.Seat); ok && next.Revision < old.Revision {
+			j.w.fault("%s goes back from revision %d to %d", by.Name, old.Revision, next.Revision)
+		}
+		j.noteWants(next)
 		return
 	}
 	old := w.Old.(lease.Seat)

@@ -25,6 +25,7 @@ const (
 	returning        // returns for no reason
 	releasing        // gives its shard up
 	tempers
+	silent // processes, and marks nothing; drawn for sick hosts only
 )
 
 // A handler is one call of a handler, and what the shell keeps beside it.
@@ -66,6 +67,9 @@ func (n *node) Start(t *virtual.Handler, o engine.Start) {
 	h.from, h.pos = position(o.Checkpoint.Position), position(o.Checkpoint.Position)
 	h.batch = cmp.Or(w.set.faster, 4)*int64(h.pace)/int64(h.s.every) + 1
 	h.temper, h.left = w.temper(), w.chance.IntN(12)
+	if n.host.sick != good && !w.peace {
+		h.temper, h.left = n.host.sick, 0
+	}
 	h.wind, h.lag = w.between(0, w.set.wind), w.between(time.Millisecond, 50*time.Millisecond)
 	switch h.temper {
 	case deaf:
@@ -143,11 +147,11 @@ func (h *handler) process() {
 		}
 		h.pos = to
 		h.mark()
-	} else if h.open() {
+	} else if h.open() && h.temper != silent {
 		h.news.Progress = true
 		h.tell(false)
 	}
-	if h.s.closed && h.pos == h.s.total && h.open() {
+	if h.s.closed && h.pos == h.s.total && h.open() && h.temper != silent {
 		h.finishing = true
 		h.news.Finish = true
 		h.tell(true)
@@ -156,7 +160,7 @@ func (h *handler) process() {
 
 // mark is Tenure.Mark: the engine has to know at once of the first that waits.
 func (h *handler) mark() {
-	if !h.open() {
+	if !h.open() || h.temper == silent {
 		return
 	}
 	w := h.n.w
@@ -182,7 +186,7 @@ func (h *handler) tell(urgent bool) {
 	if urgent {
 		h.n.Later(0, func() {
 			if h.dirty && !h.n.done {
-				h.n.step(engine.Tick{})
+				h.n.Input(engine.Tick{})
 			}
 		})
 	}
@@ -259,6 +263,9 @@ func (h *handler) mend() {
 		return
 	case h.temper == stuck:
 		h.n.Later(0, h.work)
+	case h.temper == silent && h.pos > h.from:
+		h.temper = good
+		h.mark()
 	}
 	h.temper, h.wind, h.lag = good, min(h.wind, h.n.w.set.wind), min(h.lag, 50*time.Millisecond)
 }
@@ -301,5 +308,5 @@ func (h *handler) ret(failed bool) {
 		}
 		return
 	}
-	n.step(engine.Returned{Tenure: h.Tenure, Failed: failed && !h.Soft && !h.Over})
+	n.Input(engine.Returned{Tenure: h.Tenure, Failed: failed && !h.Soft && !h.Over})
 }

@@ -26,9 +26,12 @@ type judge struct {
 	handlers map[engine.Tenure]*handler
 	seats    map[lease.Incarnation]*sitting
 	wants    map[wish]time.Duration // since when they are in the table
-	restored time.Duration          // when the table last went back; 0: never
-	adopted  time.Duration
-	moves    []string // since calm
+	// revisions are the highest of the plan and of each page of a target that a worker has written
+	// and the adversary has not touched since.
+	revisions map[lease.Key]int64
+	restored  time.Duration // when the table last went back; 0: never
+	adopted   time.Duration
+	moves     []string // since calm
 }
 
 // An ending is how a generation ended.
@@ -56,7 +59,7 @@ func newJudge(w *world) *judge {
 	return &judge{
 		w: w, promises: promises.New(checkpoint.Decimal), base: map[engine.Tenure]int64{}, accepted: map[engine.Tenure]int64{},
 		ended: map[engine.Tenure]ending{}, started: map[engine.Tenure]bool{}, handlers: map[engine.Tenure]*handler{},
-		seats: map[lease.Incarnation]*sitting{}, wants: map[wish]time.Duration{},
+		seats: map[lease.Incarnation]*sitting{}, wants: map[wish]time.Duration{}, revisions: map[lease.Key]int64{},
 	}
 }
 
@@ -101,7 +104,8 @@ func (j *judge) Accepted(by virtual.Sender, w lease.Write, r lease.Record) {
 		return
 	}
 	if w.Key().Kind != lease.KindLease {
-		return // the plan and the targets are advice
+		j.judgeAdvice(w, by)
+		return
 	}
 	before, after := j.row(w.Key().Name), r.(lease.Row)
 	j.w.stats.Writes++

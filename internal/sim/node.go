@@ -43,11 +43,12 @@ type node struct {
 	seated   bool
 	dirty    []*handler
 	calls    int // of the store, but for commits
+	host     host
 }
 
 func (w *world) addNode(name string) *node {
 	n := &node{w: w, Process: virtual.Process{Time: &w.Time, Name: name, Clock: virtual.Clock{Rate: 1000}}}
-	n.Shell, n.Input = n, n.step
+	n.Shell, n.Input = n, n.input
 	w.nodes = append(w.nodes, n)
 	return n
 }
@@ -55,7 +56,7 @@ func (w *world) addNode(name string) *node {
 // boot starts a process.
 func (n *node) boot(c engine.Config) {
 	c.Name = n.Name
-	*n = node{w: n.w, Process: n.Process, config: c, calls: n.calls, resumes: n.resumes, blocked: n.blocked, mute: n.mute, sending: map[string]lease.WriteID{}}
+	*n = node{w: n.w, Process: n.Process, config: c, calls: n.calls, resumes: n.resumes, blocked: n.blocked, mute: n.mute, sending: map[string]lease.WriteID{}, host: n.w.drawHost()}
 	n.Boot(n.w.Now(), func() virtual.Engine {
 		e := n.w.make(c, n.Moment())
 		n.w.trace("boot", n.Name, nil)
@@ -80,10 +81,7 @@ func (n *node) stop() {
 	}
 	n.w.trace("stop", n.Name, nil)
 	n.Later(0, func() {
-		if !n.leaver {
-			n.leaver, n.leaves = true, n.w.Now()
-			n.step(engine.Stop{})
-		}
+		n.Input(engine.Stop{})
 	})
 }
 
@@ -95,6 +93,9 @@ func (n *node) step(in engine.Input) {
 		}
 	}
 	n.dirty = n.dirty[:0]
+	if _, stops := in.(engine.Stop); stops && !n.leaver {
+		n.leaver, n.leaves = true, n.w.Now()
+	}
 	n.Host.Step(in)
 	n.notBusy()
 	n.Arm()
@@ -170,7 +171,7 @@ func (n *node) Poll() {
 			in.Complete, in.Err = false, errSource
 			in.Shards = in.Shards[:w.chance.IntN(len(in.Shards)+1)]
 		}
-		n.step(in)
+		n.Input(in)
 	})
 }
 

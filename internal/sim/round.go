@@ -257,5 +257,11 @@ func (w *world) restless(format string, args ...any) {
 	for _, r := range w.seats() {
 		fmt.Fprintf(&text, "\n\t%v wants %v", r, r.(lease.Seat).Wants)
 	}
+	if plan, ok := w.theirs(); ok {
+		fmt.Fprintf(&text, "\n\t%v, %+v", plan, plan.Finding)
+	}
+	for _, r := range w.table.Records(group, lease.KindTarget) {
+		fmt.Fprintf(&text, "\n\t%v: %v", r, r.(lease.Target).Hold)
+	}
 	w.fault("%s", text.String())
 }

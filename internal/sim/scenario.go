@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -41,6 +42,12 @@ func Scenarios() []Scenario {
 		all = append(all, Scenario{Fault: f})
 	}
 	all = append(all, Scenario{Fault: Rebirth, set: func(s *settings) { s.retention, s.poll = time.Second, time.Second }})
+	if virtual.IsNext() {
+		for _, f := range []Fault{Advice, AdviceDeleted, PlannerPaused, RackCrash, MalformedPlan, MalformedTarget} {
+			all = append(all, Scenario{Fault: f})
+		}
+		all = append(all, Scenario{Fault: SickHost, set: func(s *settings) { s.sick = 0.5 }}, Scenario{Fault: BusyHost, set: func(s *settings) { s.busy = 0.5 }})
+	}
 	for i := range all {
 		all[i].Name = all[i].Fault.String()
 	}
@@ -68,13 +75,13 @@ func (s Scenario) Run(mode rebalance.Mode, seed uint64, length time.Duration, lo
 		w.skew(time.Hour)
 	}
 	t := trouble{kinds: []Fault{s.Fault}, mean: 4 * time.Second, rates: s.rates}
-	if s.Fault == ClockRate || s.Fault >= PrepareSlow && s.Fault <= SourceFault {
+	if s.Fault == ClockRate || s.Fault >= PrepareSlow && s.Fault <= SourceFault || s.Fault >= SickHost {
 		t.kinds = []Fault{Crash} // what these are seen by
 	}
 	switch s.Fault {
 	case Rebirth:
 		t.kinds = append(t.kinds, Split, Merge) // names to be used again
-	case MalformedRow:
+	case MalformedRow, PlannerPaused, MalformedPlan, MalformedTarget:
 		t.kinds = append(t.kinds, Split, Crash) // parents that nobody holds and nobody can read
 	case SkewedRestore:
 		t.kinds = append(t.kinds, Split, Crash) // new rows, and changes of hands to be lost

@@ -46,6 +46,7 @@ type settings struct {
 
 	// The chances of what goes wrong outside the network.
 	tempers, hook, source float64
+	sick, busy            float64 // of a process, when it starts
 }
 
 // draw is a round of the mix.
@@ -74,10 +75,17 @@ func (w *world) draw() settings {
 }
 
 // enlarge lets one fleet in three do what a large one does, though it is small; some only
-// while it is at its largest. That is drawn apart, so that all else of a seed is as it
-// would be.
+// while it is at its largest. Where workers write their plan, such a fleet has 9 to 20 of them, so
+// that not all watch. That is drawn apart, so that all else of a seed is as it would be.
 func (w *world) enlarge() {
 	chance := rand.New(rand.NewPCG(w.seed, 0x1a29e))
+	if w.next {
+		if chance.IntN(3) == 0 {
+			w.set.nodes = 9 + chance.IntN(12)
+			w.set.streams += chance.IntN(12)
+		}
+		return
+	}
 	if chance.IntN(3) == 0 {
 		w.set.listed, w.set.few = []int{1, 3, 10}[chance.IntN(3)], []int{0, 1, 2, 6}[chance.IntN(4)]
 	}

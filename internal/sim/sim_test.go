@@ -61,7 +61,7 @@ func (f *flags) aims() bool { return f.hours > 0 || f.commits > 0 || f.each > 0 
 
 // reached reports whether all that is to be reached is.
 func (f *flags) reached(s *Stats) bool {
-	return s.Time.Hours() >= f.hours && s.Commits >= f.commits && slices.Min(s.Faults[:]) >= f.each
+	return s.Time.Hours() >= f.hours && s.Commits >= f.commits && slices.Min(s.Faults[:known()]) >= f.each
 }
 
 // trouble is how long it lasts at most, of those who may have so much of it.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -13,49 +14,66 @@ type Fault uint8
 
 // The faults, in the order of the report.
 const (
-	Crash          Fault = iota // a process ends without a word; one of the same name comes later
-	Stop                        // … in good order
-	PauseHalf                   // stopped for T/2
-	PauseEdge                   // … for T, a moment less or more
-	PauseLong                   // … for 3T
-	PauseVeryLong               // … for 10T
-	Suspend                     // paused, and its monotonic clock with it
-	WallJump                    // its wall clock jumps by up to an hour
-	ClockRate                   // it starts with a monotonic clock up to 4 % off
-	Lost                        // a request never arrives
-	ReplyLost                   // served, and the answer never arrives
-	Late                        // served long after its sender was told that there is no answer
-	Twin                        // served and answered, and served again later
-	LateReply                   // served at once, answered late
-	Throttled                   // refused without being served
-	ReadLost                    // a read goes unanswered
-	Stale                       // a listing that may lag behind does
-	ReadsOnly                   // for a while, one node cannot write
-	WritesOnly                  // … cannot read
-	BeatsOnly                   // for a while, one node's heartbeats are answered and none of its writes of rows
-	Outage                      // for longer than anybody trusts itself, nobody is answered
-	HandlerError                // a handler returns an error
-	HandlerPanic                // … panics
-	HandlerStuck                // … does nothing any more
-	HandlerDeaf                 // … ignores its contexts
-	HandlerSlow                 // … needs longer to wind down than it has
-	HandlerReturn               // … returns for no reason
-	HandlerRelease              // … gives its shard up
-	PrepareSlow                 // a preparation that takes longer than it may
-	PrepareFailed               // … fails
-	SourceFault                 // a listing of the source fails, or is a part
-	Split                       // a shard ends, and two follow
-	Merge                       // two shards end, and one follows
-	ModeChange                  // a worker comes back with another strategy
-	ForcedRelease               // a supervisor takes a shard away
-	Restore                     // the table goes back in time
-	SkewedRestore               // … and then every wall clock is off
-	MalformedRow                // a row cannot be read for a while
-	MalformedSeat               // … a seat
-	Deploy                      // one worker after another is replaced
-	Rebirth                     // the name of a removed shard is used again
-	faultKinds                  // how many there are
+	Crash           Fault = iota // a process ends without a word; one of the same name comes later
+	Stop                         // … in good order
+	PauseHalf                    // stopped for T/2
+	PauseEdge                    // … for T, a moment less or more
+	PauseLong                    // … for 3T
+	PauseVeryLong                // … for 10T
+	Suspend                      // paused, and its monotonic clock with it
+	WallJump                     // its wall clock jumps by up to an hour
+	ClockRate                    // it starts with a monotonic clock up to 4 % off
+	Lost                         // a request never arrives
+	ReplyLost                    // served, and the answer never arrives
+	Late                         // served long after its sender was told that there is no answer
+	Twin                         // served and answered, and served again later
+	LateReply                    // served at once, answered late
+	Throttled                    // refused without being served
+	ReadLost                     // a read goes unanswered
+	Stale                        // a listing that may lag behind does
+	ReadsOnly                    // for a while, one node cannot write
+	WritesOnly                   // … cannot read
+	BeatsOnly                    // for a while, one node's heartbeats are answered and none of its writes of rows
+	Outage                       // for longer than anybody trusts itself, nobody is answered
+	HandlerError                 // a handler returns an error
+	HandlerPanic                 // … panics
+	HandlerStuck                 // … does nothing any more
+	HandlerDeaf                  // … ignores its contexts
+	HandlerSlow                  // … needs longer to wind down than it has
+	HandlerReturn                // … returns for no reason
+	HandlerRelease               // … gives its shard up
+	PrepareSlow                  // a preparation that takes longer than it may
+	PrepareFailed                // … fails
+	SourceFault                  // a listing of the source fails, or is a part
+	Split                        // a shard ends, and two follow
+	Merge                        // two shards end, and one follows
+	ModeChange                   // a worker comes back with another strategy
+	ForcedRelease                // a supervisor takes a shard away
+	Restore                      // the table goes back in time
+	SkewedRestore                // … and then every wall clock is off
+	MalformedRow                 // a row cannot be read for a while
+	MalformedSeat                // … a seat
+	Deploy                       // one worker after another is replaced
+	Rebirth                      // the name of a removed shard is used again
+	Advice                       // a plan and targets are written that no planner would write
+	AdviceDeleted                // the plan or targets are deleted by hand
+	PlannerPaused                // a worker is stopped for 2T while it writes a plan
+	RackCrash                    // all watchers end at once without a word
+	MalformedPlan                // the plan cannot be read for a while
+	MalformedTarget              // … a target
+	SickHost                     // a process starts in which every handler fails, hangs or marks nothing
+	BusyHost                     // … in which every step takes a while, and inputs queue
+	faultKinds                   // how many there are
 )
+
+// known is how many of the faults can happen: those from Advice on only where workers write their
+// plan.
+func known() Fault {
+	if virtual.IsNext() {
+		return faultKinds
+	}
+	return Advice
+}
 
 func (f Fault) String() string {
 	return [...]string{
@@ -64,7 +82,8 @@ func (f Fault) String() string {
 		"writes only", "beats only", "outage", "handler error", "handler panic", "handler stuck", "handler deaf", "handler slow",
 		"handler return", "handler release", "prepare slow", "prepare failed", "source fault", "split", "merge",
 		"mode change", "forced release", "restore", "restore, clocks off",
-		"malformed row", "malformed seat", "deploy", "rebirth", "?",
+		"malformed row", "malformed seat", "deploy", "rebirth", "advice", "advice deleted", "planner paused", "rack crash",
+		"malformed plan", "malformed target", "sick host", "busy host", "?",
 	}[min(f, faultKinds)]
 }
 
@@ -170,7 +189,7 @@ func (s Stats) String() string {
 		}
 	}
 	fmt.Fprintf(&b, "\n%d faults:", s.Troubles())
-	for f := range faultKinds {
+	for f := range known() {
 		fmt.Fprintf(&b, " %v %d,", f, s.Faults[f])
 	}
 	return b.String()

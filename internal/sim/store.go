@@ -10,22 +10,28 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A store is a [memstore.Store] whose tombstones can be swept; a memstore.Store never deletes
-// them. If a row is created again under a swept name, the store keeps it in a memstore.Store
-// that has only this name.
+// A store is a [memstore.Store] whose tombstones can be swept and whose plan can be deleted; a
+// memstore.Store never deletes them. If a row is created again under a swept name, the store keeps
+// it in a memstore.Store that has only this name. The plan has a memstore.Store of its own.
 type store struct {
-	standing *memstore.Store
-	swept    map[string]*memstore.Store
+	standing, plan *memstore.Store
+	swept          map[string]*memstore.Store
 }
 
 func newStore() *store {
-	return &store{standing: new(memstore.Store), swept: map[string]*memstore.Store{}}
+	return &store{standing: new(memstore.Store), plan: new(memstore.Store), swept: map[string]*memstore.Store{}}
 }
 
 // sweep takes a tombstone away, as DynamoDB does with what has expired.
 func (s *store) sweep(shard string) { s.swept[shard] = new(memstore.Store) }
 
+// unplan deletes the plan by hand.
+func (s *store) unplan() { s.plan = new(memstore.Store) }
+
 func (s *store) of(k lease.Key) *memstore.Store {
+	if k.Kind == lease.KindPlan {
+		return s.plan
+	}
 	if s := s.swept[k.Name]; s != nil && k.Kind == lease.KindLease {
 		return s
 	}
@@ -43,7 +49,21 @@ func (s *store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 // List yields what is there. No listing shows a tombstone, so one that was swept is
 // not missed.
 func (s *store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	if len(s.swept) == 0 || q.Kind != lease.KindLease {
+	switch {
+	case q.Kind == lease.KindSeat: // the plan is listed before them
+		return func(yield func(lease.Record, error) bool) {
+			for r, err := range s.plan.List(ctx, q) {
+				if !yield(r, err) {
+					return
+				}
+			}
+			for r, err := range s.standing.List(ctx, q) {
+				if !yield(r, err) {
+					return
+				}
+			}
+		}
+	case len(s.swept) == 0 || q.Kind != lease.KindLease:
 		return s.standing.List(ctx, q)
 	}
 	var all []lease.Record
@@ -69,7 +89,7 @@ func (s *store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 }
 
 func (s *store) clone() *store {
-	c := &store{standing: s.standing.Clone(), swept: make(map[string]*memstore.Store, len(s.swept))}
+	c := &store{standing: s.standing.Clone(), plan: s.plan.Clone(), swept: make(map[string]*memstore.Store, len(s.swept))}
 	for name, s := range s.swept {
 		c.swept[name] = s.Clone()
 	}

@@ -25,6 +25,9 @@ func (w *world) drawKinds() []Fault {
 		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, ReadsOnly, WritesOnly, BeatsOnly,
 		Outage, Split, Merge, ModeChange, ForcedRelease, MalformedRow, MalformedSeat, Deploy,
 	}
+	if w.next {
+		all = append(all, Advice, AdviceDeleted, PlannerPaused, RackCrash, MalformedPlan, MalformedTarget)
+	}
 	switch w.chance.IntN(4) { // more than once, where it seldom can happen
 	case 0:
 		return append(all, Restore, Restore)
@@ -53,6 +56,9 @@ func (w *world) drawTrouble(all []Fault) trouble {
 		throttled: some(0.2), readLost: some(0.1), stale: some(0.5),
 	}
 	w.set.tempers, w.set.hook, w.set.source = some(0.3), some(0.9), some(0.3)
+	if w.next {
+		w.set.sick, w.set.busy = some(0.3), some(0.5)
+	}
 	return t
 }
 
@@ -120,12 +126,20 @@ func (w *world) happens(f Fault, n *node) bool {
 		return w.force()
 	case Restore, SkewedRestore:
 		return w.goBack(f == SkewedRestore)
-	case MalformedRow, MalformedSeat:
+	case MalformedRow, MalformedSeat, MalformedPlan, MalformedTarget:
 		return w.spoil(f, n)
 	case Deploy:
 		return w.rolling()
 	case Rebirth:
 		return w.rebirth()
+	case Advice:
+		return w.meddle()
+	case AdviceDeleted:
+		return w.unadvise()
+	case PlannerPaused:
+		w.snare = true // it counts when a planner is stopped
+	case RackCrash:
+		return w.rackCrash()
 	}
 	return false
 }
@@ -272,15 +286,17 @@ func (w *world) quiet() {
 	w.peace = true
 	w.net.set(rates{})
 	w.net.down = false
-	w.set.tempers, w.set.hook, w.set.source = 0, 0, 0
+	w.set.tempers, w.set.hook, w.set.source, w.set.sick, w.set.busy, w.snare = 0, 0, 0, 0, 0, false
 	if !w.set.seasonal {
 		w.snapshot = nil // in a season, the next may be one of days ago
 	}
 	for _, s := range w.streams {
 		w.mend(rowKey(s.name))
 	}
+	w.mend(lease.Plan{Group: group}.Key())
 	for _, n := range w.nodes {
 		w.mend(lease.Key{Group: group, Kind: lease.KindSeat, Name: string(n.me)})
+		w.mend(lease.Target{Group: group, Incarnation: n.me}.Key())
 	}
 	clear(w.table.Unreadable) // seats of incarnations that are over
 	if w.went {

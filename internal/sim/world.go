@@ -18,6 +18,7 @@ type world struct {
 	seed    uint64
 	chance  *rand.Rand
 	make    virtual.Maker
+	next    bool // its workers write their plan down
 	table   virtual.Table
 	store   *store // of the table
 	judge   *judge
@@ -38,11 +39,12 @@ type world struct {
 	calm     time.Duration
 	peace    bool // trouble has ended
 	strict   bool // calm for long enough: bounds hold
+	snare    bool // the next worker that writes a plan is stopped in the middle
 }
 
 func newWorld(seed uint64) *world {
 	w := &world{seed: seed, chance: rand.New(rand.NewPCG(seed, 0x5eed)), make: virtual.Present, store: newStore(), named: map[string]*stream{}, hash: 14695981039346656037}
-	w.judge, w.net.w = newJudge(w), w
+	w.judge, w.net.w, w.next = newJudge(w), w, virtual.IsNext()
 	w.table = virtual.Table{Store: w.store, Watcher: w.judge, Unreadable: map[lease.Key]bool{}, Time: &w.Time}
 	return w
 }

@@ -1,0 +1,63 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A host is the machine beneath one process. It may be sick: every handler fails at once, hangs or
+// marks nothing. It may be busy: each step takes a while, and inputs queue meanwhile. The answer to
+// a heartbeat does not wait behind other inputs.
+type host struct {
+	sick  temper        // good: it is well
+	cost  time.Duration // of each step
+	free  time.Duration // when the last step is done
+	queue []engine.Input
+	armed bool // the next input is to be taken
+}
+
+// drawHost draws the machine of the next process.
+func (w *world) drawHost() (h host) {
+	if w.likely(w.set.sick) {
+		w.stats.Faults[SickHost]++
+		h.sick = pick(w, failing, stuck, silent)
+	}
+	if w.likely(w.set.busy) {
+		w.stats.Faults[BusyHost]++
+		h.cost = pick(w, time.Millisecond, 5*time.Millisecond, 20*time.Millisecond)
+	}
+	return h
+}
+
+// input takes an input, at once or when the host has done what came before.
+func (n *node) input(in engine.Input) {
+	h := &n.host
+	if h.cost == 0 || n.w.peace && len(h.queue) == 0 {
+		n.step(in)
+		return
+	}
+	at := len(h.queue)
+	if settled, ok := in.(engine.Settled); ok && settled.Write.Key().Kind == lease.KindSeat {
+		at = 0
+	}
+	h.queue = slices.Insert(h.queue, at, in)
+	n.serve()
+}
+
+// serve takes the next input when the host is free.
+func (n *node) serve() {
+	if n.host.armed || len(n.host.queue) == 0 {
+		return
+	}
+	n.host.armed = true
+	n.Later(n.host.free-n.w.Now(), func() {
+		h := &n.host
+		in := h.queue[0]
+		h.queue, h.armed, h.free = h.queue[1:], false, n.w.Now()+h.cost
+		n.step(in)
+		n.serve()
+	})
+}
