@@ -60,9 +60,9 @@ const (
 	PlannerPaused                // a worker is stopped for 2T while it writes a plan
 	RackCrash                    // all watchers end at once without a word
 	MalformedPlan                // the plan cannot be read for a while
-	MalformedTarget              // … a target
+	MalformedTarget              // a target cannot be read for a while
 	SickHost                     // a process starts in which every handler fails, hangs or marks nothing
-	BusyHost                     // … in which every step takes a while, and inputs queue
+	BusyHost                     // a process starts in which every step takes a while, so that inputs queue
 	faultKinds                   // how many there are
 )
 
