@@ -598,12 +598,17 @@ func (e *Engine) reconcile() {
 		names[i] = a.Shard
 	}
 	e.shards.knowAll(names, t.cfg.Group, e.seat.me)
+	// A row that a listing has just lacked is made without a read. If it exists, that is refused.
+	lacked := e.facts.begun > 0 && t.now.Mono < e.reads.rows.asked.Add(t.beat)
 	at := 0
 	for _, s := range e.shards.all { // both are sorted
 		mine := at < len(hold) && hold[at].Shard == s.name
 		s.aim.sure, s.aim.mine = s.aim.sure && s.aim.mine == mine, mine
 		if !s.aim.mine {
 			continue
+		}
+		if lacked && e.facts.find(s.name) == nil {
+			s.row.known = true
 		}
 		if s.parents = hold[at].Parents; len(s.parents) == 0 {
 			if src := e.feed.find(s.name); src != nil {
