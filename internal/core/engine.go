@@ -363,7 +363,10 @@ func (e *Engine) ready(t *turn, parents []string) bool {
 		case p.row.malformed:
 			ready = false
 		case at.Generation == 0 || at.Removed:
-			ready = ready && (src == nil || !src.listed)
+			if src != nil && src.listed {
+				ready = false
+				e.feed.soon(t) // an old listing may be all that still has it
+			}
 		default:
 			ready = ready && at.Finished
 		}
@@ -452,7 +455,7 @@ func (e *Engine) seatSettled(in Settled) {
 
 // says is what the next heartbeat publishes.
 func (e *Engine) says() lease.Says {
-	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: e.watch.plan.Revision, Missing: e.follow.missing}
+	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing}
 	if e.shards.asks > 0 {
 		says.Wants = e.wants()
 	}
@@ -494,7 +497,7 @@ func (e *Engine) keepDeclining() {
 // given it up, or does not return.
 func (e *Engine) declines(name string) bool {
 	s := e.shards.find(name)
-	return s != nil && s.t == nil && (s.running != 0 || s.aim.failed && e.turn.now.Mono < s.aim.rest)
+	return s != nil && s.t == nil && (s.running != 0 || e.turn.now.Mono < s.aim.leave)
 }
 
 // wants are the requests of this worker.

@@ -443,16 +443,21 @@ func (s *shard) rest(t *turn, what doing, h *happened) {
 	case what != givingUp || w.draining && w.cause != event.CauseGivenUp && w.cause != event.CauseStalled || t.cfg.Backoff <= 0:
 		return
 	case w.failed || w.cause == event.CauseStalled:
-		n := max(s.row.copy.Row().Failed(), 1)
-		s.aim.rest, s.aim.failed = t.now.Mono.Add(backoff(n, t.cfg.Backoff, t.cfg.MaxBackoff)), true
-		h.declined = append(h.declined, s.name)
+		s.leaveToOthers(t, max(s.row.copy.Row().Failed(), 1), h)
 		return
 	}
 	if m.accepted > 0 || m.progress {
 		s.aim.early = 0
 	}
 	s.aim.early++
-	s.aim.rest, s.aim.failed = t.now.Mono.Add(backoff(s.aim.early, t.cfg.Backoff, t.cfg.MaxBackoff)), true
+	s.leaveToOthers(t, s.aim.early, h)
+}
+
+// leaveToOthers rests after so many tenures without success. This worker declines the shard for
+// two heartbeats more, because the others notice that later and then rest as long themselves.
+func (s *shard) leaveToOthers(t *turn, tries int64, h *happened) {
+	s.aim.rest = t.now.Mono.Add(backoff(tries, t.cfg.Backoff, t.cfg.MaxBackoff))
+	s.aim.leave = s.aim.rest.Add(2 * t.beat)
 	h.declined = append(h.declined, s.name)
 }
 

@@ -57,8 +57,8 @@ type copied struct {
 // An aim is what this worker wants with a shard that it does not hold.
 type aim struct {
 	mine   bool    // the plan assigns the shard to this worker
-	rest   Instant // this worker does not claim it before, and declines it until then
-	failed bool    // its own handler is why it rests
+	rest   Instant // this worker does not claim it before
+	leave  Instant // until then others are to try it first, because its own handler has given it up
 	early  int64   // tenures in a row that its handler gave up without progress
 	paused Instant // this worker does not request it before
 	sure   bool    // the row was read for this aim
@@ -212,7 +212,7 @@ func (s *shard) forget(t *turn, me lease.Incarnation) {
 	s.row.copy.Saw(at)
 	s.row.try = retry{at: s.row.try.at}
 	s.write = pending{}
-	s.aim = aim{rest: s.aim.rest, failed: s.aim.failed, early: s.aim.early}
+	s.aim = aim{rest: s.aim.rest, leave: s.aim.leave, early: s.aim.early}
 	s.wake = t.now.Mono
 }
 

@@ -74,13 +74,13 @@ func (s *shard) acquire(t *turn, w self, o ownership, h *happened) {
 	case s.aim.retire && !w.leaving:
 		s.remove(t)
 	case w.leaving || s.running != 0 || !s.aim.mine:
-		s.callOff(t, w.me())
+		s.retire(t, w.me())
 	case t.now.Mono < s.aim.rest && !s.exhausted(t, false):
 		s.at(t, s.aim.rest)
 	case !s.row.known || s.row.malformed:
 		s.get(t)
 	default:
-		s.aim.rest, s.aim.failed = 0, false
+		s.aim.rest = 0
 		s.seek(t, w, o, h)
 	}
 }
@@ -260,28 +260,29 @@ func (s *shard) pursue(t *turn, w self, owner lease.Seat, h *happened) {
 		wr, err := protocol.Seize(at, w.owner, t.stamp())
 		s.send(t, claiming, wr, err)
 	case handoff.CallOff:
-		if a.phase != intending {
-			t.report(event.Event{Kind: event.Retired, Shard: s.name, Generation: a.generation, Peer: at.Owner.Name})
-		}
 		s.aim.paused = t.now.Mono.Add(t.beat)
-		s.callOff(t, w.me())
+		s.retire(t, w.me())
 		s.at(t, s.aim.paused)
 	case handoff.Stay:
 		s.watchRow(t, a, notice)
 	}
 }
 
-// watchRow reads the row of a requested shard again and again until the request is served.
+// watchRow reads the row of a requested shard again and again until the request is served. After
+// its patience a successor has all the time there is: its terms say so.
 func (s *shard) watchRow(t *turn, a *ask, notice time.Duration) {
-	if until := a.since.Add(handoff.Patience(a.terms, notice)); a.published && t.now.Mono < until {
-		s.at(t, until)
-	}
 	if !a.published {
 		return
 	}
-	pace := paceMoving
-	if t.now.Mono.Sub(a.since) > movingPrompt {
+	pace, until := paceMoving, a.since.Add(handoff.Patience(a.terms, notice))
+	switch {
+	case t.now.Mono >= until:
+		pace = t.beat
+	case t.now.Mono.Sub(a.since) > movingPrompt:
 		pace = paceWaiting
+	}
+	if t.now.Mono < until {
+		s.at(t, until)
 	}
 	if at := a.looked.Add(pace); t.now.Mono < at {
 		s.at(t, at)
@@ -311,6 +312,14 @@ func (s *shard) terms(t *turn, owner lease.Seat) rebalance.Terms {
 		why = rebalance.Leaving
 	}
 	return t.cfg.Handoff.Terms(s.name, why).Fill(t.cfg.Drain)
+}
+
+// retire ends a move to this worker that has no result, if there is one.
+func (s *shard) retire(t *turn, me lease.Incarnation) {
+	if a := s.ask; a != nil && a.phase != intending {
+		t.report(event.Event{Kind: event.Retired, Shard: s.name, Generation: a.generation, Peer: s.row.copy.Row().Owner.Name})
+	}
+	s.callOff(t, me)
 }
 
 // callOff ends the successor's side of a move, if there is one. The request goes with the next
