@@ -26,6 +26,7 @@ type Engine struct {
 	owners owners
 	follow follow
 	watch  watch
+	duty   duty
 	draft  draft
 	feed   feed
 	facts  facts
@@ -57,7 +58,8 @@ type news struct {
 // New returns a worker that has done nothing yet. Its first step is a [Tick].
 func New(c Config, now Moment) *Engine {
 	e := &Engine{turn: turn{cfg: c, beat: c.TTL / 3, now: now}, faults: newFaults()}
-	e.reads.rows.next, e.reads.targets.next, e.facts.next = Never, Never, Never
+	e.reads.forget()
+	e.facts.next = Never
 	e.shards.due = Never
 	return e
 }
@@ -110,7 +112,8 @@ func (e *Engine) take(in Input) {
 		}
 	case Source:
 		e.feed.sourced(t, in)
-		if !e.watching() {
+		if !e.plans() {
+			e.feed.shards = slices.DeleteFunc(e.feed.shards, func(s sourced) bool { return e.shards.find(s.Name) == nil })
 			e.feed.next = Never
 		}
 		e.retire()
@@ -134,7 +137,7 @@ func (e *Engine) take(in Input) {
 		}
 	case Stop:
 		if e.leave.stop(t) {
-			e.reads.seats.soon(t, 0)
+			e.look(0)
 			e.tendAll()
 		}
 	}
@@ -155,16 +158,16 @@ func (e *Engine) overslept(paused time.Duration) {
 func (e *Engine) live() {
 	t := &e.turn
 	if e.seat.phase == seated {
-		if !e.leave.on {
-			e.feed.keep(t)
-		}
+		e.keepPolling()
 		e.follow.keep(t, e.seat.me, e.watch.plan)
 	}
 	e.tendDue()
 	e.keepDeclining()
 	e.keepLeaving()
 	if e.seat.phase == seated && !e.leave.over {
+		e.shed()
 		e.keepPlanning()
+		e.keepWatching()
 		e.keepReading()
 	}
 	if e.seat.keep(t, e.says(), e.hurry(), e.leave.on, e.leave.over) {
@@ -200,32 +203,45 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 		s.aim.mine = false
 	}
 	e.shards.asks = 0
-	e.reads = reads{away: e.reads.away, seats: e.reads.seats.again(), rows: e.reads.rows.again(), targets: e.reads.targets.again()}
-	e.reads.seats.next = 0
-	e.peers, e.owners, e.follow, e.watch, e.draft = peers{}, owners{}, follow{}, watch{}, draft{}
+	e.reads.forget()
+	e.peers, e.owners, e.follow, e.watch, e.duty, e.draft = peers{}, owners{}, follow{}, watch{}, duty{}, draft{}
 	e.facts, e.pages, e.news = facts{next: Never}, pages{}, news{}
 	e.leave.done = e.leave.on
 }
 
-// watching reports whether this worker lists the seats, and so may evict, plan first and poll
-// the source. In a small fleet every worker does.
+// watching reports whether this worker lists the seats, and so may evict, plan and poll the source.
+// In a small fleet every worker does.
 func (e *Engine) watching() bool {
-	plan := &e.watch.plan
-	return plan.Revision == 0 || plan.Members <= fewest && len(e.peers.all) < fewest ||
-		slices.Contains(plan.Watchers, e.seat.me) || e.watch.forsaken(&e.turn, e.seat.me)
+	d := &e.duty
+	return d.large() && d.watches(e.seat.me) || !d.large() && (!d.crowded || d.low || slices.Contains(d.watchers, e.seat.me))
 }
 
-// first reports whether this worker is the first watcher, which audits the rows.
+// rank returns how many workers come before this one in watching, planning and evicting; -1: it only
+// watches.
+func (e *Engine) rank() int {
+	if !e.duty.large() {
+		return 0
+	}
+	return e.duty.rank(e.seat.me, func(inc lease.Incarnation) bool {
+		p := e.peers.find(inc)
+		return p != nil && !p.suspect
+	})
+}
+
+// first reports whether this worker is the first watcher that lives. It audits the rows, and in a large
+// fleet it alone plans and polls the source.
 func (e *Engine) first() bool {
-	w := e.watch.plan.Watchers
-	return len(w) > 0 && w[0] == e.seat.me
+	return e.watching() && e.duty.rank(e.seat.me, func(inc lease.Incarnation) bool {
+		p := e.peers.find(inc)
+		return p != nil && !p.suspect
+	}) == 0
 }
 
 // audits reports whether this worker lists the rows from time to time: the first watcher, and in a
 // small fleet every worker, because a holder that has nothing to commit finds out in no other way
 // that its shard was taken from it by hand.
 func (e *Engine) audits() bool {
-	return e.first() || e.watching() && e.watch.plan.Revision > 0 && e.watch.plan.Members <= fewest
+	return e.first() || e.watching() && e.watch.plan.Revision > 0 && !e.duty.large()
 }
 
 // self returns what the shards have to know of this worker.
@@ -312,7 +328,7 @@ func (e *Engine) happened(h happened) {
 		}
 	}
 	if h.look {
-		e.reads.seats.soon(t, paceMoving)
+		e.look(paceMoving)
 	}
 	if h.poll {
 		e.feed.soon(t)
@@ -381,11 +397,15 @@ func (e *Engine) settled(in Settled) {
 	case lease.KindSeat:
 		e.seatSettled(in)
 	case lease.KindPlan:
-		e.planSettled(in)
+		if mine, now := e.duty.settled(t, in, e.rank()); !mine {
+			e.planSettled(in)
+		} else if now.Revision > 0 {
+			e.sawPlan(now, e.watch.wishes)
+		}
 	case lease.KindTarget:
 		if e.draft.targetSettled(t, in) {
 			e.watch.check = true
-			e.reads.seats.soon(t, 0)
+			e.look(0)
 		}
 	case lease.KindLease:
 		s := e.shards.find(key.Name)
@@ -416,8 +436,8 @@ func (e *Engine) seatSettled(in Settled) {
 		if evicted {
 			e.watch.self, e.watch.orphans = true, true
 		}
-		if evicted || alive {
-			e.reads.seats.soon(t, 0)
+		if e.look(0); evicted || alive {
+			e.reads.seats.soon(t, paceDying)
 		}
 		return
 	}
@@ -559,11 +579,12 @@ func (e *Engine) got(in Got) {
 		}
 	case lease.KindSeat:
 		if e.owners.got(t, in) {
+			e.readSeat(lease.Incarnation(in.Key.Name))
 			e.tendAll()
 		}
 	case lease.KindPlan:
 		if plan, ok := in.Record.(lease.Plan); ok && in.Err == nil {
-			e.watch.saw(t, plan, e.watch.wishes)
+			e.sawPlan(plan, e.watch.wishes)
 		}
 	case lease.KindLease:
 		s := e.shards.find(in.Key.Name)
@@ -640,6 +661,13 @@ func (e *Engine) listed(in Listed) {
 		} else if !e.waits(in.Err) {
 			t.failedNow("", in.Err)
 		}
+	case r.plan.id:
+		if r.plan.answered(t, r.away, 1, in.Err) {
+			e.readPlan(in)
+			r.plan.next = t.now.Mono.Add(t.jitter(e.duty.reading(t, e.watch.plan, e.urgent())))
+		} else if !e.waits(in.Err) {
+			t.failedNow("", in.Err)
+		}
 	case r.rows.id:
 		if r.rows.answered(t, r.away, 4, in.Err) {
 			e.sawRows(in)
@@ -687,6 +715,15 @@ func (e *Engine) sawSeats(in Listed) {
 			sight.unreadable = append(sight.unreadable, inc)
 		}
 	}
+	if n := len(in.Records) + len(in.Unreadable); r.limit > 0 && n >= r.limit {
+		e.crowded(plan, wishes, sight.seats)
+		return
+	}
+	if !e.watching() {
+		e.sawPlan(plan, wishes)
+		e.readWants(sight.seats, "")
+		return
+	}
 	if !found && !r.lax && r.begun > e.seat.trust.confirmed {
 		e.loseSeat(event.CauseExpired, nil) // evicted; or the table went back, which the next seat finds out
 		return
@@ -698,11 +735,12 @@ func (e *Engine) sawSeats(in Listed) {
 	before := e.peers.all
 	changed, missing := e.peers.saw(t, sight)
 	e.reads.seats.wanted = e.reads.seats.wanted || missing
+	e.duty.late = e.peers.late()
 	// The plan of a worker that leaves has already given its shards to others.
 	e.watch.orphans = e.watch.orphans || slices.ContainsFunc(before, func(p peer) bool {
 		return !p.seat.Leaving && e.peers.find(p.seat.Incarnation) == nil
 	})
-	if e.watch.saw(t, plan, wishes) || changed {
+	if e.sawPlan(plan, wishes) || changed {
 		e.tendAll()
 	}
 	for _, seat := range sight.seats {
@@ -710,7 +748,7 @@ func (e *Engine) sawSeats(in Listed) {
 			e.readNews(seat)
 		}
 	}
-	e.readWants()
+	e.readWants(sight.seats, "")
 }
 
 // readNews notes what another worker publishes about shards.
@@ -726,25 +764,30 @@ func (e *Engine) readNews(seat lease.Seat) {
 	}
 }
 
-// readWants notes which of this worker's shards others request.
-func (e *Engine) readWants() {
+// readWants notes which of this worker's shards others request, as seats show that were listed, or
+// the one seat of only.
+func (e *Engine) readWants(seats []lease.Seat, only lease.Incarnation) {
 	t := &e.turn
 	for _, s := range e.shards.all {
-		if s.t != nil && s.t.give != nil {
+		if s.t != nil && s.t.give != nil && (only == "" || s.t.give.to.Incarnation == only) {
 			s.t.give.wanted = false
 		}
 	}
-	gone := func(inc lease.Incarnation) bool { return e.peers.find(inc) == nil }
-	for i := range e.peers.all {
-		p := &e.peers.all[i]
-		if p.unreadable || p.seat.Leaving {
+	gone := func(inc lease.Incarnation) bool {
+		return (only == "" || only == inc) && !slices.ContainsFunc(seats, func(s lease.Seat) bool { return s.Incarnation == inc })
+	}
+	for _, seat := range seats {
+		if newer := e.owners.find(seat.Incarnation); newer != nil && newer.seat.Beat > seat.Beat {
+			seat = newer.seat // the listing lags behind
+		}
+		if seat.Leaving {
 			continue
 		}
-		for _, w := range p.seat.Wants {
+		for _, w := range seat.Wants {
 			s := e.shards.find(w.Shard)
 			switch {
 			case s != nil && s.t != nil && w.Generation == s.t.generation:
-				s.t.wantedBy(t, p.seat.Owner(), w.Terms, gone)
+				s.t.wantedBy(t, seat.Owner(), w.Terms, gone)
 			case w.Owner == e.seat.me && (s == nil || s.t == nil): // a row of this worker that it does not know of
 				s = e.shards.know(w.Shard, t.cfg.Group, e.seat.me)
 				s.get(t)
@@ -836,10 +879,20 @@ func (e *Engine) retire() {
 // pace is how long until the seats are listed again.
 func (e *Engine) pace() time.Duration {
 	t := &e.turn
+	if e.duty.large() {
+		return t.jitter(e.duty.pace(t, e.rank(), e.peers.dying(t)))
+	}
 	d := e.peers.pace(t)
 	d = min(d, e.watch.pace(t))
 	d = min(d, e.reads.pace(t, e.moving()))
 	return t.jitter(d)
+}
+
+// look makes a worker of a small fleet list the seats soon.
+func (e *Engine) look(d time.Duration) {
+	if !e.duty.large() {
+		e.reads.seats.soon(&e.turn, d)
+	}
 }
 
 // moving reports whether this worker is a side of a move.
@@ -850,9 +903,6 @@ func (e *Engine) moving() bool {
 // keepReading sends the listings that are due.
 func (e *Engine) keepReading() {
 	t, r := &e.turn, &e.reads
-	if e.peers.evict(t, e.seat.former, 0) {
-		r.seats.soon(t, 0)
-	}
 	if e.audits() {
 		if t.now.Mono >= e.facts.next {
 			r.rows.wanted = true
@@ -863,14 +913,22 @@ func (e *Engine) keepReading() {
 		t.at(e.facts.next)
 	}
 	if r.targets.due(t) {
-		r.targets.send(t, lease.KindTarget, false)
+		r.targets.send(t, lease.Query{Kind: lease.KindTarget})
 	}
 	if r.rows.due(t) {
 		e.facts.asked = e.watch.plan.Revision
-		r.rows.send(t, lease.KindLease, false)
+		r.rows.send(t, lease.Query{Kind: lease.KindLease})
 	}
-	if r.seats.due(t) {
-		r.seats.send(t, lease.KindSeat, !r.seats.wanted)
+	if watching := e.watching(); watching || e.keepServing() {
+		r.seats.wake(t, 0)
+		if r.seats.due(t) {
+			r.seats.send(t, lease.Query{Kind: lease.KindSeat, Eventually: !r.seats.wanted, Limit: e.duty.limit()})
+		}
+	} else {
+		r.plan.wake(t, paceWaiting)
+		if r.plan.due(t) {
+			r.plan.send(t, lease.Query{Kind: lease.KindSeat, Eventually: true, Limit: 1})
+		}
 	}
 }
 
@@ -889,6 +947,10 @@ func (e *Engine) seats() []lease.Seat {
 // keepPlanning begins a plan when one is due, and continues it.
 func (e *Engine) keepPlanning() {
 	t, w, d := &e.turn, &e.watch, &e.draft
+	if d.phase <= gathering && !e.plans() {
+		*d = draft{}
+		return
+	}
 	if !e.seat.capable() || !e.feed.answered && e.feed.complete == 0 && w.plan.Revision == 0 && !e.facts.some() && !e.leave.on {
 		if e.seat.capable() && w.known && e.facts.begun == 0 && !e.reads.rows.sent {
 			e.reads.rows.wanted = true
@@ -927,7 +989,7 @@ func (e *Engine) considerPlan() {
 		makerUp: w.plan.By.Incarnation == e.seat.me || e.peers.find(w.plan.By.Incarnation) != nil,
 	})
 	if !now {
-		e.reads.seats.soon(t, w.pace(t))
+		e.look(w.pace(t))
 		if w.waits == 0 && w.plan.Revision != 0 { // no plan that is due will show more
 			e.reads.targets.wanted = e.reads.targets.wanted || stale && (len(added) > 0 || unknown)
 			e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
@@ -951,7 +1013,7 @@ func (e *Engine) gather() {
 	if w.plan.Revision != d.plan.Revision || w.plan.Open != d.plan.Open {
 		*d = draft{} // another worker was first
 		w.check = true
-		e.reads.seats.soon(t, paceWaiting)
+		e.look(paceWaiting)
 		return
 	}
 	d.plan, d.plan.Group = w.plan, t.cfg.Group
@@ -999,13 +1061,13 @@ func (e *Engine) planSettled(in Settled) {
 	w.check = true
 	if now == nil {
 		if d.phase == writing {
-			w.saw(t, d.plan, w.wishes)
+			e.sawPlan(d.plan, w.wishes)
 			d.inputs(w.wishes)
 		}
 		return
 	}
 	if !finished {
-		w.saw(t, *now, w.wishes)
+		e.sawPlan(*now, w.wishes)
 		return
 	}
 	var names []string
@@ -1015,7 +1077,7 @@ func (e *Engine) planSettled(in Settled) {
 		}
 	}
 	slices.Sort(names)
-	w.saw(t, *now, w.wishes)
+	e.sawPlan(*now, w.wishes)
 	w.placed = placed{revision: now.Revision, names: names}
 	w.again, w.self, w.waits = t.now.Mono.Add(apart), false, 0
 	if mine := d.of(e.seat.me); mine.Incarnation != "" && !d.partial || e.follow.revision < now.Revision {
@@ -1026,3 +1088,118 @@ func (e *Engine) planSettled(in Settled) {
 }
 
 func malformed(err error) bool { return errors.Is(err, lease.ErrMalformed) }
+
+// The part of the spine that is about watching, in a fleet where not every worker does.
+
+// sawPlan takes the plan and the wishes, and reports whether it is another plan.
+func (e *Engine) sawPlan(plan lease.Plan, wishes lease.Wishes) (changed bool) {
+	e.duty.saw(&e.turn, e.seat.me, plan)
+	if plan.Revision == 0 && !e.watching() {
+		return false // it was deleted; the watchers write the next one
+	}
+	return e.watch.saw(&e.turn, plan, wishes)
+}
+
+// readPlan takes the plan as a worker reads it that does not watch.
+func (e *Engine) readPlan(in Listed) {
+	for _, record := range in.Records {
+		if plan, ok := record.(lease.Plan); ok {
+			e.sawPlan(plan, e.watch.wishes)
+		}
+	}
+}
+
+// crowded takes a listing that does not show all seats. The fleet is large, or there is no plan yet
+// for all of it: then the workers watch whose seats it shows.
+func (e *Engine) crowded(plan lease.Plan, wishes lease.Wishes, seats []lease.Seat) {
+	e.duty.crowded = true
+	e.duty.low = len(seats) > 0 && e.seat.me < seats[len(seats)-1].Incarnation
+	e.sawPlan(plan, wishes)
+	e.watch.known = true
+}
+
+// plans reports whether this worker writes plans and polls the source: in a small fleet all do, in
+// a large one the first watcher.
+func (e *Engine) plans() bool {
+	if e.duty.large() {
+		return e.first()
+	}
+	return e.watching()
+}
+
+// urgent reports whether this worker waits for what the next plan says.
+func (e *Engine) urgent() bool {
+	return e.leave.on || e.follow.target.Revision == 0 || e.duty.crowded
+}
+
+// keepPolling polls the source when it is due. A worker that does not plan asks it only whether a
+// tombstone of its own is listed again.
+func (e *Engine) keepPolling() {
+	if e.leave.on || !e.watch.known || !e.plans() && len(e.news.buried) == 0 {
+		return
+	}
+	if f := &e.feed; e.plans() && !f.asking && f.next == Never {
+		f.next = 0
+	}
+	e.feed.keep(&e.turn)
+}
+
+// shed drops what only a worker needs that watches or plans.
+func (e *Engine) shed() {
+	if e.draft.phase > gathering || !e.watch.known {
+		return
+	}
+	if !e.watching() && (e.peers.begun > 0 || len(e.peers.all) > 0) {
+		e.peers = peers{}
+	}
+	if !e.plans() && (e.facts.begun > 0 || e.pages.begun > 0 || e.watch.placed.revision > 0 || e.feed.complete > 0) {
+		e.facts, e.pages, e.watch.placed = facts{next: Never}, pages{}, placed{}
+		e.feed = feed{asking: e.feed.asking, next: Never}
+	}
+}
+
+// keepWatching evicts, and in a large fleet ticks.
+func (e *Engine) keepWatching() {
+	t, rank := &e.turn, e.rank()
+	if e.watching() && rank >= 0 && e.peers.evict(t, e.seat.former, time.Duration(rank)*paceWaiting) {
+		e.reads.seats.soon(t, 0)
+	}
+	if e.duty.large() && e.seat.capable() && !e.leave.on {
+		e.duty.keep(t, e.seat.me, e.watch.plan, rank)
+	}
+}
+
+// keepServing reads the seats of the workers that may request shards which this worker holds and the
+// plan assigns to others. It reports whether it does not know for all of them which workers these
+// are, so that all seats have to be listed.
+func (e *Engine) keepServing() (all bool) {
+	if !e.duty.large() {
+		return false
+	}
+	for _, s := range e.shards.all {
+		if s.t == nil || s.aim.mine && s.t.give == nil {
+			continue
+		}
+		if to := e.follow.successor(s.name); s.t.give != nil {
+			e.owners.look(&e.turn, s.t.give.to.Incarnation)
+		} else if to != "" {
+			e.owners.look(&e.turn, to)
+		} else {
+			all = true
+		}
+	}
+	return all
+}
+
+// readSeat takes the seat of one worker, as far as it shows what the worker requests.
+func (e *Engine) readSeat(inc lease.Incarnation) {
+	of := e.owners.find(inc)
+	if of == nil || of.try.sent || of.try.tries > 0 {
+		return
+	}
+	var seats []lease.Seat
+	if of.state == alive {
+		seats = append(seats, of.seat)
+	}
+	e.readWants(seats, inc)
+}

@@ -1,6 +1,9 @@
 package core
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -79,4 +82,14 @@ func (f *follow) got(t *turn, in Got) (adopted bool) {
 func (f *follow) adopt(revision int64, target lease.Target, missing int64) bool {
 	*f = follow{revision: revision, target: target, missing: missing}
 	return true
+}
+
+// successor returns the worker to which the plan gives a shard of this worker; empty: it does not
+// say.
+func (f *follow) successor(name string) lease.Incarnation {
+	i, ok := slices.BinarySearchFunc(f.target.Give, name, func(g lease.Give, name string) int { return strings.Compare(g.Shard, name) })
+	if !ok {
+		return ""
+	}
+	return f.target.Give[i].To
 }

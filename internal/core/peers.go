@@ -163,6 +163,18 @@ func (p *peers) pace(t *turn) time.Duration {
 	return d
 }
 
+// late reports whether a seat has missed a heartbeat.
+func (p *peers) late() bool {
+	return slices.ContainsFunc(p.all, func(of peer) bool { return of.suspect })
+}
+
+// dying reports whether a seat is about to expire.
+func (p *peers) dying(t *turn) bool {
+	return slices.ContainsFunc(p.all, func(of peer) bool {
+		return of.suspect && t.now.Mono.Sub(of.since) >= of.seat.TTL-of.seat.TTL/3
+	})
+}
+
 // evict deletes the seats whose heartbeat has stood still for their lease time and for reserve
 // longer, and at once those of this worker's former incarnations. It reports whether the seats
 // have to be listed first, because this worker was paused or a lease is shorter than its own.

@@ -16,6 +16,7 @@ import (
 // Reads are the listings by kind.
 type reads struct {
 	seats, rows, targets read
+	plan                 read          // of a worker that does not watch
 	away                 time.Duration // how long the quickest answer of the table took
 	moving               Instant       // since when shards of this worker have been in moves; 0: none is
 }
@@ -26,12 +27,18 @@ type read struct {
 	begun  order // the step in which it was sent
 	sent   bool
 	lax    bool    // it is eventually consistent
+	limit  int     // how many records it returns at most; 0: all
 	wanted bool    // one is wanted that begins from now on
 	next   Instant // when the next is due; Never for a kind that is read only when it is wanted
 	asked  Instant // when it was sent
 	took   time.Duration
 	rest   Instant // not again before
 	try    retry
+}
+
+// forget starts all listings over, for a worker that has no seat.
+func (l *reads) forget() {
+	*l = reads{away: l.away, seats: l.seats.again(), rows: l.rows.again(), targets: l.targets.again(), plan: l.plan.again()}
 }
 
 // again returns the read of a worker that starts over. A slow store stays the same store.
@@ -53,13 +60,21 @@ func (r *read) due(t *turn) bool {
 	return true
 }
 
-// send lists the records of one kind.
-func (r *read) send(t *turn, kind lease.Kind, lax bool) {
+// send lists the records.
+func (r *read) send(t *turn, q lease.Query) {
 	t.reads++
-	r.id, r.begun, r.asked, r.sent, r.lax = t.reads, t.step, t.now.Mono, true, lax
-	r.wanted = r.wanted && lax
+	r.id, r.begun, r.asked, r.sent, r.lax, r.limit = t.reads, t.step, t.now.Mono, true, q.Eventually, q.Limit
+	r.wanted = r.wanted && r.lax
 	r.next = Never
-	t.do(List{Read: uint64(r.id), Query: lease.Query{Group: t.cfg.Group, Kind: kind, Eventually: lax}})
+	q.Group = t.cfg.Group
+	t.do(List{Read: uint64(r.id), Query: q})
+}
+
+// wake makes a listing that repeats itself begin, at most d from now.
+func (r *read) wake(t *turn, d time.Duration) {
+	if !r.sent && r.next == Never {
+		r.soon(t, d)
+	}
 }
 
 // soon makes the next listing happen at most d from now.
@@ -105,5 +120,14 @@ func (l *reads) pace(t *turn, moving bool) time.Duration {
 
 // fails reports whether a listing waits to be repeated.
 func (l *reads) fails() bool {
-	return l.seats.try.tries > 0 || l.rows.try.tries > 0 || l.targets.try.tries > 0
+	return l.seats.try.tries > 0 || l.rows.try.tries > 0 || l.targets.try.tries > 0 || l.plan.try.tries > 0
+}
+
+// look reads the seat of a worker that may request something, again and again.
+func (o *owners) look(t *turn, inc lease.Incarnation) {
+	if of := o.find(inc); of == nil || t.now.Mono >= of.at.Add(paceWaiting) {
+		o.read(t, inc)
+	} else if !of.try.sent {
+		t.at(of.at.Add(paceWaiting))
+	}
 }

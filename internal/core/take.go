@@ -369,19 +369,25 @@ func (o *owners) find(inc lease.Incarnation) *ownerRead {
 // owner reports whether inc has a seat, as far as a read shows that was sent in the step since or later.
 // A seat that was found is believed for a heartbeat.
 func (o *owners) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
+	of := o.find(inc)
+	if of != nil && (of.state == gone && of.begun >= since || of.state == alive && t.now.Mono.Sub(of.at) < t.beat) {
+		return of.state, of.seat
+	}
+	return asking, o.read(t, inc).seat
+}
+
+// read reads the seat of inc, unless that is under way.
+func (o *owners) read(t *turn, inc lease.Incarnation) *ownerRead {
 	i, ok := slices.BinarySearchFunc(o.all, inc, func(of ownerRead, inc lease.Incarnation) int { return strings.Compare(string(of.inc), string(inc)) })
 	if !ok {
 		o.all = slices.Insert(o.all, i, ownerRead{inc: inc})
 	}
 	of := &o.all[i]
-	if of.state == gone && of.begun >= since || of.state == alive && t.now.Mono.Sub(of.at) < t.beat {
-		return of.state, of.seat
-	}
 	if of.try.due(t) {
 		of.try.sent, of.asked = true, t.step
 		of.read = t.get(lease.Key{Group: t.cfg.Group, Kind: lease.KindSeat, Name: string(inc)})
 	}
-	return asking, of.seat
+	return of
 }
 
 // got takes the answer to such a read.

@@ -27,7 +27,6 @@ const (
 	apart     = time.Second            // between two plans, and between the ranks of planners
 	firstWait = 100 * time.Millisecond // a first plan waits so long for seats that are being confirmed
 	longStill = 2 * time.Second        // a plan waits at most so long for the seats to stand still
-	fewest    = 8                      // so many workers watch at most
 )
 
 // A watch is what this worker knows of the plan.
@@ -35,7 +34,6 @@ type watch struct {
 	plan    lease.Plan // as last seen; revision 0: there is none
 	known   bool       // the plan was looked for
 	since   Instant    // when the plan was first seen as it is: this revision, open or finished
-	ticked  Instant    // when its write id was first seen
 	wishes  lease.Wishes
 	self    bool    // this worker's own seat is a change, or it has evicted another
 	orphans bool    // a worker has gone since the last plan
@@ -46,23 +44,10 @@ type watch struct {
 	next    Instant // when to check again although nothing has
 }
 
-// forsaken reports whether no watcher seems to live: the plan of a large fleet has not ticked for
-// two and a half heartbeats, and for up to one more, so that not all workers notice at once.
-func (w *watch) forsaken(t *turn, me lease.Incarnation) bool {
-	if w.plan.Members <= fewest {
-		return false
-	}
-	at := w.ticked.Add(5*t.beat/2 + time.Duration(rebalance.Tie(string(me))%uint64(t.beat)))
-	if t.now.Mono < at {
-		t.at(at)
-		return false
-	}
-	return true
-}
-
 // saw takes the plan as it was listed, and reports whether it is another one.
 func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes) (changed bool) {
-	if w.known && plan.Revision < w.plan.Revision && plan.Revision != 0 {
+	if old := &w.plan; plan.Revision != 0 && (plan.Revision < old.Revision ||
+		plan.Revision == old.Revision && (plan.Tick < old.Tick || plan.Open && !old.Open)) {
 		return false // a listing that lags behind
 	}
 	changed = !w.known || plan.Revision != w.plan.Revision || plan.Open != w.plan.Open
@@ -71,9 +56,6 @@ func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes) (changed bool
 		if !plan.Open {
 			w.orphans = false
 		}
-	}
-	if !w.known || plan.WriteID != w.plan.WriteID {
-		w.ticked = t.now.Mono
 	}
 	w.plan, w.wishes, w.known = plan, wishes, true
 	return changed

@@ -39,8 +39,8 @@ type Table struct {
 	// Stale decides for each eventually consistent listing whether it lags behind, and by how much,
 	// at most three seconds. If it is nil, no listing does.
 	Stale  func() (age time.Duration, stale bool)
-	Time   *Time // for Stale
-	Lagged int   // how many listings lagged behind
+	Time   *Time    // for Stale
+	Lagged int      // how many listings lagged behind
 	past   []change // of the last three seconds
 }
 
@@ -167,6 +167,10 @@ func (t *Table) earlier(q lease.Query) ([]lease.Record, bool) {
 		case shown:
 			all = slices.Insert(all, i, c.before)
 		}
+	}
+	all = slices.DeleteFunc(all, func(r lease.Record) bool { return r.Key().Name <= q.After })
+	if q.Limit > 0 {
+		all = all[:min(q.Limit, len(all))]
 	}
 	return all, true
 }

@@ -1,0 +1,190 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Which workers watch the seats, in a fleet of more than fewest workers.
+//
+//	newcomer → idle ⇄ named by the plan
+//	    ↓        ↓ no tick for a while
+//	    acting as the first watcher → idle, or named
+//
+// The plan names the watchers. The first of them that lives ticks: once per heartbeat it swaps
+// the plan, and says whether a seat is late. The other workers read only the plan. When the tick
+// stands still, the workers wait for a time that differs from worker to worker, and then try to
+// tick. The one whose swap is stored acts as the first watcher.
+//
+// A newcomer cannot know whether the watchers still live. So that somebody's clocks run when a
+// whole fleet returns, some newcomers watch until they have seen a tick.
+//
+// Called by the spine: saw with every plan that was read, keep in each step of a large fleet,
+// settled with the answers to ticks.
+//
+// Invariant: taking over is one swap, so of many workers that try at the same time one succeeds.
+// Invariant: the worker that has taken over watches until a higher revision is finished. Its own
+// ticks do not end it.
+
+const (
+	fewest      = 8  // so many workers watch at most
+	newcomers   = 64 // about so many newcomers watch when a whole fleet returns
+	firstSeats  = 64 // a listing of the seats has at most so many records while the fleet seems to be small
+	readsAtOnce = 3000
+)
+
+// A duty is what this worker knows of the watchers.
+type duty struct {
+	members  int64 // how many workers the last finished plan had
+	watchers []lease.Incarnation
+
+	revision int64   // of the plan that was seen last
+	tick     int64   // of that plan
+	since    Instant // when that tick was first seen
+	acting   int64   // the revision under which this worker has taken over; 0: it has not
+	newcomer bool    // it watches until it has seen a tick
+
+	crowded bool // there is no plan for so many seats yet
+	low     bool // in such a fleet this worker is one of those that watch
+
+	late  bool // a seat is late, as this worker last listed them
+	swap  lease.Write
+	sent  bool
+	next  Instant // when the next tick is due
+	after Instant // no tick before
+}
+
+// large reports whether only some workers watch.
+func (d *duty) large() bool { return d.members > fewest }
+
+// saw takes the plan as it was read.
+func (d *duty) saw(t *turn, me lease.Incarnation, plan lease.Plan) {
+	if plan.Revision == 0 || plan.Revision < d.revision || plan.Revision == d.revision && plan.Tick < d.tick {
+		return // what the last plan said stands until there is another one
+	}
+	first := d.revision == 0
+	if plan.Revision != d.revision || plan.Tick != d.tick {
+		d.newcomer = d.newcomer && plan.Tick == d.tick
+		d.revision, d.tick, d.since = plan.Revision, plan.Tick, t.now.Mono
+	}
+	if !plan.Open && plan.Revision > d.acting {
+		d.acting = 0
+	}
+	if !plan.Open || plan.Members > 0 {
+		d.members, d.watchers = plan.Members, plan.Watchers
+		d.crowded = d.crowded && !d.large() && plan.Open
+	}
+	if first && d.large() {
+		d.newcomer = rebalance.Tie(string(me))%uint64(d.members) < newcomers
+	}
+}
+
+// watches reports whether a worker of a large fleet watches.
+func (d *duty) watches(me lease.Incarnation) bool {
+	return d.acting > 0 || d.newcomer || slices.Contains(d.watchers, me)
+}
+
+// rank returns how many watchers that live come before this one; -1: no plan names it, and it has not
+// taken over.
+func (d *duty) rank(me lease.Incarnation, lives func(lease.Incarnation) bool) (rank int) {
+	if d.acting > 0 {
+		return 0
+	}
+	for _, inc := range d.watchers {
+		switch {
+		case inc == me:
+			return rank
+		case lives(inc):
+			rank++
+		}
+	}
+	return -1
+}
+
+// keep ticks when it is time: the first watcher once per heartbeat, and at once when late changes;
+// another worker when nobody has ticked for a while.
+func (d *duty) keep(t *turn, me lease.Incarnation, plan lease.Plan, rank int) {
+	if d.sent || plan.Revision == 0 {
+		return
+	}
+	at := d.next
+	if rank != 0 {
+		at = d.since.Add(5*t.beat/2 + d.wait(t, me))
+	} else if plan.Late != d.late {
+		at = 0
+	}
+	if at = max(at, d.after); t.now.Mono < at {
+		t.at(at)
+		return
+	}
+	w, err := protocol.TickPlan(plan, d.late, t.stamp())
+	d.next, d.after = t.now.Mono.Add(t.jitter(t.beat)), t.now.Mono.Add(paceWaiting)
+	if err != nil {
+		t.failedNow("", err)
+		return
+	}
+	d.swap, d.sent = w, true
+	t.do(Send{Write: w})
+}
+
+// wait is how long this worker leaves it to others to take over. The clocks of newcomers that
+// watch run already.
+func (d *duty) wait(t *turn, me lease.Incarnation) time.Duration {
+	tie, part := rebalance.Tie(string(me)), t.beat/4
+	if d.newcomer {
+		return time.Duration(tie % uint64(part))
+	}
+	return part + time.Duration(tie%uint64(t.beat))
+}
+
+// settled takes the answer to a tick: mine reports whether it is one, and now is the plan as it
+// stands.
+func (d *duty) settled(t *turn, in Settled, rank int) (mine bool, now lease.Plan) {
+	if !d.sent || in.Write.ID() != d.swap.ID() {
+		return false, lease.Plan{}
+	}
+	d.sent = false
+	verdict, record := protocol.Settle("", d.swap, in.Record, in.Err)
+	if verdict == protocol.Unknown {
+		t.failedNow("", in.Err)
+		return true, lease.Plan{}
+	}
+	t.answeredNow()
+	now, _ = record.(lease.Plan)
+	if verdict == protocol.Stored && rank != 0 {
+		d.acting = now.Revision
+	}
+	return true, now
+}
+
+// limit returns how many records a listing of the seats may have; 0: any number.
+func (d *duty) limit() int {
+	if d.large() || d.crowded {
+		return 0
+	}
+	return firstSeats
+}
+
+// pace returns how soon a watcher of that rank lists the seats again.
+func (d *duty) pace(t *turn, rank int, dying bool) time.Duration {
+	switch {
+	case rank < 0 || rank > 2:
+		return t.beat
+	case dying:
+		return paceDying
+	}
+	return min(paceSuspect<<rank, t.beat)
+}
+
+// reading returns how soon a worker that does not watch reads the plan again. urgent: it waits for
+// what the plan says.
+func (d *duty) reading(t *turn, plan lease.Plan, urgent bool) time.Duration {
+	if plan.Late || plan.Open || urgent {
+		return min(max(paceWaiting, time.Duration(d.members)*time.Second/readsAtOnce), t.beat)
+	}
+	return t.beat
+}
