@@ -51,7 +51,7 @@ type duty struct {
 	crowded bool // there is no plan for so many seats yet
 	low     bool // in such a fleet this worker is one of those that watch
 
-	late  bool // a seat is late, as this worker last listed them
+	late  bool // a seat is late, or what a dead worker had is not placed yet
 	swap  lease.Write
 	sent  bool
 	next  Instant // when the next tick is due
@@ -159,6 +159,15 @@ func (d *duty) settled(t *turn, in Settled, rank int) (mine bool, now lease.Plan
 		d.acting = now.Revision
 	}
 	return true, now
+}
+
+// reserve is how long a watcher of that rank leaves an eviction to the others.
+func (d *duty) reserve(t *turn, rank int) time.Duration {
+	by := time.Duration(rank) * paceWaiting
+	if rank > 2 { // it lists the seats once per heartbeat, and sees first whether the seat is gone
+		by += t.beat
+	}
+	return by
 }
 
 // limit returns how many records a listing of the seats may have; 0: any number.

@@ -346,6 +346,7 @@ func (e *Engine) owner(t *turn, inc lease.Incarnation, since order) (ownerState,
 	}
 	if e.watching() {
 		switch p := e.peers.find(inc); {
+		case p != nil && p.suspect && e.duty.large(): // most watchers list the seats seldom
 		case p != nil && (p.unreadable || p.seat.Confirmed()):
 			return alive, p.seat
 		case e.peers.begun >= since:
@@ -658,13 +659,14 @@ func (e *Engine) listed(in Listed) {
 			r.near(r.seats.took)
 			e.sawSeats(in)
 			r.seats.next = t.now.Mono.Add(e.pace())
+			e.readAgain()
 		} else if !e.waits(in.Err) {
 			t.failedNow("", in.Err)
 		}
 	case r.plan.id:
 		if r.plan.answered(t, r.away, 1, in.Err) {
 			e.readPlan(in)
-			r.plan.next = t.now.Mono.Add(t.jitter(e.duty.reading(t, e.watch.plan, e.urgent())))
+			e.readAgain()
 		} else if !e.waits(in.Err) {
 			t.failedNow("", in.Err)
 		}
@@ -735,7 +737,6 @@ func (e *Engine) sawSeats(in Listed) {
 	before := e.peers.all
 	changed, missing := e.peers.saw(t, sight)
 	e.reads.seats.wanted = e.reads.seats.wanted || missing
-	e.duty.late = e.peers.late()
 	// The plan of a worker that leaves has already given its shards to others.
 	e.watch.orphans = e.watch.orphans || slices.ContainsFunc(before, func(p peer) bool {
 		return !p.seat.Leaving && e.peers.find(p.seat.Incarnation) == nil
@@ -919,14 +920,15 @@ func (e *Engine) keepReading() {
 		e.facts.asked = e.watch.plan.Revision
 		r.rows.send(t, lease.Query{Kind: lease.KindLease})
 	}
-	if watching := e.watching(); watching || e.keepServing() {
+	watching := e.watching()
+	if e.keepServing() || watching {
 		r.seats.wake(t, 0)
 		if r.seats.due(t) {
 			r.seats.send(t, lease.Query{Kind: lease.KindSeat, Eventually: !r.seats.wanted, Limit: e.duty.limit()})
 		}
-	} else {
-		r.plan.wake(t, paceWaiting)
-		if r.plan.due(t) {
+	}
+	if e.duty.large() || !watching {
+		if r.plan.wake(t, paceWaiting); r.plan.due(t) {
 			r.plan.send(t, lease.Query{Kind: lease.KindSeat, Eventually: true, Limit: 1})
 		}
 	}
@@ -1109,6 +1111,12 @@ func (e *Engine) readPlan(in Listed) {
 	}
 }
 
+// readAgain is about when this worker reads the plan again, which it has just read.
+func (e *Engine) readAgain() {
+	t := &e.turn
+	e.reads.plan.next = t.now.Mono.Add(t.jitter(e.duty.reading(t, e.watch.plan, e.urgent())))
+}
+
 // crowded takes a listing that does not show all seats. The fleet is large, or there is no plan yet
 // for all of it: then the workers watch whose seats it shows.
 func (e *Engine) crowded(plan lease.Plan, wishes lease.Wishes, seats []lease.Seat) {
@@ -1161,10 +1169,11 @@ func (e *Engine) shed() {
 // keepWatching evicts, and in a large fleet ticks.
 func (e *Engine) keepWatching() {
 	t, rank := &e.turn, e.rank()
-	if e.watching() && rank >= 0 && e.peers.evict(t, e.seat.former, time.Duration(rank)*paceWaiting) {
+	if e.watching() && rank >= 0 && e.peers.evict(t, e.seat.former, e.duty.reserve(t, rank)) {
 		e.reads.seats.soon(t, 0)
 	}
-	if e.duty.large() && e.seat.capable() && !e.leave.on {
+	if e.duty.large() && e.seat.capable() && (rank == 0 || !e.leave.on) {
+		e.duty.late = e.watch.orphans || e.peers.late()
 		e.duty.keep(t, e.seat.me, e.watch.plan, rank)
 	}
 }

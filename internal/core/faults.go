@@ -239,8 +239,7 @@ func (e *Engine) speechless() bool {
 // cannot release. First all handlers are drained.
 func (e *Engine) surrenders(late int) bool {
 	t := &e.turn
-	others := slices.ContainsFunc(e.peers.all, func(p peer) bool { return !p.unreadable && p.seat.Confirmed() && !p.seat.Leaving })
-	if !e.seat.capable() || e.leave.on || t.now.Mono < e.faults.rows.last.Add(t.cfg.CommitTimeout) || !others {
+	if !e.seat.capable() || e.leave.on || t.now.Mono < e.faults.rows.last.Add(t.cfg.CommitTimeout) || !e.others() {
 		return false
 	}
 	if late < min(2, e.held()) {

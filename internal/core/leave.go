@@ -1,6 +1,8 @@
 package core
 
 import (
+	"slices"
+
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
@@ -72,19 +74,28 @@ func (e *Engine) waitsForSuccessors() bool {
 	if t.now.Mono >= at || e.held() == 0 {
 		return false
 	}
-	for i := range e.peers.all {
-		if p := &e.peers.all[i]; !p.unreadable && p.seat.Confirmed() && !p.seat.Leaving && e.expected() {
-			t.at(at)
-			return true
-		}
+	if e.others() && e.expected() {
+		t.at(at)
+		return true
 	}
 	return false
+}
+
+// others reports whether another worker may take shards of this one. In a large fleet most workers
+// do not know the others, and the plan says which take them.
+func (e *Engine) others() bool {
+	return e.duty.large() || slices.ContainsFunc(e.peers.all, func(p peer) bool {
+		return !p.unreadable && p.seat.Confirmed() && !p.seat.Leaving
+	})
 }
 
 // expected reports whether a shard of this worker is expected by another: until a plan knows
 // that this worker leaves, all are; then those that it assigns to another worker.
 func (e *Engine) expected() bool {
-	if !e.seat.row.Leaving || e.watch.plan.Open || e.watch.plan.Inputs != inputs(e.seats(), e.watch.wishes, e.watch.plan.Revision) || e.follow.revision < e.watch.plan.Revision {
+	if e.duty.large() && len(e.follow.target.Hold) > 0 {
+		return true
+	}
+	if !e.seat.row.Leaving || e.watch.plan.Open || !e.duty.large() && e.watch.plan.Inputs != inputs(e.seats(), e.watch.wishes, e.watch.plan.Revision) || e.follow.revision < e.watch.plan.Revision {
 		return true
 	}
 	for _, give := range e.follow.target.Give {
