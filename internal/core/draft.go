@@ -78,6 +78,7 @@ type stage struct {
 	weights  func(name string) int
 	ready    func(parents []string) bool
 	wishes   lease.Wishes
+	late     func(inc lease.Incarnation) bool // its seat has missed a heartbeat
 	declines func(name string, inc lease.Incarnation) bool
 }
 
@@ -280,12 +281,15 @@ func (d *draft) assign(t *turn, in stage, l *layout) {
 // there are enough.
 func watchers(before []lease.Incarnation, in stage) (now []lease.Incarnation) {
 	for _, inc := range before {
-		if at := seatOf(in.seats, inc); at >= 0 && !in.seats[at].Leaving {
+		if at := seatOf(in.seats, inc); at >= 0 && !in.seats[at].Leaving && !in.late(inc) {
 			now = append(now, inc)
 		}
 	}
+	if len(now) == 0 && !in.me.Leaving {
+		now = append(now, in.me.Incarnation)
+	}
 	for _, s := range in.seats {
-		if len(now) < fewest && !s.Leaving && !slices.Contains(now, s.Incarnation) {
+		if len(now) < fewest && !s.Leaving && !in.late(s.Incarnation) && !slices.Contains(now, s.Incarnation) {
 			now = append(now, s.Incarnation)
 		}
 	}

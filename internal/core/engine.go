@@ -988,7 +988,8 @@ func (e *Engine) considerPlan() {
 	seats := e.seats()
 	now, partial := w.due(t, scene{
 		seats: seats, me: e.seat.me, changed: e.peers.changed, added: int64(len(w.placed.names)+len(added)) > w.plan.Shards && !stale,
-		makerUp: w.plan.By.Incarnation == e.seat.me || e.peers.find(w.plan.By.Incarnation) != nil,
+		manyLate: e.duty.large() && 8*e.peers.late() >= len(seats),
+		makerUp:  w.plan.By.Incarnation == e.seat.me || e.peers.find(w.plan.By.Incarnation) != nil,
 	})
 	if !now {
 		e.look(w.pace(t))
@@ -1031,6 +1032,10 @@ func (e *Engine) gather() {
 			return 0
 		},
 		ready: func(parents []string) bool { return w.ready(parents, &e.feed, &e.facts) },
+		late: func(inc lease.Incarnation) bool {
+			p := e.peers.find(inc)
+			return p != nil && p.suspect
+		},
 		declines: func(name string, inc lease.Incarnation) bool {
 			at := seatOf(seats, inc)
 			return at >= 0 && slices.Contains(seats[at].News, lease.News{Kind: lease.NewsDeclined, Shard: name})
@@ -1173,7 +1178,7 @@ func (e *Engine) keepWatching() {
 		e.reads.seats.soon(t, 0)
 	}
 	if e.duty.large() && e.seat.capable() && (rank == 0 || !e.leave.on) {
-		e.duty.late = e.watch.orphans || e.peers.late()
+		e.duty.late = e.watch.orphans || e.peers.late() > 0
 		e.duty.keep(t, e.seat.me, e.watch.plan, rank)
 	}
 }

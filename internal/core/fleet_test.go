@@ -29,8 +29,8 @@ type fleet struct {
 	config engine.Config
 	source engine.Source
 	nodes  []*member
-	starts int                             // tenures that began
-	calls  map[string]int                  // what was asked of the table
+	starts int                                   // tenures that began
+	calls  map[string]int                        // what was asked of the table
 	deaf   func(n *member, o engine.Output) bool // such a call is not answered; nil: each is
 }
 
@@ -221,7 +221,9 @@ func (n *member) ret(id engine.Tenure) {
 	}
 }
 
-func (n *member) Prepare(o engine.Prepare) { n.Answer(50*time.Millisecond, engine.Prepared{Shard: o.Shard.Name}) }
+func (n *member) Prepare(o engine.Prepare) {
+	n.Answer(50*time.Millisecond, engine.Prepared{Shard: o.Shard.Name})
+}
 
 func (n *member) Tell(e event.Event) { n.events = append(n.events, e) }
 

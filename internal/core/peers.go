@@ -163,9 +163,14 @@ func (p *peers) pace(t *turn) time.Duration {
 	return d
 }
 
-// late reports whether a seat has missed a heartbeat.
-func (p *peers) late() bool {
-	return slices.ContainsFunc(p.all, func(of peer) bool { return of.suspect })
+// late returns how many seats have missed a heartbeat.
+func (p *peers) late() (n int) {
+	for i := range p.all {
+		if p.all[i].suspect {
+			n++
+		}
+	}
+	return n
 }
 
 // dying reports whether a seat is about to expire.

@@ -80,6 +80,9 @@ type scene struct {
 	changed Instant // when the seats last came, went or changed
 	added   bool    // the source lists shards that can be placed and are not
 	makerUp bool    // the worker that opened the revision has a seat
+	// manyLate: so many seats have missed a heartbeat that it is soon known which workers have
+	// died. Until then held shards stay where they are.
+	manyLate bool
 }
 
 // due reports whether to write a plan now, and whether held shards must stay where they are
@@ -100,9 +103,13 @@ func (w *watch) due(t *turn, in scene) (now, partial bool) {
 	still := in.changed.Add(stillFor)
 	gone := func(inc lease.Incarnation) bool { return seatOf(in.seats, inc) == rebalance.Nobody }
 	urgent := w.plan.Revision == 0 || w.orphans || in.added || abandoned || slices.ContainsFunc(w.plan.Watchers, gone)
+	if in.manyLate && !urgent {
+		return false, false
+	}
 	if partial = t.now.Mono < still && t.now.Mono < w.waits.Add(longStill); partial && !urgent {
 		at = max(at, min(still, w.waits.Add(longStill)))
 	}
+	partial = partial || in.manyLate
 	if t.now.Mono < at {
 		t.at(at)
 		return false, false
