@@ -18,6 +18,8 @@ func (e *Engine) Clone() *Engine {
 	c.draft.next = slices.Clone(e.draft.next)
 	c.follow.reading.pages = slices.Clone(e.follow.reading.pages)
 	c.facts.all = slices.Clone(e.facts.all)
+	c.sweep.found.Records = slices.Clip(e.sweep.found.Records)
+	c.sweep.found.Unreadable = slices.Clip(e.sweep.found.Unreadable)
 	c.faults.malformed = slices.Clone(e.faults.malformed)
 	c.news.finished = slices.Clone(e.news.finished)
 	c.shards.all = make([]*shard, len(e.shards.all))
@@ -49,5 +51,5 @@ func (e *Engine) Hash() uint64 {
 		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
 	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.peers, e.reads, e.shards, e.owners, e.follow, e.watch, e.duty, e.draft, e.feed, e.facts, e.pages, e.news, e.leave)
+	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.peers, e.reads, e.shards, e.owners, e.follow, e.watch, e.duty, e.sweep, e.draft, e.feed, e.facts, e.pages, e.news, e.leave)
 }

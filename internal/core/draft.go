@@ -79,6 +79,7 @@ type stage struct {
 	ready    func(parents []string) bool
 	wishes   lease.Wishes
 	late     func(inc lease.Incarnation) bool // its seat has missed a heartbeat
+	strays   []string                         // sorted; their workers have to read the rows again
 	declines func(name string, inc lease.Incarnation) bool
 }
 
@@ -267,7 +268,9 @@ func (d *draft) assign(t *turn, in stage, l *layout) {
 			continue
 		}
 		d.next[to].Hold = append(d.next[to].Hold, lease.Assigned{Shard: name, Parents: l.parents[i]})
-		if owner != rebalance.Nobody && owner != to {
+		if _, stray := slices.BinarySearch(in.strays, name); stray { // a hint to itself
+			d.next[to].Give = append(d.next[to].Give, lease.Give{Shard: name, To: in.seats[to].Incarnation})
+		} else if owner != rebalance.Nobody && owner != to {
 			d.next[owner].Give = append(d.next[owner].Give, lease.Give{Shard: name, To: in.seats[to].Incarnation})
 		}
 	}

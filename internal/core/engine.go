@@ -27,6 +27,7 @@ type Engine struct {
 	follow follow
 	watch  watch
 	duty   duty
+	sweep  sweep
 	draft  draft
 	feed   feed
 	facts  facts
@@ -204,7 +205,7 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 	}
 	e.shards.asks = 0
 	e.reads.forget()
-	e.peers, e.owners, e.follow, e.watch, e.duty, e.draft = peers{}, owners{}, follow{}, watch{}, duty{}, draft{}
+	e.peers, e.owners, e.follow, e.watch, e.duty, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, duty{}, sweep{}, draft{}
 	e.facts, e.pages, e.news = facts{next: Never}, pages{}, news{}
 	e.leave.done = e.leave.on
 }
@@ -645,6 +646,11 @@ func (e *Engine) reconcile() {
 			e.decline(s.name)
 		}
 	}
+	for _, give := range e.follow.target.Give {
+		if s := e.shards.find(give.Shard); give.To == e.seat.me && s != nil {
+			s.get(t) // an audit has found its row without an owner
+		}
+	}
 	e.shards.forgetIdle(t)
 	e.owners.prune(t)
 	e.tendAll()
@@ -672,8 +678,14 @@ func (e *Engine) listed(in Listed) {
 		}
 	case r.rows.id:
 		if r.rows.answered(t, r.away, 4, in.Err) {
-			e.sawRows(in)
+			e.sawRows(in, r.rows.begun)
 		} else if !e.waits(in.Err) {
+			t.failedNow("", in.Err)
+		}
+	case e.sweep.page.id:
+		if e.sweep.answered(t, r.away, in) {
+			e.swept()
+		} else if in.Err != nil && !e.waits(in.Err) {
 			t.failedNow("", in.Err)
 		}
 	case r.targets.id:
@@ -806,7 +818,7 @@ func (e *Engine) readWants(seats []lease.Seat, only lease.Incarnation) {
 }
 
 // sawRows takes a complete listing of the rows: for plans, and for the shards of this worker.
-func (e *Engine) sawRows(in Listed) {
+func (e *Engine) sawRows(in Listed, begun order) {
 	e.watch.check = true
 	defer e.retire()
 	t := &e.turn
@@ -816,14 +828,14 @@ func (e *Engine) sawRows(in Listed) {
 			s.row.malformed, s.row.answered = true, t.now.Mono
 		}
 	}
-	e.facts.saw(e.reads.rows.begun, in)
+	e.facts.saw(begun, in)
 	for _, record := range in.Records {
 		at, ok := record.(lease.Row)
 		if !ok {
 			continue
 		}
 		s := e.shards.find(at.Shard)
-		if s == nil && at.Owner.Incarnation == e.seat.me && e.reads.rows.begun > e.shards.gone {
+		if s == nil && at.Owner.Incarnation == e.seat.me && begun > e.shards.gone {
 			s = e.shards.know(at.Shard, t.cfg.Group, e.seat.me)
 		}
 		if s != nil {
@@ -831,7 +843,7 @@ func (e *Engine) sawRows(in Listed) {
 		}
 	}
 	for _, s := range e.shards.all {
-		if of := e.facts.find(s.name); of == nil && s.row.read < e.reads.rows.begun && (s.t != nil || s.row.generation != 0) {
+		if of := e.facts.find(s.name); of == nil && s.row.read < begun && (s.t != nil || s.row.generation != 0) {
 			s.get(t) // the row is gone, or is a tombstone
 		}
 	}
@@ -904,15 +916,7 @@ func (e *Engine) moving() bool {
 // keepReading sends the listings that are due.
 func (e *Engine) keepReading() {
 	t, r := &e.turn, &e.reads
-	if e.audits() {
-		if t.now.Mono >= e.facts.next {
-			r.rows.wanted = true
-		}
-		if r.rows.wanted || e.facts.next == Never {
-			e.facts.next = t.now.Mono.Add(t.jitter(t.cfg.Audit))
-		}
-		t.at(e.facts.next)
-	}
+	e.keepAuditing()
 	if r.targets.due(t) {
 		r.targets.send(t, lease.Query{Kind: lease.KindTarget})
 	}
@@ -1031,7 +1035,8 @@ func (e *Engine) gather() {
 			}
 			return 0
 		},
-		ready: func(parents []string) bool { return w.ready(parents, &e.feed, &e.facts) },
+		ready:  func(parents []string) bool { return w.ready(parents, &e.feed, &e.facts) },
+		strays: w.strays,
 		late: func(inc lease.Incarnation) bool {
 			p := e.peers.find(inc)
 			return p != nil && p.suspect
@@ -1165,8 +1170,8 @@ func (e *Engine) shed() {
 	if !e.watching() && (e.peers.begun > 0 || len(e.peers.all) > 0) {
 		e.peers = peers{}
 	}
-	if !e.plans() && (e.facts.begun > 0 || e.pages.begun > 0 || e.watch.placed.revision > 0 || e.feed.complete > 0) {
-		e.facts, e.pages, e.watch.placed = facts{next: Never}, pages{}, placed{}
+	if !e.plans() && (e.facts.begun > 0 || e.pages.begun > 0 || e.watch.placed.revision > 0 || len(e.feed.shards) > 0) {
+		e.facts, e.pages, e.watch.placed, e.sweep = facts{next: Never}, pages{}, placed{}, sweep{}
 		e.feed = feed{asking: e.feed.asking, next: Never}
 	}
 }
@@ -1181,6 +1186,51 @@ func (e *Engine) keepWatching() {
 		e.duty.late = e.watch.orphans || e.peers.late() > 0
 		e.duty.keep(t, e.seat.me, e.watch.plan, rank)
 	}
+}
+
+// keepAuditing lists the rows from time to time: in a large fleet page by page.
+func (e *Engine) keepAuditing() {
+	t, f := &e.turn, &e.facts
+	if !e.audits() {
+		return
+	}
+	due := t.now.Mono >= f.next
+	if due || f.next == Never || e.reads.rows.wanted {
+		f.next = t.now.Mono.Add(t.jitter(t.cfg.Audit))
+	}
+	t.at(f.next)
+	if !e.duty.large() {
+		e.reads.rows.wanted = e.reads.rows.wanted || due
+		return
+	}
+	if due && !e.sweep.on {
+		e.sweep = sweep{on: true, since: t.now.Mono, revision: e.watch.plan.Revision}
+	}
+	e.sweep.keep(t)
+}
+
+// swept takes the rows as an audit has found them in a large fleet. A shard without a living owner
+// that the plan has long assigned was taken from its owner by hand, and the owner does not know.
+func (e *Engine) swept() {
+	w, sweep := &e.watch, e.sweep
+	e.sweep, e.facts.asked = sweep.over(), sweep.revision
+	e.sawRows(sweep.found, max(e.facts.begun, 1)) // what it shows may be old, and no plan is made from it
+	if w.plan.Open || w.plan.Revision != sweep.revision || w.waits > 0 || sweep.since < w.since.Add(e.turn.cfg.TTL) {
+		return
+	}
+	w.strays = nil
+	for _, of := range e.facts.all {
+		if owner := e.peers.find(of.owner); owner == nil && of.owner != e.seat.me && of.begun && !of.over() && w.placed.has(of.name) && !e.declined(of.name) {
+			w.strays = append(w.strays, of.name)
+		}
+	}
+}
+
+// declined reports whether a worker says that it cannot have the shard at present.
+func (e *Engine) declined(name string) bool {
+	return slices.ContainsFunc(e.seats(), func(s lease.Seat) bool {
+		return slices.Contains(s.News, lease.News{Kind: lease.NewsDeclined, Shard: name})
+	})
 }
 
 // keepServing reads the seats of the workers that may request shards which this worker holds and the

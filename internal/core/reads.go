@@ -131,3 +131,48 @@ func (o *owners) look(t *turn, inc lease.Incarnation) {
 		t.at(of.at.Add(paceWaiting))
 	}
 }
+
+// The audit of a large fleet reads auditPage rows with one request, and then rests for
+// auditPause. Rows have at most about a kilobyte, so these are at most 50 read units a second.
+const (
+	auditPage  = 400
+	auditPause = time.Second
+)
+
+// A sweep is an audit of a large fleet under way.
+type sweep struct {
+	on       bool
+	since    Instant
+	revision int64 // of the plan that was known then
+	page     read
+	after    string // the name of the last row so far
+	found    Listed // all rows so far
+}
+
+// keep lists the next page when it is due.
+func (w *sweep) keep(t *turn) {
+	if w.on {
+		if w.page.wake(t, 0); w.page.due(t) {
+			w.page.send(t, lease.Query{Kind: lease.KindLease, Eventually: true, After: w.after, Limit: auditPage})
+		}
+	}
+}
+
+// answered takes a page, and reports whether it was the last one.
+func (w *sweep) answered(t *turn, away time.Duration, in Listed) bool {
+	if !w.on || !w.page.answered(t, away, 1, in.Err) {
+		return false
+	}
+	w.page.wanted, w.page.next = false, t.now.Mono.Add(auditPause)
+	w.found.Records, w.found.Unreadable = append(w.found.Records, in.Records...), append(w.found.Unreadable, in.Unreadable...)
+	for _, r := range in.Records {
+		w.after = max(w.after, r.Key().Name)
+	}
+	for _, key := range in.Unreadable {
+		w.after = max(w.after, key.Name)
+	}
+	return len(in.Records)+len(in.Unreadable) < auditPage
+}
+
+// over returns the sweep of a worker that does not audit at present.
+func (w *sweep) over() sweep { return sweep{page: w.page.again()} }

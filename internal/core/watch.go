@@ -39,9 +39,10 @@ type watch struct {
 	orphans bool    // a worker has gone since the last plan
 	waits   Instant // since when a plan is due; 0: none is
 	placed  placed
-	again   Instant // not again before
-	check   bool    // something has changed that may make a plan due
-	next    Instant // when to check again although nothing has
+	strays  []string // assigned shards whose rows an audit has found without an owner
+	again   Instant  // not again before
+	check   bool     // something has changed that may make a plan due
+	next    Instant  // when to check again although nothing has
 }
 
 // saw takes the plan as it was listed, and reports whether it is another one.
@@ -54,7 +55,7 @@ func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes) (changed bool
 	if changed {
 		w.since = t.now.Mono
 		if !plan.Open {
-			w.orphans = false
+			w.orphans, w.strays = false, nil
 		}
 	}
 	w.plan, w.wishes, w.known = plan, wishes, true
@@ -132,7 +133,7 @@ func (w *watch) reason(t *turn, in scene) (due, abandoned bool) {
 			return false, false
 		}
 		return true, true
-	case in.added:
+	case in.added || len(w.strays) > 0:
 		return true, false
 	}
 	return w.plan.Inputs != inputs(in.seats, w.wishes, w.plan.Revision), false
