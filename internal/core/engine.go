@@ -75,6 +75,7 @@ func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
 	}
 	clear(t.out)
 	t.now, t.ids, t.out, t.wake, t.store.err = now, 0, t.out[:0], Never, nil
+	t.large = e.duty.large()
 	t.step++
 	if e.leave.done {
 		if r, ok := in.(Returned); ok {

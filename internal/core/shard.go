@@ -61,6 +61,7 @@ type aim struct {
 	leave  Instant // until then others are to try it first, because its own handler has given it up
 	early  int64   // tenures in a row that its handler gave up without progress
 	paused Instant // this worker does not request it before
+	left   Instant // until then its owner may still hand it over, although this worker requests it no more
 	sure   bool    // the row was read for this aim
 	retire bool    // it is finished, and the source lists it no more: its row becomes a tombstone
 }
@@ -192,7 +193,7 @@ func (l *shards) forgetIdle(t *turn) {
 	l.gone = t.step
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
 		_, busy := s.row.copy.Open()
-		return !busy && !s.aim.mine && !s.aim.retire && s.t == nil && s.ask == nil && s.running == 0 && !s.row.try.sent && s.aim.rest == 0 &&
+		return !busy && !s.aim.mine && !s.aim.retire && s.aim.left == 0 && s.t == nil && s.ask == nil && s.running == 0 && !s.row.try.sent && s.aim.rest == 0 &&
 			(s.row.copy.Row().Owner.IsZero() || s.row.copy.Row().Owner.Incarnation != s.mine())
 	})
 }
@@ -279,7 +280,7 @@ func (s *shard) news(t *turn) {
 	r := &s.row
 	r.read, r.known = t.step, true
 	if now := r.copy.Row(); now.Generation != r.generation {
-		s.aim.sure = false
+		s.aim.sure, s.aim.left = false, 0
 		r.generation, r.since, r.gone = now.Generation, t.now.Mono, 0
 		if now.Removed {
 			r.gone = t.step

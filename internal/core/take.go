@@ -75,6 +75,7 @@ func (s *shard) acquire(t *turn, w self, o ownership, h *happened) {
 		s.remove(t)
 	case w.leaving || s.running != 0 || !s.aim.mine:
 		s.retire(t, w.me())
+		s.watchLeft(t)
 	case t.now.Mono < s.aim.rest && !s.exhausted(t, false):
 		s.at(t, s.aim.rest)
 	case !s.row.known || s.row.malformed:
@@ -274,12 +275,12 @@ func (s *shard) watchRow(t *turn, a *ask, notice time.Duration) {
 	if !a.published {
 		return
 	}
-	pace, until := paceMoving, a.since.Add(handoff.Patience(a.terms, notice))
+	pace, until := t.brisk(), a.since.Add(handoff.Patience(a.terms, notice))
 	switch {
 	case t.now.Mono >= until:
 		pace = t.beat
 	case t.now.Mono.Sub(a.since) > movingPrompt:
-		pace = paceWaiting
+		pace = max(pace, paceWaiting)
 	}
 	if t.now.Mono < until {
 		s.at(t, until)
@@ -331,7 +332,26 @@ func (s *shard) callOff(t *turn, me lease.Incarnation) {
 	if s.ask.hook && (s.row.copy.Row().Owner.Incarnation != me || me == "") {
 		t.do(CallOff{Shard: s.name})
 	}
+	if t.large && s.ask.published && s.row.copy.Row().Owner.Incarnation != me {
+		s.aim.left = t.now.Mono.Add(2 * t.cfg.TTL)
+	}
 	s.ask = nil
+}
+
+// watchLeft reads the row of a shard that this worker has requested and requests no more. The owner
+// may have handed it over before it saw that. In a large fleet no listing shows this worker that
+// others then request the shard from it.
+func (s *shard) watchLeft(t *turn) {
+	at := s.row.answered.Add(t.beat)
+	switch {
+	case s.aim.left == 0:
+	case t.now.Mono >= s.aim.left:
+		s.aim.left = 0
+	case t.now.Mono < at:
+		s.at(t, at)
+	default:
+		s.get(t)
+	}
 }
 
 func (s *shard) prepared(t *turn) {

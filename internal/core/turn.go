@@ -28,6 +28,7 @@ type turn struct {
 	ids   int // ids made in this step
 	out   []Output
 	wake  Instant // when the engine has to be called again at the latest
+	large bool    // most workers do not list the seats, because there are many
 	store storeCalls
 }
 
@@ -37,6 +38,15 @@ type storeCalls struct {
 	failed   order // the step in which a call last failed
 	shard    string
 	err      error // the error of that call; reported in the step in which it was made
+}
+
+// brisk is how soon the row of a requested shard is read again at first. A worker that joins a large
+// fleet requests many shards, and waits until their owners have read the plan.
+func (t *turn) brisk() time.Duration {
+	if t.large {
+		return paceSuspect
+	}
+	return paceMoving
 }
 
 func (t *turn) do(o Output) { t.out = append(t.out, o) }
