@@ -83,13 +83,14 @@ func TestStuckLoopIsNotAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		j, store := &jam{}, new(memstore.Store)
 		w := join(t, store, shardlease.Static("1"), shardlease.Config{Planner: j}, count)
+		other := join(t, store, shardlease.Static("1"), shardlease.Config{}, count)
 		pass(time.Minute)
 		expect(t, w.Worker, http.StatusOK, "")
 		blocked := make(chan struct{})
 		j.Lock()
 		j.blocked = blocked
 		j.Unlock()
-		join(t, store, shardlease.Static("1"), shardlease.Config{}, count) // makes the worker plan
+		go other.leave() // makes the worker plan
 		pass(beat + time.Second)
 		expect(t, w.Worker, http.StatusOK, "")
 		pass(ttl)

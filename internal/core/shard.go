@@ -415,6 +415,7 @@ func (s *shard) claimed(t *turn, what doing, a protocol.Answer, h *happened) {
 	case a.Verdict != protocol.Stored:
 		if what == claiming && a.Verdict != protocol.Again {
 			t.report(event.Event{Kind: event.Contended, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name})
+			s.aim.paused, h.look = t.now.Mono.Add(stillFor), true // the plan may have given the shard to the other
 		}
 	case what == making || what == reviving:
 		t.report(event.Event{Kind: event.Created, Shard: s.name, Generation: at.Generation})
