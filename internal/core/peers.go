@@ -38,6 +38,14 @@ type peers struct {
 	changed Instant // when seats last came, went or changed
 	seen    Instant // when they were last listed
 	begun   order   // the step in which the last consistent listing was sent; 0: there was none
+	evicted []deadSeat
+}
+
+// A deadSeat is an evicted seat. A listing may still show it that began before the deletion was
+// answered, or that lags behind: it is not the seat of a newcomer.
+type deadSeat struct {
+	inc lease.Incarnation
+	at  order // the step in which the deletion was answered
 }
 
 // A peer is another worker's seat.
@@ -75,6 +83,9 @@ func (p *peers) find(inc lease.Incarnation) *peer {
 func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 	all := make([]peer, 0, len(in.seats)+len(in.unreadable))
 	for _, seat := range in.seats {
+		if slices.ContainsFunc(p.evicted, func(of deadSeat) bool { return of.inc == seat.Incarnation }) {
+			continue
+		}
 		now, c := p.watch(t, seat)
 		all, changed = append(all, now), changed || c
 	}
@@ -89,7 +100,7 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 		all = append(all, now)
 	}
 	sortPeers(all)
-	next := peers{all: all, changed: p.changed, seen: t.now.Mono, begun: p.begun}
+	next := peers{all: all, changed: p.changed, seen: t.now.Mono, begun: p.begun, evicted: p.evicted}
 	for i := range p.all {
 		old := &p.all[i]
 		switch {
@@ -105,6 +116,7 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 	next.all = all
 	if !in.lax {
 		next.begun = in.begun
+		next.evicted = slices.DeleteFunc(slices.Clone(p.evicted), func(of deadSeat) bool { return of.at < in.begun })
 	}
 	if changed {
 		next.changed = t.now.Mono
@@ -229,7 +241,7 @@ func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, ali
 		}
 		inc := of.seat.Incarnation
 		p.all = slices.DeleteFunc(slices.Clone(p.all), func(q peer) bool { return q.seat.Incarnation == inc })
-		p.changed = t.now.Mono
+		p.changed, p.evicted = t.now.Mono, append(slices.Clip(p.evicted), deadSeat{inc, t.step})
 		return true, false
 	case protocol.Unknown:
 		t.failedNow("", in.Err)
