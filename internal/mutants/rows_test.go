@@ -171,6 +171,8 @@ func rowMutants() []mutant {
 			without("page.revision"), inLease, "TestMixedPagesAreNotActedOn"},
 		{"a target is read with all its pages", "shardlease/lease.JoinPages",
 			without("page.pages"), inLease, "TestMixedPagesAreNotActedOn"},
+		{"pages with the same names make no target", "shardlease/lease.JoinPages",
+			never("sorted"), inLease, "TestMixedPagesAreNotActedOn"},
 		{"packed names have one form", "shardlease/lease.unpackHold",
 			without("equal"), inLease, "TestPackedNamesHaveOneForm"},
 		{"a request names the owner that its worker saw", "shardlease/lease.Want.String",

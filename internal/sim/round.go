@@ -245,6 +245,16 @@ func (w *world) restless(format string, args ...any) {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, format, args...)
+	v, _ := w.view()
+	load := map[string]int{}
+	for _, s := range v.Shards {
+		if s.Owner == rebalance.Nobody {
+			fmt.Fprintf(&text, ", nobody works on %s", s.Name)
+		} else {
+			load[v.Workers[s.Owner].Name]++
+		}
+	}
+	fmt.Fprintf(&text, "; %d seats of %d workers, with %v", len(w.seats()), len(v.Workers), load)
 	for _, s := range w.streams {
 		if s.ended == 0 {
 			fmt.Fprintf(&text, "\n\t%s: %v, handlers %v", s.name, w.judge.row(s.name), s.active)

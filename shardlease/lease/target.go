@@ -107,8 +107,8 @@ func (t Target) Split() []Target {
 
 // JoinPages returns the target that was split into the pages of one worker, as page 0 of all of
 // them. It reports false for a mixed set: a page is missing or belongs to another revision,
-// because a planner is writing them. A worker does not act on a mixed set, and reads the pages
-// again. Pages above those of the target are left from an earlier one, and do not count.
+// because a planner is writing them, or the names of one page are not above those of the page
+// before. A worker does not act on a mixed set, and reads the pages again. Pages above those of the target are left from an earlier one, and do not count.
 func JoinPages(pages []Target) (Target, bool) {
 	if len(pages) == 0 || int64(len(pages)) < pages[0].Pages {
 		return Target{}, false
@@ -121,7 +121,26 @@ func JoinPages(pages []Target) (Target, bool) {
 		}
 		whole.Hold, whole.Give = append(whole.Hold, page.Hold...), append(whole.Give, page.Give...)
 	}
+	if !whole.sorted() {
+		return Target{}, false
+	}
 	return whole, true
+}
+
+// sorted reports whether Hold and Give are sorted, with different shards.
+func (t Target) sorted() bool {
+	hold, give := t.Hold, t.Give
+	for i := 1; i < len(hold); i++ {
+		if hold[i-1].Shard >= hold[i].Shard {
+			return false
+		}
+	}
+	for i := 1; i < len(give); i++ {
+		if give[i-1].Shard >= give[i].Shard {
+			return false
+		}
+	}
+	return true
 }
 
 func (a Assigned) size() int {
@@ -144,19 +163,16 @@ func (t Target) Validate() error {
 		errs = append(errs, tooMany("names of a page", n, MaxPage))
 	}
 	size := 0
-	for i, a := range t.Hold {
+	for _, a := range t.Hold {
 		size += a.size()
 		errs = append(errs, validName("assigned shard", a.Shard), validParents(a.Shard, a.Parents))
-		if i > 0 && t.Hold[i-1].Shard >= a.Shard {
-			errs = append(errs, invalid("hold", "must be sorted, with different shards"))
-		}
 	}
-	for i, g := range t.Give {
+	for _, g := range t.Give {
 		size += g.size()
 		errs = append(errs, validName("shard to give", g.Shard), validIncarnation(g.To))
-		if i > 0 && t.Give[i-1].Shard >= g.Shard {
-			errs = append(errs, invalid("give", "must be sorted, with different shards"))
-		}
+	}
+	if !t.sorted() {
+		errs = append(errs, invalid("hold and give", "must be sorted, with different shards"))
 	}
 	if size > maxPageBytes {
 		errs = append(errs, tooLong("page", size, maxPageBytes))

@@ -190,6 +190,7 @@ func TestMixedPagesAreNotActedOn(t *testing.T) {
 		"a newer page":      func(pages []lease.Target) []lease.Target { pages[2].Revision++; return pages },
 		"another count":     func(pages []lease.Target) []lease.Target { pages[2].Pages++; return pages },
 		"another worker":    func(pages []lease.Target) []lease.Target { pages[2].Incarnation = "b"; return pages },
+		"names twice":       func(pages []lease.Target) []lease.Target { pages[2].Hold = pages[1].Hold; return pages },
 	} {
 		if whole, ok := lease.JoinPages(spoil(slices.Clone(pages))); ok || whole.Revision != 0 {
 			t.Errorf("%s: joined to %v", name, whole)
