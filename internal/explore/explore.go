@@ -10,6 +10,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/virtual"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // A move is one thing that may happen next.
@@ -29,6 +30,7 @@ type Report struct {
 func Explore(s Story, limit int) (Report, error) {
 	start := newState(&s)
 	start.settle()
+	known := newGoals()
 	start.until = start.now.Add(s.For)
 	type visit struct {
 		*state
@@ -51,11 +53,15 @@ func Explore(s Story, limit int) (Report, error) {
 			for _, m := range v.moves() {
 				w := v.clone()
 				m.do(w)
+				h := w.hash()
+				if s.Goal && w.fault == nil && !seen[h] {
+					w.fault = known.reach(w)
+				}
 				if w.fault != nil {
 					last := &visit{from: v, by: m.name}
 					return Report{len(seen), depth + 1, false}, fmt.Errorf("%s: %w\n  %s\n%v", s.Name, w.fault, path(last), w)
 				}
-				if h := w.hash(); !seen[h] {
+				if !seen[h] {
 					seen[h] = true
 					next = append(next, &visit{w, v, m.name})
 				}
@@ -78,15 +84,78 @@ func (w *state) settle() {
 		return
 	}
 	for w.now < engine.Instant(20*time.Second) {
-		if len(w.calls) > 0 {
-			w.complete(0)
-		} else {
-			w.pass()
-		}
+		w.quiet()
+	}
+	if w.story.Prelude != nil {
+		w.story.Prelude(&Prelude{w})
+		return
 	}
 	for i := w.story.Settled; i < w.story.Workers; i++ {
 		w.enter(i)
 	}
+}
+
+// quiet lets the next thing happen in calm weather.
+func (w *state) quiet() {
+	if i := slices.IndexFunc(w.calls, func(c call) bool { return !c.answered }); i >= 0 {
+		w.complete(i)
+	} else {
+		w.pass()
+	}
+}
+
+// A Prelude is what happens in calm weather before the exploration begins.
+type Prelude struct{ w *state }
+
+// Join brings in a worker.
+func (p *Prelude) Join(i int) { p.w.enter(i) }
+
+// Pause pauses a worker; Die ends it. The calls that it has sent are under way.
+func (p *Prelude) Pause(i int) { p.w.nodes[i].paused = true }
+func (p *Prelude) Die(i int)   { p.w.nodes[i].dead = true }
+
+// Late makes the calls that a worker has sent arrive at any later time, without an answer.
+func (p *Prelude) Late(i int) {
+	for at := range p.w.calls {
+		if c := &p.w.calls[at]; c.node == i && !c.answered {
+			c.answered = true
+			p.w.step(i, virtual.Unanswered(c.out, errSilence))
+		}
+	}
+}
+
+// Delete deletes the plan by hand.
+func (p *Prelude) Delete() { p.w.deletePlan() }
+
+// Until lets the fleet go on until a worker sends a write that the text describes, and returns
+// the worker. Anybody is any worker.
+func (p *Prelude) Until(i int, write string) (by int) {
+	for range 100_000 {
+		for _, c := range p.w.calls {
+			if (c.node == i || i == Anybody) && strings.Contains(c.text, write) {
+				return c.node
+			}
+		}
+		p.w.quiet()
+	}
+	p.w.blame("nobody sends %q", write)
+	return 0
+}
+
+// Rest lets the fleet go on for so long.
+func (p *Prelude) Rest(d time.Duration) {
+	for until := p.w.now.Add(d); p.w.now < until; {
+		p.w.quiet()
+	}
+}
+
+// Anybody is any worker.
+const Anybody = -1
+
+func (w *state) deletePlan() {
+	key := lease.Plan{Group: "g"}.Key()
+	w.store.Delete(key)
+	w.put(key, nil)
 }
 
 // moves are the things that may happen next, in the state as it is.
@@ -105,6 +174,9 @@ func (w *state) moves() []move {
 	}
 	for i := range w.nodes {
 		all = append(all, w.nodeMoves(i)...)
+	}
+	if w.left.Deletes > 0 {
+		all = append(all, move{"the plan is deleted", func(w *state) { w.left.Deletes--; w.deletePlan() }})
 	}
 	return all
 }
@@ -193,9 +265,10 @@ func (w *state) nodeMoves(i int) []move {
 	add(w.left.Crashes > 0, "dies", func(w *state) { w.left.Crashes--; w.nodes[i].dead = true })
 	add(w.left.Pauses > 0 && !n.paused, "is paused", func(w *state) { w.left.Pauses--; w.nodes[i].paused = true })
 	add(n.paused, "wakes up", func(w *state) { w.resume(i) })
-	add(w.left.Stops > 0 && !n.paused, "is stopped", func(w *state) { w.left.Stops--; w.step(i, engine.Stop{}) })
+	add(w.left.Stops > 0 && !n.paused, "is stopped", func(w *state) { w.left.Stops--; w.nodes[i].stopped = true; w.step(i, engine.Stop{}) })
 	for t, h := range n.Handlers {
 		add(!n.paused && (h.Soft || h.Over), "returns from "+h.Shard, func(w *state) { w.ret(i, t) })
+		add(!n.paused && !h.Over && w.left.Fails > 0, "fails "+h.Shard, func(w *state) { w.left.Fails--; w.fail(i, t) })
 		add(!n.paused && !h.Over && w.left.Marks > 0, "commits "+h.Shard, func(w *state) { w.left.Marks--; w.mark(i, t) })
 	}
 	return moves
@@ -216,6 +289,13 @@ func (w *state) ret(i, t int) {
 	id := n.Handlers[t].Tenure
 	n.Handlers.Remove(id)
 	w.step(i, engine.Returned{Tenure: id})
+}
+
+func (w *state) fail(i, t int) {
+	n := &w.nodes[i]
+	id := n.Handlers[t].Tenure
+	n.Handlers.Remove(id)
+	w.step(i, engine.Returned{Tenure: id, Failed: true})
 }
 
 func (w *state) mark(i, t int) {

@@ -7,6 +7,7 @@ package explore
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,8 +18,8 @@ import (
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/internal/virtual"
-	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -36,9 +37,15 @@ type Story struct {
 	Faults  int // calls that are lost, late, or stored without an answer
 	Marks   int // marks with a commit that is waited for
 	Stops   int // clean stops
+	Fails   int // handlers that return with an error
+	Deletes int // deletions of the plan by hand
 	// For is how long the fleet is followed.
-	For   time.Duration
-	Reads int // reads that are answered late
+	For time.Duration
+
+	Engine  virtual.Maker  // of the workers; nil: virtual.Present
+	Lists   map[int]string // what the sources of some workers list; the others list all shards
+	Prelude func(*Prelude) // what happens before the exploration begins, after the first workers settled
+	Goal    bool           // the goal has to be reached from every state
 }
 
 // A state is a fleet at a moment. It is cloned for each thing that may happen next.
@@ -46,13 +53,15 @@ type state struct {
 	story   *Story
 	now     engine.Instant
 	until   engine.Instant
-	store   *memstore.Store
+	store   *virtual.Deletable
 	table   virtual.Table  // of that store
 	records []record       // what stands in the table, sorted by key, as hashes
 	stands  []lease.Record // the records themselves, in the same order
 	nodes   []node
-	calls   []call // under way, in the order they were sent
-	left    Story  // what may still happen
+	calls   []call                 // under way, in the order they were sent
+	left    Story                  // what may still happen
+	wanted  map[engine.Tenure]bool // what some seat has requested
+	highest int64                  // the highest revision of a plan
 	fault   error
 }
 
@@ -66,14 +75,15 @@ type record struct {
 type node struct {
 	virtual.Host
 	virtual.Quiet
-	w      *state
-	i      int
-	hash   uint64 // of the engine; 0: not since its last step
-	ids    int    // steps of it that made writes: their ids do not depend on what others did meanwhile
-	chance string // of its last step
-	dead   bool
-	paused bool
-	wait   []engine.Input // what arrives while it is paused
+	w       *state
+	i       int
+	hash    uint64 // of the engine; 0: not since its last step
+	ids     int    // steps of it that made writes: their ids do not depend on what others did meanwhile
+	chance  string // of its last step
+	dead    bool
+	stopped bool
+	paused  bool
+	wait    []engine.Input // what arrives while it is paused
 }
 
 // A call is on its way to the store.
@@ -87,7 +97,7 @@ type call struct {
 var errSilence = errors.New("no answer")
 
 func newState(s *Story) *state {
-	w := &state{story: s, store: new(memstore.Store), left: *s, nodes: make([]node, s.Workers)}
+	w := &state{story: s, store: virtual.NewDeletable(), wanted: map[engine.Tenure]bool{}, left: *s, nodes: make([]node, s.Workers)}
 	w.bind()
 	for i := range w.nodes {
 		w.nodes[i].Wake = engine.Never
@@ -115,22 +125,27 @@ func (w *state) enter(i int) {
 		Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Hour, Poll: time.Hour,
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: -1},
 	}
-	n.Engine = virtual.Present(c, n.Moment())
+	create := w.story.Engine
+	if create == nil {
+		create = virtual.Present
+	}
+	n.Engine = create(c, n.Moment())
 	w.step(i, engine.Tick{})
 }
 
 func (n *node) name() string { return string(rune('a' + n.i)) }
 
-// Moment returns the present moment. The wall clock stands still: nothing may depend on it.
+// Moment returns the present moment. The wall clock goes in steps of ten seconds: nothing may depend
+// on it but the revision of a plan that is made anew.
 func (n *node) Moment() engine.Moment {
 	n.chance = n.name() + strconv.Itoa(n.ids)
-	return engine.Moment{Mono: n.w.now, Wall: virtual.Epoch(), Chance: n.chance}
+	return engine.Moment{Mono: n.w.now, Wall: virtual.Epoch().Add(time.Duration(n.w.now).Truncate(10 * time.Second)), Chance: n.chance}
 }
 
 func (w *state) clone() *state {
 	c := *w
 	c.store, c.records, c.stands = w.store.Clone(), slices.Clone(w.records), slices.Clone(w.stands)
-	c.calls = slices.Clone(w.calls)
+	c.calls, c.wanted = slices.Clone(w.calls), maps.Clone(w.wanted)
 	c.nodes = slices.Clone(w.nodes)
 	for i := range c.nodes {
 		n := &c.nodes[i]
@@ -177,11 +192,21 @@ func (n *node) sender() virtual.Sender { return virtual.Sender{Name: n.name()} }
 
 // Poll lists the shards at once.
 func (n *node) Poll() {
-	shards := make([]engine.Shard, n.w.story.Shards)
-	for s := range shards {
-		shards[s].Name = fmt.Sprintf("s%d", s)
+	n.w.step(n.i, engine.Source{Shards: n.w.source(n.i), Complete: true})
+}
+
+// source is what the source of a worker lists.
+func (w *state) source(i int) (shards []engine.Shard) {
+	if names, ok := w.story.Lists[i]; ok {
+		for name := range strings.FieldsSeq(names) {
+			shards = append(shards, engine.Shard{Name: name})
+		}
+		return shards
 	}
-	n.w.step(n.i, engine.Source{Shards: shards, Complete: true})
+	for s := range w.story.Shards {
+		shards = append(shards, engine.Shard{Name: fmt.Sprintf("s%d", s)})
+	}
+	return shards
 }
 
 // Start begins a handler, which knows its position.
@@ -194,9 +219,19 @@ func (n *node) Start(h *virtual.Handler, o engine.Start) {
 	h.Script = position(o.Checkpoint.Position)
 }
 
-// Drain and Over leave it open when the handler returns.
-func (*node) Drain(*virtual.Handler, engine.Drain) {}
-func (*node) Over(*virtual.Handler, engine.Over)   {}
+// Drain and Over leave it open when the handler returns. A living owner is stopped for another
+// worker only if a seat has requested the shard.
+func (n *node) Drain(_ *virtual.Handler, o engine.Drain) { n.given(o.Tenure, o.Cause) }
+func (n *node) Over(_ *virtual.Handler, o engine.Over)   { n.given(o.Tenure, o.Cause) }
+
+func (n *node) given(t engine.Tenure, cause event.Cause) {
+	if cause == event.CauseHandedOff && !n.w.wanted[t] {
+		n.w.blame("%s gives %v to another worker, and no seat has requested it", n.name(), t)
+	}
+	if cause == event.CauseStopped && !n.stopped {
+		n.w.blame("%s stops %v, and was not asked to stop", n.name(), t)
+	}
+}
 
 func position(s string) (n int) {
 	_, _ = fmt.Sscan(s, &n)
@@ -215,6 +250,7 @@ func (w *state) serve(c call) engine.Input { return w.table.Serve(w.nodes[c.node
 // Accepted checks a write that the table has accepted, and notes it.
 func (w *state) Accepted(by virtual.Sender, write lease.Write, after lease.Record) {
 	before := w.put(write.Key(), after)
+	w.advises(by, before, after)
 	next, ok := after.(lease.Row)
 	if !ok {
 		return
@@ -226,6 +262,25 @@ func (w *state) Accepted(by virtual.Sender, write lease.Write, after lease.Recor
 	}
 	if next.Last.Reason == lease.ReasonExpired && next.Generation > old.Generation {
 		w.expired(old)
+	}
+}
+
+// advises checks the records that are no rows, and notes what they request.
+func (w *state) advises(by virtual.Sender, before, after lease.Record) {
+	switch after := after.(type) {
+	case lease.Seat:
+		for _, want := range after.Wants {
+			w.wanted[engine.Tenure{Shard: want.Shard, Generation: want.Generation}] = true
+		}
+	case lease.Plan:
+		if old, ok := before.(lease.Plan); (!ok || old.Revision != after.Revision) && after.Revision <= w.highest {
+			w.blame("%s opens revision %d, and there was revision %d", by.Name, after.Revision, w.highest)
+		}
+		w.highest = max(w.highest, after.Revision)
+	case lease.Target:
+		if old, ok := before.(lease.Target); ok && old.Revision >= after.Revision {
+			w.blame("%s writes a target of revision %d over one of revision %d", by.Name, after.Revision, old.Revision)
+		}
 	}
 }
 
@@ -263,6 +318,11 @@ func (w *state) put(key lease.Key, r lease.Record) (before lease.Record) {
 	return before
 }
 
+// counts is how often what may still happen.
+func (s *Story) counts() []int {
+	return []int{s.Crashes, s.Pauses, s.Faults, s.Marks, s.Stops, s.Fails, s.Deletes}
+}
+
 // hash tells states apart.
 func (w *state) hash() uint64 {
 	type known struct {
@@ -282,9 +342,9 @@ func (w *state) hash() uint64 {
 		table []record
 		nodes []known
 		calls []sent
-		left  Story
+		left  []int
 		spent time.Duration
-	}{table: w.records, left: w.left, spent: time.Duration(w.now)}
+	}{table: w.records, left: w.left.counts(), spent: time.Duration(w.now)}
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		k := known{dead: true}

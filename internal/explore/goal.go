@@ -1,0 +1,200 @@
+package explore
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// What every fleet comes to when nothing more goes wrong.
+//
+// From each state that is visited, the fleet goes on without faults: calls are answered, time
+// passes, handlers return when they are asked to, and paused workers wake up. It has to reach its
+// goal, and to stay there. So no state is a trap, and no cycle without the goal can go on forever
+// in the order that is tried. There are two such orders: the oldest call first, and the newest.
+
+const (
+	patience = 2 * time.Minute // the fleet has to reach its goal in so long
+	stays    = 7 * time.Second // and to stay there for so long: more than two heartbeats
+)
+
+// Goals are the states, as hashes, from which the goal is known to be reached; one set for each
+// order of the calls.
+type goals [2]map[uint64]bool
+
+func newGoals() goals { return goals{{}, {}} }
+
+// reach reports an error unless the fleet reaches its goal from the state, which it leaves as it
+// is.
+func (g goals) reach(from *state) error {
+	for newest, known := range g {
+		w := from.clone()
+		if err := w.calmDown(newest == 1, known); err != nil {
+			return fmt.Errorf("without further faults, newest call first: %t: %w\n%v", newest == 1, err, w)
+		}
+	}
+	return nil
+}
+
+// calmDown lets the fleet go on until its goal is reached, and notes the states on the way.
+func (w *state) calmDown(newest bool, known map[uint64]bool) error {
+	w.left, w.until = Story{}, engine.Never
+	for i := range w.nodes {
+		if w.nodes[i].paused {
+			w.resume(i)
+		}
+	}
+	var way []uint64
+	var since, end = engine.Never, w.now.Add(patience)
+	var as aims
+	for w.fault == nil {
+		if w.next(newest) {
+			continue
+		}
+		h := w.calmHash()
+		if known[h] {
+			break
+		}
+		way = append(way, h)
+		now, missing := w.aims()
+		switch {
+		case missing == nil && since != engine.Never && now == as && w.now >= since.Add(stays):
+			end = engine.Never
+		case missing != nil:
+			since = engine.Never
+		case now != as || since == engine.Never:
+			since, as = w.now, now
+		}
+		if end == engine.Never {
+			break
+		}
+		if w.now > end {
+			return errors.Join(fmt.Errorf("not at rest after %v", patience), missing)
+		}
+		w.pass()
+	}
+	for _, h := range way {
+		known[h] = true
+	}
+	return w.fault
+}
+
+// next lets happen what takes no time, and reports whether there was something.
+func (w *state) next(newest bool) bool {
+	for i := range w.nodes {
+		for t, h := range w.nodes[i].Handlers {
+			if (h.Soft || h.Over) && !w.nodes[i].dead {
+				w.ret(i, t)
+				return true
+			}
+		}
+	}
+	if len(w.calls) == 0 {
+		return false
+	}
+	at := 0
+	if newest {
+		at = len(w.calls) - 1
+	}
+	if c := w.calls[at]; c.answered {
+		w.drop(at)
+		w.serve(c)
+	} else {
+		w.complete(at)
+	}
+	return true
+}
+
+// calmHash tells states apart from which nothing more goes wrong.
+func (w *state) calmHash() uint64 {
+	c := *w
+	c.now = 0
+	return c.hash()
+}
+
+// Aims are what does not change in a fleet at rest.
+type aims struct {
+	revision    int64
+	generations int64 // the sum
+}
+
+// aims returns what must not change any more, and an error that says what is missing.
+func (w *state) aims() (now aims, missing error) {
+	if !w.lives() {
+		return aims{}, nil
+	}
+	var plan lease.Plan
+	rows := map[string]lease.Row{}
+	targets := map[string]lease.Incarnation{}
+	seats := map[lease.Incarnation]bool{}
+	for _, r := range w.stands {
+		switch r := r.(type) {
+		case lease.Plan:
+			plan = r
+		case lease.Row:
+			rows[r.Shard], now.generations = r, now.generations+r.Generation%(1<<20)
+		case lease.Target:
+			if !seats[r.Incarnation] { // a late write: the next planner deletes it
+				continue
+			}
+			for _, a := range r.Hold {
+				targets[a.Shard] = r.Incarnation
+			}
+		case lease.Seat:
+			seats[r.Incarnation] = true
+		}
+	}
+	now.revision = plan.Revision
+	for shard := range w.listed() {
+		missing = errors.Join(missing, w.serves(shard, rows[shard]))
+		if w.story.Engine != nil && targets[shard] != rows[shard].Owner.Incarnation {
+			missing = errors.Join(missing, fmt.Errorf("%s is held by %v and assigned to %v", shard, rows[shard].Owner, targets[shard]))
+		}
+	}
+	if w.story.Engine != nil && (plan.Revision == 0 || plan.Open) {
+		missing = errors.Join(missing, fmt.Errorf("the plan is open or missing: %v", plan))
+	}
+	return now, missing
+}
+
+// serves reports an error unless a living worker serves the shard.
+func (w *state) serves(shard string, row lease.Row) error {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if !n.up() || n.paused || n.name() != row.Owner.Name {
+			continue
+		}
+		if h := n.Handlers.Of(engine.Tenure{Shard: shard, Generation: row.Generation}); h != nil && !h.Soft && !h.Over {
+			return nil
+		}
+	}
+	return fmt.Errorf("no living worker serves %s: %v", shard, row)
+}
+
+// listed returns the names of the shards that the source of some living worker lists.
+func (w *state) listed() map[string]bool {
+	all := map[string]bool{}
+	for i := range w.nodes {
+		if w.nodes[i].up() {
+			for _, s := range w.source(i) {
+				all[s.Name] = true
+			}
+		}
+	}
+	return all
+}
+
+// up reports whether a node runs and is meant to go on.
+func (n *node) up() bool { return n.Engine != nil && !n.dead && !n.stopped }
+
+func (w *state) lives() bool {
+	for i := range w.nodes {
+		if w.nodes[i].up() {
+			return true
+		}
+	}
+	return false
+}

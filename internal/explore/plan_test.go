@@ -1,0 +1,120 @@
+package explore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/explore"
+	"github.com/shardlease/shardlease-go/internal/virtual"
+	"github.com/shardlease/shardlease-go/rebalance"
+)
+
+const (
+	a = iota
+	b
+	c
+)
+
+// TestPlans goes through what fleets come to whose workers write plans. From every state the fleet
+// reaches its goal, if nothing more goes wrong: a living worker serves every shard, the targets
+// are what the workers hold, no revision is open, and no plan follows.
+func TestPlans(t *testing.T) {
+	for _, s := range planStories() {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			s.Goal, s.Engine = true, virtual.Next
+			r, err := explore.Explore(s, *states/4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d states, depth %d, complete: %t", r.States, r.Depth, r.Complete)
+		})
+	}
+}
+
+// TestTwoPlanners: two workers that may both plan, and one shard that one of them holds. These
+// stories are gone through to their end, whatever states are asked for.
+func TestTwoPlanners(t *testing.T) {
+	for _, s := range []explore.Story{
+		{Name: "both begin", Workers: 2, Shards: 1, For: 4 * time.Second},
+		{Name: "both begin, and one dies", Workers: 2, Shards: 1, Crashes: 1, For: 4 * time.Second},
+		{Name: "one joins, and one dies", Workers: 2, Shards: 1, Settled: 1, Crashes: 1, For: 8 * time.Second},
+		{Name: "one joins, and a call fails", Workers: 2, Shards: 1, Settled: 1, Faults: 1, For: 5 * time.Second},
+		{Name: "one joins, and the plan is deleted", Workers: 2, Shards: 1, Settled: 1, Deletes: 1, For: 5 * time.Second},
+		{Name: "one joins, and one is paused", Workers: 2, Shards: 1, Settled: 1, Pauses: 1, For: 4 * time.Second},
+		{Name: "one is paused after it opened a revision", Workers: 2, Shards: 1, Settled: 1, For: 8 * time.Second,
+			Prelude: func(p *explore.Prelude) { p.Join(b); p.Until(b, "swap of plan"); p.Pause(b) }},
+	} {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			s.Goal, s.Engine, s.Mode = !testing.Short(), virtual.Next, rebalance.Eager
+			if r, err := explore.Explore(s, 1<<20); err != nil || !r.Complete {
+				t.Errorf("%+v: %v", r, err)
+			}
+		})
+	}
+}
+
+// TestLargeFleets: not every worker lists the seats, so a worker has to learn in another way that
+// the owner of a shard of its target has died.
+func TestLargeFleets(t *testing.T) {
+	const k = 10 // the eleventh worker
+	for _, s := range []explore.Story{
+		{Name: "the first worker dies", Prelude: func(p *explore.Prelude) { p.Die(a); p.Until(explore.Anybody, "delete of seat") }},
+		{Name: "the last worker dies", Prelude: func(p *explore.Prelude) { p.Die(k - 1); p.Until(explore.Anybody, "delete of seat") }},
+		{Name: "the planner of a death dies", Prelude: func(p *explore.Prelude) { p.Die(k - 1); p.Die(p.Until(explore.Anybody, "swap of plan")) }},
+		{Name: "one joins", Prelude: func(p *explore.Prelude) { p.Join(k); p.Until(explore.Anybody, "of target") }},
+	} {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			s.Workers, s.Settled, s.Shards, s.For = k+1, k, k+2, 15*time.Second
+			s.Goal, s.Engine, s.Mode = true, virtual.Next, rebalance.Eager
+			r, err := explore.Explore(s, *states/30)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d states, depth %d, complete: %t", r.States, r.Depth, r.Complete)
+		})
+	}
+}
+
+func planStories() []explore.Story {
+	var all []explore.Story
+	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
+		for _, s := range []explore.Story{
+			{Name: "two planners begin", Workers: 2, Shards: 1, For: 4 * time.Second},
+			{Name: "two planners begin, and a fault", Workers: 2, Shards: 1, Faults: 1, For: 4 * time.Second},
+			{Name: "a join, a crash and a fault", Workers: 2, Shards: 2, Settled: 1, Crashes: 1, Faults: 1, For: 15 * time.Second},
+			{Name: "a planner is paused while another joins", Workers: 3, Shards: 2, Settled: 1, For: 15 * time.Second,
+				Prelude: func(p *explore.Prelude) { p.Join(b); p.Until(b, "swap of plan"); p.Pause(b); p.Join(c) }},
+			{Name: "a slow planner is overtaken", Workers: 2, Shards: 2, Settled: 1, Faults: 1, For: 15 * time.Second,
+				Prelude: func(p *explore.Prelude) {
+					p.Join(b)
+					p.Until(b, "of target")
+					p.Late(b)
+					p.Pause(b)
+					p.Rest(time.Second)
+				}},
+			{Name: "the plan is deleted while a planner is paused", Workers: 2, Shards: 2, Settled: 1, Deletes: 1, For: 15 * time.Second,
+				Prelude: func(p *explore.Prelude) { p.Join(b); p.Until(b, "swap of plan"); p.Pause(b) }},
+			{Name: "the plan is deleted under late targets", Workers: 2, Shards: 2, Settled: 1, Deletes: 1, For: 15 * time.Second,
+				Prelude: func(p *explore.Prelude) { p.Join(b); p.Until(b, "of target"); p.Late(b) }},
+			{Name: "a joiner opens a revision and dies", Workers: 2, Shards: 2, Settled: 1, Faults: 1, For: 15 * time.Second,
+				Prelude: func(p *explore.Prelude) { p.Join(b); p.Until(b, "swap of plan"); p.Die(b) }},
+			{Name: "a joiner writes half a plan and dies", Workers: 2, Shards: 2, Settled: 1, For: 15 * time.Second,
+				Prelude: func(p *explore.Prelude) { p.Join(b); p.Until(b, "of target"); p.Die(b) }},
+			{Name: "a start fails while the request stands", Workers: 3, Shards: 3, Settled: 1, Fails: 1, For: 15 * time.Second,
+				Prelude: func(p *explore.Prelude) { p.Join(b); p.Join(c); p.Until(b, "swap of plan") }},
+			{Name: "a handler fails", Workers: 2, Shards: 2, Settled: 2, Fails: 2, For: 12 * time.Second},
+			{Name: "an owner dies, and its successor pauses", Workers: 3, Shards: 3, Settled: 3, Pauses: 1, For: 12 * time.Second,
+				Prelude: func(p *explore.Prelude) { p.Die(a); p.Until(explore.Anybody, "delete of seat") }},
+			{Name: "two sources", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Lists: map[int]string{a: "s0", b: "s1"}, For: 15 * time.Second},
+			{Name: "two sources, and a join", Workers: 2, Shards: 2, Settled: 1, Faults: 1, Lists: map[int]string{a: "s0", b: "s1"}, For: 15 * time.Second},
+			{Name: "a stop and a deleted plan", Workers: 2, Shards: 2, Settled: 2, Stops: 1, Deletes: 1, For: 10 * time.Second},
+		} {
+			s.Name, s.Mode = mode.String()+": "+s.Name, mode
+			all = append(all, s)
+		}
+	}
+	return all
+}
