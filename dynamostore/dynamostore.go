@@ -11,16 +11,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
-	"math"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
-	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -51,6 +49,12 @@ type Options struct {
 	// Group is the group whose permissions Open checks. It matters if the IAM policy
 	// allows single groups only. Default: a name that is only used for this check.
 	Group string
+	// Buckets is over how many partitions the lease rows of a new group are spread, from 1 to
+	// 64; docs/table.md has the formula. The first worker of a group stores the number, which
+	// never changes; all later ones use what is stored. If Buckets is not 0 and the group has
+	// another number, Open returns a [*BucketsError]. It applies to every group that the store
+	// is used for. Default: the stored number, and 1 for a new group.
+	Buckets int
 	// AllowReplicated accepts a table that is replicated so that the last writer wins. Two
 	// regions may then accept conflicting claims, and no promise of this library holds
 	// across regions.
@@ -80,65 +84,20 @@ func (o Options) validate() error {
 			errs = append(errs, &checkpoint.InvalidError{Field: option.name, Rule: "must not be negative"})
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.validateBuckets())...)
 }
 
 // A Store is a [lease.Store] on one DynamoDB table. It is safe for concurrent use and
-// starts no goroutines. It uses the caller's client and does not close it.
+// has no goroutine between two calls. It uses the caller's client and does not close it.
 type Store struct {
-	client   *dynamodb.Client
-	table    string
-	identity string
-	options  Options
-	rows     *lane
+	client  *dynamodb.Client
+	table   string
+	options Options
+	rows    *lane
+	buckets sync.Map // the number of buckets by group, of groups that have a record
 }
 
 var _ lease.Store = (*Store)(nil)
-
-// List queries one partition, page by page. The listing ends with the page that has no key to
-// continue from; an empty page may be followed by others.
-func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
-		if err := q.Validate(); err != nil {
-			yield(nil, err)
-			return
-		}
-		e := newExpression()
-		input := &dynamodb.QueryInput{
-			TableName:                 &s.table,
-			ConsistentRead:            aws.Bool(!q.Eventually),
-			KeyConditionExpression:    aws.String(e.is(attr.Group, attr.Partition(q.Group, q.Kind))),
-			ExpressionAttributeNames:  e.names,
-			ExpressionAttributeValues: e.values,
-		}
-		if q.After != "" {
-			input.ExclusiveStartKey = itemKey(lease.Key{Group: q.Group, Kind: q.Kind, Name: q.After})
-		}
-		if q.Limit > 0 {
-			input.Limit = aws.Int32(int32(min(q.Limit, math.MaxInt32)))
-		}
-		listed := 0
-		for more := true; more; more = len(input.ExclusiveStartKey) > 0 {
-			page, err := call(ctx, s, lease.Key{Group: q.Group, Kind: q.Kind}, func(ctx context.Context) (*dynamodb.QueryOutput, error) {
-				return s.client.Query(ctx, input, once)
-			})
-			if err != nil {
-				yield(nil, fmt.Errorf("list %v: %w", q, err))
-				return
-			}
-			for _, item := range page.Items {
-				r, err := decode(item)
-				if row, ok := r.(lease.Row); ok && row.Removed {
-					continue
-				}
-				if listed++; !yield(r, err) || listed == q.Limit {
-					return
-				}
-			}
-			input.ExclusiveStartKey = page.LastEvaluatedKey
-		}
-	}
-}
 
 // Get reads one record consistently.
 func (s *Store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
@@ -149,9 +108,13 @@ func (s *Store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 }
 
 func (s *Store) get(ctx context.Context, k lease.Key, c class) (lease.Record, error) {
+	at, err := s.itemKey(ctx, k)
+	if err != nil {
+		return nil, fmt.Errorf("get %v: %w", k, err)
+	}
 	out, err := callAs(ctx, s, c, k, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
 		return s.client.GetItem(ctx, &dynamodb.GetItemInput{
-			TableName: &s.table, Key: itemKey(k), ConsistentRead: aws.Bool(true),
+			TableName: &s.table, Key: at, ConsistentRead: aws.Bool(true),
 		}, once)
 	})
 	switch {
@@ -169,9 +132,13 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
+	at, err := s.itemKey(ctx, w.Key())
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", w, err)
+	}
 	unanswered := false // an earlier attempt may have been stored
 	r, err := callAs(ctx, s, classOf(w), w.Key(), func(ctx context.Context) (lease.Record, error) {
-		r, err := s.send(ctx, w)
+		r, err := s.send(ctx, w, at)
 		if err != nil && !untouched(err) {
 			unanswered = true
 		}
@@ -199,23 +166,24 @@ func classOf(w lease.Write) class {
 	return hands
 }
 
-// send sends the request of a write once. write.go has the condition of each operation.
-func (s *Store) send(ctx context.Context, w lease.Write) (lease.Record, error) {
+// send sends the request of a write once, about the item with the key at. write.go has the
+// condition of each operation.
+func (s *Store) send(ctx context.Context, w lease.Write, at primaryKey) (lease.Record, error) {
 	switch w.Op {
 	case lease.OpCreate:
-		_, err := s.client.PutItem(ctx, s.create(w), once)
+		_, err := s.client.PutItem(ctx, s.create(w, at), once)
 		return w.Next, err
 	case lease.OpSwap:
-		_, err := s.client.UpdateItem(ctx, s.swap(w), once)
+		_, err := s.client.UpdateItem(ctx, s.swap(w, at), once)
 		return w.Next, err
 	case lease.OpTransfer:
-		out, err := s.client.UpdateItem(ctx, s.transfer(w), once)
+		out, err := s.client.UpdateItem(ctx, s.transfer(w, at), once)
 		if err != nil {
 			return nil, err
 		}
 		return decode(out.Attributes)
 	}
-	_, err := s.client.DeleteItem(ctx, s.delete(w), once)
+	_, err := s.client.DeleteItem(ctx, s.delete(w, at), once)
 	return nil, err
 }
 

@@ -25,8 +25,12 @@ type consumer struct {
 // write has the effect of one record, unless another worker has the shard by now. A
 // record that is processed twice replaces its item, because the item has the id of the record.
 func (c *consumer) write(ctx context.Context, t *shardlease.Tenure, position string) error {
-	_, err := c.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
-		c.store.Fence(t.Hold()),
+	fence, err := c.store.Fence(ctx, t.Hold())
+	if err != nil {
+		return err
+	}
+	_, err = c.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
+		fence,
 		{Put: &types.Put{TableName: &c.table, Item: map[string]types.AttributeValue{
 			"id": &types.AttributeValueMemberS{Value: t.Shard().Name + "/" + position},
 		}}},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -31,10 +32,13 @@ import (
 type service struct {
 	takes time.Duration // how long each request takes
 	room  chan struct{} // its capacity is how many requests are served at a time; nil: any number
+	deny  string        // requests that contain this text are not answered; empty: none
 
 	mu    sync.Mutex
 	items map[string]image // by the result of place
 	calls map[string]int   // by action
+	busy  int              // how many requests are served
+	most  int              // the largest busy so far
 }
 
 type (
@@ -58,21 +62,24 @@ func newService(takes time.Duration) *service {
 func opened(t *testing.T, takes time.Duration) (*Store, *service) {
 	t.Helper()
 	f := newService(takes)
-	return f.open(t, f), f
+	return f.open(t, f, Options{}), f
 }
 
 // open returns a store on f that sends its requests through the given client.
-func (f *service) open(t *testing.T, through dynamodb.HTTPClient) *Store {
+func (f *service) open(t *testing.T, through dynamodb.HTTPClient, o Options) *Store {
 	t.Helper()
-	client := dynamodb.New(dynamodb.Options{
-		Region: "eu-central-1", HTTPClient: through, BaseEndpoint: aws.String("http://fake"),
-		Credentials: credentials.NewStaticCredentialsProvider("fake", "fake", ""),
-	})
-	s, err := Open(t.Context(), client, "leases", Options{})
+	s, err := Open(t.Context(), clientOf(through), "leases", o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+func clientOf(through dynamodb.HTTPClient) *dynamodb.Client {
+	return dynamodb.New(dynamodb.Options{
+		Region: "eu-central-1", HTTPClient: through, BaseEndpoint: aws.String("http://fake"),
+		Credentials: credentials.NewStaticCredentialsProvider("fake", "fake", ""),
+	})
 }
 
 // put stores an item as no store would, and get returns one.
@@ -131,6 +138,9 @@ func (f *service) Do(request *http.Request) (*http.Response, error) {
 	if err := json.Unmarshal(content, &in); err != nil {
 		return nil, err
 	}
+	if f.deny != "" && bytes.Contains(content, []byte(f.deny)) {
+		return nil, errors.New("connection refused")
+	}
 	if err := f.work(request.Context()); err != nil {
 		return nil, err
 	}
@@ -144,6 +154,8 @@ func (f *service) Do(request *http.Request) (*http.Response, error) {
 
 // work waits for as long as a request takes.
 func (f *service) work(ctx context.Context) error {
+	f.serving(1)
+	defer f.serving(-1)
 	if f.room != nil {
 		f.room <- struct{}{}
 		defer func() { <-f.room }()
@@ -157,6 +169,13 @@ func (f *service) work(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+func (f *service) serving(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.busy += n
+	f.most = max(f.most, f.busy)
 }
 
 // serve executes one request.

@@ -1,7 +1,9 @@
 package dynamostore
 
 import (
+	"context"
 	"errors"
+	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -14,22 +16,29 @@ import (
 // effect only if h still holds the shard. This fences an effect in DynamoDB in one atomic
 // step; reading the lease row first and writing afterwards would fence nothing.
 //
+// Fence makes no request, except before the store's first call about a row of the group: then it
+// reads how many buckets the group has.
+//
 // The condition costs two write units, as every condition in a transaction does. [Fenced]
 // translates the error of the transaction. DynamoDB cancels a transaction that conflicts
 // with another write of the same item, and each commit of the holder writes the lease row.
 // So make the transactions of a shard one after the other, and repeat those that were
 // cancelled for a conflict. (DynamoDB Local never cancels a transaction for a conflict.)
-func (s *Store) Fence(h lease.Hold) types.TransactWriteItem {
+func (s *Store) Fence(ctx context.Context, h lease.Hold) (types.TransactWriteItem, error) {
+	at, err := s.itemKey(ctx, h.Key)
+	if err != nil {
+		return types.TransactWriteItem{}, fmt.Errorf("fence %v: %w", h.Key, err)
+	}
 	e := newExpression()
 	condition := e.is(attr.Generation, h.Generation) + " AND " + e.is(attr.Incarnation, string(h.Incarnation))
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
 		TableName:                           &s.table,
-		Key:                                 itemKey(h.Key),
+		Key:                                 at,
 		ConditionExpression:                 &condition,
 		ExpressionAttributeNames:            e.names,
 		ExpressionAttributeValues:           e.values,
 		ReturnValuesOnConditionCheckFailure: returnItem,
-	}}
+	}}, nil
 }
 
 // Fenced adds a [*checkpoint.StaleError] to the error of a transaction that was cancelled

@@ -130,7 +130,7 @@ func (f *fleet) join(name string) *member {
 	if f.memory != nil {
 		store = &queued{Store: f.memory, calls: newStore(nil, "leases", Options{}.withDefaults()), fleet: f}
 	} else {
-		store = f.open(f.T, m)
+		store = f.open(f.T, m, Options{})
 	}
 	w, err := shardlease.New(store, shardlease.Static(f.shards...), config)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -18,7 +17,8 @@ import (
 // A table that is restored from a backup has the rows as they were at the backup. Its workers
 // would issue generations again that were already issued after the backup. Each group therefore
 // records the identity of its table, in an item of its own. A restored table contains the
-// record of the old table, and has another identity.
+// record of the old table, and has another identity. The record also has the number of buckets of
+// the group (buckets.go), which the restored table keeps.
 
 // ErrRestored means that the table is not the one that the group has recorded.
 var ErrRestored = errors.New("the table is not the one this group has recorded: it was restored or replaced")
@@ -54,28 +54,35 @@ const (
 	identityPartition = "/table"
 	identityKey       = "identity"
 	attrTableID       = "tableId"
+	attrBuckets       = "buckets"
 )
+
+// A groupRecord is what a group has recorded.
+type groupRecord struct {
+	table   string // the identity of its table; empty: there is no record
+	buckets int    // without a record, the number that this store would record
+}
 
 // Verify compares the identity of the table with the one that the group has recorded, and
 // returns a [*RestoredError] if they differ. If the group has no rows yet, Verify records
-// the identity. A group that has rows and no record is refused too, so Verify must precede
-// the first row.
+// the identity and the number of buckets. A group that has rows and no record is refused too, so
+// Verify must precede the first row.
 //
-// Each call costs one DescribeTable and one read, and for a new group also a query and a
-// write.
+// Each call costs one DescribeTable and one read, and for a new group also a query for each
+// bucket, one more, and a write.
 func (s *Store) Verify(ctx context.Context, group string) error {
-	now, err := s.identify(ctx)
+	now, err := s.inspect(ctx) // as the table is now, and not as Open found it
 	if err != nil {
 		return fmt.Errorf("verify the table of group %q: %w", group, err)
 	}
 	recorded, err := s.recorded(ctx, group)
-	if err == nil && recorded == "" {
+	if err == nil && recorded.table == "" {
 		var rows bool
-		rows, err = s.hasRows(ctx, group)
+		rows, err = s.hasRows(ctx, group, append(partitions(group, lease.KindLease, recorded.buckets), otherPartitions(group, recorded.buckets)[0]))
 		switch {
 		case err != nil:
 		case !rows:
-			return s.record(ctx, group, "", now)
+			return s.record(ctx, group, recorded, now)
 		default: // the group may have begun after the first read; its record precedes its first row
 			recorded, err = s.recorded(ctx, group)
 		}
@@ -83,20 +90,22 @@ func (s *Store) Verify(ctx context.Context, group string) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("verify the table of group %q: %w", group, err)
-	case recorded != now:
-		return &RestoredError{Group: group, Recorded: recorded, Now: now}
+	case recorded.table != now:
+		return &RestoredError{Group: group, Recorded: recorded.table, Now: now}
 	}
 	return nil
 }
 
-// hasRows reports whether the group has lease rows: if it has, and has no record of its
-// table, that record was lost.
-func (s *Store) hasRows(ctx context.Context, group string) (bool, error) {
-	for _, err := range s.List(ctx, lease.Query{Group: group, Kind: lease.KindLease}) {
-		if errors.Is(err, lease.ErrMalformed) {
-			err = nil // a row that cannot be read is a row too
+// hasRows reports whether any of these partitions has lease rows. If the group has rows, and no
+// record of its table, that record was lost.
+func (s *Store) hasRows(ctx context.Context, group string, in []string) (bool, error) {
+	for _, p := range in {
+		for _, err := range s.query(ctx, lease.Query{Group: group, Kind: lease.KindLease}, p, 1) {
+			if errors.Is(err, lease.ErrMalformed) {
+				err = nil // a row that cannot be read is a row too
+			}
+			return err == nil, err
 		}
-		return err == nil, err
 	}
 	return false, nil
 }
@@ -107,15 +116,18 @@ func (s *Store) hasRows(ctx context.Context, group string) (bool, error) {
 // adopted, Adopt returns an error and does not record the table; it can be called again, by
 // any process and at any time. The rows record by as the name of the caller.
 func (s *Store) Adopt(ctx context.Context, group, by string) (int, error) {
-	now, err := s.identify(ctx)
+	now, err := s.inspect(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("adopt group %q: %w", group, err)
 	}
 	recorded, err := s.recorded(ctx, group)
+	if err == nil && recorded.table == "" {
+		err = s.refuseOtherBuckets(ctx, group, recorded.buckets)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("adopt group %q: %w", group, err)
 	}
-	if recorded == now {
+	if recorded.table == now {
 		return 0, nil // the table is recorded already; to adopt its rows again would end the tenures of a healthy group
 	}
 	adopted := 0
@@ -139,6 +151,17 @@ func (s *Store) Adopt(ctx context.Context, group, by string) (int, error) {
 	return adopted, nil
 }
 
+// refuseOtherBuckets returns an error if a group without a record has rows where a listing does not
+// find them, because it had more buckets, or one instead of several. If it had fewer, the listing
+// has an error for each row that is not in its bucket.
+func (s *Store) refuseOtherBuckets(ctx context.Context, group string, buckets int) error {
+	rows, err := s.hasRows(ctx, group, otherPartitions(group, buckets))
+	if rows {
+		err = fmt.Errorf("not all of its rows are in %d buckets: set Options.Buckets to the number that the group had", buckets)
+	}
+	return err
+}
+
 // adopt transfers one row. If the store refuses, the row has changed hands meanwhile. adopt
 // then leaves it alone if another process has adopted it, or has recorded the table, so that
 // the group continues already. Otherwise it tries again with the row as it is now.
@@ -155,7 +178,7 @@ func (s *Store) adopt(ctx context.Context, r lease.Row, now, by string) error {
 		case protocol.Overtaken, protocol.Again:
 			r = at.(lease.Row)
 			recorded, err := s.recorded(ctx, r.Group)
-			if err != nil || recorded == now || r.Last.Reason == lease.ReasonAdopted {
+			if err != nil || recorded.table == now || r.Last.Reason == lease.ReasonAdopted {
 				return err
 			}
 		default:
@@ -164,49 +187,53 @@ func (s *Store) adopt(ctx context.Context, r lease.Row, now, by string) error {
 	}
 }
 
-// identify returns the identity of the table as it is now, and not as Open found it.
-func (s *Store) identify(ctx context.Context) (string, error) {
-	fresh := *s
-	if err := fresh.inspect(ctx); err != nil {
-		return "", err
-	}
-	return fresh.identity, nil
-}
-
-func identityItem(group string) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{
-		attr.Group: attribute(group + identityPartition),
-		attr.Key:   attribute(identityKey),
-	}
-}
-
-// recorded reads the identity that the group has recorded; empty if there is none.
-func (s *Store) recorded(ctx context.Context, group string) (string, error) {
+// recorded reads what the group has recorded. It returns a [*BucketsError] if the group has
+// another number of buckets than Options.Buckets.
+func (s *Store) recorded(ctx context.Context, group string) (groupRecord, error) {
+	none := groupRecord{buckets: max(s.options.Buckets, 1)}
 	if err := (lease.Query{Group: group, Kind: lease.KindLease}).Validate(); err != nil {
-		return "", err
+		return none, err
 	}
 	out, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
 		return s.client.GetItem(ctx, &dynamodb.GetItemInput{
-			TableName: &s.table, Key: identityItem(group), ConsistentRead: aws.Bool(true),
+			TableName: &s.table, Key: keyOf(group+identityPartition, identityKey), ConsistentRead: aws.Bool(true),
 		}, once)
 	})
 	if err != nil || len(out.Item) == 0 {
-		return "", err
+		return none, err
 	}
-	id, ok := out.Item[attrTableID].(*types.AttributeValueMemberS)
-	if !ok || id.Value == "" {
-		return "", fmt.Errorf("%w: the identity of group %q has no %s", lease.ErrMalformed, group, attrTableID)
+	r, ok := readGroupRecord(out.Item)
+	if !ok {
+		return none, fmt.Errorf("%w: the record of group %q needs %s, and %s from 1 to %d or none", lease.ErrMalformed, group, attrTableID, attrBuckets, mostBuckets)
 	}
-	return id.Value, nil
+	if option := s.options.Buckets; option > 0 && option != r.buckets {
+		return none, &BucketsError{Group: group, Stored: r.buckets, Option: option}
+	}
+	s.buckets.Store(group, r.buckets)
+	return r, nil
 }
 
-// record stores the identity now, on condition that the record is still the given one. It
-// succeeds too if now is recorded already, by another process or by an unanswered attempt.
-func (s *Store) record(ctx context.Context, group, recorded, now string) error {
-	item := identityItem(group)
+// readGroupRecord reads the record of a group. Without a number, the group has one bucket.
+func readGroupRecord(item map[string]types.AttributeValue) (r groupRecord, ok bool) {
+	table, ok := plain(item[attrTableID]).(string)
+	buckets := int64(1)
+	if stored, there := item[attrBuckets]; there && ok {
+		buckets, ok = plain(stored).(int64)
+	}
+	return groupRecord{table, int(buckets)}, ok && table != "" && buckets >= 1 && buckets <= mostBuckets
+}
+
+// record stores the identity now and the number of buckets, on condition that the record is still
+// the given one. It succeeds too if now is recorded already, by another process or by an
+// unanswered attempt; but not if that was with another number of buckets than Options.Buckets.
+func (s *Store) record(ctx context.Context, group string, recorded groupRecord, now string) error {
+	item := keyOf(group+identityPartition, identityKey)
 	item[attrTableID] = attribute(now)
+	if recorded.buckets > 1 {
+		item[attrBuckets] = attribute(int64(recorded.buckets))
+	}
 	e := newExpression()
-	condition := e.isOrAbsent(attrTableID, recorded)
+	condition := e.isOrAbsent(attrTableID, recorded.table)
 	input := &dynamodb.PutItemInput{
 		TableName: &s.table, Item: item, ConditionExpression: &condition, ExpressionAttributeNames: e.names,
 	}
@@ -216,12 +243,15 @@ func (s *Store) record(ctx context.Context, group, recorded, now string) error {
 	_, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
 		return s.client.PutItem(ctx, input, once)
 	})
+	if err == nil {
+		s.buckets.Store(group, recorded.buckets)
+	}
 	if _, refused := errors.AsType[*types.ConditionalCheckFailedException](err); !refused {
 		return err
 	}
 	at, err := s.recorded(ctx, group)
-	if err == nil && at != now {
-		err = &RestoredError{Group: group, Recorded: at, Now: now}
+	if err == nil && at.table != now {
+		err = &RestoredError{Group: group, Recorded: at.table, Now: now}
 	}
 	return err
 }

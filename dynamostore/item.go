@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"context"
 	"slices"
 	"strconv"
 
@@ -9,11 +10,21 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-func itemKey(k lease.Key) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{
-		attr.Group: attribute(attr.Partition(k.Group, k.Kind.Listed())),
-		attr.Key:   attribute(k.Name),
+// A primaryKey has the key attributes of an item.
+type primaryKey = map[string]types.AttributeValue
+
+func keyOf(partition, name string) primaryKey {
+	return primaryKey{attr.Group: attribute(partition), attr.Key: attribute(name)}
+}
+
+// itemKey returns the key of a record. Every call about a record uses it, so that all agree on
+// the buckets.
+func (s *Store) itemKey(ctx context.Context, k lease.Key) (primaryKey, error) {
+	buckets, err := s.bucketsOf(ctx, k.Group, k.Kind)
+	if err != nil {
+		return nil, err
 	}
+	return keyOf(partition(k, buckets), k.Name), nil
 }
 
 func encode(r lease.Record) map[string]types.AttributeValue {
@@ -29,8 +40,11 @@ func encode(r lease.Record) map[string]types.AttributeValue {
 // type that it should have.
 func decode(attrs map[string]types.AttributeValue) (lease.Record, error) {
 	item := lease.Item{}
-	for name, attr := range attrs {
-		item[name] = plain(attr)
+	for name, value := range attrs {
+		item[name] = plain(value)
+	}
+	if partition, ok := item[attr.Group].(string); ok {
+		item[attr.Group] = withoutBucket(partition)
 	}
 	return lease.Decode(item)
 }

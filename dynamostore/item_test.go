@@ -121,7 +121,7 @@ func TestUnknownAttributesOfAdviceSurvive(t *testing.T) {
 		if now, err := s.Get(t.Context(), w.Key()); err != nil || !reflect.DeepEqual(now, next) {
 			t.Errorf("%v is read back as %v, %v", next, now, err)
 		}
-		if stored := service.get(t, itemKey(w.Key())); !reflect.DeepEqual(stored["fromTheFuture"], map[string]any{"S": "kept"}) {
+		if stored := service.get(t, keyOf(partition(w.Key(), 1), w.Key().Name)); !reflect.DeepEqual(stored["fromTheFuture"], map[string]any{"S": "kept"}) {
 			t.Errorf("after %v the item is %v", w, stored)
 		}
 	}

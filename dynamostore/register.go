@@ -87,12 +87,7 @@ func (r *Register) place(name string) lease.Key {
 	return lease.Key{Group: r.group + registerPartition, Name: name}
 }
 
-func (r *Register) itemKey(name string) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{
-		attr.Group: attribute(r.group + registerPartition),
-		attr.Key:   attribute(name),
-	}
-}
+func (r *Register) itemKey(name string) primaryKey { return keyOf(r.group+registerPartition, name) }
 
 // read returns the value, and the id of the write that stored it; empty if there is none.
 func (r *Register) read(ctx context.Context, name string) (lease.Guarded, string, error) {

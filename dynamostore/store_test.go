@@ -24,6 +24,14 @@ func TestStore(t *testing.T) {
 	})
 }
 
+// TestStoreInBuckets runs it with the lease rows of every group in four buckets.
+func TestStoreInBuckets(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) lease.Store {
+		f := newService(0)
+		return f.open(t, f, Options{Group: "orders", Buckets: 4})
+	})
+}
+
 // TestClientThatCannotSend: Open and CreateTable report at once that a client has no region
 // or no credentials, or is nil. Open used to try for 2 s or more without a region or
 // credentials, and to panic with a nil client.

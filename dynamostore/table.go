@@ -67,21 +67,27 @@ func check(ctx context.Context, client *dynamodb.Client, table string) error {
 }
 
 // Open returns a Store on an existing lease table. It checks the state and the keys of the
-// table and tries every action that a worker needs, and writes nothing. Open does not call
-// [Store.Verify]: a worker does so itself, and a program that creates rows without a worker
+// table and tries every action that a worker needs, and writes nothing, except that with
+// Options.Buckets it stores the number of buckets of a new group. Without Buckets Open does not
+// call [Store.Verify]: a worker does so itself, and a program that creates rows without a worker
 // must call Verify first.
 func Open(ctx context.Context, client *dynamodb.Client, table string, o Options) (*Store, error) {
-	o = o.withDefaults()
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("dynamostore: %w", err)
 	}
+	o = o.withDefaults()
 	if err := check(ctx, client, table); err != nil {
 		return nil, fmt.Errorf("open table %q: %w", table, err)
 	}
 	s := newStore(client, table, o)
-	err := s.inspect(ctx)
+	_, err := s.inspect(ctx)
 	if err == nil || errors.Is(err, ErrDenied) {
 		err = errors.Join(err, s.tryPermissions(ctx)) // permissions are not tried on a table that is no lease table
+	}
+	if err == nil && o.Buckets > 0 {
+		if err = s.Verify(ctx, o.Group); errors.Is(err, ErrRestored) {
+			err = nil // a worker reports it, and Adopt needs the store
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open table %q in region %q: %w", table, client.Options().Region, err)
@@ -93,33 +99,32 @@ func newStore(client *dynamodb.Client, table string, o Options) *Store {
 	return &Store{client: client, table: table, options: o, rows: newLane(o.InFlight)}
 }
 
-// inspect checks the description of the table and records its identity. It reads no items.
-func (s *Store) inspect(ctx context.Context) error {
+// inspect checks the description of the table, and returns its identity. It reads no items.
+func (s *Store) inspect(ctx context.Context) (string, error) {
 	out, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (*dynamodb.DescribeTableOutput, error) {
 		return s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.table}, once)
 	})
 	if err != nil {
-		return explain("DescribeTable", err)
+		return "", explain("DescribeTable", err)
 	}
 	t := out.Table
-	s.identity = identity(t)
 	switch {
 	case t.TableStatus != types.TableStatusActive && t.TableStatus != types.TableStatusUpdating:
-		return fmt.Errorf("%w: its status is %s", ErrNotActive, t.TableStatus)
+		return "", fmt.Errorf("%w: its status is %s", ErrNotActive, t.TableStatus)
 	case isKCL(t):
-		return ErrKCL
+		return "", ErrKCL
 	case !hasSchema(t):
-		return fmt.Errorf("%w: it needs the partition key %s and the sort key %s, both strings", ErrSchema, attr.Group, attr.Key)
+		return "", fmt.Errorf("%w: it needs the partition key %s and the sort key %s, both strings", ErrSchema, attr.Group, attr.Key)
 	case len(t.Replicas) > 0 && t.MultiRegionConsistency != types.MultiRegionConsistencyStrong && !s.options.AllowReplicated:
-		return fmt.Errorf("%w (Options.AllowReplicated overrides)", ErrReplicated)
+		return "", fmt.Errorf("%w (Options.AllowReplicated overrides)", ErrReplicated)
 	}
-	return nil
+	return identity(t), nil
 }
 
 // tryPermissions sends one request for each action that a worker needs. The conditions of
 // the writes cannot hold, so a write that is allowed is refused by its condition.
 func (s *Store) tryPermissions(ctx context.Context) error {
-	key := itemKey(lease.Key{Group: s.options.Group, Kind: lease.KindSeat, Name: "permission check: never stored"})
+	key := keyOf(attr.Partition(s.options.Group, lease.KindSeat), "permission check: never stored")
 	e := newExpression()
 	never := "attribute_exists(" + e.name(attr.Key) + ")"
 	group := newExpression()
@@ -288,7 +293,7 @@ func waitActive(ctx context.Context, client *dynamodb.Client, table string) erro
 	probe := newStore(client, table, Options{AllowReplicated: true}.withDefaults())
 	var seen error // the last state of the table; the deadline may pass during the next request
 	for {
-		err := probe.inspect(ctx)
+		_, err := probe.inspect(ctx)
 		switch {
 		case errors.Is(err, ErrNotActive), errors.Is(err, ErrNoTable):
 			seen = err

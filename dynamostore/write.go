@@ -19,11 +19,13 @@ import (
 const returnItem = types.ReturnValuesOnConditionCheckFailureAllOld
 
 // create is the request that stores a new record, on condition that the key has none.
-func (s *Store) create(w lease.Write) *dynamodb.PutItemInput {
+func (s *Store) create(w lease.Write, at primaryKey) *dynamodb.PutItemInput {
 	e := newExpression()
+	item := encode(w.Next)
+	maps.Copy(item, at)
 	return &dynamodb.PutItemInput{
 		TableName:                           &s.table,
-		Item:                                encode(w.Next),
+		Item:                                item,
 		ConditionExpression:                 aws.String(e.absent(attr.Key)),
 		ExpressionAttributeNames:            e.names,
 		ReturnValuesOnConditionCheckFailure: returnItem,
@@ -33,11 +35,11 @@ func (s *Store) create(w lease.Write) *dynamodb.PutItemInput {
 // swap is the request that replaces a record, on condition that its write id and counter, if
 // it has one, are those of w.Old, so that every attribute is. It sends only the attributes that change;
 // attributes that this version does not know stay as they are.
-func (s *Store) swap(w lease.Write) *dynamodb.UpdateItemInput {
+func (s *Store) swap(w lease.Write, at primaryKey) *dynamodb.UpdateItemInput {
 	e := newExpression()
 	condition := e.untouched(w.Old)
 	e.change(lease.Encode(w.Old), lease.Encode(w.Next))
-	return s.update(w, e, condition, types.ReturnValueNone)
+	return s.update(at, e, condition, types.ReturnValueNone)
 }
 
 // transfer is the request that changes the owner of a row, on condition that generation and
@@ -49,7 +51,7 @@ func (s *Store) swap(w lease.Write) *dynamodb.UpdateItemInput {
 // The condition excludes a counter at its maximum: a larger number would make the row
 // unreadable. If the request is delivered twice, the second delivery finds another generation
 // and is refused, so the counter grows only once.
-func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
+func (s *Store) transfer(w lease.Write, at primaryKey) *dynamodb.UpdateItemInput {
 	old, next := w.Old.(lease.Row), w.Next.(lease.Row)
 	e := newExpression()
 	condition := e.is(attr.Generation, old.Generation) + " AND " + e.isOrAbsent(attr.Incarnation, string(old.Owner.Incarnation))
@@ -70,15 +72,15 @@ func (s *Store) transfer(w lease.Write) *dynamodb.UpdateItemInput {
 	e.change(before, after)
 	counter := e.name(attr.Counter)
 	e.set = append(e.set, fmt.Sprintf("%s = %s + %s", counter, counter, e.value(int64(1))))
-	return s.update(w, e, condition, types.ReturnValueAllNew)
+	return s.update(at, e, condition, types.ReturnValueAllNew)
 }
 
 // delete is the request that deletes a seat or a target, on the condition of a swap.
-func (s *Store) delete(w lease.Write) *dynamodb.DeleteItemInput {
+func (s *Store) delete(w lease.Write, at primaryKey) *dynamodb.DeleteItemInput {
 	e := newExpression()
 	return &dynamodb.DeleteItemInput{
 		TableName:                           &s.table,
-		Key:                                 itemKey(w.Key()),
+		Key:                                 at,
 		ConditionExpression:                 aws.String(e.untouched(w.Old)),
 		ExpressionAttributeNames:            e.names,
 		ExpressionAttributeValues:           e.values,
@@ -86,10 +88,10 @@ func (s *Store) delete(w lease.Write) *dynamodb.DeleteItemInput {
 	}
 }
 
-func (s *Store) update(w lease.Write, e *expression, condition string, returns types.ReturnValue) *dynamodb.UpdateItemInput {
+func (s *Store) update(at primaryKey, e *expression, condition string, returns types.ReturnValue) *dynamodb.UpdateItemInput {
 	return &dynamodb.UpdateItemInput{
 		TableName:                           &s.table,
-		Key:                                 itemKey(w.Key()),
+		Key:                                 at,
 		ConditionExpression:                 &condition,
 		UpdateExpression:                    aws.String(e.update()),
 		ExpressionAttributeNames:            e.names,

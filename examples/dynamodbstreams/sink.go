@@ -58,9 +58,13 @@ func (s *sink) keep(ctx context.Context, h lease.Hold, e effect) error {
 	if h.Key.Group != s.group {
 		return fmt.Errorf("sink %s: it belongs to group %s, and the hold to group %s", s.table, s.group, h.Key.Group)
 	}
+	fence, err := s.leases.Fence(ctx, h)
+	if err != nil {
+		return fmt.Errorf("sink %s: %w", s.table, err)
+	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, longest) {
 		_, err := s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
-			TransactItems: []types.TransactWriteItem{s.leases.Fence(h), s.mark(e), s.put(e)},
+			TransactItems: []types.TransactWriteItem{fence, s.mark(e), s.put(e)},
 		})
 		cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
 		if !ok || len(cancelled.CancellationReasons) != 3 {

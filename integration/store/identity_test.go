@@ -95,8 +95,12 @@ func TestFence(t *testing.T) {
 	row := fixture.Must[lease.Row](t, s)
 	r := row(protocol.Claim(row(protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp())), fixture.Worker("a"), fixture.Stamp()))
 	write := func(h lease.Hold, id string) error {
-		_, err := client.TransactWriteItems(t.Context(), &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
-			s.Fence(h),
+		fence, err := s.Fence(t.Context(), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.TransactWriteItems(t.Context(), &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
+			fence,
 			{Put: &types.Put{TableName: &effects, Item: map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: id}}}},
 		}})
 		return dynamostore.Fenced(err, h)

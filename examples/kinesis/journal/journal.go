@@ -208,8 +208,12 @@ func (j *Journal) keep(ctx context.Context, h lease.Hold, pages []page) error {
 // The items must begin with those that have the conditions of the pages, in the same order.
 func (j *Journal) commit(ctx context.Context, h lease.Hold, pages []page, items func([]page) []types.TransactWriteItem) ([]page, error) {
 	const longest = time.Second
+	fence, err := j.Leases.Fence(ctx, h)
+	if err != nil {
+		return nil, err
+	}
 	for pause := 10 * time.Millisecond; len(pages) > 0; {
-		err := j.transact(ctx, append([]types.TransactWriteItem{j.Leases.Fence(h)}, items(pages)...))
+		err := j.transact(ctx, append([]types.TransactWriteItem{fence}, items(pages)...))
 		if err == nil {
 			return pages, nil
 		}

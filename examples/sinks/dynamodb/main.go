@@ -47,9 +47,13 @@ func (s *sink) write(ctx context.Context, t *shardlease.Tenure, record int, paus
 			"generation": &types.AttributeValueMemberN{Value: strconv.FormatInt(t.Generation(), 10)},
 		},
 	}}
+	fence, err := s.store.Fence(ctx, t.Hold())
+	if err != nil {
+		return err
+	}
 	pause()
-	_, err := s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
-		TransactItems: []types.TransactWriteItem{s.store.Fence(t.Hold()), order},
+	_, err = s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
+		TransactItems: []types.TransactWriteItem{fence, order},
 	})
 	return dynamostore.Fenced(err, t.Hold())
 }
