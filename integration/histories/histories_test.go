@@ -41,10 +41,19 @@ const (
 // The order of operations is random and depends on the scheduler, so no seed can replay it. A
 // failure prints the part of the history that cannot be explained.
 func TestHistoriesAreLinearizable(t *testing.T) {
+	for _, buckets := range []int{1, 4} {
+		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) { testHistories(t, buckets) })
+	}
+}
+
+func testHistories(t *testing.T, buckets int) {
 	table := local.Table(t)
 	f := network.NewFaulty(badLine)
 	client := local.Client(t, f.Over)
-	stores := [2]*dynamostore.Store{local.Open(t, client, table), local.Open(t, client, table, once)}
+	o := dynamostore.Options{Group: "any", Buckets: buckets}
+	repeats := local.Open(t, client, table, o)
+	o.Attempts = once.Attempts
+	stores := [2]*dynamostore.Store{repeats, local.Open(t, client, table, o)}
 	var total history
 	for total.count < *historyOps {
 		h := record(t, stores, min(historySize, *historyOps-total.count))
@@ -87,9 +96,9 @@ func TestHistoriesWithoutTheFenceAreNot(t *testing.T) {
 	}
 }
 
-// badLine loses and throttles requests about lease rows, but not those of Open.
-func badLine(_ string, body []byte) network.Fault {
-	if !bytes.Contains(body, []byte(`/lease"`)) {
+// badLine loses and throttles requests about lease rows, but not those of Open and Verify.
+func badLine(action string, body []byte) network.Fault {
+	if action == "Query" || !bytes.Contains(body, []byte(`/lease`)) {
 		return network.Fault{}
 	}
 	switch x := rand.Float64(); {
@@ -238,6 +247,9 @@ func (h *history) tally() string {
 func record(t *testing.T, stores [2]*dynamostore.Store, operations int) history {
 	t.Helper()
 	group := "g-" + strconv.FormatUint(rand.Uint64(), 36)
+	if err := stores[0].Verify(t.Context(), group); err != nil {
+		t.Fatal(err)
+	}
 	start := time.Now()
 	clients := make([]*historian, historyClients)
 	var all sync.WaitGroup

@@ -32,6 +32,7 @@ type fleet struct {
 	shards   int
 	pause    time.Duration
 	commit   time.Duration
+	buckets  int
 	slots    []*process
 	spared   int // how many slots are never attacked
 	started  []*process
@@ -60,7 +61,7 @@ func newFleet(t *testing.T, c fleetConfig) *fleet {
 	t.Helper()
 	f := &fleet{
 		T: t, judge: newJudge(), chance: rand.New(rand.NewPCG(c.seed, 1)), table: local.Table(t),
-		shards: c.shards, pause: c.pause, commit: c.commit, slots: make([]*process, c.workers), over: make(chan struct{}),
+		shards: c.shards, pause: c.pause, commit: c.commit, buckets: c.buckets, slots: make([]*process, c.workers), over: make(chan struct{}),
 		kills: map[phase]int{}, stops: map[phase]int{}, cuts: map[phase]int{}, missed: map[phase]int{},
 	}
 	f.judge.record(t)
@@ -98,7 +99,7 @@ func (f *fleet) enter(slot int) *process {
 	ordersText, err := json.Marshal(orders{
 		Process: p.name, Name: fmt.Sprintf("w%d", slot), Endpoint: f.proxy.URL + "/" + p.name, Table: f.table,
 		Register: f.register.address(), Shards: f.shards, Mode: []rebalance.Mode{rebalance.Eager, rebalance.Cooperative}[len(f.started)%2],
-		Pause: f.pause, Commit: f.commit,
+		Pause: f.pause, Commit: f.commit, Buckets: f.buckets,
 	})
 	if err != nil {
 		f.Fatal(err)

@@ -42,11 +42,16 @@ const slack = 700 * time.Millisecond
 // TestProcesses kills, stops and cuts off workers at random moments and within handoffs. No stale write
 // is accepted, no record is lost, no worker loses a shard without a cause, and the shards of a dead
 // worker are processed again in time.
-func TestProcesses(t *testing.T) {
+func TestProcesses(t *testing.T) { testProcesses(t, 1) }
+
+// TestProcessesInBuckets does the same in a group whose lease rows are in four buckets.
+func TestProcessesInBuckets(t *testing.T) { testProcesses(t, 4) }
+
+func testProcesses(t *testing.T, buckets int) {
 	local.Endpoint(t)
 	f := newFleet(t, fleetConfig{
 		workers: 4, shards: 16, pause: 40 * time.Millisecond, commit: 250 * time.Millisecond,
-		seed: *processSeed, faults: 0.02, register: true, fences: true,
+		seed: *processSeed, faults: 0.02, register: true, fences: true, buckets: buckets,
 	})
 	f.whole()
 	for kills, stops, n := *processKills, *processStops, 0; kills+stops > 0 && !t.Failed(); n++ {

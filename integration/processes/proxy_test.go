@@ -77,6 +77,7 @@ type fleetConfig struct {
 	faults          float64 // the share of requests that have a fault
 	register        bool    // whether the register has its fence
 	fences          bool    // whether the table has its fence
+	buckets         int     // dynamostore.Options.Buckets
 }
 
 func newProxy(t *testing.T, c fleetConfig, saw func(entry)) *proxy {
@@ -155,7 +156,7 @@ func unpack(h http.Header, body []byte, by string) *call {
 	if action == "PutItem" {
 		at = in.Item
 	}
-	_, p.kind, _ = strings.Cut(at[attr.Group].S, "/")
+	_, p.kind = network.Partition(at[attr.Group].S)
 	p.key = at[attr.Key].S
 	if action == "UpdateItem" {
 		p.phase = phaseOf(p.kind, in.UpdateExpression, in.ConditionExpression)
@@ -371,6 +372,10 @@ func recordOf(p *call, answer []byte) lease.Record {
 		for tag, v := range typed {
 			item[name] = plainValue(tag, v)
 		}
+	}
+	if key, ok := item[attr.Group].(string); ok {
+		group, kind := network.Partition(key)
+		item[attr.Group] = group + "/" + kind
 	}
 	record, err := lease.Decode(item)
 	if err != nil {

@@ -46,6 +46,7 @@ type orders struct {
 	Mode     rebalance.Mode
 	Pause    time.Duration // the average time between two records of a shard
 	Commit   time.Duration
+	Buckets  int
 }
 
 // A station is a running worker process.
@@ -122,7 +123,7 @@ const inFlight = 8
 func (s *station) open(ctx context.Context, client *dynamodb.Client) (*dynamostore.Store, error) {
 	var errs []error
 	for range 20 {
-		store, err := dynamostore.Open(ctx, client, s.Table, dynamostore.Options{Timeout: leaseTime() / 2, InFlight: inFlight, Group: "processes"})
+		store, err := dynamostore.Open(ctx, client, s.Table, dynamostore.Options{Timeout: leaseTime() / 2, InFlight: inFlight, Group: "processes", Buckets: s.Buckets})
 		if err == nil || ctx.Err() != nil {
 			return store, err
 		}

@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // These tests count what the library costs and do not measure time: on a busy machine everything is late,
@@ -26,10 +29,11 @@ const (
 func TestCostsOfASettledFleet(t *testing.T) {
 	local.Endpoint(t)
 	table := local.Table(t)
-	for _, shards := range []int{8, 48} {
-		t.Run(fmt.Sprint(shards, " shards"), func(t *testing.T) {
+	for _, p := range []fleetPlan{{shards: 8}, {shards: 48}, {shards: 48, buckets: 8}} {
+		t.Run(fmt.Sprint(p.shards, " shards in ", max(p.buckets, 1)), func(t *testing.T) {
 			t.Parallel()
-			s := newFleet(t, fleetPlan{table: table, mode: rebalance.Eager, ttl: time.Second, shards: shards, metered: true})
+			p.table, p.mode, p.ttl, p.metered = table, rebalance.Eager, time.Second, true
+			s := newFleet(t, p)
 			slow := false
 			together(func() {
 				defer s.close()
@@ -63,6 +67,44 @@ func settledCosts(s *fleet, workers int) error {
 		return fmt.Errorf("%g read units for %d polls", b.reads, sent.looks)
 	}
 	return nil
+}
+
+// TestCostsOfBuckets: eight buckets cost a listing seven requests more, and at most as many read units,
+// because each query is rounded up. They cost a settled fleet nothing between two audits.
+func TestCostsOfBuckets(t *testing.T) {
+	const rows, workers, periods = 1000, 4, 3
+	local.Endpoint(t)
+	table, listing := local.Table(t), map[int]bill{}
+	for _, buckets := range []int{1, 8} {
+		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) {
+			m, o := newMeter(t), dynamostore.Options{Group: fmt.Sprint("listed-", buckets), Buckets: buckets}
+			plain := local.Open(t, local.Client(t, nil), table, o)
+			for i := range rows {
+				fixture.Must[lease.Row](t, plain)(protocol.Begin(o.Group, fmt.Sprintf("shardId-%012d", i), nil, "a", fixture.Stamp()))
+			}
+			s := local.Open(t, local.Client(t, m.over), table, o)
+			m.since()
+			for _, err := range s.List(t.Context(), lease.Query{Group: o.Group, Kind: lease.KindLease}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			listing[buckets] = total(m.since())
+			if b, one := listing[buckets], listing[1]; b.requests != buckets || b.reads > one.reads+float64(buckets-1) {
+				t.Errorf("a listing costs %v, with one bucket %v", b, one)
+			}
+			plan := fleetPlan{table: table, mode: rebalance.Eager, ttl: time.Second, shards: 64, audit: 3 * time.Second, buckets: buckets, metered: true}
+			f := newFleet(t, plan)
+			together(func() {
+				defer f.close()
+				f.start(workers)
+				f.rest()
+				c := f.cost(size{plan.shards, workers}, periods)
+				fmt.Fprintf(t.Output(), "%d buckets: a listing of %d rows costs %v; %d workers that hold %d shards and audit every %v: %.1f write + %.1f read units/s\n",
+					buckets, rows, listing[buckets], workers, plan.shards, plan.audit, c.writes, c.reads)
+			})
+		})
+	}
 }
 
 // TestCostsOfMoves: when a worker joins or leaves, no shard moves that need not, and each move is at most

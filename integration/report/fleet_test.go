@@ -50,6 +50,7 @@ type fleetPlan struct {
 	pace    time.Duration // the time between two records of a shard; 0: none are processed
 	commit  checkpoint.Policy
 	audit   time.Duration // Config.AuditEvery; 0: its default
+	buckets int           // dynamostore.Options.Buckets
 	metered bool          // count units too, which costs two additional reads for each write
 }
 
@@ -127,7 +128,7 @@ func (s *fleet) recruit(name string) *member {
 
 // serve runs a worker, as the main function of a program does.
 func (s *fleet) serve(ctx context.Context, m *member) error {
-	store, err := dynamostore.Open(ctx, m.client, s.plan.table, dynamostore.Options{Group: s.group})
+	store, err := dynamostore.Open(ctx, m.client, s.plan.table, dynamostore.Options{Group: s.group, Buckets: s.plan.buckets})
 	if err != nil {
 		return err
 	}

@@ -84,8 +84,8 @@ func TestEveryAnswerOfABusyService(t *testing.T) {
 
 // TestOptionsAreChecked: all invalid options are reported at once.
 func TestOptionsAreChecked(t *testing.T) {
-	_, err := dynamostore.Open(t.Context(), nil, "table", dynamostore.Options{Timeout: -1, Attempts: -1, InFlight: -1})
-	for _, name := range []string{"Timeout", "Attempts", "InFlight"} {
+	_, err := dynamostore.Open(t.Context(), nil, "table", dynamostore.Options{Timeout: -1, Attempts: -1, InFlight: -1, Buckets: -1})
+	for _, name := range []string{"Timeout", "Attempts", "InFlight", "Buckets"} {
 		if !errors.Is(err, checkpoint.ErrInvalid) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s is not named: %v", name, err)
 		}

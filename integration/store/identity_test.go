@@ -21,6 +21,12 @@ import (
 // TestRestoredTableIsNotTrusted: Verify reports that a group is in another table until its rows are
 // adopted; writes of the old holders are refused then.
 func TestRestoredTableIsNotTrusted(t *testing.T) {
+	for _, buckets := range []int{1, 4} {
+		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) { testRestoredTable(t, buckets) })
+	}
+}
+
+func testRestoredTable(t *testing.T, buckets int) {
 	local.Endpoint(t)
 	id := "table-1"
 	f := network.NewFaulty(func(action string, _ []byte) network.Fault {
@@ -29,7 +35,7 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 		}
 		return network.Fault{EditReply: func(body map[string]any) { body["Table"].(map[string]any)["TableId"] = id }}
 	})
-	s := local.Open(t, local.Client(t, f.Over), local.Table(t))
+	s := local.Open(t, local.Client(t, f.Over), local.Table(t), inOrders(buckets))
 	row := fixture.Must[lease.Row](t, s)
 	var all sync.WaitGroup
 	for range 8 {
@@ -88,9 +94,15 @@ func TestRestoredTableIsNotTrusted(t *testing.T) {
 
 // TestFence: a caller's own transaction takes effect only while the hold is current.
 func TestFence(t *testing.T) {
+	for _, buckets := range []int{1, 4} {
+		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) { testFence(t, buckets) })
+	}
+}
+
+func testFence(t *testing.T, buckets int) {
 	client := local.Client(t, nil)
 	table := local.Table(t)
-	s := local.Open(t, client, table)
+	s := local.Open(t, client, table, inOrders(buckets))
 	effects := local.OtherTable(t, "id")
 	row := fixture.Must[lease.Row](t, s)
 	r := row(protocol.Claim(row(protocol.Begin("orders", "shard-1", nil, "a", fixture.Stamp())), fixture.Worker("a"), fixture.Stamp()))

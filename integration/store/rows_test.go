@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/internal/attr"
@@ -111,6 +112,9 @@ func spoilings(kind lease.Kind) []spoiling {
 // goodRecords returns a held row and a seat after a heartbeat, as they are stored.
 func goodRecords(t *testing.T, s lease.Store, name string) (lease.Row, lease.Seat) {
 	t.Helper()
+	if err := s.Verify(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
 	row, seat := fixture.Must[lease.Row](t, s), fixture.Must[lease.Seat](t, s)
 	r := row(protocol.Claim(row(protocol.Begin("orders", name, nil, "a", fixture.Stamp())), fixture.Worker("a"), fixture.Stamp()))
 	seatRow := seat(protocol.Sit(lease.Seat{Group: "orders", Incarnation: lease.Incarnation(name), Name: "a", TTL: time.Second}, fixture.Stamp()))
@@ -264,10 +268,21 @@ func listed(ctx context.Context, t *testing.T, s lease.Store) []string {
 	return names
 }
 
-// TestPagesOfOne: a listing in a thousand pages returns all rows in order.
+// inOrders are the options of a store of the group orders with that many buckets.
+func inOrders(buckets int) dynamostore.Options {
+	return dynamostore.Options{Group: "orders", Buckets: buckets}
+}
+
+// TestPagesOfOne: a listing in a thousand pages returns all rows in order, also those of four buckets.
 func TestPagesOfOne(t *testing.T) {
+	for _, buckets := range []int{1, 4} {
+		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) { testPagesOfOne(t, buckets) })
+	}
+}
+
+func testPagesOfOne(t *testing.T, buckets int) {
 	table := local.Table(t)
-	want := manyRows(t, local.Open(t, local.Client(t, nil), table), 1000)
+	want := manyRows(t, local.Open(t, local.Client(t, nil), table, inOrders(buckets)), 1000)
 	f := network.NewFaulty(func(action string, _ []byte) network.Fault {
 		if action != "Query" {
 			return network.Fault{}

@@ -20,6 +20,9 @@ func TestStore(t *testing.T) {
 	f := network.NewFaulty(func(string, []byte) network.Fault { return network.Fault{} })
 	client := local.Client(t, f.Over)
 	storetest.Run(t, func(t *testing.T) lease.Store { return local.Open(t, client, local.Table(t)) })
+	t.Run("in four buckets", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) lease.Store { return local.Open(t, client, local.Table(t), inOrders(4)) })
+	})
 	if used, may := slices.Sorted(maps.Keys(f.Calls)), workerPolicy(t); !slices.Equal(used, may) {
 		t.Errorf("the suite used %v, the policy has %v", used, may)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -64,8 +63,8 @@ func stormOnce(t *testing.T, seed uint64) (*weather, *judge.Store, *storm.Storm)
 	w := &weather{chance: rand.New(rand.NewPCG(seed, 2))}
 	w.Faulty = network.NewFaulty(w.decide)
 	// Half of the storms make one attempt per call; in the other half the store repeats
-	// requests.
-	rough := local.Open(t, local.Client(t, w.Over), table, dynamostore.Options{Attempts: int(seed%2) * 3})
+	// requests. Half of either have their rows in four buckets.
+	rough := local.Open(t, local.Client(t, w.Over), table, dynamostore.Options{Attempts: int(seed%2) * 3, Group: "group", Buckets: 1 + int(seed/2%2)*3})
 	w.Done = func(action string, body []byte) {
 		id, k, ok := written(action, body)
 		if !ok {
@@ -143,8 +142,8 @@ func written(action string, body []byte) (lease.WriteID, lease.Key, bool) {
 	if m := setsWriteID.FindStringSubmatch(request.UpdateExpression); m != nil {
 		id, at = request.ExpressionAttributeValues[m[1]].S, request.Key
 	}
-	group, found := strings.CutSuffix(at[attr.Group].S, "/lease")
-	return lease.WriteID(id), lease.Key{Group: group, Kind: lease.KindLease, Name: at[attr.Key].S}, id != "" && found
+	group, kind := network.Partition(at[attr.Group].S)
+	return lease.WriteID(id), lease.Key{Group: group, Kind: lease.KindLease, Name: at[attr.Key].S}, id != "" && kind == "lease"
 }
 
 // TestThrottledForHalfALease: while all requests about lease rows are throttled, heartbeats are

@@ -74,6 +74,15 @@ func (f *Faulty) Over(next http.RoundTripper) http.RoundTripper {
 	return f
 }
 
+// Partition returns the group and the kind in a partition key, without the bucket of a lease row.
+func Partition(key string) (group, kind string) {
+	if cut := strings.LastIndex(key, "/lease/"); cut >= 0 && strings.Trim(key[cut+len("/lease/"):], "0123456789") == "" {
+		key = key[:cut+len("/lease")]
+	}
+	cut := max(strings.LastIndexByte(key, '/'), 0)
+	return key[:cut], strings.TrimPrefix(key[cut:], "/")
+}
+
 // Read reads a request, which can be sent afterwards.
 func Read(request *http.Request) (action string, body []byte, err error) {
 	_, action, _ = strings.Cut(request.Header.Get("X-Amz-Target"), ".")
