@@ -23,7 +23,9 @@ type mutant struct {
 	test string   // the test that must fail
 }
 
-func all() []mutant { return slices.Concat(rowMutants(), engineMutants(), coreMutants()) }
+func all() []mutant {
+	return slices.Concat(rowMutants(), bucketMutants(), engineMutants(), coreMutants())
+}
 
 // mutated returns the file with the mutant's edit, and the path of that file.
 func (m mutant) mutated(t *testing.T) (path, text string) {
