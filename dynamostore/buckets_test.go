@@ -243,6 +243,32 @@ func TestListingOfBuckets(t *testing.T) {
 	}
 }
 
+// TestPagesOfBuckets: a listing of eight buckets in pages of 80 rows reads a row less than twice.
+func TestPagesOfBuckets(t *testing.T) {
+	const rows = 800
+	f := newService(0)
+	s := f.open(t, f, inOrders(8))
+	begin(t, s, rows)
+	f.read = 0
+	listed := 0
+	for q := (lease.Query{Group: "orders", Kind: lease.KindLease, Limit: 80}); listed < rows; {
+		page := 0
+		for r, err := range s.List(t.Context(), q) {
+			if err != nil || r.Key().Name <= q.After {
+				t.Fatalf("%v after %s: %v", r, q.After, err)
+			}
+			q.After = r.Key().Name
+			page++
+		}
+		if listed += page; page != q.Limit {
+			t.Fatalf("a page of %d rows, %d in all", page, listed)
+		}
+	}
+	if t.Logf("%d rows read", f.read); f.read >= 2*rows {
+		t.Errorf("%d rows were read for a listing of %d", f.read, rows)
+	}
+}
+
 // TestBucketsAreChecked: Open explains a number of buckets that cannot be.
 func TestBucketsAreChecked(t *testing.T) {
 	for buckets, o := range map[string]Options{

@@ -39,6 +39,7 @@ type service struct {
 	calls map[string]int   // by action
 	busy  int              // how many requests are served
 	most  int              // the largest busy so far
+	read  int              // how many items queries have returned
 }
 
 type (
@@ -193,6 +194,7 @@ func (f *service) serve(action string, in body) (status int, out any) {
 		return http.StatusOK, description()
 	case action == "Query":
 		items, last := f.query(in)
+		f.read += len(items)
 		return http.StatusOK, map[string]any{"Items": items, "LastEvaluatedKey": last}
 	case !in.holds(old):
 		return http.StatusBadRequest, map[string]any{"__type": "x#ConditionalCheckFailedException", "message": "no", "Item": old}

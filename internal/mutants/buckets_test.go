@@ -25,6 +25,8 @@ func bucketMutants() []mutant {
 			without(`name == ""`), inDynamo, "TestListingOfBuckets"},
 		{"a listing asks for a few buckets at a time", "dynamostore.merge",
 			swap(`make(chan struct{}, few)`, `make(chan struct{}, 16)`), inDynamo, "TestListingOfBuckets"},
+		{"a page asks each bucket for its share", "dynamostore.Store.query",
+			swap(`($limit-1)/buckets + 1`, `$limit`), inDynamo, "TestPagesOfBuckets"},
 		{"a row outside its bucket is not adopted", "dynamostore.Store.query",
 			never("partition("), inDynamo, "TestLostRecordOfBuckets"},
 		{"rows in other buckets are noticed without a record", "dynamostore.Store.Verify",
