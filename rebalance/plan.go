@@ -15,6 +15,9 @@ const Nobody = -1
 type View struct {
 	Shards  []Place  // the shards, sorted by name
 	Workers []Worker // the workers, sorted by incarnation
+	// Pins are the shards that must be where they are pinned: the index of a worker by the index
+	// of a shard. It has no pins to workers without room for them.
+	Pins map[int]int
 }
 
 // A Place is one shard and its owner.
@@ -27,10 +30,13 @@ type Place struct {
 
 // A Worker is one member of the fleet.
 type Worker struct {
-	Name    string
-	Tie     uint64 // Tie of the worker's incarnation
-	Limit   int    // how many shards the worker holds at most; 0 or less: any number
-	Leaving bool   // the worker keeps its shards until others take them, and gets no more
+	Name     string
+	Tie      uint64            // Tie of the worker's incarnation
+	Labels   map[string]string // what the worker says about itself, such as its task; nil: nothing
+	Limit    int               // how many shards the worker holds at most; 0 or less: any number
+	Leaving  bool              // the worker keeps its shards until others take them, and gets no more
+	Cordoned bool              // an operator wants the worker to keep its shards and to get no more
+	Unwell   bool              // the worker says that it fails: it should keep its shards and get no more
 }
 
 // A Planner decides which worker should hold which shard. There is no leader that could run one
@@ -50,13 +56,16 @@ type Planner interface {
 
 // Even is the built-in planner: equal counts, fewest moves. Its zero value is ready to use.
 //
-// A plan of Even gives a leaving worker no shards, and no worker more shards than its limit. Of
-// all such plans Even chooses the best by these rules. A later rule only chooses among the plans
-// that are best by the rules before it:
+// A plan of Even gives a leaving worker no shards, and no worker more shards than its limit. A
+// pinned shard is where it is pinned, whatever else holds. A cordoned or unwell worker keeps what
+// it holds within its limit, and gets nothing while other workers have room. If all workers that are
+// not leaving are cordoned or unwell, none counts as that. Of all such plans Even chooses the best
+// by these rules. A later rule only chooses among the plans that are best by the rules before it:
 //
 //  1. Place as many shards as possible.
 //  2. Make the counts level: a worker has two shards fewer than another only if it is at its
-//     limit. Without limits, counts differ by at most one.
+//     limit, or if the other keeps what it holds or is pinned. Without limits, counts differ by at
+//     most one.
 //  3. Leave as many shards as possible where they are.
 //  4. Move as few held shards as possible. To place a free shard is not a move.
 //
@@ -119,6 +128,7 @@ type layout struct {
 	View
 	plan    []int       // by shard: the worker that should hold it, Nobody or toPlace
 	held    []int       // by worker: how many shards it has now
+	pinned  []int       // by worker: how many of them it must keep
 	share   []int       // by worker: how many shards it should have
 	room    int         // how many shards can be placed
 	spare   int         // how many of the shards that can be placed will not be where they are now
@@ -139,7 +149,12 @@ func survey(v View) *layout {
 	l := &layout{
 		View: v,
 		plan: make([]int, len(v.Shards)),
-		held: make([]int, slots), share: make([]int, slots), ends: make([]int, slots),
+		held: make([]int, slots), pinned: make([]int, slots), share: make([]int, slots), ends: make([]int, slots),
+	}
+	for i := range v.Pins {
+		if l.pinnedTo(i) {
+			l.pinned[l.holder(i)]++
+		}
 	}
 	held, salt := l.held, uint64(0)
 	for i := range v.Shards {
@@ -150,26 +165,40 @@ func survey(v View) *layout {
 	return l
 }
 
-// holder returns the index of the worker that has shard i, or len(l.Workers) if the shard is free.
+// holder returns the index of the worker that has shard i, or that it is pinned to, or
+// len(l.Workers) if the shard is free.
 func (l *layout) holder(i int) int {
-	if owner := l.Shards[i].Owner; uint(owner) < uint(len(l.Workers)) {
+	owner := l.Shards[i].Owner
+	if l.pinnedTo(i) {
+		owner = l.Pins[i]
+	}
+	if uint(owner) < uint(len(l.Workers)) {
 		return owner
 	}
 	return len(l.Workers)
 }
 
-// divide sets the shares. It fills all workers up to the same level, as far as their limits
+// pinnedTo reports whether shard i is pinned to a worker.
+func (l *layout) pinnedTo(i int) bool {
+	if len(l.Pins) == 0 {
+		return false
+	}
+	w, ok := l.Pins[i]
+	return ok && uint(w) < uint(len(l.Workers)) && uint(i) < uint(len(l.Shards))
+}
+
+// divide sets the shares. It fills all workers up to the same level, as far as their bounds
 // allow. If the shards that are left do not fill the next level, some workers get one more: first
 // those that hold one more already, because each of them saves a move.
 func (l *layout) divide() {
-	limits := l.limits()
-	level := sort.Search(l.room, func(h int) bool { return overflows(limits, h+1, l.room) })
+	least, most := l.bounds()
+	level := sort.Search(l.room, func(h int) bool { return overflows(least, most, h+1, l.room) })
 	rest := l.room
-	more := make([]candidate, 0, len(limits))
-	for w, limit := range limits {
-		l.share[w] = min(limit, level)
+	more := make([]candidate, 0, len(most))
+	for w := range most {
+		l.share[w] = max(least[w], min(most[w], level))
 		rest -= l.share[w]
-		if limit > level {
+		if least[w] <= level && level < most[w] {
 			key := mix(l.Workers[w].Tie^l.salt) >> 1
 			if l.held[w] <= level {
 				key |= 1 << 63
@@ -187,30 +216,51 @@ func (l *layout) divide() {
 	}
 }
 
-// limits returns the limit of each worker, and sets room to their sum, but at most to the number of
-// shards: users write math.MaxInt, and sums of it overflow.
-func (l *layout) limits() []int {
+// bounds returns how many shards each worker has at least and at most, and sets room to how many
+// shards can be placed. Limits are cut to the number of shards, because users write
+// math.MaxInt, and sums of it overflow.
+func (l *layout) bounds() (least, most []int) {
 	n := len(l.Shards)
-	limits := make([]int, len(l.Workers))
-	for w := range limits {
+	least, most = slices.Clone(l.pinned[:len(l.Workers)]), make([]int, len(l.Workers))
+	anyFit := slices.ContainsFunc(l.Workers, func(w Worker) bool { return w.fit() })
+	unfit := func(w int) bool { return anyFit && !l.Workers[w].fit() && !l.Workers[w].Leaving }
+	room := 0 // without what cordoned and unwell workers get beyond what they hold
+	for w := range most {
 		switch worker := &l.Workers[w]; {
 		case worker.Leaving:
-			limits[w] = 0
 		case worker.Limit > 0:
-			limits[w] = worker.Limit
+			most[w] = min(worker.Limit, n)
 		default:
-			limits[w] = n
+			most[w] = n
 		}
-		l.room += min(limits[w], n-l.room)
+		if unfit(w) {
+			least[w] = max(least[w], min(l.held[w], most[w]))
+			room += least[w]
+		} else {
+			room += min(max(least[w], most[w]), n)
+		}
+		most[w] = max(least[w], most[w])
+		l.room += min(most[w], n-l.room)
 	}
-	return limits
+	for w := range most {
+		switch {
+		case unfit(w) && room >= n:
+			most[w] = least[w]
+		case !unfit(w) && room < n:
+			least[w] = most[w] // the others get only what finds no room here
+		}
+	}
+	return least, most
 }
 
-// overflows reports whether workers with these limits, filled up to level, hold more than that many
+// fit reports whether the worker may get shards.
+func (w *Worker) fit() bool { return !w.Leaving && !w.Cordoned && !w.Unwell }
+
+// overflows reports whether workers with these bounds, filled up to level, hold more than that many
 // shards.
-func overflows(limits []int, level, shards int) bool {
-	for _, v := range limits {
-		if shards -= min(v, level); shards < 0 {
+func overflows(least, most []int, level, shards int) bool {
+	for w := range most {
+		if shards -= max(least[w], min(most[w], level)); shards < 0 {
 			return true
 		}
 	}
@@ -231,7 +281,7 @@ func (l *layout) keep() {
 		// If all shards of a worker must go and all will find room, there is nothing to choose.
 		if l.held[w] > share && (share > 0 || short) {
 			l.ends[w] = total
-			total += l.held[w]
+			total += l.held[w] - l.pinned[w]
 		}
 	}
 	l.choices = make([]candidate, total)
@@ -239,7 +289,7 @@ func (l *layout) keep() {
 	for i := range l.Shards {
 		w := l.holder(i)
 		plan[i] = stay[w]
-		if at := ends[w]; at >= 0 {
+		if at := ends[w]; at >= 0 && !l.pinnedTo(i) {
 			l.choices[at] = candidate{l.Shards[i].Tie, i}
 			ends[w]++
 		}
@@ -253,12 +303,12 @@ func (l *layout) release() {
 		if share == 0 || l.ends[w] < 0 {
 			continue
 		}
-		mine := l.candidates(w)
+		mine, excess := l.candidates(w), l.held[w]-share
 		for i := range mine {
 			mine[i].key = mix(mine[i].key ^ l.Workers[w].Tie)
 		}
-		first(mine, len(mine)-share)
-		for _, c := range mine[:len(mine)-share] {
+		first(mine, excess)
+		for _, c := range mine[:excess] {
 			l.plan[c.index] = toPlace
 		}
 	}
@@ -270,7 +320,7 @@ func (l *layout) candidates(w int) []candidate {
 	if end < 0 {
 		return nil
 	}
-	return l.choices[end-l.held[w] : end]
+	return l.choices[end-l.held[w]+l.pinned[w] : end]
 }
 
 // selectPlaced selects as many of the shards to place as there is room for: first free shards, then
@@ -279,7 +329,7 @@ func (l *layout) selectPlaced() {
 	var free, leaving, excess []candidate
 	for w, share := range l.share {
 		mine := l.candidates(w)
-		mine = mine[:max(0, len(mine)-share)]
+		mine = mine[:min(len(mine), max(0, l.held[w]-share))]
 		switch {
 		case w == len(l.Workers):
 			free = mine

@@ -25,61 +25,116 @@ func (o outcome) beats(p outcome) bool {
 	return o.moved < p.moved
 }
 
-// judge returns the outcome of a plan for shards with these owners, and the rule that the plan
-// breaks, if any.
-func judge(owners []int, workers []rebalance.Worker, plan []int) (o outcome, fault string) {
-	counts := make([]int, len(workers))
+// loads returns how many shards each worker has where nothing but pins moves, and how many of
+// them are pinned to it.
+func loads(v rebalance.View) (held, pinned []int) {
+	held, pinned = make([]int, len(v.Workers)), make([]int, len(v.Workers))
+	for i, s := range v.Shards {
+		owner := s.Owner
+		if pin, ok := v.Pins[i]; ok {
+			pinned[pin]++
+			owner = pin
+		}
+		if owner >= 0 && owner < len(held) {
+			held[owner]++
+		}
+	}
+	return held, pinned
+}
+
+func fit(w rebalance.Worker) bool { return !w.Leaving && !w.Cordoned && !w.Unwell }
+
+// resting returns which workers keep what they hold and should get nothing: the cordoned and
+// the unwell, unless no other worker stays.
+func resting(workers []rebalance.Worker) []bool {
+	rest := make([]bool, len(workers))
+	for w := range workers {
+		rest[w] = !fit(workers[w]) && !workers[w].Leaving && slices.ContainsFunc(workers, fit)
+	}
+	return rest
+}
+
+// room reports whether the worker may have more than n shards.
+func room(w rebalance.Worker, n int) bool { return !w.Leaving && (w.Limit <= 0 || n < w.Limit) }
+
+// judge returns the outcome of a plan of v, and the rule that the plan breaks, if any.
+func judge(v rebalance.View, plan []int) (o outcome, fault string) {
+	held, pinned := loads(v)
+	rest := resting(v.Workers)
+	counts := make([]int, len(v.Workers))
 	for i, w := range plan {
-		switch {
-		case w == rebalance.Nobody:
+		if pin, ok := v.Pins[i]; ok && w != pin {
+			return o, "a pinned shard is elsewhere"
+		}
+		if w == rebalance.Nobody {
 			continue
-		case w < 0 || w >= len(workers):
+		}
+		if w < 0 || w >= len(counts) {
 			return o, "a worker that does not exist"
-		case workers[w].Leaving:
-			return o, "a leaving worker gets a shard"
 		}
 		counts[w]++
 		o.placed++
-		if owners[i] == w {
+		if owner := v.Shards[i].Owner; owner == w {
 			o.kept++
-		} else if owners[i] >= 0 && owners[i] < len(workers) {
+		} else if owner >= 0 && owner < len(counts) {
 			o.moved++
 		}
 	}
-	least, most := math.MaxInt, 0 // least: the smallest count of a worker that could take one more
-	for w, worker := range workers {
-		if worker.Limit > 0 && counts[w] > worker.Limit {
-			return o, "a worker above its limit"
+	least := [2]int{math.MaxInt, math.MaxInt} // the smallest count of a worker that could take one more; of one that rests
+	floor := slices.Clone(pinned)
+	for w, worker := range v.Workers {
+		if rest[w] {
+			floor[w] = max(floor[w], held[w])
+			if worker.Limit > 0 {
+				floor[w] = max(pinned[w], min(floor[w], worker.Limit))
+			}
 		}
-		if !worker.Leaving && (worker.Limit <= 0 || counts[w] < worker.Limit) {
-			least = min(least, counts[w])
+		switch {
+		case counts[w] > pinned[w] && !room(worker, counts[w]-1):
+			return o, "a worker that is leaving or above its limit gets a shard"
+		case counts[w] < floor[w]:
+			return o, "a worker that rests loses a shard"
+		case room(worker, counts[w]) && rest[w]:
+			least[1] = min(least[1], counts[w])
+		case room(worker, counts[w]):
+			least[0] = min(least[0], counts[w])
 		}
-		most = max(most, counts[w])
 	}
-	if least < most-1 {
-		return o, "not level"
+	for w := range counts {
+		switch {
+		case counts[w] == floor[w]:
+		case rest[w] && least[0] < math.MaxInt:
+			return o, "a worker that rests gets a shard"
+		case rest[w] && least[1] < counts[w]-1, !rest[w] && least[0] < counts[w]-1:
+			return o, "not level"
+		}
 	}
 	return o, ""
 }
 
-// optimum tries every layout. It tries only one permutation of shards with the same owner, which
-// must be next to each other, because they are equal.
-func optimum(owners []int, workers []rebalance.Worker) outcome {
+// optimum tries every layout. It tries only one permutation of shards with the same owner and
+// without pins, which must be next to each other, because they are equal.
+func optimum(v rebalance.View) outcome {
 	best := outcome{placed: -1}
-	plan := make([]int, len(owners))
+	plan := make([]int, len(v.Shards))
+	equal := func(i, k int) bool {
+		_, one := v.Pins[i]
+		_, other := v.Pins[k]
+		return v.Shards[i].Owner == v.Shards[k].Owner && !one && !other
+	}
 	var try func(i int)
 	try = func(i int) {
 		if i == len(plan) {
-			if o, fault := judge(owners, workers, plan); fault == "" && o.beats(best) {
+			if o, fault := judge(v, plan); fault == "" && o.beats(best) {
 				best = o
 			}
 			return
 		}
 		from := rebalance.Nobody
-		if i > 0 && owners[i] == owners[i-1] {
+		if i > 0 && equal(i, i-1) {
 			from = plan[i-1]
 		}
-		for w := from; w < len(workers); w++ {
+		for w := from; w < len(v.Workers); w++ {
 			plan[i] = w
 			try(i + 1)
 		}
@@ -90,38 +145,52 @@ func optimum(owners []int, workers []rebalance.Worker) outcome {
 
 // reckon computes the optimum of views that are too large to try everything. It gives out the
 // places one by one, always to a worker that has fewest, and of those to one that holds a shard
-// for that place already.
+// for that place already. Workers that rest get what the others have no room for.
 func reckon(v rebalance.View) outcome {
 	var o outcome
-	held := make([]int, len(v.Workers))
+	held, counts := loads(v)
+	pinned, rest := slices.Clone(counts), resting(v.Workers)
 	free := 0
-	for _, s := range v.Shards {
-		if s.Owner >= 0 && s.Owner < len(held) {
-			held[s.Owner]++
-		} else {
+	for i, s := range v.Shards {
+		pin, ok := v.Pins[i]
+		switch owned := s.Owner >= 0 && s.Owner < len(held); {
+		case ok && pin == s.Owner:
+			o.kept++
+		case ok && owned:
+			o.moved++
+		case !ok && !owned:
 			free++
 		}
 	}
-	counts := make([]int, len(held))
+	for w, worker := range v.Workers {
+		for rest[w] && counts[w] < held[w] && room(worker, counts[w]) {
+			counts[w]++
+		}
+		o.placed += counts[w]
+	}
 	for ; o.placed < len(v.Shards); o.placed++ {
 		next := -1
 		for w, worker := range v.Workers {
-			if worker.Leaving || worker.Limit > 0 && counts[w] == worker.Limit {
+			if !room(worker, counts[w]) {
 				continue
 			}
-			if next < 0 || counts[w] < counts[next] ||
-				counts[w] == counts[next] && held[w] > counts[w] && held[next] <= counts[next] {
+			if next < 0 || rest[next] && !rest[w] || rest[next] == rest[w] && (counts[w] < counts[next] ||
+				counts[w] == counts[next] && held[w] > counts[w] && held[next] <= counts[next]) {
 				next = w
 			}
 		}
 		if next < 0 {
 			break
 		}
-		if counts[next]++; counts[next] <= held[next] {
-			o.kept++
-		}
+		counts[next]++
 	}
-	o.moved = max(0, o.placed-o.kept-free)
+	left := o.placed - len(v.Pins)
+	for w := range counts {
+		kept := min(counts[w], held[w]) - pinned[w]
+		o.kept += kept
+		left -= kept
+	}
+	o.moved += max(0, left-free)
 	return o
 }
 
@@ -133,7 +202,7 @@ func checkPlan(t *testing.T, v rebalance.View, want outcome) {
 	if len(plan) != len(v.Shards) {
 		t.Fatalf("%d shards, but a plan for %d", len(v.Shards), len(plan))
 	}
-	got, fault := judge(owners(v), v.Workers, plan)
+	got, fault := judge(v, plan)
 	if fault != "" || got != want {
 		t.Fatalf("plan %v: %+v %s; want %+v\nof %+v", plan, got, fault, want, v)
 	}
@@ -146,14 +215,6 @@ func checkPlan(t *testing.T, v rebalance.View, want outcome) {
 	if next := (rebalance.Even{}).Plan(applied(v, plan)); !slices.Equal(next, plan) {
 		t.Fatalf("plan %v, after it is carried out %v\nof %+v", plan, next, v)
 	}
-}
-
-func owners(v rebalance.View) []int {
-	owners := make([]int, len(v.Shards))
-	for i, s := range v.Shards {
-		owners[i] = s.Owner
-	}
-	return owners
 }
 
 // splits yields every way to put n things into that many boxes.
@@ -197,7 +258,17 @@ func scattered(rng *rand.Rand, owners []int, workers []rebalance.Worker) rebalan
 		v.Shards[at].Owner = owners[i]
 	}
 	for w, worker := range workers {
-		v.Workers[w].Limit, v.Workers[w].Leaving = worker.Limit, worker.Leaving
+		worker.Name, worker.Tie = v.Workers[w].Name, v.Workers[w].Tie
+		v.Workers[w] = worker
+	}
+	return v
+}
+
+// inOrder returns a view of shards with these owners, in that order.
+func inOrder(owners []int, workers []rebalance.Worker) rebalance.View {
+	v := rebalance.View{Workers: workers, Shards: make([]rebalance.Place, len(owners))}
+	for i, owner := range owners {
+		v.Shards[i].Owner = owner
 	}
 	return v
 }
@@ -213,7 +284,7 @@ func TestEvenIsOptimalInEverySmallFleet(t *testing.T) {
 				slices.Sort(alike[:workers])
 				want, ok := known[fmt.Sprint(alike)]
 				if !ok {
-					want = optimum(ownersOf(alike), unlimited)
+					want = optimum(inOrder(ownersOf(alike), unlimited))
 					known[fmt.Sprint(alike)] = want
 				}
 				checkPlan(t, scattered(rng, ownersOf(split), unlimited), want)
@@ -235,7 +306,40 @@ func TestEvenIsOptimalWithLimitsAndLeavers(t *testing.T) {
 				for split := range splits(shards, n+1) {
 					owners := ownersOf(split)
 					v := scattered(rng, owners, workers)
-					want := optimum(owners, workers)
+					want := optimum(inOrder(owners, workers))
+					if reckoned := reckon(v); reckoned != want {
+						t.Fatalf("reckon returns %+v, optimum %+v, for %+v", reckoned, want, v)
+					}
+					checkPlan(t, v, want)
+				}
+			}
+		}
+	}
+}
+
+// Cordoned and unwell workers are bound by the same rule, and a pin by none.
+func TestEvenIsOptimalWithCordonsAndPins(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 6))
+	kinds := []rebalance.Worker{{}, {Limit: 2}, {Cordoned: true}, {Unwell: true, Limit: 2}, {Leaving: true, Cordoned: true}}
+	for n := 1; n < 4; n++ {
+		for split := range splits(n, len(kinds)) {
+			var workers []rebalance.Worker
+			for k, many := range split {
+				workers = append(workers, slices.Repeat(kinds[k:k+1], many)...)
+			}
+			for shards := range 5 {
+				for split := range splits(shards, n+1) {
+					v := inOrder(ownersOf(split), workers)
+					for i := range v.Shards {
+						v.Shards[i].Tie = rng.Uint64()
+						if v.Pins == nil {
+							v.Pins = map[int]int{}
+						}
+						if rng.IntN(3) == 0 {
+							v.Pins[i] = rng.IntN(n)
+						}
+					}
+					want := optimum(v)
 					if reckoned := reckon(v); reckoned != want {
 						t.Fatalf("reckon returns %+v, optimum %+v, for %+v", reckoned, want, v)
 					}
@@ -247,16 +351,23 @@ func TestEvenIsOptimalWithLimitsAndLeavers(t *testing.T) {
 }
 
 // randomView returns a view of up to 200 shards and 20 workers: some workers have limits, some
-// are leaving, some shards are free, and some have an owner whose index is out of range.
+// are leaving, cordoned or unwell, some shards are free or pinned, and some have an owner whose
+// index is out of range.
 func randomView(rng *rand.Rand) rebalance.View {
 	v := fleet(rng.IntN(200), rng.IntN(20))
 	for w := range v.Workers {
 		v.Workers[w].Limit = max(0, rng.IntN(40)-20)
 		v.Workers[w].Leaving = rng.IntN(5) == 0
+		v.Workers[w].Cordoned, v.Workers[w].Unwell = rng.IntN(6) == 0, rng.IntN(6) == 0
 	}
 	crowd := 1 + rng.IntN(len(v.Workers)+1) // workers with higher indices hold few shards or none
 	for i := range v.Shards {
 		v.Shards[i].Owner = rng.IntN(crowd+2) - 1
+	}
+	if v.Pins = map[int]int{}; len(v.Shards)*len(v.Workers) > 0 {
+		for range rng.IntN(10) {
+			v.Pins[rng.IntN(len(v.Shards))] = rng.IntN(len(v.Workers))
+		}
 	}
 	return v
 }
@@ -326,7 +437,7 @@ func TestEachJoinMovesOnlyWhatTheNewWorkerGets(t *testing.T) {
 	for n := 1; n <= workers; n++ {
 		v.Workers = all[:n]
 		plan := rebalance.Even{}.Plan(v)
-		o, fault := judge(owners(v), v.Workers, plan)
+		o, fault := judge(v, plan)
 		want := outcome{placed: shards, kept: shards - shards/n, moved: shards / n}
 		if n == 1 {
 			want = outcome{placed: shards} // all shards are free
@@ -400,6 +511,10 @@ func TestOrderInTheViewDecidesNothing(t *testing.T) {
 		reversed := rebalance.View{Shards: slices.Clone(v.Shards), Workers: slices.Clone(v.Workers)}
 		slices.Reverse(reversed.Shards)
 		slices.Reverse(reversed.Workers)
+		reversed.Pins = map[int]int{}
+		for i, w := range v.Pins {
+			reversed.Pins[len(v.Shards)-1-i] = len(v.Workers) - 1 - w
+		}
 		for i := range reversed.Shards {
 			reversed.Shards[i].Owner = len(v.Workers) - 1 - reversed.Shards[i].Owner
 		}
@@ -491,8 +606,16 @@ func FuzzPlan(f *testing.F) {
 		}
 		for _, b := range workers[:min(len(workers), 20)] {
 			v.Workers = append(v.Workers, rebalance.Worker{
-				Tie: uint64(b) << 58, Limit: limits[b>>1%8], Leaving: b&1 == 1,
+				Tie: uint64(b) << 58, Limit: limits[b>>1%8], Leaving: b&1 == 1, Cordoned: b&48 == 48, Unwell: b&80 == 80,
 			})
+		}
+		for i, b := range shards[:len(v.Shards)] {
+			if w := int(b >> 4); b&7 == 3 && w < len(v.Workers) {
+				if v.Pins == nil {
+					v.Pins = map[int]int{}
+				}
+				v.Pins[i] = w
+			}
 		}
 		checkPlan(t, v, reckon(v))
 	})

@@ -3,6 +3,7 @@ package shardlease
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"runtime/debug"
 	"slices"
@@ -160,7 +161,7 @@ func (p *planner) Fingerprint() string { return p.fingerprint }
 func (p *planner) Plan(v rebalance.View) []int {
 	var plan []int
 	err := apart(func() {
-		plan = p.Planner.Plan(rebalance.View{Shards: slices.Clone(v.Shards), Workers: slices.Clone(v.Workers)})
+		plan = p.Planner.Plan(rebalance.View{Shards: slices.Clone(v.Shards), Workers: slices.Clone(v.Workers), Pins: maps.Clone(v.Pins)})
 	})
 	if err == nil {
 		err = checkPlan(v, plan)
