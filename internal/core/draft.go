@@ -106,11 +106,13 @@ func (d *draft) compute(t *turn, in stage) bool {
 		d.rows, d.all = true, true
 		return false
 	}
+	l.restrict(in)
 	l.targets = t.cfg.Planner.Plan(l.view)
 	if len(l.targets) != len(l.view.Shards) {
 		l.targets = rebalance.Even{}.Plan(l.view) // a planner that is none
 	}
 	l.decline(in)
+	l.rescue(in)
 	d.hold(&l)
 	d.assign(t, in, &l)
 	d.order(t, in, whole)
@@ -224,7 +226,7 @@ func (l *layout) decline(in stage) {
 		}
 		best := rebalance.Nobody
 		for w, of := range l.view.Workers {
-			free := !of.Leaving && (of.Limit <= 0 || loads[w] < of.Limit) && !in.declines(name, in.seats[w].Incarnation)
+			free := !of.Leaving && in.seats[w].Health.Unwell == "" && (of.Limit <= 0 || loads[w] < of.Limit) && !in.declines(name, in.seats[w].Incarnation)
 			if free && (best == rebalance.Nobody || loads[w] < loads[best]) {
 				best = w
 			}

@@ -35,6 +35,7 @@ type Engine struct {
 	news   news
 	leave  leave
 	faults faults
+	health health
 }
 
 // Pages are the targets of all workers, as last listed.
@@ -164,6 +165,7 @@ func (e *Engine) live() {
 		e.follow.keep(t, e.seat.me, e.watch.plan)
 	}
 	e.tendDue()
+	e.keepHealth()
 	e.keepDeclining()
 	e.keepLeaving()
 	if e.seat.phase == seated && !e.leave.over {
@@ -251,6 +253,7 @@ func (e *Engine) self() self {
 	return self{
 		owner: e.seat.row.Owner(), capable: e.seat.capable(), doubt: e.seat.trust.doubt,
 		leaving: e.leave.on, release: e.leave.all, since: e.leave.since, room: e.shards.asks < e.turn.cfg.MaxMoves,
+		gate: e.gate(),
 	}
 }
 
@@ -315,6 +318,12 @@ func (e *Engine) happened(h happened) {
 	}
 	if h.late != nil {
 		e.faults.commits.raise(t, h.late.t.marks.late, h.late.name, errNotAccepted)
+	}
+	if h.accepted {
+		e.succeeded()
+	}
+	if h.tries != "" {
+		e.health.trial, e.health.tried = h.tries, t.now.Mono
 	}
 	if h.planChanged() {
 		e.watch.check = true
@@ -464,7 +473,7 @@ func (e *Engine) seatSettled(in Settled) {
 	}
 	e.reads.near(t.now.Mono.Sub(sent))
 	now := e.seat.row
-	e.watch.self = e.watch.self || was.Leaving != now.Leaving || was.Freed != now.Freed
+	e.watch.self = e.watch.self || was.Leaving != now.Leaving || was.Freed != now.Freed || was.Health != now.Health
 	for _, w := range now.Wants {
 		if s := e.shards.find(w.Shard); s != nil {
 			s.publish(t, w.Generation)
@@ -478,7 +487,7 @@ func (e *Engine) seatSettled(in Settled) {
 
 // says is what the next heartbeat publishes.
 func (e *Engine) says() lease.Says {
-	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing}
+	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing, Health: e.illness()}
 	if e.shards.asks > 0 {
 		says.Wants = e.wants()
 	}
@@ -520,7 +529,7 @@ func (e *Engine) keepDeclining() {
 // given it up, or does not return.
 func (e *Engine) declines(name string) bool {
 	s := e.shards.find(name)
-	return s != nil && s.t == nil && (s.running != 0 || e.turn.now.Mono < s.aim.leave)
+	return s != nil && s.t == nil && (s.running != 0 || e.turn.now.Mono < s.aim.leave || s.aim.mine && e.resting())
 }
 
 // wants are the requests of this worker.
@@ -541,7 +550,7 @@ func (e *Engine) hurry() Instant {
 	switch {
 	case e.seat.phase != seated:
 		return Never
-	case said.Leaving != e.leave.on, said.Missing != e.follow.missing && e.follow.missing > 0 && e.watch.waits == 0,
+	case said.Leaving != e.leave.on, said.Missing != e.follow.missing && e.follow.missing > 0 && e.watch.waits == 0, e.ailing(said.Health),
 		(len(said.Wants) > 0 || e.shards.asks > 0) && !slices.Equal(said.Wants, e.wants()):
 		return t.now.Mono
 	case said.Freed != e.news.count:
@@ -554,7 +563,9 @@ func (e *Engine) hurry() Instant {
 func (e *Engine) marked(batch ...Marks) {
 	for _, in := range batch {
 		if s := e.shards.present(in.Tenure); s != nil {
-			s.marked(&e.turn, in)
+			if s.marked(&e.turn, in); in.Progress {
+				e.succeeded()
+			}
 		}
 	}
 	for _, in := range batch {

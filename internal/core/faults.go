@@ -44,6 +44,7 @@ type faults struct {
 	commits  fault // the table has accepted no marks for CommitTimeout
 	source   fault // the source cannot be listed
 	restored fault // the table is not the one it was
+	unwell   fault // the handlers of this worker fail
 
 	rows      rowAnswers
 	scan      Instant           // when to check next whether a fault still lasts
@@ -66,7 +67,7 @@ type malformedRecord struct {
 func newFaults() faults {
 	return faults{
 		store: fault{kind: event.StoreFault}, slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
-		source: fault{kind: event.SourceFault}, restored: fault{kind: event.Restored},
+		source: fault{kind: event.SourceFault}, restored: fault{kind: event.Restored}, unwell: fault{kind: event.Unwell},
 	}
 }
 
@@ -186,7 +187,7 @@ func (e *Engine) keepReporting() {
 		}
 		t.at(f.scan)
 	}
-	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored} {
+	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell} {
 		fault.keep(t)
 	}
 }

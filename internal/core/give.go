@@ -119,14 +119,14 @@ func (s *shard) serveOn(t *turn) {
 // giveUp hands the shard to the worker that requested it, or to nobody.
 func (s *shard) giveUp(t *turn) {
 	of, w, at := s.t, &s.t.wind, s.row.copy.Row()
-	end := protocol.End{Reason: lease.ReasonReleased, Note: w.note, Mark: of.marks.unaccepted(), Progressed: of.marks.progress}
+	end := protocol.End{Reason: lease.ReasonReleased, Note: w.note, Mark: of.marks.unaccepted(), Progressed: of.marks.progress, Excused: w.blame == workerAtFault}
 	switch {
 	case w.cause == event.CauseStalled:
 		end.Reason = lease.ReasonStalled
 		if s.commitsLate(t) {
 			end.Note = errNotAccepted.Error()
 		}
-	case w.failed:
+	case w.blame != noFailure:
 		end.Reason = lease.ReasonFailed
 	case w.cut:
 		end.Reason = lease.ReasonDrainTimeout

@@ -56,7 +56,7 @@ type winding struct {
 	cause    event.Cause
 	since    Instant // when its soft context ended
 	returned bool    // the handler has returned
-	failed   bool    // it has returned an error, and not after its soft context had ended
+	blame    blame   // it has returned an error, and not after its soft context had ended; or it has stalled
 	cut      bool    // its hard context has ended, and the shard is given up without it
 	overdue  bool    // it had some time to return before that
 	note     string
@@ -169,7 +169,9 @@ func (s *shard) returned(in Returned) {
 	if s.t != nil && s.t.generation == in.Tenure.Generation {
 		w := &s.t.wind
 		w.returned, w.note = true, in.Note
-		w.failed = in.Failed && !w.draining
+		if in.Failed && !w.draining {
+			w.blame = unjudged
+		}
 	}
 }
 
@@ -411,6 +413,7 @@ func (s *shard) stored(t *turn, what doing, h *happened) {
 	m := &s.t.marks
 	m.late = 0
 	if m.sent > m.accepted {
+		h.accepted = true
 		s.committed(t, m.sent, nil)
 	}
 	if what != givingUp && what != ending {
@@ -442,7 +445,7 @@ func (s *shard) rest(t *turn, what doing, h *happened) {
 	switch {
 	case what != givingUp || w.draining && w.cause != event.CauseGivenUp && w.cause != event.CauseStalled || t.cfg.Backoff <= 0:
 		return
-	case w.failed || w.cause == event.CauseStalled:
+	case w.blame != noFailure || w.cause == event.CauseStalled:
 		s.leaveToOthers(t, max(s.row.copy.Row().Failed(), 1), h)
 		return
 	}

@@ -98,6 +98,7 @@ type self struct {
 	leaving bool    // it shuts down
 	release bool    // it waits no longer for others to request its shards
 	room    bool    // it may request one more shard
+	gate    gate    // what it may claim, if it is unwell
 	since   Instant // since when
 }
 
@@ -113,6 +114,8 @@ type happened struct {
 	declined []string // this worker declines these shards
 	late     *shard   // its commits are late
 	freed    bool     // a row has no owner now
+	accepted bool     // the table has accepted a checkpoint
+	tries    string   // this shard is tried, by a worker that is unwell
 	look     bool     // the seats have to be looked at soon: a move goes on
 	poll     bool     // the source may list new shards
 	restored error    // a row went back in time
@@ -338,7 +341,9 @@ func (s *shard) tend(t *turn, w self, o ownership) (h happened) {
 		if s.keepCommitting(t, w.doubt) {
 			h.late = s
 		}
-		s.windDown(t, w)
+		if s.windDown(t, w); s.failing(t) {
+			o.blame(t, s)
+		}
 	}
 	if _, busy := s.row.copy.Open(); busy {
 		s.sendAgain(t)

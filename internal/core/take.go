@@ -40,6 +40,11 @@ type ownership interface {
 	// ready reports whether the rows of all parents of a shard show that they are processed.
 	// Rows that were not read lately are read first.
 	ready(t *turn, parents []string) bool
+	// blame decides whose fault it is that the handler of a shard has failed.
+	blame(t *turn, s *shard)
+	// guilty reports whether a shard has failed so often, and under such workers, that it has to be
+	// quarantined. It is not known until the seats have been listed after the step since.
+	guilty(t *turn, at lease.Row, orphan bool, since order) (guilty, known bool)
 }
 
 type ownerState uint8
@@ -67,7 +72,7 @@ func (s *shard) acquire(t *turn, w self, o ownership, h *happened) {
 		s.start(t, h)
 		return
 	case protocol.ClaimAgain:
-		s.claim(t, w, false)
+		s.claim(t, w, o, false)
 		return
 	}
 	switch {
@@ -81,7 +86,16 @@ func (s *shard) acquire(t *turn, w self, o ownership, h *happened) {
 	case !s.row.known || s.row.malformed:
 		s.get(t)
 	default:
-		s.aim.rest = 0
+		if t.now.Mono >= s.aim.rest {
+			s.aim.rest = 0
+		}
+		if at := w.gate.from(t, s.name); at > 0 {
+			s.at(t, at)
+			return
+		}
+		if w.gate.shut && !w.gate.busy {
+			h.tries = s.name
+		}
 		s.seek(t, w, o, h)
 	}
 }
@@ -124,13 +138,13 @@ func (s *shard) seek(t *turn, w self, o ownership, h *happened) {
 		h.finished = append(h.finished, s.name)
 		return
 	case at.Owner.IsZero():
-		s.claim(t, w, false)
+		s.claim(t, w, o, false)
 		return
 	}
 	switch state, seat := o.owner(t, at.Owner.Incarnation, s.row.read); state {
 	case gone:
 		s.callOff(t, w.me())
-		s.claim(t, w, true)
+		s.claim(t, w, o, true)
 	case alive:
 		s.pursue(t, w, seat, h)
 	default:
@@ -150,12 +164,18 @@ func (s *shard) lineage() []string {
 }
 
 // claim takes a shard that nobody holds, or whose owner has no seat any more.
-func (s *shard) claim(t *turn, w self, orphan bool) {
+func (s *shard) claim(t *turn, w self, o ownership, orphan bool) {
 	at := s.row.copy.Row()
-	switch when := s.claimable(t); {
-	case s.exhausted(t, orphan) && !s.aim.sure: // a commit since may have ended the count
+	guilty, known := false, true
+	if s.exhausted(t, orphan) {
+		guilty, known = o.guilty(t, at, orphan, s.row.read)
+	}
+	switch when := max(s.claimable(t), s.aim.rest); {
+	case !known:
+		s.at(t, t.now.Mono.Add(t.beat/16))
+	case guilty && !s.aim.sure: // a commit since may have ended the count
 		s.get(t)
-	case s.exhausted(t, orphan):
+	case guilty:
 		reason := at.Last.Reason
 		if orphan {
 			reason = lease.ReasonExpired

@@ -168,6 +168,8 @@ func inputs(seats []lease.Seat, wishes lease.Wishes, revision int64) string {
 		text(strconv.FormatInt(s.MaxShards, 10))
 		text(strconv.FormatInt(s.Freed, 10))
 		text(strconv.FormatBool(s.Missing == revision && revision != 0))
+		text(strconv.FormatBool(s.Health.Unwell != ""))
+		text(strconv.FormatBool(s.Health.Trial))
 	}
 	text(string(wishes.WriteID))
 	return strconv.FormatUint(h.Sum64(), 16)

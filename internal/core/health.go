@@ -1,0 +1,315 @@
+package core
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Whose fault a failure is, and whether this worker can work at all.
+//
+//	well → handlers of three different shards have failed in a row → unwell: resting → on trial
+//	  ↑__________________ a success, at any time ______________________|         ↑________|
+//
+// A heartbeat shows only that a process is alive. A worker whose handlers fail would get shard after
+// shard of the others, and fail them. So it notes itself that it is unwell, and its seat says so: then the plan
+// gives it nothing, unless there is no other worker. After a rest it tries one shard. Rests grow,
+// and a success ends them.
+//
+// Called by the spine: judge and succeeded with what handlers do, keep in each step, gate before
+// a shard is claimed; and guilty, restrict and rescue for quarantines and plans.
+//
+// Invariant: a failure under a worker that is unwell, or becomes unwell by it, is not counted
+// against the shard.
+// Invariant: a shard is quarantined only after failures under two workers that are well, unless
+// there is no other worker that is well; and never while no worker is well.
+// Invariant: shards without a living owner are placed, on unwell workers where there is no other room.
+
+const (
+	failuresInRow  = 3               // so many different shards make a worker unwell
+	longestIllness = 4 * time.Minute // a rest; with the trial after it, a recovery is noticed within five minutes
+)
+
+var (
+	errUnwell    = errors.New("handlers of three different shards have failed in a row")
+	errAllUnwell = errors.New("handlers of three different shards have failed in a row, and every worker is unwell: nothing is quarantined")
+)
+
+// A blame is whose fault it is that a handler has failed.
+type blame uint8
+
+const (
+	noFailure blame = iota
+	unjudged
+	shardAtFault
+	workerAtFault
+)
+
+// Health is what the handlers show of this worker.
+type health struct {
+	failed  []string      // different shards that have failed since the last success, the first few
+	longest time.Duration // how long the longest of those tenures was
+	last    Instant       // when the last of them ended
+	since   Instant       // when the worker became unwell; 0: it is well
+	wall    wall          // the same for people
+	well    Instant       // when it was last unwell
+	rests   int64         // how many rests it had
+	until   Instant       // when the present rest ends
+	trial   string        // the shard that was tried last
+	tried   Instant       // when
+}
+
+func (h *health) unwell() bool { return h.since != 0 }
+
+// failing reports whether the handler has failed, and nothing was concluded from it yet. A stall for
+// which the store is to blame does not count.
+func (s *shard) failing(t *turn) bool {
+	w := &s.t.wind
+	if w.cause == event.CauseStalled && (w.returned || w.cut) && w.blame == noFailure && !s.commitsLate(t) {
+		w.blame = unjudged
+	}
+	return w.blame == unjudged
+}
+
+// judge decides whose fault it is that a handler has failed. It reports whether a rest begins.
+func (h *health) judge(t *turn, s *shard) (rests bool) {
+	w := &s.t.wind
+	h.last, h.longest = t.now.Mono, max(h.longest, t.now.Mono.Sub(s.t.began))
+	if !slices.Contains(h.failed, s.name) && len(h.failed) < failuresInRow {
+		h.failed = append(slices.Clip(h.failed), s.name)
+	}
+	if len(h.failed) < failuresInRow {
+		w.blame = shardAtFault
+		return false
+	}
+	w.blame = workerAtFault
+	if rests = !h.unwell(); rests {
+		if t.now.Mono > h.well.Add(longestIllness) {
+			h.rests = 0
+		}
+		h.since, h.wall = t.now.Mono, t.wall()
+	}
+	if rests = rests || s.name == h.trial; rests {
+		h.rests++
+		h.until = t.now.Mono.Add(t.jitter(backoff(h.rests, min(t.cfg.TTL, longestIllness), longestIllness)))
+	}
+	return rests
+}
+
+// succeeded notes that a checkpoint was accepted, or Progress was called. It reports whether the
+// worker was unwell until now.
+func (h *health) succeeded(t *turn) (recovered bool) {
+	if recovered = h.unwell(); recovered {
+		h.well = t.now.Mono
+	}
+	h.failed, h.longest, h.last, h.since = nil, 0, 0, 0
+	return recovered
+}
+
+// lasts reports whether a tenure that began then shows that the worker is well again although its
+// handler has reported nothing: it has lasted for twice as long as any that failed.
+func (h *health) lasts(t *turn, began Instant) bool {
+	at := max(began, h.last).Add(max(t.cfg.TTL, 2*h.longest))
+	if t.now.Mono < at {
+		t.at(at)
+	}
+	return t.now.Mono >= at
+}
+
+// A gate decides which shards this worker may claim while it is unwell.
+type gate struct {
+	shut  bool // it is unwell
+	until Instant
+	trial string // the shard that is on trial, or was the last
+	busy  bool   // it still is
+}
+
+// from returns when the shard may be tried; 0: now. After a rest the names after that of the last trial are
+// first in line: otherwise it would be the same shard each time.
+func (g gate) from(t *turn, name string) Instant {
+	switch after := g.until.Add(t.beat / 4); {
+	case !g.shut || g.busy && g.trial == name:
+		return 0
+	case g.busy:
+		return t.now.Mono.Add(t.beat)
+	case t.now.Mono < g.until:
+		return g.until
+	case name <= g.trial && t.now.Mono < after:
+		return after
+	}
+	return 0
+}
+
+// gate returns what the shards have to know of the worker's health.
+func (e *Engine) gate() (g gate) {
+	if h := &e.health; h.unwell() {
+		g = gate{shut: true, until: h.until, trial: h.trial}
+		s := e.shards.find(h.trial)
+		g.busy = s != nil && (s.t != nil || s.ask != nil || s.write.doing == claiming) || h.trial != "" && e.turn.now.Mono < h.tried.Add(e.turn.beat)
+	}
+	return g
+}
+
+// blame concludes from the failure of a handler. While this worker rests it declines what it does not hold.
+func (e *Engine) blame(t *turn, s *shard) {
+	if !e.health.judge(t, s) {
+		return
+	}
+	for _, s := range e.shards.all {
+		if e.declines(s.name) && !slices.Contains(e.news.declined, s.name) {
+			e.decline(s.name)
+		}
+	}
+	e.tendAll()
+}
+
+// keepHealth looks for tenures that show that this worker is well again, and reports that it is not.
+func (e *Engine) keepHealth() {
+	h, t := &e.health, &e.turn
+	if !h.unwell() {
+		return
+	}
+	if e.resting() {
+		t.at(h.until)
+	}
+	for _, s := range e.shards.all {
+		if s.t != nil && !s.t.wind.draining && !s.t.wind.over() && h.lasts(t, s.t.began) {
+			e.succeeded()
+			return
+		}
+	}
+	err := errUnwell
+	if e.watching() && !slices.ContainsFunc(e.seats(), func(s lease.Seat) bool { return s.Incarnation != e.seat.me && fit(s) }) && len(e.peers.all) > 0 {
+		err = errAllUnwell
+	}
+	f := &e.faults.unwell
+	if f.on && f.err != err {
+		f.on = false // tell it at once
+	}
+	f.raise(t, h.since, "", err)
+	f.shards, f.count = h.failed, len(h.failed)
+}
+
+// succeeded ends the probation of this worker, and its row of failures.
+func (e *Engine) succeeded() {
+	if e.health.succeeded(&e.turn) {
+		e.faults.unwell.lower(&e.turn)
+		e.tendAll()
+	}
+}
+
+// illness is what the seat says of this worker's health.
+func (e *Engine) illness() (says lease.Health) {
+	if h := &e.health; h.unwell() {
+		says.Unwell, says.UnwellSince = errUnwell.Error(), time.Unix(0, int64(h.wall))
+		says.Trial = e.turn.now.Mono >= h.until || e.gate().busy
+	}
+	return says
+}
+
+// resting reports whether this worker is unwell and tries no shard at present.
+func (e *Engine) resting() bool { return e.health.unwell() && e.turn.now.Mono < e.health.until }
+
+// ailing reports whether the seat says something else than the worker has to say of its health.
+func (e *Engine) ailing(said lease.Health) bool {
+	now := e.illness()
+	return said.Unwell != now.Unwell || said.Trial != now.Trial
+}
+
+// fit reports whether a worker may be given shards.
+func fit(s lease.Seat) bool { return s.Confirmed() && !s.Leaving && s.Health.Unwell == "" }
+
+// guilty reports whether the failures of a shard are its own: they are enough, they were under two
+// workers that are well, or every worker that is well has failed it. They are not known until the seats have been listed since the row
+// was read. orphan: the owner has died, which is one more failure.
+func (e *Engine) guilty(t *turn, at lease.Row, orphan bool, since order) (guilty, known bool) {
+	if e.peers.begun <= since {
+		e.reads.seats.wanted = true
+		return false, false
+	}
+	attempts, workers, well, untried := at.Attempts(), at.FailedWorkers(), 0, 0
+	if orphan {
+		attempts++
+		if at.FailedUnder(at.Owner.Name) == 0 {
+			workers++
+		}
+	}
+	var unwell []string
+	for _, s := range e.seats() {
+		if s.Incarnation == e.seat.me {
+			s.Health = e.illness()
+		}
+		n := at.FailedUnder(s.Name)
+		switch {
+		case fit(s):
+			if well++; n == 0 {
+				untried++
+			}
+		case s.Health.Unwell != "" && n > 0 && !slices.Contains(unwell, s.Name):
+			unwell = append(unwell, s.Name)
+			attempts, workers = attempts-n, workers-1
+		}
+	}
+	return attempts >= t.cfg.MaxAttempts && well > 0 && (workers >= 2 || untried == 0), true
+}
+
+// restrict keeps shards away from unwell workers. An unwell worker keeps what it holds; what it
+// declines counts as free, and is placed elsewhere. On trial it may have one shard. Where no
+// worker is well all count as fit.
+func (l *layout) restrict(in stage) {
+	if !slices.ContainsFunc(in.seats, fit) {
+		return
+	}
+	for w, s := range in.seats {
+		if s.Health.Unwell == "" {
+			continue
+		}
+		n := 0
+		for i := range l.view.Shards {
+			of := &l.view.Shards[i]
+			switch {
+			case of.Owner != w:
+			case in.declines(of.Name, s.Incarnation):
+				of.Owner = rebalance.Nobody
+			default:
+				n++
+			}
+		}
+		if n == 0 && s.Health.Trial {
+			n = 1
+		}
+		if s.MaxShards > 0 {
+			n = min(n, int(s.MaxShards))
+		}
+		l.view.Workers[w].Limit, l.view.Workers[w].Leaving = n, l.view.Workers[w].Leaving || n == 0
+	}
+}
+
+// rescue places on unwell workers what has no place elsewhere and no living owner.
+func (l *layout) rescue(in stage) {
+	loads := make([]int, len(in.seats))
+	for _, to := range l.targets {
+		if to >= 0 {
+			loads[to]++
+		}
+	}
+	for i, to := range l.targets {
+		if to >= 0 {
+			continue
+		}
+		best := rebalance.Nobody
+		for w, s := range in.seats {
+			if s.Health.Unwell != "" && !s.Leaving && (s.MaxShards <= 0 || loads[w] < int(s.MaxShards)) && (best == rebalance.Nobody || loads[w] < loads[best]) {
+				best = w
+			}
+		}
+		if best != rebalance.Nobody {
+			loads[best]++
+			l.targets[i] = best
+		}
+	}
+}
