@@ -20,8 +20,8 @@ const (
 )
 
 // Healthy returns nil while Run runs, the last confirmed heartbeat is younger than the
-// lease time, and the table accepts the commits of this worker ([Config.CommitTimeout]);
-// otherwise it returns the reason. A worker that has just started counts as healthy for a
+// lease time, the table accepts the commits of this worker ([Config.CommitTimeout]), and its
+// handlers do not fail whatever the shard ([event.Unwell]); otherwise it returns the reason. A worker that has just started counts as healthy for a
 // lease time without a heartbeat.
 //
 // Healthy is for alerts. It is not for a liveness probe: a restart does not bring the
@@ -44,6 +44,10 @@ func (w *Worker) Healthy() error {
 			shards = fmt.Sprintf("%d shards", fails.Count)
 		}
 		return w.reason("the table has accepted no commit of %s for %v: %.64q", shards, late.Round(time.Millisecond), fails.Shards)
+	}
+	if sick := w.status.Unwell; w.state == running && sick.Count > 0 {
+		since := time.Since(w.began) - time.Duration(sick.Since)
+		return w.reason("handlers fail whatever the shard: %.64q, and nothing has succeeded for %v", sick.Shards, since.Round(time.Millisecond))
 	}
 	return nil
 }

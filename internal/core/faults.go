@@ -79,7 +79,6 @@ func (f *fault) raise(t *turn, since Instant, shard string, err error) {
 		return
 	}
 	f.on, f.since, f.gap = true, since, t.cfg.TTL
-	f.shards, f.count = nil, 0
 	if shard != "" {
 		f.shards, f.count = []string{shard}, 1
 	}

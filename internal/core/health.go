@@ -187,11 +187,9 @@ func (e *Engine) keepHealth() {
 		err = errAllUnwell
 	}
 	f := &e.faults.unwell
-	if f.on && f.err != err {
-		f.on = false // tell it at once
-	}
-	f.raise(t, h.since, "", err)
+	f.on = f.on && f.err == err // another error is told at once
 	f.shards, f.count = h.failed, len(h.failed)
+	f.raise(t, h.since, "", err)
 }
 
 // succeeded ends the probation of this worker, and its row of failures.

@@ -413,7 +413,7 @@ func (s *shard) stored(t *turn, what doing, h *happened) {
 	m := &s.t.marks
 	m.late = 0
 	if m.sent > m.accepted {
-		h.accepted = true
+		h.accepted = s.t.wind.blame == noFailure // a failure with a last mark is one
 		s.committed(t, m.sent, nil)
 	}
 	if what != givingUp && what != ending {

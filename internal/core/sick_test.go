@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,7 +97,7 @@ func (c *clinic) run(d time.Duration) {
 	}
 }
 
-// count begins to count anew.
+// count begins to count again.
 func (c *clinic) count() { c.counting, c.lost = c.Now(), map[string]time.Duration{} }
 
 // processed are the shards that a handler processes that does not fail.
@@ -173,17 +174,16 @@ func (c *clinic) lostAtMost(limit time.Duration) {
 	}
 }
 
-// unwell returns whether the latest event about it says that a worker is unwell, and how many
-// such events there were.
-func (c *clinic) unwell(name string) (is bool, events int) {
+// events returns the events that say that a worker is unwell, or is it no more.
+func (c *clinic) events(name string) (events []event.Event) {
 	for _, n := range c.nodes {
 		for _, e := range n.told {
 			if n.Name == name && e.Kind == event.Unwell {
-				is, events = !e.Over, events+1
+				events = append(events, e)
 			}
 		}
 	}
-	return is, events
+	return events
 }
 
 // diagnosed checks that events say of exactly these workers that they are unwell.
@@ -194,8 +194,17 @@ func (c *clinic) diagnosed(names ...string) {
 		sick[name] = true
 	}
 	for _, n := range c.nodes {
-		if is, events := c.unwell(n.Name); is != sick[n.Name] || events > 0 != sick[n.Name] {
-			c.Errorf("worker %s: by %d events it is unwell: %v, want %v", n.Name, events, is, sick[n.Name])
+		events, all := c.events(n.Name), false
+		if sick[n.Name] != (len(events) > 0) {
+			c.Errorf("worker %s: events %v, is it unwell: %v", n.Name, events, sick[n.Name])
+		}
+		for _, e := range events {
+			if all = !e.Over && strings.Contains(e.Err.Error(), "every worker is unwell"); e.Over || len(e.Shards) != 3 {
+				c.Errorf("worker %s: %v", n.Name, e)
+			}
+		}
+		if all != (len(events) > 0 && len(names) == len(c.nodes)) {
+			c.Errorf("worker %s, %d of %d are sick: events %v", n.Name, len(names), len(c.nodes), events)
 		}
 	}
 }
@@ -333,7 +342,7 @@ func TestAllSick(t *testing.T) {
 		c.run(10 * time.Minute)
 		c.noneAside()
 		for _, n := range c.nodes {
-			if is, _ := c.unwell(n.Name); is {
+			if events := c.events(n.Name); !events[len(events)-1].Over || n.Engine.Status().Unwell.Count > 0 {
 				t.Errorf("worker %s is still unwell ten minutes after the recovery", n.Name)
 			}
 		}

@@ -26,5 +26,8 @@ func (e *Engine) Status() Status {
 	if f := &e.faults.commits; f.on {
 		s.CommitsFail = Fault{Since: f.since, Count: f.count, Shards: f.shards}
 	}
+	if f := &e.faults.unwell; f.on {
+		s.Unwell = Fault{Since: f.since, Count: f.count, Shards: f.shards}
+	}
 	return s
 }

@@ -100,7 +100,7 @@ type Event struct {
 	Pending uint64        // of Ended: how many marks were never accepted
 
 	// Lasted, Over, Count and Shards describe a fault that lasts: StoreFault, SourceFault,
-	// Restored or CommitsFail. Such a fault is reported when it begins, a lease time later,
+	// Restored, CommitsFail or Unwell. Such a fault is reported when it begins, a lease time later,
 	// then at intervals that double up to an hour, and when it ends. One event reports it
 	// for all shards of this worker that it concerns. Malformed has Lasted and Over too: each
 	// record is reported by itself, at the listings that find it.
@@ -131,7 +131,7 @@ func (e Event) Level() slog.Level {
 	switch e.Kind {
 	case Lost, Restored, HookFault, CommitsFail:
 		return slog.LevelError
-	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed:
+	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed, Unwell:
 		return slog.LevelWarn
 	case PeerSuspect, Requested, Draining, Contended, Retired:
 		return slog.LevelDebug
