@@ -5,12 +5,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/judge"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -29,6 +31,7 @@ type fleet struct {
 	config engine.Config
 	source engine.Source
 	nodes  []*member
+	stamps int
 	starts int                                   // tenures that began
 	calls  map[string]int                        // what was asked of the table
 	deaf   func(n *member, o engine.Output) bool // such a call is not answered; nil: each is
@@ -43,6 +46,7 @@ type member struct {
 	polls  int
 	events []event.Event
 	steps  int
+	winds  time.Duration // how long its handlers take to wind down
 }
 
 func newFleet(t testing.TB, shards, workers int, mode rebalance.Mode) *fleet {
@@ -208,7 +212,7 @@ func (n *member) Poll() {
 func (n *member) Start(*virtual.Handler, engine.Start) { n.of.starts++ }
 
 func (n *member) Drain(_ *virtual.Handler, o engine.Drain) {
-	n.Later(20*time.Millisecond, func() { n.ret(o.Tenure) })
+	n.Later(max(n.winds, 20*time.Millisecond), func() { n.ret(o.Tenure) })
 }
 
 func (n *member) Over(_ *virtual.Handler, o engine.Over) {
@@ -230,4 +234,100 @@ func (n *member) Tell(e event.Event) { n.events = append(n.events, e) }
 func (n *member) kill() {
 	n.Kill()
 	n.Handlers = nil
+}
+
+// holds reports whether the worker processes the shard.
+func (n *member) holds(shard string) bool {
+	return slices.ContainsFunc(n.Handlers, func(h *virtual.Handler) bool { return h.Shard == shard && !h.Over })
+}
+
+func (f *fleet) stamp() protocol.Stamp {
+	f.stamps++
+	return protocol.Stamp{ID: lease.WriteID(fmt.Sprint("by-hand-", f.stamps)), At: virtual.Epoch().Add(f.Now())}
+}
+
+// write makes a write that nobody but the test makes.
+func (f *fleet) write(w lease.Write, err error) {
+	f.Helper()
+	if err == nil {
+		_, err = f.table.Write(virtual.Sender{}, w)
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// release takes a shard from its owner by hand.
+func (f *fleet) release(shard string) {
+	f.Helper()
+	r, err := f.store.Get(f.Context(), lease.Key{Group: "g", Kind: lease.KindLease, Name: shard})
+	if err != nil {
+		f.Fatal(err)
+	}
+	row := r.(lease.Row)
+	f.write(protocol.ForceRelease(row, protocol.Command{Seen: row.Generation, By: "operator"}, f.stamp()))
+}
+
+// target returns the target of a worker, which has one page.
+func (f *fleet) target(n *member) lease.Target {
+	for _, r := range f.table.Records("g", lease.KindTarget) {
+		if of, ok := r.(lease.Target); ok && of.Incarnation == n.Engine.Status().Incarnation {
+			return of
+		}
+	}
+	f.Fatalf("%s has no target", n.Name)
+	return lease.Target{}
+}
+
+// put writes a page of a target over what is there.
+func (f *fleet) put(next lease.Target) {
+	f.Helper()
+	old, _ := f.store.Get(f.Context(), next.Key())
+	was, _ := old.(lease.Target)
+	f.write(protocol.WriteTarget(was, next, f.stamp()))
+}
+
+// open opens the next revision in the name of the planner of the last one.
+func (f *fleet) open() int64 {
+	f.Helper()
+	p := f.plan()
+	f.write(protocol.OpenPlan(p, protocol.Opening{By: p.By, Planner: p.Planner, Table: p.Table}, f.stamp()))
+	return f.plan().Revision
+}
+
+// finish finishes the open revision, with the inputs of the one before, so that no plan is due.
+func (f *fleet) finish() {
+	f.Helper()
+	p := f.plan()
+	f.write(protocol.ClosePlan(p, p.Revision, p.By.Incarnation, p.Finding, f.stamp()))
+}
+
+// assign writes a revision that moves shards to these workers. With hints, the targets of their
+// owners say so.
+func (f *fleet) assign(to map[string]*member, hints bool) {
+	f.Helper()
+	targets := map[*member]lease.Target{}
+	for _, n := range f.up() {
+		of := f.target(n)
+		of.Give = nil
+		for shard, successor := range to {
+			had := len(of.Hold)
+			of.Hold = slices.DeleteFunc(slices.Clone(of.Hold), func(a lease.Assigned) bool { return a.Shard == shard })
+			if len(of.Hold) < had && hints {
+				of.Give = append(of.Give, lease.Give{Shard: shard, To: successor.Engine.Status().Incarnation})
+			}
+			if n == successor {
+				of.Hold = append(of.Hold, lease.Assigned{Shard: shard})
+			}
+		}
+		slices.SortFunc(of.Hold, func(a, b lease.Assigned) int { return strings.Compare(a.Shard, b.Shard) })
+		targets[n] = of
+	}
+	revision := f.open()
+	for _, n := range f.up() {
+		of := targets[n]
+		of.Revision = revision
+		f.put(of)
+	}
+	f.finish()
 }

@@ -1,11 +1,15 @@
 package core_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 const (
@@ -54,4 +58,298 @@ func TestLargeFleetChanges(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestOnlyWatchersWatch: while nothing happens, a worker of a large fleet that does not watch sends
+// its heartbeats and reads the plan once per heartbeat. The first watcher alone ticks, polls the
+// source and audits the rows, and the watchers list the seats at the paces of their ranks.
+func TestOnlyWatchersWatch(t *testing.T) {
+	f := newFleet(t, 120, 12, rebalance.Cooperative)
+	if named := len(f.plan().Watchers); named != 8 || len(f.watchers()) != 8 {
+		t.Fatalf("the plan names %d watchers, of which %d live", named, len(f.watchers()))
+	}
+	f.reset()
+	const minutes = 4
+	f.Run(minutes * time.Minute)
+	beats := int(minutes * time.Minute / (beat * 19 / 20))
+	within := func(who, what string, n *member, want int) {
+		t.Helper()
+		if got := n.calls[what]; got < want*9/10 || got > want*11/10 {
+			t.Errorf("%s: %d times %q in %d minutes, not %d", who, got, what, minutes, want)
+		}
+		delete(n.calls, what)
+	}
+	for _, n := range f.others() {
+		within("not a watcher", "seat swap", n, beats)
+		within("not a watcher", "page of seat", n, beats)
+		if len(n.calls) > 0 || n.polls > 0 {
+			t.Errorf("not a watcher: %v, and it polled %d times", n.calls, n.polls)
+		}
+		if s := n.Engine.Status(); !s.Planned {
+			t.Errorf("a worker that does not watch is not ready: %+v", s)
+		}
+	}
+	for i, n := range f.watchers() {
+		lists := []int{minutes * 60 * 2, minutes * 60, minutes * 30, beats}[min(i, 3)]
+		within("a watcher", "seat swap", n, beats)
+		within("a watcher", "list seat", n, lists*20/19)
+		delete(n.calls, "page of seat") // the last watchers read the plan between two listings
+		if i == 0 {
+			within("the first watcher", "plan swap", n, beats)
+			within("the first watcher", "page of lease", n, minutes)
+			n.polls -= minutes * 2
+		}
+		if len(n.calls) > 0 || n.polls > 1 {
+			t.Errorf("watcher %d: %v, and it polled %d times", i, n.calls, n.polls)
+		}
+	}
+}
+
+// TestLateSeatIsWatched: while a seat is late, the workers that do not watch read the plan
+// often, so that they learn at once who has what the dead worker had; and one watcher evicts it.
+func TestLateSeatIsWatched(t *testing.T) {
+	f := newFleet(t, 120, 12, rebalance.Cooperative)
+	f.others()[0].kill()
+	f.until(leaseTime, func() bool { return f.plan().Late })
+	f.Run(beat)
+	f.reset()
+	f.Run(2 * time.Second)
+	for _, n := range f.others() {
+		if got := n.calls["page of seat"]; got < 6 || got > 10 {
+			t.Errorf("in two seconds in which a seat is late, a worker reads the plan %d times", got)
+		}
+	}
+	f.Run(leaseTime)
+	if n := f.calls["seat delete"]; n != 1 {
+		t.Errorf("the seat was evicted %d times", n)
+	}
+	if f.plan().Late {
+		t.Error("no seat is late any more, and the plan says so")
+	}
+}
+
+// TestFirstWatcherThatLives: the watcher after a first one that is late ticks, so that
+// nobody takes over.
+func TestFirstWatcherThatLives(t *testing.T) {
+	f := newFleet(t, 120, 12, rebalance.Cooperative)
+	f.watchers()[0].kill()
+	f.reset()
+	second := f.watchers()[0]
+	f.Run(7 * time.Second)
+	if f.calls["plan swap"] != second.calls["plan swap"] || second.calls["plan swap"] == 0 {
+		t.Errorf("there were %d ticks, %d of the second watcher", f.calls["plan swap"], second.calls["plan swap"])
+	}
+}
+
+// TestAllWatchersDie: a worker that the plan does not name takes over: one, although all notice.
+func TestAllWatchersDie(t *testing.T) {
+	for _, workers := range []int{12, 40} {
+		f := newFleet(t, 10*workers, workers, rebalance.Cooperative)
+		for _, n := range f.watchers() {
+			n.kill()
+		}
+		f.reset()
+		f.Run(14 * time.Second)
+		ticking := 0
+		for _, n := range f.up() {
+			if n.calls["list seat"]+n.calls["list seat, consistent"] > 0 {
+				ticking++
+			}
+		}
+		if ticking != 1 {
+			t.Errorf("%d workers act as the first watcher", ticking)
+		}
+		took := 14*time.Second + f.until(13*time.Second, f.held)
+		f.Run(10 * time.Second)
+		t.Logf("%d workers: all held after %v: %v", workers, took, f.calls)
+		if named := len(f.watchers()); named != min(8, workers-8) {
+			t.Errorf("%d watchers live of those that the plan names", named)
+		}
+	}
+}
+
+// TestFleetReturns: all workers die, and as many come. Some newcomers watch from the beginning, so
+// the dead are evicted as soon as their lease is over.
+func TestFleetReturns(t *testing.T) {
+	for _, workers := range []int{12, 100} {
+		f := newFleet(t, 10*workers, workers, rebalance.Cooperative)
+		for _, n := range f.up() {
+			n.kill()
+		}
+		f.Run(20 * time.Second)
+		for range workers {
+			f.join()
+		}
+		f.reset()
+		took := f.until(leaseTime+2*time.Second, f.held)
+		f.Run(10 * time.Second)
+		t.Logf("%d workers: all held after %v: %v", workers, took, f.calls)
+		if !f.even() || f.starts != 10*workers {
+			t.Errorf("%d tenures began for %d shards; even: %v", f.starts, 10*workers, f.even())
+		}
+		if n := f.calls["seat delete"]; n > workers*5/4 {
+			t.Errorf("%d evictions of %d workers", n, workers)
+		}
+	}
+}
+
+// TestNewcomersWatchUntilTheTick: a newcomer of a large fleet lists the seats until it has seen a tick.
+func TestNewcomersWatchUntilTheTick(t *testing.T) {
+	f := newFleet(t, 120, 12, rebalance.Cooperative)
+	n := f.join()
+	f.Run(20 * time.Second)
+	if n.calls["list seat"] == 0 {
+		t.Error("a newcomer does not watch")
+	}
+	f.reset()
+	f.Run(20 * time.Second)
+	if n.calls["list seat"] > 0 {
+		t.Error("a worker that has seen a tick watches on")
+	}
+}
+
+// TestFleetGrowsAndShrinks: the eighth worker makes no difference, the ninth makes a fleet large; and
+// when it is small again, every worker watches.
+func TestFleetGrowsAndShrinks(t *testing.T) {
+	f := newFleet(t, 60, 7, rebalance.Cooperative)
+	for n := 8; n <= 11; n++ {
+		f.join()
+		f.until(beat+2*time.Second, f.even)
+		f.Run(5 * time.Second)
+	}
+	for range 4 {
+		f.up()[0].Input(engine.Stop{})
+		f.until(beat+2*time.Second, f.even)
+		f.Run(5 * time.Second)
+	}
+	f.reset()
+	f.Run(time.Minute)
+	for _, n := range f.up() {
+		if n.calls["page of seat"] < 15 {
+			t.Errorf("%d listings of the seats in a minute of a small fleet", n.calls["page of seat"])
+		}
+	}
+}
+
+// TestManyComeAtOnce: no plan says yet that the fleet is large. Not all workers list all seats.
+func TestManyComeAtOnce(t *testing.T) {
+	f := newFleet(t, 300, 0, rebalance.Cooperative)
+	for range 150 {
+		f.join()
+	}
+	took := f.until(20*time.Second, f.even)
+	t.Logf("even after %v: %v", took, f.calls)
+	if n := f.calls["list seat"] + f.calls["list seat, consistent"]; n > 150*8 {
+		t.Errorf("all seats were listed %d times", n)
+	}
+}
+
+// TestStray: a shard is taken by hand from a worker of a large fleet that has nothing to
+// commit. The audit finds its row without an owner, and the worker reads it again.
+func TestStray(t *testing.T) {
+	f := newFleet(t, 120, 12, rebalance.Cooperative)
+	n := f.others()[0]
+	h := n.Handlers[0]
+	f.release(h.Shard)
+	f.reset()
+	f.until(2*time.Minute, func() bool {
+		again := slices.IndexFunc(n.Handlers, func(o *virtual.Handler) bool { return o.Shard == h.Shard && o.Generation > h.Generation })
+		return again >= 0
+	})
+	f.Run(3 * time.Minute)
+	if f.starts != 1 || f.calls["plan swap"] > 200 {
+		t.Errorf("%d tenures began; %v", f.starts, f.calls)
+	}
+	revision := f.plan().Revision
+	f.Run(3 * time.Minute)
+	if f.plan().Revision != revision {
+		t.Error("the audit goes on to find a stray")
+	}
+}
+
+// TestOwnerWithoutAHint: a plan moves a shard, and the target of its owner does not say to whom. The
+// owner lists the seats to find out who requests it.
+func TestOwnerWithoutAHint(t *testing.T) {
+	f := newFleet(t, 120, 12, rebalance.Cooperative)
+	from, to := f.others()[0], f.others()[1]
+	shard := from.Handlers[0].Shard
+	f.assign(map[string]*member{shard: to}, false)
+	f.reset()
+	f.until(3*beat, func() bool { return to.holds(shard) && !from.holds(shard) })
+	if from.calls["list seat"] == 0 {
+		t.Error("the owner has not listed the seats")
+	}
+	f.Run(beat)
+	f.reset()
+	f.Run(3 * beat)
+	if from.calls["list seat"] > 0 {
+		t.Error("the former owner goes on to list the seats")
+	}
+}
+
+// TestOwnerWithAHint: the owner looks at the seat of the successor alone.
+func TestOwnerWithAHint(t *testing.T) {
+	f := newFleet(t, 120, 12, rebalance.Cooperative)
+	from, to := f.others()[0], f.others()[1]
+	shard := from.Handlers[0].Shard
+	f.assign(map[string]*member{shard: to}, true)
+	f.reset()
+	f.until(beat+2*time.Second, func() bool { return to.holds(shard) && !from.holds(shard) })
+	if from.calls["list seat"] > 0 || from.calls["get seat"] == 0 {
+		t.Errorf("the owner has looked at the seats like this: %v", from.calls)
+	}
+}
+
+// TestYieldToAWorkerThatLostInterest: b requests a shard of a, and the plan gives it to c before a has
+// seen that b requests it no more. So a hands it to b, which does not know. When c
+// requests it from b, b serves the request.
+func TestYieldToAWorkerThatLostInterest(t *testing.T) {
+	f := newFleet(t, 120, 12, rebalance.Eager)
+	a, b, c := f.others()[0], f.others()[1], f.others()[2]
+	shard := a.Handlers[0].Shard
+	a.winds = 5 * time.Second
+	f.assign(map[string]*member{shard: b}, true)
+	f.until(2*beat, func() bool {
+		return len(a.Handlers) > 0 && a.Handlers[slices.IndexFunc(a.Handlers, func(h *virtual.Handler) bool { return h.Shard == shard })].Soft
+	})
+	f.deaf = func(n *member, o engine.Output) bool { // a does not see that b requests it no more
+		get, is := o.(engine.Get)
+		return n == a && is && get.Key.Kind == lease.KindSeat
+	}
+	f.assign(map[string]*member{shard: c}, false)
+	f.until(30*time.Second, func() bool { return c.holds(shard) })
+	f.deaf = nil
+}
+
+// TestMixedPages: pages of different revisions are not acted on, until they are whole.
+func TestMixedPages(t *testing.T) {
+	f := newFleet(t, 120, 12, rebalance.Cooperative)
+	n, other := f.others()[0], f.others()[1]
+	shard := n.Handlers[0].Shard
+	whole := f.target(n)
+	without := whole
+	without.Hold = slices.DeleteFunc(slices.Clone(whole.Hold), func(a lease.Assigned) bool { return a.Shard == shard })
+	without.Give = []lease.Give{{Shard: shard, To: other.Engine.Status().Incarnation}}
+	theirs := f.target(other)
+	theirs.Hold = slices.SortedFunc(slices.Values(append(slices.Clone(theirs.Hold), lease.Assigned{Shard: shard})), func(a, b lease.Assigned) int { return strings.Compare(a.Shard, b.Shard) })
+
+	revision := f.open()
+	pages := []lease.Target{theirs, theirs}
+	pages[0].Hold, pages[1].Hold = theirs.Hold[:5], theirs.Hold[5:]
+	for i := range pages {
+		pages[i].Page, pages[i].Pages, pages[i].Revision = int64(i), 2, revision
+	}
+	f.put(pages[0])
+	old := pages[1]
+	old.Revision--
+	f.put(old) // the second page is of another revision
+	without.Revision = revision
+	f.put(without)
+	f.finish()
+	f.Run(3 * beat)
+	if !n.holds(shard) || other.holds(shard) {
+		t.Fatal("a worker acts on pages of different revisions")
+	}
+	f.put(pages[1])
+	f.until(2*beat, func() bool { return other.holds(shard) })
 }
