@@ -79,6 +79,7 @@ type stage struct {
 	ready    func(parents []string) bool
 	wishes   lease.Wishes
 	late     func(inc lease.Incarnation) bool // its seat has missed a heartbeat
+	acting   bool                             // this worker has taken over, because no watcher lives
 	strays   []string                         // sorted; their workers have to read the rows again
 	declines func(name string, inc lease.Incarnation) bool
 }
@@ -285,18 +286,21 @@ func (d *draft) assign(t *turn, in stage, l *layout) {
 // watchers returns the workers that watch from now on: those that do and live, and others until
 // there are enough.
 func watchers(before []lease.Incarnation, in stage) (now []lease.Incarnation) {
-	for _, inc := range before {
-		if at := seatOf(in.seats, inc); at >= 0 && !in.seats[at].Leaving && !in.late(inc) {
-			now = append(now, inc)
-		}
-	}
-	if len(now) == 0 && !in.me.Leaving {
-		now = append(now, in.me.Incarnation)
-	}
-	for _, s := range in.seats {
+	add := func(s lease.Seat) {
 		if len(now) < fewest && !s.Leaving && !in.late(s.Incarnation) && !slices.Contains(now, s.Incarnation) {
 			now = append(now, s.Incarnation)
 		}
+	}
+	if in.acting {
+		add(in.me)
+	}
+	for _, inc := range before {
+		if at := seatOf(in.seats, inc); at >= 0 {
+			add(in.seats[at])
+		}
+	}
+	for _, s := range in.seats {
+		add(s)
 	}
 	return now
 }

@@ -904,7 +904,10 @@ func (e *Engine) retire() {
 // pace is how long until the seats are listed again.
 func (e *Engine) pace() time.Duration {
 	t := &e.turn
-	if e.duty.large() {
+	switch {
+	case (e.duty.large() || e.duty.crowded) && e.peers.seen == 0:
+		return 0 // only now it is known that this worker has to list all seats
+	case e.duty.large():
 		return t.jitter(e.duty.pace(t, e.rank(), e.peers.dying(t)))
 	}
 	d := e.peers.pace(t)
@@ -991,6 +994,9 @@ func (f *facts) some() bool { return len(f.all) > 0 }
 // considerPlan begins a draft if a plan is due.
 func (e *Engine) considerPlan() {
 	t, w := &e.turn, &e.watch
+	if e.peers.seen == 0 { // this worker has not listed the seats since it watches
+		return
+	}
 	if !w.check && t.now.Mono < w.next {
 		t.at(w.next)
 		return
@@ -1004,7 +1010,7 @@ func (e *Engine) considerPlan() {
 	seats := e.seats()
 	now, partial := w.due(t, scene{
 		seats: seats, me: e.seat.me, changed: e.peers.changed, added: int64(len(w.placed.names)+len(added)) > w.plan.Shards && !stale,
-		manyLate: e.duty.large() && 8*e.peers.late() >= len(seats),
+		manyLate: e.duty.large() && (8*e.peers.late() >= len(seats) || t.now.Mono < e.peers.from.Add(t.cfg.TTL/2)),
 		makerUp:  w.plan.By.Incarnation == e.seat.me || e.peers.find(w.plan.By.Incarnation) != nil,
 	})
 	if !now {
@@ -1048,7 +1054,7 @@ func (e *Engine) gather() {
 			return 0
 		},
 		ready:  func(parents []string) bool { return w.ready(parents, &e.feed, &e.facts) },
-		strays: w.strays,
+		strays: w.strays, acting: e.duty.acting > 0,
 		late: func(inc lease.Incarnation) bool {
 			p := e.peers.find(inc)
 			return p != nil && p.suspect

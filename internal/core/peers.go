@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +37,7 @@ const (
 type peers struct {
 	all     []peer
 	changed Instant // when seats last came, went or changed
+	from    Instant // when they were first listed
 	seen    Instant // when they were last listed
 	begun   order   // the step in which the last consistent listing was sent; 0: there was none
 	evicted []deadSeat
@@ -100,7 +102,9 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 		all = append(all, now)
 	}
 	sortPeers(all)
-	next := peers{all: all, changed: p.changed, seen: t.now.Mono, begun: p.begun, evicted: p.evicted}
+	next := peers{
+		all: all, changed: p.changed, from: cmp.Or(p.from, t.now.Mono), seen: t.now.Mono, begun: p.begun, evicted: p.evicted,
+	}
 	for i := range p.all {
 		old := &p.all[i]
 		switch {
