@@ -683,6 +683,7 @@ func (e *Engine) listed(in Listed) {
 		}
 	case r.plan.id:
 		if r.plan.answered(t, r.away, 1, in.Err) {
+			r.plan.wanted = false
 			e.readPlan(in)
 			e.readAgain()
 		} else if !e.waits(in.Err) {
