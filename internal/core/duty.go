@@ -48,6 +48,7 @@ type duty struct {
 	acting   int64   // the revision under which this worker has taken over; 0: it has not
 	newcomer bool    // it watches until it has seen a tick
 
+	light   bool // this worker keeps only what a worker needs that does not plan
 	crowded bool // there is no plan for so many seats yet
 	low     bool // in such a fleet this worker is one of those that watch
 

@@ -118,6 +118,7 @@ func (e *Engine) take(in Input) {
 		if !e.plans() {
 			e.feed.shards = slices.DeleteFunc(e.feed.shards, func(s sourced) bool { return e.shards.find(s.Name) == nil })
 			e.feed.next = Never
+			e.tendAll()
 		}
 		e.retire()
 		e.watch.check = true
@@ -169,7 +170,6 @@ func (e *Engine) live() {
 	e.keepDeclining()
 	e.keepLeaving()
 	if e.seat.phase == seated && !e.leave.over {
-		e.shed()
 		e.keepPlanning()
 		e.keepWatching()
 		e.keepReading()
@@ -391,7 +391,7 @@ func (e *Engine) ready(t *turn, parents []string) bool {
 		case p.row.malformed:
 			ready = false
 		case at.Generation == 0 || at.Removed:
-			if src != nil && src.listed {
+			if unsure := !e.plans() && (e.feed.complete == 0 || e.feed.begun <= p.row.asked); unsure || src != nil && src.listed {
 				ready = false
 				e.feed.soon(t) // an old listing may be all that still has it
 			}
@@ -1170,28 +1170,28 @@ func (e *Engine) urgent() bool {
 }
 
 // keepPolling polls the source when it is due. A worker that does not plan asks it only whether a
-// tombstone of its own is listed again.
+// tombstone of its own is listed again, and whether a parent without a row is listed.
 func (e *Engine) keepPolling() {
-	if e.leave.on || !e.watch.known || !e.plans() && len(e.news.buried) == 0 {
-		return
+	if e.watch.known {
+		e.shed()
+		if !e.leave.on {
+			e.feed.keep(&e.turn)
+		}
 	}
-	if f := &e.feed; e.plans() && !f.asking && f.next == Never {
-		f.next = 0
-	}
-	e.feed.keep(&e.turn)
 }
 
 // shed drops what only a worker needs that watches or plans.
 func (e *Engine) shed() {
-	if e.draft.phase > gathering || !e.watch.known {
-		return
-	}
-	if !e.watching() && (e.peers.begun > 0 || len(e.peers.all) > 0) {
+	plans, d := e.plans(), &e.duty
+	if !e.watching() && e.peers.seen > 0 {
 		e.peers = peers{}
 	}
-	if !e.plans() && (e.facts.begun > 0 || e.pages.begun > 0 || e.watch.placed.revision > 0 || len(e.feed.shards) > 0) {
+	switch {
+	case plans && d.light:
+		d.light, e.feed = false, feed{asking: e.feed.asking}
+	case !plans && !d.light && e.draft.phase <= gathering:
+		d.light, e.feed = true, feed{asking: e.feed.asking, next: Never}
 		e.facts, e.pages, e.watch.placed, e.sweep = facts{next: Never}, pages{}, placed{}, sweep{}
-		e.feed = feed{asking: e.feed.asking, next: Never}
 	}
 }
 
