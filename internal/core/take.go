@@ -118,16 +118,16 @@ func (s *shard) remove(t *turn) {
 func (s *shard) seek(t *turn, w self, o ownership, h *happened) {
 	at := s.row.copy.Row()
 	switch {
+	case at.Removed && !o.relisted(s.name, s.row.gone):
+		h.buried = append(h.buried, s.name)
+		s.at(t, t.now.Mono.Add(t.cfg.Poll))
+		return
 	case !begun(at) && !o.ready(t, s.lineage()):
 		s.at(t, t.now.Mono.Add(t.beat))
 		return
 	case at.Generation == 0:
 		wr, err := protocol.Begin(t.cfg.Group, s.name, s.parents, t.cfg.Name, t.stamp())
 		s.send(t, making, wr, err)
-		return
-	case at.Removed && !o.relisted(s.name, s.row.gone):
-		h.buried = append(h.buried, s.name)
-		s.at(t, t.now.Mono.Add(t.cfg.Poll))
 		return
 	case at.Removed:
 		wr, err := protocol.Revive(at, s.parents, t.cfg.Name, t.stamp())
