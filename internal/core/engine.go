@@ -253,7 +253,7 @@ func (e *Engine) self() self {
 	return self{
 		owner: e.seat.row.Owner(), capable: e.seat.capable(), doubt: e.seat.trust.doubt,
 		leaving: e.leave.on, release: e.leave.all, since: e.leave.since, room: e.shards.asks < e.turn.cfg.MaxMoves,
-		gate: e.gate(),
+		gate: e.health.gate(&e.turn, e.shards.find(e.health.trial)),
 	}
 }
 
@@ -320,7 +320,7 @@ func (e *Engine) happened(h happened) {
 		e.faults.commits.raise(t, h.late.t.marks.late, h.late.name, errNotAccepted)
 	}
 	if h.accepted {
-		e.succeeded()
+		e.health.succeeded(t)
 	}
 	if h.tries != "" {
 		e.health.trial, e.health.tried = h.tries, t.now.Mono
@@ -487,7 +487,7 @@ func (e *Engine) seatSettled(in Settled) {
 
 // says is what the next heartbeat publishes.
 func (e *Engine) says() lease.Says {
-	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing, Health: e.illness()}
+	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing, Health: e.health.says(&e.turn)}
 	if e.shards.asks > 0 {
 		says.Wants = e.wants()
 	}
@@ -529,7 +529,7 @@ func (e *Engine) keepDeclining() {
 // given it up, or does not return.
 func (e *Engine) declines(name string) bool {
 	s := e.shards.find(name)
-	return s != nil && s.t == nil && (s.running != 0 || e.turn.now.Mono < s.aim.leave || s.aim.mine && e.resting())
+	return s != nil && s.t == nil && (s.running != 0 || e.turn.now.Mono < s.aim.leave || s.aim.mine && e.health.resting(&e.turn))
 }
 
 // wants are the requests of this worker.
@@ -550,7 +550,7 @@ func (e *Engine) hurry() Instant {
 	switch {
 	case e.seat.phase != seated:
 		return Never
-	case said.Leaving != e.leave.on, said.Missing != e.follow.missing && e.follow.missing > 0 && e.watch.waits == 0, e.ailing(said.Health),
+	case said.Leaving != e.leave.on, said.Missing != e.follow.missing && e.follow.missing > 0 && e.watch.waits == 0, said.Health != e.health.says(t),
 		(len(said.Wants) > 0 || e.shards.asks > 0) && !slices.Equal(said.Wants, e.wants()):
 		return t.now.Mono
 	case said.Freed != e.news.count:
@@ -564,7 +564,7 @@ func (e *Engine) marked(batch ...Marks) {
 	for _, in := range batch {
 		if s := e.shards.present(in.Tenure); s != nil {
 			if s.marked(&e.turn, in); in.Progress {
-				e.succeeded()
+				e.health.succeeded(&e.turn)
 			}
 		}
 	}

@@ -100,14 +100,23 @@ func (h *health) judge(t *turn, s *shard) (rests bool) {
 	return rests
 }
 
-// succeeded notes that a checkpoint was accepted, or Progress was called. It reports whether the
-// worker was unwell until now.
-func (h *health) succeeded(t *turn) (recovered bool) {
-	if recovered = h.unwell(); recovered {
+// succeeded notes that a checkpoint was accepted, or Progress was called.
+func (h *health) succeeded(t *turn) {
+	if h.unwell() {
 		h.well = t.now.Mono
 	}
 	h.failed, h.longest, h.last, h.since = nil, 0, 0, 0
-	return recovered
+}
+
+// resting reports whether this worker is unwell, and tries no shard at present.
+func (h *health) resting(t *turn) bool { return h.unwell() && t.now.Mono < h.until }
+
+// says is what the seat says of this worker's health.
+func (h *health) says(t *turn) (says lease.Health) {
+	if h.unwell() {
+		says = lease.Health{Unwell: errUnwell.Error(), UnwellSince: time.UnixMilli(int64(h.wall) / 1e6).UTC(), Trial: !h.resting(t)}
+	}
+	return says
 }
 
 // lasts reports whether a tenure that began then shows that the worker is well again although its
@@ -144,14 +153,14 @@ func (g gate) from(t *turn, name string) Instant {
 	return 0
 }
 
-// gate returns what the shards have to know of the worker's health.
-func (e *Engine) gate() (g gate) {
-	if h := &e.health; h.unwell() {
-		g = gate{shut: true, until: h.until, trial: h.trial}
-		s := e.shards.find(h.trial)
-		g.busy = s != nil && (s.t != nil || s.ask != nil || s.write.doing == claiming) || h.trial != "" && e.turn.now.Mono < h.tried.Add(e.turn.beat)
+// gate returns what the shards have to know of the worker's health. s is the shard of the last trial; nil:
+// it is not known any more.
+func (h *health) gate(t *turn, s *shard) gate {
+	if !h.unwell() {
+		return gate{}
 	}
-	return g
+	busy := s != nil && (s.t != nil || s.ask != nil || s.write.doing == claiming) || h.trial != "" && t.now.Mono < h.tried.Add(t.beat)
+	return gate{shut: true, until: h.until, trial: h.trial, busy: busy}
 }
 
 // blame concludes from the failure of a handler. While this worker rests it declines what it does not hold.
@@ -169,78 +178,56 @@ func (e *Engine) blame(t *turn, s *shard) {
 
 // keepHealth looks for tenures that show that this worker is well again, and reports that it is not.
 func (e *Engine) keepHealth() {
-	h, t := &e.health, &e.turn
-	if !h.unwell() {
-		return
-	}
-	if e.resting() {
-		t.at(h.until)
-	}
+	h, t, f := &e.health, &e.turn, &e.faults.unwell
 	for _, s := range e.shards.all {
-		if s.t != nil && !s.t.wind.draining && !s.t.wind.over() && h.lasts(t, s.t.began) {
-			e.succeeded()
-			return
+		if h.unwell() && s.t != nil && !s.t.wind.draining && !s.t.wind.over() && h.lasts(t, s.t.began) {
+			h.succeeded(t)
 		}
 	}
+	if !h.unwell() {
+		if f.on {
+			f.lower(t)
+			e.tendAll()
+		}
+		return
+	}
+	if h.resting(t) {
+		t.at(h.until)
+	}
 	err := errUnwell
-	if e.watching() && !slices.ContainsFunc(e.seats(), func(s lease.Seat) bool { return s.Incarnation != e.seat.me && fit(s) }) && len(e.peers.all) > 0 {
+	if e.watching() && len(e.peers.all) > 0 && !slices.ContainsFunc(e.seats(), func(s lease.Seat) bool { return s.Incarnation != e.seat.me && fit(s) }) {
 		err = errAllUnwell
 	}
-	f := &e.faults.unwell
 	f.on = f.on && f.err == err // another error is told at once
 	f.shards, f.count = h.failed, len(h.failed)
 	f.raise(t, h.since, "", err)
 }
 
-// succeeded ends the probation of this worker, and its row of failures.
-func (e *Engine) succeeded() {
-	if e.health.succeeded(&e.turn) {
-		e.faults.unwell.lower(&e.turn)
-		e.tendAll()
-	}
-}
-
-// illness is what the seat says of this worker's health.
-func (e *Engine) illness() (says lease.Health) {
-	if h := &e.health; h.unwell() {
-		says.Unwell, says.UnwellSince = errUnwell.Error(), time.Unix(0, int64(h.wall))
-		says.Trial = e.turn.now.Mono >= h.until || e.gate().busy
-	}
-	return says
-}
-
-// resting reports whether this worker is unwell and tries no shard at present.
-func (e *Engine) resting() bool { return e.health.unwell() && e.turn.now.Mono < e.health.until }
-
-// ailing reports whether the seat says something else than the worker has to say of its health.
-func (e *Engine) ailing(said lease.Health) bool {
-	now := e.illness()
-	return said.Unwell != now.Unwell || said.Trial != now.Trial
-}
-
 // fit reports whether a worker may be given shards.
 func fit(s lease.Seat) bool { return s.Confirmed() && !s.Leaving && s.Health.Unwell == "" }
 
-// guilty reports whether the failures of a shard are its own: they are enough, they were under two
-// workers that are well, or every worker that is well has failed it. They are not known until the seats have been listed since the row
-// was read. orphan: the owner has died, which is one more failure.
+// guilty reports whether the failures of a shard are its own. They are not known before the seats have
+// been listed since the row was read.
 func (e *Engine) guilty(t *turn, at lease.Row, orphan bool, since order) (guilty, known bool) {
 	if e.peers.begun <= since {
 		e.reads.seats.wanted = true
 		return false, false
 	}
-	attempts, workers, well, untried := at.Attempts(), at.FailedWorkers(), 0, 0
+	return atFault(at, orphan, e.seats(), t.cfg.MaxAttempts), true
+}
+
+// atFault reports whether the failures of a shard are its own: they are enough, and they were under two workers
+// that are well, or every worker that is well has failed it. orphan: the owner has died, which is
+// one more failure.
+func atFault(at lease.Row, orphan bool, seats []lease.Seat, most int64) bool {
+	attempts, workers, well, untried := min(at.Attempts(), 1<<62), at.FailedWorkers(), 0, 0
 	if orphan {
-		attempts++
-		if at.FailedUnder(at.Owner.Name) == 0 {
+		if attempts++; at.FailedUnder(at.Owner.Name) == 0 {
 			workers++
 		}
 	}
 	var unwell []string
-	for _, s := range e.seats() {
-		if s.Incarnation == e.seat.me {
-			s.Health = e.illness()
-		}
+	for _, s := range seats {
 		n := at.FailedUnder(s.Name)
 		switch {
 		case fit(s):
@@ -252,7 +239,7 @@ func (e *Engine) guilty(t *turn, at lease.Row, orphan bool, since order) (guilty
 			attempts, workers = attempts-n, workers-1
 		}
 	}
-	return attempts >= t.cfg.MaxAttempts && well > 0 && (workers >= 2 || untried == 0), true
+	return attempts >= most && well > 0 && (workers >= 2 || untried == 0)
 }
 
 // restrict keeps shards away from unwell workers. An unwell worker keeps what it holds; what it
