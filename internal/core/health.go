@@ -95,7 +95,7 @@ func (h *health) judge(t *turn, s *shard) (rests bool) {
 	}
 	if rests = rests || s.name == h.trial; rests {
 		h.rests++
-		h.until = t.now.Mono.Add(t.jitter(backoff(h.rests, min(t.cfg.TTL, longestIllness), longestIllness)))
+		h.tried, h.until = 0, t.now.Mono.Add(t.jitter(backoff(h.rests, min(t.cfg.TTL, longestIllness), longestIllness)))
 	}
 	return rests
 }
@@ -141,12 +141,14 @@ type gate struct {
 // first in line: otherwise it would be the same shard each time.
 func (g gate) from(t *turn, name string) Instant {
 	switch after := g.until.Add(t.beat / 4); {
-	case !g.shut || g.busy && g.trial == name:
+	case !g.shut:
+		return 0
+	case t.now.Mono < g.until:
+		return g.until
+	case g.busy && g.trial == name:
 		return 0
 	case g.busy:
 		return t.now.Mono.Add(t.beat)
-	case t.now.Mono < g.until:
-		return g.until
 	case name <= g.trial && t.now.Mono < after:
 		return after
 	}

@@ -3,6 +3,7 @@ package core_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,9 +42,11 @@ type clinic struct {
 type patient struct {
 	virtual.Process
 	virtual.Quiet
-	of    *clinic
-	steps int
-	told  []event.Event
+	of     *clinic
+	steps  int
+	told   []event.Event
+	starts []string // the shards of the handlers that were called
+	most   int      // how many handlers have run at a time
 }
 
 func newClinic(t testing.TB, shards int, maxAttempts int64, commits bool) *clinic {
@@ -145,6 +148,16 @@ func (c *clinic) row(shard string) lease.Row {
 	return lease.Row{}
 }
 
+// plan returns the plan, which a listing of the seats contains.
+func (c *clinic) plan() (plan lease.Plan) {
+	for _, r := range c.table.Records("g", lease.KindSeat) {
+		if of, ok := r.(lease.Plan); ok {
+			plan = of
+		}
+	}
+	return plan
+}
+
 // noneAside checks that no shard was set aside.
 func (c *clinic) noneAside() {
 	c.Helper()
@@ -226,6 +239,7 @@ func (n *patient) Poll() { n.Answer(n.of.latency(), n.of.source) }
 
 // Start calls a handler, which processes its shard until it fails.
 func (n *patient) Start(h *virtual.Handler, o engine.Start) {
+	n.starts, n.most = append(n.starts, o.Shard.Name), max(n.most, len(n.Handlers)+1)
 	n.Later(0, func() { n.work(h.Tenure, 0) })
 }
 
@@ -322,6 +336,11 @@ func TestTwoSickOfFive(t *testing.T) {
 		c.noneAside()
 		c.lostAtMost(2 * time.Minute)
 		c.diagnosed("b", "d")
+		for _, row := range c.rows() {
+			if n := row.Attempts(); n > 2 { // what failed before three had
+				t.Errorf("%d failures under unwell workers count against the shard: %v", n, row)
+			}
+		}
 	})
 }
 
@@ -352,7 +371,7 @@ func TestAllSick(t *testing.T) {
 // TestPoisonIsQuarantined: a shard that fails under every worker is quarantined after
 // MaxAttempts failures, and makes no worker unwell.
 func TestPoisonIsQuarantined(t *testing.T) {
-	for _, workers := range []string{"abcd", "ab", "a"} {
+	for _, workers := range []string{"abcdefghijkl", "abcd", "ab", "a"} {
 		for _, commits := range []bool{true, false} {
 			t.Run(fmt.Sprintf("workers=%s,commits=%v", workers, commits), func(t *testing.T) {
 				t.Parallel()
@@ -372,5 +391,118 @@ func TestPoisonIsQuarantined(t *testing.T) {
 				c.diagnosed()
 			})
 		}
+	}
+}
+
+// TestSickWorkersOfALargeFleet: in a fleet in which not every worker lists the seats, two sick
+// workers cost no more than in a small one.
+func TestSickWorkersOfALargeFleet(t *testing.T) {
+	for _, commits := range []bool{true, false} {
+		t.Run(fmt.Sprintf("commits=%v", commits), func(t *testing.T) {
+			t.Parallel()
+			c := newClinic(t, 60, 5, commits)
+			c.join("abcdefghijkl")
+			c.until(20 * time.Second)
+			c.run(time.Minute)
+			c.count()
+			c.fails = sick("b", "k")
+			c.run(30 * time.Minute)
+			c.noneAside()
+			c.lostAtMost(2 * time.Minute)
+			c.diagnosed("b", "k")
+		})
+	}
+}
+
+// TestPoisonBesideSickWorkers: a shard that fails under every worker is quarantined although one
+// worker is sick; and where the only worker that is well has failed it, because no other can try.
+func TestPoisonBesideSickWorkers(t *testing.T) {
+	for _, well := range []string{"abc", "a"} {
+		t.Run(well, func(t *testing.T) {
+			t.Parallel()
+			c := newClinic(t, 40, 5, true)
+			const poison = "shard-007"
+			c.fails = func(worker, shard string) bool { return worker == "x" || shard == poison }
+			c.join(well + "x")
+			c.run(5 * time.Minute)
+			if row := c.row(poison); !row.Quarantined {
+				t.Errorf("after five minutes: %v, %d attempts", row, row.Attempts())
+			}
+			c.diagnosed("x")
+		})
+	}
+}
+
+// TestUnwellWorkersHoldWhatHasNoOtherPlace: shards for which the workers that are well have no room
+// are placed on the unwell one, which tries them one at a time and processes all as soon as it can.
+func TestUnwellWorkersHoldWhatHasNoOtherPlace(t *testing.T) {
+	c := newClinic(t, 12, 5, true)
+	c.config.MaxShards = 4
+	c.join("ab")
+	c.config.MaxShards = 0
+	c.join("x")
+	c.until(10 * time.Second)
+	c.fails = sick("x")
+	c.run(5 * time.Second)
+	x := c.nodes[2]
+	x.starts, x.most = nil, 0
+	for range 20 {
+		c.run(time.Minute)
+		plan := c.plan()
+		if n := len(c.processed()); n != 8 || plan.Unplaced != 0 {
+			t.Errorf("two workers with room for four shards each process %d; %v", n, plan)
+		}
+	}
+	c.noneAside()
+	c.diagnosed("x")
+	if different := len(slices.Compact(slices.Sorted(slices.Values(x.starts)))); x.most != 1 || len(x.starts) < 4 || len(x.starts) > 12 || different != 4 {
+		t.Errorf("in 20 minutes the unwell worker tried %v, at most %d at a time", x.starts, x.most)
+	}
+	c.fails = sick()
+	c.until(5 * time.Minute)
+}
+
+// TestStallsMakeUnwell: handlers that stall are failures of the worker as well as those that
+// return an error.
+func TestStallsMakeUnwell(t *testing.T) {
+	c := newClinic(t, 40, 5, true)
+	c.config.StallAfter = 10 * time.Second
+	c.join("abcd")
+	c.until(5 * time.Second)
+	c.fails, c.lasts = sick("e"), func(string, string) time.Duration { return 24 * time.Hour }
+	c.count()
+	c.join("e")
+	c.run(time.Hour)
+	c.noneAside()
+	c.diagnosed("e")
+	c.lostAtMost(6 * time.Minute)
+}
+
+// TestFailedShardGoesToOthers: a shard that fails under one worker is processed by another within
+// the back-off, a heartbeat interval and a second.
+func TestFailedShardGoesToOthers(t *testing.T) {
+	for _, workers := range []string{"ab", "abcd"} {
+		t.Run(workers, func(t *testing.T) {
+			t.Parallel()
+			c := newClinic(t, 40, 5, true)
+			c.join(workers)
+			c.until(10 * time.Second)
+			c.run(time.Minute)
+			const shard = "shard-007"
+			owner := c.row(shard).Owner.Name
+			c.fails = func(worker, s string) bool { return worker == owner && s == shard }
+			for len(c.processed()) == 40 {
+				c.run(10 * time.Millisecond)
+			}
+			t.Logf("processed again after %v", c.until(c.config.Backoff+c.config.TTL/3+time.Second))
+			for _, n := range c.nodes {
+				if n.Name == owner && n.starts[len(n.starts)-1] == shard && slices.Index(n.starts, shard) != len(n.starts)-1 {
+					t.Errorf("%s tried again before the others", owner)
+				}
+			}
+			c.run(time.Minute)
+			c.noneAside()
+			c.diagnosed()
+		})
 	}
 }
