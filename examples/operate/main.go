@@ -69,6 +69,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	group := f.String("group", "", "the group")
 	by := f.String("by", operator(), "the name of the operator, which is stored in the lease row")
 	why := f.String("why", "", "the reason, of which 64 bytes are stored in the lease row")
+	buckets := f.Int("buckets", 0, "the number of buckets of the group; needed by adopt if the record of the group was lost")
 	generation := f.Int64("generation", 0, "the generation of the shard, as list prints it; release and quarantine need it")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -80,7 +81,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	store, err := dynamostore.Open(ctx, dynamodb.NewFromConfig(aws), *table, dynamostore.Options{Group: *group})
+	store, err := dynamostore.Open(ctx, dynamodb.NewFromConfig(aws), *table, dynamostore.Options{Group: *group, Buckets: *buckets})
 	if err != nil {
 		return err
 	}
