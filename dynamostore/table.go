@@ -121,29 +121,50 @@ func (s *Store) inspect(ctx context.Context) (string, error) {
 	return identity(t), nil
 }
 
-// tryPermissions sends one request for each action that a worker needs. The conditions of
-// the writes cannot hold, so a write that is allowed is refused by its condition.
+// tryPermissions sends one request for each action that a worker needs on seats and on targets.
+// The conditions of the writes cannot hold, so a write that is allowed is refused by its condition.
 func (s *Store) tryPermissions(ctx context.Context) error {
-	key := keyOf(attr.Partition(s.options.Group, lease.KindSeat), "permission check: never stored")
+	var errs []error
+	for _, kind := range []lease.Kind{lease.KindSeat, lease.KindTarget} {
+		partition := attr.Partition(s.options.Group, kind)
+		for _, t := range s.tries(partition) {
+			_, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (struct{}, error) { return struct{}{}, t.try(ctx) })
+			if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok && failed != nil {
+				continue
+			}
+			if err != nil {
+				errs = append(errs, explain(partition+", "+t.action, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// A try is a request that has no effect.
+type try struct {
+	action string
+	try    func(ctx context.Context) error
+}
+
+// tries returns a request for each action on the items of a partition.
+func (s *Store) tries(partition string) []try {
+	key := keyOf(partition, "permission check: never stored")
 	e := newExpression()
 	never := "attribute_exists(" + e.name(attr.Key) + ")"
-	group := newExpression()
-	byGroup := group.is(attr.Group, attr.Partition(s.options.Group, lease.KindSeat))
+	query := newExpression()
+	all := query.is(attr.Group, partition)
 	touch := newExpression()
 	set := "SET " + touch.is(attr.Version, int64(attr.Format))
 	touch.name(attr.Key)
-	tries := []struct {
-		action string
-		try    func(ctx context.Context) error
-	}{
+	return []try{
 		{"GetItem", func(ctx context.Context) error {
 			_, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.table, Key: key}, once)
 			return err
 		}},
 		{"Query", func(ctx context.Context) error {
 			_, err := s.client.Query(ctx, &dynamodb.QueryInput{
-				TableName: &s.table, Limit: aws.Int32(1), KeyConditionExpression: &byGroup,
-				ExpressionAttributeNames: group.names, ExpressionAttributeValues: group.values,
+				TableName: &s.table, Limit: aws.Int32(1), KeyConditionExpression: &all,
+				ExpressionAttributeNames: query.names, ExpressionAttributeValues: query.values,
 			}, once)
 			return err
 		}},
@@ -167,17 +188,6 @@ func (s *Store) tryPermissions(ctx context.Context) error {
 			return err
 		}},
 	}
-	var errs []error
-	for _, t := range tries {
-		_, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (struct{}, error) { return struct{}{}, t.try(ctx) })
-		if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok && failed != nil {
-			continue
-		}
-		if err != nil {
-			errs = append(errs, explain(t.action, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // explain adds to an error the action and, if there is one, the sentinel error.

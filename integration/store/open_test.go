@@ -89,20 +89,27 @@ func TestOpenSaysWhy(t *testing.T) {
 	}
 }
 
-// TestOpenNamesTheActionThatIsDenied: Open names each action that is denied.
+// TestOpenNamesTheActionThatIsDenied: Open names each action that is denied, and the partition, also if
+// the policy allows it in another.
 func TestOpenNamesTheActionThatIsDenied(t *testing.T) {
 	local.Endpoint(t)
 	table := local.Table(t)
 	for _, denied := range []string{"DescribeTable", "GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"} {
-		f := network.NewFaulty(func(action string, _ []byte) network.Fault {
-			if action == denied {
-				return network.Fault{Code: "AccessDeniedException"}
+		for _, partition := range []string{"orders/seat", "orders/target"} {
+			f := network.NewFaulty(func(action string, body []byte) network.Fault {
+				if action == denied && (action == "DescribeTable" || bytes.Contains(body, []byte(partition))) {
+					return network.Fault{Code: "AccessDeniedException"}
+				}
+				return network.Fault{}
+			})
+			named := partition + ", " + denied
+			if denied == "DescribeTable" {
+				named = denied
 			}
-			return network.Fault{}
-		})
-		_, err := dynamostore.Open(t.Context(), local.Client(t, f.Over), table, dynamostore.Options{})
-		if !errors.Is(err, dynamostore.ErrDenied) || !strings.Contains(err.Error(), denied+": ") {
-			t.Errorf("%s denied: got %v", denied, err)
+			_, err := dynamostore.Open(t.Context(), local.Client(t, f.Over), table, dynamostore.Options{Group: "orders"})
+			if !errors.Is(err, dynamostore.ErrDenied) || strings.Count(err.Error(), named+": ") != 1 || strings.Count(err.Error(), dynamostore.ErrDenied.Error()) != 1 {
+				t.Errorf("%s denied: got %v", named, err)
+			}
 		}
 	}
 	if items(t, table) != 0 {

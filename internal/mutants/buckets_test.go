@@ -1,6 +1,7 @@
 package mutants
 
-// bucketMutants break the rules of the buckets of lease rows.
+// bucketMutants break the rules of the buckets of lease rows, which are those of package
+// dynamostore alone.
 func bucketMutants() []mutant {
 	return []mutant{
 		{"a row is in the bucket of its name", "dynamostore.partition",
