@@ -269,14 +269,21 @@ func TestPagesOfBuckets(t *testing.T) {
 	}
 }
 
-// TestBucketsAreChecked: Open explains a number of buckets that cannot be.
-func TestBucketsAreChecked(t *testing.T) {
-	for buckets, o := range map[string]Options{
-		"Buckets must be from 1 to 64": inOrders(-1), "or 0 for the number that the group has": inOrders(65), "Group must be given with Buckets": {Buckets: 4},
+// TestOptionsAreChecked: Open reports all invalid options at once, and explains them.
+func TestOptionsAreChecked(t *testing.T) {
+	for _, c := range []struct {
+		options Options
+		want    []string
+	}{
+		{Options{Timeout: -1, Attempts: -1, InFlight: -1, Buckets: -1}, []string{"Timeout", "Attempts", "InFlight", "Buckets must be from 1 to 64"}},
+		{inOrders(mostBuckets + 1), []string{"or 0 for the number that the group has"}},
+		{Options{Buckets: 4}, []string{"Group must be given with Buckets"}},
 	} {
-		_, err := Open(t.Context(), nil, "leases", o)
-		if !errors.Is(err, checkpoint.ErrInvalid) || !strings.Contains(err.Error(), buckets) {
-			t.Errorf("%v: %v", o, err)
+		_, err := Open(t.Context(), nil, "leases", c.options)
+		for _, text := range c.want {
+			if !errors.Is(err, checkpoint.ErrInvalid) || !strings.Contains(err.Error(), text) {
+				t.Errorf("%+v: %v, want %q", c.options, err, text)
+			}
 		}
 	}
 }

@@ -91,42 +91,6 @@ func TestMalformedPlanHidesNoSeat(t *testing.T) {
 	}
 }
 
-// TestUnknownAttributesOfAdviceSurvive: what a newer version adds to a plan, a target or wishes
-// survives the swaps of this version.
-func TestUnknownAttributesOfAdviceSurvive(t *testing.T) {
-	s, service := opened(t, 0)
-	stamp := protocol.Stamp{ID: "w-2", At: time.Now()}
-	records := adviceRecords()
-	for i, swap := range map[int]func() (lease.Write, error){
-		0: func() (lease.Write, error) { return protocol.TickPlan(records[0].(lease.Plan), true, stamp) },
-		1: func() (lease.Write, error) { return protocol.SetWishes(records[1].(lease.Wishes), nil, stamp) },
-		2: func() (lease.Write, error) {
-			return protocol.NextBeat(records[2].(lease.Seat), lease.Says{Revision: 7}, stamp)
-		},
-		3: func() (lease.Write, error) {
-			return protocol.WriteTarget(records[3].(lease.Target), lease.Target{Group: "orders", Incarnation: "i", Revision: 8, Pages: 1}, stamp)
-		},
-	} {
-		item := encode(records[i])
-		item["fromTheFuture"] = attribute("kept")
-		service.put(t, item)
-		w, err := swap()
-		if err != nil {
-			t.Fatal(err)
-		}
-		next, err := s.Write(t.Context(), w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if now, err := s.Get(t.Context(), w.Key()); err != nil || !reflect.DeepEqual(now, next) {
-			t.Errorf("%v is read back as %v, %v", next, now, err)
-		}
-		if stored := service.get(t, keyOf(partition(w.Key(), 1), w.Key().Name)); !reflect.DeepEqual(stored["fromTheFuture"], map[string]any{"S": "kept"}) {
-			t.Errorf("after %v the item is %v", w, stored)
-		}
-	}
-}
-
 func anyAttribute(kind byte, text, more string, raw []byte) types.AttributeValue {
 	switch kind % 9 {
 	case 0:

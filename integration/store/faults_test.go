@@ -3,12 +3,10 @@ package store
 import (
 	"errors"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
-	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/internal/fixture"
@@ -79,15 +77,5 @@ func TestEveryAnswerOfABusyService(t *testing.T) {
 				t.Errorf("the write was stored %d times", got)
 			}
 		})
-	}
-}
-
-// TestOptionsAreChecked: all invalid options are reported at once.
-func TestOptionsAreChecked(t *testing.T) {
-	_, err := dynamostore.Open(t.Context(), nil, "table", dynamostore.Options{Timeout: -1, Attempts: -1, InFlight: -1, Buckets: -1})
-	for _, name := range []string{"Timeout", "Attempts", "InFlight", "Buckets"} {
-		if !errors.Is(err, checkpoint.ErrInvalid) || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s is not named: %v", name, err)
-		}
 	}
 }
