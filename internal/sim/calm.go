@@ -142,6 +142,9 @@ func (w *world) die() {
 	if w.set.listed > 0 {
 		limit += time.Second // there may be none of the few to evict it
 	}
+	if w.next && len(live) > lease.MaxWatchers {
+		limit = w.set.ttl*1000/960 + 2500*time.Millisecond + time.Duration(len(n.Handlers))*w.net.slow*2
+	}
 	if w.set.attempts > 0 {
 		limit = w.slowly() // it may count as one failure too many
 	}

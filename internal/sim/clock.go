@@ -32,6 +32,7 @@ func (n *node) pause(d time.Duration, suspended bool) {
 func (n *node) resume() {
 	n.w.trace("resume", n.Name, nil)
 	n.resumed = n.w.Now()
+	n.w.disturb()
 	n.Resume(func() time.Duration { return n.w.between(0, 2*time.Millisecond) })
 }
 

@@ -46,6 +46,16 @@ func (j *judge) noteWants(s lease.Seat) {
 	}
 }
 
+// wanted reports whether any worker has requested the shard of a tenure.
+func (j *judge) wanted(id engine.Tenure) bool {
+	for k := range j.wants {
+		if k.tenure == id {
+			return true
+		}
+	}
+	return false
+}
+
 // entitled asks whether whoever made a change of hands was entitled to.
 func (j *judge) entitled(w lease.Write, before, after lease.Row) {
 	id := engine.Tenure{Shard: before.Shard, Generation: before.Generation}

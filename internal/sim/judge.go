@@ -113,6 +113,12 @@ func (j *judge) Accepted(by virtual.Sender, w lease.Write, r lease.Record) {
 		j.w.fault("%w", fault)
 	}
 	j.judgeMark(before, after)
+	id := engine.Tenure{Shard: after.Shard, Generation: after.Generation}
+	if to := after.OfferedTo; to != "" && to != before.OfferedTo {
+		if _, wanted := j.wants[wish{by: to, tenure: id}]; !wanted {
+			j.w.fault("%v was offered to a worker that did not request it", after)
+		}
+	}
 	if after.Generation > before.Generation {
 		j.judgeHands(w, before, after)
 	}

@@ -56,6 +56,7 @@ func (w *world) addNode(name string) *node {
 // boot starts a process.
 func (n *node) boot(c engine.Config) {
 	c.Name = n.Name
+	n.w.disturb()
 	*n = node{w: n.w, Process: n.Process, config: c, calls: n.calls, resumes: n.resumes, blocked: n.blocked, mute: n.mute, sending: map[string]lease.WriteID{}, host: n.w.drawHost()}
 	n.Boot(n.w.Now(), func() virtual.Engine {
 		e := n.w.make(c, n.Moment())
@@ -67,6 +68,7 @@ func (n *node) boot(c engine.Config) {
 // crash ends the process without a word.
 func (n *node) crash() {
 	n.w.trace("crash", n.Name, nil)
+	n.w.silenced(n)
 	n.Kill()
 	for _, h := range n.running() {
 		n.w.gone(h)
@@ -135,6 +137,9 @@ func (n *node) Call(o engine.Output) {
 // Tell hears of an event.
 func (n *node) Tell(ev event.Event) {
 	n.w.mix(uint64(ev.Kind))
+	if n.w.next {
+		n.w.reported(n, ev)
+	}
 	switch ev.Kind {
 	case event.Joined:
 		n.seated = true
@@ -222,6 +227,7 @@ func (n *node) finish() {
 
 func (n *node) exit() {
 	n.w.trace("exit", n.Name, nil)
+	n.w.silenced(n)
 	n.Kill()
 }
 

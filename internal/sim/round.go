@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -118,7 +117,7 @@ func (w *world) restFor(d time.Duration) {
 	audits := int(d/(w.set.audit*9/10*960/1000)) + 2
 	removed = w.stats.Hands[reasonAt(lease.ReasonRemoved)] - removed // each is a write, and new listings for all
 	most := live * (2*beats + 4*audits + 4*removed)
-	if live > 8 && os.Getenv("SHARDLEASE_ENGINE") == "next" { // the first three watchers list every 500 ms, 1 s and 2 s
+	if w.next && live > lease.MaxWatchers { // the first three watchers list every 500 ms, 1 s and 2 s
 		most += int(4 * d / time.Second)
 	}
 	if n := w.calls() - calls; n > most {

@@ -91,6 +91,7 @@ func (w *world) rage(t trouble, until time.Duration) {
 func (w *world) suffer(f Fault) {
 	n := w.nodes[w.chance.IntN(len(w.nodes))]
 	if w.happens(f, n) {
+		w.disturb()
 		w.stats.Faults[f]++
 		w.trace(f.String(), n.Name, nil)
 	}
@@ -324,6 +325,7 @@ func (w *world) pardon() {
 		}
 		if write, err := protocol.Unquarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, w.stamp()); err == nil {
 			_, _ = w.table.Write(virtual.Sender{}, write)
+			w.disturb()
 		}
 	}
 }

@@ -149,11 +149,15 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 	}
 }
 
-// witnessDrain checks that a handler winds down as stalled only where the configuration has a
+// witnessDrain checks that a handler winds down for a move only where another worker has requested its shard, as stalled only where the configuration has a
 // StallAfter or nothing of its worker is answered, and as stopped only where its worker stops or
 // nothing of it is answered.
 func (w *world) witnessDrain(h *handler, cause event.Cause) {
 	switch {
+	case cause == event.CauseHandedOff:
+		if !w.judge.wanted(h.Tenure) {
+			w.fault("S4: %v is told to wind down, and nobody has requested its shard", h)
+		}
 	case cause != event.CauseStalled && cause != event.CauseStopped, w.unheard(h):
 	case cause == event.CauseStalled && h.n.config.StallAfter > 0, cause == event.CauseStopped && h.n.leaver:
 	default:

@@ -31,6 +31,7 @@ type world struct {
 	hash    uint64
 	log     func(string) // nil: nobody reads along
 	faults  []error
+	reports reports
 
 	snapshot *snapshot     // of the table, to be restored
 	keeping  bool          // one is to be taken soon
@@ -46,6 +47,10 @@ func newWorld(seed uint64) *world {
 	w := &world{seed: seed, chance: rand.New(rand.NewPCG(seed, 0x5eed)), make: virtual.Present, store: newStore(), named: map[string]*stream{}, hash: 14695981039346656037}
 	w.judge, w.net.w, w.next = newJudge(w), w, virtual.IsNext()
 	w.table = virtual.Table{Store: w.store, Watcher: w.judge, Unreadable: map[lease.Key]bool{}, Time: &w.Time}
+	if w.next {
+		w.reports.idle, w.reports.shards = map[string]time.Duration{}, map[string]time.Duration{}
+		w.After(0, w.keepNaming)
+	}
 	return w
 }
 
