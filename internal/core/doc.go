@@ -21,6 +21,8 @@
 //	facts.go   what is known of all shards, for plans
 //	watch.go   when the next plan is due
 //	draft.go   writing the next plan
+//	layout.go  computing it
+//	wishes.go  removing the wishes of operators that have ended
 //	take.go    claiming free shards and requesting held ones
 //	hold.go    holding a shard: marks, commits, winding down
 //	give.go    handing a shard over

@@ -31,17 +31,11 @@ type Engine struct {
 	draft  draft
 	feed   feed
 	facts  facts
-	pages  pages
+	wishes wishes
 	news   news
 	leave  leave
 	faults faults
 	health health
-}
-
-// Pages are the targets of all workers, as last listed.
-type pages struct {
-	begun order
-	all   []lease.Target
 }
 
 // newsRemoved is the kind of the news that the row of an assigned shard is a tombstone.
@@ -209,7 +203,7 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 	e.shards.asks = 0
 	e.reads.forget()
 	e.peers, e.owners, e.follow, e.watch, e.duty, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, duty{}, sweep{}, draft{}
-	e.facts, e.pages, e.news = facts{next: Never}, pages{}, news{}
+	e.facts, e.wishes, e.news = facts{next: Never}, wishes{}, news{}
 	e.leave.done = e.leave.on
 }
 
@@ -418,6 +412,10 @@ func (e *Engine) settled(in Settled) {
 		if e.draft.targetSettled(t, in) {
 			e.watch.check = true
 			e.look(0)
+		}
+	case lease.KindWishes:
+		if e.wishes.settled(t, in) {
+			e.reads.seats.soon(t, 0)
 		}
 	case lease.KindLease:
 		s := e.shards.find(key.Name)
@@ -703,7 +701,8 @@ func (e *Engine) listed(in Listed) {
 		}
 	case r.targets.id:
 		if r.targets.answered(t, r.away, 1, in.Err) {
-			e.sawTargets(in)
+			e.watch.check = true
+			e.facts.sawTargets(r.targets.begun, in, e.watch.plan)
 		} else if !e.waits(in.Err) {
 			t.failedNow("", in.Err)
 		}
@@ -863,26 +862,6 @@ func (e *Engine) sawRows(in Listed, begun order) {
 	e.tendAll()
 }
 
-// sawTargets takes a listing of all targets.
-func (e *Engine) sawTargets(in Listed) {
-	e.watch.check = true
-	e.pages = pages{begun: e.reads.targets.begun}
-	var names []string
-	for _, record := range in.Records {
-		if page, ok := record.(lease.Target); ok {
-			e.pages.all = append(e.pages.all, page)
-			for _, a := range page.Hold {
-				names = append(names, a.Shard)
-			}
-		}
-	}
-	if e.watch.plan.Open { // some targets are still of the revision before
-		names = append(names, e.watch.placed.names...)
-	}
-	slices.Sort(names)
-	e.watch.placed = placed{revision: e.watch.plan.Revision, names: slices.Compact(names)}
-}
-
 // retire makes tombstones of finished shards that the source lists no more. The first watcher
 // does it, a few at a time.
 func (e *Engine) retire() {
@@ -968,33 +947,32 @@ func (e *Engine) seats() []lease.Seat {
 
 // keepPlanning begins a plan when one is due, and continues it.
 func (e *Engine) keepPlanning() {
-	t, w, d := &e.turn, &e.watch, &e.draft
+	t, d := &e.turn, &e.draft
 	if d.phase <= gathering && !e.plans() {
 		*d = draft{}
 		return
 	}
-	if !e.seat.capable() || !e.feed.answered && e.feed.complete == 0 && w.plan.Revision == 0 && !e.facts.some() && !e.leave.on {
-		if e.seat.capable() && w.known && e.facts.begun == 0 && !e.reads.rows.sent {
-			e.reads.rows.wanted = true
-		}
+	if !e.seat.capable() {
 		return
 	}
-	switch d.phase {
-	case idle:
+	if e.first() {
+		e.wishes.keep(t, e.watch.wishes)
+	}
+	switch {
+	case !e.feed.answered && e.feed.complete == 0 && e.watch.plan.Revision == 0 && len(e.facts.all) == 0 && !e.leave.on:
+		e.reads.rows.wanted = e.reads.rows.wanted || e.watch.known && e.facts.begun == 0 && !e.reads.rows.sent
+	case d.phase == idle:
 		e.considerPlan()
-	case gathering:
+	case d.phase == gathering:
 		e.gather()
 	default:
 		d.keep(t)
 	}
 }
 
-// some reports whether there are rows.
-func (f *facts) some() bool { return len(f.all) > 0 }
-
 // considerPlan begins a draft if a plan is due.
 func (e *Engine) considerPlan() {
-	t, w := &e.turn, &e.watch
+	t, w, f := &e.turn, &e.watch, &e.facts
 	if e.peers.seen == 0 { // this worker has not listed the seats since it watches
 		return
 	}
@@ -1006,113 +984,63 @@ func (e *Engine) considerPlan() {
 	wake := t.wake
 	defer func() { w.next, t.wake = min(w.next, t.wake), min(wake, t.wake) }()
 	t.wake = Never
-	added, unknown := w.added(&e.feed, &e.facts)
-	stale := w.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
+	added, unknown := f.added(&e.feed, w.plan)
+	stale := f.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
 	seats := e.seats()
 	now, partial := w.due(t, scene{
-		seats: seats, me: e.seat.me, changed: e.peers.changed, added: int64(len(w.placed.names)+len(added)) > w.plan.Shards && !stale,
+		seats: seats, me: e.seat.me, changed: e.peers.changed, added: int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale,
 		manyLate: e.duty.large() && (8*e.peers.late() >= len(seats) || t.now.Mono < e.peers.from.Add(t.cfg.TTL/2)),
 		makerUp:  w.plan.By.Incarnation == e.seat.me || e.peers.find(w.plan.By.Incarnation) != nil,
 	})
-	if !now {
-		e.look(w.pace(t))
-		if w.waits == 0 && w.plan.Revision != 0 { // no plan that is due will show more
-			e.reads.targets.wanted = e.reads.targets.wanted || stale && (len(added) > 0 || unknown)
-			e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
-		}
-		if known := w.waits == 0 && !w.plan.Open || w.plan.Revision > e.news.revision+1; known && e.seat.row.Freed == e.news.count {
-			e.news.finished, e.news.buried = nil, nil // a plan was made with it
-		}
+	if now {
+		e.draft.begin(t, w.plan, !partial)
+		e.reads.seats.wanted, e.reads.targets.wanted = true, true
+		e.reads.rows.wanted = e.reads.rows.wanted || e.draft.rows
 		return
 	}
-	e.draft.begin(t, w.plan, partial)
-	e.reads.seats.wanted, e.reads.targets.wanted = true, true
-	e.reads.rows.wanted = e.reads.rows.wanted || e.draft.rows
+	e.look(w.pace(t))
+	if w.waits == 0 && w.plan.Revision != 0 { // no plan that is due will show more
+		e.reads.targets.wanted = e.reads.targets.wanted || stale && (len(added) > 0 || unknown)
+		e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
+	}
+	if known := w.waits == 0 && !w.plan.Open || w.plan.Revision > e.news.revision+1; known && e.seat.row.Freed == e.news.count {
+		e.news.finished, e.news.buried = nil, nil // a plan was made with it
+	}
 }
 
 // gather opens the next revision when everything is read that it is made from.
 func (e *Engine) gather() {
-	t, w, d := &e.turn, &e.watch, &e.draft
-	if e.peers.begun < d.begun || e.pages.begun < d.begun || d.rows && e.facts.begun < d.begun {
-		return
-	}
-	if w.plan.Revision != d.plan.Revision || w.plan.Open != d.plan.Open {
-		*d = draft{} // another worker was first
+	t, w := &e.turn, &e.watch
+	switch e.draft.gather(t, stage{
+		plan: w.plan, stored: w.wishes, me: e.seat.row, seats: e.seats(), begun: e.peers.begun,
+		still: t.now.Mono >= min(e.peers.changed.Add(stillFor), w.waits.Add(longStill)), facts: &e.facts, feed: &e.feed,
+		strays: w.strays, acting: e.duty.acting > 0, late: func(inc lease.Incarnation) bool { p := e.peers.find(inc); return p != nil && p.suspect },
+	}) {
+	case beaten:
 		w.check = true
 		e.look(paceWaiting)
-		return
-	}
-	d.plan, d.plan.Group = w.plan, t.cfg.Group
-	d.partial = d.partial || t.now.Mono < e.peers.changed.Add(stillFor) && t.now.Mono < w.waits.Add(longStill)
-	seats := e.seats()
-	added, _ := w.added(&e.feed, &e.facts)
-	in := stage{
-		me: e.seat.row, seats: seats, pages: e.pages.all, facts: &e.facts, added: added, wishes: w.wishes,
-		weights: func(name string) int {
-			if s := e.feed.find(name); s != nil {
-				return s.Weight
-			}
-			return 0
-		},
-		ready:  func(parents []string) bool { return w.ready(parents, &e.feed, &e.facts) },
-		strays: w.strays, acting: e.duty.acting > 0,
-		late: func(inc lease.Incarnation) bool {
-			p := e.peers.find(inc)
-			return p != nil && p.suspect
-		},
-		declines: func(name string, inc lease.Incarnation) bool {
-			at := seatOf(seats, inc)
-			return at >= 0 && slices.Contains(seats[at].News, lease.News{Kind: lease.NewsDeclined, Shard: name})
-		},
-	}
-	if !d.compute(t, in) {
+	case lacking:
 		e.reads.rows.wanted = true
-		return
-	}
-	if d.partial && len(d.writes) == 0 && !d.all {
+	case unchanged:
 		w.again, w.check = e.peers.changed.Add(stillFor), true
-		*d = draft{}
-		return
 	}
-	highest := e.seat.row.Revision
-	for _, s := range seats {
-		highest = max(highest, s.Revision)
-	}
-	for _, page := range e.pages.all {
-		highest = max(highest, page.Revision)
-	}
-	d.seats = seats
-	d.start(t, e.seat.row.Owner(), highest)
 }
 
 // planSettled takes the answer to a swap of the plan.
 func (e *Engine) planSettled(in Settled) {
 	t, w, d := &e.turn, &e.watch, &e.draft
-	finished, now := d.planSettled(t, in)
 	w.check = true
-	if now == nil {
-		if d.phase == writing {
-			e.sawPlan(d.plan, w.wishes)
-			d.inputs(w.wishes)
-		}
-		return
+	now, finished := d.planSettled(t, in)
+	if now != nil {
+		e.sawPlan(*now, w.wishes)
 	}
 	if !finished {
-		e.sawPlan(*now, w.wishes)
 		return
 	}
-	var names []string
-	for _, next := range d.next {
-		for _, a := range next.Hold {
-			names = append(names, a.Shard)
-		}
-	}
-	slices.Sort(names)
-	e.sawPlan(*now, w.wishes)
-	w.placed = placed{revision: now.Revision, names: names}
+	e.facts.planned(now.Revision, d.next)
 	w.again, w.self, w.waits = t.now.Mono.Add(apart), false, 0
-	if mine := d.of(e.seat.me); mine.Incarnation != "" && !d.partial || e.follow.revision < now.Revision {
-		e.follow.adopt(now.Revision, mine, 0)
+	if mine := slices.IndexFunc(d.next, func(next lease.Target) bool { return next.Incarnation == e.seat.me }); mine >= 0 {
+		e.follow.adopt(now.Revision, d.next[mine], 0)
 		e.reconcile()
 	}
 	*d = draft{}
@@ -1191,7 +1119,7 @@ func (e *Engine) shed() {
 		d.light, e.feed = false, feed{asking: e.feed.asking}
 	case !plans && !d.light && e.draft.phase <= gathering:
 		d.light, e.feed = true, feed{asking: e.feed.asking, next: Never}
-		e.facts, e.pages, e.watch.placed, e.sweep = facts{next: Never}, pages{}, placed{}, sweep{}
+		e.facts, e.sweep = facts{next: Never}, sweep{}
 	}
 }
 
@@ -1239,7 +1167,7 @@ func (e *Engine) swept() {
 	}
 	w.strays = nil
 	for _, of := range e.facts.all {
-		if owner := e.peers.find(of.owner); owner == nil && of.owner != e.seat.me && of.begun && !of.over() && w.placed.has(of.name) && !e.declined(of.name) {
+		if owner := e.peers.find(of.owner); owner == nil && of.owner != e.seat.me && of.begun && !of.over() && e.facts.isPlaced(of.name) && !e.declined(of.name) {
 			w.strays = append(w.strays, of.name)
 		}
 	}

@@ -16,15 +16,30 @@ import (
 // Invariant: what is known of a row may be out of date. It decides when to plan. A plan itself
 // rests on targets and rows that were read for it.
 
-// Facts are the rows as this worker last listed them, for plans.
+// Facts are the rows and the targets as this worker last listed them.
 type facts struct {
-	begun    order // the step in which the listing was sent; 0: there was none
+	begun    order // the step in which the listing of the rows was sent; 0: there was none
 	revision int64 // of the plan that was known then
 	asked    int64 // of the plan that was known when the latest listing was sent
 	all      []fact
 	next     Instant // when the next audit is due
+	pages    pages
+	placed   placed
 }
 
+// Pages are the targets of all workers.
+type pages struct {
+	begun order // the step in which the listing was sent
+	all   []lease.Target
+}
+
+// Placed are the names in the targets of a revision.
+type placed struct {
+	revision int64
+	names    []string // sorted
+}
+
+// A fact is what is known of one row.
 type fact struct {
 	name     string
 	owner    lease.Incarnation
@@ -112,60 +127,85 @@ func (f *facts) finish(names []string) {
 	}
 }
 
+// sawTargets takes a listing of all targets.
+func (f *facts) sawTargets(sent order, in Listed, plan lease.Plan) {
+	f.pages = pages{begun: sent}
+	for _, record := range in.Records {
+		if page, ok := record.(lease.Target); ok {
+			f.pages.all = append(f.pages.all, page)
+		}
+	}
+	before := f.placed.names
+	if f.planned(plan.Revision, f.pages.all); plan.Open { // some targets are still of the revision before
+		f.placed.names = append(f.placed.names, before...)
+		slices.Sort(f.placed.names)
+		f.placed.names = slices.Compact(f.placed.names)
+	}
+}
+
+// planned takes the targets of a revision.
+func (f *facts) planned(revision int64, targets []lease.Target) {
+	f.placed = placed{revision: revision}
+	for _, target := range targets {
+		for _, a := range target.Hold {
+			f.placed.names = append(f.placed.names, a.Shard)
+		}
+	}
+	slices.Sort(f.placed.names)
+	f.placed.names = slices.Compact(f.placed.names)
+}
+
+// isPlaced reports whether the plan, as this worker last read it, places the shard.
+func (f *facts) isPlaced(name string) bool {
+	_, ok := slices.BinarySearch(f.placed.names, name)
+	return ok
+}
+
 // ready reports whether every parent is finished. A parent that nobody knows and that no complete
 // listing has counts as finished.
-func (w *watch) ready(parents []string, f *feed, rows *facts) bool {
+func (f *facts) ready(parents []string, source *feed) bool {
 	return !slices.ContainsFunc(parents, func(name string) bool {
-		src := f.find(name)
-		of := rows.find(name)
+		src := source.find(name)
+		of := f.find(name)
 		switch {
 		case of != nil && of.finished:
 			return false
 		case of != nil && of.removed: // if it is listed again it is about to be revived
 			return src != nil && src.listed
-		case of != nil || w.placed.has(name):
+		case of != nil || f.isPlaced(name):
 			return true
 		}
-		return src != nil && src.listed || f.complete == 0
+		return src != nil && src.listed || source.complete == 0
 	})
 }
 
 // added returns the shards that can be placed and that the plan lacks, as far as this worker
 // knows: those that the source lists, and rows that were listed under this very plan: older ones
 // may have finished since. unknown: there are others, which only a listing of the rows can tell
-// from finished ones.
-func (w *watch) added(f *feed, rows *facts) (names []sourced, unknown bool) {
-	for _, s := range f.shards {
-		if !s.listed || w.placed.has(s.Name) {
+// from finished ones, or from those that have come back and have a holder already.
+func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unknown bool) {
+	for _, s := range source.shards {
+		if !s.listed || f.isPlaced(s.Name) {
 			continue
 		}
-		of := rows.find(s.Name)
+		of := f.find(s.Name)
 		switch {
 		case of != nil && !of.removed: // below
 		case of != nil && s.asked <= of.gone: // the listing may be older than the tombstone
-		case rows.begun == 0:
+		case f.begun == 0:
 			return nil, true
-		case w.ready(s.Parents, f, rows):
-			names = append(names, s)
+		case !f.ready(s.Parents, source):
+		case of != nil && f.begun <= of.gone:
+			unknown = true
+		default:
+			all = append(all, lease.Assigned{Shard: s.Name, Parents: s.Parents})
 		}
 	}
-	fresh := rows.revision == w.plan.Revision || w.plan.Unplaced > 0
-	for _, of := range rows.all {
-		if fresh && !of.over() && !w.placed.has(of.name) && (of.begun || w.ready(of.parents, f, rows)) {
-			names = append(names, sourced{Shard: Shard{Name: of.name}})
+	fresh := f.revision == plan.Revision || plan.Unplaced > 0
+	for _, of := range f.all {
+		if fresh && !of.over() && !f.isPlaced(of.name) && (of.begun || f.ready(of.parents, source)) {
+			all = append(all, lease.Assigned{Shard: of.name})
 		}
 	}
-	return names, false
-}
-
-// Placed are the names in the targets of a revision.
-type placed struct {
-	revision int64
-	names    []string // sorted
-}
-
-// has reports whether the plan, as this worker last read it, places the shard.
-func (p *placed) has(name string) bool {
-	_, ok := slices.BinarySearch(p.names, name)
-	return ok
+	return all, unknown
 }

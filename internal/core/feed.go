@@ -102,3 +102,11 @@ func (f *feed) lacked(name string) int64 {
 	}
 	return f.complete
 }
+
+// weight returns the weight of the shard; 0 if the source does not list it.
+func (f *feed) weight(name string) int {
+	if s := f.find(name); s != nil {
+		return s.Weight
+	}
+	return 0
+}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -21,13 +20,12 @@ import (
 // and a success ends them.
 //
 // Called by the spine: judge and succeeded with what handlers do, keep in each step, gate before
-// a shard is claimed; and guilty, restrict and rescue for quarantines and plans.
+// a shard is claimed; and guilty for quarantines.
 //
 // Invariant: a failure under a worker that is unwell, or becomes unwell by it, is not counted
 // against the shard.
 // Invariant: a shard is quarantined only after failures under two workers that are well, unless
 // there is no other worker that is well; and never while no worker is well.
-// Invariant: shards without a living owner are placed, on unwell workers where there is no other room.
 
 const (
 	failuresInRow  = 3               // so many different shards make a worker unwell
@@ -242,61 +240,4 @@ func atFault(at lease.Row, orphan bool, seats []lease.Seat, most int64) bool {
 		}
 	}
 	return attempts >= most && well > 0 && (workers >= 2 || untried == 0)
-}
-
-// restrict keeps shards away from unwell workers. An unwell worker keeps what it holds; what it
-// declines counts as free, and is placed elsewhere. On trial it may have one shard. Where no
-// worker is well all count as fit.
-func (l *layout) restrict(in stage) {
-	if !slices.ContainsFunc(in.seats, fit) {
-		return
-	}
-	for w, s := range in.seats {
-		if s.Health.Unwell == "" {
-			continue
-		}
-		n := 0
-		for i := range l.view.Shards {
-			of := &l.view.Shards[i]
-			switch {
-			case of.Owner != w:
-			case in.declines(of.Name, s.Incarnation):
-				of.Owner = rebalance.Nobody
-			default:
-				n++
-			}
-		}
-		if n == 0 && s.Health.Trial {
-			n = 1
-		}
-		if s.MaxShards > 0 {
-			n = min(n, int(s.MaxShards))
-		}
-		l.view.Workers[w].Limit, l.view.Workers[w].Leaving = n, l.view.Workers[w].Leaving || n == 0
-	}
-}
-
-// rescue places on unwell workers what has no place elsewhere and no living owner.
-func (l *layout) rescue(in stage) {
-	loads := make([]int, len(in.seats))
-	for _, to := range l.targets {
-		if to >= 0 {
-			loads[to]++
-		}
-	}
-	for i, to := range l.targets {
-		if to >= 0 {
-			continue
-		}
-		best := rebalance.Nobody
-		for w, s := range in.seats {
-			if s.Health.Unwell != "" && !s.Leaving && (s.MaxShards <= 0 || loads[w] < int(s.MaxShards)) && (best == rebalance.Nobody || loads[w] < loads[best]) {
-				best = w
-			}
-		}
-		if best != rebalance.Nobody {
-			loads[best]++
-			l.targets[i] = best
-		}
-	}
 }

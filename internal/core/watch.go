@@ -35,10 +35,9 @@ type watch struct {
 	known   bool       // the plan was looked for
 	since   Instant    // when the plan was first seen as it is: this revision, open or finished
 	wishes  lease.Wishes
-	self    bool    // this worker's own seat is a change, or it has evicted another
-	orphans bool    // a worker has gone since the last plan
-	waits   Instant // since when a plan is due; 0: none is
-	placed  placed
+	self    bool     // this worker's own seat is a change, or it has evicted another
+	orphans bool     // a worker has gone since the last plan
+	waits   Instant  // since when a plan is due; 0: none is
 	strays  []string // assigned shards whose rows an audit has found without an owner
 	again   Instant  // not again before
 	check   bool     // something has changed that may make a plan due
