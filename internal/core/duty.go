@@ -190,11 +190,14 @@ func (d *duty) pace(t *turn, rank int, dying bool) time.Duration {
 	return min(paceSuspect<<rank, t.beat)
 }
 
-// reading returns how soon a worker that does not watch reads the plan again. urgent: it waits for
-// what the plan says.
-func (d *duty) reading(t *turn, plan lease.Plan, urgent bool) time.Duration {
-	if plan.Late || plan.Open || urgent {
-		return min(max(paceWaiting, time.Duration(d.members)*time.Second/readsAtOnce), t.beat)
+// reading returns how soon a worker that has just seen the plan reads it again. urgent: it waits for
+// what the plan says. A watcher sees the plan with its next listing of the seats.
+func (d *duty) reading(t *turn, plan lease.Plan, urgent, watching bool) time.Duration {
+	switch {
+	case plan.Late || plan.Open || urgent:
+		return t.jitter(min(max(paceWaiting, time.Duration(d.members)*time.Second/readsAtOnce), t.beat))
+	case watching:
+		return t.beat + t.beat/8
 	}
-	return t.beat
+	return t.jitter(t.beat)
 }

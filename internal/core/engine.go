@@ -1071,7 +1071,7 @@ func (e *Engine) readPlan(in Listed) {
 // readAgain is about when this worker reads the plan again, which it has just read.
 func (e *Engine) readAgain() {
 	t := &e.turn
-	e.reads.plan.next = t.now.Mono.Add(t.jitter(e.duty.reading(t, e.watch.plan, e.urgent())))
+	e.reads.plan.next = t.now.Mono.Add(e.duty.reading(t, e.watch.plan, e.urgent(), e.watching()))
 }
 
 // crowded takes a listing that does not show all seats. The fleet is large, or there is no plan yet

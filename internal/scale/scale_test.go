@@ -55,6 +55,9 @@ func (f *flags) setting() setting {
 		commit: f.commit, away: 3 * time.Hour,
 	}
 	s.rest = max(10*time.Minute, s.auditPeriod()/2) // long enough for every worker to list the rows after the last change
+	if next() {
+		s.rest = time.Minute
+	}
 	return s
 }
 

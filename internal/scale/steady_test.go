@@ -23,6 +23,9 @@ func onAverage(d time.Duration) time.Duration { return d * 19 / 20 }
 // auditPeriod returns the average time between two audits of a worker of a settled fleet:
 // audit, or four times as long as all workers together may take to list all rows once.
 func (s setting) auditPeriod() time.Duration {
+	if next() {
+		return max(onAverage(audit), s.sweep())
+	}
 	turn := time.Duration(s.workers*s.shards) * time.Second / time.Duration(cmp.Or(s.listed, engine.ListedRows))
 	return onAverage(max(audit, turns*turn))
 }
@@ -42,6 +45,9 @@ func steady(f *fleet) result {
 //   - In each audit period a worker lists all rows and then all seats, both with consistency.
 //   - Each shard commits once in f.commit, unless the fleet is idle.
 func (f *fleet) perSecond() (l load) {
+	if next() {
+		return f.nextPerSecond()
+	}
 	rows, seats := f.table.rows, f.table.seats
 	beats := float64(f.workers) / onAverage(f.ttl/3).Seconds()
 	audits := float64(f.workers) / f.auditPeriod().Seconds()
