@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 
@@ -72,7 +73,7 @@ func bounds(s setting) []bound {
 	least := s.shards / (s.workers + 1)
 	share := (s.shards + s.workers - 1) / s.workers
 	claims := func(n int) time.Duration { return time.Duration(n) * time.Second / partitionWrite }
-	tenth := max(1, s.workers/10)
+	some := (s.workers + 9) / 10
 	died := leaseTime + 2500*time.Millisecond
 	change := beat + 2*time.Second + claims(s.workers)
 	back := (leaseTime + time.Second + claims(s.shards)) * 6 / 5
@@ -81,15 +82,42 @@ func bounds(s setting) []bound {
 		{"a worker joins", joins, beat, change, least + 1, never, float64(s.workers + 10*(least+1)), false},
 		{"a worker leaves", leaves, change, change, share, never, 0, false},
 		{"one dies", one, died + claims(share), died + claims(share), share, died + claims(share), 0, false},
-		{"10 % die at once", dies, died + 500*time.Millisecond + claims(tenth*share), died + 500*time.Millisecond + claims(tenth*share), tenth * share, back, 0, false},
+		{"10 % die at once", tenth, died + 500*time.Millisecond + claims(some*share), died + 500*time.Millisecond + claims(some*share), some * share, back, 0, false},
 		{"all watchers die", watchersDie, 27*time.Second + claims(watchers*share), 27*time.Second + claims(watchers*share), watchers * share, 40 * time.Second, 0, true},
 		{"all restart", restart, back, back, s.shards, time.Hour * 24, 0, true},
-		{"every worker is replaced", deploy, beat, time.Hour, 3 * s.shards, 500 * time.Millisecond, 0, true},
+		{"every worker is replaced", replaceEach, beat, time.Hour, s.shards + s.shards*3/20, 500 * time.Millisecond, 0, true},
 	}
 }
 
 func one(f *fleet) result {
 	f.nodes[len(f.nodes)-1].kill()
+	return f.settle()
+}
+
+// tenth: every tenth worker dies, the first watcher among them.
+func tenth(f *fleet) result {
+	for i := len(f.nodes) - 1; i >= 0; i-- {
+		if i%10 == 0 {
+			f.nodes[i].kill()
+		}
+	}
+	return f.settle()
+}
+
+// replaceEach is a deploy: up to ten workers join, and when they are ready, as many others leave.
+func replaceEach(f *fleet) result {
+	old := append([]*node(nil), f.nodes...)
+	for batch := range slices.Chunk(old, min(10, len(old)/5)) {
+		for range batch {
+			f.join()
+		}
+		f.until(settleLimit, func() bool { return f.unready() == 0 })
+		for _, n := range batch {
+			n.last = true
+			n.stop()
+		}
+		f.until(settleLimit, func() bool { return leaving(batch) == 0 })
+	}
 	return f.settle()
 }
 
