@@ -220,19 +220,17 @@ func (e *Engine) rank() int {
 	if !e.duty.large() {
 		return 0
 	}
-	return e.duty.rank(e.seat.me, func(inc lease.Incarnation) bool {
-		p := e.peers.find(inc)
-		return p != nil && !p.suspect
-	})
+	return e.duty.rank(e.seat.me, e.lives)
 }
 
 // first reports whether this worker is the first watcher that lives. It audits the rows, and in a large
 // fleet it alone plans and polls the source.
-func (e *Engine) first() bool {
-	return e.watching() && e.duty.rank(e.seat.me, func(inc lease.Incarnation) bool {
-		p := e.peers.find(inc)
-		return p != nil && !p.suspect
-	}) == 0
+func (e *Engine) first() bool { return e.watching() && e.duty.rank(e.seat.me, e.lives) == 0 }
+
+// lives reports whether the heartbeats of a worker come in time, as this one has listed them.
+func (e *Engine) lives(inc lease.Incarnation) bool {
+	p := e.peers.find(inc)
+	return p != nil && !p.suspect
 }
 
 // audits reports whether this worker lists the rows from time to time: the first watcher, and in a
