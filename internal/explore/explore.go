@@ -124,9 +124,6 @@ func (p *Prelude) Late(i int) {
 	}
 }
 
-// Delete deletes the plan by hand.
-func (p *Prelude) Delete() { p.w.deletePlan() }
-
 // Until lets the fleet go on until a worker sends a write that the text describes, and returns
 // the worker. Anybody is any worker.
 func (p *Prelude) Until(i int, write string) (by int) {
@@ -152,10 +149,21 @@ func (p *Prelude) Rest(d time.Duration) {
 // Anybody is any worker.
 const Anybody = -1
 
-func (w *state) deletePlan() {
-	key := lease.Plan{Group: "g"}.Key()
-	w.store.Delete(key)
-	w.put(key, nil)
+// deletions are what somebody may delete by hand: the plan, and each target.
+func (w *state) deletions() (all []move) {
+	if w.left.Deletes == 0 {
+		return nil
+	}
+	for _, r := range w.records {
+		if key := r.key; key.Kind == lease.KindPlan || key.Kind == lease.KindTarget {
+			all = append(all, move{key.String() + " is deleted", func(w *state) {
+				w.left.Deletes--
+				w.store.Delete(key)
+				w.put(key, nil)
+			}})
+		}
+	}
+	return all
 }
 
 // moves are the things that may happen next, in the state as it is.
@@ -175,10 +183,7 @@ func (w *state) moves() []move {
 	for i := range w.nodes {
 		all = append(all, w.nodeMoves(i)...)
 	}
-	if w.left.Deletes > 0 {
-		all = append(all, move{"the plan is deleted", func(w *state) { w.left.Deletes--; w.deletePlan() }})
-	}
-	return all
+	return append(all, w.deletions()...)
 }
 
 func (w *state) onlyAnswered() bool {

@@ -150,8 +150,9 @@ func (w *state) aims() (now aims, missing error) {
 	now.revision = plan.Revision
 	for shard := range w.listed() {
 		missing = errors.Join(missing, w.serves(shard, rows[shard]))
-		if w.story.Engine != nil && targets[shard] != rows[shard].Owner.Incarnation {
-			missing = errors.Join(missing, fmt.Errorf("%s is held by %v and assigned to %v", shard, rows[shard].Owner, targets[shard]))
+		to, assigned := targets[shard] // without one, a target was deleted by hand: the next planner finds out
+		if w.story.Engine != nil && to != rows[shard].Owner.Incarnation && (assigned || w.story.Deletes == 0) {
+			missing = errors.Join(missing, fmt.Errorf("%s is held by %v and assigned to %v", shard, rows[shard].Owner, to))
 		}
 	}
 	if w.story.Engine != nil && (plan.Revision == 0 || plan.Open) {

@@ -103,6 +103,8 @@ func planStories() []explore.Story {
 				Prelude: func(p *explore.Prelude) { p.Join(b); p.Until(b, "swap of plan"); p.Die(b) }},
 			{Name: "a joiner writes half a plan and dies", Workers: 2, Shards: 2, Settled: 1, For: 15 * time.Second,
 				Prelude: func(p *explore.Prelude) { p.Join(b); p.Until(b, "of target"); p.Die(b) }},
+			{Name: "targets of a dead planner are late", Workers: 2, Shards: 2, Settled: 1, For: 15 * time.Second,
+				Prelude: func(p *explore.Prelude) { p.Join(b); p.Until(b, "of target"); p.Late(b); p.Die(b) }},
 			{Name: "a start fails while the request stands", Workers: 3, Shards: 3, Settled: 1, Fails: 1, For: 15 * time.Second,
 				Prelude: func(p *explore.Prelude) { p.Join(b); p.Join(c); p.Until(b, "swap of plan") }},
 			{Name: "a handler fails", Workers: 2, Shards: 2, Settled: 2, Fails: 2, For: 12 * time.Second},

@@ -38,7 +38,7 @@ type Story struct {
 	Marks   int // marks with a commit that is waited for
 	Stops   int // clean stops
 	Fails   int // handlers that return with an error
-	Deletes int // deletions of the plan by hand
+	Deletes int // deletions of the plan or of a target by hand
 	// For is how long the fleet is followed.
 	For time.Duration
 
