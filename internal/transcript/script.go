@@ -49,6 +49,7 @@ func newSession(make virtual.Maker) *session {
 	s.about(`(stop|crash|pause|wake|cut off|reconnect) (?P<worker>\w+)`, life)
 	s.about(`handler of (\w+) on (?P<worker>\w+) (marks|commits|finishes|returns|fails) ?(\w*)`, handle)
 	s.about(`handlers of (?P<worker>\w+) take (\w+) to wind down`, windDown)
+	s.about(`handlers of (?P<worker>\w+) fail at once`, sicken)
 	s.about(`when (?P<worker>\w+) next (\w+): (lose the request|lose the reply|delay it)`, misroute)
 	s.add(`(back up|restore|adopt|show) the table`, s.operate)
 	s.add(`delete the plan`, s.deletePlan)
@@ -188,6 +189,11 @@ func handle(w *worker, arg []string) error {
 func windDown(w *worker, arg []string) (err error) {
 	w.winds, err = time.ParseDuration(arg[2])
 	return err
+}
+
+func sicken(w *worker, _ []string) error {
+	w.sick = true
+	return nil
 }
 
 func misroute(w *worker, arg []string) error {

@@ -12,10 +12,16 @@ import (
 
 var update = flag.Bool("update", false, "record the transcripts again")
 
-// TestTranscripts: the engines hold the conversations in testdata.
+// TestTranscripts: the engines hold the conversations in testdata, and those that will replace
+// them the ones in testdata/next.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) < 12 {
+	t.Run("present", func(t *testing.T) { testTranscripts(t, "testdata", virtual.Present) })
+	t.Run("next", func(t *testing.T) { testTranscripts(t, "testdata/next", virtual.Next) })
+}
+
+func testTranscripts(t *testing.T, dir string, make virtual.Maker) {
+	files, err := filepath.Glob(dir + "/*.txt")
+	if err != nil || len(files) < 18 {
 		t.Fatalf("%d transcripts (%v)", len(files), err)
 	}
 	for _, file := range files {
@@ -24,7 +30,7 @@ func TestTranscripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			now, err := Play(string(text), virtual.Present)
+			now, err := Play(string(text), make)
 			if err != nil {
 				t.Fatal(err)
 			}

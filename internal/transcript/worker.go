@@ -23,6 +23,7 @@ type worker struct {
 	s     *session
 	steps int
 	off   bool                         // the table is out of reach
+	sick  bool                         // its handlers return at once with an error
 	winds time.Duration                // how long its handlers run on after their soft contexts ended
 	fates map[string]func(engine.Send) // what happens to the next write with this verb, instead of the usual
 }
@@ -90,8 +91,12 @@ func (w *worker) stray(o engine.Send, d time.Duration, note string) {
 // Poll asks the source.
 func (w *worker) Poll() { w.Answer(2*way, w.s.source) }
 
-// Start has nothing to do: handlers do what the script says.
-func (w *worker) Start(*virtual.Handler, engine.Start) {}
+// Start lets a handler of a sick worker fail. Otherwise handlers do what the script says.
+func (w *worker) Start(_ *virtual.Handler, o engine.Start) {
+	if w.sick {
+		w.Later(time.Millisecond, func() { w.finish(o.Tenure, true) })
+	}
+}
 
 // Drain lets the handler return after a while.
 func (w *worker) Drain(_ *virtual.Handler, o engine.Drain) {
