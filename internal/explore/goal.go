@@ -9,7 +9,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What every fleet comes to when nothing more goes wrong.
+// The goal that every fleet reaches unless more goes wrong.
 //
 // From each state that is visited, the fleet goes on without faults: calls are answered, time
 // passes, handlers return when they are asked to, and paused workers wake up. It has to reach its

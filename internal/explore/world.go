@@ -136,7 +136,7 @@ func (w *state) enter(i int) {
 func (n *node) name() string { return string(rune('a' + n.i)) }
 
 // Moment returns the present moment. The wall clock goes in steps of ten seconds: nothing may depend
-// on it but the revision of a plan that is made anew.
+// on it but the revision of a plan that replaces a deleted one.
 func (n *node) Moment() engine.Moment {
 	n.chance = n.name() + strconv.Itoa(n.ids)
 	return engine.Moment{Mono: n.w.now, Wall: virtual.Epoch().Add(time.Duration(n.w.now).Truncate(10 * time.Second)), Chance: n.chance}
