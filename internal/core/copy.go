@@ -21,7 +21,6 @@ func (e *Engine) Clone() *Engine {
 	c.sweep.found.Records = slices.Clip(e.sweep.found.Records)
 	c.sweep.found.Unreadable = slices.Clip(e.sweep.found.Unreadable)
 	c.faults.malformed = slices.Clone(e.faults.malformed)
-	c.news.finished = slices.Clone(e.news.finished)
 	c.shards.all = make([]*shard, len(e.shards.all))
 	for i, s := range e.shards.all {
 		c.shards.all[i] = s.clone()

@@ -38,19 +38,6 @@ type Engine struct {
 	health health
 }
 
-// newsRemoved is the kind of the news that the row of an assigned shard is a tombstone.
-const newsRemoved = lease.NewsKind("removed")
-
-// News is what this worker publishes about shards, for the next plan.
-type news struct {
-	count    int64    // how much there was
-	finished []string // shards that need no worker any more, until a plan knows it
-	declined []string // shards that this worker may still decline
-	buried   []string // shards of this worker's target whose rows are tombstones, until a plan knows it
-	added    Instant  // when the latest was added
-	revision int64    // the finished revision that was known then
-}
-
 // New returns a worker that has done nothing yet. Its first step is a [Tick].
 func New(c Config, now Moment) *Engine {
 	e := &Engine{turn: turn{cfg: c, beat: c.TTL / 3, now: now}, faults: newFaults()}
@@ -66,7 +53,7 @@ func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
 	t := &e.turn
 	now.Mono = max(now.Mono, t.now.Mono)
 	if now.Mono.Sub(t.wake) >= t.beat/8 {
-		e.overslept(now.Mono.Sub(t.now.Mono))
+		e.shards.overslept(now.Mono.Sub(t.now.Mono))
 	}
 	clear(t.out)
 	t.now, t.ids, t.out, t.wake, t.store.err = now, 0, t.out[:0], Never, nil
@@ -141,17 +128,6 @@ func (e *Engine) take(in Input) {
 	}
 }
 
-// overslept is about a step that comes much later than it was asked for. The process was paused,
-// or its machine is too slow: the handlers could do nothing either, so the time since the last step
-// does not count as their silence.
-func (e *Engine) overslept(paused time.Duration) {
-	for _, s := range e.shards.all {
-		if s.t != nil {
-			s.t.marks.pulse = s.t.marks.pulse.Add(paused)
-		}
-	}
-}
-
 // live does what is due, whatever it was that happened.
 func (e *Engine) live() {
 	t := &e.turn
@@ -161,7 +137,7 @@ func (e *Engine) live() {
 	}
 	e.tendDue()
 	e.keepHealth()
-	e.keepDeclining()
+	e.news.declined(t, e.declines)
 	e.keepLeaving()
 	if e.seat.phase == seated && !e.leave.over {
 		e.keepPlanning()
@@ -169,20 +145,12 @@ func (e *Engine) live() {
 		e.keepReading()
 	}
 	if e.seat.keep(t, e.says(), e.hurry(), e.leave.on, e.leave.over) {
-		e.begin()
+		e.shards.forget(t, e.seat.me) // they continue under a new incarnation
 	}
 	e.keepReporting()
 	if e.seat.phase == seated {
 		t.at(e.shards.due)
 	}
-}
-
-// begin makes all parts continue under a new incarnation.
-func (e *Engine) begin() {
-	for _, s := range e.shards.all {
-		s.forget(&e.turn, e.seat.me)
-	}
-	e.shards.asks = 0
 }
 
 // loseSeat ends every tenure at once.
@@ -197,10 +165,8 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 		if s.t != nil {
 			s.end(t, cause, err, &h)
 		}
-		s.forget(t, "")
-		s.aim.mine = false
 	}
-	e.shards.asks = 0
+	e.shards.forget(t, "")
 	e.reads.forget()
 	e.peers, e.owners, e.follow, e.watch, e.duty, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, duty{}, sweep{}, draft{}
 	e.facts, e.wishes, e.news = facts{next: Never}, wishes{}, news{}
@@ -299,14 +265,12 @@ func (e *Engine) tendAll() {
 // happened draws the conclusions that concern more than one shard.
 func (e *Engine) happened(h happened) {
 	t := &e.turn
-	if len(h.finished) > 0 {
-		e.news.count++
-		e.news.added, e.news.revision = t.now.Mono, e.follow.revision
-		e.news.finished = append(e.news.finished, h.finished...)
-		e.facts.finish(h.finished)
+	for _, name := range h.finished {
+		e.news.add(t, lease.NewsFinished, name, e.follow.revision)
 	}
+	e.facts.finish(h.finished)
 	for _, name := range h.declined {
-		e.decline(name)
+		e.news.add(t, lease.NewsDeclined, name, 0)
 	}
 	if h.late != nil {
 		e.faults.commits.raise(t, h.late.t.marks.late, h.late.name, errNotAccepted)
@@ -323,10 +287,7 @@ func (e *Engine) happened(h happened) {
 	e.facts.bury(t.step, h.removed...)
 	for _, name := range h.buried {
 		e.feed.soon(t)
-		if !slices.Contains(e.news.buried, name) {
-			e.news.count++
-			e.news.added, e.news.revision = t.now.Mono, e.follow.revision
-			e.news.buried = append(e.news.buried, name)
+		if e.news.add(t, newsRemoved, name, e.follow.revision) {
 			e.facts.bury(t.step, name)
 		}
 	}
@@ -483,42 +444,11 @@ func (e *Engine) seatSettled(in Settled) {
 
 // says is what the next heartbeat publishes.
 func (e *Engine) says() lease.Says {
-	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing, Health: e.health.says(&e.turn)}
+	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing, Health: e.health.says(&e.turn), News: e.news.says()}
 	if e.shards.asks > 0 {
-		says.Wants = e.wants()
-	}
-	for _, shard := range e.news.finished[max(0, len(e.news.finished)-lease.MaxNews):] {
-		says.News = append(says.News, lease.News{Kind: lease.NewsFinished, Shard: shard})
-	}
-	for _, shard := range e.news.buried[max(0, len(e.news.buried)-lease.MaxNews+len(says.News)):] {
-		says.News = append(says.News, lease.News{Kind: newsRemoved, Shard: shard})
-	}
-	for _, shard := range e.news.declined {
-		if len(says.News) < lease.MaxNews {
-			says.News = append(says.News, lease.News{Kind: lease.NewsDeclined, Shard: shard})
-		}
+		says.Wants = e.shards.wants()
 	}
 	return says
-}
-
-// decline tells the next plan that this worker cannot have the shard at present.
-func (e *Engine) decline(name string) {
-	e.news.count++
-	e.news.added = e.turn.now.Mono
-	if !slices.Contains(e.news.declined, name) {
-		e.news.declined = append(slices.Clone(e.news.declined), name)
-	}
-}
-
-// keepDeclining drops what this worker declines no more. A plan may have moved such a shard, and
-// the next one has to even out again.
-func (e *Engine) keepDeclining() {
-	over := func(name string) bool { return !e.declines(name) }
-	if slices.ContainsFunc(e.news.declined, over) {
-		e.news.declined = slices.DeleteFunc(slices.Clone(e.news.declined), over)
-		e.news.count++
-		e.news.added = e.turn.now.Mono
-	}
 }
 
 // declines reports whether this worker cannot have the shard at present: its own handler has just
@@ -528,18 +458,6 @@ func (e *Engine) declines(name string) bool {
 	return s != nil && s.t == nil && (s.running != 0 || e.turn.now.Mono < s.aim.leave || s.aim.mine && e.health.resting(&e.turn))
 }
 
-// wants are the requests of this worker.
-func (e *Engine) wants() (wants []lease.Want) {
-	for _, s := range e.shards.all {
-		if s.requests() {
-			wants = append(wants, lease.Want{
-				Shard: s.name, Generation: s.ask.generation, Owner: s.row.copy.Row().Owner.Incarnation, Terms: s.ask.terms,
-			})
-		}
-	}
-	return wants
-}
-
 // hurry is when the seat has to be written although no heartbeat is due.
 func (e *Engine) hurry() Instant {
 	t, said := &e.turn, &e.seat.row.Says
@@ -547,7 +465,7 @@ func (e *Engine) hurry() Instant {
 	case e.seat.phase != seated:
 		return Never
 	case said.Leaving != e.leave.on, said.Missing != e.follow.missing && e.follow.missing > 0 && e.watch.waits == 0, said.Health != e.health.says(t),
-		(len(said.Wants) > 0 || e.shards.asks > 0) && !slices.Equal(said.Wants, e.wants()):
+		(len(said.Wants) > 0 || e.shards.asks > 0) && !slices.Equal(said.Wants, e.shards.wants()):
 		return t.now.Mono
 	case said.Freed != e.news.count:
 		return max(e.news.added, e.seat.beat.sent.Add(t.beat/32)) // there may be more of it
@@ -650,8 +568,8 @@ func (e *Engine) reconcile() {
 			}
 		}
 		at++
-		if e.declines(s.name) && !slices.Contains(e.news.declined, s.name) {
-			e.decline(s.name)
+		if e.declines(s.name) {
+			e.news.add(t, lease.NewsDeclined, s.name, 0)
 		}
 	}
 	for _, give := range e.follow.target.Give {
@@ -1002,7 +920,7 @@ func (e *Engine) considerPlan() {
 		e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
 	}
 	if known := w.waits == 0 && !w.plan.Open || w.plan.Revision > e.news.revision+1; known && e.seat.row.Freed == e.news.count {
-		e.news.finished, e.news.buried = nil, nil // a plan was made with it
+		e.news.settled()
 	}
 }
 

@@ -242,7 +242,7 @@ func (e *Engine) surrenders(late int) bool {
 	if !e.seat.capable() || e.leave.on || t.now.Mono < e.faults.rows.last.Add(t.cfg.CommitTimeout) || !e.others() {
 		return false
 	}
-	if late < min(2, e.held()) {
+	if late < min(2, e.shards.held()) {
 		e.probe(late)
 		return false
 	}

@@ -169,8 +169,8 @@ func (e *Engine) blame(t *turn, s *shard) {
 		return
 	}
 	for _, s := range e.shards.all {
-		if e.declines(s.name) && !slices.Contains(e.news.declined, s.name) {
-			e.decline(s.name)
+		if e.declines(s.name) {
+			e.news.add(t, lease.NewsDeclined, s.name, 0)
 		}
 	}
 	e.tendAll()

@@ -71,7 +71,7 @@ func (e *Engine) keepLeaving() {
 func (e *Engine) waitsForSuccessors() bool {
 	t := &e.turn
 	at := e.leave.began.Add(t.cfg.Drain)
-	if t.now.Mono >= at || e.held() == 0 {
+	if t.now.Mono >= at || e.shards.held() == 0 {
 		return false
 	}
 	if e.others() && e.expected() {
@@ -134,14 +134,4 @@ func (e *Engine) nothingLeft() bool {
 		}
 	}
 	return true
-}
-
-// held counts the tenures.
-func (e *Engine) held() (n int) {
-	for _, s := range e.shards.all {
-		if s.t != nil {
-			n++
-		}
-	}
-	return n
 }

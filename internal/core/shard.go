@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -199,6 +200,47 @@ func (l *shards) forgetIdle(t *turn) {
 		return !busy && !s.aim.mine && !s.aim.retire && s.aim.left == 0 && s.t == nil && s.ask == nil && s.running == 0 && !s.row.try.sent && s.aim.rest == 0 &&
 			(s.row.copy.Row().Owner.IsZero() || s.row.copy.Row().Owner.Incarnation != s.mine())
 	})
+}
+
+// forget makes all shards continue as me; empty: without a seat.
+func (l *shards) forget(t *turn, me lease.Incarnation) {
+	for _, s := range l.all {
+		s.forget(t, me)
+	}
+	l.asks = 0
+}
+
+// overslept is about a step that comes much later than it was asked for. The process was paused,
+// or its machine is too slow: the handlers could do nothing either, so the time since the last step
+// does not count as their silence.
+func (l *shards) overslept(paused time.Duration) {
+	for _, s := range l.all {
+		if s.t != nil {
+			s.t.marks.pulse = s.t.marks.pulse.Add(paused)
+		}
+	}
+}
+
+// wants are the requests of this worker.
+func (l *shards) wants() (wants []lease.Want) {
+	for _, s := range l.all {
+		if s.requests() {
+			wants = append(wants, lease.Want{
+				Shard: s.name, Generation: s.ask.generation, Owner: s.row.copy.Row().Owner.Incarnation, Terms: s.ask.terms,
+			})
+		}
+	}
+	return wants
+}
+
+// held counts the tenures.
+func (l *shards) held() (n int) {
+	for _, s := range l.all {
+		if s.t != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // at makes the engine tend s at that instant.

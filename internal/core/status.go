@@ -8,7 +8,7 @@ func (e *Engine) Status() Status {
 		Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored, Proven: c.table.proven,
 		Listed:  e.watch.known,
 		Sourced: e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(),
-		Held:    e.held(), Trust: c.trust.until,
+		Held:    e.shards.held(), Trust: c.trust.until,
 		StoreFault: e.faults.store.err, SourceFault: e.faults.source.err,
 	}
 	for _, of := range e.shards.all {
