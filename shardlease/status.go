@@ -55,7 +55,8 @@ func (w *Worker) Healthy() error {
 // Ready returns nil if the worker has its seat, has listed the lease rows and the source,
 // and has planned, so that it may hold shards; otherwise it returns the reason. A worker
 // can be ready although its source lists no shards. It is not ready while it takes a new
-// seat after it lost one, after the table was restored, and when it shuts down. If the worker
+// seat after it lost one, after the table was restored, when it shuts down, and while it reports that
+// no worker has room for some shards ([event.Full]). If the worker
 // waits for the store or for the source, the reason includes the latest error of that one.
 //
 // Ready is for traffic and for rollouts.
@@ -80,6 +81,8 @@ func (w *Worker) Ready() error {
 		return w.because("it has no seat yet", s.StoreFault)
 	case !s.Proven:
 		return w.because("the store has not confirmed yet that the table is the one it was", s.StoreFault)
+	case w.ready && s.Unplaced.Count > 0:
+		return w.reason("no worker of the group has room for %d shards: %.64q", s.Unplaced.Count, s.Unplaced.Shards)
 	case w.ready:
 		return nil
 	case !s.Listed:

@@ -137,6 +137,8 @@ func (e *Engine) live() {
 	}
 	e.tendDue()
 	e.keepHealth()
+	e.keepSilence()
+	e.keepFull()
 	e.news.declined(t, e.declines)
 	e.keepLeaving()
 	if e.seat.phase == seated && !e.leave.over {
@@ -430,7 +432,7 @@ func (e *Engine) seatSettled(in Settled) {
 	}
 	e.reads.near(t.now.Mono.Sub(sent))
 	now := e.seat.row
-	e.watch.self = e.watch.self || was.Leaving != now.Leaving || was.Freed != now.Freed || was.Health != now.Health
+	e.watch.self = e.watch.self || was.Leaving != now.Leaving || was.Freed != now.Freed || ails(was.Health, now.Health)
 	for _, w := range now.Wants {
 		if s := e.shards.find(w.Shard); s != nil {
 			s.publish(t, w.Generation)
@@ -444,7 +446,7 @@ func (e *Engine) seatSettled(in Settled) {
 
 // says is what the next heartbeat publishes.
 func (e *Engine) says() lease.Says {
-	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing, Health: e.health.says(&e.turn), News: e.news.says()}
+	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing, Health: e.health.says(&e.turn, &e.faults.silent), News: e.news.says()}
 	if e.shards.asks > 0 {
 		says.Wants = e.shards.wants()
 	}
@@ -464,7 +466,7 @@ func (e *Engine) hurry() Instant {
 	switch {
 	case e.seat.phase != seated:
 		return Never
-	case said.Leaving != e.leave.on, said.Missing != e.follow.missing && e.follow.missing > 0 && e.watch.waits == 0, said.Health != e.health.says(t),
+	case said.Leaving != e.leave.on, said.Missing != e.follow.missing && e.follow.missing > 0 && e.watch.waits == 0, ails(said.Health, e.health.says(t, &e.faults.silent)),
 		(len(said.Wants) > 0 || e.shards.asks > 0) && !slices.Equal(said.Wants, e.shards.wants()):
 		return t.now.Mono
 	case said.Freed != e.news.count:

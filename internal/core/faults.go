@@ -39,12 +39,14 @@ type fault struct {
 }
 
 type faults struct {
-	store    fault // a call of the store was not answered, or a record cannot be written
-	slow     fault // the store takes too long to answer for the lease time
-	commits  fault // the table has accepted no marks for CommitTimeout
-	source   fault // the source cannot be listed
-	restored fault // the table is not the one it was
-	unwell   fault // the handlers of this worker fail
+	store    fault   // a call of the store was not answered, or a record cannot be written
+	slow     fault   // the store takes too long to answer for the lease time
+	commits  fault   // the table has accepted no marks for CommitTimeout
+	source   fault   // the source cannot be listed
+	restored fault   // the table is not the one it was
+	unwell   fault   // the handlers of this worker fail
+	silent   silence // handlers of this worker show no progress
+	full     fault   // no worker has room for some shards
 
 	rows      rowAnswers
 	scan      Instant           // when to check next whether a fault still lasts
@@ -68,6 +70,7 @@ func newFaults() faults {
 	return faults{
 		store: fault{kind: event.StoreFault}, slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
 		source: fault{kind: event.SourceFault}, restored: fault{kind: event.Restored}, unwell: fault{kind: event.Unwell},
+		silent: silence{fault: fault{kind: event.Silent}}, full: fault{kind: event.Full},
 	}
 }
 
@@ -186,7 +189,7 @@ func (e *Engine) keepReporting() {
 		}
 		t.at(f.scan)
 	}
-	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell} {
+	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full} {
 		fault.keep(t)
 	}
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -15,12 +16,15 @@ import (
 //	  ↑__________________ a success, at any time ______________________|         ↑________|
 //
 // A heartbeat shows only that a process is alive. A worker whose handlers fail would get shard after
-// shard of the others, and fail them. So it notes itself that it is unwell, and its seat says so: then the plan
-// gives it nothing, unless there is no other worker. After a rest it tries one shard. Rests grow,
-// and a success ends them.
+// shard of the others, and fail them. So it notes itself that it is unwell, and its seat says so:
+// then the plan gives it nothing, unless there is no other worker. After a rest it tries one shard.
+// Rests grow, and a success ends them.
 //
-// Called by the spine: judge and succeeded with what handlers do, keep in each step, gate before
-// a shard is claimed; and guilty for quarantines.
+// What is not processed has a cause that is told: handlers that show no progress are reported, and
+// shards for which no worker has room.
+//
+// Called by the spine: judge and succeeded with what handlers do, keep, keepSilence and keepFull in
+// each step, gate before a shard is claimed; and guilty for quarantines.
 //
 // Invariant: a failure under a worker that is unwell, or becomes unwell by it, is not counted
 // against the shard.
@@ -30,9 +34,12 @@ import (
 const (
 	failuresInRow  = 3               // so many different shards make a worker unwell
 	longestIllness = 4 * time.Minute // a rest; with the trial after it, a recovery is noticed within five minutes
+	silentAfter    = 5 * time.Minute // a handler without progress is reported, where StallAfter is off
 )
 
 var (
+	errSilent    = errors.New("handlers neither mark nor call Progress")
+	errFull      = errors.New("no worker has room for these shards")
 	errUnwell    = errors.New("handlers of three different shards have failed in a row")
 	errAllUnwell = errors.New("handlers of three different shards have failed in a row, and every worker is unwell: nothing is quarantined")
 )
@@ -59,6 +66,13 @@ type health struct {
 	until   Instant       // when the present rest ends
 	trial   string        // the shard that was tried last
 	tried   Instant       // when
+}
+
+// A silence is what is known of the handlers that show no progress.
+type silence struct {
+	fault
+	check Instant // when to look for them next
+	from  wall    // since when the first of them has been silent
 }
 
 func (h *health) unwell() bool { return h.since != 0 }
@@ -110,12 +124,21 @@ func (h *health) succeeded(t *turn) {
 func (h *health) resting(t *turn) bool { return h.unwell() && t.now.Mono < h.until }
 
 // says is what the seat says of this worker's health.
-func (h *health) says(t *turn) (says lease.Health) {
+func (h *health) says(t *turn, silent *silence) (says lease.Health) {
 	if h.unwell() {
-		says = lease.Health{Unwell: errUnwell.Error(), UnwellSince: time.UnixMilli(int64(h.wall) / 1e6).UTC(), Trial: !h.resting(t)}
+		says.Unwell, says.UnwellSince, says.Trial = errUnwell.Error(), h.wall.time(), !h.resting(t)
+	}
+	if silent.on {
+		says.Silent, says.SilentSince = int64(silent.count), silent.from.time()
 	}
 	return says
 }
+
+// time returns the time for people.
+func (w wall) time() time.Time { return time.Unix(0, int64(w)) }
+
+// ails reports whether a planner has to know how one state of health differs from the other.
+func ails(a, b lease.Health) bool { return a.Unwell != b.Unwell || a.Trial != b.Trial }
 
 // lasts reports whether a tenure that began then shows that the worker is well again although its
 // handler has reported nothing: it has lasted for twice as long as any that failed.
@@ -201,6 +224,48 @@ func (e *Engine) keepHealth() {
 	f.on = f.on && f.err == err // another error is told at once
 	f.shards, f.count = h.failed, len(h.failed)
 	f.raise(t, h.since, "", err)
+}
+
+// keepSilence looks for handlers that show no progress, and reports them. It looks at the tenures when one may have become silent, and once a heartbeat while one is.
+func (e *Engine) keepSilence() {
+	t, f := &e.turn, &e.faults.silent
+	if t.now.Mono >= f.check {
+		limit, first := cmp.Or(t.cfg.StallAfter, silentAfter), t.now.Mono
+		f.check = t.now.Mono.Add(limit)
+		n := e.concerned(&f.fault, func(s *shard) bool {
+			if s.t == nil || s.t.wind.over() || s.t.marks.flush > s.t.marks.accepted {
+				return false // or it waits for this worker
+			}
+			if at := s.t.marks.pulse.Add(limit); t.now.Mono < at {
+				f.check = min(f.check, at)
+				return false
+			}
+			first = min(first, s.t.marks.pulse)
+			return true
+		})
+		switch ripe := first.Add(limit + t.beat/16); {
+		case n == 0:
+			f.lower(t)
+		case !f.on && t.now.Mono < ripe: // those that began together are one report
+			f.check = min(f.check, ripe)
+		default:
+			f.from, f.check = t.wall()-wall(t.now.Mono-first), min(f.check, t.now.Mono.Add(t.beat))
+			f.raise(t, first, "", errSilent)
+		}
+	}
+	t.at(f.check)
+}
+
+// keepFull reports that the plan has no worker with room for some shards. The first watcher does it.
+func (e *Engine) keepFull() {
+	f, plan := &e.faults.full, &e.watch.plan
+	switch {
+	case plan.Unplaced == 0 || !e.first():
+		f.lower(&e.turn)
+	case !plan.Open:
+		f.shards, f.count = plan.Examples, int(plan.Unplaced)
+		f.raise(&e.turn, e.turn.now.Mono, "", errFull)
+	}
 }
 
 // fit reports whether a worker may be given shards.

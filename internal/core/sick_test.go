@@ -190,10 +190,18 @@ func (c *clinic) lostAtMost(limit time.Duration) {
 // events returns the events that say that a worker is unwell, or is it no more.
 func (c *clinic) events(name string) (events []event.Event) {
 	for _, n := range c.nodes {
-		for _, e := range n.told {
-			if n.Name == name && e.Kind == event.Unwell {
-				events = append(events, e)
-			}
+		if n.Name == name {
+			events = append(events, c.of(n, event.Unwell)...)
+		}
+	}
+	return events
+}
+
+// of returns the events of one kind.
+func (c *clinic) of(n *patient, kind event.Kind) (events []event.Event) {
+	for _, e := range n.told {
+		if e.Kind == kind {
+			events = append(events, e)
 		}
 	}
 	return events
@@ -504,5 +512,69 @@ func TestFailedShardGoesToOthers(t *testing.T) {
 			c.noneAside()
 			c.diagnosed()
 		})
+	}
+}
+
+// TestSilentHandlers: handlers that neither mark nor call Progress keep their shards, and are reported
+// after five minutes, by one event for all of a worker; the seat has their number. The report ends
+// with the first mark.
+func TestSilentHandlers(t *testing.T) {
+	c := newClinic(t, 6, 5, false)
+	c.join("ab")
+	c.until(10 * time.Second)
+	c.run(4*time.Minute + 30*time.Second)
+	for _, n := range c.nodes {
+		if events := c.of(n, event.Silent); len(events) > 0 {
+			t.Errorf("worker %s, before five minutes: %v", n.Name, events)
+		}
+	}
+	c.run(time.Minute)
+	for _, n := range c.nodes {
+		if events := c.of(n, event.Silent); len(events) == 0 || events[0].Count != 3 || events[0].Lasted.Round(time.Second) != 5*time.Minute {
+			t.Errorf("worker %s: %v", n.Name, events)
+		}
+	}
+	for _, r := range c.table.Records("g", lease.KindSeat) {
+		if seat, ok := r.(lease.Seat); ok && (seat.Health.Silent != 3 || seat.Health.Unwell != "") {
+			t.Errorf("%v says %+v", seat, seat.Health)
+		}
+	}
+	c.commits = true
+	c.run(time.Minute)
+	for _, n := range c.nodes {
+		if events := c.of(n, event.Silent); !events[len(events)-1].Over || len(c.of(n, event.Ended)) > 0 {
+			t.Errorf("worker %s, after marks: %v, ended %v", n.Name, events, c.of(n, event.Ended))
+		}
+	}
+}
+
+// TestFull: shards for which no worker has room are reported while that lasts, by one worker.
+func TestFull(t *testing.T) {
+	c := newClinic(t, 12, 5, true)
+	c.config.MaxShards = 5
+	c.join("ab")
+	c.run(time.Minute)
+	told := 0
+	for _, n := range c.nodes {
+		events, full := c.of(n, event.Full), n.Engine.Status().Unplaced
+		if full.Count != 2 || len(full.Shards) != 2 {
+			t.Errorf("worker %s: status %v", n.Name, full)
+		}
+		if len(events) > 0 {
+			told++
+			if e := events[0]; e.Over || e.Count != 2 || len(e.Shards) != 2 {
+				t.Errorf("worker %s: %v", n.Name, e)
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d workers report that the fleet is full, want 1", told)
+	}
+	c.join("c")
+	c.until(10 * time.Second)
+	for _, n := range c.nodes {
+		if events := c.of(n, event.Full); len(events) > 0 && !events[len(events)-1].Over || n.Engine.Status().Unplaced.Count > 0 {
+			t.Errorf("worker %s, with room for all: %v", n.Name, events)
+		}
 	}
 }

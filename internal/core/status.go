@@ -26,6 +26,9 @@ func (e *Engine) Status() Status {
 	if f := &e.faults.commits; f.on {
 		s.CommitsFail = Fault{Since: f.since, Count: f.count, Shards: f.shards}
 	}
+	if plan := &e.watch.plan; plan.Unplaced > 0 {
+		s.Unplaced = Fault{Count: int(plan.Unplaced), Shards: plan.Examples}
+	}
 	if f := &e.faults.unwell; f.on {
 		s.Unwell = Fault{Since: f.since, Count: f.count, Shards: f.shards}
 	}

@@ -21,6 +21,7 @@ type Status struct {
 	Trust     Instant // how long it may hold them without another beat
 
 	CommitsFail Fault // the table accepts no marks of these shards
+	Unplaced    Fault // the plan has no worker with room for these shards
 	Unwell      Fault // handlers of these shards have failed in a row
 
 	StoreFault  error // the latest error of the store, while that fault lasts

@@ -24,7 +24,7 @@ type mutant struct {
 }
 
 func all() []mutant {
-	return slices.Concat(rowMutants(), bucketMutants(), engineMutants(), planMutants(), coreMutants())
+	return slices.Concat(rowMutants(), bucketMutants(), engineMutants(), planMutants(), coreMutants(), healthMutants())
 }
 
 // mutated returns the file with the mutant's edit, and the path of that file.

@@ -42,6 +42,8 @@ const (
 	Malformed                   // a record in the table cannot be read
 	Restored                    // the table was restored or replaced: claiming is suspended
 	CommitsFail                 // the table has accepted no mark for Config.CommitTimeout
+	Silent                      // handlers of this worker have neither marked nor called Progress for Config.StallAfter, or five minutes
+	Full                        // no worker has room for some shards
 	Unwell                      // the handlers of this worker fail: it gets no shards, except for trials
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
@@ -57,7 +59,7 @@ func (k Kind) String() string {
 		PeerSuspect: "peer-suspect", PeerEvicted: "peer-evicted", Started: "started", Ended: "ended", Requested: "requested",
 		Draining: "draining", Refused: "refused", Contended: "contended", Quarantined: "quarantined", Created: "created",
 		Removed: "removed", Retired: "retired", StoreFault: "store-fault", SourceFault: "source-fault",
-		Malformed: "malformed", Restored: "restored", CommitsFail: "commits-fail", Unwell: "unwell", HookFault: "hook-fault",
+		Malformed: "malformed", Restored: "restored", CommitsFail: "commits-fail", Silent: "silent", Full: "full", Unwell: "unwell", HookFault: "hook-fault",
 	}
 	if k == 0 || int(k) >= len(names) {
 		return fmt.Sprintf("event-%d", uint8(k))
@@ -100,7 +102,7 @@ type Event struct {
 	Pending uint64        // of Ended: how many marks were never accepted
 
 	// Lasted, Over, Count and Shards describe a fault that lasts: StoreFault, SourceFault,
-	// Restored, CommitsFail or Unwell. Such a fault is reported when it begins, a lease time later,
+	// Restored, CommitsFail, Silent, Full or Unwell. Such a fault is reported when it begins, a lease time later,
 	// then at intervals that double up to an hour, and when it ends. One event reports it
 	// for all shards of this worker that it concerns. Malformed has Lasted and Over too: each
 	// record is reported by itself, at the listings that find it.
@@ -131,7 +133,7 @@ func (e Event) Level() slog.Level {
 	switch e.Kind {
 	case Lost, Restored, HookFault, CommitsFail:
 		return slog.LevelError
-	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed, Unwell:
+	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed, Silent, Full, Unwell:
 		return slog.LevelWarn
 	case PeerSuspect, Requested, Draining, Contended, Retired:
 		return slog.LevelDebug

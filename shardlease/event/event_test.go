@@ -80,6 +80,8 @@ func TestLevels(t *testing.T) {
 		{slog.LevelError, event.Event{Kind: event.CommitsFail}},
 		{slog.LevelInfo, event.Event{Kind: event.CommitsFail, Over: true}},
 		{slog.LevelWarn, event.Event{Kind: event.Unwell}},
+		{slog.LevelWarn, event.Event{Kind: event.Silent}},
+		{slog.LevelWarn, event.Event{Kind: event.Full}},
 	} {
 		if got := tc.event.Level(); got != tc.level {
 			t.Errorf("%v is logged as %v, not as %v", tc.event, got, tc.level)
