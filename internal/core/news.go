@@ -6,7 +6,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What this worker publishes about shards, for the next plan.
+// The news that this worker publishes about shards, for the next plan.
 //
 //	a shard is finished, or its row is a tombstone: news until a plan knows it
 //	this worker declines a shard: news until it declines it no more
