@@ -100,7 +100,7 @@ func (f *fault) lower(t *turn) {
 
 func (f *fault) report(t *turn) {
 	ev := event.Event{Kind: f.kind, Err: f.err, Shards: f.shards, Count: f.count, Lasted: t.now.Mono.Sub(f.since), Over: !f.on}
-	if f.count == 1 {
+	if f.count == 1 && len(f.shards) == 1 {
 		ev.Shard = f.shards[0]
 	}
 	t.report(ev)

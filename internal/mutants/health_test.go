@@ -17,8 +17,6 @@ func healthMutants() []mutant {
 			swap(`attempts, workers = $n-$m, workers-1`, `attempts, workers = $n, workers`), inCore, "TestWhoseFault"},
 		{"nothing is quarantined while every worker is unwell", "internal/core.atFault",
 			without("well > 0"), inCore, "TestWhoseFault"},
-		{"a quarantine rests on a listing of the seats that began after the row was read", "internal/core.Engine.guilty",
-			never("begun"), inCore, "TestPoisonBesideSickWorkers"},
 		{"failures of three different shards make a worker unwell", "internal/core.health.judge",
 			without("contains"), inCore, "TestPoisonIsQuarantined"},
 		{"a failure under an unwell worker is excused", "internal/core.health.judge",

@@ -261,11 +261,8 @@ func TestFailuresNameTheirWorkers(t *testing.T) {
 	}
 	want := func(what string, workers int, under string) {
 		t.Helper()
-		got := ""
-		for _, name := range []string{"a", "b", "c", "d"} {
-			got += fmt.Sprint(r.FailedUnder(name))
-		}
-		if r.FailedWorkers() != workers || got != under {
+		got := fmt.Sprint(r.FailedUnder("a"), r.FailedUnder("b"), r.FailedUnder("c"), r.FailedUnder("d"))
+		if got = strings.ReplaceAll(got, " ", ""); r.FailedWorkers() != workers || got != under {
 			t.Errorf("%s: under %d workers, of a, b, c and d %s; want %d and %s", what, r.FailedWorkers(), got, workers, under)
 		}
 	}
