@@ -28,6 +28,7 @@
 //	give.go    handing a shard over
 //	leave.go   a graceful shutdown
 //	faults.go  faults that last
+//	health.go  whose fault a failure is, and whether this worker can work
 //
 // The plan moves attention, not authority. Only the lease row of a shard says which worker
 // holds it, and every write is conditional. So nothing here depends on a plan being right, fresh, or
