@@ -103,7 +103,7 @@ func (e *Engine) take(in Input) {
 		}
 		e.retire()
 		e.watch.check = true
-		e.shards.tendRemoved(t)
+		e.shards.tendWaiting(t)
 		e.faults.sourced(t, in.Err)
 	case SourceSilent:
 		e.faults.source.raise(t, t.now.Mono, "", in.Err)

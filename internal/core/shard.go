@@ -167,10 +167,11 @@ func (l *shards) know(name, group string, me lease.Incarnation) *shard {
 	return l.all[i]
 }
 
-// tendRemoved tends the shards whose rows are tombstones: the source may list them again.
-func (l *shards) tendRemoved(t *turn) {
+// tendWaiting tends the shards that wait for the source: it may list one again whose row is a
+// tombstone, and shows whether a parent without a row is processed.
+func (l *shards) tendWaiting(t *turn) {
 	for _, s := range l.all {
-		if s.row.gone > 0 && s.aim.mine {
+		if s.aim.mine && s.t == nil {
 			s.wake, l.due = t.now.Mono, t.now.Mono
 		}
 	}
