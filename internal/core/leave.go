@@ -81,11 +81,10 @@ func (e *Engine) waitsForSuccessors() bool {
 	return false
 }
 
-// others reports whether another worker may take shards of this one. In a large fleet most workers
-// do not know the others, and the plan says which take them. Nor does a worker that has just begun
-// to watch.
+// others reports whether another worker may take shards of this one. A worker that has not listed the
+// seats since it watches, or does not watch, supposes so: the plan says which take them.
 func (e *Engine) others() bool {
-	return e.duty.large() || e.peers.seen == 0 || slices.ContainsFunc(e.peers.all, func(p peer) bool {
+	return e.peers.seen == 0 || slices.ContainsFunc(e.peers.all, func(p peer) bool {
 		return !p.unreadable && p.seat.Confirmed() && !p.seat.Leaving
 	})
 }
