@@ -14,6 +14,7 @@
 //	engine.go  the spine: takes inputs, calls the parts, in a fixed order
 //	seat.go    this worker's seat: heartbeats, trust, the end of trust
 //	peers.go   the other workers' seats: who is alive, who is late, evictions
+//	duty.go    which workers watch the seats of a large fleet
 //	reads.go   which read is under way, and how soon to read again
 //	shard.go   what this worker knows of one shard
 //	follow.go  this worker's target: what the plan assigns to it
