@@ -65,14 +65,15 @@ type bound struct {
 	starts    int           // tenures that begin
 	longest   time.Duration // for which a shard has no handler
 	reads     float64       // read units beyond those of the settled fleet; 0: any number
-	throttled bool          // requests may be throttled
+	throttled bool          // requests may be throttled: there are more claims than the partitions take in a second
 }
 
 // bounds are those of docs/design.md, for a lease time of 10 s and one partition.
 func bounds(s setting) []bound {
 	least := s.shards / (s.workers + 1)
 	share := (s.shards + s.workers - 1) / s.workers
-	claims := func(n int) time.Duration { return time.Duration(n) * time.Second / partitionWrite }
+	perSecond := partitionWrite * s.ranges
+	claims := func(n int) time.Duration { return time.Duration(n) * time.Second / time.Duration(perSecond) }
 	some := (s.workers + 9) / 10
 	died := leaseTime + 2500*time.Millisecond
 	change := beat + 2*time.Second + claims(s.workers)
@@ -82,7 +83,7 @@ func bounds(s setting) []bound {
 		{"a worker joins", joins, beat, change, least + 1, never, float64(s.workers + 10*(least+1)), false},
 		{"a worker leaves", leaves, change, change, share, never, 0, false},
 		{"one dies", one, died + claims(share), died + claims(share), share, died + claims(share), 0, false},
-		{"10 % die at once", tenth, died + 500*time.Millisecond + claims(some*share), died + 500*time.Millisecond + claims(some*share), some * share, back, 0, false},
+		{"10 % die at once", tenth, died + 500*time.Millisecond + claims(some*share), died + 500*time.Millisecond + claims(some*share), some * share, back, 0, some*share > perSecond},
 		{"all watchers die", watchersDie, 27*time.Second + claims(watchers*share), 27*time.Second + claims(watchers*share), watchers * share, 40 * time.Second, 0, true},
 		{"all restart", restart, back, back, s.shards, time.Hour * 24, 0, true},
 		{"every worker is replaced", replaceEach, beat, time.Hour, s.shards + s.shards*3/20, 500 * time.Millisecond, 0, true},
