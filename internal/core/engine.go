@@ -1012,7 +1012,7 @@ func (e *Engine) plans() bool {
 
 // urgent reports whether this worker waits for what the next plan says.
 func (e *Engine) urgent() bool {
-	return e.leave.on || e.follow.target.Revision == 0 || e.duty.crowded
+	return e.leave.on || e.follow.revision == e.follow.missing || e.duty.crowded
 }
 
 // keepPolling polls the source when it is due. A worker that does not plan asks it only whether a
