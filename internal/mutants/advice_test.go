@@ -15,5 +15,7 @@ func adviceMutants() []mutant {
 			swap(`of.begun >= since`, `of.begun > since`), inTranscript, "TestTranscripts/next"},
 		{"a worker that has left in good order is no reason to hurry", "internal/core.Engine.sawSeats",
 			swap(`!p.seat.Leaving && _`, `e.peers.find(p.seat.Incarnation) == nil`), inTranscript, "TestTranscripts/next"},
+		{"a leaving worker knows from hints that others expect its shards", "internal/core.layout.assign",
+			swap(`len(next) > fewest || _`, `len(next) > fewest`), inTranscript, "TestTranscripts/next"},
 	}
 }
