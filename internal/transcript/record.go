@@ -25,8 +25,8 @@ type recorder struct {
 	calls counts // of a quiet time
 	idle  counts // the reads since the last line that brought no news
 	idled time.Duration
-	kinds map[string]lease.Kind // of the listings under way, by worker and read
-	views map[view]string       // what each worker has seen of each record
+	lists map[string]lease.Query // the listings under way, by worker and read
+	views map[view]string        // what each worker has seen of each record
 }
 
 // A view is one worker's view of one record.
@@ -36,16 +36,19 @@ type view struct {
 }
 
 func newRecorder(t *virtual.Time) *recorder {
-	return &recorder{names: newNames(), time: t, calls: counts{}, idle: counts{}, kinds: map[string]lease.Kind{}, views: map[view]string{}}
+	return &recorder{names: newNames(), time: t, calls: counts{}, idle: counts{}, lists: map[string]lease.Query{}, views: map[view]string{}}
 }
 
 func (r *recorder) input(worker string, in engine.Input) {
 	const table, handler = "← table", "← handler"
 	switch in := in.(type) {
 	case engine.Listed:
-		kind := r.kinds[read(worker, in.Read)]
-		what := map[lease.Kind]string{lease.KindSeat: "polls the seats", lease.KindLease: "lists the rows", lease.KindTarget: "lists the targets"}[kind]
-		r.saw(worker, what, in.Err, func() []string { return r.listing(worker, kind, in.Records) })
+		of := r.lists[read(worker, in.Read)]
+		what := map[lease.Kind]string{lease.KindSeat: "polls the seats", lease.KindLease: "lists the rows", lease.KindTarget: "lists the targets"}[of.Kind]
+		if of.Kind == lease.KindSeat && of.Limit > 0 && of.Limit <= 2 {
+			what = "reads the plan"
+		}
+		r.saw(worker, what, in.Err, func() []string { return r.listing(worker, of, in.Records) })
 	case engine.Got:
 		what := map[lease.Kind]string{lease.KindSeat: "reads the seat", lease.KindTarget: "reads its target"}[in.Key.Kind]
 		r.saw(worker, cmp.Or(what, "reads the row"), in.Err, func() []string { return r.news(worker, in.Key, in.Record) })
@@ -74,7 +77,7 @@ func (r *recorder) output(worker string, o engine.Output) {
 	const handler = "→ handler"
 	switch o := o.(type) {
 	case engine.List:
-		r.kinds[read(worker, o.Read)] = o.Query.Kind
+		r.lists[read(worker, o.Read)] = o.Query
 	case engine.Send:
 		r.note(worker, "→ table", r.send(worker, o.Write))
 	case engine.Start:
@@ -164,18 +167,19 @@ func (c counts) of(worker string) string {
 }
 
 // listing returns what of a listing is news to the worker. In a large fleet it only counts the
-// seats with another heartbeat, and those that a newcomer sees.
-func (r *recorder) listing(worker string, kind lease.Kind, records []lease.Record) (news []string) {
-	gone := map[lease.Key]bool{}
+// seats with another heartbeat, and those that a newcomer sees. A page of a listing, if it is full,
+// does not show that a record is gone.
+func (r *recorder) listing(worker string, of lease.Query, records []lease.Record) (news []string) {
+	gone, whole := map[lease.Key]bool{}, of.After == "" && (of.Limit == 0 || len(records) < of.Limit)
 	for v := range r.views {
-		gone[v.key] = gone[v.key] || v.worker == worker && v.key.Kind.Listed() == kind && v.key.Name != ""
+		gone[v.key] = gone[v.key] || whole && v.worker == worker && v.key.Kind.Listed() == of.Kind && v.key.Name != ""
 	}
 	beats, newcomers := 0, 0
-	for _, of := range records {
-		gone[of.Key()] = false
-		before := r.views[view{worker, of.Key()}]
-		now := r.news(worker, of.Key(), of)
-		switch large := len(records) > largest && of.Key().Kind == lease.KindSeat && len(now) > 0; {
+	for _, record := range records {
+		gone[record.Key()] = false
+		before := r.views[view{worker, record.Key()}]
+		now := r.news(worker, record.Key(), record)
+		switch large := len(records) > largest && record.Key().Kind == lease.KindSeat && len(now) > 0; {
 		case large && before == "" && quietSeat(now[0]):
 			newcomers++
 		case large && before != "" && afterBeat(before) == afterBeat(now[0]):
@@ -191,7 +195,7 @@ func (r *recorder) listing(worker string, kind lease.Kind, records []lease.Recor
 	}
 	slices.Sort(news)
 	news = slices.Concat(some(newcomers, "%d seats of others"), news, some(beats, "%d × only the heartbeat"))
-	if none := (view{worker, lease.Key{Kind: kind}}); len(records) == 0 && r.views[none] == "" {
+	if none := (view{worker, lease.Key{Kind: of.Kind}}); whole && len(records) == 0 && r.views[none] == "" {
 		r.views[none], news = "seen", []string{"there are none"}
 	}
 	return news
