@@ -16,7 +16,7 @@ type View struct {
 	Shards  []Place  // the shards, sorted by name
 	Workers []Worker // the workers, sorted by incarnation
 	// Pins are the shards that must be where they are pinned: the index of a worker by the index
-	// of a shard. It has no pins to workers without room for them.
+	// of a shard. It has no pins to workers without room for them. Today a worker passes no pins.
 	Pins map[int]int
 }
 
@@ -28,7 +28,7 @@ type Place struct {
 	Tie    uint64 // Tie(Name), which decides ties instead of the order of names
 }
 
-// A Worker is one member of the fleet.
+// A Worker is one member of the fleet. Today Labels, Cordoned and Unwell are not set.
 type Worker struct {
 	Name     string
 	Tie      uint64            // Tie of the worker's incarnation

@@ -42,9 +42,12 @@ const (
 	Malformed                   // a record in the table cannot be read
 	Restored                    // the table was restored or replaced: claiming is suspended
 	CommitsFail                 // the table has accepted no mark for Config.CommitTimeout
-	Silent                      // handlers of this worker have neither marked nor called Progress for Config.StallAfter, or five minutes
-	Full                        // no worker has room for some shards
-	Unwell                      // the handlers of this worker fail: it gets no shards, except for trials
+
+	// No worker reports these three kinds yet. They are for workers that follow the plan of their
+	// group.
+	Silent // handlers of this worker have neither marked nor called Progress for Config.StallAfter, or five minutes
+	Full   // no worker has room for some shards
+	Unwell // the handlers of this worker fail: it gets no shards, except for trials
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
 	// or returned an answer that cannot be used. Err is a *shardlease.HookError. If a store or
