@@ -39,7 +39,6 @@ const mostAtOnce = 64
 type draft struct {
 	phase   draftPhase
 	begun   order      // the step in which it began: it is made from reads that were sent later
-	still   bool       // held shards may move
 	rows    bool       // the owners are those of the rows, because there is no plan, or not a whole one
 	all     bool       // all targets are written, although they have not changed
 	plan    lease.Plan // as last read or written
@@ -61,9 +60,9 @@ type draftWrite struct {
 }
 
 // begin starts a draft of the plan after this one.
-func (d *draft) begin(t *turn, plan lease.Plan, still bool) {
+func (d *draft) begin(t *turn, plan lease.Plan) {
 	anew := plan.Revision == 0 || plan.Open
-	*d = draft{phase: gathering, begun: t.step, still: still, plan: plan, rows: anew, all: anew}
+	*d = draft{phase: gathering, begun: t.step, plan: plan, rows: anew, all: anew}
 }
 
 // A gathered is what comes of a draft when everything is read.
@@ -88,7 +87,6 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	}
 	d.plan, d.plan.Group = in.plan, t.cfg.Group
 	in.wishes, in.targets, in.rows = standing(in.stored.List, t.now.Wall), joined(in.facts.pages.all), d.rows
-	in.still = in.still && d.still
 	l := layout{stage: in}
 	if !l.survey() {
 		d.rows, d.all = true, true

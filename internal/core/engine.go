@@ -905,13 +905,13 @@ func (e *Engine) considerPlan() {
 	added, unknown := f.added(&e.feed, w.plan)
 	stale := f.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
 	seats := e.seats()
-	now, partial := w.due(t, scene{
+	now := w.due(t, scene{
 		seats: seats, me: e.seat.me, changed: e.peers.changed, added: int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale,
-		manyLate: e.duty.large() && (8*e.peers.late() >= len(seats) || t.now.Mono < e.peers.from.Add(t.cfg.TTL/2)),
+		manyLate: e.manyLate(len(seats)),
 		makerUp:  w.plan.By.Incarnation == e.seat.me || e.peers.find(w.plan.By.Incarnation) != nil,
 	})
 	if now {
-		e.draft.begin(t, w.plan, !partial)
+		e.draft.begin(t, w.plan)
 		e.reads.seats.wanted, e.reads.targets.wanted = true, true
 		e.reads.rows.wanted = e.reads.rows.wanted || e.draft.rows
 		return
@@ -926,12 +926,18 @@ func (e *Engine) considerPlan() {
 	}
 }
 
+// manyLate reports whether so many seats of a large fleet have missed a heartbeat, or may have, that
+// it is soon known which workers have died.
+func (e *Engine) manyLate(seats int) bool {
+	return e.duty.large() && (8*e.peers.late() >= seats || e.turn.now.Mono < e.peers.from.Add(e.turn.cfg.TTL/2))
+}
+
 // gather opens the next revision when everything is read that it is made from.
 func (e *Engine) gather() {
-	t, w := &e.turn, &e.watch
+	t, w, seats := &e.turn, &e.watch, e.seats()
 	switch e.draft.gather(t, stage{
-		plan: w.plan, stored: w.wishes, me: e.seat.row, seats: e.seats(), begun: e.peers.begun,
-		still: t.now.Mono >= min(e.peers.changed.Add(stillFor), w.waits.Add(longStill)), facts: &e.facts, feed: &e.feed,
+		plan: w.plan, stored: w.wishes, me: e.seat.row, seats: seats, begun: e.peers.begun,
+		still: t.now.Mono >= w.still(e.peers.changed) && !e.manyLate(len(seats)), facts: &e.facts, feed: &e.feed,
 		strays: w.strays, acting: e.duty.acting > 0, late: func(inc lease.Incarnation) bool { p := e.peers.find(inc); return p != nil && p.suspect },
 	}) {
 	case beaten:

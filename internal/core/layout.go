@@ -122,6 +122,9 @@ func (l *layout) survey() (whole bool) {
 		if e.rank >= 0 {
 			known++
 		}
+		if ready := l.child(&e.Assigned); !ready {
+			continue // it comes back when its parents are finished
+		}
 		if l.says(e.owner, e.Shard, lease.NewsDeclined) {
 			e.owner = rebalance.Nobody
 		}
@@ -131,6 +134,19 @@ func (l *layout) survey() (whole bool) {
 		})
 	}
 	return l.rows || int64(known) >= l.plan.Shards-l.plan.Unplaced
+}
+
+// child notes the parents of a shard that has no row yet, and reports whether they are finished, as
+// far as this worker can tell. The source has the say about parents.
+func (l *layout) child(a *lease.Assigned) (ready bool) {
+	of, src := l.facts.find(a.Shard), l.feed.find(a.Shard)
+	switch {
+	case of != nil && of.begun && !of.removed:
+		a.Parents = nil
+	case src != nil && src.listed:
+		a.Parents = src.Parents
+	}
+	return l.facts.begun == 0 || l.feed.complete == 0 || l.facts.ready(a.Parents, l.feed)
 }
 
 // entries returns where shards were found, and how many assigned ones need no worker any more.

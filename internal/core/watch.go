@@ -85,41 +85,46 @@ type scene struct {
 	manyLate bool
 }
 
-// due reports whether to write a plan now, and whether held shards must stay where they are
-// because the seats do not stand still yet.
-func (w *watch) due(t *turn, in scene) (now, partial bool) {
+// due reports whether to write a plan now. One that only moves held shards waits until the seats
+// stand still.
+func (w *watch) due(t *turn, in scene) bool {
 	if !w.known {
-		return false, false
+		return false
 	}
 	reason, abandoned := w.reason(t, in)
 	if !reason {
 		w.waits, w.self = 0, false
-		return false, false
+		return false
 	}
 	if w.waits == 0 {
 		w.waits = t.now.Mono
 	}
 	at := max(w.again, w.waits.Add(w.delay(in, abandoned)))
-	still := in.changed.Add(stillFor)
 	gone := func(inc lease.Incarnation) bool { return seatOf(in.seats, inc) == rebalance.Nobody }
 	urgent := w.plan.Revision == 0 || w.orphans || in.added || abandoned || slices.ContainsFunc(w.plan.Watchers, gone)
 	if in.manyLate && !urgent {
-		return false, false
+		return false
 	}
-	if partial = t.now.Mono < still && t.now.Mono < w.waits.Add(longStill); partial && !urgent {
-		at = max(at, min(still, w.waits.Add(longStill)))
+	if !urgent {
+		at = max(at, w.still(in.changed))
 	}
-	partial = partial || in.manyLate
 	if t.now.Mono < at {
 		t.at(at)
-		return false, false
+		return false
 	}
-	return true, partial
+	return true
+}
+
+// still returns from when held shards may move although seats have changed then.
+func (w *watch) still(changed Instant) Instant {
+	return min(changed.Add(stillFor), w.waits.Add(longStill))
 }
 
 // reason reports whether a plan is due, and whether it is because a revision was abandoned.
 func (w *watch) reason(t *turn, in scene) (due, abandoned bool) {
 	switch {
+	case !slices.ContainsFunc(in.seats, func(s lease.Seat) bool { return !s.Leaving }): // nobody to plan for
+		return false, false
 	case w.plan.Revision == 0:
 		return true, false
 	case w.plan.Open:
