@@ -14,7 +14,6 @@ import (
 	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
-	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -27,6 +26,7 @@ type fleet struct {
 	virtual.Time
 	table  virtual.Table
 	store  *judge.Store
+	hand   *virtual.Deletable // the same without the judge: what is deleted by hand
 	chance *rand.Rand
 	config engine.Config
 	source engine.Source
@@ -50,7 +50,8 @@ type member struct {
 }
 
 func newFleet(t testing.TB, shards, workers int, mode rebalance.Mode) *fleet {
-	f := &fleet{TB: t, chance: rand.New(rand.NewPCG(1, 1)), calls: map[string]int{}, store: judge.NewStore(new(memstore.Store), checkpoint.Decimal)}
+	f := &fleet{TB: t, chance: rand.New(rand.NewPCG(1, 1)), calls: map[string]int{}, hand: virtual.NewDeletable()}
+	f.store = judge.NewStore(f.hand, checkpoint.Decimal)
 	f.table.Restore(f.store)
 	t.Cleanup(func() {
 		if err := f.store.Err(); err != nil {
