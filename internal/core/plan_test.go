@@ -92,6 +92,10 @@ func TestDrainAndPins(t *testing.T) {
 			t.Errorf("%s is not where it is pinned", pins[i].Subject)
 		}
 	}
+	f.wish(append(pins, lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"})...)
+	f.settles("four pinned to w001, which is draining", 6, 0)
+	f.wish(pins...)
+	f.settles("four pinned to w001 again", 2, 4)
 	f.nodes[1].kill()
 	f.Run(30 * time.Second)
 	if len(f.nodes[0].Handlers) != 6 {
@@ -239,7 +243,7 @@ func TestOpenRevision(t *testing.T) {
 		from := f.Now()
 		f.until(2*h+openFor, func() bool { return f.plan().Revision > before.Revision+1 && !f.plan().Open })
 		took := f.Now() - from
-		if alive && took < openFor || !alive && took > h+2*time.Second {
+		if alive && took < openFor || !alive && took >= openFor {
 			t.Errorf("maker alive %t: the next revision was finished after %v", alive, took)
 		}
 		for _, n := range f.nodes {

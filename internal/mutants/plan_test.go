@@ -20,7 +20,7 @@ func planMutants() []mutant {
 			swap(`_, drained := $x`, `_, drained := $x; drained = false`), inCore, "TestDrainAndPins"},
 		{"a pinned shard moves to its worker", "internal/core.layout.pin",
 			never("can &&"), inCore, "TestDrainAndPins"},
-		{"a pin to a leaving worker has no effect", "internal/core.layout.open",
+		{"a pin to a draining worker has no effect", "internal/core.layout.pin",
 			without("leaving"), inCore, "TestDrainAndPins"},
 		{"no held shard moves in a pause", "internal/core.layout.place",
 			without("=paused"), inCore, "TestPause"},
