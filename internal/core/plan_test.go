@@ -229,7 +229,7 @@ func TestFullFleet(t *testing.T) {
 }
 
 // TestOpenRevision: a revision that stays open is abandoned: at once if its maker has no seat, and
-// after three seconds otherwise. The next planner writes all targets anew.
+// after three seconds otherwise. The next planner writes all targets again.
 func TestOpenRevision(t *testing.T) {
 	for _, alive := range []bool{false, true} {
 		f := newFleet(t, 6, 3, rebalance.Eager)
@@ -257,7 +257,7 @@ func TestOpenRevision(t *testing.T) {
 const openFor = 3 * time.Second
 
 // TestNoPlan: a first plan begins at the clock's revision. After it was deleted by hand the next
-// revision is above the highest that any seat knows, all targets are written anew, and nothing
+// revision is above the highest that any seat knows, all targets are written again, and nothing
 // moves.
 func TestNoPlan(t *testing.T) {
 	f := newFleet(t, 6, 3, rebalance.Eager)
