@@ -240,7 +240,7 @@ func (n *node) running() (all []*handler) {
 }
 
 // well reports whether nothing keeps this node from hearing and being heard. The
-// moment after a pause counts with it.
+// moment after a pause counts with it, and so do inputs that wait.
 func (n *node) well() bool {
-	return n.Up() && !n.Paused() && n.w.Now()-n.resumed > 10*time.Millisecond
+	return n.Up() && !n.Paused() && len(n.host.queue) == 0 && n.w.Now()-n.resumed > 10*time.Millisecond
 }
