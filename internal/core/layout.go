@@ -362,8 +362,7 @@ func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 		next[to].Hold = append(next[to].Hold, l.shards[i])
 		if _, stray := slices.BinarySearch(l.strays, name); stray { // a hint to itself
 			next[to].Give = append(next[to].Give, lease.Give{Shard: name, To: next[to].Incarnation})
-		} else if owner != rebalance.Nobody && owner != to && (len(next) > fewest || l.seats[owner].Leaving) {
-			// In a small fleet only a leaving worker needs hints: it waits for its successors.
+		} else if owner != rebalance.Nobody && owner != to {
 			next[owner].Give = append(next[owner].Give, lease.Give{Shard: name, To: l.seats[to].Incarnation})
 		}
 	}

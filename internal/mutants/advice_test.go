@@ -16,6 +16,6 @@ func adviceMutants() []mutant {
 		{"a worker that has left in good order is no reason to hurry", "internal/core.Engine.sawSeats",
 			swap(`!p.seat.Leaving && _`, `e.peers.find(p.seat.Incarnation) == nil`), inTranscript, "TestTranscripts/next"},
 		{"a leaving worker knows from hints that others expect its shards", "internal/core.layout.assign",
-			swap(`len(next) > fewest || _`, `len(next) > fewest`), inTranscript, "TestTranscripts/next"},
+			swap(`owner != to`, `owner != to && len(next) > fewest`), inTranscript, "TestTranscripts/next"},
 	}
 }
