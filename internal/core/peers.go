@@ -44,10 +44,17 @@ type peers struct {
 }
 
 // A deadSeat is an evicted seat. A listing may still show it that began before the deletion was
-// answered, or that lags behind: it is not the seat of a newcomer.
+// answered, or that lags behind: it is not the seat of a newcomer. But a worker that was paused may
+// repeat the creation of its seat, and beat: that seat is alive again.
 type deadSeat struct {
 	inc lease.Incarnation
-	at  order // the step in which the deletion was answered
+	at  order         // the step in which the deletion was answered
+	was lease.WriteID // the write that made the seat what it was
+}
+
+// shown reports whether the listing shows the dead seat as it was, and not one that was made since.
+func (d deadSeat) shown(seat lease.Seat, in sighting) bool {
+	return d.inc == seat.Incarnation && (d.at >= in.begun || in.lax && d.was == seat.Written())
 }
 
 // A peer is another worker's seat.
@@ -85,7 +92,7 @@ func (p *peers) find(inc lease.Incarnation) *peer {
 func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 	all := make([]peer, 0, len(in.seats)+len(in.unreadable))
 	for _, seat := range in.seats {
-		if slices.ContainsFunc(p.evicted, func(of deadSeat) bool { return of.inc == seat.Incarnation }) {
+		if slices.ContainsFunc(p.evicted, func(d deadSeat) bool { return d.shown(seat, in) }) {
 			continue
 		}
 		now, c := p.watch(t, seat)
@@ -244,8 +251,8 @@ func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, ali
 			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.seat.Name, Task: of.seat.Task})
 		}
 		inc := of.seat.Incarnation
+		p.changed, p.evicted = t.now.Mono, append(slices.Clip(p.evicted), deadSeat{inc, t.step, of.seat.Written()})
 		p.all = slices.DeleteFunc(slices.Clone(p.all), func(q peer) bool { return q.seat.Incarnation == inc })
-		p.changed, p.evicted = t.now.Mono, append(slices.Clip(p.evicted), deadSeat{inc, t.step})
 		return true, false
 	case protocol.Unknown:
 		t.failedNow("", in.Err)
