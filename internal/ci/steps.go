@@ -84,6 +84,8 @@ func full(modules []string) []step {
 			interleaved, "-explore.states", "75000", "-v", "-timeout", "30m"),
 		test("the simulator: real engines in bad weather, until each kind of fault has happened 1,000 times", results, 12,
 			simulator, "-run", "Rounds", "-sim.commits", "1000000", "-sim.each", "1000", "-timeout", "20m", "-v"),
+		nextEngine("the simulator with the next engine, 40 fleets", results, 12,
+			simulator, "-run", "Rounds", "-sim.from", "31", "-sim.rounds", "40", "-timeout", "10m", "-v"),
 		test("storm, 300 seeds", only(`writes stored|FAIL|^ok`), 0,
 			transitions, "-run", "TestStorm$", "-storm.rounds", "300", "-v"),
 		test("histories on DynamoDB Local, 20,000 operations", only(`operations|FAIL|^ok`), 0,
@@ -128,6 +130,13 @@ func nightly(modules []string) []step {
 func test(name string, show *regexp.Regexp, last int, args ...string) step {
 	return step{name, func(out io.Writer) error {
 		return long(out, command{args: append([]string{"go", "test"}, args...), show: show, last: last})
+	}}
+}
+
+// nextEngine is test with the engine that will replace the present one.
+func nextEngine(name string, show *regexp.Regexp, last int, args ...string) step {
+	return step{name, func(out io.Writer) error {
+		return long(out, command{args: append([]string{"env", "SHARDLEASE_ENGINE=next", "go", "test"}, args...), show: show, last: last})
 	}}
 }
 
