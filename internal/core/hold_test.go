@@ -96,6 +96,10 @@ func (p *pair) until(limit time.Duration, cond func() bool) time.Duration {
 	return p.Now() - from
 }
 
+func stamp(id string) protocol.Stamp {
+	return protocol.Stamp{ID: lease.WriteID(id), At: virtual.Epoch()}
+}
+
 // write makes a write that a test has prepared, and returns what it stored.
 func write[R lease.Record](p *pair) func(w lease.Write, err error) R {
 	return func(w lease.Write, err error) R {
@@ -274,7 +278,6 @@ func TestNewcomerIsNotRobbed(t *testing.T) {
 		if !ok || send.Write.Op != lease.OpTransfer || claimed.Generation > 0 {
 			return 0, nil
 		}
-		stamp := func(id string) protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(id), At: virtual.Epoch()} }
 		seat := write[lease.Seat](p)(protocol.Sit(lease.Seat{Group: "g", Incarnation: "n", Name: "newcomer", TTL: time.Hour}, stamp("1")))
 		seat = write[lease.Seat](p)(protocol.NextBeat(seat, lease.Says{}, stamp("2")))
 		claimed = write[lease.Row](p)(protocol.Claim(send.Write.Old.(lease.Row), seat.Owner(), stamp("3")))
@@ -394,4 +397,16 @@ func TestEvictedSeatStaysGone(t *testing.T) {
 	if n := len(b.events(event.PeerJoined)) - joined; n > 0 {
 		t.Errorf("the dead worker joined %d times", n)
 	}
+}
+
+// TestTombstoneThatIsListedAgain: a worker remembers since when it knows of a tombstone, although
+// the plan takes the shard from it until the source has been asked again. Otherwise every answer
+// of the source would seem to be older than the tombstone, and nobody would ever revive the row.
+func TestTombstoneThatIsListedAgain(t *testing.T) {
+	p := newPair(t, 1)
+	p.config.TTL, p.config.Poll = 100*time.Second, 10*time.Minute
+	row := write[lease.Row](p)(protocol.Begin("g", "shard-000", nil, "other", stamp("1")))
+	write[lease.Row](p)(protocol.Remove(row, protocol.Command{Seen: row.Generation, By: "other"}, stamp("2")))
+	a := p.enter("a")
+	p.until(time.Minute, func() bool { return len(a.Handlers) == 1 })
 }

@@ -193,12 +193,14 @@ func (l *shards) knowAll(names []string, group string, me lease.Incarnation) {
 }
 
 // forgetIdle drops the shards that concern this worker no more. A read that began before shows
-// what they were: its answer must not start a tenure again that is over.
+// what they were: its answer must not start a tenure again that is over. A tombstone is kept for
+// a while: what the source lists later may revive it.
 func (l *shards) forgetIdle(t *turn) {
 	l.gone = t.step
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
 		_, busy := s.row.copy.Open()
-		return !busy && !s.aim.mine && !s.aim.retire && s.aim.left == 0 && s.t == nil && s.ask == nil && s.running == 0 && !s.row.try.sent && s.aim.rest == 0 &&
+		buried := s.row.gone > 0 && t.now.Mono < s.row.since.Add(2*t.cfg.Poll)
+		return !busy && !buried && !s.aim.mine && !s.aim.retire && s.aim.left == 0 && s.t == nil && s.ask == nil && s.running == 0 && !s.row.try.sent && s.aim.rest == 0 &&
 			(s.row.copy.Row().Owner.IsZero() || s.row.copy.Row().Owner.Incarnation != s.mine())
 	})
 }
