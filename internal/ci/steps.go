@@ -113,6 +113,7 @@ func nightly(modules []string) []step {
 		test("the simulator, weeks and months", results, 12,
 			simulator, "-run", "Seasons", "-sim.hours", "50000", "-sim.from", seed(1_000), "-timeout", "3h", "-v"),
 		test("large fleets", results, 60, largeFleets, "-run", "TestScale$", "-scale", "-timeout", "2h", "-v"),
+		test("all workers sick for half an hour", results, 12, "./internal/core", "-run", "TestAllSick", "-sick.for", "30m", "-v"),
 		test("storm, 1,000 seeds", results, 12,
 			transitions, "-run", "TestStorm$", "-storm.rounds", "1000", "-storm.seed", seed(1_000), "-v"),
 		test("storm on DynamoDB Local", results, 12,

@@ -34,6 +34,7 @@ import (
 const (
 	failuresInRow  = 3               // so many different shards make a worker unwell
 	longestIllness = 4 * time.Minute // a rest; with the trial after it, a recovery is noticed within five minutes
+	allUnwellRest  = 2 * time.Minute // a rest while no worker is well: nobody else processes what it holds
 	silentAfter    = 5 * time.Minute // a handler without progress is reported, where StallAfter is off
 )
 
@@ -219,7 +220,7 @@ func (e *Engine) keepHealth() {
 	}
 	err := errUnwell
 	if e.watching() && len(e.peers.all) > 0 && !slices.ContainsFunc(e.seats(), func(s lease.Seat) bool { return s.Incarnation != e.seat.me && fit(s) }) {
-		err = errAllUnwell
+		err, h.until = errAllUnwell, min(h.until, t.now.Mono.Add(allUnwellRest))
 	}
 	f.on = f.on && f.err == err // another error is told at once
 	f.shards, f.count = h.failed, len(h.failed)

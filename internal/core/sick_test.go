@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -18,6 +19,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
+
+var sickFor = flag.Duration("sick.for", 10*time.Minute, "for how long all workers of TestAllSick are sick")
 
 // A clinic is a fleet in virtual time some of whose workers are sick: they send heartbeats, and
 // their handlers fail. It counts for how long each shard is not processed.
@@ -352,8 +355,10 @@ func TestTwoSickOfFive(t *testing.T) {
 	})
 }
 
-// TestAllSick: what the handlers need fails for all workers for half an hour. Nothing is
-// quarantined, and every shard is processed within five minutes of the recovery.
+// TestAllSick: what the handlers need fails for all workers. Nothing is quarantined, and every shard
+// is processed within five minutes of the recovery. Ten minutes are enough for the longest rests.
+//
+//	go test ./internal/core -run TestAllSick -sick.for 30m -v
 func TestAllSick(t *testing.T) {
 	kinds(t, func(t *testing.T, maxAttempts int64, commits bool) {
 		c := newClinic(t, 40, maxAttempts, commits)
@@ -361,7 +366,7 @@ func TestAllSick(t *testing.T) {
 		c.until(10 * time.Second)
 		c.run(time.Minute)
 		c.fails = sick("a", "b", "c", "d", "e")
-		c.run(30 * time.Minute)
+		c.run(*sickFor)
 		c.noneAside()
 		c.diagnosed("a", "b", "c", "d", "e")
 		c.fails = sick()
