@@ -145,7 +145,7 @@ func TestCommitWithTheSoftContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 2)
 		config := shardlease.Config{Handoff: rebalance.Eager}
-		s.enter("a", config, func(ctx context.Context, tn *shardlease.Tenure) error {
+		a := s.enter("a", config, func(ctx context.Context, tn *shardlease.Tenure) error {
 			<-ctx.Done()
 			if !errors.Is(context.Cause(ctx), event.CauseHandedOff) {
 				return nil
@@ -159,6 +159,7 @@ func TestCommitWithTheSoftContext(t *testing.T) {
 			return nil
 		})
 		s.shared(5*time.Second, "a")
+		a.Delay(time.Millisecond) // else a commit may be accepted before it notices that its context has ended
 		s.enter("b", config, nil)
 		s.shared(20*time.Second, "a", "b")
 	})
