@@ -1,6 +1,7 @@
 package shardlease_test
 
 import (
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -28,19 +29,19 @@ func TestCommitsAreSpread(t *testing.T) {
 		time.Sleep(2 * every)
 		seconds.begin()
 		time.Sleep(windows * every)
-		peak, sum := seconds.end(int(windows * every / time.Second))
+		peak, sum, each := seconds.end(int(windows * every / time.Second))
 		mean := float64(sum) / (windows * every).Seconds()
 		t.Logf("commits in a second: average %.1f, peak %d", mean, peak)
 		if float64(peak) > 2*mean {
 			t.Errorf("commits in a second: average %.1f, peak %d", mean, peak)
 		}
-		for shard, n := range seconds.shards {
+		for shard, n := range each {
 			if n < windows-1 || n > windows+1 {
 				t.Errorf("%s: %d commits in %v, want one each %v", shard, n, windows*every, every)
 			}
 		}
-		if len(seconds.shards) != shards {
-			t.Errorf("%d of %d shards have committed", len(seconds.shards), shards)
+		if len(each) != shards {
+			t.Errorf("%d of %d shards have committed", len(each), shards)
 		}
 	})
 }
@@ -74,12 +75,12 @@ func (c *cadence) begin() {
 }
 
 // end returns the number of commits in the busiest of the first seconds, and in all of
-// these seconds.
-func (c *cadence) end(seconds int) (peak, sum int) {
+// these seconds; and how many each shard has made so far.
+func (c *cadence) end(seconds int) (peak, sum int, each map[string]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for second := range seconds {
 		peak, sum = max(peak, c.counts[second]), sum+c.counts[second]
 	}
-	return peak, sum
+	return peak, sum, maps.Clone(c.shards)
 }
