@@ -190,6 +190,16 @@ func (c *clinic) lostAtMost(limit time.Duration) {
 	}
 }
 
+// seat returns the seat of a worker.
+func (c *clinic) seat(name string) (seat lease.Seat) {
+	for _, r := range c.table.Records("g", lease.KindSeat) {
+		if of, ok := r.(lease.Seat); ok && of.Name == name {
+			seat = of
+		}
+	}
+	return seat
+}
+
 // events returns the events that say that a worker is unwell, or is it no more.
 func (c *clinic) events(name string) (events []event.Event) {
 	for _, n := range c.nodes {
@@ -330,6 +340,12 @@ func TestSickWorkerCostsNothing(t *testing.T) {
 		c.noneAside()
 		c.lostAtMost(2 * time.Minute)
 		c.diagnosed("e")
+		for _, n := range c.nodes {
+			says, sick := c.seat(n.Name).Health, n.Name == "e"
+			if (says.Unwell != "") != sick || says.UnwellSince.IsZero() == sick {
+				t.Errorf("the seat of %s says of its health %+v", n.Name, says)
+			}
+		}
 	})
 }
 
