@@ -61,8 +61,8 @@ type draftWrite struct {
 
 // begin starts a draft of the plan after this one.
 func (d *draft) begin(t *turn, plan lease.Plan) {
-	anew := plan.Revision == 0 || plan.Open
-	*d = draft{phase: gathering, begun: t.step, plan: plan, rows: anew, all: anew}
+	fresh := plan.Revision == 0 || plan.Open
+	*d = draft{phase: gathering, begun: t.step, plan: plan, rows: fresh, all: fresh}
 }
 
 // A gathered is what comes of a draft when everything is read.

@@ -159,8 +159,8 @@ type gate struct {
 	busy  bool   // it still is
 }
 
-// from returns when the shard may be tried; 0: now. After a rest the names after that of the last trial are
-// first in line: otherwise it would be the same shard each time.
+// from returns when the shard may be tried; 0: now. After a rest, the names after that of the last
+// trial come first: otherwise it would be the same shard each time.
 func (g gate) from(t *turn, name string) Instant {
 	switch after := g.until.Add(t.beat / 4); {
 	case !g.shut:
@@ -177,8 +177,8 @@ func (g gate) from(t *turn, name string) Instant {
 	return 0
 }
 
-// gate returns what the shards have to know of the worker's health. s is the shard of the last trial; nil:
-// it is not known any more.
+// gate returns what the shards have to know of the worker's health. s is the shard of the last
+// trial, or nil if that is no longer known.
 func (h *health) gate(t *turn, s *shard) gate {
 	if !h.unwell() {
 		return gate{}
@@ -187,7 +187,8 @@ func (h *health) gate(t *turn, s *shard) gate {
 	return gate{shut: true, until: h.until, trial: h.trial, busy: busy}
 }
 
-// blame concludes from the failure of a handler. While this worker rests it declines what it does not hold.
+// blame draws the conclusion from a handler's failure. While this worker rests it declines what it
+// does not hold.
 func (e *Engine) blame(t *turn, s *shard) {
 	if !e.health.judge(t, s) {
 		return
@@ -227,7 +228,8 @@ func (e *Engine) keepHealth() {
 	f.raise(t, h.since, "", err)
 }
 
-// keepSilence looks for handlers that show no progress, and reports them. It looks at the tenures when one may have become silent, and once a heartbeat while one is.
+// keepSilence reports handlers that show no progress. It looks at the tenures when one may have
+// become silent, and once a heartbeat while one is.
 func (e *Engine) keepSilence() {
 	t, f := &e.turn, &e.faults.silent
 	if t.now.Mono >= f.check {
@@ -282,9 +284,9 @@ func (e *Engine) guilty(t *turn, at lease.Row, orphan bool, since order) (guilty
 	return atFault(at, orphan, e.seats(), t.cfg.MaxAttempts), true
 }
 
-// atFault reports whether the failures of a shard are its own: they are enough, and they were under two workers
-// that are well, or every worker that is well has failed it. orphan: the owner has died, which is
-// one more failure.
+// atFault reports whether the failures of a shard are its own: there were enough of them, and they
+// were under two workers that are well, or every worker that is well has failed it. If the shard is
+// an orphan, the death of its owner is one more failure.
 func atFault(at lease.Row, orphan bool, seats []lease.Seat, most int64) bool {
 	attempts, workers, well, untried := min(at.Attempts(), 1<<62), at.FailedWorkers(), 0, 0
 	if orphan {

@@ -16,7 +16,7 @@ func TestWhoseFault(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		failed string // the workers under which it has failed, a letter each
-		dead   string // its last owner, who has died
+		dead   string // its last owner, which has died
 		well   string
 		unwell string
 		want   bool
