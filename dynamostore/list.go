@@ -20,8 +20,8 @@ import (
 type listing = iter.Seq2[lease.Record, error]
 
 // List queries one partition, or each bucket of the lease rows, page by page. It reads the first
-// pages of up to four buckets at a time, and keeps a page of each bucket in memory. Of a query with
-// a limit it asks each bucket for its share, and then for another one where that was too little.
+// pages of up to four buckets at a time, and keeps a page of each bucket in memory. A query with a
+// limit asks each bucket for its share first, and for more where that was not enough.
 func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		if err := q.Validate(); err != nil {
