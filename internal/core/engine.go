@@ -40,6 +40,7 @@ type Engine struct {
 
 // New returns a worker that has done nothing yet. Its first step is a [Tick].
 func New(c Config, now Moment) *Engine {
+	now.Mono = max(now.Mono, 1) // an instant of 0 stands for "never yet"
 	e := &Engine{turn: turn{cfg: c, beat: c.TTL / 3, now: now}, faults: newFaults()}
 	e.reads.forget()
 	e.facts.next = Never

@@ -32,9 +32,11 @@ type fleet struct {
 	source engine.Source
 	nodes  []*member
 	stamps int
-	starts int                                   // tenures that began
-	calls  map[string]int                        // what was asked of the table
-	deaf   func(n *member, o engine.Output) bool // such a call is not answered; nil: each is
+	starts int                                            // tenures that began
+	calls  map[string]int                                 // what was asked of the table
+	deaf   func(n *member, o engine.Output) bool          // such a call is not answered; nil: each is
+	slow   func(n *member, o engine.Output) time.Duration // how long a call takes in addition; nil: none does
+	quick  bool                                           // calls and answers take no time
 }
 
 // A member is one worker of a fleet.
@@ -201,8 +203,23 @@ func (n *member) Call(o engine.Output) {
 	if n.of.deaf != nil && n.of.deaf(n, o) {
 		return
 	}
-	latency := func() time.Duration { return time.Duration(1000+n.of.chance.IntN(4000)) * time.Microsecond }
-	n.Deliver(latency(), latency(), func() engine.Input { return n.of.table.Serve(n.Sender(), o) })
+	n.Deliver(n.latency(), n.latency()+n.late(o), func() engine.Input { return n.of.table.Serve(n.Sender(), o) })
+}
+
+// latency returns how long a message takes one way.
+func (n *member) latency() time.Duration {
+	if n.of.quick {
+		return 0
+	}
+	return time.Duration(1000+n.of.chance.IntN(4000)) * time.Microsecond
+}
+
+// late returns how much longer the answer to a call takes.
+func (n *member) late(o engine.Output) time.Duration {
+	if n.of.slow == nil {
+		return 0
+	}
+	return n.of.slow(n, o)
 }
 
 func (n *member) Poll() {

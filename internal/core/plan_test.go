@@ -363,3 +363,15 @@ func TestChildInATarget(t *testing.T) {
 		t.Errorf("the plan has %d shards; want only the parent", p.Shards)
 	}
 }
+
+// TestFirstWorkerStartsAtOnce: the first worker of a group holds all shards within half a second,
+// on a table as near as can be too: everything that it reads first is then answered in the very
+// moment in which its clock starts.
+func TestFirstWorkerStartsAtOnce(t *testing.T) {
+	for _, quick := range []bool{false, true} {
+		f := newFleet(t, 12, 0, rebalance.Eager)
+		f.quick = quick
+		f.join()
+		t.Logf("held after %v", f.until(500*time.Millisecond, f.held))
+	}
+}

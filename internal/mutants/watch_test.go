@@ -11,6 +11,8 @@ func watchMutants() []mutant {
 			without("l.late"), inCore, "TestLateWatcherIsNotNamed"},
 		{"nothing is planned before the seats were listed", "internal/core.Engine.considerPlan",
 			never("seen"), inCore, "TestAllWatchersDie"},
+		{"no time is 0", "internal/core.New",
+			cut("now.Mono"), inCore, "TestFirstWorkerStartsAtOnce"},
 		{"some newcomers watch", "internal/core.duty.saw",
 			swap(`$d.newcomer = _ < newcomers`, `$d.newcomer = false`), inCore, "TestNewcomersWatchUntilTheTick"},
 		{"newcomers watch until they have seen a tick", "internal/core.duty.saw",
