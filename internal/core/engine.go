@@ -548,6 +548,9 @@ func (e *Engine) tendChildren(parent *shard) {
 // reconcile makes the shards follow the target.
 func (e *Engine) reconcile() {
 	t, hold := &e.turn, e.follow.target.Hold
+	if !e.watching() {
+		e.peers = peers{} // the seats were listed for what it was to do before
+	}
 	names := make([]string, len(hold))
 	for i, a := range hold {
 		names[i] = a.Shard
@@ -667,6 +670,7 @@ func (e *Engine) sawSeats(in Listed) {
 	if !e.watching() {
 		e.sawPlan(plan, wishes)
 		e.readWants(sight.seats, "")
+		e.peers.glimpse(t, sight)
 		return
 	}
 	if !found && !r.lax && r.begun > e.seat.trust.confirmed {
@@ -839,7 +843,7 @@ func (e *Engine) keepReading() {
 		r.rows.send(t, lease.Query{Kind: lease.KindLease})
 	}
 	watching := e.watching()
-	if e.keepServing() || watching {
+	if e.keepServing() || watching || r.seats.wanted {
 		r.seats.wake(t, 0)
 		if r.seats.due(t) {
 			r.seats.send(t, lease.Query{Kind: lease.KindSeat, Eventually: !r.seats.wanted, Limit: e.duty.limit()})

@@ -136,6 +136,19 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 	return changed, missing
 }
 
+// glimpse takes a consistent listing of a worker that does not watch. It shows whether a shard has to
+// be quarantined, and nothing else rests on it.
+func (p *peers) glimpse(t *turn, in sighting) {
+	if in.lax {
+		return
+	}
+	*p = peers{begun: in.begun}
+	for _, seat := range in.seats {
+		p.all = append(p.all, peer{seat: seat, since: t.now.Mono})
+	}
+	sortPeers(p.all)
+}
+
 func sortPeers(all []peer) {
 	slices.SortFunc(all, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/judge"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -459,6 +460,35 @@ func TestPoisonBesideSickWorkers(t *testing.T) {
 			}
 			c.diagnosed("x")
 		})
+	}
+}
+
+// TestSuspicionOfAWorkerThatDoesNotWatch: a shard is pinned to a worker of a large fleet that does not
+// list the seats, and fails there more often than MaxAttempts. The worker finds out that others have
+// not tried the shard, and goes on to try it.
+func TestSuspicionOfAWorkerThatDoesNotWatch(t *testing.T) {
+	c := newClinic(t, 40, 3, true)
+	c.join("abcdefghijkl")
+	c.until(20 * time.Second)
+	c.run(time.Minute)
+	watchers := c.plan().Watchers
+	at := slices.IndexFunc(c.nodes, func(n *patient) bool { return !slices.Contains(watchers, n.Engine.Status().Incarnation) })
+	n := c.nodes[at]
+	poison := n.Handlers[0].Shard
+	pin := lease.Wish{Kind: lease.WishPin, Subject: poison, To: n.Name, By: "somebody", Why: "a test"}
+	w, err := protocol.SetWishes(lease.Wishes{Group: "g"}, []lease.Wish{pin}, protocol.Stamp{ID: "by-hand", At: virtual.Epoch()})
+	if err == nil {
+		_, err = c.table.Write(virtual.Sender{}, w)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.run(time.Minute)
+	n.starts = nil
+	c.fails = func(worker, shard string) bool { return worker == n.Name && shard == poison }
+	c.run(3 * time.Minute)
+	if tries := len(slices.DeleteFunc(slices.Clone(n.starts), func(name string) bool { return name != poison })); tries < 5 || c.row(poison).Quarantined {
+		t.Errorf("in three minutes the worker tried %d times: %v", tries, c.row(poison))
 	}
 }
 
