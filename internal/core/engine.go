@@ -506,6 +506,7 @@ func (e *Engine) got(in Got) {
 	switch in.Key.Kind {
 	case lease.KindTarget:
 		if e.follow.got(t, in) {
+			e.faults.unreadable(t, lease.KindTarget, e.follow.broken, true)
 			e.reconcile()
 		}
 	case lease.KindSeat:
@@ -968,7 +969,7 @@ func (e *Engine) planSettled(in Settled) {
 	}
 	e.facts.planned(now.Revision, d.next)
 	w.again, w.self, w.waits = t.now.Mono.Add(apart), false, 0
-	if mine := slices.IndexFunc(d.next, func(next lease.Target) bool { return next.Incarnation == e.seat.me }); mine >= 0 {
+	if mine := slices.IndexFunc(d.next, func(next lease.Target) bool { return next.Incarnation == e.seat.me }); mine >= 0 && !slices.Contains(e.facts.pages.broken, e.seat.me) {
 		e.follow.adopt(now.Revision, d.next[mine], 0)
 		e.reconcile()
 	}

@@ -29,8 +29,9 @@ type facts struct {
 
 // Pages are the targets of all workers.
 type pages struct {
-	begun order // the step in which the listing was sent
-	all   []lease.Target
+	begun  order // the step in which the listing was sent
+	all    []lease.Target
+	broken []lease.Incarnation // the targets of these workers cannot be read
 }
 
 // Placed are the names in the targets of a revision.
@@ -134,6 +135,10 @@ func (f *facts) sawTargets(sent order, in Listed, plan lease.Plan) {
 		if page, ok := record.(lease.Target); ok {
 			f.pages.all = append(f.pages.all, page)
 		}
+	}
+	for _, key := range in.Unreadable {
+		worker := key.Name[:max(strings.LastIndexByte(key.Name, '/'), 0)]
+		f.pages.broken = append(f.pages.broken, lease.Incarnation(worker))
 	}
 	before := f.placed.names
 	if f.planned(plan.Revision, f.pages.all); plan.Open { // some targets are still of the revision before

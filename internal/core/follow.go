@@ -16,12 +16,16 @@ import (
 // Invariant: a target is read once for every revision that was seen finished. While a revision
 // is open, an old target may mean "unchanged" or "not written yet".
 // Invariant: pages of different revisions are not acted on.
+// Invariant: a target that was unreadable is followed again only in a revision for which it was written.
+// The plan has given its shards to others meanwhile.
 
 // A follow is the target that this worker follows.
 type follow struct {
 	revision int64        // the finished revision for which the target was read
 	target   lease.Target // all pages as one
 	missing  int64        // the revision at which there was no target of this worker; 0: there was one
+	broken   []lease.Key  // the page of it that cannot be read
+	again    Instant      // when such a target is read again
 	reading  reading
 }
 
@@ -33,10 +37,15 @@ type reading struct {
 	try      retry
 }
 
-// keep reads the target when a revision is finished that was not followed yet.
+// keep reads the target when a revision is finished that was not followed yet, and from time to time
+// while it cannot be read.
 func (f *follow) keep(t *turn, me lease.Incarnation, plan lease.Plan) {
 	r := &f.reading
-	if plan.Revision <= f.revision || plan.Open || !r.try.due(t) {
+	if plan.Revision <= f.revision && len(f.broken) == 0 || plan.Open || !r.try.due(t) {
+		return
+	}
+	if plan.Revision <= f.revision && t.now.Mono < f.again {
+		t.at(f.again)
 		return
 	}
 	if r.revision != plan.Revision {
@@ -62,6 +71,8 @@ func (f *follow) got(t *turn, in Got) (adopted bool) {
 	t.answeredNow()
 	page, ok := in.Record.(lease.Target)
 	switch {
+	case malformed(in.Err):
+		return f.spoil(t, in.Key)
 	case !ok && len(r.pages) == 0:
 		return f.adopt(r.revision, lease.Target{}, r.revision)
 	case ok:
@@ -75,7 +86,22 @@ func (f *follow) got(t *turn, in Got) (adopted bool) {
 		*r = reading{revision: r.revision, try: retry{at: t.now.Mono.Add(paceWaiting)}}
 		return false
 	}
+	if len(f.broken) > 0 && whole.Revision < r.revision {
+		return f.adopt(r.revision, lease.Target{}, r.revision)
+	}
 	return f.adopt(r.revision, whole, 0)
+}
+
+// spoil notes that the target cannot be read. The worker says once that it misses it: the plan gives the
+// shards of which nobody knows then to others, and nobody can write the target anew.
+func (f *follow) spoil(t *turn, page lease.Key) bool {
+	missing := f.reading.revision
+	if len(f.broken) > 0 {
+		missing = 0
+	}
+	f.adopt(f.reading.revision, lease.Target{}, missing)
+	f.broken, f.again = []lease.Key{page}, t.now.Mono.Add(t.cfg.Poll)
+	return true
 }
 
 // adopt follows a target from now on.

@@ -233,6 +233,7 @@ func (l *layout) staff() {
 	}
 	for i, s := range l.seats {
 		_, cordoned := l.wants(lease.WishCordon, s.Name)
+		cordoned = cordoned || slices.Contains(l.facts.pages.broken, s.Incarnation) // it would not learn of more
 		_, drained := l.wants(lease.WishDrain, s.Name)
 		w := rebalance.Worker{
 			Name: s.Name, Tie: rebalance.Tie(string(s.Incarnation)), Labels: map[string]string{"task": s.Task, "build": s.Build},

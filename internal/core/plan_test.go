@@ -375,3 +375,47 @@ func TestFirstWorkerStartsAtOnce(t *testing.T) {
 		t.Logf("held after %v", f.until(500*time.Millisecond, f.held))
 	}
 }
+
+// TestUnreadableTarget: the target of a worker cannot be read from when a plan gives it one shard more.
+// The worker reports it and keeps what it holds; what nobody holds goes to the others, and plans are made
+// only for what happens. When the target can be read again, the worker gets its share.
+func TestUnreadableTarget(t *testing.T) {
+	for _, workers := range []int{4, 12} {
+		f := newFleet(t, 10*workers, workers, rebalance.Cooperative)
+		of := f.up()[workers-1]
+		if workers > 8 {
+			of = f.others()[0]
+		}
+		f.deaf = func(n *member, o engine.Output) bool {
+			if get, is := o.(engine.Get); is && n == of && get.Key.Kind == lease.KindTarget {
+				f.table.Unreadable, f.deaf = map[lease.Key]bool{get.Key: true}, nil
+			}
+			return false
+		}
+		add := func() {
+			for range workers {
+				f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", len(f.source.Shards))})
+			}
+		}
+		add()
+		f.until(f.config.Poll+2*beat+3*time.Second, f.held)
+		f.Run(20 * time.Second)
+		held := len(of.Handlers)
+		if held != 10 || slices.IndexFunc(of.events, func(e event.Event) bool { return e.Kind == event.Malformed && !e.Over }) < 0 {
+			t.Errorf("%d workers: it has %d shards, and does not report that it cannot read its target: %v", workers, held, of.events)
+		}
+		add()
+		dead := f.up()[1]
+		needed := workers + len(dead.Handlers)
+		dead.kill()
+		f.reset()
+		f.until(f.config.Poll+leaseTime+2500*time.Millisecond, f.held)
+		revision := f.plan().Revision
+		f.Run(5 * time.Minute)
+		if len(of.Handlers) != held || f.plan().Revision != revision || f.starts != needed {
+			t.Errorf("%d workers: it has %d shards, not %d; there were %d plans at rest; %d tenures began, not %d", workers, len(of.Handlers), held, f.plan().Revision-revision, f.starts, needed)
+		}
+		f.table.Unreadable = nil
+		f.until(f.config.Poll+2*beat+2*time.Second, f.even)
+	}
+}

@@ -54,5 +54,15 @@ func planMutants() []mutant {
 			swap(`*d = draft{}; return true`, `w.done = true; return false`), inCore, "TestPlannerStops"},
 		{"a child waits for its parents in the plan", "internal/core.layout.child",
 			swap(`l.facts.ready(a.Parents, l.feed)`, `true`), inCore, "TestChildInATarget"},
+		{"a worker whose target cannot be read gets nothing new", "internal/core.layout.staff",
+			without("broken"), inCore, "TestUnreadableTarget"},
+		{"it says once that it misses its target", "internal/core.follow.spoil",
+			never("broken"), inCore, "TestUnreadableTarget"},
+		{"it says so", "internal/core.follow.spoil",
+			swap(`missing := f.reading.revision`, `missing := int64(0)`), inCore, "TestUnreadableTarget"},
+		{"it reads the target again", "internal/core.follow.keep",
+			without("f.broken"), inCore, "TestUnreadableTarget"},
+		{"it follows no target of an earlier revision", "internal/core.follow.got",
+			never("whole.Revision"), inCore, "TestUnreadableTarget"},
 	}
 }
