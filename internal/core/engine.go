@@ -313,7 +313,7 @@ func (e *Engine) owner(t *turn, inc lease.Incarnation, since order) (ownerState,
 	}
 	if e.watching() {
 		switch p := e.peers.find(inc); {
-		case p != nil && p.suspect && e.duty.large(): // most watchers list the seats seldom
+		case p != nil && p.suspect: // another worker may have evicted it
 		case p != nil && (p.unreadable || p.seat.Confirmed()):
 			return alive, p.seat
 		case e.peers.begun >= since:
