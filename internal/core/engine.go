@@ -297,6 +297,9 @@ func (e *Engine) happened(h happened) {
 	if h.look {
 		e.look(paceMoving)
 	}
+	if h.served != "" {
+		e.shards.hasten(t, h.served)
+	}
 	if h.poll {
 		e.feed.soon(t)
 	}
@@ -434,12 +437,7 @@ func (e *Engine) seatSettled(in Settled) {
 	e.reads.near(t.now.Mono.Sub(sent))
 	now := e.seat.row
 	e.watch.self = e.watch.self || was.Leaving != now.Leaving || was.Freed != now.Freed || ails(was.Health, now.Health)
-	for _, w := range now.Wants {
-		if s := e.shards.find(w.Shard); s != nil {
-			s.publish(t, w.Generation)
-			e.shards.due = min(e.shards.due, s.wake)
-		}
-	}
+	e.shards.publish(t, now.Wants)
 	if doubted && !e.seat.trust.doubt {
 		e.tendAll()
 	}
@@ -468,7 +466,7 @@ func (e *Engine) hurry() Instant {
 	case e.seat.phase != seated:
 		return Never
 	case said.Leaving != e.leave.on, said.Missing != e.follow.missing && e.follow.missing > 0 && e.watch.waits == 0, ails(said.Health, e.health.says(t, &e.faults.silent)),
-		(len(said.Wants) > 0 || e.shards.asks > 0) && !slices.Equal(said.Wants, e.shards.wants()):
+		e.shards.unsaid(said.Wants):
 		return t.now.Mono
 	case said.Freed != e.news.count:
 		return max(e.news.added, e.seat.beat.sent.Add(t.beat/32)) // there may be more of it
@@ -737,7 +735,7 @@ func (e *Engine) readWants(seats []lease.Seat, only lease.Incarnation) {
 			switch {
 			case s != nil && s.t != nil && w.Generation == s.t.generation:
 				s.t.wantedBy(t, seat.Owner(), w.Terms, gone)
-			case w.Owner == e.seat.me && (s == nil || s.t == nil): // a row of this worker that it does not know of
+			case w.Owner == e.seat.me && (s == nil || s.t == nil && s.row.generation <= w.Generation): // a row of this worker that it does not know of
 				s = e.shards.know(w.Shard, t.cfg.Group, e.seat.me)
 				s.get(t)
 			}

@@ -109,17 +109,18 @@ func (w self) me() lease.Incarnation { return w.owner.Incarnation }
 type happened struct {
 	ended    bool // a tenure is over
 	started  bool
-	finished []string // these shards need no worker any more
-	buried   []string // these shards are assigned to this worker, and their rows are tombstones
-	removed  []string // the rows of these shards are tombstones now
-	declined []string // this worker declines these shards
-	late     *shard   // its commits are late
-	freed    bool     // a row has no owner now
-	accepted bool     // the table has accepted a checkpoint
-	tries    string   // this shard is tried, by a worker that is unwell
-	look     bool     // the seats have to be looked at soon: a move goes on
-	poll     bool     // the source may list new shards
-	restored error    // a row went back in time
+	finished []string          // these shards need no worker any more
+	buried   []string          // these shards are assigned to this worker, and their rows are tombstones
+	removed  []string          // the rows of these shards are tombstones now
+	declined []string          // this worker declines these shards
+	late     *shard            // its commits are late
+	freed    bool              // a row has no owner now
+	accepted bool              // the table has accepted a checkpoint
+	tries    string            // this shard is tried, by a worker that is unwell
+	served   lease.Incarnation // this worker has begun to serve requests
+	look     bool              // the seats have to be looked at soon: a move goes on
+	poll     bool              // the source may list new shards
+	restored error             // a row went back in time
 }
 
 // planChanged reports whether something has happened that may make a plan due.
@@ -229,11 +230,26 @@ func (l *shards) wants() (wants []lease.Want) {
 	for _, s := range l.all {
 		if s.requests() {
 			wants = append(wants, lease.Want{
-				Shard: s.name, Generation: s.ask.generation, Owner: s.row.copy.Row().Owner.Incarnation, Terms: s.ask.terms,
+				Shard: s.name, Generation: s.ask.generation, Owner: s.ask.owner, Terms: s.ask.terms,
 			})
 		}
 	}
 	return wants
+}
+
+// unsaid reports whether the requests differ from those that the seat has, so that this cannot wait
+// for the next heartbeat. A request that was served does no harm: it names an earlier generation.
+func (l *shards) unsaid(said []lease.Want) bool {
+	standing := 0
+	for _, w := range said {
+		switch s := l.find(w.Shard); {
+		case s != nil && s.requests() && s.ask.generation == w.Generation:
+			standing++
+		case s == nil || s.row.generation == w.Generation:
+			return true
+		}
+	}
+	return l.asks > standing && len(l.wants()) > standing
 }
 
 // held counts the tenures.

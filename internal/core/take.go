@@ -69,6 +69,9 @@ func (s *shard) acquire(t *turn, w self, o ownership, h *happened) {
 		s.send(t, givingUp, wr, err)
 		return
 	case protocol.StartIt:
+		if s.ask != nil {
+			h.served = s.ask.owner
+		}
 		s.start(t, h)
 		return
 	case protocol.ClaimAgain:
@@ -222,9 +225,11 @@ type ask struct {
 	hook       bool // the prepare hook was called
 	prepared   bool // it has ended
 	generation int64
+	owner      lease.Incarnation
 	terms      rebalance.Terms
-	since      Instant // of the phase; of a request, since it is published
-	looked     Instant // when the row was last read for it
+	since      Instant       // of the phase; of a request, since it is published
+	looked     Instant       // when the row was last read for it
+	pace       time.Duration // how soon to read it again at first
 }
 
 type askPhase uint8
@@ -252,7 +257,7 @@ func (s *shard) pursue(t *turn, w self, owner lease.Seat, h *happened) {
 	case a == nil && !w.room:
 		return // the end of another move makes room
 	case a == nil:
-		a = &ask{generation: at.Generation, terms: s.terms(t, owner)}
+		a = &ask{generation: at.Generation, owner: at.Owner.Incarnation, terms: s.terms(t, owner)}
 	}
 	since := t.now.Mono.Sub(a.since)
 	if a.phase == intending || a.phase == requested && !a.published {
@@ -275,6 +280,7 @@ func (s *shard) pursue(t *turn, w self, owner lease.Seat, h *happened) {
 		t.report(event.Event{Kind: event.Requested, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name})
 		h.look = true
 	case handoff.Accept:
+		h.served = a.owner
 		wr, err := protocol.Take(at, w.owner, t.stamp())
 		s.send(t, claiming, wr, err)
 	case handoff.Seize:
@@ -295,7 +301,7 @@ func (s *shard) watchRow(t *turn, a *ask, notice time.Duration) {
 	if !a.published {
 		return
 	}
-	pace, until := t.brisk(), a.since.Add(handoff.Patience(a.terms, notice))
+	pace, until := a.pace, a.since.Add(handoff.Patience(a.terms, notice))
 	switch {
 	case t.now.Mono >= until:
 		pace = t.beat
@@ -313,11 +319,36 @@ func (s *shard) watchRow(t *turn, a *ask, notice time.Duration) {
 	s.get(t)
 }
 
-// publish starts the time of a request that the others can see from now on.
-func (s *shard) publish(t *turn, generation int64) {
-	if s.requests() && !s.ask.published && s.ask.generation == generation {
-		s.ask.published, s.ask.since, s.ask.looked = true, t.now.Mono, t.now.Mono
+// publish starts the time of the requests that the others can see from now on. An owner notices
+// all that are for it at the same time. Until one is served, their rows are read in turn.
+func (l *shards) publish(t *turn, said []lease.Want) {
+	of := map[lease.Incarnation]time.Duration{}
+	for _, w := range said {
+		of[w.Owner]++
+	}
+	nth := map[lease.Incarnation]time.Duration{}
+	for _, w := range said {
+		nth[w.Owner]++
+		s := l.find(w.Shard)
+		if s == nil || !s.requests() || s.ask.published || s.ask.generation != w.Generation {
+			continue
+		}
+		a := s.ask
+		a.published, a.since, a.pace = true, t.now.Mono, min(of[w.Owner]*t.brisk(), paceSuspect)
+		a.looked = t.now.Mono.Add(min(nth[w.Owner]*t.brisk(), a.pace) - a.pace)
 		s.at(t, t.now.Mono)
+		l.due = t.now.Mono
+	}
+}
+
+// hasten reads the rows soon that are requested from an owner that has begun to serve.
+func (l *shards) hasten(t *turn, owner lease.Incarnation) {
+	for _, s := range l.all {
+		if a := s.ask; a != nil && a.owner == owner && a.pace > t.brisk() {
+			a.pace, a.looked = t.brisk(), 0
+			s.at(t, t.now.Mono)
+			l.due = t.now.Mono
+		}
 	}
 }
 
