@@ -213,7 +213,8 @@ func (e *Engine) audits() bool {
 func (e *Engine) self() self {
 	return self{
 		owner: e.seat.row.Owner(), capable: e.seat.capable(), doubt: e.seat.trust.doubt,
-		leaving: e.leave.on, release: e.leave.all, since: e.leave.since, room: e.shards.asks < e.turn.cfg.MaxMoves,
+		leaving: e.leave.on, release: e.leave.all, since: e.leave.since,
+		room: e.shards.asks < e.turn.cfg.MaxMoves && e.follow.revision >= e.watch.plan.Revision,
 		gate: e.health.gate(&e.turn, e.shards.find(e.health.trial)),
 	}
 }

@@ -98,7 +98,7 @@ type self struct {
 	doubt   bool    // it holds every write until a heartbeat is answered
 	leaving bool    // it shuts down
 	release bool    // it waits no longer for others to request its shards
-	room    bool    // it may request one more shard
+	room    bool    // it may request one more shard: it follows the plan that it knows
 	gate    gate    // what it may claim, if it is unwell
 	since   Instant // since when
 }
