@@ -808,7 +808,7 @@ func (e *Engine) retire() {
 func (e *Engine) pace() time.Duration {
 	t := &e.turn
 	switch {
-	case (e.duty.large() || e.duty.crowded) && e.peers.seen == 0:
+	case (e.duty.large() || e.duty.crowded) && e.peers.seen == 0 && e.watching():
 		return 0 // only now it is known that this worker has to list all seats
 	case e.duty.large():
 		return t.jitter(e.duty.pace(t, e.rank(), e.peers.dying(t)))
