@@ -6,7 +6,7 @@ const inTranscript = "./internal/transcript"
 func adviceMutants() []mutant {
 	return []mutant{
 		{"a worker follows a target when its revision is complete", "internal/core.follow.keep",
-			swap(`plan.Revision <= f.revision || plan.Open || _`, `plan.Revision <= f.revision || !r.try.due(t)`), inExplorer, "TestPlans/eager:_the_plan_is_deleted_while_a_planner_is_paused"},
+			swap(`_ || plan.Open || _`, `plan.Revision <= f.revision || !r.try.due(t)`), inExplorer, "TestPlans/eager:_the_plan_is_deleted_while_a_planner_is_paused"},
 		{"a shard that only one source lists is placed", "internal/core.watch.reason",
 			swap(`in.added || _`, `false`), inExplorer, "TestPlans/eager:_two_sources"},
 		{"shards of workers that are gone are placed at once", "internal/core.watch.due",
