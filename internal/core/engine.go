@@ -873,7 +873,9 @@ func (e *Engine) keepPlanning() {
 	t, d := &e.turn, &e.draft
 	if d.phase <= gathering && !e.plans() {
 		*d = draft{}
-		return
+		if e.reserve() == 0 {
+			return
+		}
 	}
 	if !e.seat.capable() {
 		return
@@ -913,9 +915,9 @@ func (e *Engine) considerPlan() {
 	now := w.due(t, scene{
 		seats: seats, me: e.seat.me, changed: e.peers.changed, added: int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale,
 		manyLate: e.manyLate(len(seats)),
-		makerUp:  w.plan.By.Incarnation == e.seat.me || e.peers.find(w.plan.By.Incarnation) != nil,
+		makerUp:  w.plan.By.Incarnation == e.seat.me || e.peers.find(w.plan.By.Incarnation) != nil, reserve: e.reserve(),
 	})
-	if now {
+	if now && (e.first() || !e.duty.large() || e.feed.answered || e.feed.complete > 0) {
 		e.draft.begin(t, w.plan)
 		e.reads.seats.wanted, e.reads.targets.wanted = true, true
 		e.reads.rows.wanted = e.reads.rows.wanted || e.draft.rows
@@ -1013,12 +1015,25 @@ func (e *Engine) crowded(plan lease.Plan, wishes lease.Wishes, seats []lease.Sea
 }
 
 // plans reports whether this worker writes plans and polls the source: in a small fleet all do, in
-// a large one the first watcher.
+// a large one the first watcher, and another one when a plan stays due.
 func (e *Engine) plans() bool {
-	if e.duty.large() {
-		return e.first()
+	w, reserve := &e.watch, e.reserve()
+	switch {
+	case !e.duty.large():
+		return e.watching()
+	case reserve > 0:
+		return w.waits > 0 && e.turn.now.Mono >= w.stays(reserve-apart) // the source has to answer first
 	}
-	return e.watching()
+	return e.first()
+}
+
+// reserve is how long a watcher of a large fleet leaves a plan that is due to those before it. It is 0
+// for the first watcher, and for a worker that is none.
+func (e *Engine) reserve() time.Duration {
+	if rank := e.rank(); rank > 0 {
+		return time.Duration(rank+1) * apart
+	}
+	return 0
 }
 
 // urgent reports whether this worker waits for what the next plan says.

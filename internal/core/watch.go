@@ -17,7 +17,8 @@ import (
 //
 // A plan is due when its inputs differ from those of the last finished plan, when the source
 // lists a shard that the plan lacks, and when a revision has been open for too long. The worker
-// whose own seat is the change writes the plan at once; the others wait, by rank.
+// whose own seat is the change writes the plan at once; the others wait, by rank. In a large fleet
+// the first watcher plans, and another one when a plan stays due.
 //
 // Invariant: a plan that moves held shards waits until the seats have stood still. Free shards
 // are placed at once.
@@ -77,9 +78,10 @@ func (w *watch) pace(t *turn) time.Duration {
 type scene struct {
 	seats   []lease.Seat // the confirmed seats, sorted by incarnation, with this worker's own
 	me      lease.Incarnation
-	changed Instant // when the seats last came, went or changed
-	added   bool    // the source lists shards that can be placed and are not
-	makerUp bool    // the worker that opened the revision has a seat
+	changed Instant       // when the seats last came, went or changed
+	added   bool          // the source lists shards that can be placed and are not
+	makerUp bool          // the worker that opened the revision has a seat
+	reserve time.Duration // how long a plan has to stay due for this worker, as long as the first watcher lives
 	// manyLate: so many seats have missed a heartbeat that it is soon known which workers have
 	// died. Until then held shards stay where they are.
 	manyLate bool
@@ -99,7 +101,7 @@ func (w *watch) due(t *turn, in scene) bool {
 	if w.waits == 0 {
 		w.waits = t.now.Mono
 	}
-	at := max(w.again, w.waits.Add(w.delay(in, abandoned)))
+	at := max(w.again, w.waits.Add(w.delay(in, abandoned)), w.stays(in.reserve))
 	gone := func(inc lease.Incarnation) bool { return seatOf(in.seats, inc) == rebalance.Nobody }
 	urgent := w.plan.Revision == 0 || w.orphans || in.added || abandoned || slices.ContainsFunc(w.plan.Watchers, gone)
 	if in.manyLate && !urgent {
@@ -114,6 +116,9 @@ func (w *watch) due(t *turn, in scene) bool {
 	}
 	return true
 }
+
+// stays returns when the plan will have been due for d since the last revision.
+func (w *watch) stays(d time.Duration) Instant { return max(w.waits, w.since).Add(d) }
 
 // still returns from when held shards may move although seats have changed then.
 func (w *watch) still(changed Instant) Instant {

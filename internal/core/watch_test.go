@@ -380,3 +380,87 @@ func TestMixedPages(t *testing.T) {
 	f.put(pages[1])
 	f.until(2*beat, func() bool { return other.holds(shard) })
 }
+
+// slowLists makes the listings of the seats by one worker take 5 s.
+func (f *fleet) slowLists(of *member) {
+	f.slow = func(n *member, o engine.Output) time.Duration {
+		if list, ok := o.(engine.List); ok && n == of && list.Query.Kind == lease.KindSeat && list.Query.Limit != 1 {
+			return 5 * time.Second
+		}
+		return 0
+	}
+}
+
+// TestSlowFirstWatcher: the heartbeats of the first watcher are in time, and its listings of the seats
+// are late. The next watcher plans, and once: two seconds after it has seen a change.
+func TestSlowFirstWatcher(t *testing.T) {
+	f := newFleet(t, 120, 12, rebalance.Cooperative)
+	f.slowLists(f.watchers()[0])
+	f.Run(20 * time.Second)
+	f.reset()
+	f.join()
+	took := f.until(beat+5*time.Second, f.even)
+	f.Run(20 * time.Second)
+	t.Logf("even after %v: %v", took, f.calls)
+	if f.starts != 9 || f.calls["list target, consistent"] > 2 {
+		t.Errorf("%d tenures began, and the targets were listed %d times", f.starts, f.calls["list target, consistent"])
+	}
+	f.reset()
+	f.Run(time.Minute)
+	if n := f.calls["list target, consistent"]; n > 0 || f.watchers()[1].polls > 0 {
+		t.Errorf("after the change the targets were listed %d times, and the second watcher polled the source %d times", n, f.watchers()[1].polls)
+	}
+}
+
+// A redirect is a planner that moves the shards of the first worker to the ninth, and those to the
+// second when there are ten workers.
+type redirect struct{ rebalance.Even }
+
+func (p redirect) Plan(v rebalance.View) []int {
+	place := func(name string) int {
+		return slices.IndexFunc(v.Workers, func(w rebalance.Worker) bool { return w.Name == name })
+	}
+	plan := p.Even.Plan(v)
+	first, second, ninth, tenth := place("w000"), place("w001"), place("w008"), place("w009")
+	for i, s := range v.Shards {
+		switch {
+		case s.Owner == rebalance.Nobody:
+		case s.Owner == ninth && tenth >= 0:
+			plan[i] = second
+		case s.Owner == first && ninth >= 0 && tenth < 0:
+			plan[i] = ninth
+		default:
+			plan[i] = s.Owner
+		}
+	}
+	return plan
+}
+
+// TestGivenAlthoughItAsksNoMore: an owner hands its shards to a worker that has called off its
+// requests because of a later plan. The owner is the first watcher, does not see that in time, and
+// does not make that plan either.
+func TestGivenAlthoughItAsksNoMore(t *testing.T) {
+	f := newFleet(t, 24, 0, rebalance.Eager)
+	f.config.Planner = redirect{}
+	for range 8 {
+		f.join()
+	}
+	f.until(30*time.Second, f.held)
+	f.Run(time.Minute)
+	owner := f.nodes[0]
+	owner.winds = 12 * time.Second
+	ninth := f.join()
+	told := func(n *member, kind event.Kind) int {
+		return len(slices.DeleteFunc(slices.Clone(n.events), func(e event.Event) bool { return e.Kind != kind }))
+	}
+	f.until(30*time.Second, func() bool { return told(owner, event.Draining) > 0 })
+	f.slowLists(owner)
+	f.join()
+	f.Run(13 * time.Second)
+	if told(ninth, event.Retired) == 0 || len(owner.Handlers) > 0 {
+		t.Fatalf("it called %d off, and the owner kept %d", told(ninth, event.Retired), len(owner.Handlers))
+	}
+	f.slow = nil
+	t.Logf("held again after %v", f.until(10*time.Second, f.held))
+	f.until(10*time.Second, func() bool { return len(f.nodes[1].Handlers) > 3 && f.held() })
+}
