@@ -1,10 +1,14 @@
 package processes
 
 import (
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/shardlease/shardlease-go/internal/attr"
 )
 
 // script is a sequence of entries for a fleet of two workers, a and b, with one shard.
@@ -197,6 +201,22 @@ func TestRecoveriesThatCount(t *testing.T) {
 		s.mu.Unlock()
 		if got := len(clean) == 1; got != c.counts || !got && len(mixed) != 1 {
 			t.Errorf("%s: counted %v, want %v: %v", name, got, c.counts, mixed)
+		}
+	}
+}
+
+// TestOnlySeatsAreEvicted: only the deletion of a seat is an eviction. The plan and the wishes, which
+// are stored beside the seats, and the targets are no seats, and their faults explain no loss of one.
+func TestOnlySeatsAreEvicted(t *testing.T) {
+	for key, want := range map[string]bool{"g/seat i": true, "g/seat !plan": false, "g/seat !wishes": false, "g/target i/0000": false, "g/lease/3 s": false} {
+		group, name, _ := strings.Cut(key, " ")
+		body := fmt.Sprintf(`{"Key":{"%s":{"S":"%s"},"%s":{"S":"%s"}}}`, attr.Group, group, attr.Key, name)
+		deletion := unpack(http.Header{"X-Amz-Target": {"DynamoDB_20120810.DeleteItem"}}, []byte(body), "a")
+		var saw []kind
+		r := &proxy{saw: func(e entry) { saw = append(saw, e.Kind) }}
+		r.report(deletion, time.Now(), http.StatusOK, nil)
+		if (len(saw) > 0) != want || (deletion.kind == "seat") != want {
+			t.Errorf("a deletion of %s: kind %q, the judge sees %v", key, deletion.kind, saw)
 		}
 	}
 }

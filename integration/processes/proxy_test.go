@@ -133,7 +133,7 @@ type call struct {
 	action string
 	header http.Header
 	body   []byte
-	kind   string // the kind of the row: "lease", "seat", or empty
+	kind   string // the kind of the record: "lease", "seat", "plan", "target", or empty
 	key    string
 	phase  phase
 	by     string
@@ -158,6 +158,9 @@ func unpack(h http.Header, body []byte, by string) *call {
 	}
 	_, p.kind = network.Partition(at[attr.Group].S)
 	p.key = at[attr.Key].S
+	if reserved, ok := strings.CutPrefix(p.key, "!"); ok { // the plan and the wishes are stored beside the seats
+		p.kind = reserved
+	}
 	if action == "UpdateItem" {
 		p.phase = phaseOf(p.kind, in.UpdateExpression, in.ConditionExpression)
 	}
@@ -340,8 +343,10 @@ func (r *proxy) report(p *call, before time.Time, status int, answer []byte) {
 		r.saw(e)
 	case status != http.StatusOK:
 	case p.action == "DeleteItem":
-		e.Kind, e.Incarnation = seatDeleted, p.key
-		r.saw(e)
+		if p.kind == lease.KindSeat.String() { // a target is deleted too, when its worker has gone
+			e.Kind, e.Incarnation = seatDeleted, p.key
+			r.saw(e)
+		}
 	default:
 		switch record := recordOf(p, answer).(type) {
 		case lease.Row:
