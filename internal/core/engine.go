@@ -327,6 +327,16 @@ func (e *Engine) owner(t *turn, inc lease.Incarnation, since order) (ownerState,
 	return e.owners.owner(t, inc, since)
 }
 
+// reading reports whether rows are being read for the first time.
+func (e *Engine) reading() bool {
+	for _, s := range slices.Backward(e.shards.all) { // the last ones are answered last
+		if s.row.try.sent && !s.row.known {
+			return true
+		}
+	}
+	return false
+}
+
 // relisted reports whether the source lists the shard, in a listing that was asked for after the
 // step since.
 func (e *Engine) relisted(name string, since order) bool {
@@ -522,12 +532,15 @@ func (e *Engine) got(in Got) {
 		if s == nil {
 			return
 		}
+		first := !s.row.known
 		if s.got(t, in) {
 			var h happened
 			s.end(t, event.CauseVanished, nil, &h)
 			e.happened(h)
 		}
-		e.tend(s)
+		if e.tend(s); first && !e.reading() {
+			e.tendAll()
+		}
 		e.tendChildren(s)
 	}
 }

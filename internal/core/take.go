@@ -33,6 +33,9 @@ type ownership interface {
 	// in the step since or later, it is asked for, and the state is asking. A step takes its
 	// input before it sends anything: what it sends begins after the answer that it took.
 	owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat)
+	// reading reports whether rows are being read for the first time. What follows waits for them for
+	// a moment: one read shows whether an owner has a seat, and one heartbeat has all requests.
+	reading() bool
 	// relisted reports whether this worker's own source lists the shard, in a listing that was
 	// asked for after the step since. A tombstone shows that the source has omitted the shard,
 	// and the listing from which it was planned may be older.
@@ -142,6 +145,10 @@ func (s *shard) seek(t *turn, w self, o ownership, h *happened) {
 		return
 	case at.Owner.IsZero():
 		s.claim(t, w, o, false)
+		return
+	}
+	if until := s.row.since.Add(t.beat / 64); t.now.Mono < until && o.reading() {
+		s.at(t, until)
 		return
 	}
 	switch state, seat := o.owner(t, at.Owner.Incarnation, s.row.read); state {

@@ -175,7 +175,7 @@ func (t *table) get(now time.Duration, k lease.Key) (lease.Record, bool) {
 	}
 	found := p.item(k.Name)
 	t.charge(now, k.Kind, l, false, float64(max(1, units(found.size, readUnit))))
-	t.meter.count("get", 1)
+	t.meter.count("get "+k.Kind.String(), 1)
 	return found.record, true
 }
 
