@@ -361,7 +361,7 @@ func (e *Engine) ready(t *turn, parents []string) bool {
 		case p.row.malformed:
 			ready = false
 		case at.Generation == 0 || at.Removed:
-			if unsure := e.feed.complete == 0 || e.feed.begun <= p.row.asked; unsure || src != nil && src.listed {
+			if unsure := e.feed.shown <= p.row.asked; unsure || src != nil && src.listed {
 				ready = false
 				e.feed.soon(t) // an old listing may be all that still has it
 			}

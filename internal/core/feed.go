@@ -20,6 +20,7 @@ type feed struct {
 	polled   Instant
 	asking   bool
 	begun    order // the step in which the latest listing was asked for
+	shown    order // the step in which the latest complete listing that was answered was asked for; 0: there was none
 	complete int64 // how many complete listings there were
 	answered bool  // there was an answer, complete or not
 	shards   []sourced
@@ -57,6 +58,7 @@ func (f *feed) sourced(t *turn, in Source) {
 	}
 	f.answered = f.answered || in.Answered
 	if in.Complete {
+		f.shown = f.begun
 		f.complete = min(f.complete+1, 3) // more makes no difference
 	}
 	listed := slices.Clone(in.Shards)
