@@ -364,6 +364,29 @@ func TestChildInATarget(t *testing.T) {
 	}
 }
 
+// TestChildWaitsForAWholeListing: a target names a child whose parent has no row. The source answers
+// in part, and so does not show whether it lists the parent too. The child is claimed only when a
+// whole listing lacks the parent.
+func TestChildWaitsForAWholeListing(t *testing.T) {
+	f := newFleet(t, 2, 2, rebalance.Eager)
+	a := f.nodes[0]
+	child := engine.Shard{Name: "child", Parents: []string{"parent"}}
+	f.source = engine.Source{Shards: append(f.source.Shards, child), Answered: true}
+	f.assign(map[string]*member{"child": a}, false)
+	next := f.target(a)
+	f.open()
+	next.Revision = f.plan().Revision
+	next.Hold[0].Parents = child.Parents
+	f.put(next)
+	f.finish()
+	f.Run(time.Minute)
+	if a.holds("child") {
+		t.Error("the child was claimed before a whole listing")
+	}
+	f.source.Complete = true
+	f.until(35*time.Second, func() bool { return a.holds("child") })
+}
+
 // TestFirstWorkerStartsAtOnce: the first worker of a group holds all shards within half a second,
 // on a table as near as can be too: everything that it reads first is then answered in the very
 // moment in which its clock starts.

@@ -295,17 +295,24 @@ func TestStray(t *testing.T) {
 }
 
 // TestOwnerWithoutAHint: a plan moves a shard, and the target of its owner does not say to whom. The
-// owner lists the seats to find out who requests it.
+// owner lists the seats once per heartbeat to find out who requests it.
 func TestOwnerWithoutAHint(t *testing.T) {
 	f := newFleet(t, 120, 12, rebalance.Cooperative)
 	from, to := f.others()[0], f.others()[1]
 	shard := from.Handlers[0].Shard
+	f.slow = func(n *member, o engine.Output) time.Duration {
+		if get, is := o.(engine.Get); is && n == to && get.Key.Kind == lease.KindTarget {
+			return 3 * beat
+		}
+		return 0
+	}
 	f.assign(map[string]*member{shard: to}, false)
 	f.reset()
-	f.until(3*beat, func() bool { return to.holds(shard) && !from.holds(shard) })
-	if from.calls["list seat"] == 0 {
-		t.Error("the owner has not listed the seats")
+	f.Run(3 * beat)
+	if n := from.calls["list seat"]; n == 0 || n > 4 {
+		t.Errorf("the owner has listed the seats %d times in three heartbeats", n)
 	}
+	f.until(3*beat, func() bool { return to.holds(shard) && !from.holds(shard) })
 	f.Run(beat)
 	f.reset()
 	f.Run(3 * beat)
