@@ -382,7 +382,7 @@ func (e *Engine) settled(in Settled) {
 		if mine, now := e.duty.settled(t, in, e.rank()); !mine {
 			e.planSettled(in)
 		} else if now.Revision > 0 {
-			e.sawPlan(now, e.watch.wishes)
+			e.sawPlan(now, e.watch.wishes, 0)
 		}
 	case lease.KindTarget:
 		if e.draft.targetSettled(t, in) {
@@ -525,7 +525,7 @@ func (e *Engine) got(in Got) {
 		}
 	case lease.KindPlan:
 		if plan, ok := in.Record.(lease.Plan); ok && in.Err == nil {
-			e.sawPlan(plan, e.watch.wishes)
+			e.sawPlan(plan, e.watch.wishes, 0)
 		}
 	case lease.KindLease:
 		s := e.shards.find(in.Key.Name)
@@ -648,7 +648,7 @@ func (e *Engine) listed(in Listed) {
 func (e *Engine) sawSeats(in Listed) {
 	e.watch.check = true
 	t, r := &e.turn, &e.reads.seats
-	sight := sighting{begun: r.begun, lax: r.lax}
+	sight, begun := sighting{begun: r.begun, lax: r.lax}, r.begun
 	var plan lease.Plan
 	var wishes lease.Wishes
 	found := false
@@ -676,12 +676,15 @@ func (e *Engine) sawSeats(in Listed) {
 			sight.unreadable = append(sight.unreadable, inc)
 		}
 	}
+	if r.lax {
+		begun, r.wanted = 0, r.wanted || e.watching() && e.watch.older(plan)
+	}
 	if n := len(in.Records) + len(in.Unreadable); r.limit > 0 && n >= r.limit {
-		e.crowded(plan, wishes, sight.seats)
+		e.crowded(plan, wishes, sight.seats, begun)
 		return
 	}
 	if !e.watching() {
-		e.sawPlan(plan, wishes)
+		e.sawPlan(plan, wishes, begun)
 		e.readWants(sight.seats, "")
 		e.peers.glimpse(t, sight)
 		return
@@ -701,7 +704,7 @@ func (e *Engine) sawSeats(in Listed) {
 	e.watch.orphans = e.watch.orphans || slices.ContainsFunc(before, func(p peer) bool {
 		return !p.seat.Leaving && e.peers.find(p.seat.Incarnation) == nil
 	})
-	if e.sawPlan(plan, wishes) || changed {
+	if e.sawPlan(plan, wishes, begun) || changed {
 		e.tendAll()
 	}
 	for _, seat := range sight.seats {
@@ -976,7 +979,7 @@ func (e *Engine) planSettled(in Settled) {
 	w.check = true
 	now, finished := d.planSettled(t, in)
 	if now != nil {
-		e.sawPlan(*now, w.wishes)
+		e.sawPlan(*now, w.wishes, 0)
 	}
 	if !finished {
 		return
@@ -995,19 +998,19 @@ func malformed(err error) bool { return errors.Is(err, lease.ErrMalformed) }
 // The part of the spine that is about watching, in a fleet where not every worker does.
 
 // sawPlan takes the plan and the wishes, and reports whether it is another plan.
-func (e *Engine) sawPlan(plan lease.Plan, wishes lease.Wishes) (changed bool) {
+func (e *Engine) sawPlan(plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
 	e.duty.saw(&e.turn, e.seat.me, plan)
 	if plan.Revision == 0 && !e.watching() {
 		return false // it was deleted; the watchers write the next one
 	}
-	return e.watch.saw(&e.turn, plan, wishes)
+	return e.watch.saw(&e.turn, plan, wishes, begun)
 }
 
 // readPlan takes the plan as a worker reads it that does not watch.
 func (e *Engine) readPlan(in Listed) {
 	for _, record := range in.Records {
 		if plan, ok := record.(lease.Plan); ok {
-			e.sawPlan(plan, e.watch.wishes)
+			e.sawPlan(plan, e.watch.wishes, 0)
 		}
 	}
 }
@@ -1020,10 +1023,10 @@ func (e *Engine) readAgain() {
 
 // crowded takes a listing that does not show all seats. The fleet is large, or there is no plan yet
 // for all of it: then the workers watch whose seats it shows.
-func (e *Engine) crowded(plan lease.Plan, wishes lease.Wishes, seats []lease.Seat) {
+func (e *Engine) crowded(plan lease.Plan, wishes lease.Wishes, seats []lease.Seat, begun order) {
 	e.duty.crowded = true
 	e.duty.low = len(seats) > 0 && e.seat.me < seats[len(seats)-1].Incarnation
-	e.sawPlan(plan, wishes)
+	e.sawPlan(plan, wishes, begun)
 	e.watch.known = true
 }
 

@@ -288,6 +288,32 @@ func TestNoPlan(t *testing.T) {
 	}
 }
 
+// TestPlanByHand: the plan is deleted, and somebody writes one of a lower revision. No worker follows it,
+// so a watcher writes one above the highest that any seat knows. Nothing moves by it, and a newcomer gets
+// its share.
+func TestPlanByHand(t *testing.T) {
+	for _, workers := range []int{4, 12} {
+		f := newFleet(t, 10*workers, workers, rebalance.Eager)
+		old := f.plan()
+		f.hand.Delete(old.Key())
+		early := f.stamp()
+		early.At = early.At.AddDate(-1, 0, 0)
+		f.write(protocol.OpenPlan(lease.Plan{Group: "g"}, protocol.Opening{By: old.By, Planner: old.Planner}, early))
+		opened := f.plan()
+		f.write(protocol.ClosePlan(opened, opened.Revision, old.By.Incarnation, old.Finding, f.stamp()))
+		if f.plan().Revision >= old.Revision {
+			t.Fatalf("the plan is %v", f.plan())
+		}
+		f.reset()
+		f.until(2*beat+openFor, func() bool { return f.plan().Revision > old.Revision && !f.plan().Open })
+		f.join()
+		f.until(2*beat+2*time.Second, f.even)
+		if most := (10*workers + workers) / (workers + 1); f.starts > most {
+			t.Errorf("%d tenures began, want at most %d", f.starts, most)
+		}
+	}
+}
+
 // TestOnlyTargetsThatDifferAreWritten: one shard more is one target more; and the targets of the dead are
 // deleted after all others are written.
 func TestOnlyTargetsThatDifferAreWritten(t *testing.T) {

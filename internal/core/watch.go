@@ -35,6 +35,7 @@ type watch struct {
 	plan    lease.Plan // as last seen; revision 0: there is none
 	known   bool       // the plan was looked for
 	since   Instant    // when the plan was first seen as it is: this revision, open or finished
+	at      order      // the step in which it became known as it is
 	wishes  lease.Wishes
 	self    bool     // this worker's own seat is a change, or it has evicted another
 	orphans bool     // a worker has gone since the last plan
@@ -45,11 +46,14 @@ type watch struct {
 	next    Instant  // when to check again although nothing has
 }
 
-// saw takes the plan as it was listed, and reports whether it is another one.
-func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes) (changed bool) {
-	if old := &w.plan; plan.Revision != 0 && (plan.Revision < old.Revision ||
-		plan.Revision == old.Revision && (plan.Tick < old.Tick || plan.Open && !old.Open)) {
-		return false // a listing that lags behind
+// saw takes the plan as it was read, and reports whether it is another one. An older one is what stands
+// only if a consistent read shows it, sent in the step begun; 0: it may lag behind.
+func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
+	if w.older(plan) && (begun == 0 || begun < w.at) {
+		return false
+	}
+	if plan.WriteID != w.plan.WriteID {
+		w.at = t.step
 	}
 	changed = !w.known || plan.Revision != w.plan.Revision || plan.Open != w.plan.Open
 	if changed {
@@ -60,6 +64,13 @@ func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes) (changed bool
 	}
 	w.plan, w.wishes, w.known = plan, wishes, true
 	return changed
+}
+
+// older reports whether the plan is one before the known one, unless somebody has written it by hand.
+func (w *watch) older(plan lease.Plan) bool {
+	old := &w.plan
+	return plan.Revision != 0 && (plan.Revision < old.Revision ||
+		plan.Revision == old.Revision && (plan.Tick < old.Tick || plan.Open && !old.Open))
 }
 
 // pace returns how soon the seats have to be listed again because a plan is being written or is
@@ -144,6 +155,8 @@ func (w *watch) reason(t *turn, in scene) (due, abandoned bool) {
 		return true, true
 	case in.added || len(w.strays) > 0:
 		return true, false
+	case slices.ContainsFunc(in.seats, func(s lease.Seat) bool { return s.Revision > w.plan.Revision }):
+		return true, false // it was written by hand, and nobody follows it
 	}
 	return w.plan.Inputs != inputs(in.seats, w.wishes, w.plan.Revision), false
 }

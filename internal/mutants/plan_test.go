@@ -64,5 +64,11 @@ func planMutants() []mutant {
 			without("f.broken"), inCore, "TestUnreadableTarget"},
 		{"it follows no target of an earlier revision", "internal/core.follow.got",
 			never("whole.Revision"), inCore, "TestUnreadableTarget"},
+		{"an older plan is taken as it stands if a consistent read shows it", "internal/core.watch.saw",
+			swap(`begun == 0 || begun < w.at`, `true`), inCore, "TestPlanByHand"},
+		{"a listing that shows an older plan is repeated", "internal/core.Engine.sawSeats",
+			swap(`e.watch.older(plan)`, `false`), inCore, "TestPlanByHand"},
+		{"a plan below what a seat knows is due to be replaced", "internal/core.watch.reason",
+			swap(`s.Revision > w.plan.Revision`, `false`), inCore, "TestPlanByHand"},
 	}
 }
