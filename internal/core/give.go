@@ -93,9 +93,6 @@ func (s *shard) move(t *turn, w self) {
 		wr, err := protocol.Offer(at, s.hold(t), g.to.Incarnation, of.marks.unaccepted(), t.stamp())
 		s.sendMark(t, offering, wr, err)
 	case handoff.Withdraw:
-		if s.row.try.sent { // a request that is called off has often been served: the row says so
-			return
-		}
 		wr, err := protocol.Withdraw(at, s.hold(t), t.stamp())
 		s.send(t, withdrawing, wr, err)
 	default:
