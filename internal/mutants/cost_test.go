@@ -1,0 +1,30 @@
+package mutants
+
+// costMutants make the changes of small fleets dearer, or take what a moment ago was true for true.
+func costMutants() []mutant {
+	const test = "TestCostOfAChange"
+	return []mutant{
+		{"rows that are requested from one owner are read in turn", "internal/core.shards.publish",
+			swap(`min(of[w.Owner]*t.brisk(), paceSuspect)`, `t.brisk()`), inScale, test},
+		{"each of them has its own moment", "internal/core.shards.publish",
+			swap(`min(nth[w.Owner]*t.brisk(), a.pace)`, `a.pace`), inScale, test},
+		{"the other rows are read when an owner begins to serve", "internal/core.Engine.happened",
+			never("served"), inScale, test},
+		{"that a request was served is no news", "internal/core.shards.unsaid",
+			always("s.row.generation"), inScale, test},
+		{"a request that was served is not looked into", "internal/core.Engine.readWants",
+			without("<="), inScale, test},
+		{"what follows from rows waits for all of them", "internal/core.shard.seek",
+			never("reading"), inScale, test},
+		{"and no longer", "internal/core.Engine.got",
+			never("reading"), inScale, test},
+		{"a target that is out of date is no reason for a request", "internal/core.Engine.self",
+			without("revision"), inCore, "TestPlannersOfTwoMinds"},
+		{"only a later listing shows that the source lacks a parent", "internal/core.Engine.ready",
+			never("unsure"), inCore, "TestChildWaitsForAWholeListing"},
+		{"and only a whole one", "internal/core.feed.sourced",
+			swap(`if in.Complete { f.shown = $begun; $f.complete = _ }`, `f.shown = $begun`), inCore, "TestChildWaitsForAWholeListing"},
+		{"a worker that does not watch lists the seats with pauses", "internal/core.Engine.pace",
+			without("=e.watching()"), inCore, "TestOwnerWithoutAHint"},
+	}
+}
