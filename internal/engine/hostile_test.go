@@ -9,6 +9,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -25,7 +26,7 @@ func TestLateAnswerProvesNothing(t *testing.T) {
 	}
 	c := config(rebalance.Eager)
 	c.Name = "a"
-	e := engine.New(c, moment())
+	e := virtual.Present(c, moment())
 	verifies, question := 0, uint64(0)
 	var sends []lease.Write
 	step := func(in engine.Input) {
@@ -144,7 +145,7 @@ func TestBackoffIsBounded(t *testing.T) {
 		now = now.Add(time.Millisecond)
 		return engine.Moment{Mono: now, Wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(now)), Chance: fmt.Sprint("c", n)}
 	}
-	e := engine.New(c, moment())
+	e := virtual.Present(c, moment())
 	wr, err := protocol.Begin("g", "s", nil, "x", protocol.Stamp{ID: "w", At: moment().Wall})
 	if err != nil {
 		t.Fatal(err)
@@ -314,7 +315,7 @@ func TestOldBeatDoesNotEndDoubt(t *testing.T) {
 	c := config(rebalance.Eager)
 	c.Name = "a"
 	c.Audit = time.Hour
-	e := engine.New(c, moment())
+	e := virtual.Present(c, moment())
 	var seat lease.Seat
 	var row lease.Row
 	var tenure engine.Tenure
