@@ -59,9 +59,13 @@ func TestLateAnswerProvesNothing(t *testing.T) {
 	step(engine.Verified{Read: question}) // late, about the table before it was restored
 	step(engine.Settled{Write: create, Record: create.Next})
 	b := sends[0]
+	step(engine.Verified{Read: question}) // and again, now that the new seat was asked about
 	step(engine.Settled{Write: b, Record: b.Next})
 	if verifies != 2 {
 		t.Errorf("the new seat was never asked about: %d question(s) in all", verifies)
+	}
+	if e.Status().Proven {
+		t.Error("an answer to an earlier question counts as an answer to this one")
 	}
 }
 
@@ -151,16 +155,20 @@ func TestBackoffIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	row := wr.Next.(lease.Row)
-	row.Failures = lease.Failures{Count: 1 << 33, Last: row.Generation}
+	row.Failures, row.Last.Reason = lease.Failures{Count: 1 << 33, Errors: 1 << 33, Last: row.Generation}, lease.ReasonFailed
 	if err := row.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	var seat lease.Seat
 	var todo []engine.Input
-	todo = append(todo, engine.Tick{})
-	for i := 0; len(todo) > 0 && i < 40; i++ {
-		in := todo[0]
-		todo = todo[1:]
+	claimed := false
+	for range 1000 {
+		in := engine.Input(engine.Tick{})
+		if len(todo) > 0 {
+			in, todo = todo[0], todo[1:]
+		} else {
+			now = now.Add(100 * time.Millisecond)
+		}
 		from := time.Now()
 		outs, _ := e.Step(moment(), in)
 		if took := time.Since(from); took > 100*time.Millisecond {
@@ -173,9 +181,14 @@ func TestBackoffIsBounded(t *testing.T) {
 				if s, ok := o.Write.Next.(lease.Seat); ok {
 					seat = s
 				}
+				claimed = claimed || o.Write.Key() == row.Key()
 				todo = append(todo, engine.Settled{Write: o.Write, Record: o.Write.Next})
 			case engine.Verify:
 				todo = append(todo, engine.Verified{Read: o.Read})
+			case engine.Poll:
+				todo = append(todo, engine.Source{Shards: []engine.Shard{{Name: "s"}}, Complete: true})
+			case engine.Get:
+				todo = append(todo, engine.Got{Read: o.Read, Key: o.Key, Record: row})
 			case engine.List:
 				l := engine.Listed{Read: o.Read, Records: []lease.Record{row}}
 				if o.Query.Kind == lease.KindSeat {
@@ -184,6 +197,9 @@ func TestBackoffIsBounded(t *testing.T) {
 				todo = append(todo, l)
 			}
 		}
+	}
+	if !claimed {
+		t.Error("the row was not claimed")
 	}
 }
 

@@ -109,6 +109,43 @@ func TestOneSlowReadDelaysNothing(t *testing.T) {
 	}
 }
 
+// TestSlowListings: one listing of the seats that takes long delays the next one by nothing, two in
+// a row do, and a table that answers quickly again is soon asked as before.
+func TestSlowListings(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.join("a", config(rebalance.Eager)), w.join("b", config(rebalance.Eager))
+	w.run(30 * time.Second)
+	a.Kill()
+	w.run(5 * time.Second) // b looks twice a second
+	for _, c := range []struct {
+		slow        int
+		least, most time.Duration
+	}{{1, 0, 600 * time.Millisecond}, {2, 1500 * time.Millisecond, beat + 100*time.Millisecond}} {
+		pause := b.afterSlow(c.slow, 500*time.Millisecond)
+		if pause < c.least || pause > c.most {
+			t.Errorf("after %d slow listings the next one came after %v, want %v to %v", c.slow, pause, c.least, c.most)
+		}
+	}
+}
+
+// afterSlow makes so many listings of the seats take so long, and returns how long after the last
+// of them was answered the next one is sent.
+func (n *node) afterSlow(many int, took time.Duration) time.Duration {
+	sent, answered := 0, time.Duration(0)
+	n.slow = func(o engine.Output) time.Duration {
+		if l, ok := o.(engine.List); !ok || l.Query.Kind != lease.KindSeat {
+			return 0
+		}
+		if sent++; sent > many {
+			return 0
+		}
+		answered = n.w.Now() + took
+		return took
+	}
+	n.w.until(10*time.Second, func() bool { return sent > many })
+	return n.w.Now() - answered
+}
+
 // recovery is how long b takes to replace a, if it lists the rows so early before a's seat
 // expires and that takes a sixth of T.
 func recovery(t *testing.T, ttl, early time.Duration, paused bool) time.Duration {

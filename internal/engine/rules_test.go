@@ -1,7 +1,9 @@
 package engine_test
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -274,17 +276,16 @@ func TestWantForAnotherGeneration(t *testing.T) {
 	}
 }
 
-// TestFailingShardsRest: between the tenures of a shard that fails, pauses double.
+// TestFailingShardsRest: between the tenures of a shard that fails, pauses double. They are no
+// shorter if another worker tries.
 func TestFailingShardsRest(t *testing.T) {
-	w := newWorld(t, 1)
-	a := w.join("a", config(rebalance.Eager))
-	for range 6000 {
-		w.run(10 * time.Millisecond)
-		for _, id := range a.tenures() {
-			a.fail(id)
+	starts := failing(t, "ab")
+	for i, pause := 1, time.Second; i < len(starts); i, pause = i+1, 2*pause {
+		if got := starts[i].at - starts[i-1].at; got < pause {
+			t.Errorf("of two workers, tenure %d began %v after the one before, want %v", i, got, pause)
 		}
 	}
-	starts := a.of(event.Started)
+	starts = failing(t, "a")
 	if len(starts) < 5 || len(starts) > 7 {
 		t.Fatalf("%d tenures in a minute", len(starts))
 	}
@@ -293,6 +294,25 @@ func TestFailingShardsRest(t *testing.T) {
 			t.Errorf("tenure %d began %v after the one before, want %v", i, got, pause)
 		}
 	}
+}
+
+// failing returns the tenures of a shard that each of these workers fails, in a minute.
+func failing(t *testing.T, names string) (starts []told) {
+	w := newWorld(t, 1)
+	fleet := w.fleet(names, config(rebalance.Eager))
+	for range 6000 {
+		w.run(10 * time.Millisecond)
+		for _, n := range fleet {
+			for _, id := range n.tenures() {
+				n.fail(id)
+			}
+		}
+	}
+	for _, n := range fleet {
+		starts = append(starts, n.of(event.Started)...)
+	}
+	slices.SortFunc(starts, func(a, b told) int { return cmp.Compare(a.at, b.at) })
+	return starts
 }
 
 // TestUnknownParentMayBeThere: a child whose parent nobody knows waits for a complete
@@ -425,6 +445,11 @@ func TestUnreadableSeatIsALife(t *testing.T) {
 	if n := len(w.nodes[1].Handlers); n != 2 {
 		t.Errorf("b holds %d", n)
 	}
+	w.join("c", config(rebalance.Eager)) // it has never seen that seat
+	w.run(15 * time.Second)
+	if n := len(w.nodes[1].Handlers) + len(w.nodes[2].Handlers); n != 2 {
+		t.Errorf("b and c hold %d", n)
+	}
 }
 
 // TestUnreadableSeatOfOnesOwn: a worker that cannot read its own seat loses nothing by it. Its
@@ -437,6 +462,11 @@ func TestUnreadableSeatOfOnesOwn(t *testing.T) {
 	w.run(5 * time.Minute) // several audits, each with a listing of the seats
 	if ended := a.of(event.Ended); len(ended) > 0 {
 		t.Errorf("%d tenures ended, the first as %v", len(ended), ended[0].Cause)
+	}
+	w.join("b", config(rebalance.Eager)) // a plan needs a consistent listing
+	w.run(time.Minute)
+	if lost := a.of(event.Lost); len(lost) > 0 {
+		t.Errorf("it has lost its seat %d times", len(lost))
 	}
 }
 

@@ -36,9 +36,11 @@ func seatMutants() []mutant {
 
 		// Reading.
 		{"one slow answer is no sign of a slow store", "internal/core.read.answered",
-			swap(`min(took, cmp.Or($before, took))`, `cmp.Or(took, $before)`), inEngine, "TestOneSlowReadDelaysNothing"},
+			swap(`min(took, cmp.Or($before, took))`, `cmp.Or(took, $before)`), inEngine, "TestSlowListings"},
 		{"a pause follows a read that took long", "internal/core.read.answered",
-			cut("r.rest = t.now"), inEngine, "TestFleetRecoversFromOverload"},
+			cut("r.rest = t.now"), inEngine, "TestSlowListings"},
+		{"a pause has a bound, however often a call was made", "internal/core.backoff",
+			swap(`min(_, 63)`, `tries-1`), inEngine, "TestBackoffIsBounded"},
 		{"a listing that a worker waits for is made soon", "internal/core.feed.sourced",
 			swap(`min(f.next, t.now.Mono.Add(t.jitter(t.cfg.Poll)))`, `t.now.Mono.Add(t.jitter(t.cfg.Poll))`), inEngine, "TestPollSoonDuringAPoll"},
 	}
