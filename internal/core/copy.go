@@ -7,6 +7,14 @@ import (
 	"github.com/shardlease/shardlease-go/internal/digest"
 )
 
+// Copies and hashes of an engine, for the explorer and for tests: with them it finds out that two
+// ways lead to the same state.
+//
+// Called by tests and worlds only, between two steps.
+//
+// Invariant: a clone shares nothing that either engine changes. A new field of a part that is a
+// slice, a map or a pointer has to be copied here.
+
 // Clone returns another engine in the same state. It shares nothing that either changes.
 func (e *Engine) Clone() *Engine {
 	c := *e

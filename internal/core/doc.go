@@ -7,31 +7,110 @@
 // what to do. So a fleet of engines can be driven through any interleaving, cloned in the middle
 // and compared.
 //
-// The engine is a spine and parts. A part is a struct with its own methods. It gets the [turn]
-// (the moment, the configuration, the outputs) and narrow values, and returns what happened. No
-// part sees another part; only the spine knows them all.
+// # Authority and attention
 //
-//	engine.go  the spine: takes inputs, calls the parts, in a fixed order
-//	seat.go    this worker's seat: heartbeats, trust, the end of trust
+// Only the lease row of a shard says which worker holds it, and every write is conditional. The
+// plan moves attention, not authority: it says at which rows a worker looks. So nothing here
+// depends on a plan being right, fresh, or there at all.
+//
+// # The spine and its parts
+//
+// A part is a struct with its own methods. It gets the turn (the moment, the configuration, the
+// outputs) and narrow values, and returns what happened. No part sees another part; only the
+// spine knows them all. It calls them in a fixed order: the part that the input concerns, then
+// each part for what is due, and the seat last.
+//
+//	engine.go  the spine: takes inputs, calls the parts
+//	turn.go    what every part gets in a step, and the pacing of calls that are repeated
+//	io.go      the inputs and outputs
+//
+//	this worker:
+//	seat.go    its own seat: heartbeats, trust, the end of trust
+//	news.go    what its seat publishes about shards
+//	health.go  whose fault a failure is, and whether the worker can work
+//	faults.go  faults that last, and their reports
+//	leave.go   a graceful shutdown
+//
+//	the fleet and the plan:
 //	peers.go   the other workers' seats: who is alive, who is late, evictions
-//	duty.go    which workers watch the seats of a large fleet
-//	reads.go   which read is under way, and how soon to read again
-//	shard.go   what this worker knows of one shard
-//	follow.go  this worker's target: what the plan assigns to it
+//	duty.go    which workers watch the seats of a large fleet, and the tick
+//	reads.go   which listing is under way, and how soon to list again; audits of a large fleet
 //	feed.go    what the source lists
 //	facts.go   what is known of all shards, for plans
 //	watch.go   when the next plan is due
 //	draft.go   writing the next plan
 //	layout.go  computing it
 //	wishes.go  removing the wishes of operators that have ended
-//	take.go    claiming free shards and requesting held ones
+//
+//	the shards of this worker:
+//	follow.go  its target: what the plan assigns to it
+//	shard.go   what it knows of one shard
+//	take.go    claiming free shards and requesting held ones; the seats of owners
 //	hold.go    holding a shard: marks, commits, winding down
 //	give.go    handing a shard over
-//	leave.go   a graceful shutdown
-//	faults.go  faults that last
-//	health.go  whose fault a failure is, and whether this worker can work
 //
-// The plan moves attention, not authority. Only the lease row of a shard says which worker
-// holds it, and every write is conditional. So nothing here depends on a plan being right, fresh, or
-// there at all.
+//	status.go and copy.go show the engine to the shell, and to tests.
+//
+// A fleet is large if the plan has more than eight workers. In a small one every worker watches
+// the seats. In a large one the watchers do that the plan names, and the first of them plans.
+//
+// # Seven events
+//
+// What each part does, and what it writes after the arrow. A number is that of a conversation of
+// real engines in internal/transcript, which shows the event.
+//
+// Join (09; 19 in a large fleet):
+//
+//	seat           takes a seat → create; confirms it → heartbeat
+//	follow         finds no target; in a large fleet → heartbeat that says so
+//	watch          of the newcomer (large: of the first watcher): its own seat is the change
+//	draft, layout  → plan opened; targets that differ; plan completed
+//	take           of the newcomer: claims free shards → rows; requests held ones → heartbeat
+//	give, hold     of the owners: as in a move
+//
+// Crash (12):
+//
+//	peers          has seen the heartbeat stand still for the lease time → seat deleted
+//	watch          of the worker that evicted it (large: of the first watcher): a plan is due
+//	draft, layout  → plan opened; targets; target of the dead worker deleted; plan completed
+//	follow, take   reads the row, then the owner's seat, which is gone → row claimed
+//
+// Crash of a planner (20): it leaves an open revision and some of its targets.
+//
+//	follow         of all workers: reads no target of an open revision
+//	watch          of another worker: after 3 s, or when the planner has no seat, a plan is due
+//	draft, layout  lists the rows → the next revision opened; all targets; plan completed
+//	peers …        later, as in a crash
+//
+// Eager move (06; 08 when the drain time ends):
+//
+//	take           of the successor: prepares, requests → heartbeat with the request
+//	give           of the owner: sees the request, ends the handler's soft context
+//	hold, give     the handler returns → row: last mark, successor as owner, next generation
+//	take, hold     of the successor: reads its name in the row, starts; → heartbeat without it
+//
+// Cooperative move (07):
+//
+//	take           of the successor: prepares, requests → heartbeat with the request
+//	give           of the owner → row: offer and latest mark; the handler continues
+//	take, hold     of the successor → row taken over, next generation; starts
+//	give, hold     of the owner: reads the row or is refused, and ends its handler 50 ms later
+//
+// Graceful stop (10; 11 with no other worker):
+//
+//	leave, seat    → heartbeat that says so
+//	watch … draft  of the leaving worker (large: of the first watcher) → plan and targets,
+//	               unless no other worker is left
+//	give, hold     serves the requests of successors → rows, as in a move
+//	leave, hold    nobody requests more, or the drain time is over → rows released
+//	seat           no row is in its name → seat deleted; the next planner deletes its target
+//
+// Restore of the table (17):
+//
+//	seat           its heartbeat is refused; the spine ends every tenure → another seat created
+//	seat           verifies the table: it went back, so nothing is planned or claimed
+//	peers          → its own former seat deleted
+//	faults         reports restored while it lasts; an operator adopts → each row, no owner
+//	seat           verifies again: proven
+//	draft, take    → plan and targets; rows claimed
 package core

@@ -13,8 +13,10 @@ import (
 //	idle → gathering → opening → writing → finishing → idle
 //	         read        swap     targets     swap
 //
-// Called by the spine: begin when a plan is due, keep in each step, gathered when the reads are
-// answered, settled with the answers to its writes.
+// A draft that another worker has overtaken, or that has nothing to change, is dropped: idle again.
+//
+// Called by the spine: begin when a plan is due, gather and then keep in each step, planSettled and
+// targetSettled with the answers to its writes.
 //
 // A crash while gathering leaves nothing. After the opening swap it leaves an open revision, and
 // some targets of it: the next planner opens the revision after it and writes all targets.
@@ -39,7 +41,7 @@ const mostAtOnce = 64
 type draft struct {
 	phase   draftPhase
 	begun   order      // the step in which it began: it is made from reads that were sent later
-	rows    bool       // the owners are those of the rows, because there is no plan, or not a whole one
+	rows    bool       // the owners are those of the rows: there is no plan, or not a whole one
 	all     bool       // all targets are written, although they have not changed
 	plan    lease.Plan // as last read or written
 	opening protocol.Opening

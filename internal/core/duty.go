@@ -33,7 +33,7 @@ import (
 const (
 	fewest      = 8  // so many workers watch at most
 	newcomers   = 64 // about so many newcomers watch when a whole fleet returns
-	firstSeats  = 64 // a listing of the seats has at most so many records while the fleet seems to be small
+	firstSeats  = 64 // the most records in a listing of the seats while the fleet seems to be small
 	readsAtOnce = 3000
 )
 
@@ -89,8 +89,8 @@ func (d *duty) watches(me lease.Incarnation) bool {
 	return d.acting > 0 || d.newcomer || slices.Contains(d.watchers, me)
 }
 
-// rank returns how many watchers that live come before this one; -1: no plan names it, and it has not
-// taken over.
+// rank returns how many living watchers come before this one; -1: no plan names it, and it has
+// not taken over.
 func (d *duty) rank(me lease.Incarnation, lives func(lease.Incarnation) bool) (rank int) {
 	if d.acting > 0 {
 		return 0
@@ -190,8 +190,8 @@ func (d *duty) pace(t *turn, rank int, dying bool) time.Duration {
 	return min(paceSuspect<<rank, t.beat)
 }
 
-// reading returns how soon a worker that has just seen the plan reads it again. urgent: it waits for
-// what the plan says. A watcher sees the plan with its next listing of the seats.
+// reading returns how soon a worker that has just seen the plan reads it again. urgent: the worker
+// waits for what the plan says. A watcher sees the plan with its next listing of the seats.
 func (d *duty) reading(t *turn, plan lease.Plan, urgent, watching bool) time.Duration {
 	switch {
 	case plan.Late || plan.Open || urgent:

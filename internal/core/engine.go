@@ -11,7 +11,10 @@ import (
 )
 
 // The spine: it takes each input, hands it to the part that it concerns, and then lets each part
-// do what is due, in a fixed order. It is called by the shell, and calls every part.
+// do what is due, in a fixed order. It has no states of its own: seat.phase is how far the worker
+// has come.
+//
+// Called by the shell, the virtual world and the explorer: New once, Step with every input.
 //
 // Invariant: trust is checked before an input is taken: an answer must not prolong what has ended.
 // Invariant: the seat is written last in a step, after the decisions that it has to publish.
@@ -183,8 +186,8 @@ func (e *Engine) watching() bool {
 	return d.large() && d.watches(e.seat.me) || !d.large() && (!d.crowded || d.low || slices.Contains(d.watchers, e.seat.me))
 }
 
-// rank returns how many workers come before this one in watching, planning and evicting; -1: it only
-// watches.
+// rank returns how many workers come before this one in watching, planning and evicting; -1: it
+// only watches.
 func (e *Engine) rank() int {
 	if !e.duty.large() {
 		return 0
@@ -192,8 +195,8 @@ func (e *Engine) rank() int {
 	return e.duty.rank(e.seat.me, e.lives)
 }
 
-// first reports whether this worker is the first watcher that lives. It audits the rows, and in a large
-// fleet it alone plans and polls the source.
+// first reports whether this worker is the first watcher that lives. The first watcher audits the
+// rows, and in a large fleet it plans and polls the source.
 func (e *Engine) first() bool { return e.watching() && e.duty.rank(e.seat.me, e.lives) == 0 }
 
 // lives reports whether the heartbeats of a worker come in time, as this one has listed them.
@@ -690,7 +693,7 @@ func (e *Engine) sawSeats(in Listed) {
 		return
 	}
 	if !found && !r.lax && r.begun > e.seat.trust.confirmed {
-		e.loseSeat(event.CauseExpired, nil) // evicted; or the table went back, which the next seat finds out
+		e.loseSeat(event.CauseExpired, nil) // evicted; or the table went back: the next seat finds out
 		return
 	}
 	olds := map[lease.Incarnation]int64{}
@@ -752,7 +755,8 @@ func (e *Engine) readWants(seats []lease.Seat, only lease.Incarnation) {
 			switch {
 			case s != nil && s.t != nil && w.Generation == s.t.generation:
 				s.t.wantedBy(t, seat.Owner(), w.Terms, gone)
-			case w.Owner == e.seat.me && (s == nil || s.t == nil && s.row.generation <= w.Generation): // a row of this worker that it does not know of
+			case w.Owner == e.seat.me && (s == nil || s.t == nil && s.row.generation <= w.Generation):
+				// A row that names this worker, which does not know of it.
 				s = e.shards.know(w.Shard, t.cfg.Group, e.seat.me)
 				s.get(t)
 			}
@@ -949,8 +953,8 @@ func (e *Engine) considerPlan() {
 	}
 }
 
-// manyLate reports whether so many seats of a large fleet have missed a heartbeat, or may have, that
-// it is soon known which workers have died.
+// manyLate reports whether so many seats of a large fleet have missed a heartbeat, or may have,
+// that it is soon known which workers have died.
 func (e *Engine) manyLate(seats int) bool {
 	return e.duty.large() && (8*e.peers.late() >= seats || e.turn.now.Mono < e.peers.from.Add(e.turn.cfg.TTL/2))
 }
@@ -1121,7 +1125,7 @@ func (e *Engine) keepAuditing() {
 func (e *Engine) swept() {
 	w, sweep := &e.watch, e.sweep
 	e.sweep, e.facts.asked = sweep.over(), sweep.revision
-	e.sawRows(sweep.found, max(e.facts.begun, 1)) // what it shows may be old, and no plan is made from it
+	e.sawRows(sweep.found, max(e.facts.begun, 1)) // it may be old: no plan is made from it
 	if w.plan.Open || w.plan.Revision != sweep.revision || w.waits > 0 || sweep.since < w.since.Add(e.turn.cfg.TTL) {
 		return
 	}
@@ -1140,9 +1144,9 @@ func (e *Engine) declined(name string) bool {
 	})
 }
 
-// keepServing reads the seats of the workers that may request shards which this worker holds and the
-// plan assigns to others. It reports whether it does not know for all of them which workers these
-// are, so that all seats have to be listed.
+// keepServing reads the seats of the workers that may request shards of this worker: those which
+// the plan assigns to others. It reports whether it does not know all these workers, so that all
+// seats have to be listed.
 func (e *Engine) keepServing() (all bool) {
 	if !e.duty.large() {
 		return false

@@ -10,8 +10,9 @@ import (
 
 // What this worker knows of all shards, for plans: the lease rows, and the names in the targets.
 //
-// Called by the spine: saw with each complete listing of the rows, finish and bury with the news of
-// this worker and of others.
+// Called by the spine: saw with each complete listing of the rows, sawTargets with each of the
+// targets, planned when this worker has written a plan, finish and bury with the news of this
+// worker and of others.
 //
 // Invariant: what is known of a row may be out of date. It decides when to plan. A plan itself
 // rests on targets and rows that were read for it.
@@ -141,7 +142,7 @@ func (f *facts) sawTargets(sent order, in Listed, plan lease.Plan) {
 		f.pages.broken = append(f.pages.broken, lease.Incarnation(worker))
 	}
 	before := f.placed.names
-	if f.planned(plan.Revision, f.pages.all); plan.Open { // some targets are still of the revision before
+	if f.planned(plan.Revision, f.pages.all); plan.Open { // some targets are of the revision before
 		f.placed.names = append(f.placed.names, before...)
 		slices.Sort(f.placed.names)
 		f.placed.names = slices.Compact(f.placed.names)

@@ -10,13 +10,21 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Faults that last. Each is reported when it begins, a lease time later, then at intervals that
-// double up to an hour, and when it ends. A worker makes one report of a fault, however many
-// shards the fault concerns.
+// Faults that last.
 //
-// Called by the spine. A part that meets a fault of the store notes it in the turn; no part has
-// to end one: each check looks at the calls that wait to be repeated and at the tenures, and ends
-// the fault when it finds none.
+//	off → raised: reported → lasts: reported again and again → lowered: reported as over
+//
+// A fault is reported when it begins, a lease time later, then at intervals that double up to an
+// hour, and when it ends. A worker makes one report of a fault, however many shards the fault
+// concerns.
+//
+// A part that meets a fault of the store notes it in the turn; no part has to end one. Each check
+// looks at the calls that wait to be repeated and at the tenures, and ends the fault when it finds
+// none.
+//
+// Called by the spine: keepReporting at the end of each step, the others with what was met.
+//
+// Invariant: a fault that was reported is reported as over when it ends, unless the engine is done.
 
 const (
 	faultNames    = 10   // how many shards a report names
@@ -305,7 +313,7 @@ func (e *Engine) probe(late int) {
 func (e *Engine) surrender() {
 	t := &e.turn
 	if w, err := protocol.Evict(e.seat.row); err == nil {
-		t.do(Send{Write: w}) // its answer changes nothing: where a late heartbeat keeps the seat, the seat expires
+		t.do(Send{Write: w}) // its answer changes nothing: if a heartbeat comes first, the seat expires
 	}
 	e.faults.rows.surrendered++
 	rest := backoff(e.faults.rows.surrendered, t.cfg.TTL, longestRest*t.cfg.TTL)

@@ -16,8 +16,8 @@ import (
 // Invariant: a target is read once for every revision that was seen finished. While a revision
 // is open, an old target may mean "unchanged" or "not written yet".
 // Invariant: pages of different revisions are not acted on.
-// Invariant: a target that was unreadable is followed again only in a revision for which it was written.
-// The plan has given its shards to others meanwhile.
+// Invariant: a target that was unreadable is followed again only in a revision for which it was
+// written. The plan has given its shards to others meanwhile.
 
 // A follow is the target that this worker follows.
 type follow struct {
@@ -37,8 +37,8 @@ type reading struct {
 	try      retry
 }
 
-// keep reads the target when a revision is finished that was not followed yet, and from time to time
-// while it cannot be read.
+// keep reads the target when a revision is finished that was not followed yet, and from time to
+// time while it cannot be read.
 func (f *follow) keep(t *turn, me lease.Incarnation, plan lease.Plan) {
 	r := &f.reading
 	if plan.Revision <= f.revision && len(f.broken) == 0 || plan.Open || !r.try.due(t) {
@@ -92,8 +92,8 @@ func (f *follow) got(t *turn, in Got) (adopted bool) {
 	return f.adopt(r.revision, whole, 0)
 }
 
-// spoil notes that the target cannot be read. The worker says once that it misses it: the plan gives the
-// shards of which nobody knows then to others, and nobody can write the target anew.
+// spoil notes that the target cannot be read. The worker reports once that it misses the target.
+// Then the plan gives to others the shards that only this target names. Nobody can replace it.
 func (f *follow) spoil(t *turn, page lease.Key) bool {
 	missing := f.reading.revision
 	if len(f.broken) > 0 {

@@ -11,7 +11,10 @@ import (
 
 // Handing a shard over: the owner's side of a move. handoff.Owner decides each step.
 //
-// Called by shard.serve, and by the spine with what the listing of the seats shows.
+//	requested → eager:       draining → returned or cut → handed over in one write
+//	          → cooperative: offered → taken over by the successor, or withdrawn
+//
+// Called by shard.serve, and by the spine with what a read of the seats shows.
 //
 // Invariant: an owner never stops because of a plan. It serves any standing request for its
 // generation, from any worker.
@@ -77,7 +80,7 @@ func (s *shard) move(t *turn, w self) {
 		s.serveOn(t)
 		return
 	}
-	if g != nil && !g.wanted && of.offer.to != g.to.Incarnation { // an offer to somebody else is withdrawn
+	if g != nil && !g.wanted && of.offer.to != g.to.Incarnation { // an offer to another is withdrawn
 		of.give, g = nil, nil
 	}
 	switch handoff.Owner(g.agreed(), handoff.Giving{

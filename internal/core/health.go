@@ -15,13 +15,13 @@ import (
 //	well → handlers of three different shards have failed in a row → unwell: resting → on trial
 //	  ↑__________________ a success, at any time ______________________|         ↑________|
 //
-// A heartbeat shows only that a process is alive. A worker whose handlers fail would get shard after
-// shard of the others, and fail them. So it notes itself that it is unwell, and its seat says so:
-// then the plan gives it nothing, unless there is no other worker. After a rest it tries one shard.
-// Rests grow, and a success ends them.
+// A heartbeat shows only that a process is alive. A worker whose handlers fail would take one shard
+// after the other from well workers, and fail it. So a worker finds out by itself that it is
+// unwell, and publishes that on its seat. Then the plan gives it nothing, unless no worker is well.
+// After a rest it tries one shard. Rests grow, and a success ends them.
 //
-// What is not processed has a cause that is told: handlers that show no progress are reported, and
-// shards for which no worker has room.
+// No shard stays unprocessed without a reported cause: handlers that show no progress are reported,
+// and so are shards for which no worker has room.
 //
 // Called by the spine: judge and succeeded with what handlers do, keep, keepSilence and keepFull in
 // each step, gate before a shard is claimed; and guilty for quarantines.
@@ -33,8 +33,8 @@ import (
 
 const (
 	failuresInRow  = 3               // so many different shards make a worker unwell
-	longestIllness = 4 * time.Minute // a rest; with the trial after it, a recovery is noticed within five minutes
-	allUnwellRest  = 2 * time.Minute // a rest while no worker is well: nobody else processes what it holds
+	longestIllness = 4 * time.Minute // the longest rest: a recovery is noticed within five minutes
+	allUnwellRest  = 2 * time.Minute // the same while no worker is well: nobody else can help
 	silentAfter    = 5 * time.Minute // a handler without progress is reported, where StallAfter is off
 )
 
@@ -78,8 +78,8 @@ type silence struct {
 
 func (h *health) unwell() bool { return h.since != 0 }
 
-// failing reports whether the handler has failed, and nothing was concluded from it yet. A stall for
-// which the store is to blame does not count.
+// failing reports whether the handler has failed, and nothing was concluded from it yet. A stall
+// that the store has caused does not count.
 func (s *shard) failing(t *turn) bool {
 	w := &s.t.wind
 	if w.cause == event.CauseStalled && (w.returned || w.cut) && w.blame == noFailure && !s.commitsLate(t) {
@@ -201,7 +201,8 @@ func (e *Engine) blame(t *turn, s *shard) {
 	e.tendAll()
 }
 
-// keepHealth looks for tenures that show that this worker is well again, and reports that it is not.
+// keepHealth looks for tenures that show that this worker is well again. Until then it reports that
+// the worker is unwell.
 func (e *Engine) keepHealth() {
 	h, t, f := &e.health, &e.turn, &e.faults.unwell
 	for _, s := range e.shards.all {
@@ -259,7 +260,7 @@ func (e *Engine) keepSilence() {
 	t.at(f.check)
 }
 
-// keepFull reports that the plan has no worker with room for some shards. The first watcher does it.
+// keepFull reports shards for which the plan has found no room. The first watcher does it.
 func (e *Engine) keepFull() {
 	f, plan := &e.faults.full, &e.watch.plan
 	switch {
@@ -274,8 +275,8 @@ func (e *Engine) keepFull() {
 // fit reports whether a worker may be given shards.
 func fit(s lease.Seat) bool { return s.Confirmed() && !s.Leaving && s.Health.Unwell == "" }
 
-// guilty reports whether the failures of a shard are its own. They are not known before the seats have
-// been listed since the row was read.
+// guilty reports whether the failures of a shard are its own. That is not known before the seats
+// were listed after the row was read.
 func (e *Engine) guilty(t *turn, at lease.Row, orphan bool, since order) (guilty, known bool) {
 	if e.peers.begun <= since {
 		e.reads.seats.wanted = true

@@ -42,7 +42,7 @@ type marks struct {
 	flush    uint64          // a caller waits until this many are accepted
 	first    Instant         // when the commit window of the first mark that is not sent began
 	made     Instant         // when the shell says that this mark was made
-	late     Instant         // since when the table has answered no write of the row although one was due; 0: none is late
+	late     Instant         // since when no write that was due was answered; 0: none is late
 	pulse    Instant         // the last sign of progress
 	doubted  Instant         // when StallAfter had passed since then
 	progress bool            // the handler has made progress, with marks or without
@@ -56,7 +56,7 @@ type winding struct {
 	cause    event.Cause
 	since    Instant // when its soft context ended
 	returned bool    // the handler has returned
-	blame    blame   // it has returned an error, and not after its soft context had ended; or it has stalled
+	blame    blame   // it has stalled, or returned an error before its soft context ended
 	cut      bool    // its hard context has ended, and the shard is given up without it
 	overdue  bool    // it had some time to return before that
 	note     string
@@ -125,7 +125,7 @@ func (s *shard) end(t *turn, cause event.Cause, err error, h *happened) {
 		Kind: event.Ended, Shard: s.name, Generation: of.generation, Cause: cause,
 		Took: t.now.Mono.Sub(of.began), Pending: m.seq - m.accepted,
 	}
-	if cause != event.CauseHandedOff { // otherwise the table has refused a late commit, as in any such move
+	if cause != event.CauseHandedOff { // otherwise a late commit was refused: part of the move
 		ended.Err = err
 	}
 	if of.wind.cut && of.wind.overdue {
@@ -275,7 +275,7 @@ func (s *shard) keepCommitting(t *turn, doubt bool) (late bool) {
 	_, open := s.row.copy.Open()
 	due := m.seq > m.accepted && s.commitDue(t) || open && s.write.try.tries > 0
 	switch {
-	case !open && (doubt || s.t.offer.holds(t)): // this worker itself holds the commit, which says nothing about the table
+	case !open && (doubt || s.t.offer.holds(t)): // this worker itself delays the commit
 		m.late = 0
 	case due && m.late == 0:
 		m.late = t.now.Mono
@@ -474,8 +474,8 @@ func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 	err := a.Err()
 	if err != nil {
 		ev := event.Event{Kind: event.Refused, Shard: s.name, Generation: of.generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason}
-		if a.Verdict != protocol.Overtaken || overtaken(a.Row, of.generation) != event.CauseHandedOff { // otherwise it was a late commit, as in any such move
-			ev.Err = err
+		if a.Verdict != protocol.Overtaken || overtaken(a.Row, of.generation) != event.CauseHandedOff {
+			ev.Err = err // otherwise it was a late commit, as in any such move
 		}
 		t.report(ev)
 	}

@@ -2,6 +2,9 @@ package core
 
 import "github.com/shardlease/shardlease-go/internal/engine"
 
+// The inputs and outputs of the engine. The shell and the virtual world give the inputs to
+// Engine.Step, and carry out the outputs.
+
 // The inputs and outputs are those of the present engine, so that the same shell and the same
 // virtual world run both.
 type (

@@ -17,7 +17,7 @@ import (
 //
 //	survey → place → settle → assign
 //
-// Called by the draft when everything is read that a plan is made from.
+// Called by draft.gather when everything is read that a plan is made from.
 //
 // Invariant: what has no living owner is placed whenever a worker has room, whatever pauses and
 // cordons there are.
@@ -40,7 +40,7 @@ type stage struct {
 	facts   *facts
 	feed    *feed
 	targets []lease.Target                   // whole, sorted by incarnation
-	rows    bool                             // the owners are those of the rows, and not those of the targets
+	rows    bool                             // the owners are those of the rows, not of the targets
 	strays  []string                         // sorted; their workers have to read the rows again
 	acting  bool                             // this worker has taken over, because no watcher lives
 	late    func(inc lease.Incarnation) bool // its seat has missed a heartbeat
@@ -233,7 +233,7 @@ func (l *layout) staff() {
 	}
 	for i, s := range l.seats {
 		_, cordoned := l.wants(lease.WishCordon, s.Name)
-		cordoned = cordoned || slices.Contains(l.facts.pages.broken, s.Incarnation) // it would not learn of more
+		cordoned = cordoned || slices.Contains(l.facts.pages.broken, s.Incarnation) // it cannot learn of more
 		_, drained := l.wants(lease.WishDrain, s.Name)
 		w := rebalance.Worker{
 			Name: s.Name, Tie: rebalance.Tie(string(s.Incarnation)), Labels: map[string]string{"task": s.Task, "build": s.Build},

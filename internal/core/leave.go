@@ -10,11 +10,15 @@ import (
 //
 //	leaving → releasing → nothing left → the seat is given up → done
 //
-// The seat says that the worker leaves, which makes a plan due, and the worker writes it itself.
-// It serves until its successors have requested its shards, at most for the drain time. Then it
-// releases the rest and gives up its seat. Nobody waits for anything to expire.
+// The seat says that the worker leaves, which makes a plan due. The worker writes that plan itself,
+// in a large fleet the first watcher does. The worker serves until its successors have requested
+// its shards, at most for the drain time. Then it releases the rest and gives up its seat. Nobody
+// waits for anything to expire.
 //
 // Called by the spine: stop once, then keepLeaving in each step.
+//
+// Invariant: the seat is given up only when no row is in the name of this worker, or when handlers
+// and writes have had their time.
 
 // A leave is a graceful shutdown.
 type leave struct {
@@ -45,7 +49,7 @@ func (e *Engine) keepLeaving() {
 	case unseated:
 		l.done = true
 		return
-	case creating, confirming: // once it has a seat it can give it up; without an answer, nobody counts it
+	case creating, confirming: // without a heartbeat its seat counts for nobody
 		l.done = t.now.Mono >= l.began.Add(t.beat)
 		t.at(l.began.Add(t.beat))
 		return
@@ -81,8 +85,8 @@ func (e *Engine) waitsForSuccessors() bool {
 	return false
 }
 
-// others reports whether another worker may take shards of this one. A worker that has not listed the
-// seats since it watches, or does not watch, supposes so: the plan says which take them.
+// others reports whether another worker may take shards of this one. A worker that does not watch,
+// or has not listed the seats since it does, supposes so: the plan decides which worker does.
 func (e *Engine) others() bool {
 	return e.peers.seen == 0 || slices.ContainsFunc(e.peers.all, func(p peer) bool {
 		return !p.unreadable && p.seat.Confirmed() && !p.seat.Leaving

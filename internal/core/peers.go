@@ -16,8 +16,8 @@ import (
 //	unconfirmed → alive → suspect → evicted
 //	                ↑________|
 //
-// Called by the spine: saw with each listing of the seats, evict in each step, settled with the
-// answers to evictions.
+// Called by the spine: saw with each listing of the seats, glimpse with one of a worker that does
+// not watch, evict in each step, settled with the answers to evictions.
 //
 // Invariant: a seat expires only after this worker has itself seen its heartbeat counter stand
 // still for the seat's lease time, on its own clock; and the deletion is conditional on the
@@ -136,8 +136,8 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 	return changed, missing
 }
 
-// glimpse takes a consistent listing of a worker that does not watch. It shows whether a shard has to
-// be quarantined, and nothing else rests on it.
+// glimpse takes a consistent listing of a worker that does not watch. Only the decision to
+// quarantine a shard rests on it.
 func (p *peers) glimpse(t *turn, in sighting) {
 	if in.lax {
 		return
@@ -187,7 +187,7 @@ func (p *peers) pace(t *turn) time.Duration {
 		if of.unreadable {
 			continue
 		}
-		d = min(d, max(of.seat.TTL/3, paceMoving)) // a worker with a shorter lease is looked at once per its heartbeat
+		d = min(d, max(of.seat.TTL/3, paceMoving)) // its lease may be shorter
 		switch age := t.now.Mono.Sub(of.since); {
 		case !of.suspect:
 		case age >= of.seat.TTL-of.seat.TTL/3:

@@ -9,7 +9,11 @@ import (
 
 // The listings of this worker: which are under way, and when the next are due.
 //
-// Called by the spine, which alone knows why a listing is wanted.
+//	due, or wanted → under way → answered → resting → due
+//	                     ↑______ failed: repeated after a pause
+//
+// Called by the spine, which alone knows why a listing is wanted: due and send in each step,
+// answered with each answer.
 //
 // Invariant: one listing of a kind is under way at a time, so a later answer was asked for later.
 
@@ -18,7 +22,7 @@ type reads struct {
 	seats, rows, targets read
 	plan                 read          // of a worker that does not watch
 	away                 time.Duration // how long the quickest answer of the table took
-	moving               Instant       // since when shards of this worker have been in moves; 0: none is
+	moving               Instant       // since when shards of this worker are in moves; 0: none is
 }
 
 // A read is one kind of listing.

@@ -12,7 +12,7 @@ import (
 
 // This worker's seat.
 //
-//	none → creating → confirming → seated → leaving → (the engine is done)
+//	unseated → creating → confirming → seated → quitting → (the engine is done)
 //	  ↑__________________________________|  the seat is lost, or given up for a rest
 //
 // Called by the spine: fence before any input is taken, keep at the end of each step, settled
@@ -28,7 +28,7 @@ type phase uint8
 const (
 	unseated   phase = iota // there is no seat
 	creating                // the creation is under way
-	confirming              // the first heartbeat is under way: before it is stored, the worker claims nothing
+	confirming              // the first heartbeat is under way; the worker claims nothing before
 	seated
 	quitting // the deletion is under way
 )

@@ -12,8 +12,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// One shard, as this worker knows it and acts on it. A worker knows the shards
-// of its target, those that it holds, and those that it was asked for; not the others.
+// One shard, as this worker knows it and acts on it. A worker knows the shards of its target, those
+// that it holds, and those that others request of it; not the rest.
+//
+//	known → tended when it is due → a write is open → answered: tended again … → forgotten
 //
 // Called by the spine. tend does what is due for one shard: take.go has the side of a worker
 // that wants the shard, hold.go and give.go the side of a worker that has it.
@@ -62,7 +64,7 @@ type aim struct {
 	leave  Instant // until then others are to try it first, because its own handler has given it up
 	early  int64   // tenures in a row that its handler gave up without progress
 	paused Instant // this worker does not request it before
-	left   Instant // until then its owner may still hand it over, although this worker requests it no more
+	left   Instant // until then its owner may hand it over, although this worker no longer requests it
 	sure   bool    // the row was read for this aim
 	retire bool    // it is finished, and the source lists it no more: its row becomes a tombstone
 }
@@ -110,7 +112,7 @@ type happened struct {
 	ended    bool // a tenure is over
 	started  bool
 	finished []string          // these shards need no worker any more
-	buried   []string          // these shards are assigned to this worker, and their rows are tombstones
+	buried   []string          // the same of shards that are assigned to this worker
 	removed  []string          // the rows of these shards are tombstones now
 	declined []string          // this worker declines these shards
 	late     *shard            // its commits are late
@@ -163,7 +165,8 @@ func (l *shards) present(id Tenure) *shard {
 func (l *shards) know(name, group string, me lease.Incarnation) *shard {
 	i, ok := slices.BinarySearchFunc(l.all, name, func(s *shard, name string) int { return strings.Compare(s.name, name) })
 	if !ok {
-		l.all = slices.Insert(slices.Clip(l.all), i, newShard(name, group, me)) // a copy: somebody may walk through the old one
+		// A copy, because a caller may range over the old slice.
+		l.all = slices.Insert(slices.Clip(l.all), i, newShard(name, group, me))
 	}
 	return l.all[i]
 }
@@ -481,7 +484,7 @@ func (s *shard) claimed(t *turn, what doing, a protocol.Answer, h *happened) {
 	case a.Verdict != protocol.Stored:
 		if what == claiming && a.Verdict != protocol.Again {
 			t.report(event.Event{Kind: event.Contended, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name})
-			s.aim.paused, h.look = t.now.Mono.Add(stillFor), true // the plan may have given the shard to the other
+			s.aim.paused, h.look = t.now.Mono.Add(stillFor), true // the plan may have changed
 		}
 	case what == making || what == reviving:
 		t.report(event.Event{Kind: event.Created, Shard: s.name, Generation: at.Generation})

@@ -1,5 +1,11 @@
 package core
 
+// The state of health of a worker, for people and probes.
+//
+// Called by the shell after a step.
+//
+// Invariant: Status changes nothing.
+
 // Status returns the worker's state of health.
 func (e *Engine) Status() Status {
 	c := &e.seat

@@ -18,7 +18,10 @@ import (
 //	                    → its owner has no seat: claimed
 //	                    → held: prepared for → requested → taken over, or handed over
 //
-// handoff.Successor decides each step of a move. Called by shard.tend.
+// handoff.Successor decides each step of a move.
+//
+// Called by shard.tend (acquire), and by the spine: shards.publish when a request is stored, owners
+// with reads of single seats.
 //
 // Invariant: a shard that nobody has held yet is claimed only when the rows of its parents show
 // that they are processed. The plan says so too, but it may be out of date.
@@ -444,8 +447,8 @@ func (o *owners) find(inc lease.Incarnation) *ownerRead {
 	return &o.all[i]
 }
 
-// owner reports whether inc has a seat, as far as a read shows that was sent in the step since or later.
-// A seat that was found is believed for a heartbeat.
+// owner reports whether inc has a seat, as far as a read shows that was sent in the step since or
+// later. A seat that was found is believed for a heartbeat.
 func (o *owners) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
 	of := o.find(inc)
 	if of != nil && (of.state == gone && of.begun >= since || of.state == alive && t.now.Mono.Sub(of.at) < t.beat) {

@@ -10,6 +10,13 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
+// What every part gets in a step: the moment, the configuration and the outputs; and the pacing of
+// calls that are repeated until they are answered.
+//
+// Called by every part.
+//
+// Invariant: a part asks no clock and draws no lot: now, stamp and jitter are all it has.
+
 // An order numbers the steps of one engine, and a serial its reads. Only how they compare
 // matters.
 type (
