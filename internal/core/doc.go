@@ -56,8 +56,8 @@
 //
 // # Seven events
 //
-// What each part does, and what it writes after the arrow. A number is that of a conversation of
-// real engines in internal/transcript, which shows the event.
+// Each line names a part, what it does, and after the arrow what it writes. A number is that of a
+// conversation of real engines in internal/transcript, which shows the event.
 //
 // Join (09; 19 in a large fleet):
 //

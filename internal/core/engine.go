@@ -680,7 +680,7 @@ func (e *Engine) sawSeats(in Listed) {
 		}
 	}
 	if r.lax {
-		begun, r.wanted = 0, r.wanted || e.watching() && e.watch.older(plan)
+		begun, r.wanted = 0, r.wanted || e.watching() && begun >= e.watch.at && e.watch.older(plan)
 	}
 	if n := len(in.Records) + len(in.Unreadable); r.limit > 0 && n >= r.limit {
 		e.crowded(plan, wishes, sight.seats, begun)

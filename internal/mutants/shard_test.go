@@ -16,7 +16,7 @@ func shardMutants() []mutant {
 		{"a parent that is listed again is not finished", "internal/core.Engine.ready",
 			without("=src != nil && src.listed"), inCore, "TestChildTooEarlyInATarget"},
 		{"a parent that is not known may have a row", "internal/core.Engine.ready",
-			without("complete"), inCore, "TestChildTooEarlyInATarget"},
+			swap(`e.feed.shown <= p.row.asked`, `false`), inCore, "TestChildTooEarlyInATarget"},
 		{"a shard that was started waits for no parent", "internal/core.shard.seek",
 			without("begun"), inEngine, "TestChildOutlivesItsParentsRow"},
 		{"an adopted shard was not started by the adoption", "internal/core.begun",
@@ -34,7 +34,7 @@ func shardMutants() []mutant {
 
 		// Moving a shard.
 		{"a request is for a generation", "internal/core.Engine.readWants",
-			without("w.generation"), inEngine, "TestWantForAnotherGeneration"},
+			swap(`s != nil && s.t != nil && w.Generation == s.t.generation`, `s != nil && s.t != nil`), inEngine, "TestWantForAnotherGeneration"},
 		{"commits wait for an offer", "internal/core.offer.holds",
 			never("heldoffer"), inEngine, "TestCommitsWaitForAnOffer"},
 		{"a refused commit of an offered shard reports its unknown outcome", "internal/core.shard.refused",
