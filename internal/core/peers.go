@@ -136,8 +136,8 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 	return changed, missing
 }
 
-// glimpse takes a consistent listing of a worker that does not watch. Only the decision to
-// quarantine a shard rests on it.
+// glimpse takes a consistent listing of a worker that does not watch: the decision to quarantine a
+// shard rests on it, and when the worker begins to watch, who is alive.
 func (p *peers) glimpse(t *turn, in sighting) {
 	if in.lax {
 		return
@@ -145,6 +145,9 @@ func (p *peers) glimpse(t *turn, in sighting) {
 	*p = peers{begun: in.begun}
 	for _, seat := range in.seats {
 		p.all = append(p.all, peer{seat: seat, since: t.now.Mono})
+	}
+	for _, inc := range in.unreadable {
+		p.all = append(p.all, peer{seat: lease.Seat{Incarnation: inc}, unreadable: true, since: t.now.Mono})
 	}
 	sortPeers(p.all)
 }
