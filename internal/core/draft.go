@@ -86,6 +86,8 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	case in.plan.Revision != d.plan.Revision, in.plan.Open != d.plan.Open:
 		*d = draft{}
 		return beaten
+	case in.plan.Unplaced > 0 && in.facts.begun == 0: // no target names those
+		return lacking
 	}
 	d.plan, d.plan.Group = in.plan, t.cfg.Group
 	in.wishes, in.targets, in.rows = standing(in.stored.List, t.now.Wall), joined(in.facts.pages.all), d.rows

@@ -971,7 +971,7 @@ func (e *Engine) gather() {
 		w.check = true
 		e.look(paceWaiting)
 	case lacking:
-		e.reads.rows.wanted = true
+		e.reads.rows.wanted = e.reads.rows.wanted || !e.reads.rows.sent
 	case unchanged:
 		w.again, w.check = e.peers.changed.Add(stillFor), true
 	}

@@ -410,3 +410,21 @@ func TestTombstoneThatIsListedAgain(t *testing.T) {
 	a := p.enter("a")
 	p.until(time.Minute, func() bool { return len(a.Handlers) == 1 })
 }
+
+// TestFreedShardIsTriedAgain: the only worker rests for an hour after it has failed a shard. An operator
+// quarantines the shard and frees it: it is tried again after the next audit.
+func TestFreedShardIsTriedAgain(t *testing.T) {
+	p := newPair(t, 1)
+	p.config.Backoff, p.config.MaxBackoff = time.Hour, time.Hour
+	a := p.join("a")
+	a.ret(a.Handlers[0].Tenure, true)
+	p.Run(5 * time.Minute)
+	r, err := p.store.Get(t.Context(), lease.Key{Group: "g", Kind: lease.KindLease, Name: "shard-000"})
+	if err != nil || len(a.Handlers) > 0 {
+		t.Fatal(err, a.Handlers)
+	}
+	row := r.(lease.Row)
+	row = write[lease.Row](p)(protocol.Quarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, lease.ReasonForced, stamp("1")))
+	write[lease.Row](p)(protocol.Unquarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, stamp("2")))
+	p.until(p.config.Audit+time.Second, func() bool { return len(a.Handlers) == 1 })
+}

@@ -468,3 +468,21 @@ func TestUnreadableTarget(t *testing.T) {
 		f.until(f.config.Poll+2*beat+2*time.Second, f.even)
 	}
 }
+
+// TestRoomForUnplacedShards: shards for which there was no room are placed as soon as a worker joins
+// that has room, and no held shard moves for them.
+func TestRoomForUnplacedShards(t *testing.T) {
+	f := newFleet(t, 6, 0, rebalance.Eager)
+	f.config.MaxShards = 3
+	f.join()
+	f.Run(time.Minute)
+	f.reset()
+	f.config.MaxShards = 6
+	f.join()
+	took := f.until(beat, f.held)
+	t.Logf("held after %v", took)
+	f.Run(10 * time.Second)
+	if f.starts != 3 || took > 300*time.Millisecond || !f.even() {
+		t.Errorf("%d tenures began, the last after %v", f.starts, took)
+	}
+}

@@ -352,6 +352,9 @@ func (s *shard) news(t *turn) {
 		if now.Removed {
 			r.gone = t.step
 		}
+		if now.Owner.IsZero() && now.Last.Reason == lease.ReasonForced { // an operator has freed it
+			s.aim.rest, s.aim.leave = 0, 0
+		}
 	}
 }
 

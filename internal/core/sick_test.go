@@ -623,6 +623,7 @@ func TestFull(t *testing.T) {
 	}
 	c.join("c")
 	c.until(10 * time.Second)
+	c.run(beat) // a sees the plan that c has made
 	for _, n := range c.nodes {
 		if events := c.of(n, event.Full); len(events) > 0 && !events[len(events)-1].Over || n.Engine.Status().Unplaced.Count > 0 {
 			t.Errorf("worker %s, with room for all: %v", n.Name, events)

@@ -114,7 +114,7 @@ func (w *watch) due(t *turn, in scene) bool {
 	}
 	at := max(w.again, w.waits.Add(w.delay(in, abandoned)), w.stays(in.reserve))
 	gone := func(inc lease.Incarnation) bool { return seatOf(in.seats, inc) == rebalance.Nobody }
-	urgent := w.plan.Revision == 0 || w.orphans || in.added || abandoned || slices.ContainsFunc(w.plan.Watchers, gone)
+	urgent := w.plan.Revision == 0 || w.plan.Unplaced > 0 || w.orphans || in.added || abandoned || slices.ContainsFunc(w.plan.Watchers, gone)
 	if in.manyLate && !urgent {
 		return false
 	}

@@ -20,6 +20,8 @@ func holdMutants() []mutant {
 			swap(`s.retire(t, w.me())`, `s.callOff(t, w.me())`), inCore, "TestSecondJoinRedirectsMoves"},
 		{"a decline outlasts the notice and the rest of the others", "internal/core.shard.leaveToOthers",
 			swap(`s.aim.rest.Add(2 * t.beat)`, `s.aim.rest`), inCore, "TestFailedShardIsLeftToOthers"},
+		{"what an operator has freed is tried again", "internal/core.shard.news",
+			never("reasonforced"), inCore, "TestFreedShardIsTriedAgain"},
 		{"an evicted seat does not come back", "internal/core.peers.settled",
 			cut("append(slices.Clip(p.evicted)"), inCore, "TestEvictedSeatStaysGone"},
 	}
