@@ -156,6 +156,11 @@ func (s *shard) seek(t *turn, w self, o ownership, h *happened) {
 	}
 	switch state, seat := o.owner(t, at.Owner.Incarnation, s.row.read); state {
 	case gone:
+		if s.requests() && !s.ask.gone { // it may have handed the shard over before it left
+			s.ask.gone = true
+			s.get(t)
+			return
+		}
 		s.callOff(t, w.me())
 		s.claim(t, w, o, true)
 	case alive:
@@ -234,6 +239,7 @@ type ask struct {
 	published  bool // the others can see the request
 	hook       bool // the prepare hook was called
 	prepared   bool // it has ended
+	gone       bool // the owner's seat is gone, and the row is read for the last time
 	generation int64
 	owner      lease.Incarnation
 	terms      rebalance.Terms
