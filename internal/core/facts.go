@@ -106,7 +106,10 @@ func begun(row lease.Row) bool {
 	if !row.Owner.IsZero() {
 		return true
 	}
-	for _, past := range append([]lease.Transfer{row.Last}, row.History()...) { // newest first
+	if last := row.Last; last.Reason == lease.ReasonRemoved || last.From != "" {
+		return last.Reason != lease.ReasonRemoved // a planner asks about each row of the table, and the history is long
+	}
+	for _, past := range row.History() { // newest first
 		if past.Reason == lease.ReasonRemoved {
 			return false
 		}
