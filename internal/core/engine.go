@@ -199,10 +199,11 @@ func (e *Engine) rank() int {
 // rows, and in a large fleet it plans and polls the source.
 func (e *Engine) first() bool { return e.watching() && e.duty.rank(e.seat.me, e.lives) == 0 }
 
-// lives reports whether the heartbeats of a worker come in time, as this one has listed them.
+// lives reports whether the heartbeats of a worker come in time, as this one has listed them. A worker
+// that has just been named a watcher has not listed the seats yet, and takes nobody for dead.
 func (e *Engine) lives(inc lease.Incarnation) bool {
 	p := e.peers.find(inc)
-	return p != nil && !p.suspect
+	return e.peers.seen == 0 || p != nil && !p.suspect
 }
 
 // audits reports whether this worker lists the rows from time to time: the first watcher, and in a
@@ -953,10 +954,11 @@ func (e *Engine) considerPlan() {
 	}
 }
 
-// manyLate reports whether so many seats of a large fleet have missed a heartbeat, or may have,
-// that it is soon known which workers have died.
+// manyLate reports whether so many seats of a large fleet have missed a heartbeat, or may have, that
+// it is soon known which workers have died. A fleet of few workers that returns has as many dead seats:
+// a plan for all of them would make it large, with watchers that are dead.
 func (e *Engine) manyLate(seats int) bool {
-	return e.duty.large() && (8*e.peers.late() >= seats || e.turn.now.Mono < e.peers.from.Add(e.turn.cfg.TTL/2))
+	return (e.duty.large() || seats > fewest) && (8*e.peers.late() >= seats || e.turn.now.Mono < e.peers.from.Add(e.turn.cfg.TTL/2))
 }
 
 // gather opens the next revision when everything is read that it is made from.
