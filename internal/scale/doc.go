@@ -7,12 +7,11 @@
 // The table (table_test.go) is DynamoDB as documented, on demand:
 //
 //   - A partition can serve 1,000 write units and 3,000 read units per second, counted
-//     separately. All lease rows of a group have one partition key, and so have its seats:
-//     two partitions. DynamoDB splits a partition that is hot for long, along the sort key;
-//     -scale.ranges is the number of parts into which the lease rows are split already. The
-//     default is 1, the worst case.
+//     separately. The seats of a group are one partition, and so are its targets. The lease
+//     rows are in as many as the group has buckets; -scale.buckets sets the number.
 //   - A new table can serve 4,000 write units and 12,000 read units per second, and no
-//     table more than 40,000 of each, unless that limit is raised.
+//     table more than 40,000 of each, unless that limit is raised. A table for more than four
+//     buckets was created with the throughput for them.
 //   - A write costs a unit for every started kilobyte of the larger of the images before
 //     and after, also if its condition fails. A consistent Get costs a unit for every
 //     started 4 KB. A page of a Query costs a unit for every started 4 KB of all its items

@@ -19,11 +19,13 @@ import (
 // A setting describes a fleet.
 type setting struct {
 	shards, workers int
-	ranges          int
+	buckets         int // over how many partitions the lease rows are spread
 	mode            rebalance.Mode
 	commit          time.Duration // how often each handler commits; 0: never
 	rest            time.Duration // how long the fleet has been settled when its story begins
 	away            time.Duration // how long an outage lasts
+	audits          time.Duration // how often rows are audited; 0: audit
+	fresh           bool          // the rows have no history, and the workers short names
 	listed          int           // the rows that a large fleet lists per second; 0: engine.ListedRows
 }
 
@@ -55,7 +57,7 @@ func newFleet(s setting) *fleet {
 		setting: s, ttl: 10 * time.Second, chance: rand.New(rand.NewPCG(1, 1)), meter: newMeter(),
 		serving: make([]int16, s.shards), freed: make([]time.Duration, s.shards), index: map[string]int{},
 	}
-	f.table = newTable(f.meter, s.ranges)
+	f.table = newTable(f.meter, s.buckets)
 	for i := range s.shards {
 		name := fmt.Sprintf("shardId-%012d", i)
 		f.index[name] = i
@@ -66,13 +68,21 @@ func newFleet(s setting) *fleet {
 	return f
 }
 
+// transfers returns how often each shard has changed hands before the story.
+func (s setting) transfers() int {
+	if s.fresh {
+		return 0
+	}
+	return 6
+}
+
 // aged returns a row without owner that has changed hands a few times. Its size is the
 // usual one of an old row, just below the kilobyte that costs one write unit.
 func aged(name string, f *fleet) item {
 	key := lease.Key{Group: group, Kind: lease.KindLease, Name: name}
 	w, err := protocol.Begin(group, name, nil, workerName(0), f.stamp())
 	check(err)
-	for range 6 {
+	for range f.transfers() {
 		row := w.Next.(lease.Row)
 		me := lease.Owner{Name: workerName(f.chance.IntN(100)), Incarnation: lease.Incarnation(f.id())}
 		w, err = protocol.Claim(row, me, f.stamp())
@@ -92,6 +102,14 @@ func check(err error) {
 }
 
 const group = "orders"
+
+// name returns the name of a worker of this fleet.
+func (s setting) name(i int) string {
+	if s.fresh {
+		return fmt.Sprint("worker-", i)
+	}
+	return workerName(i)
+}
 
 // workerName returns a name of 40 bytes, as long as a host name, a process id and a few
 // letters.
@@ -161,7 +179,7 @@ func (f *fleet) even() bool {
 func (f *fleet) config() engine.Config {
 	return engine.Config{
 		Group: group, TTL: f.ttl, Drain: 20 * time.Second, Handoff: f.mode, Planner: rebalance.Even{},
-		MaxMoves: 100, Backoff: time.Second, MaxBackoff: 5 * time.Minute, Audit: audit, Poll: 30 * time.Second,
+		MaxMoves: 100, Backoff: time.Second, MaxBackoff: 5 * time.Minute, Audit: cmp.Or(f.audits, audit), Poll: 30 * time.Second,
 		ListedRows: cmp.Or(f.listed, engine.ListedRows), Few: engine.Few, Commits: checkpoint.Policy{Every: -1},
 	}
 }

@@ -148,6 +148,7 @@ type result struct {
 	took      time.Duration // how long the story was measured
 	held      time.Duration // when every shard was held; negative: never
 	even      time.Duration // when the shards were evenly distributed
+	replaced  time.Duration // how long a deploy took
 	load      load
 	peak      [3]float64    // requests, write and read units of the worst second
 	lost      int           // the workers that ended their tenures because their heartbeats were not answered

@@ -30,7 +30,7 @@ type handler struct {
 // join starts a process.
 func (f *fleet) join() *node {
 	c := f.config()
-	c.Name = workerName(f.born)
+	c.Name = f.name(f.born)
 	f.born++
 	n := &node{f: f, Process: virtual.Process{Time: &f.Time, Name: c.Name}}
 	n.Shell, n.Input = n, n.step

@@ -12,7 +12,7 @@ import (
 // small returns a fleet that is small enough for every run of the tests.
 func small() setting {
 	return setting{
-		shards: 400, workers: 8, ranges: 1, mode: rebalance.Cooperative,
+		shards: 400, workers: 8, buckets: 1, mode: rebalance.Cooperative,
 		commit: 10 * time.Second, rest: 15 * time.Second, away: 5 * time.Minute,
 	}
 }
@@ -158,7 +158,7 @@ func TestSameFleetSameFigures(t *testing.T) {
 func TestTableRefusesWhatIsTooMuch(t *testing.T) {
 	f := newFleet(small())
 	f.table.limited = true
-	f.table.rows.ranges[0].write.level = 0
+	f.table.rows.buckets[0].write.level = 0
 	taken := 0
 	for ms := range 1000 {
 		for range 5 {

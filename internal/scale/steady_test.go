@@ -24,7 +24,7 @@ func onAverage(d time.Duration) time.Duration { return d * 19 / 20 }
 // audit, or four times as long as all workers together may take to list all rows once.
 func (s setting) auditPeriod() time.Duration {
 	if next() {
-		return max(onAverage(audit), s.sweep())
+		return s.nextAuditPeriod()
 	}
 	turn := time.Duration(s.workers*s.shards) * time.Second / time.Duration(cmp.Or(s.listed, engine.ListedRows))
 	return onAverage(max(audit, turns*turn))

@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -50,12 +51,13 @@ type item struct {
 	size   int
 }
 
-// A partition contains the records of one kind, sorted by name.
+// A partition contains the records of one kind, sorted by name. Lease rows are spread over one or
+// more buckets, each of which is a partition of DynamoDB.
 type partition struct {
-	items  []*item
-	by     map[string]*item
-	bytes  int // the size of all items
-	ranges []*limit
+	items   []*item
+	by      map[string]*item
+	bytes   int // the size of all items
+	buckets []*limit
 }
 
 // A table is the metered store. Its semantics are those of lease.Write.Apply.
@@ -68,14 +70,16 @@ type table struct {
 	silent  bool // no request is answered
 }
 
-func newTable(m *meter, ranges int) *table {
-	return &table{rows: newPartition(ranges), seats: newPartition(1), targets: newPartition(1), meter: m, whole: newLimit(tableRead, tableWrite)}
+// newTable returns a table that was created with the throughput for so many buckets of lease rows.
+func newTable(m *meter, buckets int) *table {
+	whole := newLimit(max(tableRead, float64(buckets)*partitionRead), max(tableWrite, float64(buckets)*partitionWrite))
+	return &table{rows: newPartition(buckets), seats: newPartition(1), targets: newPartition(1), meter: m, whole: whole}
 }
 
-func newPartition(ranges int) *partition {
+func newPartition(buckets int) *partition {
 	p := &partition{by: map[string]*item{}}
-	for range ranges {
-		p.ranges = append(p.ranges, newLimit(partitionRead, partitionWrite))
+	for range buckets {
+		p.buckets = append(p.buckets, newLimit(partitionRead, partitionWrite))
 	}
 	return p
 }
@@ -90,13 +94,11 @@ func (t *table) of(k lease.Kind) *partition {
 	return t.rows
 }
 
-// around returns the limit of the key range that contains a name.
-func (p *partition) around(name string) *limit {
-	if len(p.ranges) == 1 {
-		return p.ranges[0]
-	}
-	at, _ := p.find(name)
-	return p.ranges[at*len(p.ranges)/(len(p.items)+1)]
+// bucket returns the number of the bucket of a record, as dynamostore computes it.
+func (p *partition) bucket(name string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return int(h.Sum32() % uint32(len(p.buckets)))
 }
 
 func (p *partition) find(name string) (at int, found bool) {
@@ -141,7 +143,7 @@ func (t *table) charge(now time.Duration, k lease.Kind, l *limit, write bool, un
 func (t *table) write(now time.Duration, w lease.Write) (r lease.Record, err error, ok bool) {
 	key := w.Key()
 	p := t.of(key.Kind)
-	l := p.around(key.Name)
+	l := p.buckets[p.bucket(key.Name)]
 	if !t.admits(now, l, true) {
 		t.meter.throttle(now, key.Kind)
 		return nil, nil, false
@@ -168,7 +170,7 @@ func (t *table) write(now time.Duration, w lease.Write) (r lease.Record, err err
 // get reads one record consistently.
 func (t *table) get(now time.Duration, k lease.Key) (lease.Record, bool) {
 	p := t.of(k.Kind)
-	l := p.around(k.Name)
+	l := p.buckets[p.bucket(k.Name)]
 	if !t.admits(now, l, false) {
 		t.meter.throttle(now, k.Kind)
 		return nil, false
@@ -180,11 +182,11 @@ func (t *table) get(now time.Duration, k lease.Key) (lease.Record, bool) {
 }
 
 // page reads the records of a kind from a name on, as many as fit on a page. It returns the
-// name after which the next page begins; "" if there is none.
+// name after which the next page begins; "" if there is none. It asks all buckets at once, and
+// is refused if one of them refuses.
 func (t *table) page(now time.Duration, q lease.Query, from string, into []lease.Record) (records []lease.Record, next string, ok bool) {
 	p := t.of(q.Kind)
-	l := p.around(from)
-	if !t.admits(now, l, false) {
+	if slices.ContainsFunc(p.buckets, func(l *limit) bool { return !t.admits(now, l, false) }) {
 		t.meter.throttle(now, q.Kind)
 		return into, from, false
 	}
@@ -192,23 +194,40 @@ func (t *table) page(now time.Duration, q lease.Query, from string, into []lease
 	if found {
 		at++
 	}
-	size, last := 0, ""
+	size, last, sizes, counts := 0, "", make([]int, len(p.buckets)), make([]int, len(p.buckets))
 	for n, it := range p.items[at:] {
 		if size > 0 && size+it.size > pageSize || q.Limit > 0 && n == q.Limit {
 			next = last
 			break
 		}
 		size, last = size+it.size, it.name
+		b := p.bucket(it.name)
+		sizes[b] += it.size
+		counts[b]++
 		if row, is := it.record.(lease.Row); !is || !row.Removed {
 			into = append(into, it.record)
 		}
 	}
-	cost := float64(max(1, units(size, readUnit)))
+	for b, l := range p.buckets {
+		t.charge(now, q.Kind, l, false, p.price(q, sizes[b], counts[b]))
+	}
+	return into, next, true
+}
+
+// price returns the read units of the part of a page that is in one bucket. A page with a limit asks
+// each of several buckets for its share, and again where that was not enough to know which record
+// comes next.
+func (p *partition) price(q lease.Query, size, records int) float64 {
+	requests := 1
+	if n := len(p.buckets); n > 1 && q.Limit > 0 {
+		share := (q.Limit-1)/n + 1
+		requests, size = records/share+1, share*p.typical()
+	}
+	cost := float64(requests * max(1, units(size, readUnit)))
 	if q.Eventually {
 		cost /= 2
 	}
-	t.charge(now, q.Kind, l, false, cost)
-	return into, next, true
+	return cost
 }
 
 func units(size, unit int) int { return (size + unit - 1) / unit }
