@@ -1049,8 +1049,8 @@ func (e *Engine) plans() bool {
 	return e.first()
 }
 
-// reserve is how long a watcher of a large fleet leaves a plan that is due to those before it. It is 0
-// for the first watcher, and for a worker that is none.
+// reserve is how long a watcher of a large fleet leaves a plan that is due to the watchers before
+// it. It is 0 for the first watcher, and for a worker that does not watch.
 func (e *Engine) reserve() time.Duration {
 	if rank := e.rank(); rank > 0 {
 		return time.Duration(rank+1) * apart

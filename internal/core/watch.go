@@ -46,8 +46,8 @@ type watch struct {
 	next    Instant  // when to check again although nothing has
 }
 
-// saw takes the plan as it was read, and reports whether it is another one. An older one is what stands
-// only if a consistent read shows it, sent in the step begun; 0: it may lag behind.
+// saw takes the plan as it was read, and reports whether it is another one. An older plan counts
+// only if a consistent read shows it, which was sent in the step begun; 0: the read may lag behind.
 func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
 	if w.older(plan) && (begun == 0 || begun < w.at) {
 		return false
