@@ -52,7 +52,8 @@
 //	status.go and copy.go show the engine to the shell, and to tests.
 //
 // A fleet is large if the plan has more than eight workers. In a small one every worker watches
-// the seats. In a large one the watchers do that the plan names, and the first of them plans.
+// the seats. In a large one the plan names eight watchers. The first of them plans, and another
+// one does if a plan stays due.
 //
 // # Seven events
 //
