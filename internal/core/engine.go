@@ -1157,12 +1157,13 @@ func (e *Engine) keepServing() (all bool) {
 		if s.t == nil || s.aim.mine && s.t.give == nil {
 			continue
 		}
-		if to := e.follow.successor(s.name); s.t.give != nil {
+		switch to := e.follow.successor(s.name); {
+		case s.t.give != nil:
 			e.owners.look(&e.turn, s.t.give.to.Incarnation)
-		} else if to != "" {
-			e.owners.look(&e.turn, to)
-		} else {
+		case to == "" || e.follow.target.Revision < e.follow.revision: // a later plan may have named another worker
 			all = true
+		default:
+			e.owners.look(&e.turn, to)
 		}
 	}
 	return all

@@ -334,6 +334,32 @@ func TestOwnerWithAHint(t *testing.T) {
 	}
 }
 
+// TestOwnerWithAnOldHint: a plan moves a shard from a to b, and the next one to c before b has requested it.
+// The target of a, which is not written again, still names b.
+func TestOwnerWithAnOldHint(t *testing.T) {
+	f := newFleet(t, 120, 12, rebalance.Cooperative)
+	a, b, c := f.others()[0], f.others()[1], f.others()[2]
+	shard := a.Handlers[0].Shard
+	f.assign(map[string]*member{shard: b}, true)
+	of, to := f.target(b), f.target(c)
+	is := func(a lease.Assigned) bool { return a.Shard == shard }
+	at := slices.IndexFunc(of.Hold, is)
+	to.Hold = slices.SortedFunc(slices.Values(append(slices.Clone(to.Hold), of.Hold[at])), func(a, b lease.Assigned) int { return strings.Compare(a.Shard, b.Shard) })
+	of.Hold = slices.DeleteFunc(slices.Clone(of.Hold), is)
+	of.Revision = f.open()
+	to.Revision = of.Revision
+	f.put(of)
+	f.put(to)
+	f.finish()
+	f.until(3*beat, func() bool { return c.holds(shard) && !a.holds(shard) })
+	f.Run(beat)
+	f.reset()
+	f.Run(3 * beat)
+	if a.calls["list seat"] > 0 {
+		t.Error("the former owner goes on to list the seats")
+	}
+}
+
 // TestYieldToAWorkerThatLostInterest: b requests a shard of a, and the plan gives it to c before a has
 // seen that b requests it no more. So a hands it to b, which does not know. When c
 // requests it from b, b serves the request.

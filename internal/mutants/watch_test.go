@@ -43,6 +43,8 @@ func watchMutants() []mutant {
 			swap(`firstSeats`, `0`), inCore, "TestManyComeAtOnce"},
 		{"an owner without a hint lists the seats", "internal/core.Engine.keepServing",
 			cut("all = true"), inCore, "TestOwnerWithoutAHint"},
+		{"an owner with an old hint lists the seats", "internal/core.Engine.keepServing",
+			without("target.Revision"), inCore, "TestOwnerWithAnOldHint"},
 		{"an owner with a hint looks at one seat", "internal/core.follow.successor",
 			swap(`!ok`, `ok || i >= 0`), inCore, "TestOwnerWithAHint"},
 		{"the row of a request that was called off is read on", "internal/core.shard.watchLeft",
