@@ -46,9 +46,10 @@ type draft struct {
 	plan    lease.Plan // as last read or written
 	opening protocol.Opening
 	found   lease.Finding
-	next    []lease.Target // the targets of this revision, one for each worker
-	writes  []draftWrite   // what has to be written, in this order
-	open    lease.Write    // of the plan
+	next    []lease.Target      // the targets of this revision, one for each worker
+	broken  []lease.Incarnation // the targets of these workers could not be read
+	writes  []draftWrite        // what has to be written, in this order
+	open    lease.Write         // of the plan
 	try     retry
 }
 
@@ -98,6 +99,7 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	}
 	l.place(t.cfg.Planner)
 	d.next, d.found = l.assign(t)
+	d.broken = in.facts.pages.broken
 	d.order(in.facts.pages.all, in.targets)
 	if l.held && len(d.writes) == 0 && !d.all {
 		*d = draft{}
@@ -293,6 +295,9 @@ func (d *draft) targetSettled(t *turn, in Settled) (overtaken bool) {
 		return false
 	}
 	t.answeredNow()
+	if slices.Contains(d.broken, w.next.Incarnation) {
+		d.found.Inputs = "" // its target can be read again: another plan is due, which gives it its share
+	}
 	switch verdict {
 	case protocol.Stored:
 		w.done = true

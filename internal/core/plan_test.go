@@ -425,6 +425,22 @@ func TestFirstWorkerStartsAtOnce(t *testing.T) {
 	}
 }
 
+// TestTargetIsMendedMeanwhile: a plan is made while the target of a worker cannot be read, and can be read
+// when it is written. Its worker has not noticed, and gets its share.
+func TestTargetIsMendedMeanwhile(t *testing.T) {
+	f := newFleet(t, 40, 4, rebalance.Eager)
+	key := f.target(f.up()[0]).Key()
+	f.table.Unreadable = map[lease.Key]bool{key: true}
+	f.deaf = func(_ *member, o engine.Output) bool {
+		if send, is := o.(engine.Send); is && send.Write.Key() == key {
+			f.table.Unreadable = nil
+		}
+		return false
+	}
+	f.join()
+	f.until(3*beat, f.even)
+}
+
 // TestUnreadableTarget: the target of a worker cannot be read from when a plan gives it one shard more.
 // The worker reports it and keeps what it holds; what nobody holds goes to the others, and plans are made
 // only for what happens. When the target can be read again, the worker gets its share.

@@ -70,5 +70,7 @@ func planMutants() []mutant {
 			swap(`e.watch.older(plan)`, `false`), inCore, "TestPlanByHand"},
 		{"a plan below what a seat knows is due to be replaced", "internal/core.watch.reason",
 			swap(`s.Revision > w.plan.Revision`, `false`), inCore, "TestPlanByHand"},
+		{"a plan is due when a target can be read again", "internal/core.draft.targetSettled",
+			cut("Inputs"), inCore, "TestTargetIsMendedMeanwhile"},
 	}
 }
