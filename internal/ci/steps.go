@@ -86,6 +86,8 @@ func full(modules []string) []step {
 			simulator, "-run", "Rounds", "-sim.commits", "1000000", "-sim.each", "1000", "-timeout", "20m", "-v"),
 		nextEngine("the simulator with the next engine, 40 fleets", results, 12,
 			simulator, "-run", "Rounds", "-sim.from", "31", "-sim.rounds", "40", "-timeout", "10m", "-v"),
+		nextEngine("fleets of 100 workers with the next engine, held to their bounds", results, 12,
+			largeFleets, "-run", "TestBounds", "-scale.sizes", "10000x100", "-v"),
 		test("storm, 300 seeds", only(`writes stored|FAIL|^ok`), 0,
 			transitions, "-run", "TestStorm$", "-storm.rounds", "300", "-v"),
 		test("histories on DynamoDB Local, 20,000 operations", only(`operations|FAIL|^ok`), 0,
