@@ -349,7 +349,7 @@ func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 	for _, s := range l.seats {
 		next = append(next, lease.Target{Group: t.cfg.Group, Incarnation: s.Incarnation, At: t.now.Wall})
 	}
-	found = lease.Finding{Members: int64(len(l.seats)), Shards: int64(len(l.to)), Watchers: l.watchers()}
+	found = lease.Finding{Members: int64(len(staying(l.seats))), Shards: int64(len(l.to)), Watchers: l.watchers()}
 	h := fnv.New64a()
 	for i, to := range l.to {
 		name, owner := l.shards[i].Shard, l.view.Shards[i].Owner
@@ -369,9 +369,20 @@ func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 	}
 	found.Names = fmt.Sprintf("%x", h.Sum64())
 	if !l.held { // otherwise the next plan is due when the seats stand still
-		found.Inputs = inputs(l.seats, l.stored, 0)
+		found.Inputs = inputs(l.madeFrom(next), l.stored, 0)
 	}
 	return next, found
+}
+
+// madeFrom returns the seats that count as inputs of the plan: those of workers that leave only if one of
+// them keeps shards, because these are to be placed when its seat goes.
+func (l *layout) madeFrom(next []lease.Target) []lease.Seat {
+	for at, s := range l.seats {
+		if s.Leaving && len(next[at].Hold) > 0 {
+			return l.seats
+		}
+	}
+	return staying(l.seats)
 }
 
 // watchers returns the workers that watch from now on: those that do and live, and others until

@@ -99,7 +99,7 @@ func (e *Engine) expected() bool {
 	if e.duty.large() && len(e.follow.target.Hold) > 0 {
 		return true
 	}
-	if !e.seat.row.Leaving || e.watch.plan.Open || !e.duty.large() && e.watch.plan.Inputs != inputs(e.seats(), e.watch.wishes, e.watch.plan.Revision) || e.follow.revision < e.watch.plan.Revision {
+	if !e.seat.row.Leaving || e.watch.plan.Open || !e.duty.large() && !current(e.watch.plan, e.seats(), e.watch.wishes) || e.follow.revision < e.watch.plan.Revision {
 		return true
 	}
 	for _, give := range e.follow.target.Give {

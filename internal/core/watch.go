@@ -106,7 +106,7 @@ func (w *watch) due(t *turn, in scene) bool {
 	}
 	reason, abandoned := w.reason(t, in)
 	if !reason {
-		w.waits, w.self = 0, false
+		w.waits, w.self, w.orphans = 0, false, w.orphans && w.plan.Open
 		return false
 	}
 	if w.waits == 0 {
@@ -158,7 +158,7 @@ func (w *watch) reason(t *turn, in scene) (due, abandoned bool) {
 	case slices.ContainsFunc(in.seats, func(s lease.Seat) bool { return s.Revision > w.plan.Revision }):
 		return true, false // it was written by hand, and nobody follows it
 	}
-	return w.plan.Inputs != inputs(in.seats, w.wishes, w.plan.Revision), false
+	return !current(w.plan, in.seats, w.wishes), false
 }
 
 // delay is how long this worker leaves the plan to others.
@@ -177,6 +177,17 @@ func (w *watch) delay(in scene, abandoned bool) time.Duration {
 		return time.Duration(rank) * paceWaiting
 	}
 	return time.Duration(rank+1) * apart
+}
+
+// current reports whether the plan is made from these inputs. A plan that assigns nothing to workers
+// that leave is made without them, so that no other is due when their seats go.
+func current(plan lease.Plan, seats []lease.Seat, wishes lease.Wishes) bool {
+	return plan.Inputs == inputs(staying(seats), wishes, plan.Revision) || plan.Inputs == inputs(seats, wishes, plan.Revision)
+}
+
+// staying returns the seats of the workers that do not leave.
+func staying(seats []lease.Seat) []lease.Seat {
+	return slices.DeleteFunc(slices.Clone(seats), func(s lease.Seat) bool { return s.Leaving })
 }
 
 // inputs returns a hash of what the plan is made from: the confirmed seats with what they say,

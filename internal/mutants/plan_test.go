@@ -72,5 +72,13 @@ func planMutants() []mutant {
 			swap(`s.Revision > w.plan.Revision`, `false`), inCore, "TestPlanByHand"},
 		{"a plan is due when a target can be read again", "internal/core.draft.targetSettled",
 			cut("Inputs"), inCore, "TestTargetIsMendedMeanwhile"},
+		{"a plan is made without workers that leave and keep nothing", "internal/core.layout.madeFrom",
+			swap(`return staying(l.seats)`, `return l.seats`), inCore, "TestOnePlanForALeave"},
+		{"what a leaving worker keeps is planned when its seat goes", "internal/core.layout.madeFrom",
+			never("hold) > 0"), inCore, "TestPauseAndALeave"},
+		{"a worker that leaves is no member of the plan", "internal/core.layout.assign",
+			swap(`len(staying(l.seats))`, `len(l.seats)`), inCore, "TestOnePlanForALeave"},
+		{"nothing is late while no plan is due", "internal/core.watch.due",
+			swap(`w.orphans && w.plan.Open`, `w.orphans`), inCore, "TestOnePlanForALeave"},
 	}
 }
