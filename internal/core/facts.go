@@ -188,6 +188,10 @@ func (f *facts) ready(parents []string, source *feed) bool {
 	})
 }
 
+// fresh reports whether the rows are known as they were under this plan. Older knowledge does not show
+// that the plan is wrong, unless the plan says that it lacks workers for shards.
+func (f *facts) fresh(plan lease.Plan) bool { return f.revision == plan.Revision || plan.Unplaced > 0 }
+
 // added returns the shards that can be placed and that the plan lacks, as far as this worker
 // knows: those that the source lists, and rows that were listed under this very plan: older ones
 // may have finished since. unknown: there are others, which only a listing of the rows can tell
@@ -210,9 +214,8 @@ func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unkn
 			all = append(all, lease.Assigned{Shard: s.Name, Parents: s.Parents})
 		}
 	}
-	fresh := f.revision == plan.Revision || plan.Unplaced > 0
 	for _, of := range f.all {
-		if fresh && !of.over() && !f.isPlaced(of.name) && (of.begun || f.ready(of.parents, source)) {
+		if f.fresh(plan) && !of.over() && !f.isPlaced(of.name) && (of.begun || f.ready(of.parents, source)) {
 			all = append(all, lease.Assigned{Shard: of.name})
 		}
 	}

@@ -122,7 +122,8 @@ func (l *layout) survey() (whole bool) {
 		if e.rank >= 0 {
 			known++
 		}
-		if ready := l.child(&e.Assigned); !ready {
+		trusted := e.rank >= 0 && !l.facts.fresh(l.plan) // another planner has assigned it, and knew more
+		if ready := l.child(&e.Assigned); !ready && (!trusted || slices.ContainsFunc(e.Parents, l.facts.isPlaced)) {
 			continue // it comes back when its parents are finished
 		}
 		if l.says(e.owner, e.Shard, lease.NewsDeclined) {

@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -50,4 +51,39 @@ func TestPauseAndALeave(t *testing.T) {
 	f.Run(20 * time.Second)
 	f.nodes[1].Input(engine.Stop{})
 	f.until(time.Minute, func() bool { return len(f.nodes[0].Handlers) == 8 })
+}
+
+// TestOldRowsTakeNoChildOutOfThePlan: a planner that has read the rows before a parent came to its end
+// leaves the child where another planner has assigned it since.
+func TestOldRowsTakeNoChildOutOfThePlan(t *testing.T) {
+	f := newFleet(t, 0, 0, rebalance.Eager)
+	f.lists(engine.Shard{Name: "parent"}, engine.Shard{Name: "child", Parents: []string{"parent"}}, engine.Shard{Name: "x"}, engine.Shard{Name: "y"})
+	f.join()
+	f.join()
+	f.Run(80 * time.Second)
+	at := slices.IndexFunc(f.nodes, func(n *member) bool { return n.holds("parent") })
+	other := f.nodes[1-at]
+	f.slow = func(n *member, o engine.Output) time.Duration {
+		if list, ok := o.(engine.List); ok && n == other && list.Query.Kind == lease.KindSeat {
+			return 9 * time.Second // it does not see the news
+		}
+		return 0
+	}
+	f.reset()
+	f.until(10*time.Second, func() bool { return other.calls["page of seat"] > 0 })
+	f.slow = nil
+	f.end("parent")
+	f.until(8*time.Second, func() bool { return f.processed("child") })
+	f.Run(9 * time.Second)
+	before := f.plan()
+	for _, h := range slices.Clone(other.Handlers) {
+		f.end(h.Shard)
+	}
+	f.until(beat, func() bool { p := f.plan(); return p.Revision > before.Revision && !p.Open })
+	assigned := slices.ContainsFunc(f.up(), func(n *member) bool {
+		return slices.ContainsFunc(f.target(n).Hold, func(a lease.Assigned) bool { return a.Shard == "child" })
+	})
+	if !assigned {
+		t.Errorf("the plan was %v, and is %v without the child", before, f.plan())
+	}
 }

@@ -80,5 +80,9 @@ func planMutants() []mutant {
 			swap(`len(staying(l.seats))`, `len(l.seats)`), inCore, "TestOnePlanForALeave"},
 		{"nothing is late while no plan is due", "internal/core.watch.due",
 			swap(`w.orphans && w.plan.Open`, `w.orphans`), inCore, "TestOnePlanForALeave"},
+		{"old rows take no child out of the plan", "internal/core.layout.survey",
+			swap(`e.rank >= 0 && !l.facts.fresh(l.plan)`, `false`), inCore, "TestOldRowsTakeNoChildOutOfThePlan"},
+		{"a child whose parent is in the plan is left out", "internal/core.layout.survey",
+			swap(`slices.ContainsFunc(e.Parents, l.facts.isPlaced)`, `false`), inCore, "TestChildInATarget"},
 	}
 }
