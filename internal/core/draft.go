@@ -143,7 +143,7 @@ func (d *draft) order(pages, whole []lease.Target) {
 		next := &d.next[i]
 		drop(func(page lease.Target) bool { return page.Incarnation < next.Incarnation })
 		n, is := slices.BinarySearchFunc(whole, next.Incarnation, func(w lease.Target, inc lease.Incarnation) int { return cmp.Compare(w.Incarnation, inc) })
-		if is && !d.all && same(whole[n], *next) {
+		if is && !d.all && same(whole[n], *next) && one(pages[at:]) {
 			for next.Revision = whole[n].Revision; at < len(pages) && pages[at].Incarnation == next.Incarnation; at++ {
 			}
 			continue
@@ -161,6 +161,9 @@ func (d *draft) order(pages, whole []lease.Target) {
 	drop(func(lease.Target) bool { return true })
 	d.writes = append(d.writes, drops...)
 }
+
+// one reports whether the first of these pages are a whole target, which its worker can follow.
+func one(pages []lease.Target) bool { _, ok := lease.JoinPages(pages); return ok }
 
 // same reports whether a target assigns the same shards as before. Hints alone are not worth a
 // write, except that to the worker itself.

@@ -10,14 +10,19 @@ import (
 // This worker's target: the shards that the plan assigns to it.
 //
 //	a revision is finished → page 0 read → further pages read → followed
+//	                          ↑________________________↓ mixed
 //
 // Called by the spine in each step, and with the answers to reads of targets.
 //
 // Invariant: a target is read once for every revision that was seen finished. While a revision
 // is open, an old target may mean "unchanged" or "not written yet".
-// Invariant: pages of different revisions are not acted on.
+// Invariant: pages of different revisions are not acted on. They are read again with growing pauses.
+// If they stay as they are, the worker has no target.
 // Invariant: a target that was unreadable is followed again only in a revision for which it was
 // written. The plan has given its shards to others meanwhile.
+
+// mostMixed is how often pages that are no whole target are read before they count as none.
+const mostMixed = 8
 
 // A follow is the target that this worker follows.
 type follow struct {
@@ -33,6 +38,7 @@ type follow struct {
 type reading struct {
 	revision int64 // the finished revision for which it is read
 	pages    []lease.Target
+	mixed    int64 // how often they were no whole target
 	read     serial
 	try      retry
 }
@@ -82,14 +88,25 @@ func (f *follow) got(t *turn, in Got) (adopted bool) {
 		return false // keep reads the next page
 	}
 	whole, ok := lease.JoinPages(r.pages)
-	if !ok { // a planner is writing them
-		*r = reading{revision: r.revision, try: retry{at: t.now.Mono.Add(paceWaiting)}}
-		return false
+	if !ok {
+		return f.mix(t)
 	}
 	if len(f.broken) > 0 && whole.Revision < r.revision {
 		return f.adopt(r.revision, lease.Target{}, r.revision)
 	}
 	return f.adopt(r.revision, whole, 0)
+}
+
+// mix reads pages again that are no whole target: a planner is writing them, or has died over it. If
+// they stay as they are, there is no target until a plan writes it again.
+func (f *follow) mix(t *turn) bool {
+	r := &f.reading
+	*r = reading{revision: r.revision, mixed: r.mixed + 1}
+	if r.mixed >= mostMixed {
+		return f.adopt(r.revision, lease.Target{}, r.revision)
+	}
+	r.try.at = t.now.Mono.Add(backoff(r.mixed, paceWaiting, t.beat))
+	return false
 }
 
 // spoil notes that the target cannot be read. The worker reports once that it misses the target.

@@ -414,6 +414,44 @@ func TestMixedPages(t *testing.T) {
 	f.until(2*beat, func() bool { return other.holds(shard) })
 }
 
+// TestPagesThatStayMixed: a planner has died over the pages of a target, and the next one has finished the
+// revision without them. The worker reads them again with growing pauses, and then says that it
+// misses its target. Then the plan writes it again.
+func TestPagesThatStayMixed(t *testing.T) {
+	for _, workers := range []int{4, 12} {
+		f := newFleet(t, 10*workers, workers, rebalance.Cooperative)
+		of := f.up()[workers-1]
+		if workers > 8 {
+			of = f.others()[0]
+		}
+		page := f.target(of)
+		revision := f.open()
+		page.Revision, page.Pages = revision, 2 // and there is no second page
+		f.put(page)
+		for _, n := range f.up() { // no plan is due for another reason
+			if other := f.target(n); n != of {
+				other.Revision = revision
+				f.put(other)
+			}
+		}
+		f.finish()
+		f.reset()
+		took := f.until(6*beat, func() bool { now := f.target(of); return now.Pages == 1 && now.Revision > revision })
+		f.Run(2 * beat)
+		reads := of.calls["get target"]
+		t.Logf("%d workers: whole after %v and %d reads", workers, took, reads)
+		if reads > 2*8+1 { // both pages, until they count as none, and then the one of the plan
+			t.Errorf("%d workers: the target was whole after %v and %d reads", workers, took, reads)
+		}
+		revision = f.plan().Revision
+		f.reset()
+		f.Run(5 * time.Minute)
+		if plans := f.plan().Revision - revision; plans != 0 || f.calls["get target"] > 0 || f.starts != 0 || !f.held() {
+			t.Errorf("%d workers: at rest there were %d plans and %d reads of targets; %d tenures began", workers, plans, f.calls["get target"], f.starts)
+		}
+	}
+}
+
 // slowLists makes the listings of the seats by one worker take 5 s.
 func (f *fleet) slowLists(of *member) {
 	f.slow = func(n *member, o engine.Output) time.Duration {
