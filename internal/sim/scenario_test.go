@@ -2,6 +2,7 @@ package sim
 
 import (
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/rebalance"
 )
@@ -42,5 +43,31 @@ func TestSameSeedSameTrace(t *testing.T) {
 	}
 	if a, b := Season(given.from, most, nil), Season(given.from, most, func(string) {}); a.Hash != b.Hash || a.Stats != b.Stats {
 		t.Errorf("season %d: %x, and for who reads along %x", given.from, a.Hash, b.Hash)
+	}
+}
+
+// TestOneStartForOneEnd replaces a process twice before it has taken the first stop. Once its
+// successor has stopped, nothing starts there.
+func TestOneStartForOneEnd(t *testing.T) {
+	w := newWorld(1)
+	w.set = w.draw()
+	w.populate()
+	n := w.nodes[0]
+	w.until(time.Minute, n.Up)
+	if !w.replace(Stop, n) || !w.replace(Stop, n) {
+		t.Fatal("the process was not told twice to stop")
+	}
+	w.run(time.Millisecond)
+	if !w.until(time.Hour, func() bool { return n.Up() && !n.leaver }) {
+		t.Fatal("no process came after it")
+	}
+	w.run(10 * w.set.ttl)
+	n.stop()
+	w.run(time.Millisecond)
+	if !w.until(w.set.drain+w.set.ttl, func() bool { return !n.Up() }) {
+		t.Fatal("the next process does not stop")
+	}
+	if w.until(10*w.set.ttl, n.Up) {
+		t.Error("a process starts that nobody has asked for")
 	}
 }

@@ -170,11 +170,15 @@ func (w *world) replace(f Fault, n *node) bool {
 	return true
 }
 
-// again starts the next process once the last one has ended.
+// again starts the next process once the last one has ended. A process that is told twice to stop,
+// before it takes either, has one successor.
 func (w *world) again(n *node, d time.Duration) {
 	n.due = true
 	w.After(d, func() {
-		if n.Up() {
+		switch {
+		case !n.due: // it was started meanwhile
+			return
+		case n.Up():
 			w.again(n, w.set.ttl/2)
 			return
 		}
