@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -534,4 +535,47 @@ func TestGivenAlthoughItAsksNoMore(t *testing.T) {
 	f.slow = nil
 	t.Logf("held again after %v", f.until(10*time.Second, f.held))
 	f.until(10*time.Second, func() bool { return len(f.nodes[1].Handlers) > 3 && f.held() })
+}
+
+// TestUnreadableSeatOfAnOwner: a worker that does not watch lists the seats once, because of a failed
+// shard. Then a plan names it as a watcher. The seat of an owner that it cannot read counts as alive
+// from the first moment on, before it has listed the seats as a watcher.
+func TestUnreadableSeatOfAnOwner(t *testing.T) {
+	f := newFleet(t, 120, 0, rebalance.Eager)
+	f.config.MaxMoves, f.config.MaxAttempts = 0, 1 // nobody requests anything, and each death may be a failure
+	for range 12 {
+		f.join()
+	}
+	f.until(30*time.Second, f.even)
+	f.Run(20 * time.Second)
+	of, owner, other := f.others()[0], f.others()[1], f.others()[2]
+	held, orphan := owner.Handlers[0].Shard, other.Handlers[0].Shard
+	f.table.Unreadable = map[lease.Key]bool{{Group: "g", Kind: lease.KindSeat, Name: string(owner.Engine.Status().Incarnation)}: true}
+	f.release(orphan)
+	f.write(protocol.Claim(f.row(orphan), lease.Owner{Name: "ghost", Incarnation: "ghost"}, f.stamp()))
+	f.assign(map[string]*member{held: of, orphan: of}, false)
+	f.reset()
+	f.until(2*beat, func() bool { return of.holds(orphan) })
+	if of.calls["list seat, consistent"] == 0 {
+		t.Fatalf("it has not listed the seats: %v", of.calls)
+	}
+	f.deaf = func(n *member, o engine.Output) bool {
+		list, is := o.(engine.List)
+		return is && n == of && list.Query.Kind == lease.KindSeat && list.Query.Limit == 0
+	}
+	revision := f.open()
+	for _, n := range f.up() {
+		next := f.target(n)
+		next.Revision = revision
+		f.put(next)
+	}
+	p := f.plan()
+	p.Watchers = append([]lease.Incarnation{of.Engine.Status().Incarnation}, p.Watchers[1:]...)
+	f.write(protocol.ClosePlan(p, p.Revision, p.By.Incarnation, p.Finding, f.stamp()))
+	f.reset()
+	f.until(2*beat, func() bool { return of.calls["list seat"]+of.calls["list seat, consistent"] > 0 })
+	f.Run(beat)
+	if of.holds(held) || !owner.holds(held) {
+		t.Errorf("%s has taken the shard of an owner whose seat it cannot read", of.Name)
+	}
 }

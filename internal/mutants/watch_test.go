@@ -25,6 +25,8 @@ func watchMutants() []mutant {
 			without("suspect"), inCore, "TestFirstWatcherThatLives"},
 		{"a new watcher takes nobody for dead before it has listed the seats", "internal/core.Engine.lives",
 			without("seen"), inScale, "TestBounds"},
+		{"an unreadable seat counts before a worker watches", "internal/core.peers.glimpse",
+			swap(`in.unreadable`, `in.unreadable[:0]`), inCore, "TestUnreadableSeatOfAnOwner"},
 		{"few workers that return do not plan for their dead", "internal/core.Engine.manyLate",
 			without("fewest"), inScale, "TestBounds"},
 		{"the first watchers list the seats at paces of their own", "internal/core.duty.pace",
