@@ -174,7 +174,8 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 	}
 	e.shards.forget(t, "")
 	e.reads.forget()
-	e.peers, e.owners, e.follow, e.watch, e.duty, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, duty{}, sweep{}, draft{}
+	e.peers, e.owners, e.follow, e.watch, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, sweep{}, draft{}
+	e.duty = duty{light: e.duty.light} // if it plans next, it reads the source and the rows again
 	e.facts, e.wishes, e.news = facts{next: Never}, wishes{}, news{}
 	e.leave.done = e.leave.on
 }

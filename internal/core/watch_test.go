@@ -453,6 +453,34 @@ func TestPagesThatStayMixed(t *testing.T) {
 	}
 }
 
+// TestPlannerThatHasLostItsSeat: a worker of a large fleet that does not plan loses its seat, and the fleet
+// is small when it is back. It polls the source, and finds new shards when it is the last.
+func TestPlannerThatHasLostItsSeat(t *testing.T) {
+	f := newFleet(t, 24, 12, rebalance.Cooperative)
+	last := f.others()[0]
+	killAll := func(others []*member) {
+		for _, n := range others {
+			if n != last {
+				n.kill()
+			}
+		}
+	}
+	f.slow = func(n *member, _ engine.Output) (late time.Duration) {
+		if n == last {
+			late = 4 * leaseTime
+		}
+		return late
+	}
+	killAll(f.up()[:6])
+	f.until(4*leaseTime, func() bool { p := f.plan(); return p.Members <= 8 && !p.Open })
+	f.slow = nil
+	f.until(6*leaseTime, f.even)
+	killAll(f.up())
+	f.until(4*leaseTime, f.held)
+	f.source.Shards = append(f.source.Shards, engine.Shard{Name: "new"})
+	f.until(f.config.Poll+beat+time.Second, func() bool { return last.holds("new") })
+}
+
 // slowLists makes the listings of the seats by one worker take 5 s.
 func (f *fleet) slowLists(of *member) {
 	f.slow = func(n *member, o engine.Output) time.Duration {

@@ -63,6 +63,8 @@ func watchMutants() []mutant {
 			never("mostMixed"), inCore, "TestPagesThatStayMixed"},
 		{"a plan writes a target anew whose pages are mixed", "internal/core.draft.order",
 			without("one(pages"), inCore, "TestPagesThatStayMixed"},
+		{"a worker that lost its seat polls the source when it plans", "internal/core.Engine.loseSeat",
+			swap(`duty{light: e.duty.light}`, `duty{}`), inCore, "TestPlannerThatHasLostItsSeat"},
 		{"the leaver of a large fleet waits for its successors", "internal/core.Engine.others",
 			without("seen"), inCore, "TestLargeFleetChanges"},
 		{"a suspect owner is looked for before it is asked", "internal/core.Engine.owner",
