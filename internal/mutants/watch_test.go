@@ -61,7 +61,7 @@ func watchMutants() []mutant {
 			swap(`backoff(r.mixed, paceWaiting, t.beat)`, `paceWaiting`), inCore, "TestMixedPages"},
 		{"pages that stay mixed are no target", "internal/core.follow.mix",
 			never("mostMixed"), inCore, "TestPagesThatStayMixed"},
-		{"a plan writes a target anew whose pages are mixed", "internal/core.draft.order",
+		{"a plan writes a target again whose pages are mixed", "internal/core.draft.order",
 			without("one(pages"), inCore, "TestPagesThatStayMixed"},
 		{"a worker that lost its seat polls the source when it plans", "internal/core.Engine.loseSeat",
 			swap(`duty{light: e.duty.light}`, `duty{}`), inCore, "TestPlannerThatHasLostItsSeat"},
