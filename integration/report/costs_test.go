@@ -40,6 +40,7 @@ func TestCostsOfASettledFleet(t *testing.T) {
 				all := s.enlist(3)
 				s.must(s.watch(shared(all...)), 20*time.Second, "three workers share")
 				s.rest()
+				s.quiet()
 				slow = undisturbed(s, func() error { return settledCosts(s, len(all)) })
 			})
 			if slow {

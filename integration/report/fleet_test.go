@@ -205,6 +205,19 @@ func (s *fleet) rest() {
 	fixture.Sleep(s.t, s.plan.beat()+time.Second+mrand.N(s.plan.beat()))
 }
 
+// quiet waits until nobody has listed the rows for a heartbeat: on a slow machine the last listing of a
+// change rests for longer than rest does.
+func (s *fleet) quiet() {
+	for range 20 {
+		before := s.sum().listings
+		fixture.Sleep(s.t, s.plan.beat())
+		if s.sum().listings == before {
+			return
+		}
+	}
+	s.t.Error("the rows are listed again and again")
+}
+
 // find returns the member of that name.
 func (s *fleet) find(name string) *member {
 	s.mu.Lock()
