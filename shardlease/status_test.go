@@ -224,14 +224,14 @@ func TestOldestMarkDuringAWrite(t *testing.T) {
 	for name, answer := range map[string]error{"answered": nil, "not answered at first": errDown} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				s := newStage(t, 1)
-				begun := make(chan *shardlease.Tenure, 1)
+				s := newStage(t, 2)
+				begun := make(chan *shardlease.Tenure, 2)
 				config := shardlease.Config{Handoff: rebalance.Eager, Commit: checkpoint.Policy{Every: time.Hour}}
 				a := s.enter("a", config, func(ctx context.Context, tn *shardlease.Tenure) error {
 					begun <- tn
 					return serve(ctx, tn)
 				})
-				tn := <-begun
+				tn, other := <-begun, <-begun
 				a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 					if w.Key().Kind == lease.KindSeat {
 						return send()
@@ -243,12 +243,13 @@ func TestOldestMarkDuringAWrite(t *testing.T) {
 				})
 				go func() { _ = tn.Commit(tn.Context(), "1") }()
 				for _, later := range []string{"2", "3"} {
-					time.Sleep(500 * time.Millisecond)
+					time.Sleep(700 * time.Millisecond) // no step of the loop is due then
 					_ = tn.Mark(later)
 				}
+				_ = other.Commit(other.Context(), "1") // a step of the loop, before which it takes in the two marks
 				time.Sleep(3 * time.Second)
-				if got := a.Status().OldestMark.Round(time.Millisecond); got != 3500*time.Millisecond {
-					t.Errorf("the oldest mark is %v old, want 3.5s", got)
+				if got := a.Status().OldestMark.Round(time.Millisecond); got != 3700*time.Millisecond {
+					t.Errorf("the oldest mark is %v old, want 3.7s", got)
 				}
 				_ = tn.Flush(tn.Context())
 				if got := a.Status().OldestMark; got != 0 {

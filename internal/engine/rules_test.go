@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -547,33 +548,32 @@ func TestChildOutlivesItsParentsRow(t *testing.T) {
 	}
 }
 
-// TestAdoptedChildWaits: a child that nobody has held has not begun because an operator has
-// adopted its row.
-func TestAdoptedChildWaits(t *testing.T) {
-	w := newWorld(t, 1)
-	child := engine.Shard{Name: "child", Parents: []string{w.shards[0].Name}}
-	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	write, err := protocol.Begin("g", child.Name, child.Parents, "x", protocol.Stamp{ID: "1", At: at})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.store.Write(t.Context(), write); err != nil {
-		t.Fatal(err)
-	}
-	write, err = protocol.Adopt(write.Next.(lease.Row), "operator", protocol.Stamp{ID: "2", At: at})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.store.Write(t.Context(), write); err != nil {
-		t.Fatal(err)
-	}
-	w.source.Shards = append(w.source.Shards, child)
-	a := w.join("a", config(rebalance.Eager))
-	w.run(3 * time.Minute)
-	for _, id := range a.tenures() {
-		if id.Shard == child.Name {
-			t.Error("the child began before its parent")
-		}
+// TestAdoptedChild: an operator adopts the row of a child. If nobody has held the child, it has not begun,
+// and waits for its parent; if a worker has held and released it, it goes on.
+func TestAdoptedChild(t *testing.T) {
+	for name, begun := range map[string]bool{"never held": false, "held before": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1)
+			child := engine.Shard{Name: "child", Parents: []string{w.shards[0].Name}}
+			at := protocol.Stamp{ID: "1", At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+			must := fixture.Must[lease.Row](t, w.store)
+			row := must(protocol.Begin("g", child.Name, child.Parents, "x", at))
+			if begun {
+				at.ID = "2"
+				row = must(protocol.Claim(row, lease.Owner{Incarnation: "1.x", Name: "x"}, at))
+				at.ID = "3"
+				row = must(protocol.Release(row, lease.Hold{Key: row.Key(), Incarnation: "1.x", Generation: row.Generation}, protocol.End{Reason: lease.ReasonReleased}, at))
+			}
+			at.ID = "4"
+			must(protocol.Adopt(row, "operator", at))
+			w.source.Shards = append(w.source.Shards, child)
+			a := w.join("a", config(rebalance.Eager))
+			w.run(3 * time.Minute)
+			got := slices.ContainsFunc(a.tenures(), func(id engine.Tenure) bool { return id.Shard == child.Name })
+			if got != begun {
+				t.Errorf("the child is processed: %v, want %v", got, begun)
+			}
+		})
 	}
 }
 

@@ -14,7 +14,7 @@ func adviceMutants() []mutant {
 		{"the seat of an owner is read once after its row", "internal/core.owners.owner",
 			swap(`of.begun >= since`, `of.begun > since`), inTranscript, "TestTranscripts/next"},
 		{"a worker that has left in good order is no reason to hurry", "internal/core.Engine.sawSeats",
-			swap(`!p.seat.Leaving && _`, `e.peers.find(p.seat.Incarnation) == nil`), inTranscript, "TestTranscripts/next"},
+			swap(`!p.seat.Leaving && _`, `e.peers.find(p.seat.Incarnation) == nil`), inScale, "TestBounds"},
 		{"a leaving worker knows from hints that others expect its shards", "internal/core.layout.assign",
 			swap(`owner != to`, `owner != to && len(next) > fewest`), inTranscript, "TestTranscripts/next"},
 	}

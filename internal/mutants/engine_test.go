@@ -291,7 +291,7 @@ func engineMutants() []mutant {
 		{"a shard that was started waits for no parent", "internal/engine.Engine.ready",
 			without("begun"), inEngine, "TestChildOutlivesItsParentsRow"},
 		{"an adopted shard was not started by the adoption", "internal/engine.shard.begun",
-			swap(`t.From != ""`, `t.From != "" || t.Reason == "adopted"`), inEngine, "TestAdoptedChildWaits"},
+			swap(`t.From != ""`, `t.From != "" || t.Reason == "adopted"`), inEngine, "TestAdoptedChild"},
 		{"a listing that began before a removal does not revive the shard", "internal/engine.shard.outdates",
 			never("gone"), inWorker, "TestRemovalOutlivesOlderListings"},
 		{"a listing handled before a removal does not revive the shard", "internal/engine.Engine.isGone",
