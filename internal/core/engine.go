@@ -228,7 +228,7 @@ func (e *Engine) self() self {
 func (e *Engine) tend(s *shard) {
 	if e.seat.phase == seated {
 		before := s.ask != nil
-		e.happened(s.tend(&e.turn, e.self(), e))
+		e.happened(s, s.tend(&e.turn, e.self(), e))
 		e.countAsk(before, s.ask != nil)
 	}
 	e.shards.due = min(e.shards.due, s.wake)
@@ -271,34 +271,34 @@ func (e *Engine) tendAll() {
 	e.shards.due = e.turn.now.Mono
 }
 
-// happened draws the conclusions that concern more than one shard.
-func (e *Engine) happened(h happened) {
+// happened draws the conclusions of what a shard reports that concern more than this shard.
+func (e *Engine) happened(s *shard, h happened) {
 	t := &e.turn
-	for _, name := range h.finished {
-		e.news.add(t, lease.NewsFinished, name, e.follow.revision)
+	if h.finished {
+		e.news.add(t, lease.NewsFinished, s.name, e.follow.revision)
+		e.facts.finish(s.name)
 	}
-	e.facts.finish(h.finished)
-	for _, name := range h.declined {
-		e.news.add(t, lease.NewsDeclined, name, 0)
+	if h.declined {
+		e.news.add(t, lease.NewsDeclined, s.name, 0)
 	}
-	if h.late != nil {
-		e.faults.commits.raise(t, h.late.t.marks.late, h.late.name, errNotAccepted)
+	if h.late {
+		e.faults.commits.raise(t, s.t.marks.late, s.name, errNotAccepted)
 	}
 	if h.accepted {
 		e.health.succeeded(t)
 	}
-	if h.tries != "" {
-		e.health.trial, e.health.tried = h.tries, t.now.Mono
+	if h.tried {
+		e.health.trial, e.health.tried = s.name, t.now.Mono
 	}
 	if h.planChanged() {
 		e.watch.check = true
 	}
-	e.facts.bury(t.step, h.removed...)
-	for _, name := range h.buried {
+	if h.buried {
 		e.feed.soon(t)
-		if e.news.add(t, newsRemoved, name, e.follow.revision) {
-			e.facts.bury(t.step, name)
-		}
+		h.removed = e.news.add(t, newsRemoved, s.name, e.follow.revision)
+	}
+	if h.removed {
+		e.facts.bury(t.step, s.name)
 	}
 	if h.look {
 		e.look(paceMoving)
@@ -409,7 +409,7 @@ func (e *Engine) settled(in Settled) {
 		if answered {
 			e.faults.rows = rowAnswers{last: t.now.Mono}
 		}
-		e.happened(h)
+		e.happened(s, h)
 		e.tend(s)
 	}
 }
@@ -541,7 +541,7 @@ func (e *Engine) got(in Got) {
 		if s.got(t, in) {
 			var h happened
 			s.end(t, event.CauseVanished, nil, &h)
-			e.happened(h)
+			e.happened(s, h)
 		}
 		if e.tend(s); first && !e.reading() {
 			e.tendAll()
@@ -725,7 +725,7 @@ func (e *Engine) readNews(seat lease.Seat) {
 	for _, n := range seat.News {
 		switch n.Kind {
 		case lease.NewsFinished:
-			e.facts.finish([]string{n.Shard})
+			e.facts.finish(n.Shard)
 		case newsRemoved:
 			e.facts.bury(e.turn.step, n.Shard)
 			e.feed.soon(&e.turn)

@@ -89,15 +89,19 @@ func (f *facts) saw(sent order, in Listed) {
 	f.all = slices.CompactFunc(f.all, func(a, b fact) bool { return a.name == b.name })
 }
 
-// bury notes that rows are tombstones.
-func (f *facts) bury(step order, names ...string) {
-	for _, name := range names {
-		i, ok := slices.BinarySearchFunc(f.all, name, func(of fact, name string) int { return strings.Compare(of.name, name) })
-		if !ok {
-			f.all = slices.Insert(f.all, i, fact{name: name})
-		}
-		f.all[i].finished, f.all[i].removed, f.all[i].gone = false, true, max(f.all[i].gone, step)
+// know returns what is known of a row, which exists from now on.
+func (f *facts) know(name string) *fact {
+	i, ok := slices.BinarySearchFunc(f.all, name, func(of fact, name string) int { return strings.Compare(of.name, name) })
+	if !ok {
+		f.all = slices.Insert(f.all, i, fact{name: name})
 	}
+	return &f.all[i]
+}
+
+// bury notes that the row of a shard is a tombstone.
+func (f *facts) bury(step order, name string) {
+	of := f.know(name)
+	of.finished, of.removed, of.gone = false, true, max(of.gone, step)
 }
 
 // begun reports whether somebody has held the shard, as far as the row remembers, and since it
@@ -120,16 +124,10 @@ func begun(row lease.Row) bool {
 	return false
 }
 
-// finish notes that shards need no worker any more.
-func (f *facts) finish(names []string) {
-	for _, name := range names {
-		if of := f.find(name); of != nil {
-			of.finished, of.removed, of.gone = true, false, 0
-		} else {
-			i, _ := slices.BinarySearchFunc(f.all, name, func(of fact, name string) int { return strings.Compare(of.name, name) })
-			f.all = slices.Insert(f.all, i, fact{name: name, finished: true})
-		}
-	}
+// finish notes that a shard needs no worker any more.
+func (f *facts) finish(name string) {
+	of := f.know(name)
+	of.finished, of.removed, of.gone = true, false, 0
 }
 
 // sawTargets takes a listing of all targets.

@@ -159,7 +159,6 @@ func (s *shard) replaced(t *turn, h *happened) {
 			return
 		}
 	}
-	h.freed = h.freed || at.Owner.IsZero()
 	s.end(t, overtaken(at, of.generation), &checkpoint.StaleError{
 		Shard: s.name, Mine: of.generation, Observed: at.Generation, Owner: at.Owner.Name, OutcomeUnknown: of.offer.torn,
 	}, h)

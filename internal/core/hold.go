@@ -94,7 +94,7 @@ func (s *shard) hold(t *turn) lease.Hold {
 }
 
 // start begins a tenure of the row as it stands.
-func (s *shard) start(t *turn, h *happened) {
+func (s *shard) start(t *turn) {
 	hold, ok := s.row.copy.Start(t.cfg.Order)
 	if !ok {
 		return
@@ -103,7 +103,6 @@ func (s *shard) start(t *turn, h *happened) {
 	at, now := s.row.copy.Row(), t.now.Mono
 	s.running = hold.Generation
 	s.t = &tenure{generation: hold.Generation, began: now, marks: marks{pulse: now}}
-	h.started = true
 	if t.cfg.StallAfter > 0 {
 		s.at(t, now.Add(t.cfg.StallAfter))
 	}
@@ -139,7 +138,7 @@ func (s *shard) end(t *turn, cause event.Cause, err error, h *happened) {
 	}
 	t.report(ended)
 	if s.running != 0 && s.aim.mine { // the handler has not returned
-		h.declined = append(h.declined, s.name)
+		h.declined = true
 	}
 	s.t, h.ended = nil, true
 	s.wake = t.now.Mono
@@ -420,9 +419,8 @@ func (s *shard) stored(t *turn, what doing, h *happened) {
 		return
 	}
 	s.rest(t, what, h)
-	h.freed = h.freed || s.row.copy.Row().Owner.IsZero()
 	if what == ending {
-		h.finished, h.poll = append(h.finished, s.name), true // its children may be listed now
+		h.finished, h.poll = true, true // its children may be listed now
 	}
 	s.end(t, s.causeOf(what), nil, h)
 }
@@ -461,7 +459,7 @@ func (s *shard) rest(t *turn, what doing, h *happened) {
 func (s *shard) leaveToOthers(t *turn, tries int64, h *happened) {
 	s.aim.rest = t.now.Mono.Add(backoff(tries, t.cfg.Backoff, t.cfg.MaxBackoff))
 	s.aim.leave = s.aim.rest.Add(2 * t.beat)
-	h.declined = append(h.declined, s.name)
+	h.declined = true
 }
 
 // refused ends the tenure: the table shows that this worker does not hold the shard.
@@ -492,7 +490,6 @@ func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 	case a.Verdict == protocol.Overtaken:
 		cause = overtaken(a.Row, of.generation)
 	}
-	h.freed = h.freed || s.row.copy.Row().Owner.IsZero()
 	s.end(t, cause, err, h)
 }
 

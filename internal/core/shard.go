@@ -107,27 +107,25 @@ type self struct {
 
 func (w self) me() lease.Incarnation { return w.owner.Incarnation }
 
-// A happened is what the shards report to the spine in a step.
+// A happened is what a shard reports to the spine.
 type happened struct {
-	ended    bool // a tenure is over
-	started  bool
-	finished []string          // these shards need no worker any more
-	buried   []string          // the same of shards that are assigned to this worker
-	removed  []string          // the rows of these shards are tombstones now
-	declined []string          // this worker declines these shards
-	late     *shard            // its commits are late
-	freed    bool              // a row has no owner now
+	ended    bool              // its tenure is over
+	finished bool              // it needs no worker any more
+	buried   bool              // its row is a tombstone, and it is assigned to this worker
+	removed  bool              // this worker has made its row a tombstone
+	declined bool              // this worker declines it
+	late     bool              // its commits are late
 	accepted bool              // the table has accepted a checkpoint
-	tries    string            // this shard is tried, by a worker that is unwell
+	tried    bool              // a worker that is unwell tries it
 	served   lease.Incarnation // this worker has begun to serve requests
 	look     bool              // the seats have to be looked at soon: a move goes on
 	poll     bool              // the source may list new shards
-	restored error             // a row went back in time
+	restored error             // the row went back in time
 }
 
 // planChanged reports whether something has happened that may make a plan due.
 func (h happened) planChanged() bool {
-	return len(h.finished)+len(h.removed)+len(h.buried)+len(h.declined) > 0 || h.ended || h.poll
+	return h.finished || h.removed || h.buried || h.declined || h.ended || h.poll
 }
 
 func newShard(name, group string, me lease.Incarnation) *shard {
@@ -406,7 +404,7 @@ func (s *shard) tend(t *turn, w self, o ownership) (h happened) {
 	if s.t != nil {
 		h.look = s.t.offer.note(t, s.row.copy.Row().OfferedTo)
 		if s.keepCommitting(t, w.doubt) {
-			h.late = s
+			h.late = true
 		}
 		if s.windDown(t, w); s.failing(t) {
 			o.blame(t, s)
@@ -495,8 +493,6 @@ func (s *shard) claimed(t *turn, what doing, a protocol.Answer, h *happened) {
 		t.report(event.Event{Kind: event.Quarantined, Shard: s.name, Generation: at.Generation, Reason: at.Last.Reason, Attempt: int(at.Attempts())})
 	case what == removing:
 		t.report(event.Event{Kind: event.Removed, Shard: s.name})
-		h.removed = append(h.removed, s.name)
-	case what == givingUp: // a row that came to this worker and was not started
-		h.freed = true
+		h.removed = true
 	}
 }

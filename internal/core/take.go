@@ -78,7 +78,7 @@ func (s *shard) acquire(t *turn, w self, o ownership, h *happened) {
 		if s.ask != nil {
 			h.served = s.ask.owner
 		}
-		s.start(t, h)
+		s.start(t)
 		return
 	case protocol.ClaimAgain:
 		s.claim(t, w, o, false)
@@ -103,7 +103,7 @@ func (s *shard) acquire(t *turn, w self, o ownership, h *happened) {
 			return
 		}
 		if w.gate.shut && !w.gate.busy {
-			h.tries = s.name
+			h.tried = true
 		}
 		s.seek(t, w, o, h)
 	}
@@ -128,7 +128,7 @@ func (s *shard) seek(t *turn, w self, o ownership, h *happened) {
 	at := s.row.copy.Row()
 	switch {
 	case at.Removed && !o.relisted(s.name, s.row.gone):
-		h.buried = append(h.buried, s.name)
+		h.buried = true
 		s.at(t, t.now.Mono.Add(t.cfg.Poll))
 		return
 	case !begun(at) && !o.ready(t, s.lineage()):
@@ -144,7 +144,7 @@ func (s *shard) seek(t *turn, w self, o ownership, h *happened) {
 		return
 	case at.Finished || at.Quarantined:
 		s.aim.mine = false
-		h.finished = append(h.finished, s.name)
+		h.finished = true
 		return
 	case at.Owner.IsZero():
 		s.claim(t, w, o, false)

@@ -26,7 +26,7 @@ func shardMutants() []mutant {
 		{"a shard is removed only if two listings lack it", "internal/core.Engine.retire",
 			swap(`$lacked >= 2`, `$lacked >= 1`), inEngine, "TestTwoListingsHaveToLackAShard"},
 		{"a shard that was finished is reported on the seat", "internal/core.Engine.happened",
-			swap(`e.news.add(t, lease.NewsFinished, name, e.follow.revision)`, `_ = name`), inCore, "TestChildrenInALargeFleet"},
+			swap(`e.news.add(t, lease.NewsFinished, s.name, e.follow.revision)`, `_ = s`), inCore, "TestChildrenInALargeFleet"},
 		{"failing shards rest", "internal/core.shard.claimable",
 			never("failed"), inEngine, "TestFailingShardsRest"},
 		{"held shards move only when the set of seats is stable", "internal/core.watch.still",
