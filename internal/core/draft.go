@@ -49,17 +49,15 @@ type draft struct {
 	next    []lease.Target      // the targets of this revision, one for each worker
 	broken  []lease.Incarnation // the targets of these workers could not be read
 	writes  []draftWrite        // what has to be written, in this order
-	open    lease.Write         // of the plan
-	try     retry
+	swap    sending             // of the plan
 }
 
 // A draftWrite is the write of one page of a target, or its deletion.
 type draftWrite struct {
 	old, next lease.Target // without a write id, there is no old page
 	drop      bool
-	write     lease.Write
-	try       retry
-	done      bool
+	sending
+	done bool
 }
 
 // begin starts a draft of the plan after this one.
@@ -112,7 +110,7 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	for _, page := range in.facts.pages.all {
 		d.opening.Known = max(d.opening.Known, page.Revision)
 	}
-	d.swap(t)
+	d.swapPlan(t)
 	return opened
 }
 
@@ -171,35 +169,25 @@ func same(a, b lease.Target) bool {
 	return !slices.ContainsFunc(b.Give, func(g lease.Give) bool { return g.To == b.Incarnation }) && slices.EqualFunc(a.Hold, b.Hold, func(a, b lease.Assigned) bool { return a.Shard == b.Shard && slices.Equal(a.Parents, b.Parents) })
 }
 
-// swap makes the swap of this phase, on the plan as it is.
-func (d *draft) swap(t *turn) {
+// swapPlan makes the swap of this phase, on the plan as it is.
+func (d *draft) swapPlan(t *turn) {
+	var w lease.Write
+	var err error
 	if d.phase == opening {
-		w, err := protocol.OpenPlan(d.plan, d.opening, t.stamp())
-		d.send(t, w, err)
-		return
+		w, err = protocol.OpenPlan(d.plan, d.opening, t.stamp())
+	} else {
+		w, err = protocol.ClosePlan(d.plan, d.plan.Revision, d.opening.By.Incarnation, d.found, t.stamp())
 	}
-	w, err := protocol.ClosePlan(d.plan, d.plan.Revision, d.opening.By.Incarnation, d.found, t.stamp())
-	d.send(t, w, err)
-}
-
-func (d *draft) send(t *turn, w lease.Write, err error) {
-	if err != nil {
-		t.failedNow("", err)
+	if !d.swap.send(t, w, err) {
 		*d = draft{}
-		return
 	}
-	d.open, d.try = w, retry{sent: true}
-	t.do(Send{Write: w})
 }
 
 // keep sends what is due.
 func (d *draft) keep(t *turn) {
 	switch d.phase {
 	case opening, finishing:
-		if d.try.due(t) {
-			d.try.sent = true
-			t.do(Send{Write: d.open})
-		}
+		d.swap.keep(t)
 	case writing:
 		d.keepWriting(t)
 	}
@@ -220,14 +208,12 @@ func (d *draft) keepWriting(t *turn) {
 		if w.done {
 			continue
 		}
-		if busy++; w.try.due(t) {
-			w.try.sent = true
-			t.do(Send{Write: w.write})
-		}
+		busy++
+		w.keep(t)
 	}
 	if len(d.writes) == 0 {
 		d.phase = finishing
-		d.swap(t)
+		d.swapPlan(t)
 	}
 }
 
@@ -235,16 +221,10 @@ func (d *draft) keepWriting(t *turn) {
 // answer shows it, and whether it is the finished revision of this worker. A worker that was
 // overtaken stops.
 func (d *draft) planSettled(t *turn, in Settled) (now *lease.Plan, finished bool) {
-	if d.phase != opening && d.phase != finishing || in.Write.ID() != d.open.ID() {
+	verdict, record, decided := d.swap.settled(t, "", in, t.beat/16, t.beat/2)
+	if !decided {
 		return nil, false
 	}
-	verdict, record := protocol.Settle("", d.open, in.Record, in.Err)
-	if verdict == protocol.Unknown {
-		t.failedNow("", in.Err)
-		d.try.failed(t.now.Mono, t.beat/16, t.beat/2)
-		return nil, false
-	}
-	t.answeredNow()
 	at, _ := record.(lease.Plan)
 	switch d.plan = at; {
 	case verdict == protocol.Stored && d.phase == opening:
@@ -255,7 +235,7 @@ func (d *draft) planSettled(t *turn, in Settled) (now *lease.Plan, finished bool
 	case verdict == protocol.Stored:
 		return &at, true
 	case verdict == protocol.Again: // a tick came between
-		d.swap(t)
+		d.swapPlan(t)
 	default:
 		*d = draft{}
 	}
@@ -270,14 +250,9 @@ func (w *draftWrite) make(t *turn, revision int64) {
 	} else {
 		w.write, err = protocol.WriteTarget(w.old, w.next, t.stamp())
 	}
-	if w.try, w.done = (retry{}), err != nil; err != nil {
+	if w.done = err != nil; err != nil {
 		t.failedNow("", err)
 	}
-}
-
-// is reports whether the write is the one that was answered.
-func (w *draftWrite) is(in lease.Write) bool {
-	return w.try.sent && w.write.Op == in.Op && w.write.ID() == in.ID() && (!w.drop || in.Old.Written() == w.old.WriteID)
 }
 
 // targetSettled takes the answer to the write of one page. It reports whether this worker has
@@ -291,13 +266,10 @@ func (d *draft) targetSettled(t *turn, in Settled) (overtaken bool) {
 	if w.done = malformed(in.Err); w.done { // its worker keeps what it follows
 		return false
 	}
-	verdict, now := protocol.Settle("", w.write, in.Record, in.Err)
-	if verdict == protocol.Unknown {
-		t.failedNow("", in.Err)
-		w.try.failed(t.now.Mono, t.beat/16, t.beat/2)
+	verdict, now, decided := w.settled(t, "", in, t.beat/16, t.beat/2)
+	if !decided {
 		return false
 	}
-	t.answeredNow()
 	if slices.Contains(d.broken, w.next.Incarnation) {
 		d.found.Inputs = "" // its target can be read again: another plan is due, which gives it its share
 	}
@@ -317,5 +289,5 @@ func (d *draft) targetSettled(t *turn, in Settled) (overtaken bool) {
 
 // fails reports whether a write waits to be repeated.
 func (d *draft) fails() bool {
-	return d.try.tries > 0 || slices.ContainsFunc(d.writes, func(w draftWrite) bool { return w.try.tries > 0 })
+	return d.swap.try.tries > 0 || slices.ContainsFunc(d.writes, func(w draftWrite) bool { return w.try.tries > 0 })
 }

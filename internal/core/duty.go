@@ -53,8 +53,7 @@ type duty struct {
 	low     bool // in such a fleet this worker is one of those that watch
 
 	late  bool // a seat is late, or what a dead worker had is not placed yet
-	swap  lease.Write
-	sent  bool
+	swap  sending
 	next  Instant // when the next tick is due
 	after Instant // no tick before
 }
@@ -109,7 +108,7 @@ func (d *duty) rank(me lease.Incarnation, lives func(lease.Incarnation) bool) (r
 // keep ticks when it is time: the first watcher once per heartbeat, and at once when late changes;
 // another worker when nobody has ticked for a while.
 func (d *duty) keep(t *turn, me lease.Incarnation, plan lease.Plan, rank int) {
-	if d.sent || plan.Revision == 0 {
+	if d.swap.try.sent || plan.Revision == 0 {
 		return
 	}
 	at := d.next
@@ -124,12 +123,7 @@ func (d *duty) keep(t *turn, me lease.Incarnation, plan lease.Plan, rank int) {
 	}
 	w, err := protocol.TickPlan(plan, d.late, t.stamp())
 	d.next, d.after = t.now.Mono.Add(t.jitter(t.beat)), t.now.Mono.Add(paceWaiting)
-	if err != nil {
-		t.failedNow("", err)
-		return
-	}
-	d.swap, d.sent = w, true
-	t.do(Send{Write: w})
+	d.swap.send(t, w, err)
 }
 
 // wait is how long this worker leaves it to others to take over. The clocks of newcomers that
@@ -142,24 +136,14 @@ func (d *duty) wait(t *turn, me lease.Incarnation) time.Duration {
 	return part + time.Duration(tie%uint64(t.beat))
 }
 
-// settled takes the answer to a tick: mine reports whether it is one, and now is the plan as it
-// stands.
-func (d *duty) settled(t *turn, in Settled, rank int) (mine bool, now lease.Plan) {
-	if !d.sent || in.Write.ID() != d.swap.ID() {
-		return false, lease.Plan{}
-	}
-	d.sent = false
-	verdict, record := protocol.Settle("", d.swap, in.Record, in.Err)
-	if verdict == protocol.Unknown {
-		t.failedNow("", in.Err)
-		return true, lease.Plan{}
-	}
-	t.answeredNow()
+// settled takes the answer to a tick, and returns the plan as it stands.
+func (d *duty) settled(t *turn, in Settled, rank int) (now lease.Plan) {
+	verdict, record, _ := d.swap.settled(t, "", in, t.beat, t.beat)
 	now, _ = record.(lease.Plan)
 	if verdict == protocol.Stored && rank != 0 {
 		d.acting = now.Revision
 	}
-	return true, now
+	return now
 }
 
 // reserve is how long a watcher of that rank leaves an eviction to the others.

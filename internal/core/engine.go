@@ -384,9 +384,9 @@ func (e *Engine) settled(in Settled) {
 	case lease.KindSeat:
 		e.seatSettled(in)
 	case lease.KindPlan:
-		if mine, now := e.duty.settled(t, in, e.rank()); !mine {
+		if e.draft.swap.is(in.Write) {
 			e.planSettled(in)
-		} else if now.Revision > 0 {
+		} else if now := e.duty.settled(t, in, e.rank()); now.Revision > 0 {
 			e.sawPlan(now, e.watch.wishes, 0)
 		}
 	case lease.KindTarget:
@@ -527,10 +527,6 @@ func (e *Engine) got(in Got) {
 		if e.owners.got(t, in) {
 			e.readSeat(lease.Incarnation(in.Key.Name))
 			e.tendAll()
-		}
-	case lease.KindPlan:
-		if plan, ok := in.Record.(lease.Plan); ok && in.Err == nil {
-			e.sawPlan(plan, e.watch.wishes, 0)
 		}
 	case lease.KindLease:
 		s := e.shards.find(in.Key.Name)

@@ -206,7 +206,7 @@ func (e *Engine) keepReporting() {
 // answered since the last call failed.
 func (e *Engine) scanStore() {
 	f, t := &e.faults.store, &e.turn
-	fails := e.seat.beat.open.Op != 0 && e.seat.beat.try.tries > 0 || e.seat.beat.unwritable ||
+	fails := e.seat.beat.try.tries > 0 ||
 		!e.seat.table.restored && e.seat.table.try.tries > 0 || e.reads.fails() || e.peers.fails() || e.draft.fails() || e.follow.reading.try.tries > 0
 	if f.on && e.concerned(f, unanswered) == 0 && !fails && t.store.answered > t.store.failed {
 		f.lower(t)

@@ -66,7 +66,7 @@ func (e *Engine) keepLeaving() {
 	if l.all && !l.over {
 		e.endAll()
 	}
-	if l.over && e.seat.beat.open.Op == 0 {
+	if l.over && !e.seat.beat.open() {
 		e.seat.quit(t)
 	}
 }

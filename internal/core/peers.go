@@ -63,8 +63,7 @@ type peer struct {
 	since      Instant // when its present heartbeat was first seen
 	suspect    bool
 	unreadable bool // the seat exists and cannot be read: a sign of life
-	evict      retry
-	evicting   lease.Write
+	evict      sending
 }
 
 // A sighting is one listing of the seats.
@@ -225,7 +224,7 @@ func (p *peers) dying(t *turn) bool {
 func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration) (look bool) {
 	for i := range p.all {
 		of := &p.all[i]
-		if of.unreadable || of.evict.sent {
+		if of.unreadable || of.evict.try.sent {
 			continue
 		}
 		at := of.since.Add(of.seat.TTL + reserve)
@@ -234,35 +233,26 @@ func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration
 			t.at(at)
 		case t.now.Mono.Sub(p.seen) > min(2*paceSuspect, of.seat.TTL/3):
 			look = true
-		case of.evict.due(t):
-			of.delete(t)
+		case of.evict.try.due(t):
+			w, err := protocol.Evict(of.seat)
+			of.evict.send(t, w, err)
 		}
 	}
 	return look
-}
-
-func (of *peer) delete(t *turn) {
-	w, err := protocol.Evict(of.seat)
-	if err != nil {
-		t.failedNow("", err)
-		of.evict.failed(t.now.Mono, t.beat, t.cfg.TTL)
-		t.at(of.evict.at)
-		return
-	}
-	of.evict.sent, of.evicting = true, w
-	t.do(Send{Write: w})
 }
 
 // settled takes the answer to an eviction, and reports whether the seat is gone by this
 // worker's own write, or a sign of life was found instead.
 func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, alive bool) {
 	of := p.find(lease.Incarnation(in.Write.Key().Name))
-	if of == nil || !of.evict.sent || of.evicting.Old.Written() != in.Write.Old.Written() {
+	if of == nil {
 		return false, false
 	}
-	switch verdict, _ := protocol.Settle(me, in.Write, in.Record, in.Err); verdict {
-	case protocol.Stored:
-		t.answeredNow()
+	verdict, _, decided := of.evict.settled(t, me, in, t.beat/8, t.beat)
+	switch {
+	case !decided:
+		return false, false
+	case verdict == protocol.Stored:
 		if in.Err == nil { // otherwise another worker evicted it first
 			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.seat.Name, Task: of.seat.Task})
 		}
@@ -270,17 +260,12 @@ func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, ali
 		p.changed, p.evicted = t.now.Mono, append(slices.Clip(p.evicted), deadSeat{inc, t.step, of.seat.Written()})
 		p.all = slices.DeleteFunc(slices.Clone(p.all), func(q peer) bool { return q.seat.Incarnation == inc })
 		return true, false
-	case protocol.Unknown:
-		t.failedNow("", in.Err)
-		of.evict.failed(t.now.Mono, t.beat/8, t.beat)
-		return false, false
 	}
-	t.answeredNow()
-	of.evict, of.since = retry{}, t.now.Mono
+	of.since = t.now.Mono
 	return false, true
 }
 
 // fails reports whether an eviction waits to be repeated.
 func (p *peers) fails() bool {
-	return slices.ContainsFunc(p.all, func(of peer) bool { return of.evict.tries > 0 })
+	return slices.ContainsFunc(p.all, func(of peer) bool { return of.evict.try.tries > 0 })
 }

@@ -61,8 +61,7 @@ type trust struct {
 
 // A heartbeat is the write of the seat that is under way.
 type heartbeat struct {
-	open       lease.Write
-	try        retry
+	sending
 	sent       Instant // when it was first sent
 	sentWall   wall
 	next       Instant // when the next one is due
@@ -89,7 +88,7 @@ func (c *seat) fence(t *turn) (cause event.Cause, over bool) {
 		return 0, false
 	}
 	if t.now.Mono >= c.trust.until {
-		if c.beat.open.Op != 0 && c.beat.try.tries > 0 {
+		if c.beat.try.tries > 0 {
 			return event.CauseUnreachable, true
 		}
 		return event.CauseExpired, true
@@ -128,11 +127,8 @@ func (c *seat) keep(t *turn, says lease.Says, hurry Instant, leaving, over bool)
 	}
 	c.verify(t)
 	b := &c.beat
-	if b.open.Op != 0 {
-		if b.try.due(t) {
-			b.try.sent = true
-			t.do(Send{Write: b.open})
-		}
+	if b.open() {
+		b.keep(t)
 		return false
 	}
 	if c.phase != confirming && c.phase != seated || over {
@@ -171,15 +167,11 @@ func (c *seat) quit(t *turn) {
 // is wrong nevertheless is reported, and tried again later.
 func (c *seat) send(t *turn, w lease.Write, err error) {
 	b := &c.beat
-	if b.unwritable = err != nil; b.unwritable {
-		t.failedNow("", err)
-		b.next = t.now.Mono.Add(t.beat)
-		t.at(b.next)
+	if b.unwritable = !b.send(t, w, err); b.unwritable {
+		b.next = b.try.at
 		return
 	}
-	b.open, b.try = w, retry{sent: true}
 	b.sent, b.sentWall = t.now.Mono, t.wall()
-	t.do(Send{Write: w})
 }
 
 // A seatAnswer is what the answer to a write of the seat means.
@@ -196,47 +188,25 @@ const (
 // settled takes the answer to a write of the seat. Anything in its place other than what was
 // written means that the worker was evicted: never an alarm, only a new incarnation.
 func (c *seat) settled(t *turn, in Settled) seatAnswer {
-	b := &c.beat
-	if b.open.Op == 0 || in.Write.Op != b.open.Op || in.Write.ID() != b.open.ID() {
-		return seatUnchanged
+	longest := t.beat / 2
+	if c.phase == seated {
+		longest = t.beat / 8 // a store that returns shortly before trust ends is reached in time
 	}
-	verdict, now := protocol.Settle(c.me, b.open, in.Record, in.Err)
-	if verdict == protocol.Unknown {
-		t.failedNow("", in.Err)
-		longest := t.beat / 2
-		if c.phase == seated {
-			longest = t.beat / 8 // a store that returns shortly before trust ends is reached in time
-		}
-		b.try.failed(t.now.Mono, t.beat/16, longest)
-		return seatUnchanged
-	}
-	t.answeredNow()
+	verdict, now, decided := c.beat.settled(t, c.me, in, t.beat/16, longest)
 	switch {
-	case b.open.Op == lease.OpDelete:
-		return c.gone(t, verdict, now)
+	case !decided:
+		return seatUnchanged
+	case c.phase == quitting:
+		return seatGone
 	case verdict != protocol.Stored:
 		return seatLost
 	}
-	op := b.open.Op
 	c.row, _ = now.(lease.Seat)
-	b.open, b.try = lease.Write{}, retry{}
-	if op == lease.OpCreate {
+	if c.phase == creating {
 		c.phase = confirming
 		return seatUnchanged
 	}
 	return c.confirm(t)
-}
-
-// gone takes the answer to the deletion of the seat. A refusal may show an own heartbeat that
-// arrived unnoticed.
-func (c *seat) gone(t *turn, verdict protocol.Verdict, now lease.Record) seatAnswer {
-	c.beat.open, c.beat.try = lease.Write{}, retry{}
-	if row, ok := now.(lease.Seat); ok && verdict == protocol.Again && row.Incarnation == c.me {
-		c.row = row
-		c.quit(t)
-		return seatUnchanged
-	}
-	return seatGone
 }
 
 // confirm extends trust.

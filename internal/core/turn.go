@@ -138,3 +138,59 @@ func (r *retry) due(t *turn) bool {
 	}
 	return true
 }
+
+// A sending is a conditional write that is sent again until it is answered.
+type sending struct {
+	write lease.Write // without an operation, none is open
+	try   retry
+}
+
+func (s *sending) open() bool { return s.write.Op != 0 }
+
+// send makes w the open write, unless it could not be made: that is reported, and tried again later.
+func (s *sending) send(t *turn, w lease.Write, err error) (sent bool) {
+	if err != nil {
+		t.failedNow("", err)
+		s.try.failed(t.now.Mono, t.beat, t.cfg.TTL)
+		t.at(s.try.at)
+		return false
+	}
+	s.write = w
+	s.repeat(t)
+	return true
+}
+
+// repeat sends the open write.
+func (s *sending) repeat(t *turn) {
+	s.try.sent = true
+	t.do(Send{Write: s.write})
+}
+
+// keep sends the open write again when it is time.
+func (s *sending) keep(t *turn) {
+	if s.try.due(t) {
+		s.repeat(t)
+	}
+}
+
+// is reports whether w is the open write.
+func (s *sending) is(w lease.Write) bool {
+	return s.try.sent && w.Op == s.write.Op && w.Key() == s.write.Key() && w.ID() == s.write.ID() &&
+		(w.Op != lease.OpDelete || w.Old.Written() == s.write.Old.Written())
+}
+
+// settled takes the answer to a write, and reports whether it decides the open one. Without an
+// answer that does, the write is sent again after a pause: first at the beginning, at most longest.
+func (s *sending) settled(t *turn, me lease.Incarnation, in Settled, first, longest time.Duration) (verdict protocol.Verdict, now lease.Record, decided bool) {
+	if !s.is(in.Write) {
+		return protocol.Unknown, nil, false
+	}
+	if verdict, now = protocol.Settle(me, s.write, in.Record, in.Err); verdict == protocol.Unknown {
+		t.failedNow("", in.Err)
+		s.try.failed(t.now.Mono, first, longest)
+		return verdict, nil, false
+	}
+	t.answeredNow()
+	*s = sending{}
+	return verdict, now, true
+}

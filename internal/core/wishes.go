@@ -17,10 +17,9 @@ import (
 
 // Wishes is the removal that is under way.
 type wishes struct {
-	seen  lease.WriteID // of the wishes as last read
-	next  Instant       // when to look again whether one has ended
-	write lease.Write
-	try   retry
+	seen lease.WriteID // of the wishes as last read
+	next Instant       // when to look again whether one has ended
+	swap sending
 }
 
 // keep removes the wishes that have ended by this worker's wall clock.
@@ -37,28 +36,16 @@ func (r *wishes) keep(t *turn, now lease.Wishes) {
 	}
 	r.next = t.now.Mono.Add(t.beat)
 	stand := standing(now.List, t.now.Wall)
-	if r.write.Op == 0 && len(stand) < len(now.List) {
-		var err error
-		if r.write, err = protocol.SetWishes(now, stand, t.stamp()); err != nil {
-			t.failedNow("", err)
-		}
-	}
-	if r.write.Op != 0 && r.try.due(t) {
-		r.try.sent = true
-		t.do(Send{Write: r.write})
+	if r.swap.open() {
+		r.swap.keep(t)
+	} else if len(stand) < len(now.List) {
+		w, err := protocol.SetWishes(now, stand, t.stamp())
+		r.swap.send(t, w, err)
 	}
 }
 
 // settled takes the answer, and reports whether the wishes have changed.
 func (r *wishes) settled(t *turn, in Settled) (changed bool) {
-	if r.write.Op == 0 || in.Write.ID() != r.write.ID() {
-		return false
-	}
-	if verdict, _ := protocol.Settle("", r.write, in.Record, in.Err); verdict == protocol.Unknown {
-		t.failedNow("", in.Err)
-		r.try.failed(t.now.Mono, t.beat/16, t.beat/2)
-		return false
-	}
-	t.answeredNow()
-	return true
+	_, _, changed = r.swap.settled(t, "", in, t.beat/16, t.beat/2)
+	return changed
 }

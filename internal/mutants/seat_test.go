@@ -6,7 +6,7 @@ func seatMutants() []mutant {
 		{"trust counts from the sending of a heartbeat", "internal/core.seat.confirm",
 			swap(`c.beat.sent.Add(t.trusted())`, `t.now.Mono.Add(t.trusted())`), inEngine, "TestTrustCountsFromTheFirstSending"},
 		{"a repeated heartbeat counts from its first sending", "internal/core.seat.keep",
-			swap(`b.try.sent = true`, `b.try.sent = true; b.sent = t.now.Mono`), inEngine, "TestTrustCountsRepeatedBeatsOnce"},
+			swap(`b.keep(t)`, `b.keep(t); b.sent = t.now.Mono`), inEngine, "TestTrustCountsRepeatedBeatsOnce"},
 		{"a worker on a machine that was suspended sends a heartbeat first", "internal/core.seat.fence",
 			never("wall()"), inEngine, "TestSuspendIsNotTrusted"},
 		{"an old answer does not confirm the seat after a suspension", "internal/core.seat.confirm",
