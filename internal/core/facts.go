@@ -70,6 +70,9 @@ func (f *facts) saw(sent order, in Listed) {
 	f.revision = f.asked
 	f.begun, f.all = sent, make([]fact, 0, len(in.Records)+len(in.Unreadable))
 	for _, of := range old {
+		if of.finished && of.gone == 0 { // if the listing lacks it, it is a tombstone now
+			of.finished, of.removed, of.gone = false, true, sent
+		}
 		if of.gone > 0 { // listings skip tombstones
 			f.all = append(f.all, of)
 		}

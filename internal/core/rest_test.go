@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -85,5 +86,28 @@ func TestOldRowsTakeNoChildOutOfThePlan(t *testing.T) {
 	})
 	if !assigned {
 		t.Errorf("the plan was %v, and is %v without the child", before, f.plan())
+	}
+}
+
+// TestRemovedShardStaysOutOfThePlan: an operator removes the row of a finished shard. A planner whose
+// listing of the source is older, and whose next listing of the rows lacks the shard, does not take it
+// for a new one.
+func TestRemovedShardStaysOutOfThePlan(t *testing.T) {
+	f := newFleet(t, 0, 0, rebalance.Eager)
+	x, y, z := engine.Shard{Name: "x"}, engine.Shard{Name: "y"}, engine.Shard{Name: "z"}
+	f.lists(x, y, z)
+	f.config.Poll = time.Hour
+	f.join()
+	f.join()
+	f.Run(time.Minute)
+	f.end("x")
+	f.Run(10 * time.Second) // both have listed the source once more
+	f.source.Shards = []engine.Shard{y, z}
+	f.Run(2 * time.Minute) // and the rows
+	before := f.plan()
+	f.write(protocol.Remove(f.row("x"), protocol.Command{Seen: f.row("x").Generation, By: "operator"}, f.stamp()))
+	f.Run(5 * time.Minute)
+	if got := f.plan(); got.Revision != before.Revision {
+		t.Errorf("the plan was %v, and is %v", before, got)
 	}
 }

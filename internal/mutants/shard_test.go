@@ -23,6 +23,8 @@ func shardMutants() []mutant {
 			swap(`last.From != ""`, `last.From != "" || last.Reason == "adopted"`), inEngine, "TestAdoptedChild"},
 		{"an adopted shard that was started before goes on", "internal/core.begun",
 			swap(`past.From != ""`, `false`), inEngine, "TestAdoptedChild"},
+		{"a finished shard that a listing lacks is removed", "internal/core.facts.saw",
+			never("of.finished"), inCore, "TestRemovedShardStaysOutOfThePlan"},
 		{"a shard is removed only if two listings lack it", "internal/core.Engine.retire",
 			swap(`$lacked >= 2`, `$lacked >= 1`), inEngine, "TestTwoListingsHaveToLackAShard"},
 		{"a shard that was finished is reported on the seat", "internal/core.Engine.happened",
