@@ -16,8 +16,8 @@
 // # The spine and its parts
 //
 // A part is a struct with its own methods. It gets the turn (the moment, the configuration, the
-// outputs) and narrow values, and returns what happened. No part sees another part; only the
-// spine knows them all. It calls them in a fixed order: the part that the input concerns, then
+// outputs) and narrow values, and returns what happened. Only the spine knows all parts: the fleet
+// joins those about workers, and what a shard may ask of others is in self. It calls them in a fixed order: the part that the input concerns, then
 // each part for what is due, and the seat last.
 //
 //	engine.go  the spine: takes inputs, calls the parts
@@ -32,6 +32,7 @@
 //	leave.go   a graceful shutdown
 //
 //	the fleet and the plan:
+//	fleet.go   the seats and the plan as one part: who watches, who plans, who has a seat
 //	peers.go   the other workers' seats: who is alive, who is late, evictions
 //	duty.go    which workers watch the seats of a large fleet, and the tick
 //	reads.go   which listing is under way, and how soon to list again; audits of a large fleet

@@ -3,7 +3,6 @@ package core
 import (
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -21,15 +20,11 @@ import (
 
 // An Engine is one worker's side of the protocol as a plain value.
 type Engine struct {
-	turn   turn
-	seat   seat
-	peers  peers
+	turn turn
+	fleet
 	reads  reads
 	shards shards
-	owners owners
 	follow follow
-	watch  watch
-	duty   duty
 	sweep  sweep
 	draft  draft
 	feed   feed
@@ -61,7 +56,6 @@ func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
 	}
 	clear(t.out)
 	t.now, t.ids, t.out, t.wake, t.store.err = now, 0, t.out[:0], Never, nil
-	t.large = e.duty.large()
 	t.step++
 	if e.leave.done {
 		if r, ok := in.(Returned); ok {
@@ -96,14 +90,14 @@ func (e *Engine) take(in Input) {
 	case Verified:
 		if e.watch.check = true; e.seat.verified(t, in) {
 			e.shards.due = t.now.Mono
-			e.tendAll()
+			e.shards.tendAll(t)
 		}
 	case Source:
 		e.feed.sourced(t, in)
-		if !e.plans() {
+		if !e.plans(&e.turn) {
 			e.feed.shards = slices.DeleteFunc(e.feed.shards, func(s sourced) bool { return e.shards.find(s.Name) == nil })
 			e.feed.next = Never
-			e.tendAll()
+			e.shards.tendAll(t)
 		}
 		e.retire()
 		e.watch.check = true
@@ -126,8 +120,8 @@ func (e *Engine) take(in Input) {
 		}
 	case Stop:
 		if e.leave.stop(t) {
-			e.look(0)
-			e.tendAll()
+			e.reads.look(t, 0)
+			e.shards.tendAll(t)
 		}
 	}
 }
@@ -136,7 +130,12 @@ func (e *Engine) take(in Input) {
 func (e *Engine) live() {
 	t := &e.turn
 	if e.seat.phase == seated {
-		e.keepPolling()
+		if e.watch.known {
+			e.shed()
+			if !e.leave.on {
+				e.feed.keep(t)
+			}
+		}
 		e.follow.keep(t, e.seat.me, e.watch.plan)
 	}
 	e.tendDue()
@@ -175,43 +174,9 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 	e.shards.forget(t, "")
 	e.reads.forget()
 	e.peers, e.owners, e.follow, e.watch, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, sweep{}, draft{}
-	e.duty = duty{light: e.duty.light} // if it plans next, it reads the source and the rows again
+	t.large, e.duty = false, duty{light: e.duty.light} // if it plans next, it reads the source and the rows again
 	e.facts, e.wishes, e.news = facts{next: Never}, wishes{}, news{}
 	e.leave.done = e.leave.on
-}
-
-// watching reports whether this worker lists the seats, and so may evict, plan and poll the source.
-// In a small fleet every worker does.
-func (e *Engine) watching() bool {
-	d := &e.duty
-	return d.large() && d.watches(e.seat.me) || !d.large() && (!d.crowded || d.low || slices.Contains(d.watchers, e.seat.me))
-}
-
-// rank returns how many workers come before this one in watching, planning and evicting; -1: it
-// only watches.
-func (e *Engine) rank() int {
-	if !e.duty.large() {
-		return 0
-	}
-	return e.duty.rank(e.seat.me, e.lives)
-}
-
-// first reports whether this worker is the first watcher that lives. The first watcher audits the
-// rows, and in a large fleet it plans and polls the source.
-func (e *Engine) first() bool { return e.watching() && e.duty.rank(e.seat.me, e.lives) == 0 }
-
-// lives reports whether the heartbeats of a worker come in time, as this one has listed them. A worker
-// that has just been named a watcher has not listed the seats yet, and takes nobody for dead.
-func (e *Engine) lives(inc lease.Incarnation) bool {
-	p := e.peers.find(inc)
-	return e.peers.seen == 0 || p != nil && !p.suspect
-}
-
-// audits reports whether this worker lists the rows from time to time: the first watcher, and in a
-// small fleet every worker, because a holder that has nothing to commit finds out in no other way
-// that its shard was taken from it by hand.
-func (e *Engine) audits() bool {
-	return e.first() || e.watching() && e.watch.plan.Revision > 0 && !e.duty.large()
 }
 
 // self returns what the shards have to know of this worker.
@@ -220,32 +185,18 @@ func (e *Engine) self() self {
 		owner: e.seat.row.Owner(), capable: e.seat.capable(), doubt: e.seat.trust.doubt,
 		leaving: e.leave.on, release: e.leave.all, since: e.leave.since,
 		room: e.shards.asks < e.turn.cfg.MaxMoves && e.follow.revision >= e.watch.plan.Revision,
-		gate: e.health.gate(&e.turn, e.shards.find(e.health.trial)),
+		gate: e.health.gate(&e.turn, e.shards.find(e.health.trial)), fleet: &e.fleet, feed: &e.feed, shards: &e.shards,
 	}
 }
 
 // tend does what is due for one shard, and for the rest of the worker what follows from it.
 func (e *Engine) tend(s *shard) {
-	if e.seat.phase == seated {
+	if t := &e.turn; e.seat.phase == seated {
 		before := s.ask != nil
-		e.happened(s, s.tend(&e.turn, e.self(), e))
-		e.countAsk(before, s.ask != nil)
+		e.happened(s, s.tend(t, e.self(), e.blame))
+		e.shards.countAsk(t, before, s.ask != nil)
 	}
 	e.shards.due = min(e.shards.due, s.wake)
-}
-
-// countAsk keeps the number of moves to this worker. When one has ended there is room for the
-// next.
-func (e *Engine) countAsk(before, after bool) {
-	switch {
-	case after && !before:
-		e.shards.asks++
-	case before && !after:
-		if e.shards.asks == e.turn.cfg.MaxMoves {
-			e.tendAll()
-		}
-		e.shards.asks--
-	}
 }
 
 func (e *Engine) tendDue() {
@@ -261,14 +212,6 @@ func (e *Engine) tendDue() {
 			e.shards.due = min(e.shards.due, s.wake)
 		}
 	}
-}
-
-// tendAll is for what changes something for all shards.
-func (e *Engine) tendAll() {
-	for _, s := range e.shards.all {
-		s.wake = e.turn.now.Mono
-	}
-	e.shards.due = e.turn.now.Mono
 }
 
 // happened draws the conclusions of what a shard reports that concern more than this shard.
@@ -300,8 +243,11 @@ func (e *Engine) happened(s *shard, h happened) {
 	if h.removed {
 		e.facts.bury(t.step, s.name)
 	}
+	if h.suspects {
+		e.reads.seats.wanted = true
+	}
 	if h.look {
-		e.look(paceMoving)
+		e.reads.look(t, paceMoving)
 	}
 	if h.served != "" {
 		e.shards.hasten(t, h.served)
@@ -314,69 +260,6 @@ func (e *Engine) happened(s *shard, h happened) {
 	}
 }
 
-// owner reports whether an owner has a seat, as far as a consistent read shows that began after
-// the step since.
-func (e *Engine) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
-	if slices.Contains(e.seat.former, inc) {
-		return gone, lease.Seat{} // this worker itself was the owner, and has lost its seat
-	}
-	if e.watching() {
-		switch p := e.peers.find(inc); {
-		case p != nil && p.suspect: // another worker may have evicted it
-		case p != nil && (p.unreadable || p.seat.Confirmed()):
-			return alive, p.seat
-		case e.peers.begun >= since:
-			return gone, lease.Seat{}
-		}
-	}
-	return e.owners.owner(t, inc, since)
-}
-
-// reading reports whether rows are being read for the first time.
-func (e *Engine) reading() bool {
-	for _, s := range slices.Backward(e.shards.all) { // the last ones are answered last
-		if s.row.try.sent && !s.row.known {
-			return true
-		}
-	}
-	return false
-}
-
-// relisted reports whether the source lists the shard, in a listing that was asked for after the
-// step since.
-func (e *Engine) relisted(name string, since order) bool {
-	s := e.feed.find(name)
-	return s != nil && s.listed && s.asked > since
-}
-
-// ready reports whether the rows of all parents of a shard show that they are processed, in reads
-// that were answered lately. A parent without a row, or with a tombstone, counts as processed,
-// unless this worker's own source lists it: then it is about to be made, or revived.
-func (e *Engine) ready(t *turn, parents []string) bool {
-	ready := true
-	for _, name := range parents {
-		p := e.shards.know(name, t.cfg.Group, e.seat.me)
-		at, src := p.row.copy.Row(), e.feed.find(name)
-		switch fresh := p.row.answered > 0 && !p.row.unread && t.now.Mono < p.row.answered.Add(t.beat); {
-		case p.t != nil:
-			ready = false
-		case !fresh:
-			ready, p.row.parent = false, true
-			p.get(t)
-		case p.row.malformed:
-			ready = false
-		case at.Generation == 0 || at.Removed:
-			if unsure := e.feed.shown <= p.row.asked; unsure || src != nil && src.listed {
-				ready = false
-				e.feed.soon(t) // an old listing may be all that still has it
-			}
-		default:
-			ready = ready && at.Finished
-		}
-	}
-	return ready
-}
-
 // settled takes the answer to a write.
 func (e *Engine) settled(in Settled) {
 	t := &e.turn
@@ -387,12 +270,12 @@ func (e *Engine) settled(in Settled) {
 		if e.draft.swap.is(in.Write) {
 			e.planSettled(in)
 		} else if now := e.duty.settled(t, in, e.rank()); now.Revision > 0 {
-			e.sawPlan(now, e.watch.wishes, 0)
+			e.sawPlan(t, now, e.watch.wishes, 0)
 		}
 	case lease.KindTarget:
 		if e.draft.targetSettled(t, in) {
 			e.watch.check = true
-			e.look(0)
+			e.reads.look(t, 0)
 		}
 	case lease.KindWishes:
 		if e.wishes.settled(t, in) {
@@ -404,20 +287,14 @@ func (e *Engine) settled(in Settled) {
 			return
 		}
 		before := s.ask != nil
-		h, answered := s.settled(t, in, e.waits(in.Err))
-		e.countAsk(before, s.ask != nil)
+		h, answered := s.settled(t, in, e.faults.rows.waits(t, in.Err))
+		e.shards.countAsk(t, before, s.ask != nil)
 		if answered {
 			e.faults.rows = rowAnswers{last: t.now.Mono}
 		}
 		e.happened(s, h)
 		e.tend(s)
 	}
-}
-
-// waits reports whether a call ended only because it waited for its turn in a store that answers
-// other calls. That is no fault: there are many calls, as at a cold start.
-func (e *Engine) waits(err error) bool {
-	return errors.Is(err, lease.ErrQueued) && e.turn.now.Mono < e.faults.rows.last.Add(e.turn.cfg.TTL)
 }
 
 func (e *Engine) seatSettled(in Settled) {
@@ -427,7 +304,7 @@ func (e *Engine) seatSettled(in Settled) {
 		if evicted {
 			e.watch.self, e.watch.orphans = true, true
 		}
-		if e.look(0); evicted || alive {
+		if e.reads.look(t, 0); evicted || alive {
 			e.reads.seats.soon(t, paceDying)
 		}
 		return
@@ -448,14 +325,14 @@ func (e *Engine) seatSettled(in Settled) {
 	case seatConfirmed:
 		e.peers.changed, e.watch.self = t.now.Mono, true
 		e.reads.seats.wanted = true
-		e.tendAll()
+		e.shards.tendAll(t)
 	}
 	e.reads.near(t.now.Mono.Sub(sent))
 	now := e.seat.row
 	e.watch.self = e.watch.self || was.Leaving != now.Leaving || was.Freed != now.Freed || ails(was.Health, now.Health)
 	e.shards.publish(t, now.Wants)
 	if doubted && !e.seat.trust.doubt {
-		e.tendAll()
+		e.shards.tendAll(t)
 	}
 }
 
@@ -525,8 +402,11 @@ func (e *Engine) got(in Got) {
 		}
 	case lease.KindSeat:
 		if e.owners.got(t, in) {
-			e.readSeat(lease.Incarnation(in.Key.Name))
-			e.tendAll()
+			inc := lease.Incarnation(in.Key.Name)
+			if seats, known := e.owners.shown(inc); known {
+				e.readWants(seats, inc)
+			}
+			e.shards.tendAll(t)
 		}
 	case lease.KindLease:
 		s := e.shards.find(in.Key.Name)
@@ -539,8 +419,8 @@ func (e *Engine) got(in Got) {
 			s.end(t, event.CauseVanished, nil, &h)
 			e.happened(s, h)
 		}
-		if e.tend(s); first && !e.reading() {
-			e.tendAll()
+		if e.tend(s); first && !e.shards.reading() {
+			e.shards.tendAll(t)
 		}
 		e.tendChildren(s)
 	}
@@ -599,50 +479,65 @@ func (e *Engine) reconcile() {
 	}
 	e.shards.forgetIdle(t)
 	e.owners.prune(t)
-	e.tendAll()
+	e.shards.tendAll(t)
 }
 
 // listed takes a listing.
 func (e *Engine) listed(in Listed) {
-	t, r := &e.turn, &e.reads
-	switch serial(in.Read) {
-	case r.seats.id:
-		if r.seats.answered(t, r.away, 1, in.Err) {
-			r.near(r.seats.took)
-			e.sawSeats(in)
-			r.seats.next = t.now.Mono.Add(e.pace())
-			e.readAgain()
-		} else if !e.waits(in.Err) {
+	t, r, id := &e.turn, &e.reads, serial(in.Read)
+	of, most := r.of(id), time.Duration(1)
+	switch {
+	case id == e.sweep.page.id:
+		of = &e.sweep.page
+	case of == nil:
+		return
+	case of == &r.rows:
+		most = 4
+	}
+	if !of.answered(t, r.away, most, in.Err) {
+		if !e.faults.rows.waits(t, in.Err) {
 			t.failedNow("", in.Err)
 		}
-	case r.plan.id:
-		if r.plan.answered(t, r.away, 1, in.Err) {
-			r.plan.wanted = false
-			e.readPlan(in)
-			e.readAgain()
-		} else if !e.waits(in.Err) {
-			t.failedNow("", in.Err)
+		return
+	}
+	switch of {
+	case &r.seats:
+		r.near(of.took)
+		e.sawSeats(in)
+		d := t.beat
+		if !t.large {
+			d = r.pace(t, e.leave.on || e.shards.moving())
 		}
-	case r.rows.id:
-		if r.rows.answered(t, r.away, 4, in.Err) {
-			e.sawRows(in, r.rows.begun)
-		} else if !e.waits(in.Err) {
-			t.failedNow("", in.Err)
+		of.next = t.now.Mono.Add(e.pace(t, d))
+	case &r.plan:
+		of.wanted = false
+		if plan, ok := planOf(in); ok {
+			e.sawPlan(t, plan, e.watch.wishes, 0)
 		}
-	case e.sweep.page.id:
-		if e.sweep.answered(t, r.away, in) {
+	case &r.rows:
+		e.sawRows(in, of.begun)
+	case &r.targets:
+		e.watch.check = true
+		e.facts.sawTargets(of.begun, in, e.watch.plan)
+	default:
+		if e.sweep.saw(t, in) {
 			e.swept()
-		} else if in.Err != nil && !e.waits(in.Err) {
-			t.failedNow("", in.Err)
-		}
-	case r.targets.id:
-		if r.targets.answered(t, r.away, 1, in.Err) {
-			e.watch.check = true
-			e.facts.sawTargets(r.targets.begun, in, e.watch.plan)
-		} else if !e.waits(in.Err) {
-			t.failedNow("", in.Err)
 		}
 	}
+	if of == &r.seats || of == &r.plan { // either shows the plan
+		waits := e.leave.on || e.follow.revision == e.follow.missing || e.duty.crowded
+		r.plan.next = t.now.Mono.Add(e.duty.reading(t, e.watch.plan, waits, e.watching()))
+	}
+}
+
+// planOf returns the plan of a listing that has it.
+func planOf(in Listed) (plan lease.Plan, ok bool) {
+	for _, record := range in.Records {
+		if plan, ok = record.(lease.Plan); ok {
+			return plan, true
+		}
+	}
+	return plan, false
 }
 
 // sawSeats takes a listing of the seats, with the plan and the wishes.
@@ -681,11 +576,11 @@ func (e *Engine) sawSeats(in Listed) {
 		begun, r.wanted = 0, r.wanted || e.watching() && begun >= e.watch.at && e.watch.older(plan)
 	}
 	if n := len(in.Records) + len(in.Unreadable); r.limit > 0 && n >= r.limit {
-		e.crowded(plan, wishes, sight.seats, begun)
+		e.crowded(t, plan, wishes, sight.seats, begun)
 		return
 	}
 	if !e.watching() {
-		e.sawPlan(plan, wishes, begun)
+		e.sawPlan(t, plan, wishes, begun)
 		e.readWants(sight.seats, "")
 		e.peers.glimpse(t, sight)
 		return
@@ -705,28 +600,15 @@ func (e *Engine) sawSeats(in Listed) {
 	e.watch.orphans = e.watch.orphans || slices.ContainsFunc(before, func(p peer) bool {
 		return !p.seat.Leaving && e.peers.find(p.seat.Incarnation) == nil
 	})
-	if e.sawPlan(plan, wishes, begun) || changed {
-		e.tendAll()
+	if e.sawPlan(t, plan, wishes, begun) || changed {
+		e.shards.tendAll(t)
 	}
 	for _, seat := range sight.seats {
 		if old := olds[seat.Incarnation]; e.watching() && seat.Freed != old {
-			e.readNews(seat)
+			e.facts.heed(t, seat.News, &e.feed)
 		}
 	}
 	e.readWants(sight.seats, "")
-}
-
-// readNews notes what another worker publishes about shards.
-func (e *Engine) readNews(seat lease.Seat) {
-	for _, n := range seat.News {
-		switch n.Kind {
-		case lease.NewsFinished:
-			e.facts.finish(n.Shard)
-		case newsRemoved:
-			e.facts.bury(e.turn.step, n.Shard)
-			e.feed.soon(&e.turn)
-		}
-	}
 }
 
 // readWants notes which of this worker's shards others request, as seats show that were listed, or
@@ -800,7 +682,7 @@ func (e *Engine) sawRows(in Listed, begun order) {
 			s.get(t) // the row is gone, or is a tombstone
 		}
 	}
-	e.tendAll()
+	e.shards.tendAll(t)
 }
 
 // retire makes tombstones of finished shards that the source lists no more. The first watcher
@@ -822,33 +704,6 @@ func (e *Engine) retire() {
 	}
 }
 
-// pace is how long until the seats are listed again.
-func (e *Engine) pace() time.Duration {
-	t := &e.turn
-	switch {
-	case (e.duty.large() || e.duty.crowded) && e.peers.seen == 0 && e.watching():
-		return 0 // only now it is known that this worker has to list all seats
-	case e.duty.large():
-		return t.jitter(e.duty.pace(t, e.rank(), e.peers.dying(t)))
-	}
-	d := e.peers.pace(t)
-	d = min(d, e.watch.pace(t))
-	d = min(d, e.reads.pace(t, e.moving()))
-	return t.jitter(d)
-}
-
-// look makes a worker of a small fleet list the seats soon.
-func (e *Engine) look(d time.Duration) {
-	if !e.duty.large() {
-		e.reads.seats.soon(&e.turn, d)
-	}
-}
-
-// moving reports whether this worker is a side of a move.
-func (e *Engine) moving() bool {
-	return e.leave.on || slices.ContainsFunc(e.shards.all, func(s *shard) bool { return s.ask != nil || s.t != nil && s.t.give != nil })
-}
-
 // keepReading sends the listings that are due.
 func (e *Engine) keepReading() {
 	t, r := &e.turn, &e.reads
@@ -860,36 +715,27 @@ func (e *Engine) keepReading() {
 		e.facts.asked = e.watch.plan.Revision
 		r.rows.send(t, lease.Query{Kind: lease.KindLease})
 	}
-	watching := e.watching()
-	if e.keepServing() || watching || r.seats.wanted {
+	watching, all := e.watching(), false
+	if t.large {
+		all = e.owners.lookAll(t, e.shards.successors(&e.follow))
+	}
+	if all || watching || r.seats.wanted {
 		r.seats.wake(t, 0)
 		if r.seats.due(t) {
 			r.seats.send(t, lease.Query{Kind: lease.KindSeat, Eventually: !r.seats.wanted, Limit: e.duty.limit()})
 		}
 	}
-	if e.duty.large() || !watching {
+	if t.large || !watching {
 		if r.plan.wake(t, paceWaiting); r.plan.due(t) {
 			r.plan.send(t, lease.Query{Kind: lease.KindSeat, Eventually: true, Limit: 1})
 		}
 	}
 }
 
-// seats returns the confirmed seats, sorted by incarnation, with this worker's own.
-func (e *Engine) seats() []lease.Seat {
-	all := []lease.Seat{e.seat.row}
-	for i := range e.peers.all {
-		if p := &e.peers.all[i]; p.seat.Confirmed() && !slices.Contains(e.seat.former, p.seat.Incarnation) {
-			all = append(all, p.seat)
-		}
-	}
-	slices.SortFunc(all, func(a, b lease.Seat) int { return strings.Compare(string(a.Incarnation), string(b.Incarnation)) })
-	return all
-}
-
 // keepPlanning begins a plan when one is due, and continues it.
 func (e *Engine) keepPlanning() {
 	t, d := &e.turn, &e.draft
-	if d.phase <= gathering && !e.plans() {
+	if d.phase <= gathering && !e.plans(&e.turn) {
 		*d = draft{}
 		if e.reserve() == 0 {
 			return
@@ -932,16 +778,16 @@ func (e *Engine) considerPlan() {
 	seats := e.seats()
 	now := w.due(t, scene{
 		seats: seats, me: e.seat.me, changed: e.peers.changed, added: int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale,
-		manyLate: e.manyLate(len(seats)),
+		manyLate: e.manyLate(t, len(seats)),
 		makerUp:  w.plan.By.Incarnation == e.seat.me || e.peers.find(w.plan.By.Incarnation) != nil, reserve: e.reserve(),
 	})
-	if now && (e.first() || !e.duty.large() || e.feed.answered || e.feed.complete > 0) {
+	if now && (e.first() || !t.large || e.feed.answered || e.feed.complete > 0) {
 		e.draft.begin(t, w.plan)
 		e.reads.seats.wanted, e.reads.targets.wanted = true, true
 		e.reads.rows.wanted = e.reads.rows.wanted || e.draft.rows
 		return
 	}
-	e.look(w.pace(t))
+	e.reads.look(t, w.pace(t))
 	if w.waits == 0 && w.plan.Revision != 0 { // no plan that is due will show more
 		e.reads.targets.wanted = e.reads.targets.wanted || stale && (len(added) > 0 || unknown)
 		e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
@@ -951,24 +797,17 @@ func (e *Engine) considerPlan() {
 	}
 }
 
-// manyLate reports whether so many seats of a large fleet have missed a heartbeat, or may have, that
-// it is soon known which workers have died. A fleet of few workers that returns has as many dead seats:
-// a plan for all of them would make it large, with watchers that are dead.
-func (e *Engine) manyLate(seats int) bool {
-	return (e.duty.large() || seats > fewest) && (8*e.peers.late() >= seats || e.turn.now.Mono < e.peers.from.Add(e.turn.cfg.TTL/2))
-}
-
 // gather opens the next revision when everything is read that it is made from.
 func (e *Engine) gather() {
 	t, w, seats := &e.turn, &e.watch, e.seats()
 	switch e.draft.gather(t, stage{
 		plan: w.plan, stored: w.wishes, me: e.seat.row, seats: seats, begun: e.peers.begun,
-		still: t.now.Mono >= w.still(e.peers.changed) && !e.manyLate(len(seats)), facts: &e.facts, feed: &e.feed,
+		still: t.now.Mono >= w.still(e.peers.changed) && !e.manyLate(t, len(seats)), facts: &e.facts, feed: &e.feed,
 		strays: w.strays, acting: e.duty.acting > 0, late: func(inc lease.Incarnation) bool { p := e.peers.find(inc); return p != nil && p.suspect },
 	}) {
 	case beaten:
 		w.check = true
-		e.look(paceWaiting)
+		e.reads.look(t, paceWaiting)
 	case lacking:
 		e.reads.rows.wanted = e.reads.rows.wanted || !e.reads.rows.sent
 	case unchanged:
@@ -982,7 +821,7 @@ func (e *Engine) planSettled(in Settled) {
 	w.check = true
 	now, finished := d.planSettled(t, in)
 	if now != nil {
-		e.sawPlan(*now, w.wishes, 0)
+		e.sawPlan(t, *now, w.wishes, 0)
 	}
 	if !finished {
 		return
@@ -998,82 +837,9 @@ func (e *Engine) planSettled(in Settled) {
 
 func malformed(err error) bool { return errors.Is(err, lease.ErrMalformed) }
 
-// The part of the spine that is about watching, in a fleet where not every worker does.
-
-// sawPlan takes the plan and the wishes, and reports whether it is another plan.
-func (e *Engine) sawPlan(plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
-	e.duty.saw(&e.turn, e.seat.me, plan)
-	if plan.Revision == 0 && !e.watching() {
-		return false // it was deleted; the watchers write the next one
-	}
-	return e.watch.saw(&e.turn, plan, wishes, begun)
-}
-
-// readPlan takes the plan as a worker reads it that does not watch.
-func (e *Engine) readPlan(in Listed) {
-	for _, record := range in.Records {
-		if plan, ok := record.(lease.Plan); ok {
-			e.sawPlan(plan, e.watch.wishes, 0)
-		}
-	}
-}
-
-// readAgain is about when this worker reads the plan again, which it has just read.
-func (e *Engine) readAgain() {
-	t := &e.turn
-	e.reads.plan.next = t.now.Mono.Add(e.duty.reading(t, e.watch.plan, e.urgent(), e.watching()))
-}
-
-// crowded takes a listing that does not show all seats. The fleet is large, or there is no plan yet
-// for all of it: then the workers watch whose seats it shows.
-func (e *Engine) crowded(plan lease.Plan, wishes lease.Wishes, seats []lease.Seat, begun order) {
-	e.duty.crowded = true
-	e.duty.low = len(seats) > 0 && e.seat.me < seats[len(seats)-1].Incarnation
-	e.sawPlan(plan, wishes, begun)
-	e.watch.known = true
-}
-
-// plans reports whether this worker writes plans and polls the source: in a small fleet all do, in
-// a large one the first watcher, and another one when a plan stays due.
-func (e *Engine) plans() bool {
-	w, reserve := &e.watch, e.reserve()
-	switch {
-	case !e.duty.large():
-		return e.watching()
-	case reserve > 0:
-		return w.waits > 0 && e.turn.now.Mono >= w.stays(reserve-apart) // the source has to answer first
-	}
-	return e.first()
-}
-
-// reserve is how long a watcher of a large fleet leaves a plan that is due to the watchers before
-// it. It is 0 for the first watcher, and for a worker that does not watch.
-func (e *Engine) reserve() time.Duration {
-	if rank := e.rank(); rank > 0 {
-		return time.Duration(rank+1) * apart
-	}
-	return 0
-}
-
-// urgent reports whether this worker waits for what the next plan says.
-func (e *Engine) urgent() bool {
-	return e.leave.on || e.follow.revision == e.follow.missing || e.duty.crowded
-}
-
-// keepPolling polls the source when it is due. A worker that does not plan asks it only whether a
-// tombstone of its own is listed again, and whether a parent without a row is listed.
-func (e *Engine) keepPolling() {
-	if e.watch.known {
-		e.shed()
-		if !e.leave.on {
-			e.feed.keep(&e.turn)
-		}
-	}
-}
-
 // shed drops what only a worker needs that watches or plans.
 func (e *Engine) shed() {
-	plans, d := e.plans(), &e.duty
+	plans, d := e.plans(&e.turn), &e.duty
 	if !e.watching() && e.peers.seen > 0 {
 		e.peers = peers{}
 	}
@@ -1092,7 +858,7 @@ func (e *Engine) keepWatching() {
 	if e.watching() && rank >= 0 && e.peers.evict(t, e.seat.former, e.duty.reserve(t, rank)) {
 		e.reads.seats.soon(t, 0)
 	}
-	if e.duty.large() && e.seat.capable() && (rank == 0 || !e.leave.on) {
+	if t.large && e.seat.capable() && (rank == 0 || !e.leave.on) {
 		e.duty.late = e.watch.orphans || e.peers.late() > 0
 		e.duty.keep(t, e.seat.me, e.watch.plan, rank)
 	}
@@ -1109,7 +875,7 @@ func (e *Engine) keepAuditing() {
 		f.next = t.now.Mono.Add(t.jitter(t.cfg.Audit))
 	}
 	t.at(f.next)
-	if !e.duty.large() {
+	if !t.large {
 		e.reads.rows.wanted = e.reads.rows.wanted || due
 		return
 	}
@@ -1134,47 +900,4 @@ func (e *Engine) swept() {
 			w.strays = append(w.strays, of.name)
 		}
 	}
-}
-
-// declined reports whether a worker says that it cannot have the shard at present.
-func (e *Engine) declined(name string) bool {
-	return slices.ContainsFunc(e.seats(), func(s lease.Seat) bool {
-		return slices.Contains(s.News, lease.News{Kind: lease.NewsDeclined, Shard: name})
-	})
-}
-
-// keepServing reads the seats of the workers that may request shards of this worker: those which
-// the plan assigns to others. It reports whether it does not know all these workers, so that all
-// seats have to be listed.
-func (e *Engine) keepServing() (all bool) {
-	if !e.duty.large() {
-		return false
-	}
-	for _, s := range e.shards.all {
-		if s.t == nil || s.aim.mine && s.t.give == nil {
-			continue
-		}
-		switch to := e.follow.successor(s.name); {
-		case s.t.give != nil:
-			e.owners.look(&e.turn, s.t.give.to.Incarnation)
-		case to == "" || e.follow.target.Revision < e.follow.revision: // a later plan may have named another worker
-			all = true
-		default:
-			e.owners.look(&e.turn, to)
-		}
-	}
-	return all
-}
-
-// readSeat takes the seat of one worker, as far as it shows what the worker requests.
-func (e *Engine) readSeat(inc lease.Incarnation) {
-	of := e.owners.find(inc)
-	if of == nil || of.try.sent || of.try.tries > 0 {
-		return
-	}
-	var seats []lease.Seat
-	if of.state == alive {
-		seats = append(seats, of.seat)
-	}
-	e.readWants(seats, inc)
 }

@@ -133,6 +133,19 @@ func (f *facts) finish(name string) {
 	of.finished, of.removed, of.gone = true, false, 0
 }
 
+// heed notes what another worker publishes about shards.
+func (f *facts) heed(t *turn, all []lease.News, source *feed) {
+	for _, n := range all {
+		switch n.Kind {
+		case lease.NewsFinished:
+			f.finish(n.Shard)
+		case newsRemoved:
+			f.bury(t.step, n.Shard)
+			source.soon(t)
+		}
+	}
+}
+
 // sawTargets takes a listing of all targets.
 func (f *facts) sawTargets(sent order, in Listed, plan lease.Plan) {
 	f.pages = pages{begun: sent}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -65,6 +66,12 @@ type faults struct {
 type rowAnswers struct {
 	last        Instant // when the last one came
 	surrendered int64   // how often the worker has given up its seat since then
+}
+
+// waits reports whether a call ended only because it waited for its turn in a store that answers
+// other calls. That is no fault: there are many calls, as at a cold start.
+func (r *rowAnswers) waits(t *turn, err error) bool {
+	return errors.Is(err, lease.ErrQueued) && t.now.Mono < r.last.Add(t.cfg.TTL)
 }
 
 // A malformedRecord is a record that a listing found and could not read. It is a fault until a

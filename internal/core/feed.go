@@ -97,6 +97,14 @@ func (f *feed) find(name string) *sourced {
 	return &f.shards[i]
 }
 
+// relisted reports whether the source lists the shard, in a listing that was asked for after the
+// step since. A tombstone shows that the source has omitted the shard, and the listing from which
+// it was planned may be older.
+func (f *feed) relisted(name string, since order) bool {
+	s := f.find(name)
+	return s != nil && s.listed && s.asked > since
+}
+
 // lacked returns how many complete listings in a row have lacked the shard.
 func (f *feed) lacked(name string) int64 {
 	if s := f.find(name); s != nil {

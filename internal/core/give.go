@@ -73,6 +73,24 @@ func (of *tenure) wantedBy(t *turn, to lease.Owner, terms rebalance.Terms, gone 
 // moving reports whether the owner has to look whether its shard was taken, or is still wanted.
 func (s *shard) moving() bool { return s.t != nil && (s.t.give != nil || s.t.offer.to != "") }
 
+// successors returns the workers that may request shards of this one: those to which the plan
+// assigns them. An empty name stands for workers that are not known, so that all seats have to be
+// listed.
+func (l *shards) successors(f *follow) (all []lease.Incarnation) {
+	for _, s := range l.all {
+		switch {
+		case s.t == nil || s.aim.mine && s.t.give == nil:
+		case s.t.give != nil:
+			all = append(all, s.t.give.to.Incarnation)
+		case f.target.Revision < f.revision: // a later plan may have named another worker
+			all = append(all, "")
+		default:
+			all = append(all, f.successor(s.name))
+		}
+	}
+	return all
+}
+
 // move continues a move away from this worker.
 func (s *shard) move(t *turn, w self) {
 	of, at, g := s.t, s.row.copy.Row(), s.t.give

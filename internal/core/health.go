@@ -189,7 +189,8 @@ func (h *health) gate(t *turn, s *shard) gate {
 
 // blame draws the conclusion from a handler's failure. While this worker rests it declines what it
 // does not hold.
-func (e *Engine) blame(t *turn, s *shard) {
+func (e *Engine) blame(s *shard) {
+	t := &e.turn
 	if !e.health.judge(t, s) {
 		return
 	}
@@ -198,7 +199,7 @@ func (e *Engine) blame(t *turn, s *shard) {
 			e.news.add(t, lease.NewsDeclined, s.name, 0)
 		}
 	}
-	e.tendAll()
+	e.shards.tendAll(t)
 }
 
 // keepHealth looks for tenures that show that this worker is well again. Until then it reports that
@@ -213,7 +214,7 @@ func (e *Engine) keepHealth() {
 	if !h.unwell() {
 		if f.on {
 			f.lower(t)
-			e.tendAll()
+			e.shards.tendAll(t)
 		}
 		return
 	}
@@ -274,16 +275,6 @@ func (e *Engine) keepFull() {
 
 // fit reports whether a worker may be given shards.
 func fit(s lease.Seat) bool { return s.Confirmed() && !s.Leaving && s.Health.Unwell == "" }
-
-// guilty reports whether the failures of a shard are its own. That is not known before the seats
-// were listed after the row was read.
-func (e *Engine) guilty(t *turn, at lease.Row, orphan bool, since order) (guilty, known bool) {
-	if e.peers.begun <= since {
-		e.reads.seats.wanted = true
-		return false, false
-	}
-	return atFault(at, orphan, e.seats(), t.cfg.MaxAttempts), true
-}
 
 // atFault reports whether the failures of a shard are its own: there were enough of them, and they
 // were under two workers that are well, or every worker that is well has failed it. If the shard is

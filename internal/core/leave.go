@@ -1,10 +1,6 @@
 package core
 
-import (
-	"slices"
-
-	"github.com/shardlease/shardlease-go/shardlease/event"
-)
+import "github.com/shardlease/shardlease-go/shardlease/event"
 
 // A graceful shutdown.
 //
@@ -60,7 +56,7 @@ func (e *Engine) keepLeaving() {
 	}
 	if !l.all && !e.waitsForSuccessors() {
 		l.all, l.since = true, t.now.Mono
-		e.tendAll()
+		e.shards.tendAll(t)
 		e.tendDue()
 	}
 	if l.all && !l.over {
@@ -83,14 +79,6 @@ func (e *Engine) waitsForSuccessors() bool {
 		return true
 	}
 	return false
-}
-
-// others reports whether another worker may take shards of this one. A worker that does not watch,
-// or has not listed the seats since it does, supposes so: the plan decides which worker does.
-func (e *Engine) others() bool {
-	return e.peers.seen == 0 || slices.ContainsFunc(e.peers.all, func(p peer) bool {
-		return !p.unreadable && p.seat.Confirmed() && !p.seat.Leaving
-	})
 }
 
 // expected reports whether a shard of this worker is expected by another: until a plan knows

@@ -122,18 +122,26 @@ func (l *reads) pace(t *turn, moving bool) time.Duration {
 	return paceWaiting
 }
 
+// of returns the listing of that number; nil: it is none of these.
+func (l *reads) of(id serial) *read {
+	for _, r := range []*read{&l.seats, &l.plan, &l.rows, &l.targets} {
+		if r.id == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// look makes a worker of a small fleet list the seats soon.
+func (l *reads) look(t *turn, d time.Duration) {
+	if !t.large {
+		l.seats.soon(t, d)
+	}
+}
+
 // fails reports whether a listing waits to be repeated.
 func (l *reads) fails() bool {
 	return l.seats.try.tries > 0 || l.rows.try.tries > 0 || l.targets.try.tries > 0 || l.plan.try.tries > 0
-}
-
-// look reads the seat of a worker that may request something, again and again.
-func (o *owners) look(t *turn, inc lease.Incarnation) {
-	if of := o.find(inc); of == nil || t.now.Mono >= of.at.Add(paceWaiting) {
-		o.read(t, inc)
-	} else if !of.try.sent {
-		t.at(of.at.Add(paceWaiting))
-	}
 }
 
 // The audit of a large fleet reads auditPage rows with one request, and then rests for
@@ -162,11 +170,8 @@ func (w *sweep) keep(t *turn) {
 	}
 }
 
-// answered takes a page, and reports whether it was the last one.
-func (w *sweep) answered(t *turn, away time.Duration, in Listed) bool {
-	if !w.on || !w.page.answered(t, away, 1, in.Err) {
-		return false
-	}
+// saw takes a page, and reports whether it was the last one.
+func (w *sweep) saw(t *turn, in Listed) bool {
 	w.page.wanted, w.page.next = false, t.now.Mono.Add(auditPause)
 	w.found.Records, w.found.Unreadable = append(w.found.Records, in.Records...), append(w.found.Unreadable, in.Unreadable...)
 	for _, r := range in.Records {

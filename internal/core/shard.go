@@ -103,6 +103,10 @@ type self struct {
 	room    bool    // it may request one more shard: it follows the plan that it knows
 	gate    gate    // what it may claim, if it is unwell
 	since   Instant // since when
+	// Other parts answer the questions of a shard.
+	fleet  *fleet  // whether an owner has a seat, and whether failures are those of the shard
+	feed   *feed   // what the source lists
+	shards *shards // its parents, and whether rows are being read
 }
 
 func (w self) me() lease.Incarnation { return w.owner.Incarnation }
@@ -118,6 +122,7 @@ type happened struct {
 	accepted bool              // the table has accepted a checkpoint
 	tried    bool              // a worker that is unwell tries it
 	served   lease.Incarnation // this worker has begun to serve requests
+	suspects bool              // the seats have to be listed before it is judged
 	look     bool              // the seats have to be looked at soon: a move goes on
 	poll     bool              // the source may list new shards
 	restored error             // the row went back in time
@@ -139,6 +144,72 @@ type shards struct {
 	gone order   // the step in which one was last dropped that this worker had held
 	asks int     // how many of them this worker requests, or prepares for
 	due  Instant // when one of them wants to be tended, at the earliest
+}
+
+// tendAll is for what changes something for all shards.
+func (l *shards) tendAll(t *turn) {
+	for _, s := range l.all {
+		s.wake = t.now.Mono
+	}
+	l.due = t.now.Mono
+}
+
+// countAsk keeps the number of moves to this worker. When one has ended there is room for the
+// next.
+func (l *shards) countAsk(t *turn, before, after bool) {
+	switch {
+	case after && !before:
+		l.asks++
+	case before && !after:
+		if l.asks == t.cfg.MaxMoves {
+			l.tendAll(t)
+		}
+		l.asks--
+	}
+}
+
+// reading reports whether rows are being read for the first time. What follows waits for them for
+// a moment: one read shows whether an owner has a seat, and one heartbeat has all requests.
+func (l *shards) reading() bool {
+	for _, s := range slices.Backward(l.all) { // the last ones are answered last
+		if s.row.try.sent && !s.row.known {
+			return true
+		}
+	}
+	return false
+}
+
+// moving reports whether this worker is a side of a move.
+func (l *shards) moving() bool {
+	return slices.ContainsFunc(l.all, func(s *shard) bool { return s.ask != nil || s.t != nil && s.t.give != nil })
+}
+
+// ready reports whether the rows of all parents of a shard show that they are processed, in reads
+// that were answered lately. A parent without a row, or with a tombstone, counts as processed,
+// unless this worker's own source lists it: then it is about to be made, or revived.
+func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []string) bool {
+	ready := true
+	for _, name := range parents {
+		p := l.know(name, t.cfg.Group, me)
+		at, src := p.row.copy.Row(), source.find(name)
+		switch fresh := p.row.answered > 0 && !p.row.unread && t.now.Mono < p.row.answered.Add(t.beat); {
+		case p.t != nil:
+			ready = false
+		case !fresh:
+			ready, p.row.parent = false, true
+			p.get(t)
+		case p.row.malformed:
+			ready = false
+		case at.Generation == 0 || at.Removed:
+			if unsure := source.shown <= p.row.asked; unsure || src != nil && src.listed {
+				ready = false
+				source.soon(t) // an old listing may be all that still has it
+			}
+		default:
+			ready = ready && at.Finished
+		}
+	}
+	return ready
 }
 
 // find returns the shard of that name; nil if this worker does not know it.
@@ -394,7 +465,7 @@ func (s *shard) sendAgain(t *turn) {
 }
 
 // tend does what is due for one shard.
-func (s *shard) tend(t *turn, w self, o ownership) (h happened) {
+func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened) {
 	s.wake = Never
 	if s.t != nil && s.row.copy.Row().Generation > s.t.generation {
 		if s.replaced(t, &h); s.t != nil {
@@ -407,7 +478,7 @@ func (s *shard) tend(t *turn, w self, o ownership) (h happened) {
 			h.late = true
 		}
 		if s.windDown(t, w); s.failing(t) {
-			o.blame(t, s)
+			blame(s)
 		}
 	}
 	if _, busy := s.row.copy.Open(); busy {
@@ -418,7 +489,7 @@ func (s *shard) tend(t *turn, w self, o ownership) (h happened) {
 	case s.t != nil:
 		s.serve(t, w)
 	case w.capable:
-		s.acquire(t, w, o, &h)
+		s.acquire(t, w, &h)
 	}
 	return h
 }

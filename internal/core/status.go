@@ -13,7 +13,7 @@ func (e *Engine) Status() Status {
 		Seated: c.phase == seated, Resting: c.phase == unseated && e.turn.now.Mono < c.rest,
 		Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored, Proven: c.table.proven,
 		Listed:  e.watch.known,
-		Sourced: e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(),
+		Sourced: e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(&e.turn),
 		Held:    e.shards.held(), Trust: c.trust.until,
 		StoreFault: e.faults.store.err, SourceFault: e.faults.source.err,
 	}

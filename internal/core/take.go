@@ -30,29 +30,7 @@ import (
 // a move allow to force it. Had the seat been read before the row, a newcomer's claim would be
 // stolen.
 
-// An ownership is what a shard has to ask its worker.
-type ownership interface {
-	// owner returns whether the owner has a seat. Unless that is known by a read that was sent
-	// in the step since or later, it is asked for, and the state is asking. A step takes its
-	// input before it sends anything: what it sends begins after the answer that it took.
-	owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat)
-	// reading reports whether rows are being read for the first time. What follows waits for them for
-	// a moment: one read shows whether an owner has a seat, and one heartbeat has all requests.
-	reading() bool
-	// relisted reports whether this worker's own source lists the shard, in a listing that was
-	// asked for after the step since. A tombstone shows that the source has omitted the shard,
-	// and the listing from which it was planned may be older.
-	relisted(name string, since order) bool
-	// ready reports whether the rows of all parents of a shard show that they are processed.
-	// Rows that were not read lately are read first.
-	ready(t *turn, parents []string) bool
-	// blame decides whose fault it is that the handler of a shard has failed.
-	blame(t *turn, s *shard)
-	// guilty reports whether a shard has failed so often, and under such workers, that it has to be
-	// quarantined. It is not known until the seats have been listed after the step since.
-	guilty(t *turn, at lease.Row, orphan bool, since order) (guilty, known bool)
-}
-
+// An ownerState is what is known of an owner: whether it has a seat.
 type ownerState uint8
 
 const (
@@ -62,7 +40,7 @@ const (
 )
 
 // acquire is about a shard that this worker does not hold.
-func (s *shard) acquire(t *turn, w self, o ownership, h *happened) {
+func (s *shard) acquire(t *turn, w self, h *happened) {
 	at := s.row.copy.Row()
 	switch s.row.copy.Reconcile(false, w.leaving || s.running != 0) {
 	case protocol.GiveBack:
@@ -81,7 +59,7 @@ func (s *shard) acquire(t *turn, w self, o ownership, h *happened) {
 		s.start(t)
 		return
 	case protocol.ClaimAgain:
-		s.claim(t, w, o, false)
+		s.claim(t, w, false, h)
 		return
 	}
 	switch {
@@ -105,7 +83,7 @@ func (s *shard) acquire(t *turn, w self, o ownership, h *happened) {
 		if w.gate.shut && !w.gate.busy {
 			h.tried = true
 		}
-		s.seek(t, w, o, h)
+		s.seek(t, w, h)
 	}
 }
 
@@ -124,14 +102,14 @@ func (s *shard) remove(t *turn) {
 }
 
 // seek makes the next step towards a shard that the plan assigns to this worker.
-func (s *shard) seek(t *turn, w self, o ownership, h *happened) {
+func (s *shard) seek(t *turn, w self, h *happened) {
 	at := s.row.copy.Row()
 	switch {
-	case at.Removed && !o.relisted(s.name, s.row.gone):
+	case at.Removed && !w.feed.relisted(s.name, s.row.gone):
 		h.buried = true
 		s.at(t, t.now.Mono.Add(t.cfg.Poll))
 		return
-	case !begun(at) && !o.ready(t, s.lineage()):
+	case !begun(at) && !w.shards.ready(t, w.feed, w.me(), s.lineage()):
 		s.at(t, t.now.Mono.Add(t.beat))
 		return
 	case at.Generation == 0:
@@ -147,14 +125,14 @@ func (s *shard) seek(t *turn, w self, o ownership, h *happened) {
 		h.finished = true
 		return
 	case at.Owner.IsZero():
-		s.claim(t, w, o, false)
+		s.claim(t, w, false, h)
 		return
 	}
-	if until := s.row.since.Add(t.beat / 64); t.now.Mono < until && o.reading() {
+	if until := s.row.since.Add(t.beat / 64); t.now.Mono < until && w.shards.reading() {
 		s.at(t, until)
 		return
 	}
-	switch state, seat := o.owner(t, at.Owner.Incarnation, s.row.read); state {
+	switch state, seat := w.fleet.owner(t, at.Owner.Incarnation, s.row.read); state {
 	case gone:
 		if s.requests() && !s.ask.gone { // it may have handed the shard over before it left
 			s.ask.gone = true
@@ -162,7 +140,7 @@ func (s *shard) seek(t *turn, w self, o ownership, h *happened) {
 			return
 		}
 		s.callOff(t, w.me())
-		s.claim(t, w, o, true)
+		s.claim(t, w, true, h)
 	case alive:
 		s.pursue(t, w, seat, h)
 	default:
@@ -182,14 +160,15 @@ func (s *shard) lineage() []string {
 }
 
 // claim takes a shard that nobody holds, or whose owner has no seat any more.
-func (s *shard) claim(t *turn, w self, o ownership, orphan bool) {
+func (s *shard) claim(t *turn, w self, orphan bool, h *happened) {
 	at := s.row.copy.Row()
 	guilty, known := false, true
 	if s.exhausted(t, orphan) {
-		guilty, known = o.guilty(t, at, orphan, s.row.read)
+		guilty, known = w.fleet.guilty(t, at, orphan, s.row.read)
 	}
 	switch when := max(s.claimable(t), s.aim.rest); {
 	case !known:
+		h.suspects = true
 		s.at(t, t.now.Mono.Add(t.beat/16))
 	case guilty && !s.aim.sure: // a commit since may have ended the count
 		s.get(t)
@@ -500,6 +479,39 @@ func (o *owners) got(t *turn, in Got) (mine bool) {
 	t.answeredNow()
 	of.try, of.begun, of.at = retry{}, of.asked, t.now.Mono
 	return true
+}
+
+// look reads the seat of a worker that may request something, again and again.
+func (o *owners) look(t *turn, inc lease.Incarnation) {
+	if of := o.find(inc); of == nil || t.now.Mono >= of.at.Add(paceWaiting) {
+		o.read(t, inc)
+	} else if !of.try.sent {
+		t.at(of.at.Add(paceWaiting))
+	}
+}
+
+// lookAll is look for several workers. It reports whether one of them is not known.
+func (o *owners) lookAll(t *turn, of []lease.Incarnation) (unknown bool) {
+	for _, inc := range of {
+		if inc == "" {
+			unknown = true
+		} else {
+			o.look(t, inc)
+		}
+	}
+	return unknown
+}
+
+// shown returns the seat of inc, or none if it has none, as the last read shows it.
+func (o *owners) shown(inc lease.Incarnation) (seats []lease.Seat, known bool) {
+	of := o.find(inc)
+	if of == nil || of.try.sent || of.try.tries > 0 {
+		return nil, false
+	}
+	if of.state == alive {
+		seats = append(seats, of.seat)
+	}
+	return seats, true
 }
 
 // prune drops what is no longer needed.

@@ -22,11 +22,11 @@ func costMutants() []mutant {
 			never("ask.gone"), inScale, test},
 		{"a target that is out of date is no reason for a request", "internal/core.Engine.self",
 			without("revision"), inCore, "TestPlannersOfTwoMinds"},
-		{"only a later listing shows that the source lacks a parent", "internal/core.Engine.ready",
+		{"only a later listing shows that the source lacks a parent", "internal/core.shards.ready",
 			never("unsure"), inCore, "TestChildWaitsForAWholeListing"},
 		{"and only a whole one", "internal/core.feed.sourced",
 			swap(`if in.Complete { f.shown = $begun; $f.complete = _ }`, `f.shown = $begun`), inCore, "TestChildWaitsForAWholeListing"},
-		{"a worker that does not watch lists the seats with pauses", "internal/core.Engine.pace",
-			without("=e.watching()"), inCore, "TestOwnerWithoutAHint"},
+		{"a worker that does not watch lists the seats with pauses", "internal/core.fleet.pace",
+			without("=f.watching()"), inCore, "TestOwnerWithoutAHint"},
 	}
 }

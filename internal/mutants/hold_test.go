@@ -14,7 +14,7 @@ func holdMutants() []mutant {
 			never("try.at"), inCore, "TestFailingReadsArePaced"},
 		{"a standing request is looked after once per heartbeat", "internal/core.shard.watchRow",
 			swap(`pace = t.beat`, `pace = paceWaiting`), inCore, "TestStandingRequestIsCheap"},
-		{"a listing that began before the row was read shows no death", "internal/core.Engine.owner",
+		{"a listing that began before the row was read shows no death", "internal/core.fleet.owner",
 			always("peers.begun"), inCore, "TestNewcomerIsNotRobbed"},
 		{"a request that a plan ends is reported", "internal/core.shard.acquire",
 			swap(`s.retire(t, w.me())`, `s.callOff(t, w.me())`), inCore, "TestSecondJoinRedirectsMoves"},

@@ -1,0 +1,173 @@
+package core
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The fleet: this worker's own seat, the seats of the others, the plan, and which workers watch. It
+// joins these parts, because what a worker of the fleet has to do rests on all of them.
+//
+// Called by the spine, and by the shards of this worker: owner and guilty.
+//
+// Invariant: in a small fleet every worker watches and plans. In a large one the plan names the
+// watchers, and the first of them that lives plans.
+
+// A fleet is what this worker knows of all workers.
+type fleet struct {
+	seat   seat
+	peers  peers
+	owners owners
+	watch  watch
+	duty   duty
+}
+
+// watching reports whether this worker lists the seats, and so may evict, plan and poll the source.
+// In a small fleet every worker does.
+func (f *fleet) watching() bool {
+	d := &f.duty
+	return d.large() && d.watches(f.seat.me) || !d.large() && (!d.crowded || d.low || slices.Contains(d.watchers, f.seat.me))
+}
+
+// rank returns how many workers come before this one in watching, planning and evicting; -1: it
+// only watches.
+func (f *fleet) rank() int {
+	if !f.duty.large() {
+		return 0
+	}
+	return f.duty.rank(f.seat.me, f.lives)
+}
+
+// first reports whether this worker is the first watcher that lives. The first watcher audits the
+// rows, and in a large fleet it plans and polls the source.
+func (f *fleet) first() bool { return f.watching() && f.duty.rank(f.seat.me, f.lives) == 0 }
+
+// lives reports whether the heartbeats of a worker come in time, as this one has listed them. A worker
+// that has just been named a watcher has not listed the seats yet, and takes nobody for dead.
+func (f *fleet) lives(inc lease.Incarnation) bool {
+	p := f.peers.find(inc)
+	return f.peers.seen == 0 || p != nil && !p.suspect
+}
+
+// audits reports whether this worker lists the rows from time to time: the first watcher, and in a
+// small fleet every worker, because a holder that has nothing to commit finds out in no other way
+// that its shard was taken from it by hand.
+func (f *fleet) audits() bool {
+	return f.first() || f.watching() && f.watch.plan.Revision > 0 && !f.duty.large()
+}
+
+// plans reports whether this worker writes plans and polls the source: in a small fleet all do, in
+// a large one the first watcher, and another one when a plan stays due.
+func (f *fleet) plans(t *turn) bool {
+	w, reserve := &f.watch, f.reserve()
+	switch {
+	case !f.duty.large():
+		return f.watching()
+	case reserve > 0:
+		return w.waits > 0 && t.now.Mono >= w.stays(reserve-apart) // the source has to answer first
+	}
+	return f.first()
+}
+
+// reserve is how long a watcher of a large fleet leaves a plan that is due to the watchers before
+// it. It is 0 for the first watcher, and for a worker that does not watch.
+func (f *fleet) reserve() time.Duration {
+	if rank := f.rank(); rank > 0 {
+		return time.Duration(rank+1) * apart
+	}
+	return 0
+}
+
+// owner reports whether an owner has a seat, as far as a consistent read shows that began after
+// the step since.
+func (f *fleet) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
+	if slices.Contains(f.seat.former, inc) {
+		return gone, lease.Seat{} // this worker itself was the owner, and has lost its seat
+	}
+	if f.watching() {
+		switch p := f.peers.find(inc); {
+		case p != nil && p.suspect: // another worker may have evicted it
+		case p != nil && (p.unreadable || p.seat.Confirmed()):
+			return alive, p.seat
+		case f.peers.begun >= since:
+			return gone, lease.Seat{}
+		}
+	}
+	return f.owners.owner(t, inc, since)
+}
+
+// pace is how long until the seats are listed again: in a small fleet at most d.
+func (f *fleet) pace(t *turn, d time.Duration) time.Duration {
+	switch {
+	case (f.duty.large() || f.duty.crowded) && f.peers.seen == 0 && f.watching():
+		return 0 // only now it is known that this worker has to list all seats
+	case f.duty.large():
+		return t.jitter(f.duty.pace(t, f.rank(), f.peers.dying(t)))
+	}
+	return t.jitter(min(d, f.peers.pace(t), f.watch.pace(t)))
+}
+
+// others reports whether another worker may take shards of this one. A worker that does not watch,
+// or has not listed the seats since it does, supposes so: the plan decides which worker does.
+func (f *fleet) others() bool {
+	return f.peers.seen == 0 || slices.ContainsFunc(f.peers.all, func(p peer) bool {
+		return !p.unreadable && p.seat.Confirmed() && !p.seat.Leaving
+	})
+}
+
+// seats returns the confirmed seats, sorted by incarnation, with this worker's own.
+func (f *fleet) seats() []lease.Seat {
+	all := []lease.Seat{f.seat.row}
+	for i := range f.peers.all {
+		if p := &f.peers.all[i]; p.seat.Confirmed() && !slices.Contains(f.seat.former, p.seat.Incarnation) {
+			all = append(all, p.seat)
+		}
+	}
+	slices.SortFunc(all, func(a, b lease.Seat) int { return strings.Compare(string(a.Incarnation), string(b.Incarnation)) })
+	return all
+}
+
+// declined reports whether a worker says that it cannot have the shard at present.
+func (f *fleet) declined(name string) bool {
+	return slices.ContainsFunc(f.seats(), func(s lease.Seat) bool {
+		return slices.Contains(s.News, lease.News{Kind: lease.NewsDeclined, Shard: name})
+	})
+}
+
+// guilty reports whether the failures of a shard are its own. That is not known before the seats
+// were listed after the row was read.
+func (f *fleet) guilty(t *turn, at lease.Row, orphan bool, since order) (guilty, known bool) {
+	if f.peers.begun <= since {
+		return false, false
+	}
+	return atFault(at, orphan, f.seats(), t.cfg.MaxAttempts), true
+}
+
+// manyLate reports whether so many seats of a large fleet have missed a heartbeat, or may have, that
+// it is soon known which workers have died. A fleet of few workers that returns has as many dead seats:
+// a plan for all of them would make it large, with watchers that are dead.
+func (f *fleet) manyLate(t *turn, seats int) bool {
+	return (f.duty.large() || seats > fewest) && (8*f.peers.late() >= seats || t.now.Mono < f.peers.from.Add(t.cfg.TTL/2))
+}
+
+// sawPlan takes the plan and the wishes, and reports whether it is another plan.
+func (f *fleet) sawPlan(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
+	f.duty.saw(t, f.seat.me, plan)
+	t.large = f.duty.large()
+	if plan.Revision == 0 && !f.watching() {
+		return false // it was deleted; the watchers write the next one
+	}
+	return f.watch.saw(t, plan, wishes, begun)
+}
+
+// crowded takes a listing that does not show all seats. The fleet is large, or there is no plan yet
+// for all of it: then the workers watch whose seats it shows.
+func (f *fleet) crowded(t *turn, plan lease.Plan, wishes lease.Wishes, seats []lease.Seat, begun order) {
+	f.duty.crowded = true
+	f.duty.low = len(seats) > 0 && f.seat.me < seats[len(seats)-1].Incarnation
+	f.sawPlan(t, plan, wishes, begun)
+	f.watch.known = true
+}
