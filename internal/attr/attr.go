@@ -55,6 +55,7 @@ const (
 	Trial       = "trial"
 	Silent      = "silent"
 	SilentSince = "silentSince"
+	NoSource    = "noSource"
 	Build       = "build"
 	Since       = "since"
 	Handoff     = "handoff"

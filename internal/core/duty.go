@@ -89,20 +89,25 @@ func (d *duty) watches(me lease.Incarnation) bool {
 }
 
 // rank returns how many living watchers come before this one; -1: no plan names it, and it has
-// not taken over.
-func (d *duty) rank(me lease.Incarnation, lives func(lease.Incarnation) bool) (rank int) {
-	if d.acting > 0 {
+// not taken over. Those whose source does not answer come last.
+func (d *duty) rank(me lease.Incarnation, lives, blind func(lease.Incarnation) bool) (rank int) {
+	at := slices.Index(d.watchers, me)
+	switch {
+	case d.acting > 0:
 		return 0
+	case at < 0:
+		return -1
 	}
-	for _, inc := range d.watchers {
-		switch {
-		case inc == me:
-			return rank
-		case lives(inc):
+	for i, inc := range d.watchers {
+		before := i < at
+		if mine := blind(me); blind(inc) != mine {
+			before = mine
+		}
+		if before && lives(inc) {
 			rank++
 		}
 	}
-	return -1
+	return rank
 }
 
 // keep ticks when it is time: the first watcher once per heartbeat, and at once when late changes;

@@ -94,9 +94,8 @@ func (e *Engine) take(in Input) {
 		}
 	case Source:
 		e.feed.sourced(t, in)
-		if !e.plans(&e.turn) {
-			e.feed.shards = slices.DeleteFunc(e.feed.shards, func(s sourced) bool { return e.shards.find(s.Name) == nil })
-			e.feed.next = Never
+		if e.duty.light {
+			e.feed.only(func(name string) bool { return e.shards.find(name) != nil })
 			e.shards.tendAll(t)
 		}
 		e.retire()
@@ -104,6 +103,7 @@ func (e *Engine) take(in Input) {
 		e.shards.tendWaiting(t)
 		e.faults.sourced(t, in.Err)
 	case SourceSilent:
+		e.feed.silent()
 		e.faults.source.raise(t, t.now.Mono, "", in.Err)
 	case StoreSlow:
 		e.faults.storeSlow(t, in.Err)
@@ -338,7 +338,9 @@ func (e *Engine) seatSettled(in Settled) {
 
 // says is what the next heartbeat publishes.
 func (e *Engine) says() lease.Says {
-	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing, Health: e.health.says(&e.turn, &e.faults.silent), News: e.news.says()}
+	health := e.health.says(&e.turn, &e.faults.silent)
+	health.NoSource = e.feed.blind()
+	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing, Health: health, News: e.news.says()}
 	if e.shards.asks > 0 {
 		says.Wants = e.shards.wants()
 	}
@@ -845,9 +847,10 @@ func (e *Engine) shed() {
 	}
 	switch {
 	case plans && d.light:
-		d.light, e.feed = false, feed{asking: e.feed.asking}
+		d.light, e.feed = false, feed{asking: e.feed.asking, fails: e.feed.fails}
 	case !plans && !d.light && e.draft.phase <= gathering:
-		d.light, e.feed = true, feed{asking: e.feed.asking, next: Never}
+		d.light = true
+		e.feed.drop()
 		e.facts, e.sweep = facts{next: Never}, sweep{}
 	}
 }

@@ -9,8 +9,12 @@ import (
 //
 //	asking → answered → waits for Config.Poll → asking
 //
-// Called by the spine: keep in each step, sourced with each listing, soon when a shard has
-// finished or come back.
+// A worker whose source has failed to answer twice in a row says so on its seat. It is then the last of
+// the watchers, so that in a large fleet, where only the first of them polls, another one finds new
+// shards. It goes on polling until it has an answer.
+//
+// Called by the spine: keep in each step, sourced with each listing, silent when there is none in
+// time, drop and only when this worker need not poll, soon when a shard has finished or come back.
 //
 // Invariant: only a complete listing shows that the source lacks a shard.
 
@@ -23,6 +27,7 @@ type feed struct {
 	shown    order // the step in which the latest complete listing that was answered was asked for; 0: there was none
 	complete int64 // how many complete listings there were
 	answered bool  // there was an answer, complete or not
+	fails    int32 // polls in a row that had no answer, or only an error
 	shards   []sourced
 }
 
@@ -49,12 +54,35 @@ func (f *feed) keep(t *turn) {
 // soon polls the source once more. Many finished shards are one more listing.
 func (f *feed) soon(t *turn) { f.next = min(f.next, max(t.now.Mono, f.polled.Add(t.beat/4))) }
 
+// blind reports whether the source does not answer.
+func (f *feed) blind() bool { return f.fails >= 2 }
+
+// silent notes that the source has not answered in time, which it may still do.
+func (f *feed) silent() { f.fails = 2 }
+
+// drop forgets what the source lists.
+func (f *feed) drop() {
+	*f = feed{asking: f.asking, next: f.next, begun: f.begun, polled: f.polled, fails: f.fails}
+	f.only(func(string) bool { return false })
+}
+
+// only drops the other shards. Unless the source fails, it is polled again only where soon asks for it.
+func (f *feed) only(needed func(name string) bool) {
+	f.shards = slices.DeleteFunc(f.shards, func(s sourced) bool { return !needed(s.Name) })
+	if !f.blind() {
+		f.next = Never
+	}
+}
+
 // sourced takes a listing. One that is not complete adds shards and removes none.
 func (f *feed) sourced(t *turn, in Source) {
 	f.asking = false
 	f.next = min(f.next, t.now.Mono.Add(t.jitter(t.cfg.Poll)))
 	if in.Err != nil && f.complete == 0 {
 		f.next = min(f.next, t.now.Mono.Add(min(t.cfg.Poll, t.beat))) // there is nothing to go by yet
+	}
+	if f.fails = min(f.fails+1, 2); in.Err == nil {
+		f.fails = 0
 	}
 	f.answered = f.answered || in.Answered
 	if in.Complete {

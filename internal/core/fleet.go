@@ -38,18 +38,27 @@ func (f *fleet) rank() int {
 	if !f.duty.large() {
 		return 0
 	}
-	return f.duty.rank(f.seat.me, f.lives)
+	return f.duty.rank(f.seat.me, f.lives, f.blind)
 }
 
 // first reports whether this worker is the first watcher that lives. The first watcher audits the
 // rows, and in a large fleet it plans and polls the source.
-func (f *fleet) first() bool { return f.watching() && f.duty.rank(f.seat.me, f.lives) == 0 }
+func (f *fleet) first() bool { return f.watching() && f.duty.rank(f.seat.me, f.lives, f.blind) == 0 }
 
 // lives reports whether the heartbeats of a worker come in time, as this one has listed them. A worker
 // that has just been named a watcher has not listed the seats yet, and takes nobody for dead.
 func (f *fleet) lives(inc lease.Incarnation) bool {
 	p := f.peers.find(inc)
 	return f.peers.seen == 0 || p != nil && !p.suspect
+}
+
+// blind reports whether a worker says that its source does not answer.
+func (f *fleet) blind(inc lease.Incarnation) bool {
+	if inc == f.seat.me {
+		return f.seat.row.Health.NoSource
+	}
+	p := f.peers.find(inc)
+	return p != nil && p.seat.Health.NoSource
 }
 
 // audits reports whether this worker lists the rows from time to time: the first watcher, and in a

@@ -36,6 +36,7 @@ type fleet struct {
 	calls  map[string]int                                 // what was asked of the table
 	deaf   func(n *member, o engine.Output) bool          // such a call is not answered; nil: each is
 	slow   func(n *member, o engine.Output) time.Duration // how long a call takes in addition; nil: none does
+	polled func(n *member)                                // answers a poll of the source; nil: each worker sees what source lists
 	quick  bool                                           // calls and answers take no time
 }
 
@@ -150,6 +151,16 @@ func (f *fleet) plan() (plan lease.Plan) {
 	return plan
 }
 
+// seat returns the seat of a worker.
+func (f *fleet) seat(n *member) (seat lease.Seat) {
+	for _, r := range f.table.Records("g", lease.KindSeat) {
+		if s, ok := r.(lease.Seat); ok && s.Incarnation == n.Engine.Status().Incarnation {
+			seat = s
+		}
+	}
+	return seat
+}
+
 // watchers returns the living workers that the plan names, in its order.
 func (f *fleet) watchers() (named []*member) {
 	for _, inc := range f.plan().Watchers {
@@ -224,6 +235,10 @@ func (n *member) late(o engine.Output) time.Duration {
 
 func (n *member) Poll() {
 	n.polls++
+	if n.of.polled != nil {
+		n.of.polled(n)
+		return
+	}
 	n.Answer(10*time.Millisecond, n.of.source)
 }
 

@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -479,6 +480,91 @@ func TestPlannerThatHasLostItsSeat(t *testing.T) {
 	f.until(4*leaseTime, f.held)
 	f.source.Shards = append(f.source.Shards, engine.Shard{Name: "new"})
 	f.until(f.config.Poll+beat+time.Second, func() bool { return last.holds("new") })
+}
+
+// blind makes the sources of these workers fail, or not answer; it returns what makes them answer again.
+func (f *fleet) blind(hangs bool, nodes ...*member) (mend func()) {
+	f.polled = func(n *member) {
+		switch {
+		case !slices.Contains(nodes, n):
+			n.Answer(10*time.Millisecond, f.source)
+		case hangs:
+			n.Answer(f.config.Poll+time.Second, engine.SourceSilent{Err: errors.New("no answer")})
+		default:
+			n.Answer(10*time.Millisecond, engine.Source{Err: errors.New("no source")})
+		}
+	}
+	return func() {
+		f.polled = nil
+		for _, n := range nodes {
+			if hangs {
+				n.Answer(0, f.source)
+			}
+		}
+	}
+}
+
+// TestBlindWatchers: the source of the first watcher fails, or does not answer, while its heartbeats are in
+// time. Another watcher finds a new shard, also if its own source fails as well at first, or if all have
+// failed. The first one is the first again when its source answers, and alone polls.
+func TestBlindWatchers(t *testing.T) {
+	for _, c := range []struct {
+		hangs bool
+		blind int
+		polls time.Duration // within so many times Poll a shard is found
+	}{{false, 1, 2}, {true, 1, 2}, {false, 2, 3}, {true, 2, 4}, {false, 8, 1}, {true, 8, 1}} {
+		f := newFleet(t, 24, 12, rebalance.Cooperative)
+		all := f.watchers()
+		mend := f.blind(c.hangs, all[:c.blind]...)
+		f.source.Shards = append(f.source.Shards, engine.Shard{Name: "new"})
+		if c.blind == len(all) { // nobody can find it
+			f.Run(5 * f.config.Poll)
+			mend()
+		}
+		took := f.until(c.polls*f.config.Poll+2*beat, func() bool { return f.processed("new") })
+		t.Logf("%d of 8 sources fail, %t: after %v", c.blind, c.hangs, took)
+		f.Run(2 * f.config.Poll)
+		mend()
+		f.Run(f.config.Poll + 2*beat)
+		f.reset()
+		f.Run(2 * time.Minute)
+		for _, n := range f.up() {
+			if polls := n.polls > 0; polls != (n == all[0]) {
+				t.Errorf("%d of 8 sources have failed, %t: then %s polls: %t", c.blind, c.hangs, n.Name, polls)
+			}
+		}
+	}
+}
+
+// TestPollsAfterADraft: while a worker still writes a plan, it ceases to be a watcher, gets an answer of its
+// source, and is one of a small fleet. It polls on.
+func TestPollsAfterADraft(t *testing.T) {
+	f := newFleet(t, 24, 12, rebalance.Cooperative)
+	first := f.watchers()[0]
+	f.slow = func(n *member, o engine.Output) (late time.Duration) {
+		if send, ok := o.(engine.Send); ok && n == first && send.Write.Key().Kind == lease.KindTarget {
+			late = 10 * f.config.Poll
+		}
+		return late
+	}
+	f.join()
+	f.until(leaseTime, func() bool { return f.plan().Open })
+	f.open()
+	p := f.plan()
+	p.Finding.Watchers = slices.DeleteFunc(p.Finding.Watchers, func(inc lease.Incarnation) bool { return inc == first.Engine.Status().Incarnation })
+	f.write(protocol.ClosePlan(p, p.Revision, p.By.Incarnation, p.Finding, f.stamp()))
+	polls := first.polls
+	f.until(2*f.config.Poll, func() bool { return first.polls > polls })
+	f.Run(time.Second)
+	for _, n := range f.up()[1:6] {
+		n.Input(engine.Stop{})
+	}
+	f.until(leaseTime, func() bool { return f.plan().Members <= 8 })
+	f.Run(beat)
+	f.reset()
+	if f.Run(2 * f.config.Poll); first.polls == 0 {
+		t.Error("it polls no more")
+	}
 }
 
 // slowLists makes the listings of the seats by one worker take 5 s.

@@ -247,7 +247,7 @@ func fullSeat() lease.Seat {
 				{Kind: lease.NewsCreated, Shard: "c"}, {Kind: lease.NewsDeclined, Shard: "b d"},
 				{Kind: lease.NewsFinished, Shard: "a"}, {Kind: "telepathy", Shard: "a"},
 			},
-			Health: lease.Health{Unwell: "3 shards failed in a row", UnwellSince: at(6), Trial: true, Silent: 2, SilentSince: at(7)},
+			Health: lease.Health{Unwell: "3 shards failed in a row", UnwellSince: at(6), Trial: true, Silent: 2, SilentSince: at(7), NoSource: true},
 		},
 		Build: "v1.2.3", Since: at(8), Handoff: "eager 20s force 0s", Backoff: -time.Millisecond, MaxAttempts: -1,
 	}
@@ -364,7 +364,7 @@ func FuzzDecode(f *testing.F) {
 			attr.Position: past, attr.State: state, attr.CheckpointGeneration: n, attr.CheckpointAt: m,
 			attr.Beat: n, attr.Name: owner, attr.TTL: m, attr.Wants: []string{element}, attr.Leaving: flag,
 			attr.Revision: n, attr.Missing: n, attr.Settled: flag, attr.News: []string{element, owner}, attr.NewsLeft: n,
-			attr.Unwell: past, attr.UnwellSince: m, attr.Trial: flag, attr.Silent: n, attr.SilentSince: m,
+			attr.Unwell: past, attr.UnwellSince: m, attr.Trial: flag, attr.Silent: n, attr.SilentSince: m, attr.NoSource: flag,
 			attr.Build: owner, attr.Since: m, attr.Handoff: owner, attr.Backoff: m, attr.MaxAttempts: m,
 			attr.Hold: state, attr.Give: state, attr.Pages: n, attr.Wishes: []string{element},
 		}

@@ -61,6 +61,7 @@ type Health struct {
 	Trial       bool      // although it is unwell, it may be given one shard, to show that it can work again
 	Silent      int64     // how many tenures neither mark nor call Progress
 	SilentSince time.Time // since when the longest of them is silent, for people
+	NoSource    bool      // its source does not answer: another worker should look for new shards
 }
 
 // A Want is the request for one shard under one generation: the owner ignores a request for
@@ -166,6 +167,7 @@ func (s Says) encode(put func(string, any)) {
 	put(attr.Trial, s.Health.Trial)
 	put(attr.Silent, s.Health.Silent)
 	put(attr.SilentSince, millis(s.Health.SilentSince))
+	put(attr.NoSource, s.Health.NoSource)
 }
 
 func texts[T fmt.Stringer](list []T) []string {
@@ -183,7 +185,7 @@ func (in *reader) says() Says {
 		News: in.news(), NewsLeft: in.number(attr.NewsLeft),
 		Health: Health{
 			Unwell: in.text(attr.Unwell), UnwellSince: in.time(attr.UnwellSince), Trial: in.flag(attr.Trial),
-			Silent: in.number(attr.Silent), SilentSince: in.time(attr.SilentSince),
+			Silent: in.number(attr.Silent), SilentSince: in.time(attr.SilentSince), NoSource: in.flag(attr.NoSource),
 		},
 	}
 }
