@@ -35,6 +35,7 @@ const (
 	newcomers   = 64 // about so many newcomers watch when a whole fleet returns
 	firstSeats  = 64 // the most records in a listing of the seats while the fleet seems to be small
 	readsAtOnce = 3000
+	forever     = time.Duration(1) << 62
 )
 
 // A duty is what this worker knows of the watchers.
@@ -111,15 +112,19 @@ func (d *duty) rank(me lease.Incarnation, lives, blind func(lease.Incarnation) b
 }
 
 // keep ticks when it is time: the first watcher once per heartbeat, and at once when late changes;
-// another worker when nobody has ticked for a while.
-func (d *duty) keep(t *turn, me lease.Incarnation, plan lease.Plan, rank int) {
+// another worker when nobody has ticked for a while. vacant: it knows that no watcher has a seat, and
+// waits for nobody.
+func (d *duty) keep(t *turn, me lease.Incarnation, plan lease.Plan, rank int, vacant bool) {
 	if d.swap.try.sent || plan.Revision == 0 {
 		return
 	}
 	at := d.next
-	if rank != 0 {
+	switch {
+	case rank != 0 && vacant:
+		at = d.since.Add(d.wait(t, me))
+	case rank != 0:
 		at = d.since.Add(5*t.beat/2 + d.wait(t, me))
-	} else if plan.Late != d.late {
+	case plan.Late != d.late:
 		at = 0
 	}
 	if at = max(at, d.after); t.now.Mono < at {
@@ -151,8 +156,12 @@ func (d *duty) settled(t *turn, in Settled, rank int) (now lease.Plan) {
 	return now
 }
 
-// reserve is how long a watcher of that rank leaves an eviction to the others.
+// reserve is how long a watcher of that rank leaves an eviction to the others. Who only watches evicts
+// nobody but itself: the seat that it had before.
 func (d *duty) reserve(t *turn, rank int) time.Duration {
+	if rank < 0 {
+		return forever
+	}
 	by := time.Duration(rank) * paceWaiting
 	if rank > 2 { // it lists the seats once per heartbeat, and sees first whether the seat is gone
 		by += t.beat

@@ -858,13 +858,18 @@ func (e *Engine) shed() {
 // keepWatching evicts, and in a large fleet ticks.
 func (e *Engine) keepWatching() {
 	t, rank := &e.turn, e.rank()
-	if e.watching() && rank >= 0 && e.peers.evict(t, e.seat.former, e.duty.reserve(t, rank)) {
+	if e.watching() && e.peers.evict(t, e.seat.former, e.duty.reserve(t, rank)) {
 		e.reads.seats.soon(t, 0)
 	}
 	if t.large && e.seat.capable() && (rank == 0 || !e.leave.on) {
 		e.duty.late = e.watch.orphans || e.peers.late() > 0
-		e.duty.keep(t, e.seat.me, e.watch.plan, rank)
+		e.duty.keep(t, e.seat.me, e.watch.plan, rank, e.vacant())
 	}
+}
+
+// vacant reports whether a consistent listing has shown that no watcher of the plan has a seat.
+func (e *Engine) vacant() bool {
+	return e.peers.begun > 0 && !slices.ContainsFunc(e.duty.watchers, func(inc lease.Incarnation) bool { return e.peers.find(inc) != nil })
 }
 
 // keepAuditing lists the rows from time to time: in a large fleet page by page.

@@ -235,6 +235,18 @@ func TestNewcomersWatchUntilTheTick(t *testing.T) {
 	if n.calls["list seat"] > 0 {
 		t.Error("a worker that has seen a tick watches on")
 	}
+	for _, old := range f.up() {
+		old.kill()
+	}
+	f.deaf = func(_ *member, o engine.Output) bool {
+		send, ok := o.(engine.Send)
+		return ok && send.Write.Key().Kind == lease.KindPlan
+	}
+	n = f.join()
+	f.Run(20 * time.Second)
+	if n.calls["list seat"] == 0 || n.calls["seat delete"] > 0 {
+		t.Errorf("a newcomer that cannot take over lists the seats, and evicts nobody: %v", n.calls)
+	}
 }
 
 // TestFleetGrowsAndShrinks: the eighth worker makes no difference, the ninth makes a fleet large; and
