@@ -457,7 +457,7 @@ func (e *Engine) reconcile() {
 	at := 0
 	for _, s := range e.shards.all { // both are sorted
 		mine := at < len(hold) && hold[at].Shard == s.name
-		s.aim.sure, s.aim.mine = s.aim.sure && s.aim.mine == mine, mine
+		s.aim.sure, s.aim.mine, s.aim.given = s.aim.sure && s.aim.mine == mine, mine, s.aim.given && !mine
 		if !s.aim.mine {
 			continue
 		}
@@ -475,8 +475,13 @@ func (e *Engine) reconcile() {
 		}
 	}
 	for _, give := range e.follow.target.Give {
-		if s := e.shards.find(give.Shard); give.To == e.seat.me && s != nil {
+		s := e.shards.find(give.Shard)
+		switch {
+		case s == nil:
+		case give.To == e.seat.me:
 			s.get(t) // an audit has found its row without an owner
+		default:
+			s.aim.given = true
 		}
 	}
 	e.shards.forgetIdle(t)

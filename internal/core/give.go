@@ -114,6 +114,9 @@ func (s *shard) move(t *turn, w self) {
 		wr, err := protocol.Offer(at, s.hold(t), g.to.Incarnation, of.marks.unaccepted(), t.stamp())
 		s.sendMark(t, offering, wr, err)
 	case handoff.Withdraw:
+		if s.row.try.sent {
+			return // the row that is being read may show that the offer was accepted
+		}
 		wr, err := protocol.Withdraw(at, s.hold(t), t.stamp())
 		s.send(t, withdrawing, wr, err)
 	default:

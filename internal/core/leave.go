@@ -82,7 +82,8 @@ func (e *Engine) waitsForSuccessors() bool {
 }
 
 // expected reports whether a shard of this worker is expected by another: until a plan knows
-// that this worker leaves, all are; then those that it assigns to another worker.
+// that this worker leaves, all are; then those that this plan or a later one assigns to another
+// worker. A later plan does not say so again of a shard that this worker still holds.
 func (e *Engine) expected() bool {
 	if e.duty.large() && len(e.follow.target.Hold) > 0 {
 		return true
@@ -90,12 +91,7 @@ func (e *Engine) expected() bool {
 	if !e.seat.row.Leaving || e.watch.plan.Open || !e.duty.large() && !current(e.watch.plan, e.seats(), e.watch.wishes) || e.follow.revision < e.watch.plan.Revision {
 		return true
 	}
-	for _, give := range e.follow.target.Give {
-		if s := e.shards.find(give.Shard); s != nil && s.t != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.shards.all, func(s *shard) bool { return s.t != nil && s.aim.given })
 }
 
 // endAll decides when nothing is left but the seat. Handlers have their drain time, and writes a

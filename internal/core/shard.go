@@ -60,6 +60,7 @@ type copied struct {
 // An aim is what this worker wants with a shard that it does not hold.
 type aim struct {
 	mine   bool    // the plan assigns the shard to this worker
+	given  bool    // a plan has assigned it to another since, which may not have requested it yet
 	rest   Instant // this worker does not claim it before
 	leave  Instant // until then others are to try it first, because its own handler has given it up
 	early  int64   // tenures in a row that its handler gave up without progress

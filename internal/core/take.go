@@ -219,6 +219,7 @@ type ask struct {
 	hook       bool // the prepare hook was called
 	prepared   bool // it has ended
 	gone       bool // the owner's seat is gone, and the row is read for the last time
+	leaving    bool // the owner leaves
 	generation int64
 	owner      lease.Incarnation
 	terms      rebalance.Terms
@@ -252,7 +253,7 @@ func (s *shard) pursue(t *turn, w self, owner lease.Seat, h *happened) {
 	case a == nil && !w.room:
 		return // the end of another move makes room
 	case a == nil:
-		a = &ask{generation: at.Generation, owner: at.Owner.Incarnation, terms: s.terms(t, owner)}
+		a = &ask{generation: at.Generation, owner: at.Owner.Incarnation, leaving: owner.Leaving, terms: s.terms(t, owner)}
 	}
 	since := t.now.Mono.Sub(a.since)
 	if a.phase == intending || a.phase == requested && !a.published {
@@ -314,6 +315,16 @@ func (s *shard) watchRow(t *turn, a *ask, notice time.Duration) {
 	s.get(t)
 }
 
+// brisk is how soon the row of a requested shard is read again at first. A worker that joins a
+// large fleet requests many shards, and waits until their owners have read the plan. An owner that
+// leaves looks for requests all the time.
+func (a *ask) brisk(t *turn) time.Duration {
+	if t.large && !a.leaving {
+		return paceSuspect
+	}
+	return paceMoving
+}
+
 // publish starts the time of the requests that the others can see from now on. An owner notices
 // all that are for it at the same time. Until one is served, their rows are read in turn.
 func (l *shards) publish(t *turn, said []lease.Want) {
@@ -329,8 +340,8 @@ func (l *shards) publish(t *turn, said []lease.Want) {
 			continue
 		}
 		a := s.ask
-		a.published, a.since, a.pace = true, t.now.Mono, min(of[w.Owner]*t.brisk(), paceSuspect)
-		a.looked = t.now.Mono.Add(min(nth[w.Owner]*t.brisk(), a.pace) - a.pace)
+		a.published, a.since, a.pace = true, t.now.Mono, min(of[w.Owner]*a.brisk(t), paceSuspect)
+		a.looked = t.now.Mono.Add(min(nth[w.Owner]*a.brisk(t), a.pace) - a.pace)
 		s.at(t, t.now.Mono)
 		l.due = t.now.Mono
 	}
@@ -339,8 +350,8 @@ func (l *shards) publish(t *turn, said []lease.Want) {
 // hasten reads the rows soon that are requested from an owner that has begun to serve.
 func (l *shards) hasten(t *turn, owner lease.Incarnation) {
 	for _, s := range l.all {
-		if a := s.ask; a != nil && a.owner == owner && a.pace > t.brisk() {
-			a.pace, a.looked = t.brisk(), 0
+		if a := s.ask; a != nil && a.owner == owner && a.pace > a.brisk(t) {
+			a.pace, a.looked = a.brisk(t), 0
 			s.at(t, t.now.Mono)
 			l.due = t.now.Mono
 		}

@@ -47,15 +47,6 @@ type storeCalls struct {
 	err      error // the error of that call; reported in the step in which it was made
 }
 
-// brisk is how soon the row of a requested shard is read again at first. A worker that joins a
-// large fleet requests many shards, and waits until their owners have read the plan.
-func (t *turn) brisk() time.Duration {
-	if t.large {
-		return paceSuspect
-	}
-	return paceMoving
-}
-
 func (t *turn) do(o Output) { t.out = append(t.out, o) }
 
 func (t *turn) report(ev event.Event) { t.do(Tell{Event: ev}) }

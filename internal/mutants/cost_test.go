@@ -5,9 +5,9 @@ func costMutants() []mutant {
 	const test = "TestCostOfAChange"
 	return []mutant{
 		{"rows that are requested from one owner are read in turn", "internal/core.shards.publish",
-			swap(`min(of[w.Owner]*t.brisk(), paceSuspect)`, `t.brisk()`), inScale, test},
+			swap(`min(of[w.Owner]*a.brisk(t), paceSuspect)`, `a.brisk(t)`), inScale, test},
 		{"each of them has its own moment", "internal/core.shards.publish",
-			swap(`min(nth[w.Owner]*t.brisk(), a.pace)`, `a.pace`), inScale, test},
+			swap(`min(nth[w.Owner]*a.brisk(t), a.pace)`, `a.pace`), inScale, test},
 		{"the other rows are read when an owner begins to serve", "internal/core.Engine.happened",
 			never("served"), inScale, test},
 		{"that a request was served is no news", "internal/core.shards.unsaid",

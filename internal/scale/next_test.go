@@ -3,6 +3,7 @@ package scale
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -277,6 +278,46 @@ func (b bound) check(t *testing.T, f *fleet) string {
 		t.Errorf("%d listings of all rows; %d requests were throttled", n, r.load.throttled)
 	}
 	return fmt.Sprintf("%s; %d; %.0f + %.0f; %d", moment(cmp.Or(r.replaced, r.even)), r.starts, max(0, write), max(0, read), r.load.throttled)
+}
+
+// ofSixteen holds a change of TestChangesOfALargeFleet to docs/design.md, at several moments. The bounds of
+// time of the engine before are those of its own listings. docs/design.md has others for fleets of more
+// than eight workers, where most read the plan once per heartbeat: nobody moves a shard before its owner
+// has read that. A fleet whose table was silent is none that returns, because its workers know their former
+// seats: they delete them, and the first that then finds no watcher takes over.
+func ofSixteen(t *testing.T, s setting, name string, run func(*fleet) result, starts, vain int) {
+	t.Helper()
+	const change, died = beat + 2*time.Second + 17*time.Millisecond, leaseTime + 3*time.Second + 50*time.Millisecond // two deaths are two plans
+	const back, moment = beat + beat/4 + 2*time.Second, 500 * time.Millisecond
+	most := map[string]struct{ held, even, longest time.Duration }{
+		"a worker joins":           {beat, change, moment},
+		"a worker leaves":          {change, change, moment},
+		"two of sixteen die":       {died, died, died},
+		"every worker is replaced": {beat, 3 * leaseTime, 2 * moment}, // who leaves gives back what it had just requested; the next plan is due a second later
+		"the table was silent":     {back, back, back},
+		"all restart":              {leaseTime + beat, leaseTime + beat, leaseTime + beat},
+	}[name]
+	for i := range uint64(5) {
+		f := settled(s, true)
+		f.chance = rand.New(rand.NewPCG(i, 7))
+		f.Run(time.Duration(i) * 700 * time.Millisecond)
+		f.begin()
+		r := run(f)
+		t.Logf("%v\n%v", f.meter, r)
+		if r.held < 0 || r.held > most.held || r.even < 0 || r.even > most.even {
+			t.Errorf("all held after %v, at most %v; even after %v, at most %v", r.held, most.held, r.even, most.even)
+		}
+		refused := 0
+		for what, n := range f.meter.counts {
+			if strings.HasPrefix(what, "lease ") && strings.HasSuffix(what, " refused") {
+				refused += n
+			}
+		}
+		if r.starts > starts || r.lost > 0 || refused > vain || r.longest > most.longest {
+			t.Errorf("%d tenures began, at most %d; %d seats lost; %d writes of rows were refused, at most %d; a shard had no handler for %v, at most %v",
+				r.starts, starts, r.lost, refused, vain, r.longest, most.longest)
+		}
+	}
 }
 
 // A sheet is the table of docs/large-fleets.md.

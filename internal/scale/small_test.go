@@ -125,6 +125,10 @@ func TestChangesOfALargeFleet(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := small()
 			s.workers, s.listed, s.rest = 16, 400, 2*time.Minute
+			if next() {
+				ofSixteen(t, s, c.name, c.run, c.starts, c.vain)
+				return
+			}
 			f := settled(s, true)
 			r := c.run(f)
 			t.Logf("%v\n%v", f.meter, r)
