@@ -1,6 +1,10 @@
 package core
 
-import "github.com/shardlease/shardlease-go/shardlease/event"
+import (
+	"slices"
+
+	"github.com/shardlease/shardlease-go/shardlease/event"
+)
 
 // A graceful shutdown.
 //
