@@ -219,7 +219,7 @@ func (e *Engine) happened(s *shard, h happened) {
 	t := &e.turn
 	if h.finished {
 		e.news.add(t, lease.NewsFinished, s.name, e.follow.revision)
-		e.facts.finish(s.name)
+		e.facts.finish(t.step, s.name)
 	}
 	if h.declined {
 		e.news.add(t, lease.NewsDeclined, s.name, 0)
@@ -670,7 +670,7 @@ func (e *Engine) sawRows(in Listed, begun order) {
 			s.row.malformed, s.row.answered = true, t.now.Mono
 		}
 	}
-	e.facts.saw(begun, in)
+	e.facts.saw(t, begun, in)
 	for _, record := range in.Records {
 		at, ok := record.(lease.Row)
 		if !ok {
@@ -701,7 +701,7 @@ func (e *Engine) retire() {
 	const most = 8
 	n := 0
 	for _, of := range e.facts.all {
-		if n < most && of.finished && !of.removed && e.feed.lacked(of.name) >= 2 {
+		if n < most && of.finished && !of.removed && e.feed.omits(of.name, of.ended) {
 			n++
 			s := e.shards.know(of.name, e.turn.cfg.Group, e.seat.me)
 			s.aim.retire = true

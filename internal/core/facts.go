@@ -49,6 +49,7 @@ type fact struct {
 	removed  bool
 	aside    bool  // quarantined
 	begun    bool  // a worker has held the shard, as far as this worker can tell
+	ended    order // the step in which this worker learnt that it is finished
 	gone     order // the step in which this worker learnt that the row is a tombstone
 	parents  []string
 }
@@ -65,11 +66,11 @@ func (f *facts) find(name string) *fact {
 }
 
 // saw takes a listing of the rows.
-func (f *facts) saw(sent order, in Listed) {
-	old := f.all
+func (f *facts) saw(t *turn, sent order, in Listed) {
+	old := facts{all: f.all}
 	f.revision = f.asked
 	f.begun, f.all = sent, make([]fact, 0, len(in.Records)+len(in.Unreadable))
-	for _, of := range old {
+	for _, of := range old.all {
 		if of.finished && of.gone == 0 { // if the listing lacks it, it is a tombstone now
 			of.finished, of.removed, of.gone = false, true, sent
 		}
@@ -79,10 +80,17 @@ func (f *facts) saw(sent order, in Listed) {
 	}
 	for _, r := range in.Records {
 		if row, ok := r.(lease.Row); ok {
-			f.all = append(f.all, fact{
+			of := fact{
 				name: row.Shard, owner: row.Owner.Incarnation, finished: row.Finished, removed: row.Removed,
 				aside: row.Quarantined, begun: begun(row), parents: row.Parents,
-			})
+			}
+			if of.finished {
+				of.ended = t.step
+				if was := old.find(of.name); was != nil && was.finished {
+					of.ended = was.ended
+				}
+			}
+			f.all = append(f.all, of)
 		}
 	}
 	for _, key := range in.Unreadable {
@@ -128,8 +136,11 @@ func begun(row lease.Row) bool {
 }
 
 // finish notes that a shard needs no worker any more.
-func (f *facts) finish(name string) {
+func (f *facts) finish(step order, name string) {
 	of := f.know(name)
+	if !of.finished {
+		of.ended = step
+	}
 	of.finished, of.removed, of.gone = true, false, 0
 }
 
@@ -138,7 +149,7 @@ func (f *facts) heed(t *turn, all []lease.News, source *feed) {
 	for _, n := range all {
 		switch n.Kind {
 		case lease.NewsFinished:
-			f.finish(n.Shard)
+			f.finish(t.step, n.Shard)
 		case newsRemoved:
 			f.bury(t.step, n.Shard)
 			source.soon(t)

@@ -25,6 +25,7 @@ type feed struct {
 	asking   bool
 	begun    order // the step in which the latest listing was asked for
 	shown    order // the step in which the latest complete listing that was answered was asked for; 0: there was none
+	earlier  order // the same of the complete listing before it
 	complete int64 // how many complete listings there were
 	answered bool  // there was an answer, complete or not
 	fails    int32 // polls in a row that had no answer, or only an error
@@ -86,7 +87,7 @@ func (f *feed) sourced(t *turn, in Source) {
 	}
 	f.answered = f.answered || in.Answered
 	if in.Complete {
-		f.shown = f.begun
+		f.earlier, f.shown = f.shown, f.begun
 		f.complete = min(f.complete+1, 3) // more makes no difference
 	}
 	listed := slices.Clone(in.Shards)
@@ -133,12 +134,11 @@ func (f *feed) relisted(name string, since order) bool {
 	return s != nil && s.listed && s.asked > since
 }
 
-// lacked returns how many complete listings in a row have lacked the shard.
-func (f *feed) lacked(name string) int64 {
-	if s := f.find(name); s != nil {
-		return int64(s.absent)
-	}
-	return f.complete
+// omits reports whether two complete listings in a row have lacked the shard that were asked for after the
+// step since. Older ones do not show that the source has ceased to list it: the shard may be new.
+func (f *feed) omits(name string, since order) bool {
+	s := f.find(name)
+	return f.earlier > since && (s == nil || s.absent >= 2)
 }
 
 // weight returns the weight of the shard; 0 if the source does not list it.

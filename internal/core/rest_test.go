@@ -111,3 +111,26 @@ func TestRemovedShardStaysOutOfThePlan(t *testing.T) {
 		t.Errorf("the plan was %v, and is %v", before, got)
 	}
 }
+
+// TestNewShardIsNotRemoved: a shard is new, and is processed to its end before the first watcher lists the
+// source again. That two older listings lack it does not show that the source has ceased to list it.
+func TestNewShardIsNotRemoved(t *testing.T) {
+	for _, polls := range [][]time.Duration{{time.Second, 30 * time.Second}, {30 * time.Second, time.Second}} {
+		f := newFleet(t, 0, 0, rebalance.Eager)
+		f.lists(engine.Shard{Name: "x"}, engine.Shard{Name: "y"})
+		for _, f.config.Poll = range polls {
+			f.join()
+		}
+		f.Run(100 * time.Second)
+		f.lists(engine.Shard{Name: "new"})
+		f.until(10*time.Second, func() bool { return f.processed("new") })
+		f.end("new")
+		for end := f.Now() + 70*time.Second; f.Now() < end; f.Run(time.Second) {
+			if f.row("new").Removed {
+				t.Fatalf("polls every %v: the source lists the shard, and its row is removed", polls)
+			}
+		}
+		f.source.Shards = f.source.Shards[:2]
+		f.until(2*time.Minute, func() bool { return f.row("new").Removed })
+	}
+}
