@@ -140,16 +140,22 @@ func (e *Engine) live() {
 	}
 	e.tendDue()
 	e.keepHealth()
-	e.keepSilence()
-	e.keepFull()
-	e.news.declined(t, e.declines)
+	e.faults.silent.keep(t, e.shards.all)
+	e.faults.full.keepFull(t, &e.watch.plan, e.first())
+	e.news.declined(t, func(name string) bool { return e.shards.declines(t, name, e.health.resting(t)) })
 	e.keepLeaving()
 	if e.seat.phase == seated && !e.leave.over {
 		e.keepPlanning()
 		e.keepWatching()
 		e.keepReading()
 	}
-	if e.seat.keep(t, e.says(), e.hurry(), e.leave.on, e.leave.over) {
+	health := e.health.says(t, &e.faults.silent)
+	health.NoSource = e.feed.blind()
+	says := lease.Says{
+		Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing,
+		Health: health, News: e.news.says(), Wants: e.shards.wants(),
+	}
+	if e.seat.keep(t, says, e.hurry(t, says, e.news.added, e.shards.unsaid), e.leave.over) {
 		e.shards.forget(t, e.seat.me) // they continue under a new incarnation
 	}
 	e.keepReporting()
@@ -165,12 +171,7 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 		t.report(event.Event{Kind: event.Lost, Cause: cause, Err: err})
 	}
 	e.seat.lose()
-	var h happened
-	for _, s := range e.shards.all {
-		if s.t != nil {
-			s.end(t, cause, err, &h)
-		}
-	}
+	e.shards.end(t, cause, err)
 	e.shards.forget(t, "")
 	e.reads.forget()
 	e.peers, e.owners, e.follow, e.watch, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, sweep{}, draft{}
@@ -179,21 +180,16 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 	e.leave.done = e.leave.on
 }
 
-// self returns what the shards have to know of this worker.
-func (e *Engine) self() self {
-	return self{
-		owner: e.seat.row.Owner(), capable: e.seat.capable(), doubt: e.seat.trust.doubt,
-		leaving: e.leave.on, release: e.leave.all, since: e.leave.since,
-		room: e.shards.asks < e.turn.cfg.MaxMoves && e.follow.revision >= e.watch.plan.Revision,
-		gate: e.health.gate(&e.turn, e.shards.find(e.health.trial)), fleet: &e.fleet, feed: &e.feed, shards: &e.shards,
-	}
-}
-
 // tend does what is due for one shard, and for the rest of the worker what follows from it.
 func (e *Engine) tend(s *shard) {
 	if t := &e.turn; e.seat.phase == seated {
 		before := s.ask != nil
-		e.happened(s, s.tend(t, e.self(), e.blame))
+		e.happened(s, s.tend(t, self{
+			owner: e.seat.row.Owner(), capable: e.seat.capable(), doubt: e.seat.trust.doubt,
+			leaving: e.leave.on, release: e.leave.all, since: e.leave.since,
+			room: e.shards.asks < t.cfg.MaxMoves && e.follow.revision >= e.watch.plan.Revision,
+			gate: e.health.gate(t, e.shards.find(e.health.trial)), fleet: &e.fleet, feed: &e.feed, shards: &e.shards,
+		}, e.blame))
 		e.shards.countAsk(t, before, s.ask != nil)
 	}
 	e.shards.due = min(e.shards.due, s.wake)
@@ -336,39 +332,6 @@ func (e *Engine) seatSettled(in Settled) {
 	}
 }
 
-// says is what the next heartbeat publishes.
-func (e *Engine) says() lease.Says {
-	health := e.health.says(&e.turn, &e.faults.silent)
-	health.NoSource = e.feed.blind()
-	says := lease.Says{Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing, Health: health, News: e.news.says()}
-	if e.shards.asks > 0 {
-		says.Wants = e.shards.wants()
-	}
-	return says
-}
-
-// declines reports whether this worker cannot have the shard at present: its own handler has just
-// given it up, or does not return.
-func (e *Engine) declines(name string) bool {
-	s := e.shards.find(name)
-	return s != nil && s.t == nil && (s.running != 0 || e.turn.now.Mono < s.aim.leave || s.aim.mine && e.health.resting(&e.turn))
-}
-
-// hurry is when the seat has to be written although no heartbeat is due.
-func (e *Engine) hurry() Instant {
-	t, said := &e.turn, &e.seat.row.Says
-	switch {
-	case e.seat.phase != seated:
-		return Never
-	case said.Leaving != e.leave.on, said.Missing != e.follow.missing && e.follow.missing > 0 && e.watch.waits == 0, ails(said.Health, e.health.says(t, &e.faults.silent)),
-		e.shards.unsaid(said.Wants):
-		return t.now.Mono
-	case said.Freed != e.news.count:
-		return max(e.news.added, e.seat.beat.sent.Add(t.beat/32)) // there may be more of it
-	}
-	return Never
-}
-
 // marked takes what handlers have marked and asked for.
 func (e *Engine) marked(batch ...Marks) {
 	for _, in := range batch {
@@ -424,19 +387,8 @@ func (e *Engine) got(in Got) {
 		if e.tend(s); first && !e.shards.reading() {
 			e.shards.tendAll(t)
 		}
-		e.tendChildren(s)
-	}
-}
-
-// tendChildren tends the shards that have waited for the row of a parent.
-func (e *Engine) tendChildren(parent *shard) {
-	if !parent.row.parent {
-		return
-	}
-	parent.row.parent = false
-	for _, s := range e.shards.all {
-		if s.aim.mine && s.t == nil && slices.Contains(s.lineage(), parent.name) {
-			e.tend(s)
+		for _, child := range e.shards.children(s) {
+			e.tend(child)
 		}
 	}
 }
@@ -470,7 +422,7 @@ func (e *Engine) reconcile() {
 			}
 		}
 		at++
-		if e.declines(s.name) {
+		if e.shards.declines(t, s.name, e.health.resting(t)) {
 			e.news.add(t, lease.NewsDeclined, s.name, 0)
 		}
 	}

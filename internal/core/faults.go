@@ -199,8 +199,13 @@ func (e *Engine) keepReporting() {
 	if f.store.on || f.commits.on {
 		if t.now.Mono >= f.scan {
 			f.scan = t.now.Mono.Add(min(t.beat/8, longestPause))
-			e.scanStore()
-			e.scanCommits()
+			if s := &e.seat; f.store.on {
+				f.scanStore(t, e.shards.all, s.beat.try.tries > 0 || !s.table.restored && s.table.try.tries > 0 ||
+					e.reads.fails() || e.peers.fails() || e.draft.fails() || e.follow.reading.try.tries > 0)
+			}
+			if f.commits.on && f.scanCommits(t, &e.shards, e.seat.capable() && !e.leave.on && e.others(), e.seat.young(t)) {
+				e.surrender()
+			}
 		}
 		t.at(f.scan)
 	}
@@ -209,14 +214,41 @@ func (e *Engine) keepReporting() {
 	}
 }
 
+// surrender gives up the seat. The worker rests before it takes another one. If it crashes
+// before the deletion arrives, its seat stands still, and the other workers evict it.
+func (e *Engine) surrender() {
+	t := &e.turn
+	if w, err := protocol.Evict(e.seat.row); err == nil {
+		t.do(Send{Write: w}) // its answer changes nothing: if a heartbeat comes first, the seat expires
+	}
+	e.faults.rows.surrendered++
+	rest := backoff(e.faults.rows.surrendered, t.cfg.TTL, longestRest*t.cfg.TTL)
+	e.loseSeat(event.CauseStalled, errNotAccepted)
+	e.seat.rest = t.now.Mono.Add(rest)
+}
+
+// concerns counts the shards that the fault concerns at present, and notes their number and names.
+// If there are none left it keeps the last ones, for the report that the fault is over.
+func (f *fault) concerns(all []*shard, by func(*shard) bool) (count int) {
+	var names []string
+	for _, s := range all {
+		if by(s) {
+			if count++; count <= faultNames {
+				names = append(names, s.name)
+			}
+		}
+	}
+	if count > 0 {
+		f.shards, f.count = names, count
+	}
+	return count
+}
+
 // scanStore ends the fault of the store when no call waits to be repeated and the store has
-// answered since the last call failed.
-func (e *Engine) scanStore() {
-	f, t := &e.faults.store, &e.turn
-	fails := e.seat.beat.try.tries > 0 ||
-		!e.seat.table.restored && e.seat.table.try.tries > 0 || e.reads.fails() || e.peers.fails() || e.draft.fails() || e.follow.reading.try.tries > 0
-	if f.on && e.concerned(f, unanswered) == 0 && !fails && t.store.answered > t.store.failed {
-		f.lower(t)
+// answered since the last call failed. fails: a call that is about no shard waits.
+func (f *faults) scanStore(t *turn, all []*shard, fails bool) {
+	if f.store.concerns(all, unanswered) == 0 && !fails && t.store.answered > t.store.failed {
+		f.store.lower(t)
 	}
 }
 
@@ -226,49 +258,35 @@ func unanswered(s *shard) bool {
 	return busy && s.write.try.tries > 0 || s.write.stuck || s.row.unread && (s.aim.mine || s.t != nil)
 }
 
-// scanCommits ends the fault of commits, or gives up the seat of a worker that can write no row.
-func (e *Engine) scanCommits() {
-	f, t := &e.faults.commits, &e.turn
-	if !f.on {
-		return
-	}
-	late := e.concerned(f, func(s *shard) bool { return s.commitsLate(t) })
+// scanCommits ends the fault of commits when none is late, and reports whether this worker has to
+// give up its seat, which it may: its heartbeats are answered, but no write of a row has been for
+// CommitTimeout. After it has, the fault lasts until something shows that it can write rows again:
+// the answer to such a write, or CommitTimeout in a seat that is no longer young, without a write
+// that fails.
+func (f *faults) scanCommits(t *turn, l *shards, may, young bool) (surrenders bool) {
+	late := f.commits.concerns(l.all, func(s *shard) bool { return s.commitsLate(t) })
 	switch {
-	case late == 0 && !e.speechless():
-		f.lower(t)
-	case e.surrenders(late):
-		e.surrender()
+	case late == 0 && (f.rows.surrendered == 0 || !young && !slices.ContainsFunc(l.all, unanswered)):
+		f.commits.lower(t)
+	case may && t.now.Mono >= f.rows.last.Add(t.cfg.CommitTimeout):
+		return l.windDown(t, late)
 	}
+	return false
 }
 
-// speechless reports whether this worker has given up its seat because it could write no row, and
-// nothing shows yet that it can: neither an answer to a write of a row, nor CommitTimeout in a
-// new seat without a write that fails.
-func (e *Engine) speechless() bool {
-	if e.faults.rows.surrendered == 0 {
+// windDown drains all handlers of a worker that can write no row, and reports whether it may give
+// up its seat now. While its seat stands, no other worker may claim the shards that it cannot
+// release. Writes of more than one shard have to fail, unless it holds no other.
+func (l *shards) windDown(t *turn, late int) (done bool) {
+	if late < min(2, l.held()) {
+		l.probe(t, late)
 		return false
 	}
-	return e.seat.phase != seated || e.turn.now.Mono < e.seat.joined.Add(e.turn.cfg.CommitTimeout) || slices.ContainsFunc(e.shards.all, unanswered)
-}
-
-// surrenders reports whether this worker has to give up its seat: its heartbeats are answered,
-// but no write of a row has been for CommitTimeout, and writes of more than one shard fail,
-// unless it holds no other. While its seat stands, no other worker may claim the shards that it
-// cannot release. First all handlers are drained.
-func (e *Engine) surrenders(late int) bool {
-	t := &e.turn
-	if !e.seat.capable() || e.leave.on || t.now.Mono < e.faults.rows.last.Add(t.cfg.CommitTimeout) || !e.others() {
-		return false
-	}
-	if late < min(2, e.shards.held()) {
-		e.probe(late)
-		return false
-	}
-	done := late > 0
-	for _, s := range e.shards.all {
+	done = late > 0
+	for _, s := range l.all {
 		if s.t != nil {
 			s.windDownFor(t)
-			e.shards.due = min(e.shards.due, s.wake)
+			l.due = min(l.due, s.wake)
 			done = done && s.t.wind.over()
 		}
 	}
@@ -296,9 +314,9 @@ func (s *shard) windDownFor(t *turn) {
 // probe writes the row of a quiet shard, to find out whether this worker cannot write one row or
 // cannot write any. It chooses a shard without failed attempts, because such a write would end
 // their count.
-func (e *Engine) probe(late int) {
-	t, busy, quiet := &e.turn, 0, (*shard)(nil)
-	for _, s := range e.shards.all {
+func (l *shards) probe(t *turn, late int) {
+	busy, quiet := 0, (*shard)(nil)
+	for _, s := range l.all {
 		if s.t == nil {
 			continue
 		}
@@ -315,32 +333,13 @@ func (e *Engine) probe(late int) {
 	}
 }
 
-// surrender gives up the seat. The worker rests before it takes another one. If it crashes
-// before the deletion arrives, its seat stands still, and the other workers evict it.
-func (e *Engine) surrender() {
-	t := &e.turn
-	if w, err := protocol.Evict(e.seat.row); err == nil {
-		t.do(Send{Write: w}) // its answer changes nothing: if a heartbeat comes first, the seat expires
+// keepFull reports shards for which the plan has found no room. The first watcher does it.
+func (f *fault) keepFull(t *turn, plan *lease.Plan, first bool) {
+	switch {
+	case plan.Unplaced == 0 || !first:
+		f.lower(t)
+	case !plan.Open:
+		f.shards, f.count = plan.Examples, int(plan.Unplaced)
+		f.raise(t, t.now.Mono, "", errFull)
 	}
-	e.faults.rows.surrendered++
-	rest := backoff(e.faults.rows.surrendered, t.cfg.TTL, longestRest*t.cfg.TTL)
-	e.loseSeat(event.CauseStalled, errNotAccepted)
-	e.seat.rest = t.now.Mono.Add(rest)
-}
-
-// concerned counts the shards that a fault concerns at present, and notes their number and
-// names. If there are none left it keeps the last ones, for the report that the fault is over.
-func (e *Engine) concerned(f *fault, by func(*shard) bool) (count int) {
-	var names []string
-	for _, s := range e.shards.all {
-		if by(s) {
-			if count++; count <= faultNames {
-				names = append(names, s.name)
-			}
-		}
-	}
-	if count > 0 {
-		f.shards, f.count = names, count
-	}
-	return count
 }

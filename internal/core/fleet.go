@@ -119,6 +119,22 @@ func (f *fleet) pace(t *turn, d time.Duration) time.Duration {
 	return t.jitter(min(d, f.peers.pace(t), f.watch.pace(t)))
 }
 
+// hurry is when the seat has to be written although no heartbeat is due, because it differs from
+// what this worker says. news is when the latest was added. unsaid reports whether requests differ.
+func (f *fleet) hurry(t *turn, says lease.Says, news Instant, unsaid func([]lease.Want) bool) Instant {
+	said := &f.seat.row.Says
+	missing := said.Missing != says.Missing && says.Missing > 0 && f.watch.waits == 0
+	switch {
+	case f.seat.phase != seated:
+		return Never
+	case said.Leaving != says.Leaving, missing, ails(said.Health, says.Health), unsaid(said.Wants):
+		return t.now.Mono
+	case said.Freed != says.Freed:
+		return max(news, f.seat.beat.sent.Add(t.beat/32)) // there may be more of it
+	}
+	return Never
+}
+
 // others reports whether another worker may take shards of this one. A worker that does not watch,
 // or has not listed the seats since it does, supposes so: the plan decides which worker does.
 func (f *fleet) others() bool {

@@ -195,7 +195,7 @@ func (e *Engine) blame(s *shard) {
 		return
 	}
 	for _, s := range e.shards.all {
-		if e.declines(s.name) {
+		if e.shards.declines(t, s.name, true) {
 			e.news.add(t, lease.NewsDeclined, s.name, 0)
 		}
 	}
@@ -230,14 +230,13 @@ func (e *Engine) keepHealth() {
 	f.raise(t, h.since, "", err)
 }
 
-// keepSilence reports handlers that show no progress. It looks at the tenures when one may have
+// keep reports handlers that show no progress. It looks at the tenures when one may have
 // become silent, and once a heartbeat while one is.
-func (e *Engine) keepSilence() {
-	t, f := &e.turn, &e.faults.silent
+func (f *silence) keep(t *turn, all []*shard) {
 	if t.now.Mono >= f.check {
 		limit, first := cmp.Or(t.cfg.StallAfter, silentAfter), t.now.Mono
 		f.check = t.now.Mono.Add(limit)
-		n := e.concerned(&f.fault, func(s *shard) bool {
+		n := f.concerns(all, func(s *shard) bool {
 			if s.t == nil || s.t.wind.over() || s.t.marks.flush > s.t.marks.accepted {
 				return false // or it waits for this worker
 			}
@@ -259,18 +258,6 @@ func (e *Engine) keepSilence() {
 		}
 	}
 	t.at(f.check)
-}
-
-// keepFull reports shards for which the plan has found no room. The first watcher does it.
-func (e *Engine) keepFull() {
-	f, plan := &e.faults.full, &e.watch.plan
-	switch {
-	case plan.Unplaced == 0 || !e.first():
-		f.lower(&e.turn)
-	case !plan.Open:
-		f.shards, f.count = plan.Examples, int(plan.Unplaced)
-		f.raise(&e.turn, e.turn.now.Mono, "", errFull)
-	}
 }
 
 // fit reports whether a worker may be given shards.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // A graceful shutdown.
@@ -50,79 +51,48 @@ func (e *Engine) keepLeaving() {
 		l.done = true
 		return
 	case creating, confirming: // without a heartbeat its seat counts for nobody
-		l.done = t.now.Mono >= l.began.Add(t.beat)
-		t.at(l.began.Add(t.beat))
+		l.done = !t.before(l.began.Add(t.beat))
 		return
 	case quitting: // without an answer, the seat expires by itself
-		l.done = t.now.Mono >= e.seat.trust.until
-		t.at(e.seat.trust.until)
+		l.done = !t.before(e.seat.trust.until)
 		return
 	}
-	if !l.all && !e.waitsForSuccessors() {
+	if !l.all && !(e.expected(&e.follow, &e.shards) && t.before(l.began.Add(t.cfg.Drain))) {
 		l.all, l.since = true, t.now.Mono
 		e.shards.tendAll(t)
 		e.tendDue()
 	}
-	if l.all && !l.over {
-		e.endAll()
+	// Handlers have their drain time, and writes a lease time after it. What the table has not answered
+	// by then is left to the others: without a seat, everything in this worker's name is a dead worker's.
+	if l.all && !l.over && !(e.shards.named(e.seat.me) && t.before(l.since.Add(t.cfg.Drain+t.cfg.TTL))) {
+		l.over = true
+		e.shards.end(t, event.CauseStopped, nil)
 	}
 	if l.over && !e.seat.beat.open() {
 		e.seat.quit(t)
 	}
 }
 
-// waitsForSuccessors reports whether other workers may still request the shards of this one.
-func (e *Engine) waitsForSuccessors() bool {
-	t := &e.turn
-	at := e.leave.began.Add(t.cfg.Drain)
-	if t.now.Mono >= at || e.shards.held() == 0 {
-		return false
-	}
-	if e.others() && e.expected() {
-		t.at(at)
-		return true
-	}
-	return false
-}
-
 // expected reports whether a shard of this worker is expected by another: until a plan knows
 // that this worker leaves, all are; then those that this plan or a later one assigns to another
 // worker. A later plan does not say so again of a shard that this worker still holds.
-func (e *Engine) expected() bool {
-	if e.duty.large() && len(e.follow.target.Hold) > 0 {
+func (f *fleet) expected(target *follow, l *shards) bool {
+	plan := &f.watch.plan
+	switch {
+	case l.held() == 0 || !f.others():
+		return false
+	case f.duty.large() && len(target.target.Hold) > 0, !f.seat.row.Leaving, plan.Open, target.revision < plan.Revision:
+		return true
+	case !f.duty.large() && !current(*plan, f.seats(), f.watch.wishes):
 		return true
 	}
-	if !e.seat.row.Leaving || e.watch.plan.Open || !e.duty.large() && !current(e.watch.plan, e.seats(), e.watch.wishes) || e.follow.revision < e.watch.plan.Revision {
-		return true
-	}
-	return slices.ContainsFunc(e.shards.all, func(s *shard) bool { return s.t != nil && s.aim.given })
+	return slices.ContainsFunc(l.all, func(s *shard) bool { return s.t != nil && s.aim.given })
 }
 
-// endAll decides when nothing is left but the seat. Handlers have their drain time, and writes a
-// lease time after it. What the table has not answered by then is left to the others: without a
-// seat, everything in this worker's name is a dead worker's.
-func (e *Engine) endAll() {
-	l, t := &e.leave, &e.turn
-	at := l.since.Add(t.cfg.Drain + t.cfg.TTL)
-	if !e.nothingLeft() && t.now.Mono < at {
-		t.at(at)
-		return
-	}
-	l.over = true
-	var h happened
-	for _, s := range e.shards.all {
-		if s.t != nil {
-			s.end(t, event.CauseStopped, nil, &h)
-		}
-	}
-}
-
-// nothingLeft reports whether no row is in this worker's name, nor may come to be.
-func (e *Engine) nothingLeft() bool {
-	for _, s := range e.shards.all {
-		if _, busy := s.row.copy.Open(); busy || s.t != nil || s.row.copy.Row().Owner.Incarnation == e.seat.me {
-			return false
-		}
-	}
-	return true
+// named reports whether a row is in the name of this worker, or may come to be.
+func (l *shards) named(me lease.Incarnation) bool {
+	return slices.ContainsFunc(l.all, func(s *shard) bool {
+		_, busy := s.row.copy.Open()
+		return busy || s.t != nil || s.row.copy.Row().Owner.Incarnation == me
+	})
 }

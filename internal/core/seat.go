@@ -110,14 +110,19 @@ func (c *seat) capable() bool {
 	return c.phase == seated && c.table.proven && !c.trust.doubt && !c.table.restored
 }
 
+// young reports whether there is no seat, or one that was taken less than CommitTimeout ago.
+func (c *seat) young(t *turn) bool {
+	return c.phase != seated || t.now.Mono < c.joined.Add(t.cfg.CommitTimeout)
+}
+
 // keep takes a seat, or sends the heartbeat that is due. hurry is when the worker has something
 // to publish that should not wait for the next heartbeat. It reports whether a new incarnation
 // begins in this step.
-func (c *seat) keep(t *turn, says lease.Says, hurry Instant, leaving, over bool) (begins bool) {
+func (c *seat) keep(t *turn, says lease.Says, hurry Instant, over bool) (begins bool) {
 	if c.phase == seated {
 		t.at(c.trust.until)
 	}
-	if c.phase == unseated && !leaving {
+	if c.phase == unseated && !says.Leaving {
 		if t.now.Mono < c.rest {
 			t.at(c.rest)
 			return false

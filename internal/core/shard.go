@@ -213,6 +213,27 @@ func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []st
 	return ready
 }
 
+// declines reports whether this worker cannot have the shard at present: its own handler has just
+// given it up, or does not return, or the worker is unwell and rests.
+func (l *shards) declines(t *turn, name string, resting bool) bool {
+	s := l.find(name)
+	return s != nil && s.t == nil && (s.running != 0 || t.now.Mono < s.aim.leave || s.aim.mine && resting)
+}
+
+// children returns the shards that have waited for the row of a parent, which was read now.
+func (l *shards) children(parent *shard) (all []*shard) {
+	if !parent.row.parent {
+		return nil
+	}
+	parent.row.parent = false
+	for _, s := range l.all {
+		if s.aim.mine && s.t == nil && slices.Contains(s.lineage(), parent.name) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 // find returns the shard of that name; nil if this worker does not know it.
 func (l *shards) find(name string) *shard {
 	i, ok := slices.BinarySearchFunc(l.all, name, func(s *shard, name string) int { return strings.Compare(s.name, name) })
@@ -287,6 +308,15 @@ func (l *shards) forget(t *turn, me lease.Incarnation) {
 	l.asks = 0
 }
 
+// end ends all tenures.
+func (l *shards) end(t *turn, cause event.Cause, err error) {
+	for _, s := range l.all {
+		if s.t != nil {
+			s.end(t, cause, err, &happened{})
+		}
+	}
+}
+
 // overslept is about a step that comes much later than it was asked for. The process was paused,
 // or its machine is too slow: the handlers could do nothing either, so the time since the last step
 // does not count as their silence.
@@ -300,6 +330,9 @@ func (l *shards) overslept(paused time.Duration) {
 
 // wants are the requests of this worker.
 func (l *shards) wants() (wants []lease.Want) {
+	if l.asks == 0 {
+		return nil
+	}
 	for _, s := range l.all {
 		if s.requests() {
 			wants = append(wants, lease.Want{

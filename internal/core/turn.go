@@ -54,6 +54,14 @@ func (t *turn) report(ev event.Event) { t.do(Tell{Event: ev}) }
 // at makes the engine run again at i.
 func (t *turn) at(i Instant) { t.wake = min(t.wake, i) }
 
+// before reports whether i is still to come. If so, the engine runs again then.
+func (t *turn) before(i Instant) bool {
+	if t.now.Mono < i {
+		t.at(i)
+	}
+	return t.now.Mono < i
+}
+
 func (t *turn) wall() wall { return wall(t.now.Wall.UnixNano()) }
 
 // answeredNow notes that the store has answered a call.

@@ -20,7 +20,7 @@ func costMutants() []mutant {
 			never("reading"), inScale, test},
 		{"the row of an owner that has left is read once more", "internal/core.shard.seek",
 			never("ask.gone"), inScale, test},
-		{"a target that is out of date is no reason for a request", "internal/core.Engine.self",
+		{"a target that is out of date is no reason for a request", "internal/core.Engine.tend",
 			without("revision"), inCore, "TestPlannersOfTwoMinds"},
 		{"only a later listing shows that the source lacks a parent", "internal/core.shards.ready",
 			never("unsure"), inCore, "TestChildWaitsForAWholeListing"},

@@ -39,7 +39,7 @@ func healthMutants() []mutant {
 			never("stalled"), inCore, "TestStallsMakeUnwell"},
 		{"an unwell worker says so", "internal/core.health.says",
 			never("unwell"), inCore, "TestSickWorkerCostsNothing"},
-		{"what an unwell worker does not hold goes to others", "internal/core.Engine.declines",
+		{"what an unwell worker does not hold goes to others", "internal/core.shards.declines",
 			without("resting"), inCore, "TestSickWorkerCostsNothing"},
 		{"who failed a shard leaves it to others", "internal/core.shard.leaveToOthers",
 			swap(`s.aim.rest.Add(_)`, `0`), inCore, "TestFailedShardGoesToOthers"},
