@@ -127,8 +127,7 @@ func (d *duty) keep(t *turn, me lease.Incarnation, plan lease.Plan, rank int, va
 	case plan.Late != d.late:
 		at = 0
 	}
-	if at = max(at, d.after); t.now.Mono < at {
-		t.at(at)
+	if at = max(at, d.after); t.before(at) {
 		return
 	}
 	w, err := protocol.TickPlan(plan, d.late, t.stamp())

@@ -724,8 +724,7 @@ func (e *Engine) considerPlan() {
 	if e.peers.seen == 0 { // this worker has not listed the seats since it watches
 		return
 	}
-	if !w.check && t.now.Mono < w.next {
-		t.at(w.next)
+	if !w.check && t.before(w.next) {
 		return
 	}
 	w.check, w.next = false, Never

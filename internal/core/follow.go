@@ -50,8 +50,7 @@ func (f *follow) keep(t *turn, me lease.Incarnation, plan lease.Plan) {
 	if plan.Revision <= f.revision && len(f.broken) == 0 || plan.Open || !r.try.due(t) {
 		return
 	}
-	if plan.Revision <= f.revision && t.now.Mono < f.again {
-		t.at(f.again)
+	if plan.Revision <= f.revision && t.before(f.again) {
 		return
 	}
 	if r.revision != plan.Revision {

@@ -175,8 +175,7 @@ func (s *shard) replaced(t *turn, h *happened) {
 		if of.offer.taken == 0 {
 			of.offer.taken = t.now.Mono
 		}
-		if until := of.offer.taken.Add(handOver); t.now.Mono < until {
-			s.at(t, until)
+		if until := of.offer.taken.Add(handOver); s.before(t, until) {
 			return
 		}
 	}

@@ -145,10 +145,7 @@ func ails(a, b lease.Health) bool { return a.Unwell != b.Unwell || a.Trial != b.
 // handler has reported nothing: it has lasted for twice as long as any that failed.
 func (h *health) lasts(t *turn, began Instant) bool {
 	at := max(began, h.last).Add(max(t.cfg.TTL, 2*h.longest))
-	if t.now.Mono < at {
-		t.at(at)
-	}
-	return t.now.Mono >= at
+	return !t.before(at)
 }
 
 // A gate decides which shards this worker may claim while it is unwell.

@@ -258,8 +258,7 @@ func (s *shard) stall(t *turn) {
 		m.doubted = t.now.Mono
 	}
 	switch confirmed := max(at, m.doubted.Add(stallGrace)); {
-	case t.now.Mono < confirmed:
-		s.at(t, confirmed)
+	case s.before(t, confirmed):
 	case unlimited: // a successor that waits without a limit does not wait for a stalled handler
 		of.cause, of.since = event.CauseStalled, t.now.Mono
 	default:

@@ -229,8 +229,7 @@ func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration
 		}
 		at := of.since.Add(of.seat.TTL + reserve)
 		switch mine := slices.Contains(former, of.seat.Incarnation); {
-		case t.now.Mono < at && !mine:
-			t.at(at)
+		case !mine && t.before(at):
 		case t.now.Mono.Sub(p.seen) > min(2*paceSuspect, of.seat.TTL/3):
 			look = true
 		case of.evict.try.due(t):

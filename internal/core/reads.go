@@ -57,8 +57,7 @@ func (r *read) due(t *turn) bool {
 	if r.wanted {
 		at = t.now.Mono
 	}
-	if at = max(at, r.rest); t.now.Mono < at {
-		t.at(at)
+	if at = max(at, r.rest); t.before(at) {
 		return false
 	}
 	return true

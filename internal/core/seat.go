@@ -123,8 +123,7 @@ func (c *seat) keep(t *turn, says lease.Says, hurry Instant, over bool) (begins 
 		t.at(c.trust.until)
 	}
 	if c.phase == unseated && !says.Leaving {
-		if t.now.Mono < c.rest {
-			t.at(c.rest)
+		if t.before(c.rest) {
 			return false
 		}
 		c.create(t)
@@ -143,8 +142,7 @@ func (c *seat) keep(t *turn, says lease.Says, hurry Instant, over bool) (begins 
 	if c.trust.doubt {
 		at = t.now.Mono
 	}
-	if c.phase == seated && t.now.Mono < at {
-		t.at(at)
+	if c.phase == seated && t.before(at) {
 		return false
 	}
 	w, err := protocol.NextBeat(c.row, says, t.stamp())

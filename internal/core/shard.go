@@ -374,6 +374,14 @@ func (s *shard) at(t *turn, i Instant) {
 	t.at(i)
 }
 
+// before reports whether i is still to come. If so, s is tended then.
+func (s *shard) before(t *turn, i Instant) bool {
+	if t.now.Mono < i {
+		s.at(t, i)
+	}
+	return t.now.Mono < i
+}
+
 // forget drops what this worker has done and intended as the incarnation it was, and continues
 // as me. A write that is open is one of the earlier incarnation: it passes the fence or not.
 func (s *shard) forget(t *turn, me lease.Incarnation) {
@@ -391,8 +399,7 @@ func (s *shard) forget(t *turn, me lease.Incarnation) {
 func (s *shard) get(t *turn) {
 	switch r := &s.row; {
 	case r.try.sent:
-	case t.now.Mono < r.try.at:
-		s.at(t, r.try.at)
+	case s.before(t, r.try.at):
 	default:
 		r.try.sent, r.asked, r.reading = true, t.step, t.get(r.copy.Key())
 	}
@@ -489,8 +496,7 @@ func (s *shard) send(t *turn, what doing, w lease.Write, err error) bool {
 func (s *shard) sendAgain(t *turn) {
 	w, _ := s.row.copy.Open()
 	if r := &s.write.try; !r.sent {
-		if t.now.Mono < r.at {
-			s.at(t, r.at)
+		if s.before(t, r.at) {
 			return
 		}
 		r.sent = true

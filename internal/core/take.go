@@ -44,8 +44,7 @@ func (s *shard) acquire(t *turn, w self, h *happened) {
 	at := s.row.copy.Row()
 	switch s.row.copy.Reconcile(false, w.leaving || s.running != 0) {
 	case protocol.GiveBack:
-		if t.now.Mono < s.aim.rest && !w.leaving {
-			s.at(t, s.aim.rest)
+		if !w.leaving && s.before(t, s.aim.rest) {
 			return
 		}
 		hold := lease.Hold{Key: s.row.copy.Key(), Incarnation: w.me(), Generation: at.Generation, Order: t.cfg.Order}
@@ -68,8 +67,7 @@ func (s *shard) acquire(t *turn, w self, h *happened) {
 	case w.leaving || s.running != 0 || !s.aim.mine:
 		s.retire(t, w.me())
 		s.watchLeft(t)
-	case t.now.Mono < s.aim.rest && !s.exhausted(t, false):
-		s.at(t, s.aim.rest)
+	case !s.exhausted(t, false) && s.before(t, s.aim.rest):
 	case !s.row.known || s.row.malformed:
 		s.get(t)
 	default:
@@ -181,8 +179,7 @@ func (s *shard) claim(t *turn, w self, orphan bool, h *happened) {
 		}
 		wr, err := protocol.Quarantine(at, protocol.Command{Seen: at.Generation, By: t.cfg.Name, Note: "too many attempts"}, reason, t.stamp())
 		s.send(t, quarantining, wr, err)
-	case t.now.Mono < when:
-		s.at(t, when)
+	case s.before(t, when):
 	case orphan:
 		wr, err := protocol.Recover(at, w.owner, t.stamp())
 		s.send(t, claiming, wr, err)
@@ -247,8 +244,7 @@ func (s *shard) pursue(t *turn, w self, owner lease.Seat, h *happened) {
 		s.callOff(t, w.me())
 		s.at(t, t.now.Mono)
 		return
-	case a == nil && t.now.Mono < s.aim.paused:
-		s.at(t, s.aim.paused)
+	case a == nil && s.before(t, s.aim.paused):
 		return
 	case a == nil && !w.room:
 		return // the end of another move makes room
@@ -299,16 +295,12 @@ func (s *shard) watchRow(t *turn, a *ask, notice time.Duration) {
 	}
 	pace, until := a.pace, a.since.Add(handoff.Patience(a.terms, notice))
 	switch {
-	case t.now.Mono >= until:
+	case !s.before(t, until):
 		pace = t.beat
 	case t.now.Mono.Sub(a.since) > movingPrompt:
 		pace = max(pace, paceWaiting)
 	}
-	if t.now.Mono < until {
-		s.at(t, until)
-	}
-	if at := a.looked.Add(pace); t.now.Mono < at {
-		s.at(t, at)
+	if at := a.looked.Add(pace); s.before(t, at) {
 		return
 	}
 	a.looked = t.now.Mono
@@ -404,8 +396,7 @@ func (s *shard) watchLeft(t *turn) {
 	case s.aim.left == 0:
 	case t.now.Mono >= s.aim.left:
 		s.aim.left = 0
-	case t.now.Mono < at:
-		s.at(t, at)
+	case s.before(t, at):
 	default:
 		s.get(t)
 	}

@@ -131,8 +131,7 @@ func (r *retry) due(t *turn) bool {
 	switch {
 	case r.sent:
 		return false
-	case t.now.Mono < r.at:
-		t.at(r.at)
+	case t.before(r.at):
 		return false
 	}
 	return true

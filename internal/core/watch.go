@@ -121,8 +121,7 @@ func (w *watch) due(t *turn, in scene) bool {
 	if !urgent {
 		at = max(at, w.still(in.changed))
 	}
-	if t.now.Mono < at {
-		t.at(at)
+	if t.before(at) {
 		return false
 	}
 	return true
@@ -148,8 +147,7 @@ func (w *watch) reason(t *turn, in scene) (due, abandoned bool) {
 			return true, true
 		}
 		at := w.since.Add(openFor)
-		if t.now.Mono < at {
-			t.at(at)
+		if t.before(at) {
 			return false, false
 		}
 		return true, true

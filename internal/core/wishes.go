@@ -30,8 +30,7 @@ func (r *wishes) keep(t *turn, now lease.Wishes) {
 	switch {
 	case len(now.List) == 0:
 		return
-	case t.now.Mono < r.next:
-		t.at(r.next)
+	case t.before(r.next):
 		return
 	}
 	r.next = t.now.Mono.Add(t.beat)
