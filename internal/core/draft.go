@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -140,7 +139,7 @@ func (d *draft) order(pages, whole []lease.Target) {
 	for i := range d.next {
 		next := &d.next[i]
 		drop(func(page lease.Target) bool { return page.Incarnation < next.Incarnation })
-		n, is := slices.BinarySearchFunc(whole, next.Incarnation, func(w lease.Target, inc lease.Incarnation) int { return cmp.Compare(w.Incarnation, inc) })
+		n, is := place(whole, next.Incarnation, func(w *lease.Target) lease.Incarnation { return w.Incarnation })
 		if is && !d.all && same(whole[n], *next) && one(pages[at:]) {
 			for next.Revision = whole[n].Revision; at < len(pages) && pages[at].Incarnation == next.Incarnation; at++ {
 			}

@@ -58,11 +58,7 @@ type fact struct {
 func (f fact) over() bool { return f.finished || f.removed || f.aside }
 
 func (f *facts) find(name string) *fact {
-	i, ok := slices.BinarySearchFunc(f.all, name, func(of fact, name string) int { return strings.Compare(of.name, name) })
-	if !ok {
-		return nil
-	}
-	return &f.all[i]
+	return find(f.all, name, func(of *fact) string { return of.name })
 }
 
 // saw takes a listing of the rows.
@@ -102,11 +98,9 @@ func (f *facts) saw(t *turn, sent order, in Listed) {
 
 // know returns what is known of a row, which exists from now on.
 func (f *facts) know(name string) *fact {
-	i, ok := slices.BinarySearchFunc(f.all, name, func(of fact, name string) int { return strings.Compare(of.name, name) })
-	if !ok {
-		f.all = slices.Insert(f.all, i, fact{name: name})
-	}
-	return &f.all[i]
+	of := know(&f.all, name, func(of *fact) string { return of.name })
+	of.name = name
+	return of
 }
 
 // bury notes that the row of a shard is a tombstone.

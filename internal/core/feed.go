@@ -119,11 +119,7 @@ func (s sourced) lacking(complete bool) sourced {
 }
 
 func (f *feed) find(name string) *sourced {
-	i, ok := slices.BinarySearchFunc(f.shards, name, func(s sourced, name string) int { return strings.Compare(s.Name, name) })
-	if !ok {
-		return nil
-	}
-	return &f.shards[i]
+	return find(f.shards, name, func(s *sourced) string { return s.Name })
 }
 
 // relisted reports whether the source lists the shard, in a listing that was asked for after the

@@ -1,9 +1,6 @@
 package core
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -129,9 +126,8 @@ func (f *follow) adopt(revision int64, target lease.Target, missing int64) bool 
 // successor returns the worker to which the plan gives a shard of this worker; empty: it does not
 // say.
 func (f *follow) successor(name string) lease.Incarnation {
-	i, ok := slices.BinarySearchFunc(f.target.Give, name, func(g lease.Give, name string) int { return strings.Compare(g.Shard, name) })
-	if !ok {
-		return ""
+	if give := find(f.target.Give, name, func(g *lease.Give) string { return g.Shard }); give != nil {
+		return give.To
 	}
-	return f.target.Give[i].To
+	return ""
 }

@@ -91,13 +91,10 @@ func (in *stage) over(shard string, at int) bool {
 
 // seatOf returns the place of a worker among the seats, or Nobody.
 func seatOf(seats []lease.Seat, inc lease.Incarnation) int {
-	i, ok := slices.BinarySearchFunc(seats, inc, func(s lease.Seat, inc lease.Incarnation) int {
-		return strings.Compare(string(s.Incarnation), string(inc))
-	})
-	if !ok {
-		return rebalance.Nobody
+	if i, ok := place(seats, inc, func(s *lease.Seat) lease.Incarnation { return s.Incarnation }); ok {
+		return i
 	}
-	return i
+	return rebalance.Nobody
 }
 
 // An entry is one place where a shard was found.
@@ -260,7 +257,7 @@ func (l *layout) pin() {
 	l.view.Pins = map[int]int{}
 	loads := make([]int, len(l.seats))
 	for _, wish := range l.wishes {
-		i, ok := slices.BinarySearchFunc(l.shards, wish.Subject, func(a lease.Assigned, name string) int { return strings.Compare(a.Shard, name) })
+		i, ok := place(l.shards, wish.Subject, func(a *lease.Assigned) string { return a.Shard })
 		if !ok || wish.Kind != lease.WishPin {
 			continue
 		}

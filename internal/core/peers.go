@@ -76,13 +76,7 @@ type sighting struct {
 
 // find returns the peer of that incarnation; nil if there is none.
 func (p *peers) find(inc lease.Incarnation) *peer {
-	i, ok := slices.BinarySearchFunc(p.all, inc, func(p peer, inc lease.Incarnation) int {
-		return strings.Compare(string(p.seat.Incarnation), string(inc))
-	})
-	if !ok {
-		return nil
-	}
-	return &p.all[i]
+	return find(p.all, inc, func(p *peer) lease.Incarnation { return p.seat.Incarnation })
 }
 
 // saw takes a listing of the seats. It reports whether workers have come, gone or changed, and

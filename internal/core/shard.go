@@ -3,7 +3,6 @@ package core
 import (
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -236,11 +235,10 @@ func (l *shards) children(parent *shard) (all []*shard) {
 
 // find returns the shard of that name; nil if this worker does not know it.
 func (l *shards) find(name string) *shard {
-	i, ok := slices.BinarySearchFunc(l.all, name, func(s *shard, name string) int { return strings.Compare(s.name, name) })
-	if !ok {
-		return nil
+	if s := find(l.all, name, func(s **shard) string { return (*s).name }); s != nil {
+		return *s
 	}
-	return l.all[i]
+	return nil
 }
 
 // present returns the shard of a tenure; nil: the tenure is over, as the shell was told.
@@ -254,12 +252,12 @@ func (l *shards) present(id Tenure) *shard {
 
 // know returns the shard of that name, which the worker knows from now on.
 func (l *shards) know(name, group string, me lease.Incarnation) *shard {
-	i, ok := slices.BinarySearchFunc(l.all, name, func(s *shard, name string) int { return strings.Compare(s.name, name) })
-	if !ok {
-		// A copy, because a caller may range over the old slice.
-		l.all = slices.Insert(slices.Clip(l.all), i, newShard(name, group, me))
+	l.all = slices.Clip(l.all) // a caller may range over the old slice
+	s := know(&l.all, name, func(s **shard) string { return (*s).name })
+	if *s == nil {
+		*s = newShard(name, group, me)
 	}
-	return l.all[i]
+	return *s
 }
 
 // tendWaiting tends the shards that wait for the source: it may list one again whose row is a

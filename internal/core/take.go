@@ -2,7 +2,6 @@ package core
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/handoff"
@@ -427,11 +426,7 @@ type ownerRead struct {
 }
 
 func (o *owners) find(inc lease.Incarnation) *ownerRead {
-	i, ok := slices.BinarySearchFunc(o.all, inc, func(of ownerRead, inc lease.Incarnation) int { return strings.Compare(string(of.inc), string(inc)) })
-	if !ok {
-		return nil
-	}
-	return &o.all[i]
+	return find(o.all, inc, func(of *ownerRead) lease.Incarnation { return of.inc })
 }
 
 // owner reports whether inc has a seat, as far as a read shows that was sent in the step since or
@@ -446,11 +441,8 @@ func (o *owners) owner(t *turn, inc lease.Incarnation, since order) (ownerState,
 
 // read reads the seat of inc, unless that is under way.
 func (o *owners) read(t *turn, inc lease.Incarnation) *ownerRead {
-	i, ok := slices.BinarySearchFunc(o.all, inc, func(of ownerRead, inc lease.Incarnation) int { return strings.Compare(string(of.inc), string(inc)) })
-	if !ok {
-		o.all = slices.Insert(o.all, i, ownerRead{inc: inc})
-	}
-	of := &o.all[i]
+	of := know(&o.all, inc, func(of *ownerRead) lease.Incarnation { return of.inc })
+	of.inc = inc
 	if of.try.due(t) {
 		of.try.sent, of.asked = true, t.step
 		of.read = t.get(lease.Key{Group: t.cfg.Group, Kind: lease.KindSeat, Name: string(inc)})

@@ -1,6 +1,9 @@
 package core
 
 import (
+	"cmp"
+	"slices"
+	"sort"
 	"strconv"
 	"time"
 
@@ -95,6 +98,28 @@ func (t *turn) get(key lease.Key) serial {
 	t.reads++
 	t.do(Get{Read: uint64(t.reads), Key: key})
 	return t.reads
+}
+
+// place returns where a slice that is sorted by key has the element of that key, or would have it.
+func place[E any, K cmp.Ordered](all []E, key K, of func(*E) K) (i int, ok bool) {
+	return sort.Find(len(all), func(i int) int { return cmp.Compare(key, of(&all[i])) })
+}
+
+// find returns the element of that key in a slice that is sorted by key; nil if there is none.
+func find[E any, K cmp.Ordered](all []E, key K, of func(*E) K) *E {
+	if i, ok := place(all, key, of); ok {
+		return &all[i]
+	}
+	return nil
+}
+
+// know is find in a slice that gets an empty element if it lacks that of the key.
+func know[E any, K cmp.Ordered](all *[]E, key K, of func(*E) K) *E {
+	i, ok := place(*all, key, of)
+	if !ok {
+		*all = slices.Insert(*all, i, *new(E))
+	}
+	return &(*all)[i]
 }
 
 // backoff returns the pause after so many tries: first, doubling, at most limit.
