@@ -733,12 +733,7 @@ func (e *Engine) considerPlan() {
 	t.wake = Never
 	added, unknown := f.added(&e.feed, w.plan)
 	stale := f.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
-	seats := e.seats()
-	now := w.due(t, scene{
-		seats: seats, me: e.seat.me, changed: e.peers.changed, added: int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale,
-		manyLate: e.manyLate(t, len(seats)),
-		makerUp:  w.plan.By.Incarnation == e.seat.me || e.peers.find(w.plan.By.Incarnation) != nil, reserve: e.reserve(),
-	})
+	now := e.due(t, int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale)
 	if now && (e.first() || !t.large || e.feed.answered || e.feed.complete > 0) {
 		e.draft.begin(t, w.plan)
 		e.reads.seats.wanted, e.reads.targets.wanted = true, true

@@ -104,6 +104,14 @@ func (f *fault) raise(t *turn, since Instant, shard string, err error) {
 	f.report(t)
 }
 
+// shown returns the fault for the health of the worker; nothing, if it has not begun.
+func (f *fault) shown() Fault {
+	if !f.on {
+		return Fault{}
+	}
+	return Fault{Since: f.since, Count: f.count, Shards: f.shards}
+}
+
 // lower ends a fault, if it has begun.
 func (f *fault) lower(t *turn) {
 	if f.on {
@@ -204,7 +212,14 @@ func (e *Engine) keepReporting() {
 					e.reads.fails() || e.peers.fails() || e.draft.fails() || e.follow.reading.try.tries > 0)
 			}
 			if f.commits.on && f.scanCommits(t, &e.shards, e.seat.capable() && !e.leave.on && e.others(), e.seat.young(t)) {
-				e.surrender()
+				// The worker rests before it takes another seat. If it crashes before the deletion arrives,
+				// its seat stands still, and the other workers evict it.
+				if w, err := protocol.Evict(e.seat.row); err == nil {
+					t.do(Send{Write: w}) // its answer changes nothing: if a heartbeat comes first, the seat expires
+				}
+				f.rows.surrendered++
+				e.loseSeat(event.CauseStalled, errNotAccepted)
+				e.seat.rest = t.now.Mono.Add(backoff(f.rows.surrendered, t.cfg.TTL, longestRest*t.cfg.TTL))
 			}
 		}
 		t.at(f.scan)
@@ -212,19 +227,6 @@ func (e *Engine) keepReporting() {
 	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full} {
 		fault.keep(t)
 	}
-}
-
-// surrender gives up the seat. The worker rests before it takes another one. If it crashes
-// before the deletion arrives, its seat stands still, and the other workers evict it.
-func (e *Engine) surrender() {
-	t := &e.turn
-	if w, err := protocol.Evict(e.seat.row); err == nil {
-		t.do(Send{Write: w}) // its answer changes nothing: if a heartbeat comes first, the seat expires
-	}
-	e.faults.rows.surrendered++
-	rest := backoff(e.faults.rows.surrendered, t.cfg.TTL, longestRest*t.cfg.TTL)
-	e.loseSeat(event.CauseStalled, errNotAccepted)
-	e.seat.rest = t.now.Mono.Add(rest)
 }
 
 // concerns counts the shards that the fault concerns at present, and notes their number and names.

@@ -16,6 +16,7 @@ func (e *Engine) Status() Status {
 		Sourced: e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(&e.turn),
 		Held:    e.shards.held(), Trust: c.trust.until,
 		StoreFault: e.faults.store.err, SourceFault: e.faults.source.err,
+		CommitsFail: e.faults.commits.shown(), Unwell: e.faults.unwell.shown(),
 	}
 	for _, of := range e.shards.all {
 		if of.ask != nil {
@@ -29,14 +30,8 @@ func (e *Engine) Status() Status {
 	if c.phase != unseated {
 		s.Incarnation = c.me
 	}
-	if f := &e.faults.commits; f.on {
-		s.CommitsFail = Fault{Since: f.since, Count: f.count, Shards: f.shards}
-	}
 	if plan := &e.watch.plan; plan.Unplaced > 0 {
 		s.Unplaced = Fault{Count: int(plan.Unplaced), Shards: plan.Examples}
-	}
-	if f := &e.faults.unwell; f.on {
-		s.Unwell = Fault{Since: f.since, Count: f.count, Shards: f.shards}
 	}
 	return s
 }

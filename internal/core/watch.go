@@ -85,26 +85,11 @@ func (w *watch) pace(t *turn) time.Duration {
 	return t.beat
 }
 
-// A scene is what decides whether a plan is due.
-type scene struct {
-	seats   []lease.Seat // the confirmed seats, sorted by incarnation, with this worker's own
-	me      lease.Incarnation
-	changed Instant       // when the seats last came, went or changed
-	added   bool          // the source lists shards that can be placed and are not
-	makerUp bool          // the worker that opened the revision has a seat
-	reserve time.Duration // how long a plan has to stay due for this worker, as long as the first watcher lives
-	// manyLate: so many seats have missed a heartbeat that it is soon known which workers have
-	// died. Until then held shards stay where they are.
-	manyLate bool
-}
-
 // due reports whether to write a plan now. One that only moves held shards waits until the seats
-// stand still.
-func (w *watch) due(t *turn, in scene) bool {
-	if !w.known {
-		return false
-	}
-	reason, abandoned := w.reason(t, in)
+// stand still. added: the source lists shards that can be placed and are not.
+func (f *fleet) due(t *turn, added bool) bool {
+	w, seats := &f.watch, f.seats()
+	reason, abandoned := f.reason(t, seats, added)
 	if !reason {
 		w.waits, w.self, w.orphans = 0, false, w.orphans && w.plan.Open
 		return false
@@ -112,14 +97,14 @@ func (w *watch) due(t *turn, in scene) bool {
 	if w.waits == 0 {
 		w.waits = t.now.Mono
 	}
-	at := max(w.again, w.waits.Add(w.delay(in, abandoned)), w.stays(in.reserve))
-	gone := func(inc lease.Incarnation) bool { return seatOf(in.seats, inc) == rebalance.Nobody }
-	urgent := w.plan.Revision == 0 || w.plan.Unplaced > 0 || w.orphans || in.added || abandoned || slices.ContainsFunc(w.plan.Watchers, gone)
-	if in.manyLate && !urgent {
+	at := max(w.again, w.waits.Add(f.delay(seats, abandoned)), w.stays(f.reserve()))
+	gone := func(inc lease.Incarnation) bool { return seatOf(seats, inc) == rebalance.Nobody }
+	urgent := w.plan.Revision == 0 || w.plan.Unplaced > 0 || w.orphans || added || abandoned || slices.ContainsFunc(w.plan.Watchers, gone)
+	if !urgent && f.manyLate(t, len(seats)) {
 		return false
 	}
 	if !urgent {
-		at = max(at, w.still(in.changed))
+		at = max(at, w.still(f.peers.changed))
 	}
 	if t.before(at) {
 		return false
@@ -136,14 +121,15 @@ func (w *watch) still(changed Instant) Instant {
 }
 
 // reason reports whether a plan is due, and whether it is because a revision was abandoned.
-func (w *watch) reason(t *turn, in scene) (due, abandoned bool) {
+func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned bool) {
+	w := &f.watch
 	switch {
-	case !slices.ContainsFunc(in.seats, func(s lease.Seat) bool { return !s.Leaving }): // nobody to plan for
+	case !slices.ContainsFunc(seats, func(s lease.Seat) bool { return !s.Leaving }): // nobody to plan for
 		return false, false
 	case w.plan.Revision == 0:
 		return true, false
 	case w.plan.Open:
-		if w.plan.By.Incarnation == in.me || !in.makerUp {
+		if maker := w.plan.By.Incarnation; maker == f.seat.me || f.peers.find(maker) == nil {
 			return true, true
 		}
 		at := w.since.Add(openFor)
@@ -151,24 +137,24 @@ func (w *watch) reason(t *turn, in scene) (due, abandoned bool) {
 			return false, false
 		}
 		return true, true
-	case in.added || len(w.strays) > 0:
+	case added || len(w.strays) > 0:
 		return true, false
-	case slices.ContainsFunc(in.seats, func(s lease.Seat) bool { return s.Revision > w.plan.Revision }):
+	case slices.ContainsFunc(seats, func(s lease.Seat) bool { return s.Revision > w.plan.Revision }):
 		return true, false // it was written by hand, and nobody follows it
 	}
-	return !current(w.plan, in.seats, w.wishes), false
+	return !current(w.plan, seats, w.wishes), false
 }
 
 // delay is how long this worker leaves the plan to others.
-func (w *watch) delay(in scene, abandoned bool) time.Duration {
-	rank := slices.Index(w.plan.Watchers, in.me)
+func (f *fleet) delay(seats []lease.Seat, abandoned bool) time.Duration {
+	w := &f.watch
+	rank := slices.Index(w.plan.Watchers, f.seat.me)
 	if rank < 0 {
 		rank = min(len(w.plan.Watchers), fewest)
 	}
 	switch {
 	case w.plan.Revision == 0:
-		at := slices.IndexFunc(in.seats, func(s lease.Seat) bool { return s.Incarnation == in.me })
-		return firstWait * time.Duration(1+min(max(at, 0), fewest))
+		return firstWait * time.Duration(1+min(seatOf(seats, f.seat.me), fewest))
 	case w.self:
 		return 0
 	case abandoned:

@@ -7,9 +7,9 @@ func adviceMutants() []mutant {
 	return []mutant{
 		{"a worker follows a target when its revision is complete", "internal/core.follow.keep",
 			swap(`_ || plan.Open || _`, `plan.Revision <= f.revision || !r.try.due(t)`), inExplorer, "TestPlans/eager:_the_plan_is_deleted_while_a_planner_is_paused"},
-		{"a shard that only one source lists is placed", "internal/core.watch.reason",
-			swap(`in.added || _`, `false`), inExplorer, "TestPlans/eager:_two_sources"},
-		{"shards of workers that are gone are placed at once", "internal/core.watch.due",
+		{"a shard that only one source lists is placed", "internal/core.fleet.reason",
+			swap(`added || _`, `false`), inExplorer, "TestPlans/eager:_two_sources"},
+		{"shards of workers that are gone are placed at once", "internal/core.fleet.due",
 			swap(`slices.ContainsFunc(w.plan.Watchers, gone)`, `false && gone("")`), inTranscript, "TestTranscripts/next"},
 		{"the seat of an owner is read once after its row", "internal/core.owners.owner",
 			swap(`of.begun >= since`, `of.begun > since`), inTranscript, "TestTranscripts/next"},
