@@ -470,7 +470,7 @@ func (e *Engine) listed(in Listed) {
 		of.next = t.now.Mono.Add(e.pace(t, d))
 	case &r.plan:
 		of.wanted = false
-		if plan, ok := planOf(in); ok {
+		if plan := e.seat.sight(in, of.begun, of.lax).plan; plan.Revision > 0 {
 			e.sawPlan(t, plan, e.watch.wishes, 0)
 		}
 	case &r.rows:
@@ -489,81 +489,41 @@ func (e *Engine) listed(in Listed) {
 	}
 }
 
-// planOf returns the plan of a listing that has it.
-func planOf(in Listed) (plan lease.Plan, ok bool) {
-	for _, record := range in.Records {
-		if plan, ok = record.(lease.Plan); ok {
-			return plan, true
-		}
-	}
-	return plan, false
-}
-
 // sawSeats takes a listing of the seats, with the plan and the wishes.
 func (e *Engine) sawSeats(in Listed) {
 	e.watch.check = true
 	t, r := &e.turn, &e.reads.seats
-	sight, begun := sighting{begun: r.begun, lax: r.lax}, r.begun
-	var plan lease.Plan
-	var wishes lease.Wishes
-	found := false
-	for _, record := range in.Records {
-		switch of := record.(type) {
-		case lease.Plan:
-			plan = of
-		case lease.Wishes:
-			wishes = of
-		case lease.Seat:
-			if of.Incarnation == e.seat.me {
-				found = found || of.Beat >= e.seat.row.Beat || r.begun <= e.seat.trust.confirmed
-			} else {
-				sight.seats = append(sight.seats, of)
-			}
-		}
-	}
+	sight := e.seat.sight(in, r.begun, r.lax)
 	e.faults.unreadable(t, lease.KindSeat, in.Unreadable, !r.lax)
-	for _, key := range in.Unreadable {
-		switch inc := lease.Incarnation(key.Name); {
-		case key.Kind != lease.KindSeat: // a record beside the seats
-		case inc == e.seat.me:
-			found = true // it exists; the next heartbeat shows more
-		default:
-			sight.unreadable = append(sight.unreadable, inc)
-		}
-	}
+	begun := r.begun
 	if r.lax {
-		begun, r.wanted = 0, r.wanted || e.watching() && begun >= e.watch.at && e.watch.older(plan)
+		begun, r.wanted = 0, r.wanted || e.watching() && begun >= e.watch.at && e.watch.older(sight.plan)
 	}
-	if n := len(in.Records) + len(in.Unreadable); r.limit > 0 && n >= r.limit {
-		e.crowded(t, plan, wishes, sight.seats, begun)
+	switch n := len(in.Records) + len(in.Unreadable); {
+	case r.limit > 0 && n >= r.limit:
+		e.crowded(t, sight.plan, sight.wishes, sight.seats, begun)
 		return
-	}
-	if !e.watching() {
-		e.sawPlan(t, plan, wishes, begun)
+	case !e.watching():
+		e.sawPlan(t, sight.plan, sight.wishes, begun)
 		e.readWants(sight.seats, "")
 		e.peers.glimpse(t, sight)
 		return
-	}
-	if !found && !r.lax && r.begun > e.seat.trust.confirmed {
+	case !sight.own && !r.lax && r.begun > e.seat.trust.confirmed:
 		e.loseSeat(event.CauseExpired, nil) // evicted; or the table went back: the next seat finds out
 		return
 	}
-	olds := map[lease.Incarnation]int64{}
-	for i := range e.peers.all {
-		olds[e.peers.all[i].seat.Incarnation] = e.peers.all[i].seat.Freed
-	}
-	before := e.peers.all
+	olds := e.peers
 	changed, missing := e.peers.saw(t, sight)
-	e.reads.seats.wanted = e.reads.seats.wanted || missing
+	r.wanted = r.wanted || missing
 	// The plan of a worker that leaves has already given its shards to others.
-	e.watch.orphans = e.watch.orphans || slices.ContainsFunc(before, func(p peer) bool {
+	e.watch.orphans = e.watch.orphans || slices.ContainsFunc(olds.all, func(p peer) bool {
 		return !p.seat.Leaving && e.peers.find(p.seat.Incarnation) == nil
 	})
-	if e.sawPlan(t, plan, wishes, begun) || changed {
+	if e.sawPlan(t, sight.plan, sight.wishes, begun) || changed {
 		e.shards.tendAll(t)
 	}
 	for _, seat := range sight.seats {
-		if old := olds[seat.Incarnation]; e.watching() && seat.Freed != old {
+		if old := olds.find(seat.Incarnation); e.watching() && (old == nil && seat.Freed > 0 || old != nil && seat.Freed != old.seat.Freed) {
 			e.facts.heed(t, seat.News, &e.feed)
 		}
 	}

@@ -66,12 +66,44 @@ type peer struct {
 	evict      sending
 }
 
-// A sighting is one listing of the seats.
+// A sighting is one listing of the seats, with the plan and the wishes.
 type sighting struct {
+	plan       lease.Plan
+	wishes     lease.Wishes
 	seats      []lease.Seat // without this worker's own
 	unreadable []lease.Incarnation
+	own        bool // it shows this worker's own seat, as it is or may have been
 	begun      order
 	lax        bool // the listing may lag behind
+}
+
+// sight returns what a listing shows to the worker of this seat.
+func (c *seat) sight(in Listed, begun order, lax bool) (s sighting) {
+	s.begun, s.lax = begun, lax
+	for _, record := range in.Records {
+		switch of := record.(type) {
+		case lease.Plan:
+			s.plan = of
+		case lease.Wishes:
+			s.wishes = of
+		case lease.Seat:
+			if of.Incarnation == c.me {
+				s.own = s.own || of.Beat >= c.row.Beat || begun <= c.trust.confirmed
+			} else {
+				s.seats = append(s.seats, of)
+			}
+		}
+	}
+	for _, key := range in.Unreadable {
+		switch inc := lease.Incarnation(key.Name); {
+		case key.Kind != lease.KindSeat: // a record beside the seats
+		case inc == c.me:
+			s.own = true // it exists; the next heartbeat shows more
+		default:
+			s.unreadable = append(s.unreadable, inc)
+		}
+	}
+	return s
 }
 
 // find returns the peer of that incarnation; nil if there is none.

@@ -67,7 +67,7 @@ func planMutants() []mutant {
 		{"an older plan is taken as it stands if a consistent read shows it", "internal/core.watch.saw",
 			swap(`begun == 0 || begun < w.at`, `true`), inCore, "TestPlanByHand"},
 		{"a listing that shows an older plan is repeated", "internal/core.Engine.sawSeats",
-			swap(`e.watch.older(plan)`, `false`), inCore, "TestPlanByHand"},
+			swap(`e.watch.older(sight.plan)`, `false`), inCore, "TestPlanByHand"},
 		{"a plan below what a seat knows is due to be replaced", "internal/core.fleet.reason",
 			swap(`s.Revision > w.plan.Revision`, `false`), inCore, "TestPlanByHand"},
 		{"a plan is due when a target can be read again", "internal/core.draft.targetSettled",
