@@ -399,11 +399,7 @@ func (e *Engine) reconcile() {
 	if !e.watching() {
 		e.peers = peers{} // the seats were listed for what it was to do before
 	}
-	names := make([]string, len(hold))
-	for i, a := range hold {
-		names[i] = a.Shard
-	}
-	e.shards.knowAll(names, t.cfg.Group, e.seat.me)
+	e.shards.knowAll(hold, t.cfg.Group, e.seat.me)
 	// A row that a listing has just lacked is made without a read. If it exists, that is refused.
 	lacked := e.facts.begun > 0 && t.now.Mono < e.reads.rows.asked.Add(t.beat)
 	at := 0

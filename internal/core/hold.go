@@ -436,26 +436,21 @@ func (s *shard) causeOf(what doing) event.Cause {
 }
 
 // rest keeps this worker from claiming what its own handler has just given up: other workers may
-// want to try.
+// want to try. It declines the shard for two heartbeats more, because the others notice that later
+// and then rest as long themselves.
 func (s *shard) rest(t *turn, what doing, h *happened) {
 	w, m := &s.t.wind, &s.t.marks
-	switch {
-	case what != givingUp || w.draining && w.cause != event.CauseGivenUp && w.cause != event.CauseStalled || t.cfg.Backoff <= 0:
-		return
-	case w.blame != noFailure || w.cause == event.CauseStalled:
-		s.leaveToOthers(t, max(s.row.copy.Row().Failed(), 1), h)
+	if what != givingUp || w.draining && w.cause != event.CauseGivenUp && w.cause != event.CauseStalled || t.cfg.Backoff <= 0 {
 		return
 	}
-	if m.accepted > 0 || m.progress {
-		s.aim.early = 0
+	tries := max(s.row.copy.Row().Failed(), 1)
+	if w.blame == noFailure && w.cause != event.CauseStalled {
+		if m.accepted > 0 || m.progress {
+			s.aim.early = 0
+		}
+		s.aim.early++
+		tries = s.aim.early
 	}
-	s.aim.early++
-	s.leaveToOthers(t, s.aim.early, h)
-}
-
-// leaveToOthers rests after so many tenures without success. This worker declines the shard for
-// two heartbeats more, because the others notice that later and then rest as long themselves.
-func (s *shard) leaveToOthers(t *turn, tries int64, h *happened) {
 	s.aim.rest = t.now.Mono.Add(backoff(tries, t.cfg.Backoff, t.cfg.MaxBackoff))
 	s.aim.leave = s.aim.rest.Add(2 * t.beat)
 	h.declined = true

@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -270,19 +271,16 @@ func (l *shards) tendWaiting(t *turn) {
 	}
 }
 
-// knowAll makes sure that these names, which are sorted, are known; in one pass.
-func (l *shards) knowAll(names []string, group string, me lease.Incarnation) {
-	all, at := make([]*shard, 0, max(len(l.all), len(names))), 0
-	for _, name := range names {
-		for at < len(l.all) && l.all[at].name < name {
-			all = append(all, l.all[at])
-			at++
-		}
-		if at == len(l.all) || l.all[at].name != name {
-			all = append(all, newShard(name, group, me))
+// knowAll makes sure that the shards of a target are known.
+func (l *shards) knowAll(hold []lease.Assigned, group string, me lease.Incarnation) {
+	all := slices.Clone(l.all)
+	for _, a := range hold {
+		if l.find(a.Shard) == nil {
+			all = append(all, newShard(a.Shard, group, me))
 		}
 	}
-	l.all = append(all, l.all[at:]...)
+	slices.SortFunc(all, func(a, b *shard) int { return strings.Compare(a.name, b.name) })
+	l.all = all
 }
 
 // forgetIdle drops the shards that concern this worker no more. A read that began before shows

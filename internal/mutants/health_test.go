@@ -41,7 +41,7 @@ func healthMutants() []mutant {
 			never("unwell"), inCore, "TestSickWorkerCostsNothing"},
 		{"what an unwell worker does not hold goes to others", "internal/core.shards.declines",
 			without("resting"), inCore, "TestSickWorkerCostsNothing"},
-		{"who failed a shard leaves it to others", "internal/core.shard.leaveToOthers",
+		{"who failed a shard leaves it to others", "internal/core.shard.rest",
 			swap(`s.aim.rest.Add(_)`, `0`), inCore, "TestFailedShardGoesToOthers"},
 	}
 }

@@ -18,7 +18,7 @@ func holdMutants() []mutant {
 			always("peers.begun"), inCore, "TestNewcomerIsNotRobbed"},
 		{"a request that a plan ends is reported", "internal/core.shard.acquire",
 			swap(`s.retire(t, w.me())`, `s.callOff(t, w.me())`), inCore, "TestSecondJoinRedirectsMoves"},
-		{"a decline outlasts the notice and the rest of the others", "internal/core.shard.leaveToOthers",
+		{"a decline outlasts the notice and the rest of the others", "internal/core.shard.rest",
 			swap(`s.aim.rest.Add(2 * t.beat)`, `s.aim.rest`), inCore, "TestFailedShardIsLeftToOthers"},
 		{"what an operator has freed is tried again", "internal/core.shard.news",
 			never("reasonforced"), inCore, "TestFreedShardIsTriedAgain"},
