@@ -187,8 +187,8 @@ func (e *Engine) tend(s *shard) {
 		e.happened(s, s.tend(t, self{
 			owner: e.seat.row.Owner(), capable: e.seat.capable(), doubt: e.seat.trust.doubt,
 			leaving: e.leave.on, release: e.leave.all, since: e.leave.since,
-			room: e.shards.asks < t.cfg.MaxMoves && e.follow.revision >= e.watch.plan.Revision,
-			gate: e.health.gate(t, e.shards.find(e.health.trial)), fleet: &e.fleet, feed: &e.feed, shards: &e.shards,
+			room:   e.shards.asks < t.cfg.MaxMoves && e.follow.revision >= e.watch.plan.Revision,
+			health: &e.health, fleet: &e.fleet, feed: &e.feed, shards: &e.shards,
 		}, e.blame))
 		e.shards.countAsk(t, before, s.ask != nil)
 	}

@@ -24,7 +24,7 @@ import (
 // and so are shards for which no worker has room.
 //
 // Called by the spine: judge and succeeded with what handlers do, keep, keepSilence and keepFull in
-// each step, gate before a shard is claimed; and guilty for quarantines.
+// each step, from before a shard is claimed; and guilty for quarantines.
 //
 // Invariant: a failure under a worker that is unwell, or becomes unwell by it, is not counted
 // against the shard.
@@ -148,40 +148,27 @@ func (h *health) lasts(t *turn, began Instant) bool {
 	return !t.before(at)
 }
 
-// A gate decides which shards this worker may claim while it is unwell.
-type gate struct {
-	shut  bool // it is unwell
-	until Instant
-	trial string // the shard that is on trial, or was the last
-	busy  bool   // it still is
-}
-
-// from returns when the shard may be tried; 0: now. After a rest, the names after that of the last
-// trial come first: otherwise it would be the same shard each time.
-func (g gate) from(t *turn, name string) Instant {
-	switch after := g.until.Add(t.beat / 4); {
-	case !g.shut:
+// from returns from when an unwell worker may claim the shard; 0: now. busy: the shard on trial still
+// is. After a rest, the names after that of the last trial come first: otherwise it would be the
+// same shard each time.
+func (h *health) from(t *turn, name string, busy bool) Instant {
+	switch after := h.until.Add(t.beat / 4); {
+	case t.now.Mono < h.until:
+		return h.until
+	case busy && h.trial == name:
 		return 0
-	case t.now.Mono < g.until:
-		return g.until
-	case g.busy && g.trial == name:
-		return 0
-	case g.busy:
+	case busy:
 		return t.now.Mono.Add(t.beat)
-	case name <= g.trial && t.now.Mono < after:
+	case name <= h.trial && t.now.Mono < after:
 		return after
 	}
 	return 0
 }
 
-// gate returns what the shards have to know of the worker's health. s is the shard of the last
-// trial, or nil if that is no longer known.
-func (h *health) gate(t *turn, s *shard) gate {
-	if !h.unwell() {
-		return gate{}
-	}
-	busy := s != nil && (s.t != nil || s.ask != nil || s.write.doing == claiming) || h.trial != "" && t.now.Mono < h.tried.Add(t.beat)
-	return gate{shut: true, until: h.until, trial: h.trial, busy: busy}
+// tries reports whether a shard is on trial. s is the shard of the last trial, or nil if that is no
+// longer known.
+func (h *health) tries(t *turn, s *shard) bool {
+	return s != nil && (s.t != nil || s.ask != nil || s.write.doing == claiming) || h.trial != "" && t.now.Mono < h.tried.Add(t.beat)
 }
 
 // blame draws the conclusion from a handler's failure. While this worker rests it declines what it

@@ -102,9 +102,9 @@ type self struct {
 	leaving bool    // it shuts down
 	release bool    // it waits no longer for others to request its shards
 	room    bool    // it may request one more shard: it follows the plan that it knows
-	gate    gate    // what it may claim, if it is unwell
 	since   Instant // since when
 	// Other parts answer the questions of a shard.
+	health *health // when it may be tried by a worker that is unwell
 	fleet  *fleet  // whether an owner has a seat, and whether failures are those of the shard
 	feed   *feed   // what the source lists
 	shards *shards // its parents, and whether rows are being read

@@ -73,12 +73,12 @@ func (s *shard) acquire(t *turn, w self, h *happened) {
 		if t.now.Mono >= s.aim.rest {
 			s.aim.rest = 0
 		}
-		if at := w.gate.from(t, s.name); at > 0 {
-			s.at(t, at)
-			return
-		}
-		if w.gate.shut && !w.gate.busy {
-			h.tried = true
+		if w.health.unwell() {
+			busy := w.health.tries(t, w.shards.find(w.health.trial))
+			if s.before(t, w.health.from(t, s.name, busy)) {
+				return
+			}
+			h.tried = !busy
 		}
 		s.seek(t, w, h)
 	}
