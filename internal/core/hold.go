@@ -43,9 +43,14 @@ type marks struct {
 	first    Instant         // when the commit window of the first mark that is not sent began
 	made     Instant         // when the shell says that this mark was made
 	late     Instant         // since when no write that was due was answered; 0: none is late
-	pulse    Instant         // the last sign of progress
-	doubted  Instant         // when StallAfter had passed since then
-	progress bool            // the handler has made progress, with marks or without
+	signs
+}
+
+// Signs are what the handler shows of its progress.
+type signs struct {
+	pulse    Instant // the last sign
+	doubted  Instant // when StallAfter had passed since then
+	progress bool    // the handler has made progress, with marks or without
 }
 
 // A winding is the end of a handler.
@@ -102,7 +107,7 @@ func (s *shard) start(t *turn) {
 	s.callOff(t, s.mine())
 	at, now := s.row.copy.Row(), t.now.Mono
 	s.running = hold.Generation
-	s.t = &tenure{generation: hold.Generation, began: now, marks: marks{pulse: now}}
+	s.t = &tenure{generation: hold.Generation, began: now, marks: marks{signs: signs{pulse: now}}}
 	if t.cfg.StallAfter > 0 {
 		s.at(t, now.Add(t.cfg.StallAfter))
 	}

@@ -48,13 +48,18 @@ type copied struct {
 	gone       order   // the step in which the row was found to be a tombstone; 0: it is none
 	since      Instant // when this worker first saw that generation
 	read       order   // the step in which the copy became known
-	asked      order   // the step since which a read is under way
-	answered   Instant // when a read of the row was last answered
-	reading    serial  // the number of that read
-	try        retry   // paces the reads
-	unread     bool    // the last read was not answered
 	malformed  bool    // the last read found a row that cannot be read
-	parent     bool    // it is read for a child that waits for this shard
+	rowRead
+}
+
+// A rowRead is how the row is read by itself.
+type rowRead struct {
+	asked    order   // the step since which a read is under way
+	answered Instant // when a read of the row was last answered
+	reading  serial  // the number of that read
+	try      retry   // paces the reads
+	unread   bool    // the last read was not answered
+	parent   bool    // it is read for a child that waits for this shard
 }
 
 // An aim is what this worker wants with a shard that it does not hold.
