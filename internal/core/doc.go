@@ -16,9 +16,10 @@
 // # The spine and its parts
 //
 // A part is a struct with its own methods. It gets the turn (the moment, the configuration, the
-// outputs) and narrow values, and returns what happened. Only the spine knows all parts: the fleet
-// joins those about workers, and what a shard may ask of others is in self. It calls them in a fixed order: the part that the input concerns, then
-// each part for what is due, and the seat last.
+// outputs) and narrow values, and returns what happened. Only the spine knows all parts. The fleet
+// joins the parts about workers, and what a shard may ask of other parts is in self. The spine
+// calls them in a fixed order: the part that the input concerns, then each part for what is due,
+// and the seat last.
 //
 //	engine.go  the spine: takes inputs, calls the parts
 //	turn.go    what every part gets in a step, and the pacing of calls that are repeated

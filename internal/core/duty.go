@@ -23,8 +23,8 @@ import (
 // A newcomer cannot know whether the watchers still live. So that somebody's clocks run when a
 // whole fleet returns, some newcomers watch until they have seen a tick.
 //
-// Called by the spine: saw with every plan that was read, keep in each step of a large fleet,
-// settled with the answers to ticks.
+// Called by the fleet: saw with every plan that was read; and by the spine: keep in each step of a
+// large fleet, settled with the answers to ticks.
 //
 // Invariant: taking over is one swap, so of many workers that try at the same time one succeeds.
 // Invariant: the worker that has taken over watches until a higher revision is finished. Its own

@@ -774,11 +774,6 @@ func (e *Engine) keepWatching() {
 	}
 }
 
-// vacant reports whether a consistent listing has shown that no watcher of the plan has a seat.
-func (e *Engine) vacant() bool {
-	return e.peers.begun > 0 && !slices.ContainsFunc(e.duty.watchers, func(inc lease.Incarnation) bool { return e.peers.find(inc) != nil })
-}
-
 // keepAuditing lists the rows from time to time: in a large fleet page by page.
 func (e *Engine) keepAuditing() {
 	t, f := &e.turn, &e.facts

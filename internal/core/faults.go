@@ -23,7 +23,8 @@ import (
 // looks at the calls that wait to be repeated and at the tenures, and ends the fault when it finds
 // none.
 //
-// Called by the spine: keepReporting at the end of each step, the others with what was met.
+// Called by the spine: keepReporting at the end of each step, keepFull in each step, the others with
+// what was met.
 //
 // Invariant: a fault that was reported is reported as over when it ends, unless the engine is done.
 

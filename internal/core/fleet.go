@@ -171,6 +171,11 @@ func (f *fleet) guilty(t *turn, at lease.Row, orphan bool, since order) (guilty,
 	return atFault(at, orphan, f.seats(), t.cfg.MaxAttempts), true
 }
 
+// vacant reports whether a consistent listing has shown that no watcher of the plan has a seat.
+func (f *fleet) vacant() bool {
+	return f.peers.begun > 0 && !slices.ContainsFunc(f.duty.watchers, func(inc lease.Incarnation) bool { return f.peers.find(inc) != nil })
+}
+
 // manyLate reports whether so many seats of a large fleet have missed a heartbeat, or may have, that
 // it is soon known which workers have died. A fleet of few workers that returns has as many dead seats:
 // a plan for all of them would make it large, with watchers that are dead.

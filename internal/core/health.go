@@ -23,8 +23,8 @@ import (
 // No shard stays unprocessed without a reported cause: handlers that show no progress are reported,
 // and so are shards for which no worker has room.
 //
-// Called by the spine: judge and succeeded with what handlers do, keep, keepSilence and keepFull in
-// each step, from before a shard is claimed; and guilty for quarantines.
+// Called by the spine: judge and succeeded with what handlers do, keepHealth and silence.keep in each
+// step; by a shard before it is claimed: from and tries; and by the fleet for quarantines: atFault.
 //
 // Invariant: a failure under a worker that is unwell, or becomes unwell by it, is not counted
 // against the shard.

@@ -12,8 +12,8 @@ import (
 
 // When the next plan is due, and what this worker knows of the plan.
 //
-// Called by the spine: saw with the plan and the wishes that a listing of the seats contains, due
-// in each step.
+// Called by the fleet: watch.saw with the plan and the wishes that a listing of the seats contains;
+// and by the spine: fleet.due in each step.
 //
 // A plan is due when its inputs differ from those of the last finished plan, when the source
 // lists a shard that the plan lacks, and when a revision has been open for too long. The worker
