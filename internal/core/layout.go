@@ -352,7 +352,8 @@ func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 	for i, to := range l.to {
 		name, owner := l.shards[i].Shard, l.view.Shards[i].Owner
 		_, _ = h.Write(append([]byte(name), 0))
-		if to == rebalance.Nobody {
+		_, pinned := l.view.Pins[i]
+		if to == rebalance.Nobody || l.seats[to].Leaving && !pinned { // no other plan is due when it is gone
 			if found.Unplaced++; len(found.Examples) < mostExamples {
 				found.Examples = append(found.Examples, name)
 			}

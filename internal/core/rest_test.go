@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -40,6 +41,32 @@ func TestOnePlanForALeave(t *testing.T) {
 			if p.Revision != before.Revision+1 || p.Members != int64(workers-1) || p.Late {
 				t.Errorf("%d workers, the leave is unseen: %t: revision %d became %d, with %d workers, late: %t", workers, unseen, before.Revision, p.Revision, p.Members, p.Late)
 			}
+		}
+	}
+}
+
+// TestOnePlanForALeaveWithoutRoom: nobody has room for what a leaving worker has. The plan says so at
+// once, and not only when its seat goes.
+func TestOnePlanForALeaveWithoutRoom(t *testing.T) {
+	for _, workers := range []int{4, 12} {
+		f := newFleet(t, 0, 0, rebalance.Eager)
+		f.config.MaxShards = 2
+		for i := range 2 * workers {
+			f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
+		}
+		for range workers {
+			f.join()
+		}
+		f.until(2*time.Minute, f.even)
+		f.Run(time.Minute)
+		before, leaver := f.plan(), f.nodes[1]
+		began := f.Now()
+		leaver.Input(engine.Stop{})
+		f.until(time.Minute, leaver.Engine.Done)
+		took := f.Now() - began
+		f.Run(time.Minute)
+		if p := f.plan(); p.Revision != before.Revision+1 || p.Unplaced != 2 || took > 2*beat {
+			t.Errorf("%d workers: the leave took %v; revision %d became %d, and %d shards have no worker", workers, took, before.Revision, p.Revision, p.Unplaced)
 		}
 	}
 }
