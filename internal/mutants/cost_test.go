@@ -25,7 +25,7 @@ func costMutants() []mutant {
 		{"only a later listing shows that the source lacks a parent", "internal/core.shards.ready",
 			never("unsure"), inCore, "TestChildWaitsForAWholeListing"},
 		{"and only a whole one", "internal/core.feed.sourced",
-			swap(`if in.Complete { f.shown = $begun; $f.complete = _ }`, `f.shown = $begun`), inCore, "TestChildWaitsForAWholeListing"},
+			swap(`if in.Complete { $f.earlier, f.shown = $f.shown, $begun; $f.complete = _ }`, `f.shown = $begun`), inCore, "TestChildWaitsForAWholeListing"},
 		{"a worker that does not watch lists the seats with pauses", "internal/core.fleet.pace",
 			without("=f.watching()"), inCore, "TestOwnerWithoutAHint"},
 	}
