@@ -151,16 +151,6 @@ func (f *fleet) plan() (plan lease.Plan) {
 	return plan
 }
 
-// seat returns the seat of a worker.
-func (f *fleet) seat(n *member) (seat lease.Seat) {
-	for _, r := range f.table.Records("g", lease.KindSeat) {
-		if s, ok := r.(lease.Seat); ok && s.Incarnation == n.Engine.Status().Incarnation {
-			seat = s
-		}
-	}
-	return seat
-}
-
 // watchers returns the living workers that the plan names, in its order.
 func (f *fleet) watchers() (named []*member) {
 	for _, inc := range f.plan().Watchers {
