@@ -705,3 +705,19 @@ func TestUnreadableSeatOfAnOwner(t *testing.T) {
 		t.Errorf("%s has taken the shard of an owner whose seat it cannot read", of.Name)
 	}
 }
+
+// TestNewWatcherIsNotTheFirst: a watcher dies, and the next plan names another worker. It has not listed the
+// seats yet, and does not take the watchers before it for dead: it neither ticks nor polls the source.
+func TestNewWatcherIsNotTheFirst(t *testing.T) {
+	f := newFleet(t, 24, 12, rebalance.Cooperative)
+	others := f.others()
+	f.watchers()[4].kill()
+	f.reset()
+	f.until(3*leaseTime, func() bool { return !f.plan().Open && f.plan().Members == 11 })
+	f.Run(leaseTime)
+	for _, n := range others {
+		if f.plan().Open || n.calls["plan swap"] > 0 || n.polls > 0 {
+			t.Errorf("%s, a watcher: %t, wrote the plan %d times and polled %d times", n.Name, slices.Contains(f.watchers(), n), n.calls["plan swap"], n.polls)
+		}
+	}
+}

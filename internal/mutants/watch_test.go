@@ -24,7 +24,7 @@ func watchMutants() []mutant {
 		{"the next watcher ticks when the first is late", "internal/core.fleet.lives",
 			without("suspect"), inCore, "TestFirstWatcherThatLives"},
 		{"a new watcher takes nobody for dead before it has listed the seats", "internal/core.fleet.lives",
-			without("seen"), inScale, "TestBounds"},
+			without("seen"), inCore, "TestNewWatcherIsNotTheFirst"},
 		{"a worker that leaves waits for whom an earlier plan has named", "internal/core.Engine.reconcile",
 			swap(`s.aim.given && !mine`, `false`), inScale, "TestChangesOfALargeFleet"},
 		{"an owner reads the row before it withdraws an offer", "internal/core.shard.move",
