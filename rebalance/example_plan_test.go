@@ -33,9 +33,8 @@ func ExampleEven() {
 // because a planner can call another one with a part of its view.
 type zoned struct{ rebalance.Even }
 
-// Fingerprint differs from Even's, so held shards stay where they are while some workers still
-// run without zones.
-func (zoned) Fingerprint() string { return "zoned/1" }
+// Name differs from Even's: the plan says which planner has made it.
+func (zoned) Name() string { return "zoned/1" }
 
 func (z zoned) Plan(v rebalance.View) []int {
 	plan := make([]int, len(v.Shards))

@@ -11,12 +11,12 @@ import (
 const Nobody = -1
 
 // A View is the input of a planner: the shards that may be processed and the running workers, by
-// index. Workers that have read the same table make the same View.
+// index.
 type View struct {
 	Shards  []Place  // the shards, sorted by name
 	Workers []Worker // the workers, sorted by incarnation
 	// Pins are the shards that must be where they are pinned: the index of a worker by the index
-	// of a shard. It has no pins to workers without room for them. Today a worker passes no pins.
+	// of a shard. It has no pins to workers without room for them.
 	Pins map[int]int
 }
 
@@ -24,34 +24,33 @@ type View struct {
 type Place struct {
 	Name   string
 	Weight int    // the weight that the source states; Even counts shards and ignores it
-	Owner  int    // the index of the worker that holds the shard, or to which it is moving; Nobody: free
+	Owner  int    // the index of the worker to which the plan before assigns the shard; Nobody: none that lives
 	Tie    uint64 // Tie(Name), which decides ties instead of the order of names
 }
 
-// A Worker is one member of the fleet. Today Labels, Cordoned and Unwell are not set.
+// A Worker is one member of the fleet.
 type Worker struct {
 	Name     string
 	Tie      uint64            // Tie of the worker's incarnation
-	Labels   map[string]string // what the worker says about itself, such as its task; nil: nothing
+	Labels   map[string]string // task: Config.Task; build: the version of its program
 	Limit    int               // how many shards the worker holds at most; 0 or less: any number
 	Leaving  bool              // the worker keeps its shards until others take them, and gets no more
 	Cordoned bool              // an operator wants the worker to keep its shards and to get no more
-	Unwell   bool              // the worker says that it fails: it should keep its shards and get no more
+	Unwell   bool              // its handlers fail: it should keep its shards and get no more
 }
 
-// A Planner decides which worker should hold which shard. There is no leader that could run one
-// planner for all: each worker runs its own. So Plan has to be pure (no clock, no random numbers,
-// no map order, no memory of earlier plans): two workers with the same View must get the same
-// plan.
+// A Planner decides which worker should hold which shard. One worker at a time runs its planner for
+// the whole fleet, and any worker may be the next one. So Plan need not be pure: it may measure,
+// remember and draw lots. But a plan that moves held shards again and again never lets the fleet
+// settle.
 type Planner interface {
 	// Plan returns, for each shard of v, the index of the worker that should hold it. Nobody means
 	// that there is no room for the shard; it then stays where it is. Plan must not change v, nor
 	// use any part of it after it has returned.
 	Plan(v View) []int
-	// Fingerprint returns the name of the planner and its version, in at most 64 printable bytes.
-	// Held shards move only while all workers publish the same fingerprint, so a planner that
-	// decides anything differently needs a new fingerprint.
-	Fingerprint() string
+	// Name returns the name of the planner and its version, in at most 64 printable bytes. The
+	// plan has it, for people and tools. No worker compares it.
+	Name() string
 }
 
 // Even is the built-in planner: equal counts, fewest moves. Its zero value is ready to use.
@@ -79,12 +78,12 @@ type Planner interface {
 // shards leave a worker that has too many, which of them find room, and where.
 //
 // Plans are stable: after a plan, or any part of it, is carried out, the next plan is the same.
-// So moves may wait, fail and be repeated in any order, and workers that plan at different
-// moments still agree.
+// So moves may wait, fail and be repeated in any order, and workers that plan one after the other
+// agree.
 type Even struct{}
 
-// Fingerprint implements [Planner].
-func (Even) Fingerprint() string { return "even/1" }
+// Name implements [Planner].
+func (Even) Name() string { return "even/1" }
 
 // Plan implements [Planner]. Its time is linear in the number of shards and workers, or n log n if
 // somebody has chosen names that make it slow.

@@ -575,14 +575,14 @@ func TestTieNeverChanges(t *testing.T) {
 	}
 }
 
-func TestFingerprintOfEvenCanBeAdvertised(t *testing.T) {
-	name := rebalance.Even{}.Fingerprint()
+func TestNameOfEvenCanBeStored(t *testing.T) {
+	name := rebalance.Even{}.Name()
 	if len(name) == 0 || len(name) > 64 {
-		t.Errorf("fingerprint %q of %d bytes; want 1 to 64", name, len(name))
+		t.Errorf("name %q of %d bytes; want 1 to 64", name, len(name))
 	}
 	for _, r := range name {
 		if r > unicode.MaxASCII || !unicode.IsPrint(r) {
-			t.Errorf("fingerprint %q has the unprintable %q", name, r)
+			t.Errorf("name %q has the unprintable %q", name, r)
 		}
 	}
 }

@@ -55,10 +55,6 @@ type Config struct {
 	// MaxMoves is the largest number of shards that this worker requests of others at a
 	// time. Default 100; at most [lease.MaxWants].
 	MaxMoves int
-	// MoveCooldown is the time after a move of a shard in which the shard is not moved again.
-	// Each worker counts it from when it saw the move. Default off: as long as no worker
-	// joins or leaves, no shard moves anyway.
-	MoveCooldown time.Duration
 
 	// StallAfter is how long a handler may be silent: neither mark nor commit nor call
 	// Progress or Alive. After that its tenure ends as stalled. Default off: a handler may be
@@ -66,13 +62,15 @@ type Config struct {
 	StallAfter time.Duration
 	// CommitTimeout is how long the table may accept no mark of a tenure although one is
 	// due. After that the worker reports [event.CommitsFail], and Healthy returns an error.
-	// If the worker can write no row at all and another live worker has room, the worker
+	// If the worker can write no row at all and there is another worker, the worker
 	// gives up its seat and ends its tenures, so that the others can claim the shards that
 	// it cannot release; it rests for up to six lease times before it takes another seat.
 	// Otherwise the tenures continue. Default 3 × TTL; negative: off. At least TTL, because the
 	// answers to four writes in a row may get lost in that time, although each is stored.
 	CommitTimeout time.Duration
-	// MaxAttempts is how many tenures of a shard may fail before the shard is quarantined.
+	// MaxAttempts is how many tenures of a shard may fail before the shard is quarantined: under
+	// at least two workers, or under all workers that are well. A failure under a worker whose
+	// handlers fail whatever the shard ([event.Unwell]) does not count.
 	// The count starts again when the table accepts a checkpoint and when the handler calls
 	// Progress. The death of a worker and the loss of its store count as failures too. A
 	// tenure that ends by [Tenure.Release] neither adds to the count nor restarts it.
@@ -83,7 +81,7 @@ type Config struct {
 	MaxAttempts int
 	// Backoff is how long a shard rests after a tenure that ended by an error, a panic or a
 	// stall. The rest doubles with each such tenure until the shard makes progress. The death
-	// of a worker causes no rest. Default 1 s; negative: no rest.
+	// of a worker causes no rest. Default 1 s; negative: no rest but a tenth of a second.
 	Backoff time.Duration
 	// MaxBackoff is the longest rest. Default 5 min, or Backoff if that is longer.
 	MaxBackoff time.Duration
@@ -94,7 +92,8 @@ type Config struct {
 	// Order compares positions, so that the worker refuses a mark that moves back. Default:
 	// positions are opaque, and nothing compares them.
 	Order checkpoint.Order
-	// Planner decides which worker should hold which shard. Default rebalance.Even. The
+	// Planner decides which worker should hold which shard. Default rebalance.Even. One worker at
+	// a time plans, and any worker may be the next, so give all workers the same planner. The
 	// goroutine that sends heartbeats waits for Planner, Handoff and Order, so they must be
 	// quick. If Planner panics or returns no valid plan, the worker reports an
 	// [event.HookFault] and uses the plan of rebalance.Even instead. If Order panics, the
@@ -111,12 +110,12 @@ type Config struct {
 	// Default: nothing is prepared, whatever the terms are.
 	Prepare func(ctx context.Context, s Shard, from checkpoint.Checkpoint) error
 
-	// PollEvery is the interval at which the source is listed. Default 30 s; at least 100 ms.
+	// PollEvery is the interval at which a worker that plans lists the source: up to eight
+	// workers each do, above that one of them. Default 30 s; at least 100 ms.
 	PollEvery time.Duration
 	// AuditEvery is the interval at which the worker lists all lease rows although nothing
-	// seems to have changed. Default 60 s, or TTL if that is longer. At least TTL. If workers
-	// × shards exceed 20,000, the interval is at least four times as long as the fleet needs
-	// to list all rows once for each worker.
+	// seems to have changed. Default 60 s, or TTL if that is longer. At least TTL. Above eight
+	// workers one of them does it for all, 400 rows a second, which may take longer.
 	AuditEvery time.Duration
 
 	// Observe is called with each event, one at a time, on a goroutine of its own. No
@@ -180,7 +179,6 @@ func (c *Config) times(f *faults) {
 	}
 	drain := 2 * ttl / 3
 	f.duration("Drain", &c.Drain, bounds{otherwise: max(defaultDrain, drain), least: drain, from: "two thirds of TTL", off: true})
-	f.duration("MoveCooldown", &c.MoveCooldown, bounds{off: true})
 	f.duration("StallAfter", &c.StallAfter, bounds{least: ttl / 3, from: "a third of TTL", off: true})
 	f.duration("CommitTimeout", &c.CommitTimeout, bounds{otherwise: min(3*ttl, rebalance.MaxDuration), least: ttl, from: "TTL", off: true})
 	f.duration("Backoff", &c.Backoff, bounds{otherwise: time.Second, off: true})
@@ -231,7 +229,7 @@ func (c *Config) strategies(f *faults) {
 	}
 }
 
-// planner reads the fingerprint of a user's planner, and wraps the planner so that it always
+// planner reads the name of a user's planner, and wraps the planner so that it always
 // returns a plan.
 func (c *Config) planner(f *faults) {
 	if isNil(c.Planner) {
@@ -239,11 +237,11 @@ func (c *Config) planner(f *faults) {
 		return
 	}
 	p := &planner{Planner: c.Planner}
-	if err := apart(func() { p.fingerprint = c.Planner.Fingerprint() }); err != nil {
-		f.wrap("Planner", fmt.Errorf("Fingerprint: %w", err))
+	if err := apart(func() { p.name = c.Planner.Name() }); err != nil {
+		f.wrap("Planner", fmt.Errorf("Name: %w", err))
 		return
 	}
-	f.wrap("Planner", lease.Owner{Name: "-", Incarnation: lease.Incarnation(p.fingerprint)}.Validate())
+	f.wrap("Planner", lease.Owner{Name: "-", Incarnation: lease.Incarnation(p.name)}.Validate())
 	c.Planner = p
 }
 
@@ -251,15 +249,15 @@ func (c *Config) planner(f *faults) {
 // user's strategy, planner and order.
 func (c Config) engine(fault func(shard string, err error)) engine.Config {
 	if p, ok := c.Planner.(*planner); ok {
-		c.Planner = &planner{Planner: p.Planner, fingerprint: p.fingerprint, fault: fault}
+		c.Planner = &planner{Planner: p.Planner, name: p.name, fault: fault}
 	}
 	return engine.Config{
 		Group: c.Group, Name: c.Name, Task: c.Task,
 		TTL: c.TTL, Drain: c.Drain,
 		Handoff: &strategy{handoff: c.Handoff, drain: c.Drain, prepares: c.Prepare != nil, fault: fault},
-		Planner: c.Planner, MaxShards: c.MaxShards, MaxMoves: c.MaxMoves, Cooldown: c.MoveCooldown,
+		Planner: c.Planner, MaxShards: c.MaxShards, MaxMoves: c.MaxMoves,
 		StallAfter: c.StallAfter, CommitTimeout: c.CommitTimeout, MaxAttempts: int64(c.MaxAttempts), Backoff: c.Backoff, MaxBackoff: c.MaxBackoff,
-		Audit: c.AuditEvery, ListedRows: engine.ListedRows, Few: engine.Few, Poll: c.PollEvery, Order: setApart(c.Order, fault), Commits: c.Commit,
+		Audit: c.AuditEvery, Poll: c.PollEvery, Order: setApart(c.Order, fault), Commits: c.Commit,
 	}
 }
 

@@ -40,7 +40,7 @@ func valid() shardlease.Config {
 
 type odd struct{ rebalance.Even }
 
-func (odd) Fingerprint() string { return "" }
+func (odd) Name() string { return "" }
 
 func TestEveryWrongFieldIsNamed(t *testing.T) {
 	for _, c := range []struct {
@@ -65,7 +65,7 @@ func TestEveryWrongFieldIsNamed(t *testing.T) {
 		{"Drain", func(c *shardlease.Config) { c.Drain = 6 * time.Second }},
 		{"MaxMoves", func(c *shardlease.Config) { c.MaxMoves = lease.MaxWants + 1 }},
 		{"MaxMoves", func(c *shardlease.Config) { c.MaxMoves = -1 }},
-		{"MoveCooldown", func(c *shardlease.Config) { c.MoveCooldown = 25 * time.Hour }},
+		{"StallAfter", func(c *shardlease.Config) { c.StallAfter = 25 * time.Hour }},
 		{"StallAfter", func(c *shardlease.Config) { c.StallAfter = time.Second }},
 		{"Backoff", func(c *shardlease.Config) { c.Backoff = 25 * time.Hour }},
 		{"MaxBackoff", func(c *shardlease.Config) { c.MaxBackoff = -1 }},
@@ -128,7 +128,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.TTL != 10*time.Second || c.Drain != 20*time.Second || c.MoveCooldown != 0 || c.StallAfter != 0 ||
+	if c.TTL != 10*time.Second || c.Drain != 20*time.Second || c.StallAfter != 0 ||
 		c.Backoff != time.Second || c.MaxBackoff != 5*time.Minute || c.PollEvery != 30*time.Second || c.AuditEvery != time.Minute {
 		t.Errorf("default times: %+v", c)
 	}
@@ -143,9 +143,9 @@ func TestDefaults(t *testing.T) {
 	}
 
 	off := valid()
-	off.Drain, off.MoveCooldown, off.StallAfter, off.Backoff, off.MaxShards, off.MaxAttempts = -1, -1, -1, -1, -1, -1
+	off.Drain, off.StallAfter, off.Backoff, off.MaxShards, off.MaxAttempts = -1, -1, -1, -1, -1
 	c, err = shardlease.Filled(off)
-	if err != nil || c.Drain != 0 || c.MoveCooldown != 0 || c.StallAfter != 0 || c.Backoff != 0 || c.MaxShards != 0 || c.MaxAttempts != 0 {
+	if err != nil || c.Drain != 0 || c.StallAfter != 0 || c.Backoff != 0 || c.MaxShards != 0 || c.MaxAttempts != 0 {
 		t.Errorf("fields that are off: %+v, %v", c, err)
 	}
 }
@@ -207,8 +207,8 @@ func TestBoundsSayWhereTheyComeFrom(t *testing.T) {
 			"AuditEvery: must be at least TTL (10s), is -1ns; it cannot be turned off"},
 		{func(c *shardlease.Config) { c.MaxBackoff = -1 },
 			"MaxBackoff: must be at least Backoff (1s), is -1ns; it cannot be turned off"},
-		{func(c *shardlease.Config) { c.MoveCooldown = 25 * time.Hour },
-			"MoveCooldown: must be at most 24h, is 25h0m0s; negative turns it off"},
+		{func(c *shardlease.Config) { c.StallAfter = 25 * time.Hour },
+			"StallAfter: must be at most 24h, is 25h0m0s; negative turns it off"},
 	} {
 		config := valid()
 		c.set(&config)
@@ -220,7 +220,7 @@ func TestBoundsSayWhereTheyComeFrom(t *testing.T) {
 
 type broken struct{ rebalance.Even }
 
-func (broken) Fingerprint() string { panic("no name") }
+func (broken) Name() string { panic("no name") }
 
 // TestNilPointersAreRefused: a nil pointer in an interface is not equal to nil. New
 // accepted all of these before, or panicked, and Run ended the process.
@@ -238,7 +238,7 @@ func TestNilPointersAreRefused(t *testing.T) {
 	refused("store", (*memstore.Store)(nil), shards, as, "store: must be given: a dynamostore.Store, or a memstore.Store to try things out; is a nil *memstore.Store")
 	refused("source", good, (*rogue)(nil), as, "source: must be given: it lists the shards; is a nil *shardlease_test.rogue")
 	refused("planner", good, shards, func(c *shardlease.Config) { c.Planner = (*rogue)(nil) }, "Planner: is a nil *shardlease_test.rogue")
-	refused("planner that panics", good, shards, func(c *shardlease.Config) { c.Planner = broken{} }, "Planner: Fingerprint: panic: no name")
+	refused("planner that panics", good, shards, func(c *shardlease.Config) { c.Planner = broken{} }, "Planner: Name: panic: no name")
 	refused("handoff", good, shards, func(c *shardlease.Config) { c.Handoff = (*rogue)(nil) }, "Handoff: choose a handoff mode")
 	refused("terms", good, shards, func(c *shardlease.Config) { c.Handoff = (*rebalance.Terms)(nil) }, "Handoff: choose a handoff mode")
 	refused("zero terms", good, shards, func(c *shardlease.Config) { c.Handoff = &rebalance.Terms{} }, "Handoff: choose a handoff mode")

@@ -53,20 +53,25 @@
 // this write proves that the worker lives. (Each lease row counts its writes in the same
 // way.) The lease row of a held shard that makes no
 // progress is not written, so the cost of an idle fleet depends on the number of its
-// workers and not of its shards. Every worker also polls all seats three times per lease
-// time.
+// workers and not of its shards. Three times per lease time a worker also polls all seats, or
+// in a fleet of more than eight workers the plan alone: there the plan names eight workers that
+// watch the seats for all.
 //
-// Claim. A worker lists the lease rows, then the seats, and computes the plan: which
-// worker should hold which shard. All workers compute the same plan from the same rows. A
-// shard is claimable if its row has no owner, is neither finished, quarantined nor
-// removed, and waits for no parent. A shard whose owner was evicted is claimable as well:
-// the owner was evicted if no seat has its incarnation. To know that, a worker first reads
-// the row and then lists the seats. In the other order it could miss the seat of a worker
-// that has just joined and claimed the shard. The worker to which the plan assigns the
-// shard claims it with one write, on condition that generation and owner are still those
-// that the worker read. The write stores the new owner and a higher generation. If two
-// workers claim at once, the table refuses the second. The answer to the first contains the
-// row as it is now, and the handler starts at the checkpoint in it.
+// Plan. When workers join, leave or die, or the source lists new shards, one worker computes
+// which worker should hold which shard. It opens the next revision of the plan, writes the
+// targets that differ, one for each worker, and completes the revision. Each worker reads its
+// own target. The plan is advice: no row depends on it. If the worker that plans dies, another
+// one plans again.
+//
+// Claim. A worker reads the lease row of each shard in its target. A shard is claimable if its
+// row has no owner, is neither finished, quarantined nor removed, and waits for no parent. A
+// shard whose owner was evicted is claimable as well: the owner was evicted if no seat has its
+// incarnation. To know that, a worker first reads the row and then the seat. In the other order
+// it could miss the seat of a worker that has just joined and claimed the shard. The worker to
+// which the plan assigns the shard claims it with one write, on condition that generation and
+// owner are still those that the worker read. The write stores the new owner and a higher
+// generation. If two workers claim at once, the table refuses the second. The answer to the
+// first contains the row as it is now, and the handler starts at the checkpoint in it.
 //
 // Commit. [Tenure.Mark] records, in memory, that everything up to a position is
 // processed. The policy ([Config.Commit], by default every 5 s) writes the latest mark to
@@ -99,21 +104,22 @@
 // In between both workers process the shard: the overlap. Records that the owner processed
 // after the offer are processed twice.
 //
-// Expiry. Each worker remembers when it first saw the present value of every heartbeat
-// counter. A worker that has seen a counter stand still for the lease time deletes that
-// seat, on condition that the counter still has this value: it evicts the silent worker.
-// Either the eviction or the next heartbeat is stored, never both. The shards of the
-// evicted worker are claimable then, and the others claim them at once, under higher
-// generations. If the silent worker was running, it ended its tenures before the eviction,
-// because it trusts its leases for only nine tenths of the lease time. If it was paused, it
-// ends them when it wakes up, and the table refuses what its handlers still commit.
+// Expiry. Each worker remembers when it first saw the present value of every heartbeat counter.
+// A worker that has seen a counter stand still for the lease time deletes that seat, on
+// condition that the counter still has this value: it evicts the silent worker. Either the
+// eviction or the next heartbeat is stored, never both. The shards of the evicted worker are
+// claimable then. The next plan, which is made at once, assigns them to other workers, which
+// claim them under higher generations. If the silent worker was running, it ended its tenures
+// before the eviction, because it trusts its leases for only nine tenths of the lease time. If
+// it was paused, it ends them when it wakes up, and the table refuses what its handlers still
+// commit.
 //
 // Graceful shutdown. When the context of [Worker.Run] ends, the worker marks its seat as
-// leaving and continues to process. The others request its shards, and each shard moves in
-// the mode that its successor requests. After [Config.Drain], or at once if no other worker
-// has room, the worker ends the soft contexts of its remaining handlers. It releases each of
-// their shards when the handler returns, or after Drain again. Then it deletes its seat, so that nobody has to wait for
-// anything to expire.
+// leaving and continues to process. The next plan assigns its shards to others. They request
+// the shards, and each moves in the mode that its successor requests. After [Config.Drain], or
+// at once if the plan has no successor, the worker ends the soft contexts of its remaining
+// handlers. It releases each of their shards when the handler returns, or after Drain again.
+// Then it deletes its seat, so that nobody has to wait for anything to expire.
 //
 // End of a shard. When the stream reports that a shard has ended, the handler calls
 // [Tenure.Finish]. Nobody claims the shard again, and shards that have it as a parent

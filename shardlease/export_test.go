@@ -17,6 +17,9 @@ func SetWall(w *Worker, wall func() time.Time) { w.wall = wall }
 // Filled returns a configuration with its defaults.
 func Filled(c Config) (Config, error) { return c.withDefaults() }
 
+// CheckRecord returns an error unless r is a record with the key k.
+func CheckRecord(r lease.Record, k lease.Key) error { return checkRecord("hook", r, k) }
+
 // TermsOf returns the terms that the engine gets for a move.
 func TermsOf(c Config, why rebalance.Why, fault func(string, error)) (rebalance.Terms, error) {
 	c, err := c.withDefaults()

@@ -149,11 +149,11 @@ func checkAnswer(w lease.Write, r lease.Record, err error) (lease.Record, error)
 // A planner wraps the user's planner for the engine, so that there always is a plan.
 type planner struct {
 	rebalance.Planner
-	fingerprint string // the fingerprint of the user's planner, which is read once
-	fault       func(shard string, err error)
+	name  string // the name of the user's planner, which is read once
+	fault func(shard string, err error)
 }
 
-func (p *planner) Fingerprint() string { return p.fingerprint }
+func (p *planner) Name() string { return p.name }
 
 // Plan returns the plan of the user's planner, or that of rebalance.Even if the user's
 // planner fails. The user's planner gets a copy of the view, because it may change the view

@@ -207,6 +207,19 @@ func TestEveryHookSurvives(t *testing.T) {
 	}
 }
 
+// TestOnlyRecordsAreAnswers: nil, a pointer to a record and a record of another name are no answers.
+func TestOnlyRecordsAreAnswers(t *testing.T) {
+	row := lease.Row{Group: "g", Shard: "s"}
+	if err := shardlease.CheckRecord(row, row.Key()); err != nil {
+		t.Error(err)
+	}
+	for _, r := range []lease.Record{nil, (*lease.Row)(nil), &row, lease.Row{Group: "g", Shard: "another"}} {
+		if _, ok := errors.AsType[*shardlease.HookError](shardlease.CheckRecord(r, row.Key())); !ok {
+			t.Errorf("%T %v is an answer", r, r)
+		}
+	}
+}
+
 func testRogue(t *testing.T, hook, deed string) {
 	s := staged(t, 4, shardlease.Config{}, nil, "a")
 	var log lines

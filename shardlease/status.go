@@ -20,8 +20,8 @@ const (
 )
 
 // Healthy returns nil while Run runs, the last confirmed heartbeat is younger than the
-// lease time, and the table accepts the commits of this worker ([Config.CommitTimeout]);
-// otherwise it returns the reason. A worker that has just started counts as healthy for a
+// lease time, the table accepts the commits of this worker ([Config.CommitTimeout]), and its
+// handlers do not fail whatever the shard ([event.Unwell]); otherwise it returns the reason. A worker that has just started counts as healthy for a
 // lease time without a heartbeat.
 //
 // Healthy is for alerts. It is not for a liveness probe: a restart does not bring the
@@ -52,9 +52,10 @@ func (w *Worker) Healthy() error {
 	return nil
 }
 
-// Ready returns nil if the worker has its seat, has listed the lease rows and the source,
-// and has planned, so that it may hold shards; otherwise it returns the reason. A worker
-// can be ready although its source lists no shards. It is not ready while it takes a new
+// Ready returns nil if the worker has its seat, has seen the plan and follows it, so that it
+// may hold shards, and if every shard of the group has a worker with room for it; otherwise it
+// returns the reason. A worker that plans has to list its source first, and can be ready
+// although the source lists no shards. A worker is not ready while it takes a new
 // seat after it lost one, after the table was restored, and when it shuts down. If the worker
 // waits for the store or for the source, the reason includes the latest error of that one.
 //

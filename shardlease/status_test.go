@@ -65,7 +65,7 @@ type jam struct {
 	blocked chan struct{} // not nil: plans wait until it is closed
 }
 
-func (j *jam) Fingerprint() string { return "jam" }
+func (j *jam) Name() string { return "jam" }
 
 func (j *jam) Plan(v rebalance.View) []int {
 	j.Lock()
@@ -81,16 +81,21 @@ func (j *jam) Plan(v rebalance.View) []int {
 // heartbeats, and only a restart helps: /livez fails after a lease time.
 func TestStuckLoopIsNotAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		j, store := &jam{}, new(memstore.Store)
-		w := join(t, store, shardlease.Static("1"), shardlease.Config{Planner: j}, count)
-		other := join(t, store, shardlease.Static("1"), shardlease.Config{}, count)
+		j, store, split := &jam{}, new(memstore.Store), atomic.Bool{}
+		source := shardlease.SourceFunc(func(ctx context.Context) ([]shardlease.Shard, error) {
+			if split.Load() {
+				return shardlease.Static("1", "2").Shards(ctx)
+			}
+			return shardlease.Static("1").Shards(ctx)
+		})
+		w := join(t, store, source, shardlease.Config{Planner: j, PollEvery: time.Second}, count)
 		pass(time.Minute)
 		expect(t, w.Worker, http.StatusOK, "")
 		blocked := make(chan struct{})
 		j.Lock()
 		j.blocked = blocked
 		j.Unlock()
-		go other.leave() // makes the worker plan
+		split.Store(true) // makes the worker plan
 		pass(beat + time.Second)
 		expect(t, w.Worker, http.StatusOK, "")
 		pass(ttl)

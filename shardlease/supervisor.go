@@ -40,10 +40,10 @@ import (
 // command was carried out and the shard has changed hands since. Then [lease.Row.History]
 // contains your change. ForceRelease recognizes that itself, and returns no error.
 //
-// Other workers notice a command at their next audit ([Config.AuditEvery], which is longer
-// in a large fleet). A worker whose shard was taken away notices when its next commit is
-// refused, or at its next audit if it commits nothing, and then informs the others through a
-// hint on its seat.
+// Other workers notice a command at their next audit ([Config.AuditEvery]; above eight workers
+// one of them audits). A worker whose shard was taken away notices when its next commit is
+// refused. If it commits nothing, it notices at an audit, its own or that of the worker that
+// plans.
 //
 // The row keeps the note of a command until the next change of hands, in a running fleet often
 // for less than a second. [lease.Row.History] has the reason, [lease.ReasonForced], and By for

@@ -31,7 +31,7 @@ func (f *fleet) run(ctx context.Context, workers int) error {
 	for range workers {
 		f.join(ctx, f.mode)
 	}
-	f.good("even after %v; there is no leader: all workers compute the same plan", f.wait(ctx, f.even))
+	f.good("even after %v; there is no leader: any worker may write the plan", f.wait(ctx, f.even))
 	for _, step := range []func(context.Context){
 		f.grow(rebalance.Eager), f.grow(rebalance.Cooperative), f.kill, f.pause, f.leave, f.finish,
 	} {

@@ -124,9 +124,11 @@ const (
 	offers  phase = "offer"
 	yields  phase = "yield" // a handover or a release
 	takes   phase = "take"  // a takeover or a claim
+	plans   phase = "plan"  // a revision of the plan is opened or finished
+	targets phase = "target"
 )
 
-var phases = []phase{wanting, commits, offers, yields, takes}
+var phases = []phase{wanting, commits, offers, yields, takes, plans, targets}
 
 // A call is one request through the proxy.
 type call struct {
@@ -161,7 +163,12 @@ func unpack(h http.Header, body []byte, by string) *call {
 	if reserved, ok := strings.CutPrefix(p.key, "!"); ok { // the plan and the wishes are stored beside the seats
 		p.kind = reserved
 	}
-	if action == "UpdateItem" {
+	switch {
+	case p.kind == lease.KindPlan.String():
+		p.phase = plans
+	case p.kind == lease.KindTarget.String():
+		p.phase = targets
+	case action == "UpdateItem":
 		p.phase = phaseOf(p.kind, in.UpdateExpression, in.ConditionExpression)
 	}
 	return p

@@ -27,3 +27,22 @@ func TestExportedNamesAreFew(t *testing.T) {
 		}
 	}
 }
+
+// TestTheSpineIsSmall: a rule of the engine belongs into one of its parts, and not on the spine, which sees
+// all of them.
+func TestTheSpineIsSmall(t *testing.T) {
+	const most = 35
+	s, err := sizeOf("../engine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spine := 0
+	for _, f := range s.functions {
+		if strings.HasPrefix(f.name, "Engine.") {
+			spine++
+		}
+	}
+	if spine == 0 || spine > most {
+		t.Errorf("%d methods on the spine; at least one and at most %d are allowed", spine, most)
+	}
+}

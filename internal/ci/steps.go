@@ -82,11 +82,9 @@ func full(modules []string) []step {
 			transitions, "-run", "TestExplore", "-explore.states", "150000", "-v"),
 		test("the real engines in every interleaving, up to 75,000 states a story", only(`states|FAIL|^ok`), 0,
 			interleaved, "-explore.states", "75000", "-v", "-timeout", "30m"),
-		test("the simulator: real engines in bad weather, until each kind of fault has happened 1,000 times", results, 12,
-			simulator, "-run", "Rounds", "-sim.commits", "1000000", "-sim.each", "1000", "-timeout", "20m", "-v"),
-		nextEngine("the simulator with the next engine, 40 fleets", results, 12,
-			simulator, "-run", "Rounds", "-sim.from", "31", "-sim.rounds", "40", "-timeout", "10m", "-v"),
-		nextEngine("fleets of 100 workers with the next engine, held to their bounds", results, 12,
+		test("the simulator: real engines in bad weather, until each kind of fault has happened 300 times", results, 12,
+			simulator, "-run", "Rounds", "-sim.commits", "1000000", "-sim.each", "300", "-timeout", "20m", "-v"),
+		test("fleets of 100 workers, held to their bounds", results, 12,
 			largeFleets, "-run", "TestBounds", "-scale.sizes", "10000x100", "-v"),
 		test("storm, 300 seeds", only(`writes stored|FAIL|^ok`), 0,
 			transitions, "-run", "TestStorm$", "-storm.rounds", "300", "-v"),
@@ -115,7 +113,7 @@ func nightly(modules []string) []step {
 		test("the simulator, weeks and months", results, 12,
 			simulator, "-run", "Seasons", "-sim.hours", "50000", "-sim.from", seed(1_000), "-timeout", "3h", "-v"),
 		test("large fleets", results, 60, largeFleets, "-run", "TestScale$", "-scale", "-timeout", "2h", "-v"),
-		test("all workers sick for half an hour", results, 12, "./internal/core", "-run", "TestAllSick", "-sick.for", "30m", "-v"),
+		test("all workers sick for half an hour", results, 12, "./internal/engine", "-run", "TestAllSick", "-sick.for", "30m", "-v"),
 		test("storm, 1,000 seeds", results, 12,
 			transitions, "-run", "TestStorm$", "-storm.rounds", "1000", "-storm.seed", seed(1_000), "-v"),
 		test("storm on DynamoDB Local", results, 12,
@@ -133,13 +131,6 @@ func nightly(modules []string) []step {
 func test(name string, show *regexp.Regexp, last int, args ...string) step {
 	return step{name, func(out io.Writer) error {
 		return long(out, command{args: append([]string{"go", "test"}, args...), show: show, last: last})
-	}}
-}
-
-// nextEngine is test with the engine that will replace the present one.
-func nextEngine(name string, show *regexp.Regexp, last int, args ...string) step {
-	return step{name, func(out io.Writer) error {
-		return long(out, command{args: append([]string{"env", "SHARDLEASE_ENGINE=next", "go", "test"}, args...), show: show, last: last})
 	}}
 }
 

@@ -18,6 +18,7 @@ var pictures = map[string]func() string{
 	"cooperative.svg": cooperative,
 	"trust.svg":       trust,
 	"packages.svg":    packages,
+	"phases.svg":      phases,
 }
 
 func main() {

@@ -7,45 +7,56 @@ import (
 	"github.com/shardlease/shardlease-go/internal/digest"
 )
 
-// An order numbers the steps of one engine, a serial its reads; a wall is a reading of
-// the wall clock in nanoseconds. Only how they compare matters.
-type (
-	order  uint64
-	serial uint64
-	wall   int64
-)
+// Copies and hashes of an engine, for the explorer and for tests: with them it finds out that two
+// ways lead to the same state.
+//
+// Called by tests and worlds only, between two steps.
+//
+// Invariant: a clone shares nothing that either engine changes. A new field of a part that is a
+// slice, a map or a pointer has to be copied here.
 
-func (e *Engine) wall() wall { return wall(e.now.Wall.UnixNano()) }
-
-// Clone is another engine in the same state. It shares nothing that either changes.
+// Clone returns another engine in the same state. It shares nothing that either changes.
 func (e *Engine) Clone() *Engine {
 	c := *e
-	c.out = nil
+	c.turn.out = nil
 	c.seat.former = slices.Clone(e.seat.former)
-	c.looks.peers = slices.Clone(e.looks.peers)
-	c.fleet.malformed = slices.Clone(e.fleet.malformed)
-	c.shards = make([]*shard, len(e.shards))
-	for i, s := range e.shards {
-		t := new(*s)
-		if s.ask != nil {
-			t.ask = new(*s.ask)
-		}
-		if s.t.give != nil {
-			t.t.give = new(*s.t.give)
-		}
-		c.shards[i] = t
+	c.peers.all = slices.Clone(e.peers.all)
+	c.owners.all = slices.Clone(e.owners.all)
+	c.draft.writes = slices.Clone(e.draft.writes)
+	c.draft.next = slices.Clone(e.draft.next)
+	c.follow.reading.pages = slices.Clone(e.follow.reading.pages)
+	c.facts.all = slices.Clone(e.facts.all)
+	c.sweep.found.Records = slices.Clip(e.sweep.found.Records)
+	c.sweep.found.Unreadable = slices.Clip(e.sweep.found.Unreadable)
+	c.faults.malformed = slices.Clone(e.faults.malformed)
+	c.shards.all = make([]*shard, len(e.shards.all))
+	for i, s := range e.shards.all {
+		c.shards.all[i] = s.clone()
 	}
 	return &c
 }
 
-// Hash is the same for two engines that will do the same from now on, whenever now
-// is: instants, steps and reads count as how long ago they were. (It may differ for
-// engines that will.) It leaves out the faults, which only with a CommitTimeout change
-// more than reports.
+func (s *shard) clone() *shard {
+	c := new(*s)
+	if s.ask != nil {
+		c.ask = new(*s.ask)
+	}
+	if s.t != nil {
+		c.t = new(*s.t)
+		if s.t.give != nil {
+			c.t.give = new(*s.t.give)
+		}
+	}
+	return c
+}
+
+// Hash returns the same for two engines that will do the same from now on, whenever now is:
+// instants, steps and reads count as how long ago they were. It may differ for engines that will.
+// It leaves out the faults, which only with a CommitTimeout change more than reports.
 func (e *Engine) Hash() uint64 {
 	now := map[reflect.Type]int64{
-		reflect.TypeFor[Instant](): int64(e.now.Mono), reflect.TypeFor[wall](): e.now.Wall.UnixNano(),
-		reflect.TypeFor[order](): int64(e.step), reflect.TypeFor[serial](): int64(e.looks.count),
+		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
+		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
 	}
-	return digest.Of(now, int64(Never), e.beat, e.seat, e.looks, e.fleet, e.leave, e.feed, e.rows, e.due, e.all, e.shards)
+	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.peers, e.reads, e.shards, e.owners, e.follow, e.watch, e.duty, e.sweep, e.draft, e.feed, e.facts, e.wishes, e.news, e.leave, e.health)
 }

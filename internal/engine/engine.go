@@ -1,73 +1,85 @@
 package engine
 
 import (
+	"errors"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/protocol"
-	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
+// The spine: it takes each input, hands it to the part that it concerns, and then lets each part
+// do what is due, in a fixed order. It has no states of its own: seat.phase is how far the worker
+// has come.
+//
+// Called by the shell, the virtual world and the explorer: New once, Step with every input.
+//
+// Invariant: trust is checked before an input is taken: an answer must not prolong what has ended.
+// Invariant: the seat is written last in a step, after the decisions that it has to publish.
+
 // An Engine is one worker's side of the protocol as a plain value.
 type Engine struct {
-	cfg  Config
-	beat time.Duration // h: how often the seat beats
-
-	now  Moment
-	step order // counts the steps: which of two things at one instant came first
-	ids  int   // ids made in this step
-	out  []Output
-
-	seat  chair
-	looks looks
-	fleet fleet
-	leave leave
-	feed  feed
-
-	rows   rowAnswers
-	faults faults // the faults that last; apart from surrender they change only reports
-
-	shards []*shard // sorted by name
-	due    Instant  // when a shard wants to be tended, at the earliest
-	all    bool     // something has changed for all of them
+	turn turn
+	fleet
+	reads  reads
+	shards shards
+	follow follow
+	sweep  sweep
+	draft  draft
+	feed   feed
+	facts  facts
+	wishes wishes
+	news   news
+	leave  leave
+	faults faults
+	health health
 }
 
-// New is a worker that has done nothing yet. Its first step is a [Tick].
+// New returns a worker that has done nothing yet. Its first step is a [Tick].
 func New(c Config, now Moment) *Engine {
-	return &Engine{cfg: c, beat: c.TTL / 3, now: now, due: Never, faults: newFaults()}
+	now.Mono = max(now.Mono, 1) // an instant of 0 stands for "never yet"
+	e := &Engine{turn: turn{cfg: c, beat: c.TTL / 3, now: now}, faults: newFaults()}
+	e.reads.forget()
+	e.facts.next = Never
+	e.shards.due = Never
+	return e
 }
 
-// Step takes in what has happened and says what to do, and when to be called
-// again at the latest. The outputs are valid until the next step.
+// Step takes what has happened and returns what to do, and when to call it again at the latest.
+// The outputs are valid until the next step.
 func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
-	if now.Mono < e.now.Mono {
-		now.Mono = e.now.Mono
+	t := &e.turn
+	now.Mono = max(now.Mono, t.now.Mono)
+	if now.Mono.Sub(t.wake) >= t.beat/8 {
+		e.shards.overslept(now.Mono.Sub(t.now.Mono))
 	}
-	if late := now.Mono.Sub(e.wake()); late >= e.beat/8 {
-		e.overslept(now.Mono.Sub(e.now.Mono))
+	clear(t.out)
+	t.now, t.ids, t.out, t.wake, t.store.err = now, 0, t.out[:0], Never, nil
+	t.step++
+	if e.leave.done {
+		if r, ok := in.(Returned); ok {
+			e.returned(r)
+		}
+		return t.out, Never
 	}
-	clear(e.out) // what they refer to is large, and the next ones may be few
-	e.now, e.ids, e.out = now, 0, e.out[:0]
-	e.step++
-	if !e.leave.done {
-		e.selfFence() // first: an answer must not prolong what has ended
-		e.take(in)
-		e.live()
-	} else if r, ok := in.(Returned); ok {
-		e.returned(r)
+	if cause, over := e.seat.fence(t); over {
+		e.loseSeat(cause, nil)
 	}
-	return e.out, e.wake()
+	e.take(in)
+	e.live()
+	if e.leave.done {
+		return t.out, Never
+	}
+	return t.out, t.wake
 }
 
-// Done reports whether the worker has given everything up after a [Stop]. Its
-// handlers may still run, if they ignore their contexts.
+// Done reports whether the worker has given everything up after a [Stop]. Its handlers may still
+// run, if they ignore their contexts.
 func (e *Engine) Done() bool { return e.leave.done }
 
 func (e *Engine) take(in Input) {
+	t := &e.turn
 	switch in := in.(type) {
 	case Listed:
 		e.listed(in)
@@ -76,9 +88,25 @@ func (e *Engine) take(in Input) {
 	case Settled:
 		e.settled(in)
 	case Verified:
-		e.verified(in)
+		if e.watch.check = true; e.seat.verified(t, in) {
+			e.shards.due = t.now.Mono
+			e.shards.tendAll(t)
+		}
 	case Source:
-		e.sourced(in)
+		e.feed.sourced(t, in)
+		if e.duty.light {
+			e.feed.only(func(name string) bool { return e.shards.find(name) != nil })
+			e.shards.tendAll(t)
+		}
+		e.retire()
+		e.watch.check = true
+		e.shards.tendWaiting(t)
+		e.faults.sourced(t, in.Err)
+	case SourceSilent:
+		e.feed.silent()
+		e.faults.source.raise(t, t.now.Mono, "", in.Err)
+	case StoreSlow:
+		e.faults.storeSlow(t, in.Err)
 	case Marks:
 		e.marked(in)
 	case Batch:
@@ -86,141 +114,702 @@ func (e *Engine) take(in Input) {
 	case Returned:
 		e.returned(in)
 	case Prepared:
-		e.prepared(in)
-	case SourceSilent:
-		e.raise(&e.faults.source, e.now.Mono, "", in.Err)
-	case StoreSlow:
-		if in.Err == nil {
-			e.lower(&e.faults.slow)
-		} else {
-			e.raise(&e.faults.slow, e.now.Mono, "", in.Err)
+		if s := e.shards.find(in.Shard); s != nil {
+			s.prepared(t)
+			e.tend(s)
 		}
 	case Stop:
-		e.stop()
+		if e.leave.stop(t) {
+			e.reads.look(t, 0)
+			e.shards.tendAll(t)
+		}
 	}
 }
 
 // live does what is due, whatever it was that happened.
 func (e *Engine) live() {
-	e.keepPolling()
-	if e.now.Mono >= e.due {
-		e.tendAll()
-	}
-	e.keepLeaving()
-	e.keepPlanning()
-	e.keepLooking()
-	e.keepSeat() // after all decisions: some have to be written to the seat at once
-	e.keepReporting()
-}
-
-// overslept is about a step that comes much later than it was asked for. The process was paused,
-// or its machine is too slow: the handlers could do nothing either, so the time since the last step
-// does not count as their silence.
-func (e *Engine) overslept(paused time.Duration) {
-	for _, s := range e.shards {
-		if s.t.on {
-			s.t.pulse = s.t.pulse.Add(paused)
+	t := &e.turn
+	if e.seat.phase == seated {
+		if e.watch.known {
+			e.shed()
+			if !e.leave.on {
+				e.feed.keep(t)
+			}
 		}
+		e.follow.keep(t, e.seat.me, e.watch.plan)
+	}
+	e.tendDue()
+	e.keepHealth()
+	e.faults.silent.keep(t, e.shards.all)
+	e.faults.full.keepFull(t, &e.watch.plan, e.first())
+	e.news.declined(t, func(name string) bool { return e.shards.declines(t, name, e.health.resting(t)) })
+	e.keepLeaving()
+	if e.seat.phase == seated && !e.leave.over {
+		e.keepPlanning()
+		e.keepWatching()
+		e.keepReading()
+	}
+	health := e.health.says(t, &e.faults.silent)
+	health.NoSource = e.feed.blind()
+	says := lease.Says{
+		Leaving: e.leave.on, Freed: e.news.count, Revision: max(e.watch.plan.Revision, e.seat.row.Revision), Missing: e.follow.missing,
+		Health: health, News: e.news.says(), Wants: e.shards.wants(),
+	}
+	if e.seat.keep(t, says, e.hurry(t, says, e.news.added, e.shards.unsaid), e.leave.over) {
+		e.shards.forget(t, e.seat.me) // they continue under a new incarnation
+	}
+	e.keepReporting()
+	if e.seat.phase == seated {
+		t.at(e.shards.due)
 	}
 }
 
-// wake is when to be called again at the latest.
-func (e *Engine) wake() Instant {
-	if e.leave.done {
-		return Never
+// loseSeat ends every tenure at once.
+func (e *Engine) loseSeat(cause event.Cause, err error) {
+	t := &e.turn
+	if e.seat.phase == seated {
+		t.report(event.Event{Kind: event.Lost, Cause: cause, Err: err})
 	}
-	return min(e.due, e.seat.wake, e.looks.wake, e.fleet.wake, e.feed.wake, e.leave.wake, e.faults.wake)
+	e.seat.lose()
+	e.shards.end(t, cause, err)
+	e.shards.forget(t, "")
+	e.reads.forget()
+	e.peers, e.owners, e.follow, e.watch, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, sweep{}, draft{}
+	t.large, e.duty = false, duty{light: e.duty.light} // if it plans next, it reads the source and the rows again
+	e.facts, e.wishes, e.news = facts{next: Never}, wishes{}, news{}
+	e.leave.done = e.leave.on
 }
 
-// tendAll tends every shard that is due.
-func (e *Engine) tendAll() {
-	all := e.all
-	e.due, e.all = Never, false
-	for _, s := range e.shards {
-		if all || e.now.Mono >= s.wake {
+// tend does what is due for one shard, and for the rest of the worker what follows from it.
+func (e *Engine) tend(s *shard) {
+	if t := &e.turn; e.seat.phase == seated {
+		before := s.ask != nil
+		e.happened(s, s.tend(t, self{
+			owner: e.seat.row.Owner(), capable: e.seat.capable(), doubt: e.seat.trust.doubt,
+			leaving: e.leave.on, release: e.leave.all, since: e.leave.since,
+			room:   e.shards.asks < t.cfg.MaxMoves && e.follow.revision >= e.watch.plan.Revision,
+			health: &e.health, fleet: &e.fleet, feed: &e.feed, shards: &e.shards,
+		}, e.blame))
+		e.shards.countAsk(t, before, s.ask != nil)
+	}
+	e.shards.due = min(e.shards.due, s.wake)
+}
+
+func (e *Engine) tendDue() {
+	t := &e.turn
+	if t.now.Mono < e.shards.due || e.seat.phase != seated {
+		return
+	}
+	e.shards.due = Never
+	for _, s := range e.shards.all {
+		if t.now.Mono >= s.wake {
 			e.tend(s)
 		} else {
-			e.due = min(e.due, s.wake)
+			e.shards.due = min(e.shards.due, s.wake)
 		}
 	}
 }
 
-// tendAllSoon is for what changes something for all shards.
-func (e *Engine) tendAllSoon() { e.due, e.all = e.now.Mono, true }
-
-// shard finds a shard by its name; nil if it was never heard of.
-func (e *Engine) shard(name string) *shard {
-	i, ok := slices.BinarySearchFunc(e.shards, name, func(s *shard, name string) int { return strings.Compare(s.name, name) })
-	if !ok {
-		return nil
+// happened draws the conclusions of what a shard reports that concern more than this shard.
+func (e *Engine) happened(s *shard, h happened) {
+	t := &e.turn
+	if h.finished {
+		e.news.add(t, lease.NewsFinished, s.name, e.follow.revision)
+		e.facts.finish(t.step, s.name)
 	}
-	return e.shards[i]
-}
-
-func (e *Engine) newShard(name string) *shard {
-	key := lease.Key{Group: e.cfg.Group, Kind: lease.KindLease, Name: name}
-	return &shard{name: name, tie: rebalance.Tie(name), copy: protocol.NewCopy(key, e.seat.me), wake: Never, bound: rebalance.Nobody}
-}
-
-func (e *Engine) do(o Output) { e.out = append(e.out, o) }
-
-func (e *Engine) tell(ev event.Event) { e.do(Tell{Event: ev}) }
-
-// stamp is that of the next write: unique to the step and to the write in it.
-func (e *Engine) stamp() protocol.Stamp {
-	id := e.now.Chance
-	if e.ids > 0 {
-		id += "." + strconv.Itoa(e.ids)
+	if h.declined {
+		e.news.add(t, lease.NewsDeclined, s.name, 0)
 	}
-	e.ids++
-	return protocol.Stamp{ID: lease.WriteID(id), At: e.now.Wall}
+	if h.late {
+		e.faults.commits.raise(t, s.t.marks.late, s.name, errNotAccepted)
+	}
+	if h.accepted {
+		e.health.succeeded(t)
+	}
+	if h.tried {
+		e.health.trial, e.health.tried = s.name, t.now.Mono
+	}
+	if h.planChanged() {
+		e.watch.check = true
+	}
+	if h.buried {
+		e.feed.soon(t)
+		h.removed = e.news.add(t, newsRemoved, s.name, e.follow.revision)
+	}
+	if h.removed {
+		e.facts.bury(t.step, s.name)
+	}
+	if h.suspects {
+		e.reads.seats.wanted = true
+	}
+	if h.look {
+		e.reads.look(t, paceMoving)
+	}
+	if h.served != "" {
+		e.shards.hasten(t, h.served)
+	}
+	if h.poll {
+		e.feed.soon(t)
+	}
+	if h.restored != nil {
+		e.seat.table.restored, e.seat.table.err = true, h.restored
+	}
 }
 
-// jitter is d, less up to a tenth of it: what many workers do regularly, they
-// should not do at the same time.
-func (e *Engine) jitter(d time.Duration) time.Duration {
-	e.ids++
-	return d - time.Duration(rebalance.Tie(e.now.Chance+strconv.Itoa(e.ids))%uint64(d/10+1))
+// settled takes the answer to a write.
+func (e *Engine) settled(in Settled) {
+	t := &e.turn
+	switch key := in.Write.Key(); key.Kind {
+	case lease.KindSeat:
+		e.seatSettled(in)
+	case lease.KindPlan:
+		if e.draft.swap.is(in.Write) {
+			e.planSettled(in)
+		} else if now := e.duty.settled(t, in, e.rank()); now.Revision > 0 {
+			e.sawPlan(t, now, e.watch.wishes, 0)
+		}
+	case lease.KindTarget:
+		if e.draft.targetSettled(t, in) {
+			e.watch.check = true
+			e.reads.look(t, 0)
+		}
+	case lease.KindWishes:
+		if e.wishes.settled(t, in) {
+			e.reads.seats.soon(t, 0)
+		}
+	case lease.KindLease:
+		s := e.shards.find(key.Name)
+		if s == nil {
+			return
+		}
+		before := s.ask != nil
+		h, answered := s.settled(t, in, e.faults.rows.waits(t, in.Err))
+		e.shards.countAsk(t, before, s.ask != nil)
+		if answered {
+			e.faults.rows = rowAnswers{last: t.now.Mono}
+		}
+		e.happened(s, h)
+		e.tend(s)
+	}
 }
 
-// backoff is how long to wait after so many tries: from first on, doubling, not
-// beyond limit.
-func backoff(tries int64, first, limit time.Duration) time.Duration {
-	d := first
-	for range min(tries-1, 63) {
-		if d *= 2; d >= limit {
-			return limit
+func (e *Engine) seatSettled(in Settled) {
+	t := &e.turn
+	if in.Write.Op == lease.OpDelete && in.Write.Key().Name != string(e.seat.me) {
+		evicted, alive := e.peers.settled(t, e.seat.me, in)
+		if evicted {
+			e.watch.self, e.watch.orphans = true, true
+		}
+		if e.reads.look(t, 0); evicted || alive {
+			e.reads.seats.soon(t, paceDying)
+		}
+		return
+	}
+	e.watch.check = true
+	was := e.seat.row
+	sent := e.seat.beat.sent
+	doubted := e.seat.trust.doubt
+	switch e.seat.settled(t, in) {
+	case seatLost:
+		e.loseSeat(event.CauseExpired, in.Err)
+		return
+	case seatGone:
+		e.leave.done = true
+		return
+	case seatUnchanged:
+		return
+	case seatConfirmed:
+		e.peers.changed, e.watch.self = t.now.Mono, true
+		e.reads.seats.wanted = true
+		e.shards.tendAll(t)
+	}
+	e.reads.near(t.now.Mono.Sub(sent))
+	now := e.seat.row
+	e.watch.self = e.watch.self || was.Leaving != now.Leaving || was.Freed != now.Freed || ails(was.Health, now.Health)
+	e.shards.publish(t, now.Wants)
+	if doubted && !e.seat.trust.doubt {
+		e.shards.tendAll(t)
+	}
+}
+
+// marked takes what handlers have marked and asked for.
+func (e *Engine) marked(batch ...Marks) {
+	for _, in := range batch {
+		if s := e.shards.present(in.Tenure); s != nil {
+			if s.marked(&e.turn, in); in.Progress {
+				e.health.succeeded(&e.turn)
+			}
 		}
 	}
-	return min(d, limit)
+	for _, in := range batch {
+		if s := e.shards.present(in.Tenure); s != nil {
+			e.tend(s)
+		}
+	}
 }
 
-// A retry paces what is repeated until it is answered.
-type retry struct {
-	sent  bool // under way
-	at    Instant
-	tries int64
+// returned takes the end of a handler.
+func (e *Engine) returned(in Returned) {
+	if s := e.shards.find(in.Tenure.Shard); s != nil && s.running == in.Tenure.Generation {
+		s.returned(in)
+		e.tend(s)
+	}
 }
 
-// longestPause is the longest pause before a call is repeated. With a long lease time, a part of
-// it would delay everything by hours because of one request that was lost.
-const longestPause = 10 * time.Second
-
-// failed makes r wait before the next try.
-func (r *retry) failed(now Instant, first, limit time.Duration) {
-	r.sent = false
-	r.tries++
-	r.at = now.Add(min(backoff(r.tries, first, limit), longestPause))
+// got takes the answer to the read of one record.
+func (e *Engine) got(in Got) {
+	t := &e.turn
+	switch in.Key.Kind {
+	case lease.KindTarget:
+		if e.follow.got(t, in) {
+			e.faults.unreadable(t, lease.KindTarget, e.follow.broken, true)
+			e.reconcile()
+		}
+	case lease.KindSeat:
+		if e.owners.got(t, in) {
+			inc := lease.Incarnation(in.Key.Name)
+			if seats, known := e.owners.shown(inc); known {
+				e.readWants(seats, inc)
+			}
+			e.shards.tendAll(t)
+		}
+	case lease.KindLease:
+		s := e.shards.find(in.Key.Name)
+		if s == nil {
+			return
+		}
+		first := !s.row.known
+		if s.got(t, in) {
+			var h happened
+			s.end(t, event.CauseVanished, nil, &h)
+			e.happened(s, h)
+		}
+		if e.tend(s); first && !e.shards.reading() {
+			e.shards.tendAll(t)
+		}
+		for _, child := range e.shards.children(s) {
+			e.tend(child)
+		}
+	}
 }
 
-// due reports whether to try now; wake is lowered to when, if later.
-func (r *retry) due(now Instant, wake *Instant) bool {
+// reconcile makes the shards follow the target.
+func (e *Engine) reconcile() {
+	t, hold := &e.turn, e.follow.target.Hold
+	if !e.watching() {
+		e.peers = peers{} // the seats were listed for what it was to do before
+	}
+	e.shards.knowAll(hold, t.cfg.Group, e.seat.me)
+	// A row that a recent listing has lacked is made without a read. If it exists, that is refused.
+	lacked := e.facts.begun > 0 && t.now.Mono < e.reads.rows.asked.Add(t.cfg.TTL)
+	at := 0
+	for _, s := range e.shards.all { // both are sorted
+		mine := at < len(hold) && hold[at].Shard == s.name
+		s.aim.sure, s.aim.mine, s.aim.given, s.aim.others = s.aim.sure && s.aim.mine == mine, mine, s.aim.given && !mine, false
+		if !s.aim.mine {
+			continue
+		}
+		if lacked && e.facts.find(s.name) == nil {
+			s.row.known = true
+		}
+		if s.parents = hold[at].Parents; len(s.parents) == 0 {
+			if src := e.feed.find(s.name); src != nil {
+				s.parents, s.weight = src.Parents, src.Weight
+			}
+		}
+		at++
+		if e.shards.declines(t, s.name, e.health.resting(t)) {
+			e.news.add(t, lease.NewsDeclined, s.name, 0)
+		}
+	}
+	for _, give := range e.follow.target.Give {
+		s := e.shards.find(give.Shard)
+		switch {
+		case s == nil:
+		case give.To == e.seat.me:
+			s.get(t) // an audit has found its row without an owner
+		default:
+			s.aim.given = true
+		}
+	}
+	e.shards.forgetIdle(t)
+	e.owners.prune(t)
+	e.shards.tendAll(t)
+}
+
+// listed takes a listing.
+func (e *Engine) listed(in Listed) {
+	t, r, id := &e.turn, &e.reads, serial(in.Read)
+	of, most := r.of(id), time.Duration(1)
 	switch {
-	case r.sent:
-		return false
-	case now < r.at:
-		*wake = min(*wake, r.at)
-		return false
+	case id == e.sweep.page.id:
+		of = &e.sweep.page
+	case of == nil:
+		return
+	case of == &r.rows:
+		most = 4
 	}
-	return true
+	if !of.answered(t, r.away, most, in.Err) {
+		if !e.faults.rows.waits(t, in.Err) {
+			t.failedNow("", in.Err)
+		}
+		return
+	}
+	switch of {
+	case &r.seats:
+		r.near(of.took)
+		e.sawSeats(in)
+		d := t.beat
+		if !t.large {
+			d = r.pace(t, e.leave.on || e.shards.moving())
+		}
+		of.next = t.now.Mono.Add(e.pace(t, d))
+	case &r.plan:
+		of.wanted = false
+		if plan := e.seat.sight(in, of.begun, of.lax).plan; plan.Revision > 0 {
+			e.sawPlan(t, plan, e.watch.wishes, 0)
+		}
+	case &r.rows:
+		e.sawRows(in, of.begun)
+	case &r.targets:
+		e.watch.check = true
+		e.facts.sawTargets(of.begun, in, e.watch.plan)
+	default:
+		if e.sweep.saw(t, in) {
+			e.swept()
+		}
+	}
+	if of == &r.seats || of == &r.plan { // either shows the plan
+		waits := e.leave.on || e.follow.revision == e.follow.missing || e.duty.crowded
+		r.plan.next = t.now.Mono.Add(e.duty.reading(t, e.watch.plan, waits, e.watching()))
+	}
+}
+
+// sawSeats takes a listing of the seats, with the plan and the wishes.
+func (e *Engine) sawSeats(in Listed) {
+	e.watch.check = true
+	t, r := &e.turn, &e.reads.seats
+	sight := e.seat.sight(in, r.begun, r.lax)
+	e.faults.unreadable(t, lease.KindSeat, in.Unreadable, !r.lax)
+	begun := r.begun
+	if r.lax {
+		begun, r.wanted = 0, r.wanted || e.watching() && begun >= e.watch.at && e.watch.older(sight.plan)
+	}
+	switch n := len(in.Records) + len(in.Unreadable); {
+	case r.limit > 0 && n >= r.limit:
+		e.crowded(t, sight.plan, sight.wishes, sight.seats, begun)
+		return
+	case !e.watching():
+		e.sawPlan(t, sight.plan, sight.wishes, begun)
+		e.readWants(sight.seats, "")
+		e.peers.glimpse(t, sight)
+		return
+	case !sight.own && !r.lax && r.begun > e.seat.trust.confirmed:
+		e.loseSeat(event.CauseExpired, nil) // evicted; or the table went back: the next seat finds out
+		return
+	}
+	olds := e.peers
+	changed, missing := e.peers.saw(t, sight)
+	r.wanted = r.wanted || missing
+	// The plan of a worker that leaves has already given its shards to others.
+	e.watch.orphans = e.watch.orphans || slices.ContainsFunc(olds.all, func(p peer) bool {
+		return !p.seat.Leaving && e.peers.find(p.seat.Incarnation) == nil
+	})
+	if e.sawPlan(t, sight.plan, sight.wishes, begun) || changed {
+		e.shards.tendAll(t)
+	}
+	for _, seat := range sight.seats {
+		if old := olds.find(seat.Incarnation); e.watching() && (old == nil && seat.Freed > 0 || old != nil && seat.Freed != old.seat.Freed) {
+			e.facts.heed(t, seat.News, &e.feed)
+		}
+	}
+	e.readWants(sight.seats, "")
+}
+
+// readWants notes which of this worker's shards others request, as seats show that were listed, or
+// the one seat of only.
+func (e *Engine) readWants(seats []lease.Seat, only lease.Incarnation) {
+	t := &e.turn
+	for _, s := range e.shards.all {
+		if s.t != nil && s.t.give != nil && (only == "" || s.t.give.to.Incarnation == only) {
+			s.t.give.wanted = false
+		}
+	}
+	gone := func(inc lease.Incarnation) bool {
+		return (only == "" || only == inc) && !slices.ContainsFunc(seats, func(s lease.Seat) bool { return s.Incarnation == inc })
+	}
+	for _, seat := range seats {
+		if newer := e.owners.find(seat.Incarnation); newer != nil && newer.seat.Beat > seat.Beat {
+			seat = newer.seat // the listing lags behind
+		}
+		if seat.Leaving {
+			continue
+		}
+		for _, w := range seat.Wants {
+			s := e.shards.find(w.Shard)
+			switch {
+			case s != nil && s.t != nil && w.Generation == s.t.generation:
+				s.t.wantedBy(t, seat.Owner(), w.Terms, gone)
+			case w.Owner == e.seat.me && (s == nil || s.t == nil && s.row.generation <= w.Generation):
+				// A row that names this worker, which does not know of it.
+				s = e.shards.know(w.Shard, t.cfg.Group, e.seat.me)
+				s.get(t)
+			}
+		}
+	}
+	for _, s := range e.shards.all {
+		if s.moving() {
+			if s.t.offer.to != "" {
+				s.get(t)
+			}
+			e.tend(s)
+		}
+	}
+}
+
+// sawRows takes a complete listing of the rows: for plans, and for the shards of this worker.
+func (e *Engine) sawRows(in Listed, begun order) {
+	e.watch.check = true
+	defer e.retire()
+	t := &e.turn
+	e.faults.unreadable(t, lease.KindLease, in.Unreadable, true)
+	for _, key := range in.Unreadable {
+		if s := e.shards.find(key.Name); s != nil { // what cannot be read is not written over
+			s.row.malformed, s.row.answered = true, t.now.Mono
+		}
+	}
+	e.facts.saw(t, begun, in)
+	for _, record := range in.Records {
+		at, ok := record.(lease.Row)
+		if !ok {
+			continue
+		}
+		s := e.shards.find(at.Shard)
+		if s == nil && at.Owner.Incarnation == e.seat.me && begun > e.shards.gone {
+			s = e.shards.know(at.Shard, t.cfg.Group, e.seat.me)
+		}
+		if s != nil {
+			s.saw(t, at)
+		}
+	}
+	for _, s := range e.shards.all {
+		if of := e.facts.find(s.name); of == nil && s.row.read < begun && (s.t != nil || s.row.generation != 0) {
+			s.get(t) // the row is gone, or is a tombstone
+		}
+	}
+	e.shards.tendAll(t)
+}
+
+// retire makes tombstones of finished shards that the source lists no more. The first watcher
+// does it, a few at a time.
+func (e *Engine) retire() {
+	if !e.first() || !e.seat.capable() {
+		return
+	}
+	const most = 8
+	n := 0
+	for _, of := range e.facts.all {
+		if n < most && of.finished && !of.removed && e.feed.omits(of.name, of.ended) {
+			n++
+			s := e.shards.know(of.name, e.turn.cfg.Group, e.seat.me)
+			s.aim.retire = true
+			s.at(&e.turn, e.turn.now.Mono)
+			e.shards.due = e.turn.now.Mono
+		}
+	}
+}
+
+// keepReading sends the listings that are due.
+func (e *Engine) keepReading() {
+	t, r := &e.turn, &e.reads
+	e.keepAuditing()
+	if r.targets.due(t) {
+		r.targets.send(t, lease.Query{Kind: lease.KindTarget})
+	}
+	if r.rows.due(t) {
+		e.facts.asked = e.watch.plan.Revision
+		r.rows.send(t, lease.Query{Kind: lease.KindLease})
+	}
+	watching, all := e.watching(), false
+	if t.large {
+		all = e.owners.lookAll(t, e.shards.successors(&e.follow))
+	}
+	if all || watching || r.seats.wanted {
+		r.seats.wake(t, 0)
+		if r.seats.due(t) {
+			r.seats.send(t, lease.Query{Kind: lease.KindSeat, Eventually: !r.seats.wanted, Limit: e.duty.limit()})
+		}
+	}
+	if t.large || !watching {
+		if r.plan.wake(t, paceWaiting); r.plan.due(t) {
+			r.plan.send(t, lease.Query{Kind: lease.KindSeat, Eventually: true, Limit: 1})
+		}
+	}
+}
+
+// keepPlanning begins a plan when one is due, and continues it.
+func (e *Engine) keepPlanning() {
+	t, d := &e.turn, &e.draft
+	if d.phase <= gathering && !e.plans(&e.turn) {
+		*d = draft{}
+		if e.reserve() == 0 {
+			e.news.settled(e.seat.row.Freed, e.watch.plan.Revision, true)
+			return
+		}
+	}
+	if !e.seat.capable() {
+		return
+	}
+	if e.first() {
+		e.wishes.keep(t, e.watch.wishes)
+	}
+	switch {
+	case !e.feed.answered && e.feed.complete == 0 && e.watch.plan.Revision == 0 && len(e.facts.all) == 0 && !e.leave.on:
+		e.reads.rows.wanted = e.reads.rows.wanted || e.watch.known && e.facts.begun == 0 && !e.reads.rows.sent
+	case d.phase == idle:
+		e.considerPlan()
+	case d.phase == gathering:
+		e.gather()
+	default:
+		d.keep(t)
+	}
+}
+
+// considerPlan begins a draft if a plan is due.
+func (e *Engine) considerPlan() {
+	t, w, f := &e.turn, &e.watch, &e.facts
+	if e.peers.seen == 0 { // this worker has not listed the seats since it watches
+		return
+	}
+	if !w.check && t.before(w.next) {
+		return
+	}
+	w.check, w.next = false, Never
+	wake := t.wake
+	defer func() { w.next, t.wake = min(w.next, t.wake), min(wake, t.wake) }()
+	t.wake = Never
+	added, unknown := f.added(&e.feed, w.plan)
+	stale := f.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
+	now := e.due(t, int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale)
+	if now && w.plan.Unplaced > 0 && e.feed.awaited(t) { // nothing else names those that nobody has begun
+		now = false
+	}
+	if now && (e.first() || !t.large || e.feed.answered || e.feed.complete > 0) {
+		e.draft.begin(t, w.plan)
+		e.reads.seats.wanted, e.reads.targets.wanted = true, true
+		e.reads.rows.wanted = e.reads.rows.wanted || e.draft.rows
+		return
+	}
+	e.reads.look(t, w.pace(t))
+	if w.waits == 0 && w.plan.Revision != 0 { // no plan that is due will show more
+		e.reads.targets.wanted = e.reads.targets.wanted || stale && (len(added) > 0 || unknown)
+		e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
+	}
+	e.news.settled(e.seat.row.Freed, w.plan.Revision, w.waits > 0 || w.plan.Open)
+}
+
+// gather opens the next revision when everything is read that it is made from.
+func (e *Engine) gather() {
+	t, w, seats := &e.turn, &e.watch, e.seats()
+	switch e.draft.gather(t, stage{
+		plan: w.plan, stored: w.wishes, me: e.seat.row, seats: seats, begun: e.peers.begun,
+		still: t.now.Mono >= w.still(e.peers.changed) && !e.manyLate(t, len(seats)), facts: &e.facts, feed: &e.feed,
+		strays: w.strays, acting: e.duty.acting > 0, late: func(inc lease.Incarnation) bool { p := e.peers.find(inc); return p != nil && p.suspect },
+	}) {
+	case beaten:
+		w.check = true
+		e.reads.look(t, paceWaiting)
+	case lacking:
+		e.reads.rows.wanted = e.reads.rows.wanted || !e.reads.rows.sent
+	case unchanged:
+		w.again, w.check = e.peers.changed.Add(stillFor), true
+	}
+}
+
+// planSettled takes the answer to a swap of the plan.
+func (e *Engine) planSettled(in Settled) {
+	t, w, d := &e.turn, &e.watch, &e.draft
+	w.check = true
+	now, finished := d.planSettled(t, in)
+	if now != nil {
+		e.sawPlan(t, *now, w.wishes, 0)
+	}
+	if !finished {
+		return
+	}
+	e.facts.planned(now.Revision, d.next)
+	w.again, w.self, w.waits = t.now.Mono.Add(apart), false, 0
+	if mine := slices.IndexFunc(d.next, func(next lease.Target) bool { return next.Incarnation == e.seat.me }); mine >= 0 && !slices.Contains(e.facts.pages.broken, e.seat.me) {
+		e.follow.adopt(now.Revision, d.next[mine], 0)
+		e.reconcile()
+	}
+	*d = draft{}
+}
+
+func malformed(err error) bool { return errors.Is(err, lease.ErrMalformed) }
+
+// shed drops what only a worker needs that watches or plans.
+func (e *Engine) shed() {
+	plans, d := e.plans(&e.turn), &e.duty
+	if !e.watching() && e.peers.seen > 0 {
+		e.peers = peers{}
+	}
+	switch {
+	case plans && d.light:
+		d.light, e.feed = false, feed{asking: e.feed.asking, fails: e.feed.fails}
+	case !plans && !d.light && e.draft.phase <= gathering:
+		d.light = true
+		e.feed.drop()
+		e.facts, e.sweep = facts{next: Never}, sweep{}
+	}
+}
+
+// keepWatching evicts, and in a large fleet ticks.
+func (e *Engine) keepWatching() {
+	t, rank := &e.turn, e.rank()
+	if e.watching() && e.peers.evict(t, e.seat.former, e.duty.reserve(t, rank)) {
+		e.reads.seats.soon(t, 0)
+	}
+	if t.large && e.seat.capable() && (rank == 0 || !e.leave.on) {
+		e.duty.late = e.watch.orphans || e.peers.late() > 0
+		e.duty.keep(t, e.seat.row.Owner(), e.watch.plan, rank, e.vacant())
+	}
+}
+
+// keepAuditing lists the rows from time to time: in a large fleet page by page.
+func (e *Engine) keepAuditing() {
+	t, f := &e.turn, &e.facts
+	if !e.audits() {
+		return
+	}
+	due := t.now.Mono >= f.next
+	if due || f.next == Never || e.reads.rows.wanted {
+		f.next = t.now.Mono.Add(t.jitter(t.cfg.Audit))
+	}
+	t.at(f.next)
+	if !t.large {
+		e.reads.rows.wanted = e.reads.rows.wanted || due
+		return
+	}
+	if due && !e.sweep.on {
+		e.sweep = sweep{on: true, since: t.now.Mono, revision: e.watch.plan.Revision}
+	}
+	e.sweep.keep(t)
+}
+
+// swept takes the rows as an audit has found them in a large fleet. A shard without a living owner
+// that the plan has long assigned was taken from its owner by hand, and the owner does not know.
+func (e *Engine) swept() {
+	w, sweep := &e.watch, e.sweep
+	e.sweep, e.facts.asked = sweep.over(), sweep.revision
+	e.sawRows(sweep.found, max(e.facts.begun, 1)) // it may be old: no plan is made from it
+	if w.plan.Open || w.plan.Revision != sweep.revision || w.waits > 0 || sweep.since < w.since.Add(e.turn.cfg.TTL) {
+		return
+	}
+	w.strays = nil
+	for _, of := range e.facts.all {
+		if owner := e.peers.find(of.owner); owner == nil && of.owner != e.seat.me && of.begun && !of.over() && e.facts.isPlaced(of.name) && !e.declined(of.name) {
+			w.strays = append(w.strays, of.name)
+		}
+	}
 }

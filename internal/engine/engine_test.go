@@ -8,8 +8,6 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-const beat = 10 * time.Second / 3
-
 // TestFleetLife: four workers on 64 shards start, are joined by a fifth, lose one, and
 // stop; within the bounds that are promised, and in fake time.
 func TestFleetLife(t *testing.T) {

@@ -5,94 +5,152 @@ import (
 	"strings"
 )
 
-// A feed is what the source says.
+// The source: which shards it lists, and for how long it has lacked the others.
+//
+//	asking → answered → waits for Config.Poll → asking
+//
+// A worker whose source has failed to answer twice in a row says so on its seat. It is then the last of
+// the watchers, so that in a large fleet, where only the first of them polls, another one finds new
+// shards. It goes on polling until it has an answer.
+//
+// Called by the spine: keep in each step, sourced with each listing, silent when there is none in
+// time, drop and only when this worker need not poll, soon when a shard has finished or come back.
+//
+// Invariant: only a complete listing shows that the source lacks a shard.
+
+// A feed is the source, as this worker has polled it.
 type feed struct {
 	next     Instant
 	polled   Instant
 	asking   bool
-	begun    order // the step the latest listing was asked for in
-	complete bool  // there was a complete listing
+	begun    order // the step in which the latest listing was asked for
+	shown    order // the step in which the latest complete listing that was answered was asked for; 0: there was none
+	earlier  order // the same of the complete listing before it
+	complete int64 // how many complete listings there were
 	answered bool  // there was an answer, complete or not
-	wake     Instant
+	fails    int32 // polls in a row that had no answer, or only an error
+	shards   []sourced
 }
 
-// keepPolling asks the source when it is due.
-func (e *Engine) keepPolling() {
-	f := &e.feed
-	f.wake = Never
+// A sourced is a shard that the source lists, or has listed.
+type sourced struct {
+	Shard
+	asked  order // the step in which the latest listing was asked for that lists it
+	listed bool  // by the latest listing that could show it
+	absent int32 // complete listings in a row that lacked it
+}
+
+// keep polls the source when it is due.
+func (f *feed) keep(t *turn) {
 	switch {
-	case f.asking || e.leave.on:
-	case e.now.Mono >= f.next:
-		f.asking, f.begun, f.polled, f.next = true, e.step, e.now.Mono, Never
-		e.do(Poll{})
+	case f.asking:
+	case t.now.Mono >= f.next:
+		f.asking, f.begun, f.polled, f.next = true, t.step, t.now.Mono, Never
+		t.do(Poll{})
 	default:
-		f.wake = f.next
+		t.at(f.next)
 	}
 }
 
-// pollSoon is for what happens often: many finished shards are one more listing.
-func (e *Engine) pollSoon() {
-	e.feed.next = min(e.feed.next, max(e.now.Mono, e.feed.polled.Add(e.beat/4)))
+// awaited reports whether the first listing is under way, for no longer than a heartbeat.
+func (f *feed) awaited(t *turn) bool {
+	until := f.polled.Add(t.beat)
+	if !f.asking || f.answered || f.complete > 0 || t.now.Mono >= until {
+		return false
+	}
+	t.at(until)
+	return true
 }
 
-// sourced takes in a listing of the source. Shards that are new are planned with
-// the next plan; whoever they fall to makes their rows.
-func (e *Engine) sourced(in Source) {
-	f := &e.feed
+// soon polls the source once more. Many finished shards are one more listing.
+func (f *feed) soon(t *turn) { f.next = min(f.next, max(t.now.Mono, f.polled.Add(t.beat/4))) }
+
+// blind reports whether the source does not answer.
+func (f *feed) blind() bool { return f.fails >= 2 }
+
+// silent notes that the source has not answered in time, which it may still do.
+func (f *feed) silent() { f.fails = 2 }
+
+// drop forgets what the source lists.
+func (f *feed) drop() {
+	*f = feed{asking: f.asking, next: f.next, begun: f.begun, polled: f.polled, fails: f.fails}
+	f.only(func(string) bool { return false })
+}
+
+// only drops the other shards. Unless the source fails, it is polled again only where soon asks for it.
+func (f *feed) only(needed func(name string) bool) {
+	f.shards = slices.DeleteFunc(f.shards, func(s sourced) bool { return !needed(s.Name) })
+	if !f.blind() {
+		f.next = Never
+	}
+}
+
+// sourced takes a listing. One that is not complete adds shards and removes none.
+func (f *feed) sourced(t *turn, in Source) {
 	f.asking = false
-	f.next = min(f.next, e.now.Mono.Add(e.jitter(e.cfg.Poll)))
-	if in.Err == nil {
-		e.lower(&e.faults.source)
-	} else {
-		e.sourceFailed(in.Err)
-		if !f.complete {
-			f.next = min(f.next, e.now.Mono.Add(min(e.cfg.Poll, e.beat))) // it has nothing to go by yet
+	f.next = min(f.next, t.now.Mono.Add(t.jitter(t.cfg.Poll)))
+	if in.Err != nil && f.complete == 0 {
+		f.next = min(f.next, t.now.Mono.Add(min(t.cfg.Poll, t.beat))) // there is nothing to go by yet
+	}
+	if f.fails = min(f.fails+1, 2); in.Err == nil {
+		f.fails = 0
+	}
+	f.answered = f.answered || in.Answered
+	if in.Complete {
+		f.earlier, f.shown = f.shown, f.begun
+		f.complete = min(f.complete+1, 3) // more makes no difference
+	}
+	listed := slices.Clone(in.Shards)
+	slices.SortFunc(listed, func(a, b Shard) int { return strings.Compare(a.Name, b.Name) })
+	next, at := make([]sourced, 0, max(len(listed), len(f.shards))), 0
+	for _, shard := range listed {
+		for ; at < len(f.shards) && f.shards[at].Name < shard.Name; at++ {
+			next = append(next, f.shards[at].lacking(in.Complete))
+		}
+		if at < len(f.shards) && f.shards[at].Name == shard.Name {
+			at++
+		}
+		if n := len(next); n == 0 || next[n-1].Name != shard.Name {
+			next = append(next, sourced{Shard: shard, asked: f.begun, listed: true})
 		}
 	}
-	news := in.Complete && !f.complete
-	names := make([]string, len(in.Shards))
-	for i, shard := range in.Shards {
-		names[i] = shard.Name
+	for ; at < len(f.shards); at++ {
+		next = append(next, f.shards[at].lacking(in.Complete))
 	}
-	slices.Sort(names)
-	e.know(slices.Compact(names))
-	for _, shard := range in.Shards {
-		s := e.shard(shard.Name)
-		if s.outdates(f.begun) {
-			continue // its row was removed because it is listed no more: this listing may be older
-		}
-		news = news || !s.listed
-		s.named, s.listed, s.absent, s.parents, s.weight = true, true, 0, shard.Parents, shard.Weight
-	}
-	f.complete, f.answered = f.complete || in.Complete, f.answered || in.Answered
-	for _, s := range e.shards {
-		if in.Complete && !s.named && !s.outdates(f.begun) {
-			s.listed = false
-			s.absent = min(s.absent+1, 3) // more makes no difference
-			news = news || s.absent == 2 && s.copy.Row().Finished || s.absent == 1 && s.gone > 0
-		}
-		s.named = false
-	}
-	if news {
-		e.wantPlan()
-	}
+	f.shards = next
 }
 
-// sourceFailed reports a listing with a fault. An error with another text is another fault,
-// unless the texts differ only in words with digits: many services put the id of the request
-// into their errors.
-func (e *Engine) sourceFailed(err error) {
-	f := &e.faults.source
-	if f.on && !slices.Equal(plainWords(f.err), plainWords(err)) {
-		f.on = false
+// lacking is a shard that the latest listing lacks.
+func (s sourced) lacking(complete bool) sourced {
+	if complete {
+		s.listed, s.absent = false, min(s.absent+1, 3) // more makes no difference
 	}
-	e.raise(f, e.now.Mono, "", err)
+	return s
 }
 
-func plainWords(err error) []string {
-	return slices.DeleteFunc(strings.Fields(err.Error()), func(word string) bool { return strings.ContainsAny(word, "0123456789") })
+func (f *feed) find(name string) *sourced {
+	return find(f.shards, name, func(s *sourced) string { return s.Name })
 }
 
-// outdates reports whether a listing that was asked for then may be from before the row of
-// s was removed. What a step has learnt it knows when it asks.
-func (s *shard) outdates(begun order) bool { return s.gone > begun }
+// relisted reports whether the source lists the shard, in a listing that was asked for after the
+// step since. A tombstone shows that the source has omitted the shard, and the listing from which
+// it was planned may be older.
+func (f *feed) relisted(name string, since order) bool {
+	s := f.find(name)
+	return s != nil && s.listed && s.asked > since
+}
+
+// omits reports whether two complete listings in a row have lacked the shard that were asked for after the
+// step since. Older ones do not show that the source has ceased to list it: the shard may be new.
+func (f *feed) omits(name string, since order) bool {
+	s := f.find(name)
+	return f.earlier > since && (s == nil || s.absent >= 2)
+}
+
+// weight returns the weight of the shard; 0 if the source does not list it.
+func (f *feed) weight(name string) int {
+	if s := f.find(name); s != nil {
+		return s.Weight
+	}
+	return 0
+}

@@ -5,409 +5,194 @@ import (
 	"strings"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/protocol"
-	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A fleet is what this worker makes of all of them.
-type fleet struct {
-	changed   Instant // when the seats last came, went or changed
-	settled   bool    // a plan was made since they stand still
-	asks      int     // shards this worker asks others for
-	givings   int     // shards others ask this worker for
-	held      int
-	malformed []malformed // the records that no current listing could read
-	replan    Instant     // a shard planned to another may have to be claimed by this worker
-	wake      Instant
-}
-
-// readWants notes which of this worker's shards others ask for.
-func (e *Engine) readWants() {
-	for _, s := range e.shards {
-		if s.t.give != nil {
-			s.t.give.wanted = false
-		}
-	}
-	large := e.large()
-	for i := range e.looks.peers {
-		p := &e.looks.peers[i]
-		if p.unreadable {
-			continue
-		}
-		if p.seat.Leaving {
-			e.learn(p)
-			continue
-		}
-		for _, w := range p.seat.Wants {
-			switch s := e.shard(w.Shard); {
-			case s == nil:
-			case s.t.on && w.Generation == s.t.generation:
-				e.wantedBy(s, p.seat.Owner(), w.Terms)
-			case large && s.generation > 0:
-				s.goesTo(p.seat.Incarnation, w.Generation+1)
-			}
-		}
-	}
-	for _, s := range e.shards {
-		if s.t.on && (s.t.give != nil || s.t.offeredTo != "") {
-			e.tend(s)
-		}
-	}
-}
-
-// wantedBy notes one want. Of several, the first that was seen is served for as
-// long as it stands.
-func (e *Engine) wantedBy(s *shard, to lease.Owner, terms rebalance.Terms) {
-	g := s.t.give
-	switch {
-	case g != nil && g.to.Incarnation == to.Incarnation:
-		g.wanted = true
-	case g == nil || !g.wanted && find(e.looks.peers, g.to.Incarnation) == nil:
-		if g == nil {
-			e.fleet.givings++
-		}
-		if terms.Mode == rebalance.Cooperative {
-			terms.Drain = min(terms.Drain, e.cfg.Drain) // how long an offer stands is for its maker to limit
-		}
-		s.t.give = &giving{to: to, terms: terms, wanted: true}
-	}
-}
-
-// A view is the fleet as the planner is shown it.
-type view struct {
-	rebalance.View
-	shards []*shard // those that are planned, in the view's order
-	seats  []lease.Seat
-	me     int
-	split  bool // the workers are not of one mind: their planners differ
-}
-
-// plan decides who should hold what, on rows that were read and seats that were
-// read after them. In a large fleet the rows were read some time ago: see guess.
+// The fleet: this worker's own seat, the seats of the others, the plan, and which workers watch. It
+// joins these parts, because what a worker of the fleet has to do rests on all of them.
 //
-// Invariant: what is decided here rests on the table as it was a moment ago; that
-// it still is so, the condition of each write has to prove.
-func (e *Engine) plan() {
-	if e.seat.phase != seated || !e.oriented() {
-		return
-	}
-	e.fleet.settled = e.now.Mono >= e.fleet.changed.Add(stillFor)
-	e.fleet.replan = Never
-	v := e.survey()
-	if e.leave.on {
-		e.removeDue(&v)
-		return
-	}
-	targets := e.cfg.Planner.Plan(v.View)
-	if len(targets) != len(v.shards) {
-		targets = rebalance.Even{}.Plan(v.View) // a planner that is not one
-	}
-	targets = e.agree(&v, targets)
-	room, longer := e.room(&v, targets), e.forbearance(&v)
-	for i, s := range v.shards {
-		if e.presume(&v, i, targets[i]) {
-			continue
-		}
-		if e.assign(s, v.Shards[i].Owner, targets[i] == v.me, room > 0, longer) {
-			room--
-		}
-	}
-	e.ask(&v, targets)
-	e.removeDue(&v)
-	e.tendAllSoon()
+// Called by the spine, and by the shards of this worker: owner and guilty.
+//
+// Invariant: in a small fleet every worker watches and plans. In a large one the plan names the
+// watchers, and the first of them that lives plans.
+
+// A fleet is what this worker knows of all workers.
+type fleet struct {
+	seat   seat
+	peers  peers
+	owners owners
+	watch  watch
+	duty   duty
 }
 
-// seat is the place of a worker in the view.
-func (v *view) seat(inc lease.Incarnation) (at int, found bool) {
-	return slices.BinarySearchFunc(v.seats, inc, func(seat lease.Seat, inc lease.Incarnation) int {
-		return strings.Compare(string(seat.Incarnation), string(inc))
+// watching reports whether this worker lists the seats, and so may evict, plan and poll the source.
+// In a small fleet every worker does.
+func (f *fleet) watching() bool {
+	d := &f.duty
+	return d.large() && d.watches(f.seat.me) || !d.large() && (!d.crowded || d.low || slices.Contains(d.watchers, f.seat.me))
+}
+
+// rank returns how many workers come before this one in watching, planning and evicting; -1: it
+// only watches.
+func (f *fleet) rank() int {
+	if !f.duty.large() {
+		return 0
+	}
+	return f.duty.rank(f.seat.me, f.lives)
+}
+
+// first reports whether this worker is the first watcher that lives. The first watcher audits the
+// rows, and in a large fleet it plans and polls the source.
+func (f *fleet) first() bool { return f.watching() && f.duty.rank(f.seat.me, f.lives) == 0 }
+
+// lives reports whether the heartbeats of a worker come in time, as this one has listed them, and whether
+// it says that its source does not answer. A worker that has just been named a watcher has not listed the
+// seats yet, and takes nobody for dead.
+func (f *fleet) lives(inc lease.Incarnation) (lives, blind bool) {
+	if inc == f.seat.me {
+		return true, f.seat.row.Health.NoSource
+	}
+	p := f.peers.find(inc)
+	return f.peers.seen == 0 || p != nil && !p.suspect, p != nil && p.seat.Health.NoSource
+}
+
+// audits reports whether this worker lists the rows from time to time: the first watcher, and in a
+// small fleet every worker, because a holder that has nothing to commit finds out in no other way
+// that its shard was taken from it by hand.
+func (f *fleet) audits() bool {
+	return f.first() || f.watching() && f.watch.plan.Revision > 0 && !f.duty.large()
+}
+
+// plans reports whether this worker writes plans and polls the source: in a small fleet all do, in
+// a large one the first watcher, and another one when a plan stays due.
+func (f *fleet) plans(t *turn) bool {
+	w, reserve := &f.watch, f.reserve()
+	switch {
+	case !f.duty.large():
+		return f.watching()
+	case reserve > 0:
+		return w.waits > 0 && t.now.Mono >= w.stays(reserve-apart) // the source has to answer first
+	}
+	return f.first()
+}
+
+// reserve is how long a watcher of a large fleet leaves a plan that is due to the watchers before
+// it. It is 0 for the first watcher, and for a worker that does not watch.
+func (f *fleet) reserve() time.Duration {
+	if rank := f.rank(); rank > 0 {
+		return time.Duration(rank+1) * apart
+	}
+	return 0
+}
+
+// owner reports whether an owner has a seat, as far as a consistent read shows that began after
+// the step since.
+func (f *fleet) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
+	if slices.Contains(f.seat.former, inc) {
+		return gone, lease.Seat{} // this worker itself was the owner, and has lost its seat
+	}
+	if f.watching() {
+		switch p := f.peers.find(inc); {
+		case p != nil && p.suspect: // another worker may have evicted it
+		case p != nil && (p.unreadable || p.seat.Confirmed()):
+			return alive, p.seat
+		case f.peers.begun >= since:
+			return gone, lease.Seat{}
+		}
+	}
+	return f.owners.owner(t, inc, since)
+}
+
+// pace is how long until the seats are listed again: in a small fleet at most d.
+func (f *fleet) pace(t *turn, d time.Duration) time.Duration {
+	switch {
+	case (f.duty.large() || f.duty.crowded) && f.peers.seen == 0 && f.watching():
+		return 0 // only now it is known that this worker has to list all seats
+	case f.duty.large():
+		return t.jitter(f.duty.pace(t, f.rank(), f.peers.dying(t)))
+	}
+	return t.jitter(min(d, f.peers.pace(t), f.watch.pace(t)))
+}
+
+// hurry is when the seat has to be written although no heartbeat is due, because it differs from
+// what this worker says. news is when the latest was added. unsaid reports whether requests differ.
+func (f *fleet) hurry(t *turn, says lease.Says, news Instant, unsaid func([]lease.Want) bool) Instant {
+	said := &f.seat.row.Says
+	missing := said.Missing != says.Missing && says.Missing > 0 && f.watch.waits == 0
+	switch {
+	case f.seat.phase != seated:
+		return Never
+	case said.Leaving != says.Leaving, missing, ails(said.Health, says.Health), unsaid(said.Wants):
+		return t.now.Mono
+	case said.Freed != says.Freed:
+		return max(news, f.seat.beat.sent.Add(t.beat/32)) // there may be more of it
+	}
+	return Never
+}
+
+// others reports whether another worker may take shards of this one. A worker that does not watch,
+// or has not listed the seats since it does, supposes so: the plan decides which worker does.
+func (f *fleet) others() bool {
+	return f.peers.seen == 0 || slices.ContainsFunc(f.peers.all, func(p peer) bool {
+		return !p.unreadable && p.seat.Confirmed() && !p.seat.Leaving
 	})
 }
 
-// room is how many shards this worker may claim beside what the plan gives it.
-func (e *Engine) room(v *view, targets []int) int {
-	if e.cfg.MaxShards == 0 {
-		return len(v.shards)
-	}
-	room := e.cfg.MaxShards - e.fleet.held - e.fleet.asks
-	for i := range v.shards {
-		if targets[i] == v.me && v.Shards[i].Owner == rebalance.Nobody {
-			room--
+// seats returns the confirmed seats, sorted by incarnation, with this worker's own.
+func (f *fleet) seats() []lease.Seat {
+	all := []lease.Seat{f.seat.row}
+	for i := range f.peers.all {
+		if p := &f.peers.all[i]; p.seat.Confirmed() && !slices.Contains(f.seat.former, p.seat.Incarnation) {
+			all = append(all, p.seat)
 		}
 	}
-	return room
+	slices.SortFunc(all, func(a, b lease.Seat) int { return strings.Compare(string(a.Incarnation), string(b.Incarnation)) })
+	return all
 }
 
-// survey builds the view.
-func (e *Engine) survey() view {
-	v := view{seats: []lease.Seat{e.seat.seat}}
-	for i := range e.looks.peers {
-		if p := &e.looks.peers[i]; !p.unreadable && p.seat.Confirmed() && !e.failing(p.seat.Incarnation) && !slices.Contains(e.seat.former, p.seat.Incarnation) {
-			v.seats = append(v.seats, p.seat)
-		}
-	}
-	slices.SortFunc(v.seats, func(a, b lease.Seat) int { return strings.Compare(string(a.Incarnation), string(b.Incarnation)) })
-	for i, seat := range v.seats {
-		if seat.Incarnation == e.seat.me {
-			v.me = i
-		}
-		v.split = v.split || seat.Planner != e.seat.seat.Planner
-		v.Workers = append(v.Workers, rebalance.Worker{
-			Name: seat.Name, Tie: rebalance.Tie(string(seat.Incarnation)), Limit: int(seat.MaxShards),
-			Leaving: seat.Leaving || seat.Incarnation == e.seat.me && e.leave.on,
-		})
-	}
-	e.bound(&v)
-	v.Shards = make([]rebalance.Place, 0, len(e.shards))
-	v.shards = make([]*shard, 0, len(e.shards))
-	for _, s := range e.shards {
-		if owner, ok := e.place(&v, s); ok {
-			v.Shards = append(v.Shards, rebalance.Place{Name: s.name, Weight: s.weight, Owner: owner, Tie: s.tie})
-			v.shards = append(v.shards, s)
-		}
-	}
-	return v
+// declined reports whether a worker says that it cannot have the shard at present.
+func (f *fleet) declined(name string) bool {
+	return slices.ContainsFunc(f.seats(), func(s lease.Seat) bool {
+		return slices.Contains(s.News, lease.News{Kind: lease.NewsDeclined, Shard: name})
+	})
 }
 
-// bound notes for each shard that is on its way to whom: a moving shard counts
-// where it goes.
-func (e *Engine) bound(v *view) {
-	for _, s := range e.shards {
-		s.bound = rebalance.Nobody
-		if s.ask != nil && s.ask.generation == s.generation {
-			s.bound = v.me
-		}
+// guilty reports whether the failures of a shard are its own. That is not known before the seats
+// were listed after the row was read.
+func (f *fleet) guilty(t *turn, at lease.Row, orphan bool, since order) (guilty, known bool) {
+	if f.peers.begun <= since {
+		return false, false
 	}
-	for i, seat := range v.seats {
-		if seat.Leaving || seat.Incarnation == e.seat.me {
-			continue
-		}
-		for _, w := range seat.Wants {
-			if s := e.shard(w.Shard); s != nil && s.generation == w.Generation && (s.bound == rebalance.Nobody || i < s.bound) {
-				s.bound = i
-			}
-		}
-	}
+	return atFault(at, orphan, f.seats(), t.cfg.MaxAttempts), true
 }
 
-// place says where a shard is, and whether it can be planned at all.
-func (e *Engine) place(v *view, s *shard) (owner int, plannable bool) {
-	row := s.copy.Row()
-	switch {
-	case s.malformed:
-		return 0, false
-	case s.guessed():
-		return e.guessedPlace(v, s)
-	case row.Generation == 0 || row.Removed:
-		return rebalance.Nobody, s.listed && e.ready(s)
-	case row.Finished || row.Quarantined:
-		return 0, false
-	case row.Owner.IsZero():
-		return rebalance.Nobody, e.ready(s)
-	}
-	at, ok := v.seat(row.Owner.Incarnation)
-	switch {
-	case ok && s.bound != rebalance.Nobody:
-		return s.bound, true
-	case ok:
-		return at, true
-	}
-	if p := find(e.looks.peers, row.Owner.Incarnation); p != nil && p.unreadable && !slices.Contains(e.seat.former, p.seat.Incarnation) {
-		return 0, false // a sign of life that cannot be read
-	}
-	if e.failing(row.Owner.Incarnation) {
-		return rebalance.Nobody, e.ready(s) // planned, and claimed by nobody before it is gone
-	}
-	// Nobody carries the owner's incarnation. That proves that it is gone only
-	// if the seats were read after the row: seats first, and a newcomer's claim
-	// would be stolen.
-	if e.looks.seats.begun < s.read {
-		e.fleet.replan = min(e.fleet.replan, e.now.Mono.Add(lookSuspect))
-		return 0, false
-	}
-	s.orphan = row.Owner.Incarnation
-	return rebalance.Nobody, e.ready(s)
+// vacant reports whether a consistent listing has shown that no watcher of the plan has a seat.
+func (f *fleet) vacant() bool {
+	return f.peers.begun > 0 && !slices.ContainsFunc(f.duty.watchers, func(inc lease.Incarnation) bool { return f.peers.find(inc) != nil })
 }
 
-// ready reports whether every parent of s is finished. One that nobody knows and
-// that no complete listing has counts as finished; and of what has begun, nobody asks.
-func (e *Engine) ready(s *shard) bool {
-	parents := s.copy.Row().Parents
-	if len(parents) == 0 {
-		parents = s.parents
-	}
-	if e.looks.rowsStep == 0 && len(parents) > 0 && s.read < e.looks.metStep {
-		return false // what this worker knows of the parents may be of another table
-	}
-	return !slices.ContainsFunc(parents, e.goesOn) || s.begun()
+// manyLate reports whether so many seats of a large fleet have missed a heartbeat, or may have, that
+// it is soon known which workers have died. A fleet of few workers that returns has as many dead seats:
+// a plan for all of them would make it large, with watchers that are dead.
+func (f *fleet) manyLate(t *turn, seats int) bool {
+	return (f.duty.large() || seats > fewest) && (8*f.peers.late() >= seats || t.now.Mono < f.peers.from.Add(t.cfg.TTL/2))
 }
 
-// goesOn reports whether a parent may still be worked on.
-func (e *Engine) goesOn(name string) bool {
-	p := e.shard(name)
-	switch {
-	case p != nil && p.malformed:
-		return true
-	case p == nil || p.generation == 0 && p.unlisted():
-		return !e.feed.complete
+// sawPlan takes the plan and the wishes, and reports whether it is another plan.
+func (f *fleet) sawPlan(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
+	f.duty.saw(t, f.seat.me, plan)
+	t.large = f.duty.large()
+	if plan.Revision == 0 && !f.watching() {
+		return false // it was deleted; the watchers write the next one
 	}
-	return p.generation == 0 || !p.over()
+	return f.watch.saw(t, plan, wishes, begun)
 }
 
-// begun reports whether somebody has held s, as far as the row remembers, and since it was
-// last removed.
-func (s *shard) begun() bool {
-	row := s.copy.Row()
-	if !row.Owner.IsZero() {
-		return true
-	}
-	for _, t := range append([]lease.Transfer{row.Last}, row.History()...) { // newest first
-		if t.Reason == lease.ReasonRemoved {
-			return false
-		}
-		if t.From != "" {
-			return true
-		}
-	}
-	return false
-}
-
-// over reports whether nobody will work on s any more. A tombstone of a name that the
-// source lists again is about to be revived.
-func (s *shard) over() bool {
-	row := s.copy.Row()
-	return row.Finished || row.Removed && s.unlisted()
-}
-
-// unlisted reports whether the source lists s no more. While it was not asked again since
-// the row was found to be gone, nobody knows.
-func (s *shard) unlisted() bool { return !s.listed && (s.gone == 0 || s.absent > 0) }
-
-// assign notes what the plan means for a shard that is free or a dead worker's.
-// One that is planned to another and left lying for long may be claimed by
-// anybody with room: the plan is not a lock.
-//
-// It reports whether this worker helps with it, which takes from its room.
-func (e *Engine) assign(s *shard, owner int, mine, room bool, longer time.Duration) (helps bool) {
-	s.mine = owner == rebalance.Nobody && mine
-	switch {
-	case owner != rebalance.Nobody:
-		s.lying = 0
-		return false
-	case mine, e.failing(s.copy.Row().Owner.Incarnation):
-		return false
-	case s.lying == 0:
-		s.lying = e.now.Mono.Add(longer)
-	}
-	at := max(e.claimable(s), s.lying).Add(e.patience(s))
-	switch {
-	case !room || s.running != 0 || e.looks.rowsStep == 0:
-	case e.now.Mono >= at:
-		s.mine = true
-		return true
-	default:
-		e.fleet.replan = min(e.fleet.replan, at)
-	}
-	return false
-}
-
-// patience is how long this worker waits for another to claim what is planned to it;
-// a different time for each worker, so that they do not all help at once. A worker
-// whose handler has stalled may be the one the plan names, and cannot come.
-func (e *Engine) patience(s *shard) time.Duration {
-	share := time.Duration(rebalance.Tie(s.name+string(e.seat.me)) % uint64(e.beat))
-	if s.copy.Row().Last.Reason == lease.ReasonStalled {
-		return stillFor + share/4
-	}
-	return 2*e.beat + share
-}
-
-// ask decides which held shards this worker asks for. They move only when the
-// seats stand still and all workers are of one mind; and budgets and cooldowns
-// delay that without changing the plan.
-func (e *Engine) ask(v *view, targets []int) {
-	room := e.cfg.MaxMoves - e.fleet.asks
-	for i, s := range v.shards {
-		owner := v.Shards[i].Owner
-		if s.guessed() {
-			if s.wanted = false; targets[i] == v.me && owner != v.me && owner != rebalance.Nobody && e.fleet.settled && room > 0 {
-				if at := s.checked.Add(e.beat / 2); e.now.Mono < at { // the guess was just made anew
-					e.fleet.replan = min(e.fleet.replan, at)
-					continue
-				}
-				room--
-				e.get(s) // to ask for it takes its row
-			}
-			continue
-		}
-		row := s.copy.Row()
-		held := !row.Owner.IsZero() && row.Owner.Incarnation != e.seat.me && s.orphan != row.Owner.Incarnation && !e.failing(row.Owner.Incarnation)
-		s.wanted = targets[i] == v.me && held && s.running == 0 && (owner != v.me || s.ask != nil)
-		switch {
-		case !s.wanted || s.ask != nil:
-		case s.bound != rebalance.Nobody && s.bound != v.me:
-			// On its way to another. It may move on from there, or be called off.
-			e.fleet.replan = min(e.fleet.replan, e.now.Mono.Add(e.beat/2))
-			s.wanted = false
-		case !e.fleet.settled || v.split || room <= 0 || e.looks.rowsStep == 0:
-			s.wanted = false
-		case e.now.Mono < max(s.paused, e.cooled(s)):
-			e.fleet.replan = min(e.fleet.replan, max(s.paused, e.cooled(s)))
-			s.wanted = false
-		default:
-			room--
-		}
-	}
-}
-
-// cooled is from when on a shard that moved lately may move again. One whose
-// owner leaves need not wait.
-func (e *Engine) cooled(s *shard) Instant {
-	row := s.copy.Row()
-	planned := row.Last.Reason == lease.ReasonHandoff || row.Last.Reason == lease.ReasonDrainTimeout
-	if p := find(e.looks.peers, row.Owner.Incarnation); !planned || p != nil && p.seat.Leaving {
-		return 0
-	}
-	return s.since.Add(e.cfg.Cooldown)
-}
-
-// removeDue makes tombstones of finished shards that the source lists no more.
-// Each falls to one worker.
-func (e *Engine) removeDue(v *view) {
-	for _, s := range e.shards {
-		row := s.copy.Row()
-		if !row.Finished || s.absent < 2 || int(s.tie%uint64(len(v.seats))) != v.me || !e.capable() {
-			continue
-		}
-		if _, busy := s.copy.Open(); busy {
-			continue
-		}
-		w, err := protocol.Remove(row, protocol.Command{Seen: row.Generation, By: e.cfg.Name, Note: "listed no more"}, e.stamp())
-		e.send(s, removing, w, err)
-	}
-}
-
-// keepPlanning asks for the rows when a plan is due although nothing was seen to
-// change.
-func (e *Engine) keepPlanning() {
-	f := &e.fleet
-	f.wake = Never
-	if e.seat.phase != seated {
-		return
-	}
-	if at := f.changed.Add(stillFor); !f.settled {
-		if e.now.Mono >= at {
-			f.settled = true
-			e.wantPlan()
-		} else {
-			f.wake = at
-		}
-	}
-	if f.replan > 0 && e.now.Mono >= f.replan {
-		f.replan = Never
-		e.wantPlan()
-	} else if f.replan > 0 {
-		f.wake = min(f.wake, f.replan)
-	}
+// crowded takes a listing that does not show all seats. The fleet is large, or there is no plan yet
+// for all of it: then the workers watch whose seats it shows.
+func (f *fleet) crowded(t *turn, plan lease.Plan, wishes lease.Wishes, seats []lease.Seat, begun order) {
+	f.duty.crowded = true
+	f.duty.low = len(seats) > 0 && f.seat.me < seats[len(seats)-1].Incarnation
+	f.sawPlan(t, plan, wishes, begun)
+	f.watch.known = true
 }

@@ -26,7 +26,7 @@ func TestLateAnswerProvesNothing(t *testing.T) {
 	}
 	c := config(rebalance.Eager)
 	c.Name = "a"
-	e := virtual.Present(c, moment())
+	e := virtual.New(c, moment())
 	verifies, question := 0, uint64(0)
 	var sends []lease.Write
 	step := func(in engine.Input) {
@@ -149,7 +149,7 @@ func TestBackoffIsBounded(t *testing.T) {
 		now = now.Add(time.Millisecond)
 		return engine.Moment{Mono: now, Wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(now)), Chance: fmt.Sprint("c", n)}
 	}
-	e := virtual.Present(c, moment())
+	e := virtual.New(c, moment())
 	wr, err := protocol.Begin("g", "s", nil, "x", protocol.Stamp{ID: "w", At: moment().Wall})
 	if err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func TestOldBeatDoesNotEndDoubt(t *testing.T) {
 	c := config(rebalance.Eager)
 	c.Name = "a"
 	c.Audit = time.Hour
-	e := virtual.Present(c, moment())
+	e := virtual.New(c, moment())
 	var seat lease.Seat
 	var row lease.Row
 	var tenure engine.Tenure

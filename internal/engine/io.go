@@ -9,6 +9,11 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
+// What goes into an engine, and what comes out of it. The shell gives it inputs and carries out its
+// outputs; so do the virtual worlds of the tests.
+//
+// Invariant: every call that an output asks for is answered by one input, also if it fails.
+
 // An Instant is a reading of the worker's monotonic clock, as the time since some
 // moment of its own. Instants of different workers say nothing about each other.
 type Instant time.Duration
@@ -18,13 +23,6 @@ func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
 
 // Sub is the time from j to i.
 func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
-
-// roundUp makes deadlines that need not be kept to the millisecond fall together:
-// with thousands of shards, each would wake the worker on its own.
-func (i Instant) roundUp() Instant {
-	const grain = Instant(10 * time.Millisecond)
-	return (i + grain - 1) / grain * grain
-}
 
 // Never is later than every instant.
 const Never = Instant(1<<63 - 1)
@@ -51,15 +49,12 @@ type Config struct {
 	Planner           rebalance.Planner
 	MaxShards         int           // 0: any number
 	MaxMoves          int           // how many shards it asks for at a time
-	Cooldown          time.Duration // a shard that has just moved stays where it is for so long
 	StallAfter        time.Duration // 0: off
 	CommitTimeout     time.Duration // 0: off
 	MaxAttempts       int64         // 0: off
 	Backoff           time.Duration // before the claim after the first failure; doubles with each
 	MaxBackoff        time.Duration
 	Audit             time.Duration // how often the rows are listed although nothing has happened
-	ListedRows        int           // a second, by all workers of a large fleet; 0: any number
-	Few               int           // workers of a large fleet that look for all, more or less
 	Poll              time.Duration // how often the source is asked
 	Order             checkpoint.Order
 	Commits           checkpoint.Policy

@@ -175,3 +175,21 @@ func recovery(t *testing.T, ttl, early time.Duration, paused bool) time.Duration
 	w.until(4*ttl, func() bool { return len(b.Handlers) == 1 })
 	return w.Now() - died
 }
+
+// TestFailuresWithoutBackoff: without Backoff, a handler that fails at once is called a few times a
+// second, and not as often as the table answers.
+func TestFailuresWithoutBackoff(t *testing.T) {
+	c := config(rebalance.Eager)
+	c.Backoff = 0
+	w := newWorld(t, 1)
+	a := w.join("a", c)
+	w.until(time.Minute, w.held)
+	for from := w.Now(); w.Now()-from < 10*time.Second; w.run(time.Millisecond) {
+		for _, id := range a.tenures() {
+			a.fail(id)
+		}
+	}
+	if n := w.calls["lease transfer"]; n < 50 || n > 200 { // each tenure is claimed and given up
+		t.Errorf("%d changes of hands in ten seconds", n)
+	}
+}

@@ -3,69 +3,93 @@ package engine
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/handoff"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A shard is what this worker knows of one shard, and what it is doing about it.
-type shard struct {
-	name string
-	tie  uint64
+// One shard, as this worker knows it and acts on it. A worker knows the shards of its target, those
+// that it holds, and those that others request of it; not the rest.
+//
+//	known → tended when it is due → a write is open → answered: tended again … → forgotten
+//
+// Called by the spine. tend does what is due for one shard: take.go has the side of a worker
+// that wants the shard, hold.go and give.go the side of a worker that has it.
+//
+// Invariant: at most one write of a row is open (protocol.Copy).
+// Invariant: decisions rest on the state alone, and not on what was intended when a write was
+// sent. So an answer only has to be taken, and the shard to be tended again.
 
-	// From the source.
-	listed  bool
-	named   bool  // by the listing that is being taken in
-	absent  int32 // complete listings in a row that lacked it
+// A shard is what this worker knows of one shard.
+type shard struct {
+	name    string
+	tie     uint64
+	wake    Instant // when it wants to be tended
 	parents []string
 	weight  int
 
-	// From the table.
-	copy       protocol.Copy
-	generation int64   // of the copy's row, …
-	since      Instant // … and when this worker first saw it
-	read       order   // the step in which the copy's row became known
-	gone       order   // the step in which its row was found to be gone
-	asked      order   // the step since which a Get is …
-	getting    bool    // … under way
-	checked    Instant // when the row was last seen as it stands; for large fleets
-	guess      guess   // whom it has gone to since, as far as can be told; for large fleets
-	spare      int64   // the generation at which a leaving worker was left with it; for large fleets
-	unread     bool    // the last Get of its row was not answered
-	unwritable bool    // the last transition that was tried could not be made
-	missing    bool    // the last listing lacked it, …
-	malformed  bool    // … or could not read it
-
-	// From the last plan.
-	wake   Instant           // when it wants to be tended
-	lying  Instant           // from when its lying there counts; 0: the last plan did not find it with nobody
-	mine   bool              // to be claimed by this worker as soon as it may be
-	wanted bool              // to be asked for
-	orphan lease.Incarnation // its owner, proven gone
-	bound  int               // where it is on its way to, in the view of one plan
-
-	rest  Instant // this worker does not claim it again before
-	early int64   // tenures in a row that its handler gave up without a checkpoint
-
-	doing   doing // what the copy's open write is for
-	try     retry // of that write
-	running int64 // the generation whose handler has not returned; 0: none has been called
-	t       tenure
-	ask     *ask    // nil: none
-	paused  Instant // it is not asked for before
-	given   Instant // until then it may be given to this worker although it asks no more; for large fleets
+	row     copied
+	aim     aim
+	write   pending
+	ask     *ask    // the successor's side of a move to this worker; nil: there is none
+	t       *tenure // this worker's hold; nil: there is none
+	running int64   // the generation whose handler has not returned; 0: none is running
+	ended   Instant // when the last tenure ended
 }
 
-// doing says what an open write of a row is for.
+// A copied is this worker's copy of the lease row.
+type copied struct {
+	copy       protocol.Copy
+	known      bool    // the row was read, or found missing
+	generation int64   // of the copy
+	gone       order   // the step in which the row was found to be a tombstone; 0: it is none
+	since      Instant // when this worker first saw that generation
+	read       order   // the step in which the copy became known
+	malformed  bool    // the last read found a row that cannot be read
+	rowRead
+}
+
+// A rowRead is how the row is read by itself.
+type rowRead struct {
+	asked    order   // the step since which a read is under way
+	answered Instant // when a read of the row was last answered
+	reading  serial  // the number of that read
+	try      retry   // paces the reads
+	unread   bool    // the last read was not answered
+	parent   bool    // it is read for a child that waits for this shard
+}
+
+// An aim is what this worker wants with a shard that it does not hold.
+type aim struct {
+	mine   bool    // the plan assigns the shard to this worker
+	given  bool    // a plan has assigned it to another since, which may not have requested it yet
+	rest   Instant // this worker does not claim it before
+	leave  Instant // until then others are to try it first, because its own handler has given it up
+	others bool    // others are to try it first, until this worker follows the next plan
+	early  int64   // tenures in a row that its handler gave up without progress
+	paused Instant // this worker does not request it before
+	left   Instant // until then its owner may hand it over, although this worker no longer requests it
+	sure   bool    // the row was read for this aim
+	retire bool    // it is finished, and the source lists it no more: its row becomes a tombstone
+}
+
+// A pending is the open write of the row.
+type pending struct {
+	doing doing
+	try   retry
+	stuck bool // the last write that was due could not be made
+}
+
+// doing is what an open write is for.
 type doing uint8
 
 const (
 	nothing doing = iota
-	creating
+	making
 	reviving
 	claiming
 	quarantining
@@ -74,409 +98,515 @@ const (
 	offering
 	withdrawing
 	givingUp // yield, release
-	finishing
+	ending
 )
 
-// forget drops what this worker has done and planned as the incarnation it was,
-// and goes on as me. A write that is open stays so for the table: it is one of an
-// earlier incarnation's, and passes the fence or not.
-func (e *Engine) forget(s *shard, me lease.Incarnation) {
-	e.callOff(s)
-	row := s.copy.Row()
-	s.wake = e.now.Mono
-	s.copy = protocol.NewCopy(s.copy.Key(), me)
-	s.copy.Saw(row)
-	s.doing, s.try, s.mine, s.orphan, s.guess = nothing, retry{}, false, "", guess{}
+// A self is what a shard has to know of its worker.
+type self struct {
+	owner   lease.Owner
+	capable bool    // the worker may claim
+	doubt   bool    // it holds every write until a heartbeat is answered
+	leaving bool    // it shuts down
+	release bool    // it waits no longer for others to request its shards
+	room    bool    // it may request one more shard: it follows the plan that it knows
+	since   Instant // since when
+	// Other parts answer the questions of a shard.
+	health *health // when it may be tried by a worker that is unwell
+	fleet  *fleet  // whether an owner has a seat, and whether failures are those of the shard
+	feed   *feed   // what the source lists
+	shards *shards // its parents, and whether rows are being read
 }
 
-// tend does what is due for one shard.
-//
-// Invariant: decisions rest on the state alone and not on what was intended when
-// a write was sent; so an answer of whatever kind needs no more than to be taken
-// in, and the shard to be tended again.
-func (e *Engine) tend(s *shard) {
-	s.wake = Never
-	row := s.copy.Row()
-	if s.t.on && row.Generation > s.t.generation {
-		if e.replaced(s); s.t.on {
-			return // for a moment
+func (w self) me() lease.Incarnation { return w.owner.Incarnation }
+
+// A happened is what a shard reports to the spine.
+type happened struct {
+	ended    bool              // its tenure is over
+	finished bool              // it needs no worker any more
+	buried   bool              // its row is a tombstone, and it is assigned to this worker
+	removed  bool              // this worker has made its row a tombstone
+	declined bool              // this worker declines it
+	late     bool              // its commits are late
+	accepted bool              // the table has accepted a checkpoint
+	tried    bool              // a worker that is unwell tries it
+	served   lease.Incarnation // this worker has begun to serve requests
+	suspects bool              // the seats have to be listed before it is judged
+	look     bool              // the seats have to be looked at soon: a move goes on
+	poll     bool              // the source may list new shards
+	restored error             // the row went back in time
+}
+
+// planChanged reports whether something has happened that may make a plan due.
+func (h happened) planChanged() bool {
+	return h.finished || h.removed || h.buried || h.declined || h.ended || h.poll
+}
+
+func newShard(name, group string, me lease.Incarnation) *shard {
+	key := lease.Key{Group: group, Kind: lease.KindLease, Name: name}
+	return &shard{name: name, tie: rebalance.Tie(name), wake: Never, row: copied{copy: protocol.NewCopy(key, me)}}
+}
+
+// shards are the shards that this worker knows, sorted by name.
+type shards struct {
+	all  []*shard
+	gone order   // the step in which one was last dropped that this worker had held
+	asks int     // how many of them this worker requests, or prepares for
+	due  Instant // when one of them wants to be tended, at the earliest
+}
+
+// tendAll is for what changes something for all shards.
+func (l *shards) tendAll(t *turn) {
+	for _, s := range l.all {
+		s.wake = t.now.Mono
+	}
+	l.due = t.now.Mono
+}
+
+// countAsk keeps the number of moves to this worker. When one has ended there is room for the
+// next.
+func (l *shards) countAsk(t *turn, before, after bool) {
+	switch {
+	case after && !before:
+		l.asks++
+	case before && !after:
+		if l.asks == t.cfg.MaxMoves {
+			l.tendAll(t)
+		}
+		l.asks--
+	}
+}
+
+// reading reports whether rows are being read for the first time. What follows waits for them for
+// a moment: one read shows whether an owner has a seat, and one heartbeat has all requests.
+func (l *shards) reading() bool {
+	for _, s := range slices.Backward(l.all) { // the last ones are answered last
+		if s.row.try.sent && !s.row.known {
+			return true
 		}
 	}
-	if s.t.on {
-		e.noteOffer(s, row)
-		e.keepCommitting(s)
-		e.windDown(s)
+	return false
+}
+
+// moving reports whether this worker is a side of a move.
+func (l *shards) moving() bool {
+	return slices.ContainsFunc(l.all, func(s *shard) bool { return s.ask != nil || s.t != nil && s.t.give != nil })
+}
+
+// ready reports whether the rows of all parents of a shard show that they are processed, in reads
+// that were answered lately. A parent without a row, or with a tombstone, counts as processed,
+// unless this worker's own source lists it: then it is about to be made, or revived.
+func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []string) bool {
+	ready := true
+	for _, name := range parents {
+		p := l.know(name, t.cfg.Group, me)
+		at, src := p.row.copy.Row(), source.find(name)
+		switch fresh := p.row.answered > 0 && !p.row.unread && t.now.Mono < p.row.answered.Add(t.beat); {
+		case p.t != nil:
+			ready = false
+		case !fresh:
+			ready, p.row.parent = false, true
+			p.get(t)
+		case p.row.malformed:
+			ready = false
+		case at.Generation == 0 || at.Removed:
+			if unsure := source.shown <= p.row.asked; unsure || src != nil && src.listed {
+				ready = false
+				source.soon(t) // an old listing may be all that still has it
+			}
+		default:
+			ready = ready && at.Finished
+		}
 	}
-	if _, busy := s.copy.Open(); busy {
-		e.sendAgain(s)
-		return
+	return ready
+}
+
+// declines reports whether this worker cannot have the shard at present: its own handler has just
+// given it up, or does not return, or the worker is unwell and rests.
+func (l *shards) declines(t *turn, name string, resting bool) bool {
+	s := l.find(name)
+	return s != nil && s.t == nil && (s.lingers(t) || t.now.Mono < s.aim.leave || s.aim.mine && resting)
+}
+
+// children returns the shards that have waited for the row of a parent, which was read now.
+func (l *shards) children(parent *shard) (all []*shard) {
+	if !parent.row.parent {
+		return nil
 	}
-	switch {
-	case s.t.on:
-		e.serve(s)
-	case e.capable():
-		e.acquire(s)
+	parent.row.parent = false
+	for _, s := range l.all {
+		if s.aim.mine && s.t == nil && slices.Contains(s.lineage(), parent.name) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// find returns the shard of that name; nil if this worker does not know it.
+func (l *shards) find(name string) *shard {
+	if s := find(l.all, name, func(s **shard) string { return (*s).name }); s != nil {
+		return *s
+	}
+	return nil
+}
+
+// present returns the shard of a tenure; nil: the tenure is over, as the shell was told.
+func (l *shards) present(id Tenure) *shard {
+	s := l.find(id.Shard)
+	if s == nil || s.t == nil || s.t.generation != id.Generation {
+		return nil
+	}
+	return s
+}
+
+// know returns the shard of that name, which the worker knows from now on.
+func (l *shards) know(name, group string, me lease.Incarnation) *shard {
+	l.all = slices.Clip(l.all) // a caller may range over the old slice
+	s := know(&l.all, name, func(s **shard) string { return (*s).name })
+	if *s == nil {
+		*s = newShard(name, group, me)
+	}
+	return *s
+}
+
+// tendWaiting tends the shards that wait for the source: it may list one again whose row is a
+// tombstone, and shows whether a parent without a row is processed.
+func (l *shards) tendWaiting(t *turn) {
+	for _, s := range l.all {
+		if s.aim.mine && s.t == nil {
+			s.wake, l.due = t.now.Mono, t.now.Mono
+		}
 	}
 }
 
-// at makes the engine tend s again at that instant.
-func (e *Engine) at(s *shard, i Instant) {
+// knowAll makes sure that the shards of a target are known.
+func (l *shards) knowAll(hold []lease.Assigned, group string, me lease.Incarnation) {
+	all := slices.Clone(l.all)
+	for _, a := range hold {
+		if l.find(a.Shard) == nil {
+			all = append(all, newShard(a.Shard, group, me))
+		}
+	}
+	slices.SortFunc(all, func(a, b *shard) int { return strings.Compare(a.name, b.name) })
+	l.all = all
+}
+
+// forgetIdle drops the shards that concern this worker no more. A read that began before shows
+// what they were: its answer must not start a tenure again that is over. A tombstone is kept for
+// a while: what the source lists later may revive it.
+func (l *shards) forgetIdle(t *turn) {
+	l.gone = t.step
+	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
+		_, busy := s.row.copy.Open()
+		buried := s.row.gone > 0 && t.now.Mono < s.row.since.Add(2*t.cfg.Poll)
+		return !busy && !buried && !s.aim.mine && !s.aim.retire && s.aim.left == 0 && s.t == nil && s.ask == nil && s.running == 0 && !s.row.try.sent && s.aim.rest == 0 &&
+			(s.row.copy.Row().Owner.IsZero() || s.row.copy.Row().Owner.Incarnation != s.mine())
+	})
+}
+
+// forget makes all shards continue as me; empty: without a seat.
+func (l *shards) forget(t *turn, me lease.Incarnation) {
+	for _, s := range l.all {
+		s.forget(t, me)
+	}
+	l.asks = 0
+}
+
+// end ends all tenures.
+func (l *shards) end(t *turn, cause event.Cause, err error) {
+	for _, s := range l.all {
+		if s.t != nil {
+			s.end(t, cause, err, &happened{})
+		}
+	}
+}
+
+// overslept is about a step that comes much later than it was asked for. The process was paused,
+// or its machine is too slow: the handlers could do nothing either, so the time since the last step
+// does not count as their silence.
+func (l *shards) overslept(paused time.Duration) {
+	for _, s := range l.all {
+		if s.t != nil {
+			s.t.marks.pulse = s.t.marks.pulse.Add(paused)
+		}
+	}
+}
+
+// wants are the requests of this worker.
+func (l *shards) wants() (wants []lease.Want) {
+	if l.asks == 0 {
+		return nil
+	}
+	for _, s := range l.all {
+		if s.requests() {
+			wants = append(wants, lease.Want{
+				Shard: s.name, Generation: s.ask.generation, Owner: s.ask.owner, Terms: s.ask.terms,
+			})
+		}
+	}
+	return wants
+}
+
+// unsaid reports whether the requests differ from those that the seat has, so that this cannot wait
+// for the next heartbeat. A request that was served does no harm: it names an earlier generation.
+func (l *shards) unsaid(said []lease.Want) bool {
+	standing := 0
+	for _, w := range said {
+		switch s := l.find(w.Shard); {
+		case s != nil && s.requests() && s.ask.generation == w.Generation:
+			standing++
+		case s == nil || s.row.generation == w.Generation:
+			return true
+		}
+	}
+	return l.asks > standing && len(l.wants()) > standing
+}
+
+// held counts the tenures.
+func (l *shards) held() (n int) {
+	for _, s := range l.all {
+		if s.t != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// at makes the engine tend s at that instant.
+func (s *shard) at(t *turn, i Instant) {
 	s.wake = min(s.wake, i)
-	e.due = min(e.due, i)
+	t.at(i)
 }
 
-func (e *Engine) sendAgain(s *shard) {
-	w, _ := s.copy.Open()
-	again := Never
-	if s.try.due(e.now.Mono, &again) {
-		s.try.sent = true
-		e.do(Send{Write: w})
+// before reports whether i is still to come. If so, s is tended then.
+func (s *shard) before(t *turn, i Instant) bool {
+	if t.now.Mono < i {
+		s.at(t, i)
 	}
-	e.at(s, again)
+	return t.now.Mono < i
 }
 
-// send makes w, which a transition gave, the open write of s. It reports whether
-// the transition gave one.
-func (e *Engine) send(s *shard, what doing, w lease.Write, err error) bool {
-	if err == nil {
-		err = s.copy.Send(w)
+// forget drops what this worker has done and intended as the incarnation it was, and continues
+// as me. A write that is open is one of the earlier incarnation: it passes the fence or not.
+func (s *shard) forget(t *turn, me lease.Incarnation) {
+	s.callOff(t, me)
+	at := s.row.copy.Row()
+	s.row.copy = protocol.NewCopy(s.row.copy.Key(), me)
+	s.row.copy.Saw(at)
+	s.row.try = retry{at: s.row.try.at}
+	s.write = pending{}
+	s.aim = aim{rest: s.aim.rest, leave: s.aim.leave, early: s.aim.early}
+	s.wake = t.now.Mono
+}
+
+// get reads the row, unless that is under way. After a read that failed it waits.
+func (s *shard) get(t *turn) {
+	switch r := &s.row; {
+	case r.try.sent:
+	case s.before(t, r.try.at):
+	default:
+		r.try.sent, r.asked, r.reading = true, t.step, t.get(r.copy.Key())
 	}
-	if s.unwritable = err != nil; s.unwritable {
-		e.storeFailed(s.name, err)
+}
+
+// got takes the answer to a read of the row. It reports whether the row exists no more although
+// this worker holds the shard.
+func (s *shard) got(t *turn, in Got) (vanished bool) {
+	r := &s.row
+	if !r.try.sent || serial(in.Read) != r.reading {
 		return false
 	}
-	s.doing, s.try = what, retry{sent: true}
-	e.do(Send{Write: w})
+	r.malformed = malformed(in.Err)
+	r.unread, r.answered = in.Err != nil && !r.malformed, t.now.Mono
+	s.aim.sure = in.Err == nil
+	switch {
+	case r.unread:
+		t.failedNow(s.name, in.Err)
+		r.try.failed(t.now.Mono, t.beat/8, t.beat/8)
+		return false
+	case r.malformed:
+		r.try.failed(t.now.Mono, t.beat/8, 2*t.beat)
+		return false
+	}
+	t.answeredNow()
+	r.try = retry{}
+	_, busy := r.copy.Open()
+	if at, ok := in.Record.(lease.Row); ok {
+		s.saw(t, at)
+		return false
+	}
+	if busy || r.read >= r.asked {
+		return false // the answer is older than what is known
+	}
+	r.known = true
+	if s.t == nil && r.generation != 0 {
+		r.copy, r.generation = protocol.NewCopy(r.copy.Key(), s.mine()), 0
+	}
+	return s.t != nil
+}
+
+// mine returns the incarnation that the copy writes as.
+func (s *shard) mine() lease.Incarnation { return s.row.copy.Me() }
+
+// saw takes a row that was read.
+func (s *shard) saw(t *turn, at lease.Row) {
+	s.row.known, s.row.malformed = true, false
+	if s.row.copy.Saw(at) {
+		s.news(t)
+	}
+}
+
+// news notes when the present row became known.
+func (s *shard) news(t *turn) {
+	r := &s.row
+	r.read, r.known = t.step, true
+	if now := r.copy.Row(); now.Generation != r.generation {
+		s.aim.sure, s.aim.left = false, 0
+		r.generation, r.since, r.gone = now.Generation, t.now.Mono, 0
+		if now.Removed {
+			r.gone = t.step
+		}
+		if now.Owner.IsZero() && now.Last.Reason == lease.ReasonForced { // an operator has freed it
+			s.aim.rest, s.aim.leave = 0, 0
+		}
+	}
+}
+
+// describe is what the user is told of the shard.
+func (s *shard) describe() Shard {
+	parents := s.parents
+	if at := s.row.copy.Row(); len(at.Parents) > 0 {
+		parents = at.Parents
+	}
+	return Shard{Name: s.name, Parents: slices.Clone(parents), Weight: s.weight}
+}
+
+// send makes w, which a transition returned, the open write of s. It reports whether the
+// transition allowed one.
+func (s *shard) send(t *turn, what doing, w lease.Write, err error) bool {
+	if err == nil {
+		err = s.row.copy.Send(w)
+	}
+	if s.write.stuck = err != nil; s.write.stuck {
+		t.failedNow(s.name, err)
+		return false
+	}
+	s.write.doing, s.write.try = what, retry{sent: true}
+	t.do(Send{Write: w})
 	return true
 }
 
-// settled takes in the answer to a write.
-func (e *Engine) settled(in Settled) {
-	if in.Write.Key().Kind == lease.KindSeat {
-		e.seatSettled(in)
-		return
+// sendAgain repeats the open write until it is answered.
+func (s *shard) sendAgain(t *turn) {
+	w, _ := s.row.copy.Open()
+	if r := &s.write.try; !r.sent {
+		if s.before(t, r.at) {
+			return
+		}
+		r.sent = true
+		t.do(Send{Write: w})
 	}
-	s := e.shard(in.Write.Key().Name)
-	if s == nil {
-		return
+}
+
+// tend does what is due for one shard.
+func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened) {
+	s.wake = Never
+	if s.t != nil && s.row.copy.Row().Generation > s.t.generation {
+		if s.replaced(t, &h); s.t != nil {
+			return h // for a moment
+		}
 	}
-	a := s.copy.Answer(in.Write, in.Record, in.Err)
+	if s.t != nil {
+		h.look = s.t.offer.note(t, s.row.copy.Row().OfferedTo)
+		if s.keepCommitting(t, w.doubt) {
+			h.late = true
+		}
+		if s.windDown(t, w); s.failing(t) {
+			blame(s)
+		}
+	}
+	if _, busy := s.row.copy.Open(); busy {
+		s.sendAgain(t)
+		return h
+	}
+	switch {
+	case s.t != nil:
+		s.serve(t, w)
+	case w.capable:
+		s.acquire(t, w, &h)
+	}
+	return h
+}
+
+// settled takes the answer to a write of the row. waits: the call only waited for its turn in a
+// store that answers others, which is no fault.
+func (s *shard) settled(t *turn, in Settled, waits bool) (h happened, answered bool) {
+	a := s.row.copy.Answer(in.Write, in.Record, in.Err)
 	switch {
 	case errors.Is(a.Err(), protocol.ErrNotOpen):
-		return
-	case a.Verdict == protocol.Unknown && e.waits(in.Err):
-		s.try.sent, s.try.at = false, e.now.Mono.Add(min(e.beat/32, longestPause))
+		return h, false
+	case a.Verdict == protocol.Unknown && waits:
+		s.write.try.sent, s.write.try.at = false, t.now.Mono.Add(min(t.beat/32, longestPause))
+		return h, false
 	case a.Verdict == protocol.Unknown:
-		e.storeFailed(s.name, in.Err)
-		s.try.failed(e.now.Mono, e.beat/32, e.beat/2)
-	default:
-		e.faults.answered = e.step
-		e.rows = rowAnswers{last: e.now.Mono}
-		what := s.doing
-		s.doing, s.try = nothing, retry{}
-		if s.copy.Row().Generation > 0 {
-			e.news(s)
-			e.checked(s)
-		}
-		e.answered(s, what, a)
-		e.unsettle(s, a)
+		t.failedNow(s.name, in.Err)
+		s.write.try.failed(t.now.Mono, t.beat/32, t.beat/2)
+		return h, false
 	}
-	e.tend(s)
+	t.answeredNow()
+	what := s.write.doing
+	s.write = pending{}
+	if s.row.copy.Row().Generation > 0 {
+		s.news(t)
+	}
+	if a.Verdict == protocol.WentBack {
+		h.restored = a.Err()
+	}
+	if s.t != nil {
+		s.held(t, what, a, &h)
+	} else {
+		s.claimed(t, what, a, &h)
+	}
+	s.unsettle(t, a)
+	return h, true
 }
 
-// waits reports whether a call ended only because it waited for its turn in a store that
-// answers other calls. That is no fault: there are many calls, as at a cold start.
-func (e *Engine) waits(err error) bool {
-	return errors.Is(err, lease.ErrQueued) && e.now.Mono < e.rows.last.Add(e.cfg.TTL)
-}
-
-// unsettle is about an answer that should not be. A row that is gone, or another's
-// under the same generation, leaves nothing to go on from but the next listing. And
-// whatever it is, nothing is tried again for a while: it would be answered the same.
-func (e *Engine) unsettle(s *shard, a protocol.Answer) {
+// unsettle takes an answer that should be impossible. A row that is gone, or is another worker's
+// under the same generation, has to be read again; and nothing is tried for a lease time, because
+// it would be answered the same.
+func (s *shard) unsettle(t *turn, a protocol.Answer) {
 	switch a.Verdict {
 	case protocol.Conflict, protocol.Gone:
 		if a.Verdict == protocol.Gone && a.Row.Generation > 0 {
 			return // a tombstone
 		}
-		e.forget(s, e.seat.me)
-		s.copy = protocol.NewCopy(s.copy.Key(), e.seat.me)
-		s.copy.Saw(a.Row)
-		s.generation = s.copy.Row().Generation
-		e.wantRowsSoon()
+		me := s.mine()
+		s.forget(t, me)
+		s.row.copy = protocol.NewCopy(s.row.copy.Key(), me)
+		s.row.copy.Saw(a.Row)
+		s.row.generation, s.row.known = s.row.copy.Row().Generation, false
 	case protocol.WentBack:
 	default:
 		return
 	}
-	s.mine, s.rest = false, e.now.Mono.Add(e.cfg.TTL)
+	s.aim.rest = t.now.Mono.Add(t.cfg.TTL)
+	s.at(t, s.aim.rest)
 }
 
-// answered draws the conclusions that the row alone does not show.
-func (e *Engine) answered(s *shard, what doing, a protocol.Answer) {
-	if a.Verdict == protocol.WentBack {
-		e.seat.restored = true
-		e.raise(&e.faults.restored, e.now.Mono, s.name, a.Err())
-	}
+// claimed concludes a write of a shard that this worker does not hold.
+func (s *shard) claimed(t *turn, what doing, a protocol.Answer, h *happened) {
+	at := s.row.copy.Row()
 	switch {
-	case s.t.on:
-		e.held(s, what, a)
 	case a.Verdict != protocol.Stored:
-		e.beaten(s, what, a)
-	case what == creating || what == reviving:
-		e.tell(event.Event{Kind: event.Created, Shard: s.name, Generation: s.copy.Row().Generation})
-		s.mine = true // that it was to be made was for it to be claimed
+		if what == claiming && a.Verdict != protocol.Again {
+			t.report(event.Event{Kind: event.Contended, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name})
+			s.aim.paused, h.look = t.now.Mono.Add(stillFor), true // the plan may have changed
+		}
+	case what == making || what == reviving:
+		t.report(event.Event{Kind: event.Created, Shard: s.name, Generation: at.Generation})
 	case what == quarantining:
-		e.tell(event.Event{Kind: event.Quarantined, Shard: s.name, Generation: s.copy.Row().Generation, Reason: s.copy.Row().Last.Reason, Attempt: int(s.copy.Row().Attempts())})
+		t.report(event.Event{Kind: event.Quarantined, Shard: s.name, Generation: at.Generation, Reason: at.Last.Reason, Attempt: int(at.Attempts())})
 	case what == removing:
-		e.tell(event.Event{Kind: event.Removed, Shard: s.name})
-	case what == givingUp: // a row that came to this worker without being started
-		e.freed(s)
+		t.report(event.Event{Kind: event.Removed, Shard: s.name})
+		h.removed = true
 	}
 }
-
-// beaten handles a claim, or the creation of a row, that was refused. If the shard has changed
-// hands the worker plans again: it has less than its part, or the shard is free again, and
-// nothing else would make it plan before its audit.
-func (e *Engine) beaten(s *shard, what doing, a protocol.Answer) {
-	row := s.copy.Row()
-	switch {
-	case what == claiming && a.Verdict != protocol.Again:
-		e.tell(event.Event{Kind: event.Contended, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
-		s.mine = false
-	case what == creating || what == reviving:
-		s.mine = true // there is a free row or a tombstone: go on from that
-	default:
-		return
-	}
-	if a.Verdict == protocol.Overtaken {
-		e.planAgain()
-	}
-}
-
-// acquire is about a shard this worker has no tenure of.
-func (e *Engine) acquire(s *shard) {
-	row := s.copy.Row()
-	switch s.copy.Reconcile(false, e.leave.on || s.running != 0) {
-	case protocol.GiveBack:
-		if e.now.Mono < s.rest {
-			e.at(s, s.rest)
-			return
-		}
-		h := lease.Hold{Key: s.copy.Key(), Incarnation: e.seat.me, Generation: row.Generation, Order: e.cfg.Order}
-		w, err := protocol.Release(row, h, protocol.End{Reason: lease.ReasonReleased, Note: "not started"}, e.stamp())
-		e.send(s, givingUp, w, err)
-		return
-	case protocol.StartIt:
-		e.start(s)
-		return
-	case protocol.ClaimAgain:
-		e.claim(s)
-		return
-	}
-	if e.leave.on || s.running != 0 {
-		e.callOff(s)
-		return
-	}
-	if s.mine {
-		e.claim(s)
-		return
-	}
-	if s.wanted || s.ask != nil {
-		e.pursue(s)
-	}
-}
-
-// claim takes a shard that nobody holds, or makes the row of one that has none.
-func (e *Engine) claim(s *shard) {
-	row, me := s.copy.Row(), e.seat.seat.Owner()
-	orphan := !row.Owner.IsZero() && row.Owner.Incarnation != e.seat.me
-	unproven := orphan && s.orphan != row.Owner.Incarnation
-	switch at := e.claimable(s); {
-	case e.hearsay(s) && (s.guessed() || !unproven):
-		e.get(s)
-	case row.Generation == 0:
-		w, err := protocol.Begin(e.cfg.Group, s.name, s.parents, e.cfg.Name, e.stamp())
-		e.send(s, creating, w, err)
-	case row.Removed && s.listed:
-		w, err := protocol.Revive(row, s.parents, e.cfg.Name, e.stamp())
-		e.send(s, reviving, w, err)
-	case row.Removed || row.Finished || row.Quarantined || unproven:
-		s.mine = false
-	case e.now.Mono < at && !e.exhausted(row, orphan):
-		e.at(s, at)
-	case e.exhausted(row, orphan):
-		reason := row.Last.Reason
-		if orphan {
-			reason = lease.ReasonExpired
-		} else if reason != lease.ReasonFailed && reason != lease.ReasonStalled {
-			reason = lease.ReasonFailed
-		}
-		w, err := protocol.Quarantine(row, protocol.Command{Seen: row.Generation, By: e.cfg.Name, Note: "too many attempts"}, reason, e.stamp())
-		e.send(s, quarantining, w, err)
-	case orphan:
-		w, err := protocol.Recover(row, me, e.stamp())
-		e.send(s, claiming, w, err)
-	default:
-		w, err := protocol.Claim(row, me, e.stamp())
-		e.send(s, claiming, w, err)
-	}
-}
-
-// claimable is when this worker may claim the shard: after a pause, if the last tenure
-// failed. The pause grows with the number of tenures that ended by error, panic or stall.
-// The death of an owner neither delays a claim nor makes a later pause longer.
-func (e *Engine) claimable(s *shard) Instant {
-	row := s.copy.Row()
-	at := s.rest
-	failed := row.Owner.IsZero() && (row.Last.Reason == lease.ReasonFailed || row.Last.Reason == lease.ReasonStalled)
-	if n := row.Failed(); failed && n > 0 {
-		at = max(at, s.since.Add(backoff(n, e.cfg.Backoff, e.cfg.MaxBackoff)))
-	}
-	return at
-}
-
-// exhausted reports whether the shard has failed too often to be tried again.
-func (e *Engine) exhausted(row lease.Row, orphan bool) bool {
-	n := row.Attempts()
-	if orphan && n < 1<<62 {
-		n++
-	}
-	return e.cfg.MaxAttempts > 0 && n >= e.cfg.MaxAttempts
-}
-
-// An ask is the successor's side of a move.
-type ask struct {
-	phase      askPhase
-	said       bool // the others can see that it asks
-	hook       bool // the prepare hook was called
-	prepared   bool // … and has ended
-	generation int64
-	terms      rebalance.Terms
-	since      Instant // of the phase; of asking, since it is said
-}
-
-// An askPhase is how far a worker has come with a shard it asks another for.
-type askPhase uint8
-
-const (
-	intending askPhase = iota // nothing has been done yet
-	preparing
-	asked
-)
-
-// asks reports whether this worker asks another for s.
-func (s *shard) asks() bool { return s.ask != nil && s.ask.phase == asked }
-
-// pursue goes on with a move to this worker.
-func (e *Engine) pursue(s *shard) {
-	a, row := s.ask, s.copy.Row()
-	switch {
-	case a != nil && row.Generation != a.generation:
-		e.callOff(s)
-		return
-	case a == nil && e.now.Mono < s.paused:
-		return
-	case a == nil:
-		a = &ask{generation: row.Generation, terms: e.terms(s, row)}
-	}
-	since := e.now.Mono.Sub(a.since)
-	if a.phase == intending || a.phase == asked && !a.said {
-		since = 0
-	}
-	switch handoff.Successor(a.terms, handoff.Taking{
-		Planned: s.wanted, Prepared: a.prepared, PreparingFor: since,
-		Asked: a.phase == asked, AskedFor: since, Beat: e.notice(row),
-		Offered: row.OfferedTo == e.seat.me,
-	}) {
-	case handoff.Prepare:
-		if a.phase == intending {
-			e.enter(s, a, preparing)
-			a.hook = true
-			e.do(Prepare{Shard: e.describe(s), Checkpoint: row.Checkpoint, For: a.terms.Prepare})
-		}
-		e.at(s, a.since.Add(a.terms.Prepare))
-	case handoff.Ask:
-		e.enter(s, a, asked)
-		e.tell(event.Event{Kind: event.Requested, Shard: s.name, Generation: row.Generation, Peer: row.Owner.Name})
-		e.look(lookMoving)
-	case handoff.Accept:
-		w, err := protocol.Take(row, e.seat.seat.Owner(), e.stamp())
-		e.send(s, claiming, w, err)
-	case handoff.Seize:
-		w, err := protocol.Seize(row, e.seat.seat.Owner(), e.stamp())
-		e.send(s, claiming, w, err)
-	case handoff.CallOff:
-		if a.phase != intending {
-			e.tell(event.Event{Kind: event.Retired, Shard: s.name, Generation: a.generation, Peer: row.Owner.Name})
-		}
-		s.paused = e.now.Mono.Add(e.beat)
-		e.callOff(s)
-	case handoff.Stay:
-		if at := a.since.Add(handoff.Patience(a.terms, e.notice(row))); e.now.Mono < at {
-			e.at(s, at)
-		}
-	}
-}
-
-// notice is how long the owner of a row may take to look, by its own heartbeat.
-func (e *Engine) notice(row lease.Row) time.Duration {
-	if p := find(e.looks.peers, row.Owner.Incarnation); p != nil && !p.unreadable {
-		return max(e.beat, p.seat.TTL/3)
-	}
-	return e.beat
-}
-
-func (e *Engine) enter(s *shard, a *ask, p askPhase) {
-	if s.ask == nil {
-		s.ask = a
-		e.fleet.asks++
-	}
-	a.phase, a.since = p, e.now.Mono
-}
-
-// terms asks the strategy, whose terms are valid once they are filled.
-func (e *Engine) terms(s *shard, row lease.Row) rebalance.Terms {
-	why := rebalance.Balance
-	if p := find(e.looks.peers, row.Owner.Incarnation); p != nil && p.seat.Leaving {
-		why = rebalance.Leaving
-	}
-	return e.cfg.Handoff.Terms(s.name, why).Fill(e.cfg.Drain)
-}
-
-// callOff ends the successor's side of a move, if there is one: it has ended, or
-// is not wanted any more. The want goes with the next beat.
-func (e *Engine) callOff(s *shard) {
-	s.wanted = false
-	if s.ask == nil {
-		return
-	}
-	e.fleet.asks--
-	if s.ask.said && s.generation == s.ask.generation && e.large() { // in a small one, the rows are listed
-		s.given = e.now.Mono.Add(e.cfg.TTL)
-	}
-	if s.ask.hook && (s.copy.Row().Owner.Incarnation != e.seat.me || e.seat.me == "") {
-		e.do(CallOff{Shard: s.name})
-	}
-	s.ask = nil
-	if e.fleet.asks == 0 {
-		e.wantPlan() // the next moves, if there are any
-	}
-}
-
-func (e *Engine) prepared(in Prepared) {
-	if s := e.shard(in.Shard); s != nil && s.ask != nil && s.ask.phase == preparing {
-		s.ask.prepared = true
-		e.tend(s)
-	}
-}
-
-// describe is what the user is told of s, and may do with what they like.
-func (e *Engine) describe(s *shard) Shard {
-	parents := s.parents
-	if row := s.copy.Row(); len(row.Parents) > 0 {
-		parents = row.Parents
-	}
-	return Shard{Name: s.name, Parents: slices.Clone(parents), Weight: s.weight}
-}
-
-const heldOffer = time.Second // commits wait so long for an offer to be taken

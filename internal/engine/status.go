@@ -2,6 +2,12 @@ package engine
 
 import "github.com/shardlease/shardlease-go/shardlease/lease"
 
+// The state of health of a worker, for people and probes.
+//
+// Called by the shell after a step.
+//
+// Invariant: Status changes nothing.
+
 // A Status is what a health check wants to know.
 type Status struct {
 	Incarnation lease.Incarnation // of the seat; empty: there is none
@@ -35,22 +41,32 @@ type Fault struct {
 	Shards []string // the first ten of them
 }
 
-// Status is the worker's state of health.
+// Status returns the worker's state of health.
 func (e *Engine) Status() Status {
+	c := &e.seat
 	s := Status{
-		Seated: e.seat.phase == seated, Resting: e.seat.phase == standing && e.now.Mono < e.seat.rest,
-		Leaving: e.leave.on, Draining: e.leave.all, Restored: e.seat.restored, Proven: e.seat.proven,
-		Listed:  e.looks.rowsStep > 0 || e.looks.seeking,
-		Sourced: e.feed.complete || e.feed.answered || len(e.shards) > 0,
-		Held:    e.fleet.held, Moving: e.fleet.givings, Requested: e.fleet.asks, Trust: e.seat.trust,
+		Seated: c.phase == seated, Resting: c.phase == unseated && e.turn.now.Mono < c.rest,
+		Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored, Proven: c.table.proven,
+		Listed:  e.watch.known,
+		Sourced: e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(&e.turn),
+		Held:    e.shards.held(), Trust: c.trust.until,
 		StoreFault: e.faults.store.err, SourceFault: e.faults.source.err,
+		CommitsFail: e.faults.commits.shown(), Unwell: e.faults.unwell.shown(),
 	}
-	s.Planned = s.Listed && s.Sourced && !e.looks.planWanted
-	if e.seat.phase != standing {
-		s.Incarnation = e.seat.me
+	for _, of := range e.shards.all {
+		if of.ask != nil {
+			s.Requested++
+		}
+		if of.t != nil && of.t.give != nil {
+			s.Moving++
+		}
 	}
-	if f := &e.faults.commits; f.on {
-		s.CommitsFail = Fault{Since: f.since, Count: f.count, Shards: f.shards}
+	s.Planned = s.Listed && s.Sourced && e.follow.revision > 0
+	if c.phase != unseated {
+		s.Incarnation = c.me
+	}
+	if plan := &e.watch.plan; plan.Unplaced > 0 {
+		s.Unplaced = Fault{Count: int(plan.Unplaced), Shards: plan.Examples}
 	}
 	return s
 }

@@ -132,7 +132,7 @@ func (w *world) join(name string, c engine.Config) *node {
 func (n *node) enter(c engine.Config) {
 	c.Name, n.patience = n.Name, c.TTL/4
 	n.w.nodes = append(n.w.nodes, n)
-	n.Boot(0, func() virtual.Engine { return twinned{virtual.Present(c, n.Moment()), n.w} })
+	n.Boot(0, func() virtual.Engine { return twinned{virtual.New(c, n.Moment()), n.w} })
 }
 
 // fleet lets workers of these names, a letter each, join.

@@ -151,11 +151,11 @@ func (w *state) aims() (now aims, missing error) {
 	for shard := range w.listed() {
 		missing = errors.Join(missing, w.serves(shard, rows[shard]))
 		to, assigned := targets[shard] // without one, a target was deleted by hand: the next planner finds out
-		if w.story.Engine != nil && to != rows[shard].Owner.Incarnation && (assigned || w.story.Deletes == 0) {
+		if to != rows[shard].Owner.Incarnation && (assigned || w.story.Deletes == 0) {
 			missing = errors.Join(missing, fmt.Errorf("%s is held by %v and assigned to %v", shard, rows[shard].Owner, to))
 		}
 	}
-	if w.story.Engine != nil && (plan.Revision == 0 || plan.Open) {
+	if plan.Revision == 0 || plan.Open {
 		missing = errors.Join(missing, fmt.Errorf("the plan is open or missing: %v", plan))
 	}
 	return now, missing

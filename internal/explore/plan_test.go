@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/explore"
-	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -22,7 +21,7 @@ func TestPlans(t *testing.T) {
 	for _, s := range planStories() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			s.Goal, s.Engine = true, virtual.Next
+			s.Goal = true
 			r, err := explore.Explore(s, *states/8)
 			if err != nil {
 				t.Fatal(err)
@@ -52,7 +51,7 @@ func TestTwoPlanners(t *testing.T) {
 			if s.Pauses > 0 && !deep {
 				t.Skip("150,000 states: run with -explore.states above 3000")
 			}
-			s.Goal, s.Engine, s.Mode = deep, virtual.Next, rebalance.Eager
+			s.Goal, s.Mode = deep, rebalance.Eager
 			if r, err := explore.Explore(s, 1<<20); err != nil || !r.Complete {
 				t.Errorf("%+v: %v", r, err)
 			}
@@ -73,7 +72,7 @@ func TestLargeFleets(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			s.Workers, s.Settled, s.Shards, s.For = k+1, k, k+2, 15*time.Second
-			s.Goal, s.Engine, s.Mode = true, virtual.Next, rebalance.Eager
+			s.Goal, s.Mode = true, rebalance.Eager
 			r, err := explore.Explore(s, *states/30)
 			if err != nil {
 				t.Fatal(err)

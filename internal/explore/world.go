@@ -42,7 +42,6 @@ type Story struct {
 	// For is how long the fleet is followed.
 	For time.Duration
 
-	Engine  virtual.Maker  // of the workers; nil: virtual.Present
 	Lists   map[int]string // what the sources of some workers list; the others list all shards
 	Prelude func(*Prelude) // what happens before the exploration begins, after the first workers settled
 	Goal    bool           // the goal has to be reached from every state
@@ -125,11 +124,7 @@ func (w *state) enter(i int) {
 		Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Hour, Poll: time.Hour,
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: -1},
 	}
-	create := w.story.Engine
-	if create == nil {
-		create = virtual.Present
-	}
-	n.Engine = create(c, n.Moment())
+	n.Engine = virtual.New(c, n.Moment())
 	w.step(i, engine.Tick{})
 }
 

@@ -2,8 +2,7 @@ package mutants
 
 import "slices"
 
-// coreMutants break the rules of the engine that follows the target assignment. Their tests run that
-// engine. The rules that it shares with the present engine move here when it replaces that one.
-func coreMutants() []mutant {
-	return slices.Concat(seatMutants(), costMutants(), shardMutants(), holdMutants(), watchMutants(), adviceMutants())
+// ruleMutants break the rules by which the engine decides.
+func ruleMutants() []mutant {
+	return slices.Concat(seatMutants(), costMutants(), shardMutants(), workerMutants(), holdMutants(), watchMutants(), adviceMutants())
 }

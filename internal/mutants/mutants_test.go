@@ -24,7 +24,7 @@ type mutant struct {
 }
 
 func all() []mutant {
-	return slices.Concat(rowMutants(), bucketMutants(), engineMutants(), planMutants(), coreMutants(), healthMutants())
+	return slices.Concat(rowMutants(), bucketMutants(), engineMutants(), planMutants(), ruleMutants(), healthMutants())
 }
 
 // mutated returns the file with the mutant's edit, and the path of that file.
@@ -116,13 +116,10 @@ func (m mutant) survives(t *testing.T) bool {
 // unharmed runs the tests on the unchanged code: a test that fails anyway, or does not
 // exist, would kill every mutant.
 func unharmed(t *testing.T, all []mutant) {
-	type one struct {
-		pkg, test string
-		next      bool
-	}
+	type one struct{ pkg, test string }
 	passed := map[one]bool{}
 	for _, m := range all {
-		if test := (one{m.pkg, m.test, m.next()}); !passed[test] {
+		if test := (one{m.pkg, m.test}); !passed[test] {
 			out, err := m.goTest("-v", "-run", runPattern(m.test), m.pkg)
 			if err != nil || !strings.Contains(out, "--- PASS: "+m.test) {
 				t.Fatalf("%s in %s does not pass by itself:\n%s", m.test, m.pkg, out)
@@ -134,16 +131,9 @@ func unharmed(t *testing.T, all []mutant) {
 
 func runPattern(test string) string { return "^" + strings.ReplaceAll(test, "/", "$/^") + "$" }
 
-// next reports whether the mutant is one of the engine that will replace the present one. Its test
-// then runs that engine.
-func (m mutant) next() bool { return strings.HasPrefix(m.at, "internal/core.") }
-
 func (m mutant) goTest(args ...string) (string, error) {
 	cmd := exec.Command("go", append([]string{"test", "-vet=off", "-timeout=30s"}, args...)...)
 	cmd.Dir = root
-	if m.next() {
-		cmd.Env = append(cmd.Environ(), "SHARDLEASE_ENGINE=next")
-	}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

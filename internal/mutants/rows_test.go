@@ -183,8 +183,6 @@ func rowMutants() []mutant {
 			never("'!'"), inLease, "TestReservedNames"},
 		{"the plan is no seat that cannot be read", "shardlease/lease.reader.key",
 			cut("reserved(name)"), inDynamo, "TestMalformedPlanHidesNoSeat"},
-		{"a plan that cannot be read is no worker", "internal/engine.Engine.sawSeats",
-			never("kindseat"), inWorker, "TestWorkersIgnoreThePlan"},
 
 		// Checkpoints.
 		{"a stale handle is refused by the rules too", "internal/protocol.holds",

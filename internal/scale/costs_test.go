@@ -38,9 +38,6 @@ func enter(f *fleet) { f.join() }
 //   - The heirs of a dead worker request nothing from it. The rows of a worker that has left while it
 //     was asked are read once more, because it may have handed the shards over.
 func TestCostOfAChange(t *testing.T) {
-	if !next() {
-		t.Skip("SHARDLEASE_ENGINE=next has these bounds")
-	}
 	for _, p := range []cost{
 		{"a worker joins", rebalance.Cooperative, enter, 267, 88, 2 + 5, 75, 0, 51, 12},
 		{"a worker joins", rebalance.Eager, enter, 233, 68, 2 + 5, 65, 0, 51, 12},

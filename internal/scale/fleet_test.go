@@ -26,7 +26,6 @@ type setting struct {
 	away            time.Duration // how long an outage lasts
 	audits          time.Duration // how often rows are audited; 0: audit
 	fresh           bool          // the rows have no history, and the workers short names
-	listed          int           // the rows that a large fleet lists per second; 0: engine.ListedRows
 }
 
 // A fleet is many engines and one table, in virtual time.
@@ -180,6 +179,6 @@ func (f *fleet) config() engine.Config {
 	return engine.Config{
 		Group: group, TTL: f.ttl, Drain: 20 * time.Second, Handoff: f.mode, Planner: rebalance.Even{},
 		MaxMoves: 100, Backoff: time.Second, MaxBackoff: 5 * time.Minute, Audit: cmp.Or(f.audits, audit), Poll: 30 * time.Second,
-		ListedRows: cmp.Or(f.listed, engine.ListedRows), Few: engine.Few, Commits: checkpoint.Policy{Every: -1},
+		Commits: checkpoint.Policy{Every: -1},
 	}
 }

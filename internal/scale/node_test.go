@@ -36,7 +36,7 @@ func (f *fleet) join() *node {
 	n.Shell, n.Input = n, n.step
 	n.client = client{n: n, limit: firstFew}
 	f.nodes = append(f.nodes, n)
-	n.Boot(0, func() virtual.Engine { return virtual.Present(c, n.Moment()) })
+	n.Boot(0, func() virtual.Engine { return virtual.New(c, n.Moment()) })
 	return n
 }
 

@@ -57,10 +57,7 @@ func (f *flags) setting() setting {
 		shards: f.shards, workers: f.workers, buckets: max(1, f.buckets), mode: mode,
 		commit: f.commit, away: 3 * time.Hour,
 	}
-	s.rest = max(10*time.Minute, s.auditPeriod()/2) // long enough for every worker to list the rows after the last change
-	if next() {
-		s.rest = time.Minute
-	}
+	s.rest = time.Minute
 	return s
 }
 

@@ -50,28 +50,16 @@ func TestSteadyFleetCostsItsWorkers(t *testing.T) {
 // of the 8.8 read units/s of the last of these fleets, and 79 of the 326 of a fleet of 100
 // workers with 10,000 shards. TestScale asserts the same for that fleet.)
 func TestSteadyCostFollowsFromSizes(t *testing.T) {
-	for _, c := range []struct{ shards, workers, listed int }{{64, 4, 0}, {1000, 20, 0}, {400, 16, 100}} {
+	for _, c := range []struct{ shards, workers int }{{64, 4}, {1000, 20}, {400, 16}} {
 		for _, idle := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%d x %d, idle %v", c.shards, c.workers, idle), func(t *testing.T) {
 				s := small()
-				s.shards, s.workers, s.listed = c.shards, c.workers, c.listed
+				s.shards, s.workers = c.shards, c.workers
 				s.rest = s.auditPeriod() / 2 // by then every worker has listed the rows after the last change, and no audit has begun
 				f := settled(s, idle)
 				followsFromSizes(t, f, steady(f))
 			})
 		}
-	}
-}
-
-// TestSteadyLargeFleetListsInTurn: if a listing of all rows takes long, workers list less
-// often than the configuration says.
-func TestSteadyLargeFleetListsInTurn(t *testing.T) {
-	s := small()
-	s.workers, s.listed, s.rest = 16, 100, 10*time.Minute
-	f := settled(s, true)
-	r := steady(f)
-	if n, most := f.meter.counts["list lease"], 16*watched*11/10; n > most {
-		t.Errorf("16 workers listed the rows %d times in %v, at most %d are allowed: an audit period is %v", n, r.took, most, 4*16*400/100*time.Second)
 	}
 }
 
@@ -98,48 +86,6 @@ func TestChangesOfASmallFleet(t *testing.T) {
 			}
 			if r.starts > c.starts || r.lost > 0 {
 				t.Errorf("%d tenures began, more than %d; or seats were lost: %d", r.starts, c.starts, r.lost)
-			}
-		})
-	}
-}
-
-// TestChangesOfALargeFleet: if the workers cannot all list all rows at every change, only a
-// few do, and the changes take no longer.
-func TestChangesOfALargeFleet(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		run    func(*fleet) result
-		held   time.Duration // as in TestChangesOfASmallFleet, also even and starts
-		even   time.Duration
-		starts int
-		lists  int // the most listings of all rows
-		vain   int // the most writes for a shard that may be refused
-	}{
-		{"a worker joins", joins, beat, beat + 1500*time.Millisecond, 27, 24, 5},
-		{"a worker leaves", leaves, beat + time.Second, beat + 1500*time.Millisecond, 60, 40, 5},
-		{"two of sixteen die", func(f *fleet) result { f.nodes[1].kill(); return dies(f) }, leaseTime + beat + 500*time.Millisecond, leaseTime + 2*beat, 60, 36, 5},
-		{"every worker is replaced", deploy, beat, 3 * leaseTime, 3 * 400, 100, 5},
-		{"the table was silent", outage, leaseTime + beat, 3 * leaseTime, 405, 48, 5},
-		{"all restart", restart, leaseTime + beat, 3 * leaseTime, 400, 64, 5},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := small()
-			s.workers, s.listed, s.rest = 16, 400, 2*time.Minute
-			if next() {
-				ofSixteen(t, s, c.name, c.run, c.starts, c.vain)
-				return
-			}
-			f := settled(s, true)
-			r := c.run(f)
-			t.Logf("%v\n%v", f.meter, r)
-			if r.held < 0 || r.held > c.held || r.even < 0 || r.even > c.even {
-				t.Errorf("all held after %v, more than %v; or even after %v, more than %v", r.held, c.held, r.even, c.even)
-			}
-			if lists := f.meter.counts["list lease"]; lists > c.lists || r.starts > c.starts || r.lost > 0 {
-				t.Errorf("the rows were listed %d times, more than %d; %d tenures began, more than %d; or seats were lost: %d", lists, c.lists, r.starts, c.starts, r.lost)
-			}
-			if vain := f.meter.counts["lease transfer refused"] + f.meter.counts["lease create refused"]; vain > c.vain {
-				t.Errorf("%d writes were refused, more than %d", vain, c.vain)
 			}
 		})
 	}

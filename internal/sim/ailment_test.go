@@ -3,17 +3,12 @@ package sim
 import (
 	"fmt"
 	"testing"
-
-	"github.com/shardlease/shardlease-go/internal/virtual"
 )
 
 // TestNothingStandsStillWithoutAName: when nobody processes a shard for longer than its bound, an
 // event, the row or the plan says why, whatever is wrong with the fleet. And when it is mended the
 // fleet comes to rest.
 func TestNothingStandsStillWithoutAName(t *testing.T) {
-	if !virtual.IsNext() {
-		t.Skip("only where workers write their plan")
-	}
 	for _, a := range Ailments() {
 		for _, workers := range []int{4, 12} {
 			t.Run(fmt.Sprintf("%s/%d", a.Name, workers), func(t *testing.T) {

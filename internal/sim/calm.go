@@ -40,45 +40,14 @@ func (w *world) slowly() time.Duration {
 	return s.ttl + s.cooldown + 5*time.Second + time.Duration(len(w.streams))*each + 3*s.pace + w.backlog()
 }
 
-// remember lets every worker of a large fleet list the rows in its turn, which may come a turn
-// and a half and two heartbeats after the last. Only then do all plan on the same, and make the
-// fewest moves in the shortest time.
-func (w *world) remember() {
-	if d := w.turns(); d > 0 {
-		w.restFor(d)
-	}
-}
-
-// turns is how long it takes until every worker of a large fleet has listed the rows in its
-// turn; 0 in other fleets.
-func (w *world) turns() time.Duration {
-	if w.set.listed == 0 {
-		return 0
-	}
-	rows := 0
-	for _, s := range w.streams {
-		if w.judge.row(s.name).Generation > 0 || !s.dropped {
-			rows++
-		}
-	}
-	return 2*time.Duration(len(w.live())*rows)*time.Second/time.Duration(w.set.listed) + w.set.ttl
-}
-
-// moved holds that a change took the fewest moves. The workers of a large fleet plan by what
-// they believe of each other, and now and then one shard moves twice: there it is counted, and
-// TestRounds holds that it is rare.
+// moved holds that a change took the fewest moves.
 func (w *world) moved(moves, enough int, what string) {
-	switch {
-	case w.set.limit > 0 || moves == enough:
-	case w.set.listed > 0 && moves > enough:
-		w.stats.Extra = 1
-	default:
+	if w.set.limit == 0 && moves != enough {
 		w.fault("%s: %d moves; %d are enough: %s", what, moves, enough, w.judge.last(moves))
 	}
 }
 
 func (w *world) join() {
-	w.remember()
 	v, _ := w.view()
 	planned, others := w.moves()
 	n := w.newcomer()
@@ -109,7 +78,6 @@ func (w *world) newcomer() *node {
 }
 
 func (w *world) leave() {
-	w.remember()
 	live := w.live()
 	n := live[w.chance.IntN(len(live))]
 	held := len(n.Handlers)
@@ -130,7 +98,6 @@ func (w *world) leave() {
 
 // die: a crash is noticed after the lease time, and a look.
 func (w *world) die() {
-	w.remember()
 	live := w.live()
 	if len(live) < 2 {
 		return
@@ -139,10 +106,7 @@ func (w *world) die() {
 	n.crash()
 	from := w.Now()
 	limit := (w.set.ttl+w.set.ttl/3)*1000/960 + 500*time.Millisecond
-	if w.set.listed > 0 {
-		limit += time.Second // there may be none of the few to evict it
-	}
-	if w.next && len(live) > lease.MaxWatchers {
+	if len(live) > lease.MaxWatchers {
 		limit = w.set.ttl*1000/960 + 2500*time.Millisecond + time.Duration(len(n.Handlers))*w.net.slow*2
 	}
 	if w.set.attempts > 0 {

@@ -10,7 +10,7 @@ import (
 
 // A host is the machine beneath one process. It may be sick: every handler fails at once, hangs or
 // marks nothing. It may be busy: each step takes a while, and inputs queue meanwhile. The answer to
-// a heartbeat does not wait behind other inputs.
+// a heartbeat does not wait behind other inputs. When trouble has ended, what has queued is done at once.
 type host struct {
 	sick  temper        // good: it is well
 	cost  time.Duration // of each step
@@ -56,7 +56,9 @@ func (n *node) serve() {
 	n.Later(n.host.free-n.w.Now(), func() {
 		h := &n.host
 		in := h.queue[0]
-		h.queue, h.armed, h.free = h.queue[1:], false, n.w.Now()+h.cost
+		if h.queue, h.armed = h.queue[1:], false; !n.w.peace {
+			h.free = n.w.Now() + h.cost
+		}
 		n.step(in)
 		n.serve()
 	})

@@ -39,18 +39,13 @@ func (net *network) set(r rates) {
 			if !net.w.likely(net.rates.stale) {
 				return 0, false
 			}
-			return net.w.between(0, net.w.lag()), true
+			return net.w.between(0, lag), true
 		}
 	}
 }
 
 // lag is how far listings lag behind at most.
-func (w *world) lag() time.Duration {
-	if w.next {
-		return 3 * time.Second
-	}
-	return time.Second
-}
+const lag = 3 * time.Second
 
 // A request is one call of the table.
 type request struct {

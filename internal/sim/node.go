@@ -137,9 +137,7 @@ func (n *node) Call(o engine.Output) {
 // Tell hears of an event.
 func (n *node) Tell(ev event.Event) {
 	n.w.mix(uint64(ev.Kind))
-	if n.w.next {
-		n.w.reported(n, ev)
-	}
+	n.w.reported(n, ev)
 	switch ev.Kind {
 	case event.Joined:
 		n.seated = true

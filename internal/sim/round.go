@@ -45,7 +45,7 @@ func Round(seed uint64, most time.Duration, log func(string)) Result {
 
 func (w *world) result() Result {
 	w.stats.Rounds, w.stats.Time, w.stats.Faults[Stale] = 1, w.Now(), w.table.Lagged
-	if w.set.listed > 0 {
+	if len(w.nodes) > lease.MaxWatchers {
 		w.stats.Large = 1
 	}
 	return Result{Stats: w.stats, Hash: w.hash, Err: errors.Join(w.faults...)}
@@ -68,16 +68,12 @@ func (w *world) settle() {
 	w.quiet()
 	w.run(w.net.timeout + time.Second) // what was on its way arrives
 	from := w.Now()
-	limit := w.patience() + w.turns()
+	limit := w.patience()
 	if !w.until(limit, w.atRest) {
 		w.restless("not at rest %v after all trouble has ended", limit)
 		return
 	}
 	w.stats.Converged = max(w.stats.Converged, w.Now()-from)
-	if w.run(w.turns()); !w.until(w.slowly(), w.atRest) { // the last worker that lists the rows may know better
-		w.restless("not at rest %v after every worker has listed the rows", w.slowly())
-		return
-	}
 	w.run(time.Second)
 	w.strict, w.calm = true, w.Now()
 	w.restFor(2 * w.set.rest)
@@ -117,7 +113,7 @@ func (w *world) restFor(d time.Duration) {
 	audits := int(d/(w.set.audit*9/10*960/1000)) + 2
 	removed = w.stats.Hands[reasonAt(lease.ReasonRemoved)] - removed // each is a write, and new listings for all
 	most := live * (2*beats + 4*audits + 4*removed)
-	if w.next && live > lease.MaxWatchers { // the first three watchers list every 500 ms, 1 s and 2 s
+	if live > lease.MaxWatchers { // the first three watchers list every 500 ms, 1 s and 2 s
 		most += int(4 * d / time.Second)
 	}
 	if n := w.calls() - calls; n > most {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -38,16 +37,12 @@ func Scenarios() []Scenario {
 	for _, f := range []Fault{
 		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, WallJump, ClockRate, ReadsOnly, WritesOnly, BeatsOnly,
 		Outage, Split, Merge, ModeChange, ForcedRelease, Restore, SkewedRestore, MalformedRow, MalformedSeat, Deploy,
+		Advice, AdviceDeleted, PlannerPaused, RackCrash, MalformedPlan, MalformedTarget,
 	} {
 		all = append(all, Scenario{Fault: f})
 	}
 	all = append(all, Scenario{Fault: Rebirth, set: func(s *settings) { s.retention, s.poll = time.Second, time.Second }})
-	if virtual.IsNext() {
-		for _, f := range []Fault{Advice, AdviceDeleted, PlannerPaused, RackCrash, MalformedPlan, MalformedTarget} {
-			all = append(all, Scenario{Fault: f})
-		}
-		all = append(all, Scenario{Fault: SickHost, set: func(s *settings) { s.sick = 0.5 }}, Scenario{Fault: BusyHost, set: func(s *settings) { s.busy = 0.5 }})
-	}
+	all = append(all, Scenario{Fault: SickHost, set: func(s *settings) { s.sick = 0.5 }}, Scenario{Fault: BusyHost, set: func(s *settings) { s.busy = 0.5 }})
 	for i := range all {
 		all[i].Name = all[i].Fault.String()
 	}

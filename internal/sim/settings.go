@@ -29,8 +29,6 @@ type settings struct {
 	cooldown   time.Duration
 	audit      time.Duration
 	prepare    time.Duration
-	listed     int               // rows a second that all workers of a large fleet list; 0: any number
-	few        int               // of them look for all
 	handoff    rebalance.Handoff // nil: each process draws one
 
 	// Of seasons. What is zero in a round is what config and handlers say.
@@ -74,20 +72,13 @@ func (w *world) draw() settings {
 	return s
 }
 
-// enlarge lets one fleet in three do what a large one does, though it is small; some only
-// while it is at its largest. Where workers write their plan, such a fleet has 9 to 20 of them, so
-// that not all watch. That is drawn apart, so that all else of a seed is as it would be.
+// enlarge gives one fleet in three 9 to 20 workers, so that not all watch. That is drawn apart, so
+// that all else of a seed is as it would be.
 func (w *world) enlarge() {
 	chance := rand.New(rand.NewPCG(w.seed, 0x1a29e))
-	if w.next {
-		if chance.IntN(3) == 0 {
-			w.set.nodes = 9 + chance.IntN(12)
-			w.set.streams += chance.IntN(12)
-		}
-		return
-	}
 	if chance.IntN(3) == 0 {
-		w.set.listed, w.set.few = []int{1, 3, 10}[chance.IntN(3)], []int{0, 1, 2, 6}[chance.IntN(4)]
+		w.set.nodes = 9 + chance.IntN(12)
+		w.set.streams += chance.IntN(12)
 	}
 }
 
@@ -100,8 +91,8 @@ func (w *world) config() engine.Config {
 	}
 	return engine.Config{
 		Group: group, TTL: s.ttl, Drain: s.drain, Handoff: handoff, Planner: rebalance.Even{}, MaxShards: s.limit,
-		MaxMoves: pick(w, 1, 3, 100), Cooldown: s.cooldown, StallAfter: s.stall, CommitTimeout: 3 * s.ttl, MaxAttempts: s.attempts,
-		Backoff: s.backoff, MaxBackoff: cmp.Or(s.maxBackoff, 5*time.Second), Audit: s.audit, ListedRows: s.listed, Few: s.few, Poll: cmp.Or(s.poll, pick(w, time.Second, 10*time.Second, 30*time.Second)),
+		MaxMoves: pick(w, 1, 3, 100), StallAfter: s.stall, CommitTimeout: 3 * s.ttl, MaxAttempts: s.attempts,
+		Backoff: s.backoff, MaxBackoff: cmp.Or(s.maxBackoff, 5*time.Second), Audit: s.audit, Poll: cmp.Or(s.poll, pick(w, time.Second, 10*time.Second, 30*time.Second)),
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: s.commits, Marks: s.marks},
 	}
 }

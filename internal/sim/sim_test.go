@@ -61,7 +61,7 @@ func (f *flags) aims() bool { return f.hours > 0 || f.commits > 0 || f.each > 0 
 
 // reached reports whether all that is to be reached is.
 func (f *flags) reached(s *Stats) bool {
-	return s.Time.Hours() >= f.hours && s.Commits >= f.commits && slices.Min(s.Faults[:known()]) >= f.each
+	return s.Time.Hours() >= f.hours && s.Commits >= f.commits && slices.Min(s.Faults[:]) >= f.each
 }
 
 // trouble is how long it lasts at most, of those who may have so much of it.
@@ -116,10 +116,6 @@ func (r *runs) all() {
 		all.Go(r.run)
 	}
 	all.Wait()
-	if r.total.Extra*50 > r.total.Large+50 {
-		r.Errorf("in %d of %d large fleets a change took more moves than needed", r.total.Extra, r.total.Large)
-		r.failed++
-	}
 	r.Logf("%v\n%d failed; %.0f simulated seconds per second", r.total, r.failed, r.total.Time.Seconds()/time.Since(r.began).Seconds())
 }
 

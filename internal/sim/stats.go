@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -66,15 +65,6 @@ const (
 	faultKinds                   // how many there are
 )
 
-// known is how many of the faults can happen: those from Advice on only where workers write their
-// plan.
-func known() Fault {
-	if virtual.IsNext() {
-		return faultKinds
-	}
-	return Advice
-}
-
 func (f Fault) String() string {
 	return [...]string{
 		"crash", "stop", "pause T/2", "pause T±ε", "pause 3T", "pause 10T", "suspend", "wall jump", "clock rate",
@@ -90,8 +80,7 @@ func (f Fault) String() string {
 // Stats count what happened.
 type Stats struct {
 	Rounds  int
-	Large   int           // of these, with the rules of large fleets
-	Extra   int           // of those, in which a change took more moves than needed
+	Large   int           // of these, with fleets in which not every worker watches
 	Time    time.Duration // simulated
 	Steps   int
 	Commits int // accepted checkpoints
@@ -112,7 +101,6 @@ type Stats struct {
 func (s *Stats) Add(o Stats) {
 	s.Rounds += o.Rounds
 	s.Large += o.Large
-	s.Extra += o.Extra
 	s.Time += o.Time
 	s.Steps += o.Steps
 	s.Commits += o.Commits
@@ -172,7 +160,7 @@ func reasonAt(r lease.Reason) int {
 func (s Stats) String() string {
 	var b strings.Builder
 	if s.Large > 0 {
-		fmt.Fprintf(&b, "%d large fleets, in %d of which a change took more moves than needed\n", s.Large, s.Extra)
+		fmt.Fprintf(&b, "%d large fleets\n", s.Large)
 	}
 	fmt.Fprintf(&b, "%d rounds, %.1f simulated hours, %d steps\n", s.Rounds, s.Time.Hours(), s.Steps)
 	fmt.Fprintf(&b, "%d accepted commits, %d writes, %d records (%d again, %d effects refused by the fence)\n",
@@ -189,7 +177,7 @@ func (s Stats) String() string {
 		}
 	}
 	fmt.Fprintf(&b, "\n%d faults:", s.Troubles())
-	for f := range known() {
+	for f := range faultKinds {
 		fmt.Fprintf(&b, " %v %d,", f, s.Faults[f])
 	}
 	return b.String()

@@ -24,9 +24,7 @@ func (w *world) drawKinds() []Fault {
 	all := []Fault{
 		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, ReadsOnly, WritesOnly, BeatsOnly,
 		Outage, Split, Merge, ModeChange, ForcedRelease, MalformedRow, MalformedSeat, Deploy,
-	}
-	if w.next {
-		all = append(all, Advice, AdviceDeleted, PlannerPaused, RackCrash, MalformedPlan, MalformedTarget)
+		Advice, AdviceDeleted, PlannerPaused, RackCrash, MalformedPlan, MalformedTarget,
 	}
 	switch w.chance.IntN(4) { // more than once, where it seldom can happen
 	case 0:
@@ -56,9 +54,7 @@ func (w *world) drawTrouble(all []Fault) trouble {
 		throttled: some(0.2), readLost: some(0.1), stale: some(0.5),
 	}
 	w.set.tempers, w.set.hook, w.set.source = some(0.3), some(0.9), some(0.3)
-	if w.next {
-		w.set.sick, w.set.busy = some(0.3), some(0.5)
-	}
+	w.set.sick, w.set.busy = some(0.3), some(0.5)
 	return t
 }
 

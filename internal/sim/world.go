@@ -18,7 +18,6 @@ type world struct {
 	seed    uint64
 	chance  *rand.Rand
 	make    virtual.Maker
-	next    bool // its workers write their plan down
 	table   virtual.Table
 	store   *store // of the table
 	judge   *judge
@@ -44,13 +43,11 @@ type world struct {
 }
 
 func newWorld(seed uint64) *world {
-	w := &world{seed: seed, chance: rand.New(rand.NewPCG(seed, 0x5eed)), make: virtual.Present, store: newStore(), named: map[string]*stream{}, hash: 14695981039346656037}
-	w.judge, w.net.w, w.next = newJudge(w), w, virtual.IsNext()
+	w := &world{seed: seed, chance: rand.New(rand.NewPCG(seed, 0x5eed)), make: virtual.New, store: newStore(), named: map[string]*stream{}, hash: 14695981039346656037}
+	w.judge, w.net.w = newJudge(w), w
 	w.table = virtual.Table{Store: w.store, Watcher: w.judge, Unreadable: map[lease.Key]bool{}, Time: &w.Time}
-	if w.next {
-		w.reports.idle, w.reports.shards = map[string]time.Duration{}, map[string]time.Duration{}
-		w.After(0, w.keepNaming)
-	}
+	w.reports.idle, w.reports.shards = map[string]time.Duration{}, map[string]time.Duration{}
+	w.After(0, w.keepNaming)
 	return w
 }
 

@@ -9,8 +9,6 @@
 //
 //	go test ./internal/transcript -update
 //
-// The files in testdata/next are those of the engine that will replace the present one.
-//
 // A script knows the commands, inputs and outputs of workers, and the table. It knows nothing of
 // what is inside an engine, so that another engine can play the same scripts.
 package transcript

@@ -12,16 +12,10 @@ import (
 
 var update = flag.Bool("update", false, "record the transcripts again")
 
-// TestTranscripts: the engines hold the conversations in testdata, and those that will replace
-// them the ones in testdata/next.
+// TestTranscripts: the engines hold the conversations in testdata.
 func TestTranscripts(t *testing.T) {
-	t.Run("present", func(t *testing.T) { testTranscripts(t, "testdata", virtual.Present) })
-	t.Run("next", func(t *testing.T) { testTranscripts(t, "testdata/next", virtual.Next) })
-}
-
-func testTranscripts(t *testing.T, dir string, make virtual.Maker) {
-	files, err := filepath.Glob(dir + "/*.txt")
-	if err != nil || len(files) < 18 {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) < 23 {
 		t.Fatalf("%d transcripts (%v)", len(files), err)
 	}
 	for _, file := range files {
@@ -30,7 +24,7 @@ func testTranscripts(t *testing.T, dir string, make virtual.Maker) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			now, err := Play(string(text), make)
+			now, err := Play(string(text), virtual.New)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +87,7 @@ func TestPlayRefuses(t *testing.T) {
 		"> start a eager\n> when a next commits: lose the reply": "never sent",
 		"> run fast":                                             "invalid duration",
 	} {
-		if text, err := Play(script, virtual.Present); err == nil || !strings.Contains(err.Error(), want) {
+		if text, err := Play(script, virtual.New); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %q, %v; want an error with %q", script, text, err, want)
 		}
 	}
@@ -101,7 +95,7 @@ func TestPlayRefuses(t *testing.T) {
 
 // TestPlayKeepsTheScript: comments, commands and empty lines stay, what was recorded goes.
 func TestPlayKeepsTheScript(t *testing.T) {
-	text, err := Play("# a story\n\n  0.000  a → table  an earlier recording\n# the end\n", virtual.Present)
+	text, err := Play("# a story\n\n  0.000  a → table  an earlier recording\n# the end\n", virtual.New)
 	if want := "# a story\n\n# the end\n"; err != nil || text != want {
 		t.Errorf("%q, %v; want %q", text, err, want)
 	}

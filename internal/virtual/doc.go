@@ -18,6 +18,5 @@
 //   - The tests of the engine (internal/engine) use all of it, with stories written down.
 //   - The transcripts (internal/transcript) use all of it, with scripts, and record what is said.
 //
-// A host runs whatever implements [Engine]; [Present] makes the engine of the library,
-// and [Next] the one that will replace it.
+// A host runs whatever implements [Engine]; [New] makes the engine of the library.
 package virtual

@@ -2,10 +2,8 @@ package virtual
 
 import (
 	"cmp"
-	"os"
 	"slices"
 
-	"github.com/shardlease/shardlease-go/internal/core"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
@@ -22,28 +20,12 @@ type Engine interface {
 // A Maker makes the engine of a worker that has done nothing yet.
 type Maker func(engine.Config, engine.Moment) Engine
 
-// Present makes the engine of the library; with SHARDLEASE_ENGINE=next in the environment, the one
-// that will replace it.
-func Present(c engine.Config, now engine.Moment) Engine {
-	if IsNext() {
-		return Next(c, now)
-	}
-	return present{engine.New(c, now)}
-}
+// New makes the engine of the library.
+func New(c engine.Config, now engine.Moment) Engine { return own{engine.New(c, now)} }
 
-// IsNext reports whether Present makes the engine that will replace the present one.
-func IsNext() bool { return os.Getenv("SHARDLEASE_ENGINE") == "next" }
+type own struct{ *engine.Engine }
 
-// Next makes the engine.
-func Next(c engine.Config, now engine.Moment) Engine { return next{core.New(c, now)} }
-
-type next struct{ *core.Engine }
-
-func (n next) Clone() Engine { return next{n.Engine.Clone()} }
-
-type present struct{ *engine.Engine }
-
-func (p present) Clone() Engine { return present{p.Engine.Clone()} }
+func (o own) Clone() Engine { return own{o.Engine.Clone()} }
 
 // A Shell is what surrounds the engine of a [Host]. Each method carries out the output of that
 // name, and may step the host. The handler is nil if it has returned; its fields are as they were

@@ -42,12 +42,9 @@ const (
 	Malformed                   // a record in the table cannot be read
 	Restored                    // the table was restored or replaced: claiming is suspended
 	CommitsFail                 // the table has accepted no mark for Config.CommitTimeout
-
-	// No worker reports these three kinds yet. They are for workers that follow the plan of their
-	// group.
-	Silent // handlers of this worker have neither marked nor called Progress for Config.StallAfter, or five minutes
-	Full   // no worker has room for some shards
-	Unwell // the handlers of this worker fail: it gets no shards, except for trials
+	Silent                      // handlers have neither marked nor called Progress for Config.StallAfter, or five minutes
+	Full                        // no worker has room for some shards; one worker reports it
+	Unwell                      // the handlers of this worker fail: it gets no shards, except for trials
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
 	// or returned an answer that cannot be used. Err is a *shardlease.HookError. If a store or
@@ -105,9 +102,10 @@ type Event struct {
 	Pending uint64        // of Ended: how many marks were never accepted
 
 	// Lasted, Over, Count and Shards describe a fault that lasts: StoreFault, SourceFault,
-	// Restored, CommitsFail, Silent, Full or Unwell. Such a fault is reported when it begins, a lease time later,
-	// then at intervals that double up to an hour, and when it ends. One event reports it
-	// for all shards of this worker that it concerns. Malformed has Lasted and Over too: each
+	// Restored, CommitsFail, Silent, Full or Unwell. Such a fault is reported when it begins, a
+	// lease time later, then at intervals that double up to an hour, and when it ends. One event
+	// reports it for all shards of this worker that it concerns; Full is about shards that no
+	// worker has. Malformed has Lasted and Over too: each
 	// record is reported by itself, at the listings that find it.
 	Lasted time.Duration // the time since the fault began
 	Over   bool          // whether the fault has ended

@@ -28,8 +28,8 @@
 // the only record that decides who holds a shard, so nothing is lost with a plan that is wrong,
 // late or missing.
 //
-// The workers of this version neither write these records nor obey them. The records exist so
-// that stores keep them and older versions tolerate them.
+// One worker at a time writes the plan and the targets, and each worker reads its own target. If two
+// planners meet, the one that opened the lower revision stops.
 //
 // # The states of a shard
 //
@@ -125,8 +125,8 @@
 //   - evict: to delete the seat of a worker whose heartbeat counter has stood still for the
 //     lease time. An operator can evict any worker.
 //   - expire: a lease expires when its owner is evicted.
-//   - poll: to read the seats, once per heartbeat interval. While one of its shards moves, a
-//     worker reads the seats and the rows of these shards every 120 ms (watch).
+//   - poll: to read the seats, or the plan alone, once per heartbeat interval. While one of its
+//     shards moves, a worker reads the seats and the rows of these shards every 120 ms (watch).
 //   - list: to read a source, every Config.PollEvery, or all rows of one kind.
 //   - audit: a periodic complete listing of all lease rows.
 //
@@ -159,14 +159,17 @@
 //
 // Moving a shard:
 //
-//   - plan: which worker should hold which shard; each worker computes it from the same
-//     rows (target assignment).
+//   - plan: which worker should hold which shard; one worker computes it and writes it (target
+//     assignment).
 //   - revision: the number of a written plan, which grows with every plan (assignment epoch).
 //   - target: the shards that one worker should hold under a revision, [Target] (member's
 //     target assignment).
 //   - hint: the entry of a target that names the successor of a shard; its stored name is give.
-//   - watcher: a worker that lists the seats and plans when something has changed.
-//   - news: what a worker reports about shards on its seat: created, finished, declined.
+//   - watcher: a worker that lists the seats. In a fleet of at most eight workers every worker
+//     does; in a larger one the plan names eight.
+//   - tick: the write of the first watcher to the plan, once per heartbeat interval.
+//   - news: what a worker reports about shards on its seat: finished, removed, declined.
+//   - unwell: handlers of three different shards have failed in a row under this worker.
 //   - wish: what an operator wants of the next plan: cordon, drain, pause, pin.
 //   - move, handoff: the planned change of hands between two live workers.
 //   - mode: eager (a gap, no overlap) or cooperative (an overlap, no gap).

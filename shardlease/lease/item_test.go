@@ -126,7 +126,7 @@ func TestItemsComeBack(t *testing.T) {
 	tombstone := next(t)(protocol.Remove(failed, command, stamp()))
 	records = append(records, failed, tombstone, next(t)(protocol.Quarantine(failed, command, lease.ReasonFailed, stamp())))
 	seat := lease.Seat{
-		Group: "g/lease", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second, Planner: "p", MaxShards: 3, Task: "t", At: time.Unix(5, 0).UTC(),
+		Group: "g/lease", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second, MaxShards: 3, Task: "t", At: time.Unix(5, 0).UTC(),
 		Says: lease.Says{Freed: 12, Wants: []lease.Want{{Shard: "a b", Generation: 7, Terms: rebalance.Terms{Mode: rebalance.Cooperative, Drain: time.Second, AfterDrain: rebalance.Wait}}}},
 	}
 	leaving := seat

@@ -13,13 +13,10 @@ import (
 
 // Says is what a worker publishes with its heartbeats. Every heartbeat writes all of it again.
 type Says struct {
-	Leaving bool // the worker is shutting down and takes no more shards
-	// Wants are the shards that the worker requests. A leaving worker writes the shards that it
-	// holds and that nobody requests: the workers of a large fleet may not know of them.
-	Wants []Want
-	// Freed counts the shards that the worker has created, finished or released to nobody. While
-	// nothing happens no worker lists the rows, so the others list them when they see Freed grow.
-	// Where workers follow a written plan, News replaces it: News names the shards.
+	Leaving bool   // the worker is shutting down and takes no more shards
+	Wants   []Want // the shards that the worker requests
+	// Freed counts the changes of News, also of those that News no longer has. A plan is due when
+	// Freed has grown since the last one.
 	Freed int64
 
 	Revision int64 // the newest revision of the plan that the worker knows; 0: none

@@ -28,7 +28,6 @@ type Seat struct {
 	Task      string
 	TTL       time.Duration // the lease time: how long the heartbeat counter may stand still
 	MaxShards int64         // how many shards the worker holds at most; 0: any number
-	Planner   string        // the fingerprint of the worker's planner; held shards move only while all workers have the same
 	Says                    // what the worker publishes with its heartbeat
 	At        time.Time     // the worker's wall clock at its last heartbeat, for people
 
@@ -63,7 +62,7 @@ func (s Seat) Owner() Owner { return Owner{Name: s.Name, Incarnation: s.Incarnat
 func (s Seat) Validate() error {
 	errs := []error{
 		s.Key().Validate(), validID("write id", string(s.WriteID)), validName("worker name", s.Name),
-		validText("task", s.Task, MaxName), validText("planner", s.Planner, MaxID), s.Says.validate(),
+		validText("task", s.Task, MaxName), s.Says.validate(),
 		validText("build", s.Build, MaxName), validText("handoff", s.Handoff, MaxName),
 	}
 	if s.Beat < 0 {
@@ -93,7 +92,6 @@ func (s Seat) encode(put func(string, any)) {
 	put(attr.Task, s.Task)
 	put(attr.TTL, s.TTL.Milliseconds())
 	put(attr.MaxShards, s.MaxShards)
-	put(attr.Planner, s.Planner)
 	s.Says.encode(put)
 	put(attr.At, millis(s.At))
 	put(attr.Build, s.Build)
@@ -107,7 +105,7 @@ func (in *reader) seat(key Key) Seat {
 	return Seat{
 		Group: key.Group, Incarnation: Incarnation(key.Name), WriteID: WriteID(in.text(attr.WriteID)), Beat: in.number(attr.Beat),
 		Name: in.text(attr.Name), Task: in.text(attr.Task), TTL: in.duration(attr.TTL),
-		MaxShards: in.number(attr.MaxShards), Planner: in.text(attr.Planner), Says: in.says(), At: in.time(attr.At),
+		MaxShards: in.number(attr.MaxShards), Says: in.says(), At: in.time(attr.At),
 		Build: in.text(attr.Build), Since: in.time(attr.Since), Handoff: in.text(attr.Handoff),
 		Backoff: in.duration(attr.Backoff), MaxAttempts: in.number(attr.MaxAttempts),
 	}

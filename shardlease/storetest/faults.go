@@ -256,7 +256,6 @@ func badInputWritesNothing(b *bench) {
 		"no incarnation":   func(s *lease.Seat) { s.Incarnation = "" },
 		"no lease time":    func(s *lease.Seat) { s.TTL = 0 },
 		"endless":          func(s *lease.Seat) { s.TTL = 1000 * time.Hour },
-		"planner":          func(s *lease.Seat) { s.Planner = long },
 		"with a heartbeat": func(s *lease.Seat) { s.Beat = 3 },
 	} {
 		next := seat

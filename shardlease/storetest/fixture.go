@@ -165,7 +165,7 @@ func newSeat(name string) lease.Seat {
 	me := worker(name)
 	return lease.Seat{
 		Group: group, Incarnation: me.Incarnation, Name: me.Name, Task: me.Task,
-		TTL: 10 * time.Second, MaxShards: 12, Planner: "even/1",
+		TTL: 10 * time.Second, MaxShards: 12,
 	}
 }
 

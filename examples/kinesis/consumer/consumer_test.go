@@ -301,7 +301,9 @@ func TestLags(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, fakekinesis.Shard{Name: "a", Records: numbered(90)})
 		b.run()
-		time.Sleep(150 * time.Millisecond)
+		for b.c.Lags.Shards()["a"].Read == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
 		var early strings.Builder
 		b.c.Lags.WriteMetrics(&early)
 		time.Sleep(time.Minute)

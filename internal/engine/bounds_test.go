@@ -1,0 +1,89 @@
+package engine_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/rebalance"
+)
+
+// How long it takes until what has happened to one shard, or to one plan, has been dealt with.
+
+// An incident happens in a settled fleet. It returns how long it took until it was dealt with.
+type incident func(f *fleet, i int) time.Duration
+
+// TestBoundsOfIncidents: in small and in large fleets, at twenty moments between two heartbeats each.
+func TestBoundsOfIncidents(t *testing.T) {
+	const backOff, poll = time.Second, 30 * time.Second
+	for _, c := range []struct {
+		name         string
+		happens      incident
+		small, large time.Duration
+	}{
+		{"a parent is finished, and its child is processed", (*fleet).finishParent, time.Second, beat + 2*time.Second},
+		{"a handler fails, and another worker processes the shard", (*fleet).failOnce, backOff + beat + time.Second, backOff + beat + time.Second},
+		{"the source lists a new shard, and it is processed", (*fleet).listNew, poll + beat + time.Second, poll + beat + time.Second},
+		{"a planner dies while it plans, and a plan is complete", (*fleet).losePlanner, beat + 3*time.Second, beat + 3*time.Second},
+	} {
+		for workers, most := range map[int]time.Duration{4: c.small, 12: c.large} {
+			t.Run(fmt.Sprintf("%s/%d workers", c.name, workers), func(t *testing.T) {
+				worst, sum, n := time.Duration(0), time.Duration(0), 0
+				for range 5 {
+					f := newFleet(t, 6*workers, workers, rebalance.Eager)
+					for i := range 4 {
+						f.Run(70*time.Second + time.Duration(n)*beat/20)
+						took := c.happens(f, i)
+						worst, sum, n = max(worst, took), sum+took, n+1
+					}
+				}
+				t.Logf("%v on average, %v at most", sum/time.Duration(n), worst)
+				if worst > most {
+					t.Errorf("%v at most, longer than %v", worst, most)
+				}
+			})
+		}
+	}
+}
+
+// finishParent lets a shard come to its end whose child is listed.
+func (f *fleet) finishParent(i int) time.Duration {
+	up := f.up()
+	parent := up[i*len(up)/4].Handlers[0].Shard
+	child := engine.Shard{Name: fmt.Sprintf("child-%d", i), Parents: []string{parent}}
+	f.source.Shards = append(slices.Clone(f.source.Shards), child)
+	f.Run(time.Minute)
+	f.end(parent) // takes 50 ms
+	return f.until(time.Minute, func() bool { return f.processed(child.Name) }) + 50*time.Millisecond
+}
+
+// failOnce lets a handler fail.
+func (f *fleet) failOnce(i int) time.Duration {
+	up := f.up()
+	n := up[i*len(up)/4]
+	id := n.Handlers[0].Tenure
+	n.Handlers.Remove(id)
+	n.Input(engine.Returned{Tenure: id, Failed: true})
+	return f.until(time.Minute, func() bool {
+		return slices.ContainsFunc(f.up(), func(other *member) bool { return other != n && other.holds(id.Shard) })
+	})
+}
+
+// listNew makes the source list one shard more.
+func (f *fleet) listNew(i int) time.Duration {
+	name := fmt.Sprintf("new-%d", i)
+	f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: name})
+	return f.until(2*time.Minute, func() bool { return f.processed(name) })
+}
+
+// losePlanner kills the worker that plans for a newcomer when it has opened a revision.
+func (f *fleet) losePlanner(int) time.Duration {
+	before := f.plan()
+	f.join()
+	f.until(time.Minute, func() bool { return f.plan().Open })
+	maker := f.plan().By.Incarnation
+	f.nodes[slices.IndexFunc(f.nodes, func(n *member) bool { return n.Engine.Status().Incarnation == maker })].kill()
+	return f.until(time.Minute, func() bool { p := f.plan(); return p.Revision > before.Revision && !p.Open })
+}

@@ -1,0 +1,300 @@
+package engine_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/judge"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// row is the row of a shard as it stands.
+func (w *world) row(name string) lease.Row {
+	w.Helper()
+	r, err := w.store.Get(w.Context(), lease.Key{Group: "g", Kind: lease.KindLease, Name: name})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return r.(lease.Row)
+}
+
+// TestShardIsReadBeforeItIsSetAside: a worker remembers that a shard has failed before. It
+// has come further since, then its owner dies: that is no second failure in a row.
+func TestShardIsReadBeforeItIsSetAside(t *testing.T) {
+	for seed := range uint64(6) { // now and then the rows are listed just in time
+		w := newWorld(t, 8)
+		w.chance = rand.New(rand.NewPCG(seed, 7))
+		c := config(rebalance.Cooperative)
+		c.MaxAttempts = 2
+		a, b := w.join("a", c), w.join("b", c)
+		w.until(time.Minute, w.held)
+		w.run(time.Minute)
+		fails := a.tenures()[0]
+		a.fail(fails)
+		w.until(time.Minute, w.held)
+		w.run(5 * time.Minute) // both have listed the rows
+		dies, stays := a, b
+		for _, id := range b.tenures() {
+			if id.Shard == fails.Shard {
+				dies, stays = b, a
+			}
+		}
+		for _, id := range dies.tenures() {
+			if id.Shard == fails.Shard {
+				dies.step(engine.Marks{Tenure: id, Mark: mark("1"), Seq: 1, Flush: 1})
+			}
+		}
+		w.run(time.Second)
+		dies.Kill()
+		w.run(time.Minute)
+		if len(stays.Handlers) != 8 || len(stays.of(event.Quarantined)) > 0 {
+			t.Errorf("seed %d: %d of 8 shards are held; set aside: %+v", seed, len(stays.Handlers), stays.of(event.Quarantined))
+		}
+	}
+}
+
+// TestWhoComesBackTrustsNoMemoryOfParents: while a fleet was away, its table was put back to
+// before a parent was finished, and adopted. The workers remember the parent's end; its
+// child, which is listed now, begins after the next one.
+func TestWhoComesBackTrustsNoMemoryOfParents(t *testing.T) {
+	w := newWorld(t, 10)
+	parent, child := engine.Shard{Name: "parent"}, engine.Shard{Name: "child", Parents: []string{"parent"}}
+	w.shards = append(w.shards, parent)
+	w.source.Shards = w.shards
+	w.fleet("abcd", config(rebalance.Cooperative))
+	w.until(2*time.Minute, w.held)
+	w.finish("parent")
+	w.run(5 * time.Minute)
+	w.down = true
+	w.source.Shards = append(w.shards[:len(w.shards):len(w.shards)], child)
+	w.run(time.Minute)
+	w.use(older(t, w.nodes[0].Moment(), w.shards))
+	w.down = false
+	for range 1000 {
+		w.run(100 * time.Millisecond)
+		if w.processed("child") > 0 && !w.row("parent").Finished {
+			t.Fatalf("the child has begun, and the parent is %v", w.row("parent"))
+		}
+	}
+	if !w.held() {
+		t.Errorf("%v are held of %d shards", w.counts(), len(w.shards))
+	}
+}
+
+// older is a table that knows these shards, was put back in time and adopted.
+func older(t *testing.T, now engine.Moment, shards []engine.Shard) lease.Store {
+	t.Helper()
+	store := judge.NewStore(new(memstore.Store), checkpoint.Decimal)
+	stamp := func(s engine.Shard, what string) protocol.Stamp {
+		return protocol.Stamp{ID: lease.WriteID(strings.Repeat(what, 5) + s.Name), At: now.Wall}
+	}
+	for _, s := range shards {
+		w, err := protocol.Begin("g", s.Name, nil, "operator", stamp(s, "begin"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := store.Write(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w, err = protocol.Adopt(r.(lease.Row), "operator", stamp(s, "adopt")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = store.Write(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return store
+}
+
+// TestNothingIsClaimedInVain: one worker after the other leaves. Most remember its shards
+// where they were minutes ago, and still nobody takes them for a dead worker's.
+func TestNothingIsClaimedInVain(t *testing.T) {
+	w := newWorld(t, 24)
+	fleet := w.fleet("abcdef", config(rebalance.Cooperative))
+	w.until(2*time.Minute, w.even)
+	w.run(10 * time.Minute) // all have listed the rows
+	for _, n := range fleet[:4] {
+		n.step(engine.Stop{})
+		w.until(time.Minute, n.Engine.Done)
+		w.until(time.Minute, w.held)
+		w.run(5 * time.Second)
+	}
+	for _, n := range fleet {
+		if vain := n.of(event.Contended); len(vain) > 0 {
+			t.Errorf("%s claimed in vain: %+v", n.Name, vain)
+		}
+	}
+}
+
+// TestDeathBeforeTheRowsAreListed: a newcomer dies that has just been given shards, then who
+// has just inherited some. Nobody has listed the rows since, and all know what those had.
+func TestDeathBeforeTheRowsAreListed(t *testing.T) {
+	w := newWorld(t, 24)
+	w.fleet("abcdef", config(rebalance.Cooperative))
+	w.until(2*time.Minute, w.even)
+	w.run(5 * time.Minute)
+	w.join("k", config(rebalance.Cooperative))
+	w.until(time.Minute, w.even)
+	for _, at := range []int{6, 0, 1} {
+		w.nodes[at].Kill()
+		if took := w.again(); took > 14*time.Second {
+			t.Errorf("what %s had was held again after %v", w.nodes[at].Name, took)
+		}
+	}
+}
+
+// TestWrongGuess: two workers ask a third for its shards, and it dies before they have them.
+// Each believes that the other has what it asked for, and yet all is taken over.
+func TestWrongGuess(t *testing.T) {
+	w := newWorld(t, 12)
+	config := config(rebalance.Cooperative)
+	config.Handoff = rebalance.Eager
+	a := w.join("a", config)
+	a.deaf = true // it does not wind down
+	w.until(time.Minute, w.held)
+	b, c := w.join("b", config), w.join("c", config)
+	w.until(2*time.Minute, func() bool { return len(b.of(event.Requested)) > 0 && len(c.of(event.Requested)) > 0 })
+	w.run(300 * time.Millisecond) // they have seen what the other wants
+	a.Kill()
+	if took := w.until(2*time.Minute, w.held); took > 15*time.Second {
+		t.Errorf("all was held again after %v", took)
+	}
+}
+
+// again is how long it takes until all is held.
+func (w *world) again() (took time.Duration) {
+	for !w.held() && took < 10*time.Minute {
+		w.run(100 * time.Millisecond)
+		took += 100 * time.Millisecond
+	}
+	return took
+}
+
+// rollout is a settled fleet, with the workers that are going to leave.
+func rollout(t *testing.T, seed uint64, shards int, c engine.Config, names ...string) (w *world, old []*node) {
+	w = newWorld(t, shards)
+	w.chance = rand.New(rand.NewPCG(seed, 7))
+	for _, name := range names {
+		old = append(old, w.join(name, c))
+	}
+	w.fleet("bcdefgh", c)
+	w.until(10*time.Minute, w.held)
+	w.run(10*time.Minute + time.Duration(w.chance.IntN(5000))*time.Millisecond)
+	return w, old
+}
+
+// TestKilledWhileItLeaves: a worker is killed long after it was told to stop.
+func TestKilledWhileItLeaves(t *testing.T) {
+	for seed := range uint64(4) {
+		w, old := rollout(t, seed, 24, config(rebalance.Cooperative), "a", "a2")
+		for _, a := range old {
+			a.step(engine.Stop{})
+			w.run(12 * time.Second)
+			a.Kill()
+			if took := w.again(); took > 14*time.Second {
+				t.Errorf("seed %d: what %s had was held again after %v", seed, a.Name, took)
+			}
+			w.run(30 * time.Second)
+		}
+	}
+}
+
+// TestGivenToNobody: two workers leave, one after the other, and nobody has asked for what they
+// had. The few that look have just looked, or have no room.
+func TestGivenToNobody(t *testing.T) {
+	tight := config(rebalance.Cooperative)
+	tight.MaxShards = 4
+	for seed := range uint64(4) {
+		for _, fleet := range []struct {
+			shards int
+			config engine.Config
+			old    []string
+		}{{24, config(rebalance.Cooperative), []string{"a", "a2"}}, {25, tight, []string{"a"}}} {
+			w, old := rollout(t, seed, fleet.shards, fleet.config, fleet.old...)
+			for _, a := range old {
+				a.step(engine.Stop{})
+				w.until(2*time.Minute, a.Engine.Done)
+				if took := w.again(); took > 14*time.Second {
+					t.Errorf("seed %d: what %s had was held again after %v", seed, a.Name, took)
+				}
+				w.run(30 * time.Second)
+			}
+		}
+	}
+}
+
+// TestUnreadableRowOfADeadWorker: who is to claim a row and cannot read it leaves it as it is,
+// and does not ask for it for ever.
+func TestUnreadableRowOfADeadWorker(t *testing.T) {
+	w := newWorld(t, 12)
+	a := w.fleet("abcd", config(rebalance.Cooperative))[0]
+	w.until(2*time.Minute, w.held)
+	w.run(5 * time.Minute)
+	var shard string
+	for _, id := range a.tenures() {
+		shard = id.Shard
+	}
+	w.unreadable(rowKey(shard))
+	a.Kill()
+	w.run(5 * time.Minute)
+	before := w.calls["get"]
+	w.run(time.Minute)
+	if gets, owner := w.calls["get"]-before, w.row(shard).Owner.Name; gets > 12 || owner != "a" {
+		t.Errorf("rows were read %d times in a minute, and the one that cannot be read is %s's", gets, owner)
+	}
+}
+
+// TestUnreadableRowIsNotClaimed: in a small fleet, too. A shard rests after a failure, and
+// meanwhile its row becomes one that cannot be read; when it can be again, it is claimed.
+func TestUnreadableRowIsNotClaimed(t *testing.T) {
+	w := newWorld(t, 4)
+	c := config(rebalance.Eager)
+	c.Backoff, c.MaxBackoff = 5*time.Minute, 5*time.Minute
+	a := w.join("a", c)
+	w.until(time.Minute, w.held)
+	fails := a.tenures()[0]
+	a.fail(fails)
+	w.run(10 * time.Second) // planned, and resting
+	w.unreadable(rowKey(fails.Shard))
+	w.run(10 * time.Minute)
+	if row := w.row(fails.Shard); !row.Owner.IsZero() {
+		t.Errorf("nobody can read it, and it was claimed: %v", row)
+	}
+	w.unreadable()
+	w.until(3*time.Minute, w.held)
+}
+
+// TestWhatASuspectHoldsIsNotRead: it is planned, but nobody can claim it yet.
+func TestWhatASuspectHoldsIsNotRead(t *testing.T) {
+	w := newWorld(t, 24)
+	fleet := w.fleet("abcdef", config(rebalance.Cooperative))
+	w.until(5*time.Minute, w.even)
+	w.run(10 * time.Minute)
+	a, b := fleet[0], fleet[1]
+	second := map[string]bool{}
+	for _, id := range b.tenures() {
+		second[id.Shard] = true
+	}
+	from := w.Now()
+	a.Kill()
+	w.run(4 * time.Second)
+	b.Kill()
+	w.until(20*time.Second, func() bool { return len(fleet[2].of(event.PeerLeft))+len(fleet[2].of(event.PeerEvicted)) == 1 })
+	w.run(2 * time.Second)
+	for _, n := range fleet[2:] {
+		for _, s := range n.sent {
+			if get, ok := s.Output.(engine.Get); ok && s.at >= from && second[get.Key.Name] {
+				t.Errorf("%s read %s at %v, when its owner was suspect", n.Name, get.Key.Name, s.at)
+			}
+		}
+	}
+}

@@ -1,0 +1,308 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Writing the next plan.
+//
+//	idle → gathering → opening → writing → finishing → idle
+//	         read        swap     targets     swap
+//
+// A draft that another worker has overtaken, or that has nothing to change, is dropped: idle again.
+//
+// Called by the spine: begin when a plan is due, gather and then keep in each step, planSettled and
+// targetSettled with the answers to its writes.
+//
+// A crash while gathering leaves nothing. After the opening swap it leaves an open revision, and
+// some targets of it: the next planner opens the revision after it and writes all targets.
+//
+// Invariant: a target is only written over one of a lower revision, and a planner that meets a
+// revision above its own stops.
+
+type draftPhase uint8
+
+const (
+	idle draftPhase = iota
+	gathering
+	opening
+	writing
+	finishing
+)
+
+// mostAtOnce is how many targets are written at the same time.
+const mostAtOnce = 64
+
+// A draft is the plan that this worker is writing.
+type draft struct {
+	phase   draftPhase
+	begun   order      // the step in which it began: it is made from reads that were sent later
+	rows    bool       // the owners are those of the rows: there is no plan, or not a whole one
+	all     bool       // all targets are written, although they have not changed
+	plan    lease.Plan // as last read or written
+	opening protocol.Opening
+	found   lease.Finding
+	next    []lease.Target      // the targets of this revision, one for each worker
+	broken  []lease.Incarnation // the targets of these workers could not be read
+	writes  []draftWrite        // what has to be written, in this order
+	swap    sending             // of the plan
+}
+
+// A draftWrite is the write of one page of a target, or its deletion.
+type draftWrite struct {
+	old, next lease.Target // without a write id, there is no old page
+	drop      bool
+	sending
+	done bool
+}
+
+// begin starts a draft of the plan after this one.
+func (d *draft) begin(t *turn, plan lease.Plan) {
+	fresh := plan.Revision == 0 || plan.Open
+	*d = draft{phase: gathering, begun: t.step, plan: plan, rows: fresh, all: fresh}
+}
+
+// A gathered is what comes of a draft when everything is read.
+type gathered uint8
+
+const (
+	waiting   gathered = iota // for reads
+	beaten                    // another worker was first
+	lacking                   // the rows have to be read
+	unchanged                 // held shards have to wait, and nothing else is to be done
+	opened
+)
+
+// gather computes the plan and opens the revision when everything is read that it is made from.
+func (d *draft) gather(t *turn, in stage) gathered {
+	switch {
+	case min(in.begun, in.facts.pages.begun) < d.begun, d.rows && in.facts.begun < d.begun:
+		return waiting
+	case in.plan.Revision != d.plan.Revision, in.plan.Open != d.plan.Open:
+		*d = draft{}
+		return beaten
+	case in.plan.Unplaced > 0 && in.facts.begun == 0: // no target names those
+		return lacking
+	case !d.rows && mixed(in.facts.pages.all): // they do not show what anybody holds
+		d.rows = true
+		return lacking
+	}
+	d.plan, d.plan.Group = in.plan, t.cfg.Group
+	in.wishes, in.targets, in.rows = standing(in.stored.List, t.now.Wall), joined(in.facts.pages.all), d.rows
+	l := layout{stage: in}
+	if !l.survey() {
+		d.rows, d.all = true, true
+		return lacking
+	}
+	l.place(t.cfg.Planner)
+	d.next, d.found = l.assign(t)
+	d.broken = in.facts.pages.broken
+	d.order(in.facts.pages.all, in.targets)
+	if l.held && len(d.writes) == 0 && !d.all {
+		*d = draft{}
+		return unchanged
+	}
+	d.phase, d.opening = opening, protocol.Opening{By: in.me.Owner(), Planner: t.cfg.Planner.Name()}
+	for _, s := range in.seats {
+		d.opening.Known = max(d.opening.Known, s.Revision)
+	}
+	for _, page := range in.facts.pages.all {
+		d.opening.Known = max(d.opening.Known, page.Revision)
+	}
+	d.swapPlan(t)
+	return opened
+}
+
+// joined returns the whole targets, sorted by incarnation. Pages of a mixed set count as far as
+// they go, but no page that is left from an earlier, longer target.
+func joined(pages []lease.Target) (whole []lease.Target) {
+	for _, page := range pages {
+		if n := len(whole); n > 0 && whole[n-1].Incarnation == page.Incarnation {
+			if page.Page >= whole[n-1].Pages {
+				continue
+			}
+			whole[n-1].Hold = append(slices.Clip(whole[n-1].Hold), page.Hold...)
+			whole[n-1].Revision = max(whole[n-1].Revision, page.Revision)
+		} else {
+			whole = append(whole, page)
+		}
+	}
+	return whole
+}
+
+// order notes the writes of the targets that differ, and last the deletions: of pages that a
+// target has no more, and of the targets of workers that have gone.
+func (d *draft) order(pages, whole []lease.Target) {
+	at, drops := 0, []draftWrite(nil)
+	drop := func(until func(lease.Target) bool) {
+		for ; at < len(pages) && until(pages[at]); at++ {
+			drops = append(drops, draftWrite{old: pages[at], drop: true})
+		}
+	}
+	for i := range d.next {
+		next := &d.next[i]
+		drop(func(page lease.Target) bool { return page.Incarnation < next.Incarnation })
+		n, is := place(whole, next.Incarnation, func(w *lease.Target) lease.Incarnation { return w.Incarnation })
+		if is && !d.all && same(whole[n], *next) && one(pages[at:]) {
+			for next.Revision = whole[n].Revision; at < len(pages) && pages[at].Incarnation == next.Incarnation; at++ {
+			}
+			continue
+		}
+		for _, page := range next.Split() {
+			w := draftWrite{next: page}
+			if at < len(pages) && pages[at].Incarnation == page.Incarnation && pages[at].Page == page.Page {
+				w.old = pages[at]
+				at++
+			}
+			d.writes = append(d.writes, w)
+		}
+		drop(func(page lease.Target) bool { return page.Incarnation == next.Incarnation })
+	}
+	drop(func(lease.Target) bool { return true })
+	d.writes = append(d.writes, drops...)
+}
+
+// mixed reports whether pages of a worker are no whole target.
+func mixed(pages []lease.Target) bool {
+	for at, page := range pages {
+		if (at == 0 || pages[at-1].Incarnation != page.Incarnation) && !one(pages[at:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// one reports whether the first of these pages are a whole target, which its worker can follow.
+func one(pages []lease.Target) bool { _, ok := lease.JoinPages(pages); return ok }
+
+// same reports whether a target assigns the same shards as before. Hints alone are not worth a
+// write, except that to the worker itself.
+func same(a, b lease.Target) bool {
+	return !slices.ContainsFunc(b.Give, func(g lease.Give) bool { return g.To == b.Incarnation }) && slices.EqualFunc(a.Hold, b.Hold, func(a, b lease.Assigned) bool { return a.Shard == b.Shard && slices.Equal(a.Parents, b.Parents) })
+}
+
+// swapPlan makes the swap of this phase, on the plan as it is.
+func (d *draft) swapPlan(t *turn) {
+	var w lease.Write
+	var err error
+	if d.phase == opening {
+		w, err = protocol.OpenPlan(d.plan, d.opening, t.stamp())
+	} else {
+		w, err = protocol.ClosePlan(d.plan, d.plan.Revision, d.opening.By.Incarnation, d.found, t.stamp())
+	}
+	if !d.swap.send(t, w, err) {
+		*d = draft{}
+	}
+}
+
+// keep sends what is due.
+func (d *draft) keep(t *turn) {
+	switch d.phase {
+	case opening, finishing:
+		d.swap.keep(t)
+	case writing:
+		d.keepWriting(t)
+	}
+}
+
+// keepWriting sends the writes of targets, and the swap that finishes the revision when they are
+// stored.
+func (d *draft) keepWriting(t *turn) {
+	for len(d.writes) > 0 && d.writes[0].done {
+		d.writes = d.writes[1:]
+	}
+	busy := 0
+	for i := range d.writes {
+		w := &d.writes[i]
+		if busy == mostAtOnce || w.drop && !d.writes[0].drop { // the targets of the dead are deleted last
+			break
+		}
+		if w.done {
+			continue
+		}
+		busy++
+		w.keep(t)
+	}
+	if len(d.writes) == 0 {
+		d.phase = finishing
+		d.swapPlan(t)
+	}
+}
+
+// planSettled takes the answer to a swap of the plan. It returns the plan as it stands, if the
+// answer shows it, and whether it is the finished revision of this worker. A worker that was
+// overtaken stops.
+func (d *draft) planSettled(t *turn, in Settled) (now *lease.Plan, finished bool) {
+	verdict, record, decided := d.swap.settled(t, "", in, t.beat/16, t.beat/2)
+	if !decided {
+		return nil, false
+	}
+	at, _ := record.(lease.Plan)
+	switch d.plan = at; {
+	case verdict == protocol.Stored && d.phase == opening:
+		d.phase = writing
+		for i := range d.writes {
+			d.writes[i].make(t, at.Revision)
+		}
+	case verdict == protocol.Stored:
+		return &at, true
+	case verdict == protocol.Again: // a tick came between
+		d.swapPlan(t)
+	default:
+		*d = draft{}
+	}
+	return &at, false
+}
+
+// make makes the write on the page as it was read.
+func (w *draftWrite) make(t *turn, revision int64) {
+	var err error
+	if w.next.Revision = revision; w.drop {
+		w.write, err = protocol.DropTarget(w.old, revision)
+	} else {
+		w.write, err = protocol.WriteTarget(w.old, w.next, t.stamp())
+	}
+	if w.done = err != nil; err != nil {
+		t.failedNow("", err)
+	}
+}
+
+// targetSettled takes the answer to the write of one page. It reports whether this worker has
+// been overtaken.
+func (d *draft) targetSettled(t *turn, in Settled) (overtaken bool) {
+	i := slices.IndexFunc(d.writes, func(w draftWrite) bool { return w.is(in.Write) })
+	if d.phase != writing || i < 0 {
+		return false
+	}
+	w := &d.writes[i]
+	if w.done = malformed(in.Err); w.done { // its worker keeps what it follows
+		return false
+	}
+	verdict, now, decided := w.settled(t, "", in, t.beat/16, t.beat/2)
+	if !decided {
+		return false
+	}
+	if slices.Contains(d.broken, w.next.Incarnation) {
+		d.found.Inputs = "" // its target can be read again: another plan is due, which gives it its share
+	}
+	switch verdict {
+	case protocol.Stored:
+		w.done = true
+	case protocol.Again:
+		w.old, _ = now.(lease.Target)
+		w.make(t, d.plan.Revision)
+		w.done = w.done || w.drop // a later planner deletes it
+	default:
+		*d = draft{}
+		return true
+	}
+	return false
+}
+
+// fails reports whether a write waits to be repeated.
+func (d *draft) fails() bool {
+	return d.swap.try.tries > 0 || slices.ContainsFunc(d.writes, func(w draftWrite) bool { return w.try.tries > 0 })
+}

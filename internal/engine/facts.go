@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// What this worker knows of all shards, for plans: the lease rows, and the names in the targets.
+//
+// Called by the spine: saw with each complete listing of the rows, sawTargets with each of the
+// targets, planned when this worker has written a plan, finish and bury with the news of this
+// worker and of others.
+//
+// Invariant: what is known of a row may be out of date. It decides when to plan. A plan itself
+// rests on targets and rows that were read for it.
+
+// Facts are the rows and the targets as this worker last listed them.
+type facts struct {
+	begun    order // the step in which the listing of the rows was sent; 0: there was none
+	revision int64 // of the plan that was known then
+	asked    int64 // of the plan that was known when the latest listing was sent
+	all      []fact
+	next     Instant // when the next audit is due
+	pages    pages
+	placed   placed
+}
+
+// Pages are the targets of all workers.
+type pages struct {
+	begun  order // the step in which the listing was sent
+	all    []lease.Target
+	broken []lease.Incarnation // the targets of these workers cannot be read
+}
+
+// Placed are the names in the targets of a revision.
+type placed struct {
+	revision int64
+	names    []string // sorted
+}
+
+// A fact is what is known of one row.
+type fact struct {
+	name     string
+	owner    lease.Incarnation
+	finished bool
+	removed  bool
+	aside    bool  // quarantined
+	begun    bool  // a worker has held the shard, as far as this worker can tell
+	ended    order // the step in which this worker learnt that it is finished
+	gone     order // the step in which this worker learnt that the row is a tombstone
+	parents  []string
+}
+
+// over reports whether the shard needs no worker.
+func (f fact) over() bool { return f.finished || f.removed || f.aside }
+
+func (f *facts) find(name string) *fact {
+	return find(f.all, name, func(of *fact) string { return of.name })
+}
+
+// saw takes a listing of the rows.
+func (f *facts) saw(t *turn, sent order, in Listed) {
+	old := facts{all: f.all}
+	f.revision = f.asked
+	f.begun, f.all = sent, make([]fact, 0, len(in.Records)+len(in.Unreadable))
+	for _, of := range old.all {
+		if of.finished && of.gone == 0 { // if the listing lacks it, it is a tombstone now
+			of.finished, of.removed, of.gone = false, true, sent
+		}
+		if of.gone > 0 { // listings skip tombstones
+			f.all = append(f.all, of)
+		}
+	}
+	for _, r := range in.Records {
+		if row, ok := r.(lease.Row); ok {
+			of := fact{
+				name: row.Shard, owner: row.Owner.Incarnation, finished: row.Finished, removed: row.Removed,
+				aside: row.Quarantined, begun: begun(row), parents: row.Parents,
+			}
+			if of.finished {
+				of.ended = t.step
+				if was := old.find(of.name); was != nil && was.finished {
+					of.ended = was.ended
+				}
+			}
+			f.all = append(f.all, of)
+		}
+	}
+	for _, key := range in.Unreadable {
+		f.all = append(f.all, fact{name: key.Name, begun: true})
+	}
+	slices.SortStableFunc(f.all, func(a, b fact) int { return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.gone, b.gone)) })
+	f.all = slices.CompactFunc(f.all, func(a, b fact) bool { return a.name == b.name })
+}
+
+// know returns what is known of a row, which exists from now on.
+func (f *facts) know(name string) *fact {
+	of := know(&f.all, name, func(of *fact) string { return of.name })
+	of.name = name
+	return of
+}
+
+// bury notes that the row of a shard is a tombstone.
+func (f *facts) bury(step order, name string) {
+	of := f.know(name)
+	of.finished, of.removed, of.gone = false, true, max(of.gone, step)
+}
+
+// begun reports whether somebody has held the shard, as far as the row remembers, and since it
+// was last removed.
+func begun(row lease.Row) bool {
+	if !row.Owner.IsZero() {
+		return true
+	}
+	if last := row.Last; last.Reason == lease.ReasonRemoved || last.From != "" {
+		return last.Reason != lease.ReasonRemoved // a planner asks about each row of the table, and the history is long
+	}
+	for _, past := range row.History() { // newest first
+		if past.Reason == lease.ReasonRemoved {
+			return false
+		}
+		if past.From != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// finish notes that a shard needs no worker any more.
+func (f *facts) finish(step order, name string) {
+	of := f.know(name)
+	if !of.finished {
+		of.ended = step
+	}
+	of.finished, of.removed, of.gone = true, false, 0
+}
+
+// heed notes what another worker publishes about shards.
+func (f *facts) heed(t *turn, all []lease.News, source *feed) {
+	for _, n := range all {
+		switch n.Kind {
+		case lease.NewsFinished:
+			f.finish(t.step, n.Shard)
+		case newsRemoved:
+			f.bury(t.step, n.Shard)
+			source.soon(t)
+		}
+	}
+}
+
+// sawTargets takes a listing of all targets.
+func (f *facts) sawTargets(sent order, in Listed, plan lease.Plan) {
+	f.pages = pages{begun: sent}
+	for _, record := range in.Records {
+		if page, ok := record.(lease.Target); ok {
+			f.pages.all = append(f.pages.all, page)
+		}
+	}
+	for _, key := range in.Unreadable {
+		worker := key.Name[:max(strings.LastIndexByte(key.Name, '/'), 0)]
+		f.pages.broken = append(f.pages.broken, lease.Incarnation(worker))
+	}
+	before := f.placed.names
+	if f.planned(plan.Revision, f.pages.all); plan.Open { // some targets are of the revision before
+		f.placed.names = append(f.placed.names, before...)
+		slices.Sort(f.placed.names)
+		f.placed.names = slices.Compact(f.placed.names)
+	}
+}
+
+// planned takes the targets of a revision.
+func (f *facts) planned(revision int64, targets []lease.Target) {
+	f.placed = placed{revision: revision}
+	for _, target := range targets {
+		for _, a := range target.Hold {
+			f.placed.names = append(f.placed.names, a.Shard)
+		}
+	}
+	slices.Sort(f.placed.names)
+	f.placed.names = slices.Compact(f.placed.names)
+}
+
+// isPlaced reports whether the plan, as this worker last read it, places the shard.
+func (f *facts) isPlaced(name string) bool {
+	_, ok := slices.BinarySearch(f.placed.names, name)
+	return ok
+}
+
+// ready reports whether every parent is finished. A parent that nobody knows and that no complete
+// listing has counts as finished.
+func (f *facts) ready(parents []string, source *feed) bool {
+	return !slices.ContainsFunc(parents, func(name string) bool {
+		src := source.find(name)
+		of := f.find(name)
+		switch {
+		case of != nil && of.finished:
+			return false
+		case of != nil && of.removed: // if it is listed again it is about to be revived
+			return src != nil && src.listed
+		case of != nil || f.isPlaced(name):
+			return true
+		}
+		return src != nil && src.listed || source.complete == 0
+	})
+}
+
+// fresh reports whether the rows are known as they were under this plan. Older knowledge does not show
+// that the plan is wrong, unless the plan says that it lacks workers for shards.
+func (f *facts) fresh(plan lease.Plan) bool { return f.revision == plan.Revision || plan.Unplaced > 0 }
+
+// added returns the shards that can be placed and that the plan lacks, as far as this worker
+// knows: those that the source lists, and rows that were listed under this very plan: older ones
+// may have finished since. unknown: there are others, which only a listing of the rows can tell
+// from finished ones, or from those that have come back and have a holder already.
+func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unknown bool) {
+	for _, s := range source.shards {
+		if !s.listed || f.isPlaced(s.Name) {
+			continue
+		}
+		of := f.find(s.Name)
+		switch {
+		case of != nil && !of.removed: // below
+		case of != nil && s.asked <= of.gone: // the listing may be older than the tombstone
+		case f.begun == 0:
+			return nil, true
+		case !f.ready(s.Parents, source):
+		case of != nil && f.begun <= of.gone:
+			unknown = true
+		default:
+			all = append(all, lease.Assigned{Shard: s.Name, Parents: s.Parents})
+		}
+	}
+	for _, of := range f.all {
+		if f.fresh(plan) && !of.over() && !f.isPlaced(of.name) && (of.begun || f.ready(of.parents, source)) {
+			all = append(all, lease.Assigned{Shard: of.name})
+		}
+	}
+	return all, unknown
+}

@@ -1,0 +1,348 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Faults that last.
+//
+//	off → raised: reported → lasts: reported again and again → lowered: reported as over
+//
+// A fault is reported when it begins, a lease time later, then at intervals that double up to an
+// hour, and when it ends. A worker makes one report of a fault, however many shards the fault
+// concerns.
+//
+// A part that meets a fault of the store notes it in the turn; no part has to end one. Each check
+// looks at the calls that wait to be repeated and at the tenures, and ends the fault when it finds
+// none.
+//
+// Called by the spine: keepReporting at the end of each step, keepFull in each step, the others with
+// what was met.
+//
+// Invariant: a fault that was reported is reported as over when it ends, unless the engine is done.
+
+const (
+	faultNames    = 10   // how many shards a report names
+	mostMalformed = 1000 // how many malformed records are remembered and reported
+	longestGap    = time.Hour
+	// longestRest is how long a worker rests at most before it takes another seat, in lease
+	// times. A resting worker does not see that others have died.
+	longestRest = 6
+)
+
+type fault struct {
+	kind   event.Kind
+	on     bool
+	since  Instant
+	next   Instant       // when to report it again
+	gap    time.Duration // between that report and the one before
+	err    error         // the latest error
+	shards []string      // the first few shards that the fault concerns
+	count  int           // how many shards it concerns
+}
+
+type faults struct {
+	store    fault   // a call of the store was not answered, or a record cannot be written
+	slow     fault   // the store takes too long to answer for the lease time
+	commits  fault   // the table has accepted no marks for CommitTimeout
+	source   fault   // the source cannot be listed
+	restored fault   // the table is not the one it was
+	unwell   fault   // the handlers of this worker fail
+	silent   silence // handlers of this worker show no progress
+	full     fault   // no worker has room for some shards
+
+	rows      rowAnswers
+	scan      Instant           // when to check next whether a fault still lasts
+	malformed []malformedRecord // the records that no current listing could read
+}
+
+// RowAnswers is about the answers to this worker's writes of rows.
+type rowAnswers struct {
+	last        Instant // when the last one came
+	surrendered int64   // how often the worker has given up its seat since then
+}
+
+// waits reports whether a call ended only because it waited for its turn in a store that answers
+// other calls. That is no fault: there are many calls, as at a cold start.
+func (r *rowAnswers) waits(t *turn, err error) bool {
+	return errors.Is(err, lease.ErrQueued) && t.now.Mono < r.last.Add(t.cfg.TTL)
+}
+
+// A malformedRecord is a record that a listing found and could not read. It is a fault until a
+// later listing can read it or lacks it.
+type malformedRecord struct {
+	key lease.Key
+	fault
+}
+
+func newFaults() faults {
+	return faults{
+		store: fault{kind: event.StoreFault}, slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
+		source: fault{kind: event.SourceFault}, restored: fault{kind: event.Restored}, unwell: fault{kind: event.Unwell},
+		silent: silence{fault: fault{kind: event.Silent}}, full: fault{kind: event.Full},
+	}
+}
+
+// raise begins a fault, or notes its latest error if it has begun already. shard is empty if the
+// fault concerns no single shard.
+func (f *fault) raise(t *turn, since Instant, shard string, err error) {
+	f.err = err
+	if f.on {
+		return
+	}
+	f.on, f.since, f.gap = true, since, t.cfg.TTL
+	if shard != "" {
+		f.shards, f.count = []string{shard}, 1
+	}
+	f.next = t.now.Mono.Add(f.gap)
+	f.report(t)
+}
+
+// shown returns the fault for the health of the worker; nothing, if it has not begun.
+func (f *fault) shown() Fault {
+	if !f.on {
+		return Fault{}
+	}
+	return Fault{Since: f.since, Count: f.count, Shards: f.shards}
+}
+
+// lower ends a fault, if it has begun.
+func (f *fault) lower(t *turn) {
+	if f.on {
+		f.on, f.err = false, nil
+		f.report(t)
+		f.shards, f.count = nil, 0
+	}
+}
+
+func (f *fault) report(t *turn) {
+	ev := event.Event{Kind: f.kind, Err: f.err, Shards: f.shards, Count: f.count, Lasted: t.now.Mono.Sub(f.since), Over: !f.on}
+	if f.count == 1 && len(f.shards) == 1 {
+		ev.Shard = f.shards[0]
+	}
+	t.report(ev)
+}
+
+// keep reports the fault again when it has lasted.
+func (f *fault) keep(t *turn) {
+	if !f.on {
+		return
+	}
+	if t.now.Mono >= f.next {
+		f.gap = min(2*f.gap, max(longestGap, t.cfg.TTL))
+		f.next = t.now.Mono.Add(f.gap)
+		f.report(t)
+	}
+	t.at(f.next)
+}
+
+// sourced takes the result of a listing of the source. An error with another text is another
+// fault, unless the texts differ only in words with digits: many services put the id of the
+// request into their errors.
+func (f *faults) sourced(t *turn, err error) {
+	switch {
+	case err == nil:
+		f.source.lower(t)
+		return
+	case f.source.on && !slices.Equal(plainWords(f.source.err), plainWords(err)):
+		f.source.on = false
+	}
+	f.source.raise(t, t.now.Mono, "", err)
+}
+
+func plainWords(err error) []string {
+	return slices.DeleteFunc(strings.Fields(err.Error()), func(word string) bool { return strings.ContainsAny(word, "0123456789") })
+}
+
+func (f *faults) storeSlow(t *turn, err error) {
+	if err == nil {
+		f.slow.lower(t)
+	} else {
+		f.slow.raise(t, t.now.Mono, "", err)
+	}
+}
+
+// unreadable takes which records of one kind a listing could not read. A listing that may lag
+// behind ends no report.
+func (f *faults) unreadable(t *turn, kind lease.Kind, keys []lease.Key, current bool) {
+	if current {
+		f.malformed = slices.DeleteFunc(f.malformed, func(m malformedRecord) bool {
+			over := m.key.Kind == kind && !slices.Contains(keys, m.key)
+			if over {
+				m.lower(t)
+			}
+			return over
+		})
+	}
+	for _, key := range keys {
+		at := slices.IndexFunc(f.malformed, func(m malformedRecord) bool { return m.key == key })
+		switch {
+		case at >= 0:
+			f.malformed[at].keep(t)
+		case len(f.malformed) < mostMalformed:
+			m := malformedRecord{key, fault{kind: event.Malformed}}
+			m.raise(t, t.now.Mono, key.Name, nil)
+			f.malformed = append(f.malformed, m)
+		}
+	}
+}
+
+// keepReporting reports the faults that last, and ends those that are over.
+func (e *Engine) keepReporting() {
+	f, t := &e.faults, &e.turn
+	if t.store.err != nil {
+		f.store.raise(t, t.now.Mono, t.store.shard, t.store.err)
+	}
+	if table := &e.seat.table; table.restored {
+		f.restored.raise(t, t.now.Mono, "", table.err)
+	} else if table.proven {
+		f.restored.lower(t)
+	}
+	if f.store.on || f.commits.on {
+		if t.now.Mono >= f.scan {
+			f.scan = t.now.Mono.Add(min(t.beat/8, longestPause))
+			if s := &e.seat; f.store.on {
+				f.scanStore(t, e.shards.all, s.beat.try.tries > 0 || !s.table.restored && s.table.try.tries > 0 ||
+					e.reads.fails() || e.peers.fails() || e.draft.fails() || e.follow.reading.try.tries > 0)
+			}
+			if f.commits.on && f.scanCommits(t, &e.shards, e.seat.capable() && !e.leave.on && e.others(), e.seat.young(t)) {
+				// The worker rests before it takes another seat. If it crashes before the deletion arrives,
+				// its seat stands still, and the other workers evict it.
+				if w, err := protocol.Evict(e.seat.row); err == nil {
+					t.do(Send{Write: w}) // its answer changes nothing: if a heartbeat comes first, the seat expires
+				}
+				f.rows.surrendered++
+				e.loseSeat(event.CauseStalled, errNotAccepted)
+				e.seat.rest = t.now.Mono.Add(backoff(f.rows.surrendered, t.cfg.TTL, longestRest*t.cfg.TTL))
+			}
+		}
+		t.at(f.scan)
+	}
+	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full} {
+		fault.keep(t)
+	}
+}
+
+// concerns counts the shards that the fault concerns at present, and notes their number and names.
+// If there are none left it keeps the last ones, for the report that the fault is over.
+func (f *fault) concerns(all []*shard, by func(*shard) bool) (count int) {
+	var names []string
+	for _, s := range all {
+		if by(s) {
+			if count++; count <= faultNames {
+				names = append(names, s.name)
+			}
+		}
+	}
+	if count > 0 {
+		f.shards, f.count = names, count
+	}
+	return count
+}
+
+// scanStore ends the fault of the store when no call waits to be repeated and the store has
+// answered since the last call failed. fails: a call that is about no shard waits.
+func (f *faults) scanStore(t *turn, all []*shard, fails bool) {
+	if f.store.concerns(all, unanswered) == 0 && !fails && t.store.answered > t.store.failed {
+		f.store.lower(t)
+	}
+}
+
+// unanswered reports whether a call about s has failed and will be repeated.
+func unanswered(s *shard) bool {
+	_, busy := s.row.copy.Open()
+	return busy && s.write.try.tries > 0 || s.write.stuck || s.row.unread && (s.aim.mine || s.t != nil)
+}
+
+// scanCommits ends the fault of commits when none is late, and reports whether this worker has to
+// give up its seat, which it may: its heartbeats are answered, but no write of a row has been for
+// CommitTimeout. After it has, the fault lasts until something shows that it can write rows again:
+// the answer to such a write, or CommitTimeout in a seat that is no longer young, without a write
+// that fails.
+func (f *faults) scanCommits(t *turn, l *shards, may, young bool) (surrenders bool) {
+	late := f.commits.concerns(l.all, func(s *shard) bool { return s.commitsLate(t) })
+	switch {
+	case late == 0 && (f.rows.surrendered == 0 || !young && !slices.ContainsFunc(l.all, unanswered)):
+		f.commits.lower(t)
+	case may && t.now.Mono >= f.rows.last.Add(t.cfg.CommitTimeout):
+		return l.windDown(t, late)
+	}
+	return false
+}
+
+// windDown drains all handlers of a worker that can write no row, and reports whether it may give
+// up its seat now. While its seat stands, no other worker may claim the shards that it cannot
+// release. Writes of more than one shard have to fail, unless it holds no other.
+func (l *shards) windDown(t *turn, late int) (done bool) {
+	if late < min(2, l.held()) {
+		l.probe(t, late)
+		return false
+	}
+	done = late > 0
+	for _, s := range l.all {
+		if s.t != nil {
+			s.windDownFor(t)
+			l.due = min(l.due, s.wake)
+			done = done && s.t.wind.over()
+		}
+	}
+	return done
+}
+
+// windDownFor drains a handler because its worker gives up its seat. A handler that a requester
+// waits for without a limit gets one.
+func (s *shard) windDownFor(t *turn) {
+	w, cause := &s.t.wind, event.CauseStopped
+	if s.commitsLate(t) {
+		cause = event.CauseStalled
+	}
+	switch {
+	case w.over():
+	case !w.draining:
+		s.drain(t, cause)
+		s.at(t, t.now.Mono)
+	case w.cause == event.CauseHandedOff:
+		w.cause, w.since = cause, t.now.Mono
+		s.at(t, t.now.Mono)
+	}
+}
+
+// probe writes the row of a quiet shard, to find out whether this worker cannot write one row or
+// cannot write any. It chooses a shard without failed attempts, because such a write would end
+// their count.
+func (l *shards) probe(t *turn, late int) {
+	busy, quiet := 0, (*shard)(nil)
+	for _, s := range l.all {
+		if s.t == nil {
+			continue
+		}
+		m := &s.t.marks
+		if _, open := s.row.copy.Open(); open {
+			busy++
+		} else if m.seq <= m.accepted && s.row.copy.Row().Attempts() == 0 && s.t.give == nil && !s.t.wind.over() {
+			quiet = s
+		}
+	}
+	if late > 0 && busy <= late && quiet != nil {
+		w, err := protocol.Progress(quiet.row.copy.Row(), quiet.hold(t), t.stamp())
+		quiet.sendMark(t, committing, w, err)
+	}
+}
+
+// keepFull reports shards for which the plan has found no room. The first watcher does it.
+func (f *fault) keepFull(t *turn, plan *lease.Plan, first bool) {
+	switch {
+	case plan.Unplaced == 0 || !first:
+		f.lower(t)
+	case !plan.Open:
+		f.shards, f.count = plan.Examples, int(plan.Unplaced)
+		f.raise(t, t.now.Mono, "", errFull)
+	}
+}

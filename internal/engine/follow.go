@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// This worker's target: the shards that the plan assigns to it.
+//
+//	a revision is finished → page 0 read → further pages read → followed
+//	                          ↑________________________↓ mixed
+//
+// Called by the spine in each step, and with the answers to reads of targets.
+//
+// Invariant: a target is read once for every revision that was seen finished. While a revision
+// is open, an old target may mean "unchanged" or "not written yet".
+// Invariant: pages of different revisions are not acted on. They are read again with growing pauses.
+// If they stay as they are, the worker has no target.
+// Invariant: a target that was unreadable is followed again only in a revision for which it was
+// written. The plan has given its shards to others meanwhile.
+
+// mostMixed is how often pages that are no whole target are read before they count as none.
+const mostMixed = 8
+
+// A follow is the target that this worker follows.
+type follow struct {
+	revision int64        // the finished revision for which the target was read
+	target   lease.Target // all pages as one
+	missing  int64        // the revision at which there was no target of this worker; 0: there was one
+	broken   []lease.Key  // the page of it that cannot be read
+	again    Instant      // when such a target is read again
+	reading  reading
+}
+
+// A reading is the target that is being read.
+type reading struct {
+	revision int64 // the finished revision for which it is read
+	pages    []lease.Target
+	mixed    int64 // how often they were no whole target
+	read     serial
+	try      retry
+}
+
+// keep reads the target when a revision is finished that was not followed yet, and from time to
+// time while it cannot be read.
+func (f *follow) keep(t *turn, me lease.Incarnation, plan lease.Plan) {
+	r := &f.reading
+	if plan.Revision <= f.revision && len(f.broken) == 0 || plan.Open || !r.try.due(t) {
+		return
+	}
+	if plan.Revision <= f.revision && t.before(f.again) {
+		return
+	}
+	if r.revision != plan.Revision {
+		*r = reading{revision: plan.Revision}
+	}
+	r.try.sent = true
+	r.read = t.get(lease.Target{Group: t.cfg.Group, Incarnation: me, Page: int64(len(r.pages))}.Key())
+}
+
+// got takes the answer to the read of one page, and reports whether there is a target to follow
+// that was not followed before.
+func (f *follow) got(t *turn, in Got) (adopted bool) {
+	r := &f.reading
+	if !r.try.sent || serial(in.Read) != r.read {
+		return false
+	}
+	if in.Err != nil && !malformed(in.Err) {
+		t.failedNow("", in.Err)
+		r.try.failed(t.now.Mono, t.beat/16, t.beat/2)
+		return false
+	}
+	r.try = retry{}
+	t.answeredNow()
+	page, ok := in.Record.(lease.Target)
+	switch {
+	case malformed(in.Err):
+		return f.spoil(t, in.Key)
+	case !ok && len(r.pages) == 0:
+		return f.adopt(r.revision, lease.Target{}, r.revision)
+	case ok:
+		r.pages = append(r.pages, page)
+	}
+	if ok && int64(len(r.pages)) < page.Pages {
+		return false // keep reads the next page
+	}
+	whole, ok := lease.JoinPages(r.pages)
+	if !ok {
+		return f.mix(t)
+	}
+	if len(f.broken) > 0 && whole.Revision < r.revision {
+		return f.adopt(r.revision, lease.Target{}, r.revision)
+	}
+	return f.adopt(r.revision, whole, 0)
+}
+
+// mix reads pages again that are no whole target: a planner is writing them, or has died over it. If
+// they stay as they are, there is no target until a plan writes it again.
+func (f *follow) mix(t *turn) bool {
+	r := &f.reading
+	*r = reading{revision: r.revision, mixed: r.mixed + 1}
+	if r.mixed >= mostMixed {
+		return f.adopt(r.revision, lease.Target{}, r.revision)
+	}
+	r.try.at = t.now.Mono.Add(backoff(r.mixed, paceWaiting, t.beat))
+	return false
+}
+
+// spoil notes that the target cannot be read. The worker reports once that it misses the target.
+// Then the plan gives to others the shards that only this target names. Nobody can replace it.
+func (f *follow) spoil(t *turn, page lease.Key) bool {
+	missing := f.reading.revision
+	if len(f.broken) > 0 {
+		missing = 0
+	}
+	f.adopt(f.reading.revision, lease.Target{}, missing)
+	f.broken, f.again = []lease.Key{page}, t.now.Mono.Add(t.cfg.Poll)
+	return true
+}
+
+// adopt follows a target from now on.
+func (f *follow) adopt(revision int64, target lease.Target, missing int64) bool {
+	*f = follow{revision: revision, target: target, missing: missing}
+	return true
+}
+
+// successor returns the worker to which the plan gives a shard of this worker; empty: it does not
+// say.
+func (f *follow) successor(name string) lease.Incarnation {
+	if give := find(f.target.Give, name, func(g *lease.Give) string { return g.Shard }); give != nil {
+		return give.To
+	}
+	return ""
+}

@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/handoff"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Handing a shard over: the owner's side of a move. handoff.Owner decides each step.
+//
+//	requested → eager:       draining → returned or cut → handed over in one write
+//	          → cooperative: offered → taken over by the successor, or withdrawn
+//
+// Called by shard.serve, and by the spine with what a read of the seats shows.
+//
+// Invariant: an owner never stops because of a plan. It serves any standing request for its
+// generation, from any worker.
+
+// A giving is a move away from this worker.
+type giving struct {
+	to     lease.Owner
+	terms  rebalance.Terms
+	wanted bool // the last listing of the seats still had the request
+}
+
+// An offer is the offer that the row has.
+type offer struct {
+	to    lease.Incarnation
+	since Instant
+	taken Instant // when this worker learnt that the offer was accepted
+	torn  bool    // it learnt so by the refusal of a write that may have been stored before
+}
+
+// note keeps since when the row has the offer that it has, and reports whether that is new.
+func (o *offer) note(t *turn, to lease.Incarnation) bool {
+	if o.to == to {
+		return false
+	}
+	o.to, o.since = to, t.now.Mono
+	return true
+}
+
+// holds reports whether commits wait for the offer to be accepted.
+func (o *offer) holds(t *turn) bool { return o.to != "" && t.now.Mono < o.since.Add(heldOffer) }
+
+func (g *giving) stands() bool { return g != nil && g.wanted }
+
+func (g *giving) agreed() rebalance.Terms {
+	if g == nil {
+		return rebalance.Terms{}
+	}
+	return g.terms
+}
+
+// wantedBy notes one request. Of several, the first that was seen is served for as long as it
+// stands. gone: the worker that made the earlier request has no seat any more.
+func (of *tenure) wantedBy(t *turn, to lease.Owner, terms rebalance.Terms, gone func(lease.Incarnation) bool) {
+	g := of.give
+	switch {
+	case g != nil && g.to.Incarnation == to.Incarnation:
+		g.wanted = true
+	case g == nil || !g.wanted && gone(g.to.Incarnation):
+		if terms.Mode == rebalance.Cooperative {
+			terms.Drain = min(terms.Drain, t.cfg.Drain) // how long an offer stands is for its maker to limit
+		}
+		of.give = &giving{to: to, terms: terms, wanted: true}
+	}
+}
+
+// moving reports whether the owner has to look whether its shard was taken, or is still wanted.
+func (s *shard) moving() bool { return s.t != nil && (s.t.give != nil || s.t.offer.to != "") }
+
+// successors returns the workers that may request shards of this one: those to which the plan
+// assigns them. An empty name stands for workers that are not known, so that all seats have to be
+// listed.
+func (l *shards) successors(f *follow) (all []lease.Incarnation) {
+	for _, s := range l.all {
+		switch {
+		case s.t == nil || s.aim.mine && s.t.give == nil:
+		case s.t.give != nil:
+			all = append(all, s.t.give.to.Incarnation)
+		case f.target.Revision < f.revision: // a later plan may have named another worker
+			all = append(all, "")
+		default:
+			all = append(all, f.successor(s.name))
+		}
+	}
+	return all
+}
+
+// move continues a move away from this worker.
+func (s *shard) move(t *turn, w self) {
+	of, at, g := s.t, s.row.copy.Row(), s.t.give
+	if of.wind.draining { // windDown decides when that ends
+		s.serveOn(t)
+		return
+	}
+	if g != nil && !g.wanted && of.offer.to != g.to.Incarnation { // an offer to another is withdrawn
+		of.give, g = nil, nil
+	}
+	switch handoff.Owner(g.agreed(), handoff.Giving{
+		Wanted:  g.stands(),
+		Offered: of.offer.to != "" && (g == nil || of.offer.to == g.to.Incarnation), OfferedFor: t.now.Mono.Sub(of.offer.since),
+	}) {
+	case handoff.Drain:
+		s.drain(t, event.CauseHandedOff)
+		if s.windDown(t, w); of.wind.cut {
+			s.giveUp(t)
+		}
+	case handoff.Offer:
+		wr, err := protocol.Offer(at, s.hold(t), g.to.Incarnation, of.marks.unaccepted(), t.stamp())
+		s.sendMark(t, offering, wr, err)
+	case handoff.Withdraw:
+		if s.row.try.sent {
+			return // the row that is being read may show that the offer was accepted
+		}
+		wr, err := protocol.Withdraw(at, s.hold(t), t.stamp())
+		s.send(t, withdrawing, wr, err)
+	default:
+		s.serveOn(t)
+	}
+}
+
+// serveOn is a holder's life during a move: the handler continues to mark, and commits wait for
+// a moment while an offer stands.
+func (s *shard) serveOn(t *turn) {
+	of, g := s.t, s.t.give
+	if of.offer.to != "" {
+		if !of.wind.draining { // otherwise nothing is withdrawn any more
+			s.at(t, of.offer.since.Add(handoff.Standing(g.agreed())))
+		}
+		if of.offer.holds(t) {
+			s.at(t, of.offer.since.Add(heldOffer))
+			return
+		}
+	}
+	s.commit(t)
+}
+
+// giveUp hands the shard to the worker that requested it, or to nobody.
+func (s *shard) giveUp(t *turn) {
+	of, w, at := s.t, &s.t.wind, s.row.copy.Row()
+	end := protocol.End{Reason: lease.ReasonReleased, Note: w.note, Mark: of.marks.unaccepted(), Progressed: of.marks.progress, Excused: w.blame == workerAtFault}
+	switch {
+	case w.cause == event.CauseStalled:
+		end.Reason = lease.ReasonStalled
+		if s.commitsLate(t) {
+			end.Note = errNotAccepted.Error()
+		}
+	case w.blame != noFailure:
+		end.Reason = lease.ReasonFailed
+	case w.cut:
+		end.Reason = lease.ReasonDrainTimeout
+	}
+	planned := end.Reason == lease.ReasonReleased || end.Reason == lease.ReasonDrainTimeout
+	if planned && handoff.Owner(of.give.agreed(), handoff.Giving{Wanted: of.give.stands(), Returned: true}) == handoff.Yield {
+		if end.Reason == lease.ReasonReleased {
+			end.Reason = lease.ReasonHandoff
+		}
+		wr, err := protocol.Yield(at, s.hold(t), of.give.to, end, t.stamp())
+		s.sendMark(t, givingUp, wr, err)
+		return
+	}
+	wr, err := protocol.Release(at, s.hold(t), end, t.stamp())
+	s.sendMark(t, givingUp, wr, err)
+}
+
+// replaced ends a tenure whose shard another generation has taken over.
+func (s *shard) replaced(t *turn, h *happened) {
+	of, at := s.t, s.row.copy.Row()
+	if accepted := of.offer.to != "" && at.Owner.Incarnation == of.offer.to; accepted && !of.wind.returned && !of.wind.cut {
+		if of.offer.taken == 0 {
+			of.offer.taken = t.now.Mono
+		}
+		if until := of.offer.taken.Add(handOver); s.before(t, until) {
+			return
+		}
+	}
+	s.end(t, overtaken(at, of.generation), &checkpoint.StaleError{
+		Shard: s.name, Mine: of.generation, Observed: at.Generation, Owner: at.Owner.Name, OutcomeUnknown: of.offer.torn,
+	}, h)
+}

@@ -1,0 +1,274 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Whose fault a failure is, and whether this worker can work at all.
+//
+//	well → handlers of three different shards have failed in a row → unwell: resting → on trial
+//	  ↑__________________ a success, at any time ______________________|         ↑________|
+//
+// A heartbeat shows only that a process is alive. A worker whose handlers fail would take one shard
+// after the other from well workers, and fail it. So a worker finds out by itself that it is
+// unwell, and publishes that on its seat. Then the plan gives it nothing, unless no worker is well.
+// After a rest it tries one shard. Rests grow, and a success ends them.
+//
+// No shard stays unprocessed without a reported cause: handlers that show no progress are reported,
+// and so are shards for which no worker has room.
+//
+// Called by the spine: judge and succeeded with what handlers do, keepHealth and silence.keep in each
+// step; by a shard before it is claimed: from and tries; and by the fleet for quarantines: atFault.
+//
+// Invariant: a failure under a worker that is unwell, or becomes unwell by it, is not counted
+// against the shard.
+// Invariant: a shard is quarantined only after failures under two workers that are well, unless
+// there is no other worker that is well; and never while no worker is well.
+
+const (
+	failuresInRow  = 3               // so many different shards make a worker unwell
+	longestIllness = 4 * time.Minute // the longest rest: a recovery is noticed within five minutes
+	allUnwellRest  = 2 * time.Minute // the same while no worker is well: nobody else can help
+	silentAfter    = 5 * time.Minute // a handler without progress is reported, where StallAfter is off
+)
+
+var (
+	errSilent    = errors.New("handlers neither mark nor call Progress")
+	errFull      = errors.New("no worker has room for these shards")
+	errUnwell    = errors.New("handlers of three different shards have failed in a row")
+	errAllUnwell = errors.New("handlers of three different shards have failed in a row, and every worker is unwell: nothing is quarantined")
+)
+
+// A blame is whose fault it is that a handler has failed.
+type blame uint8
+
+const (
+	noFailure blame = iota
+	unjudged
+	shardAtFault
+	workerAtFault
+)
+
+// Health is what the handlers show of this worker.
+type health struct {
+	failed  []string      // different shards that have failed since the last success, the first few
+	longest time.Duration // how long the longest of those tenures was
+	last    Instant       // when the last of them ended
+	since   Instant       // when the worker became unwell; 0: it is well
+	wall    wall          // the same for people
+	well    Instant       // when it was last unwell
+	rests   int64         // how many rests it had
+	until   Instant       // when the present rest ends
+	trial   string        // the shard that was tried last
+	tried   Instant       // when
+}
+
+// A silence is what is known of the handlers that show no progress.
+type silence struct {
+	fault
+	check Instant // when to look for them next
+	from  wall    // since when the first of them has been silent
+}
+
+func (h *health) unwell() bool { return h.since != 0 }
+
+// failing reports whether the handler has failed, and nothing was concluded from it yet. A stall
+// that the store has caused does not count.
+func (s *shard) failing(t *turn) bool {
+	w := &s.t.wind
+	if w.cause == event.CauseStalled && (w.returned || w.cut) && w.blame == noFailure && !s.commitsLate(t) {
+		w.blame = unjudged
+	}
+	return w.blame == unjudged
+}
+
+// judge decides whose fault it is that a handler has failed. It reports whether a rest begins.
+func (h *health) judge(t *turn, s *shard) (rests bool) {
+	w := &s.t.wind
+	h.last, h.longest = t.now.Mono, max(h.longest, t.now.Mono.Sub(s.t.began))
+	if !slices.Contains(h.failed, s.name) && len(h.failed) < failuresInRow {
+		h.failed = append(slices.Clip(h.failed), s.name)
+	}
+	if len(h.failed) < failuresInRow {
+		w.blame = shardAtFault
+		return false
+	}
+	w.blame = workerAtFault
+	if rests = !h.unwell(); rests {
+		if t.now.Mono > h.well.Add(longestIllness) {
+			h.rests = 0
+		}
+		h.since, h.wall = t.now.Mono, t.wall()
+	}
+	if rests = rests || s.name == h.trial; rests {
+		h.rests++
+		h.tried, h.until = 0, t.now.Mono.Add(t.jitter(backoff(h.rests, min(t.cfg.TTL, longestIllness), longestIllness)))
+	}
+	return rests
+}
+
+// succeeded notes that a checkpoint was accepted, or Progress was called.
+func (h *health) succeeded(t *turn) {
+	if h.unwell() {
+		h.well = t.now.Mono
+	}
+	h.failed, h.longest, h.last, h.since = nil, 0, 0, 0
+}
+
+// resting reports whether this worker is unwell, and tries no shard at present.
+func (h *health) resting(t *turn) bool { return h.unwell() && t.now.Mono < h.until }
+
+// says is what the seat says of this worker's health.
+func (h *health) says(t *turn, silent *silence) (says lease.Health) {
+	if h.unwell() {
+		says.Unwell, says.UnwellSince, says.Trial = errUnwell.Error(), h.wall.time(), !h.resting(t)
+	}
+	if silent.on {
+		says.Silent, says.SilentSince = int64(silent.count), silent.from.time()
+	}
+	return says
+}
+
+// time returns the time for people.
+func (w wall) time() time.Time { return time.Unix(0, int64(w)) }
+
+// ails reports whether a planner has to know how one state of health differs from the other.
+func ails(a, b lease.Health) bool { return a.Unwell != b.Unwell || a.Trial != b.Trial }
+
+// lasts reports whether a tenure that began then shows that the worker is well again although its
+// handler has reported nothing: it has lasted for twice as long as any that failed.
+func (h *health) lasts(t *turn, began Instant) bool {
+	at := max(began, h.last).Add(max(t.cfg.TTL, 2*h.longest))
+	return !t.before(at)
+}
+
+// from returns from when an unwell worker may claim the shard; 0: now. busy: the shard on trial still
+// is. After a rest, the names after that of the last trial come first: otherwise it would be the
+// same shard each time.
+func (h *health) from(t *turn, name string, busy bool) Instant {
+	switch after := h.until.Add(t.beat / 4); {
+	case t.now.Mono < h.until:
+		return h.until
+	case busy && h.trial == name:
+		return 0
+	case busy:
+		return t.now.Mono.Add(t.beat)
+	case name <= h.trial && t.now.Mono < after:
+		return after
+	}
+	return 0
+}
+
+// tries reports whether a shard is on trial. s is the shard of the last trial, or nil if that is no
+// longer known.
+func (h *health) tries(t *turn, s *shard) bool {
+	return s != nil && (s.t != nil || s.ask != nil || s.write.doing == claiming) || h.trial != "" && t.now.Mono < h.tried.Add(t.beat)
+}
+
+// blame draws the conclusion from a handler's failure. While this worker rests it declines what it
+// does not hold.
+func (e *Engine) blame(s *shard) {
+	t := &e.turn
+	if !e.health.judge(t, s) {
+		return
+	}
+	for _, s := range e.shards.all {
+		if e.shards.declines(t, s.name, true) {
+			e.news.add(t, lease.NewsDeclined, s.name, 0)
+		}
+	}
+	e.shards.tendAll(t)
+}
+
+// keepHealth looks for tenures that show that this worker is well again. Until then it reports that
+// the worker is unwell.
+func (e *Engine) keepHealth() {
+	h, t, f := &e.health, &e.turn, &e.faults.unwell
+	for _, s := range e.shards.all {
+		if h.unwell() && s.t != nil && !s.t.wind.draining && !s.t.wind.over() && h.lasts(t, s.t.began) {
+			h.succeeded(t)
+		}
+	}
+	if !h.unwell() {
+		if f.on {
+			f.lower(t)
+			e.shards.tendAll(t)
+		}
+		return
+	}
+	if h.resting(t) {
+		t.at(h.until)
+	}
+	err := errUnwell
+	if e.watching() && len(e.peers.all) > 0 && !slices.ContainsFunc(e.seats(), func(s lease.Seat) bool { return s.Incarnation != e.seat.me && fit(s) }) {
+		err, h.until = errAllUnwell, min(h.until, t.now.Mono.Add(allUnwellRest))
+	}
+	f.on = f.on && f.err == err // another error is told at once
+	f.shards, f.count = h.failed, len(h.failed)
+	f.raise(t, h.since, "", err)
+}
+
+// keep reports handlers that show no progress. It looks at the tenures when one may have
+// become silent, and once a heartbeat while one is.
+func (f *silence) keep(t *turn, all []*shard) {
+	if t.now.Mono >= f.check {
+		limit, first := cmp.Or(t.cfg.StallAfter, silentAfter), t.now.Mono
+		f.check = t.now.Mono.Add(limit)
+		n := f.concerns(all, func(s *shard) bool {
+			if s.t == nil || s.t.wind.over() || s.t.marks.flush > s.t.marks.accepted {
+				return false // or it waits for this worker
+			}
+			if at := s.t.marks.pulse.Add(limit); t.now.Mono < at {
+				f.check = min(f.check, at)
+				return false
+			}
+			first = min(first, s.t.marks.pulse)
+			return true
+		})
+		switch ripe := first.Add(limit + t.beat/16); {
+		case n == 0:
+			f.lower(t)
+		case !f.on && t.now.Mono < ripe: // those that began together are one report
+			f.check = min(f.check, ripe)
+		default:
+			f.from, f.check = t.wall()-wall(t.now.Mono-first), min(f.check, t.now.Mono.Add(t.beat))
+			f.raise(t, first, "", errSilent)
+		}
+	}
+	t.at(f.check)
+}
+
+// fit reports whether a worker may be given shards.
+func fit(s lease.Seat) bool { return s.Confirmed() && !s.Leaving && s.Health.Unwell == "" }
+
+// atFault reports whether the failures of a shard are its own: there were enough of them, and they
+// were under two workers that are well, or every worker that is well has failed it. If the shard is
+// an orphan, the death of its owner is one more failure.
+func atFault(at lease.Row, orphan bool, seats []lease.Seat, most int64) bool {
+	attempts, workers, well, untried := min(at.Attempts(), 1<<62), at.FailedWorkers(), 0, 0
+	if orphan {
+		if attempts++; at.FailedUnder(at.Owner.Name) == 0 {
+			workers++
+		}
+	}
+	var unwell []string
+	for _, s := range seats {
+		n := at.FailedUnder(s.Name)
+		switch {
+		case fit(s):
+			if well++; n == 0 {
+				untried++
+			}
+		case s.Health.Unwell != "" && n > 0 && !slices.Contains(unwell, s.Name):
+			unwell = append(unwell, s.Name)
+			attempts, workers = attempts-n, workers-1
+		}
+	}
+	return attempts >= most && well > 0 && (workers >= 2 || untried == 0)
+}

@@ -1,0 +1,544 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/handoff"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Holding a shard: a tenure from its start to its end, with its marks and commits.
+//
+//	start → serving → draining → returned or cut → released, handed over or finished
+//	           |__________________________________↑ replaced, or the seat is lost
+//
+// Called by shard.tend, and by the spine with what the handler says.
+//
+// Invariant: after its soft context has ended a tenure never resumes.
+// Invariant: contexts end on time even while the store does not answer. So windDown writes
+// nothing, and serve writes what windDown has decided.
+
+// A tenure is this worker's hold of a shard under one generation.
+type tenure struct {
+	generation int64
+	began      Instant
+	marks      marks
+	wind       winding
+	give       *giving // nil: no worker has requested the shard
+	offer      offer
+}
+
+// Marks are what the handler has marked, and what of it the table has.
+type marks struct {
+	mark     checkpoint.Mark // the latest
+	seq      uint64          // how many there were
+	sent     uint64          // how many of them the open write covers
+	accepted uint64          // how many the table has
+	flush    uint64          // a caller waits until this many are accepted
+	first    Instant         // when the commit window of the first mark that is not sent began
+	made     Instant         // when the shell says that this mark was made
+	late     Instant         // since when no write that was due was answered; 0: none is late
+	signs
+}
+
+// Signs are what the handler shows of its progress.
+type signs struct {
+	pulse    Instant // the last sign
+	doubted  Instant // when StallAfter had passed since then
+	progress bool    // the handler has made progress, with marks or without
+}
+
+// A winding is the end of a handler.
+type winding struct {
+	finish   bool // the shard itself has ended
+	release  bool // the handler wants to give the shard up
+	draining bool // its soft context has ended
+	cause    event.Cause
+	since    Instant // when its soft context ended
+	returned bool    // the handler has returned
+	blame    blame   // it has stalled, or returned an error before its soft context ended
+	cut      bool    // its hard context has ended, and the shard is given up without it
+	overdue  bool    // it had some time to return before that
+	note     string
+}
+
+// heldOffer is how long commits wait for an offer to be accepted.
+const heldOffer = time.Second
+
+// handOver is how long a handler may continue after its offer was accepted: the successor
+// learns of it at the same time and has yet to call its own handler.
+const handOver = 50 * time.Millisecond
+
+// stallGrace passes between the moment at which a handler seems to have stalled and its end. What
+// it has marked by then may still be on its way: other inputs may come first, and after a pause of
+// the process the worker may run before the handler does.
+const stallGrace = 50 * time.Millisecond
+
+// returnGrace is how long a handler may take to return when its tenure has ended, before its worker leaves
+// the shard to others.
+const returnGrace = 500 * time.Millisecond
+
+// errNotReturned is the error in the end of a tenure whose handler has not wound down in time.
+var errNotReturned = errors.New("handler did not return after its context ended")
+
+// errNotAccepted is the error in a report of failing commits. The store fault that is reported
+// beside it says why the commits fail.
+var errNotAccepted = errors.New("commits are not accepted")
+
+// over reports whether the handler needs no more time: it has returned, or was cut, or the
+// shard has ended.
+func (w *winding) over() bool { return w.returned || w.cut || w.finish }
+
+// id is what the shell calls the tenure.
+func (s *shard) id() Tenure { return Tenure{Shard: s.name, Generation: s.t.generation} }
+
+// hold is the handle of the tenure.
+func (s *shard) hold(t *turn) lease.Hold {
+	return lease.Hold{Key: s.row.copy.Key(), Incarnation: s.mine(), Generation: s.t.generation, Order: t.cfg.Order}
+}
+
+// start begins a tenure of the row as it stands.
+func (s *shard) start(t *turn) {
+	hold, ok := s.row.copy.Start(t.cfg.Order)
+	if !ok {
+		return
+	}
+	s.callOff(t, s.mine())
+	at, now := s.row.copy.Row(), t.now.Mono
+	s.running = hold.Generation
+	s.t = &tenure{generation: hold.Generation, began: now, marks: marks{signs: signs{pulse: now}}}
+	if t.cfg.StallAfter > 0 {
+		s.at(t, now.Add(t.cfg.StallAfter))
+	}
+	t.do(Start{Tenure: s.id(), Hold: hold, Shard: s.describe(), Checkpoint: at.Checkpoint, Attempt: at.Attempts(), Transfer: at.Last})
+	t.report(event.Event{
+		Kind: event.Started, Shard: s.name, Generation: hold.Generation, Reason: at.Last.Reason, Peer: at.Last.From,
+		Transfer: at.Last, Attempt: int(at.Attempts()),
+	})
+}
+
+// end ends a tenure. The handler may continue to run; what it still writes is fenced.
+func (s *shard) end(t *turn, cause event.Cause, err error, h *happened) {
+	of, m := s.t, &s.t.marks
+	_, open := s.row.copy.Open()
+	if !of.wind.cut { // otherwise it was told already
+		t.do(Over{Tenure: s.id(), Cause: cause, Err: err, Open: open && (m.sent > m.accepted || s.write.doing == ending)})
+	}
+	ended := event.Event{
+		Kind: event.Ended, Shard: s.name, Generation: of.generation, Cause: cause,
+		Took: t.now.Mono.Sub(of.began), Pending: m.seq - m.accepted,
+	}
+	if cause != event.CauseHandedOff { // otherwise a late commit was refused: part of the move
+		ended.Err = err
+	}
+	if of.wind.cut && of.wind.overdue {
+		ended.Err = errors.Join(ended.Err, errNotReturned)
+	}
+	if at := s.row.copy.Row(); at.Generation > of.generation {
+		ended.Peer, ended.Reason, ended.Transfer = at.Owner.Name, at.Last.Reason, at.Last
+	}
+	if of.wind.draining {
+		ended.Drained = t.now.Mono.Sub(of.wind.since)
+	}
+	t.report(ended)
+	s.t, s.ended, h.ended = nil, t.now.Mono, true
+	s.wake = t.now.Mono
+}
+
+// lingers reports whether a handler runs although its tenure has ended, for longer than it takes to return.
+func (s *shard) lingers(t *turn) bool {
+	return s.running != 0 && s.t == nil && !s.before(t, s.ended.Add(returnGrace))
+}
+
+// marked takes what a handler has marked and asked for.
+func (s *shard) marked(t *turn, in Marks) {
+	m, w := &s.t.marks, &s.t.wind
+	if in.Seq > m.seq {
+		if m.seq <= max(m.sent, m.accepted) {
+			m.first, m.made = s.window(t), in.Made
+		}
+		m.mark, m.seq = in.Mark, in.Seq
+	}
+	m.pulse = t.now.Mono
+	m.flush = max(m.flush, in.Flush)
+	m.progress = m.progress || in.Progress
+	w.finish = w.finish || in.Finish
+	if in.Release {
+		w.release, w.note = true, in.Note
+	}
+}
+
+// returned takes the end of a handler.
+func (s *shard) returned(in Returned) {
+	s.running = 0
+	if s.t != nil && s.t.generation == in.Tenure.Generation {
+		w := &s.t.wind
+		w.returned, w.note = true, in.Note
+		if in.Failed && !w.draining {
+			w.blame = unjudged
+		}
+	}
+}
+
+// windDown decides whether the handler has to wind down, and ends its hard context when it has
+// had its time.
+func (s *shard) windDown(t *turn, w self) {
+	of := &s.t.wind
+	if of.over() {
+		return
+	}
+	switch {
+	case of.draining:
+	case of.release:
+		s.drain(t, event.CauseGivenUp)
+	case w.release:
+		s.drain(t, event.CauseStopped)
+	}
+	s.stall(t)
+	if !of.draining {
+		return
+	}
+	terms, since := s.drainTerms(t, w)
+	switch handoff.Owner(terms, handoff.Giving{Wanted: s.t.give.stands(), Draining: true, Drained: t.now.Mono.Sub(since)}) {
+	case handoff.CutOff:
+		s.cut(t)
+	default:
+		if limit, limited := handoff.Limit(terms); limited {
+			s.at(t, since.Add(limit))
+		}
+	}
+}
+
+// drainTerms returns the terms that limit the winding down, and from when they count. In a move
+// these are the terms of the move, unless the worker stops; otherwise the configuration's.
+func (s *shard) drainTerms(t *turn, w self) (rebalance.Terms, Instant) {
+	of := &s.t.wind
+	own := rebalance.Terms{Drain: t.cfg.Drain, AfterDrain: rebalance.Force}
+	if of.cause != event.CauseHandedOff {
+		return own, of.since
+	}
+	terms := s.t.give.agreed()
+	if !w.release {
+		return terms, of.since
+	}
+	since := max(of.since, w.since)
+	if limit, limited := handoff.Limit(terms); limited && of.since.Add(limit) < since.Add(own.Drain) {
+		return terms, of.since
+	}
+	return own, since
+}
+
+// drain ends the handler's soft context.
+func (s *shard) drain(t *turn, cause event.Cause) {
+	of := &s.t.wind
+	of.draining, of.cause, of.since = true, cause, t.now.Mono
+	t.do(Drain{Tenure: s.id(), Cause: cause})
+	ev := event.Event{Kind: event.Draining, Shard: s.name, Generation: s.t.generation, Cause: cause}
+	if s.t.give != nil {
+		ev.Peer = s.t.give.to.Name
+	}
+	t.report(ev)
+}
+
+// cut ends the hard context of a handler that has not returned in time. Later marks do not
+// count. The shard is given up next.
+func (s *shard) cut(t *turn) {
+	of := &s.t.wind
+	of.cut, of.overdue = true, t.now.Mono > of.since
+	t.do(Over{Tenure: s.id(), Cause: of.cause, Open: s.t.marks.seq > s.t.marks.accepted})
+}
+
+// stall drains a handler that makes no progress. A handler that waits for this worker to write
+// is not stalled.
+func (s *shard) stall(t *turn) {
+	of, m := &s.t.wind, &s.t.marks
+	unlimited := of.draining && of.cause == event.CauseHandedOff && s.t.give.agreed().AfterDrain == rebalance.Wait
+	if t.cfg.StallAfter <= 0 || of.draining && !unlimited {
+		return
+	}
+	if m.flush > m.accepted {
+		m.pulse = t.now.Mono
+	}
+	at := max(m.pulse, of.since).Add(t.cfg.StallAfter)
+	if t.now.Mono >= at && m.doubted < at {
+		m.doubted = t.now.Mono
+	}
+	switch confirmed := max(at, m.doubted.Add(stallGrace)); {
+	case s.before(t, confirmed):
+	case unlimited: // a successor that waits without a limit does not wait for a stalled handler
+		of.cause, of.since = event.CauseStalled, t.now.Mono
+	default:
+		s.drain(t, event.CauseStalled)
+	}
+}
+
+// keepCommitting finds a tenure whose row this worker cannot write, and reports whether it has
+// not been able to for CommitTimeout.
+func (s *shard) keepCommitting(t *turn, doubt bool) (late bool) {
+	m := &s.t.marks
+	_, open := s.row.copy.Open()
+	due := m.seq > m.accepted && s.commitDue(t) || open && s.write.try.tries > 0
+	switch {
+	case !open && (doubt || s.t.offer.holds(t)): // this worker itself delays the commit
+		m.late = 0
+	case due && m.late == 0:
+		m.late = t.now.Mono
+	}
+	if late = s.commitsLate(t); t.cfg.CommitTimeout > 0 && m.late > 0 && !late {
+		s.at(t, m.late.Add(t.cfg.CommitTimeout))
+	}
+	return late
+}
+
+// commitsLate reports whether the table has answered no write of s for CommitTimeout although
+// one was due.
+func (s *shard) commitsLate(t *turn) bool {
+	return s.t != nil && s.t.marks.late > 0 && t.cfg.CommitTimeout > 0 && t.now.Mono >= s.t.marks.late.Add(t.cfg.CommitTimeout)
+}
+
+// serve makes the next write of a holder, if one is due and none is open.
+func (s *shard) serve(t *turn, w self) {
+	of, at := s.t, s.row.copy.Row()
+	switch {
+	case w.doubt: // every write waits until a heartbeat is answered
+	case of.wind.finish:
+		wr, err := protocol.Finish(at, s.hold(t), of.marks.unaccepted(), t.stamp())
+		s.sendMark(t, ending, wr, err)
+	case of.wind.returned || of.wind.cut:
+		s.giveUp(t)
+	case of.give != nil || of.offer.to != "":
+		s.move(t, w)
+	default:
+		s.commit(t)
+	}
+}
+
+// unaccepted returns the mark that the table does not have; none, if it has all.
+func (m *marks) unaccepted() checkpoint.Mark {
+	if m.seq > m.accepted {
+		return m.mark
+	}
+	return checkpoint.Mark{}
+}
+
+// sendMark sends a write that contains the latest mark. A mark that the rules refuse is dropped,
+// and its writer learns why: it must not hold up the other writes.
+func (s *shard) sendMark(t *turn, what doing, w lease.Write, err error) {
+	m := &s.t.marks
+	if err != nil && m.seq > m.accepted && (errors.Is(err, checkpoint.ErrBackwards) || errors.Is(err, checkpoint.ErrInvalid)) {
+		s.committed(t, m.seq, err)
+		s.at(t, t.now.Mono)
+		return
+	}
+	sent := m.seq
+	if s.send(t, what, w, err) {
+		m.sent = sent
+	} else {
+		s.at(t, t.now.Mono.Add(t.beat)) // for example a row whose counter has reached its limit
+	}
+}
+
+// committed notes that the first seq marks are accepted, or with an error that they never will be.
+func (s *shard) committed(t *turn, seq uint64, err error) {
+	m := &s.t.marks
+	m.accepted, m.late = seq, 0
+	if m.seq <= seq {
+		m.made = 0
+	}
+	t.do(Committed{Tenure: s.id(), Seq: seq, Oldest: m.made, Err: err})
+}
+
+// commit writes the latest mark when the policy or a caller says so.
+func (s *shard) commit(t *turn) {
+	m, at := &s.t.marks, s.row.copy.Row()
+	if m.seq <= m.accepted {
+		m.flush = min(m.flush, m.accepted)
+		if m.progress && at.Attempts() > 0 && at.Checkpoint.Generation < s.t.generation {
+			w, err := protocol.Progress(at, s.hold(t), t.stamp())
+			s.sendMark(t, committing, w, err)
+		}
+		return
+	}
+	if !s.commitDue(t) {
+		if due, ok := t.cfg.Commits.At(time.Duration(m.first)); ok {
+			s.at(t, roundUp(Instant(due)))
+		}
+		return
+	}
+	w, err := protocol.Commit(at, s.hold(t), m.mark, t.stamp())
+	s.sendMark(t, committing, w, err)
+}
+
+// roundUp makes deadlines that need not be kept to the millisecond fall together: with thousands
+// of shards, each would wake the worker on its own.
+func roundUp(i Instant) Instant {
+	const grain = Instant(10 * time.Millisecond)
+	return (i + grain - 1) / grain * grain
+}
+
+// window returns when the present commit window of s began. A mark is written at the end of the
+// window in which it was made, so no mark waits for longer than the policy says. Each shard has
+// windows with an offset of its own, so that tenures that begin together do not commit together.
+func (s *shard) window(t *turn) Instant {
+	every, timed := t.cfg.Commits.At(0)
+	if !timed {
+		return t.now.Mono
+	}
+	offset := Instant(s.tie % uint64(every))
+	into := (t.now.Mono - offset) % Instant(every)
+	if into < 0 {
+		into += Instant(every)
+	}
+	return t.now.Mono - into
+}
+
+func (s *shard) commitDue(t *turn) bool {
+	m := &s.t.marks
+	return m.flush > m.accepted || t.cfg.Commits.Due(int(m.seq-m.accepted), time.Duration(m.first), time.Duration(t.now.Mono))
+}
+
+// held takes the answer to a holder's write.
+func (s *shard) held(t *turn, what doing, a protocol.Answer, h *happened) {
+	m := &s.t.marks
+	switch a.Verdict {
+	case protocol.Stored:
+		s.stored(t, what, h)
+	case protocol.Again: // continue from the row as it stands
+		m.sent = m.accepted
+	case protocol.Unsent:
+		s.committed(t, m.sent, a.Err())
+	default:
+		s.refused(t, what, a, h)
+	}
+}
+
+// stored concludes a holder's write.
+func (s *shard) stored(t *turn, what doing, h *happened) {
+	m := &s.t.marks
+	m.late = 0
+	if m.sent > m.accepted {
+		h.accepted = s.t.wind.blame == noFailure // a failure with a last mark is one
+		s.committed(t, m.sent, nil)
+	}
+	if what != givingUp && what != ending {
+		return
+	}
+	s.rest(t, what, h)
+	if what == ending {
+		h.finished, h.poll = true, true // its children may be listed now
+	}
+	s.end(t, s.causeOf(what), nil, h)
+}
+
+// causeOf returns why a tenure ends that this worker has given up.
+func (s *shard) causeOf(what doing) event.Cause {
+	switch {
+	case what == ending:
+		return event.CauseFinished
+	case s.t.wind.draining:
+		return s.t.wind.cause
+	}
+	return event.CauseGivenUp
+}
+
+// rest keeps this worker from claiming what its own handler has just given up: other workers may
+// want to try. It declines the shard for two heartbeats more, because the others notice that later
+// and then rest as long themselves. Without Backoff it declines nothing, and only waits for a moment:
+// otherwise a handler that fails at once would keep the table busy.
+func (s *shard) rest(t *turn, what doing, h *happened) {
+	w, m := &s.t.wind, &s.t.marks
+	switch {
+	case what != givingUp || w.draining && w.cause != event.CauseGivenUp && w.cause != event.CauseStalled:
+		return
+	case t.cfg.Backoff <= 0:
+		s.aim.rest = t.now.Mono.Add(paceMoving)
+		return
+	}
+	tries := max(s.row.copy.Row().Failed(), 1)
+	if w.blame == noFailure && w.cause != event.CauseStalled {
+		if m.accepted > 0 || m.progress {
+			s.aim.early = 0
+		}
+		s.aim.early++
+		tries = s.aim.early
+	}
+	s.aim.rest = t.now.Mono.Add(backoff(tries, t.cfg.Backoff, t.cfg.MaxBackoff))
+	s.aim.leave, s.aim.others = s.aim.rest.Add(2*t.beat), true
+	h.declined = true
+}
+
+// refused ends the tenure: the table shows that this worker does not hold the shard.
+func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
+	of := s.t
+	if a.Torn && landed(a.Row, of.generation, what) {
+		s.stored(t, what, h)
+		return
+	}
+	err := a.Err()
+	if err != nil {
+		ev := event.Event{Kind: event.Refused, Shard: s.name, Generation: of.generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason}
+		if a.Verdict != protocol.Overtaken || overtaken(a.Row, of.generation) != event.CauseHandedOff {
+			ev.Err = err // otherwise it was a late commit, as in any such move
+		}
+		t.report(ev)
+	}
+	if a.Verdict == protocol.Overtaken && of.offer.to != "" && a.Row.Owner.Incarnation == of.offer.to {
+		of.offer.torn = a.Torn // accepted: see replaced
+		return
+	}
+	cause := event.CauseVanished
+	switch {
+	case a.Verdict == protocol.Gone && err == nil:
+		cause = s.causeOf(what)
+	case a.Verdict == protocol.Conflict:
+		cause = event.CauseConflict
+	case a.Verdict == protocol.Overtaken:
+		cause = overtaken(a.Row, of.generation)
+	}
+	s.end(t, cause, err, h)
+}
+
+// firstAfter returns the reason of the change of hands that ended a generation; empty: the row
+// has changed hands so often since that it no longer has it.
+func firstAfter(at lease.Row, generation int64) lease.Reason {
+	first := at.Last
+	for _, past := range at.History() { // newest first
+		if past.Generation <= generation {
+			break
+		}
+		first = past
+	}
+	if first.Generation != generation+1 {
+		return ""
+	}
+	return first.Reason
+}
+
+// overtaken returns why the tenure of that generation ended.
+func overtaken(at lease.Row, mine int64) event.Cause {
+	switch firstAfter(at, mine) {
+	case lease.ReasonHandoff:
+		return event.CauseHandedOff
+	case lease.ReasonForced:
+		return event.CauseForced
+	}
+	return event.CauseFenced
+}
+
+// landed reports whether the write with which this worker gave the shard up was stored by an
+// earlier attempt that was not answered, although the shard has changed hands or was removed
+// since: only the owner ends a generation for these reasons.
+func landed(at lease.Row, mine int64, what doing) bool {
+	switch firstAfter(at, mine) {
+	case lease.ReasonReleased:
+		return what == givingUp
+	case lease.ReasonFinished:
+		return what == ending
+	}
+	return false
+}

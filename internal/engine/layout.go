@@ -1,0 +1,407 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The target assignment as it is computed: pure functions of a [stage].
+//
+//	survey → place → settle → assign
+//
+// Called by draft.gather when everything is read that a plan is made from.
+//
+// Invariant: what has no living owner is placed whenever a worker has room, whatever pauses and
+// cordons there are.
+// Invariant: a shard that its worker declines goes to another worker that can have it, whatever
+// the planner decides.
+// Invariant: no worker is assigned more shards than its limit, except those that it has already.
+
+// mostExamples is how many shards without a worker the plan names.
+const mostExamples = 10
+
+// A stage is all that a plan is made from.
+type stage struct {
+	plan    lease.Plan
+	stored  lease.Wishes
+	wishes  []lease.Wish // those of them that stand
+	me      lease.Seat
+	seats   []lease.Seat // the confirmed seats, sorted by incarnation, with this worker's own
+	begun   order        // the step in which the listing was sent that shows them
+	still   bool         // the seats stand still: held shards may move
+	facts   *facts
+	feed    *feed
+	targets []lease.Target                   // whole, sorted by incarnation
+	rows    bool                             // the owners are those of the rows, not of the targets
+	strays  []string                         // sorted; their workers have to read the rows again
+	acting  bool                             // this worker has taken over, because no watcher lives
+	late    func(inc lease.Incarnation) bool // its seat has missed a heartbeat
+}
+
+// A layout is where every shard is and should be.
+type layout struct {
+	stage
+	view   rebalance.View   // the owners are the workers to which the shards are assigned
+	shards []lease.Assigned // as in the view
+	to     []int            // by shard
+	loads  []int            // by worker: how many shards it should have
+	anyFit bool             // a worker is neither leaving nor cordoned nor unwell
+	held   bool             // held shards that should move stay for now
+}
+
+// standing returns the wishes that have not ended.
+func standing(list []lease.Wish, now time.Time) []lease.Wish {
+	return slices.DeleteFunc(slices.Clone(list), func(w lease.Wish) bool { return !w.Stands(now) })
+}
+
+// wants reports whether an operator wants this of the worker or shard.
+func (in *stage) wants(kind lease.WishKind, subject string) (to string, ok bool) {
+	at, ok := slices.BinarySearchFunc(in.wishes, lease.Wish{Kind: kind, Subject: subject}, lease.Wish.Compare)
+	if !ok {
+		return "", false
+	}
+	return in.wishes[at].To, true
+}
+
+// says reports whether a worker publishes this about the shard.
+func (in *stage) says(at int, shard string, kinds ...lease.NewsKind) bool {
+	return at >= 0 && slices.ContainsFunc(in.seats[at].News, func(n lease.News) bool {
+		return n.Shard == shard && slices.Contains(kinds, n.Kind)
+	})
+}
+
+// over reports whether an assigned shard needs no worker any more: its worker says so, or the
+// rows do where they were read for this plan. Older knowledge of a row may be out of date, and
+// another planner may have assigned the shard since because it is back.
+func (in *stage) over(shard string, at int) bool {
+	if in.rows {
+		of := in.facts.find(shard)
+		return of != nil && of.over()
+	}
+	return in.says(at, shard, lease.NewsFinished, newsRemoved)
+}
+
+// seatOf returns the place of a worker among the seats, or Nobody.
+func seatOf(seats []lease.Seat, inc lease.Incarnation) int {
+	if i, ok := place(seats, inc, func(s *lease.Seat) lease.Incarnation { return s.Incarnation }); ok {
+		return i
+	}
+	return rebalance.Nobody
+}
+
+// An entry is one place where a shard was found.
+type entry struct {
+	lease.Assigned
+	owner int
+	rank  int64 // of the entries of one shard the one of the highest rank counts
+}
+
+// survey finds the shards that need a worker, and the workers to which they are assigned. A shard
+// that its worker declines is free. It reports false if the targets lack shards, and the rows
+// have to be read for this plan.
+func (l *layout) survey() (whole bool) {
+	all, known := l.entries()
+	slices.SortStableFunc(all, func(a, b entry) int {
+		return cmp.Or(strings.Compare(a.Shard, b.Shard), cmp.Compare(b.rank, a.rank))
+	})
+	for i, e := range all {
+		if i > 0 && all[i-1].Shard == e.Shard {
+			continue
+		}
+		if e.rank >= 0 {
+			known++
+		}
+		trusted := e.rank >= 0 && !l.facts.fresh(l.plan) // another planner has assigned it, and knew more
+		if ready := l.child(&e.Assigned); !ready && (!trusted || slices.ContainsFunc(e.Parents, l.facts.isPlaced)) {
+			continue // it comes back when its parents are finished
+		}
+		if l.says(e.owner, e.Shard, lease.NewsDeclined) {
+			e.owner = rebalance.Nobody
+		}
+		l.shards = append(l.shards, e.Assigned)
+		l.view.Shards = append(l.view.Shards, rebalance.Place{
+			Name: e.Shard, Weight: l.feed.weight(e.Shard), Owner: e.owner, Tie: rebalance.Tie(e.Shard),
+		})
+	}
+	return l.rows || int64(known) >= l.plan.Shards-l.plan.Unplaced
+}
+
+// child notes the parents of a shard that has no row yet, and reports whether they are finished, as
+// far as this worker can tell. The source has the say about parents.
+func (l *layout) child(a *lease.Assigned) (ready bool) {
+	of, src := l.facts.find(a.Shard), l.feed.find(a.Shard)
+	switch {
+	case of != nil && of.begun && !of.removed:
+		a.Parents = nil
+	case src != nil && src.listed:
+		a.Parents = src.Parents
+	}
+	return l.facts.begun == 0 || l.feed.complete == 0 || l.facts.ready(a.Parents, l.feed)
+}
+
+// entries returns where shards were found, and how many assigned ones need no worker any more.
+func (l *layout) entries() (all []entry, over int) {
+	for _, target := range l.targets {
+		at := seatOf(l.seats, target.Incarnation)
+		for _, a := range target.Hold {
+			if l.over(a.Shard, at) {
+				over++
+			} else {
+				all = append(all, entry{a, at, target.Revision})
+			}
+		}
+	}
+	owner := func(of *fact) int {
+		if of == nil || of.removed {
+			return rebalance.Nobody
+		}
+		return seatOf(l.seats, of.owner)
+	}
+	for i := range l.facts.all {
+		if of := &l.facts.all[i]; l.rows && !of.over() && (of.begun || l.facts.ready(of.parents, l.feed)) {
+			rank := int64(0)
+			if owner(of) != rebalance.Nobody {
+				rank = math.MaxInt64
+			}
+			all = append(all, entry{lease.Assigned{Shard: of.name}, owner(of), rank})
+		}
+	}
+	added, _ := l.facts.added(l.feed, l.plan)
+	for _, a := range added {
+		all = append(all, entry{a, owner(l.facts.find(a.Shard)), -1})
+	}
+	return all, over
+}
+
+// place decides where every shard should be. Held shards stay where they are while the seats
+// do not stand still, and while an operator pauses moves.
+func (l *layout) place(planner rebalance.Planner) {
+	l.staff()
+	l.pin()
+	l.to = planned(planner, l.view)
+	if l.moves() {
+		_, paused := l.wants(lease.WishPause, "")
+		if l.held = !l.still; l.held || paused {
+			for i, s := range l.view.Shards {
+				if s.Owner != rebalance.Nobody {
+					l.view.Pins[i] = s.Owner
+				}
+			}
+			l.to = planned(planner, l.view)
+		}
+	}
+	l.settle(planner)
+}
+
+// moves reports whether a held shard moves.
+func (l *layout) moves() bool {
+	for i, s := range l.view.Shards {
+		if s.Owner != rebalance.Nobody && l.to[i] != s.Owner {
+			return true
+		}
+	}
+	return false
+}
+
+// planned returns the plan of the planner, or that of rebalance.Even if it is none.
+func planned(planner rebalance.Planner, v rebalance.View) []int {
+	to := planner.Plan(v)
+	strange := func(w int) bool { return w < rebalance.Nobody || w >= len(v.Workers) }
+	if len(to) != len(v.Shards) || slices.ContainsFunc(to, strange) {
+		return rebalance.Even{}.Plan(v)
+	}
+	return to
+}
+
+// staff shows the planner the workers. An unwell worker that asks for a trial may have one shard.
+func (l *layout) staff() {
+	held := make([]int, len(l.seats))
+	for _, s := range l.view.Shards {
+		if s.Owner != rebalance.Nobody {
+			held[s.Owner]++
+		}
+	}
+	for i, s := range l.seats {
+		_, cordoned := l.wants(lease.WishCordon, s.Name)
+		cordoned = cordoned || slices.Contains(l.facts.pages.broken, s.Incarnation) // it cannot learn of more
+		_, drained := l.wants(lease.WishDrain, s.Name)
+		w := rebalance.Worker{
+			Name: s.Name, Tie: rebalance.Tie(string(s.Incarnation)), Labels: map[string]string{"task": s.Task, "build": s.Build},
+			Limit: int(s.MaxShards), Leaving: s.Leaving || drained, Cordoned: cordoned, Unwell: s.Health.Unwell != "",
+		}
+		if w.Unwell && s.Health.Trial && held[i] == 0 {
+			w.Limit, w.Unwell = 1, false
+		}
+		l.anyFit = l.anyFit || !w.Leaving && !w.Cordoned && !w.Unwell
+		l.view.Workers = append(l.view.Workers, w)
+	}
+}
+
+// open reports whether the worker may get shards. Where only cordoned and unwell workers are
+// left, they may.
+func (l *layout) open(at int) bool {
+	w := &l.view.Workers[at]
+	return !w.Leaving && !(l.anyFit && (w.Cordoned || w.Unwell))
+}
+
+// pin shows the planner the pins that can be obeyed.
+func (l *layout) pin() {
+	l.view.Pins = map[int]int{}
+	loads := make([]int, len(l.seats))
+	for _, wish := range l.wishes {
+		i, ok := place(l.shards, wish.Subject, func(a *lease.Assigned) string { return a.Shard })
+		if !ok || wish.Kind != lease.WishPin {
+			continue
+		}
+		for at, w := range l.view.Workers {
+			can := w.Name == wish.To && !w.Leaving && (l.open(at) || l.view.Shards[i].Owner == at)
+			if can && (w.Limit <= 0 || loads[at] < w.Limit) {
+				l.view.Pins[i] = at
+				loads[at]++
+				break
+			}
+		}
+	}
+}
+
+// settle keeps the rules that no planner may break. A held shard for which there is no room stays
+// where it is.
+func (l *layout) settle(planner rebalance.Planner) {
+	l.loads = make([]int, len(l.seats))
+	for i, s := range l.view.Shards {
+		if at, pinned := l.view.Pins[i]; pinned {
+			l.to[i] = at
+		} else if l.to[i] == rebalance.Nobody {
+			l.to[i] = s.Owner
+		}
+		if at := l.to[i]; at != rebalance.Nobody && at == s.Owner {
+			l.loads[at]++
+		}
+	}
+	for i, s := range l.view.Shards {
+		switch at := l.to[i]; {
+		case at == s.Owner:
+		case !l.full(at):
+			l.loads[at]++
+		default:
+			if l.to[i] = s.Owner; s.Owner != rebalance.Nobody {
+				l.loads[s.Owner]++
+			}
+		}
+	}
+	for i, at := range l.to {
+		owner := l.view.Shards[i].Owner
+		wrong := at != owner && (l.says(at, l.shards[i].Shard, lease.NewsDeclined) || at != rebalance.Nobody && !l.open(at))
+		if _, pinned := l.view.Pins[i]; pinned || !wrong {
+			continue
+		}
+		if to := l.another(planner, i); to != rebalance.Nobody {
+			l.loads[at]--
+			l.loads[to]++
+			l.to[i] = to
+		}
+	}
+}
+
+func (l *layout) full(at int) bool {
+	limit := l.view.Workers[at].Limit
+	return limit > 0 && l.loads[at] >= limit
+}
+
+// another returns a worker for a shard that its worker declines: by preference one of those with
+// the fewest shards. The planner chooses, because there may be workers that must not have it.
+func (l *layout) another(planner rebalance.Planner, i int) int {
+	least := math.MaxInt
+	can := func(at int) bool {
+		return l.open(at) && !l.full(at) && !l.says(at, l.shards[i].Shard, lease.NewsDeclined)
+	}
+	for at, load := range l.loads {
+		if can(at) {
+			least = min(least, load)
+		}
+	}
+	for _, most := range []int{least, math.MaxInt} {
+		v, seats := rebalance.View{Shards: slices.Clone(l.view.Shards[i : i+1])}, []int(nil)
+		for at, load := range l.loads {
+			if load <= most && can(at) {
+				v.Workers, seats = append(v.Workers, l.view.Workers[at]), append(seats, at)
+			}
+		}
+		if to := planned(planner, v)[0]; to != rebalance.Nobody {
+			return seats[to]
+		}
+	}
+	return rebalance.Nobody
+}
+
+// assign makes the targets of the revision, and what the plan says about them.
+func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
+	for _, s := range l.seats {
+		next = append(next, lease.Target{Group: t.cfg.Group, Incarnation: s.Incarnation, At: t.now.Wall})
+	}
+	found = lease.Finding{Members: int64(len(staying(l.seats))), Shards: int64(len(l.to)), Watchers: l.watchers()}
+	h := fnv.New64a()
+	for i, to := range l.to {
+		name, owner := l.shards[i].Shard, l.view.Shards[i].Owner
+		_, _ = h.Write(append([]byte(name), 0))
+		_, pinned := l.view.Pins[i]
+		if to == rebalance.Nobody || l.seats[to].Leaving && !pinned { // no other plan is due when it is gone
+			if found.Unplaced++; len(found.Examples) < mostExamples {
+				found.Examples = append(found.Examples, name)
+			}
+			continue
+		}
+		next[to].Hold = append(next[to].Hold, l.shards[i])
+		if _, stray := slices.BinarySearch(l.strays, name); stray { // a hint to itself
+			next[to].Give = append(next[to].Give, lease.Give{Shard: name, To: next[to].Incarnation})
+		} else if owner != rebalance.Nobody && owner != to {
+			next[owner].Give = append(next[owner].Give, lease.Give{Shard: name, To: l.seats[to].Incarnation})
+		}
+	}
+	found.Names = fmt.Sprintf("%x", h.Sum64())
+	if !l.held { // otherwise the next plan is due when the seats stand still
+		found.Inputs = inputs(l.madeFrom(next), l.stored, 0)
+	}
+	return next, found
+}
+
+// madeFrom returns the seats that count as inputs of the plan: those of workers that leave only if one of
+// them keeps shards, because these are to be placed when its seat goes.
+func (l *layout) madeFrom(next []lease.Target) []lease.Seat {
+	for at, s := range l.seats {
+		if s.Leaving && len(next[at].Hold) > 0 {
+			return l.seats
+		}
+	}
+	return staying(l.seats)
+}
+
+// watchers returns the workers that watch from now on: those that do and live, and others until
+// there are enough.
+func (l *layout) watchers() (now []lease.Incarnation) {
+	add := func(s lease.Seat) {
+		if len(now) < fewest && !s.Leaving && !l.late(s.Incarnation) && !slices.Contains(now, s.Incarnation) {
+			now = append(now, s.Incarnation)
+		}
+	}
+	if l.acting {
+		add(l.me)
+	}
+	for _, inc := range l.plan.Watchers {
+		if at := seatOf(l.seats, inc); at >= 0 {
+			add(l.seats[at])
+		}
+	}
+	for _, s := range l.seats {
+		add(s)
+	}
+	return now
+}

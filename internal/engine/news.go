@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The news that this worker publishes about shards, for the next plan.
+//
+//	a shard is finished, or its row is a tombstone: news until a plan knows it
+//	this worker declines a shard: news until it declines it no more
+//
+// Called by the spine with what the shards report, before each heartbeat, and when a plan has been
+// made with the news.
+//
+// Invariant: count grows with every change, so that a plan is due when it has not seen one.
+
+// newsRemoved is the kind of the news that the row of an assigned shard is a tombstone.
+const newsRemoved = lease.NewsKind("removed")
+
+// News is what this worker publishes about shards.
+type news struct {
+	items    []lease.News
+	count    int64   // how much there was
+	added    Instant // when the latest was added
+	revision int64   // the finished revision known when the latest was added that a plan settles
+}
+
+// add publishes one item, and reports whether it is new.
+func (n *news) add(t *turn, kind lease.NewsKind, name string, revision int64) bool {
+	item := lease.News{Kind: kind, Shard: name}
+	if slices.Contains(n.items, item) {
+		return false
+	}
+	n.items = append(slices.Clip(n.items), item)
+	if n.changed(t); kind != lease.NewsDeclined {
+		n.revision = revision
+	}
+	return true
+}
+
+func (n *news) changed(t *turn) {
+	n.count++
+	n.added = t.now.Mono
+}
+
+// declined drops what this worker declines no more. A plan may have moved such a shard, and the
+// next one has to even out again.
+func (n *news) declined(t *turn, still func(name string) bool) {
+	over := func(item lease.News) bool { return item.Kind == lease.NewsDeclined && !still(item.Shard) }
+	if slices.ContainsFunc(n.items, over) {
+		n.items = slices.DeleteFunc(slices.Clone(n.items), over)
+		n.changed(t)
+	}
+}
+
+// settled drops what a plan was made with that the seat says: none is due, or there were two since.
+// Otherwise such a shard would be left out of a plan again when it has come back.
+func (n *news) settled(said, revision int64, due bool) {
+	if len(n.items) > 0 && said == n.count && (!due || revision > n.revision+1) {
+		n.items = slices.DeleteFunc(slices.Clone(n.items), func(item lease.News) bool { return item.Kind != lease.NewsDeclined })
+	}
+}
+
+// says returns what the seat has room for: what a plan settles first, and of each kind the latest.
+func (n *news) says() (all []lease.News) {
+	for _, declined := range []bool{false, true} {
+		for _, item := range slices.Backward(n.items) {
+			if (item.Kind == lease.NewsDeclined) == declined && len(all) < lease.MaxNews {
+				all = append(all, item)
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,132 @@
+package engine_test
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// give writes a revision with this shard, which no worker has held, in the target of the worker.
+func (f *fleet) give(n *member, child lease.Assigned) {
+	f.Helper()
+	revision := f.open()
+	for _, m := range f.up() {
+		of := f.target(m)
+		if of.Revision = revision; m == n {
+			of.Hold = append(slices.Clone(of.Hold), child)
+			slices.SortFunc(of.Hold, func(a, b lease.Assigned) int { return cmp.Compare(a.Shard, b.Shard) })
+		}
+		f.put(of)
+	}
+	f.finish()
+}
+
+// end makes the worker that processes the shard come to its end.
+func (f *fleet) end(shard string) {
+	for _, n := range f.up() {
+		for _, h := range slices.Clone(n.Handlers) {
+			if h.Shard == shard {
+				n.Input(engine.Marks{Tenure: h.Tenure, Finish: true})
+				f.Run(50 * time.Millisecond)
+				n.ret(h.Tenure)
+			}
+		}
+	}
+}
+
+// TestChildrenInALargeFleet: a worker that does not watch processes the parent. Only what it reports
+// on its seat shows the others that the parent is finished.
+func TestChildrenInALargeFleet(t *testing.T) {
+	f := newFleet(t, 24, 12, rebalance.Eager)
+	parent := f.others()[0].Handlers[0].Shard
+	f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: "child", Parents: []string{parent}})
+	f.Run(time.Minute)
+	f.end(parent)
+	f.until(beat+2*time.Second, func() bool { return f.processed("child") })
+}
+
+// row returns the row of a shard; a zero row if there is none.
+func (f *fleet) row(shard string) lease.Row {
+	f.Helper()
+	r, err := f.store.Get(f.Context(), lease.Key{Group: "g", Kind: lease.KindLease, Name: shard})
+	if err != nil && !errors.Is(err, lease.ErrNotFound) {
+		f.Fatal(err)
+	}
+	row, _ := r.(lease.Row)
+	return row
+}
+
+// processed reports whether a worker processes the shard.
+func (f *fleet) processed(shard string) bool {
+	return slices.ContainsFunc(f.up(), func(n *member) bool { return n.holds(shard) })
+}
+
+// TestChildTooEarlyInATarget: a target has a child whose parent may not be processed. Its worker
+// leaves the child alone, whatever the plan says.
+func TestChildTooEarlyInATarget(t *testing.T) {
+	parent, other := engine.Shard{Name: "parent"}, engine.Shard{Name: "other"}
+	for _, c := range []struct {
+		name   string
+		source engine.Source
+	}{
+		{"the parent is held", engine.Source{Shards: []engine.Shard{other, parent}, Complete: true}},
+		{"the parent is listed and has no row", engine.Source{Shards: []engine.Shard{other, parent}, Complete: true}},
+		{"no complete listing has lacked the parent", engine.Source{Shards: []engine.Shard{other}, Answered: true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFleet(t, 0, 0, rebalance.Eager)
+			f.source = c.source
+			if c.name == "the parent is listed and has no row" {
+				f.deaf = func(_ *member, o engine.Output) bool {
+					send, ok := o.(engine.Send)
+					return ok && send.Write.Key().Name == "parent"
+				}
+			}
+			a := f.join()
+			f.join()
+			f.Run(20 * time.Second)
+			f.give(a, lease.Assigned{Shard: "child", Parents: []string{"parent"}})
+			f.Run(20 * time.Second)
+			if row := f.row("child"); row.Generation > 0 {
+				t.Errorf("the child has a row: %v", row)
+			}
+		})
+	}
+}
+
+// TestParentIsRewound: one parent of a child is finished, and is rewound while the child waits for
+// the other. The child waits for both.
+func TestParentIsRewound(t *testing.T) {
+	for _, rewound := range []bool{false, true} {
+		f := newFleet(t, 0, 0, rebalance.Eager)
+		f.lists(engine.Shard{Name: "left"}, engine.Shard{Name: "right"})
+		a := f.join()
+		f.join()
+		f.Run(20 * time.Second)
+		f.end("left")
+		f.Run(5 * time.Second)
+		f.give(a, lease.Assigned{Shard: "child", Parents: []string{"left", "right"}})
+		f.deaf = func(_ *member, o engine.Output) bool { // no plan leaves the child out
+			send, ok := o.(engine.Send)
+			return ok && send.Write.Key().Kind == lease.KindPlan
+		}
+		f.Run(5 * time.Second)
+		if left := f.row("left"); rewound {
+			f.write(protocol.Rewind(left, protocol.Command{Seen: left.Generation, By: "operator"}, checkpoint.Mark{}, f.stamp()))
+		}
+		f.Run(10 * time.Second)
+		f.end("right")
+		f.Run(10 * time.Second)
+		if began := f.processed("child"); began == rewound {
+			t.Errorf("one parent is rewound: %t; the child is processed: %t", rewound, began)
+		}
+	}
+}

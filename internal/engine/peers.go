@@ -1,0 +1,296 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The other workers' seats, as a worker knows them that lists the seats.
+//
+//	unconfirmed → alive → suspect → evicted
+//	                ↑________|
+//
+// Called by the spine: saw with each listing of the seats, glimpse with one of a worker that does
+// not watch, evict in each step, settled with the answers to evictions.
+//
+// Invariant: a seat expires only after this worker has itself seen its heartbeat counter stand
+// still for the seat's lease time, on its own clock; and the deletion is conditional on the
+// heartbeat that was seen.
+// Invariant: only a consistent listing shows that a seat is gone.
+
+const (
+	stillFor     = 500 * time.Millisecond // seats that have not changed for so long are settled
+	paceSuspect  = 500 * time.Millisecond // a seat has missed a heartbeat
+	paceDying    = 200 * time.Millisecond // a seat is about to expire
+	paceMoving   = 120 * time.Millisecond // a shard of this worker's is in a move
+	paceWaiting  = 250 * time.Millisecond // and has been for some time
+	movingPrompt = 5 * time.Second        // from then on it is paceWaiting
+)
+
+// Peers are the seats of the other workers, sorted by incarnation.
+type peers struct {
+	all     []peer
+	changed Instant // when seats last came, went or changed
+	from    Instant // when they were first listed
+	seen    Instant // when they were last listed
+	begun   order   // the step in which the last consistent listing was sent; 0: there was none
+	evicted []deadSeat
+}
+
+// A deadSeat is an evicted seat. A listing may still show it that began before the deletion was
+// answered, or that lags behind: it is not the seat of a newcomer. But a worker that was paused may
+// repeat the creation of its seat, and beat: that seat is alive again.
+type deadSeat struct {
+	inc lease.Incarnation
+	at  order         // the step in which the deletion was answered
+	was lease.WriteID // the write that made the seat what it was
+}
+
+// shown reports whether the listing shows the dead seat as it was, and not one that was made since.
+func (d deadSeat) shown(seat lease.Seat, in sighting) bool {
+	return d.inc == seat.Incarnation && (d.at >= in.begun || in.lax && d.was == seat.Written())
+}
+
+// A peer is another worker's seat.
+type peer struct {
+	seat       lease.Seat
+	since      Instant // when its present heartbeat was first seen
+	suspect    bool
+	unreadable bool // the seat exists and cannot be read: a sign of life
+	evict      sending
+}
+
+// A sighting is one listing of the seats, with the plan and the wishes.
+type sighting struct {
+	plan       lease.Plan
+	wishes     lease.Wishes
+	seats      []lease.Seat // without this worker's own
+	unreadable []lease.Incarnation
+	own        bool // it shows this worker's own seat, as it is or may have been
+	begun      order
+	lax        bool // the listing may lag behind
+}
+
+// sight returns what a listing shows to the worker of this seat.
+func (c *seat) sight(in Listed, begun order, lax bool) (s sighting) {
+	s.begun, s.lax = begun, lax
+	for _, record := range in.Records {
+		switch of := record.(type) {
+		case lease.Plan:
+			s.plan = of
+		case lease.Wishes:
+			s.wishes = of
+		case lease.Seat:
+			if of.Incarnation == c.me {
+				s.own = s.own || of.Beat >= c.row.Beat || begun <= c.trust.confirmed
+			} else {
+				s.seats = append(s.seats, of)
+			}
+		}
+	}
+	for _, key := range in.Unreadable {
+		switch inc := lease.Incarnation(key.Name); {
+		case key.Kind != lease.KindSeat: // a record beside the seats
+		case inc == c.me:
+			s.own = true // it exists; the next heartbeat shows more
+		default:
+			s.unreadable = append(s.unreadable, inc)
+		}
+	}
+	return s
+}
+
+// find returns the peer of that incarnation; nil if there is none.
+func (p *peers) find(inc lease.Incarnation) *peer {
+	return find(p.all, inc, func(p *peer) lease.Incarnation { return p.seat.Incarnation })
+}
+
+// saw takes a listing of the seats. It reports whether workers have come, gone or changed, and
+// whether a listing that may lag behind lacks some, so that only a consistent one shows whether
+// they have gone.
+func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
+	all := make([]peer, 0, len(in.seats)+len(in.unreadable))
+	for _, seat := range in.seats {
+		if slices.ContainsFunc(p.evicted, func(d deadSeat) bool { return d.shown(seat, in) }) {
+			continue
+		}
+		now, c := p.watch(t, seat)
+		all, changed = append(all, now), changed || c
+	}
+	for _, inc := range in.unreadable {
+		now := peer{seat: lease.Seat{Incarnation: inc}, unreadable: true, since: t.now.Mono}
+		if old := p.find(inc); old != nil {
+			now.seat, now.since = old.seat, old.since
+			changed = changed || !old.unreadable
+		} else {
+			changed = true
+		}
+		all = append(all, now)
+	}
+	sortPeers(all)
+	next := peers{
+		all: all, changed: p.changed, from: cmp.Or(p.from, t.now.Mono), seen: t.now.Mono, begun: p.begun, evicted: p.evicted,
+	}
+	for i := range p.all {
+		old := &p.all[i]
+		switch {
+		case next.find(old.seat.Incarnation) != nil:
+		case in.lax:
+			all, missing = append(all, *old), true
+		default:
+			changed = true
+			t.report(event.Event{Kind: event.PeerLeft, Peer: old.seat.Name, Task: old.seat.Task})
+		}
+	}
+	sortPeers(all)
+	next.all = all
+	if !in.lax {
+		next.begun = in.begun
+		next.evicted = slices.DeleteFunc(slices.Clone(p.evicted), func(of deadSeat) bool { return of.at < in.begun })
+	}
+	if changed {
+		next.changed = t.now.Mono
+	}
+	*p = next
+	return changed, missing
+}
+
+// glimpse takes a consistent listing of a worker that does not watch: the decision to quarantine a
+// shard rests on it, and when the worker begins to watch, who is alive.
+func (p *peers) glimpse(t *turn, in sighting) {
+	if in.lax {
+		return
+	}
+	*p = peers{begun: in.begun}
+	for _, seat := range in.seats {
+		p.all = append(p.all, peer{seat: seat, since: t.now.Mono})
+	}
+	for _, inc := range in.unreadable {
+		p.all = append(p.all, peer{seat: lease.Seat{Incarnation: inc}, unreadable: true, since: t.now.Mono})
+	}
+	sortPeers(p.all)
+}
+
+func sortPeers(all []peer) {
+	slices.SortFunc(all, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
+}
+
+// watch takes one seat, and reports whether its worker has come or changed.
+func (p *peers) watch(t *turn, seat lease.Seat) (now peer, changed bool) {
+	old := p.find(seat.Incarnation)
+	switch {
+	case old == nil:
+		t.report(event.Event{Kind: event.PeerJoined, Peer: seat.Name, Task: seat.Task})
+		return peer{seat: seat, since: t.now.Mono}, true
+	case old.unreadable:
+		return peer{seat: seat, since: t.now.Mono}, true
+	case seat.Beat < old.seat.Beat:
+		return *old, false // the listing lags behind
+	case seat.Written() == old.seat.Written():
+		now = *old
+		if age := t.now.Mono.Sub(now.since); !now.suspect && age >= seat.TTL/3+seat.TTL/12 && seat.Confirmed() {
+			now.suspect = true
+			t.report(event.Event{Kind: event.PeerSuspect, Peer: seat.Name})
+		}
+		return now, false
+	}
+	if seat.Leaving && !old.seat.Leaving {
+		t.report(event.Event{Kind: event.PeerLeaving, Peer: seat.Name})
+	}
+	changed = seat.Leaving != old.seat.Leaving || seat.Confirmed() != old.seat.Confirmed() || seat.MaxShards != old.seat.MaxShards
+	return peer{seat: seat, since: t.now.Mono}, changed
+}
+
+// pace returns how soon the seats have to be listed again because of their state.
+func (p *peers) pace(t *turn) time.Duration {
+	d := t.beat
+	for i := range p.all {
+		of := &p.all[i]
+		if of.unreadable {
+			continue
+		}
+		d = min(d, max(of.seat.TTL/3, paceMoving)) // its lease may be shorter
+		switch age := t.now.Mono.Sub(of.since); {
+		case !of.suspect:
+		case age >= of.seat.TTL-of.seat.TTL/3:
+			d = min(d, paceDying)
+		default:
+			d = min(d, paceSuspect)
+		}
+	}
+	return d
+}
+
+// late returns how many seats have missed a heartbeat.
+func (p *peers) late() (n int) {
+	for i := range p.all {
+		if p.all[i].suspect {
+			n++
+		}
+	}
+	return n
+}
+
+// dying reports whether a seat is about to expire.
+func (p *peers) dying(t *turn) bool {
+	return slices.ContainsFunc(p.all, func(of peer) bool {
+		return of.suspect && t.now.Mono.Sub(of.since) >= of.seat.TTL-of.seat.TTL/3
+	})
+}
+
+// evict deletes the seats whose heartbeat has stood still for their lease time and for reserve
+// longer, and at once those of this worker's former incarnations. It reports whether the seats
+// have to be listed first, because this worker was paused or a lease is shorter than its own.
+func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration) (look bool) {
+	for i := range p.all {
+		of := &p.all[i]
+		if of.unreadable || of.evict.try.sent {
+			continue
+		}
+		at := of.since.Add(of.seat.TTL + reserve)
+		switch mine := slices.Contains(former, of.seat.Incarnation); {
+		case !mine && t.before(at):
+		case t.now.Mono.Sub(p.seen) > min(2*paceSuspect, of.seat.TTL/3):
+			look = true
+		case of.evict.try.due(t):
+			w, err := protocol.Evict(of.seat)
+			of.evict.send(t, w, err)
+		}
+	}
+	return look
+}
+
+// settled takes the answer to an eviction, and reports whether the seat is gone by this
+// worker's own write, or a sign of life was found instead.
+func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, alive bool) {
+	of := p.find(lease.Incarnation(in.Write.Key().Name))
+	if of == nil {
+		return false, false
+	}
+	verdict, _, decided := of.evict.settled(t, me, in, t.beat/8, t.beat)
+	switch {
+	case !decided:
+		return false, false
+	case verdict == protocol.Stored:
+		if in.Err == nil { // otherwise another worker evicted it first
+			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.seat.Name, Task: of.seat.Task})
+		}
+		inc := of.seat.Incarnation
+		p.changed, p.evicted = t.now.Mono, append(slices.Clip(p.evicted), deadSeat{inc, t.step, of.seat.Written()})
+		p.all = slices.DeleteFunc(slices.Clone(p.all), func(q peer) bool { return q.seat.Incarnation == inc })
+		return true, false
+	}
+	of.since = t.now.Mono
+	return false, true
+}
+
+// fails reports whether an eviction waits to be repeated.
+func (p *peers) fails() bool {
+	return slices.ContainsFunc(p.all, func(of peer) bool { return of.evict.try.tries > 0 })
+}

@@ -1,0 +1,557 @@
+package engine_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/generation"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/internal/virtual"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// wish replaces the wishes of operators.
+func (f *fleet) wish(list ...lease.Wish) {
+	f.Helper()
+	f.write(protocol.SetWishes(f.wishes(), list, f.stamp()))
+}
+
+func (f *fleet) wishes() lease.Wishes {
+	for _, r := range f.table.Records("g", lease.KindSeat) {
+		if w, ok := r.(lease.Wishes); ok {
+			return w
+		}
+	}
+	return lease.Wishes{Group: "g"}
+}
+
+// order returns how many shards each worker processes, in the order in which they joined.
+func (f *fleet) order() (counts []int) {
+	for _, n := range f.nodes {
+		counts = append(counts, len(n.Handlers))
+	}
+	return counts
+}
+
+// settles lets a minute pass, in which the workers come to process so many shards each.
+func (f *fleet) settles(what string, want ...int) {
+	f.Helper()
+	f.Run(time.Minute)
+	if got := f.order(); !slices.Equal(got, want) {
+		f.Errorf("%s: the workers process %v shards; want %v", what, got, want)
+	}
+}
+
+// lists makes the source list these shards from now on.
+func (f *fleet) lists(shards ...engine.Shard) {
+	f.source.Shards = append(slices.Clip(f.source.Shards), shards...)
+}
+
+// TestCordon: a cordoned worker keeps what it holds and gets nothing new, unless all workers are
+// cordoned.
+func TestCordon(t *testing.T) {
+	f := newFleet(t, 6, 2, rebalance.Eager)
+	f.wish(lease.Wish{Kind: lease.WishCordon, Subject: "w001", By: "operator"})
+	f.join()
+	f.settles("w001 cordoned", 2, 3, 1)
+	f.wish(lease.Wish{Kind: lease.WishCordon, Subject: "w000", By: "operator"},
+		lease.Wish{Kind: lease.WishCordon, Subject: "w001", By: "operator"},
+		lease.Wish{Kind: lease.WishCordon, Subject: "w002", By: "operator"})
+	f.lists(engine.Shard{Name: "another"}, engine.Shard{Name: "more"}, engine.Shard{Name: "one more"})
+	f.settles("all cordoned", 3, 3, 3)
+	f.nodes[1].kill()
+	f.Run(30 * time.Second)
+	f.nodes[1].Handlers = nil
+	if !f.held() {
+		t.Errorf("what a dead worker had is processed by %v of cordoned workers", f.order())
+	}
+}
+
+// TestDrainAndPins: a draining worker keeps no shard while others have room, and a pinned shard moves to
+// its worker.
+func TestDrainAndPins(t *testing.T) {
+	f := newFleet(t, 6, 2, rebalance.Eager)
+	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"})
+	f.settles("w001 draining", 6, 0)
+	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"}, lease.Wish{Kind: lease.WishDrain, Subject: "w000", By: "operator"})
+	f.settles("both draining", 6, 0)
+	var pins []lease.Wish
+	for i := range 4 {
+		pins = append(pins, lease.Wish{Kind: lease.WishPin, Subject: fmt.Sprintf("shard-%03d", i), To: "w001", By: "operator"})
+	}
+	f.wish(pins...)
+	f.settles("four pinned to w001", 2, 4)
+	for i := range 4 {
+		if !f.nodes[1].holds(pins[i].Subject) {
+			t.Errorf("%s is not where it is pinned", pins[i].Subject)
+		}
+	}
+	f.wish(append(pins, lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"})...)
+	f.settles("four pinned to w001, which is draining", 6, 0)
+	f.wish(pins...)
+	f.settles("four pinned to w001 again", 2, 4)
+	f.nodes[1].kill()
+	f.Run(30 * time.Second)
+	if len(f.nodes[0].Handlers) != 6 {
+		t.Errorf("a pin to a worker that is gone keeps shards from the other, which has %d", len(f.nodes[0].Handlers))
+	}
+}
+
+// TestPause: while moves are paused no held shard moves, and what a dead worker had is placed. The
+// pause ends by itself, and the planner removes the wish.
+func TestPause(t *testing.T) {
+	f := newFleet(t, 8, 2, rebalance.Eager)
+	f.wish(lease.Wish{Kind: lease.WishPause, By: "operator", Until: virtual.Epoch().Add(f.Now() + 3*time.Minute)})
+	f.join()
+	f.settles("paused", 4, 4, 0)
+	f.nodes[1].kill()
+	f.settles("paused, and one died", 4, 0, 4)
+	f.join()
+	f.Run(3 * time.Minute)
+	if f.even(); len(f.wishes().List) > 0 || slices.Min(f.order()[2:]) < 2 {
+		t.Errorf("after the pause the workers process %v, and the wishes are %v", f.order(), f.wishes())
+	}
+}
+
+// TestAWishThatHasEndedHasNoEffect, also where nobody has removed it yet.
+func TestAWishThatHasEndedHasNoEffect(t *testing.T) {
+	f := newFleet(t, 4, 2, rebalance.Eager)
+	f.deaf = func(n *member, o engine.Output) bool { // nobody can remove wishes
+		send, ok := o.(engine.Send)
+		return ok && send.Write.Key().Kind == lease.KindWishes
+	}
+	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Second)})
+	f.Run(5 * time.Second)
+	f.join()
+	f.Run(time.Minute)
+	if !f.even() {
+		t.Errorf("the workers process %v", f.order())
+	}
+}
+
+// toFirst is a planner that gives everything to the first worker by name.
+type toFirst struct{ rebalance.Even }
+
+func (toFirst) Plan(v rebalance.View) []int {
+	first := 0
+	for w := range v.Workers {
+		if v.Workers[w].Name < v.Workers[first].Name {
+			first = w
+		}
+	}
+	return slices.Repeat([]int{first}, len(v.Shards))
+}
+
+// TestDeclinedShardIsKeptFromItsDecliner for any planner, while another worker can have it.
+func TestDeclinedShardIsKeptFromItsDecliner(t *testing.T) {
+	f := newFleet(t, 0, 0, rebalance.Eager)
+	f.config.Planner, f.config.Backoff = toFirst{}, 5*time.Second
+	f.lists(engine.Shard{Name: "one"}, engine.Shard{Name: "two"})
+	a, b := f.join(), f.join()
+	f.settles("all at the first", 2, 0)
+	id := a.Handlers[0].Tenure
+	a.Handlers.Remove(id)
+	a.Step(engine.Returned{Tenure: id, Failed: true})
+	f.Run(20 * time.Second)
+	if !slices.ContainsFunc(b.events, func(e event.Event) bool { return e.Kind == event.Started && e.Shard == id.Shard }) {
+		t.Errorf("the worker that has not failed the shard never had it; the workers process %v", f.order())
+	}
+}
+
+// strange is a planner that returns nonsense.
+type strange struct {
+	rebalance.Even
+	plan []int
+}
+
+func (s strange) Plan(rebalance.View) []int { return s.plan }
+
+// TestNonsenseOfAPlanner: where the planner returns no plan of the view, Even makes it.
+func TestNonsenseOfAPlanner(t *testing.T) {
+	for _, plan := range [][]int{nil, {0}, {7, 0, 0, 0}, {0, 0, 0, -2}} {
+		f := newFleet(t, 0, 0, rebalance.Eager)
+		f.config.Planner = strange{plan: plan}
+		f.lists(engine.Shard{Name: "a"}, engine.Shard{Name: "b"}, engine.Shard{Name: "c"}, engine.Shard{Name: "d"})
+		f.join()
+		f.join()
+		f.settles(fmt.Sprint("planner returns ", plan), 2, 2)
+	}
+}
+
+// TestFullFleet: where there is no room, the plan counts and names the shards without a worker, and no
+// plan takes a place from a shard that has one.
+func TestFullFleet(t *testing.T) {
+	f := newFleet(t, 0, 0, rebalance.Eager)
+	f.config.MaxShards = 2
+	for i := range 7 {
+		f.lists(engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
+	}
+	f.join()
+	f.join()
+	f.settles("two full workers", 2, 2)
+	held := func() (names []string) {
+		for _, n := range f.nodes {
+			for _, h := range n.Handlers {
+				names = append(names, h.Shard)
+			}
+		}
+		return names
+	}
+	before := held()
+	for range 3 { // each wish is another plan
+		f.wish(lease.Wish{Kind: lease.WishCordon, Subject: "nobody", By: fmt.Sprint(f.Now())})
+		f.Run(10 * time.Second)
+	}
+	if now := held(); !slices.Equal(now, before) {
+		t.Errorf("the workers process %v, and after three plans %v", before, now)
+	}
+	p := f.plan()
+	var left []string
+	for _, s := range f.source.Shards {
+		if !slices.Contains(before, s.Name) {
+			left = append(left, s.Name)
+		}
+	}
+	if p.Shards != 7 || p.Unplaced != 3 || !slices.Equal(p.Examples, left) {
+		t.Errorf("the plan has %d shards, %d of them unplaced, such as %v; want 7, 3 and %v", p.Shards, p.Unplaced, p.Examples, left)
+	}
+	f.join()
+	f.settles("with a third worker", 2, 2, 2)
+	if p := f.plan(); p.Unplaced != 1 || len(p.Examples) != 1 {
+		t.Errorf("the plan has %d shards without a worker, such as %v", p.Unplaced, p.Examples)
+	}
+}
+
+// TestOpenRevision: a revision that stays open is abandoned: at once if its maker has no seat, and
+// after three seconds otherwise. The next planner writes all targets again.
+func TestOpenRevision(t *testing.T) {
+	for _, alive := range []bool{false, true} {
+		f := newFleet(t, 6, 3, rebalance.Eager)
+		maker := lease.Owner{Name: "x", Incarnation: "stranger"}
+		if alive {
+			f.nodes[2].Pause()
+			maker = lease.Owner{Name: f.nodes[2].Name, Incarnation: f.nodes[2].Engine.Status().Incarnation}
+		}
+		before := f.plan()
+		f.write(protocol.OpenPlan(before, protocol.Opening{By: maker, Planner: before.Planner}, f.stamp()))
+		from := f.Now()
+		f.until(2*h+openFor, func() bool { return f.plan().Revision > before.Revision+1 && !f.plan().Open })
+		took := f.Now() - from
+		if alive && took < openFor || !alive && took >= openFor {
+			t.Errorf("maker alive %t: the next revision was finished after %v", alive, took)
+		}
+		for _, n := range f.nodes {
+			if got := f.target(n).Revision; got != f.plan().Revision {
+				t.Errorf("maker alive %t: the target of %s is of revision %d; want %d", alive, n.Name, got, f.plan().Revision)
+			}
+		}
+	}
+}
+
+const openFor = 3 * time.Second
+
+// TestNoPlan: a first plan begins at the clock's revision. After it was deleted by hand the next
+// revision is above the highest that any seat knows, all targets are written again, and nothing
+// moves.
+func TestNoPlan(t *testing.T) {
+	f := newFleet(t, 6, 3, rebalance.Eager)
+	first := f.plan()
+	if low, high := generation.First(virtual.Epoch()), generation.First(virtual.Epoch().Add(f.Now())); first.Revision < low || first.Revision > high+10 {
+		t.Errorf("the revision is %d; want about %d", first.Revision, low)
+	}
+	high := first.Revision + 1<<40
+	for _, n := range f.nodes { // the plan goes on at a revision that no clock reaches
+		next := f.target(n)
+		next.Revision = high
+		f.put(next)
+	}
+	f.write(protocol.OpenPlan(first, protocol.Opening{By: first.By, Planner: first.Planner, Known: high - 1}, f.stamp()))
+	f.until(time.Minute, func() bool { return f.plan().Revision > high && !f.plan().Open })
+	f.Run(30 * time.Second)
+	starts, old := f.starts, f.plan()
+	f.hand.Delete(old.Key())
+	f.Run(30 * time.Second)
+	now := f.plan()
+	if now.Revision <= old.Revision || now.Open || f.starts != starts {
+		t.Errorf("after %v the plan is %v; %d tenures began", old, now, f.starts-starts)
+	}
+	for _, n := range f.nodes {
+		if got := f.target(n).Revision; got != now.Revision {
+			t.Errorf("the target of %s is of revision %d; want %d", n.Name, got, now.Revision)
+		}
+	}
+}
+
+// TestPlanByHand: the plan is deleted, and somebody writes one of a lower revision. No worker follows it,
+// so a watcher writes one above the highest that any seat knows. Nothing moves by it, and a newcomer gets
+// its share.
+func TestPlanByHand(t *testing.T) {
+	for _, workers := range []int{4, 12} {
+		f := newFleet(t, 10*workers, workers, rebalance.Eager)
+		old := f.plan()
+		f.hand.Delete(old.Key())
+		early := f.stamp()
+		early.At = early.At.AddDate(-1, 0, 0)
+		f.write(protocol.OpenPlan(lease.Plan{Group: "g"}, protocol.Opening{By: old.By, Planner: old.Planner}, early))
+		opened := f.plan()
+		f.write(protocol.ClosePlan(opened, opened.Revision, old.By.Incarnation, old.Finding, f.stamp()))
+		if f.plan().Revision >= old.Revision {
+			t.Fatalf("the plan is %v", f.plan())
+		}
+		f.reset()
+		f.until(2*beat+openFor, func() bool { return f.plan().Revision > old.Revision && !f.plan().Open })
+		f.join()
+		f.until(2*beat+2*time.Second, f.even)
+		if most := (10*workers + workers) / (workers + 1); f.starts > most {
+			t.Errorf("%d tenures began, want at most %d", f.starts, most)
+		}
+	}
+}
+
+// TestOnlyTargetsThatDifferAreWritten: one shard more is one target more; and the targets of the dead are
+// deleted after all others are written.
+func TestOnlyTargetsThatDifferAreWritten(t *testing.T) {
+	f := newFleet(t, 8, 4, rebalance.Eager)
+	var writes []string
+	f.deaf = func(n *member, o engine.Output) bool {
+		send, ok := o.(engine.Send)
+		if !ok || send.Write.Key().Kind != lease.KindTarget {
+			return false
+		}
+		for _, r := range f.table.Records("g", lease.KindTarget) {
+			if send.Write.Op == lease.OpDelete && r.(lease.Target).Revision == f.plan().Revision {
+				writes = append(writes, "stored")
+			}
+		}
+		writes = append(writes, send.Write.Op.String())
+		return false
+	}
+	f.lists(engine.Shard{Name: "another"})
+	f.Run(time.Minute)
+	if !slices.Equal(writes, []string{"swap"}) {
+		t.Errorf("for one more shard there were these writes of targets: %v", writes)
+	}
+	writes = nil
+	f.nodes[3].kill()
+	f.Run(time.Minute)
+	text := strings.Join(writes, " ")
+	if swaps := strings.Count(text, "swap"); swaps < 2 || swaps > 3 || strings.Count(text, "stored") != swaps || !strings.HasSuffix(text, "stored delete") {
+		t.Errorf("after a death there were these writes of targets: %v", writes)
+	}
+}
+
+// TestPlannerStops: a planner that meets a target of a revision above its own stops, and does not
+// finish its own revision.
+func TestPlannerStops(t *testing.T) {
+	f := newFleet(t, 6, 2, rebalance.Eager)
+	high, mine := int64(0), int64(0)
+	f.deaf = func(n *member, o engine.Output) bool {
+		send, ok := o.(engine.Send)
+		next, is := send.Write.Next.(lease.Target)
+		if ok && is && high == 0 { // another planner was faster, and finishes nothing
+			mine, high = next.Revision, next.Revision+5
+			next.Revision = high
+			f.put(next)
+		}
+		if plan, is := send.Write.Next.(lease.Plan); ok && is && !plan.Open && plan.Revision == mine {
+			t.Errorf("the overtaken planner finishes revision %d", mine)
+		}
+		return false
+	}
+	f.join()
+	f.Run(time.Minute)
+	if p := f.plan(); high == 0 || p.Revision <= high || p.Open || !f.even() {
+		t.Errorf("after a planner was overtaken by revision %d the plan is %v, and the workers process %v", high, p, f.order())
+	}
+}
+
+// TestChildInATarget: a plan leaves out a child without a row whose parents are not finished, although the
+// targets have it, whether its planner has read the rows since the last plan or not.
+func TestChildInATarget(t *testing.T) {
+	for _, first := range []time.Duration{20 * time.Second, time.Minute} {
+		f := newFleet(t, 0, 0, rebalance.Eager)
+		f.lists(engine.Shard{Name: "parent"}, engine.Shard{Name: "child", Parents: []string{"parent"}})
+		a := f.join()
+		f.join()
+		f.Run(first)
+		next := f.target(a)
+		next.Revision++
+		next.Hold = []lease.Assigned{{Shard: "child", Parents: []string{"parent"}}, {Shard: "parent"}}
+		f.put(next)
+		f.wish(lease.Wish{Kind: lease.WishCordon, Subject: "nobody", By: "operator"})
+		f.Run(2 * time.Minute)
+		if p := f.plan(); p.Shards != 1 {
+			t.Errorf("after %v: the plan has %d shards; want only the parent", first, p.Shards)
+		}
+	}
+}
+
+// TestChildWaitsForAWholeListing: a target names a child whose parent has no row. The source answers
+// in part, and so does not show whether it lists the parent too. The child is claimed only when a
+// whole listing lacks the parent.
+func TestChildWaitsForAWholeListing(t *testing.T) {
+	f := newFleet(t, 2, 2, rebalance.Eager)
+	a := f.nodes[0]
+	child := engine.Shard{Name: "child", Parents: []string{"parent"}}
+	f.source = engine.Source{Shards: append(f.source.Shards, child), Answered: true}
+	f.assign(map[string]*member{"child": a}, false)
+	next := f.target(a)
+	f.open()
+	next.Revision = f.plan().Revision
+	next.Hold[0].Parents = child.Parents
+	f.put(next)
+	f.finish()
+	f.Run(time.Minute)
+	if a.holds("child") {
+		t.Error("the child was claimed before a whole listing")
+	}
+	f.source.Complete = true
+	f.until(35*time.Second, func() bool { return a.holds("child") })
+}
+
+// TestFirstWorkerStartsAtOnce: the first worker of a group holds all shards within half a second,
+// on a table as near as can be too: everything that it reads first is then answered in the very
+// moment in which its clock starts.
+func TestFirstWorkerStartsAtOnce(t *testing.T) {
+	for _, quick := range []bool{false, true} {
+		f := newFleet(t, 12, 0, rebalance.Eager)
+		f.quick = quick
+		f.join()
+		t.Logf("held after %v", f.until(500*time.Millisecond, f.held))
+	}
+}
+
+// TestTargetIsMendedMeanwhile: a plan is made while the target of a worker cannot be read, and can be read
+// when it is written. Its worker has not noticed, and gets its share.
+func TestTargetIsMendedMeanwhile(t *testing.T) {
+	f := newFleet(t, 40, 4, rebalance.Eager)
+	key := f.target(f.up()[0]).Key()
+	f.table.Unreadable = map[lease.Key]bool{key: true}
+	f.deaf = func(_ *member, o engine.Output) bool {
+		if send, is := o.(engine.Send); is && send.Write.Key() == key {
+			f.table.Unreadable = nil
+		}
+		return false
+	}
+	f.join()
+	f.until(3*beat, f.even)
+}
+
+// TestUnreadableTarget: the target of a worker cannot be read from when a plan gives it one shard more.
+// The worker reports it and keeps what it holds; what nobody holds goes to the others, and plans are made
+// only for what happens. When the target can be read again, the worker gets its share.
+func TestUnreadableTarget(t *testing.T) {
+	for _, workers := range []int{4, 12} {
+		f := newFleet(t, 10*workers, workers, rebalance.Cooperative)
+		of := f.up()[workers-1]
+		if workers > 8 {
+			of = f.others()[0]
+		}
+		f.deaf = func(n *member, o engine.Output) bool {
+			if get, is := o.(engine.Get); is && n == of && get.Key.Kind == lease.KindTarget {
+				f.table.Unreadable, f.deaf = map[lease.Key]bool{get.Key: true}, nil
+			}
+			return false
+		}
+		add := func() {
+			for range workers {
+				f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", len(f.source.Shards))})
+			}
+		}
+		add()
+		f.until(f.config.Poll+2*beat+3*time.Second, f.held)
+		f.Run(20 * time.Second)
+		held := len(of.Handlers)
+		if held != 10 || slices.IndexFunc(of.events, func(e event.Event) bool { return e.Kind == event.Malformed && !e.Over }) < 0 {
+			t.Errorf("%d workers: it has %d shards, and does not report that it cannot read its target: %v", workers, held, of.events)
+		}
+		add()
+		dead := f.up()[1]
+		needed := workers + len(dead.Handlers)
+		dead.kill()
+		f.reset()
+		f.until(f.config.Poll+leaseTime+2500*time.Millisecond, f.held)
+		revision := f.plan().Revision
+		f.Run(5 * time.Minute)
+		if len(of.Handlers) != held || f.plan().Revision != revision || f.starts != needed {
+			t.Errorf("%d workers: it has %d shards, not %d; there were %d plans at rest; %d tenures began, not %d", workers, len(of.Handlers), held, f.plan().Revision-revision, f.starts, needed)
+		}
+		f.table.Unreadable = nil
+		f.until(f.config.Poll+2*beat+2*time.Second, f.even)
+	}
+}
+
+// TestRoomForUnplacedShards: shards for which there was no room are placed by one plan as soon as a
+// worker joins that has room and knows them, and no held shard moves for them. A source that does not
+// answer delays the plan by a heartbeat.
+func TestRoomForUnplacedShards(t *testing.T) {
+	for _, listing := range []time.Duration{10 * time.Millisecond, 200 * time.Millisecond, time.Hour} {
+		f := newFleet(t, 6, 0, rebalance.Eager)
+		f.config.MaxShards = 3
+		f.join()
+		f.Run(time.Minute)
+		f.reset()
+		first := f.plan().Revision
+		f.config.MaxShards, f.polled = 6, func(n *member) { n.Answer(listing, f.source) }
+		f.join()
+		took := f.until(3*beat, f.held)
+		f.Run(10 * time.Second)
+		if f.starts != 3 || !f.even() {
+			t.Errorf("%d tenures began", f.starts)
+		}
+		most, plans := 300*time.Millisecond+listing, int64(1)
+		if listing > beat {
+			most, plans = 2*beat+2*time.Second, 2 // by the other worker, when it has listed the seats
+		}
+		if made := f.plan().Revision - first; took > most || made > plans {
+			t.Errorf("a source that answers after %v: all held after %v, with %d plans; at most %v and %d", listing, took, made, most, plans)
+		}
+	}
+}
+
+// TestNewsEnd: a worker of a large fleet that does not watch says that a shard has finished until plans have
+// been made with that. So the plan keeps the shard if it comes back.
+func TestNewsEnd(t *testing.T) {
+	f := newFleet(t, 24, 12, rebalance.Eager)
+	n := f.others()[0]
+	f.end(n.Handlers[0].Shard)
+	f.until(beat, func() bool { return len(f.seat(n).News) == 1 })
+	for range 2 {
+		f.Run(20 * time.Second)
+		f.join()
+	}
+	f.until(20*time.Second, func() bool { return len(f.seat(n).News) == 0 })
+}
+
+// TestSpoiltPagesOfATarget: a page is left of an earlier, longer target, or pages are no whole target, which
+// nobody reads any more. The next plan moves no shard that they name.
+func TestSpoiltPagesOfATarget(t *testing.T) {
+	for _, workers := range []int{4, 12} {
+		for _, left := range []bool{true, false} {
+			f := newFleet(t, 2*workers, workers, rebalance.Eager)
+			of, hold := f.up()[1], f.target(f.up()[2]).Hold
+			first := f.target(of)
+			page := first
+			page.Page, page.Pages, page.Hold = 1, 2, hold
+			f.put(page)
+			if !left {
+				first.Pages, first.Revision, first.Hold = 2, first.Revision+1, append(slices.Clone(first.Hold), hold[0])
+				slices.SortFunc(first.Hold, func(a, b lease.Assigned) int { return strings.Compare(a.Shard, b.Shard) })
+				f.put(first)
+			}
+			f.Run(time.Minute)
+			f.reset()
+			f.join()
+			f.Run(time.Minute)
+			if f.starts > 1 { // the newcomer may have one shard
+				t.Errorf("%d workers, left: %t: %d tenures began", workers, left, f.starts)
+			}
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The listings of this worker: which are under way, and when the next are due.
+//
+//	due, or wanted → under way → answered → resting → due
+//	                     ↑______ failed: repeated after a pause
+//
+// Called by the spine, which alone knows why a listing is wanted: due and send in each step,
+// answered with each answer.
+//
+// Invariant: one listing of a kind is under way at a time, so a later answer was asked for later.
+
+// Reads are the listings by kind.
+type reads struct {
+	seats, rows, targets read
+	plan                 read          // of a worker that does not watch
+	away                 time.Duration // how long the quickest answer of the table took
+	moving               Instant       // since when shards of this worker are in moves; 0: none is
+}
+
+// A read is one kind of listing.
+type read struct {
+	id     serial
+	begun  order // the step in which it was sent
+	sent   bool
+	lax    bool    // it is eventually consistent
+	limit  int     // how many records it returns at most; 0: all
+	wanted bool    // one is wanted that begins from now on
+	next   Instant // when the next is due; Never for a kind that is read only when it is wanted
+	asked  Instant // when it was sent
+	took   time.Duration
+	rest   Instant // not again before
+	try    retry
+}
+
+// forget starts all listings over, for a worker that has no seat.
+func (l *reads) forget() {
+	*l = reads{away: l.away, seats: l.seats.again(), rows: l.rows.again(), targets: l.targets.again(), plan: l.plan.again()}
+}
+
+// again returns the read of a worker that starts over. A slow store stays the same store.
+func (r *read) again() read { return read{rest: r.rest, took: r.took, next: Never} }
+
+// due reports whether the listing is to be sent now.
+func (r *read) due(t *turn) bool {
+	if r.sent || !r.try.due(t) {
+		return false
+	}
+	at := r.next
+	if r.wanted {
+		at = t.now.Mono
+	}
+	if at = max(at, r.rest); t.before(at) {
+		return false
+	}
+	return true
+}
+
+// send lists the records.
+func (r *read) send(t *turn, q lease.Query) {
+	t.reads++
+	r.id, r.begun, r.asked, r.sent, r.lax, r.limit = t.reads, t.step, t.now.Mono, true, q.Eventually, q.Limit
+	r.wanted = r.wanted && r.lax
+	r.next = Never
+	q.Group = t.cfg.Group
+	t.do(List{Read: uint64(r.id), Query: q})
+}
+
+// wake makes a listing that repeats itself begin, at most d from now.
+func (r *read) wake(t *turn, d time.Duration) {
+	if !r.sent && r.next == Never {
+		r.soon(t, d)
+	}
+}
+
+// soon makes the next listing happen at most d from now.
+func (r *read) soon(t *turn, d time.Duration) { r.next = min(r.next, t.now.Mono.Add(d)) }
+
+// answered takes the answer to the listing, and reports whether it was complete. The listing
+// rests for four times as long as the last two took at least: while much changes, many workers
+// read much, and a store that becomes slow is asked less. A single slow answer does not show
+// that the store is slow, because this worker may have been paused. Nor does the time that every
+// answer takes: a table that is far away gains nothing from rests. A rest takes most heartbeats
+// at most, and after a listing that failed most times longestPause.
+func (r *read) answered(t *turn, away, most time.Duration, err error) bool {
+	took := t.now.Mono.Sub(r.asked)
+	r.rest = t.now.Mono.Add(min(4*(min(took, cmp.Or(r.took, took))-away), most*t.beat))
+	r.sent, r.took = false, took
+	if err != nil {
+		r.wanted, r.rest = true, min(r.rest, t.now.Mono.Add(most*longestPause))
+		r.try.failed(t.now.Mono, t.beat/16, t.beat/2)
+		return false
+	}
+	r.try = retry{}
+	t.answeredNow()
+	return true
+}
+
+// near notes how long an answer took.
+func (l *reads) near(took time.Duration) { l.away = min(cmp.Or(l.away, took), took) }
+
+// pace returns how soon this worker has to look again because it is a side of a move.
+func (l *reads) pace(t *turn, moving bool) time.Duration {
+	switch {
+	case !moving:
+		l.moving = 0
+		return t.beat
+	case l.moving == 0:
+		l.moving = t.now.Mono
+	}
+	if t.now.Mono.Sub(l.moving) < movingPrompt {
+		return paceMoving
+	}
+	return paceWaiting
+}
+
+// of returns the listing of that number; nil: it is none of these.
+func (l *reads) of(id serial) *read {
+	for _, r := range []*read{&l.seats, &l.plan, &l.rows, &l.targets} {
+		if r.id == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// look makes a worker of a small fleet list the seats soon.
+func (l *reads) look(t *turn, d time.Duration) {
+	if !t.large {
+		l.seats.soon(t, d)
+	}
+}
+
+// fails reports whether a listing waits to be repeated.
+func (l *reads) fails() bool {
+	return l.seats.try.tries > 0 || l.rows.try.tries > 0 || l.targets.try.tries > 0 || l.plan.try.tries > 0
+}
+
+// The audit of a large fleet reads auditPage rows with one request, and then rests for
+// auditPause. Rows have at most about a kilobyte, so these are at most 50 read units a second.
+const (
+	auditPage  = 400
+	auditPause = time.Second
+)
+
+// A sweep is an audit of a large fleet under way.
+type sweep struct {
+	on       bool
+	since    Instant
+	revision int64 // of the plan that was known then
+	page     read
+	after    string // the name of the last row so far
+	found    Listed // all rows so far
+}
+
+// keep lists the next page when it is due.
+func (w *sweep) keep(t *turn) {
+	if w.on {
+		if w.page.wake(t, 0); w.page.due(t) {
+			w.page.send(t, lease.Query{Kind: lease.KindLease, Eventually: true, After: w.after, Limit: auditPage})
+		}
+	}
+}
+
+// saw takes a page, and reports whether it was the last one.
+func (w *sweep) saw(t *turn, in Listed) bool {
+	w.page.wanted, w.page.next = false, t.now.Mono.Add(auditPause)
+	w.found.Records, w.found.Unreadable = append(w.found.Records, in.Records...), append(w.found.Unreadable, in.Unreadable...)
+	for _, r := range in.Records {
+		w.after = max(w.after, r.Key().Name)
+	}
+	for _, key := range in.Unreadable {
+		w.after = max(w.after, key.Name)
+	}
+	return len(in.Records)+len(in.Unreadable) < auditPage
+}
+
+// over returns the sweep of a worker that does not audit at present.
+func (w *sweep) over() sweep { return sweep{page: w.page.again()} }

@@ -1,0 +1,663 @@
+package engine_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/judge"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/internal/virtual"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+var sickFor = flag.Duration("sick.for", 10*time.Minute, "for how long all workers of TestAllSick are sick")
+
+// A clinic is a fleet in virtual time some of whose workers are sick: they send heartbeats, and
+// their handlers fail. It counts for how long each shard is not processed.
+type clinic struct {
+	testing.TB
+	virtual.Time
+	table  virtual.Table
+	chance *rand.Rand
+	config engine.Config
+	source engine.Source
+	nodes  []*patient
+
+	commits bool                                         // handlers that do not fail commit
+	fails   func(worker, shard string) bool              // what fails now
+	lasts   func(worker, shard string) (d time.Duration) // how long a handler works before it fails; nil: 50 ms
+
+	counting time.Duration            // since when it counts
+	lost     map[string]time.Duration // for how long each shard was not processed since
+}
+
+// A patient is one worker of a clinic.
+type patient struct {
+	virtual.Process
+	virtual.Quiet
+	of     *clinic
+	steps  int
+	told   []event.Event
+	starts []string // the shards of the handlers that were called
+	most   int      // how many handlers have run at a time
+}
+
+func newClinic(t testing.TB, shards int, maxAttempts int64, commits bool) *clinic {
+	c := &clinic{TB: t, chance: rand.New(rand.NewPCG(7, 7)), commits: commits, lost: map[string]time.Duration{}}
+	check := judge.NewStore(new(memstore.Store), checkpoint.Decimal)
+	t.Cleanup(func() {
+		if err := check.Err(); err != nil {
+			t.Error(err)
+		}
+	})
+	c.table.Store, c.table.Time = check, &c.Time
+	for i := range shards {
+		c.source.Shards = append(c.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
+	}
+	c.source.Complete, c.source.Answered = true, true
+	c.fails = func(string, string) bool { return false }
+	c.config = engine.Config{
+		Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: rebalance.Eager, Planner: rebalance.Even{},
+		MaxMoves: 100, MaxAttempts: maxAttempts, Backoff: time.Second, MaxBackoff: time.Minute,
+		Audit: time.Minute, Poll: 30 * time.Second, Order: checkpoint.Decimal,
+	}
+	return c
+}
+
+func (c *clinic) join(names string) {
+	for _, name := range names {
+		n := &patient{of: c, Process: virtual.Process{Time: &c.Time, Name: string(name)}}
+		n.Shell = n
+		config := c.config
+		config.Name = n.Name
+		c.nodes = append(c.nodes, n)
+		n.Boot(0, func() virtual.Engine { return virtual.New(config, n.Moment()) })
+	}
+}
+
+func (c *clinic) latency() time.Duration {
+	return time.Millisecond + time.Duration(c.chance.IntN(4000))*time.Microsecond
+}
+
+// run lets so much time pass, and counts the time in which shards are not processed.
+func (c *clinic) run(d time.Duration) {
+	const step = 100 * time.Millisecond
+	for end := c.Now() + d; c.Now() < end; {
+		c.Run(step)
+		busy := c.processed()
+		for _, s := range c.source.Shards {
+			if !busy[s.Name] {
+				c.lost[s.Name] += step
+			}
+		}
+	}
+}
+
+// count begins to count again.
+func (c *clinic) count() { c.counting, c.lost = c.Now(), map[string]time.Duration{} }
+
+// processed are the shards that a handler processes that does not fail.
+func (c *clinic) processed() map[string]bool {
+	busy := map[string]bool{}
+	for _, n := range c.nodes {
+		if !n.Up() {
+			continue
+		}
+		for _, h := range n.Handlers {
+			if !h.Over && !h.Soft && !c.fails(n.Name, h.Shard) {
+				busy[h.Shard] = true
+			}
+		}
+	}
+	return busy
+}
+
+// until lets time pass until all shards are processed, and returns how much.
+func (c *clinic) until(limit time.Duration) time.Duration {
+	c.Helper()
+	from := c.Now()
+	for len(c.processed()) < len(c.source.Shards) {
+		if c.Now()-from > limit {
+			c.Fatalf("after %v only %d shards are processed", limit, len(c.processed()))
+		}
+		c.run(100 * time.Millisecond)
+	}
+	return c.Now() - from
+}
+
+func (c *clinic) rows() (rows []lease.Row) {
+	for _, r := range c.table.Records("g", lease.KindLease) {
+		rows = append(rows, r.(lease.Row))
+	}
+	return rows
+}
+
+func (c *clinic) row(shard string) lease.Row {
+	for _, r := range c.rows() {
+		if r.Shard == shard {
+			return r
+		}
+	}
+	return lease.Row{}
+}
+
+// plan returns the plan, which a listing of the seats contains.
+func (c *clinic) plan() (plan lease.Plan) {
+	for _, r := range c.table.Records("g", lease.KindSeat) {
+		if of, ok := r.(lease.Plan); ok {
+			plan = of
+		}
+	}
+	return plan
+}
+
+// noneAside checks that no shard was set aside.
+func (c *clinic) noneAside() {
+	c.Helper()
+	n := 0
+	for _, row := range c.rows() {
+		if row.Quarantined {
+			n++
+		}
+	}
+	if n > 0 {
+		c.Errorf("%d of %d shards were quarantined", n, len(c.source.Shards))
+	}
+}
+
+// lostAtMost checks that no shard was unprocessed for longer than that in sum since count.
+func (c *clinic) lostAtMost(limit time.Duration) {
+	c.Helper()
+	most, which := time.Duration(0), ""
+	for shard, d := range c.lost {
+		if d > most {
+			most, which = d, shard
+		}
+	}
+	c.Logf("in %v, %s was unprocessed for %v, longer than all others", c.Now()-c.counting, which, most)
+	if most > limit {
+		c.Errorf("in %v, %s was unprocessed for %v in sum, want at most %v", c.Now()-c.counting, which, most, limit)
+	}
+}
+
+// seat returns the seat of a worker.
+func (c *clinic) seat(name string) (seat lease.Seat) {
+	for _, r := range c.table.Records("g", lease.KindSeat) {
+		if of, ok := r.(lease.Seat); ok && of.Name == name {
+			seat = of
+		}
+	}
+	return seat
+}
+
+// events returns the events that say that a worker is unwell, or is it no more.
+func (c *clinic) events(name string) (events []event.Event) {
+	for _, n := range c.nodes {
+		if n.Name == name {
+			events = append(events, c.of(n, event.Unwell)...)
+		}
+	}
+	return events
+}
+
+// of returns the events of one kind.
+func (c *clinic) of(n *patient, kind event.Kind) (events []event.Event) {
+	for _, e := range n.told {
+		if e.Kind == kind {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// diagnosed checks that events say of exactly these workers that they are unwell.
+func (c *clinic) diagnosed(names ...string) {
+	c.Helper()
+	sick := map[string]bool{}
+	for _, name := range names {
+		sick[name] = true
+	}
+	for _, n := range c.nodes {
+		events, all := c.events(n.Name), false
+		if sick[n.Name] != (len(events) > 0) {
+			c.Errorf("worker %s: events %v, is it unwell: %v", n.Name, events, sick[n.Name])
+		}
+		for _, e := range events {
+			if all = !e.Over && strings.Contains(e.Err.Error(), "every worker is unwell"); e.Over || len(e.Shards) != 3 {
+				c.Errorf("worker %s: %v", n.Name, e)
+			}
+		}
+		if all != (len(events) > 0 && len(names) == len(c.nodes)) {
+			c.Errorf("worker %s, %d of %d are sick: events %v", n.Name, len(names), len(c.nodes), events)
+		}
+	}
+}
+
+func (n *patient) Moment() engine.Moment {
+	n.steps++
+	return n.MomentOf(n.Name + "-" + strconv.Itoa(n.steps))
+}
+
+func (n *patient) Call(o engine.Output) {
+	from := n.Sender()
+	n.of.After(n.of.latency(), func() {
+		in := n.of.table.Serve(from, o)
+		n.Answer(n.of.latency(), in)
+	})
+}
+
+func (n *patient) Poll() { n.Answer(n.of.latency(), n.of.source) }
+
+// Start calls a handler, which processes its shard until it fails.
+func (n *patient) Start(h *virtual.Handler, o engine.Start) {
+	n.starts, n.most = append(n.starts, o.Shard.Name), max(n.most, len(n.Handlers)+1)
+	n.Later(0, func() { n.work(h.Tenure, 0) })
+}
+
+// work is one round of a handler, after so many others.
+func (n *patient) work(id engine.Tenure, rounds uint64) {
+	h := n.Handlers.Of(id)
+	if h == nil {
+		return
+	}
+	if n.of.fails(n.Name, id.Shard) {
+		d := 50 * time.Millisecond
+		if n.of.lasts != nil {
+			d = n.of.lasts(n.Name, id.Shard)
+		}
+		n.Later(d, func() { n.ret(id, true) })
+		return
+	}
+	if n.of.commits && !h.Over && rounds > 0 {
+		n.Step(engine.Marks{Tenure: id, Seq: rounds, Mark: checkpoint.Mark{Position: strconv.FormatInt(n.of.Now().Milliseconds(), 10)}})
+	}
+	n.Later(time.Second, func() { n.work(id, rounds+1) })
+}
+
+func (n *patient) ret(id engine.Tenure, failed bool) {
+	if n.Handlers.Remove(id) {
+		n.Step(engine.Returned{Tenure: id, Failed: failed})
+	}
+}
+
+func (n *patient) Drain(_ *virtual.Handler, o engine.Drain) {
+	n.Later(20*time.Millisecond, func() { n.ret(o.Tenure, false) })
+}
+
+func (n *patient) Over(h *virtual.Handler, o engine.Over) {
+	if h != nil {
+		n.Later(time.Millisecond, func() { n.ret(o.Tenure, false) })
+	}
+}
+
+func (n *patient) Prepare(o engine.Prepare) { n.Answer(0, engine.Prepared{Shard: o.Shard.Name}) }
+
+func (n *patient) Tell(e event.Event) { n.told = append(n.told, e) }
+
+// sick makes all handlers of these workers fail.
+func sick(names ...string) func(worker, shard string) bool {
+	is := map[string]bool{}
+	for _, name := range names {
+		is[name] = true
+	}
+	return func(worker, _ string) bool { return is[worker] }
+}
+
+// kinds calls a story for each kind of fleet.
+func kinds(t *testing.T, story func(t *testing.T, maxAttempts int64, commits bool)) {
+	for _, maxAttempts := range []int64{5, 0} {
+		for _, commits := range []bool{true, false} {
+			t.Run(fmt.Sprintf("attempts=%d,commits=%v", maxAttempts, commits), func(t *testing.T) {
+				t.Parallel()
+				story(t, maxAttempts, commits)
+			})
+		}
+	}
+}
+
+// TestSickWorkerCostsNothing: four workers are well, and one joins whose handlers fail at once. In
+// an hour no shard is quarantined, none is unprocessed for longer than two minutes in sum, and an
+// event names the sick worker.
+func TestSickWorkerCostsNothing(t *testing.T) {
+	kinds(t, func(t *testing.T, maxAttempts int64, commits bool) {
+		c := newClinic(t, 40, maxAttempts, commits)
+		c.fails = sick("e")
+		c.join("abcd")
+		c.until(5 * time.Second)
+		c.count()
+		c.join("e")
+		c.run(time.Hour)
+		c.noneAside()
+		c.lostAtMost(2 * time.Minute)
+		c.diagnosed("e")
+		for _, n := range c.nodes {
+			says, sick := c.seat(n.Name).Health, n.Name == "e"
+			if (says.Unwell != "") != sick || says.UnwellSince.IsZero() == sick {
+				t.Errorf("the seat of %s says of its health %+v", n.Name, says)
+			}
+		}
+	})
+}
+
+// TestTwoSickOfFive: of five workers that process everything, two become sick. It costs no more
+// than one.
+func TestTwoSickOfFive(t *testing.T) {
+	kinds(t, func(t *testing.T, maxAttempts int64, commits bool) {
+		c := newClinic(t, 40, maxAttempts, commits)
+		c.join("abcde")
+		c.until(10 * time.Second)
+		c.run(time.Minute)
+		c.count()
+		c.fails = sick("b", "d")
+		c.run(time.Hour)
+		c.noneAside()
+		c.lostAtMost(2 * time.Minute)
+		c.diagnosed("b", "d")
+		for _, row := range c.rows() {
+			if n := row.Attempts(); n > 2 { // what failed before three had
+				t.Errorf("%d failures under unwell workers count against the shard: %v", n, row)
+			}
+		}
+	})
+}
+
+// TestAllSick: what the handlers need fails for all workers. Nothing is quarantined, and every shard
+// is processed within five minutes of the recovery. Ten minutes are enough for the longest rests.
+//
+//	go test ./internal/engine -run TestAllSick -sick.for 30m -v
+func TestAllSick(t *testing.T) {
+	kinds(t, func(t *testing.T, maxAttempts int64, commits bool) {
+		c := newClinic(t, 40, maxAttempts, commits)
+		c.join("abcde")
+		c.until(10 * time.Second)
+		c.run(time.Minute)
+		c.fails = sick("a", "b", "c", "d", "e")
+		c.run(*sickFor)
+		c.noneAside()
+		c.diagnosed("a", "b", "c", "d", "e")
+		c.fails = sick()
+		t.Logf("all are processed %v after the recovery", c.until(5*time.Minute))
+		c.run(10 * time.Minute)
+		c.noneAside()
+		for _, n := range c.nodes {
+			if events := c.events(n.Name); !events[len(events)-1].Over || n.Engine.Status().Unwell.Count > 0 {
+				t.Errorf("worker %s is still unwell ten minutes after the recovery", n.Name)
+			}
+		}
+	})
+}
+
+// TestPoisonIsQuarantined: a shard that fails under every worker is quarantined after
+// MaxAttempts failures, and makes no worker unwell.
+func TestPoisonIsQuarantined(t *testing.T) {
+	for _, workers := range []string{"abcdefghijkl", "abcd", "ab", "a"} {
+		for _, commits := range []bool{true, false} {
+			t.Run(fmt.Sprintf("workers=%s,commits=%v", workers, commits), func(t *testing.T) {
+				t.Parallel()
+				c := newClinic(t, 40, 5, commits)
+				const poison = "shard-007"
+				c.fails = func(_, shard string) bool { return shard == poison }
+				c.join(workers)
+				c.run(3 * time.Minute)
+				if row := c.row(poison); !row.Quarantined || row.Attempts() != 5 {
+					t.Errorf("after five failures: %v, %d attempts", row, row.Attempts())
+				}
+				for _, row := range c.rows() {
+					if row.Quarantined && row.Shard != poison {
+						t.Errorf("quarantined too: %v", row)
+					}
+				}
+				c.diagnosed()
+			})
+		}
+	}
+}
+
+// TestSickWorkersOfALargeFleet: in a fleet in which not every worker lists the seats, two sick
+// workers cost no more than in a small one.
+func TestSickWorkersOfALargeFleet(t *testing.T) {
+	for _, commits := range []bool{true, false} {
+		t.Run(fmt.Sprintf("commits=%v", commits), func(t *testing.T) {
+			t.Parallel()
+			c := newClinic(t, 60, 5, commits)
+			c.join("abcdefghijkl")
+			c.until(20 * time.Second)
+			c.run(time.Minute)
+			c.count()
+			c.fails = sick("b", "k")
+			c.run(30 * time.Minute)
+			c.noneAside()
+			c.lostAtMost(2 * time.Minute)
+			c.diagnosed("b", "k")
+		})
+	}
+}
+
+// TestPoisonBesideSickWorkers: a shard that fails under every worker is quarantined although one
+// worker is sick; and where the only worker that is well has failed it, because no other can try.
+func TestPoisonBesideSickWorkers(t *testing.T) {
+	for _, well := range []string{"abc", "a"} {
+		t.Run(well, func(t *testing.T) {
+			t.Parallel()
+			c := newClinic(t, 40, 5, true)
+			const poison = "shard-007"
+			c.fails = func(worker, shard string) bool { return worker == "x" || shard == poison }
+			c.join(well + "x")
+			c.run(5 * time.Minute)
+			if row := c.row(poison); !row.Quarantined {
+				t.Errorf("after five minutes: %v, %d attempts", row, row.Attempts())
+			}
+			c.diagnosed("x")
+		})
+	}
+}
+
+// TestSuspicionOfAWorkerThatDoesNotWatch: a shard is pinned to a worker of a large fleet that does not
+// list the seats, and fails there more often than MaxAttempts. The worker finds out that others have
+// not tried the shard, and goes on to try it.
+func TestSuspicionOfAWorkerThatDoesNotWatch(t *testing.T) {
+	c := newClinic(t, 40, 3, true)
+	c.join("abcdefghijkl")
+	c.until(20 * time.Second)
+	c.run(time.Minute)
+	watchers := c.plan().Watchers
+	at := slices.IndexFunc(c.nodes, func(n *patient) bool { return !slices.Contains(watchers, n.Engine.Status().Incarnation) })
+	n := c.nodes[at]
+	poison := n.Handlers[0].Shard
+	pin := lease.Wish{Kind: lease.WishPin, Subject: poison, To: n.Name, By: "somebody", Why: "a test"}
+	w, err := protocol.SetWishes(lease.Wishes{Group: "g"}, []lease.Wish{pin}, protocol.Stamp{ID: "by-hand", At: virtual.Epoch()})
+	if err == nil {
+		_, err = c.table.Write(virtual.Sender{}, w)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.run(time.Minute)
+	n.starts = nil
+	c.fails = func(worker, shard string) bool { return worker == n.Name && shard == poison }
+	c.run(3 * time.Minute)
+	if tries := len(slices.DeleteFunc(slices.Clone(n.starts), func(name string) bool { return name != poison })); tries < 5 || c.row(poison).Quarantined {
+		t.Errorf("in three minutes the worker tried %d times: %v", tries, c.row(poison))
+	}
+}
+
+// TestUnwellWorkersHoldWhatHasNoOtherPlace: shards for which the workers that are well have no room
+// are placed on the unwell one, which tries them one at a time and processes all as soon as it can.
+func TestUnwellWorkersHoldWhatHasNoOtherPlace(t *testing.T) {
+	c := newClinic(t, 12, 5, true)
+	c.config.MaxShards = 4
+	c.join("ab")
+	c.config.MaxShards = 0
+	c.join("x")
+	c.until(10 * time.Second)
+	c.fails = sick("x")
+	c.run(5 * time.Second)
+	x := c.nodes[2]
+	x.starts, x.most = nil, 0
+	for range 20 {
+		c.run(time.Minute)
+		plan := c.plan()
+		if n := len(c.processed()); n != 8 || plan.Unplaced != 0 {
+			t.Errorf("two workers with room for four shards each process %d; %v", n, plan)
+		}
+	}
+	c.noneAside()
+	c.diagnosed("x")
+	if different := len(slices.Compact(slices.Sorted(slices.Values(x.starts)))); x.most != 1 || len(x.starts) < 4 || len(x.starts) > 12 || different != 4 {
+		t.Errorf("in 20 minutes the unwell worker tried %v, at most %d at a time", x.starts, x.most)
+	}
+	c.fails = sick()
+	c.until(5 * time.Minute)
+}
+
+// TestStallsMakeUnwell: handlers that stall are failures of the worker as well as those that
+// return an error.
+func TestStallsMakeUnwell(t *testing.T) {
+	c := newClinic(t, 40, 5, true)
+	c.config.StallAfter = 10 * time.Second
+	c.join("abcd")
+	c.until(5 * time.Second)
+	c.fails, c.lasts = sick("e"), func(string, string) time.Duration { return 24 * time.Hour }
+	c.count()
+	c.join("e")
+	c.run(time.Hour)
+	c.noneAside()
+	c.diagnosed("e")
+	c.lostAtMost(6 * time.Minute)
+}
+
+// TestFailedShardGoesToOthers: a shard that fails under one worker is processed by another within
+// the back-off, a heartbeat interval and a second.
+func TestFailedShardGoesToOthers(t *testing.T) {
+	for _, workers := range []string{"ab", "abcd"} {
+		t.Run(workers, func(t *testing.T) {
+			t.Parallel()
+			c := newClinic(t, 40, 5, true)
+			c.join(workers)
+			c.until(10 * time.Second)
+			c.run(time.Minute)
+			const shard = "shard-007"
+			owner := c.row(shard).Owner.Name
+			c.fails = func(worker, s string) bool { return worker == owner && s == shard }
+			for len(c.processed()) == 40 {
+				c.run(10 * time.Millisecond)
+			}
+			t.Logf("processed again after %v", c.until(c.config.Backoff+c.config.TTL/3+time.Second))
+			for _, n := range c.nodes {
+				if n.Name == owner && n.starts[len(n.starts)-1] == shard && slices.Index(n.starts, shard) != len(n.starts)-1 {
+					t.Errorf("%s tried again before the others", owner)
+				}
+			}
+			c.run(time.Minute)
+			c.noneAside()
+			c.diagnosed()
+		})
+	}
+}
+
+// TestSilentHandlers: handlers that neither mark nor call Progress keep their shards, and are reported
+// after five minutes, by one event for all of a worker; the seat has their number. The report ends
+// with the first mark.
+func TestSilentHandlers(t *testing.T) {
+	c := newClinic(t, 6, 5, false)
+	c.join("ab")
+	c.until(10 * time.Second)
+	c.run(4*time.Minute + 30*time.Second)
+	for _, n := range c.nodes {
+		if events := c.of(n, event.Silent); len(events) > 0 {
+			t.Errorf("worker %s, before five minutes: %v", n.Name, events)
+		}
+	}
+	c.run(time.Minute)
+	for _, n := range c.nodes {
+		if events := c.of(n, event.Silent); len(events) == 0 || events[0].Count != 3 || events[0].Lasted.Round(time.Second) != 5*time.Minute {
+			t.Errorf("worker %s: %v", n.Name, events)
+		}
+	}
+	for _, r := range c.table.Records("g", lease.KindSeat) {
+		if seat, ok := r.(lease.Seat); ok && (seat.Health.Silent != 3 || seat.Health.Unwell != "") {
+			t.Errorf("%v says %+v", seat, seat.Health)
+		}
+	}
+	c.commits = true
+	c.run(time.Minute)
+	for _, n := range c.nodes {
+		if events := c.of(n, event.Silent); !events[len(events)-1].Over || len(c.of(n, event.Ended)) > 0 {
+			t.Errorf("worker %s, after marks: %v, ended %v", n.Name, events, c.of(n, event.Ended))
+		}
+	}
+}
+
+// TestFull: shards for which no worker has room are reported while that lasts, by one worker.
+func TestFull(t *testing.T) {
+	c := newClinic(t, 12, 5, true)
+	c.config.MaxShards = 5
+	c.join("ab")
+	c.run(time.Minute)
+	told := 0
+	for _, n := range c.nodes {
+		events, full := c.of(n, event.Full), n.Engine.Status().Unplaced
+		if full.Count != 2 || len(full.Shards) != 2 {
+			t.Errorf("worker %s: status %v", n.Name, full)
+		}
+		if len(events) > 0 {
+			told++
+			if e := events[0]; e.Over || e.Count != 2 || len(e.Shards) != 2 {
+				t.Errorf("worker %s: %v", n.Name, e)
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d workers report that the fleet is full, want 1", told)
+	}
+	c.join("c")
+	c.until(10 * time.Second)
+	c.run(beat) // a sees the plan that c has made
+	for _, n := range c.nodes {
+		if events := c.of(n, event.Full); len(events) > 0 && !events[len(events)-1].Over || n.Engine.Status().Unplaced.Count > 0 {
+			t.Errorf("worker %s, with room for all: %v", n.Name, events)
+		}
+	}
+}
+
+// TestUnreadablePlanIsNoWorker: a plan that cannot be read is no worker that lives. So an unwell worker
+// that is alone says that it is unwell, and not that all workers are; and it goes on with what it holds.
+func TestUnreadablePlanIsNoWorker(t *testing.T) {
+	c := newClinic(t, 4, 0, true)
+	c.join("a")
+	c.until(10 * time.Second)
+	c.table.Unreadable = map[lease.Key]bool{c.plan().Key(): true}
+	c.run(time.Minute)
+	a := c.nodes[0]
+	if ended := c.of(a, event.Ended); len(ended) > 0 || len(c.processed()) != 4 {
+		t.Errorf("it processes %d shards; tenures ended: %v", len(c.processed()), ended)
+	}
+	if said := c.of(a, event.Malformed); len(said) == 0 {
+		t.Error("the plan is not reported as malformed")
+	}
+	c.fails = func(string, string) bool { return true }
+	c.run(time.Minute)
+	said := c.events("a")
+	for _, e := range said {
+		if strings.Contains(e.Err.Error(), "every worker") {
+			t.Errorf("a worker without others reports %v", e)
+		}
+	}
+	if len(said) == 0 {
+		t.Error("the worker does not report that it is unwell")
+	}
+	c.fails, c.table.Unreadable = func(string, string) bool { return false }, nil
+	c.until(2 * time.Minute)
+	c.noneAside()
+}

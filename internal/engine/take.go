@@ -1,0 +1,515 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/handoff"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Claiming free shards, and requesting those that another worker holds.
+//
+//	assigned → row read → free: claimed
+//	                    → its owner has no seat: claimed
+//	                    → held: prepared for → requested → taken over, or handed over
+//
+// handoff.Successor decides each step of a move.
+//
+// Called by shard.tend (acquire), and by the spine: shards.publish when a request is stored, owners
+// with reads of single seats.
+//
+// Invariant: a shard that nobody has held yet is claimed only when the rows of its parents show
+// that they are processed. The plan says so too, but it may be out of date.
+// Invariant: a row is taken from its owner without the owner's consent only if a consistent read
+// that began after the row was read has found no confirmed seat of the owner, or if the terms of
+// a move allow to force it. Had the seat been read before the row, a newcomer's claim would be
+// stolen.
+
+// An ownerState is what is known of an owner: whether it has a seat.
+type ownerState uint8
+
+const (
+	asking ownerState = iota
+	alive
+	gone
+)
+
+// acquire is about a shard that this worker does not hold.
+func (s *shard) acquire(t *turn, w self, h *happened) {
+	at := s.row.copy.Row()
+	switch s.row.copy.Reconcile(false, w.leaving || s.running != 0) {
+	case protocol.GiveBack:
+		if !w.leaving && s.before(t, s.aim.rest) {
+			return
+		}
+		hold := lease.Hold{Key: s.row.copy.Key(), Incarnation: w.me(), Generation: at.Generation, Order: t.cfg.Order}
+		wr, err := protocol.Release(at, hold, protocol.End{Reason: lease.ReasonReleased, Note: "not started"}, t.stamp())
+		s.send(t, givingUp, wr, err)
+		return
+	case protocol.StartIt:
+		if s.ask != nil {
+			h.served = s.ask.owner
+		}
+		s.start(t)
+		return
+	case protocol.ClaimAgain:
+		s.claim(t, w, false, h)
+		return
+	}
+	switch {
+	case s.aim.retire && !w.leaving:
+		s.remove(t)
+	case w.leaving || s.running != 0 || !s.aim.mine:
+		s.retire(t, w.me())
+		s.watchLeft(t)
+		h.declined = s.aim.mine && s.lingers(t)
+	case !s.exhausted(t, false) && (s.before(t, s.aim.rest) || s.aim.others && w.fleet.others() && s.before(t, s.aim.leave)):
+	case !s.row.known || s.row.malformed:
+		s.get(t)
+	default:
+		if t.now.Mono >= s.aim.rest {
+			s.aim.rest = 0
+		}
+		if w.health.unwell() {
+			busy := w.health.tries(t, w.shards.find(w.health.trial))
+			if s.before(t, w.health.from(t, s.name, busy)) {
+				return
+			}
+			h.tried = !busy
+		}
+		s.seek(t, w, h)
+	}
+}
+
+// remove makes a tombstone of a finished row.
+func (s *shard) remove(t *turn) {
+	switch at := s.row.copy.Row(); {
+	case !s.row.known:
+		s.get(t)
+	case at.Finished:
+		s.aim.retire = false
+		w, err := protocol.Remove(at, protocol.Command{Seen: at.Generation, By: t.cfg.Name, Note: "listed no more"}, t.stamp())
+		s.send(t, removing, w, err)
+	default:
+		s.aim.retire = false
+	}
+}
+
+// seek makes the next step towards a shard that the plan assigns to this worker.
+func (s *shard) seek(t *turn, w self, h *happened) {
+	at := s.row.copy.Row()
+	switch {
+	case at.Removed && !w.feed.relisted(s.name, s.row.gone):
+		h.buried = true
+		s.at(t, t.now.Mono.Add(t.cfg.Poll))
+		return
+	case !begun(at) && !w.shards.ready(t, w.feed, w.me(), s.lineage()):
+		s.at(t, t.now.Mono.Add(t.beat))
+		return
+	case at.Generation == 0:
+		wr, err := protocol.Begin(t.cfg.Group, s.name, s.parents, t.cfg.Name, t.stamp())
+		s.send(t, making, wr, err)
+		return
+	case at.Removed:
+		wr, err := protocol.Revive(at, s.parents, t.cfg.Name, t.stamp())
+		s.send(t, reviving, wr, err)
+		return
+	case at.Finished || at.Quarantined:
+		s.aim.mine = false
+		h.finished = true
+		return
+	case at.Owner.IsZero():
+		s.claim(t, w, false, h)
+		return
+	}
+	if until := s.row.since.Add(t.beat / 64); t.now.Mono < until && w.shards.reading() {
+		s.at(t, until)
+		return
+	}
+	switch state, seat := w.fleet.owner(t, at.Owner.Incarnation, s.row.read); state {
+	case gone:
+		if s.requests() && !s.ask.gone { // it may have handed the shard over before it left
+			s.ask.gone = true
+			s.get(t)
+			return
+		}
+		s.callOff(t, w.me())
+		s.claim(t, w, true, h)
+	case alive:
+		s.pursue(t, w, seat, h)
+	default:
+		s.at(t, t.now.Mono.Add(t.beat/16))
+		if s.ask != nil { // the move goes on while the owner is looked for
+			s.pursue(t, w, seat, h)
+		}
+	}
+}
+
+// lineage returns the parents of the shard.
+func (s *shard) lineage() []string {
+	if at := s.row.copy.Row(); len(at.Parents) > 0 && !at.Removed {
+		return at.Parents
+	}
+	return s.parents
+}
+
+// claim takes a shard that nobody holds, or whose owner has no seat any more.
+func (s *shard) claim(t *turn, w self, orphan bool, h *happened) {
+	at := s.row.copy.Row()
+	guilty, known := false, true
+	if s.exhausted(t, orphan) {
+		guilty, known = w.fleet.guilty(t, at, orphan, s.row.read)
+	}
+	switch when := max(s.claimable(t), s.aim.rest); {
+	case !known:
+		h.suspects = true
+		s.at(t, t.now.Mono.Add(t.beat/16))
+	case guilty && !s.aim.sure: // a commit since may have ended the count
+		s.get(t)
+	case guilty:
+		reason := at.Last.Reason
+		if orphan {
+			reason = lease.ReasonExpired
+		} else if reason != lease.ReasonFailed && reason != lease.ReasonStalled {
+			reason = lease.ReasonFailed
+		}
+		wr, err := protocol.Quarantine(at, protocol.Command{Seen: at.Generation, By: t.cfg.Name, Note: "too many attempts"}, reason, t.stamp())
+		s.send(t, quarantining, wr, err)
+	case s.before(t, when):
+	case orphan:
+		wr, err := protocol.Recover(at, w.owner, t.stamp())
+		s.send(t, claiming, wr, err)
+	default:
+		wr, err := protocol.Claim(at, w.owner, t.stamp())
+		s.send(t, claiming, wr, err)
+	}
+}
+
+// claimable returns from when on this worker may claim the shard: after a pause that grows with
+// the number of tenures that failed. The death of an owner delays nothing.
+func (s *shard) claimable(t *turn) Instant {
+	at := s.row.copy.Row()
+	failed := at.Owner.IsZero() && (at.Last.Reason == lease.ReasonFailed || at.Last.Reason == lease.ReasonStalled)
+	if n := at.Failed(); failed && n > 0 {
+		return s.row.since.Add(backoff(n, t.cfg.Backoff, t.cfg.MaxBackoff))
+	}
+	return 0
+}
+
+// exhausted reports whether the shard has failed too often to be tried again.
+func (s *shard) exhausted(t *turn, orphan bool) bool {
+	n := s.row.copy.Row().Attempts()
+	if orphan && n < 1<<62 {
+		n++
+	}
+	return t.cfg.MaxAttempts > 0 && n >= t.cfg.MaxAttempts
+}
+
+// An ask is the successor's side of a move.
+type ask struct {
+	phase      askPhase
+	published  bool // the others can see the request
+	hook       bool // the prepare hook was called
+	prepared   bool // it has ended
+	gone       bool // the owner's seat is gone, and the row is read for the last time
+	leaving    bool // the owner leaves
+	generation int64
+	owner      lease.Incarnation
+	terms      rebalance.Terms
+	since      Instant       // of the phase; of a request, since it is published
+	looked     Instant       // when the row was last read for it
+	pace       time.Duration // how soon to read it again at first
+}
+
+type askPhase uint8
+
+const (
+	intending askPhase = iota // nothing was done yet
+	preparing
+	requested
+)
+
+// requests reports whether this worker requests s.
+func (s *shard) requests() bool { return s.ask != nil && s.ask.phase == requested }
+
+// pursue continues a move to this worker.
+func (s *shard) pursue(t *turn, w self, owner lease.Seat, h *happened) {
+	a, at := s.ask, s.row.copy.Row()
+	switch {
+	case a != nil && at.Generation != a.generation:
+		s.callOff(t, w.me())
+		s.at(t, t.now.Mono)
+		return
+	case a == nil && s.before(t, s.aim.paused):
+		return
+	case a == nil && !w.room:
+		return // the end of another move makes room
+	case a == nil:
+		a = &ask{generation: at.Generation, owner: at.Owner.Incarnation, leaving: owner.Leaving, terms: s.terms(t, owner)}
+	}
+	since := t.now.Mono.Sub(a.since)
+	if a.phase == intending || a.phase == requested && !a.published {
+		since = 0
+	}
+	notice := max(t.beat, owner.TTL/3)
+	switch handoff.Successor(a.terms, handoff.Taking{
+		Planned: s.aim.mine, Prepared: a.prepared, PreparingFor: since,
+		Asked: a.phase == requested, AskedFor: since, Beat: notice, Offered: at.OfferedTo == w.me(),
+	}) {
+	case handoff.Prepare:
+		if a.phase == intending {
+			s.enter(t, a, preparing)
+			a.hook = true
+			t.do(Prepare{Shard: s.describe(), Checkpoint: at.Checkpoint, For: a.terms.Prepare})
+		}
+		s.at(t, a.since.Add(a.terms.Prepare))
+	case handoff.Ask:
+		s.enter(t, a, requested)
+		t.report(event.Event{Kind: event.Requested, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name})
+		h.look = true
+	case handoff.Accept:
+		h.served = a.owner
+		wr, err := protocol.Take(at, w.owner, t.stamp())
+		s.send(t, claiming, wr, err)
+	case handoff.Seize:
+		wr, err := protocol.Seize(at, w.owner, t.stamp())
+		s.send(t, claiming, wr, err)
+	case handoff.CallOff:
+		s.aim.paused = t.now.Mono.Add(t.beat)
+		s.retire(t, w.me())
+		s.at(t, s.aim.paused)
+	case handoff.Stay:
+		s.watchRow(t, a, notice)
+	}
+}
+
+// watchRow reads the row of a requested shard again and again until the request is served. After
+// its patience a successor has all the time there is: its terms say so.
+func (s *shard) watchRow(t *turn, a *ask, notice time.Duration) {
+	if !a.published {
+		return
+	}
+	pace, until := a.pace, a.since.Add(handoff.Patience(a.terms, notice))
+	switch {
+	case !s.before(t, until):
+		pace = t.beat
+	case t.now.Mono.Sub(a.since) > movingPrompt:
+		pace = max(pace, paceWaiting)
+	}
+	if at := a.looked.Add(pace); s.before(t, at) {
+		return
+	}
+	a.looked = t.now.Mono
+	s.get(t)
+}
+
+// brisk is how soon the row of a requested shard is read again at first. A worker that joins a
+// large fleet requests many shards, and waits until their owners have read the plan. An owner that
+// leaves looks for requests all the time.
+func (a *ask) brisk(t *turn) time.Duration {
+	if t.large && !a.leaving {
+		return paceSuspect
+	}
+	return paceMoving
+}
+
+// publish starts the time of the requests that the others can see from now on. An owner notices
+// all that are for it at the same time. Until one is served, their rows are read in turn.
+func (l *shards) publish(t *turn, said []lease.Want) {
+	of := map[lease.Incarnation]time.Duration{}
+	for _, w := range said {
+		of[w.Owner]++
+	}
+	nth := map[lease.Incarnation]time.Duration{}
+	for _, w := range said {
+		nth[w.Owner]++
+		s := l.find(w.Shard)
+		if s == nil || !s.requests() || s.ask.published || s.ask.generation != w.Generation {
+			continue
+		}
+		a := s.ask
+		a.published, a.since, a.pace = true, t.now.Mono, min(of[w.Owner]*a.brisk(t), paceSuspect)
+		a.looked = t.now.Mono.Add(min(nth[w.Owner]*a.brisk(t), a.pace) - a.pace)
+		s.at(t, t.now.Mono)
+		l.due = t.now.Mono
+	}
+}
+
+// hasten reads the rows soon that are requested from an owner that has begun to serve.
+func (l *shards) hasten(t *turn, owner lease.Incarnation) {
+	for _, s := range l.all {
+		if a := s.ask; a != nil && a.owner == owner && a.pace > a.brisk(t) {
+			a.pace, a.looked = a.brisk(t), 0
+			s.at(t, t.now.Mono)
+			l.due = t.now.Mono
+		}
+	}
+}
+
+func (s *shard) enter(t *turn, a *ask, p askPhase) {
+	s.ask = a
+	a.phase, a.since = p, t.now.Mono
+}
+
+// terms asks the strategy for the terms of the move.
+func (s *shard) terms(t *turn, owner lease.Seat) rebalance.Terms {
+	why := rebalance.Balance
+	if owner.Leaving {
+		why = rebalance.Leaving
+	}
+	return t.cfg.Handoff.Terms(s.name, why).Fill(t.cfg.Drain)
+}
+
+// retire ends a move to this worker that has no result, if there is one.
+func (s *shard) retire(t *turn, me lease.Incarnation) {
+	if a := s.ask; a != nil && a.phase != intending {
+		t.report(event.Event{Kind: event.Retired, Shard: s.name, Generation: a.generation, Peer: s.row.copy.Row().Owner.Name})
+	}
+	s.callOff(t, me)
+}
+
+// callOff ends the successor's side of a move, if there is one. The request goes with the next
+// heartbeat.
+func (s *shard) callOff(t *turn, me lease.Incarnation) {
+	if s.ask == nil {
+		return
+	}
+	if s.ask.hook && (s.row.copy.Row().Owner.Incarnation != me || me == "") {
+		t.do(CallOff{Shard: s.name})
+	}
+	if t.large && s.ask.published && s.row.copy.Row().Owner.Incarnation != me {
+		s.aim.left = t.now.Mono.Add(2 * t.cfg.TTL)
+	}
+	s.ask = nil
+}
+
+// watchLeft reads the row of a shard that this worker has requested and requests no more. The owner
+// may have handed it over before it saw that. In a large fleet no listing shows this worker that
+// others then request the shard from it.
+func (s *shard) watchLeft(t *turn) {
+	at := s.row.answered.Add(t.beat)
+	switch {
+	case s.aim.left == 0:
+	case t.now.Mono >= s.aim.left:
+		s.aim.left = 0
+	case s.before(t, at):
+	default:
+		s.get(t)
+	}
+}
+
+func (s *shard) prepared(t *turn) {
+	if s.ask != nil && s.ask.phase == preparing {
+		s.ask.prepared = true
+		s.at(t, t.now.Mono)
+	}
+}
+
+// Owners are the seats of owners that this worker has read one by one, to find out whether they
+// are alive.
+type owners struct {
+	all []ownerRead
+}
+
+type ownerRead struct {
+	inc   lease.Incarnation
+	seat  lease.Seat
+	state ownerState
+	begun order // the step in which the read was sent that state rests on
+	asked order // the step in which the present read was sent
+	read  serial
+	try   retry
+	at    Instant // when it was answered
+}
+
+func (o *owners) find(inc lease.Incarnation) *ownerRead {
+	return find(o.all, inc, func(of *ownerRead) lease.Incarnation { return of.inc })
+}
+
+// owner reports whether inc has a seat, as far as a read shows that was sent in the step since or
+// later. A seat that was found is believed for a heartbeat.
+func (o *owners) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
+	of := o.find(inc)
+	if of != nil && (of.state == gone && of.begun >= since || of.state == alive && t.now.Mono.Sub(of.at) < t.beat) {
+		return of.state, of.seat
+	}
+	return asking, o.read(t, inc).seat
+}
+
+// read reads the seat of inc, unless that is under way.
+func (o *owners) read(t *turn, inc lease.Incarnation) *ownerRead {
+	of := know(&o.all, inc, func(of *ownerRead) lease.Incarnation { return of.inc })
+	of.inc = inc
+	if of.try.due(t) {
+		of.try.sent, of.asked = true, t.step
+		of.read = t.get(lease.Key{Group: t.cfg.Group, Kind: lease.KindSeat, Name: string(inc)})
+	}
+	return of
+}
+
+// got takes the answer to such a read.
+func (o *owners) got(t *turn, in Got) (mine bool) {
+	of := o.find(lease.Incarnation(in.Key.Name))
+	if of == nil || !of.try.sent || of.read != serial(in.Read) {
+		return false
+	}
+	of.try.sent = false
+	seat, ok := in.Record.(lease.Seat)
+	switch {
+	case in.Err != nil && !malformed(in.Err):
+		t.failedNow("", in.Err)
+		of.try.failed(t.now.Mono, t.beat/16, t.beat/2)
+		return true
+	case in.Err != nil: // a seat that cannot be read is a sign of life
+		of.state = alive
+	case ok && seat.Confirmed():
+		of.state, of.seat = alive, seat
+	default:
+		of.state = gone
+	}
+	t.answeredNow()
+	of.try, of.begun, of.at = retry{}, of.asked, t.now.Mono
+	return true
+}
+
+// look reads the seat of a worker that may request something, again and again.
+func (o *owners) look(t *turn, inc lease.Incarnation) {
+	if of := o.find(inc); of == nil || t.now.Mono >= of.at.Add(paceWaiting) {
+		o.read(t, inc)
+	} else if !of.try.sent {
+		t.at(of.at.Add(paceWaiting))
+	}
+}
+
+// lookAll is look for several workers. It reports whether one of them is not known.
+func (o *owners) lookAll(t *turn, of []lease.Incarnation) (unknown bool) {
+	for _, inc := range of {
+		if inc == "" {
+			unknown = true
+		} else {
+			o.look(t, inc)
+		}
+	}
+	return unknown
+}
+
+// shown returns the seat of inc, or none if it has none, as the last read shows it.
+func (o *owners) shown(inc lease.Incarnation) (seats []lease.Seat, known bool) {
+	of := o.find(inc)
+	if of == nil || of.try.sent || of.try.tries > 0 {
+		return nil, false
+	}
+	if of.state == alive {
+		seats = append(seats, of.seat)
+	}
+	return seats, true
+}
+
+// prune drops what is no longer needed.
+func (o *owners) prune(t *turn) {
+	o.all = slices.DeleteFunc(o.all, func(of ownerRead) bool { return !of.try.sent && t.now.Mono.Sub(of.at) > 4*t.beat })
+}

@@ -1,0 +1,193 @@
+package engine
+
+import (
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// When the next plan is due, and what this worker knows of the plan.
+//
+// Called by the fleet: watch.saw with the plan and the wishes that a listing of the seats contains;
+// and by the spine: fleet.due in each step.
+//
+// A plan is due when its inputs differ from those of the last finished plan, when the source
+// lists a shard that the plan lacks, and when a revision has been open for too long. The worker
+// whose own seat is the change writes the plan at once; the others wait, by rank. In a large fleet
+// the first watcher plans, and another one when a plan stays due.
+//
+// Invariant: a plan that moves held shards waits until the seats have stood still. Free shards
+// are placed at once.
+
+const (
+	openFor   = 3 * time.Second        // a revision that has been open for so long is abandoned
+	apart     = time.Second            // between two plans, and between the ranks of planners
+	firstWait = 100 * time.Millisecond // a first plan waits so long for seats that are being confirmed
+	longStill = 2 * time.Second        // a plan waits at most so long for the seats to stand still
+)
+
+// A watch is what this worker knows of the plan.
+type watch struct {
+	plan    lease.Plan // as last seen; revision 0: there is none
+	known   bool       // the plan was looked for
+	since   Instant    // when the plan was first seen as it is: this revision, open or finished
+	at      order      // the step in which it became known as it is
+	wishes  lease.Wishes
+	self    bool     // this worker's own seat is a change, or it has evicted another
+	orphans bool     // a worker has gone since the last plan
+	waits   Instant  // since when a plan is due; 0: none is
+	strays  []string // assigned shards whose rows an audit has found without an owner
+	again   Instant  // not again before
+	check   bool     // something has changed that may make a plan due
+	next    Instant  // when to check again although nothing has
+}
+
+// saw takes the plan as it was read, and reports whether it is another one. An older plan counts
+// only if a consistent read shows it, which was sent in the step begun; 0: the read may lag behind.
+func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
+	if w.older(plan) && (begun == 0 || begun < w.at) {
+		return false
+	}
+	if plan.WriteID != w.plan.WriteID {
+		w.at = t.step
+	}
+	changed = !w.known || plan.Revision != w.plan.Revision || plan.Open != w.plan.Open
+	if changed {
+		w.since = t.now.Mono
+		if !plan.Open {
+			w.orphans, w.strays = false, nil
+		}
+	}
+	w.plan, w.wishes, w.known = plan, wishes, true
+	return changed
+}
+
+// older reports whether the plan is one before the known one, unless somebody has written it by hand.
+func (w *watch) older(plan lease.Plan) bool {
+	old := &w.plan
+	return plan.Revision != 0 && (plan.Revision < old.Revision ||
+		plan.Revision == old.Revision && (plan.Tick < old.Tick || plan.Open && !old.Open))
+}
+
+// pace returns how soon the seats have to be listed again because a plan is being written or is
+// due. The plan that places what a worker has left is there in a moment.
+func (w *watch) pace(t *turn) time.Duration {
+	switch {
+	case w.plan.Open && t.now.Mono < w.since.Add(apart), w.waits > 0 && w.orphans && t.now.Mono < w.waits.Add(apart):
+		return paceMoving
+	case w.plan.Open, !w.known, w.waits > 0:
+		return paceWaiting
+	}
+	return t.beat
+}
+
+// due reports whether to write a plan now. One that only moves held shards waits until the seats
+// stand still. added: the source lists shards that can be placed and are not.
+func (f *fleet) due(t *turn, added bool) bool {
+	w, seats := &f.watch, f.seats()
+	reason, abandoned := f.reason(t, seats, added)
+	if !reason {
+		w.waits, w.self, w.orphans = 0, false, w.orphans && w.plan.Open
+		return false
+	}
+	if w.waits == 0 {
+		w.waits = t.now.Mono
+	}
+	at := max(w.again, w.waits.Add(f.delay(seats, abandoned)), w.stays(f.reserve()))
+	gone := func(inc lease.Incarnation) bool { return seatOf(seats, inc) == rebalance.Nobody }
+	urgent := w.plan.Revision == 0 || w.plan.Unplaced > 0 || w.orphans || added || abandoned || slices.ContainsFunc(w.plan.Watchers, gone)
+	if !urgent && f.manyLate(t, len(seats)) {
+		return false
+	}
+	if !urgent {
+		at = max(at, w.still(f.peers.changed))
+	}
+	if t.before(at) {
+		return false
+	}
+	return true
+}
+
+// stays returns when the plan will have been due for d since the last revision.
+func (w *watch) stays(d time.Duration) Instant { return max(w.waits, w.since).Add(d) }
+
+// still returns from when held shards may move although seats have changed then.
+func (w *watch) still(changed Instant) Instant {
+	return min(changed.Add(stillFor), w.waits.Add(longStill))
+}
+
+// reason reports whether a plan is due, and whether it is because a revision was abandoned.
+func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned bool) {
+	w := &f.watch
+	switch {
+	case !slices.ContainsFunc(seats, func(s lease.Seat) bool { return !s.Leaving }): // nobody to plan for
+		return false, false
+	case w.plan.Revision == 0:
+		return true, false
+	case w.plan.Open:
+		if maker := w.plan.By.Incarnation; maker == f.seat.me || f.peers.find(maker) == nil {
+			return true, true
+		}
+		at := w.since.Add(openFor)
+		if t.before(at) {
+			return false, false
+		}
+		return true, true
+	case added || len(w.strays) > 0:
+		return true, false
+	case slices.ContainsFunc(seats, func(s lease.Seat) bool { return s.Revision > w.plan.Revision }):
+		return true, false // it was written by hand, and nobody follows it
+	}
+	return !current(w.plan, seats, w.wishes), false
+}
+
+// delay is how long this worker leaves the plan to others.
+func (f *fleet) delay(seats []lease.Seat, abandoned bool) time.Duration {
+	w := &f.watch
+	rank := slices.Index(w.plan.Watchers, f.seat.me)
+	if rank < 0 {
+		rank = min(len(w.plan.Watchers), fewest)
+	}
+	switch {
+	case w.plan.Revision == 0:
+		return firstWait * time.Duration(1+min(seatOf(seats, f.seat.me), fewest))
+	case w.self:
+		return 0
+	case abandoned:
+		return time.Duration(rank) * paceWaiting
+	}
+	return time.Duration(rank+1) * apart
+}
+
+// current reports whether the plan is made from these inputs. A plan that assigns nothing to workers
+// that leave is made without them, so that no other is due when their seats go.
+func current(plan lease.Plan, seats []lease.Seat, wishes lease.Wishes) bool {
+	return plan.Inputs == inputs(staying(seats), wishes, plan.Revision) || plan.Inputs == inputs(seats, wishes, plan.Revision)
+}
+
+// staying returns the seats of the workers that do not leave.
+func staying(seats []lease.Seat) []lease.Seat {
+	return slices.DeleteFunc(slices.Clone(seats), func(s lease.Seat) bool { return s.Leaving })
+}
+
+// inputs returns a hash of what the plan is made from: the confirmed seats with what they say,
+// and the wishes. A worker that misses its target counts while that revision is the present one.
+func inputs(seats []lease.Seat, wishes lease.Wishes, revision int64) string {
+	h := fnv.New64a()
+	text := func(s string) { _, _ = h.Write([]byte(strconv.Itoa(len(s)) + ":" + s)) }
+	for _, s := range seats {
+		text(string(s.Incarnation))
+		text(strconv.FormatBool(s.Leaving))
+		text(strconv.FormatInt(s.MaxShards, 10))
+		text(strconv.FormatInt(s.Freed, 10))
+		text(strconv.FormatBool(s.Missing == revision && revision != 0))
+		text(strconv.FormatBool(s.Health.Unwell != ""))
+		text(strconv.FormatBool(s.Health.Trial))
+	}
+	text(string(wishes.WriteID))
+	return strconv.FormatUint(h.Sum64(), 16)
+}

@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The removal of wishes that have ended, by the first watcher. The next plan is due because the
+// wishes have changed.
+//
+//	a wish has ended → swap of the wishes without it → answered
+//
+// Called by the spine: keep in each step, settled with the answer.
+//
+// A crash before the answer leaves the wishes as they were or without those that have ended. No
+// plan obeys a wish that has ended.
+
+// Wishes is the removal that is under way.
+type wishes struct {
+	seen lease.WriteID // of the wishes as last read
+	next Instant       // when to look again whether one has ended
+	swap sending
+}
+
+// keep removes the wishes that have ended by this worker's wall clock.
+func (r *wishes) keep(t *turn, now lease.Wishes) {
+	if r.seen != now.WriteID {
+		*r = wishes{seen: now.WriteID}
+	}
+	switch {
+	case len(now.List) == 0:
+		return
+	case t.before(r.next):
+		return
+	}
+	r.next = t.now.Mono.Add(t.beat)
+	stand := standing(now.List, t.now.Wall)
+	if r.swap.open() {
+		r.swap.keep(t)
+	} else if len(stand) < len(now.List) {
+		w, err := protocol.SetWishes(now, stand, t.stamp())
+		r.swap.send(t, w, err)
+	}
+}
+
+// settled takes the answer, and reports whether the wishes have changed.
+func (r *wishes) settled(t *turn, in Settled) (changed bool) {
+	_, _, changed = r.swap.settled(t, "", in, t.beat/16, t.beat/2)
+	return changed
+}

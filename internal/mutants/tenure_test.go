@@ -1,0 +1,136 @@
+package mutants
+
+import "slices"
+
+// workerMutants break rules of the engine that the tests of whole workers hold.
+func workerMutants() []mutant {
+	return slices.Concat(lifeMutants(), tenureMutants(), faultMutants())
+}
+
+// lifeMutants break the rules by which a worker lives, expires and stops.
+func lifeMutants() []mutant {
+	return []mutant{
+		{"a heartbeat is soon repeated", "internal/engine.seat.settled",
+			swap(`t.beat / 8`, `t.beat / 2`), inWorker, "TestShortOutageLosesNothing"},
+		{"trust ends before another worker may evict", "internal/engine.turn.trusted",
+			swap(`$ttl - $ttl/10`, `$ttl + $ttl/2`), inWorker, "TestLongOutage"},
+		{"a heartbeat that was read late is no sign of life", "internal/engine.peers.watch",
+			never("seat.beat <"), inWorker, "TestLaggingReadsProveNoLife"},
+		{"a seat with a short lease is not evicted because of an old listing", "internal/engine.peers.evict",
+			swap(`min($longest, _/3)`, `$longest`), inWorker, "TestMixedLeaseTimes"},
+		{"a seat with a short lease is polled once per its heartbeat", "internal/engine.peers.pace",
+			cut("max(of.seat.ttl"), inWorker, "TestMixedLeaseTimes"},
+		{"expiry takes a whole lease time", "internal/engine.peers.evict",
+			swap(`of.seat.TTL + reserve`, `of.seat.TTL/4`), inWorker, "TestShortOutageLosesNothing"},
+		{"a worker's own earlier seats are evicted at once", "internal/engine.peers.evict",
+			swap(`slices.Contains(_, _)`, `false`), inWorker, "TestLongOutage"},
+		{"a pause before a repetition has a bound", "internal/engine.retry.failed",
+			swap(`min(_, longestPause)`, `backoff(r.tries, first, limit)`), inWorker, "TestLongLeaseTimeRetriesSoon"},
+		{"the time that every answer takes causes no rest", "internal/engine.read.answered",
+			swap(`_ - away`, `min(took, cmp.Or(r.took, took))`), inDynamo, "TestSlowTable"},
+		{"a call that only waits in the store is no fault", "internal/engine.rowAnswers.waits",
+			never("queued"), inDynamo, "TestColdStartReportsNoFault"},
+		{"a call that waits is a fault if the store answers no other either", "internal/engine.rowAnswers.waits",
+			without("last"), inDynamo, "TestMuteTableIsReported"},
+		{"a source that lists nothing has answered", "internal/engine.Engine.Status",
+			without("answered"), inWorker, "TestReadyTellsWhatIsMissing"},
+		{"a leaving worker processes its shards until others request them", "internal/engine.fleet.expected",
+			always("held()"), inWorker, "TestCleanStop"},
+		{"a leaving worker without other workers does not wait for requests", "internal/engine.fleet.expected",
+			without("others()"), inWorker, "TestCleanStop"},
+		{"a worker without shards leaves a small fleet with a plan", "internal/engine.fleet.expected",
+			swap(`f.duty.large() && l.held() == 0`, `l.held() == 0`), inEngine, "TestLeaveWithoutShards"},
+		{"a leaving worker deletes its seat", "internal/engine.Engine.keepLeaving",
+			swap(`e.seat.quit(t)`, `l.done = true`), inWorker, "TestCleanStop"},
+		{"a shutdown ends, whatever the table answers", "internal/engine.Engine.keepLeaving",
+			without("drain+t.cfg.ttl"), inWorker, "TestStopEndsThoughRowsAreMute"},
+	}
+}
+
+// tenureMutants break the rules by which a worker claims a shard and holds it.
+func tenureMutants() []mutant {
+	return []mutant{
+		{"a listing that began before a removal does not revive the shard", "internal/engine.feed.relisted",
+			without("since"), inEngine, "TestOldListingRevivesNothing"},
+		{"a row that cannot be read is not claimed", "internal/engine.shard.acquire",
+			without("malformed"), inEngine, "TestUnreadableRowIsNotClaimed"},
+		{"a death delays no claim", "internal/engine.shard.claimable",
+			swap(`failed := _`, `failed := at.Attempts() > 0`), inWorker, "TestDeathsBetweenFailures"},
+		{"failing shards are quarantined", "internal/engine.shard.exhausted",
+			never("maxattempts"), inWorker, "TestQuarantineIsReversible"},
+		{"a shard beyond its attempts is quarantined without a rest", "internal/engine.shard.acquire",
+			without("exhausted"), inWorker, "TestQuarantineComesAtOnce"},
+		{"a shard whose handler returned rests", "internal/engine.shard.rest",
+			swap(`t.now.Mono.Add(backoff(tries, _, _))`, `Instant(tries)`), inWorker, "TestRelease"},
+		{"the hand-over stores the last mark", "internal/engine.shard.giveUp",
+			swap(`of.marks.unaccepted()`, `checkpoint.Mark{}`), inWorker, "TestEagerMove"},
+		{"the offer stores the latest mark", "internal/engine.shard.move",
+			swap(`of.marks.unaccepted()`, `checkpoint.Mark{}`), inWorker, "TestCooperativeMove"},
+		{"a release that landed is no loss", "internal/engine.shard.refused",
+			never("landed"), inWorker, "TestReleaseThatLanded"},
+		{"a finish that landed is no loss", "internal/engine.landed",
+			swap(`return what == ending`, `return false`), inWorker, "TestFinishThatLanded"},
+		{"a finish that landed before a removal is no loss", "internal/engine.shard.refused",
+			swap(`a.Torn && $landed`, `a.Verdict == protocol.Overtaken && a.Torn && $landed`), inWorker, "TestFinishThatLanded"},
+		{"a refusal is part of a move only if the move caused it", "internal/engine.shard.refused",
+			swap(`a.Verdict != protocol.Overtaken || _ != event.CauseHandedOff`, `a.Row.Last.Reason != lease.ReasonHandoff`), inWorker, "TestRefusalAfterAMove"},
+		{"no commit leaves out the marks of the same turn", "internal/engine.Engine.marked",
+			swap(`if s.marked($t, in); in.Progress { _ }`, `if s.marked($t, in); in.Progress { e.health.succeeded($t) }; for _, o := range e.shards.all { e.tend(o) }`), inWorker, "TestNoMarkWaitsLongerThanThePolicy"},
+		{"the oldest mark is as old as when it was made", "internal/engine.shard.marked",
+			swap(`in.Made`, `t.now.Mono`), inWorker, "TestOldestMarkDuringAWrite"},
+		{"commits that are held back are not late", "internal/engine.shard.keepCommitting",
+			never("holds"), inWorker, "TestHeldCommitsAreNotLate"},
+		{"shards do not commit at the same time", "internal/engine.shard.window",
+			swap(`_ % uint64(_)`, `0`), inWorker, "TestCommitsAreSpread"},
+		{"a handler without time to wind down is not blamed", "internal/engine.shard.end",
+			without("overdue"), inWorker, "TestNoDrainIsNoWarning"},
+		{"a stuck handler loses its shard", "internal/engine.shard.stall",
+			cut("s.drain"), inWorker, "TestStuckHandlerLosesItsShard"},
+		{"a handler that waits for the store is not stuck", "internal/engine.shard.stall",
+			never("flush"), inWorker, "TestWaitingForTheStoreIsNoStall"},
+		{"a late commit of a cooperative move is no error", "internal/engine.shard.end",
+			always("handedoff"), inWorker, "TestPlannedMovesAreNoWarning"},
+		{"trust that ends with a commit under way leaves the outcome unknown", "internal/engine.shard.end",
+			without("sent"), inWorker, "TestOutcomeUnknown"},
+		{"a commit that has to be made again was not sent", "internal/engine.shard.held",
+			cut("m.sent = m.accepted"), inWorker, "TestCommitThatHasToBeMadeAgain"},
+		{"trust that ends with a finish under way leaves the outcome unknown", "internal/engine.shard.end",
+			without("=s.write.doing == ending"), inWorker, "TestOutcomeUnknown"},
+		{"a handler that is cut off with a mark to write has an unknown outcome", "internal/engine.shard.cut",
+			swap(`_ > s.t.marks.accepted`, `false`), inWorker, "TestOutcomeUnknown"},
+	}
+}
+
+// faultMutants break the rules of faults that last.
+func faultMutants() []mutant {
+	return []mutant{
+		{"commits that fail are reported", "internal/engine.Engine.happened",
+			cut("commits.raise"), inWorker, "TestFailingCommitsAreReported"},
+		{"a worker that gave up its seat stays unhealthy until a row is answered", "internal/engine.faults.scanCommits",
+			swap(`late == 0 && _`, `late == 0`), inWorker, "TestNobodyCanCommit"},
+		{"a worker that cannot write rows gives up its seat", "internal/engine.Engine.keepReporting",
+			never("scanCommits"), inWorker, "TestFailingCommitsHandOver"},
+		{"a worker does not give up its seat because of one row", "internal/engine.shards.windDown",
+			swap(`min(2, _)`, `1`), inWorker, "TestOneBadRowAmongQuietOnes"},
+		{"a row that was answered lately keeps the seat", "internal/engine.faults.scanCommits",
+			without("committimeout"), inWorker, "TestSomeRowsThatCannotBeWritten"},
+		{"no test write is made while the wall clock casts doubt on trust", "internal/engine.Engine.keepReporting",
+			without("capable"), inWorker, "TestNoProbeInDoubt"},
+		{"a worker checks whether it can write another row", "internal/engine.shards.windDown",
+			cut("probe"), inWorker, "TestReleasesThatFailHandOver"},
+		{"a worker that gives up its seat does not wait for a handler without a limit", "internal/engine.shard.windDownFor",
+			never("handedoff"), inWorker, "TestWaitingMoveBlocksNoOther"},
+		{"a rest without a seat has a bound", "internal/engine.Engine.keepReporting",
+			swap(`longestRest`, `100`), inWorker, "TestRestHasABound"},
+		{"an unreadable record is forgotten when it is repaired", "internal/engine.faults.unreadable",
+			never("=current"), inWorker, "TestMalformedAgain"},
+		{"a fault that lasts is reported again", "internal/engine.fault.keep",
+			never("next"), inWorker, "TestLastingStoreFault"},
+		{"a fault is reported at doubling intervals", "internal/engine.fault.keep",
+			swap(`min(2*$gap, _)`, `$gap`), inWorker, "TestLastingStoreFault"},
+		{"a fault of the store ends only with an answer", "internal/engine.faults.scanStore",
+			without("answered >"), inWorker, "TestLastingStoreFault"},
+		{"the loop of a resting worker turns", "internal/engine.Engine.keepReporting",
+			swap(`f.store.on || f.commits.on`, `(f.store.on || f.commits.on) && e.seat.phase == seated`), inWorker, "TestRestingWorkerIsAlive"},
+	}
+}
