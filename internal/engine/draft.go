@@ -279,6 +279,7 @@ func (d *draft) targetSettled(t *turn, in Settled) (overtaken bool) {
 	}
 	w := &d.writes[i]
 	if w.done = malformed(in.Err); w.done { // its worker keeps what it follows
+		d.found.Inputs = mark(d.found.Inputs, w.drop)
 		return false
 	}
 	verdict, now, decided := w.settled(t, "", in, t.beat/16, t.beat/2)

@@ -473,7 +473,7 @@ func (e *Engine) listed(in Listed) {
 		e.sawRows(in, of.begun)
 	case &r.targets:
 		e.watch.check = true
-		e.facts.sawTargets(of.begun, in, e.watch.plan)
+		e.facts.sawTargets(of, in, e.watch.plan)
 	default:
 		if e.sweep.saw(t, in) {
 			e.swept()
@@ -690,7 +690,9 @@ func (e *Engine) considerPlan() {
 	t.wake = Never
 	added, unknown := f.added(&e.feed, w.plan)
 	stale := f.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
-	now := e.due(t, int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale)
+	mended, look := w.mended(t, &f.pages, e.seats())
+	e.reads.targets.wanted = e.reads.targets.wanted || look
+	now := e.due(t, int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale || mended)
 	if now && w.plan.Unplaced > 0 && e.feed.awaited(t) { // nothing else names those that nobody has begun
 		now = false
 	}

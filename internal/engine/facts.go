@@ -31,6 +31,7 @@ type facts struct {
 // Pages are the targets of all workers.
 type pages struct {
 	begun  order // the step in which the listing was sent
+	asked  Instant
 	all    []lease.Target
 	broken []lease.Incarnation // the targets of these workers cannot be read
 }
@@ -152,8 +153,8 @@ func (f *facts) heed(t *turn, all []lease.News, source *feed) {
 }
 
 // sawTargets takes a listing of all targets.
-func (f *facts) sawTargets(sent order, in Listed, plan lease.Plan) {
-	f.pages = pages{begun: sent}
+func (f *facts) sawTargets(of *read, in Listed, plan lease.Plan) {
+	f.pages = pages{begun: of.begun, asked: of.asked}
 	for _, record := range in.Records {
 		if page, ok := record.(lease.Target); ok {
 			f.pages.all = append(f.pages.all, page)

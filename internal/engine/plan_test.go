@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -441,6 +442,40 @@ func TestTargetIsMendedMeanwhile(t *testing.T) {
 	}
 	f.join()
 	f.until(3*beat, f.even)
+}
+
+// TestTargetIsMendedUnseen: the target of a worker is spoilt while it reads nothing, and is mended later as it
+// was. The worker never learns of it, and gets its share of what the plans have moved meanwhile.
+func TestTargetIsMendedUnseen(t *testing.T) {
+	for _, workers := range []int{4, 12} {
+		f := newFleet(t, 10*workers, workers, rebalance.Eager)
+		of := f.up()[0]
+		if workers > 8 {
+			of = f.others()[0]
+		}
+		key := f.target(of).Key()
+		f.table.Unreadable = map[lease.Key]bool{key: true}
+		f.deaf = func(n *member, o engine.Output) bool {
+			get, is := o.(engine.Get)
+			if is = is && get.Key == key; is {
+				n.Answer(time.Second, engine.Got{Read: get.Read, Key: key, Err: errors.New("no answer")})
+			}
+			return is
+		}
+		for range 3 {
+			f.join()
+		}
+		f.Run(time.Minute)
+		f.table.Unreadable, f.deaf = nil, nil
+		if f.even() {
+			t.Error("the worker has given its share before")
+		}
+		f.until(f.config.Poll+3*beat, f.even)
+		revision := f.plan().Revision
+		if f.Run(5 * time.Minute); f.plan().Revision != revision {
+			t.Errorf("%d workers: %d plans at rest", workers, f.plan().Revision-revision)
+		}
+	}
 }
 
 // TestUnreadableTarget: the target of a worker cannot be read from when a plan gives it one shard more.

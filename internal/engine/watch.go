@@ -4,6 +4,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -163,10 +164,33 @@ func (f *fleet) delay(seats []lease.Seat, abandoned bool) time.Duration {
 	return time.Duration(rank+1) * apart
 }
 
+// spoilt ends the hash of a plan of which a worker does not know, because its target cannot be read.
+const spoilt = "-spoilt"
+
+// mark marks the hash of such a plan. The targets of the dead do not matter.
+func mark(inputs string, dead bool) string {
+	if inputs == "" || dead {
+		return inputs
+	}
+	return strings.TrimSuffix(inputs, spoilt) + spoilt
+}
+
+// mended reports whether all targets can be read again, after a plan of which a worker does not know: it
+// may never have seen that its target was spoilt. look: they are to be listed for that, once per poll.
+func (w *watch) mended(t *turn, pages *pages, seats []lease.Seat) (mended, look bool) {
+	if w.plan.Open || !strings.HasSuffix(w.plan.Inputs, spoilt) {
+		return false, false
+	}
+	broken := func(inc lease.Incarnation) bool { return seatOf(seats, inc) != rebalance.Nobody }
+	mended = pages.asked > w.since && !slices.ContainsFunc(pages.broken, broken)
+	return mended, !mended && !t.before(max(w.since, pages.asked).Add(t.cfg.Poll))
+}
+
 // current reports whether the plan is made from these inputs. A plan that assigns nothing to workers
 // that leave is made without them, so that no other is due when their seats go.
 func current(plan lease.Plan, seats []lease.Seat, wishes lease.Wishes) bool {
-	return plan.Inputs == inputs(staying(seats), wishes, plan.Revision) || plan.Inputs == inputs(seats, wishes, plan.Revision)
+	made := strings.TrimSuffix(plan.Inputs, spoilt)
+	return made == inputs(staying(seats), wishes, plan.Revision) || made == inputs(seats, wishes, plan.Revision)
 }
 
 // staying returns the seats of the workers that do not leave.

@@ -41,7 +41,7 @@ type Plan struct {
 // A Finding is what a plan stores about the fleet when it is finished. It names no members: a
 // worker finds out by its target whether the plan has it.
 type Finding struct {
-	Inputs  string // the hash of everything that the plan was computed from
+	Inputs  string // the hash of everything that the plan was computed from, and whether a target was malformed
 	Members int64  // how many workers the plan has
 	// Watchers are the workers that list the seats, the first one most often.
 	Watchers []Incarnation
