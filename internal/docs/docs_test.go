@@ -153,7 +153,12 @@ func recorded(t *testing.T, talk string) bool {
 	return false
 }
 
-func TestReadmeIsShort(t *testing.T) {
+func TestPagesAreShort(t *testing.T) {
+	for page, most := range map[string]int{"docs/design.md": 2200, "docs/planning.md": 1800, "docs/reliability.md": 700} {
+		if words := len(strings.Fields(documents(t)[page])); words == 0 || words > most {
+			t.Errorf("%s has %d words; at least one and at most %d are allowed", page, words, most)
+		}
+	}
 	readme := documents(t)["README.md"]
 	if lines := strings.Count(readme, "\n"); lines > lastLine {
 		t.Errorf("README.md has %d lines, more than %d", lines, lastLine)

@@ -1,4 +1,4 @@
-// Command draw draws the pictures of docs/design.md. Run it in the root of the repository:
+// Command draw draws the pictures of the documentation. Run it in the root of the repository:
 //
 //	go run ./internal/draw
 //
