@@ -78,10 +78,16 @@ func (s *Store) transfer(w lease.Write, at primaryKey) *dynamodb.UpdateItemInput
 // delete is the request that deletes a seat or a target, on the condition of a swap.
 func (s *Store) delete(w lease.Write, at primaryKey) *dynamodb.DeleteItemInput {
 	e := newExpression()
+	condition := ""
+	if w.Spoilt {
+		condition = e.unwritten(w.Old.Written())
+	} else {
+		condition = e.untouched(w.Old)
+	}
 	return &dynamodb.DeleteItemInput{
 		TableName:                           &s.table,
 		Key:                                 at,
-		ConditionExpression:                 aws.String(e.untouched(w.Old)),
+		ConditionExpression:                 &condition,
 		ExpressionAttributeNames:            e.names,
 		ExpressionAttributeValues:           e.values,
 		ReturnValuesOnConditionCheckFailure: returnItem,
@@ -155,6 +161,14 @@ func (e *expression) untouched(old lease.Record) string {
 		return condition + " AND " + e.is(counter, n)
 	}
 	return condition + " AND " + e.absent(counter) // a seat before its first heartbeat
+}
+
+// unwritten is the condition that a spoilt item still has this write id; empty: one that is no text.
+func (e *expression) unwritten(id lease.WriteID) string {
+	if id != "" {
+		return e.is(attr.WriteID, string(id))
+	}
+	return fmt.Sprintf("NOT attribute_type(%s, %s) OR %s", e.name(attr.WriteID), e.value("S"), e.is(attr.WriteID, ""))
 }
 
 // change sets the attributes that are new or different in after, and removes those that it

@@ -1,6 +1,7 @@
 package shardlease_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -145,5 +146,43 @@ func TestWorkersAreSeats(t *testing.T) {
 				t.Errorf("%s: evicting %s: %v", name, inc, err)
 			}
 		}
+	}
+}
+
+// TestEvictSpoiltSeat: a supervisor evicts a seat that cannot be read, if nobody has written it since it was
+// looked at; and it does not look forever.
+func TestEvictSpoiltSeat(t *testing.T) {
+	store := new(memstore.Store)
+	put := fixture.Must[lease.Seat](t, store)
+	seat := put(protocol.Sit(lease.Seat{Group: "orders", Incarnation: "i", Name: "a", TTL: ttl}, fixture.Stamp()))
+	link, looked, wrong := storetest.NewLink(store), 0, lease.WriteID("")
+	link.OnGet(func(_ context.Context, k lease.Key, send func() (lease.Record, error)) (lease.Record, error) {
+		r, err := send()
+		if err != nil {
+			return nil, err
+		}
+		if looked++; looked == 2 { // a heartbeat comes between
+			seat = put(protocol.NextBeat(seat, lease.Says{}, fixture.Stamp()))
+		}
+		return nil, &lease.MalformedError{Key: k, WriteID: cmp.Or(wrong, r.Written())}
+	})
+	link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		r, err := send()
+		if refused, ok := errors.AsType[*lease.RefusedError](err); ok && refused.Now != nil {
+			err = &lease.MalformedError{Key: w.Key()}
+		}
+		return r, err
+	})
+	supervisor := shardlease.Supervisor{Store: link, Group: "orders"}
+	wrong = "another"
+	if err := supervisor.Evict(t.Context(), "i"); !errors.Is(err, lease.ErrMalformed) || looked != 2 {
+		t.Errorf("looked %d times: %v", looked, err)
+	}
+	wrong, looked = "", 1
+	if err := supervisor.Evict(t.Context(), "i"); err != nil || looked != 3 {
+		t.Errorf("looked %d times: %v", looked-1, err)
+	}
+	if _, err := store.Get(t.Context(), seat.Key()); !errors.Is(err, lease.ErrNotFound) {
+		t.Errorf("the seat is still there: %v", err)
 	}
 }

@@ -165,7 +165,9 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 // Evict deletes the seat of a worker, so that the other workers notice at their next poll
 // that it is gone, and claim its shards. If the worker is still running, its next heartbeat
 // is refused; it then reports [event.Lost] with the cause [event.CauseExpired], ends all its
-// tenures and takes a new seat. Evict returns nil if the seat is gone already.
+// tenures and takes a new seat. Evict returns nil if the seat is gone already. It evicts a seat
+// that cannot be read, too; workers do that only when nobody has written the seat for ten lease
+// times.
 //
 // For each shard that the worker held, a failed attempt is counted, as after a crash: with
 // [Config.MaxAttempts] = 2, two evictions quarantine a healthy shard unless it made progress
@@ -176,26 +178,40 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
 		return err
 	}
 	key := lease.Key{Group: s.Group, Kind: lease.KindSeat, Name: string(worker)}
-	for {
+	for last := lease.WriteID(""); ; {
 		record, err := s.Store.Get(ctx, key)
-		seat, ok := record.(lease.Seat)
-		switch {
-		case errors.Is(err, lease.ErrNotFound):
+		if errors.Is(err, lease.ErrNotFound) {
 			return nil
-		case err != nil:
-			return fmt.Errorf("evict %v: %w", key, err)
-		case !ok:
-			return fmt.Errorf("evict %v: %w: the record is no seat", key, lease.ErrMalformed)
 		}
-		w, err := protocol.Evict(seat)
+		w, err := eviction(key, record, err)
 		if err != nil {
 			return err
 		}
-		_, err = s.Store.Write(ctx, w)
-		if !errors.Is(err, lease.ErrRefused) { // refused: the worker has sent a heartbeat in between, or the seat is gone
+		if _, err = s.Store.Write(ctx, w); err == nil {
+			return nil
+		}
+		refused := errors.Is(err, lease.ErrRefused) || w.Spoilt && errors.Is(err, lease.ErrMalformed)
+		if !refused || w.Spoilt && w.Old.Written() == last { // refused: the worker has sent a heartbeat in between, or the seat is gone
 			return err
 		}
+		last = w.Old.Written()
 	}
+}
+
+// eviction returns the write that deletes a seat as a read has shown it. One that cannot be read is
+// deleted on its write id.
+func eviction(key lease.Key, record lease.Record, err error) (lease.Write, error) {
+	if malformed, ok := errors.AsType[*lease.MalformedError](err); ok && malformed != nil {
+		return protocol.EvictSpoilt(key, malformed.WriteID)
+	}
+	seat, ok := record.(lease.Seat)
+	switch {
+	case err != nil:
+		return lease.Write{}, fmt.Errorf("evict %v: %w", key, err)
+	case !ok:
+		return lease.Write{}, fmt.Errorf("evict %v: %w: the record is no seat", key, lease.ErrMalformed)
+	}
+	return protocol.Evict(seat)
 }
 
 // Quarantine sets a shard aside, whether it is held or not: nobody claims it until

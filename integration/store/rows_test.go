@@ -23,6 +23,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -224,6 +225,54 @@ func TestRefusedByAMalformedRow(t *testing.T) {
 					t.Errorf("%s: %v changed a row that cannot be read: %v", wrong.name, w, now)
 				}
 			}
+		}
+	}
+}
+
+// TestSpoiltSeatIsEvicted: a seat that cannot be read is deleted on its write id, whatever is wrong with it, and
+// not if it was written since. A supervisor does it at once.
+func TestSpoiltSeatIsEvicted(t *testing.T) {
+	hand := byHand{t, local.Client(t, nil), local.Table(t)}
+	s := local.Open(t, hand.client, hand.table)
+	_, seat := goodRecords(t, s, "shard-1")
+	key, good := seat.Key(), hand.get(seat.Key())
+	wrongs := append(spoilings(lease.KindSeat), spoiling{"no id", attr.WriteID, nil, ""},
+		spoiling{"an empty id", attr.WriteID, &types.AttributeValueMemberS{}, ""},
+		spoiling{"an id that is a number", attr.WriteID, &types.AttributeValueMemberN{Value: "7"}, ""})
+	spoilt := func() lease.Write {
+		_, err := s.Get(t.Context(), key)
+		malformed, ok := errors.AsType[*lease.MalformedError](err)
+		if !ok {
+			t.Fatalf("got %v, want a MalformedError", err)
+		}
+		return fixture.Write(t)(protocol.EvictSpoilt(key, malformed.WriteID))
+	}
+	supervisor := shardlease.Supervisor{Store: s, Group: "orders", By: "ann"}
+	for _, wrong := range wrongs {
+		hand.put(wrong.of(good))
+		evict := spoilt()
+		other := maps.Clone(wrong.of(good))
+		other[attr.WriteID] = &types.AttributeValueMemberS{Value: "another"}
+		hand.put(other)
+		if _, err := s.Write(t.Context(), evict); err == nil || hand.get(key) == nil {
+			t.Errorf("%s: deleted although it was written since: %v", wrong.name, err)
+		}
+		hand.put(wrong.of(good))
+		if _, err := s.Write(t.Context(), evict); err != nil {
+			t.Errorf("%s: %v", wrong.name, err)
+		}
+		_, err := s.Write(t.Context(), evict)
+		if verdict, _ := protocol.Settle("a-1", evict, nil, err); verdict != protocol.Stored {
+			t.Errorf("%s: repeated: settled as %v: %v", wrong.name, verdict, err)
+		}
+		hand.put(wrong.of(good))
+		for range 2 {
+			if err := supervisor.Evict(t.Context(), seat.Incarnation); err != nil {
+				t.Errorf("%s: by a supervisor: %v", wrong.name, err)
+			}
+		}
+		if _, err := s.Get(t.Context(), key); !errors.Is(err, lease.ErrNotFound) {
+			t.Errorf("%s: still there: %v", wrong.name, err)
 		}
 	}
 }

@@ -573,8 +573,8 @@ func (e *Engine) sawRows(in Listed, begun order) {
 	defer e.retire()
 	t := &e.turn
 	e.faults.unreadable(t, lease.KindLease, in.Unreadable, true)
-	for _, key := range in.Unreadable {
-		if s := e.shards.find(key.Name); s != nil { // what cannot be read is not written over
+	for _, u := range in.Unreadable {
+		if s := e.shards.find(u.Key.Name); s != nil { // what cannot be read is not written over
 			s.row.malformed, s.row.answered = true, t.now.Mono
 		}
 	}

@@ -90,8 +90,8 @@ func (f *facts) saw(t *turn, sent order, in Listed) {
 			f.all = append(f.all, of)
 		}
 	}
-	for _, key := range in.Unreadable {
-		f.all = append(f.all, fact{name: key.Name, begun: true})
+	for _, u := range in.Unreadable {
+		f.all = append(f.all, fact{name: u.Key.Name, begun: true})
 	}
 	slices.SortStableFunc(f.all, func(a, b fact) int { return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.gone, b.gone)) })
 	f.all = slices.CompactFunc(f.all, func(a, b fact) bool { return a.name == b.name })
@@ -160,8 +160,8 @@ func (f *facts) sawTargets(of *read, in Listed, plan lease.Plan) {
 			f.pages.all = append(f.pages.all, page)
 		}
 	}
-	for _, key := range in.Unreadable {
-		worker := key.Name[:max(strings.LastIndexByte(key.Name, '/'), 0)]
+	for _, u := range in.Unreadable {
+		worker := u.Key.Name[:max(strings.LastIndexByte(u.Key.Name, '/'), 0)]
 		f.pages.broken = append(f.pages.broken, lease.Incarnation(worker))
 	}
 	before := f.placed.names

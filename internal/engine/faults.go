@@ -171,24 +171,24 @@ func (f *faults) storeSlow(t *turn, err error) {
 
 // unreadable takes which records of one kind a listing could not read. A listing that may lag
 // behind ends no report.
-func (f *faults) unreadable(t *turn, kind lease.Kind, keys []lease.Key, current bool) {
+func (f *faults) unreadable(t *turn, kind lease.Kind, all []Unreadable, current bool) {
 	if current {
 		f.malformed = slices.DeleteFunc(f.malformed, func(m malformedRecord) bool {
-			over := m.key.Kind == kind && !slices.Contains(keys, m.key)
+			over := m.key.Kind == kind && !slices.ContainsFunc(all, func(u Unreadable) bool { return u.Key == m.key })
 			if over {
 				m.lower(t)
 			}
 			return over
 		})
 	}
-	for _, key := range keys {
-		at := slices.IndexFunc(f.malformed, func(m malformedRecord) bool { return m.key == key })
+	for _, u := range all {
+		at := slices.IndexFunc(f.malformed, func(m malformedRecord) bool { return m.key == u.Key })
 		switch {
 		case at >= 0:
 			f.malformed[at].keep(t)
 		case len(f.malformed) < mostMalformed:
-			m := malformedRecord{key, fault{kind: event.Malformed}}
-			m.raise(t, t.now.Mono, key.Name, nil)
+			m := malformedRecord{u.Key, fault{kind: event.Malformed}}
+			m.raise(t, t.now.Mono, u.Key.Name, nil)
 			f.malformed = append(f.malformed, m)
 		}
 	}

@@ -26,7 +26,7 @@ type follow struct {
 	revision int64        // the finished revision for which the target was read
 	target   lease.Target // all pages as one
 	missing  int64        // the revision at which there was no target of this worker; 0: there was one
-	broken   []lease.Key  // the page of it that cannot be read
+	broken   []Unreadable // the page of it that cannot be read
 	again    Instant      // when such a target is read again
 	reading  reading
 }
@@ -113,7 +113,7 @@ func (f *follow) spoil(t *turn, page lease.Key) bool {
 		missing = 0
 	}
 	f.adopt(f.reading.revision, lease.Target{}, missing)
-	f.broken, f.again = []lease.Key{page}, t.now.Mono.Add(t.cfg.Poll)
+	f.broken, f.again = []Unreadable{{Key: page}}, t.now.Mono.Add(t.cfg.Poll)
 	return true
 }
 

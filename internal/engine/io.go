@@ -60,6 +60,12 @@ type Config struct {
 	Commits           checkpoint.Policy
 }
 
+// An Unreadable is a record that is there and malformed.
+type Unreadable struct {
+	Key     lease.Key
+	WriteID lease.WriteID // of the write that made it what it is
+}
+
 // An Input is something that has happened.
 type Input interface{ input() }
 
@@ -69,10 +75,9 @@ type (
 
 	// Listed answers a [List]. The reads of an engine are numbered.
 	Listed struct {
-		Read    uint64
-		Records []lease.Record
-		// Unreadable are the keys of records that are there and malformed.
-		Unreadable []lease.Key
+		Read       uint64
+		Records    []lease.Record
+		Unreadable []Unreadable
 		Err        error // the listing is a part, or there is none
 	}
 

@@ -14,7 +14,8 @@ import (
 // The other workers' seats, as a worker knows them that lists the seats.
 //
 //	unconfirmed → alive → suspect → evicted
-//	                ↑________|
+//	                ↑________|         ↑
+//	            unreadable, and nobody writes it
 //
 // Called by the spine: saw with each listing of the seats, glimpse with one of a worker that does
 // not watch, evict in each step, settled with the answers to evictions.
@@ -22,6 +23,8 @@ import (
 // Invariant: a seat expires only after this worker has itself seen its heartbeat counter stand
 // still for the seat's lease time, on its own clock; and the deletion is conditional on the
 // heartbeat that was seen.
+// Invariant: a seat that cannot be read is a sign of life as long as it changes. It expires when
+// nobody has written it for ten times the longest lease time that this worker knows.
 // Invariant: only a consistent listing shows that a seat is gone.
 
 const (
@@ -31,6 +34,8 @@ const (
 	paceMoving   = 120 * time.Millisecond // a shard of this worker's is in a move
 	paceWaiting  = 250 * time.Millisecond // and has been for some time
 	movingPrompt = 5 * time.Second        // from then on it is paceWaiting
+
+	spoiltFor = 10 // so many lease times an unreadable seat may stand still
 )
 
 // Peers are the seats of the other workers, sorted by incarnation.
@@ -52,9 +57,11 @@ type deadSeat struct {
 	was lease.WriteID // the write that made the seat what it was
 }
 
-// shown reports whether the listing shows the dead seat as it was, and not one that was made since.
-func (d deadSeat) shown(seat lease.Seat, in sighting) bool {
-	return d.inc == seat.Incarnation && (d.at >= in.begun || in.lax && d.was == seat.Written())
+// dead reports whether the listing shows a dead seat as it was, and not one that was made since.
+func (p *peers) dead(inc lease.Incarnation, written lease.WriteID, in sighting) bool {
+	return slices.ContainsFunc(p.evicted, func(d deadSeat) bool {
+		return d.inc == inc && (d.at >= in.begun || in.lax && d.was == written)
+	})
 }
 
 // A peer is another worker's seat.
@@ -62,8 +69,17 @@ type peer struct {
 	seat       lease.Seat
 	since      Instant // when its present heartbeat was first seen
 	suspect    bool
-	unreadable bool // the seat exists and cannot be read: a sign of life
+	unreadable bool          // the seat exists and cannot be read
+	spoilt     lease.WriteID // the write that made it so
 	evict      sending
+}
+
+// written returns the write that made the seat what it is.
+func (p *peer) written() lease.WriteID {
+	if p.unreadable {
+		return p.spoilt
+	}
+	return p.seat.Written()
 }
 
 // A sighting is one listing of the seats, with the plan and the wishes.
@@ -71,7 +87,7 @@ type sighting struct {
 	plan       lease.Plan
 	wishes     lease.Wishes
 	seats      []lease.Seat // without this worker's own
-	unreadable []lease.Incarnation
+	unreadable []Unreadable
 	own        bool // it shows this worker's own seat, as it is or may have been
 	begun      order
 	lax        bool // the listing may lag behind
@@ -94,13 +110,13 @@ func (c *seat) sight(in Listed, begun order, lax bool) (s sighting) {
 			}
 		}
 	}
-	for _, key := range in.Unreadable {
-		switch inc := lease.Incarnation(key.Name); {
-		case key.Kind != lease.KindSeat: // a record beside the seats
-		case inc == c.me:
+	for _, u := range in.Unreadable {
+		switch {
+		case u.Key.Kind != lease.KindSeat: // a record beside the seats
+		case lease.Incarnation(u.Key.Name) == c.me:
 			s.own = true // it exists; the next heartbeat shows more
 		default:
-			s.unreadable = append(s.unreadable, inc)
+			s.unreadable = append(s.unreadable, u)
 		}
 	}
 	return s
@@ -117,21 +133,18 @@ func (p *peers) find(inc lease.Incarnation) *peer {
 func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 	all := make([]peer, 0, len(in.seats)+len(in.unreadable))
 	for _, seat := range in.seats {
-		if slices.ContainsFunc(p.evicted, func(d deadSeat) bool { return d.shown(seat, in) }) {
+		if p.dead(seat.Incarnation, seat.Written(), in) {
 			continue
 		}
 		now, c := p.watch(t, seat)
 		all, changed = append(all, now), changed || c
 	}
-	for _, inc := range in.unreadable {
-		now := peer{seat: lease.Seat{Incarnation: inc}, unreadable: true, since: t.now.Mono}
-		if old := p.find(inc); old != nil {
-			now.seat, now.since = old.seat, old.since
-			changed = changed || !old.unreadable
-		} else {
-			changed = true
+	for _, u := range in.unreadable {
+		if p.dead(lease.Incarnation(u.Key.Name), u.WriteID, in) {
+			continue
 		}
-		all = append(all, now)
+		now, c := p.watchSpoilt(t, u)
+		all, changed = append(all, now), changed || c
 	}
 	sortPeers(all)
 	next := peers{
@@ -171,8 +184,9 @@ func (p *peers) glimpse(t *turn, in sighting) {
 	for _, seat := range in.seats {
 		p.all = append(p.all, peer{seat: seat, since: t.now.Mono})
 	}
-	for _, inc := range in.unreadable {
-		p.all = append(p.all, peer{seat: lease.Seat{Incarnation: inc}, unreadable: true, since: t.now.Mono})
+	for _, u := range in.unreadable {
+		now, _ := p.watchSpoilt(t, u)
+		p.all = append(p.all, now)
 	}
 	sortPeers(p.all)
 }
@@ -205,6 +219,31 @@ func (p *peers) watch(t *turn, seat lease.Seat) (now peer, changed bool) {
 	}
 	changed = seat.Leaving != old.seat.Leaving || seat.Confirmed() != old.seat.Confirmed() || seat.MaxShards != old.seat.MaxShards
 	return peer{seat: seat, since: t.now.Mono}, changed
+}
+
+// watchSpoilt takes one seat that cannot be read, and reports whether it could be until now.
+func (p *peers) watchSpoilt(t *turn, u Unreadable) (now peer, changed bool) {
+	old := p.find(lease.Incarnation(u.Key.Name))
+	if old != nil && old.unreadable && old.spoilt == u.WriteID {
+		return *old, false
+	}
+	now = peer{seat: lease.Seat{Group: u.Key.Group, Incarnation: lease.Incarnation(u.Key.Name)}, unreadable: true, spoilt: u.WriteID, since: t.now.Mono}
+	if old != nil {
+		now.seat = old.seat
+	}
+	return now, old == nil || !old.unreadable
+}
+
+// patience returns how long a seat may stand still.
+func (p *peers) patience(t *turn, of *peer) time.Duration {
+	if !of.unreadable {
+		return of.seat.TTL
+	}
+	longest := t.cfg.TTL
+	for i := range p.all {
+		longest = max(longest, p.all[i].seat.TTL)
+	}
+	return spoiltFor * longest
 }
 
 // pace returns how soon the seats have to be listed again because of their state.
@@ -250,14 +289,18 @@ func (p *peers) dying(t *turn) bool {
 func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration) (look bool) {
 	for i := range p.all {
 		of := &p.all[i]
-		if of.unreadable || of.evict.try.sent {
+		if of.evict.try.sent {
 			continue
 		}
-		at := of.since.Add(of.seat.TTL + reserve)
+		patience := p.patience(t, of)
+		at := of.since.Add(patience + reserve)
 		switch mine := slices.Contains(former, of.seat.Incarnation); {
 		case !mine && t.before(at):
-		case t.now.Mono.Sub(p.seen) > min(2*paceSuspect, of.seat.TTL/3):
+		case t.now.Mono.Sub(p.seen) > min(2*paceSuspect, patience/3):
 			look = true
+		case of.evict.try.due(t) && of.unreadable:
+			w, err := protocol.EvictSpoilt(of.seat.Key(), of.spoilt)
+			of.evict.send(t, w, err)
 		case of.evict.try.due(t):
 			w, err := protocol.Evict(of.seat)
 			of.evict.send(t, w, err)
@@ -279,10 +322,10 @@ func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, ali
 		return false, false
 	case verdict == protocol.Stored:
 		if in.Err == nil { // otherwise another worker evicted it first
-			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.seat.Name, Task: of.seat.Task})
+			t.report(event.Event{Kind: event.PeerEvicted, Peer: cmp.Or(of.seat.Name, string(of.seat.Incarnation)), Task: of.seat.Task})
 		}
 		inc := of.seat.Incarnation
-		p.changed, p.evicted = t.now.Mono, append(slices.Clip(p.evicted), deadSeat{inc, t.step, of.seat.Written()})
+		p.changed, p.evicted = t.now.Mono, append(slices.Clip(p.evicted), deadSeat{inc, t.step, of.written()})
 		p.all = slices.DeleteFunc(slices.Clone(p.all), func(q peer) bool { return q.seat.Incarnation == inc })
 		return true, false
 	}

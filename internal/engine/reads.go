@@ -176,8 +176,8 @@ func (w *sweep) saw(t *turn, in Listed) bool {
 	for _, r := range in.Records {
 		w.after = max(w.after, r.Key().Name)
 	}
-	for _, key := range in.Unreadable {
-		w.after = max(w.after, key.Name)
+	for _, u := range in.Unreadable {
+		w.after = max(w.after, u.Key.Name)
 	}
 	return len(in.Records)+len(in.Unreadable) < auditPage
 }

@@ -400,24 +400,49 @@ func TestStuckHandlerLeavesItsShard(t *testing.T) {
 	}
 }
 
-// TestUnreadableSeatIsALife: who cannot be read is not dead.
+// TestUnreadableSeatIsALife: a worker whose seat cannot be read lives as long as its seat changes, also for a
+// worker that has never read it. When nobody has written the seat for ten lease times it is evicted.
 func TestUnreadableSeatIsALife(t *testing.T) {
-	w := newWorld(t, 4)
-	w.join("a", config(rebalance.Eager))
-	w.join("b", config(rebalance.Eager))
+	w, ttl := newWorld(t, 6), config(rebalance.Eager).TTL
+	a, b := w.join("a", config(rebalance.Eager)), w.join("b", config(rebalance.Eager))
 	w.until(10*time.Second, w.even)
-	w.run(20 * time.Second)
 	w.unreadable(w.seatsOf("a")...)
-	w.nodes[0].Pause() // it goes on, for all that b can know
 	w.run(5 * time.Minute)
-	if n := len(w.nodes[1].Handlers); n != 2 {
-		t.Errorf("b holds %d", n)
+	if n := len(a.Handlers); n != 3 {
+		t.Errorf("a holds %d shards", n)
 	}
-	w.join("c", config(rebalance.Eager)) // it has never seen that seat
-	w.run(15 * time.Second)
-	if n := len(w.nodes[1].Handlers) + len(w.nodes[2].Handlers); n != 2 {
-		t.Errorf("b and c hold %d", n)
+	a.Pause()
+	c := w.join("c", config(rebalance.Eager)) // it has never read that seat
+	w.run(ttl)
+	if n := len(b.Handlers) + len(c.Handlers); n != 3 {
+		t.Errorf("b and c hold %d shards", n)
 	}
+	evicted := func() int { return len(b.of(event.PeerEvicted)) + len(c.of(event.PeerEvicted)) }
+	w.run(8 * ttl)
+	if evicted() != 0 {
+		t.Errorf("%d evictions", evicted())
+	}
+	w.until(2*ttl, func() bool { return len(b.Handlers)+len(c.Handlers) == 6 })
+	if evicted() != 1 || len(b.of(event.PeerEvicted)) != 1 { // it has seen the last heartbeat
+		t.Errorf("%d evictions, %d of them by b", evicted(), len(b.of(event.PeerEvicted)))
+	}
+	a.Resume(nil)
+	w.until(30*time.Second, w.even)
+}
+
+// TestSpoiltSeatDelaysItsOwnShardsOnly: a dead worker has left a seat that cannot be read, with a long lease
+// time. Workers that join meanwhile get their share of all other shards at once.
+func TestSpoiltSeatDelaysItsOwnShardsOnly(t *testing.T) {
+	w := newWorld(t, 9)
+	for _, name := range []string{"a", "b", "c"} {
+		w.join(name, config(rebalance.Eager))
+	}
+	w.until(10*time.Second, w.even)
+	w.unreadable(w.seatsOf("a")...)
+	w.nodes[0].Pause()
+	d := w.join("d", config(rebalance.Eager))
+	w.until(10*time.Second, func() bool { return len(d.Handlers) == 2 })
+	w.until(12*config(rebalance.Eager).TTL, func() bool { return len(w.nodes[1].Handlers)+len(w.nodes[2].Handlers)+len(d.Handlers) == 9 })
 }
 
 // TestUnreadableSeatOfOnesOwn: a worker that cannot read its own seat loses nothing by it. Its

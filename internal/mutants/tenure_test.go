@@ -21,7 +21,7 @@ func lifeMutants() []mutant {
 		{"a seat with a short lease is polled once per its heartbeat", "internal/engine.peers.pace",
 			cut("max(of.seat.ttl"), inWorker, "TestMixedLeaseTimes"},
 		{"expiry takes a whole lease time", "internal/engine.peers.evict",
-			swap(`of.seat.TTL + reserve`, `of.seat.TTL/4`), inWorker, "TestShortOutageLosesNothing"},
+			swap(`patience + reserve`, `of.seat.TTL/4`), inWorker, "TestShortOutageLosesNothing"},
 		{"a worker's own earlier seats are evicted at once", "internal/engine.peers.evict",
 			swap(`slices.Contains(_, _)`, `false`), inWorker, "TestLongOutage"},
 		{"a pause before a repetition has a bound", "internal/engine.retry.failed",

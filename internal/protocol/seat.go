@@ -37,6 +37,11 @@ func Evict(s lease.Seat) (lease.Write, error) {
 	return checked(lease.Write{Op: lease.OpDelete, Old: s})
 }
 
+// EvictSpoilt deletes a seat that cannot be read, on the condition that nothing has written it since.
+func EvictSpoilt(seat lease.Key, id lease.WriteID) (lease.Write, error) {
+	return checked(lease.Write{Op: lease.OpDelete, Old: lease.Seat{Group: seat.Group, Incarnation: lease.Incarnation(seat.Name), WriteID: id}, Spoilt: true})
+}
+
 // said returns what a worker says as a seat can store it. A worker must not lose its seat because
 // of a text or a number of news that is too long: it says the first news, and counts the others.
 func said(s lease.Says) lease.Says {

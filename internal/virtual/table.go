@@ -60,7 +60,7 @@ func (t *Table) Serve(by Sender, o engine.Output) engine.Input {
 		return t.get(o)
 	case engine.Send:
 		r, err := t.Write(by, o.Write)
-		if t.Unreadable[o.Write.Key()] && (err != nil || o.Write.Op == lease.OpTransfer) {
+		if refused, _ := errors.AsType[*lease.RefusedError](err); t.Unreadable[o.Write.Key()] && (refused != nil && refused.Now != nil || o.Write.Op == lease.OpTransfer) {
 			r, err = nil, lease.ErrMalformed // the answer would show the record as it stands
 		}
 		return engine.Settled{Write: o.Write, Record: r, Err: err}
@@ -123,7 +123,7 @@ func (t *Table) list(o engine.List) engine.Input {
 		case err != nil:
 			in.Err = err
 		case len(t.Unreadable) > 0 && t.Unreadable[r.Key()]:
-			in.Unreadable = append(in.Unreadable, r.Key())
+			in.Unreadable = append(in.Unreadable, engine.Unreadable{Key: r.Key(), WriteID: r.Written()})
 		default:
 			in.Records = append(in.Records, r)
 		}

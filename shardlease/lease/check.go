@@ -51,6 +51,8 @@ func (w Write) checkShape() string {
 		return "a record is a value, not a pointer to one"
 	case deletes && w.Old.Key().Kind != KindSeat && w.Old.Key().Kind != KindTarget:
 		return "only seats and targets are deleted"
+	case w.Spoilt && (!deletes || w.Old.Key().Kind != KindSeat):
+		return "only a seat is deleted without having been read"
 	}
 	return ""
 }

@@ -121,8 +121,9 @@ func (e *QueuedError) Unwrap() error {
 // A MalformedError reports a stored row that cannot be read. A listing yields it in place of the
 // row and continues.
 type MalformedError struct {
-	Key   Key
-	Cause error // usually an InvalidError that names the attribute
+	Key     Key
+	WriteID WriteID // of the write that made the row what it is; empty if that cannot be read either
+	Cause   error   // usually an InvalidError that names the attribute
 }
 
 func (e *MalformedError) Error() string {

@@ -120,7 +120,8 @@ func Decode(item Item) (Record, error) {
 		in.err = r.Validate()
 	}
 	if in.err != nil {
-		return nil, &MalformedError{Key: key, Cause: in.err}
+		id, _ := item[attr.WriteID].(string)
+		return nil, &MalformedError{Key: key, WriteID: WriteID(id), Cause: in.err}
 	}
 	return r, nil
 }

@@ -103,6 +103,11 @@ type Write struct {
 	Op   Op
 	Old  Record // the record that was read, with which the condition compares; nil for OpCreate
 	Next Record // the record that the writer expects to store; nil for OpDelete
+
+	// Spoilt: the stored seat cannot be read, and of Old only the key and the write id are known.
+	// The condition of the deletion then compares the write id alone. An empty one stands for an
+	// attribute that is missing or no string.
+	Spoilt bool
 }
 
 // Key returns the address of the record that the write changes.
@@ -162,7 +167,7 @@ func (w Write) holdsOn(stored Record) bool {
 		return w.Op == OpCreate && stored == nil
 	}
 	if w.Op != OpTransfer {
-		return stored.Written() == w.Old.Written() && stored.count() == w.Old.count()
+		return stored.Written() == w.Old.Written() && (w.Spoilt || stored.count() == w.Old.count())
 	}
 	at, old, next := stored.(Row), w.Old.(Row), w.Next.(Row)
 	if next.Accepts(old) && at.OfferedTo != old.OfferedTo {

@@ -61,6 +61,10 @@ func scenes() []scene {
 		{"sit", "a", func(b *bench) (lease.Write, error) { return b.sit("a") }},
 		{"beat", "a", func(b *bench) (lease.Write, error) { return protocol.NextBeat(b.seat("a"), lease.Says{}, b.stamp()) }},
 		{"evict", "b", func(b *bench) (lease.Write, error) { return protocol.Evict(b.seat("a")) }},
+		{"evict spoilt", "b", func(b *bench) (lease.Write, error) {
+			seat := b.seat("a")
+			return protocol.EvictSpoilt(seat.Key(), seat.WriteID)
+		}},
 	}
 	list = append(list, adviceScenes()...)
 	for _, write := range holdersWrites() {
@@ -275,6 +279,8 @@ func badInputWritesNothing(b *bench) {
 		"a row becomes a seat": {Op: lease.OpSwap, Old: r, Next: seat},
 		"created by hand":      {Op: lease.OpCreate, Next: func() lease.Row { n := r; n.Shard, n.Counter = "new", 1; return n }()},
 		"deleted pointer":      {Op: lease.OpDelete, Old: &seat},
+		"a row deleted unread": {Op: lease.OpDelete, Old: r, Spoilt: true},
+		"a row swapped unread": {Op: lease.OpSwap, Old: r, Next: next, Spoilt: true},
 	} {
 		if _, err := b.store.Write(b.Context(), w); !errors.Is(err, lease.ErrBadWrite) && !errors.Is(err, checkpoint.ErrInvalid) {
 			b.Errorf("%s: got %v", name, err)

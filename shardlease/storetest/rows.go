@@ -77,6 +77,7 @@ func beatOrEvictionWins(b *bench) {
 	evict, errEvict := protocol.Evict(seat)
 	beaten := b.putSeat(protocol.NextBeat(seat, lease.Says{Leaving: true}, b.stamp()))
 	b.refuse(evict, errEvict)
+	b.refuse(protocol.EvictSpoilt(seat.Key(), seat.WriteID)) // it cannot be read, and was written since
 
 	beat, errBeat := protocol.NextBeat(beaten, lease.Says{Leaving: true}, b.stamp())
 	b.putSeat(protocol.Evict(beaten))
