@@ -600,9 +600,10 @@ func (e *Engine) sawRows(in Listed, begun order) {
 	e.shards.tendAll(t)
 }
 
-// retire makes tombstones of finished shards that the source lists no more. The first watcher
-// does it, a few at a time.
+// retire makes tombstones of finished shards that the source lists no more, and reports those that are
+// not finished. The first watcher does it, a few at a time.
 func (e *Engine) retire() {
+	e.faults.unlisted.keepUnlisted(&e.turn, &e.facts, &e.feed, e.first())
 	if !e.first() || !e.seat.capable() {
 		return
 	}

@@ -50,6 +50,7 @@ type fact struct {
 	removed  bool
 	aside    bool  // quarantined
 	begun    bool  // a worker has held the shard, as far as this worker can tell
+	known    order // the step in which this worker first listed the row
 	ended    order // the step in which this worker learnt that it is finished
 	gone     order // the step in which this worker learnt that the row is a tombstone
 	parents  []string
@@ -79,11 +80,15 @@ func (f *facts) saw(t *turn, sent order, in Listed) {
 		if row, ok := r.(lease.Row); ok {
 			of := fact{
 				name: row.Shard, owner: row.Owner.Incarnation, finished: row.Finished, removed: row.Removed,
-				aside: row.Quarantined, begun: begun(row), parents: row.Parents,
+				aside: row.Quarantined, begun: begun(row), parents: row.Parents, known: t.step,
+			}
+			was := old.find(of.name)
+			if was != nil && was.known > 0 {
+				of.known = was.known
 			}
 			if of.finished {
 				of.ended = t.step
-				if was := old.find(of.name); was != nil && was.finished {
+				if was != nil && was.finished {
 					of.ended = was.ended
 				}
 			}

@@ -23,8 +23,8 @@ import (
 // looks at the calls that wait to be repeated and at the tenures, and ends the fault when it finds
 // none.
 //
-// Called by the spine: keepReporting at the end of each step, keepFull in each step, the others with
-// what was met.
+// Called by the spine: keepReporting at the end of each step, keepFull in each step, keepUnlisted with
+// each listing of the source or of the rows, the others with what was met.
 //
 // Invariant: a fault that was reported is reported as over when it ends, unless the engine is done.
 
@@ -57,6 +57,7 @@ type faults struct {
 	unwell   fault   // the handlers of this worker fail
 	silent   silence // handlers of this worker show no progress
 	full     fault   // no worker has room for some shards
+	unlisted fault   // the source lists shards no more that are not finished
 
 	rows      rowAnswers
 	scan      Instant           // when to check next whether a fault still lasts
@@ -86,7 +87,7 @@ func newFaults() faults {
 	return faults{
 		store: fault{kind: event.StoreFault}, slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
 		source: fault{kind: event.SourceFault}, restored: fault{kind: event.Restored}, unwell: fault{kind: event.Unwell},
-		silent: silence{fault: fault{kind: event.Silent}}, full: fault{kind: event.Full},
+		silent: silence{fault: fault{kind: event.Silent}}, full: fault{kind: event.Full}, unlisted: fault{kind: event.Unlisted},
 	}
 }
 
@@ -225,7 +226,7 @@ func (e *Engine) keepReporting() {
 		}
 		t.at(f.scan)
 	}
-	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full} {
+	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted} {
 		fault.keep(t)
 	}
 }
@@ -345,4 +346,24 @@ func (f *fault) keepFull(t *turn, plan *lease.Plan, first bool) {
 		f.shards, f.count = plan.Examples, int(plan.Unplaced)
 		f.raise(t, t.now.Mono, "", errFull)
 	}
+}
+
+// keepUnlisted reports shards that are not finished although two complete listings of the source in a
+// row have lacked them. Workers process them as before: the listing may be wrong. The first watcher
+// does it.
+func (f *fault) keepUnlisted(t *turn, rows *facts, source *feed, first bool) {
+	count, names := 0, []string(nil)
+	for _, of := range rows.all {
+		if first && !of.over() && source.omits(of.name, of.known) {
+			if count++; count <= faultNames {
+				names = append(names, of.name)
+			}
+		}
+	}
+	if count == 0 {
+		f.lower(t)
+		return
+	}
+	f.shards, f.count = names, count
+	f.raise(t, t.now.Mono, "", errUnlisted)
 }

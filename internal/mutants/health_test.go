@@ -3,6 +3,14 @@ package mutants
 // healthMutants break the rules about whose fault a failure is.
 func healthMutants() []mutant {
 	return []mutant{
+		{"one worker reports unlisted shards", "internal/engine.fault.keepUnlisted",
+			without("first"), inWorker, "TestUnlistedIsReported"},
+		{"shards that are over are not reported", "internal/engine.fault.keepUnlisted",
+			without("of.over()"), inWorker, "TestUnlistedIsReported"},
+		{"two listings have to lack a new shard", "internal/engine.fault.keepUnlisted",
+			swap(`of.known`, `0`), inWorker, "TestUnlistedIsReported"},
+		{"an audit does not make a shard new", "internal/engine.facts.saw",
+			cut("of.known = was.known"), inWorker, "TestUnlistedIsReported"},
 		{"a failure names its worker", "internal/protocol.fail",
 			swap(`attr.AddFailed($past, $worker, $left)`, `attr.AddFailed($past, "", $left)`), inProtocol, "TestFailuresNameTheirWorkers"},
 		{"failures before the last progress are forgotten with their workers", "internal/protocol.fail",

@@ -44,6 +44,7 @@ const (
 	CommitsFail                 // the table has accepted no mark for Config.CommitTimeout
 	Silent                      // handlers have neither marked nor called Progress for Config.StallAfter, or five minutes
 	Full                        // no worker has room for some shards; one worker reports it
+	Unlisted                    // the source lists shards no more that are not finished; one worker reports it
 	Unwell                      // the handlers of this worker fail: it gets no shards, except for trials
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
@@ -59,7 +60,7 @@ func (k Kind) String() string {
 		PeerSuspect: "peer-suspect", PeerEvicted: "peer-evicted", Started: "started", Ended: "ended", Requested: "requested",
 		Draining: "draining", Refused: "refused", Contended: "contended", Quarantined: "quarantined", Created: "created",
 		Removed: "removed", Retired: "retired", StoreFault: "store-fault", SourceFault: "source-fault",
-		Malformed: "malformed", Restored: "restored", CommitsFail: "commits-fail", Silent: "silent", Full: "full", Unwell: "unwell", HookFault: "hook-fault",
+		Malformed: "malformed", Restored: "restored", CommitsFail: "commits-fail", Silent: "silent", Full: "full", Unlisted: "unlisted", Unwell: "unwell", HookFault: "hook-fault",
 	}
 	if k == 0 || int(k) >= len(names) {
 		return fmt.Sprintf("event-%d", uint8(k))
@@ -102,11 +103,11 @@ type Event struct {
 	Pending uint64        // of Ended: how many marks were never accepted
 
 	// Lasted, Over, Count and Shards describe a fault that lasts: StoreFault, SourceFault,
-	// Restored, CommitsFail, Silent, Full or Unwell. Such a fault is reported when it begins, a
-	// lease time later, then at intervals that double up to an hour, and when it ends. One event
-	// reports it for all shards of this worker that it concerns; Full is about shards that no
-	// worker has. Malformed has Lasted and Over too: each
-	// record is reported by itself, at the listings that find it.
+	// Restored, CommitsFail, Silent, Full, Unlisted or Unwell. Such a fault is reported when it
+	// begins, a lease time later, then at intervals that double up to an hour, and when it ends.
+	// One event reports it for all shards of this worker that it concerns; Full is about shards
+	// that no worker has, and Unlisted about those of all workers. Malformed has Lasted and Over
+	// too: each record is reported by itself, at the listings that find it.
 	Lasted time.Duration // the time since the fault began
 	Over   bool          // whether the fault has ended
 	Count  int           // the number of shards that the fault concerns; 0: it concerns no particular shard
@@ -134,7 +135,7 @@ func (e Event) Level() slog.Level {
 	switch e.Kind {
 	case Lost, Restored, HookFault, CommitsFail:
 		return slog.LevelError
-	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed, Silent, Full, Unwell:
+	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed, Silent, Full, Unlisted, Unwell:
 		return slog.LevelWarn
 	case PeerSuspect, Requested, Draining, Contended, Retired:
 		return slog.LevelDebug

@@ -82,6 +82,7 @@ func TestLevels(t *testing.T) {
 		{slog.LevelWarn, event.Event{Kind: event.Unwell}},
 		{slog.LevelWarn, event.Event{Kind: event.Silent}},
 		{slog.LevelWarn, event.Event{Kind: event.Full}},
+		{slog.LevelWarn, event.Event{Kind: event.Unlisted}},
 	} {
 		if got := tc.event.Level(); got != tc.level {
 			t.Errorf("%v is logged as %v, not as %v", tc.event, got, tc.level)
