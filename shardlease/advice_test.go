@@ -55,13 +55,13 @@ func (s *stage) cleared() {
 	}
 }
 
-// unreadable makes the listings of the seats through the link begin with a plan, with wishes and
-// with a reserved record of a newer version that cannot be read, for some time.
-func unreadable(link *storetest.Link, d time.Duration) *storetest.Link {
+// unreadable makes the listings of the seats through the link begin with wishes, with a reserved record of
+// a newer version and with others that cannot be read, for some time.
+func unreadable(link *storetest.Link, d time.Duration, others ...lease.Key) *storetest.Link {
 	until := time.Now().Add(d)
 	link.OnList(func(ctx context.Context, q lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
 		return func(yield func(lease.Record, error) bool) {
-			for _, k := range []lease.Key{lease.Plan{Group: q.Group}.Key(), {Group: q.Group, Name: "!newer"}, lease.Wishes{Group: q.Group}.Key()} {
+			for _, k := range append(others, lease.Key{Group: q.Group, Name: "!newer"}, lease.Wishes{Group: q.Group}.Key()) {
 				if q.Kind == lease.KindSeat && time.Now().Before(until) && !yield(nil, &lease.MalformedError{Key: k, Cause: errDown}) {
 					return
 				}
@@ -72,9 +72,10 @@ func unreadable(link *storetest.Link, d time.Duration) *storetest.Link {
 	return link
 }
 
-// TestOldAdviceIsHarmless: what a worker that is no more has left of a plan, and wishes about it,
-// readable or not, delay nothing: a fleet starts, shares its shards, survives a death and shuts down
-// as without them. It writes its own plans, and removes what is out of date.
+// TestOldAdviceIsHarmless: what a worker that is no more has left of a plan, and wishes about it, or
+// wishes and newer records that cannot be read, delay nothing: a fleet starts, shares its shards,
+// survives a death and shuts down as without them. It writes its own plans, and removes what is out of
+// date.
 func TestOldAdviceIsHarmless(t *testing.T) {
 	for _, tc := range []struct {
 		name              string
@@ -135,7 +136,7 @@ func TestWorkersAreSeats(t *testing.T) {
 	s := &stage{T: t, store: new(memstore.Store), shards: 1}
 	s.advised()
 	s.write(protocol.Sit(lease.Seat{Group: "orders", Incarnation: "i", Name: "a", TTL: ttl}, fixture.Stamp()))
-	for name, store := range map[string]lease.Store{"readable": s.store, "malformed": unreadable(storetest.NewLink(s.store), time.Hour)} {
+	for name, store := range map[string]lease.Store{"readable": s.store, "malformed": unreadable(storetest.NewLink(s.store), time.Hour, lease.Plan{Group: "orders"}.Key())} {
 		supervisor := shardlease.Supervisor{Store: store, Group: "orders"}
 		workers, err := supervisor.Workers(t.Context())
 		if err != nil || len(workers) != 1 || workers[0].Name != "a" {

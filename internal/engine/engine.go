@@ -466,8 +466,9 @@ func (e *Engine) listed(in Listed) {
 		of.next = t.now.Mono.Add(e.pace(t, d))
 	case &r.plan:
 		of.wanted = false
-		if plan := e.seat.sight(in, of.begun, of.lax).plan; plan.Revision > 0 {
-			e.sawPlan(t, plan, e.watch.wishes, 0)
+		sight := e.seat.sight(in, of.begun, of.lax)
+		if sight.wishes = e.watch.wishes; sight.plan.Revision > 0 || sight.spoilt {
+			e.sighted(t, sight, 0)
 		}
 	case &r.rows:
 		e.sawRows(in, of.begun)
@@ -493,14 +494,14 @@ func (e *Engine) sawSeats(in Listed) {
 	e.faults.unreadable(t, lease.KindSeat, in.Unreadable, !r.lax)
 	begun := r.begun
 	if r.lax {
-		begun, r.wanted = 0, r.wanted || e.watching() && begun >= e.watch.at && e.watch.older(sight.plan)
+		begun, r.wanted = 0, r.wanted || e.watching() && (begun >= e.watch.at && e.watch.older(sight.plan) || e.faults.lacks(lease.KindSeat, in.Unreadable))
 	}
 	switch n := len(in.Records) + len(in.Unreadable); {
 	case r.limit > 0 && n >= r.limit:
-		e.crowded(t, sight.plan, sight.wishes, sight.seats, begun)
+		e.crowded(t, sight, begun)
 		return
 	case !e.watching():
-		e.sawPlan(t, sight.plan, sight.wishes, begun)
+		e.sighted(t, sight, begun)
 		e.readWants(sight.seats, "")
 		e.peers.glimpse(t, sight)
 		return
@@ -515,7 +516,7 @@ func (e *Engine) sawSeats(in Listed) {
 	e.watch.orphans = e.watch.orphans || slices.ContainsFunc(olds.all, func(p peer) bool {
 		return !p.seat.Leaving && e.peers.find(p.seat.Incarnation) == nil
 	})
-	if e.sawPlan(t, sight.plan, sight.wishes, begun) || changed {
+	if e.sighted(t, sight, begun) || changed {
 		e.shards.tendAll(t)
 	}
 	for _, seat := range sight.seats {
@@ -773,7 +774,7 @@ func (e *Engine) keepWatching() {
 	if e.watching() && e.peers.evict(t, e.seat.former, e.duty.reserve(t, rank)) {
 		e.reads.seats.soon(t, 0)
 	}
-	if t.large && e.seat.capable() && (rank == 0 || !e.leave.on) {
+	if t.large && e.seat.capable() && !e.watch.spoilt && (rank == 0 || !e.leave.on) {
 		e.duty.late = e.watch.orphans || e.peers.late() > 0
 		e.duty.keep(t, e.seat.row.Owner(), e.watch.plan, rank, e.vacant())
 	}

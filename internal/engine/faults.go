@@ -175,7 +175,7 @@ func (f *faults) storeSlow(t *turn, err error) {
 func (f *faults) unreadable(t *turn, kind lease.Kind, all []Unreadable, current bool) {
 	if current {
 		f.malformed = slices.DeleteFunc(f.malformed, func(m malformedRecord) bool {
-			over := m.key.Kind == kind && !slices.ContainsFunc(all, func(u Unreadable) bool { return u.Key == m.key })
+			over := m.key.Kind.Listed() == kind && !slices.ContainsFunc(all, func(u Unreadable) bool { return u.Key == m.key })
 			if over {
 				m.lower(t)
 			}
@@ -193,6 +193,14 @@ func (f *faults) unreadable(t *turn, kind lease.Kind, all []Unreadable, current 
 			f.malformed = append(f.malformed, m)
 		}
 	}
+}
+
+// lacks reports whether a listing that may lag behind can read a record of the kind that could not be read,
+// so that only a consistent one shows whether it was mended.
+func (f *faults) lacks(kind lease.Kind, all []Unreadable) bool {
+	return slices.ContainsFunc(f.malformed, func(m malformedRecord) bool {
+		return m.key.Kind.Listed() == kind && !slices.ContainsFunc(all, func(u Unreadable) bool { return u.Key == m.key })
+	})
 }
 
 // keepReporting reports the faults that last, and ends those that are over.

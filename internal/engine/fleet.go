@@ -178,6 +178,15 @@ func (f *fleet) manyLate(t *turn, seats int) bool {
 	return (f.duty.large() || seats > fewest) && (8*f.peers.late() >= seats || t.now.Mono < f.peers.from.Add(t.cfg.TTL/2))
 }
 
+// sighted takes the plan and the wishes that a listing shows. A plan that cannot be read stays what it was.
+func (f *fleet) sighted(t *turn, in sighting, begun order) (changed bool) {
+	if f.watch.spoilt = in.spoilt; in.spoilt {
+		f.watch.known = true
+		return false
+	}
+	return f.sawPlan(t, in.plan, in.wishes, begun)
+}
+
 // sawPlan takes the plan and the wishes, and reports whether it is another plan.
 func (f *fleet) sawPlan(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
 	f.duty.saw(t, f.seat.me, plan)
@@ -190,9 +199,9 @@ func (f *fleet) sawPlan(t *turn, plan lease.Plan, wishes lease.Wishes, begun ord
 
 // crowded takes a listing that does not show all seats. The fleet is large, or there is no plan yet
 // for all of it: then the workers watch whose seats it shows.
-func (f *fleet) crowded(t *turn, plan lease.Plan, wishes lease.Wishes, seats []lease.Seat, begun order) {
+func (f *fleet) crowded(t *turn, in sighting, begun order) {
 	f.duty.crowded = true
-	f.duty.low = len(seats) > 0 && f.seat.me < seats[len(seats)-1].Incarnation
-	f.sawPlan(t, plan, wishes, begun)
+	f.duty.low = len(in.seats) > 0 && f.seat.me < in.seats[len(in.seats)-1].Incarnation
+	f.sighted(t, in, begun)
 	f.watch.known = true
 }

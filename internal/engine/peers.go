@@ -88,6 +88,7 @@ type sighting struct {
 	wishes     lease.Wishes
 	seats      []lease.Seat // without this worker's own
 	unreadable []Unreadable
+	spoilt     bool // the plan cannot be read
 	own        bool // it shows this worker's own seat, as it is or may have been
 	begun      order
 	lax        bool // the listing may lag behind
@@ -113,6 +114,7 @@ func (c *seat) sight(in Listed, begun order, lax bool) (s sighting) {
 	for _, u := range in.Unreadable {
 		switch {
 		case u.Key.Kind != lease.KindSeat: // a record beside the seats
+			s.spoilt = s.spoilt || u.Key.Kind == lease.KindPlan
 		case lease.Incarnation(u.Key.Name) == c.me:
 			s.own = true // it exists; the next heartbeat shows more
 		default:

@@ -522,6 +522,71 @@ func TestUnreadableTarget(t *testing.T) {
 	}
 }
 
+// TestUnreadablePlan: nobody can read the plan. Nobody writes another, and the workers read and write as at
+// rest. They report it, and that it is over: when somebody mends the plan, or deletes it, plans are made again.
+func TestUnreadablePlan(t *testing.T) {
+	for _, workers := range []int{4, 12} {
+		for _, mended := range []bool{true, false} {
+			f := newFleet(t, 10*workers, workers, rebalance.Eager)
+			f.Run(time.Minute)
+			f.reset()
+			f.Run(10 * beat)
+			requests := func() (n int) {
+				for _, of := range f.calls {
+					n += of
+				}
+				return n
+			}
+			rest := requests()
+			f.table.Unreadable = map[lease.Key]bool{f.plan().Key(): true}
+			f.Run(5 * beat)
+			f.reset()
+			f.Run(10 * beat)
+			if n := requests(); n > rest+rest/4 || f.calls["plan create"]+f.calls["plan swap"] > 0 {
+				t.Errorf("%d workers: %d requests, %d at rest: %v", workers, n, rest, f.calls)
+			}
+			f.join()
+			f.Run(5 * beat)
+			f.reset()
+			f.Run(10 * beat)
+			if n := requests(); n > rest+rest/2 || f.even() {
+				t.Errorf("%d workers and one that has joined: %d requests, %d at rest: %v", workers, n, rest, f.calls)
+			}
+			if f.table.Unreadable = nil; !mended {
+				f.hand.Delete(f.plan().Key())
+			}
+			f.until(4*beat, f.even)
+			f.Run(2 * beat)
+			for _, n := range f.up() {
+				reports := slices.DeleteFunc(slices.Clone(n.events), func(e event.Event) bool { return e.Kind != event.Malformed })
+				if len(reports) > 0 && !reports[len(reports)-1].Over {
+					t.Errorf("%d workers: the last report is %v", workers, reports[len(reports)-1])
+				}
+			}
+			if first := f.up()[0]; workers < 8 && !slices.ContainsFunc(first.events, func(e event.Event) bool { return e.Kind == event.Malformed }) {
+				t.Error("nothing was reported")
+			}
+		}
+	}
+}
+
+// TestFullWhileThePlanIsUnreadable: what the plan has said stands while nobody can read it.
+func TestFullWhileThePlanIsUnreadable(t *testing.T) {
+	f := newFleet(t, 6, 0, rebalance.Eager)
+	f.config.MaxShards = 2
+	f.join()
+	f.join()
+	f.Run(time.Minute)
+	f.table.Unreadable = map[lease.Key]bool{f.plan().Key(): true}
+	f.Run(time.Minute)
+	for _, n := range f.up() {
+		full := func(e event.Event) bool { return e.Kind == event.Full && e.Over }
+		if n.Engine.Status().Unplaced.Count != 2 || slices.ContainsFunc(n.events, full) {
+			t.Errorf("%s: %d shards without room: %v", n.Name, n.Engine.Status().Unplaced.Count, n.events)
+		}
+	}
+}
+
 // TestRoomForUnplacedShards: shards for which there was no room are placed by one plan as soon as a
 // worker joins that has room and knows them, and no held shard moves for them. A source that does not
 // answer delays the plan by a heartbeat.

@@ -35,6 +35,7 @@ const (
 type watch struct {
 	plan    lease.Plan // as last seen; revision 0: there is none
 	known   bool       // the plan was looked for
+	spoilt  bool       // it cannot be read: nobody plans until it can, or until it is deleted
 	since   Instant    // when the plan was first seen as it is: this revision, open or finished
 	at      order      // the step in which it became known as it is
 	wishes  lease.Wishes
@@ -126,6 +127,8 @@ func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned 
 	w := &f.watch
 	switch {
 	case !slices.ContainsFunc(seats, func(s lease.Seat) bool { return !s.Leaving }): // nobody to plan for
+		return false, false
+	case w.spoilt:
 		return false, false
 	case w.plan.Revision == 0:
 		return true, false
