@@ -239,6 +239,9 @@ func (e *Engine) happened(s *shard, h happened) {
 	if h.removed {
 		e.facts.bury(t.step, s.name)
 	}
+	if h.back {
+		e.news.retract(t, newsRemoved, s.name)
+	}
 	if h.suspects {
 		e.reads.seats.wanted = true
 	}
@@ -709,7 +712,7 @@ func (e *Engine) considerPlan() {
 		e.reads.targets.wanted = e.reads.targets.wanted || stale && (len(added) > 0 || unknown)
 		e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
 	}
-	e.news.settled(e.seat.row.Freed, w.plan.Revision, w.waits > 0 || w.plan.Open)
+	e.news.settled(e.seat.row.Freed, w.plan.Revision, w.waits > 0 || w.plan.Open || w.spoilt)
 }
 
 // gather opens the next revision when everything is read that it is made from.

@@ -70,7 +70,7 @@ func (f *facts) saw(t *turn, sent order, in Listed) {
 	f.begun, f.all = sent, make([]fact, 0, len(in.Records)+len(in.Unreadable))
 	for _, of := range old.all {
 		if of.finished && of.gone == 0 { // if the listing lacks it, it is a tombstone now
-			of.finished, of.removed, of.gone = false, true, sent
+			of.finished, of.removed, of.gone = false, true, t.step
 		}
 		if of.gone > 0 { // listings skip tombstones
 			f.all = append(f.all, of)
@@ -229,7 +229,7 @@ func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unkn
 		of := f.find(s.Name)
 		switch {
 		case of != nil && !of.removed: // below
-		case of != nil && s.asked <= of.gone: // the listing may be older than the tombstone
+		case of != nil && s.asked < of.gone: // the listing may be older than the tombstone
 		case f.begun == 0:
 			return nil, true
 		case !f.ready(s.Parents, source):

@@ -132,12 +132,18 @@ func (f *feed) find(name string) *sourced {
 	return find(f.shards, name, func(s *sourced) string { return s.Name })
 }
 
-// relisted reports whether the source lists the shard, in a listing that was asked for after the
-// step since. A tombstone shows that the source has omitted the shard, and the listing from which
+// relisted reports whether the source lists the shard, in a listing that was asked for in the step since
+// or later. A tombstone shows that the source has omitted the shard, and the listing from which
 // it was planned may be older.
 func (f *feed) relisted(name string, since order) bool {
 	s := f.find(name)
-	return s != nil && s.listed && s.asked > since
+	return s != nil && s.listed && s.asked >= since
+}
+
+// lacks reports whether the latest complete listing lacks the shard.
+func (f *feed) lacks(name string) bool {
+	s := f.find(name)
+	return f.complete > 0 && (s == nil || !s.listed)
 }
 
 // omits reports whether two complete listings in a row have lacked the shard that were asked for after the

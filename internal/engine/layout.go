@@ -83,8 +83,10 @@ func (in *stage) says(at int, shard string, kinds ...lease.NewsKind) bool {
 // another planner may have assigned the shard since because it is back.
 func (in *stage) over(shard string, at int) bool {
 	if in.rows {
-		of := in.facts.find(shard)
-		return of != nil && of.over()
+		if of := in.facts.find(shard); of != nil {
+			return of.over()
+		}
+		return in.feed.lacks(shard)
 	}
 	return in.says(at, shard, lease.NewsFinished, newsRemoved)
 }

@@ -40,6 +40,14 @@ func (n *news) add(t *turn, kind lease.NewsKind, name string, revision int64) bo
 	return true
 }
 
+// retract drops an item that is no longer so. A plan that was made with it would leave the shard out.
+func (n *news) retract(t *turn, kind lease.NewsKind, name string) {
+	if at := slices.Index(n.items, lease.News{Kind: kind, Shard: name}); at >= 0 {
+		n.items = slices.Delete(slices.Clone(n.items), at, at+1)
+		n.changed(t)
+	}
+}
+
 func (n *news) changed(t *turn) {
 	n.count++
 	n.added = t.now.Mono

@@ -629,6 +629,36 @@ func TestNewsEnd(t *testing.T) {
 	f.until(20*time.Second, func() bool { return len(f.seat(n).News) == 0 })
 }
 
+// TestShardThatComesBackStays: the source of the planner lists a shard again whose row is a tombstone, and
+// that of the worker to which the plan assigns it answers later. No plan leaves the shard out when the
+// worker has begun it.
+func TestShardThatComesBackStays(t *testing.T) {
+	for _, late := range []time.Duration{100 * time.Millisecond, 900 * time.Millisecond} {
+		f := newFleet(t, 24, 12, rebalance.Eager)
+		n := f.others()[0]
+		name, all := n.Handlers[0].Shard, f.source.Shards
+		f.end(name)
+		f.source.Shards = slices.DeleteFunc(slices.Clone(all), func(s engine.Shard) bool { return s.Name == name })
+		f.until(5*time.Minute, func() bool { return f.row(name).Removed })
+		f.Run(time.Minute)
+		f.source.Shards = all
+		f.polled = func(of *member) {
+			if of == n {
+				of.Answer(late, f.source)
+			} else {
+				of.Answer(10*time.Millisecond, f.source)
+			}
+		}
+		f.until(f.config.Poll+2*beat+time.Second, func() bool { return n.holds(name) })
+		for range 50 {
+			if hold := f.target(n).Hold; !slices.ContainsFunc(hold, func(a lease.Assigned) bool { return a.Shard == name }) {
+				t.Fatalf("%v: its target has no more than %v", late, hold)
+			}
+			f.Run(100 * time.Millisecond)
+		}
+	}
+}
+
 // TestSpoiltPagesOfATarget: a page is left of an earlier, longer target, or pages are no whole target, which
 // nobody reads any more. The next plan moves no shard that they name.
 func TestSpoiltPagesOfATarget(t *testing.T) {
@@ -642,6 +672,9 @@ func TestSpoiltPagesOfATarget(t *testing.T) {
 			f.put(page)
 			if !left {
 				first.Pages, first.Revision, first.Hold = 2, first.Revision+1, append(slices.Clone(first.Hold), hold[0])
+				for i := range 3 * workers { // of these there are no rows
+					first.Hold = append(first.Hold, lease.Assigned{Shard: fmt.Sprintf("gone-%03d", i)})
+				}
 				slices.SortFunc(first.Hold, func(a, b lease.Assigned) int { return strings.Compare(a.Shard, b.Shard) })
 				f.put(first)
 			}

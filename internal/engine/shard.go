@@ -124,6 +124,7 @@ type happened struct {
 	ended    bool              // its tenure is over
 	finished bool              // it needs no worker any more
 	buried   bool              // its row is a tombstone, and it is assigned to this worker
+	back     bool              // its row was made, or revived
 	removed  bool              // this worker has made its row a tombstone
 	declined bool              // this worker declines it
 	late     bool              // its commits are late
@@ -603,6 +604,7 @@ func (s *shard) claimed(t *turn, what doing, a protocol.Answer, h *happened) {
 		}
 	case what == making || what == reviving:
 		t.report(event.Event{Kind: event.Created, Shard: s.name, Generation: at.Generation})
+		h.back = true
 	case what == quarantining:
 		t.report(event.Event{Kind: event.Quarantined, Shard: s.name, Generation: at.Generation, Reason: at.Last.Reason, Attempt: int(at.Attempts())})
 	case what == removing:
