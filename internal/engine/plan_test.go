@@ -525,7 +525,7 @@ func TestUnreadableTarget(t *testing.T) {
 // TestUnreadablePlan: nobody can read the plan. Nobody writes another, and the workers read and write as at
 // rest. They report it, and that it is over: when somebody mends the plan, or deletes it, plans are made again.
 func TestUnreadablePlan(t *testing.T) {
-	for _, workers := range []int{4, 12} {
+	for _, workers := range []int{4, 40} {
 		for _, mended := range []bool{true, false} {
 			f := newFleet(t, 10*workers, workers, rebalance.Eager)
 			f.Run(time.Minute)
@@ -554,6 +554,11 @@ func TestUnreadablePlan(t *testing.T) {
 			}
 			if f.table.Unreadable = nil; !mended {
 				f.hand.Delete(f.plan().Key())
+			}
+			f.reset()
+			f.Run(beat)
+			if n := f.calls["plan swap"] + f.calls["plan create"]; n > 6 {
+				t.Errorf("%d workers: they write the plan %d times in a heartbeat", workers, n)
 			}
 			f.until(4*beat, f.even)
 			f.Run(2 * beat)
