@@ -163,12 +163,13 @@ func (e *expression) untouched(old lease.Record) string {
 	return condition + " AND " + e.absent(counter) // a seat before its first heartbeat
 }
 
-// unwritten is the condition that a spoilt item still has this write id; empty: one that is no text.
+// unwritten is the condition that a spoilt item still has this write id. An empty id stands for an attribute
+// that is missing, empty or not a text.
 func (e *expression) unwritten(id lease.WriteID) string {
 	if id != "" {
 		return e.is(attr.WriteID, string(id))
 	}
-	return fmt.Sprintf("NOT attribute_type(%s, %s) OR %s", e.name(attr.WriteID), e.value("S"), e.is(attr.WriteID, ""))
+	return fmt.Sprintf("attribute_exists(%s) AND (NOT attribute_type(%s, %s) OR %s)", e.name(attr.Key), e.name(attr.WriteID), e.value("S"), e.is(attr.WriteID, ""))
 }
 
 // change sets the attributes that are new or different in after, and removes those that it

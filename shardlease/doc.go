@@ -166,7 +166,7 @@
 //	a handler fails or panics        the worker                           the shard is released as failed, and claimed again after a pause that doubles
 //	a handler hangs                  the worker, if StallAfter is set     its soft context ends, then the shard is released as stalled
 //	a handler ignores its contexts   the worker, after Drain              the shard moves on without the handler; whatever the handler still does is fenced
-//	commits are not stored           the worker, after CommitTimeout      a report while it lasts; a worker that can write no row at all gives up its seat, if another worker has room
+//	commits are not stored           the worker, after CommitTimeout      a report while it lasts; a worker that can write no row at all gives up its seat, if there is another worker
 //	one side of a move dies          the other side                       every phase has a time limit; the shard of a dead owner is claimed
 //	the machine was suspended        the worker, by its wall clock        commits wait until a heartbeat is confirmed
 //	the wall clock is set            the worker, if it is set forward     as above; no shard moves: no two wall clocks are compared

@@ -262,8 +262,8 @@ func TestSpoiltSeatIsEvicted(t *testing.T) {
 			t.Errorf("%s: %v", wrong.name, err)
 		}
 		_, err := s.Write(t.Context(), evict)
-		if verdict, _ := protocol.Settle("a-1", evict, nil, err); verdict != protocol.Stored {
-			t.Errorf("%s: repeated: settled as %v: %v", wrong.name, verdict, err)
+		if refused, ok := errors.AsType[*lease.RefusedError](err); !ok || refused.Now != nil {
+			t.Errorf("%s: repeated: %v", wrong.name, err)
 		}
 		hand.put(wrong.of(good))
 		for range 2 {

@@ -79,6 +79,9 @@ const (
 // gather computes the plan and opens the revision when everything is read that it is made from.
 func (d *draft) gather(t *turn, in stage) gathered {
 	switch {
+	case in.spoilt:
+		*d = draft{}
+		return beaten
 	case min(in.begun, in.facts.pages.begun) < d.begun, d.rows && in.facts.begun < d.begun:
 		return waiting
 	case in.plan.Revision != d.plan.Revision, in.plan.Open != d.plan.Open:
@@ -86,12 +89,12 @@ func (d *draft) gather(t *turn, in stage) gathered {
 		return beaten
 	case in.plan.Unplaced > 0 && in.facts.begun == 0: // no target names those
 		return lacking
-	case !d.rows && mixed(in.facts.pages.all): // they do not show what anybody holds
+	case !d.rows && len(torn(in.facts.pages.all)) > 0: // they do not show what anybody holds
 		d.rows = true
 		return lacking
 	}
 	d.plan, d.plan.Group = in.plan, t.cfg.Group
-	in.wishes, in.targets, in.rows = standing(in.stored.List, t.now.Wall), joined(in.facts.pages.all), d.rows
+	in.wishes, in.targets, in.torn, in.rows = standing(in.stored.List, t.now.Wall), joined(in.facts.pages.all), torn(in.facts.pages.all), d.rows
 	l := layout{stage: in}
 	if !l.survey() {
 		d.rows, d.all = true, true
@@ -165,14 +168,14 @@ func (d *draft) order(pages, whole []lease.Target) {
 	d.writes = append(d.writes, drops...)
 }
 
-// mixed reports whether pages of a worker are no whole target.
-func mixed(pages []lease.Target) bool {
+// torn returns the workers whose pages are no whole target.
+func torn(pages []lease.Target) (all []lease.Incarnation) {
 	for at, page := range pages {
 		if (at == 0 || pages[at-1].Incarnation != page.Incarnation) && !one(pages[at:]) {
-			return true
+			all = append(all, page.Incarnation)
 		}
 	}
-	return false
+	return all
 }
 
 // one reports whether the first of these pages are a whole target, which its worker can follow.
@@ -236,6 +239,10 @@ func (d *draft) keepWriting(t *turn) {
 // answer shows it, and whether it is the finished revision of this worker. A worker that was
 // overtaken stops.
 func (d *draft) planSettled(t *turn, in Settled) (now *lease.Plan, finished bool) {
+	if malformed(in.Err) { // another plan is due when it can be read
+		*d = draft{}
+		return nil, false
+	}
 	verdict, record, decided := d.swap.settled(t, "", in, t.beat/16, t.beat/2)
 	if !decided {
 		return nil, false

@@ -142,6 +142,9 @@ func (e *Engine) live() {
 	e.keepHealth()
 	e.faults.silent.keep(t, e.shards.all)
 	e.faults.full.keepFull(t, &e.watch.plan, e.first())
+	if !e.first() {
+		e.faults.unlisted.lower(t)
+	}
 	e.news.declined(t, func(name string) bool { return e.shards.declines(t, name, e.health.resting(t)) })
 	e.keepLeaving()
 	if e.seat.phase == seated && !e.leave.over {
@@ -470,7 +473,9 @@ func (e *Engine) listed(in Listed) {
 	case &r.plan:
 		of.wanted = false
 		sight := e.seat.sight(in, of.begun, of.lax)
-		if sight.wishes = e.watch.wishes; sight.plan.Revision > 0 || sight.spoilt {
+		sight.wishes = e.watch.wishes
+		e.watch.spoilt = sight.spoilt
+		if sight.plan.Revision > 0 || sight.spoilt {
 			e.sighted(t, sight, 0)
 		}
 	case &r.rows:
@@ -485,7 +490,11 @@ func (e *Engine) listed(in Listed) {
 	}
 	if of == &r.seats || of == &r.plan { // either shows the plan
 		waits := e.leave.on || e.follow.revision == e.follow.missing || e.duty.crowded
-		r.plan.next = t.now.Mono.Add(e.duty.reading(t, e.watch.plan, waits, e.watching()))
+		plan := e.watch.plan
+		if e.watch.spoilt {
+			plan, waits = lease.Plan{}, false
+		}
+		r.plan.next = t.now.Mono.Add(e.duty.reading(t, plan, waits, e.watching()))
 	}
 }
 
@@ -497,7 +506,7 @@ func (e *Engine) sawSeats(in Listed) {
 	e.faults.unreadable(t, lease.KindSeat, in.Unreadable, !r.lax)
 	begun := r.begun
 	if r.lax {
-		begun, r.wanted = 0, r.wanted || e.watching() && (begun >= e.watch.at && e.watch.older(sight.plan) || e.faults.lacks(lease.KindSeat, in.Unreadable))
+		begun, r.wanted = 0, r.wanted || e.watching() && (begun >= e.watch.at && e.watch.older(sight.plan) || e.faults.unsure(lease.KindSeat, in.Unreadable))
 	}
 	switch n := len(in.Records) + len(in.Unreadable); {
 	case r.limit > 0 && n >= r.limit:
@@ -604,11 +613,16 @@ func (e *Engine) sawRows(in Listed, begun order) {
 	e.shards.tendAll(t)
 }
 
-// retire makes tombstones of finished shards that the source lists no more, and reports those that are
-// not finished. The first watcher does it, a few at a time.
+// retire makes tombstones of finished shards that the source no longer lists, a few at a time. Unfinished
+// ones are reported. The first watcher does both.
 func (e *Engine) retire() {
-	e.faults.unlisted.keepUnlisted(&e.turn, &e.facts, &e.feed, e.first())
-	if !e.first() || !e.seat.capable() {
+	if !e.first() {
+		return
+	}
+	if e.facts.begun > 0 {
+		e.faults.unlisted.keepUnlisted(&e.turn, &e.facts, &e.feed)
+	}
+	if !e.seat.capable() {
 		return
 	}
 	const most = 8
@@ -696,7 +710,7 @@ func (e *Engine) considerPlan() {
 	added, unknown := f.added(&e.feed, w.plan)
 	stale := f.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
 	mended, look := w.mended(t, &f.pages, e.seats())
-	e.reads.targets.wanted = e.reads.targets.wanted || look
+	e.reads.targets.wanted = e.reads.targets.wanted || look && !e.reads.targets.sent
 	now := e.due(t, int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale || mended)
 	if now && w.plan.Unplaced > 0 && e.feed.awaited(t) { // nothing else names those that nobody has begun
 		now = false
@@ -719,7 +733,7 @@ func (e *Engine) considerPlan() {
 func (e *Engine) gather() {
 	t, w, seats := &e.turn, &e.watch, e.seats()
 	switch e.draft.gather(t, stage{
-		plan: w.plan, stored: w.wishes, me: e.seat.row, seats: seats, begun: e.peers.begun,
+		plan: w.plan, spoilt: w.spoilt, stored: w.wishes, me: e.seat.row, seats: seats, begun: e.peers.begun,
 		still: t.now.Mono >= w.still(e.peers.changed) && !e.manyLate(t, len(seats)), facts: &e.facts, feed: &e.feed,
 		strays: w.strays, acting: e.duty.acting > 0, late: func(inc lease.Incarnation) bool { p := e.peers.find(inc); return p != nil && p.suspect },
 	}) {

@@ -83,7 +83,7 @@ func (f *facts) saw(t *turn, sent order, in Listed) {
 				aside: row.Quarantined, begun: begun(row), parents: row.Parents, known: t.step,
 			}
 			was := old.find(of.name)
-			if was != nil && was.known > 0 {
+			if was != nil && was.known > 0 && !was.removed { // one that is back is new
 				of.known = was.known
 			}
 			if of.finished {

@@ -57,7 +57,7 @@ type faults struct {
 	unwell   fault   // the handlers of this worker fail
 	silent   silence // handlers of this worker show no progress
 	full     fault   // no worker has room for some shards
-	unlisted fault   // the source lists shards no more that are not finished
+	unlisted fault   // the source has ceased to list shards that are not finished
 
 	rows      rowAnswers
 	scan      Instant           // when to check next whether a fault still lasts
@@ -195,9 +195,9 @@ func (f *faults) unreadable(t *turn, kind lease.Kind, all []Unreadable, current 
 	}
 }
 
-// lacks reports whether a listing that may lag behind can read a record of the kind that could not be read,
-// so that only a consistent one shows whether it was mended.
-func (f *faults) lacks(kind lease.Kind, all []Unreadable) bool {
+// unsure reports whether a record that was reported as unreadable is missing from those of a listing. If the
+// listing may lag behind, only a consistent one shows whether the record was mended.
+func (f *faults) unsure(kind lease.Kind, all []Unreadable) bool {
 	return slices.ContainsFunc(f.malformed, func(m malformedRecord) bool {
 		return m.key.Kind.Listed() == kind && !slices.ContainsFunc(all, func(u Unreadable) bool { return u.Key == m.key })
 	})
@@ -356,13 +356,12 @@ func (f *fault) keepFull(t *turn, plan *lease.Plan, first bool) {
 	}
 }
 
-// keepUnlisted reports shards that are not finished although two complete listings of the source in a
-// row have lacked them. Workers process them as before: the listing may be wrong. The first watcher
-// does it.
-func (f *fault) keepUnlisted(t *turn, rows *facts, source *feed, first bool) {
+// keepUnlisted reports the unfinished shards that the last two complete listings of the source have
+// lacked. Workers process them as before: the listing may be wrong. The first watcher does it.
+func (f *fault) keepUnlisted(t *turn, rows *facts, source *feed) {
 	count, names := 0, []string(nil)
 	for _, of := range rows.all {
-		if first && !of.over() && source.omits(of.name, of.known) {
+		if of.known > 0 && !of.over() && source.omits(of.name, of.known) {
 			if count++; count <= faultNames {
 				names = append(names, of.name)
 			}

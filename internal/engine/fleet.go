@@ -181,7 +181,7 @@ func (f *fleet) manyLate(t *turn, seats int) bool {
 // sighted takes the plan and the wishes that a listing shows. A plan that cannot be read stays what it was.
 func (f *fleet) sighted(t *turn, in sighting, begun order) (changed bool) {
 	if f.watch.spoilt = in.spoilt; in.spoilt {
-		f.watch.known = true
+		f.watch.known, f.duty.since = true, t.now.Mono // nobody ticks
 		return false
 	}
 	return f.sawPlan(t, in.plan, in.wishes, begun)

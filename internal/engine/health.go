@@ -41,7 +41,7 @@ const (
 var (
 	errSilent    = errors.New("handlers neither mark nor call Progress")
 	errFull      = errors.New("no worker has room for these shards")
-	errUnlisted  = errors.New("the source does not list these shards, which are not finished")
+	errUnlisted  = errors.New("the source no longer lists these shards, and they are not finished")
 	errUnwell    = errors.New("handlers of three different shards have failed in a row")
 	errAllUnwell = errors.New("handlers of three different shards have failed in a row, and every worker is unwell: nothing is quarantined")
 )

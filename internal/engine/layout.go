@@ -31,6 +31,7 @@ const mostExamples = 10
 // A stage is all that a plan is made from.
 type stage struct {
 	plan    lease.Plan
+	spoilt  bool // it cannot be read
 	stored  lease.Wishes
 	wishes  []lease.Wish // those of them that stand
 	me      lease.Seat
@@ -39,7 +40,8 @@ type stage struct {
 	still   bool         // the seats stand still: held shards may move
 	facts   *facts
 	feed    *feed
-	targets []lease.Target                   // whole, sorted by incarnation
+	targets []lease.Target                   // all pages as one, sorted by incarnation
+	torn    []lease.Incarnation              // the pages of these workers are no whole target
 	rows    bool                             // the owners are those of the rows, not of the targets
 	strays  []string                         // sorted; their workers have to read the rows again
 	acting  bool                             // this worker has taken over, because no watcher lives
@@ -81,12 +83,12 @@ func (in *stage) says(at int, shard string, kinds ...lease.NewsKind) bool {
 // over reports whether an assigned shard needs no worker any more: its worker says so, or the
 // rows do where they were read for this plan. Older knowledge of a row may be out of date, and
 // another planner may have assigned the shard since because it is back.
-func (in *stage) over(shard string, at int) bool {
+func (in *stage) over(shard string, at int, torn bool) bool {
 	if in.rows {
 		if of := in.facts.find(shard); of != nil {
 			return of.over()
 		}
-		return in.feed.lacks(shard)
+		return torn && in.feed.lacks(shard)
 	}
 	return in.says(at, shard, lease.NewsFinished, newsRemoved)
 }
@@ -152,9 +154,9 @@ func (l *layout) child(a *lease.Assigned) (ready bool) {
 // entries returns where shards were found, and how many assigned ones need no worker any more.
 func (l *layout) entries() (all []entry, over int) {
 	for _, target := range l.targets {
-		at := seatOf(l.seats, target.Incarnation)
+		at, torn := seatOf(l.seats, target.Incarnation), slices.Contains(l.torn, target.Incarnation)
 		for _, a := range target.Hold {
-			if l.over(a.Shard, at) {
+			if l.over(a.Shard, at, torn) {
 				over++
 			} else {
 				all = append(all, entry{a, at, target.Revision})

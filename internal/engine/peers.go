@@ -74,6 +74,9 @@ type peer struct {
 	evict      sending
 }
 
+// name returns the name of its worker, as far as it is known.
+func (p *peer) name() string { return cmp.Or(p.seat.Name, string(p.seat.Incarnation)) }
+
 // written returns the write that made the seat what it is.
 func (p *peer) written() lease.WriteID {
 	if p.unreadable {
@@ -160,7 +163,7 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 			all, missing = append(all, *old), true
 		default:
 			changed = true
-			t.report(event.Event{Kind: event.PeerLeft, Peer: old.seat.Name, Task: old.seat.Task})
+			t.report(event.Event{Kind: event.PeerLeft, Peer: old.name(), Task: old.seat.Task})
 		}
 	}
 	sortPeers(all)
@@ -324,7 +327,7 @@ func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, ali
 		return false, false
 	case verdict == protocol.Stored:
 		if in.Err == nil { // otherwise another worker evicted it first
-			t.report(event.Event{Kind: event.PeerEvicted, Peer: cmp.Or(of.seat.Name, string(of.seat.Incarnation)), Task: of.seat.Task})
+			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.name(), Task: of.seat.Task})
 		}
 		inc := of.seat.Incarnation
 		p.changed, p.evicted = t.now.Mono, append(slices.Clip(p.evicted), deadSeat{inc, t.step, of.written()})

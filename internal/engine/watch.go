@@ -79,6 +79,8 @@ func (w *watch) older(plan lease.Plan) bool {
 // due. The plan that places what a worker has left is there in a moment.
 func (w *watch) pace(t *turn) time.Duration {
 	switch {
+	case w.spoilt:
+		return t.beat
 	case w.plan.Open && t.now.Mono < w.since.Add(apart), w.waits > 0 && w.orphans && t.now.Mono < w.waits.Add(apart):
 		return paceMoving
 	case w.plan.Open, !w.known, w.waits > 0:
@@ -91,6 +93,10 @@ func (w *watch) pace(t *turn) time.Duration {
 // stand still. added: the source lists shards that can be placed and are not.
 func (f *fleet) due(t *turn, added bool) bool {
 	w, seats := &f.watch, f.seats()
+	if w.spoilt {
+		w.waits = 0
+		return false
+	}
 	reason, abandoned := f.reason(t, seats, added)
 	if !reason {
 		w.waits, w.self, w.orphans = 0, false, w.orphans && w.plan.Open
@@ -108,10 +114,7 @@ func (f *fleet) due(t *turn, added bool) bool {
 	if !urgent {
 		at = max(at, w.still(f.peers.changed))
 	}
-	if t.before(at) {
-		return false
-	}
-	return true
+	return !t.before(at)
 }
 
 // stays returns when the plan will have been due for d since the last revision.
@@ -127,8 +130,6 @@ func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned 
 	w := &f.watch
 	switch {
 	case !slices.ContainsFunc(seats, func(s lease.Seat) bool { return !s.Leaving }): // nobody to plan for
-		return false, false
-	case w.spoilt:
 		return false, false
 	case w.plan.Revision == 0:
 		return true, false

@@ -3,12 +3,12 @@ package mutants
 // healthMutants break the rules about whose fault a failure is.
 func healthMutants() []mutant {
 	return []mutant{
-		{"one worker reports unlisted shards", "internal/engine.fault.keepUnlisted",
-			without("first"), inWorker, "TestUnlistedIsReported"},
+		{"one worker reports unlisted shards", "internal/engine.Engine.retire",
+			swap(`!e.first()`, `false`), inWorker, "TestUnlistedIsReported"},
 		{"shards that are over are not reported", "internal/engine.fault.keepUnlisted",
 			without("of.over()"), inWorker, "TestUnlistedIsReported"},
 		{"two listings have to lack a new shard", "internal/engine.fault.keepUnlisted",
-			swap(`of.known`, `0`), inWorker, "TestUnlistedIsReported"},
+			swap(`source.omits(of.name, of.known)`, `source.omits(of.name, 0)`), inWorker, "TestUnlistedIsReported"},
 		{"an audit does not make a shard new", "internal/engine.facts.saw",
 			cut("of.known = was.known"), inWorker, "TestUnlistedIsReported"},
 		{"a failure names its worker", "internal/protocol.fail",

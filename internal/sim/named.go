@@ -2,6 +2,7 @@ package sim
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -37,10 +38,11 @@ func (w *world) reported(n *node, ev event.Event) {
 		event.Requested, event.Draining, event.Contended, event.Created, event.Removed, event.Retired:
 		return // no faults
 	}
-	names := ev.Shards
+	names := slices.Clone(ev.Shards)
 	if ev.Shard != "" {
-		names = append(slices.Clone(names), ev.Shard)
+		names = append(names, ev.Shard)
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "!") }) // the plan: it concerns all
 	if len(names) == 0 {
 		r.fleet = w.Now()
 		names = []string{""}

@@ -44,7 +44,7 @@ const (
 	CommitsFail                 // the table has accepted no mark for Config.CommitTimeout
 	Silent                      // handlers have neither marked nor called Progress for Config.StallAfter, or five minutes
 	Full                        // no worker has room for some shards; one worker reports it
-	Unlisted                    // the source lists shards no more that are not finished; one worker reports it
+	Unlisted                    // the source has ceased to list shards that are not finished; one worker reports it
 	Unwell                      // the handlers of this worker fail: it gets no shards, except for trials
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
