@@ -215,7 +215,25 @@ func (w *world) atRest() bool {
 			return false
 		}
 	}
-	return len(w.seats()) == len(v.Workers) && w.level(v)
+	return len(w.seats()) == len(v.Workers) && w.level(v) && w.kept()
+}
+
+// kept reports whether no worker holds a shard that the latest plan has assigned to another: a move that
+// has not begun yet is no move at rest. What an adversary wrote into an older target is read by nobody.
+func (w *world) kept() bool {
+	plan, _ := w.theirs()
+	for _, r := range w.table.Records(group, lease.KindTarget) {
+		target, _ := r.(lease.Target)
+		if target.Revision != plan.Revision || !slices.ContainsFunc(w.live(), func(n *node) bool { return n.me == target.Incarnation }) {
+			continue
+		}
+		for _, a := range target.Hold {
+			if s := w.stream(a.Shard); s != nil && slices.ContainsFunc(s.active, func(h *handler) bool { return h.n.me != target.Incarnation }) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // level reports whether counts differ by at most one; with limits, whether the
