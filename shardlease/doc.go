@@ -5,8 +5,8 @@
 // A program that consumes a stream embeds a [Worker]. The workers of one group share the
 // shards of a [Source]: each worker claims some of them, calls a [Handler] for each,
 // stores how far the handler has come, and hands shards over as workers join and leave.
-// The workers agree through rows in a table, a [lease.Store]. There is no leader, no
-// gossip, and nothing to clean up after a kill -9.
+// The workers agree through rows in a table, a [lease.Store]. No worker has authority
+// over the others, and there is nothing to clean up after a kill -9.
 //
 //	w, err := shardlease.New(store, source, shardlease.Config{Group: "orders", Handoff: rebalance.Cooperative})
 //	err = w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error { … })
@@ -50,8 +50,7 @@
 //
 // Heartbeat. A worker takes a seat under an incarnation, a random id that is new with
 // each seat, and then adds 1 to the counter in its seat three times per lease time. Only
-// this write proves that the worker lives. (Each lease row counts its writes in the same
-// way.) The lease row of a held shard that makes no
+// this write proves that the worker lives. The lease row of a held shard that makes no
 // progress is not written, so the cost of an idle fleet depends on the number of its
 // workers and not of its shards. Three times per lease time a worker also polls all seats, or
 // in a fleet of more than eight workers the plan alone: there the plan names eight workers that
@@ -64,7 +63,8 @@
 // one plans again.
 //
 // Claim. A worker reads the lease row of each shard in its target. A shard is claimable if its
-// row has no owner, is neither finished, quarantined nor removed, and waits for no parent. A
+// row has no owner and is neither finished, quarantined nor removed. A shard without a row is
+// created first, once all its parents (the shards that it was split or merged from) are finished. A
 // shard whose owner was evicted is claimable as well: the owner was evicted if no seat has its
 // incarnation. To know that, a worker first reads the row and then the seat. In the other order
 // it could miss the seat of a worker that has just joined and claimed the shard. The worker to
@@ -93,13 +93,15 @@
 // as owner, the next generation. The successor reads the row every 120 ms, and starts at
 // that checkpoint. In between nobody processes the shard: the gap. If the handler does
 // not return within the drain time, the owner ends the hard context and hands the shard
-// over without waiting for the handler, unless the terms of the move say to wait.
+// over without waiting for the handler, unless the terms of the move say to wait. If the owner does
+// not hand it over within twice the drain time, the successor takes it, at the last checkpoint.
 //
 // Cooperative move. The successor requests the shard in the same way. The owner stores
 // its latest mark together with an offer to that successor, in one write, and continues
 // to process. The successor takes the shard over in one write, on condition that the
-// offer still stands; its handler starts at the checkpoint in the answer. The owner reads
-// the row every 120 ms. When it has found the new generation there, or its commit was
+// offer still stands; the owner waits with its commits for at most a second, and withdraws an offer
+// that nobody accepts. The handler of the successor starts at the checkpoint in the answer. The
+// owner reads the row every 120 ms. When it has found the new generation there, or its commit was
 // refused, it gives the successor 50 ms to start and then ends both contexts of its handler.
 // In between both workers process the shard: the overlap. Records that the owner processed
 // after the offer are processed twice.
@@ -117,7 +119,7 @@
 // Graceful shutdown. When the context of [Worker.Run] ends, the worker marks its seat as
 // leaving and continues to process. The next plan assigns its shards to others. They request
 // the shards, and each moves in the mode that its successor requests. After [Config.Drain], or
-// at once if the plan has no successor, the worker ends the soft contexts of its remaining
+// at once if the plan has a successor for none of its shards, the worker ends the soft contexts of its remaining
 // handlers. It releases each of their shards when the handler returns, or after Drain again.
 // Then it deletes its seat, so that nobody has to wait for anything to expire.
 //

@@ -86,11 +86,11 @@ func (w *Worker) Ready() error {
 	case w.ready:
 		return nil
 	case !s.Listed:
-		return w.because("it has not listed the lease rows yet", s.StoreFault)
+		return w.because("it has not seen the seats and the plan yet", s.StoreFault)
 	case !s.Sourced:
 		return w.because("it has not listed the source yet", s.SourceFault)
 	}
-	return w.reason("it has not planned yet")
+	return w.reason("it follows no plan yet")
 }
 
 func (w *Worker) stopped() error {

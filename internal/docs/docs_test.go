@@ -154,7 +154,7 @@ func recorded(t *testing.T, talk string) bool {
 }
 
 func TestPagesAreShort(t *testing.T) {
-	for page, most := range map[string]int{"docs/design.md": 2200, "docs/planning.md": 1800, "docs/reliability.md": 700} {
+	for page, most := range map[string]int{"docs/design.md": 2200, "docs/planning.md": 1850, "docs/reliability.md": 700} {
 		if words := len(strings.Fields(documents(t)[page])); words == 0 || words > most {
 			t.Errorf("%s has %d words; at least one and at most %d are allowed", page, words, most)
 		}

@@ -65,10 +65,12 @@
 // Join (09; 19 in a large fleet):
 //
 //	seat           takes a seat → create; confirms it → heartbeat
-//	follow         finds no target; in a large fleet → heartbeat that says so
+//	follow         of the newcomer: finds no target → heartbeat that says so
 //	watch          of the newcomer (large: of the first watcher): its own seat is the change
 //	draft, layout  → plan opened; targets that differ; plan completed
-//	take           of the newcomer: claims free shards → rows; requests held ones → heartbeat
+//	follow         of every worker: reads its target of the complete revision
+//	take           of the newcomer: free shards → rows created where there are none, then claimed;
+//	               requests held ones → heartbeat
 //	give, hold     of the owners: as in a move
 //
 // Crash (12):
@@ -82,7 +84,7 @@
 //
 //	follow         of all workers: reads no target of an open revision
 //	watch          of another worker: after 3 s, or when the planner has no seat, a plan is due
-//	draft, layout  lists the rows → the next revision opened; all targets; plan completed
+//	draft, layout  the rows are listed → the next revision opened; all targets; plan completed
 //	peers …        later, as in a crash
 //
 // Eager move (06; 08 when the drain time ends):
@@ -90,13 +92,15 @@
 //	take           of the successor: prepares, requests → heartbeat with the request
 //	give           of the owner: sees the request, ends the handler's soft context
 //	hold, give     the handler returns → row: last mark, successor as owner, next generation
-//	take, hold     of the successor: reads its name in the row, starts; → heartbeat without it
+//	take, hold     of the successor: reads its name in the row, starts; → heartbeat without the
+//	               request
 //
 // Cooperative move (07):
 //
 //	take           of the successor: prepares, requests → heartbeat with the request
 //	give           of the owner → row: offer and latest mark; the handler continues
-//	take, hold     of the successor → row taken over, next generation; starts
+//	take, hold     of the successor → row taken over, next generation; starts; → heartbeat without
+//	               the request
 //	give, hold     of the owner: reads the row or is refused, and ends its handler 50 ms later
 //
 // Graceful stop (10; 11 with no other worker):
@@ -106,7 +110,8 @@
 //	               unless no other worker is left
 //	give, hold     serves the requests of successors → rows, as in a move
 //	leave, hold    nobody requests more, or the drain time is over → rows released
-//	seat           no row is in its name → seat deleted; the next planner deletes its target
+//	seat           no row is in its name, or handlers and writes have had their time → seat deleted;
+//	               the next planner deletes its target
 //
 // Restore of the table (17):
 //
@@ -116,4 +121,7 @@
 //	faults         reports restored while it lasts; an operator adopts → each row, no owner
 //	seat           verifies again: proven
 //	draft, take    → plan and targets; rows claimed
+//
+// The workers of a new table begin with the second line of a restore. The parts that no event names
+// read and remember; of these only duty writes (ticks), and wishes.
 package engine

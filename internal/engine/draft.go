@@ -236,9 +236,9 @@ func (d *draft) keepWriting(t *turn) {
 }
 
 // planSettled takes the answer to a swap of the plan. It returns the plan as it stands, if the
-// answer shows it, and whether it is the finished revision of this worker. A worker that was
+// answer shows it, and whether it is the complete revision of this worker. A worker that was
 // overtaken stops.
-func (d *draft) planSettled(t *turn, in Settled) (now *lease.Plan, finished bool) {
+func (d *draft) planSettled(t *turn, in Settled) (now *lease.Plan, complete bool) {
 	if malformed(in.Err) { // another plan is due when it can be read
 		*d = draft{}
 		return nil, false

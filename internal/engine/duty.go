@@ -28,7 +28,7 @@ import (
 // large fleet, settled with the answers to ticks.
 //
 // Invariant: taking over is one swap, so of many workers that try at the same time one succeeds.
-// Invariant: the worker that has taken over watches until a higher revision is finished. Its own
+// Invariant: the worker that has taken over watches until a higher revision is complete. Its own
 // ticks do not end it.
 
 const (
@@ -41,7 +41,7 @@ const (
 
 // A duty is what this worker knows of the watchers.
 type duty struct {
-	members  int64 // how many workers the last finished plan had
+	members  int64 // how many workers the last complete plan had
 	watchers []lease.Incarnation
 
 	revision int64   // of the plan that was seen last

@@ -6,12 +6,12 @@ import (
 
 // This worker's target: the shards that the plan assigns to it.
 //
-//	a revision is finished → page 0 read → further pages read → followed
+//	a revision is complete → page 0 read → further pages read → followed
 //	                          ↑________________________↓ mixed
 //
 // Called by the spine in each step, and with the answers to reads of targets.
 //
-// Invariant: a target is read once for every revision that was seen finished. While a revision
+// Invariant: a target is read once for every revision that was seen complete. While a revision
 // is open, an old target may mean "unchanged" or "not written yet".
 // Invariant: pages of different revisions are not acted on. They are read again with growing pauses.
 // If they stay as they are, the worker has no target.
@@ -23,7 +23,7 @@ const mostMixed = 8
 
 // A follow is the target that this worker follows.
 type follow struct {
-	revision int64        // the finished revision for which the target was read
+	revision int64        // the complete revision for which the target was read
 	target   lease.Target // all pages as one
 	missing  int64        // the revision at which there was no target of this worker; 0: there was one
 	broken   []Unreadable // the page of it that cannot be read
@@ -33,14 +33,14 @@ type follow struct {
 
 // A reading is the target that is being read.
 type reading struct {
-	revision int64 // the finished revision for which it is read
+	revision int64 // the complete revision for which it is read
 	pages    []lease.Target
 	mixed    int64 // how often they were no whole target
 	read     serial
 	try      retry
 }
 
-// keep reads the target when a revision is finished that was not followed yet, and from time to
+// keep reads the target when a revision is complete that was not followed yet, and from time to
 // time while it cannot be read.
 func (f *follow) keep(t *turn, me lease.Incarnation, plan lease.Plan) {
 	r := &f.reading

@@ -24,7 +24,7 @@ type news struct {
 	items    []lease.News
 	count    int64   // how much there was
 	added    Instant // when the latest was added
-	revision int64   // the finished revision known when the latest was added that a plan settles
+	revision int64   // the complete revision known when the latest was added that a plan settles
 }
 
 // add publishes one item, and reports whether it is new.

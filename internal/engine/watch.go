@@ -16,7 +16,7 @@ import (
 // Called by the fleet: watch.saw with the plan and the wishes that a listing of the seats contains;
 // and by the spine: fleet.due in each step.
 //
-// A plan is due when its inputs differ from those of the last finished plan, when the source
+// A plan is due when its inputs differ from those of the last complete plan, when the source
 // lists a shard that the plan lacks, and when a revision has been open for too long. The worker
 // whose own seat is the change writes the plan at once; the others wait, by rank. In a large fleet
 // the first watcher plans, and another one when a plan stays due.
@@ -36,7 +36,7 @@ type watch struct {
 	plan    lease.Plan // as last seen; revision 0: there is none
 	known   bool       // the plan was looked for
 	spoilt  bool       // it cannot be read: nobody plans until it can, or until it is deleted
-	since   Instant    // when the plan was first seen as it is: this revision, open or finished
+	since   Instant    // when the plan was first seen as it is: this revision, open or complete
 	at      order      // the step in which it became known as it is
 	wishes  lease.Wishes
 	self    bool     // this worker's own seat is a change, or it has evicted another

@@ -151,7 +151,7 @@ func rowMutants() []mutant {
 			without("incarnation"), inProtocol, "TestOnlyItsMakerFinishesARevision"},
 		{"a late planner finishes no later revision", "internal/protocol.ClosePlan",
 			without("p.revision"), inProtocol, "TestOnlyItsMakerFinishesARevision"},
-		{"a finished revision is not opened again", "shardlease/lease.Plan.checkPlan",
+		{"a complete revision is not opened again", "shardlease/lease.Plan.checkPlan",
 			never("p.open && !old.open"), inProtocol, "TestPlansThatNoPlannerWrites"},
 		{"a planner that meets its revision or a higher one stops", "internal/protocol.WriteTarget",
 			never("revision"), inProtocol, "TestTargetsAreOnlyReplacedByHigherRevisions"},

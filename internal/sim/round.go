@@ -219,7 +219,7 @@ func (w *world) atRest() bool {
 }
 
 // kept reports whether no worker holds a shard that the latest plan has assigned to another: a move that
-// has not begun yet is no move at rest. What an adversary wrote into an older target is read by nobody.
+// has not begun yet is no move at rest. Older targets do not count: nobody reads what an adversary wrote there.
 func (w *world) kept() bool {
 	plan, _ := w.theirs()
 	for _, r := range w.table.Records(group, lease.KindTarget) {

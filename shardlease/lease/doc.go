@@ -67,13 +67,16 @@
 // # The four conditional writes
 //
 //	operation   condition                                        made by
-//	create      there is no row and no tombstone                 a worker that sees a new shard or takes a seat
+//	create      there is no row and no tombstone                 a worker that creates a row or takes a seat; the worker
+//	                                                             that plans, for the first plan and for targets
 //	swap        write id and counter are as read, and so the     the holder; for a row without owner also an operator,
-//	            whole row is                                     and a worker that removes or revives the shard
+//	            whole row is                                     and a worker that removes or revives the shard; a
+//	                                                             worker for its seat (heartbeat); the worker that plans,
+//	                                                             for the plan and targets; an operator, for the wishes
 //	transfer    generation and owner are as read, and so is the  a worker that takes or quarantines a shard; an operator
 //	            offer that is accepted; commits do not matter    that takes it away, quarantines or adopts it
-//	delete      as swap; for seats and targets only              a worker that evicts another, gives up its seat, or
-//	                                                             drops the target of a dead worker
+//	delete      as swap; for seats and targets only; of a        a worker that evicts another, gives up its seat, or
+//	            malformed seat only the write id is compared     drops the target of a dead worker
 //
 // The holder of a row writes by swap. Any change of hands replaces the write id, so the next
 // swap of the former holder is refused. A worker that takes a shard writes by transfer, which
@@ -126,7 +129,8 @@
 //     lease time. An operator can evict any worker.
 //   - expire: a lease expires when its owner is evicted.
 //   - poll: to read the seats, or the plan alone, once per heartbeat interval. While one of its
-//     shards moves, a worker reads the seats and the rows of these shards every 120 ms (watch).
+//     shards moves, a worker reads the seats and the rows of these shards every 120 to 250 ms
+//     (watch).
 //   - list: to read a source, every Config.PollEvery, or all rows of one kind.
 //   - audit: a periodic complete listing of all lease rows.
 //

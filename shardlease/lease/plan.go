@@ -20,7 +20,7 @@ import (
 // differ, and finishes the revision. If the worker dies in between, the plan stays open, and
 // another worker opens the revision after it.
 //
-// Invariant: the revision never decreases, and a finished revision is never opened again.
+// Invariant: the revision never decreases, and a complete revision is never opened again.
 //
 // Invariant: only the worker that opened a revision finishes it.
 type Plan struct {
@@ -32,13 +32,13 @@ type Plan struct {
 	Planner  string // the name of its planner, for people
 	Table    string // the identity of the table for which the plan was made; empty: unknown
 
-	Finding           // what the last finished plan found
+	Finding           // what the last complete plan found
 	Tick    int64     // grows while a watcher lives; workers that do not watch read it
 	Late    bool      // a seat has missed a heartbeat
 	At      time.Time // the wall clock of the last writer, for people
 }
 
-// A Finding is what a plan stores about the fleet when it is finished. It names no members: a
+// A Finding is what a plan stores about the fleet when it is complete. It names no members: a
 // worker finds out by its target whether the plan has it.
 type Finding struct {
 	Inputs  string // the hash of everything that the plan was computed from, and whether a target was malformed
@@ -143,7 +143,7 @@ func (p Plan) checkNewPlan() string {
 }
 
 // checkPlan reports a change of a plan that is not one of these: another revision is opened, the
-// open revision is finished, or the plan ticks.
+// open revision is completed, or the plan ticks.
 func (p Plan) checkPlan(old Plan) string {
 	sameMaker := p.By == old.By && p.Planner == old.Planner && p.Table == old.Table
 	sameFinding := p.Finding.equal(old.Finding)
@@ -156,10 +156,10 @@ func (p Plan) checkPlan(old Plan) string {
 			return "another revision must be opened, and change nothing else"
 		}
 	case p.Open && !old.Open:
-		return "a finished revision must not be opened again"
+		return "a complete revision must not be opened again"
 	case p.Open != old.Open:
 		if !sameMaker || !sameTick {
-			return "a finished revision may only have other findings"
+			return "a complete revision may only have other findings"
 		}
 	case !sameMaker || !sameFinding || !follows(p.Tick, old.Tick):
 		return "within a revision the plan may only tick"
@@ -216,7 +216,7 @@ func (in *reader) plan(key Key) Plan {
 }
 
 func (p Plan) String() string {
-	state := "finished"
+	state := "complete"
 	if p.Open {
 		state = "open"
 	}

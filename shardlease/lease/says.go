@@ -21,7 +21,7 @@ type Says struct {
 
 	Revision int64 // the newest revision of the plan that the worker knows; 0: none
 	Settled  bool  // the worker holds what its target of this revision says; for people
-	// Missing is the finished revision of which the worker found no target of its own. It counts
+	// Missing is the complete revision of which the worker found no target of its own. It counts
 	// while it is the revision of the plan: then the planner makes the targets again from the
 	// lease rows. 0: none is missing.
 	Missing int64
