@@ -134,7 +134,7 @@ func TestCommitLoad(t *testing.T) {
 //
 //	go test ./integration/workers -run TestColdStart -cold.shards 10000 -v
 func TestColdStart(t *testing.T) {
-	c := &crowd{}
+	c, longest := &crowd{}, standstill(t)
 	stop := c.run(t, *coldShards, func(ctx context.Context, t *shardlease.Tenure) error {
 		c.held.Add(1)
 		<-ctx.Done()
@@ -142,8 +142,23 @@ func TestColdStart(t *testing.T) {
 	})
 	took := c.all(t, *coldShards, 2*time.Minute)
 	fmt.Fprintf(t.Output(), "%d shards held after %v, %d store faults\n", *coldShards, took.Round(time.Millisecond), c.fault.Load())
-	if n := c.fault.Load(); n > 0 {
-		t.Errorf("%d store faults", n)
+	if n, stood := c.fault.Load(), longest(); n > 0 && stood < 300*time.Millisecond {
+		t.Errorf("%d store faults, although this process never stood still for more than %v", n, stood)
 	}
 	stop()
+}
+
+// standstill returns a function that tells for how long at most this process has stood still since: virtual
+// machines are stopped now and then, and then no deadline can be met.
+func standstill(t *testing.T) (longest func() time.Duration) {
+	var most atomic.Int64
+	go func() {
+		const nap = 5 * time.Millisecond
+		for t.Context().Err() == nil {
+			from := time.Now()
+			fixture.Sleep(t, nap)
+			most.Store(max(most.Load(), int64(time.Since(from)-nap)))
+		}
+	}()
+	return func() time.Duration { return time.Duration(most.Load()) }
 }

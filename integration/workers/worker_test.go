@@ -39,6 +39,7 @@ type fleet struct {
 	table  string
 	shards []string
 	mode   rebalance.Mode
+	ttl    time.Duration
 
 	mu    sync.Mutex
 	spans []*watch
@@ -63,7 +64,7 @@ type process struct {
 }
 
 func newFleet(t *testing.T, mode rebalance.Mode, shards int) *fleet {
-	f := &fleet{T: t, table: local.Table(t), mode: mode}
+	f := &fleet{T: t, table: local.Table(t), mode: mode, ttl: ttl}
 	for i := range shards {
 		f.shards = append(f.shards, fmt.Sprintf("shard-%02d", i))
 	}
@@ -78,7 +79,7 @@ func (f *fleet) enter(name string) *process {
 	})
 	store := local.Open(f.T, local.Client(f.T, func(next http.RoundTripper) http.RoundTripper { return h.net.Over(next) }), f.table)
 	w, err := shardlease.New(store, shardlease.Static(f.shards...), shardlease.Config{
-		Group: "orders", Name: name, Handoff: f.mode, TTL: ttl, Drain: 2 * time.Second,
+		Group: "orders", Name: name, Handoff: f.mode, TTL: f.ttl, Drain: 2 * time.Second,
 		Order: checkpoint.Decimal, Commit: checkpoint.Policy{Every: 200 * time.Millisecond},
 	})
 	if err != nil {
@@ -220,9 +221,10 @@ func testWorkerLife(t *testing.T, mode rebalance.Mode) {
 func TestOutageOnDynamoDB(t *testing.T) {
 	local.Endpoint(t)
 	f := newFleet(t, rebalance.Cooperative, 8)
+	f.ttl *= 3 // a beat is sent at most T/3 before the outage, and T/15 is left after it for the next
 	processes := []*process{f.enter("a"), f.enter("b")}
-	f.within(beat+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
-	fixture.Sleep(t, ttl)
+	f.within(f.ttl/3+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
+	fixture.Sleep(t, f.ttl)
 	calls := f.calls()
 	outage := func(d time.Duration) {
 		for _, h := range processes {
@@ -235,18 +237,18 @@ func TestOutageOnDynamoDB(t *testing.T) {
 			h.cut.Store(false)
 		}
 	}
-	outage(ttl / 2)
+	outage(f.ttl / 2)
 	heal()
-	fixture.Sleep(t, 2*ttl)
+	fixture.Sleep(t, 2*f.ttl)
 	if n := f.calls(); n != calls {
 		t.Fatalf("half a lease time without a store: %d tenures began", n-calls)
 	}
-	outage(2 * ttl)
+	outage(2 * f.ttl)
 	if n := f.count(); len(n) != 0 {
 		t.Errorf("handlers still run: %v", n)
 	}
 	heal()
-	f.within(3*ttl, "a and b are back", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
+	f.within(3*f.ttl, "a and b are back", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, w := range f.spans[:calls] {
