@@ -93,7 +93,7 @@ func full(modules []string) []step {
 		test("processes, 20 killed and 20 frozen", results, 15,
 			processes, "-run", "TestProcesses$", "-v", "-process.kills", "20", "-process.stops", "20", "-timeout", "20m"),
 		consumer("kinesis"), consumer("dynamodbstreams"),
-		test("mutants", only(`mutants killed|FAIL|^ok|does not`), 0, broken, "-mutants", "-v", "-timeout", "20m"),
+		test("mutants", only(`mutants killed|FAIL|^ok|does not`), 0, broken, "-mutants", "-v", "-timeout", "40m"),
 	)
 	return append(steps, fuzz("10s", modules))
 }
