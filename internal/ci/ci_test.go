@@ -2,9 +2,13 @@ package main
 
 import (
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -95,6 +99,31 @@ func TestTargets(t *testing.T) {
 	want := []target{{"m/a", "FuzzA"}, {"m/a", "FuzzB"}, {"m/d", "FuzzC"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestCalmPackages: there is no goroutine for the race detector to watch.
+func TestCalmPackages(t *testing.T) {
+	for _, name := range calm {
+		files, err := filepath.Glob("../" + name + "/*.go")
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", name, len(files), err)
+		}
+		for _, file := range files {
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(parsed, func(n ast.Node) bool {
+				if _, begins := n.(*ast.GoStmt); begins {
+					t.Errorf("%s begins a goroutine: its package belongs under the race detector", file)
+				}
+				return true
+			})
+		}
+	}
+	if !isCalm("example.com/m/internal/engine") || isCalm("example.com/m/engine") || isCalm("example.com/m/internal/judge") {
+		t.Error("the calm packages are not recognized")
 	}
 }
 

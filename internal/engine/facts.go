@@ -195,6 +195,18 @@ func (f *facts) isPlaced(name string) bool {
 	return ok
 }
 
+// inOrder is isPlaced for names that are asked about in their order, each once: it takes a fraction of the
+// time of as many searches.
+func (f *facts) inOrder() func(name string) bool {
+	rest := f.placed.names
+	return func(name string) bool {
+		for len(rest) > 0 && rest[0] < name {
+			rest = rest[1:]
+		}
+		return len(rest) > 0 && rest[0] == name
+	}
+}
+
 // ready reports whether every parent is finished. A parent that nobody knows and that no complete
 // listing has counts as finished.
 func (f *facts) ready(parents []string, source *feed) bool {
@@ -222,8 +234,9 @@ func (f *facts) fresh(plan lease.Plan) bool { return f.revision == plan.Revision
 // may have finished since. unknown: there are others, which only a listing of the rows can tell
 // from finished ones, or from those that have come back and have a holder already.
 func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unknown bool) {
+	placed := f.inOrder()
 	for _, s := range source.shards {
-		if !s.listed || f.isPlaced(s.Name) {
+		if !s.listed || placed(s.Name) {
 			continue
 		}
 		of := f.find(s.Name)
@@ -239,8 +252,9 @@ func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unkn
 			all = append(all, lease.Assigned{Shard: s.Name, Parents: s.Parents})
 		}
 	}
+	placed = f.inOrder()
 	for _, of := range f.all {
-		if f.fresh(plan) && !of.over() && !f.isPlaced(of.name) && (of.begun || f.ready(of.parents, source)) {
+		if f.fresh(plan) && !of.over() && !placed(of.name) && (of.begun || f.ready(of.parents, source)) {
 			all = append(all, lease.Assigned{Shard: of.name})
 		}
 	}

@@ -88,9 +88,6 @@ func (f *fleet) reserve() time.Duration {
 // owner reports whether an owner has a seat, as far as a consistent read shows that began after
 // the step since.
 func (f *fleet) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
-	if slices.Contains(f.seat.former, inc) {
-		return gone, lease.Seat{} // this worker itself was the owner, and has lost its seat
-	}
 	if f.watching() {
 		switch p := f.peers.find(inc); {
 		case p != nil && p.suspect: // another worker may have evicted it

@@ -15,8 +15,8 @@ import (
 // is open, an old target may mean "unchanged" or "not written yet".
 // Invariant: pages of different revisions are not acted on. They are read again with growing pauses.
 // If they stay as they are, the worker has no target.
-// Invariant: a target that was unreadable is followed again only in a revision for which it was
-// written. The plan has given its shards to others meanwhile.
+// Invariant: a target that cannot be read is read again with the next plan, like all others. The worker
+// that made the last one looks for the end of the fault (see watch.mended), and then makes another.
 
 // mostMixed is how often pages that are no whole target are read before they count as none.
 const mostMixed = 8
@@ -27,7 +27,6 @@ type follow struct {
 	target   lease.Target // all pages as one
 	missing  int64        // the revision at which there was no target of this worker; 0: there was one
 	broken   []Unreadable // the page of it that cannot be read
-	again    Instant      // when such a target is read again
 	reading  reading
 }
 
@@ -40,14 +39,10 @@ type reading struct {
 	try      retry
 }
 
-// keep reads the target when a revision is complete that was not followed yet, and from time to
-// time while it cannot be read.
+// keep reads the target when a revision is complete that was not followed yet.
 func (f *follow) keep(t *turn, me lease.Incarnation, plan lease.Plan) {
 	r := &f.reading
-	if plan.Revision <= f.revision && len(f.broken) == 0 || plan.Open || !r.try.due(t) {
-		return
-	}
-	if plan.Revision <= f.revision && t.before(f.again) {
+	if plan.Revision <= f.revision || plan.Open || !r.try.due(t) {
 		return
 	}
 	if r.revision != plan.Revision {
@@ -87,9 +82,6 @@ func (f *follow) got(t *turn, in Got) (adopted bool) {
 	if !ok {
 		return f.mix(t)
 	}
-	if len(f.broken) > 0 && whole.Revision < r.revision {
-		return f.adopt(r.revision, lease.Target{}, r.revision)
-	}
 	return f.adopt(r.revision, whole, 0)
 }
 
@@ -113,7 +105,7 @@ func (f *follow) spoil(t *turn, page lease.Key) bool {
 		missing = 0
 	}
 	f.adopt(f.reading.revision, lease.Target{}, missing)
-	f.broken, f.again = []Unreadable{{Key: page}}, t.now.Mono.Add(t.cfg.Poll)
+	f.broken = []Unreadable{{Key: page}}
 	return true
 }
 

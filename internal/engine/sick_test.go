@@ -566,6 +566,25 @@ func TestFailedShardGoesToOthers(t *testing.T) {
 	}
 }
 
+// TestFailedShardReturns: a shard fails, and no plan gives it to another worker, because the plan cannot
+// be read. Its own worker tries again.
+func TestFailedShardReturns(t *testing.T) {
+	c := newClinic(t, 40, 5, true)
+	c.join("ab")
+	c.until(10 * time.Second)
+	c.run(time.Minute)
+	c.table.Unreadable = map[lease.Key]bool{lease.Plan{Group: c.config.Group}.Key(): true}
+	c.fails = func(_, shard string) bool { return shard == "shard-007" }
+	c.run(time.Minute)
+	tries := 0
+	for _, n := range c.nodes {
+		tries += len(n.starts)
+	}
+	if tries -= len(c.source.Shards); tries < 3 {
+		t.Errorf("%d tries in a minute", tries)
+	}
+}
+
 // TestSilentHandlers: handlers that neither mark nor call Progress keep their shards, and are reported
 // after five minutes, by one event for all of a worker; the seat has their number. The report ends
 // with the first mark.

@@ -19,23 +19,22 @@ const root = "../.."
 // A function is a function or a method, with its file.
 type function struct {
 	path  string // the file's path from the root of the module
+	pkg   string // the name of the package
 	src   string
 	start token.Pos // the start of the file
 	decl  *ast.FuncDecl
 }
 
-// apply makes the edit of op. It returns an error unless there is exactly one.
-func (f function) apply(op operator) (mutated string, err error) {
+// edit returns the edit of op. It returns an error unless there is exactly one.
+func (f function) edit(op operator) (edit, error) {
 	edits := op(scope{f.src, f.start, f.decl})
 	if len(edits) != 1 {
-		return "", fmt.Errorf("has %d places for this, not one", len(edits))
+		return edit{}, fmt.Errorf("has %d places for this, not one", len(edits))
 	}
-	e := edits[0]
-	mutated = f.src[:e.from] + e.text + f.src[e.to:]
-	if mutated == f.src {
-		return "", errors.New("is not changed by this")
+	if e := edits[0]; f.src[e.from:e.to] == e.text {
+		return edit{}, errors.New("is not changed by this")
 	}
-	return mutated, nil
+	return edits[0], nil
 }
 
 // functions returns the functions of the package in a folder by address: the folder, then a
@@ -67,7 +66,7 @@ func functions(dir string) (map[string]function, error) {
 		}
 		for _, d := range file.Decls {
 			if decl, ok := d.(*ast.FuncDecl); ok && decl.Body != nil {
-				all[dir+"."+nameOf(decl)] = function{filepath.Join(dir, filepath.Base(path)), string(src), file.FileStart, decl}
+				all[dir+"."+nameOf(decl)] = function{filepath.Join(dir, filepath.Base(path)), file.Name.Name, string(src), file.FileStart, decl}
 			}
 		}
 	}
@@ -120,7 +119,7 @@ func candidates(address string, op operator) []string {
 			continue
 		}
 		for at, f := range all {
-			if _, err := f.apply(op); err != nil {
+			if _, err := f.edit(op); err != nil {
 				continue
 			}
 			if f.decl.Name.Name == name || dir == folder(address) {

@@ -6,5 +6,6 @@
 // Each mutant names a function and an operator: make a condition never true, drop an
 // operand, delete a statement, or replace an expression or statements by others. So a
 // mutant still works after its function was moved to another file, and after most renames.
-// The mutated file is compiled through an overlay: the working tree is never changed.
+// All are compiled at once, through an overlay: the working tree is never changed. A mutant is a
+// copy of its function, which is called instead if SHARDLEASE_MUTANT has the mutant's number.
 package mutants

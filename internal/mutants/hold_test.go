@@ -3,8 +3,8 @@ package mutants
 // holdMutants break the rules of the owner's and of the successor's side.
 func holdMutants() []mutant {
 	return []mutant{
-		{"a worker that failed a shard waits for the next plan", "internal/engine.shard.acquire",
-			without("leave"), inEngine, "TestBoundsOfIncidents"},
+		{"a worker tries again what no plan gives to another", "internal/engine.shard.acquire",
+			without("leave"), inEngine, "TestFailedShardReturns"},
 		{"a worker whose handler does not return leaves the shard to others", "internal/engine.shard.acquire",
 			cut("h.declined"), inEngine, "TestStuckHandlerLeavesItsShard"},
 		{"a handler that returns in a moment leaves no shard to others", "internal/engine.shard.lingers",

@@ -1,11 +1,7 @@
 package mutants
 
 import (
-	"encoding/json"
 	"flag"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -27,8 +23,8 @@ func all() []mutant {
 	return slices.Concat(rowMutants(), bucketMutants(), engineMutants(), planMutants(), ruleMutants(), healthMutants())
 }
 
-// mutated returns the file with the mutant's edit, and the path of that file.
-func (m mutant) mutated(t *testing.T) (path, text string) {
+// edit returns the function of the mutant, and the mutant's edit.
+func (m mutant) edit(t *testing.T) (function, edit) {
 	t.Helper()
 	known, err := functions(folder(m.at))
 	if err != nil {
@@ -38,11 +34,11 @@ func (m mutant) mutated(t *testing.T) (path, text string) {
 	if !ok {
 		t.Fatalf("there is no function %s; the mutant fits in %q", m.at, candidates(m.at, m.op))
 	}
-	text, err = f.apply(m.op)
+	e, err := f.edit(m.op)
 	if err != nil {
 		t.Fatalf("%s %v; the mutant fits in %q", m.at, err, candidates(m.at, m.op))
 	}
-	return f.path, text
+	return f, e
 }
 
 // TestMutantsApply checks that the mutants fit the code: each operator finds exactly one
@@ -52,8 +48,8 @@ func TestMutantsApply(t *testing.T) {
 	check := newChecker(t)
 	for _, m := range all() {
 		t.Run(m.rule, func(t *testing.T) {
-			path, text := m.mutated(t)
-			if err := check.file(path, text); err != nil {
+			f, e := m.edit(t)
+			if err := check.file(f.path, edited(f.src, []edit{e})); err != nil {
 				t.Errorf("%s does not compile: %v", m.at, err)
 			}
 		})
@@ -64,16 +60,25 @@ func TestMutants(t *testing.T) {
 	if !*run {
 		t.Skip("breaks every rule once; run with: go test ./internal/mutants -mutants -v")
 	}
-	var killed atomic.Int32
 	all := all()
-	t.Run("unharmed", func(t *testing.T) { unharmed(t, all) })
+	programs := build(t, all)
+	if !t.Run("unharmed", func(t *testing.T) { programs.unharmed(t, all) }) {
+		return
+	}
+	var killed atomic.Int32
 	t.Run("each", func(t *testing.T) {
-		for _, m := range all {
+		for i, m := range all {
 			t.Run(m.rule, func(t *testing.T) {
 				t.Parallel()
-				if m.survives(t) {
+				out, err := programs.run(m, i+1)
+				failed := func(sign string) bool { return strings.Contains(out, sign) }
+				switch {
+				case err == nil:
 					t.Errorf("%s: %s does not fail", m.rule, m.test)
-				} else {
+				// Some mutants loop forever, which is a panic of the test program, or end it in another way.
+				case !slices.ContainsFunc([]string{"--- FAIL: ", "panic: ", "fatal error: "}, failed):
+					t.Errorf("the test of the mutant does not run: %v\n%s", err, out)
+				default:
 					killed.Add(1)
 				}
 			})
@@ -82,58 +87,20 @@ func TestMutants(t *testing.T) {
 	t.Logf("%d/%d mutants killed", killed.Load(), len(all))
 }
 
-// survives runs the test on the mutated file, and reports whether it passes.
-func (m mutant) survives(t *testing.T) bool {
-	t.Helper()
-	path, text := m.mutated(t)
-	dir := t.TempDir()
-	original, err := filepath.Abs(filepath.Join(root, path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	mutated := filepath.Join(dir, "mutated.go")
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {original: mutated}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string][]byte{mutated: []byte(text), filepath.Join(dir, "overlay.json"): overlay} {
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	out, err := m.goTest("-overlay", filepath.Join(dir, "overlay.json"), "-run", runPattern(m.test), m.pkg)
-	if err == nil {
-		return true
-	}
-	failed := func(sign string) bool { return strings.Contains(out, sign) }
-	// Some mutants loop forever, which is a panic of the test program, or end it in another way.
-	if !slices.ContainsFunc([]string{"--- FAIL: ", "panic: ", "fatal error: "}, failed) {
-		t.Fatalf("the test of the mutant does not run:\n%s", out)
-	}
-	return false
-}
-
-// unharmed runs the tests on the unchanged code: a test that fails anyway, or does not
-// exist, would kill every mutant.
-func unharmed(t *testing.T, all []mutant) {
+// unharmed runs the tests on the unharmed code: a test that fails anyway, or does not exist,
+// would kill every mutant.
+func (p programs) unharmed(t *testing.T, all []mutant) {
 	type one struct{ pkg, test string }
-	passed := map[one]bool{}
+	begun := map[one]bool{}
 	for _, m := range all {
-		if test := (one{m.pkg, m.test}); !passed[test] {
-			out, err := m.goTest("-v", "-run", runPattern(m.test), m.pkg)
-			if err != nil || !strings.Contains(out, "--- PASS: "+m.test) {
-				t.Fatalf("%s in %s does not pass by itself:\n%s", m.test, m.pkg, out)
-			}
-			passed[test] = true
+		if test := (one{m.pkg, m.test}); !begun[test] {
+			begun[test] = true
+			t.Run(m.test, func(t *testing.T) {
+				t.Parallel()
+				if out, err := p.run(m, 0); err != nil || !strings.Contains(out, "--- PASS: "+m.test) {
+					t.Errorf("%s in %s does not pass by itself: %v\n%s", m.test, m.pkg, err, out)
+				}
+			})
 		}
 	}
-}
-
-func runPattern(test string) string { return "^" + strings.ReplaceAll(test, "/", "$/^") + "$" }
-
-func (m mutant) goTest(args ...string) (string, error) {
-	cmd := exec.Command("go", append([]string{"test", "-vet=off", "-timeout=30s"}, args...)...)
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	return string(out), err
 }

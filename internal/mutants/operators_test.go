@@ -52,7 +52,8 @@ func TestOperators(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := function{src: sample, start: f.FileStart, decl: f.Decls[0].(*ast.FuncDecl)}.apply(c.op)
+		e, err := function{src: sample, start: f.FileStart, decl: f.Decls[0].(*ast.FuncDecl)}.edit(c.op)
+		got := edited(sample, []edit{e})
 		if want := strings.Replace(sample, c.old, c.new, 1); c.old == "" && err == nil || c.old != "" && got != want {
 			t.Errorf("%s: %v\n%s", c.what, err, got)
 		}

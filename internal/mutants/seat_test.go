@@ -35,8 +35,6 @@ func seatMutants() []mutant {
 			never("w.Spoilt"), inStore, "TestStore/BadInputWritesNothing"},
 		{"the owner of a seat that cannot be read keeps it", "internal/engine.seat.sight",
 			cut("s.own = true"), inEngine, "TestUnreadableSeatOfOnesOwn"},
-		{"a worker's own earlier seat is dead, readable or not", "internal/engine.fleet.owner",
-			never("former"), inEngine, "TestUnreadableFormerSeat"},
 		{"expiry takes a whole lease time, in every interleaving", "internal/engine.peers.evict",
 			swap(`patience + reserve`, `of.seat.TTL/4`), inExplorer, "TestCrashesAreExplored"},
 		{"a seat belongs to an incarnation and not to a name", "internal/engine.seat.create",
