@@ -100,6 +100,7 @@ func TestCostsOfBuckets(t *testing.T) {
 				defer f.close()
 				f.start(workers)
 				f.rest()
+				f.audited(workers)
 				c := f.cost(size{plan.shards, workers}, periods)
 				fmt.Fprintf(t.Output(), "%d buckets: a listing of %d rows costs %v; %d workers that hold %d shards and audit every %v: %.1f write + %.1f read units/s\n",
 					buckets, rows, listing[buckets], workers, plan.shards, plan.audit, c.writes, c.reads)

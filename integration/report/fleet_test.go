@@ -218,6 +218,15 @@ func (s *fleet) quiet() {
 	s.t.Error("the rows are listed again and again")
 }
 
+// audited waits until all workers have listed the rows once more: the next audits are most of a period away.
+func (s *fleet) audited(workers int) {
+	due := s.sum().listings + workers
+	for from := time.Now(); s.sum().listings < due && time.Since(from) < 2*s.plan.audit; {
+		fixture.Sleep(s.t, s.plan.beat())
+	}
+	s.quiet()
+}
+
 // find returns the member of that name.
 func (s *fleet) find(name string) *member {
 	s.mu.Lock()
