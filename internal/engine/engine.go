@@ -771,9 +771,16 @@ func malformed(err error) bool { return errors.Is(err, lease.ErrMalformed) }
 
 // shed drops what only a worker needs that watches or plans.
 func (e *Engine) shed() {
-	plans, d := e.plans(&e.turn), &e.duty
-	if !e.watching() && e.peers.seen > 0 {
-		e.peers = peers{}
+	t, d := &e.turn, &e.duty
+	plans := e.plans(t)
+	if !e.watching() {
+		e.faults.unreadable(t, lease.KindSeat, nil, true) // it will not see their end
+		if e.peers.seen > 0 {
+			e.peers = peers{}
+		}
+	}
+	if d.light {
+		e.faults.unreadable(t, lease.KindLease, nil, true)
 	}
 	switch {
 	case plans && d.light:

@@ -600,6 +600,46 @@ func TestPollsAfterADraft(t *testing.T) {
 	}
 }
 
+// TestReportsEndWithTheWatch: a seat and a row cannot be read, and the watchers report it. They lose their
+// seats one after the other. The workers that watch no longer end their reports.
+func TestReportsEndWithTheWatch(t *testing.T) {
+	f := newFleet(t, 24, 12, rebalance.Eager)
+	before, victim := f.watchers(), f.others()[0]
+	seat, row := f.seat(victim).Key(), f.row(victim.Handlers[0].Shard).Key()
+	f.table.Unreadable = map[lease.Key]bool{seat: true, row: true}
+	reported := func(n *member) (names []string) {
+		for _, e := range n.events {
+			if names = slices.DeleteFunc(names, func(name string) bool { return name == e.Shard }); e.Kind == event.Malformed && !e.Over {
+				names = append(names, e.Shard)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	all := []string{row.Name, seat.Name}
+	f.until(10*time.Minute, func() bool { return slices.Equal(reported(before[0]), all) })
+	for _, n := range before[:4] {
+		f.write(protocol.Evict(f.seat(n)))
+		f.Run(time.Minute)
+	}
+	f.Run(10 * time.Minute)
+	if got := reported(f.watchers()[0]); !slices.Equal(got, all) {
+		t.Errorf("the first watcher reports %v", got)
+	}
+	ceased := 0
+	for _, n := range f.others() {
+		if got := reported(n); len(got) > 0 {
+			t.Errorf("%s watches no longer and reports %v", n.Name, got)
+		}
+		if slices.Contains(before, n) {
+			ceased++
+		}
+	}
+	if ceased == 0 {
+		t.Error("all watch as before")
+	}
+}
+
 // slowLists makes the listings of the seats by one worker take 5 s.
 func (f *fleet) slowLists(of *member) {
 	f.slow = func(n *member, o engine.Output) time.Duration {

@@ -3,6 +3,10 @@ package mutants
 // watchMutants break the rules of fleets in which not every worker watches.
 func watchMutants() []mutant {
 	return []mutant{
+		{"a worker that watches no longer ends its reports of seats", "internal/engine.Engine.shed",
+			cut("unreadable", "kindseat"), inEngine, "TestReportsEndWithTheWatch"},
+		{"a worker that audits no longer ends its reports of rows", "internal/engine.Engine.shed",
+			cut("unreadable", "kindlease"), inEngine, "TestReportsEndWithTheWatch"},
 		{"a worker that has taken over watches until another revision is finished", "internal/engine.duty.saw",
 			swap(`plan.Revision > d.acting`, `plan.Revision >= d.acting`), inEngine, "TestAllWatchersDie"},
 		{"the worker whose swap is stored takes over", "internal/engine.duty.settled",
