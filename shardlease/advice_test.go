@@ -186,4 +186,17 @@ func TestEvictSpoiltSeat(t *testing.T) {
 	if _, err := store.Get(t.Context(), seat.Key()); !errors.Is(err, lease.ErrNotFound) {
 		t.Errorf("the seat is still there: %v", err)
 	}
+	seat = put(protocol.Sit(lease.Seat{Group: "orders", Incarnation: "j", Name: "a", TTL: ttl}, fixture.Stamp()))
+	looked = 0
+	link.OnGet(func(_ context.Context, k lease.Key, send func() (lease.Record, error)) (lease.Record, error) {
+		r, err := send()
+		if looked++; looked == 1 || err != nil { // it is spoilt when it has been read
+			put(protocol.NextBeat(seat, lease.Says{}, fixture.Stamp()))
+			return r, err
+		}
+		return nil, &lease.MalformedError{Key: k, WriteID: r.Written()}
+	})
+	if err := supervisor.Evict(t.Context(), "j"); err != nil || looked != 2 {
+		t.Errorf("looked %d times: %v", looked, err)
+	}
 }

@@ -178,7 +178,7 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
 		return err
 	}
 	key := lease.Key{Group: s.Group, Kind: lease.KindSeat, Name: string(worker)}
-	for last := lease.WriteID(""); ; {
+	for last, again := lease.WriteID(""), false; ; again = true {
 		record, err := s.Store.Get(ctx, key)
 		if errors.Is(err, lease.ErrNotFound) {
 			return nil
@@ -190,9 +190,9 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
 		if _, err = s.Store.Write(ctx, w); err == nil {
 			return nil
 		}
-		refused := errors.Is(err, lease.ErrRefused) || w.Spoilt && errors.Is(err, lease.ErrMalformed)
-		if !refused || w.Spoilt && w.Old.Written() == last { // refused: the worker has sent a heartbeat in between, or the seat is gone
-			return err
+		refused := errors.Is(err, lease.ErrRefused) || errors.Is(err, lease.ErrMalformed)
+		if !refused || again && w.Old.Written() == last { // refused: the seat was written in between, or is gone
+			return fmt.Errorf("evict %v: %w", key, err)
 		}
 		last = w.Old.Written()
 	}
