@@ -135,11 +135,21 @@ func (f *fleet) others() bool {
 	})
 }
 
-// seats returns the confirmed seats, sorted by incarnation, with this worker's own.
+// seats returns the confirmed seats, sorted by incarnation, with this worker's own. Of one that cannot be
+// read only the incarnation counts, also where it could be read before, or is this worker's own: otherwise
+// workers that know more or less of it would replace each other's plans.
 func (f *fleet) seats() []lease.Seat {
+	blank := func(s lease.Seat) lease.Seat { return lease.Seat{Group: s.Group, Incarnation: s.Incarnation, Beat: 1} }
 	all := []lease.Seat{f.seat.row}
+	if f.peers.mute {
+		all[0] = blank(all[0])
+	}
 	for i := range f.peers.all {
-		if p := &f.peers.all[i]; p.seat.Confirmed() && !slices.Contains(f.seat.former, p.seat.Incarnation) {
+		switch p := &f.peers.all[i]; {
+		case slices.Contains(f.seat.former, p.seat.Incarnation):
+		case p.unreadable:
+			all = append(all, blank(p.seat))
+		case p.seat.Confirmed():
 			all = append(all, p.seat)
 		}
 	}

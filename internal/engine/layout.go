@@ -235,7 +235,7 @@ func (l *layout) staff() {
 	}
 	for i, s := range l.seats {
 		_, cordoned := l.wants(lease.WishCordon, s.Name)
-		cordoned = cordoned || slices.Contains(l.facts.pages.broken, s.Incarnation) // it cannot learn of more
+		cordoned = cordoned || s.TTL == 0 || slices.Contains(l.facts.pages.broken, s.Incarnation) // it cannot say or learn more
 		_, drained := l.wants(lease.WishDrain, s.Name)
 		w := rebalance.Worker{
 			Name: s.Name, Tie: rebalance.Tie(string(s.Incarnation)), Labels: map[string]string{"task": s.Task, "build": s.Build},

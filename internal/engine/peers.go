@@ -46,6 +46,7 @@ type peers struct {
 	seen    Instant // when they were last listed
 	begun   order   // the step in which the last consistent listing was sent; 0: there was none
 	evicted []deadSeat
+	mute    bool // the last listing could not read this worker's own seat
 }
 
 // A deadSeat is an evicted seat. A listing may still show it that began before the deletion was
@@ -93,6 +94,7 @@ type sighting struct {
 	unreadable []Unreadable
 	spoilt     bool // the plan cannot be read
 	own        bool // it shows this worker's own seat, as it is or may have been
+	mute       bool // this worker's own seat cannot be read
 	begun      order
 	lax        bool // the listing may lag behind
 }
@@ -119,7 +121,7 @@ func (c *seat) sight(in Listed, begun order, lax bool) (s sighting) {
 		case u.Key.Kind != lease.KindSeat: // a record beside the seats
 			s.spoilt = s.spoilt || u.Key.Kind == lease.KindPlan
 		case lease.Incarnation(u.Key.Name) == c.me:
-			s.own = true // it exists; the next heartbeat shows more
+			s.own, s.mute = true, true // it exists; the next heartbeat shows more
 		default:
 			s.unreadable = append(s.unreadable, u)
 		}
@@ -153,7 +155,7 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 	}
 	sortPeers(all)
 	next := peers{
-		all: all, changed: p.changed, from: cmp.Or(p.from, t.now.Mono), seen: t.now.Mono, begun: p.begun, evicted: p.evicted,
+		all: all, changed: p.changed, from: cmp.Or(p.from, t.now.Mono), seen: t.now.Mono, begun: p.begun, evicted: p.evicted, mute: in.mute,
 	}
 	for i := range p.all {
 		old := &p.all[i]

@@ -641,6 +641,32 @@ func TestNewsEnd(t *testing.T) {
 	f.until(20*time.Second, func() bool { return len(f.seat(n).News) == 0 })
 }
 
+// TestPlansWithAnUnreadableSeat: nobody can read the seat of a worker that lives, or of one that is dead. Some workers
+// could read it before, one joins that never has, and the worker itself knows what is in it. They agree about
+// plans, and move nothing to and fro.
+func TestPlansWithAnUnreadableSeat(t *testing.T) {
+	for _, workers := range []int{3, 12} {
+		for _, dead := range []bool{false, true} {
+			f := newFleet(t, 4*workers, workers, rebalance.Eager)
+			of := f.up()[0]
+			f.table.Unreadable = map[lease.Key]bool{f.seat(of).Key(): true}
+			if dead {
+				of.Pause()
+			}
+			f.Run(leaseTime)
+			f.join()
+			f.watchers()[1].kill() // a newcomer may watch instead
+			f.Run(3 * leaseTime)
+			f.reset()
+			before := f.plan().Revision
+			f.Run(5 * leaseTime)
+			if n := f.plan().Revision - before; n > 0 || f.starts > 0 || len(of.Handlers) == 0 && !dead {
+				t.Errorf("%d workers, dead: %t: %d plans, and %d tenures began; held %v", workers, dead, n, f.starts, f.counts())
+			}
+		}
+	}
+}
+
 // TestShardThatComesBackStays: the source of the planner lists a shard again whose row is a tombstone, and
 // that of the worker to which the plan assigns it answers later. No plan leaves the shard out when the
 // worker has begun it.
