@@ -641,6 +641,23 @@ func TestNewsEnd(t *testing.T) {
 	f.until(20*time.Second, func() bool { return len(f.seat(n).News) == 0 })
 }
 
+// TestSlowPlans: to write the targets takes longer than others wait for a plan. Each planner that gives up on the
+// one before it waits for longer, so that one plan is completed.
+func TestSlowPlans(t *testing.T) {
+	for _, workers := range []int{4, 12} {
+		f := newFleet(t, 2*workers, workers, rebalance.Eager)
+		f.slow = func(_ *member, o engine.Output) time.Duration {
+			if send, is := o.(engine.Send); is && send.Write.Key().Kind == lease.KindTarget {
+				return 10 * time.Second
+			}
+			return 0
+		}
+		f.up()[workers-1].kill()
+		f.hand.Delete(f.plan().Key())
+		t.Logf("%d workers: held after %v", workers, f.until(3*time.Minute, func() bool { return !f.plan().Open && f.held() }))
+	}
+}
+
 // TestPlansWithAnUnreadableSeat: nobody can read the seat of a worker that lives, or of one that is dead. Some workers
 // could read it before, one joins that never has, and the worker itself knows what is in it. They agree about
 // plans, and move nothing to and fro.

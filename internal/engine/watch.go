@@ -25,7 +25,7 @@ import (
 // are placed at once.
 
 const (
-	openFor   = 3 * time.Second        // a revision that has been open for so long is abandoned
+	openFor   = 3 * time.Second        // a revision that has been open for so long is abandoned; each time it happens in a row, twice as long
 	apart     = time.Second            // between two plans, and between the ranks of planners
 	firstWait = 100 * time.Millisecond // a first plan waits so long for seats that are being confirmed
 	longStill = 2 * time.Second        // a plan waits at most so long for the seats to stand still
@@ -33,19 +33,20 @@ const (
 
 // A watch is what this worker knows of the plan.
 type watch struct {
-	plan    lease.Plan // as last seen; revision 0: there is none
-	known   bool       // the plan was looked for
-	spoilt  bool       // it cannot be read: nobody plans until it can, or until it is deleted
-	since   Instant    // when the plan was first seen as it is: this revision, open or complete
-	at      order      // the step in which it became known as it is
-	wishes  lease.Wishes
-	self    bool     // this worker's own seat is a change, or it has evicted another
-	orphans bool     // a worker has gone since the last plan
-	waits   Instant  // since when a plan is due; 0: none is
-	strays  []string // assigned shards whose rows an audit has found without an owner
-	again   Instant  // not again before
-	check   bool     // something has changed that may make a plan due
-	next    Instant  // when to check again although nothing has
+	plan     lease.Plan // as last seen; revision 0: there is none
+	known    bool       // the plan was looked for
+	spoilt   bool       // it cannot be read: nobody plans until it can, or until it is deleted
+	since    Instant    // when the plan was first seen as it is: this revision, open or complete
+	at       order      // the step in which it became known as it is
+	wishes   lease.Wishes
+	self     bool     // this worker's own seat is a change, or it has evicted another
+	orphans  bool     // a worker has gone since the last plan
+	waits    Instant  // since when a plan is due; 0: none is
+	replaced int      // so many open revisions in a row were not completed: perhaps nobody is quick enough
+	strays   []string // assigned shards whose rows an audit has found without an owner
+	again    Instant  // not again before
+	check    bool     // something has changed that may make a plan due
+	next     Instant  // when to check again although nothing has
 }
 
 // saw takes the plan as it was read, and reports whether it is another one. An older plan counts
@@ -59,9 +60,10 @@ func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) 
 	}
 	changed = !w.known || plan.Revision != w.plan.Revision || plan.Open != w.plan.Open
 	if changed {
-		w.since = t.now.Mono
-		if !plan.Open {
-			w.orphans, w.strays = false, nil
+		if w.since = t.now.Mono; !plan.Open {
+			w.orphans, w.strays, w.replaced = false, nil, 0
+		} else if w.plan.Open {
+			w.replaced = min(w.replaced+1, 5)
 		}
 	}
 	w.plan, w.wishes, w.known = plan, wishes, true
@@ -137,7 +139,7 @@ func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned 
 		if maker := w.plan.By.Incarnation; maker == f.seat.me || f.peers.find(maker) == nil {
 			return true, true
 		}
-		at := w.since.Add(openFor)
+		at := w.since.Add(openFor << w.replaced)
 		if t.before(at) {
 			return false, false
 		}
