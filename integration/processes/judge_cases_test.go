@@ -95,6 +95,16 @@ func TestJudge(t *testing.T) {
 			s.now -= 2 * time.Millisecond
 			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
 		}, ""},
+		"effects that are reported before their row": {func(s *script) {
+			s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
+			s.write("b", 3, 2)
+			s.write("b", 3, 3)
+			s.now -= 4 * time.Millisecond
+			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
+			s.now += 4 * time.Millisecond
+			s.write("b", 3, 4)
+		}, ""},
+		"effects of a generation that nobody has": {func(s *script) { s.write("b", 3, 2) }, "S3"},
 		"a call that comes before its row": {func(s *script) {
 			s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
 			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})

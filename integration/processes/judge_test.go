@@ -38,7 +38,7 @@ type judge struct {
 	seats    map[string]*place // seats by incarnation
 	suspects []entry
 	seizures []seizure
-	early    []entry // calls of handlers under generations that are not recorded yet
+	early    []entry // calls of handlers, and their effects, under generations that are not recorded yet
 	faults   []string
 	faulty   map[string]int // number of objections by promise
 	kills    []*recovery
@@ -242,18 +242,31 @@ func (j *judge) change(l *ledger, was, e entry) {
 	j.inherit(e)
 }
 
-// catchUp judges a call of a handler that was reported before the row it depends on.
+// catchUp judges what a handler did before the row was reported on which it depends.
 func (j *judge) catchUp(row entry) {
-	for i, e := range j.early {
-		if e.Shard == row.Shard && e.Generation == row.Generation {
-			if e.at() < row.at() {
-				j.object("S3", "%s: %s called its handler under generation %d before it had requested it", e.Shard, e.By, e.Generation)
-			}
-			j.early = slices.Delete(j.early, i, i+1)
+	early := j.early
+	j.early = nil
+	for _, e := range early {
+		switch {
+		case e.Shard != row.Shard || e.Generation != row.Generation:
+			j.early = append(j.early, e)
+			continue
+		case e.at() < row.at():
+			j.object("S3", "%s: %s called its handler under generation %d before it had requested it", e.Shard, e.By, e.Generation)
+		}
+		if e.Kind == acceptedEffect {
+			j.effect(e)
+		} else {
 			j.started(e)
-			return
 		}
 	}
+}
+
+// isEarly reports whether e belongs to a generation that is not recorded yet. A worker may read a row from
+// the service, and work under it, before the process that sent the write has recorded it.
+func (j *judge) isEarly(e entry) bool {
+	l := j.ledger(e.Shard)
+	return l.tenures[e.Generation] == nil && e.Generation > l.row.Generation
 }
 
 // inherit adds a shard to the recovery of a worker that was dead when its write was accepted.
@@ -293,6 +306,10 @@ func (j *judge) seat(e entry) {
 
 // effect judges an effect that the register has accepted.
 func (j *judge) effect(e entry) {
+	if j.isEarly(e) {
+		j.early = append(j.early, e)
+		return
+	}
 	l := j.ledger(e.Shard)
 	j.effects++
 	l.progress = e.Wall
@@ -319,12 +336,11 @@ func (j *judge) effect(e entry) {
 	j.recovered(e)
 }
 
-// started judges the call of a handler. A worker may read a row from the service, and report it,
-// before the process that sent the write has recorded it.
+// started judges the call of a handler.
 func (j *judge) started(e entry) {
 	h := j.ledger(e.Shard).tenures[e.Generation]
 	switch {
-	case h == nil && e.Generation > j.ledger(e.Shard).row.Generation:
+	case j.isEarly(e):
 		j.early = append(j.early, e)
 		return
 	case h == nil || j.who(h.owner) != e.By:
