@@ -503,7 +503,6 @@ func (e *Engine) sawSeats(in Listed) {
 	e.watch.check = true
 	t, r := &e.turn, &e.reads.seats
 	sight := e.seat.sight(in, r.begun, r.lax)
-	e.faults.unreadable(t, lease.KindSeat, in.Unreadable, !r.lax)
 	begun := r.begun
 	if r.lax {
 		begun, r.wanted = 0, r.wanted || e.watching() && (begun >= e.watch.at && e.watch.older(sight.plan) || e.faults.unsure(lease.KindSeat, in.Unreadable))
@@ -530,6 +529,9 @@ func (e *Engine) sawSeats(in Listed) {
 	})
 	if e.sighted(t, sight, begun) || changed {
 		e.shards.tendAll(t)
+	}
+	if e.watching() { // the others leave the report to those that list the seats all the time
+		e.faults.unreadable(t, lease.KindSeat, in.Unreadable, !r.lax)
 	}
 	for _, seat := range sight.seats {
 		if old := olds.find(seat.Incarnation); e.watching() && (old == nil && seat.Freed > 0 || old != nil && seat.Freed != old.seat.Freed) {
@@ -762,6 +764,7 @@ func (e *Engine) planSettled(in Settled) {
 	w.again, w.self, w.waits = t.now.Mono.Add(apart), false, 0
 	if mine := slices.IndexFunc(d.next, func(next lease.Target) bool { return next.Incarnation == e.seat.me }); mine >= 0 && !slices.Contains(e.facts.pages.broken, e.seat.me) {
 		e.follow.adopt(now.Revision, d.next[mine], 0)
+		e.faults.unreadable(t, lease.KindTarget, nil, true)
 		e.reconcile()
 	}
 	*d = draft{}
@@ -799,7 +802,7 @@ func (e *Engine) keepWatching() {
 		e.reads.seats.soon(t, 0)
 	}
 	if t.large && e.seat.capable() && !e.watch.spoilt && (rank == 0 || !e.leave.on) {
-		e.duty.late = e.watch.orphans || e.peers.late() > 0
+		e.duty.late = e.watch.orphans || e.peers.late(t) > 0
 		e.duty.keep(t, e.seat.row.Owner(), e.watch.plan, rank, e.vacant())
 	}
 }

@@ -169,6 +169,9 @@ func (f *facts) sawTargets(of *read, in Listed, plan lease.Plan) {
 		worker := u.Key.Name[:max(strings.LastIndexByte(u.Key.Name, '/'), 0)]
 		f.pages.broken = append(f.pages.broken, lease.Incarnation(worker))
 	}
+	f.pages.broken = slices.DeleteFunc(f.pages.broken, func(inc lease.Incarnation) bool { // a page beyond a whole target
+		return one(slices.DeleteFunc(slices.Clone(f.pages.all), func(page lease.Target) bool { return page.Incarnation != inc }))
+	})
 	before := f.placed.names
 	if f.planned(plan.Revision, f.pages.all); plan.Open { // some targets are of the revision before
 		f.placed.names = append(f.placed.names, before...)

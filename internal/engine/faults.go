@@ -183,11 +183,8 @@ func (f *faults) unreadable(t *turn, kind lease.Kind, all []Unreadable, current 
 		})
 	}
 	for _, u := range all {
-		at := slices.IndexFunc(f.malformed, func(m malformedRecord) bool { return m.key == u.Key })
-		switch {
-		case at >= 0:
-			f.malformed[at].keep(t)
-		case len(f.malformed) < mostMalformed:
+		known := slices.ContainsFunc(f.malformed, func(m malformedRecord) bool { return m.key == u.Key })
+		if !known && len(f.malformed) < mostMalformed {
 			m := malformedRecord{u.Key, fault{kind: event.Malformed}}
 			m.raise(t, t.now.Mono, u.Key.Name, nil)
 			f.malformed = append(f.malformed, m)
@@ -236,6 +233,9 @@ func (e *Engine) keepReporting() {
 	}
 	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted} {
 		fault.keep(t)
+	}
+	for i := range f.malformed {
+		f.malformed[i].keep(t)
 	}
 }
 

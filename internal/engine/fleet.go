@@ -182,7 +182,7 @@ func (f *fleet) vacant() bool {
 // it is soon known which workers have died. A fleet of few workers that returns has as many dead seats:
 // a plan for all of them would make it large, with watchers that are dead.
 func (f *fleet) manyLate(t *turn, seats int) bool {
-	return (f.duty.large() || seats > fewest) && (8*f.peers.late() >= seats || t.now.Mono < f.peers.from.Add(t.cfg.TTL/2))
+	return (f.duty.large() || seats > fewest) && (8*f.peers.late(t) >= seats || t.now.Mono < f.peers.from.Add(t.cfg.TTL/2))
 }
 
 // sighted takes the plan and the wishes that a listing shows. A plan that cannot be read stays what it was.

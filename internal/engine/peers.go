@@ -273,10 +273,11 @@ func (p *peers) pace(t *turn) time.Duration {
 	return d
 }
 
-// late returns how many seats have missed a heartbeat.
-func (p *peers) late() (n int) {
+// late returns how many seats have missed a heartbeat, and expire within this worker's lease time if they
+// stand still: plans wait for these only, and not for hours.
+func (p *peers) late(t *turn) (n int) {
 	for i := range p.all {
-		if p.all[i].suspect {
+		if of := &p.all[i]; of.suspect && t.now.Mono.Sub(of.since) >= of.seat.TTL-t.cfg.TTL {
 			n++
 		}
 	}

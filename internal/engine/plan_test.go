@@ -641,6 +641,38 @@ func TestNewsEnd(t *testing.T) {
 	f.until(20*time.Second, func() bool { return len(f.seat(n).News) == 0 })
 }
 
+// TestUnreadablePageBeyondATarget: a page that an earlier, longer target has left cannot be read. Its worker does
+// not need it, and gets its share.
+func TestUnreadablePageBeyondATarget(t *testing.T) {
+	f := newFleet(t, 8, 2, rebalance.Eager)
+	page := f.target(f.up()[0])
+	page.Page, page.Pages = 1, 2
+	f.put(page)
+	f.table.Unreadable = map[lease.Key]bool{page.Key(): true}
+	for i := range 8 {
+		f.lists(engine.Shard{Name: fmt.Sprintf("new-%d", i)})
+	}
+	f.until(f.config.Poll+2*beat, f.even)
+}
+
+// TestMalformedTargetIsReportedWhileItLasts: again and again, and when somebody has mended it. The worker itself may
+// make the plan that follows.
+func TestMalformedTargetIsReportedWhileItLasts(t *testing.T) {
+	f := newFleet(t, 4, 1, rebalance.Eager)
+	of := f.up()[0]
+	f.table.Unreadable = map[lease.Key]bool{f.target(of).Key(): true}
+	f.lists(engine.Shard{Name: "new"})
+	f.Run(15 * time.Minute)
+	told := func() (all []event.Event) {
+		return slices.DeleteFunc(slices.Clone(of.events), func(e event.Event) bool { return e.Kind != event.Malformed })
+	}
+	if n := len(told()); n < 4 || told()[n-1].Over {
+		t.Fatalf("%d reports: %v", n, told())
+	}
+	f.table.Unreadable = nil
+	f.until(2*f.config.Poll, func() bool { return f.even() && told()[len(told())-1].Over })
+}
+
 // TestSlowPlans: to write the targets takes longer than others wait for a plan. Each planner that gives up on the
 // one before it waits for longer, so that one plan is completed.
 func TestSlowPlans(t *testing.T) {

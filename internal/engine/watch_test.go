@@ -600,11 +600,27 @@ func TestPollsAfterADraft(t *testing.T) {
 	}
 }
 
-// TestReportsEndWithTheWatch: a seat and a row cannot be read, and the watchers report it. They lose their
-// seats one after the other. The workers that watch no longer end their reports.
+// TestDeadSeatsWithALongLeaseTime: two workers die that have a lease time of ten minutes. Another leaves meanwhile:
+// the plan for that does not wait until the dead ones have expired.
+func TestDeadSeatsWithALongLeaseTime(t *testing.T) {
+	f := newFleet(t, 24, 10, rebalance.Eager)
+	f.config.TTL *= 60
+	x, y := f.join(), f.join()
+	f.config.TTL /= 60
+	f.Run(time.Minute)
+	x.kill()
+	y.kill()
+	f.Run(5 * time.Minute)
+	before, leaver := f.plan().Revision, f.others()[0]
+	leaver.Input(engine.Stop{})
+	f.until(2*beat, func() bool { return f.plan().Revision > before && !f.plan().Open })
+}
+
+// TestReportsEndWithTheWatch: a seat and a row cannot be read, and the watchers report it. Two of them
+// stand still until they are evicted. The workers that watch no longer end their reports.
 func TestReportsEndWithTheWatch(t *testing.T) {
 	f := newFleet(t, 24, 12, rebalance.Eager)
-	before, victim := f.watchers(), f.others()[0]
+	before, victim := f.watchers(), f.others()[3]
 	seat, row := f.seat(victim).Key(), f.row(victim.Handlers[0].Shard).Key()
 	f.table.Unreadable = map[lease.Key]bool{seat: true, row: true}
 	reported := func(n *member) (names []string) {
@@ -618,8 +634,10 @@ func TestReportsEndWithTheWatch(t *testing.T) {
 	}
 	all := []string{row.Name, seat.Name}
 	f.until(10*time.Minute, func() bool { return slices.Equal(reported(before[0]), all) })
-	for _, n := range before[:4] {
-		f.write(protocol.Evict(f.seat(n)))
+	for _, n := range before[:2] {
+		n.Pause()
+		f.Run(2 * leaseTime)
+		n.Resume(nil)
 		f.Run(time.Minute)
 	}
 	f.Run(10 * time.Minute)

@@ -3,6 +3,22 @@ package mutants
 // watchMutants break the rules of fleets in which not every worker watches.
 func watchMutants() []mutant {
 	return []mutant{
+		{"of an unreadable seat only the incarnation counts", "internal/engine.fleet.seats",
+			swap(`blank(p.seat)`, `p.seat`), inEngine, "TestPlansWithAnUnreadableSeat"},
+		{"also of this worker's own", "internal/engine.fleet.seats",
+			never("mute"), inEngine, "TestPlansWithAnUnreadableSeat"},
+		{"a worker whose seat cannot be read gets nothing new", "internal/engine.layout.staff",
+			without("ttl"), inEngine, "TestPlansWithAnUnreadableSeat"},
+		{"who replaces an open plan waits longer each time", "internal/engine.watch.saw",
+			cut("w.replaced", "+1"), inEngine, "TestSlowPlans"},
+		{"a page beyond a whole target does not matter", "internal/engine.facts.sawTargets",
+			cut("deletefunc"), inEngine, "TestUnreadablePageBeyondATarget"},
+		{"a malformed record is reported again", "internal/engine.Engine.keepReporting",
+			swap(`f.malformed[i].keep(t)`, `_ = i`), inEngine, "TestMalformedTargetIsReportedWhileItLasts"},
+		{"a planner that follows its own plan ends the report of its target", "internal/engine.Engine.planSettled",
+			cut("unreadable"), inEngine, "TestMalformedTargetIsReportedWhileItLasts"},
+		{"plans do not wait for seats that expire much later", "internal/engine.peers.late",
+			without("ttl"), inEngine, "TestDeadSeatsWithALongLeaseTime"},
 		{"a worker that watches no longer ends its reports of seats", "internal/engine.Engine.shed",
 			cut("unreadable", "kindseat"), inEngine, "TestReportsEndWithTheWatch"},
 		{"a worker that audits no longer ends its reports of rows", "internal/engine.Engine.shed",
