@@ -696,7 +696,12 @@ func TestSlowPlans(t *testing.T) {
 func TestPlansWithAnUnreadableSeat(t *testing.T) {
 	for _, workers := range []int{3, 12} {
 		for _, dead := range []bool{false, true} {
-			f := newFleet(t, 4*workers, workers, rebalance.Eager)
+			f := newFleet(t, 4*workers, 0, rebalance.Eager)
+			for f.config.MaxShards = 100; len(f.up()) < workers; {
+				f.join()
+			}
+			f.until(time.Minute, f.even)
+			f.Run(20 * time.Second)
 			of := f.up()[0]
 			f.table.Unreadable = map[lease.Key]bool{f.seat(of).Key(): true}
 			if dead {

@@ -411,6 +411,11 @@ func TestUnreadableSeatIsALife(t *testing.T) {
 	if n := len(a.Handlers); n != 3 {
 		t.Errorf("a holds %d shards", n)
 	}
+	for _, s := range b.writes(lease.KindSeat, 0) {
+		if write := s.Output.(engine.Send).Write; write.Op == lease.OpDelete {
+			t.Errorf("b tries to evict a seat that changes: %v", write)
+		}
+	}
 	a.Pause()
 	c := w.join("c", config(rebalance.Eager)) // it has never read that seat
 	w.run(ttl)
@@ -428,6 +433,36 @@ func TestUnreadableSeatIsALife(t *testing.T) {
 	}
 	a.Resume(nil)
 	w.until(30*time.Second, w.even)
+}
+
+// A shift is a planner that gives everything to the last worker.
+type shift struct{ rebalance.Even }
+
+func (shift) Plan(v rebalance.View) []int {
+	return slices.Repeat([]int{len(v.Workers) - 1}, len(v.Shards))
+}
+
+// TestUnreadableSeatIsNotRobbed: a plan gives to another worker what one has whose seat cannot be read. The other
+// one requests it and waits, whatever it lists meanwhile.
+func TestUnreadableSeatIsNotRobbed(t *testing.T) {
+	f := newFleet(t, 6, 0, rebalance.Eager)
+	f.config.Planner = shift{}
+	for range 3 {
+		f.join()
+	}
+	f.until(time.Minute, f.held)
+	of := f.up()[slices.IndexFunc(f.up(), func(n *member) bool { return len(n.Handlers) == 6 })]
+	of.winds = 15 * time.Second
+	f.table.Unreadable = map[lease.Key]bool{f.seat(of).Key(): true}
+	next := f.join()
+	f.Run(3 * time.Second)
+	f.up()[0].Input(engine.Stop{}) // so that the seats are listed consistently
+	f.until(time.Minute, func() bool { return len(next.Handlers) == 6 })
+	for _, s := range f.source.Shards {
+		if r := f.row(s.Name); r.Last.Reason != lease.ReasonHandoff {
+			t.Errorf("%v", r)
+		}
+	}
 }
 
 // TestSpoiltSeatDelaysItsOwnShardsOnly: a dead worker has left a seat that cannot be read, with a long lease
@@ -457,6 +492,8 @@ func TestUnreadableSeatOfOnesOwn(t *testing.T) {
 		t.Errorf("%d tenures ended, the first as %v", len(ended), ended[0].Cause)
 	}
 	w.join("b", config(rebalance.Eager)) // a plan needs a consistent listing
+	w.run(10 * time.Second)
+	w.nodes[1].Input(engine.Stop{})
 	w.run(time.Minute)
 	if lost := a.of(event.Lost); len(lost) > 0 {
 		t.Errorf("it has lost its seat %d times", len(lost))

@@ -20,7 +20,7 @@ func seatMutants() []mutant {
 		{"a seat that is about to expire is polled more often", "internal/engine.peers.pace",
 			swap(`paceDying`, `t.beat`), inEngine, "TestCrashIsNoticedTogether"},
 		{"a seat that cannot be read is a live worker", "internal/engine.fleet.owner",
-			without("=p.unreadable"), inEngine, "TestUnreadableSeatIsALife"},
+			without("=p.unreadable"), inEngine, "TestUnreadableSeatIsNotRobbed"},
 		{"a seat that cannot be read lives while it changes", "internal/engine.peers.watchSpoilt",
 			without("old.spoilt"), inEngine, "TestUnreadableSeatIsALife"},
 		{"it expires after ten lease times", "internal/engine.peers.patience",
