@@ -173,7 +173,7 @@ func (f *facts) sawTargets(of *read, in Listed, plan lease.Plan) {
 		return one(slices.DeleteFunc(slices.Clone(f.pages.all), func(page lease.Target) bool { return page.Incarnation != inc }))
 	})
 	before := f.placed.names
-	if f.planned(plan.Revision, f.pages.all); plan.Open { // some targets are of the revision before
+	if f.planned(plan.Revision, joined(f.pages.all)); plan.Open { // some targets are of the revision before
 		f.placed.names = append(f.placed.names, before...)
 		slices.Sort(f.placed.names)
 		f.placed.names = slices.Compact(f.placed.names)

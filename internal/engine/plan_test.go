@@ -641,6 +641,26 @@ func TestNewsEnd(t *testing.T) {
 	f.until(20*time.Second, func() bool { return len(f.seat(n).News) == 0 })
 }
 
+// TestPageBeyondATargetAssignsNothing: a page that an earlier, longer target has left names shards. They are placed
+// when the source lists them.
+func TestPageBeyondATargetAssignsNothing(t *testing.T) {
+	for _, workers := range []int{2, 12} {
+		f := newFleet(t, 4*workers, workers, rebalance.Eager)
+		page := f.target(f.up()[0])
+		page.Page, page.Pages, page.Hold = 2, 3, nil
+		for i := range 8 {
+			page.Hold = append(page.Hold, lease.Assigned{Shard: fmt.Sprintf("new-%d", i)})
+		}
+		f.put(page)
+		f.join() // who plans now reads the page
+		f.Run(20 * time.Second)
+		for _, a := range page.Hold {
+			f.lists(engine.Shard{Name: a.Shard})
+		}
+		f.until(f.config.Poll+2*beat, f.even)
+	}
+}
+
 // TestUnreadablePageBeyondATarget: a page that an earlier, longer target has left cannot be read. Its worker does
 // not need it, and gets its share.
 func TestUnreadablePageBeyondATarget(t *testing.T) {

@@ -11,6 +11,8 @@ func watchMutants() []mutant {
 			without("ttl"), inEngine, "TestPlansWithAnUnreadableSeat"},
 		{"who replaces an open plan waits longer each time", "internal/engine.watch.saw",
 			cut("w.replaced", "+1"), inEngine, "TestSlowPlans"},
+		{"a page beyond a target assigns nothing", "internal/engine.facts.sawTargets",
+			swap(`joined(f.pages.all)`, `f.pages.all`), inEngine, "TestPageBeyondATargetAssignsNothing"},
 		{"a page beyond a whole target does not matter", "internal/engine.facts.sawTargets",
 			cut("deletefunc"), inEngine, "TestUnreadablePageBeyondATarget"},
 		{"a malformed record is reported again", "internal/engine.Engine.keepReporting",
