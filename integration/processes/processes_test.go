@@ -74,7 +74,7 @@ func testProcesses(t *testing.T, buckets int) {
 	f.end()
 	f.audit()
 	f.report()
-	if *processKills >= 20 && f.judge.slowest() == 0 {
+	if *processKills >= 100 && f.judge.slowest() == 0 { // of twenty on a busy machine there may be none
 		t.Error("no recovery counts, so none could be measured")
 	}
 	if worst := f.judge.slowest(); worst > leaseTime()+leaseTime()/3+500*time.Millisecond+slack {
