@@ -104,6 +104,13 @@ func TestJudge(t *testing.T) {
 			s.now += 4 * time.Millisecond
 			s.write("b", 3, 4)
 		}, ""},
+		"a stale effect after one that is reported before its row": {func(s *script) {
+			s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
+			s.write("b", 3, 2)
+			s.write("a", 2, 2)
+			s.now -= 4 * time.Millisecond
+			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
+		}, "register"},
 		"effects of a generation that nobody has": {func(s *script) { s.write("b", 3, 2) }, "S3"},
 		"a call that comes before its row": {func(s *script) {
 			s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})

@@ -242,7 +242,7 @@ func (j *judge) change(l *ledger, was, e entry) {
 	j.inherit(e)
 }
 
-// catchUp judges what a handler did before the row was reported on which it depends.
+// catchUp judges what a handler did before the row of its generation was reported.
 func (j *judge) catchUp(row entry) {
 	early := j.early
 	j.early = nil
@@ -252,7 +252,7 @@ func (j *judge) catchUp(row entry) {
 			j.early = append(j.early, e)
 			continue
 		case e.at() < row.at():
-			j.object("S3", "%s: %s called its handler under generation %d before it had requested it", e.Shard, e.By, e.Generation)
+			j.object("S3", "%s: %s worked under generation %d before it had requested it", e.Shard, e.By, e.Generation)
 		}
 		if e.Kind == acceptedEffect {
 			j.effect(e)
@@ -306,11 +306,12 @@ func (j *judge) seat(e entry) {
 
 // effect judges an effect that the register has accepted.
 func (j *judge) effect(e entry) {
+	l := j.ledger(e.Shard)
 	if j.isEarly(e) {
 		j.early = append(j.early, e)
+		l.writing = max(l.writing, e.Generation) // from now on no effect of an earlier generation may be accepted
 		return
 	}
-	l := j.ledger(e.Shard)
 	j.effects++
 	l.progress = e.Wall
 	h := l.tenures[e.Generation]
@@ -474,7 +475,7 @@ func (j *judge) verdict() []string {
 	}
 	j.seizures = nil
 	for _, e := range j.early {
-		j.object("S3", "%s: %s called its handler under generation %d, which does not exist", e.Shard, e.By, e.Generation)
+		j.object("S3", "%s: %s worked under generation %d, which does not exist", e.Shard, e.By, e.Generation)
 	}
 	j.early = nil
 	if j.dropped > 0 {

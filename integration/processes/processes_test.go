@@ -71,10 +71,16 @@ func testProcesses(t *testing.T, buckets int) {
 		}
 	}
 	f.whole()
+	// On a busy machine other workers stall during most recoveries, and then these do not count.
+	for more := 20; *processKills >= 20 && more > 0 && f.judge.slowest() == 0 && !t.Failed(); more-- {
+		f.kill()
+		f.whole()
+		fixture.Sleep(t, leaseTime()/2)
+	}
 	f.end()
 	f.audit()
 	f.report()
-	if *processKills >= 100 && f.judge.slowest() == 0 { // of twenty on a busy machine there may be none
+	if *processKills >= 20 && f.judge.slowest() == 0 {
 		t.Error("no recovery counts, so none could be measured")
 	}
 	if worst := f.judge.slowest(); worst > leaseTime()+leaseTime()/3+500*time.Millisecond+slack {

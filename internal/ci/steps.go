@@ -32,9 +32,10 @@ const (
 	onDynamoDB  = "./integration/store"
 )
 
-// calm are the dear packages in which nothing runs concurrently but the tests themselves. The race
-// detector makes them ten times slower and has nothing to find, so only the nightly run uses it there.
-var calm = []string{"engine", "explore", "mutants", "scale", "sim"}
+// calm are the dearest packages that start no goroutine. The race detector makes them ten times slower and has
+// nothing to find, so only the nightly run uses it there. The simulator runs fleets side by side: six of them
+// show whether they share anything.
+var calm = []string{"engine", "explore", "mutants", "scale"}
 
 // fast returns the steps that must pass for a pull request.
 func fast(modules []string) []step {
@@ -83,6 +84,9 @@ func full(modules []string) []step {
 		steps = append(steps, step{"race detector, shuffled: " + dir, func(out io.Writer) error { return raceModule(out, dir) }})
 	}
 	steps = append(steps,
+		step{"race detector: simulated fleets side by side", func(out io.Writer) error {
+			return race(out, ".", "-run", "TestRounds$", simulator, "-sim.rounds", "6")
+		}},
 		test("exploration, 150,000 states a story", only(`states|FAIL|ok`), 0,
 			transitions, "-run", "TestExplore", "-explore.states", "150000", "-v"),
 		test("the real engines in every interleaving, up to 40,000 states a story", only(`states|FAIL|^ok`), 0,
@@ -109,8 +113,8 @@ func nightly(modules []string) []step {
 	night := int(time.Since(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).Hours() / 24)
 	seed := func(n int) string { return fmt.Sprint(n * night) }
 	return []step{
-		{"race detector, shuffled: the calm packages", func(out io.Writer) error {
-			args := []string{"-shuffle=on", "-timeout", "60m"}
+		{"race detector, shuffled: the calm packages and the simulator", func(out io.Writer) error {
+			args := []string{"-shuffle=on", "-timeout", "60m", simulator}
 			for _, name := range calm {
 				args = append(args, "./internal/"+name)
 			}
@@ -162,9 +166,9 @@ func consumer(stream string) step {
 	}}
 }
 
-// raceModule tests a module with the race detector, without its calm packages. Tests in real time run
-// alone, and their processes with a longer lease, because the detector makes everything several
-// times slower.
+// raceModule tests a module with the race detector, without its calm packages and the simulator. Tests in real
+// time run alone, and their processes with a longer lease, because the detector makes everything
+// several times slower.
 func raceModule(out io.Writer, dir string) error {
 	list, err := inModule(dir, "go", "list", "./...").output(out)
 	if err != nil {
@@ -176,7 +180,7 @@ func raceModule(out io.Writer, dir string) error {
 		rooms = append(rooms, "-p", "1")
 	}
 	for pkg := range strings.Lines(list) {
-		if pkg = strings.TrimSpace(pkg); !isCalm(pkg) && path.Base(pkg) != "processes" {
+		if pkg = strings.TrimSpace(pkg); !isCalm(pkg) && path.Base(pkg) != "processes" && path.Base(pkg) != "sim" {
 			rooms = append(rooms, pkg)
 		}
 	}

@@ -417,19 +417,20 @@ func TestUnreadableSeatIsALife(t *testing.T) {
 		}
 	}
 	a.Pause()
+	w.run(ttl / 2)
 	c := w.join("c", config(rebalance.Eager)) // it has never read that seat
 	w.run(ttl)
 	if n := len(b.Handlers) + len(c.Handlers); n != 3 {
 		t.Errorf("b and c hold %d shards", n)
 	}
 	evicted := func() int { return len(b.of(event.PeerEvicted)) + len(c.of(event.PeerEvicted)) }
-	w.run(8 * ttl)
+	w.run(7*ttl + ttl/2)
 	if evicted() != 0 {
 		t.Errorf("%d evictions", evicted())
 	}
 	w.until(2*ttl, func() bool { return len(b.Handlers)+len(c.Handlers) == 6 })
-	if evicted() != 1 {
-		t.Errorf("%d evictions", evicted())
+	if evicted() != 1 || len(b.of(event.PeerEvicted)) != 1 { // it has seen the last heartbeat
+		t.Errorf("%d evictions, %d of them by b", evicted(), len(b.of(event.PeerEvicted)))
 	}
 	a.Resume(nil)
 	w.until(30*time.Second, w.even)

@@ -133,15 +133,12 @@ func (w *world) revision(now int64) int64 {
 	return pick(w, near, near, near, near, lowest+int64(w.chance.IntN(5)), near+1000, min(near+1<<40, 1<<60))
 }
 
-// forged is the time on the records of the adversary: so early that it can write low revisions.
-var forged = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
 func replacing[R interface {
 	lease.Plan | lease.Target
 	lease.Record
 }](w *world, old, next R, exists bool) lease.Write {
 	s := w.stamp()
-	s.At = forged
+	s.At = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // so that low revisions can be written
 	write := lease.Write{Op: lease.OpCreate}
 	if exists {
 		write = lease.Write{Op: lease.OpSwap, Old: old}

@@ -219,13 +219,12 @@ func (w *world) atRest() bool {
 }
 
 // kept reports whether no worker holds a shard that the latest plan has assigned to another: a move that
-// has not begun yet is no move at rest. Older targets do not count, nor those of an adversary: nobody may
-// ever have read them.
+// has not begun yet is no move at rest. Older targets do not count: nobody reads what an adversary wrote there.
 func (w *world) kept() bool {
 	plan, _ := w.theirs()
 	for _, r := range w.table.Records(group, lease.KindTarget) {
 		target, _ := r.(lease.Target)
-		if target.Revision != plan.Revision || target.At.Equal(forged) || !slices.ContainsFunc(w.live(), func(n *node) bool { return n.me == target.Incarnation }) {
+		if target.Revision != plan.Revision || !slices.ContainsFunc(w.live(), func(n *node) bool { return n.me == target.Incarnation }) {
 			continue
 		}
 		for _, a := range target.Hold {
