@@ -234,6 +234,9 @@ func (l *layout) staff() {
 		}
 	}
 	for i, s := range l.seats {
+		if s.Incarnation == l.me.Incarnation {
+			s.MaxShards = l.me.MaxShards // it knows that also where nobody can read its seat
+		}
 		_, cordoned := l.wants(lease.WishCordon, s.Name)
 		cordoned = cordoned || s.TTL == 0 || slices.Contains(l.facts.pages.broken, s.Incarnation) // it cannot say or learn more
 		_, drained := l.wants(lease.WishDrain, s.Name)

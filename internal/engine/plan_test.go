@@ -741,6 +741,22 @@ func TestPlansWithAnUnreadableSeat(t *testing.T) {
 	}
 }
 
+// TestUnreadableSeatKeepsItsLimit: a worker that is alone and cannot read its own seat holds no more than MaxShards.
+func TestUnreadableSeatKeepsItsLimit(t *testing.T) {
+	f := newFleet(t, 4, 0, rebalance.Eager)
+	f.config.MaxShards = 4
+	of := f.join()
+	f.until(time.Minute, f.even)
+	f.table.Unreadable = map[lease.Key]bool{f.seat(of).Key(): true}
+	for i := range 4 {
+		f.lists(engine.Shard{Name: fmt.Sprintf("new-%d", i)})
+	}
+	f.Run(2 * time.Minute)
+	if n := len(of.Handlers); n != 4 || f.plan().Unplaced != 4 {
+		t.Errorf("it holds %d shards; %d have no worker", n, f.plan().Unplaced)
+	}
+}
+
 // TestShardThatComesBackStays: the source of the planner lists a shard again whose row is a tombstone, and
 // that of the worker to which the plan assigns it answers later. No plan leaves the shard out when the
 // worker has begun it.

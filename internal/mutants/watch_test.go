@@ -9,6 +9,8 @@ func watchMutants() []mutant {
 			never("mute"), inEngine, "TestPlansWithAnUnreadableSeat"},
 		{"a worker whose seat cannot be read gets nothing new", "internal/engine.layout.staff",
 			without("ttl"), inEngine, "TestPlansWithAnUnreadableSeat"},
+		{"a worker whose own seat cannot be read keeps its limit", "internal/engine.layout.staff",
+			never("l.me"), inEngine, "TestUnreadableSeatKeepsItsLimit"},
 		{"who replaces an open plan waits longer each time", "internal/engine.watch.saw",
 			cut("w.replaced", "+1"), inEngine, "TestSlowPlans"},
 		{"a page beyond a target assigns nothing", "internal/engine.facts.sawTargets",
