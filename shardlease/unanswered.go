@@ -81,9 +81,9 @@ func (f *flights) end(c *flight) bool {
 	return false
 }
 
-// abandon returns the calls to give up at now. A call has the grace after the loop has seen that
+// abandon returns the calls to give up at now. A call has its grace after the loop has seen that
 // its time is over: if the process was paused, the call could not return before.
-func (f *flights) abandon(now engine.Instant, grace time.Duration) (lost []*flight) {
+func (f *flights) abandon(now engine.Instant, grace func(lease.Kind) time.Duration) (lost []*flight) {
 	if now < f.next {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (f *flights) abandon(now engine.Instant, grace time.Duration) (lost []*flig
 		case c.returned.Load():
 			continue
 		case now >= c.due && !c.late:
-			c.late, c.due = true, now.Add(grace)
+			c.late, c.due = true, now.Add(grace(c.about.kind))
 		case now >= c.due:
 			c.abandoned = true
 			f.abandoned[c.about]++
@@ -108,9 +108,19 @@ func (f *flights) abandon(now engine.Instant, grace time.Duration) (lost []*flig
 
 // abandonCalls gives the engine an answer for each call that has not returned in time.
 func (r *run) abandonCalls() {
-	// Two heartbeats that do not return must leave time for a third one: see callLimit.
-	grace := min(max(r.config.TTL/100, 10*time.Millisecond), time.Second)
-	for _, c := range r.flights.abandon(r.mono(), grace) {
+	for _, c := range r.flights.abandon(r.mono(), r.grace) {
 		r.step(c.lost)
 	}
+}
+
+// grace returns how long a call about a record of this kind may take to return after the end of
+// its context. Two heartbeats that do not return must leave time for a third one: see callLimit.
+// Calls about rows are many, and thousands of them may end at the same moment: they all need the
+// processor then, and their grace is ten times as long.
+func (r *run) grace(kind lease.Kind) time.Duration {
+	least := min(max(r.config.TTL/100, 10*time.Millisecond), time.Second)
+	if kind == lease.KindSeat {
+		return least
+	}
+	return 10 * least
 }

@@ -171,3 +171,30 @@ func TestStoreThatAlwaysHangs(t *testing.T) {
 		})
 	}
 }
+
+// TestCallThatReturnsLate: the calls about rows return half a second after the end of their contexts,
+// as they do when thousands end at once. They have waited in the store, and that is no fault.
+func TestCallThatReturnsLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		link := storetest.NewLink(s.store)
+		var busy atomic.Bool
+		link.OnWrite(func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+			if w.Key().Kind == lease.KindLease && busy.Load() {
+				<-ctx.Done()
+				time.Sleep(ttl / 20)
+				return nil, &lease.QueuedError{Waited: ttl / 4, Cause: ctx.Err()}
+			}
+			return send()
+		})
+		busy.Store(true)
+		a := s.enterOn(link, "a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		time.Sleep(ttl / 2)
+		busy.Store(false)
+		s.shared(ttl, "a")
+		for _, e := range a.of(event.StoreFault) {
+			t.Error(e)
+		}
+		s.end()
+	})
+}

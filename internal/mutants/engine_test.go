@@ -87,6 +87,8 @@ func engineMutants() []mutant {
 			swap(`min($ttl * 7 / 30, longestCall)`, `$ttl * 7 / 30`), inWorker, "TestLongLeaseTimeRetriesSoon"},
 		{"a call that does not return is repeated", "shardlease.run.advance",
 			cut("abandonCalls"), inWorker, "TestHangingListingHidesNoDeath"},
+		{"thousands of calls may end at once", "shardlease.run.grace",
+			swap(`10 * least`, `least`), inWorker, "TestCallThatReturnsLate"},
 		{"few calls hang at a time", "shardlease.flights.begin",
 			never("mostAbandoned"), inWorker, "TestStoreThatAlwaysHangs"},
 		{"a call that hung and has returned makes room for another", "shardlease.flights.end",
