@@ -588,7 +588,7 @@ func TestSeatSaysWhatFits(t *testing.T) {
 	for name, says := range map[string]lease.Says{
 		"a negative revision": {Revision: -1}, "a negative count": {NewsLeft: -1},
 		"news of no kind": {News: []lease.News{{Shard: "s"}}}, "news of two words": {News: []lease.News{{Kind: "a b", Shard: "s"}}},
-		"news of no shard": {News: []lease.News{{Kind: lease.NewsCreated}}},
+		"news of no shard": {News: []lease.News{{Kind: lease.NewsFinished}}},
 	} {
 		if _, err := protocol.NextBeat(created, says, stamp()); !errors.Is(err, checkpoint.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)

@@ -244,7 +244,7 @@ func fullSeat() lease.Seat {
 			Leaving: true, Freed: 3, Revision: 40, Settled: true, Missing: 39, NewsLeft: 2,
 			Wants: []lease.Want{{Shard: "a b", Generation: 7, Owner: "the owner", Terms: rebalance.Terms{Mode: rebalance.Eager, Drain: time.Second}}},
 			News: []lease.News{
-				{Kind: lease.NewsCreated, Shard: "c"}, {Kind: lease.NewsDeclined, Shard: "b d"},
+				{Kind: "created", Shard: "c"}, {Kind: lease.NewsDeclined, Shard: "b d"},
 				{Kind: lease.NewsFinished, Shard: "a"}, {Kind: "telepathy", Shard: "a"},
 			},
 			Health: lease.Health{Unwell: "3 shards failed in a row", UnwellSince: at(6), Trial: true, Silent: 2, SilentSince: at(7), NoSource: true},

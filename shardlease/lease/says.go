@@ -43,7 +43,6 @@ type News struct {
 type NewsKind string
 
 const (
-	NewsCreated  NewsKind = "created"  // the worker created the row of the shard
 	NewsFinished NewsKind = "finished" // the shard is processed to its end, and its children may start
 	NewsDeclined NewsKind = "declined" // the worker failed the shard; until it removes the name, others should have it
 )

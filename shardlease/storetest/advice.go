@@ -357,7 +357,7 @@ func adviceIsNotShared(b *bench) {
 	wishes.List[0].By = "changed"
 	equal(b, "wishes", b.look(wishes.Key()).(lease.Wishes).List, want)
 
-	news := []lease.News{{Kind: lease.NewsCreated, Shard: "a"}}
+	news := []lease.News{{Kind: lease.NewsFinished, Shard: "a"}}
 	seat := b.putSeat(protocol.NextBeat(b.seat("a"), lease.Says{News: news}, b.stamp()))
 	seat.News[0].Shard = "changed"
 	equal(b, "news", b.look(seat.Key()).(lease.Seat).News, news)
