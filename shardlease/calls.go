@@ -177,7 +177,7 @@ func (r *run) poll() {
 			shards, err = r.worker.source.Shards(ctx)
 			return err
 		},
-		answer: func(err error) engine.Input { return listing(shards, err) },
+		answer: func(err error) engine.Input { return listing(shards, err, r.config.EmptySource) },
 	})
 }
 

@@ -118,6 +118,17 @@ type Config struct {
 	// workers one of them does it for all, 400 rows a second, which may take longer.
 	AuditEvery time.Duration
 
+	// KeepUnlisted keeps shards running that the source lists no more although they are not
+	// finished. By default their handlers wind down ([event.CauseUnlisted]) when two complete
+	// listings in a row of the owner's source have lacked them, and their children no longer wait.
+	// The row and its checkpoint stay, and the shard is claimed again when it is listed again.
+	KeepUnlisted bool
+
+	// EmptySource says that a source which lists no shards at all is right. By default New refuses
+	// Static without names, and a worker whose source lists nothing reports an
+	// [event.SourceFault] and concludes nothing from the listing.
+	EmptySource bool
+
 	// Observe is called with each event, one at a time, on a goroutine of its own. No
 	// heartbeat waits for it: events that do not fit into the queue are dropped and counted
 	// ([event.Event.Dropped]). Each call must return, because Run waits until the last event
@@ -257,7 +268,7 @@ func (c Config) engine(fault func(shard string, err error)) engine.Config {
 		Handoff: &strategy{handoff: c.Handoff, drain: c.Drain, prepares: c.Prepare != nil, fault: fault},
 		Planner: c.Planner, MaxShards: c.MaxShards, MaxMoves: c.MaxMoves,
 		StallAfter: c.StallAfter, CommitTimeout: c.CommitTimeout, MaxAttempts: int64(c.MaxAttempts), Backoff: c.Backoff, MaxBackoff: c.MaxBackoff,
-		Audit: c.AuditEvery, Poll: c.PollEvery, Order: setApart(c.Order, fault), Commits: c.Commit,
+		Audit: c.AuditEvery, Poll: c.PollEvery, KeepUnlisted: c.KeepUnlisted, Order: setApart(c.Order, fault), Commits: c.Commit,
 	}
 }
 

@@ -173,6 +173,7 @@
 //	the machine was suspended        the worker, by its wall clock        commits wait until a heartbeat is confirmed
 //	the wall clock is set            the worker, if it is set forward     as above; no shard moves: no two wall clocks are compared
 //	the table is restored            the worker, by the table's identity  nothing is claimed until an operator adopts the table, which raises all generations
+//	the source drops a shard         the worker, by two listings          the handler winds down, and the row stays, until a source lists the shard again
 //	a row cannot be read             the worker that lists it             the row is skipped and reported; the others are served
 //
 // # Configuration

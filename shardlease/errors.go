@@ -22,7 +22,7 @@ var (
 	// ErrEnded means that the tenure is over. An [*EndError] contains the cause. The cause of the
 	// soft context matches ErrEnded too, although the tenure may last a little longer.
 	ErrEnded = errors.New("the tenure is over")
-	// ErrNoShards means that the source lists no shards.
+	// ErrNoShards means that the source lists no shards, and [Config.EmptySource] is not set.
 	ErrNoShards = errors.New("no shards are listed")
 )
 

@@ -27,7 +27,7 @@ func TermsOf(c Config, why rebalance.Why, fault func(string, error)) (rebalance.
 }
 
 // Look returns the input that the engine gets from a source.
-func Look(ctx context.Context, s Source) engine.Source { return listSource(ctx, s) }
+func Look(ctx context.Context, s Source) engine.Source { return listSource(ctx, s, false) }
 
 // A Desk plays the worker's loop for one tenure.
 type Desk struct {

@@ -203,3 +203,46 @@ func TestQuarantineIsReversible(t *testing.T) {
 		}
 	})
 }
+
+// TestEmptySource: a source lists nothing any more. By default nothing follows from that; with EmptySource the
+// handlers wind down, and their contexts say why.
+func TestEmptySource(t *testing.T) {
+	for _, empty := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			s := newStage(t, 0)
+			r := &river{}
+			r.set(nil, shardlease.Shard{Name: "job"})
+			s.source = r
+			causes := make(chan error, 10)
+			a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager, EmptySource: empty}, func(ctx context.Context, tn *shardlease.Tenure) error {
+				defer func() { causes <- context.Cause(ctx) }()
+				return working(ctx, tn)
+			})
+			time.Sleep(5 * time.Second)
+			r.set(nil)
+			time.Sleep(5 * time.Minute)
+			if faults := len(a.of(event.SourceFault)); (faults > 0) == empty {
+				t.Errorf("EmptySource: %t; %d faults of the source were reported", empty, faults)
+			}
+			if !empty {
+				if len(causes) > 0 || s.row("job").Owner.IsZero() {
+					t.Errorf("a tenure has ended: %v", s.row("job"))
+				}
+				return
+			}
+			if len(causes) != 1 || s.row("job").Last.Reason != lease.ReasonUnlisted {
+				t.Fatalf("%d tenures have ended; %v", len(causes), s.row("job"))
+			}
+			if err := <-causes; !errors.Is(err, event.CauseUnlisted) {
+				t.Errorf("the cause is %v", err)
+			}
+			r.set(nil, shardlease.Shard{Name: "job"})
+			s.within(45*time.Second, "it is processed again", func() bool { return !s.row("job").Owner.IsZero() })
+		})
+	}
+	config := valid()
+	config.EmptySource = true
+	if _, err := shardlease.New(new(memstore.Store), shardlease.Static(), config); err != nil {
+		t.Errorf("a static source without shards: %v", err)
+	}
+}

@@ -55,8 +55,8 @@ func TestFullIsReported(t *testing.T) {
 	})
 }
 
-// TestUnlistedIsReported: the source lists two of four shards no more. They are processed as before, and one
-// worker reports them until the source lists one of them again and the other is quarantined. A shard that
+// TestUnlistedIsReported: the source lists two of four shards no more. With KeepUnlisted they are processed as
+// before, and one worker reports them until the source lists one of them again and the other is quarantined. A shard that
 // only the other worker's source lists yet is not reported.
 func TestUnlistedIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestUnlistedIsReported(t *testing.T) {
 		list := func(worker int, shards []shardlease.Shard) { lists[worker].Store(&shards) }
 		enter := func(worker int, name string) *actor {
 			s.source = shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) { return *lists[worker].Load(), nil })
-			return s.enter(name, shardlease.Config{Handoff: rebalance.Eager, PollEvery: 10 * time.Second, AuditEvery: 10 * time.Second}, nil)
+			return s.enter(name, shardlease.Config{Handoff: rebalance.Eager, PollEvery: 10 * time.Second, AuditEvery: 10 * time.Second, KeepUnlisted: true}, nil)
 		}
 		list(0, all[:4])
 		list(1, all[:4])

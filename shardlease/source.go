@@ -17,19 +17,21 @@ import (
 type Shard struct {
 	Name string
 	// Parents are the shards that this one continues. Its handler starts when all of them
-	// are finished. A parent that is not listed and has no lease row counts as finished.
+	// are finished. A parent that is not listed counts as finished: at once if it has no lease
+	// row, otherwise when its handler has wound down ([Config.KeepUnlisted]).
 	Parents []string
 	// Weight is the load of the shard, for a planner that uses it; rebalance.Even ignores it
 	// and counts shards.
 	Weight int
 }
 
-// A Source lists the shards of a stream. Every worker of a group calls its own source, on a
-// goroutine of its own, one call at a time.
+// A Source lists the shards of a stream. A worker calls its own source, on a goroutine of its
+// own, one call at a time; above eight workers usually only one of them does ([Config.PollEvery]).
 //
-// A listing without an error must be complete: a finished shard that is missing from two
-// listings in a row is removed. If a source cannot list all shards, it must return an error;
-// with the error it may return those that it could list.
+// A listing without an error must be complete: of the shards that are missing from two listings
+// in a row, finished ones are removed, and the handlers of the others wind down. If a source
+// cannot list all shards, it must return an error; with the error it may return those that it
+// could list.
 //
 // Shards must return soon after its context has ended, because Run waits for it.
 type Source interface {
@@ -97,14 +99,14 @@ func (e *SourceError) Unwrap() error {
 }
 
 // listSource calls the source and returns the shards that are valid, as the input of the
-// engine.
-func listSource(ctx context.Context, source Source) engine.Source {
+// engine. With empty, a listing without shards is valid.
+func listSource(ctx context.Context, source Source, empty bool) engine.Source {
 	var shards []Shard
 	_, err := guard(func() (err error) {
 		shards, err = source.Shards(ctx)
 		return err
 	})
-	return listing(shards, err)
+	return listing(shards, err, empty)
 }
 
 // listing turns the answer of a source into the input of the engine, without the shards
@@ -112,13 +114,13 @@ func listSource(ctx context.Context, source Source) engine.Source {
 //
 // Invariant: a listing with any fault is not complete. It may add shards, but a shard that is
 // missing from it is not treated as gone.
-func listing(shards []Shard, err error) engine.Source {
+func listing(shards []Shard, err error, empty bool) engine.Source {
 	answered := err == nil
 	if !answered {
 		err = &SourceError{Rule: "cannot be listed", Err: err}
 	}
 	good, fault := sift(shards)
-	if err == nil && len(shards) == 0 {
+	if err == nil && len(shards) == 0 && !empty {
 		fault = &SourceError{Err: ErrNoShards}
 	}
 	err = errors.Join(err, fault)

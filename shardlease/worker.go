@@ -62,7 +62,7 @@ func New(store lease.Store, source Source, config Config) (*Worker, error) {
 		f.add("source", "must be given: it lists the shards"+nilOf(source))
 	}
 	if shards, ok := source.(static); ok {
-		f.wrap("source", listSource(context.Background(), shards).Err)
+		f.wrap("source", listSource(context.Background(), shards, config.EmptySource).Err)
 	}
 	if err := errors.Join(err, errors.Join(f...)); err != nil {
 		return nil, err

@@ -94,13 +94,15 @@ func (e *Engine) take(in Input) {
 		}
 	case Source:
 		e.feed.sourced(t, in)
-		if e.duty.light {
-			e.feed.only(func(name string) bool { return e.shards.find(name) != nil })
-			e.shards.tendAll(t)
+		e.facts.relist(t, &e.feed)
+		if e.facts.forget(&e.feed); e.duty.light {
+			e.feed.only(e.shards.knows)
+		} else {
+			e.feed.forget(func(name string) bool { return e.shards.knows(name) || e.facts.find(name) != nil })
 		}
 		e.retire()
 		e.watch.check = true
-		e.shards.tendWaiting(t)
+		e.shards.tendAll(t) // shards may be listed again or no more, and a parent without a row may count as finished
 		e.faults.sourced(t, in.Err)
 	case SourceSilent:
 		e.feed.silent()
@@ -141,11 +143,15 @@ func (e *Engine) live() {
 	e.tendDue()
 	e.keepHealth()
 	e.faults.silent.keep(t, e.shards.all)
-	e.faults.full.keepFull(t, &e.watch.plan, e.first())
-	if !e.first() {
+	reports := e.reporter()
+	e.faults.full.keepFull(t, &e.watch.plan, reports)
+	if !reports {
 		e.faults.unlisted.lower(t)
 	}
-	e.news.declined(t, func(name string) bool { return e.shards.declines(t, name, e.health.resting(t)) })
+	// A shard that is no longer assigned stays declined while this worker's source lacks it: no plan gives it back.
+	e.news.declined(t, func(name string) bool {
+		return e.shards.declines(t, name, e.health.resting(t), &e.feed) || e.feed.bars(t, name)
+	})
 	e.keepLeaving()
 	if e.seat.phase == seated && !e.leave.over {
 		e.keepPlanning()
@@ -219,6 +225,10 @@ func (e *Engine) happened(s *shard, h happened) {
 	if h.finished {
 		e.news.add(t, lease.NewsFinished, s.name, e.follow.revision)
 		e.facts.finish(t.step, s.name)
+	}
+	if h.unlisted && e.feed.tells(s.name, s.row.copy.Row().Generation) {
+		e.news.add(t, newsUnlisted, s.name, e.follow.revision)
+		e.facts.leave(t, s.name, &e.feed)
 	}
 	if h.declined {
 		e.news.add(t, lease.NewsDeclined, s.name, 0)
@@ -424,16 +434,22 @@ func (e *Engine) reconcile() {
 			}
 		}
 		at++
-		if e.shards.declines(t, s.name, e.health.resting(t)) {
+		if e.shards.declines(t, s.name, e.health.resting(t), &e.feed) {
 			e.news.add(t, lease.NewsDeclined, s.name, 0)
 		}
+	}
+	if e.duty.light { // it does not poll, so what it knows of the source grows old
+		e.feed.forget(func(name string) bool { s := e.shards.find(name); return s != nil && (s.aim.mine || s.t != nil) })
 	}
 	for _, give := range e.follow.target.Give {
 		s := e.shards.find(give.Shard)
 		switch {
 		case s == nil:
-		case give.To == e.seat.me:
-			s.get(t) // an audit has found its row without an owner
+		case give.To == e.seat.me: // an audit has found no owner of its row, or the planner's source lacks the shard
+			s.get(t)
+			if s.t != nil {
+				e.feed.doubt(t)
+			}
 		default:
 			s.aim.given = true
 		}
@@ -594,6 +610,7 @@ func (e *Engine) sawRows(in Listed, begun order) {
 		}
 	}
 	e.facts.saw(t, begun, in)
+	e.facts.relist(t, &e.feed)
 	for _, record := range in.Records {
 		at, ok := record.(lease.Row)
 		if !ok {
@@ -615,13 +632,13 @@ func (e *Engine) sawRows(in Listed, begun order) {
 	e.shards.tendAll(t)
 }
 
-// retire makes tombstones of finished shards that the source no longer lists, a few at a time. Unfinished
-// ones are reported. The first watcher does both.
+// retire makes tombstones of finished shards that the source no longer lists, a few at a time, and reports the
+// unfinished ones. The first watcher does it.
 func (e *Engine) retire() {
 	if !e.first() {
 		return
 	}
-	if e.facts.begun > 0 {
+	if e.facts.begun > 0 && e.reporter() {
 		e.faults.unlisted.keepUnlisted(&e.turn, &e.facts, &e.feed)
 	}
 	if !e.seat.capable() {
@@ -725,7 +742,7 @@ func (e *Engine) considerPlan() {
 	}
 	e.reads.look(t, w.pace(t))
 	if w.waits == 0 && w.plan.Revision != 0 { // no plan that is due will show more
-		e.reads.targets.wanted = e.reads.targets.wanted || stale && (len(added) > 0 || unknown)
+		e.reads.targets.wanted = e.reads.targets.wanted || stale && (len(added) > 0 || unknown || f.back())
 		e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
 	}
 	e.news.settled(e.seat.row.Freed, w.plan.Revision, w.waits > 0 || w.plan.Open || w.spoilt)
@@ -737,6 +754,7 @@ func (e *Engine) gather() {
 	switch e.draft.gather(t, stage{
 		plan: w.plan, spoilt: w.spoilt, stored: w.wishes, me: e.seat.row, seats: seats, begun: e.peers.begun,
 		still: t.now.Mono >= w.still(e.peers.changed) && !e.manyLate(t, len(seats)), facts: &e.facts, feed: &e.feed,
+		bars:   func(shard string) bool { return e.feed.bars(t, shard) },
 		strays: w.strays, acting: e.duty.acting > 0, late: func(inc lease.Incarnation) bool { p := e.peers.find(inc); return p != nil && p.suspect },
 	}) {
 	case beaten:
@@ -787,10 +805,11 @@ func (e *Engine) shed() {
 	}
 	switch {
 	case plans && d.light:
-		d.light, e.feed = false, feed{asking: e.feed.asking, fails: e.feed.fails}
+		d.light = false
+		e.feed.start()
 	case !plans && !d.light && e.draft.phase <= gathering:
 		d.light = true
-		e.feed.drop()
+		e.feed.stop(e.shards.knows)
 		e.facts, e.sweep = facts{next: Never}, sweep{}
 	}
 }
@@ -828,8 +847,10 @@ func (e *Engine) keepAuditing() {
 	e.sweep.keep(t)
 }
 
-// swept takes the rows as an audit has found them in a large fleet. A shard without a living owner
-// that the plan has long assigned was taken from its owner by hand, and the owner does not know.
+// swept takes the rows as an audit has found them in a large fleet. The next plan asks a worker to read its row
+// again in two cases. A shard of the plan has no living owner: somebody has taken it away by hand, and its worker
+// does not know. Or the source has ceased to list a held shard: only the first watcher polls, and the owner does
+// not know.
 func (e *Engine) swept() {
 	w, sweep := &e.watch, e.sweep
 	e.sweep, e.facts.asked = sweep.over(), sweep.revision
@@ -838,8 +859,17 @@ func (e *Engine) swept() {
 		return
 	}
 	w.strays = nil
-	for _, of := range e.facts.all {
-		if owner := e.peers.find(of.owner); owner == nil && of.owner != e.seat.me && of.begun && !of.over() && e.facts.isPlaced(of.name) && !e.declined(of.name) {
+	for i := range e.facts.all {
+		of := &e.facts.all[i]
+		if of.over() || !of.begun || !e.facts.isPlaced(of.name) {
+			continue
+		}
+		owner := e.peers.find(of.owner)
+		if held := owner != nil || of.owner == e.seat.me; !held && !e.declined(of.name) {
+			w.strays = append(w.strays, of.name)
+		} else if omits := e.feed.omits(of.name, of.known); !omits {
+			of.asked = false
+		} else if held && !of.asked && !e.turn.cfg.KeepUnlisted {
 			w.strays = append(w.strays, of.name)
 		}
 	}

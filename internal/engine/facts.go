@@ -11,8 +11,8 @@ import (
 // What this worker knows of all shards, for plans: the lease rows, and the names in the targets.
 //
 // Called by the spine: saw with each complete listing of the rows, sawTargets with each of the
-// targets, planned when this worker has written a plan, finish and bury with the news of this
-// worker and of others.
+// targets, planned when this worker has written a plan, relist and forget with each listing of the
+// source, finish, leave and bury with the news of this worker and of others.
 //
 // Invariant: what is known of a row may be out of date. It decides when to plan. A plan itself
 // rests on targets and rows that were read for it.
@@ -49,6 +49,9 @@ type fact struct {
 	finished bool
 	removed  bool
 	aside    bool  // quarantined
+	left     bool  // its last owner gave it up, because that owner's source no longer listed it
+	out      bool  // it was given up as unlisted, and this worker's source does not list it: it needs no worker
+	asked    bool  // a plan has asked this owner whether its source still lists it
 	begun    bool  // a worker has held the shard, as far as this worker can tell
 	known    order // the step in which this worker first listed the row
 	ended    order // the step in which this worker learnt that it is finished
@@ -57,7 +60,7 @@ type fact struct {
 }
 
 // over reports whether the shard needs no worker.
-func (f fact) over() bool { return f.finished || f.removed || f.aside }
+func (f fact) over() bool { return f.finished || f.removed || f.aside || f.out }
 
 func (f *facts) find(name string) *fact {
 	return find(f.all, name, func(of *fact) string { return of.name })
@@ -80,11 +83,11 @@ func (f *facts) saw(t *turn, sent order, in Listed) {
 		if row, ok := r.(lease.Row); ok {
 			of := fact{
 				name: row.Shard, owner: row.Owner.Incarnation, finished: row.Finished, removed: row.Removed,
-				aside: row.Quarantined, begun: begun(row), parents: row.Parents, known: t.step,
+				aside: row.Quarantined, left: left(row), begun: begun(row), parents: row.Parents, known: t.step,
 			}
 			was := old.find(of.name)
 			if was != nil && was.known > 0 && !was.removed { // one that is back is new
-				of.known = was.known
+				of.known, of.asked = was.known, was.asked && was.owner == of.owner
 			}
 			if of.finished {
 				of.ended = t.step
@@ -112,7 +115,7 @@ func (f *facts) know(name string) *fact {
 // bury notes that the row of a shard is a tombstone.
 func (f *facts) bury(step order, name string) {
 	of := f.know(name)
-	of.finished, of.removed, of.gone = false, true, max(of.gone, step)
+	of.finished, of.removed, of.left, of.out, of.gone = false, true, false, false, max(of.gone, step)
 }
 
 // begun reports whether somebody has held the shard, as far as the row remembers, and since it
@@ -135,13 +138,61 @@ func begun(row lease.Row) bool {
 	return false
 }
 
+// left reports whether the last owner gave the shard up as unlisted, and nobody has claimed it since.
+func left(row lease.Row) bool {
+	return row.Owner.IsZero() && !row.Finished && !row.Quarantined && row.Last.Reason == lease.ReasonUnlisted
+}
+
+// leave notes that the owner of a shard has given it up because its source no longer lists it.
+func (f *facts) leave(t *turn, name string, source *feed) {
+	of := f.know(name)
+	of.owner, of.begun, of.left = "", true, true
+	of.out = of.needless(t, source)
+}
+
+// needless reports whether a shard needs no worker, because it was given up as unlisted and this worker's source does
+// not list it either.
+func (f *fact) needless(t *turn, source *feed) bool {
+	return f.left && !t.cfg.KeepUnlisted && !source.lists(f.name)
+}
+
+// relist compares the rows with the source. An unlisted shard that the source lists needs a worker again. A shard
+// that the source has ceased to list is barred from this worker.
+func (f *facts) relist(t *turn, source *feed) {
+	for i := range f.all {
+		of := &f.all[i]
+		if of.out = of.needless(t, source); of.known > 0 && !of.over() && source.omits(of.name, of.known) {
+			source.bar(of.name)
+		}
+	}
+}
+
+// forget drops shards whose rows are tombstones, when neither the source nor the plan has them any more.
+func (f *facts) forget(source *feed) {
+	f.all = slices.DeleteFunc(f.all, func(of fact) bool {
+		return of.removed && source.omits(of.name, of.gone) && !f.isPlaced(of.name)
+	})
+}
+
+// asks reports whether the owner of a shard still has to find out whether its source lists the shard. Each plan asks it
+// again, because it may have missed the last one.
+func (f *facts) asks(name string, source *feed) bool {
+	of := f.find(name)
+	return of != nil && of.asked && !of.over() && source.omits(name, of.known)
+}
+
+// back reports whether a shard that was given up as unlisted is listed: it may have to be placed again.
+func (f *facts) back() bool {
+	return slices.ContainsFunc(f.all, func(of fact) bool { return of.left && !of.over() })
+}
+
 // finish notes that a shard needs no worker any more.
 func (f *facts) finish(step order, name string) {
 	of := f.know(name)
 	if !of.finished {
 		of.ended = step
 	}
-	of.finished, of.removed, of.gone = true, false, 0
+	of.finished, of.removed, of.left, of.out, of.gone = true, false, false, false, 0
 }
 
 // heed notes what another worker publishes about shards.
@@ -150,6 +201,8 @@ func (f *facts) heed(t *turn, all []lease.News, source *feed) {
 		switch n.Kind {
 		case lease.NewsFinished:
 			f.finish(t.step, n.Shard)
+		case newsUnlisted:
+			f.leave(t, n.Shard, source)
 		case newsRemoved:
 			f.bury(t.step, n.Shard)
 			source.soon(t)
@@ -187,6 +240,11 @@ func (f *facts) planned(revision int64, targets []lease.Target) {
 		for _, a := range target.Hold {
 			f.placed.names = append(f.placed.names, a.Shard)
 		}
+		for _, g := range target.Give {
+			if of := f.find(g.Shard); of != nil && g.To == target.Incarnation {
+				of.asked = true
+			}
+		}
 	}
 	slices.Sort(f.placed.names)
 	f.placed.names = slices.Compact(f.placed.names)
@@ -217,7 +275,7 @@ func (f *facts) ready(parents []string, source *feed) bool {
 		src := source.find(name)
 		of := f.find(name)
 		switch {
-		case of != nil && of.finished:
+		case of != nil && (of.finished || of.out):
 			return false
 		case of != nil && of.removed: // if it is listed again it is about to be revived
 			return src != nil && src.listed
@@ -257,7 +315,7 @@ func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unkn
 	}
 	placed = f.inOrder()
 	for _, of := range f.all {
-		if f.fresh(plan) && !of.over() && !placed(of.name) && (of.begun || f.ready(of.parents, source)) {
+		if (f.fresh(plan) || of.left) && !of.over() && !placed(of.name) && (of.begun || f.ready(of.parents, source)) {
 			all = append(all, lease.Assigned{Shard: of.name})
 		}
 	}

@@ -345,10 +345,10 @@ func (l *shards) probe(t *turn, late int) {
 	}
 }
 
-// keepFull reports shards for which the plan has found no room. The first watcher does it.
-func (f *fault) keepFull(t *turn, plan *lease.Plan, first bool) {
+// keepFull reports shards for which the plan has found no room. Only the worker that reports for the fleet does it.
+func (f *fault) keepFull(t *turn, plan *lease.Plan, reports bool) {
 	switch {
-	case plan.Unplaced == 0 || !first:
+	case plan.Unplaced == 0 || !reports:
 		f.lower(t)
 	case !plan.Open:
 		f.shards, f.count = plan.Examples, int(plan.Unplaced)
@@ -356,12 +356,12 @@ func (f *fault) keepFull(t *turn, plan *lease.Plan, first bool) {
 	}
 }
 
-// keepUnlisted reports the unfinished shards that the last two complete listings of the source have
-// lacked. Workers process them as before: the listing may be wrong. The first watcher does it.
+// keepUnlisted reports unfinished shards: those that the last two complete listings of the source have lacked, and
+// those that were given up as unlisted.
 func (f *fault) keepUnlisted(t *turn, rows *facts, source *feed) {
 	count, names := 0, []string(nil)
 	for _, of := range rows.all {
-		if of.known > 0 && !of.over() && source.omits(of.name, of.known) {
+		if of.out && source.complete > 0 || of.known > 0 && !of.over() && source.omits(of.name, of.known) {
 			if count++; count <= faultNames {
 				names = append(names, of.name)
 			}

@@ -14,7 +14,9 @@ import (
 // shards. It goes on polling until it has an answer.
 //
 // Called by the spine: keep in each step, sourced with each listing, silent when there is none in
-// time, drop and only when this worker need not poll, soon when a shard has finished or come back.
+// time, start and stop when this worker begins or ceases to poll regularly, only and forget after a
+// listing or a new target, soon when a shard has finished or come back, doubt when a target asks about
+// a shard, bar and tells when a row has outlasted the listings.
 //
 // Invariant: only a complete listing shows that the source lacks a shard.
 
@@ -29,6 +31,7 @@ type feed struct {
 	complete int64 // how many complete listings there were
 	answered bool  // there was an answer, complete or not
 	fails    int32 // polls in a row that had no answer, or only an error
+	doubted  order // the step in which a target last asked whether the source still lists a shard; 0: none has
 	shards   []sourced
 }
 
@@ -38,10 +41,14 @@ type sourced struct {
 	asked  order // the step in which the latest listing was asked for that lists it
 	listed bool  // by the latest listing that could show it
 	absent int32 // complete listings in a row that lacked it
+	told   int64 // 1 above the generation for which this worker has said that the shard is unlisted
 }
 
 // keep polls the source when it is due.
 func (f *feed) keep(t *turn) {
+	if f.earlier < f.doubted && f.fails == 0 {
+		f.soon(t)
+	}
 	switch {
 	case f.asking:
 	case t.now.Mono >= f.next:
@@ -65,22 +72,40 @@ func (f *feed) awaited(t *turn) bool {
 // soon polls the source once more. Many finished shards are one more listing.
 func (f *feed) soon(t *turn) { f.next = min(f.next, max(t.now.Mono, f.polled.Add(t.beat/4))) }
 
+// doubt makes keep poll the source until two complete listings show whether it still lists the shards of this worker.
+func (f *feed) doubt(t *turn) { f.doubted = t.step }
+
 // blind reports whether the source does not answer.
 func (f *feed) blind() bool { return f.fails >= 2 }
 
 // silent notes that the source has not answered in time, which it may still do.
 func (f *feed) silent() { f.fails = 2 }
 
-// drop forgets what the source lists.
-func (f *feed) drop() {
-	*f = feed{asking: f.asking, next: f.next, begun: f.begun, polled: f.polled, fails: f.fails}
-	f.only(func(string) bool { return false })
+// start begins to poll regularly. It forgets the listings, but not the shards that they have ceased to list.
+func (f *feed) start() {
+	*f = feed{asking: f.asking, fails: f.fails, doubted: f.doubted, shards: f.barred()}
 }
 
-// only drops the other shards. Unless the source fails, it is polled again only where soon asks for it.
+// stop ends that: from now on only soon and doubt cause a poll. It forgets what start forgets.
+func (f *feed) stop(needed func(name string) bool) {
+	*f = feed{asking: f.asking, next: f.next, begun: f.begun, polled: f.polled, fails: f.fails, doubted: f.doubted, shards: f.barred()}
+	f.only(needed)
+}
+
+// forget drops shards that the source lists no more and that nobody needs.
+func (f *feed) forget(needed func(name string) bool) {
+	f.shards = slices.DeleteFunc(f.shards, func(s sourced) bool { return s.absent >= 2 && !needed(s.Name) })
+}
+
+// barred returns the shards that the source has ceased to list. They stay barred until it lists them again.
+func (f *feed) barred() []sourced {
+	return slices.DeleteFunc(slices.Clone(f.shards), func(s sourced) bool { return s.absent < 2 })
+}
+
+// only drops the other shards. Unless the source fails or a doubt is open, soon alone causes the next poll.
 func (f *feed) only(needed func(name string) bool) {
 	f.shards = slices.DeleteFunc(f.shards, func(s sourced) bool { return !needed(s.Name) })
-	if !f.blind() {
+	if !f.blind() && f.earlier >= f.doubted {
 		f.next = Never
 	}
 }
@@ -144,6 +169,40 @@ func (f *feed) relisted(name string, since order) bool {
 func (f *feed) lacks(name string) bool {
 	s := f.find(name)
 	return f.complete > 0 && (s == nil || !s.listed)
+}
+
+// lists reports whether the latest listing that could show it has the shard.
+func (f *feed) lists(name string) bool {
+	s := f.find(name)
+	return s != nil && s.listed
+}
+
+// bars reports whether this worker must not process the shard: two complete listings in a row have lacked it, or bar
+// has barred it. In contrast to omits, a shard that the feed does not remember is not barred.
+func (f *feed) bars(t *turn, name string) bool {
+	s := f.find(name)
+	return s != nil && s.absent >= 2 && !t.cfg.KeepUnlisted
+}
+
+// bar bars a shard that the source does not list, although it has perhaps never listed it: this worker has given the
+// shard up, or its row has outlasted two complete listings.
+func (f *feed) bar(name string) *sourced {
+	s := know(&f.shards, name, func(s *sourced) string { return s.Name })
+	if s.Name = name; !s.listed {
+		s.absent = 3
+	}
+	return s
+}
+
+// tells reports whether this worker has to say that the shard is unlisted: once for a generation, because other
+// workers may have sources that list it, and the next plan would be made for nothing.
+func (f *feed) tells(name string, generation int64) bool {
+	s := f.bar(name)
+	if s.listed || s.told == generation+1 {
+		return false
+	}
+	s.told = generation + 1
+	return true
 }
 
 // omits reports whether two complete listings in a row have lacked the shard that were asked for after the

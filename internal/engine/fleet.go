@@ -45,6 +45,15 @@ func (f *fleet) rank() int {
 // rows, and in a large fleet it plans and polls the source.
 func (f *fleet) first() bool { return f.watching() && f.duty.rank(f.seat.me, f.lives) == 0 }
 
+// reporter reports whether this worker makes the reports of which the fleet needs one: no watcher before it has a
+// seat. A watcher that is only late remains the reporter. A second report would soon be contradicted.
+func (f *fleet) reporter() bool {
+	return f.watching() && f.duty.rank(f.seat.me, func(inc lease.Incarnation) (seated, blind bool) {
+		_, blind = f.lives(inc)
+		return inc == f.seat.me || f.peers.seen == 0 || f.peers.find(inc) != nil, blind
+	}) == 0
+}
+
 // lives reports whether the heartbeats of a worker come in time, as this one has listed them, and whether
 // it says that its source does not answer. A worker that has just been named a watcher has not listed the
 // seats yet, and takes nobody for dead.

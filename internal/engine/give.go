@@ -150,14 +150,16 @@ func (s *shard) giveUp(t *turn) {
 		if s.commitsLate(t) {
 			end.Note = errNotAccepted.Error()
 		}
+	case w.cause == event.CauseUnlisted:
+		end.Reason = lease.ReasonUnlisted
 	case w.blame != noFailure:
 		end.Reason = lease.ReasonFailed
 	case w.cut:
 		end.Reason = lease.ReasonDrainTimeout
 	}
-	planned := end.Reason == lease.ReasonReleased || end.Reason == lease.ReasonDrainTimeout
+	planned := end.Reason == lease.ReasonReleased || end.Reason == lease.ReasonUnlisted || end.Reason == lease.ReasonDrainTimeout
 	if planned && handoff.Owner(of.give.agreed(), handoff.Giving{Wanted: of.give.stands(), Returned: true}) == handoff.Yield {
-		if end.Reason == lease.ReasonReleased {
+		if end.Reason != lease.ReasonDrainTimeout {
 			end.Reason = lease.ReasonHandoff
 		}
 		wr, err := protocol.Yield(at, s.hold(t), of.give.to, end, t.stamp())

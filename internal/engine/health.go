@@ -180,7 +180,7 @@ func (e *Engine) blame(s *shard) {
 		return
 	}
 	for _, s := range e.shards.all {
-		if e.shards.declines(t, s.name, true) {
+		if e.shards.declines(t, s.name, true, &e.feed) {
 			e.news.add(t, lease.NewsDeclined, s.name, 0)
 		}
 	}

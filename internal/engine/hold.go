@@ -27,6 +27,7 @@ import (
 type tenure struct {
 	generation int64
 	began      Instant
+	step       order // the step in which the tenure began
 	marks      marks
 	wind       winding
 	give       *giving // nil: no worker has requested the shard
@@ -111,7 +112,7 @@ func (s *shard) start(t *turn) {
 	s.callOff(t, s.mine())
 	at, now := s.row.copy.Row(), t.now.Mono
 	s.running = hold.Generation
-	s.t = &tenure{generation: hold.Generation, began: now, marks: marks{signs: signs{pulse: now}}}
+	s.t = &tenure{generation: hold.Generation, began: now, step: t.step, marks: marks{signs: signs{pulse: now}}}
 	if t.cfg.StallAfter > 0 {
 		s.at(t, now.Add(t.cfg.StallAfter))
 	}
@@ -198,6 +199,8 @@ func (s *shard) windDown(t *turn, w self) {
 		s.drain(t, event.CauseGivenUp)
 	case w.release:
 		s.drain(t, event.CauseStopped)
+	case s.unlisted(t, w.feed):
+		s.drain(t, event.CauseUnlisted)
 	}
 	s.stall(t)
 	if !of.draining {
@@ -212,6 +215,12 @@ func (s *shard) windDown(t *turn, w self) {
 			s.at(t, since.Add(limit))
 		}
 	}
+}
+
+// unlisted reports whether two complete listings in a row have lacked the shard since the tenure began. Only this
+// worker's own source counts: the source of another worker may be wrong.
+func (s *shard) unlisted(t *turn, source *feed) bool {
+	return !t.cfg.KeepUnlisted && source.omits(s.name, s.t.step)
 }
 
 // drainTerms returns the terms that limit the winding down, and from when they count. In a move
@@ -429,6 +438,7 @@ func (s *shard) stored(t *turn, what doing, h *happened) {
 		return
 	}
 	s.rest(t, what, h)
+	h.unlisted = left(s.row.copy.Row())
 	if what == ending {
 		h.finished, h.poll = true, true // its children may be listed now
 	}

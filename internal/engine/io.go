@@ -56,6 +56,7 @@ type Config struct {
 	MaxBackoff        time.Duration
 	Audit             time.Duration // how often the rows are listed although nothing has happened
 	Poll              time.Duration // how often the source is asked
+	KeepUnlisted      bool          // shards that the source lists no more are processed as before
 	Order             checkpoint.Order
 	Commits           checkpoint.Policy
 }
@@ -103,7 +104,7 @@ type (
 	}
 
 	// Source answers a [Poll]: a listing of the shards, or why there is none. Nothing
-	// follows from what an incomplete one lacks. One that lists nothing is never complete.
+	// follows from what an incomplete one lacks. One that lists nothing is complete only if the configuration accepts an empty source.
 	Source struct {
 		Shards   []Shard
 		Complete bool

@@ -40,10 +40,11 @@ type stage struct {
 	still   bool         // the seats stand still: held shards may move
 	facts   *facts
 	feed    *feed
+	bars    func(shard string) bool          // the source of this worker no longer lists it
 	targets []lease.Target                   // all pages as one, sorted by incarnation
 	torn    []lease.Incarnation              // the pages of these workers are no whole target
 	rows    bool                             // the owners are those of the rows, not of the targets
-	strays  []string                         // sorted; their workers have to read the rows again
+	strays  []string                         // sorted; their workers have to read the rows again, and owners to ask their sources
 	acting  bool                             // this worker has taken over, because no watcher lives
 	late    func(inc lease.Incarnation) bool // its seat has missed a heartbeat
 }
@@ -90,7 +91,12 @@ func (in *stage) over(shard string, at int, torn bool) bool {
 		}
 		return torn && in.feed.lacks(shard)
 	}
-	return in.says(at, shard, lease.NewsFinished, newsRemoved)
+	return in.says(at, shard, lease.NewsFinished, newsRemoved, newsUnlisted)
+}
+
+// declines reports whether a worker cannot have the shard: it says so, or it is this worker and knows it.
+func (in *stage) declines(at int, shard string) bool {
+	return in.says(at, shard, lease.NewsDeclined) || at >= 0 && in.seats[at].Incarnation == in.me.Incarnation && in.bars(shard)
 }
 
 // seatOf returns the place of a worker among the seats, or Nobody.
@@ -127,7 +133,7 @@ func (l *layout) survey() (whole bool) {
 		if ready := l.child(&e.Assigned); !ready && (!trusted || slices.ContainsFunc(e.Parents, l.facts.isPlaced)) {
 			continue // it comes back when its parents are finished
 		}
-		if l.says(e.owner, e.Shard, lease.NewsDeclined) {
+		if l.declines(e.owner, e.Shard) {
 			e.owner = rebalance.Nobody
 		}
 		l.shards = append(l.shards, e.Assigned)
@@ -306,7 +312,7 @@ func (l *layout) settle(planner rebalance.Planner) {
 	}
 	for i, at := range l.to {
 		owner := l.view.Shards[i].Owner
-		wrong := at != owner && (l.says(at, l.shards[i].Shard, lease.NewsDeclined) || at != rebalance.Nobody && !l.open(at))
+		wrong := at != owner && (l.declines(at, l.shards[i].Shard) || at != rebalance.Nobody && !l.open(at))
 		if _, pinned := l.view.Pins[i]; pinned || !wrong {
 			continue
 		}
@@ -328,7 +334,7 @@ func (l *layout) full(at int) bool {
 func (l *layout) another(planner rebalance.Planner, i int) int {
 	least := math.MaxInt
 	can := func(at int) bool {
-		return l.open(at) && !l.full(at) && !l.says(at, l.shards[i].Shard, lease.NewsDeclined)
+		return l.open(at) && !l.full(at) && !l.declines(at, l.shards[i].Shard)
 	}
 	for at, load := range l.loads {
 		if can(at) {
@@ -367,7 +373,7 @@ func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 			continue
 		}
 		next[to].Hold = append(next[to].Hold, l.shards[i])
-		if _, stray := slices.BinarySearch(l.strays, name); stray { // a hint to itself
+		if _, stray := slices.BinarySearch(l.strays, name); stray || l.facts.asks(name, l.feed) { // a hint to itself
 			next[to].Give = append(next[to].Give, lease.Give{Shard: name, To: next[to].Incarnation})
 		} else if owner != rebalance.Nobody && owner != to {
 			next[owner].Give = append(next[owner].Give, lease.Give{Shard: name, To: l.seats[to].Incarnation})

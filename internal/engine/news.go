@@ -8,7 +8,7 @@ import (
 
 // The news that this worker publishes about shards, for the next plan.
 //
-//	a shard is finished, or its row is a tombstone: news until a plan knows it
+//	a shard is finished or unlisted, or its row is a tombstone: news until a plan knows it
 //	this worker declines a shard: news until it declines it no more
 //
 // Called by the spine with what the shards report, before each heartbeat, and when a plan has been
@@ -18,6 +18,9 @@ import (
 
 // newsRemoved is the kind of the news that the row of an assigned shard is a tombstone.
 const newsRemoved = lease.NewsKind("removed")
+
+// newsUnlisted is the kind of the news that a row says that its shard was given up as unlisted.
+const newsUnlisted = lease.NewsKind("unlisted")
 
 // News is what this worker publishes about shards.
 type news struct {

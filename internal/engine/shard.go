@@ -123,6 +123,7 @@ func (w self) me() lease.Incarnation { return w.owner.Incarnation }
 type happened struct {
 	ended    bool              // its tenure is over
 	finished bool              // it needs no worker any more
+	unlisted bool              // its row says that it was given up as unlisted, by this worker or another
 	buried   bool              // its row is a tombstone, and it is assigned to this worker
 	back     bool              // its row was made, or revived
 	removed  bool              // this worker has made its row a tombstone
@@ -139,7 +140,7 @@ type happened struct {
 
 // planChanged reports whether something has happened that may make a plan due.
 func (h happened) planChanged() bool {
-	return h.finished || h.removed || h.buried || h.declined || h.ended || h.poll
+	return h.finished || h.unlisted || h.removed || h.buried || h.declined || h.ended || h.poll
 }
 
 func newShard(name, group string, me lease.Incarnation) *shard {
@@ -194,8 +195,8 @@ func (l *shards) moving() bool {
 }
 
 // ready reports whether the rows of all parents of a shard show that they are processed, in reads
-// that were answered lately. A parent without a row, or with a tombstone, counts as processed,
-// unless this worker's own source lists it: then it is about to be made, or revived.
+// that were answered lately. A parent counts as processed if it has no row, if its row is a tombstone, or if it was
+// given up as unlisted. If this worker's own source lists it, it does not: it is about to be made, revived or claimed.
 func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []string) bool {
 	ready := true
 	for _, name := range parents {
@@ -209,7 +210,7 @@ func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []st
 			p.get(t)
 		case p.row.malformed:
 			ready = false
-		case at.Generation == 0 || at.Removed:
+		case at.Generation == 0 || at.Removed || left(at) && !t.cfg.KeepUnlisted:
 			if unsure := source.shown <= p.row.asked; unsure || src != nil && src.listed {
 				ready = false
 				source.soon(t) // an old listing may be all that still has it
@@ -221,12 +222,16 @@ func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []st
 	return ready
 }
 
-// declines reports whether this worker cannot have the shard at present: its own handler has just
-// given it up, or does not return, or the worker is unwell and rests.
-func (l *shards) declines(t *turn, name string, resting bool) bool {
+// declines reports whether this worker cannot have the shard at present: the worker's handler has just given the shard
+// up or does not return, the worker is unwell and rests, or the worker's source no longer lists the shard.
+func (l *shards) declines(t *turn, name string, resting bool, source *feed) bool {
 	s := l.find(name)
-	return s != nil && s.t == nil && (s.lingers(t) || t.now.Mono < s.aim.leave || s.aim.mine && resting)
+	return s != nil && s.t == nil && (s.lingers(t) || t.now.Mono < s.aim.leave ||
+		s.aim.mine && (resting || source.bars(t, name)))
 }
+
+// knows reports whether this worker keeps any state of the shard.
+func (l *shards) knows(name string) bool { return l.find(name) != nil }
 
 // children returns the shards that have waited for the row of a parent, which was read now.
 func (l *shards) children(parent *shard) (all []*shard) {
@@ -267,16 +272,6 @@ func (l *shards) know(name, group string, me lease.Incarnation) *shard {
 		*s = newShard(name, group, me)
 	}
 	return *s
-}
-
-// tendWaiting tends the shards that wait for the source: it may list one again whose row is a
-// tombstone, and shows whether a parent without a row is processed.
-func (l *shards) tendWaiting(t *turn) {
-	for _, s := range l.all {
-		if s.aim.mine && s.t == nil {
-			s.wake, l.due = t.now.Mono, t.now.Mono
-		}
-	}
 }
 
 // knowAll makes sure that the shards of a target are known.

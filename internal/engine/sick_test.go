@@ -350,6 +350,20 @@ func TestSickWorkerCostsNothing(t *testing.T) {
 	})
 }
 
+// TestSickWorkerWithoutBackoff: without Backoff a shard that fails is tried again at once, by the same worker. When
+// that worker is unwell, its shards go to the others nevertheless.
+func TestSickWorkerWithoutBackoff(t *testing.T) {
+	c := newClinic(t, 40, 0, true)
+	c.config.Backoff = -1
+	c.fails = sick("e")
+	c.join("abcde")
+	c.until(time.Minute)
+	c.count()
+	c.run(20 * time.Minute)
+	c.lostAtMost(time.Minute)
+	c.diagnosed("e")
+}
+
 // TestTwoSickOfFive: of five workers that process everything, two become sick. It costs no more
 // than one.
 func TestTwoSickOfFive(t *testing.T) {

@@ -40,17 +40,17 @@ const (
 
 // acquire is about a shard that this worker does not hold.
 func (s *shard) acquire(t *turn, w self, h *happened) {
-	at := s.row.copy.Row()
 	switch s.row.copy.Reconcile(false, w.leaving || s.running != 0) {
 	case protocol.GiveBack:
-		if !w.leaving && s.before(t, s.aim.rest) {
-			return
+		if w.leaving || !s.before(t, s.aim.rest) {
+			s.giveBack(t, w, lease.ReasonReleased)
 		}
-		hold := lease.Hold{Key: s.row.copy.Key(), Incarnation: w.me(), Generation: at.Generation, Order: t.cfg.Order}
-		wr, err := protocol.Release(at, hold, protocol.End{Reason: lease.ReasonReleased, Note: "not started"}, t.stamp())
-		s.send(t, givingUp, wr, err)
 		return
 	case protocol.StartIt:
+		if w.feed.bars(t, s.name) { // the release writes "unlisted" into the row, where all workers read it
+			s.giveBack(t, w, lease.ReasonUnlisted)
+			return
+		}
 		if s.ask != nil {
 			h.served = s.ask.owner
 		}
@@ -85,6 +85,14 @@ func (s *shard) acquire(t *turn, w self, h *happened) {
 	}
 }
 
+// giveBack releases a shard without having started a tenure.
+func (s *shard) giveBack(t *turn, w self, why lease.Reason) {
+	at := s.row.copy.Row()
+	hold := lease.Hold{Key: s.row.copy.Key(), Incarnation: w.me(), Generation: at.Generation, Order: t.cfg.Order}
+	wr, err := protocol.Release(at, hold, protocol.End{Reason: why, Note: "not started"}, t.stamp())
+	s.send(t, givingUp, wr, err)
+}
+
 // remove makes a tombstone of a finished row.
 func (s *shard) remove(t *turn) {
 	switch at := s.row.copy.Row(); {
@@ -106,6 +114,9 @@ func (s *shard) seek(t *turn, w self, h *happened) {
 	case at.Removed && !w.feed.relisted(s.name, s.row.gone):
 		h.buried = true
 		s.at(t, t.now.Mono.Add(t.cfg.Poll))
+		return
+	case w.feed.bars(t, s.name) && (at.Generation == 0 || left(at)):
+		s.leaveAlone(t, w, h)
 		return
 	case !begun(at) && !w.shards.ready(t, w.feed, w.me(), s.lineage()):
 		s.at(t, t.now.Mono.Add(t.beat))
@@ -147,6 +158,13 @@ func (s *shard) seek(t *turn, w self, h *happened) {
 			s.pursue(t, w, seat, h)
 		}
 	}
+}
+
+// leaveAlone gives up the attempt to get a shard that this worker's own source no longer lists.
+func (s *shard) leaveAlone(t *turn, w self, h *happened) {
+	s.retire(t, w.me())
+	at := s.row.copy.Row()
+	h.declined, h.unlisted = true, at.Generation == 0 || left(at)
 }
 
 // lineage returns the parents of the shard.
@@ -240,6 +258,9 @@ func (s *shard) requests() bool { return s.ask != nil && s.ask.phase == requeste
 func (s *shard) pursue(t *turn, w self, owner lease.Seat, h *happened) {
 	a, at := s.ask, s.row.copy.Row()
 	switch {
+	case w.feed.bars(t, s.name):
+		s.leaveAlone(t, w, h)
+		return
 	case a != nil && at.Generation != a.generation:
 		s.callOff(t, w.me())
 		s.at(t, t.now.Mono)

@@ -43,7 +43,7 @@ type watch struct {
 	orphans  bool     // a worker has gone since the last plan
 	waits    Instant  // since when a plan is due; 0: none is
 	replaced int      // so many open revisions in a row were not completed: perhaps nobody is quick enough
-	strays   []string // assigned shards whose rows an audit has found without an owner
+	strays   []string // assigned shards that an audit has found without an owner, or whose owner has to ask its source
 	again    Instant  // not again before
 	check    bool     // something has changed that may make a plan due
 	next     Instant  // when to check again although nothing has

@@ -31,7 +31,7 @@ func planMutants() []mutant {
 		{"wishes that have ended are removed", "internal/engine.wishes.keep",
 			never("len(stand)"), inEngine, "TestPause"},
 		{"a declined shard goes to another worker", "internal/engine.layout.settle",
-			swap(`l.says(at, l.shards[i].Shard, lease.NewsDeclined)`, `false`), inEngine, "TestDeclinedShardIsKeptFromItsDecliner"},
+			swap(`l.declines(at, l.shards[i].Shard)`, `false`), inEngine, "TestDeclinedShardIsKeptFromItsDecliner"},
 		{"nonsense of a planner is not used", "internal/engine.planned",
 			never("strange"), inEngine, "TestNonsenseOfAPlanner"},
 		{"the plan names shards without a worker", "internal/engine.layout.assign",

@@ -197,11 +197,11 @@ func Yield(r lease.Row, h lease.Hold, to lease.Owner, e End, s Stamp) (lease.Wri
 	return giveUp(r, name, h, to, e, s, nil)
 }
 
-// Release gives the shard up without a successor. The reason is ReasonReleased, ReasonFailed,
-// ReasonStalled or ReasonDrainTimeout.
+// Release gives the shard up without a successor. The reason is ReasonReleased, ReasonUnlisted,
+// ReasonFailed, ReasonStalled or ReasonDrainTimeout.
 func Release(r lease.Row, h lease.Hold, e End, s Stamp) (lease.Write, error) {
 	const name = "release"
-	if !slices.Contains([]lease.Reason{lease.ReasonReleased, lease.ReasonFailed, lease.ReasonStalled, lease.ReasonDrainTimeout}, e.Reason) {
+	if !slices.Contains([]lease.Reason{lease.ReasonReleased, lease.ReasonUnlisted, lease.ReasonFailed, lease.ReasonStalled, lease.ReasonDrainTimeout}, e.Reason) {
 		return lease.Write{}, rule(r, name, ErrReason)
 	}
 	return giveUp(r, name, h, lease.Owner{}, e, s, func(next *lease.Row) {

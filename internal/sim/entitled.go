@@ -64,7 +64,7 @@ func (j *judge) entitled(w lease.Write, before, after lease.Row) {
 	// lost its parent's row, goes on.
 	if !after.Owner.IsZero() && before.Owner.IsZero() && before.Last.Reason == lease.ReasonInitial {
 		for _, name := range after.Parents {
-			if p := j.w.stream(name); p != nil && p.ended == 0 && !j.lately() {
+			if p := j.w.stream(name); p != nil && j.w.awaited(p) {
 				j.w.fault("%v was claimed before its parent %s was finished", after, name)
 			}
 		}

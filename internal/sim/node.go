@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
@@ -23,9 +24,11 @@ type node struct {
 
 	resumes uint64 // counts, so that one pause does not end another
 	resumed time.Duration
-	blocked [2]bool       // its reads, its writes
-	mute    bool          // its writes of rows go unanswered
-	heard   time.Duration // when a write of a row was last answered
+	blocked [2]bool         // its reads, its writes
+	mute    bool            // its writes of rows go unanswered
+	lacks   map[string]bool // what its source does not list
+	absent  map[string]int  // complete listings in a row that lacked a shard
+	heard   time.Duration   // when a write of a row was last answered
 
 	ticked   time.Duration
 	ticks    int // at this very instant
@@ -169,13 +172,33 @@ func (n *node) Poll() {
 	w := n.w
 	n.Later(w.between(time.Millisecond, 50*time.Millisecond), func() {
 		in := engine.Source{Shards: w.listing(), Complete: true}
+		in.Shards = slices.DeleteFunc(in.Shards, func(s engine.Shard) bool { return n.lacks[s.Name] && w.stream(s.Name).ended == 0 })
+		if len(in.Shards) == 0 {
+			in.Complete, in.Err = false, errSource
+		}
 		if w.likely(w.set.source) {
 			w.stats.Faults[SourceFault]++
 			in.Complete, in.Err = false, errSource
 			in.Shards = in.Shards[:w.chance.IntN(len(in.Shards)+1)]
 		}
+		n.listed(in)
 		n.Input(in)
 	})
+}
+
+// listed counts which shards a complete listing lacks.
+func (n *node) listed(in engine.Source) {
+	if n.absent == nil {
+		n.absent = map[string]int{}
+	}
+	if in.Complete {
+		for _, s := range n.w.streams {
+			n.absent[s.name]++
+		}
+	}
+	for _, s := range in.Shards {
+		delete(n.absent, s.Name)
+	}
 }
 
 // noteSeat notes when the bytes of a beat were first sent: trust counts from there.

@@ -82,10 +82,14 @@ func (w *world) settle() {
 // patience is how long it may take until a fleet that was left alone is at rest:
 // what was trusted or awaited runs out, failures have had their pause, handlers
 // that ignore everything have ended, and all moves are made, one after another.
+// Where only an unwell worker has room, a shard waits until that worker tries again.
 func (w *world) patience() time.Duration {
-	s := &w.set
+	s, unwell := &w.set, time.Duration(0)
+	if s.limit > 0 && slices.ContainsFunc(w.seats(), func(r lease.Record) bool { return r.(lease.Seat).Health.Unwell != "" }) {
+		unwell = 5 * time.Minute
+	}
 	moves := time.Duration(s.streams+len(w.streams)) * (s.ttl/3 + s.wind + time.Second)
-	return 8*s.ttl + 4*s.drain + s.audit + 30*time.Second + moves + s.cooldown + s.maxBackoff + 2*s.poll + 3*s.pace + w.backlog()
+	return unwell + 8*s.ttl + 4*s.drain + s.audit + 30*time.Second + moves + s.cooldown + s.maxBackoff + 2*s.poll + 3*s.pace + w.backlog()
 }
 
 // backlog is how long handlers need at most for what has ended and is not read to
@@ -153,8 +157,9 @@ func (w *world) view() (v rebalance.View, ok bool) {
 		}
 	}
 	for _, s := range w.streams {
-		// After a restore a child may be under way whose parent is to be read again.
-		if s.ended > 0 || !w.ready(s) && len(s.active) == 0 {
+		// After a restore a child may be under way whose parent is to be read again, or the source may have
+		// dropped what is to be read again. A child that was begun is claimed whatever its parents are.
+		if s.ended > 0 || !w.ready(s) && len(s.active) == 0 && !begun(w.judge.row(s.name)) || w.unlisted(s) {
 			continue
 		}
 		owner := rebalance.Nobody
@@ -173,6 +178,15 @@ func (w *world) view() (v rebalance.View, ok bool) {
 	return v, w.full(v) || !slices.ContainsFunc(v.Shards, func(s rebalance.Place) bool { return s.Owner == rebalance.Nobody })
 }
 
+// begun reports whether somebody has held the shard since its row was made.
+func begun(row lease.Row) bool {
+	past := slices.Concat([]lease.Transfer{row.Last}, row.History())
+	if i := slices.IndexFunc(past, func(t lease.Transfer) bool { return t.Reason == lease.ReasonRemoved }); i >= 0 {
+		past = past[:i]
+	}
+	return !row.Owner.IsZero() || slices.ContainsFunc(past, func(t lease.Transfer) bool { return t.From != "" })
+}
+
 // full reports whether nobody could take one more.
 func (w *world) full(v rebalance.View) bool {
 	held := 0
@@ -184,9 +198,20 @@ func (w *world) full(v rebalance.View) bool {
 	return w.set.limit > 0 && held >= len(v.Workers)*w.set.limit
 }
 
+// unlisted reports whether nobody processes a stream because the source has dropped it.
+func (w *world) unlisted(s *stream) bool {
+	return s.dropped && w.judge.row(s.name).Last.Reason == lease.ReasonUnlisted
+}
+
+// awaited reports whether the children of a stream have to wait for it. They need not if it is unlisted, or if the
+// source of a node has lacked it: that node may take it as finished.
+func (w *world) awaited(s *stream) bool {
+	return s.ended == 0 && !s.lacked && !w.unlisted(s) && !w.judge.lately()
+}
+
 func (w *world) ready(s *stream) bool {
 	for _, name := range s.parents {
-		if p := w.stream(name); p.ended == 0 {
+		if p := w.stream(name); p.ended == 0 && !w.unlisted(p) {
 			return false
 		}
 	}

@@ -44,6 +44,7 @@ const (
 	PrepareSlow                  // a preparation that takes longer than it may
 	PrepareFailed                // … fails
 	SourceFault                  // a listing of the source fails, or is a part
+	SourceLacks                  // for a while, the source of one node lacks shards and calls its listing complete
 	Split                        // a shard ends, and two follow
 	Merge                        // two shards end, and one follows
 	ModeChange                   // a worker comes back with another strategy
@@ -70,7 +71,7 @@ func (f Fault) String() string {
 		"crash", "stop", "pause T/2", "pause T±ε", "pause 3T", "pause 10T", "suspend", "wall jump", "clock rate",
 		"lost", "reply lost", "late", "twin", "late reply", "throttled", "read lost", "stale list", "reads only",
 		"writes only", "beats only", "outage", "handler error", "handler panic", "handler stuck", "handler deaf", "handler slow",
-		"handler return", "handler release", "prepare slow", "prepare failed", "source fault", "split", "merge",
+		"handler return", "handler release", "prepare slow", "prepare failed", "source fault", "source lacks", "split", "merge",
 		"mode change", "forced release", "restore", "restore, clocks off",
 		"malformed row", "malformed seat", "deploy", "rebirth", "advice", "advice deleted", "planner paused", "rack crash",
 		"malformed plan", "malformed target", "sick host", "busy host", "?",
@@ -138,12 +139,12 @@ func (s Stats) Troubles() (n int) {
 	return n
 }
 
-const reasonKinds = 12
+const reasonKinds = 13
 
 func reasons() [reasonKinds]lease.Reason {
 	return [reasonKinds]lease.Reason{
 		lease.ReasonInitial, lease.ReasonReleased, lease.ReasonFinished, lease.ReasonExpired, lease.ReasonHandoff, lease.ReasonDrainTimeout,
-		lease.ReasonStalled, lease.ReasonFailed, lease.ReasonForced, lease.ReasonAdopted, lease.ReasonRemoved, "other",
+		lease.ReasonStalled, lease.ReasonFailed, lease.ReasonForced, lease.ReasonAdopted, lease.ReasonRemoved, lease.ReasonUnlisted, "other",
 	}
 }
 

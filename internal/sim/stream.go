@@ -17,7 +17,8 @@ type stream struct {
 	closed  bool
 	ended   time.Duration // when its finish was accepted
 	dropped bool          // the source lists it no more
-	swept   bool          // and its tombstone is gone
+	swept   bool          // the source lists it no more, and its tombstone is gone
+	lacked  bool          // the source of some node has lacked it before it was finished
 
 	// What consumers left behind. Each handler reads without a gap from where it
 	// starts, so the highest number says it all, as long as nobody starts beyond.

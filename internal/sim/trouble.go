@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -43,6 +44,9 @@ func (w *world) drawTrouble(all []Fault) trouble {
 			t.kinds = append(t.kinds, f)
 		}
 	}
+	if w.forgetful() {
+		t.kinds = append(t.kinds, SourceLacks)
+	}
 	some := func(most float64) float64 {
 		if w.likely(0.5) {
 			return 0
@@ -57,6 +61,10 @@ func (w *world) drawTrouble(all []Fault) trouble {
 	w.set.sick, w.set.busy = some(0.3), some(0.5)
 	return t
 }
+
+// forgetful reports whether sources lack shards in this fleet. That is drawn apart, so that all else of a seed
+// is as it would be.
+func (w *world) forgetful() bool { return rand.New(rand.NewPCG(w.seed, 0x1ac5)).IntN(3) == 0 }
 
 // times is the same, so many times as likely.
 func (r rates) times(x float64) rates {
@@ -137,6 +145,8 @@ func (w *world) happens(f Fault, n *node) bool {
 		w.snare = true // it counts when a planner is stopped
 	case RackCrash:
 		return w.rackCrash()
+	case SourceLacks:
+		return w.lack(n)
 	}
 	return false
 }
@@ -247,6 +257,24 @@ func (w *world) reshard(f Fault) bool {
 	return false
 }
 
+// lack takes shards from what the source of a node lists, for up to four polls.
+func (w *world) lack(n *node) bool {
+	if len(n.lacks) > 0 {
+		return false
+	}
+	n.lacks = map[string]bool{}
+	for _, s := range w.streams {
+		if s.ended == 0 && w.likely(0.3) {
+			n.lacks[s.name], s.lacked = true, true
+		}
+	}
+	w.After(w.between(0, 4*n.config.Poll), func() {
+		n.lacks = nil
+		w.disturb()
+	})
+	return len(n.lacks) > 0
+}
+
 // crowded reports whether there are as many streams as one fleet should have here.
 func (w *world) crowded() bool {
 	listed, open := 0, 0
@@ -304,7 +332,7 @@ func (w *world) quiet() {
 		w.adopt()
 	}
 	for _, n := range w.nodes {
-		n.blocked, n.mute = [2]bool{}, false
+		n.blocked, n.mute, n.lacks = [2]bool{}, false, nil
 		if n.Paused() {
 			n.resumes++
 			n.resume()

@@ -41,7 +41,7 @@ func (w *world) witnessStart(h *handler, o engine.Start) {
 		w.fault("%v is started by a worker that leaves", h)
 	}
 	for _, name := range h.s.parents {
-		if p := w.stream(name); p != nil && p.ended == 0 && !j.lately() && o.Transfer.Reason == lease.ReasonInitial {
+		if p := w.stream(name); p != nil && w.awaited(p) && o.Transfer.Reason == lease.ReasonInitial {
 			w.fault("%v is started before its parent %s is finished", h, name)
 		}
 	}
@@ -140,6 +140,8 @@ func (w *world) witnessOver(h *handler, o engine.Over) {
 		ok = j.lately() || h.finishing && h.s.dropped
 	case event.CauseConflict:
 		ok = j.lately()
+	case event.CauseUnlisted:
+		ok = h.Soft // as above
 	}
 	if !ok {
 		w.fault("S4: %v ends for no reason that can be seen: cause %d, %v, the table says %+v", h, o.Cause, o.Err, how)
@@ -157,6 +159,10 @@ func (w *world) witnessDrain(h *handler, cause event.Cause) {
 	case cause == event.CauseHandedOff:
 		if !w.judge.wanted(h.Tenure) {
 			w.fault("S4: %v is told to wind down, and nobody has requested its shard", h)
+		}
+	case cause == event.CauseUnlisted:
+		if h.n.absent[h.Shard] < 2 {
+			w.fault("S4: %v is told that the source of its worker no longer lists its shard, but it does", h)
 		}
 	case cause != event.CauseStalled && cause != event.CauseStopped, w.unheard(h):
 	case cause == event.CauseStalled && h.n.config.StallAfter > 0, cause == event.CauseStopped && h.n.leaver:

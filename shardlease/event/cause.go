@@ -24,6 +24,7 @@ const (
 	CauseGivenUp                      // the handler called Release, or returned
 	CauseVanished                     // the lease row is gone, or the table was restored to an earlier state
 	CauseConflict                     // the table names another owner under the same generation
+	CauseUnlisted                     // the source of this worker no longer lists the shard
 )
 
 // String returns the cause as one word, for logs and metrics.
@@ -46,6 +47,7 @@ func (c Cause) Error() string {
 		CauseGivenUp:     "given-up: the handler returned, or called Release",
 		CauseVanished:    "vanished: the lease row is gone, or older than it was",
 		CauseConflict:    "conflict: the table names another owner under the same generation",
+		CauseUnlisted:    "unlisted: the source of this worker no longer lists the shard",
 	}
 	if c == 0 || int(c) >= len(sentences) {
 		return fmt.Sprintf("cause-%d", uint8(c))

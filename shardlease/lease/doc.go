@@ -54,8 +54,9 @@
 //     drain time of an eager move is over, the owner cuts its handler off and hands the shard
 //     over. If the owner has not done so after twice the drain time, the successor seizes the
 //     shard. If the terms say wait, the move waits for the handler instead.
-//   - release: the holder gives the shard up without a successor. With force-release an
-//     operator takes it from the holder.
+//   - release: the holder gives the shard up without a successor. The worker stops, the handler has
+//     returned or failed, or the source no longer lists the shard. An unlisted shard is claimed
+//     again when a source lists it. With force-release an operator takes a shard from its holder.
 //   - rewind: an operator sets another position for a shard that nobody holds. A finished
 //     shard is free afterwards; a free or quarantined one stays what it is.
 //   - remove: a worker whose source no longer lists the shard, or an operator, replaces the

@@ -108,7 +108,8 @@ const (
 	ReasonFailed       Reason = "failed"        // the handler returned an error or panicked
 	ReasonForced       Reason = "forced"        // an operator commanded it
 	ReasonAdopted      Reason = "adopted"       // the table was restored or replaced
-	ReasonRemoved      Reason = "removed"       // the source no longer lists the shard
+	ReasonRemoved      Reason = "removed"       // the source no longer lists the finished shard, or an operator removed it
+	ReasonUnlisted     Reason = "unlisted"      // the source no longer lists the shard, which is not finished
 )
 
 // A Transfer records one change of hands. A release is one too: it ends a generation although
