@@ -38,10 +38,7 @@ func TestCostsOfASettledFleet(t *testing.T) {
 			together(func() {
 				defer s.close()
 				all := s.enlist(3)
-				s.must(s.watch(shared(all...)), 20*time.Second, "three workers share")
-				s.rest()
-				s.quiet()
-				slow = undisturbed(s, func() error { return settledCosts(s, len(all)) })
+				slow = undisturbed(s, shared(all...), func() error { return settledCosts(s, len(all)) })
 			})
 			if slow {
 				t.Error(tooSlow)
@@ -125,9 +122,7 @@ func TestCostsOfMoves(t *testing.T) {
 			together(func() {
 				defer s.close()
 				staff := s.enlist(2)
-				s.must(s.watch(shared(staff...)), 20*time.Second, "two workers share")
-				s.rest()
-				slow = undisturbed(s, func() error {
+				slow = undisturbed(s, shared(staff...), func() error {
 					staff = append(staff, s.name())
 					third := staff[2]
 					join := s.moving(4, most, shared(staff...), func() { s.enter(third) })
@@ -160,9 +155,12 @@ func (s *fleet) moving(moves, writes int, until func(*book) bool, do func()) err
 }
 
 // undisturbed repeats a try during which the machine was too slow. An error in an undisturbed try is
-// final.
-func undisturbed(s *fleet, try func() error) (slow bool) {
+// final. Each try begins in a fleet at rest.
+func undisturbed(s *fleet, even func(*book) bool, try func() error) (slow bool) {
 	for range costTries {
+		if !s.settle(even) {
+			return true
+		}
 		before := s.trouble.Load()
 		err := try()
 		if err == nil {
@@ -173,9 +171,24 @@ func undisturbed(s *fleet, try func() error) (slow bool) {
 			return false
 		}
 		s.t.Logf("disturbed: %v", err)
-		s.rest()
 	}
 	return true
+}
+
+// settle waits until the shards are shared and the fleet has had no trouble for two lease times: a worker
+// that was evicted comes back, and its shards move once more.
+func (s *fleet) settle(even func(*book) bool) bool {
+	for range 10 {
+		before := s.trouble.Load()
+		s.must(s.watch(even), 20*time.Second, "the shards are shared")
+		fixture.Sleep(s.t, 2*s.plan.ttl)
+		s.rest()
+		s.quiet()
+		if s.trouble.Load() == before {
+			return true
+		}
+	}
+	return false
 }
 
 // together runs functions that may end by must, and waits for all.
