@@ -438,6 +438,7 @@ func (e *Engine) reconcile() {
 			e.news.add(t, lease.NewsDeclined, s.name, 0)
 		}
 	}
+	e.reads.expect(t, e.watch.wishes.WriteID)
 	if e.duty.light { // it does not poll, so what it knows of the source grows old
 		e.feed.forget(func(name string) bool { s := e.shards.find(name); return s != nil && (s.aim.mine || s.t != nil) })
 	}
@@ -483,7 +484,9 @@ func (e *Engine) listed(in Listed) {
 		e.sawSeats(in)
 		d := t.beat
 		if !t.large {
-			d = r.pace(t, e.leave.on || e.shards.moving())
+			if d = r.pace(t, e.leave.on || e.shards.moving()); t.now.Mono < r.expects && e.shards.yielding() {
+				d = min(d, stillFor)
+			}
 		}
 		of.next = t.now.Mono.Add(e.pace(t, d))
 	case &r.plan:

@@ -57,6 +57,7 @@ type layout struct {
 	to     []int            // by shard
 	loads  []int            // by worker: how many shards it should have
 	anyFit bool             // a worker is neither leaving nor cordoned nor unwell
+	stuck  bool             // anyFit is false and some workers are drained: they keep what they have
 	held   bool             // held shards that should move stay for now
 }
 
@@ -199,9 +200,11 @@ func (l *layout) place(planner rebalance.Planner) {
 	l.to = planned(planner, l.view)
 	if l.moves() {
 		_, paused := l.wants(lease.WishPause, "")
-		if l.held = !l.still; l.held || paused {
+		l.held = !l.still
+		all := l.held || paused // also those of a worker that leaves
+		if all || l.stuck {
 			for i, s := range l.view.Shards {
-				if s.Owner != rebalance.Nobody {
+				if s.Owner != rebalance.Nobody && (all || !l.seats[s.Owner].Leaving) {
 					l.view.Pins[i] = s.Owner
 				}
 			}
@@ -256,6 +259,11 @@ func (l *layout) staff() {
 		l.anyFit = l.anyFit || !w.Leaving && !w.Cordoned && !w.Unwell
 		l.view.Workers = append(l.view.Workers, w)
 	}
+	for i := range l.view.Workers {
+		if w := &l.view.Workers[i]; !l.anyFit && l.drained(i) {
+			w.Leaving, w.Cordoned, l.stuck = false, true, true
+		}
+	}
 }
 
 // open reports whether the worker may get shards. Where only cordoned and unwell workers are
@@ -275,7 +283,7 @@ func (l *layout) pin() {
 			continue
 		}
 		for at, w := range l.view.Workers {
-			can := w.Name == wish.To && !w.Leaving && (l.open(at) || l.view.Shards[i].Owner == at)
+			can := w.Name == wish.To && !w.Leaving && (l.open(at) || l.view.Shards[i].Owner == at) && !l.declines(at, wish.Subject)
 			if can && (w.Limit <= 0 || loads[at] < w.Limit) {
 				l.view.Pins[i] = at
 				loads[at]++
@@ -316,36 +324,69 @@ func (l *layout) settle(planner rebalance.Planner) {
 		if _, pinned := l.view.Pins[i]; pinned || !wrong {
 			continue
 		}
-		if to := l.another(planner, i); to != rebalance.Nobody {
+		if to := l.another(planner, i, l.open); to != rebalance.Nobody {
 			l.loads[at]--
+			l.loads[to]++
+			l.to[i] = to
+		}
+	}
+	for i, at := range l.to {
+		switch {
+		case at != rebalance.Nobody:
+			continue
+		case !l.room():
+			return
+		}
+		to := l.another(planner, i, l.open)
+		if to == rebalance.Nobody {
+			to = l.another(planner, i, l.drained)
+		}
+		if to != rebalance.Nobody {
 			l.loads[to]++
 			l.to[i] = to
 		}
 	}
 }
 
+// room reports whether a worker that stays has room for a shard.
+func (l *layout) room() bool {
+	for at := range l.seats {
+		if !l.seats[at].Leaving && !l.full(at) {
+			return true
+		}
+	}
+	return false
+}
+
+// drained reports whether the worker is drained by a wish and is not leaving itself. It still gets a shard
+// without an owner if no other worker has room, so that no shard waits for the end of a wish.
+func (l *layout) drained(at int) bool { return l.view.Workers[at].Leaving && !l.seats[at].Leaving }
+
 func (l *layout) full(at int) bool {
 	limit := l.view.Workers[at].Limit
 	return limit > 0 && l.loads[at] >= limit
 }
 
-// another returns a worker for a shard that its worker declines: by preference one of those with
-// the fewest shards. The planner chooses, because there may be workers that must not have it.
-func (l *layout) another(planner rebalance.Planner, i int) int {
+// another returns a different worker for a shard: one that may have it and, if possible, has the fewest shards.
+// The planner chooses, because it may rule out some workers.
+func (l *layout) another(planner rebalance.Planner, i int, may func(at int) bool) int {
 	least := math.MaxInt
-	can := func(at int) bool {
-		return l.open(at) && !l.full(at) && !l.declines(at, l.shards[i].Shard)
-	}
+	can := func(at int) bool { return may(at) && !l.full(at) && !l.declines(at, l.shards[i].Shard) }
 	for at, load := range l.loads {
 		if can(at) {
 			least = min(least, load)
 		}
 	}
+	if least == math.MaxInt {
+		return rebalance.Nobody
+	}
 	for _, most := range []int{least, math.MaxInt} {
 		v, seats := rebalance.View{Shards: slices.Clone(l.view.Shards[i : i+1])}, []int(nil)
 		for at, load := range l.loads {
 			if load <= most && can(at) {
-				v.Workers, seats = append(v.Workers, l.view.Workers[at]), append(seats, at)
+				w := l.view.Workers[at]
+				w.Leaving = false
+				v.Workers, seats = append(v.Workers, w), append(seats, at)
 			}
 		}
 		if to := planned(planner, v)[0]; to != rebalance.Nobody {

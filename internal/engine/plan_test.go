@@ -82,6 +82,10 @@ func TestDrainAndPins(t *testing.T) {
 	f.settles("w001 draining", 6, 0)
 	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"}, lease.Wish{Kind: lease.WishDrain, Subject: "w000", By: "operator"})
 	f.settles("both draining", 6, 0)
+	f.wish()
+	f.settles("no wishes", 3, 3)
+	f.wish(lease.Wish{Kind: lease.WishCordon, Subject: "w000", By: "operator"}, lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"})
+	f.settles("w001 draining, w000 cordoned", 3, 3)
 	var pins []lease.Wish
 	for i := range 4 {
 		pins = append(pins, lease.Wish{Kind: lease.WishPin, Subject: fmt.Sprintf("shard-%03d", i), To: "w001", By: "operator"})
@@ -104,7 +108,143 @@ func TestDrainAndPins(t *testing.T) {
 	}
 }
 
-// TestPause: while moves are paused no held shard moves, and what a dead worker had is placed. The
+// TestNoWishKeepsAnOrphan: no wish keeps a worker from claiming new shards and those of a dead worker, even if
+// every worker is cordoned or drained.
+func TestNoWishKeepsAnOrphan(t *testing.T) {
+	for _, kind := range []lease.WishKind{lease.WishCordon, lease.WishDrain} {
+		for _, workers := range []int{3, 12} {
+			f := newFleet(t, 24, workers, rebalance.Eager)
+			var all []lease.Wish
+			for _, n := range f.nodes {
+				all = append(all, lease.Wish{Kind: kind, Subject: n.Name, By: "operator"})
+			}
+			f.wish(append(all, lease.Wish{Kind: lease.WishPause, By: "operator"})...)
+			f.settles(fmt.Sprint("all wished away: ", kind), slices.Repeat([]int{24 / workers}, workers)...)
+			f.lists(engine.Shard{Name: "new"})
+			f.nodes[1].kill()
+			f.Run(30 * time.Second)
+			f.nodes[1].Handlers = nil
+			if !f.held() {
+				t.Errorf("%s of %d workers: not all shards of the dead worker and the new one are processed: %v", kind, workers, f.order())
+			}
+		}
+	}
+}
+
+// TestDrainWhereOthersAreFull: a drained worker keeps the shards for which the others have no room. It also
+// gets a new shard if they have none.
+func TestDrainWhereOthersAreFull(t *testing.T) {
+	f := newFleet(t, 6, 0, rebalance.Eager)
+	f.config.MaxShards = 4
+	f.join()
+	f.join()
+	f.settles("two workers", 3, 3)
+	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"})
+	f.settles("w001 draining, and w000 full", 4, 2)
+	f.lists(engine.Shard{Name: "new"})
+	f.settles("a new shard", 4, 3)
+}
+
+// TestPinToAWorkerThatDeclines: a shard is pinned to a worker on which its handler fails. After each failure
+// another worker processes it, as without the pin, until the pinned worker tries it again.
+func TestPinToAWorkerThatDeclines(t *testing.T) {
+	f := newFleet(t, 6, 3, rebalance.Eager)
+	to := f.nodes[1]
+	shard, without := to.Handlers[0].Shard, time.Duration(0)
+	f.wish(lease.Wish{Kind: lease.WishPin, Subject: shard, To: to.Name, By: "operator"})
+	for range 20 * 60 {
+		for _, n := range f.nodes {
+			i := slices.IndexFunc(n.Handlers, func(h *virtual.Handler) bool { return h.Shard == shard })
+			switch {
+			case i < 0:
+			case n != to:
+				n.Input(engine.Marks{Tenure: n.Handlers[i].Tenure, Progress: true})
+			default:
+				id := n.Handlers[i].Tenure
+				n.Handlers.Remove(id)
+				n.Input(engine.Returned{Tenure: id, Failed: true})
+			}
+		}
+		if f.Run(time.Second); !f.processed(shard) {
+			without += time.Second
+		}
+	}
+	if without > 7*time.Minute {
+		t.Errorf("nobody processed the shard for %v of 20 minutes", without)
+	}
+}
+
+// TestPausePinAndLimits: during a pause a shard without an owner is pinned to a worker that is full. Another
+// worker gets it.
+func TestPausePinAndLimits(t *testing.T) {
+	f := newFleet(t, 9, 0, rebalance.Eager)
+	f.config.MaxShards = 2
+	f.join()
+	f.config.MaxShards = 0
+	f.join()
+	f.join()
+	f.until(time.Minute, func() bool { return f.held() && len(f.nodes[0].Handlers) == 2 })
+	f.Run(20 * time.Second)
+	f.wish(lease.Wish{Kind: lease.WishPause, By: "operator"},
+		lease.Wish{Kind: lease.WishPin, Subject: f.nodes[1].Handlers[0].Shard, To: "w000", By: "operator"})
+	f.Run(10 * time.Second)
+	f.nodes[1].kill()
+	f.nodes[1].Handlers = nil
+	f.until(30*time.Second, f.held)
+}
+
+// TestStopOfADrainedFleet: all workers are drained, and one is stopped. Its shards move as in any clean stop.
+func TestStopOfADrainedFleet(t *testing.T) {
+	f := newFleet(t, 6, 2, rebalance.Cooperative)
+	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w000", By: "operator"}, lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"})
+	f.settles("all drained", 3, 3)
+	f.nodes[1].Input(engine.Stop{})
+	for len(f.nodes[0].Handlers) < 6 {
+		if f.Run(10 * time.Millisecond); !f.held() {
+			t.Fatalf("a shard has no handler: %v", f.order())
+		}
+	}
+}
+
+// TestFirstWatcherIsEvictedByHand: workers do not wait for a watcher without a seat to plan. Its shards are
+// processed again within a heartbeat interval plus 1.3 s.
+func TestFirstWatcherIsEvictedByHand(t *testing.T) {
+	for i := range 8 {
+		f := newFleet(t, 12, 2, rebalance.Eager)
+		f.Run(time.Minute + time.Duration(i)*beat/8)
+		first := slices.IndexFunc(f.nodes, func(n *member) bool { return f.seat(n).Incarnation == f.plan().Watchers[0] })
+		f.write(protocol.Evict(f.seat(f.nodes[first])))
+		f.nodes[first].kill()
+		other := f.nodes[1-first]
+		if took := f.until(time.Minute, func() bool { return len(other.Handlers) == 12 }); took > beat+1300*time.Millisecond {
+			t.Errorf("the other worker has all shards after %v", took)
+		}
+	}
+}
+
+// TestWishesActSoon: a drain takes effect within a heartbeat interval plus 1.5 s, in small and large fleets, at
+// any moment between two heartbeats. The same holds for its end.
+func TestWishesActSoon(t *testing.T) {
+	const soon = beat + 1500*time.Millisecond
+	for _, workers := range []int{3, 12} {
+		for i := range 8 {
+			f := newFleet(t, 24, workers, rebalance.Cooperative)
+			f.Run(time.Minute + time.Duration(i)*beat/8)
+			drained := f.nodes[i%workers]
+			began := f.Now()
+			f.wish(lease.Wish{Kind: lease.WishDrain, Subject: drained.Name, By: "operator", Until: virtual.Epoch().Add(began + 20*time.Second)})
+			if took := f.until(time.Minute, func() bool { return len(drained.Handlers) == 0 }); took > soon {
+				t.Errorf("one of %d workers has no shards after %v", workers, took)
+			}
+			f.Run(began + 20*time.Second - f.Now())
+			if took := f.until(time.Minute, f.even); took > soon {
+				t.Errorf("one of %d workers has its shards back %v after the end of the drain", workers, took)
+			}
+		}
+	}
+}
+
+// TestPause: during a pause no held shard moves, and the shards of a dead worker are assigned. The
 // pause ends by itself, and the planner removes the wish.
 func TestPause(t *testing.T) {
 	f := newFleet(t, 8, 2, rebalance.Eager)

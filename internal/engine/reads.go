@@ -23,6 +23,8 @@ type reads struct {
 	plan                 read          // of a worker that does not watch
 	away                 time.Duration // how long the quickest answer of the table took
 	moving               Instant       // since when shards of this worker are in moves; 0: none is
+	wished               lease.WriteID // the wishes that the latest target was made from
+	expects              Instant       // until when to look for requests, after new wishes gave shards of this worker to others
 }
 
 // A read is one kind of listing.
@@ -129,6 +131,16 @@ func (l *reads) of(id serial) *read {
 		}
 	}
 	return nil
+}
+
+// expect makes an owner look for requests more often for a while if the plan is based on new wishes. Without
+// wishes, a plan changes because a worker joins or leaves; that worker writes the plan and sends its requests
+// at once. After new wishes, another worker must first see the plan.
+func (l *reads) expect(t *turn, wished lease.WriteID) {
+	if l.wished != wished {
+		l.wished, l.expects = wished, t.now.Mono.Add(t.beat+stillFor)
+		l.look(t, stillFor)
+	}
 }
 
 // look makes a worker of a small fleet list the seats soon.

@@ -194,6 +194,12 @@ func (l *shards) moving() bool {
 	return slices.ContainsFunc(l.all, func(s *shard) bool { return s.ask != nil || s.t != nil && s.t.give != nil })
 }
 
+// yielding reports whether this worker holds a shard that the plan gives to another worker and that nobody has
+// requested yet.
+func (l *shards) yielding() bool {
+	return slices.ContainsFunc(l.all, func(s *shard) bool { return s.t != nil && !s.aim.mine && s.t.give == nil })
+}
+
 // ready reports whether the rows of all parents of a shard show that they are processed, in reads
 // that were answered lately. A parent counts as processed if it has no row, if its row is a tombstone, or if it was
 // given up as unlisted. If this worker's own source lists it, it does not: it is about to be made, revived or claimed.

@@ -66,6 +66,7 @@ func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) 
 			w.replaced = min(w.replaced+1, 5)
 		}
 	}
+	w.self = w.self || w.known && wishes.WriteID != w.wishes.WriteID // the first watcher that sees new wishes plans
 	w.plan, w.wishes, w.known = plan, wishes, true
 	return changed
 }
@@ -152,12 +153,18 @@ func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned 
 	return !current(w.plan, seats, w.wishes), false
 }
 
-// delay is how long this worker leaves the plan to others.
+// delay is how long this worker waits for other watchers to plan. Only watchers that rank before it and have a
+// seat count.
 func (f *fleet) delay(seats []lease.Seat, abandoned bool) time.Duration {
 	w := &f.watch
-	rank := slices.Index(w.plan.Watchers, f.seat.me)
-	if rank < 0 {
-		rank = min(len(w.plan.Watchers), fewest)
+	rank := 0
+	for _, inc := range w.plan.Watchers {
+		if inc == f.seat.me {
+			break
+		}
+		if seatOf(seats, inc) != rebalance.Nobody {
+			rank++
+		}
 	}
 	switch {
 	case w.plan.Revision == 0:

@@ -33,7 +33,14 @@ func (r *wishes) keep(t *turn, now lease.Wishes) {
 	case t.before(r.next):
 		return
 	}
-	r.next = t.now.Mono.Add(t.beat)
+	wait := t.beat // not longer: somebody may set the wall clock
+	for _, w := range now.List {
+		if !w.Until.IsZero() {
+			wait = min(wait, max(0, w.Until.Sub(t.now.Wall)))
+		}
+	}
+	r.next = t.now.Mono.Add(max(wait, t.beat/16))
+	t.at(r.next)
 	stand := standing(now.List, t.now.Wall)
 	if r.swap.open() {
 		r.swap.keep(t)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -214,4 +215,39 @@ func (w *world) rackCrash() bool {
 		}
 	}
 	return hit
+}
+
+// wish makes some wishes, as an operator does. Each ends by itself, by the wall clock of a planner.
+func (w *world) wish() bool {
+	return !w.went && !w.net.down && w.rewish(func(list []lease.Wish) []lease.Wish {
+		for range 1 + w.chance.IntN(4) {
+			worker, shard := pick(w, w.nodes...).Name, pick(w, w.streams...).name
+			next := pick(w,
+				lease.Wish{Kind: lease.WishCordon, Subject: worker}, lease.Wish{Kind: lease.WishDrain, Subject: worker},
+				lease.Wish{Kind: lease.WishPause}, lease.Wish{Kind: lease.WishPin, Subject: shard, To: worker},
+			)
+			next.By, next.Until = "operator", w.stamp().At.Add(w.between(0, 10*w.set.ttl))
+			list = append(slices.DeleteFunc(list, func(old lease.Wish) bool { return old.Compare(next) == 0 }), next)
+		}
+		return list
+	})
+}
+
+// rewish changes the wishes. It reports whether it wrote them.
+func (w *world) rewish(change func([]lease.Wish) []lease.Wish) bool {
+	r, _ := w.store.Get(context.Background(), lease.Wishes{Group: group}.Key())
+	now, _ := r.(lease.Wishes)
+	now.Group = group
+	list := change(slices.Clone(now.List))
+	if len(list) == 0 && len(now.List) == 0 {
+		return false
+	}
+	write, err := protocol.SetWishes(now, list, w.stamp())
+	if err == nil {
+		_, err = w.table.Write(virtual.Sender{}, write)
+	}
+	if err != nil {
+		w.fault("wishes: %v", err)
+	}
+	return err == nil
 }

@@ -79,13 +79,13 @@ func (w *world) settle() {
 	w.restFor(2 * w.set.rest)
 }
 
-// patience is how long it may take until a fleet that was left alone is at rest:
-// what was trusted or awaited runs out, failures have had their pause, handlers
-// that ignore everything have ended, and all moves are made, one after another.
-// Where only an unwell worker has room, a shard waits until that worker tries again.
+// patience is how long it may take until a fleet that was left alone is at rest: what was trusted or awaited
+// runs out, failures have had their pause, handlers that ignore everything have ended, and all moves are made,
+// one after another. An unwell worker tries again within five minutes. Until then it gets no share, and a shard
+// waits if only that worker has room for it.
 func (w *world) patience() time.Duration {
 	s, unwell := &w.set, time.Duration(0)
-	if s.limit > 0 && slices.ContainsFunc(w.seats(), func(r lease.Record) bool { return r.(lease.Seat).Health.Unwell != "" }) {
+	if slices.ContainsFunc(w.seats(), func(r lease.Record) bool { return r.(lease.Seat).Health.Unwell != "" }) {
 		unwell = 5 * time.Minute
 	}
 	moves := time.Duration(s.streams+len(w.streams)) * (s.ttl/3 + s.wind + time.Second)

@@ -37,7 +37,7 @@ func Scenarios() []Scenario {
 	for _, f := range []Fault{
 		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, WallJump, ClockRate, ReadsOnly, WritesOnly, BeatsOnly,
 		Outage, Split, Merge, ModeChange, ForcedRelease, Restore, SkewedRestore, MalformedRow, MalformedSeat, Deploy,
-		Advice, AdviceDeleted, PlannerPaused, RackCrash, MalformedPlan, MalformedTarget, SourceLacks,
+		Advice, AdviceDeleted, Wished, PlannerPaused, RackCrash, MalformedPlan, MalformedTarget, SourceLacks,
 	} {
 		all = append(all, Scenario{Fault: f})
 	}

@@ -57,6 +57,7 @@ const (
 	Rebirth                      // the name of a removed shard is used again
 	Advice                       // a plan and targets are written that no planner would write
 	AdviceDeleted                // the plan or targets are deleted by hand
+	Wished                       // an operator cordons and drains workers, pauses moves and pins shards, for a while
 	PlannerPaused                // a worker is stopped for 2T while it writes a plan
 	RackCrash                    // all watchers end at once without a word
 	MalformedPlan                // the plan cannot be read for a while
@@ -73,7 +74,7 @@ func (f Fault) String() string {
 		"writes only", "beats only", "outage", "handler error", "handler panic", "handler stuck", "handler deaf", "handler slow",
 		"handler return", "handler release", "prepare slow", "prepare failed", "source fault", "source lacks", "split", "merge",
 		"mode change", "forced release", "restore", "restore, clocks off",
-		"malformed row", "malformed seat", "deploy", "rebirth", "advice", "advice deleted", "planner paused", "rack crash",
+		"malformed row", "malformed seat", "deploy", "rebirth", "advice", "advice deleted", "wished", "planner paused", "rack crash",
 		"malformed plan", "malformed target", "sick host", "busy host", "?",
 	}[min(f, faultKinds)]
 }

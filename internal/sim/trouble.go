@@ -25,7 +25,7 @@ func (w *world) drawKinds() []Fault {
 	all := []Fault{
 		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, ReadsOnly, WritesOnly, BeatsOnly,
 		Outage, Split, Merge, ModeChange, ForcedRelease, MalformedRow, MalformedSeat, Deploy,
-		Advice, AdviceDeleted, PlannerPaused, RackCrash, MalformedPlan, MalformedTarget,
+		Advice, AdviceDeleted, Wished, PlannerPaused, RackCrash, MalformedPlan, MalformedTarget,
 	}
 	switch w.chance.IntN(4) { // more than once, where it seldom can happen
 	case 0:
@@ -141,6 +141,8 @@ func (w *world) happens(f Fault, n *node) bool {
 		return w.meddle()
 	case AdviceDeleted:
 		return w.unadvise()
+	case Wished:
+		return w.wish()
 	case PlannerPaused:
 		w.snare = true // it counts when a planner is stopped
 	case RackCrash:
@@ -331,6 +333,7 @@ func (w *world) quiet() {
 	if w.went {
 		w.adopt()
 	}
+	w.rewish(func([]lease.Wish) []lease.Wish { return nil })
 	for _, n := range w.nodes {
 		n.blocked, n.mute, n.lacks = [2]bool{}, false, nil
 		if n.Paused() {
