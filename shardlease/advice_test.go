@@ -137,13 +137,13 @@ func TestWorkersAreSeats(t *testing.T) {
 	s.advised()
 	s.write(protocol.Sit(lease.Seat{Group: "orders", Incarnation: "i", Name: "a", TTL: ttl}, fixture.Stamp()))
 	for name, store := range map[string]lease.Store{"readable": s.store, "malformed": unreadable(storetest.NewLink(s.store), time.Hour, lease.Plan{Group: "orders"}.Key())} {
-		supervisor := shardlease.Supervisor{Store: store, Group: "orders"}
+		supervisor := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
 		workers, err := supervisor.Workers(t.Context())
 		if err != nil || len(workers) != 1 || workers[0].Name != "a" {
 			t.Errorf("%s: %v, %v", name, workers, err)
 		}
 		for _, inc := range []lease.Incarnation{"!plan", "!wishes"} {
-			if err := supervisor.Evict(t.Context(), inc); err == nil || errors.Is(err, lease.ErrNotFound) {
+			if _, err := supervisor.Evict(t.Context(), inc, "gone"); err == nil || errors.Is(err, lease.ErrNotFound) {
 				t.Errorf("%s: evicting %s: %v", name, inc, err)
 			}
 		}
@@ -174,13 +174,13 @@ func TestEvictSpoiltSeat(t *testing.T) {
 		}
 		return r, err
 	})
-	supervisor := shardlease.Supervisor{Store: link, Group: "orders"}
+	supervisor := shardlease.Supervisor{Store: link, Group: "orders", By: "ann"}
 	wrong = "another"
-	if err := supervisor.Evict(t.Context(), "i"); !errors.Is(err, lease.ErrMalformed) || looked != 2 {
+	if _, err := supervisor.Evict(t.Context(), "i", "spoilt"); !errors.Is(err, lease.ErrMalformed) || looked != 2 {
 		t.Errorf("looked %d times: %v", looked, err)
 	}
 	wrong, looked = "", 1
-	if err := supervisor.Evict(t.Context(), "i"); err != nil || looked != 3 {
+	if _, err := supervisor.Evict(t.Context(), "i", "spoilt"); err != nil || looked != 3 {
 		t.Errorf("looked %d times: %v", looked-1, err)
 	}
 	if _, err := store.Get(t.Context(), seat.Key()); !errors.Is(err, lease.ErrNotFound) {
@@ -196,7 +196,7 @@ func TestEvictSpoiltSeat(t *testing.T) {
 		}
 		return nil, &lease.MalformedError{Key: k, WriteID: r.Written()}
 	})
-	if err := supervisor.Evict(t.Context(), "j"); err != nil || looked != 2 {
+	if _, err := supervisor.Evict(t.Context(), "j", "spoilt"); err != nil || looked != 2 {
 		t.Errorf("looked %d times: %v", looked, err)
 	}
 }

@@ -13,18 +13,20 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Supervisor lists the shards and workers of a group, and releases, quarantines and rewinds
-// shards. It is for operators' tools, and for programs that clean up after the runs that they
-// started. It needs no Worker: fill in its fields. Its commands are fenced like the writes of
-// a worker.
+// A Supervisor lists the shards and workers of a group, releases, quarantines and rewinds shards,
+// evicts workers, and steers the plan. It is for operators' tools, and for programs that clean up
+// after the runs that they started. It needs no Worker: fill in its fields.
 //
-// A command states the generation that the operator has seen. If the shard has changed
-// hands since, the command is refused with [lease.ErrOutdated]: read the row again, and
-// decide again. If the store does not answer, the write is repeated a few times.
+// # Commands
+//
+// Commands are fenced like the writes of a worker. A command for a shard states the generation that
+// the operator has seen. If the shard has changed hands since, the command is refused with
+// [lease.ErrOutdated]: read the row again, and decide again. If the store does not answer, the
+// write is repeated a few times.
 //
 //	error                      meaning
 //	ErrConfig                  Store, Group or By is missing or invalid: a *ConfigError for each
-//	lease.ErrNotFound          no lease row has this name
+//	lease.ErrNotFound          no lease row has this name, or there is no wish to lift
 //	*lease.RuleError           the row does not allow the command; the rule is for example
 //	                           lease.ErrOutdated, or lease.ErrHeld: quarantine the shard before
 //	                           it is rewound or removed
@@ -48,11 +50,24 @@ import (
 // The row keeps the note of a command until the next change of hands, in a running fleet often
 // for less than a second. [lease.Row.History] has the reason, [lease.ReasonForced], and By for
 // longer. So log your commands.
+//
+// # Wishes
+//
+// Cordon, Drain, Pause and Pin store wishes. Each plan follows a wish until the wish ends. A wish
+// outlives the program that made it. No lease row depends on a wish. A shard without a living owner
+// is always claimed. If the only workers left are cordoned or drained, they claim it. The workers
+// that watch the seats notice a wish within a heartbeat interval, and its moves begin at most 1.5 s
+// later.
+//
+// A wish with a duration ends by itself. The worker that plans decides by its own wall clock, so a
+// wrong clock ends a wish early or late. No guarantee of this library depends on it. A new wish
+// replaces an earlier one of the same kind for the same worker or shard; a group has at most one
+// pause.
 type Supervisor struct {
 	Store lease.Store
 	Group string
-	// By is the name of the operator or program that gives the commands, which the lease row
-	// records. Commands need it.
+	// By is the name of the operator or program that gives the commands and makes the wishes. Lease
+	// rows and wishes record it. Commands and wishes need it.
 	By string
 }
 
@@ -132,51 +147,86 @@ func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, 
 	})
 }
 
-// ReleaseTask cleans up after a run that is dead: it force-releases every shard that
-// workers of a task hold, and then evicts these workers, so that the others need not wait
-// for the lease time. For a released shard no failed attempt is counted. ReleaseTask returns
-// the released rows; the error names the shards that it could not release. Stop the task
-// first, or its workers take new seats and claim shards again.
+// ReleaseTask cleans up after a dead run: it evicts every worker of the task, as [Supervisor.Evict]
+// evicts one. So the other workers need not wait for the lease time. It returns the released rows;
+// the error names the shards that it could not release. Stop the task first. Otherwise its workers
+// take new seats and claim shards again.
 func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.Row, error) {
 	if task == "" {
 		return nil, &ConfigError{Field: "task", Rule: "must be given: every worker without one has the empty task"}
 	}
-	rows, err := s.ByTask(ctx, task)
-	errs := []error{err}
-	var released []lease.Row
-	for _, row := range rows {
-		row, err := s.ForceRelease(ctx, row.Shard, row.Generation, why)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		released = append(released, row)
-	}
+	var workers []lease.Incarnation
 	seats, err := s.Workers(ctx)
-	errs = append(errs, err)
 	for _, seat := range seats {
 		if seat.Task == task {
-			errs = append(errs, s.Evict(ctx, seat.Incarnation))
+			workers = append(workers, seat.Incarnation)
 		}
 	}
-	return released, errors.Join(errs...)
+	rows, unread := s.ByTask(ctx, task)
+	for _, row := range rows {
+		workers = append(workers, row.Owner.Incarnation)
+	}
+	slices.Sort(workers)
+	released, expelled := s.expel(ctx, slices.Compact(workers), why)
+	return released, errors.Join(err, unread, expelled)
 }
 
-// Evict deletes the seat of a worker, so that the other workers notice at their next poll
-// that it is gone, and claim its shards. If the worker is still running, its next heartbeat
-// is refused; it then reports [event.Lost] with the cause [event.CauseExpired], ends all its
-// tenures and takes a new seat. Evict returns nil if the seat is gone already. It evicts a seat
-// that cannot be read, too; workers do that only when nobody has written the seat for ten lease
-// times.
+// Evict force-releases the shards of a worker and deletes its seat, so that the other workers claim
+// the shards without waiting for the lease time. It is for a worker that is dead or stuck, or whose
+// seat cannot be read. The rows record By and the reason. No failed attempt is counted, because the
+// worker did not crash. Evict returns the released rows; the error names the shards that it could
+// not release. If the seat is already gone, Evict releases the shards and returns no error.
 //
-// For each shard that the worker held, a failed attempt is counted, as after a crash: with
-// [Config.MaxAttempts] = 2, two evictions quarantine a healthy shard unless it made progress
-// in between. To avoid that, call [Supervisor.ForceRelease] for each shard before Evict, or
-// use [Supervisor.ReleaseTask]: for a released shard no attempt is counted.
-func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation) error {
-	if err := s.check(false); err != nil {
-		return err
+// If the worker is still running, its next heartbeat is refused; it then reports [event.Lost] with
+// the cause [event.CauseExpired], ends all its tenures, takes a new seat, and may get the same
+// shards again. If the worker claims more shards before its seat is deleted, Evict releases them
+// afterwards. If another worker claims such a shard first, a failed attempt is counted for it.
+func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation, why string) ([]lease.Row, error) {
+	return s.expel(ctx, []lease.Incarnation{worker}, why)
+}
+
+// expel releases the shards of some workers, deletes the workers' seats, and then releases the
+// shards that they claimed in between. The second round also retries releases that failed in the
+// first.
+func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why string) ([]lease.Row, error) {
+	if err := s.check(true); err != nil {
+		return nil, err
 	}
+	released, valid, err := s.releaseAll(ctx, workers, why)
+	if !valid {
+		return nil, err
+	}
+	var errs []error
+	for _, worker := range workers {
+		errs = append(errs, s.unseat(ctx, worker))
+	}
+	more, _, err := s.releaseAll(ctx, workers, why)
+	return append(released, more...), errors.Join(append(errs, err)...)
+}
+
+// releaseAll force-releases the shards that workers hold. If the reason cannot be stored, it is not
+// valid, and no row is released.
+func (s Supervisor) releaseAll(ctx context.Context, workers []lease.Incarnation, why string) (released []lease.Row, valid bool, err error) {
+	rows, err := s.List(ctx)
+	errs := []error{err}
+	for _, row := range rows {
+		if row.Owner.IsZero() || !slices.Contains(workers, row.Owner.Incarnation) {
+			continue
+		}
+		row, err := s.ForceRelease(ctx, row.Shard, row.Generation, why)
+		switch {
+		case err == nil:
+			released = append(released, row)
+		case errors.Is(err, checkpoint.ErrInvalid) && !errors.Is(err, lease.ErrMalformed):
+			return nil, false, err
+		}
+		errs = append(errs, err)
+	}
+	return released, true, errors.Join(errs...)
+}
+
+// unseat deletes the seat of a worker, if there is one.
+func (s Supervisor) unseat(ctx context.Context, worker lease.Incarnation) error {
 	key := lease.Key{Group: s.Group, Kind: lease.KindSeat, Name: string(worker)}
 	for last, again := lease.WriteID(""), false; ; again = true {
 		record, err := s.Store.Get(ctx, key)
@@ -262,7 +312,7 @@ func (s Supervisor) check(command bool) error {
 	}
 	f.wrap("Group", lease.Query{Group: s.Group, Kind: lease.KindLease}.Validate())
 	if command && s.By == "" {
-		f.add("By", "must be given: the lease row records who gave a command")
+		f.add("By", "must be given: the lease row or the wish records who gave the command")
 	}
 	return errors.Join(f...)
 }
@@ -323,25 +373,35 @@ func released(now lease.Row, w lease.Write) bool {
 	})
 }
 
-// send repeats a write until it is answered. It sends the same bytes each time, so that a
-// write whose answer was lost is recognized.
+// send repeats a write of a row until it is answered.
 func (s Supervisor) send(ctx context.Context, row lease.Row, w lease.Write) protocol.Answer {
 	c := protocol.NewCopy(row.Key(), "")
 	c.Saw(row)
 	_ = c.Send(w) // cannot fail: w is a write of this row, and no other one is open
-	pause := 50 * time.Millisecond
-	const tries = 6
-	for try := 1; ; try++ {
+	var answer protocol.Answer
+	s.repeat(ctx, func() bool {
 		reply, err := s.Store.Write(ctx, w)
-		answer := c.Answer(w, reply, err)
-		if answer.Verdict != protocol.Unknown || try == tries {
-			return answer
-		}
-		select {
-		case <-ctx.Done():
-			return answer
-		case <-time.After(pause):
-			pause *= 2
-		}
+		answer = c.Answer(w, reply, err)
+		return answer.Verdict != protocol.Unknown
+	})
+	return answer
+}
+
+// repeat sends a write until it is answered, at most six times. The bytes are the same each time,
+// so the store's reply shows whether an earlier attempt was stored.
+func (s Supervisor) repeat(ctx context.Context, answered func() bool) {
+	const tries = 6
+	for try, pause := 1, 50*time.Millisecond; !answered() && try < tries && rest(ctx, pause); try++ {
+		pause *= 2
+	}
+}
+
+// rest waits for d. It returns false if ctx ends first.
+func rest(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
@@ -24,7 +25,7 @@ func held(t testing.TB, store lease.Store, shard, task string) lease.Row {
 	t.Helper()
 	write := fixture.Must[lease.Row](t, store)
 	row := write(protocol.Begin("orders", shard, nil, "test", fixture.Stamp()))
-	return write(protocol.Claim(row, lease.Owner{Name: "a", Incarnation: "a1", Task: task}, fixture.Stamp()))
+	return write(protocol.Claim(row, lease.Owner{Name: "a", Incarnation: lease.Incarnation("a1" + task), Task: task}, fixture.Stamp()))
 }
 
 func TestSupervisorCommands(t *testing.T) {
@@ -127,6 +128,94 @@ func TestReleaseTask(t *testing.T) {
 	if _, err := s.ReleaseTask(t.Context(), "", "all"); !errors.Is(err, shardlease.ErrConfig) {
 		t.Errorf("without a task: %v", err)
 	}
+}
+
+// TestEvictIsOnRecord: the rows of the evicted worker record the operator and the reason. No failed
+// attempt is counted, even for a shard that the worker claims meanwhile.
+func TestEvictIsOnRecord(t *testing.T) {
+	store := new(memstore.Store)
+	link := storetest.NewLink(store)
+	s := shardlease.Supervisor{Store: link, Group: "orders", By: "ann"}
+	held(t, store, "1", "")
+	held(t, store, "2", "")
+	other := fixture.Must[lease.Row](t, store)
+	other(protocol.Claim(other(protocol.Begin("orders", "3", nil, "test", fixture.Stamp())), lease.Owner{Name: "b", Incarnation: "b1"}, fixture.Stamp()))
+	seat := fixture.Must[lease.Seat](t, store)(protocol.Sit(lease.Seat{Group: "orders", Incarnation: "a1", Name: "a", TTL: ttl}, fixture.Stamp()))
+
+	if released, err := s.Evict(t.Context(), "a1", "host\nis gone"); !errors.Is(err, checkpoint.ErrInvalid) || len(released) != 0 {
+		t.Errorf("released %v for a reason of two lines: %v", released, err)
+	}
+	if _, err := store.Get(t.Context(), seat.Key()); err != nil {
+		t.Errorf("an invalid command deleted the seat: %v", err)
+	}
+	link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		if w.Op == lease.OpDelete { // the worker has claimed a shard again
+			row, err := shardlease.Supervisor{Store: store, Group: "orders"}.Get(t.Context(), "2")
+			if err != nil {
+				t.Error(err)
+			}
+			other(protocol.Claim(row, lease.Owner{Name: "a", Incarnation: "a1"}, fixture.Stamp()))
+		}
+		return send()
+	})
+	link.OnList(func(_ context.Context, q lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+		return func(yield func(lease.Record, error) bool) {
+			if yield(nil, &lease.MalformedError{Key: lease.Key{Group: q.Group, Kind: q.Kind, Name: "bad"}, Cause: checkpoint.ErrInvalid}) {
+				send()(yield)
+			}
+		}
+	})
+	released, err := s.Evict(t.Context(), "a1", "host is gone")
+	if link.OnList(nil); !errors.Is(err, lease.ErrMalformed) || len(released) != 3 { // a row that cannot be read keeps no worker from being evicted
+		t.Errorf("released %v, %v", released, err)
+	}
+	rows, err := s.List(t.Context())
+	if err != nil || len(rows) != 3 {
+		t.Fatal(rows, err)
+	}
+	for _, row := range rows[:2] {
+		if last := row.Last; !row.Owner.IsZero() || last.Reason != lease.ReasonForced || last.By != "ann" || last.Note != "host is gone" || row.Attempts() != 0 {
+			t.Errorf("after the eviction: %v", row)
+		}
+	}
+	if rows[2].Owner.Name != "b" {
+		t.Errorf("a shard of another worker: %v", rows[2])
+	}
+	if _, err := store.Get(t.Context(), seat.Key()); !errors.Is(err, lease.ErrNotFound) {
+		t.Errorf("the seat is still there: %v", err)
+	}
+	if released, err := s.Evict(t.Context(), "a1", "host is gone"); err != nil || len(released) != 0 {
+		t.Errorf("the second time: %v, %v", released, err)
+	}
+	if _, err := (shardlease.Supervisor{Store: store, Group: "orders"}).Evict(t.Context(), "b1", "why"); !errors.Is(err, shardlease.ErrConfig) {
+		t.Errorf("without an operator: %v", err)
+	}
+}
+
+// TestEvictionsQuarantineNothing: a healthy worker is evicted again and again. It comes back, and its
+// shards are not set aside.
+func TestEvictionsQuarantineNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := staged(t, 4, shardlease.Config{TTL: ttl, Handoff: rebalance.Eager, MaxAttempts: 2}, working, "a", "b")
+		for range 5 {
+			time.Sleep(time.Minute)
+			var worker lease.Incarnation
+			for _, name := range s.names() {
+				if owner := s.row(name).Owner; owner.Name == "a" {
+					worker = owner.Incarnation
+				}
+			}
+			if released, err := s.operator().Evict(t.Context(), worker, "it looked sick"); err != nil || len(released) != 2 {
+				t.Errorf("released %v, %v", released, err)
+			}
+			s.within(ttl, "all shards are held", func() bool { return s.running()["a"]+s.running()["b"] == s.shards })
+		}
+		for _, name := range s.names() {
+			if row := s.row(name); row.Quarantined || row.Attempts() != 0 {
+				t.Errorf("after the evictions: %v", row)
+			}
+		}
+	})
 }
 
 func TestSupervisorLacksSomething(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	"os"
 	"os/signal"
 	"os/user"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -55,6 +56,12 @@ const usage = `usage: operate -table TABLE -group GROUP [flags] COMMAND
   rewind SHARD POSITION         makes the next tenure start there; needs -why
   evict INCARNATION             releases the shards of a worker and deletes its seat; needs -why
   release-task TASK             does that for every worker of a task; needs -why
+  wishes                        prints the cordons, drains, pauses and pins, with their ends
+  cordon WORKER                 gives the worker no more shards; needs -why
+  drain WORKER                  moves all shards away from the worker; needs -why
+  pause                         stops all moves of held shards; needs -why
+  pin SHARD WORKER              moves the shard to the worker and keeps it there; needs -why
+  lift KIND [NAME]              ends a cordon, drain, pause or pin; NAME: the worker, or the pinned shard
   adopt                         adopts the rows after the table was restored
 
 `
@@ -67,9 +74,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	table := f.String("table", "", "the lease table")
 	group := f.String("group", "", "the group")
-	by := f.String("by", operator(), "the name of the operator, which is stored in the lease row")
-	why := f.String("why", "", "the reason, of which 64 bytes are stored in the lease row")
+	by := f.String("by", operator(), "the name of the operator, which is stored with the change")
+	why := f.String("why", "", "the reason; a lease row stores its first 64 bytes, a wish up to 255")
 	buckets := f.Int("buckets", 0, "the number of buckets of the group; needed by adopt if the record of the group was lost")
+	lasts := f.Duration("for", 0, "how long a cordon, drain, pause or pin lasts; 0: until it is lifted")
 	generation := f.Int64("generation", 0, "the generation of the shard, as list prints it; release and quarantine need it")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -88,13 +96,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if f.Arg(0) == "adopt" {
 		return adopt(ctx, store, *group, *by, out)
 	}
-	return command(ctx, shardlease.Supervisor{Store: store, Group: *group, By: *by}, order{*why, *generation}, f.Args(), out)
+	return command(ctx, shardlease.Supervisor{Store: store, Group: *group, By: *by}, order{*why, *generation, *lasts}, f.Args(), out)
 }
 
 // An order is what the flags say about a command.
 type order struct {
 	why        string
-	generation int64 // the generation that the operator saw; 0: none was given
+	generation int64         // the generation that the operator saw; 0: none was given
+	lasts      time.Duration // how long a wish lasts; 0: until it is lifted
 }
 
 // operator is the name of the user that runs this program.
@@ -119,22 +128,30 @@ func command(ctx context.Context, s shardlease.Supervisor, o order, args []strin
 		return list(ctx, s, out)
 	case "workers":
 		return workers(ctx, s, out)
+	case "wishes":
+		return wishes(ctx, s, out)
+	case "lift":
+		return lift(ctx, s, args[1:])
 	}
 	if len(args) == 2 && args[0] == "history" {
 		return history(ctx, s, args[1], out)
 	}
-	if len(args) < 2 || o.why == "" {
-		return errors.New("needs a command, its argument, and -why; -h lists the commands")
+	if o.why == "" {
+		return errors.New("this command needs -why; -h lists the commands")
+	}
+	if known, err := wish(ctx, s, o, args); known {
+		return err
+	}
+	if len(args) < 2 {
+		return errors.New("needs a command and its argument; -h lists the commands")
 	}
 	switch args[0] {
 	case "evict":
-		return evict(ctx, s, lease.Incarnation(args[1]), o.why, out)
+		rows, err := s.Evict(ctx, lease.Incarnation(args[1]), o.why)
+		return released(out, rows, err)
 	case "release-task":
 		rows, err := s.ReleaseTask(ctx, args[1], o.why)
-		for _, row := range rows {
-			describe(out, row)
-		}
-		return err
+		return released(out, rows, err)
 	}
 	row, err := change(ctx, s, o, args)
 	if err != nil {
@@ -142,6 +159,50 @@ func command(ctx context.Context, s shardlease.Supervisor, o order, args []strin
 	}
 	describe(out, row)
 	return nil
+}
+
+// wish executes a command that steers the plan, and reports whether it is one.
+func wish(ctx context.Context, s shardlease.Supervisor, o order, args []string) (known bool, err error) {
+	wants, known := map[string]int{"cordon": 2, "drain": 2, "pause": 1, "pin": 3}[args[0]]
+	if known && len(args) != wants {
+		return true, fmt.Errorf("%s takes %d arguments, and flags come before the command; -h lists the commands", args[0], wants-1)
+	}
+	switch args[0] {
+	case "cordon":
+		err = s.Cordon(ctx, args[1], o.lasts, o.why)
+	case "drain":
+		err = s.Drain(ctx, args[1], o.lasts, o.why)
+	case "pause":
+		err = s.Pause(ctx, o.lasts, o.why)
+	case "pin":
+		err = s.Pin(ctx, args[1], args[2], o.lasts, o.why)
+	}
+	return known, err
+}
+
+// lift ends a wish. A pause has no subject.
+func lift(ctx context.Context, s shardlease.Supervisor, args []string) error {
+	if len(args) == 0 || len(args) > 2 {
+		return errors.New("lift needs a kind (cordon, drain, pause or pin) and, unless it is pause, the name of the worker; for a pin, the name of the shard")
+	}
+	return s.Lift(ctx, lease.WishKind(args[0]), strings.Join(args[1:], ""))
+}
+
+// wishes prints a line for each wish.
+func wishes(ctx context.Context, s shardlease.Supervisor, out io.Writer) error {
+	list, err := s.Wishes(ctx)
+	for _, w := range list {
+		fmt.Fprintln(out, w)
+	}
+	return err
+}
+
+// released prints the rows that a command released.
+func released(out io.Writer, rows []lease.Row, err error) error {
+	for _, row := range rows {
+		describe(out, row)
+	}
+	return err
 }
 
 // change executes a command that changes a lease row. A command that can stop a healthy tenure
@@ -187,25 +248,6 @@ func rewind(ctx context.Context, s shardlease.Supervisor, row lease.Row, to chec
 		return row, err
 	}
 	return s.Unquarantine(ctx, row.Shard, row.Generation, why)
-}
-
-// evict releases the shards of a worker and deletes its seat. Without the releases, the eviction
-// would count as a failed attempt of each shard.
-func evict(ctx context.Context, s shardlease.Supervisor, worker lease.Incarnation, why string, out io.Writer) error {
-	rows, err := s.List(ctx)
-	errs := []error{err}
-	for _, row := range rows {
-		if row.Owner.IsZero() || row.Owner.Incarnation != worker {
-			continue
-		}
-		row, err := s.ForceRelease(ctx, row.Shard, row.Generation, why)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		describe(out, row)
-	}
-	return errors.Join(append(errs, s.Evict(ctx, worker))...)
 }
 
 // list prints a line for each shard, and reports the rows that cannot be read.

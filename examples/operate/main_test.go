@@ -48,7 +48,7 @@ func TestCommands(t *testing.T) {
 			t.Helper()
 			time.Sleep(3 * time.Minute)
 			out.Reset()
-			return command(t.Context(), s, order{"because", generation}, args, &out)
+			return command(t.Context(), s, order{why: "because", generation: generation}, args, &out)
 		}
 		give := func(args ...string) {
 			t.Helper()
@@ -116,6 +116,17 @@ func TestCommands(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		if row, err = s.Get(t.Context(), "shard-0"); err != nil || row.Owner.IsZero() || row.Generation < before+2 || row.Attempts() != 0 {
 			t.Errorf("after the release of the task: %v, %v", row, err)
+		}
+		for _, w := range [][]string{{"cordon", "a"}, {"drain", "a"}, {"pause"}, {"pin", "shard-0", "a"}} {
+			give(w...)
+			give("wishes")
+			shows(w[0])
+			shows(`by "ann" (because)`)
+			give(append([]string{"lift", w[0]}, w[1:min(2, len(w))]...)...)
+			give("wishes")
+			if out.Len() > 0 {
+				t.Errorf("%s is not lifted: %s", w[0], out.String())
+			}
 		}
 		stop()
 		if err := <-ended; err != nil {
@@ -203,7 +214,7 @@ func (f fleet) row() lease.Row {
 // give gives a command that must succeed.
 func (f fleet) give(generation int64, args ...string) {
 	f.t.Helper()
-	if err := command(f.t.Context(), f.Supervisor, order{"because", generation}, args, io.Discard); err != nil {
+	if err := command(f.t.Context(), f.Supervisor, order{why: "because", generation: generation}, args, io.Discard); err != nil {
 		f.t.Error(err)
 	}
 }

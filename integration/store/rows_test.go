@@ -267,7 +267,7 @@ func TestSpoiltSeatIsEvicted(t *testing.T) {
 		}
 		hand.put(wrong.of(good))
 		for range 2 {
-			if err := supervisor.Evict(t.Context(), seat.Incarnation); err != nil {
+			if _, err := supervisor.Evict(t.Context(), seat.Incarnation, "spoilt"); err != nil {
 				t.Errorf("%s: by a supervisor: %v", wrong.name, err)
 			}
 		}

@@ -24,7 +24,7 @@
 // A group also has a written plan: which worker should hold which shard. The [Plan] itself is
 // small. It has the present revision, and says whether the targets of this revision are still
 // being written. The [Target] of a worker, in pages, lists the shards that the worker should
-// hold. [Wishes] are what operators want of the next plan. All three are advice: a lease row is
+// hold. [Wishes] are those of operators. All three are advice: a lease row is
 // the only record that decides who holds a shard, so nothing is lost with a plan that is wrong,
 // late or missing.
 //

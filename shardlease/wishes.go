@@ -1,0 +1,142 @@
+package shardlease
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mrand "math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Wishes returns the wishes of all operators. A wish that has ended is in the list until a worker
+// removes it.
+func (s Supervisor) Wishes(ctx context.Context) ([]lease.Wish, error) {
+	if err := s.check(false); err != nil {
+		return nil, err
+	}
+	now, err := s.wishes(ctx)
+	return now.List, err
+}
+
+// Cordon keeps plans from giving more shards to the workers with that name. They keep the shards
+// that they hold. The wish ends after lasts; if lasts is 0, it ends when it is lifted.
+func (s Supervisor) Cordon(ctx context.Context, worker string, lasts time.Duration, why string) error {
+	return s.wish(ctx, lease.Wish{Kind: lease.WishCordon, Subject: worker, Why: why}, lasts)
+}
+
+// Drain makes plans move all shards away from the workers with that name. The wish ends after
+// lasts; if lasts is 0, it ends when it is lifted. Each move is an ordinary one, eager or
+// cooperative as configured. The drained workers keep running, and can be stopped when they hold no
+// shards. They keep the shards for which no other worker is well and has room.
+func (s Supervisor) Drain(ctx context.Context, worker string, lasts time.Duration, why string) error {
+	return s.wish(ctx, lease.Wish{Kind: lease.WishDrain, Subject: worker, Why: why}, lasts)
+}
+
+// Pause makes plans leave every held shard where it is. Shards without an owner are still assigned,
+// and a worker that shuts down still gives up its shards. The wish ends after lasts; if lasts is 0,
+// it ends when it is lifted.
+func (s Supervisor) Pause(ctx context.Context, lasts time.Duration, why string) error {
+	return s.wish(ctx, lease.Wish{Kind: lease.WishPause, Why: why}, lasts)
+}
+
+// Pin makes plans assign a shard to the worker with that name. Plans ignore the pin while no such
+// worker runs, and while that worker is leaving, full, cordoned, drained or unwell, or has just
+// failed the shard. The wish ends after lasts; if lasts is 0, it ends when it is lifted.
+func (s Supervisor) Pin(ctx context.Context, shard, worker string, lasts time.Duration, why string) error {
+	return s.wish(ctx, lease.Wish{Kind: lease.WishPin, Subject: shard, To: worker, Why: why}, lasts)
+}
+
+// Lift ends a wish. The subject is the name of the worker; for a pin it is the name of the shard,
+// and for a pause it is empty. Lift returns [lease.ErrNotFound] if there is no such wish, for
+// example because it has ended by itself.
+func (s Supervisor) Lift(ctx context.Context, kind lease.WishKind, subject string) error {
+	if err := s.check(true); err != nil {
+		return err
+	}
+	lifted := lease.Wish{Kind: kind, Subject: subject}
+	return s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
+		rest := slices.DeleteFunc(list, func(w lease.Wish) bool { return w.Compare(lifted) == 0 })
+		if len(rest) == len(list) {
+			return nil, fmt.Errorf("lift %s: no such wish (%w)", strings.TrimSpace(string(kind)+" "+subject), lease.ErrNotFound)
+		}
+		return rest, nil
+	})
+}
+
+// wish adds a wish, or replaces the wish of the same kind with the same subject.
+func (s Supervisor) wish(ctx context.Context, w lease.Wish, lasts time.Duration) error {
+	if err := s.check(true); err != nil {
+		return err
+	}
+	w.By = s.By
+	switch {
+	case lasts < 0:
+		return &ConfigError{Field: "lasts", Rule: "must not be negative"}
+	case lasts > 0:
+		w.Until = time.Now().Add(lasts)
+	}
+	return s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
+		return append(slices.DeleteFunc(list, func(old lease.Wish) bool { return old.Compare(w) == 0 }), w), nil
+	})
+}
+
+func (s Supervisor) wishes(ctx context.Context) (lease.Wishes, error) {
+	none := lease.Wishes{Group: s.Group}
+	record, err := s.Store.Get(ctx, none.Key())
+	if errors.Is(err, lease.ErrNotFound) {
+		return none, nil
+	}
+	now, ok := record.(lease.Wishes)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: the record holds no wishes", lease.ErrMalformed)
+	}
+	if err != nil {
+		return none, fmt.Errorf("get %v: %w", none.Key(), err)
+	}
+	return now, nil
+}
+
+// rewish changes the list of wishes. If another operator changes the list first, rewish starts
+// again with the new list. It waits for a random time before that, so that two operators do not
+// collide again and again.
+func (s Supervisor) rewish(ctx context.Context, change func([]lease.Wish) ([]lease.Wish, error)) error {
+	const tries = 10
+	for try := 1; ; try++ {
+		now, err := s.wishes(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := change(slices.Clone(now.List))
+		switch {
+		case try > 1 && errors.Is(err, lease.ErrNotFound): // lifted by the last try, or by the other operator
+			return nil
+		case err != nil:
+			return err
+		}
+		w, err := protocol.SetWishes(now, list, protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()})
+		if err != nil {
+			return err
+		}
+		verdict := protocol.Unknown
+		s.repeat(ctx, func() bool {
+			reply, answer := s.Store.Write(ctx, w)
+			verdict, _ = protocol.Settle("", w, reply, answer)
+			if err = answer; err == nil {
+				err = lease.ErrMalformed // for an answer that does not fit
+			}
+			return verdict != protocol.Unknown
+		})
+		switch {
+		case verdict == protocol.Stored:
+			return nil
+		case verdict != protocol.Again || try == tries || !rest(ctx, mrand.N(time.Duration(try)*20*time.Millisecond)):
+			return fmt.Errorf("change of %v: %w", now.Key(), err)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
+)
+
+// soon is how long a wish, or the end of one, may take to have an effect.
+const soon = beat + 1500*time.Millisecond
+
+// operator returns a supervisor of the fleet.
+func (s *stage) operator() shardlease.Supervisor {
+	return shardlease.Supervisor{Store: s.store, Group: "orders", By: "ann"}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDrainFromOutside: the shards of a drained worker move to the other workers, in either mode.
+// When the drain ends by itself, all three workers share them again.
+func TestDrainFromOutside(t *testing.T) {
+	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
+		t.Run(mode.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := staged(t, 12, shardlease.Config{TTL: ttl, Handoff: mode}, nil, "a", "b", "c")
+				time.Sleep(time.Minute)
+				must(t, s.operator().Drain(t.Context(), "b", time.Minute, "its disk is slow"))
+				from := time.Now()
+				s.shared(soon, "a", "c")
+				time.Sleep(time.Until(from.Add(time.Minute)))
+				if n := s.running()["b"]; n != 0 {
+					t.Errorf("the drained worker holds %d shards", n)
+				}
+				s.shared(soon, "a", "b", "c")
+				if list, err := s.operator().Wishes(t.Context()); err != nil || len(list) != 0 {
+					t.Errorf("the wishes are %v, %v", list, err)
+				}
+			})
+		})
+	}
+}
+
+// TestPauseFromOutside: during a pause no shard moves to a worker that joins, and the shards of a
+// dead worker are still claimed. When the pause is lifted, the workers share the shards evenly.
+func TestPauseFromOutside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}
+		s := staged(t, 12, config, nil, "a", "b")
+		must(t, s.operator().Pause(t.Context(), 0, "the sink is migrated"))
+		time.Sleep(soon)
+		before := len(s.all())
+		s.enter("c", config, nil)
+		time.Sleep(time.Minute)
+		if moved := len(s.all()) - before; moved != 0 {
+			t.Errorf("%d shards moved in the pause", moved)
+		}
+		s.actor("b").die()
+		s.within(ttl+beat+500*time.Millisecond, "all shards are held", func() bool {
+			held := s.running()
+			return held["a"]+held["c"] == s.shards
+		})
+		must(t, s.operator().Lift(t.Context(), lease.WishPause, ""))
+		s.shared(soon, "a", "c")
+	})
+}
+
+// TestPinAndCordonFromOutside: a pinned shard moves to its worker and stays there. When that worker
+// dies, another one claims the shard. A cordoned worker keeps its shards, and gets none of those of
+// a worker that leaves.
+func TestPinAndCordonFromOutside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}
+		s := staged(t, 3, config, nil, "a", "b", "c")
+		holder := func(shard string) string { return s.row(shard).Owner.Name }
+		shard := s.names()[0]
+		to := map[string]string{"a": "b", "b": "c", "c": "a"}[holder(shard)]
+		must(t, s.operator().Pin(t.Context(), shard, to, 0, "it has the cache"))
+		s.within(soon, "the shard is where it is pinned", func() bool { return holder(shard) == to })
+		time.Sleep(time.Minute)
+		if got := holder(shard); got != to {
+			t.Errorf("the pinned shard moved on to %s", got)
+		}
+		s.actor(to).die()
+		s.within(ttl+beat+500*time.Millisecond, "a pin to a dead worker has no effect", func() bool { return holder(shard) != to })
+		must(t, s.operator().Lift(t.Context(), lease.WishPin, shard))
+
+		rest := slices.DeleteFunc([]string{"a", "b", "c"}, func(name string) bool { return name == to })
+		s.shared(soon, rest...)
+		held := s.running()[rest[0]]
+		must(t, s.operator().Cordon(t.Context(), rest[0], time.Hour, "to be replaced"))
+		time.Sleep(soon)
+		s.enter("d", config, nil)
+		time.Sleep(time.Minute)
+		if err := s.actor(rest[1]).stop(); err != nil {
+			t.Error(err)
+		}
+		s.within(soon, "all shards are held", func() bool { return s.running()[rest[0]]+s.running()["d"] == s.shards })
+		if now := s.running()[rest[0]]; now > held {
+			t.Errorf("a cordoned worker had %d shards and has %d", held, now)
+		}
+	})
+}
+
+// TestNobodyIsLeftToDrainTo: both workers are drained. They keep their shards, and one claims those
+// of the other when it dies. Nobody has to lift a wish first.
+func TestNobodyIsLeftToDrainTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := staged(t, 4, shardlease.Config{TTL: ttl, Handoff: rebalance.Eager}, nil, "a", "b")
+		for _, name := range []string{"a", "b"} {
+			must(t, s.operator().Drain(t.Context(), name, 0, "the rack is moved"))
+		}
+		time.Sleep(time.Minute)
+		s.shared(0, "a", "b")
+		s.actor("b").die()
+		s.shared(ttl+beat+500*time.Millisecond, "a")
+	})
+}
+
+// TestWishesOfTwoOperators: if two operators make wishes at the same moment, both are stored. A
+// wish replaces one of the same kind for the same subject. A wish whose answer is lost is stored
+// once.
+func TestWishesOfTwoOperators(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		link := storetest.NewLink(store)
+		bob := shardlease.Supervisor{Store: store, Group: "orders", By: "bob"}
+		ann := shardlease.Supervisor{Store: link, Group: "orders", By: "ann"}
+		wrote := 0
+		link.OnWrite(func(_ context.Context, _ lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+			switch wrote++; wrote {
+			case 1:
+				must(t, bob.Cordon(t.Context(), "b", time.Hour, "bob was first"))
+			case 2:
+				_, _ = send()
+				return nil, errDown
+			}
+			return send()
+		})
+		must(t, ann.Cordon(t.Context(), "b", 0, "it is sick"))
+		must(t, ann.Pin(t.Context(), "shard-1", "a", 0, "cache"))
+		must(t, bob.Pause(t.Context(), time.Minute, "migration"))
+		list, err := ann.Wishes(t.Context())
+		var told []string
+		for _, w := range list {
+			told = append(told, w.String())
+		}
+		want := []string{
+			`cordon "b" by "ann" (it is sick)`,
+			fmt.Sprintf(`pause by "bob" until %s (migration)`, time.Now().Add(time.Minute).Local().Format(time.RFC3339)),
+			`pin "shard-1" to "a" by "ann" (cache)`,
+		}
+		if err != nil || !slices.Equal(told, want) {
+			t.Errorf("the wishes are\n%s\nwant\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
+		}
+		must(t, bob.Lift(t.Context(), lease.WishPin, "shard-1"))
+		if err := bob.Lift(t.Context(), lease.WishPin, "shard-1"); !errors.Is(err, lease.ErrNotFound) {
+			t.Errorf("lifted twice: %v", err)
+		}
+		wrote = 100
+		link.OnWrite(func(context.Context, lease.Write, func() (lease.Record, error)) (lease.Record, error) {
+			return nil, errDown
+		})
+		if err := ann.Pause(t.Context(), 0, "x"); !errors.Is(err, errDown) {
+			t.Errorf("a store that never answers: %v", err)
+		}
+	})
+}
+
+// TestInvalidWishes: an invalid wish is refused with a typed error, and the stored wishes do not
+// change.
+func TestInvalidWishes(t *testing.T) {
+	s := shardlease.Supervisor{Store: new(memstore.Store), Group: "orders", By: "ann"}
+	must(t, s.Drain(t.Context(), "a", time.Hour, "why"))
+	for name, tc := range map[string]struct {
+		err  error
+		want error
+	}{
+		"no worker":         {s.Cordon(t.Context(), "", 0, "why"), checkpoint.ErrInvalid},
+		"no shard":          {s.Pin(t.Context(), "", "a", 0, "why"), checkpoint.ErrInvalid},
+		"a pin to nobody":   {s.Pin(t.Context(), "s", "", 0, "why"), checkpoint.ErrInvalid},
+		"a reason in lines": {s.Pause(t.Context(), 0, "a\nb"), checkpoint.ErrInvalid},
+		"a negative time":   {s.Pause(t.Context(), -time.Second, "why"), shardlease.ErrConfig},
+		"no operator":       {shardlease.Supervisor{Store: s.Store, Group: "orders"}.Pause(t.Context(), 0, "why"), shardlease.ErrConfig},
+		"nothing to lift":   {s.Lift(t.Context(), lease.WishCordon, "a"), lease.ErrNotFound},
+	} {
+		if !errors.Is(tc.err, tc.want) {
+			t.Errorf("%s: %v", name, tc.err)
+		}
+	}
+	for i := range lease.MaxWishes - 1 {
+		must(t, s.Cordon(t.Context(), fmt.Sprint("w", i), 0, "why"))
+	}
+	if err := s.Cordon(t.Context(), "one more", 0, "why"); !errors.Is(err, checkpoint.ErrInvalid) {
+		t.Errorf("too many: %v", err)
+	}
+	if list, err := s.Wishes(t.Context()); err != nil || len(list) != lease.MaxWishes {
+		t.Errorf("%d wishes, %v", len(list), err)
+	}
+	link := storetest.NewLink(s.Store)
+	link.OnGet(func(_ context.Context, k lease.Key, _ func() (lease.Record, error)) (lease.Record, error) {
+		return nil, &lease.MalformedError{Key: k}
+	})
+	s.Store = link
+	if err := s.Pause(t.Context(), 0, "why"); !errors.Is(err, lease.ErrMalformed) {
+		t.Errorf("wishes that cannot be read: %v", err)
+	}
+}
