@@ -33,6 +33,9 @@ func (w *world) goBack(skewed bool) bool {
 	if w.snapshot == nil && skewed {
 		w.skew(w.set.ttl / 2)
 		w.keeping = true
+		for _, n := range w.nodes {
+			n.mute = false
+		}
 		w.After(5*w.set.ttl, w.keep) // what was stamped before has arrived or never will
 		return false
 	}

@@ -212,7 +212,7 @@ func (w *world) block(n *node, writes bool) bool {
 // mute leaves a node's writes of rows unanswered, for up to ten lease times: commits may fail
 // for three. The heartbeats of the node are answered all the while.
 func (w *world) mute(n *node) bool {
-	if n.mute {
+	if n.mute || w.keeping { // a snapshot waits for what was sent before
 		return false
 	}
 	n.mute = true
