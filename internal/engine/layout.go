@@ -116,7 +116,7 @@ type entry struct {
 }
 
 // survey finds the shards that need a worker, and the workers to which they are assigned. A shard
-// that its worker declines is free. It reports false if the targets lack shards, and the rows
+// that its worker declines goes back to the worker that was to give it, or is free. It reports false if the targets lack shards, and the rows
 // have to be read for this plan.
 func (l *layout) survey() (whole bool) {
 	all, known := l.entries()
@@ -135,7 +135,7 @@ func (l *layout) survey() (whole bool) {
 			continue // it comes back when its parents are finished
 		}
 		if l.declines(e.owner, e.Shard) {
-			e.owner = rebalance.Nobody
+			e.owner = l.giver(e.owner, e.Shard)
 		}
 		l.shards = append(l.shards, e.Assigned)
 		l.view.Shards = append(l.view.Shards, rebalance.Place{
@@ -143,6 +143,24 @@ func (l *layout) survey() (whole bool) {
 		})
 	}
 	return l.rows || int64(known) >= l.plan.Shards-l.plan.Unplaced
+}
+
+// giver returns the worker that was to give this shard to the one that declines it, if it is well and
+// has room for all that it was to give; otherwise Nobody.
+func (l *layout) giver(declining int, shard string) int {
+	give := lease.Give{Shard: shard, To: l.seats[declining].Incarnation}
+	for _, target := range l.targets {
+		at := seatOf(l.seats, target.Incarnation)
+		if at < 0 || !slices.Contains(target.Give, give) {
+			continue
+		}
+		most := l.seats[at].MaxShards
+		room := most <= 0 || int64(len(target.Hold)+len(target.Give)) <= most
+		if room && fit(l.seats[at]) && !l.declines(at, shard) {
+			return at
+		}
+	}
+	return rebalance.Nobody
 }
 
 // child notes the parents of a shard that has no row yet, and reports whether they are finished, as

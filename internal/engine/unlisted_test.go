@@ -191,21 +191,72 @@ func TestShardThatOnlyOthersListYet(t *testing.T) {
 // TestPinnedToAWrongSource: an operator pins a shard to a worker whose source does not list it. The worker does not
 // request the shard, so its owner goes on.
 func TestPinnedToAWrongSource(t *testing.T) {
-	f := newFleet(t, 12, 4, rebalance.Eager)
-	n := f.up()[1]
-	name := f.up()[2].Handlers[0].Shard
+	for _, i := range []int{0, 1, 3} {
+		f := newFleet(t, 12, 4, rebalance.Eager)
+		n := f.up()[i]
+		name := f.up()[2].Handlers[0].Shard
+		f.polled = func(of *member) {
+			if of == n {
+				of.Answer(10*time.Millisecond, f.without(name))
+			} else {
+				of.Answer(10*time.Millisecond, f.source)
+			}
+		}
+		f.Run(3 * f.config.Poll)
+		f.wish(lease.Wish{Kind: lease.WishPin, Subject: name, To: n.Name, By: "operator"})
+		f.Run(2 * time.Minute)
+		if causes := f.causes(name); len(causes) > 0 || !f.up()[2].holds(name) {
+			t.Errorf("pinned to %s, its tenures have ended because of %v", n.Name, causes)
+		}
+	}
+}
+
+// A lazy planner moves no shard.
+type lazy struct{ rebalance.Even }
+
+func (p lazy) Plan(v rebalance.View) []int {
+	to := p.Even.Plan(v)
+	for i, s := range v.Shards {
+		if pin, ok := v.Pins[i]; ok {
+			to[i] = pin
+		} else if s.Owner != rebalance.Nobody {
+			to[i] = s.Owner
+		}
+	}
+	return to
+}
+
+// TestDeclinedBesideAFullWorker: two shards change places by pins, between workers that are full, and the source of
+// one lacks what it gets. That shard goes to the third worker, because its owner has no room for both, even if the
+// planner would leave it there.
+func TestDeclinedBesideAFullWorker(t *testing.T) {
+	f := newFleet(t, 8, 0, rebalance.Eager)
+	f.config.MaxShards, f.config.Planner = 3, lazy{}
+	for range 3 {
+		f.join()
+	}
+	f.settles("three workers", 2, 3, 3)
+	n, owner := f.up()[1], f.up()[2]
+	gets, gives := owner.Handlers[0].Shard, n.Handlers[0].Shard
 	f.polled = func(of *member) {
 		if of == n {
-			of.Answer(10*time.Millisecond, f.without(name))
+			of.Answer(10*time.Millisecond, f.without(gets))
 		} else {
 			of.Answer(10*time.Millisecond, f.source)
 		}
 	}
 	f.Run(3 * f.config.Poll)
-	f.wish(lease.Wish{Kind: lease.WishPin, Subject: name, To: n.Name, By: "operator"})
-	f.Run(2 * time.Minute)
-	if causes := f.causes(name); len(causes) > 0 || !f.up()[2].holds(name) {
-		t.Errorf("its tenures have ended because of %v", causes)
+	f.wish(lease.Wish{Kind: lease.WishPin, Subject: gets, To: n.Name, By: "operator"}, lease.Wish{Kind: lease.WishPin, Subject: gives, To: owner.Name, By: "operator"})
+	for range 60 {
+		f.Run(time.Second)
+		for _, m := range f.up() {
+			if got := len(f.target(m).Hold); got > 3 {
+				t.Fatalf("%s has room for 3 shards and is assigned %d", m.Name, got)
+			}
+		}
+	}
+	if !f.held() || !owner.holds(gives) {
+		t.Errorf("%s does not process what is pinned to it, or a shard has no handler: %v", owner.Name, f.order())
 	}
 }
 
