@@ -214,8 +214,8 @@ func TestProgressAndReleaseAreToldOnce(t *testing.T) {
 	if d.Woken() {
 		t.Error("Progress wakes the loop")
 	}
-	d.Release("too\nhot " + strings.Repeat("ä", 100))
-	if in, _ := d.Reported(); !d.Woken() || !in.Progress || !in.Release || !strings.HasPrefix(in.Note, "toohot ä") || len(in.Note) > 64 {
+	d.Release("too\nhot " + strings.Repeat("ä", 200))
+	if in, _ := d.Reported(); !d.Woken() || !in.Progress || !in.Release || !strings.HasPrefix(in.Note, "toohot ä") || len(in.Note) > lease.MaxNote {
 		t.Errorf("reported %+v", in)
 	}
 	d.Progress()

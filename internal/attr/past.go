@@ -1,28 +1,79 @@
 package attr
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // The earlier transfers of a row are packed into one attribute, because every write contains them
 // and only people read them. Each has one line, newest first, with fields separated by tabs: how
-// many generations back it began, reason, from, by, and seconds since 1970. Names cannot contain
-// tabs and line ends.
+// many generations back it began, reason, from, by, seconds since 1970, what was done, task, and the
+// note of a command. Empty fields at the end are left out. Names cannot contain tabs and line ends.
 
-// AddTransfer returns the packed transfers with one more in front. It began
-// back generations before the transfer that follows it.
-func AddTransfer(past string, back int64, reason, from, by string, at time.Time) string {
-	seconds := int64(0)
-	if !at.IsZero() {
-		seconds = at.UnixMilli() / 1000
+// A Transfer is an earlier transfer of a row.
+type Transfer struct {
+	Back             int64 // how many generations before the transfer that follows it
+	Reason, From, By string
+	At               time.Time
+	Did              string // what a command did
+	Mode             string // the mode of a planned move
+	Task             string
+	Note             string
+}
+
+// MaxPastNote is how many bytes of a command's note an earlier transfer has.
+const MaxPastNote = 64
+
+// AddTransfer returns the packed transfers with one more in front. Only commands keep their notes:
+// longer notes of all transfers would leave room for fewer transfers.
+func AddTransfer(past string, t Transfer) string {
+	seconds, note := int64(0), ""
+	if !t.At.IsZero() {
+		seconds = t.At.UnixMilli() / 1000
 	}
-	line := strings.Join([]string{strconv.FormatInt(back, 10), reason, from, by, strconv.FormatInt(seconds, 10)}, "\t")
-	if past == "" {
+	if t.Did != "" {
+		note = Shortened(t.Note, MaxPastNote)
+	}
+	line := strings.Join([]string{
+		strconv.FormatInt(t.Back, 10), t.Reason, t.From, t.By, strconv.FormatInt(seconds, 10), cmp.Or(t.Did, t.Mode), t.Task, note,
+	}, "\t")
+	if line = strings.TrimRight(line, "\t"); past == "" {
 		return line
 	}
 	return line + "\n" + past
+}
+
+// PackTask returns a task as a transfer stores it: "=" stands for the task of the transfer that
+// follows it, and after the last transfer for that of the row's owner. Most workers of a group have
+// the same task.
+func PackTask(task, next string) string {
+	switch {
+	case task != "" && task == next:
+		return "="
+	case strings.HasPrefix(task, "="):
+		return "=" + task
+	}
+	return task
+}
+
+// UnpackTask returns the task that PackTask has packed.
+func UnpackTask(packed, next string) string {
+	if packed == "=" {
+		return next
+	}
+	return strings.TrimPrefix(packed, "=")
+}
+
+// Shortened returns s in at most limit bytes, cut between two characters.
+func Shortened(s string, limit int) string {
+	for len(s) > limit {
+		_, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
+	}
+	return s
 }
 
 // Remembers reports whether part is past without some of its oldest transfers, or equal to it.

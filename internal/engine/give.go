@@ -162,6 +162,7 @@ func (s *shard) giveUp(t *turn) {
 		if end.Reason != lease.ReasonDrainTimeout {
 			end.Reason = lease.ReasonHandoff
 		}
+		end.Mode = of.give.terms.Mode
 		wr, err := protocol.Yield(at, s.hold(t), of.give.to, end, t.stamp())
 		s.sendMark(t, givingUp, wr, err)
 		return

@@ -14,10 +14,10 @@ import (
 
 // TestDecide checks the verdict of every kind of refusal.
 func TestDecide(t *testing.T) {
+	free := fixture.Free(t) // before the next one, so that its generation is not above it
 	claimed := fixture.Held(t, "a")
 	a := next(t)(protocol.Commit(claimed, handle(claimed), at("10"), stamp()))
 	h := handle(a)
-	free := fixture.Free(t)
 
 	commit, _ := protocol.Commit(a, h, at("20"), stamp())
 	yield, _ := protocol.Yield(a, h, owner("b"), protocol.End{Reason: lease.ReasonHandoff, Mark: at("20")}, stamp())

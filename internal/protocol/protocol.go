@@ -45,6 +45,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/generation"
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -54,6 +55,7 @@ type End struct {
 	Note       string          // a note for people; the row keeps its first lease.MaxNote bytes
 	Mark       checkpoint.Mark // the last mark; zero: the stored checkpoint stays
 	Progressed bool            // the tenure made progress, so earlier failures no longer count
+	Mode       rebalance.Mode  // of Yield: the mode of the move
 	Excused    bool            // a failure is the fault of the worker and not of the shard: it is recorded, and does not count
 }
 
@@ -63,6 +65,7 @@ type Command struct {
 	Seen int64  // the generation that the operator saw
 	By   string // the name of the operator
 	Note string // why; the row keeps its first lease.MaxNote bytes
+	Free bool   // of Rewind: a quarantined shard may be claimed afterwards
 }
 
 // A Stamp is the random id and the time of one write. The transitions are pure, so they take a
@@ -78,7 +81,7 @@ type Stamp struct {
 func Begin(group, shard string, parents []string, by string, s Stamp) (lease.Write, error) {
 	next := lease.Row{Group: group, Shard: shard, Parents: sorted(parents), Counter: 1, WriteID: s.ID}
 	begin(&next, generation.First(s.At), lease.Owner{}, lease.Transfer{Reason: lease.ReasonInitial, By: by}, s)
-	fit(&next)
+	fit(&next, true)
 	if err := generation.ValidClock(s.At); err != nil {
 		return lease.Write{}, err
 	}
@@ -123,7 +126,7 @@ func Seize(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	if err := heldByOther(r, "seize", by.Incarnation); err != nil {
 		return lease.Write{}, err
 	}
-	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: lease.ReasonDrainTimeout, By: by.Name}, s, nil)
+	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: lease.ReasonDrainTimeout, By: by.Name, Mode: rebalance.Eager}, s, nil)
 }
 
 // Take takes the shard over by accepting the owner's offer, in a cooperative move. The
@@ -136,7 +139,7 @@ func Take(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	if r.OfferedTo != by.Incarnation {
 		return lease.Write{}, rule(r, name, ErrNotOffered)
 	}
-	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: lease.ReasonHandoff, By: by.Name}, s, nil)
+	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: lease.ReasonHandoff, By: by.Name, Mode: rebalance.Cooperative}, s, nil)
 }
 
 // Commit stores a mark under the holder's generation. It is the only write of a holder that
@@ -227,7 +230,7 @@ func ForceRelease(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	if r.Owner.IsZero() {
 		return lease.Write{}, rule(r, name, ErrNotHeld)
 	}
-	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced), s, nil)
+	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced, "released"), s, nil)
 }
 
 // Quarantine sets the shard aside, held or not. The reason is ReasonFailed, ReasonStalled,
@@ -249,7 +252,7 @@ func Quarantine(r lease.Row, c Command, reason lease.Reason, s Stamp) (lease.Wri
 		}
 		next.Quarantined = true
 	}
-	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(reason), s, setAside)
+	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(reason, "quarantined"), s, setAside)
 }
 
 // Unquarantine makes the shard claimable again, and resets its attempts.
@@ -261,7 +264,7 @@ func Unquarantine(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	if !r.Quarantined {
 		return lease.Write{}, rule(r, name, ErrNotQuarantined)
 	}
-	return handOver(r, lease.OpSwap, lease.Owner{}, c.transfer(lease.ReasonForced), s, func(next *lease.Row) {
+	return handOver(r, lease.OpSwap, lease.Owner{}, c.transfer(lease.ReasonForced, "unquarantined"), s, func(next *lease.Row) {
 		next.Quarantined, next.Failures = false, lease.Failures{}
 	})
 }
@@ -277,8 +280,9 @@ func Rewind(r lease.Row, c Command, m checkpoint.Mark, s Stamp) (lease.Write, er
 	if err := idle(r, name, c); err != nil {
 		return lease.Write{}, err
 	}
-	return handOver(r, lease.OpSwap, lease.Owner{}, c.transfer(lease.ReasonForced), s, func(next *lease.Row) {
+	return handOver(r, lease.OpSwap, lease.Owner{}, c.transfer(lease.ReasonForced, "rewound"), s, func(next *lease.Row) {
 		next.Finished, next.Failures = false, lease.Failures{}
+		next.Quarantined = next.Quarantined && !c.Free
 		next.Checkpoint = checkpoint.Checkpoint{}
 		if !m.IsZero() {
 			next.Checkpoint = checkpoint.Checkpoint{Mark: m, Generation: next.Generation, At: wall(s.At)}
@@ -296,7 +300,7 @@ func Remove(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	if err := generation.ValidClock(s.At); err != nil {
 		return lease.Write{}, err
 	}
-	return handOver(r, lease.OpSwap, lease.Owner{}, c.transfer(lease.ReasonRemoved), s, func(next *lease.Row) {
+	return handOver(r, lease.OpSwap, lease.Owner{}, c.transfer(lease.ReasonRemoved, "removed"), s, func(next *lease.Row) {
 		next.Parents, next.Failures = nil, lease.Failures{}
 		next.Checkpoint = checkpoint.Checkpoint{}
 		next.Finished, next.Quarantined, next.Removed = false, false, true
@@ -318,5 +322,5 @@ func Revive(r lease.Row, parents []string, by string, s Stamp) (lease.Write, err
 // Adopt takes a row of a restored or replaced table into use. It removes the owner, and begins a
 // generation above all that were issued after the backup and are lost.
 func Adopt(r lease.Row, by string, s Stamp) (lease.Write, error) {
-	return jump(r, lease.OpTransfer, generation.Lost, lease.Transfer{Reason: lease.ReasonAdopted, By: by}, s, nil)
+	return jump(r, lease.OpTransfer, generation.Lost, lease.Transfer{Reason: lease.ReasonAdopted, By: by, Did: "adopted"}, s, nil)
 }

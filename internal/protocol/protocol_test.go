@@ -504,7 +504,7 @@ func TestNamesAtTheirEdge(t *testing.T) {
 // TestLongNotesAreShortened: every transition shortens a note that is too long, and does not
 // refuse it. A character is not cut in two.
 func TestLongNotesAreShortened(t *testing.T) {
-	long := strings.Repeat("é", 40) // 80 bytes
+	long := strings.Repeat("é", 160) // 320 bytes
 	free, held := fixture.Free(t), fixture.Held(t, "a")
 	c := func(r lease.Row) protocol.Command {
 		return protocol.Command{Seen: r.Generation, By: "op", Note: "x" + long}
@@ -519,7 +519,7 @@ func TestLongNotesAreShortened(t *testing.T) {
 		"release":       write(t)(protocol.Release(held, handle(held), end, stamp())),
 		"yield":         write(t)(protocol.Yield(held, handle(held), owner("b"), handedOff, stamp())),
 	} {
-		if note := w.Next.(lease.Row).Last.Note; note != "x"+long[:62] {
+		if note := w.Next.(lease.Row).Last.Note; note != "x"+long[:254] {
 			t.Errorf("%s: the row keeps the note %q", name, note)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/attr"
@@ -83,8 +82,9 @@ func idle(r lease.Row, transition string, c Command) error {
 	return nil
 }
 
-func (c Command) transfer(reason lease.Reason) lease.Transfer {
-	return lease.Transfer{Reason: reason, By: c.By, Note: c.Note}
+// transfer records the command; did is what it does, as a word.
+func (c Command) transfer(reason lease.Reason, did string) lease.Transfer {
+	return lease.Transfer{Reason: reason, By: c.By, Did: did, Note: c.Note}
 }
 
 // fail counts the tenure that ended, of the given generation, as failed for that reason.
@@ -120,7 +120,7 @@ func giveUp(r lease.Row, transition string, h lease.Hold, to lease.Owner, e End,
 	if e.Progressed {
 		progress(&marked, h, s)
 	}
-	t := lease.Transfer{Reason: e.Reason, By: r.Owner.Name, Note: e.Note}
+	t := lease.Transfer{Reason: e.Reason, By: r.Owner.Name, Mode: e.Mode, Note: e.Note}
 	w, err := handOver(marked, lease.OpSwap, to, t, s, edit)
 	if err != nil {
 		return lease.Write{}, err
@@ -185,20 +185,11 @@ func changeHands(r lease.Row, op lease.Op, began int64, to lease.Owner, t lease.
 // begin begins a generation in r and records the transfer.
 func begin(r *lease.Row, began int64, to lease.Owner, t lease.Transfer, s Stamp) {
 	if r.Last.Generation > 0 {
-		r.Past = attr.AddTransfer(r.Past, began-r.Last.Generation, string(r.Last.Reason), r.Last.From, r.Last.By, r.Last.At)
+		r.Past = r.Followed(began)
 	}
-	t.Generation, t.From, t.At, t.WriteID = began, r.Owner.Name, wall(s.At), s.ID
-	t.Note = shortened(t.Note, lease.MaxNote)
+	t.Generation, t.From, t.Task, t.At, t.WriteID = began, r.Owner.Name, r.Owner.Task, wall(s.At), s.ID
+	t.Note = attr.Shortened(t.Note, lease.MaxNote)
 	r.Generation, r.Owner, r.OfferedTo, r.Last = began, to, "", t
-}
-
-// shortened returns s in at most limit bytes, cut between two characters.
-func shortened(s string, limit int) string {
-	for len(s) > limit {
-		_, size := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-size]
-	}
-	return s
 }
 
 // write adds 1 to the counter, sets the write id, and checks the write as a store will.
@@ -209,7 +200,7 @@ func write(r lease.Row, op lease.Op, next lease.Row, s Stamp) (lease.Write, erro
 	}
 	next.Counter, next.WriteID = counter, s.ID
 	if outgrew(next, r) {
-		fit(&next)
+		fit(&next, next.Generation != r.Generation)
 	}
 	return checked(lease.Write{Op: op, Old: r, Next: next})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -47,7 +48,7 @@ func EvictSpoilt(seat lease.Key, id lease.WriteID) (lease.Write, error) {
 func said(s lease.Says) lease.Says {
 	s.Wants = byShard(s.Wants)
 	h := &s.Health
-	h.Unwell, h.UnwellSince, h.SilentSince = shortened(printable(h.Unwell), lease.MaxName), wall(h.UnwellSince), wall(h.SilentSince)
+	h.Unwell, h.UnwellSince, h.SilentSince = attr.Shortened(printable(h.Unwell), lease.MaxName), wall(h.UnwellSince), wall(h.SilentSince)
 	if len(s.News) == 0 {
 		s.News = nil
 		return s

@@ -49,11 +49,15 @@ func outgrew(r, old lease.Row) bool {
 		len(r.Checkpoint.State) > len(old.Checkpoint.State)
 }
 
-// fit drops the oldest transfers until the row costs one write unit, or until there are none left.
-func fit(r *lease.Row) {
+// fit makes the row cost one write unit, if that is possible: it drops the oldest transfers, and
+// shortens the note of a transfer that is being made to what an earlier transfer keeps of it.
+func fit(r *lease.Row, transfer bool) {
 	past := r.Past
 	r.Past = ""
 	room := unitSize - lease.Encode(grown(*r)).Size() - len(attr.Past)
+	if transfer && room+len(attr.Past) < 0 {
+		r.Last.Note = attr.Shortened(r.Last.Note, max(len(r.Last.Note)+room+len(attr.Past), attr.MaxPastNote))
+	}
 	for past != "" && len(past) > room {
 		past = attr.ForgetTransfer(past)
 	}

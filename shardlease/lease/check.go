@@ -175,7 +175,7 @@ func (r Row) checkHands(old Row, op Op) string {
 		return "a change of hands must add to the generation"
 	case r.Generation != r.began(old):
 		return "the generation must be the next one, or the clock's where generations were lost"
-	case r.Last.WriteID != r.WriteID || r.Last.From != old.Owner.Name:
+	case r.Last.WriteID != r.WriteID || r.Last.From != old.Owner.Name || r.Last.Task != old.Owner.Task:
 		return "the last transfer must name the write that made it and the previous owner"
 	case !slices.Equal(r.Parents, old.Parents) && !r.Removed && !old.Removed:
 		return "the parents must not change"
@@ -183,7 +183,7 @@ func (r Row) checkHands(old Row, op Op) string {
 		return "a shard is taken by a transfer, not by a swap"
 	case op == OpSwap && !old.Owner.IsZero() && (r.Removed || r.Quarantined):
 		return "a holder may only release, hand over or finish a shard"
-	case !attr.Remembers(old.followed(r.Generation), r.Past):
+	case !attr.Remembers(old.Followed(r.Generation), r.Past):
 		return "the earlier transfers must be kept, and the previous last transfer added"
 	case r.OfferedTo != "":
 		return "an offer ends with its generation"

@@ -91,7 +91,7 @@ func (r Row) encode(put func(string, any)) {
 	put(attr.FailedGeneration, r.Failures.Last)
 	put(attr.Errors, r.Failures.Errors)
 	put(attr.FailedBy, r.Failures.Workers)
-	put(attr.Last, r.Last.pack())
+	put(attr.Last, r.Last.pack(r.Owner.Task))
 	put(attr.Past, r.Past)
 }
 
@@ -204,9 +204,9 @@ func (in *reader) row(key Key) Row {
 		Finished: in.flag(attr.Finished), Quarantined: in.flag(attr.Quarantined), Removed: in.flag(attr.Removed),
 		Failures: Failures{Count: in.number(attr.Failures), Last: in.number(attr.FailedGeneration), Errors: in.number(attr.Errors), Workers: in.text(attr.FailedBy)},
 	}
-	r.Last = in.last(r.Generation)
+	r.Last = in.last(r.Generation, r.Owner.Task)
 	r.Past = in.text(attr.Past)
-	if _, err := unpack(r.Past, r.Generation); err != nil {
+	if _, err := unpack(r.Past, r.Last); err != nil {
 		in.fail(attr.Past, err.Error())
 	}
 	return r

@@ -13,7 +13,7 @@ import (
 const (
 	MaxName    = 255  // the name of a group, a shard, a worker or an operator; a task
 	MaxID      = 64   // a write id or an incarnation
-	MaxNote    = 64   // the note of a transfer; the transitions shorten a longer one
+	MaxNote    = 256  // the note of a transfer; the transitions shorten a longer one
 	MaxParents = 8    // how many parents one shard may have
 	MaxWants   = 1000 // how many shards one seat may request at a time
 )

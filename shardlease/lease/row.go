@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/rebalance"
 )
 
 // A Row is the lease of one shard: its owner, its generation and its checkpoint. Rows are
@@ -120,7 +121,10 @@ type Transfer struct {
 	From       string // the name of the worker that held the shard; empty: nobody held it
 	By         string // the name of the worker or operator that made the change
 	At         time.Time
-	Note       string // a note for people; only the last transfer of a row has one
+	Task       string         // the task of the worker that held the shard
+	Mode       rebalance.Mode // the mode of a planned move; zero: it was none, or the owner gave the shard up by itself
+	Did        string         // what a command did, such as "released" or "rewound"; empty: there was no command
+	Note       string         // a note for people; an earlier transfer has one only if a command made it
 	// WriteID is the id of the write that made the change, by which its writer recognizes it.
 	// Only the last transfer of a row has one.
 	WriteID WriteID
@@ -128,8 +132,14 @@ type Transfer struct {
 
 func (t Transfer) String() string {
 	text := string(t.Reason)
+	if did := cmp.Or(t.Did, t.mode()); did != "" {
+		text += ": " + did
+	}
 	if t.From != "" {
 		text += fmt.Sprintf(" from %q", t.From)
+	}
+	if t.Task != "" {
+		text += fmt.Sprintf(" for task %q", t.Task)
 	}
 	if t.By != "" && t.By != t.From {
 		text += fmt.Sprintf(" by %q", t.By)
@@ -270,8 +280,14 @@ func (r Row) validateTransfers() error {
 }
 
 func (t Transfer) validate() error {
+	if t.Mode != 0 && (t.Mode.Validate() != nil || t.Did != "") {
+		return invalid("mode", "must be eager or cooperative, and not that of a command")
+	}
+	if (&Transfer{}).Mode.UnmarshalText([]byte(t.Did)) == nil {
+		return invalid("did", "must not be a mode")
+	}
 	return errors.Join(
-		validID("reason", string(t.Reason)),
+		validID("reason", string(t.Reason)), validText("did", t.Did, MaxID), validText("task of the transfer", t.Task, MaxName),
 		validText("transfer from", t.From, MaxName),
 		validText("transfer by", t.By, MaxName))
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Wishes are what operators want of the target assignment of a group, in one record beside the
-// seats. The next plan takes them into account. Operators and planners replace the whole list,
+// seats. The next plan takes them into account, except those of kind [WishLook]. Operators and planners replace the whole list,
 // on condition that its write id is still as they read it.
 type Wishes struct {
 	Group   string
@@ -45,6 +45,7 @@ const (
 	WishDrain  WishKind = "drain"  // the worker named Subject keeps no shards
 	WishPause  WishKind = "pause"  // no held shard moves; there is no subject
 	WishPin    WishKind = "pin"    // the shard Subject belongs to the worker named To
+	WishLook   WishKind = "look"   // a command has changed the row of the shard Subject: workers read it now
 )
 
 // The limits of wishes. All watchers read them whenever they list the seats.
@@ -94,7 +95,7 @@ func (w Wish) validate() error {
 		}
 	}
 	switch w.Kind {
-	case WishCordon, WishDrain:
+	case WishCordon, WishDrain, WishLook:
 		needs(true, false)
 	case WishPause:
 		needs(false, false)

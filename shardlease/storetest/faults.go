@@ -239,6 +239,11 @@ func badInputWritesNothing(b *bench) {
 			next.Generation++
 			next.Last.Generation++
 		},
+		"a task that no owner had": func(next *lease.Row) {
+			next.Generation++
+			next.Last.Generation, next.Last.WriteID, next.Last.From, next.Last.Task = next.Generation, next.WriteID, next.Owner.Name, "another"
+			next.Past = r.Followed(next.Generation)
+		},
 		"an offer that outlives its generation": func(next *lease.Row) {
 			next.Generation++
 			next.Last.Generation, next.Last.WriteID, next.OfferedTo = next.Generation, next.WriteID, "x"
