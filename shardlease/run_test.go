@@ -177,8 +177,14 @@ func checkMoves(t *testing.T, mode rebalance.Mode, ended, started []event.Event)
 		if !errors.Is(e.Cause, event.CauseHandedOff) || e.Running || (e.Overlap > 0) != (mode == rebalance.Cooperative) {
 			t.Errorf("unexpected event: %v", e)
 		}
+		if e.Next != e.Generation+1 || e.Terms.Mode != mode {
+			t.Errorf("generation %d and terms %v follow in %v", e.Next, e.Terms, e)
+		}
 	}
 	for _, e := range started {
+		if e.Terms.Mode != mode || e.Transfer.Mode != mode {
+			t.Errorf("terms %v and the transfer %v in %v", e.Terms, e.Transfer, e)
+		}
 		if e.Transfer.From != "a" || e.Reason != lease.ReasonHandoff || (e.Gap > 0) != (mode == rebalance.Eager) {
 			t.Errorf("unexpected event: %v", e)
 		}

@@ -109,6 +109,7 @@ func (s *shard) start(t *turn) {
 	if !ok {
 		return
 	}
+	asked := s.ask.agreed()
 	s.callOff(t, s.mine())
 	at, now := s.row.copy.Row(), t.now.Mono
 	s.running = hold.Generation
@@ -116,10 +117,13 @@ func (s *shard) start(t *turn) {
 	if t.cfg.StallAfter > 0 {
 		s.at(t, now.Add(t.cfg.StallAfter))
 	}
+	if asked.Mode != at.Last.Mode { // the request had been withdrawn, or the move was another one
+		asked = rebalance.Terms{Mode: at.Last.Mode}
+	}
 	t.do(Start{Tenure: s.id(), Hold: hold, Shard: s.describe(), Checkpoint: at.Checkpoint, Attempt: at.Attempts(), Transfer: at.Last})
 	t.report(event.Event{
 		Kind: event.Started, Shard: s.name, Generation: hold.Generation, Reason: at.Last.Reason, Peer: at.Last.From,
-		Transfer: at.Last, Attempt: int(at.Attempts()),
+		Transfer: at.Last, Terms: asked, Attempt: int(at.Attempts()),
 	})
 }
 
@@ -142,6 +146,10 @@ func (s *shard) end(t *turn, cause event.Cause, err error, h *happened) {
 	}
 	if at := s.row.copy.Row(); at.Generation > of.generation {
 		ended.Peer, ended.Reason, ended.Transfer = at.Owner.Name, at.Last.Reason, at.Last
+		next := firstAfter(at, of.generation)
+		if ended.Next = next.Generation; next.Mode != 0 {
+			ended.Terms = of.give.agreed()
+		}
 	}
 	if of.wind.draining {
 		ended.Drained = t.now.Mono.Sub(of.wind.since)
@@ -249,7 +257,7 @@ func (s *shard) drain(t *turn, cause event.Cause) {
 	t.do(Drain{Tenure: s.id(), Cause: cause})
 	ev := event.Event{Kind: event.Draining, Shard: s.name, Generation: s.t.generation, Cause: cause}
 	if s.t.give != nil {
-		ev.Peer = s.t.give.to.Name
+		ev.Peer, ev.Terms = s.t.give.to.Name, s.t.give.terms
 	}
 	t.report(ev)
 }
@@ -513,9 +521,9 @@ func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 	s.end(t, cause, err, h)
 }
 
-// firstAfter returns the reason of the change of hands that ended a generation; empty: the row
-// has changed hands so often since that it no longer has it.
-func firstAfter(at lease.Row, generation int64) lease.Reason {
+// firstAfter returns the change of hands that ended a generation; zero: the row has changed hands so
+// often since that it no longer has it.
+func firstAfter(at lease.Row, generation int64) lease.Transfer {
 	first := at.Last
 	for _, past := range at.History() { // newest first
 		if past.Generation <= generation {
@@ -524,14 +532,14 @@ func firstAfter(at lease.Row, generation int64) lease.Reason {
 		first = past
 	}
 	if first.Generation != generation+1 {
-		return ""
+		return lease.Transfer{}
 	}
-	return first.Reason
+	return first
 }
 
 // overtaken returns why the tenure of that generation ended.
 func overtaken(at lease.Row, mine int64) event.Cause {
-	switch firstAfter(at, mine) {
+	switch firstAfter(at, mine).Reason {
 	case lease.ReasonHandoff:
 		return event.CauseHandedOff
 	case lease.ReasonForced:
@@ -544,7 +552,7 @@ func overtaken(at lease.Row, mine int64) event.Cause {
 // earlier attempt that was not answered, although the shard has changed hands or was removed
 // since: only the owner ends a generation for these reasons.
 func landed(at lease.Row, mine int64, what doing) bool {
-	switch firstAfter(at, mine) {
+	switch firstAfter(at, mine).Reason {
 	case lease.ReasonReleased:
 		return what == givingUp
 	case lease.ReasonFinished:

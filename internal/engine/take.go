@@ -254,6 +254,14 @@ const (
 // requests reports whether this worker requests s.
 func (s *shard) requests() bool { return s.ask != nil && s.ask.phase == requested }
 
+// agreed returns the terms of the move; zero: there is none.
+func (a *ask) agreed() rebalance.Terms {
+	if a == nil {
+		return rebalance.Terms{}
+	}
+	return a.terms
+}
+
 // pursue continues a move to this worker.
 func (s *shard) pursue(t *turn, w self, owner lease.Seat, h *happened) {
 	a, at := s.ask, s.row.copy.Row()
@@ -290,7 +298,7 @@ func (s *shard) pursue(t *turn, w self, owner lease.Seat, h *happened) {
 		s.at(t, a.since.Add(a.terms.Prepare))
 	case handoff.Ask:
 		s.enter(t, a, requested)
-		t.report(event.Event{Kind: event.Requested, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name})
+		t.report(event.Event{Kind: event.Requested, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name, Terms: a.terms})
 		h.look = true
 	case handoff.Accept:
 		h.served = a.owner

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -87,9 +88,14 @@ type Event struct {
 	Cause      Cause        // of Lost, Draining and Ended: why the tenure ends
 	Attempt    int          // of Started and Quarantined: how many tenures failed since the shard last made progress
 
-	// Transfer is how the shard changed hands: to this worker (Started), or away from it
-	// (Ended). It is zero in an Ended if no later generation is known.
+	// Transfer is how the shard changed hands: to this worker (Started), or, as last known, since
+	// this worker held it (Ended). It is zero in an Ended if no later generation is known.
 	Transfer lease.Transfer
+	// Next, of Ended: the generation that followed this one; 0: unknown.
+	Next int64
+	// Terms are those of a planned move, in Requested, Draining, Started and Ended. They are zero if
+	// the shard did not move on request, and have only the mode if a worker no longer knew the others.
+	Terms rebalance.Terms
 
 	// Gap, of Started: for how long nobody processed the shard in a planned move,
 	// by the wall clocks of two workers.
@@ -180,7 +186,10 @@ func (e Event) LogValue() slog.Value {
 		a.text("by", e.Transfer.By)
 		a.text("note", e.Transfer.Note)
 	case Ended:
-		a.number("next", e.Transfer.Generation)
+		a.number("next", e.Next)
+	}
+	if e.Terms.Mode != 0 {
+		a.text("terms", e.Terms.String())
 	}
 	if e.Cause != 0 {
 		a.text("cause", e.Cause.String())
