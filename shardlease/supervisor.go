@@ -29,7 +29,7 @@ import (
 //	lease.ErrNotFound          no lease row has this name, or there is no wish to lift
 //	*lease.RuleError           the row does not allow the command; the rule is for example
 //	                           lease.ErrOutdated, or lease.ErrHeld: quarantine the shard before
-//	                           it is rewound or removed
+//	                           it is removed
 //	*checkpoint.InvalidError   an argument cannot be stored, for example a position that is too
 //	                           long or a reason with a line end; nothing was written
 //	lease.ErrMalformed         the row cannot be read: see docs/operations.md
@@ -42,14 +42,14 @@ import (
 // command was carried out and the shard has changed hands since. Then [lease.Row.History]
 // contains your change. ForceRelease recognizes that itself, and returns no error.
 //
-// Other workers notice a command at their next audit ([Config.AuditEvery]; above eight workers
-// one of them audits). A worker whose shard was taken away notices when its next commit is
-// refused. If it commits nothing, it notices at an audit, its own or that of the worker that
-// plans.
+// A command also stores a wish of the kind [lease.WishLook], which ends after a minute. The workers
+// that watch the seats see it within a heartbeat interval, and read the row. Above eight workers,
+// they tell the worker to which the plan assigns the shard. A worker whose shard was taken away also
+// notices that when its next commit is refused. If the wish cannot be stored, the command is carried
+// out all the same, and workers notice it at their next audit ([Config.AuditEvery]).
 //
-// The row keeps the note of a command until the next change of hands, in a running fleet often
-// for less than a second. [lease.Row.History] has the reason, [lease.ReasonForced], and By for
-// longer. So log your commands.
+// The row keeps what a command did, and By, for as long as it remembers the change of hands: see
+// [lease.Row.History]. After the next change of hands it keeps the first 64 bytes of the reason.
 //
 // # Wishes
 //
@@ -69,6 +69,9 @@ type Supervisor struct {
 	// By is the name of the operator or program that gives the commands and makes the wishes. Lease
 	// rows and wishes record it. Commands and wishes need it.
 	By string
+	// Order checks the position to which a shard is rewound: Rewind refuses a position that the order
+	// of the group's workers ([Config.Order]) cannot read. Nil: any position is accepted.
+	Order checkpoint.Order
 }
 
 // List returns the lease rows of the group, sorted by shard. The error contains a
@@ -142,6 +145,11 @@ func (s Supervisor) ByTask(ctx context.Context, task string) ([]lease.Row, error
 // and does not keep a shard away from a worker. If an answer of the store was lost, the row that
 // ForceRelease returns may show that a worker has claimed the shard again.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
+	row, err := s.forceRelease(ctx, shard, seen, why)
+	return s.announced(ctx, row, err)
+}
+
+func (s Supervisor) forceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	return s.command(ctx, "force-release", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.ForceRelease(row, s.stated(seen, why), st)
 	})
@@ -213,7 +221,7 @@ func (s Supervisor) releaseAll(ctx context.Context, workers []lease.Incarnation,
 		if row.Owner.IsZero() || !slices.Contains(workers, row.Owner.Incarnation) {
 			continue
 		}
-		row, err := s.ForceRelease(ctx, row.Shard, row.Generation, why)
+		row, err := s.forceRelease(ctx, row.Shard, row.Generation, why)
 		switch {
 		case err == nil:
 			released = append(released, row)
@@ -267,6 +275,11 @@ func eviction(key lease.Key, record lease.Record, err error) (lease.Write, error
 // Quarantine sets a shard aside, whether it is held or not: nobody claims it until
 // Unquarantine.
 func (s Supervisor) Quarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
+	row, err := s.quarantine(ctx, shard, seen, why)
+	return s.announced(ctx, row, err)
+}
+
+func (s Supervisor) quarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	return s.command(ctx, "quarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Quarantine(row, s.stated(seen, why), lease.ReasonForced, st)
 	})
@@ -274,26 +287,55 @@ func (s Supervisor) Quarantine(ctx context.Context, shard string, seen int64, wh
 
 // Unquarantine makes a shard claimable again, and sets its failed attempts to 0.
 func (s Supervisor) Unquarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	return s.command(ctx, "unquarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	row, err := s.command(ctx, "unquarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Unquarantine(row, s.stated(seen, why), st)
 	})
+	return s.announced(ctx, row, err)
 }
 
-// Rewind moves the checkpoint of a shard without owner, in either direction; a zero mark
-// rewinds it to the very beginning. A finished shard is unfinished afterwards. A running
-// fleet claims a free shard within moments, so quarantine the shard first.
+// Rewind moves the checkpoint of a shard, in either direction; a zero mark rewinds it to the very
+// beginning. A finished shard is unfinished afterwards, and a quarantined one stays quarantined.
+//
+// If a worker holds the shard, Rewind quarantines it first, so that no worker can claim it before
+// its checkpoint is moved, and then moves the checkpoint and ends the quarantine with one write. If
+// Rewind is interrupted in between, or cannot make that write, the shard stays quarantined at its
+// old checkpoint: rewind it again, and then release it from quarantine.
 func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, error) {
+	if !to.IsZero() {
+		if err := s.Order.Advance(shard, checkpoint.Mark{}, to); err != nil {
+			return lease.Row{}, fmt.Errorf("rewind %v: %w", s.key(shard), err)
+		}
+	}
+	row, err := s.rewind(ctx, shard, s.stated(seen, why), to)
+	if !errors.Is(err, lease.ErrHeld) {
+		return s.announced(ctx, row, err)
+	}
+	row, err = s.quarantine(ctx, shard, seen, why)
+	if err != nil {
+		return row, err
+	}
+	c := s.stated(row.Generation, why)
+	c.Free = true
+	if row, err = s.rewind(ctx, shard, c, to); err != nil {
+		err = fmt.Errorf("the shard was quarantined, and may still be: %w", err)
+	}
+	_, _ = s.announced(ctx, row, nil)
+	return row, err
+}
+
+func (s Supervisor) rewind(ctx context.Context, shard string, c protocol.Command, to checkpoint.Mark) (lease.Row, error) {
 	return s.command(ctx, "rewind", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
-		return protocol.Rewind(row, s.stated(seen, why), to, st)
+		return protocol.Rewind(row, c, to, st)
 	})
 }
 
 // Remove replaces the row of a shard without owner by a tombstone. If the source lists the
 // shard, now or later, a worker revives the row, and the shard starts at the beginning.
 func (s Supervisor) Remove(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	return s.command(ctx, "remove", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	row, err := s.command(ctx, "remove", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Remove(row, s.stated(seen, why), st)
 	})
+	return s.announced(ctx, row, err)
 }
 
 func (s Supervisor) key(shard string) lease.Key {

@@ -36,9 +36,6 @@ func TestSupervisorCommands(t *testing.T) {
 	if _, err := s.ForceRelease(t.Context(), "s", row.Generation-1, "stuck"); !errors.Is(err, lease.ErrOutdated) {
 		t.Errorf("a command for an older generation: %v", err)
 	}
-	if _, err := s.Rewind(t.Context(), "s", row.Generation, checkpoint.Mark{}, "replay"); !errors.Is(err, lease.ErrHeld) {
-		t.Errorf("rewinding a held shard: %v", err)
-	}
 	step := func(name string, got lease.Row, err error, is bool) {
 		t.Helper()
 		stored, getErr := s.Get(t.Context(), "s")
@@ -80,7 +77,7 @@ func TestRefusedCommandShowsTheRow(t *testing.T) {
 		shows func(lease.Row) bool
 		rule  lease.Rule // the rule, if it is exported
 	}{
-		"rewind a held shard":         {nil, rewind, func(r lease.Row) bool { return r.Owner.Name == "a" }, lease.ErrHeld},
+		"rewind a removed shard":      {[]command{s.Quarantine, s.Remove}, rewind, func(r lease.Row) bool { return r.Removed }, ""},
 		"remove a held shard":         {nil, s.Remove, func(r lease.Row) bool { return r.Owner.Name == "a" }, lease.ErrHeld},
 		"force-release a free shard":  {[]command{s.ForceRelease}, s.ForceRelease, func(r lease.Row) bool { return r.Owner.IsZero() }, ""},
 		"quarantine twice":            {[]command{s.Quarantine}, s.Quarantine, func(r lease.Row) bool { return r.Quarantined }, ""},
@@ -105,6 +102,73 @@ func TestRefusedCommandShowsTheRow(t *testing.T) {
 		if got.WriteID != row.WriteID || !tc.shows(got) {
 			t.Errorf("%s: returned with the error: %v", name, got)
 		}
+	}
+}
+
+// TestRewindOfAHeldShard: one call takes the shard from its owner, moves the checkpoint and frees the
+// shard, and no worker can claim it in between.
+func TestRewindOfAHeldShard(t *testing.T) {
+	store := storetest.NewLink(new(memstore.Store))
+	s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann", Order: checkpoint.Decimal}
+	row := held(t, store, "s", "run-1")
+	var between []lease.Row
+	store.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		if old, ok := w.Old.(lease.Row); ok && old.Owner.IsZero() {
+			between = append(between, old)
+		}
+		return send()
+	})
+	got, err := s.Rewind(t.Context(), "s", row.Generation, checkpoint.Mark{Position: "5"}, "replay")
+	if err != nil || got.Checkpoint.Position != "5" || got.Quarantined || !got.Owner.IsZero() || got.Last.Did != "rewound" || got.Last.Note != "replay" {
+		t.Errorf("rewound: %v, %v", got, err)
+	}
+	if len(between) != 1 || !between[0].Quarantined {
+		t.Errorf("between the writes the row was %v", between)
+	}
+	if past := got.History()[0]; past.Did != "quarantined" || past.From != "a" || past.Task != "run-1" || past.By != "ann" {
+		t.Errorf("the history begins with %v", past)
+	}
+	if _, err := s.Rewind(t.Context(), "s", row.Generation, checkpoint.Mark{}, "replay"); !errors.Is(err, lease.ErrOutdated) {
+		t.Errorf("a command for an older generation: %v", err)
+	}
+}
+
+// TestInterruptedRewind: if the second write of a rewind is not stored, the shard stays quarantined
+// at its old checkpoint, and the error says so. Another rewind does not end the quarantine.
+func TestInterruptedRewind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, down := storetest.NewLink(new(memstore.Store)), true
+		s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
+		row := held(t, store, "s", "")
+		store.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+			if old, ok := w.Old.(lease.Row); ok && old.Quarantined && down {
+				return nil, errDown
+			}
+			return send()
+		})
+		_, err := s.Rewind(t.Context(), "s", row.Generation, checkpoint.Mark{Position: "5"}, "replay")
+		now, getErr := s.Get(t.Context(), "s")
+		if !errors.Is(err, errDown) || !strings.Contains(err.Error(), "quarantined") || getErr != nil || !now.Quarantined || !now.Checkpoint.IsZero() {
+			t.Errorf("interrupted: %v, %v, the row is %v", err, getErr, now)
+		}
+		down = false
+		now, err = s.Rewind(t.Context(), "s", now.Generation, checkpoint.Mark{Position: "5"}, "replay")
+		if err != nil || !now.Quarantined || now.Checkpoint.Position != "5" {
+			t.Errorf("rewound again: %v, %v", now, err)
+		}
+	})
+}
+
+// TestRewindChecksThePosition: a position that the order cannot read is refused, and nothing is written.
+func TestRewindChecksThePosition(t *testing.T) {
+	s := shardlease.Supervisor{Store: new(memstore.Store), Group: "orders", By: "ann", Order: checkpoint.Decimal}
+	row := held(t, s.Store, "s", "")
+	_, err := s.Rewind(t.Context(), "s", row.Generation, checkpoint.Mark{Position: "secret"}, "replay")
+	if now, _ := s.Get(t.Context(), "s"); !errors.Is(err, checkpoint.ErrInvalid) || strings.Contains(err.Error(), "secret") || now.WriteID != row.WriteID {
+		t.Errorf("refused with %v; the row is %v", err, now)
+	}
+	if _, err := s.Rewind(t.Context(), "s", row.Generation, checkpoint.Mark{}, "from the beginning"); err != nil {
+		t.Errorf("a rewind to the beginning: %v", err)
 	}
 }
 
@@ -237,6 +301,9 @@ func TestCommandSurvivesLostAnswers(t *testing.T) {
 		store, lose, sent := storetest.NewLink(new(memstore.Store)), 0, []lease.WriteID(nil)
 		store.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 			record, err := send()
+			if w.Key().Kind != lease.KindLease {
+				return record, err
+			}
 			sent = append(sent, w.ID())
 			if lose--; lose >= 0 {
 				return nil, errDown

@@ -14,14 +14,27 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Wishes returns the wishes of all operators. A wish that has ended is in the list until a worker
-// removes it.
+// Wishes returns the wishes of all operators, without those of kind [lease.WishLook]. A wish that
+// has ended is in the list until a worker removes it.
 func (s Supervisor) Wishes(ctx context.Context) ([]lease.Wish, error) {
 	if err := s.check(false); err != nil {
 		return nil, err
 	}
 	now, err := s.wishes(ctx)
-	return now.List, err
+	return slices.DeleteFunc(now.List, func(w lease.Wish) bool { return w.Kind == lease.WishLook }), err
+}
+
+// lookFor is how long the wish stays by which workers notice a command. Every worker that watches
+// lists the seats more often.
+const lookFor = time.Minute
+
+// announced makes workers read the row that a command has changed. If that fails, they notice the
+// change at their next audit, so it is no fault of the command.
+func (s Supervisor) announced(ctx context.Context, row lease.Row, err error) (lease.Row, error) {
+	if err == nil {
+		_ = s.wish(ctx, lease.Wish{Kind: lease.WishLook, Subject: row.Shard}, lookFor)
+	}
+	return row, err
 }
 
 // Cordon keeps plans from giving more shards to the workers with that name. They keep the shards

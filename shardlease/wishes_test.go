@@ -222,3 +222,56 @@ func TestInvalidWishes(t *testing.T) {
 		t.Errorf("wishes that cannot be read: %v", err)
 	}
 }
+
+// TestCommandsAreNoticedAtOnce: the workers notice a command within a heartbeat interval and a plan,
+// long before their next audit, although no handler commits anything.
+func TestCommandsAreNoticedAtOnce(t *testing.T) {
+	for _, workers := range []int{3, 10} { // 10 are a large fleet
+		t.Run(fmt.Sprint(workers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var names []string
+				for i := range workers {
+					names = append(names, string(rune('a'+i)))
+				}
+				config := shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative, AuditEvery: 24 * time.Hour}
+				s := staged(t, 20, config, nil, names...)
+				time.Sleep(time.Minute)
+				shard := s.names()[0]
+				begun := func() int { return len(s.of(shard)) }
+				ended := func() bool {
+					spans := s.of(shard)
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return !spans[len(spans)-1].to.IsZero()
+				}
+				was := begun()
+
+				row := s.row(shard)
+				_, err := s.operator().ForceRelease(t.Context(), shard, row.Generation, "its handler hangs")
+				must(t, err)
+				s.within(soon, "the released shard has another tenure", func() bool { return begun() == was+1 })
+
+				row, err = s.operator().Quarantine(t.Context(), shard, s.row(shard).Generation, "poison")
+				must(t, err)
+				s.within(soon, "the tenure of the quarantined shard has ended", ended)
+				time.Sleep(time.Minute)
+
+				_, err = s.operator().Unquarantine(t.Context(), shard, row.Generation, "mended")
+				must(t, err)
+				s.within(soon, "a worker has claimed the shard that left quarantine", func() bool { return begun() == was+2 })
+
+				_, err = s.operator().Rewind(t.Context(), shard, s.row(shard).Generation, checkpoint.Mark{}, "replay")
+				must(t, err)
+				s.within(soon, "a worker has claimed the rewound shard", func() bool { return begun() == was+3 })
+				if list, err := s.operator().Wishes(t.Context()); err != nil || len(list) != 0 {
+					t.Errorf("the wishes are %v, %v", list, err)
+				}
+				time.Sleep(2 * time.Minute)
+				record, err := s.store.Get(t.Context(), lease.Wishes{Group: "orders"}.Key())
+				if wishes, ok := record.(lease.Wishes); err != nil || !ok || len(wishes.List) != 0 {
+					t.Errorf("after two minutes the record of wishes is %v, %v", record, err)
+				}
+			})
+		})
+	}
+}

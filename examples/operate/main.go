@@ -9,7 +9,7 @@
 //
 // The command list prints the generation N of each shard. The command is refused if the shard has
 // changed hands since. Commands that do not need -generation read it themselves if it is missing.
-// The lease row keeps -by, and the first 64 bytes of -why until the shard changes hands again.
+// The lease row keeps -by, and the first 256 bytes of -why; after the next change of hands, the first 64.
 //
 // Operate needs the permissions of a worker (docs/iam.md). The AWS SDK reads region and
 // credentials from its own settings; set AWS_ENDPOINT_URL_DYNAMODB to use a DynamoDB Local.
@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	table := f.String("table", "", "the lease table")
 	group := f.String("group", "", "the group")
 	by := f.String("by", operator(), "the name of the operator, which is stored with the change")
-	why := f.String("why", "", "the reason; a lease row stores its first 64 bytes, a wish up to 255")
+	why := f.String("why", "", "the reason; a lease row stores its first 256 bytes, a wish up to 255")
 	buckets := f.Int("buckets", 0, "the number of buckets of the group; needed by adopt if the record of the group was lost")
 	lasts := f.Duration("for", 0, "how long a cordon, drain, pause or pin lasts; 0: until it is lifted")
 	generation := f.Int64("generation", 0, "the generation of the shard, as list prints it; release and quarantine need it")
@@ -226,28 +226,9 @@ func change(ctx context.Context, s shardlease.Supervisor, o order, args []string
 	case args[0] == "unquarantine":
 		return s.Unquarantine(ctx, row.Shard, row.Generation, o.why)
 	case args[0] == "rewind" && len(args) == 3:
-		return rewind(ctx, s, row, checkpoint.Mark{Position: args[2]}, o.why)
+		return s.Rewind(ctx, row.Shard, row.Generation, checkpoint.Mark{Position: args[2]}, o.why)
 	}
 	return row, fmt.Errorf("unknown command %q: -h lists the commands", args)
-}
-
-// rewind makes the next tenure of a shard start at another position. A running fleet claims a
-// free shard within moments, so rewind quarantines the shard until the position is stored. A
-// shard that was quarantined before stays so. If the command is interrupted, the shard may stay
-// quarantined: repeat the command, then unquarantine the shard.
-func rewind(ctx context.Context, s shardlease.Supervisor, row lease.Row, to checkpoint.Mark, why string) (lease.Row, error) {
-	var err error
-	aside := !row.Quarantined && !row.Finished
-	if aside {
-		if row, err = s.Quarantine(ctx, row.Shard, row.Generation, why); err != nil {
-			return row, err
-		}
-	}
-	row, err = s.Rewind(ctx, row.Shard, row.Generation, to, why)
-	if err != nil || !aside {
-		return row, err
-	}
-	return s.Unquarantine(ctx, row.Shard, row.Generation, why)
 }
 
 // list prints a line for each shard, and reports the rows that cannot be read.

@@ -51,6 +51,7 @@ type fact struct {
 	aside    bool  // quarantined
 	left     bool  // its last owner gave it up, because that owner's source no longer listed it
 	out      bool  // it was given up as unlisted, and this worker's source does not list it: it needs no worker
+	looked   bool  // the row was read since the listing, because a command has changed it
 	asked    bool  // a plan has asked this owner whether its source still lists it
 	begun    bool  // a worker has held the shard, as far as this worker can tell
 	known    order // the step in which this worker first listed the row
@@ -116,6 +117,28 @@ func (f *facts) know(name string) *fact {
 func (f *facts) bury(step order, name string) {
 	of := f.know(name)
 	of.finished, of.removed, of.left, of.out, of.gone = false, true, false, false, max(of.gone, step)
+}
+
+// learn takes a row that was read because a command has changed it.
+func (f *facts) learn(t *turn, row lease.Row, source *feed) {
+	if row.Removed {
+		f.bury(t.step, row.Shard)
+		source.soon(t)
+		return
+	}
+	of := f.know(row.Shard)
+	old := *of
+	*of = fact{
+		name: row.Shard, owner: row.Owner.Incarnation, finished: row.Finished, aside: row.Quarantined, left: left(row),
+		begun: begun(row), parents: row.Parents, known: old.known, ended: old.ended, looked: true,
+	}
+	if of.known == 0 || old.removed {
+		of.known = t.step
+	}
+	if of.finished && !old.finished {
+		of.ended = t.step
+	}
+	of.out = of.needless(t, source)
 }
 
 // begun reports whether somebody has held the shard, as far as the row remembers, and since it
@@ -315,7 +338,7 @@ func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unkn
 	}
 	placed = f.inOrder()
 	for _, of := range f.all {
-		if (f.fresh(plan) || of.left) && !of.over() && !placed(of.name) && (of.begun || f.ready(of.parents, source)) {
+		if (f.fresh(plan) || of.left || of.looked) && !of.over() && !placed(of.name) && (of.begun || f.ready(of.parents, source)) {
 			all = append(all, lease.Assigned{Shard: of.name})
 		}
 	}

@@ -440,7 +440,7 @@ func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 	}
 	found.Names = fmt.Sprintf("%x", h.Sum64())
 	if !l.held { // otherwise the next plan is due when the seats stand still
-		found.Inputs = inputs(l.madeFrom(next), l.stored, 0)
+		found.Inputs = inputs(l.madeFrom(next), hashed(l.stored), 0)
 	}
 	return next, found
 }

@@ -85,7 +85,7 @@ func (f *fleet) expected(target *follow, l *shards) bool {
 		return false
 	case f.duty.large() && len(target.target.Hold) > 0, !f.seat.row.Leaving, plan.Open, target.revision < plan.Revision:
 		return true
-	case !f.duty.large() && !current(*plan, f.seats(), f.watch.wishes):
+	case !f.duty.large() && !current(*plan, f.seats(), f.watch.wished):
 		return true
 	}
 	return slices.ContainsFunc(l.all, func(s *shard) bool { return s.t != nil && s.aim.given })

@@ -61,6 +61,8 @@ type rowRead struct {
 	try      retry   // paces the reads
 	unread   bool    // the last read was not answered
 	parent   bool    // it is read for a child that waits for this shard
+	look     bool    // it is read because a command has changed it
+	again    bool    // the read under way may show what it was before the command
 }
 
 // An aim is what this worker wants with a shard that it does not hold.
@@ -300,7 +302,7 @@ func (l *shards) forgetIdle(t *turn) {
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
 		_, busy := s.row.copy.Open()
 		buried := s.row.gone > 0 && t.now.Mono < s.row.since.Add(2*t.cfg.Poll)
-		return !busy && !buried && !s.aim.mine && !s.aim.retire && s.aim.left == 0 && s.t == nil && s.ask == nil && s.running == 0 && !s.row.try.sent && s.aim.rest == 0 &&
+		return !busy && !buried && !s.row.look && !s.aim.mine && !s.aim.retire && s.aim.left == 0 && s.t == nil && s.ask == nil && s.running == 0 && !s.row.try.sent && s.aim.rest == 0 &&
 			(s.row.copy.Row().Owner.IsZero() || s.row.copy.Row().Owner.Incarnation != s.mine())
 	})
 }
@@ -529,6 +531,9 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened) {
 	if _, busy := s.row.copy.Open(); busy {
 		s.sendAgain(t)
 		return h
+	}
+	if s.row.look {
+		s.get(t)
 	}
 	switch {
 	case s.t != nil:

@@ -39,6 +39,9 @@ type watch struct {
 	since    Instant    // when the plan was first seen as it is: this revision, open or complete
 	at       order      // the step in which it became known as it is
 	wishes   lease.Wishes
+	wished   string   // the hash of the wishes that plans take into account
+	looks    []string // shards whose rows commands have changed, as the last wishes say
+	late     []string // strays that became known while a plan was being written
 	self     bool     // this worker's own seat is a change, or it has evicted another
 	orphans  bool     // a worker has gone since the last plan
 	waits    Instant  // since when a plan is due; 0: none is
@@ -61,14 +64,54 @@ func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) 
 	changed = !w.known || plan.Revision != w.plan.Revision || plan.Open != w.plan.Open
 	if changed {
 		if w.since = t.now.Mono; !plan.Open {
-			w.orphans, w.strays, w.replaced = false, nil, 0
+			w.orphans, w.strays, w.late, w.replaced = false, w.late, nil, 0
 		} else if w.plan.Open {
 			w.replaced = min(w.replaced+1, 5)
 		}
 	}
-	w.self = w.self || w.known && wishes.WriteID != w.wishes.WriteID // the first watcher that sees new wishes plans
-	w.plan, w.wishes, w.known = plan, wishes, true
+	w.heed(wishes)
+	w.plan, w.known = plan, true
 	return changed
+}
+
+// heed takes the wishes. The first watcher that sees new ones plans, unless they are looks.
+func (w *watch) heed(now lease.Wishes) {
+	if w.known && now.WriteID == w.wishes.WriteID {
+		return
+	}
+	wished := hashed(now)
+	if w.known {
+		w.self = w.self || wished != w.wished
+		for _, wish := range now.List {
+			if wish.Kind == lease.WishLook && !slices.Contains(w.wishes.List, wish) {
+				w.looks = append(w.looks, wish.Subject)
+			}
+		}
+	}
+	w.wishes, w.wished = now, wished
+}
+
+// hashed returns a hash of the wishes that plans take into account.
+func hashed(wishes lease.Wishes) string {
+	h := fnv.New64a()
+	for _, wish := range wishes.List {
+		if wish.Kind != lease.WishLook {
+			_, _ = h.Write([]byte(strconv.Quote(wish.String())))
+		}
+	}
+	return strconv.FormatUint(h.Sum64(), 16)
+}
+
+// stray notes that the worker to which the plan assigns a shard has to read its row. writing: a plan
+// without that is being written.
+func (w *watch) stray(shard string, writing bool) {
+	to := &w.strays
+	if writing || w.plan.Open {
+		to = &w.late
+	}
+	if at, ok := slices.BinarySearch(*to, shard); !ok {
+		*to = slices.Insert(slices.Clip(*to), at, shard)
+	}
 }
 
 // older reports whether the plan is one before the known one, unless somebody has written it by hand.
@@ -150,7 +193,7 @@ func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned 
 	case slices.ContainsFunc(seats, func(s lease.Seat) bool { return s.Revision > w.plan.Revision }):
 		return true, false // it was written by hand, and nobody follows it
 	}
-	return !current(w.plan, seats, w.wishes), false
+	return !current(w.plan, seats, w.wished), false
 }
 
 // delay is how long this worker waits for other watchers to plan. Only watchers that rank before it and have a
@@ -201,9 +244,9 @@ func (w *watch) mended(t *turn, pages *pages, seats []lease.Seat) (mended, look 
 
 // current reports whether the plan is made from these inputs. A plan that assigns nothing to workers
 // that leave is made without them, so that no other is due when their seats go.
-func current(plan lease.Plan, seats []lease.Seat, wishes lease.Wishes) bool {
+func current(plan lease.Plan, seats []lease.Seat, wished string) bool {
 	made := strings.TrimSuffix(plan.Inputs, spoilt)
-	return made == inputs(staying(seats), wishes, plan.Revision) || made == inputs(seats, wishes, plan.Revision)
+	return made == inputs(staying(seats), wished, plan.Revision) || made == inputs(seats, wished, plan.Revision)
 }
 
 // staying returns the seats of the workers that do not leave.
@@ -212,8 +255,8 @@ func staying(seats []lease.Seat) []lease.Seat {
 }
 
 // inputs returns a hash of what the plan is made from: the confirmed seats with what they say,
-// and the wishes. A worker that misses its target counts while that revision is the present one.
-func inputs(seats []lease.Seat, wishes lease.Wishes, revision int64) string {
+// and the hash of the wishes. A worker that misses its target counts while that revision is the present one.
+func inputs(seats []lease.Seat, wished string, revision int64) string {
 	h := fnv.New64a()
 	text := func(s string) { _, _ = h.Write([]byte(strconv.Itoa(len(s)) + ":" + s)) }
 	for _, s := range seats {
@@ -225,6 +268,6 @@ func inputs(seats []lease.Seat, wishes lease.Wishes, revision int64) string {
 		text(strconv.FormatBool(s.Health.Unwell != ""))
 		text(strconv.FormatBool(s.Health.Trial))
 	}
-	text(string(wishes.WriteID))
+	text(wished)
 	return strconv.FormatUint(h.Sum64(), 16)
 }

@@ -26,7 +26,7 @@ func planMutants() []mutant {
 			swap(`all || !$x`, `true`), inEngine, "TestStopOfADrainedFleet"},
 		{"a plan is not left to a watcher without a seat", "internal/engine.fleet.delay",
 			swap(`seatOf(seats, inc) != rebalance.Nobody`, `true`), inEngine, "TestFirstWatcherIsEvictedByHand"},
-		{"the first worker that sees a wish plans it", "internal/engine.watch.saw",
+		{"the first worker that sees a wish plans it", "internal/engine.watch.heed",
 			swap(`w.self || $x`, `w.self`), inEngine, "TestWishesActSoon"},
 		{"an owner looks for the requests that new wishes bring", "internal/engine.reads.expect",
 			swap(`l.wished != wished`, `false`), inEngine, "TestWishesActSoon"},

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -306,8 +307,14 @@ func (w *world) force() bool {
 		w.fault("force-release: %v", err)
 		return false
 	}
-	_, err = w.table.Write(virtual.Sender{}, write)
-	return err == nil
+	if _, err = w.table.Write(virtual.Sender{}, write); err != nil {
+		return false
+	}
+	w.rewish(func(list []lease.Wish) []lease.Wish {
+		look := lease.Wish{Kind: lease.WishLook, Subject: s.name, By: "supervisor", Until: w.stamp().At.Add(time.Minute)}
+		return append(slices.DeleteFunc(list, func(old lease.Wish) bool { return old.Compare(look) == 0 }), look)
+	})
+	return true
 }
 
 // quiet ends all trouble. What is on its way stays so, and a handler that is late

@@ -1,0 +1,220 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/internal/virtual"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// command makes a command, and the wish by which workers notice it.
+func (f *fleet) command(shard string, write func(lease.Row, protocol.Command) (lease.Write, error)) {
+	f.Helper()
+	row := f.row(shard)
+	f.write(write(row, protocol.Command{Seen: row.Generation, By: "operator"}))
+	f.wish(lease.Wish{Kind: lease.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
+}
+
+func (f *fleet) quarantine(shard string) {
+	f.Helper()
+	f.command(shard, func(r lease.Row, c protocol.Command) (lease.Write, error) {
+		return protocol.Quarantine(r, c, lease.ReasonForced, f.stamp())
+	})
+}
+
+func (f *fleet) unquarantine(shard string) {
+	f.Helper()
+	f.command(shard, func(r lease.Row, c protocol.Command) (lease.Write, error) {
+		return protocol.Unquarantine(r, c, f.stamp())
+	})
+}
+
+// commanded returns a fleet that never audits, and the shard that some worker holds.
+func commanded(t *testing.T, workers, of int) (f *fleet, shard string) {
+	f = newFleet(t, 24, 0, rebalance.Cooperative)
+	f.config.Audit = 24 * time.Hour
+	for range workers {
+		f.join()
+	}
+	f.until(time.Minute, f.even)
+	f.Run(time.Minute)
+	return f, f.nodes[of].Handlers[0].Shard
+}
+
+// TestCommandsActSoon: a released shard has another tenure, the tenure of a quarantined shard ends, and
+// a shard that leaves quarantine is claimed, each within a heartbeat interval plus 1.5 s, in small and
+// large fleets, at any moment between two heartbeats, although nothing is committed or audited.
+func TestCommandsActSoon(t *testing.T) {
+	const soon = beat + 1500*time.Millisecond
+	for _, workers := range []int{3, 12} {
+		for i := range 8 {
+			f, shard := commanded(t, workers, (5*i)%workers)
+			f.Run(time.Duration(i) * beat / 8)
+			starts := f.starts
+			f.command(shard, func(r lease.Row, c protocol.Command) (lease.Write, error) {
+				return protocol.ForceRelease(r, c, f.stamp())
+			})
+			within := func(what string, cond func() bool) {
+				if took := f.until(time.Minute, cond); took > soon {
+					t.Errorf("one of %d workers, %s: %v", workers, what, took)
+				}
+			}
+			within("released and processed again", func() bool { return f.starts == starts+1 })
+			f.Run(20 * time.Second)
+			f.quarantine(shard)
+			within("quarantined", func() bool { return !f.processed(shard) })
+			f.Run(time.Minute)
+			f.unquarantine(shard)
+			within("out of quarantine and processed", func() bool { return f.processed(shard) })
+		}
+	}
+}
+
+// TestALookIsNoPlan: that workers look at a shard makes no plan due, and the wish is removed when it has ended.
+func TestALookIsNoPlan(t *testing.T) {
+	for _, workers := range []int{3, 12} {
+		f, shard := commanded(t, workers, 0)
+		revision, starts := f.plan().Revision, f.starts
+		f.wish(lease.Wish{Kind: lease.WishLook, Subject: "nothing", By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
+		f.Run(30 * time.Second)
+		if now := f.plan().Revision; now != revision {
+			t.Errorf("%d workers: a look at no shard made %d plans", workers, now-revision)
+		}
+		f.wish(lease.Wish{Kind: lease.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
+		f.Run(2 * time.Minute)
+		if list := f.wishes().List; len(list) > 0 || f.starts != starts {
+			t.Errorf("%d workers: %d tenures began, and the wishes are %v", workers, f.starts-starts, list)
+		}
+		if now := f.plan().Revision; workers == 3 && now != revision {
+			t.Errorf("a look at a shard whose worker sees it made %d plans", now-revision)
+		}
+	}
+}
+
+// TestALookIsRepeated: a look whose read is not answered, or that finds an older read under way, is
+// repeated.
+func TestALookIsRepeated(t *testing.T) {
+	var shard string
+	isRead := func(o engine.Output) (get engine.Get, is bool) {
+		get, is = o.(engine.Get)
+		return get, is && get.Key.Kind == lease.KindLease && get.Key.Name == shard
+	}
+	t.Run("fault", func(t *testing.T) {
+		f, name := commanded(t, 3, 1)
+		shard = name
+		f.quarantine(shard)
+		f.Run(2 * time.Minute)
+		faults := 6
+		f.deaf = func(n *member, o engine.Output) bool {
+			get, is := isRead(o)
+			if faults--; !is || faults < 0 {
+				faults++
+				return false
+			}
+			n.Answer(10*time.Millisecond, engine.Got{Read: get.Read, Key: get.Key, Err: errors.New("throttled")})
+			return true
+		}
+		f.unquarantine(shard)
+		f.until(10*time.Second, func() bool { return f.processed(shard) })
+	})
+	t.Run("older read", func(t *testing.T) {
+		f, name := commanded(t, 3, 1)
+		shard = name
+		f.slow = func(_ *member, o engine.Output) time.Duration {
+			if _, is := isRead(o); is {
+				return beat + time.Second
+			}
+			return 0
+		}
+		f.wish(lease.Wish{Kind: lease.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
+		f.Run(beat + 100*time.Millisecond) // all workers read the row now
+		f.quarantine(shard)
+		f.until(3*beat+2*time.Second, func() bool { return !f.processed(shard) })
+	})
+}
+
+// TestALookAtATombstone: a shard whose row a command has made a tombstone is made anew if the source
+// lists it, and not otherwise.
+func TestALookAtATombstone(t *testing.T) {
+	for _, listed := range []bool{true, false} {
+		t.Run(fmt.Sprint(listed), func(t *testing.T) {
+			f, shard := commanded(t, 3, 1)
+			f.quarantine(shard)
+			f.Run(time.Minute)
+			if !listed {
+				f.source = f.without(shard)
+				f.Run(2 * time.Minute)
+			}
+			f.command(shard, func(r lease.Row, c protocol.Command) (lease.Write, error) {
+				return protocol.Remove(r, c, f.stamp())
+			})
+			if f.Run(10 * time.Second); f.processed(shard) != listed {
+				t.Errorf("processed: %v", !listed)
+			}
+		})
+	}
+}
+
+// TestALookAtAFinishedShard: a finished shard that was rewound is processed again at once.
+func TestALookAtAFinishedShard(t *testing.T) {
+	f, shard := commanded(t, 3, 1)
+	f.end(shard)
+	f.Run(time.Minute)
+	f.command(shard, func(r lease.Row, c protocol.Command) (lease.Write, error) {
+		return protocol.Rewind(r, c, checkpoint.Mark{}, f.stamp())
+	})
+	if took := f.until(time.Minute, func() bool { return f.processed(shard) }); took > beat+1500*time.Millisecond {
+		t.Errorf("processed after %v", took)
+	}
+}
+
+// TestALookIsHeededOnce: while the wish stands, other changes of the wishes bring no more reads.
+func TestALookIsHeededOnce(t *testing.T) {
+	f, shard := commanded(t, 3, 1)
+	look := lease.Wish{Kind: lease.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)}
+	reads := 0
+	f.slow = func(_ *member, o engine.Output) time.Duration {
+		if get, is := o.(engine.Get); is && get.Key.Name == shard {
+			reads++
+		}
+		return 0
+	}
+	f.wish(look)
+	if f.Run(10 * time.Second); reads != 3 {
+		t.Errorf("three workers read the row %d times", reads)
+	}
+	f.wish(look, lease.Wish{Kind: lease.WishCordon, Subject: "nobody", By: "operator"})
+	if f.Run(10 * time.Second); reads != 3 {
+		t.Errorf("after another wish they have read it %d times", reads)
+	}
+}
+
+// TestALookWhileAPlanIsWritten: in a large fleet the worker of the shard learns of the command with the
+// plan after the one that is being written.
+func TestALookWhileAPlanIsWritten(t *testing.T) {
+	for last := range 12 {
+		f, _ := commanded(t, 12, 0)
+		shard := f.others()[last%4].Handlers[0].Shard // its worker does not watch
+		f.slow = func(_ *member, o engine.Output) time.Duration {
+			if send, is := o.(engine.Send); is && send.Write.Key().Kind == lease.KindTarget {
+				return 2500 * time.Millisecond
+			}
+			return 0
+		}
+		f.join()
+		f.until(time.Minute, func() bool { return f.plan().Open })
+		starts := f.row(shard).Generation
+		f.quarantine(shard)
+		f.until(20*time.Second, func() bool { return !f.processed(shard) })
+		if f.row(shard).Generation != starts+1 {
+			t.Error("the shard has moved before the command")
+		}
+	}
+}
