@@ -42,7 +42,7 @@ import (
 // command was carried out and the shard has changed hands since. Then [lease.Row.History]
 // contains your change. ForceRelease recognizes that itself, and returns no error.
 //
-// A command also stores a wish of the kind [lease.WishLook], which ends after a minute. The workers
+// A command also stores a wish of the kind "look", which ends after a minute. The workers
 // that watch the seats see it within a heartbeat interval, and read the row. Above eight workers,
 // they tell the worker to which the plan assigns the shard. A worker whose shard was taken away also
 // notices that when its next commit is refused. If the wish cannot be stored, the command is carried

@@ -14,14 +14,14 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Wishes returns the wishes of all operators, without those of kind [lease.WishLook]. A wish that
+// Wishes returns the wishes of all operators, without those of kind "look". A wish that
 // has ended is in the list until a worker removes it.
 func (s Supervisor) Wishes(ctx context.Context) ([]lease.Wish, error) {
 	if err := s.check(false); err != nil {
 		return nil, err
 	}
 	now, err := s.wishes(ctx)
-	return slices.DeleteFunc(now.List, func(w lease.Wish) bool { return w.Kind == lease.WishLook }), err
+	return slices.DeleteFunc(now.List, func(w lease.Wish) bool { return w.Kind == protocol.WishLook }), err
 }
 
 // lookFor is how long the wish stays by which workers notice a command. Every worker that watches
@@ -32,7 +32,7 @@ const lookFor = time.Minute
 // change at their next audit, so it is no fault of the command.
 func (s Supervisor) announced(ctx context.Context, row lease.Row, err error) (lease.Row, error) {
 	if err == nil {
-		_ = s.wish(ctx, lease.Wish{Kind: lease.WishLook, Subject: row.Shard}, lookFor)
+		_ = s.wish(ctx, lease.Wish{Kind: protocol.WishLook, Subject: row.Shard}, lookFor)
 	}
 	return row, err
 }

@@ -33,7 +33,7 @@ const (
 	FailedGeneration     = "failedGeneration"
 	Errors               = "errors"
 	FailedBy             = "failedBy"  // packed by AddFailed
-	Last                 = "transfer"  // reason, from, by, at, write id, note; tabs between
+	Last                 = "transfer"  // reason, from, by, at, write id, did, task, note; tabs between
 	Past                 = "transfers" // packed by AddTransfer
 
 	Beat      = "beat"

@@ -19,7 +19,7 @@ func (f *fleet) command(shard string, write func(lease.Row, protocol.Command) (l
 	f.Helper()
 	row := f.row(shard)
 	f.write(write(row, protocol.Command{Seen: row.Generation, By: "operator"}))
-	f.wish(lease.Wish{Kind: lease.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
+	f.wish(lease.Wish{Kind: protocol.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
 }
 
 func (f *fleet) quarantine(shard string) {
@@ -82,12 +82,12 @@ func TestALookIsNoPlan(t *testing.T) {
 	for _, workers := range []int{3, 12} {
 		f, shard := commanded(t, workers, 0)
 		revision, starts := f.plan().Revision, f.starts
-		f.wish(lease.Wish{Kind: lease.WishLook, Subject: "nothing", By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
+		f.wish(lease.Wish{Kind: protocol.WishLook, Subject: "nothing", By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
 		f.Run(30 * time.Second)
 		if now := f.plan().Revision; now != revision {
 			t.Errorf("%d workers: a look at no shard made %d plans", workers, now-revision)
 		}
-		f.wish(lease.Wish{Kind: lease.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
+		f.wish(lease.Wish{Kind: protocol.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
 		f.Run(2 * time.Minute)
 		if list := f.wishes().List; len(list) > 0 || f.starts != starts {
 			t.Errorf("%d workers: %d tenures began, and the wishes are %v", workers, f.starts-starts, list)
@@ -133,14 +133,14 @@ func TestALookIsRepeated(t *testing.T) {
 			}
 			return 0
 		}
-		f.wish(lease.Wish{Kind: lease.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
+		f.wish(lease.Wish{Kind: protocol.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
 		f.Run(beat + 100*time.Millisecond) // all workers read the row now
 		f.quarantine(shard)
 		f.until(3*beat+2*time.Second, func() bool { return !f.processed(shard) })
 	})
 }
 
-// TestALookAtATombstone: a shard whose row a command has made a tombstone is made anew if the source
+// TestALookAtATombstone: a shard whose row a command has made a tombstone is made again if the source
 // lists it, and not otherwise.
 func TestALookAtATombstone(t *testing.T) {
 	for _, listed := range []bool{true, false} {
@@ -178,7 +178,7 @@ func TestALookAtAFinishedShard(t *testing.T) {
 // TestALookIsHeededOnce: while the wish stands, other changes of the wishes bring no more reads.
 func TestALookIsHeededOnce(t *testing.T) {
 	f, shard := commanded(t, 3, 1)
-	look := lease.Wish{Kind: lease.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)}
+	look := lease.Wish{Kind: protocol.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)}
 	reads := 0
 	f.slow = func(_ *member, o engine.Output) time.Duration {
 		if get, is := o.(engine.Get); is && get.Key.Name == shard {

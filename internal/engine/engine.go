@@ -400,7 +400,11 @@ func (e *Engine) got(in Got) {
 			s.end(t, event.CauseVanished, nil, &h)
 			e.happened(s, h)
 		}
-		e.looked(s, in)
+		if e.facts.looked(t, s, in, &e.feed) {
+			if e.watch.check = true; t.large && e.facts.isPlaced(s.name) { // in a small fleet the worker itself has looked
+				e.watch.stray(s.name, e.draft.phase > gathering)
+			}
+		}
 		if e.tend(s); first && !e.shards.reading() {
 			e.shards.tendAll(t)
 		}
@@ -550,7 +554,7 @@ func (e *Engine) sawSeats(in Listed) {
 	if e.sighted(t, sight, begun) || changed {
 		e.shards.tendAll(t)
 	}
-	e.look()
+	e.shards.look(t, e.watch.takeLooks(), e.seat.me)
 	if e.watching() { // the others leave the report to those that list the seats all the time
 		e.faults.unreadable(t, lease.KindSeat, in.Unreadable, !r.lax)
 	}
@@ -560,37 +564,6 @@ func (e *Engine) sawSeats(in Listed) {
 		}
 	}
 	e.readWants(sight.seats, "")
-}
-
-// look reads the rows that commands have changed. Without that, workers would notice it at an audit.
-func (e *Engine) look() {
-	for _, name := range e.watch.looks {
-		s := e.shards.know(name, e.turn.cfg.Group, e.seat.me)
-		s.row.look, s.row.again = true, s.row.try.sent
-		s.get(&e.turn)
-	}
-	e.watch.looks = nil
-}
-
-// looked takes the row that a command has changed. The worker to which the plan assigns the shard has
-// to read it, too; in a small fleet that worker watches, and has.
-func (e *Engine) looked(s *shard, in Got) {
-	t, r := &e.turn, &s.row
-	if r.again && !r.try.sent {
-		r.again = false
-		s.get(t)
-	}
-	if !r.look || r.try.sent || r.unread {
-		return
-	}
-	r.look, e.watch.check = false, true
-	row, ok := in.Record.(lease.Row)
-	if !ok {
-		return
-	}
-	if e.facts.learn(t, row, &e.feed); t.large && e.facts.isPlaced(s.name) {
-		e.watch.stray(s.name, e.draft.phase > gathering)
-	}
 }
 
 // readWants notes which of this worker's shards others request, as seats show that were listed, or

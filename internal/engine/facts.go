@@ -119,6 +119,24 @@ func (f *facts) bury(step order, name string) {
 	of.finished, of.removed, of.left, of.out, of.gone = false, true, false, false, max(of.gone, step)
 }
 
+// looked takes the answer to a look at a row that a command has changed, and reports whether the look
+// is over.
+func (f *facts) looked(t *turn, s *shard, in Got, source *feed) (over bool) {
+	r := &s.row
+	if r.again && !r.try.sent {
+		r.again = false
+		s.get(t)
+	}
+	if !r.look || r.try.sent || r.unread {
+		return false
+	}
+	r.look = false
+	if row, ok := in.Record.(lease.Row); ok {
+		f.learn(t, row, source)
+	}
+	return true
+}
+
 // learn takes a row that was read because a command has changed it.
 func (f *facts) learn(t *turn, row lease.Row, source *feed) {
 	if row.Removed {

@@ -324,6 +324,15 @@ func (l *shards) end(t *turn, cause event.Cause, err error) {
 	}
 }
 
+// look reads rows that commands have changed. Without that, workers would notice it at an audit.
+func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
+	for _, name := range names {
+		s := l.know(name, t.cfg.Group, me)
+		s.row.look, s.row.again = true, s.row.try.sent
+		s.get(t)
+	}
+}
+
 // overslept is about a step that comes much later than it was asked for. The process was paused,
 // or its machine is too slow: the handlers could do nothing either, so the time since the last step
 // does not count as their silence.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -83,7 +84,7 @@ func (w *watch) heed(now lease.Wishes) {
 	if w.known {
 		w.self = w.self || wished != w.wished
 		for _, wish := range now.List {
-			if wish.Kind == lease.WishLook && !slices.Contains(w.wishes.List, wish) {
+			if wish.Kind == protocol.WishLook && !slices.Contains(w.wishes.List, wish) {
 				w.looks = append(w.looks, wish.Subject)
 			}
 		}
@@ -91,11 +92,17 @@ func (w *watch) heed(now lease.Wishes) {
 	w.wishes, w.wished = now, wished
 }
 
+// takeLooks returns the shards whose rows have to be read because of commands.
+func (w *watch) takeLooks() (shards []string) {
+	shards, w.looks = w.looks, nil
+	return shards
+}
+
 // hashed returns a hash of the wishes that plans take into account.
 func hashed(wishes lease.Wishes) string {
 	h := fnv.New64a()
 	for _, wish := range wishes.List {
-		if wish.Kind != lease.WishLook {
+		if wish.Kind != protocol.WishLook {
 			_, _ = h.Write([]byte(strconv.Quote(wish.String())))
 		}
 	}

@@ -106,6 +106,10 @@ func DropTarget(t lease.Target, revision int64) (lease.Write, error) {
 	return checked(lease.Write{Op: lease.OpDelete, Old: t})
 }
 
+// WishLook is the kind of the wish that workers read the row of the shard Subject, because a command
+// has changed it. Plans ignore it.
+const WishLook lease.WishKind = "look"
+
 // SetWishes replaces the wishes of a group. w has the wishes as they were read; without a write
 // id there are none yet.
 func SetWishes(w lease.Wishes, list []lease.Wish, s Stamp) (lease.Write, error) {

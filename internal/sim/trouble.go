@@ -311,7 +311,7 @@ func (w *world) force() bool {
 		return false
 	}
 	w.rewish(func(list []lease.Wish) []lease.Wish {
-		look := lease.Wish{Kind: lease.WishLook, Subject: s.name, By: "supervisor", Until: w.stamp().At.Add(time.Minute)}
+		look := lease.Wish{Kind: protocol.WishLook, Subject: s.name, By: "supervisor", Until: w.stamp().At.Add(time.Minute)}
 		return append(slices.DeleteFunc(list, func(old lease.Wish) bool { return old.Compare(look) == 0 }), look)
 	})
 	return true

@@ -14,7 +14,7 @@ import (
 )
 
 // Wishes are what operators want of the target assignment of a group, in one record beside the
-// seats. The next plan takes them into account, except those of kind [WishLook]. Operators and planners replace the whole list,
+// seats. The next plan takes them into account, except those of the kind "look". Operators and planners replace the whole list,
 // on condition that its write id is still as they read it.
 type Wishes struct {
 	Group   string
@@ -45,7 +45,10 @@ const (
 	WishDrain  WishKind = "drain"  // the worker named Subject keeps no shards
 	WishPause  WishKind = "pause"  // no held shard moves; there is no subject
 	WishPin    WishKind = "pin"    // the shard Subject belongs to the worker named To
-	WishLook   WishKind = "look"   // a command has changed the row of the shard Subject: workers read it now
+
+	// Workers read the row of the shard Subject, because a command has changed it. Supervisors make this
+	// wish, and show it to nobody.
+	wishLook WishKind = "look"
 )
 
 // The limits of wishes. All watchers read them whenever they list the seats.
@@ -95,7 +98,7 @@ func (w Wish) validate() error {
 		}
 	}
 	switch w.Kind {
-	case WishCordon, WishDrain, WishLook:
+	case WishCordon, WishDrain, wishLook:
 		needs(true, false)
 	case WishPause:
 		needs(false, false)
