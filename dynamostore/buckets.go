@@ -20,8 +20,8 @@ import (
 // partition for each kind.
 //
 // Invariant: B is part of the record that the group has of its table (identity.go), which is
-// stored before the first lease row, and it never changes. So a Store reads it once, before its
-// first call about a row of the group. If it were to change, a row would be looked for where it
+// stored before the first lease row, and it never changes. So a Store or a Reader
+// reads it once, before its first call about a row of the group. If it were to change, a row would be looked for where it
 // is not, and be created a second time.
 
 // mostBuckets bounds how many queries a listing of lease rows may take.
@@ -103,7 +103,7 @@ func withoutBucket(partition string) string {
 
 // bucketsOf returns over how many partitions the records of one kind are spread. A group without
 // a record has no rows yet: its number may still be decided by another process, so it is not kept.
-func (s *Store) bucketsOf(ctx context.Context, group string, kind lease.Kind) (int, error) {
+func (s *reading) bucketsOf(ctx context.Context, group string, kind lease.Kind) (int, error) {
 	if kind != lease.KindLease {
 		return 1, nil
 	}

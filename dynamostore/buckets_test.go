@@ -1,8 +1,10 @@
 package dynamostore
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -120,8 +122,13 @@ func TestBucketsOfAGroup(t *testing.T) {
 	}
 }
 
+// A lister is a Store or a Reader.
+type lister interface {
+	List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error]
+}
+
 // listsAll checks that a listing has the rows of begin, in order.
-func listsAll(t *testing.T, s *Store, rows int) {
+func listsAll(t *testing.T, s lister, rows int) {
 	t.Helper()
 	var got, want []string
 	for r, err := range s.List(t.Context(), lease.Query{Group: "orders", Kind: lease.KindLease}) {

@@ -25,7 +25,7 @@ const (
 )
 
 // call is callAs for reads, and for requests about the table as a whole.
-func call[T any](ctx context.Context, s *Store, k lease.Key, request func(context.Context) (T, error)) (T, error) {
+func call[T any](ctx context.Context, s *reading, k lease.Key, request func(context.Context) (T, error)) (T, error) {
 	return callAs(ctx, s, classOfRead(k), k, request)
 }
 
@@ -41,7 +41,7 @@ func classOfRead(k lease.Key) class {
 // callAs makes requests until one is answered or the time is up. Unless its class bypasses
 // the lane, the call first waits for its turn, as long as the context allows. Options.Timeout
 // begins when the call is admitted.
-func callAs[T any](ctx context.Context, s *Store, c class, k lease.Key, request func(context.Context) (T, error)) (T, error) {
+func callAs[T any](ctx context.Context, s *reading, c class, k lease.Key, request func(context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
 		return none, ended(ctx)
@@ -72,7 +72,7 @@ func callAs[T any](ctx context.Context, s *Store, c class, k lease.Key, request 
 }
 
 // queue waits in the lane until the context's deadline; without one, for Options.Timeout.
-func (s *Store) queue(ctx context.Context, c class, k lease.Key) error {
+func (s *reading) queue(ctx context.Context, c class, k lease.Key) error {
 	if _, ok := ctx.Deadline(); !ok {
 		limited, cancel := context.WithTimeout(ctx, s.options.Timeout)
 		defer cancel()
@@ -83,7 +83,7 @@ func (s *Store) queue(ctx context.Context, c class, k lease.Key) error {
 
 // attempt makes one request, cuts it off at the limit that the tempo of the table sets, and
 // notes in the tempo how long the answer took.
-func attempt[T any](ctx context.Context, s *Store, request func(context.Context) (T, error)) (T, error) {
+func attempt[T any](ctx context.Context, s *reading, request func(context.Context) (T, error)) (T, error) {
 	cut, most := time.Duration(parts), s.options.Timeout
 	if s.options.Attempts > 0 {
 		cut = time.Duration(min(parts, s.options.Attempts))

@@ -3,7 +3,11 @@
 // DynamoDB, and decides nothing.
 //
 // docs/table.md describes the table, attribute by attribute, and what each operation costs.
-// docs/iam.md lists the permissions that a worker needs.
+// A worker needs a [Store], which [Open] returns. A program that only looks, such as a dashboard,
+// an exporter or a check, should use a [Reader], which [OpenReader] returns: it needs no
+// permission to write, and cannot write by mistake.
+//
+// docs/iam.md lists the permissions of each.
 package dynamostore
 
 import (
@@ -12,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -22,7 +25,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Options configures a [Store]. The zero value suits most programs.
+// Options configures a [Store] or a [Reader]. The zero value suits most programs.
 type Options struct {
 	// Timeout bounds one call with all its attempts, in addition to the caller's
 	// context. It must be well below the lease time, because a call that outlives the
@@ -46,14 +49,14 @@ type Options struct {
 	// plan and wishes do not count and do not wait, so a heartbeat never queues behind
 	// commits. Default 16.
 	InFlight int
-	// Group is the group whose permissions Open checks. It matters if the IAM policy
+	// Group is the group whose permissions Open and OpenReader check. It matters if the IAM policy
 	// allows single groups only. Default: a name that is only used for this check.
 	Group string
 	// Buckets is over how many partitions the lease rows of a new group are spread, from 1 to
 	// 64; docs/table.md has the formula. The first worker of a group stores the number, which
 	// never changes; all later ones use what is stored. If Buckets is not 0 and the group has
-	// another number, Open returns a [*BucketsError]. It applies to every group that the store
-	// is used for. Default: the stored number, and 1 for a new group.
+	// another number, Open and OpenReader return a [*BucketsError]. It applies to every group
+	// that the store is used for. Default: the stored number, and 1 for a new group.
 	Buckets int
 	// AllowReplicated accepts a table that is replicated so that the last writer wins. Two
 	// regions may then accept conflicting claims, and no promise of this library holds
@@ -89,25 +92,19 @@ func (o Options) validate() error {
 
 // A Store is a [lease.Store] on one DynamoDB table. It is safe for concurrent use and
 // has no goroutine between two calls. It uses the caller's client and does not close it.
-type Store struct {
-	client  *dynamodb.Client
-	table   string
-	options Options
-	rows    *lane
-	buckets sync.Map // the number of buckets by group, of groups that have a record
-}
+type Store struct{ *reading }
 
 var _ lease.Store = (*Store)(nil)
 
 // Get reads one record consistently.
-func (s *Store) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
+func (s *reading) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	if err := k.Validate(); err != nil {
 		return nil, err
 	}
 	return s.get(ctx, k, classOfRead(k))
 }
 
-func (s *Store) get(ctx context.Context, k lease.Key, c class) (lease.Record, error) {
+func (s *reading) get(ctx context.Context, k lease.Key, c class) (lease.Record, error) {
 	at, err := s.itemKey(ctx, k)
 	if err != nil {
 		return nil, fmt.Errorf("get %v: %w", k, err)
@@ -137,7 +134,7 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 		return nil, fmt.Errorf("%v: %w", w, err)
 	}
 	unanswered := false // an earlier attempt may have been stored
-	r, err := callAs(ctx, s, classOf(w), w.Key(), func(ctx context.Context) (lease.Record, error) {
+	r, err := callAs(ctx, s.reading, classOf(w), w.Key(), func(ctx context.Context) (lease.Record, error) {
 		r, err := s.send(ctx, w, at)
 		if err != nil && !untouched(err) {
 			unanswered = true

@@ -12,6 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // A consumer writes what it processes to a table of its own, in the same transaction that
@@ -76,6 +77,24 @@ func run(ctx context.Context, client *dynamodb.Client) error {
 	}
 	c := &consumer{client: client, store: store, table: "orders"}
 	return worker.Run(ctx, c.handle)
+}
+
+// A dashboard lists the rows of a group with the observer's policy in docs/iam.md.
+func ExampleOpenReader() {
+	ctx := context.Background()
+	client := dynamodb.New(dynamodb.Options{Region: "eu-central-1", BaseEndpoint: aws.String("http://localhost:8000")})
+	reader, err := dynamostore.OpenReader(ctx, client, "leases", dynamostore.Options{Group: "orders"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for record, err := range reader.List(ctx, lease.Query{Group: "orders", Kind: lease.KindLease, Eventually: true}) {
+		if err != nil {
+			log.Print(err)
+			continue
+		}
+		row := record.(lease.Row)
+		fmt.Println(row.Shard, row.Owner.Name, row.Generation)
+	}
 }
 
 // The leases are in DynamoDB, and the effects of the handler are fenced by a transaction.

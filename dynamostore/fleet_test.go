@@ -61,7 +61,7 @@ func (m *member) Do(request *http.Request) (*http.Response, error) {
 // requests a second.
 type queued struct {
 	lease.Store
-	calls *Store
+	calls *reading
 	fleet *fleet
 }
 
@@ -128,7 +128,7 @@ func (f *fleet) join(name string) *member {
 	}
 	var store lease.Store
 	if f.memory != nil {
-		store = &queued{Store: f.memory, calls: newStore(nil, "leases", Options{}.withDefaults()), fleet: f}
+		store = &queued{Store: f.memory, calls: newReading(nil, "leases", Options{}.withDefaults()), fleet: f}
 	} else {
 		store = f.open(f.T, m, Options{})
 	}

@@ -60,7 +60,7 @@ const (
 // A groupRecord is what a group has recorded.
 type groupRecord struct {
 	table   string // the identity of its table; empty: there is no record
-	buckets int    // without a record, the number that this store would record
+	buckets int    // without a record, the number that a Store with these options would record
 }
 
 // Verify compares the identity of the table with the one that the group has recorded, and
@@ -71,34 +71,43 @@ type groupRecord struct {
 // Each call costs one DescribeTable and one read, and for a new group also a query for each
 // bucket, one more, and a write.
 func (s *Store) Verify(ctx context.Context, group string) error {
-	now, err := s.inspect(ctx) // as the table is now, and not as Open found it
-	if err != nil {
-		return fmt.Errorf("verify the table of group %q: %w", group, err)
+	recorded, now, err := s.compare(ctx, group)
+	if err != nil || recorded.table != "" {
+		return err
 	}
-	recorded, err := s.recorded(ctx, group)
+	return s.record(ctx, group, recorded, now)
+}
+
+// compare returns what the group has recorded, and the identity of the table. It returns a
+// [*RestoredError] if these differ. Only a group that has neither a record nor rows has no
+// recorded table and no error.
+func (s *reading) compare(ctx context.Context, group string) (recorded groupRecord, now string, err error) {
+	now, err = s.inspect(ctx) // as the table is now, and not as Open found it
+	if err == nil {
+		recorded, err = s.recorded(ctx, group)
+	}
 	if err == nil && recorded.table == "" {
 		var rows bool
 		rows, err = s.hasRows(ctx, group, append(partitions(group, lease.KindLease, recorded.buckets), otherPartitions(group, recorded.buckets)[0]))
-		switch {
-		case err != nil:
-		case !rows:
-			return s.record(ctx, group, recorded, now)
-		default: // the group may have begun after the first read; its record precedes its first row
+		if err == nil && !rows {
+			return recorded, now, nil
+		}
+		if err == nil { // the group may have begun after the first read; its record precedes its first row
 			recorded, err = s.recorded(ctx, group)
 		}
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("verify the table of group %q: %w", group, err)
+		err = fmt.Errorf("verify the table of group %q: %w", group, err)
 	case recorded.table != now:
-		return &RestoredError{Group: group, Recorded: recorded.table, Now: now}
+		err = &RestoredError{Group: group, Recorded: recorded.table, Now: now}
 	}
-	return nil
+	return recorded, now, err
 }
 
 // hasRows reports whether any of these partitions has lease rows. If the group has rows, and no
 // record of its table, that record was lost.
-func (s *Store) hasRows(ctx context.Context, group string, in []string) (bool, error) {
+func (s *reading) hasRows(ctx context.Context, group string, in []string) (bool, error) {
 	for _, p := range in {
 		for _, err := range s.query(ctx, lease.Query{Group: group, Kind: lease.KindLease}, p, 1) {
 			if errors.Is(err, lease.ErrMalformed) {
@@ -189,7 +198,7 @@ func (s *Store) adopt(ctx context.Context, r lease.Row, now, by string) error {
 
 // recorded reads what the group has recorded. It returns a [*BucketsError] if the group has
 // another number of buckets than Options.Buckets.
-func (s *Store) recorded(ctx context.Context, group string) (groupRecord, error) {
+func (s *reading) recorded(ctx context.Context, group string) (groupRecord, error) {
 	none := groupRecord{buckets: max(s.options.Buckets, 1)}
 	if err := (lease.Query{Group: group, Kind: lease.KindLease}).Validate(); err != nil {
 		return none, err
@@ -240,7 +249,7 @@ func (s *Store) record(ctx context.Context, group string, recorded groupRecord, 
 	if len(e.values) > 0 {
 		input.ExpressionAttributeValues = e.values
 	}
-	_, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
+	_, err := call(ctx, s.reading, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
 		return s.client.PutItem(ctx, input, once)
 	})
 	if err == nil {

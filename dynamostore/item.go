@@ -19,7 +19,7 @@ func keyOf(partition, name string) primaryKey {
 
 // itemKey returns the key of a record. Every call about a record uses it, so that all agree on
 // the buckets.
-func (s *Store) itemKey(ctx context.Context, k lease.Key) (primaryKey, error) {
+func (s *reading) itemKey(ctx context.Context, k lease.Key) (primaryKey, error) {
 	buckets, err := s.bucketsOf(ctx, k.Group, k.Kind)
 	if err != nil {
 		return nil, err

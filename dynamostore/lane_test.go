@@ -253,7 +253,7 @@ func TestWhatIsAdmittedFirst(t *testing.T) {
 // for as long as its patience, and then calls again. compete returns how many commits the slowest
 // caller made, and the callers on average, and how long callers waited for a commit, sorted.
 func compete(t *testing.T, callers int, lasts, patience time.Duration, request func(context.Context) (struct{}, error)) (slowest, average int, waits []time.Duration) {
-	s := newStore(nil, "leases", Options{}.withDefaults())
+	s := newReading(nil, "leases", Options{}.withDefaults())
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()
 	counts, took := make([]int, callers), make([][]time.Duration, callers)
@@ -387,7 +387,7 @@ func TestRepeatedCallsKeepTheirPlace(t *testing.T) {
 // 20 ms for each request. After an outage of two seconds, the shards commit as often as before.
 func TestLaneRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Store{options: Options{Timeout: 2 * time.Second}, rows: newLane(16)}
+		s := &reading{options: Options{Timeout: 2 * time.Second}, rows: newLane(16)}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var down atomic.Bool

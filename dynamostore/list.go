@@ -22,7 +22,7 @@ type listing = iter.Seq2[lease.Record, error]
 // List queries one partition, or each bucket of the lease rows, page by page. It reads the first
 // pages of up to four buckets at a time, and keeps a page of each bucket in memory. A query with a
 // limit asks each bucket for its share first, and for more where that was not enough.
-func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+func (s *reading) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		if err := q.Validate(); err != nil {
 			yield(nil, err)
@@ -53,7 +53,7 @@ func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 // query lists one partition. The listing ends with the page that has no key to continue from; an
 // empty page may be followed by others. A row that is not in the bucket of its name cannot be
 // read: it was copied from a group with another number of buckets.
-func (s *Store) query(ctx context.Context, q lease.Query, key string, buckets int) listing {
+func (s *reading) query(ctx context.Context, q lease.Query, key string, buckets int) listing {
 	return func(yield func(lease.Record, error) bool) {
 		e := newExpression()
 		input := &dynamodb.QueryInput{

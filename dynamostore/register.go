@@ -95,7 +95,7 @@ func (r *Register) read(ctx context.Context, name string) (lease.Guarded, string
 	if err := (lease.Key{Group: r.group, Kind: lease.KindLease, Name: name}).Validate(); err != nil {
 		return g, "", err
 	}
-	out, err := callAs(ctx, r.store, commits, r.place(name), func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
+	out, err := callAs(ctx, r.store.reading, commits, r.place(name), func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
 		return r.store.client.GetItem(ctx, &dynamodb.GetItemInput{
 			TableName: &r.store.table, Key: r.itemKey(name), ConsistentRead: aws.Bool(true),
 		}, once)
@@ -131,7 +131,7 @@ func (r *Register) replace(ctx context.Context, read, id string, next lease.Guar
 	if len(e.values) > 0 {
 		input.ExpressionAttributeValues = e.values
 	}
-	_, err = callAs(ctx, r.store, commits, r.place(next.Name), func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
+	_, err = callAs(ctx, r.store.reading, commits, r.place(next.Name), func(ctx context.Context) (*dynamodb.PutItemOutput, error) {
 		out, err := r.store.client.PutItem(ctx, input, once)
 		unanswered = unanswered || err != nil && !untouched(err)
 		return out, err

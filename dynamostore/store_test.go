@@ -32,7 +32,7 @@ func TestStoreInBuckets(t *testing.T) {
 	})
 }
 
-// TestClientThatCannotSend: Open and CreateTable report at once that a client has no region
+// TestClientThatCannotSend: Open, OpenReader and CreateTable report at once that a client has no region
 // or no credentials, or is nil. Open used to try for 2 s or more without a region or
 // credentials, and to panic with a nil client.
 func TestClientThatCannotSend(t *testing.T) {
@@ -53,6 +53,9 @@ func TestClientThatCannotSend(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			if _, err := Open(t.Context(), c.client, "leases", Options{}); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if _, err := OpenReader(t.Context(), c.client, "leases", Options{}); !errors.Is(err, c.want) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if err := CreateTable(t.Context(), c.client, "leases", TableOptions{}); !errors.Is(err, c.want) {

@@ -30,12 +30,13 @@ var (
 	// ErrReplicated means that the table is replicated so that the last writer wins;
 	// Options.AllowReplicated accepts such a table.
 	ErrReplicated = errors.New("the table is replicated so that the last writer wins, and two regions could accept conflicting claims")
-	// ErrDenied means that the client is not allowed an action that a worker needs.
+	// ErrDenied means that the client is not allowed an action that a worker needs, or, of
+	// OpenReader, an action that a reader needs.
 	ErrDenied = errors.New("access denied")
 )
 
-// Reasons why a client cannot send a request. Open and CreateTable check them first, because
-// it would not help to repeat the request.
+// Reasons why a client cannot send a request. Open, OpenReader and CreateTable check them first,
+// because it would not help to repeat the request.
 var (
 	// ErrNoClient means that the client is nil.
 	ErrNoClient = errors.New("the DynamoDB client is nil")
@@ -72,35 +73,48 @@ func check(ctx context.Context, client *dynamodb.Client, table string) error {
 // call [Store.Verify]: a worker does so itself, and a program that creates rows without a worker
 // must call Verify first.
 func Open(ctx context.Context, client *dynamodb.Client, table string, o Options) (*Store, error) {
-	if err := o.validate(); err != nil {
-		return nil, fmt.Errorf("dynamostore: %w", err)
-	}
-	o = o.withDefaults()
-	if err := check(ctx, client, table); err != nil {
-		return nil, fmt.Errorf("open table %q: %w", table, err)
-	}
-	s := newStore(client, table, o)
-	_, err := s.inspect(ctx)
-	if err == nil || errors.Is(err, ErrDenied) {
-		err = errors.Join(err, s.tryPermissions(ctx)) // permissions are not tried on a table that is no lease table
-	}
-	if err == nil && o.Buckets > 0 {
-		if err = s.Verify(ctx, o.Group); errors.Is(err, ErrRestored) {
-			err = nil // a worker reports it, and Adopt needs the store
-		}
-	}
+	r, err := prepare(ctx, client, table, o)
 	if err != nil {
-		return nil, fmt.Errorf("open table %q in region %q: %w", table, client.Options().Region, err)
+		return nil, err
+	}
+	s := &Store{r}
+	if err := r.open(ctx, s.tries, s.Verify); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
 
-func newStore(client *dynamodb.Client, table string, o Options) *Store {
-	return &Store{client: client, table: table, options: o, rows: newLane(o.InFlight)}
+// prepare checks the arguments of Open and OpenReader. It makes no request to the table.
+func prepare(ctx context.Context, client *dynamodb.Client, table string, o Options) (*reading, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("dynamostore: %w", err)
+	}
+	if err := check(ctx, client, table); err != nil {
+		return nil, fmt.Errorf("open table %q: %w", table, err)
+	}
+	return newReading(client, table, o.withDefaults()), nil
+}
+
+// open checks the state and the keys of the table, tries the permissions, and verifies the table
+// if Options.Buckets has to be compared with the number of the group.
+func (s *reading) open(ctx context.Context, tries func(partition string) []try, verify func(ctx context.Context, group string) error) error {
+	_, err := s.inspect(ctx)
+	if err == nil || errors.Is(err, ErrDenied) {
+		err = errors.Join(err, s.tryPermissions(ctx, tries)) // permissions are not tried on a table that is no lease table
+	}
+	if err == nil && s.options.Buckets > 0 {
+		if err = verify(ctx, s.options.Group); errors.Is(err, ErrRestored) {
+			err = nil // a worker reports it, and Adopt needs the store
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("open table %q in region %q: %w", s.table, s.client.Options().Region, err)
+	}
+	return nil
 }
 
 // inspect checks the description of the table, and returns its identity. It reads no items.
-func (s *Store) inspect(ctx context.Context) (string, error) {
+func (s *reading) inspect(ctx context.Context) (string, error) {
 	out, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (*dynamodb.DescribeTableOutput, error) {
 		return s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.table}, once)
 	})
@@ -121,13 +135,13 @@ func (s *Store) inspect(ctx context.Context) (string, error) {
 	return identity(t), nil
 }
 
-// tryPermissions sends one request for each action that a worker needs on seats and on targets.
-// The conditions of the writes cannot hold, so a write that is allowed is refused by its condition.
-func (s *Store) tryPermissions(ctx context.Context) error {
+// tryPermissions sends the requests that tries returns for seats and for targets. The conditions
+// of the writes cannot hold, so a write that is allowed is refused by its condition.
+func (s *reading) tryPermissions(ctx context.Context, tries func(partition string) []try) error {
 	var errs []error
 	for _, kind := range []lease.Kind{lease.KindSeat, lease.KindTarget} {
 		partition := attr.Partition(s.options.Group, kind)
-		for _, t := range s.tries(partition) {
+		for _, t := range tries(partition) {
 			_, err := call(ctx, s, lease.Key{Kind: lease.KindSeat}, func(ctx context.Context) (struct{}, error) { return struct{}{}, t.try(ctx) })
 			if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok && failed != nil {
 				continue
@@ -146,16 +160,16 @@ type try struct {
 	try    func(ctx context.Context) error
 }
 
-// tries returns a request for each action on the items of a partition.
-func (s *Store) tries(partition string) []try {
-	key := keyOf(partition, "permission check: never stored")
-	e := newExpression()
-	never := "attribute_exists(" + e.name(attr.Key) + ")"
+// triedKey returns the key of the item that the tries of a partition are about.
+func triedKey(partition string) primaryKey {
+	return keyOf(partition, "permission check: never stored")
+}
+
+// reads returns a request for each action that reads items of a partition.
+func (s *reading) reads(partition string) []try {
+	key := triedKey(partition)
 	query := newExpression()
 	all := query.is(attr.Group, partition)
-	touch := newExpression()
-	set := "SET " + touch.is(attr.Version, int64(attr.Format))
-	touch.name(attr.Key)
 	return []try{
 		{"GetItem", func(ctx context.Context) error {
 			_, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.table, Key: key}, once)
@@ -168,6 +182,18 @@ func (s *Store) tries(partition string) []try {
 			}, once)
 			return err
 		}},
+	}
+}
+
+// tries returns a request for each action on the items of a partition.
+func (s *Store) tries(partition string) []try {
+	key := triedKey(partition)
+	e := newExpression()
+	never := "attribute_exists(" + e.name(attr.Key) + ")"
+	touch := newExpression()
+	set := "SET " + touch.is(attr.Version, int64(attr.Format))
+	touch.name(attr.Key)
+	return append(s.reads(partition), []try{
 		{"PutItem", func(ctx context.Context) error {
 			_, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
 				TableName: &s.table, Item: key, ConditionExpression: &never, ExpressionAttributeNames: e.names,
@@ -187,7 +213,7 @@ func (s *Store) tries(partition string) []try {
 			}, once)
 			return err
 		}},
-	}
+	}...)
 }
 
 // explain adds to an error the action and, if there is one, the sentinel error.
@@ -300,7 +326,7 @@ func create(ctx context.Context, client *dynamodb.Client, table string, o TableO
 
 // waitActive waits until the table is active, and returns an error if it is no lease table.
 func waitActive(ctx context.Context, client *dynamodb.Client, table string) error {
-	probe := newStore(client, table, Options{AllowReplicated: true}.withDefaults())
+	probe := newReading(client, table, Options{AllowReplicated: true}.withDefaults())
 	var seen error // the last state of the table; the deadline may pass during the next request
 	for {
 		_, err := probe.inspect(ctx)
