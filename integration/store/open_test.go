@@ -29,7 +29,8 @@ func items(t *testing.T, table string) int32 {
 	return out.Count
 }
 
-// TestOpenSaysWhy: Open names the fault of a table, and the table itself, and writes nothing.
+// TestOpenSaysWhy: Open names the fault of a table, and the table itself, and writes nothing. OpenReader
+// finds the same faults.
 func TestOpenSaysWhy(t *testing.T) {
 	describe := func(edit func(table map[string]any)) *network.Faulty {
 		return network.NewFaulty(func(action string, _ []byte) network.Fault {
@@ -81,6 +82,10 @@ func TestOpenSaysWhy(t *testing.T) {
 			}
 			if err != nil && (!strings.Contains(err.Error(), table) || !strings.Contains(err.Error(), "eu-central-1")) {
 				t.Errorf("%v does not name table and region", err)
+			}
+			_, err = dynamostore.OpenReader(t.Context(), local.Client(t, through), table, tc.options)
+			if !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
+				t.Fatalf("OpenReader: got %v, want %v", err, tc.want)
 			}
 			if table != "no-such-table" && items(t, table) != 0 {
 				t.Error("Open wrote something")

@@ -17,7 +17,7 @@ import (
 // TestStore: dynamostore on DynamoDB Local passes the conformance suite, with one bucket and with four.
 // It makes no request that docs/iam.md does not allow a worker, and needs all that is allowed there.
 func TestStore(t *testing.T) {
-	policy := workerPolicy(t)
+	policy := policies(t, "Worker")[0]
 	f := network.NewFaulty(func(action string, body []byte) network.Fault {
 		if partition := partitionIn(t, body); !policy.allows(action, partition) {
 			t.Errorf("the policy does not allow %s of %s", action, partition)
@@ -93,19 +93,25 @@ func (p policy) allows(action, partition string) bool {
 	return false
 }
 
-// workerPolicy returns the policy of a worker in docs/iam.md.
-func workerPolicy(t *testing.T) policy {
+// policies returns the policies in the section of docs/iam.md about a role.
+func policies(t *testing.T, role string) (all []policy) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/iam.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, worker, _ := strings.Cut(string(text), "## Worker")
-	_, document, _ := strings.Cut(worker, "```json")
-	document, _, _ = strings.Cut(document, "```")
-	var read struct{ Statement policy }
-	if err := json.Unmarshal([]byte(document), &read); err != nil {
-		t.Fatal(err)
+	_, section, _ := strings.Cut(string(text), "\n## "+role+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, block := range strings.Split(section, "```json")[1:] {
+		document, _, _ := strings.Cut(block, "```")
+		var read struct{ Statement policy }
+		if err := json.Unmarshal([]byte(document), &read); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, read.Statement)
 	}
-	return read.Statement
+	if len(all) == 0 {
+		t.Fatalf("docs/iam.md has no policy for the role %s", role)
+	}
+	return all
 }
