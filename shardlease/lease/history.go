@@ -76,17 +76,18 @@ func unpack(packed string, last Transfer) ([]Transfer, error) {
 
 // pack encodes t as one attribute of a row whose owner has the given task.
 func (t Transfer) pack(task string) string {
-	return strings.Join([]string{
+	return strings.TrimRight(strings.Join([]string{
 		string(t.Reason), t.From, t.By, strconv.FormatInt(millis(t.At), 10), string(t.WriteID), cmp.Or(t.Did, t.mode()), attr.PackTask(t.Task, task), t.Note,
-	}, "\t")
+	}, "\t"), "\t")
 }
 
 func (in *reader) last(generation int64, task string) Transfer {
 	fields := strings.Split(in.text(attr.Last), "\t")
-	if len(fields) != 8 {
-		in.fail(attr.Last, "must have eight fields")
+	if len(fields) < 5 || len(fields) > 8 {
+		in.fail(attr.Last, "must have five to eight fields")
 		return Transfer{}
 	}
+	fields = append(fields, "", "", "")
 	at, err := strconv.ParseInt(fields[3], 10, 64)
 	if err != nil {
 		in.fail(attr.Last, "must hold a time")
