@@ -40,7 +40,7 @@ type watch struct {
 	since    Instant    // when the plan was first seen as it is: this revision, open or complete
 	at       order      // the step in which it became known as it is
 	wishes   lease.Wishes
-	wished   string   // the hash of the wishes that plans take into account
+	wished   string   // the hash of the wishes that plans take into account; empty: they were not read yet
 	looks    []string // shards whose rows commands have changed, as the last wishes say
 	late     []string // strays that became known while a plan was being written
 	self     bool     // this worker's own seat is a change, or it has evicted another
@@ -77,11 +77,12 @@ func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) 
 
 // heed takes the wishes. The first watcher that sees new ones plans, unless they are looks.
 func (w *watch) heed(now lease.Wishes) {
-	if w.known && now.WriteID == w.wishes.WriteID {
+	first := w.wished == "" // they were not read before, also if the plan was looked for and is unreadable
+	if !first && now.WriteID == w.wishes.WriteID {
 		return
 	}
 	wished := hashed(now)
-	if w.known {
+	if !first {
 		w.self = w.self || wished != w.wished
 		for _, wish := range now.List {
 			if wish.Kind == protocol.WishLook && !slices.Contains(w.wishes.List, wish) {

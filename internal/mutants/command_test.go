@@ -32,6 +32,8 @@ func commandMutants() []mutant {
 			never("err == nil"), inWorker, "TestCommandsAreNoticedAtOnce"},
 		{"a list of wishes shows no looks", "shardlease.Supervisor.Wishes",
 			never("protocol.wishlook"), inWorker, "TestCommandsAreNoticedAtOnce"},
+		{"wishes are read although the plan was unreadable before", "internal/engine.watch.heed",
+			swap(`$first := w.wished == ""`, `$first := !w.known`), inSim, "TestNothingStandsStillWithoutAName/the_plan_is_unreadable/4"},
 		{"new looks are noticed", "internal/engine.watch.heed",
 			never("protocol.wishlook"), inEngine, "TestCommandsActSoon"},
 		{"a look is heeded once", "internal/engine.watch.heed",
