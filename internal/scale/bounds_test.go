@@ -286,17 +286,18 @@ func TestChangesOfALargeFleet(t *testing.T) {
 		run                 func(*fleet) result
 		held, even, longest time.Duration // the longest: without a handler
 		starts              int           // the most tenures that may begin
+		moments             uint64
 	}{
-		{"a worker joins", joins, beat, change, moment, 27},
-		{"a worker leaves", leaves, change, change, moment, 60},
-		{"two of sixteen die", func(f *fleet) result { f.nodes[1].kill(); return dies(f) }, died, died, died, 60},
+		{"a worker joins", joins, beat, change, moment, 27, 5},
+		{"a worker leaves", leaves, change, change, moment, 60, 14},
+		{"two of sixteen die", func(f *fleet) result { f.nodes[1].kill(); return dies(f) }, died, died, died, 60, 5},
 		// A worker that leaves gives back what it had just requested; the next plan is due a second later.
-		{"every worker is replaced", deploy, beat, 3 * leaseTime, 2 * moment, 3 * 400},
-		{"the table was silent", outage, back, back, back, 405},
-		{"all restart", restart, leaseTime + beat, leaseTime + beat, leaseTime + beat, 400},
+		{"every worker is replaced", deploy, beat, 3 * leaseTime, 2 * moment, 3 * 400, 5},
+		{"the table was silent", outage, back, back, back, 405, 5},
+		{"all restart", restart, leaseTime + beat, leaseTime + beat, leaseTime + beat, 400, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for i := range uint64(5) {
+			for i := range c.moments {
 				f := settled(ofSixteen(), true)
 				f.chance = rand.New(rand.NewPCG(i, 7))
 				f.Run(time.Duration(i) * 700 * time.Millisecond)
