@@ -146,7 +146,7 @@ func skipped(text string) error {
 
 // race runs tests with the race detector. Sometimes the detector itself crashes when a
 // timer of a fake clock fires (compare go.dev/issue/78156): once or twice in a hundred runs
-// of examples/quickstart. A package in which only that happened is tested once more.
+// of internal/story. A package in which only that happened is tested once more.
 func race(out io.Writer, dir string, args ...string) error {
 	test := func(args []string) (string, error) {
 		return inModule(dir, append([]string{"go", "test", "-race"}, args...)...).run(out)

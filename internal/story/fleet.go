@@ -1,4 +1,4 @@
-package main
+package story
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
-	"github.com/shardlease/shardlease-go/shardlease/storetest"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 const group, ttl = "quickstart", time.Second // the lease time is short, for a short story; its default is 10 s
 
 // A fleet is a group of workers that share the shards of one stream.
 type fleet struct {
-	screen
+	*screen
 	mode            rebalance.Mode
 	shards          []string
 	store           memstore.Store
@@ -36,16 +36,16 @@ type fleet struct {
 	gaps, overlaps  []time.Duration
 }
 
-// A worker is one member of a fleet. It reaches the lease table over a link, which the story
-// interrupts to kill the worker or to pause it.
+// A worker is one member of a fleet. It reaches the lease table over a link.
 type worker struct {
 	name         string
 	mode         rebalance.Mode
 	fleet        *fleet
-	link         *storetest.Link
 	stop, resume context.CancelFunc
 	pause        context.Context // ends when the worker resumes
 	state        atomic.Value
+	pauses       atomic.Bool      // the worker is paused when it sends its next checkpoint
+	late         chan lease.Write // that checkpoint
 }
 
 const serving, paused, killed, left = "serving", "paused", "killed", "has left" // states of a worker
@@ -62,9 +62,32 @@ func newFleet(mode rebalance.Mode, shards int, out io.Writer) *fleet {
 	return f
 }
 
+// A link is the connection of one worker to the table. While the worker is killed or paused, no
+// write arrives, so that the rest of the fleet sees a dead worker. Its reads change nothing.
+type link struct {
+	lease.Store
+	worker *worker
+}
+
+// Write makes one write. A worker that is to be paused is paused while it sends a checkpoint.
+func (l link) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	if w.Op == lease.OpSwap && w.Key().Kind == lease.KindLease && l.worker.pauses.CompareAndSwap(true, false) {
+		l.worker.state.Store(paused)
+		l.worker.late <- w
+	}
+	switch l.worker.state.Load() {
+	case killed:
+		return nil, errors.New("killed")
+	case paused:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return l.Store.Write(ctx, w)
+}
+
 // join starts one more worker.
 func (f *fleet) join(ctx context.Context, mode rebalance.Mode) {
-	w := &worker{name: fmt.Sprintf("worker-%d", len(f.workers)+1), mode: mode, fleet: f, link: storetest.NewLink(&f.store)}
+	w := &worker{name: fmt.Sprintf("worker-%d", len(f.workers)+1), mode: mode, fleet: f, late: make(chan lease.Write, 1)}
 	w.state.Store(serving)
 	f.workers = append(f.workers, w)
 	w.pause, w.resume = context.WithCancel(ctx)

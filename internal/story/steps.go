@@ -1,4 +1,4 @@
-package main
+package story
 
 import (
 	"cmp"
@@ -77,7 +77,6 @@ func (f *fleet) kill(ctx context.Context) {
 	f.heading("%s is killed", w.name)
 	f.say("%s dies while it owns %d shards, and reports that to nobody", f.hue(w.name), len(f.owners()[w.name]))
 	w.state.Store(killed)
-	w.link.Cut()
 	w.stop()
 	f.good("others own its shards after %v: its lease expired %v after its last heartbeat", f.wait(ctx, f.served), ttl)
 }
@@ -86,7 +85,12 @@ func (f *fleet) kill(ctx context.Context) {
 func (f *fleet) pause(ctx context.Context) {
 	w := f.workers[2]
 	f.heading("%s is paused in the middle of a checkpoint", w.name)
-	late := w.pauseAtCheckpoint(ctx)
+	w.pauses.Store(true)
+	var late lease.Write
+	select {
+	case late = <-w.late:
+	case <-ctx.Done():
+	}
 	old, ok := late.Old.(lease.Row)
 	if !ok {
 		return // interrupted
@@ -104,28 +108,9 @@ func (f *fleet) pause(ctx context.Context) {
 	now := refused.Now.(lease.Row)
 	f.good("the table refuses the checkpoint: generation %d of %s is over, %s owns %d", old.Generation, old.Shard, now.Owner.Name, now.Generation)
 	f.count(f.counts, "refused", 1)
-	w.link.OnWrite(nil)
 	w.state.Store(serving)
-	w.link.Heal()
 	w.resume()
 	f.good("%s has its share again after %v", w.name, f.wait(ctx, f.even))
-}
-
-// pauseAtCheckpoint pauses the worker when it sends a checkpoint, and returns that write.
-func (w *worker) pauseAtCheckpoint(ctx context.Context) (late lease.Write) {
-	sent := make(chan lease.Write, 1)
-	w.link.OnWrite(func(_ context.Context, write lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
-		if write.Op == lease.OpSwap && write.Key().Kind == lease.KindLease && w.state.CompareAndSwap(serving, paused) {
-			w.link.Silence()
-			sent <- write
-		}
-		return send()
-	})
-	select {
-	case late = <-sent:
-	case <-ctx.Done():
-	}
-	return late
 }
 
 // leave: a clean stop waits for no lease to expire.
@@ -157,10 +142,7 @@ func (f *fleet) finish(ctx context.Context) {
 		fmt.Sprintf("  stale writes that the sink refused: %d", f.sink.refused),
 		fmt.Sprintf("  records processed: %d of %d; %d of them again, because after a crash or in an overlap", records-lost, records, f.sink.again),
 		"                     the successor starts at the last accepted checkpoint",
-		f.paint("1", fmt.Sprintf("  records lost: %d", lost)), "", "Try next:",
-		"  go run ./examples/quickstart -handoff cooperative    the first workers move shards without a gap, too",
-		"  go run ./examples/consumer                           the smallest whole consumer, to copy from",
-		"  go test -v -run TestFailover ./examples/consumer     a test of a failover, which takes no time")
+		f.paint("1", fmt.Sprintf("  records lost: %d", lost)))
 	if lost > 0 {
 		f.fail(fmt.Errorf("%d records were lost", lost))
 	}
@@ -213,10 +195,11 @@ type screen struct {
 	board    []string // what is drawn
 }
 
-func newScreen(out io.Writer) screen {
-	info, err := os.Stdout.Stat()
+func newScreen(out io.Writer) *screen {
+	file, _ := out.(*os.File)
+	info, err := file.Stat() // an error if out is no file
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
-	return screen{out: out, live: terminal && out == os.Stdout, start: time.Now()}
+	return &screen{out: out, live: terminal, start: time.Now()}
 }
 
 // put prints lines and the next board (nil: the same) over the board that is drawn. The
