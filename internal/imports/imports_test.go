@@ -45,6 +45,8 @@ var rules = map[string]rule{
 	"shardlease": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "internal/engine", "internal/protocol"},
 		"the thin shell that users embed: it accepts any store, and depends on none"},
 	"memstore": {[]string{"shardlease/lease"}, "users' tests link it: it must have no other dependency"},
+	"shardlease/inspect": {[]string{"checkpoint", "rebalance", "internal/handoff", "shardlease/lease"},
+		"it looks at a fleet from outside: a dashboard or an exporter links it without the worker"},
 	"shardlease/storetest": {[]string{"checkpoint", "rebalance", "internal/protocol", "internal/storm", "shardlease/lease"},
 		"the contract as tests: a third party's store is tested with the standard library alone"},
 	"shardlease/tenuretest": {[]string{"checkpoint", "internal/protocol", "memstore", "rebalance", "shardlease", "shardlease/event", "shardlease/lease"},
@@ -53,14 +55,20 @@ var rules = map[string]rule{
 		"it accepts a client that the user has configured, so it never imports the SDK's config"},
 	"dynamostore/kcl": {[]string{"checkpoint", "internal/protocol", "shardlease", "shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/"},
 		"it reads another library's table: only programs that migrate from or to that library link it; it creates rows through any store, as an operator does"},
+	"shardlease/cmd/shardlease": {[]string{"checkpoint", "dynamostore", "dynamostore/kcl", "internal/story", "rebalance", "shardlease", "shardlease/inspect", "shardlease/lease",
+		"github.com/aws/aws-sdk-go-v2/", "github.com/goccy/go-yaml", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
+		"the operators' command: a module of its own, so that users of the library do not get its requirements"},
 	"examples/...": {forExamples("github.com/aws/aws-sdk-go-v2/"),
 		"they are written like a user's program: from outside, and without the engine"},
-	"examples/sinks/sql": {forExamples("modernc.org/sqlite"), "a user's program with a database"},
+	"examples/quickstart": {[]string{"rebalance", "internal/story"}, "it tells a story that the command shardlease tells too"},
+	"examples/sinks/sql":  {forExamples("modernc.org/sqlite"), "a user's program with a database"},
 	"examples/kinesis/...": {forExamples("github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/", "examples/kinesis/"),
 		"a user's consumer of Kinesis"},
 	"examples/dynamodbstreams": {forExamples("github.com/aws/aws-sdk-go-v2/"), "a user's consumer of DynamoDB Streams"},
 	"integration/...": {[]string{"checkpoint", "internal/attr", "internal/protocol", "shardlease/lease", "dynamostore", "github.com/aws/aws-sdk-go-v2/", "github.com/testcontainers/testcontainers-go", "github.com/testcontainers/testcontainers-go/", "go.uber.org/goleak"},
 		"its tests need containers and clients"},
+	"internal/story": {[]string{"checkpoint", "rebalance", "shardlease", "shardlease/event", "shardlease/lease", "memstore"},
+		"a program that explains the library links it: no test library, and no store but the embedded one"},
 	"internal/judge": {[]string{"checkpoint", "shardlease/lease"},
 		"what rows may become: it knows neither transitions nor workers, so that it can judge both"},
 	"internal/virtual": {[]string{"internal/engine", "memstore", "shardlease/event", "shardlease/lease"},
@@ -84,7 +92,7 @@ var rules = map[string]rule{
 
 // forExamples returns what every example may import, and more.
 func forExamples(more ...string) []string {
-	return append(more, "checkpoint", "rebalance", "shardlease", "shardlease/event", "shardlease/lease", "memstore", "dynamostore", "dynamostore/kcl", "shardlease/storetest", "examples/internal/takeover")
+	return append(more, "checkpoint", "rebalance", "shardlease", "shardlease/event", "shardlease/lease", "memstore", "dynamostore", "shardlease/storetest", "examples/internal/takeover")
 }
 
 // ruleOf returns the rule of a package, or else the rule of the nearest folder above it.

@@ -1,0 +1,150 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A bill makes DynamoDB return what each read costs, and adds it up.
+type bill struct {
+	next http.RoundTripper
+
+	mu    sync.Mutex
+	units float64
+}
+
+func (b *bill) RoundTrip(request *http.Request) (*http.Response, error) {
+	action, body, err := network.Read(request)
+	if err != nil {
+		return nil, err
+	}
+	if action == "GetItem" || action == "Query" {
+		body = append([]byte(`{"ReturnConsumedCapacity":"TOTAL",`), bytes.TrimPrefix(bytes.TrimSpace(body), []byte("{"))...)
+		request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	response, err := b.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	response.Body = io.NopCloser(bytes.NewReader(answer))
+	var told struct{ ConsumedCapacity struct{ CapacityUnits float64 } }
+	_ = json.Unmarshal(answer, &told)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.units += told.ConsumedCapacity.CapacityUnits
+	return response, err
+}
+
+func (b *bill) sum() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.units
+}
+
+// TestWhatLookingCosts: to watch 1,000 shards on 20 workers at rest costs at most $5 a month at the
+// default pace, by what DynamoDB Local bills. The cost that a snapshot estimates is as high.
+func TestWhatLookingCosts(t *testing.T) {
+	table := local.Table(t)
+	populate(t, local.Open(t, local.Client(t, nil), table, dynamostore.Options{Group: "orders", Timeout: time.Minute}), 1000, 20)
+
+	var b *bill
+	client := local.Client(t, func(next http.RoundTripper) http.RoundTripper {
+		b = &bill{next: next}
+		return b
+	})
+	reader, err := dynamostore.OpenReader(t.Context(), client, table, dynamostore.Options{Group: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A tenth of the default times: a period still has fifteen looks at the seats and one at the rows.
+	const periods, faster = 2, 10
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	looks, rows, from, estimate := 0, 0, 0.0, 0.0
+	var last time.Time
+	for s, err := range inspect.Watch(ctx, reader, "orders", inspect.WatchOptions{Every: 2 * time.Second / faster, RowsEvery: 30 * time.Second / faster}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Shards) != 1000 || len(s.Workers) != 20 {
+			t.Fatalf("%d shards and %d workers", len(s.Shards), len(s.Workers))
+		}
+		looks++
+		estimate += s.Cost.ReadUnits
+		if !s.RowsAt.Equal(last) {
+			last = s.RowsAt
+			if rows++; rows == 1 {
+				looks, from, estimate = 0, b.sum(), 0
+			} else if rows == 1+periods {
+				break
+			}
+		}
+	}
+	const readPrice, month = 0.125 / 1e6, 730 * 3600
+	billed := b.sum() - from
+	perSecond := billed / (periods * 30)
+	t.Logf("1,000 shards, 20 workers: %d looks, %.1f read units in a period of 30 s, %.2f units/s, $%.2f a month; estimated %.1f units",
+		looks, billed/periods, perSecond, perSecond*month*readPrice, estimate/periods)
+	if cost := perSecond * month * readPrice; cost > 5 {
+		t.Errorf("watching costs $%.2f a month", cost)
+	}
+	if looks < 14*periods || estimate < 0.95*billed || estimate > 1.05*billed {
+		t.Errorf("%d looks: estimated %.1f units, billed %.1f", looks, estimate, billed)
+	}
+}
+
+// populate stores the rows and seats of a fleet at rest.
+func populate(t *testing.T, store lease.Store, shards, workers int) {
+	t.Helper()
+	if err := store.Verify(t.Context(), "orders"); err != nil { // records the identity of the table, as workers do
+		t.Fatal(err)
+	}
+	ids := 0
+	stamp := func() protocol.Stamp {
+		ids++
+		return protocol.Stamp{ID: lease.WriteID(fmt.Sprintf("%026d", ids)), At: time.Now()}
+	}
+	write := func(w lease.Write, err error) lease.Record {
+		t.Helper()
+		var now lease.Record
+		if err == nil {
+			now, err = store.Write(t.Context(), w)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now
+	}
+	owners := make([]lease.Owner, workers)
+	for i := range owners {
+		owners[i] = lease.Owner{Name: fmt.Sprintf("worker-%d", i), Incarnation: lease.Incarnation(fmt.Sprintf("W%025d", i))}
+		seat := lease.Seat{Group: "orders", Incarnation: owners[i].Incarnation, Name: owners[i].Name, TTL: 10 * time.Second}
+		write(protocol.NextBeat(write(protocol.Sit(seat, stamp())).(lease.Seat), lease.Says{}, stamp()))
+	}
+	position := checkpoint.Mark{Position: strings.Repeat("4", 56)}
+	for i := range shards {
+		owner := owners[i%workers]
+		row := write(protocol.Begin("orders", fmt.Sprintf("shardId-%012d", i), nil, owner.Name, stamp())).(lease.Row)
+		row = write(protocol.Claim(row, owner, stamp())).(lease.Row)
+		hold := lease.Hold{Key: row.Key(), Incarnation: owner.Incarnation, Generation: row.Generation}
+		write(protocol.Commit(row, hold, position, stamp()))
+	}
+}

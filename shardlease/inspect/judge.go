@@ -1,0 +1,258 @@
+package inspect
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A judge finds the warnings of a snapshot.
+type judge struct {
+	*Snapshot
+	alive  []*Worker // the living workers
+	claims []*Worker // those of them that claim shards, because they do not leave
+	by     map[lease.Incarnation]*record
+	rests  backoff
+	ttl    time.Duration
+	found  []Warning
+}
+
+// A record is a worker with what its shards show of it.
+type record struct {
+	*Worker
+	ahead time.Duration // how far in the future the latest of its stored times is
+	waits bool          // something with a time of its own keeps it from what the plan assigns to it
+	may   time.Duration // how long its moves may stand
+}
+
+func (s *Snapshot) judge() *judge {
+	j := &judge{Snapshot: s, alive: s.living(), ttl: s.leaseTime(), by: make(map[lease.Incarnation]*record, len(s.Workers))}
+	j.claims = claimers(j.alive)
+	seats := make([]lease.Seat, len(j.claims))
+	for i, w := range j.claims {
+		seats[i] = w.Seat
+	}
+	j.rests = backoffOf(seats, s.maxBackoff)
+	for i := range s.Workers {
+		w := &s.Workers[i]
+		j.by[w.Seat.Incarnation] = &record{Worker: w, ahead: w.Seat.At.Sub(s.At)}
+	}
+	for i := range s.Shards {
+		of := &s.Shards[i]
+		waits := of.Move != nil || of.State != Held && of.State != Finished
+		if r := j.by[of.Owner.Incarnation]; r != nil {
+			r.ahead, r.waits = max(r.ahead, of.Row.Checkpoint.At.Sub(s.At)), r.waits || waits
+			if of.Move != nil {
+				r.may = max(r.may, of.Move.May)
+			}
+		}
+		if r := j.by[of.Target.Incarnation]; r != nil {
+			r.waits = r.waits || waits
+		}
+	}
+	return j
+}
+
+// claimers returns the workers that do not leave.
+func claimers(alive []*Worker) (all []*Worker) {
+	for _, w := range alive {
+		if !w.Leaves {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+func (j *judge) warn(code Code, level slog.Level, subject, text, do string) {
+	j.found = append(j.found, Warning{Code: code, Level: level, Subject: subject, Text: text, Do: do})
+}
+
+// level returns slog.LevelError if something is severe, and otherwise slog.LevelWarn.
+func level(severe bool) slog.Level {
+	if severe {
+		return slog.LevelError
+	}
+	return slog.LevelWarn
+}
+
+// many returns a number with its noun.
+func many(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// about returns a duration for people.
+func about(d time.Duration) string {
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// group finds what concerns the table and the fleet as a whole.
+func (j *judge) group() {
+	if needs := j.needing(); len(j.alive) == 0 {
+		j.warn(CodeNoWorkers, level(needs > 0), "", fmt.Sprintf("no worker is alive, and %s a worker.", waiting(needs)),
+			"Start workers of this group, and compare the group's name with theirs in `shardlease groups`.")
+	} else if len(j.claims) == 1 {
+		j.warn(CodeAlone, slog.LevelInfo, "", fmt.Sprintf("worker %q is the only one: if it dies, its shards wait until another is started.", j.claims[0].Seat.Name),
+			"Start a second worker; `shardlease workers` lists those that run.")
+	}
+	if j.Restored {
+		j.warn(CodeRestored, slog.LevelError, "", "the table was restored or replaced, and the workers claim nothing: "+j.RestoredWhy+".",
+			"Stop the writers of the old table, then take the rows into use with `shardlease table adopt`.")
+	}
+	for _, u := range j.Unreadable {
+		isRow := u.Key.Kind == lease.KindLease
+		j.warn(CodeUnreadable, level(isRow), u.Key.Name, fmt.Sprintf("a record of the table cannot be read: %v.", u.Cause), unreadableHelp(u.Key))
+	}
+	if j.Unverified != nil {
+		j.warn(CodeUnreadable, slog.LevelWarn, "", fmt.Sprintf("the store cannot tell whether the table was restored: %v.", j.Unverified),
+			"Give this reader the permissions of an observer, and try `shardlease table verify`.")
+	}
+	for _, w := range j.alive {
+		if first := j.alive[0].Seat; w.Seat.TTL != first.TTL {
+			j.warn(CodeTTLDiffers, slog.LevelInfo, "", fmt.Sprintf("worker %q has a lease time of %v, and worker %q one of %v.", first.Name, first.TTL, w.Seat.Name, w.Seat.TTL),
+				"Finish the rollout, or give all workers the same Config.TTL; `shardlease workers -o wide` shows it.")
+			break
+		}
+	}
+}
+
+func waiting(n int) string {
+	if n == 1 {
+		return "1 shard needs"
+	}
+	return fmt.Sprintf("%d shards need", n)
+}
+
+func unreadableHelp(k lease.Key) string {
+	switch k.Kind {
+	case lease.KindLease:
+		return fmt.Sprintf("Compare the item with docs/table.md and repair it; no worker claims the shard until `shardlease get %s` can read it.", quoted(k.Name))
+	case lease.KindSeat:
+		return fmt.Sprintf("If no worker of a newer version has written it, delete it with `shardlease evict %s`.", quoted(k.Name))
+	}
+	return "Compare the item with docs/table.md, and delete it if no newer version has written it: the planner writes a new one; `shardlease plan` shows the result."
+}
+
+// needing returns how many shards need a worker.
+func (j *judge) needing() (n int) {
+	for i := range j.Shards {
+		switch j.Shards[i].State {
+		case Finished, Removed, Quarantined, Unlisted:
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// steering finds what concerns the plan.
+func (j *judge) steering() {
+	p := j.Plan
+	if j.Partial || len(j.alive) == 0 {
+		return
+	}
+	if p == nil {
+		j.unplanned()
+		return
+	}
+	if p.Unplaced > 0 && !p.Open {
+		j.warn(CodeNoRoom, level(j.unowned(p)), "", fmt.Sprintf("no worker has room for %s, such as %q.", many(int(p.Unplaced), "shard"), p.Examples),
+			"Start more workers or raise Config.MaxShards; `shardlease plan --add 1` shows what one more worker would hold.")
+	}
+	if p.Open {
+		limit, of := 30*time.Second, "its planner"
+		if maker := j.by[p.By.Incarnation]; maker == nil || !maker.alive() {
+			limit, of = 10*time.Second, "its dead planner"
+		}
+		if j.PlanAge.over(limit) {
+			j.warn(CodePlanStale, slog.LevelWarn, "", fmt.Sprintf("revision %d of the plan has been open for %s, and %s %q has not completed it.", p.Revision, about(j.PlanAge.D), of, p.By.Name),
+				fmt.Sprintf("Look for store errors in the logs of the workers; if the planner hangs, `shardlease evict %s`.", quoted(string(p.By.Incarnation))))
+		}
+		return
+	}
+	j.uneven()
+}
+
+// unowned reports whether a shard for which no worker has room may have no owner. A shard that was never
+// placed has no row.
+func (j *judge) unowned(p *lease.Plan) bool {
+	return j.Count(Free)+j.Count(Orphaned)+j.Count(Resting) > 0 || slices.ContainsFunc(p.Examples, func(name string) bool {
+		of := j.Shard(name)
+		return of == nil || of.Owner.IsZero()
+	})
+}
+
+// unplanned reports a fleet that has no plan although it has run for a while.
+func (j *judge) unplanned() {
+	for _, w := range j.alive {
+		if !w.Seated.over(2 * w.Seat.TTL) {
+			return
+		}
+	}
+	if len(j.Unreadable) == 0 {
+		j.warn(CodePlanStale, slog.LevelWarn, "", "the workers run, and the group has no plan.",
+			"Look for store errors and for the source's errors in the logs of the workers; `shardlease workers` lists them.")
+	}
+}
+
+// settle is how long a fleet may take to follow a plan.
+const settle = 20 * time.Second
+
+// uneven reports workers that hold at least two shards more or less than others, unless the plan wants
+// it so.
+func (j *judge) uneven() {
+	if !j.PlanAge.over(settle) || j.stirs() || j.Restored {
+		return
+	}
+	var least, most *Worker
+	planned := true
+	for _, w := range j.alive {
+		if w.Leaves || w.Seat.Health.Unwell != "" {
+			continue
+		}
+		planned = planned && w.Held == w.Target
+		full := w.Seat.MaxShards > 0 && int64(w.Held) >= w.Seat.MaxShards
+		if !full && (least == nil || w.Held < least.Held) {
+			least = w
+		}
+		if most == nil || w.Held > most.Held {
+			most = w
+		}
+	}
+	if planned || least == nil || most.Held-least.Held < 2 {
+		return
+	}
+	j.warn(CodeUneven, slog.LevelWarn, "", fmt.Sprintf("worker %q holds %s and worker %q holds %s, %s after the plan.", most.Seat.Name, many(most.Held, "shard"), least.Seat.Name, many(least.Held, "shard"), about(j.PlanAge.D)),
+		fmt.Sprintf("See what worker %q reports, and which shards the plan would move with `shardlease plan`.", least.Seat.Name))
+}
+
+// stirs reports whether shards are where they are only for now: because of a wish, a move, a failure, a worker
+// that has just come, or a shard that has just changed hands.
+func (j *judge) stirs() bool {
+	for _, wish := range j.Wishes {
+		if wish.Stands(j.At) {
+			return true
+		}
+	}
+	for _, w := range j.claims {
+		if !w.Seated.over(settle) {
+			return true
+		}
+	}
+	for i := range j.Shards {
+		of := &j.Shards[i]
+		within := of.Move != nil && (of.Move.May == 0 || of.Move.For.Watched < of.Move.May)
+		if within || of.State == Resting || !of.Tenure.over(settle) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,81 @@
+package inspect
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// defaultPrepare is the default of a move's preparation. No record shows that a worker prepares.
+const defaultPrepare = 30 * time.Second
+
+// worker finds what is wrong with one worker.
+func (j *judge) worker(w *record) {
+	seat := &w.Seat
+	if w.Dead {
+		j.warn(CodeSilent, slog.LevelWarn, seat.Name, fmt.Sprintf("the worker has stored no heartbeat for %s, its lease time is %v, and no other worker has evicted it.", about(w.Silent.D), seat.TTL),
+			fmt.Sprintf("Find out whether it still runs; if not, `shardlease evict %s` frees its %s.", quoted(string(seat.Incarnation)), many(w.Held, "shard")))
+		return
+	}
+	j.clock(w)
+	j.unwell(w)
+	j.leaving(w)
+	limit := 2 * seat.TTL
+	if w.Lacking > 0 {
+		limit += defaultPrepare
+	}
+	if !w.Unsettled.over(limit) || j.Plan == nil || j.Plan.Open || j.Partial || !w.alive() || w.waits {
+		return
+	}
+	text := fmt.Sprintf("the worker has lacked %s of revision %d of the plan for %s.", many(w.Lacking, "shard"), j.Plan.Revision, about(w.Unsettled.D))
+	if seat.Revision < j.Plan.Revision {
+		text = fmt.Sprintf("the worker has not seen revision %d of the plan for %s.", j.Plan.Revision, about(w.Unsettled.D))
+	}
+	j.warn(CodePlanStale, slog.LevelWarn, seat.Name, text,
+		fmt.Sprintf("Look for store errors in the logs of the worker; if it hangs, `shardlease evict %s`.", quoted(string(seat.Incarnation))))
+}
+
+// clock reports a worker whose clock differs from the reader's.
+func (j *judge) clock(w *record) {
+	behind := j.At.Sub(w.Seat.At) - w.Silent.D
+	text := ""
+	switch {
+	case w.Seat.At.IsZero():
+	case w.ahead > skew:
+		text = fmt.Sprintf("the worker has stored a time that is %s in the future.", about(w.ahead))
+	case w.Silent.Observed && behind > skew+w.Seat.TTL:
+		text = fmt.Sprintf("the worker has stored a heartbeat with a time %s in the past.", about(behind))
+	}
+	if text != "" {
+		j.warn(CodeClockSkew, slog.LevelWarn, w.Seat.Name, text,
+			"Synchronize the clocks of its host and of this one: no guarantee depends on them, but `shardlease workers` and the ends of wishes do.")
+	}
+}
+
+func (j *judge) unwell(w *record) {
+	h := &w.Seat.Health
+	if h.Unwell == "" && !h.NoSource {
+		return
+	}
+	all := h.Unwell != ""
+	for _, other := range j.alive {
+		all = all && other.Seat.Health.Unwell != ""
+	}
+	text := fmt.Sprintf("the worker reports that it is unwell: %s.", w.Health)
+	if !h.UnwellSince.IsZero() {
+		text = fmt.Sprintf("the worker has reported for %s that it is unwell: %s.", about(since(j.At, h.UnwellSince).D), w.Health)
+	}
+	j.warn(CodeUnwellWorker, level(all), w.Seat.Name, text,
+		fmt.Sprintf("Read its logs, then restart it; `shardlease drain %s` moves its shards away first.", quoted(w.Seat.Name)))
+}
+
+// leaving reports a worker that shuts down and gives up no shards.
+func (j *judge) leaving(w *record) {
+	if !w.Leaves || w.Held == 0 || j.Partial {
+		return
+	}
+	if w.Emptying.Watched >= max(20*time.Second, w.may) {
+		j.warn(CodeLeavingSlowly, slog.LevelWarn, w.Seat.Name, fmt.Sprintf("the worker shuts down, and has given up none of its %s for %s.", many(w.Held, "shard"), about(w.Emptying.Watched)),
+			fmt.Sprintf("Look for handlers that do not return; `shardlease evict %s` takes the shards from it.", quoted(string(w.Seat.Incarnation))))
+	}
+}

@@ -1,0 +1,309 @@
+package inspect_test
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A story makes one warning begin and end.
+type story struct {
+	name    string
+	code    inspect.Code
+	level   slog.Level
+	subject string
+	begin   func(of *table)
+	end     func(of *table)
+	// after is when the warning begins, by the reader's own clock. By told times it begins a minute later,
+	// unless untold: no record has a time.
+	after  time.Duration
+	untold bool
+	also   []inspect.Code // other warnings that are no Info
+}
+
+const (
+	info     = slog.LevelInfo
+	warning  = slog.LevelWarn
+	severe   = slog.LevelError
+	claiming = 4 * 1200 * time.Microsecond // what four shards add
+)
+
+func stories() []story {
+	return slices.Concat(groupStories(), planStories(), shardStories(), moveStories(), workerStories())
+}
+
+func groupStories() []story {
+	return []story{
+		{name: "no worker", code: inspect.CodeNoWorkers, level: severe, begin: func(of *table) { clear(of.seats) }, end: func(of *table) {
+			for _, name := range []string{"a", "b"} {
+				of.seat(name)
+			}
+			of.planned(2)
+		}},
+		{name: "no worker is needed", code: inspect.CodeNoWorkers, level: warning, begin: func(of *table) { clear(of.seats); clear(of.rows) },
+			end: func(of *table) { of.seat("a"); of.planned(2) }},
+		{name: "one worker", code: inspect.CodeAlone, level: info, begin: func(of *table) {
+			of.move("shard-1", "a")
+			of.move("shard-3", "a")
+			delete(of.seats, "b")
+		}, end: func(of *table) { of.seat("b") }},
+		{name: "the other worker leaves", code: inspect.CodeAlone, level: info, begin: func(of *table) { of.seats["b"].Leaving = true },
+			end: func(of *table) { of.seats["b"].Leaving = false }},
+		{name: "restored", code: inspect.CodeRestored, level: severe, begin: func(of *table) { of.verify = lease.ErrWentBack },
+			end: func(of *table) { of.verify = nil }},
+		{name: "a row is malformed", code: inspect.CodeUnreadable, level: severe, subject: "shard-0", begin: func(of *table) { of.bad = []lease.Key{key(lease.KindLease, "shard-0")} },
+			end: func(of *table) { of.bad = nil }},
+		{name: "a seat is malformed", code: inspect.CodeUnreadable, level: warning, subject: "a-1", begin: func(of *table) { of.bad = []lease.Key{key(lease.KindSeat, "a-1")} },
+			end: func(of *table) { of.bad = nil }},
+		{name: "not verified", code: inspect.CodeUnreadable, level: warning, begin: func(of *table) { of.verify = lease.ErrMalformed },
+			end: func(of *table) { of.verify = nil }},
+		{name: "another lease time", code: inspect.CodeTTLDiffers, level: info, begin: func(of *table) { of.seats["b"].TTL++ },
+			end: func(of *table) { of.seats["b"].TTL-- }},
+	}
+}
+
+func planStories() []story {
+	return []story{
+		{name: "no room", code: inspect.CodeNoRoom, level: warning, begin: func(of *table) { of.plan.Unplaced, of.plan.Examples = 1, []string{"shard-0"} },
+			end: func(of *table) { of.plan.Unplaced = 0 }},
+		{name: "no room, and nobody has it", code: inspect.CodeNoRoom, level: severe, begin: func(of *table) {
+			of.begin(of.rows["shard-0"], lease.ReasonReleased, "", "a")
+			of.planned(2)
+			of.plan.Unplaced, of.plan.Examples = 1, []string{"shard-0"}
+		}, end: func(of *table) {
+			of.begin(of.rows["shard-0"], lease.ReasonReleased, "a", "")
+			of.planned(3)
+		}},
+		{name: "a plan stays open", code: inspect.CodePlanStale, level: warning, after: 30 * time.Second, begin: func(of *table) { of.planned(2); of.plan.Open = true },
+			end: func(of *table) { of.plan.Open = false }},
+		{name: "its planner is dead", code: inspect.CodePlanStale, level: warning, after: 10 * time.Second, begin: func(of *table) {
+			of.planned(2)
+			of.plan.Open, of.plan.By.Incarnation = true, "x-1"
+		}, end: func(of *table) { of.planned(3) }},
+		{name: "a worker lacks a shard", code: inspect.CodePlanStale, level: warning, subject: "b", after: 2*ttl + 30*time.Second, begin: func(of *table) {
+			of.begin(of.rows["shard-0"], lease.ReasonHandoff, "b", "")
+			of.planned(2)
+			of.begin(of.rows["shard-0"], lease.ReasonHandoff, "a", "")
+		}, also: []inspect.Code{inspect.CodeUneven}, end: func(of *table) { of.begin(of.rows["shard-0"], lease.ReasonHandoff, "b", ""); of.planned(3) }},
+		{name: "a worker has not seen the plan", code: inspect.CodePlanStale, level: warning, subject: "b", after: 2 * ttl, begin: func(of *table) {
+			of.planned(2)
+			of.seats["b"].Revision = 1
+		}, end: func(of *table) { of.seats["b"].Revision = 2 }},
+		{name: "uneven", code: inspect.CodeUneven, level: warning, after: 20 * time.Second, begin: func(of *table) {
+			of.planned(2)
+			of.move("shard-1", "a")
+		}, end: func(of *table) { of.move("shard-1", "b") }},
+	}
+}
+
+// move hands a shard over.
+func (of *table) move(shard, to string) {
+	of.begin(of.rows[shard], lease.ReasonHandoff, to, "")
+	of.commit(of.rows[shard])
+}
+
+func shardStories() []story {
+	claimed := func(of *table) { of.begin(of.rows["shard-0"], of.rows["shard-0"].Last.Reason, "b", "") }
+	return []story{
+		{name: "orphaned for a moment", code: inspect.CodeOrphaned, level: info, subject: "shard-0", begin: func(of *table) { of.rows["shard-0"].Owner.Incarnation = "x-1" },
+			end: claimed},
+		{name: "orphaned", code: inspect.CodeOrphaned, level: severe, subject: "shard-0", after: ttl + claiming, untold: true, begin: func(of *table) { of.rows["shard-0"].Owner.Incarnation = "x-1" },
+			end: claimed},
+		{name: "released", code: inspect.CodeUnclaimed, level: severe, subject: "shard-0", after: ttl + claiming, begin: func(of *table) { of.begin(of.rows["shard-0"], lease.ReasonReleased, "", "a") },
+			end: claimed},
+		{name: "an operator has released it", code: inspect.CodeUnclaimed, level: severe, subject: "shard-0", after: ttl + claiming, begin: func(of *table) { of.begin(of.rows["shard-0"], lease.ReasonForced, "", "op") },
+			end: claimed},
+		{name: "new", code: inspect.CodeUnclaimed, level: severe, subject: "shard-4", after: ttl + 5*1200*time.Microsecond, begin: func(of *table) { of.row("shard-4") },
+			end: func(of *table) { of.begin(of.rows["shard-4"], lease.ReasonInitial, "b", "") }},
+		{name: "a child whose parent finishes", code: inspect.CodeUnclaimed, level: severe, subject: "shard-4", after: ttl + 5*1200*time.Microsecond, begin: func(of *table) {
+			of.row("shard-4", "shard-0")
+			of.pass(time.Hour)
+			of.begin(of.rows["shard-0"], lease.ReasonFinished, "", "a")
+			of.rows["shard-0"].Finished = true
+		}, end: func(of *table) { of.begin(of.rows["shard-4"], lease.ReasonInitial, "b", "") }},
+		{name: "workers begin after an hour without any", code: inspect.CodeUnclaimed, level: severe, subject: "shard-0", after: ttl + claiming, begin: func(of *table) {
+			of.begin(of.rows["shard-0"], lease.ReasonReleased, "", "a")
+			of.pass(time.Hour)
+			of.seat("a")
+			of.seat("b")
+			of.planned(2)
+		}, end: claimed},
+		{name: "set aside by a worker", code: inspect.CodeQuarantined, level: severe, subject: "shard-0", begin: func(of *table) {
+			of.begin(of.rows["shard-0"], lease.ReasonFailed, "", "a")
+			of.rows["shard-0"].Quarantined = true
+		}, end: func(of *table) { of.rows["shard-0"].Quarantined = false }},
+		{name: "set aside by an operator", code: inspect.CodeQuarantined, level: warning, subject: "shard-0", begin: func(of *table) {
+			of.begin(of.rows["shard-0"], lease.ReasonForced, "", "op")
+			of.rows["shard-0"].Quarantined = true
+		}, end: func(of *table) { of.rows["shard-0"].Quarantined = false }},
+		{name: "two failures", code: inspect.CodeFailing, level: warning, subject: "shard-0", begin: func(of *table) {
+			of.failTwice(of.rows["shard-0"])
+			of.begin(of.rows["shard-0"], lease.ReasonFailed, "b", "")
+		}, end: func(of *table) { of.commit(of.rows["shard-0"]) }},
+		{name: "a handler is silent", code: inspect.CodeNoProgress, level: warning, subject: "shard-0", after: 5 * time.Minute, begin: func(of *table) {
+			of.idle, of.seats["a"].Health.Silent = true, 1
+			delete(of.rows, "shard-2")
+		}, end: func(of *table) { of.commit(of.rows["shard-0"]) }},
+		{name: "a handler is silent from its claim", code: inspect.CodeNoProgress, level: warning, subject: "shard-4", after: 5 * time.Minute, begin: func(of *table) {
+			of.idle, of.seats["b"].Health.Silent = true, 1
+			delete(of.rows, "shard-1")
+			delete(of.rows, "shard-3")
+			of.begin(of.row("shard-4"), lease.ReasonInitial, "b", "")
+		}, end: func(of *table) { of.commit(of.rows["shard-4"]) }},
+		{name: "idle", code: inspect.CodeNoProgress, level: info, subject: "shard-0", after: 15 * time.Minute, begin: func(of *table) { of.idle = true },
+			end: func(of *table) { of.commit(of.rows["shard-0"]) }},
+		{name: "a large state", code: inspect.CodeFatRow, level: info, subject: "shard-0", begin: func(of *table) { of.rows["shard-0"].Checkpoint.State = strings.Repeat("x", 4000) },
+			end: func(of *table) { of.rows["shard-0"].Checkpoint.State = "" }},
+	}
+}
+
+func moveStories() []story {
+	return []story{
+		{name: "eager", code: inspect.CodeStuckHandoff, level: warning, subject: "shard-0", after: 25 * time.Second, untold: true, begin: func(of *table) { of.want("b", "shard-0", "eager 10s") },
+			end: func(of *table) { of.move("shard-0", "b") }},
+		{name: "cooperative", code: inspect.CodeStuckHandoff, level: warning, subject: "shard-0", after: 15 * time.Second, untold: true, begin: func(of *table) {
+			of.want("b", "shard-0", "cooperative 5s")
+			of.rows["shard-0"].OfferedTo = "b-1"
+		}, end: func(of *table) { of.move("shard-0", "b") }},
+		{name: "the successor is gone", code: inspect.CodeDanglingOffer, level: warning, subject: "shard-0", after: 42 * time.Second, untold: true, begin: func(of *table) { of.rows["shard-0"].OfferedTo = "x-1" },
+			end: func(of *table) { of.rows["shard-0"].OfferedTo = "" }},
+		{name: "four moves", code: inspect.CodeBouncing, level: warning, subject: "shard-0", begin: func(of *table) {
+			for _, to := range []string{"b", "a", "b", "a"} {
+				of.pass(time.Minute)
+				of.move("shard-0", to)
+			}
+		}, end: func(of *table) { of.pass(4 * time.Minute) }},
+	}
+}
+
+func workerStories() []story {
+	return []story{
+		{name: "unwell", code: inspect.CodeUnwellWorker, level: warning, subject: "a", begin: func(of *table) { of.seats["a"].Health.Unwell = "handlers fail" },
+			end: func(of *table) { of.seats["a"].Health.Unwell = "" }},
+		{name: "no source", code: inspect.CodeUnwellWorker, level: warning, subject: "a", begin: func(of *table) { of.seats["a"].Health.NoSource = true },
+			end: func(of *table) { of.seats["a"].Health.NoSource = false }},
+		{name: "all unwell", code: inspect.CodeUnwellWorker, level: severe, subject: "b", begin: func(of *table) {
+			of.seats["b"].Health.Unwell = "handlers fail"
+			delete(of.seats, "a")
+			clear(of.rows)
+		}, end: func(of *table) { of.seats["b"].Health.Unwell = "" }},
+		{name: "dead", code: inspect.CodeSilent, level: warning, subject: "a", after: ttl + ttl/3 + 500*time.Millisecond, begin: func(of *table) { of.frozen = "a" },
+			end: func(of *table) { of.frozen = ""; of.pass(time.Second) }},
+		{name: "a handler does not return", code: inspect.CodeLeavingSlowly, level: warning, subject: "a", after: 20 * time.Second, untold: true, begin: func(of *table) { of.seats["a"].Leaving = true },
+			end: func(of *table) { of.move("shard-0", "b") }},
+		{name: "a handler has longer to return", code: inspect.CodeLeavingSlowly, level: warning, subject: "a", after: 85 * time.Second, untold: true, also: []inspect.Code{inspect.CodeStuckHandoff}, begin: func(of *table) {
+			of.seats["a"].Leaving = true
+			of.want("b", "shard-0", "eager 40s")
+		}, end: func(of *table) { of.move("shard-0", "b") }},
+		{name: "a clock is ahead", code: inspect.CodeClockSkew, level: warning, subject: "a", begin: func(of *table) { of.frozen, of.seats["a"].At = "a", of.now.Add(61*time.Second) },
+			end: func(of *table) { of.frozen = ""; of.pass(time.Second) }},
+	}
+}
+
+// others returns the codes of the warnings that are more than Info.
+func others(s *inspect.Snapshot) (codes []inspect.Code) {
+	for _, w := range s.Warnings() {
+		if w.Level > info {
+			codes = append(codes, w.Code)
+		}
+	}
+	return slices.Compact(codes)
+}
+
+// has reports whether the snapshot has the story's warning.
+func (st *story) has(t *testing.T, s *inspect.Snapshot) bool {
+	for _, code := range others(s) {
+		if code != st.code && !slices.Contains(st.also, code) {
+			t.Errorf("also %s: %v", code, warned(s, code))
+		}
+	}
+	return slices.ContainsFunc(warned(s, st.code), func(w inspect.Warning) bool {
+		if w.Text == "" || !strings.HasSuffix(w.Text, ".") || !strings.Contains(w.Do, "`shardlease ") {
+			t.Errorf("%+v", w)
+		}
+		return w.Level == st.level && w.Subject == st.subject
+	})
+}
+
+// TestWarningsByOwnClock: each warning begins when its documented time has passed on the reader's own clock, not
+// before, and ends with its cause. A look every 250 ms shows that.
+func TestWarningsByOwnClock(t *testing.T) {
+	const step = 250 * time.Millisecond
+	for _, st := range stories() {
+		t.Run(string(st.code)+"/"+st.name, func(t *testing.T) {
+			of, o := settled(t), inspect.Observer{}
+			look := func() bool {
+				s := of.look()
+				o.See(s)
+				return st.has(t, s)
+			}
+			if look() {
+				t.Fatal("before it begins")
+			}
+			of.pass(step)
+			st.begin(of)
+			waited := time.Duration(0)
+			for ; !look(); waited += step {
+				if of.pass(step); waited > st.after+time.Minute {
+					t.Fatalf("not after %v", waited)
+				}
+			}
+			if waited < st.after || waited > st.after+2*step {
+				t.Errorf("after %v, want %v", waited, st.after)
+			}
+			of.pass(step)
+			if st.end(of); look() {
+				t.Error("it does not end")
+			}
+		})
+	}
+}
+
+// TestWarningsByToldTimes: a single look warns a minute later, because the clocks may differ, or never.
+func TestWarningsByToldTimes(t *testing.T) {
+	for _, st := range stories() {
+		t.Run(string(st.code)+"/"+st.name, func(t *testing.T) {
+			of := settled(t)
+			st.begin(of)
+			st.also = append(st.also, inspect.CodePlanStale, inspect.CodeUneven) // their told times pass too
+			after := st.after
+			if after > 0 {
+				after += time.Minute
+				of.pass(after - time.Millisecond)
+				if st.has(t, of.look()) {
+					t.Error("too early")
+				}
+				of.pass(time.Millisecond)
+			}
+			if got := st.has(t, of.look()); got == st.untold {
+				t.Errorf("%v after %v", got, after)
+			}
+			if st.end(of); st.has(t, of.look()) {
+				t.Error("it does not end")
+			}
+		})
+	}
+}
+
+// TestStoriesHaveAllCodes: no warning is without a test, and none without a code of its own.
+func TestStoriesHaveAllCodes(t *testing.T) {
+	told := map[inspect.Code]bool{}
+	for _, st := range stories() {
+		told[st.code] = true
+	}
+	seen := map[inspect.Code]bool{}
+	for _, code := range inspect.Codes() {
+		if !told[code] || seen[code] {
+			t.Errorf("%s: no story, or twice", code)
+		}
+		seen[code] = true
+	}
+	if len(seen) != 21 || len(told) != 21 {
+		t.Errorf("%d codes, %d with a story", len(seen), len(told))
+	}
+}
