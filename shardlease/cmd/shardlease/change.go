@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+const aboutChanges = `
+
+On a terminal the command shows the row and asks for the name of the shard. Without one it needs
+--generation N and --yes. If the shard has changed hands since that generation, the command is refused
+with exit code 4: look at it again, and decide again.`
+
+// A change changes a lease row as it was seen.
+type change func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error)
+
+// changeCommand returns a command that changes one lease row. The words complete the sentences "Do you
+// want to …" and "… shard".
+func (p *program) changeCommand(c *cobra.Command, verb, done string, check func() error, apply change) *cobra.Command {
+	c.Args = cobra.ExactArgs(1)
+	c.ValidArgsFunction = p.completeArgs(shardNames)
+	o := p.shardFlags(c)
+	c.RunE = p.do(func(ctx context.Context, args []string) error {
+		if err := p.check(c, o, true); err != nil {
+			return err
+		}
+		if err := check(); err != nil {
+			return err
+		}
+		before, err := p.agreed(ctx, args[0], o, verb)
+		if err != nil {
+			return err
+		}
+		s, w, err := p.supervise(ctx, o.by)
+		if err != nil {
+			return err
+		}
+		after, err := apply(ctx, s, before, o.why)
+		if err != nil {
+			return w.judged(err)
+		}
+		_, err = fmt.Fprintf(p.out, "%s shard %s%s: generation %d ended, generation %d began\n",
+			done, quoted(args[0]), heldBy(before), before.Generation, after.Last.Generation)
+		return err
+	})
+	return c
+}
+
+// always is the check of a command whose flags need none.
+func always() error { return nil }
+
+// heldBy names the owner that a change has taken the shard from.
+func heldBy(row lease.Row) string {
+	if row.Owner.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(" (held by %s, incarnation %s)", quoted(row.Owner.Name), clean(string(row.Owner.Incarnation)))
+}
+
+// agreed shows the row, and returns it if a person or the flags agree to the change.
+func (p *program) agreed(ctx context.Context, shard string, o *orders, verb string) (lease.Row, error) {
+	s, of, err := p.lookAt(ctx, shard)
+	if err != nil {
+		return lease.Row{}, err
+	}
+	view := detail(s, of, false)
+	if err := view.print(p.problems, true); err != nil {
+		return lease.Row{}, err
+	}
+	row := of.Row
+	if o.generation != 0 && o.generation != row.Generation {
+		return row, fmt.Errorf("generation %d was given, and the shard has generation %d: %w", o.generation, row.Generation,
+			&lease.RuleError{Transition: verb, Key: row.Key(), Rule: lease.ErrOutdated})
+	}
+	return row, p.confirm(ctx, o, shard, fmt.Sprintf("This will %s the shard.", verb))
+}
+
+func (p *program) releaseCommand() *cobra.Command {
+	return p.changeCommand(&cobra.Command{
+		Use: "release SHARD", Short: "Takes a shard from its owner",
+		Long: `Takes a shard from its owner; any worker may claim it, also the former owner. It is for an owner that is
+dead or whose handler hangs. The late writes of the former owner are refused.` + aboutChanges,
+		Example: "  shardlease release shard-7 --why \"handler hangs\"\n  shardlease release shard-7 --why \"handler hangs\" --generation 41 --yes",
+	}, "release", "released", always, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
+		return s.ForceRelease(ctx, row.Shard, row.Generation, why)
+	})
+}
+
+func (p *program) quarantineCommand() *cobra.Command {
+	return p.changeCommand(&cobra.Command{
+		Use: "quarantine SHARD", Short: "Keeps a shard from all workers",
+		Long: `Keeps a shard from all workers, whether it is held or not, until the command unquarantine. Its handler is
+stopped if it runs. The checkpoint stays.` + aboutChanges,
+		Example: "  shardlease quarantine shard-7 --why \"poison record\"",
+	}, "quarantine", "quarantined", always, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
+		return s.Quarantine(ctx, row.Shard, row.Generation, why)
+	})
+}
+
+func (p *program) unquarantineCommand() *cobra.Command {
+	return p.changeCommand(&cobra.Command{
+		Use: "unquarantine SHARD", Short: "Lets workers claim a quarantined shard again",
+		Long:    `Lets workers claim a quarantined shard again, and sets its failed attempts to 0.` + aboutChanges,
+		Example: "  shardlease unquarantine shard-7 --why \"handler is fixed\"",
+	}, "free", "unquarantined", always, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
+		return s.Unquarantine(ctx, row.Shard, row.Generation, why)
+	})
+}
+
+func (p *program) removeCommand() *cobra.Command {
+	return p.changeCommand(&cobra.Command{
+		Use: "remove SHARD", Short: "Replaces the row of a shard by a tombstone",
+		Long: `Replaces the row of a shard that no worker holds by a tombstone. The checkpoint is lost: if a source lists
+the shard, now or later, it starts from its beginning.` + aboutChanges,
+		Example: "  shardlease remove shard-7 --why \"stream was replaced\"",
+	}, "remove", "removed", always, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
+		return s.Remove(ctx, row.Shard, row.Generation, why)
+	})
+}
+
+func (p *program) rewindCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "rewind SHARD", Short: "Makes the next tenure of a shard start at another position",
+		Long: `Makes the next tenure of a shard start at another position: --to a position, everything up to which counts as
+processed, or --start for the very beginning. A position may be before or after the checkpoint. A finished
+shard is unfinished afterwards, and a quarantined one stays quarantined. A held shard is taken from its
+owner, and is quarantined until the new position is stored; if the command is interrupted in between,
+repeat it, then unquarantine the shard.
+
+Positions have the form that the handlers of the group use. --order checks that form.` + aboutChanges,
+		Example: "  shardlease rewind shard-7 --to 49590338271490256608559692538361571095921575989136588898 --order number --why \"reprocess\"\n" +
+			"  shardlease rewind shard-7 --start --why \"reprocess all\"",
+	}
+	to := c.Flags().String("to", "", "the `POSITION`")
+	state := c.Flags().String("mark-state", "", "the `STATE` that the handlers keep with a position")
+	start := c.Flags().Bool("start", false, "the very beginning")
+	order := c.Flags().String("order", "none", "how the handlers compare positions: "+either(orderNames()))
+	p.completeFlagWith(c, "order", orderNames()...)
+	check := func() error {
+		if (*to != "") == *start {
+			return usage("needs either --to POSITION or --start")
+		}
+		if *start && *state != "" {
+			return usage("--start has no state")
+		}
+		if *start {
+			return nil
+		}
+		return checkPosition(*order, checkpoint.Mark{Position: *to, State: *state})
+	}
+	return p.changeCommand(c, "rewind", "rewound", check, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
+		return s.Rewind(ctx, row.Shard, row.Generation, checkpoint.Mark{Position: *to, State: *state}, why)
+	})
+}
+
+func orderNames() []string { return []string{"none", "text", "number"} }
+
+// checkPosition reports a position that cannot be stored, or that its order cannot read. It does not
+// repeat the position.
+func checkPosition(name string, mark checkpoint.Mark) error {
+	orders := map[string]checkpoint.Order{"none": nil, "text": checkpoint.Lexical, "number": checkpoint.Decimal}
+	order, known := orders[name]
+	if !known {
+		return usage("--order must be %s", either(orderNames()))
+	}
+	if err := order.Advance("", checkpoint.Mark{}, mark); err != nil {
+		return usage("--to is no position of --order %s", name)
+	}
+	return nil
+}
+
+// printReleased prints a line with the rows that a command has released, also if it has failed later.
+func (p *program) printReleased(done string, rows []lease.Row) {
+	names := make([]string, len(rows))
+	for i, row := range rows {
+		names[i] = quoted(row.Shard)
+	}
+	slices.Sort(names)
+	line := fmt.Sprintf("%s: released %s", done, counted(len(names), "shard"))
+	if len(names) > 0 {
+		line += ": " + strings.Join(names, ", ")
+	}
+	fmt.Fprintln(p.out, line)
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
+)
+
+// The exit codes of check are those of a Nagios plugin.
+const (
+	checkOK = iota
+	checkWarning
+	checkCritical
+	checkUnknown
+)
+
+// judges is the annotation of a command whose exit codes are those of check.
+const judges = "judges"
+
+// plugin is the default format of check.
+const plugin = "nagios"
+
+func checkStatus(code int) string {
+	return [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code]
+}
+
+func (p *program) checkCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "check", Short: "Judges the group, for a monitoring system", Args: cobra.NoArgs,
+		Annotations: map[string]string{judges: "yes"},
+		Long: `Judges the group as a Nagios plugin: one line with performance data, then a line for each warning.
+
+Exit codes: 0 OK; 1 WARNING, a warning of the level warn; 2 CRITICAL, one of the level error; 3 UNKNOWN, the
+table cannot be read or the command line is wrong. Warnings of the level info change nothing.
+
+A single look knows ages only from the clocks of the workers. With --observe 12s the command watches the
+group before it judges, and finds dead workers without relying on clocks. Stuck moves need about 40 s, and
+leaving-slowly and uneven 20 s.`,
+		Example: "  shardlease check\n  shardlease check --observe 40s\n  shardlease check -o prometheus > /var/lib/node_exporter/shardlease.prom",
+	}
+	f := formatFlag(c, plugin, asJSON, asPrometheus)
+	lasts := c.Flags().Duration("observe", 0, "watch the group for so long first")
+	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+		s, err := p.observe(ctx, *lasts)
+		if err != nil {
+			return err
+		}
+		v := judge(s)
+		p.code = v.code
+		return v.print(p.out, f.name)
+	})
+	return c
+}
+
+// A verdict is what check prints.
+type verdict struct {
+	code     int
+	text     string // the sentence for people
+	snapshot *inspect.Snapshot
+	warnings []inspect.Warning
+	failure  error // why the group cannot be judged
+	group    string
+}
+
+// judge returns the verdict on a group.
+func judge(s *inspect.Snapshot) verdict {
+	v := verdict{snapshot: s, warnings: s.Warnings(), group: s.Group}
+	slices.SortStableFunc(v.warnings, func(a, b inspect.Warning) int { return int(b.Level) - int(a.Level) })
+	var codes []string
+	for _, w := range v.warnings {
+		switch {
+		case w.Level >= slog.LevelError:
+			v.code = max(v.code, checkCritical)
+		case w.Level >= slog.LevelWarn:
+			v.code = max(v.code, checkWarning)
+		default:
+			continue
+		}
+		if !slices.Contains(codes, string(w.Code)) {
+			codes = append(codes, string(w.Code))
+		}
+	}
+	held := s.Count(inspect.Held) + s.Count(inspect.Moving)
+	v.text = fmt.Sprintf("%s: %d of %s held by %s", s.Group, held, counted(len(s.Shards), "shard"), counted(len(s.Workers), "worker"))
+	if len(codes) > 0 {
+		v.text += "; " + strings.Join(codes, ", ")
+	}
+	return v
+}
+
+// unknown prints that check has failed, and returns its exit code.
+func (p *program) unknown(cmd *cobra.Command, err error) int {
+	v := verdict{code: checkUnknown, group: p.at.group, failure: err, text: explain(err, checkUnknown)}
+	as := plugin
+	if f := cmd.Flags().Lookup("output"); f != nil {
+		as = f.Value.String()
+	}
+	_ = v.print(p.out, as) // the exit code says it as well
+	return checkUnknown
+}
+
+func (v verdict) print(out io.Writer, as string) (err error) {
+	switch as {
+	case asJSON:
+		return v.asResult().print(out, &format{name: asJSON})
+	case asPrometheus:
+		_, err = io.WriteString(out, v.metrics())
+	default:
+		_, err = io.WriteString(out, v.lines())
+	}
+	return err
+}
+
+// oneLine returns a text for the line of a Nagios plugin, in which a bar begins the performance data.
+func oneLine(s string) string { return strings.ReplaceAll(clean(s), "|", `\x7c`) }
+
+// lines returns the line for people and its performance data, and a line for each warning.
+func (v verdict) lines() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s - %s", checkStatus(v.code), oneLine(v.text))
+	if v.snapshot != nil {
+		b.WriteString(" | " + strings.Join(v.perfdata(), " "))
+	}
+	b.WriteByte('\n')
+	for _, w := range v.warnings {
+		subject := ""
+		if w.Subject != "" {
+			subject = " " + quoted(w.Subject)
+		}
+		fmt.Fprintf(&b, "%s %s%s: %s %s\n", w.Level, w.Code, oneLine(subject), oneLine(w.Text), oneLine(w.Do))
+	}
+	return b.String()
+}
+
+func (v verdict) perfdata() []string {
+	list := []string{fmt.Sprintf("shards=%d", len(v.snapshot.Shards))}
+	for _, state := range inspect.States() {
+		if state != inspect.Removed { // a listing has no tombstones
+			list = append(list, fmt.Sprintf("%s=%d", state, v.snapshot.Count(state)))
+		}
+	}
+	return append(list, fmt.Sprintf("workers=%d", len(v.snapshot.Workers)), fmt.Sprintf("warnings=%d", len(v.warnings)))
+}
+
+type checkView struct {
+	Group    string         `json:"group,omitempty"`
+	Status   string         `json:"status"`
+	Text     string         `json:"text"`
+	Error    string         `json:"error,omitempty"`
+	Shards   map[string]int `json:"shards,omitempty"` // by state
+	Workers  *int           `json:"workers,omitempty"`
+	Warnings []warningView  `json:"warnings"`
+}
+
+func (v verdict) asResult() *result {
+	view := checkView{Group: v.group, Status: checkStatus(v.code), Text: v.text, Warnings: []warningView{}}
+	if v.failure != nil {
+		view.Error = v.failure.Error()
+	}
+	if v.snapshot != nil {
+		view.Shards, view.Workers = map[string]int{}, new(len(v.snapshot.Workers))
+		for _, state := range inspect.States() {
+			view.Shards[string(state)] = v.snapshot.Count(state)
+		}
+	}
+	for _, w := range v.warnings {
+		view.Warnings = append(view.Warnings, warningOf(w))
+	}
+	return &result{kind: "check", head: view}
+}
+
+// metrics returns the verdict in the text format of Prometheus.
+func (v verdict) metrics() string {
+	var b strings.Builder
+	group := label(v.group)
+	metric := func(name, help string) {
+		fmt.Fprintf(&b, "# HELP shardlease_%s %s\n# TYPE shardlease_%s gauge\n", name, help, name)
+	}
+	metric("check_status", "0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.")
+	fmt.Fprintf(&b, "shardlease_check_status{group=%s} %d\n", group, v.code)
+	if v.snapshot == nil {
+		return b.String()
+	}
+	metric("shards", "Shards by state.")
+	for _, state := range inspect.States() {
+		if state != inspect.Removed {
+			fmt.Fprintf(&b, "shardlease_shards{group=%s,state=%s} %d\n", group, label(string(state)), v.snapshot.Count(state))
+		}
+	}
+	metric("workers", "Workers that have a seat.")
+	fmt.Fprintf(&b, "shardlease_workers{group=%s} %d\n", group, len(v.snapshot.Workers))
+	metric("warnings", "Warnings by code and level.")
+	for _, code := range inspect.Codes() {
+		for _, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+			n := 0
+			for _, w := range v.warnings {
+				if w.Code == code && w.Level == level {
+					n++
+				}
+			}
+			if n > 0 {
+				fmt.Fprintf(&b, "shardlease_warnings{group=%s,code=%s,level=%s} %d\n", group, label(string(code)), label(strings.ToLower(level.String())), n)
+			}
+		}
+	}
+	return b.String()
+}
+
+// label returns a value of a Prometheus label.
+func label(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(clean(s)) + `"`
+}

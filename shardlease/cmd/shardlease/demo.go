@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardlease/shardlease-go/internal/story"
+	"github.com/shardlease/shardlease-go/rebalance"
+)
+
+func (p *program) demoCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "demo", Short: "Shows in twelve seconds what the library does", Args: cobra.NoArgs,
+		Long: `Runs a fleet in memory for about twelve seconds: workers join, one is killed, one is paused for longer than its
+lease, one leaves. It needs no table and no AWS.`,
+		Example: "  shardlease demo\n  shardlease demo --mode cooperative",
+	}
+	mode := c.Flags().String("mode", "eager", "how shards move: eager (a gap, no overlap) or cooperative (an overlap, no gap)")
+	p.completeFlagWith(c, "mode", "eager", "cooperative")
+	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+		if err := new(rebalance.Mode).UnmarshalText([]byte(*mode)); err != nil {
+			return usage("--mode: %v", err)
+		}
+		err := story.Tell(ctx, *mode, p.out)
+		if errors.Is(err, context.Canceled) {
+			return nil // interrupted
+		}
+		return err
+	})
+	return c
+}

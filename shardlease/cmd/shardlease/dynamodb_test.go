@@ -1,0 +1,264 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/shardlease/shardlease-go/dynamostore"
+)
+
+// image is the one that the tests of the module integration use.
+const image = "amazon/dynamodb-local:3.3.1"
+
+// endpoint returns the address of a DynamoDB Local: DYNAMODB_ENDPOINT or, if SHARDLEASE_REQUIRE_DYNAMODB is 1,
+// that of a container. Otherwise it skips the test.
+func endpoint(t *testing.T) string {
+	t.Helper()
+	if at := os.Getenv("DYNAMODB_ENDPOINT"); at != "" {
+		return at
+	}
+	if os.Getenv("SHARDLEASE_REQUIRE_DYNAMODB") != "1" {
+		t.Skip("DYNAMODB_ENDPOINT is not set: set it to the URL of a DynamoDB Local")
+	}
+	docker := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("docker", args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("DYNAMODB_ENDPOINT is not set, and docker %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	id := docker("run", "--detach", "--rm", "--publish", "127.0.0.1::8000", image)
+	t.Cleanup(func() { docker("stop", "--time", "0", id) })
+	port, _, _ := strings.Cut(docker("port", id, "8000/tcp"), "\n")
+	at := "http://" + port
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for !answers(ctx, at) {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s does not answer", at)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return at
+}
+
+// answers reports whether a server answers at an address. DynamoDB Local answers a bare GET with 400.
+func answers(ctx context.Context, at string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return false
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	return answer.Body.Close() == nil
+}
+
+// settings sets the variables of the AWS SDK.
+func settings(t *testing.T, endpoint string) {
+	for name, value := range map[string]string{
+		"AWS_ENDPOINT_URL_DYNAMODB": endpoint, "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local",
+		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_EC2_METADATA_DISABLED": "true",
+	} {
+		t.Setenv(name, value)
+	}
+}
+
+// A recorder notes the actions of requests.
+type recorder struct {
+	http.RoundTripper
+	mu      sync.Mutex
+	actions []string
+}
+
+func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
+	_, action, _ := strings.Cut(request.Header.Get("X-Amz-Target"), ".")
+	r.mu.Lock()
+	r.actions = append(r.actions, action)
+	r.mu.Unlock()
+	return r.RoundTripper.RoundTrip(request)
+}
+
+// take returns the actions since the last call, sorted, each of them once.
+func (r *recorder) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slices.Sort(r.actions)
+	actions := slices.Compact(r.actions)
+	r.actions = nil
+	return actions
+}
+
+// TestOnDynamoDB runs the transcripts in testdata/dynamodb on a DynamoDB Local. Besides the commands of
+// testscript they have shardlease, code and seed as in TestTranscripts, and
+//
+//	requests ACTION…    the commands since then have sent only requests with these actions
+//	kcltable NAME       creates a lease table of the KCL
+//	restore FROM TO     creates the table TO with the items of FROM
+func TestOnDynamoDB(t *testing.T) {
+	settings(t, endpoint(t))
+	t.Run("settings", programReadsTheSettings)
+	testscript.RunT(shim{t}, testscript.Params{
+		Dir: "testdata/dynamodb", UpdateScripts: os.Getenv("UPDATE_TRANSCRIPTS") != "", RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			requests := &recorder{RoundTripper: http.DefaultTransport}
+			d := new(dynamo)
+			client, err := d.Client(t.Context())
+			if err != nil {
+				return err
+			}
+			options := client.Options()
+			options.HTTPClient = &http.Client{Transport: requests}
+			d.client = dynamodb.New(options)
+			env.Values["onDynamoDB"] = &onDynamoDB{tables: d, requests: requests}
+			id := strings.ToLower(rand.Text()[:8])
+			env.Setenv("TABLE", "leases-"+id)
+			env.Setenv("KCL", "kcl-"+id)
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"shardlease": func(ts *testscript.TestScript, neg bool, args []string) {
+				w := ts.Value("onDynamoDB").(*onDynamoDB)
+				w.run(ts, args)
+				if neg != (w.code != 0) {
+					ts.Fatalf("exit code %d", w.code)
+				}
+			},
+			"code": func(ts *testscript.TestScript, _ bool, args []string) {
+				if got := fmt.Sprint(ts.Value("onDynamoDB").(*onDynamoDB).code); got != args[0] {
+					ts.Fatalf("exit code %s, want %s", got, args[0])
+				}
+			},
+			"requests": func(ts *testscript.TestScript, _ bool, args []string) {
+				got := ts.Value("onDynamoDB").(*onDynamoDB).requests.take()
+				if slices.Sort(args); !slices.Equal(got, args) {
+					ts.Fatalf("requests %v, want %v", got, args)
+				}
+			},
+			"seed": func(ts *testscript.TestScript, _ bool, args []string) {
+				w := ts.Value("onDynamoDB").(*onDynamoDB)
+				store, err := w.tables.Store(t.Context(), place{ts.Getenv("TABLE"), "orders"}, 0)
+				ts.Check(err)
+				ts.Check(store.Verify(t.Context(), "orders")) // as a worker does
+				s := seeder{store: store, group: "orders", now: time.Now()}
+				ts.Check(s.run(ts.ReadFile(args[0])))
+				w.requests.take()
+			},
+			"kcltable": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Check(ts.Value("onDynamoDB").(*onDynamoDB).kclTable(t.Context(), args[0]))
+			},
+			"restore": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Check(ts.Value("onDynamoDB").(*onDynamoDB).restore(t.Context(), args[0], args[1]))
+			},
+		},
+	})
+}
+
+// An onDynamoDB is what a transcript on DynamoDB Local runs in.
+type onDynamoDB struct {
+	tables   *dynamo
+	requests *recorder
+	code     int
+}
+
+func (w *onDynamoDB) run(ts *testscript.TestScript, args []string) {
+	for i, arg := range args { // files are relative to the folder of the transcript
+		if strings.HasSuffix(arg, ".json") {
+			args[i] = ts.MkAbs(arg)
+		}
+	}
+	p := &program{
+		in: strings.NewReader(""), out: ts.Stdout(), problems: ts.Stderr(), now: time.Now, operator: "ann@host", tables: w.tables,
+		env: func(name string) (string, bool) {
+			value, ok := map[string]string{"SHARDLEASE_TABLE": ts.Getenv("TABLE"), "SHARDLEASE_GROUP": "orders", "SHARDLEASE_WHY": "test"}[name]
+			return value, ok
+		},
+	}
+	w.code = p.run(context.Background(), args)
+}
+
+// kclTable creates a lease table of the KCL, with a lease at a record that the KPL has packed with others.
+func (w *onDynamoDB) kclTable(ctx context.Context, table string) error {
+	client := w.tables.client
+	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
+		TableName: &table, BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("leaseKey"), AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("leaseKey"), KeyType: types.KeyTypeHash}},
+	})
+	if err != nil {
+		return err
+	}
+	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+	number := func(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }
+	for _, item := range []map[string]types.AttributeValue{
+		{"leaseKey": text("shard-1"), "leaseOwner": text("host-1"), "leaseCounter": number("5"), "checkpoint": text("17"), "checkpointSubSequenceNumber": number("3"), "pendingCheckpoint": text("19")},
+		{"leaseKey": text("shard-2"), "leaseCounter": number("0"), "checkpoint": text("TRIM_HORIZON"), "checkpointSubSequenceNumber": number("0")},
+	} {
+		if _, err := client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &table, Item: item}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore makes a table as a restore from a backup does: with the same items, and another identity.
+func (w *onDynamoDB) restore(ctx context.Context, from, to string) error {
+	client := w.tables.client
+	options := dynamostore.TableOptions{NoDeletionProtection: true, NoPointInTimeRecovery: true}
+	if err := dynamostore.CreateTable(ctx, client, to, options); err != nil {
+		return err
+	}
+	all, err := client.Scan(ctx, &dynamodb.ScanInput{TableName: &from})
+	if err != nil {
+		return err
+	}
+	for _, item := range all.Items {
+		if _, err := client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &to, Item: item}); err != nil {
+			return err
+		}
+	}
+	w.requests.take()
+	return nil
+}
+
+// programReadsTheSettings: the program itself finds the DynamoDB Local by the variables of the AWS SDK.
+func programReadsTheSettings(t *testing.T) {
+	table := "leases-" + strings.ToLower(rand.Text()[:8])
+	env := func(name string) (string, bool) { return table, name == "SHARDLEASE_TABLE" }
+	var out, problems bytes.Buffer
+	args := []string{"table", "create", "--no-deletion-protection", "--no-point-in-time-recovery"}
+	if code := run(t.Context(), args, strings.NewReader(""), &out, &problems, env); code != 0 || out.String() != fmt.Sprintf("table %q is active\n", table) {
+		t.Errorf("exit code %d: %s%s", code, out.String(), problems.String())
+	}
+}
+
+// TestWithoutAnswer: a table that cannot be reached is an error, and never an empty list.
+func TestWithoutAnswer(t *testing.T) {
+	settings(t, "http://127.0.0.1:1")
+	env := func(string) (string, bool) { return "", false }
+	for _, args := range [][]string{{"ls"}} {
+		var out bytes.Buffer
+		if code := run(t.Context(), append(args, "--table", "leases", "--group", "orders"), strings.NewReader(""), &out, io.Discard, env); code != exitError || out.Len() > 0 {
+			t.Errorf("%v: exit code %d: %s", args, code, out.String())
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+func (p *program) eventsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "events", Short: "Lists what has happened in the group, and follows what happens", Args: cobra.NoArgs,
+		Long: `Lists the changes of hands that the rows remember, oldest first. With --follow it then watches the group and
+prints what changes, until it is interrupted: changes of hands, moves, workers that join and leave, plans,
+wishes. A change of hands that it has missed is recovered from the row's history. Watching costs about as
+much as one more worker.`,
+		Example: "  shardlease events --since 1h\n  shardlease events --follow\n  shardlease events --follow -o jsonl",
+	}
+	f := formatFlag(c, asTable, asWide, asJSON, asLines, asYAML, asNames)
+	follow := c.Flags().BoolP("follow", "f", false, "watch the group until the command is interrupted")
+	since := c.Flags().Duration("since", 0, "only changes in the last so long; 0: all, and with --follow none")
+	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+		if *follow && f.name != asTable && f.name != asWide && f.name != asLines {
+			return usage("--follow prints lines: use -o table, wide or jsonl")
+		}
+		if *follow {
+			return p.follow(ctx, *since, f)
+		}
+		s, err := p.look(ctx)
+		if err != nil {
+			return err
+		}
+		r := &result{kind: "events", item: "event", head: scopeOf(s), grid: grid{columns: cols("TIME", "KIND", "SUBJECT", "~TEXT")}}
+		for _, e := range pastEvents(s, p.since(*since)) {
+			r.names = append(r.names, e.Subject)
+			r.items = append(r.items, e.view())
+			r.grid.add(moment(e.At), e.Kind, e.Subject, e.Text)
+		}
+		return p.show(s, r, f)
+	})
+	return c
+}
+
+// An occurrence is something that happened at one time.
+type occurrence struct {
+	At            time.Time
+	Kind, Subject string
+	Text          string
+	Transfer      *lease.Transfer
+}
+
+type eventView struct {
+	At       *time.Time    `json:"at,omitempty"`
+	Event    string        `json:"event"`
+	Subject  string        `json:"subject,omitempty"`
+	Text     string        `json:"text"`
+	Transfer *transferView `json:"transfer,omitempty"`
+}
+
+func (e occurrence) view() eventView {
+	v := eventView{At: stamp(e.At), Event: e.Kind, Subject: e.Subject, Text: e.Text}
+	if e.Transfer != nil {
+		v.Transfer = new(transferOf("", *e.Transfer))
+	}
+	return v
+}
+
+// pastEvents returns the changes of hands that the rows remember, oldest first.
+func pastEvents(s *inspect.Snapshot, since time.Time) (past []occurrence) {
+	for _, t := range pastOf(s, "", since) {
+		past = append(past, occurrence{t.At, string(inspect.ChangeTransfer), t.shard, t.String(), &t.Transfer})
+	}
+	return past
+}
+
+// follow prints what changes until ctx ends, which is no error.
+func (p *program) follow(ctx context.Context, since time.Duration, f *format) error {
+	if err := p.needsGroup(); err != nil {
+		return err
+	}
+	from, err := p.tables.Reader(ctx, p.at)
+	if err != nil {
+		return err
+	}
+	var last *inspect.Snapshot
+	failing := false
+	for s, err := range inspect.Watch(ctx, from, p.at.group, p.watching(0)) {
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && last == nil:
+			return err
+		case err != nil:
+			if !failing {
+				fmt.Fprintln(p.problems, "shardlease: the table does not answer:", clean(err.Error()))
+			}
+			failing = true
+			continue
+		}
+		if failing {
+			fmt.Fprintln(p.problems, "shardlease: the table answers again")
+		}
+		failing = false
+		if err := printEvents(p.out, p.newEvents(last, s, since), f); err != nil {
+			return err
+		}
+		last = s
+	}
+	return nil
+}
+
+// newEvents returns what has changed since the last snapshot; after the first one, what happened in
+// the time before.
+func (p *program) newEvents(last, s *inspect.Snapshot, since time.Duration) (list []occurrence) {
+	if last == nil {
+		if since <= 0 {
+			return nil
+		}
+		return pastEvents(s, p.since(since))
+	}
+	for _, change := range inspect.Diff(last, s) {
+		list = append(list, occurrence{change.At, string(change.Kind), change.Subject, change.Text, change.Transfer})
+	}
+	return list
+}
+
+// printEvents prints a line for each event.
+func printEvents(out io.Writer, list []occurrence, f *format) error {
+	for _, e := range list {
+		if f.name == asLines {
+			if err := writeLine(out, "event", e.view()); err != nil {
+				return err
+			}
+			continue
+		}
+		subject := clean(e.Subject)
+		if f.name == asTable {
+			subject = cut(subject, mostColumns)
+		}
+		if _, err := fmt.Fprintf(out, "%s  %-10s  %s  %s\n", moment(e.At), clean(e.Kind), subject, clean(e.Text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

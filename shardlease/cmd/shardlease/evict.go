@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+func (p *program) evictCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "evict WORKER|INCARNATION", Short: "Releases the shards of a worker and deletes its seat", Args: cobra.ExactArgs(1),
+		Long: `Releases the shards of a worker and deletes its seat, so that other workers claim the shards at once. It is
+for a worker that is dead or stuck. A worker that still runs takes a new seat, and may get the same shards
+again. If several workers have the name, the command lists their incarnations and changes nothing.
+
+On a terminal the command asks for the name. Without one it needs --yes.`,
+		Example:           "  shardlease evict host-1 --why \"machine is gone\"\n  shardlease evict 3KQ7WZ5N --why \"machine is gone\" --yes",
+		ValidArgsFunction: p.completeArgs(workerNames),
+	}
+	o := p.orderFlags(c, true)
+	c.RunE = p.do(func(ctx context.Context, args []string) error {
+		if err := p.check(c, o, false); err != nil {
+			return err
+		}
+		snapshot, err := p.look(ctx)
+		if err != nil {
+			return err
+		}
+		inc, err := incarnation(snapshot, args[0])
+		if err != nil {
+			return err
+		}
+		p.showHeld(snapshot, []lease.Incarnation{inc})
+		if err := p.confirm(ctx, o, args[0], "This will evict the worker."); err != nil {
+			return err
+		}
+		s, w, err := p.supervise(ctx, o.by)
+		if err != nil {
+			return err
+		}
+		rows, err := s.Evict(ctx, inc, o.why)
+		if err == nil || len(rows) > 0 {
+			p.printReleased(fmt.Sprintf("evicted %s, incarnation %s", quoted(args[0]), clean(string(inc))), rows)
+		}
+		return w.judged(err)
+	})
+	return c
+}
+
+// incarnation returns the incarnation that an operator means: the incarnation itself, or the only worker
+// of that name.
+func incarnation(s *inspect.Snapshot, name string) (lease.Incarnation, error) {
+	var seats, owners []lease.Incarnation
+	for i := range s.Workers {
+		switch seat := &s.Workers[i].Seat; name {
+		case string(seat.Incarnation):
+			return seat.Incarnation, nil
+		case seat.Name:
+			seats = append(seats, seat.Incarnation)
+		}
+	}
+	for i := range s.Shards { // an owner without a seat
+		switch o := s.Shards[i].Owner; {
+		case o.IsZero():
+		case string(o.Incarnation) == name:
+			return o.Incarnation, nil
+		case o.Name == name && !slices.Contains(owners, o.Incarnation):
+			owners = append(owners, o.Incarnation)
+		}
+	}
+	for _, u := range s.Unreadable {
+		if u.Key.Kind == lease.KindSeat && u.Key.Name == name {
+			return lease.Incarnation(name), nil
+		}
+	}
+	if len(seats) == 0 {
+		seats = owners
+	}
+	switch len(seats) {
+	case 0:
+		return "", fmt.Errorf("worker %s: %w", quoted(name), lease.ErrNotFound)
+	case 1:
+		return seats[0], nil
+	}
+	return "", usage("%d workers are named %s: choose an incarnation: %s", len(seats), quoted(name), joinedNames(seats))
+}
+
+func joinedNames[T ~string](list []T) string {
+	names := make([]string, len(list))
+	for i, name := range list {
+		names[i] = clean(string(name))
+	}
+	return strings.Join(names, ", ")
+}
+
+// showHeld shows the seats of some workers, and how many shards they hold.
+func (p *program) showHeld(s *inspect.Snapshot, workers []lease.Incarnation) {
+	for _, inc := range workers {
+		held := 0
+		for i := range s.Shards {
+			if s.Shards[i].Owner.Incarnation == inc {
+				held++
+			}
+		}
+		seat := "has no seat"
+		if w := s.Worker(inc); w != nil {
+			seat = fmt.Sprintf("is %s, last heartbeat %s ago", workerState(w), old(w.Silent))
+		}
+		fmt.Fprintf(p.problems, "incarnation %s %s, holds %s\n", clean(string(inc)), clean(seat), counted(held, "shard"))
+	}
+}
+
+func (p *program) releaseTaskCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "release-task TASK", Short: "Evicts every worker of a task", Args: cobra.ExactArgs(1),
+		Long: `Evicts every worker of a task, for example of a run that has died: it releases their shards and deletes their
+seats. Stop the task first: otherwise its workers take new seats and claim shards again.
+
+On a terminal the command asks for the name of the task. Without one it needs --yes.`,
+		Example:           "  shardlease release-task run-17 --why \"run was cancelled\"",
+		ValidArgsFunction: p.completeArgs(taskNames),
+	}
+	o := p.orderFlags(c, true)
+	c.RunE = p.do(func(ctx context.Context, args []string) error {
+		if err := p.check(c, o, false); err != nil {
+			return err
+		}
+		if args[0] == "" {
+			return usage("the task must not be empty: every worker without one has the empty task")
+		}
+		snapshot, err := p.look(ctx)
+		if err != nil {
+			return err
+		}
+		workers := workersOf(snapshot, args[0])
+		if len(workers) == 0 {
+			return fmt.Errorf("task %s: no worker serves it: %w", quoted(args[0]), lease.ErrNotFound)
+		}
+		p.showHeld(snapshot, workers)
+		if err := p.confirm(ctx, o, args[0], fmt.Sprintf("This will evict %s.", counted(len(workers), "worker"))); err != nil {
+			return err
+		}
+		s, w, err := p.supervise(ctx, o.by)
+		if err != nil {
+			return err
+		}
+		rows, err := s.ReleaseTask(ctx, args[0], o.why)
+		if err == nil || len(rows) > 0 {
+			p.printReleased(fmt.Sprintf("evicted %s of task %s", counted(len(workers), "worker"), quoted(args[0])), rows)
+		}
+		return w.judged(err)
+	})
+	return c
+}
+
+// workersOf returns the incarnations that serve a task, with a seat or as owners.
+func workersOf(s *inspect.Snapshot, task string) (workers []lease.Incarnation) {
+	for i := range s.Workers {
+		if seat := &s.Workers[i].Seat; seat.Task == task {
+			workers = append(workers, seat.Incarnation)
+		}
+	}
+	for i := range s.Shards {
+		if o := s.Shards[i].Owner; !o.IsZero() && o.Task == task {
+			workers = append(workers, o.Incarnation)
+		}
+	}
+	slices.Sort(workers)
+	return slices.Compact(workers)
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// lookAt reads one shard, its parents and the seats.
+func (p *program) lookAt(ctx context.Context, shard string) (*inspect.Snapshot, *inspect.Shard, error) {
+	if err := p.needsGroup(); err != nil {
+		return nil, nil, err
+	}
+	if err := (lease.Key{Group: p.at.group, Kind: lease.KindLease, Name: shard}).Validate(); err != nil {
+		return nil, nil, usage("%v", err)
+	}
+	from, err := p.tables.Reader(ctx, p.at)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := inspect.LookAt(ctx, from, p.at.group, shard, inspect.Options{Now: p.now})
+	if err != nil {
+		return nil, nil, err
+	}
+	of := s.Shard(shard)
+	if of == nil {
+		return nil, nil, fmt.Errorf("shard %q: %w", shard, lease.ErrNotFound)
+	}
+	return s, of, nil
+}
+
+func (p *program) getCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "get SHARD", Short: "Shows one shard with its parents", Args: cobra.ExactArgs(1),
+		Long: `Shows the row of one shard, its move, its parents, and what is wrong with it. The row is read consistently.
+The generation is what the commands that change the shard need.`,
+		Example:           "  shardlease get shard-7\n  shardlease get shard-7 -o json --positions",
+		ValidArgsFunction: p.completeArgs(shardNames),
+	}
+	f := formatFlag(c, allFormats()...)
+	positions := positionsFlag(c)
+	c.RunE = p.do(func(ctx context.Context, args []string) error {
+		s, of, err := p.lookAt(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		view := shardDetail{shardView: shardOf(of, *positions)}
+		view.Group, view.At = s.Group, stamp(s.At)
+		for _, w := range warningsOf(s, of) {
+			view.Warnings = append(view.Warnings, warningOf(w))
+		}
+		r := &result{kind: "shard", head: view, names: []string{of.Name}, grid: detail(s, of, *positions)}
+		if err := r.print(p.out, f); err != nil {
+			return err
+		}
+		_ = p.tell(s) // the shard itself can be read
+		return nil
+	})
+	return c
+}
+
+// A shardDetail is what get prints in JSON.
+type shardDetail struct {
+	Group string     `json:"group"`
+	At    *time.Time `json:"at,omitempty"`
+	shardView
+	Warnings []warningView `json:"warnings,omitempty"`
+}
+
+// warningsOf returns the warnings about one shard.
+func warningsOf(s *inspect.Snapshot, of *inspect.Shard) (list []inspect.Warning) {
+	for _, w := range s.Warnings() {
+		if w.Subject == of.Name {
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+// detail returns a shard as lines, in which nothing is shortened.
+func detail(s *inspect.Snapshot, of *inspect.Shard, positions bool) grid {
+	var g grid
+	add := func(field, format string, args ...any) {
+		g.foot = append(g.foot, fmt.Sprintf("%-12s ", field)+fmt.Sprintf(format, args...))
+	}
+	row := of.Row
+	add("shard", "%s", of.Name)
+	state := string(of.State)
+	if of.Since.Known {
+		state += " for " + old(of.Since)
+	}
+	if len(of.Blockers) > 0 {
+		state += ", waits for " + strings.Join(of.Blockers, ", ")
+	}
+	add("state", "%s", state)
+	if !of.Owner.IsZero() {
+		add("owner", "%s", describeOwner(of.Owner))
+	}
+	if !of.Target.IsZero() && of.Target != of.Owner {
+		add("target", "%s", describeOwner(of.Target))
+	}
+	if of.Move != nil {
+		add("move", "%s", describeMove(of.Move))
+	}
+	add("generation", "%d", row.Generation)
+	add("attempts", "%d failed since the last progress", of.Attempts)
+	add("checkpoint", "%s", describeCheckpoint(of, positions))
+	for _, parent := range row.Parents {
+		state := "no row"
+		if other := s.Shard(parent); other != nil {
+			state = string(other.State)
+		}
+		add("parent", "%s, %s", parent, state)
+	}
+	add("last change", "%s", describeTransfer(row.Last))
+	if of.LastFailure != nil && *of.LastFailure != row.Last {
+		add("last failure", "%s", describeTransfer(*of.LastFailure))
+	}
+	add("size", "%d bytes", of.Size)
+	for _, w := range warningsOf(s, of) {
+		add("warning", "%s: %s %s", w.Code, w.Text, w.Do)
+	}
+	return g
+}
+
+func describeOwner(o lease.Owner) string {
+	text := fmt.Sprintf("%s, incarnation %s", o.Name, o.Incarnation)
+	if o.Task != "" {
+		text += ", task " + o.Task
+	}
+	return text
+}
+
+func describeCheckpoint(of *inspect.Shard, positions bool) string {
+	c := of.Row.Checkpoint
+	switch {
+	case c.Generation == 0:
+		return "none"
+	case c.IsZero():
+		return fmt.Sprintf("progress without a position %s ago, under generation %d", old(of.Checkpoint), c.Generation)
+	case positions:
+		return fmt.Sprintf("%s, state %s, accepted %s ago under generation %d", strconv.Quote(c.Position), strconv.Quote(c.State), old(of.Checkpoint), c.Generation)
+	}
+	return fmt.Sprintf("accepted %s ago under generation %d", old(of.Checkpoint), c.Generation)
+}
+
+// reason returns why a shard changed hands, and what a command did or which mode the move had.
+func reason(t lease.Transfer) string {
+	switch {
+	case t.Did != "":
+		return string(t.Reason) + ": " + t.Did
+	case t.Mode.Validate() == nil:
+		return string(t.Reason) + ": " + t.Mode.String()
+	}
+	return string(t.Reason)
+}
+
+func describeTransfer(t lease.Transfer) string {
+	text := fmt.Sprintf("%s at %s", reason(t), moment(t.At))
+	if t.From != "" {
+		text += " from " + t.From
+	}
+	if t.By != "" {
+		text += " by " + t.By
+	}
+	if t.Note != "" {
+		text += " (" + t.Note + ")"
+	}
+	return text + ", began generation " + number(t.Generation)
+}
+
+func (p *program) historyCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "history [SHARD]", Short: "Lists the last changes of hands, newest first", Args: cobra.MaximumNArgs(1),
+		Long: `Lists the changes of hands that the rows remember, newest first: of one shard, or of all shards. A row keeps
+the last few changes. A claim repeats the reason for which the shard was free.`,
+		Example:           "  shardlease history shard-7\n  shardlease history --since 1h",
+		ValidArgsFunction: p.completeArgs(shardNames),
+	}
+	f := formatFlag(c, allFormats()...)
+	since := c.Flags().Duration("since", 0, "only changes in the last so long; 0: all")
+	c.RunE = p.do(func(ctx context.Context, args []string) error {
+		var s *inspect.Snapshot
+		var err error
+		if len(args) == 1 {
+			s, _, err = p.lookAt(ctx, args[0])
+		} else {
+			s, err = p.look(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		only := strings.Join(args, "")
+		past := pastOf(s, only, p.since(*since))
+		slices.Reverse(past)
+		r := &result{kind: "transfers", item: "transfer", head: scopeOf(s), grid: grid{columns: cols("TIME", "SHARD", ">GENERATION", "REASON", "FROM", "BY", "+TASK", "~NOTE")}}
+		for _, t := range past {
+			r.names = append(r.names, t.shard)
+			r.items = append(r.items, transferOf(t.shard, t.Transfer))
+			r.grid.add(moment(t.At), t.shard, number(t.Generation), reason(t.Transfer), t.From, t.By, t.Task, t.Note)
+		}
+		if only != "" { // an unreadable parent is not the shard that was asked for
+			return r.print(p.out, f)
+		}
+		return p.show(s, r, f)
+	})
+	return c
+}
+
+// since returns the time that lies so long ago; the zero time for 0.
+func (p *program) since(ago time.Duration) time.Time {
+	if ago <= 0 {
+		return time.Time{}
+	}
+	return p.now().Add(-ago)
+}
+
+// A pastTransfer is a change of hands of a shard.
+type pastTransfer struct {
+	shard string
+	lease.Transfer
+}
+
+// pastOf returns the changes of hands that the rows remember, oldest first: of one shard, or of all.
+func pastOf(s *inspect.Snapshot, only string, since time.Time) (past []pastTransfer) {
+	for i := range s.Shards {
+		for _, t := range transfers(s.Shards[i].Row) {
+			if (only == "" || only == s.Shards[i].Name) && !t.At.Before(since) {
+				past = append(past, pastTransfer{s.Shards[i].Name, t})
+			}
+		}
+	}
+	slices.SortFunc(past, func(a, b pastTransfer) int {
+		return cmp.Or(a.At.Compare(b.At), strings.Compare(a.shard, b.shard), cmp.Compare(a.Generation, b.Generation))
+	})
+	return past
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// look reads the whole group.
+func (p *program) look(ctx context.Context) (*inspect.Snapshot, error) {
+	if err := p.needsGroup(); err != nil {
+		return nil, err
+	}
+	from, err := p.tables.Reader(ctx, p.at)
+	if err != nil {
+		return nil, err
+	}
+	return inspect.Look(ctx, from, p.at.group, inspect.Options{Now: p.now})
+}
+
+// observe looks again and again for a time, and returns the last snapshot. Its ages are observed.
+func (p *program) observe(ctx context.Context, lasts time.Duration) (last *inspect.Snapshot, err error) {
+	if lasts < 0 {
+		return nil, usage("--observe must not be negative")
+	}
+	if lasts == 0 {
+		return p.look(ctx)
+	}
+	if err := p.needsGroup(); err != nil {
+		return nil, err
+	}
+	from, err := p.tables.Reader(ctx, p.at)
+	if err != nil {
+		return nil, err
+	}
+	within, cancel := context.WithTimeout(ctx, lasts)
+	defer cancel()
+	for s, fault := range inspect.Watch(within, from, p.at.group, p.watching(lasts)) {
+		switch {
+		case fault == nil:
+			last, err = s, nil
+		case within.Err() == nil:
+			last, err = nil, fault
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if last == nil && err == nil {
+		err = fmt.Errorf("the table did not answer within %v", lasts)
+	}
+	return last, err
+}
+
+// watching returns the options of a watch that lasts so long. It reads the rows a few times.
+func (p *program) watching(lasts time.Duration) inspect.WatchOptions {
+	return inspect.WatchOptions{Options: inspect.Options{Now: p.now}, RowsEvery: max(2*time.Second, lasts/8)}
+}
+
+// tell reports on the standard error what a listing cannot show.
+func (p *program) tell(s *inspect.Snapshot) error {
+	if s.Restored {
+		fmt.Fprintln(p.problems, "shardlease: the table was restored, and the workers claim nothing until it is adopted:", clean(s.RestoredWhy))
+	}
+	for _, u := range s.Unreadable {
+		fmt.Fprintf(p.problems, "shardlease: %s %s cannot be read: %s\n", u.Key.Kind, quoted(u.Key.Name), clean(u.Cause.Error()))
+	}
+	if n := len(s.Unreadable); n > 0 {
+		return fmt.Errorf("%s cannot be read", counted(n, "record"))
+	}
+	return nil
+}
+
+// show prints a result, then what the listing cannot show.
+func (p *program) show(s *inspect.Snapshot, r *result, f *format) error {
+	if err := r.print(p.out, f); err != nil {
+		return err
+	}
+	return p.tell(s)
+}
+
+func (p *program) groupsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "groups", Short: "Lists the groups of the table", Args: cobra.NoArgs,
+		Long: `Lists the groups of the table, with the number of their lease rows and seats.
+
+It scans the keys of the whole table, which costs as much as reading all of it, and needs the permission
+dynamodb:Scan. No other command scans the table.`,
+		Example: "  shardlease groups --table leases",
+	}
+	f := formatFlag(c, allFormats()...)
+	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+		if err := p.needsTable(); err != nil {
+			return err
+		}
+		groups, err := p.tables.Groups(ctx, p.at.table)
+		if err != nil {
+			return err
+		}
+		r := &result{kind: "groups", item: "group", grid: grid{columns: cols("GROUP", ">ROWS", ">WORKERS")}}
+		for _, g := range groups {
+			r.names = append(r.names, g.name)
+			r.grid.add(g.name, strconv.Itoa(g.rows), strconv.Itoa(g.workers))
+			r.items = append(r.items, struct {
+				Name    string `json:"name"`
+				Rows    int    `json:"rows"`
+				Workers int    `json:"workers"`
+			}{g.name, g.rows, g.workers})
+		}
+		return r.print(p.out, f)
+	})
+	return c
+}
+
+func (p *program) lsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "ls", Short: "Lists the shards of the group", Args: cobra.NoArgs,
+		Long: `Lists the shards of the group: the state, the owner, the generation, the failed attempts, how long the
+shard has been in its state, and how long ago its last checkpoint was accepted. An age with ~ is told by
+the clock of another machine; the format wide shows more columns and shortens no name.`,
+		Example: "  shardlease ls\n  shardlease ls --state free,quarantined -o name\n  shardlease ls --worker host-1 -o json",
+	}
+	f := formatFlag(c, allFormats()...)
+	positions := positionsFlag(c)
+	states := c.Flags().StringSlice("state", nil, "only shards in these `STATES`, separated by commas: "+stateNames())
+	worker := c.Flags().String("worker", "", "only shards that the workers named `WORKER` hold")
+	p.completeFlag(c, "state", func(*inspect.Snapshot) []string { return strings.Split(stateNames(), ", ") })
+	p.completeFlag(c, "worker", workerNames)
+	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+		for _, state := range *states {
+			if !slices.Contains(inspect.States(), inspect.State(state)) {
+				return usage("unknown --state %q: it must be one of %s", state, stateNames())
+			}
+		}
+		s, err := p.look(ctx)
+		if err != nil {
+			return err
+		}
+		r := &result{kind: "shards", item: "shard", head: scopeOf(s), grid: grid{columns: shardColumns(*positions)}}
+		for i := range s.Shards {
+			of := &s.Shards[i]
+			wanted := len(*states) == 0 || slices.Contains(*states, string(of.State))
+			if !wanted || *worker != "" && of.Owner.Name != *worker {
+				continue
+			}
+			r.names = append(r.names, of.Name)
+			r.items = append(r.items, shardOf(of, *positions))
+			r.grid.add(shardCells(of, *positions)...)
+		}
+		return p.show(s, r, f)
+	})
+	return c
+}
+
+func stateNames() string {
+	var names []string
+	for _, state := range inspect.States() {
+		names = append(names, string(state))
+	}
+	return strings.Join(names, ", ")
+}
+
+func shardColumns(positions bool) []column {
+	list := cols("SHARD", "STATE", "OWNER", ">GENERATION", ">ATTEMPTS", ">SINCE", ">CHECKPOINT", "+INCARNATION", "+TASK", "+TARGET", "+MOVE", "+>SIZE", "+LAST CHANGE", "+BY", "+NOTE")
+	if positions {
+		list = append(list, cols("POSITION", "+MARK STATE")...)
+	}
+	return list
+}
+
+func shardCells(s *inspect.Shard, positions bool) []string {
+	cells := []string{
+		s.Name, string(s.State), s.Owner.Name, number(s.Row.Generation), number(s.Attempts), old(s.Since), old(s.Checkpoint),
+		string(s.Owner.Incarnation), s.Owner.Task, s.Target.Name, describeMove(s.Move), strconv.Itoa(s.Size),
+		reason(s.Row.Last), s.Row.Last.By, s.Row.Last.Note,
+	}
+	if positions {
+		cells = append(cells, s.Row.Checkpoint.Position, s.Row.Checkpoint.State)
+	}
+	return cells
+}
+
+// describeMove returns a move in a few words.
+func describeMove(m *inspect.Move) string {
+	if m == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s to %s", m.Phase, m.To.Name)
+	if m.Mode.Validate() == nil {
+		text += ", " + m.Mode.String()
+	}
+	if m.For.Known {
+		text += ", for " + old(m.For)
+	}
+	return text
+}
+
+func (p *program) workersCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "workers", Short: "Lists the workers of the group", Args: cobra.NoArgs,
+		Long: `Lists the seats of the group: how many shards each worker holds, how many the plan assigns to it, how many
+are in a move, and how long ago its last heartbeat was. Two workers may have the same name, but never the
+same incarnation. With --observe the command watches the heartbeats, and BEATING says whether they move.`,
+		Example: "  shardlease workers\n  shardlease workers --observe 12s -o wide",
+	}
+	f := formatFlag(c, allFormats()...)
+	lasts := c.Flags().Duration("observe", 0, "watch the group for so long first")
+	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+		s, err := p.observe(ctx, *lasts)
+		if err != nil {
+			return err
+		}
+		r := &result{kind: "workers", item: "worker", head: scopeOf(s), grid: grid{columns: cols(
+			"WORKER", "INCARNATION", ">HELD", ">TARGET", ">TAKING", ">GIVING", ">HEARTBEAT", "BEATING", "~STATE",
+			"+TASK", "+BUILD", "+HANDOFF", "+>TTL", "+>MAX SHARDS", "+STARTED", "+>REVISION", "+SETTLED")}}
+		for i := range s.Workers {
+			of := &s.Workers[i]
+			r.names = append(r.names, of.Seat.Name)
+			r.items = append(r.items, workerOf(of))
+			r.grid.add(workerCells(of)...)
+		}
+		return p.show(s, r, f)
+	})
+	return c
+}
+
+func workerCells(w *inspect.Worker) []string {
+	target := ""
+	if w.Target >= 0 {
+		target = strconv.Itoa(w.Target)
+	}
+	return []string{
+		w.Seat.Name, string(w.Seat.Incarnation), strconv.Itoa(w.Held), target, strconv.Itoa(w.Taking), strconv.Itoa(w.Giving), old(w.Silent),
+		string(w.Beating), workerState(w), w.Seat.Task, w.Seat.Build, w.Seat.Handoff, span(w.Seat.TTL), limit(w.Seat.MaxShards),
+		moment(w.Seat.Since), number(w.Seat.Revision), strconv.FormatBool(w.Seat.Settled),
+	}
+}
+
+func workerState(w *inspect.Worker) string {
+	switch {
+	case w.Dead:
+		return "dead"
+	case !w.Seat.Confirmed():
+		return "joining"
+	case w.Health != "":
+		return "unwell: " + w.Health
+	case w.Leaves:
+		return "leaving"
+	}
+	return "well"
+}
+
+func limit(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return number(n)
+}
+
+func (p *program) wishesCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "wishes", Short: "Lists the cordons, drains, pauses and pins", Args: cobra.NoArgs,
+		Long: `Lists the wishes of all operators: cordons, drains, pauses and pins, with their ends. A wish that has
+ended has no effect; a worker removes it soon. The command lift ends a wish.`,
+		Example: "  shardlease wishes",
+	}
+	f := formatFlag(c, allFormats()...)
+	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+		s, err := p.look(ctx)
+		if err != nil {
+			return err
+		}
+		r := &result{kind: "wishes", item: "wish", head: scopeOf(s), grid: grid{columns: cols("KIND", "SUBJECT", "TO", "UNTIL", "BY", "~WHY")}}
+		for _, w := range s.Wishes {
+			until := "it is lifted"
+			switch {
+			case !w.Stands(p.now()):
+				until = "ended"
+			case !w.Until.IsZero():
+				until = moment(w.Until)
+			}
+			r.names = append(r.names, strings.TrimSpace(string(w.Kind)+" "+w.Subject))
+			r.items = append(r.items, wishOf(w, p.now()))
+			r.grid.add(string(w.Kind), w.Subject, w.To, until, w.By, w.Why)
+		}
+		return r.print(p.out, f)
+	})
+	return c
+}
+
+// transfers returns the changes of hands that a row remembers, newest first.
+func transfers(row lease.Row) []lease.Transfer {
+	return append([]lease.Transfer{row.Last}, row.History()...)
+}

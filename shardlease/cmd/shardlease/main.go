@@ -1,0 +1,121 @@
+// Shardlease shows the state of a fleet, steers it, and creates and adopts its lease tables.
+//
+//	shardlease --help               # lists the commands
+//	shardlease ls                   # prints the shards of a group
+//	shardlease check --observe 12s  # judges the group, for a monitoring system
+//	shardlease demo                 # shows what the library does, without AWS
+//
+// Every flag except --yes can also be set by an environment variable: --table by SHARDLEASE_TABLE,
+// --group by SHARDLEASE_GROUP. docs/operations.md describes when to use which command.
+//
+// main.go has the program and its exit codes; root.go the tree of commands; open.go how a table is
+// opened; output.go and grid.go how results are printed. Each other file has the commands of one
+// theme.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"os/user"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.LookupEnv)
+	stop()
+	os.Exit(code)
+}
+
+// run executes one command, and returns the exit code of the process.
+func run(ctx context.Context, args []string, in io.Reader, out, problems io.Writer, env func(string) (string, bool)) int {
+	p := &program{
+		in: in, out: out, problems: problems, env: env, now: time.Now, operator: operator(),
+		terminal: isTerminal(in) && isTerminal(problems), tables: new(dynamo),
+	}
+	return p.run(ctx, args)
+}
+
+// A program is one run of the command and all that it touches.
+type program struct {
+	in            io.Reader
+	out, problems io.Writer
+	env           func(name string) (string, bool)
+	now           func() time.Time
+	operator      string // the default of --by
+	terminal      bool   // a person can read the questions and answer them
+	tables        tables
+
+	at    place // the flags --table and --group
+	began bool  // the command line is valid, and the command has begun
+	code  int   // the exit code of a command that returned no error
+}
+
+// run executes one command, and returns the exit code.
+func (p *program) run(ctx context.Context, args []string) int {
+	root := p.root()
+	root.SetArgs(args)
+	root.SetIn(p.in)
+	root.SetOut(p.out)
+	root.SetErr(p.problems)
+	cmd, err := root.ExecuteContextC(ctx)
+	switch {
+	case err == nil:
+		return p.code
+	case cmd.Annotations[judges] != "":
+		return p.unknown(cmd, err)
+	}
+	code := p.exitCode(err)
+	fmt.Fprintln(p.problems, "shardlease:", cleanLines(explain(err, code)))
+	if code == exitUsage {
+		fmt.Fprintf(p.problems, "See '%s --help'.\n", cmd.CommandPath())
+	}
+	return code
+}
+
+// do returns the RunE of a command. A command that runs has a valid command line.
+func (p *program) do(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		p.began = true
+		return f(cmd.Context(), args)
+	}
+}
+
+// isTerminal reports whether a stream is a terminal.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// operator returns the user and the machine that run this program.
+func operator() string {
+	name := "operator"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}
+
+// A usageError is a fault of the command line.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+func usage(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
+
+// isUsage reports whether the command line is wrong, and nothing was read or written.
+func (p *program) isUsage(err error) bool {
+	_, found := errors.AsType[usageError](err)
+	return found || !p.began
+}

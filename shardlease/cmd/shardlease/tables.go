@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardlease/shardlease-go/dynamostore"
+)
+
+func (p *program) tableCommand() *cobra.Command {
+	return parent("table", "Creates, verifies and adopts lease tables",
+		"Creates a lease table, verifies that a group may use a table, and adopts the rows of a restored table.",
+		"  shardlease table create --table leases\n  shardlease table verify --table leases --group orders",
+		p.createCommand(), p.verifyCommand(), p.adoptCommand())
+}
+
+func (p *program) createCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "create", Short: "Creates the lease table, unless it exists", Args: cobra.NoArgs,
+		Long: `Creates the lease table and waits until it is active. A table that exists is not changed. The new table is
+paid by request, and has protection from deletion, point-in-time recovery and time to live.`,
+		Example: "  shardlease table create --table leases",
+	}
+	var o dynamostore.TableOptions
+	c.Flags().BoolVar(&o.NoDeletionProtection, "no-deletion-protection", false, "create the table without protection from deletion")
+	c.Flags().BoolVar(&o.NoPointInTimeRecovery, "no-point-in-time-recovery", false, "leave point-in-time recovery off")
+	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+		if err := p.needsTable(); err != nil {
+			return err
+		}
+		if err := p.tables.Create(ctx, p.at.table, o); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(p.out, "table %s is active\n", quoted(p.at.table))
+		return err
+	})
+	return c
+}
+
+func (p *program) verifyCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "verify", Short: "Verifies that the group may use the table", Args: cobra.NoArgs,
+		Long: `Verifies that the table is a lease table, and that it is the one that the group has always used. If it was
+restored or replaced, the exit code is 4. With --worker the command also tries every permission that a
+worker needs; these tries write nothing.`,
+		Example: "  shardlease table verify --table leases --group orders\n  shardlease table verify --worker",
+	}
+	worker := c.Flags().Bool("worker", false, "also try every permission that a worker needs")
+	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+		if err := p.needsGroup(); err != nil {
+			return err
+		}
+		from, err := p.tables.Reader(ctx, p.at)
+		if err != nil {
+			return err
+		}
+		if *worker {
+			if _, err := p.tables.Store(ctx, p.at, 0); err != nil {
+				return err
+			}
+		}
+		if err := from.Verify(ctx, p.at.group); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.out, "table %s is the one of group %s\n", quoted(p.at.table), quoted(p.at.group))
+		return err
+	})
+	return c
+}
+
+func (p *program) adoptCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "adopt", Short: "Takes the rows of a restored table into use", Args: cobra.NoArgs,
+		Long: `Takes the rows of a group into use after the table was restored or replaced. Every row loses its owner, and
+gets a generation above all that can have been issued since the backup. First make sure that no worker
+uses the old table: docs/operations.md has the steps. The command may be repeated, and does nothing if the
+group uses this table already.
+
+On a terminal the command asks for the name of the group. Without one it needs --yes.`,
+		Example: "  shardlease table adopt --table leases-restored --group orders --yes",
+	}
+	o := p.orderFlags(c, false)
+	buckets := c.Flags().Int("buckets", 0, "the number of buckets of the group, if its record was lost")
+	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+		if *buckets < 0 {
+			return usage("--buckets must not be negative")
+		}
+		if err := p.check(c, o, false); err != nil {
+			return err
+		}
+		if err := p.confirm(ctx, o, p.at.group, fmt.Sprintf("This will adopt the rows of group %s in table %s.", p.at.group, p.at.table)); err != nil {
+			return err
+		}
+		n, err := p.tables.Adopt(ctx, p.at, *buckets, o.by)
+		if err == nil || n > 0 {
+			fmt.Fprintf(p.out, "adopted %s of group %s\n", counted(n, "row"), quoted(p.at.group))
+		}
+		if err != nil {
+			err = errors.Join(err, errors.New("the table is not recorded for the group: repair the cause, and repeat the command"))
+		}
+		return err
+	})
+	return c
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+const aboutWishes = `
+
+The wish is stored in the table, and every plan follows it until it ends: after --for, or when 'shardlease
+lift' ends it. On a terminal the command asks for a confirmation. Without one it needs --yes.`
+
+// A wishing stores or lifts a wish.
+type wishing func(ctx context.Context, s shardlease.Supervisor, args []string, o *wishOrders) error
+
+// WishOrders are the flags of a command that stores a wish.
+type wishOrders struct {
+	*orders
+	lasts time.Duration
+}
+
+// wishCommand returns a command that stores a wish. The word to type is the last argument, or the group.
+func (p *program) wishCommand(c *cobra.Command, arguments int, done func(args []string) string, apply wishing) *cobra.Command {
+	c.Args = cobra.ExactArgs(arguments)
+	o := &wishOrders{orders: p.orderFlags(c, true)}
+	c.Flags().DurationVar(&o.lasts, "for", 0, "how long the wish lasts; 0: until it is lifted")
+	c.RunE = p.do(func(ctx context.Context, args []string) error {
+		if o.lasts < 0 {
+			return usage("--for must not be negative")
+		}
+		if err := p.check(c, o.orders, false); err != nil {
+			return err
+		}
+		if err := p.warnUnknown(ctx, c.Name(), args); err != nil {
+			return err
+		}
+		end := ""
+		if o.lasts > 0 {
+			end = fmt.Sprintf(" for %v", o.lasts)
+		}
+		return p.apply(ctx, c.Name(), args, o, apply, done(args)+end)
+	})
+	return c
+}
+
+// apply asks, stores or lifts a wish, and prints what was done.
+func (p *program) apply(ctx context.Context, verb string, args []string, o *wishOrders, apply wishing, done string) error {
+	word := append([]string{p.at.group}, args...)[len(args)]
+	if err := p.confirm(ctx, o.orders, word, fmt.Sprintf("This will %s in group %s.", strings.Join(append([]string{verb}, args...), " "), p.at.group)); err != nil {
+		return err
+	}
+	s, w, err := p.supervise(ctx, o.by)
+	if err != nil {
+		return err
+	}
+	w.wishes = true
+	if err := apply(ctx, s, args, o); err != nil {
+		return w.judged(err)
+	}
+	_, err = fmt.Fprintln(p.out, done)
+	return err
+}
+
+// warnUnknown reports a wish for a worker or a shard that does not exist. It may come later, so that is
+// no error.
+func (p *program) warnUnknown(ctx context.Context, kind string, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	s, err := p.look(ctx)
+	if err != nil {
+		return err
+	}
+	if worker := args[len(args)-1]; !slices.Contains(workerNames(s), worker) {
+		fmt.Fprintf(p.problems, "shardlease: no worker named %s has a seat now\n", quoted(worker))
+	}
+	if kind == "pin" && s.Shard(args[0]) == nil {
+		fmt.Fprintf(p.problems, "shardlease: no shard named %s has a row now\n", quoted(args[0]))
+	}
+	return nil
+}
+
+func (p *program) cordonCommand() *cobra.Command {
+	return p.wishCommand(&cobra.Command{
+		Use: "cordon WORKER", Short: "Gives a worker no more shards", ValidArgsFunction: p.completeArgs(workerNames),
+		Long:    `Gives the workers with that name no more shards. They keep the shards that they hold.` + aboutWishes,
+		Example: "  shardlease cordon host-1 --why \"disk is full\" --for 2h",
+	}, 1, func(args []string) string { return "cordoned worker " + quoted(args[0]) },
+		func(ctx context.Context, s shardlease.Supervisor, args []string, o *wishOrders) error {
+			return s.Cordon(ctx, args[0], o.lasts, o.why)
+		})
+}
+
+func (p *program) drainCommand() *cobra.Command {
+	return p.wishCommand(&cobra.Command{
+		Use: "drain WORKER", Short: "Moves all shards away from a worker", ValidArgsFunction: p.completeArgs(workerNames),
+		Long: `Moves all shards away from the workers with that name, by ordinary moves. They keep running, and keep the
+shards for which no other worker has room.` + aboutWishes,
+		Example: "  shardlease drain host-1 --why \"maintenance\"",
+	}, 1, func(args []string) string { return "draining worker " + quoted(args[0]) },
+		func(ctx context.Context, s shardlease.Supervisor, args []string, o *wishOrders) error {
+			return s.Drain(ctx, args[0], o.lasts, o.why)
+		})
+}
+
+func (p *program) pauseCommand() *cobra.Command {
+	return p.wishCommand(&cobra.Command{
+		Use: "pause", Short: "Stops all moves of held shards",
+		Long: `Stops all moves of held shards in the group. Shards without an owner are still claimed, and a worker that
+shuts down still gives up its shards. 'shardlease resume' ends the pause.` + aboutWishes,
+		Example: "  shardlease pause --why \"incident 42\" --for 1h",
+	}, 0, func([]string) string { return "paused the moves of group " + quoted(p.at.group) },
+		func(ctx context.Context, s shardlease.Supervisor, _ []string, o *wishOrders) error {
+			return s.Pause(ctx, o.lasts, o.why)
+		})
+}
+
+func (p *program) pinCommand() *cobra.Command {
+	return p.wishCommand(&cobra.Command{
+		Use: "pin SHARD WORKER", Short: "Moves a shard to a worker and keeps it there", ValidArgsFunction: p.completeArgs(shardNames, workerNames),
+		Long: `Moves a shard to the worker with that name, and keeps it there. Plans ignore the pin while no such worker
+runs, and while it is leaving, full, cordoned, drained or unwell.` + aboutWishes,
+		Example: "  shardlease pin shard-7 host-1 --why \"debugging\" --for 30m",
+	}, 2, func(args []string) string {
+		return "pinned shard " + quoted(args[0]) + " to worker " + quoted(args[1])
+	},
+		func(ctx context.Context, s shardlease.Supervisor, args []string, o *wishOrders) error {
+			return s.Pin(ctx, args[0], args[1], o.lasts, o.why)
+		})
+}
+
+func (p *program) resumeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "resume", Short: "Ends a pause", Args: cobra.NoArgs,
+		Long:    `Ends the pause of the group, like 'shardlease lift pause'.`,
+		Example: "  shardlease resume",
+	}
+	o := &wishOrders{orders: p.orderFlags(c, false)}
+	c.RunE = p.do(func(ctx context.Context, _ []string) error { return p.lift(ctx, c, o, lease.WishPause, "") })
+	return c
+}
+
+func (p *program) liftCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "lift KIND [NAME]", Short: "Ends a cordon, drain, pause or pin", Args: cobra.RangeArgs(1, 2),
+		Long: `Ends a wish. KIND is cordon, drain, pause or pin. NAME is the worker, or the shard of a pin; a pause has none.
+'shardlease wishes' lists the wishes.`,
+		Example:           "  shardlease lift drain host-1\n  shardlease lift pin shard-7\n  shardlease lift pause",
+		ValidArgsFunction: p.completeArgs(wishKinds, wishSubjects),
+	}
+	o := &wishOrders{orders: p.orderFlags(c, false)}
+	c.RunE = p.do(func(ctx context.Context, args []string) error {
+		kind, name := lease.WishKind(args[0]), strings.Join(args[1:], "")
+		switch {
+		case !slices.Contains(wishKinds(nil), args[0]):
+			return usage("unknown kind of wish %q: it must be %s", args[0], either(wishKinds(nil)))
+		case kind == lease.WishPause && len(args) == 2:
+			return usage("a pause has no name")
+		case kind != lease.WishPause && name == "":
+			return usage("needs the name of the %s", map[bool]string{true: "shard", false: "worker"}[kind == lease.WishPin])
+		}
+		return p.lift(ctx, c, o, kind, name)
+	})
+	return c
+}
+
+// lift ends a wish.
+func (p *program) lift(ctx context.Context, c *cobra.Command, o *wishOrders, kind lease.WishKind, subject string) error {
+	if err := p.check(c, o.orders, false); err != nil {
+		return err
+	}
+	var args []string
+	what := string(kind) + " of group " + quoted(p.at.group)
+	if subject != "" {
+		args, what = []string{subject}, string(kind)+" of "+quoted(subject)
+	}
+	return p.apply(ctx, "lift "+string(kind), args, o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
+		return s.Lift(ctx, kind, subject)
+	}, "lifted the "+what)
+}
