@@ -699,7 +699,8 @@ func (e *Engine) keepPlanning() {
 	t, d := &e.turn, &e.draft
 	if d.phase <= gathering && !e.plans(&e.turn) {
 		*d = draft{}
-		if e.reserve() == 0 {
+		if e.reserve() == 0 { // it does not watch
+			e.watch.waits = 0
 			e.news.settled(e.seat.row.Freed, e.watch.plan.Revision, true)
 			return
 		}

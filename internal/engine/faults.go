@@ -58,6 +58,7 @@ type faults struct {
 	silent   silence // handlers of this worker show no progress
 	full     fault   // no worker has room for some shards
 	unlisted fault   // the source has ceased to list shards that are not finished
+	stale    fault   // no plan is complete although one is needed
 
 	rows      rowAnswers
 	scan      Instant           // when to check next whether a fault still lasts
@@ -88,6 +89,7 @@ func newFaults() faults {
 		store: fault{kind: event.StoreFault}, slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
 		source: fault{kind: event.SourceFault}, restored: fault{kind: event.Restored}, unwell: fault{kind: event.Unwell},
 		silent: silence{fault: fault{kind: event.Silent}}, full: fault{kind: event.Full}, unlisted: fault{kind: event.Unlisted},
+		stale: fault{kind: event.PlanStale},
 	}
 }
 
@@ -216,7 +218,8 @@ func (e *Engine) keepReporting() {
 			f.scan = t.now.Mono.Add(min(t.beat/8, longestPause))
 			if s := &e.seat; f.store.on {
 				f.scanStore(t, e.shards.all, s.beat.try.tries > 0 || !s.table.restored && s.table.try.tries > 0 ||
-					e.reads.fails() || e.peers.fails() || e.draft.fails() || e.follow.reading.try.tries > 0)
+					e.reads.fails() || e.peers.fails() || e.owners.fails() || e.draft.fails() || e.duty.swap.try.tries > 0 ||
+					e.wishes.swap.try.tries > 0 || e.follow.reading.try.tries > 0)
 			}
 			if f.commits.on && f.scanCommits(t, &e.shards, e.seat.capable() && !e.leave.on && e.others(), e.seat.young(t)) {
 				// The worker rests before it takes another seat. If it crashes before the deletion arrives,
@@ -231,7 +234,8 @@ func (e *Engine) keepReporting() {
 		}
 		t.at(f.scan)
 	}
-	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted} {
+	f.keepStale(t, &e.fleet)
+	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted, &f.stale} {
 		fault.keep(t)
 	}
 	for i := range f.malformed {
@@ -353,6 +357,21 @@ func (f *fault) keepFull(t *turn, plan *lease.Plan, reports bool) {
 	case !plan.Open:
 		f.shards, f.count = plan.Examples, int(plan.Unplaced)
 		f.raise(t, t.now.Mono, "", errFull)
+	}
+}
+
+// keepStale reports that no plan is complete although one is needed. Each worker reports it, because the one that would
+// report for the fleet may be what is missing.
+func (f *faults) keepStale(t *turn, of *fleet) {
+	if !of.seat.capable() || !of.watch.known {
+		return // other reports say why
+	}
+	since, why := of.watch.lacks(t)
+	switch {
+	case why == nil:
+		f.stale.lower(t)
+	case !t.before(since.Add(max(staleFor, 3*t.cfg.TTL))):
+		f.stale.raise(t, since, "", why)
 	}
 }
 

@@ -1,15 +1,18 @@
 package engine_test
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // told returns the events of a kind that the worker has reported.
@@ -66,5 +69,99 @@ func TestGoneShardsAreForgotten(t *testing.T) {
 		if len(n.Handlers) != shards/2 || listed > 4*shards || rows > 4*shards {
 			t.Errorf("%s processes %d shards, and knows %d of the source and %d rows", n.Name, len(n.Handlers), listed, rows)
 		}
+	}
+}
+
+// fail answers some calls with an error.
+func (f *fleet) fail(which func(engine.Send) bool) {
+	f.deaf = func(n *member, o engine.Output) bool {
+		send, is := o.(engine.Send)
+		if is = is && which(send); is {
+			n.Answer(50*time.Millisecond, engine.Settled{Write: send.Write, Err: errors.New("no answer")})
+		}
+		return is
+	}
+}
+
+// TestMissingPlanIsReported: each worker reports that no plan is complete, if that lasts, and that it is over. The plan
+// cannot be read, and no worker is left that lists the seats; or no target can be written; or no plan.
+func TestMissingPlanIsReported(t *testing.T) {
+	spoil := func(f *fleet) { f.table.Unreadable = map[lease.Key]bool{f.plan().Key(): true} }
+	for name, story := range map[string]struct {
+		begin func(f *fleet)
+		why   string
+	}{
+		"unreadable":     {spoil, "the plan cannot be read"},
+		"never complete": {func(f *fleet) { f.fail(func(s engine.Send) bool { return s.Write.Key().Kind == lease.KindTarget }) }, "the plan is open"},
+		"never begun":    {func(f *fleet) { f.fail(func(s engine.Send) bool { return s.Write.Key().Kind == lease.KindPlan }) }, "a plan is due"},
+	} {
+		for _, workers := range []int{4, 12} {
+			t.Run(fmt.Sprint(name, ", ", workers, " workers"), func(t *testing.T) {
+				f := newFleet(t, 3*workers, workers, rebalance.Eager)
+				story.begin(f)
+				if f.up()[workers-1].kill(); name == "unreadable" && workers > 8 {
+					for _, n := range f.watchers() {
+						n.kill()
+					}
+				}
+				f.Run(50 * time.Second) // the death is noticed after 12 s, and a plan is missing 30 s later
+				reports := 0
+				for _, n := range f.up() {
+					if all := n.told(event.PlanStale); len(all) > 0 {
+						reports++
+						if e := all[0]; e.Over || e.Err == nil || !strings.HasPrefix(e.Err.Error(), story.why) || e.Lasted < 30*time.Second {
+							t.Errorf("%s reports %v, lasted %v, %v", n.Name, e, e.Lasted, e.Err)
+						}
+					}
+				}
+				if all := len(f.up()); reports == 0 || reports < all && workers <= 8 {
+					t.Errorf("%d of %d workers report that no plan is complete", reports, all)
+				}
+				f.deaf, f.table.Unreadable = nil, nil
+				f.until(40*time.Second, f.even)
+				f.Run(leaseTime)
+				for _, n := range f.up() {
+					if all := n.told(event.PlanStale); len(all) > 0 && !all[len(all)-1].Over {
+						t.Errorf("%s last reports %v", n.Name, all[len(all)-1])
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestPlansThatFollowEachOther: the wishes change so often that a plan is due all the time, and each is completed. None
+// is reported as missing.
+func TestPlansThatFollowEachOther(t *testing.T) {
+	f := newFleet(t, 24, 12, rebalance.Eager)
+	revision := f.plan().Revision
+	for i := range 2500 {
+		f.wish(lease.Wish{Kind: lease.WishPin, Subject: "shard-000", To: fmt.Sprint("nobody-", i), By: "operator", Why: "test"})
+		f.Run(20 * time.Millisecond)
+	}
+	if n := f.plan().Revision - revision; n < 20 {
+		t.Errorf("%d plans in 50 s", n)
+	}
+	for _, n := range f.nodes {
+		if all := n.told(event.PlanStale); len(all) > 0 {
+			t.Errorf("%s reports %v", n.Name, all)
+		}
+	}
+}
+
+// TestFaultOfTicksLasts: in a large fleet every swap of the plan fails, and nothing else. The worker that ticks reports
+// that once while it lasts, although the table answers its other calls.
+func TestFaultOfTicksLasts(t *testing.T) {
+	f := newFleet(t, 24, 12, rebalance.Eager)
+	f.fail(func(s engine.Send) bool { return s.Write.Key().Kind == lease.KindPlan })
+	n := f.watchers()[0]
+	f.Run(time.Minute)
+	if all := n.told(event.StoreFault); len(all) == 0 || slices.ContainsFunc(all, func(e event.Event) bool { return e.Over }) {
+		t.Errorf("%s reports %v", n.Name, all)
+	}
+	f.deaf = nil
+	f.Run(2 * leaseTime)
+	if all := n.told(event.StoreFault); !all[len(all)-1].Over {
+		t.Errorf("%s last reports %v", n.Name, all[len(all)-1])
 	}
 }

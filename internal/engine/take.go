@@ -538,6 +538,11 @@ func (o *owners) shown(inc lease.Incarnation) (seats []lease.Seat, known bool) {
 	return seats, true
 }
 
+// fails reports whether a read waits to be repeated.
+func (o *owners) fails() bool {
+	return slices.ContainsFunc(o.all, func(of ownerRead) bool { return of.try.tries > 0 })
+}
+
 // prune drops what is no longer needed.
 func (o *owners) prune(t *turn) {
 	o.all = slices.DeleteFunc(o.all, func(of ownerRead) bool { return !of.try.sent && t.now.Mono.Sub(of.at) > 4*t.beat })

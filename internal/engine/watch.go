@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"hash/fnv"
 	"slices"
 	"strconv"
@@ -30,6 +31,14 @@ const (
 	apart     = time.Second            // between two plans, and between the ranks of planners
 	firstWait = 100 * time.Millisecond // a first plan waits so long for seats that are being confirmed
 	longStill = 2 * time.Second        // a plan waits at most so long for the seats to stand still
+	staleFor  = 30 * time.Second       // a plan that is missing for so long is reported, and for three lease times if they are longer
+)
+
+// The reasons for which a plan is missing.
+var (
+	errPlanUnreadable = errors.New("the plan cannot be read: no worker plans until it is repaired or deleted")
+	errPlanOpen       = errors.New("the plan is open: a worker began it, and no worker completes it")
+	errPlanDue        = errors.New("a plan is due, and no worker writes it")
 )
 
 // A watch is what this worker knows of the plan.
@@ -46,6 +55,7 @@ type watch struct {
 	self     bool     // this worker's own seat is a change, or it has evicted another
 	orphans  bool     // a worker has gone since the last plan
 	waits    Instant  // since when a plan is due; 0: none is
+	stale    Instant  // since when no plan is complete and up to date; 0: one is
 	replaced int      // so many open revisions in a row were not completed: perhaps nobody is quick enough
 	strays   []string // assigned shards that an audit has found without an owner, or whose owner has to ask its source
 	again    Instant  // not again before
@@ -65,7 +75,7 @@ func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) 
 	changed = !w.known || plan.Revision != w.plan.Revision || plan.Open != w.plan.Open
 	if changed {
 		if w.since = t.now.Mono; !plan.Open {
-			w.orphans, w.strays, w.late, w.replaced = false, w.late, nil, 0
+			w.orphans, w.strays, w.late, w.replaced, w.stale = false, w.late, nil, 0, 0
 		} else if w.plan.Open {
 			w.replaced = min(w.replaced+1, 5)
 		}
@@ -127,6 +137,25 @@ func (w *watch) older(plan lease.Plan) bool {
 	old := &w.plan
 	return plan.Revision != 0 && (plan.Revision < old.Revision ||
 		plan.Revision == old.Revision && (plan.Tick < old.Tick || plan.Open && !old.Open))
+}
+
+// lacks returns why no plan is complete and up to date, and since when; no error: one is.
+func (w *watch) lacks(t *turn) (since Instant, why error) {
+	switch {
+	case w.spoilt:
+		why = errPlanUnreadable
+	case w.plan.Open:
+		why = errPlanOpen
+	case w.waits > 0:
+		why = errPlanDue
+	default:
+		w.stale = 0
+		return 0, nil
+	}
+	if w.stale == 0 {
+		w.stale = t.now.Mono
+	}
+	return w.stale, why
 }
 
 // pace returns how soon the seats have to be listed again because a plan is being written or is

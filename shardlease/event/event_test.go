@@ -83,6 +83,7 @@ func TestLevels(t *testing.T) {
 		{slog.LevelWarn, event.Event{Kind: event.Silent}},
 		{slog.LevelWarn, event.Event{Kind: event.Full}},
 		{slog.LevelWarn, event.Event{Kind: event.Unlisted}},
+		{slog.LevelWarn, event.Event{Kind: event.PlanStale}},
 	} {
 		if got := tc.event.Level(); got != tc.level {
 			t.Errorf("%v is logged as %v, not as %v", tc.event, got, tc.level)
