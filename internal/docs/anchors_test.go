@@ -38,7 +38,12 @@ func TestAnchorsLead(t *testing.T) {
 func slugs(page string) map[string]bool {
 	slugs := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(page, -1) {
-		slugs[strings.ReplaceAll(noSlug.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-")] = true
+		slugs[slug(h[1])] = true
 	}
 	return slugs
+}
+
+// slug returns the anchor of a heading.
+func slug(heading string) string {
+	return strings.ReplaceAll(noSlug.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }

@@ -2,6 +2,7 @@ package docs
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,5 +44,44 @@ func TestOperationsListsEveryEvent(t *testing.T) {
 	}
 	if kinds < 20 || causes < 10 {
 		t.Errorf("found only %d kinds and %d causes: the test may have stopped finding them", kinds, causes)
+	}
+}
+
+var (
+	eventRow  = regexp.MustCompile("(?m)^\\| (`[^|]*) \\| (?:debug|info|warn|error)[^|]* \\|.*$")
+	eventLink = regexp.MustCompile(`\]\(#([a-z-]+)\)`)
+)
+
+// TestEveryWarningEventHasASection: the row of each event that can be a warning or an error leads to a section of
+// docs/operations.md that names the event and says what to do: in words, in a table, or by a command.
+func TestEveryWarningEventHasASection(t *testing.T) {
+	page := documents(t)["docs/operations.md"]
+	sections := map[string]string{} // by anchor
+	at := heading.FindAllStringSubmatchIndex(page, -1)
+	for i, h := range at {
+		end := len(page)
+		if i+1 < len(at) {
+			end = at[i+1][0]
+		}
+		sections[slug(page[h[2]:h[3]])] = page[h[1]:end]
+	}
+	checked := 0
+	for _, row := range eventRow.FindAllStringSubmatch(page, -1) {
+		if !strings.Contains(row[0], "warn |") && !strings.Contains(row[0], "error |") && !strings.Contains(row[0], "warn;") {
+			continue
+		}
+		name := quoted.FindStringSubmatch(row[1])[1]
+		found := false
+		for _, link := range eventLink.FindAllStringSubmatch(row[0], -1) {
+			text := sections[link[1]]
+			says := slices.ContainsFunc([]string{"**Do**", "|---|", "\nshardlease "}, func(part string) bool { return strings.Contains(text, part) })
+			found = found || says && strings.Contains(text, "`"+name+"`")
+		}
+		if checked++; !found {
+			t.Errorf("no section to which the row of %s leads names it and says what to do", name)
+		}
+	}
+	if checked < 15 {
+		t.Errorf("found only %d rows: the test may have stopped finding them", checked)
 	}
 }
