@@ -82,6 +82,55 @@ func (s Supervisor) Lift(ctx context.Context, kind lease.WishKind, subject strin
 	})
 }
 
+// LiftAll ends all wishes of the group, and returns nil if there are none. It is the way out if the
+// record of the wishes cannot be read: then no wish has an effect, and none can be made or lifted.
+// LiftAll deletes such a record, unless it was written since it was read.
+func (s Supervisor) LiftAll(ctx context.Context) error {
+	if err := s.check(true); err != nil {
+		return err
+	}
+	const tries = 3
+	for try := 1; ; try++ {
+		err := s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
+			looks := slices.DeleteFunc(slices.Clone(list), func(w lease.Wish) bool { return w.Kind != protocol.WishLook })
+			if len(looks) == len(list) {
+				return nil, lease.ErrNotFound
+			}
+			return looks, nil
+		})
+		malformed, spoilt := errors.AsType[*lease.MalformedError](err)
+		switch {
+		case errors.Is(err, lease.ErrNotFound):
+			return nil
+		case !spoilt || malformed == nil || try == tries:
+			return err
+		}
+		if err := s.dropWishes(ctx, malformed.WriteID); err != nil {
+			return err
+		}
+	}
+}
+
+// dropWishes deletes the record of the wishes, unless it was written since it was found to be
+// unreadable. The next read shows which.
+func (s Supervisor) dropWishes(ctx context.Context, id lease.WriteID) error {
+	w, err := protocol.DropWishes(s.Group, id)
+	if err != nil {
+		return err
+	}
+	s.repeat(ctx, func() bool {
+		_, err = s.Store.Write(ctx, w)
+		if errors.Is(err, lease.ErrRefused) || errors.Is(err, lease.ErrMalformed) {
+			err = nil
+		}
+		return err == nil
+	})
+	if err != nil {
+		return fmt.Errorf("deletion of %v: %w", w.Key(), err)
+	}
+	return nil
+}
+
 // wish adds a wish, or replaces the wish of the same kind with the same subject.
 func (s Supervisor) wish(ctx context.Context, w lease.Wish, lasts time.Duration) error {
 	if err := s.check(true); err != nil {

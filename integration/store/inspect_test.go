@@ -45,7 +45,9 @@ func (b *bill) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := io.ReadAll(response.Body)
 	_ = response.Body.Close()
 	response.Body = io.NopCloser(bytes.NewReader(answer))
-	var told struct{ ConsumedCapacity struct{ CapacityUnits float64 } }
+	var told struct {
+		ConsumedCapacity struct{ CapacityUnits float64 }
+	}
 	_ = json.Unmarshal(answer, &told)
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -277,6 +277,52 @@ func TestSpoiltSeatIsEvicted(t *testing.T) {
 	}
 }
 
+// TestSpoiltWishesAreLifted: wishes that cannot be read are deleted on their write id, whatever is wrong with
+// them, and not if they were written since.
+func TestSpoiltWishesAreLifted(t *testing.T) {
+	hand := byHand{t, local.Client(t, nil), local.Table(t)}
+	s := local.Open(t, hand.client, hand.table)
+	supervisor := shardlease.Supervisor{Store: s, Group: "orders", By: "ann"}
+	if err := supervisor.Pause(t.Context(), 0, "migration"); err != nil {
+		t.Fatal(err)
+	}
+	key := lease.Wishes{Group: "orders"}.Key()
+	good := hand.get(key)
+	for _, wrong := range []spoiling{
+		{"another version", attr.Version, &types.AttributeValueMemberN{Value: "9"}, ""},
+		{"wishes that are no set", attr.Wishes, &types.AttributeValueMemberS{Value: "pause"}, ""},
+		{"a wish without fields", attr.Wishes, &types.AttributeValueMemberSS{Value: []string{"pause"}}, ""},
+		{"no id", attr.WriteID, nil, ""},
+		{"an id that is a number", attr.WriteID, &types.AttributeValueMemberN{Value: "7"}, ""},
+	} {
+		hand.put(wrong.of(good))
+		_, err := s.Get(t.Context(), key)
+		malformed, ok := errors.AsType[*lease.MalformedError](err)
+		if !ok {
+			t.Fatalf("%s: got %v, want a MalformedError", wrong.name, err)
+		}
+		drop := fixture.Write(t)(protocol.DropWishes("orders", malformed.WriteID))
+		other := maps.Clone(wrong.of(good))
+		other[attr.WriteID] = &types.AttributeValueMemberS{Value: "another"}
+		hand.put(other)
+		if _, err := s.Write(t.Context(), drop); err == nil || hand.get(key) == nil {
+			t.Errorf("%s: deleted although it was written since: %v", wrong.name, err)
+		}
+		hand.put(wrong.of(good))
+		if err := supervisor.Pause(t.Context(), 0, "again"); !errors.Is(err, lease.ErrMalformed) {
+			t.Errorf("%s: a wish in a record that cannot be read: %v", wrong.name, err)
+		}
+		for range 2 {
+			if err := supervisor.LiftAll(t.Context()); err != nil {
+				t.Errorf("%s: %v", wrong.name, err)
+			}
+		}
+		if _, err := s.Get(t.Context(), key); !errors.Is(err, lease.ErrNotFound) {
+			t.Errorf("%s: still there: %v", wrong.name, err)
+		}
+	}
+}
+
 // manyRows creates n rows at once and returns their names in the order of their bytes.
 func manyRows(t *testing.T, s lease.Store, n int) []string {
 	t.Helper()

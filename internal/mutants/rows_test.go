@@ -61,7 +61,7 @@ func rowMutants() []mutant {
 		{"a withdrawn offer cannot be accepted", "shardlease/lease.Write.holdsOn",
 			never("accepts"), inStore, "TestStore/WithdrawnOfferIsNotTaken"},
 		{"lease rows are never deleted", "shardlease/lease.Write.checkShape",
-			never("kindtarget"), inStore, "TestStore/LeaseRowsAreNeverDeleted"},
+			never("deletable"), inStore, "TestStore/LeaseRowsAreNeverDeleted"},
 		{"nothing is created over a tombstone", "shardlease/lease.Write.holdsOn",
 			swap(`return $creates && stored == nil`, `row, _ := stored.(Row); return $creates && (stored == nil || row.Removed)`),
 			inStore, "TestStore/RecreatedShardRefusesEarlierGenerations"},

@@ -31,7 +31,7 @@ func seatMutants() []mutant {
 			swap(`t.now.Mono`, `p.from`), inEngine, "TestUnreadableSeatIsALife"},
 		{"an unread seat is deleted on its write id", "shardlease/lease.Write.holdsOn",
 			swap(`stored.Written() == w.Old.Written()`, `(w.Spoilt || stored.Written() == w.Old.Written())`), inStore, "TestStore/BeatOrEvictionWins"},
-		{"only a seat is deleted without having been read", "shardlease/lease.Write.checkShape",
+		{"a record is only replaced if it was read", "shardlease/lease.Write.checkShape",
 			never("w.Spoilt"), inStore, "TestStore/BadInputWritesNothing"},
 		{"the owner of a seat that cannot be read keeps it", "internal/engine.seat.sight",
 			swap(`s.own, s.mute = true, true`, `s.mute = true`), inEngine, "TestUnreadableSeatOfOnesOwn"},

@@ -18,6 +18,7 @@ import (
 //	               revision                    the plan          plan
 //	DropTarget     a lower revision            no target         the same
 //	SetWishes      any                         any               an operator, a planner
+//	DropWishes     wishes that cannot be read  no wishes         an operator
 //
 // A planner opens a revision, writes the targets that differ, finishes the revision, and drops
 // the targets of dead workers. If it dies in between, the plan stays open, and the next planner
@@ -120,6 +121,11 @@ func SetWishes(w lease.Wishes, list []lease.Wish, s Stamp) (lease.Write, error) 
 	return replacement(w, next, w.WriteID != "")
 }
 
+// DropWishes deletes wishes that cannot be read, on the condition that nothing has written them since.
+func DropWishes(group string, id lease.WriteID) (lease.Write, error) {
+	return checked(lease.Write{Op: lease.OpDelete, Old: lease.Wishes{Group: group, WriteID: id}, Spoilt: true})
+}
+
 // replacement is a swap of old for next, or the creation of next if there is no old record.
 func replacement(old, next lease.Record, exists bool) (lease.Write, error) {
 	if !exists {
@@ -183,7 +189,10 @@ func decideTarget(w lease.Write, now lease.Record) Verdict {
 // decideWishes is Decide for wishes. Somebody else has changed them: the caller makes its change
 // again, with the present wishes.
 func decideWishes(w lease.Write, now lease.Record) Verdict {
-	if now != nil && now.Written() == w.ID() {
+	switch {
+	case w.Op == lease.OpDelete && now == nil:
+		return Stored
+	case w.Op != lease.OpDelete && now != nil && now.Written() == w.ID():
 		return Stored
 	}
 	return Again

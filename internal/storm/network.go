@@ -103,7 +103,7 @@ func (n *Network) Suffer(ctx context.Context, w lease.Write, fate Fate) (lease.R
 	n.mu.Lock()
 	n.counts[fate]++
 	if fate == Late || fate == Twin {
-		n.held = append(n.held, lease.Write{Op: w.Op, Old: lease.Clone(w.Old), Next: lease.Clone(w.Next)})
+		n.held = append(n.held, lease.Write{Op: w.Op, Old: lease.Clone(w.Old), Next: lease.Clone(w.Next), Spoilt: w.Spoilt})
 	}
 	n.mu.Unlock()
 	if fate == Lost || fate == Late {

@@ -49,12 +49,25 @@ func (w Write) checkShape() string {
 		return "only a delete has no record to store"
 	case !creates && !isValue(w.Old) || !deletes && !isValue(w.Next):
 		return "a record is a value, not a pointer to one"
-	case deletes && w.Old.Key().Kind != KindSeat && w.Old.Key().Kind != KindTarget:
-		return "only seats and targets are deleted"
-	case w.Spoilt && (!deletes || w.Old.Key().Kind != KindSeat):
-		return "only a seat is deleted without having been read"
+	case w.Spoilt && !deletes:
+		return "a record that cannot be read is only deleted"
+	case deletes && !w.deletable():
+		return "only seats and targets are deleted, and seats and wishes that cannot be read"
 	}
 	return ""
+}
+
+// deletable reports whether a deletion may be about a record of this kind.
+func (w Write) deletable() bool {
+	switch w.Old.Key().Kind {
+	case KindSeat:
+		return true
+	case KindTarget:
+		return !w.Spoilt
+	case KindWishes: // those that can be read are swapped for an empty list
+		return w.Spoilt
+	}
+	return false
 }
 
 // checkChange reports a difference between Old and Next that no transition makes.

@@ -77,7 +77,8 @@
 //	transfer    generation and owner are as read, and so is the  a worker that takes or quarantines a shard; an operator
 //	            offer that is accepted; commits do not matter    that takes it away, quarantines or adopts it
 //	delete      as swap; for seats and targets only; of a        a worker that evicts another, gives up its seat, or
-//	            malformed seat only the write id is compared     drops the target of a dead worker
+//	            malformed seat, and of malformed wishes, only    drops the target of a dead worker; an operator, for
+//	            the write id is compared                         malformed seats and wishes
 //
 // The holder of a row writes by swap. Any change of hands replaces the write id, so the next
 // swap of the former holder is refused. A worker that takes a shard writes by transfer, which

@@ -75,8 +75,8 @@ const (
 
 	// OpDelete removes a seat or a target, on the condition of a swap: when a worker evicts
 	// another or gives up its own seat, and when the target of a dead worker is no longer
-	// needed. Lease rows are never deleted, because the generations that they issued would be
-	// forgotten.
+	// needed. An operator deletes wishes that cannot be read. Lease rows are never deleted, because
+	// the generations that they issued would be forgotten.
 	OpDelete
 )
 
@@ -104,7 +104,7 @@ type Write struct {
 	Old  Record // the record that was read, with which the condition compares; nil for OpCreate
 	Next Record // the record that the writer expects to store; nil for OpDelete
 
-	// Spoilt: the stored seat cannot be read, and of Old only the key and the write id are known.
+	// Spoilt: the stored seat or wishes cannot be read, and of Old only the key and the write id are known.
 	// The condition of the deletion then compares the write id alone. An empty one stands for an
 	// attribute that is missing or no string.
 	Spoilt bool

@@ -105,6 +105,9 @@ func adviceScenes() []scene {
 		{"wishes", "", func(b *bench) (lease.Write, error) {
 			return protocol.SetWishes(b.wishes(nil), someWishes(), b.stamp())
 		}},
+		{"drop wishes", "", func(b *bench) (lease.Write, error) {
+			return protocol.DropWishes(group, b.wishes(someWishes()).WriteID)
+		}},
 	}
 }
 
@@ -298,6 +301,7 @@ func missingAdviceIsNotCreated(b *bench) {
 	b.refuse(protocol.WriteTarget(target, newTarget("a", 9), b.stamp()))
 	b.refuse(protocol.DropTarget(target, 9))
 	b.refuse(protocol.SetWishes(wishes, nil, b.stamp()))
+	b.refuse(protocol.DropWishes(group, wishes.WriteID))
 	equal(b, "records beside the seats", len(b.list(lease.KindSeat)), 0)
 	equal(b, "targets", len(b.list(lease.KindTarget)), 0)
 }
@@ -311,6 +315,9 @@ func badAdviceWritesNothing(b *bench) {
 	for name, w := range map[string]lease.Write{
 		"a plan is deleted":       {Op: lease.OpDelete, Old: plan},
 		"wishes are deleted":      {Op: lease.OpDelete, Old: wishes},
+		"a plan deleted unread":   {Op: lease.OpDelete, Old: plan, Spoilt: true},
+		"a target deleted unread": {Op: lease.OpDelete, Old: target, Spoilt: true},
+		"wishes swapped unread":   {Op: lease.OpSwap, Old: wishes, Next: func() lease.Wishes { w := wishes; w.WriteID = "new"; return w }(), Spoilt: true},
 		"a plan is transferred":   {Op: lease.OpTransfer, Old: plan, Next: renamed(plan)},
 		"a plan does not change":  {Op: lease.OpSwap, Old: plan, Next: renamed(plan)},
 		"a lower target":          {Op: lease.OpSwap, Old: target, Next: sunk},

@@ -86,7 +86,9 @@ func taskNames(s *inspect.Snapshot) (list []string) {
 }
 
 // wishKinds returns the kinds of wish that a person can lift.
-func wishKinds(*inspect.Snapshot) []string { return []string{"cordon", "drain", "pause", "pin"} }
+func wishKinds(*inspect.Snapshot) []string {
+	return []string{"cordon", "drain", "pause", "pin", string(everyWish)}
+}
 
 func wishSubjects(s *inspect.Snapshot) (list []string) {
 	for _, w := range s.Wishes {

@@ -117,6 +117,19 @@ func tableIncidents() []incident {
 		},
 		mend: func(s *scene) { s.types("evict", s.names[0]) },
 		over: 40 * time.Second,
+	}, {
+		code: inspect.CodeUnreadable, level: "WARN", watch: 0, within: 5 * time.Second, // the wishes
+		cause: func(s *scene) {
+			s.types("cordon", "a")
+			s.places.table("leases").spoil(lease.Wishes{Group: "orders"}.Key(), true)
+		},
+		mend: func(s *scene) {
+			s.types("lift", "all")
+			if out, code := s.exec("", "cordon", "b", "--why", "test", "--yes"); code != 0 { // wishes can be made again
+				s.t.Errorf("exit code %d: %s", code, out)
+			}
+		},
+		over: 40 * time.Second,
 	}}
 }
 

@@ -106,11 +106,6 @@ func (t *troubled) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 // Write makes a write. A swap stores a whole record, and so repairs one that is spoilt.
 func (t *troubled) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
 	if w.Spoilt {
-		r, err := t.Store.Get(ctx, w.Key())
-		if err != nil {
-			return nil, err
-		}
-		w.Old, w.Spoilt = r, false
 		defer t.spoil(w.Key(), false)
 	}
 	return t.Store.Write(ctx, w)

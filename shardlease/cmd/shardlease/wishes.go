@@ -150,10 +150,12 @@ func (p *program) resumeCommand() *cobra.Command {
 
 func (p *program) liftCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "lift KIND [NAME]", Short: "Ends a cordon, drain, pause or pin", Args: cobra.RangeArgs(1, 2),
+		Use: "lift KIND [NAME]", Short: "Ends a cordon, drain, pause or pin, or all of them", Args: cobra.RangeArgs(1, 2),
 		Long: `Ends a wish. KIND is cordon, drain, pause or pin. NAME is the worker, or the shard of a pin; a pause has none.
-'shardlease wishes' lists the wishes.`,
-		Example:           "  shardlease lift drain host-1\n  shardlease lift pin shard-7\n  shardlease lift pause",
+'shardlease wishes' lists the wishes.
+
+'lift all' ends all wishes of the group. If the record of the wishes cannot be read, it deletes that record.`,
+		Example:           "  shardlease lift drain host-1\n  shardlease lift pin shard-7\n  shardlease lift pause\n  shardlease lift all",
 		ValidArgsFunction: p.completeArgs(wishKinds, wishSubjects),
 	}
 	o := &wishOrders{orders: p.orderFlags(c, false)}
@@ -162,14 +164,29 @@ func (p *program) liftCommand() *cobra.Command {
 		switch {
 		case !slices.Contains(wishKinds(nil), args[0]):
 			return usage("unknown kind of wish %q: it must be %s", args[0], either(wishKinds(nil)))
-		case kind == lease.WishPause && len(args) == 2:
-			return usage("a pause has no name")
+		case (kind == lease.WishPause || kind == everyWish) && len(args) == 2:
+			return usage("lift %s has no name", kind)
+		case kind == everyWish:
+			return p.liftAll(ctx, c, o)
 		case kind != lease.WishPause && name == "":
 			return usage("needs the name of the %s", map[bool]string{true: "shard", false: "worker"}[kind == lease.WishPin])
 		}
 		return p.lift(ctx, c, o, kind, name)
 	})
 	return c
+}
+
+// everyWish is the word with which a person lifts all wishes.
+const everyWish lease.WishKind = "all"
+
+// liftAll ends all wishes.
+func (p *program) liftAll(ctx context.Context, c *cobra.Command, o *wishOrders) error {
+	if err := p.check(c, o.orders, false); err != nil {
+		return err
+	}
+	return p.apply(ctx, "lift all wishes", nil, o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
+		return s.LiftAll(ctx)
+	}, "lifted all wishes of group "+quoted(p.at.group))
 }
 
 // lift ends a wish.
