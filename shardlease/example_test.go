@@ -233,6 +233,8 @@ func ExampleWorker_Status() {
 	//   "group": "orders",
 	//   "name": "a",
 	//   "phase": "new",
+	//   "revision": "0",
+	//   "settled": false,
 	//   "held": 0,
 	//   "moving": 0,
 	//   "requested": 0,

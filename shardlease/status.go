@@ -113,9 +113,10 @@ func (w *Worker) because(text string, fault error) error {
 }
 
 // A Status is the state of a worker at one moment, for people and for dashboards. Its JSON
-// has the fields group, name, task, incarnation, phase, held, moving, requested, abandoned,
-// trustSeconds, oldestMarkSeconds, unhealthy and unready. Durations are in seconds, and task, incarnation,
-// unhealthy and unready are absent if they are empty.
+// has the fields group, name, task, incarnation, phase, revision, settled, held, moving, requested,
+// abandoned, trustSeconds, oldestMarkSeconds, unhealthy and unready. The revision is a string, because
+// some readers of JSON round large numbers. Durations are in seconds, and task, incarnation, unhealthy
+// and unready are absent if they are empty.
 type Status struct {
 	Group, Name, Task string
 	// Incarnation is the identity of the seat; empty: the worker has none.
@@ -131,9 +132,11 @@ type Status struct {
 	//	draining  the worker shuts down, and waits for its handlers to return
 	//	stopped   Run has returned
 	Phase     string
-	Held      int // the number of shards that the worker holds
-	Moving    int // the number of shards that it holds and another worker has requested
-	Requested int // the number of shards that it requests of others
+	Revision  int64 // the newest revision of the plan that the worker knows; 0: none
+	Settled   bool  // whether the worker holds exactly the shards that this revision assigns to it
+	Held      int   // the number of shards that the worker holds
+	Moving    int   // the number of shards that it holds and another worker has requested
+	Requested int   // the number of shards that it requests of others
 	// Abandoned is the number of handlers that have not returned although their tenures ended a
 	// heartbeat interval ago or earlier. They ignore their contexts, so only a restart of the
 	// process ends them. No probe fails for them.
@@ -160,6 +163,7 @@ func (w *Worker) Status() Status {
 		return s
 	}
 	s.Incarnation, s.Held, s.Moving, s.Requested = w.status.Incarnation, w.status.Held, w.status.Moving, w.status.Requested
+	s.Revision, s.Settled = w.status.Revision, w.status.Settled
 	if w.status.Seated {
 		s.Trust = max(0, time.Duration(w.status.Trust)-time.Since(w.began))
 	}
@@ -203,6 +207,8 @@ type statusText struct {
 	Task        string            `json:"task,omitempty"`
 	Incarnation lease.Incarnation `json:"incarnation,omitempty"`
 	Phase       string            `json:"phase"`
+	Revision    int64             `json:"revision,string"`
+	Settled     bool              `json:"settled"`
 	Held        int               `json:"held"`
 	Moving      int               `json:"moving"`
 	Requested   int               `json:"requested"`
@@ -217,7 +223,7 @@ func (s Status) text() statusText {
 	// Seconds() would return 1.7469999999999999 for 1.747 s.
 	seconds := func(d time.Duration) float64 { return float64(d.Round(time.Millisecond).Milliseconds()) / 1000 }
 	return statusText{
-		s.Group, s.Name, s.Task, s.Incarnation, s.Phase, s.Held, s.Moving, s.Requested, s.Abandoned,
+		s.Group, s.Name, s.Task, s.Incarnation, s.Phase, s.Revision, s.Settled, s.Held, s.Moving, s.Requested, s.Abandoned,
 		seconds(s.Trust), seconds(s.OldestMark), s.Unhealthy, s.Unready,
 	}
 }
@@ -239,7 +245,7 @@ func (s *Status) UnmarshalJSON(text []byte) error {
 		return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 	}
 	*s = Status{
-		t.Group, t.Name, t.Task, t.Incarnation, t.Phase, t.Held, t.Moving, t.Requested, t.Abandoned,
+		t.Group, t.Name, t.Task, t.Incarnation, t.Phase, t.Revision, t.Settled, t.Held, t.Moving, t.Requested, t.Abandoned,
 		duration(t.Trust), duration(t.OldestMark), t.Unhealthy, t.Unready,
 	}
 	return nil

@@ -208,10 +208,18 @@ func TestStatus(t *testing.T) {
 		}
 		b := s.enter("b", config, workingFor(5*time.Second))
 		s.within(beat+2*time.Second, "b requests two shards", func() bool { return b.Status().Requested == 2 && a.Status().Moving == 2 })
-		s.shared(10*time.Second, "a", "b")
-		if got, other := a.Status(), b.Status(); got.Held != 2 || other.Held != 2 {
-			t.Errorf("with two workers: %+v, %+v", got, other)
+		if a.Status().Settled || b.Status().Settled {
+			t.Errorf("settled in the middle of a move: %+v, %+v", a.Status(), b.Status())
 		}
+		s.shared(10*time.Second, "a", "b")
+		s.within(2*beat, "both are settled, and so say their seats", func() bool {
+			plan, _ := s.store.Get(t.Context(), lease.Plan{Group: "orders"}.Key())
+			revision := plan.(lease.Plan).Revision
+			seats, err := s.operator().Workers(t.Context())
+			said := func(seat lease.Seat) bool { return seat.Settled && seat.Revision == revision }
+			is := func(got shardlease.Status) bool { return got.Settled && got.Revision == revision && got.Held == 2 }
+			return err == nil && is(a.Status()) && is(b.Status()) && said(seats[0]) && said(seats[1])
+		})
 		go a.leave()
 		s.within(time.Second, "a is leaving", func() bool {
 			return a.Status().Phase == "leaving" && strings.Contains(a.Status().Unready, "it shuts down")
@@ -320,15 +328,16 @@ func TestDrainingUntilRunReturns(t *testing.T) {
 
 func TestStatusAsJSON(t *testing.T) {
 	status := shardlease.Status{
-		Group: "orders", Name: "a", Incarnation: "a1", Phase: "serving", Held: 3, Moving: 1, Requested: 2, Abandoned: 4,
+		Group: "orders", Name: "a", Incarnation: "a1", Phase: "serving", Revision: 1 << 53, Held: 3, Moving: 1, Requested: 2, Abandoned: 4,
 		Trust: 8250 * time.Millisecond, OldestMark: time.Second, Unready: "it shuts down",
 	}
 	text, err := json.Marshal(status)
-	const want = `{"group":"orders","name":"a","incarnation":"a1","phase":"serving","held":3,"moving":1,"requested":2,"abandoned":4,` +
+	const want = `{"group":"orders","name":"a","incarnation":"a1","phase":"serving","revision":"9007199254740992","settled":false,"held":3,"moving":1,"requested":2,"abandoned":4,` +
 		`"trustSeconds":8.25,"oldestMarkSeconds":1,"unready":"it shuts down"}`
 	if err != nil || string(text) != want {
 		t.Errorf("%s, %v", text, err)
 	}
+	status.Settled = true
 	status.Task, status.Unhealthy, status.Trust = "a task", "no heartbeat was confirmed", 8251*time.Millisecond
 	text, err = json.Marshal(status)
 	var back shardlease.Status

@@ -135,19 +135,23 @@ func (c *seat) keep(t *turn, says lease.Says, hurry Instant, over bool) (begins 
 		b.keep(t)
 		return false
 	}
-	if c.phase != confirming && c.phase != seated || over {
-		return false
-	}
-	at := min(b.next, hurry)
-	if c.trust.doubt {
-		at = t.now.Mono
-	}
-	if c.phase == seated && t.before(at) {
+	if !c.speaks(t, hurry) || over {
 		return false
 	}
 	w, err := protocol.NextBeat(c.row, says, t.stamp())
 	c.send(t, w, err)
 	return false
+}
+
+// speaks reports whether a heartbeat is due.
+func (c *seat) speaks(t *turn, hurry Instant) bool {
+	switch {
+	case c.beat.open():
+		return false
+	case c.phase == seated && !c.trust.doubt:
+		return !t.before(min(c.beat.next, hurry))
+	}
+	return c.phase == seated || c.phase == confirming
 }
 
 func (c *seat) create(t *turn) {

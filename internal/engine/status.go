@@ -21,6 +21,9 @@ type Status struct {
 	Sourced     bool // the source has answered, or rows are known without it
 	Planned     bool // all of this, and it has planned
 
+	Revision int64 // the newest revision of the plan that it knows; 0: none
+	Settled  bool  // it holds what its target of that revision says
+
 	Held      int     // tenures
 	Moving    int     // of these, the shards that another worker has requested
 	Requested int     // shards that this worker requests, or prepares for
@@ -49,7 +52,7 @@ func (e *Engine) Status() Status {
 		Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored, Proven: c.table.proven,
 		Listed:  e.watch.known,
 		Sourced: e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(&e.turn),
-		Held:    e.shards.held(), Trust: c.trust.until,
+		Held:    e.shards.held(), Trust: c.trust.until, Revision: e.revision(), Settled: e.settles(),
 		StoreFault: e.faults.store.err, SourceFault: e.faults.source.err,
 		CommitsFail: e.faults.commits.shown(), Unwell: e.faults.unwell.shown(),
 	}
