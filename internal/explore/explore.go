@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -114,6 +115,9 @@ func (p *Prelude) Join(i int) { p.w.enter(i) }
 func (p *Prelude) Pause(i int) { p.w.nodes[i].paused = true }
 func (p *Prelude) Die(i int)   { p.w.nodes[i].dead = true }
 
+// Wish makes wishes in the place of all that stand, as an operator does.
+func (p *Prelude) Wish(list ...lease.Wish) { p.w.rewish(list) }
+
 // Late makes the calls that a worker has sent arrive at any later time, without an answer.
 func (p *Prelude) Late(i int) {
 	for at := range p.w.calls {
@@ -166,6 +170,53 @@ func (w *state) deletions() (all []move) {
 	return all
 }
 
+// wishes are what an operator may do: make a wish, or lift one that stands.
+func (w *state) wishes() (all []move) {
+	if w.left.Wishes == 0 {
+		return nil
+	}
+	for _, wish := range w.story.Wish {
+		rest := slices.DeleteFunc(w.wished(), func(old lease.Wish) bool { return old.Compare(wish) == 0 })
+		list, verb := append(slices.Clip(rest), wish), "is made"
+		if len(rest) < len(w.wished()) {
+			list, verb = rest, "is lifted"
+		}
+		all = append(all, move{fmt.Sprintf("%v %s", wish, verb), func(w *state) {
+			w.left.Wishes--
+			w.rewish(list)
+		}})
+	}
+	return all
+}
+
+// wished returns the wishes that stand in the table.
+func (w *state) wished() []lease.Wish {
+	for _, r := range w.stands {
+		if of, ok := r.(lease.Wishes); ok {
+			return slices.Clone(of.List)
+		}
+	}
+	return nil
+}
+
+// rewish writes the wishes as an operator does.
+func (w *state) rewish(list []lease.Wish) {
+	old := lease.Wishes{Group: "g"}
+	for _, r := range w.stands {
+		if of, ok := r.(lease.Wishes); ok {
+			old = of
+		}
+	}
+	id := lease.WriteID(fmt.Sprintf("operator-%d", w.left.Wishes))
+	write, err := protocol.SetWishes(old, list, protocol.Stamp{ID: id, At: virtual.Epoch()})
+	if err == nil {
+		_, err = w.table.Write(virtual.Sender{Name: "operator"}, write)
+	}
+	if err != nil {
+		w.blame("wishes: %w", err)
+	}
+}
+
 // moves are the things that may happen next, in the state as it is.
 func (w *state) moves() []move {
 	if w.now > w.until {
@@ -183,7 +234,7 @@ func (w *state) moves() []move {
 	for i := range w.nodes {
 		all = append(all, w.nodeMoves(i)...)
 	}
-	return append(all, w.deletions()...)
+	return append(append(all, w.deletions()...), w.wishes()...)
 }
 
 func (w *state) onlyAnswered() bool {

@@ -3,6 +3,7 @@ package explore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
@@ -148,6 +149,7 @@ func (w *state) aims() (now aims, missing error) {
 		}
 	}
 	now.revision = plan.Revision
+	missing = w.obeys(rows)
 	for shard := range w.listed() {
 		missing = errors.Join(missing, w.serves(shard, rows[shard]))
 		to, assigned := targets[shard] // without one, a target was deleted by hand: the next planner finds out
@@ -159,6 +161,31 @@ func (w *state) aims() (now aims, missing error) {
 		missing = errors.Join(missing, fmt.Errorf("the plan is open or missing: %v", plan))
 	}
 	return now, missing
+}
+
+// obeys reports an error unless the drains and the pins that can be obeyed are obeyed.
+func (w *state) obeys(rows map[string]lease.Row) (missing error) {
+	wished := func(kind lease.WishKind, subject string) bool {
+		return slices.ContainsFunc(w.wished(), func(of lease.Wish) bool { return of.Kind == kind && of.Subject == subject })
+	}
+	open := func(name string) bool {
+		at := slices.IndexFunc(w.nodes, func(n node) bool { return n.name() == name })
+		return w.nodes[at].up() && !wished(lease.WishDrain, name) && !wished(lease.WishCordon, name)
+	}
+	if wished(lease.WishPause, "") {
+		return nil
+	}
+	anyOpen := slices.ContainsFunc(w.nodes, func(n node) bool { return open(n.name()) })
+	for _, of := range w.wished() {
+		for shard, row := range rows {
+			drains := of.Kind == lease.WishDrain && anyOpen && row.Owner.Name == of.Subject
+			pins := of.Kind == lease.WishPin && shard == of.Subject && open(of.To) && row.Owner.Name != of.To
+			if drains || pins {
+				missing = errors.Join(missing, fmt.Errorf("%s is held by %v: %v", shard, row.Owner, of))
+			}
+		}
+	}
+	return missing
 }
 
 // serves reports an error unless a living worker serves the shard.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/internal/explore"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 const (
@@ -79,6 +80,53 @@ func TestLargeFleets(t *testing.T) {
 			}
 			t.Logf("%d states, depth %d, complete: %t", r.States, r.Depth, r.Complete)
 		})
+	}
+}
+
+// TestWishes goes through what fleets come to while an operator makes and lifts wishes. From every
+// state, a living worker serves every shard if nothing more goes wrong, whatever wishes stand, and the
+// drains and pins that can be obeyed are obeyed. This includes the death of the worker that writes the
+// plan for the wish.
+func TestWishes(t *testing.T) {
+	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
+		for _, s := range wishStories() {
+			t.Run(mode.String()+": "+s.Name, func(t *testing.T) {
+				t.Parallel()
+				s.Mode, s.Goal, s.For = mode, true, 12*time.Second
+				r, err := explore.Explore(s, *states/8)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%d states, depth %d, complete: %t", r.States, r.Depth, r.Complete)
+			})
+		}
+	}
+}
+
+func wishStories() []explore.Story {
+	wish := func(kind lease.WishKind, subject, to string) lease.Wish {
+		return lease.Wish{Kind: kind, Subject: subject, To: to, By: "operator"}
+	}
+	drain, pause := wish(lease.WishDrain, "a", ""), wish(lease.WishPause, "", "")
+	cordon, pin := wish(lease.WishCordon, "b", ""), wish(lease.WishPin, "s0", "b")
+	return []explore.Story{
+		{Name: "a drain and a crash", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Wishes: 2, Wish: []lease.Wish{drain}},
+		{Name: "a drain and a fault", Workers: 2, Shards: 2, Settled: 2, Faults: 1, Wishes: 1, Wish: []lease.Wish{drain}},
+		{Name: "a drain, and a pause of a worker", Workers: 2, Shards: 2, Settled: 2, Pauses: 1, Wishes: 1, Wish: []lease.Wish{drain}},
+		{Name: "a pause, a join and a crash", Workers: 2, Shards: 2, Settled: 1, Crashes: 1, Wishes: 2, Wish: []lease.Wish{pause}},
+		{Name: "a pin and a crash", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Wishes: 2, Wish: []lease.Wish{pin, wish(lease.WishPin, "s1", "b")}},
+		{Name: "nobody is open, and a crash", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Wishes: 2, Wish: []lease.Wish{drain, cordon}},
+		{Name: "all wishes, and a crash", Workers: 3, Shards: 3, Settled: 3, Crashes: 1, Wishes: 3, Wish: []lease.Wish{drain, pause, cordon, pin}},
+		{Name: "an owner dies under all wishes", Workers: 3, Shards: 3, Settled: 3, Wishes: 2, Wish: []lease.Wish{drain, pause, cordon, pin},
+			Prelude: func(p *explore.Prelude) {
+				p.Wish(drain, pause, cordon, pin)
+				p.Die(c)
+				p.Until(explore.Anybody, "delete of seat")
+			}},
+		{Name: "the planner of a drain dies", Workers: 3, Shards: 3, Settled: 3, Faults: 1,
+			Prelude: func(p *explore.Prelude) { p.Wish(drain); p.Die(p.Until(explore.Anybody, "swap of plan")) }},
+		{Name: "the planner of a drain dies with half a plan", Workers: 3, Shards: 3, Settled: 3, Faults: 1,
+			Prelude: func(p *explore.Prelude) { p.Wish(drain); p.Die(p.Until(explore.Anybody, "of target")) }},
 	}
 }
 

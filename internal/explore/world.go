@@ -39,9 +39,11 @@ type Story struct {
 	Stops   int // clean stops
 	Fails   int // handlers that return with an error
 	Deletes int // deletions of the plan or of a target by hand
+	Wishes  int // how often an operator makes or lifts one of Wish
 	// For is how long the fleet is followed.
 	For time.Duration
 
+	Wish    []lease.Wish   // the wishes that an operator may make
 	Lists   map[int]string // what the sources of some workers list; the others list all shards
 	Prelude func(*Prelude) // what happens before the exploration begins, after the first workers settled
 	Goal    bool           // the goal has to be reached from every state
@@ -315,7 +317,7 @@ func (w *state) put(key lease.Key, r lease.Record) (before lease.Record) {
 
 // counts is how often what may still happen.
 func (s *Story) counts() []int {
-	return []int{s.Crashes, s.Pauses, s.Faults, s.Marks, s.Stops, s.Fails, s.Deletes}
+	return []int{s.Crashes, s.Pauses, s.Faults, s.Marks, s.Stops, s.Fails, s.Deletes, s.Wishes}
 }
 
 // hash tells states apart.
