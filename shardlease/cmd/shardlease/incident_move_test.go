@@ -40,6 +40,33 @@ func moveIncidents() []incident {
 		mend: func(s *scene) { s.allow() },
 		over: time.Minute,
 	}, {
+		code: inspect.CodeStuckHandoff, level: "WARN", watch: time.Minute, within: 65 * time.Second, // the owner may not write the row
+		begin: func(s *scene) { s.fleet(shardlease.Config{Handoff: rebalance.Cooperative}) },
+		cause: func(s *scene) {
+			s.worker(s.snapshot().Shard("shard-0").Owner.Name).refuse(about("shard-0"))
+			s.types("pin", "shard-0", s.another("shard-0"))
+		},
+		mend: func(s *scene) { s.types("release", "shard-0") },
+		over: time.Minute,
+	}, {
+		code: inspect.CodeDanglingOffer, level: "WARN", watch: 45 * time.Second, within: 70 * time.Second, // the owner does not withdraw it
+		begin: func(s *scene) { s.fleet(shardlease.Config{Handoff: rebalance.Cooperative}) },
+		cause: func(s *scene) {
+			owner, to := s.snapshot().Shard("shard-0").Owner.Name, s.another("shard-0")
+			s.worker(to).refuse(about("shard-0"))
+			s.worker(owner).refuse(func(w lease.Write) bool {
+				old, _ := w.Old.(lease.Row)
+				return w.Op == lease.OpSwap && old.OfferedTo != ""
+			})
+			s.types("pin", "shard-0", to)
+			for s.snapshot().Shard("shard-0").Row.OfferedTo == "" {
+				time.Sleep(10 * time.Millisecond)
+			}
+			s.kill(to)
+		},
+		mend: func(s *scene) { s.types("release", "shard-0") },
+		over: time.Minute,
+	}, {
 		code: inspect.CodeBouncing, level: "WARN", watch: 0, within: 3 * time.Minute,
 		cause: func(s *scene) { go s.bounce("shard-0") },
 		mend: func(s *scene) {
@@ -77,7 +104,7 @@ func planIncidents() []incident {
 			})
 			s.types("cordon", "nobody") // another plan
 		},
-		mend: func(s *scene) { s.allow() },
+		mend: func(s *scene) { s.kill("b"); s.join("b") }, // a restart
 		over: time.Minute,
 	}, {
 		code: inspect.CodeUneven, level: "WARN", with: []inspect.Code{inspect.CodeStuckHandoff}, watch: time.Minute, within: 65 * time.Second, // a worker may not write rows

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
+)
+
+// A local is real workers on a DynamoDB Local, and the terminal of an operator.
+type local struct {
+	*testing.T
+	on    *onDynamoDB
+	table string
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// newLocal returns a table without workers.
+func newLocal(t *testing.T) *local {
+	l := &local{T: t, on: &onDynamoDB{tables: new(dynamo), requests: &recorder{RoundTripper: http.DefaultTransport}}, ended: make(chan error)}
+	l.table = "leases-" + strings.ToLower(rand.Text()[:8])
+	l.types(0, "table", "create", "--no-deletion-protection", "--no-point-in-time-recovery")
+	return l
+}
+
+// start runs two workers with four shards, whose lease time is a second.
+func (l *local) start() {
+	l.Helper()
+	var ctx context.Context
+	ctx, l.stop = context.WithCancel(l.Context())
+	for _, name := range []string{"a", "b"} {
+		store, err := l.on.tables.Store(ctx, place{l.table, "orders"}, 0)
+		if err != nil {
+			l.Fatal(err)
+		}
+		config := shardlease.Config{Group: "orders", Name: name, TTL: time.Second, AuditEvery: time.Second, Handoff: rebalance.Eager}
+		w, err := shardlease.New(store, shardlease.Static("shard-0", "shard-1", "shard-2", "shard-3"), config)
+		if err != nil {
+			l.Fatal(err)
+		}
+		go func() { l.ended <- w.Run(ctx, idle) }()
+	}
+}
+
+// end stops the workers.
+func (l *local) end() {
+	l.Helper()
+	l.stop()
+	for range 2 {
+		if err := <-l.ended; err != nil {
+			l.Error(err)
+		}
+	}
+}
+
+// types types a command that must have that exit code, and returns what it prints.
+func (l *local) types(want int, args ...string) string {
+	l.Helper()
+	var out bytes.Buffer
+	p := &program{
+		in: strings.NewReader(""), out: &out, problems: &out, now: time.Now, operator: "ann@host", tables: l.on.tables,
+		env: func(name string) (string, bool) {
+			value, ok := map[string]string{"SHARDLEASE_TABLE": l.table, "SHARDLEASE_GROUP": "orders", "SHARDLEASE_WHY": "test"}[name]
+			return value, ok
+		},
+	}
+	if code := p.run(l.Context(), args); code != want {
+		l.Errorf("%v: exit code %d, want %d: %s", args, code, want, out.String())
+	}
+	return out.String()
+}
+
+// checks repeats check until it has that exit code and prints all the texts, at most for a while.
+func (l *local) checks(within time.Duration, want int, texts ...string) {
+	l.Helper()
+	var out bytes.Buffer
+	for began := time.Now(); time.Since(began) < within; time.Sleep(50 * time.Millisecond) {
+		out.Reset()
+		p := &program{
+			out: &out, problems: &out, now: time.Now, tables: l.on.tables, at: place{l.table, "orders"},
+			env: func(string) (string, bool) { return "", false },
+		}
+		code := p.run(l.Context(), []string{"check", "--table", l.table, "--group", "orders"})
+		if code == want && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(out.String(), text) }) {
+			return
+		}
+	}
+	l.Fatalf("after %v check does not exit with %d and print %q: %s", within, want, texts, out.String())
+}
+
+// change replaces an item by what spoil makes of it, and returns the item as it was.
+func (l *local) change(partition, key string, spoil func(map[string]types.AttributeValue)) (before map[string]types.AttributeValue) {
+	l.Helper()
+	client, err := l.on.tables.Client(l.Context())
+	if err != nil {
+		l.Fatal(err)
+	}
+	name := map[string]types.AttributeValue{"leaseGroup": &types.AttributeValueMemberS{Value: partition}, "leaseKey": &types.AttributeValueMemberS{Value: key}}
+	got, err := client.GetItem(l.Context(), &dynamodb.GetItemInput{TableName: &l.table, Key: name})
+	if err != nil || got.Item == nil {
+		l.Fatalf("%s, %s: %v", partition, key, err)
+	}
+	after := maps.Clone(got.Item)
+	spoil(after)
+	if _, err := client.PutItem(l.Context(), &dynamodb.PutItemInput{TableName: &l.table, Item: after}); err != nil {
+		l.Fatal(err)
+	}
+	return got.Item
+}
+
+const allHeld = "4 of 4 shards held by 2 workers"
+
+// TestIncidentsOnDynamoDB: real workers get into the states that are about the items of the table itself.
+// Check says so, and the commands of docs/operations.md lead out of it.
+func TestIncidentsOnDynamoDB(t *testing.T) {
+	settings(t, endpoint(t))
+	t.Run("restored", restoredOnDynamoDB)
+	t.Run("unreadable", unreadableOnDynamoDB)
+}
+
+// restoredOnDynamoDB: workers that start on a restored table claim nothing. After the adoption they hold all
+// shards.
+func restoredOnDynamoDB(t *testing.T) {
+	l := newLocal(t)
+	l.start()
+	l.checks(20*time.Second, checkOK, allHeld)
+	l.end()
+
+	from := l.table
+	l.table += "-restored"
+	client, err := l.on.tables.Client(t.Context())
+	if err == nil {
+		options := client.Options()
+		options.HTTPClient = &http.Client{Transport: l.on.requests}
+		l.on.tables.client = dynamodb.New(options)
+		err = l.on.restore(t.Context(), from, l.table)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.start()
+	defer l.end()
+	l.checks(20*time.Second, checkCritical, "ERROR restored: ", "0 of 4 shards held by 2 workers")
+	l.types(exitRefused, "table", "verify")
+	l.types(0, "table", "adopt", "--yes")
+	l.checks(20*time.Second, checkOK, allHeld)
+	l.types(0, "table", "verify")
+}
+
+// unreadableOnDynamoDB: somebody has spoilt the item of a shard, and that of a seat. The first is repaired,
+// and the second is evicted.
+func unreadableOnDynamoDB(t *testing.T) {
+	l := newLocal(t)
+	l.start()
+	defer l.end()
+	l.checks(20*time.Second, checkOK, allHeld)
+
+	row := l.change("orders/lease", "shard-0", func(item map[string]types.AttributeValue) {
+		item["generation"] = &types.AttributeValueMemberS{Value: "seven"}
+	})
+	l.checks(5*time.Second, checkCritical, `ERROR unreadable "shard-0": `)
+	if out := l.types(exitError, "get", "shard-0"); !strings.Contains(out, "generation") {
+		t.Errorf("get does not name the fault: %s", out)
+	}
+	l.change("orders/lease", "shard-0", func(item map[string]types.AttributeValue) { maps.Copy(item, row) })
+	l.checks(20*time.Second, checkOK, allHeld)
+
+	dead := "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	inc := l.incarnation()
+	seat := l.change("orders/seat", inc, func(map[string]types.AttributeValue) {})
+	client, err := l.on.tables.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat["leaseKey"], seat["beat"] = &types.AttributeValueMemberS{Value: dead}, &types.AttributeValueMemberS{Value: "seven"}
+	if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &l.table, Item: seat}); err != nil {
+		t.Fatal(err)
+	}
+	l.checks(5*time.Second, checkWarning, `WARN unreadable "`+dead+`": `)
+	l.types(0, "evict", dead, "--yes")
+	l.checks(20*time.Second, checkOK, allHeld)
+}
+
+// incarnation returns that of a worker.
+func (l *local) incarnation() string {
+	l.Helper()
+	reader, err := l.on.tables.Reader(l.Context(), place{l.table, "orders"})
+	if err != nil {
+		l.Fatal(err)
+	}
+	s, err := inspect.Look(l.Context(), reader, "orders", inspect.Options{})
+	if err != nil {
+		l.Fatal(err)
+	}
+	return string(s.Workers[0].Seat.Incarnation)
+}
