@@ -71,7 +71,7 @@ func (p *program) agreed(ctx context.Context, shard string, o *orders, verb stri
 	if err != nil {
 		return lease.Row{}, err
 	}
-	view := detail(s, of, false)
+	view := detail(s, of, warningsAbout(s.Warnings(), shard), false)
 	if err := view.print(p.problems, true); err != nil {
 		return lease.Row{}, err
 	}

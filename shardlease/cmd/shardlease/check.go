@@ -141,12 +141,26 @@ func (v verdict) lines() string {
 
 func (v verdict) perfdata() []string {
 	list := []string{fmt.Sprintf("shards=%d", len(v.snapshot.Shards))}
-	for _, state := range inspect.States() {
-		if state != inspect.Removed { // a listing has no tombstones
-			list = append(list, fmt.Sprintf("%s=%d", state, v.snapshot.Count(state)))
-		}
+	for _, of := range tallies(v.snapshot) {
+		list = append(list, fmt.Sprintf("%s=%d", of.state, of.shards))
 	}
 	return append(list, fmt.Sprintf("workers=%d", len(v.snapshot.Workers)), fmt.Sprintf("warnings=%d", len(v.warnings)))
+}
+
+// A tally is how many shards are in a state.
+type tally struct {
+	state  inspect.State
+	shards int
+}
+
+// tallies returns a tally for each state that a listing can have: it has no tombstones.
+func tallies(s *inspect.Snapshot) (list []tally) {
+	for _, state := range inspect.States() {
+		if state != inspect.Removed {
+			list = append(list, tally{state, s.Count(state)})
+		}
+	}
+	return list
 }
 
 type checkView struct {
@@ -189,10 +203,8 @@ func (v verdict) metrics() string {
 		return b.String()
 	}
 	metric("shards", "Shards by state.")
-	for _, state := range inspect.States() {
-		if state != inspect.Removed {
-			fmt.Fprintf(&b, "shardlease_shards{group=%s,state=%s} %d\n", group, label(string(state)), v.snapshot.Count(state))
-		}
+	for _, of := range tallies(v.snapshot) {
+		fmt.Fprintf(&b, "shardlease_shards{group=%s,state=%s} %d\n", group, label(string(of.state)), of.shards)
 	}
 	metric("workers", "Workers that have a seat.")
 	fmt.Fprintf(&b, "shardlease_workers{group=%s} %d\n", group, len(v.snapshot.Workers))

@@ -35,7 +35,7 @@ much as one more worker.`,
 		if err != nil {
 			return err
 		}
-		r := &result{kind: "events", item: "event", head: scopeOf(s), grid: grid{columns: cols("TIME", "KIND", "SUBJECT", "~TEXT")}}
+		r := &result{kind: "events", item: "event", head: scopeOf(s), grid: grid{columns: eventColumns()}}
 		for _, e := range pastEvents(s, p.since(*since)) {
 			r.names = append(r.names, e.Subject)
 			r.items = append(r.items, e.view())
@@ -45,6 +45,8 @@ much as one more worker.`,
 	})
 	return c
 }
+
+func eventColumns() []column { return cols("TIME", "KIND", "SUBJECT", "~TEXT") }
 
 // An occurrence is something that happened at one time.
 type occurrence struct {
@@ -116,13 +118,18 @@ func (p *program) follow(ctx context.Context, since time.Duration, f *format) er
 
 // newEvents returns what has changed since the last snapshot; after the first one, what happened in
 // the time before.
-func (p *program) newEvents(last, s *inspect.Snapshot, since time.Duration) (list []occurrence) {
+func (p *program) newEvents(last, s *inspect.Snapshot, since time.Duration) []occurrence {
 	if last == nil {
 		if since <= 0 {
 			return nil
 		}
 		return pastEvents(s, p.since(since))
 	}
+	return changes(last, s)
+}
+
+// changes returns what has changed between two snapshots, by time.
+func changes(last, s *inspect.Snapshot) (list []occurrence) {
 	for _, change := range inspect.Diff(last, s) {
 		list = append(list, occurrence{change.At, string(change.Kind), change.Subject, change.Text, change.Transfer})
 	}

@@ -55,10 +55,11 @@ The generation is what the commands that change the shard need.`,
 		}
 		view := shardDetail{shardView: shardOf(of, *positions)}
 		view.Group, view.At = s.Group, stamp(s.At)
-		for _, w := range warningsOf(s, of) {
+		warnings := warningsAbout(s.Warnings(), of.Name)
+		for _, w := range warnings {
 			view.Warnings = append(view.Warnings, warningOf(w))
 		}
-		r := &result{kind: "shard", head: view, names: []string{of.Name}, grid: detail(s, of, *positions)}
+		r := &result{kind: "shard", head: view, names: []string{of.Name}, grid: detail(s, of, warnings, *positions)}
 		if err := r.print(p.out, f); err != nil {
 			return err
 		}
@@ -76,22 +77,28 @@ type shardDetail struct {
 	Warnings []warningView `json:"warnings,omitempty"`
 }
 
-// warningsOf returns the warnings about one shard.
-func warningsOf(s *inspect.Snapshot, of *inspect.Shard) (list []inspect.Warning) {
-	for _, w := range s.Warnings() {
-		if w.Subject == of.Name {
+// warningsAbout returns the warnings about one shard or worker.
+func warningsAbout(all []inspect.Warning, subject string) (list []inspect.Warning) {
+	for _, w := range all {
+		if w.Subject == subject {
 			list = append(list, w)
 		}
 	}
 	return list
 }
 
+// field adds a line to the foot of the table: the name of a field, and its value.
+func (g *grid) field(name, format string, args ...any) {
+	g.foot = append(g.foot, fmt.Sprintf("%-*s ", fieldColumns, name)+fmt.Sprintf(format, args...))
+}
+
+// fieldColumns is how many columns the name of a field takes.
+const fieldColumns = 12
+
 // detail returns a shard as lines, in which nothing is shortened.
-func detail(s *inspect.Snapshot, of *inspect.Shard, positions bool) grid {
+func detail(s *inspect.Snapshot, of *inspect.Shard, warnings []inspect.Warning, positions bool) grid {
 	var g grid
-	add := func(field, format string, args ...any) {
-		g.foot = append(g.foot, fmt.Sprintf("%-12s ", field)+fmt.Sprintf(format, args...))
-	}
+	add := g.field
 	row := of.Row
 	add("shard", "%s", of.Name)
 	state := string(of.State)
@@ -126,7 +133,7 @@ func detail(s *inspect.Snapshot, of *inspect.Shard, positions bool) grid {
 		add("last failure", "%s", describeTransfer(*of.LastFailure))
 	}
 	add("size", "%d bytes", of.Size)
-	for _, w := range warningsOf(s, of) {
+	for _, w := range warnings {
 		add("warning", "%s: %s %s", w.Code, w.Text, w.Do)
 	}
 	return g

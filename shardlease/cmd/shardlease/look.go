@@ -218,9 +218,7 @@ same incarnation. With --observe the command watches the heartbeats, and BEATING
 		if err != nil {
 			return err
 		}
-		r := &result{kind: "workers", item: "worker", head: scopeOf(s), grid: grid{columns: cols(
-			"WORKER", "INCARNATION", ">HELD", ">TARGET", ">TAKING", ">GIVING", ">HEARTBEAT", "BEATING", "~STATE",
-			"+TASK", "+BUILD", "+HANDOFF", "+>TTL", "+>MAX SHARDS", "+STARTED", "+>REVISION", "+SETTLED")}}
+		r := &result{kind: "workers", item: "worker", head: scopeOf(s), grid: grid{columns: workerColumns()}}
 		for i := range s.Workers {
 			of := &s.Workers[i]
 			r.names = append(r.names, of.Seat.Name)
@@ -230,6 +228,11 @@ same incarnation. With --observe the command watches the heartbeats, and BEATING
 		return p.show(s, r, f)
 	})
 	return c
+}
+
+func workerColumns() []column {
+	return cols("WORKER", "INCARNATION", ">HELD", ">TARGET", ">TAKING", ">GIVING", ">HEARTBEAT", "BEATING", "~STATE",
+		"+TASK", "+BUILD", "+HANDOFF", "+>TTL", "+>MAX SHARDS", "+STARTED", "+>REVISION", "+SETTLED")
 }
 
 func workerCells(w *inspect.Worker) []string {
