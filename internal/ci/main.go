@@ -7,8 +7,8 @@
 //	go run ./internal/ci measure PKG…    the size of packages
 //
 // The command exits with code 1 after the first step that fails. A suite that skips its
-// tests fails: the tests against DynamoDB Local need a Docker engine, or DYNAMODB_ENDPOINT.
-// On a bare machine .ci/run first starts that engine, runs the commands of the README, and
+// tests fails: the tests against DynamoDB Local need a Docker engine, or DYNAMODB_ENDPOINT,
+// and the test of a full screen needs tmux. On a bare machine .ci/run first installs both, runs the commands of the README, and
 // then this command.
 //
 // It is a Go program and not a Makefile, because it evaluates the output of the tests:
@@ -39,9 +39,11 @@ func ci(args []string) error {
 	if err != nil {
 		return err
 	}
-	// Tests that need DynamoDB Local then fail without it, and are not skipped.
-	if err := os.Setenv("SHARDLEASE_REQUIRE_DYNAMODB", "1"); err != nil {
-		return err
+	// Tests that need DynamoDB Local or tmux then fail without it, and are not skipped.
+	for _, name := range []string{"SHARDLEASE_REQUIRE_DYNAMODB", "SHARDLEASE_REQUIRE_TMUX"} {
+		if err := os.Setenv(name, "1"); err != nil {
+			return err
+		}
 	}
 	return perform(os.Stdout, plans[args[0]](modules))
 }
