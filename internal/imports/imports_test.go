@@ -56,7 +56,7 @@ var rules = map[string]rule{
 	"dynamostore/kcl": {[]string{"checkpoint", "internal/protocol", "shardlease", "shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/dynamodb/"},
 		"it reads another library's table: only programs that migrate from or to that library link it; it creates rows through any store, as an operator does"},
 	"shardlease/cmd/shardlease": {[]string{"checkpoint", "dynamostore", "dynamostore/kcl", "internal/story", "rebalance", "shardlease", "shardlease/inspect", "shardlease/lease",
-		"github.com/aws/aws-sdk-go-v2/", "github.com/goccy/go-yaml", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
+		"charm.land/bubbletea/v2", "charm.land/lipgloss/v2", "github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go/logging", "github.com/goccy/go-yaml", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
 		"the operators' command: a module of its own, so that users of the library do not get its requirements"},
 	"examples/...": {forExamples("github.com/aws/aws-sdk-go-v2/"),
 		"they are written like a user's program: from outside, and without the engine"},

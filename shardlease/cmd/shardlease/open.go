@@ -12,6 +12,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go/logging"
+
 	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
@@ -52,7 +54,8 @@ const callTimeout = 5 * time.Second
 // Client loads the settings of the AWS SDK at its first call.
 func (d *dynamo) Client(ctx context.Context) (*dynamodb.Client, error) {
 	if d.client == nil {
-		settings, err := config.LoadDefaultConfig(ctx)
+		// The SDK logs to the standard error, which is the screen of top. The commands report errors themselves.
+		settings, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}))
 		if err != nil {
 			return nil, err
 		}

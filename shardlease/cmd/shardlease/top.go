@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
+)
+
+// The command top: a full screen that follows a group.
+//
+//	top.go       the command, and the two goroutines that send to the program
+//	picture.go   what the looks have shown
+//	listings.go  the four views: columns, rows, sort orders
+//	list.go      which rows of a view are on the screen: filter, order, cursor
+//	room.go      which columns fit, and how wide they are
+//	topic.go     all of one row
+//	keys.go      Update: what a key does
+//	screen.go    View: the lines of the screen; head.go has those above the list
+//	palette.go   colours, and texts that fit
+//
+// Update and View are pure: looks, the time, keys and sizes arrive as messages.
+
+// defaultRowsEvery is how often top reads all rows at least. The seats, which show most changes, are read every
+// two seconds.
+const defaultRowsEvery = 10 * time.Second
+
+func (p *program) topCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "top", Short: "Shows the group on a full screen that follows it", Args: cobra.NoArgs,
+		Long: `Shows the shards, the workers, the warnings and the changes of the group on a full screen, and follows the
+group until you press q. The key ? lists the other keys. It writes nothing to the table, and needs the
+permissions of an observer. If the table does not answer, the last picture stays, with its age.
+
+It reads the seats every two seconds, and all rows when the seats show a change and at least every
+--rows-every. The screen shows how many read units that has cost. NO_COLOR=1 turns the colours off.
+
+It needs a terminal. In a script use 'shardlease ls', 'shardlease check' or 'shardlease events --follow'.`,
+		Example: "  shardlease top\n  shardlease top --group orders --rows-every 30s",
+	}
+	every := c.Flags().Duration("rows-every", defaultRowsEvery, "how often all rows are read at least; 2s or more")
+	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+		if err := p.needsGroup(); err != nil {
+			return err
+		}
+		if *every < 2*time.Second {
+			return usage("--rows-every must be at least 2s")
+		}
+		if !isTerminal(p.in) || !isTerminal(p.out) {
+			return usage("top needs a terminal as its standard input and output: in a script use 'shardlease ls', 'shardlease check' or 'shardlease events --follow'")
+		}
+		from, err := p.tables.Reader(ctx, p.at)
+		if err != nil {
+			return err
+		}
+		return p.top(ctx, from, *every)
+	})
+	return c
+}
+
+// top shows the group until the person quits or ctx ends, which is no error. It returns when both goroutines that it
+// starts have ended.
+func (p *program) top(ctx context.Context, from inspect.Lister, rowsEvery time.Duration, options ...tea.ProgramOption) error {
+	noColor, _ := p.env("NO_COLOR")
+	options = append([]tea.ProgramOption{tea.WithoutSignalHandler(), tea.WithInput(p.in), tea.WithOutput(p.out)}, options...)
+	screen := tea.NewProgram(newModel(p.at, palette{color: noColor == ""}, p.now()), options...)
+	// Not tea.WithContext: that kills the program, and a killed program does not wait for the goroutine that reads keys.
+	defer context.AfterFunc(ctx, screen.Quit)()
+	within, stop := context.WithCancel(ctx)
+	defer stop()
+	var senders sync.WaitGroup
+	senders.Go(func() { p.sendLooks(within, from, rowsEvery, screen.Send) })
+	senders.Go(func() { p.sendTime(within, screen.Send) })
+	_, err := screen.Run()
+	stop()
+	senders.Wait()
+	return err
+}
+
+// A look is the message that a look at the group has ended.
+type look struct {
+	snapshot *inspect.Snapshot
+	err      error // why there is no snapshot
+	at       time.Time
+}
+
+// sendLooks sends each look of a watch until ctx ends.
+func (p *program) sendLooks(ctx context.Context, from inspect.Lister, rowsEvery time.Duration, send func(tea.Msg)) {
+	o := inspect.WatchOptions{Options: inspect.Options{Now: p.now}, RowsEvery: rowsEvery}
+	for s, err := range inspect.Watch(ctx, from, p.at.group, o) {
+		send(look{s, err, p.now()})
+	}
+}
+
+// A clock is the message that tells the time.
+type clock time.Time
+
+// sendTime sends the time every second until ctx ends, so that the age of the picture grows while no look ends.
+func (p *program) sendTime(ctx context.Context, send func(tea.Msg)) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			send(clock(p.now()))
+		}
+	}
+}
