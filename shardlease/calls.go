@@ -142,7 +142,7 @@ func (r *run) send(o engine.Send) {
 		about.name = o.Write.Op.String() // a worker that takes another seat has another name there
 	}
 	r.ask(r.callLimit(), call{
-		flight: &flight{about: about, lost: engine.Settled{Write: o.Write, Err: about.unanswered()}},
+		flight: &flight{about: about, lost: engine.Settled{Write: o.Write, Err: lostWrite{o.Write}}},
 		hook:   "store.Write", urgent: seat,
 		make: func(ctx context.Context) error {
 			began := time.Now()

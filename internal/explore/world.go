@@ -374,7 +374,7 @@ func (w *state) since(i engine.Instant) time.Duration {
 func describe(o engine.Output) string {
 	switch o := o.(type) {
 	case engine.Send:
-		return o.Write.String()
+		return fmt.Sprintf("%v of %v (write %q)", o.Write.Op, o.Write.Key(), o.Write.ID())
 	case engine.Get:
 		return o.Key.String()
 	case engine.List:

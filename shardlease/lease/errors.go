@@ -83,10 +83,14 @@ func (e *RefusedError) Error() string {
 	if e == nil {
 		return "<nil>"
 	}
-	if e.Now == nil {
-		return fmt.Sprintf("%v of %v %v: no such row", e.Op, e.Key, ErrRefused)
+	what := fmt.Sprintf("%v of %v", e.Op, e.Key)
+	if e.Key.Kind == KindSeat && e.Op == OpSwap {
+		what = fmt.Sprintf("heartbeat of %v", e.Key)
 	}
-	return fmt.Sprintf("%v of %v %v: the row is now %v", e.Op, e.Key, ErrRefused, e.Now)
+	if e.Now == nil {
+		return fmt.Sprintf("%s %v: no such row", what, ErrRefused)
+	}
+	return fmt.Sprintf("%s %v: the row is now %v", what, ErrRefused, e.Now)
 }
 
 // Is makes errors.Is(err, ErrRefused) true.

@@ -138,7 +138,83 @@ func isValue(r Record) bool {
 	return false
 }
 
-func (w Write) String() string { return fmt.Sprintf("%v of %v (write %.64q)", w.Op, w.Key(), w.ID()) }
+// String names what the write is for, such as a heartbeat or the commit of a shard.
+func (w Write) String() string {
+	return fmt.Sprintf("%s (%v, write %.64q)", w.purpose(), w.Key(), w.ID())
+}
+
+// purpose returns what the write is for, as its records show.
+func (w Write) purpose() string {
+	key := w.Key()
+	if key.Kind != KindLease {
+		return purpose(w.Op, key)
+	}
+	old, _ := w.Old.(Row)
+	next, _ := w.Next.(Row)
+	what := w.Op.String() // of a write that no transition makes
+	switch w.Op {
+	case OpCreate:
+		what = "creation"
+	case OpSwap:
+		what = next.swapped(old)
+	case OpTransfer:
+		what = next.transferred(old)
+	}
+	return fmt.Sprintf("%s of shard %.64q", what, key.Name)
+}
+
+// purpose returns what a write of a record that is no lease row is for.
+func purpose(op Op, key Key) string {
+	switch {
+	case key.Kind == KindSeat && op == OpSwap:
+		return "heartbeat"
+	case op == OpDelete:
+		return fmt.Sprintf("deletion of the %v", key.Kind)
+	case op == OpCreate:
+		return fmt.Sprintf("creation of the %v", key.Kind)
+	}
+	return fmt.Sprintf("%v of the %v", op, key.Kind)
+}
+
+// swapped returns what a swap is for that makes r of old.
+func (r Row) swapped(old Row) string {
+	switch {
+	case r.Generation == old.Generation && r.OfferedTo != "" && old.OfferedTo == "":
+		return "offer"
+	case r.Generation == old.Generation && r.OfferedTo == "" && old.OfferedTo != "":
+		return "withdrawal of the offer"
+	case r.Generation == old.Generation:
+		return "commit"
+	case r.Removed:
+		return "removal"
+	case old.Removed:
+		return "revival"
+	case r.Finished && !old.Finished:
+		return "finish"
+	case !r.Owner.IsZero():
+		return "handover"
+	case !old.Owner.IsZero():
+		return "release"
+	case r.Checkpoint != old.Checkpoint || old.Finished:
+		return "rewind"
+	}
+	return "unquarantine"
+}
+
+// transferred returns what a transfer is for that makes r of old.
+func (r Row) transferred(old Row) string {
+	switch {
+	case r.Quarantined && !old.Quarantined:
+		return "quarantine"
+	case r.Accepts(old):
+		return "takeover"
+	case !r.Owner.IsZero():
+		return "claim"
+	case r.Last.Reason == ReasonAdopted:
+		return "adoption"
+	}
+	return "forced release"
+}
 
 // GoString keeps %#v from printing the user's data.
 func (w Write) GoString() string { return w.String() }
