@@ -76,7 +76,7 @@ var rules = map[string]rule{
 	"internal/fixture": {[]string{"checkpoint", "internal/protocol", "shardlease/lease"}, "what the tests of many packages share"},
 	"internal/storm": {[]string{"checkpoint", "internal/protocol", "shardlease/lease"},
 		"the transitions alone, without a worker: its results do not depend on a worker's decisions"},
-	"internal/explore": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "internal/digest", "internal/engine", "internal/judge", "internal/virtual"},
+	"internal/explore": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "internal/digest", "internal/engine", "internal/judge", "internal/protocol", "internal/virtual"},
 		"real engines in every interleaving: the order of events is the only fault that it causes"},
 	"internal/sim": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "memstore", "internal/engine", "internal/judge", "internal/protocol", "internal/virtual"},
 		"real engines with faults, in virtual time"},
