@@ -19,6 +19,7 @@ const (
 	Generation           = "generation"
 	Owner                = "leaseOwner"
 	Incarnation          = "incarnation"
+	LockDelay            = "lockDelayMillis"
 	Offer                = "offeredTo"
 	Position             = "checkpoint"
 	State                = "state"
@@ -78,6 +79,7 @@ const (
 	Names    = "names"
 	Tick     = "tick"
 	Late     = "late"
+	Sessions = "sessions"
 
 	Wishes = "wishes" // a set: kind, subject, to, until, by, why; tabs between
 )

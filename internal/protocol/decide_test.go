@@ -26,6 +26,13 @@ func TestDecide(t *testing.T) {
 	recovery, _ := protocol.Recover(a, owner("b"), stamp())
 	force, _ := protocol.ForceRelease(a, protocol.Command{Seen: a.Generation, By: "op"}, stamp())
 	begin, _ := protocol.Begin("orders", "shard-1", nil, "a", stamp())
+	beginHeld, _ := protocol.BeginHeld("orders", "shard-1", owner("a"), stamp())
+	named := next(t)(beginHeld, nil)
+	discard, _ := protocol.Discard(named, handle(named), protocol.End{Reason: lease.ReasonReleased}, stamp())
+	gone := next(t)(discard, nil)
+	reviveHeld, _ := protocol.ReviveHeld(gone, owner("a"), stamp())
+	otherRevives, _ := protocol.ReviveHeld(gone, owner("b"), stamp())
+	discardAgain, _ := protocol.Discard(next(t)(reviveHeld, nil), handle(next(t)(reviveHeld, nil)), protocol.End{Reason: lease.ReasonReleased}, stamp())
 
 	after := func(w lease.Write) lease.Row { return next(t)(w, nil) }
 	committed := func(r lease.Row, position string) lease.Row {
@@ -70,14 +77,24 @@ func TestDecide(t *testing.T) {
 		"commit: another owner at my generation":                        {"a-1", commit, sameElsewhere, protocol.Conflict},
 		"commit: a tombstone":                                           {"a-1", commit, remove(after(release)), protocol.Gone},
 		"commit: the table went back to a tombstone":                    {"a-1", claimedAgain, remove(after(release)), protocol.WentBack},
-		"no write":                            {"a-1", lease.Write{}, free, protocol.Unsent},
-		"a pointer is no answer":              {"a-1", commit, &free, protocol.Unknown},
-		"claim: my own later claim":           {"a-1", claim, laterMine, protocol.Overtaken},
-		"commit: no row":                      {"a-1", commit, nil, protocol.Gone},
-		"commit: revived":                     {"a-1", commit, after(revived), protocol.Overtaken},
-		"recovery: another worker was faster": {"z-1", recovery, after(reclaimed), protocol.Overtaken},
-		"creation: another worker was faster": {"a-1", begin, free, protocol.Overtaken},
-		"creation: a tombstone":               {"a-1", begin, remove(after(release)), protocol.Gone},
+		"no write":                                        {"a-1", lease.Write{}, free, protocol.Unsent},
+		"a pointer is no answer":                          {"a-1", commit, &free, protocol.Unknown},
+		"claim: my own later claim":                       {"a-1", claim, laterMine, protocol.Overtaken},
+		"commit: no row":                                  {"a-1", commit, nil, protocol.Gone},
+		"commit: revived":                                 {"a-1", commit, after(revived), protocol.Overtaken},
+		"recovery: another worker was faster":             {"z-1", recovery, after(reclaimed), protocol.Overtaken},
+		"creation: another worker was faster":             {"a-1", begin, free, protocol.Overtaken},
+		"creation: a tombstone":                           {"a-1", begin, remove(after(release)), protocol.Gone},
+		"creation held: stored":                           {"a-1", beginHeld, named, protocol.Stored},
+		"creation held: stored, and I have written since": {"a-1", beginHeld, committed(named, "5"), protocol.Stored},
+		"creation held: another session was faster":       {"b-1", beginHeld, after(claim), protocol.Overtaken},
+		"creation held: given up since":                   {"a-1", beginHeld, gone, protocol.Gone},
+		"discard: stored":                                 {"a-1", discard, gone, protocol.Stored},
+		"discard: stored, and revived since":              {"a-1", discard, after(otherRevives), protocol.Overtaken},
+		"discard: I have written since":                   {"a-1", discard, committed(named, "5"), protocol.Again},
+		"revival held: stored":                            {"a-1", reviveHeld, after(reviveHeld), protocol.Stored},
+		"revival held: another session was faster":        {"a-1", reviveHeld, after(otherRevives), protocol.Overtaken},
+		"revival held: given up since":                    {"a-1", reviveHeld, after(discardAgain), protocol.Gone},
 		"operator: the row was released before, and an operator has no incarnation": {"", force, after(release), protocol.Overtaken},
 	} {
 		if got := protocol.Decide(tc.me, tc.w, tc.now); got != tc.want {

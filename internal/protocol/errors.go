@@ -16,6 +16,7 @@ const (
 	ErrNotOffered     lease.Rule = "the shard is not offered to this successor"
 	ErrSelf           lease.Rule = "a holder cannot hand over to itself"
 	ErrOldImage       lease.Rule = "the row was read before the tenure began"
+	ErrCheckpoint     lease.Rule = "the lease has a checkpoint"
 	ErrReason         lease.Rule = "the transition does not allow this reason"
 )
 

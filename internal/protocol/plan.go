@@ -14,6 +14,7 @@ import (
 //	OpenPlan       no plan, or any revision    a higher, open    a worker that plans
 //	ClosePlan      open, by the same worker    finished          the worker that opened it
 //	TickPlan       any                         the same          the first watcher
+//	BeginSessions  no plan                     no plan ever      a session
 //	WriteTarget    no target, or a lower       the revision of   the worker that opened the
 //	               revision                    the plan          plan
 //	DropTarget     a lower revision            no target         the same
@@ -81,6 +82,15 @@ func TickPlan(p lease.Plan, late bool, s Stamp) (lease.Write, error) {
 	next := p
 	next.Tick, next.Late = tick, late
 	return writePlan(p, next, s)
+}
+
+// BeginSessions makes a group one of sessions: it stores a record that is no plan where the plan of a
+// group of workers would be.
+func BeginSessions(group string, by lease.Owner, s Stamp) (lease.Write, error) {
+	if err := generation.ValidClock(s.At); err != nil {
+		return lease.Write{}, err
+	}
+	return writePlan(lease.Plan{}, lease.Plan{Group: group, Revision: generation.First(s.At), By: by, Sessions: true}, s)
 }
 
 func writePlan(old, next lease.Plan, s Stamp) (lease.Write, error) {
@@ -153,8 +163,11 @@ func decidePlan(w lease.Write, now lease.Record) Verdict {
 		return Gone
 	case !ok:
 		return Unknown // not an answer to this write
-	case at.WriteID == next.WriteID:
+	// Two sessions make the same record.
+	case at.WriteID == next.WriteID || at.Sessions && next.Sessions:
 		return Stored
+	case at.Sessions != next.Sessions: // the group is of the other kind
+		return Overtaken
 	// My write was stored, and the plan has ticked since.
 	case changes && at.Revision == next.Revision && at.Open == next.Open && at.By == next.By:
 		return Stored

@@ -288,6 +288,9 @@ func TestDecideAdvice(t *testing.T) {
 	above, _ := protocol.OpenPlan(mine, opening("c"), stamp())
 	higher := stored[lease.Plan](t, above, nil)
 
+	sessions, _ := protocol.BeginSessions("orders", lease.Owner{Name: "b", Incarnation: "b-1"}, stamp())
+	otherSessions, _ := protocol.BeginSessions("orders", lease.Owner{Name: "c", Incarnation: "c-1"}, stamp())
+
 	old := stored[lease.Target](t, lease.Write{Op: lease.OpCreate, Next: func() lease.Target { x := target(7); x.WriteID = "w-7"; return x }()}, nil)
 	write, _ := protocol.WriteTarget(old, target(9), stamp())
 	fresh, _ := protocol.WriteTarget(lease.Target{}, target(9), stamp())
@@ -313,6 +316,10 @@ func TestDecideAdvice(t *testing.T) {
 		"created":                         {create, create.Next, protocol.Stored},
 		"created, ticked since":           {create, ticked(create.Next.(lease.Plan)), protocol.Stored},
 		"created by another":              {create, p, protocol.Overtaken},
+		"created in a group of sessions":  {create, sessions.Next, protocol.Overtaken},
+		"made one of sessions by another": {sessions, otherSessions.Next, protocol.Stored},
+		"made one of sessions by me":      {sessions, sessions.Next, protocol.Stored},
+		"sessions in a group of workers":  {sessions, p, protocol.Overtaken},
 		"finished":                        {finish, finished, protocol.Stored},
 		"finished, ticked since":          {finish, ticked(finished), protocol.Stored},
 		"ticked before it was finished":   {finish, ticked(mine), protocol.Again},

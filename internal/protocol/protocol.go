@@ -4,6 +4,7 @@
 //
 //	transition     from                     to                  made by
 //	Begin          no row                   free                a worker that sees a new shard
+//	BeginHeld      no row                   held                a session
 //	Claim          free, or mine            held                a worker
 //	Recover        held, owner evicted      held                a worker
 //	Seize          held, drain time over    held                the successor
@@ -14,6 +15,7 @@
 //	Withdraw       held, offered            held                the holder
 //	Yield          held                     held by successor   the holder
 //	Release        held                     free                the holder
+//	Discard        held, no checkpoint      removed             the holder
 //	Finish         held                     finished            the holder
 //	ForceRelease   held                     free                an operator
 //	Quarantine     free, held               quarantined         an operator, a worker
@@ -23,13 +25,14 @@
 //	Remove         free, quarantined,       removed             a worker whose source omits the
 //	               finished                                     shard, an operator
 //	Revive         removed                  free                a worker that sees it again
+//	ReviveHeld     removed                  held                a session
 //	Adopt          any row                  the same, no owner  an operator
 //
 // Invariant: every transition except Commit, Progress, Offer and Withdraw adds to the
 // generation.
 //
-// The writes of a holder are swaps, and so are Unquarantine, Rewind, Remove and Revive, which
-// change rows without owner. The other changes of existing rows are transfers: Claim, Recover,
+// The writes of a holder are swaps, and so are Unquarantine, Rewind, Remove, Revive and ReviveHeld,
+// which change rows without owner. The other changes of existing rows are transfers: Claim, Recover,
 // Seize, Take, ForceRelease, Quarantine and Adopt. [lease.Op] defines both. rules.go has what the
 // transitions share, seat.go the transitions of seats, and plan.go those of the plan, of targets
 // and of wishes.
@@ -73,14 +76,24 @@ type Command struct {
 type Stamp struct {
 	ID lease.WriteID // crypto/rand.Text makes good ones
 	// At is the time of the write. It is for people to read; Begin, Revive and Adopt compute
-	// generations from it, and Remove the expiry of a tombstone.
+	// generations from it, and Remove and Discard the expiry of a tombstone.
 	At time.Time
 }
 
 // Begin creates the row of a shard that has none. The new row has no owner.
 func Begin(group, shard string, parents []string, by string, s Stamp) (lease.Write, error) {
-	next := lease.Row{Group: group, Shard: shard, Parents: sorted(parents), Counter: 1, WriteID: s.ID}
-	begin(&next, generation.First(s.At), lease.Owner{}, lease.Transfer{Reason: lease.ReasonInitial, By: by}, s)
+	return create(lease.Row{Group: group, Shard: shard, Parents: sorted(parents)}, lease.Owner{}, by, s)
+}
+
+// BeginHeld creates the row of a lease by name that has none, already held. A row that began free
+// would need a second write, the claim, and another session could come in between.
+func BeginHeld(group, name string, by lease.Owner, s Stamp) (lease.Write, error) {
+	return create(lease.Row{Group: group, Shard: name}, by, by.Name, s)
+}
+
+func create(next lease.Row, owner lease.Owner, by string, s Stamp) (lease.Write, error) {
+	next.Counter, next.WriteID = 1, s.ID
+	begin(&next, generation.First(s.At), owner, lease.Transfer{Reason: lease.ReasonInitial, By: by}, s)
 	fit(&next, true)
 	if err := generation.ValidClock(s.At); err != nil {
 		return lease.Write{}, err
@@ -214,6 +227,26 @@ func Release(r lease.Row, h lease.Hold, e End, s Stamp) (lease.Write, error) {
 	})
 }
 
+// Discard gives up a lease by name that has no checkpoint, and leaves a tombstone: otherwise a row
+// would stay for every name that was ever used. The tombstone keeps the generation, so the next
+// holder starts above it. The reason is ReasonReleased or ReasonDrainTimeout. A row with a checkpoint,
+// or with recorded progress, is released instead.
+func Discard(r lease.Row, h lease.Hold, e End, s Stamp) (lease.Write, error) {
+	const name = "discard"
+	switch {
+	case e.Reason != lease.ReasonReleased && e.Reason != lease.ReasonDrainTimeout:
+		return lease.Write{}, rule(r, name, ErrReason)
+	case r.Checkpoint != (checkpoint.Checkpoint{}) || !e.Mark.IsZero() || e.Progressed:
+		return lease.Write{}, rule(r, name, ErrCheckpoint)
+	}
+	if err := generation.ValidClock(s.At); err != nil {
+		return lease.Write{}, err
+	}
+	return giveUp(r, name, h, lease.Owner{}, e, s, func(next *lease.Row) {
+		next.Parents, next.Failures, next.Removed = nil, lease.Failures{}, true
+	})
+}
+
 // Finish records that the shard has ended and is processed to its end. Nobody claims it again,
 // and its children may start.
 func Finish(r lease.Row, h lease.Hold, m checkpoint.Mark, s Stamp) (lease.Write, error) {
@@ -314,13 +347,25 @@ func Revive(r lease.Row, parents []string, by string, s Stamp) (lease.Write, err
 	if !r.Removed {
 		return lease.Write{}, rule(r, name, ErrNotRemoved)
 	}
-	return jump(r, lease.OpSwap, 1, lease.Transfer{Reason: lease.ReasonInitial, By: by}, s, func(next *lease.Row) {
+	return jump(r, lease.OpSwap, 1, lease.Owner{}, lease.Transfer{Reason: lease.ReasonInitial, By: by}, s, func(next *lease.Row) {
 		next.Parents, next.Removed = sorted(parents), false
+	})
+}
+
+// ReviveHeld replaces the tombstone of a lease by name by a row that is held, as BeginHeld does where
+// there is no row.
+func ReviveHeld(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
+	const name = "revive"
+	if !r.Removed {
+		return lease.Write{}, rule(r, name, ErrNotRemoved)
+	}
+	return jump(r, lease.OpSwap, 1, by, lease.Transfer{Reason: lease.ReasonInitial, By: by.Name}, s, func(next *lease.Row) {
+		next.Removed = false
 	})
 }
 
 // Adopt takes a row of a restored or replaced table into use. It removes the owner, and begins a
 // generation above all that were issued after the backup and are lost.
 func Adopt(r lease.Row, by string, s Stamp) (lease.Write, error) {
-	return jump(r, lease.OpTransfer, generation.Lost, lease.Transfer{Reason: lease.ReasonAdopted, By: by, Did: "adopted"}, s, nil)
+	return jump(r, lease.OpTransfer, generation.Lost, lease.Owner{}, lease.Transfer{Reason: lease.ReasonAdopted, By: by, Did: "adopted"}, s, nil)
 }

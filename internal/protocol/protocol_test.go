@@ -75,6 +75,15 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 		"remove a held row":                     {errOf(protocol.Remove(a, command(a), stamp())), lease.ErrHeld},
 		"remove a tombstone":                    {errOf(protocol.Remove(gone, command(gone), stamp())), protocol.ErrRemoved},
 		"revive a free row":                     {errOf(protocol.Revive(free, nil, "s", stamp())), protocol.ErrNotRemoved},
+		"revive a free row, held":               {errOf(protocol.ReviveHeld(free, owner("a"), stamp())), protocol.ErrNotRemoved},
+		"revive for nobody, held":               {errOf(protocol.ReviveHeld(gone, lease.Owner{Name: "a"}, stamp())), checkpoint.ErrInvalid},
+		"discard with a checkpoint":             {errOf(protocol.Discard(ten, ha, protocol.End{Reason: lease.ReasonReleased}, stamp())), protocol.ErrCheckpoint},
+		"discard with a last mark":              {errOf(protocol.Discard(a, ha, protocol.End{Reason: lease.ReasonReleased, Mark: at("1")}, stamp())), protocol.ErrCheckpoint},
+		"discard as failed":                     {errOf(protocol.Discard(a, ha, protocol.End{Reason: lease.ReasonFailed}, stamp())), protocol.ErrReason},
+		"discard by another":                    {errOf(protocol.Discard(a, lease.Hold{Key: a.Key(), Incarnation: "b-1", Generation: a.Generation}, protocol.End{Reason: lease.ReasonReleased}, stamp())), protocol.ErrNotHolder},
+		"discard a free row":                    {errOf(protocol.Discard(free, lease.Hold{Key: free.Key(), Generation: free.Generation}, protocol.End{Reason: lease.ReasonReleased}, stamp())), protocol.ErrNotHeld},
+		"begin held by nobody":                  {errOf(protocol.BeginHeld("orders", "shard-1", lease.Owner{Name: "a"}, stamp())), checkpoint.ErrInvalid},
+		"begin held with half a millisecond":    {errOf(protocol.BeginHeld("orders", "shard-1", lease.Owner{Name: "a", Incarnation: "a-1", LockDelay: time.Millisecond / 2}, stamp())), checkpoint.ErrInvalid},
 		"rewind seen under another":             {errOf(protocol.Rewind(free, protocol.Command{Seen: free.Generation - 1}, at("1"), stamp())), lease.ErrOutdated},
 		"begin with a parent twice":             {errOf(protocol.Begin("g", "s", []string{"p", "p"}, "", stamp())), checkpoint.ErrInvalid},
 		"begin as its own parent":               {errOf(protocol.Begin("g", "s", []string{"s"}, "", stamp())), checkpoint.ErrInvalid},
@@ -153,8 +162,9 @@ func TestRevivalAndAdoptionJump(t *testing.T) {
 		jump func(r lease.Row) (lease.Write, error)
 		far  int64 // how many generations may have been lost since
 	}{
-		"revive": {func(r lease.Row) (lease.Write, error) { return protocol.Revive(r, nil, "s", later) }, 1},
-		"adopt":  {func(r lease.Row) (lease.Write, error) { return protocol.Adopt(r, "s", later) }, 1 << 22},
+		"revive":      {func(r lease.Row) (lease.Write, error) { return protocol.Revive(r, nil, "s", later) }, 1},
+		"revive held": {func(r lease.Row) (lease.Write, error) { return protocol.ReviveHeld(r, owner("a"), later) }, 1},
+		"adopt":       {func(r lease.Row) (lease.Write, error) { return protocol.Adopt(r, "s", later) }, 1 << 22},
 	} {
 		if got := next(t)(tc.jump(gone)).Generation; got != generation.First(later.At) {
 			t.Errorf("%s: generation %d, want the clock's", name, got)
@@ -167,6 +177,76 @@ func TestRevivalAndAdoptionJump(t *testing.T) {
 		ahead.Generation, ahead.Last.Generation = math.MaxInt64-1, math.MaxInt64-1
 		if w, err := tc.jump(ahead); tc.far > 1 && err == nil {
 			t.Errorf("%s: %v", name, w)
+		}
+	}
+}
+
+// TestLeaseByName: a lease by name is created, given up and created again in one write each. The
+// generation grows with each of them, and the lock delay is that of the owner.
+func TestLeaseByName(t *testing.T) {
+	by := owner("a")
+	by.Task, by.LockDelay = "run 7", 3*time.Second
+	released := protocol.End{Reason: lease.ReasonReleased, Note: "done"}
+	r := next(t)(protocol.BeginHeld("orders", "shard-1", by, stamp()))
+	if r.Owner != by || r.Generation != generation.First(r.Last.At) || r.Last.Reason != lease.ReasonInitial || r.Last.By != "a" {
+		t.Errorf("created as %v by %+v", r, r.Owner)
+	}
+	gone := next(t)(protocol.Discard(r, handle(r), released, stamp()))
+	if !gone.Removed || !gone.Owner.IsZero() || gone.Generation != r.Generation+1 || gone.Last.From != "a" || gone.Last.Task != "run 7" {
+		t.Errorf("given up as %v", gone)
+	}
+	again := next(t)(protocol.ReviveHeld(gone, owner("b"), stamp()))
+	if again.Removed || again.Owner != owner("b") || again.Generation <= gone.Generation || again.Owner.LockDelay != 0 {
+		t.Errorf("created again as %v", again)
+	}
+	marked := next(t)(protocol.Commit(r, handle(r), checkpoint.Mark{Position: "1", State: "data"}, stamp()))
+	for name, w := range map[string]lease.Write{
+		"release":       write(t)(protocol.Release(marked, handle(marked), released, stamp())),
+		"force-release": write(t)(protocol.ForceRelease(marked, protocol.Command{Seen: r.Generation, By: "op"}, stamp())),
+		"recover":       write(t)(protocol.Recover(marked, owner("b"), stamp())),
+	} {
+		if after := next(t)(w, nil); after.Owner.LockDelay != 0 || after.Removed || after.Checkpoint != marked.Checkpoint {
+			t.Errorf("%s left %v with a lock delay of %v", name, after, after.Owner.LockDelay)
+		}
+	}
+}
+
+// TestStoresRefuseOtherLeasesByName: what no transition makes is refused by the check of a write.
+func TestStoresRefuseOtherLeasesByName(t *testing.T) {
+	by := owner("a")
+	by.LockDelay = time.Second
+	create := write(t)(protocol.BeginHeld("orders", "shard-1", by, stamp()))
+	r := next(t)(create, nil)
+	discard := write(t)(protocol.Discard(r, handle(r), protocol.End{Reason: lease.ReasonReleased}, stamp()))
+	gone := next(t)(discard, nil)
+	revive := write(t)(protocol.ReviveHeld(gone, owner("b"), stamp()))
+	marked := next(t)(protocol.Commit(r, handle(r), at("1"), stamp()))
+	swap := func(w lease.Write, edit func(old, next *lease.Row)) lease.Write {
+		old, _ := w.Old.(lease.Row)
+		n := w.Next.(lease.Row)
+		edit(&old, &n)
+		if w.Next = n; w.Op != lease.OpCreate {
+			w.Old = old
+		}
+		return w
+	}
+	for name, w := range map[string]lease.Write{
+		"created held with parents": swap(create, func(_, n *lease.Row) { n.Parents = []string{"p"} }),
+		"created held and offered":  swap(create, func(_, n *lease.Row) { n.OfferedTo = "b-1" }),
+		"revived by a transfer":     {Op: lease.OpTransfer, Old: revive.Old, Next: revive.Next},
+		"revived for another reason": swap(revive, func(_, n *lease.Row) {
+			n.Last.Reason = lease.ReasonReleased
+			n.Generation = gone.Generation + 1
+			n.Last.Generation = n.Generation
+		}),
+		"a free row that is taken by a swap": swap(revive, func(old, _ *lease.Row) { old.Removed = false }),
+		"discarded with a checkpoint":        swap(discard, func(old, _ *lease.Row) { old.Checkpoint = marked.Checkpoint }),
+		"discarded and finished":             swap(discard, func(_, n *lease.Row) { n.Finished = true }),
+		"a lock delay that changes":          swap(write(t)(protocol.Commit(r, handle(r), at("1"), stamp())), func(_, n *lease.Row) { n.Owner.LockDelay = 0 }),
+		"a lock delay without an owner":      swap(discard, func(_, n *lease.Row) { n.Owner.LockDelay = time.Second }),
+	} {
+		if err := w.Check(); !errors.Is(err, lease.ErrBadWrite) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
@@ -372,13 +452,18 @@ func TestCommandsClearWhatTheySay(t *testing.T) {
 // generations that were issued before, and a tombstone would expire at once.
 func TestClockMustBeSet(t *testing.T) {
 	r := fixture.Free(t)
+	held := fixture.Held(t, "a")
 	gone := next(t)(protocol.Remove(r, protocol.Command{Seen: r.Generation}, stamp()))
 	unset := protocol.Stamp{ID: "x", At: time.Unix(0, 0)}
 	for name, err := range map[string]error{
-		"begin":  errOf(protocol.Begin("g", "s", nil, "", unset)),
-		"revive": errOf(protocol.Revive(gone, nil, "", unset)),
-		"remove": errOf(protocol.Remove(r, protocol.Command{Seen: r.Generation}, unset)),
-		"adopt":  errOf(protocol.Adopt(r, "", unset)),
+		"begin":       errOf(protocol.Begin("g", "s", nil, "", unset)),
+		"begin held":  errOf(protocol.BeginHeld("g", "s", owner("a"), unset)),
+		"revive":      errOf(protocol.Revive(gone, nil, "", unset)),
+		"revive held": errOf(protocol.ReviveHeld(gone, owner("a"), unset)),
+		"remove":      errOf(protocol.Remove(r, protocol.Command{Seen: r.Generation}, unset)),
+		"discard":     errOf(protocol.Discard(held, handle(held), protocol.End{Reason: lease.ReasonReleased}, unset)),
+		"adopt":       errOf(protocol.Adopt(r, "", unset)),
+		"sessions":    errOf(protocol.BeginSessions("g", owner("a"), unset)),
 	} {
 		if !errors.Is(err, checkpoint.ErrInvalid) || !strings.Contains(err.Error(), "clock") {
 			t.Errorf("%s: got %v", name, err)
@@ -666,6 +751,13 @@ func FuzzTransitions(f *testing.F) {
 				t.Fatalf("%v was read back as %v, %v", after, back, err)
 			}
 			return after.(lease.Row), true
+		}
+		by := lease.Owner{Name: name, Incarnation: lease.Incarnation(incarnation), Task: task, LockDelay: time.Duration(millis)}
+		if r, ok := check(protocol.BeginHeld(group, shard, by, s("h1"))); ok {
+			hold := lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}
+			if r, ok = check(protocol.Discard(r, hold, protocol.End{Reason: lease.ReasonReleased, Note: note}, s("h2"))); ok {
+				check(protocol.ReviveHeld(r, by, s("h3")))
+			}
 		}
 		r, ok := check(protocol.Begin(group, shard, []string{parent}, name, s("1")))
 		if !ok {

@@ -160,17 +160,16 @@ func handOver(r lease.Row, op lease.Op, to lease.Owner, t lease.Transfer, s Stam
 	return changeHands(r, op, next, to, t, s, edit)
 }
 
-// jump ends the generation of r without a new owner, and leaves room for generations that were
-// issued and lost. The new generation is the old one plus the argument by, or that of the clock if
+// jump ends the generation of r, and leaves room for generations that were issued and lost. The new generation is the old one plus the argument by, or that of the clock if
 // it is higher.
-func jump(r lease.Row, op lease.Op, by int64, t lease.Transfer, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
+func jump(r lease.Row, op lease.Op, by int64, to lease.Owner, t lease.Transfer, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
 	if _, err := succ("generation", r.Generation+min(by-1, math.MaxInt64-r.Generation)); err != nil {
 		return lease.Write{}, err
 	}
 	if err := generation.ValidClock(s.At); err != nil {
 		return lease.Write{}, err
 	}
-	return changeHands(r, op, max(r.Generation+by, generation.First(s.At)), lease.Owner{}, t, s, edit)
+	return changeHands(r, op, max(r.Generation+by, generation.First(s.At)), to, t, s, edit)
 }
 
 func changeHands(r lease.Row, op lease.Op, began int64, to lease.Owner, t lease.Transfer, s Stamp, edit func(*lease.Row)) (lease.Write, error) {

@@ -111,7 +111,10 @@ func (a *actor) moves(peer lease.Owner) []move {
 	r, me, h, next := a.copy.Row(), a.owner(), a.hold, a.next()
 	command := protocol.Command{Seen: r.Generation, By: a.name}
 	if r.Generation == 0 {
-		return []move{{"begin", func(s stamp) (lease.Write, error) { return protocol.Begin(group, shard, nil, a.name, s) }}}
+		return []move{
+			{"begin", func(s stamp) (lease.Write, error) { return protocol.Begin(group, shard, nil, a.name, s) }},
+			{"begin-held", func(s stamp) (lease.Write, error) { return protocol.BeginHeld(group, shard, me, s) }},
+		}
 	}
 	moves := []move{
 		{"claim", func(s stamp) (lease.Write, error) { return protocol.Claim(r, me, s) }},
@@ -125,6 +128,7 @@ func (a *actor) moves(peer lease.Owner) []move {
 			return protocol.Rewind(r, command, checkpoint.Mark{Position: "1"}, s)
 		}},
 		{"remove", func(s stamp) (lease.Write, error) { return protocol.Remove(r, command, s) }},
+		{"revive-held", func(s stamp) (lease.Write, error) { return protocol.ReviveHeld(r, me, s) }},
 		{"revive", func(s stamp) (lease.Write, error) { return protocol.Revive(r, nil, a.name, s) }},
 		{"adopt", func(s stamp) (lease.Write, error) { return protocol.Adopt(r, a.name, s) }},
 	}
@@ -141,6 +145,9 @@ func (a *actor) moves(peer lease.Owner) []move {
 		}},
 		{"release", func(s stamp) (lease.Write, error) {
 			return protocol.Release(r, h, protocol.End{Reason: lease.ReasonReleased, Mark: next}, s)
+		}},
+		{"discard", func(s stamp) (lease.Write, error) {
+			return protocol.Discard(r, h, protocol.End{Reason: lease.ReasonReleased}, s)
 		}},
 		{"finish", func(s stamp) (lease.Write, error) { return protocol.Finish(r, h, next, s) }},
 	}...)

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/internal/generation"
 )
@@ -101,7 +102,7 @@ func checkNew(r Record) string {
 	switch r := r.(type) {
 	case Row:
 		if !r.isNew() {
-			return "a new row must be as Begin makes it"
+			return "a new row must be as Begin or BeginHeld makes it"
 		}
 	case Seat:
 		if r.Beat != 0 {
@@ -127,14 +128,15 @@ func (r Row) checkRow(old Row, op Op) string {
 // follows reports whether a counter grew by one.
 func follows(next, old int64) bool { return old < math.MaxInt64 && next == old+1 }
 
-// isNew reports whether r is a row as Begin makes it: without an owner, without a checkpoint,
-// at the generation of its clock.
+// isNew reports whether r is a row as Begin or BeginHeld makes it: without a checkpoint, at the
+// generation of its clock, and without an owner or without parents. A row with parents is held only
+// after a worker has seen that they are processed.
 func (r Row) isNew() bool {
 	plain := Row{
 		Group: r.Group, Shard: r.Shard, Parents: r.Parents, WriteID: r.WriteID, Last: r.Last,
-		Counter: 1, Generation: generation.First(r.Last.At),
+		Counter: 1, Generation: generation.First(r.Last.At), Owner: r.Owner,
 	}
-	return r.equal(plain) && r.Last.Reason == ReasonInitial && r.Last.WriteID == r.WriteID && generation.ValidClock(r.Last.At) == nil
+	return r.equal(plain) && (r.Owner.IsZero() || len(r.Parents) == 0) && r.Last.Reason == ReasonInitial && r.Last.WriteID == r.WriteID && generation.ValidClock(r.Last.At) == nil
 }
 
 func (r Row) equal(other Row) bool {
@@ -192,22 +194,34 @@ func (r Row) checkHands(old Row, op Op) string {
 		return "the last transfer must name the write that made it and the previous owner"
 	case !slices.Equal(r.Parents, old.Parents) && !r.Removed && !old.Removed:
 		return "the parents must not change"
-	case op == OpSwap && !r.Owner.IsZero() && (old.Owner.IsZero() || r.Owner.Incarnation == old.Owner.Incarnation):
+	case op == OpSwap && !r.Owner.IsZero() && (old.Owner.IsZero() || r.Owner.Incarnation == old.Owner.Incarnation) && !r.revives(old):
 		return "a shard is taken by a transfer, not by a swap"
-	case op == OpSwap && !old.Owner.IsZero() && (r.Removed || r.Quarantined):
-		return "a holder may only release, hand over or finish a shard"
+	case op == OpSwap && !old.Owner.IsZero() && (r.Removed || r.Quarantined) && !r.discards(old):
+		return "a holder may only release, hand over or finish a shard, or discard one without a checkpoint"
 	case !attr.Remembers(old.Followed(r.Generation), r.Past):
 		return "the earlier transfers must be kept, and the previous last transfer added"
 	case r.OfferedTo != "":
 		return "an offer ends with its generation"
 	case op == OpTransfer && (r.Finished != old.Finished || r.Removed != old.Removed || old.Quarantined && !r.Quarantined):
 		return "of the flags, a transfer may only set quarantined"
-	case !r.Owner.IsZero() && (old.Finished || old.Quarantined || old.Removed):
+	case !r.Owner.IsZero() && (old.Finished || old.Quarantined || old.Removed && (op != OpSwap || !r.revives(old))):
 		return "a finished, quarantined or removed row must not have an owner"
 	case !old.Owner.IsZero() && op == OpSwap:
 		return r.checkCheckpoint(old)
 	}
 	return ""
+}
+
+// revives reports whether r is a new row in place of the tombstone old.
+func (r Row) revives(old Row) bool {
+	return old.Removed && !r.Removed && r.Last.Reason == ReasonInitial
+}
+
+// discards reports whether r is the tombstone with which the holder of old gives it up. A checkpoint
+// would be lost with the row.
+func (r Row) discards(old Row) bool {
+	none := checkpoint.Checkpoint{}
+	return r.Removed && !r.Finished && !r.Quarantined && old.Checkpoint == none && r.Checkpoint == none
 }
 
 // began returns the generation that a change of hands begins: usually the next one. Where

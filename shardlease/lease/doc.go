@@ -62,6 +62,9 @@
 //   - remove: a worker whose source no longer lists the shard, or an operator, replaces the
 //     row by a tombstone, which keeps the generation.
 //   - revive: a worker whose source lists the shard again turns the tombstone into a row.
+//   - a session creates the row of a lease by name, or revives it, already held: in one write. It
+//     discards a lease without a checkpoint: it gives the lease up and leaves a tombstone, also in one
+//     write.
 //   - adopt: an operator takes the rows of a restored table into use. Each keeps its state,
 //     loses its owner, and gets a generation above all that were issued after the backup.
 //

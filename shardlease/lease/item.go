@@ -75,6 +75,7 @@ func (r Row) encode(put func(string, any)) {
 	put(attr.Owner, r.Owner.Name)
 	put(attr.Incarnation, string(r.Owner.Incarnation))
 	put(attr.Task, r.Owner.Task)
+	put(attr.LockDelay, r.Owner.LockDelay.Milliseconds())
 	put(attr.Offer, string(r.OfferedTo))
 	put(attr.Position, r.Checkpoint.Position)
 	put(attr.State, []byte(r.Checkpoint.State))
@@ -203,6 +204,9 @@ func (in *reader) row(key Key) Row {
 		},
 		Finished: in.flag(attr.Finished), Quarantined: in.flag(attr.Quarantined), Removed: in.flag(attr.Removed),
 		Failures: Failures{Count: in.number(attr.Failures), Last: in.number(attr.FailedGeneration), Errors: in.number(attr.Errors), Workers: in.text(attr.FailedBy)},
+	}
+	if r.Owner.Name != "" { // a release by a version that does not know the attribute leaves it in the row
+		r.Owner.LockDelay = in.duration(attr.LockDelay)
 	}
 	r.Last = in.last(r.Generation, r.Owner.Task)
 	r.Past = in.text(attr.Past)

@@ -124,7 +124,9 @@ func TestItemsComeBack(t *testing.T) {
 	failed := next(t)(protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonFailed, Note: "a note", Mark: checkpoint.Mark{Position: "1", State: "\x00\xff"}}, stamp()))
 	command := protocol.Command{Seen: failed.Generation, By: "op"}
 	tombstone := next(t)(protocol.Remove(failed, command, stamp()))
-	records = append(records, failed, tombstone, next(t)(protocol.Quarantine(failed, command, lease.ReasonFailed, stamp())))
+	by := lease.Owner{Name: "s", Incarnation: "i", Task: "t", LockDelay: 1500 * time.Millisecond}
+	sessions, _ := protocol.BeginSessions("g", lease.Owner{Name: "s", Incarnation: "i"}, stamp())
+	records = append(records, sessions.Next, next(t)(protocol.BeginHeld("g", "name", by, stamp())), failed, tombstone, next(t)(protocol.Quarantine(failed, command, lease.ReasonFailed, stamp())))
 	seat := lease.Seat{
 		Group: "g/lease", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second, MaxShards: 3, Task: "t", At: time.Unix(5, 0).UTC(),
 		Says: lease.Says{Freed: 12, Wants: []lease.Want{{Shard: "a b", Generation: 7, Terms: rebalance.Terms{Mode: rebalance.Cooperative, Drain: time.Second, AfterDrain: rebalance.Wait}}}},
@@ -148,6 +150,17 @@ func TestItemsComeBack(t *testing.T) {
 	}
 	if _, ok := lease.Encode(failed)[attr.Expires]; ok {
 		t.Error("a row that is not a tombstone has an expiry")
+	}
+}
+
+// TestLockDelayEndsWithItsOwner: a release by a version that does not know the attribute leaves it in
+// the row, which stays readable.
+func TestLockDelayEndsWithItsOwner(t *testing.T) {
+	item := lease.Encode(fixture.Free(t))
+	item[attr.LockDelay] = int64(5000)
+	r, err := lease.Decode(item)
+	if err != nil || !r.(lease.Row).Owner.IsZero() {
+		t.Errorf("read as %v, %v", r, err)
 	}
 }
 

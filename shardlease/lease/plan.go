@@ -23,6 +23,10 @@ import (
 // Invariant: the revision never decreases, and a complete revision is never opened again.
 //
 // Invariant: only the worker that opened a revision finishes it.
+//
+// A group of sessions has no plan. In its place it has a record with Sessions set, which never
+// changes. A worker needs a plan before it claims anything, and a session needs this record before it
+// acquires anything; both have the same key, so the first creation decides which kind of group it is.
 type Plan struct {
 	Group    string
 	WriteID  WriteID
@@ -36,6 +40,8 @@ type Plan struct {
 	Tick    int64     // grows while a watcher lives; workers that do not watch read it
 	Late    bool      // a seat has missed a heartbeat
 	At      time.Time // the wall clock of the last writer, for people
+
+	Sessions bool // the group is one of sessions, and this is no plan
 }
 
 // A Finding is what a plan stores about the fleet when it is complete. It names no members: a
@@ -79,6 +85,12 @@ func (p Plan) Validate() error {
 	}
 	if p.Tick < 0 {
 		errs = append(errs, invalid("tick", "must not be negative"))
+	}
+	if p.By.LockDelay != 0 {
+		errs = append(errs, invalid("lock delay", "must be 0: a plan is no lease"))
+	}
+	if p.Sessions && (p.Open || p.Late || p.Tick != 0 || p.Planner != "" || p.Table != "" || !p.Finding.equal(Finding{})) {
+		errs = append(errs, invalid("sessions", "must not be set in a plan"))
 	}
 	return errors.Join(errs...)
 }
@@ -134,7 +146,7 @@ func (f Finding) equal(other Finding) bool {
 // checkNewPlan reports a plan that no planner creates.
 func (p Plan) checkNewPlan() string {
 	switch {
-	case !p.Open || p.Tick != 0 || p.Late || !p.Finding.equal(Finding{}):
+	case !p.Sessions && (!p.Open || p.Tick != 0 || p.Late || !p.Finding.equal(Finding{})):
 		return "a new plan must be open and without findings"
 	case p.Revision < generation.First(p.At) || generation.ValidClock(p.At) != nil:
 		return "a new plan must start at the revision of its clock or above"
@@ -149,6 +161,8 @@ func (p Plan) checkPlan(old Plan) string {
 	sameFinding := p.Finding.equal(old.Finding)
 	sameTick := p.Tick == old.Tick && p.Late == old.Late
 	switch {
+	case p.Sessions || old.Sessions:
+		return "a group of sessions has no plan, and remains one"
 	case p.Revision < old.Revision:
 		return "the revision must not decrease"
 	case p.Revision > old.Revision:
@@ -193,6 +207,7 @@ func (p Plan) encode(put func(string, any)) {
 	put(attr.Names, p.Names)
 	put(attr.Tick, p.Tick)
 	put(attr.Late, p.Late)
+	put(attr.Sessions, p.Sessions)
 	put(attr.At, millis(p.At))
 }
 
@@ -205,7 +220,7 @@ func (in *reader) plan(key Key) Plan {
 			Unplaced: in.number(attr.Unplaced), Examples: in.set(attr.Examples),
 			Shards: in.number(attr.Shards), Names: in.text(attr.Names),
 		},
-		Tick: in.number(attr.Tick), Late: in.flag(attr.Late), At: in.time(attr.At),
+		Tick: in.number(attr.Tick), Late: in.flag(attr.Late), At: in.time(attr.At), Sessions: in.flag(attr.Sessions),
 	}
 	if watchers := in.text(attr.Watchers); watchers != "" {
 		for inc := range strings.SplitSeq(watchers, "\t") {
@@ -219,6 +234,9 @@ func (p Plan) String() string {
 	state := "complete"
 	if p.Open {
 		state = "open"
+	}
+	if p.Sessions {
+		return fmt.Sprintf("%v: none, because the group is one of sessions; recorded by %v", p.Key(), p.By)
 	}
 	text := fmt.Sprintf("%v: revision %d, %s, by %v, %d workers, %d shards", p.Key(), p.Revision, state, p.By, p.Members, p.Shards)
 	if p.Unplaced > 0 {

@@ -43,11 +43,15 @@ type Row struct {
 	Past     string   // the earlier changes of hands that fit, packed; History unpacks them
 }
 
-// An Owner is one incarnation of one worker, and the task that it serves.
+// An Owner is one incarnation of one worker or session, and the task that it serves.
 type Owner struct {
 	Name        string
 	Incarnation Incarnation
 	Task        string // free text, for example a run or a job, by which the shards of a dead run can be found
+	// LockDelay is how long nobody acquires the lease after this owner was lost, in whole
+	// milliseconds; 0: not at all. Only sessions set it. It is part of the owner, so it ends with a
+	// release, and with every other change of hands.
+	LockDelay time.Duration
 }
 
 // IsZero reports whether o names nobody.
@@ -68,7 +72,15 @@ func (o Owner) Validate() error {
 	return errors.Join(
 		validName("owner name", o.Name),
 		validIncarnation(o.Incarnation),
-		validText("task", o.Task, MaxName))
+		validText("task", o.Task, MaxName),
+		validDelay(o.LockDelay))
+}
+
+func validDelay(d time.Duration) error {
+	if d < 0 || d > rebalance.MaxDuration || d%time.Millisecond != 0 {
+		return invalid("lock delay", fmt.Sprintf("must be whole milliseconds, from 0 to %v", rebalance.MaxDuration))
+	}
+	return nil
 }
 
 // A Hold is the handle with which a holder makes its writes: what it knows about its tenure.

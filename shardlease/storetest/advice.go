@@ -89,6 +89,7 @@ func (b *bench) wishes(list []lease.Wish) lease.Wishes {
 func adviceScenes() []scene {
 	return []scene{
 		{"first plan", "a", func(b *bench) (lease.Write, error) { return b.openPlan(lease.Plan{}, "a") }},
+		{"sessions", "a", func(b *bench) (lease.Write, error) { return protocol.BeginSessions(group, worker("a"), b.stamp()) }},
 		{"open plan", "a", func(b *bench) (lease.Write, error) { return b.openPlan(b.plan("b"), "a") }},
 		{"close plan", "a", func(b *bench) (lease.Write, error) { return b.closePlan(b.plan("a")) }},
 		{"tick", "a", func(b *bench) (lease.Write, error) { return protocol.TickPlan(b.plan("b"), true, b.stamp()) }},
@@ -158,6 +159,26 @@ func planAndWishesComeWithTheSeats(b *bench) {
 	equal(b, "without seats", b.list(lease.KindSeat), []lease.Record{plan, wishes})
 	equal(b, "the plan", b.look(plan.Key()), lease.Record(plan))
 	equal(b, "the wishes", b.look(wishes.Key()), lease.Record(wishes))
+}
+
+// groupIsOfOneKind: a plan and the record of a group of sessions exclude each other, and neither is
+// changed into the other.
+func groupIsOfOneKind(b *bench) {
+	plan, errPlan := b.openPlan(lease.Plan{}, "a")
+	late, errLate := protocol.BeginSessions(group, worker("late"), b.stamp())
+	w, err := protocol.BeginSessions(group, worker("b"), b.stamp())
+	sessions := kept[lease.Plan](b, w, err)
+	equal(b, "the record", b.list(lease.KindSeat), []lease.Record{sessions})
+	b.refuse(plan, errPlan)
+	if now := b.refuse(late, errLate); protocol.Decide(worker("late").Incarnation, late, now) != protocol.Stored {
+		b.Errorf("another session's record is %v", now)
+	}
+	over := sessions
+	over.Sessions, over.Open, over.Revision, over.WriteID = false, true, sessions.Revision+1, "another"
+	if _, err := b.store.Write(b.Context(), lease.Write{Op: lease.OpSwap, Old: sessions, Next: over}); !errors.Is(err, lease.ErrBadWrite) {
+		b.Errorf("a plan over the record of sessions: %v", err)
+	}
+	equal(b, "the record afterwards", b.look(sessions.Key()), lease.Record(sessions))
 }
 
 // adviceComesBackAsStored: every field of a plan, a target, wishes and a seat is kept.

@@ -24,6 +24,16 @@ func scenes() []scene {
 	command := func(r lease.Row) protocol.Command { return protocol.Command{Seen: r.Generation, By: "op"} }
 	list := []scene{
 		{"begin", "a", func(b *bench) (lease.Write, error) { return protocol.Begin(group, shard, nil, "a", b.stamp()) }},
+		{"begin held", "a", func(b *bench) (lease.Write, error) {
+			return protocol.BeginHeld(group, shard, worker("a"), b.stamp())
+		}},
+		{"discard", "a", func(b *bench) (lease.Write, error) {
+			r := b.named("a")
+			return protocol.Discard(r, hold(r), protocol.End{Reason: lease.ReasonReleased}, b.stamp())
+		}},
+		{"revive held", "a", func(b *bench) (lease.Write, error) {
+			return protocol.ReviveHeld(b.discarded("b"), worker("a"), b.stamp())
+		}},
 		{"claim", "a", func(b *bench) (lease.Write, error) { return protocol.Claim(b.free(), worker("a"), b.stamp()) }},
 		{"recover", "b", func(b *bench) (lease.Write, error) { return protocol.Recover(b.held("a"), worker("b"), b.stamp()) }},
 		{"seize", "b", func(b *bench) (lease.Write, error) { return protocol.Seize(b.held("a"), worker("b"), b.stamp()) }},

@@ -123,6 +123,36 @@ func recreatedShardRefusesEarlierGenerations(b *bench) {
 	b.refuse(protocol.Revive(tombstone, nil, "source", b.stamp()))
 }
 
+// leaseByName: a lease by name is created, discarded and revived in one write each. Nothing is
+// created over its tombstone, and late writes of earlier holders are refused under every later
+// generation.
+func leaseByName(b *bench) {
+	creation, errCreation := protocol.BeginHeld(group, shard, worker("late"), b.stamp())
+	old := b.named("a")
+	equal(b, "the lock delay as stored", b.row().Owner, old.Owner)
+	discard, errDiscard := protocol.Discard(old, hold(old), protocol.End{Reason: lease.ReasonReleased}, b.stamp())
+	tombstone := b.put(protocol.Discard(old, hold(old), protocol.End{Reason: lease.ReasonReleased}, b.stamp()))
+	if !tombstone.Removed || tombstone.Generation <= old.Generation || tombstone.Owner.LockDelay != 0 {
+		b.Errorf("discarded row is %v", tombstone)
+	}
+	equal(b, "rows listed beside a tombstone", len(b.list(lease.KindLease)), 0)
+
+	everything := func() {
+		b.staleHandle(old)
+		b.refuse(discard, errDiscard)
+		b.refuse(creation, errCreation)
+	}
+	everything()
+	revival, errRevival := protocol.ReviveHeld(tombstone, worker("late"), b.stamp())
+	revived := b.put(protocol.ReviveHeld(tombstone, worker("b"), b.stamp()))
+	if revived.Owner != worker("b") || revived.Generation <= tombstone.Generation || revived.Removed {
+		b.Errorf("revived row is %v", revived)
+	}
+	everything()
+	b.refuse(revival, errRevival)
+	equal(b, "rows listed", len(b.list(lease.KindLease)), 1)
+}
+
 func outdatedCommandIsRefused(b *bench) {
 	seen := b.held("a")
 	command := protocol.Command{Seen: seen.Generation, By: "operator", Note: "run 7 is dead"}

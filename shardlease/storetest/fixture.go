@@ -151,6 +151,21 @@ func (b *bench) held(name string) lease.Row {
 	return b.put(protocol.Commit(r, hold(r), mark("100"), b.stamp()))
 }
 
+// named creates the row of the shard as a session does: held, without a checkpoint.
+func (b *bench) named(name string) lease.Row {
+	b.Helper()
+	by := worker(name)
+	by.LockDelay = 1500 * time.Millisecond
+	return b.put(protocol.BeginHeld(group, shard, by, b.stamp()))
+}
+
+// discarded creates the tombstone that a session leaves when it gives the lease up.
+func (b *bench) discarded(name string) lease.Row {
+	b.Helper()
+	r := b.named(name)
+	return b.put(protocol.Discard(r, hold(r), protocol.End{Reason: lease.ReasonReleased}, b.stamp()))
+}
+
 // seat creates a confirmed seat.
 func (b *bench) seat(name string) lease.Seat {
 	b.Helper()

@@ -12,7 +12,7 @@ import (
 )
 
 // Run runs the suite. Each test calls open for its own store, which must be empty; the test of
-// every write under every fate opens about 190. open may use t.Cleanup to close the store.
+// every write under every fate opens about 210. open may use t.Cleanup to close the store.
 func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 	for _, test := range []struct {
 		name string
@@ -23,6 +23,7 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		{"SameWorkerAcquiringAgainGetsAHigherGeneration", sameWorkerAcquiringAgain},
 		{"FinishedShardStaysFinished", finishedShardStaysFinished},
 		{"RecreatedShardRefusesEarlierGenerations", recreatedShardRefusesEarlierGenerations},
+		{"LeaseByNameIsDiscardedAndRevived", leaseByName},
 		{"OutdatedCommandIsRefused", outdatedCommandIsRefused},
 		{"LateTwinOfAnEarlierWriteIsRefused", lateTwinOfAnEarlierWrite},
 		{"SwapFromAnExpectedRowIsRefused", swapFromAnExpectedRow},
@@ -52,6 +53,7 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		{"AdviceComesBackAsStored", adviceComesBackAsStored},
 		{"TargetsAreListedByPage", targetsAreListedByPage},
 		{"OnePlannerOpensARevision", onePlannerOpensARevision},
+		{"GroupIsOfOneKind", groupIsOfOneKind},
 		{"OvertakenPlannerWritesNothing", overtakenPlannerWritesNothing},
 		{"MissingAdviceIsNotCreated", missingAdviceIsNotCreated},
 		{"BadAdviceWritesNothing", badAdviceWritesNothing},
