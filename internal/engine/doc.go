@@ -1,6 +1,7 @@
 // Package engine makes every decision of a worker: when to send a heartbeat, whom to evict, what
 // to claim, what to request and hand over, when to commit, when to write the next plan, and when
-// to stop trusting its own lease.
+// to stop trusting its own lease. For a session, which acquires leases by name, [Session] does the
+// same with the same parts, without a plan.
 //
 // An [Engine] is a plain value. It reads no clock, draws no random number, starts no goroutine
 // and calls no store: [Engine.Step] takes one thing that has happened, at one moment, and returns
@@ -50,6 +51,11 @@
 //	take.go    claiming free shards and requesting held ones; the seats of owners
 //	hold.go    holding a shard: marks, commits, winding down
 //	give.go    handing a shard over
+//
+//	a session:
+//	session.go its spine: leases by name, without a plan; it shares seat, shards, hold, leave and faults
+//	wait.go    waiting for a lease by name: evictions, lock delays
+//	kind.go    which kind of group this is
 //
 //	status.go and copy.go show the engine to the shell, and to tests.
 //

@@ -50,13 +50,9 @@ func New(c Config, now Moment) *Engine {
 // The outputs are valid until the next step.
 func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
 	t := &e.turn
-	now.Mono = max(now.Mono, t.now.Mono)
-	if now.Mono.Sub(t.wake) >= t.beat/8 {
-		e.shards.overslept(now.Mono.Sub(t.now.Mono))
+	if paused := t.begin(now); paused > 0 {
+		e.shards.overslept(paused)
 	}
-	clear(t.out)
-	t.now, t.ids, t.out, t.wake, t.store.err = now, 0, t.out[:0], Never, nil
-	t.step++
 	if e.leave.done {
 		if r, ok := in.(Returned); ok {
 			e.returned(r)
@@ -152,6 +148,9 @@ func (e *Engine) live() {
 	e.news.declined(t, func(name string) bool {
 		return e.shards.declines(t, name, e.health.resting(t), &e.feed) || e.feed.bars(t, name)
 	})
+	if e.fleet.sessions && e.leave.stop(t) {
+		e.leave.all, e.leave.since = true, t.now.Mono // nobody follows a plan here: no successor will come
+	}
 	e.keepLeaving()
 	if e.seat.phase == seated && !e.leave.over {
 		e.keepPlanning()
@@ -206,12 +205,19 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 func (e *Engine) tend(s *shard) {
 	if t := &e.turn; e.seat.phase == seated {
 		before := s.ask != nil
-		e.happened(s, s.tend(t, self{
+		w := self{
 			owner: e.seat.row.Owner(), capable: e.seat.capable(), doubt: e.seat.trust.doubt,
 			leaving: e.leave.on, release: e.leave.all, since: e.leave.since,
-			room:   e.shards.asks < t.cfg.MaxMoves && e.follow.revision >= e.watch.plan.Revision,
-			health: &e.health, fleet: &e.fleet, feed: &e.feed, shards: &e.shards,
-		}, e.blame))
+			unlisted: s.t != nil && s.unlisted(t, &e.feed),
+		}
+		h, free := s.tend(t, w, e.blame)
+		if free {
+			s.acquire(t, member{
+				self: w, room: e.shards.asks < t.cfg.MaxMoves && e.follow.revision >= e.watch.plan.Revision,
+				health: &e.health, fleet: &e.fleet, feed: &e.feed, shards: &e.shards,
+			}, &h)
+		}
+		e.happened(s, h)
 		e.shards.countAsk(t, before, s.ask != nil)
 	}
 	e.shards.due = min(e.shards.due, s.wake)

@@ -205,36 +205,53 @@ func (f *faults) unsure(kind lease.Kind, all []Unreadable) bool {
 // keepReporting reports the faults that last, and ends those that are over.
 func (e *Engine) keepReporting() {
 	f, t := &e.faults, &e.turn
+	f.meet(t, &e.seat)
+	if f.scans(t) {
+		if f.store.on {
+			f.scanStore(t, e.shards.all, e.seat.fails() || e.reads.fails() || e.peers.fails() || e.owners.fails() || e.draft.fails() ||
+				e.duty.swap.try.tries > 0 || e.wishes.swap.try.tries > 0 || e.follow.reading.try.tries > 0)
+		}
+		if f.commits.on && f.scanCommits(t, &e.shards, e.seat.capable() && !e.leave.on && e.others(), e.seat.young(t)) {
+			// The worker rests before it takes another seat. If it crashes before the deletion arrives,
+			// its seat stands still, and the other workers evict it.
+			if w, err := protocol.Evict(e.seat.row); err == nil {
+				t.do(Send{Write: w}) // its answer changes nothing: if a heartbeat comes first, the seat expires
+			}
+			f.rows.surrendered++
+			e.loseSeat(event.CauseStalled, errNotAccepted)
+			e.seat.rest = t.now.Mono.Add(backoff(f.rows.surrendered, t.cfg.TTL, longestRest*t.cfg.TTL))
+		}
+	}
+	f.keepStale(t, &e.fleet)
+	f.keep(t)
+}
+
+// meet begins the faults that this step has met in the store.
+func (f *faults) meet(t *turn, c *seat) {
 	if t.store.err != nil {
 		f.store.raise(t, t.now.Mono, t.store.shard, t.store.err)
 	}
-	if table := &e.seat.table; table.restored {
-		f.restored.raise(t, t.now.Mono, "", table.err)
-	} else if table.proven {
+	if c.table.restored {
+		f.restored.raise(t, t.now.Mono, "", c.table.err)
+	} else if c.table.proven {
 		f.restored.lower(t)
 	}
-	if f.store.on || f.commits.on {
-		if t.now.Mono >= f.scan {
-			f.scan = t.now.Mono.Add(min(t.beat/8, longestPause))
-			if s := &e.seat; f.store.on {
-				f.scanStore(t, e.shards.all, s.beat.try.tries > 0 || !s.table.restored && s.table.try.tries > 0 ||
-					e.reads.fails() || e.peers.fails() || e.owners.fails() || e.draft.fails() || e.duty.swap.try.tries > 0 ||
-					e.wishes.swap.try.tries > 0 || e.follow.reading.try.tries > 0)
-			}
-			if f.commits.on && f.scanCommits(t, &e.shards, e.seat.capable() && !e.leave.on && e.others(), e.seat.young(t)) {
-				// The worker rests before it takes another seat. If it crashes before the deletion arrives,
-				// its seat stands still, and the other workers evict it.
-				if w, err := protocol.Evict(e.seat.row); err == nil {
-					t.do(Send{Write: w}) // its answer changes nothing: if a heartbeat comes first, the seat expires
-				}
-				f.rows.surrendered++
-				e.loseSeat(event.CauseStalled, errNotAccepted)
-				e.seat.rest = t.now.Mono.Add(backoff(f.rows.surrendered, t.cfg.TTL, longestRest*t.cfg.TTL))
-			}
-		}
-		t.at(f.scan)
+}
+
+// scans reports whether to look now whether the faults of the store and of commits last.
+func (f *faults) scans(t *turn) (now bool) {
+	if !f.store.on && !f.commits.on {
+		return false
 	}
-	f.keepStale(t, &e.fleet)
+	if now = t.now.Mono >= f.scan; now {
+		f.scan = t.now.Mono.Add(min(t.beat/8, longestPause))
+	}
+	t.at(f.scan)
+	return now
+}
+
+// keep reports the faults again that last.
+func (f *faults) keep(t *turn) {
 	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted, &f.stale} {
 		fault.keep(t)
 	}

@@ -23,6 +23,8 @@ type fleet struct {
 	owners owners
 	watch  watch
 	duty   duty
+
+	sessions bool // the group is one of sessions, and no worker may claim anything in it
 }
 
 // watching reports whether this worker lists the seats, and so may evict, plan and poll the source.
@@ -205,6 +207,10 @@ func (f *fleet) sighted(t *turn, in sighting, begun order) (changed bool) {
 
 // sawPlan takes the plan and the wishes, and reports whether it is another plan.
 func (f *fleet) sawPlan(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
+	if plan.Sessions {
+		f.sessions = true
+		return false
+	}
 	f.duty.saw(t, f.seat.me, plan)
 	t.large = f.duty.large()
 	if plan.Revision == 0 && !f.watching() {

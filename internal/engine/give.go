@@ -167,8 +167,19 @@ func (s *shard) giveUp(t *turn) {
 		s.sendMark(t, givingUp, wr, err)
 		return
 	}
-	wr, err := protocol.Release(at, s.hold(t), end, t.stamp())
+	wr, err := release(t, at, s.hold(t), end)
 	s.sendMark(t, givingUp, wr, err)
+}
+
+// release returns the write that gives a row up without a successor. A lease by name that has no
+// checkpoint is discarded: nothing would ever remove its row.
+func release(t *turn, at lease.Row, hold lease.Hold, end protocol.End) (lease.Write, error) {
+	if t.cfg.Discard {
+		if w, err := protocol.Discard(at, hold, end, t.stamp()); err == nil {
+			return w, nil
+		}
+	}
+	return protocol.Release(at, hold, end, t.stamp())
 }
 
 // replaced ends a tenure whose shard another generation has taken over.

@@ -207,7 +207,7 @@ func (s *shard) windDown(t *turn, w self) {
 		s.drain(t, event.CauseGivenUp)
 	case w.release:
 		s.drain(t, event.CauseStopped)
-	case s.unlisted(t, w.feed):
+	case w.unlisted:
 		s.drain(t, event.CauseUnlisted)
 	}
 	s.stall(t)

@@ -57,6 +57,7 @@ type Config struct {
 	Audit             time.Duration // how often the rows are listed although nothing has happened
 	Poll              time.Duration // how often the source is asked
 	KeepUnlisted      bool          // shards that the source lists no more are processed as before
+	Discard           bool          // a lease that is given up without a checkpoint becomes a tombstone
 	Order             checkpoint.Order
 	Commits           checkpoint.Policy
 }
@@ -147,6 +148,22 @@ type (
 	// Prepared: the preparation of a shard has ended.
 	Prepared struct{ Shard string }
 
+	// Acquire: a session wants a lease by name. It is answered by Start, or by Unavailable. It may be
+	// given while the session still winds down an earlier tenure of the lease, or gives it up.
+	Acquire struct {
+		Name      string
+		ID        uint64        // unique in the session; above 0
+		Task      string        // of the lease; empty: the session's
+		LockDelay time.Duration // for how long nobody acquires the lease after this session was lost
+		Try       bool          // another holder is an answer
+	}
+
+	// Forgo: a session no longer wants what Acquire with this ID asked for.
+	Forgo struct {
+		Name string
+		ID   uint64
+	}
+
 	// Stop: finish in good order. Done comes true when it has.
 	Stop struct{}
 )
@@ -163,6 +180,8 @@ func (Marks) input()        {}
 func (Batch) input()        {}
 func (Returned) input()     {}
 func (Prepared) input()     {}
+func (Acquire) input()      {}
+func (Forgo) input()        {}
 func (Stop) input()         {}
 
 // A Shard is what a source says of one.
@@ -214,6 +233,15 @@ type (
 		Checkpoint checkpoint.Checkpoint
 		Attempt    int64
 		Transfer   lease.Transfer // how the shard came here
+		Acquire    uint64         // the ID of the Acquire that this answers; 0: a worker's
+	}
+
+	// Unavailable answers an Acquire: the lease is finished, or it was only tried.
+	Unavailable struct {
+		Name string
+		ID   uint64
+		Row  lease.Row // the row as read; zero if it cannot be read
+		Lost bool      // the holder is gone, and its lock delay is not over
 	}
 
 	// Drain: end the handler's soft context.
@@ -268,4 +296,6 @@ func (Over) output()      {}
 func (Committed) output() {}
 func (Prepare) output()   {}
 func (CallOff) output()   {}
-func (Tell) output()      {}
+
+func (Unavailable) output() {}
+func (Tell) output()        {}

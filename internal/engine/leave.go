@@ -16,7 +16,8 @@ import (
 // its shards, at most for the drain time. Then it releases the rest and gives up its seat. Nobody
 // waits for anything to expire.
 //
-// Called by the spine: stop once, then keepLeaving in each step.
+// Called by the spines: stop once, then keep and finish in each step. A session waits for no
+// successors.
 //
 // Invariant: the seat is given up only when no row is in the name of this worker, or when handlers
 // and writes have had their time.
@@ -43,18 +44,7 @@ func (l *leave) stop(t *turn) bool {
 // keepLeaving continues the shutdown.
 func (e *Engine) keepLeaving() {
 	l, t := &e.leave, &e.turn
-	if !l.on || l.done {
-		return
-	}
-	switch e.seat.phase {
-	case unseated:
-		l.done = true
-		return
-	case creating, confirming: // without a heartbeat its seat counts for nobody
-		l.done = !t.before(l.began.Add(t.beat))
-		return
-	case quitting: // without an answer, the seat expires by itself
-		l.done = !t.before(e.seat.trust.until)
+	if !l.keep(t, &e.seat) {
 		return
 	}
 	if !l.all && !(e.expected(&e.follow, &e.shards) && t.before(l.began.Add(t.cfg.Drain))) {
@@ -62,14 +52,39 @@ func (e *Engine) keepLeaving() {
 		e.shards.tendAll(t)
 		e.tendDue()
 	}
+	l.finish(t, &e.seat, &e.shards)
+}
+
+// keep reports whether a shutdown goes on that has shards to give up. Without a confirmed seat
+// nothing can be held, so that the shutdown is soon over.
+func (l *leave) keep(t *turn, c *seat) bool {
+	if !l.on || l.done {
+		return false
+	}
+	switch c.phase {
+	case unseated:
+		l.done = true
+		return false
+	case creating, confirming: // without a heartbeat its seat counts for nobody
+		l.done = !t.before(l.began.Add(t.beat))
+		return false
+	case quitting: // without an answer, the seat expires by itself
+		l.done = !t.before(c.trust.until)
+		return false
+	}
+	return true
+}
+
+// finish gives up the seat when nothing is left but the seat.
+func (l *leave) finish(t *turn, c *seat, shards *shards) {
 	// Handlers have their drain time, and writes a lease time after it. What the table has not answered
 	// by then is left to the others: without a seat, everything in this worker's name is a dead worker's.
-	if l.all && !l.over && !(e.shards.named(e.seat.me) && t.before(l.since.Add(t.cfg.Drain+t.cfg.TTL))) {
+	if l.all && !l.over && !(shards.named(c.me) && t.before(l.since.Add(t.cfg.Drain+t.cfg.TTL))) {
 		l.over = true
-		e.shards.end(t, event.CauseStopped, nil)
+		shards.end(t, event.CauseStopped, nil)
 	}
-	if l.over && !e.seat.beat.open() {
-		e.seat.quit(t)
+	if l.over && !c.beat.open() {
+		c.quit(t)
 	}
 }
 

@@ -110,6 +110,11 @@ func (c *seat) capable() bool {
 	return c.phase == seated && c.table.proven && !c.trust.doubt && !c.table.restored
 }
 
+// fails reports whether a call about the seat or the table waits to be repeated.
+func (c *seat) fails() bool {
+	return c.beat.try.tries > 0 || !c.table.restored && c.table.try.tries > 0
+}
+
 // young reports whether there is no seat, or one that was taken less than CommitTimeout ago.
 func (c *seat) young(t *turn) bool {
 	return c.phase != seated || t.now.Mono < c.joined.Add(t.cfg.CommitTimeout)

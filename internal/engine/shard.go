@@ -17,8 +17,9 @@ import (
 //
 //	known → tended when it is due → a write is open → answered: tended again … → forgotten
 //
-// Called by the spine. tend does what is due for one shard: take.go has the side of a worker
-// that wants the shard, hold.go and give.go the side of a worker that has it.
+// Called by the spines. tend does what is due for one shard that is held, or whose write is open:
+// hold.go and give.go. The spine has the rest done by take.go, for a shard that the plan assigns, or
+// by wait.go, for a lease by name.
 //
 // Invariant: at most one write of a row is open (protocol.Copy).
 // Invariant: decisions rest on the state alone, and not on what was intended when a write was
@@ -103,15 +104,22 @@ const (
 	ending
 )
 
-// A self is what a shard has to know of its worker.
+// A self is what a shard has to know of its worker or its session to be held.
 type self struct {
 	owner   lease.Owner
 	capable bool    // the worker may claim
 	doubt   bool    // it holds every write until a heartbeat is answered
 	leaving bool    // it shuts down
 	release bool    // it waits no longer for others to request its shards
-	room    bool    // it may request one more shard: it follows the plan that it knows
 	since   Instant // since when
+
+	unlisted bool // its source has ceased to list this shard, which it holds
+}
+
+// A member is what a shard has to know of its worker to be claimed under a plan.
+type member struct {
+	self
+	room bool // it may request one more shard: it follows the plan that it knows
 	// Other parts answer the questions of a shard.
 	health *health // when it may be tried by a worker that is unwell
 	fleet  *fleet  // whether an owner has a seat, and whether failures are those of the shard
@@ -520,12 +528,13 @@ func (s *shard) sendAgain(t *turn) {
 	}
 }
 
-// tend does what is due for one shard.
-func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened) {
+// tend does what is due for one shard. free: it is not held, no write of it is open, and the worker
+// may claim it.
+func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool) {
 	s.wake = Never
 	if s.t != nil && s.row.copy.Row().Generation > s.t.generation {
 		if s.replaced(t, &h); s.t != nil {
-			return h // for a moment
+			return h, false // for a moment
 		}
 	}
 	if s.t != nil {
@@ -539,18 +548,16 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened) {
 	}
 	if _, busy := s.row.copy.Open(); busy {
 		s.sendAgain(t)
-		return h
+		return h, false
 	}
 	if s.row.look {
 		s.get(t)
 	}
-	switch {
-	case s.t != nil:
+	if s.t != nil {
 		s.serve(t, w)
-	case w.capable:
-		s.acquire(t, w, &h)
+		return h, false
 	}
-	return h
+	return h, w.capable
 }
 
 // settled takes the answer to a write of the row. waits: the call only waited for its turn in a

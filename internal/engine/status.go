@@ -24,6 +24,8 @@ type Status struct {
 	Revision int64 // the newest revision of the plan that it knows; 0: none
 	Settled  bool  // it holds what its target of that revision says
 
+	Foreign bool // the group is of the other kind: one of sessions for a worker, one of workers for a session
+
 	Held      int     // tenures
 	Moving    int     // of these, the shards that another worker has requested
 	Requested int     // shards that this worker requests, or prepares for
@@ -52,6 +54,7 @@ func (e *Engine) Status() Status {
 		Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored, Proven: c.table.proven,
 		Listed:  e.watch.known,
 		Sourced: e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(&e.turn),
+		Foreign: e.fleet.sessions,
 		Held:    e.shards.held(), Trust: c.trust.until, Revision: e.revision(), Settled: e.settles(),
 		StoreFault: e.faults.store.err, SourceFault: e.faults.source.err,
 		CommitsFail: e.faults.commits.shown(), Unwell: e.faults.unwell.shown(),

@@ -19,7 +19,7 @@ import (
 //
 // handoff.Successor decides each step of a move.
 //
-// Called by shard.tend (acquire), and by the spine: shards.publish when a request is stored, owners
+// Called by the spine of a worker: acquire; shards.publish when a request is stored, owners
 // with reads of single seats.
 //
 // Invariant: a shard that nobody has held yet is claimed only when the rows of its parents show
@@ -39,16 +39,16 @@ const (
 )
 
 // acquire is about a shard that this worker does not hold.
-func (s *shard) acquire(t *turn, w self, h *happened) {
+func (s *shard) acquire(t *turn, w member, h *happened) {
 	switch s.row.copy.Reconcile(false, w.leaving || s.running != 0) {
 	case protocol.GiveBack:
 		if w.leaving || !s.before(t, s.aim.rest) {
-			s.giveBack(t, w, lease.ReasonReleased)
+			s.giveBack(t, w.self, lease.ReasonReleased)
 		}
 		return
 	case protocol.StartIt:
 		if w.feed.bars(t, s.name) { // the release writes "unlisted" into the row, where all workers read it
-			s.giveBack(t, w, lease.ReasonUnlisted)
+			s.giveBack(t, w.self, lease.ReasonUnlisted)
 			return
 		}
 		if s.ask != nil {
@@ -89,7 +89,7 @@ func (s *shard) acquire(t *turn, w self, h *happened) {
 func (s *shard) giveBack(t *turn, w self, why lease.Reason) {
 	at := s.row.copy.Row()
 	hold := lease.Hold{Key: s.row.copy.Key(), Incarnation: w.me(), Generation: at.Generation, Order: t.cfg.Order}
-	wr, err := protocol.Release(at, hold, protocol.End{Reason: why, Note: "not started"}, t.stamp())
+	wr, err := release(t, at, hold, protocol.End{Reason: why, Note: "not started"})
 	s.send(t, givingUp, wr, err)
 }
 
@@ -108,7 +108,7 @@ func (s *shard) remove(t *turn) {
 }
 
 // seek makes the next step towards a shard that the plan assigns to this worker.
-func (s *shard) seek(t *turn, w self, h *happened) {
+func (s *shard) seek(t *turn, w member, h *happened) {
 	at := s.row.copy.Row()
 	switch {
 	case at.Removed && !w.feed.relisted(s.name, s.row.gone):
@@ -161,7 +161,7 @@ func (s *shard) seek(t *turn, w self, h *happened) {
 }
 
 // leaveAlone gives up the attempt to get a shard that this worker's own source no longer lists.
-func (s *shard) leaveAlone(t *turn, w self, h *happened) {
+func (s *shard) leaveAlone(t *turn, w member, h *happened) {
 	s.retire(t, w.me())
 	at := s.row.copy.Row()
 	h.declined, h.unlisted = true, at.Generation == 0 || left(at)
@@ -176,7 +176,7 @@ func (s *shard) lineage() []string {
 }
 
 // claim takes a shard that nobody holds, or whose owner has no seat any more.
-func (s *shard) claim(t *turn, w self, orphan bool, h *happened) {
+func (s *shard) claim(t *turn, w member, orphan bool, h *happened) {
 	at := s.row.copy.Row()
 	guilty, known := false, true
 	if s.exhausted(t, orphan) {
@@ -263,7 +263,7 @@ func (a *ask) agreed() rebalance.Terms {
 }
 
 // pursue continues a move to this worker.
-func (s *shard) pursue(t *turn, w self, owner lease.Seat, h *happened) {
+func (s *shard) pursue(t *turn, w member, owner lease.Seat, h *happened) {
 	a, at := s.ask, s.row.copy.Row()
 	switch {
 	case w.feed.bars(t, s.name):

@@ -50,6 +50,19 @@ type storeCalls struct {
 	err      error // the error of that call; reported in the step in which it was made
 }
 
+// begin begins a step. It returns for how long the process was paused, if the step comes much later
+// than it was asked for.
+func (t *turn) begin(now Moment) (paused time.Duration) {
+	now.Mono = max(now.Mono, t.now.Mono)
+	if now.Mono.Sub(t.wake) >= t.beat/8 {
+		paused = now.Mono.Sub(t.now.Mono)
+	}
+	clear(t.out)
+	t.now, t.ids, t.out, t.wake, t.store.err = now, 0, t.out[:0], Never, nil
+	t.step++
+	return paused
+}
+
 func (t *turn) do(o Output) { t.out = append(t.out, o) }
 
 func (t *turn) report(ev event.Event) { t.do(Tell{Event: ev}) }

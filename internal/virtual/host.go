@@ -23,6 +23,13 @@ type Maker func(engine.Config, engine.Moment) Engine
 // New makes the engine of the library.
 func New(c engine.Config, now engine.Moment) Engine { return own{engine.New(c, now)} }
 
+// NewSession makes the engine of a session.
+func NewSession(c engine.Config, now engine.Moment) Engine { return session{engine.NewSession(c, now)} }
+
+type session struct{ *engine.Session }
+
+func (s session) Clone() Engine { return session{s.Session.Clone()} }
+
 type own struct{ *engine.Engine }
 
 func (o own) Clone() Engine { return own{o.Engine.Clone()} }

@@ -1,0 +1,422 @@
+package engine
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/shardlease/shardlease-go/internal/digest"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The spine of a session: leases by name, without a plan, targets or a source. It calls the same
+// parts as the spine of a worker for its seat, for the leases that it holds, for faults and for the
+// shutdown; and parts of its own for the kind of the group and for leases that it waits for.
+//
+// It has no states of its own: seat.phase is how far the session has come.
+//
+// Called by the shell and the virtual world: NewSession once, Step with every input. The inputs and
+// outputs of sources, listings and moves do not occur.
+//
+// Invariant: trust is checked before an input is taken: an answer must not prolong what has ended.
+// Invariant: the row of a lease that is held is not written without a mark. So a session at rest makes
+// its heartbeats and nothing else, however many leases it holds.
+
+// A Session is one session's side of the protocol as a plain value.
+type Session struct {
+	turn   turn
+	seat   seat
+	kind   kind
+	names  names
+	owners owners
+	rivals rivals
+	shards shards
+	leave  leave
+	faults faults
+	former lease.Seat // the last one that was lost and may still exist; zero: none
+	swept  Instant    // when what is no longer needed was last dropped
+}
+
+// NewSession returns a session that has done nothing yet. Its first step is a [Tick].
+func NewSession(c Config, now Moment) *Session {
+	now.Mono = max(now.Mono, 1) // an instant of 0 stands for "never yet"
+	c.Discard = true
+	e := &Session{turn: turn{cfg: c, beat: c.TTL / 3, now: now}, faults: newFaults()}
+	e.shards.due = Never
+	return e
+}
+
+// Step takes what has happened and returns what to do, and when to call it again at the latest.
+// The outputs are valid until the next step.
+func (e *Session) Step(now Moment, in Input) (out []Output, wake Instant) {
+	t := &e.turn
+	if paused := t.begin(now); paused > 0 {
+		e.shards.overslept(paused)
+	}
+	if e.leave.done {
+		if r, ok := in.(Returned); ok {
+			e.returned(r)
+		}
+		return t.out, Never
+	}
+	if cause, over := e.seat.fence(t); over {
+		e.loseSeat(cause, nil)
+	}
+	e.take(in)
+	e.live()
+	if e.leave.done {
+		return t.out, Never
+	}
+	return t.out, t.wake
+}
+
+// Done reports whether the session has given everything up, after a [Stop] or because the group is one
+// of workers.
+func (e *Session) Done() bool { return e.leave.done }
+
+func (e *Session) take(in Input) {
+	t := &e.turn
+	switch in := in.(type) {
+	case Got:
+		e.got(in)
+	case Settled:
+		e.settled(in)
+	case Verified:
+		if e.seat.verified(t, in) {
+			e.shards.tendAll(t)
+		}
+	case StoreSlow:
+		e.faults.storeSlow(t, in.Err)
+	case Marks:
+		e.marked(in)
+	case Batch:
+		e.marked(in...)
+	case Returned:
+		e.returned(in)
+	case Acquire:
+		e.names.want(in)
+		s := e.want(in.Name)
+		s.doubt()
+		e.tend(s)
+	case Forgo:
+		e.names.drop(in.Name, in.ID)
+		if s := e.shards.find(in.Name); s != nil {
+			e.tend(s)
+		}
+	case Stop:
+		e.stop()
+	}
+}
+
+// want makes the lease of that name known, as one that is wanted.
+func (e *Session) want(name string) *shard {
+	s := e.shards.know(name, e.turn.cfg.Group, e.seat.me)
+	s.aim.mine = true // its reads that fail are faults of the store
+	return s
+}
+
+func (e *Session) stop() {
+	if t := &e.turn; e.leave.stop(t) {
+		e.leave.all, e.leave.since = true, t.now.Mono // no successor has to ask first
+		e.shards.tendAll(t)
+	}
+}
+
+// live does what is due, whatever it was that happened.
+func (e *Session) live() {
+	t := &e.turn
+	if e.kind.foreign {
+		e.stop()
+	}
+	e.tendDue()
+	if e.leave.keep(t, &e.seat) {
+		e.leave.finish(t, &e.seat, &e.shards)
+	}
+	if e.seat.keep(t, lease.Says{Leaving: e.leave.on}, Never, e.leave.over) {
+		e.begin(e.seat.me)
+	}
+	if e.seat.phase == confirming || e.seat.phase == seated {
+		e.kind.keep(t)
+	}
+	if t.now.Mono >= e.swept.Add(t.beat/8) {
+		e.swept = t.now.Mono
+		e.rivals.prune(t)
+		e.owners.prune(t)
+		e.shards.forgetDone(e.names)
+	}
+	e.keepReporting()
+	if e.seat.phase == seated {
+		t.at(e.shards.due)
+	}
+}
+
+// begin continues all leases under another incarnation, or without a seat if it is empty. The session
+// continues to wait for the leases that it wants.
+func (e *Session) begin(me lease.Incarnation) {
+	e.shards.forget(&e.turn, me)
+	for i := range e.names {
+		w := &e.names[i]
+		w.look = 0
+		s := e.want(w.name)
+		s.row.known = false // read it again: a hold of the former incarnation may have ended since
+	}
+}
+
+// loseSeat ends every tenure at once.
+func (e *Session) loseSeat(cause event.Cause, err error) {
+	t := &e.turn
+	if e.seat.phase == seated {
+		t.report(event.Event{Kind: event.Lost, Cause: cause, Err: err})
+		e.former = e.seat.row
+	}
+	e.seat.lose()
+	e.shards.end(t, cause, err)
+	e.begin("")
+	e.owners, e.rivals = owners{}, nil
+	e.leave.done = e.leave.on
+}
+
+// tend does what is due for one lease.
+func (e *Session) tend(s *shard) {
+	if t := &e.turn; e.seat.phase == seated {
+		w := self{
+			owner: e.seat.row.Owner(), capable: e.seat.capable() && e.kind.proven, doubt: e.seat.trust.doubt,
+			leaving: e.leave.on, release: e.leave.all, since: e.leave.since,
+		}
+		h, free := s.tend(t, w, func(*shard) {}) // no handler of a session fails
+		if free {
+			e.wait(s, w)
+		}
+		e.happened(s, h)
+	}
+	e.shards.due = min(e.shards.due, s.wake)
+}
+
+// wait acquires a lease, or waits for it.
+func (e *Session) wait(s *shard, w self) {
+	want := e.names.find(s.name)
+	before := s.t
+	s.wait(&e.turn, waiter{self: w, want: want, owners: &e.owners, rivals: &e.rivals, former: e.seat.former})
+	switch {
+	case want == nil:
+	case before == nil && s.t != nil:
+		e.answer(s, want.id)
+		e.names.drop(s.name, want.id)
+		s.aim.mine = false
+	case want.id == 0: // it was told that the lease is not available
+		e.names.drop(s.name, 0)
+		s.aim.mine = false
+	}
+}
+
+// answer adds to the start of a tenure which Acquire it answers.
+func (e *Session) answer(s *shard, id uint64) {
+	for i, o := range e.turn.out {
+		if start, ok := o.(Start); ok && start.Tenure == s.id() {
+			start.Acquire = id
+			e.turn.out[i] = start
+		}
+	}
+}
+
+func (e *Session) tendDue() {
+	t := &e.turn
+	if t.now.Mono < e.shards.due || e.seat.phase != seated {
+		return
+	}
+	e.shards.due = Never
+	for _, s := range e.shards.all {
+		if t.now.Mono >= s.wake {
+			e.tend(s)
+		} else {
+			e.shards.due = min(e.shards.due, s.wake)
+		}
+	}
+}
+
+// happened draws the conclusions of what a lease reports that concern more than this lease.
+func (e *Session) happened(s *shard, h happened) {
+	t := &e.turn
+	if h.late {
+		e.faults.commits.raise(t, s.t.marks.late, s.name, errNotAccepted)
+	}
+	if h.restored != nil {
+		e.seat.table.restored, e.seat.table.err = true, h.restored
+	}
+	if h.ended {
+		e.shards.due = t.now.Mono // it may be wanted again
+	}
+}
+
+// marked takes what the holders of tenures have marked and asked for.
+func (e *Session) marked(batch ...Marks) {
+	for _, in := range batch {
+		if s := e.shards.present(in.Tenure); s != nil {
+			s.marked(&e.turn, in)
+			e.tend(s)
+		}
+	}
+}
+
+// returned takes the end of a tenure's use.
+func (e *Session) returned(in Returned) {
+	if s := e.shards.find(in.Tenure.Shard); s != nil && s.running == in.Tenure.Generation {
+		s.returned(in)
+		e.tend(s)
+	}
+}
+
+// got takes the answer to the read of one record.
+func (e *Session) got(in Got) {
+	t := &e.turn
+	switch in.Key.Kind {
+	case lease.KindPlan:
+		if e.kind.got(t, in, e.seat.row.Owner()) {
+			e.shards.tendAll(t)
+		}
+	case lease.KindSeat:
+		if !e.owners.got(t, in) {
+			return
+		}
+		if seat, ok := in.Record.(lease.Seat); ok && in.Err == nil {
+			e.rivals.saw(t, seat)
+		}
+		e.tendOf(lease.Incarnation(in.Key.Name))
+	case lease.KindLease:
+		s := e.shards.find(in.Key.Name)
+		if s == nil {
+			return
+		}
+		if s.got(t, in) {
+			var h happened
+			s.end(t, event.CauseVanished, nil, &h)
+			e.happened(s, h)
+		}
+		e.tend(s)
+	}
+}
+
+// tendOf tends the leases that have this owner.
+func (e *Session) tendOf(inc lease.Incarnation) {
+	for _, s := range e.shards.all {
+		if s.t == nil && s.row.copy.Row().Owner.Incarnation == inc {
+			e.tend(s)
+		}
+	}
+}
+
+// settled takes the answer to a write.
+func (e *Session) settled(in Settled) {
+	t := &e.turn
+	switch key := in.Write.Key(); key.Kind {
+	case lease.KindSeat:
+		if !e.seat.beat.is(in.Write) {
+			inc, begun := e.rivals.settled(t, e.seat.me, in)
+			if begun > 0 {
+				e.owners.evicted(t, inc, begun)
+			}
+			if inc != "" {
+				e.tendOf(inc)
+			}
+			return
+		}
+		e.seatSettled(in)
+	case lease.KindPlan:
+		if e.kind.settled(t, e.seat.me, in) {
+			e.shards.tendAll(t)
+		}
+	case lease.KindLease:
+		s := e.shards.find(key.Name)
+		if s == nil {
+			return
+		}
+		h, answered := s.settled(t, in, e.faults.rows.waits(t, in.Err))
+		if answered {
+			e.faults.rows = rowAnswers{last: t.now.Mono}
+		}
+		e.happened(s, h)
+		e.tend(s)
+	}
+}
+
+func (e *Session) seatSettled(in Settled) {
+	t := &e.turn
+	doubted := e.seat.trust.doubt
+	switch e.seat.settled(t, in) {
+	case seatLost:
+		e.loseSeat(event.CauseExpired, in.Err)
+		return
+	case seatGone:
+		e.leave.done = true
+		return
+	case seatConfirmed:
+		e.bury()
+		e.shards.tendAll(t)
+	}
+	if doubted && !e.seat.trust.doubt {
+		e.shards.tendAll(t)
+	}
+}
+
+// bury deletes the seat that this session has lost, once. If a heartbeat of it was stored that was not
+// answered, the deletion is refused, and a session that waits for a lease of it evicts it.
+func (e *Session) bury() {
+	if w, err := protocol.Evict(e.former); err == nil && e.former.Beat > 0 {
+		e.turn.do(Send{Write: w})
+	}
+	e.former = lease.Seat{}
+}
+
+// keepReporting reports the faults that last, and ends those that are over. A session does not give up
+// its seat because its commits fail: it does not know whether anybody waits for its leases.
+func (e *Session) keepReporting() {
+	f, t := &e.faults, &e.turn
+	f.meet(t, &e.seat)
+	if f.scans(t) {
+		if f.store.on {
+			f.scanStore(t, e.shards.all, e.seat.fails() || e.kind.fails() || e.rivals.fails())
+		}
+		if f.commits.on {
+			f.scanCommits(t, &e.shards, false, e.seat.young(t))
+		}
+	}
+	f.keep(t)
+}
+
+// Status returns the session's state of health. Requested counts the leases that it waits for.
+func (e *Session) Status() Status {
+	c := &e.seat
+	s := Status{
+		Seated: c.phase == seated, Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored, Proven: c.table.proven,
+		Listed: e.kind.proven, Sourced: true, Planned: e.kind.proven, Foreign: e.kind.foreign,
+		Held: e.shards.held(), Requested: len(e.names), Trust: c.trust.until,
+		StoreFault: e.faults.store.err, CommitsFail: e.faults.commits.shown(),
+	}
+	if c.phase != unseated {
+		s.Incarnation = c.me
+	}
+	return s
+}
+
+// Clone returns another session in the same state. It shares nothing that either changes.
+func (e *Session) Clone() *Session {
+	c := *e
+	c.turn.out = nil
+	c.seat.former = slices.Clone(e.seat.former)
+	c.names, c.rivals, c.owners.all = slices.Clone(e.names), slices.Clone(e.rivals), slices.Clone(e.owners.all)
+	c.shards.all = make([]*shard, len(e.shards.all))
+	for i, s := range e.shards.all {
+		c.shards.all[i] = s.clone()
+	}
+	return &c
+}
+
+// Hash returns the same for two sessions that will do the same from now on, as [Engine.Hash] does.
+func (e *Session) Hash() uint64 {
+	now := map[reflect.Type]int64{
+		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
+		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
+	}
+	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.kind, e.names, e.owners, e.rivals, e.shards, e.leave, e.former)
+}

@@ -1,0 +1,546 @@
+package engine_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/judge"
+	"github.com/shardlease/shardlease-go/internal/virtual"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+var (
+	sessionCount = flag.Int("session.count", 20, "how many sessions contend in TestSessionsContend")
+	leaseCount   = flag.Int("session.leases", 10, "how many leases there are for each of them")
+	sessionSeed  = flag.Uint64("session.seed", 1, "the seed of TestSessionsContend")
+)
+
+// A hall is a group of sessions on one store, in virtual time. A judge checks every write that the
+// store accepts; a register checks the effects of the holders.
+type hall struct {
+	testing.TB
+	virtual.Time
+	table   virtual.Table
+	store   *judge.Store
+	chance  *rand.Rand
+	effects map[string]int64 // by lease: the highest generation whose effect was accepted
+	holders map[string]string
+	lossy   bool
+	id      uint64
+}
+
+func newHall(t testing.TB, seed uint64) *hall {
+	h := &hall{TB: t, chance: rand.New(rand.NewPCG(seed, seed)), effects: map[string]int64{}, holders: map[string]string{}}
+	h.store = judge.NewStore(new(memstore.Store), checkpoint.Decimal)
+	h.table = virtual.Table{Store: h.store, Time: &h.Time}
+	t.Cleanup(func() {
+		if err := h.store.Err(); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	})
+	return h
+}
+
+// A guest is one session of the hall.
+type guest struct {
+	virtual.Process
+	virtual.Quiet
+	h       *hall
+	calls   []engine.Output
+	held    map[string]engine.Start
+	refused []engine.Unavailable
+	ended   []engine.Over
+	started func(engine.Start)
+	mute    func(engine.Output) bool // this call is never answered
+}
+
+func sessionConfig() engine.Config {
+	return engine.Config{Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: rebalance.Eager, Commits: checkpoint.Policy{}, CommitTimeout: 30 * time.Second}
+}
+
+func (h *hall) join(name string) *guest {
+	g := &guest{h: h, Process: virtual.Process{Time: &h.Time, Name: name}}
+	g.Shell = g
+	g.boot()
+	return g
+}
+
+func (g *guest) boot() {
+	c := sessionConfig()
+	c.Name, g.held = g.Name, map[string]engine.Start{}
+	g.Boot(g.h.Now(), func() virtual.Engine { return virtual.NewSession(c, g.Moment()) })
+}
+
+func (g *guest) Moment() engine.Moment {
+	return g.MomentOf(fmt.Sprintf("%s-%d", g.Name, g.Time.Unique()))
+}
+func (g *guest) Poll() { g.h.Error("a session has listed a source") }
+
+func (g *guest) Call(o engine.Output) {
+	if _, lists := o.(engine.List); lists {
+		g.h.Error("a session has listed records")
+	}
+	g.calls = append(g.calls, o)
+	late := func() time.Duration { return time.Millisecond + time.Duration(g.h.chance.IntN(4000))*time.Microsecond }
+	by := g.Sender()
+	lost := func() { g.Answer(2500*time.Millisecond, virtual.Unanswered(o, errors.New("no answer"))) }
+	switch n := g.h.chance.IntN(100); {
+	case g.mute != nil && g.mute(o), g.h.lossy && n < 3: // it does not arrive
+		lost()
+	case g.h.lossy && n < 6: // its answer is lost
+		g.h.After(late(), func() { g.h.table.Serve(by, o) })
+		lost()
+	case g.h.lossy && n < 8: // it arrives much later, when it was repeated already
+		g.h.After(3*time.Second+late(), func() { g.h.table.Serve(by, o) })
+		lost()
+	default:
+		g.Deliver(late(), late(), func() engine.Input { return g.h.table.Serve(by, o) })
+	}
+}
+
+func (g *guest) Stepped(_ engine.Input, out []engine.Output) {
+	for _, o := range out {
+		if no, ok := o.(engine.Unavailable); ok {
+			g.refused = append(g.refused, no)
+		}
+	}
+}
+
+func (g *guest) Start(_ *virtual.Handler, o engine.Start) {
+	g.held[o.Tenure.Shard] = o
+	if g.started != nil {
+		g.started(o)
+	}
+}
+
+// Drain ends a tenure's soft context: its holder returns a moment later.
+func (g *guest) Drain(_ *virtual.Handler, o engine.Drain) { g.ret(o.Tenure) }
+
+func (g *guest) Over(_ *virtual.Handler, o engine.Over) {
+	g.ended = append(g.ended, o)
+	g.ret(o.Tenure)
+}
+
+func (g *guest) ret(id engine.Tenure) {
+	if g.held[id.Shard].Tenure == id {
+		delete(g.held, id.Shard)
+	}
+	g.Later(time.Millisecond, func() {
+		if g.Handlers.Remove(id) {
+			g.Input(engine.Returned{Tenure: id})
+		}
+	})
+}
+
+// apply is an effect under a tenure, in a sink that compares generations.
+func (g *guest) apply(of engine.Tenure) {
+	if of.Generation < g.h.effects[of.Shard] {
+		return // refused
+	}
+	key := fmt.Sprint(of)
+	if by, taken := g.h.holders[key]; taken && by != g.Name {
+		g.h.Errorf("%s and %s both have an accepted effect under %v", by, g.Name, of)
+	}
+	g.h.effects[of.Shard], g.h.holders[key] = of.Generation, g.Name
+}
+
+func (g *guest) acquire(name string, edit ...func(*engine.Acquire)) uint64 {
+	g.h.id++
+	in := engine.Acquire{Name: name, ID: g.h.id}
+	for _, e := range edit {
+		e(&in)
+	}
+	g.Input(in)
+	return in.ID
+}
+
+func (g *guest) release(name string) {
+	g.Input(engine.Marks{Tenure: g.held[name].Tenure, Release: true})
+}
+
+func (g *guest) holds(name string) bool { _, ok := g.held[name]; return ok }
+
+func (h *hall) until(limit time.Duration, cond func() bool) time.Duration {
+	h.Helper()
+	from := h.Now()
+	for !cond() {
+		if h.Now()-from > limit {
+			h.Fatalf("not within %v", limit)
+		}
+		h.Run(5 * time.Millisecond)
+	}
+	return h.Now() - from
+}
+
+func (h *hall) row(name string) lease.Row {
+	r, _ := h.store.Get(h.Context(), lease.Key{Group: "g", Kind: lease.KindLease, Name: name})
+	row, _ := r.(lease.Row)
+	return row
+}
+
+func lockDelay(d time.Duration) func(*engine.Acquire) {
+	return func(a *engine.Acquire) { a.LockDelay = d }
+}
+
+// TestSessionAcquiresInTwoRequests: a Get and one conditional write, whether the lease is new, free or
+// a tombstone; and the generation grows each time.
+func TestSessionAcquiresInTwoRequests(t *testing.T) {
+	h := newHall(t, 1)
+	a := h.join("a")
+	h.Run(time.Second)
+	last := int64(0)
+	for _, state := range []string{"new", "a tombstone", "free, with a checkpoint"} {
+		b := a
+		if state == "a tombstone" { // another session: a has the row in memory, and would need one request
+			b = h.join("b")
+			h.Run(time.Second)
+		}
+		b.calls = nil
+		b.acquire("lock", func(in *engine.Acquire) { in.Task = state })
+		h.until(time.Second, func() bool { return b.holds("lock") })
+		if len(b.calls) != 2 {
+			t.Errorf("%s: acquired with %v", state, b.calls)
+		}
+		if _, get := b.calls[0].(engine.Get); !get {
+			t.Errorf("%s: the first request is %v", state, b.calls[0])
+		}
+		r := h.row("lock")
+		if r.Generation <= last || r.Owner.Task != state || r.Owner.Name != b.Name {
+			t.Errorf("%s: acquired as %v after generation %d", state, r, last)
+		}
+		last = r.Generation
+		if state == "a tombstone" {
+			id := b.held["lock"].Tenure
+			b.Input(engine.Marks{Tenure: id, Mark: checkpoint.Mark{Position: "1", State: "data"}, Seq: 1, Flush: 1})
+			h.Run(time.Second)
+		}
+		b.release("lock")
+		h.Run(5 * time.Second)
+		if r := h.row("lock"); r.Removed == (r.Checkpoint.Position != "") || r.Last.Reason != lease.ReasonReleased || r.Generation != last+1 {
+			t.Errorf("%s: released as %v", state, r)
+		}
+		last++
+	}
+}
+
+// TestSessionAtRestWritesItsSeatAlone: however many leases it holds.
+func TestSessionAtRestWritesItsSeatAlone(t *testing.T) {
+	h := newHall(t, 1)
+	a := h.join("a")
+	for i := range 100 {
+		a.acquire(fmt.Sprint("lock-", i))
+	}
+	h.until(time.Second, func() bool { return len(a.held) == 100 })
+	a.calls = nil
+	h.Run(60 * time.Second)
+	for _, o := range a.calls {
+		if send, ok := o.(engine.Send); !ok || send.Write.Key().Kind != lease.KindSeat {
+			t.Errorf("at rest the session makes %v", o)
+		}
+	}
+	if n := len(a.calls); n < 17 || n > 22 {
+		t.Errorf("%d requests in a minute, want a heartbeat each 3 s", n)
+	}
+}
+
+// TestWaiterEvictsTheDead: after the lease time of the dead session, and not before. Without a waiter
+// nothing happens.
+func TestWaiterEvictsTheDead(t *testing.T) {
+	h := newHall(t, 1)
+	a, b := h.join("a"), h.join("b")
+	h.Run(time.Second)
+	a.acquire("lock")
+	h.until(time.Second, func() bool { return a.holds("lock") })
+	h.Run(time.Minute)
+	died := h.Now()
+	a.Kill()
+	b.calls = nil
+	h.Run(time.Hour)
+	for _, o := range b.calls {
+		if send, ok := o.(engine.Send); !ok || send.Write.Op != lease.OpSwap {
+			t.Fatalf("without a waiter, the session makes %v", o)
+		}
+	}
+	if h.Now()-died < time.Hour || h.row("lock").Owner.Name != "a" {
+		t.Fatalf("the row is %v", h.row("lock"))
+	}
+	b.acquire("lock")
+	if took := h.until(12*time.Second, func() bool { return b.holds("lock") }); took < 10*time.Second {
+		t.Errorf("evicted after %v", took)
+	}
+	if r := h.row("lock"); r.Last.Reason != lease.ReasonExpired || r.Last.From != "a" {
+		t.Errorf("acquired as %v", r.Last)
+	}
+}
+
+// TestLockDelay: after a session was lost, nobody acquires its lease for its lock delay, counted from
+// when the waiter sees that the seat is gone; after a release at once.
+func TestLockDelay(t *testing.T) {
+	const delay = 7 * time.Second
+	h := newHall(t, 1)
+	a, b, c := h.join("a"), h.join("b"), h.join("c")
+	h.Run(time.Second)
+	a.acquire("lock", lockDelay(delay))
+	h.until(time.Second, func() bool { return a.holds("lock") })
+	b.acquire("lock", lockDelay(delay))
+	a.release("lock")
+	if took := h.until(5*time.Second, func() bool { return b.holds("lock") }); took >= delay {
+		t.Errorf("after a release, acquired after %v", took)
+	}
+	b.Kill()
+	c.acquire("lock")
+	gone := time.Duration(0)
+	h.until(time.Minute, func() bool {
+		seats := 0
+		for _, r := range h.table.Records("g", lease.KindSeat) {
+			if s, ok := r.(lease.Seat); ok && s.Name == "b" {
+				seats++
+			}
+		}
+		if seats == 0 && gone == 0 {
+			gone = h.Now()
+			a.acquire("lock", func(in *engine.Acquire) { in.Try = true })
+		}
+		return c.holds("lock")
+	})
+	if waited := h.Now() - gone; gone == 0 || waited < delay || waited > delay+time.Second {
+		t.Errorf("acquired %v after the seat was gone, want the lock delay of %v", waited, delay)
+	}
+	if len(a.refused) != 1 || !a.refused[0].Lost || a.refused[0].Row.Owner.Name != "b" {
+		t.Errorf("during the lock delay a try is told %v", a.refused)
+	}
+}
+
+// TestTryAcquireIsAnswered: who holds the lease; and one that is finished is never acquired.
+func TestTryAcquireIsAnswered(t *testing.T) {
+	h := newHall(t, 1)
+	a, b := h.join("a"), h.join("b")
+	h.Run(time.Second)
+	a.acquire("lock", func(in *engine.Acquire) { in.Task = "run 7" })
+	h.until(time.Second, func() bool { return a.holds("lock") })
+	id := b.acquire("lock", func(in *engine.Acquire) { in.Try = true })
+	h.Run(time.Second)
+	if len(b.refused) != 1 || b.refused[0].ID != id || b.refused[0].Lost || b.refused[0].Row.Owner.Task != "run 7" {
+		t.Fatalf("told %v", b.refused)
+	}
+	a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Finish: true})
+	h.Run(time.Second)
+	b.acquire("lock")
+	h.Run(time.Second)
+	if len(b.refused) != 2 || !b.refused[1].Row.Finished {
+		t.Errorf("told %v of a finished lease", b.refused)
+	}
+	b.acquire("other", func(in *engine.Acquire) { in.Try = true })
+	h.until(time.Second, func() bool { return b.holds("other") })
+}
+
+// TestForgoneLeaseIsReleased: also if the answer to its acquisition arrives afterwards.
+func TestForgoneLeaseIsReleased(t *testing.T) {
+	h := newHall(t, 1)
+	a := h.join("a")
+	h.Run(time.Second)
+	a.mute = func(o engine.Output) bool { // the creation is stored, and its answer lost
+		send, ok := o.(engine.Send)
+		if ok && send.Write.Op == lease.OpCreate {
+			h.table.Serve(a.Sender(), o)
+			a.mute = nil
+		}
+		return ok && a.mute == nil
+	}
+	id := a.acquire("lock")
+	h.Run(100 * time.Millisecond)
+	if r := h.row("lock"); r.Owner.Name != "a" {
+		t.Fatalf("not stored: %v", r)
+	}
+	a.Input(engine.Forgo{Name: "lock", ID: id})
+	h.Run(5 * time.Second)
+	if r := h.row("lock"); !r.Removed || a.holds("lock") {
+		t.Errorf("left %v", r)
+	}
+}
+
+// TestNewSessionIsNeverTheOldOne: a session that cannot reach the table ends its tenures, and comes
+// back under another incarnation, which holds nothing until it acquires it.
+func TestNewSessionIsNeverTheOldOne(t *testing.T) {
+	h := newHall(t, 1)
+	a := h.join("a")
+	h.Run(time.Second)
+	a.acquire("lock")
+	h.until(time.Second, func() bool { return a.holds("lock") })
+	old := a.held["lock"].Tenure
+	cut := true
+	a.mute = func(engine.Output) bool { return cut }
+	h.until(10*time.Second, func() bool { return !a.holds("lock") })
+	cut = false
+	h.Run(10 * time.Second)
+	if r := h.row("lock"); r.Generation != old.Generation || a.holds("lock") {
+		t.Errorf("without an Acquire, the row is %v", r)
+	}
+	a.acquire("lock")
+	h.until(time.Second, func() bool { return a.holds("lock") })
+	if now := h.row("lock"); now.Generation != old.Generation+1 || now.Last.Reason != lease.ReasonExpired {
+		t.Errorf("acquired again as %v", now)
+	}
+	seats := h.table.Records("g", lease.KindSeat)
+	if len(seats) != 2 { // with the record of the group
+		t.Errorf("left %v", seats)
+	}
+}
+
+// TestLostRepliesEndNoTenure: requests and answers that get lost or arrive late cost no healthy session
+// its leases.
+func TestLostRepliesEndNoTenure(t *testing.T) {
+	h := newHall(t, 1)
+	h.lossy = true
+	var all []*guest
+	for i := range 10 {
+		g := h.join(fmt.Sprint("s", i))
+		for n := range 10 {
+			g.acquire(fmt.Sprint("lock-", i, "-", n))
+		}
+		all = append(all, g)
+	}
+	h.until(time.Minute, func() bool { return !slices.ContainsFunc(all, func(g *guest) bool { return len(g.held) < 10 }) })
+	h.Run(10 * time.Minute)
+	for _, g := range all {
+		if len(g.ended) > 0 {
+			t.Errorf("%s lost %v", g.Name, g.ended)
+		}
+	}
+}
+
+// TestSessionStops: it releases its leases, deletes its seat and ends.
+func TestSessionStops(t *testing.T) {
+	h := newHall(t, 1)
+	a := h.join("a")
+	h.Run(time.Second)
+	for i := range 5 {
+		a.acquire(fmt.Sprint("lock-", i))
+	}
+	h.until(time.Second, func() bool { return len(a.held) == 5 })
+	a.Input(engine.Stop{})
+	h.until(time.Second, a.Engine.Done)
+	if seats := h.table.Records("g", lease.KindSeat); len(seats) != 1 || len(h.table.Records("g", lease.KindLease)) != 0 {
+		t.Errorf("left %v", seats)
+	}
+}
+
+// TestGroupOfTheOtherKind: neither a worker nor a session does anything in the other's group.
+func TestGroupOfTheOtherKind(t *testing.T) {
+	h := newHall(t, 1)
+	a := h.join("a")
+	a.acquire("lock")
+	h.until(time.Second, func() bool { return a.holds("lock") })
+	w := newWorld(t, 3)
+	w.use(h.store)
+	n := w.join("worker", func() engine.Config { c := config(rebalance.Eager); return c }())
+	w.until(20*time.Second, n.Engine.Done)
+	if !n.Engine.Status().Foreign || len(h.table.Records("g", lease.KindLease)) != 1 {
+		t.Errorf("a worker in a group of sessions: %+v", n.Engine.Status())
+	}
+
+	w = newWorld(t, 3)
+	n = w.join("worker", config(rebalance.Eager))
+	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
+	h = newHall(t, 1)
+	h.table.Store = w.store
+	a = h.join("a")
+	a.acquire("lock")
+	h.until(20*time.Second, a.Engine.Done)
+	if !a.Engine.Status().Foreign || a.holds("lock") {
+		t.Errorf("a session in a group of workers: %+v", a.Engine.Status())
+	}
+}
+
+// TestWaitersAreFair: of 100 that wait for one lease, the longest waits at most five times the mean.
+func TestWaitersAreFair(t *testing.T) {
+	h := newHall(t, 1)
+	var waits []time.Duration
+	from := time.Duration(0)
+	for i := range 100 {
+		g := h.join(fmt.Sprint("s", i))
+		g.started = func(o engine.Start) {
+			waits = append(waits, h.Now()-from)
+			g.apply(o.Tenure)
+			g.Later(100*time.Millisecond, func() { g.release("lock") })
+		}
+		h.After(5*time.Second, func() { from = h.Now(); g.acquire("lock") })
+	}
+	h.until(time.Hour, func() bool { return len(waits) == 100 })
+	if mean, longest := fixture.Mean(waits), slices.Max(waits); longest > 5*mean {
+		t.Errorf("the longest of 100 waiters waited %v, the mean is %v", longest, mean)
+	}
+}
+
+// TestSessionsContend: sessions that die, are paused, and lose, delay and repeat requests keep S1 to
+// S4, and never have two accepted effects under one generation of a lease.
+func TestSessionsContend(t *testing.T) {
+	h := newHall(t, *sessionSeed)
+	n, leases := *sessionCount, *sessionCount**leaseCount
+	h.lossy = true
+	tenures := map[string]int{}
+	for i := range n {
+		g := h.join(fmt.Sprint("s", i))
+		want := func() {
+			g.acquire(fmt.Sprint("lock-", h.chance.IntN(leases)/2), lockDelay(time.Duration(h.chance.IntN(2))*time.Second))
+		}
+		g.started = func(o engine.Start) {
+			tenures[g.Name]++
+			g.apply(o.Tenure)
+			g.Later(time.Duration(h.chance.IntN(20_000))*time.Millisecond, func() {
+				if g.held[o.Tenure.Shard].Tenure == o.Tenure {
+					g.apply(o.Tenure)
+					if h.chance.IntN(3) == 0 {
+						g.Input(engine.Marks{Tenure: o.Tenure, Mark: checkpoint.Mark{Position: fmt.Sprint(int64(h.Now()))}, Seq: 1})
+					}
+					g.release(o.Tenure.Shard)
+				}
+				want()
+			})
+		}
+		g.Later(2*time.Second, func() {
+			for range *leaseCount {
+				want()
+			}
+		})
+		var trouble func()
+		trouble = func() {
+			h.After(time.Duration(20+h.chance.IntN(60))*time.Second, func() {
+				switch h.chance.IntN(3) {
+				case 0:
+					g.Kill()
+					h.After(time.Duration(h.chance.IntN(20))*time.Second, func() { g.boot(); g.Later(2*time.Second, func() { want(); want() }) })
+				case 1:
+					g.Pause()
+					stale := slices.Collect(maps.Values(g.held))
+					h.After(time.Duration(h.chance.IntN(20))*time.Second, func() {
+						if !g.Up() {
+							return
+						}
+						for _, o := range stale { // it writes before it notices anything
+							g.apply(o.Tenure)
+						}
+						g.Resume(nil)
+					})
+				}
+				trouble()
+			})
+		}
+		trouble()
+	}
+	h.Run(5 * time.Minute)
+	if len(tenures) < n {
+		t.Errorf("only %d of %d sessions ever held a lease", len(tenures), n)
+	}
+}

@@ -1,0 +1,318 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Acquiring a lease by name, without a plan.
+//
+//	wanted → row read → none, removed or free: acquired in one write
+//	                  → held: the owner's seat is read → alive: both are read again after a heartbeat
+//	                                                   → stands still for its lease time: evicted
+//	                                                   → gone: after the lock delay, acquired
+//
+// Nobody asks a living owner for a lease: a waiter finds out that it was released. Each waiter reads
+// after a pause with jitter of its own, so the waiters get the lease in random order.
+//
+// Called by the spine of a session: wait for each lease that is not held, got with reads of seats,
+// settled with the answers to evictions.
+//
+// Invariant: a lease is taken from its owner only if a consistent read that began after the row was
+// read, or the deletion itself, has shown that the owner has no seat.
+// Invariant: the lock delay counts from when this session has first seen that the owner has no seat.
+// The seat was gone before, so the delay is perhaps longer and never shorter.
+// Invariant: a seat is evicted only after this session has itself seen its heartbeat counter stand
+// still for the seat's lease time.
+
+// Names are the leases that this session wants and does not hold, sorted by name.
+type names []wanted
+
+// A wanted is one lease that this session wants.
+type wanted struct {
+	name  string
+	id    uint64
+	task  string
+	delay time.Duration // its lock delay
+	try   bool
+	look  Instant // when the row is read again
+
+	lost int64   // the generation whose owner was seen to have no seat
+	gone Instant // when that was first seen
+}
+
+func (n names) find(name string) *wanted {
+	return find(n, name, func(w *wanted) string { return w.name })
+}
+
+// want adds a lease. A name that is wanted already is wanted for the later caller.
+func (n *names) want(in Acquire) {
+	*know((*[]wanted)(n), in.Name, func(w *wanted) string { return w.name }) = wanted{
+		name: in.Name, id: in.ID, task: in.Task, delay: in.LockDelay, try: in.Try,
+	}
+}
+
+// drop removes a lease, if it is still wanted by this caller.
+func (n *names) drop(name string, id uint64) {
+	*n = slices.DeleteFunc(*n, func(w wanted) bool { return w.name == name && w.id == id })
+}
+
+// owner returns the owner that this session writes into the row.
+func (w *wanted) owner(seat lease.Owner) lease.Owner {
+	if w.task != "" {
+		seat.Task = w.task
+	}
+	seat.LockDelay = w.delay
+	return seat
+}
+
+// A waiter is what a lease has to know of its session to be acquired.
+type waiter struct {
+	self
+	want   *wanted // nil: the session does not want it
+	owners *owners
+	rivals *rivals
+	former []lease.Incarnation
+}
+
+// wait is about a lease that this session does not hold.
+func (s *shard) wait(t *turn, w waiter) {
+	unwanted := w.leaving || w.want == nil
+	switch s.row.copy.Reconcile(false, unwanted || s.running != 0) {
+	case protocol.GiveBack:
+		s.giveBack(t, w.self, lease.ReasonReleased)
+		return
+	case protocol.StartIt:
+		if s.row.copy.Row().Owner != w.want.owner(w.owner) { // acquired for an earlier caller, with another task
+			s.claimAs(t, protocol.Claim, w)
+			return
+		}
+		s.start(t)
+		return
+	case protocol.ClaimAgain:
+		s.claimAs(t, protocol.Claim, w)
+		return
+	}
+	switch {
+	case unwanted || s.running != 0:
+	case s.before(t, s.aim.rest):
+	case s.row.malformed:
+		s.refuse(t, w.want, false)
+		s.lookAgain(t, w.want)
+	case !s.row.known:
+		s.get(t)
+	default:
+		s.aim.rest = 0
+		s.contend(t, w)
+	}
+}
+
+// doubt makes a row be read again that was known before it was wanted, unless it is free as far as is
+// known: then a conditional write shows as much as a read.
+func (s *shard) doubt() {
+	at := s.row.copy.Row()
+	free := at.Owner.IsZero() && !at.Finished && !at.Quarantined || at.Owner.Incarnation == s.mine()
+	s.row.known, s.row.malformed = s.row.known && free && !s.row.malformed, false
+}
+
+// contend makes the next step towards a lease whose row is known.
+func (s *shard) contend(t *turn, w waiter) {
+	switch at := s.row.copy.Row(); {
+	case at.Generation == 0:
+		wr, err := protocol.BeginHeld(t.cfg.Group, s.name, w.want.owner(w.owner), t.stamp())
+		s.send(t, claiming, wr, err)
+	case at.Removed:
+		s.claimAs(t, protocol.ReviveHeld, w)
+	case at.Finished || at.Quarantined:
+		s.refuse(t, w.want, false)
+		s.lookAgain(t, w.want)
+	case at.Owner.IsZero():
+		s.claimAs(t, protocol.Claim, w)
+	default:
+		s.outlast(t, w)
+	}
+}
+
+// claimAs sends the write that makes this session the owner of an existing row.
+func (s *shard) claimAs(t *turn, transition func(lease.Row, lease.Owner, protocol.Stamp) (lease.Write, error), w waiter) {
+	wr, err := transition(s.row.copy.Row(), w.want.owner(w.owner), t.stamp())
+	s.send(t, claiming, wr, err)
+}
+
+// outlast waits for the end of another session's hold.
+func (s *shard) outlast(t *turn, w waiter) {
+	at := s.row.copy.Row()
+	inc := at.Owner.Incarnation
+	switch state, seat := w.owners.recent(t, inc, s.row.read); state {
+	case gone:
+		if w.want.lost != at.Generation {
+			w.want.lost, w.want.gone = at.Generation, t.now.Mono
+		}
+		if !s.before(t, w.want.gone.Add(at.Owner.LockDelay)) {
+			s.claimAs(t, protocol.Recover, w)
+			return
+		}
+		s.refuse(t, w.want, true)
+		s.lookAgain(t, w.want)
+	case alive:
+		s.refuse(t, w.want, false)
+		patience := seat.TTL
+		if slices.Contains(w.former, inc) {
+			patience = 0 // its own former seat
+		}
+		w.rivals.outlast(t, s, seat, patience)
+		s.lookAgain(t, w.want)
+	default:
+		s.at(t, t.now.Mono.Add(t.beat/16))
+	}
+}
+
+// refuse tells the caller that the lease cannot be had: for good if it is finished, otherwise for
+// now if the caller only tries.
+func (s *shard) refuse(t *turn, of *wanted, lost bool) {
+	at := s.row.copy.Row()
+	if s.row.malformed {
+		at = lease.Row{}
+	}
+	if (of.try || at.Finished) && of.id != 0 {
+		t.do(Unavailable{Name: s.name, ID: of.id, Row: at, Lost: lost})
+		of.id = 0 // the spine drops it
+	}
+}
+
+// lookAgain reads the row after a pause of a heartbeat, less up to a half of it: the order of the
+// waiters is random.
+func (s *shard) lookAgain(t *turn, of *wanted) {
+	if of.look <= s.row.answered { // the row was read for it, or by chance
+		spread := uint64(t.beat/2 + 1)
+		of.look = t.now.Mono.Add(t.beat - time.Duration(rebalance.Tie(t.now.Chance+s.name)%spread))
+	}
+	if s.before(t, of.look) {
+		return
+	}
+	s.get(t)
+}
+
+// recent is owner for a waiter: it believes a seat that was found for half a heartbeat, so that each
+// look at a row comes with one at its owner's seat, and one for all rows of that owner.
+func (o *owners) recent(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
+	of := o.find(inc)
+	switch {
+	case of == nil || of.state == gone && of.begun < since || of.state == alive && t.now.Mono.Sub(of.at) >= t.beat/2:
+		of = o.read(t, inc)
+	case of.state == asking:
+		o.read(t, inc)
+	}
+	if of.state == gone && of.begun < since {
+		return asking, lease.Seat{}
+	}
+	return of.state, of.seat
+}
+
+// evicted notes that inc has no seat, as a deletion shows that was sent in the step begun.
+func (o *owners) evicted(t *turn, inc lease.Incarnation, begun order) {
+	if of := o.find(inc); of != nil {
+		of.state, of.begun, of.at = gone, max(of.begun, begun), t.now.Mono
+	}
+}
+
+// Rivals are the seats of owners for whose leases this session waits, sorted by incarnation.
+type rivals []rival
+
+// A rival is one of them.
+type rival struct {
+	inc   lease.Incarnation
+	seat  lease.Seat
+	since Instant // when its present heartbeat was first seen
+	seen  Instant // when the seat was last read, or needed
+	late  bool
+	evict sending
+	begun order // the step in which the eviction was first sent
+}
+
+func (r rivals) find(inc lease.Incarnation) *rival {
+	return find(r, inc, func(of *rival) lease.Incarnation { return of.inc })
+}
+
+// saw takes a read of a seat.
+func (r *rivals) saw(t *turn, seat lease.Seat) {
+	of := know((*[]rival)(r), seat.Incarnation, func(of *rival) lease.Incarnation { return of.inc })
+	of.inc = seat.Incarnation
+	if of.seat.Written() != seat.Written() && seat.Beat >= of.seat.Beat {
+		of.seat, of.since, of.late = seat, t.now.Mono, false
+	}
+	of.seen = t.now.Mono
+}
+
+// outlast evicts a seat that has stood still for so long.
+func (r *rivals) outlast(t *turn, s *shard, seat lease.Seat, patience time.Duration) {
+	of := r.find(seat.Incarnation)
+	if of == nil || of.evict.try.sent {
+		return
+	}
+	switch at := of.since.Add(patience); {
+	case s.before(t, at):
+		if age := t.now.Mono.Sub(of.since); !of.late && age >= seat.TTL/3+seat.TTL/12 {
+			of.late = true
+			t.report(event.Event{Kind: event.PeerSuspect, Peer: seat.Name})
+		}
+	case of.evict.open():
+		of.evict.keep(t)
+	case of.evict.try.due(t):
+		w, err := protocol.Evict(of.seat)
+		of.evict.send(t, w, err)
+		of.begun = t.step
+	}
+}
+
+// settled takes the answer to an eviction. If the seat is gone, evicted is the step in which the
+// eviction was sent.
+func (r *rivals) settled(t *turn, me lease.Incarnation, in Settled) (inc lease.Incarnation, evicted order) {
+	of := r.find(lease.Incarnation(in.Write.Key().Name))
+	if of == nil {
+		return "", 0
+	}
+	verdict, now, decided := of.evict.settled(t, me, in, t.beat/8, t.beat)
+	switch {
+	case !decided:
+		return "", 0
+	case verdict == protocol.Stored:
+		if in.Err == nil { // otherwise another session evicted it first
+			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.seat.Name, Task: of.seat.Task})
+		}
+		inc, evicted = of.inc, of.begun
+		r.drop(func(of rival) bool { return of.inc == inc })
+		return inc, evicted
+	}
+	of.since = t.now.Mono // a sign of life
+	if seat, ok := now.(lease.Seat); ok {
+		of.seat = seat
+	}
+	return of.inc, 0
+}
+
+func (r *rivals) drop(which func(rival) bool) { *r = slices.DeleteFunc(*r, which) }
+
+// prune drops what nobody waits for.
+func (r *rivals) prune(t *turn) {
+	r.drop(func(of rival) bool { return !of.evict.open() && t.now.Mono.Sub(of.seen) > max(4*t.beat, of.seat.TTL) })
+}
+
+// fails reports whether an eviction waits to be repeated.
+func (r rivals) fails() bool {
+	return slices.ContainsFunc(r, func(of rival) bool { return of.evict.try.tries > 0 })
+}
+
+// forgetDone drops the leases that concern this session no more.
+func (l *shards) forgetDone(wants names) {
+	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
+		_, busy := s.row.copy.Open()
+		return !busy && s.t == nil && s.running == 0 && wants.find(s.name) == nil && !s.row.try.sent &&
+			(s.row.copy.Row().Owner.IsZero() || s.row.copy.Row().Owner.Incarnation != s.mine())
+	})
+}
