@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // Sentinel errors, for errors.Is. The typed errors that match them contain what was
@@ -17,8 +19,14 @@ var (
 	// ErrConfig means that the configuration or an argument is not valid. Each fault is a
 	// [*ConfigError].
 	ErrConfig = errors.New("invalid configuration")
-	// ErrRunning means that Run was called before. A worker runs once.
-	ErrRunning = errors.New("this worker has run before: a worker runs only once")
+	// ErrRunning means that Run was called before. A worker or a session runs once.
+	ErrRunning = errors.New("Run was called before: a worker or a session runs only once")
+	// ErrSessionOver means that the session has ended, or that the context of its Run has.
+	ErrSessionOver = errors.New("the session is over")
+	// ErrHolding means that the session holds the lease already, under a tenure that was not released.
+	ErrHolding = errors.New("this session holds the lease already")
+	// ErrWaiting means that another call of the same session waits for the lease already.
+	ErrWaiting = errors.New("this session waits for the lease already")
 	// ErrEnded means that the tenure is over. An [*EndError] contains the cause. The cause of the
 	// soft context matches ErrEnded too, although the tenure may last a little longer.
 	ErrEnded = errors.New("the tenure is over")
@@ -28,7 +36,9 @@ var (
 
 // A ConfigError contains a field and the rule that its value breaks.
 type ConfigError struct {
-	Field string // of [Config]; "store" and "source" are arguments of [New], "ctx" and "handler" of [Worker.Run]
+	// Field is a field of [Config], of [SessionConfig] or of [AcquireOptions]; or the argument "store" or
+	// "source" of [New] and [NewSession], "ctx" or "handler" of Run, "ctx" or "name" of [Session.Acquire].
+	Field string
 	Rule  string
 	Err   error // the error of the check that refused the value; nil if Rule is complete
 }
@@ -97,6 +107,62 @@ func (e *EndError) Unwrap() error {
 		return nil
 	}
 	return e.Err
+}
+
+// A GroupError means that the group is of the other kind: one of workers, or one of sessions. Each kind
+// needs groups of its own. The first worker or session of a group decides its kind for good.
+type GroupError struct {
+	Group    string
+	Sessions bool // the group is one of sessions
+}
+
+func (e *GroupError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
+	if e.Sessions {
+		return fmt.Sprintf("group %q is one of sessions: a worker needs another group", e.Group)
+	}
+	return fmt.Sprintf("group %q is one of workers: a session needs another group", e.Group)
+}
+
+// A HeldError is the reason why [Session.TryAcquire] has not acquired a lease, and why nobody can
+// acquire a finished one. It matches lease.ErrHeld, except if the lease is finished.
+type HeldError struct {
+	Name       string
+	Owner      lease.Owner // the holder: its name, incarnation and task; zero: nobody
+	Generation int64
+	// Since is when the generation began, by the clock of the holder's machine. It is for people.
+	Since       time.Time
+	Lost        bool // the holder is gone, and its lock delay is not over yet
+	Quarantined bool // an operator has set the lease aside
+	Finished    bool // the lease is finished: nobody can acquire it again
+	Unreadable  bool // the row of the lease cannot be read, and the other fields are empty
+}
+
+func (e *HeldError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
+	text := fmt.Sprintf("lease %q", e.Name)
+	switch {
+	case e.Unreadable:
+		return text + ": its row cannot be read"
+	case e.Finished:
+		return text + " is finished"
+	case e.Quarantined:
+		return text + " is quarantined"
+	}
+	text += fmt.Sprintf(" is held by %v under generation %d since %s", e.Owner, e.Generation, e.Since.Format(time.RFC3339))
+	if e.Lost {
+		text += ", who is gone; the lock delay is not over"
+	}
+	return text
+}
+
+// Is makes errors.Is(err, lease.ErrHeld) true, except for a finished lease.
+func (e *HeldError) Is(target error) bool {
+	return e != nil && (target == lease.ErrHeld && !e.Finished)
 }
 
 // A HookError reports that the user's code misbehaved: a hook, the source, the store or the

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 func TestEndErrorTellsWhatIsNotKnown(t *testing.T) {
@@ -18,6 +19,30 @@ func TestEndErrorTellsWhatIsNotKnown(t *testing.T) {
 	}
 	if errors.Is(err, event.CauseFenced) || !errors.Is(err, errDown) {
 		t.Error("the error matches another cause, or does not match what was observed")
+	}
+}
+
+// TestHeldErrorNamesWhatItKnows: the holder, or why nobody can acquire the lease.
+func TestHeldErrorNamesWhatItKnows(t *testing.T) {
+	by := lease.Owner{Name: "a", Incarnation: "a-1", Task: "deploy 7"}
+	for want, err := range map[string]*shardlease.HeldError{
+		`held by "a" (a-1) for task "deploy 7" under generation 12`: {Name: "lock", Owner: by, Generation: 12},
+		"the lock delay is not over":                                {Name: "lock", Owner: by, Generation: 12, Lost: true},
+		"is quarantined":                                            {Name: "lock", Generation: 12, Quarantined: true},
+		"cannot be read":                                            {Name: "lock", Unreadable: true},
+		"is finished":                                               {Name: "lock", Generation: 12, Finished: true},
+	} {
+		if !strings.Contains(err.Error(), want) || errors.Is(err, lease.ErrHeld) == err.Finished {
+			t.Errorf("%v: want %q", err, want)
+		}
+	}
+	for want, err := range map[string]error{
+		"one of sessions": &shardlease.GroupError{Group: "g", Sessions: true},
+		"one of workers":  &shardlease.GroupError{Group: "g"},
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %q", err, want)
+		}
 	}
 }
 

@@ -62,7 +62,7 @@ func oddErrors() []error {
 		(*checkpoint.StaleError)(nil), (*checkpoint.BackwardsError)(nil), (*checkpoint.InvalidError)(nil),
 		(*lease.RuleError)(nil), (*lease.RefusedError)(nil), (*lease.QueuedError)(nil), (*lease.MalformedError)(nil),
 		(*shardlease.ConfigError)(nil), (*shardlease.EndError)(nil), (*shardlease.HookError)(nil),
-		(*shardlease.SourceError)(nil), (*shardlease.SlowStoreError)(nil), (*nilError)(nil),
+		(*shardlease.SourceError)(nil), (*shardlease.GroupError)(nil), (*shardlease.HeldError)(nil), (*shardlease.SlowStoreError)(nil), (*nilError)(nil),
 	} {
 		all = append(all, fmt.Errorf("wrapped: %w", err), errors.Join(err, err))
 	}

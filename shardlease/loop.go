@@ -22,7 +22,7 @@ type run struct {
 	handler  Handler
 	config   Config
 	order    checkpoint.Order // Config.Order, wrapped for the handlers
-	engine   *engine.Engine
+	engine   stepper
 	start    time.Time
 	inbox    *inbox
 	observer *observer
@@ -55,7 +55,7 @@ func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 	}
 	r.calls, r.cancelCalls = context.WithCancel(r.values)
 	r.order = guarded(r.config.Order, r.hookFault)
-	r.engine = engine.New(r.config.engine(r.hookFault), r.moment())
+	r.engine = w.engine(r.config.engine(r.hookFault), r.moment())
 	w.begin(r.start)
 	return r
 }
@@ -234,6 +234,8 @@ func (r *run) carryOut(o engine.Output) {
 		}
 	case engine.Over:
 		r.over(o)
+	case engine.Unavailable:
+		r.worker.refuse(o)
 	case engine.Tell:
 		r.report(o.Event)
 	}
@@ -247,7 +249,10 @@ func (r *run) begin(o engine.Start) {
 	t := &Tenure{
 		shard: Shard{Name: o.Shard.Name, Parents: o.Shard.Parents, Weight: o.Shard.Weight},
 		hold:  o.Hold, start: o.Checkpoint, attempt: int(o.Attempt), marks: uint64(max(r.config.Commit.Marks, 0)),
-		inbox: r.inbox, soft: soft, hard: hard, drain: drain, cancel: cancel, last: o.Checkpoint.Mark,
+		acquire: o.Acquire, inbox: r.inbox, soft: soft, hard: hard, drain: drain, cancel: cancel, last: o.Checkpoint.Mark,
+	}
+	if o.Acquire != 0 {
+		t.released = make(chan struct{})
 	}
 	r.episode[o.Tenure] = &episode{tenure: t}
 	r.worker.add(t)
@@ -305,6 +310,14 @@ func (r *run) awaitHandlers() {
 			r.reportHeld()
 		}
 	}
+}
+
+// foreign returns an error if the run has ended because its group is of the other kind.
+func (r *run) foreign() error {
+	if !r.engine.Status().Foreign {
+		return nil
+	}
+	return &GroupError{Group: r.config.Group, Sessions: r.worker.noun == "worker"}
 }
 
 // hookFault reports a fault of a hook. It may be called from any goroutine, also in the

@@ -85,6 +85,8 @@ func (w *Worker) Ready() error {
 		return w.reason("no worker of the group has room for %d shards: %.64q", s.Unplaced.Count, s.Unplaced.Shards)
 	case w.ready:
 		return nil
+	case w.noun == "session":
+		return w.because("it does not know yet whether the group is one of sessions", s.StoreFault)
 	case !s.Listed:
 		return w.because("it has not seen the seats and the plan yet", s.StoreFault)
 	case !s.Sourced:
@@ -101,7 +103,7 @@ func (w *Worker) stopped() error {
 }
 
 func (w *Worker) reason(format string, args ...any) error {
-	return fmt.Errorf("worker %q: %w", w.config.Name, fmt.Errorf(format, args...))
+	return fmt.Errorf("%s %q: %w", w.noun, w.config.Name, fmt.Errorf(format, args...))
 }
 
 // because returns a reason together with the fault behind it; nil: none is known.

@@ -33,6 +33,9 @@ type Tenure struct {
 	drain  context.CancelCauseFunc // ends soft
 	cancel context.CancelCauseFunc // ends hard
 
+	acquire  uint64        // of a session: the number of the call of Acquire
+	released chan struct{} // of a session: closed by the first Release
+
 	// since is when the oldest mark that is not settled was made, counted from the start of the
 	// inbox; 0: every mark is settled. Status reads it without the lock, which Mark holds while
 	// it calls Config.Order.
@@ -92,6 +95,10 @@ func (t *Tenure) Hold() lease.Hold { return t.hold }
 // [*EndError]. The ctx of the handler is the soft context: it ends when the handler should
 // wind down, at the same time or before.
 func (t *Tenure) Context() context.Context { return t.hard }
+
+// Soft returns the soft context, which a worker's handler gets as its ctx: it ends when the holder
+// should wind down. It is for the holder of a lease of a [Session], who has no handler.
+func (t *Tenure) Soft() context.Context { return t.soft }
 
 // Mark records, in memory, that everything up to position is processed. It never waits and
 // costs next to nothing; the commit policy ([Config.Commit]) decides when the latest mark
@@ -223,7 +230,7 @@ func (t *Tenure) Alive() {
 
 // Release asks the worker to release the shard, which does not count as a failure. The soft
 // context ends; when the handler has returned, the shard is released, and any worker may
-// claim it, also this one. The first [lease.MaxNote] bytes of the note are stored in the
+// claim it, also this one. A session releases the lease at once, in one write with the last mark. The first [lease.MaxNote] bytes of the note are stored in the
 // table for people to read: put no user data into it.
 func (t *Tenure) Release(note string) {
 	note = printable(note, lease.MaxNote)
@@ -232,6 +239,19 @@ func (t *Tenure) Release(note string) {
 	if t.closed == nil {
 		t.release, t.note = true, note
 		t.notify(true)
+	}
+	if t.released != nil && !t.letGo() {
+		close(t.released)
+	}
+}
+
+// letGo reports whether Release was called on a tenure of a session.
+func (t *Tenure) letGo() bool {
+	select {
+	case <-t.released:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -31,6 +31,9 @@ type Handler func(ctx context.Context, t *Tenure) error
 
 // A Worker is one member of a fleet that shares the shards of a source.
 type Worker struct {
+	noun   string // "worker", or "session" for the worker inside a Session
+	engine func(engine.Config, engine.Moment) stepper
+	refuse func(engine.Unavailable) // of a session
 	store  lease.Store
 	source Source
 	config Config
@@ -67,8 +70,17 @@ func New(store lease.Store, source Source, config Config) (*Worker, error) {
 	if err := errors.Join(err, errors.Join(f...)); err != nil {
 		return nil, err
 	}
-	return &Worker{store: store, source: source, config: config, wall: time.Now}, nil
+	return &Worker{noun: "worker", engine: newEngine, store: store, source: source, config: config, wall: time.Now}, nil
 }
+
+// A stepper makes the decisions: an engine.Engine, or an engine.Session.
+type stepper interface {
+	Step(now engine.Moment, in engine.Input) (out []engine.Output, wake engine.Instant)
+	Done() bool
+	Status() engine.Status
+}
+
+func newEngine(c engine.Config, now engine.Moment) stepper { return engine.New(c, now) }
 
 // Run claims shards and calls handler for each of them, until ctx is cancelled. It then
 // shuts down gracefully and returns nil: it waits up to [Config.Drain] for other workers to
@@ -82,7 +94,8 @@ func New(store lease.Store, source Source, config Config) (*Worker, error) {
 // that ignore their contexts, and so may return late or never.
 //
 // A Worker runs once. Without a context or a handler, Run returns a [*ConfigError] and starts
-// nothing.
+// nothing. If the group is one of sessions ([NewSession]), Run claims nothing and returns a
+// [*GroupError].
 func (w *Worker) Run(ctx context.Context, handler Handler) error {
 	switch {
 	case isNil(ctx):
@@ -96,5 +109,5 @@ func (w *Worker) Run(ctx context.Context, handler Handler) error {
 	r := newRun(ctx, w, handler)
 	defer r.finish()
 	r.loop(ctx)
-	return nil
+	return r.foreign()
 }

@@ -1,0 +1,383 @@
+package shardlease
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// This file has leases by name. A Session is a Worker with another engine: the run loop, the calls of
+// the store and the tenures are the same. A tenure has a handler of the session's own, which passes
+// the Tenure to the call of Acquire that waits for it, and returns when it is released or over.
+
+// A SessionConfig is the configuration of a session. The zero value of a field means its default, and
+// a negative duration turns a field off, as in [Config]. Group has no default.
+type SessionConfig struct {
+	// Group is the name that the sessions share which contend for the same leases. A group of
+	// sessions cannot be one of workers. Required.
+	Group string
+	// Name identifies this session to people. It need not be unique. Default as in [Config].
+	Name string
+	// Task is free text: what this session works for. [AcquireOptions] can set one for each lease.
+	Task string
+
+	// TTL is the lease time: how long the heartbeat counter of this session may stand still before
+	// another session, which waits for one of its leases, evicts it. One heartbeat, three times per
+	// TTL, renews all leases. Default 10 s; at least 300 ms.
+	TTL time.Duration
+	// Drain is how long holders may take to release their leases after the context of Run has
+	// ended. Default as in [Config].
+	Drain time.Duration
+	// LockDelay is how long nobody acquires a lease after this session was lost while it held it: it
+	// was evicted. A release causes no delay. Default none; at most a day.
+	//
+	// It is for a sink that cannot compare a generation: a process that was paused may still write
+	// when it wakes up, and the delay gives such a write time to arrive before the next holder
+	// begins. It is no fence: a pause may be longer than any delay.
+	LockDelay time.Duration
+
+	// CommitTimeout, Commit, Order, Observe, EventQueue and Logger are as in [Config]. A session does
+	// not give up its seat when its commits fail.
+	CommitTimeout time.Duration
+	Commit        checkpoint.Policy
+	Order         checkpoint.Order
+	Observe       func(event.Event)
+	EventQueue    int
+	Logger        *slog.Logger
+}
+
+// config returns the configuration of the worker inside the session.
+func (c SessionConfig) config() (Config, error) {
+	return Config{
+		Group: c.Group, Name: c.Name, Task: c.Task, TTL: c.TTL, Drain: c.Drain, CommitTimeout: c.CommitTimeout,
+		Commit: c.Commit, Order: c.Order, Observe: c.Observe, EventQueue: c.EventQueue, Logger: c.Logger,
+		Handoff: rebalance.Eager, Backoff: -1,
+	}.withDefaults()
+}
+
+// A Session holds any number of leases by name, in a group without a source and without a plan. All
+// methods are safe for concurrent use.
+//
+// A lease needs no preparation: its row is created by the first acquisition, and becomes a tombstone
+// when it is released without a checkpoint. The generation of a name grows forever.
+//
+// If the session loses its seat, all its tenures end ([Tenure.Context]). It then takes another seat,
+// as another incarnation, which holds nothing; calls of Acquire that wait continue to wait.
+type Session struct {
+	worker *Worker
+	delay  time.Duration
+
+	mu    sync.Mutex
+	inbox *inbox // nil until Run is called
+	over  error  // why no lease can be acquired any more; nil: it can
+	ids   uint64
+	names map[string]*acquisition
+}
+
+// An acquisition is a lease that this session waits for or holds.
+type acquisition struct {
+	in     engine.Acquire
+	result chan acquired // has room for the one result
+	tenure *Tenure       // nil: it waits
+}
+
+type acquired struct {
+	tenure *Tenure
+	err    error
+}
+
+// NewSession returns a session. It reports all faults of its arguments at once.
+func NewSession(store lease.Store, config SessionConfig) (*Session, error) {
+	c, err := config.config()
+	f := faults{}
+	if isNil(store) {
+		f.add("store", "must be given: a dynamostore.Store, or a memstore.Store to try things out"+nilOf(store))
+	}
+	delay, errDelay := lockDelay(config.LockDelay)
+	f.wrap("LockDelay", errDelay)
+	if err := errors.Join(err, errors.Join(f...)); err != nil {
+		return nil, err
+	}
+	s := &Session{delay: delay, names: map[string]*acquisition{}}
+	s.worker = &Worker{
+		noun: "session", store: store, config: c, wall: time.Now, refuse: s.refuse,
+		engine: func(c engine.Config, now engine.Moment) stepper { return engine.NewSession(c, now) },
+	}
+	return s, nil
+}
+
+// lockDelay returns a lock delay as rows store it: never shorter.
+func lockDelay(d time.Duration) (time.Duration, error) {
+	d = (max(d, 0) + time.Millisecond - 1).Truncate(time.Millisecond)
+	return d, lease.Owner{Name: "-", Incarnation: "-", LockDelay: d}.Validate()
+}
+
+// Run heartbeats, acquires what callers of Acquire wait for, and holds it, until ctx is cancelled. Then
+// the soft contexts of all tenures end. Holders may take [SessionConfig.Drain] to call
+// [Tenure.Release]; after that their contexts end. Run gives up all leases and the seat, and returns
+// nil when everything that it started has ended.
+//
+// If the group is one of workers, Run acquires nothing and returns a [*GroupError]. A failure of the
+// store is reported as an event and does not end Run. A Session runs once.
+func (s *Session) Run(ctx context.Context) error {
+	if isNil(ctx) {
+		return &ConfigError{Field: "ctx", Rule: "must be given: its end stops the session" + nilOf(ctx)}
+	}
+	if !s.worker.ran.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	r := newRun(ctx, s.worker, s.hold)
+	defer r.finish()
+	defer s.close(ErrSessionOver)
+	defer context.AfterFunc(ctx, func() { s.close(ErrSessionOver) })()
+	s.open(r.inbox)
+	r.loop(ctx)
+	if err := r.foreign(); err != nil {
+		s.close(err)
+		return err
+	}
+	return nil
+}
+
+// AcquireOptions are the options of one acquisition.
+type AcquireOptions struct {
+	// Task is what the lease is held for. Default: [SessionConfig.Task].
+	Task string
+	// LockDelay replaces [SessionConfig.LockDelay] for this lease; negative: none.
+	LockDelay time.Duration
+}
+
+// Acquire waits until this session holds the lease of that name, or ctx ends. Before Run is called it
+// waits for Run too. Waiters get a lease in random order.
+//
+// The lease is held until [Tenure.Release] is called or [Tenure.Context] ends. If ctx ends first,
+// nothing is held.
+//
+// Acquire returns at once with ErrHolding if the session holds the lease, with ErrWaiting if another
+// call waits for it, and with ErrSessionOver after the context of Run has ended. A tenure that was
+// released or is over does not count: the lease can be acquired again. For a finished lease Acquire
+// returns a [*HeldError].
+func (s *Session) Acquire(ctx context.Context, name string, o AcquireOptions) (*Tenure, error) {
+	return s.acquire(ctx, name, o, false)
+}
+
+// TryAcquire is Acquire for a caller that does not wait: if another session holds the lease, it
+// returns a [*HeldError] with the holder. It waits for Run and for the answers of the store.
+//
+// A holder that has died is found out only by a caller that waits for its lease time, with Acquire.
+func (s *Session) TryAcquire(ctx context.Context, name string, o AcquireOptions) (*Tenure, error) {
+	return s.acquire(ctx, name, o, true)
+}
+
+func (s *Session) acquire(ctx context.Context, name string, o AcquireOptions, try bool) (*Tenure, error) {
+	a, err := s.begin(ctx, name, o, try)
+	if err != nil {
+		return nil, fmt.Errorf("acquire %.64q: %w", name, err)
+	}
+	select {
+	case got := <-a.result:
+		return got.tenure, got.err
+	case <-ctx.Done():
+		s.forgo(a)
+		return nil, fmt.Errorf("acquire %.64q: %w", name, ended(ctx))
+	}
+}
+
+// begin records that a caller waits for a lease.
+func (s *Session) begin(ctx context.Context, name string, o AcquireOptions, try bool) (*acquisition, error) {
+	var f faults
+	delay, errDelay := lockDelay(cmp.Or(o.LockDelay, s.delay))
+	f.wrap("LockDelay", errDelay)
+	f.wrap("Task", lease.Owner{Name: "-", Incarnation: "-", Task: o.Task}.Validate())
+	if isNil(ctx) {
+		f.add("ctx", "must be given: its end ends the wait"+nilOf(ctx))
+	}
+	f.wrap("name", lease.Key{Group: s.worker.config.Group, Kind: lease.KindLease, Name: name}.Validate())
+	if err := errors.Join(f...); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, ended(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch before := s.names[name]; {
+	case s.over != nil:
+		return nil, s.over
+	case before == nil:
+	case before.tenure == nil:
+		return nil, ErrWaiting
+	case !before.tenure.letGo() && before.tenure.hard.Err() == nil:
+		return nil, ErrHolding
+	}
+	s.ids++
+	a := &acquisition{in: engine.Acquire{Name: name, ID: s.ids, Task: o.Task, LockDelay: delay, Try: try}, result: make(chan acquired, 1)}
+	s.names[name] = a
+	s.send(a.in)
+	return a, nil
+}
+
+// send passes an input to the run loop, if Run was called. The caller holds the lock.
+func (s *Session) send(in engine.Input) {
+	if s.inbox != nil {
+		s.inbox.put(arrival{input: in})
+	}
+}
+
+// forgo ends a wait. If the lease was acquired at the same moment, it is released.
+func (s *Session) forgo(a *acquisition) {
+	s.mu.Lock()
+	t := a.tenure
+	if t == nil && s.names[a.in.Name] == a {
+		delete(s.names, a.in.Name)
+		s.send(engine.Forgo{Name: a.in.Name, ID: a.in.ID})
+	}
+	s.mu.Unlock()
+	if t != nil {
+		t.Release("no longer wanted")
+	}
+}
+
+// hold is the handler of every tenure.
+func (s *Session) hold(_ context.Context, t *Tenure) error {
+	a := s.deliver(t)
+	if a == nil {
+		t.Release("no longer wanted")
+		return nil
+	}
+	select {
+	case <-t.released:
+	case <-t.hard.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names[a.in.Name] == a {
+		delete(s.names, a.in.Name)
+	}
+	return nil
+}
+
+// deliver passes a tenure to the call that waits for it; nil: no call does any more.
+func (s *Session) deliver(t *Tenure) *acquisition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.names[t.shard.Name]
+	if a == nil || a.in.ID != t.acquire {
+		return nil
+	}
+	a.tenure = t
+	a.result <- acquired{tenure: t}
+	return a
+}
+
+// refuse passes the answer that a lease is not available to the call that waits for it.
+func (s *Session) refuse(o engine.Unavailable) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.names[o.Name]
+	if a == nil || a.in.ID != o.ID {
+		return
+	}
+	delete(s.names, o.Name)
+	a.result <- acquired{err: &HeldError{
+		Name: o.Name, Owner: o.Row.Owner, Generation: o.Row.Generation, Since: o.Row.Last.At, Lost: o.Lost,
+		Quarantined: o.Row.Quarantined, Finished: o.Row.Finished, Unreadable: o.Row.Generation == 0,
+	}}
+}
+
+// open passes everything to the run loop that callers wait for already.
+func (s *Session) open(to *inbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inbox = to
+	for _, a := range s.names {
+		s.send(a.in)
+	}
+}
+
+// close ends all waits. Tenures are not affected.
+func (s *Session) close(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = cmp.Or(s.over, why)
+	for name, a := range s.names {
+		if a.tenure == nil {
+			delete(s.names, name)
+			a.result <- acquired{err: fmt.Errorf("acquire %.64q: %w", name, why)}
+		}
+	}
+}
+
+// Watch yields the lease of that name as its row is now, and then each change: another holder or
+// generation, or another checkpoint. A row without a generation means that there is none; a removed
+// row is a tombstone. It reads the row three times per TTL, so it misses what lasts for less, and what
+// it yields may have changed since: who acts on it must not rely on it. An error of the store is
+// yielded, and the next read follows. Watch ends with ctx, or when the loop is left. It needs no Run.
+//
+// The row of a holder that has died stays as it was until a session waits for the lease.
+func (s *Session) Watch(ctx context.Context, name string) iter.Seq2[lease.Row, error] {
+	key := lease.Key{Group: s.worker.config.Group, Kind: lease.KindLease, Name: name}
+	return func(yield func(lease.Row, error) bool) {
+		var last lease.Row
+		for first := true; ctx.Err() == nil; {
+			row, err := s.read(ctx, key)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				if !yield(lease.Row{}, err) {
+					return
+				}
+			case first || row.Compare(last) != 0:
+				if first, last = false, row; !yield(row, nil) {
+					return
+				}
+			}
+			h := s.worker.config.TTL / 3
+			pause := time.NewTimer(h - rand.N(h/8+1))
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+				pause.Stop()
+			}
+		}
+	}
+}
+
+// read reads one row; there may be none.
+func (s *Session) read(ctx context.Context, key lease.Key) (lease.Row, error) {
+	record, err := s.worker.store.Get(ctx, key)
+	if errors.Is(err, lease.ErrNotFound) {
+		return lease.Row{}, nil
+	}
+	row, _ := record.(lease.Row)
+	return row, err
+}
+
+// Status returns the state of the session, as [Worker.Status] does: Held counts the leases that it
+// holds, and Requested those that it waits for.
+func (s *Session) Status() Status { return s.worker.Status() }
+
+// Healthy returns nil while Run runs, the last confirmed heartbeat is younger than the lease time, and
+// the table accepts the commits of this session; otherwise it returns the reason.
+func (s *Session) Healthy() error { return s.worker.Healthy() }
+
+// Ready returns nil if the session has its seat and may acquire leases; otherwise it returns the
+// reason.
+func (s *Session) Ready() error { return s.worker.Ready() }
+
+// Probes returns a handler for the probes of a platform, as [Worker.Probes] does.
+func (s *Session) Probes() http.Handler { return s.worker.Probes() }

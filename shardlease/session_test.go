@@ -1,0 +1,330 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
+)
+
+// A guest is a session that runs, and how its Run ended.
+type guest struct {
+	*shardlease.Session
+	stop context.CancelFunc
+	over chan error
+}
+
+// runSession runs a session until the test ends.
+func runSession(t *testing.T, store lease.Store, c shardlease.SessionConfig) *guest {
+	t.Helper()
+	c.Group = "locks"
+	s, err := shardlease.NewSession(store, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	g := &guest{Session: s, stop: stop, over: make(chan error, 1)}
+	go func() { g.over <- s.Run(ctx) }()
+	t.Cleanup(stop)
+	return g
+}
+
+func (g *guest) end(t *testing.T) {
+	t.Helper()
+	g.stop()
+	if err := <-g.over; err != nil {
+		t.Errorf("Run returned %v", err)
+	}
+}
+
+// lock acquires the lease that most tests use.
+func (g *guest) lock(t *testing.T, o shardlease.AcquireOptions) *shardlease.Tenure {
+	t.Helper()
+	tn, err := g.Acquire(t.Context(), "lock", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tn
+}
+
+func lockRow(t *testing.T, store lease.Store) lease.Row {
+	t.Helper()
+	r, err := store.Get(t.Context(), lease.Key{Group: "locks", Kind: lease.KindLease, Name: "lock"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.(lease.Row)
+}
+
+// TestSessionLife: a lease is acquired, its data is stored, it is released, and another session
+// acquires it at the checkpoint under a higher generation.
+func TestSessionLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a, b := runSession(t, store, shardlease.SessionConfig{Name: "a", Task: "deploy"}), runSession(t, store, shardlease.SessionConfig{Name: "b"})
+		first := a.lock(t, shardlease.AcquireOptions{Task: "deploy 7"})
+		if r := lockRow(t, store); r.Owner.Name != "a" || r.Owner.Task != "deploy 7" || r.Generation != first.Generation() {
+			t.Errorf("acquired as %v", r)
+		}
+		_, err := b.TryAcquire(t.Context(), "lock", shardlease.AcquireOptions{})
+		held, ok := errors.AsType[*shardlease.HeldError](err)
+		if !ok || held.Owner.Name != "a" || held.Owner.Task != "deploy 7" || held.Generation != first.Generation() || held.Since.IsZero() || !errors.Is(err, lease.ErrHeld) {
+			t.Errorf("TryAcquire returned %v", err)
+		}
+		if err := first.MarkState("1", "data"); err != nil || first.Flush(t.Context()) != nil {
+			t.Error(err)
+		}
+		next := make(chan *shardlease.Tenure)
+		go func() { next <- b.lock(t, shardlease.AcquireOptions{}) }()
+		time.Sleep(time.Minute)
+		first.Release("done")
+		second := <-next
+		if second.Generation() <= first.Generation() || second.Checkpoint().State != "data" {
+			t.Errorf("acquired at %v under %d after %d", second.Checkpoint(), second.Generation(), first.Generation())
+		}
+		if err := first.Mark("2"); !errors.Is(err, shardlease.ErrEnded) || first.Soft().Err() == nil || first.Context().Err() == nil {
+			t.Errorf("after its release a tenure accepts marks: %v", err)
+		}
+		if s := b.Status(); s.Held != 1 || s.Requested != 0 || s.Phase != "serving" || b.Ready() != nil || b.Healthy() != nil {
+			t.Errorf("status %+v", s)
+		}
+		second.Release("")
+		b.end(t)
+		a.end(t)
+		if r := lockRow(t, store); r.Removed || !r.Owner.IsZero() || r.Checkpoint.State != "data" {
+			t.Errorf("left %v", r)
+		}
+	})
+}
+
+// TestSessionOfOneName: what a session holds or waits for it does not acquire twice; what was released
+// it does, at once.
+func TestSessionOfOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a, b := runSession(t, store, shardlease.SessionConfig{}), runSession(t, store, shardlease.SessionConfig{})
+		last := int64(0)
+		for range 5 {
+			tn := a.lock(t, shardlease.AcquireOptions{})
+			if tn.Generation() <= last {
+				t.Errorf("generation %d after %d", tn.Generation(), last)
+			}
+			if _, err := a.Acquire(t.Context(), "lock", shardlease.AcquireOptions{}); !errors.Is(err, shardlease.ErrHolding) {
+				t.Errorf("the lease is held, and Acquire returns %v", err)
+			}
+			last = tn.Generation()
+			tn.Release("")
+			tn.Release("twice")
+		}
+		_ = a.lock(t, shardlease.AcquireOptions{})
+		ctx, cancel := context.WithCancel(t.Context())
+		waits := make(chan error)
+		go func() { _, err := b.Acquire(ctx, "lock", shardlease.AcquireOptions{}); waits <- err }()
+		synctest.Wait()
+		if _, err := b.Acquire(t.Context(), "lock", shardlease.AcquireOptions{}); !errors.Is(err, shardlease.ErrWaiting) {
+			t.Errorf("another call waits, and Acquire returns %v", err)
+		}
+		cancel()
+		if err := <-waits; !errors.Is(err, context.Canceled) {
+			t.Errorf("after its context, Acquire returns %v", err)
+		}
+		if _, err := b.Acquire(t.Context(), "", shardlease.AcquireOptions{LockDelay: 48 * time.Hour}); !errors.Is(err, shardlease.ErrConfig) {
+			t.Errorf("Acquire accepts anything: %v", err)
+		}
+		a.end(t)
+		b.end(t)
+	})
+}
+
+// TestSessionBeforeAndAfterRun: calls wait for Run, and fail after it.
+func TestSessionBeforeAndAfterRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{Group: "locks"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan *shardlease.Tenure)
+		go func() {
+			tn, err := s.Acquire(context.Background(), "lock", shardlease.AcquireOptions{})
+			if err != nil {
+				t.Error(err)
+			}
+			got <- tn
+		}()
+		time.Sleep(time.Hour)
+		ctx, stop := context.WithCancel(context.Background())
+		over := make(chan error)
+		go func() { over <- s.Run(ctx) }()
+		tn := <-got
+		stop()
+		<-tn.Soft().Done()
+		if tn.Context().Err() != nil {
+			t.Error("the holder has no time to release its lease")
+		}
+		if _, err := s.Acquire(context.Background(), "other", shardlease.AcquireOptions{}); !errors.Is(err, shardlease.ErrSessionOver) {
+			t.Errorf("after Run: %v", err)
+		}
+		began := time.Now()
+		if err := <-over; err != nil || tn.Context().Err() == nil {
+			t.Errorf("Run returned %v", err)
+		}
+		if took := time.Since(began); took < 20*time.Second || took > 21*time.Second {
+			t.Errorf("a holder that does not release its lease was given %v", took)
+		}
+		if err := s.Run(context.Background()); !errors.Is(err, shardlease.ErrRunning) {
+			t.Errorf("a second Run returns %v", err)
+		}
+	})
+}
+
+// TestAbandonedAcquisitionIsNotLeaked: the context of Acquire ends at any moment of it.
+func TestAbandonedAcquisitionIsNotLeaked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		link := storetest.NewLink(store)
+		a := runSession(t, link, shardlease.SessionConfig{})
+		a.lock(t, shardlease.AcquireOptions{}).Release("")
+		for i := range 60 {
+			link.Delay(5 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*500*time.Microsecond)
+			tn, err := a.Acquire(ctx, "lock", shardlease.AcquireOptions{})
+			cancel()
+			if err == nil {
+				tn.Release("")
+			}
+			time.Sleep(5 * time.Second)
+			if r := lockRow(t, store); !r.Removed {
+				t.Errorf("%v after Acquire returned %v: %v", time.Duration(i)*500*time.Microsecond, err, r)
+			}
+		}
+		a.end(t)
+	})
+}
+
+// TestPausedSessionIsReplaced: its seat is evicted after its lease time, its writes are refused, and
+// its tenures end.
+func TestPausedSessionIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		link := storetest.NewLink(store)
+		var lost []event.Cause
+		a := runSession(t, link, shardlease.SessionConfig{Name: "a", LockDelay: 3 * time.Second, Observe: func(e event.Event) {
+			if e.Kind == event.Ended {
+				lost = append(lost, e.Cause)
+			}
+		}})
+		b := runSession(t, store, shardlease.SessionConfig{Name: "b"})
+		old := a.lock(t, shardlease.AcquireOptions{})
+		time.Sleep(time.Minute)
+		link.Cut()
+		began := time.Now()
+		tn := b.lock(t, shardlease.AcquireOptions{})
+		if took := time.Since(began); took < 10*time.Second || took > 18*time.Second {
+			t.Errorf("acquired after %v, want the lease time and the lock delay", took)
+		}
+		if old.Context().Err() == nil || !errors.Is(context.Cause(old.Context()), event.CauseUnreachable) {
+			t.Errorf("the old tenure: %v", context.Cause(old.Context()))
+		}
+		link.Heal()
+		time.Sleep(time.Minute)
+		if _, err := a.TryAcquire(t.Context(), "lock", shardlease.AcquireOptions{}); !errors.Is(err, lease.ErrHeld) {
+			t.Errorf("the new session of a: %v", err)
+		}
+		tn.Release("")
+		a.end(t)
+		b.end(t)
+		if len(lost) != 1 {
+			t.Errorf("a lost %v", lost)
+		}
+	})
+}
+
+// TestWatchYieldsChanges: the lease as it is, and each change of hands and of its data.
+func TestWatchYieldsChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := runSession(t, new(memstore.Store), shardlease.SessionConfig{Name: "a"})
+		ctx, cancel := context.WithCancel(t.Context())
+		var saw []string
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			for r, err := range a.Watch(ctx, "lock") {
+				saw = append(saw, fmt.Sprint(r.Owner.Name, r.Checkpoint.Position, r.Removed, err))
+			}
+		}()
+		time.Sleep(10 * time.Second)
+		tn := a.lock(t, shardlease.AcquireOptions{})
+		time.Sleep(10 * time.Second)
+		tn.Release("")
+		time.Sleep(10 * time.Second)
+		cancel()
+		<-done
+		if want := []string{"false <nil>", "afalse <nil>", "true <nil>"}; fmt.Sprint(saw) != fmt.Sprint(want) {
+			t.Errorf("saw %q", saw)
+		}
+		a.end(t)
+	})
+}
+
+// TestGroupsAreOfOneKind: Run returns a typed error in a group of the other kind.
+func TestGroupsAreOfOneKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a := runSession(t, store, shardlease.SessionConfig{})
+		a.lock(t, shardlease.AcquireOptions{}).Release("")
+		w, err := shardlease.New(store, shardlease.Static("x"), shardlease.Config{Group: "locks", Handoff: rebalance.Eager})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = w.Run(t.Context(), func(context.Context, *shardlease.Tenure) error { t.Error("a shard was claimed"); return nil })
+		if of, ok := errors.AsType[*shardlease.GroupError](err); !ok || !of.Sessions || of.Group != "locks" {
+			t.Errorf("the worker's Run returned %v", err)
+		}
+		a.end(t)
+
+		store = new(memstore.Store)
+		w, err = shardlease.New(store, shardlease.Static("x"), shardlease.Config{Group: "locks", Handoff: rebalance.Eager})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		over := make(chan error)
+		go func() {
+			over <- w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
+		}()
+		time.Sleep(10 * time.Second)
+		a = runSession(t, store, shardlease.SessionConfig{})
+		_, err = a.Acquire(t.Context(), "lock", shardlease.AcquireOptions{})
+		if of, ok := errors.AsType[*shardlease.GroupError](err); !ok || of.Sessions {
+			t.Errorf("Acquire returned %v", err)
+		}
+		if of, ok := errors.AsType[*shardlease.GroupError](<-a.over); !ok || of.Sessions {
+			t.Errorf("the session's Run returned %v", of)
+		}
+		stop()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSessionConfigReportsEveryFault at once.
+func TestSessionConfigReportsEveryFault(t *testing.T) {
+	_, err := shardlease.NewSession(nil, shardlease.SessionConfig{TTL: time.Millisecond, LockDelay: 48 * time.Hour, Order: checkpoint.Decimal})
+	for _, field := range []string{"store", "Group", "TTL", "LockDelay"} {
+		if !strings.Contains(fmt.Sprint(err), ": "+field+": ") {
+			t.Errorf("%s is not reported in %v", field, err)
+		}
+	}
+}
