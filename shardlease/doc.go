@@ -11,6 +11,9 @@
 //	w, err := shardlease.New(store, source, shardlease.Config{Group: "orders", Handoff: rebalance.Cooperative})
 //	err = w.Run(ctx, func(ctx context.Context, t *shardlease.Tenure) error { … })
 //
+// A program that needs a lock, a leader or another lease without a stream embeds a [Session], which
+// acquires leases by name.
+//
 // Package [lease] has the glossary.
 //
 // # The authority statement

@@ -323,8 +323,8 @@ func (s *Session) close(why error) {
 
 // Watch yields the lease of that name as its row is now, and then each change: another holder or
 // generation, or another checkpoint. A row without a generation means that there is none; a removed
-// row is a tombstone. It reads the row three times per TTL, so it misses what lasts for less, and what
-// it yields may have changed since: who acts on it must not rely on it. An error of the store is
+// row is a tombstone. It reads the row three times per TTL, so it misses what lasts for less. The lease may
+// have changed since a row was read: do not write anything on the strength of it. An error of the store is
 // yielded, and the next read follows. Watch ends with ctx, or when the loop is left. It needs no Run.
 //
 // The row of a holder that has died stays as it was until a session waits for the lease.

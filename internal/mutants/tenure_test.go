@@ -40,9 +40,9 @@ func lifeMutants() []mutant {
 			without("others()"), inWorker, "TestCleanStop"},
 		{"a worker without shards leaves a small fleet with a plan", "internal/engine.fleet.expected",
 			swap(`f.duty.large() && l.held() == 0`, `l.held() == 0`), inEngine, "TestLeaveWithoutShards"},
-		{"a leaving worker deletes its seat", "internal/engine.Engine.keepLeaving",
-			swap(`e.seat.quit(t)`, `l.done = true`), inWorker, "TestCleanStop"},
-		{"a shutdown ends, whatever the table answers", "internal/engine.Engine.keepLeaving",
+		{"a leaving worker deletes its seat", "internal/engine.leave.finish",
+			swap(`c.quit(t)`, `l.done = true`), inWorker, "TestCleanStop"},
+		{"a shutdown ends, whatever the table answers", "internal/engine.leave.finish",
 			without("drain+t.cfg.ttl"), inWorker, "TestStopEndsThoughRowsAreMute"},
 	}
 }
@@ -131,6 +131,6 @@ func faultMutants() []mutant {
 		{"a fault of the store ends only with an answer", "internal/engine.faults.scanStore",
 			without("answered >"), inWorker, "TestLastingStoreFault"},
 		{"the loop of a resting worker turns", "internal/engine.Engine.keepReporting",
-			swap(`f.store.on || f.commits.on`, `(f.store.on || f.commits.on) && e.seat.phase == seated`), inWorker, "TestRestingWorkerIsAlive"},
+			swap(`f.scans(t)`, `e.seat.phase == seated && f.scans(t)`), inWorker, "TestRestingWorkerIsAlive"},
 	}
 }

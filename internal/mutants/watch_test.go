@@ -17,7 +17,7 @@ func watchMutants() []mutant {
 			swap(`joined(f.pages.all)`, `f.pages.all`), inEngine, "TestPageBeyondATargetAssignsNothing"},
 		{"a page beyond a whole target does not matter", "internal/engine.facts.sawTargets",
 			cut("deletefunc"), inEngine, "TestUnreadablePageBeyondATarget"},
-		{"a malformed record is reported again", "internal/engine.Engine.keepReporting",
+		{"a malformed record is reported again", "internal/engine.faults.keep",
 			swap(`f.malformed[i].keep(t)`, `_ = i`), inEngine, "TestMalformedTargetIsReportedWhileItLasts"},
 		{"a planner that follows its own plan ends the report of its target", "internal/engine.Engine.planSettled",
 			cut("unreadable"), inEngine, "TestMalformedTargetIsReportedWhileItLasts"},

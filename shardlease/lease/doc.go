@@ -110,6 +110,8 @@
 //
 //   - shard: one part of a stream, which one worker processes at a time (partition).
 //   - worker: one running shardlease.Worker, a member of a fleet (consumer, member).
+//   - session: one running shardlease.Session, which holds leases by name. On this page, "worker"
+//     and "shard" include sessions and leases, except for plans, moves and attempts.
 //   - group: the name that a fleet shares; groups in one table do not see each other
 //     (application, consumer group).
 //   - fleet: all running workers of a group.
