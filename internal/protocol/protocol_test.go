@@ -241,6 +241,7 @@ func TestStoresRefuseOtherLeasesByName(t *testing.T) {
 		}),
 		"a free row that is taken by a swap": swap(revive, func(old, _ *lease.Row) { old.Removed = false }),
 		"discarded with a checkpoint":        swap(discard, func(old, _ *lease.Row) { old.Checkpoint = marked.Checkpoint }),
+		"discarded with a checkpoint kept":   swap(discard, func(old, n *lease.Row) { old.Checkpoint, n.Checkpoint = marked.Checkpoint, marked.Checkpoint }),
 		"discarded and finished":             swap(discard, func(_, n *lease.Row) { n.Finished = true }),
 		"a lock delay that changes":          swap(write(t)(protocol.Commit(r, handle(r), at("1"), stamp())), func(_, n *lease.Row) { n.Owner.LockDelay = 0 }),
 		"a lock delay without an owner":      swap(discard, func(_, n *lease.Row) { n.Owner.LockDelay = time.Second }),

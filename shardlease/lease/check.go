@@ -196,7 +196,7 @@ func (r Row) checkHands(old Row, op Op) string {
 		return "the parents must not change"
 	case op == OpSwap && !r.Owner.IsZero() && (old.Owner.IsZero() || r.Owner.Incarnation == old.Owner.Incarnation) && !r.revives(old):
 		return "a shard is taken by a transfer, not by a swap"
-	case op == OpSwap && !old.Owner.IsZero() && (r.Removed || r.Quarantined) && !r.discards(old):
+	case op == OpSwap && !old.Owner.IsZero() && (r.Removed || r.Quarantined) && !r.discards():
 		return "a holder may only release, hand over or finish a shard, or discard one without a checkpoint"
 	case !attr.Remembers(old.Followed(r.Generation), r.Past):
 		return "the earlier transfers must be kept, and the previous last transfer added"
@@ -217,11 +217,11 @@ func (r Row) revives(old Row) bool {
 	return old.Removed && !r.Removed && r.Last.Reason == ReasonInitial
 }
 
-// discards reports whether r is the tombstone with which the holder of old gives it up. A checkpoint
-// would be lost with the row.
-func (r Row) discards(old Row) bool {
+// discards reports whether r is a tombstone with which a holder gives a lease up that has no
+// checkpoint. That no checkpoint was lost is checked as in every write of a holder.
+func (r Row) discards() bool {
 	none := checkpoint.Checkpoint{}
-	return r.Removed && !r.Finished && !r.Quarantined && old.Checkpoint == none && r.Checkpoint == none
+	return r.Removed && !r.Finished && !r.Quarantined && r.Checkpoint == none
 }
 
 // began returns the generation that a change of hands begins: usually the next one. Where
