@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -67,7 +66,7 @@ func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m, cmd = m.press(msg)
 	case tea.PasteMsg:
 		if m.typing {
-			m = m.filter(m.lists[m.view].filter + strings.ReplaceAll(clean(msg.Content), " ", " "))
+			m = m.filter(m.lists[m.view].filter + clean(msg.Content))
 		}
 	}
 	m.lists[m.view] = m.lists[m.view].scroll(m.layout().body)

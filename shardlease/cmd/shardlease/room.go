@@ -59,6 +59,9 @@ func slots(all []column, view, total int, widest map[string]int) (shown []slot) 
 	slices.SortStableFunc(order, func(a, b int) int { return rooms[a].rank - rooms[b].rank })
 	left := total
 	for n, i := range order {
+		if names[i] && n > 0 && widest[all[i].title] == 0 {
+			continue // it would be empty
+		}
 		need := rooms[i].least
 		if n > 0 {
 			need += len(gap)

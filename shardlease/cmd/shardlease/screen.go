@@ -37,6 +37,9 @@ func (m model) layout() frame {
 	head := append(m.head(), m.trouble()...)
 	tabs := append(m.tabs(), m.titles())
 	digest := m.digest()
+	if m.height >= tall {
+		tabs = append([]string{""}, tabs...)
+	}
 	used := func() int { return len(head) + len(digest) + len(tabs) + len(pane) + 1 }
 	for len(digest) > 0 && m.height-used() < leastRows {
 		digest = digest[:len(digest)-1]
@@ -53,8 +56,10 @@ func (m model) layout() frame {
 	return f
 }
 
-// leastRows is how many rows the list has on all but the smallest screens.
-const leastRows = 5
+const (
+	leastRows = 5  // how many rows the list has on all but the smallest screens
+	tall      = 30 // from this height on, an empty line separates the head from the list
+)
 
 // line returns pieces as one line, cut at the right end of the screen.
 func (m model) line(pieces ...piece) string {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -77,7 +78,8 @@ func (p *pane) shows(texts ...string) (screen string) {
 // handler fails, the table does not answer for a while.
 func TestTopInATerminal(t *testing.T) {
 	outage := filepath.Join(t.TempDir(), "outage")
-	p := newPane(t, 100, 30, "env "+outageFile+"="+outage+" "+os.Args[0]+" top --table leases --group orders --rows-every 2s; echo exit code $?; cat")
+	line := "env " + outageFile + "=" + outage + " %s " + os.Args[0] + " top --table leases --group orders --rows-every 2s; echo exit code $?; cat"
+	p := newPane(t, 100, 30, fmt.Sprintf(line, ""))
 	p.shows("orders  table leases", "13 shards", "12 held", "3 workers")
 	p.press("4")
 	p.shows("joined      host-3", "handoff: cooperative")
@@ -99,11 +101,25 @@ func TestTopInATerminal(t *testing.T) {
 	if err := os.Remove(outage); err != nil {
 		t.Fatal(err)
 	}
+	if colors := p.tmux("capture-pane", "-pe"); !strings.Contains(colors, green) {
+		t.Errorf("the screen has no colours: %q", colors)
+	}
 	p.tmux("resize-window", "-x", "40", "-y", "12")
 	p.shows("orders", "[1 Shards 13]  2  3  4")
 	p.press("q")
 	p.shows("exit code 0")
+
+	p = newPane(t, 80, 24, fmt.Sprintf(line, "NO_COLOR=1"))
+	p.shows("held")
+	if colors := p.tmux("capture-pane", "-pe"); strings.Contains(colors, green) {
+		t.Errorf("NO_COLOR is set, and the screen has colours: %q", colors)
+	}
+	p.press("C-c")
+	p.shows("exit code 0")
 }
+
+// green begins a green text.
+const green = "\x1b[32m"
 
 // TestTopOnDynamoDB: the real program, built as users build it, in a terminal and on a DynamoDB Local.
 func TestTopOnDynamoDB(t *testing.T) {

@@ -156,10 +156,11 @@ func TestScreensFit(t *testing.T) {
 	v.model.at = place{nasty()[6], strings.Repeat("東", 80)}
 	chance := rand.New(rand.NewPCG(1, 2))
 	v.look(t)
-	for i := range 4000 {
+	for i := range 1500 {
 		name := allKeys()[chance.IntN(len(allKeys()))]
 		v.press(name)
 		if i%50 == 0 {
+			v.send(tea.PasteMsg{Content: nasty()[chance.IntN(len(nasty()))] + "\x1b[2J\n"})
 			v.send(tea.WindowSizeMsg{Width: 40 + chance.IntN(100), Height: 4 + chance.IntN(40)})
 			v.tables.fault = []string{"reads", "none"}[chance.IntN(2)]
 			v.clock = v.clock.Add(time.Second)
