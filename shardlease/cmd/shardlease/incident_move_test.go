@@ -25,6 +25,30 @@ func moveIncidents() []incident {
 		mend: func(s *scene) { s.allow() },
 		over: 30 * time.Second,
 	}, {
+		code: inspect.CodeStuckHandoff, level: "WARN", watch: time.Minute, within: 65 * time.Second, // the owner may not write the row
+		begin: func(s *scene) { s.fleet(shardlease.Config{Handoff: rebalance.Cooperative}) },
+		cause: func(s *scene) {
+			s.worker(s.snapshot().Shard("shard-0").Owner.Name).refuse(about("shard-0"))
+			s.types("pin", "shard-0", s.another("shard-0"))
+		},
+		mend: func(s *scene) { s.types("release", "shard-0") },
+		over: 75 * time.Second,
+	}, {
+		code: inspect.CodeDanglingOffer, level: "WARN", watch: 45 * time.Second, within: 70 * time.Second, // the owner may not write it before it is released
+		begin: func(s *scene) { s.fleet(shardlease.Config{Handoff: rebalance.Cooperative}) },
+		cause: func(s *scene) {
+			owner, to := s.snapshot().Shard("shard-0").Owner.Name, s.another("shard-0")
+			s.worker(to).refuse(about("shard-0"))
+			s.types("pin", "shard-0", to)
+			for s.snapshot().Shard("shard-0").Row.OfferedTo == "" {
+				time.Sleep(10 * time.Millisecond)
+			}
+			s.worker(owner).refuse(s.untouched("shard-0"))
+			s.kill(to)
+		},
+		mend: func(s *scene) { s.types("release", "shard-0") },
+		over: time.Minute,
+	}, {
 		code: inspect.CodeDanglingOffer, level: "WARN", watch: 45 * time.Second, within: 70 * time.Second,
 		begin: func(s *scene) { s.fleet(shardlease.Config{Handoff: rebalance.Cooperative}) },
 		cause: func(s *scene) { // the successor dies, and the owner may not withdraw its offer
@@ -76,6 +100,11 @@ func moveIncidents() []incident {
 		},
 		over: 6 * time.Minute,
 	}, {
+		code: inspect.CodeBouncing, level: "WARN", watch: 0, within: 3 * time.Minute, // the program does not end
+		cause: func(s *scene) { go s.bounce("shard-0") },
+		mend:  func(s *scene) { s.types("pause") },
+		over:  6 * time.Minute,
+	}, {
 		code: inspect.CodeLeavingSlowly, level: "WARN", watch: 25 * time.Second, within: 30 * time.Second,
 		begin: func(s *scene) {
 			s.fleet(shardlease.Config{Drain: 5 * time.Minute, Handoff: rebalance.Terms{Mode: rebalance.Eager, AfterDrain: rebalance.Wait}})
@@ -105,6 +134,17 @@ func planIncidents() []incident {
 			s.types("cordon", "nobody") // another plan
 		},
 		mend: func(s *scene) { s.kill("b"); s.join("b") }, // a restart
+		over: time.Minute,
+	}, {
+		code: inspect.CodePlanStale, level: "WARN", watch: 25 * time.Second, within: 30 * time.Second, // only a restart helps
+		begin: func(s *scene) { s.list(3); s.join("a", "b", "c") },
+		cause: func(s *scene) {
+			s.worker("b").OnList(func(context.Context, lease.Query, func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+				return func(yield func(lease.Record, error) bool) { yield(nil, errors.New("broken connection")) }
+			})
+			s.types("cordon", "nobody") // another plan
+		},
+		mend: func(s *scene) { s.kill("b"); s.types("evict", "b"); s.join("b") },
 		over: time.Minute,
 	}, {
 		code: inspect.CodeUneven, level: "WARN", with: []inspect.Code{inspect.CodeStuckHandoff}, watch: time.Minute, within: 65 * time.Second, // a worker may not write rows

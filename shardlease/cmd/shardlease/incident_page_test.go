@@ -4,15 +4,17 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 )
 
 // manual returns the part of docs/operations.md under the heading of that anchor, up to the next heading.
-func (s *scene) manual(anchor string) string {
+func manual(t *testing.T, anchor string) string {
+	t.Helper()
 	found := false
 	var part strings.Builder
-	for line := range strings.Lines(page(s.t, "operations.md")) {
+	for line := range strings.Lines(page(t, "operations.md")) {
 		if title := strings.TrimLeft(line, "#"); strings.HasPrefix(line, "##") {
 			found = strings.ReplaceAll(strings.Trim(strings.ToLower(title), " `\n"), " ", "-") == anchor
 		}
@@ -21,9 +23,21 @@ func (s *scene) manual(anchor string) string {
 		}
 	}
 	if part.Len() == 0 {
-		s.t.Fatalf("docs/operations.md has no section %s", anchor)
+		t.Fatalf("docs/operations.md has no section %s", anchor)
 	}
 	return part.String()
+}
+
+var adviceLine = regexp.MustCompile("(?m)(?:^ *|`)shardlease ((?:table )?[a-z-]+)")
+
+// advised returns the commands that the section of a warning says to type, after its look.
+func advised(t *testing.T, code inspect.Code) (commands []string) {
+	t.Helper()
+	_, do, _ := strings.Cut(manual(t, string(code)), "**Do**")
+	for _, command := range adviceLine.FindAllStringSubmatch(do, -1) {
+		commands = append(commands, command[1])
+	}
+	return commands
 }
 
 var typedLine = regexp.MustCompile(`(?m)^ *shardlease (.*)$`)
@@ -32,7 +46,7 @@ var typedLine = regexp.MustCompile(`(?m)^ *shardlease (.*)$`)
 // take the place of those on the page.
 func (s *scene) followLook(code inspect.Code, names []string) {
 	s.t.Helper()
-	_, look, _ := strings.Cut(s.manual(string(code)), "**Look**")
+	_, look, _ := strings.Cut(manual(s.t, string(code)), "**Look**")
 	look, _, _ = strings.Cut(look, "**Do**")
 	in := strings.NewReplacer("shard-7", append(names, "shard-0")[0])
 	lines := typedLine.FindAllStringSubmatch(blocks(look), -1)
@@ -56,10 +70,10 @@ var linked = regexp.MustCompile(`\]\(#([a-z-]+)\)`)
 // links from it.
 func (s *scene) onPage(code inspect.Code) {
 	s.t.Helper()
-	text := s.manual(string(code))
+	text := manual(s.t, string(code))
 	for range 2 {
 		for _, link := range linked.FindAllStringSubmatch(text, -1) {
-			text += s.manual(link[1])
+			text += manual(s.t, link[1])
 		}
 	}
 	for _, command := range s.typed {

@@ -171,6 +171,16 @@ func about(shard string) func(lease.Write) bool {
 	return func(w lease.Write) bool { return w.Key().Kind == lease.KindLease && w.Key().Name == shard }
 }
 
+// untouched reports writes of the row of a shard, until the shard changes hands.
+func (s *scene) untouched(shard string) func(lease.Write) bool {
+	held := s.snapshot().Shard(shard).Row.Generation
+	return func(w lease.Write) bool {
+		r, _ := s.places.table("leases").Store.Get(s.t.Context(), w.Key())
+		row, _ := r.(lease.Row)
+		return about(shard)(w) && row.Generation == held
+	}
+}
+
 // ail sets what is wrong with the handlers of a shard on a worker; * stands for all.
 func (s *scene) ail(how ailment, worker, shard string) {
 	s.mu.Lock()

@@ -17,6 +17,17 @@ func shardIncidents() []incident {
 		mend:  func(s *scene) { s.join("d") },
 		over:  30 * time.Second,
 	}, {
+		code: inspect.CodeOrphaned, level: "ERROR", watch: 20 * time.Second, within: time.Minute, // nobody may write the row before it is released
+		cause: func(s *scene) {
+			owner := s.snapshot().Shard("shard-0").Owner.Name
+			for _, a := range s.actors {
+				a.refuse(s.untouched("shard-0"))
+			}
+			s.kill(owner)
+		},
+		mend: func(s *scene) { s.types("release", "shard-0") },
+		over: 45 * time.Second,
+	}, {
 		code: inspect.CodeNoRoom, level: "ERROR", watch: 0, within: 40 * time.Second, // a source that lists more shards
 		begin: func(s *scene) { s.fleet(shardlease.Config{MaxShards: 2}) },
 		cause: func(s *scene) { s.list(8) },

@@ -29,10 +29,12 @@ type incident struct {
 
 // TestIncidents: real workers get into the state of each warning. Check prints OK before, the warning and no
 // other in time, and OK again after the commands and the repairs of the section in docs/operations.md. If
-// nothing is mended, the warning stays.
+// nothing is mended, the warning stays. Each command that a section says to type is typed in an incident.
 func TestIncidents(t *testing.T) {
 	all := slices.Concat(fleetIncidents(), workerIncidents(), shardIncidents(), moveIncidents(), planIncidents(), tableIncidents())
 	for _, code := range inspect.Codes() {
+		var typed []string // in the incidents of this warning
+		ran := 0
 		ways := slices.DeleteFunc(slices.Clone(all), func(i incident) bool { return i.code != code })
 		if len(ways) == 0 {
 			t.Errorf("no incident has the warning %s", code)
@@ -41,16 +43,22 @@ func TestIncidents(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", code, n), func(t *testing.T) {
 				for name, mended := range map[string]bool{"mended": true, "left alone": false} {
 					t.Run(name, func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) { way.happen(t, mended) })
+						synctest.Test(t, func(t *testing.T) { typed = append(typed, way.happen(t, mended)...) })
+						ran++
 					})
 				}
 			})
 		}
+		for _, command := range advised(t, code) {
+			if ran == 2*len(ways) && !slices.Contains(typed, command) { // without a filter of tests
+				t.Errorf("no incident tries whether %q leads out of %s, as its section says", command, code)
+			}
+		}
 	}
 }
 
-// happen lets the incident happen.
-func (i incident) happen(t *testing.T, mended bool) {
+// happen lets the incident happen, and returns the commands that have mended it.
+func (i incident) happen(t *testing.T, mended bool) []string {
 	s := newScene(t)
 	defer s.end()
 	if i.begin == nil {
@@ -73,7 +81,7 @@ func (i incident) happen(t *testing.T, mended bool) {
 		if found := s.check(i.watch); found.level[i.code] == "" {
 			t.Errorf("nothing was mended, and the warning has ended:\n%s", found.out)
 		}
-		return
+		return nil
 	}
 	s.followLook(i.code, i.look)
 	s.typed = nil
@@ -81,6 +89,7 @@ func (i incident) happen(t *testing.T, mended bool) {
 	s.onPage(i.code)
 	time.Sleep(i.over - i.watch)
 	s.expect("after the mending", s.check(i.watch), i.after...)
+	return s.typed
 }
 
 // A finding is what check has printed.
