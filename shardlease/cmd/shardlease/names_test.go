@@ -68,6 +68,28 @@ func TestNastyNames(t *testing.T) {
 		if w.code != 0 || strings.Count(out, "\n") != 1 {
 			t.Errorf("release %q: exit code %d, %q, %q", name, w.code, out, problems)
 		}
+		w.answer = name
+		out, problems = w.output(t, "evict", "--why", "test \u202e", "--", name)
+		if harmless(t, "evict", out+problems); w.code != 0 {
+			t.Errorf("evict %q: exit code %d, %q, %q", name, w.code, out, problems)
+		}
+	}
+	for _, name := range nasty() {
+		w.env["SHARDLEASE_GROUP"] = name
+		for _, command := range [][]string{{"pause", "--why", "test \u202e"}, {"resume"}} {
+			w.answer = name
+			out, problems := w.output(t, command...)
+			if harmless(t, command[0], out+problems); w.code != 0 {
+				t.Errorf("%v in group %q: exit code %d, %q, %q", command, name, w.code, out, problems)
+			}
+		}
+	}
+	for _, format := range allFormats() {
+		out, problems := w.output(t, "groups", "-o", format)
+		harmless(t, "groups "+format, out+problems)
+		if n := strings.Count(out, "\n"); w.code != 0 || format == asNames && n < rows {
+			t.Errorf("groups -o %s: exit code %d, %d lines for %d groups", format, w.code, n, rows)
+		}
 	}
 }
 
