@@ -1,0 +1,52 @@
+package fencetest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease/fencetest"
+)
+
+// testReports is what func TestReports(t *testing.T) would be in your package. The sink keeps one
+// report for each shard, in a register.
+func testReports(t *testing.T) {
+	fencetest.Play(t, func(*fencetest.T) fencetest.Sink {
+		reports := new(memstore.Register)
+		return fencetest.Sink{
+			Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
+				return reports.Put(ctx, f.Shard, f.Generation, string(effect))
+			},
+			Effects: func(ctx context.Context, shard string) ([][]byte, error) {
+				report, err := reports.Get(ctx, shard)
+				if report.Generation == 0 {
+					return nil, err
+				}
+				return [][]byte{[]byte(report.Value)}, err
+			},
+			Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
+		}
+	})
+}
+
+// Play drives a sink of one's own through paused, replaced and woken writers.
+func ExamplePlay() {
+	_ = testReports // go test calls it
+}
+
+// testLedger is what func TestLedger(t *testing.T) would be in your package. The sink recognizes
+// the effects that it has applied.
+func testLedger(t *testing.T) {
+	fencetest.PlayRepeats(t, func(t *fencetest.T) fencetest.Sink {
+		l := &ledger{step: t.Pause, known: map[string]bool{}, entries: map[string][][]byte{}}
+		return fencetest.Sink{Apply: l.apply, Effects: l.list}
+	})
+}
+
+// An effect that may be sent again happens once. A sink that uses no context calls Pause between
+// the steps of its storage, so that Play can stop a writer there.
+func ExamplePlayRepeats() {
+	_ = testLedger // go test calls it
+}

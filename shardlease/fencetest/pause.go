@@ -1,0 +1,79 @@
+package fencetest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// A gate stops one writer at one of the points that it reaches: its use of its context, or a call of
+// T.Pause.
+//
+// Invariant: a gate stops at most one call, and open lets that call continue.
+type gate struct {
+	at      int           // the point at which to stop, from 1; 0: count the points only
+	reached chan struct{} // closed when the writer is stopped
+	open    func()        // lets it continue, and every later call pass
+	opened  chan struct{}
+
+	mu   sync.Mutex
+	seen int
+}
+
+func newGate(at int) *gate {
+	g := &gate{at: at, reached: make(chan struct{}), opened: make(chan struct{})}
+	g.open = sync.OnceFunc(func() { close(g.opened) })
+	return g
+}
+
+func (g *gate) point() {
+	g.mu.Lock()
+	g.seen++
+	stop := g.seen == g.at
+	g.mu.Unlock()
+	if !stop {
+		return
+	}
+	close(g.reached)
+	<-g.opened
+}
+
+func (g *gate) points() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.seen
+}
+
+// over returns a context whose use is a point of the gate. It forwards Value, so that a context
+// derived from it finds the one below and needs no goroutine.
+func (g *gate) over(ctx context.Context) context.Context { return watched{ctx, g} }
+
+type watched struct {
+	context.Context
+	gate *gate
+}
+
+func (w watched) Done() <-chan struct{} {
+	w.gate.point()
+	return w.Context.Done()
+}
+
+func (w watched) Err() error {
+	w.gate.point()
+	return w.Context.Err()
+}
+
+func (w watched) Value(key any) any {
+	w.gate.point()
+	return w.Context.Value(key)
+}
+
+// gates lead the calls of T.Pause to the gate of the writer that runs. They know no writer: a gate
+// is set only while one writer runs alone, and it stops the first call only.
+type gates struct{ now atomic.Pointer[gate] }
+
+func (g *gates) point() {
+	if now := g.now.Load(); now != nil {
+		now.point()
+	}
+}

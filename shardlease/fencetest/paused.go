@@ -1,0 +1,325 @@
+package fencetest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// mostPoints is how many points of a writer are tried; of more, an even selection is.
+	mostPoints = 32
+	// A writer that has not returned after 10 times the time that it needs alone, within these
+	// limits, waits for the stopped one.
+	leastPatience = 20 * time.Millisecond
+	mostPatience  = 2 * time.Second
+)
+
+// A plot is one way in which two writers of a shard meet.
+type plot struct {
+	name string
+	// warm: the shard has a fence already. The first write for a shard often takes another way.
+	warm bool
+	// successor: the successor is stopped, and not the writer that it replaces.
+	successor bool
+	why       string // the mistake of a sink that accepts a stale effect then
+}
+
+const (
+	checksFirst = "it checks first and writes after: between the two the writer was paused, and its successor wrote. " +
+		"Compare and write in one atomic step"
+	commitsApart = "it commits the fence in another transaction than the effect: the writer was paused between the two, " +
+		"and its successor wrote. Commit both in one transaction"
+	raisesAfter = "it raises the fence after the effect: the successor was paused between the two, and the writer that it replaced " +
+		"was compared with the fence of before. Raise the fence and apply the effect in one atomic step"
+)
+
+// pausedWriters stops a writer at each point that it reaches, lets the other one write, and wakes
+// the first one.
+func (s *stage) pausedWriters() error {
+	stopped := 0
+	for _, p := range []plot{
+		{"the writer was stopped, and replaced", true, false, checksFirst},
+		{"the writer was stopped in the first effect of the shard, and replaced", false, false, checksFirst},
+		{"the successor was stopped, and the writer wrote", true, true, raisesAfter},
+		{"the successor was stopped in the first effect of the shard, and the writer wrote", false, true, raisesAfter},
+	} {
+		points, took, err := s.rehearse(p)
+		if err != nil {
+			return err
+		}
+		for _, at := range selection(points) {
+			missed, err := s.meet(p, at, took)
+			if err != nil {
+				return fmt.Errorf("%s, at point %d of %d: %w", p.name, at, points, s.diagnose(p, err, points, took))
+			}
+			if missed {
+				break
+			}
+			stopped++
+		}
+	}
+	if stopped == 0 {
+		s.t.Log("fencetest: no writer could be stopped, because Apply does not use its context and nothing calls T.Pause: " +
+			"a sink that compares first and writes afterwards may go unnoticed")
+		return nil
+	}
+	s.t.Logf("fencetest: writers were stopped at %d points", stopped)
+	return nil
+}
+
+// selection returns at most mostPoints of the points, evenly spread.
+func selection(points int) []int {
+	if points == 0 {
+		return nil
+	}
+	var at []int
+	tries := min(points, mostPoints)
+	for i := range tries {
+		at = append(at, 1+i*(points-1)/max(tries-1, 1))
+	}
+	return at
+}
+
+// A pair is two writers of one shard, of which one was replaced by the other.
+type pair struct {
+	*shard
+	plot       plot
+	old        Fence
+	successor  Fence // the writer with the higher generation
+	oldEffect  string
+	nextEffect string
+}
+
+func (s *stage) pair(p plot) (*pair, error) {
+	sh := s.shard()
+	old, err := sh.grant("a")
+	if err == nil && p.warm {
+		err = sh.accepts(old)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &pair{shard: sh, plot: p, old: old}, nil
+}
+
+// replace grants the shard to the successor. If the successor is the writer that is stopped, that is
+// before it writes.
+func (p *pair) replace() (err error) {
+	if p.successor, err = p.grant("b"); err == nil {
+		p.nextEffect = p.effect(p.successor)
+	}
+	return err
+}
+
+// begin prepares the writer that is stopped, and returns its effect.
+func (p *pair) begin() (f Fence, effect string, err error) {
+	p.oldEffect = p.effect(p.old)
+	if !p.plot.successor {
+		return p.old, p.oldEffect, nil
+	}
+	err = p.replace()
+	return p.successor, p.nextEffect, err
+}
+
+// rehearse counts the points that a writer reaches, and measures how long it takes.
+func (s *stage) rehearse(p plot) (points int, took time.Duration, err error) {
+	writers, err := s.pair(p)
+	if err != nil {
+		return 0, 0, err
+	}
+	f, effect, err := writers.begin()
+	if err != nil {
+		return 0, 0, err
+	}
+	g := newGate(0)
+	from := time.Now()
+	err = s.through(g, func() error { return writers.send(f, effect, g) })
+	if err != nil {
+		return 0, 0, writers.wronglyRefused(effect, err)
+	}
+	return g.points(), time.Since(from), nil
+}
+
+// through calls send while T.Pause leads to a gate.
+func (s *stage) through(g *gate, send func() error) error {
+	s.t.gates.now.Store(g)
+	defer s.t.gates.now.Store(nil)
+	return send()
+}
+
+// A reply is the result of an Apply that runs in a goroutine.
+type reply chan error
+
+// start starts the writer that is stopped. It returns when the writer is stopped, or has returned.
+func (p *pair) start(g *gate) (reply, bool, error) {
+	f, effect, err := p.begin()
+	if err != nil {
+		return nil, false, err
+	}
+	done := make(reply, 1)
+	p.t.gates.now.Store(g)
+	go func() { done <- p.send(f, effect, g) }()
+	defer p.t.gates.now.Store(nil)
+	select {
+	case <-g.reached:
+		return done, true, nil
+	case err := <-done:
+		done <- err
+		return done, false, nil
+	}
+}
+
+// meet stops one writer at a point, lets the other one write, and wakes the first. missed reports
+// that the writer did not come to that point.
+func (s *stage) meet(p plot, at int, took time.Duration) (missed bool, err error) {
+	w, err := s.pair(p)
+	if err != nil {
+		return false, err
+	}
+	g := newGate(at)
+	defer g.open()
+	stopped, reached, err := w.start(g)
+	if err != nil || !reached {
+		return !reached, err
+	}
+	if p.successor {
+		return false, w.oldWrites(g, stopped, took)
+	}
+	return false, w.nextWrites(g, stopped, took)
+}
+
+// nextWrites: the successor writes while the writer is stopped.
+func (p *pair) nextWrites(g *gate, stopped reply, took time.Duration) error {
+	if err := p.replace(); err != nil {
+		g.open()
+		<-stopped
+		return err
+	}
+	next, returned, errNext := p.beside(p.successor, p.nextEffect, took)
+	var before []string // what readers see when the successor has written
+	var err error
+	if returned && errNext == nil {
+		before, err = p.effects()
+	}
+	g.open()
+	errOld := <-stopped
+	if !returned {
+		errNext = <-next
+	}
+	if err := cmp.Or(err, p.insist(p.successor, p.nextEffect, errNext), p.settled(errOld)); err != nil {
+		return err
+	}
+	after, err := p.effects()
+	if err != nil {
+		return err
+	}
+	if before != nil && !slices.Contains(before, p.oldEffect) && slices.Contains(after, p.oldEffect) {
+		return &disorder{p.old.Generation, p.successor.Generation}
+	}
+	// The writer does not know that it was replaced, and goes on.
+	return p.refuses(p.old, p.successor.Generation, "an effect of the same writer, which was paused, has lowered the fence. Raise the fence only, and in the step of the effect")
+}
+
+// oldWrites: the writer, which was replaced, writes while its successor is stopped. The sink may
+// accept or refuse its effect, according to whether the successor's effect is applied.
+func (p *pair) oldWrites(g *gate, stopped reply, took time.Duration) error {
+	old, returned, errOld := p.beside(p.old, p.oldEffect, took)
+	g.open()
+	errNext := <-stopped
+	if !returned {
+		errOld = <-old
+	}
+	return cmp.Or(p.insist(p.successor, p.nextEffect, errNext), p.settled(errOld))
+}
+
+// beside lets the other writer write. If it does not return, it waits for the stopped writer.
+func (p *pair) beside(f Fence, effect string, took time.Duration) (done reply, returned bool, err error) {
+	done = make(reply, 1)
+	go func() { done <- p.send(f, effect, nil) }()
+	patience := time.NewTimer(min(max(10*took, leastPatience), mostPatience))
+	defer patience.Stop()
+	select {
+	case err := <-done:
+		return done, true, err
+	case <-patience.C:
+		return done, false, nil
+	}
+}
+
+// insist repeats an effect of the present owner if it failed while another writer wrote.
+func (s *shard) insist(f Fence, effect string, err error) error {
+	for range retries {
+		if err == nil {
+			return nil
+		}
+		err = s.send(f, effect, nil)
+	}
+	return s.wronglyRefused(effect, err)
+}
+
+// settled checks what readers see when both writers have returned.
+func (p *pair) settled(errOld error) error {
+	effects, err := p.effects()
+	if err != nil {
+		return err
+	}
+	if errOld != nil && slices.Contains(effects, p.oldEffect) {
+		return errApplied(p.old, errOld)
+	}
+	return p.inOrder(p.nextEffect)
+}
+
+// diagnose explains how a stale effect came to be accepted. If a fence is raised before readers see
+// the effect that it belongs to, the two are committed separately.
+func (s *stage) diagnose(p plot, err error, points int, took time.Duration) error {
+	_, unordered := errors.AsType[*disorder](err)
+	if unordered && p.warm && !p.successor && s.sink.Grant == nil && s.raisedAlone(points, took) {
+		return explain(err, commitsApart)
+	}
+	return explain(err, p.why)
+}
+
+// raisedAlone reports whether there is a point at which a successor has raised the fence and readers
+// do not see its effect.
+func (s *stage) raisedAlone(points int, took time.Duration) bool {
+	for _, at := range selection(points) {
+		w, err := s.pair(plot{warm: true, successor: true})
+		if err != nil {
+			return false
+		}
+		g := newGate(at)
+		stopped, reached, err := w.start(g)
+		raised := false
+		if err == nil && reached {
+			raised = w.refusedAlone(g, took)
+		}
+		g.open()
+		if err != nil {
+			return false
+		}
+		<-stopped
+		if raised {
+			return true
+		}
+	}
+	return false
+}
+
+// refusedAlone reports whether the writer is refused while its successor is stopped and readers do
+// not see the effect of the successor.
+func (p *pair) refusedAlone(g *gate, took time.Duration) bool {
+	old, returned, err := p.beside(p.old, p.oldEffect, took)
+	if !returned {
+		g.open()
+		<-old
+		return false
+	}
+	if err == nil {
+		return false
+	}
+	effects, err := p.effects()
+	return err == nil && !slices.Contains(effects, p.nextEffect)
+}
