@@ -8,6 +8,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/shardlease/fencetest"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -16,6 +17,29 @@ import (
 func TestGuardedValues(t *testing.T) {
 	client := local.Client(t, nil)
 	storetest.RunRegister(t, func(t *testing.T) storetest.Register { return local.Open(t, client, local.Table(t)).Register("group") })
+}
+
+// TestGuardedValuesAreFenced: the value of a shard is never that of a stale writer, wherever the
+// writer was stopped.
+func TestGuardedValuesAreFenced(t *testing.T) {
+	client, table := local.Client(t, nil), local.Table(t)
+	fencetest.Play(t, func(*fencetest.T) fencetest.Sink {
+		values := local.Open(t, client, table).Register("group")
+		return fencetest.Sink{
+			Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
+				return values.Put(ctx, f.Shard, f.Generation, string(effect))
+			},
+			Effects: func(ctx context.Context, shard string) ([][]byte, error) {
+				value, err := values.Get(ctx, shard)
+				return [][]byte{[]byte(value.Value)}, err
+			},
+			Restart: func(context.Context) error {
+				values = local.Open(t, client, table).Register("group")
+				return nil
+			},
+			Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
+		}
+	})
 }
 
 // TestLateValueIsRefused: Put recognizes a value that an unanswered attempt of it has stored. An

@@ -28,6 +28,7 @@ import (
 	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/examples/internal/takeover"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // A sink is a table of orders, next to the lease table.
@@ -37,17 +38,23 @@ type sink struct {
 	store          *dynamostore.Store
 }
 
-// write stores an order if the tenure still holds its shard. The SDK adds a token to each
-// transaction, so a transaction that it sends twice takes effect once.
+// write stores the order of a record if the tenure still holds its shard.
 func (s *sink) write(ctx context.Context, t *shardlease.Tenure, record int, pause func() bool) error {
+	return s.put(ctx, t.Hold(), fmt.Sprintf("%s/%d", t.Shard().Name, record), fmt.Sprintf("order %d", record), func() { pause() })
+}
+
+// put stores an order if h still holds its shard. The SDK adds a token to each transaction, so a
+// transaction that it sends twice takes effect once.
+func (s *sink) put(ctx context.Context, h lease.Hold, id, text string, pause func()) error {
 	order := types.TransactWriteItem{Put: &types.Put{
 		TableName: &s.orders,
 		Item: map[string]types.AttributeValue{
-			"id":         &types.AttributeValueMemberS{Value: fmt.Sprintf("%s/%d", t.Shard().Name, record)},
-			"generation": &types.AttributeValueMemberN{Value: strconv.FormatInt(t.Generation(), 10)},
+			"id":         &types.AttributeValueMemberS{Value: id},
+			"text":       &types.AttributeValueMemberS{Value: text},
+			"generation": &types.AttributeValueMemberN{Value: strconv.FormatInt(h.Generation, 10)},
 		},
 	}}
-	fence, err := s.store.Fence(ctx, t.Hold())
+	fence, err := s.store.Fence(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -55,7 +62,7 @@ func (s *sink) write(ctx context.Context, t *shardlease.Tenure, record int, paus
 	_, err = s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
 		TransactItems: []types.TransactWriteItem{fence, order},
 	})
-	return dynamostore.Fenced(err, t.Hold())
+	return dynamostore.Fenced(err, h)
 }
 
 // writers returns, for each order, the generation under which it was last written.
@@ -90,10 +97,7 @@ func run(ctx context.Context, endpoint string, out io.Writer) (err error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	defer transport.CloseIdleConnections()
-	s := &sink{client: dynamodb.New(dynamodb.Options{
-		BaseEndpoint: &endpoint, Region: "us-east-1", HTTPClient: &http.Client{Transport: transport},
-		Credentials: credentials.NewStaticCredentialsProvider("example", "example", ""),
-	})}
+	s := &sink{client: connect(endpoint, transport)}
 	if err := s.open(ctx); err != nil {
 		return err
 	}
@@ -111,6 +115,13 @@ func run(ctx context.Context, endpoint string, out io.Writer) (err error) {
 		fmt.Fprintf(out, "order %s was written by generation %s\n", id, writers[id])
 	}
 	return err
+}
+
+func connect(endpoint string, transport http.RoundTripper) *dynamodb.Client {
+	return dynamodb.New(dynamodb.Options{
+		BaseEndpoint: &endpoint, Region: "us-east-1", HTTPClient: &http.Client{Transport: transport},
+		Credentials: credentials.NewStaticCredentialsProvider("example", "example", ""),
+	})
 }
 
 // open creates the two tables.

@@ -12,15 +12,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestLateTransactionIsRefused needs a DynamoDB Local. TestExamplesOnDynamoDB in integration
-// starts one.
-func TestLateTransactionIsRefused(t *testing.T) {
+// local returns the address of a DynamoDB Local, or skips the test. TestExamplesOnDynamoDB in
+// integration starts one.
+func local(t *testing.T) string {
 	endpoint := os.Getenv("DYNAMODB_ENDPOINT")
 	if endpoint == "" {
 		t.Skip("DYNAMODB_ENDPOINT is not set: set it to the URL of a DynamoDB Local")
 	}
+	return endpoint
+}
+
+func TestLateTransactionIsRefused(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), endpoint, &out); err != nil {
+	if err := run(t.Context(), local(t), &out); err != nil {
 		t.Error(err)
 	}
 	story := `(?s)a holds shard-0, generation (\d+)\n.*a is paused.*b holds shard-0, generation (\d+)\n  b writes record 3: done.*` +

@@ -32,13 +32,18 @@ type sink struct {
 	pointers memstore.Register
 }
 
-// write writes the report of a shard after a record. The name contains the generation, so a
-// stale worker overwrites no file of its successor. It also contains the record, so a worker
-// overwrites no file that it has published itself.
+// write writes the report of a shard after a record.
 func (s *sink) write(ctx context.Context, t *shardlease.Tenure, record int, pause func() bool) error {
-	shard, generation := t.Shard().Name, t.Generation()
-	name := fmt.Sprintf("%s-%d-%d.txt", shard, generation, record)
+	shard := t.Shard().Name
 	text := fmt.Sprintf("%s after %d records\n", shard, record)
+	return s.publish(ctx, shard, t.Generation(), fmt.Sprint(record), text, func() { pause() })
+}
+
+// publish writes a version of the report of a shard. The name contains the generation, so a stale
+// worker overwrites no file of its successor. It also contains the version, so a worker overwrites
+// no file that it has published itself.
+func (s *sink) publish(ctx context.Context, shard string, generation int64, version, text string, pause func()) error {
+	name := fmt.Sprintf("%s-%d-%s.txt", shard, generation, version)
 	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
 		return err
 	}

@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"regexp"
 	"testing"
 	"testing/synctest"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/fencetest"
 	"go.uber.org/goleak"
 )
 
@@ -24,6 +28,23 @@ func TestLatePointerIsRefused(t *testing.T) {
 		found := regexp.MustCompile(story).FindStringSubmatch(out.String())
 		if found == nil || found[1] != found[3] || found[2] != found[4] || found[1] == found[2] {
 			t.Errorf("unexpected output: %q\n%s", found, out.String())
+		}
+	})
+}
+
+// TestPublishedFilesAreFenced: readers never see the file of a stale worker.
+func TestPublishedFilesAreFenced(t *testing.T) {
+	fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
+		s := &sink{dir: t.TempDir()}
+		return fencetest.Sink{
+			Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
+				return s.publish(ctx, f.Shard, f.Generation, string(effect), string(effect), t.Pause)
+			},
+			Effects: func(ctx context.Context, shard string) ([][]byte, error) {
+				text, err := s.read(ctx, shard)
+				return [][]byte{[]byte(text)}, err
+			},
+			Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
 		}
 	})
 }

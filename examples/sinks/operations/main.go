@@ -40,21 +40,37 @@ import (
 // A bank imitates a service that accepts operation ids. Such a service must remember each id
 // for as long as it may be repeated, that is, for as long as a checkpoint may lag behind.
 type bank struct {
-	mu      sync.Mutex
-	done    map[string]int // amounts, by operation id
-	paid    int
-	repeats int
+	mu       sync.Mutex
+	done     map[string]bool // the operations, by id
+	payments []payment
+	repeats  int
+}
+
+// A payment is an operation that was executed.
+type payment struct {
+	id     string
+	amount int
 }
 
 func (b *bank) pay(id string, amount int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, again := b.done[id]; again {
+	if b.done[id] {
 		b.repeats++
 		return // a real service returns its first answer
 	}
-	b.done[id] = amount
-	b.paid += amount
+	b.done[id] = true
+	b.payments = append(b.payments, payment{id, amount})
+}
+
+// paid returns the sum of all payments.
+func (b *bank) paid() (sum int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.payments {
+		sum += p.amount
+	}
+	return sum
 }
 
 // operation returns the id of one effect of one record.
@@ -82,11 +98,11 @@ func main() {
 }
 
 func run(ctx context.Context, out io.Writer) error {
-	b := &bank{done: map[string]int{}}
+	b := &bank{done: map[string]bool{}}
 	late, err := takeover.Play(ctx, new(memstore.Store), out, b.write)
 	if err := errors.Join(late, err); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "the bank paid %d for %d operations; it paid nothing for %d repeated requests\n", b.paid, len(b.done), b.repeats)
+	fmt.Fprintf(out, "the bank paid %d for %d operations; it paid nothing for %d repeated requests\n", b.paid(), len(b.payments), b.repeats)
 	return nil
 }

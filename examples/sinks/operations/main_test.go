@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/shardlease/shardlease-go/shardlease/fencetest"
 	"go.uber.org/goleak"
 )
 
@@ -23,6 +25,31 @@ func TestRepeatedOperationHappensOnce(t *testing.T) {
 			"the bank paid 100 for 4 operations; it paid nothing for 2 repeated requests\n"
 		if !strings.Contains(out.String(), "b writes record 3: done") || !strings.HasSuffix(out.String(), end) {
 			t.Errorf("unexpected output:\n%s", out.String())
+		}
+	})
+}
+
+// TestOperationsHappenOnce: the bank executes an operation once, however often and from wherever it is requested.
+func TestOperationsHappenOnce(t *testing.T) {
+	fencetest.PlayRepeats(t, func(t *fencetest.T) fencetest.Sink {
+		b := &bank{done: map[string]bool{}}
+		return fencetest.Sink{
+			Apply: func(_ context.Context, f fencetest.Fence, effect []byte) error {
+				t.Pause() // the request, and below its answer, may arrive late
+				defer t.Pause()
+				b.pay(f.Shard+"/"+string(effect), 1)
+				return nil
+			},
+			Effects: func(_ context.Context, shard string) (effects [][]byte, _ error) {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				for _, p := range b.payments {
+					if effect, ok := strings.CutPrefix(p.id, shard+"/"); ok {
+						effects = append(effects, []byte(effect))
+					}
+				}
+				return effects, nil
+			},
 		}
 	})
 }

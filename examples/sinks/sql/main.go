@@ -38,8 +38,8 @@ import (
 
 // The rows of fences must never be deleted: a shard without a row accepts any generation.
 const schema = `
-CREATE TABLE fences (shard TEXT PRIMARY KEY, fence BIGINT NOT NULL);
-CREATE TABLE orders (shard TEXT, record BIGINT, generation BIGINT, PRIMARY KEY (shard, record))`
+CREATE TABLE IF NOT EXISTS fences (shard TEXT PRIMARY KEY, fence BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS orders (shard TEXT, record BIGINT, text TEXT, generation BIGINT, PRIMARY KEY (shard, record))`
 
 const advance = `
 INSERT INTO fences (shard, fence) VALUES (?, ?)
@@ -48,23 +48,28 @@ ON CONFLICT (shard) DO UPDATE SET fence = excluded.fence WHERE fences.fence <= e
 // A successor repeats the records after the last checkpoint; its order replaces the earlier
 // order of the same record.
 const order = `
-INSERT INTO orders (shard, record, generation) VALUES (?, ?, ?)
-ON CONFLICT (shard, record) DO UPDATE SET generation = excluded.generation`
+INSERT INTO orders (shard, record, text, generation) VALUES (?, ?, ?, ?)
+ON CONFLICT (shard, record) DO UPDATE SET text = excluded.text, generation = excluded.generation`
 
 // A sink is a database.
 type sink struct{ db *sql.DB }
 
 func (s sink) write(ctx context.Context, t *shardlease.Tenure, record int, pause func() bool) error {
 	pause()
+	return s.put(ctx, t.Shard().Name, t.Generation(), record, fmt.Sprintf("order %d", record))
+}
+
+// put stores an order under a generation.
+func (s sink) put(ctx context.Context, shard string, generation int64, record int, text string) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // has no effect after a commit
-	if err := fence(ctx, tx, t); err != nil {
+	if err := fence(ctx, tx, shard, generation); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, order, t.Shard().Name, record, t.Generation()); err != nil {
+	if _, err := tx.ExecContext(ctx, order, shard, record, text, generation); err != nil {
 		return err
 	}
 	return tx.Commit()
@@ -72,8 +77,7 @@ func (s sink) write(ctx context.Context, t *shardlease.Tenure, record int, pause
 
 // fence returns a StaleError if a higher generation has written for the shard. Otherwise it
 // records the generation, and locks the row so that no other does before the transaction ends.
-func fence(ctx context.Context, tx *sql.Tx, t *shardlease.Tenure) error {
-	shard, generation := t.Shard().Name, t.Generation()
+func fence(ctx context.Context, tx *sql.Tx, shard string, generation int64) error {
 	result, err := tx.ExecContext(ctx, advance, shard, generation)
 	if err != nil {
 		return err
@@ -98,7 +102,7 @@ func main() {
 }
 
 func run(ctx context.Context, out io.Writer) (err error) {
-	s, err := open(ctx)
+	s, err := open(ctx, ":memory:")
 	if err != nil {
 		return err
 	}
@@ -120,10 +124,10 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// open creates a database in memory. It allows one connection, because each connection would
-// have a database of its own.
-func open(ctx context.Context) (sink, error) {
-	db, err := sql.Open("sqlite", ":memory:")
+// open opens a database, and creates its tables. It allows one connection, because each connection
+// to a database in memory would have a database of its own.
+func open(ctx context.Context, name string) (sink, error) {
+	db, err := sql.Open("sqlite", name)
 	if err != nil {
 		return sink{}, err
 	}

@@ -2,8 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"path/filepath"
 	"regexp"
 	"testing"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/fencetest"
 )
 
 func TestLateTransactionIsRefusedBySQL(t *testing.T) {
@@ -18,4 +24,33 @@ func TestLateTransactionIsRefusedBySQL(t *testing.T) {
 	if found == nil || found[1] != found[3] || found[2] != found[4] || found[1] != found[5] || found[2] != found[6] || found[1] == found[2] {
 		t.Errorf("unexpected output: %q\n%s", found, out.String())
 	}
+}
+
+// TestOrdersAreFenced: the order of a shard is never that of a stale worker.
+func TestOrdersAreFenced(t *testing.T) {
+	fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
+		file := "file:" + filepath.Join(t.TempDir(), "orders.db") + "?_pragma=synchronous(off)"
+		s, err := open(t.Context(), file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.db.Close() })
+		return fencetest.Sink{
+			Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
+				return s.put(ctx, f.Shard, f.Generation, 1, string(effect))
+			},
+			Effects: func(ctx context.Context, shard string) ([][]byte, error) {
+				var text string
+				err := s.db.QueryRowContext(ctx, `SELECT text FROM orders WHERE shard = ? AND record = 1`, shard).Scan(&text)
+				return [][]byte{[]byte(text)}, err
+			},
+			Restart: func(ctx context.Context) (err error) {
+				if err = s.db.Close(); err == nil {
+					s, err = open(ctx, file)
+				}
+				return err
+			},
+			Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
+		}
+	})
 }

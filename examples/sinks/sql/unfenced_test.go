@@ -13,7 +13,7 @@ import (
 // TestCheckingFirstIsWorthNothing: a sink that checks the fence first and writes afterwards
 // accepts a late write, which overwrites that of the successor.
 func TestCheckingFirstIsWorthNothing(t *testing.T) {
-	s, err := open(t.Context())
+	s, err := open(t.Context(), ":memory:")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,8 @@ func TestCheckingFirstIsWorthNothing(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := fence(ctx, tx, t); err != nil {
+		shard, generation := t.Shard().Name, t.Generation()
+		if err := fence(ctx, tx, shard, generation); err != nil {
 			_ = tx.Rollback()
 			return err
 		}
@@ -31,7 +32,7 @@ func TestCheckingFirstIsWorthNothing(t *testing.T) {
 			return err
 		}
 		pause() // between the check and the write
-		_, err = s.db.ExecContext(ctx, order, t.Shard().Name, record, t.Generation())
+		_, err = s.db.ExecContext(ctx, order, shard, record, "", generation)
 		return err
 	}
 	var out bytes.Buffer
