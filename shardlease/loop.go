@@ -11,6 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/fence"
 )
 
 // A run is one call of Run: the shell around the engine. The goroutine that called Run owns
@@ -244,8 +245,9 @@ func (r *run) carryOut(o engine.Output) {
 // begin calls the handler.
 func (r *run) begin(o engine.Start) {
 	o.Hold.Order = r.order // handlers call it, so a runtime.Goexit in it ends only the handler's goroutine
-	soft, drain := context.WithCancelCause(r.values)
-	hard, cancel := context.WithCancelCause(r.values)
+	values := fence.NewContext(r.values, fence.Token{Group: o.Hold.Key.Group, Shard: o.Hold.Key.Name, Generation: o.Hold.Generation})
+	soft, drain := context.WithCancelCause(values)
+	hard, cancel := context.WithCancelCause(values)
 	t := &Tenure{
 		shard: Shard{Name: o.Shard.Name, Parents: o.Shard.Parents, Weight: o.Shard.Weight},
 		hold:  o.Hold, start: o.Checkpoint, attempt: int(o.Attempt), marks: uint64(max(r.config.Commit.Marks, 0)),

@@ -93,7 +93,8 @@ func (t *Tenure) Hold() lease.Hold { return t.hold }
 // Context returns the hard context, for work that must be completed: sink writes, commits
 // and [Tenure.Finish]. It ends when the tenure is over, and then its cause is an
 // [*EndError]. The ctx of the handler is the soft context: it ends when the handler should
-// wind down, at the same time or before.
+// wind down, at the same time or before. Both have the fencing token, where
+// fence.FromContext and the clients of package fencehttp find it.
 func (t *Tenure) Context() context.Context { return t.hard }
 
 // Soft returns the soft context, which a worker's handler gets as its ctx: it ends when the holder

@@ -1,0 +1,88 @@
+// Package fence carries fencing tokens to the sinks that compare them. The contexts of a tenure have
+// its [Token], so that a call deep inside of a handler can send it on; packages fencehttp and
+// fencegrpc carry it over a wire. A [Guard] is the other end: it compares the token and applies an
+// effect in one atomic step.
+//
+// A service that compares first, in a middleware say, and then applies the effect refuses most stale
+// effects and not all: it may be paused between the two, and the successor may write there. Nothing
+// but a comparison in the step of the effect refuses them all.
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// ErrMissing: a call that needs a token has none.
+var ErrMissing = errors.New("no fencing token")
+
+// A Token is the fencing token of one tenure: the generation of one shard.
+type Token struct {
+	// Group is the group of workers. Shards of two groups may have the same name, and their
+	// generations are not related.
+	Group      string
+	Shard      string
+	Generation int64
+}
+
+// String returns the token for logs.
+func (t Token) String() string {
+	return fmt.Sprintf("generation %d of %s/%s", t.Generation, t.Group, t.Shard)
+}
+
+func (t Token) key() lease.Key {
+	return lease.Key{Group: t.Group, Kind: lease.KindLease, Name: t.Shard}
+}
+
+// Validate reports why no worker can have the token. The errors are [checkpoint.InvalidError].
+func (t Token) Validate() error {
+	err := t.key().Validate()
+	if t.Generation < 1 {
+		err = errors.Join(err, &checkpoint.InvalidError{Field: "generation", Rule: "must be at least 1", Limit: 1})
+	}
+	return err
+}
+
+// Refused returns the error of a guard that has seen a higher generation.
+func (t Token) Refused(observed int64) *checkpoint.StaleError {
+	return &checkpoint.StaleError{Shard: t.Shard, Mine: t.Generation, Observed: observed}
+}
+
+type key struct{}
+
+// NewContext returns a context with a token. The contexts of a tenure have that of the tenure.
+func NewContext(ctx context.Context, t Token) context.Context {
+	return context.WithValue(ctx, key{}, t)
+}
+
+// FromContext returns the token of a context, if it has one.
+func FromContext(ctx context.Context) (Token, bool) {
+	t, ok := ctx.Value(key{}).(Token)
+	return t, ok
+}
+
+// A Guard applies effects under tokens. E is what an effect needs to be a part of the guard's step:
+// a *sql.Tx, for example.
+type Guard[E any] interface {
+	// Do raises the fence of the token's shard to the token's generation, and runs the effect, in
+	// one atomic step: both happen, or neither. If the fence is higher already, Do returns a
+	// *checkpoint.StaleError, and the effect does not happen. If the effect returns an error, Do
+	// returns that error, and nothing has happened. Do runs the effect at most once.
+	//
+	// Fences are kept as long as the effects, one for each group and shard: a fence that is
+	// deleted lets the next stale effect pass.
+	Do(ctx context.Context, t Token, effect func(ctx context.Context, step E) error) error
+}
+
+// Do applies an effect under the token of the context. Without a token it returns ErrMissing.
+func Do[E any](ctx context.Context, g Guard[E], effect func(ctx context.Context, step E) error) error {
+	t, ok := FromContext(ctx)
+	if !ok {
+		return ErrMissing
+	}
+	return g.Do(ctx, t, effect)
+}

@@ -1,0 +1,381 @@
+package fencehttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/fence"
+	"github.com/shardlease/shardlease-go/shardlease/fencehttp"
+	"github.com/shardlease/shardlease-go/shardlease/fencetest"
+	"github.com/shardlease/shardlease-go/shardlease/tenuretest"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A ledger is a guard in memory, whose effects add entries. A real one is a transaction.
+type ledger struct {
+	pause func() // is called where a real storage would be
+
+	mu      sync.Mutex
+	fences  map[string]int64
+	entries map[string][]string // by shard
+}
+
+func newLedger(pause func()) *ledger {
+	return &ledger{pause: pause, fences: map[string]int64{}, entries: map[string][]string{}}
+}
+
+func (l *ledger) Do(ctx context.Context, t fence.Token, effect func(context.Context, *[]string) error) error {
+	l.pause()
+	defer l.pause()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if observed := l.fences[t.Shard]; t.Generation < observed {
+		return t.Refused(observed)
+	}
+	var added []string
+	if err := effect(ctx, &added); err != nil {
+		return err
+	}
+	l.fences[t.Shard] = t.Generation
+	l.entries[t.Shard] = append(l.entries[t.Shard], added...)
+	return nil
+}
+
+func (l *ledger) list(_ context.Context, shard string) (list [][]byte, _ error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, entry := range l.entries[shard] {
+		list = append(list, []byte(entry))
+	}
+	return list, nil
+}
+
+// add is the effect of a request.
+func add(w http.ResponseWriter, r *http.Request, step *[]string) error {
+	entry, err := io.ReadAll(r.Body)
+	*step = append(*step, string(entry))
+	w.WriteHeader(http.StatusCreated)
+	return err
+}
+
+func (l *ledger) handler() http.Handler { return fencehttp.Handler[*[]string]{Guard: l, Effect: add} }
+
+// serve starts a server, and returns a client that sends tokens.
+func serve(t testing.TB, h http.Handler) (*httptest.Server, *http.Client) {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	base := new(http.Transport)
+	t.Cleanup(base.CloseIdleConnections)
+	return server, &http.Client{Transport: &fencehttp.Transport{Base: base}}
+}
+
+// post sends an effect under the token of the context.
+func post(ctx context.Context, client *http.Client, url, effect string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(effect))
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if err := fencehttp.Check(response); err != nil {
+		return err
+	}
+	text, err := io.ReadAll(response.Body)
+	if response.StatusCode >= 300 {
+		err = errors.Join(err, fmt.Errorf("%s: %s", response.Status, text))
+	}
+	return err
+}
+
+func under(ctx context.Context, shard string, generation int64) context.Context {
+	return fence.NewContext(ctx, fence.Token{Group: "orders", Shard: shard, Generation: generation})
+}
+
+// overHTTP is a sink behind a real server. Its clients are stopped, and so is the server where it
+// calls Pause.
+func overHTTP(t *fencetest.T, h http.Handler, effects func(context.Context, string) ([][]byte, error)) fencetest.Sink {
+	server, client := serve(t, h)
+	return fencetest.Sink{
+		Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
+			return post(under(ctx, f.Shard, f.Generation), client, server.URL, string(effect))
+		},
+		Effects: effects,
+		Restart: func(context.Context) error {
+			server.Close()
+			server, client = serve(t, h)
+			return nil
+		},
+		Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
+	}
+}
+
+// TestHandlerIsFenced: a stale request has no effect, wherever its client or the server was stopped.
+func TestHandlerIsFenced(t *testing.T) {
+	fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
+		l := newLedger(t.Pause)
+		return overHTTP(t, l.handler(), l.list)
+	})
+}
+
+// reports returns a handler that stores one report for each shard, in a register.
+func reports(register *memstore.Register, pause func()) http.Handler {
+	return fencehttp.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		report, err := io.ReadAll(r.Body)
+		if err == nil {
+			pause()
+			token, _ := fence.FromContext(r.Context())
+			err = register.Put(r.Context(), token.Shard, token.Generation, string(report))
+		}
+		if err != nil {
+			fencehttp.Error(w, err)
+		}
+	}))
+}
+
+// TestRegisterOverHTTPIsFenced: a handler that hands the token on to a register is fenced.
+func TestRegisterOverHTTPIsFenced(t *testing.T) {
+	fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
+		register := new(memstore.Register)
+		return overHTTP(t, reports(register, t.Pause), func(ctx context.Context, shard string) ([][]byte, error) {
+			report, err := register.Get(ctx, shard)
+			return [][]byte{[]byte(report.Value)}, err
+		})
+	})
+}
+
+// A recorder is a test that records its failures.
+type recorder struct {
+	testing.TB
+	failures []string
+}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.failures = append(r.failures, fmt.Sprintf(format, args...))
+}
+
+// TestComparingBeforeTheHandlerLetsPass: a middleware that compares the token, and then calls a
+// handler that writes, accepts a stale request.
+func TestComparingBeforeTheHandlerLetsPass(t *testing.T) {
+	r := &recorder{TB: t}
+	fencetest.Play(r, func(t *fencetest.T) fencetest.Sink {
+		l := newLedger(func() {})
+		compare := func(next http.Handler) http.Handler {
+			return fencehttp.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				token, _ := fence.FromContext(r.Context())
+				if err := l.Do(r.Context(), token, func(context.Context, *[]string) error { return nil }); err != nil {
+					fencehttp.Error(w, err)
+					return
+				}
+				t.Pause()
+				next.ServeHTTP(w, r)
+			}))
+		}
+		return overHTTP(t, compare(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			token, _ := fence.FromContext(r.Context())
+			entry, _ := io.ReadAll(r.Body)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.entries[token.Shard] = append(l.entries[token.Shard], string(entry))
+		})), l.list)
+	})
+	if all := strings.Join(r.failures, "\n"); !strings.Contains(all, "the sink accepted an effect of generation 7 after one of generation 8") {
+		t.Errorf("the report is %q", all)
+	}
+}
+
+// TestTenureSendsItsToken: both contexts of a tenure have its token, and the answer to a request of
+// a replaced worker is a StaleError.
+func TestTenureSendsItsToken(t *testing.T) {
+	l := newLedger(func() {})
+	server, client := serve(t, l.handler())
+	tenure := tenuretest.Begin(t, shardlease.Config{Group: "orders"}, "shard-3", checkpoint.Mark{})
+	err := tenure.Call(func(ctx context.Context, tn *shardlease.Tenure) error {
+		return errors.Join(post(ctx, client, server.URL, "from ctx"), post(tn.Context(), client, server.URL, "from t.Context()"))
+	})
+	if err != nil || l.fences["shard-3"] != tenure.Generation() || len(l.entries["shard-3"]) != 2 {
+		t.Errorf("%v; fences %v, entries %v", err, l.fences, l.entries)
+	}
+	next := tenure.Generation() + 1
+	if err := post(under(t.Context(), "shard-3", next), client, server.URL, "of the successor"); err != nil {
+		t.Error(err)
+	}
+	late := context.WithoutCancel(tenure.Context()) // the process was paused, and does not know
+	stale, ok := errors.AsType[*checkpoint.StaleError](post(late, client, server.URL, "late"))
+	if want := (checkpoint.StaleError{Shard: "shard-3", Mine: next - 1, Observed: next}); !ok || *stale != want {
+		t.Errorf("got %v, want %v", stale, &want)
+	}
+}
+
+// TestSlowClientHoldsNoStep: a client that sends half of its body does not delay its successor, and
+// is refused when it has sent the rest.
+func TestSlowClientHoldsNoStep(t *testing.T) {
+	l := newLedger(func() {})
+	server, client := serve(t, l.handler())
+	body, rest := net.Pipe()
+	late := make(chan error, 1)
+	go func() {
+		r, err := http.NewRequestWithContext(under(t.Context(), "shard-0", 7), http.MethodPost, server.URL, body)
+		if err != nil {
+			late <- err
+			return
+		}
+		response, err := client.Do(r)
+		if err == nil {
+			err = fencehttp.Check(response)
+			_ = response.Body.Close()
+		}
+		late <- err
+	}()
+	if _, err := rest.Write([]byte("half")); err != nil {
+		t.Fatal(err)
+	}
+	if err := post(under(t.Context(), "shard-0", 8), client, server.URL, "whole"); err != nil {
+		t.Error(err)
+	}
+	_ = rest.Close()
+	if err := <-late; !errors.Is(err, checkpoint.ErrStale) {
+		t.Errorf("the slow client got %v", err)
+	}
+	if got := l.entries["shard-0"]; len(got) != 1 || got[0] != "whole" {
+		t.Errorf("the entries are %q", got)
+	}
+}
+
+// TestResponses: each refusal has its status and a body that names both generations, and Check reads
+// it back. Nothing is applied.
+func TestResponses(t *testing.T) {
+	const large = 1<<53 + 1 // a floating-point number does not have this value
+	valid := http.Header{"Shardlease-Group": {"orders"}, "Shardlease-Shard": {"a%2Fb"}, "Shardlease-Generation": {fmt.Sprint(large)}}
+	fails := errors.New("password")
+	for name, tc := range map[string]struct {
+		header http.Header
+		body   string
+		effect func(http.ResponseWriter) error
+		status int
+		want   error // what Check returns
+		text   string
+	}{
+		"missing":   {http.Header{}, "", nil, 428, fence.ErrMissing, `"type":"urn:shardlease:missing-token"`},
+		"malformed": {http.Header{"Shardlease-Generation": {"x"}}, "", nil, 400, checkpoint.ErrInvalid, `"type":"urn:shardlease:invalid-token"`},
+		"stale": {valid, "", nil, 412, checkpoint.ErrStale, fmt.Sprintf(
+			`"shard":"a/b","generation":"%d","observed":"%d"}`, large, large+1)},
+		"large body":       {valid, strings.Repeat("x", 101), nil, 413, nil, "Too Large"},
+		"the effect fails": {valid, "", func(http.ResponseWriter) error { return fails }, 500, nil, `"status":500`},
+		"the effect fails after a success": {valid, "", func(w http.ResponseWriter) error { w.WriteHeader(201); return fails },
+			500, nil, `"status":500`},
+		"the effect refuses": {valid, "", func(w http.ResponseWriter) error {
+			w.Header().Set("X-Reason", "sold out")
+			w.WriteHeader(409)
+			_, err := io.WriteString(w, "sold out")
+			return errors.Join(err, fails)
+		}, 409, nil, "sold out"},
+		"the effect does not write": {valid, "", func(http.ResponseWriter) error { return nil }, 200, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(func() {})
+			if tc.effect == nil {
+				l.fences["a/b"] = large + 1
+				tc.effect = func(http.ResponseWriter) error { t.Error("the effect happens"); return nil }
+			}
+			before := l.fences["a/b"]
+			h := fencehttp.Handler[*[]string]{Guard: l, MaxBody: 100, Effect: func(w http.ResponseWriter, _ *http.Request, _ *[]string) error {
+				return tc.effect(w)
+			}}
+			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(tc.body))
+			r.Header = tc.header
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			response := w.Result()
+			err := fencehttp.Check(response)
+			body, errBody := io.ReadAll(response.Body)
+			if response.StatusCode != tc.status || !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) || errBody != nil ||
+				!strings.Contains(string(body), tc.text) || strings.Contains(string(body), "password") {
+				t.Errorf("status %d, Check returns %v, the body is %s (%v)", response.StatusCode, err, body, errBody)
+			}
+			if tc.status != 200 && l.fences["a/b"] != before {
+				t.Error("the fence was raised")
+			}
+			if name == "the effect refuses" && response.Header.Get("X-Reason") == "" {
+				t.Error("the header of the effect is lost")
+			}
+			if strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json") && !json.Valid(body) {
+				t.Errorf("the body is no JSON: %s", body)
+			}
+		})
+	}
+}
+
+// TestCheckReadsNothingElse: Check leaves the responses of others as they are.
+func TestCheckReadsNothingElse(t *testing.T) {
+	for _, tc := range []struct {
+		status     int
+		kind, body string
+	}{
+		{200, "text/plain", "ok"}, {412, "application/problem+json", "no JSON"}, {412, "", ""},
+		{412, "application/problem+json", `{"type":"about:blank"}`}, {200, "application/problem+json", `{"type":"urn:shardlease:stale"}`},
+	} {
+		r := &http.Response{StatusCode: tc.status, Header: http.Header{"Content-Type": {tc.kind}}, Body: io.NopCloser(strings.NewReader(tc.body))}
+		if err := fencehttp.Check(r); err != nil {
+			t.Errorf("%+v: %v", tc, err)
+		}
+		if body, err := io.ReadAll(r.Body); err != nil || string(body) != tc.body {
+			t.Errorf("%+v: the body is %q, %v", tc, body, err)
+		}
+	}
+}
+
+// A closable body reports whether it was closed.
+type closable struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closable) Close() error { c.closed = true; return nil }
+
+type sender func(*http.Request) (*http.Response, error)
+
+func (s sender) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }
+
+// TestTransportSendsNoRequestWithoutToken: a request without a valid token is not sent, and its body
+// is closed. A request with one is not changed, because its owner may send it again.
+func TestTransportSendsNoRequestWithoutToken(t *testing.T) {
+	var sent *http.Request
+	transport := &fencehttp.Transport{Base: sender(func(r *http.Request) (*http.Response, error) { sent = r; return nil, nil })}
+	for ctx, want := range map[context.Context]error{
+		t.Context():                      fence.ErrMissing,
+		under(t.Context(), "shard-0", 0): checkpoint.ErrInvalid,
+		under(t.Context(), "shard 0", 7): nil,
+	} {
+		body := &closable{Reader: strings.NewReader("x")}
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://example.com", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent = nil
+		_, err = transport.RoundTrip(r)
+		if !errors.Is(err, want) || (sent != nil) != (want == nil) || body.closed != (want != nil) || len(r.Header) != 0 {
+			t.Errorf("want %v: got %v, sent %t, closed %t, the request has %v", want, err, sent != nil, body.closed, r.Header)
+		}
+		if want == nil && sent.Header.Get("Shardlease-Shard") != "shard%200" {
+			t.Errorf("the headers are %v", sent.Header)
+		}
+	}
+}
