@@ -165,7 +165,7 @@ func (e *Engine) live() {
 	}
 	hurry := e.hurry(t, says, e.news.added, e.shards.unsaid)
 	if e.seat.speaks(t, hurry) { // it looks at every shard, which would be dear in each step
-		says.Settled = e.settles()
+		says.Settled = e.follow.settles(e.revision(), e.shards.all)
 	}
 	if e.seat.keep(t, says, hurry, e.leave.over) {
 		e.shards.forget(t, e.seat.me) // they continue under a new incarnation
@@ -174,15 +174,6 @@ func (e *Engine) live() {
 	if e.seat.phase == seated {
 		t.at(e.shards.due)
 	}
-}
-
-// revision returns the newest revision of the plan that this worker knows.
-func (e *Engine) revision() int64 { return max(e.watch.plan.Revision, e.seat.row.Revision) }
-
-// settles reports whether this worker holds what its target of the newest revision says, and nothing else.
-func (e *Engine) settles() bool {
-	return e.follow.revision > 0 && e.follow.revision == e.revision() && e.follow.missing == 0 && len(e.follow.broken) == 0 &&
-		!slices.ContainsFunc(e.shards.all, func(s *shard) bool { return s.aim.mine != (s.t != nil) })
 }
 
 // loseSeat ends every tenure at once.

@@ -219,6 +219,9 @@ func (f *fleet) sawPlan(t *turn, plan lease.Plan, wishes lease.Wishes, begun ord
 	return f.watch.saw(t, plan, wishes, begun)
 }
 
+// revision returns the newest revision of the plan that this worker knows.
+func (f *fleet) revision() int64 { return max(f.watch.plan.Revision, f.seat.row.Revision) }
+
 // crowded takes a listing that does not show all seats. The fleet is large, or there is no plan yet
 // for all of it: then the workers watch whose seats it shows.
 func (f *fleet) crowded(t *turn, in sighting, begun order) {

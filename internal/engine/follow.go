@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -113,6 +115,12 @@ func (f *follow) spoil(t *turn, page lease.Key) bool {
 func (f *follow) adopt(revision int64, target lease.Target, missing int64) bool {
 	*f = follow{revision: revision, target: target, missing: missing}
 	return true
+}
+
+// settles reports whether this worker holds what its target of that revision says, and nothing else.
+func (f *follow) settles(revision int64, all []*shard) bool {
+	return f.revision > 0 && f.revision == revision && f.missing == 0 && len(f.broken) == 0 &&
+		!slices.ContainsFunc(all, func(s *shard) bool { return s.aim.mine != (s.t != nil) })
 }
 
 // successor returns the worker to which the plan gives a shard of this worker; empty: it does not

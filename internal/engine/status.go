@@ -55,7 +55,7 @@ func (e *Engine) Status() Status {
 		Listed:  e.watch.known,
 		Sourced: e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(&e.turn),
 		Foreign: e.fleet.sessions,
-		Held:    e.shards.held(), Trust: c.trust.until, Revision: e.revision(), Settled: e.settles(),
+		Held:    e.shards.held(), Trust: c.trust.until, Revision: e.revision(), Settled: e.follow.settles(e.revision(), e.shards.all),
 		StoreFault: e.faults.store.err, SourceFault: e.faults.source.err,
 		CommitsFail: e.faults.commits.shown(), Unwell: e.faults.unwell.shown(),
 	}

@@ -40,7 +40,7 @@ func commandMutants() []mutant {
 			always("!spoilt"), inWorker, "TestLiftAll"},
 		{"a seat says whether its worker holds what the plan says", "internal/engine.Engine.live",
 			cut("says.settled"), inWorker, "TestStatus"},
-		{"a worker in a move is not settled", "internal/engine.Engine.settles",
+		{"a worker in a move is not settled", "internal/engine.follow.settles",
 			swap(`s.aim.mine != (s.t != nil)`, `false`), inWorker, "TestStatus"},
 		{"a list of wishes shows no looks", "shardlease.Supervisor.Wishes",
 			never("protocol.wishlook"), inWorker, "TestCommandsAreNoticedAtOnce"},
