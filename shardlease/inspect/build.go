@@ -255,6 +255,11 @@ func (b *builder) worker(seat *lease.Seat) Worker {
 		Seat: *seat, Seated: b.seated(seat), Silent: since(b.now, seat.At), Leaves: seat.Leaving, Health: health(seat.Health),
 		Beating: Unknown, Target: -1,
 	}
+	for _, wish := range b.wishes {
+		if wish.Subject == seat.Name && wish.Stands(b.now) && (wish.Kind == lease.WishDrain || wish.Kind == lease.WishCordon && w.Wish == "") {
+			w.Wish = wish.Kind
+		}
+	}
 	w.judge(len(b.seats))
 	if b.known && slices.ContainsFunc(b.reading.targets, func(page lease.Target) bool { return page.Incarnation == seat.Incarnation }) {
 		w.Target = 0

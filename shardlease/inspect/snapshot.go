@@ -121,10 +121,12 @@ type Worker struct {
 	Seated  Age // how long it has had its seat
 	Silent  Age // how long ago its last heartbeat was
 	// Dead reports that the heartbeat is so late that another worker should have evicted this one.
-	Dead    bool
-	Leaves  bool   // it shuts down
-	Health  string // why it is not well; empty: it is well
-	Beating Tri    // whether its heartbeat moves
+	Dead   bool
+	Leaves bool   // it shuts down
+	Health string // why it is not well; empty: it is well
+	// Wish is the drain or the cordon that stands for the workers of its name; empty: there is none.
+	Wish    lease.WishKind
+	Beating Tri // whether its heartbeat moves
 
 	// Unsettled is how long the worker has not seen the complete plan, or has not held what it
 	// assigns. It is unknown for a worker that does hold it.

@@ -248,17 +248,24 @@ func workerCells(w *inspect.Worker) []string {
 }
 
 func workerState(w *inspect.Worker) string {
+	state := "well"
 	switch {
 	case w.Dead:
-		return "dead"
+		state = "dead"
 	case !w.Seat.Confirmed():
-		return "joining"
+		state = "joining"
 	case w.Health != "":
-		return "unwell: " + w.Health
+		state = "unwell: " + w.Health
 	case w.Leaves:
-		return "leaving"
+		state = "leaving"
 	}
-	return "well"
+	switch w.Wish {
+	case lease.WishCordon:
+		state = "cordoned, " + state
+	case lease.WishDrain:
+		state = "drained, " + state
+	}
+	return state
 }
 
 func limit(n int64) string {

@@ -161,6 +161,7 @@ type workerView struct {
 	Dead        bool       `json:"dead"`
 	Leaving     bool       `json:"leaving"`
 	Health      string     `json:"health,omitempty"`
+	Wish        string     `json:"wish,omitempty"`
 	TTLSeconds  float64    `json:"ttlSeconds"`
 	Since       *time.Time `json:"since,omitempty"`
 	Revision    string     `json:"revision"`
@@ -172,7 +173,7 @@ func workerOf(w *inspect.Worker) workerView {
 	v := workerView{
 		Name: s.Name, Incarnation: string(s.Incarnation), Task: s.Task, Build: s.Build, Handoff: s.Handoff,
 		Held: w.Held, Giving: w.Giving, Taking: w.Taking, MaxShards: s.MaxShards, Heartbeat: ageOf(w.Silent), Beat: number(s.Beat),
-		Beating: string(w.Beating), Dead: w.Dead, Leaving: w.Leaves, Health: w.Health, TTLSeconds: seconds(s.TTL), Since: stamp(s.Since),
+		Beating: string(w.Beating), Dead: w.Dead, Leaving: w.Leaves, Health: w.Health, Wish: string(w.Wish), TTLSeconds: seconds(s.TTL), Since: stamp(s.Since),
 		Revision: number(s.Revision), Settled: s.Settled,
 	}
 	if w.Target >= 0 {
