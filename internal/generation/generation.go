@@ -27,6 +27,9 @@ func First(at time.Time) int64 {
 	return min(max(seconds, 1), math.MaxInt64>>23) << 22
 }
 
+// Time returns the time at which a row with that generation would be created with it: the inverse of First.
+func Time(generation int64) time.Time { return time.Unix(epoch.Unix()+generation>>22, 0) }
+
 // ValidClock returns an error for the time of a clock that was never set: a first generation from
 // it would be below all that were issued before, and a tombstone from it would expire at once.
 func ValidClock(at time.Time) error {

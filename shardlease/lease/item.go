@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/generation"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -86,7 +87,7 @@ func (r Row) encode(put func(string, any)) {
 	put(attr.Quarantined, r.Quarantined)
 	put(attr.Removed, r.Removed)
 	if r.Removed {
-		put(attr.Expires, r.Last.At.Add(TombstoneAge).Unix())
+		put(attr.Expires, r.expires().Unix())
 	}
 	put(attr.Failures, r.Failures.Count)
 	put(attr.FailedGeneration, r.Failures.Last)
@@ -94,6 +95,17 @@ func (r Row) encode(put func(string, any)) {
 	put(attr.FailedBy, r.Failures.Workers)
 	put(attr.Last, r.Last.pack(r.Owner.Task))
 	put(attr.Past, r.Past)
+}
+
+// expires returns from when on a store may delete a tombstone. A row that is made after that has a
+// generation of the clock, which must be above that of the tombstone. The clock from which the
+// generation came may have been ahead of the present one.
+func (r Row) expires() time.Time {
+	from := r.Last.At
+	if issued := generation.Time(r.Generation); issued.After(from) {
+		from = issued
+	}
+	return from.Add(TombstoneAge)
 }
 
 // Decode reads the stored form of a record. It ignores attributes that it does not know, and

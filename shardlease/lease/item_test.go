@@ -16,6 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/generation"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -150,6 +151,19 @@ func TestItemsComeBack(t *testing.T) {
 	}
 	if _, ok := lease.Encode(failed)[attr.Expires]; ok {
 		t.Error("a row that is not a tombstone has an expiry")
+	}
+}
+
+// TestTombstoneOutlivesAFastClock: a clock that was two months ahead issued the generation of a tombstone. When the
+// tombstone may be deleted, the clock of a new row gives a higher one.
+func TestTombstoneOutlivesAFastClock(t *testing.T) {
+	removed := time.Date(2026, 11, 25, 9, 0, 0, 0, time.UTC)
+	ahead := removed.Add(60 * 24 * time.Hour)
+	r := lease.Row{Group: "g", Shard: "s", Counter: 3, WriteID: "w", Generation: generation.First(ahead) + 2, Removed: true,
+		Last: lease.Transfer{Generation: generation.First(ahead) + 2, Reason: lease.ReasonRemoved, By: "w", At: removed}}
+	swept := time.Unix(lease.Encode(r)[attr.Expires].(int64), 0)
+	if next := generation.First(swept); next <= r.Generation || swept.Before(ahead.Add(lease.TombstoneAge)) {
+		t.Errorf("deleted at %v: the next row begins at %d, and the tombstone had %d", swept, next, r.Generation)
 	}
 }
 
