@@ -189,7 +189,8 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 // If the worker is still running, its next heartbeat is refused; it then reports [event.Lost] with
 // the cause [event.CauseExpired], ends all its tenures, takes a new seat, and may get the same
 // shards again. If the worker claims more shards before its seat is deleted, Evict releases them
-// afterwards. If another worker claims such a shard first, a failed attempt is counted for it.
+// afterwards. If another worker, or this one under its new seat, claims such a shard first, a failed
+// attempt is counted for it.
 func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation, why string) ([]lease.Row, error) {
 	return s.expel(ctx, []lease.Incarnation{worker}, why)
 }
@@ -210,6 +211,9 @@ func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why 
 		errs = append(errs, s.unseat(ctx, worker))
 	}
 	more, _, err := s.releaseAll(ctx, workers, why)
+	for _, row := range more { // a shard that was claimed in between is in both
+		released = slices.DeleteFunc(released, func(r lease.Row) bool { return r.Shard == row.Shard })
+	}
 	return append(released, more...), errors.Join(append(errs, err)...)
 }
 
