@@ -10,8 +10,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// deploy runs under the lease "deploy": it is the only deployment, or it returns at once and names the
-// other one.
+// deploy runs one deployment under the lease "deploy". If another deployment holds the lease, deploy
+// does not wait: it returns an error that names the holder.
 func deploy(ctx context.Context, session *shardlease.Session) error {
 	tenure, err := session.TryAcquire(ctx, "deploy", shardlease.AcquireOptions{Task: "release 7"})
 	if errors.Is(err, lease.ErrHeld) { // a *HeldError, which names the holder
@@ -30,7 +30,7 @@ func deploy(ctx context.Context, session *shardlease.Session) error {
 	return nil
 }
 
-// A session holds leases by name: locks whose token grows with every holder.
+// A session holds leases by name: locks whose fencing token grows with every holder.
 func ExampleSession() {
 	ctx, stop := context.WithCancel(context.Background()) // in a program: signal.NotifyContext
 	defer stop()
