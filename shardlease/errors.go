@@ -21,11 +21,11 @@ var (
 	ErrConfig = errors.New("invalid configuration")
 	// ErrRunning means that Run was called before. A worker or a session runs once.
 	ErrRunning = errors.New("Run was called before: a worker or a session runs only once")
-	// ErrSessionOver means that the session has ended, or that the context of its Run has.
+	// ErrSessionOver means that the session has ended, or that the context of its Run has ended.
 	ErrSessionOver = errors.New("the session is over")
-	// ErrHolding means that the session holds the lease already, under a tenure that was not released.
+	// ErrHolding means that the session already holds the lease, under a tenure that is not released.
 	ErrHolding = errors.New("this session holds the lease already")
-	// ErrWaiting means that another call of the same session waits for the lease already.
+	// ErrWaiting means that another call of the same session already waits for the lease.
 	ErrWaiting = errors.New("this session waits for the lease already")
 	// ErrEnded means that the tenure is over. An [*EndError] contains the cause. The cause of the
 	// soft context matches ErrEnded too, although the tenure may last a little longer.
@@ -36,8 +36,9 @@ var (
 
 // A ConfigError contains a field and the rule that its value breaks.
 type ConfigError struct {
-	// Field is a field of [Config], of [SessionConfig] or of [AcquireOptions]; or the argument "store" or
-	// "source" of [New] and [NewSession], "ctx" or "handler" of Run, "ctx" or "name" of [Session.Acquire].
+	// Field is the name of a field of [Config], [SessionConfig] or [AcquireOptions], or of an argument:
+	// "store" or "source" of [New] and [NewSession], "ctx" or "handler" of Run, and "ctx" or "name" of
+	// [Session.Acquire].
 	Field string
 	Rule  string
 	Err   error // the error of the check that refused the value; nil if Rule is complete
@@ -109,8 +110,8 @@ func (e *EndError) Unwrap() error {
 	return e.Err
 }
 
-// A GroupError means that the group is of the other kind: one of workers, or one of sessions. Each kind
-// needs groups of its own. The first worker or session of a group decides its kind for good.
+// A GroupError means that a worker runs in a group of sessions, or a session in a group of workers.
+// Each kind needs groups of its own. The first worker or session of a group decides its kind forever.
 type GroupError struct {
 	Group    string
 	Sessions bool // the group is one of sessions
@@ -126,16 +127,16 @@ func (e *GroupError) Error() string {
 	return fmt.Sprintf("group %q is one of workers: a session needs another group", e.Group)
 }
 
-// A HeldError is the reason why [Session.TryAcquire] has not acquired a lease, and why nobody can
-// acquire a finished one. It matches lease.ErrHeld, except if the lease is finished.
+// A HeldError is the reason why [Session.TryAcquire] has not acquired a lease. [Session.Acquire]
+// returns it too if the lease is finished. It matches lease.ErrHeld, unless the lease is finished.
 type HeldError struct {
 	Name       string
-	Owner      lease.Owner // the holder: its name, incarnation and task; zero: nobody
+	Owner      lease.Owner // the holder: its name, incarnation and task; zero: no session
 	Generation int64
 	// Since is when the generation began, by the clock of the holder's machine. It is for people.
 	Since       time.Time
 	Lost        bool // the holder is gone, and its lock delay is not over yet
-	Quarantined bool // an operator has set the lease aside
+	Quarantined bool // an operator has quarantined the lease
 	Finished    bool // the lease is finished: nobody can acquire it again
 	Unreadable  bool // the row of the lease cannot be read, and the other fields are empty
 }
@@ -160,7 +161,7 @@ func (e *HeldError) Error() string {
 	return text
 }
 
-// Is makes errors.Is(err, lease.ErrHeld) true, except for a finished lease.
+// Is makes errors.Is(err, lease.ErrHeld) true, unless the lease is finished.
 func (e *HeldError) Is(target error) bool {
 	return e != nil && (target == lease.ErrHeld && !e.Finished)
 }

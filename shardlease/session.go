@@ -19,34 +19,35 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// This file has leases by name. A Session is a Worker with another engine: the run loop, the calls of
-// the store and the tenures are the same. A tenure has a handler of the session's own, which passes
-// the Tenure to the call of Acquire that waits for it, and returns when it is released or over.
+// This file has leases by name. A Session is a Worker with another engine: both have the same run
+// loop, calls of the store and tenures. The handler of each tenure is Session.hold: it passes the
+// Tenure to the waiting call of Acquire, and returns when the tenure is released or over.
 
 // A SessionConfig is the configuration of a session. The zero value of a field means its default, and
 // a negative duration turns a field off, as in [Config]. Group has no default.
 type SessionConfig struct {
-	// Group is the name that the sessions share which contend for the same leases. A group of
-	// sessions cannot be one of workers. Required.
+	// Group is the name that all sessions share that contend for the same leases. No worker can be
+	// in a group of sessions. Required.
 	Group string
 	// Name identifies this session to people. It need not be unique. Default as in [Config].
 	Name string
-	// Task is free text: what this session works for. [AcquireOptions] can set one for each lease.
+	// Task is free text about the work of this session. [AcquireOptions] can set a task for each
+	// lease.
 	Task string
 
 	// TTL is the lease time: how long the heartbeat counter of this session may stand still before
-	// another session, which waits for one of its leases, evicts it. One heartbeat, three times per
-	// TTL, renews all leases. Default 10 s; at least 300 ms.
+	// a session that waits for one of its leases evicts it. The session sends one heartbeat for all
+	// its leases, three times per TTL. Default 10 s; at least 300 ms.
 	TTL time.Duration
 	// Drain is how long holders may take to release their leases after the context of Run has
 	// ended. Default as in [Config].
 	Drain time.Duration
-	// LockDelay is how long nobody acquires a lease after this session was lost while it held it: it
-	// was evicted. A release causes no delay. Default none; at most a day.
+	// LockDelay is how long no session acquires the leases of this session after another session has
+	// evicted it. A release causes no delay. Default none; at most a day.
 	//
-	// It is for a sink that cannot compare a generation: a process that was paused may still write
-	// when it wakes up, and the delay gives such a write time to arrive before the next holder
-	// begins. It is no fence: a pause may be longer than any delay.
+	// The delay is for sinks that cannot compare a generation. A paused process may still write when
+	// it wakes up; during the delay such a write can arrive before the next holder begins. The delay
+	// is no fence: a pause may be longer than any delay.
 	LockDelay time.Duration
 
 	// CommitTimeout, Commit, Order, Observe, EventQueue and Logger are as in [Config]. A session does
@@ -71,18 +72,18 @@ func (c SessionConfig) config() (Config, error) {
 // A Session holds any number of leases by name, in a group without a source and without a plan. All
 // methods are safe for concurrent use.
 //
-// A lease needs no preparation: its row is created by the first acquisition, and becomes a tombstone
-// when it is released without a checkpoint. The generation of a name grows forever.
+// A lease needs no preparation: the first acquisition creates its row, and a release without a
+// checkpoint turns the row into a tombstone. The generation of a name grows forever.
 //
-// If the session loses its seat, all its tenures end ([Tenure.Context]). It then takes another seat,
-// as another incarnation, which holds nothing; calls of Acquire that wait continue to wait.
+// If the session loses its seat, all its tenures end ([Tenure.Context]). The session then takes a new
+// seat as another incarnation, which holds nothing. Calls of Acquire that wait continue to wait.
 type Session struct {
 	worker *Worker
 	delay  time.Duration
 
 	mu    sync.Mutex
 	inbox *inbox // nil until Run is called
-	over  error  // why no lease can be acquired any more; nil: it can
+	over  error  // why the session can acquire no more leases; nil: it can
 	ids   uint64
 	names map[string]*acquisition
 }
@@ -91,7 +92,7 @@ type Session struct {
 type acquisition struct {
 	in     engine.Acquire
 	result chan acquired // has room for the one result
-	tenure *Tenure       // nil: it waits
+	tenure *Tenure       // nil: the session waits for the lease
 }
 
 type acquired struct {
@@ -119,19 +120,19 @@ func NewSession(store lease.Store, config SessionConfig) (*Session, error) {
 	return s, nil
 }
 
-// lockDelay returns a lock delay as rows store it: never shorter.
+// lockDelay returns a lock delay as rows store it: in whole milliseconds, rounded up.
 func lockDelay(d time.Duration) (time.Duration, error) {
 	d = (max(d, 0) + time.Millisecond - 1).Truncate(time.Millisecond)
 	return d, lease.Owner{Name: "-", Incarnation: "-", LockDelay: d}.Validate()
 }
 
-// Run heartbeats, acquires what callers of Acquire wait for, and holds it, until ctx is cancelled. Then
-// the soft contexts of all tenures end. Holders may take [SessionConfig.Drain] to call
-// [Tenure.Release]; after that their contexts end. Run gives up all leases and the seat, and returns
-// nil when everything that it started has ended.
+// Run sends heartbeats, and acquires and holds the leases that callers of Acquire ask for, until ctx
+// is cancelled. Then the soft contexts of all tenures end. Holders have [SessionConfig.Drain] to call
+// [Tenure.Release]; after that the hard contexts of their tenures end. Run releases all leases, gives
+// up the seat, and returns nil when everything that it started has ended.
 //
-// If the group is one of workers, Run acquires nothing and returns a [*GroupError]. A failure of the
-// store is reported as an event and does not end Run. A Session runs once.
+// In a group of workers, Run acquires nothing and returns a [*GroupError]. Run reports a failure of
+// the store as an event, and does not end. A Session runs once.
 func (s *Session) Run(ctx context.Context) error {
 	if isNil(ctx) {
 		return &ConfigError{Field: "ctx", Rule: "must be given: its end stops the session" + nilOf(ctx)}
@@ -154,30 +155,31 @@ func (s *Session) Run(ctx context.Context) error {
 
 // AcquireOptions are the options of one acquisition.
 type AcquireOptions struct {
-	// Task is what the lease is held for. Default: [SessionConfig.Task].
+	// Task is free text about the purpose of this lease. Default: [SessionConfig.Task].
 	Task string
 	// LockDelay replaces [SessionConfig.LockDelay] for this lease; negative: none.
 	LockDelay time.Duration
 }
 
-// Acquire waits until this session holds the lease of that name, or ctx ends. Before Run is called it
-// waits for Run too. Waiters get a lease in random order.
+// Acquire waits until this session holds the lease of that name, or ctx ends. If Run has not been
+// called yet, Acquire also waits for Run. Sessions that wait for one lease acquire it in random order.
 //
-// The lease is held until [Tenure.Release] is called or [Tenure.Context] ends. If ctx ends first,
-// nothing is held.
+// The session holds the lease until [Tenure.Release] is called or [Tenure.Context] ends. If ctx ends
+// before Acquire returns a tenure, the session does not keep the lease.
 //
 // Acquire returns at once with ErrHolding if the session holds the lease, with ErrWaiting if another
-// call waits for it, and with ErrSessionOver after the context of Run has ended. A tenure that was
-// released or is over does not count: the lease can be acquired again. For a finished lease Acquire
-// returns a [*HeldError].
+// call of the session waits for the lease, and with ErrSessionOver after the context of Run has ended.
+// After a tenure was released or is over, the session can acquire the lease again. If the lease is
+// finished, Acquire returns a [*HeldError].
 func (s *Session) Acquire(ctx context.Context, name string, o AcquireOptions) (*Tenure, error) {
 	return s.acquire(ctx, name, o, false)
 }
 
-// TryAcquire is Acquire for a caller that does not wait: if another session holds the lease, it
-// returns a [*HeldError] with the holder. It waits for Run and for the answers of the store.
+// TryAcquire acquires a lease without waiting for its holder: if another session holds the lease,
+// TryAcquire returns a [*HeldError] with the holder. It waits for Run and for the answers of the store.
 //
-// A holder that has died is found out only by a caller that waits for its lease time, with Acquire.
+// TryAcquire does not detect that a holder has died: only an Acquire that waits for the lease time of
+// the holder does.
 func (s *Session) TryAcquire(ctx context.Context, name string, o AcquireOptions) (*Tenure, error) {
 	return s.acquire(ctx, name, o, true)
 }
@@ -251,7 +253,7 @@ func (s *Session) forgo(a *acquisition) {
 	}
 }
 
-// hold is the handler of every tenure.
+// hold is the handler of every tenure. It returns when the tenure is released or over.
 func (s *Session) hold(_ context.Context, t *Tenure) error {
 	a := s.deliver(t)
 	if a == nil {
@@ -270,7 +272,7 @@ func (s *Session) hold(_ context.Context, t *Tenure) error {
 	return nil
 }
 
-// deliver passes a tenure to the call that waits for it; nil: no call does any more.
+// deliver passes a tenure to the call that waits for it. It returns nil if no call waits any more.
 func (s *Session) deliver(t *Tenure) *acquisition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,7 +285,7 @@ func (s *Session) deliver(t *Tenure) *acquisition {
 	return a
 }
 
-// refuse passes the answer that a lease is not available to the call that waits for it.
+// refuse tells the call that waits for a lease that the lease is not available.
 func (s *Session) refuse(o engine.Unavailable) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,7 +300,7 @@ func (s *Session) refuse(o engine.Unavailable) {
 	}}
 }
 
-// open passes everything to the run loop that callers wait for already.
+// open connects the session to its run loop, and passes on the calls that already wait.
 func (s *Session) open(to *inbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -321,13 +323,14 @@ func (s *Session) close(why error) {
 	}
 }
 
-// Watch yields the lease of that name as its row is now, and then each change: another holder or
-// generation, or another checkpoint. A row without a generation means that there is none; a removed
-// row is a tombstone. It reads the row three times per TTL, so it misses what lasts for less. The lease may
-// have changed since a row was read: do not write anything on the strength of it. An error of the store is
-// yielded, and the next read follows. Watch ends with ctx, or when the loop is left. It needs no Run.
+// Watch yields the present row of the lease of that name, and then each changed row: another holder,
+// generation or checkpoint. If the generation of the row is 0, the lease has no row; a removed row is
+// a tombstone. Watch reads the row three times per TTL, so it misses changes that last for less. The
+// lease may have changed since the row was read: never write to a sink because of a row. Watch also
+// yields the errors of the store, and reads again after an error. It ends with ctx, or when the caller
+// leaves the loop. It does not need Run.
 //
-// The row of a holder that has died stays as it was until a session waits for the lease.
+// After a holder has died, its row stays unchanged until another session waits for the lease.
 func (s *Session) Watch(ctx context.Context, name string) iter.Seq2[lease.Row, error] {
 	key := lease.Key{Group: s.worker.config.Group, Kind: lease.KindLease, Name: name}
 	return func(yield func(lease.Row, error) bool) {
@@ -357,7 +360,7 @@ func (s *Session) Watch(ctx context.Context, name string) iter.Seq2[lease.Row, e
 	}
 }
 
-// read reads one row; there may be none.
+// read reads one row. It returns the zero row if there is none.
 func (s *Session) read(ctx context.Context, key lease.Key) (lease.Row, error) {
 	record, err := s.worker.store.Get(ctx, key)
 	if errors.Is(err, lease.ErrNotFound) {
@@ -367,8 +370,8 @@ func (s *Session) read(ctx context.Context, key lease.Key) (lease.Row, error) {
 	return row, err
 }
 
-// Status returns the state of the session, as [Worker.Status] does: Held counts the leases that it
-// holds, and Requested those that it waits for.
+// Status returns the state of the session, as [Worker.Status] does. Held is the number of leases that
+// the session holds, and Requested the number of leases that it waits for.
 func (s *Session) Status() Status { return s.worker.Status() }
 
 // Healthy returns nil while Run runs, the last confirmed heartbeat is younger than the lease time, and

@@ -82,8 +82,8 @@ func (s Supervisor) List(ctx context.Context) ([]lease.Row, error) {
 }
 
 // Workers returns the seats of the group: those of the workers that run, and those of dead
-// workers that no other worker has evicted yet. One read does not show which of them are alive: package
-// inspect watches whether their heartbeats move.
+// workers that no other worker has evicted yet. One read does not show which workers are alive:
+// package inspect watches whether their heartbeats move.
 func (s Supervisor) Workers(ctx context.Context) ([]lease.Seat, error) {
 	return collect[lease.Seat](ctx, s, lease.KindSeat)
 }

@@ -33,8 +33,8 @@ type Tenure struct {
 	drain  context.CancelCauseFunc // ends soft
 	cancel context.CancelCauseFunc // ends hard
 
-	acquire  uint64        // of a session: the number of the call of Acquire
-	released chan struct{} // of a session: closed by the first Release
+	acquire  uint64        // in a session: the number of the call of Acquire
+	released chan struct{} // in a session: closed by the first Release
 
 	// since is when the oldest mark that is not settled was made, counted from the start of the
 	// inbox; 0: every mark is settled. Status reads it without the lock, which Mark holds while
@@ -93,12 +93,12 @@ func (t *Tenure) Hold() lease.Hold { return t.hold }
 // Context returns the hard context, for work that must be completed: sink writes, commits
 // and [Tenure.Finish]. It ends when the tenure is over, and then its cause is an
 // [*EndError]. The ctx of the handler is the soft context: it ends when the handler should
-// wind down, at the same time or before. Both have the fencing token, where
-// fence.FromContext and the clients of package fencehttp find it.
+// wind down, at the same time or before. Both contexts contain the fencing token:
+// fence.FromContext returns it, and the clients of package fencehttp send it.
 func (t *Tenure) Context() context.Context { return t.hard }
 
-// Soft returns the soft context, which a worker's handler gets as its ctx: it ends when the holder
-// should wind down. It is for the holder of a lease of a [Session], who has no handler.
+// Soft returns the soft context, which ends when the holder should wind down. A worker's handler
+// gets this context as its ctx; the holder of a lease of a [Session] has no handler, and calls Soft.
 func (t *Tenure) Soft() context.Context { return t.soft }
 
 // Mark records, in memory, that everything up to position is processed. It never waits and
@@ -231,8 +231,9 @@ func (t *Tenure) Alive() {
 
 // Release asks the worker to release the shard, which does not count as a failure. The soft
 // context ends; when the handler has returned, the shard is released, and any worker may
-// claim it, also this one. A session releases the lease at once, in one write with the last mark. The first [lease.MaxNote] bytes of the note are stored in the
-// table for people to read: put no user data into it.
+// claim it, also this one. A session releases its lease at once, in one write with the last
+// mark. The first [lease.MaxNote] bytes of the note are stored in the table for people to
+// read: put no user data into it.
 func (t *Tenure) Release(note string) {
 	note = printable(note, lease.MaxNote)
 	t.mu.Lock()

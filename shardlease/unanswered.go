@@ -36,8 +36,8 @@ var errNoAnswer = errors.New("no answer before the deadline, and the call ignore
 
 func (s subject) unanswered() error { return fmt.Errorf("%s: %w", s.hook, errNoAnswer) }
 
-// A lostWrite is the fault of a write whose call does not return. Its text is made only if somebody
-// reads it: nearly every write is answered.
+// A lostWrite is the error of a write whose call does not return. Error builds the text on demand,
+// because nearly every write is answered.
 type lostWrite struct{ lease.Write }
 
 func (l lostWrite) Error() string { return fmt.Sprintf("%v: %v", l.Write, errNoAnswer) }

@@ -82,9 +82,9 @@ func (s Supervisor) Lift(ctx context.Context, kind lease.WishKind, subject strin
 	})
 }
 
-// LiftAll ends all wishes of the group, and returns nil if there are none. It is the way out if the
-// record of the wishes cannot be read: then no wish has an effect, and none can be made or lifted.
-// LiftAll deletes such a record, unless it was written since it was read.
+// LiftAll ends all wishes of the group, and returns nil if there are none. If the record of the wishes
+// cannot be read, no wish has an effect, and all other methods that make or lift a wish fail. LiftAll
+// deletes such a record, unless another write has changed it since it was read.
 func (s Supervisor) LiftAll(ctx context.Context) error {
 	if err := s.check(true); err != nil {
 		return err
@@ -111,8 +111,8 @@ func (s Supervisor) LiftAll(ctx context.Context) error {
 	}
 }
 
-// dropWishes deletes the record of the wishes, unless it was written since it was found to be
-// unreadable. The next read shows which.
+// dropWishes deletes the unreadable record of the wishes, unless another write has changed it since it
+// was read. It returns nil in both cases: the caller reads the record again, which shows the outcome.
 func (s Supervisor) dropWishes(ctx context.Context, id lease.WriteID) error {
 	w, err := protocol.DropWishes(s.Group, id)
 	if err != nil {

@@ -33,7 +33,7 @@ type Handler func(ctx context.Context, t *Tenure) error
 type Worker struct {
 	noun   string // "worker", or "session" for the worker inside a Session
 	engine func(engine.Config, engine.Moment) stepper
-	refuse func(engine.Unavailable) // of a session
+	refuse func(engine.Unavailable) // set by a session
 	store  lease.Store
 	source Source
 	config Config
@@ -73,7 +73,7 @@ func New(store lease.Store, source Source, config Config) (*Worker, error) {
 	return &Worker{noun: "worker", engine: newEngine, store: store, source: source, config: config, wall: time.Now}, nil
 }
 
-// A stepper makes the decisions: an engine.Engine, or an engine.Session.
+// A stepper decides what to do next: an engine.Engine, or an engine.Session.
 type stepper interface {
 	Step(now engine.Moment, in engine.Input) (out []engine.Output, wake engine.Instant)
 	Done() bool
@@ -94,7 +94,7 @@ func newEngine(c engine.Config, now engine.Moment) stepper { return engine.New(c
 // that ignore their contexts, and so may return late or never.
 //
 // A Worker runs once. Without a context or a handler, Run returns a [*ConfigError] and starts
-// nothing. If the group is one of sessions ([NewSession]), Run claims nothing and returns a
+// nothing. In a group of sessions ([NewSession]), Run claims nothing and returns a
 // [*GroupError].
 func (w *Worker) Run(ctx context.Context, handler Handler) error {
 	switch {

@@ -47,7 +47,7 @@ const (
 	Full                        // no worker has room for some shards; one worker reports it
 	Unlisted                    // the source has ceased to list shards that are not finished; one worker reports it
 	Unwell                      // the handlers of this worker fail: it gets no shards, except for trials
-	PlanStale                   // no plan is complete although one is needed: shards without an owner may stay so
+	PlanStale                   // no plan is complete although one is needed: shards may stay without an owner
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
 	// or returned an answer that cannot be used. Err is a *shardlease.HookError. If a store or

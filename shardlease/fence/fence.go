@@ -1,11 +1,11 @@
-// Package fence carries fencing tokens to the sinks that compare them. The contexts of a tenure have
-// its [Token], so that a call deep inside of a handler can send it on; packages fencehttp and
-// fencegrpc carry it over a wire. A [Guard] is the other end: it compares the token and applies an
-// effect in one atomic step.
+// Package fence carries fencing tokens to the sinks that compare them. The contexts of a tenure
+// contain its [Token], so that a call deep inside a handler can send the token; packages fencehttp and
+// fencegrpc carry it over a wire. At the sink, a [Guard] compares the token and applies an effect in
+// one atomic step.
 //
-// A service that compares first, in a middleware say, and then applies the effect refuses most stale
-// effects and not all: it may be paused between the two, and the successor may write there. Nothing
-// but a comparison in the step of the effect refuses them all.
+// A service may compare the token first, for example in a middleware, and apply the effect afterwards.
+// It then refuses most stale effects, but not all: it may be paused between the two steps, while the
+// successor writes. Only a comparison in the step of the effect refuses all stale effects.
 package fence
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// ErrMissing: a call that needs a token has none.
+// ErrMissing means that a context or a request has no fencing token although it needs one.
 var ErrMissing = errors.New("no fencing token")
 
 // A Token is the fencing token of one tenure: the generation of one shard.
@@ -38,7 +38,8 @@ func (t Token) key() lease.Key {
 	return lease.Key{Group: t.Group, Kind: lease.KindLease, Name: t.Shard}
 }
 
-// Validate reports why no worker can have the token. The errors are [checkpoint.InvalidError].
+// Validate returns an error if no tenure can have this token: a [checkpoint.InvalidError] for each
+// fault.
 func (t Token) Validate() error {
 	err := t.key().Validate()
 	if t.Generation < 1 {
@@ -54,7 +55,8 @@ func (t Token) Refused(observed int64) *checkpoint.StaleError {
 
 type key struct{}
 
-// NewContext returns a context with a token. The contexts of a tenure have that of the tenure.
+// NewContext returns a context that contains a token. The contexts of a tenure already contain the
+// token of the tenure.
 func NewContext(ctx context.Context, t Token) context.Context {
 	return context.WithValue(ctx, key{}, t)
 }
@@ -71,10 +73,10 @@ type Guard[E any] interface {
 	// Do raises the fence of the token's shard to the token's generation, and runs the effect, in
 	// one atomic step: both happen, or neither. If the fence is higher already, Do returns a
 	// *checkpoint.StaleError, and the effect does not happen. If the effect returns an error, Do
-	// returns that error, and nothing has happened. Do runs the effect at most once.
+	// returns that error, and neither happens. Do runs the effect at most once.
 	//
-	// Fences are kept as long as the effects, one for each group and shard: a fence that is
-	// deleted lets the next stale effect pass.
+	// A guard keeps one fence for each group and shard, for as long as it keeps the effects: if a
+	// fence is deleted, the guard accepts the next stale effect.
 	Do(ctx context.Context, t Token, effect func(ctx context.Context, step E) error) error
 }
 

@@ -16,7 +16,7 @@ const (
 	FieldGeneration = "shardlease-generation"
 )
 
-// Fields returns the fields of the token, or why no worker can have it.
+// Fields returns the fields of the token, or the error of [Token.Validate].
 func (t Token) Fields() (map[string]string, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -28,9 +28,9 @@ func (t Token) Fields() (map[string]string, error) {
 	}, nil
 }
 
-// Parse reads a token from its fields. values returns all values of a field. Parse accepts what
-// Fields returns and nothing else: each field once, and a generation without a sign or leading
-// zeros. It returns ErrMissing if there is no field at all, and otherwise errors that match
+// Parse reads a token from its fields. The argument values returns all values of a field. Parse
+// accepts only fields as the method Fields returns them: each field once, and a generation without a
+// sign or leading zeros. If there is no field at all, Parse returns ErrMissing. Its other errors match
 // checkpoint.ErrInvalid.
 func Parse(values func(field string) []string) (Token, error) {
 	var t Token

@@ -13,9 +13,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/fence"
 )
 
-// A Transport sends the token of each request's context with the request. It sends no request
-// whose context has no token, and returns [fence.ErrMissing] instead: use another client for
-// requests that need none.
+// A Transport sends each request with the token of the request's context. If the context has no
+// token, the Transport does not send the request, and returns [fence.ErrMissing]: use another client
+// for requests that need no token.
 type Transport struct {
 	Base http.RoundTripper // sends the requests; nil: http.DefaultTransport
 }
@@ -25,7 +25,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	fields, err := fieldsOf(r)
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // as every RoundTripper must, also if it sends nothing
+			_ = r.Body.Close() // a RoundTripper must close the body even if it sends nothing
 		}
 		return nil, err
 	}
@@ -51,10 +51,10 @@ func fieldsOf(r *http.Request) (map[string]string, error) {
 // mostProblem is how much of a response Check reads.
 const mostProblem = 64 << 10
 
-// Check returns the error that a response of this package's handlers stands for: a
-// [*checkpoint.StaleError], [fence.ErrMissing], or an error that matches [checkpoint.ErrInvalid].
-// For any other response it returns nil, which does not mean that the request succeeded. The body
-// of the response can still be read.
+// Check returns the error that the server wrote with [Error]: a [*checkpoint.StaleError],
+// [fence.ErrMissing], or an error that matches [checkpoint.ErrInvalid]. For any other response Check
+// returns nil, which does not mean that the request succeeded. The caller can still read the body of
+// the response.
 func Check(r *http.Response) error {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != problemType {
@@ -64,7 +64,7 @@ func Check(r *http.Response) error {
 	r.Body = restored{io.MultiReader(bytes.NewReader(start), r.Body), r.Body}
 	var p problem
 	if err = errors.Join(err, json.Unmarshal(start, &p)); err != nil {
-		return nil // no problem of this package
+		return nil // the body was not written by Error
 	}
 	switch {
 	case p.Type == typeStale && r.StatusCode == http.StatusPreconditionFailed:
@@ -79,7 +79,7 @@ func Check(r *http.Response) error {
 	return nil
 }
 
-// A restored body is one whose start was read.
+// A restored is a body that can be read again from its start, which Check has read.
 type restored struct {
 	io.Reader
 	io.Closer

@@ -1,7 +1,7 @@
 // Package fencehttp carries fencing tokens over HTTP: from the context of a tenure into the headers
-// of each request, and from there to a sink that compares them.
+// of each request, and from the headers to a sink that compares the token.
 //
-// The client needs nothing but a [Transport]. The contexts of a tenure have its token:
+// The client needs only a [Transport], because the contexts of a tenure contain its token:
 //
 //	client := &http.Client{Transport: &fencehttp.Transport{}}
 //	request, err := http.NewRequestWithContext(t.Context(), "POST", url, body)
@@ -9,12 +9,12 @@
 // # Where the server compares
 //
 // The server has to compare the token and to apply the effect in one atomic step. A [Handler] does
-// so: it runs the effect inside of the step of a [fence.Guard], such as a transaction, and sends the
-// response when the step is complete. [Require] is for a handler that hands the token on to a sink
-// which compares by itself.
+// so: it runs the effect in the step of a [fence.Guard], such as a transaction, and sends the response
+// when the step is complete. [Require] is for a handler that passes the token to a sink that compares
+// it.
 //
-// There is no middleware that compares before the handler, because it would check first and write
-// afterwards. It would refuse the requests that arrive after the first one of the successor. It would
-// let those pass that arrived before and wait: in a queue, for a lock, for a slow body, for a paused
-// process.
+// The package has no middleware that compares the token before the handler runs, because such a
+// middleware would check first and write afterwards. It would refuse a stale request that arrives
+// after the first request of the successor. It would accept a stale request that arrived earlier and
+// then waits: in a queue, for a lock, for a slow body, or in a paused process.
 package fencehttp

@@ -14,7 +14,7 @@ import (
 )
 
 // The server keeps one report for each shard in a register, which compares the token in the step of
-// the write. The client of a tenure needs the Transport and the context of the tenure.
+// the write. The client needs the Transport and the context of a tenure.
 func ExampleRequire() {
 	register := new(memstore.Register) // in production that of a dynamostore.Store
 	server := httptest.NewServer(fencehttp.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +42,7 @@ func ExampleRequire() {
 		defer func() { _ = response.Body.Close() }()
 		return fencehttp.Check(response)
 	}
-	for _, generation := range []int64{8, 7} { // in a handler, ctx is that of the tenure
+	for _, generation := range []int64{8, 7} { // in a handler, use the context of the tenure as ctx
 		ctx := fence.NewContext(context.Background(), fence.Token{Group: "orders", Shard: "shard-0", Generation: generation})
 		fmt.Println(send(ctx, fmt.Sprint("report of ", generation)))
 	}

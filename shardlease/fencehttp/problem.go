@@ -24,19 +24,19 @@ type problem struct {
 	Status         int    `json:"status"`
 	Detail         string `json:"detail"`
 	Shard          string `json:"shard,omitempty"`
-	Generation     int64  `json:"generation,string,omitempty"` // that of the request
-	Observed       int64  `json:"observed,string,omitempty"`   // the higher one
+	Generation     int64  `json:"generation,string,omitempty"` // the generation of the request
+	Observed       int64  `json:"observed,string,omitempty"`   // the higher generation that the sink has
 	Owner          string `json:"owner,omitempty"`
 	OutcomeUnknown bool   `json:"outcomeUnknown,omitempty"`
 }
 
-// Error writes the response to a request that failed with an error: 412 for a stale token, with
-// both generations; 428 for a missing and 400 for a malformed one; 500 for any other error, whose
-// text it does not disclose.
+// Error writes the response to a request that failed with an error: 412 for a stale token, with both
+// generations; 428 for a missing token; 400 for a malformed token; and 500 for any other error. A 500
+// response does not contain the text of the error.
 func Error(w http.ResponseWriter, err error) {
 	p := problemOf(err)
 	body, err := json.Marshal(p)
-	if err != nil { // cannot happen: it has numbers and strings only
+	if err != nil { // cannot happen: a problem has only numbers, strings and a bool
 		body = nil
 	}
 	w.Header().Set("Content-Type", problemType)

@@ -16,8 +16,8 @@ import (
 // DefaultMaxBody is the default of Handler.MaxBody, in bytes.
 const DefaultMaxBody = 1 << 20
 
-// A Handler applies the effects of requests in the atomic steps of a guard. A request under a lower
-// generation than before gets a 412 response, and its effect does not happen.
+// A Handler applies the effect of each request in an atomic step of a guard. If the guard has already
+// accepted a higher generation, the request gets a 412 response, and its effect does not happen.
 //
 //	mux.Handle("POST /orders", fencehttp.Handler[*sql.Tx]{Guard: guard, Effect: addOrder})
 type Handler[E any] struct {
@@ -25,14 +25,15 @@ type Handler[E any] struct {
 
 	// Effect applies the effect of a request as a part of the guard's step. Required.
 	//
-	// Its response is sent when the step is complete. If Effect returns an error, nothing happens,
-	// and the client gets the response that Error makes of the error; or that of Effect, if Effect
-	// has set a status of 400 or more.
+	// The Handler sends the response of Effect when the step is complete. If Effect returns an error,
+	// its effect does not happen. Then the client gets the response of Effect if Effect has set a
+	// status of 400 or more; otherwise it gets the response that the function Error writes.
 	Effect func(w http.ResponseWriter, r *http.Request, step E) error
 
-	// MaxBody is the size of the largest request body; a larger one gets a 413 response. The body
-	// is read before the step begins: during the step the guard may hold a lock, for which the
-	// successor would wait as long as a slow client sends. Default DefaultMaxBody.
+	// MaxBody is the size of the largest request body; a larger body gets a 413 response. The
+	// Handler reads the body before the step begins. During the step the guard may hold a lock, and
+	// otherwise the successor would wait for that lock while a slow client sends its body. Default
+	// DefaultMaxBody.
 	MaxBody int64
 }
 
@@ -73,10 +74,10 @@ func unreadable(w http.ResponseWriter, err error) {
 // fence.FromContext finds it. A request without a token gets a 428 response, and one with a
 // malformed token a 400 response.
 //
-// Require compares nothing, and on purpose: a middleware that compares before the handler writes
-// still lets a stale effect pass when the shard changes hands between the two. The handler has to
-// send the token to a sink that compares, such as a register, and to report a refusal by Error. A
-// [Handler] does both.
+// Require does not compare the token, on purpose: if the shard changes hands between the comparison
+// in a middleware and the write of the handler, a stale effect would still pass. The handler has to
+// pass the token to a sink that compares it, such as a register, and to report a refusal with
+// [Error]. A [Handler] does both.
 func Require(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t, err := tokenOf(r)
@@ -92,7 +93,7 @@ func tokenOf(r *http.Request) (fence.Token, error) {
 	return fence.Parse(func(field string) []string { return r.Header[textproto.CanonicalMIMEHeaderKey(field)] })
 }
 
-// An answer is a response that is sent later, or never.
+// An answer records the response of Effect, which the Handler sends after the step or not at all.
 type answer struct {
 	header http.Header
 	status int

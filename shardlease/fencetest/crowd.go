@@ -10,8 +10,8 @@ const (
 	crowdSize   = 8
 	crowdWrites = 2
 	crowdRounds = 1000
-	crowdTime   = 500 * time.Millisecond // ends the rounds
-	crowdLeast  = 5                      // rounds, also where they take longer
+	crowdTime   = 500 * time.Millisecond // after this time no further round begins
+	crowdLeast  = 5                      // the least number of rounds, even if they take longer than crowdTime
 )
 
 // An attempt is the write of one writer in a crowd.
@@ -21,7 +21,7 @@ type attempt struct {
 	err    error
 }
 
-// crowd lets several owners of a shard write at once, round after round, each with another shard.
+// crowd lets several owners of a shard write at once, in many rounds, each with a new shard.
 func (s *stage) crowd() error {
 	return s.rounds(func(round int) error {
 		sh := s.shard()
@@ -39,7 +39,7 @@ func (s *stage) crowd() error {
 	})
 }
 
-// rounds repeats a round until the time is over.
+// rounds plays rounds until crowdTime is over.
 func (s *stage) rounds(play func(round int) error) error {
 	from := time.Now()
 	for round := range crowdRounds {
@@ -53,7 +53,7 @@ func (s *stage) rounds(play func(round int) error) error {
 	return nil
 }
 
-// attempts grants the shard to one worker after the other, and prepares their writes.
+// attempts grants the shard to one worker after another, and prepares their writes.
 func (s *shard) attempts(effect func(Fence) string) ([]attempt, error) {
 	var all []attempt
 	for i := range crowdSize {
@@ -68,7 +68,7 @@ func (s *shard) attempts(effect func(Fence) string) ([]attempt, error) {
 	return all, nil
 }
 
-// together starts all writers at once, each round in another order, and waits for them.
+// together starts all writers at once, in a different order each round, and waits for them.
 func together(s *shard, round int, attempts []attempt) {
 	var all sync.WaitGroup
 	begin := make(chan struct{})

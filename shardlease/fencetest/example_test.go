@@ -31,7 +31,7 @@ func testReports(t *testing.T) {
 	})
 }
 
-// Play drives a sink of one's own through paused, replaced and woken writers.
+// Play drives your own sink with writers that it pauses, replaces and wakes up.
 func ExamplePlay() {
 	_ = testReports // go test calls it
 }
@@ -45,8 +45,8 @@ func testLedger(t *testing.T) {
 	})
 }
 
-// An effect that may be sent again happens once. A sink that uses no context calls Pause between
-// the steps of its storage, so that Play can stop a writer there.
+// The effect happens once, although writers may send it again. This sink uses no context, so it calls
+// Pause between the steps of its storage, where PlayRepeats can then stop a writer.
 func ExamplePlayRepeats() {
 	_ = testLedger // go test calls it
 }

@@ -1,22 +1,24 @@
-// Package fencetest proves a sink: it drives the sink as writers do that are paused, replaced and
-// woken up, and reports the first stale effect that the sink accepts, with the mistake that
-// explains it.
+// Package fencetest tests whether a sink refuses stale effects: it drives the sink with writers that
+// it pauses, replaces and wakes up. It fails the test at the first stale effect that the sink accepts,
+// and names the mistake in the sink.
 //
-// A fence is a generation of one shard. A fenced sink applies an effect only if it has applied no
-// effect of a higher generation for the same shard, and it compares and applies in one atomic step.
-// It accepts equal generations, because a writer writes more than once.
+// The fence of a shard is the highest generation of which the sink has applied an effect. A fenced
+// sink applies an effect only if its generation is not lower than the fence of its shard, and it
+// compares and applies in one atomic step. It accepts equal generations, because a writer writes more
+// than once.
 //
 // # What Play cannot find
 //
-// A writer can be stopped only where the sink uses its context, or where a test double calls
-// [T.Pause]. A sink that compares in one step and writes in the next, and does neither in between,
-// is left to a crowd of concurrent writers, which find it with some luck only. This concerns sinks
-// that ignore their context, and comparisons inside of another process: a test double of that
-// process can call Pause, a real one cannot. Play logs at how many points it has stopped a writer.
+// Play can stop a writer only where the sink uses its context, or where a test double calls
+// [T.Pause]. If a sink compares in one step and writes in the next, and does neither between the two
+// steps, only the scenario of a crowd of concurrent writers can find the mistake, with some luck. This
+// concerns sinks that ignore their context, and sinks that compare in another process: a test double
+// of that process can call Pause, the real process cannot. Play logs at how many points it has stopped
+// a writer.
 //
-// Play does not find a fence that a job, an operator or a time to live deletes, a replica that
-// reads an older fence after a failover, or a storage that loses what it has acknowledged. It finds
-// a fence that is lost in a restart only if the test sets Sink.Restart.
+// Play does not find a job, an operator or a time to live that deletes fences, a replica that has an
+// older fence after a failover, or a storage that loses acknowledged writes. It finds a fence that is
+// lost in a restart only if the test sets Sink.Restart.
 package fencetest
 
 import (
@@ -27,38 +29,40 @@ import (
 // A Fence is what a writer sends with each effect.
 type Fence struct {
 	Shard string
-	// Owner is the name of the writer. It identifies no writer: a worker that comes back has the
-	// same name and a higher generation.
+	// Owner is the name of the writer. The name is not unique: a worker that owns the shard again
+	// has the same name and a higher generation.
 	Owner string
 	// Generation grows with each new owner of the shard. Generations of different shards are not
 	// related.
 	Generation int64
 }
 
-// A Sink is the sink under test, as a test adapts it. Its functions are called from several
-// goroutines, so they must not call FailNow, Fatal or Skip. They must use the contexts that they
-// get, because those are where Play stops a writer.
+// A Sink adapts the sink under test. Play calls its functions from several goroutines, so they must
+// not call FailNow, Fatal or Skip. They must use the contexts that they get, because Play stops a
+// writer when it uses its context.
 type Sink struct {
 	// Apply applies an effect under a fence, as a client of the sink does. An error means that the
-	// effect was not applied and will not be. Required.
+	// effect was not applied and will not be applied later. Required.
 	Apply func(ctx context.Context, f Fence, effect []byte) error
 
 	// Effects returns the effects of a shard that readers see, in the order in which they were
-	// applied. A sink that keeps one value for each shard returns the present one. Required.
+	// applied. If the sink keeps one value for each shard, Effects returns the present value.
+	// Required.
 	Effects func(ctx context.Context, shard string) ([][]byte, error)
 
-	// Grant changes the owner of a shard and returns the fence of the new one. It is for a sink that
-	// compares with a lease table, which issues the generations. By default Play counts them.
+	// Grant changes the owner of a shard and returns the fence of the new owner. It is for a sink
+	// that compares with a lease table, because the table issues the generations. Default: Play
+	// counts the generations itself.
 	Grant func(ctx context.Context, shard, owner string) (Fence, error)
 
-	// Restart replaces the process of the sink by another one over the same storage. Apply and
+	// Restart replaces the process of the sink by another process with the same storage. Apply and
 	// Effects then use the new process. Play calls no other function at the same time. Without
 	// Restart, Play does not check that the fence outlives the process.
 	Restart func(ctx context.Context) error
 
-	// Refusal reports whether an error is a refusal of the fence, such as errors.Is(err,
-	// checkpoint.ErrStale). A writer must be able to distinguish it from a failure, after which it
-	// writes again. By default every error is a refusal.
+	// Refusal reports whether the error of Apply means that the sink refused the effect as stale, for
+	// example errors.Is(err, checkpoint.ErrStale). A writer must be able to distinguish a refusal
+	// from a failure, after which it sends the effect again. Default: every error is a refusal.
 	Refusal func(err error) bool
 }
 
@@ -68,14 +72,14 @@ type T struct {
 	gates *gates
 }
 
-// Pause is a point at which Play may stop the writer whose effect is being applied. A test double
-// of the sink's storage calls it before and after each of its steps, where a sink calls the storage
-// without a context, or in another goroutine. Most calls return at once.
+// Pause is a point at which Play may stop the writer whose effect is being applied. If the sink calls
+// its storage without a context or in another goroutine, let a test double of the storage call Pause
+// before and after each of its steps. Most calls return at once.
 func (t *T) Pause() { t.gates.point() }
 
-// Play drives a fenced sink through a number of scenarios, and fails the test at the first stale
-// effect that the sink accepts, or the first effect that it must accept and does not. It calls open
-// for each scenario. The names of the shards differ, so open may return the same storage again.
+// Play drives a fenced sink through a number of scenarios. It fails the test at the first stale effect
+// that the sink accepts, and at the first valid effect that the sink refuses. It calls open for each
+// scenario. The names of the shards differ, so open may return the same storage again.
 //
 // Play measures real time to see that a writer waits for another one, so it is not for a bubble of
 // testing/synctest. It returns when all of its writers have returned.
@@ -94,8 +98,8 @@ func Play(t testing.TB, open func(t *T) Sink) {
 }
 
 // PlayRepeats drives a sink that promises that an effect happens once, however often it is sent: by
-// one writer, by its successor, by both at once, or late. The bytes of an effect identify it. The
-// promise does not include a fence: a sink that makes both is driven by Play too.
+// one writer, by its successor, by both at once, or late. The bytes of an effect identify it. This
+// promise does not include a fence: if the sink also promises a fence, call Play too.
 func PlayRepeats(t testing.TB, open func(t *T) Sink) {
 	t.Helper()
 	play(t, open, []scenario{

@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// A gate stops one writer at one of the points that it reaches: its use of its context, or a call of
+// A gate stops one writer at one point. A point is a use of the writer's context, or a call of
 // T.Pause.
 //
 // Invariant: a gate stops at most one call, and open lets that call continue.
 type gate struct {
-	at      int           // the point at which to stop, from 1; 0: count the points only
+	at      int           // the number of the point at which to stop, from 1; 0: only count the points
 	reached chan struct{} // closed when the writer is stopped
-	open    func()        // lets it continue, and every later call pass
+	open    func()        // lets the stopped writer continue, and lets every later call pass
 	opened  chan struct{}
 
 	mu   sync.Mutex
@@ -44,8 +44,8 @@ func (g *gate) points() int {
 	return g.seen
 }
 
-// over returns a context whose use is a point of the gate. It forwards Value, so that a context
-// derived from it finds the one below and needs no goroutine.
+// over returns a context each use of which is a point of the gate. The context forwards Value, so
+// that package context finds ctx below a derived context and needs no goroutine.
 func (g *gate) over(ctx context.Context) context.Context { return watched{ctx, g} }
 
 type watched struct {
@@ -68,8 +68,8 @@ func (w watched) Value(key any) any {
 	return w.Context.Value(key)
 }
 
-// gates lead the calls of T.Pause to the gate of the writer that runs. They know no writer: a gate
-// is set only while one writer runs alone, and it stops the first call only.
+// gates pass the calls of T.Pause to the gate of the running writer. T.Pause does not know which
+// writer calls it, so a gate is set only while one writer runs alone.
 type gates struct{ now atomic.Pointer[gate] }
 
 func (g *gates) point() {

@@ -9,10 +9,11 @@ import (
 )
 
 const (
-	// mostPoints is how many points of a writer are tried; of more, an even selection is.
+	// mostPoints is at how many points Play stops a writer at most. If a writer has more points, Play
+	// selects some, evenly spread.
 	mostPoints = 32
-	// A writer that has not returned after 10 times the time that it needs alone, within these
-	// limits, waits for the stopped one.
+	// Play concludes that a writer waits for the stopped writer if it has not returned after 10 times
+	// the time that it needs alone. That time is kept within these limits.
 	leastPatience = 20 * time.Millisecond
 	mostPatience  = 2 * time.Second
 )
@@ -20,11 +21,11 @@ const (
 // A plot is one way in which two writers of a shard meet.
 type plot struct {
 	name string
-	// warm: the shard has a fence already. The first write for a shard often takes another way.
+	// warm: the shard already has a fence. Many sinks treat the first write for a shard differently.
 	warm bool
-	// successor: the successor is stopped, and not the writer that it replaces.
+	// successor: Play stops the successor, and not the writer that it replaces.
 	successor bool
-	why       string // the mistake of a sink that accepts a stale effect then
+	why       string // the mistake of a sink that accepts a stale effect in this plot
 }
 
 const (
@@ -36,8 +37,8 @@ const (
 		"was compared with the fence of before. Raise the fence and apply the effect in one atomic step"
 )
 
-// pausedWriters stops a writer at each point that it reaches, lets the other one write, and wakes
-// the first one.
+// pausedWriters stops one of two writers at each point that it reaches, lets the other writer write,
+// and wakes the stopped writer.
 func (s *stage) pausedWriters() error {
 	stopped := 0
 	for _, p := range []plot{
@@ -83,7 +84,7 @@ func selection(points int) []int {
 	return at
 }
 
-// A pair is two writers of one shard, of which one was replaced by the other.
+// A pair is a writer of a shard and its successor.
 type pair struct {
 	*shard
 	plot       plot
@@ -105,8 +106,8 @@ func (s *stage) pair(p plot) (*pair, error) {
 	return &pair{shard: sh, plot: p, old: old}, nil
 }
 
-// replace grants the shard to the successor. If the successor is the writer that is stopped, that is
-// before it writes.
+// replace grants the shard to the successor. In a plot that stops the successor, begin calls replace
+// before the successor writes.
 func (p *pair) replace() (err error) {
 	if p.successor, err = p.grant("b"); err == nil {
 		p.nextEffect = p.effect(p.successor)
@@ -172,8 +173,8 @@ func (p *pair) start(g *gate) (reply, bool, error) {
 	}
 }
 
-// meet stops one writer at a point, lets the other one write, and wakes the first. missed reports
-// that the writer did not come to that point.
+// meet stops one writer at a point, lets the other writer write, and wakes the stopped writer. missed
+// reports that the writer returned without reaching that point.
 func (s *stage) meet(p plot, at int, took time.Duration) (missed bool, err error) {
 	w, err := s.pair(p)
 	if err != nil {
@@ -223,8 +224,8 @@ func (p *pair) nextWrites(g *gate, stopped reply, took time.Duration) error {
 	return p.refuses(p.old, p.successor.Generation, "an effect of the same writer, which was paused, has lowered the fence. Raise the fence only, and in the step of the effect")
 }
 
-// oldWrites: the writer, which was replaced, writes while its successor is stopped. The sink may
-// accept or refuse its effect, according to whether the successor's effect is applied.
+// oldWrites: the replaced writer writes while its successor is stopped. The sink may accept the
+// effect if it has not applied the successor's effect yet, and refuse it otherwise.
 func (p *pair) oldWrites(g *gate, stopped reply, took time.Duration) error {
 	old, returned, errOld := p.beside(p.old, p.oldEffect, took)
 	g.open()
@@ -235,7 +236,8 @@ func (p *pair) oldWrites(g *gate, stopped reply, took time.Duration) error {
 	return cmp.Or(p.insist(p.successor, p.nextEffect, errNext), p.settled(errOld))
 }
 
-// beside lets the other writer write. If it does not return, it waits for the stopped writer.
+// beside lets the other writer write while one is stopped. returned is false if the other writer does
+// not return, because it waits for the stopped writer.
 func (p *pair) beside(f Fence, effect string, took time.Duration) (done reply, returned bool, err error) {
 	done = make(reply, 1)
 	go func() { done <- p.send(f, effect, nil) }()
@@ -249,7 +251,7 @@ func (p *pair) beside(f Fence, effect string, took time.Duration) (done reply, r
 	}
 }
 
-// insist repeats an effect of the present owner if it failed while another writer wrote.
+// insist sends an effect of the present owner again if it failed while another writer wrote.
 func (s *shard) insist(f Fence, effect string, err error) error {
 	for range retries {
 		if err == nil {
@@ -272,8 +274,8 @@ func (p *pair) settled(errOld error) error {
 	return p.inOrder(p.nextEffect)
 }
 
-// diagnose explains how a stale effect came to be accepted. If a fence is raised before readers see
-// the effect that it belongs to, the two are committed separately.
+// diagnose explains why the sink accepted a stale effect. If the fence is raised before readers see
+// the effect of the same write, the sink commits the two separately.
 func (s *stage) diagnose(p plot, err error, points int, took time.Duration) error {
 	_, unordered := errors.AsType[*disorder](err)
 	if unordered && p.warm && !p.successor && s.sink.Grant == nil && s.raisedAlone(points, took) {

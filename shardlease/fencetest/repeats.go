@@ -23,8 +23,8 @@ func (s *shard) once(effect, what string) error {
 	return nil
 }
 
-// sentAgain: a writer repeats an effect without an answer, its successor repeats it after the last
-// checkpoint, and then the first writer wakes up and repeats it once more.
+// sentAgain: a writer sends an effect again because it got no answer, its successor sends the effect
+// again after the last checkpoint, and then the first writer wakes up and sends it once more.
 func (s *stage) sentAgain() error {
 	sh := s.shard()
 	var fences []Fence

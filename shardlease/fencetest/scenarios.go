@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// succession: a writer writes twice, its successor too, and then the first worker comes back.
+// succession: a writer writes twice, its successor writes twice, and then the first worker owns the
+// shard again and writes twice.
 func (s *stage) succession() error {
 	sh := s.shard()
 	for _, owner := range []string{"a", "b", "a"} {
@@ -24,9 +25,9 @@ func (s *stage) succession() error {
 	return nil
 }
 
-// lateWriters sends late effects of a worker that was replaced: while another worker owns the
-// shard, and while the same worker owns it again. Which of them the sink accepts shows what it
-// compares.
+// lateWriters sends two late effects of a worker that was replaced: one while another worker owns the
+// shard, and one while the same worker owns it again. The effects that the sink accepts show whether
+// it compares generations, names or nothing.
 func (s *stage) lateWriters() error {
 	replaced, again := s.shard(), s.shard()
 	of, err := replaced.succeed("a", "b")
@@ -61,7 +62,7 @@ func (s *stage) lateWriters() error {
 	return nil
 }
 
-// twoShards: generations of one shard mean nothing for another one.
+// twoShards: the fence of one shard does not affect another shard.
 func (s *stage) twoShards() error {
 	high, low := s.shard(), s.shard()
 	low.last = 1
@@ -110,9 +111,9 @@ func (s *stage) numbers() error {
 	return nil
 }
 
-// repeats: a writer sends an effect that it has sent before, because it got no answer. If it was
-// replaced since, readers must not see that effect again; the sink may report success, because the
-// effect was applied.
+// repeats: a writer sends an effect again because it got no answer. If the writer was replaced since,
+// readers must not see the effect again. The sink may report success, because it has already applied
+// the effect.
 func (s *stage) repeats() error {
 	sh := s.shard()
 	of, err := sh.succeed("a")

@@ -21,7 +21,7 @@ const (
 // A counter numbers the shards of all scenarios.
 type counter struct{ atomic.Int64 }
 
-// A stage is the sink of one scenario, and what was sent to it.
+// A stage is the sink of one scenario, and the highest generation that it has accepted.
 type stage struct {
 	t     *T
 	sink  Sink
@@ -30,8 +30,8 @@ type stage struct {
 	highest int64
 }
 
-// A shard is a shard of its own for each trial of a scenario, so that no trial meets the fence of
-// another one.
+// A shard is the shard of one trial of a scenario. Each trial has a shard of its own, so that the
+// fence of one trial does not affect another.
 type shard struct {
 	*stage
 	name string
@@ -73,7 +73,7 @@ func (s *shard) effect(f Fence) string {
 	return effect
 }
 
-// send applies an effect, and lets a gate stop the writer; without a gate it is not stopped.
+// send applies an effect. If g is not nil, it may stop the writer.
 func (s *shard) send(f Fence, effect string, g *gate) error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), callTime)
 	defer cancel()
@@ -151,7 +151,7 @@ func errRefused(f Fence, why string, err error) error {
 	return fmt.Errorf("the sink refused an effect of generation %d of %s: %s (the error is: %w)", f.Generation, f.Shard, why, err)
 }
 
-// A verdict is what became of a stale effect.
+// A verdict is the fate of a stale effect.
 type verdict int
 
 const (
@@ -160,8 +160,8 @@ const (
 	silent                  // not applied, although success was reported
 )
 
-// late sends a stale effect. It returns an error for a fault that needs no comparison with other
-// writers.
+// late sends a stale effect, and returns its fate. It returns an error if the sink has a fault other
+// than accepting the effect.
 func (s *shard) late(f Fence) (verdict, error) {
 	before, err := s.effects()
 	if err != nil {
@@ -194,8 +194,8 @@ func errApplied(f Fence, reply error) error {
 		"it compares in another step than it writes (the error is: %w)", f.Generation, reply)
 }
 
-// refuses sends a stale effect that the sink must refuse. why explains what it means if the sink
-// accepts it.
+// refuses sends a stale effect that the sink must refuse. why names the mistake if the sink accepts
+// the effect.
 func (s *shard) refuses(f Fence, over int64, why string) error {
 	v, err := s.late(f)
 	switch {
@@ -234,8 +234,8 @@ func (s *shard) succeed(owners ...string) ([]Fence, error) {
 	return fences, nil
 }
 
-// inOrder checks that readers see no effect of a lower generation after one of a higher, and that
-// they see the effect of the last owner last.
+// inOrder checks that readers see no effect of a lower generation after an effect of a higher one, and
+// that they see the effect of the last owner last.
 func (s *shard) inOrder(last string) error {
 	effects, err := s.effects()
 	if err != nil {
@@ -261,14 +261,14 @@ func (s *shard) inOrder(last string) error {
 	return nil
 }
 
-// A disorder is an effect that was applied after one of a higher generation.
+// A disorder is the fault that an effect was applied after an effect of a higher generation.
 type disorder struct{ generation, over int64 }
 
 func (d *disorder) Error() string {
 	return fmt.Sprintf("the sink accepted an effect of generation %d after one of generation %d", d.generation, d.over)
 }
 
-// explain adds the mistake to a disorder, and returns any other error as it is.
+// explain adds the mistake to a disorder, and returns any other error unchanged.
 func explain(err error, why string) error {
 	if d, ok := errors.AsType[*disorder](err); ok {
 		return errAccepted(d.generation, d.over, why)

@@ -58,14 +58,14 @@ func (w Write) checkShape() string {
 	return ""
 }
 
-// deletable reports whether a deletion may be about a record of this kind.
+// deletable reports whether a record of this kind may be deleted.
 func (w Write) deletable() bool {
 	switch w.Old.Key().Kind {
 	case KindSeat:
 		return true
 	case KindTarget:
 		return !w.Spoilt
-	case KindWishes: // those that can be read are swapped for an empty list
+	case KindWishes: // an operator replaces readable wishes by an empty list
 		return w.Spoilt
 	}
 	return false
@@ -129,8 +129,8 @@ func (r Row) checkRow(old Row, op Op) string {
 func follows(next, old int64) bool { return old < math.MaxInt64 && next == old+1 }
 
 // isNew reports whether r is a row as Begin or BeginHeld makes it: without a checkpoint, at the
-// generation of its clock, and without an owner or without parents. A row with parents is held only
-// after a worker has seen that they are processed.
+// generation of its clock, and without an owner or without parents. A new row with parents has no
+// owner, because a worker claims it only after it has seen that the parents are processed.
 func (r Row) isNew() bool {
 	plain := Row{
 		Group: r.Group, Shard: r.Shard, Parents: r.Parents, WriteID: r.WriteID, Last: r.Last,
@@ -217,8 +217,8 @@ func (r Row) revives(old Row) bool {
 	return old.Removed && !r.Removed && r.Last.Reason == ReasonInitial
 }
 
-// discards reports whether r is a tombstone with which a holder gives a lease up that has no
-// checkpoint. That no checkpoint was lost is checked as in every write of a holder.
+// discards reports whether r is the tombstone that a holder leaves when it releases a lease without a
+// checkpoint. As in every write of a holder, another check ensures that no checkpoint was lost.
 func (r Row) discards() bool {
 	none := checkpoint.Checkpoint{}
 	return r.Removed && !r.Finished && !r.Quarantined && r.Checkpoint == none

@@ -62,9 +62,8 @@
 //   - remove: a worker whose source no longer lists the shard, or an operator, replaces the
 //     row by a tombstone, which keeps the generation.
 //   - revive: a worker whose source lists the shard again turns the tombstone into a row.
-//   - a session creates the row of a lease by name, or revives it, already held: in one write. It
-//     discards a lease without a checkpoint: it gives the lease up and leaves a tombstone, also in one
-//     write.
+//   - a session creates or revives the row of a lease by name as its holder, in one write.
+//   - discard: a session releases a lease without a checkpoint and leaves a tombstone, in one write.
 //   - adopt: an operator takes the rows of a restored table into use. Each keeps its state,
 //     loses its owner, and gets a generation above all that were issued after the backup.
 //
@@ -111,7 +110,8 @@
 //   - shard: one part of a stream, which one worker processes at a time (partition).
 //   - worker: one running shardlease.Worker, a member of a fleet (consumer, member).
 //   - session: one running shardlease.Session, which holds leases by name. On this page, "worker"
-//     and "shard" include sessions and leases, except for plans, moves and attempts.
+//     includes sessions and "shard" includes leases by name, except where plans, moves or attempts
+//     are concerned.
 //   - group: the name that a fleet shares; groups in one table do not see each other
 //     (application, consumer group).
 //   - fleet: all running workers of a group.

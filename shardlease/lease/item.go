@@ -217,7 +217,7 @@ func (in *reader) row(key Key) Row {
 		Finished: in.flag(attr.Finished), Quarantined: in.flag(attr.Quarantined), Removed: in.flag(attr.Removed),
 		Failures: Failures{Count: in.number(attr.Failures), Last: in.number(attr.FailedGeneration), Errors: in.number(attr.Errors), Workers: in.text(attr.FailedBy)},
 	}
-	if r.Owner.Name != "" { // a release by a version that does not know the attribute leaves it in the row
+	if r.Owner.Name != "" { // a version that does not know the attribute leaves it in the row that it releases
 		r.Owner.LockDelay = in.duration(attr.LockDelay)
 	}
 	r.Last = in.last(r.Generation, r.Owner.Task)

@@ -24,9 +24,10 @@ import (
 //
 // Invariant: only the worker that opened a revision finishes it.
 //
-// A group of sessions has no plan. In its place it has a record with Sessions set, which never
-// changes. A worker needs a plan before it claims anything, and a session needs this record before it
-// acquires anything; both have the same key, so the first creation decides which kind of group it is.
+// A group of sessions has no plan, but under the key of the plan a record with Sessions set, which
+// never changes. A worker needs a plan before it claims anything, and a session needs this record
+// before it acquires anything. Both have the same key, so the first creation decides the kind of the
+// group.
 type Plan struct {
 	Group    string
 	WriteID  WriteID
@@ -41,7 +42,7 @@ type Plan struct {
 	Late    bool      // a seat has missed a heartbeat
 	At      time.Time // the wall clock of the last writer, for people
 
-	Sessions bool // the group is one of sessions, and this is no plan
+	Sessions bool // the group is one of sessions, and this record is no plan
 }
 
 // A Finding is what a plan stores about the fleet when it is complete. It names no members: a

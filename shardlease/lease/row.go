@@ -48,9 +48,9 @@ type Owner struct {
 	Name        string
 	Incarnation Incarnation
 	Task        string // free text, for example a run or a job, by which the shards of a dead run can be found
-	// LockDelay is how long nobody acquires the lease after this owner was lost, in whole
-	// milliseconds; 0: not at all. Only sessions set it. It is part of the owner, so it ends with a
-	// release, and with every other change of hands.
+	// LockDelay is how long no session acquires the lease after this owner was lost, in whole
+	// milliseconds; 0: there is no delay. Only sessions set it. It is part of the owner, so a release,
+	// and every other change of hands, removes it.
 	LockDelay time.Duration
 }
 

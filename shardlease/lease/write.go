@@ -138,12 +138,12 @@ func isValue(r Record) bool {
 	return false
 }
 
-// String names what the write is for, such as a heartbeat or the commit of a shard.
+// String returns the purpose of the write, such as a heartbeat or the commit of a shard, and its id.
 func (w Write) String() string {
 	return fmt.Sprintf("%s (%v, write %.64q)", w.purpose(), w.Key(), w.ID())
 }
 
-// purpose returns what the write is for, as its records show.
+// purpose derives the purpose of the write from its records.
 func (w Write) purpose() string {
 	key := w.Key()
 	if key.Kind != KindLease {
@@ -151,7 +151,7 @@ func (w Write) purpose() string {
 	}
 	old, _ := w.Old.(Row)
 	next, _ := w.Next.(Row)
-	what := w.Op.String() // of a write that no transition makes
+	what := w.Op.String() // for a write that no transition makes
 	switch w.Op {
 	case OpCreate:
 		what = "creation"
@@ -163,7 +163,7 @@ func (w Write) purpose() string {
 	return fmt.Sprintf("%s of shard %.64q", what, key.Name)
 }
 
-// purpose returns what a write of a record that is no lease row is for.
+// purpose returns the purpose of a write of any record but a lease row.
 func purpose(op Op, key Key) string {
 	switch {
 	case key.Kind == KindSeat && op == OpSwap:
@@ -176,7 +176,7 @@ func purpose(op Op, key Key) string {
 	return fmt.Sprintf("%v of the %v", op, key.Kind)
 }
 
-// swapped returns what a swap is for that makes r of old.
+// swapped returns the purpose of a swap that replaces old by r.
 func (r Row) swapped(old Row) string {
 	switch {
 	case r.Generation == old.Generation && r.OfferedTo != "" && old.OfferedTo == "":
@@ -201,7 +201,7 @@ func (r Row) swapped(old Row) string {
 	return "unquarantine"
 }
 
-// transferred returns what a transfer is for that makes r of old.
+// transferred returns the purpose of a transfer that replaces old by r.
 func (r Row) transferred(old Row) string {
 	switch {
 	case r.Quarantined && !old.Quarantined:
