@@ -8,8 +8,8 @@
 //
 // The command exits with code 1 after the first step that fails. A suite that skips its
 // tests fails: the tests against DynamoDB Local need a Docker engine, or DYNAMODB_ENDPOINT,
-// and the test of a full screen needs tmux. On a bare machine .ci/run first installs both, runs the commands of the README, and
-// then this command.
+// and the test of a full screen needs tmux. On a bare machine .ci/run first installs both, runs
+// the commands of the README, and then this command.
 //
 // It is a Go program and not a Makefile, because it evaluates the output of the tests:
 // whether they were skipped, and whether the race detector itself crashed.

@@ -1,7 +1,7 @@
 // Package engine makes every decision of a worker: when to send a heartbeat, whom to evict, what
 // to claim, what to request and hand over, when to commit, when to write the next plan, and when
-// to stop trusting its own lease. For a session, which acquires leases by name, [Session] does the
-// same with the same parts, without a plan.
+// to stop trusting its own lease. [Session] makes these decisions for a session, which acquires leases
+// by name: with the same parts, but without a plan.
 //
 // An [Engine] is a plain value. It reads no clock, draws no random number, starts no goroutine
 // and calls no store: [Engine.Step] takes one thing that has happened, at one moment, and returns

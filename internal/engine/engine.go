@@ -149,7 +149,7 @@ func (e *Engine) live() {
 		return e.shards.declines(t, name, e.health.resting(t), &e.feed) || e.feed.bars(t, name)
 	})
 	if e.fleet.sessions && e.leave.stop(t) {
-		e.leave.all, e.leave.since = true, t.now.Mono // nobody follows a plan here: no successor will come
+		e.leave.all, e.leave.since = true, t.now.Mono // a group of sessions has no plan: no successor will come
 	}
 	e.keepLeaving()
 	if e.seat.phase == seated && !e.leave.over {
@@ -164,7 +164,7 @@ func (e *Engine) live() {
 		Health: health, News: e.news.says(), Wants: e.shards.wants(),
 	}
 	hurry := e.hurry(t, says, e.news.added, e.shards.unsaid)
-	if e.seat.speaks(t, hurry) { // it looks at every shard, which would be dear in each step
+	if e.seat.speaks(t, hurry) { // settles looks at every shard, which would cost too much in each step
 		says.Settled = e.follow.settles(e.revision(), e.shards.all)
 	}
 	if e.seat.keep(t, says, hurry, e.leave.over) {

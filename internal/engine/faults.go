@@ -238,7 +238,7 @@ func (f *faults) meet(t *turn, c *seat) {
 	}
 }
 
-// scans reports whether to look now whether the faults of the store and of commits last.
+// scans reports whether it is time to check which faults of the store and of commits last.
 func (f *faults) scans(t *turn) (now bool) {
 	if !f.store.on && !f.commits.on {
 		return false
@@ -250,7 +250,7 @@ func (f *faults) scans(t *turn) (now bool) {
 	return now
 }
 
-// keep reports the faults again that last.
+// keep repeats the reports of the faults that last.
 func (f *faults) keep(t *turn) {
 	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted, &f.stale} {
 		fault.keep(t)
@@ -377,8 +377,8 @@ func (f *fault) keepFull(t *turn, plan *lease.Plan, reports bool) {
 	}
 }
 
-// keepStale reports that no plan is complete although one is needed. Each worker reports it, because the one that would
-// report for the fleet may be what is missing.
+// keepStale reports that no plan is complete although one is needed. Each worker reports it, because the worker that
+// reports for the fleet may be the planner that is missing.
 func (f *faults) keepStale(t *turn, of *fleet) {
 	if !of.seat.capable() || !of.watch.known {
 		return // other reports say why

@@ -171,8 +171,8 @@ func (s *shard) giveUp(t *turn) {
 	s.sendMark(t, givingUp, wr, err)
 }
 
-// release returns the write that gives a row up without a successor. A lease by name that has no
-// checkpoint is discarded: nothing would ever remove its row.
+// release returns the write that releases a row without a successor. A lease by name without a
+// checkpoint is discarded, because otherwise nothing would ever remove its row.
 func release(t *turn, at lease.Row, hold lease.Hold, end protocol.End) (lease.Write, error) {
 	if t.cfg.Discard {
 		if w, err := protocol.Discard(at, hold, end, t.stamp()); err == nil {

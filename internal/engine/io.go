@@ -148,17 +148,18 @@ type (
 	// Prepared: the preparation of a shard has ended.
 	Prepared struct{ Shard string }
 
-	// Acquire: a session wants a lease by name. It is answered by Start, or by Unavailable. It may be
-	// given while the session still winds down an earlier tenure of the lease, or gives it up.
+	// Acquire: a caller of the session wants a lease by name. The session answers with Start or
+	// Unavailable. Acquire may come while the session still winds down an earlier tenure of the lease,
+	// or releases it.
 	Acquire struct {
 		Name      string
 		ID        uint64        // unique in the session; above 0
 		Task      string        // of the lease; empty: the session's
-		LockDelay time.Duration // for how long nobody acquires the lease after this session was lost
-		Try       bool          // another holder is an answer
+		LockDelay time.Duration // how long no session acquires the lease after this session was lost
+		Try       bool          // if another session holds the lease, the answer is Unavailable
 	}
 
-	// Forgo: a session no longer wants what Acquire with this ID asked for.
+	// Forgo: the caller of the Acquire with this ID no longer wants the lease.
 	Forgo struct {
 		Name string
 		ID   uint64
@@ -236,7 +237,7 @@ type (
 		Acquire    uint64         // the ID of the Acquire that this answers; 0: a worker's
 	}
 
-	// Unavailable answers an Acquire: the lease is finished, or it was only tried.
+	// Unavailable answers an Acquire: the lease is finished; or it is not free, and Try was set.
 	Unavailable struct {
 		Name string
 		ID   uint64

@@ -13,10 +13,10 @@ import (
 //
 // Called by the spine of a session: keep in each step, got and settled with answers.
 //
-// Invariant: a session acquires nothing before this is proven, and a worker claims nothing without a
-// plan. Both records have the same key, so only one of the two kinds gets as far.
+// Invariant: a session acquires nothing before it has read this record, and a worker claims nothing
+// without a plan. The record and the plan have the same key, so only one of the two kinds can act.
 
-// A kind is what this session knows of the kind of its group.
+// A kind is the knowledge of a session about the kind of its group.
 type kind struct {
 	proven  bool
 	foreign bool
@@ -25,7 +25,7 @@ type kind struct {
 	create  sending
 }
 
-// keep asks, or creates the record.
+// keep reads the record, or creates it.
 func (k *kind) keep(t *turn) {
 	switch {
 	case k.proven || k.foreign:
@@ -37,7 +37,7 @@ func (k *kind) keep(t *turn) {
 	}
 }
 
-// got takes the answer to the question. It reports whether the kind is proven now.
+// got takes the answer to the read. It reports whether the kind is proven now.
 func (k *kind) got(t *turn, in Got, by lease.Owner) (proven bool) {
 	if !k.try.sent || serial(in.Read) != k.asked {
 		return false
@@ -69,7 +69,7 @@ func (k *kind) settled(t *turn, me lease.Incarnation, in Settled) (proven bool) 
 	return false
 }
 
-// saw takes the record. Without one, which happens if it was deleted by hand, the session asks again.
+// saw takes the record. If there is none, because somebody deleted it by hand, the session reads again.
 func (k *kind) saw(r lease.Record) bool {
 	if plan, ok := r.(lease.Plan); ok {
 		k.proven, k.foreign = plan.Sessions, !plan.Sessions

@@ -55,8 +55,8 @@ func (e *Engine) keepLeaving() {
 	l.finish(t, &e.seat, &e.shards)
 }
 
-// keep reports whether a shutdown goes on that has shards to give up. Without a confirmed seat
-// nothing can be held, so that the shutdown is soon over.
+// keep reports whether a shutdown is under way that may still have shards to release. A worker
+// without a confirmed seat holds nothing, so its shutdown is soon over.
 func (l *leave) keep(t *turn, c *seat) bool {
 	if !l.on || l.done {
 		return false
@@ -75,7 +75,7 @@ func (l *leave) keep(t *turn, c *seat) bool {
 	return true
 }
 
-// finish gives up the seat when nothing is left but the seat.
+// finish gives up the seat when the worker has released everything else.
 func (l *leave) finish(t *turn, c *seat, shards *shards) {
 	// Handlers have their drain time, and writes a lease time after it. What the table has not answered
 	// by then is left to the others: without a seat, everything in this worker's name is a dead worker's.

@@ -10,18 +10,19 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// The spine of a session: leases by name, without a plan, targets or a source. It calls the same
-// parts as the spine of a worker for its seat, for the leases that it holds, for faults and for the
-// shutdown; and parts of its own for the kind of the group and for leases that it waits for.
+// The spine of a session: leases by name, without a plan, targets or a source. For the seat, the held
+// leases, faults and the shutdown it calls the same parts as the spine of a worker. For the kind of
+// the group and for the leases that the session waits for it calls parts of its own.
 //
-// It has no states of its own: seat.phase is how far the session has come.
+// The spine has no states of its own: seat.phase is the phase of the session.
 //
-// Called by the shell and the virtual world: NewSession once, Step with every input. The inputs and
-// outputs of sources, listings and moves do not occur.
+// Called by the shell and the virtual world: NewSession once, Step with every input. A session has no
+// inputs and outputs for sources, listings and moves.
 //
-// Invariant: trust is checked before an input is taken: an answer must not prolong what has ended.
-// Invariant: the row of a lease that is held is not written without a mark. So a session at rest makes
-// its heartbeats and nothing else, however many leases it holds.
+// Invariant: trust is checked before an input is taken: an answer must not prolong a tenure that has
+// ended.
+// Invariant: the session does not write the row of a held lease without a mark. So a session without
+// marks sends only its heartbeats, however many leases it holds.
 
 // A Session is one session's side of the protocol as a plain value.
 type Session struct {
@@ -34,8 +35,8 @@ type Session struct {
 	shards shards
 	leave  leave
 	faults faults
-	former lease.Seat // the last one that was lost and may still exist; zero: none
-	swept  Instant    // when what is no longer needed was last dropped
+	former lease.Seat // the last seat that this session lost, if it may still exist; zero: none
+	swept  Instant    // when live last dropped rivals, owners and leases that are no longer needed
 }
 
 // NewSession returns a session that has done nothing yet. Its first step is a [Tick].
@@ -71,8 +72,8 @@ func (e *Session) Step(now Moment, in Input) (out []Output, wake Instant) {
 	return t.out, t.wake
 }
 
-// Done reports whether the session has given everything up, after a [Stop] or because the group is one
-// of workers.
+// Done reports whether the session has given up all leases and its seat, after a [Stop] or because the
+// group is one of workers.
 func (e *Session) Done() bool { return e.leave.done }
 
 func (e *Session) take(in Input) {
@@ -109,10 +110,10 @@ func (e *Session) take(in Input) {
 	}
 }
 
-// want makes the lease of that name known, as one that is wanted.
+// want adds the lease of that name to the known leases, and marks it as wanted.
 func (e *Session) want(name string) *shard {
 	s := e.shards.know(name, e.turn.cfg.Group, e.seat.me)
-	s.aim.mine = true // its reads that fail are faults of the store
+	s.aim.mine = true // if a read of its row fails, the session reports a fault of the store
 	return s
 }
 
@@ -123,7 +124,7 @@ func (e *Session) stop() {
 	}
 }
 
-// live does what is due, whatever it was that happened.
+// live does everything that is due, whatever the input of this step was.
 func (e *Session) live() {
 	t := &e.turn
 	if e.kind.foreign {
@@ -151,15 +152,15 @@ func (e *Session) live() {
 	}
 }
 
-// begin continues all leases under another incarnation, or without a seat if it is empty. The session
-// continues to wait for the leases that it wants.
+// begin continues all leases under another incarnation; if me is empty, the session has no seat. The
+// session continues to wait for the leases that it wants.
 func (e *Session) begin(me lease.Incarnation) {
 	e.shards.forget(&e.turn, me)
 	for i := range e.names {
 		w := &e.names[i]
 		w.look = 0
 		s := e.want(w.name)
-		s.row.known = false // read it again: a hold of the former incarnation may have ended since
+		s.row.known = false // read the row again: the former incarnation may have lost the lease since
 	}
 }
 
@@ -204,13 +205,13 @@ func (e *Session) wait(s *shard, w self) {
 		e.answer(s, want.id)
 		e.names.drop(s.name, want.id)
 		s.aim.mine = false
-	case want.id == 0: // it was told that the lease is not available
+	case want.id == 0: // shard.refuse has answered that the lease is not available
 		e.names.drop(s.name, 0)
 		s.aim.mine = false
 	}
 }
 
-// answer adds to the start of a tenure which Acquire it answers.
+// answer adds to the Start of a tenure the ID of the Acquire that it answers.
 func (e *Session) answer(s *shard, id uint64) {
 	for i, o := range e.turn.out {
 		if start, ok := o.(Start); ok && start.Tenure == s.id() {
@@ -235,7 +236,7 @@ func (e *Session) tendDue() {
 	}
 }
 
-// happened draws the conclusions of what a lease reports that concern more than this lease.
+// happened handles the reports of a lease that concern the whole session.
 func (e *Session) happened(s *shard, h happened) {
 	t := &e.turn
 	if h.late {
@@ -245,11 +246,11 @@ func (e *Session) happened(s *shard, h happened) {
 		e.seat.table.restored, e.seat.table.err = true, h.restored
 	}
 	if h.ended {
-		e.shards.due = t.now.Mono // it may be wanted again
+		e.shards.due = t.now.Mono // a caller may already want the lease again
 	}
 }
 
-// marked takes what the holders of tenures have marked and asked for.
+// marked takes the marks and the requests of the holders of tenures.
 func (e *Session) marked(batch ...Marks) {
 	for _, in := range batch {
 		if s := e.shards.present(in.Tenure); s != nil {
@@ -259,7 +260,7 @@ func (e *Session) marked(batch ...Marks) {
 	}
 }
 
-// returned takes the end of a tenure's use.
+// returned takes the report that the handler of a tenure has returned.
 func (e *Session) returned(in Returned) {
 	if s := e.shards.find(in.Tenure.Shard); s != nil && s.running == in.Tenure.Generation {
 		s.returned(in)
@@ -359,8 +360,9 @@ func (e *Session) seatSettled(in Settled) {
 	}
 }
 
-// bury deletes the seat that this session has lost, once. If a heartbeat of it was stored that was not
-// answered, the deletion is refused, and a session that waits for a lease of it evicts it.
+// bury deletes the seat that this session has lost. It tries once: if the store has accepted a
+// heartbeat of that seat without an answer, it refuses the deletion, and a session that waits for one
+// of the leases evicts the seat.
 func (e *Session) bury() {
 	if w, err := protocol.Evict(e.former); err == nil && e.former.Beat > 0 {
 		e.turn.do(Send{Write: w})
@@ -368,8 +370,9 @@ func (e *Session) bury() {
 	e.former = lease.Seat{}
 }
 
-// keepReporting reports the faults that last, and ends those that are over. A session does not give up
-// its seat because its commits fail: it does not know whether anybody waits for its leases.
+// keepReporting reports the faults that last, and ends the faults that are over. A session keeps its
+// seat although its commits fail, because it does not know whether another session waits for its
+// leases.
 func (e *Session) keepReporting() {
 	f, t := &e.faults, &e.turn
 	f.meet(t, &e.seat)
@@ -384,7 +387,7 @@ func (e *Session) keepReporting() {
 	f.keep(t)
 }
 
-// Status returns the session's state of health. Requested counts the leases that it waits for.
+// Status returns the session's state of health. Requested is the number of leases that it waits for.
 func (e *Session) Status() Status {
 	c := &e.seat
 	s := Status{
@@ -399,7 +402,7 @@ func (e *Session) Status() Status {
 	return s
 }
 
-// Clone returns another session in the same state. It shares nothing that either changes.
+// Clone returns another session in the same state. The two share nothing that either of them changes.
 func (e *Session) Clone() *Session {
 	c := *e
 	c.turn.out = nil
@@ -412,7 +415,7 @@ func (e *Session) Clone() *Session {
 	return &c
 }
 
-// Hash returns the same for two sessions that will do the same from now on, as [Engine.Hash] does.
+// Hash returns the same number for two sessions that will act alike from now on, as [Engine.Hash] does.
 func (e *Session) Hash() uint64 {
 	now := map[reflect.Type]int64{
 		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),

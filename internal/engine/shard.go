@@ -18,8 +18,8 @@ import (
 //	known → tended when it is due → a write is open → answered: tended again … → forgotten
 //
 // Called by the spines. tend does what is due for one shard that is held, or whose write is open:
-// hold.go and give.go. The spine has the rest done by take.go, for a shard that the plan assigns, or
-// by wait.go, for a lease by name.
+// hold.go and give.go. For all other shards the spine calls take.go, for a shard that the plan
+// assigns, or wait.go, for a lease by name.
 //
 // Invariant: at most one write of a row is open (protocol.Copy).
 // Invariant: decisions rest on the state alone, and not on what was intended when a write was
@@ -104,7 +104,7 @@ const (
 	ending
 )
 
-// A self is what a shard has to know of its worker or its session to be held.
+// A self is the state of the worker or session that a held shard needs.
 type self struct {
 	owner   lease.Owner
 	capable bool    // the worker may claim
@@ -116,7 +116,7 @@ type self struct {
 	unlisted bool // its source has ceased to list this shard, which it holds
 }
 
-// A member is what a shard has to know of its worker to be claimed under a plan.
+// A member is the state of the worker that a shard needs to be claimed under a plan.
 type member struct {
 	self
 	room bool // it may request one more shard: it follows the plan that it knows

@@ -22,7 +22,7 @@ type Status struct {
 	Planned     bool // all of this, and it has planned
 
 	Revision int64 // the newest revision of the plan that it knows; 0: none
-	Settled  bool  // it holds what its target of that revision says
+	Settled  bool  // it holds exactly the shards of its target of that revision
 
 	Foreign bool // the group is of the other kind: one of sessions for a worker, one of workers for a session
 

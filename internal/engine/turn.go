@@ -50,8 +50,8 @@ type storeCalls struct {
 	err      error // the error of that call; reported in the step in which it was made
 }
 
-// begin begins a step. It returns for how long the process was paused, if the step comes much later
-// than it was asked for.
+// begin begins a step. If the step comes much later than its wake time, begin returns how long the
+// process was paused.
 func (t *turn) begin(now Moment) (paused time.Duration) {
 	now.Mono = max(now.Mono, t.now.Mono)
 	if now.Mono.Sub(t.wake) >= t.beat/8 {

@@ -17,16 +17,17 @@ import (
 //	                                                   → stands still for its lease time: evicted
 //	                                                   → gone: after the lock delay, acquired
 //
-// Nobody asks a living owner for a lease: a waiter finds out that it was released. Each waiter reads
-// after a pause with jitter of its own, so the waiters get the lease in random order.
+// A waiting session does not ask a living owner for a lease: it reads the row until the owner has
+// released it. Each session reads after a random pause of its own, so the sessions acquire the lease
+// in random order.
 //
 // Called by the spine of a session: wait for each lease that is not held, got with reads of seats,
 // settled with the answers to evictions.
 //
-// Invariant: a lease is taken from its owner only if a consistent read that began after the row was
-// read, or the deletion itself, has shown that the owner has no seat.
-// Invariant: the lock delay counts from when this session has first seen that the owner has no seat.
-// The seat was gone before, so the delay is perhaps longer and never shorter.
+// Invariant: a session claims a held lease only if it has seen that the owner has no seat: by a
+// consistent read that began after the row was read, or by the deletion of the seat.
+// Invariant: the lock delay counts from the moment at which this session first sees that the owner has
+// no seat. The seat was gone before, so the delay may be longer but never shorter.
 // Invariant: a seat is evicted only after this session has itself seen its heartbeat counter stand
 // still for the seat's lease time.
 
@@ -50,14 +51,14 @@ func (n names) find(name string) *wanted {
 	return find(n, name, func(w *wanted) string { return w.name })
 }
 
-// want adds a lease. A name that is wanted already is wanted for the later caller.
+// want adds a lease. If the lease is already wanted, the later caller replaces the earlier one.
 func (n *names) want(in Acquire) {
 	*know((*[]wanted)(n), in.Name, func(w *wanted) string { return w.name }) = wanted{
 		name: in.Name, id: in.ID, task: in.Task, delay: in.LockDelay, try: in.Try,
 	}
 }
 
-// drop removes a lease, if it is still wanted by this caller.
+// drop removes a lease if this caller still wants it.
 func (n *names) drop(name string, id uint64) {
 	*n = slices.DeleteFunc(*n, func(w wanted) bool { return w.name == name && w.id == id })
 }
@@ -71,7 +72,7 @@ func (w *wanted) owner(seat lease.Owner) lease.Owner {
 	return seat
 }
 
-// A waiter is what a lease has to know of its session to be acquired.
+// A waiter has the parts of its session that a lease needs to be acquired.
 type waiter struct {
 	self
 	want   *wanted // nil: the session does not want it
@@ -80,7 +81,7 @@ type waiter struct {
 	former []lease.Incarnation
 }
 
-// wait is about a lease that this session does not hold.
+// wait makes the next step for a lease that this session does not hold.
 func (s *shard) wait(t *turn, w waiter) {
 	unwanted := w.leaving || w.want == nil
 	switch s.row.copy.Reconcile(false, unwanted || s.running != 0) {
@@ -112,8 +113,8 @@ func (s *shard) wait(t *turn, w waiter) {
 	}
 }
 
-// doubt makes a row be read again that was known before it was wanted, unless it is free as far as is
-// known: then a conditional write shows as much as a read.
+// doubt makes the session read a row again that it knew before the lease was wanted. If the last read
+// showed the row free or its own, it does not: the conditional write of the claim shows as much.
 func (s *shard) doubt() {
 	at := s.row.copy.Row()
 	free := at.Owner.IsZero() && !at.Finished && !at.Quarantined || at.Owner.Incarnation == s.mine()
@@ -144,7 +145,7 @@ func (s *shard) claimAs(t *turn, transition func(lease.Row, lease.Owner, protoco
 	s.send(t, claiming, wr, err)
 }
 
-// outlast waits for the end of another session's hold.
+// outlast waits until another session has released the lease or is lost.
 func (s *shard) outlast(t *turn, w waiter) {
 	at := s.row.copy.Row()
 	inc := at.Owner.Incarnation
@@ -172,8 +173,8 @@ func (s *shard) outlast(t *turn, w waiter) {
 	}
 }
 
-// refuse tells the caller that the lease cannot be had: for good if it is finished, otherwise for
-// now if the caller only tries.
+// refuse answers the caller that the lease is not available, if it is finished or if the caller only
+// tries.
 func (s *shard) refuse(t *turn, of *wanted, lost bool) {
 	at := s.row.copy.Row()
 	if s.row.malformed {
@@ -181,14 +182,14 @@ func (s *shard) refuse(t *turn, of *wanted, lost bool) {
 	}
 	if (of.try || at.Finished) && of.id != 0 {
 		t.do(Unavailable{Name: s.name, ID: of.id, Row: at, Lost: lost})
-		of.id = 0 // the spine drops it
+		of.id = 0 // so the spine drops the name
 	}
 }
 
-// lookAgain reads the row after a pause of a heartbeat, less up to a half of it: the order of the
-// waiters is random.
+// lookAgain reads the row again after a random pause of a half to a whole heartbeat interval. The pause
+// is random so that the waiting sessions acquire the lease in random order.
 func (s *shard) lookAgain(t *turn, of *wanted) {
-	if of.look <= s.row.answered { // the row was read for it, or by chance
+	if of.look <= s.row.answered { // the row was read since, for this purpose or another
 		spread := uint64(t.beat/2 + 1)
 		of.look = t.now.Mono.Add(t.beat - time.Duration(rebalance.Tie(t.now.Chance+s.name)%spread))
 	}
@@ -198,8 +199,9 @@ func (s *shard) lookAgain(t *turn, of *wanted) {
 	s.get(t)
 }
 
-// recent is owner for a waiter: it believes a seat that was found for half a heartbeat, so that each
-// look at a row comes with one at its owner's seat, and one for all rows of that owner.
+// recent does for a waiter what owner does for a worker. It trusts the read of a seat for half a
+// heartbeat interval, so each read of a row comes with a read of its owner's seat, but all rows of one
+// owner share that read.
 func (o *owners) recent(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
 	of := o.find(inc)
 	switch {
@@ -214,7 +216,7 @@ func (o *owners) recent(t *turn, inc lease.Incarnation, since order) (ownerState
 	return of.state, of.seat
 }
 
-// evicted notes that inc has no seat, as a deletion shows that was sent in the step begun.
+// evicted notes that inc has no seat. A deletion that was sent in the step begun has shown it.
 func (o *owners) evicted(t *turn, inc lease.Incarnation, begun order) {
 	if of := o.find(inc); of != nil {
 		of.state, of.begun, of.at = gone, max(of.begun, begun), t.now.Mono
@@ -224,7 +226,7 @@ func (o *owners) evicted(t *turn, inc lease.Incarnation, begun order) {
 // Rivals are the seats of owners for whose leases this session waits, sorted by incarnation.
 type rivals []rival
 
-// A rival is one of them.
+// A rival is the seat of one owner for whose leases this session waits.
 type rival struct {
 	inc   lease.Incarnation
 	seat  lease.Seat
@@ -249,7 +251,7 @@ func (r *rivals) saw(t *turn, seat lease.Seat) {
 	of.seen = t.now.Mono
 }
 
-// outlast evicts a seat that has stood still for so long.
+// outlast evicts a seat whose heartbeat has stood still for the time patience.
 func (r *rivals) outlast(t *turn, s *shard, seat lease.Seat, patience time.Duration) {
 	of := r.find(seat.Incarnation)
 	if of == nil || of.evict.try.sent {
@@ -270,8 +272,8 @@ func (r *rivals) outlast(t *turn, s *shard, seat lease.Seat, patience time.Durat
 	}
 }
 
-// settled takes the answer to an eviction. If the seat is gone, evicted is the step in which the
-// eviction was sent.
+// settled takes the answer to an eviction, and returns the incarnation of its seat. If the seat is
+// gone, evicted is the step in which the eviction was sent.
 func (r *rivals) settled(t *turn, me lease.Incarnation, in Settled) (inc lease.Incarnation, evicted order) {
 	of := r.find(lease.Incarnation(in.Write.Key().Name))
 	if of == nil {
@@ -298,7 +300,7 @@ func (r *rivals) settled(t *turn, me lease.Incarnation, in Settled) (inc lease.I
 
 func (r *rivals) drop(which func(rival) bool) { *r = slices.DeleteFunc(*r, which) }
 
-// prune drops what nobody waits for.
+// prune drops the seats for whose leases this session no longer waits.
 func (r *rivals) prune(t *turn) {
 	r.drop(func(of rival) bool { return !of.evict.open() && t.now.Mono.Sub(of.seen) > max(4*t.beat, of.seat.TTL) })
 }
@@ -308,7 +310,7 @@ func (r rivals) fails() bool {
 	return slices.ContainsFunc(r, func(of rival) bool { return of.evict.try.tries > 0 })
 }
 
-// forgetDone drops the leases that concern this session no more.
+// forgetDone drops the leases that this session neither holds nor wants.
 func (l *shards) forgetDone(wants names) {
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
 		_, busy := s.row.copy.Open()

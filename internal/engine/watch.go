@@ -31,7 +31,7 @@ const (
 	apart     = time.Second            // between two plans, and between the ranks of planners
 	firstWait = 100 * time.Millisecond // a first plan waits so long for seats that are being confirmed
 	longStill = 2 * time.Second        // a plan waits at most so long for the seats to stand still
-	staleFor  = 30 * time.Second       // a plan that is missing for so long is reported, and for three lease times if they are longer
+	staleFor  = 30 * time.Second       // a missing plan is reported after this time, or three lease times if they are longer
 )
 
 // The reasons for which a plan is missing.
@@ -139,7 +139,7 @@ func (w *watch) older(plan lease.Plan) bool {
 		plan.Revision == old.Revision && (plan.Tick < old.Tick || plan.Open && !old.Open))
 }
 
-// lacks returns why no plan is complete and up to date, and since when; no error: one is.
+// lacks returns why no plan is complete and up to date, and since when. If one is, why is nil.
 func (w *watch) lacks(t *turn) (since Instant, why error) {
 	switch {
 	case w.spoilt:

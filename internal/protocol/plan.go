@@ -84,8 +84,8 @@ func TickPlan(p lease.Plan, late bool, s Stamp) (lease.Write, error) {
 	return writePlan(p, next, s)
 }
 
-// BeginSessions makes a group one of sessions: it stores a record that is no plan where the plan of a
-// group of workers would be.
+// BeginSessions makes a group one of sessions: it stores a record under the key at which a group of
+// workers has its plan.
 func BeginSessions(group string, by lease.Owner, s Stamp) (lease.Write, error) {
 	if err := generation.ValidClock(s.At); err != nil {
 		return lease.Write{}, err

@@ -85,8 +85,8 @@ func Begin(group, shard string, parents []string, by string, s Stamp) (lease.Wri
 	return create(lease.Row{Group: group, Shard: shard, Parents: sorted(parents)}, lease.Owner{}, by, s)
 }
 
-// BeginHeld creates the row of a lease by name that has none, already held. A row that began free
-// would need a second write, the claim, and another session could come in between.
+// BeginHeld creates the row of a lease by name with by as its owner. A free row would need a second
+// write, the claim, and another session could claim the lease between the two.
 func BeginHeld(group, name string, by lease.Owner, s Stamp) (lease.Write, error) {
 	return create(lease.Row{Group: group, Shard: name}, by, by.Name, s)
 }
@@ -227,7 +227,7 @@ func Release(r lease.Row, h lease.Hold, e End, s Stamp) (lease.Write, error) {
 	})
 }
 
-// Discard gives up a lease by name that has no checkpoint, and leaves a tombstone: otherwise a row
+// Discard releases a lease by name that has no checkpoint, and leaves a tombstone: otherwise a row
 // would stay for every name that was ever used. The tombstone keeps the generation, so the next
 // holder starts above it. The reason is ReasonReleased or ReasonDrainTimeout. A row with a checkpoint,
 // or with recorded progress, is released instead.
@@ -352,8 +352,8 @@ func Revive(r lease.Row, parents []string, by string, s Stamp) (lease.Write, err
 	})
 }
 
-// ReviveHeld replaces the tombstone of a lease by name by a row that is held, as BeginHeld does where
-// there is no row.
+// ReviveHeld replaces the tombstone of a lease by name with a row that by owns. Without a tombstone,
+// BeginHeld creates such a row.
 func ReviveHeld(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	const name = "revive"
 	if !r.Removed {

@@ -160,8 +160,8 @@ func handOver(r lease.Row, op lease.Op, to lease.Owner, t lease.Transfer, s Stam
 	return changeHands(r, op, next, to, t, s, edit)
 }
 
-// jump ends the generation of r, and leaves room for generations that were issued and lost. The new generation is the old one plus the argument by, or that of the clock if
-// it is higher.
+// jump ends the generation of r, and leaves room for generations that were issued and lost. The new
+// generation is the old one plus the argument by, or that of the clock if it is higher.
 func jump(r lease.Row, op lease.Op, by int64, to lease.Owner, t lease.Transfer, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
 	if _, err := succ("generation", r.Generation+min(by-1, math.MaxInt64-r.Generation)); err != nil {
 		return lease.Write{}, err
