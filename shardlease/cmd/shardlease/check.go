@@ -147,13 +147,13 @@ func (v verdict) perfdata() []string {
 	return append(list, fmt.Sprintf("workers=%d", len(v.snapshot.Workers)), fmt.Sprintf("warnings=%d", len(v.warnings)))
 }
 
-// A tally is how many shards are in a state.
+// A tally is the number of shards in one state.
 type tally struct {
 	state  inspect.State
 	shards int
 }
 
-// tallies returns a tally for each state that a listing can have: it has no tombstones.
+// tallies returns a tally for each state but Removed: a listing has no tombstones.
 func tallies(s *inspect.Snapshot) (list []tally) {
 	for _, state := range inspect.States() {
 		if state != inspect.Removed {

@@ -92,7 +92,7 @@ func (g *grid) field(name, format string, args ...any) {
 	g.foot = append(g.foot, fmt.Sprintf("%-*s ", fieldColumns, name)+fmt.Sprintf(format, args...))
 }
 
-// fieldColumns is how many columns the name of a field takes.
+// fieldColumns is the width of the name of a field.
 const fieldColumns = 12
 
 // detail returns a shard as lines, in which nothing is shortened.

@@ -9,7 +9,7 @@ import (
 
 // This file has the lines above the list: the group, why the table could not be read, the worst warnings, the views.
 
-// head returns what the whole group is like.
+// head returns the lines about the whole group.
 func (m model) head() []string {
 	group := piece{bold, squeeze(cell(m.at.group), max(8, m.width/2-8))}
 	table := piece{plain, "table " + squeeze(cell(m.at.table), max(8, m.width/2-8))}
@@ -34,7 +34,7 @@ func (m model) head() []string {
 	return append(lines, m.flow(3, facts...)...)
 }
 
-// wishes returns how many wishes stand.
+// wishes returns how many wishes are in effect.
 func (m model) wishes() piece {
 	n := 0
 	for _, w := range m.shown.snapshot.Wishes {
@@ -51,7 +51,7 @@ func (m model) wishes() piece {
 	return piece{active, fmt.Sprintf("%d wishes", n)}
 }
 
-// age returns how old a part of the picture is.
+// age returns how old the part of the picture named by of is.
 func (m model) age(of string, at time.Time) piece {
 	old := max(0, m.now.Sub(at)).Truncate(time.Second)
 	p := piece{plain, of + span(old) + " old"}
@@ -61,7 +61,7 @@ func (m model) age(of string, at time.Time) piece {
 	return p
 }
 
-// rowsAge returns how old the rows are, if they were not read at the last look.
+// rowsAge returns how old the rows are, if the last look did not read them.
 func (m model) rowsAge(s *inspect.Snapshot) piece {
 	if s.At.Sub(s.RowsAt) < time.Second {
 		return piece{}
@@ -108,7 +108,7 @@ func (m model) digest() (lines []string) {
 	return lines
 }
 
-// tabs returns the names of the views, and what the list shows.
+// tabs returns the names of the views, and the filter, the sort order and the cursor position of the list.
 func (m model) tabs() []string {
 	if m.empty() {
 		return nil

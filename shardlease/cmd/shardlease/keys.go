@@ -7,21 +7,21 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// A model is all that top knows: what the looks have shown, and what the person has chosen.
+// A model is the whole state of top: the results of the looks, and the choices of the person.
 type model struct {
 	at            place
 	palette       palette
 	width, height int
 	now           time.Time
 
-	live, shown picture // the newest picture, and the one on the screen, which is another one while it is frozen
+	live, shown picture // the newest picture, and the picture on the screen; they differ only while the screen is frozen
 	frozen      bool
 
 	view   int
 	lists  [allViews]list
 	typing bool // the keys go to the filter
 	help   bool
-	detail *topic // what is shown instead of the list; nil: the list
+	detail *topic // the row that the screen shows in place of the list; nil: it shows the list
 	from   int    // the first line of the help or of the detail on the screen
 }
 
@@ -132,7 +132,7 @@ func (m model) filter(text string) model {
 	return m.arrange(m.view)
 }
 
-// reading returns the model after a key while it shows the help or all of a row.
+// reading returns the model after a key while the screen shows the help or one row.
 func (m model) reading(name string) model {
 	page := max(1, m.height-2)
 	switch name {
@@ -161,7 +161,7 @@ func (m model) reading(name string) model {
 	return m
 }
 
-// choosing returns the model after a key while it shows a list.
+// choosing returns the model after a key while the screen shows a list.
 func (m model) choosing(name string) model {
 	l := &m.lists[m.view]
 	page := max(1, m.layout().body)
@@ -231,5 +231,5 @@ func (m model) move(to int) model {
 	return m
 }
 
-// empty reports that no look has shown the group yet.
+// empty reports whether no look has succeeded yet.
 func (m model) empty() bool { return m.shown.snapshot == nil }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A list is which rows of a view are on the screen. Its methods return the list as it is afterwards.
+// A list selects the rows of a view that are on the screen. Its methods return the changed list.
 type list struct {
 	filter   string
 	order    int // which of the view's sort orders
@@ -17,8 +17,8 @@ type list struct {
 	key    string // identifies the row at the cursor
 }
 
-// arrange finds and sorts the rows of a listing. The cursor stays on its row, wherever that is now; at the top it
-// stays at the top, where a person watches for the worst.
+// arrange finds and sorts the rows of a listing. The cursor follows its row to the row's new place. A cursor at the top
+// stays at the top, where the person sees the worst rows.
 func (l list) arrange(of listing) list {
 	l.rows = nil
 	filter := strings.ToLower(l.filter)
@@ -50,7 +50,7 @@ func (l list) moveTo(place int, of listing) list {
 	return l
 }
 
-// scroll moves what is on the screen of so many rows, so that the cursor is on it.
+// scroll chooses the first row on a screen with height rows, so that the cursor is on the screen.
 func (l list) scroll(height int) list {
 	l.first = max(0, min(l.first, l.cursor, len(l.rows)-height))
 	l.first = max(l.first, l.cursor-height+1)

@@ -22,13 +22,13 @@ const (
 // viewTitles returns the names of the views.
 func viewTitles() [allViews]string { return [...]string{"Shards", "Workers", "Warnings", "Events"} }
 
-// A listing is the rows of a view. It computes a row when it is asked for it.
+// A listing is the rows of a view. It computes only the rows that the screen shows.
 type listing interface {
 	columns() []column
 	orders() []string // the names of the sort orders; the first is the default
 	size() int
 	key(i int) string    // identifies the row in the next picture
-	words(i int) string  // what a filter searches
+	words(i int) string  // the text in which a filter searches
 	level(i int) string  // the level of the row's worst warning
 	cells(i int) []piece // as many as columns
 	compare(order, a, b int) int
@@ -47,7 +47,7 @@ func (p *picture) listing(view int) listing {
 	return shardListing{p}
 }
 
-// pieces returns cells, of which one has a tone.
+// pieces returns cells. The cell with the number tinted has a tone.
 func pieces(cells []string, tinted int, t tone) []piece {
 	list := make([]piece, len(cells))
 	for i, text := range cells {
@@ -164,7 +164,7 @@ func (l workerListing) compare(order, a, b int) int {
 	case "heartbeat":
 		by = older(x.Silent, y.Silent)
 	}
-	return cmp.Or(by, cmp.Compare(a, b)) // they are sorted by name
+	return cmp.Or(by, cmp.Compare(a, b)) // the snapshot sorts workers by name
 }
 
 type warningListing struct{ *picture }
@@ -172,7 +172,7 @@ type warningListing struct{ *picture }
 func (l warningListing) columns() []column { return cols("LEVEL", "CODE", "SUBJECT", "~TEXT") }
 func (l warningListing) orders() []string  { return []string{"urgency", "subject"} }
 func (l warningListing) size() int         { return len(l.warnings) }
-func (l warningListing) level(int) string  { return "" } // a column has it
+func (l warningListing) level(int) string  { return "" } // a column shows the level
 func (l warningListing) key(i int) string {
 	return string(l.warnings[i].Code) + " " + l.warnings[i].Subject
 }
@@ -188,7 +188,7 @@ func (l warningListing) compare(order, a, b int) int {
 	if l.orders()[order] == "subject" {
 		by = strings.Compare(l.warnings[a].Subject, l.warnings[b].Subject)
 	}
-	return cmp.Or(by, cmp.Compare(a, b)) // they are sorted, the worst first
+	return cmp.Or(by, cmp.Compare(a, b)) // the warnings are sorted, the worst first
 }
 
 type eventListing struct{ *picture }

@@ -10,7 +10,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 )
 
-// A tone is what a text expresses by its colour or weight. Its words always express it too.
+// A tone is a meaning that a text shows by its colour or weight. The words of the text always have that meaning too.
 type tone int
 
 const (
@@ -27,7 +27,7 @@ const (
 // A palette paints texts. The zero palette has no colours: it uses bold, faint and reverse.
 type palette struct {
 	color bool
-	bare  bool // not even those; for tests
+	bare  bool // no colours, bold, faint or reverse; for tests
 }
 
 // paint returns a text in a tone. The text must be clean.

@@ -8,15 +8,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 )
 
-// A picture is what the looks of top have shown so far. A later picture never changes an earlier one.
+// A picture has the results of all looks so far. A later picture never changes an earlier one.
 type picture struct {
-	verdict                // the judgement on the last snapshot; without a snapshot before the first
-	events  []numbered     // what has changed since the first snapshot, oldest first
+	verdict                // the judgement on the last snapshot; before the first look it has no snapshot
+	events  []numbered     // the changes since the first snapshot, oldest first
 	units   float64        // read units of all looks
 	levels  levels         // of the warnings, by subject
-	failed  error          // why the last look gave no snapshot; nil: it gave one
-	since   time.Time      // when the table first did not answer
-	widest  map[string]int // by the title of a column: how many columns of the terminal its longest name takes
+	failed  error          // why the last look failed; nil: it succeeded
+	since   time.Time      // when the first of the failed looks ended
+	widest  map[string]int // by the title of a column: the width of its longest name, in columns of the terminal
 }
 
 // A numbered event is an occurrence with its number since the start.
@@ -70,7 +70,7 @@ func (p picture) next() int {
 	return p.events[len(p.events)-1].number + 1
 }
 
-// measure finds the widths of names, so that columns keep their places while a person scrolls.
+// measure finds the widths of the longest names, so that columns keep their places while a person scrolls.
 func (p *picture) measure() {
 	p.widest = map[string]int{}
 	note := func(title, name string) { p.widest[title] = max(p.widest[title], width(cell(name))) }

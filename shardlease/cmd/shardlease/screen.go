@@ -15,7 +15,7 @@ type frame struct {
 	below []string
 }
 
-// View returns the screen. No line is wider than the screen, and there are no more lines than it has.
+// View returns the screen: no more lines than the screen has, and none wider than the screen.
 func (m model) View() tea.View {
 	f := m.layout()
 	lines := slices.Concat(f.above, m.body(f.body), f.below)
@@ -76,8 +76,7 @@ func (m model) line(pieces ...piece) string {
 	return b.String()
 }
 
-// flow returns pieces as lines, without breaking a piece. It leaves out the pieces for which so many lines have no
-// room.
+// flow returns pieces as at most so many lines, without breaking a piece. It leaves out the pieces that do not fit.
 func (m model) flow(most int, pieces ...piece) (lines []string) {
 	var line []piece
 	used := 0
@@ -186,14 +185,14 @@ func (m model) titles() string {
 	return m.line(piece{bold, b.String()})
 }
 
-// noMarks stands before a row that is neither at the cursor nor warned about.
+// noMarks stands before a row that is not at the cursor and has no warning.
 const noMarks = "   "
 
 func (m model) slots() []slot {
 	return slots(m.shown.listing(m.view).columns(), m.view, m.width-len(noMarks), m.shown.widest)
 }
 
-// body returns the rows of the list. Only these are computed.
+// body returns the rows of the list that are on the screen. It computes no other rows.
 func (m model) body(height int) (lines []string) {
 	if m.empty() || len(m.lists[m.view].rows) == 0 {
 		for _, line := range wrap(m.nothing(), m.width, 0) {

@@ -13,33 +13,35 @@ import (
 
 // The command top: a full screen that follows a group.
 //
-//	top.go       the command, and the two goroutines that send to the program
-//	picture.go   what the looks have shown
+//	top.go       the command, and the two goroutines that send messages to the program
+//	picture.go   the results of all reads of the group so far
 //	listings.go  the four views: columns, rows, sort orders
 //	list.go      which rows of a view are on the screen: filter, order, cursor
 //	room.go      which columns fit, and how wide they are
-//	topic.go     all of one row
+//	topic.go     every field of one row
 //	keys.go      Update: what a key does
-//	screen.go    View: the lines of the screen; head.go has those above the list
+//	screen.go    View: the lines of the screen; head.go has the lines above the list
 //	palette.go   colours, and texts that fit
 //
-// Update and View are pure: looks, the time, keys and sizes arrive as messages.
+// A look is one read of the group by inspect.Watch. Update and View are pure: looks, the time, keys and sizes arrive as
+// messages.
 
-// defaultRowsEvery is how often top reads all rows at least. The seats, which show most changes, are read every
-// two seconds.
+// defaultRowsEvery is how often top reads all rows at least. It reads the seats, which show most changes, every two
+// seconds.
 const defaultRowsEvery = 10 * time.Second
 
 func (p *program) topCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "top", Short: "Shows the group on a full screen that follows it", Args: cobra.NoArgs,
+		Use: "top", Short: "Shows the group on a full screen and follows its changes", Args: cobra.NoArgs,
 		Long: `Shows the shards, the workers, the warnings and the changes of the group on a full screen, and follows the
-group until you press q. The key ? lists the other keys. It writes nothing to the table, and needs the
-permissions of an observer. If the table does not answer, the last picture stays, with its age.
+group until you press q. The key ? lists the other keys. The command writes nothing to the table, and needs
+the permissions of an observer. If the table does not answer, the last picture stays, with its age.
 
-It reads the seats every two seconds, and all rows when the seats show a change and at least every
---rows-every. The screen shows how many read units that has cost. NO_COLOR=1 turns the colours off.
+The command reads the seats every two seconds. It reads all rows when the seats show a change, and at least
+every --rows-every. The screen shows how many read units this has cost. NO_COLOR=1 turns the colours off.
 
-It needs a terminal. In a script use 'shardlease ls', 'shardlease check' or 'shardlease events --follow'.`,
+The command needs a terminal. In a script use 'shardlease ls', 'shardlease check' or
+'shardlease events --follow'.`,
 		Example: "  shardlease top\n  shardlease top --group orders --rows-every 30s",
 	}
 	every := c.Flags().Duration("rows-every", defaultRowsEvery, "how often all rows are read at least; 2s or more")
@@ -62,13 +64,14 @@ It needs a terminal. In a script use 'shardlease ls', 'shardlease check' or 'sha
 	return c
 }
 
-// top shows the group until the person quits or ctx ends, which is no error. It returns when both goroutines that it
+// top shows the group until the person quits or ctx ends; neither is an error. It returns when both goroutines that it
 // starts have ended.
 func (p *program) top(ctx context.Context, from inspect.Lister, rowsEvery time.Duration, options ...tea.ProgramOption) error {
 	noColor, _ := p.env("NO_COLOR")
 	options = append([]tea.ProgramOption{tea.WithoutSignalHandler(), tea.WithInput(p.in), tea.WithOutput(p.out)}, options...)
 	screen := tea.NewProgram(newModel(p.at, palette{color: noColor == ""}, p.now()), options...)
-	// Not tea.WithContext: that kills the program, and a killed program does not wait for the goroutine that reads keys.
+	// Not tea.WithContext: it kills the program when ctx ends, and a killed program does not wait for the goroutine that
+	// reads keys.
 	defer context.AfterFunc(ctx, screen.Quit)()
 	within, stop := context.WithCancel(ctx)
 	defer stop()
@@ -81,7 +84,7 @@ func (p *program) top(ctx context.Context, from inspect.Lister, rowsEvery time.D
 	return err
 }
 
-// A look is the message that a look at the group has ended.
+// A look is the message that inspect.Watch has read the group once, or has failed to.
 type look struct {
 	snapshot *inspect.Snapshot
 	err      error // why there is no snapshot
@@ -96,7 +99,7 @@ func (p *program) sendLooks(ctx context.Context, from inspect.Lister, rowsEvery 
 	}
 }
 
-// A clock is the message that tells the time.
+// A clock is the message that contains the present time.
 type clock time.Time
 
 // sendTime sends the time every second until ctx ends, so that the age of the picture grows while no look ends.

@@ -12,7 +12,7 @@ type topic struct {
 	key  string // of the row
 }
 
-// topic returns all that is known of a row, as lines that fit. A row that is gone says so.
+// topic returns every field of a row, as lines that fit. If the row no longer exists, the only line says so.
 func (p *picture) topic(t topic, most int) (lines []string) {
 	var g grid
 	switch t.view {
@@ -26,7 +26,7 @@ func (p *picture) topic(t topic, most int) (lines []string) {
 		p.event(&g, t.key)
 	}
 	if len(g.foot) == 0 {
-		g.foot = []string{"It is no longer there."}
+		g.foot = []string{"This row no longer exists."}
 	}
 	for _, line := range g.foot {
 		lines = append(lines, wrap(line, most, fieldColumns+1)...)
@@ -34,14 +34,14 @@ func (p *picture) topic(t topic, most int) (lines []string) {
 	return lines
 }
 
-// shard adds what get shows of a shard.
+// shard adds the fields of a shard that the command get shows.
 func (p *picture) shard(g *grid, name string) {
 	if of := p.snapshot.Shard(name); of != nil {
 		g.foot = append(g.foot, detail(p.snapshot, of, warningsAbout(p.warnings, name), false).foot...)
 	}
 }
 
-// workers adds what is known of some workers: the columns of the command workers, their shards and warnings.
+// workers adds the fields of some workers: the columns of the command workers, their shards and their warnings.
 func (p *picture) workers(g *grid, which func(*inspect.Worker) bool) {
 	for i := range p.snapshot.Workers {
 		w := &p.snapshot.Workers[i]
@@ -69,7 +69,7 @@ func (p *picture) workers(g *grid, which func(*inspect.Worker) bool) {
 	}
 }
 
-// shardsOf returns the shards that a worker holds, and those that are in a move to it.
+// shardsOf returns the shards that a worker holds, and the shards that are in a move to it.
 func (p *picture) shardsOf(w *inspect.Worker) (holds, gets []string) {
 	for i := range p.snapshot.Shards {
 		of := &p.snapshot.Shards[i]
@@ -83,7 +83,7 @@ func (p *picture) shardsOf(w *inspect.Worker) (holds, gets []string) {
 	return holds, gets
 }
 
-// enumerated returns names in a sentence.
+// enumerated returns the number of names, and the names.
 func enumerated(names []string) string {
 	if len(names) == 0 {
 		return "no shards"
@@ -91,7 +91,7 @@ func enumerated(names []string) string {
 	return counted(len(names), "shard") + ": " + strings.Join(names, ", ")
 }
 
-// warning adds a warning, and what is known of its subject.
+// warning adds a warning, and the fields of its subject.
 func (p *picture) warning(g *grid, key string) {
 	for i, w := range p.warnings {
 		if (warningListing{p}).key(i) != key {
@@ -105,7 +105,7 @@ func (p *picture) warning(g *grid, key string) {
 	}
 }
 
-// event adds an event, and what is known of its subject now.
+// event adds an event, and the present fields of its subject.
 func (p *picture) event(g *grid, key string) {
 	for i, e := range p.events {
 		if (eventListing{p}).key(i) != key {
@@ -119,7 +119,7 @@ func (p *picture) event(g *grid, key string) {
 	}
 }
 
-// subject adds what is known of a shard or a worker.
+// subject adds the fields of the shard or the worker of that name.
 func (p *picture) subject(g *grid, name string) {
 	if name == "" {
 		return

@@ -154,7 +154,8 @@ func (p *program) liftCommand() *cobra.Command {
 		Long: `Ends a wish. KIND is cordon, drain, pause or pin. NAME is the worker, or the shard of a pin; a pause has none.
 'shardlease wishes' lists the wishes.
 
-'lift all' ends all wishes of the group. If the record of the wishes cannot be read, it deletes that record.`,
+'lift all' ends all wishes of the group. If the record of the wishes cannot be read, the command deletes that
+record.`,
 		Example:           "  shardlease lift drain host-1\n  shardlease lift pin shard-7\n  shardlease lift pause\n  shardlease lift all",
 		ValidArgsFunction: p.completeArgs(wishKinds, wishSubjects),
 	}
@@ -176,7 +177,7 @@ func (p *program) liftCommand() *cobra.Command {
 	return c
 }
 
-// everyWish is the word with which a person lifts all wishes.
+// everyWish is the KIND with which a person lifts all wishes.
 const everyWish lease.WishKind = "all"
 
 // liftAll ends all wishes.
