@@ -21,7 +21,7 @@ type listing = iter.Seq2[lease.Record, error]
 
 // List queries one partition, or each bucket of the lease rows, page by page. It reads the first
 // pages of up to four buckets at a time, and keeps a page of each bucket in memory. A query with a
-// limit asks each bucket for its share first, and for more where that was not enough.
+// limit asks each bucket for its share first, and for a few more where that was not enough.
 func (s *reading) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		if err := q.Validate(); err != nil {
@@ -66,10 +66,11 @@ func (s *reading) query(ctx context.Context, q lease.Query, key string, buckets 
 		if q.After != "" {
 			input.ExclusiveStartKey = keyOf(key, q.After)
 		}
-		if q.Limit > 0 {
-			input.Limit = aws.Int32(int32(min((q.Limit-1)/buckets+1, math.MaxInt32)))
-		}
+		of := share{rows: (q.Limit-1)/buckets + 1}
 		for more := true; more; more = len(input.ExclusiveStartKey) > 0 {
+			if q.Limit > 0 {
+				input.Limit = aws.Int32(int32(min(of.next(), math.MaxInt32)))
+			}
 			page, err := call(ctx, s, lease.Key{Group: q.Group, Kind: q.Kind}, func(ctx context.Context) (*dynamodb.QueryOutput, error) {
 				return s.client.Query(ctx, input, once)
 			})
@@ -77,6 +78,7 @@ func (s *reading) query(ctx context.Context, q lease.Query, key string, buckets 
 				yield(nil, fmt.Errorf("list %v: %w", q, err))
 				return
 			}
+			of.read += len(page.Items)
 			for _, item := range page.Items {
 				r, err := decode(item)
 				switch row, ok := r.(lease.Row); {
@@ -92,6 +94,22 @@ func (s *reading) query(ctx context.Context, q lease.Query, key string, buckets 
 			input.ExclusiveStartKey = page.LastEvaluatedKey
 		}
 	}
+}
+
+// A share is the part of a listing with a limit that one bucket is asked for.
+type share struct {
+	rows int // so many on average
+	read int // so many were read
+}
+
+// next returns how many rows the next request asks for: the rest of the share, because a page may have ended
+// at 1 MB, and then a few more. The names are hashed, so a bucket seldom has more than its share and the square
+// root of that; if it has, each request asks for as many as all those before it beyond the share.
+func (s share) next() int {
+	if rest := s.rows - s.read; rest > 0 {
+		return rest
+	}
+	return max(1, int(math.Sqrt(float64(s.rows))), s.read-s.rows)
 }
 
 // A head is the next element of a listing.
