@@ -101,7 +101,7 @@ func (f *fleet) reserve() time.Duration {
 func (f *fleet) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
 	if f.watching() {
 		switch p := f.peers.find(inc); {
-		case p != nil && p.suspect: // another worker may have evicted it
+		case p != nil && (p.suspect || f.dated()): // another worker may have evicted it
 		case p != nil && (p.unreadable || p.seat.Confirmed()):
 			return alive, p.seat
 		case f.peers.begun >= since:
@@ -109,6 +109,22 @@ func (f *fleet) owner(t *turn, inc lease.Incarnation, since order) (ownerState, 
 		}
 	}
 	return f.owners.owner(t, inc, since)
+}
+
+// dated reports whether the seats were listed before the plan, and have workers that the plan lacks: it may be
+// there because a worker was evicted. In a large fleet most watchers read a plan long before they list the seats
+// again.
+func (f *fleet) dated() bool {
+	if !f.duty.large() || f.peers.seen >= f.watch.since {
+		return false
+	}
+	staying := int64(1) // this worker
+	for i := range f.peers.all {
+		if p := &f.peers.all[i]; p.unreadable || p.seat.Confirmed() && !p.seat.Leaving {
+			staying++
+		}
+	}
+	return staying > f.watch.plan.Members
 }
 
 // pace is how long until the seats are listed again: in a small fleet at most d.
