@@ -541,14 +541,21 @@ func (e *Engine) sawSeats(in Listed) {
 	if r.lax {
 		begun, r.wanted = 0, r.wanted || e.watching() && (begun >= e.watch.at && e.watch.older(sight.plan) || e.faults.unsure(lease.KindSeat, in.Unreadable))
 	}
-	switch n := len(in.Records) + len(in.Unreadable); {
-	case r.limit > 0 && n >= r.limit:
+	part := r.limit > 0 && len(in.Records)+len(in.Unreadable) >= r.limit
+	asked := !r.lax && e.owners.saw(t, sight, part)
+	if asked {
+		e.shards.tendAll(t)
+	}
+	switch {
+	case part:
 		e.crowded(t, sight, begun)
 		return
 	case !e.watching():
 		e.sighted(t, sight, begun)
 		e.readWants(sight.seats, "")
-		e.peers.glimpse(t, sight)
+		if !asked { // otherwise it was for the owners alone
+			e.peers.glimpse(t, sight)
+		}
 		return
 	case !sight.own && !r.lax && r.begun > e.seat.trust.confirmed:
 		e.loseSeat(event.CauseExpired, nil) // evicted; or the table went back: the next seat finds out
@@ -609,7 +616,7 @@ func (e *Engine) readWants(seats []lease.Seat, only lease.Incarnation) {
 	}
 	for _, s := range e.shards.all {
 		if s.moving() {
-			if s.t.offer.to != "" {
+			if s.t.offer.to != "" && (!t.large || !s.t.give.stands()) { // see shard.watchOffer
 				s.get(t)
 			}
 			e.tend(s)
@@ -688,8 +695,13 @@ func (e *Engine) keepReading() {
 		r.rows.send(t, lease.Query{Kind: lease.KindLease})
 	}
 	watching, all := e.watching(), false
+	if e.owners.keep(t, watching, e.duty.members) {
+		r.seats.wanted = true
+	}
 	if t.large {
-		all = e.owners.lookAll(t, e.shards.successors(&e.follow))
+		successors, offered := e.shards.successors(&e.follow)
+		all = e.owners.lookAll(t, successors, paceWaiting)
+		e.owners.lookAll(t, offered, t.beat)
 	}
 	if all || watching || r.seats.wanted {
 		r.seats.wake(t, 0)

@@ -75,11 +75,14 @@ func (s *shard) moving() bool { return s.t != nil && (s.t.give != nil || s.t.off
 
 // successors returns the workers that may request shards of this one: those to which the plan
 // assigns them. An empty name stands for workers that are not known, so that all seats have to be
-// listed.
-func (l *shards) successors(f *follow) (all []lease.Incarnation) {
+// listed. offered are workers that have an offer: the row shows whether they accept it, and costs
+// less than a seat with many requests, which shows only whether they still want it.
+func (l *shards) successors(f *follow) (all, offered []lease.Incarnation) {
 	for _, s := range l.all {
 		switch {
 		case s.t == nil || s.aim.mine && s.t.give == nil:
+		case s.t.give != nil && s.t.offer.to == s.t.give.to.Incarnation:
+			offered = append(offered, s.t.offer.to)
 		case s.t.give != nil:
 			all = append(all, s.t.give.to.Incarnation)
 		case f.target.Revision < f.revision: // a later plan may have named another worker
@@ -88,7 +91,7 @@ func (l *shards) successors(f *follow) (all []lease.Incarnation) {
 			all = append(all, f.successor(s.name))
 		}
 	}
-	return all
+	return all, offered
 }
 
 // move continues a move away from this worker.
@@ -129,6 +132,7 @@ func (s *shard) move(t *turn, w self) {
 func (s *shard) serveOn(t *turn) {
 	of, g := s.t, s.t.give
 	if of.offer.to != "" {
+		s.watchOffer(t)
 		if !of.wind.draining { // otherwise nothing is withdrawn any more
 			s.at(t, of.offer.since.Add(handoff.Standing(g.agreed())))
 		}
@@ -138,6 +142,17 @@ func (s *shard) serveOn(t *turn) {
 		}
 	}
 	s.commit(t)
+}
+
+// watchOffer reads the row again and again while it has an offer, until it is taken over. In a small fleet that
+// happens with each listing of the seats.
+func (s *shard) watchOffer(t *turn) {
+	if !t.large {
+		return
+	}
+	if at := max(s.row.answered, s.t.offer.since).Add(paceWaiting); !s.row.try.sent && !s.before(t, at) {
+		s.get(t)
+	}
 }
 
 // giveUp hands the shard to the worker that requested it, or to nobody.

@@ -453,6 +453,9 @@ type ownerRead struct {
 	read  serial
 	try   retry
 	at    Instant // when it was answered
+
+	wanted bool // it is asked for in this step
+	listed bool // the next consistent listing of the seats shows it
 }
 
 func (o *owners) find(inc lease.Incarnation) *ownerRead {
@@ -466,13 +469,76 @@ func (o *owners) owner(t *turn, inc lease.Incarnation, since order) (ownerState,
 	if of != nil && (of.state == gone && of.begun >= since || of.state == alive && t.now.Mono.Sub(of.at) < t.beat) {
 		return of.state, of.seat
 	}
-	return asking, o.read(t, inc).seat
+	of = o.know(inc)
+	of.wanted = true
+	return asking, of.seat
+}
+
+func (o *owners) know(inc lease.Incarnation) *ownerRead {
+	of := know(&o.all, inc, func(of *ownerRead) lease.Incarnation { return of.inc })
+	of.inc = inc
+	return of
+}
+
+// seatsInUnit is about how many seats a read unit of a listing has.
+const seatsInUnit = 12
+
+// keep reads the seats that were asked for in this step. If a listing of all seats costs less, as for a newcomer that
+// is to have a shard of each worker, it reports that one is wanted that begins from now on. watching: this worker lists
+// the seats anyway, eventually consistent. members: so many workers the plan has.
+func (o *owners) keep(t *turn, watching bool, members int64) (list bool) {
+	n := int64(0)
+	for i := range o.all {
+		if of := &o.all[i]; of.wanted && !of.listed && !of.try.sent {
+			n++
+		}
+	}
+	list = t.large && !watching && n > 2+members/seatsInUnit
+	for i := range o.all {
+		switch of := &o.all[i]; {
+		case !of.wanted:
+			continue
+		case list && !of.try.sent:
+			of.listed = true
+		case !of.listed:
+			o.read(t, of.inc)
+		}
+		o.all[i].wanted = false
+	}
+	return list
+}
+
+// saw takes a consistent listing of the seats, and reports whether it was wanted here. One that does not show all seats
+// answers nothing.
+//
+// Invariant: the listing counts from when it was sent, like the read of a single seat. An owner whose row was read
+// later is asked for again.
+func (o *owners) saw(t *turn, in sighting, part bool) (mine bool) {
+	for i := range o.all {
+		of := &o.all[i]
+		if !of.listed {
+			continue
+		}
+		mine, of.listed = true, false
+		if part {
+			continue
+		}
+		of.state, of.begun, of.at, of.try = gone, in.begun, t.now.Mono, retry{}
+		for _, seat := range in.seats {
+			if seat.Incarnation == of.inc && seat.Confirmed() {
+				of.state, of.seat = alive, seat
+			}
+		}
+		if slices.ContainsFunc(in.unreadable, func(u Unreadable) bool { return lease.Incarnation(u.Key.Name) == of.inc }) {
+			of.state = alive // a seat that cannot be read is a sign of life
+		}
+	}
+	return mine
 }
 
 // read reads the seat of inc, unless that is under way.
 func (o *owners) read(t *turn, inc lease.Incarnation) *ownerRead {
-	of := know(&o.all, inc, func(of *ownerRead) lease.Incarnation { return of.inc })
-	of.inc = inc
+	of := o.know(inc)
 	if of.try.due(t) {
 		of.try.sent, of.asked = true, t.step
 		of.read = t.get(lease.Key{Group: t.cfg.Group, Kind: lease.KindSeat, Name: string(inc)})
@@ -506,21 +572,21 @@ func (o *owners) got(t *turn, in Got) (mine bool) {
 }
 
 // look reads the seat of a worker that may request something, again and again.
-func (o *owners) look(t *turn, inc lease.Incarnation) {
-	if of := o.find(inc); of == nil || t.now.Mono >= of.at.Add(paceWaiting) {
+func (o *owners) look(t *turn, inc lease.Incarnation, pace time.Duration) {
+	if of := o.find(inc); of == nil || t.now.Mono >= of.at.Add(pace) {
 		o.read(t, inc)
 	} else if !of.try.sent {
-		t.at(of.at.Add(paceWaiting))
+		t.at(of.at.Add(pace))
 	}
 }
 
 // lookAll is look for several workers. It reports whether one of them is not known.
-func (o *owners) lookAll(t *turn, of []lease.Incarnation) (unknown bool) {
+func (o *owners) lookAll(t *turn, of []lease.Incarnation, pace time.Duration) (unknown bool) {
 	for _, inc := range of {
 		if inc == "" {
 			unknown = true
 		} else {
-			o.look(t, inc)
+			o.look(t, inc, pace)
 		}
 	}
 	return unknown
@@ -545,5 +611,7 @@ func (o *owners) fails() bool {
 
 // prune drops what is no longer needed.
 func (o *owners) prune(t *turn) {
-	o.all = slices.DeleteFunc(o.all, func(of ownerRead) bool { return !of.try.sent && t.now.Mono.Sub(of.at) > 4*t.beat })
+	o.all = slices.DeleteFunc(o.all, func(of ownerRead) bool {
+		return !of.try.sent && !of.wanted && !of.listed && t.now.Mono.Sub(of.at) > 4*t.beat
+	})
 }

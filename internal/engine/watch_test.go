@@ -369,6 +369,28 @@ func TestOwnerWithAHint(t *testing.T) {
 	}
 }
 
+// TestOwnerReadsTheRowOfAnOffer: the successor of a shard in a large fleet is slow to read the offer. Its owner reads
+// the row again and again, and the successor's seat once per heartbeat.
+func TestOwnerReadsTheRowOfAnOffer(t *testing.T) {
+	f := newFleet(t, 120, 12, rebalance.Cooperative)
+	from, to := f.others()[0], f.others()[1]
+	shard := from.Handlers[0].Shard
+	f.slow = func(n *member, o engine.Output) time.Duration {
+		if get, is := o.(engine.Get); is && n == to && get.Key.Kind == lease.KindLease {
+			return 2 * time.Second
+		}
+		return 0
+	}
+	f.reset()
+	f.assign(map[string]*member{shard: to}, true)
+	f.until(beat+4*time.Second, func() bool { return from.calls["lease swap"] > 0 }) // the offer
+	f.reset()
+	f.until(beat+4*time.Second, func() bool { return to.holds(shard) && !from.holds(shard) })
+	if rows, seats := from.calls["get lease"], from.calls["get seat"]; rows < 3 || seats > 1 || !to.holds(shard) {
+		t.Errorf("the owner has read the row %d times, and the seat of the successor %d times", rows, seats)
+	}
+}
+
 // TestOwnerWithAnOldHint: a plan moves a shard from a to b, and the next one to c before b has requested it.
 // The target of a, which is not written again, still names b.
 func TestOwnerWithAnOldHint(t *testing.T) {
