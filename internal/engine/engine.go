@@ -864,6 +864,10 @@ func (e *Engine) keepAuditing() {
 	if !e.audits() {
 		return
 	}
+	if t.large && e.sweep.on { // the next audit begins when this one has ended
+		e.sweep.keep(t)
+		return
+	}
 	due := t.now.Mono >= f.next
 	if due || f.next == Never || e.reads.rows.wanted {
 		f.next = t.now.Mono.Add(t.jitter(t.cfg.Audit))
@@ -873,10 +877,9 @@ func (e *Engine) keepAuditing() {
 		e.reads.rows.wanted = e.reads.rows.wanted || due
 		return
 	}
-	if due && !e.sweep.on {
-		e.sweep = sweep{on: true, since: t.now.Mono, revision: e.watch.plan.Revision}
+	if due {
+		e.sweep.begin(t, e.watch.plan)
 	}
-	e.sweep.keep(t)
 }
 
 // swept takes the rows as an audit has found them in a large fleet. The next plan asks a worker to read its row

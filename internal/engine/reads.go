@@ -155,35 +155,53 @@ func (l *reads) fails() bool {
 	return l.seats.try.tries > 0 || l.rows.try.tries > 0 || l.targets.try.tries > 0 || l.plan.try.tries > 0
 }
 
-// The audit of a large fleet reads auditPage rows with one request, and then rests for
-// auditPause. Rows have at most about a kilobyte, so these are at most 50 read units a second.
+// The audit of a large fleet reads auditPage rows with one request, and then rests for auditPause. Rows have
+// at most about a kilobyte, so these are at most 50 read units a second. An audit of more than wholeMinute rows
+// would take longer than the default of AuditEvery at that pace. It need not hurry: it rests longer, and reads
+// 30 units a second. Shorter pages would cost more, because each bucket is asked for its share of a page, and
+// often for more.
 const (
-	auditPage  = 400
-	auditPause = time.Second
+	auditPage   = 2000
+	auditPause  = 5 * time.Second
+	longAudit   = 8 * time.Second
+	wholeMinute = 12 * auditPage
 )
+
+// auditRest returns how long an audit of so many rows rests after a page.
+func auditRest(rows int64) time.Duration {
+	if rows > wholeMinute {
+		return longAudit
+	}
+	return auditPause
+}
 
 // A sweep is an audit of a large fleet under way.
 type sweep struct {
 	on       bool
 	since    Instant
-	revision int64 // of the plan that was known then
+	revision int64         // of the plan that was known then
+	rest     time.Duration // after each page
 	page     read
 	after    string // the name of the last row so far
 	found    Listed // all rows so far
 }
 
+// begin starts an audit under the plan. Its first page is due after the rest of the audit before.
+func (w *sweep) begin(t *turn, plan lease.Plan) {
+	w.on, w.since, w.revision, w.rest = true, t.now.Mono, plan.Revision, auditRest(plan.Shards)
+	w.keep(t)
+}
+
 // keep lists the next page when it is due.
 func (w *sweep) keep(t *turn) {
-	if w.on {
-		if w.page.wake(t, 0); w.page.due(t) {
-			w.page.send(t, lease.Query{Kind: lease.KindLease, Eventually: true, After: w.after, Limit: auditPage})
-		}
+	if w.page.wake(t, 0); w.page.due(t) {
+		w.page.send(t, lease.Query{Kind: lease.KindLease, Eventually: true, After: w.after, Limit: auditPage})
 	}
 }
 
 // saw takes a page, and reports whether it was the last one.
 func (w *sweep) saw(t *turn, in Listed) bool {
-	w.page.wanted, w.page.next = false, t.now.Mono.Add(auditPause)
+	w.page.wanted, w.page.next = false, t.now.Mono.Add(w.rest)
 	w.found.Records, w.found.Unreadable = append(w.found.Records, in.Records...), append(w.found.Unreadable, in.Unreadable...)
 	for _, r := range in.Records {
 		w.after = max(w.after, r.Key().Name)
@@ -194,5 +212,9 @@ func (w *sweep) saw(t *turn, in Listed) bool {
 	return len(in.Records)+len(in.Unreadable) < auditPage
 }
 
-// over returns the sweep of a worker that does not audit at present.
-func (w *sweep) over() sweep { return sweep{page: w.page.again()} }
+// over returns the sweep of a worker that does not audit at present. The next one begins after the rest.
+func (w *sweep) over() sweep {
+	next := sweep{page: w.page.again()}
+	next.page.next = w.page.next
+	return next
+}

@@ -46,5 +46,9 @@ func costMutants() []mutant {
 			never("offer.to"), inEngine, "TestOwnerReadsTheRowOfAnOffer"},
 		{"the row of an offer is read meanwhile", "internal/engine.shard.serveOn",
 			cut("watchoffer"), inEngine, "TestOwnerReadsTheRowOfAnOffer"},
+		{"an audit of many rows does not hurry", "internal/engine.auditRest",
+			never("rows"), inEngine, "TestPaceOfAudits"},
+		{"an audit begins after the rest of the one before", "internal/engine.sweep.over",
+			cut("page.next"), inEngine, "TestPaceOfAudits"},
 	}
 }

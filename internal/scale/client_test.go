@@ -169,7 +169,7 @@ func (k *call) again() {
 func (c *client) list(o engine.List) {
 	f := c.n.f
 	limit := f.Now() + f.ttl/4
-	if o.Query.Kind == lease.KindLease && o.Query.Limit == 0 {
+	if o.Query.Kind == lease.KindLease {
 		limit = f.Now() + f.ttl
 	}
 	f.meter.listed(o.Query)

@@ -20,6 +20,7 @@ type load struct {
 	throttled int
 	write     [kinds]float64 // units by kind of listing: leases, seats with the plan, targets
 	read      [kinds]float64
+	audits    float64 // read units of the audits of a large fleet, which are among those of leases
 }
 
 const kinds = lease.KindTarget + 1
@@ -37,6 +38,7 @@ func sum(of [kinds]float64) (all float64) {
 func (l *load) add(o load) {
 	l.requests += o.requests
 	l.throttled += o.throttled
+	l.audits += o.audits
 	for k := range l.write {
 		l.write[k] += o.write[k]
 		l.read[k] += o.read[k]
@@ -91,6 +93,17 @@ func (m *meter) listed(q lease.Query) {
 		what = "page of " + q.Kind.String()
 	}
 	m.count(what, 1)
+}
+
+// audited records a page of an audit, and whether it is the first one.
+func (m *meter) audited(now time.Duration, costs []float64, first bool) {
+	l := m.at(now)
+	for _, units := range costs {
+		l.audits += units
+	}
+	if first {
+		m.count("audit", 1)
+	}
 }
 
 func (m *meter) wrote(w lease.Write, err error) {

@@ -2,6 +2,7 @@ package scale
 
 import (
 	"hash/fnv"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -181,9 +182,9 @@ func (t *table) get(now time.Duration, k lease.Key) (lease.Record, bool) {
 	return found.record, true
 }
 
-// page reads the records of a kind from a name on, as many as fit on a page. It returns the
-// name after which the next page begins; "" if there is none. It asks all buckets at once, and
-// is refused if one of them refuses.
+// page reads the records of a kind from a name on, as many as fit on a page, or as many as the query
+// allows. It returns the name after which the next page begins; "" if there is none. It asks all buckets at
+// once, and is refused if one of them refuses.
 func (t *table) page(now time.Duration, q lease.Query, from string, into []lease.Record) (records []lease.Record, next string, ok bool) {
 	p := t.of(q.Kind)
 	if slices.ContainsFunc(p.buckets, func(l *limit) bool { return !t.admits(now, l, false) }) {
@@ -194,40 +195,86 @@ func (t *table) page(now time.Duration, q lease.Query, from string, into []lease
 	if found {
 		at++
 	}
-	size, last, sizes, counts := 0, "", make([]int, len(p.buckets)), make([]int, len(p.buckets))
-	for n, it := range p.items[at:] {
-		if size > 0 && size+it.size > pageSize || q.Limit > 0 && n == q.Limit {
-			next = last
-			break
-		}
-		size, last = size+it.size, it.name
-		b := p.bucket(it.name)
-		sizes[b] += it.size
-		counts[b]++
+	end, costs := p.paged(at, q)
+	if q.Kind == lease.KindLease && q.Limit > 0 {
+		t.meter.audited(now, costs, from == "")
+	}
+	for _, it := range p.items[at:end] {
 		if row, is := it.record.(lease.Row); !is || !row.Removed {
 			into = append(into, it.record)
 		}
 	}
+	if end < len(p.items) {
+		next = p.items[end-1].name
+	}
 	for b, l := range p.buckets {
-		t.charge(now, q.Kind, l, false, p.price(q, sizes[b], counts[b]))
+		t.charge(now, q.Kind, l, false, costs[b])
 	}
 	return into, next, true
 }
 
-// price returns the read units of the part of a page that is in one bucket. A page with a limit asks
-// each of several buckets for its share, and again where that was not enough to know which record
-// comes next.
-func (p *partition) price(q lease.Query, size, records int) float64 {
-	requests := 1
-	if n := len(p.buckets); n > 1 && q.Limit > 0 {
-		share := (q.Limit-1)/n + 1
-		requests, size = records/share+1, share*p.typical()
+// paged returns where the page ends that begins at an item, and what it costs in each bucket.
+func (p *partition) paged(at int, q lease.Query) (end int, costs []float64) {
+	end, size, sizes := at, 0, make([]int, len(p.buckets))
+	for ; end < len(p.items) && (q.Limit == 0 || end-at < q.Limit); end++ {
+		it := p.items[end]
+		if q.Limit == 0 && size > 0 && size+it.size > pageSize {
+			break
+		}
+		size += it.size
+		sizes[p.bucket(it.name)] += it.size
 	}
-	cost := float64(requests * max(1, units(size, readUnit)))
-	if q.Eventually {
-		cost /= 2
+	costs = make([]float64, len(p.buckets))
+	if q.Limit > 0 {
+		costs = p.shares(at, end, q.Limit)
+	} else {
+		for b := range costs {
+			costs[b] = float64(max(1, units(sizes[b], readUnit)))
+		}
 	}
-	return cost
+	for b := range costs {
+		if q.Eventually {
+			costs[b] /= 2
+		}
+	}
+	return end, costs
+}
+
+// shares returns the units of a page with a limit. As in dynamostore, each bucket is asked for its share, and for
+// a few more as long as that was not enough to know which record comes next. Records beyond the page are
+// charged too.
+func (p *partition) shares(at, end, limit int) (costs []float64) {
+	type asked struct{ rows, read, size int }
+	share := (limit-1)/len(p.buckets) + 1
+	few := max(1, int(math.Sqrt(float64(share))))
+	costs = make([]float64, len(p.buckets))
+	of, open := make([]asked, len(p.buckets)), len(p.buckets)
+	for b := range of {
+		of[b].rows = share
+	}
+	for i := at; i < len(p.items) && open > 0; i++ {
+		b := p.bucket(p.items[i].name)
+		a := &of[b]
+		if a.rows == 0 {
+			continue
+		}
+		a.read++
+		a.size += p.items[i].size
+		if full := a.read == a.rows; !full && a.size < pageSize {
+			continue
+		} else if costs[b], a.size = costs[b]+float64(units(a.size, readUnit)), 0; !full {
+			continue
+		}
+		if a.rows += max(few, a.read-share); i >= end-1 {
+			a.rows, open = 0, open-1
+		}
+	}
+	for b, a := range of {
+		if a.rows > 0 {
+			costs[b] += float64(max(1, units(a.size, readUnit)))
+		}
+	}
+	return costs
 }
 
 func units(size, unit int) int { return (size + unit - 1) / unit }
