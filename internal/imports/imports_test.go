@@ -46,6 +46,8 @@ var rules = map[string]rule{
 		"what a token is and how it is sent: a service that compares tokens links no worker"},
 	"shardlease/fencehttp": {[]string{"checkpoint", "shardlease/fence"},
 		"tokens over HTTP: a service that compares tokens links no worker"},
+	"shardlease/fencesql": {[]string{"shardlease/fence"},
+		"a recipe over database/sql: it imports no driver, so that a user chooses it"},
 	"shardlease": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/fence", "shardlease/lease", "internal/engine", "internal/protocol"},
 		"the thin shell that users embed: it accepts any store, and depends on none"},
 	"memstore": {[]string{"shardlease/lease"}, "users' tests link it: it must have no other dependency"},

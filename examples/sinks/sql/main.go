@@ -66,7 +66,7 @@ func (s sink) put(ctx context.Context, shard string, generation int64, record in
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // has no effect after a commit
-	if err := fence(ctx, tx, shard, generation); err != nil {
+	if err := raise(ctx, tx, shard, generation); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, order, shard, record, text, generation); err != nil {
@@ -75,9 +75,9 @@ func (s sink) put(ctx context.Context, shard string, generation int64, record in
 	return tx.Commit()
 }
 
-// fence returns a StaleError if a higher generation has written for the shard. Otherwise it
+// raise returns a StaleError if a higher generation has written for the shard. Otherwise it
 // records the generation, and locks the row so that no other does before the transaction ends.
-func fence(ctx context.Context, tx *sql.Tx, shard string, generation int64) error {
+func raise(ctx context.Context, tx *sql.Tx, shard string, generation int64) error {
 	result, err := tx.ExecContext(ctx, advance, shard, generation)
 	if err != nil {
 		return err

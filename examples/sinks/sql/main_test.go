@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"path/filepath"
 	"regexp"
 	"testing"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/fence"
+	"github.com/shardlease/shardlease-go/shardlease/fencesql"
 	"github.com/shardlease/shardlease-go/shardlease/fencetest"
 )
 
@@ -39,11 +42,7 @@ func TestOrdersAreFenced(t *testing.T) {
 			Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
 				return s.put(ctx, f.Shard, f.Generation, 1, string(effect))
 			},
-			Effects: func(ctx context.Context, shard string) ([][]byte, error) {
-				var text string
-				err := s.db.QueryRowContext(ctx, `SELECT text FROM orders WHERE shard = ? AND record = 1`, shard).Scan(&text)
-				return [][]byte{[]byte(text)}, err
-			},
+			Effects: func(ctx context.Context, shard string) ([][]byte, error) { return s.text(ctx, shard) },
 			Restart: func(ctx context.Context) (err error) {
 				if err = s.db.Close(); err == nil {
 					s, err = open(ctx, file)
@@ -53,4 +52,38 @@ func TestOrdersAreFenced(t *testing.T) {
 			Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
 		}
 	})
+}
+
+// TestFencesqlOnSQLite: the statements of package fencesql, which are those of PostgreSQL, fence a
+// sink in SQLite too.
+func TestFencesqlOnSQLite(t *testing.T) {
+	fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
+		s, err := open(t.Context(), ":memory:")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.db.Close() })
+		if _, err := s.db.ExecContext(t.Context(), fencesql.Schema); err != nil {
+			t.Fatal(err)
+		}
+		guard := fencesql.Guard{DB: s.db}
+		return fencetest.Sink{
+			Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
+				token := fence.Token{Group: "orders", Shard: f.Shard, Generation: f.Generation}
+				return guard.Do(ctx, token, func(ctx context.Context, tx *sql.Tx) error {
+					_, err := tx.ExecContext(ctx, order, f.Shard, 1, string(effect), f.Generation)
+					return err
+				})
+			},
+			Effects: s.text,
+			Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
+		}
+	})
+}
+
+// text returns the text of the first order of a shard.
+func (s sink) text(ctx context.Context, shard string) ([][]byte, error) {
+	var text string
+	err := s.db.QueryRowContext(ctx, `SELECT text FROM orders WHERE shard = ? AND record = 1`, shard).Scan(&text)
+	return [][]byte{[]byte(text)}, err
 }

@@ -24,7 +24,7 @@ func TestCheckingFirstIsWorthNothing(t *testing.T) {
 			return err
 		}
 		shard, generation := t.Shard().Name, t.Generation()
-		if err := fence(ctx, tx, shard, generation); err != nil {
+		if err := raise(ctx, tx, shard, generation); err != nil {
 			_ = tx.Rollback()
 			return err
 		}
