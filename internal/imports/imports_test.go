@@ -46,6 +46,8 @@ var rules = map[string]rule{
 		"what a token is and how it is sent: a service that compares tokens links no worker"},
 	"shardlease/fencehttp": {[]string{"checkpoint", "shardlease/fence"},
 		"tokens over HTTP: a service that compares tokens links no worker"},
+	"shardlease/fencegrpc": {[]string{"checkpoint", "shardlease/fence", "google.golang.org/grpc", "google.golang.org/grpc/", "google.golang.org/genproto/googleapis/rpc/errdetails"},
+		"tokens over gRPC: a module of its own, so that users of the library do not get its requirements"},
 	"shardlease/fencesql": {[]string{"shardlease/fence"},
 		"a recipe over database/sql: it imports no driver, so that a user chooses it"},
 	"shardlease": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/fence", "shardlease/lease", "internal/engine", "internal/protocol"},
