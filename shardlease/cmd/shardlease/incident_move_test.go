@@ -25,30 +25,6 @@ func moveIncidents() []incident {
 		mend: func(s *scene) { s.allow() },
 		over: 30 * time.Second,
 	}, {
-		code: inspect.CodeStuckHandoff, level: "WARN", watch: time.Minute, within: 65 * time.Second, // the owner may not write the row
-		begin: func(s *scene) { s.fleet(shardlease.Config{Handoff: rebalance.Cooperative}) },
-		cause: func(s *scene) {
-			s.worker(s.snapshot().Shard("shard-0").Owner.Name).refuse(about("shard-0"))
-			s.types("pin", "shard-0", s.another("shard-0"))
-		},
-		mend: func(s *scene) { s.types("release", "shard-0") },
-		over: 75 * time.Second,
-	}, {
-		code: inspect.CodeDanglingOffer, level: "WARN", watch: 45 * time.Second, within: 70 * time.Second, // the owner may not write it before it is released
-		begin: func(s *scene) { s.fleet(shardlease.Config{Handoff: rebalance.Cooperative}) },
-		cause: func(s *scene) {
-			owner, to := s.snapshot().Shard("shard-0").Owner.Name, s.another("shard-0")
-			s.worker(to).refuse(about("shard-0"))
-			s.types("pin", "shard-0", to)
-			for s.snapshot().Shard("shard-0").Row.OfferedTo == "" {
-				time.Sleep(10 * time.Millisecond)
-			}
-			s.worker(owner).refuse(s.untouched("shard-0"))
-			s.kill(to)
-		},
-		mend: func(s *scene) { s.types("release", "shard-0") },
-		over: time.Minute,
-	}, {
 		code: inspect.CodeDanglingOffer, level: "WARN", watch: 45 * time.Second, within: 70 * time.Second,
 		begin: func(s *scene) { s.fleet(shardlease.Config{Handoff: rebalance.Cooperative}) },
 		cause: func(s *scene) { // the successor dies, and the owner may not withdraw its offer
@@ -73,19 +49,16 @@ func moveIncidents() []incident {
 		mend: func(s *scene) { s.types("release", "shard-0") },
 		over: time.Minute,
 	}, {
-		code: inspect.CodeDanglingOffer, level: "WARN", watch: 45 * time.Second, within: 70 * time.Second, // the owner does not withdraw it
+		code: inspect.CodeDanglingOffer, level: "WARN", watch: 45 * time.Second, within: 70 * time.Second, // the owner may not write it before it is released
 		begin: func(s *scene) { s.fleet(shardlease.Config{Handoff: rebalance.Cooperative}) },
 		cause: func(s *scene) {
 			owner, to := s.snapshot().Shard("shard-0").Owner.Name, s.another("shard-0")
 			s.worker(to).refuse(about("shard-0"))
-			s.worker(owner).refuse(func(w lease.Write) bool {
-				old, _ := w.Old.(lease.Row)
-				return w.Op == lease.OpSwap && old.OfferedTo != ""
-			})
 			s.types("pin", "shard-0", to)
 			for s.snapshot().Shard("shard-0").Row.OfferedTo == "" {
 				time.Sleep(10 * time.Millisecond)
 			}
+			s.worker(owner).refuse(s.untouched("shard-0"))
 			s.kill(to)
 		},
 		mend: func(s *scene) { s.types("release", "shard-0") },
