@@ -48,6 +48,8 @@ var rules = map[string]rule{
 		"tokens over HTTP: a service that compares tokens links no worker"},
 	"shardlease/fencegrpc": {[]string{"checkpoint", "shardlease/fence", "google.golang.org/grpc", "google.golang.org/grpc/", "google.golang.org/genproto/googleapis/rpc/errdetails"},
 		"tokens over gRPC: a module of its own, so that users of the library do not get its requirements"},
+	"shardlease/fences3": {[]string{"shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/aws/transport/http", "github.com/aws/aws-sdk-go-v2/service/s3", "github.com/aws/aws-sdk-go-v2/service/s3/types"},
+		"a register in S3: a module of its own, so that users of the library do not get its requirements"},
 	"shardlease/fencesql": {[]string{"shardlease/fence"},
 		"a recipe over database/sql: it imports no driver, so that a user chooses it"},
 	"shardlease": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/fence", "shardlease/lease", "internal/engine", "internal/protocol"},

@@ -1,0 +1,190 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/shardlease/fences3"
+	"github.com/shardlease/shardlease-go/shardlease/fencetest"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
+)
+
+// TestGuardedObjects: the register in S3 passes the suite of registers.
+func TestGuardedObjects(t *testing.T) {
+	storetest.RunRegister(t, func(t *testing.T) storetest.Register { return open(t, nil) })
+}
+
+// TestObjectsAreFenced: the value of a shard is never that of a stale writer.
+func TestObjectsAreFenced(t *testing.T) {
+	r := open(t, nil)
+	fencetest.Play(t, func(*fencetest.T) fencetest.Sink {
+		return fencetest.Sink{
+			Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
+				return r.Put(ctx, f.Shard, f.Generation, string(effect))
+			},
+			Effects: func(ctx context.Context, shard string) ([][]byte, error) {
+				value, err := r.Get(ctx, shard)
+				return [][]byte{[]byte(value.Value)}, err
+			},
+			Restart: func(context.Context) error {
+				r = &fences3.Register{Client: r.Client, Bucket: r.Bucket, Prefix: r.Prefix}
+				return nil
+			},
+			Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
+		}
+	})
+}
+
+// A fault is what happens to the next PutObject: its answer is lost, or it arrives late.
+type fault struct {
+	base http.RoundTripper
+	hold bool
+	next bool // the next PutObject has the fault
+	late func() (*http.Response, error)
+	puts int
+}
+
+var errLost = errors.New("no answer")
+
+func (f *fault) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodPut {
+		return f.base.RoundTrip(r)
+	}
+	f.puts++
+	if !f.next {
+		return f.base.RoundTrip(r)
+	}
+	f.next = false
+	content, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	sent := r.Clone(context.Background()) // on its way whatever becomes of the caller
+	sent.Body = io.NopCloser(bytes.NewReader(content))
+	f.late = func() (*http.Response, error) { return f.base.RoundTrip(sent) }
+	if !f.hold {
+		answer, err := f.late()
+		if err != nil {
+			return nil, err
+		}
+		_ = answer.Body.Close()
+	}
+	return nil, errLost
+}
+
+func faulty(t *testing.T, hold bool) (*fences3.Register, *fault) {
+	f := &fault{hold: hold}
+	r := open(t, func(base http.RoundTripper) http.RoundTripper { f.base = base; return f })
+	f.puts = 0
+	return r, f
+}
+
+// TestLateObjectIsRefused: a request that arrives late changes nothing, also if the value is the same
+// again as when the request was made.
+func TestLateObjectIsRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		first  string // the value that the late request replaces; empty: it creates the object
+		values []lease.Guarded
+	}{
+		"the holder's next":          {"a", []lease.Guarded{{Generation: 7, Value: "b"}}},
+		"the same value again":       {"a", []lease.Guarded{{Generation: 7, Value: "b"}, {Generation: 7, Value: "a"}}},
+		"the successor's":            {"a", []lease.Guarded{{Generation: 8, Value: "a"}}},
+		"the successor's first":      {"", []lease.Guarded{{Generation: 8, Value: "b"}}},
+		"a repetition of the holder": {"a", []lease.Guarded{{Generation: 7, Value: "late"}, {Generation: 7, Value: "b"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, f := faulty(t, true)
+			if tc.first != "" {
+				if err := r.Put(t.Context(), "shard", 7, tc.first); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.next, f.puts = true, 0
+			if err := r.Put(t.Context(), "shard", 7, "late"); !errors.Is(err, errLost) || f.puts != 1 {
+				t.Fatalf("%v after %d requests", err, f.puts)
+			}
+			var want lease.Guarded
+			for _, v := range tc.values {
+				if err := r.Put(t.Context(), "shard", v.Generation, v.Value); err != nil {
+					t.Fatal(err)
+				}
+				want = lease.Guarded{Name: "shard", Generation: v.Generation, Value: v.Value}
+			}
+			answer, err := f.late()
+			if err != nil || answer.StatusCode != http.StatusPreconditionFailed {
+				t.Errorf("the late request: %v, %v", answer, err)
+			}
+			_ = answer.Body.Close()
+			if now, err := r.Get(t.Context(), "shard"); err != nil || now != want {
+				t.Errorf("the value is %+v, %v; want %+v", now, err, want)
+			}
+		})
+	}
+}
+
+// TestLostAnswerIsUnknown: Put reports an unknown outcome if no answer arrives, and may be repeated.
+func TestLostAnswerIsUnknown(t *testing.T) {
+	r, f := faulty(t, false)
+	f.next = true
+	if err := r.Put(t.Context(), "shard", 7, "a"); !errors.Is(err, errLost) {
+		t.Errorf("the first attempt: %v", err)
+	}
+	if err := r.Put(t.Context(), "shard", 7, "a"); err != nil {
+		t.Errorf("the second attempt: %v", err)
+	}
+	want := lease.Guarded{Name: "shard", Generation: 7, Value: "a"}
+	if now, err := r.Get(t.Context(), "shard"); err != nil || now != want {
+		t.Errorf("the value is %+v, %v", now, err)
+	}
+}
+
+// TestConflictIsRepeated: S3 may answer 409 while another conditional write is in progress. Nothing
+// was stored then, and Put reads and compares again.
+func TestConflictIsRepeated(t *testing.T) {
+	answered := 0
+	r := open(t, func(base http.RoundTripper) http.RoundTripper {
+		return sender(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPut && r.Header.Get("If-None-Match") != "" && answered == 0 {
+				answered++
+				const conflict = `<Error><Code>ConditionalRequestConflict</Code></Error>`
+				return &http.Response{StatusCode: http.StatusConflict, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(conflict)), Request: r}, nil
+			}
+			return base.RoundTrip(r)
+		})
+	})
+	if err := r.Put(t.Context(), "shard", 7, "a"); err != nil || answered != 1 {
+		t.Errorf("%v after %d conflicts", err, answered)
+	}
+}
+
+type sender func(*http.Request) (*http.Response, error)
+
+func (s sender) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }
+
+// TestForeignObjectIsReported: an object that no register has written is neither read nor replaced.
+func TestForeignObjectIsReported(t *testing.T) {
+	r := open(t, nil)
+	for _, content := range []string{"", "text", `{}`, `{"generation":"0","value":""}`} {
+		_, err := r.Client.PutObject(t.Context(), &s3.PutObjectInput{
+			Bucket: &r.Bucket, Key: aws.String(r.Prefix + "shard"), Body: bytes.NewReader([]byte(content)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Get(t.Context(), "shard"); !errors.Is(err, lease.ErrMalformed) {
+			t.Errorf("Get of %q: %v", content, err)
+		}
+		if err := r.Put(t.Context(), "shard", 7, "x"); !errors.Is(err, lease.ErrMalformed) {
+			t.Errorf("Put over %q: %v", content, err)
+		}
+	}
+}
