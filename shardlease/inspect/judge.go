@@ -137,6 +137,8 @@ func unreadableHelp(k lease.Key) string {
 		return fmt.Sprintf("Compare the item with docs/table.md and repair it; no worker claims the shard until `shardlease get %s` can read it.", quoted(k.Name))
 	case lease.KindSeat:
 		return fmt.Sprintf("If no worker of a newer version has written it, delete it with `shardlease evict %s`.", quoted(k.Name))
+	case lease.KindWishes:
+		return "No cordon, drain, pause or pin has an effect until `shardlease lift all` deletes the record; then make the wishes again."
 	}
 	return "Compare the item with docs/table.md, and delete it if no newer version has written it: the planner writes a new one; `shardlease plan` shows the result."
 }

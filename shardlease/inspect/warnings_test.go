@@ -60,6 +60,8 @@ func groupStories() []story {
 			end: func(of *table) { of.bad = nil }},
 		{name: "a seat is malformed", code: inspect.CodeUnreadable, level: warning, subject: "a-1", begin: func(of *table) { of.bad = []lease.Key{key(lease.KindSeat, "a-1")} },
 			end: func(of *table) { of.bad = nil }},
+		{name: "the wishes are malformed", code: inspect.CodeUnreadable, level: warning, subject: "!wishes", begin: func(of *table) { of.bad = []lease.Key{lease.Wishes{Group: group}.Key()} },
+			end: func(of *table) { of.bad = nil }},
 		{name: "not verified", code: inspect.CodeUnreadable, level: warning, begin: func(of *table) { of.verify = lease.ErrMalformed },
 			end: func(of *table) { of.verify = nil }},
 		{name: "another lease time", code: inspect.CodeTTLDiffers, level: info, begin: func(of *table) { of.seats["b"].TTL++ },

@@ -59,7 +59,10 @@ func (p *program) exitCode(err error) int {
 // explain returns the text for an error.
 func explain(err error, code int) string {
 	text := err.Error()
+	malformed, _ := errors.AsType[*lease.MalformedError](err)
 	switch {
+	case malformed != nil && malformed.Key.Kind == lease.KindWishes:
+		return text + "\nNo wish can be made or lifted alone: 'shardlease lift all' deletes the record, and all wishes with it."
 	case errors.Is(err, context.Canceled) && code != exitUnknown:
 		return "interrupted"
 	case code == exitUnknown:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -108,6 +109,11 @@ func (denied) ErrorCode() string { return "AccessDeniedException" }
 
 var errNoAnswer = errors.New("no answer from the table")
 
+// spoilt returns the error for a record that cannot be read.
+func spoilt(k lease.Key) error {
+	return &lease.MalformedError{Key: k, WriteID: "w", Cause: errors.New("invalid attribute owner")}
+}
+
 func (f faulty) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		if f.of.slow > 0 {
@@ -123,7 +129,7 @@ func (f faulty) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 			return
 		}
 		for _, k := range f.of.extra {
-			if k.Kind == q.Kind && !yield(nil, &lease.MalformedError{Key: k, Cause: errors.New("invalid attribute owner")}) {
+			if k.Kind.Listed() == q.Kind && !yield(nil, spoilt(k)) {
 				return
 			}
 		}
@@ -139,6 +145,9 @@ func (f faulty) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 	if f.of.fault == "reads" {
 		return nil, errNoAnswer
 	}
+	if slices.Contains(f.of.extra, k) {
+		return nil, spoilt(k)
+	}
 	return f.Store.Get(ctx, k)
 }
 
@@ -149,6 +158,13 @@ func (f faulty) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 	case "lost":
 		_, _ = f.Store.Write(ctx, w)
 		return nil, errNoAnswer
+	}
+	if at := slices.Index(f.of.extra, w.Key()); at >= 0 {
+		if w.Op != lease.OpDelete {
+			return nil, spoilt(w.Key())
+		}
+		f.of.extra = slices.Delete(f.of.extra, at, at+1)
+		return nil, nil
 	}
 	return f.Store.Write(ctx, w)
 }

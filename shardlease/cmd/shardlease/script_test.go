@@ -96,6 +96,7 @@ func (s shim) Verbose() bool { return testing.Verbose() }
 //	interrupt DURATION        the next command is interrupted after that time
 //	later DURATION            the clock goes on
 //	generation SHARD NAME     sets a variable to the present generation of a shard
+//	spoil lease NAME|wishes   a record of that kind cannot be read
 //	fault reads|lost|denied|restored|none
 func TestTranscripts(t *testing.T) {
 	testscript.RunT(shim{t}, testscript.Params{
@@ -135,6 +136,13 @@ func TestTranscripts(t *testing.T) {
 			},
 			"generation": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Setenv(args[1], fmt.Sprint(worldOf(ts).generation(args[0])))
+			},
+			"spoil": func(ts *testscript.TestScript, _ bool, args []string) {
+				w, key := worldOf(ts), lease.Wishes{Group: "orders"}.Key()
+				if args[0] == "lease" {
+					key = lease.Key{Group: "orders", Kind: lease.KindLease, Name: args[1]}
+				}
+				w.tables.extra = append(w.tables.extra, key)
 			},
 			"fault": func(ts *testscript.TestScript, _ bool, args []string) {
 				w := worldOf(ts)
