@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // The exit codes of check are those of a Nagios plugin.
@@ -88,7 +89,7 @@ func judge(s *inspect.Snapshot) verdict {
 		}
 	}
 	held := s.Count(inspect.Held) + s.Count(inspect.Moving)
-	v.text = fmt.Sprintf("%s: %d of %s held by %s", s.Group, held, counted(len(s.Shards), "shard"), counted(len(s.Workers), "worker"))
+	v.text = fmt.Sprintf("%s: %d of %s held by %s", s.Group, held, counted(allRows(s), "shard"), counted(len(s.Workers), "worker"))
 	if len(codes) > 0 {
 		v.text += "; " + strings.Join(codes, ", ")
 	}
@@ -140,14 +141,30 @@ func (v verdict) lines() string {
 }
 
 func (v verdict) perfdata() []string {
-	list := []string{fmt.Sprintf("shards=%d", len(v.snapshot.Shards))}
+	list := []string{fmt.Sprintf("shards=%d", allRows(v.snapshot))}
 	for _, of := range tallies(v.snapshot) {
 		list = append(list, fmt.Sprintf("%s=%d", of.state, of.shards))
 	}
 	return append(list, fmt.Sprintf("workers=%d", len(v.snapshot.Workers)), fmt.Sprintf("warnings=%d", len(v.warnings)))
 }
 
-// A tally is the number of shards in one state.
+// spoilt is the state of a shard whose row cannot be read: only its name is known.
+const spoilt inspect.State = "unreadable"
+
+// unreadableRows returns how many lease rows exist and cannot be read.
+func unreadableRows(s *inspect.Snapshot) (n int) {
+	for _, u := range s.Unreadable {
+		if u.Key.Kind == lease.KindLease && s.Shard(u.Key.Name) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// allRows returns how many shards have a row, whether it can be read or not.
+func allRows(s *inspect.Snapshot) int { return len(s.Shards) + unreadableRows(s) }
+
+// A tally is how many shards are in a state.
 type tally struct {
 	state  inspect.State
 	shards int
@@ -160,7 +177,7 @@ func tallies(s *inspect.Snapshot) (list []tally) {
 			list = append(list, tally{state, s.Count(state)})
 		}
 	}
-	return list
+	return append(list, tally{spoilt, unreadableRows(s)})
 }
 
 type checkView struct {
@@ -183,6 +200,7 @@ func (v verdict) asResult() *result {
 		for _, state := range inspect.States() {
 			view.Shards[string(state)] = v.snapshot.Count(state)
 		}
+		view.Shards[string(spoilt)] = unreadableRows(v.snapshot)
 	}
 	for _, w := range v.warnings {
 		view.Warnings = append(view.Warnings, warningOf(w))

@@ -23,7 +23,7 @@ func (m model) head() []string {
 		frozen.text = "FROZEN"
 	}
 	lines := m.flow(2, status, group, table, frozen, m.age("", s.At), m.rowsAge(s))
-	facts := []piece{{plain, counted(len(s.Shards), "shard")}}
+	facts := []piece{{plain, counted(allRows(s), "shard")}}
 	for _, of := range tallies(s) {
 		if of.shards > 0 {
 			facts = append(facts, piece{stateTone(of.state), fmt.Sprintf("%d %s", of.shards, of.state)})

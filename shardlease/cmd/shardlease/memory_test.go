@@ -109,8 +109,8 @@ func (denied) ErrorCode() string { return "AccessDeniedException" }
 
 var errNoAnswer = errors.New("no answer from the table")
 
-// spoilt returns the error for a record that cannot be read.
-func spoilt(k lease.Key) error {
+// malformed returns the error for a record that cannot be read.
+func malformed(k lease.Key) error {
 	return &lease.MalformedError{Key: k, WriteID: "w", Cause: errors.New("invalid attribute owner")}
 }
 
@@ -129,7 +129,7 @@ func (f faulty) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 			return
 		}
 		for _, k := range f.of.extra {
-			if k.Kind.Listed() == q.Kind && !yield(nil, spoilt(k)) {
+			if k.Kind.Listed() == q.Kind && !yield(nil, malformed(k)) {
 				return
 			}
 		}
@@ -146,7 +146,7 @@ func (f faulty) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
 		return nil, errNoAnswer
 	}
 	if slices.Contains(f.of.extra, k) {
-		return nil, spoilt(k)
+		return nil, malformed(k)
 	}
 	return f.Store.Get(ctx, k)
 }
@@ -161,7 +161,7 @@ func (f faulty) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 	}
 	if at := slices.Index(f.of.extra, w.Key()); at >= 0 {
 		if w.Op != lease.OpDelete {
-			return nil, spoilt(w.Key())
+			return nil, malformed(w.Key())
 		}
 		f.of.extra = slices.Delete(f.of.extra, at, at+1)
 		return nil, nil

@@ -71,7 +71,7 @@ func stateTone(s inspect.State) tone {
 		return active
 	case inspect.Finished, inspect.Removed, inspect.Blocked:
 		return faint
-	case inspect.Orphaned, inspect.Quarantined:
+	case inspect.Orphaned, inspect.Quarantined, spoilt:
 		return bad
 	}
 	return doubt // free, resting, unlisted

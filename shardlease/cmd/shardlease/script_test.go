@@ -96,7 +96,7 @@ func (s shim) Verbose() bool { return testing.Verbose() }
 //	interrupt DURATION        the next command is interrupted after that time
 //	later DURATION            the clock goes on
 //	generation SHARD NAME     sets a variable to the present generation of a shard
-//	spoil lease NAME|wishes   a record of that kind cannot be read
+//	spoil lease NAME|wishes   a record of that kind cannot be read; none: all can be read again
 //	fault reads|lost|denied|restored|none
 func TestTranscripts(t *testing.T) {
 	testscript.RunT(shim{t}, testscript.Params{
@@ -142,7 +142,9 @@ func TestTranscripts(t *testing.T) {
 				if args[0] == "lease" {
 					key = lease.Key{Group: "orders", Kind: lease.KindLease, Name: args[1]}
 				}
-				w.tables.extra = append(w.tables.extra, key)
+				if w.tables.extra = append(w.tables.extra, key); args[0] == "none" {
+					w.tables.extra = nil
+				}
 			},
 			"fault": func(ts *testscript.TestScript, _ bool, args []string) {
 				w := worldOf(ts)

@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // A viewer is a person in front of top, without a terminal.
@@ -74,6 +75,7 @@ func (v *viewer) screen() []string { return strings.Split(v.model.View().Content
 //	look             a look at the group ends
 //	later DURATION   the clock goes on
 //	fault reads|none
+//	spoil SHARD      the row of a shard cannot be read
 //	size W H         the terminal has another size
 //	press KEY…       a person presses keys
 //	type TEXT        a person types a text
@@ -96,6 +98,9 @@ func TestScreens(t *testing.T) {
 				v.send(clock(v.clock))
 			}),
 			"fault": with(func(_ *testscript.TestScript, v *viewer, args []string) { v.tables.fault = args[0] }),
+			"spoil": with(func(_ *testscript.TestScript, v *viewer, args []string) {
+				v.tables.extra = append(v.tables.extra, lease.Key{Group: "orders", Kind: lease.KindLease, Name: args[0]})
+			}),
 			"size": with(func(ts *testscript.TestScript, v *viewer, args []string) {
 				width, err := strconv.Atoi(args[0])
 				ts.Check(err)
