@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,9 +42,9 @@ func (p *program) checkCommand() *cobra.Command {
 Exit codes: 0 OK; 1 WARNING, a warning of the level warn; 2 CRITICAL, one of the level error; 3 UNKNOWN, the
 table cannot be read or the command line is wrong. Warnings of the level info change nothing.
 
-A single look knows ages only from the clocks of the workers. With --observe 12s the command watches the
-group before it judges, and finds dead workers without relying on clocks. Stuck moves need about 40 s, and
-leaving-slowly and uneven 20 s.`,
+A single look knows ages only from the clocks of the workers, and allows a minute of difference. With
+--observe 12s the command watches the group before it judges, and finds dead workers without relying on
+clocks. Stuck moves need about 40 s, and leaving-slowly and uneven 20 s.`,
 		Example: "  shardlease check\n  shardlease check --observe 40s\n  shardlease check -o prometheus > /var/lib/node_exporter/shardlease.prom",
 	}
 	f := formatFlag(c, plugin, asJSON, asPrometheus)
@@ -93,7 +94,28 @@ func judge(s *inspect.Snapshot) verdict {
 	if len(codes) > 0 {
 		v.text += "; " + strings.Join(codes, ", ")
 	}
+	if v.code == checkOK {
+		v.text += lateHeartbeat(s)
+	}
 	return v
+}
+
+// lateHeartbeat returns a hint if the clocks of two machines tell of a heartbeat that is overdue. A single look
+// allows a minute of clock difference, so that is no warning.
+func lateHeartbeat(s *inspect.Snapshot) string {
+	var latest *inspect.Worker
+	for i := range s.Workers {
+		w := &s.Workers[i]
+		late := w.Silent.Known && !w.Silent.Observed && w.Silent.D > w.Seat.TTL+w.Seat.TTL/3+500*time.Millisecond
+		if late && (latest == nil || w.Silent.D > latest.Silent.D) {
+			latest = w
+		}
+	}
+	if latest == nil {
+		return ""
+	}
+	watch := max(12*time.Second, latest.Seat.TTL*6/5).Round(time.Second)
+	return fmt.Sprintf("; a heartbeat is %s old: --observe %s shows whether it moves", old(latest.Silent), watch)
 }
 
 // unknown prints that check has failed, and returns its exit code.
