@@ -55,7 +55,7 @@ func ExampleLook() {
 	// shard-0 held "a" (a-1)
 	// shard-1 quarantined nobody
 	// WARN quarantined shard-1: operator "jane" has set the shard aside (poison record): no worker processes it.
-	// 	Repair what made it fail, then `shardlease unquarantine shard-1`.
+	// 	Repair what made it fail, then `shardlease unquarantine shard-1 --why "…"`.
 	// INFO alone : worker "a" is the only one: if it dies, its shards wait until another is started.
 	// 	Start a second worker; `shardlease workers` lists those that run.
 }

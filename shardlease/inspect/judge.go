@@ -136,7 +136,7 @@ func unreadableHelp(k lease.Key) string {
 	case lease.KindLease:
 		return fmt.Sprintf("Compare the item with docs/table.md and repair it; no worker claims the shard until `shardlease get %s` can read it.", quoted(k.Name))
 	case lease.KindSeat:
-		return fmt.Sprintf("If no worker of a newer version has written it, delete it with `shardlease evict %s`.", quoted(k.Name))
+		return fmt.Sprintf("If no worker of a newer version has written it, delete it with `shardlease evict %s --why \"…\"`.", quoted(k.Name))
 	case lease.KindWishes:
 		return "No cordon, drain, pause or pin has an effect until `shardlease lift all` deletes the record; then make the wishes again."
 	}
@@ -176,7 +176,7 @@ func (j *judge) steering() {
 		}
 		if j.PlanAge.over(limit) {
 			j.warn(CodePlanStale, slog.LevelWarn, "", fmt.Sprintf("revision %d of the plan has been open for %s, and %s %q has not completed it.", p.Revision, about(j.PlanAge.D), of, p.By.Name),
-				fmt.Sprintf("Look for store errors in the logs of the workers; if the planner hangs, `shardlease evict %s`.", quoted(string(p.By.Incarnation))))
+				fmt.Sprintf("Look for store errors in the logs of the workers; if the planner hangs, `shardlease evict %s --why \"…\"`.", quoted(string(p.By.Incarnation))))
 		}
 		return
 	}

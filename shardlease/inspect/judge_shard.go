@@ -56,7 +56,7 @@ func (j *judge) orphaned(s *Shard) {
 		level = slog.LevelError
 	}
 	j.warn(CodeOrphaned, level, s.Name, fmt.Sprintf("its owner %q has no seat any more, and no worker has claimed the shard%s.", s.Owner.Name, lasting(s.Since)),
-		fmt.Sprintf("Look for errors about the shard in the logs of the workers, then `shardlease release %s`.", quoted(s.Name)))
+		fmt.Sprintf("Look for errors about the shard in the logs of the workers, then `shardlease release %s --why \"…\"`.", quoted(s.Name)))
 }
 
 func lasting(a Age) string {
@@ -125,7 +125,7 @@ func (j *judge) quarantined(s *Shard) {
 		text += fmt.Sprintf(" (%s)", last.Note)
 	}
 	j.warn(CodeQuarantined, level(!byHand), s.Name, text+": no worker processes it.",
-		fmt.Sprintf("Repair what made it fail, then `shardlease unquarantine %s`.", quoted(s.Name)))
+		fmt.Sprintf("Repair what made it fail, then `shardlease unquarantine %s --why \"…\"`.", quoted(s.Name)))
 }
 
 const (
@@ -152,7 +152,7 @@ func (j *judge) progress(s *Shard) {
 	case owner == nil || !owner.alive(): // it has a warning of its own
 	case owner.Seat.Health.Silent > 0 && over(silentAfter):
 		j.warn(CodeNoProgress, slog.LevelWarn, s.Name, text+fmt.Sprintf(", which reports %s.", many(int(owner.Seat.Health.Silent), "silent handler")),
-			fmt.Sprintf("Find out where the handler hangs; `shardlease release %s` gives the shard another start.", quoted(s.Name)))
+			fmt.Sprintf("Find out where the handler hangs; `shardlease release %s --why \"…\"` gives the shard another start.", quoted(s.Name)))
 	case quiet > 0 && over(quiet):
 		j.warn(CodeNoProgress, slog.LevelInfo, s.Name, text+"; the shard may be idle.",
 			fmt.Sprintf("If the shard should have records, read the handler's logs; `shardlease get %s` shows the row.", quoted(s.Name)))
@@ -168,10 +168,10 @@ func (j *judge) move(s *Shard) {
 	case m.May == 0 || m.For.Watched < m.May:
 	case m.Phase == Dangling:
 		j.warn(CodeDanglingOffer, slog.LevelWarn, s.Name, fmt.Sprintf("worker %q has offered the shard for %s to incarnation %q, which has no seat.", m.From.Name, about(m.For.D), m.To.Incarnation),
-			fmt.Sprintf("Look at the logs of worker %q; `shardlease release %s` takes the shard from it.", m.From.Name, quoted(s.Name)))
+			fmt.Sprintf("Look at the logs of worker %q; `shardlease release %s --why \"…\"` takes the shard from it.", m.From.Name, quoted(s.Name)))
 	default:
 		j.warn(CodeStuckHandoff, slog.LevelWarn, s.Name, fmt.Sprintf("the move from worker %q to worker %q has been %s for %s, and should end within %s.", m.From.Name, m.To.Name, m.Phase, about(m.For.D), about(m.May)),
-			fmt.Sprintf("Find out why the handler of worker %q does not return; `shardlease release %s` takes the shard from it.", m.From.Name, quoted(s.Name)))
+			fmt.Sprintf("Find out why the handler of worker %q does not return; `shardlease release %s --why \"…\"` takes the shard from it.", m.From.Name, quoted(s.Name)))
 	}
 }
 
@@ -195,6 +195,6 @@ func (j *judge) bouncing(s *Shard) {
 	}
 	if n >= bounces {
 		j.warn(CodeBouncing, slog.LevelWarn, s.Name, fmt.Sprintf("the shard was handed over %d times in the last %s.", n, about(bounceFor)),
-			fmt.Sprintf("Look for workers that restart again and again; `shardlease pin %s WORKER` or `shardlease pause` keeps the shard where it is.", quoted(s.Name)))
+			fmt.Sprintf("Look for workers that restart again and again; `shardlease pin %s WORKER --why \"…\"` or `shardlease pause --why \"…\"` keeps the shard where it is.", quoted(s.Name)))
 	}
 }

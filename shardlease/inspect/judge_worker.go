@@ -14,7 +14,7 @@ func (j *judge) worker(w *record) {
 	seat := &w.Seat
 	if w.Dead {
 		j.warn(CodeSilent, slog.LevelWarn, seat.Name, fmt.Sprintf("the worker has stored no heartbeat for %s, its lease time is %v, and no other worker has evicted it.", about(w.Silent.D), seat.TTL),
-			fmt.Sprintf("Find out whether it still runs; if not, `shardlease evict %s` frees its %s.", quoted(string(seat.Incarnation)), many(w.Held, "shard")))
+			fmt.Sprintf("Find out whether it still runs; if not, `shardlease evict %s --why \"…\"` frees its %s.", quoted(string(seat.Incarnation)), many(w.Held, "shard")))
 		return
 	}
 	j.clock(w)
@@ -32,7 +32,7 @@ func (j *judge) worker(w *record) {
 		text = fmt.Sprintf("the worker has not seen revision %d of the plan for %s.", j.Plan.Revision, about(w.Unsettled.D))
 	}
 	j.warn(CodePlanStale, slog.LevelWarn, seat.Name, text,
-		fmt.Sprintf("Look for store errors in the logs of the worker; if it hangs, `shardlease evict %s`.", quoted(string(seat.Incarnation))))
+		fmt.Sprintf("Look for store errors in the logs of the worker; if it hangs, `shardlease evict %s --why \"…\"`.", quoted(string(seat.Incarnation))))
 }
 
 // clock reports a worker whose clock differs from the reader's.
@@ -66,7 +66,7 @@ func (j *judge) unwell(w *record) {
 		text = fmt.Sprintf("the worker has reported for %s that it is unwell: %s.", about(since(j.At, h.UnwellSince).D), w.Health)
 	}
 	j.warn(CodeUnwellWorker, level(all), w.Seat.Name, text,
-		fmt.Sprintf("Read its logs, then restart it; `shardlease drain %s` moves its shards away first.", quoted(w.Seat.Name)))
+		fmt.Sprintf("Read its logs, then restart it; `shardlease drain %s --why \"…\"` moves its shards away first.", quoted(w.Seat.Name)))
 }
 
 // leaving reports a worker that shuts down and gives up no shards.
@@ -76,6 +76,6 @@ func (j *judge) leaving(w *record) {
 	}
 	if w.Emptying.Watched >= max(20*time.Second, w.may) {
 		j.warn(CodeLeavingSlowly, slog.LevelWarn, w.Seat.Name, fmt.Sprintf("the worker shuts down, and has given up none of its %s for %s.", many(w.Held, "shard"), about(w.Emptying.Watched)),
-			fmt.Sprintf("Look for handlers that do not return; `shardlease evict %s` takes the shards from it.", quoted(string(w.Seat.Incarnation))))
+			fmt.Sprintf("Look for handlers that do not return; `shardlease evict %s --why \"…\"` takes the shards from it.", quoted(string(w.Seat.Incarnation))))
 	}
 }

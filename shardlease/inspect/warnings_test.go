@@ -2,6 +2,7 @@ package inspect_test
 
 import (
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -217,6 +218,9 @@ func others(s *inspect.Snapshot) (codes []inspect.Code) {
 	return slices.Compact(codes)
 }
 
+// suggested finds the suggestions to change something, which needs a reason.
+var suggested = regexp.MustCompile("shardlease (release|evict|quarantine|unquarantine|drain|cordon|pause|pin|rewind|remove)\\b[^`]*")
+
 // has reports whether the snapshot has the story's warning.
 func (st *story) has(t *testing.T, s *inspect.Snapshot) bool {
 	for _, code := range others(s) {
@@ -227,6 +231,11 @@ func (st *story) has(t *testing.T, s *inspect.Snapshot) bool {
 	return slices.ContainsFunc(warned(s, st.code), func(w inspect.Warning) bool {
 		if w.Text == "" || !strings.HasSuffix(w.Text, ".") || !strings.Contains(w.Do, "`shardlease ") {
 			t.Errorf("%+v", w)
+		}
+		for _, command := range suggested.FindAllString(w.Do, -1) {
+			if !strings.HasSuffix(command, ` --why "…"`) {
+				t.Errorf("%s suggests %s, which demands a reason", w.Code, command)
+			}
 		}
 		return w.Level == st.level && w.Subject == st.subject
 	})
