@@ -52,11 +52,13 @@ func (j *judge) orphaned(s *Shard) {
 		return // these have warnings of their own
 	}
 	level := slog.LevelInfo
+	do := fmt.Sprintf("Nothing is to be done: another worker claims the shard within a lease time, and `shardlease check --observe %v` reports an error if none does.",
+		(j.ttl*3/2 + j.claiming()).Round(time.Second))
 	if s.Since.over(j.ttl + j.claiming()) {
 		level = slog.LevelError
+		do = fmt.Sprintf("Look for errors about the shard in the logs of the workers, then `shardlease release %s --why \"…\"`.", quoted(s.Name))
 	}
-	j.warn(CodeOrphaned, level, s.Name, fmt.Sprintf("its owner %q has no seat any more, and no worker has claimed the shard%s.", s.Owner.Name, lasting(s.Since)),
-		fmt.Sprintf("Look for errors about the shard in the logs of the workers, then `shardlease release %s --why \"…\"`.", quoted(s.Name)))
+	j.warn(CodeOrphaned, level, s.Name, fmt.Sprintf("its owner %q has no seat any more, and no worker has claimed the shard%s.", s.Owner.Name, lasting(s.Since)), do)
 }
 
 func lasting(a Age) string {

@@ -232,6 +232,9 @@ func (st *story) has(t *testing.T, s *inspect.Snapshot) bool {
 		if w.Text == "" || !strings.HasSuffix(w.Text, ".") || !strings.Contains(w.Do, "`shardlease ") {
 			t.Errorf("%+v", w)
 		}
+		if strings.Contains(w.Do, "shardlease release") && w.Level == info {
+			t.Errorf("%s advises a release while nothing is wrong yet: %s", w.Code, w.Do)
+		}
 		for _, command := range suggested.FindAllString(w.Do, -1) {
 			if !strings.HasSuffix(command, ` --why "…"`) {
 				t.Errorf("%s suggests %s, which demands a reason", w.Code, command)
