@@ -22,9 +22,13 @@ with exit code 4: look at it again, and decide again.`
 // A change changes a lease row as it was seen.
 type change func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error)
 
-// changeCommand returns a command that changes one lease row. The words complete the sentences "Do you
-// want to …" and "… shard".
-func (p *program) changeCommand(c *cobra.Command, verb, done string, check func() error, apply change) *cobra.Command {
+// Terms are the check of the flags of a command. They return how the flags change the shard: the end of
+// the question whether to change it.
+type terms func() (how string, err error)
+
+// changeCommand returns a command that changes one lease row. The words complete the sentences "This will
+// … the shard" and "… shard".
+func (p *program) changeCommand(c *cobra.Command, verb, done string, check terms, apply change) *cobra.Command {
 	c.Args = cobra.ExactArgs(1)
 	c.ValidArgsFunction = p.completeArgs(shardNames)
 	o := p.shardFlags(c)
@@ -32,10 +36,11 @@ func (p *program) changeCommand(c *cobra.Command, verb, done string, check func(
 		if err := p.check(c, o, true); err != nil {
 			return err
 		}
-		if err := check(); err != nil {
+		how, err := check()
+		if err != nil {
 			return err
 		}
-		before, err := p.agreed(ctx, args[0], o, verb)
+		before, err := p.agreed(ctx, args[0], o, verb, how)
 		if err != nil {
 			return err
 		}
@@ -55,7 +60,7 @@ func (p *program) changeCommand(c *cobra.Command, verb, done string, check func(
 }
 
 // always is the check of a command whose flags need none.
-func always() error { return nil }
+func always() (string, error) { return "", nil }
 
 // heldBy names the owner that a change has taken the shard from.
 func heldBy(row lease.Row) string {
@@ -66,7 +71,7 @@ func heldBy(row lease.Row) string {
 }
 
 // agreed shows the row, and returns it if a person or the flags agree to the change.
-func (p *program) agreed(ctx context.Context, shard string, o *orders, verb string) (lease.Row, error) {
+func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how string) (lease.Row, error) {
 	s, of, err := p.lookAt(ctx, shard)
 	if err != nil {
 		return lease.Row{}, err
@@ -80,7 +85,7 @@ func (p *program) agreed(ctx context.Context, shard string, o *orders, verb stri
 		return row, fmt.Errorf("generation %d was given, and the shard has generation %d: %w", o.generation, row.Generation,
 			&lease.RuleError{Transition: verb, Key: row.Key(), Rule: lease.ErrOutdated})
 	}
-	return row, p.confirm(ctx, o, shard, fmt.Sprintf("This will %s the shard.", verb))
+	return row, p.confirm(ctx, o, shard, fmt.Sprintf("This will %s the shard%s.", verb, how))
 }
 
 func (p *program) releaseCommand() *cobra.Command {
@@ -144,17 +149,21 @@ Positions have the form that the handlers of the group use. --order checks that 
 	start := c.Flags().Bool("start", false, "the very beginning")
 	order := c.Flags().String("order", "none", "how the handlers compare positions: "+either(orderNames()))
 	p.completeFlagWith(c, "order", orderNames()...)
-	check := func() error {
+	check := func() (string, error) {
 		if (*to != "") == *start {
-			return usage("needs either --to POSITION or --start")
+			return "", usage("needs either --to POSITION or --start")
 		}
 		if *start && *state != "" {
-			return usage("--start has no state")
+			return "", usage("--start has no state")
 		}
 		if *start {
-			return nil
+			return " to its very beginning", nil
 		}
-		return checkPosition(*order, checkpoint.Mark{Position: *to, State: *state})
+		how := " to position " + quoted(*to) // it is user data, and the operator has just typed it
+		if *state != "" {
+			how += " with state " + quoted(*state)
+		}
+		return how, checkPosition(*order, checkpoint.Mark{Position: *to, State: *state})
 	}
 	return p.changeCommand(c, "rewind", "rewound", check, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
 		return s.Rewind(ctx, row.Shard, row.Generation, checkpoint.Mark{Position: *to, State: *state}, why)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -39,22 +40,23 @@ func (p *program) wishCommand(c *cobra.Command, arguments int, done func(args []
 		if err := p.check(c, o.orders, false); err != nil {
 			return err
 		}
-		if err := p.warnUnknown(ctx, c.Name(), args); err != nil {
+		if err := p.showWorkers(ctx, c.Name(), args); err != nil {
 			return err
 		}
-		end := ""
+		end, until := "", " until it is lifted"
 		if o.lasts > 0 {
 			end = fmt.Sprintf(" for %v", o.lasts)
+			until = end
 		}
-		return p.apply(ctx, c.Name(), args, o, apply, done(args)+end)
+		return p.apply(ctx, c.Name(), args, until, o, apply, done(args)+end)
 	})
 	return c
 }
 
 // apply asks, stores or lifts a wish, and prints what was done.
-func (p *program) apply(ctx context.Context, verb string, args []string, o *wishOrders, apply wishing, done string) error {
+func (p *program) apply(ctx context.Context, verb string, args []string, until string, o *wishOrders, apply wishing, done string) error {
 	word := append([]string{p.at.group}, args...)[len(args)]
-	if err := p.confirm(ctx, o.orders, word, fmt.Sprintf("This will %s in group %s.", strings.Join(append([]string{verb}, args...), " "), p.at.group)); err != nil {
+	if err := p.confirm(ctx, o.orders, word, fmt.Sprintf("This will %s in group %s%s.", strings.Join(append([]string{verb}, args...), " "), p.at.group, until)); err != nil {
 		return err
 	}
 	s, w, err := p.supervise(ctx, o.by)
@@ -69,9 +71,9 @@ func (p *program) apply(ctx context.Context, verb string, args []string, o *wish
 	return err
 }
 
-// warnUnknown reports a wish for a worker or a shard that does not exist. It may come later, so that is
-// no error.
-func (p *program) warnUnknown(ctx context.Context, kind string, args []string) error {
+// showWorkers shows the workers that a wish is for, and how many shards they hold. It reports a worker or a
+// shard that does not exist: it may come later, so that is no error.
+func (p *program) showWorkers(ctx context.Context, kind string, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
@@ -79,13 +81,25 @@ func (p *program) warnUnknown(ctx context.Context, kind string, args []string) e
 	if err != nil {
 		return err
 	}
-	if worker := args[len(args)-1]; !slices.Contains(workerNames(s), worker) {
+	worker := args[len(args)-1]
+	p.showHeld(s, seatsOf(s, worker))
+	if !slices.Contains(workerNames(s), worker) {
 		fmt.Fprintf(p.problems, "shardlease: no worker named %s has a seat now\n", quoted(worker))
 	}
 	if kind == "pin" && s.Shard(args[0]) == nil {
 		fmt.Fprintf(p.problems, "shardlease: no shard named %s has a row now\n", quoted(args[0]))
 	}
 	return nil
+}
+
+// seatsOf returns the incarnations of the workers with that name.
+func seatsOf(s *inspect.Snapshot, name string) (list []lease.Incarnation) {
+	for i := range s.Workers {
+		if seat := &s.Workers[i].Seat; seat.Name == name {
+			list = append(list, seat.Incarnation)
+		}
+	}
+	return list
 }
 
 func (p *program) cordonCommand() *cobra.Command {
@@ -185,7 +199,7 @@ func (p *program) liftAll(ctx context.Context, c *cobra.Command, o *wishOrders) 
 	if err := p.check(c, o.orders, false); err != nil {
 		return err
 	}
-	return p.apply(ctx, "lift all wishes", nil, o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
+	return p.apply(ctx, "lift all wishes", nil, "", o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
 		return s.LiftAll(ctx)
 	}, "lifted all wishes of group "+quoted(p.at.group))
 }
@@ -200,7 +214,7 @@ func (p *program) lift(ctx context.Context, c *cobra.Command, o *wishOrders, kin
 	if subject != "" {
 		args, what = []string{subject}, string(kind)+" of "+quoted(subject)
 	}
-	return p.apply(ctx, "lift "+string(kind), args, o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
+	return p.apply(ctx, "lift "+string(kind), args, "", o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
 		return s.Lift(ctx, kind, subject)
 	}, "lifted the "+what)
 }
