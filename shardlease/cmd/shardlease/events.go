@@ -46,7 +46,7 @@ much as one more worker.`,
 	return c
 }
 
-func eventColumns() []column { return cols("TIME", "KIND", "SUBJECT", "~TEXT") }
+func eventColumns() []column { return cols("TIME", "KIND", "SUBJECT", "~=TEXT") }
 
 // An occurrence is something that happened at one time.
 type occurrence struct {

@@ -11,17 +11,19 @@ type column struct {
 	wide  bool // only the format wide has it
 	right bool // a number
 	prose bool // a sentence
+	whole bool // never shortened: it has what a person copies
 }
 
 // cols returns columns from their titles: one that begins with > has numbers, one that begins with + is
-// for the format wide, and one that begins with ~ has sentences.
+// for the format wide, one that begins with ~ has sentences, and one that begins with = is never shortened.
 func cols(titles ...string) []column {
 	list := make([]column, len(titles))
 	for i, title := range titles {
-		c := column{title: strings.TrimLeft(title, ">+~")}
+		c := column{title: strings.TrimLeft(title, ">+~=")}
 		marks := title[:len(title)-len(c.title)]
 		c.right, c.wide = strings.Contains(marks, ">"), strings.Contains(marks, "+")
 		c.prose = strings.Contains(marks, "~")
+		c.whole = strings.Contains(marks, "=")
 		list[i] = c
 	}
 	return list
@@ -64,7 +66,7 @@ func (g *grid) print(out io.Writer, all bool) error {
 				line[i] = "-"
 			}
 			switch {
-			case all:
+			case all, g.columns[i].whole:
 			case g.columns[i].prose:
 				line[i] = cut(line[i], mostProse)
 			default:
