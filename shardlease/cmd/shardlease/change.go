@@ -29,7 +29,7 @@ type terms func() (how string, err error)
 // changeCommand returns a command that changes one lease row. The words complete the sentences "This will
 // … the shard" and "… shard".
 func (p *program) changeCommand(c *cobra.Command, verb, done string, check terms, apply change) *cobra.Command {
-	c.Args = cobra.ExactArgs(1)
+	c.Args = arguments
 	c.ValidArgsFunction = p.completeArgs(shardNames)
 	o := p.shardFlags(c)
 	c.RunE = p.do(func(ctx context.Context, args []string) error {

@@ -35,7 +35,7 @@ func checkStatus(code int) string {
 
 func (p *program) checkCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "check", Short: "Judges the group, for a monitoring system", Args: cobra.NoArgs,
+		Use: "check", Short: "Judges the group, for a monitoring system", Args: arguments,
 		Annotations: map[string]string{judges: "yes"},
 		Long: `Judges the group as a Nagios plugin: one line with performance data, then a line for each warning.
 
@@ -120,7 +120,7 @@ func lateHeartbeat(s *inspect.Snapshot) string {
 
 // unknown prints that check has failed, and returns its exit code.
 func (p *program) unknown(cmd *cobra.Command, err error) int {
-	v := verdict{code: checkUnknown, group: p.at.group, failure: err, text: explain(err, checkUnknown)}
+	v := verdict{code: checkUnknown, group: p.at.group, failure: err, text: joinedLines(explain(err, checkUnknown))}
 	as := plugin
 	if f := cmd.Flags().Lookup("output"); f != nil {
 		as = f.Value.String()
@@ -128,6 +128,9 @@ func (p *program) unknown(cmd *cobra.Command, err error) int {
 	_ = v.print(p.out, as) // the exit code says it as well
 	return checkUnknown
 }
+
+// joinedLines returns the lines of an explanation as one line.
+func joinedLines(s string) string { return strings.ReplaceAll(strings.TrimSpace(s), "\n", "; ") }
 
 func (v verdict) print(out io.Writer, as string) (err error) {
 	switch as {

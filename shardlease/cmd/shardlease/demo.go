@@ -12,7 +12,7 @@ import (
 
 func (p *program) demoCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "demo", Short: "Shows in twelve seconds what the library does", Args: cobra.NoArgs,
+		Use: "demo", Short: "Shows in twelve seconds what the library does", Args: arguments,
 		Long: `Runs a fleet in memory for about twelve seconds: workers join, one is killed, one is paused for longer than its
 lease, one leaves. It needs no table and no AWS.`,
 		Example: "  shardlease demo\n  shardlease demo --mode cooperative",

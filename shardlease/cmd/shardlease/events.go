@@ -14,7 +14,7 @@ import (
 
 func (p *program) eventsCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "events", Short: "Lists what has happened in the group, and follows what happens", Args: cobra.NoArgs,
+		Use: "events", Short: "Lists what has happened in the group, and follows what happens", Args: arguments,
 		Long: `Lists the changes of hands that the rows remember, oldest first. With --follow it then watches the group and
 prints what changes, until it is interrupted: changes of hands, moves, workers that join and leave, plans,
 wishes. A change of hands that it has missed is recovered from the row's history. Watching costs about as

@@ -14,7 +14,7 @@ import (
 
 func (p *program) evictCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "evict WORKER|INCARNATION", Short: "Releases the shards of a worker and deletes its seat", Args: cobra.ExactArgs(1),
+		Use: "evict WORKER|INCARNATION", Short: "Releases the shards of a worker and deletes its seat", Args: arguments,
 		Long: `Releases the shards of a worker and deletes its seat, so that other workers claim the shards at once. It is
 for a worker that is dead or stuck. A worker that still runs takes a new seat, and may get the same shards
 again. If several workers have the name, the command lists their incarnations and changes nothing.
@@ -84,7 +84,7 @@ func incarnation(s *inspect.Snapshot, name string) (lease.Incarnation, error) {
 	}
 	switch len(seats) {
 	case 0:
-		return "", fmt.Errorf("worker %s: %w", quoted(name), lease.ErrNotFound)
+		return "", missing("no such worker %s in group %s", quoted(name), quoted(s.Group))
 	case 1:
 		return seats[0], nil
 	}
@@ -118,7 +118,7 @@ func (p *program) showHeld(s *inspect.Snapshot, workers []lease.Incarnation) {
 
 func (p *program) releaseTaskCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "release-task TASK", Short: "Evicts every worker of a task", Args: cobra.ExactArgs(1),
+		Use: "release-task TASK", Short: "Evicts every worker of a task", Args: arguments,
 		Long: `Evicts every worker of a task, for example of a run that has died: it releases their shards and deletes their
 seats. Stop the task first: otherwise its workers take new seats and claim shards again.
 
@@ -140,7 +140,7 @@ On a terminal the command asks for the name of the task. Without one it needs --
 		}
 		workers := workersOf(snapshot, args[0])
 		if len(workers) == 0 {
-			return fmt.Errorf("task %s: no worker serves it: %w", quoted(args[0]), lease.ErrNotFound)
+			return missing("no such task %s: no worker of group %s serves it", quoted(args[0]), quoted(p.at.group))
 		}
 		p.showHeld(snapshot, workers)
 		if err := p.confirm(ctx, o, args[0], fmt.Sprintf("This will evict %s.", counted(len(workers), "worker"))); err != nil {

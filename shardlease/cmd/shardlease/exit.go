@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,16 @@ type unanswered struct{ error }
 
 // Unwrap returns the cause.
 func (e unanswered) Unwrap() error { return e.error }
+
+// A missingError reports something that a command names and that does not exist.
+type missingError struct{ text string }
+
+func (e missingError) Error() string { return e.text }
+
+// Is makes errors.Is(err, lease.ErrNotFound) true.
+func (missingError) Is(target error) bool { return target == lease.ErrNotFound }
+
+func missing(format string, args ...any) error { return missingError{fmt.Sprintf(format, args...)} }
 
 // exitCode returns the exit code for an error.
 func (p *program) exitCode(err error) int {
@@ -67,6 +78,8 @@ func explain(err error, code int) string {
 		return "interrupted"
 	case code == exitUnknown:
 		return text + "\nThe outcome is unknown: the write may have been stored. Look at the row before you repeat the command."
+	case errors.Is(err, dynamostore.ErrNoTable):
+		return text + "\nCompare the table and the region with those of the workers, or create the table with 'shardlease table create'."
 	case isDenied(err):
 		return text + "\nThe permissions do not allow this, and this write was not stored: see docs/iam.md."
 	}

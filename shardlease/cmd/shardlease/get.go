@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,19 +29,22 @@ func (p *program) lookAt(ctx context.Context, shard string) (*inspect.Snapshot, 
 		return nil, nil, err
 	}
 	s, err := inspect.LookAt(ctx, from, p.at.group, shard, inspect.Options{Now: p.now})
-	if err != nil {
+	if err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return nil, nil, err
 	}
-	of := s.Shard(shard)
+	var of *inspect.Shard
+	if err == nil {
+		of = s.Shard(shard)
+	}
 	if of == nil {
-		return nil, nil, fmt.Errorf("shard %q: %w", shard, lease.ErrNotFound)
+		return nil, nil, missing("no such shard %s in group %s", quoted(shard), quoted(p.at.group))
 	}
 	return s, of, nil
 }
 
 func (p *program) getCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "get SHARD", Short: "Shows one shard with its parents", Args: cobra.ExactArgs(1),
+		Use: "get SHARD", Short: "Shows one shard with its parents", Args: arguments,
 		Long: `Shows the row of one shard, its move, its parents, and what is wrong with it. The row is read consistently.
 The generation is what the commands that change the shard need.`,
 		Example:           "  shardlease get shard-7\n  shardlease get shard-7 -o json --positions",
@@ -187,7 +191,7 @@ func describeTransfer(t lease.Transfer) string {
 
 func (p *program) historyCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "history [SHARD]", Short: "Lists the last changes of hands, newest first", Args: cobra.MaximumNArgs(1),
+		Use: "history [SHARD]", Short: "Lists the last changes of hands, newest first", Args: arguments,
 		Long: `Lists the changes of hands that the rows remember, newest first: of one shard, or of all shards. A row keeps
 the last few changes. A claim repeats the reason for which the shard was free.`,
 		Example:           "  shardlease history shard-7\n  shardlease history --since 1h",

@@ -77,7 +77,7 @@ func (m *migration) check(why string) error {
 func (p *program) kclShowCommand() *cobra.Command {
 	var m migration
 	c := &cobra.Command{
-		Use: "show", Short: "Lists the leases of the KCL", Args: cobra.NoArgs,
+		Use: "show", Short: "Lists the leases of the KCL", Args: arguments,
 		Long:    "Lists the leases in a table of the KCL. It only reads.",
 		Example: "  shardlease kcl show --kcl-table orders-app --positions",
 	}
@@ -131,7 +131,7 @@ func (m *migration) place(sequence string, sub int64) string {
 func (p *program) kclImportCommand() *cobra.Command {
 	var m migration
 	c := &cobra.Command{
-		Use: "import", Short: "Creates lease rows from the leases of the KCL", Args: cobra.NoArgs,
+		Use: "import", Short: "Creates lease rows from the leases of the KCL", Args: arguments,
 		Long: `Creates a lease row for each lease of the KCL, and a finished row for each shard that was processed before.
 It creates the lease table if it does not exist. It changes nothing in the table of the KCL, and no row that
 exists and differs from its lease. After an interruption, repeat the command before you start a worker.`,
@@ -208,7 +208,7 @@ func (m *migration) report(out io.Writer, outcomes []kcl.Outcome) {
 func (p *program) kclExportCommand() *cobra.Command {
 	var m migration
 	c := &cobra.Command{
-		Use: "export", Short: "Writes the positions of a group into a table of the KCL", Args: cobra.NoArgs,
+		Use: "export", Short: "Writes the positions of a group into a table of the KCL", Args: arguments,
 		Long: `Writes the positions of a group into a lease table of the KCL, for a fleet that returns to the KCL. Start no
 worker of the group afterwards. After an interruption, repeat the command.`,
 		Example: "  shardlease kcl export --kcl-table orders-app --shards shards.json --table leases --group orders",

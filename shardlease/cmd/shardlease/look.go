@@ -89,7 +89,7 @@ func (p *program) show(s *inspect.Snapshot, r *result, f *format) error {
 
 func (p *program) groupsCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "groups", Short: "Lists the groups of the table", Args: cobra.NoArgs,
+		Use: "groups", Short: "Lists the groups of the table", Args: arguments,
 		Long: `Lists the groups of the table, with the number of their lease rows and seats.
 
 It scans the keys of the whole table, which costs as much as reading all of it, and needs the permission
@@ -122,7 +122,7 @@ dynamodb:Scan. No other command scans the table.`,
 
 func (p *program) lsCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "ls", Short: "Lists the shards of the group", Args: cobra.NoArgs,
+		Use: "ls", Short: "Lists the shards of the group", Args: arguments,
 		Long: `Lists the shards of the group: the state, the owner, the generation, the failed attempts, how long the
 shard has been in its state, and how long ago its last checkpoint was accepted. An age with ~ is told by
 the clock of another machine; the format wide shows more columns and shortens no name.`,
@@ -205,7 +205,7 @@ func describeMove(m *inspect.Move) string {
 
 func (p *program) workersCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "workers", Short: "Lists the workers of the group", Args: cobra.NoArgs,
+		Use: "workers", Short: "Lists the workers of the group", Args: arguments,
 		Long: `Lists the seats of the group: how many shards each worker holds, how many the plan assigns to it, how many
 are in a move, and how long ago its last heartbeat was. Two workers may have the same name, but never the
 same incarnation. With --observe the command watches the heartbeats, and BEATING says whether they move.`,
@@ -277,7 +277,7 @@ func limit(n int64) string {
 
 func (p *program) wishesCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "wishes", Short: "Lists the cordons, drains, pauses and pins", Args: cobra.NoArgs,
+		Use: "wishes", Short: "Lists the cordons, drains, pauses and pins", Args: arguments,
 		Long: `Lists the wishes of all operators: cordons, drains, pauses and pins, with their ends. A wish that has
 ended has no effect; a worker removes it soon. The command lift ends a wish.`,
 		Example: "  shardlease wishes",

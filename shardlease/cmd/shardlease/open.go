@@ -117,6 +117,9 @@ func (d *dynamo) Groups(ctx context.Context, table string) ([]groupSize, error) 
 	})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
+		if serviceCode(err) == "ResourceNotFoundException" {
+			err = dynamostore.ErrNoTable
+		}
 		if err != nil {
 			return nil, fmt.Errorf("scan table %q: %w", table, err)
 		}

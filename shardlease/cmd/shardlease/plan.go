@@ -19,7 +19,7 @@ const mostAdded = 10_000
 
 func (p *program) planCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "plan", Short: "Shows the moves that the next plan would make", Args: cobra.NoArgs,
+		Use: "plan", Short: "Shows the moves that the next plan would make", Args: arguments,
 		Long: `Runs the planner on the live table without writing anything, and shows the moves. With --add it shows what
 happens if workers join, with --remove if workers are gone.
 
@@ -42,7 +42,7 @@ on their random incarnations; how many move does not.`,
 		}
 		for _, name := range *remove {
 			if !slices.Contains(workerNames(s), name) {
-				return fmt.Errorf("worker %s: %w", quoted(name), lease.ErrNotFound)
+				return missing("no such worker %s in group %s", quoted(name), quoted(s.Group))
 			}
 		}
 		return p.show(s, planResult(s, foresee(s, p.now(), newcomers(s, *add), *remove)), f)

@@ -19,7 +19,7 @@ func (p *program) tableCommand() *cobra.Command {
 
 func (p *program) createCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "create", Short: "Creates the lease table, unless it exists", Args: cobra.NoArgs,
+		Use: "create", Short: "Creates the lease table, unless it exists", Args: arguments,
 		Long: `Creates the lease table and waits until it is active. A table that exists is not changed. The new table is
 paid by request, and has protection from deletion, point-in-time recovery and time to live.`,
 		Example: "  shardlease table create --table leases",
@@ -42,7 +42,7 @@ paid by request, and has protection from deletion, point-in-time recovery and ti
 
 func (p *program) verifyCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "verify", Short: "Verifies that the group may use the table", Args: cobra.NoArgs,
+		Use: "verify", Short: "Verifies that the group may use the table", Args: arguments,
 		Long: `Verifies that the table is a lease table, and that it is the one that the group has always used. If it was
 restored or replaced, the exit code is 4. With --worker the command also tries every permission that a
 worker needs; these tries write nothing.`,
@@ -73,7 +73,7 @@ worker needs; these tries write nothing.`,
 
 func (p *program) adoptCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "adopt", Short: "Takes the rows of a restored table into use", Args: cobra.NoArgs,
+		Use: "adopt", Short: "Takes the rows of a restored table into use", Args: arguments,
 		Long: `Takes the rows of a group into use after the table was restored or replaced. Every row loses its owner, and
 gets a generation above all that can have been issued since the backup. First make sure that no worker
 uses the old table: docs/operations.md has the steps. The command may be repeated, and does nothing if the

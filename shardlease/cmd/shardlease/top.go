@@ -32,7 +32,7 @@ const defaultRowsEvery = 10 * time.Second
 
 func (p *program) topCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "top", Short: "Shows the group on a full screen and follows its changes", Args: cobra.NoArgs,
+		Use: "top", Short: "Shows the group on a full screen that follows it", Args: arguments,
 		Long: `Shows the shards, the workers, the warnings and the changes of the group on a full screen, and follows the
 group until you press q. The key ? lists the other keys. The command writes nothing to the table, and needs
 the permissions of an observer. If the table does not answer, the last picture stays, with its age.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,8 +30,8 @@ type wishOrders struct {
 }
 
 // wishCommand returns a command that stores a wish. The word to type is the last argument, or the group.
-func (p *program) wishCommand(c *cobra.Command, arguments int, done func(args []string) string, apply wishing) *cobra.Command {
-	c.Args = cobra.ExactArgs(arguments)
+func (p *program) wishCommand(c *cobra.Command, done func(args []string) string, apply wishing) *cobra.Command {
+	c.Args = arguments
 	o := &wishOrders{orders: p.orderFlags(c, true)}
 	c.Flags().DurationVar(&o.lasts, "for", 0, "how long the wish lasts; 0: until it is lifted")
 	c.RunE = p.do(func(ctx context.Context, args []string) error {
@@ -107,7 +108,7 @@ func (p *program) cordonCommand() *cobra.Command {
 		Use: "cordon WORKER", Short: "Gives a worker no more shards", ValidArgsFunction: p.completeArgs(workerNames),
 		Long:    `Gives the workers with that name no more shards. They keep the shards that they hold.` + aboutWishes,
 		Example: "  shardlease cordon host-1 --why \"disk is full\" --for 2h",
-	}, 1, func(args []string) string { return "cordoned worker " + quoted(args[0]) },
+	}, func(args []string) string { return "cordoned worker " + quoted(args[0]) },
 		func(ctx context.Context, s shardlease.Supervisor, args []string, o *wishOrders) error {
 			return s.Cordon(ctx, args[0], o.lasts, o.why)
 		})
@@ -119,7 +120,7 @@ func (p *program) drainCommand() *cobra.Command {
 		Long: `Moves all shards away from the workers with that name, by ordinary moves. They keep running, and keep the
 shards for which no other worker has room.` + aboutWishes,
 		Example: "  shardlease drain host-1 --why \"maintenance\"",
-	}, 1, func(args []string) string { return "draining worker " + quoted(args[0]) },
+	}, func(args []string) string { return "draining worker " + quoted(args[0]) },
 		func(ctx context.Context, s shardlease.Supervisor, args []string, o *wishOrders) error {
 			return s.Drain(ctx, args[0], o.lasts, o.why)
 		})
@@ -131,7 +132,7 @@ func (p *program) pauseCommand() *cobra.Command {
 		Long: `Stops all moves of held shards in the group. Shards without an owner are still claimed, and a worker that
 shuts down still gives up its shards. 'shardlease resume' ends the pause.` + aboutWishes,
 		Example: "  shardlease pause --why \"incident 42\" --for 1h",
-	}, 0, func([]string) string { return "paused the moves of group " + quoted(p.at.group) },
+	}, func([]string) string { return "paused the moves of group " + quoted(p.at.group) },
 		func(ctx context.Context, s shardlease.Supervisor, _ []string, o *wishOrders) error {
 			return s.Pause(ctx, o.lasts, o.why)
 		})
@@ -143,7 +144,7 @@ func (p *program) pinCommand() *cobra.Command {
 		Long: `Moves a shard to the worker with that name, and keeps it there. Plans ignore the pin while no such worker
 runs, and while it is leaving, full, cordoned, drained or unwell.` + aboutWishes,
 		Example: "  shardlease pin shard-7 host-1 --why \"debugging\" --for 30m",
-	}, 2, func(args []string) string {
+	}, func(args []string) string {
 		return "pinned shard " + quoted(args[0]) + " to worker " + quoted(args[1])
 	},
 		func(ctx context.Context, s shardlease.Supervisor, args []string, o *wishOrders) error {
@@ -153,7 +154,7 @@ runs, and while it is leaving, full, cordoned, drained or unwell.` + aboutWishes
 
 func (p *program) resumeCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "resume", Short: "Ends a pause", Args: cobra.NoArgs,
+		Use: "resume", Short: "Ends a pause", Args: arguments,
 		Long:    `Ends the pause of the group, like 'shardlease lift pause'.`,
 		Example: "  shardlease resume",
 	}
@@ -164,7 +165,7 @@ func (p *program) resumeCommand() *cobra.Command {
 
 func (p *program) liftCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "lift KIND [NAME]", Short: "Ends a cordon, drain, pause or pin, or all of them", Args: cobra.RangeArgs(1, 2),
+		Use: "lift KIND [NAME]", Short: "Ends a cordon, drain, pause or pin, or all of them", Args: arguments,
 		Long: `Ends a wish. KIND is cordon, drain, pause or pin. NAME is the worker, or the shard of a pin; a pause has none.
 'shardlease wishes' lists the wishes.
 
@@ -215,6 +216,10 @@ func (p *program) lift(ctx context.Context, c *cobra.Command, o *wishOrders, kin
 		args, what = []string{subject}, string(kind)+" of "+quoted(subject)
 	}
 	return p.apply(ctx, "lift "+string(kind), args, "", o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
-		return s.Lift(ctx, kind, subject)
+		err := s.Lift(ctx, kind, subject)
+		if errors.Is(err, lease.ErrNotFound) {
+			return missing("lift %s: no such wish", strings.TrimSpace(string(kind)+" "+clean(subject)))
+		}
+		return err
 	}, "lifted the "+what)
 }
