@@ -76,6 +76,9 @@ func TestNastyNames(t *testing.T) {
 	}
 	for _, name := range nasty() {
 		w.env["SHARDLEASE_GROUP"] = name
+		if err := w.seed("create shard-0"); err != nil {
+			t.Fatal(err)
+		}
 		for _, command := range [][]string{{"pause", "--why", "test \u202e"}, {"resume"}} {
 			w.answer = name
 			out, problems := w.output(t, command...)

@@ -18,7 +18,8 @@ import (
 const aboutWishes = `
 
 The wish is stored in the table, and every plan follows it until it ends: after --for, or when 'shardlease
-lift' ends it. On a terminal the command asks for a confirmation. Without one it needs --yes.`
+lift' ends it. On a terminal the command asks for a confirmation. Without one it needs --yes. A group without
+any record is refused with exit code 3.`
 
 // A wishing stores or lifts a wish.
 type wishing func(ctx context.Context, s shardlease.Supervisor, args []string, o *wishOrders) error
@@ -73,14 +74,17 @@ func (p *program) apply(ctx context.Context, verb string, args []string, until s
 }
 
 // showWorkers shows the workers that a wish is for, and how many shards they hold. It reports a worker or a
-// shard that does not exist: it may come later, so that is no error.
+// shard that does not exist: it may come later, so that is no error. A group without any record is one, because
+// its name is mistyped: a wish for it would have no effect, and would make the group exist.
 func (p *program) showWorkers(ctx context.Context, kind string, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
 	s, err := p.look(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case s.Plan == nil && len(s.Shards)+len(s.Workers)+len(s.Wishes)+len(s.Unreadable) == 0:
+		return missing("no such group %s: it has no record in table %s; 'shardlease groups' lists the groups", quoted(p.at.group), quoted(p.at.table))
+	case len(args) == 0:
+		return nil
 	}
 	worker := args[len(args)-1]
 	p.showHeld(s, seatsOf(s, worker))
