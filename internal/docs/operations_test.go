@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -45,6 +46,27 @@ func TestEveryWarningHasASection(t *testing.T) {
 	}
 	if !slices.Equal(rows, codes) || !slices.Equal(sections, codes) || len(codes) < 20 {
 		t.Errorf("codes\t%v\nrows\t%v\nsections\t%v", codes, rows, sections)
+	}
+}
+
+// TestEveryChangeKindHasARow: docs/operations.md has a row for each kind of change that package inspect
+// finds and the command events prints, and for no other.
+func TestEveryChangeKindHasARow(t *testing.T) {
+	source, err := os.ReadFile("../../shardlease/inspect/diff.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(text, pattern string) (list []string) {
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			list = append(list, match[1])
+		}
+		slices.Sort(list)
+		return list
+	}
+	kinds := names(string(source), `(?m)^\tChange[A-Za-z]+ +ChangeKind = "([a-z-]+)"`)
+	rows := names(section(t, "### Lines of events"), "(?m)^\\| `([a-z-]+)` \\|")
+	if !slices.Equal(rows, kinds) || len(kinds) < 17 {
+		t.Errorf("kinds\t%v\nrows\t%v", kinds, rows)
 	}
 }
 
