@@ -84,7 +84,7 @@ func TestTopInATerminal(t *testing.T) {
 	p.press("4")
 	p.shows("joined      host-3", "handoff: cooperative")
 	p.press("3")
-	p.shows("ERROR  quarantined", "do: Repair what made it fail, then `shardlease unquarantine poison-record`.")
+	p.shows("ERROR  quarantined", "do: Repair what made it fail, then `shardlease unquarantine poison-record --why")
 	p.press("1", "/")
 	p.press("-l", "000000000007")
 	p.press("Enter", "Enter")
