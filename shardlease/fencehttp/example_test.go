@@ -24,7 +24,7 @@ func ExampleRequire() {
 			err = register.Put(r.Context(), token.Shard, token.Generation, string(report))
 		}
 		if err != nil {
-			fencehttp.Error(w, err)
+			fencehttp.Error(w, r, err)
 		}
 	})))
 	defer server.Close()

@@ -1,11 +1,13 @@
 package fencehttp_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -73,6 +75,13 @@ func add(w http.ResponseWriter, r *http.Request, step *[]string) error {
 }
 
 func (l *ledger) handler() http.Handler { return fencehttp.Handler[*[]string]{Guard: l, Effect: add} }
+
+// request returns a request under generation 7 of shard-0, as the server gets it.
+func request(ctx context.Context, body string) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/orders", strings.NewReader(body))
+	r.Header = http.Header{"Shardlease-Group": {"orders"}, "Shardlease-Shard": {"shard-0"}, "Shardlease-Generation": {"7"}}
+	return r
+}
 
 // serve starts a server, and returns a client that sends tokens.
 func serve(t testing.TB, h http.Handler) (*httptest.Server, *http.Client) {
@@ -145,7 +154,7 @@ func reports(register *memstore.Register, pause func()) http.Handler {
 			err = register.Put(r.Context(), token.Shard, token.Generation, string(report))
 		}
 		if err != nil {
-			fencehttp.Error(w, err)
+			fencehttp.Error(w, r, err)
 		}
 	}))
 }
@@ -181,7 +190,7 @@ func TestComparingBeforeTheHandlerLetsPass(t *testing.T) {
 			return fencehttp.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				token, _ := fence.FromContext(r.Context())
 				if err := l.Do(r.Context(), token, func(context.Context, *[]string) error { return nil }); err != nil {
-					fencehttp.Error(w, err)
+					fencehttp.Error(w, r, err)
 					return
 				}
 				t.Pause()
@@ -320,6 +329,94 @@ func TestResponses(t *testing.T) {
 				t.Errorf("the body is no JSON: %s", body)
 			}
 		})
+	}
+}
+
+// A swap is a guard that returns another error than its ledger, as one does that compares late.
+type swap struct {
+	*ledger
+	err error
+}
+
+func (s swap) Do(ctx context.Context, t fence.Token, effect func(context.Context, *[]string) error) error {
+	return errors.Join(s.ledger.Do(ctx, t, effect), s.err)
+}
+
+// TestOnlyTheGuardRefuses: an error of the effect, or of the guard about something else, is a 500
+// that is reported and not disclosed, also if it looks like a refusal. A 412 would stop a client
+// that nobody has replaced.
+func TestOnlyTheGuardRefuses(t *testing.T) {
+	stale := func(shard string, mine int64) error {
+		return fmt.Errorf("secret: %w", &checkpoint.StaleError{Shard: shard, Mine: mine, Observed: 9})
+	}
+	for name, tc := range map[string]struct {
+		effect, guard error
+		status        int
+	}{
+		"effect: another shard":         {stale("shard-1", 7), nil, 500},
+		"effect: another generation":    {stale("shard-0", 6), nil, 500},
+		"effect: the same token":        {stale("shard-0", 7), nil, 500},
+		"effect: invalid":               {fmt.Errorf("secret: %w", checkpoint.ErrInvalid), nil, 500},
+		"effect: missing":               {fmt.Errorf("secret: %w", fence.ErrMissing), nil, 500},
+		"guard: another shard":          {nil, stale("shard-1", 7), 500},
+		"guard: another generation":     {nil, stale("shard-0", 6), 500},
+		"guard: invalid":                {nil, fmt.Errorf("secret: %w", checkpoint.ErrInvalid), 500},
+		"guard: missing":                {nil, fmt.Errorf("secret: %w", fence.ErrMissing), 500},
+		"guard: this token":             {nil, stale("shard-0", 7), 412},
+		"guard: a typed nil":            {nil, (*checkpoint.StaleError)(nil), 500},
+		"effect: an error and a status": {errors.New("secret"), nil, 500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var reported error
+			h := fencehttp.Handler[*[]string]{
+				Guard:  swap{newLedger(func() {}), tc.guard},
+				Effect: func(w http.ResponseWriter, _ *http.Request, _ *[]string) error { w.WriteHeader(201); return tc.effect },
+				Report: func(_ *http.Request, err error) { reported = err },
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, request(t.Context(), ""))
+			if w.Code != tc.status || (reported != nil) != (tc.status == 500) || tc.status == 500 && strings.Contains(w.Body.String(), "secret") {
+				t.Errorf("status %d, reported %v, the body is %s", w.Code, reported, w.Body)
+			}
+			if tc.effect != nil && !errors.Is(reported, tc.effect) {
+				t.Errorf("reported %v", reported)
+			}
+		})
+	}
+}
+
+// TestErrorComparesTheToken: behind Require, only a refusal of the token of the request is a 412.
+func TestErrorComparesTheToken(t *testing.T) {
+	for _, tc := range []struct {
+		err    error
+		status int
+	}{
+		{&checkpoint.StaleError{Shard: "shard-0", Mine: 7, Observed: 8}, 412},
+		{&checkpoint.StaleError{Shard: "shard-1", Mine: 7, Observed: 8}, 500},
+		{&checkpoint.StaleError{Shard: "shard-0", Mine: 6, Observed: 8}, 500},
+		{fence.ErrMissing, 500}, {checkpoint.ErrInvalid, 500}, {errors.New("secret"), 500},
+	} {
+		w := httptest.NewRecorder()
+		fencehttp.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fencehttp.Error(w, r, tc.err)
+		})).ServeHTTP(w, request(t.Context(), ""))
+		if w.Code != tc.status {
+			t.Errorf("%v: status %d", tc.err, w.Code)
+		}
+	}
+}
+
+// TestErrorsAreLogged: without Report, an error is a line of the default logger.
+func TestErrorsAreLogged(t *testing.T) {
+	var lines bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
+	h := fencehttp.Handler[*[]string]{Guard: newLedger(func() {}), Effect: func(http.ResponseWriter, *http.Request, *[]string) error {
+		return errors.New("no disk")
+	}}
+	h.ServeHTTP(httptest.NewRecorder(), request(t.Context(), ""))
+	if !strings.Contains(lines.String(), `level=ERROR msg="fenced request failed" method=POST path=/orders error="no disk"`) {
+		t.Errorf("the log is %q", lines.String())
 	}
 }
 

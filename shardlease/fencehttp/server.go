@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/textproto"
@@ -25,9 +26,12 @@ type Handler[E any] struct {
 
 	// Effect applies the effect of a request as a part of the guard's step. Required.
 	//
-	// The Handler sends the response of Effect when the step is complete. If Effect returns an error,
-	// its effect does not happen. Then the client gets the response of Effect if Effect has set a
-	// status of 400 or more; otherwise it gets the response that the function Error writes.
+	// Its response is sent when the step is complete, which is rolled back if
+	// Effect returns an error. If Effect returns an error, the step is
+	// rolled back, and the error is reported. The client gets a 500 response without the text of the
+	// error, unless Effect has set a status of 400 or more. This is also so for a
+	// *checkpoint.StaleError of Effect: it is about another fence than that of the request, and must
+	// not stop the client.
 	Effect func(w http.ResponseWriter, r *http.Request, step E) error
 
 	// MaxBody is the size of the largest request body; a larger body gets a 413 response. The
@@ -35,13 +39,17 @@ type Handler[E any] struct {
 	// otherwise the successor would wait for that lock while a slow client sends its body. Default
 	// DefaultMaxBody.
 	MaxBody int64
+
+	// Report gets each error of Effect, and each of Guard that is not its refusal of the request's
+	// token. Default: an error line of slog.Default.
+	Report func(r *http.Request, err error)
 }
 
 // ServeHTTP applies the effect of one request.
 func (h Handler[E]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, err := tokenOf(r)
 	if err != nil {
-		Error(w, err)
+		unparsed(err).send(w)
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, cmp.Or(h.MaxBody, DefaultMaxBody)))
@@ -50,16 +58,40 @@ func (h Handler[E]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var a answer
+	var errEffect error
 	err = h.Guard.Do(fence.NewContext(r.Context(), t), t, func(ctx context.Context, step E) error {
 		r := r.WithContext(ctx)
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		return h.Effect(&a, r, step)
+		errEffect = h.Effect(&a, r, step)
+		return errEffect
 	})
-	if err != nil && a.status < http.StatusBadRequest {
-		Error(w, err)
+	err = cmp.Or(err, errEffect) // for a guard that loses the error of the effect
+	// An error of the effect is never the guard's refusal, whatever it looks like.
+	refusal, refused := refusalOf(t, err)
+	refused = refused && errEffect == nil
+	if !refused && err != nil {
+		h.report(r, err)
+	}
+	switch {
+	case refused:
+		refusal.send(w)
+	case err != nil && !a.failed():
+		unexpected().send(w)
+	default:
+		a.send(w)
+	}
+}
+
+func (h Handler[E]) report(r *http.Request, err error) {
+	if h.Report == nil {
+		logged(r, err)
 		return
 	}
-	a.send(w)
+	h.Report(r, err)
+}
+
+func logged(r *http.Request, err error) {
+	slog.ErrorContext(r.Context(), "fenced request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 }
 
 func unreadable(w http.ResponseWriter, err error) {
@@ -82,7 +114,7 @@ func Require(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t, err := tokenOf(r)
 		if err != nil {
-			Error(w, err)
+			unparsed(err).send(w)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(fence.NewContext(r.Context(), t)))
@@ -117,6 +149,9 @@ func (a *answer) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
 	return a.body.Write(p)
 }
+
+// failed reports whether the client learns that its request had no effect.
+func (a *answer) failed() bool { return a.status >= http.StatusBadRequest }
 
 func (a *answer) send(w http.ResponseWriter) {
 	maps.Copy(w.Header(), a.header)
