@@ -420,6 +420,49 @@ func TestErrorsAreLogged(t *testing.T) {
 	}
 }
 
+// TestFailedResponseIsRolledBack: an effect that answers with a failure did not happen, and its
+// response is sent. No error is reported.
+func TestFailedResponseIsRolledBack(t *testing.T) {
+	l := newLedger(func() {})
+	h := fencehttp.Handler[*[]string]{
+		Guard: l,
+		Effect: func(w http.ResponseWriter, r *http.Request, step *[]string) error {
+			w.WriteHeader(http.StatusEarlyHints) // does not fix the status
+			w.WriteHeader(http.StatusConflict)
+			*step = append(*step, "order")
+			_, err := io.WriteString(w, "sold out")
+			return err
+		},
+		Report: func(_ *http.Request, err error) { t.Errorf("reported: %v", err) },
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request(t.Context(), ""))
+	if w.Code != http.StatusConflict || w.Body.String() != "sold out" || len(l.entries) != 0 || len(l.fences) != 0 {
+		t.Errorf("status %d, %q; entries %v, fences %v", w.Code, w.Body, l.entries, l.fences)
+	}
+}
+
+// TestInvalidStatusIsRolledBack: an effect with a status that net/http does not send panics in its
+// step, not after it.
+func TestInvalidStatusIsRolledBack(t *testing.T) {
+	for _, status := range []int{0, 99, 1000} {
+		l := newLedger(func() {})
+		h := fencehttp.Handler[*[]string]{Guard: l, Effect: func(w http.ResponseWriter, _ *http.Request, step *[]string) error {
+			*step = append(*step, "order")
+			w.WriteHeader(status)
+			return nil
+		}}
+		func() {
+			defer func() {
+				if p := recover(); p == nil || len(l.entries) != 0 {
+					t.Errorf("status %d: panic %v, entries %v", status, p, l.entries)
+				}
+			}()
+			h.ServeHTTP(httptest.NewRecorder(), request(t.Context(), ""))
+		}()
+	}
+}
+
 // TestCheckReadsNothingElse: Check leaves the responses of others as they are.
 func TestCheckReadsNothingElse(t *testing.T) {
 	for _, tc := range []struct {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -26,8 +27,9 @@ type Handler[E any] struct {
 
 	// Effect applies the effect of a request as a part of the guard's step. Required.
 	//
-	// Its response is sent when the step is complete, which is rolled back if
-	// Effect returns an error. If Effect returns an error, the step is
+	// Its response is sent when the step is complete, so an informational response (1xx) is not
+	// sent. If Effect sets a status of 400 or more, the step is rolled back, and the client gets that
+	// response; so Effect needs no error to refuse a request. If Effect returns an error, the step is
 	// rolled back, and the error is reported. The client gets a 500 response without the text of the
 	// error, unless Effect has set a status of 400 or more. This is also so for a
 	// *checkpoint.StaleError of Effect: it is about another fence than that of the request, and must
@@ -44,6 +46,9 @@ type Handler[E any] struct {
 	// token. Default: an error line of slog.Default.
 	Report func(r *http.Request, err error)
 }
+
+// errFailed rolls back the step of an effect whose response is a failure.
+var errFailed = errors.New("the response of the effect has a status of 400 or more")
 
 // ServeHTTP applies the effect of one request.
 func (h Handler[E]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -63,13 +68,16 @@ func (h Handler[E]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r := r.WithContext(ctx)
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		errEffect = h.Effect(&a, r, step)
+		if errEffect == nil && a.failed() {
+			errEffect = errFailed
+		}
 		return errEffect
 	})
 	err = cmp.Or(err, errEffect) // for a guard that loses the error of the effect
 	// An error of the effect is never the guard's refusal, whatever it looks like.
 	refusal, refused := refusalOf(t, err)
 	refused = refused && errEffect == nil
-	if !refused && err != nil {
+	if !refused && err != nil && !errors.Is(err, errFailed) {
 		h.report(r, err)
 	}
 	switch {
@@ -139,8 +147,13 @@ func (a *answer) Header() http.Header {
 	return a.header
 }
 
+// WriteHeader panics for an invalid status as net/http does. That is in the guard's step, which is
+// then rolled back; sending the response would panic when the step is complete.
 func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
+	if status < 100 || status > 999 {
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
+	}
+	if a.status == 0 && status >= 200 { // an informational response precedes that with the status
 		a.status = status
 	}
 }
