@@ -463,6 +463,18 @@ func TestInvalidStatusIsRolledBack(t *testing.T) {
 	}
 }
 
+// TestNegativeMaxBodyIsOff: a negative MaxBody allows a body above the default.
+func TestNegativeMaxBodyIsOff(t *testing.T) {
+	for most, status := range map[int64]int{0: 413, -1: 201} {
+		w := httptest.NewRecorder()
+		h := fencehttp.Handler[*[]string]{Guard: newLedger(func() {}), Effect: add, MaxBody: most}
+		h.ServeHTTP(w, request(t.Context(), strings.Repeat("x", fencehttp.DefaultMaxBody+1)))
+		if w.Code != status {
+			t.Errorf("MaxBody %d: status %d", most, w.Code)
+		}
+	}
+}
+
 // TestCheckReadsNothingElse: Check leaves the responses of others as they are.
 func TestCheckReadsNothingElse(t *testing.T) {
 	for _, tc := range []struct {

@@ -36,10 +36,10 @@ type Handler[E any] struct {
 	// not stop the client.
 	Effect func(w http.ResponseWriter, r *http.Request, step E) error
 
-	// MaxBody is the size of the largest request body; a larger body gets a 413 response. The
-	// Handler reads the body before the step begins. During the step the guard may hold a lock, and
-	// otherwise the successor would wait for that lock while a slow client sends its body. Default
-	// DefaultMaxBody.
+	// MaxBody is the size of the largest request body; a larger one gets a 413 response. The body
+	// is read before the step begins: during the step the guard may hold a lock, for which the
+	// successor would wait as long as a slow client sends. Default DefaultMaxBody; negative: no
+	// limit.
 	MaxBody int64
 
 	// Report gets each error of Effect, and each of Guard that is not its refusal of the request's
@@ -57,7 +57,11 @@ func (h Handler[E]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		unparsed(err).send(w)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, cmp.Or(h.MaxBody, DefaultMaxBody)))
+	from := r.Body
+	if h.MaxBody >= 0 {
+		from = http.MaxBytesReader(w, r.Body, cmp.Or(h.MaxBody, DefaultMaxBody))
+	}
+	body, err := io.ReadAll(from)
 	if err != nil {
 		unreadable(w, err)
 		return
