@@ -13,12 +13,18 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/fence"
 )
 
-// A Transport sends each request with the token of the request's context. If the context has no
-// token, the Transport does not send the request, and returns [fence.ErrMissing]: use another client
-// for requests that need no token.
+// A Transport sends the token of each request's context with the request. It sends no request
+// whose context has no token, and returns [fence.ErrMissing] instead: use another client for
+// requests that need none.
+//
+// It follows no redirect: an http.Client would send the token to whatever host the response names,
+// and a POST as a GET without its body. The client gets an error instead.
 type Transport struct {
 	Base http.RoundTripper // sends the requests; nil: http.DefaultTransport
 }
+
+var errRedirected = errors.New("fencehttp: the server redirected a request with a fencing token, " +
+	"which is not sent to another address: use the final address")
 
 // RoundTrip sends a request with the token of its context.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -41,6 +47,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func fieldsOf(r *http.Request) (map[string]string, error) {
+	if r.Response != nil { // a client sets it in the requests that a redirect causes
+		return nil, errRedirected
+	}
 	t, ok := fence.FromContext(r.Context())
 	if !ok {
 		return nil, fmt.Errorf("%w in the context of the request: use the context of a tenure", fence.ErrMissing)

@@ -531,3 +531,18 @@ func TestTransportSendsNoRequestWithoutToken(t *testing.T) {
 		}
 	}
 }
+
+// TestRedirectsAreNotFollowed: the token does not leave for another server, and no effect is sent
+// with another method.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	other, _ := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("another server got a %s with %v", r.Method, r.Header)
+	}))
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		server, client := serve(t, http.RedirectHandler(other.URL, status))
+		err := post(under(t.Context(), "shard-0", 7), client, server.URL, "order")
+		if err == nil || !strings.Contains(err.Error(), "use the final address") {
+			t.Errorf("status %d: %v", status, err)
+		}
+	}
+}
