@@ -43,7 +43,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	return base.RoundTrip(sent)
+	response, err := base.RoundTrip(sent)
+	if response != nil && response.Request == nil {
+		response.Request = sent // Check compares with its token
+	}
+	return response, err
 }
 
 func fieldsOf(r *http.Request) (map[string]string, error) {
@@ -60,32 +64,58 @@ func fieldsOf(r *http.Request) (map[string]string, error) {
 // mostProblem is how much of a response Check reads.
 const mostProblem = 64 << 10
 
-// Check returns the error that the server wrote with [Error]: a [*checkpoint.StaleError],
-// [fence.ErrMissing], or an error that matches [checkpoint.ErrInvalid]. For any other response Check
-// returns nil, which does not mean that the request succeeded. The caller can still read the body of
-// the response.
+// Check returns nil if the status of a response is 2xx, and otherwise an error, whoever has answered.
+// The error is
+//
+//   - a [*checkpoint.StaleError] if the status is 412 and the body is the refusal of a handler of this
+//     package, for the shard and the generation of the request: the shard has changed hands, so the
+//     client has to stop;
+//   - one that matches [fence.ErrMissing] or [checkpoint.ErrInvalid] if such a handler reports with
+//     428 or 400 that it got no token or a malformed one;
+//   - for everything else one with the status, such as for a 412 of another server or of another
+//     token. Whether the effect happened is then as the server documents it for this status.
+//
+// r is a response of a client with a [Transport]. The body of the response can still be read.
 func Check(r *http.Response) error {
+	if r.StatusCode >= 200 && r.StatusCode < 300 {
+		return nil
+	}
+	if p, ok := problemIn(r); ok {
+		switch {
+		case p.Type == typeStale && r.StatusCode == http.StatusPreconditionFailed && concerns(p, r.Request):
+			return &checkpoint.StaleError{
+				Shard: p.Shard, Mine: p.Generation, Observed: p.Observed, Owner: p.Owner, OutcomeUnknown: p.OutcomeUnknown,
+			}
+		case p.Type == typeStale && r.StatusCode == http.StatusPreconditionFailed:
+			return fmt.Errorf("the server answered %d for another fencing token: generation %d of shard %q", r.StatusCode, p.Generation, p.Shard)
+		case p.Type == typeMissing && r.StatusCode == http.StatusPreconditionRequired:
+			return fmt.Errorf("%w in the request, as the server reports", fence.ErrMissing)
+		case p.Type == typeInvalid && r.StatusCode == http.StatusBadRequest:
+			return fmt.Errorf("%w: the server reports: %s", checkpoint.ErrInvalid, p.Detail)
+		}
+	}
+	return fmt.Errorf("the server answered %d %s", r.StatusCode, http.StatusText(r.StatusCode))
+}
+
+// problemIn returns the problem in the body of a response, if it has one.
+func problemIn(r *http.Response) (p problem, ok bool) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != problemType {
-		return nil
+		return p, false
 	}
 	start, err := io.ReadAll(io.LimitReader(r.Body, mostProblem))
 	r.Body = restored{io.MultiReader(bytes.NewReader(start), r.Body), r.Body}
-	var p problem
-	if err = errors.Join(err, json.Unmarshal(start, &p)); err != nil {
-		return nil // the body was not written by Error
+	err = errors.Join(err, json.Unmarshal(start, &p))
+	return p, err == nil
+}
+
+// concerns reports whether a refusal is that of the token of a request.
+func concerns(p problem, r *http.Request) bool {
+	if r == nil {
+		return false
 	}
-	switch {
-	case p.Type == typeStale && r.StatusCode == http.StatusPreconditionFailed:
-		return &checkpoint.StaleError{
-			Shard: p.Shard, Mine: p.Generation, Observed: p.Observed, Owner: p.Owner, OutcomeUnknown: p.OutcomeUnknown,
-		}
-	case p.Type == typeMissing && r.StatusCode == http.StatusPreconditionRequired:
-		return fmt.Errorf("%w in the request, as the server reports", fence.ErrMissing)
-	case p.Type == typeInvalid && r.StatusCode == http.StatusBadRequest:
-		return fmt.Errorf("%w: the server reports: %s", checkpoint.ErrInvalid, p.Detail)
-	}
-	return nil
+	t, ok := fence.FromContext(r.Context())
+	return ok && p.Shard == t.Shard && p.Generation == t.Generation
 }
 
 // A restored is a body that can be read again from its start, which Check has read.

@@ -107,10 +107,7 @@ func post(ctx context.Context, client *http.Client, url, effect string) error {
 	if err := fencehttp.Check(response); err != nil {
 		return err
 	}
-	text, err := io.ReadAll(response.Body)
-	if response.StatusCode >= 300 {
-		err = errors.Join(err, fmt.Errorf("%s: %s", response.Status, text))
-	}
+	_, err = io.Copy(io.Discard, response.Body)
 	return err
 }
 
@@ -279,7 +276,7 @@ func TestResponses(t *testing.T) {
 		body   string
 		effect func(http.ResponseWriter) error
 		status int
-		want   error // what Check returns
+		want   error // what Check returns; nil: any error
 		text   string
 	}{
 		"missing":   {http.Header{}, "", nil, 428, fence.ErrMissing, `"type":"urn:shardlease:missing-token"`},
@@ -313,9 +310,10 @@ func TestResponses(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			response := w.Result()
+			response.Request = r.WithContext(under(t.Context(), "a/b", large)) // as the Transport has sent it
 			err := fencehttp.Check(response)
 			body, errBody := io.ReadAll(response.Body)
-			if response.StatusCode != tc.status || !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) || errBody != nil ||
+			if response.StatusCode != tc.status || (err == nil) != (tc.status < 300) || tc.want != nil && !errors.Is(err, tc.want) || errBody != nil ||
 				!strings.Contains(string(body), tc.text) || strings.Contains(string(body), "password") {
 				t.Errorf("status %d, Check returns %v, the body is %s (%v)", response.StatusCode, err, body, errBody)
 			}
@@ -475,17 +473,35 @@ func TestNegativeMaxBodyIsOff(t *testing.T) {
 	}
 }
 
-// TestCheckReadsNothingElse: Check leaves the responses of others as they are.
-func TestCheckReadsNothingElse(t *testing.T) {
+// TestCheckReportsEveryFailure: Check returns nil for a status of 2xx and for no other one, and a
+// StaleError only for the token of the request. The body can be read.
+func TestCheckReportsEveryFailure(t *testing.T) {
+	const problem = "application/problem+json"
+	refusal := func(shard, generation string) string {
+		return fmt.Sprintf(`{"type":"urn:shardlease:stale","shard":%q,"generation":%q,"observed":"8"}`, shard, generation)
+	}
+	mine := request(under(t.Context(), "shard-0", 7), "")
 	for _, tc := range []struct {
 		status     int
 		kind, body string
+		request    *http.Request
+		fails      bool
+		stale      bool
 	}{
-		{200, "text/plain", "ok"}, {412, "application/problem+json", "no JSON"}, {412, "", ""},
-		{412, "application/problem+json", `{"type":"about:blank"}`}, {200, "application/problem+json", `{"type":"urn:shardlease:stale"}`},
+		{200, "text/plain", "ok", mine, false, false}, {204, "", "", nil, false, false},
+		{200, problem, refusal("shard-0", "7"), mine, false, false},
+		{412, problem, refusal("shard-0", "7"), mine, true, true},
+		{412, problem, refusal("shard-1", "7"), mine, true, false}, {412, problem, refusal("shard-0", "6"), mine, true, false},
+		{412, problem, refusal("shard-0", "7"), nil, true, false}, {412, problem, refusal("shard-0", "7"), request(t.Context(), ""), true, false},
+		{500, problem, refusal("shard-0", "7"), mine, true, false}, {412, problem, "no JSON", mine, true, false},
+		{412, "", "", mine, true, false}, {412, problem, `{"type":"about:blank"}`, mine, true, false},
+		{199, "", "", mine, true, false}, {302, "", "", mine, true, false}, {400, "", "", mine, true, false},
+		{428, "text/plain", "x", mine, true, false}, {500, "text/plain", "x", mine, true, false}, {503, "text/html", "x", nil, true, false},
 	} {
-		r := &http.Response{StatusCode: tc.status, Header: http.Header{"Content-Type": {tc.kind}}, Body: io.NopCloser(strings.NewReader(tc.body))}
-		if err := fencehttp.Check(r); err != nil {
+		r := &http.Response{
+			StatusCode: tc.status, Header: http.Header{"Content-Type": {tc.kind}}, Body: io.NopCloser(strings.NewReader(tc.body)), Request: tc.request,
+		}
+		if err := fencehttp.Check(r); (err != nil) != tc.fails || errors.Is(err, checkpoint.ErrStale) != tc.stale {
 			t.Errorf("%+v: %v", tc, err)
 		}
 		if body, err := io.ReadAll(r.Body); err != nil || string(body) != tc.body {
