@@ -64,6 +64,34 @@ func TestReadmeShowsWhatRuns(t *testing.T) {
 	}
 }
 
+// TestSinksShowsWhatIsCompiled: each piece of Go in docs/sinks.md is a part of an example.
+func TestSinksShowsWhatIsCompiled(t *testing.T) {
+	var code strings.Builder
+	for _, pattern := range []string{"shardlease/fencehttp/example*_test.go", "shardlease/fencetest/example*_test.go"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no file is %s (%v)", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code.Write(text)
+		}
+	}
+	pieces := strings.Split(documents(t)["docs/sinks.md"], "```go\n")[1:]
+	if len(pieces) < 5 {
+		t.Errorf("found only %d pieces: the test may have stopped finding them", len(pieces))
+	}
+	for _, piece := range pieces {
+		piece, _, _ = strings.Cut(piece, "```")
+		if !strings.Contains(code.String(), piece) {
+			t.Errorf("no example contains:\n%s", piece)
+		}
+	}
+}
+
 // TestCostsAreThoseMeasured: the cost table of docs/costs.md is that of
 // docs/measurements.md, and the bound in the README is above the cost of the fleet that it
 // names.

@@ -1,7 +1,7 @@
-// Package fence carries fencing tokens to the sinks that compare them. The contexts of a tenure
-// contain its [Token], so that a call deep inside a handler can send the token; packages fencehttp and
-// fencegrpc carry it over a wire. At the sink, a [Guard] compares the token and applies an effect in
-// one atomic step.
+// Package fence carries fencing tokens to the sinks that compare them. The contexts of a tenure have
+// its [Token], so that a call deep inside of a handler can send it on. Package fencehttp carries it
+// over HTTP; [Token.Fields] and [Parse] are for any other wire. A [Guard] is the other end: it
+// compares the token and applies an effect in one atomic step.
 //
 // A service may compare the token first, for example in a middleware, and apply the effect afterwards.
 // It then refuses most stale effects, but not all: it may be paused between the two steps, while the

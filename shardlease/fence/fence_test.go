@@ -85,7 +85,7 @@ func TestInvalidTokensAreNotSent(t *testing.T) {
 	}
 }
 
-// A counter is a guard in memory: its effects count. A real one is a transaction, see fencesql.
+// A counter is a guard in memory: its effects count. A real one is a transaction.
 type counter struct {
 	fences map[string]int64
 	sum    int

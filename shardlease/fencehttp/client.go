@@ -64,7 +64,7 @@ func fieldsOf(r *http.Request) (map[string]string, error) {
 // mostProblem is how much of a response Check reads.
 const mostProblem = 64 << 10
 
-// Check returns nil if the status of a response is 2xx, and otherwise an error, whoever has answered.
+// Check returns nil if the status of a response is 2xx, and an error for every other status.
 // The error is
 //
 //   - a [*checkpoint.StaleError] if the status is 412 and the body is the refusal of a handler of this

@@ -53,7 +53,7 @@ func ExampleRequire() {
 
 // The effect is a part of the guard's step, and the response is sent when the step is complete.
 func ExampleHandler() {
-	guard := newLedger(func() {}) // in production a fencesql.Guard, whose step is a *sql.Tx
+	guard := newLedger(func() {}) // in production a database, see the example with SQL
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders", fencehttp.Handler[*[]string]{
 		Guard: guard,

@@ -32,7 +32,7 @@ type ledger struct {
 	pause func() // is called where a real storage would be
 
 	mu      sync.Mutex
-	fences  map[string]int64
+	fences  map[string]int64    // by group and shard
 	entries map[string][]string // by shard
 }
 
@@ -45,14 +45,15 @@ func (l *ledger) Do(ctx context.Context, t fence.Token, effect func(context.Cont
 	defer l.pause()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if observed := l.fences[t.Shard]; t.Generation < observed {
+	key := t.Group + "/" + t.Shard // generations of two groups are not related
+	if observed := l.fences[key]; t.Generation < observed {
 		return t.Refused(observed)
 	}
 	var added []string
 	if err := effect(ctx, &added); err != nil {
 		return err
 	}
-	l.fences[t.Shard] = t.Generation
+	l.fences[key] = t.Generation
 	l.entries[t.Shard] = append(l.entries[t.Shard], added...)
 	return nil
 }
@@ -216,7 +217,7 @@ func TestTenureSendsItsToken(t *testing.T) {
 	err := tenure.Call(func(ctx context.Context, tn *shardlease.Tenure) error {
 		return errors.Join(post(ctx, client, server.URL, "from ctx"), post(tn.Context(), client, server.URL, "from t.Context()"))
 	})
-	if err != nil || l.fences["shard-3"] != tenure.Generation() || len(l.entries["shard-3"]) != 2 {
+	if err != nil || l.fences["orders/shard-3"] != tenure.Generation() || len(l.entries["shard-3"]) != 2 {
 		t.Errorf("%v; fences %v, entries %v", err, l.fences, l.entries)
 	}
 	next := tenure.Generation() + 1
@@ -298,10 +299,10 @@ func TestResponses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLedger(func() {})
 			if tc.effect == nil {
-				l.fences["a/b"] = large + 1
+				l.fences["orders/a/b"] = large + 1
 				tc.effect = func(http.ResponseWriter) error { t.Error("the effect happens"); return nil }
 			}
-			before := l.fences["a/b"]
+			before := l.fences["orders/a/b"]
 			h := fencehttp.Handler[*[]string]{Guard: l, MaxBody: 100, Effect: func(w http.ResponseWriter, _ *http.Request, _ *[]string) error {
 				return tc.effect(w)
 			}}
@@ -317,7 +318,7 @@ func TestResponses(t *testing.T) {
 				!strings.Contains(string(body), tc.text) || strings.Contains(string(body), "password") {
 				t.Errorf("status %d, Check returns %v, the body is %s (%v)", response.StatusCode, err, body, errBody)
 			}
-			if tc.status != 200 && l.fences["a/b"] != before {
+			if tc.status != 200 && l.fences["orders/a/b"] != before {
 				t.Error("the fence was raised")
 			}
 			if name == "the effect refuses" && response.Header.Get("X-Reason") == "" {
