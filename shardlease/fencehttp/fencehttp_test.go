@@ -138,7 +138,9 @@ func overHTTP(t *fencetest.T, h http.Handler, effects func(context.Context, stri
 func TestHandlerIsFenced(t *testing.T) {
 	fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
 		l := newLedger(t.Pause)
-		return overHTTP(t, l.handler(), l.list)
+		sink := overHTTP(t, l.handler(), l.list)
+		sink.MustPause = true
+		return sink
 	})
 }
 

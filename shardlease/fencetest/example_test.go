@@ -3,6 +3,7 @@ package fencetest_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -49,4 +50,45 @@ func testLedger(t *testing.T) {
 // Pause between the steps of its storage, where PlayRepeats can then stop a writer.
 func ExamplePlayRepeats() {
 	_ = testLedger // go test calls it
+}
+
+// A journal compares and appends under one lock.
+type journal struct {
+	between func() // is called between the two
+
+	mu      sync.Mutex
+	fences  map[string]int64
+	entries map[string][][]byte
+}
+
+func (j *journal) write(_ context.Context, f fencetest.Fence, entry []byte) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if observed := j.fences[f.Shard]; f.Generation < observed {
+		return &checkpoint.StaleError{Shard: f.Shard, Mine: f.Generation, Observed: observed}
+	}
+	j.between()
+	j.fences[f.Shard] = f.Generation
+	j.entries[f.Shard] = append(j.entries[f.Shard], entry)
+	return nil
+}
+
+func (j *journal) list(_ context.Context, shard string) ([][]byte, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.entries[shard], nil
+}
+
+// testJournal is what func TestJournal(t *testing.T) would be in your package.
+func testJournal(t *testing.T) {
+	fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
+		j := &journal{between: t.Pause, fences: map[string]int64{}, entries: map[string][][]byte{}}
+		return fencetest.Sink{Apply: j.write, Effects: j.list, MustPause: true}
+	})
+}
+
+// A sink that uses no context calls Pause between its comparison and its write. With MustPause the
+// test fails if Play has stopped no writer there.
+func ExampleT_Pause() {
+	_ = testJournal // go test calls it
 }

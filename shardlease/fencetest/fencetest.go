@@ -9,12 +9,12 @@
 //
 // # What Play cannot find
 //
-// Play can stop a writer only where the sink uses its context, or where a test double calls
-// [T.Pause]. If a sink compares in one step and writes in the next, and does neither between the two
-// steps, only the scenario of a crowd of concurrent writers can find the mistake, with some luck. This
-// concerns sinks that ignore their context, and sinks that compare in another process: a test double
-// of that process can call Pause, the real process cannot. Play logs at how many points it has stopped
-// a writer.
+// A writer can be stopped only where the sink uses its context, or where a test double calls
+// [T.Pause]. A sink that compares in one step and writes in the next, and does neither in between,
+// is left to a crowd of concurrent writers, which find it with some luck only. This concerns sinks
+// that ignore their context, and comparisons inside of another process: a test double of that
+// process can call Pause, a real one cannot. Play logs at how many points it has stopped a writer,
+// and how many of them are calls of Pause. With Sink.MustPause it fails if there is none.
 //
 // Play does not find a job, an operator or a time to live that deletes fences, a replica that has an
 // older fence after a failover, or a storage that loses acknowledged writes. It finds a fence that is
@@ -64,6 +64,12 @@ type Sink struct {
 	// example errors.Is(err, checkpoint.ErrStale). A writer must be able to distinguish a refusal
 	// from a failure, after which it sends the effect again. Default: every error is a refusal.
 	Refusal func(err error) bool
+
+	// MustPause makes Play fail unless it has stopped a writer at a call of T.Pause at least once.
+	// Play cannot see where a sink compares and where it writes. A test that calls T.Pause between
+	// the two, in the sink or in a test double of its storage, sets MustPause. Without it, a sink
+	// that Play could not stop there passes with a line in the log, whether it is right or wrong.
+	MustPause bool
 }
 
 // A T is the test of a sink.
@@ -72,9 +78,11 @@ type T struct {
 	gates *gates
 }
 
-// Pause is a point at which Play may stop the writer whose effect is being applied. If the sink calls
-// its storage without a context or in another goroutine, let a test double of the storage call Pause
-// before and after each of its steps. Most calls return at once.
+// Pause is a point at which Play may stop the writer whose effect is being applied. A test double
+// of the sink's storage calls it before and after each of its steps, where a sink calls the storage
+// without a context, or in another goroutine. A sink that compares and writes under a lock calls it
+// between the two, with the lock held: Play then sees that the successor waits. Most calls return at
+// once. Set Sink.MustPause to be sure that Play stops a writer at such a call.
 func (t *T) Pause() { t.gates.point() }
 
 // Play drives a fenced sink through a number of scenarios. It fails the test at the first stale effect

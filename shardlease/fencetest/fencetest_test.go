@@ -185,6 +185,55 @@ func TestCrowdFindsWhatCannotBeStopped(t *testing.T) {
 	}
 }
 
+// TestMustPause: a sink that demands it passes only if a writer was stopped at a call of T.Pause, so
+// a right sink and one that checks first differ each time.
+func TestMustPause(t *testing.T) {
+	must := func(open func(*T) Sink) func(*T) Sink {
+		return func(t *T) Sink {
+			s := open(t)
+			s.MustPause = true
+			return s
+		}
+	}
+	deaf := func(between func()) Sink { // compares and writes under one lock, and uses no context
+		db := newTable()
+		return Sink{Effects: db.list, Apply: func(_ context.Context, f Fence, effect []byte) error {
+			return db.tx(context.Background(), func() error {
+				if err := db.advance(f.Shard, f); err != nil {
+					return err
+				}
+				between()
+				db.append(f, effect)
+				return nil
+			})
+		}}
+	}
+	nothing := func() {}
+	for name, tc := range map[string]struct {
+		play func(testing.TB, func(*T) Sink)
+		open func(*T) Sink
+		want string // empty: passes
+	}{
+		"right, with pauses":         {Play, func(t *T) Sink { return deaf(t.Pause) }, ""},
+		"right, without":             {Play, func(*T) Sink { return deaf(nothing) }, "no writer could be stopped"},
+		"right, with a context only": {Play, locked, "none of them a call of T.Pause"},
+		"checks first, with pauses":  {Play, func(t *T) Sink { return checkFirstDeaf(t.Pause) }, "it checks first and writes after"},
+		"checks first, without":      {Play, func(*T) Sink { return checkFirstDeaf(nothing) }, "no writer could be stopped"},
+		"ids, without": {PlayRepeats, func(*T) Sink { return looksFirst(func(context.Context) error { return nil }) },
+			"no writer could be stopped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			faults, logs := report(t, tc.play, must(tc.open))
+			if !strings.Contains(faults, tc.want) || (faults == "") != (tc.want == "") {
+				t.Errorf("the report is %q", faults)
+			}
+			if tc.want == "" && strings.Contains(logs, " 0 of them calls") {
+				t.Errorf("the log is %q", logs)
+			}
+		})
+	}
+}
+
 // TestRepeatedEffects: a sink that recognizes effects passes, and each that does not in some case
 // fails.
 func TestRepeatedEffects(t *testing.T) {

@@ -39,3 +39,5 @@ func (l *ledger) list(_ context.Context, shard string) ([][]byte, error) {
 func TestReports(t *testing.T) { testReports(t) }
 
 func TestLedger(t *testing.T) { testLedger(t) }
+
+func TestJournal(t *testing.T) { testJournal(t) }

@@ -16,8 +16,9 @@ type gate struct {
 	open    func()        // lets the stopped writer continue, and lets every later call pass
 	opened  chan struct{}
 
-	mu   sync.Mutex
-	seen int
+	mu     sync.Mutex
+	seen   int
+	paused bool // the writer was stopped at a call of T.Pause
 }
 
 func newGate(at int) *gate {
@@ -26,16 +27,24 @@ func newGate(at int) *gate {
 	return g
 }
 
-func (g *gate) point() {
+// point is a use of a context, or a call of T.Pause.
+func (g *gate) point(pause bool) {
 	g.mu.Lock()
 	g.seen++
 	stop := g.seen == g.at
+	g.paused = g.paused || stop && pause
 	g.mu.Unlock()
 	if !stop {
 		return
 	}
 	close(g.reached)
 	<-g.opened
+}
+
+func (g *gate) stoppedByPause() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.paused
 }
 
 func (g *gate) points() int {
@@ -54,17 +63,17 @@ type watched struct {
 }
 
 func (w watched) Done() <-chan struct{} {
-	w.gate.point()
+	w.gate.point(false)
 	return w.Context.Done()
 }
 
 func (w watched) Err() error {
-	w.gate.point()
+	w.gate.point(false)
 	return w.Context.Err()
 }
 
 func (w watched) Value(key any) any {
-	w.gate.point()
+	w.gate.point(false)
 	return w.Context.Value(key)
 }
 
@@ -74,6 +83,6 @@ type gates struct{ now atomic.Pointer[gate] }
 
 func (g *gates) point() {
 	if now := g.now.Load(); now != nil {
-		now.point()
+		now.point(true)
 	}
 }

@@ -40,7 +40,6 @@ const (
 // pausedWriters stops one of two writers at each point that it reaches, lets the other writer write,
 // and wakes the stopped writer.
 func (s *stage) pausedWriters() error {
-	stopped := 0
 	for _, p := range []plot{
 		{"the writer was stopped, and replaced", true, false, checksFirst},
 		{"the writer was stopped in the first effect of the shard, and replaced", false, false, checksFirst},
@@ -59,15 +58,25 @@ func (s *stage) pausedWriters() error {
 			if missed {
 				break
 			}
-			stopped++
 		}
 	}
-	if stopped == 0 {
-		s.t.Log("fencetest: no writer could be stopped, because Apply does not use its context and nothing calls T.Pause: " +
-			"a sink that compares first and writes afterwards may go unnoticed")
-		return nil
+	return s.stops("a sink that compares first and writes afterwards may go unnoticed")
+}
+
+// stops reports where writers were stopped. unnoticed is what Play cannot find otherwise.
+func (s *stage) stops(unnoticed string) error {
+	const none = "no writer could be stopped, because Apply does not use its context and nothing calls T.Pause"
+	switch {
+	case s.sink.MustPause && s.stopped == 0:
+		return fmt.Errorf("%s: %s. Sink.MustPause demands a call of T.Pause between the comparison and the write", none, unnoticed)
+	case s.sink.MustPause && s.paused == 0:
+		return fmt.Errorf("writers were stopped at %d points, none of them a call of T.Pause: %s. "+
+			"Sink.MustPause demands a call of T.Pause between the comparison and the write", s.stopped, unnoticed)
+	case s.stopped == 0:
+		s.t.Logf("fencetest: %s: %s. Call T.Pause between the comparison and the write, and set Sink.MustPause", none, unnoticed)
+	default:
+		s.t.Logf("fencetest: writers were stopped at %d points, %d of them calls of T.Pause", s.stopped, s.paused)
 	}
-	s.t.Logf("fencetest: writers were stopped at %d points", stopped)
 	return nil
 }
 
@@ -166,6 +175,10 @@ func (p *pair) start(g *gate) (reply, bool, error) {
 	defer p.t.gates.now.Store(nil)
 	select {
 	case <-g.reached:
+		p.stopped++
+		if g.stoppedByPause() {
+			p.paused++
+		}
 		return done, true, nil
 	case err := <-done:
 		done <- err
