@@ -219,6 +219,21 @@ func TestMustPause(t *testing.T) {
 		"right, with a context only": {Play, locked, "none of them a call of T.Pause"},
 		"checks first, with pauses":  {Play, func(t *T) Sink { return checkFirstDeaf(t.Pause) }, "it checks first and writes after"},
 		"checks first, without":      {Play, func(*T) Sink { return checkFirstDeaf(nothing) }, "no writer could be stopped"},
+		"checks first, a pause among many points": {Play, func(t *T) Sink {
+			s := checkFirstDeaf(t.Pause)
+			apply := s.Apply
+			s.Apply = func(ctx context.Context, f Fence, effect []byte) error {
+				for range 40 {
+					_ = ctx.Err()
+				}
+				err := apply(ctx, f, effect)
+				for range 60 {
+					_ = ctx.Err()
+				}
+				return err
+			}
+			return s
+		}, "it checks first and writes after"},
 		"ids, without": {PlayRepeats, func(*T) Sink { return looksFirst(func(context.Context) error { return nil }) },
 			"no writer could be stopped"},
 	} {

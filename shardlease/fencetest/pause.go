@@ -2,6 +2,7 @@ package fencetest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -18,7 +19,8 @@ type gate struct {
 
 	mu     sync.Mutex
 	seen   int
-	paused bool // the writer was stopped at a call of T.Pause
+	pauses []int // the points that are calls of T.Pause
+	paused bool  // the writer was stopped at a call of T.Pause
 }
 
 func newGate(at int) *gate {
@@ -31,6 +33,9 @@ func newGate(at int) *gate {
 func (g *gate) point(pause bool) {
 	g.mu.Lock()
 	g.seen++
+	if pause {
+		g.pauses = append(g.pauses, g.seen)
+	}
 	stop := g.seen == g.at
 	g.paused = g.paused || stop && pause
 	g.mu.Unlock()
@@ -47,10 +52,11 @@ func (g *gate) stoppedByPause() bool {
 	return g.paused
 }
 
-func (g *gate) points() int {
+// points returns how many points the writer has reached, and which of them are calls of T.Pause.
+func (g *gate) points() (all int, pauses []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.seen
+	return g.seen, slices.Clone(g.pauses)
 }
 
 // over returns a context each use of which is a point of the gate. The context forwards Value, so

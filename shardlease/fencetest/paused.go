@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// mostPoints is at how many points Play stops a writer at most. If a writer has more points, Play
-	// selects some, evenly spread.
+	// mostPoints is how many points of a writer are tried; of more, an even selection is. As many
+	// calls of T.Pause are tried too.
 	mostPoints = 32
 	// Play concludes that a writer waits for the stopped writer if it has not returned after 10 times
 	// the time that it needs alone. That time is kept within these limits.
@@ -50,7 +50,7 @@ func (s *stage) pausedWriters() error {
 		if err != nil {
 			return err
 		}
-		for _, at := range selection(points) {
+		for _, at := range s.selection(points) {
 			missed, err := s.meet(p, at, took)
 			if err != nil {
 				return fmt.Errorf("%s, at point %d of %d: %w", p.name, at, points, s.diagnose(p, err, points, took))
@@ -80,17 +80,28 @@ func (s *stage) stops(unnoticed string) error {
 	return nil
 }
 
-// selection returns at most mostPoints of the points, evenly spread.
-func selection(points int) []int {
-	if points == 0 {
-		return nil
-	}
+// selection returns at most mostPoints of the points that the last rehearsal has counted, evenly
+// spread, and at most mostPoints of those that are calls of T.Pause: a test calls it where it
+// matters, and a client of HTTP uses its context at dozens of other points.
+func (s *stage) selection(points int) []int {
 	var at []int
-	tries := min(points, mostPoints)
-	for i := range tries {
-		at = append(at, 1+i*(points-1)/max(tries-1, 1))
+	for _, i := range spread(points) {
+		at = append(at, i+1)
 	}
-	return at
+	for _, i := range spread(len(s.pauses)) {
+		at = append(at, s.pauses[i])
+	}
+	slices.Sort(at)
+	return slices.Compact(at)
+}
+
+// spread returns at most mostPoints of n indices, evenly spread.
+func spread(n int) (indices []int) {
+	tries := min(n, mostPoints)
+	for i := range tries {
+		indices = append(indices, i*(n-1)/max(tries-1, 1))
+	}
+	return indices
 }
 
 // A pair is a writer of a shard and its successor.
@@ -150,7 +161,9 @@ func (s *stage) rehearse(p plot) (points int, took time.Duration, err error) {
 	if err != nil {
 		return 0, 0, writers.wronglyRefused(effect, err)
 	}
-	return g.points(), time.Since(from), nil
+	took = time.Since(from)
+	points, s.pauses = g.points()
+	return points, took, nil
 }
 
 // through calls send while T.Pause leads to a gate.
@@ -300,7 +313,7 @@ func (s *stage) diagnose(p plot, err error, points int, took time.Duration) erro
 // raisedAlone reports whether there is a point at which a successor has raised the fence and readers
 // do not see its effect.
 func (s *stage) raisedAlone(points int, took time.Duration) bool {
-	for _, at := range selection(points) {
+	for _, at := range s.selection(points) {
 		w, err := s.pair(plot{warm: true, successor: true})
 		if err != nil {
 			return false

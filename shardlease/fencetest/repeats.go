@@ -88,7 +88,7 @@ func (s *stage) sentAgainWhilePaused() error {
 	if err != nil {
 		return err
 	}
-	for _, at := range selection(points) {
+	for _, at := range s.selection(points) {
 		if err := s.repeatBeside(at, took); err != nil {
 			return fmt.Errorf("its writer was stopped at point %d of %d: %w", at, points, err)
 		}

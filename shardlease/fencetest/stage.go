@@ -28,8 +28,9 @@ type stage struct {
 	names *counter
 	// highest is the highest generation that the sink has accepted for any shard.
 	highest int64
-	stopped int // at how many points a writer was stopped
-	paused  int // how many of them are calls of T.Pause
+	pauses  []int // the points of the last rehearsal that are calls of T.Pause
+	stopped int   // at how many points a writer was stopped
+	paused  int   // how many of them are calls of T.Pause
 }
 
 // A shard is the shard of one trial of a scenario. Each trial has a shard of its own, so that the
