@@ -112,7 +112,7 @@ func TestAcceptedAsksWhoSentIt(t *testing.T) {
 		"by a worker unknown":  {Accepted{claimed, held, commit, ""}, ""},
 		"by another worker":    {Accepted{claimed, held, commit, "b"}, "S1: "},
 		"the checkpoint stays": {Accepted{held, next(moved, nil), moved, "b"}, ""},
-		"the checkpoint moves": {Accepted{held, stolen, moved, "b"}, "S2: transfer"},
+		"the checkpoint moves": {Accepted{held, stolen, moved, "b"}, "S2: claim"},
 		"the row stays":        {Accepted{held, held, commit, "a"}, "S3: the row"},
 	} {
 		err := c.Check(checkpoint.Decimal)
