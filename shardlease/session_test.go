@@ -96,6 +96,7 @@ func TestSessionLife(t *testing.T) {
 		if err := first.Mark("2"); !errors.Is(err, shardlease.ErrEnded) || first.Soft().Err() == nil || first.Context().Err() == nil {
 			t.Errorf("after its release a tenure accepts marks: %v", err)
 		}
+		synctest.Wait() // the status is published after the holder has its tenure
 		if s := b.Status(); s.Held != 1 || s.Requested != 0 || s.Phase != "serving" || b.Ready() != nil || b.Healthy() != nil {
 			t.Errorf("status %+v", s)
 		}
