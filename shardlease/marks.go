@@ -91,7 +91,8 @@ func (t *Tenure) releaseNote() string {
 }
 
 // conclude ends the tenure: it ends every waiting call and the contexts of the handler. If
-// the handler has finished the shard, its contexts do not end yet.
+// the handler of a worker has finished the shard, its contexts do not end yet. Nothing else shows
+// a holder of a session that its tenure is over, so its contexts end before Finish returns.
 func (t *Tenure) conclude(end *EndError) {
 	t.mu.Lock()
 	if t.over {
@@ -103,6 +104,10 @@ func (t *Tenure) conclude(end *EndError) {
 	var err error
 	if end.Cause != event.CauseFinished {
 		err, t.finishes = end, false
+	}
+	if end.Cause == event.CauseFinished && t.released != nil {
+		// Under the lock, so that a Finish whose context is one of these finds its answer.
+		t.stop(end)
 	}
 	for w := range t.waiting {
 		w <- err

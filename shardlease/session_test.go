@@ -148,6 +148,35 @@ func TestSessionOfOneName(t *testing.T) {
 	})
 }
 
+// TestFinishedLeaseIsLetGo: the session keeps nothing of a lease that its holder has finished, and
+// nobody acquires it again.
+func TestFinishedLeaseIsLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a := runSession(t, store, shardlease.SessionConfig{})
+		tn := a.lock(t, shardlease.AcquireOptions{})
+		if err := tn.Finish(tn.Context()); err != nil || !errors.Is(context.Cause(tn.Context()), event.CauseFinished) || tn.Soft().Err() == nil {
+			t.Errorf("Finish returned %v, and the tenure ended with %v", err, context.Cause(tn.Context()))
+		}
+		_, err := a.Acquire(t.Context(), "lock", shardlease.AcquireOptions{})
+		if held, ok := errors.AsType[*shardlease.HeldError](err); !ok || !held.Finished {
+			t.Errorf("Acquire of a finished lease returned %v", err)
+		}
+		if err := tn.Finish(t.Context()); err != nil {
+			t.Errorf("a second Finish returned %v", err)
+		}
+		tn.Release("after its end")
+		time.Sleep(time.Minute)
+		if s := a.Status(); s.Abandoned != 0 || s.Held != 0 || s.Requested != 0 {
+			t.Errorf("status %+v", s)
+		}
+		a.end(t)
+		if r := lockRow(t, store); !r.Finished {
+			t.Errorf("left %v", r)
+		}
+	})
+}
+
 // TestSessionBeforeAndAfterRun: calls wait for Run, and fail after it.
 func TestSessionBeforeAndAfterRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -184,7 +184,8 @@ func (t *Tenure) Flush(ctx context.Context) error {
 //
 // Finish writes the last mark and the end in one write, and waits until the table has
 // accepted it. Later calls of Mark are refused. Finish does not end the contexts of the
-// handler, which may complete its work and return. If ctx ends first, the write continues.
+// handler, which may complete its work and return; it ends those of a tenure of a [Session]. If ctx
+// ends first, the write continues.
 func (t *Tenure) Finish(ctx context.Context) error {
 	t.mu.Lock()
 	if t.closed != nil && !t.finishes || t.over {
