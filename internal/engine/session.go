@@ -32,6 +32,7 @@ type Session struct {
 	names  names
 	owners owners
 	rivals rivals
+	losses losses
 	shards shards
 	leave  leave
 	faults faults
@@ -144,6 +145,7 @@ func (e *Session) live() {
 		e.swept = t.now.Mono
 		e.rivals.prune(t)
 		e.owners.prune(t)
+		e.losses.prune(&e.shards)
 		e.shards.forgetDone(e.names)
 	}
 	e.keepReporting()
@@ -198,7 +200,7 @@ func (e *Session) tend(s *shard) {
 func (e *Session) wait(s *shard, w self) {
 	want := e.names.find(s.name)
 	before := s.t
-	s.wait(&e.turn, waiter{self: w, want: want, owners: &e.owners, rivals: &e.rivals, former: e.seat.former})
+	s.wait(&e.turn, waiter{self: w, want: want, owners: &e.owners, rivals: &e.rivals, losses: &e.losses, former: e.seat.former})
 	switch {
 	case want == nil:
 	case before == nil && s.t != nil:
@@ -407,7 +409,7 @@ func (e *Session) Clone() *Session {
 	c := *e
 	c.turn.out = nil
 	c.seat.former = slices.Clone(e.seat.former)
-	c.names, c.rivals, c.owners.all = slices.Clone(e.names), slices.Clone(e.rivals), slices.Clone(e.owners.all)
+	c.names, c.rivals, c.losses, c.owners.all = slices.Clone(e.names), slices.Clone(e.rivals), slices.Clone(e.losses), slices.Clone(e.owners.all)
 	c.shards.all = make([]*shard, len(e.shards.all))
 	for i, s := range e.shards.all {
 		c.shards.all[i] = s.clone()
@@ -421,5 +423,5 @@ func (e *Session) Hash() uint64 {
 		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
 	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.kind, e.names, e.owners, e.rivals, e.shards, e.leave, e.former)
+	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.kind, e.names, e.owners, e.rivals, e.losses, e.shards, e.leave, e.former)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/judge"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -319,6 +320,48 @@ func TestLockDelay(t *testing.T) {
 	}
 	if len(a.refused) != 1 || !a.refused[0].Lost || a.refused[0].Row.Owner.Name != "b" {
 		t.Errorf("during the lock delay a try is told %v", a.refused)
+	}
+}
+
+// TestLockDelayCountsWithoutACaller: the delay counts from when the session first saw that the holder was
+// gone, also while nobody waits. Callers that try now and then, or that wait for less than the delay, get
+// the lease, and not before the delay is over.
+func TestLockDelayCountsWithoutACaller(t *testing.T) {
+	const delay = time.Minute
+	for name, poll := range map[string]struct {
+		every, wait time.Duration // wait is 0 for a try
+	}{"each hour a try": {every: time.Hour}, "a try each second": {every: time.Second}, "a short wait": {every: 20 * time.Second, wait: 5 * time.Second}} {
+		h := newHall(t, 1)
+		a, b := h.join("a"), h.join("b")
+		h.Run(time.Second)
+		a.acquire("lock", lockDelay(delay))
+		h.until(time.Second, func() bool { return a.holds("lock") })
+		a.Kill()
+		for _, r := range h.table.Records("g", lease.KindSeat) {
+			if s, ok := r.(lease.Seat); ok && s.Name == "a" { // another session has evicted it
+				w, err := protocol.Evict(s)
+				if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
+					t.Fatal(err, errWrite)
+				}
+			}
+		}
+		gone, acquired := h.Now(), time.Duration(0)
+		b.started = func(engine.Start) { acquired = h.Now() }
+		for polls := 0; !b.holds("lock"); polls++ {
+			if polls > int(2*delay/poll.every)+2 {
+				t.Errorf("%s: not acquired in %v", name, h.Now()-gone)
+				break
+			}
+			id := b.acquire("lock", func(in *engine.Acquire) { in.Try = poll.wait == 0 })
+			h.Run(poll.wait)
+			if poll.wait > 0 {
+				b.Input(engine.Forgo{Name: "lock", ID: id})
+			}
+			h.Run(poll.every - poll.wait)
+		}
+		if since := acquired - gone; acquired > 0 && since < delay {
+			t.Errorf("%s: acquired %v after the holder was gone, want at least %v", name, since, delay)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -24,10 +25,11 @@ import (
 // Called by the spine of a session: wait for each lease that is not held, got with reads of seats,
 // settled with the answers to evictions.
 //
-// Invariant: a session claims a held lease only if it has seen that the owner has no seat: by a
-// consistent read that began after the row was read, or by the deletion of the seat.
-// Invariant: the lock delay counts from the moment at which this session first sees that the owner has
-// no seat. The seat was gone before, so the delay may be longer but never shorter.
+// Invariant: a lease is taken from its owner only if a consistent read that began after the row was
+// read, or the deletion itself, has shown that the owner has no seat.
+// Invariant: the lock delay counts from when this session has first seen that the owner has no seat,
+// whether or not a caller has waited since. The seat was gone before, so the delay is perhaps longer and
+// never shorter.
 // Invariant: a seat is evicted only after this session has itself seen its heartbeat counter stand
 // still for the seat's lease time.
 
@@ -42,9 +44,6 @@ type wanted struct {
 	delay time.Duration // its lock delay
 	try   bool
 	look  Instant // when the row is read again
-
-	lost int64   // the generation whose owner was seen to have no seat
-	gone Instant // when that was first seen
 }
 
 func (n names) find(name string) *wanted {
@@ -78,6 +77,7 @@ type waiter struct {
 	want   *wanted // nil: the session does not want it
 	owners *owners
 	rivals *rivals
+	losses *losses
 	former []lease.Incarnation
 }
 
@@ -151,16 +151,14 @@ func (s *shard) outlast(t *turn, w waiter) {
 	inc := at.Owner.Incarnation
 	switch state, seat := w.owners.recent(t, inc, s.row.read); state {
 	case gone:
-		if w.want.lost != at.Generation {
-			w.want.lost, w.want.gone = at.Generation, t.now.Mono
-		}
-		if !s.before(t, w.want.gone.Add(at.Owner.LockDelay)) {
+		if !s.before(t, w.losses.since(t, s.name, at).Add(at.Owner.LockDelay)) {
 			s.claimAs(t, protocol.Recover, w)
 			return
 		}
 		s.refuse(t, w.want, true)
 		s.lookAgain(t, w.want)
 	case alive:
+		w.losses.drop(s.name)
 		s.refuse(t, w.want, false)
 		patience := seat.TTL
 		if slices.Contains(w.former, inc) {
@@ -221,6 +219,62 @@ func (o *owners) evicted(t *turn, inc lease.Incarnation, begun order) {
 	if of := o.find(inc); of != nil {
 		of.state, of.begun, of.at = gone, max(of.begun, begun), t.now.Mono
 	}
+}
+
+// Losses are the leases whose owners were seen to have no seat, sorted by name. They are kept when the
+// caller goes away: otherwise callers that wait for less than the lock delay would never see its end.
+//
+// A loss is kept until the row has another owner. It has to be known for how long there were no callers,
+// and that may be hours, so there is no time after which it is dropped.
+type losses []loss
+
+// A loss is one of them.
+type loss struct {
+	name       string
+	owner      lease.Incarnation
+	generation int64
+	gone       Instant // when the owner was first seen to have no seat
+}
+
+// mostLosses is how many losses are remembered. If there are more, the lock delays of those that were
+// seen first count anew.
+const mostLosses = 10_000
+
+func (l losses) find(name string) *loss {
+	return find(l, name, func(of *loss) string { return of.name })
+}
+
+// since returns when the owner of the row of that name was first seen to have no seat: now, if it was not yet.
+func (l *losses) since(t *turn, name string, at lease.Row) Instant {
+	if at.Owner.LockDelay == 0 {
+		return t.now.Mono // nothing depends on it
+	}
+	if of := l.find(name); of != nil && of.fits(at) {
+		return of.gone
+	}
+	l.drop(name)
+	if len(*l) >= mostLosses {
+		l.drop(slices.MinFunc(*l, func(a, b loss) int { return cmp.Compare(a.gone, b.gone) }).name)
+	}
+	*know((*[]loss)(l), name, func(of *loss) string { return of.name }) = loss{name, at.Owner.Incarnation, at.Generation, t.now.Mono}
+	return t.now.Mono
+}
+
+// fits reports whether the row has the owner that was lost.
+func (of *loss) fits(at lease.Row) bool {
+	return of.owner == at.Owner.Incarnation && of.generation == at.Generation
+}
+
+func (l *losses) drop(name string) {
+	*l = slices.DeleteFunc(*l, func(of loss) bool { return of.name == name })
+}
+
+// prune drops the losses whose leases have another owner, as far as the rows are known.
+func (l *losses) prune(all *shards) {
+	*l = slices.DeleteFunc(*l, func(of loss) bool {
+		s := all.find(of.name)
+		return s != nil && s.row.generation != 0 && !of.fits(s.row.copy.Row())
+	})
 }
 
 // Rivals are the seats of owners for whose leases this session waits, sorted by incarnation.
