@@ -822,6 +822,14 @@ func (e *Engine) planSettled(in Settled) {
 
 func malformed(err error) bool { return errors.Is(err, lease.ErrMalformed) }
 
+// writtenBy returns the write that made a malformed record what it is; empty: that cannot be read either.
+func writtenBy(err error) lease.WriteID {
+	if of, ok := errors.AsType[*lease.MalformedError](err); ok && of != nil {
+		return of.WriteID
+	}
+	return ""
+}
+
 // shed drops what only a worker needs that watches or plans.
 func (e *Engine) shed() {
 	t, d := &e.turn, &e.duty

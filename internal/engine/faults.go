@@ -77,8 +77,9 @@ func (r *rowAnswers) waits(t *turn, err error) bool {
 	return errors.Is(err, lease.ErrQueued) && t.now.Mono < r.last.Add(t.cfg.TTL)
 }
 
-// A malformedRecord is a record that a listing found and could not read. It is a fault until a
-// later listing can read it or lacks it.
+// A malformedRecord is a record that was found and cannot be read. For a worker it is a fault until a
+// later listing can read it or lacks it. For a session it is a fault until a read can read it or lacks it,
+// or until no caller waits for it any more.
 type malformedRecord struct {
 	key lease.Key
 	fault
@@ -185,13 +186,40 @@ func (f *faults) unreadable(t *turn, kind lease.Kind, all []Unreadable, current 
 		})
 	}
 	for _, u := range all {
-		known := slices.ContainsFunc(f.malformed, func(m malformedRecord) bool { return m.key == u.Key })
-		if !known && len(f.malformed) < mostMalformed {
-			m := malformedRecord{u.Key, fault{kind: event.Malformed}}
-			m.raise(t, t.now.Mono, u.Key.Name, nil)
-			f.malformed = append(f.malformed, m)
-		}
+		f.found(t, u.Key, nil)
 	}
+}
+
+// found takes a record that cannot be read.
+func (f *faults) found(t *turn, key lease.Key, err error) {
+	known := slices.ContainsFunc(f.malformed, func(m malformedRecord) bool { return m.key == key })
+	if !known && len(f.malformed) < mostMalformed {
+		m := malformedRecord{key, fault{kind: event.Malformed}}
+		m.raise(t, t.now.Mono, key.Name, err)
+		f.malformed = append(f.malformed, m)
+	}
+}
+
+// met takes the read of one record that a caller of a session waits for.
+func (f *faults) met(t *turn, in Got) {
+	switch {
+	case malformed(in.Err):
+		f.found(t, in.Key, in.Err)
+	case in.Err == nil && len(f.malformed) > 0:
+		f.unmet(t, func(key lease.Key) bool { return key != in.Key })
+	}
+}
+
+// unmet ends the reports of records that a session does not meet any more: they can be read, are gone, or
+// no caller waits for them.
+func (f *faults) unmet(t *turn, met func(lease.Key) bool) {
+	f.malformed = slices.DeleteFunc(f.malformed, func(m malformedRecord) bool {
+		over := !met(m.key)
+		if over {
+			m.lower(t)
+		}
+		return over
+	})
 }
 
 // unsure reports whether a record that was reported as unreadable is missing from those of a listing. If the

@@ -147,6 +147,10 @@ func (e *Session) live() {
 		e.owners.prune(t)
 		e.losses.prune(&e.shards)
 		e.shards.forgetDone(e.names)
+		e.faults.unmet(t, func(key lease.Key) bool {
+			return key.Kind == lease.KindLease && e.names.find(key.Name) != nil ||
+				key.Kind == lease.KindSeat && e.rivals.find(lease.Incarnation(key.Name)) != nil
+		})
 	}
 	e.keepReporting()
 	if e.seat.phase == seated {
@@ -282,15 +286,20 @@ func (e *Session) got(in Got) {
 		if !e.owners.got(t, in) {
 			return
 		}
+		inc := lease.Incarnation(in.Key.Name)
 		if seat, ok := in.Record.(lease.Seat); ok && in.Err == nil {
 			e.rivals.saw(t, seat)
+		} else if malformed(in.Err) {
+			e.rivals.sawSpoilt(t, inc, writtenBy(in.Err))
 		}
-		e.tendOf(lease.Incarnation(in.Key.Name))
+		e.faults.met(t, in)
+		e.tendOf(inc)
 	case lease.KindLease:
 		s := e.shards.find(in.Key.Name)
 		if s == nil {
 			return
 		}
+		e.faults.met(t, in)
 		if s.got(t, in) {
 			var h happened
 			s.end(t, event.CauseVanished, nil, &h)
@@ -410,6 +419,7 @@ func (e *Session) Clone() *Session {
 	c.turn.out = nil
 	c.seat.former = slices.Clone(e.seat.former)
 	c.names, c.rivals, c.losses, c.owners.all = slices.Clone(e.names), slices.Clone(e.rivals), slices.Clone(e.losses), slices.Clone(e.owners.all)
+	c.faults.malformed = slices.Clone(e.faults.malformed)
 	c.shards.all = make([]*shard, len(e.shards.all))
 	for i, s := range e.shards.all {
 		c.shards.all[i] = s.clone()

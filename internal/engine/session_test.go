@@ -18,6 +18,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -62,6 +63,7 @@ type guest struct {
 	held    map[string]engine.Start
 	refused []engine.Unavailable
 	ended   []engine.Over
+	events  []event.Event
 	started func(engine.Start)
 	mute    func(engine.Output) bool // this call is never answered
 }
@@ -112,10 +114,23 @@ func (g *guest) Call(o engine.Output) {
 
 func (g *guest) Stepped(_ engine.Input, out []engine.Output) {
 	for _, o := range out {
-		if no, ok := o.(engine.Unavailable); ok {
-			g.refused = append(g.refused, no)
+		switch o := o.(type) {
+		case engine.Unavailable:
+			g.refused = append(g.refused, o)
+		case engine.Tell:
+			g.events = append(g.events, o.Event)
 		}
 	}
+}
+
+// of returns the events of that kind.
+func (g *guest) of(kind event.Kind) (all []event.Event) {
+	for _, e := range g.events {
+		if e.Kind == kind {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
 func (g *guest) Start(_ *virtual.Handler, o engine.Start) {
@@ -362,6 +377,85 @@ func TestLockDelayCountsWithoutACaller(t *testing.T) {
 		if since := acquired - gone; acquired > 0 && since < delay {
 			t.Errorf("%s: acquired %v after the holder was gone, want at least %v", name, since, delay)
 		}
+	}
+}
+
+// TestWaiterReportsAnUnreadableRow: once, and as over when it can be read, or when nobody waits any more.
+func TestWaiterReportsAnUnreadableRow(t *testing.T) {
+	h := newHall(t, 1)
+	a, b := h.join("a"), h.join("b")
+	h.Run(time.Second)
+	a.acquire("lock")
+	h.until(time.Second, func() bool { return a.holds("lock") })
+	key := lease.Key{Group: "g", Kind: lease.KindLease, Name: "lock"}
+	h.table.Unreadable = map[lease.Key]bool{key: true}
+	b.acquire("lock")
+	h.Run(5 * time.Second)
+	if said := b.of(event.Malformed); len(said) != 1 || said[0].Shard != "lock" || said[0].Over {
+		t.Errorf("an unreadable row is reported as %v", said)
+	}
+	delete(h.table.Unreadable, key)
+	h.Run(10 * time.Second)
+	if said := b.of(event.Malformed); len(said) != 2 || !said[1].Over {
+		t.Errorf("after the row was mended, the reports are %v", said)
+	}
+	h.table.Unreadable[key] = true
+	h.Run(10 * time.Second)
+	b.Input(engine.Forgo{Name: "lock", ID: h.id})
+	h.Run(time.Second)
+	if said := b.of(event.Malformed); len(said) < 4 || !said[len(said)-1].Over {
+		t.Errorf("when nobody waits any more, the reports are %v", said)
+	}
+}
+
+// TestWaiterEvictsAnUnreadableSeat: when nothing has written it for ten lease times, and never while its
+// session beats.
+func TestWaiterEvictsAnUnreadableSeat(t *testing.T) {
+	h := newHall(t, 1)
+	a, b := h.join("a"), h.join("b")
+	h.Run(time.Second)
+	a.acquire("lock")
+	h.until(time.Second, func() bool { return a.holds("lock") })
+	h.table.Unreadable = map[lease.Key]bool{{Group: "g", Kind: lease.KindSeat, Name: string(a.Engine.Status().Incarnation)}: true}
+	b.acquire("lock")
+	h.Run(10 * time.Minute)
+	if len(a.ended) > 0 || !a.holds("lock") {
+		t.Fatalf("a holder that beats lost %v", a.ended)
+	}
+	if said := b.of(event.Malformed); len(said) == 0 || said[0].Over {
+		t.Errorf("an unreadable seat is reported as %v", said)
+	}
+	limit := 10 * sessionConfig().TTL
+	a.mute = func(engine.Output) bool { return true }
+	h.Run(8 * time.Second)
+	a.Pause()                             // it keeps its seat
+	b.mute = func(o engine.Output) bool { // it beats once more, just before the eviction arrives
+		send, ok := o.(engine.Send)
+		if !ok || send.Write.Op != lease.OpDelete {
+			return false
+		}
+		b.mute = nil
+		r, err := h.store.Get(h.Context(), send.Write.Key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seat := r.(lease.Seat)
+		w, err := protocol.NextBeat(seat, seat.Says, protocol.Stamp{ID: "late", At: time.Unix(1, 0)})
+		if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
+			t.Fatal(err, errWrite)
+		}
+		return false
+	}
+	h.until(limit+10*time.Second, func() bool { return b.mute == nil })
+	h.Run(time.Second)
+	if b.holds("lock") {
+		t.Fatal("evicted by a deletion that the table refuses")
+	}
+	if took := h.until(limit+10*time.Second, func() bool { return b.holds("lock") }); took < limit-4*time.Second {
+		t.Errorf("evicted after %v, want ten lease times", took)
+	}
+	if said := b.of(event.Malformed); !said[len(said)-1].Over || len(b.of(event.PeerEvicted)) != 1 {
+		t.Errorf("after the eviction, the reports are %v", said)
 	}
 }
 

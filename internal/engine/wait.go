@@ -31,7 +31,8 @@ import (
 // whether or not a caller has waited since. The seat was gone before, so the delay is perhaps longer and
 // never shorter.
 // Invariant: a seat is evicted only after this session has itself seen its heartbeat counter stand
-// still for the seat's lease time.
+// still for the seat's lease time. One that cannot be read is a sign of life as long as it changes: it is
+// evicted when nobody has written it for ten times the longest lease time that this session knows.
 
 // Names are the leases that this session wants and does not hold, sorted by name.
 type names []wanted
@@ -149,7 +150,7 @@ func (s *shard) claimAs(t *turn, transition func(lease.Row, lease.Owner, protoco
 func (s *shard) outlast(t *turn, w waiter) {
 	at := s.row.copy.Row()
 	inc := at.Owner.Incarnation
-	switch state, seat := w.owners.recent(t, inc, s.row.read); state {
+	switch w.owners.recent(t, inc, s.row.read) {
 	case gone:
 		if !s.before(t, w.losses.since(t, s.name, at).Add(at.Owner.LockDelay)) {
 			s.claimAs(t, protocol.Recover, w)
@@ -160,11 +161,7 @@ func (s *shard) outlast(t *turn, w waiter) {
 	case alive:
 		w.losses.drop(s.name)
 		s.refuse(t, w.want, false)
-		patience := seat.TTL
-		if slices.Contains(w.former, inc) {
-			patience = 0 // its own former seat
-		}
-		w.rivals.outlast(t, s, seat, patience)
+		w.rivals.outlast(t, s, inc, slices.Contains(w.former, inc))
 		s.lookAgain(t, w.want)
 	default:
 		s.at(t, t.now.Mono.Add(t.beat/16))
@@ -197,10 +194,9 @@ func (s *shard) lookAgain(t *turn, of *wanted) {
 	s.get(t)
 }
 
-// recent does for a waiter what owner does for a worker. It trusts the read of a seat for half a
-// heartbeat interval, so each read of a row comes with a read of its owner's seat, but all rows of one
-// owner share that read.
-func (o *owners) recent(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
+// recent is owner for a waiter: it believes a seat that was found for half a heartbeat, so that each
+// look at a row comes with one at its owner's seat, and one for all rows of that owner.
+func (o *owners) recent(t *turn, inc lease.Incarnation, since order) ownerState {
 	of := o.find(inc)
 	switch {
 	case of == nil || of.state == gone && of.begun < since || of.state == alive && t.now.Mono.Sub(of.at) >= t.beat/2:
@@ -209,9 +205,9 @@ func (o *owners) recent(t *turn, inc lease.Incarnation, since order) (ownerState
 		o.read(t, inc)
 	}
 	if of.state == gone && of.begun < since {
-		return asking, lease.Seat{}
+		return asking
 	}
-	return of.state, of.seat
+	return of.state
 }
 
 // evicted notes that inc has no seat. A deletion that was sent in the step begun has shown it.
@@ -288,6 +284,10 @@ type rival struct {
 	seen  Instant // when the seat was last read, or needed
 	late  bool
 	evict sending
+
+	unreadable bool          // the seat exists and cannot be read; seat is what it was before, if it could be
+	spoilt     lease.WriteID // the write that made it so
+
 	begun order // the step in which the eviction was first sent
 }
 
@@ -299,28 +299,58 @@ func (r rivals) find(inc lease.Incarnation) *rival {
 func (r *rivals) saw(t *turn, seat lease.Seat) {
 	of := know((*[]rival)(r), seat.Incarnation, func(of *rival) lease.Incarnation { return of.inc })
 	of.inc = seat.Incarnation
-	if of.seat.Written() != seat.Written() && seat.Beat >= of.seat.Beat {
-		of.seat, of.since, of.late = seat, t.now.Mono, false
+	if of.unreadable || of.seat.Written() != seat.Written() && seat.Beat >= of.seat.Beat {
+		*of = rival{inc: of.inc, seat: seat, since: t.now.Mono} // an eviction that is under way is refused
 	}
 	of.seen = t.now.Mono
 }
 
-// outlast evicts a seat whose heartbeat has stood still for the time patience.
-func (r *rivals) outlast(t *turn, s *shard, seat lease.Seat, patience time.Duration) {
-	of := r.find(seat.Incarnation)
+// sawSpoilt takes a read of a seat that cannot be read, and which that write has made.
+func (r *rivals) sawSpoilt(t *turn, inc lease.Incarnation, written lease.WriteID) {
+	of := know((*[]rival)(r), inc, func(of *rival) lease.Incarnation { return of.inc })
+	of.inc = inc
+	if !of.unreadable || of.spoilt != written {
+		*of = rival{inc: inc, seat: of.seat, since: t.now.Mono, unreadable: true, spoilt: written}
+	}
+	of.seen = t.now.Mono
+}
+
+// patience returns how long a seat may stand still.
+func (r rivals) patience(t *turn, of *rival) time.Duration {
+	if !of.unreadable {
+		return of.seat.TTL
+	}
+	longest := t.cfg.TTL
+	for i := range r {
+		longest = max(longest, r[i].seat.TTL)
+	}
+	return spoiltFor * longest
+}
+
+// outlast evicts a seat that has stood still for too long, and at once one of this session's own former
+// seats.
+func (r *rivals) outlast(t *turn, s *shard, inc lease.Incarnation, former bool) {
+	of := r.find(inc)
 	if of == nil || of.evict.try.sent {
 		return
 	}
-	switch at := of.since.Add(patience); {
+	at := of.since
+	if !former {
+		at = at.Add(r.patience(t, of))
+	}
+	switch seat := of.seat; {
 	case s.before(t, at):
-		if age := t.now.Mono.Sub(of.since); !of.late && age >= seat.TTL/3+seat.TTL/12 {
+		if age := t.now.Mono.Sub(of.since); !of.late && !of.unreadable && age >= seat.TTL/3+seat.TTL/12 {
 			of.late = true
 			t.report(event.Event{Kind: event.PeerSuspect, Peer: seat.Name})
 		}
 	case of.evict.open():
 		of.evict.keep(t)
 	case of.evict.try.due(t):
-		w, err := protocol.Evict(of.seat)
+		w, err := protocol.Evict(seat)
+		if of.unreadable {
+			w, err = protocol.EvictSpoilt(lease.Key{Group: t.cfg.Group, Kind: lease.KindSeat, Name: string(inc)}, of.spoilt)
+		}
 		of.evict.send(t, w, err)
 		of.begun = t.step
 	}
@@ -339,7 +369,7 @@ func (r *rivals) settled(t *turn, me lease.Incarnation, in Settled) (inc lease.I
 		return "", 0
 	case verdict == protocol.Stored:
 		if in.Err == nil { // otherwise another session evicted it first
-			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.seat.Name, Task: of.seat.Task})
+			t.report(event.Event{Kind: event.PeerEvicted, Peer: cmp.Or(of.seat.Name, string(of.inc)), Task: of.seat.Task})
 		}
 		inc, evicted = of.inc, of.begun
 		r.drop(func(of rival) bool { return of.inc == inc })
@@ -347,7 +377,7 @@ func (r *rivals) settled(t *turn, me lease.Incarnation, in Settled) (inc lease.I
 	}
 	of.since = t.now.Mono // a sign of life
 	if seat, ok := now.(lease.Seat); ok {
-		of.seat = seat
+		of.seat, of.unreadable, of.spoilt = seat, false, ""
 	}
 	return of.inc, 0
 }
@@ -356,7 +386,10 @@ func (r *rivals) drop(which func(rival) bool) { *r = slices.DeleteFunc(*r, which
 
 // prune drops the seats for whose leases this session no longer waits.
 func (r *rivals) prune(t *turn) {
-	r.drop(func(of rival) bool { return !of.evict.open() && t.now.Mono.Sub(of.seen) > max(4*t.beat, of.seat.TTL) })
+	all := *r
+	r.drop(func(of rival) bool {
+		return !of.evict.open() && t.now.Mono.Sub(of.seen) > max(4*t.beat, all.patience(t, &of))
+	})
 }
 
 // fails reports whether an eviction waits to be repeated.

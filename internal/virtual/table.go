@@ -30,6 +30,8 @@ type Watcher interface {
 	Accepted(by Sender, w lease.Write, after lease.Record)
 }
 
+var errSpoilt = errors.New("spoilt by the test")
+
 // A Table answers the calls of engines.
 type Table struct {
 	Store      Store
@@ -137,7 +139,7 @@ func (t *Table) get(o engine.Get) engine.Input {
 	case errors.Is(err, lease.ErrNotFound):
 		err = nil
 	case t.Unreadable[o.Key]:
-		r, err = nil, lease.ErrMalformed
+		r, err = nil, &lease.MalformedError{Key: o.Key, WriteID: r.Written(), Cause: errSpoilt}
 	}
 	return engine.Got{Read: o.Read, Key: o.Key, Record: r, Err: err}
 }
