@@ -30,9 +30,44 @@ func deploy(ctx context.Context, session *shardlease.Session) error {
 	return nil
 }
 
-// A session holds leases by name: locks whose fencing token grows with every holder.
-func ExampleSession() {
-	ctx, stop := context.WithCancel(context.Background()) // in a program: signal.NotifyContext
+// runAsLeader works while it holds the lease "leader", and waits until nobody else holds it.
+func runAsLeader(ctx context.Context, store lease.Store) error {
+	session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: "locks"})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	over := make(chan error, 1)
+	go func() { over <- session.Run(ctx) }() // one for all leases of the program
+	defer func() { stop(); <-over }()        // after this, the session holds nothing
+
+	tenure, err := session.Acquire(ctx, "leader", shardlease.AcquireOptions{})
+	if err != nil {
+		return err // perhaps the *GroupError that Run returns too
+	}
+	defer tenure.Release("done")
+	for _, step := range []string{"1", "2"} {
+		fmt.Println("step", step) // real work passes tenure.Context() and tenure.Generation() on
+		if err := tenure.Commit(tenure.Soft(), step); err != nil {
+			return err // the lease is lost, or the program stops
+		}
+	}
+	return nil
+}
+
+// A session holds leases by name: locks whose token grows with every holder.
+func ExampleNewSession() {
+	if err := runAsLeader(context.Background(), new(memstore.Store)); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// step 1
+	// step 2
+}
+
+// TryAcquire returns at once if another session holds the lease.
+func ExampleSession_TryAcquire() {
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	session, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{Group: "locks"})
 	if err != nil {

@@ -175,8 +175,9 @@ func (s *Session) Acquire(ctx context.Context, name string, o AcquireOptions) (*
 	return s.acquire(ctx, name, o, false)
 }
 
-// TryAcquire acquires a lease without waiting for its holder: if another session holds the lease,
-// TryAcquire returns a [*HeldError] with the holder. It waits for Run and for the answers of the store.
+// TryAcquire is Acquire for a caller that does not wait: if another session holds the lease, it
+// returns a [*HeldError] with the holder. It waits until Run has a seat, and for the answers of the store:
+// give it a context with a deadline. If ctx ends first, the error says what it waited for.
 //
 // TryAcquire does not detect that a holder has died: only an Acquire that waits for the lease time of
 // the holder does.
@@ -194,8 +195,20 @@ func (s *Session) acquire(ctx context.Context, name string, o AcquireOptions, tr
 		return got.tenure, got.err
 	case <-ctx.Done():
 		s.forgo(a)
-		return nil, fmt.Errorf("acquire %.64q: %w", name, ended(ctx))
+		return nil, fmt.Errorf("acquire %.64q: %w", name, s.gaveUp(ctx, try))
 	}
+}
+
+// gaveUp returns the error of a call whose context has ended, with what it waited for, unless that was
+// the holder of the lease.
+func (s *Session) gaveUp(ctx context.Context, try bool) error {
+	switch err := s.Ready(); {
+	case err != nil:
+		return fmt.Errorf("%w; it waited for the session: %w", ended(ctx), err)
+	case try:
+		return fmt.Errorf("%w; it waited for an answer of the store", ended(ctx))
+	}
+	return ended(ctx)
 }
 
 // begin records that a caller waits for a lease.

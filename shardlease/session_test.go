@@ -218,6 +218,37 @@ func TestSessionBeforeAndAfterRun(t *testing.T) {
 	})
 }
 
+// TestTryAcquireSaysWhatItWaitedFor: for Run, for a seat, or for an answer of the store.
+func TestTryAcquireSaysWhatItWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		try := func(s *shardlease.Session, name, want string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := s.TryAcquire(ctx, name, shardlease.AcquireOptions{})
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
+				t.Errorf("TryAcquire returned %q, want it to say %q", err, want)
+			}
+		}
+		s, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{Group: "locks"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		try(s, "lock", "it waited for the session: ")
+		link := storetest.NewLink(new(memstore.Store))
+		link.Cut()
+		a := runSession(t, link, shardlease.SessionConfig{})
+		try(a.Session, "lock", "it waited for the session: ")
+		link.Heal()
+		a.lock(t, shardlease.AcquireOptions{})
+		link.Cut()
+		try(a.Session, "other", "it waited for an answer of the store")
+		link.Heal()
+		time.Sleep(10 * time.Second)
+		a.end(t)
+	})
+}
+
 // TestAbandonedAcquisitionIsNotLeaked: the context of Acquire ends at any moment of it.
 func TestAbandonedAcquisitionIsNotLeaked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -233,7 +233,7 @@ type loss struct {
 }
 
 // mostLosses is how many losses are remembered. If there are more, the lock delays of those that were
-// seen first count anew.
+// seen first begin again.
 const mostLosses = 10_000
 
 func (l losses) find(name string) *loss {
