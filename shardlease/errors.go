@@ -115,11 +115,17 @@ func (e *EndError) Unwrap() error {
 type GroupError struct {
 	Group    string
 	Sessions bool // the group is one of sessions
+	// Unclear: the record of the group could not be read, and was deleted while this session ran. If it is
+	// a group of workers, its workers write the next plan; otherwise run the session again.
+	Unclear bool
 }
 
 func (e *GroupError) Error() string {
 	if e == nil {
 		return "<nil>"
+	}
+	if e.Unclear {
+		return fmt.Sprintf("group %q: its record could not be read and was deleted, so a session does not know whether it is one of workers", e.Group)
 	}
 	if e.Sessions {
 		return fmt.Sprintf("group %q is one of sessions: a worker needs another group", e.Group)

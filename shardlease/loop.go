@@ -319,7 +319,7 @@ func (r *run) foreign() error {
 	if !r.engine.Status().Foreign {
 		return nil
 	}
-	return &GroupError{Group: r.config.Group, Sessions: r.worker.noun == "worker"}
+	return &GroupError{Group: r.config.Group, Sessions: r.worker.noun == "worker", Unclear: r.engine.Status().Unclear}
 }
 
 // hookFault reports a fault of a hook. It may be called from any goroutine, also in the

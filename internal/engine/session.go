@@ -403,7 +403,7 @@ func (e *Session) Status() Status {
 	c := &e.seat
 	s := Status{
 		Seated: c.phase == seated, Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored, Proven: c.table.proven,
-		Listed: e.kind.proven, Sourced: true, Planned: e.kind.proven, Foreign: e.kind.foreign,
+		Listed: e.kind.proven, Sourced: true, Planned: e.kind.proven, Foreign: e.kind.foreign, Unclear: e.kind.unclear,
 		Held: e.shards.held(), Requested: len(e.names), Trust: c.trust.until,
 		StoreFault: e.faults.store.err, CommitsFail: e.faults.commits.shown(),
 	}

@@ -66,6 +66,7 @@ type guest struct {
 	events  []event.Event
 	started func(engine.Start)
 	mute    func(engine.Output) bool // this call is never answered
+	answer  func(engine.Input) engine.Input
 }
 
 func sessionConfig() engine.Config {
@@ -108,7 +109,13 @@ func (g *guest) Call(o engine.Output) {
 		g.h.After(3*time.Second+late(), func() { g.h.table.Serve(by, o) })
 		lost()
 	default:
-		g.Deliver(late(), late(), func() engine.Input { return g.h.table.Serve(by, o) })
+		g.Deliver(late(), late(), func() engine.Input {
+			in := g.h.table.Serve(by, o)
+			if g.answer != nil {
+				in = g.answer(in)
+			}
+			return in
+		})
 	}
 }
 
@@ -597,6 +604,41 @@ func TestGroupOfTheOtherKind(t *testing.T) {
 	h.until(20*time.Second, a.Engine.Done)
 	if !a.Engine.Status().Foreign || a.holds("lock") {
 		t.Errorf("a session in a group of workers: %+v", a.Engine.Status())
+	}
+}
+
+// TestSessionLeavesADeletedPlanToTheWorkers: it has met a record of the group that it could not read, and
+// an operator deletes that record. The session ends, and does not make the group one of sessions.
+func TestSessionLeavesADeletedPlanToTheWorkers(t *testing.T) {
+	w := newWorld(t, 3)
+	n := w.join("worker", config(rebalance.Eager))
+	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
+	h := newHall(t, 1)
+	plan, deleted := lease.Plan{Group: "g"}.Key(), false
+	h.table.Store = w.store
+	h.table.Unreadable = map[lease.Key]bool{plan: true}
+	a := h.join("a")
+	a.answer = func(in engine.Input) engine.Input {
+		if got, ok := in.(engine.Got); ok && got.Key == plan && deleted {
+			got.Record, got.Err = nil, nil
+			return got
+		}
+		return in
+	}
+	a.acquire("lock")
+	h.Run(time.Minute)
+	if a.Engine.Done() || a.holds("lock") {
+		t.Error("the session does not wait for a record that can be read")
+	}
+	deleted = true
+	h.until(20*time.Second, a.Engine.Done)
+	if s := a.Engine.Status(); !s.Foreign || !s.Unclear || a.holds("lock") {
+		t.Errorf("after the record was deleted: %+v", s)
+	}
+	for _, o := range a.calls {
+		if send, ok := o.(engine.Send); ok && send.Write.Key() == plan {
+			t.Errorf("the session writes the record of the group: %v", o)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ type Status struct {
 	Revision int64 // the newest revision of the plan that it knows; 0: none
 	Settled  bool  // it holds exactly the shards of its target of that revision
 
+	Unclear bool // of a session: it does not know the kind of the group, because its record could not be read and was deleted
 	Foreign bool // the group is of the other kind: one of sessions for a worker, one of workers for a session
 
 	Held      int     // tenures
