@@ -4,9 +4,9 @@ package mutants
 func sessionMutants() []mutant {
 	return []mutant{
 		{"a waiter waits for the lock delay", "internal/engine.shard.outlast",
-			swap(`w.want.gone.Add(at.Owner.LockDelay)`, `w.want.gone`), inEngine, "TestLockDelay"},
+			swap(`w.losses.since(t, s.name, at).Add(at.Owner.LockDelay)`, `w.losses.since(t, s.name, at)`), inEngine, "TestLockDelay"},
 		{"a waiter evicts a seat that stands still for its lease time", "internal/engine.rivals.outlast",
-			swap(`of.since.Add(patience)`, `of.since.Add(patience / 4)`), inEngine, "TestWaiterEvictsTheDead"},
+			swap(`at.Add(r.patience(t, of))`, `at.Add(r.patience(t, of) / 4)`), inEngine, "TestWaiterEvictsTheDead"},
 		{"a waiter counts the standstill from the present heartbeat", "internal/engine.rivals.saw",
 			never("written()"), inEngine, "TestWaiterEvictsTheDead"},
 		{"a lease without a checkpoint is discarded", "internal/engine.release",
