@@ -822,3 +822,27 @@ func TestNewWatcherIsNotTheFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestTheDeadAreNotAsked: most watchers of a large fleet read the plan that follows a death before they list the seats
+// again. They do not request the shards of the dead workers, which nobody would serve, whenever the workers die.
+func TestTheDeadAreNotAsked(t *testing.T) {
+	for i := range 20 {
+		f := newFleet(t, 64, 16, rebalance.Eager)
+		f.Run(beat * time.Duration(i) / 20)
+		dead := []string{f.nodes[0].Name, f.nodes[9].Name}
+		before := map[*member]int{}
+		for _, n := range f.nodes {
+			before[n] = len(n.events)
+		}
+		f.nodes[0].kill()
+		f.nodes[9].kill()
+		f.until(leaseTime+beat+2500*time.Millisecond, f.held)
+		for _, n := range f.up() {
+			for _, e := range n.events[before[n]:] {
+				if e.Kind == event.Requested && slices.Contains(dead, e.Peer) {
+					t.Errorf("moment %d: %s requests a shard of a dead worker: %v", i, n.Name, e)
+				}
+			}
+		}
+	}
+}

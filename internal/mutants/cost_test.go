@@ -29,7 +29,7 @@ func costMutants() []mutant {
 		{"a worker that does not watch lists the seats with pauses", "internal/engine.fleet.pace",
 			without("=f.watching()"), inEngine, "TestOwnerWithoutAHint"},
 		{"seats that were listed before a plan that lacks some of them show no living owner", "internal/engine.fleet.owner",
-			without("dated"), inScale, "TestChangesOfALargeFleet"},
+			without("dated"), inEngine, "TestTheDeadAreNotAsked"},
 		{"a worker that asks for many owners lists the seats", "internal/engine.owners.keep",
 			swap(`n > 2+_`, `false`), inEngine, "TestListedOwners"},
 		{"a worker that watches does not", "internal/engine.owners.keep",
