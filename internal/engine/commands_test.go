@@ -54,9 +54,9 @@ func commanded(t *testing.T, workers, of int) (f *fleet, shard string) {
 func TestCommandsActSoon(t *testing.T) {
 	const soon = beat + 1500*time.Millisecond
 	for _, workers := range []int{3, 12} {
-		for i := range 8 {
+		for i := range 48 {
 			f, shard := commanded(t, workers, (5*i)%workers)
-			f.Run(time.Duration(i) * beat / 8)
+			f.Run(time.Duration(i) * beat / 48)
 			starts := f.starts
 			f.command(shard, func(r lease.Row, c protocol.Command) (lease.Write, error) {
 				return protocol.ForceRelease(r, c, f.stamp())
@@ -70,7 +70,7 @@ func TestCommandsActSoon(t *testing.T) {
 			f.Run(20 * time.Second)
 			f.quarantine(shard)
 			within("quarantined", func() bool { return !f.processed(shard) })
-			f.Run(time.Minute)
+			f.Run(time.Minute + time.Duration(i)*beat/7)
 			f.unquarantine(shard)
 			within("out of quarantine and processed", func() bool { return f.processed(shard) })
 		}
@@ -92,8 +92,12 @@ func TestALookIsNoPlan(t *testing.T) {
 		if list := f.wishes().List; len(list) > 0 || f.starts != starts {
 			t.Errorf("%d workers: %d tenures began, and the wishes are %v", workers, f.starts-starts, list)
 		}
-		if now := f.plan().Revision; workers == 3 && now != revision {
-			t.Errorf("a look at a shard whose worker sees it made %d plans", now-revision)
+		told := int64(0)
+		if workers == 12 {
+			told = 1 // the plan tells the worker
+		}
+		if now := f.plan().Revision; now != revision+told {
+			t.Errorf("%d workers: a look at a shard made %d plans", workers, now-revision)
 		}
 	}
 }
@@ -138,6 +142,36 @@ func TestALookIsRepeated(t *testing.T) {
 		f.quarantine(shard)
 		f.until(3*beat+2*time.Second, func() bool { return !f.processed(shard) })
 	})
+}
+
+// TestALookWhileAnotherPlans: the first watcher sees the command while another worker has a plan open.
+func TestALookWhileAnotherPlans(t *testing.T) {
+	f, _ := commanded(t, 12, 0)
+	others := f.others()
+	shard, by := others[0].Handlers[0].Shard, f.seat(others[1]).Owner()
+	finding := f.plan().Finding
+	f.write(protocol.OpenPlan(f.plan(), protocol.Opening{By: by, Planner: f.plan().Planner}, f.stamp()))
+	f.quarantine(shard)
+	f.Run(2 * time.Second)
+	f.write(protocol.ClosePlan(f.plan(), f.plan().Revision, by.Incarnation, finding, f.stamp()))
+	f.until(2*beat, func() bool { return !f.processed(shard) })
+}
+
+// TestAShardThatIsBackStaysInThePlan: the worker that had a shard before its quarantine still says that it needs no
+// worker. A plan that is made before that worker has read the row does not leave it out again.
+func TestAShardThatIsBackStaysInThePlan(t *testing.T) {
+	f, _ := commanded(t, 12, 0)
+	shard := f.others()[0].Handlers[0].Shard
+	f.quarantine(shard)
+	f.Run(time.Minute)
+	f.unquarantine(shard)
+	f.until(10*time.Second, func() bool { return !f.plan().Open && f.plan().Shards == 24 })
+	f.wish(lease.Wish{Kind: lease.WishCordon, Subject: "nobody", By: "operator"})
+	for range 100 {
+		if f.Run(20 * time.Millisecond); !f.plan().Open && f.plan().Shards < 24 {
+			t.Fatal("a plan lacks the shard")
+		}
+	}
 }
 
 // TestALookAtATombstone: a shard whose row a command has made a tombstone is made again if the source

@@ -410,11 +410,7 @@ func (e *Engine) got(in Got) {
 			s.end(t, event.CauseVanished, nil, &h)
 			e.happened(s, h)
 		}
-		if e.facts.looked(t, s, in, &e.feed) {
-			if e.watch.check = true; t.large && e.facts.isPlaced(s.name) { // in a small fleet the worker itself has looked
-				e.watch.stray(s.name, e.draft.phase > gathering)
-			}
-		}
+		e.watch.check = e.facts.looked(t, s, in, &e.feed) || e.watch.check
 		if e.tend(s); first && !e.shards.reading() {
 			e.shards.tendAll(t)
 		}
@@ -760,7 +756,12 @@ func (e *Engine) considerPlan() {
 	t.wake = Never
 	added, unknown := f.added(&e.feed, w.plan)
 	stale := f.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
+	heeds := !t.large || e.first()
+	if heeds && !stale && !w.plan.Open {
+		e.heedLooks()
+	}
 	mended, look := w.mended(t, &f.pages, e.seats())
+	look = look || heeds && stale && f.looks()
 	e.reads.targets.wanted = e.reads.targets.wanted || look && !e.reads.targets.sent
 	now := e.due(t, int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale || mended)
 	if now && w.plan.Unplaced > 0 && e.feed.awaited(t) { // nothing else names those that nobody has begun
@@ -778,6 +779,16 @@ func (e *Engine) considerPlan() {
 		e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
 	}
 	e.news.settled(e.seat.row.Freed, w.plan.Revision, w.waits > 0 || w.plan.Open || w.spoilt)
+}
+
+// heedLooks is about rows that commands have changed. In a large fleet a worker learns from the next plan that it has
+// to read the row. In a small one it looks itself.
+func (e *Engine) heedLooks() {
+	for _, shard := range e.facts.heedLooks() {
+		if e.turn.large {
+			e.watch.stray(shard)
+		}
+	}
 }
 
 // gather opens the next revision when everything is read that it is made from.

@@ -52,6 +52,7 @@ type fact struct {
 	left     bool  // its last owner gave it up, because that owner's source no longer listed it
 	out      bool  // it was given up as unlisted, and this worker's source does not list it: it needs no worker
 	looked   bool  // the row was read since the listing, because a command has changed it
+	told     bool  // that was taken up
 	asked    bool  // a plan has asked this owner whether its source still lists it
 	begun    bool  // a worker has held the shard, as far as this worker can tell
 	known    order // the step in which this worker first listed the row
@@ -220,6 +221,24 @@ func (f *facts) forget(source *feed) {
 func (f *facts) asks(name string, source *feed) bool {
 	of := f.find(name)
 	return of != nil && of.asked && !of.over() && source.omits(name, of.known)
+}
+
+// heedLooks takes up the rows that commands have changed, each once, when the plan is known. It returns the shards that
+// the plan places.
+func (f *facts) heedLooks() (placed []string) {
+	for i := range f.all {
+		if of := &f.all[i]; of.looked && !of.told {
+			if of.told = true; f.isPlaced(of.name) {
+				placed = append(placed, of.name)
+			}
+		}
+	}
+	return placed
+}
+
+// looks reports whether commands have changed rows that were not taken up yet.
+func (f *facts) looks() bool {
+	return slices.ContainsFunc(f.all, func(of fact) bool { return of.looked && !of.told })
 }
 
 // back reports whether a shard that was given up as unlisted is listed: it may have to be placed again.

@@ -84,15 +84,18 @@ func (in *stage) says(at int, shard string, kinds ...lease.NewsKind) bool {
 
 // over reports whether an assigned shard needs no worker any more: its worker says so, or the
 // rows do where they were read for this plan. Older knowledge of a row may be out of date, and
-// another planner may have assigned the shard since because it is back.
+// another planner may have assigned the shard since because it is back. A worker may have said so before a command
+// brought the shard back, and not know of it yet.
 func (in *stage) over(shard string, at int, torn bool) bool {
+	of := in.facts.find(shard)
 	if in.rows {
-		if of := in.facts.find(shard); of != nil {
+		if of != nil {
 			return of.over()
 		}
 		return torn && in.feed.lacks(shard)
 	}
-	return in.says(at, shard, lease.NewsFinished, newsRemoved, newsUnlisted)
+	back := of != nil && of.looked && !of.over()
+	return !back && in.says(at, shard, lease.NewsFinished, newsRemoved, newsUnlisted)
 }
 
 // declines reports whether a worker cannot have the shard: it says so, or it is this worker and knows it.

@@ -129,6 +129,9 @@ func (s *shard) seek(t *turn, w member, h *happened) {
 		wr, err := protocol.Revive(at, s.parents, t.cfg.Name, t.stamp())
 		s.send(t, reviving, wr, err)
 		return
+	case (at.Finished || at.Quarantined) && !s.aim.sure: // a command since may have ended that
+		s.get(t)
+		return
 	case at.Finished || at.Quarantined:
 		s.aim.mine = false
 		h.finished = true

@@ -51,7 +51,6 @@ type watch struct {
 	wishes   lease.Wishes
 	wished   string   // the hash of the wishes that plans take into account; empty: they were not read yet
 	looks    []string // shards whose rows commands have changed, as the last wishes say
-	late     []string // strays that became known while a plan was being written
 	self     bool     // this worker's own seat is a change, or it has evicted another
 	orphans  bool     // a worker has gone since the last plan
 	waits    Instant  // since when a plan is due; 0: none is
@@ -75,7 +74,7 @@ func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) 
 	changed = !w.known || plan.Revision != w.plan.Revision || plan.Open != w.plan.Open
 	if changed {
 		if w.since = t.now.Mono; !plan.Open {
-			w.orphans, w.strays, w.late, w.replaced, w.stale = false, w.late, nil, 0, 0
+			w.orphans, w.strays, w.replaced, w.stale = false, nil, 0, 0
 		} else if w.plan.Open {
 			w.replaced = min(w.replaced+1, 5)
 		}
@@ -120,15 +119,10 @@ func hashed(wishes lease.Wishes) string {
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 
-// stray notes that the worker to which the plan assigns a shard has to read its row. writing: a plan
-// without that is being written.
-func (w *watch) stray(shard string, writing bool) {
-	to := &w.strays
-	if writing || w.plan.Open {
-		to = &w.late
-	}
-	if at, ok := slices.BinarySearch(*to, shard); !ok {
-		*to = slices.Insert(slices.Clip(*to), at, shard)
+// stray notes that the worker to which the plan assigns a shard has to read its row.
+func (w *watch) stray(shard string) {
+	if at, ok := slices.BinarySearch(w.strays, shard); !ok {
+		w.strays = slices.Insert(slices.Clip(w.strays), at, shard)
 	}
 }
 
