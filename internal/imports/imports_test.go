@@ -72,6 +72,8 @@ var rules = map[string]rule{
 	"examples/...": {forExamples("github.com/aws/aws-sdk-go-v2/"),
 		"they are written like a user's program: from outside, and without the engine"},
 	"examples/quickstart": {[]string{"rebalance", "internal/story"}, "it tells a story that the command shardlease tells too"},
+	"examples/lock":       {forExamples("github.com/aws/aws-sdk-go-v2/", "shardlease/fence"), "a user's program that passes its token on"},
+	"examples/endpoint":   {forExamples("shardlease/fence", "shardlease/fencehttp"), "a user's service that compares tokens"},
 	"examples/sinks/sql":  {forExamples("modernc.org/sqlite"), "a user's program with a database"},
 	"examples/kinesis/...": {forExamples("github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/", "examples/kinesis/"),
 		"a user's consumer of Kinesis"},
