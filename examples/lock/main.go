@@ -2,13 +2,15 @@
 //
 //	go run ./examples/lock deploy sh -c 'echo deploying under $SHARDLEASE_GENERATION'
 //
-// If the lease is held, the command does not run, and the error names the holder. The environment of
-// the command contains the fencing token; docs/leases.md shows how a script sends it to a service. With
+// If the lease is held, the program prints the holder and waits for a while, because the holder may be
+// dead. After that it gives up, and the command does not run. The environment of the command contains
+// the fencing token; docs/leases.md shows how a script sends it to a service. With
 // LEASE_TABLE the leases are in a DynamoDB table, and without it in memory, where nobody else sees them.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -28,6 +30,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
+// wait is longer than the lease time of a holder, so it is long enough to replace a dead one.
+const wait = 30 * time.Second
+
 func main() {
 	if len(os.Args) < 3 {
 		log.Fatal("usage: lock NAME COMMAND [ARGUMENT...]")
@@ -36,7 +41,7 @@ func main() {
 	defer stop()
 	store, err := open(ctx, os.Getenv("LEASE_TABLE"))
 	if err == nil {
-		err = run(ctx, store, os.Args[1], exec.Command(os.Args[2], os.Args[3:]...))
+		err = run(ctx, store, os.Args[1], wait, exec.Command(os.Args[2], os.Args[3:]...))
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -44,7 +49,7 @@ func main() {
 }
 
 // run runs a command while it holds the lease of that name.
-func run(ctx context.Context, store lease.Store, name string, command *exec.Cmd) error {
+func run(ctx context.Context, store lease.Store, name string, wait time.Duration, command *exec.Cmd) error {
 	session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: "locks"})
 	if err != nil {
 		return err
@@ -54,11 +59,18 @@ func run(ctx context.Context, store lease.Store, name string, command *exec.Cmd)
 	go func() { over <- session.Run(ctx) }()
 	defer func() { stop(); <-over }() // after this, the session holds nothing
 
-	soon, cancel := context.WithTimeout(ctx, 10*time.Second)
+	soon, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	tenure, err := session.TryAcquire(soon, name, shardlease.AcquireOptions{Task: filepath.Base(command.Path)})
+	options := shardlease.AcquireOptions{Task: filepath.Base(command.Path)}
+	tenure, err := session.TryAcquire(soon, name, options)
+	if held := err; errors.Is(held, lease.ErrHeld) { // a *HeldError, which names the holder
+		log.Println(held)
+		if tenure, err = session.Acquire(soon, name, options); err != nil {
+			return fmt.Errorf("%w; gave up: %w", held, err)
+		}
+	}
 	if err != nil {
-		return err // if the lease is held, a *HeldError, which names the holder
+		return err
 	}
 	defer tenure.Release("the command has ended")
 	return execute(tenure, command)

@@ -13,6 +13,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // TestCommandRunsUnderTheLease: a command sees its token, a second one does not run while the lease is
@@ -25,17 +26,17 @@ func TestCommandRunsUnderTheLease(t *testing.T) {
 	}
 	script := `echo "$SHARDLEASE_GROUP/$SHARDLEASE_SHARD $SHARDLEASE_GENERATION" >> ` + tokens
 	first := exec.Command("sh", "-c", script+"; echo runs >&3; read line <&4")
-	wait, end, err := os.Pipe()
+	input, end, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.ExtraFiles = []*os.File{write, wait}
+	first.ExtraFiles = []*os.File{write, input}
 	over := make(chan error)
-	go func() { over <- run(t.Context(), store, "deploy", first) }()
+	go func() { over <- run(t.Context(), store, "deploy", wait, first) }()
 	if _, err := pipe.Read(make([]byte, 1)); err != nil { // until the first one runs
 		t.Fatal(err)
 	}
-	if err := run(t.Context(), store, "deploy", exec.Command("sh", "-c", script)); !errors.Is(err, lease.ErrHeld) {
+	if err := run(t.Context(), store, "deploy", 50*time.Millisecond, exec.Command("sh", "-c", script)); !errors.Is(err, lease.ErrHeld) {
 		t.Errorf("the lease is held, and run returns %v", err)
 	}
 	if _, err := end.WriteString("\n"); err != nil {
@@ -44,7 +45,7 @@ func TestCommandRunsUnderTheLease(t *testing.T) {
 	if err := <-over; err != nil {
 		t.Error(err)
 	}
-	if err := run(t.Context(), store, "deploy", exec.Command("sh", "-c", script)); err != nil {
+	if err := run(t.Context(), store, "deploy", wait, exec.Command("sh", "-c", script)); err != nil {
 		t.Error(err)
 	}
 	text, err := os.ReadFile(tokens)
@@ -58,7 +59,7 @@ func TestCommandRunsUnderTheLease(t *testing.T) {
 func TestFailureIsReported(t *testing.T) {
 	store := new(memstore.Store)
 	for range 2 {
-		failure, ok := errors.AsType[*exec.ExitError](run(context.Background(), store, "deploy", exec.Command("sh", "-c", "exit 3")))
+		failure, ok := errors.AsType[*exec.ExitError](run(context.Background(), store, "deploy", wait, exec.Command("sh", "-c", "exit 3")))
 		if !ok || failure.ExitCode() != 3 {
 			t.Errorf("run returns %v", failure)
 		}
@@ -92,4 +93,26 @@ func TestCommandEndsWithTheLease(t *testing.T) {
 	if err := <-over; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestDeadHolderIsReplaced: a command runs although a dead program holds the lease.
+func TestDeadHolderIsReplaced(t *testing.T) {
+	store := new(memstore.Store)
+	link := storetest.NewLink(store)
+	session, err := shardlease.NewSession(link, shardlease.SessionConfig{Group: "locks", TTL: 500 * time.Millisecond, Drain: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan error)
+	go func() { over <- session.Run(ctx) }()
+	if _, err := session.Acquire(ctx, "deploy", shardlease.AcquireOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	link.Silence()
+	if err := run(t.Context(), store, "deploy", wait, exec.Command("true")); err != nil {
+		t.Error(err)
+	}
+	stop()
+	<-over
 }

@@ -17,6 +17,7 @@ var (
 	testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark|Example)[A-Z]\w+`)
 	subtest  = regexp.MustCompile(`\bTest\w+/(\w+)`)
 	relative = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+	fenced   = regexp.MustCompile("(?ms)^```.*?^```$")
 	lastLine = 110 // the most lines that the README may have
 )
 
@@ -46,7 +47,7 @@ func TestLinksLead(t *testing.T) {
 		if !strings.HasSuffix(file, ".md") {
 			continue
 		}
-		for _, link := range relative.FindAllStringSubmatch(text, -1) {
+		for _, link := range relative.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 			if _, err := os.Stat(filepath.Join(root, filepath.Dir(file), link[1])); err != nil {
 				t.Errorf("%s: there is no %s", file, link[1])
 			}

@@ -56,15 +56,6 @@ var (
 // docs/operations.md that names the event and says what to do: in words, in a table, or by a command.
 func TestEveryWarningEventHasASection(t *testing.T) {
 	page := documents(t)["docs/operations.md"]
-	sections := map[string]string{} // by anchor
-	at := heading.FindAllStringSubmatchIndex(page, -1)
-	for i, h := range at {
-		end := len(page)
-		if i+1 < len(at) {
-			end = at[i+1][0]
-		}
-		sections[slug(page[h[2]:h[3]])] = page[h[1]:end]
-	}
 	checked := 0
 	for _, row := range eventRow.FindAllStringSubmatch(page, -1) {
 		if !strings.Contains(row[0], "warn |") && !strings.Contains(row[0], "error |") && !strings.Contains(row[0], "warn;") {
@@ -73,7 +64,7 @@ func TestEveryWarningEventHasASection(t *testing.T) {
 		name := quoted.FindStringSubmatch(row[1])[1]
 		found := false
 		for _, link := range eventLink.FindAllStringSubmatch(row[0], -1) {
-			text := sections[link[1]]
+			text := sectionOf(page, link[1])
 			says := slices.ContainsFunc([]string{"**Do**", "|---|", "\nshardlease "}, func(part string) bool { return strings.Contains(text, part) })
 			found = found || says && strings.Contains(text, "`"+name+"`")
 		}
