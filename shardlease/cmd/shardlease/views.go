@@ -15,12 +15,13 @@ import (
 type scope struct {
 	Group      string           `json:"group,omitempty"`
 	At         *time.Time       `json:"at,omitempty"`
+	Sessions   bool             `json:"sessions,omitempty"` // the group is one of sessions
 	Restored   bool             `json:"restored,omitempty"`
 	Unreadable []unreadableView `json:"unreadable,omitempty"`
 }
 
 func scopeOf(s *inspect.Snapshot) scope {
-	v := scope{Group: s.Group, At: stamp(s.At), Restored: s.Restored}
+	v := scope{Group: s.Group, At: stamp(s.At), Sessions: s.Sessions, Restored: s.Restored}
 	for _, u := range s.Unreadable {
 		v.Unreadable = append(v.Unreadable, unreadableView{u.Key.Kind.String(), u.Key.Name, u.Cause.Error()})
 	}
