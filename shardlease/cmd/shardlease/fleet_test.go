@@ -190,6 +190,10 @@ func TestCommandsOnAFleet(t *testing.T) {
 		give("released 1 shard", "", "evict", "a", "--why", "test", "--yes")
 		give("released 1 shard", "", "release-task", "run-17", "--why", "test", "--yes")
 		give("forced: released", "", "history", "shard-0")
+		give("claimed after forced", "", "history", "shard-0")
+		give("last change  claimed after forced at ", "", "get", "shard-0")
+		give(`"reason": "forced",
+      "claimed": true,`, "", "history", "shard-0", "-o", "json")
 		give("OK", "", "check", "--observe", "12s")
 		f.leave()
 		close(began)

@@ -171,9 +171,12 @@ func describeCheckpoint(of *inspect.Shard, positions bool) string {
 	return fmt.Sprintf("accepted %s ago under generation %d", old(of.Checkpoint), c.Generation)
 }
 
-// reason returns why a shard changed hands, and what a command did or which mode the move had.
+// reason returns why a shard changed hands, and what a command did or which mode the move had; for a claim,
+// why the shard was free.
 func reason(t lease.Transfer) string {
 	switch {
+	case t.Claimed():
+		return "claimed after " + string(t.Reason)
 	case t.Did != "":
 		return string(t.Reason) + ": " + t.Did
 	case t.Mode.Validate() == nil:
@@ -200,7 +203,7 @@ func (p *program) historyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "history [SHARD]", Short: "Lists the last changes of hands, newest first", Args: arguments,
 		Long: `Lists the changes of hands that the rows remember, newest first: of one shard, or of all shards. A row keeps
-the last few changes. A claim repeats the reason for which the shard was free.`,
+the last few changes. "claimed after forced" is the claim of a shard that was free for the reason "forced".`,
 		Example:           "  shardlease history shard-7\n  shardlease history --since 1h",
 		ValidArgsFunction: p.completeArgs(shardNames),
 	}
