@@ -90,8 +90,10 @@ func (s Supervisor) List(ctx context.Context) ([]lease.Row, error) {
 }
 
 // Workers returns the seats of the group: those of the workers that run, and those of dead
-// workers that no other worker has evicted yet. One read does not show which workers are alive:
-// package inspect watches whether their heartbeats move.
+// workers that no other worker has evicted yet. One read does not show which workers are alive: the
+// heartbeat counter of a dead worker looks like that of a living one, and Seat.At is by the worker's own
+// clock. Only a reader who sees the counter twice knows whether it moves: see inspect.Watch and
+// inspect.Worker.Beating. In a group of sessions, Workers returns the seats of the sessions.
 func (s Supervisor) Workers(ctx context.Context) ([]lease.Seat, error) {
 	return collect[lease.Seat](ctx, s, lease.KindSeat)
 }
@@ -167,7 +169,8 @@ func (s Supervisor) forceRelease(ctx context.Context, shard string, seen int64, 
 // ReleaseTask cleans up after a dead run: it evicts every worker of the task, as [Supervisor.Evict]
 // evicts one. So the other workers need not wait for the lease time. It returns the released rows;
 // the error names the shards that it could not release. Stop the task first. Otherwise its workers
-// take new seats and claim shards again.
+// take new seats and claim shards again. In a group of sessions it evicts every session that has the task
+// or holds a lease for it, and so releases all leases of that session.
 func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.Row, error) {
 	if task == "" {
 		return nil, &ConfigError{Field: "task", Rule: "must be given: every worker without one has the empty task"}

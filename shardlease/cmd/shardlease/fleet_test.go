@@ -19,6 +19,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // A team is workers of the library that run in the world of a test.
@@ -333,6 +334,34 @@ func TestFollow(t *testing.T) {
 		}
 		f.leave()
 	})
+}
+
+// TestFollowSaysWhatCannotBeRead: the event of a record that becomes unreadable has the error, also in JSON.
+func TestFollowSaysWhatCannotBeRead(t *testing.T) {
+	for format, want := range map[string]string{
+		asTable: "  unreadable  shard-0  malformed row lease orders/shard-0: invalid attribute owner\n",
+		asLines: `"event":"unreadable","subject":"shard-0","text":"malformed row lease orders/shard-0: invalid attribute owner"`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t)
+			s.join("a", "b")
+			time.Sleep(time.Minute)
+			time.AfterFunc(time.Minute, func() {
+				s.places.table("leases").spoil(lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-0"}, true)
+			})
+			var out bytes.Buffer
+			p := &program{
+				in: strings.NewReader(""), out: &out, problems: &out, now: time.Now, tables: s.places,
+				env: func(name string) (string, bool) { value, ok := s.env[name]; return value, ok },
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer stop()
+			if code := p.run(ctx, []string{"events", "--follow", "-o", format}); code != 0 || !strings.Contains(out.String(), want) {
+				t.Errorf("exit code %d: %s", code, out.String())
+			}
+			s.end()
+		})
+	}
 }
 
 // TestInterruptedQuestion: an interruption ends a question that nobody answers, and nothing is written.
