@@ -457,3 +457,29 @@ func TestCommandsForSessions(t *testing.T) {
 		a.end(t)
 	})
 }
+
+// TestReleaseTaskEvictsSessions: the session that holds a lease for the task loses all its leases, and another
+// session acquires them without a lock delay.
+func TestReleaseTaskEvictsSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a := runSession(t, store, shardlease.SessionConfig{Name: "a", LockDelay: time.Hour})
+		tenure := a.lock(t, shardlease.AcquireOptions{Task: "run-17"})
+		if _, err := a.Acquire(t.Context(), "other", shardlease.AcquireOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := shardlease.Supervisor{Store: store, Group: "locks", By: "ann"}.ReleaseTask(t.Context(), "run-17", "cancelled")
+		if err != nil || len(rows) != 2 {
+			t.Errorf("released %v, %v", rows, err)
+		}
+		<-tenure.Context().Done()
+		began := time.Now()
+		b := runSession(t, store, shardlease.SessionConfig{Name: "b"})
+		b.lock(t, shardlease.AcquireOptions{}).Release("")
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("acquired after %v", took)
+		}
+		b.end(t)
+		a.end(t)
+	})
+}
