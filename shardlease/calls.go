@@ -79,7 +79,7 @@ func (r *run) list(o engine.List) {
 			var last string
 			for record, err := range r.worker.store.List(ctx, o.Query) {
 				if malformed, ok := errors.AsType[*lease.MalformedError](err); ok && malformed != nil {
-					in.Unreadable = append(in.Unreadable, engine.Unreadable{Key: malformed.Key, WriteID: malformed.WriteID})
+					in.Unreadable = append(in.Unreadable, engine.Unreadable{Key: malformed.Key, WriteID: malformed.WriteID, Err: malformed})
 					continue
 				}
 				if err == nil {

@@ -253,7 +253,7 @@ func TestMalformedAgain(t *testing.T) {
 			b.broken.Store("1")
 			time.Sleep(10 * time.Minute)
 			events := a.of(event.Malformed)[before:]
-			if n := len(events); n < 5 || n > 7 || events[0].Lasted != 0 || events[n-1].Lasted < 4*time.Minute || events[n-1].Over {
+			if n := len(events); n < 5 || n > 7 || events[0].Lasted != 0 || !errors.Is(events[0].Err, lease.ErrMalformed) || events[n-1].Lasted < 4*time.Minute || events[n-1].Over {
 				t.Errorf("round %d: reported %v", round, events)
 			}
 			b.broken.Store("")

@@ -389,3 +389,97 @@ func TestSessionConfigReportsEveryFault(t *testing.T) {
 		}
 	}
 }
+
+// TestSteeringSessionsIsRefused: a wish for the plan of a group of sessions is refused, and nothing is
+// written. Lifting works, so that a wish of an earlier version can be ended.
+func TestSteeringSessionsIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a := runSession(t, store, shardlease.SessionConfig{Name: "a"})
+		a.lock(t, shardlease.AcquireOptions{})
+		s := shardlease.Supervisor{Store: store, Group: "locks", By: "ann"}
+		for name, err := range map[string]error{
+			"cordon": s.Cordon(t.Context(), "a", 0, "test"), "drain": s.Drain(t.Context(), "a", time.Hour, "test"),
+			"pause": s.Pause(t.Context(), 0, "test"), "pin": s.Pin(t.Context(), "lock", "a", 0, "test"),
+		} {
+			refused, ok := errors.AsType[*lease.RuleError](err)
+			if !ok || !errors.Is(err, lease.ErrSessions) || refused.Transition != name {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := s.LiftAll(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := store.Get(t.Context(), lease.Wishes{Group: "locks"}.Key()); !errors.Is(err, lease.ErrNotFound) {
+			t.Errorf("the record of the wishes: %v", err)
+		}
+		a.end(t)
+	})
+}
+
+// TestCommandsForSessions: a holder notices the release of its lease at its next commit, and loses all its
+// leases within a heartbeat interval when it is evicted. No wish is stored for it, because no session reads
+// it.
+func TestCommandsForSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a := runSession(t, store, shardlease.SessionConfig{Name: "a"})
+		s := shardlease.Supervisor{Store: store, Group: "locks", By: "ann"}
+		first := a.lock(t, shardlease.AcquireOptions{})
+		row, err := s.ForceRelease(t.Context(), "lock", first.Generation(), "stuck")
+		if err != nil || !row.Owner.IsZero() {
+			t.Fatalf("released: %v, %v", row, err)
+		}
+		if _, err := store.Get(t.Context(), lease.Wishes{Group: "locks"}.Key()); !errors.Is(err, lease.ErrNotFound) {
+			t.Errorf("the record of the wishes: %v", err)
+		}
+		if err := first.Commit(t.Context(), "1"); !errors.Is(err, event.CauseForced) || first.Context().Err() == nil {
+			t.Errorf("the next commit: %v", err)
+		}
+
+		second := a.lock(t, shardlease.AcquireOptions{})
+		other, err := a.Acquire(t.Context(), "other", shardlease.AcquireOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		seats, _ := s.Workers(t.Context())
+		rows, err := s.Evict(t.Context(), seats[0].Incarnation, "stuck")
+		if err != nil || len(rows) != 2 {
+			t.Errorf("released %v, %v", rows, err)
+		}
+		<-second.Context().Done()
+		<-other.Context().Done()
+		if took := time.Since(began); took > 10*time.Second/3 {
+			t.Errorf("noticed after %v", took)
+		}
+		a.lock(t, shardlease.AcquireOptions{}).Release("")
+		a.end(t)
+	})
+}
+
+// TestReleaseTaskEvictsSessions: the session that holds a lease for the task loses all its leases, and another
+// session acquires them without a lock delay.
+func TestReleaseTaskEvictsSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a := runSession(t, store, shardlease.SessionConfig{Name: "a", LockDelay: time.Hour})
+		tenure := a.lock(t, shardlease.AcquireOptions{Task: "run-17"})
+		if _, err := a.Acquire(t.Context(), "other", shardlease.AcquireOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := shardlease.Supervisor{Store: store, Group: "locks", By: "ann"}.ReleaseTask(t.Context(), "run-17", "cancelled")
+		if err != nil || len(rows) != 2 {
+			t.Errorf("released %v, %v", rows, err)
+		}
+		<-tenure.Context().Done()
+		began := time.Now()
+		b := runSession(t, store, shardlease.SessionConfig{Name: "b"})
+		b.lock(t, shardlease.AcquireOptions{}).Release("")
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("acquired after %v", took)
+		}
+		b.end(t)
+		a.end(t)
+	})
+}

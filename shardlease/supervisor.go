@@ -29,13 +29,13 @@ import (
 //	lease.ErrNotFound          no lease row has this name, or there is no wish to lift
 //	*lease.RuleError           the row does not allow the command; the rule is for example
 //	                           lease.ErrOutdated, or lease.ErrHeld: quarantine the shard before
-//	                           it is removed
+//	                           it is removed; or lease.ErrSessions
 //	*checkpoint.InvalidError   an argument cannot be stored, for example a position that is too
 //	                           long or a reason with a line end; nothing was written
 //	lease.ErrMalformed         the row cannot be read: see docs/operations.md
 //	any other                  the store did not answer: the command may have been carried out
 //
-// With a *lease.RuleError a command also returns the row, which shows the obstacle. If the
+// With a *lease.RuleError about a row a command also returns the row, which shows the obstacle. If the
 // outcome is not known, read the row with [Supervisor.Get]: Last.By and Last.Note show
 // whether the last change of hands was yours. The row keeps the first [lease.MaxNote] bytes
 // of the reason. If an answer of the store was lost, lease.ErrOutdated may also mean that the
@@ -48,6 +48,11 @@ import (
 // notices that when its next commit is refused. If the wish cannot be stored, the command is carried
 // out all the same, and workers notice it at their next audit ([Config.AuditEvery]).
 //
+// In a group of sessions a command stores no wish, because sessions do not read the rows of leases that
+// they hold. After Evict and ReleaseTask, the session loses all its leases when its next heartbeat is
+// refused. After ForceRelease and the other commands for one lease, its holder notices it when its next
+// commit is refused; another session may acquire the lease before.
+//
 // The row keeps what a command did, and By, for as long as it remembers the change of hands: see
 // [lease.Row.History]. After the next change of hands it keeps the first 64 bytes of the reason.
 //
@@ -58,6 +63,9 @@ import (
 // is always claimed. If the only workers left are cordoned or drained, they claim it. The workers
 // that watch the seats notice a wish within a heartbeat interval, and its moves begin at most 1.5 s
 // later.
+//
+// A group of sessions has no plan: there, these four methods write nothing and return
+// [lease.ErrSessions].
 //
 // A wish with a duration ends by itself. The worker that plans decides by its own wall clock, so a
 // wrong clock ends a wish early or late. No guarantee of this library depends on it. A new wish
@@ -82,8 +90,10 @@ func (s Supervisor) List(ctx context.Context) ([]lease.Row, error) {
 }
 
 // Workers returns the seats of the group: those of the workers that run, and those of dead
-// workers that no other worker has evicted yet. One read does not show which workers are alive:
-// package inspect watches whether their heartbeats move.
+// workers that no other worker has evicted yet. One read does not show which workers are alive: the
+// heartbeat counter of a dead worker looks like that of a living one, and Seat.At is by the worker's own
+// clock. Only a reader who sees the counter twice knows whether it moves: see inspect.Watch and
+// inspect.Worker.Beating. In a group of sessions, Workers returns the seats of the sessions.
 func (s Supervisor) Workers(ctx context.Context) ([]lease.Seat, error) {
 	return collect[lease.Seat](ctx, s, lease.KindSeat)
 }
@@ -159,7 +169,8 @@ func (s Supervisor) forceRelease(ctx context.Context, shard string, seen int64, 
 // ReleaseTask cleans up after a dead run: it evicts every worker of the task, as [Supervisor.Evict]
 // evicts one. So the other workers need not wait for the lease time. It returns the released rows;
 // the error names the shards that it could not release. Stop the task first. Otherwise its workers
-// take new seats and claim shards again.
+// take new seats and claim shards again. In a group of sessions it evicts every session that has the task
+// or holds a lease for it, and so releases all leases of that session.
 func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.Row, error) {
 	if task == "" {
 		return nil, &ConfigError{Field: "task", Rule: "must be given: every worker without one has the empty task"}

@@ -29,18 +29,37 @@ func (s Supervisor) Wishes(ctx context.Context) ([]lease.Wish, error) {
 const lookFor = time.Minute
 
 // announced makes workers read the row that a command has changed. If that fails, they notice the
-// change at their next audit, so it is no fault of the command.
+// change at their next audit, so it is no fault of the command. Sessions do not read wishes.
 func (s Supervisor) announced(ctx context.Context, row lease.Row, err error) (lease.Row, error) {
-	if err == nil {
+	if err == nil && !s.ofSessions(ctx) {
 		_ = s.wish(ctx, lease.Wish{Kind: protocol.WishLook, Subject: row.Shard}, lookFor)
 	}
 	return row, err
 }
 
+// ofSessions reports whether the group is one of sessions. If the record that says so cannot be read, it
+// reports false: a wish without an effect does no harm.
+func (s Supervisor) ofSessions(ctx context.Context) bool {
+	record, err := s.Store.Get(ctx, lease.Plan{Group: s.Group}.Key())
+	plan, ok := record.(lease.Plan)
+	return err == nil && ok && plan.Sessions
+}
+
+// steer stores a wish for the next plan. A group of sessions has no plan.
+func (s Supervisor) steer(ctx context.Context, w lease.Wish, lasts time.Duration) error {
+	if err := s.check(true); err != nil {
+		return err
+	}
+	if s.ofSessions(ctx) {
+		return &lease.RuleError{Transition: string(w.Kind), Key: lease.Plan{Group: s.Group}.Key(), Rule: lease.ErrSessions}
+	}
+	return s.wish(ctx, w, lasts)
+}
+
 // Cordon keeps plans from giving more shards to the workers with that name. They keep the shards
 // that they hold. The wish ends after lasts; if lasts is 0, it ends when it is lifted.
 func (s Supervisor) Cordon(ctx context.Context, worker string, lasts time.Duration, why string) error {
-	return s.wish(ctx, lease.Wish{Kind: lease.WishCordon, Subject: worker, Why: why}, lasts)
+	return s.steer(ctx, lease.Wish{Kind: lease.WishCordon, Subject: worker, Why: why}, lasts)
 }
 
 // Drain makes plans move all shards away from the workers with that name. The wish ends after
@@ -48,21 +67,21 @@ func (s Supervisor) Cordon(ctx context.Context, worker string, lasts time.Durati
 // cooperative as configured. The drained workers keep running, and can be stopped when they hold no
 // shards. They keep the shards for which no other worker is well and has room.
 func (s Supervisor) Drain(ctx context.Context, worker string, lasts time.Duration, why string) error {
-	return s.wish(ctx, lease.Wish{Kind: lease.WishDrain, Subject: worker, Why: why}, lasts)
+	return s.steer(ctx, lease.Wish{Kind: lease.WishDrain, Subject: worker, Why: why}, lasts)
 }
 
 // Pause makes plans leave every held shard where it is. Shards without an owner are still assigned,
 // and a worker that shuts down still gives up its shards. The wish ends after lasts; if lasts is 0,
 // it ends when it is lifted.
 func (s Supervisor) Pause(ctx context.Context, lasts time.Duration, why string) error {
-	return s.wish(ctx, lease.Wish{Kind: lease.WishPause, Why: why}, lasts)
+	return s.steer(ctx, lease.Wish{Kind: lease.WishPause, Why: why}, lasts)
 }
 
 // Pin makes plans assign a shard to the worker with that name. Plans ignore the pin while no such
 // worker runs, and while that worker is leaving, full, cordoned, drained or unwell, or has just
 // failed the shard. The wish ends after lasts; if lasts is 0, it ends when it is lifted.
 func (s Supervisor) Pin(ctx context.Context, shard, worker string, lasts time.Duration, why string) error {
-	return s.wish(ctx, lease.Wish{Kind: lease.WishPin, Subject: shard, To: worker, Why: why}, lasts)
+	return s.steer(ctx, lease.Wish{Kind: lease.WishPin, Subject: shard, To: worker, Why: why}, lasts)
 }
 
 // Lift ends a wish. The subject is the name of the worker; for a pin it is the name of the shard,

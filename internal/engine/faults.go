@@ -186,7 +186,7 @@ func (f *faults) unreadable(t *turn, kind lease.Kind, all []Unreadable, current 
 		})
 	}
 	for _, u := range all {
-		f.found(t, u.Key, nil)
+		f.found(t, u.Key, u.Err)
 	}
 }
 

@@ -71,7 +71,7 @@ func (f *follow) got(t *turn, in Got) (adopted bool) {
 	page, ok := in.Record.(lease.Target)
 	switch {
 	case malformed(in.Err):
-		return f.spoil(t, in.Key)
+		return f.spoil(Unreadable{Key: in.Key, Err: in.Err})
 	case !ok && len(r.pages) == 0:
 		return f.adopt(r.revision, lease.Target{}, r.revision)
 	case ok:
@@ -101,13 +101,13 @@ func (f *follow) mix(t *turn) bool {
 
 // spoil notes that the target cannot be read. The worker reports once that it misses the target.
 // Then the plan gives to others the shards that only this target names. Nobody can replace it.
-func (f *follow) spoil(t *turn, page lease.Key) bool {
+func (f *follow) spoil(page Unreadable) bool {
 	missing := f.reading.revision
 	if len(f.broken) > 0 {
 		missing = 0
 	}
 	f.adopt(f.reading.revision, lease.Target{}, missing)
-	f.broken = []Unreadable{{Key: page}}
+	f.broken = []Unreadable{page}
 	return true
 }
 

@@ -66,6 +66,7 @@ type Config struct {
 type Unreadable struct {
 	Key     lease.Key
 	WriteID lease.WriteID // of the write that made it what it is
+	Err     error         // why it cannot be read
 }
 
 // An Input is something that has happened.

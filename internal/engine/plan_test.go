@@ -826,7 +826,7 @@ func TestMalformedTargetIsReportedWhileItLasts(t *testing.T) {
 	told := func() (all []event.Event) {
 		return slices.DeleteFunc(slices.Clone(of.events), func(e event.Event) bool { return e.Kind != event.Malformed })
 	}
-	if n := len(told()); n < 4 || told()[n-1].Over {
+	if n := len(told()); n < 4 || told()[n-1].Over || !errors.Is(told()[0].Err, lease.ErrMalformed) {
 		t.Fatalf("%d reports: %v", n, told())
 	}
 	f.table.Unreadable = nil

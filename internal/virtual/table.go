@@ -125,7 +125,8 @@ func (t *Table) list(o engine.List) engine.Input {
 		case err != nil:
 			in.Err = err
 		case len(t.Unreadable) > 0 && t.Unreadable[r.Key()]:
-			in.Unreadable = append(in.Unreadable, engine.Unreadable{Key: r.Key(), WriteID: r.Written()})
+			spoilt := &lease.MalformedError{Key: r.Key(), WriteID: r.Written()}
+			in.Unreadable = append(in.Unreadable, engine.Unreadable{Key: spoilt.Key, WriteID: spoilt.WriteID, Err: spoilt})
 		default:
 			in.Records = append(in.Records, r)
 		}

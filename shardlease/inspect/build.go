@@ -38,7 +38,10 @@ func (r *reading) snapshot() *Snapshot {
 		Restored: r.restored != "", RestoredWhy: r.restored, Unverified: r.unsure, Partial: r.partial, Cost: r.cost,
 		maxBackoff: r.options.MaxBackoff, quiet: r.options.Quiet,
 	}
-	if r.plan != nil {
+	switch {
+	case r.ofSessions():
+		s.Plan, s.Sessions = nil, true
+	case r.plan != nil:
 		s.PlanAge = since(b.now, r.plan.At)
 	}
 	b.index()
@@ -271,7 +274,7 @@ func (b *builder) worker(seat *lease.Seat) Worker {
 // is as old as a plan that names it.
 func (b *builder) seated(seat *lease.Seat) Age {
 	age := since(b.now, seat.Since)
-	if p := b.plan; p != nil && (p.By.Incarnation == seat.Incarnation || slices.Contains(p.Watchers, seat.Incarnation)) {
+	if p := b.plan; p != nil && !p.Sessions && (p.By.Incarnation == seat.Incarnation || slices.Contains(p.Watchers, seat.Incarnation)) {
 		if planned := since(b.now, p.At); planned.D >= age.D {
 			age = planned
 		}

@@ -36,7 +36,7 @@ const (
 	ChangePlan       ChangeKind = "plan"       // the plan has another revision, or is complete
 	ChangeWish       ChangeKind = "wish"       // an operator has made or changed a wish
 	ChangeLifted     ChangeKind = "lifted"     // a wish has ended
-	ChangeUnreadable ChangeKind = "unreadable" // a record cannot be read any more
+	ChangeUnreadable ChangeKind = "unreadable" // a record cannot be read any more; the text says why
 	ChangeReadable   ChangeKind = "readable"   // a record can be read again, or is gone
 	ChangeRestored   ChangeKind = "restored"   // the table was restored
 	ChangeAdopted    ChangeKind = "adopted"    // the table is in use again
@@ -64,6 +64,15 @@ type differ struct {
 
 func (d *differ) add(kind ChangeKind, subject, text string) {
 	d.all = append(d.all, Change{At: d.new.At, Kind: kind, Subject: subject, Text: text})
+}
+
+// noun returns what has a seat in this group. If the record of its kind cannot be read, only one of the
+// two snapshots knows.
+func (d *differ) noun() string {
+	if d.old.Sessions {
+		return d.old.noun()
+	}
+	return d.new.noun()
 }
 
 // sorted returns the changes by time. The transfers of one shard keep the order of their generations, also
@@ -167,11 +176,11 @@ func (d *differ) workers() {
 			if was[string(inc)] {
 				continue
 			}
-			d.add(ChangeJoined, now.Seat.Name, fmt.Sprintf("the worker has taken seat %s", inc))
+			d.add(ChangeJoined, now.Seat.Name, fmt.Sprintf("the %s has taken seat %s", d.noun(), inc))
 			old = &Worker{}
 		}
 		if now.Leaves && !old.Leaves {
-			d.add(ChangeLeaving, now.Seat.Name, "the worker shuts down")
+			d.add(ChangeLeaving, now.Seat.Name, "the "+d.noun()+" shuts down")
 		}
 		switch {
 		case now.Health != "" && now.Health != old.Health:

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -105,6 +106,17 @@ func TestDiff(t *testing.T) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestDiffSaysWhatCannotBeRead: the text of the change has the error.
+func TestDiffSaysWhatCannotBeRead(t *testing.T) {
+	of := settled(t)
+	before := of.look()
+	of.bad = []lease.Key{key(lease.KindLease, "shard-0")}
+	want := (&lease.MalformedError{Key: of.bad[0], Cause: checkpoint.ErrInvalid}).Error()
+	if got := inspect.Diff(before, of.look()); len(got) != 1 || got[0].Text != want {
+		t.Errorf("%+v, want %q", got, want)
 	}
 }
 

@@ -94,7 +94,23 @@ func about(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// group finds what concerns the table and the fleet as a whole.
+// table finds what concerns the table: whether it was restored, and what cannot be read.
+func (j *judge) table() {
+	if j.Restored {
+		j.warn(CodeRestored, slog.LevelError, "", "the table was restored or replaced, and "+j.idle()+": "+j.RestoredWhy+".",
+			"Stop the writers of the old table, then take the rows into use with `shardlease table adopt`.")
+	}
+	for _, u := range j.Unreadable {
+		isRow := u.Key.Kind == lease.KindLease
+		j.warn(CodeUnreadable, level(isRow), u.Key.Name, fmt.Sprintf("a record of the table cannot be read: %v.", u.Cause), j.unreadableHelp(u.Key))
+	}
+	if j.Unverified != nil {
+		j.warn(CodeUnreadable, slog.LevelWarn, "", fmt.Sprintf("the store cannot tell whether the table was restored: %v.", j.Unverified),
+			"Give this reader the permissions of an observer, and try `shardlease table verify`.")
+	}
+}
+
+// group finds what concerns the fleet as a whole.
 func (j *judge) group() {
 	if needs := j.needing(); len(j.alive) == 0 {
 		j.warn(CodeNoWorkers, level(needs > 0), "", fmt.Sprintf("no worker is alive, and %s a worker.", waiting(needs)),
@@ -102,18 +118,6 @@ func (j *judge) group() {
 	} else if len(j.claims) == 1 {
 		j.warn(CodeAlone, slog.LevelInfo, "", fmt.Sprintf("worker %q is the only one: if it dies, its shards wait until another is started.", j.claims[0].Seat.Name),
 			"Start a second worker; `shardlease workers` lists those that run.")
-	}
-	if j.Restored {
-		j.warn(CodeRestored, slog.LevelError, "", "the table was restored or replaced, and the workers claim nothing: "+j.RestoredWhy+".",
-			"Stop the writers of the old table, then take the rows into use with `shardlease table adopt`.")
-	}
-	for _, u := range j.Unreadable {
-		isRow := u.Key.Kind == lease.KindLease
-		j.warn(CodeUnreadable, level(isRow), u.Key.Name, fmt.Sprintf("a record of the table cannot be read: %v.", u.Cause), unreadableHelp(u.Key))
-	}
-	if j.Unverified != nil {
-		j.warn(CodeUnreadable, slog.LevelWarn, "", fmt.Sprintf("the store cannot tell whether the table was restored: %v.", j.Unverified),
-			"Give this reader the permissions of an observer, and try `shardlease table verify`.")
 	}
 	for _, w := range j.alive {
 		if first := j.alive[0].Seat; w.Seat.TTL != first.TTL {
@@ -131,13 +135,19 @@ func waiting(n int) string {
 	return fmt.Sprintf("%d shards need", n)
 }
 
-func unreadableHelp(k lease.Key) string {
+func (j *judge) unreadableHelp(k lease.Key) string {
 	switch k.Kind {
 	case lease.KindLease:
+		if j.Sessions {
+			return fmt.Sprintf("Compare the item with docs/table.md and repair it; no session acquires the lease until `shardlease get %s` can read it.", quoted(k.Name))
+		}
 		return fmt.Sprintf("Compare the item with docs/table.md and repair it; no worker claims the shard until `shardlease get %s` can read it.", quoted(k.Name))
 	case lease.KindSeat:
-		return fmt.Sprintf("If no worker of a newer version has written it, delete it with `shardlease evict %s --why \"…\"`.", quoted(k.Name))
+		return fmt.Sprintf("If no newer version has written it, delete it with `shardlease evict %s --why \"…\"`.", quoted(k.Name))
 	case lease.KindWishes:
+		if j.Sessions {
+			return "It has no effect in a group of sessions; `shardlease lift all` deletes it."
+		}
 		return "No cordon, drain, pause or pin has an effect until `shardlease lift all` deletes the record; then make the wishes again."
 	}
 	return "Compare the item with docs/table.md, and delete it if no newer version has written it: the planner writes a new one; `shardlease plan` shows the result."

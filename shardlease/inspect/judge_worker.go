@@ -42,9 +42,9 @@ func (j *judge) clock(w *record) {
 	switch {
 	case w.Seat.At.IsZero():
 	case w.ahead > skew:
-		text = fmt.Sprintf("the worker has stored a time that is %s in the future.", about(w.ahead))
+		text = fmt.Sprintf("the %s has stored a time that is %s in the future.", j.noun(), about(w.ahead))
 	case w.Silent.Observed && behind > skew+w.Seat.TTL:
-		text = fmt.Sprintf("the worker has stored a heartbeat with a time %s in the past.", about(behind))
+		text = fmt.Sprintf("the %s has stored a heartbeat with a time %s in the past.", j.noun(), about(behind))
 	}
 	if text != "" {
 		j.warn(CodeClockSkew, slog.LevelWarn, w.Seat.Name, text,

@@ -84,10 +84,13 @@ func (r *reading) readSeats() error {
 // and no plan follows it.
 const look lease.WishKind = "look"
 
+// ofSessions reports whether the group is one of sessions: their record has the key of the plan.
+func (r *reading) ofSessions() bool { return r.plan != nil && r.plan.Sessions }
+
 // readTargets lists the targets, if there is a plan.
 func (r *reading) readTargets() error {
 	r.targets, r.badPages, r.known = nil, nil, false
-	if r.options.NoTargets || r.plan == nil {
+	if r.options.NoTargets || r.plan == nil || r.ofSessions() {
 		return nil
 	}
 	r.known = true

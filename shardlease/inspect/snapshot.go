@@ -19,6 +19,9 @@ type Snapshot struct {
 	Shards  []Shard   // sorted by name
 	Workers []Worker  // sorted by name and incarnation
 	Plan    *lease.Plan
+	// Sessions reports that the group is one of sessions. Its shards are leases by name, its workers are
+	// sessions, and it has no plan. If the record under the key of the plan cannot be read, Sessions is false.
+	Sessions bool
 	// PlanAge is how long the plan has had its revision, open or complete.
 	PlanAge Age
 	Wishes  []lease.Wish // those of operators, also if they have ended and no planner has removed them yet
@@ -172,6 +175,14 @@ func (s *Snapshot) Count(state State) (n int) {
 		}
 	}
 	return n
+}
+
+// noun returns what has a seat in this group.
+func (s *Snapshot) noun() string {
+	if s.Sessions {
+		return "session"
+	}
+	return "worker"
 }
 
 func (w *Worker) alive() bool { return !w.Dead && w.Seat.Confirmed() }

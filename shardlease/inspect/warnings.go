@@ -18,7 +18,7 @@ const (
 	// CodeRestored: the table was restored or replaced, and the workers claim nothing.
 	CodeRestored Code = "restored"
 	// CodeOrphaned: the owner of a shard has no seat, and no worker has claimed the shard. Info at first;
-	// an error after T, and 1.2 s more for each thousand shards.
+	// an error after T, and 1.2 s more for each thousand shards. In a group of sessions always info.
 	CodeOrphaned Code = "orphaned"
 	// CodeUnclaimed: a shard may be claimed, a worker lives, and no worker has claimed it for longer than the
 	// longest rest that applies, T, and 1.2 s for each thousand shards. Four minutes more while
@@ -47,7 +47,7 @@ const (
 	// Options.Quiet: the shard may just be idle.
 	CodeNoProgress Code = "no-progress"
 	// CodeSilent: a worker has stored no heartbeat for T + T/3 + 0.5 s by its own T (at least T + 2.5 s in fleets of
-	// more than eight), and no other worker has evicted it.
+	// more than eight), and no other worker has evicted it. In a group of sessions: and it still holds leases.
 	CodeSilent Code = "silent"
 	// CodeBouncing: a shard was handed over four times or more in the last five minutes.
 	CodeBouncing Code = "bouncing"
@@ -96,16 +96,15 @@ type Warning struct {
 }
 
 // Warnings returns what is wrong with the group, the worst first, and then in the order of Codes and
-// of subjects. A snapshot of LookAt has no warnings that need all shards.
+// of subjects. A snapshot of LookAt has no warnings that need all shards. A group of sessions has only
+// the warnings restored, orphaned, quarantined, silent, unreadable and clock-skew.
 func (s *Snapshot) Warnings() []Warning {
 	j := s.judge()
-	j.group()
-	j.steering()
-	for i := range s.Shards {
-		j.shard(&s.Shards[i])
-	}
-	for i := range s.Workers {
-		j.worker(j.by[s.Workers[i].Seat.Incarnation])
+	j.table()
+	if s.Sessions {
+		j.sessions()
+	} else {
+		j.fleet()
 	}
 	rank := map[Code]int{}
 	for i, code := range Codes() {
@@ -115,6 +114,18 @@ func (s *Snapshot) Warnings() []Warning {
 		return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(rank[a.Code], rank[b.Code]), strings.Compare(a.Subject, b.Subject))
 	})
 	return j.found
+}
+
+// fleet finds what is wrong with a group of workers.
+func (j *judge) fleet() {
+	j.group()
+	j.steering()
+	for i := range j.Shards {
+		j.shard(&j.Shards[i])
+	}
+	for i := range j.Workers {
+		j.worker(j.by[j.Workers[i].Seat.Incarnation])
+	}
 }
 
 // quoted returns a subject as an argument of a command.

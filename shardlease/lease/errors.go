@@ -40,9 +40,12 @@ const (
 	// ErrWentBack: the table was restored or replaced. Nothing may be claimed before the rows
 	// are adopted.
 	ErrWentBack Rule = "the table went back in time"
+	// ErrSessions: the wish is for workers, and the group is one of sessions. Nothing was written.
+	ErrSessions Rule = "the group is one of sessions, which have no plan"
 )
 
-// A RuleError reports a transition that a row does not allow, and the rule that forbids it.
+// A RuleError reports a transition that a row does not allow, or a wish that a group does not allow, and
+// the rule that forbids it.
 type RuleError struct {
 	// Transition is the verb for the transition, such as "claim" or "rewind". For a worker's write
 	// that was answered, it is the name of the operation, such as "swap".

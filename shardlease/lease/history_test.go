@@ -87,3 +87,39 @@ func TestALongNoteIsNotShortenedLater(t *testing.T) {
 		t.Errorf("the note has %d bytes", len(r.Last.Note))
 	}
 }
+
+// TestAClaimIsNotForced: the text of a claim says that the shard was claimed, and why it was free. Only the command itself
+// is "forced", and a recovery of a dead owner's shard is "expired".
+func TestAClaimIsNotForced(t *testing.T) {
+	a, b := lease.Owner{Name: "a", Incarnation: "a-1"}, lease.Owner{Name: "b", Incarnation: "b-1"}
+	r := next(t)(protocol.Begin("g", "s", nil, "a", stamp()))
+	step := func(w lease.Write, err error) {
+		t.Helper()
+		r = next(t)(w, err)
+	}
+	command := func() protocol.Command { return protocol.Command{Seen: r.Generation, By: "ann"} }
+	for _, c := range []struct {
+		make func() (lease.Write, error)
+		want string
+	}{
+		{func() (lease.Write, error) { return protocol.Claim(r, a, stamp()) }, `initial by "a"`},
+		{func() (lease.Write, error) { return protocol.ForceRelease(r, command(), stamp()) }, `forced: released from "a" by "ann"`},
+		{func() (lease.Write, error) { return protocol.Claim(r, b, stamp()) }, `claimed after forced by "b"`},
+		{func() (lease.Write, error) { return protocol.Recover(r, a, stamp()) }, `expired from "b" by "a"`},
+		{func() (lease.Write, error) {
+			return protocol.Release(r, handle(r), protocol.End{Reason: lease.ReasonReleased}, stamp())
+		}, `released from "a" at`},
+		{func() (lease.Write, error) { return protocol.Claim(r, b, stamp()) }, `claimed after released by "b"`},
+		{func() (lease.Write, error) { return protocol.Quarantine(r, command(), lease.ReasonForced, stamp()) }, `forced: quarantined from "b" by "ann"`},
+		{func() (lease.Write, error) { return protocol.Unquarantine(r, command(), stamp()) }, `forced: unquarantined by "ann"`},
+		{func() (lease.Write, error) { return protocol.Remove(r, command(), stamp()) }, `removed: removed by "ann"`},
+		{func() (lease.Write, error) { return protocol.Revive(r, nil, "b", stamp()) }, `initial by "b"`},
+		{func() (lease.Write, error) { return protocol.Adopt(r, "ann", stamp()) }, `adopted: adopted by "ann"`},
+		{func() (lease.Write, error) { return protocol.Claim(r, b, stamp()) }, `claimed after adopted by "b"`},
+	} {
+		step(c.make())
+		if got := r.Last.String(); !strings.HasPrefix(got, c.want) || r.Last.Claimed() != strings.HasPrefix(c.want, "claimed") {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+}

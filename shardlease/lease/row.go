@@ -142,8 +142,18 @@ type Transfer struct {
 	WriteID WriteID
 }
 
+// Claimed reports whether the transfer is the claim of a free shard. Its Reason is then the one for which
+// the shard was free: "forced" does not mean that an operator made the claim. The first claim of a new row
+// has the reason "initial", as the creation of the row, and Claimed returns false for both.
+func (t Transfer) Claimed() bool {
+	return t.From == "" && t.Did == "" && t.Mode == 0 && t.Reason != ReasonInitial
+}
+
 func (t Transfer) String() string {
 	text := string(t.Reason)
+	if t.Claimed() {
+		text = "claimed after " + text
+	}
 	if did := cmp.Or(t.Did, t.mode()); did != "" {
 		text += ": " + did
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -40,7 +41,7 @@ func (p *program) changeCommand(c *cobra.Command, verb, done string, check terms
 		if err != nil {
 			return err
 		}
-		before, err := p.agreed(ctx, args[0], o, verb, how)
+		before, words, err := p.agreed(ctx, args[0], o, verb, how)
 		if err != nil {
 			return err
 		}
@@ -52,8 +53,8 @@ func (p *program) changeCommand(c *cobra.Command, verb, done string, check terms
 		if err != nil {
 			return w.judged(err)
 		}
-		_, err = fmt.Fprintf(p.out, "%s shard %s%s: generation %d ended, generation %d began\n",
-			done, quoted(args[0]), heldBy(before), before.Generation, after.Last.Generation)
+		_, err = fmt.Fprintf(p.out, "%s %s %s%s: generation %d ended, generation %d began\n",
+			done, words.shard, quoted(args[0]), heldBy(before), before.Generation, after.Last.Generation)
 		return err
 	})
 	return c
@@ -70,22 +71,27 @@ func heldBy(row lease.Row) string {
 	return fmt.Sprintf(" (held by %s, incarnation %s)", quoted(row.Owner.Name), clean(string(row.Owner.Incarnation)))
 }
 
-// agreed shows the row, and returns it if a person or the flags agree to the change.
-func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how string) (lease.Row, error) {
+// agreed shows the row, and returns it if a person or the flags agree to the change. It also returns the words
+// of the group.
+func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how string) (lease.Row, vocabulary, error) {
 	s, of, err := p.lookAt(ctx, shard)
 	if err != nil {
-		return lease.Row{}, err
+		return lease.Row{}, vocabulary{}, err
 	}
 	view := detail(s, of, warningsAbout(s.Warnings(), shard), false)
 	if err := view.print(p.problems, true); err != nil {
-		return lease.Row{}, err
+		return lease.Row{}, vocabulary{}, err
 	}
-	row := of.Row
+	row, called := of.Row, wordsOf(s)
 	if o.generation != 0 && o.generation != row.Generation {
-		return row, fmt.Errorf("generation %d was given, and the shard has generation %d: %w", o.generation, row.Generation,
+		return row, called, fmt.Errorf("generation %d was given, and the %s has generation %d: %w", o.generation, called.shard, row.Generation,
 			&lease.RuleError{Transition: verb, Key: row.Key(), Rule: lease.ErrOutdated})
 	}
-	return row, p.confirm(ctx, o, shard, fmt.Sprintf("This will %s the shard%s.", verb, how))
+	noticed := ""
+	if s.Sessions && !row.Owner.IsZero() {
+		noticed = "; if its holder runs, it notices that at its next commit"
+	}
+	return row, called, p.confirm(ctx, o, shard, fmt.Sprintf("This will %s the %s%s%s.", verb, called.shard, how, noticed))
 }
 
 func (p *program) releaseCommand() *cobra.Command {
@@ -187,13 +193,13 @@ func checkPosition(name string, mark checkpoint.Mark) error {
 }
 
 // printReleased prints a line with the rows that a command has released, also if it has failed later.
-func (p *program) printReleased(done string, rows []lease.Row) {
+func (p *program) printReleased(s *inspect.Snapshot, done string, rows []lease.Row) {
 	names := make([]string, len(rows))
 	for i, row := range rows {
 		names[i] = quoted(row.Shard)
 	}
 	slices.Sort(names)
-	line := fmt.Sprintf("%s: released %s", done, counted(len(names), "shard"))
+	line := fmt.Sprintf("%s: released %s", done, counted(len(names), wordsOf(s).shard))
 	if len(names) > 0 {
 		line += ": " + strings.Join(names, ", ")
 	}

@@ -90,7 +90,7 @@ func judge(s *inspect.Snapshot) verdict {
 		}
 	}
 	held := s.Count(inspect.Held) + s.Count(inspect.Moving)
-	v.text = fmt.Sprintf("%s: %d of %s held by %s", s.Group, held, counted(allRows(s), "shard"), counted(len(s.Workers), "worker"))
+	v.text = fmt.Sprintf("%s: %d of %s held by %s", s.Group, held, counted(allRows(s), wordsOf(s).shard), counted(len(s.Workers), wordsOf(s).worker))
 	if len(codes) > 0 {
 		v.text += "; " + strings.Join(codes, ", ")
 	}
@@ -207,6 +207,7 @@ func tallies(s *inspect.Snapshot) (list []tally) {
 
 type checkView struct {
 	Group    string         `json:"group,omitempty"`
+	Sessions bool           `json:"sessions,omitempty"`
 	Status   string         `json:"status"`
 	Text     string         `json:"text"`
 	Error    string         `json:"error,omitempty"`
@@ -221,6 +222,7 @@ func (v verdict) asResult() *result {
 		view.Error = v.failure.Error()
 	}
 	if v.snapshot != nil {
+		view.Sessions = v.snapshot.Sessions
 		view.Shards, view.Workers = map[string]int{}, new(len(v.snapshot.Workers))
 		for _, state := range inspect.States() {
 			view.Shards[string(state)] = v.snapshot.Count(state)

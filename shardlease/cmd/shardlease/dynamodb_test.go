@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +90,7 @@ type recorder struct {
 	http.RoundTripper
 	mu      sync.Mutex
 	actions []string
+	taken   int // how many requests the last call of take was about
 }
 
 func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -102,16 +105,43 @@ func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 func (r *recorder) take() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.taken = len(r.actions)
 	slices.Sort(r.actions)
 	actions := slices.Compact(r.actions)
 	r.actions = nil
 	return actions
 }
 
+// observers returns the actions that each policy of an observer in docs/iam.md allows.
+func observers() ([]string, error) {
+	page, err := os.ReadFile("../../../docs/iam.md")
+	if err != nil {
+		return nil, err
+	}
+	_, part, _ := strings.Cut(string(page), "\n## Observer\n")
+	part, _, _ = strings.Cut(part, "\n## ")
+	var actions []string
+	for _, policy := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(part, -1) {
+		var allowed []string
+		for _, found := range regexp.MustCompile(`"dynamodb:(\w+)"[],]`).FindAllStringSubmatch(policy[1], -1) {
+			allowed = append(allowed, found[1])
+		}
+		slices.Sort(allowed)
+		if actions != nil && !slices.Equal(actions, allowed) {
+			return nil, fmt.Errorf("one policy allows %v, the other %v", actions, allowed)
+		}
+		actions = allowed
+	}
+	return actions, nil
+}
+
 // TestOnDynamoDB runs the transcripts in testdata/dynamodb on a DynamoDB Local. Besides the commands of
 // testscript they have shardlease, code and seed as in TestTranscripts, and
 //
-//	requests ACTION…    the commands since then have sent only requests with these actions
+//	requests ACTION…    the commands since then have sent requests with these actions and no others; the word
+//	                    observer stands for the actions of the observer's policy in docs/iam.md
+//	atmost N            the commands before the last requests have sent at most so many
+//	interrupt DURATION  the next command is interrupted after that time
 //	kcltable NAME       creates a lease table of the KCL
 //	restore FROM TO     creates the table TO with the items of FROM
 func TestOnDynamoDB(t *testing.T) {
@@ -150,9 +180,24 @@ func TestOnDynamoDB(t *testing.T) {
 			},
 			"requests": func(ts *testscript.TestScript, _ bool, args []string) {
 				got := ts.Value("onDynamoDB").(*onDynamoDB).requests.take()
+				if len(args) == 1 && args[0] == "observer" {
+					var err error
+					args, err = observers()
+					ts.Check(err)
+				}
 				if slices.Sort(args); !slices.Equal(got, args) {
 					ts.Fatalf("requests %v, want %v", got, args)
 				}
+			},
+			"atmost": func(ts *testscript.TestScript, _ bool, args []string) {
+				most, err := strconv.Atoi(args[0])
+				ts.Check(err)
+				if n := ts.Value("onDynamoDB").(*onDynamoDB).requests.taken; n > most {
+					ts.Fatalf("%d requests, want at most %d", n, most)
+				}
+			},
+			"interrupt": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Value("onDynamoDB").(*onDynamoDB).stop = length(ts, args[0])
 			},
 			"seed": func(ts *testscript.TestScript, _ bool, args []string) {
 				w := ts.Value("onDynamoDB").(*onDynamoDB)
@@ -178,6 +223,7 @@ type onDynamoDB struct {
 	tables   *dynamo
 	requests *recorder
 	code     int
+	stop     time.Duration // when the next command is interrupted; 0: not
 }
 
 func (w *onDynamoDB) run(ts *testscript.TestScript, args []string) {
@@ -193,7 +239,13 @@ func (w *onDynamoDB) run(ts *testscript.TestScript, args []string) {
 			return value, ok
 		},
 	}
-	w.code = p.run(context.Background(), args)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if w.stop > 0 {
+		defer time.AfterFunc(w.stop, cancel).Stop()
+		w.stop = 0
+	}
+	w.code = p.run(ctx, args)
 }
 
 // kclTable creates a lease table of the KCL, with a lease at a record that the KPL has packed with others.
@@ -210,7 +262,7 @@ func (w *onDynamoDB) kclTable(ctx context.Context, table string) error {
 	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 	number := func(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }
 	for _, item := range []map[string]types.AttributeValue{
-		{"leaseKey": text("shard-1"), "leaseOwner": text("host-1"), "leaseCounter": number("5"), "checkpoint": text("17"), "checkpointSubSequenceNumber": number("3"), "pendingCheckpoint": text("19")},
+		{"leaseKey": text("shard-1"), "leaseOwner": text("host-1"), "leaseCounter": number("5"), "checkpoint": text("495917"), "checkpointSubSequenceNumber": number("3"), "pendingCheckpoint": text("495919"), "pendingCheckpointState": &types.AttributeValueMemberB{Value: []byte("canary")}},
 		{"leaseKey": text("shard-2"), "leaseCounter": number("0"), "checkpoint": text("TRIM_HORIZON"), "checkpointSubSequenceNumber": number("0")},
 	} {
 		if _, err := client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &table, Item: item}); err != nil {

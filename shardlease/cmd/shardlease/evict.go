@@ -37,7 +37,7 @@ On a terminal the command asks for the name. Without one it needs --yes.`,
 			return err
 		}
 		p.showHeld(snapshot, []lease.Incarnation{inc})
-		if err := p.confirm(ctx, o, args[0], "This will evict the worker."); err != nil {
+		if err := p.confirm(ctx, o, args[0], fmt.Sprintf("This will evict the %s.", wordsOf(snapshot).worker)); err != nil {
 			return err
 		}
 		s, w, err := p.supervise(ctx, o.by)
@@ -46,7 +46,7 @@ On a terminal the command asks for the name. Without one it needs --yes.`,
 		}
 		rows, err := s.Evict(ctx, inc, o.why)
 		if err == nil || len(rows) > 0 {
-			p.printReleased(fmt.Sprintf("evicted %s, incarnation %s", quoted(args[0]), clean(string(inc))), rows)
+			p.printReleased(snapshot, fmt.Sprintf("evicted %s, incarnation %s", quoted(args[0]), clean(string(inc))), rows)
 		}
 		return w.judged(err)
 	})
@@ -112,7 +112,7 @@ func (p *program) showHeld(s *inspect.Snapshot, workers []lease.Incarnation) {
 		if w := s.Worker(inc); w != nil {
 			seat = fmt.Sprintf("is %s, last heartbeat %s ago", workerState(w), old(w.Silent))
 		}
-		fmt.Fprintf(p.problems, "incarnation %s %s, holds %s\n", clean(string(inc)), clean(seat), counted(held, "shard"))
+		fmt.Fprintf(p.problems, "incarnation %s %s, holds %s\n", clean(string(inc)), clean(seat), counted(held, wordsOf(s).shard))
 	}
 }
 
@@ -143,7 +143,7 @@ On a terminal the command asks for the name of the task. Without one it needs --
 			return missing("no such task %s: no worker of group %s serves it", quoted(args[0]), quoted(p.at.group))
 		}
 		p.showHeld(snapshot, workers)
-		if err := p.confirm(ctx, o, args[0], fmt.Sprintf("This will evict %s.", counted(len(workers), "worker"))); err != nil {
+		if err := p.confirm(ctx, o, args[0], fmt.Sprintf("This will evict %s.", counted(len(workers), wordsOf(snapshot).worker))); err != nil {
 			return err
 		}
 		s, w, err := p.supervise(ctx, o.by)
@@ -152,7 +152,7 @@ On a terminal the command asks for the name of the task. Without one it needs --
 		}
 		rows, err := s.ReleaseTask(ctx, args[0], o.why)
 		if err == nil || len(rows) > 0 {
-			p.printReleased(fmt.Sprintf("evicted %s of task %s", counted(len(workers), "worker"), quoted(args[0])), rows)
+			p.printReleased(snapshot, fmt.Sprintf("evicted %s of task %s", counted(len(workers), wordsOf(snapshot).worker), quoted(args[0])), rows)
 		}
 		return w.judged(err)
 	})

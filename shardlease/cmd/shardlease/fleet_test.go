@@ -19,6 +19,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // A team is workers of the library that run in the world of a test.
@@ -190,6 +191,10 @@ func TestCommandsOnAFleet(t *testing.T) {
 		give("released 1 shard", "", "evict", "a", "--why", "test", "--yes")
 		give("released 1 shard", "", "release-task", "run-17", "--why", "test", "--yes")
 		give("forced: released", "", "history", "shard-0")
+		give("claimed after forced", "", "history", "shard-0")
+		give("last change  claimed after forced at ", "", "get", "shard-0")
+		give(`"reason": "forced",
+      "claimed": true,`, "", "history", "shard-0", "-o", "json")
 		give("OK", "", "check", "--observe", "12s")
 		f.leave()
 		close(began)
@@ -329,6 +334,34 @@ func TestFollow(t *testing.T) {
 		}
 		f.leave()
 	})
+}
+
+// TestFollowSaysWhatCannotBeRead: the event of a record that becomes unreadable has the error, also in JSON.
+func TestFollowSaysWhatCannotBeRead(t *testing.T) {
+	for format, want := range map[string]string{
+		asTable: "  unreadable  shard-0  malformed row lease orders/shard-0: invalid attribute owner\n",
+		asLines: `"event":"unreadable","subject":"shard-0","text":"malformed row lease orders/shard-0: invalid attribute owner"`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t)
+			s.join("a", "b")
+			time.Sleep(time.Minute)
+			time.AfterFunc(time.Minute, func() {
+				s.places.table("leases").spoil(lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-0"}, true)
+			})
+			var out bytes.Buffer
+			p := &program{
+				in: strings.NewReader(""), out: &out, problems: &out, now: time.Now, tables: s.places,
+				env: func(name string) (string, bool) { value, ok := s.env[name]; return value, ok },
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer stop()
+			if code := p.run(ctx, []string{"events", "--follow", "-o", format}); code != 0 || !strings.Contains(out.String(), want) {
+				t.Errorf("exit code %d: %s", code, out.String())
+			}
+			s.end()
+		})
+	}
 }
 
 // TestInterruptedQuestion: an interruption ends a question that nobody answers, and nothing is written.

@@ -58,7 +58,7 @@ The generation is what the commands that change the shard need.`,
 			return err
 		}
 		view := shardDetail{shardView: shardOf(of, *positions)}
-		view.Group, view.At = s.Group, stamp(s.At)
+		view.Group, view.Sessions, view.At = s.Group, s.Sessions, stamp(s.At)
 		warnings := warningsAbout(s.Warnings(), of.Name)
 		for _, w := range warnings {
 			view.Warnings = append(view.Warnings, warningOf(w))
@@ -75,8 +75,9 @@ The generation is what the commands that change the shard need.`,
 
 // A shardDetail is what get prints in JSON.
 type shardDetail struct {
-	Group string     `json:"group"`
-	At    *time.Time `json:"at,omitempty"`
+	Group    string     `json:"group"`
+	Sessions bool       `json:"sessions,omitempty"`
+	At       *time.Time `json:"at,omitempty"`
 	shardView
 	Warnings []warningView `json:"warnings,omitempty"`
 }
@@ -104,7 +105,11 @@ func detail(s *inspect.Snapshot, of *inspect.Shard, warnings []inspect.Warning, 
 	var g grid
 	add := g.field
 	row := of.Row
-	add("shard", "%s", of.Name)
+	words := wordsOf(s)
+	if s.Sessions {
+		add("group kind", "sessions")
+	}
+	add(words.shard, "%s", of.Name)
 	state := string(of.State)
 	if of.Since.Known {
 		state += " for " + old(of.Since)
@@ -114,7 +119,7 @@ func detail(s *inspect.Snapshot, of *inspect.Shard, warnings []inspect.Warning, 
 	}
 	add("state", "%s", state)
 	if !of.Owner.IsZero() {
-		add("owner", "%s", describeOwner(of.Owner))
+		add(words.owner, "%s", describeOwner(of.Owner))
 	}
 	if !of.Target.IsZero() && of.Target != of.Owner {
 		add("target", "%s", describeOwner(of.Target))
@@ -123,7 +128,9 @@ func detail(s *inspect.Snapshot, of *inspect.Shard, warnings []inspect.Warning, 
 		add("move", "%s", describeMove(of.Move))
 	}
 	add("generation", "%d", row.Generation)
-	add("attempts", "%d failed since the last progress", of.Attempts)
+	if !s.Sessions {
+		add("attempts", "%d failed since the last progress", of.Attempts)
+	}
 	add("checkpoint", "%s", describeCheckpoint(of, positions))
 	for _, parent := range row.Parents {
 		state := "no row"
@@ -164,9 +171,12 @@ func describeCheckpoint(of *inspect.Shard, positions bool) string {
 	return fmt.Sprintf("accepted %s ago under generation %d", old(of.Checkpoint), c.Generation)
 }
 
-// reason returns why a shard changed hands, and what a command did or which mode the move had.
+// reason returns why a shard changed hands, and what a command did or which mode the move had; for a claim,
+// why the shard was free.
 func reason(t lease.Transfer) string {
 	switch {
+	case t.Claimed():
+		return "claimed after " + string(t.Reason)
 	case t.Did != "":
 		return string(t.Reason) + ": " + t.Did
 	case t.Mode.Validate() == nil:
@@ -193,7 +203,7 @@ func (p *program) historyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "history [SHARD]", Short: "Lists the last changes of hands, newest first", Args: arguments,
 		Long: `Lists the changes of hands that the rows remember, newest first: of one shard, or of all shards. A row keeps
-the last few changes. A claim repeats the reason for which the shard was free.`,
+the last few changes. "claimed after forced" is the claim of a shard that was free for the reason "forced".`,
 		Example:           "  shardlease history shard-7\n  shardlease history --since 1h",
 		ValidArgsFunction: p.completeArgs(shardNames),
 	}
@@ -213,7 +223,7 @@ the last few changes. A claim repeats the reason for which the shard was free.`,
 		only := strings.Join(args, "")
 		past := pastOf(s, only, p.since(*since))
 		slices.Reverse(past)
-		r := &result{kind: "transfers", item: "transfer", head: scopeOf(s), grid: grid{columns: cols("TIME", "SHARD", ">GENERATION", "REASON", "FROM", "BY", "+TASK", "~NOTE")}}
+		r := &result{kind: "transfers", item: "transfer", head: scopeOf(s), grid: gridOf(s, cols("TIME", "SHARD", ">GENERATION", "REASON", "FROM", "BY", "+TASK", "~NOTE"))}
 		for _, t := range past {
 			r.names = append(r.names, t.shard)
 			r.items = append(r.items, transferOf(t.shard, t.Transfer))

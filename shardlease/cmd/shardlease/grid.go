@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 	"strings"
 )
@@ -12,7 +13,13 @@ type column struct {
 	right bool // a number
 	prose bool // a sentence
 	whole bool // never shortened: it has what a person copies
+
+	head   string // what a group of sessions calls it; empty: the title
+	hidden bool   // a group of sessions does not have it
 }
+
+// heading returns what is above the column.
+func (c column) heading() string { return cmp.Or(c.head, c.title) }
 
 // cols returns columns from their titles: one that begins with > has numbers, one that begins with + is
 // for the format wide, one that begins with ~ has sentences, and one that begins with = is never shortened.
@@ -49,14 +56,14 @@ func (g *grid) add(cells ...string) { g.rows = append(g.rows, cells) }
 func (g *grid) print(out io.Writer, all bool) error {
 	var shown []int
 	for i, c := range g.columns {
-		if all || !c.wide {
+		if (all || !c.wide) && !c.hidden {
 			shown = append(shown, i)
 		}
 	}
 	lines := make([][]string, 0, len(g.rows)+1)
 	head := make([]string, len(g.columns))
 	for i, c := range g.columns {
-		head[i] = c.title
+		head[i] = c.heading()
 	}
 	widths := make([]int, len(g.columns))
 	for _, row := range append([][]string{head}, g.rows...) {

@@ -23,13 +23,13 @@ func (m model) head() []string {
 		frozen.text = "FROZEN"
 	}
 	lines := m.flow(2, status, group, table, frozen, m.age("", s.At), m.rowsAge(s))
-	facts := []piece{{plain, counted(allRows(s), "shard")}}
+	facts := []piece{{plain, counted(allRows(s), wordsOf(s).shard)}}
 	for _, of := range tallies(s) {
 		if of.shards > 0 {
 			facts = append(facts, piece{stateTone(of.state), fmt.Sprintf("%d %s", of.shards, of.state)})
 		}
 	}
-	facts = append(facts, piece{plain, counted(len(s.Workers), "worker")}, piece{plain, planned(s)}, m.wishes(),
+	facts = append(facts, piece{plain, counted(len(s.Workers), wordsOf(s).worker)}, piece{plain, planned(s)}, m.wishes(),
 		piece{faint, fmt.Sprintf("%s read units, %s in all", decimal(s.Cost.ReadUnits), decimal(m.shown.units))})
 	return append(lines, m.flow(3, facts...)...)
 }
@@ -114,7 +114,7 @@ func (m model) tabs() []string {
 		return nil
 	}
 	var names, short []piece
-	for view, title := range viewTitles() {
+	for view, title := range m.shown.viewTitles() {
 		p := piece{plain, fmt.Sprintf("%d %s %d", view+1, title, m.shown.listing(view).size())}
 		brief := piece{plain, fmt.Sprint(view + 1)}
 		if view == m.view {

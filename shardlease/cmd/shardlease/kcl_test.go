@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/dynamostore/kcl"
 )
 
 // TestMarks: the positions of examples/kinesis survive an import and an export: sub-sequence numbers,
@@ -60,6 +61,26 @@ func TestListed(t *testing.T) {
 		_, err := listed(file)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestLeasesWithoutPositions: what show and export print has sequence numbers only with --positions, and the
+// prepared state never.
+func TestLeasesWithoutPositions(t *testing.T) {
+	leases := []kcl.Lease{{Shard: "shard-1", Sequence: "495917", Sub: 4959, Counter: 5, Pending: "495919", PendingSub: 4958, PendingState: []byte("canary")}}
+	for positions, want := range map[bool]string{
+		false: "shard-1: at a record; no owner, counter 5\n  prepared: at a record, 6 bytes of state\n1 lease\n",
+		true:  "shard-1: 495917, record 4959; no owner, counter 5\n  prepared: 495919, record 4958, 6 bytes of state\n1 lease\n",
+	} {
+		var out strings.Builder
+		if err := (&migration{positions: positions}).print(&out, leases); err != nil || out.String() != want {
+			t.Errorf("positions %t: %q, %v", positions, out.String(), err)
+		}
+	}
+	for _, mark := range []checkpoint.Mark{{Position: "canary-17", State: "canary"}, {Position: "4959/canary"}} {
+		if _, _, err := (&migration{packed: "refuse"}).checkpointOf(mark); err == nil || strings.Contains(err.Error(), "canary") || strings.Contains(err.Error(), "4959") {
+			t.Errorf("the error of an export of %v: %v", mark, err)
 		}
 	}
 }

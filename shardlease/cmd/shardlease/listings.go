@@ -20,7 +20,12 @@ const (
 )
 
 // viewTitles returns the names of the views.
-func viewTitles() [allViews]string { return [...]string{"Shards", "Workers", "Warnings", "Events"} }
+func (p *picture) viewTitles() [allViews]string {
+	if p.snapshot != nil && p.snapshot.Sessions {
+		return [...]string{"Leases", "Sessions", "Warnings", "Events"}
+	}
+	return [...]string{"Shards", "Workers", "Warnings", "Events"}
+}
 
 // A listing is the rows of a view. It computes only the rows that the screen shows.
 type listing interface {
@@ -89,7 +94,7 @@ func older(a, b inspect.Age) int {
 
 type shardListing struct{ *picture }
 
-func (l shardListing) columns() []column { return shardColumns(false) }
+func (l shardListing) columns() []column { return inWords(l.snapshot, shardColumns(false)) }
 func (l shardListing) orders() []string {
 	return []string{"urgency", "name", "worker", "checkpoint", "attempts"}
 }
@@ -133,7 +138,7 @@ func urgency(s inspect.State) int {
 
 type workerListing struct{ *picture }
 
-func (l workerListing) columns() []column { return workerColumns() }
+func (l workerListing) columns() []column { return inWords(l.snapshot, workerColumns()) }
 func (l workerListing) orders() []string  { return []string{"urgency", "name", "held", "heartbeat"} }
 func (l workerListing) size() int         { return len(l.snapshot.Workers) }
 func (l workerListing) key(i int) string  { return string(l.snapshot.Workers[i].Seat.Incarnation) }

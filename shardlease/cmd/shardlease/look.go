@@ -144,7 +144,7 @@ the clock of another machine; the format wide shows more columns and shortens no
 		if err != nil {
 			return err
 		}
-		r := &result{kind: "shards", item: "shard", head: scopeOf(s), grid: grid{columns: shardColumns(*positions)}}
+		r := &result{kind: "shards", item: "shard", head: scopeOf(s), grid: gridOf(s, shardColumns(*positions))}
 		for i := range s.Shards {
 			of := &s.Shards[i]
 			wanted := len(*states) == 0 || slices.Contains(*states, string(of.State))
@@ -218,7 +218,7 @@ same incarnation. With --observe the command watches the heartbeats, and BEATING
 		if err != nil {
 			return err
 		}
-		r := &result{kind: "workers", item: "worker", head: scopeOf(s), grid: grid{columns: workerColumns()}}
+		r := &result{kind: "workers", item: "worker", head: scopeOf(s), grid: gridOf(s, workerColumns())}
 		for i := range s.Workers {
 			of := &s.Workers[i]
 			r.names = append(r.names, of.Seat.Name)
@@ -279,7 +279,8 @@ func (p *program) wishesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "wishes", Short: "Lists the cordons, drains, pauses and pins", Args: arguments,
 		Long: `Lists the wishes of all operators: cordons, drains, pauses and pins, with their ends. A wish that has
-ended has no effect; a worker removes it soon. The command lift ends a wish.`,
+ended has no effect; a worker removes it soon. The command lift ends a wish. If the record of the wishes
+cannot be read, the exit code is 1, and 'shardlease lift all' deletes the record.`,
 		Example: "  shardlease wishes",
 	}
 	f := formatFlag(c, allFormats()...)
@@ -301,9 +302,23 @@ ended has no effect; a worker removes it soon. The command lift ends a wish.`,
 			r.items = append(r.items, wishOf(w, p.now()))
 			r.grid.add(string(w.Kind), w.Subject, w.To, until, w.By, w.Why)
 		}
-		return r.print(p.out, f)
+		if err := r.print(p.out, f); err != nil {
+			return err
+		}
+		return wishesFault(s)
 	})
 	return c
+}
+
+// wishesFault returns why the record of the wishes cannot be read, if it cannot. Other records do not concern the
+// command.
+func wishesFault(s *inspect.Snapshot) error {
+	for _, u := range s.Unreadable {
+		if u.Key.Kind == lease.KindWishes {
+			return fmt.Errorf("the wishes cannot be read: %w", u.Cause)
+		}
+	}
+	return nil
 }
 
 // transfers returns the changes of hands that a row remembers, newest first.

@@ -103,6 +103,8 @@ func (p picture) digest() (first []inspect.Warning, count map[inspect.Code]int) 
 // planned returns the plan in a few words.
 func planned(s *inspect.Snapshot) string {
 	switch {
+	case s.Sessions:
+		return kindLine
 	case s.Plan == nil:
 		return "no plan"
 	case s.Plan.Open:

@@ -40,6 +40,9 @@ on their random incarnations; how many move does not.`,
 		if err != nil {
 			return err
 		}
+		if err := needsWorkers(s, "plan"); err != nil {
+			return err
+		}
 		for _, name := range *remove {
 			if !slices.Contains(workerNames(s), name) {
 				return missing("no such worker %s in group %s", quoted(name), quoted(s.Group))

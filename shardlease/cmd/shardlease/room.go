@@ -52,14 +52,14 @@ func slots(all []column, view, total int, widest map[string]int) (shown []slot) 
 	for i, c := range all {
 		order[i], rooms[i] = i, roomOf(c, view, total)
 		if r := &rooms[i]; r.most == 0 { // a name: no wider than the longest, and no narrower than its title
-			names[i], r.most = true, min(mostColumns, max(len(c.title), widest[c.title]))
+			names[i], r.most = true, min(mostColumns, max(len(c.heading()), widest[c.title]))
 			r.least = min(r.least, r.most)
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return rooms[a].rank - rooms[b].rank })
 	left := total
 	for n, i := range order {
-		if names[i] && n > 0 && widest[all[i].title] == 0 {
+		if all[i].hidden || names[i] && n > 0 && widest[all[i].title] == 0 {
 			continue // it would be empty
 		}
 		need := rooms[i].least

@@ -151,7 +151,7 @@ func (m model) reader() []string {
 	all := m.text()
 	title := "Keys of shardlease top"
 	if !m.help {
-		title = strings.TrimSuffix(viewTitles()[m.detail.view], "s") + " " + cell(m.detail.key)
+		title = strings.TrimSuffix(m.shown.viewTitles()[m.detail.view], "s") + " " + cell(m.detail.key)
 	}
 	if m.frozen {
 		title = "FROZEN  " + title
@@ -180,7 +180,7 @@ func (m model) titles() string {
 		if n > 0 {
 			b.WriteString(gap)
 		}
-		b.WriteString(s.fill(s.title))
+		b.WriteString(s.fill(s.heading()))
 	}
 	return m.line(piece{bold, b.String()})
 }
@@ -257,7 +257,7 @@ func (m model) nothing() string {
 	case eventsView:
 		return "Nothing has changed since the start."
 	case workersView:
-		return "The group has no workers. 'shardlease groups' lists the groups of the table."
+		return "The group has no " + wordsOf(m.shown.snapshot).worker + "s. 'shardlease groups' lists the groups of the table."
 	}
-	return "The group has no shards. 'shardlease groups' lists the groups of the table."
+	return "The group has no " + wordsOf(m.shown.snapshot).shard + "s. 'shardlease groups' lists the groups of the table."
 }

@@ -28,6 +28,8 @@ import (
 //	quarantine|unlist SHARD
 //	plan INCARNATION                 a worker plans that every owner keeps its shards
 //	wish KIND SUBJECT TO DURATION    of operator ann
+//	sessions INCARNATION             the group is one of sessions
+//	acquire LEASE INCARNATION NAME   a session creates a lease and holds it; with a lock delay: LEASE INCARNATION NAME 1m
 type seeder struct {
 	store lease.Store
 	group string
@@ -117,6 +119,18 @@ func (s *seeder) do(verb string, args []string) error {
 		return s.plan(s.seat(args[0]).Owner())
 	case "wish":
 		return s.wish(args)
+	case "sessions":
+		return s.write(protocol.BeginSessions(s.group, s.seat(args[0]).Owner(), st))
+	case "acquire":
+		owner := lease.Owner{Name: args[2], Incarnation: lease.Incarnation(args[1])}
+		if args[3] != "" {
+			delay, err := time.ParseDuration(args[3])
+			if err != nil {
+				return err
+			}
+			owner.LockDelay = delay
+		}
+		return s.write(protocol.BeginHeld(s.group, args[0], owner, st))
 	}
 	return fmt.Errorf("unknown verb")
 }

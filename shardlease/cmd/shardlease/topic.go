@@ -43,20 +43,21 @@ func (p *picture) shard(g *grid, name string) {
 
 // workers adds the fields of some workers: the columns of the command workers, their shards and their warnings.
 func (p *picture) workers(g *grid, which func(*inspect.Worker) bool) {
+	columns := inWords(p.snapshot, workerColumns())
 	for i := range p.snapshot.Workers {
 		w := &p.snapshot.Workers[i]
 		if !which(w) {
 			continue
 		}
 		for n, text := range workerCells(w) {
-			if text != "" && text != "-" {
-				g.field(strings.ToLower(workerColumns()[n].title), "%s", text)
+			if c := columns[n]; text != "" && text != "-" && !c.hidden {
+				g.field(strings.ToLower(c.heading()), "%s", text)
 			}
 		}
 		holds, gets := p.shardsOf(w)
-		g.field("holds", "%s", enumerated(holds))
+		g.field("holds", "%s", enumerated(holds, wordsOf(p.snapshot).shard))
 		if len(gets) > 0 {
-			g.field("takes over", "%s", enumerated(gets))
+			g.field("takes over", "%s", enumerated(gets, "shard"))
 		}
 		for _, wish := range p.snapshot.Wishes {
 			if wish.Subject == w.Seat.Name || wish.To == w.Seat.Name {
@@ -84,11 +85,11 @@ func (p *picture) shardsOf(w *inspect.Worker) (holds, gets []string) {
 }
 
 // enumerated returns the number of names, and the names.
-func enumerated(names []string) string {
+func enumerated(names []string, noun string) string {
 	if len(names) == 0 {
-		return "no shards"
+		return "no " + noun + "s"
 	}
-	return counted(len(names), "shard") + ": " + strings.Join(names, ", ")
+	return counted(len(names), noun) + ": " + strings.Join(names, ", ")
 }
 
 // warning adds a warning, and the fields of its subject.

@@ -15,12 +15,13 @@ import (
 type scope struct {
 	Group      string           `json:"group,omitempty"`
 	At         *time.Time       `json:"at,omitempty"`
+	Sessions   bool             `json:"sessions,omitempty"` // the group is one of sessions
 	Restored   bool             `json:"restored,omitempty"`
 	Unreadable []unreadableView `json:"unreadable,omitempty"`
 }
 
 func scopeOf(s *inspect.Snapshot) scope {
-	v := scope{Group: s.Group, At: stamp(s.At), Restored: s.Restored}
+	v := scope{Group: s.Group, At: stamp(s.At), Sessions: s.Sessions, Restored: s.Restored}
 	for _, u := range s.Unreadable {
 		v.Unreadable = append(v.Unreadable, unreadableView{u.Key.Kind.String(), u.Key.Name, u.Cause.Error()})
 	}
@@ -101,6 +102,7 @@ type transferView struct {
 	Shard      string     `json:"shard,omitempty"`
 	Generation string     `json:"generation"`
 	Reason     string     `json:"reason"`
+	Claimed    bool       `json:"claimed,omitempty"` // a claim; it repeats the reason for which the shard was free
 	From       string     `json:"from,omitempty"`
 	By         string     `json:"by,omitempty"`
 	Task       string     `json:"task,omitempty"`
@@ -111,7 +113,7 @@ type transferView struct {
 }
 
 func transferOf(shard string, t lease.Transfer) transferView {
-	v := transferView{Shard: shard, Generation: number(t.Generation), Reason: string(t.Reason), From: t.From, By: t.By, Task: t.Task, Did: t.Did, At: stamp(t.At), Note: t.Note}
+	v := transferView{Shard: shard, Generation: number(t.Generation), Reason: string(t.Reason), Claimed: t.Claimed(), From: t.From, By: t.By, Task: t.Task, Did: t.Did, At: stamp(t.At), Note: t.Note}
 	if t.Mode.Validate() == nil {
 		v.Mode = t.Mode.String()
 	}

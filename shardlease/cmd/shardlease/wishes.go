@@ -19,7 +19,7 @@ const aboutWishes = `
 
 The wish is stored in the table, and every plan follows it until it ends: after --for, or when 'shardlease
 lift' ends it. On a terminal the command asks for a confirmation. Without one it needs --yes. A group without
-any record is refused with exit code 3.`
+any record is refused with exit code 3, and a group of sessions, which has no plan, with exit code 4.`
 
 // A wishing stores or lifts a wish.
 type wishing func(ctx context.Context, s shardlease.Supervisor, args []string, o *wishOrders) error
@@ -81,6 +81,8 @@ func (p *program) showWorkers(ctx context.Context, kind string, args []string) e
 	switch {
 	case err != nil:
 		return err
+	case s.Sessions:
+		return needsWorkers(s, kind)
 	case s.Plan == nil && len(s.Shards)+len(s.Workers)+len(s.Wishes)+len(s.Unreadable) == 0:
 		return missing("no such group %s: it has no record in table %s; 'shardlease groups' lists the groups", quoted(p.at.group), quoted(p.at.table))
 	case len(args) == 0:

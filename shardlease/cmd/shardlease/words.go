@@ -1,0 +1,57 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// This file has the words for a group of sessions, whose shards are leases by name and whose workers are
+// sessions. Only texts for people have them: the fields of JSON, perfdata and metrics keep their names.
+
+// A vocabulary is what the things of a group are called.
+type vocabulary struct{ shard, worker, owner string }
+
+func wordsOf(s *inspect.Snapshot) vocabulary {
+	if s.Sessions {
+		return vocabulary{"lease", "session", "holder"}
+	}
+	return vocabulary{"shard", "worker", "owner"}
+}
+
+// kindLine tells people of which kind a group is that has no workers.
+const kindLine = "group kind: sessions"
+
+// gridOf returns a table about a group.
+func gridOf(s *inspect.Snapshot, columns []column) grid {
+	g := grid{columns: inWords(s, columns)}
+	if s.Sessions {
+		g.foot = []string{kindLine}
+	}
+	return g
+}
+
+// inWords returns columns for the kind of the group. In a group of sessions, columns that only fleets have
+// are hidden.
+func inWords(s *inspect.Snapshot, columns []column) []column {
+	if !s.Sessions {
+		return columns
+	}
+	names := map[string]string{"SHARD": "LEASE", "OWNER": "HOLDER", "WORKER": "SESSION"}
+	fleets := []string{"ATTEMPTS", "TARGET", "MOVE", "TAKING", "GIVING", "HANDOFF", "MAX SHARDS", "REVISION", "SETTLED"}
+	columns = slices.Clone(columns)
+	for i := range columns {
+		c := &columns[i]
+		c.head, c.hidden = names[c.title], slices.Contains(fleets, c.title)
+	}
+	return columns
+}
+
+// needsWorkers refuses a command for workers in a group of sessions, with the error of the Supervisor.
+func needsWorkers(s *inspect.Snapshot, verb string) error {
+	if !s.Sessions {
+		return nil
+	}
+	return &lease.RuleError{Transition: verb, Key: lease.Plan{Group: s.Group}.Key(), Rule: lease.ErrSessions}
+}

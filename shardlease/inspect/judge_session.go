@@ -1,0 +1,59 @@
+package inspect
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// idle returns what a group does while its table is restored.
+func (j *judge) idle() string {
+	if j.Sessions {
+		return "the sessions acquire nothing"
+	}
+	return "the workers claim nothing"
+}
+
+// sessions finds what is wrong with a group of sessions. Most conditions of a fleet mean nothing here: a
+// lease that nobody holds waits for no worker, a holder need not commit, and sessions may have different
+// lease times.
+func (j *judge) sessions() {
+	for i := range j.Shards {
+		switch of := &j.Shards[i]; of.State {
+		case Orphaned:
+			j.abandoned(of)
+		case Quarantined:
+			j.setAside(of)
+		}
+	}
+	for i := range j.Workers {
+		w := j.by[j.Workers[i].Seat.Incarnation]
+		if !w.Dead {
+			j.clock(w)
+		} else if w.Held > 0 {
+			j.warn(CodeSilent, slog.LevelWarn, w.Seat.Name, fmt.Sprintf("the session has stored no heartbeat for %s, its lease time is %v, and it holds %s.", about(w.Silent.D), w.Seat.TTL, many(w.Held, "lease")),
+				fmt.Sprintf("A session that waits for one of them evicts it; if none waits and its process has ended, `shardlease evict %s --why \"…\"` frees them.", quoted(string(w.Seat.Incarnation))))
+		}
+	}
+}
+
+// abandoned reports a lease whose holder has no seat. Nobody acquires it unless a caller wants it, so
+// that is no fault however long it lasts.
+func (j *judge) abandoned(s *Shard) {
+	text := fmt.Sprintf("its holder %q has no seat any more, and no session has acquired the lease%s.", s.Owner.Name, lasting(s.Since))
+	if delay := s.Owner.LockDelay; delay > 0 {
+		text = fmt.Sprintf("its holder %q has no seat any more, and no session has acquired the lease%s; its lock delay is %v.", s.Owner.Name, lasting(s.Since), delay.Round(time.Millisecond))
+	}
+	j.warn(CodeOrphaned, slog.LevelInfo, s.Name, text,
+		fmt.Sprintf("Nothing is to be done: the next session that wants the lease acquires it; `shardlease release %s --why \"…\"` frees it without the lock delay.", quoted(s.Name)))
+}
+
+// setAside reports a quarantined lease. Only operators quarantine leases by name.
+func (j *judge) setAside(s *Shard) {
+	text := fmt.Sprintf("operator %q has set the lease aside", s.Row.Last.By)
+	if note := s.Row.Last.Note; note != "" {
+		text += fmt.Sprintf(" (%s)", note)
+	}
+	j.warn(CodeQuarantined, slog.LevelWarn, s.Name, text+": no session acquires it.",
+		fmt.Sprintf("When it may be used again, `shardlease unquarantine %s --why \"…\"`.", quoted(s.Name)))
+}
