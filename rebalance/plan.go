@@ -32,7 +32,7 @@ type Place struct {
 type Worker struct {
 	Name     string
 	Tie      uint64            // Tie of the worker's incarnation
-	Labels   map[string]string // task: Config.Task; build: the version of its program
+	Labels   map[string]string // task: Config.Task; build: Config.Build
 	Limit    int               // how many shards the worker holds at most; 0 or less: any number
 	Leaving  bool              // the worker keeps its shards until others take them, and gets no more
 	Cordoned bool              // an operator wants the worker to keep its shards and to get no more

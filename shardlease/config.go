@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 // negative number or duration turns a field off; New refuses it where a field cannot be
 // off. Group and Handoff have no default.
 //
-// Workers of one group should agree on every field except Name, Task and MaxShards. Nothing
+// Workers of one group should agree on every field except Name, Task, Build and MaxShards. Nothing
 // breaks if they differ while a change is rolled out.
 type Config struct {
 	// Group is the name of the fleet. Workers of one group share its shards; groups do not
@@ -40,6 +41,11 @@ type Config struct {
 	// Task is free text: the run or the job that this worker serves. A [Supervisor] uses it
 	// to find the shards that a dead run still holds.
 	Task string
+	// Build is the version of this worker's program, for people and for planners
+	// (Labels of a [rebalance.Worker]). At most 64 bytes, because every look at the fleet reads it.
+	// Default: the version of the main module, or the first twelve characters of the VCS revision
+	// if the version was made from that; none if the program was built without either.
+	Build string
 
 	// TTL is the lease time: how long a worker's heartbeat counter may stand still before
 	// other workers evict it and claim its shards. The worker sends a heartbeat three times
@@ -166,9 +172,46 @@ func (c *Config) names(f *faults) {
 	if c.Name == "" {
 		c.Name = defaultName()
 	}
+	c.build(f)
 	f.wrap("Group", lease.Query{Group: c.Group, Kind: lease.KindLease}.Validate())
 	f.wrap("Name", lease.Owner{Name: c.Name, Incarnation: "-"}.Validate())
 	f.wrap("Task", lease.Owner{Name: "-", Incarnation: "-", Task: c.Task}.Validate())
+}
+
+// maxBuild is the longest Build, in bytes.
+const maxBuild = 64
+
+func (c *Config) build(f *faults) {
+	if c.Build == "" {
+		if info, ok := debug.ReadBuildInfo(); ok {
+			c.Build = buildOf(info)
+		}
+	}
+	f.wrap("Build", lease.Owner{Name: "-", Incarnation: "-", Task: c.Build}.Validate())
+	if len(c.Build) > maxBuild {
+		f.add("Build", fmt.Sprintf("must be at most %d bytes long, is %d", maxBuild, len(c.Build)))
+	}
+}
+
+// buildOf returns the version of a program. A version that Go has made from the revision is long, and says
+// no more than the revision itself.
+func buildOf(info *debug.BuildInfo) string {
+	version, revision, modified := info.Main.Version, "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = "+dirty"
+		}
+	}
+	if version == "(devel)" || revision != "" && strings.Contains(version, revision) {
+		version = ""
+	}
+	if version == "" && revision != "" {
+		version = revision + modified
+	}
+	return printable(version, maxBuild)
 }
 
 // defaultName returns a name that is unique enough for people; nothing relies on its
@@ -192,7 +235,7 @@ func (c *Config) times(f *faults) {
 	f.duration("Drain", &c.Drain, bounds{otherwise: max(defaultDrain, drain), least: drain, from: "two thirds of TTL", off: true})
 	f.duration("StallAfter", &c.StallAfter, bounds{least: ttl / 3, from: "a third of TTL", off: true})
 	f.duration("CommitTimeout", &c.CommitTimeout, bounds{otherwise: min(3*ttl, rebalance.MaxDuration), least: ttl, from: "TTL", off: true})
-	f.duration("Backoff", &c.Backoff, bounds{otherwise: time.Second, off: true})
+	f.duration("Backoff", &c.Backoff, bounds{otherwise: lease.DefaultBackoff, off: true})
 	f.duration("MaxBackoff", &c.MaxBackoff, bounds{otherwise: max(5*time.Minute, c.Backoff), least: min(c.Backoff, rebalance.MaxDuration), from: "Backoff"})
 	f.duration("PollEvery", &c.PollEvery, bounds{otherwise: 30 * time.Second, least: 100 * time.Millisecond})
 	f.duration("AuditEvery", &c.AuditEvery, bounds{otherwise: max(time.Minute, ttl), least: ttl, from: "TTL"})
@@ -263,13 +306,24 @@ func (c Config) engine(fault func(shard string, err error)) engine.Config {
 		c.Planner = &planner{Planner: p.Planner, name: p.name, fault: fault}
 	}
 	return engine.Config{
-		Group: c.Group, Name: c.Name, Task: c.Task,
+		Group: c.Group, Name: c.Name, Task: c.Task, Build: c.Build, Strategy: strategyOf(c.Handoff),
 		TTL: c.TTL, Drain: c.Drain,
 		Handoff: &strategy{handoff: c.Handoff, drain: c.Drain, prepares: c.Prepare != nil, fault: fault},
 		Planner: c.Planner, MaxShards: c.MaxShards, MaxMoves: c.MaxMoves,
 		StallAfter: c.StallAfter, CommitTimeout: c.CommitTimeout, MaxAttempts: int64(c.MaxAttempts), Backoff: c.Backoff, MaxBackoff: c.MaxBackoff,
 		Audit: c.AuditEvery, Poll: c.PollEvery, KeepUnlisted: c.KeepUnlisted, Order: setApart(c.Order, fault), Commits: c.Commit,
 	}
+}
+
+// strategyOf returns a handoff strategy as the seat shows it.
+func strategyOf(h rebalance.Handoff) string {
+	switch h := h.(type) {
+	case rebalance.Mode:
+		return h.String()
+	case rebalance.Terms:
+		return h.String()
+	}
+	return "custom"
 }
 
 // A strategy wraps the user's handoff strategy. It sets the preparation time, because only

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,8 @@ func TestEveryWrongFieldIsNamed(t *testing.T) {
 		{"Handoff", func(c *shardlease.Config) { c.Handoff = rebalance.HandoffFunc(nil) }},
 		{"Name", func(c *shardlease.Config) { c.Name = "a\nb" }},
 		{"Task", func(c *shardlease.Config) { c.Task = "\xff" }},
+		{"Build", func(c *shardlease.Config) { c.Build = "v1\nv2" }},
+		{"Build", func(c *shardlease.Config) { c.Build = strings.Repeat("v", 65) }},
 		{"TTL", func(c *shardlease.Config) { c.TTL = 299 * time.Millisecond }},
 		{"TTL", func(c *shardlease.Config) { c.TTL = -1 }},
 		{"TTL", func(c *shardlease.Config) { c.TTL = 25 * time.Hour }},
@@ -120,6 +123,35 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	_, err = shardlease.New(new(memstore.Store), shardlease.Static("a", "a"), valid())
 	if fault, ok := errors.AsType[*shardlease.SourceError](err); !ok || !slices.Equal(fault.Shards, []string{"a"}) {
 		t.Errorf("a static source with a shard twice: %v", err)
+	}
+}
+
+// TestDefaultBuild: a version that somebody has chosen is shown as it is. One that Go has made from the
+// revision is longer than the revision and says no more.
+func TestDefaultBuild(t *testing.T) {
+	const revision = "2b1ba3f20cde9a7d8e6f5a4b3c2d1e0f2b1ba3f2"
+	settings := func(modified string) []debug.BuildSetting {
+		return []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: revision}, {Key: "vcs.modified", Value: modified}}
+	}
+	for _, c := range []struct {
+		version  string
+		settings []debug.BuildSetting
+		want     string
+	}{
+		{"v1.4.2", nil, "v1.4.2"},
+		{"v1.4.2+dirty", settings("true"), "v1.4.2+dirty"},
+		{"v0.0.0-20261125120000-2b1ba3f20cde", nil, "v0.0.0-20261125120000-2b1ba3f20cde"},
+		{"v0.0.0-20261125120000-2b1ba3f20cde", settings("false"), "2b1ba3f20cde"},
+		{"v0.0.0-20261125120000-2b1ba3f20cde+dirty", settings("true"), "2b1ba3f20cde+dirty"},
+		{"(devel)", settings("false"), "2b1ba3f20cde"},
+		{"(devel)", nil, ""},
+		{"", nil, ""},
+		{"v1.0.0-" + strings.Repeat("x", 100), nil, "v1.0.0-" + strings.Repeat("x", 57)},
+	} {
+		info := &debug.BuildInfo{Main: debug.Module{Path: "example.com/orders", Version: c.version}, Settings: c.settings}
+		if got := shardlease.BuildOf(info); got != c.want {
+			t.Errorf("%s, %v: %q, want %q", c.version, c.settings, got, c.want)
+		}
 	}
 }
 

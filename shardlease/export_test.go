@@ -2,6 +2,7 @@ package shardlease
 
 import (
 	"context"
+	"runtime/debug"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -16,6 +17,9 @@ func SetWall(w *Worker, wall func() time.Time) { w.wall = wall }
 
 // Filled returns a configuration with its defaults.
 func Filled(c Config) (Config, error) { return c.withDefaults() }
+
+// BuildOf returns the default of Config.Build.
+func BuildOf(info *debug.BuildInfo) string { return buildOf(info) }
 
 // CheckRecord returns an error unless r is a record with the key k.
 func CheckRecord(r lease.Record, k lease.Key) error { return checkRecord("hook", r, k) }

@@ -34,6 +34,8 @@ type SessionConfig struct {
 	// Task is free text about the work of this session. [AcquireOptions] can set a task for each
 	// lease.
 	Task string
+	// Build is the version of this session's program, for people. Default as in [Config].
+	Build string
 
 	// TTL is the lease time: how long the heartbeat counter of this session may stand still before
 	// a session that waits for one of its leases evicts it. The session sends one heartbeat for all
@@ -63,7 +65,7 @@ type SessionConfig struct {
 // config returns the configuration of the worker inside the session.
 func (c SessionConfig) config() (Config, error) {
 	return Config{
-		Group: c.Group, Name: c.Name, Task: c.Task, TTL: c.TTL, Drain: c.Drain, CommitTimeout: c.CommitTimeout,
+		Group: c.Group, Name: c.Name, Task: c.Task, Build: c.Build, TTL: c.TTL, Drain: c.Drain, CommitTimeout: c.CommitTimeout,
 		Commit: c.Commit, Order: c.Order, Observe: c.Observe, EventQueue: c.EventQueue, Logger: c.Logger,
 		Handoff: rebalance.Eager, Backoff: -1,
 	}.withDefaults()
@@ -115,7 +117,10 @@ func NewSession(store lease.Store, config SessionConfig) (*Session, error) {
 	s := &Session{delay: delay, names: map[string]*acquisition{}}
 	s.worker = &Worker{
 		noun: "session", store: store, config: c, wall: time.Now, refuse: s.refuse,
-		engine: func(c engine.Config, now engine.Moment) stepper { return engine.NewSession(c, now) },
+		engine: func(c engine.Config, now engine.Moment) stepper {
+			c.Strategy = "" // a session moves nothing
+			return engine.NewSession(c, now)
+		},
 	}
 	return s, nil
 }

@@ -109,6 +109,20 @@ func TestSessionLife(t *testing.T) {
 	})
 }
 
+// TestSeatOfASession: it shows the build of the session, and no handoff strategy: a session moves nothing.
+func TestSeatOfASession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a := runSession(t, store, shardlease.SessionConfig{Name: "a", Build: "v1.4.2"})
+		a.lock(t, shardlease.AcquireOptions{}).Release("")
+		seats, err := shardlease.Supervisor{Store: store, Group: "locks", By: "ann"}.Workers(t.Context())
+		if err != nil || len(seats) != 1 || seats[0].Build != "v1.4.2" || seats[0].Since.IsZero() || seats[0].Handoff != "" {
+			t.Errorf("seats %+v, %v", seats, err)
+		}
+		a.end(t)
+	})
+}
+
 // TestSessionOfOneName: what a session holds or waits for it does not acquire twice; what was released
 // it does, at once.
 func TestSessionOfOneName(t *testing.T) {

@@ -172,6 +172,41 @@ func TestReadyTellsWhatIsMissing(t *testing.T) {
 	})
 }
 
+// TestSeatDescribesItsWorker: a seat shows the build, the handoff strategy and the backoff of its worker,
+// and since when the worker has had this seat.
+func TestSeatDescribesItsWorker(t *testing.T) {
+	custom := rebalance.HandoffFunc(func(string, rebalance.Why) rebalance.Terms { return rebalance.Terms{Mode: rebalance.Eager} })
+	for _, c := range []struct {
+		config  shardlease.Config
+		handoff string
+		backoff time.Duration
+	}{
+		{shardlease.Config{Build: "v1.4.2", Handoff: rebalance.Cooperative}, "cooperative", 0},
+		{shardlease.Config{Build: "v1.5.0-rc.1", Handoff: new(rebalance.Terms{Mode: rebalance.Eager, Drain: 30 * time.Second, AfterDrain: rebalance.Wait}), Backoff: -1}, "eager 30s wait default", -time.Millisecond},
+		{shardlease.Config{Build: "2b1ba3f20cde+dirty", Handoff: custom, Backoff: time.Minute}, "custom", time.Minute},
+	} {
+		bubble(t, func(t *testing.T) {
+			from := time.Now()
+			s := staged(t, 2, c.config, nil, "a")
+			for range 2 {
+				time.Sleep(time.Minute)
+				seats, err := s.operator().Workers(t.Context())
+				must(t, err)
+				if len(seats) != 1 || seats[0].Build != c.config.Build || seats[0].Handoff != c.handoff || seats[0].Backoff != c.backoff {
+					t.Fatalf("seats %+v", seats)
+				}
+				if took := seats[0].Since.Sub(from); took < 0 || took > beat+time.Second {
+					t.Errorf("the seat was taken %v after the worker had none", took)
+				}
+				from = time.Now()
+				_, err = s.operator().Evict(t.Context(), seats[0].Incarnation, "test")
+				must(t, err)
+				s.shared(2*beat, "a") // with a new seat
+			}
+		})
+	}
+}
+
 // TestStatus checks the status of a worker from its first seat to its end.
 func TestStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {

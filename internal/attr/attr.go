@@ -61,7 +61,6 @@ const (
 	Since       = "since"
 	Handoff     = "handoff"
 	Backoff     = "backoffMillis"
-	MaxAttempts = "maxAttempts"
 
 	Revision = "revision" // of seats too
 	Pages    = "pages"

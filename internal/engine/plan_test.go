@@ -961,3 +961,24 @@ func TestSpoiltPagesOfATarget(t *testing.T) {
 		}
 	}
 }
+
+// TestABuildIsNoInputOfAPlan: a deploy changes what seats show for people, and that alone makes no other plan.
+func TestABuildIsNoInputOfAPlan(t *testing.T) {
+	made := func(shown engine.Config) lease.Plan {
+		f := newFleet(t, 12, 0, rebalance.Eager)
+		f.config.Build, f.config.Strategy, f.config.Backoff = shown.Build, shown.Strategy, shown.Backoff
+		a := f.join()
+		f.join()
+		f.until(30*time.Second, f.even)
+		f.Run(20 * time.Second)
+		if seat := f.seat(a); seat.Build != shown.Build || seat.Handoff != shown.Strategy || seat.Backoff != shown.Backoff || seat.Since.IsZero() {
+			t.Errorf("the seat shows %+v", seat)
+		}
+		return f.plan()
+	}
+	one := made(engine.Config{Build: "v1.4.2", Strategy: "eager", Backoff: time.Minute})
+	two := made(engine.Config{Build: "v1.5.0", Strategy: "custom", Backoff: time.Hour})
+	if one.Inputs == "" || one.Inputs != two.Inputs || one.Revision != two.Revision {
+		t.Errorf("plan %d is made from %q, and plan %d from %q", one.Revision, one.Inputs, two.Revision, two.Inputs)
+	}
+}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -164,6 +165,7 @@ func (c *seat) create(t *turn) {
 	c.phase, c.me = creating, lease.Incarnation(s.ID)
 	w, err := protocol.Sit(lease.Seat{
 		Group: t.cfg.Group, Incarnation: c.me, Name: t.cfg.Name, Task: t.cfg.Task, TTL: t.cfg.TTL, MaxShards: int64(t.cfg.MaxShards),
+		Build: t.cfg.Build, Since: s.At, Handoff: t.cfg.Strategy, Backoff: cmp.Or(t.cfg.Backoff, -time.Millisecond),
 	}, t.stamp())
 	c.send(t, w, err)
 }

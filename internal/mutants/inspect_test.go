@@ -19,6 +19,8 @@ func inspectMutants() []mutant {
 			without("spoilt"), inInspect, "TestStates|TestExcuses"},
 		{"a free shard may rest before it is claimed", "shardlease/inspect.judge.unclaimed",
 			swap(`j.ttl + j.claiming() + _`, `j.ttl + j.claiming()`), inInspect, "TestRestsAreNoWarning|TestExcuses"},
+		{"a shard rests for a second where no seat shows another backoff", "shardlease/inspect.backoffOf",
+			swap(`cmp.Or(seat.Backoff, lease.DefaultBackoff)`, `cmp.Or(seat.Backoff, 0)`), inInspect, "TestStates|TestRestsAreNoWarning"},
 		{"unwell workers may wait before they claim", "shardlease/inspect.judge.unclaimed",
 			never("=unwell"), inInspect, "TestExcuses"},
 		{"a move may take as long as its terms allow", "shardlease/inspect.judge.move",

@@ -19,6 +19,8 @@ func watchMutants() []mutant {
 			cut("deletefunc"), inEngine, "TestUnreadablePageBeyondATarget"},
 		{"a malformed record is reported again", "internal/engine.faults.keep",
 			swap(`f.malformed[i].keep(t)`, `_ = i`), inEngine, "TestMalformedTargetIsReportedWhileItLasts"},
+		{"what a seat shows for people is no input of a plan", "internal/engine.inputs",
+			swap(`text(string(s.Incarnation))`, `text(string(s.Incarnation) + s.Build)`), inEngine, "TestABuildIsNoInputOfAPlan"},
 		{"a planner that follows its own plan ends the report of its target", "internal/engine.Engine.planSettled",
 			cut("unreadable"), inEngine, "TestMalformedTargetIsReportedWhileItLasts"},
 		{"plans do not wait for seats that expire much later", "internal/engine.peers.late",

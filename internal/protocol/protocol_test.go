@@ -655,6 +655,12 @@ func TestSeatSaysWhatFits(t *testing.T) {
 	if created.Backoff != -time.Millisecond || created.Since.Nanosecond() != 1_000_000 {
 		t.Errorf("backoff %v, since %v", created.Backoff, created.Since)
 	}
+	for given, want := range map[time.Duration]time.Duration{0: 0, lease.DefaultBackoff: 0, -1: 0, -time.Millisecond: -time.Millisecond, time.Minute + 1: time.Minute} {
+		w, err := protocol.Sit(lease.Seat{Group: "g", Incarnation: "i", Name: "n", TTL: time.Second, Backoff: given}, stamp())
+		if err != nil || w.Next.(lease.Seat).Backoff != want {
+			t.Errorf("a backoff of %v: %v, %v", given, w.Next, err)
+		}
+	}
 	var news []lease.News
 	for i := range lease.MaxNews + 7 {
 		news = append(news, lease.News{Kind: lease.NewsFinished, Shard: fmt.Sprintf("s-%03d", 999-i)})

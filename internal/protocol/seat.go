@@ -14,11 +14,21 @@ import (
 func Sit(s lease.Seat, st Stamp) (lease.Write, error) {
 	s.Beat, s.WriteID, s.At = 0, st.ID, wall(st.At)
 	s.TTL, s.Since = s.TTL.Truncate(time.Millisecond), wall(s.Since)
-	if s.Backoff = s.Backoff.Truncate(time.Millisecond); s.Backoff < 0 {
-		s.Backoff = -time.Millisecond // stored as a number, of which only the sign counts
-	}
+	s.Backoff = usualRest(s.Backoff)
 	s.Says = said(s.Says)
 	return checked(lease.Write{Op: lease.OpCreate, Next: s})
+}
+
+// usualRest returns a backoff as a seat stores it: the usual one not at all, because what all seats have
+// makes every listing of them dearer.
+func usualRest(d time.Duration) time.Duration {
+	switch d = d.Truncate(time.Millisecond); {
+	case d < 0:
+		return -time.Millisecond // stored as a number, of which only the sign counts
+	case d == lease.DefaultBackoff:
+		return 0
+	}
+	return d
 }
 
 // NextBeat is the next heartbeat of a worker, with what the worker publishes.

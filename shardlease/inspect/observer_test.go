@@ -98,10 +98,6 @@ func TestRestsAreNoWarning(t *testing.T) {
 			}
 			row.Past = row.Past[:strings.LastIndexByte(row.Past, '\n')] // the row has forgotten the first
 		},
-		"the backoff is not known": func(of *table, row *lease.Row) {
-			of.seats["a"].Backoff = 0
-			of.fail(row)
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			of, o := settled(t), inspect.Observer{}

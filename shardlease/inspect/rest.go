@@ -11,21 +11,16 @@ import (
 // defaultMaxBackoff is shardlease.Config's default for the longest rest of a failed shard.
 const defaultMaxBackoff = 5 * time.Minute
 
-// defaultBackoff is shardlease.Config's default for the first rest.
-const defaultBackoff = time.Second
-
 // A backoff is how the workers of a group let failed shards rest.
 type backoff struct {
 	first, most time.Duration
-	guessed     bool // a worker does not publish its backoff
 }
 
-// backoffOf returns the longest rests that any of the workers keeps, as far as they publish them.
+// backoffOf returns the longest rests that any of the workers keeps.
 func backoffOf(seats []lease.Seat, most time.Duration) backoff {
 	b := backoff{}
 	for _, seat := range seats {
-		b.guessed = b.guessed || seat.Backoff == 0
-		b.first = max(b.first, cmp.Or(seat.Backoff, defaultBackoff))
+		b.first = max(b.first, cmp.Or(seat.Backoff, lease.DefaultBackoff))
 	}
 	b.most = cmp.Or(most, max(defaultMaxBackoff, b.first))
 	return b
@@ -62,11 +57,8 @@ func (b backoff) longest(row lease.Row, only bool) time.Duration {
 		}
 		tries, rests = given, true
 	}
-	switch {
-	case !rests:
+	if !rests {
 		return 0
-	case b.guessed:
-		return b.most
 	}
 	return b.after(tries)
 }

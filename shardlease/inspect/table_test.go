@@ -80,7 +80,7 @@ func (of *table) beat(seat *lease.Seat) { seat.Beat, seat.At = seat.Beat+1, of.n
 func (of *table) seat(name string) *lease.Seat {
 	seat := &lease.Seat{
 		Group: group, Incarnation: lease.Incarnation(name + "-1"), WriteID: "w", Beat: 1, Name: name, TTL: ttl, At: of.now,
-		Since: of.now, Backoff: time.Second, MaxAttempts: 5,
+		Since: of.now,
 	}
 	of.seats[name] = seat
 	return seat

@@ -215,6 +215,12 @@ func TestMalformedItemsAreNamed(t *testing.T) {
 		"endless, wrapped":  {seat, attr.TTL, int64(1000 - 1<<58)},
 		"beat below zero":   {seat, attr.Beat, int64(-4)},
 		"a long rest":       {seat, attr.Backoff, int64(86_400_001)},
+		"build as flag":     {seat, attr.Build, true},
+		"build of lines":    {seat, attr.Build, "v1\nv2"},
+		"a long build":      {seat, attr.Build, strings.Repeat("v", lease.MaxName+1)},
+		"since as text":     {seat, attr.Since, "yesterday"},
+		"handoff as number": {seat, attr.Handoff, int64(1)},
+		"a long handoff":    {seat, attr.Handoff, strings.Repeat("e", lease.MaxName+1)},
 		"missing below":     {seat, attr.Missing, int64(-1)},
 		"revision below":    {seat, attr.Revision, int64(-1)},
 		"silent below":      {seat, attr.Silent, int64(-1)},
@@ -276,7 +282,7 @@ func fullSeat() lease.Seat {
 			},
 			Health: lease.Health{Unwell: "3 shards failed in a row", UnwellSince: at(6), Trial: true, Silent: 2, SilentSince: at(7), NoSource: true},
 		},
-		Build: "v1.2.3", Since: at(8), Handoff: "eager 20s force 0s", Backoff: -time.Millisecond, MaxAttempts: -1,
+		Build: "v1.2.3", Since: at(8), Handoff: "eager 20s force 0s", Backoff: -time.Millisecond,
 	}
 }
 
@@ -392,7 +398,7 @@ func FuzzDecode(f *testing.F) {
 			attr.Beat: n, attr.Name: owner, attr.TTL: m, attr.Wants: []string{element}, attr.Leaving: flag,
 			attr.Revision: n, attr.Missing: n, attr.Settled: flag, attr.News: []string{element, owner}, attr.NewsLeft: n,
 			attr.Unwell: past, attr.UnwellSince: m, attr.Trial: flag, attr.Silent: n, attr.SilentSince: m, attr.NoSource: flag,
-			attr.Build: owner, attr.Since: m, attr.Handoff: owner, attr.Backoff: m, attr.MaxAttempts: m,
+			attr.Build: owner, attr.Since: m, attr.Handoff: owner, attr.Backoff: m,
 			attr.Hold: state, attr.Give: state, attr.Pages: n, attr.Wishes: []string{element},
 		}
 		r, err := lease.Decode(item)

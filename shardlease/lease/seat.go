@@ -31,14 +31,17 @@ type Seat struct {
 	Says                    // what the worker publishes with its heartbeat
 	At        time.Time     // the worker's wall clock at its last heartbeat, for people
 
-	// The rest is for people and tools. A zero value is unknown.
+	// The rest is for people and tools, and stays as it is for the life of the seat. A text or a
+	// time that is zero is unknown.
 
-	Build       string        // the version of the worker's program
-	Since       time.Time     // when the worker started, by its wall clock
-	Handoff     string        // its handoff strategy
-	Backoff     time.Duration // how long a failed shard rests at first; negative: not at all
-	MaxAttempts int64         // after how many failures it quarantines a shard; negative: never
+	Build   string        // the version of the worker's program
+	Since   time.Time     // when the worker took this seat, by its wall clock
+	Handoff string        // its handoff mode or terms, or that it decides for each shard
+	Backoff time.Duration // how long a failed shard rests at first; 0: DefaultBackoff; negative: not at all
 }
+
+// DefaultBackoff is the backoff of a worker whose seat stores none.
+const DefaultBackoff = time.Second
 
 // Confirmed reports whether the worker has stored its first heartbeat. It claims nothing
 // before. An unconfirmed seat proves no life, even if a lease row names its incarnation: the
@@ -98,7 +101,6 @@ func (s Seat) encode(put func(string, any)) {
 	put(attr.Since, millis(s.Since))
 	put(attr.Handoff, s.Handoff)
 	put(attr.Backoff, s.Backoff.Milliseconds())
-	put(attr.MaxAttempts, s.MaxAttempts)
 }
 
 func (in *reader) seat(key Key) Seat {
@@ -107,7 +109,7 @@ func (in *reader) seat(key Key) Seat {
 		Name: in.text(attr.Name), Task: in.text(attr.Task), TTL: in.duration(attr.TTL),
 		MaxShards: in.number(attr.MaxShards), Says: in.says(), At: in.time(attr.At),
 		Build: in.text(attr.Build), Since: in.time(attr.Since), Handoff: in.text(attr.Handoff),
-		Backoff: in.duration(attr.Backoff), MaxAttempts: in.number(attr.MaxAttempts),
+		Backoff: in.duration(attr.Backoff),
 	}
 }
 

@@ -208,7 +208,7 @@ func adviceComesBackAsStored(b *bench) {
 	equal(b, "no wishes", b.look(wishes.Key()), lease.Record(wishes))
 
 	full := newSeat("c")
-	full.Build, full.Since, full.Handoff, full.Backoff, full.MaxAttempts = "v1", clock(), "eager", time.Second, 5
+	full.Build, full.Since, full.Handoff, full.Backoff = "v1", clock(), "eager", time.Minute
 	seat := b.putSeat(protocol.Sit(full, b.stamp()))
 	equal(b, "a seat", b.look(seat.Key()), lease.Record(seat))
 	asked := wants(b.free())

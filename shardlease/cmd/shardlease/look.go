@@ -232,7 +232,7 @@ same incarnation. With --observe the command watches the heartbeats, and BEATING
 
 func workerColumns() []column {
 	return cols("WORKER", "INCARNATION", ">HELD", ">TARGET", ">TAKING", ">GIVING", ">HEARTBEAT", "BEATING", "~STATE",
-		"+TASK", "+BUILD", "+HANDOFF", "+>TTL", "+>MAX SHARDS", "+STARTED", "+>REVISION", "+SETTLED")
+		"+TASK", "+BUILD", "+HANDOFF", "+>TTL", "+>MAX SHARDS", "+SINCE", "+>REVISION", "+SETTLED")
 }
 
 func workerCells(w *inspect.Worker) []string {

@@ -22,7 +22,7 @@ func roomOf(c column, view, total int) room {
 		rooms = map[string]room{
 			"WORKER": {0, name, 0}, "STATE": {1, 9, 60}, "HELD": {2, 5, 6}, "TARGET": {3, 6, 6}, "HEARTBEAT": {4, 9, 9},
 			"BEATING": {5, 7, 7}, "TAKING": {6, 6, 6}, "GIVING": {7, 6, 6}, "REVISION": {8, 12, 16}, "SETTLED": {9, 7, 7},
-			"TTL": {10, 5, 7}, "TASK": {11, 8, 20}, "BUILD": {12, 6, 20}, "INCARNATION": {13, 12, 26}, "STARTED": {14, 20, 20},
+			"TTL": {10, 5, 7}, "TASK": {11, 8, 20}, "BUILD": {12, 6, 20}, "INCARNATION": {13, 12, 26}, "SINCE": {14, 20, 20},
 			"HANDOFF": {15, 8, 11}, "MAX SHARDS": {16, 10, 10},
 		}
 	case warningsView:
