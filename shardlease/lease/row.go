@@ -47,7 +47,10 @@ type Row struct {
 type Owner struct {
 	Name        string
 	Incarnation Incarnation
-	Task        string // free text, for example a run or a job, by which the shards of a dead run can be found
+	// Task is what the owner works on, for example a run or a job. A slash separates a task from its
+	// part: "deploy/eu/db" is a descendant of "deploy/eu" and of "deploy". No part is empty, and a task has
+	// at most [MaxName] bytes. [Owner.Serves] finds the owners of a task and its descendants.
+	Task string
 	// LockDelay is how long no session acquires the lease after this owner was lost, in whole
 	// milliseconds; 0: there is no delay. Only sessions set it. It is part of the owner, so a release,
 	// and every other change of hands, removes it.
@@ -72,7 +75,7 @@ func (o Owner) Validate() error {
 	return errors.Join(
 		validName("owner name", o.Name),
 		validIncarnation(o.Incarnation),
-		validText("task", o.Task, MaxName),
+		validTask(o.Task),
 		validDelay(o.LockDelay))
 }
 
