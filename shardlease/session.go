@@ -309,7 +309,7 @@ func (s *Session) refuse(o engine.Unavailable) {
 	delete(s.names, o.Name)
 	a.result <- acquired{err: &HeldError{
 		Name: o.Name, Owner: o.Row.Owner, Generation: o.Row.Generation, Since: o.Row.Last.At, Lost: o.Lost,
-		Quarantined: o.Row.Quarantined, Finished: o.Row.Finished, Unreadable: o.Row.Generation == 0,
+		Quarantined: o.Row.Quarantined, Finished: o.Row.Finished, Unreadable: o.Row.Generation == 0, ReservedFor: o.Row.Reserved.For,
 	}}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Supervisor lists the shards and workers of a group, releases, quarantines and rewinds shards,
+// A Supervisor lists the shards and workers of a group, releases, reassigns, quarantines and rewinds shards,
 // evicts workers, and steers the plan. It is for operators' tools, and for programs that clean up
 // after the runs that they started. It needs no Worker: fill in its fields.
 //
@@ -40,7 +40,7 @@ import (
 // whether the last change of hands was yours. The row keeps the first [lease.MaxNote] bytes
 // of the reason. If an answer of the store was lost, lease.ErrOutdated may also mean that the
 // command was carried out and the shard has changed hands since. Then [lease.Row.History]
-// contains your change. ForceRelease recognizes that itself, and returns no error.
+// contains your change. ForceRelease and Reassign recognize that themselves, and return no error.
 //
 // A command also stores a wish of the kind "look", which ends after a minute. The workers
 // that watch the seats see it within a heartbeat interval, and read the row. Above eight workers,
@@ -149,7 +149,7 @@ func checkTask(task string) error {
 
 // ForceRelease releases a shard without the cooperation of its owner. Any worker may claim
 // the shard then, also the former owner: the command is for an owner that is dead or stuck,
-// and does not keep a shard away from a worker. If an answer of the store was lost, the row that
+// and does not keep a shard away from a worker, as [Supervisor.Reassign] does. If an answer of the store was lost, the row that
 // ForceRelease returns may show that a worker has claimed the shard again.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	row, err := s.forceRelease(ctx, shard, seen, why)
@@ -428,7 +428,8 @@ func (s Supervisor) command(ctx context.Context, verb, shard string, make transi
 // before the shard changed hands again. The history has no write ids, so released compares
 // everything else. Another command of this operator, in the same second and for the same owner,
 // would look the same; then too the owner has lost the shard, which is all that a forced release
-// promises. The other commands promise more, so they return lease.ErrOutdated.
+// promises, and a reassigned shard was reserved. The other commands promise more, so they return
+// lease.ErrOutdated.
 func released(now lease.Row, w lease.Write) bool {
 	old, _ := w.Old.(lease.Row)
 	next, _ := w.Next.(lease.Row)
@@ -437,7 +438,7 @@ func released(now lease.Row, w lease.Write) bool {
 	}
 	mine := next.Last
 	return slices.ContainsFunc(now.History(), func(t lease.Transfer) bool {
-		return t.Generation == mine.Generation && t.Reason == mine.Reason && t.From == mine.From && t.By == mine.By &&
+		return t.Generation == mine.Generation && t.Reason == mine.Reason && t.From == mine.From && t.By == mine.By && t.Did == mine.Did &&
 			t.At.Equal(mine.At.Truncate(time.Second))
 	})
 }

@@ -32,6 +32,7 @@ type Row struct {
 
 	Owner      Owner       // the worker that holds the shard; zero: nobody
 	OfferedTo  Incarnation // the successor that may take the shard over from Owner; empty: none
+	Reserved   Reservation // for whom the released shard is kept for a while; zero: for nobody
 	Checkpoint checkpoint.Checkpoint
 
 	Finished    bool // the shard has ended and is processed to its end
@@ -233,7 +234,7 @@ func (r Row) Validate() error {
 	errs := []error{
 		r.Key().Validate(), validID("write id", string(r.WriteID)),
 		positive("counter", r.Counter), positive("generation", r.Generation),
-		validParents(r.Shard, r.Parents), r.validateHold(), r.validateCheckpoint(), r.validateTransfers(),
+		validParents(r.Shard, r.Parents), r.validateHold(), r.validateReservation(), r.validateCheckpoint(), r.validateTransfers(),
 	}
 	if r.Failures.Count < 0 || r.Failures.Last < 0 || r.Failures.Last > r.Generation {
 		errs = append(errs, invalid("failures", "must not be negative or ahead of the generation"))
@@ -324,6 +325,9 @@ func (r Row) String() string {
 	if r.OfferedTo != "" {
 		fmt.Fprintf(&b, ", offered to %s", r.OfferedTo)
 	}
+	if !r.Reserved.IsZero() {
+		fmt.Fprintf(&b, ", reserved for %q for %v", r.Reserved.For, r.Reserved.Lasts)
+	}
 	fmt.Fprintf(&b, ", %v, last transfer %v", r.Checkpoint, r.Last)
 	return b.String()
 }
@@ -344,6 +348,9 @@ func (r Row) LogValue() slog.Value {
 	}
 	if r.OfferedTo != "" {
 		attrs = append(attrs, slog.String("offered_to", string(r.OfferedTo)))
+	}
+	if !r.Reserved.IsZero() {
+		attrs = append(attrs, slog.String("reserved_for", r.Reserved.For))
 	}
 	if n := r.Attempts(); n > 0 {
 		attrs = append(attrs, slog.Int64("attempts", n))
