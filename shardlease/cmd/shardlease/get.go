@@ -119,6 +119,9 @@ func detail(s *inspect.Snapshot, of *inspect.Shard, warnings []inspect.Warning, 
 	if !of.Target.IsZero() && of.Target != of.Owner {
 		add("target", "%s", describeOwner(of.Target))
 	}
+	if r := row.Reserved; !r.IsZero() {
+		add("reserved", "for %s, until %s after the last change", r.For, span(r.Lasts))
+	}
 	if of.Move != nil {
 		add("move", "%s", describeMove(of.Move))
 	}

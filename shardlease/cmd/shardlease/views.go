@@ -75,6 +75,7 @@ type shardView struct {
 	CheckpointAge *ageView        `json:"checkpointAge,omitempty"`
 	Checkpoint    *checkpointView `json:"checkpoint,omitempty"`
 	Move          *moveView       `json:"move,omitempty"`
+	Reserved      *reservedView   `json:"reserved,omitempty"`
 	Last          transferView    `json:"lastTransfer"`
 	LastFailure   *transferView   `json:"lastFailure,omitempty"`
 	SizeBytes     int             `json:"sizeBytes"`
@@ -86,6 +87,11 @@ type checkpointView struct {
 	At         *time.Time `json:"at,omitempty"`
 	Position   *string    `json:"position,omitempty"`
 	State      *string    `json:"state,omitempty"`
+}
+
+type reservedView struct {
+	For     string  `json:"for"`
+	Seconds float64 `json:"seconds"` // after the last change
 }
 
 type moveView struct {
@@ -137,6 +143,9 @@ func shardOf(s *inspect.Shard, positions bool) shardView {
 		if m.Mode.Validate() == nil {
 			v.Move.Mode = m.Mode.String()
 		}
+	}
+	if r := s.Row.Reserved; !r.IsZero() {
+		v.Reserved = &reservedView{r.For, seconds(r.Lasts)}
 	}
 	if s.LastFailure != nil {
 		v.LastFailure = new(transferOf("", *s.LastFailure))
