@@ -103,6 +103,14 @@ type moveView struct {
 	MaySeconds float64    `json:"maySeconds,omitempty"`
 }
 
+type tallyView struct {
+	Worker   string `json:"worker"`
+	Task     string `json:"task,omitempty"`
+	Released int    `json:"released"`
+	Expired  int    `json:"expired"`
+	Forced   int    `json:"forced"`
+}
+
 type transferView struct {
 	Shard      string     `json:"shard,omitempty"`
 	Generation string     `json:"generation"`
