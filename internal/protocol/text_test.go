@@ -67,7 +67,7 @@ func TestWritesNameTheirPurpose(t *testing.T) {
 			t.Errorf("%s: %v, %v", purpose, w, err)
 		}
 	}
-	if len(texts) != 23 {
+	if len(texts) != 24 {
 		t.Errorf("%d texts", len(texts))
 	}
 	refused := error(&lease.RefusedError{Op: lease.OpSwap, Key: seat.Key()})
