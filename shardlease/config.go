@@ -38,8 +38,8 @@ type Config struct {
 	// Name identifies this worker to people. It need not be unique. Default: host, process
 	// id and a few random letters.
 	Name string
-	// Task is free text: the run or the job that this worker serves. A [Supervisor] uses it
-	// to find the shards that a dead run still holds.
+	// Task is what this worker works on: a run or a job. Tasks form a tree: "deploy/eu" is a part of
+	// "deploy", see [lease.Owner]. A [Supervisor] uses it to find the shards that a dead run still holds.
 	Task string
 	// Build is the version of this worker's program, for people and for planners
 	// (Labels of a [rebalance.Worker]). At most 64 bytes, because every look at the fleet reads it.

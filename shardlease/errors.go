@@ -143,6 +143,9 @@ type HeldError struct {
 	Since       time.Time
 	Lost        bool // the holder is gone, and its lock delay is not over yet
 	Quarantined bool // an operator has quarantined the lease
+	// ReservedFor is the name of the session for which an operator reserves the lease
+	// ([Supervisor.Reassign]); empty: it is not reserved.
+	ReservedFor string
 	Finished    bool // the lease is finished: nobody can acquire it again
 	Unreadable  bool // the row of the lease cannot be read, and the other fields are empty
 }
@@ -159,6 +162,8 @@ func (e *HeldError) Error() string {
 		return text + " is finished"
 	case e.Quarantined:
 		return text + " is quarantined"
+	case e.ReservedFor != "":
+		return text + fmt.Sprintf(" is reserved for %q since %s", e.ReservedFor, e.Since.Format(time.RFC3339))
 	}
 	text += fmt.Sprintf(" is held by %v under generation %d since %s", e.Owner, e.Generation, e.Since.Format(time.RFC3339))
 	if e.Lost {

@@ -239,6 +239,8 @@ func ExampleWorker_Status() {
 	//   "moving": 0,
 	//   "requested": 0,
 	//   "abandoned": 0,
+	//   "released": 0,
+	//   "lost": 0,
 	//   "trustSeconds": 0,
 	//   "oldestMarkSeconds": 0,
 	//   "unhealthy": "worker \"a\": it is not running",

@@ -152,6 +152,7 @@ func (r *run) report(e event.Event) {
 	case event.Started:
 		e.Gap = gap(e.Transfer, e.At)
 	case event.Ended:
+		r.worker.ended(e.Cause)
 		if ep := r.episode[engine.Tenure{Shard: e.Shard, Generation: e.Generation}]; ep != nil {
 			r.hold(ep, e)
 			return

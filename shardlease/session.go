@@ -31,7 +31,7 @@ type SessionConfig struct {
 	Group string
 	// Name identifies this session to people. It need not be unique. Default as in [Config].
 	Name string
-	// Task is free text about the work of this session. [AcquireOptions] can set a task for each
+	// Task is what this session works on, as in [Config]. [AcquireOptions] can set a task for each
 	// lease.
 	Task string
 	// Build is the version of this session's program, for people. Default as in [Config].
@@ -160,7 +160,7 @@ func (s *Session) Run(ctx context.Context) error {
 
 // AcquireOptions are the options of one acquisition.
 type AcquireOptions struct {
-	// Task is free text about the purpose of this lease. Default: [SessionConfig.Task].
+	// Task is what this lease is for, as in [lease.Owner]. Default: [SessionConfig.Task].
 	Task string
 	// LockDelay replaces [SessionConfig.LockDelay] for this lease; negative: none.
 	LockDelay time.Duration
@@ -314,7 +314,7 @@ func (s *Session) refuse(o engine.Unavailable) {
 	delete(s.names, o.Name)
 	a.result <- acquired{err: &HeldError{
 		Name: o.Name, Owner: o.Row.Owner, Generation: o.Row.Generation, Since: o.Row.Last.At, Lost: o.Lost,
-		Quarantined: o.Row.Quarantined, Finished: o.Row.Finished, Unreadable: o.Row.Generation == 0,
+		Quarantined: o.Row.Quarantined, Finished: o.Row.Finished, Unreadable: o.Row.Generation == 0, ReservedFor: o.Row.Reserved.For,
 	}}
 }
 

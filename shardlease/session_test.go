@@ -123,6 +123,37 @@ func TestSeatOfASession(t *testing.T) {
 	})
 }
 
+// TestStatusCountsEnds: the status counts the tenures that a session has released and those that it has lost,
+// and neither those that an operator has ended nor those that it holds.
+func TestStatusCountsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		operator := shardlease.Supervisor{Store: store, Group: "locks", By: "ann"}
+		a := runSession(t, store, shardlease.SessionConfig{Name: "a", TTL: ttl})
+		a.lock(t, shardlease.AcquireOptions{}).Release("done")
+		time.Sleep(time.Minute)
+		a.lock(t, shardlease.AcquireOptions{})
+		_, err := operator.Evict(t.Context(), a.Status().Incarnation, "it looked dead")
+		must(t, err)
+		time.Sleep(time.Minute)
+		forced := a.lock(t, shardlease.AcquireOptions{})
+		_, err = operator.ForceRelease(t.Context(), "lock", forced.Generation(), "it hangs")
+		must(t, err)
+		if err := forced.MarkState("1", "late"); err != nil || forced.Flush(t.Context()) == nil {
+			t.Error("a released lease has taken a commit")
+		}
+		time.Sleep(time.Minute)
+		a.lock(t, shardlease.AcquireOptions{})
+		if s := a.Status(); s.Held != 1 || s.Released != 1 || s.Lost != 1 {
+			t.Errorf("status %+v", s)
+		}
+		a.end(t)
+		if s := a.Status(); s.Released != 2 || s.Lost != 1 || s.Phase != "stopped" {
+			t.Errorf("after Run: %+v", s)
+		}
+	})
+}
+
 // TestSessionOfOneName: what a session holds or waits for it does not acquire twice; what was released
 // it does, at once.
 func TestSessionOfOneName(t *testing.T) {

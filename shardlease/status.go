@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -116,7 +117,7 @@ func (w *Worker) because(text string, fault error) error {
 
 // A Status is the state of a worker at one moment, for people and for dashboards. Its JSON
 // has the fields group, name, task, incarnation, phase, revision, settled, held, moving, requested,
-// abandoned, trustSeconds, oldestMarkSeconds, unhealthy and unready. The revision is a string, because
+// abandoned, released, lost, trustSeconds, oldestMarkSeconds, unhealthy and unready. The revision is a string, because
 // some readers of JSON round large numbers. Durations are in seconds, and task, incarnation, unhealthy
 // and unready are absent if they are empty.
 type Status struct {
@@ -143,7 +144,13 @@ type Status struct {
 	// heartbeat interval ago or earlier. They ignore their contexts, so only a restart of the
 	// process ends them. No probe fails for them.
 	Abandoned int
-	Trust     time.Duration // for how long the worker may hold its shards without another confirmed heartbeat
+	// Released and Lost are how many tenures have ended since Run was called. The worker has ended the
+	// Released ones itself, or has handed them over. It lost the Lost ones: it was silent for too long or was
+	// evicted, or the table has another holder (the causes expired, unreachable, fenced, vanished and
+	// conflict). Tenures that an operator has ended are in neither. A worker that dies counts nothing:
+	// package inspect counts from the rows how tenures have ended.
+	Released, Lost int
+	Trust          time.Duration // for how long the worker may hold its shards without another confirmed heartbeat
 	// OldestMark is the age of the oldest mark that the table has not accepted; 0 if there
 	// is none.
 	OldestMark time.Duration
@@ -160,7 +167,7 @@ func (w *Worker) Status() Status {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s.Phase, s.Abandoned = w.phase(), w.abandoned
+	s.Phase, s.Abandoned, s.Released, s.Lost = w.phase(), w.abandoned, w.released, w.lost
 	if w.state != running {
 		return s
 	}
@@ -215,6 +222,8 @@ type statusText struct {
 	Moving      int               `json:"moving"`
 	Requested   int               `json:"requested"`
 	Abandoned   int               `json:"abandoned"`
+	Released    int               `json:"released"`
+	Lost        int               `json:"lost"`
 	Trust       float64           `json:"trustSeconds"`
 	OldestMark  float64           `json:"oldestMarkSeconds"`
 	Unhealthy   string            `json:"unhealthy,omitempty"`
@@ -225,7 +234,7 @@ func (s Status) text() statusText {
 	// Seconds() would return 1.7469999999999999 for 1.747 s.
 	seconds := func(d time.Duration) float64 { return float64(d.Round(time.Millisecond).Milliseconds()) / 1000 }
 	return statusText{
-		s.Group, s.Name, s.Task, s.Incarnation, s.Phase, s.Revision, s.Settled, s.Held, s.Moving, s.Requested, s.Abandoned,
+		s.Group, s.Name, s.Task, s.Incarnation, s.Phase, s.Revision, s.Settled, s.Held, s.Moving, s.Requested, s.Abandoned, s.Released, s.Lost,
 		seconds(s.Trust), seconds(s.OldestMark), s.Unhealthy, s.Unready,
 	}
 }
@@ -247,7 +256,7 @@ func (s *Status) UnmarshalJSON(text []byte) error {
 		return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 	}
 	*s = Status{
-		t.Group, t.Name, t.Task, t.Incarnation, t.Phase, t.Revision, t.Settled, t.Held, t.Moving, t.Requested, t.Abandoned,
+		t.Group, t.Name, t.Task, t.Incarnation, t.Phase, t.Revision, t.Settled, t.Held, t.Moving, t.Requested, t.Abandoned, t.Released, t.Lost,
 		duration(t.Trust), duration(t.OldestMark), t.Unhealthy, t.Unready,
 	}
 	return nil
@@ -283,6 +292,19 @@ func (w *Worker) abandon(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.abandoned += n
+}
+
+// ended counts a tenure that has ended.
+func (w *Worker) ended(cause event.Cause) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch cause {
+	case event.CauseExpired, event.CauseUnreachable, event.CauseFenced, event.CauseVanished, event.CauseConflict:
+		w.lost++
+	case event.CauseForced:
+	default:
+		w.released++
+	}
 }
 
 // publish stores the state of the engine for Status, Healthy and Ready.

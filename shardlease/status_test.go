@@ -363,11 +363,11 @@ func TestDrainingUntilRunReturns(t *testing.T) {
 
 func TestStatusAsJSON(t *testing.T) {
 	status := shardlease.Status{
-		Group: "orders", Name: "a", Incarnation: "a1", Phase: "serving", Revision: 1 << 53, Held: 3, Moving: 1, Requested: 2, Abandoned: 4,
+		Group: "orders", Name: "a", Incarnation: "a1", Phase: "serving", Revision: 1 << 53, Held: 3, Moving: 1, Requested: 2, Abandoned: 4, Released: 5, Lost: 6,
 		Trust: 8250 * time.Millisecond, OldestMark: time.Second, Unready: "it shuts down",
 	}
 	text, err := json.Marshal(status)
-	const want = `{"group":"orders","name":"a","incarnation":"a1","phase":"serving","revision":"9007199254740992","settled":false,"held":3,"moving":1,"requested":2,"abandoned":4,` +
+	const want = `{"group":"orders","name":"a","incarnation":"a1","phase":"serving","revision":"9007199254740992","settled":false,"held":3,"moving":1,"requested":2,"abandoned":4,"released":5,"lost":6,` +
 		`"trustSeconds":8.25,"oldestMarkSeconds":1,"unready":"it shuts down"}`
 	if err != nil || string(text) != want {
 		t.Errorf("%s, %v", text, err)

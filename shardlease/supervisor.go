@@ -13,7 +13,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Supervisor lists the shards and workers of a group, releases, quarantines and rewinds shards,
+// A Supervisor lists the shards and workers of a group, releases, reassigns, quarantines and rewinds shards,
 // evicts workers, and steers the plan. It is for operators' tools, and for programs that clean up
 // after the runs that they started. It needs no Worker: fill in its fields.
 //
@@ -40,7 +40,7 @@ import (
 // whether the last change of hands was yours. The row keeps the first [lease.MaxNote] bytes
 // of the reason. If an answer of the store was lost, lease.ErrOutdated may also mean that the
 // command was carried out and the shard has changed hands since. Then [lease.Row.History]
-// contains your change. ForceRelease recognizes that itself, and returns no error.
+// contains your change. ForceRelease and Reassign recognize that themselves, and return no error.
 //
 // A command also stores a wish of the kind "look", which ends after a minute. The workers
 // that watch the seats see it within a heartbeat interval, and read the row. Above eight workers,
@@ -139,21 +139,27 @@ func (s Supervisor) Get(ctx context.Context, shard string) (lease.Row, error) {
 	return row, nil
 }
 
-// ByTask returns the lease rows of the shards that workers of a task hold.
+// ByTask returns the lease rows of a task and of its descendants: the rows whose owner serves the task
+// ([lease.Owner.Serves]). A session may hold each lease for another task ([AcquireOptions]). The empty
+// task finds the owners without a task. ByTask reads all rows of the group.
 func (s Supervisor) ByTask(ctx context.Context, task string) ([]lease.Row, error) {
-	rows, err := s.List(ctx)
-	var held []lease.Row
-	for _, row := range rows {
-		if !row.Owner.IsZero() && row.Owner.Task == task {
-			held = append(held, row)
-		}
+	if err := checkTask(task); err != nil {
+		return nil, err
 	}
-	return held, err
+	rows, err := s.List(ctx)
+	return slices.DeleteFunc(rows, func(row lease.Row) bool { return !row.Owner.Serves(task) }), err
+}
+
+// checkTask reports a name that no task can have.
+func checkTask(task string) error {
+	var f faults
+	f.wrap("task", lease.Owner{Name: "-", Incarnation: "-", Task: task}.Validate())
+	return errors.Join(f...)
 }
 
 // ForceRelease releases a shard without the cooperation of its owner. Any worker may claim
 // the shard then, also the former owner: the command is for an owner that is dead or stuck,
-// and does not keep a shard away from a worker. If an answer of the store was lost, the row that
+// and does not keep a shard away from a worker, as [Supervisor.Reassign] does. If an answer of the store was lost, the row that
 // ForceRelease returns may show that a worker has claimed the shard again.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	row, err := s.forceRelease(ctx, shard, seen, why)
@@ -166,29 +172,32 @@ func (s Supervisor) forceRelease(ctx context.Context, shard string, seen int64, 
 	})
 }
 
-// ReleaseTask cleans up after a dead run: it evicts every worker of the task, as [Supervisor.Evict]
-// evicts one. So the other workers need not wait for the lease time. It returns the released rows;
-// the error names the shards that it could not release. Stop the task first. Otherwise its workers
-// take new seats and claim shards again. In a group of sessions it evicts every session that has the task
-// or holds a lease for it, and so releases all leases of that session.
+// ReleaseTask cleans up after a dead run: it releases what a task and its descendants hold
+// ([lease.Owner.Serves]), so that others need not wait for the lease time. It evicts every worker and
+// session of these tasks, as [Supervisor.Evict] evicts one. Of a session with another task it releases
+// only the leases that the session holds for these tasks ([AcquireOptions]), as
+// [Supervisor.ForceRelease] releases one; the session keeps its seat and its other leases.
+//
+// ReleaseTask returns the released rows; the error names the shards that it could not release. Stop the
+// task first. Otherwise its workers take new seats and claim shards again.
+//
+// It lists the seats once and the rows twice. Each release and each eviction adds a read and a write.
 func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.Row, error) {
 	if task == "" {
 		return nil, &ConfigError{Field: "task", Rule: "must be given: every worker without one has the empty task"}
 	}
+	if err := checkTask(task); err != nil {
+		return nil, err
+	}
 	var workers []lease.Incarnation
 	seats, err := s.Workers(ctx)
 	for _, seat := range seats {
-		if seat.Task == task {
+		if seat.Owner().Serves(task) {
 			workers = append(workers, seat.Incarnation)
 		}
 	}
-	rows, unread := s.ByTask(ctx, task)
-	for _, row := range rows {
-		workers = append(workers, row.Owner.Incarnation)
-	}
-	slices.Sort(workers)
-	released, expelled := s.expel(ctx, slices.Compact(workers), why)
-	return released, errors.Join(err, unread, expelled)
+	released, expelled := s.expel(ctx, workers, why, func(o lease.Owner) bool { return o.Serves(task) })
+	return released, errors.Join(err, expelled)
 }
 
 // Evict force-releases the shards of a worker and deletes its seat, so that the other workers claim
@@ -203,59 +212,71 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 // afterwards. If another worker, or this one under its new seat, claims such a shard first, a failed
 // attempt is counted for it.
 func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation, why string) ([]lease.Row, error) {
-	return s.expel(ctx, []lease.Incarnation{worker}, why)
+	return s.expel(ctx, []lease.Incarnation{worker}, why, func(o lease.Owner) bool { return o.Incarnation == worker })
 }
 
-// expel releases the shards of some workers, deletes the workers' seats, and then releases the
-// shards that they claimed in between. The second round also retries releases that failed in the
-// first.
-func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why string) ([]lease.Row, error) {
+// expel releases the shards of some workers and of the owners for which of is true, deletes their seats
+// as unseat does, and then releases the shards that they claimed in between. The second round also
+// retries releases that failed in the first.
+func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) ([]lease.Row, error) {
 	if err := s.check(true); err != nil {
 		return nil, err
 	}
-	released, valid, err := s.releaseAll(ctx, workers, why)
-	if !valid {
+	released, owners, err := s.releaseAll(ctx, workers, why, of)
+	if isInvalid(err) {
 		return nil, err
 	}
 	var errs []error
-	for _, worker := range workers {
-		errs = append(errs, s.unseat(ctx, worker))
+	owners = append(owners, workers...)
+	slices.Sort(owners)
+	for _, worker := range slices.Compact(owners) {
+		errs = append(errs, s.unseat(ctx, worker, of))
 	}
-	more, _, err := s.releaseAll(ctx, workers, why)
+	more, _, err := s.releaseAll(ctx, workers, why, of)
 	for _, row := range more { // a shard that was claimed in between is in both
 		released = slices.DeleteFunc(released, func(r lease.Row) bool { return r.Shard == row.Shard })
 	}
 	return append(released, more...), errors.Join(append(errs, err)...)
 }
 
-// releaseAll force-releases the shards that workers hold. If the reason cannot be stored, it is not
-// valid, and no row is released.
-func (s Supervisor) releaseAll(ctx context.Context, workers []lease.Incarnation, why string) (released []lease.Row, valid bool, err error) {
+// releaseAll force-releases the shards of some workers and of the owners for which of is true. It
+// returns these owners. If the reason cannot be stored, it releases no row.
+func (s Supervisor) releaseAll(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) (released []lease.Row, owners []lease.Incarnation, err error) {
 	rows, err := s.List(ctx)
 	errs := []error{err}
 	for _, row := range rows {
-		if row.Owner.IsZero() || !slices.Contains(workers, row.Owner.Incarnation) {
+		if row.Owner.IsZero() || !slices.Contains(workers, row.Owner.Incarnation) && !of(row.Owner) {
 			continue
 		}
+		owners = append(owners, row.Owner.Incarnation)
 		row, err := s.forceRelease(ctx, row.Shard, row.Generation, why)
 		switch {
 		case err == nil:
 			released = append(released, row)
-		case errors.Is(err, checkpoint.ErrInvalid) && !errors.Is(err, lease.ErrMalformed):
-			return nil, false, err
+		case isInvalid(err):
+			return nil, nil, err
 		}
 		errs = append(errs, err)
 	}
-	return released, true, errors.Join(errs...)
+	return released, owners, errors.Join(errs...)
 }
 
-// unseat deletes the seat of a worker, if there is one.
-func (s Supervisor) unseat(ctx context.Context, worker lease.Incarnation) error {
+// isInvalid reports whether err is that an argument of a command cannot be stored.
+func isInvalid(err error) bool {
+	return errors.Is(err, checkpoint.ErrInvalid) && !errors.Is(err, lease.ErrMalformed)
+}
+
+// unseat deletes the seat of a worker, if there is one, unless the seat can be read and of is false for
+// its owner.
+func (s Supervisor) unseat(ctx context.Context, worker lease.Incarnation, of func(lease.Owner) bool) error {
 	key := lease.Key{Group: s.Group, Kind: lease.KindSeat, Name: string(worker)}
 	for last, again := lease.WriteID(""), false; ; again = true {
 		record, err := s.Store.Get(ctx, key)
 		if errors.Is(err, lease.ErrNotFound) {
 			return nil
+		}
+		if seat, ok := record.(lease.Seat); ok && err == nil && !of(seat.Owner()) {
+			return nil // a session with another task, which held a lease for this one
 		}
 		w, err := eviction(key, record, err)
 		if err != nil {
@@ -417,7 +438,8 @@ func (s Supervisor) command(ctx context.Context, verb, shard string, make transi
 // before the shard changed hands again. The history has no write ids, so released compares
 // everything else. Another command of this operator, in the same second and for the same owner,
 // would look the same; then too the owner has lost the shard, which is all that a forced release
-// promises. The other commands promise more, so they return lease.ErrOutdated.
+// promises, and a reassigned shard was reserved. The other commands promise more, so they return
+// lease.ErrOutdated.
 func released(now lease.Row, w lease.Write) bool {
 	old, _ := w.Old.(lease.Row)
 	next, _ := w.Next.(lease.Row)
@@ -426,7 +448,7 @@ func released(now lease.Row, w lease.Write) bool {
 	}
 	mine := next.Last
 	return slices.ContainsFunc(now.History(), func(t lease.Transfer) bool {
-		return t.Generation == mine.Generation && t.Reason == mine.Reason && t.From == mine.From && t.By == mine.By &&
+		return t.Generation == mine.Generation && t.Reason == mine.Reason && t.From == mine.From && t.By == mine.By && t.Did == mine.Did &&
 			t.At.Equal(mine.At.Truncate(time.Second))
 	})
 }

@@ -194,6 +194,79 @@ func TestReleaseTask(t *testing.T) {
 	}
 }
 
+// TestReleaseTaskFindsDescendants: a task has the leases of its descendants too, and no other lease whose
+// task begins with the same letters.
+func TestReleaseTaskFindsDescendants(t *testing.T) {
+	store := new(memstore.Store)
+	s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
+	for shard, task := range map[string]string{"1": "deploy", "2": "deploy/eu/db", "3": "deployment", "4": ""} {
+		held(t, store, shard, task)
+	}
+	if rows, err := s.ByTask(t.Context(), "deploy"); err != nil || len(rows) != 2 || rows[0].Shard != "1" || rows[1].Shard != "2" {
+		t.Errorf("of deploy: %v, %v", rows, err)
+	}
+	if rows, err := s.ByTask(t.Context(), ""); err != nil || len(rows) != 1 || rows[0].Shard != "4" {
+		t.Errorf("without a task: %v, %v", rows, err)
+	}
+	if rows, err := s.ByTask(t.Context(), "deploy/"); !errors.Is(err, shardlease.ErrConfig) || len(rows) != 0 {
+		t.Errorf("of a name that no task can have: %v, %v", rows, err)
+	}
+	if rows, err := s.ReleaseTask(t.Context(), "deploy//eu", "why"); !errors.Is(err, shardlease.ErrConfig) || len(rows) != 0 {
+		t.Errorf("released %v: %v", rows, err)
+	}
+	if released, err := s.ReleaseTask(t.Context(), "deploy/eu", "why"); err != nil || len(released) != 1 || released[0].Last.Task != "deploy/eu/db" {
+		t.Errorf("released %v: %v", released, err)
+	}
+}
+
+// TestReleaseTaskSparesOtherLeases: a session with another task loses only the leases that it holds for
+// the task. A worker whose seat cannot be read is evicted.
+func TestReleaseTaskSparesOtherLeases(t *testing.T) {
+	store := new(memstore.Store)
+	link := storetest.NewLink(store)
+	s := shardlease.Supervisor{Store: link, Group: "orders", By: "ann"}
+	row, seat := fixture.Must[lease.Row](t, store), fixture.Must[lease.Seat](t, store)
+	hold := func(name string, by lease.Owner) { row(protocol.BeginHeld("orders", name, by, fixture.Stamp())) }
+	a, spoilt := lease.Owner{Name: "a", Incarnation: "a1"}, lease.Owner{Name: "b", Incarnation: "b1", Task: "deploy/eu"}
+	hold("1", lease.Owner{Name: "a", Incarnation: "a1", Task: "deploy/db"})
+	hold("2", a)
+	hold("3", spoilt)
+	for _, o := range []lease.Owner{a, spoilt, {Name: "c", Incarnation: "c1", Task: "deploy"}} {
+		seat(protocol.Sit(lease.Seat{Group: "orders", Incarnation: o.Incarnation, Name: o.Name, Task: o.Task, TTL: ttl}, fixture.Stamp()))
+	}
+	bad := func(k lease.Key, r lease.Record, err error) (lease.Record, error) {
+		if k.Kind == lease.KindSeat && k.Name == "b1" && err == nil {
+			return nil, &lease.MalformedError{Key: k, WriteID: r.Written()}
+		}
+		return r, err
+	}
+	link.OnGet(func(_ context.Context, k lease.Key, send func() (lease.Record, error)) (lease.Record, error) {
+		r, err := send()
+		return bad(k, r, err)
+	})
+	link.OnList(func(_ context.Context, _ lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+		return func(yield func(lease.Record, error) bool) {
+			for r, err := range send() {
+				if !yield(bad(r.Key(), r, err)) {
+					return
+				}
+			}
+		}
+	})
+	released, err := s.ReleaseTask(t.Context(), "deploy", "why")
+	if len(released) != 2 || released[0].Shard != "1" || released[1].Shard != "3" {
+		t.Errorf("released %v: %v", released, err)
+	}
+	for inc, stays := range map[lease.Incarnation]bool{"a1": true, "b1": false, "c1": false} {
+		if _, err := store.Get(t.Context(), lease.Key{Group: "orders", Kind: lease.KindSeat, Name: string(inc)}); (err == nil) != stays {
+			t.Errorf("the seat of %s: %v", inc, err)
+		}
+	}
+	if now, err := s.Get(t.Context(), "2"); err != nil || now.Owner != a {
+		t.Errorf("the lease without a task: %v, %v", now, err)
+	}
+}
+
 // TestEvictIsOnRecord: the rows of the evicted worker record the operator and the reason. No failed
 // attempt is counted, even for a shard that the worker claims meanwhile.
 func TestEvictIsOnRecord(t *testing.T) {

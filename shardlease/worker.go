@@ -51,7 +51,8 @@ type Worker struct {
 	status  engine.Status
 	tenures map[*Tenure]struct{} // the tenures that are not over
 
-	abandoned int // the number of handlers whose tenures were reported as over and running
+	abandoned      int // the number of handlers whose tenures were reported as over and running
+	released, lost int // the number of tenures that have ended, by how they ended
 }
 
 // New returns a worker. It reports all faults of its arguments at once.

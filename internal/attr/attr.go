@@ -21,6 +21,8 @@ const (
 	Incarnation          = "incarnation"
 	LockDelay            = "lockDelayMillis"
 	Offer                = "offeredTo"
+	ReservedFor          = "reservedFor"
+	Reserved             = "reservedMillis"
 	Position             = "checkpoint"
 	State                = "state"
 	CheckpointGeneration = "checkpointGeneration"

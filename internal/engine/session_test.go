@@ -387,6 +387,81 @@ func TestLockDelayCountsWithoutACaller(t *testing.T) {
 	}
 }
 
+// reassign takes the lease "lock" from its holder and reserves it for a name. The time of the command is
+// ahead of the sessions' clocks.
+func (h *hall) reassign(to string, lasts, ahead time.Duration) {
+	h.Helper()
+	row := h.row("lock")
+	s := protocol.Stamp{ID: "reassign-" + row.WriteID, At: virtual.Epoch().Add(h.Now() + ahead)}
+	w, err := protocol.Reassign(row, protocol.Command{Seen: row.Generation, By: "op"}, lease.Reservation{For: to, Lasts: lasts}, s)
+	if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
+		h.Fatal(err, errWrite)
+	}
+}
+
+// TestReservedLeaseGoesToItsName: a lease that was taken from a session that hangs goes to the session
+// with the stated name, although others have waited for longer and the named one begins to wait late.
+func TestReservedLeaseGoesToItsName(t *testing.T) {
+	h := newHall(t, 1)
+	a, b, c := h.join("a"), h.join("b"), h.join("c")
+	h.Run(time.Second)
+	a.acquire("lock")
+	h.until(time.Second, func() bool { return a.holds("lock") })
+	c.acquire("lock")
+	h.Run(time.Minute)
+	h.reassign("b", time.Minute, 0)
+	h.Run(30 * time.Second)
+	if c.holds("lock") {
+		t.Fatal("another session has acquired the reserved lease")
+	}
+	b.acquire("lock")
+	if took := h.until(time.Minute, func() bool { return b.holds("lock") }); took > sessionConfig().TTL/3+time.Second {
+		t.Errorf("the named session has acquired the lease after %v", took)
+	}
+	b.release("lock")
+	h.until(10*time.Second, func() bool { return c.holds("lock") }) // the next release reserves nothing
+}
+
+// TestReservationEnds: if no session with the stated name comes, a session that waits acquires the lease
+// when the time is over, and not before: also if the clock of the command was ahead, or if the session
+// has begun to wait late. One that only tries is told for whom the lease is reserved.
+func TestReservationEnds(t *testing.T) {
+	const lasts, pause = time.Minute, 5 * time.Second
+	for name, of := range map[string]struct{ late, ahead, least time.Duration }{
+		"all wait":             {0, 0, lasts},
+		"the command is ahead": {0, time.Hour, lasts},
+		"a session comes late": {lasts - time.Second, 0, lasts},
+		"and later":            {time.Hour, 0, time.Hour},
+	} {
+		h := newHall(t, 1)
+		a, c, d := h.join("a"), h.join("c"), h.join("d")
+		h.Run(time.Second)
+		a.acquire("lock")
+		h.until(time.Second, func() bool { return a.holds("lock") })
+		if of.late == 0 {
+			c.acquire("lock")
+		}
+		h.Run(10 * time.Second)
+		h.reassign("nobody", lasts, of.ahead)
+		from := h.Now()
+		h.Run(of.late)
+		if of.late == 0 {
+			h.Run(pause)
+			d.acquire("lock", func(in *engine.Acquire) { in.Try = true })
+			h.Run(pause)
+			if len(d.refused) != 1 || d.refused[0].Row.Reserved.For != "nobody" {
+				t.Errorf("%s: a try is told %v", name, d.refused)
+			}
+		} else {
+			c.acquire("lock")
+		}
+		h.until(2*time.Hour, func() bool { return c.holds("lock") })
+		if waited := h.Now() - from; waited < of.least || waited > of.least+pause {
+			t.Errorf("%s: acquired after %v, want %v", name, waited, of.least)
+		}
+	}
+}
+
 // TestWaiterReportsAnUnreadableRow: once, and as over when it can be read, or when nobody waits any more.
 func TestWaiterReportsAnUnreadableRow(t *testing.T) {
 	h := newHall(t, 1)

@@ -185,7 +185,7 @@ func (s *shard) claim(t *turn, w member, orphan bool, h *happened) {
 	if s.exhausted(t, orphan) {
 		guilty, known = w.fleet.guilty(t, at, orphan, s.row.read)
 	}
-	switch when := max(s.claimable(t), s.aim.rest); {
+	switch when := max(s.claimable(t), s.aim.rest, s.reserved(t)); {
 	case !known:
 		h.suspects = true
 		s.at(t, t.now.Mono.Add(t.beat/16))
@@ -217,6 +217,21 @@ func (s *shard) claimable(t *turn) Instant {
 	failed := at.Owner.IsZero() && (at.Last.Reason == lease.ReasonFailed || at.Last.Reason == lease.ReasonStalled)
 	if n := at.Failed(); failed && n > 0 {
 		return s.row.since.Add(backoff(n, t.cfg.Backoff, t.cfg.MaxBackoff))
+	}
+	return 0
+}
+
+// reserved returns until when a released shard is kept for another worker or session; 0: it is not. The
+// end is also computed from the wall clock: a process that starts again and again would never see a whole
+// reservation pass.
+//
+// Invariant: no reservation lasts longer than it says after this process has first seen it, whatever the
+// clocks of others show.
+func (s *shard) reserved(t *turn) Instant {
+	at := s.row.copy.Row()
+	if of := at.Reserved; of.For != "" && of.For != t.cfg.Name {
+		left := max(0, at.Last.At.Add(of.Lasts).Sub(t.now.Wall))
+		return min(s.row.since.Add(of.Lasts), t.now.Mono.Add(left))
 	}
 	return 0
 }

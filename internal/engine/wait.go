@@ -118,7 +118,7 @@ func (s *shard) wait(t *turn, w waiter) {
 // showed the row free or its own, it does not: the conditional write of the claim shows as much.
 func (s *shard) doubt() {
 	at := s.row.copy.Row()
-	free := at.Owner.IsZero() && !at.Finished && !at.Quarantined || at.Owner.Incarnation == s.mine()
+	free := at.Owner.IsZero() && !at.Finished && !at.Quarantined && at.Reserved.IsZero() || at.Owner.Incarnation == s.mine()
 	s.row.known, s.row.malformed = s.row.known && free && !s.row.malformed, false
 }
 
@@ -131,6 +131,9 @@ func (s *shard) contend(t *turn, w waiter) {
 	case at.Removed:
 		s.claimAs(t, protocol.ReviveHeld, w)
 	case at.Finished || at.Quarantined:
+		s.refuse(t, w.want, false)
+		s.lookAgain(t, w.want)
+	case at.Owner.IsZero() && s.before(t, s.reserved(t)):
 		s.refuse(t, w.want, false)
 		s.lookAgain(t, w.want)
 	case at.Owner.IsZero():

@@ -18,6 +18,7 @@
 //	Discard        held, no checkpoint      removed             the holder
 //	Finish         held                     finished            the holder
 //	ForceRelease   held                     free                an operator
+//	Reassign       held                     free, reserved      an operator
 //	Quarantine     free, held               quarantined         an operator, a worker
 //	Unquarantine   quarantined              free                an operator
 //	Rewind         free, quarantined,       free, quarantined   an operator
@@ -33,7 +34,7 @@
 //
 // The writes of a holder are swaps, and so are Unquarantine, Rewind, Remove, Revive and ReviveHeld,
 // which change rows without owner. The other changes of existing rows are transfers: Claim, Recover,
-// Seize, Take, ForceRelease, Quarantine and Adopt. [lease.Op] defines both. rules.go has what the
+// Seize, Take, ForceRelease, Reassign, Quarantine and Adopt. [lease.Op] defines both. rules.go has what the
 // transitions share, seat.go the transitions of seats, and plan.go those of the plan, of targets
 // and of wishes.
 //
@@ -264,6 +265,25 @@ func ForceRelease(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 		return lease.Write{}, rule(r, name, ErrNotHeld)
 	}
 	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced, "released"), s, nil)
+}
+
+// Reassign takes the shard from its owner, leaves it without one, and reserves it for the workers or
+// sessions with one name. The reservation keeps no write out: a claim by another is refused by the
+// engines that make claims, for a limited time, and never by a store.
+func Reassign(r lease.Row, c Command, to lease.Reservation, s Stamp) (lease.Write, error) {
+	const name = "reassign"
+	if err := seen(r, name, c); err != nil {
+		return lease.Write{}, err
+	}
+	if err := to.Validate(); err != nil {
+		return lease.Write{}, err
+	}
+	if r.Owner.IsZero() {
+		return lease.Write{}, rule(r, name, ErrNotHeld)
+	}
+	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced, "reassigned"), s, func(next *lease.Row) {
+		next.Reserved = to
+	})
 }
 
 // Quarantine sets the shard aside, held or not. The reason is ReasonFailed, ReasonStalled,

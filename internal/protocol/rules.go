@@ -189,6 +189,7 @@ func begin(r *lease.Row, began int64, to lease.Owner, t lease.Transfer, s Stamp)
 	t.Generation, t.From, t.Task, t.At, t.WriteID = began, r.Owner.Name, r.Owner.Task, wall(s.At), s.ID
 	t.Note = attr.Shortened(t.Note, lease.MaxNote)
 	r.Generation, r.Owner, r.OfferedTo, r.Last = began, to, "", t
+	r.Reserved = lease.Reservation{}
 }
 
 // write adds 1 to the counter, sets the write id, and checks the write as a store will.

@@ -43,6 +43,9 @@ func TestWritesNameTheirPurpose(t *testing.T) {
 		},
 		`finish of shard "shard-1" (`:         func() (lease.Write, error) { return protocol.Finish(a, ha, checkpoint.Mark{}, stamp()) },
 		`forced release of shard "shard-1" (`: func() (lease.Write, error) { return protocol.ForceRelease(a, command(a), stamp()) },
+		`reassignment of shard "shard-1" (`: func() (lease.Write, error) {
+			return protocol.Reassign(a, command(a), lease.Reservation{For: "b", Lasts: time.Second}, stamp())
+		},
 		`quarantine of shard "shard-1" (`: func() (lease.Write, error) {
 			return protocol.Quarantine(a, command(a), lease.ReasonForced, stamp())
 		},
@@ -64,7 +67,7 @@ func TestWritesNameTheirPurpose(t *testing.T) {
 			t.Errorf("%s: %v, %v", purpose, w, err)
 		}
 	}
-	if len(texts) != 23 {
+	if len(texts) != 24 {
 		t.Errorf("%d texts", len(texts))
 	}
 	refused := error(&lease.RefusedError{Op: lease.OpSwap, Key: seat.Key()})

@@ -45,6 +45,10 @@ func TestExcuses(t *testing.T) {
 			of.begin(of.rows["shard-0"], lease.ReasonReleased, "", "a")
 			of.seats["a"].Leaving, of.seats["b"].Leaving = true, true
 		}},
+		{"the shard is reserved for a worker that does not come", inspect.CodeUnclaimed, 5*time.Minute + ttl, func(of *table) {
+			of.begin(of.rows["shard-0"], lease.ReasonForced, "", "ann")
+			of.rows["shard-0"].Last.Did, of.rows["shard-0"].Reserved = "reassigned", lease.Reservation{For: "c", Lasts: 5 * time.Minute}
+		}},
 		{"the table was restored", inspect.CodeUnclaimed, 0, func(of *table) {
 			of.begin(of.rows["shard-0"], lease.ReasonReleased, "", "a")
 			of.verify = lease.ErrWentBack

@@ -84,6 +84,7 @@ func (j *judge) unclaimed(s *Shard) {
 	if unwell {
 		limit += longestIllness
 	}
+	limit += s.Row.Reserved.Lasts
 	age := s.Since
 	if !age.Observed && age.D > oldest.D { // no worker could claim it before
 		age.D, age.Known = oldest.D, oldest.Known && age.Known

@@ -78,6 +78,8 @@ func (r Row) encode(put func(string, any)) {
 	put(attr.Task, r.Owner.Task)
 	put(attr.LockDelay, r.Owner.LockDelay.Milliseconds())
 	put(attr.Offer, string(r.OfferedTo))
+	put(attr.ReservedFor, r.Reserved.For)
+	put(attr.Reserved, r.Reserved.Lasts.Milliseconds())
 	put(attr.Position, r.Checkpoint.Position)
 	put(attr.State, []byte(r.Checkpoint.State))
 	put(attr.CheckpointGeneration, r.Checkpoint.Generation)
@@ -221,6 +223,9 @@ func (in *reader) row(key Key) Row {
 		r.Owner.LockDelay = in.duration(attr.LockDelay)
 	}
 	r.Last = in.last(r.Generation, r.Owner.Task)
+	if r.Last.Did == didReassign { // a version that does not know the attributes leaves them in the row that it claims
+		r.Reserved = Reservation{For: in.text(attr.ReservedFor), Lasts: in.duration(attr.Reserved)}
+	}
 	r.Past = in.text(attr.Past)
 	if _, err := unpack(r.Past, r.Last); err != nil {
 		in.fail(attr.Past, err.Error())

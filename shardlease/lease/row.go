@@ -32,6 +32,7 @@ type Row struct {
 
 	Owner      Owner       // the worker that holds the shard; zero: nobody
 	OfferedTo  Incarnation // the successor that may take the shard over from Owner; empty: none
+	Reserved   Reservation // for whom the released shard is kept for a while; zero: for nobody
 	Checkpoint checkpoint.Checkpoint
 
 	Finished    bool // the shard has ended and is processed to its end
@@ -47,7 +48,10 @@ type Row struct {
 type Owner struct {
 	Name        string
 	Incarnation Incarnation
-	Task        string // free text, for example a run or a job, by which the shards of a dead run can be found
+	// Task is what the owner works on, for example a run or a job. A slash separates a task from its
+	// part: "deploy/eu/db" is a descendant of "deploy/eu" and of "deploy". No part is empty, and a task has
+	// at most [MaxName] bytes. [Owner.Serves] finds the owners of a task and its descendants.
+	Task string
 	// LockDelay is how long no session acquires the lease after this owner was lost, in whole
 	// milliseconds; 0: there is no delay. Only sessions set it. It is part of the owner, so a release,
 	// and every other change of hands, removes it.
@@ -72,7 +76,7 @@ func (o Owner) Validate() error {
 	return errors.Join(
 		validName("owner name", o.Name),
 		validIncarnation(o.Incarnation),
-		validText("task", o.Task, MaxName),
+		validTask(o.Task),
 		validDelay(o.LockDelay))
 }
 
@@ -240,7 +244,7 @@ func (r Row) Validate() error {
 	errs := []error{
 		r.Key().Validate(), validID("write id", string(r.WriteID)),
 		positive("counter", r.Counter), positive("generation", r.Generation),
-		validParents(r.Shard, r.Parents), r.validateHold(), r.validateCheckpoint(), r.validateTransfers(),
+		validParents(r.Shard, r.Parents), r.validateHold(), r.validateReservation(), r.validateCheckpoint(), r.validateTransfers(),
 	}
 	if r.Failures.Count < 0 || r.Failures.Last < 0 || r.Failures.Last > r.Generation {
 		errs = append(errs, invalid("failures", "must not be negative or ahead of the generation"))
@@ -331,6 +335,9 @@ func (r Row) String() string {
 	if r.OfferedTo != "" {
 		fmt.Fprintf(&b, ", offered to %s", r.OfferedTo)
 	}
+	if !r.Reserved.IsZero() {
+		fmt.Fprintf(&b, ", reserved for %q for %v", r.Reserved.For, r.Reserved.Lasts)
+	}
 	fmt.Fprintf(&b, ", %v, last transfer %v", r.Checkpoint, r.Last)
 	return b.String()
 }
@@ -351,6 +358,9 @@ func (r Row) LogValue() slog.Value {
 	}
 	if r.OfferedTo != "" {
 		attrs = append(attrs, slog.String("offered_to", string(r.OfferedTo)))
+	}
+	if !r.Reserved.IsZero() {
+		attrs = append(attrs, slog.String("reserved_for", r.Reserved.For))
 	}
 	if n := r.Attempts(); n > 0 {
 		attrs = append(attrs, slog.Int64("attempts", n))

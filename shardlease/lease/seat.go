@@ -65,7 +65,7 @@ func (s Seat) Owner() Owner { return Owner{Name: s.Name, Incarnation: s.Incarnat
 func (s Seat) Validate() error {
 	errs := []error{
 		s.Key().Validate(), validID("write id", string(s.WriteID)), validName("worker name", s.Name),
-		validText("task", s.Task, MaxName), s.Says.validate(),
+		validTask(s.Task), s.Says.validate(),
 		validText("build", s.Build, MaxName), validText("handoff", s.Handoff, MaxName),
 	}
 	if s.Beat < 0 {

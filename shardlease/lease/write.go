@@ -212,6 +212,8 @@ func (r Row) transferred(old Row) string {
 		return "claim"
 	case r.Last.Reason == ReasonAdopted:
 		return "adoption"
+	case !r.Reserved.IsZero():
+		return "reassignment"
 	}
 	return "forced release"
 }

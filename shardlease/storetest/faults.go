@@ -46,6 +46,14 @@ func scenes() []scene {
 			r := b.held("a")
 			return protocol.ForceRelease(r, command(r), b.stamp())
 		}},
+		{"reassign", "", func(b *bench) (lease.Write, error) {
+			r := b.held("a")
+			return protocol.Reassign(r, command(r), reservation(), b.stamp())
+		}},
+		{"claim of a reserved row", "b", func(b *bench) (lease.Write, error) {
+			r := b.held("a")
+			return protocol.Claim(b.put(protocol.Reassign(r, command(r), reservation(), b.stamp())), worker("b"), b.stamp())
+		}},
 		{"quarantine", "", func(b *bench) (lease.Write, error) {
 			r := b.held("a")
 			return protocol.Quarantine(r, command(r), lease.ReasonForced, b.stamp())
@@ -254,6 +262,7 @@ func badInputWritesNothing(b *bench) {
 			next.Last.Generation, next.Last.WriteID, next.Last.From, next.Last.Task = next.Generation, next.WriteID, next.Owner.Name, "another"
 			next.Past = r.Followed(next.Generation)
 		},
+		"a reservation of a held row": func(next *lease.Row) { next.Reserved = reservation() },
 		"an offer that outlives its generation": func(next *lease.Row) {
 			next.Generation++
 			next.Last.Generation, next.Last.WriteID, next.OfferedTo = next.Generation, next.WriteID, "x"

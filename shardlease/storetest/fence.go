@@ -162,6 +162,7 @@ func outdatedCommandIsRefused(b *bench) {
 	r := b.row()
 	for name, give := range map[string]func() (lease.Write, error){
 		"force-release": func() (lease.Write, error) { return protocol.ForceRelease(r, command, b.stamp()) },
+		"reassign":      func() (lease.Write, error) { return protocol.Reassign(r, command, reservation(), b.stamp()) },
 		"quarantine":    func() (lease.Write, error) { return protocol.Quarantine(r, command, lease.ReasonForced, b.stamp()) },
 		"unquarantine":  func() (lease.Write, error) { return protocol.Unquarantine(r, command, b.stamp()) },
 		"rewind":        func() (lease.Write, error) { return protocol.Rewind(r, command, mark("1"), b.stamp()) },
@@ -174,6 +175,34 @@ func outdatedCommandIsRefused(b *bench) {
 	forced := b.put(protocol.ForceRelease(r, protocol.Command{Seen: r.Generation, By: "operator", Note: "run 7 is dead"}, b.stamp()))
 	if !forced.Owner.IsZero() || forced.Last.Reason != lease.ReasonForced || forced.Last.Note != "run 7 is dead" || forced.Last.From != "b" {
 		b.Errorf("forced row is %v", forced)
+	}
+}
+
+// reservationEnds: a reservation is stored with the release that makes it, and removed by each next change
+// of hands. No store refuses a claim because of it. A late copy of the command does not bring it back.
+func reservationEnds(b *bench) {
+	for name, next := range map[string]func(lease.Row, protocol.Command) (lease.Write, error){
+		"claim by another": func(r lease.Row, _ protocol.Command) (lease.Write, error) {
+			return protocol.Claim(r, worker("b"), b.stamp())
+		},
+		"quarantine": func(r lease.Row, c protocol.Command) (lease.Write, error) {
+			return protocol.Quarantine(r, c, lease.ReasonForced, b.stamp())
+		},
+		"rewind": func(r lease.Row, c protocol.Command) (lease.Write, error) {
+			return protocol.Rewind(r, c, mark("1"), b.stamp())
+		},
+		"remove": func(r lease.Row, c protocol.Command) (lease.Write, error) { return protocol.Remove(r, c, b.stamp()) },
+	} {
+		b.store = b.open(b.T)
+		held := b.held("a")
+		command, err := protocol.Reassign(held, protocol.Command{Seen: held.Generation, By: "op"}, reservation(), b.stamp())
+		reserved := b.put(command, err)
+		equal(b, "the reservation", b.row().Reserved, reservation())
+		b.staleHandle(held)
+		w, err := next(reserved, protocol.Command{Seen: reserved.Generation, By: "op"})
+		equal(b, "the reservation after a "+name, b.put(w, err).Reserved, lease.Reservation{})
+		b.refuse(command, nil)
+		equal(b, "the reservation as stored after a "+name, b.row().Reserved, lease.Reservation{})
 	}
 }
 

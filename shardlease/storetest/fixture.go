@@ -48,6 +48,10 @@ func hold(r lease.Row) lease.Hold {
 	return lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation, Order: checkpoint.Decimal}
 }
 
+func reservation() lease.Reservation {
+	return lease.Reservation{For: "c", Lasts: 1500 * time.Millisecond}
+}
+
 func mark(position string) checkpoint.Mark {
 	return checkpoint.Mark{Position: position, State: "state of " + position}
 }

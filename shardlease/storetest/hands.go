@@ -116,6 +116,9 @@ func (b *bench) transfers() map[string]func(lease.Row) (lease.Write, error) {
 		"force-release": func(r lease.Row) (lease.Write, error) {
 			return protocol.ForceRelease(r, protocol.Command{Seen: r.Generation, By: "op"}, b.stamp())
 		},
+		"reassign": func(r lease.Row) (lease.Write, error) {
+			return protocol.Reassign(r, protocol.Command{Seen: r.Generation, By: "op"}, reservation(), b.stamp())
+		},
 		"quarantine": func(r lease.Row) (lease.Write, error) {
 			return protocol.Quarantine(r, protocol.Command{Seen: r.Generation, By: "op"}, lease.ReasonForced, b.stamp())
 		},

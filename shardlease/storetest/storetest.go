@@ -25,6 +25,7 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		{"RecreatedShardRefusesEarlierGenerations", recreatedShardRefusesEarlierGenerations},
 		{"LeaseByNameIsDiscardedAndRevived", leaseByName},
 		{"OutdatedCommandIsRefused", outdatedCommandIsRefused},
+		{"ReservationEndsWithItsGeneration", reservationEnds},
 		{"LateTwinOfAnEarlierWriteIsRefused", lateTwinOfAnEarlierWrite},
 		{"SwapFromAnExpectedRowIsRefused", swapFromAnExpectedRow},
 		// Changes of hands.

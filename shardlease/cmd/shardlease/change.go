@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -102,6 +103,30 @@ dead or whose handler hangs. The late writes of the former owner are refused.` +
 		Example: "  shardlease release shard-7 --why \"handler hangs\"\n  shardlease release shard-7 --why \"handler hangs\" --generation 41 --yes",
 	}, "release", "released", always, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
 		return s.ForceRelease(ctx, row.Shard, row.Generation, why)
+	})
+}
+
+func (p *program) reassignCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "reassign SHARD", Short: "Takes a shard from its owner for another worker",
+		Long: `Takes a shard from its owner, and gives it to the worker or session with the name --to. Others may not claim
+it before the time --for is over, unless another command changes the shard. It is for an owner that is dead or
+whose handler hangs. In a group of workers the shard is also pinned for that time.` + aboutChanges,
+		Example: "  shardlease reassign shard-7 --to worker-3 --why \"handler hangs\"",
+	}
+	to := c.Flags().String("to", "", "the `NAME` of the worker or session that gets the shard")
+	within := c.Flags().Duration("for", time.Minute, "how long no other one may claim it")
+	check := func() (string, error) {
+		if err := (lease.Reservation{For: *to, Lasts: time.Millisecond}).Validate(); err != nil {
+			return "", usage("needs --to NAME: the name of a worker or session")
+		}
+		if err := (lease.Reservation{For: *to, Lasts: within.Truncate(time.Millisecond)}).Validate(); err != nil {
+			return "", usage("--for must be from 1ms to 24h")
+		}
+		return fmt.Sprintf(" to %s, and keep it from all others for %v", quoted(*to), *within), nil
+	}
+	return p.changeCommand(c, "reassign", "reassigned", check, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
+		return s.Reassign(ctx, row.Shard, row.Generation, *to, *within, why)
 	})
 }
 

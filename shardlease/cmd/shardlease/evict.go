@@ -118,9 +118,11 @@ func (p *program) showHeld(s *inspect.Snapshot, workers []lease.Incarnation) {
 
 func (p *program) releaseTaskCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "release-task TASK", Short: "Evicts every worker of a task", Args: arguments,
-		Long: `Evicts every worker of a task, for example of a run that has died: it releases their shards and deletes their
-seats. Stop the task first: otherwise its workers take new seats and claim shards again.
+		Use: "release-task TASK", Short: "Releases what a task and its descendants hold", Args: arguments,
+		Long: `Evicts every worker of a task and of its descendants, for example of a run that has died: it releases their
+shards and deletes their seats. The descendants of deploy are the tasks whose names begin with deploy/. A
+session with another task loses only the leases that it holds for these tasks. Stop the task first: otherwise
+its workers take new seats and claim shards again.
 
 On a terminal the command asks for the name of the task. Without one it needs --yes.`,
 		Example:           "  shardlease release-task run-17 --why \"run was cancelled\"",
@@ -138,12 +140,16 @@ On a terminal the command asks for the name of the task. Without one it needs --
 		if err != nil {
 			return err
 		}
-		workers := workersOf(snapshot, args[0])
-		if len(workers) == 0 {
+		workers, lent := servants(snapshot, args[0])
+		if len(workers)+lent == 0 {
 			return missing("no such task %s: no worker of group %s serves it", quoted(args[0]), quoted(p.at.group))
 		}
 		p.showHeld(snapshot, workers)
-		if err := p.confirm(ctx, o, args[0], fmt.Sprintf("This will evict %s.", counted(len(workers), wordsOf(snapshot).worker))); err != nil {
+		ask := fmt.Sprintf("This will evict %s", counted(len(workers), wordsOf(snapshot).worker))
+		if lent > 0 {
+			ask += fmt.Sprintf(" and release %s of sessions with another task", counted(lent, "lease"))
+		}
+		if err := p.confirm(ctx, o, args[0], ask+"."); err != nil {
 			return err
 		}
 		s, w, err := p.supervise(ctx, o.by)
@@ -159,18 +165,25 @@ On a terminal the command asks for the name of the task. Without one it needs --
 	return c
 }
 
-// workersOf returns the incarnations that serve a task, with a seat or as owners.
-func workersOf(s *inspect.Snapshot, task string) (workers []lease.Incarnation) {
+// servants returns the incarnations that serve a task or its descendants, with a seat or as owners
+// without one, and how many leases for it are held by sessions whose seats have another task.
+func servants(s *inspect.Snapshot, task string) (workers []lease.Incarnation, lent int) {
 	for i := range s.Workers {
-		if seat := &s.Workers[i].Seat; seat.Task == task {
+		if seat := &s.Workers[i].Seat; seat.Owner().Serves(task) {
 			workers = append(workers, seat.Incarnation)
 		}
 	}
 	for i := range s.Shards {
-		if o := s.Shards[i].Owner; !o.IsZero() && o.Task == task {
+		o := s.Shards[i].Owner
+		if !o.Serves(task) {
+			continue
+		}
+		if w := s.Worker(o.Incarnation); w != nil && !w.Seat.Owner().Serves(task) {
+			lent++
+		} else {
 			workers = append(workers, o.Incarnation)
 		}
 	}
 	slices.Sort(workers)
-	return slices.Compact(workers)
+	return slices.Compact(workers), lent
 }

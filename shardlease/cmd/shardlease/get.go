@@ -124,6 +124,9 @@ func detail(s *inspect.Snapshot, of *inspect.Shard, warnings []inspect.Warning, 
 	if !of.Target.IsZero() && of.Target != of.Owner {
 		add("target", "%s", describeOwner(of.Target))
 	}
+	if r := row.Reserved; !r.IsZero() {
+		add("reserved", "for %s, until %s after the last change", r.For, span(r.Lasts))
+	}
 	if of.Move != nil {
 		add("move", "%s", describeMove(of.Move))
 	}
@@ -203,13 +206,18 @@ func (p *program) historyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "history [SHARD]", Short: "Lists the last changes of hands, newest first", Args: arguments,
 		Long: `Lists the changes of hands that the rows remember, newest first: of one shard, or of all shards. A row keeps
-the last few changes. "claimed after forced" is the claim of a shard that was free for the reason "forced".`,
-		Example:           "  shardlease history shard-7\n  shardlease history --since 1h",
+the last few changes. "claimed after forced" is the claim of a shard that was free for the
+reason "forced". With --count it prints how many tenures ended by a release, an expiry or a command, by worker and task.`,
+		Example:           "  shardlease history shard-7\n  shardlease history --since 1h\n  shardlease history --count",
 		ValidArgsFunction: p.completeArgs(shardNames),
 	}
 	f := formatFlag(c, allFormats()...)
 	since := c.Flags().Duration("since", 0, "only changes in the last so long; 0: all")
+	count := c.Flags().Bool("count", false, "count the ends of tenures")
 	c.RunE = p.do(func(ctx context.Context, args []string) error {
+		if *count {
+			return p.tally(ctx, args, *since, f)
+		}
 		var s *inspect.Snapshot
 		var err error
 		if len(args) == 1 {
@@ -235,6 +243,24 @@ the last few changes. "claimed after forced" is the claim of a shard that was fr
 		return p.show(s, r, f)
 	})
 	return c
+}
+
+// tally prints how the tenures of the group have ended.
+func (p *program) tally(ctx context.Context, args []string, since time.Duration, f *format) error {
+	if len(args) > 0 || since != 0 {
+		return usage("--count counts what all rows remember: it takes neither SHARD nor --since")
+	}
+	s, err := p.look(ctx)
+	if err != nil {
+		return err
+	}
+	r := &result{kind: "tallies", item: "tally", head: scopeOf(s), grid: grid{columns: cols("WORKER", "TASK", ">RELEASED", ">EXPIRED", ">FORCED")}}
+	for _, t := range s.Tallies() {
+		r.names = append(r.names, t.Worker)
+		r.items = append(r.items, tallyView{t.Worker, t.Task, t.Released, t.Expired, t.Forced})
+		r.grid.add(t.Worker, t.Task, strconv.Itoa(t.Released), strconv.Itoa(t.Expired), strconv.Itoa(t.Forced))
+	}
+	return p.show(s, r, f)
 }
 
 // since returns the time that lies so long ago; the zero time for 0.

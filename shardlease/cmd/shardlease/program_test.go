@@ -55,7 +55,7 @@ func invocations() map[string][]string {
 	yes := []string{"--why", "test", "--yes"}
 	return map[string][]string{
 		"groups": {}, "ls": {}, "workers": {}, "get": {"held"}, "history": {}, "plan": {"--add", "1"}, "events": {"--since", "2h"}, "check": {}, "wishes": {},
-		"release": {"--why", "test", "held"}, "release-task": append(yes, "run-17"), "evict": append(yes, "host-2"),
+		"release": {"--why", "test", "held"}, "reassign": {"--why", "test", "--to", "host-2", "held"}, "release-task": append(yes, "run-17"), "evict": append(yes, "host-2"),
 		"quarantine": {"--why", "test", "free"}, "unquarantine": {"--why", "test", "set-aside"},
 		"rewind": {"--why", "test", "--to", "typed-12", "--mark-state", "typed-13", "held"}, "remove": {"--why", "test", "finished"},
 		"cordon": append(yes, "host-1"), "drain": append(yes, "host-1"), "pause": yes, "resume": {"--yes"}, "pin": append(yes, "held", "host-2"), "lift": {"--yes", "pause"},

@@ -71,7 +71,7 @@ func (p *program) root() *cobra.Command {
 	}
 	add(looking, p.groupsCommand(), p.lsCommand(), p.workersCommand(), p.getCommand(), p.historyCommand(), p.planCommand(),
 		p.eventsCommand(), p.topCommand(), p.checkCommand(), p.wishesCommand())
-	add(changing, p.releaseCommand(), p.releaseTaskCommand(), p.evictCommand(), p.quarantineCommand(), p.unquarantineCommand(),
+	add(changing, p.releaseCommand(), p.reassignCommand(), p.releaseTaskCommand(), p.evictCommand(), p.quarantineCommand(), p.unquarantineCommand(),
 		p.rewindCommand(), p.removeCommand())
 	add(steering, p.cordonCommand(), p.drainCommand(), p.pauseCommand(), p.resumeCommand(), p.pinCommand(), p.liftCommand())
 	add(keeping, p.tableCommand(), p.kclCommand(), p.demoCommand())

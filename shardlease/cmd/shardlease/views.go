@@ -76,6 +76,7 @@ type shardView struct {
 	CheckpointAge *ageView        `json:"checkpointAge,omitempty"`
 	Checkpoint    *checkpointView `json:"checkpoint,omitempty"`
 	Move          *moveView       `json:"move,omitempty"`
+	Reserved      *reservedView   `json:"reserved,omitempty"`
 	Last          transferView    `json:"lastTransfer"`
 	LastFailure   *transferView   `json:"lastFailure,omitempty"`
 	SizeBytes     int             `json:"sizeBytes"`
@@ -89,6 +90,11 @@ type checkpointView struct {
 	State      *string    `json:"state,omitempty"`
 }
 
+type reservedView struct {
+	For     string  `json:"for"`
+	Seconds float64 `json:"seconds"` // after the last change
+}
+
 type moveView struct {
 	From       *ownerView `json:"from"`
 	To         *ownerView `json:"to"`
@@ -96,6 +102,14 @@ type moveView struct {
 	Phase      string     `json:"phase"`
 	For        *ageView   `json:"for,omitempty"`
 	MaySeconds float64    `json:"maySeconds,omitempty"`
+}
+
+type tallyView struct {
+	Worker   string `json:"worker"`
+	Task     string `json:"task,omitempty"`
+	Released int    `json:"released"`
+	Expired  int    `json:"expired"`
+	Forced   int    `json:"forced"`
 }
 
 type transferView struct {
@@ -139,6 +153,9 @@ func shardOf(s *inspect.Shard, positions bool) shardView {
 		if m.Mode.Validate() == nil {
 			v.Move.Mode = m.Mode.String()
 		}
+	}
+	if r := s.Row.Reserved; !r.IsZero() {
+		v.Reserved = &reservedView{r.For, seconds(r.Lasts)}
 	}
 	if s.LastFailure != nil {
 		v.LastFailure = new(transferOf("", *s.LastFailure))

@@ -1,0 +1,199 @@
+package shardlease_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
+)
+
+// TestReassignToAWorker: a shard whose handler hangs goes from one worker to the named one, and to no
+// other, in a small fleet and in a large one.
+func TestReassignToAWorker(t *testing.T) {
+	for _, names := range [][]string{{"a", "b", "c"}, strings.Split("abcdefghijkl", "")} {
+		synctest.Test(t, func(t *testing.T) {
+			s := staged(t, 24, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, nil, names...)
+			time.Sleep(time.Minute)
+			for _, shard := range s.names()[:4] {
+				row := s.row(shard)
+				to := "b"
+				if row.Owner.Name == "b" {
+					to = "c"
+				}
+				got, err := s.operator().Reassign(t.Context(), shard, row.Generation, to, time.Minute, "its handler hangs")
+				if err != nil || !got.Owner.IsZero() || got.Last.Did != "reassigned" || got.Last.From != row.Owner.Name || got.Reserved.For != to {
+					t.Errorf("reassigned: %v, %v", got, err)
+				}
+				s.within(soon, "the named worker holds the shard", func() bool { return s.row(shard).Owner.Name == to })
+				if now := s.row(shard); now.Generation != row.Generation+2 || !now.Reserved.IsZero() {
+					t.Errorf("between the holders another one held the shard: %v", now)
+				}
+			}
+		})
+	}
+}
+
+// TestReassignToNobody: if no worker with that name comes, the shard is claimed by another one when the
+// time is over, and not before.
+func TestReassignToNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := staged(t, 6, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, nil, "a", "b", "c")
+		time.Sleep(time.Minute)
+		shard, from := s.names()[0], time.Now()
+		_, err := s.operator().Reassign(t.Context(), shard, s.row(shard).Generation, "nobody", time.Minute, "its handler hangs")
+		must(t, err)
+		s.within(time.Minute+soon, "a worker holds the shard", func() bool { return !s.row(shard).Owner.IsZero() })
+		if waited := time.Since(from); waited < time.Minute {
+			t.Errorf("claimed after %v", waited)
+		}
+	})
+}
+
+// TestReassignToASession: the lease of a session that hangs goes to the session with the stated name, with
+// its data. The row remembers the task that was interrupted, and the old holder cannot commit.
+func TestReassignToASession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a, b, c := runSession(t, store, shardlease.SessionConfig{Name: "a"}), runSession(t, store, shardlease.SessionConfig{Name: "b"}), runSession(t, store, shardlease.SessionConfig{Name: "c"})
+		first := a.lock(t, shardlease.AcquireOptions{Task: "deploy/eu"})
+		if err := first.MarkState("1", "data"); err != nil || first.Flush(t.Context()) != nil {
+			t.Error(err)
+		}
+		others := make(chan *shardlease.Tenure)
+		go func() { others <- c.lock(t, shardlease.AcquireOptions{}) }()
+		time.Sleep(time.Minute)
+
+		operator := shardlease.Supervisor{Store: store, Group: "locks", By: "ann"}
+		got, err := operator.Reassign(t.Context(), "lock", first.Generation(), "b", time.Minute, "it hangs")
+		if err != nil || got.Last.Task != "deploy/eu" {
+			t.Errorf("reassigned: %v, %v", got, err)
+		}
+		if _, err := store.Get(t.Context(), lease.Wishes{Group: "locks"}.Key()); !errors.Is(err, lease.ErrNotFound) {
+			t.Errorf("there are wishes in a group of sessions: %v", err)
+		}
+		_, err = a.TryAcquire(t.Context(), "other", shardlease.AcquireOptions{})
+		must(t, err)
+		_, err = c.TryAcquire(t.Context(), "other", shardlease.AcquireOptions{})
+		if held, ok := errors.AsType[*shardlease.HeldError](err); !ok || held.ReservedFor != "" {
+			t.Errorf("a lease that is held: %v", err)
+		}
+		d := runSession(t, store, shardlease.SessionConfig{Name: "d"})
+		_, err = d.TryAcquire(t.Context(), "lock", shardlease.AcquireOptions{})
+		if held, ok := errors.AsType[*shardlease.HeldError](err); !ok || held.ReservedFor != "b" || !errors.Is(err, lease.ErrHeld) || !strings.Contains(err.Error(), `reserved for "b"`) {
+			t.Errorf("a reserved lease: %v", err)
+		}
+		time.Sleep(20 * time.Second)
+		second := b.lock(t, shardlease.AcquireOptions{})
+		if second.Generation() != first.Generation()+2 || second.Checkpoint().State != "data" {
+			t.Errorf("the named session has generation %d after %d, data %q", second.Generation(), first.Generation(), second.Checkpoint().State)
+		}
+		if past := lockRow(t, store).History(); past[0].Did != "reassigned" || past[0].Task != "deploy/eu" || past[0].By != "ann" {
+			t.Errorf("the history begins with %v", past[0])
+		}
+		if err := first.MarkState("2", "late"); err == nil && first.Flush(t.Context()) == nil {
+			t.Error("the former holder has committed")
+		}
+		second.Release("done")
+		if third := <-others; third.Checkpoint().State != "data" {
+			t.Errorf("then acquired at %v", third.Checkpoint())
+		}
+		for _, g := range []*guest{a, b, c, d} {
+			g.end(t)
+		}
+	})
+}
+
+// TestReassignRefusesBadInput: nothing is written.
+func TestReassignRefusesBadInput(t *testing.T) {
+	store := new(memstore.Store)
+	s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
+	row := held(t, store, "s", "")
+	for name, tc := range map[string]struct {
+		to     string
+		within time.Duration
+		seen   int64
+		why    string
+		is     error
+		fields []string
+	}{
+		"nobody for no time": {"", 0, row.Generation, "", shardlease.ErrConfig, []string{"to", "within"}},
+		"two lines":          {"b\nc", time.Second, row.Generation, "", shardlease.ErrConfig, []string{"to"}},
+		"a year":             {"b", 365 * 24 * time.Hour, row.Generation, "", shardlease.ErrConfig, []string{"within"}},
+		"back in time":       {"b", -time.Second, row.Generation, "", shardlease.ErrConfig, []string{"within"}},
+		"another generation": {"b", time.Second, row.Generation - 1, "", lease.ErrOutdated, nil},
+	} {
+		got, err := s.Reassign(t.Context(), "s", tc.seen, tc.to, tc.within, tc.why)
+		if fields := blamed(err); !errors.Is(err, tc.is) || !slices.Equal(fields, tc.fields) {
+			t.Errorf("%s: %v, %v about %v", name, got, err, fields)
+		}
+	}
+	if now, err := s.Get(t.Context(), "s"); err != nil || now.WriteID != row.WriteID {
+		t.Errorf("the row is %v, %v", now, err)
+	}
+	if wishes, err := s.Wishes(t.Context()); err != nil || len(wishes) != 0 {
+		t.Errorf("the wishes are %v, %v", wishes, err)
+	}
+}
+
+// TestReassignWithoutAPin: if the pin cannot be stored, the error says that the shard is reserved.
+func TestReassignWithoutAPin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := storetest.NewLink(new(memstore.Store))
+		s := shardlease.Supervisor{Store: link, Group: "orders", By: "ann"}
+		row := held(t, link, "s", "")
+		link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+			if w.Key().Kind == lease.KindWishes {
+				return nil, errDown
+			}
+			return send()
+		})
+		got, err := s.Reassign(t.Context(), "s", row.Generation, "b", time.Minute, "why")
+		if !errors.Is(err, errDown) || !strings.HasPrefix(err.Error(), "reserved") || got.Reserved.For != "b" {
+			t.Errorf("%v, %v", got, err)
+		}
+	})
+}
+
+// TestReassignSurvivesALostAnswer: the answer is lost, and the named worker has claimed the shard before the
+// command is repeated. The history shows that the command was carried out; a forced release of the same
+// operator in the same second does not look like it.
+func TestReassignSurvivesALostAnswer(t *testing.T) {
+	for _, forced := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store, lost := new(memstore.Store), false
+			link := storetest.NewLink(store)
+			row := held(t, store, "s", "")
+			s := shardlease.Supervisor{Store: link, Group: "orders", By: "ann"}
+			put := fixture.Must[lease.Row](t, store)
+			link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+				if lost || w.Key().Kind != lease.KindLease {
+					return send()
+				}
+				lost = true
+				now := row
+				if forced {
+					now = put(protocol.ForceRelease(row, protocol.Command{Seen: row.Generation, By: "ann"}, protocol.Stamp{ID: "forced", At: time.Now()}))
+				} else if r, err := send(); err == nil {
+					now = r.(lease.Row)
+				}
+				put(protocol.Claim(now, lease.Owner{Name: "b", Incarnation: "b1"}, fixture.Stamp()))
+				return nil, errDown
+			})
+			got, err := s.Reassign(t.Context(), "s", row.Generation, "b", time.Minute, "why")
+			if got.Owner.Name != "b" || errors.Is(err, lease.ErrOutdated) != forced || !forced && err != nil {
+				t.Errorf("forced %v: %v, %v", forced, got, err)
+			}
+		})
+	}
+}
