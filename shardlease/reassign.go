@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -49,7 +48,7 @@ func (s Supervisor) Reassign(ctx context.Context, shard string, seen int64, to s
 	if err != nil || s.ofSessions(ctx) {
 		return row, err
 	}
-	pin := lease.Wish{Kind: lease.WishPin, Subject: shard, To: to, Why: attr.Shortened(why, lease.MaxName)}
+	pin := lease.Wish{Kind: lease.WishPin, Subject: shard, To: to, Why: printable(why, lease.MaxName)}
 	if err := s.wish(ctx, pin, within); err != nil {
 		return row, fmt.Errorf("reserved, but not pinned to %.64q: %w", to, err)
 	}
