@@ -207,38 +207,48 @@ func TestSignalsAreForwarded(t *testing.T) {
 	}
 }
 
-// TestLostLease: when an operator releases the lease, lock stops the program, and kills its whole group
-// if it does not end.
+// TestLostLease: when an operator releases the lease, lock stops the program, and kills what does not end
+// of its whole group: the program itself, or what the program leaves behind.
 func TestLostLease(t *testing.T) {
-	b := newBench(t)
-	if b.file == "" {
-		t.Skip("the test releases the lease in a file")
+	for name, script := range map[string]string{
+		"stubborn program": "trap '' TERM; sleep 600 & echo child $!; while :; do sleep 0.02; done",
+		"stubborn child":   "(trap '' TERM; while :; do sleep 0.02; done) & echo child $!; wait",
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			p := b.start("-grace 100ms", sh(script)...)
+			child, err := strconv.Atoi(p.Await(`child (\d+)`)[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.release("it hangs")
+			if code := p.Wait(); code != exitLost || !strings.Contains(p.Output(), "it hangs") {
+				t.Errorf("code %d: %s", code, p.Output())
+			}
+			process.Until(t, "the end of the child", func() bool { return gone(child) })
+		})
 	}
-	p := b.start("-grace 100ms", sh("trap '' TERM; sleep 600 & echo child $!; while :; do sleep 0.02; done")...)
-	child, err := strconv.Atoi(p.Await(`child (\d+)`)[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+}
+
+// release releases the lease, as an operator does.
+func (b *bench) release(why string) {
+	b.Helper()
 	l, err := parse(b.command("", "true"))
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
-	store, err := l.leases.Open(t.Context(), l.config.Group)
+	store, err := l.leases.Open(b.Context(), l.config.Group)
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	s := shardlease.Supervisor{Store: store, Group: l.config.Group, By: "ann"}
-	row, err := s.Get(t.Context(), "nightly")
+	row, err := s.Get(b.Context(), "nightly")
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
-	if _, err := s.ForceRelease(t.Context(), "nightly", row.Generation, "it hangs"); err != nil {
-		t.Fatal(err)
+	if _, err := s.ForceRelease(b.Context(), "nightly", row.Generation, why); err != nil {
+		b.Fatal(err)
 	}
-	if code := p.Wait(); code != exitLost || !strings.Contains(p.Output(), "it hangs") {
-		t.Errorf("code %d: %s", code, p.Output())
-	}
-	process.Until(t, "the end of the child", func() bool { return gone(child) })
 }
 
 // TestKilledLock: when lock is killed, Linux kills the program, and a lock that waits gets the lease.
