@@ -30,6 +30,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/examples/internal/ledger"
 	"github.com/shardlease/shardlease-go/examples/internal/table"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -66,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: group, Name: *name, TTL: *ttl})
+	session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: group, Name: *name, TTL: *ttl, Order: checkpoint.Decimal})
 	if err != nil {
 		return err
 	}

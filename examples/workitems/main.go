@@ -26,6 +26,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/examples/internal/ledger"
 	"github.com/shardlease/shardlease-go/examples/internal/table"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -67,7 +68,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	switch args[0] {
 	case "worker":
-		session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: group, Task: *task})
+		session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: group, Task: *task, Order: checkpoint.Decimal})
 		if err != nil {
 			return err
 		}
