@@ -1,115 +1,140 @@
-// Lock runs a command, such as a deployment script, while it holds a lease by name.
-//
-//	go run ./examples/lock deploy sh -c 'echo deploying under $SHARDLEASE_GENERATION'
-//
-// If the lease is held, the program prints the holder and waits for a while, because the holder may be
-// dead. After that it gives up, and the command does not run. The environment of the command contains
-// the fencing token; docs/leases.md shows how a script sends it to a service. With
-// LEASE_TABLE the leases are in a DynamoDB table, and without it in memory, where nobody else sees them.
+//go:build darwin || linux
+
+// Lock runs a program while it holds a lease. See README.md.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"log"
 	"os"
-	"os/exec"
-	"os/signal"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/shardlease/shardlease-go/dynamostore"
-	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/examples/internal/table"
 	"github.com/shardlease/shardlease-go/shardlease"
-	"github.com/shardlease/shardlease-go/shardlease/fence"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// wait is longer than the lease time of a holder, so it is long enough to replace a dead one.
-const wait = 30 * time.Second
+// The exit codes of lock itself. Every other code is that of the program: 128 and the number of a
+// signal if a signal ended it.
+const (
+	exitHeld      = 123 // somebody else holds the lease; the program was not run
+	exitLost      = 124 // the lease was lost, and the program stopped
+	exitFailed    = 125 // lock failed before it ran the program, or the command line is wrong
+	exitCannotRun = 126 // the program was found, and cannot be run
+	exitNotFound  = 127 // there is no such program
+)
+
+const usage = `usage: lock [flags] NAME -- PROGRAM [ARGUMENT]...
+
+Runs a program while it holds the lease of that name. SHARDLEASE_ and the name of a flag in capitals, with
+_ for -, is a variable that sets the flag, such as SHARDLEASE_TABLE. Exit codes: that of the program, 123:
+somebody else holds the lease, 124: the lease was lost and the program stopped, 125: lock failed, 126 and
+127: the program cannot be run, or there is none.
+`
 
 func main() {
-	if len(os.Args) < 3 {
-		log.Fatal("usage: lock NAME COMMAND [ARGUMENT...]")
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	store, err := open(ctx, os.Getenv("LEASE_TABLE"))
-	if err == nil {
-		err = run(ctx, store, os.Args[1], wait, exec.Command(os.Args[2], os.Args[3:]...))
-	}
+	code, err := run(os.Args[1:])
 	if err != nil {
-		log.Fatal(err)
+		say("%v", err)
 	}
+	os.Exit(code)
 }
 
-// run runs a command while it holds the lease of that name.
-func run(ctx context.Context, store lease.Store, name string, wait time.Duration, command *exec.Cmd) error {
-	session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: "locks"})
-	if err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancel(ctx)
-	over := make(chan error, 1)
-	go func() { over <- session.Run(ctx) }()
-	defer func() { stop(); <-over }() // after this, the session holds nothing
+// say prints a line of lock itself. Standard output belongs to the program.
+func say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "lock: "+format+"\n", args...)
+}
 
-	soon, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	options := shardlease.AcquireOptions{Task: filepath.Base(command.Path)}
-	tenure, err := session.TryAcquire(soon, name, options)
-	if held := err; errors.Is(held, lease.ErrHeld) { // a *HeldError, which names the holder
-		log.Println(held)
-		if tenure, err = session.Acquire(soon, name, options); err != nil {
-			return fmt.Errorf("%w; gave up: %w", held, err)
+// A lock is a command line.
+type lock struct {
+	leases      table.Flags
+	name        string // of the lease
+	config      shardlease.SessionConfig
+	wait, grace time.Duration
+	foreground  bool
+	program     []string
+}
+
+func parse(args []string) (*lock, error) {
+	l := &lock{}
+	f := flag.NewFlagSet("lock", flag.ContinueOnError)
+	f.Usage = func() { fmt.Fprint(f.Output(), usage, "\nFlags:\n"); f.PrintDefaults() }
+	l.leases.Define(f)
+	f.StringVar(&l.config.Group, "group", "locks", "the `GROUP` of the lease: the same for all who contend for it")
+	f.StringVar(&l.config.Task, "task", "", "free `TEXT` about the purpose, which is shown to those who find the lease held")
+	f.DurationVar(&l.config.TTL, "ttl", 10*time.Second, "the lease time: how soon others notice that this process is dead")
+	f.DurationVar(&l.config.LockDelay, "lock-delay", 5*time.Second, "how long nobody gets the lease after this process has lost it; at least -grace")
+	f.DurationVar(&l.wait, "wait", 25*time.Second, "how long to wait for the lease; negative: forever; 0: not at all, which never notices that the holder is dead")
+	f.DurationVar(&l.grace, "grace", 5*time.Second, "how long the program may take to end after SIGTERM, when the lease is lost; then it gets SIGKILL")
+	f.BoolVar(&l.foreground, "foreground", false, "leave the program in the process group of lock, so that it can read from a terminal")
+	var faults []error
+	f.VisitAll(func(each *flag.Flag) {
+		variable := "SHARDLEASE_" + strings.ToUpper(strings.ReplaceAll(each.Name, "-", "_"))
+		if value := os.Getenv(variable); value != "" {
+			if err := f.Set(each.Name, value); err != nil {
+				faults = append(faults, fmt.Errorf("%s: %w", variable, err))
+			}
 		}
-	}
-	if err != nil {
-		return err
-	}
-	defer tenure.Release("the command has ended")
-	return execute(tenure, command)
-}
-
-// execute runs the command with the fencing token in its environment, and kills it if the lease is lost.
-func execute(tenure *shardlease.Tenure, command *exec.Cmd) error {
-	token, _ := fence.FromContext(tenure.Context())
-	fields, err := token.Fields()
-	if err != nil {
-		return err
-	}
-	command.Env = os.Environ()
-	for field, value := range fields { // such as SHARDLEASE_GENERATION
-		command.Env = append(command.Env, strings.ToUpper(strings.ReplaceAll(field, "-", "_"))+"="+value)
-	}
-	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if err := command.Start(); err != nil {
-		return err
-	}
-	defer context.AfterFunc(tenure.Context(), func() { _ = command.Process.Kill() })()
-	if err := command.Wait(); err != nil {
-		return fmt.Errorf("%v: %w", command, err)
-	}
-	return nil
-}
-
-// open returns the store that holds the leases.
-func open(ctx context.Context, table string) (lease.Store, error) {
-	if table == "" {
-		return new(memstore.Store), nil
-	}
-	c, err := config.LoadDefaultConfig(ctx)
-	if err != nil {
+	})
+	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	client := dynamodb.NewFromConfig(c)
-	if err := dynamostore.CreateTable(ctx, client, table, dynamostore.TableOptions{}); err != nil {
+	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
-	return dynamostore.Open(ctx, client, table, dynamostore.Options{Group: "locks"})
+	if f.NArg() < 3 || f.Arg(1) != "--" {
+		return nil, errors.New("the arguments must be NAME -- PROGRAM [ARGUMENT]...: see lock -help")
+	}
+	l.name, l.program = f.Arg(0), f.Args()[2:]
+	return l, nil
+}
+
+func run(args []string) (code int, err error) {
+	l, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0, nil
+	}
+	if err != nil {
+		return exitFailed, err
+	}
+	signals := notify()
+	ctx, settle := interruptible(signals)
+	defer settle()
+	store, err := l.leases.Open(ctx, l.config.Group)
+	if err != nil {
+		return codeOfError(ctx, err)
+	}
+	session, err := shardlease.NewSession(store, l.config)
+	if err != nil {
+		return codeOfError(ctx, err)
+	}
+	running, stop := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() { defer close(over); _ = session.Run(running) }() // its error is also that of Acquire
+	defer func() { stop(); <-over }()                           // Run gives up the seat
+
+	tenure, err := l.acquire(ctx, session)
+	settle() // from here on, signals are for the program
+	if err == nil {
+		defer tenure.Release("the program has ended")
+		err = context.Cause(ctx) // a signal that came last
+	}
+	if err != nil {
+		return codeOfError(ctx, err)
+	}
+	return l.execute(session, tenure, signals)
+}
+
+// codeOfError returns the exit code and the message if the program is not run.
+func codeOfError(ctx context.Context, err error) (int, error) {
+	if interrupted, ok := errors.AsType[interruption](context.Cause(ctx)); ok {
+		return 128 + int(interrupted.signal), nil
+	}
+	if errors.Is(err, lease.ErrHeld) {
+		return exitHeld, err
+	}
+	return exitFailed, err
 }

@@ -1,43 +1,67 @@
+//go:build darwin || linux
+
 package main
 
 import (
-	"bytes"
-	"regexp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"syscall"
 	"testing"
-	"testing/synctest"
 
-	"go.uber.org/goleak"
+	"github.com/shardlease/shardlease-go/examples/internal/ledger"
+	"github.com/shardlease/shardlease-go/examples/internal/process"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { process.Main(m, map[string]func(){"workitems": main}) }
 
-func TestWorkItems(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		if err := run(t.Context(), &out); err != nil {
-			t.Error(err)
+// TestHangingWorkerIsReplaced: a worker is paused while it calls a tool. A supervisor takes the item
+// away, another worker continues it, and the tool refuses the call of the first worker when it arrives.
+func TestHangingWorkerIsReplaced(t *testing.T) {
+	var tool ledger.Ledger
+	network := process.NewNetwork(t, &tool, "/a/3")
+	leases, file := process.Table(t)
+	start := func(role string, flags ...string) *process.Process {
+		return process.Start(t, "workitems", slices.Concat([]string{role, "-tool", network.URL}, leases, flags)...)
+	}
+
+	one := start("worker", "-task", "run-1", "-items", "a,b")
+	old := <-network.Delayed
+	one.Pause(file)
+	supervisor := start("supervisor", "-patience", "1s")
+	two := start("worker", "-task", "run-2", "-items", "a,b")
+
+	supervisor.Await(`a: taken away from run-1 after step "2" of generation ` + old + `: no step for 1s`)
+	two.Await(`a: continues after step 2 under generation \d+`)
+	two.Await(`a: done`)
+	if status := network.Arrive(); status != http.StatusPreconditionFailed {
+		t.Errorf("the late call of the first worker got %d", status)
+	}
+	if refused := tool.Refused(); len(refused) != 1 || strconv.FormatInt(refused[0].Generation, 10) != old {
+		t.Errorf("the tool refused %v, and not generation %s", refused, old)
+	}
+
+	// The first worker wakes up, and does not repeat what is done.
+	one.Signal(syscall.SIGCONT)
+	one.Await("a: stopped under generation " + old + ": .*")
+	for _, p := range []*process.Process{one, two} {
+		if code := p.Wait(); code != 0 {
+			t.Errorf("a worker ended with code %d", code)
 		}
-		for _, c := range []struct {
-			line        string
-			least, most int
-		}{
-			{`  job-\d: run-1 starts at step 1 of 8; earlier failures: 0`, 2, 3},
-			{`  job-\d: released, [2-8] of 8 steps are done`, 2, 3},
-			{`all of them were claimed again within \d+ms; the lease time is 2s`, 1, 1},
-			{`  job-\d: run-2 starts at step [3-8] of 8; earlier failures: 0`, 2, 6},
-			{`  job-4: failed under run-\d: a tool that the job needs`, 3, 3},
-			{`  job-4: run-\d starts at step 1 of 8; earlier failures: 2`, 1, 1},
-			{`  job-4: quarantined after 3 failures`, 1, 1},
-			{`the supervisor has repaired the tool, and frees job-4`, 1, 1},
-			{`  job-\d: done by run-\d`, 6, 6},
-			{`all jobs are done`, 1, 1},
-		} {
-			if n := len(regexp.MustCompile(`(?m)^`+c.line).FindAllString(out.String(), -1)); n < c.least || n > c.most {
-				t.Errorf("the output has this line %d times: %s", n, c.line)
-			}
+	}
+	var done []string
+	for _, e := range tool.Effects() {
+		done = append(done, e.Path)
+	}
+	slices.Sort(done)
+	var want []string
+	for _, item := range []string{"a", "b"} {
+		for step := range steps {
+			want = append(want, fmt.Sprintf("/%s/%d", item, step+1))
 		}
-		if t.Failed() || testing.Verbose() {
-			t.Log(out.String())
-		}
-	})
+	}
+	if !slices.Equal(done, want) {
+		t.Errorf("done: %q", done)
+	}
 }

@@ -1,80 +1,74 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"time"
 
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// supervise plays a second program, which has started the runs and noticed that one of them
-// died. It needs only the lease table to clean up. It returns when all jobs are finished.
-func (f *fleet) supervise(ctx context.Context, supervisor shardlease.Supervisor, dead string) error {
-	if err := f.release(ctx, supervisor, dead); err != nil {
-		return err
-	}
-	err := until(ctx, func() (done bool, err error) {
-		rows, err := supervisor.List(ctx)
-		open := slices.DeleteFunc(rows, func(row lease.Row) bool { return row.Finished })
-		for _, row := range open {
-			if row.Quarantined {
-				err = errors.Join(err, f.repair(ctx, supervisor, row))
-			}
-		}
-		return len(open) == 0, err
-	})
-	if err == nil {
-		f.out.Println("all jobs are done")
-	}
-	return err
+// A supervisor releases items that make no progress. It need not know whether a worker is dead, hangs in
+// a tool or is only slow: if it is wrong, a step is done again by another worker, and the fence of the
+// tool refuses what the first worker still sends.
+type supervisor struct {
+	shardlease.Supervisor
+	patience time.Duration
+	seen     map[string]sighting // by item
 }
 
-// release releases the jobs of a dead run and evicts it, so that the other runs need not wait
-// until its lease expires. It returns when they have claimed the jobs.
-func (f *fleet) release(ctx context.Context, supervisor shardlease.Supervisor, task string) error {
-	began := time.Now()
-	rows, err := supervisor.ReleaseTask(ctx, task, "exit status 137")
-	if err != nil {
-		return err
-	}
-	for _, row := range rows {
-		f.out.Printf("  %s: released, %s of %d steps are done", row.Shard, cmp.Or(row.Checkpoint.Position, "0"), steps)
-	}
-	for _, released := range rows {
-		err := until(ctx, func() (bool, error) {
-			row, err := supervisor.Get(ctx, released.Shard)
-			return row.Generation > released.Generation, err
-		})
+// A sighting is the last change of an item's row that the supervisor has seen.
+type sighting struct {
+	counter int64 // grows with each write of the row: an acquisition, a step, a release
+	at      time.Time
+}
+
+// run looks at the items until ctx ends. Several supervisors may run: each release states the generation
+// that the supervisor has seen, so it does not hit a later holder.
+func (s *supervisor) run(ctx context.Context) error {
+	for {
+		rows, err := s.List(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-	}
-	f.out.Printf("all of them were claimed again within %v; the lease time is %v", time.Since(began).Round(time.Millisecond), ttl)
-	return nil
-}
-
-// repair repairs the cause of a quarantine, and then frees the job.
-func (f *fleet) repair(ctx context.Context, supervisor shardlease.Supervisor, row lease.Row) error {
-	f.broken.Store(false)
-	f.out.Printf("the supervisor has repaired the tool, and frees %s", row.Shard)
-	_, err := supervisor.Unquarantine(ctx, row.Shard, row.Generation, "the tool works again")
-	return err
-}
-
-// until polls a condition until it holds.
-func until(ctx context.Context, condition func() (bool, error)) error {
-	for {
-		if holds, err := condition(); holds || err != nil {
-			return err
+		for _, row := range s.stuck(rows, time.Now()) {
+			why := fmt.Sprintf("no step for %v", s.patience)
+			_, err := s.ForceRelease(ctx, row.Shard, row.Generation, why)
+			if errors.Is(err, lease.ErrOutdated) {
+				continue // it has changed hands meanwhile
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Printf("%s: taken away from %s after step %q of generation %d: %s\n", row.Shard, row.Owner.Task, row.Checkpoint.Position, row.Generation, why)
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(20 * time.Millisecond):
+			return nil
+		case <-time.After(s.patience / 4):
 		}
 	}
+}
+
+// stuck returns the rows of held items that have not changed for as long as the patience of the
+// supervisor. It measures that time on its own clock, from when it first saw the present row.
+func (s *supervisor) stuck(rows []lease.Row, now time.Time) (stuck []lease.Row) {
+	seen := map[string]sighting{}
+	for _, row := range rows {
+		last, ok := s.seen[row.Shard]
+		if !ok || last.counter != row.Counter {
+			last = sighting{row.Counter, now}
+		}
+		seen[row.Shard] = last
+		if !row.Owner.IsZero() && now.Sub(last.at) >= s.patience {
+			stuck = append(stuck, row)
+		}
+	}
+	s.seen = seen
+	return stuck
 }

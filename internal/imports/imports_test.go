@@ -71,10 +71,15 @@ var rules = map[string]rule{
 		"the operators' command: a module of its own, so that users of the library do not get its requirements"},
 	"examples/...": {forExamples("github.com/aws/aws-sdk-go-v2/"),
 		"they are written like a user's program: from outside, and without the engine"},
-	"examples/quickstart": {[]string{"rebalance", "internal/story"}, "it tells a story that the command shardlease tells too"},
-	"examples/lock":       {forExamples("github.com/aws/aws-sdk-go-v2/", "shardlease/fence"), "a user's program that passes its token on"},
-	"examples/endpoint":   {forExamples("shardlease/fence", "shardlease/fencehttp"), "a user's service that compares tokens"},
-	"examples/sinks/sql":  {forExamples("modernc.org/sqlite"), "a user's program with a database"},
+	"examples/lock":             {leaseExamples, "a user's program"},
+	"examples/endpoint":         {forExamples("shardlease/fence", "shardlease/fencehttp"), "a user's service that compares tokens"},
+	"examples/leader":           {leaseExamples, "a user's program"},
+	"examples/workitems":        {leaseExamples, "a user's program"},
+	"examples/internal/table":   {forExamples("github.com/aws/aws-sdk-go-v2/", "examples/filestore"), "it opens the table of examples that run as processes of one machine"},
+	"examples/internal/ledger":  {[]string{"shardlease/fence", "shardlease/fencehttp"}, "a user's sink"},
+	"examples/internal/process": {[]string{"shardlease/fence"}, "a test library of the examples: it starts processes, whatever they do"},
+	"examples/quickstart":       {[]string{"rebalance", "internal/story"}, "it tells a story that the command shardlease tells too"},
+	"examples/sinks/sql":        {forExamples("modernc.org/sqlite"), "a user's program with a database"},
 	"examples/kinesis/...": {forExamples("github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/", "examples/kinesis/"),
 		"a user's consumer of Kinesis"},
 	"examples/dynamodbstreams": {forExamples("github.com/aws/aws-sdk-go-v2/"), "a user's consumer of DynamoDB Streams"},
@@ -108,6 +113,9 @@ func forExamples(more ...string) []string {
 	return append(more, "checkpoint", "rebalance", "shardlease", "shardlease/event", "shardlease/lease", "memstore", "dynamostore", "shardlease/storetest", "examples/internal/takeover")
 }
 
+// leaseExamples is what the examples of leases by name may import: each runs as several processes.
+var leaseExamples = forExamples("examples/internal/ledger", "examples/internal/table", "shardlease/fence", "shardlease/fencehttp")
+
 // ruleOf returns the rule of a package, or else the rule of the nearest folder above it.
 func ruleOf(name string) (rule, bool) {
 	r, ok := rules[name]
@@ -121,7 +129,7 @@ func ruleOf(name string) (rule, bool) {
 var testLibraries = []string{"testing", "net/http/httptest", "github.com/anishathalye/porcupine", "go.uber.org/goleak", "github.com/testcontainers/"}
 
 // forTests lists the packages of these modules that are test libraries themselves.
-var forTests = []string{"shardlease/storetest", "shardlease/tenuretest", "shardlease/fencetest", "internal/fixture", "integration/"}
+var forTests = []string{"shardlease/storetest", "shardlease/tenuretest", "shardlease/fencetest", "internal/fixture", "integration/", "examples/internal/process"}
 
 // storeTest, with its imports, may be linked by an example that simulates a crash, because
 // no program imports an example.

@@ -1,0 +1,13 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package table
+
+import (
+	"errors"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+func openFile(string) (lease.Store, error) {
+	return nil, errors.New("-file needs flock(2), which this system does not have: use -table")
+}
