@@ -515,7 +515,7 @@ func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 		cause = s.causeOf(what)
 	case a.Verdict == protocol.Conflict:
 		cause = event.CauseConflict
-	case a.Verdict == protocol.Overtaken:
+	case a.Verdict == protocol.Overtaken, t.cfg.Discard && a.Row.Generation > of.generation: // also if a later holder has left a tombstone
 		cause = overtaken(a.Row, of.generation)
 	}
 	s.end(t, cause, err, h)

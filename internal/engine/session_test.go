@@ -212,6 +212,16 @@ func (h *hall) row(name string) lease.Row {
 	return row
 }
 
+// force is an operator who releases a lease.
+func (h *hall) force(name string) {
+	h.Helper()
+	row := h.row(name)
+	w, err := protocol.ForceRelease(row, protocol.Command{Seen: row.Generation, By: "operator"}, protocol.Stamp{ID: lease.WriteID(fmt.Sprint("force-", h.Unique())), At: time.Unix(1, 0)})
+	if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
+		h.Fatal(err, errWrite)
+	}
+}
+
 func lockDelay(d time.Duration) func(*engine.Acquire) {
 	return func(a *engine.Acquire) { a.LockDelay = d }
 }
@@ -487,6 +497,26 @@ func TestTryAcquireIsAnswered(t *testing.T) {
 	}
 	b.acquire("other", func(in *engine.Acquire) { in.Try = true })
 	h.until(time.Second, func() bool { return b.holds("other") })
+}
+
+// TestHolderLearnsThatAnOperatorEndedIt: also if a later holder has released the lease since, so that its row
+// is a tombstone.
+func TestHolderLearnsThatAnOperatorEndedIt(t *testing.T) {
+	h := newHall(t, 1)
+	a, b := h.join("a"), h.join("b")
+	h.Run(time.Second)
+	a.acquire("lock")
+	h.until(time.Second, func() bool { return a.holds("lock") })
+	h.force("lock")
+	b.acquire("lock")
+	h.until(time.Second, func() bool { return b.holds("lock") })
+	b.release("lock")
+	h.Run(time.Second)
+	a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Mark: checkpoint.Mark{Position: "1"}, Seq: 1, Flush: 1})
+	h.Run(time.Second)
+	if len(a.ended) != 1 || a.ended[0].Cause != event.CauseForced || a.ended[0].Err == nil {
+		t.Errorf("the holder is told %v", a.ended)
+	}
 }
 
 // TestForgoneLeaseIsReleased: also if the answer to its acquisition arrives afterwards.

@@ -19,6 +19,8 @@ func sessionMutants() []mutant {
 			never("plan.sessions"), inEngine, "TestGroupOfTheOtherKind"},
 		{"a known row that another holds is read again", "internal/engine.Session.take",
 			cut("doubt"), inEngine, "TestTryAcquireIsAnswered"},
+		{"a holder is fenced by the tombstone of a later holder", "internal/engine.shard.refused",
+			never("t.cfg.discard"), inEngine, "TestHolderLearnsThatAnOperatorEndedIt"},
 		{"a session that stops releases its leases", "internal/engine.Session.stop",
 			swap(`e.leave.all, e.leave.since = true, t.now.Mono`, `e.leave.since = t.now.Mono`), inEngine, "TestSessionStops"},
 		{"a group does not become one of the other kind", "shardlease/lease.Plan.checkPlan",
