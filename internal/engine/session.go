@@ -84,6 +84,10 @@ func (e *Session) take(in Input) {
 		e.got(in)
 	case Settled:
 		e.settled(in)
+	case Listed:
+		if e.kind.listed(t, in, e.seat.row.Owner()); e.kind.proven {
+			e.shards.tendAll(t)
+		}
 	case Verified:
 		if e.seat.verified(t, in) {
 			e.shards.tendAll(t)
@@ -135,12 +139,10 @@ func (e *Session) live() {
 	if e.leave.keep(t, &e.seat) {
 		e.leave.finish(t, &e.seat, &e.shards)
 	}
-	if e.seat.keep(t, lease.Says{Leaving: e.leave.on}, Never, e.leave.over) {
+	if (e.seat.phase != unseated || e.kind.needsSeat()) && e.seat.keep(t, lease.Says{Leaving: e.leave.on}, Never, e.leave.over) {
 		e.begin(e.seat.me)
 	}
-	if e.seat.phase == confirming || e.seat.phase == seated {
-		e.kind.keep(t)
-	}
+	e.kind.keep(t, e.seat.phase == confirming || e.seat.phase == seated)
 	if t.now.Mono >= e.swept.Add(t.beat/8) {
 		e.swept = t.now.Mono
 		e.rivals.prune(t)
@@ -279,7 +281,7 @@ func (e *Session) got(in Got) {
 	t := &e.turn
 	switch in.Key.Kind {
 	case lease.KindPlan:
-		if e.kind.got(t, in, e.seat.row.Owner()) {
+		if e.kind.got(t, in) {
 			e.shards.tendAll(t)
 		}
 	case lease.KindSeat:

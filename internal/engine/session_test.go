@@ -1,9 +1,11 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -65,6 +67,7 @@ type guest struct {
 	ended   []engine.Over
 	events  []event.Event
 	started func(engine.Start)
+	lost    int                      // so many calls in a row went without an answer
 	mute    func(engine.Output) bool // this call is never answered
 	answer  func(engine.Input) engine.Input
 }
@@ -92,23 +95,26 @@ func (g *guest) Moment() engine.Moment {
 func (g *guest) Poll() { g.h.Error("a session has listed a source") }
 
 func (g *guest) Call(o engine.Output) {
-	if _, lists := o.(engine.List); lists {
-		g.h.Error("a session has listed records")
+	if list, ok := o.(engine.List); ok && (list.Query.Kind != lease.KindSeat || g.Engine.Status().Planned) {
+		g.h.Errorf("a session has listed records: %v", list.Query)
 	}
 	g.calls = append(g.calls, o)
 	late := func() time.Duration { return time.Millisecond + time.Duration(g.h.chance.IntN(4000))*time.Microsecond }
 	by := g.Sender()
+	lossy := g.h.lossy && g.lost < 2 // three heartbeats in a row may cost the seat
+	g.lost++
 	lost := func() { g.Answer(2500*time.Millisecond, virtual.Unanswered(o, errors.New("no answer"))) }
 	switch n := g.h.chance.IntN(100); {
-	case g.mute != nil && g.mute(o), g.h.lossy && n < 3: // it does not arrive
+	case g.mute != nil && g.mute(o), lossy && n < 3: // it does not arrive
 		lost()
-	case g.h.lossy && n < 6: // its answer is lost
+	case lossy && n < 6: // its answer is lost
 		g.h.After(late(), func() { g.h.table.Serve(by, o) })
 		lost()
-	case g.h.lossy && n < 8: // it arrives much later, when it was repeated already
+	case lossy && n < 8: // it arrives much later, when it was repeated already
 		g.h.After(3*time.Second+late(), func() { g.h.table.Serve(by, o) })
 		lost()
 	default:
+		g.lost = 0
 		g.Deliver(late(), late(), func() engine.Input {
 			in := g.h.table.Serve(by, o)
 			if g.answer != nil {
@@ -222,6 +228,12 @@ func (h *hall) force(name string) {
 	}
 }
 
+// beats reports whether a call is a heartbeat.
+func beats(o engine.Output) bool {
+	send, ok := o.(engine.Send)
+	return ok && send.Write.Key().Kind == lease.KindSeat
+}
+
 func lockDelay(d time.Duration) func(*engine.Acquire) {
 	return func(a *engine.Acquire) { a.LockDelay = d }
 }
@@ -242,8 +254,9 @@ func TestSessionAcquiresInTwoRequests(t *testing.T) {
 		b.calls = nil
 		b.acquire("lock", func(in *engine.Acquire) { in.Task = state })
 		h.until(time.Second, func() bool { return b.holds("lock") })
+		b.calls = slices.DeleteFunc(b.calls, beats)
 		if len(b.calls) != 2 {
-			t.Errorf("%s: acquired with %v", state, b.calls)
+			t.Fatalf("%s: acquired with %v", state, b.calls)
 		}
 		if _, get := b.calls[0].(engine.Get); !get {
 			t.Errorf("%s: the first request is %v", state, b.calls[0])
@@ -471,6 +484,7 @@ func TestWaiterEvictsAnUnreadableSeat(t *testing.T) {
 	if took := h.until(limit+10*time.Second, func() bool { return b.holds("lock") }); took < limit-4*time.Second {
 		t.Errorf("evicted after %v, want ten lease times", took)
 	}
+	h.Run(sessionConfig().TTL / 2) // it has a heartbeat to send
 	if said := b.of(event.Malformed); !said[len(said)-1].Over || len(b.of(event.PeerEvicted)) != 1 {
 		t.Errorf("after the eviction, the reports are %v", said)
 	}
@@ -634,6 +648,102 @@ func TestGroupOfTheOtherKind(t *testing.T) {
 	h.until(20*time.Second, a.Engine.Done)
 	if !a.Engine.Status().Foreign || a.holds("lock") {
 		t.Errorf("a session in a group of workers: %+v", a.Engine.Status())
+	}
+}
+
+// TestSessionTakesNoSeatAmongWorkers: it asks first which kind of group it is.
+func TestSessionTakesNoSeatAmongWorkers(t *testing.T) {
+	w := newWorld(t, 3)
+	n := w.join("worker", config(rebalance.Eager))
+	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
+	h := newHall(t, 1)
+	h.table.Store = w.store
+	a := h.join("a")
+	h.until(20*time.Second, a.Engine.Done)
+	if len(a.calls) != 1 {
+		t.Errorf("in a group of workers a session makes %v", a.calls)
+	}
+}
+
+// TestSessionHeedsTheSeatsOfWorkers: where a worker knows a plan that was deleted by hand, a session does not
+// make the group one of sessions.
+func TestSessionHeedsTheSeatsOfWorkers(t *testing.T) {
+	w := newWorld(t, 3)
+	n := w.join("worker", config(rebalance.Eager))
+	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
+	w.run(10 * time.Second) // its seat says which plan it knows
+	h := newHall(t, 1)
+	h.table.Store = w.store
+	a := h.join("a")
+	plan := lease.Plan{Group: "g"}.Key()
+	a.answer = func(in engine.Input) engine.Input {
+		switch in := in.(type) {
+		case engine.Got:
+			if in.Key == plan {
+				in.Record = nil
+			}
+			return in
+		case engine.Listed:
+			in.Records = slices.DeleteFunc(in.Records, func(r lease.Record) bool { return r.Key() == plan })
+			return in
+		}
+		return in
+	}
+	h.until(20*time.Second, a.Engine.Done)
+	if s := a.Engine.Status(); !s.Foreign || s.Unclear {
+		t.Errorf("beside a worker that knows a plan: %+v", s)
+	}
+	for _, o := range a.calls {
+		if send, ok := o.(engine.Send); ok && send.Write.Key() == plan {
+			t.Errorf("the session writes the record of the group: %v", o)
+		}
+	}
+}
+
+// TestWorkerOutlastsARecordOfSessions: a worker that knows a plan keeps its shards when a record of sessions
+// replaces that plan, and reports it until the record is deleted.
+func TestWorkerOutlastsARecordOfSessions(t *testing.T) {
+	w := newWorld(t, 3)
+	n := w.join("worker", config(rebalance.Eager))
+	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
+	w.table.Store = usurped{w.table.Store, lease.Plan{Group: "g", Revision: 1 << 40, Sessions: true, WriteID: "s", At: time.Unix(1, 0)}}
+	w.run(2 * time.Minute)
+	if n.Engine.Done() || n.Engine.Status().Foreign || len(n.Handlers) != 3 {
+		t.Fatalf("the worker has given up its shards: %+v", n.Engine.Status())
+	}
+	stale := func() []told {
+		return slices.DeleteFunc(slices.Clone(n.told), func(e told) bool { return e.Kind != event.PlanStale })
+	}
+	if said := stale(); len(said) == 0 || said[len(said)-1].Over {
+		t.Errorf("the reports are %v", said)
+	}
+	w.table.Store = w.store
+	w.until(time.Minute, func() bool { said := stale(); return len(said) > 0 && said[len(said)-1].Over })
+}
+
+// A usurped store shows a record of sessions in place of the plan.
+type usurped struct {
+	virtual.Store
+	record lease.Plan
+}
+
+func (u usurped) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
+	if k == u.record.Key() {
+		return u.record, nil
+	}
+	return u.Store.Get(ctx, k)
+}
+
+func (u usurped) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		for r, err := range u.Store.List(ctx, q) {
+			if err == nil && r.Key() == u.record.Key() {
+				r = u.record
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
 	}
 }
 

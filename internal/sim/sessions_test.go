@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ func TestSessions(t *testing.T) {
 	if given.moment() {
 		hall.Trouble = 2 * time.Minute
 	}
-	for seed := given.from; seed < given.from+uint64(max(given.rounds, 3)); seed++ {
+	for seed := given.from; seed < given.from+uint64(cmp.Or(given.rounds, 3)); seed++ {
 		began := time.Now()
 		r := hall.Run(seed, nil)
 		t.Logf("seed %d: %v simulated in %v; %d tenures, %d of them lost; %d effects accepted, %d refused; settled in %v; %.2f requests per session and interval at rest; waits of %v on average, %v at most\n%v",
