@@ -67,7 +67,7 @@ type guest struct {
 	ended   []engine.Over
 	events  []event.Event
 	started func(engine.Start)
-	lost    int                      // so many calls in a row went without an answer
+	lost    int                      // so many heartbeats in a row went without an answer
 	mute    func(engine.Output) bool // this call is never answered
 	answer  func(engine.Input) engine.Input
 }
@@ -101,9 +101,13 @@ func (g *guest) Call(o engine.Output) {
 	g.calls = append(g.calls, o)
 	late := func() time.Duration { return time.Millisecond + time.Duration(g.h.chance.IntN(4000))*time.Microsecond }
 	by := g.Sender()
-	lossy := g.h.lossy && g.lost < 2 // three heartbeats in a row may cost the seat
-	g.lost++
-	lost := func() { g.Answer(2500*time.Millisecond, virtual.Unanswered(o, errors.New("no answer"))) }
+	lossy := g.h.lossy && (!beats(o) || g.lost < 2) // three in a row may cost the seat
+	lost := func() {
+		if beats(o) {
+			g.lost++
+		}
+		g.Answer(2500*time.Millisecond, virtual.Unanswered(o, errors.New("no answer")))
+	}
 	switch n := g.h.chance.IntN(100); {
 	case g.mute != nil && g.mute(o), lossy && n < 3: // it does not arrive
 		lost()
@@ -114,7 +118,9 @@ func (g *guest) Call(o engine.Output) {
 		g.h.After(3*time.Second+late(), func() { g.h.table.Serve(by, o) })
 		lost()
 	default:
-		g.lost = 0
+		if beats(o) {
+			g.lost = 0
+		}
 		g.Deliver(late(), late(), func() engine.Input {
 			in := g.h.table.Serve(by, o)
 			if g.answer != nil {
@@ -280,7 +286,7 @@ func TestSessionAcquiresInTwoRequests(t *testing.T) {
 	}
 }
 
-// TestSessionAtRestWritesItsSeatAlone: however many leases it holds.
+// TestSessionAtRestWritesItsSeatAlone: and reads the wishes alone, however many leases it holds.
 func TestSessionAtRestWritesItsSeatAlone(t *testing.T) {
 	h := newHall(t, 1)
 	a := h.join("a")
@@ -290,13 +296,25 @@ func TestSessionAtRestWritesItsSeatAlone(t *testing.T) {
 	h.until(time.Second, func() bool { return len(a.held) == 100 })
 	a.calls = nil
 	h.Run(60 * time.Second)
+	reads := 0
 	for _, o := range a.calls {
-		if send, ok := o.(engine.Send); !ok || send.Write.Key().Kind != lease.KindSeat {
+		if get, ok := o.(engine.Get); ok && get.Key.Kind == lease.KindWishes {
+			reads++
+		} else if !beats(o) {
 			t.Errorf("at rest the session makes %v", o)
 		}
 	}
-	if n := len(a.calls); n < 17 || n > 22 {
-		t.Errorf("%d requests in a minute, want a heartbeat each 3 s", n)
+	if n := len(a.calls) - reads; n < 17 || n > 22 || reads < 17 || reads > 22 {
+		t.Errorf("%d heartbeats and %d reads in a minute, want one of each per 3 s", n, reads)
+	}
+	for name := range a.held {
+		a.release(name)
+	}
+	h.Run(10 * time.Second)
+	a.calls = nil
+	h.Run(60 * time.Second)
+	if i := slices.IndexFunc(a.calls, func(o engine.Output) bool { return !beats(o) }); i >= 0 {
+		t.Errorf("without a lease the session makes %v", a.calls[i])
 	}
 }
 
@@ -530,6 +548,47 @@ func TestHolderLearnsThatAnOperatorEndedIt(t *testing.T) {
 	h.Run(time.Second)
 	if len(a.ended) != 1 || a.ended[0].Cause != event.CauseForced || a.ended[0].Err == nil {
 		t.Errorf("the holder is told %v", a.ended)
+	}
+}
+
+// TestHolderNoticesARelease: within a heartbeat interval and 1.5 s after an operator has released the lease, and
+// without any commit; the wish by which it does is removed.
+func TestHolderNoticesARelease(t *testing.T) {
+	h := newHall(t, 1)
+	a, b := h.join("a"), h.join("b")
+	h.Run(time.Second)
+	for i := range 3 {
+		a.acquire(fmt.Sprint("lock-", i))
+		b.acquire(fmt.Sprint("other-", i))
+	}
+	h.Run(20 * time.Second)
+	wishes := func() lease.Wishes {
+		r, _ := h.store.Get(h.Context(), lease.Wishes{Group: "g"}.Key())
+		now, _ := r.(lease.Wishes)
+		now.Group = "g"
+		return now
+	}
+	for i := range 2 { // the second time, the wishes have the first one too
+		name := fmt.Sprint("lock-", i)
+		h.force(name)
+		list := append(wishes().List, lease.Wish{Kind: protocol.WishLook, Subject: name, By: "operator", Until: virtual.Epoch().Add(h.Now() + time.Minute)})
+		w, err := protocol.SetWishes(wishes(), list, protocol.Stamp{ID: lease.WriteID(fmt.Sprint("wish-", i)), At: time.Unix(1, 0)})
+		if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
+			t.Fatal(err, errWrite)
+		}
+		h.until(sessionConfig().TTL/3+1500*time.Millisecond, func() bool { return !a.holds(name) })
+	}
+	if len(a.ended) != 2 || a.ended[0].Cause != event.CauseForced || len(a.held) != 1 || len(b.ended) > 0 {
+		t.Errorf("the holders are told %v and %v", a.ended, b.ended)
+	}
+	h.until(2*time.Minute+10*time.Second, func() bool { return len(wishes().List) == 0 })
+	h.Run(5 * time.Second) // both have read them
+	a.calls = nil
+	h.Run(20 * time.Second)
+	for _, o := range a.calls {
+		if send, ok := o.(engine.Send); ok && send.Write.Key().Kind == lease.KindWishes {
+			t.Errorf("without wishes the session makes %v", o)
+		}
 	}
 }
 

@@ -341,6 +341,21 @@ func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
 	}
 }
 
+// looked takes the answer to a read of the row, and reports whether the read showed what a command has made
+// of it. A read that began before the command is repeated.
+func (s *shard) looked(t *turn) (over bool) {
+	r := &s.row
+	if r.again && !r.try.sent {
+		r.again = false
+		s.get(t)
+	}
+	if !r.look || r.try.sent || r.unread {
+		return false
+	}
+	r.look = false
+	return true
+}
+
 // overslept is about a step that comes much later than it was asked for. The process was paused,
 // or its machine is too slow: the handlers could do nothing either, so the time since the last step
 // does not count as their silence.
