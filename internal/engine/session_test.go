@@ -67,6 +67,7 @@ type guest struct {
 	ended   []engine.Over
 	events  []event.Event
 	started func(engine.Start)
+	deaf    bool                     // its holders do not return when they should
 	lost    int                      // so many heartbeats in a row went without an answer
 	mute    func(engine.Output) bool // this call is never answered
 	answer  func(engine.Input) engine.Input
@@ -160,7 +161,11 @@ func (g *guest) Start(_ *virtual.Handler, o engine.Start) {
 }
 
 // Drain ends a tenure's soft context: its holder returns a moment later.
-func (g *guest) Drain(_ *virtual.Handler, o engine.Drain) { g.ret(o.Tenure) }
+func (g *guest) Drain(_ *virtual.Handler, o engine.Drain) {
+	if !g.deaf {
+		g.ret(o.Tenure)
+	}
+}
 
 func (g *guest) Over(_ *virtual.Handler, o engine.Over) {
 	g.ended = append(g.ended, o)
@@ -383,6 +388,36 @@ func TestLockDelay(t *testing.T) {
 	}
 	if len(a.refused) != 1 || !a.refused[0].Lost || a.refused[0].Row.Owner.Name != "b" {
 		t.Errorf("during the lock delay a try is told %v", a.refused)
+	}
+}
+
+// TestLockDelayAfterACut: a session that shuts down does not release the lease of a holder that was cut off: its
+// lock delay counts from when its seat is gone. The last mark is stored. Without a lock delay, the lease is
+// released at once.
+func TestLockDelayAfterACut(t *testing.T) {
+	for _, delay := range []time.Duration{0, 7 * time.Second} {
+		h := newHall(t, 1)
+		a, b := h.join("a"), h.join("b")
+		h.Run(time.Second)
+		a.acquire("lock", lockDelay(delay))
+		h.until(time.Second, func() bool { return a.holds("lock") })
+		b.acquire("lock")
+		a.deaf = true
+		a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Mark: checkpoint.Mark{Position: "7"}, Seq: 1})
+		a.Input(engine.Stop{})
+		stopped := h.Now()
+		h.until(sessionConfig().Drain+time.Second, a.Engine.Done)
+		gone := h.Now()
+		if took := gone - stopped; took < sessionConfig().Drain {
+			t.Errorf("with a lock delay of %v, the session ends after %v", delay, took)
+		}
+		waited := h.until(time.Minute, func() bool { return b.holds("lock") })
+		if waited < delay || waited > delay+5*time.Second {
+			t.Errorf("with a lock delay of %v, acquired %v after the holder was cut off", delay, waited)
+		}
+		if r := h.row("lock"); r.Checkpoint.Position != "7" {
+			t.Errorf("with a lock delay of %v, its last mark is lost: %v", delay, r)
+		}
 	}
 }
 

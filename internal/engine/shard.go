@@ -40,6 +40,7 @@ type shard struct {
 	t       *tenure // this worker's hold; nil: there is none
 	running int64   // the generation whose handler has not returned; 0: none is running
 	ended   Instant // when the last tenure ended
+	left    bool    // this session leaves the row in its own name: see lost
 }
 
 // A copied is this worker's copy of the lease row.
@@ -568,8 +569,15 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool
 	if s.row.look {
 		s.get(t)
 	}
+	if s.t != nil && s.lost() && s.t.marks.seq <= s.t.marks.accepted {
+		s.end(t, s.t.wind.cause, nil, &h)
+		s.left, s.wake = true, Never
+	}
 	if s.t != nil {
 		s.serve(t, w)
+		return h, false
+	}
+	if s.left {
 		return h, false
 	}
 	return h, w.capable

@@ -35,6 +35,8 @@ func sessionMutants() []mutant {
 			swap(`d.removal.keep(t, d.now, t.now.Wall.Add(-spread))`, `d.removal.keep(t, lease.Wishes{}, t.now.Wall.Add(-spread))`), inEngine, "TestHolderNoticesARelease"},
 		{"a session without a lease reads no wishes", "internal/engine.Session.live",
 			without("held"), inEngine, "TestSessionAtRestWritesItsSeatAlone"},
+		{"a lease with a lock delay is not released when its holder is cut off", "internal/engine.shard.lost",
+			swap(`s.row.copy.Row().Owner.LockDelay > 0`, `false`), inEngine, "TestLockDelayAfterACut"},
 		{"a session that stops releases its leases", "internal/engine.Session.stop",
 			swap(`e.leave.all, e.leave.since = true, t.now.Mono`, `e.leave.since = t.now.Mono`), inEngine, "TestSessionStops"},
 		{"a group does not become one of the other kind", "shardlease/lease.Plan.checkPlan",
