@@ -45,7 +45,8 @@ type SessionConfig struct {
 	// ended. Default as in [Config].
 	Drain time.Duration
 	// LockDelay is how long no session acquires the leases of this session after another session has
-	// evicted it. A release causes no delay. Default none; at most a day.
+	// evicted it, or after the context of a holder has ended at a shutdown because it did not release its
+	// lease within Drain. A release causes no delay. Default none; at most a day.
 	//
 	// The delay is for sinks that cannot compare a generation. A paused process may still write when
 	// it wakes up; during the delay such a write can arrive before the next holder begins. The delay
@@ -133,8 +134,9 @@ func lockDelay(d time.Duration) (time.Duration, error) {
 
 // Run sends heartbeats, and acquires and holds the leases that callers of Acquire ask for, until ctx
 // is cancelled. Then the soft contexts of all tenures end. Holders have [SessionConfig.Drain] to call
-// [Tenure.Release]; after that the hard contexts of their tenures end. Run releases all leases, gives
-// up the seat, and returns nil when everything that it started has ended.
+// [Tenure.Release]; after that the hard contexts of their tenures end. Run releases all leases, except
+// those with a lock delay whose holders did not release them. It gives up the seat, and returns nil when
+// everything that it started has ended.
 //
 // In a group of workers, Run acquires nothing and returns a [*GroupError]. Run reports a failure of
 // the store as an event, and does not end. A Session runs once.
@@ -346,12 +348,18 @@ func (s *Session) close(why error) {
 // a tombstone. Watch reads the row three times per TTL, so it misses changes that last for less. The
 // lease may have changed since the row was read: never write to a sink because of a row. Watch also
 // yields the errors of the store, and reads again after an error. It ends with ctx, or when the caller
-// leaves the loop. It does not need Run.
+// leaves the loop. If the name cannot be that of a lease, it yields a [*ConfigError] and ends. It does not
+// need Run.
 //
 // After a holder has died, its row stays unchanged until another session waits for the lease.
 func (s *Session) Watch(ctx context.Context, name string) iter.Seq2[lease.Row, error] {
 	key := lease.Key{Group: s.worker.config.Group, Kind: lease.KindLease, Name: name}
 	return func(yield func(lease.Row, error) bool) {
+		var f faults
+		if f.wrap("name", key.Validate()); len(f) > 0 {
+			yield(lease.Row{}, errors.Join(f...))
+			return
+		}
 		var last lease.Row
 		for first := true; ctx.Err() == nil; {
 			row, err := s.read(ctx, key)

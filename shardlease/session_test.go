@@ -383,6 +383,24 @@ func TestWatchYieldsChanges(t *testing.T) {
 	})
 }
 
+// TestWatchRefusesABadName: with the typed error, and once.
+func TestWatchRefusesABadName(t *testing.T) {
+	s, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{Group: "g"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	yields := 0
+	for row, err := range s.Watch(t.Context(), "") {
+		if of, ok := errors.AsType[*shardlease.ConfigError](err); !ok || of.Field != "name" || row.Generation != 0 {
+			t.Errorf("yields %v, %v", row, err)
+		}
+		yields++
+	}
+	if yields != 1 {
+		t.Errorf("%d yields, want one", yields)
+	}
+}
+
 // TestGroupsAreOfOneKind: Run returns a typed error in a group of the other kind.
 func TestGroupsAreOfOneKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -123,15 +123,9 @@ func (f *facts) bury(step order, name string) {
 // looked takes the answer to a look at a row that a command has changed, and reports whether the look
 // is over.
 func (f *facts) looked(t *turn, s *shard, in Got, source *feed) (over bool) {
-	r := &s.row
-	if r.again && !r.try.sent {
-		r.again = false
-		s.get(t)
-	}
-	if !r.look || r.try.sent || r.unread {
+	if !s.looked(t) {
 		return false
 	}
-	r.look = false
 	if row, ok := in.Record.(lease.Row); ok {
 		f.learn(t, row, source)
 	}

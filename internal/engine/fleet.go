@@ -25,6 +25,7 @@ type fleet struct {
 	duty   duty
 
 	sessions bool // the group is one of sessions, and no worker may claim anything in it
+	planned  bool // this worker has seen a plan: its group is one of workers, whatever the record says later
 }
 
 // watching reports whether this worker lists the seats, and so may evict, plan and poll the source.
@@ -214,19 +215,31 @@ func (f *fleet) manyLate(t *turn, seats int) bool {
 
 // sighted takes the plan and the wishes that a listing shows. A plan that cannot be read stays what it was.
 func (f *fleet) sighted(t *turn, in sighting, begun order) (changed bool) {
-	if f.watch.spoilt = in.spoilt; in.spoilt {
-		f.watch.known, f.duty.since = true, t.now.Mono // nobody ticks
+	if f.watch.spoilt, f.watch.usurped = in.spoilt, false; in.spoilt {
+		f.unplannable(t)
 		return false
 	}
 	return f.sawPlan(t, in.plan, in.wishes, begun)
 }
 
-// sawPlan takes the plan and the wishes, and reports whether it is another plan.
+// unplannable notes that the record of the group is there and is no plan, so nobody plans.
+func (f *fleet) unplannable(t *turn) {
+	f.watch.known, f.duty.since = true, t.now.Mono // nobody ticks
+}
+
+// sawPlan takes the plan and the wishes, and reports whether it is another plan. A record of sessions in
+// place of a plan that this worker knows does not end its tenures: the plan was deleted by hand.
 func (f *fleet) sawPlan(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
-	if plan.Sessions {
+	switch {
+	case plan.Sessions && f.planned:
+		f.watch.spoilt, f.watch.usurped = true, true
+		f.unplannable(t)
+		return false
+	case plan.Sessions:
 		f.sessions = true
 		return false
 	}
+	f.planned = f.planned || plan.Revision > 0
 	f.duty.saw(t, f.seat.me, plan)
 	t.large = f.duty.large()
 	if plan.Revision == 0 && !f.watching() {

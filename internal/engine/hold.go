@@ -326,6 +326,9 @@ func (s *shard) serve(t *turn, w self) {
 	case of.wind.finish:
 		wr, err := protocol.Finish(at, s.hold(t), of.marks.unaccepted(), t.stamp())
 		s.sendMark(t, ending, wr, err)
+	case s.lost(): // only its last mark is written
+		wr, err := protocol.Commit(at, s.hold(t), of.marks.mark, t.stamp())
+		s.sendMark(t, committing, wr, err)
 	case of.wind.returned || of.wind.cut:
 		s.giveUp(t)
 	case of.give != nil || of.offer.to != "":
@@ -333,6 +336,14 @@ func (s *shard) serve(t *turn, w self) {
 	default:
 		s.commit(t)
 	}
+}
+
+// lost reports whether the holder of a lease with a lock delay was cut off. It may still write, so the session
+// does not release the lease: it leaves the row in its own name and gives up its seat, and the delay counts
+// from then.
+func (s *shard) lost() bool {
+	w := &s.t.wind
+	return w.cut && !w.release && s.row.copy.Row().Owner.LockDelay > 0
 }
 
 // unaccepted returns the mark that the table does not have; none, if it has all.
@@ -515,7 +526,7 @@ func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 		cause = s.causeOf(what)
 	case a.Verdict == protocol.Conflict:
 		cause = event.CauseConflict
-	case a.Verdict == protocol.Overtaken:
+	case a.Verdict == protocol.Overtaken, t.cfg.Discard && a.Row.Generation > of.generation: // also if a later holder has left a tombstone
 		cause = overtaken(a.Row, of.generation)
 	}
 	s.end(t, cause, err, h)

@@ -7,17 +7,20 @@ import (
 
 // Which kind of group this is: one of sessions, or one of workers.
 //
-//	asking → there is no plan: the record of sessions is created → proven
-//	       → there is that record                               → proven
+//	asking → there is that record                               → proven
 //	       → there is a plan                                    → foreign: the session ends
 //	       → a record that could not be read was deleted        → foreign and unclear: the session ends
+//	       → there is no record: the session takes a seat → listing
+//	listing → no seat knows a plan: the record of sessions is created → proven
+//	        → the seat of a worker knows a plan                       → foreign: the session ends
 //
-// Called by the spine of a session: keep in each step, got and settled with answers.
+// Called by the spine of a session: keep in each step, got, listed and settled with answers.
 //
 // Invariant: a session acquires nothing before this is proven, and a worker claims nothing without a
 // plan. Both records have the same key, so only one of the two kinds gets as far.
 // Invariant: a session does not create the record in a run that found one that it could not read. That may
 // have been the plan of a group of workers: if an operator deletes it, the workers have to write the next one.
+// Invariant: nor does it while the seat of a worker knows a plan, for the same reason.
 
 // A kind is the knowledge of a session about the kind of its group.
 type kind struct {
@@ -25,25 +28,36 @@ type kind struct {
 	foreign bool
 	spoilt  bool // in this run, a record was found that cannot be read
 	unclear bool // and it was deleted: nothing shows which kind it was
+	missing bool // there was no record when it was last read
 	try     retry
-	asked   serial
+	asked   serial // the number of the read or listing that is under way
 	create  sending
 }
 
-// keep reads the record, or creates it.
-func (k *kind) keep(t *turn) {
+// keep reads the record, or creates it. seated: the session has a seat, with which it can.
+func (k *kind) keep(t *turn, seated bool) {
 	switch {
 	case k.proven || k.foreign:
 	case k.create.open():
 		k.create.keep(t)
-	case k.try.due(t):
+	case k.missing && !seated:
+	case !k.try.due(t):
+	case k.missing:
+		t.reads++
+		k.try.sent, k.asked = true, t.reads
+		t.do(List{Read: uint64(k.asked), Query: lease.Query{Group: t.cfg.Group, Kind: lease.KindSeat}})
+	default:
 		k.try.sent = true
 		k.asked = t.get(lease.Plan{Group: t.cfg.Group}.Key())
 	}
 }
 
+// needsSeat reports whether the session needs a seat: to create the record, or because the group is one of
+// sessions. In a group of workers it takes none.
+func (k *kind) needsSeat() bool { return k.proven || k.missing || k.create.open() }
+
 // got takes the answer to the read. It reports whether the kind is proven now.
-func (k *kind) got(t *turn, in Got, by lease.Owner) (proven bool) {
+func (k *kind) got(t *turn, in Got) (proven bool) {
 	if !k.try.sent || serial(in.Read) != k.asked {
 		return false
 	}
@@ -58,28 +72,50 @@ func (k *kind) got(t *turn, in Got, by lease.Owner) (proven bool) {
 	if in.Record != nil {
 		return k.saw(in.Record)
 	}
-	if k.spoilt {
-		k.foreign, k.unclear = true, true
-		return false
+	k.foreign, k.unclear, k.missing = k.spoilt, k.spoilt, !k.spoilt
+	return false
+}
+
+// listed takes the seats, and creates the record if the session finds no worker that knows a plan.
+func (k *kind) listed(t *turn, in Listed, by lease.Owner) {
+	if !k.try.sent || serial(in.Read) != k.asked {
+		return
+	}
+	if in.Err != nil {
+		t.failedNow("", in.Err)
+		k.try.failed(t.now.Mono, t.beat/16, t.beat)
+		return
+	}
+	t.answeredNow()
+	k.try = retry{}
+	for _, r := range in.Records {
+		if seat, ok := r.(lease.Seat); ok && seat.Revision > 0 {
+			k.foreign = true
+			return
+		}
+		if plan, ok := r.(lease.Plan); ok { // another process was first
+			k.saw(plan)
+			return
+		}
 	}
 	w, err := protocol.BeginSessions(t.cfg.Group, by, t.stamp())
 	if !k.create.send(t, w, err) {
 		k.try.at = k.create.try.at
 	}
-	return false
 }
 
 // settled takes the answer to the creation.
 func (k *kind) settled(t *turn, me lease.Incarnation, in Settled) (proven bool) {
 	_, now, decided := k.create.settled(t, me, in, t.beat/16, t.beat)
 	if malformed(in.Err) { // another process was first: read what it is now
-		k.spoilt, k.create = true, sending{}
+		k.spoilt, k.missing, k.create = true, false, sending{}
 		k.try.failed(t.now.Mono, t.beat/16, t.beat)
 		return false
 	}
 	if !decided || k.saw(now) {
 		return decided
 	}
+	k.missing = false
 	k.try.failed(t.now.Mono, t.beat/16, t.beat)
 	return false
 }

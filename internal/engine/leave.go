@@ -110,6 +110,6 @@ func (f *fleet) expected(target *follow, l *shards) bool {
 func (l *shards) named(me lease.Incarnation) bool {
 	return slices.ContainsFunc(l.all, func(s *shard) bool {
 		_, busy := s.row.copy.Open()
-		return busy || s.t != nil || s.row.copy.Row().Owner.Incarnation == me
+		return busy || s.t != nil || !s.left && s.row.copy.Row().Owner.Incarnation == me
 	})
 }

@@ -21,8 +21,8 @@ import (
 //
 // Invariant: trust is checked before an input is taken: an answer must not prolong a tenure that has
 // ended.
-// Invariant: the session does not write the row of a held lease without a mark. So a session without
-// marks sends only its heartbeats, however many leases it holds.
+// Invariant: the session neither writes nor reads the row of a held lease without a mark or a command. So a
+// session without marks sends one heartbeat and reads the wishes once per interval, however many leases it holds.
 
 // A Session is one session's side of the protocol as a plain value.
 type Session struct {
@@ -33,6 +33,7 @@ type Session struct {
 	owners owners
 	rivals rivals
 	losses losses
+	heed   heed
 	shards shards
 	leave  leave
 	faults faults
@@ -84,6 +85,10 @@ func (e *Session) take(in Input) {
 		e.got(in)
 	case Settled:
 		e.settled(in)
+	case Listed:
+		if e.kind.listed(t, in, e.seat.row.Owner()); e.kind.proven {
+			e.shards.tendAll(t)
+		}
 	case Verified:
 		if e.seat.verified(t, in) {
 			e.shards.tendAll(t)
@@ -135,12 +140,15 @@ func (e *Session) live() {
 	if e.leave.keep(t, &e.seat) {
 		e.leave.finish(t, &e.seat, &e.shards)
 	}
-	if e.seat.keep(t, lease.Says{Leaving: e.leave.on}, Never, e.leave.over) {
+	if (e.seat.phase != unseated || e.kind.needsSeat()) && e.seat.keep(t, lease.Says{Leaving: e.leave.on}, Never, e.leave.over) {
 		e.begin(e.seat.me)
 	}
-	if e.seat.phase == confirming || e.seat.phase == seated {
-		e.kind.keep(t)
+	if e.seat.phase == seated && e.shards.held() > 0 {
+		e.heed.keep(t, e.seat.me)
+	} else {
+		e.heed.next = 0
 	}
+	e.kind.keep(t, e.seat.phase == confirming || e.seat.phase == seated)
 	if t.now.Mono >= e.swept.Add(t.beat/8) {
 		e.swept = t.now.Mono
 		e.rivals.prune(t)
@@ -279,8 +287,14 @@ func (e *Session) got(in Got) {
 	t := &e.turn
 	switch in.Key.Kind {
 	case lease.KindPlan:
-		if e.kind.got(t, in, e.seat.row.Owner()) {
+		if e.kind.got(t, in) {
 			e.shards.tendAll(t)
+		}
+	case lease.KindWishes:
+		for _, name := range e.heed.got(t, in) {
+			if s := e.shards.find(name); s != nil && s.t != nil {
+				e.shards.look(t, []string{name}, e.seat.me)
+			}
 		}
 	case lease.KindSeat:
 		if !e.owners.got(t, in) {
@@ -305,6 +319,7 @@ func (e *Session) got(in Got) {
 			s.end(t, event.CauseVanished, nil, &h)
 			e.happened(s, h)
 		}
+		s.looked(t)
 		e.tend(s)
 	}
 }
@@ -338,6 +353,8 @@ func (e *Session) settled(in Settled) {
 		if e.kind.settled(t, e.seat.me, in) {
 			e.shards.tendAll(t)
 		}
+	case lease.KindWishes:
+		e.heed.settled(t, in)
 	case lease.KindLease:
 		s := e.shards.find(key.Name)
 		if s == nil {
@@ -433,5 +450,5 @@ func (e *Session) Hash() uint64 {
 		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
 	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.kind, e.names, e.owners, e.rivals, e.losses, e.shards, e.leave, e.former)
+	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.kind, e.names, e.owners, e.rivals, e.losses, e.heed, e.shards, e.leave, e.former)
 }

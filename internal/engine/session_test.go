@@ -1,9 +1,11 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -65,6 +67,8 @@ type guest struct {
 	ended   []engine.Over
 	events  []event.Event
 	started func(engine.Start)
+	deaf    bool                     // its holders do not return when they should
+	lost    int                      // so many heartbeats in a row went without an answer
 	mute    func(engine.Output) bool // this call is never answered
 	answer  func(engine.Input) engine.Input
 }
@@ -92,23 +96,32 @@ func (g *guest) Moment() engine.Moment {
 func (g *guest) Poll() { g.h.Error("a session has listed a source") }
 
 func (g *guest) Call(o engine.Output) {
-	if _, lists := o.(engine.List); lists {
-		g.h.Error("a session has listed records")
+	if list, ok := o.(engine.List); ok && (list.Query.Kind != lease.KindSeat || g.Engine.Status().Planned) {
+		g.h.Errorf("a session has listed records: %v", list.Query)
 	}
 	g.calls = append(g.calls, o)
 	late := func() time.Duration { return time.Millisecond + time.Duration(g.h.chance.IntN(4000))*time.Microsecond }
 	by := g.Sender()
-	lost := func() { g.Answer(2500*time.Millisecond, virtual.Unanswered(o, errors.New("no answer"))) }
+	lossy := g.h.lossy && (!beats(o) || g.lost < 2) // three in a row may cost the seat
+	lost := func() {
+		if beats(o) {
+			g.lost++
+		}
+		g.Answer(2500*time.Millisecond, virtual.Unanswered(o, errors.New("no answer")))
+	}
 	switch n := g.h.chance.IntN(100); {
-	case g.mute != nil && g.mute(o), g.h.lossy && n < 3: // it does not arrive
+	case g.mute != nil && g.mute(o), lossy && n < 3: // it does not arrive
 		lost()
-	case g.h.lossy && n < 6: // its answer is lost
+	case lossy && n < 6: // its answer is lost
 		g.h.After(late(), func() { g.h.table.Serve(by, o) })
 		lost()
-	case g.h.lossy && n < 8: // it arrives much later, when it was repeated already
+	case lossy && n < 8: // it arrives much later, when it was repeated already
 		g.h.After(3*time.Second+late(), func() { g.h.table.Serve(by, o) })
 		lost()
 	default:
+		if beats(o) {
+			g.lost = 0
+		}
 		g.Deliver(late(), late(), func() engine.Input {
 			in := g.h.table.Serve(by, o)
 			if g.answer != nil {
@@ -148,7 +161,11 @@ func (g *guest) Start(_ *virtual.Handler, o engine.Start) {
 }
 
 // Drain ends a tenure's soft context: its holder returns a moment later.
-func (g *guest) Drain(_ *virtual.Handler, o engine.Drain) { g.ret(o.Tenure) }
+func (g *guest) Drain(_ *virtual.Handler, o engine.Drain) {
+	if !g.deaf {
+		g.ret(o.Tenure)
+	}
+}
 
 func (g *guest) Over(_ *virtual.Handler, o engine.Over) {
 	g.ended = append(g.ended, o)
@@ -212,6 +229,22 @@ func (h *hall) row(name string) lease.Row {
 	return row
 }
 
+// force is an operator who releases a lease.
+func (h *hall) force(name string) {
+	h.Helper()
+	row := h.row(name)
+	w, err := protocol.ForceRelease(row, protocol.Command{Seen: row.Generation, By: "operator"}, protocol.Stamp{ID: lease.WriteID(fmt.Sprint("force-", h.Unique())), At: time.Unix(1, 0)})
+	if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
+		h.Fatal(err, errWrite)
+	}
+}
+
+// beats reports whether a call is a heartbeat.
+func beats(o engine.Output) bool {
+	send, ok := o.(engine.Send)
+	return ok && send.Write.Key().Kind == lease.KindSeat
+}
+
 func lockDelay(d time.Duration) func(*engine.Acquire) {
 	return func(a *engine.Acquire) { a.LockDelay = d }
 }
@@ -232,8 +265,9 @@ func TestSessionAcquiresInTwoRequests(t *testing.T) {
 		b.calls = nil
 		b.acquire("lock", func(in *engine.Acquire) { in.Task = state })
 		h.until(time.Second, func() bool { return b.holds("lock") })
+		b.calls = slices.DeleteFunc(b.calls, beats)
 		if len(b.calls) != 2 {
-			t.Errorf("%s: acquired with %v", state, b.calls)
+			t.Fatalf("%s: acquired with %v", state, b.calls)
 		}
 		if _, get := b.calls[0].(engine.Get); !get {
 			t.Errorf("%s: the first request is %v", state, b.calls[0])
@@ -257,7 +291,7 @@ func TestSessionAcquiresInTwoRequests(t *testing.T) {
 	}
 }
 
-// TestSessionAtRestWritesItsSeatAlone: however many leases it holds.
+// TestSessionAtRestWritesItsSeatAlone: and reads the wishes alone, however many leases it holds.
 func TestSessionAtRestWritesItsSeatAlone(t *testing.T) {
 	h := newHall(t, 1)
 	a := h.join("a")
@@ -267,13 +301,25 @@ func TestSessionAtRestWritesItsSeatAlone(t *testing.T) {
 	h.until(time.Second, func() bool { return len(a.held) == 100 })
 	a.calls = nil
 	h.Run(60 * time.Second)
+	reads := 0
 	for _, o := range a.calls {
-		if send, ok := o.(engine.Send); !ok || send.Write.Key().Kind != lease.KindSeat {
+		if get, ok := o.(engine.Get); ok && get.Key.Kind == lease.KindWishes {
+			reads++
+		} else if !beats(o) {
 			t.Errorf("at rest the session makes %v", o)
 		}
 	}
-	if n := len(a.calls); n < 17 || n > 22 {
-		t.Errorf("%d requests in a minute, want a heartbeat each 3 s", n)
+	if n := len(a.calls) - reads; n < 17 || n > 22 || reads < 17 || reads > 22 {
+		t.Errorf("%d heartbeats and %d reads in a minute, want one of each per 3 s", n, reads)
+	}
+	for name := range a.held {
+		a.release(name)
+	}
+	h.Run(10 * time.Second)
+	a.calls = nil
+	h.Run(60 * time.Second)
+	if i := slices.IndexFunc(a.calls, func(o engine.Output) bool { return !beats(o) }); i >= 0 {
+		t.Errorf("without a lease the session makes %v", a.calls[i])
 	}
 }
 
@@ -342,6 +388,36 @@ func TestLockDelay(t *testing.T) {
 	}
 	if len(a.refused) != 1 || !a.refused[0].Lost || a.refused[0].Row.Owner.Name != "b" {
 		t.Errorf("during the lock delay a try is told %v", a.refused)
+	}
+}
+
+// TestLockDelayAfterACut: a session that shuts down does not release the lease of a holder that was cut off: its
+// lock delay counts from when its seat is gone. The last mark is stored. Without a lock delay, the lease is
+// released at once.
+func TestLockDelayAfterACut(t *testing.T) {
+	for _, delay := range []time.Duration{0, 7 * time.Second} {
+		h := newHall(t, 1)
+		a, b := h.join("a"), h.join("b")
+		h.Run(time.Second)
+		a.acquire("lock", lockDelay(delay))
+		h.until(time.Second, func() bool { return a.holds("lock") })
+		b.acquire("lock")
+		a.deaf = true
+		a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Mark: checkpoint.Mark{Position: "7"}, Seq: 1})
+		a.Input(engine.Stop{})
+		stopped := h.Now()
+		h.until(sessionConfig().Drain+time.Second, a.Engine.Done)
+		gone := h.Now()
+		if took := gone - stopped; took < sessionConfig().Drain {
+			t.Errorf("with a lock delay of %v, the session ends after %v", delay, took)
+		}
+		waited := h.until(time.Minute, func() bool { return b.holds("lock") })
+		if waited < delay || waited > delay+5*time.Second {
+			t.Errorf("with a lock delay of %v, acquired %v after the holder was cut off", delay, waited)
+		}
+		if r := h.row("lock"); r.Checkpoint.Position != "7" {
+			t.Errorf("with a lock delay of %v, its last mark is lost: %v", delay, r)
+		}
 	}
 }
 
@@ -536,6 +612,7 @@ func TestWaiterEvictsAnUnreadableSeat(t *testing.T) {
 	if took := h.until(limit+10*time.Second, func() bool { return b.holds("lock") }); took < limit-4*time.Second {
 		t.Errorf("evicted after %v, want ten lease times", took)
 	}
+	h.Run(sessionConfig().TTL / 2) // it has a heartbeat to send
 	if said := b.of(event.Malformed); !said[len(said)-1].Over || len(b.of(event.PeerEvicted)) != 1 {
 		t.Errorf("after the eviction, the reports are %v", said)
 	}
@@ -562,6 +639,67 @@ func TestTryAcquireIsAnswered(t *testing.T) {
 	}
 	b.acquire("other", func(in *engine.Acquire) { in.Try = true })
 	h.until(time.Second, func() bool { return b.holds("other") })
+}
+
+// TestHolderLearnsThatAnOperatorEndedIt: also if a later holder has released the lease since, so that its row
+// is a tombstone.
+func TestHolderLearnsThatAnOperatorEndedIt(t *testing.T) {
+	h := newHall(t, 1)
+	a, b := h.join("a"), h.join("b")
+	h.Run(time.Second)
+	a.acquire("lock")
+	h.until(time.Second, func() bool { return a.holds("lock") })
+	h.force("lock")
+	b.acquire("lock")
+	h.until(time.Second, func() bool { return b.holds("lock") })
+	b.release("lock")
+	h.Run(time.Second)
+	a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Mark: checkpoint.Mark{Position: "1"}, Seq: 1, Flush: 1})
+	h.Run(time.Second)
+	if len(a.ended) != 1 || a.ended[0].Cause != event.CauseForced || a.ended[0].Err == nil {
+		t.Errorf("the holder is told %v", a.ended)
+	}
+}
+
+// TestHolderNoticesARelease: within a heartbeat interval and 1.5 s after an operator has released the lease, and
+// without any commit; the wish by which it does is removed.
+func TestHolderNoticesARelease(t *testing.T) {
+	h := newHall(t, 1)
+	a, b := h.join("a"), h.join("b")
+	h.Run(time.Second)
+	for i := range 3 {
+		a.acquire(fmt.Sprint("lock-", i))
+		b.acquire(fmt.Sprint("other-", i))
+	}
+	h.Run(20 * time.Second)
+	wishes := func() lease.Wishes {
+		r, _ := h.store.Get(h.Context(), lease.Wishes{Group: "g"}.Key())
+		now, _ := r.(lease.Wishes)
+		now.Group = "g"
+		return now
+	}
+	for i := range 2 { // the second time, the wishes have the first one too
+		name := fmt.Sprint("lock-", i)
+		h.force(name)
+		list := append(wishes().List, lease.Wish{Kind: protocol.WishLook, Subject: name, By: "operator", Until: virtual.Epoch().Add(h.Now() + time.Minute)})
+		w, err := protocol.SetWishes(wishes(), list, protocol.Stamp{ID: lease.WriteID(fmt.Sprint("wish-", i)), At: time.Unix(1, 0)})
+		if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
+			t.Fatal(err, errWrite)
+		}
+		h.until(sessionConfig().TTL/3+1500*time.Millisecond, func() bool { return !a.holds(name) })
+	}
+	if len(a.ended) != 2 || a.ended[0].Cause != event.CauseForced || len(a.held) != 1 || len(b.ended) > 0 {
+		t.Errorf("the holders are told %v and %v", a.ended, b.ended)
+	}
+	h.until(2*time.Minute+10*time.Second, func() bool { return len(wishes().List) == 0 })
+	h.Run(5 * time.Second) // both have read them
+	a.calls = nil
+	h.Run(20 * time.Second)
+	for _, o := range a.calls {
+		if send, ok := o.(engine.Send); ok && send.Write.Key().Kind == lease.KindWishes {
+			t.Errorf("without wishes the session makes %v", o)
+		}
+	}
 }
 
 // TestForgoneLeaseIsReleased: also if the answer to its acquisition arrives afterwards.
@@ -679,6 +817,102 @@ func TestGroupOfTheOtherKind(t *testing.T) {
 	h.until(20*time.Second, a.Engine.Done)
 	if !a.Engine.Status().Foreign || a.holds("lock") {
 		t.Errorf("a session in a group of workers: %+v", a.Engine.Status())
+	}
+}
+
+// TestSessionTakesNoSeatAmongWorkers: it asks first which kind of group it is.
+func TestSessionTakesNoSeatAmongWorkers(t *testing.T) {
+	w := newWorld(t, 3)
+	n := w.join("worker", config(rebalance.Eager))
+	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
+	h := newHall(t, 1)
+	h.table.Store = w.store
+	a := h.join("a")
+	h.until(20*time.Second, a.Engine.Done)
+	if len(a.calls) != 1 {
+		t.Errorf("in a group of workers a session makes %v", a.calls)
+	}
+}
+
+// TestSessionHeedsTheSeatsOfWorkers: where a worker knows a plan that was deleted by hand, a session does not
+// make the group one of sessions.
+func TestSessionHeedsTheSeatsOfWorkers(t *testing.T) {
+	w := newWorld(t, 3)
+	n := w.join("worker", config(rebalance.Eager))
+	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
+	w.run(10 * time.Second) // its seat says which plan it knows
+	h := newHall(t, 1)
+	h.table.Store = w.store
+	a := h.join("a")
+	plan := lease.Plan{Group: "g"}.Key()
+	a.answer = func(in engine.Input) engine.Input {
+		switch in := in.(type) {
+		case engine.Got:
+			if in.Key == plan {
+				in.Record = nil
+			}
+			return in
+		case engine.Listed:
+			in.Records = slices.DeleteFunc(in.Records, func(r lease.Record) bool { return r.Key() == plan })
+			return in
+		}
+		return in
+	}
+	h.until(20*time.Second, a.Engine.Done)
+	if s := a.Engine.Status(); !s.Foreign || s.Unclear {
+		t.Errorf("beside a worker that knows a plan: %+v", s)
+	}
+	for _, o := range a.calls {
+		if send, ok := o.(engine.Send); ok && send.Write.Key() == plan {
+			t.Errorf("the session writes the record of the group: %v", o)
+		}
+	}
+}
+
+// TestWorkerOutlastsARecordOfSessions: a worker that knows a plan keeps its shards when a record of sessions
+// replaces that plan, and reports it until the record is deleted.
+func TestWorkerOutlastsARecordOfSessions(t *testing.T) {
+	w := newWorld(t, 3)
+	n := w.join("worker", config(rebalance.Eager))
+	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
+	w.table.Store = usurped{w.table.Store, lease.Plan{Group: "g", Revision: 1 << 40, Sessions: true, WriteID: "s", At: time.Unix(1, 0)}}
+	w.run(2 * time.Minute)
+	if n.Engine.Done() || n.Engine.Status().Foreign || len(n.Handlers) != 3 {
+		t.Fatalf("the worker has given up its shards: %+v", n.Engine.Status())
+	}
+	stale := func() []told {
+		return slices.DeleteFunc(slices.Clone(n.told), func(e told) bool { return e.Kind != event.PlanStale })
+	}
+	if said := stale(); len(said) == 0 || said[len(said)-1].Over {
+		t.Errorf("the reports are %v", said)
+	}
+	w.table.Store = w.store
+	w.until(time.Minute, func() bool { said := stale(); return len(said) > 0 && said[len(said)-1].Over })
+}
+
+// A usurped store shows a record of sessions in place of the plan.
+type usurped struct {
+	virtual.Store
+	record lease.Plan
+}
+
+func (u usurped) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
+	if k == u.record.Key() {
+		return u.record, nil
+	}
+	return u.Store.Get(ctx, k)
+}
+
+func (u usurped) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		for r, err := range u.Store.List(ctx, q) {
+			if err == nil && r.Key() == u.record.Key() {
+				r = u.record
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
 	}
 }
 

@@ -40,6 +40,7 @@ type shard struct {
 	t       *tenure // this worker's hold; nil: there is none
 	running int64   // the generation whose handler has not returned; 0: none is running
 	ended   Instant // when the last tenure ended
+	left    bool    // this session leaves the row in its own name: see lost
 }
 
 // A copied is this worker's copy of the lease row.
@@ -341,6 +342,21 @@ func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
 	}
 }
 
+// looked takes the answer to a read of the row, and reports whether the read showed what a command has made
+// of it. A read that began before the command is repeated.
+func (s *shard) looked(t *turn) (over bool) {
+	r := &s.row
+	if r.again && !r.try.sent {
+		r.again = false
+		s.get(t)
+	}
+	if !r.look || r.try.sent || r.unread {
+		return false
+	}
+	r.look = false
+	return true
+}
+
 // overslept is about a step that comes much later than it was asked for. The process was paused,
 // or its machine is too slow: the handlers could do nothing either, so the time since the last step
 // does not count as their silence.
@@ -553,8 +569,15 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool
 	if s.row.look {
 		s.get(t)
 	}
+	if s.t != nil && s.lost() && s.t.marks.seq <= s.t.marks.accepted {
+		s.end(t, s.t.wind.cause, nil, &h)
+		s.left, s.wake = true, Never
+	}
 	if s.t != nil {
 		s.serve(t, w)
+		return h, false
+	}
+	if s.left {
 		return h, false
 	}
 	return h, w.capable

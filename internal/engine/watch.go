@@ -37,6 +37,7 @@ const (
 // The reasons for which a plan is missing.
 var (
 	errPlanUnreadable = errors.New("the plan cannot be read: no worker plans until it is repaired or deleted")
+	errPlanUsurped    = errors.New("a record of sessions has replaced the plan: no worker plans until it is deleted")
 	errPlanOpen       = errors.New("the plan is open: a worker began it, and no worker completes it")
 	errPlanDue        = errors.New("a plan is due, and no worker writes it")
 )
@@ -46,6 +47,7 @@ type watch struct {
 	plan     lease.Plan // as last seen; revision 0: there is none
 	known    bool       // the plan was looked for
 	spoilt   bool       // it cannot be read: nobody plans until it can, or until it is deleted
+	usurped  bool       // of these, a record of sessions is in its place
 	since    Instant    // when the plan was first seen as it is: this revision, open or complete
 	at       order      // the step in which it became known as it is
 	wishes   lease.Wishes
@@ -136,6 +138,8 @@ func (w *watch) older(plan lease.Plan) bool {
 // lacks returns why no plan is complete and up to date, and since when. If one is, why is nil.
 func (w *watch) lacks(t *turn) (since Instant, why error) {
 	switch {
+	case w.usurped:
+		why = errPlanUsurped
 	case w.spoilt:
 		why = errPlanUnreadable
 	case w.plan.Open:

@@ -1,16 +1,18 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // The removal of wishes that have ended, by the first watcher. The next plan is due because the
-// wishes have changed.
+// wishes have changed. In a group of sessions, a session that holds a lease removes them.
 //
 //	a wish has ended → swap of the wishes without it → answered
 //
-// Called by the spine: keep in each step, settled with the answer.
+// Called by the spine, and by the heed of a session: keep in each step, settled with the answer.
 //
 // A crash before the answer leaves the wishes as they were or without those that have ended. No
 // plan obeys a wish that has ended.
@@ -22,8 +24,8 @@ type wishes struct {
 	swap sending
 }
 
-// keep removes the wishes that have ended by this worker's wall clock.
-func (r *wishes) keep(t *turn, now lease.Wishes) {
+// keep removes the wishes that have ended at that time by this worker's wall clock.
+func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time) {
 	if r.seen != now.WriteID {
 		*r = wishes{seen: now.WriteID}
 	}
@@ -36,12 +38,12 @@ func (r *wishes) keep(t *turn, now lease.Wishes) {
 	wait := t.beat // not longer: somebody may set the wall clock
 	for _, w := range now.List {
 		if !w.Until.IsZero() {
-			wait = min(wait, max(0, w.Until.Sub(t.now.Wall)))
+			wait = min(wait, max(0, w.Until.Sub(at)))
 		}
 	}
 	r.next = t.now.Mono.Add(max(wait, t.beat/16))
 	t.at(r.next)
-	stand := standing(now.List, t.now.Wall)
+	stand := standing(now.List, at)
 	if r.swap.open() {
 		r.swap.keep(t)
 	} else if len(stand) < len(now.List) {

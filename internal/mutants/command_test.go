@@ -96,7 +96,7 @@ func commandMutants() []mutant {
 			without("looked"), inEngine, "TestCommandsActSoon"},
 		{"a look that is not answered is repeated", "internal/engine.shard.tend",
 			never("look"), inEngine, "TestALookIsRepeated"},
-		{"a look does not trust an older read", "internal/engine.facts.looked",
+		{"a look does not trust an older read", "internal/engine.shard.looked",
 			never("again"), inEngine, "TestALookIsRepeated"},
 		{"a look at a tombstone asks the source", "internal/engine.facts.learn",
 			cut("soon"), inEngine, "TestALookAtATombstone"},

@@ -254,8 +254,10 @@ func (n *node) exit() {
 
 // running are the handlers that have not returned.
 func (n *node) running() (all []*handler) {
-	for _, h := range n.Handlers {
-		all = append(all, h.Script.(*handler))
+	for _, t := range n.Handlers {
+		if h, ok := t.Script.(*handler); ok { // otherwise it is the holder of a lease by name
+			all = append(all, h)
+		}
 	}
 	return all
 }

@@ -22,6 +22,8 @@ import (
 //	-sim.each N     … for each kind of fault to happen so often
 //	-sim.from N     the seed of the first; of the scenarios, too
 //	-sim.most D     how long the trouble of one simulation lasts at most
+//	-sim.sessions N how many sessions contend in TestSessions
+//	-sim.leases N   for how many leases each of them has a caller
 //	-sim.seed N     replay one, and tell all that happens in it: with -run Rounds or -run Seasons
 type flags struct {
 	rounds     int
@@ -30,6 +32,8 @@ type flags struct {
 	commits    int
 	each       int
 	long, most time.Duration
+
+	sessions, leases int
 }
 
 // given declares the flags when the test binary starts.
@@ -45,6 +49,8 @@ func declare() *flags {
 	flag.IntVar(&f.commits, "sim.commits", 0, "simulate until so many commits are accepted")
 	flag.IntVar(&f.each, "sim.each", 0, "simulate until each kind of fault has happened so often")
 	flag.DurationVar(&f.most, "sim.most", 0, "the longest trouble of one simulation; default 20m, of seasons 90 days, or 30s when nothing is asked for")
+	flag.IntVar(&f.sessions, "sim.sessions", 40, "how many sessions contend in TestSessions")
+	flag.IntVar(&f.leases, "sim.leases", 5, "for how many leases each session has a caller in TestSessions")
 	return f
 }
 

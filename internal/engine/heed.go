@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// How a session learns that an operator has released a lease that it holds.
+//
+//	holds a lease → the wishes are read once per heartbeat interval → the rows that new wishes name are read
+//	              → a wish has ended → swap of the wishes without it
+//
+// A worker finds the wishes in its listings of the seats. A session lists nothing: it reads the one record,
+// however many leases it holds, and not while it holds none.
+//
+// Called by the spine of a session: keep in each step, got and settled with answers.
+
+// A heed is what a session knows of the wishes.
+type heed struct {
+	now     lease.Wishes
+	next    Instant // when the wishes are read again; 0: the session held nothing
+	try     retry
+	asked   serial
+	removal wishes
+}
+
+// keep reads the wishes, and removes those that have ended. Each session waits for a part of a minute of its
+// own before that, so that not all of them send the same swap.
+func (d *heed) keep(t *turn, me lease.Incarnation) {
+	spread := time.Duration(rebalance.Tie(string(me)) % uint64(time.Minute))
+	d.removal.keep(t, d.now, t.now.Wall.Add(-spread))
+	if d.next == 0 {
+		d.next = t.now.Mono.Add(t.jitter(t.beat))
+	}
+	if t.before(d.next) || !d.try.due(t) {
+		return
+	}
+	d.next = t.now.Mono.Add(t.jitter(t.beat))
+	d.try.sent, d.asked = true, t.get(lease.Wishes{Group: t.cfg.Group}.Key())
+}
+
+// settled takes the answer to a removal: the wishes are read again.
+func (d *heed) settled(t *turn, in Settled) {
+	if d.removal.settled(t, in) {
+		d.next = t.now.Mono
+	}
+}
+
+// got takes the wishes, and returns the leases that new ones name. Wishes that cannot be read name none.
+func (d *heed) got(t *turn, in Got) (names []string) {
+	if !d.try.sent || serial(in.Read) != d.asked {
+		return nil
+	}
+	d.try = retry{}
+	if in.Err != nil {
+		if !malformed(in.Err) {
+			t.failedNow("", in.Err)
+		}
+		return nil
+	}
+	t.answeredNow()
+	now, _ := in.Record.(lease.Wishes)
+	for _, w := range now.List {
+		if w.Kind == protocol.WishLook && !slices.Contains(d.now.List, w) {
+			names = append(names, w.Subject)
+		}
+	}
+	d.now = now
+	return names
+}
