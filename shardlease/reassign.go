@@ -24,8 +24,8 @@ import (
 // plan may move the shard as any other.
 //
 // The former holder is fenced like after [Supervisor.ForceRelease]: its writes are refused, and if its
-// name is not to, it cannot claim the shard again before the time is over. A worker notices the command
-// within a heartbeat interval and 1.5 s. A session notices it at its next commit.
+// name is not to, it cannot claim the shard again before the time is over. It notices the command
+// within a heartbeat interval and 1.5 s.
 //
 // The time counts from the command by the wall clocks of those who wait, and at most from when they first
 // saw the row: a wrong clock makes it shorter, never longer. Each other command ends the reservation. The
@@ -46,7 +46,7 @@ func (s Supervisor) Reassign(ctx context.Context, shard string, seen int64, to s
 		return protocol.Reassign(row, s.stated(seen, why), of, st)
 	})
 	if err != nil || s.ofSessions(ctx) {
-		return row, err
+		return s.announced(ctx, row, err)
 	}
 	pin := lease.Wish{Kind: lease.WishPin, Subject: shard, To: to, Why: printable(why, lease.MaxName)}
 	if err := s.wish(ctx, pin, within); err != nil {

@@ -480,9 +480,8 @@ func TestSteeringSessionsIsRefused(t *testing.T) {
 	})
 }
 
-// TestCommandsForSessions: a holder notices the release of its lease at its next commit, and loses all its
-// leases within a heartbeat interval when it is evicted. No wish is stored for it, because no session reads
-// it.
+// TestCommandsForSessions: a holder notices the release of its lease within a heartbeat interval and 1.5 s, and loses
+// all its leases within a heartbeat interval when it is evicted.
 func TestCommandsForSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(memstore.Store)
@@ -493,11 +492,10 @@ func TestCommandsForSessions(t *testing.T) {
 		if err != nil || !row.Owner.IsZero() {
 			t.Fatalf("released: %v, %v", row, err)
 		}
-		if _, err := store.Get(t.Context(), lease.Wishes{Group: "locks"}.Key()); !errors.Is(err, lease.ErrNotFound) {
-			t.Errorf("the record of the wishes: %v", err)
-		}
-		if err := first.Commit(t.Context(), "1"); !errors.Is(err, event.CauseForced) || first.Context().Err() == nil {
-			t.Errorf("the next commit: %v", err)
+		released := time.Now()
+		<-first.Context().Done()
+		if took, cause := time.Since(released), context.Cause(first.Context()); took > 10*time.Second/3+1500*time.Millisecond || !errors.Is(cause, event.CauseForced) {
+			t.Errorf("noticed after %v: %v", took, cause)
 		}
 
 		second := a.lock(t, shardlease.AcquireOptions{})
@@ -521,13 +519,13 @@ func TestCommandsForSessions(t *testing.T) {
 	})
 }
 
-// TestReleaseTaskEvictsSessions: the session that holds a lease for the task loses all its leases, and another
-// session acquires them without a lock delay.
+// TestReleaseTaskEvictsSessions: a session with a descendant of the task loses all its leases, and another session
+// acquires them without a lock delay.
 func TestReleaseTaskEvictsSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(memstore.Store)
-		a := runSession(t, store, shardlease.SessionConfig{Name: "a", LockDelay: time.Hour})
-		tenure := a.lock(t, shardlease.AcquireOptions{Task: "run-17"})
+		a := runSession(t, store, shardlease.SessionConfig{Name: "a", Task: "run-17/step-1", LockDelay: time.Hour})
+		tenure := a.lock(t, shardlease.AcquireOptions{})
 		if _, err := a.Acquire(t.Context(), "other", shardlease.AcquireOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -48,10 +48,9 @@ import (
 // notices that when its next commit is refused. If the wish cannot be stored, the command is carried
 // out all the same, and workers notice it at their next audit ([Config.AuditEvery]).
 //
-// In a group of sessions a command stores no wish, because sessions do not read the rows of leases that
-// they hold. After Evict and ReleaseTask, the session loses all its leases when its next heartbeat is
-// refused. After ForceRelease and the other commands for one lease, its holder notices it when its next
-// commit is refused; another session may acquire the lease before.
+// In a group of sessions, the session that holds the lease sees the wish as soon, and no audit shows it
+// a wish that could not be stored. After Evict, a session loses all its leases when its next heartbeat is
+// refused.
 //
 // The row keeps what a command did, and By, for as long as it remembers the change of hands: see
 // [lease.Row.History]. After the next change of hands it keeps the first 64 bytes of the reason.

@@ -28,10 +28,10 @@ func (s Supervisor) Wishes(ctx context.Context) ([]lease.Wish, error) {
 // lists the seats more often.
 const lookFor = time.Minute
 
-// announced makes workers read the row that a command has changed. If that fails, they notice the
-// change at their next audit, so it is no fault of the command. Sessions do not read wishes.
+// announced makes workers and sessions read the row that a command has changed. If that fails, workers notice
+// the change at their next audit, and sessions at their next commit, so it is no fault of the command.
 func (s Supervisor) announced(ctx context.Context, row lease.Row, err error) (lease.Row, error) {
-	if err == nil && !s.ofSessions(ctx) {
+	if err == nil {
 		_ = s.wish(ctx, lease.Wish{Kind: protocol.WishLook, Subject: row.Shard}, lookFor)
 	}
 	return row, err

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -21,7 +20,7 @@ import (
 )
 
 // execute runs the program until it ends, and stops it if the lease is lost. It returns the exit code.
-func (l *lock) execute(session *shardlease.Session, tenure *shardlease.Tenure, signals <-chan os.Signal) (int, error) {
+func (l *lock) execute(tenure *shardlease.Tenure, signals <-chan os.Signal) (int, error) {
 	token, err := environment(tenure)
 	if err != nil {
 		return exitFailed, err
@@ -40,7 +39,7 @@ func (l *lock) execute(session *shardlease.Session, tenure *shardlease.Tenure, s
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	lost := l.watch(session, tenure)
+	lost := tenure.Soft().Done()
 	send := func(s syscall.Signal) {
 		to := cmd.Process.Pid
 		if !l.foreground {
@@ -57,8 +56,8 @@ func (l *lock) execute(session *shardlease.Session, tenure *shardlease.Tenure, s
 			if !l.foreground || !fromTerminal(s) {
 				send(s.(syscall.Signal))
 			}
-		case loss = <-lost:
-			lost = nil
+		case <-lost:
+			lost, loss = nil, context.Cause(tenure.Soft())
 			say("the lease %q is lost, the program is stopped: %v", l.name, loss)
 			send(syscall.SIGTERM)
 			send(syscall.SIGCONT) // a stopped program cannot obey
@@ -75,23 +74,6 @@ func (l *lock) execute(session *shardlease.Session, tenure *shardlease.Tenure, s
 			return exitLost, nil
 		}
 	}
-}
-
-// watch returns a channel that receives the reason when the lease is lost. The session notices that it
-// cannot send heartbeats. It does not read the row of the lease, so that an operator has released it is
-// noticed by Watch.
-func (l *lock) watch(session *shardlease.Session, t *shardlease.Tenure) <-chan error {
-	lost := make(chan error, 1)
-	go func() {
-		for row, err := range session.Watch(t.Soft(), l.name) {
-			if err == nil && row.Generation > t.Generation() {
-				lost <- fmt.Errorf("generation %d of it has ended: %v", t.Generation(), row.Last)
-				return
-			}
-		}
-		lost <- context.Cause(t.Soft())
-	}()
-	return lost
 }
 
 // environment returns the variables with the fencing token. SHARDLEASE_FENCE has one line for each field

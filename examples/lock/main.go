@@ -125,7 +125,7 @@ func run(args []string) (code int, err error) {
 	if err != nil {
 		return codeOfError(ctx, err)
 	}
-	return l.execute(session, tenure, signals)
+	return l.execute(tenure, signals)
 }
 
 // codeOfError returns the exit code and the message if the program is not run.

@@ -222,7 +222,7 @@ func TestLostLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.release("it hangs")
-			if code := p.Wait(); code != exitLost || !strings.Contains(p.Output(), "it hangs") {
+			if code := p.Wait(); code != exitLost || !strings.Contains(p.Output(), "an operator took") {
 				t.Errorf("code %d: %s", code, p.Output())
 			}
 			process.Until(t, "the end of the child", func() bool { return gone(child) })

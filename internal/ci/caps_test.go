@@ -10,7 +10,7 @@ import (
 // of a higher cap says which names are added, and why users need them.
 var caps = map[string]int{
 	"shardlease":           45,
-	"shardlease/lease":     86,
+	"shardlease/lease":     88,
 	"rebalance":            22,
 	"checkpoint":           20,
 	"shardlease/storetest": 10,

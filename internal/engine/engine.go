@@ -758,7 +758,7 @@ func (e *Engine) considerPlan() {
 	stale := f.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
 	heeds := !t.large || e.first()
 	if heeds && !stale && !w.plan.Open {
-		e.heedLooks()
+		w.tell(f.heedLooks(), t.large)
 	}
 	mended, look := w.mended(t, &f.pages, e.seats())
 	look = look || heeds && stale && f.looks()
@@ -779,16 +779,6 @@ func (e *Engine) considerPlan() {
 		e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
 	}
 	e.news.settled(e.seat.row.Freed, w.plan.Revision, w.waits > 0 || w.plan.Open || w.spoilt)
-}
-
-// heedLooks is about rows that commands have changed. In a large fleet a worker learns from the next plan that it has
-// to read the row. In a small one it looks itself.
-func (e *Engine) heedLooks() {
-	for _, shard := range e.facts.heedLooks() {
-		if e.turn.large {
-			e.watch.stray(shard)
-		}
-	}
 }
 
 // gather opens the next revision when everything is read that it is made from.

@@ -599,11 +599,12 @@ func (s *shard) settled(t *turn, in Settled, waits bool) (h happened, answered b
 		return h, false
 	}
 	t.answeredNow()
-	what := s.write.doing
+	what, at := s.write.doing, s.row.copy.Row()
 	s.write = pending{}
 	if s.row.copy.Row().Generation > 0 {
 		s.news(t)
 	}
+	s.aim.sure = s.aim.sure || a.Verdict == protocol.Stored && (at.Finished || at.Quarantined)
 	if a.Verdict == protocol.WentBack {
 		h.restored = a.Err()
 	}

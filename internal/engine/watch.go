@@ -128,6 +128,16 @@ func (w *watch) stray(shard string) {
 	}
 }
 
+// tell has the next plan of a large fleet tell the workers of these shards to read the rows, which commands have
+// changed. In a small fleet each worker looks itself.
+func (w *watch) tell(shards []string, large bool) {
+	for _, shard := range shards {
+		if large {
+			w.stray(shard)
+		}
+	}
+}
+
 // older reports whether the plan is one before the known one, unless somebody has written it by hand.
 func (w *watch) older(plan lease.Plan) bool {
 	old := &w.plan

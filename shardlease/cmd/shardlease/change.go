@@ -88,11 +88,7 @@ func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how
 		return row, called, fmt.Errorf("generation %d was given, and the %s has generation %d: %w", o.generation, called.shard, row.Generation,
 			&lease.RuleError{Transition: verb, Key: row.Key(), Rule: lease.ErrOutdated})
 	}
-	noticed := ""
-	if s.Sessions && !row.Owner.IsZero() {
-		noticed = "; if its holder runs, it notices that at its next commit"
-	}
-	return row, called, p.confirm(ctx, o, shard, fmt.Sprintf("This will %s the %s%s%s.", verb, called.shard, how, noticed))
+	return row, called, p.confirm(ctx, o, shard, fmt.Sprintf("This will %s the %s%s.", verb, called.shard, how))
 }
 
 func (p *program) releaseCommand() *cobra.Command {
