@@ -189,9 +189,9 @@ func TestSettings(t *testing.T) {
 // TestSignalsAreForwarded: the program decides what a signal means, and the lease is held until it ends.
 func TestSignalsAreForwarded(t *testing.T) {
 	b := newBench(t)
-	p := b.start("", sh("trap 'echo stopping; read line; exit 3' TERM; trap 'echo reloading' HUP; echo runs; while :; do sleep 0.02; done")...)
+	p := b.start("", sh("trap 'echo stopping; read line; exit 3' TERM; trap 'echo reloading' USR1; echo runs; while :; do sleep 0.02; done")...)
 	p.Await("runs")
-	p.Signal(syscall.SIGHUP)
+	p.Signal(syscall.SIGUSR1) // nohup ignores SIGHUP
 	p.Await("reloading")
 	p.Signal(syscall.SIGTERM)
 	p.Await("stopping")
