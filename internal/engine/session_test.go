@@ -61,6 +61,7 @@ type guest struct {
 	virtual.Process
 	virtual.Quiet
 	h       *hall
+	config  engine.Config
 	calls   []engine.Output
 	held    map[string]engine.Start
 	refused []engine.Unavailable
@@ -77,15 +78,17 @@ func sessionConfig() engine.Config {
 	return engine.Config{Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: rebalance.Eager, Commits: checkpoint.Policy{}, CommitTimeout: 30 * time.Second}
 }
 
-func (h *hall) join(name string) *guest {
-	g := &guest{h: h, Process: virtual.Process{Time: &h.Time, Name: name}}
+func (h *hall) join(name string) *guest { return h.joinWith(name, sessionConfig()) }
+
+func (h *hall) joinWith(name string, c engine.Config) *guest {
+	g := &guest{h: h, config: c, Process: virtual.Process{Time: &h.Time, Name: name}}
 	g.Shell = g
 	g.boot()
 	return g
 }
 
 func (g *guest) boot() {
-	c := sessionConfig()
+	c := g.config
 	c.Name, g.held = g.Name, map[string]engine.Start{}
 	g.Boot(g.h.Now(), func() virtual.Engine { return virtual.NewSession(c, g.Moment()) })
 }
@@ -246,10 +249,10 @@ func (h *hall) wishes() lease.Wishes {
 	return now
 }
 
-// look makes the wish by which sessions notice a command.
-func (h *hall) look(name string) {
+// look makes the wish by which sessions notice a command, with a clock that is behind theirs.
+func (h *hall) look(name string, behind time.Duration) {
 	h.Helper()
-	list := append(h.wishes().List, lease.Wish{Kind: protocol.WishLook, Subject: name, By: "operator", Until: virtual.Epoch().Add(h.Now() + time.Minute)})
+	list := append(h.wishes().List, lease.Wish{Kind: protocol.WishLook, Subject: name, By: "operator", Until: virtual.Epoch().Add(h.Now() + time.Minute - behind)})
 	w, err := protocol.SetWishes(h.wishes(), list, protocol.Stamp{ID: lease.WriteID(fmt.Sprint("wish-", h.Unique())), At: time.Unix(1, 0)})
 	if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
 		h.Fatal(err, errWrite)
@@ -692,7 +695,7 @@ func TestHolderNoticesARelease(t *testing.T) {
 	for i := range 2 { // the second time, the wishes have the first one too
 		name := fmt.Sprint("lock-", i)
 		h.force(name)
-		h.look(name)
+		h.look(name, 0)
 		h.until(sessionConfig().TTL/3+1500*time.Millisecond, func() bool { return !a.holds(name) })
 	}
 	if len(a.ended) != 2 || a.ended[0].Cause != event.CauseForced || len(a.held) != 1 || len(b.ended) > 0 {
@@ -734,7 +737,7 @@ func TestHolderNoticesAReleaseDuringAWrite(t *testing.T) {
 			in := h.table.Serve(a.Sender(), o)
 			h.After(late, func() { a.Input(in) })
 			h.force("lock")
-			h.look("lock")
+			h.look("lock", 0)
 			a.mute = nil
 			return true
 		}
@@ -747,6 +750,34 @@ func TestHolderNoticesAReleaseDuringAWrite(t *testing.T) {
 		}
 		if h.Run(late + sessionConfig().TTL/3 + 1500*time.Millisecond); a.holds("lock") || len(a.ended) != 1 || a.ended[0].Cause != event.CauseForced {
 			t.Errorf("commits: %v: the holder is told %v", commits, a.ended)
+		}
+	}
+}
+
+// TestNobodyRemovesALookTooEarly: the holder notices a release although other sessions remove the wish that is over,
+// also if the operator's clock is behind, or if the holder has a longer lease time than they have.
+func TestNobodyRemovesALookTooEarly(t *testing.T) {
+	for name, of := range map[string]struct{ behind, ttl time.Duration }{
+		"the operator's clock is behind": {time.Hour, 10 * time.Second},
+		"a long lease time":              {0, time.Hour},
+	} {
+		for i := range 20 {
+			h, c := newHall(t, uint64(i)+1), sessionConfig()
+			c.TTL = of.ttl
+			a := h.joinWith("a", c)
+			others := []*guest{h.join("b"), h.join("c"), h.join("d")}
+			h.Run(time.Second)
+			a.acquire("lock")
+			for _, g := range others {
+				g.acquire("lock of " + g.Name)
+			}
+			h.Run(20*time.Second + time.Duration(i)*c.TTL/60)
+			h.force("lock")
+			h.look("lock", of.behind)
+			if h.Run(c.TTL/3 + 1500*time.Millisecond); a.holds("lock") {
+				t.Errorf("%s: the holder does not notice that its lease was released", name)
+			}
+			h.until(3*time.Minute+10*time.Second, func() bool { return len(h.wishes().List) == 0 })
 		}
 	}
 }
