@@ -12,17 +12,26 @@ import (
 // How a session learns that an operator has released a lease that it holds.
 //
 //	holds a lease → the wishes are read once per heartbeat interval → the rows that new wishes name are read
-//	              → a wish has ended → swap of the wishes without it
+//	              → a wish has ended, and was known for a minute → swap of the wishes without it
 //
 // A worker finds the wishes in its listings of the seats. A session lists nothing: it reads the one record,
 // however many leases it holds, and not while it holds none.
 //
+// Invariant: no session removes a wish that another session may not have read yet: each reads the wishes several
+// times in the minute for which a wish is known, also with a long lease time, and whatever an operator's clock says.
+//
 // Called by the spine of a session: keep in each step, got and settled with answers.
+
+const (
+	mostUnread = 20 * time.Second // a session that holds leases reads the wishes at least so often
+	knownFor   = time.Minute      // so long a session has known a wish before it removes it
+)
 
 // A heed is what a session knows of the wishes.
 type heed struct {
 	now     lease.Wishes
-	next    Instant // when the wishes are read again; 0: the session held nothing
+	since   []Instant // when each of them was first read
+	next    Instant   // when the wishes are read again; 0: the session held nothing
 	try     retry
 	asked   serial
 	removal wishes
@@ -32,14 +41,15 @@ type heed struct {
 // own before that, so that not all of them send the same swap.
 func (d *heed) keep(t *turn, me lease.Incarnation) {
 	spread := time.Duration(rebalance.Tie(string(me)) % uint64(time.Minute))
-	d.removal.keep(t, d.now, t.now.Wall.Add(-spread))
+	d.removal.keep(t, d.now, t.now.Wall.Add(-spread), func(at int) bool { return t.now.Mono < d.since[at].Add(knownFor) })
+	pause := func() Instant { return t.now.Mono.Add(t.jitter(min(t.beat, mostUnread))) }
 	if d.next == 0 {
-		d.next = t.now.Mono.Add(t.jitter(t.beat))
+		d.next = pause()
 	}
 	if t.before(d.next) || !d.try.due(t) {
 		return
 	}
-	d.next = t.now.Mono.Add(t.jitter(t.beat))
+	d.next = pause()
 	d.try.sent, d.asked = true, t.get(lease.Wishes{Group: t.cfg.Group}.Key())
 }
 
@@ -64,11 +74,16 @@ func (d *heed) got(t *turn, in Got) (names []string) {
 	}
 	t.answeredNow()
 	now, _ := in.Record.(lease.Wishes)
-	for _, w := range now.List {
-		if w.Kind == protocol.WishLook && !slices.Contains(d.now.List, w) {
+	since := make([]Instant, len(now.List))
+	for i, w := range now.List {
+		if at := slices.Index(d.now.List, w); at >= 0 {
+			since[i] = d.since[at]
+			continue
+		}
+		if since[i] = t.now.Mono; w.Kind == protocol.WishLook {
 			names = append(names, w.Subject)
 		}
 	}
-	d.now = now
+	d.now, d.since = now, since
 	return names
 }

@@ -292,7 +292,7 @@ func (e *Session) got(in Got) {
 		}
 	case lease.KindWishes:
 		for _, name := range e.heed.got(t, in) {
-			if s := e.shards.find(name); s != nil && s.t != nil {
+			if e.shards.find(name) != nil { // it holds the lease, or is about to: its claim may be stored
 				e.shards.look(t, []string{name}, e.seat.me)
 			}
 		}

@@ -61,6 +61,7 @@ type guest struct {
 	virtual.Process
 	virtual.Quiet
 	h       *hall
+	config  engine.Config
 	calls   []engine.Output
 	held    map[string]engine.Start
 	refused []engine.Unavailable
@@ -77,15 +78,17 @@ func sessionConfig() engine.Config {
 	return engine.Config{Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: rebalance.Eager, Commits: checkpoint.Policy{}, CommitTimeout: 30 * time.Second}
 }
 
-func (h *hall) join(name string) *guest {
-	g := &guest{h: h, Process: virtual.Process{Time: &h.Time, Name: name}}
+func (h *hall) join(name string) *guest { return h.joinWith(name, sessionConfig()) }
+
+func (h *hall) joinWith(name string, c engine.Config) *guest {
+	g := &guest{h: h, config: c, Process: virtual.Process{Time: &h.Time, Name: name}}
 	g.Shell = g
 	g.boot()
 	return g
 }
 
 func (g *guest) boot() {
-	c := sessionConfig()
+	c := g.config
 	c.Name, g.held = g.Name, map[string]engine.Start{}
 	g.Boot(g.h.Now(), func() virtual.Engine { return virtual.NewSession(c, g.Moment()) })
 }
@@ -234,6 +237,23 @@ func (h *hall) force(name string) {
 	h.Helper()
 	row := h.row(name)
 	w, err := protocol.ForceRelease(row, protocol.Command{Seen: row.Generation, By: "operator"}, protocol.Stamp{ID: lease.WriteID(fmt.Sprint("force-", h.Unique())), At: time.Unix(1, 0)})
+	if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
+		h.Fatal(err, errWrite)
+	}
+}
+
+func (h *hall) wishes() lease.Wishes {
+	r, _ := h.store.Get(h.Context(), lease.Wishes{Group: "g"}.Key())
+	now, _ := r.(lease.Wishes)
+	now.Group = "g"
+	return now
+}
+
+// look makes the wish by which sessions notice a command, with a clock that is behind theirs.
+func (h *hall) look(name string, behind time.Duration) {
+	h.Helper()
+	list := append(h.wishes().List, lease.Wish{Kind: protocol.WishLook, Subject: name, By: "operator", Until: virtual.Epoch().Add(h.Now() + time.Minute - behind)})
+	w, err := protocol.SetWishes(h.wishes(), list, protocol.Stamp{ID: lease.WriteID(fmt.Sprint("wish-", h.Unique())), At: time.Unix(1, 0)})
 	if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
 		h.Fatal(err, errWrite)
 	}
@@ -672,32 +692,92 @@ func TestHolderNoticesARelease(t *testing.T) {
 		b.acquire(fmt.Sprint("other-", i))
 	}
 	h.Run(20 * time.Second)
-	wishes := func() lease.Wishes {
-		r, _ := h.store.Get(h.Context(), lease.Wishes{Group: "g"}.Key())
-		now, _ := r.(lease.Wishes)
-		now.Group = "g"
-		return now
-	}
 	for i := range 2 { // the second time, the wishes have the first one too
 		name := fmt.Sprint("lock-", i)
 		h.force(name)
-		list := append(wishes().List, lease.Wish{Kind: protocol.WishLook, Subject: name, By: "operator", Until: virtual.Epoch().Add(h.Now() + time.Minute)})
-		w, err := protocol.SetWishes(wishes(), list, protocol.Stamp{ID: lease.WriteID(fmt.Sprint("wish-", i)), At: time.Unix(1, 0)})
-		if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
-			t.Fatal(err, errWrite)
-		}
+		h.look(name, 0)
 		h.until(sessionConfig().TTL/3+1500*time.Millisecond, func() bool { return !a.holds(name) })
 	}
 	if len(a.ended) != 2 || a.ended[0].Cause != event.CauseForced || len(a.held) != 1 || len(b.ended) > 0 {
 		t.Errorf("the holders are told %v and %v", a.ended, b.ended)
 	}
-	h.until(2*time.Minute+10*time.Second, func() bool { return len(wishes().List) == 0 })
+	h.until(2*time.Minute+10*time.Second, func() bool { return len(h.wishes().List) == 0 })
 	h.Run(5 * time.Second) // both have read them
 	a.calls = nil
 	h.Run(20 * time.Second)
 	for _, o := range a.calls {
 		if send, ok := o.(engine.Send); ok && send.Write.Key().Kind == lease.KindWishes {
 			t.Errorf("without wishes the session makes %v", o)
+		}
+	}
+}
+
+// TestHolderNoticesAReleaseDuringAWrite: also if the command comes between a write of the session and its
+// late answer, which shows the lease as it was before the command.
+func TestHolderNoticesAReleaseDuringAWrite(t *testing.T) {
+	const late = 2 * time.Second
+	for _, commits := range []bool{true, false} {
+		h := newHall(t, 1)
+		a := h.join("a")
+		h.Run(time.Second)
+		a.acquire("other")
+		if commits {
+			a.acquire("lock")
+		}
+		h.Run(20 * time.Second)
+		read := false
+		a.mute = func(o engine.Output) bool {
+			if get, is := o.(engine.Get); is {
+				read = read || get.Key.Kind == lease.KindWishes
+			}
+			send, is := o.(engine.Send)
+			if !is || send.Write.Key().Name != "lock" {
+				return false
+			}
+			in := h.table.Serve(a.Sender(), o)
+			h.After(late, func() { a.Input(in) })
+			h.force("lock")
+			h.look("lock", 0)
+			a.mute = nil
+			return true
+		}
+		h.until(10*time.Second, func() bool { return read })
+		h.Run(sessionConfig().TTL/3 - time.Second) // the wishes are read again before the answer is there
+		if commits {
+			a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Mark: checkpoint.Mark{Position: "1"}, Seq: 1, Flush: 1})
+		} else {
+			a.acquire("lock")
+		}
+		if h.Run(late + sessionConfig().TTL/3 + 1500*time.Millisecond); a.holds("lock") || len(a.ended) != 1 || a.ended[0].Cause != event.CauseForced {
+			t.Errorf("commits: %v: the holder is told %v", commits, a.ended)
+		}
+	}
+}
+
+// TestNobodyRemovesALookTooEarly: the holder notices a release although other sessions remove the wish that is over,
+// also if the operator's clock is behind, or if the holder has a longer lease time than they have.
+func TestNobodyRemovesALookTooEarly(t *testing.T) {
+	for name, of := range map[string]struct{ behind, ttl time.Duration }{
+		"the operator's clock is behind": {time.Hour, 10 * time.Second},
+		"a long lease time":              {0, time.Hour},
+	} {
+		for i := range 20 {
+			h, c := newHall(t, uint64(i)+1), sessionConfig()
+			c.TTL = of.ttl
+			a := h.joinWith("a", c)
+			others := []*guest{h.join("b"), h.join("c"), h.join("d")}
+			h.Run(time.Second)
+			a.acquire("lock")
+			for _, g := range others {
+				g.acquire("lock of " + g.Name)
+			}
+			h.Run(20*time.Second + time.Duration(i)*c.TTL/60)
+			h.force("lock")
+			h.look("lock", of.behind)
+			if h.Run(c.TTL/3 + 1500*time.Millisecond); a.holds("lock") {
+				t.Errorf("%s: the holder does not notice that its lease was released", name)
+			}
+			h.until(3*time.Minute+10*time.Second, func() bool { return len(h.wishes().List) == 0 })
 		}
 	}
 }

@@ -343,14 +343,15 @@ func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
 }
 
 // looked takes the answer to a read of the row, and reports whether the read showed what a command has made
-// of it. A read that began before the command is repeated.
+// of it. A read that began before the command is repeated, and one that was answered while a write was open: its
+// answer did not count.
 func (s *shard) looked(t *turn) (over bool) {
 	r := &s.row
 	if r.again && !r.try.sent {
 		r.again = false
 		s.get(t)
 	}
-	if !r.look || r.try.sent || r.unread {
+	if _, busy := r.copy.Open(); busy || !r.look || r.try.sent || r.unread {
 		return false
 	}
 	r.look = false

@@ -24,8 +24,8 @@ type wishes struct {
 	swap sending
 }
 
-// keep removes the wishes that have ended at that time by this worker's wall clock.
-func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time) {
+// keep removes the wishes that have ended at that time by this worker's wall clock, and are not young.
+func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time, young func(i int) bool) {
 	if r.seen != now.WriteID {
 		*r = wishes{seen: now.WriteID}
 	}
@@ -36,14 +36,17 @@ func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time) {
 		return
 	}
 	wait := t.beat // not longer: somebody may set the wall clock
-	for _, w := range now.List {
-		if !w.Until.IsZero() {
+	var stand []lease.Wish
+	for i, w := range now.List {
+		if w.Stands(at) || young(i) {
+			stand = append(stand, w)
+		}
+		if !w.Until.IsZero() && !young(i) {
 			wait = min(wait, max(0, w.Until.Sub(at)))
 		}
 	}
 	r.next = t.now.Mono.Add(max(wait, t.beat/16))
 	t.at(r.next)
-	stand := standing(now.List, at)
 	if r.swap.open() {
 		r.swap.keep(t)
 	} else if len(stand) < len(now.List) {
