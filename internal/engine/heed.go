@@ -9,13 +9,13 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// How a session learns that an operator has released a lease that it holds.
+// How a session learns that an operator has released a lease that the session holds.
 //
 //	holds a lease → the wishes are read once per heartbeat interval → the rows that new wishes name are read
 //	              → a wish has ended, and was known for a minute → swap of the wishes without it
 //
-// A worker finds the wishes in its listings of the seats. A session lists nothing: it reads the one record,
-// however many leases it holds, and not while it holds none.
+// A worker finds the wishes in its listings of the seats. A session lists nothing. It reads the record of the
+// wishes alone: once per interval, however many leases it holds, and not at all while it holds none.
 //
 // Invariant: no session removes a wish that another session may not have read yet: each reads the wishes several
 // times in the minute for which a wish is known, also with a long lease time, and whatever an operator's clock says.
@@ -27,18 +27,18 @@ const (
 	knownFor   = time.Minute      // so long a session has known a wish before it removes it
 )
 
-// A heed is what a session knows of the wishes.
+// A heed is what a session knows of the wishes of operators.
 type heed struct {
 	now     lease.Wishes
 	since   []Instant // when each of them was first read
-	next    Instant   // when the wishes are read again; 0: the session held nothing
+	next    Instant   // when the wishes are read again; 0: the session holds no lease
 	try     retry
 	asked   serial
 	removal wishes
 }
 
-// keep reads the wishes, and removes those that have ended. Each session waits for a part of a minute of its
-// own before that, so that not all of them send the same swap.
+// keep reads the wishes, and removes those that have ended. Each session delays a removal by its own part of a
+// minute, so that not all sessions send the same swap.
 func (d *heed) keep(t *turn, me lease.Incarnation) {
 	spread := time.Duration(rebalance.Tie(string(me)) % uint64(time.Minute))
 	d.removal.keep(t, d.now, t.now.Wall.Add(-spread), func(at int) bool { return t.now.Mono < d.since[at].Add(knownFor) })
@@ -53,14 +53,14 @@ func (d *heed) keep(t *turn, me lease.Incarnation) {
 	d.try.sent, d.asked = true, t.get(lease.Wishes{Group: t.cfg.Group}.Key())
 }
 
-// settled takes the answer to a removal: the wishes are read again.
+// settled takes the answer to a removal, and reads the wishes again.
 func (d *heed) settled(t *turn, in Settled) {
 	if d.removal.settled(t, in) {
 		d.next = t.now.Mono
 	}
 }
 
-// got takes the wishes, and returns the leases that new ones name. Wishes that cannot be read name none.
+// got takes the wishes, and returns the leases that the new wishes name: none if the record cannot be read.
 func (d *heed) got(t *turn, in Got) (names []string) {
 	if !d.try.sent || serial(in.Read) != d.asked {
 		return nil

@@ -40,7 +40,7 @@ type shard struct {
 	t       *tenure // this worker's hold; nil: there is none
 	running int64   // the generation whose handler has not returned; 0: none is running
 	ended   Instant // when the last tenure ended
-	left    bool    // this session leaves the row in its own name: see lost
+	left    bool    // this session shuts down and stays the owner in the row: see lost
 }
 
 // A copied is this worker's copy of the lease row.
@@ -342,9 +342,9 @@ func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
 	}
 }
 
-// looked takes the answer to a read of the row, and reports whether the read showed what a command has made
-// of it. A read that began before the command is repeated, and one that was answered while a write was open: its
-// answer did not count.
+// looked takes the answer to a read of the row, and reports whether that read shows the change that a command
+// has made. A read that began before the session or worker knew of the command is repeated, and one
+// that was answered while a write was open, because that answer did not count.
 func (s *shard) looked(t *turn) (over bool) {
 	r := &s.row
 	if r.again && !r.try.sent {

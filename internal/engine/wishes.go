@@ -12,7 +12,7 @@ import (
 //
 //	a wish has ended → swap of the wishes without it → answered
 //
-// Called by the spine, and by the heed of a session: keep in each step, settled with the answer.
+// Called by the spine of a worker, and by the heed of a session: keep in each step, settled with the answer.
 //
 // A crash before the answer leaves the wishes as they were or without those that have ended. No
 // plan obeys a wish that has ended.
@@ -24,7 +24,7 @@ type wishes struct {
 	swap sending
 }
 
-// keep removes the wishes that have ended at that time by this worker's wall clock, and are not young.
+// keep removes the wishes whose end is before at, a time by this process's wall clock, and which are not young.
 func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time, young func(i int) bool) {
 	if r.seen != now.WriteID {
 		*r = wishes{seen: now.WriteID}
