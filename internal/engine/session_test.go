@@ -249,7 +249,7 @@ func (h *hall) wishes() lease.Wishes {
 	return now
 }
 
-// look makes the wish by which sessions notice a command, with a clock that is behind theirs.
+// look stores the wish by which sessions notice a command, with a clock that is behind the clocks of the sessions.
 func (h *hall) look(name string, behind time.Duration) {
 	h.Helper()
 	list := append(h.wishes().List, lease.Wish{Kind: protocol.WishLook, Subject: name, By: "operator", Until: virtual.Epoch().Add(h.Now() + time.Minute - behind)})
@@ -311,7 +311,8 @@ func TestSessionAcquiresInTwoRequests(t *testing.T) {
 	}
 }
 
-// TestSessionAtRestWritesItsSeatAlone: and reads the wishes alone, however many leases it holds.
+// TestSessionAtRestWritesItsSeatAlone: a session without marks writes only its seat and reads only the wishes,
+// however many leases it holds.
 func TestSessionAtRestWritesItsSeatAlone(t *testing.T) {
 	h := newHall(t, 1)
 	a := h.join("a")
@@ -411,9 +412,9 @@ func TestLockDelay(t *testing.T) {
 	}
 }
 
-// TestLockDelayAfterACut: a session that shuts down does not release the lease of a holder that was cut off: its
-// lock delay counts from when its seat is gone. The last mark is stored. Without a lock delay, the lease is
-// released at once.
+// TestLockDelayAfterACut: a session that shuts down does not release the lease of a holder that was cut off. The
+// lock delay counts from when the session's seat is gone, and the last mark is stored. Without a lock delay, the
+// lease is released at once.
 func TestLockDelayAfterACut(t *testing.T) {
 	for _, delay := range []time.Duration{0, 7 * time.Second} {
 		h := newHall(t, 1)
@@ -519,8 +520,8 @@ func TestReservedLeaseGoesToItsName(t *testing.T) {
 }
 
 // TestReservationEnds: if no session with the stated name comes, a session that waits acquires the lease
-// when the time is over, and not before: also if the clock of the command was ahead, or if the session
-// has begun to wait late. One that only tries is told for whom the lease is reserved.
+// when the time is over, and not before, also if the operator's clock was ahead, or if the session has begun
+// to wait late. The error of TryAcquire states for whom the lease is reserved.
 func TestReservationEnds(t *testing.T) {
 	const lasts, pause = time.Minute, 5 * time.Second
 	for name, of := range map[string]struct{ late, ahead, least time.Duration }{
@@ -661,8 +662,8 @@ func TestTryAcquireIsAnswered(t *testing.T) {
 	h.until(time.Second, func() bool { return b.holds("other") })
 }
 
-// TestHolderLearnsThatAnOperatorEndedIt: also if a later holder has released the lease since, so that its row
-// is a tombstone.
+// TestHolderLearnsThatAnOperatorEndedIt: the cause is the operator, also if a later holder has released the lease
+// since, so that the row is a tombstone.
 func TestHolderLearnsThatAnOperatorEndedIt(t *testing.T) {
 	h := newHall(t, 1)
 	a, b := h.join("a"), h.join("b")
@@ -681,8 +682,8 @@ func TestHolderLearnsThatAnOperatorEndedIt(t *testing.T) {
 	}
 }
 
-// TestHolderNoticesARelease: within a heartbeat interval and 1.5 s after an operator has released the lease, and
-// without any commit; the wish by which it does is removed.
+// TestHolderNoticesARelease: a holder notices an operator's release within a heartbeat interval and 1.5 s, and
+// without any commit. Later a session removes the wish that announced the release.
 func TestHolderNoticesARelease(t *testing.T) {
 	h := newHall(t, 1)
 	a, b := h.join("a"), h.join("b")
@@ -754,8 +755,8 @@ func TestHolderNoticesAReleaseDuringAWrite(t *testing.T) {
 	}
 }
 
-// TestNobodyRemovesALookTooEarly: the holder notices a release although other sessions remove the wish that is over,
-// also if the operator's clock is behind, or if the holder has a longer lease time than they have.
+// TestNobodyRemovesALookTooEarly: the holder notices a release although other sessions remove the wish when it has
+// ended, also if the operator's clock is behind, or if the holder has a longer lease time than the other sessions.
 func TestNobodyRemovesALookTooEarly(t *testing.T) {
 	for name, of := range map[string]struct{ behind, ttl time.Duration }{
 		"the operator's clock is behind": {time.Hour, 10 * time.Second},
@@ -914,8 +915,8 @@ func TestSessionTakesNoSeatAmongWorkers(t *testing.T) {
 	}
 }
 
-// TestSessionHeedsTheSeatsOfWorkers: where a worker knows a plan that was deleted by hand, a session does not
-// make the group one of sessions.
+// TestSessionHeedsTheSeatsOfWorkers: as long as the seat of a worker names a plan that was deleted by hand, a
+// session does not make the group one of sessions.
 func TestSessionHeedsTheSeatsOfWorkers(t *testing.T) {
 	w := newWorld(t, 3)
 	n := w.join("worker", config(rebalance.Eager))
@@ -950,7 +951,7 @@ func TestSessionHeedsTheSeatsOfWorkers(t *testing.T) {
 }
 
 // TestWorkerOutlastsARecordOfSessions: a worker that knows a plan keeps its shards when a record of sessions
-// replaces that plan, and reports it until the record is deleted.
+// replaces that plan, and reports a stale plan until the record is deleted.
 func TestWorkerOutlastsARecordOfSessions(t *testing.T) {
 	w := newWorld(t, 3)
 	n := w.join("worker", config(rebalance.Eager))
