@@ -125,7 +125,7 @@ func (e *GroupError) Error() string {
 		return "<nil>"
 	}
 	if e.Unclear {
-		return fmt.Sprintf("group %q: its record could not be read and was deleted, so a session does not know whether it is one of workers", e.Group)
+		return fmt.Sprintf("group %q: its record could not be read and was deleted, so a session does not know whether the group is one of workers", e.Group)
 	}
 	if e.Sessions {
 		return fmt.Sprintf("group %q is one of sessions: a worker needs another group", e.Group)
