@@ -11,26 +11,27 @@ import (
 
 // How a session learns that an operator has released a lease that the session holds.
 //
-//	holds a lease → the wishes are read once per heartbeat interval → the rows that new wishes name are read
+//	holds a lease → the wishes are read in each heartbeat interval → the rows that new wishes name are read
 //	              → a wish has ended, and was known for a minute → swap of the wishes without it
 //
 // A worker finds the wishes in its listings of the seats. A session lists nothing. It reads the record of the
-// wishes alone: once per interval, however many leases it holds, and not at all while it holds none.
+// wishes alone: equally often however many leases it holds, and not at all while it holds none.
 //
-// Invariant: no session removes a wish that another session may not have read yet: each reads the wishes several
-// times in the minute for which a wish is known, also with a long lease time, and whatever an operator's clock says.
+// Invariant: no session removes a wish that another session may not have read yet. A session removes a wish only
+// when it has known the wish for a minute, and in a minute each session that holds a lease reads the wishes several
+// times: also with a long lease time, and whatever the operator's clock shows.
 //
 // Called by the spine of a session: keep in each step, got and settled with answers.
 
 const (
-	mostUnread = 20 * time.Second // a session that holds leases reads the wishes at least so often
-	knownFor   = time.Minute      // so long a session has known a wish before it removes it
+	mostUnread = 20 * time.Second // the longest pause between two reads of the wishes
+	knownFor   = time.Minute      // how long a session has known a wish before it removes the wish
 )
 
 // A heed is what a session knows of the wishes of operators.
 type heed struct {
 	now     lease.Wishes
-	since   []Instant // when each of them was first read
+	since   []Instant // when each wish was first read
 	next    Instant   // when the wishes are read again; 0: the session holds no lease
 	try     retry
 	asked   serial

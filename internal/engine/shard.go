@@ -343,8 +343,8 @@ func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
 }
 
 // looked takes the answer to a read of the row, and reports whether that read shows the change that a command
-// has made. A read that began before the session or worker knew of the command is repeated, and one
-// that was answered while a write was open, because that answer did not count.
+// has made. A read does not count, and is repeated, if it began before this process knew of the command, or if it
+// was answered while a write was open.
 func (s *shard) looked(t *turn) (over bool) {
 	r := &s.row
 	if r.again && !r.try.sent {

@@ -24,7 +24,8 @@ type wishes struct {
 	swap sending
 }
 
-// keep removes the wishes whose end is before at, a time by this process's wall clock, and which are not young.
+// keep removes the wishes whose end is before at, a time by this process's wall clock, except those for whose
+// index young returns true.
 func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time, young func(i int) bool) {
 	if r.seen != now.WriteID {
 		*r = wishes{seen: now.WriteID}
