@@ -89,7 +89,6 @@ type holding struct {
 	*virtual.Handler
 	g        *guest
 	by       virtual.Sender
-	delay    time.Duration
 	ended    bool // the holder has returned
 	released bool
 }
