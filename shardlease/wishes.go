@@ -32,9 +32,26 @@ const lookFor = time.Minute
 // the change at their next audit, and sessions at their next commit, so it is no fault of the command.
 func (s Supervisor) announced(ctx context.Context, row lease.Row, err error) (lease.Row, error) {
 	if err == nil {
-		_ = s.wish(ctx, lease.Wish{Kind: protocol.WishLook, Subject: row.Shard}, lookFor)
+		s.look(ctx, row.Shard)
 	}
 	return row, err
+}
+
+// look makes workers and sessions read the rows of these shards, as far as there is room for that among the wishes.
+func (s Supervisor) look(ctx context.Context, shards ...string) {
+	if len(shards) == 0 {
+		return
+	}
+	until := time.Now().Add(lookFor)
+	_ = s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
+		list = slices.DeleteFunc(list, func(old lease.Wish) bool {
+			return old.Kind == protocol.WishLook && slices.Contains(shards, old.Subject)
+		})
+		for _, shard := range shards[:max(0, min(len(shards), lease.MaxWishes-len(list)))] {
+			list = append(list, lease.Wish{Kind: protocol.WishLook, Subject: shard, By: s.By, Until: until})
+		}
+		return list, nil
+	})
 }
 
 // ofSessions reports whether the group is one of sessions. If the record that says so cannot be read, it

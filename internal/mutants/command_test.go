@@ -32,6 +32,8 @@ func commandMutants() []mutant {
 			swap(`rest[0] == '/'`, `true`), inLease, "TestOwnerServesATask"},
 		{"a session with another task keeps its seat", "shardlease.Supervisor.unseat",
 			never("of("), inWorker, "TestReleaseTaskSparesOtherLeases"},
+		{"a session with another task is told what it has lost", "shardlease.Supervisor.expel",
+			cut("look"), inWorker, "TestReleaseTaskTellsASessionThatItSpares"},
 		{"a task has no empty parts", "shardlease/lease.validTask",
 			without("contains"), inLease, "TestTasksHaveNoEmptyParts"},
 		{"a reservation ends with its generation", "internal/protocol.begin",
