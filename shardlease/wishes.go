@@ -28,6 +28,10 @@ func (s Supervisor) Wishes(ctx context.Context) ([]lease.Wish, error) {
 // lists the seats more often.
 const lookFor = time.Minute
 
+// oldLook is how long such a wish may have ended before the next command removes it: the clock of this operator may be
+// ahead. In a group of sessions that hold their leases for moments only, nobody else removes it.
+const oldLook = time.Hour
+
 // announced makes workers and sessions read the row that a command has changed. If that fails, workers notice
 // the change at their next audit, and sessions at their next commit, so it is no fault of the command.
 func (s Supervisor) announced(ctx context.Context, row lease.Row, err error) (lease.Row, error) {
@@ -42,13 +46,17 @@ func (s Supervisor) look(ctx context.Context, shards ...string) {
 	if len(shards) == 0 {
 		return
 	}
-	until := time.Now().Add(lookFor)
+	now := time.Now()
 	_ = s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
+		ended := now.Add(-oldLook)
+		if len(list)+len(shards) > lease.MaxWishes {
+			ended = now
+		}
 		list = slices.DeleteFunc(list, func(old lease.Wish) bool {
-			return old.Kind == protocol.WishLook && slices.Contains(shards, old.Subject)
+			return old.Kind == protocol.WishLook && (slices.Contains(shards, old.Subject) || !old.Stands(ended))
 		})
 		for _, shard := range shards[:max(0, min(len(shards), lease.MaxWishes-len(list)))] {
-			list = append(list, lease.Wish{Kind: protocol.WishLook, Subject: shard, By: s.By, Until: until})
+			list = append(list, lease.Wish{Kind: protocol.WishLook, Subject: shard, By: s.By, Until: now.Add(lookFor)})
 		}
 		return list, nil
 	})
