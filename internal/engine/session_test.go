@@ -558,6 +558,28 @@ func TestReservationEnds(t *testing.T) {
 	}
 }
 
+// TestReservationEndsForThoseWhoTry: also for a session that only tries now and then, although the clock of the
+// command was ahead: the time counts from its first try.
+func TestReservationEndsForThoseWhoTry(t *testing.T) {
+	const lasts = time.Minute
+	for _, every := range []time.Duration{time.Second, 40 * time.Second, 5 * time.Minute} {
+		h := newHall(t, 1)
+		a, c := h.join("a"), h.join("c")
+		h.Run(time.Second)
+		a.acquire("lock")
+		h.until(time.Second, func() bool { return a.holds("lock") })
+		h.reassign("nobody", lasts, time.Hour)
+		from := h.Now()
+		for !c.holds("lock") && h.Now()-from < 30*time.Minute {
+			c.acquire("lock", func(in *engine.Acquire) { in.Try = true })
+			h.Run(every)
+		}
+		if waited := h.Now() - from; waited < lasts || waited > lasts+2*every {
+			t.Errorf("with a try every %v, acquired after %v", every, waited)
+		}
+	}
+}
+
 // TestWaiterReportsAnUnreadableRow: once, and as over when it can be read, or when nobody waits any more.
 func TestWaiterReportsAnUnreadableRow(t *testing.T) {
 	h := newHall(t, 1)
