@@ -3,6 +3,7 @@ package inspect
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -18,6 +19,7 @@ func (j *judge) idle() string {
 // lease that nobody holds waits for no worker, a holder need not commit, and sessions may have different
 // lease times.
 func (j *judge) sessions() {
+	j.usurped()
 	for i := range j.Shards {
 		switch of := &j.Shards[i]; of.State {
 		case Orphaned:
@@ -35,6 +37,18 @@ func (j *judge) sessions() {
 				fmt.Sprintf("A session that waits for one of them evicts it; if none waits and its process has ended, `shardlease evict %s --why \"…\"` frees them.", quoted(string(w.Seat.Incarnation))))
 		}
 	}
+}
+
+// usurped reports that the record of sessions has replaced the plan that living workers follow: they keep their
+// shards, and no worker plans.
+func (j *judge) usurped() {
+	at := slices.IndexFunc(j.alive, func(w *Worker) bool { return w.Seat.Revision > 0 })
+	if at < 0 {
+		return
+	}
+	seat := &j.alive[at].Seat
+	j.warn(CodePlanStale, slog.LevelError, "", fmt.Sprintf("worker %q follows revision %d of a plan, and a record of sessions is in its place: no worker plans.", seat.Name, seat.Revision),
+		"Stop the sessions or give them another group, and delete the item `!plan` (docs/table.md): the planner writes a new one; `shardlease plan` shows the result.")
 }
 
 // abandoned reports a lease whose holder has no seat. Nobody acquires it unless a caller wants it, so
