@@ -776,6 +776,30 @@ func TestHolderNoticesAReleaseDuringAWrite(t *testing.T) {
 	}
 }
 
+// TestALookOfABusyHolderEnds: a session that commits without pause reads the row that a wish names once or twice.
+func TestALookOfABusyHolderEnds(t *testing.T) {
+	h := newHall(t, 1)
+	a := h.join("a")
+	h.Run(time.Second)
+	a.acquire("lock")
+	h.Run(20 * time.Second)
+	h.look("lock", 0)
+	a.calls = nil
+	for i := range uint64(5000) {
+		a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Mark: checkpoint.Mark{Position: fmt.Sprint(i + 1)}, Seq: i + 1, Flush: i + 1})
+		h.Run(2 * time.Millisecond)
+	}
+	reads := 0
+	for _, o := range a.calls {
+		if get, is := o.(engine.Get); is && get.Key.Kind == lease.KindLease {
+			reads++
+		}
+	}
+	if reads < 1 || reads > 2 || !a.holds("lock") {
+		t.Errorf("%d reads, and the session holds the lease: %v", reads, a.holds("lock"))
+	}
+}
+
 // TestNobodyRemovesALookTooEarly: the holder notices a release although other sessions remove the wish that is over,
 // also if the operator's clock is behind, or if the holder has a longer lease time than they have.
 func TestNobodyRemovesALookTooEarly(t *testing.T) {
