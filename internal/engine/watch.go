@@ -65,8 +65,9 @@ type watch struct {
 }
 
 // saw takes the plan as it was read, and reports whether it is another one. An older plan counts
-// only if a consistent read shows it, which was sent in the step begun; 0: the read may lag behind.
-func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
+// only if a consistent read shows it, which was sent in the step begun; 0: the read may lag behind. Only
+// a plan of this worker, me, was made with the strays that it knows.
+func (w *watch) saw(t *turn, me lease.Incarnation, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
 	if w.older(plan) && (begun == 0 || begun < w.at) {
 		return false
 	}
@@ -76,7 +77,10 @@ func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) 
 	changed = !w.known || plan.Revision != w.plan.Revision || plan.Open != w.plan.Open
 	if changed {
 		if w.since = t.now.Mono; !plan.Open {
-			w.orphans, w.strays, w.replaced, w.stale = false, nil, 0, 0
+			w.orphans, w.replaced, w.stale = false, 0, 0
+			if plan.By.Incarnation == me {
+				w.strays = nil
+			}
 		} else if w.plan.Open {
 			w.replaced = min(w.replaced+1, 5)
 		}

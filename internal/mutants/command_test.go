@@ -114,6 +114,8 @@ func commandMutants() []mutant {
 			swap(`heeds && stale && f.looks()`, `false`), inEngine, "TestCommandsActSoon"},
 		{"one worker has the plan tell the worker", "internal/engine.Engine.considerPlan",
 			swap(`!t.large || e.first()`, `true`), inEngine, "TestALookIsNoPlan"},
+		{"a plan of another worker does not end a look", "internal/engine.watch.saw",
+			always("plan.By"), inEngine, "TestALookOutlastsThePlanOfAnother"},
 		{"a look makes one plan", "internal/engine.facts.heedLooks",
 			without("told"), inEngine, "TestALookIsNoPlan"},
 		{"what a worker said before a command does not count", "internal/engine.stage.over",
