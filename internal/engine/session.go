@@ -22,7 +22,7 @@ import (
 // Invariant: trust is checked before an input is taken: an answer must not prolong a tenure that has
 // ended.
 // Invariant: the session neither writes nor reads the row of a held lease without a mark or a command. So a
-// session without marks sends one heartbeat and reads the wishes once per interval, however many leases it holds.
+// session without marks sends one heartbeat and reads the wishes once per interval (at least every 20 s), however many leases it holds.
 
 // A Session is one session's side of the protocol as a plain value.
 type Session struct {
