@@ -77,6 +77,21 @@ func TestCommandsActSoon(t *testing.T) {
 	}
 }
 
+// TestCommandsOfASlowClock: all workers notice a command although its wish seems to have ended when they read it.
+func TestCommandsOfASlowClock(t *testing.T) {
+	for i := range 12 {
+		f, shard := commanded(t, 3, i%3)
+		f.Run(time.Duration(i) * beat / 12)
+		row := f.row(shard)
+		f.write(protocol.Quarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, lease.ReasonForced, f.stamp()))
+		f.wish(lease.Wish{Kind: protocol.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() - time.Hour)})
+		if took := f.until(25*time.Hour, func() bool { return !f.processed(shard) }); took > beat+1500*time.Millisecond {
+			t.Errorf("noticed after %v", took)
+		}
+		f.until(time.Minute, func() bool { return len(f.wishes().List) == 0 })
+	}
+}
+
 // TestALookIsNoPlan: that workers look at a shard makes no plan due, and the wish is removed when it has ended.
 func TestALookIsNoPlan(t *testing.T) {
 	for _, workers := range []int{3, 12} {

@@ -94,6 +94,8 @@ func commandMutants() []mutant {
 			never("protocol.wishlook"), inEngine, "TestCommandsActSoon"},
 		{"a look is heeded once", "internal/engine.watch.heed",
 			without("contains"), inEngine, "TestALookIsHeededOnce"},
+		{"a look stays until all watchers may have read it", "internal/engine.watch.unread",
+			swap(`2*t.beat`, `0`), inEngine, "TestCommandsOfASlowClock"},
 		{"a look makes no plan due", "internal/engine.hashed",
 			always("protocol.wishlook"), inEngine, "TestALookIsNoPlan"},
 		{"in a large fleet the plan tells the worker", "internal/engine.facts.heedLooks",
