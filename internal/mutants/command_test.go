@@ -33,7 +33,7 @@ func commandMutants() []mutant {
 		{"a session with another task keeps its seat", "shardlease.Supervisor.unseat",
 			never("of("), inWorker, "TestReleaseTaskSparesOtherLeases"},
 		{"a session with another task is told what it has lost", "shardlease.spared",
-			swap(`!unseated[owner]`, `false`), inWorker, "TestReleaseTaskTellsASessionThatItSpares"},
+			swap(`!unseated[owner]`, `owner == ""`), inWorker, "TestReleaseTaskTellsASessionThatItSpares"},
 		{"a command removes old looks", "shardlease.Supervisor.look",
 			without("!old.Stands"), inWorker, "TestCommandsForgetOldLooks"},
 		{"a command does not remove a look that others may not have seen", "shardlease.Supervisor.look",
