@@ -187,7 +187,7 @@ func (c *Config) build(f *faults) {
 			c.Build = buildOf(info)
 		}
 	}
-	f.wrap("Build", lease.Owner{Name: "-", Incarnation: "-", Task: c.Build}.Validate())
+	f.wrap("Build", lease.Seat{Group: "-", Incarnation: "-", WriteID: "-", Name: "-", TTL: time.Second, Build: c.Build}.Validate())
 	if len(c.Build) > maxBuild {
 		f.add("Build", fmt.Sprintf("must be at most %d bytes long, is %d", maxBuild, len(c.Build)))
 	}

@@ -126,6 +126,17 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 }
 
+// TestBuildIsAnyText: it is no task, whose parts slashes separate.
+func TestBuildIsAnyText(t *testing.T) {
+	for _, build := range []string{"/srv/orders", "https://ci/orders/7/", "orders//7"} {
+		config := valid()
+		config.Build = build
+		if filled, err := shardlease.Filled(config); err != nil || filled.Build != build {
+			t.Errorf("Build %q: %q, %v", build, filled.Build, err)
+		}
+	}
+}
+
 // TestDefaultBuild: a version that somebody has chosen is shown as it is. One that Go has made from the
 // revision is longer than the revision and says no more.
 func TestDefaultBuild(t *testing.T) {

@@ -545,3 +545,36 @@ func TestReleaseTaskEvictsSessions(t *testing.T) {
 		a.end(t)
 	})
 }
+
+// TestReleaseTaskTellsASessionThatItSpares: a session with another task keeps its other leases, and notices as soon as
+// after a release that it has lost those of the task.
+func TestReleaseTaskTellsASessionThatItSpares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a := runSession(t, store, shardlease.SessionConfig{Name: "a", Task: "daemon"})
+		kept := a.lock(t, shardlease.AcquireOptions{})
+		var lost []*shardlease.Tenure
+		for _, name := range []string{"1", "2"} {
+			tenure, err := a.Acquire(t.Context(), name, shardlease.AcquireOptions{Task: "run-17/" + name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lost = append(lost, tenure)
+		}
+		time.Sleep(time.Minute)
+		rows, err := shardlease.Supervisor{Store: store, Group: "locks", By: "ann"}.ReleaseTask(t.Context(), "run-17", "cancelled")
+		if err != nil || len(rows) != 2 {
+			t.Errorf("released %v, %v", rows, err)
+		}
+		time.Sleep(10*time.Second/3 + 1500*time.Millisecond)
+		for _, tenure := range lost {
+			if cause := context.Cause(tenure.Context()); !errors.Is(cause, event.CauseForced) {
+				t.Errorf("the holder of %q is told %v", tenure.Shard().Name, cause)
+			}
+		}
+		if err := kept.Context().Err(); err != nil {
+			t.Errorf("the lease without the task: %v", err)
+		}
+		a.end(t)
+	})
+}

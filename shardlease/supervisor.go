@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -175,9 +176,10 @@ func (s Supervisor) forceRelease(ctx context.Context, shard string, seen int64, 
 
 // ReleaseTask cleans up after a dead run: it releases all that is held for a task and its descendants
 // ([lease.Owner.Serves]), so that others need not wait for the lease time. It evicts every worker and
-// session of these tasks, as [Supervisor.Evict] does. A session with another task may hold leases for these
-// tasks ([AcquireOptions]). Such a session loses only these leases, and notices that at its next commit; it
-// keeps its seat and its other leases.
+// session of these tasks, as [Supervisor.Evict] evicts one. Of a session with another task it releases
+// only the leases that the session holds for these tasks ([AcquireOptions]), as
+// [Supervisor.ForceRelease] releases one; the session keeps its seat and its other leases. One wish makes it
+// read the rows of those that it has lost.
 //
 // ReleaseTask returns the released rows; the error names the shards that it could not release. Stop the
 // task first. Otherwise its workers take new seats and claim shards again.
@@ -216,9 +218,10 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation, why str
 	return s.expel(ctx, []lease.Incarnation{worker}, why, func(o lease.Owner) bool { return o.Incarnation == worker })
 }
 
-// expel releases the shards of the given workers and of each owner for which of returns true. It deletes the
-// seats of all these as unseat does, and then releases the shards that were claimed in between. The second
-// round also retries releases that failed in the first.
+// expel releases the shards of some workers and of the owners for which of is true, deletes their seats
+// as unseat does, and then releases the shards that they claimed in between. The second round also
+// retries releases that failed in the first. Owners that keep their seats are told what they have lost; the
+// others lose their next heartbeat.
 func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) ([]lease.Row, error) {
 	if err := s.check(true); err != nil {
 		return nil, err
@@ -228,28 +231,46 @@ func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why 
 		return nil, err
 	}
 	var errs []error
-	owners = append(owners, workers...)
-	slices.Sort(owners)
-	for _, worker := range slices.Compact(owners) {
-		errs = append(errs, s.unseat(ctx, worker, of))
+	unseated := map[lease.Incarnation]bool{}
+	all := slices.AppendSeq(slices.Clone(workers), maps.Keys(owners))
+	slices.Sort(all)
+	for _, worker := range slices.Compact(all) {
+		gone, err := s.unseat(ctx, worker, of)
+		unseated[worker], errs = gone, append(errs, err)
 	}
-	more, _, err := s.releaseAll(ctx, workers, why, of)
+	more, late, err := s.releaseAll(ctx, workers, why, of)
 	for _, row := range more { // a shard that was claimed in between is in both
 		released = slices.DeleteFunc(released, func(r lease.Row) bool { return r.Shard == row.Shard })
 	}
+	s.look(ctx, spared(unseated, owners, late)...)
 	return append(released, more...), errors.Join(append(errs, err)...)
 }
 
-// releaseAll force-releases the shards of the given workers and of each owner for which of returns true. It
-// also returns the incarnations that held these shards. If the reason cannot be stored, it releases no row.
-func (s Supervisor) releaseAll(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) (released []lease.Row, owners []lease.Incarnation, err error) {
+// spared returns what owners have lost in several rounds that still have their seats.
+func spared(unseated map[lease.Incarnation]bool, rounds ...map[lease.Incarnation][]string) (shards []string) {
+	for _, owners := range rounds {
+		for owner, lost := range owners {
+			if !unseated[owner] {
+				shards = append(shards, lost...)
+			}
+		}
+	}
+	slices.Sort(shards)
+	return slices.Compact(shards)
+}
+
+// releaseAll force-releases the shards of some workers and of the owners for which of is true. It
+// returns these owners, with the shards that they have lost. If the reason cannot be stored, it releases no row.
+func (s Supervisor) releaseAll(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) (released []lease.Row, owners map[lease.Incarnation][]string, err error) {
 	rows, err := s.List(ctx)
 	errs := []error{err}
+	owners = map[lease.Incarnation][]string{}
 	for _, row := range rows {
-		if row.Owner.IsZero() || !slices.Contains(workers, row.Owner.Incarnation) && !of(row.Owner) {
+		owner := row.Owner.Incarnation
+		if row.Owner.IsZero() || !slices.Contains(workers, owner) && !of(row.Owner) {
 			continue
 		}
-		owners = append(owners, row.Owner.Incarnation)
+		owners[owner] = append(owners[owner], row.Shard)
 		row, err := s.forceRelease(ctx, row.Shard, row.Generation, why)
 		switch {
 		case err == nil:
@@ -267,28 +288,28 @@ func isInvalid(err error) bool {
 	return errors.Is(err, checkpoint.ErrInvalid) && !errors.Is(err, lease.ErrMalformed)
 }
 
-// unseat deletes the seat of a worker. It does nothing if there is no such seat, or if the seat can be read
-// and of returns false for its owner.
-func (s Supervisor) unseat(ctx context.Context, worker lease.Incarnation, of func(lease.Owner) bool) error {
+// unseat deletes the seat of a worker, if there is one, unless the seat can be read and of is false for
+// its owner. It reports whether the worker has no seat now.
+func (s Supervisor) unseat(ctx context.Context, worker lease.Incarnation, of func(lease.Owner) bool) (gone bool, err error) {
 	key := lease.Key{Group: s.Group, Kind: lease.KindSeat, Name: string(worker)}
 	for last, again := lease.WriteID(""), false; ; again = true {
 		record, err := s.Store.Get(ctx, key)
 		if errors.Is(err, lease.ErrNotFound) {
-			return nil
+			return true, nil
 		}
 		if seat, ok := record.(lease.Seat); ok && err == nil && !of(seat.Owner()) {
-			return nil // a session with another task, which held a lease for this one
+			return false, nil // a session with another task, which held a lease for this one
 		}
 		w, err := eviction(key, record, err)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if _, err = s.Store.Write(ctx, w); err == nil {
-			return nil
+			return true, nil
 		}
 		refused := errors.Is(err, lease.ErrRefused) || errors.Is(err, lease.ErrMalformed)
 		if !refused || again && w.Old.Written() == last { // refused: the seat was written in between, or is gone
-			return fmt.Errorf("evict %v: %w", key, err)
+			return false, fmt.Errorf("evict %v: %w", key, err)
 		}
 		last = w.Old.Written()
 	}

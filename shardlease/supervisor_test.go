@@ -3,6 +3,7 @@ package shardlease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -476,4 +477,47 @@ func TestListGoesOnAfterMalformedRows(t *testing.T) {
 	if len(rows) != 1 || !errors.Is(err, lease.ErrMalformed) {
 		t.Errorf("the rows are %v, error %v", rows, err)
 	}
+}
+
+// TestCommandsForgetOldLooks: in a group whose sessions hold their leases for moments only, nobody removes the wishes of
+// commands. Later commands remove those that ended an hour ago, or all that have ended where there is no room.
+func TestCommandsForgetOldLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
+		command := func(i int) {
+			row := fixture.Must[lease.Row](t, store)(protocol.BeginHeld("orders", fmt.Sprint(i), lease.Owner{Name: "a", Incarnation: "a1"}, fixture.Stamp()))
+			_, err := s.ForceRelease(t.Context(), row.Shard, row.Generation, "why")
+			must(t, err)
+		}
+		looks := func() []lease.Wish {
+			r, err := store.Get(t.Context(), lease.Wishes{Group: "orders"}.Key())
+			must(t, err)
+			return r.(lease.Wishes).List
+		}
+		for i := range 3 {
+			command(i)
+		}
+		time.Sleep(30 * time.Minute)
+		if command(3); len(looks()) != 4 {
+			t.Errorf("after half an hour: %v", looks())
+		}
+		time.Sleep(2 * time.Hour)
+		if command(4); len(looks()) != 1 || looks()[0].Subject != "4" {
+			t.Errorf("after more than an hour: %v", looks())
+		}
+		full := lease.Wishes{Group: "orders"}
+		for i := range lease.MaxWishes {
+			full.List = append(full.List, lease.Wish{Kind: protocol.WishLook, Subject: fmt.Sprint("old", i), By: "ann", Until: time.Now().Add(-time.Second)})
+		}
+		r, err := store.Get(t.Context(), full.Key())
+		must(t, err)
+		w, err := protocol.SetWishes(r.(lease.Wishes), full.List, fixture.Stamp())
+		must(t, err)
+		_, err = store.Write(t.Context(), w)
+		must(t, err)
+		if command(5); len(looks()) != 1 || looks()[0].Subject != "5" {
+			t.Errorf("of a full list %d are left", len(looks()))
+		}
+	})
 }

@@ -28,14 +28,39 @@ func (s Supervisor) Wishes(ctx context.Context) ([]lease.Wish, error) {
 // lists the seats more often.
 const lookFor = time.Minute
 
+// oldLook is how long ago such a wish must have ended before the next command removes it, because the clock of this
+// operator may be ahead. Where sessions hold their leases for moments only, nobody else removes it.
+const oldLook = time.Hour
+
 // announced makes workers and sessions read the row that a command has changed. If the wish cannot be stored,
 // workers notice the change at their next audit, and sessions at their next commit. So that is no fault of
 // the command.
 func (s Supervisor) announced(ctx context.Context, row lease.Row, err error) (lease.Row, error) {
 	if err == nil {
-		_ = s.wish(ctx, lease.Wish{Kind: protocol.WishLook, Subject: row.Shard}, lookFor)
+		s.look(ctx, row.Shard)
 	}
 	return row, err
+}
+
+// look makes workers and sessions read the rows of these shards, as far as there is room for that among the wishes.
+func (s Supervisor) look(ctx context.Context, shards ...string) {
+	if len(shards) == 0 {
+		return
+	}
+	now := time.Now()
+	_ = s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
+		ended := now.Add(-oldLook)
+		if len(list)+len(shards) > lease.MaxWishes {
+			ended = now
+		}
+		list = slices.DeleteFunc(list, func(old lease.Wish) bool {
+			return old.Kind == protocol.WishLook && (slices.Contains(shards, old.Subject) || !old.Stands(ended))
+		})
+		for _, shard := range shards[:max(0, min(len(shards), lease.MaxWishes-len(list)))] {
+			list = append(list, lease.Wish{Kind: protocol.WishLook, Subject: shard, By: s.By, Until: now.Add(lookFor)})
+		}
+		return list, nil
+	})
 }
 
 // ofSessions reports whether the group is one of sessions. If the record of its kind cannot be read,

@@ -77,6 +77,21 @@ func TestCommandsActSoon(t *testing.T) {
 	}
 }
 
+// TestCommandsOfASlowClock: all workers notice a command although its wish seems to have ended when they read it.
+func TestCommandsOfASlowClock(t *testing.T) {
+	for i := range 12 {
+		f, shard := commanded(t, 3, i%3)
+		f.Run(time.Duration(i) * beat / 12)
+		row := f.row(shard)
+		f.write(protocol.Quarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, lease.ReasonForced, f.stamp()))
+		f.wish(lease.Wish{Kind: protocol.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() - time.Hour)})
+		if took := f.until(time.Minute, func() bool { return !f.processed(shard) }); took > beat+1500*time.Millisecond {
+			t.Errorf("noticed after %v", took)
+		}
+		f.until(time.Minute, func() bool { return len(f.wishes().List) == 0 })
+	}
+}
+
 // TestALookIsNoPlan: that workers look at a shard makes no plan due, and the wish is removed when it has ended.
 func TestALookIsNoPlan(t *testing.T) {
 	for _, workers := range []int{3, 12} {
@@ -157,8 +172,32 @@ func TestALookWhileAnotherPlans(t *testing.T) {
 	f.until(2*beat, func() bool { return !f.processed(shard) })
 }
 
-// TestAShardThatIsBackStaysInThePlan: a shard leaves quarantine, and the seat of its former worker still says that
-// the shard needs no worker. A plan that is made before that worker has read the row does not leave the shard out.
+// TestALookOutlastsThePlanOfAnother: the first watcher has seen the command and is about to plan, when another worker
+// completes a plan that does not tell the worker of the shard.
+func TestALookOutlastsThePlanOfAnother(t *testing.T) {
+	f, _ := commanded(t, 12, 0)
+	others := f.others()
+	shard, by := others[0].Handlers[0].Shard, f.seat(others[1]).Owner()
+	looked, first := false, f.watchers()[0]
+	f.slow = func(n *member, o engine.Output) time.Duration {
+		get, is := o.(engine.Get)
+		looked = looked || is && get.Key.Name == shard && n == first
+		return 0
+	}
+	revision, finding := f.plan().Revision, f.plan().Finding
+	f.quarantine(shard)
+	f.until(10*time.Second, func() bool { return looked })
+	f.Run(100 * time.Millisecond)
+	if f.plan().Revision != revision || !f.processed(shard) {
+		t.Fatal("a plan was made already")
+	}
+	f.write(protocol.OpenPlan(f.plan(), protocol.Opening{By: by, Planner: f.plan().Planner}, f.stamp()))
+	f.write(protocol.ClosePlan(f.plan(), f.plan().Revision, by.Incarnation, finding, f.stamp()))
+	f.until(2*beat+2*time.Second, func() bool { return !f.processed(shard) })
+}
+
+// TestAShardThatIsBackStaysInThePlan: the worker that had a shard before its quarantine still says that it needs no
+// worker. A plan that is made before that worker has read the row does not leave it out again.
 func TestAShardThatIsBackStaysInThePlan(t *testing.T) {
 	f, _ := commanded(t, 12, 0)
 	shard := f.others()[0].Handlers[0].Shard

@@ -245,7 +245,7 @@ func (f *fleet) sawPlan(t *turn, plan lease.Plan, wishes lease.Wishes, begun ord
 	if plan.Revision == 0 && !f.watching() {
 		return false // it was deleted; the watchers write the next one
 	}
-	return f.watch.saw(t, plan, wishes, begun)
+	return f.watch.saw(t, f.seat.me, plan, wishes, begun)
 }
 
 // revision returns the newest revision of the plan that this worker knows.

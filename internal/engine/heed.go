@@ -75,6 +75,9 @@ func (d *heed) got(t *turn, in Got) (names []string) {
 	}
 	t.answeredNow()
 	now, _ := in.Record.(lease.Wishes)
+	if now.WriteID == d.now.WriteID {
+		return nil
+	}
 	since := make([]Instant, len(now.List))
 	for i, w := range now.List {
 		if at := slices.Index(d.now.List, w); at >= 0 {

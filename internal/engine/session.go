@@ -154,7 +154,7 @@ func (e *Session) live() {
 		e.rivals.prune(t)
 		e.owners.prune(t)
 		e.losses.prune(&e.shards)
-		e.shards.forgetDone(e.names)
+		e.shards.forgetDone(t, e.names)
 		e.faults.unmet(t, func(key lease.Key) bool {
 			return key.Kind == lease.KindLease && e.names.find(key.Name) != nil ||
 				key.Kind == lease.KindSeat && e.rivals.find(lease.Incarnation(key.Name)) != nil

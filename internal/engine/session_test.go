@@ -559,6 +559,28 @@ func TestReservationEnds(t *testing.T) {
 	}
 }
 
+// TestReservationEndsForThoseWhoTry: also for a session that only tries now and then, although the clock of the
+// command was ahead: the time counts from its first try.
+func TestReservationEndsForThoseWhoTry(t *testing.T) {
+	const lasts = time.Minute
+	for _, every := range []time.Duration{time.Second, 40 * time.Second, 5 * time.Minute} {
+		h := newHall(t, 1)
+		a, c := h.join("a"), h.join("c")
+		h.Run(time.Second)
+		a.acquire("lock")
+		h.until(time.Second, func() bool { return a.holds("lock") })
+		h.reassign("nobody", lasts, time.Hour)
+		from := h.Now()
+		for !c.holds("lock") && h.Now()-from < 30*time.Minute {
+			c.acquire("lock", func(in *engine.Acquire) { in.Try = true })
+			h.Run(every)
+		}
+		if waited := h.Now() - from; waited < lasts || waited > lasts+2*every {
+			t.Errorf("with a try every %v, acquired after %v", every, waited)
+		}
+	}
+}
+
 // TestWaiterReportsAnUnreadableRow: once, and as over when it can be read, or when nobody waits any more.
 func TestWaiterReportsAnUnreadableRow(t *testing.T) {
 	h := newHall(t, 1)
@@ -755,8 +777,32 @@ func TestHolderNoticesAReleaseDuringAWrite(t *testing.T) {
 	}
 }
 
-// TestNobodyRemovesALookTooEarly: the holder notices a release although other sessions remove the wish when it has
-// ended, also if the operator's clock is behind, or if the holder has a longer lease time than the other sessions.
+// TestALookOfABusyHolderEnds: a session that commits without pause reads the row that a wish names once or twice.
+func TestALookOfABusyHolderEnds(t *testing.T) {
+	h := newHall(t, 1)
+	a := h.join("a")
+	h.Run(time.Second)
+	a.acquire("lock")
+	h.Run(20 * time.Second)
+	h.look("lock", 0)
+	a.calls = nil
+	for i := range uint64(5000) {
+		a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Mark: checkpoint.Mark{Position: fmt.Sprint(i + 1)}, Seq: i + 1, Flush: i + 1})
+		h.Run(2 * time.Millisecond)
+	}
+	reads := 0
+	for _, o := range a.calls {
+		if get, is := o.(engine.Get); is && get.Key.Kind == lease.KindLease {
+			reads++
+		}
+	}
+	if reads < 1 || reads > 2 || !a.holds("lock") {
+		t.Errorf("%d reads, and the session holds the lease: %v", reads, a.holds("lock"))
+	}
+}
+
+// TestNobodyRemovesALookTooEarly: the holder notices a release although other sessions remove the wish that is over,
+// also if the operator's clock is behind, or if the holder has a longer lease time than they have.
 func TestNobodyRemovesALookTooEarly(t *testing.T) {
 	for name, of := range map[string]struct{ behind, ttl time.Duration }{
 		"the operator's clock is behind": {time.Hour, 10 * time.Second},

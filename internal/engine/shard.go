@@ -65,6 +65,7 @@ type rowRead struct {
 	parent   bool    // it is read for a child that waits for this shard
 	look     bool    // it is read because a command has changed it
 	again    bool    // the read under way may show what it was before the command
+	older    bool    // so may the answer to the open write
 }
 
 // An aim is what this worker wants with a shard that it does not hold.
@@ -338,20 +339,21 @@ func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
 	for _, name := range names {
 		s := l.know(name, t.cfg.Group, me)
 		s.row.look, s.row.again = true, s.row.try.sent
+		_, s.row.older = s.row.copy.Open()
 		s.get(t)
 	}
 }
 
-// looked takes the answer to a read of the row, and reports whether that read shows the change that a command
-// has made. A read does not count, and is repeated, if it began before this process knew of the command, or if it
-// was answered while a write was open.
+// looked takes the answer to a read of the row, and reports whether the read showed what a command has made
+// of it. A read that began before the command is repeated. So is one that was answered while a write was open which
+// was sent before: the answer to the read does not count then, and that to the write does not show the command.
 func (s *shard) looked(t *turn) (over bool) {
 	r := &s.row
 	if r.again && !r.try.sent {
 		r.again = false
 		s.get(t)
 	}
-	if _, busy := r.copy.Open(); busy || !r.look || r.try.sent || r.unread {
+	if !r.look || r.try.sent || r.unread || r.older {
 		return false
 	}
 	r.look = false
@@ -431,7 +433,7 @@ func (s *shard) forget(t *turn, me lease.Incarnation) {
 	s.row.copy = protocol.NewCopy(s.row.copy.Key(), me)
 	s.row.copy.Saw(at)
 	s.row.try = retry{at: s.row.try.at}
-	s.write = pending{}
+	s.write, s.row.older = pending{}, false
 	s.aim = aim{rest: s.aim.rest, leave: s.aim.leave, early: s.aim.early}
 	s.wake = t.now.Mono
 }
@@ -601,7 +603,7 @@ func (s *shard) settled(t *turn, in Settled, waits bool) (h happened, answered b
 	}
 	t.answeredNow()
 	what, at := s.write.doing, s.row.copy.Row()
-	s.write = pending{}
+	s.write, s.row.older = pending{}, false
 	if s.row.copy.Row().Generation > 0 {
 		s.news(t)
 	}

@@ -400,11 +400,15 @@ func (r rivals) fails() bool {
 	return slices.ContainsFunc(r, func(of rival) bool { return of.evict.try.tries > 0 })
 }
 
-// forgetDone drops the leases that this session neither holds nor wants.
-func (l *shards) forgetDone(wants names) {
+// forgetDone drops the leases that this session neither holds nor wants. It keeps those that are reserved by the wall
+// clock: a reservation also ends some time after this session first saw it, and callers that only try would never see
+// that.
+func (l *shards) forgetDone(t *turn, wants names) {
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
 		_, busy := s.row.copy.Open()
-		return !busy && s.t == nil && s.running == 0 && wants.find(s.name) == nil && !s.row.try.sent &&
-			(s.row.copy.Row().Owner.IsZero() || s.row.copy.Row().Owner.Incarnation != s.mine())
+		at := s.row.copy.Row()
+		reserved := t.now.Wall.Before(at.Last.At.Add(at.Reserved.Lasts)) && !at.Reserved.IsZero()
+		return !busy && !reserved && s.t == nil && s.running == 0 && wants.find(s.name) == nil && !s.row.try.sent &&
+			(at.Owner.IsZero() || at.Owner.Incarnation != s.mine())
 	})
 }

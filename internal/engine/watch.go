@@ -51,6 +51,7 @@ type watch struct {
 	since    Instant    // when the plan was first seen as it is: this revision, open or complete
 	at       order      // the step in which it became known as it is
 	wishes   lease.Wishes
+	wishedAt Instant  // when they were first seen as they are
 	wished   string   // the hash of the wishes that plans take into account; empty: they were not read yet
 	looks    []string // shards whose rows commands have changed, as the last wishes say
 	self     bool     // this worker's own seat is a change, or it has evicted another
@@ -65,8 +66,9 @@ type watch struct {
 }
 
 // saw takes the plan as it was read, and reports whether it is another one. An older plan counts
-// only if a consistent read shows it, which was sent in the step begun; 0: the read may lag behind.
-func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
+// only if a consistent read shows it, which was sent in the step begun; 0: the read may lag behind. Only
+// a plan of this worker, me, was made with the strays that it knows.
+func (w *watch) saw(t *turn, me lease.Incarnation, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
 	if w.older(plan) && (begun == 0 || begun < w.at) {
 		return false
 	}
@@ -76,18 +78,21 @@ func (w *watch) saw(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) 
 	changed = !w.known || plan.Revision != w.plan.Revision || plan.Open != w.plan.Open
 	if changed {
 		if w.since = t.now.Mono; !plan.Open {
-			w.orphans, w.strays, w.replaced, w.stale = false, nil, 0, 0
+			w.orphans, w.replaced, w.stale = false, 0, 0
+			if plan.By.Incarnation == me {
+				w.strays = nil
+			}
 		} else if w.plan.Open {
 			w.replaced = min(w.replaced+1, 5)
 		}
 	}
-	w.heed(wishes)
+	w.heed(t, wishes)
 	w.plan, w.known = plan, true
 	return changed
 }
 
 // heed takes the wishes. The first watcher that sees new ones plans, unless they are looks.
-func (w *watch) heed(now lease.Wishes) {
+func (w *watch) heed(t *turn, now lease.Wishes) {
 	first := w.wished == "" // they were not read before, also if the plan was looked for and is unreadable
 	if !first && now.WriteID == w.wishes.WriteID {
 		return
@@ -101,7 +106,12 @@ func (w *watch) heed(now lease.Wishes) {
 			}
 		}
 	}
-	w.wishes, w.wished = now, wished
+	w.wishes, w.wishedAt, w.wished = now, t.now.Mono, wished
+}
+
+// unread reports whether other watchers may not have read a look yet, which has ended by an operator's slow clock.
+func (w *watch) unread(t *turn, i int) bool {
+	return w.wishes.List[i].Kind == protocol.WishLook && t.now.Mono < w.wishedAt.Add(2*t.beat)
 }
 
 // takeLooks returns the shards whose rows have to be read because of commands.

@@ -16,7 +16,7 @@ func healthMutants() []mutant {
 		{"but not before it has been missing for a while", "internal/engine.faults.keepStale",
 			always("before"), inEngine, "TestMissingPlanIsReported"},
 		{"a complete plan ends the wait for one", "internal/engine.watch.saw",
-			swap(`w.orphans, w.strays, w.replaced, w.stale = false, nil, 0, 0`, `w.orphans, w.strays, w.replaced = false, nil, 0`), inEngine, "TestPlansThatFollowEachOther"},
+			swap(`w.orphans, w.replaced, w.stale = false, 0, 0`, `w.orphans, w.replaced = false, 0`), inEngine, "TestPlansThatFollowEachOther"},
 		{"no plan is due for a worker that watches no more", "internal/engine.Engine.keepPlanning",
 			cut("waits"), inEngine, "TestMissingPlanIsReported"},
 		{"a tick that fails keeps the fault of the store", "internal/engine.Engine.keepReporting",

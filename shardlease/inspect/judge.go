@@ -146,7 +146,7 @@ func (j *judge) unreadableHelp(k lease.Key) string {
 		return fmt.Sprintf("If no newer version has written it, delete it with `shardlease evict %s --why \"…\"`.", quoted(k.Name))
 	case lease.KindWishes:
 		if j.Sessions {
-			return "It has no effect in a group of sessions; `shardlease lift all` deletes it."
+			return "Commands act, but no session notices at once that its lease was released, until `shardlease lift all` deletes the record."
 		}
 		return "No cordon, drain, pause or pin has an effect until `shardlease lift all` deletes the record; then make the wishes again."
 	}

@@ -3,6 +3,7 @@ package inspect
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -17,6 +18,7 @@ func (j *judge) idle() string {
 // sessions finds what is wrong with a group of sessions. Most warnings of a fleet make no sense here: a lease
 // may have no holder, a holder need not commit, and sessions may have different lease times.
 func (j *judge) sessions() {
+	j.usurped()
 	for i := range j.Shards {
 		switch of := &j.Shards[i]; of.State {
 		case Orphaned:
@@ -36,8 +38,20 @@ func (j *judge) sessions() {
 	}
 }
 
-// abandoned reports a lease whose holder has no seat. A session acquires the lease only for a caller, so it is
-// no fault if that lasts.
+// usurped reports that the record of sessions has replaced the plan that living workers follow: they keep their
+// shards, and no worker plans.
+func (j *judge) usurped() {
+	at := slices.IndexFunc(j.alive, func(w *Worker) bool { return w.Seat.Revision > 0 })
+	if at < 0 {
+		return
+	}
+	seat := &j.alive[at].Seat
+	j.warn(CodePlanStale, slog.LevelError, "", fmt.Sprintf("worker %q follows revision %d of a plan, and a record of sessions is in its place: no worker plans.", seat.Name, seat.Revision),
+		"Stop the sessions or give them another group, and delete the item `!plan` (docs/table.md): the planner writes a new one; `shardlease plan` shows the result.")
+}
+
+// abandoned reports a lease whose holder has no seat. Nobody acquires it unless a caller wants it, so
+// that is no fault however long it lasts.
 func (j *judge) abandoned(s *Shard) {
 	text := fmt.Sprintf("its holder %q has no seat any more, and no session has acquired the lease%s.", s.Owner.Name, lasting(s.Since))
 	if delay := s.Owner.LockDelay; delay > 0 {

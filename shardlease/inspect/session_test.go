@@ -81,7 +81,7 @@ func TestWarningsOfSessions(t *testing.T) {
 		{"a row cannot be read", 0, func(of *table) { of.bad = []lease.Key{key(lease.KindLease, "deploy")} }, "ERROR unreadable deploy", "cannot be read", "no session acquires the lease until"},
 		{"a seat cannot be read", 0, func(of *table) { of.bad = []lease.Key{key(lease.KindSeat, "b-1")} }, "WARN unreadable b-1", "cannot be read", "shardlease evict b-1"},
 		{"the wishes cannot be read", 0, func(of *table) { of.bad = []lease.Key{lease.Wishes{Group: group}.Key()} }, "WARN unreadable !wishes", "cannot be read",
-			"no effect in a group of sessions; `shardlease lift all`"},
+			"no session notices at once that its lease was released, until `shardlease lift all`"},
 		{"the table was restored", 0, func(of *table) { of.verify = lease.ErrWentBack }, "ERROR restored ", "the sessions acquire nothing", "shardlease table adopt"},
 		{"a clock is wrong", 0, func(of *table) { of.seats["a"].At = of.now.Add(time.Hour) }, "WARN clock-skew a", "in the future", "shardlease workers"},
 	} {
@@ -142,5 +142,24 @@ func TestDiffOfSessions(t *testing.T) {
 	}
 	if slices.Sort(texts); !slices.Equal(texts, []string{"the session has taken seat c-1", "the session shuts down"}) {
 		t.Errorf("%q", texts)
+	}
+}
+
+// TestSessionsInPlaceOfAPlan: if a record of sessions has replaced the plan that a worker follows, no worker plans. A
+// seat of a worker that is dead, or that has never followed a plan, is no sign of that.
+func TestSessionsInPlaceOfAPlan(t *testing.T) {
+	of := settled(t)
+	of.plan, of.seats["a"].Revision, of.seats["b"].Revision = locks(t, 0).plan, 0, 0
+	if w := of.look().Warnings(); len(w) > 0 {
+		t.Errorf("no seat knows a plan: %v", w)
+	}
+	of.seats["b"].Revision = 7
+	if w := warned(of.look(), inspect.CodePlanStale); len(w) != 1 || !strings.Contains(w[0].Text, "worker \"b\"") {
+		t.Errorf("a worker knows the plan: %v", w)
+	}
+	of.frozen = "b"
+	of.pass(time.Hour)
+	if w := warned(of.look(), inspect.CodePlanStale); len(w) > 0 {
+		t.Errorf("and is dead: %v", w)
 	}
 }

@@ -72,7 +72,8 @@ const (
 	CodeTTLDiffers Code = "ttl-differs"
 	// CodePlanStale: the plan has been open for 30 s (10 s if its planner is dead); or a living worker has not
 	// seen the complete plan for 2T, or has lacked shards of it for 2T and 30 s although none of its
-	// shards moves or rests; or there is no plan 2T after all workers have started.
+	// shards moves or rests; or there is no plan 2T after all workers have started. An error if a record of
+	// sessions has replaced the plan that a living worker follows.
 	CodePlanStale Code = "plan-stale"
 	// CodeAlone: only one worker lives and does not leave. Info.
 	CodeAlone Code = "alone"
@@ -98,7 +99,8 @@ type Warning struct {
 
 // Warnings returns what is wrong with the group, the worst first, and then in the order of Codes and
 // of subjects. A snapshot of LookAt has no warnings that need all shards. A group of sessions has only
-// the warnings restored, orphaned, quarantined, silent, unreadable and clock-skew.
+// the warnings restored, orphaned, quarantined, silent, unreadable and clock-skew, and plan-stale while
+// workers follow a plan that is gone.
 func (s *Snapshot) Warnings() []Warning {
 	j := s.judge()
 	j.table()
