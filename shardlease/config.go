@@ -38,13 +38,13 @@ type Config struct {
 	// Name identifies this worker to people. It need not be unique. Default: host, process
 	// id and a few random letters.
 	Name string
-	// Task is what this worker works on: a run or a job. Tasks form a tree: "deploy/eu" is a part of
-	// "deploy", see [lease.Owner]. A [Supervisor] uses it to find the shards that a dead run still holds.
+	// Task is what this worker works on: a run or a job. Tasks form a tree: "deploy/eu" is a descendant of
+	// "deploy", see [lease.Owner]. By the task, a [Supervisor] finds the shards that a dead run still holds.
 	Task string
 	// Build is the version of this worker's program, for people and for planners
-	// (Labels of a [rebalance.Worker]). At most 64 bytes, because every look at the fleet reads it.
-	// Default: the version of the main module, or the first twelve characters of the VCS revision
-	// if the version was made from that; none if the program was built without either.
+	// (Labels of a [rebalance.Worker]). At most 64 bytes, because every listing of the seats reads it.
+	// Default: the version of the main module. If there is none, or Go has made it from the VCS revision:
+	// the first twelve characters of that revision. Empty if the program was built without either.
 	Build string
 
 	// TTL is the lease time: how long a worker's heartbeat counter may stand still before
@@ -193,8 +193,8 @@ func (c *Config) build(f *faults) {
 	}
 }
 
-// buildOf returns the version of a program. A version that Go has made from the revision is long, and says
-// no more than the revision itself.
+// buildOf returns the version of a program. If Go has made the version from the revision, buildOf returns
+// the revision, which is shorter and says as much.
 func buildOf(info *debug.BuildInfo) string {
 	version, revision, modified := info.Main.Version, "", ""
 	for _, s := range info.Settings {
@@ -315,7 +315,7 @@ func (c Config) engine(fault func(shard string, err error)) engine.Config {
 	}
 }
 
-// strategyOf returns a handoff strategy as the seat shows it.
+// strategyOf returns the text of a handoff strategy that the seat stores.
 func strategyOf(h rebalance.Handoff) string {
 	switch h := h.(type) {
 	case rebalance.Mode:

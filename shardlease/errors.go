@@ -125,7 +125,7 @@ func (e *GroupError) Error() string {
 		return "<nil>"
 	}
 	if e.Unclear {
-		return fmt.Sprintf("group %q: its record could not be read and was deleted, so a session does not know whether it is one of workers", e.Group)
+		return fmt.Sprintf("group %q: its record could not be read and was deleted, so a session does not know whether the group is one of workers", e.Group)
 	}
 	if e.Sessions {
 		return fmt.Sprintf("group %q is one of sessions: a worker needs another group", e.Group)
@@ -139,12 +139,13 @@ type HeldError struct {
 	Name       string
 	Owner      lease.Owner // the holder: its name, incarnation and task; zero: no session
 	Generation int64
-	// Since is when the generation began, by the clock of the holder's machine. It is for people.
+	// Since is when the generation began, by the clock of the machine that began it: the holder's, or the
+	// operator's if the lease is reserved. It is for people.
 	Since       time.Time
 	Lost        bool // the holder is gone, and its lock delay is not over yet
 	Quarantined bool // an operator has quarantined the lease
-	// ReservedFor is the name of the session for which an operator reserves the lease
-	// ([Supervisor.Reassign]); empty: it is not reserved.
+	// ReservedFor is the name of the sessions for which an operator has reserved the lease
+	// ([Supervisor.Reassign]); empty: the lease is not reserved.
 	ReservedFor string
 	Finished    bool // the lease is finished: nobody can acquire it again
 	Unreadable  bool // the row of the lease cannot be read, and the other fields are empty

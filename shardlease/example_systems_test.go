@@ -14,8 +14,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// The programs of docs/leases.md: how to say with leases by name what is said with other systems. Each
-// one is complete, and has at most 30 lines.
+// The programs of docs/leases.md. Each one does with leases by name what is usually done with another system.
+// Each one is complete, and has at most 30 lines.
 
 // Chubby: a primary sends its sequencer along, and the file server refuses an old one.
 func Example_chubby() {
@@ -48,7 +48,8 @@ func Example_chubby() {
 	// end: <nil>
 }
 
-// ZooKeeper: the node of a member holds its address and ends with its session, and a watcher learns that.
+// ZooKeeper: the node of a member holds the member's address and ends with the member's session, and a watcher
+// notices that.
 func Example_zookeeper() {
 	ctx, stop := context.WithCancel(context.Background())
 	alive, leave := context.WithCancel(ctx)
@@ -80,7 +81,8 @@ func Example_zookeeper() {
 	// gone: <nil>
 }
 
-// etcd: one lease, kept alive by one heartbeat, keeps several keys, and its end releases them all.
+// etcd: one heartbeat keeps one lease alive, the lease keeps several keys, and the end of the lease releases
+// all keys.
 func Example_etcd() {
 	ctx, revoke := context.WithCancel(context.Background())
 	session, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{
@@ -141,7 +143,7 @@ func Example_consul() {
 	// the token has grown, as LockIndex does: true
 }
 
-// DynamoDB Lock Client: a lock has data, and a caller waits for it for a limited time.
+// DynamoDB Lock Client: a lock has data, and a caller waits for the lock for a limited time.
 func Example_dynamodbLockClient() {
 	ctx, stop := context.WithCancel(context.Background())
 	store, running := new(memstore.Store), new(sync.WaitGroup)
@@ -173,7 +175,7 @@ func Example_dynamodbLockClient() {
 	// the next holder reads: test data
 }
 
-// SQS: a message that is processed is invisible to others, and one that is deleted does not come back.
+// SQS: others do not see a message while it is processed, and a deleted message does not come back.
 func Example_sqs() {
 	ctx, stop := context.WithCancel(context.Background())
 	session, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{Group: "jobs"})
@@ -234,7 +236,7 @@ func Example_kubernetes() {
 	// pod-b leads
 }
 
-// A cron guard: the crontab of each host starts the program, and one of them runs the report of the day.
+// A cron guard: the crontab of each host starts the program, and one host makes the report of the day.
 func Example_cron() {
 	store, day := new(memstore.Store), "2026-01-05" // the time of the schedule, the same on all hosts
 	for _, host := range []string{"host-1", "host-2"} {

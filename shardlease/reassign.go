@@ -10,30 +10,34 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Reassign takes a shard or a lease from its holder, without the holder's cooperation, and gives it to
-// the worker or session with the name to, and to nobody else, unless it does not come within the given
-// time: then anybody may claim it. It is for a holder that is dead or hangs. The name need not exist yet.
+// Reassign takes a shard or a lease from its holder, without the holder's cooperation, and reserves it for
+// the workers or sessions whose name is the argument to. No other worker or session claims it until the
+// duration within has passed; then all of them may. Reassign is for a holder that is dead or hangs. No
+// worker or session needs to have the name yet.
 //
-// In a group of sessions, a call of [Session.Acquire] of a session with that name must wait for the
-// lease, or begin to. It reads the row at least three times per [SessionConfig.TTL], so let within be
-// that long at least. For the others the lease is held: TryAcquire returns a [*HeldError] with
-// ReservedFor. In a group of workers, Reassign also pins the shard for that time, as [Supervisor.Pin]
-// does, which replaces an earlier pin of the shard. The plan ignores a pin to a worker that cannot have the
-// shard; the shard then waits for the given time before another worker claims it. Let within be at least
-// the time that a wish needs to have an effect: a heartbeat interval and 1.5 s. After the pin has ended, the
-// plan may move the shard as any other.
+// In a group of sessions, one with that name acquires the lease when a call of its [Session.Acquire] waits
+// for it. Such a call reads the row at least three times per [SessionConfig.TTL], so within should be at
+// least a third of TTL. To other sessions the lease looks held: their TryAcquire returns a [*HeldError] with
+// ReservedFor.
 //
-// The former holder is fenced like after [Supervisor.ForceRelease]: its writes are refused, and if its
-// name is not to, it cannot claim the shard again before the time is over. It notices the command
-// within a heartbeat interval and 1.5 s.
+// In a group of workers, Reassign also pins the shard for the same time, as [Supervisor.Pin] does. The pin
+// replaces an earlier pin of the shard. It needs a heartbeat interval and 1.5 s to have an effect, so within
+// should be longer than that. If the worker with that name cannot have the shard, the plan ignores the pin,
+// and nobody processes the shard until within has passed. After the pin has ended, the plan may move the
+// shard like any other.
 //
-// The time counts from the command by the wall clocks of those who wait, and at most from when they first
-// saw the row: a wrong clock makes it shorter, never longer. Each other command ends the reservation. The
-// table does not enforce it: it decides who is next, and the generation decides whose writes count.
+// The former holder is fenced as after [Supervisor.ForceRelease]: its writes are refused, and it notices the
+// command within a heartbeat interval and 1.5 s. Unless it has the name to, it cannot claim the shard again
+// before within has passed.
 //
-// Reassign refuses bad arguments with a [*ConfigError] for each. It returns the released row. If it also
-// returns an error that begins with "reserved", the shard was released and reserved, and could not be
-// pinned: then the plan may give it to another worker, which claims it when the time is over.
+// Each process that waits counts the time from the command by its own wall clock, but never waits longer
+// than within from when it first saw the row. So a wrong clock can only shorten the reservation. Any other
+// command for the shard ends it. The table does not enforce the reservation: the reservation decides who is
+// next, and the generation decides whose writes count.
+//
+// Reassign returns the released row, or a [*ConfigError] for each bad argument. If it returns both a row and
+// an error that begins with "reserved", the shard was released and reserved, but not pinned. Then the plan
+// may assign the shard to another worker, which claims it when within has passed.
 func (s Supervisor) Reassign(ctx context.Context, shard string, seen int64, to string, within time.Duration, why string) (lease.Row, error) {
 	of := lease.Reservation{For: to, Lasts: (within + time.Millisecond - 1).Truncate(time.Millisecond)}
 	var f faults

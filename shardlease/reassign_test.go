@@ -44,8 +44,8 @@ func TestReassignToAWorker(t *testing.T) {
 	}
 }
 
-// TestReassignToNobody: if no worker with that name comes, the shard is claimed by another one when the
-// time is over, and not before.
+// TestReassignToNobody: if no worker with that name runs, another worker claims the shard when the time is
+// over, and not before.
 func TestReassignToNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := staged(t, 6, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, nil, "a", "b", "c")
@@ -166,8 +166,8 @@ func TestReassignWithoutAPin(t *testing.T) {
 }
 
 // TestReassignSurvivesALostAnswer: the answer is lost, and the named worker has claimed the shard before the
-// command is repeated. The history shows that the command was carried out; a forced release of the same
-// operator in the same second does not look like it.
+// command is repeated. The history shows that the command was carried out. A forced release by the same
+// operator in the same second is not mistaken for the command.
 func TestReassignSurvivesALostAnswer(t *testing.T) {
 	for _, forced := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

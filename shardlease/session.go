@@ -44,9 +44,9 @@ type SessionConfig struct {
 	// Drain is how long holders may take to release their leases after the context of Run has
 	// ended. Default as in [Config].
 	Drain time.Duration
-	// LockDelay is how long no session acquires the leases of this session after another session has
-	// evicted it, or after the context of a holder has ended at a shutdown because it did not release its
-	// lease within Drain. A release causes no delay. Default none; at most a day.
+	// LockDelay is how long no session acquires the leases that this session has lost. A session loses its
+	// leases when another session evicts it. At a shutdown, it also loses each lease that its holder does not
+	// release within Drain. A release causes no delay. Default none; at most a day.
 	//
 	// The delay is for sinks that cannot compare a generation. A paused process may still write when
 	// it wakes up; during the delay such a write can arrive before the next holder begins. The delay
@@ -119,7 +119,7 @@ func NewSession(store lease.Store, config SessionConfig) (*Session, error) {
 	s.worker = &Worker{
 		noun: "session", store: store, config: c, wall: time.Now, refuse: s.refuse,
 		engine: func(c engine.Config, now engine.Moment) stepper {
-			c.Strategy = "" // a session moves nothing
+			c.Strategy = "" // a session has no handoffs
 			return engine.NewSession(c, now)
 		},
 	}
@@ -182,9 +182,10 @@ func (s *Session) Acquire(ctx context.Context, name string, o AcquireOptions) (*
 	return s.acquire(ctx, name, o, false)
 }
 
-// TryAcquire is Acquire for a caller that does not wait: if another session holds the lease, it
-// returns a [*HeldError] with the holder. It waits until Run has a seat, and for the answers of the store:
-// give it a context with a deadline. If ctx ends first, the error says what it waited for.
+// TryAcquire is Acquire for a caller that does not wait for a holder: if another session holds the lease,
+// TryAcquire returns a [*HeldError] with the holder. It waits only until Run has a seat, and for the answers
+// of the store. So give it a context with a deadline; if ctx ends first, the error says what the call waited
+// for.
 //
 // TryAcquire does not detect that a holder has died: only an Acquire that waits for the lease time of
 // the holder does.
@@ -348,8 +349,8 @@ func (s *Session) close(why error) {
 // a tombstone. Watch reads the row three times per TTL, so it misses changes that last for less. The
 // lease may have changed since the row was read: never write to a sink because of a row. Watch also
 // yields the errors of the store, and reads again after an error. It ends with ctx, or when the caller
-// leaves the loop. If the name cannot be that of a lease, it yields a [*ConfigError] and ends. It does not
-// need Run.
+// leaves the loop. If no lease can have the name, Watch yields a [*ConfigError] and ends. Watch does not need
+// Run.
 //
 // After a holder has died, its row stays unchanged until another session waits for the lease.
 func (s *Session) Watch(ctx context.Context, name string) iter.Seq2[lease.Row, error] {

@@ -109,7 +109,8 @@ func TestSessionLife(t *testing.T) {
 	})
 }
 
-// TestSeatOfASession: it shows the build of the session, and no handoff strategy: a session moves nothing.
+// TestSeatOfASession: the seat shows the build of the session, and no handoff strategy, because a session moves
+// nothing.
 func TestSeatOfASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(memstore.Store)
@@ -383,7 +384,7 @@ func TestWatchYieldsChanges(t *testing.T) {
 	})
 }
 
-// TestWatchRefusesABadName: with the typed error, and once.
+// TestWatchRefusesABadName: it yields the typed error once, and ends.
 func TestWatchRefusesABadName(t *testing.T) {
 	s, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{Group: "g"})
 	if err != nil {
@@ -454,7 +455,7 @@ func TestSessionConfigReportsEveryFault(t *testing.T) {
 }
 
 // TestSteeringSessionsIsRefused: a wish for the plan of a group of sessions is refused, and nothing is
-// written. Lifting works, so that a wish of an earlier version can be ended.
+// written. Lift works, so that an operator can end a wish that an earlier version has stored.
 func TestSteeringSessionsIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(memstore.Store)

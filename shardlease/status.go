@@ -144,11 +144,11 @@ type Status struct {
 	// heartbeat interval ago or earlier. They ignore their contexts, so only a restart of the
 	// process ends them. No probe fails for them.
 	Abandoned int
-	// Released and Lost are how many tenures have ended since Run was called. The worker has ended the
-	// Released ones itself, or has handed them over. It lost the Lost ones: it was silent for too long or was
-	// evicted, or the table has another holder (the causes expired, unreachable, fenced, vanished and
-	// conflict). Tenures that an operator has ended are in neither. A worker that dies counts nothing:
-	// package inspect counts from the rows how tenures have ended.
+	// Released and Lost count the tenures that have ended since Run was called. Lost counts those with the
+	// causes expired, unreachable, fenced, vanished and conflict: the worker was silent for too long or was
+	// evicted, or the table shows another holder. Released counts those that the worker has ended itself or
+	// handed over. Neither counts the tenures that an operator has ended. A worker that dies does not count
+	// its own end; package inspect counts from the rows how tenures have ended.
 	Released, Lost int
 	Trust          time.Duration // for how long the worker may hold its shards without another confirmed heartbeat
 	// OldestMark is the age of the oldest mark that the table has not accepted; 0 if there

@@ -13,8 +13,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Supervisor lists the shards and workers of a group, releases, reassigns, quarantines and rewinds shards,
-// evicts workers, and steers the plan. It is for operators' tools, and for programs that clean up
+// A Supervisor lists the shards and workers of a group, releases, reassigns, quarantines and rewinds
+// shards, evicts workers, and steers the plan. It is for operators' tools, and for programs that clean up
 // after the runs that they started. It needs no Worker: fill in its fields.
 //
 // # Commands
@@ -27,15 +27,15 @@ import (
 //	error                      meaning
 //	ErrConfig                  Store, Group or By is missing or invalid: a *ConfigError for each
 //	lease.ErrNotFound          no lease row has this name, or there is no wish to lift
-//	*lease.RuleError           the row does not allow the command; the rule is for example
-//	                           lease.ErrOutdated, or lease.ErrHeld: quarantine the shard before
-//	                           it is removed; or lease.ErrSessions
+//	*lease.RuleError           the row or the group does not allow the command; the rule is for
+//	                           example lease.ErrOutdated, lease.ErrSessions, or lease.ErrHeld:
+//	                           quarantine the shard before it is removed
 //	*checkpoint.InvalidError   an argument cannot be stored, for example a position that is too
 //	                           long or a reason with a line end; nothing was written
 //	lease.ErrMalformed         the row cannot be read: see docs/operations.md
 //	any other                  the store did not answer: the command may have been carried out
 //
-// With a *lease.RuleError about a row a command also returns the row, which shows the obstacle. If the
+// With a *lease.RuleError about a row, a command also returns the row, which shows the obstacle. If the
 // outcome is not known, read the row with [Supervisor.Get]: Last.By and Last.Note show
 // whether the last change of hands was yours. The row keeps the first [lease.MaxNote] bytes
 // of the reason. If an answer of the store was lost, lease.ErrOutdated may also mean that the
@@ -48,9 +48,9 @@ import (
 // notices that when its next commit is refused. If the wish cannot be stored, the command is carried
 // out all the same, and workers notice it at their next audit ([Config.AuditEvery]).
 //
-// In a group of sessions, the session that holds the lease sees the wish as soon, and no audit shows it
-// a wish that could not be stored. After Evict, a session loses all its leases when its next heartbeat is
-// refused.
+// In a group of sessions, the session that holds the lease sees the wish within a heartbeat interval too.
+// Sessions make no audits: if the wish cannot be stored, the session notices the command at its next commit.
+// After Evict, a session loses all its leases when its next heartbeat is refused.
 //
 // The row keeps what a command did, and By, for as long as it remembers the change of hands: see
 // [lease.Row.History]. After the next change of hands it keeps the first 64 bytes of the reason.
@@ -63,7 +63,7 @@ import (
 // that watch the seats notice a wish within a heartbeat interval, and its moves begin at most 1.5 s
 // later.
 //
-// A group of sessions has no plan: there, these four methods write nothing and return
+// A group of sessions has no plan. In such a group these four methods write nothing, and return
 // [lease.ErrSessions].
 //
 // A wish with a duration ends by itself. The worker that plans decides by its own wall clock, so a
@@ -89,10 +89,12 @@ func (s Supervisor) List(ctx context.Context) ([]lease.Row, error) {
 }
 
 // Workers returns the seats of the group: those of the workers that run, and those of dead
-// workers that no other worker has evicted yet. One read does not show which workers are alive: the
-// heartbeat counter of a dead worker looks like that of a living one, and Seat.At is by the worker's own
-// clock. Only a reader who sees the counter twice knows whether it moves: see inspect.Watch and
-// inspect.Worker.Beating. In a group of sessions, Workers returns the seats of the sessions.
+// workers that no other worker has evicted yet. In a group of sessions, Workers returns the seats of the
+// sessions.
+//
+// One read does not show which workers are alive: the heartbeat counter of a dead worker looks like that of a
+// living one, and Seat.At is by the worker's own clock. Only a second read shows whether the counter grows:
+// see inspect.Watch and inspect.Worker.Beating.
 func (s Supervisor) Workers(ctx context.Context) ([]lease.Seat, error) {
 	return collect[lease.Seat](ctx, s, lease.KindSeat)
 }
@@ -138,9 +140,9 @@ func (s Supervisor) Get(ctx context.Context, shard string) (lease.Row, error) {
 	return row, nil
 }
 
-// ByTask returns the lease rows of a task and of its descendants: the rows whose owner serves the task
-// ([lease.Owner.Serves]). A session may hold each lease for another task ([AcquireOptions]). The empty
-// task finds the owners without a task. ByTask reads all rows of the group.
+// ByTask returns the lease rows that are held for a task or its descendants: the rows whose owner serves the
+// task ([lease.Owner.Serves]). A session may hold each lease for another task ([AcquireOptions]). With the
+// empty task, ByTask returns the rows whose owner has no task. It reads all rows of the group.
 func (s Supervisor) ByTask(ctx context.Context, task string) ([]lease.Row, error) {
 	if err := checkTask(task); err != nil {
 		return nil, err
@@ -149,17 +151,17 @@ func (s Supervisor) ByTask(ctx context.Context, task string) ([]lease.Row, error
 	return slices.DeleteFunc(rows, func(row lease.Row) bool { return !row.Owner.Serves(task) }), err
 }
 
-// checkTask reports a name that no task can have.
+// checkTask returns an error if no task can have the name.
 func checkTask(task string) error {
 	var f faults
 	f.wrap("task", lease.Owner{Name: "-", Incarnation: "-", Task: task}.Validate())
 	return errors.Join(f...)
 }
 
-// ForceRelease releases a shard without the cooperation of its owner. Any worker may claim
-// the shard then, also the former owner: the command is for an owner that is dead or stuck,
-// and does not keep a shard away from a worker, as [Supervisor.Reassign] does. If an answer of the store was lost, the row that
-// ForceRelease returns may show that a worker has claimed the shard again.
+// ForceRelease releases a shard without the cooperation of its owner. It is for an owner that is dead or
+// stuck. Any worker may claim the shard then, also the former owner; to choose the next owner, use
+// [Supervisor.Reassign]. If an answer of the store was lost, the row that ForceRelease returns may show that
+// a worker has claimed the shard again.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	row, err := s.forceRelease(ctx, shard, seen, why)
 	return s.announced(ctx, row, err)
@@ -171,11 +173,11 @@ func (s Supervisor) forceRelease(ctx context.Context, shard string, seen int64, 
 	})
 }
 
-// ReleaseTask cleans up after a dead run: it releases what a task and its descendants hold
+// ReleaseTask cleans up after a dead run: it releases all that is held for a task and its descendants
 // ([lease.Owner.Serves]), so that others need not wait for the lease time. It evicts every worker and
-// session of these tasks, as [Supervisor.Evict] evicts one. Of a session with another task it releases
-// only the leases that the session holds for these tasks ([AcquireOptions]), as
-// [Supervisor.ForceRelease] releases one; the session keeps its seat and its other leases.
+// session of these tasks, as [Supervisor.Evict] does. A session with another task may hold leases for these
+// tasks ([AcquireOptions]). Such a session loses only these leases, and notices that at its next commit; it
+// keeps its seat and its other leases.
 //
 // ReleaseTask returns the released rows; the error names the shards that it could not release. Stop the
 // task first. Otherwise its workers take new seats and claim shards again.
@@ -214,9 +216,9 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation, why str
 	return s.expel(ctx, []lease.Incarnation{worker}, why, func(o lease.Owner) bool { return o.Incarnation == worker })
 }
 
-// expel releases the shards of some workers and of the owners for which of is true, deletes their seats
-// as unseat does, and then releases the shards that they claimed in between. The second round also
-// retries releases that failed in the first.
+// expel releases the shards of the given workers and of each owner for which of returns true. It deletes the
+// seats of all these as unseat does, and then releases the shards that were claimed in between. The second
+// round also retries releases that failed in the first.
 func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) ([]lease.Row, error) {
 	if err := s.check(true); err != nil {
 		return nil, err
@@ -238,8 +240,8 @@ func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why 
 	return append(released, more...), errors.Join(append(errs, err)...)
 }
 
-// releaseAll force-releases the shards of some workers and of the owners for which of is true. It
-// returns these owners. If the reason cannot be stored, it releases no row.
+// releaseAll force-releases the shards of the given workers and of each owner for which of returns true. It
+// also returns the incarnations that held these shards. If the reason cannot be stored, it releases no row.
 func (s Supervisor) releaseAll(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) (released []lease.Row, owners []lease.Incarnation, err error) {
 	rows, err := s.List(ctx)
 	errs := []error{err}
@@ -260,13 +262,13 @@ func (s Supervisor) releaseAll(ctx context.Context, workers []lease.Incarnation,
 	return released, owners, errors.Join(errs...)
 }
 
-// isInvalid reports whether err is that an argument of a command cannot be stored.
+// isInvalid reports whether err means that an argument of a command cannot be stored.
 func isInvalid(err error) bool {
 	return errors.Is(err, checkpoint.ErrInvalid) && !errors.Is(err, lease.ErrMalformed)
 }
 
-// unseat deletes the seat of a worker, if there is one, unless the seat can be read and of is false for
-// its owner.
+// unseat deletes the seat of a worker. It does nothing if there is no such seat, or if the seat can be read
+// and of returns false for its owner.
 func (s Supervisor) unseat(ctx context.Context, worker lease.Incarnation, of func(lease.Owner) bool) error {
 	key := lease.Key{Group: s.Group, Kind: lease.KindSeat, Name: string(worker)}
 	for last, again := lease.WriteID(""), false; ; again = true {
@@ -435,10 +437,9 @@ func (s Supervisor) command(ctx context.Context, verb, shard string, make transi
 
 // released reports whether the history of the row shows that w, a forced release, was stored
 // before the shard changed hands again. The history has no write ids, so released compares
-// everything else. Another command of this operator, in the same second and for the same owner,
-// would look the same; then too the owner has lost the shard, which is all that a forced release
-// promises, and a reassigned shard was reserved. The other commands promise more, so they return
-// lease.ErrOutdated.
+// everything else. The same command of this operator, in the same second and for the same owner,
+// would look the same. That does no harm: the owner has lost the shard, and a shard that was to be
+// reassigned was reserved. The other commands promise more, so they return lease.ErrOutdated.
 func released(now lease.Row, w lease.Write) bool {
 	old, _ := w.Old.(lease.Row)
 	next, _ := w.Next.(lease.Row)

@@ -28,8 +28,9 @@ func (s Supervisor) Wishes(ctx context.Context) ([]lease.Wish, error) {
 // lists the seats more often.
 const lookFor = time.Minute
 
-// announced makes workers and sessions read the row that a command has changed. If that fails, workers notice
-// the change at their next audit, and sessions at their next commit, so it is no fault of the command.
+// announced makes workers and sessions read the row that a command has changed. If the wish cannot be stored,
+// workers notice the change at their next audit, and sessions at their next commit. So that is no fault of
+// the command.
 func (s Supervisor) announced(ctx context.Context, row lease.Row, err error) (lease.Row, error) {
 	if err == nil {
 		_ = s.wish(ctx, lease.Wish{Kind: protocol.WishLook, Subject: row.Shard}, lookFor)
@@ -37,8 +38,8 @@ func (s Supervisor) announced(ctx context.Context, row lease.Row, err error) (le
 	return row, err
 }
 
-// ofSessions reports whether the group is one of sessions. If the record that says so cannot be read, it
-// reports false: a wish without an effect does no harm.
+// ofSessions reports whether the group is one of sessions. If the record of its kind cannot be read,
+// ofSessions returns false, and the caller stores a wish that perhaps has no effect. That does no harm.
 func (s Supervisor) ofSessions(ctx context.Context) bool {
 	record, err := s.Store.Get(ctx, lease.Plan{Group: s.Group}.Key())
 	plan, ok := record.(lease.Plan)

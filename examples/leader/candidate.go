@@ -26,7 +26,8 @@ type candidate struct {
 	pause   time.Duration // between two effects
 }
 
-// run returns when ctx ends. The session then releases the lease, so that nobody waits for its end.
+// run returns when ctx ends. The session then releases the lease, so no other candidate has to wait for the
+// lease time.
 func (c *candidate) run(ctx context.Context) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	over := make(chan error, 1)

@@ -1,4 +1,4 @@
-// Leader elects a leader: the candidate that holds the lease "leader" leads. Observers follow who leads.
+// Leader elects a leader: the candidate that holds the lease "leader" leads. Observers print who leads.
 // Try it in four terminals:
 //
 //	go run ./examples/leader sink                           # what leaders write to
@@ -7,17 +7,16 @@
 //	go run ./examples/leader observer  -file /tmp/leases
 //
 // End the leader with ^C: it releases its lease, and the other candidate leads at once. Kill the leader,
-// or pause it with ^Z: the other candidate leads after the lease time. Continue the paused one with fg:
-// it stops leading before it can do harm, because the sink refuses its token.
+// or pause it with ^Z: the other candidate leads after the lease time. Continue the paused leader with fg:
+// it can do no harm, because the sink refuses its token, and it stops leading.
 //
-// What a candidate may believe: "I lead" is true until the context of its tenure ends, as far as it can
-// know. A process that was paused does not know that it was. So each effect carries the fencing token,
-// and the sink compares it.
+// A candidate may believe that it leads until the context of its tenure ends. It may be wrong: a process
+// that was paused does not know that. So each effect carries the fencing token, and the sink compares the
+// token.
 //
-// What an observer may believe: who led when the row was read. The view of an observer may be old by the
-// time it is printed, and the row of a dead leader stays until a candidate notices. A view is good
-// for showing it to people, and for choosing where to send a request first. Nobody may write to the sink
-// because of a view.
+// An observer knows who led when it read the row. That may have changed before the observer prints it, and
+// the row of a dead leader stays until a candidate notices the death. Show what an observer knows to people,
+// or use it to choose where to send a request first. Never write to the sink because of it.
 package main
 
 import (

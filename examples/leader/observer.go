@@ -8,8 +8,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// observe prints each change of the leader, until ctx ends. Its session holds nothing, so it needs no
-// Run and costs the table only reads.
+// observe prints each change of the leader, until ctx ends. The session holds nothing, so it does not need
+// Run, and sends only reads to the table.
 func observe(ctx context.Context, session *shardlease.Session) error {
 	generation := int64(-1)
 	for row, err := range session.Watch(ctx, name) {

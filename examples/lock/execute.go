@@ -45,7 +45,7 @@ func (l *lock) execute(tenure *shardlease.Tenure, signals <-chan os.Signal) (int
 		if !l.foreground {
 			to = -to // the whole group
 		}
-		_ = syscall.Kill(to, s) // an error means that it has ended
+		_ = syscall.Kill(to, s) // an error means that the program has ended
 	}
 
 	var loss error

@@ -21,7 +21,7 @@ import (
 // signal if a signal ended it.
 const (
 	exitHeld      = 123 // somebody else holds the lease; the program was not run
-	exitLost      = 124 // the lease was lost, and the program stopped
+	exitLost      = 124 // the lease was lost, and lock stopped the program
 	exitFailed    = 125 // lock failed before it ran the program, or the command line is wrong
 	exitCannotRun = 126 // the program was found, and cannot be run
 	exitNotFound  = 127 // there is no such program
@@ -29,10 +29,14 @@ const (
 
 const usage = `usage: lock [flags] NAME -- PROGRAM [ARGUMENT]...
 
-Runs a program while it holds the lease of that name. SHARDLEASE_ and the name of a flag in capitals, with
-_ for -, is a variable that sets the flag, such as SHARDLEASE_TABLE. Exit codes: that of the program, 123:
-somebody else holds the lease, 124: the lease was lost and the program stopped, 125: lock failed, 126 and
-127: the program cannot be run, or there is none.
+Runs a program while it holds the lease NAME. An environment variable can set each flag: SHARDLEASE_TABLE
+sets -table, and SHARDLEASE_LOCK_DELAY sets -lock-delay.
+
+The exit code is that of the program, or
+  123       somebody else holds the lease
+  124       the lease was lost, and lock stopped the program
+  125       lock failed before it ran the program, or the command line is wrong
+  126, 127  the program cannot be run; there is no such program
 `
 
 func main() {
@@ -63,13 +67,13 @@ func parse(args []string) (*lock, error) {
 	f := flag.NewFlagSet("lock", flag.ContinueOnError)
 	f.Usage = func() { fmt.Fprint(f.Output(), usage, "\nFlags:\n"); f.PrintDefaults() }
 	l.leases.Define(f)
-	f.StringVar(&l.config.Group, "group", "locks", "the `GROUP` of the lease: the same for all who contend for it")
-	f.StringVar(&l.config.Task, "task", "", "free `TEXT` about the purpose, which is shown to those who find the lease held")
+	f.StringVar(&l.config.Group, "group", "locks", "the `GROUP` of the lease: the same for all processes that want the lease")
+	f.StringVar(&l.config.Task, "task", "", "the `TASK` of the program, such as deploy/eu: shown to others while they find the lease held")
 	f.DurationVar(&l.config.TTL, "ttl", 10*time.Second, "the lease time: how soon others notice that this process is dead")
-	f.DurationVar(&l.config.LockDelay, "lock-delay", 5*time.Second, "how long nobody gets the lease after this process has lost it; at least -grace")
-	f.DurationVar(&l.wait, "wait", 25*time.Second, "how long to wait for the lease; negative: forever; 0: not at all, which never notices that the holder is dead")
-	f.DurationVar(&l.grace, "grace", 5*time.Second, "how long the program may take to end after SIGTERM, when the lease is lost; then it gets SIGKILL")
-	f.BoolVar(&l.foreground, "foreground", false, "leave the program in the process group of lock, so that it can read from a terminal")
+	f.DurationVar(&l.config.LockDelay, "lock-delay", 5*time.Second, "how long nobody gets the lease after this process has lost it; should be at least -grace")
+	f.DurationVar(&l.wait, "wait", 25*time.Second, "how long to wait for the lease; negative: forever; 0: not at all, and then lock never notices that the holder is dead")
+	f.DurationVar(&l.grace, "grace", 5*time.Second, "how long after SIGTERM the program gets SIGKILL, when the lease is lost")
+	f.BoolVar(&l.foreground, "foreground", false, "leave the program in the process group of lock, so that the program can read from a terminal")
 	var faults []error
 	f.VisitAll(func(each *flag.Flag) {
 		variable := "SHARDLEASE_" + strings.ToUpper(strings.ReplaceAll(each.Name, "-", "_"))

@@ -91,7 +91,8 @@ func (b *bench) run(flags string, program ...string) (stdout, stderr string, cod
 func sh(script string) []string { return []string{"sh", "-c", script} }
 
 // TestPausedLockIsReplaced: a lock is paused, while its program is not. Another lock gets the lease, and
-// then the sink refuses the first program, which cannot know. The first lock wakes up and stops it.
+// then the sink refuses the first program, which cannot know that it was replaced. The first lock wakes up and
+// stops its program.
 func TestPausedLockIsReplaced(t *testing.T) {
 	b := newBench(t)
 	var sink ledger.Ledger
@@ -123,7 +124,7 @@ func TestPausedLockIsReplaced(t *testing.T) {
 	}
 }
 
-// TestHeld: a lock that does not get the lease says who holds it, since when and for which task.
+// TestHeld: a lock that does not get the lease prints who holds the lease, since when and for which task.
 func TestHeld(t *testing.T) {
 	b := newBench(t)
 	first := b.start("-task backup-7", sh("echo runs; read line")...)
@@ -145,7 +146,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestExitCodes: lock is transparent for the output and the exit code of a program, and releases the lease.
+// TestExitCodes: lock passes on the output and the exit code of a program, and releases the lease.
 func TestExitCodes(t *testing.T) {
 	b := newBench(t)
 	plain := filepath.Join(t.TempDir(), "plain")
@@ -189,9 +190,9 @@ func TestSettings(t *testing.T) {
 // TestSignalsAreForwarded: the program decides what a signal means, and the lease is held until it ends.
 func TestSignalsAreForwarded(t *testing.T) {
 	b := newBench(t)
-	p := b.start("", sh("trap 'echo stopping; read line; exit 3' TERM; trap 'echo reloading' HUP; echo runs; while :; do sleep 0.02; done")...)
+	p := b.start("", sh("trap 'echo stopping; read line; exit 3' TERM; trap 'echo reloading' USR1; echo runs; while :; do sleep 0.02; done")...)
 	p.Await("runs")
-	p.Signal(syscall.SIGHUP)
+	p.Signal(syscall.SIGUSR1) // nohup ignores SIGHUP
 	p.Await("reloading")
 	p.Signal(syscall.SIGTERM)
 	p.Await("stopping")
@@ -207,8 +208,8 @@ func TestSignalsAreForwarded(t *testing.T) {
 	}
 }
 
-// TestLostLease: when an operator releases the lease, lock stops the program, and kills what does not end
-// of its whole group: the program itself, or what the program leaves behind.
+// TestLostLease: when an operator releases the lease, lock stops the program. It kills each process of the
+// program's group that does not end: the program itself, or one that the program leaves behind.
 func TestLostLease(t *testing.T) {
 	for name, script := range map[string]string{
 		"stubborn program": "trap '' TERM; sleep 600 & echo child $!; while :; do sleep 0.02; done",

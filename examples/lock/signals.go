@@ -38,8 +38,8 @@ type interruption struct{ signal syscall.Signal }
 
 func (i interruption) Error() string { return "interrupted: " + i.signal.String() }
 
-// interruptible returns a context that ends with an interruption at the first signal. After a call of
-// settle it is unaffected by signals.
+// interruptible returns a context that ends at the first signal, with an interruption as its cause. After
+// a call of settle, signals do not end the context.
 func interruptible(signals <-chan os.Signal) (ctx context.Context, settle func()) {
 	ctx, interrupt := context.WithCancelCause(context.Background())
 	settled := make(chan struct{})

@@ -1,6 +1,6 @@
-// Workitems distributes work items over the runs of an agent. The effects of an item are calls of a tool,
-// and each call carries the fencing token. A supervisor reassigns an item whose run hangs or is dead. Try
-// it in four terminals:
+// Workitems distributes work items over the runs of an agent. A run works on an item by calling a tool, and
+// each call carries the fencing token. A supervisor releases an item whose run hangs or is dead. Try it in
+// four terminals:
 //
 //	go run ./examples/workitems tool
 //	go run ./examples/workitems worker -file /tmp/items -task run-1 -items a,b,c
@@ -9,10 +9,10 @@
 //
 // Pause the first worker with ^Z. The supervisor releases the item of that worker, and the other worker
 // continues the item after the last completed step. Continue the first worker with fg: the tool refuses
-// the call that it still makes, and the worker goes on to another item.
+// the call that the worker still makes, and the worker goes on to another item.
 //
-// An item needs no other table: its lease row says which run works on it, which step is completed, who
-// took it away from whom and why, and whether it is done.
+// The items need no other table. The lease row of an item stores which run works on the item, which step is
+// completed, who took the item away from which run and why, and whether the item is done.
 package main
 
 import (

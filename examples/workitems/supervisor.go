@@ -11,7 +11,7 @@ import (
 )
 
 // A supervisor releases items that make no progress. It need not know whether a worker is dead, hangs in
-// a tool or is only slow: if it is wrong, a step is done again by another worker, and the fence of the
+// a tool or is only slow. If the worker is only slow, another worker repeats one step, and the fence of the
 // tool refuses what the first worker still sends.
 type supervisor struct {
 	shardlease.Supervisor
@@ -25,8 +25,8 @@ type sighting struct {
 	at      time.Time
 }
 
-// run looks at the items until ctx ends. Several supervisors may run: each release states the generation
-// that the supervisor has seen, so it does not hit a later holder.
+// run lists the items until ctx ends. Several supervisors may run: each release states the generation that
+// the supervisor has seen, so no release ends the tenure of a later holder.
 func (s *supervisor) run(ctx context.Context) error {
 	for {
 		rows, err := s.List(ctx)
@@ -40,7 +40,7 @@ func (s *supervisor) run(ctx context.Context) error {
 			why := fmt.Sprintf("no step for %v", s.patience)
 			_, err := s.ForceRelease(ctx, row.Shard, row.Generation, why)
 			if errors.Is(err, lease.ErrOutdated) {
-				continue // it has changed hands meanwhile
+				continue // the item has changed hands since
 			}
 			if err != nil {
 				return err
@@ -56,7 +56,7 @@ func (s *supervisor) run(ctx context.Context) error {
 }
 
 // stuck returns the rows of held items that have not changed for as long as the patience of the
-// supervisor. It measures that time on its own clock, from when it first saw the present row.
+// supervisor. The supervisor measures that time on its own clock, from when it first saw the present row.
 func (s *supervisor) stuck(rows []lease.Row, now time.Time) (stuck []lease.Row) {
 	seen := map[string]sighting{}
 	for _, row := range rows {

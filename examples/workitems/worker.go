@@ -34,7 +34,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	for {
 		left, err := w.round(ctx)
 		if ctx.Err() != nil {
-			return nil // the session releases the present item, which another run continues
+			return nil // the session releases the present item, and another run continues it
 		}
 		if err != nil || left == 0 {
 			return err
@@ -43,10 +43,10 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 }
 
-// round works on each item that nobody else works on, and returns how many items may not be done.
+// round works on each item that nobody else works on, and returns how many items are perhaps not done yet.
 func (w *worker) round(ctx context.Context) (left int, err error) {
 	for _, item := range w.items {
-		// TryAcquire does not notice that a holder is dead. Here that is the work of the supervisor.
+		// TryAcquire does not notice that a holder is dead. Here the supervisor does that.
 		tenure, err := w.session.TryAcquire(ctx, item, shardlease.AcquireOptions{})
 		if held, ok := errors.AsType[*shardlease.HeldError](err); ok {
 			if !held.Finished {

@@ -128,6 +128,8 @@ func nightly(modules []string) []step {
 			simulator, "-run", "Rounds", "-sim.commits", "100000000", "-sim.from", seed(1_000_000), "-timeout", "3h", "-v"),
 		test("the simulator, weeks and months", results, 12,
 			simulator, "-run", "Seasons", "-sim.hours", "50000", "-sim.from", seed(1_000), "-timeout", "3h", "-v"),
+		test("1,000 sessions, each for 10 leases by name", results, 12,
+			simulator, "-run", "TestSessions", "-sim.rounds", "3", "-sim.from", seed(1_000), "-sim.sessions", "1000", "-sim.leases", "10", "-sim.most", "3m", "-timeout", "60m", "-v"),
 		test("large fleets", results, 60, largeFleets, "-run", "TestScale$", "-scale", "-timeout", "2h", "-v"),
 		test("all workers sick for half an hour", results, 12, "./internal/engine", "-run", "TestAllSick", "-sick.for", "30m", "-v"),
 		test("storm, 1,000 seeds", results, 12,

@@ -157,8 +157,8 @@ func TestALookWhileAnotherPlans(t *testing.T) {
 	f.until(2*beat, func() bool { return !f.processed(shard) })
 }
 
-// TestAShardThatIsBackStaysInThePlan: the worker that had a shard before its quarantine still says that it needs no
-// worker. A plan that is made before that worker has read the row does not leave it out again.
+// TestAShardThatIsBackStaysInThePlan: a shard leaves quarantine, and the seat of its former worker still says that
+// the shard needs no worker. A plan that is made before that worker has read the row does not leave the shard out.
 func TestAShardThatIsBackStaysInThePlan(t *testing.T) {
 	f, _ := commanded(t, 12, 0)
 	shard := f.others()[0].Handlers[0].Shard

@@ -56,7 +56,7 @@
 //	session.go its spine: leases by name, without a plan; it shares seat, shards, hold, leave and faults
 //	wait.go    waiting for a lease by name: evictions, lock delays
 //	kind.go    which kind of group this is
-//	heed.go    releases by an operator
+//	heed.go    how a session learns that an operator has released one of its leases
 //
 //	status.go and copy.go show the engine to the shell, and to tests.
 //

@@ -727,7 +727,7 @@ func (e *Engine) keepPlanning() {
 		return
 	}
 	if e.first() {
-		e.wishes.keep(t, e.watch.wishes, t.now.Wall)
+		e.wishes.keep(t, e.watch.wishes, t.now.Wall, func(int) bool { return false })
 	}
 	switch {
 	case !e.feed.answered && e.feed.complete == 0 && e.watch.plan.Revision == 0 && len(e.facts.all) == 0 && !e.leave.on:

@@ -52,7 +52,7 @@ type fact struct {
 	left     bool  // its last owner gave it up, because that owner's source no longer listed it
 	out      bool  // it was given up as unlisted, and this worker's source does not list it: it needs no worker
 	looked   bool  // the row was read since the listing, because a command has changed it
-	told     bool  // that was taken up
+	told     bool  // that change was taken into account: see heedLooks
 	asked    bool  // a plan has asked this owner whether its source still lists it
 	begun    bool  // a worker has held the shard, as far as this worker can tell
 	known    order // the step in which this worker first listed the row
@@ -217,8 +217,8 @@ func (f *facts) asks(name string, source *feed) bool {
 	return of != nil && of.asked && !of.over() && source.omits(name, of.known)
 }
 
-// heedLooks takes up the rows that commands have changed, each once, when the plan is known. It returns the shards that
-// the plan places.
+// heedLooks takes the rows that commands have changed into account, each once. It is called when the placement of
+// the present plan is known, and returns those of these shards that the plan places.
 func (f *facts) heedLooks() (placed []string) {
 	for i := range f.all {
 		if of := &f.all[i]; of.looked && !of.told {
@@ -230,7 +230,7 @@ func (f *facts) heedLooks() (placed []string) {
 	return placed
 }
 
-// looks reports whether commands have changed rows that were not taken up yet.
+// looks reports whether commands have changed rows that heedLooks has not taken into account yet.
 func (f *facts) looks() bool {
 	return slices.ContainsFunc(f.all, func(of fact) bool { return of.looked && !of.told })
 }

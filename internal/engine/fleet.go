@@ -25,7 +25,7 @@ type fleet struct {
 	duty   duty
 
 	sessions bool // the group is one of sessions, and no worker may claim anything in it
-	planned  bool // this worker has seen a plan: its group is one of workers, whatever the record says later
+	planned  bool // this worker has seen a plan: the group is one of workers, whatever record replaces the plan later
 }
 
 // watching reports whether this worker lists the seats, and so may evict, plan and poll the source.
@@ -222,13 +222,13 @@ func (f *fleet) sighted(t *turn, in sighting, begun order) (changed bool) {
 	return f.sawPlan(t, in.plan, in.wishes, begun)
 }
 
-// unplannable notes that the record of the group is there and is no plan, so nobody plans.
+// unplannable notes that the record under the key of the plan exists and is not a readable plan, so nobody plans.
 func (f *fleet) unplannable(t *turn) {
 	f.watch.known, f.duty.since = true, t.now.Mono // nobody ticks
 }
 
-// sawPlan takes the plan and the wishes, and reports whether it is another plan. A record of sessions in
-// place of a plan that this worker knows does not end its tenures: the plan was deleted by hand.
+// sawPlan takes the plan and the wishes, and reports whether it is another plan. If this worker knows a plan and
+// finds a record of sessions in its place, somebody has deleted the plan by hand. That does not end the tenures.
 func (f *fleet) sawPlan(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
 	switch {
 	case plan.Sessions && f.planned:

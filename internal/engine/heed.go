@@ -9,48 +9,59 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// How a session learns that an operator has released a lease that it holds.
+// How a session learns that an operator has released a lease that the session holds.
 //
-//	holds a lease → the wishes are read once per heartbeat interval → the rows that new wishes name are read
-//	              → a wish has ended → swap of the wishes without it
+//	holds a lease → the wishes are read in each heartbeat interval → the rows that new wishes name are read
+//	              → a wish has ended, and was known for a minute → swap of the wishes without it
 //
-// A worker finds the wishes in its listings of the seats. A session lists nothing: it reads the one record,
-// however many leases it holds, and not while it holds none.
+// A worker finds the wishes in its listings of the seats. A session lists nothing. It reads the record of the
+// wishes alone: equally often however many leases it holds, and not at all while it holds none.
+//
+// Invariant: no session removes a wish that another session may not have read yet. A session removes a wish only
+// when it has known the wish for a minute, and in a minute each session that holds a lease reads the wishes several
+// times: also with a long lease time, and whatever the operator's clock shows.
 //
 // Called by the spine of a session: keep in each step, got and settled with answers.
 
-// A heed is what a session knows of the wishes.
+const (
+	mostUnread = 20 * time.Second // the longest pause between two reads of the wishes
+	knownFor   = time.Minute      // how long a session has known a wish before it removes the wish
+)
+
+// A heed is what a session knows of the wishes of operators.
 type heed struct {
 	now     lease.Wishes
-	next    Instant // when the wishes are read again; 0: the session held nothing
+	since   []Instant // when each wish was first read
+	next    Instant   // when the wishes are read again; 0: the session holds no lease
 	try     retry
 	asked   serial
 	removal wishes
 }
 
-// keep reads the wishes, and removes those that have ended. Each session waits for a part of a minute of its
-// own before that, so that not all of them send the same swap.
+// keep reads the wishes, and removes those that have ended. Each session delays a removal by its own part of a
+// minute, so that not all sessions send the same swap.
 func (d *heed) keep(t *turn, me lease.Incarnation) {
 	spread := time.Duration(rebalance.Tie(string(me)) % uint64(time.Minute))
-	d.removal.keep(t, d.now, t.now.Wall.Add(-spread))
+	d.removal.keep(t, d.now, t.now.Wall.Add(-spread), func(at int) bool { return t.now.Mono < d.since[at].Add(knownFor) })
+	pause := func() Instant { return t.now.Mono.Add(t.jitter(min(t.beat, mostUnread))) }
 	if d.next == 0 {
-		d.next = t.now.Mono.Add(t.jitter(t.beat))
+		d.next = pause()
 	}
 	if t.before(d.next) || !d.try.due(t) {
 		return
 	}
-	d.next = t.now.Mono.Add(t.jitter(t.beat))
+	d.next = pause()
 	d.try.sent, d.asked = true, t.get(lease.Wishes{Group: t.cfg.Group}.Key())
 }
 
-// settled takes the answer to a removal: the wishes are read again.
+// settled takes the answer to a removal, and reads the wishes again.
 func (d *heed) settled(t *turn, in Settled) {
 	if d.removal.settled(t, in) {
 		d.next = t.now.Mono
 	}
 }
 
-// got takes the wishes, and returns the leases that new ones name. Wishes that cannot be read name none.
+// got takes the wishes, and returns the leases that the new wishes name: none if the record cannot be read.
 func (d *heed) got(t *turn, in Got) (names []string) {
 	if !d.try.sent || serial(in.Read) != d.asked {
 		return nil
@@ -64,11 +75,16 @@ func (d *heed) got(t *turn, in Got) (names []string) {
 	}
 	t.answeredNow()
 	now, _ := in.Record.(lease.Wishes)
-	for _, w := range now.List {
-		if w.Kind == protocol.WishLook && !slices.Contains(d.now.List, w) {
+	since := make([]Instant, len(now.List))
+	for i, w := range now.List {
+		if at := slices.Index(d.now.List, w); at >= 0 {
+			since[i] = d.since[at]
+			continue
+		}
+		if since[i] = t.now.Mono; w.Kind == protocol.WishLook {
 			names = append(names, w.Subject)
 		}
 	}
-	d.now = now
+	d.now, d.since = now, since
 	return names
 }

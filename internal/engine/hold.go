@@ -326,7 +326,7 @@ func (s *shard) serve(t *turn, w self) {
 	case of.wind.finish:
 		wr, err := protocol.Finish(at, s.hold(t), of.marks.unaccepted(), t.stamp())
 		s.sendMark(t, ending, wr, err)
-	case s.lost(): // only its last mark is written
+	case s.lost(): // the lease is not released; only the last mark is written
 		wr, err := protocol.Commit(at, s.hold(t), of.marks.mark, t.stamp())
 		s.sendMark(t, committing, wr, err)
 	case of.wind.returned || of.wind.cut:
@@ -338,9 +338,9 @@ func (s *shard) serve(t *turn, w self) {
 	}
 }
 
-// lost reports whether the holder of a lease with a lock delay was cut off. It may still write, so the session
-// does not release the lease: it leaves the row in its own name and gives up its seat, and the delay counts
-// from then.
+// lost reports whether this is a lease with a lock delay whose holder was cut off. Such a holder may still write
+// to its sink, so the session does not release the lease: the row keeps the session as its owner, and the lock
+// delay counts from when the session has given up its seat.
 func (s *shard) lost() bool {
 	w := &s.t.wind
 	return w.cut && !w.release && s.row.copy.Row().Owner.LockDelay > 0
@@ -526,7 +526,7 @@ func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 		cause = s.causeOf(what)
 	case a.Verdict == protocol.Conflict:
 		cause = event.CauseConflict
-	case a.Verdict == protocol.Overtaken, t.cfg.Discard && a.Row.Generation > of.generation: // also if a later holder has left a tombstone
+	case a.Verdict == protocol.Overtaken, t.cfg.Discard && a.Row.Generation > of.generation: // a session: also if a later holder has left a tombstone
 		cause = overtaken(a.Row, of.generation)
 	}
 	s.end(t, cause, err, h)

@@ -43,7 +43,7 @@ type Moment struct {
 // default.
 type Config struct {
 	Group, Name, Task string
-	Build, Strategy   string        // the version of the program and the handoff strategy, for people
+	Build, Strategy   string        // the version of the program and the handoff strategy, as the seat shows them to people
 	TTL               time.Duration // T
 	Drain             time.Duration // D: of terms that leave it open, and of a stop
 	Handoff           rebalance.Handoff

@@ -11,8 +11,8 @@ import (
 //	       → there is a plan                                    → foreign: the session ends
 //	       → a record that could not be read was deleted        → foreign and unclear: the session ends
 //	       → there is no record: the session takes a seat → listing
-//	listing → no seat knows a plan: the record of sessions is created → proven
-//	        → the seat of a worker knows a plan                       → foreign: the session ends
+//	listing → no seat names a plan: the record of sessions is created → proven
+//	        → the seat of a worker names a plan                       → foreign: the session ends
 //
 // Called by the spine of a session: keep in each step, got, listed and settled with answers.
 //
@@ -20,7 +20,8 @@ import (
 // plan. Both records have the same key, so only one of the two kinds gets as far.
 // Invariant: a session does not create the record in a run that found one that it could not read. That may
 // have been the plan of a group of workers: if an operator deletes it, the workers have to write the next one.
-// Invariant: nor does it while the seat of a worker knows a plan, for the same reason.
+// Invariant: a session does not create the record while the seat of a worker names a plan: somebody has deleted
+// that plan, and the workers have to write the next one.
 
 // A kind is the knowledge of a session about the kind of its group.
 type kind struct {
@@ -30,11 +31,12 @@ type kind struct {
 	unclear bool // and it was deleted: nothing shows which kind it was
 	missing bool // there was no record when it was last read
 	try     retry
-	asked   serial // the number of the read or listing that is under way
+	asked   serial // the number of the last read or listing
 	create  sending
 }
 
-// keep reads the record, or creates it. seated: the session has a seat, with which it can.
+// keep reads the record. If there is none and the session has a seat, keep lists the seats, and then creates the
+// record: see listed.
 func (k *kind) keep(t *turn, seated bool) {
 	switch {
 	case k.proven || k.foreign:
@@ -53,7 +55,7 @@ func (k *kind) keep(t *turn, seated bool) {
 }
 
 // needsSeat reports whether the session needs a seat: to create the record, or because the group is one of
-// sessions. In a group of workers it takes none.
+// sessions. In a group of workers the session takes no seat.
 func (k *kind) needsSeat() bool { return k.proven || k.missing || k.create.open() }
 
 // got takes the answer to the read. It reports whether the kind is proven now.
@@ -76,7 +78,7 @@ func (k *kind) got(t *turn, in Got) (proven bool) {
 	return false
 }
 
-// listed takes the seats, and creates the record if the session finds no worker that knows a plan.
+// listed takes the seats, and creates the record if no seat names a plan.
 func (k *kind) listed(t *turn, in Listed, by lease.Owner) {
 	if !k.try.sent || serial(in.Read) != k.asked {
 		return
@@ -93,7 +95,7 @@ func (k *kind) listed(t *turn, in Listed, by lease.Owner) {
 			k.foreign = true
 			return
 		}
-		if plan, ok := r.(lease.Plan); ok { // another process was first
+		if plan, ok := r.(lease.Plan); ok { // another process has created the record
 			k.saw(plan)
 			return
 		}

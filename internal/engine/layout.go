@@ -82,10 +82,10 @@ func (in *stage) says(at int, shard string, kinds ...lease.NewsKind) bool {
 	})
 }
 
-// over reports whether an assigned shard needs no worker any more: its worker says so, or the
-// rows do where they were read for this plan. Older knowledge of a row may be out of date, and
-// another planner may have assigned the shard since because it is back. A worker may have said so before a command
-// brought the shard back, and not know of it yet.
+// over reports whether an assigned shard needs no worker any more. If the rows were read for this plan,
+// they decide. Otherwise the news of its worker decides: older knowledge of the row may be out of date,
+// because another planner may have assigned a shard that is back. If a command has brought the shard back
+// since the listing, the news does not count: the worker may not know of the command yet.
 func (in *stage) over(shard string, at int, torn bool) bool {
 	of := in.facts.find(shard)
 	if in.rows {

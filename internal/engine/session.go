@@ -22,7 +22,7 @@ import (
 // Invariant: trust is checked before an input is taken: an answer must not prolong a tenure that has
 // ended.
 // Invariant: the session neither writes nor reads the row of a held lease without a mark or a command. So a
-// session without marks sends one heartbeat and reads the wishes once per interval, however many leases it holds.
+// session without marks sends only heartbeats and reads of the wishes, as many for one lease as for a thousand.
 
 // A Session is one session's side of the protocol as a plain value.
 type Session struct {
@@ -292,7 +292,7 @@ func (e *Session) got(in Got) {
 		}
 	case lease.KindWishes:
 		for _, name := range e.heed.got(t, in) {
-			if s := e.shards.find(name); s != nil && s.t != nil {
+			if e.shards.find(name) != nil { // the session holds the lease, or its claim may already be stored
 				e.shards.look(t, []string{name}, e.seat.me)
 			}
 		}

@@ -61,6 +61,7 @@ type guest struct {
 	virtual.Process
 	virtual.Quiet
 	h       *hall
+	config  engine.Config
 	calls   []engine.Output
 	held    map[string]engine.Start
 	refused []engine.Unavailable
@@ -77,15 +78,17 @@ func sessionConfig() engine.Config {
 	return engine.Config{Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: rebalance.Eager, Commits: checkpoint.Policy{}, CommitTimeout: 30 * time.Second}
 }
 
-func (h *hall) join(name string) *guest {
-	g := &guest{h: h, Process: virtual.Process{Time: &h.Time, Name: name}}
+func (h *hall) join(name string) *guest { return h.joinWith(name, sessionConfig()) }
+
+func (h *hall) joinWith(name string, c engine.Config) *guest {
+	g := &guest{h: h, config: c, Process: virtual.Process{Time: &h.Time, Name: name}}
 	g.Shell = g
 	g.boot()
 	return g
 }
 
 func (g *guest) boot() {
-	c := sessionConfig()
+	c := g.config
 	c.Name, g.held = g.Name, map[string]engine.Start{}
 	g.Boot(g.h.Now(), func() virtual.Engine { return virtual.NewSession(c, g.Moment()) })
 }
@@ -239,6 +242,23 @@ func (h *hall) force(name string) {
 	}
 }
 
+func (h *hall) wishes() lease.Wishes {
+	r, _ := h.store.Get(h.Context(), lease.Wishes{Group: "g"}.Key())
+	now, _ := r.(lease.Wishes)
+	now.Group = "g"
+	return now
+}
+
+// look stores the wish by which sessions notice a command, with a clock that is behind the clocks of the sessions.
+func (h *hall) look(name string, behind time.Duration) {
+	h.Helper()
+	list := append(h.wishes().List, lease.Wish{Kind: protocol.WishLook, Subject: name, By: "operator", Until: virtual.Epoch().Add(h.Now() + time.Minute - behind)})
+	w, err := protocol.SetWishes(h.wishes(), list, protocol.Stamp{ID: lease.WriteID(fmt.Sprint("wish-", h.Unique())), At: time.Unix(1, 0)})
+	if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
+		h.Fatal(err, errWrite)
+	}
+}
+
 // beats reports whether a call is a heartbeat.
 func beats(o engine.Output) bool {
 	send, ok := o.(engine.Send)
@@ -291,7 +311,8 @@ func TestSessionAcquiresInTwoRequests(t *testing.T) {
 	}
 }
 
-// TestSessionAtRestWritesItsSeatAlone: and reads the wishes alone, however many leases it holds.
+// TestSessionAtRestWritesItsSeatAlone: a session without marks writes only its seat and reads only the wishes,
+// however many leases it holds.
 func TestSessionAtRestWritesItsSeatAlone(t *testing.T) {
 	h := newHall(t, 1)
 	a := h.join("a")
@@ -391,9 +412,9 @@ func TestLockDelay(t *testing.T) {
 	}
 }
 
-// TestLockDelayAfterACut: a session that shuts down does not release the lease of a holder that was cut off: its
-// lock delay counts from when its seat is gone. The last mark is stored. Without a lock delay, the lease is
-// released at once.
+// TestLockDelayAfterACut: a session that shuts down does not release the lease of a holder that was cut off. The
+// lock delay counts from when the session's seat is gone, and the last mark is stored. Without a lock delay, the
+// lease is released at once.
 func TestLockDelayAfterACut(t *testing.T) {
 	for _, delay := range []time.Duration{0, 7 * time.Second} {
 		h := newHall(t, 1)
@@ -499,8 +520,8 @@ func TestReservedLeaseGoesToItsName(t *testing.T) {
 }
 
 // TestReservationEnds: if no session with the stated name comes, a session that waits acquires the lease
-// when the time is over, and not before: also if the clock of the command was ahead, or if the session
-// has begun to wait late. One that only tries is told for whom the lease is reserved.
+// when the time is over, and not before, also if the operator's clock was ahead, or if the session has begun
+// to wait late. The error of TryAcquire states for whom the lease is reserved.
 func TestReservationEnds(t *testing.T) {
 	const lasts, pause = time.Minute, 5 * time.Second
 	for name, of := range map[string]struct{ late, ahead, least time.Duration }{
@@ -641,8 +662,8 @@ func TestTryAcquireIsAnswered(t *testing.T) {
 	h.until(time.Second, func() bool { return b.holds("other") })
 }
 
-// TestHolderLearnsThatAnOperatorEndedIt: also if a later holder has released the lease since, so that its row
-// is a tombstone.
+// TestHolderLearnsThatAnOperatorEndedIt: the cause is the operator, also if a later holder has released the lease
+// since, so that the row is a tombstone.
 func TestHolderLearnsThatAnOperatorEndedIt(t *testing.T) {
 	h := newHall(t, 1)
 	a, b := h.join("a"), h.join("b")
@@ -661,8 +682,8 @@ func TestHolderLearnsThatAnOperatorEndedIt(t *testing.T) {
 	}
 }
 
-// TestHolderNoticesARelease: within a heartbeat interval and 1.5 s after an operator has released the lease, and
-// without any commit; the wish by which it does is removed.
+// TestHolderNoticesARelease: a holder notices an operator's release within a heartbeat interval and 1.5 s, and
+// without any commit. Later a session removes the wish that announced the release.
 func TestHolderNoticesARelease(t *testing.T) {
 	h := newHall(t, 1)
 	a, b := h.join("a"), h.join("b")
@@ -672,32 +693,92 @@ func TestHolderNoticesARelease(t *testing.T) {
 		b.acquire(fmt.Sprint("other-", i))
 	}
 	h.Run(20 * time.Second)
-	wishes := func() lease.Wishes {
-		r, _ := h.store.Get(h.Context(), lease.Wishes{Group: "g"}.Key())
-		now, _ := r.(lease.Wishes)
-		now.Group = "g"
-		return now
-	}
 	for i := range 2 { // the second time, the wishes have the first one too
 		name := fmt.Sprint("lock-", i)
 		h.force(name)
-		list := append(wishes().List, lease.Wish{Kind: protocol.WishLook, Subject: name, By: "operator", Until: virtual.Epoch().Add(h.Now() + time.Minute)})
-		w, err := protocol.SetWishes(wishes(), list, protocol.Stamp{ID: lease.WriteID(fmt.Sprint("wish-", i)), At: time.Unix(1, 0)})
-		if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
-			t.Fatal(err, errWrite)
-		}
+		h.look(name, 0)
 		h.until(sessionConfig().TTL/3+1500*time.Millisecond, func() bool { return !a.holds(name) })
 	}
 	if len(a.ended) != 2 || a.ended[0].Cause != event.CauseForced || len(a.held) != 1 || len(b.ended) > 0 {
 		t.Errorf("the holders are told %v and %v", a.ended, b.ended)
 	}
-	h.until(2*time.Minute+10*time.Second, func() bool { return len(wishes().List) == 0 })
+	h.until(2*time.Minute+10*time.Second, func() bool { return len(h.wishes().List) == 0 })
 	h.Run(5 * time.Second) // both have read them
 	a.calls = nil
 	h.Run(20 * time.Second)
 	for _, o := range a.calls {
 		if send, ok := o.(engine.Send); ok && send.Write.Key().Kind == lease.KindWishes {
 			t.Errorf("without wishes the session makes %v", o)
+		}
+	}
+}
+
+// TestHolderNoticesAReleaseDuringAWrite: also if the command comes between a write of the session and its
+// late answer, which shows the lease as it was before the command.
+func TestHolderNoticesAReleaseDuringAWrite(t *testing.T) {
+	const late = 2 * time.Second
+	for _, commits := range []bool{true, false} {
+		h := newHall(t, 1)
+		a := h.join("a")
+		h.Run(time.Second)
+		a.acquire("other")
+		if commits {
+			a.acquire("lock")
+		}
+		h.Run(20 * time.Second)
+		read := false
+		a.mute = func(o engine.Output) bool {
+			if get, is := o.(engine.Get); is {
+				read = read || get.Key.Kind == lease.KindWishes
+			}
+			send, is := o.(engine.Send)
+			if !is || send.Write.Key().Name != "lock" {
+				return false
+			}
+			in := h.table.Serve(a.Sender(), o)
+			h.After(late, func() { a.Input(in) })
+			h.force("lock")
+			h.look("lock", 0)
+			a.mute = nil
+			return true
+		}
+		h.until(10*time.Second, func() bool { return read })
+		h.Run(sessionConfig().TTL/3 - time.Second) // the wishes are read again before the answer is there
+		if commits {
+			a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Mark: checkpoint.Mark{Position: "1"}, Seq: 1, Flush: 1})
+		} else {
+			a.acquire("lock")
+		}
+		if h.Run(late + sessionConfig().TTL/3 + 1500*time.Millisecond); a.holds("lock") || len(a.ended) != 1 || a.ended[0].Cause != event.CauseForced {
+			t.Errorf("commits: %v: the holder is told %v", commits, a.ended)
+		}
+	}
+}
+
+// TestNobodyRemovesALookTooEarly: the holder notices a release although other sessions remove the wish when it has
+// ended, also if the operator's clock is behind, or if the holder has a longer lease time than the other sessions.
+func TestNobodyRemovesALookTooEarly(t *testing.T) {
+	for name, of := range map[string]struct{ behind, ttl time.Duration }{
+		"the operator's clock is behind": {time.Hour, 10 * time.Second},
+		"a long lease time":              {0, time.Hour},
+	} {
+		for i := range 20 {
+			h, c := newHall(t, uint64(i)+1), sessionConfig()
+			c.TTL = of.ttl
+			a := h.joinWith("a", c)
+			others := []*guest{h.join("b"), h.join("c"), h.join("d")}
+			h.Run(time.Second)
+			a.acquire("lock")
+			for _, g := range others {
+				g.acquire("lock of " + g.Name)
+			}
+			h.Run(20*time.Second + time.Duration(i)*c.TTL/60)
+			h.force("lock")
+			h.look("lock", of.behind)
+			if h.Run(c.TTL/3 + 1500*time.Millisecond); a.holds("lock") {
+				t.Errorf("%s: the holder does not notice that its lease was released", name)
+			}
+			h.until(3*time.Minute+10*time.Second, func() bool { return len(h.wishes().List) == 0 })
 		}
 	}
 }
@@ -834,8 +915,8 @@ func TestSessionTakesNoSeatAmongWorkers(t *testing.T) {
 	}
 }
 
-// TestSessionHeedsTheSeatsOfWorkers: where a worker knows a plan that was deleted by hand, a session does not
-// make the group one of sessions.
+// TestSessionHeedsTheSeatsOfWorkers: as long as the seat of a worker names a plan that was deleted by hand, a
+// session does not make the group one of sessions.
 func TestSessionHeedsTheSeatsOfWorkers(t *testing.T) {
 	w := newWorld(t, 3)
 	n := w.join("worker", config(rebalance.Eager))
@@ -870,7 +951,7 @@ func TestSessionHeedsTheSeatsOfWorkers(t *testing.T) {
 }
 
 // TestWorkerOutlastsARecordOfSessions: a worker that knows a plan keeps its shards when a record of sessions
-// replaces that plan, and reports it until the record is deleted.
+// replaces that plan, and reports a stale plan until the record is deleted.
 func TestWorkerOutlastsARecordOfSessions(t *testing.T) {
 	w := newWorld(t, 3)
 	n := w.join("worker", config(rebalance.Eager))

@@ -40,7 +40,7 @@ type shard struct {
 	t       *tenure // this worker's hold; nil: there is none
 	running int64   // the generation whose handler has not returned; 0: none is running
 	ended   Instant // when the last tenure ended
-	left    bool    // this session leaves the row in its own name: see lost
+	left    bool    // this session shuts down and stays the owner in the row: see lost
 }
 
 // A copied is this worker's copy of the lease row.
@@ -342,15 +342,16 @@ func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
 	}
 }
 
-// looked takes the answer to a read of the row, and reports whether the read showed what a command has made
-// of it. A read that began before the command is repeated.
+// looked takes the answer to a read of the row, and reports whether that read shows the change that a command
+// has made. A read does not count, and is repeated, if it began before this process knew of the command, or if it
+// was answered while a write was open.
 func (s *shard) looked(t *turn) (over bool) {
 	r := &s.row
 	if r.again && !r.try.sent {
 		r.again = false
 		s.get(t)
 	}
-	if !r.look || r.try.sent || r.unread {
+	if _, busy := r.copy.Open(); busy || !r.look || r.try.sent || r.unread {
 		return false
 	}
 	r.look = false

@@ -129,7 +129,7 @@ func (s *shard) seek(t *turn, w member, h *happened) {
 		wr, err := protocol.Revive(at, s.parents, t.cfg.Name, t.stamp())
 		s.send(t, reviving, wr, err)
 		return
-	case (at.Finished || at.Quarantined) && !s.aim.sure: // a command since may have ended that
+	case (at.Finished || at.Quarantined) && !s.aim.sure: // a command may have changed that since the row was read
 		s.get(t)
 		return
 	case at.Finished || at.Quarantined:
@@ -221,12 +221,12 @@ func (s *shard) claimable(t *turn) Instant {
 	return 0
 }
 
-// reserved returns until when a released shard is kept for another worker or session; 0: it is not. The
-// end is also computed from the wall clock: a process that starts again and again would never see a whole
-// reservation pass.
+// reserved returns until when a released shard is reserved for another worker or session; 0: it is not
+// reserved for another. The end is also computed from the wall clock, for a process that starts again and
+// again: such a process would never see a whole reservation pass.
 //
-// Invariant: no reservation lasts longer than it says after this process has first seen it, whatever the
-// clocks of others show.
+// Invariant: for this process a reservation ends at the latest when Reservation.Lasts has passed since the
+// process first saw the row, whatever the clocks of others show.
 func (s *shard) reserved(t *turn) Instant {
 	at := s.row.copy.Row()
 	if of := at.Reserved; of.For != "" && of.For != t.cfg.Name {

@@ -37,7 +37,7 @@ const (
 // The reasons for which a plan is missing.
 var (
 	errPlanUnreadable = errors.New("the plan cannot be read: no worker plans until it is repaired or deleted")
-	errPlanUsurped    = errors.New("a record of sessions has replaced the plan: no worker plans until it is deleted")
+	errPlanUsurped    = errors.New("a record of sessions has replaced the plan: no worker plans until that record is deleted")
 	errPlanOpen       = errors.New("the plan is open: a worker began it, and no worker completes it")
 	errPlanDue        = errors.New("a plan is due, and no worker writes it")
 )
@@ -46,8 +46,8 @@ var (
 type watch struct {
 	plan     lease.Plan // as last seen; revision 0: there is none
 	known    bool       // the plan was looked for
-	spoilt   bool       // it cannot be read: nobody plans until it can, or until it is deleted
-	usurped  bool       // of these, a record of sessions is in its place
+	spoilt   bool       // there is no readable plan under its key: nobody plans until it can be read, or the record is deleted
+	usurped  bool       // spoilt, because a record of sessions is in the place of the plan
 	since    Instant    // when the plan was first seen as it is: this revision, open or complete
 	at       order      // the step in which it became known as it is
 	wishes   lease.Wishes
@@ -128,8 +128,8 @@ func (w *watch) stray(shard string) {
 	}
 }
 
-// tell has the next plan of a large fleet tell the workers of these shards to read the rows, which commands have
-// changed. In a small fleet each worker looks itself.
+// tell is about shards whose rows commands have changed. In a large fleet, the next plan makes their workers read
+// the rows. In a small fleet each worker finds the command itself.
 func (w *watch) tell(shards []string, large bool) {
 	for _, shard := range shards {
 		if large {

@@ -12,7 +12,7 @@ import (
 //
 //	a wish has ended → swap of the wishes without it → answered
 //
-// Called by the spine, and by the heed of a session: keep in each step, settled with the answer.
+// Called by the spine of a worker, and by the heed of a session: keep in each step, settled with the answer.
 //
 // A crash before the answer leaves the wishes as they were or without those that have ended. No
 // plan obeys a wish that has ended.
@@ -24,8 +24,9 @@ type wishes struct {
 	swap sending
 }
 
-// keep removes the wishes that have ended at that time by this worker's wall clock.
-func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time) {
+// keep removes the wishes whose end is before at, a time by this process's wall clock, except those for whose
+// index young returns true.
+func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time, young func(i int) bool) {
 	if r.seen != now.WriteID {
 		*r = wishes{seen: now.WriteID}
 	}
@@ -36,14 +37,17 @@ func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time) {
 		return
 	}
 	wait := t.beat // not longer: somebody may set the wall clock
-	for _, w := range now.List {
-		if !w.Until.IsZero() {
+	var stand []lease.Wish
+	for i, w := range now.List {
+		if w.Stands(at) || young(i) {
+			stand = append(stand, w)
+		}
+		if !w.Until.IsZero() && !young(i) {
 			wait = min(wait, max(0, w.Until.Sub(at)))
 		}
 	}
 	r.next = t.now.Mono.Add(max(wait, t.beat/16))
 	t.at(r.next)
-	stand := standing(now.List, at)
 	if r.swap.open() {
 		r.swap.keep(t)
 	} else if len(stand) < len(now.List) {

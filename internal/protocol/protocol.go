@@ -267,9 +267,9 @@ func ForceRelease(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced, "released"), s, nil)
 }
 
-// Reassign takes the shard from its owner, leaves it without one, and reserves it for the workers or
-// sessions with one name. The reservation keeps no write out: a claim by another is refused by the
-// engines that make claims, for a limited time, and never by a store.
+// Reassign takes the shard from its owner, leaves it without an owner, and reserves it for the workers or
+// sessions with one name. No store refuses a claim because of the reservation: the engines of others make no
+// claim, for a limited time.
 func Reassign(r lease.Row, c Command, to lease.Reservation, s Stamp) (lease.Write, error) {
 	const name = "reassign"
 	if err := seen(r, name, c); err != nil {

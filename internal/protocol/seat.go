@@ -19,8 +19,8 @@ func Sit(s lease.Seat, st Stamp) (lease.Write, error) {
 	return checked(lease.Write{Op: lease.OpCreate, Next: s})
 }
 
-// usualRest returns a backoff as a seat stores it: the usual one not at all, because what all seats have
-// makes every listing of them dearer.
+// usualRest returns a backoff as a seat stores it: 0, which is not stored, for the default. An attribute that
+// all seats have would make every listing of the seats more expensive.
 func usualRest(d time.Duration) time.Duration {
 	switch d = d.Truncate(time.Millisecond); {
 	case d < 0:

@@ -15,10 +15,12 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Leases by name: a hall of sessions that contend for them under the faults of this package. A judge of
-// its own sees every accepted write, and a register for each lease takes the effects of its holders.
+// Simulated leases by name: a hall is a group of sessions that contend for leases under the faults of this
+// package. A judge checks every accepted write. A register for each lease accepts or refuses the effects of the
+// lease's holders.
 
-// A Hall says how many sessions there are, and for how many leases each has a caller.
+// A Hall states how many sessions there are, for how many leases each has a caller, and how long the trouble
+// lasts.
 type Hall struct {
 	Sessions, Leases int
 	Trouble          time.Duration
@@ -29,12 +31,12 @@ type Report struct {
 	Stats     Stats
 	Hash      uint64
 	Tenures   int           // tenures that began
-	Lost      int           // tenures that ended although their holder had not released them
+	Lost      int           // tenures that ended before their holder had released them
 	Effects   int           // accepted by the registers
 	Refused   int           // refused by the registers
 	Settled   time.Duration // from the end of the trouble until no caller waited
 	Rest      float64       // requests of a session at rest in a third of the lease time
-	Mean, Max time.Duration // the waits of the callers for the lease that all want
+	Mean, Max time.Duration // how long callers waited for the lease that all sessions want
 	Err       error
 }
 
@@ -47,19 +49,20 @@ type hall struct {
 	gone      map[lease.Incarnation]time.Duration // when a seat was first deleted
 	forced    map[engine.Tenure]bool              // tenures that an operator has ended
 	id        uint64
-	hot       bool // all want the same lease
+	hot       bool // all sessions want the same lease
 	waits     []time.Duration
 	report    Report
-	closing   bool // callers want nothing more
+	closing   bool // no caller begins another acquisition
 }
 
 // hotLease is the lease that all sessions want at the end.
 const hotLease = "hot"
 
-// A register takes the effects under one lease. It refuses those of a generation that is not its highest.
+// A register takes the effects under one lease. It refuses an effect with a generation below the highest one
+// that it has accepted.
 type register struct {
 	highest int64
-	by      virtual.Sender // whose effects of that generation it has accepted
+	by      virtual.Sender // the process whose effects of that generation the register has accepted
 	active  []*holding
 }
 
@@ -71,7 +74,7 @@ type guest struct {
 	waiting map[string]wait
 	beats   int // heartbeats
 	wishes  int // reads of the wishes
-	others  int // all other requests, without the check of the table
+	others  int // all other requests, except checks whether the table was restored
 }
 
 // A wait is a caller that waits for a lease.
@@ -81,18 +84,17 @@ type wait struct {
 	delay time.Duration
 }
 
-// A holding is one tenure as its holder has it.
+// A holding is the holder's side of one tenure.
 type holding struct {
 	*virtual.Handler
 	g        *guest
 	by       virtual.Sender
-	delay    time.Duration
 	ended    bool // the holder has returned
 	released bool
 }
 
-// Run simulates a hall: trouble, calm in which all callers that wait are served, rest, a lease that all
-// want, and the end.
+// Run simulates a hall in chapters: trouble; calm, in which all waiting callers are served; a successor for
+// every lease; rest; one lease that all sessions want; and the end.
 func (s Hall) Run(seed uint64, log func(string)) Report {
 	w := newWorld(seed)
 	w.log, w.make = log, virtual.NewSession
@@ -143,7 +145,7 @@ func (h *hall) suffer() {
 	}
 	h.After(h.set.ttl, force)
 	var forget func()
-	forget = func() { // nothing is under way for so long
+	forget = func() { // no request is under way for as long as this
 		h.judge.promises.Forget()
 		h.After(10*h.set.ttl, forget)
 	}
@@ -151,7 +153,7 @@ func (h *hall) suffer() {
 	h.run(h.Trouble)
 }
 
-// force is an operator who releases a lease.
+// force plays an operator who releases a lease.
 func (h *hall) force() {
 	row := h.judge.row(h.name())
 	if row.Generation == 0 || row.Owner.IsZero() || h.net.down {
@@ -173,7 +175,7 @@ func (h *hall) force() {
 	h.forced[engine.Tenure{Shard: row.Shard, Generation: row.Generation}] = true
 }
 
-// name draws a lease: some are wanted by many.
+// name draws the name of a lease. Some names are drawn often.
 func (h *hall) name() string {
 	if h.hot {
 		return hotLease
@@ -195,12 +197,12 @@ func (h *hall) register(name string) *register {
 	return s
 }
 
-// settle ends all trouble: every caller that waits gets its lease in bounded time, and then all leases
-// are released.
+// settle ends all trouble. It checks that every waiting caller gets its lease in bounded time, and that then
+// all leases are released.
 func (h *hall) settle() {
 	h.quiet()
 	h.closing = true
-	h.run(h.net.timeout + time.Second) // what was on its way arrives
+	h.run(h.net.timeout + time.Second) // requests that were under way arrive
 	from, queue := h.Now(), map[string]int{}
 	for _, g := range h.guests {
 		for name := range g.waiting {
@@ -211,7 +213,7 @@ func (h *hall) settle() {
 	for _, n := range queue {
 		longest = max(longest, n)
 	}
-	// The dead are evicted, the holders of now release, and so do all who wait, one after another.
+	// The dead are evicted, the present holders release, and the waiting callers acquire and release, one after another.
 	limit := 6*h.set.ttl + 2*h.holds() + time.Duration(longest)*(h.holds()+h.set.ttl/2)
 	if !h.until(limit, func() bool {
 		return h.still() && h.sum(func(g *guest) int { return len(g.waiting) + len(g.Handlers) }) == 0
@@ -224,7 +226,7 @@ func (h *hall) settle() {
 	h.strict, h.calm = true, h.Now()
 }
 
-// heirs acquire and release every lease that there is, also those of the dead.
+// heirs makes the sessions acquire and release every existing lease, also the leases of dead sessions.
 func (h *hall) heirs() {
 	for i, r := range h.table.Records(group, lease.KindLease) {
 		h.guests[i%len(h.guests)].acquire(r.Key().Name, wait{}, false)
@@ -238,7 +240,7 @@ func (h *hall) heirs() {
 	h.releaseAll()
 }
 
-// releaseAll lets all holders release their leases.
+// releaseAll makes all holders release their leases.
 func (h *hall) releaseAll() {
 	for _, g := range h.guests {
 		for _, t := range slices.Clone(g.Handlers) {
@@ -263,7 +265,7 @@ func (h *hall) sum(of func(*guest) int) (n int) {
 	return n
 }
 
-// rest holds what acquisitions cost, and sessions that hold leases.
+// rest checks what acquisitions cost, and what sessions cost that hold leases without marks.
 func (h *hall) rest() {
 	for _, g := range h.guests {
 		for i := range h.Leases {
@@ -294,7 +296,7 @@ func (h *hall) rest() {
 	h.releaseAll()
 }
 
-// contend lets up to 100 sessions want one lease.
+// contend makes up to 100 sessions wait for one lease.
 func (h *hall) contend() {
 	n := min(len(h.guests), 100)
 	h.waits, h.hot = nil, true
@@ -316,8 +318,8 @@ func (h *hall) contend() {
 	h.run(2 * time.Second)
 }
 
-// end stops all sessions, and nothing is left of them. The seat of a dead session that held no lease stays:
-// nobody has waited for it.
+// end stops all sessions, and checks that they leave no seats and no lease rows without a checkpoint. It does not
+// check the seats of dead sessions that held no lease: nobody evicts these.
 func (h *hall) end() {
 	for _, g := range h.guests {
 		g.stop()
@@ -328,17 +330,17 @@ func (h *hall) end() {
 	}
 	for _, g := range h.guests {
 		if h.judge.sits(g.me) {
-			h.fault("end: %s has left its seat", g.Name)
+			h.fault("end: the seat of %s is still there", g.Name)
 		}
 	}
 	for _, r := range h.table.Records(group, lease.KindLease) {
 		if row := r.(lease.Row); !row.Owner.IsZero() || row.Checkpoint.Position == "" && row.Checkpoint.State == "" {
-			h.fault("end: %v is left", row)
+			h.fault("end: this row is still there: %v", row)
 		}
 	}
 }
 
-// holds is how long a holder keeps a lease at most.
+// holds returns the longest time for which a holder keeps a lease.
 func (h *hall) holds() time.Duration { return 2 * h.set.ttl }
 
 // Accepted checks a write that the table has accepted.
@@ -366,7 +368,7 @@ func (h *hall) Accepted(by virtual.Sender, w lease.Write, r lease.Record) {
 	}
 }
 
-// changed asks whether a change of hands was due.
+// changed checks that a change of hands was due.
 func (h *hall) changed(before, after lease.Row) {
 	if before.Owner.IsZero() || after.Last.Reason != lease.ReasonExpired {
 		return
@@ -386,13 +388,14 @@ func (h *hall) changed(before, after lease.Row) {
 	}
 }
 
-// trusts reports whether the holder may believe that it holds the lease: its process is not paused, and was
-// not told that the tenure has ended. After a sleep of the machine only the answer to a heartbeat tells it.
+// trusts reports whether the holder may believe that it holds the lease: its process is not paused, and has not
+// learnt that the tenure has ended. After a sleep of the machine, a process learns that only from the answer to a
+// heartbeat.
 func (o *holding) trusts() bool {
 	return !o.ended && !o.Over && o.g.Up() && o.g.Sender() == o.by && o.g.well() && o.g.Clock.Slept == 0
 }
 
-// Stepped begins the callers of a new process, and takes the answers to those that are refused.
+// Stepped starts the callers of a new process, and makes a caller that was refused try again.
 func (g *guest) Stepped(in engine.Input, out []engine.Output) {
 	g.node.Stepped(in, out)
 	if g.process != g.Sender() {
@@ -425,10 +428,10 @@ func (g *guest) Call(o engine.Output) {
 	g.node.Call(o)
 }
 
-// Poll asks the source: a session has none.
+// Poll reports a fault: a session has no source to ask.
 func (g *guest) Poll() { g.w.fault("%s asks for a source", g.Name) }
 
-// want is a caller that wants some lease.
+// want plays a caller that wants some lease.
 func (g *guest) want() {
 	h := g.h
 	if h.closing && !h.hot || g.leaver || g.done {
@@ -449,7 +452,7 @@ func (g *guest) want() {
 	}
 }
 
-// acquire is a caller that wants this lease.
+// acquire plays a caller that wants this lease.
 func (g *guest) acquire(name string, of wait, try bool) uint64 {
 	g.h.id++
 	of.id, of.since = g.h.id, g.w.Now()
@@ -458,7 +461,7 @@ func (g *guest) acquire(name string, of wait, try bool) uint64 {
 	return of.id
 }
 
-// forgo is a caller that waits no longer.
+// forgo plays a caller that stops waiting.
 func (g *guest) forgo(name string, id uint64) {
 	if g.waiting[name].id == id {
 		delete(g.waiting, name)
@@ -485,7 +488,7 @@ func (g *guest) Start(t *virtual.Handler, o engine.Start) {
 	delete(g.waiting, name)
 	h.waits = append(h.waits, h.Now()-caller.since)
 	if h.strict && !h.hot {
-		return // it holds the lease until the chapter ends
+		return // the caller holds the lease until the chapter ends
 	}
 	keep := h.between(0, h.holds())
 	if h.peace {
@@ -494,7 +497,7 @@ func (g *guest) Start(t *virtual.Handler, o engine.Start) {
 	of.work(h.Now() + keep)
 }
 
-// witness holds the beginning of a tenure against the promises.
+// witness checks that the start of a tenure keeps the promises.
 func (h *hall) witness(of *holding) {
 	g, j := of.g, h.judge
 	if j.started[of.Tenure] {
@@ -514,7 +517,7 @@ func (h *hall) witness(of *holding) {
 	}
 }
 
-// work makes effects and marks until the holder has had enough.
+// work makes effects and marks until the given time, and then releases the lease.
 func (o *holding) work(until time.Duration) {
 	g, w := o.g, o.g.w
 	if o.ended {
@@ -539,7 +542,7 @@ func (o *holding) work(until time.Duration) {
 	g.Later(w.between(0, w.set.ttl/2), func() { o.work(until) })
 }
 
-// effect sends an effect to the register. Some arrive late, when the lease may have changed hands.
+// effect sends an effect to the register. Some effects arrive late, when the lease may have changed hands.
 func (o *holding) effect() {
 	w := o.g.w
 	d := w.between(time.Millisecond/2, 5*time.Millisecond)
@@ -549,7 +552,7 @@ func (o *holding) effect() {
 	w.After(d, func() { o.g.h.arrive(o) })
 }
 
-// arrive is an effect at the register.
+// arrive takes an effect that arrives at the register.
 func (h *hall) arrive(o *holding) {
 	s := h.register(o.Shard)
 	switch {
@@ -563,7 +566,7 @@ func (h *hall) arrive(o *holding) {
 	h.report.Effects++
 }
 
-// release ends a tenure as its holder wants it.
+// release makes the holder release its lease.
 func (o *holding) release() {
 	o.released = true
 	o.g.Later(0, func() {
@@ -603,8 +606,8 @@ func (g *guest) Over(t *virtual.Handler, o engine.Over) {
 	g.Later(g.w.between(0, 50*time.Millisecond), of.ret)
 }
 
-// over asks why a tenure ends. There has to be a reason in the table, on the clock, or in the holder
-// itself: a reply that was lost is none (S4).
+// over checks that a tenure ends for a reason. The reason has to be in the table, on the clock, or in the holder
+// itself: a lost reply is no reason (S4).
 func (h *hall) over(g *guest, o engine.Over) {
 	now := h.judge.row(o.Tenure.Shard)
 	ok := true
@@ -623,7 +626,7 @@ func (h *hall) over(g *guest, o engine.Over) {
 	}
 }
 
-// ret is the return of the holder.
+// ret makes the holder return.
 func (o *holding) ret() {
 	g := o.g
 	if o.ended || !g.Handlers.Remove(o.Tenure) {
@@ -642,5 +645,5 @@ func (o *holding) ret() {
 	}
 }
 
-// Committed is of no interest to a holder.
+// Committed does nothing: a holder does not wait for commits.
 func (g *guest) Committed(*virtual.Handler, engine.Committed) {}

@@ -8,7 +8,8 @@ import (
 )
 
 // TestSessions: sessions that die, are paused and lose replies keep S1 to S4 and the mutual exclusion of
-// accepted effects; when the trouble is over, every caller gets its lease, and leases cost what they should.
+// accepted effects. When the trouble is over, every caller gets its lease, and sessions at rest send only
+// heartbeats and reads of the wishes.
 func TestSessions(t *testing.T) {
 	hall := Hall{Sessions: given.sessions, Leases: given.leases, Trouble: given.trouble(short)}
 	if given.moment() {
@@ -30,6 +31,6 @@ func TestSessionsFollowFromTheirSeed(t *testing.T) {
 	hall := Hall{Sessions: 5, Leases: 3, Trouble: 30 * time.Second}
 	a, b := hall.Run(given.from, nil), hall.Run(given.from, func(string) {})
 	if a.Hash != b.Hash || fmt.Sprint(a.Stats) != fmt.Sprint(b.Stats) {
-		t.Errorf("seed %d: %x, and for who reads along %x", given.from, a.Hash, b.Hash)
+		t.Errorf("seed %d: hash %x without a log, %x with one", given.from, a.Hash, b.Hash)
 	}
 }

@@ -114,8 +114,9 @@ type Event struct {
 	// begins, a lease time later, then at intervals that double up to an hour, and when it ends.
 	// One event reports it for all shards of this worker that it concerns; Full is about shards
 	// that no worker has, and Unlisted about those of all workers. Malformed has Lasted and Over
-	// too, and its Err says why: each record is reported by itself, at the listings that find it. A session lists nothing: it
-	// reports rows and seats that it reads for a caller, until they can be read or no caller waits.
+	// too, and its Err says why the record cannot be read. One event reports one record, at the listings
+	// that find it. A session lists nothing: it reports the rows and seats that it reads for a caller, until
+	// they can be read or no caller waits.
 	Lasted time.Duration // the time since the fault began
 	Over   bool          // whether the fault has ended
 	Count  int           // the number of shards that the fault concerns; 0: it concerns no particular shard

@@ -66,8 +66,8 @@ func (d *differ) add(kind ChangeKind, subject, text string) {
 	d.all = append(d.all, Change{At: d.new.At, Kind: kind, Subject: subject, Text: text})
 }
 
-// noun returns what has a seat in this group. If the record of its kind cannot be read, only one of the
-// two snapshots knows.
+// noun returns the noun for those that have a seat in this group. If the record of the group's kind cannot be
+// read in one of the two snapshots, the other one may show the kind.
 func (d *differ) noun() string {
 	if d.old.Sessions {
 		return d.old.noun()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// idle returns what a group does while its table is restored.
+// idle returns what the workers or sessions do not do as long as a restored table is not adopted.
 func (j *judge) idle() string {
 	if j.Sessions {
 		return "the sessions acquire nothing"
@@ -14,9 +14,8 @@ func (j *judge) idle() string {
 	return "the workers claim nothing"
 }
 
-// sessions finds what is wrong with a group of sessions. Most conditions of a fleet mean nothing here: a
-// lease that nobody holds waits for no worker, a holder need not commit, and sessions may have different
-// lease times.
+// sessions finds what is wrong with a group of sessions. Most warnings of a fleet make no sense here: a lease
+// may have no holder, a holder need not commit, and sessions may have different lease times.
 func (j *judge) sessions() {
 	for i := range j.Shards {
 		switch of := &j.Shards[i]; of.State {
@@ -32,13 +31,13 @@ func (j *judge) sessions() {
 			j.clock(w)
 		} else if w.Held > 0 {
 			j.warn(CodeSilent, slog.LevelWarn, w.Seat.Name, fmt.Sprintf("the session has stored no heartbeat for %s, its lease time is %v, and it holds %s.", about(w.Silent.D), w.Seat.TTL, many(w.Held, "lease")),
-				fmt.Sprintf("A session that waits for one of them evicts it; if none waits and its process has ended, `shardlease evict %s --why \"…\"` frees them.", quoted(string(w.Seat.Incarnation))))
+				fmt.Sprintf("Another session that waits for one of these leases evicts this session. If none waits and the process has ended, `shardlease evict %s --why \"…\"` frees the leases.", quoted(string(w.Seat.Incarnation))))
 		}
 	}
 }
 
-// abandoned reports a lease whose holder has no seat. Nobody acquires it unless a caller wants it, so
-// that is no fault however long it lasts.
+// abandoned reports a lease whose holder has no seat. A session acquires the lease only for a caller, so it is
+// no fault if that lasts.
 func (j *judge) abandoned(s *Shard) {
 	text := fmt.Sprintf("its holder %q has no seat any more, and no session has acquired the lease%s.", s.Owner.Name, lasting(s.Since))
 	if delay := s.Owner.LockDelay; delay > 0 {

@@ -27,9 +27,9 @@ func locks(t testing.TB, gone time.Duration) *table {
 	return of
 }
 
-// TestGroupOfSessions: a snapshot says that the group is one of sessions. Such a group has no plan and no
-// targets, and a healthy one has no warnings: free leases, idle holders, a single session and no session at
-// all are no faults.
+// TestGroupOfSessions: a snapshot shows that the group is one of sessions. Such a group has no plan and no
+// targets. A healthy one has no warnings: free leases, idle holders, a single session and no session at all are
+// no faults.
 func TestGroupOfSessions(t *testing.T) {
 	of := locks(t, 0)
 	s := of.look()
@@ -58,7 +58,7 @@ func TestGroupOfSessions(t *testing.T) {
 	}
 }
 
-// TestWarningsOfSessions: each warning that a group of sessions can have, and no other.
+// TestWarningsOfSessions: a group of sessions has each of these warnings, and no other.
 func TestWarningsOfSessions(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -130,7 +130,7 @@ func TestDeathOfASessionIsObserved(t *testing.T) {
 	}
 }
 
-// TestDiffOfSessions: what changes in a group of sessions is told in its words.
+// TestDiffOfSessions: the changes of a group of sessions are told in the words for sessions.
 func TestDiffOfSessions(t *testing.T) {
 	of := locks(t, 0)
 	before := of.look()

@@ -19,8 +19,8 @@ type Snapshot struct {
 	Shards  []Shard   // sorted by name
 	Workers []Worker  // sorted by name and incarnation
 	Plan    *lease.Plan
-	// Sessions reports that the group is one of sessions. Its shards are leases by name, its workers are
-	// sessions, and it has no plan. If the record under the key of the plan cannot be read, Sessions is false.
+	// Sessions reports that the group is one of sessions: Shards are its leases by name, Workers are its
+	// sessions, and it has no plan. Sessions is false if the record cannot be read that says so.
 	Sessions bool
 	// PlanAge is how long the plan has had its revision, open or complete.
 	PlanAge Age
@@ -177,7 +177,7 @@ func (s *Snapshot) Count(state State) (n int) {
 	return n
 }
 
-// noun returns what has a seat in this group.
+// noun returns the noun for those that have a seat in this group.
 func (s *Snapshot) noun() string {
 	if s.Sessions {
 		return "session"

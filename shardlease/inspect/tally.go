@@ -10,16 +10,17 @@ import (
 // A Tally counts how the tenures of the workers or sessions with one name have ended, for one task.
 type Tally struct {
 	Worker, Task string
-	// Released is how many tenures their holder ended, or handed over, or did not hand over in time.
+	// Released counts the tenures that the holder released, finished, failed or handed over, and those that
+	// a successor took over because the holder did not hand over in time.
 	Released int
-	Expired  int // how many ended because the holder was evicted: it had died or paused
-	Forced   int // how many a command ended, or the adoption of a restored table
+	Expired  int // the tenures that ended because the holder was evicted: it had died, or was paused
+	Forced   int // the tenures that a command has ended, or the adoption of a restored table
 }
 
-// Tallies counts how tenures have ended, as far as the rows remember: each row keeps the last changes of
-// hands that fit in it, two or more, so the counts of a worker with quiet shards reach further back than those of
-// one with busy shards. Removed rows are not counted. Compare the numbers of one tally, and not those of
-// two. The list is sorted by worker and task.
+// Tallies counts how tenures have ended, as far as the rows remember. Each row keeps as many of the last
+// changes of hands as fit in it, at least two. So the counts for a worker whose shards rarely change hands
+// reach further back than those for another worker: compare the numbers within one tally, and not those of
+// two tallies. Tallies does not count removed rows. The list is sorted by worker and task.
 func (s *Snapshot) Tallies() []Tally {
 	var list []Tally
 	at := map[[2]string]int{}

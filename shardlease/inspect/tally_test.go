@@ -8,8 +8,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// TestTallies: the ends of tenures that the rows remember are counted by worker and task. A claim of a free
-// shard ends no tenure.
+// TestTallies: the tenures that ended, as far as the rows remember, are counted by worker and task. A claim of a
+// free shard ends no tenure.
 func TestTallies(t *testing.T) {
 	of := settled(t)
 	row := of.rows["shard-0"]

@@ -18,7 +18,7 @@ const (
 	// CodeRestored: the table was restored or replaced, and the workers claim nothing.
 	CodeRestored Code = "restored"
 	// CodeOrphaned: the owner of a shard has no seat, and no worker has claimed the shard. Info at first;
-	// an error after T, and 1.2 s more for each thousand shards. In a group of sessions always info.
+	// an error after T, and 1.2 s more for each thousand shards. Always info in a group of sessions.
 	CodeOrphaned Code = "orphaned"
 	// CodeUnclaimed: a shard may be claimed, a worker lives, and no worker has claimed it for longer than the
 	// longest rest that applies, T, and 1.2 s for each thousand shards. Four minutes more while
@@ -47,7 +47,8 @@ const (
 	// Options.Quiet: the shard may just be idle.
 	CodeNoProgress Code = "no-progress"
 	// CodeSilent: a worker has stored no heartbeat for T + T/3 + 0.5 s by its own T (at least T + 2.5 s in fleets of
-	// more than eight), and no other worker has evicted it. In a group of sessions: and it still holds leases.
+	// more than eight), and no other worker has evicted it. A session is reported only if it
+	// still holds leases.
 	CodeSilent Code = "silent"
 	// CodeBouncing: a shard was handed over four times or more in the last five minutes.
 	CodeBouncing Code = "bouncing"

@@ -40,7 +40,8 @@ const (
 	// ErrWentBack: the table was restored or replaced. Nothing may be claimed before the rows
 	// are adopted.
 	ErrWentBack Rule = "the table went back in time"
-	// ErrSessions: the wish is for workers, and the group is one of sessions. Nothing was written.
+	// ErrSessions: a wish for the plan was made in a group of sessions, which has no plan. Nothing was
+	// written.
 	ErrSessions Rule = "the group is one of sessions, which have no plan"
 )
 

@@ -223,7 +223,7 @@ func (in *reader) row(key Key) Row {
 		r.Owner.LockDelay = in.duration(attr.LockDelay)
 	}
 	r.Last = in.last(r.Generation, r.Owner.Task)
-	if r.Last.Did == didReassign { // a version that does not know the attributes leaves them in the row that it claims
+	if r.Last.Did == didReassign { // an older version of the library leaves these attributes in a row that it claims
 		r.Reserved = Reservation{For: in.text(attr.ReservedFor), Lasts: in.duration(attr.Reserved)}
 	}
 	r.Past = in.text(attr.Past)

@@ -8,18 +8,19 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// A Reservation keeps a released lease for the workers or sessions with one name, for a limited time.
-// It begins with the change of hands that released the lease, and the next change of hands ends it. It
-// is a rule among workers and no part of the fence: no write is refused because of it. A worker with
-// another name does not claim the lease until Lasts has passed since it first saw the reservation, or
-// since Last.At by its own wall clock, whichever is earlier. So a wrong clock can only shorten the
-// reservation.
+// A Reservation keeps a released lease for the workers or sessions with one name, for a limited time. It
+// begins with the change of hands that released the lease, and the next change of hands ends it. It is a
+// rule among workers and no part of the fence: no store refuses a write because of it.
+//
+// A worker with another name claims the lease when Lasts has passed since Last.At by the worker's wall
+// clock, or since the worker first saw the reservation, whichever is earlier. So a wrong clock can only
+// shorten the reservation.
 type Reservation struct {
 	For   string        // the name of the worker or session; empty: there is no reservation
 	Lasts time.Duration // in whole milliseconds, up to a day
 }
 
-// didReassign is what a command did that reserved a lease: see [Transfer].
+// didReassign is the Did of the [Transfer] of a command that reserved a lease.
 const didReassign = "reassigned"
 
 // IsZero reports whether r reserves nothing.
@@ -34,7 +35,8 @@ func (r Reservation) Validate() error {
 	return errors.Join(validName("reserved for", r.For), lasts)
 }
 
-// validateReservation reports a reservation in a row that no command has just released.
+// validateReservation returns an error if the row has a reservation and the last change of hands was not the
+// command that makes one.
 func (r Row) validateReservation() error {
 	if r.Reserved.IsZero() {
 		return nil

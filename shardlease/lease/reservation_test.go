@@ -52,8 +52,8 @@ func TestOnlyACommandReserves(t *testing.T) {
 	}
 }
 
-// TestLeftReservationIsIgnored: a version that does not know reservations claims and releases a reserved
-// row, and leaves the attributes in the row. They reserve nothing any more.
+// TestLeftReservationIsIgnored: an older version of the library claims and releases a reserved row, and leaves
+// the attributes of the reservation in it. Then they reserve nothing any more.
 func TestLeftReservationIsIgnored(t *testing.T) {
 	_, reserved := reserve(t)
 	for _, name := range []string{"held", "released"} {

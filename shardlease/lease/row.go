@@ -32,7 +32,7 @@ type Row struct {
 
 	Owner      Owner       // the worker that holds the shard; zero: nobody
 	OfferedTo  Incarnation // the successor that may take the shard over from Owner; empty: none
-	Reserved   Reservation // for whom the released shard is kept for a while; zero: for nobody
+	Reserved   Reservation // for whom a command has reserved the released shard; zero: it is not reserved
 	Checkpoint checkpoint.Checkpoint
 
 	Finished    bool // the shard has ended and is processed to its end
@@ -48,9 +48,9 @@ type Row struct {
 type Owner struct {
 	Name        string
 	Incarnation Incarnation
-	// Task is what the owner works on, for example a run or a job. A slash separates a task from its
-	// part: "deploy/eu/db" is a descendant of "deploy/eu" and of "deploy". No part is empty, and a task has
-	// at most [MaxName] bytes. [Owner.Serves] finds the owners of a task and its descendants.
+	// Task is what the owner works on, for example a run or a job. Slashes separate its parts, and no part
+	// is empty: "deploy/eu/db" is a descendant of "deploy/eu" and of "deploy". A task has at most [MaxName]
+	// bytes. [Owner.Serves] finds the owners of a task and its descendants.
 	Task string
 	// LockDelay is how long no session acquires the lease after this owner was lost, in whole
 	// milliseconds; 0: there is no delay. Only sessions set it. It is part of the owner, so a release,
@@ -146,9 +146,9 @@ type Transfer struct {
 	WriteID WriteID
 }
 
-// Claimed reports whether the transfer is the claim of a free shard. Its Reason is then the one for which
-// the shard was free: "forced" does not mean that an operator made the claim. The first claim of a new row
-// has the reason "initial", as the creation of the row, and Claimed returns false for both.
+// Claimed reports whether the transfer is the claim of a free shard. The Reason of such a transfer is the
+// reason for which the shard was free: "forced" does not mean that an operator made the claim. For the first
+// claim of a new row Claimed returns false, because its reason is "initial", like that of the creation.
 func (t Transfer) Claimed() bool {
 	return t.From == "" && t.Did == "" && t.Mode == 0 && t.Reason != ReasonInitial
 }

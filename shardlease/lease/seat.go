@@ -31,16 +31,17 @@ type Seat struct {
 	Says                    // what the worker publishes with its heartbeat
 	At        time.Time     // the worker's wall clock at its last heartbeat, for people
 
-	// The rest is for people and tools, and stays as it is for the life of the seat. A text or a
-	// time that is zero is unknown.
+	// The other fields are for people and tools, and do not change during the life of the seat. An empty
+	// text or a zero time means unknown.
 
 	Build   string        // the version of the worker's program
 	Since   time.Time     // when the worker took this seat, by its wall clock
-	Handoff string        // its handoff mode or terms, or that it decides for each shard
+	Handoff string        // its handoff mode or terms; "custom": it decides for each shard
 	Backoff time.Duration // how long a failed shard rests at first; 0: DefaultBackoff; negative: not at all
 }
 
-// DefaultBackoff is the backoff of a worker whose seat stores none.
+// DefaultBackoff is the default of shardlease's Config.Backoff, and the backoff of a worker whose seat stores
+// none.
 const DefaultBackoff = time.Second
 
 // Confirmed reports whether the worker has stored its first heartbeat. It claims nothing

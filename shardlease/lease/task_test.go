@@ -35,7 +35,7 @@ func TestOwnerServesATask(t *testing.T) {
 	}
 }
 
-// TestTasksHaveNoEmptyParts: owners and seats of such a task cannot be stored.
+// TestTasksHaveNoEmptyParts: an owner or a seat whose task has an empty part cannot be stored.
 func TestTasksHaveNoEmptyParts(t *testing.T) {
 	for task, valid := range map[string]bool{
 		"": true, "run 1": true, "deploy/eu/db": true, strings.Repeat("x", lease.MaxName): true,

@@ -1,6 +1,6 @@
-// Package ledger is the sink of examples whose processes have to reach one sink: an HTTP service that
-// keeps effects in memory, and compares their fencing tokens. In production use a guard with a
-// database, such as package fencesql.
+// Package ledger is the sink of the examples that run as several processes: an HTTP service that keeps
+// effects in memory, and compares their fencing tokens. In production, use a guard that works in a
+// database, such as the one of package fencesql.
 package ledger
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/fencehttp"
 )
 
-// An Effect is what a request has written, and under which token.
+// An Effect is what a request has written, and the token of the request.
 type Effect struct {
 	Token fence.Token
 	Path  string // identifies the effect: a second request with this path changes nothing
@@ -61,8 +61,8 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fencehttp.Handler[*Ledger]{Guard: l, Effect: add}.ServeHTTP(w, r)
 }
 
-// add adds the effect of a request, unless the ledger has it: a fence keeps out late effects, but not
-// repeated ones, and a worker repeats an effect if its predecessor died before it had recorded it.
+// add adds the effect of a request, unless the ledger has that effect. A fence keeps out late effects, and
+// not repeated ones: a worker repeats an effect if its predecessor died between the effect and the commit.
 func add(_ http.ResponseWriter, r *http.Request, l *Ledger) error {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {

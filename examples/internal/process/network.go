@@ -13,10 +13,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/fence"
 )
 
-// A Network is on the way to a sink. It delays one request: the first one for a path.
+// A Network forwards requests to a sink. It delays one of them: the first one for a given path.
 type Network struct {
 	URL     string        // where the requests are sent
-	Delayed <-chan string // receives the generation of the request that is on its way
+	Delayed <-chan string // receives the generation of the delayed request
 
 	arrive chan struct{}
 	answer chan int

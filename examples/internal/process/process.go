@@ -37,8 +37,8 @@ func Main(m *testing.M, mains map[string]func()) {
 	os.Exit(m.Run())
 }
 
-// Table returns the flags that name an empty lease table, and the file that keeps it: a table of the
-// DynamoDB Local at DYNAMODB_ENDPOINT, without a file, or else a file.
+// Table returns the flags that name an empty lease table. If DYNAMODB_ENDPOINT is set, that is a table of
+// that DynamoDB Local, and the path is empty. Otherwise it is a file, and Table also returns its path.
 func Table(t *testing.T) (flags []string, file string) {
 	t.Helper()
 	endpoint := os.Getenv("DYNAMODB_ENDPOINT")
@@ -120,9 +120,9 @@ func (p *Process) Signal(s syscall.Signal) {
 	}
 }
 
-// Pause stops the process by SIGSTOP, and returns when it is stopped. If it then holds the lock of the
-// file with the leases, Pause lets it continue and tries again: others could not write until it wakes
-// up. DynamoDB has no such lock.
+// Pause stops the process with SIGSTOP, and returns when the process is stopped. If the stopped process holds
+// the lock of the file with the leases, no other process can write. Then Pause lets it continue and tries
+// again. DynamoDB has no such lock.
 func (p *Process) Pause(file string) {
 	p.t.Helper()
 	for {
@@ -149,7 +149,7 @@ func free(path string) bool {
 	if err != nil {
 		return true // there is no such file, because nobody has written yet or the leases are in a table
 	}
-	defer f.Close() // which gives the lock back
+	defer f.Close() // this releases the lock
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
 

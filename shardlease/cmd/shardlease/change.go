@@ -72,8 +72,8 @@ func heldBy(row lease.Row) string {
 	return fmt.Sprintf(" (held by %s, incarnation %s)", quoted(row.Owner.Name), clean(string(row.Owner.Incarnation)))
 }
 
-// agreed shows the row, and returns it if a person or the flags agree to the change. It also returns the words
-// of the group. A worker that gets the shard may come later, so it is no error if it has no seat. But nobody
+// agreed shows the row, and returns it if a person or the flags agree to the change. It also returns the
+// vocabulary of the group. A worker that gets the shard may come later, so it is no error if it has no seat. But nobody
 // processes the shard until then, and the name may be mistyped.
 func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how, to string) (lease.Row, vocabulary, error) {
 	s, of, err := p.lookAt(ctx, shard)
@@ -108,14 +108,14 @@ dead or whose handler hangs. The late writes of the former owner are refused.` +
 
 func (p *program) reassignCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "reassign SHARD", Short: "Takes a shard from its owner for another worker",
-		Long: `Takes a shard from its owner, and gives it to the worker or session with the name --to. Others may not claim
-it before the time --for is over, unless another command changes the shard. It is for an owner that is dead or
-whose handler hangs. In a group of workers the shard is also pinned for that time.` + aboutChanges,
+		Use: "reassign SHARD", Short: "Takes a shard from its owner, and reserves it for another worker",
+		Long: `Takes a shard from its owner, and reserves it for the worker or session --to. No other one claims the shard
+until the time --for is over, or until another command changes the shard. The command is for an owner that is
+dead or whose handler hangs. In a group of workers it also pins the shard for the same time.` + aboutChanges,
 		Example: "  shardlease reassign shard-7 --to worker-3 --why \"handler hangs\"",
 	}
-	to := c.Flags().String("to", "", "the `NAME` of the worker or session that gets the shard")
-	within := c.Flags().Duration("for", time.Minute, "how long no other one may claim it")
+	to := c.Flags().String("to", "", "the `NAME` of the worker or session for which the shard is reserved")
+	within := c.Flags().Duration("for", time.Minute, "how long no other worker or session claims the shard")
 	check := func() (how, name string, err error) {
 		if err := (lease.Reservation{For: *to, Lasts: time.Millisecond}).Validate(); err != nil {
 			return "", "", usage("needs --to NAME: the name of a worker or session")
@@ -217,7 +217,7 @@ func checkPosition(name string, mark checkpoint.Mark) error {
 	return nil
 }
 
-// printReleased prints a line with the rows that a command has released, also if it has failed later.
+// printReleased prints a line with the rows that a command has released, also if the command has failed later.
 func (p *program) printReleased(s *inspect.Snapshot, done string, rows []lease.Row) {
 	names := make([]string, len(rows))
 	for i, row := range rows {

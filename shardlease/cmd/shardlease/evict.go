@@ -119,10 +119,10 @@ func (p *program) showHeld(s *inspect.Snapshot, workers []lease.Incarnation) {
 func (p *program) releaseTaskCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "release-task TASK", Short: "Releases what a task and its descendants hold", Args: arguments,
-		Long: `Evicts every worker of a task and of its descendants, for example of a run that has died: it releases their
-shards and deletes their seats. The descendants of deploy are the tasks whose names begin with deploy/. A
-session with another task loses only the leases that it holds for these tasks. Stop the task first: otherwise
-its workers take new seats and claim shards again.
+		Long: `Evicts every worker of a task and of its descendants, for example of a run that has died: the command releases
+the workers' shards and deletes their seats. The descendants of the task deploy are the tasks whose names
+begin with deploy/. A session with another task loses only the leases that it holds for these tasks. Stop the
+task first: otherwise its workers take new seats and claim shards again.
 
 On a terminal the command asks for the name of the task. Without one it needs --yes.`,
 		Example:           "  shardlease release-task run-17 --why \"run was cancelled\"",
@@ -165,8 +165,9 @@ On a terminal the command asks for the name of the task. Without one it needs --
 	return c
 }
 
-// servants returns the incarnations that serve a task or its descendants, with a seat or as owners
-// without one, and how many leases for it are held by sessions whose seats have another task.
+// servants returns the incarnations whose seats have a task or a descendant of it, and those that have no seat
+// and own a lease for such a task. It also returns how many leases for these tasks are held by sessions whose
+// seats have another task.
 func servants(s *inspect.Snapshot, task string) (workers []lease.Incarnation, lent int) {
 	for i := range s.Workers {
 		if seat := &s.Workers[i].Seat; seat.Owner().Serves(task) {

@@ -174,8 +174,8 @@ func describeCheckpoint(of *inspect.Shard, positions bool) string {
 	return fmt.Sprintf("accepted %s ago under generation %d", old(of.Checkpoint), c.Generation)
 }
 
-// reason returns why a shard changed hands, and what a command did or which mode the move had; for a claim,
-// why the shard was free.
+// reason returns why a shard changed hands, and what a command did or which mode the move had. For a claim, it
+// returns why the shard was free.
 func reason(t lease.Transfer) string {
 	switch {
 	case t.Claimed():
@@ -206,14 +206,15 @@ func (p *program) historyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "history [SHARD]", Short: "Lists the last changes of hands, newest first", Args: arguments,
 		Long: `Lists the changes of hands that the rows remember, newest first: of one shard, or of all shards. A row keeps
-the last few changes. "claimed after forced" is the claim of a shard that was free for the
-reason "forced". With --count it prints how many tenures ended by a release, an expiry or a command, by worker and task.`,
+the last few changes. "claimed after forced" is the claim of a shard that a command had freed before. With
+--count the command prints for each worker and task how many tenures ended by a release, by an expiry and by
+a command.`,
 		Example:           "  shardlease history shard-7\n  shardlease history --since 1h\n  shardlease history --count",
 		ValidArgsFunction: p.completeArgs(shardNames),
 	}
 	f := formatFlag(c, allFormats()...)
 	since := c.Flags().Duration("since", 0, "only changes in the last so long; 0: all")
-	count := c.Flags().Bool("count", false, "count the ends of tenures")
+	count := c.Flags().Bool("count", false, "count how tenures ended, by worker and task")
 	c.RunE = p.do(func(ctx context.Context, args []string) error {
 		if *count {
 			return p.tally(ctx, args, *since, f)
@@ -248,7 +249,7 @@ reason "forced". With --count it prints how many tenures ended by a release, an 
 // tally prints how the tenures of the group have ended.
 func (p *program) tally(ctx context.Context, args []string, since time.Duration, f *format) error {
 	if len(args) > 0 || since != 0 {
-		return usage("--count counts what all rows remember: it takes neither SHARD nor --since")
+		return usage("--count counts all that the rows remember: it takes neither SHARD nor --since")
 	}
 	s, err := p.look(ctx)
 	if err != nil {

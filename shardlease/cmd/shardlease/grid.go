@@ -14,11 +14,11 @@ type column struct {
 	prose bool // a sentence
 	whole bool // never shortened: it has what a person copies
 
-	head   string // what a group of sessions calls it; empty: the title
-	hidden bool   // a group of sessions does not have it
+	head   string // the heading in a group of sessions; empty: the title
+	hidden bool   // the column is not shown, because the group is one of sessions
 }
 
-// heading returns what is above the column.
+// heading returns the text above the column.
 func (c column) heading() string { return cmp.Or(c.head, c.title) }
 
 // cols returns columns from their titles: one that begins with > has numbers, one that begins with + is

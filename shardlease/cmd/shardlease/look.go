@@ -291,8 +291,8 @@ func (p *program) wishesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "wishes", Short: "Lists the cordons, drains, pauses and pins", Args: arguments,
 		Long: `Lists the wishes of all operators: cordons, drains, pauses and pins, with their ends. A wish that has
-ended has no effect; a worker removes it soon. The command lift ends a wish. If the record of the wishes
-cannot be read, the exit code is 1, and 'shardlease lift all' deletes the record.`,
+ended has no effect; a worker removes it soon. 'shardlease lift' ends a wish. If the record of the wishes
+cannot be read, the exit code is 1; 'shardlease lift all' deletes that record.`,
 		Example: "  shardlease wishes",
 	}
 	f := formatFlag(c, allFormats()...)
@@ -322,8 +322,8 @@ cannot be read, the exit code is 1, and 'shardlease lift all' deletes the record
 	return c
 }
 
-// wishesFault returns why the record of the wishes cannot be read, if it cannot. Other records do not concern the
-// command.
+// wishesFault returns an error if the record of the wishes cannot be read. Unreadable records of other kinds do
+// not concern the command.
 func wishesFault(s *inspect.Snapshot) error {
 	for _, u := range s.Unreadable {
 		if u.Key.Kind == lease.KindWishes {

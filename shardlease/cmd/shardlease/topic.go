@@ -84,7 +84,7 @@ func (p *picture) shardsOf(w *inspect.Worker) (holds, gets []string) {
 	return holds, gets
 }
 
-// enumerated returns the number of names, and the names.
+// enumerated returns the number of names with their noun, and the names.
 func enumerated(names []string, noun string) string {
 	if len(names) == 0 {
 		return "no " + noun + "s"

@@ -116,7 +116,7 @@ type transferView struct {
 	Shard      string     `json:"shard,omitempty"`
 	Generation string     `json:"generation"`
 	Reason     string     `json:"reason"`
-	Claimed    bool       `json:"claimed,omitempty"` // a claim; it repeats the reason for which the shard was free
+	Claimed    bool       `json:"claimed,omitempty"` // the reason is the one for which the shard was free before this claim
 	From       string     `json:"from,omitempty"`
 	By         string     `json:"by,omitempty"`
 	Task       string     `json:"task,omitempty"`

@@ -18,8 +18,9 @@ import (
 const aboutWishes = `
 
 The wish is stored in the table, and every plan follows it until it ends: after --for, or when 'shardlease
-lift' ends it. On a terminal the command asks for a confirmation. Without one it needs --yes. A group without
-any record is refused with exit code 3, and a group of sessions, which has no plan, with exit code 4.`
+lift' ends it. On a terminal the command asks for a confirmation. Without one it needs --yes. In a group
+without any record the command is refused with exit code 3; in a group of sessions, which has no plan, with
+exit code 4.`
 
 // A wishing stores or lifts a wish.
 type wishing func(ctx context.Context, s shardlease.Supervisor, args []string, o *wishOrders) error

@@ -7,10 +7,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// This file has the words for a group of sessions, whose shards are leases by name and whose workers are
-// sessions. Only texts for people have them: the fields of JSON, perfdata and metrics keep their names.
+// This file has the words for a group of sessions, where shards are called leases and workers are called
+// sessions. Only texts for people use these words: the fields of JSON, perfdata and metrics keep their names.
 
-// A vocabulary is what the things of a group are called.
+// A vocabulary has the words for a shard, a worker and an owner in one kind of group.
 type vocabulary struct{ shard, worker, owner string }
 
 func wordsOf(s *inspect.Snapshot) vocabulary {
@@ -20,10 +20,10 @@ func wordsOf(s *inspect.Snapshot) vocabulary {
 	return vocabulary{"shard", "worker", "owner"}
 }
 
-// kindLine tells people of which kind a group is that has no workers.
+// kindLine marks a listing of a group of sessions.
 const kindLine = "group kind: sessions"
 
-// gridOf returns a table about a group.
+// gridOf returns an empty table about a group, in the words of the group.
 func gridOf(s *inspect.Snapshot, columns []column) grid {
 	g := grid{columns: inWords(s, columns)}
 	if s.Sessions {
@@ -32,8 +32,8 @@ func gridOf(s *inspect.Snapshot, columns []column) grid {
 	return g
 }
 
-// inWords returns columns for the kind of the group. In a group of sessions, columns that only fleets have
-// are hidden.
+// inWords returns the columns in the words of the group. In a group of sessions it hides the columns that only
+// fleets have.
 func inWords(s *inspect.Snapshot, columns []column) []column {
 	if !s.Sessions {
 		return columns
