@@ -73,8 +73,8 @@ func heldBy(row lease.Row) string {
 }
 
 // agreed shows the row, and returns it if a person or the flags agree to the change. It also returns the
-// vocabulary of the group. A worker that gets the shard may come later, so it is no error if it has no seat. But nobody
-// processes the shard until then, and the name may be mistyped.
+// vocabulary of the group. It reports a worker --to that has no seat: that is no error, because the worker may
+// come later, but nobody processes the shard until then, and the name may be mistyped.
 func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how, to string) (lease.Row, vocabulary, error) {
 	s, of, err := p.lookAt(ctx, shard)
 	if err != nil {
