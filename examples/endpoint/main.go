@@ -20,6 +20,7 @@ import (
 
 func main() {
 	versions := new(memstore.Register) // in production: store.Register("locks") of a dynamostore.Store
+	log.Print("listens on http://localhost:8080")
 	log.Fatal(http.ListenAndServe("localhost:8080", endpoint(versions)))
 }
 

@@ -173,6 +173,17 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// TestUnusableFile: a mistyped path is reported at once, and not after the time to wait.
+func TestUnusableFile(t *testing.T) {
+	folder := t.TempDir()
+	for path, want := range map[string]string{filepath.Join(folder, "none", "leases"): "no such file", folder: "is a directory"} {
+		code, err := run([]string{"-file", path, "-wait", "1m", "deploy", "--", "true"})
+		if code != exitFailed || err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "deadline") {
+			t.Errorf("%s: code %d, %v", path, code, err)
+		}
+	}
+}
+
 // TestSettings: a variable sets a flag, and the flag on the command line wins.
 func TestSettings(t *testing.T) {
 	t.Setenv("SHARDLEASE_LOCK_DELAY", "3s")

@@ -3,11 +3,12 @@
 package table
 
 import (
+	"context"
 	"errors"
 
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-func openFile(string) (lease.Store, error) {
+func openFile(context.Context, string, string) (lease.Store, error) {
 	return nil, errors.New("-file needs flock(2), which this system does not have: use -table")
 }

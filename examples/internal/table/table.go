@@ -29,7 +29,7 @@ func (s *Flags) Open(ctx context.Context, group string) (lease.Store, error) {
 	case (s.table == "") == (s.file == ""):
 		return nil, errors.New("name the lease table with either -table or -file")
 	case s.file != "":
-		return openFile(s.file)
+		return openFile(ctx, s.file, group)
 	}
 	c, err := config.LoadDefaultConfig(ctx)
 	if err != nil {

@@ -25,8 +25,8 @@ with exit code 4: look at it again, and decide again.`
 type change func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error)
 
 // Terms are the check of the flags of a command. They return how the flags change the shard: the end of
-// the question whether to change it.
-type terms func() (how string, err error)
+// the question whether to change it, and the name of the worker that gets it, if only one may.
+type terms func() (how, to string, err error)
 
 // changeCommand returns a command that changes one lease row. The words complete the sentences "This will
 // … the shard" and "… shard".
@@ -38,11 +38,11 @@ func (p *program) changeCommand(c *cobra.Command, verb, done string, check terms
 		if err := p.check(c, o, true); err != nil {
 			return err
 		}
-		how, err := check()
+		how, to, err := check()
 		if err != nil {
 			return err
 		}
-		before, words, err := p.agreed(ctx, args[0], o, verb, how)
+		before, words, err := p.agreed(ctx, args[0], o, verb, how, to)
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (p *program) changeCommand(c *cobra.Command, verb, done string, check terms
 }
 
 // always is the check of a command whose flags need none.
-func always() (string, error) { return "", nil }
+func always() (how, to string, err error) { return "", "", nil }
 
 // heldBy names the owner that a change has taken the shard from.
 func heldBy(row lease.Row) string {
@@ -73,8 +73,9 @@ func heldBy(row lease.Row) string {
 }
 
 // agreed shows the row, and returns it if a person or the flags agree to the change. It also returns the
-// vocabulary of the group.
-func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how string) (lease.Row, vocabulary, error) {
+// vocabulary of the group. It reports a worker --to that has no seat: that is no error, because the worker may
+// come later, but nobody processes the shard until then, and the name may be mistyped.
+func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how, to string) (lease.Row, vocabulary, error) {
 	s, of, err := p.lookAt(ctx, shard)
 	if err != nil {
 		return lease.Row{}, vocabulary{}, err
@@ -84,6 +85,9 @@ func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how
 		return lease.Row{}, vocabulary{}, err
 	}
 	row, called := of.Row, wordsOf(s)
+	if to != "" && !slices.Contains(workerNames(s), to) {
+		fmt.Fprintf(p.problems, "shardlease: no %s named %s has a seat now\n", called.worker, quoted(to))
+	}
 	if o.generation != 0 && o.generation != row.Generation {
 		return row, called, fmt.Errorf("generation %d was given, and the %s has generation %d: %w", o.generation, called.shard, row.Generation,
 			&lease.RuleError{Transition: verb, Key: row.Key(), Rule: lease.ErrOutdated})
@@ -112,14 +116,14 @@ dead or whose handler hangs. In a group of workers it also pins the shard for th
 	}
 	to := c.Flags().String("to", "", "the `NAME` of the worker or session for which the shard is reserved")
 	within := c.Flags().Duration("for", time.Minute, "how long no other worker or session claims the shard")
-	check := func() (string, error) {
+	check := func() (how, name string, err error) {
 		if err := (lease.Reservation{For: *to, Lasts: time.Millisecond}).Validate(); err != nil {
-			return "", usage("needs --to NAME: the name of a worker or session")
+			return "", "", usage("needs --to NAME: the name of a worker or session")
 		}
 		if err := (lease.Reservation{For: *to, Lasts: within.Truncate(time.Millisecond)}).Validate(); err != nil {
-			return "", usage("--for must be from 1ms to 24h")
+			return "", "", usage("--for must be from 1ms to 24h")
 		}
-		return fmt.Sprintf(" to %s, and keep it from all others for %v", quoted(*to), *within), nil
+		return fmt.Sprintf(" to %s, and keep it from all others for %v", quoted(*to), *within), *to, nil
 	}
 	return p.changeCommand(c, "reassign", "reassigned", check, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
 		return s.Reassign(ctx, row.Shard, row.Generation, *to, *within, why)
@@ -176,21 +180,21 @@ Positions have the form that the handlers of the group use. --order checks that 
 	start := c.Flags().Bool("start", false, "the very beginning")
 	order := c.Flags().String("order", "none", "how the handlers compare positions: "+either(orderNames()))
 	p.completeFlagWith(c, "order", orderNames()...)
-	check := func() (string, error) {
+	check := func() (how, name string, err error) {
 		if (*to != "") == *start {
-			return "", usage("needs either --to POSITION or --start")
+			return "", "", usage("needs either --to POSITION or --start")
 		}
 		if *start && *state != "" {
-			return "", usage("--start has no state")
+			return "", "", usage("--start has no state")
 		}
 		if *start {
-			return " to its very beginning", nil
+			return " to its very beginning", "", nil
 		}
-		how := " to position " + quoted(*to) // it is user data, and the operator has just typed it
+		how = " to position " + quoted(*to) // it is user data, and the operator has just typed it
 		if *state != "" {
 			how += " with state " + quoted(*state)
 		}
-		return how, checkPosition(*order, checkpoint.Mark{Position: *to, State: *state})
+		return how, "", checkPosition(*order, checkpoint.Mark{Position: *to, State: *state})
 	}
 	return p.changeCommand(c, "rewind", "rewound", check, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
 		return s.Rewind(ctx, row.Shard, row.Generation, checkpoint.Mark{Position: *to, State: *state}, why)

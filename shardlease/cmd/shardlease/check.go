@@ -43,7 +43,7 @@ Exit codes: 0 OK; 1 WARNING, a warning of the level warn; 2 CRITICAL, one of the
 table cannot be read or the command line is wrong. Warnings of the level info change nothing.
 
 A single look knows ages only from the clocks of the workers, and allows a minute of difference. With
---observe 12s the command watches the group before it judges, and finds dead workers without relying on
+--observe 16s the command watches the group before it judges, and finds dead workers without relying on
 clocks. Stuck moves need about 40 s, and leaving-slowly and uneven 20 s.`,
 		Example: "  shardlease check\n  shardlease check --observe 40s\n  shardlease check -o prometheus > /var/lib/node_exporter/shardlease.prom",
 	}
@@ -114,7 +114,7 @@ func lateHeartbeat(s *inspect.Snapshot) string {
 	if latest == nil {
 		return ""
 	}
-	watch := max(12*time.Second, latest.Seat.TTL*6/5).Round(time.Second)
+	watch := max(12*time.Second, latest.Seat.TTL*4/3+2500*time.Millisecond).Round(time.Second) // until it is dead, and another look
 	return fmt.Sprintf("; a heartbeat is %s old: --observe %s shows whether it moves", old(latest.Silent), watch)
 }
 

@@ -188,14 +188,14 @@ func TestCommandsOnAFleet(t *testing.T) {
 		give("unquarantined", "shard-0", "unquarantine", "shard-0", "--why", "test")
 		give("rewound", "shard-0", "rewind", "shard-0", "--to", "5", "--why", "test") // from its owner
 		give("released", "shard-0", "release", "shard-0", "--why", "test")
+		give("last change  claimed after forced at ", "", "get", "shard-0")
 		give("released 1 shard", "", "evict", "a", "--why", "test", "--yes")
 		give("released 1 shard", "", "release-task", "run-17", "--why", "test", "--yes")
 		give("forced: released", "", "history", "shard-0")
 		give("claimed after forced", "", "history", "shard-0")
-		give("last change  claimed after forced at ", "", "get", "shard-0")
 		give(`"reason": "forced",
       "claimed": true,`, "", "history", "shard-0", "-o", "json")
-		give("OK", "", "check", "--observe", "12s")
+		give("OK", "", "check", "--observe", "16s")
 		f.leave()
 		close(began)
 		var starts []string

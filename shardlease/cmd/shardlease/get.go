@@ -255,7 +255,7 @@ func (p *program) tally(ctx context.Context, args []string, since time.Duration,
 	if err != nil {
 		return err
 	}
-	r := &result{kind: "tallies", item: "tally", head: scopeOf(s), grid: grid{columns: cols("WORKER", "TASK", ">RELEASED", ">EXPIRED", ">FORCED")}}
+	r := &result{kind: "tallies", item: "tally", head: scopeOf(s), grid: gridOf(s, cols("WORKER", "TASK", ">RELEASED", ">EXPIRED", ">FORCED"))}
 	for _, t := range s.Tallies() {
 		r.names = append(r.names, t.Worker)
 		r.items = append(r.items, tallyView{t.Worker, t.Task, t.Released, t.Expired, t.Forced})

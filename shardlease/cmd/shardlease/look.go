@@ -26,7 +26,12 @@ func (p *program) look(ctx context.Context) (*inspect.Snapshot, error) {
 	return inspect.Look(ctx, from, p.at.group, inspect.Options{Now: p.now})
 }
 
-// observe looks again and again for a time, and returns the last snapshot. Its ages are observed.
+// lastLook is how long the last look of a watch may take.
+const lastLook = 500 * time.Millisecond
+
+// observe looks again and again for a time, and returns the last snapshot. Its ages are observed. The time
+// counts from the first look: opening the table and listing all rows can take a second or more, and that time shows
+// no heartbeat that stands still.
 func (p *program) observe(ctx context.Context, lasts time.Duration) (last *inspect.Snapshot, err error) {
 	if lasts < 0 {
 		return nil, usage("--observe must not be negative")
@@ -41,12 +46,19 @@ func (p *program) observe(ctx context.Context, lasts time.Duration) (last *inspe
 	if err != nil {
 		return nil, err
 	}
-	within, cancel := context.WithTimeout(ctx, lasts)
+	within, cancel := context.WithCancel(ctx)
 	defer cancel()
+	end := time.AfterFunc(lasts, cancel)
+	defer end.Stop()
+	began := false
 	for s, fault := range inspect.Watch(within, from, p.at.group, p.watching(lasts)) {
 		switch {
 		case fault == nil:
 			last, err = s, nil
+			if !began && end.Stop() {
+				began = true
+				end.Reset(lasts + lastLook)
+			}
 		case within.Err() == nil:
 			last, err = nil, fault
 		}

@@ -2,7 +2,7 @@
 //
 //	shardlease --help               # lists the commands
 //	shardlease ls                   # prints the shards of a group
-//	shardlease check --observe 12s  # judges the group, for a monitoring system
+//	shardlease check --observe 16s  # judges the group, for a monitoring system
 //	shardlease demo                 # shows what the library does, without AWS
 //
 // Every flag except --yes can also be set by an environment variable: --table by SHARDLEASE_TABLE,

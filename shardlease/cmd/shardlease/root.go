@@ -34,7 +34,7 @@ Exit codes:
 
 const examples = `  export SHARDLEASE_TABLE=leases SHARDLEASE_GROUP=orders
   shardlease ls --state free,quarantined
-  shardlease check --observe 12s
+  shardlease check --observe 16s
   shardlease release shard-7 --why "handler hangs"`
 
 // The ids of the groups of commands in the help.
