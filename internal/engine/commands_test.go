@@ -213,6 +213,20 @@ func TestAShardThatIsBackStaysInThePlan(t *testing.T) {
 	}
 }
 
+// TestAShardThatIsBackWithoutALook: nobody looks at a shard that leaves quarantine, and the next plan names it. The
+// worker that gets it still knows the row as quarantined, and reads it before it says that it needs no worker.
+func TestAShardThatIsBackWithoutALook(t *testing.T) {
+	for i := range 6 {
+		f, shard := commanded(t, 3, i%3)
+		f.quarantine(shard)
+		f.Run(time.Minute)
+		row := f.row(shard)
+		f.write(protocol.Unquarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, f.stamp()))
+		f.join()
+		f.until(time.Minute, func() bool { return f.processed(shard) })
+	}
+}
+
 // TestALookAtATombstone: a shard whose row a command has made a tombstone is made again if the source
 // lists it, and not otherwise.
 func TestALookAtATombstone(t *testing.T) {

@@ -757,7 +757,7 @@ func (e *Engine) considerPlan() {
 	added, unknown := f.added(&e.feed, w.plan)
 	stale := f.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
 	heeds := !t.large || e.first()
-	if heeds && !stale && !w.plan.Open {
+	if heeds && !stale {
 		w.tell(f.heedLooks(), t.large)
 	}
 	mended, look := w.mended(t, &f.pages, e.seats())
