@@ -32,7 +32,9 @@ func TestTallies(t *testing.T) {
 	end(lease.ReasonForced, "", "ann")
 	hold("x", "deploy/eu")
 	end(lease.ReasonFailed, "", "x")
-	got := slices.DeleteFunc(of.look().Tallies(), func(tally inspect.Tally) bool { return tally.Worker != "x" && tally.Worker != "y" && tally.Worker != "" })
+	got := slices.DeleteFunc(of.look().Tallies(), func(tally inspect.Tally) bool {
+		return tally.Worker != "x" && tally.Worker != "y" && tally.Worker != ""
+	})
 	want := []inspect.Tally{
 		{Worker: "x", Forced: 1}, {Worker: "x", Task: "deploy/eu", Released: 2, Expired: 1}, {Worker: "y", Released: 1},
 	}
