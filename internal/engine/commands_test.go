@@ -213,17 +213,61 @@ func TestAShardThatIsBackStaysInThePlan(t *testing.T) {
 	}
 }
 
-// TestAShardThatIsBackWithoutALook: nobody looks at a shard that leaves quarantine, and the next plan names it. The
-// worker that gets it still knows the row as quarantined, and reads it before it says that it needs no worker.
-func TestAShardThatIsBackWithoutALook(t *testing.T) {
-	for i := range 6 {
+// TestACommandWhileAPlanIsOpen: in a small fleet, workers look at a shard that leaves quarantine while a plan is open
+// that lacks the shard. They compare the command with that plan when it is complete.
+func TestACommandWhileAPlanIsOpen(t *testing.T) {
+	for i := range 24 {
 		f, shard := commanded(t, 3, i%3)
 		f.quarantine(shard)
-		f.Run(time.Minute)
-		row := f.row(shard)
-		f.write(protocol.Unquarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, f.stamp()))
+		f.Run(time.Minute + time.Duration(i)*beat/7)
+		f.slow = func(_ *member, o engine.Output) time.Duration {
+			if send, is := o.(engine.Send); is && send.Write.Key().Kind == lease.KindTarget {
+				return 2500 * time.Millisecond
+			}
+			return 0
+		}
 		f.join()
-		f.until(time.Minute, func() bool { return f.processed(shard) })
+		f.until(time.Minute, func() bool { return f.plan().Open })
+		f.unquarantine(shard)
+		f.slow = nil
+		f.until(10*time.Second, func() bool { return !f.plan().Open })
+		if took := f.until(time.Minute, func() bool { return f.processed(shard) }); took > beat+1500*time.Millisecond {
+			t.Errorf("moment %d: processed %v after the plan was complete", i, took)
+		}
+	}
+}
+
+// TestAWorkerAsksBeforeItSaysFinished: a watcher learns by a commit that its shard was quarantined, and still knows the
+// row as that when a plan gives the shard back. It reads the row before it says that the shard needs no worker. Both
+// times it lists the seats only when the plan is there, and it reads the row more slowly than its target.
+func TestAWorkerAsksBeforeItSaysFinished(t *testing.T) {
+	const slow = 300 * time.Millisecond
+	for rank := 3; rank < 8; rank++ {
+		f, _ := commanded(t, 12, 0)
+		holder, listed := f.watchers()[rank], false
+		h := holder.Handlers[0]
+		f.slow = func(n *member, o engine.Output) time.Duration {
+			list, is := o.(engine.List)
+			listed = listed || is && n == holder && list.Query.Kind == lease.KindSeat
+			if get, is := o.(engine.Get); is && get.Key.Kind == lease.KindLease {
+				return slow
+			}
+			return 0
+		}
+		lists := func() {
+			listed = false
+			f.until(time.Minute, func() bool { return listed })
+			f.Run(50 * time.Millisecond)
+		}
+		lists()
+		f.quarantine(h.Shard)
+		holder.Input(engine.Marks{Tenure: h.Tenure, Mark: checkpoint.Mark{Position: "1"}, Seq: 1, Flush: 1})
+		f.Run(time.Minute)
+		lists()
+		f.unquarantine(h.Shard)
+		if took := f.until(time.Minute, func() bool { return f.processed(h.Shard) }); took > beat+1500*time.Millisecond+2*slow {
+			t.Errorf("rank %d: processed after %v", rank, took)
+		}
 	}
 }
 

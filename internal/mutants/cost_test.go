@@ -18,6 +18,8 @@ func costMutants() []mutant {
 			never("reading"), inScale, test},
 		{"and no longer", "internal/engine.Engine.got",
 			never("reading"), inScale, test},
+		{"the row of an owner that has left is read once more", "internal/engine.shard.seek",
+			never("ask.gone"), inScale, test},
 		{"a target that is out of date is no reason for a request", "internal/engine.Engine.tend",
 			without("revision"), inEngine, "TestPlannersOfTwoMinds"},
 		{"only a later listing shows that the source lacks a parent", "internal/engine.shards.ready",

@@ -59,6 +59,8 @@ func watchMutants() []mutant {
 			swap(`s.aim.given && !mine`, `false`), inScale, "TestChangesOfALargeFleet"},
 		{"an owner reads the row before it withdraws an offer", "internal/engine.shard.move",
 			never("sent"), inEngine, "TestAcceptedOffersAreNotWithdrawn"},
+		{"the rows of an owner that leaves are read often", "internal/engine.ask.brisk",
+			without("leaving"), inScale, "TestChangesOfALargeFleet"},
 		{"where no watcher has a seat, one is found soon", "internal/engine.duty.keep",
 			never("vacant"), inScale, "TestChangesOfALargeFleet"},
 		{"who only watches evicts nobody else", "internal/engine.duty.reserve",
