@@ -45,10 +45,8 @@ func TestExcuses(t *testing.T) {
 			of.begin(of.rows["shard-0"], lease.ReasonReleased, "", "a")
 			of.seats["a"].Leaving, of.seats["b"].Leaving = true, true
 		}},
-		{"the shard is reserved for a worker that does not come", inspect.CodeUnclaimed, 5*time.Minute + ttl, func(of *table) {
-			of.begin(of.rows["shard-0"], lease.ReasonForced, "", "ann")
-			of.rows["shard-0"].Last.Did, of.rows["shard-0"].Reserved = "reassigned", lease.Reservation{For: "c", Lasts: 5 * time.Minute}
-		}},
+		{"the shard is reserved for a worker that does not claim it", inspect.CodeUnclaimed, 5*time.Minute + ttl, func(of *table) { of.reserve("b") }},
+		{"the shard is reserved for a worker that is not there", inspect.CodeUnclaimed, ttl, func(of *table) { of.reserve("c") }},
 		{"the table was restored", inspect.CodeUnclaimed, 0, func(of *table) {
 			of.begin(of.rows["shard-0"], lease.ReasonReleased, "", "a")
 			of.verify = lease.ErrWentBack
@@ -89,6 +87,13 @@ func TestExcuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// reserve reassigns shard-0 to a worker for five minutes.
+func (of *table) reserve(to string) {
+	row := of.rows["shard-0"]
+	of.begin(row, lease.ReasonForced, "", "ann")
+	row.Last.Did, row.Reserved = "reassigned", lease.Reservation{For: to, Lasts: 5 * time.Minute}
 }
 
 // lack completes a plan that gives a shard to another worker than its owner.

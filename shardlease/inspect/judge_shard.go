@@ -84,7 +84,13 @@ func (j *judge) unclaimed(s *Shard) {
 	if unwell {
 		limit += longestIllness
 	}
-	limit += s.Row.Reserved.Lasts
+	text, help := "the shard is free", fmt.Sprintf("Look for errors about the shard in the logs of the workers, and at the plan with `shardlease plan`; `shardlease get %s` shows the row.", quoted(s.Name))
+	if of := s.Row.Reserved; j.claimsAs(of.For) {
+		limit += of.Lasts
+	} else if of.For != "" {
+		text = fmt.Sprintf("the shard is reserved for %v for a worker with the name %q, which is not there", of.Lasts, of.For)
+		help = fmt.Sprintf("Start a worker with that name, or end the reservation: `shardlease quarantine %s --why \"…\"`, then `shardlease unquarantine`.", quoted(s.Name))
+	}
 	age := s.Since
 	if !age.Observed && age.D > oldest.D { // no worker could claim it before
 		age.D, age.Known = oldest.D, oldest.Known && age.Known
@@ -92,8 +98,12 @@ func (j *judge) unclaimed(s *Shard) {
 	if !age.over(limit) {
 		return
 	}
-	j.warn(CodeUnclaimed, slog.LevelError, s.Name, fmt.Sprintf("the shard is free, and no worker has claimed it%s%s.", lasting(age), planned(s.Target)),
-		fmt.Sprintf("Look for errors about the shard in the logs of the workers, and at the plan with `shardlease plan`; `shardlease get %s` shows the row.", quoted(s.Name)))
+	j.warn(CodeUnclaimed, slog.LevelError, s.Name, fmt.Sprintf("%s, and no worker has claimed it%s%s.", text, lasting(age), planned(s.Target)), help)
+}
+
+// claimsAs reports whether a living worker with that name claims shards.
+func (j *judge) claimsAs(name string) bool {
+	return slices.ContainsFunc(j.claims, func(w *Worker) bool { return w.Seat.Name == name })
 }
 
 // only reports whether no other worker than this one claims shards.
