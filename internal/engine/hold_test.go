@@ -450,3 +450,26 @@ func TestAcceptedOffersAreNotWithdrawn(t *testing.T) {
 		f.until(time.Minute, f.even)
 	}
 }
+
+// TestNoClaimAgainstALeaver: a worker hands its shards over and gives up its seat. Who requested them, and sees that
+// the seat is gone before it has read the rows again, waits for that instead of claiming what it already has.
+func TestNoClaimAgainstALeaver(t *testing.T) {
+	f := newFleet(t, 12, 0, rebalance.Eager)
+	f.config.TTL = time.Second
+	f.join()
+	f.join()
+	f.until(time.Minute, f.even)
+	for range 24 {
+		n := f.join()
+		f.until(time.Minute, f.even)
+		f.Run(10*time.Second + 37*time.Millisecond)
+		f.reset()
+		n.Input(engine.Stop{})
+		f.until(time.Minute, f.even)
+		f.Run(time.Second)
+		if writes := f.calls["lease swap"] + f.calls["lease transfer"]; writes > 4 {
+			t.Errorf("%d writes of rows for 4 moves: %v", writes, f.calls)
+		}
+		f.Run(10 * time.Second)
+	}
+}

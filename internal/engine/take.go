@@ -146,8 +146,7 @@ func (s *shard) seek(t *turn, w member, h *happened) {
 	}
 	switch state, seat := w.fleet.owner(t, at.Owner.Incarnation, s.row.read); state {
 	case gone:
-		if s.requests() && !s.ask.gone { // it may have handed the shard over before it left
-			s.ask.gone = true
+		if s.requests() && !s.final(t) { // it may have handed the shard over before it left
 			s.get(t)
 			return
 		}
@@ -251,7 +250,6 @@ type ask struct {
 	published  bool // the others can see the request
 	hook       bool // the prepare hook was called
 	prepared   bool // it has ended
-	gone       bool // the owner's seat is gone, and the row is read for the last time
 	leaving    bool // the owner leaves
 	generation int64
 	owner      lease.Incarnation
@@ -259,6 +257,7 @@ type ask struct {
 	since      Instant       // of the phase; of a request, since it is published
 	looked     Instant       // when the row was last read for it
 	pace       time.Duration // how soon to read it again at first
+	gone       order         // the step that found the owner's seat gone
 }
 
 type askPhase uint8
@@ -278,6 +277,14 @@ func (a *ask) agreed() rebalance.Terms {
 		return rebalance.Terms{}
 	}
 	return a.terms
+}
+
+// final reports whether a read of the row was answered that began after its owner's seat was found gone.
+func (s *shard) final(t *turn) bool {
+	if s.ask.gone == 0 {
+		s.ask.gone = t.step
+	}
+	return !s.row.try.sent && s.row.asked >= s.ask.gone
 }
 
 // pursue continues a move to this worker.
