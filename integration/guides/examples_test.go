@@ -10,7 +10,7 @@ import (
 
 // TestExamplesOnDynamoDB runs the tests of the examples that need a DynamoDB Local.
 func TestExamplesOnDynamoDB(t *testing.T) {
-	for _, example := range []string{"sinks/dynamodb"} {
+	for _, example := range []string{"sinks/dynamodb", "leader", "workitems", "lock", "endpoint"} {
 		t.Run(example, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "./examples/"+example)
 			cmd.Dir = "../.."

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go/logging"
 	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -31,7 +32,9 @@ func (s *Flags) Open(ctx context.Context, group string) (lease.Store, error) {
 	case s.file != "":
 		return openFile(ctx, s.file, group)
 	}
-	c, err := config.LoadDefaultConfig(ctx)
+	// The SDK logs to the standard error, which lock shares with the program that it runs. An SDK older than the
+	// mending of aws/aws-sdk-go-v2#3545 logs each write that a DynamoDB Local refuses.
+	c, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}))
 	if err != nil {
 		return nil, err
 	}
