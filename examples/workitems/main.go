@@ -1,14 +1,14 @@
 // Workitems distributes work items over the runs of an agent. A run works on an item by calling a tool, and
-// each call carries the fencing token. A supervisor releases an item whose run hangs or is dead. Try it in
+// each call carries the fencing token. A supervisor takes an item away from a run that hangs or is dead. Try it in
 // four terminals:
 //
 //	go run ./examples/workitems tool
 //	go run ./examples/workitems worker -file /tmp/items -task run-1 -items a,b,c
 //	go run ./examples/workitems worker -file /tmp/items -task run-2 -items a,b,c
-//	go run ./examples/workitems supervisor -file /tmp/items
+//	go run ./examples/workitems supervisor -file /tmp/items -to run-2
 //
-// Pause the first worker with ^Z. The supervisor releases the item of that worker, and the other worker
-// continues the item after the last completed step. Continue the first worker with fg: the tool refuses
+// Pause the first worker with ^Z. The supervisor reassigns the item of that worker to run-2, which
+// continues the item after the last completed step. Without -to, any run may continue it. Continue the first worker with fg: the tool refuses
 // the call that the worker still makes, and the worker goes on to another item.
 //
 // The items need no other table. The lease row of an item stores which run works on the item, which step is
@@ -52,9 +52,10 @@ func run(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("workitems "+args[0], flag.ContinueOnError)
 	var leases table.Flags
 	leases.Define(f)
-	task := f.String("task", "", "worker: the `RUN` of the agent, for people")
+	task := f.String("task", "", "worker: the name of the `RUN` of the agent")
 	items := f.String("items", "", "worker: the `NAMES` of the items, separated by commas")
 	tool := f.String("tool", "http://localhost:8080", "worker: the `URL` of the tool")
+	to := f.String("to", "", "supervisor: the `RUN` that gets the items; empty: any run")
 	patience := f.Duration("patience", 5*time.Second, "supervisor: how long an item may make no progress")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
@@ -68,14 +69,14 @@ func run(ctx context.Context, args []string) error {
 	}
 	switch args[0] {
 	case "worker":
-		session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: group, Task: *task, Order: checkpoint.Decimal})
+		session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: group, Name: *task, Task: *task, Order: checkpoint.Decimal})
 		if err != nil {
 			return err
 		}
 		w := worker{session: session, items: strings.Split(*items, ","), tool: *tool}
 		return w.run(ctx)
 	case "supervisor":
-		s := supervisor{Supervisor: shardlease.Supervisor{Store: store, Group: group, By: "supervisor"}, patience: *patience}
+		s := supervisor{Supervisor: shardlease.Supervisor{Store: store, Group: group, By: "supervisor"}, patience: *patience, to: *to}
 		return s.run(ctx)
 	}
 	return errors.New(usage)

@@ -19,6 +19,12 @@ func TestMain(m *testing.M) { process.Main(m, map[string]func(){"workitems": mai
 // TestHangingWorkerIsReplaced: a worker is paused while it calls a tool. A supervisor takes the item
 // away, another worker continues it, and the tool refuses the call of the first worker when it arrives.
 func TestHangingWorkerIsReplaced(t *testing.T) {
+	for name, flags := range map[string][]string{"by any run": nil, "by a named run": {"-to", "run-2"}} {
+		t.Run(name, func(t *testing.T) { replaced(t, flags) })
+	}
+}
+
+func replaced(t *testing.T, flags []string) {
 	var tool ledger.Ledger
 	network := process.NewNetwork(t, &tool, "/a/3")
 	leases, file := process.Table(t)
@@ -29,7 +35,7 @@ func TestHangingWorkerIsReplaced(t *testing.T) {
 	one := start("worker", "-task", "run-1", "-items", "a,b")
 	old := <-network.Delayed
 	one.Pause(file)
-	supervisor := start("supervisor", "-patience", "1s")
+	supervisor := start("supervisor", append(flags, "-patience", "1s")...)
 	two := start("worker", "-task", "run-2", "-items", "a,b")
 
 	supervisor.Await(`a: taken away from run-1 after step "2" of generation ` + old + `: no step for 1s`)

@@ -10,12 +10,13 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A supervisor releases items that make no progress. It need not know whether a worker is dead, hangs in
+// A supervisor takes away items that make no progress. It need not know whether a worker is dead, hangs in
 // a tool or is only slow. If the worker is only slow, another worker repeats one step, and the fence of the
 // tool refuses what the first worker still sends.
 type supervisor struct {
 	shardlease.Supervisor
 	patience time.Duration
+	to       string              // the run that gets the items; empty: any run
 	seen     map[string]sighting // by item
 }
 
@@ -38,7 +39,7 @@ func (s *supervisor) run(ctx context.Context) error {
 		}
 		for _, row := range s.stuck(rows, time.Now()) {
 			why := fmt.Sprintf("no step for %v", s.patience)
-			_, err := s.ForceRelease(ctx, row.Shard, row.Generation, why)
+			err := s.take(ctx, row, why)
 			if errors.Is(err, lease.ErrOutdated) {
 				continue // the item has changed hands since
 			}
@@ -53,6 +54,16 @@ func (s *supervisor) run(ctx context.Context) error {
 		case <-time.After(s.patience / 4):
 		}
 	}
+}
+
+// take takes an item away. The run that gets it has as long for its first step as for any other.
+func (s *supervisor) take(ctx context.Context, row lease.Row, why string) (err error) {
+	if s.to == "" || s.to == row.Owner.Name {
+		_, err = s.ForceRelease(ctx, row.Shard, row.Generation, why)
+	} else {
+		_, err = s.Reassign(ctx, row.Shard, row.Generation, s.to, s.patience, why)
+	}
+	return err
 }
 
 // stuck returns the rows of held items that have not changed for as long as the patience of the
