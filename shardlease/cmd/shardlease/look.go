@@ -23,7 +23,20 @@ func (p *program) look(ctx context.Context) (*inspect.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inspect.Look(ctx, from, p.at.group, inspect.Options{Now: p.now})
+	s, err := inspect.Look(ctx, from, p.at.group, inspect.Options{Now: p.now})
+	if err != nil {
+		return nil, err
+	}
+	return p.existing(s)
+}
+
+// existing returns the snapshot of a group that has a record. Without one, the name is mistyped or no worker of the
+// group has ever started, and what is said about the group would look as if all were well.
+func (p *program) existing(s *inspect.Snapshot) (*inspect.Snapshot, error) {
+	if s.Plan == nil && !s.Sessions && !s.Restored && len(s.Shards)+len(s.Workers)+len(s.Wishes)+len(s.Unreadable) == 0 {
+		return nil, missing("no such group %s: it has no record in table %s; 'shardlease groups' lists the groups", quoted(p.at.group), quoted(p.at.table))
+	}
+	return s, nil
 }
 
 // lastLook is how long the last look of a watch may take.
@@ -66,10 +79,13 @@ func (p *program) observe(ctx context.Context, lasts time.Duration) (last *inspe
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if last == nil && err == nil {
-		err = fmt.Errorf("the table did not answer within %v", lasts)
+	switch {
+	case err != nil:
+		return nil, err
+	case last == nil:
+		return nil, fmt.Errorf("the table did not answer within %v", lasts)
 	}
-	return last, err
+	return p.existing(last)
 }
 
 // watching returns the options of a watch that lasts so long. It reads the rows a few times.

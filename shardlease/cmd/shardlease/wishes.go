@@ -75,8 +75,7 @@ func (p *program) apply(ctx context.Context, verb string, args []string, until s
 }
 
 // showWorkers shows the workers that a wish is for, and how many shards they hold. It reports a worker or a
-// shard that does not exist: it may come later, so that is no error. A group without any record is one, because
-// its name is mistyped: a wish for it would have no effect, and would make the group exist.
+// shard that does not exist: it may come later, so that is no error.
 func (p *program) showWorkers(ctx context.Context, kind string, args []string) error {
 	s, err := p.look(ctx)
 	switch {
@@ -84,8 +83,6 @@ func (p *program) showWorkers(ctx context.Context, kind string, args []string) e
 		return err
 	case s.Sessions:
 		return needsWorkers(s, kind)
-	case s.Plan == nil && len(s.Shards)+len(s.Workers)+len(s.Wishes)+len(s.Unreadable) == 0:
-		return missing("no such group %s: it has no record in table %s; 'shardlease groups' lists the groups", quoted(p.at.group), quoted(p.at.table))
 	case len(args) == 0:
 		return nil
 	}
