@@ -126,8 +126,18 @@ func verify(ctx context.Context, s shardlease.Supervisor) error {
 	return s.Store.Verify(ctx, s.Group)
 }
 
-// stopped returns ErrRunning if the group has seats.
+// stopped returns ErrRunning if the group has seats, and lease.ErrSessions if its seats are not of workers.
 func stopped(ctx context.Context, s shardlease.Supervisor) error {
+	plan := lease.Plan{Group: s.Group}.Key()
+	switch record, err := s.Store.Get(ctx, plan); {
+	case errors.Is(err, lease.ErrNotFound):
+	case err != nil:
+		return err
+	default:
+		if at, ok := record.(lease.Plan); ok && at.Sessions {
+			return &lease.RuleError{Transition: "kcl", Key: plan, Rule: lease.ErrSessions}
+		}
+	}
 	seats, err := s.Workers(ctx)
 	if err != nil {
 		return err

@@ -32,6 +32,7 @@ func TestMovingTableIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		move func(n int) kclItem // the item that is put after the first scan of the table
 		seat bool
+		kind bool // the group is one of sessions
 		keys []string
 		want error
 	}{
@@ -39,6 +40,7 @@ func TestMovingTableIsRefused(t *testing.T) {
 		"another lease":       {move: func(n int) kclItem { return kcl3(fmt.Sprint("z", n), "TRIM_HORIZON", 0) }, want: kcl.ErrMoving},
 		"a worker's figures":  {move: func(n int) kclItem { return kclItem{"leaseKey": "w", "entityType": "WORKER_METRIC_STATS", "lut": n} }, want: kcl.ErrMoving},
 		"a worker of ours":    {seat: true, want: kcl.ErrRunning},
+		"a group of sessions": {kind: true, want: lease.ErrSessions},
 		"a table of our own":  {keys: []string{"leaseGroup", "leaseKey"}, want: kcl.ErrSchema},
 		"nothing, as is well": {},
 	} {
@@ -59,6 +61,9 @@ func TestMovingTableIsRefused(t *testing.T) {
 			s := onMemory()
 			if tc.seat {
 				fixture.Must[lease.Seat](t, s.Store)(protocol.Sit(seat("a"), fixture.Stamp()))
+			}
+			if tc.kind {
+				fixture.Must[lease.Plan](t, s.Store)(protocol.BeginSessions(s.Group, seat("a").Owner(), fixture.Stamp()))
 			}
 			if _, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{}); !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
 				t.Errorf("import: got %v, want %v", err, tc.want)
