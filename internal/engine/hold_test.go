@@ -451,8 +451,8 @@ func TestAcceptedOffersAreNotWithdrawn(t *testing.T) {
 	}
 }
 
-// TestNoClaimAgainstALeaver: a worker hands its shards over and gives up its seat. Who requested them, and sees that
-// the seat is gone before it has read the rows again, waits for that instead of claiming what it already has.
+// TestNoClaimAgainstALeaver: a worker hands its shards over and gives up its seat. A worker that requested one of them
+// may find the seat gone before it has read the row again. It does not claim the shard before that.
 func TestNoClaimAgainstALeaver(t *testing.T) {
 	f := newFleet(t, 12, 0, rebalance.Eager)
 	f.config.TTL = time.Second
