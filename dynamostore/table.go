@@ -41,7 +41,7 @@ var (
 	// ErrNoClient means that the client is nil.
 	ErrNoClient = errors.New("the DynamoDB client is nil")
 	// ErrNoRegion means that the client has no region.
-	ErrNoRegion = errors.New("the DynamoDB client has no region")
+	ErrNoRegion = errors.New("the DynamoDB client has no region: set AWS_REGION, or Region of the aws.Config")
 	// ErrNoCredentials means that the client has no credentials, or cannot retrieve them.
 	ErrNoCredentials = errors.New("the DynamoDB client has no credentials")
 )

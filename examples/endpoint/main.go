@@ -1,14 +1,16 @@
 // Endpoint is an HTTP service with a fence: it stores the released version of each lease, and refuses
 // the request of a deployment that was replaced.
 //
-//	go run ./examples/endpoint
+//	go run ./examples/endpoint -listen localhost:8080
 //
-// The examples lock and endpoint belong together: docs/leases.md shows how a script that runs under
+// GET /version/NAME answers with the version of a lease. The examples lock and endpoint belong together: docs/leases.md shows how a script that runs under
 // the lease "deploy" sends its fencing token.
 package main
 
 import (
 	"context"
+	"flag"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -16,17 +18,41 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/fence"
 	"github.com/shardlease/shardlease-go/shardlease/fencehttp"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 func main() {
-	versions := new(memstore.Register) // in production: store.Register("locks") of a dynamostore.Store
-	log.Print("listens on http://localhost:8080")
-	log.Fatal(http.ListenAndServe("localhost:8080", endpoint(versions)))
+	listen := flag.String("listen", "localhost:8080", "the `ADDRESS` to listen on")
+	if flag.Parse(); flag.NArg() > 0 {
+		log.Fatalf("unknown argument %q: see endpoint -help", flag.Arg(0))
+	}
+	// A memstore.Register is empty after a restart, also of its fences. In production, use store.Register("locks")
+	// of a dynamostore.Store.
+	versions := new(memstore.Register)
+	log.Printf("listens on http://%s", *listen)
+	log.Fatal(http.ListenAndServe(*listen, service(versions)))
 }
 
-// A register keeps one value for each lease, and compares the token in the step of each write.
+// A register keeps one value for each lease, and compares the token in the step of each write. The registers of
+// memstore and of dynamostore do.
 type register interface {
 	Put(ctx context.Context, name string, generation int64, value string) error
+	Get(ctx context.Context, name string) (lease.Guarded, error)
+}
+
+// service also answers everybody who asks for a version.
+func service(versions register) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", endpoint(versions))
+	mux.HandleFunc("GET /version/{name}", func(w http.ResponseWriter, r *http.Request) {
+		at, err := versions.Get(r.Context(), r.PathValue("name"))
+		if err != nil {
+			fencehttp.Error(w, r, err)
+			return
+		}
+		fmt.Fprintf(w, "%s, under generation %d\n", at.Value, at.Generation)
+	})
+	return mux
 }
 
 // endpoint stores the body of a request as the version, if the token of the request is not stale.

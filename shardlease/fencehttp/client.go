@@ -75,12 +75,14 @@ const mostProblem = 64 << 10
 //   - for everything else one with the status, such as for a 412 of another server or of another
 //     token. Whether the effect happened is then as the server documents it for this status.
 //
-// r is a response of a client with a [Transport]. The body of the response can still be read.
+// r is a response of a client with a [Transport]. Call Check before you read the body: Check cannot recognize a
+// refusal whose body was read. Afterwards the body can still be read.
 func Check(r *http.Response) error {
 	if r.StatusCode >= 200 && r.StatusCode < 300 {
 		return nil
 	}
-	if p, ok := problemIn(r); ok {
+	p, ok := problemIn(r)
+	if ok {
 		switch {
 		case p.Type == typeStale && r.StatusCode == http.StatusPreconditionFailed && concerns(p, r.Request):
 			return &checkpoint.StaleError{
@@ -94,13 +96,22 @@ func Check(r *http.Response) error {
 			return fmt.Errorf("%w: the server reports: %s", checkpoint.ErrInvalid, p.Detail)
 		}
 	}
-	return fmt.Errorf("the server answered %d %s", r.StatusCode, http.StatusText(r.StatusCode))
+	err := fmt.Errorf("the server answered %d %s", r.StatusCode, http.StatusText(r.StatusCode))
+	if isProblem(r) && !ok {
+		err = fmt.Errorf("%w, with a body that cannot be read: it may have been read before the call of Check", err)
+	}
+	return err
+}
+
+// isProblem reports whether the body of a response is a problem.
+func isProblem(r *http.Response) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == problemType
 }
 
 // problemIn returns the problem in the body of a response, if it has one.
 func problemIn(r *http.Response) (p problem, ok bool) {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || kind != problemType {
+	if !isProblem(r) {
 		return p, false
 	}
 	start, err := io.ReadAll(io.LimitReader(r.Body, mostProblem))

@@ -513,6 +513,16 @@ func TestCheckReportsEveryFailure(t *testing.T) {
 	}
 }
 
+// TestCheckSaysThatTheBodyWasRead: a refusal whose body was read before Check is no StaleError, and the error says why.
+func TestCheckSaysThatTheBodyWasRead(t *testing.T) {
+	for body, says := range map[string]bool{"": true, `{"type":"urn:shardlease:other"}`: false} {
+		r := &http.Response{StatusCode: 412, Header: http.Header{"Content-Type": {"application/problem+json"}}, Body: io.NopCloser(strings.NewReader(body))}
+		if err := fencehttp.Check(r); err == nil || strings.Contains(err.Error(), "before the call of Check") != says {
+			t.Errorf("with the body %q: %v", body, err)
+		}
+	}
+}
+
 // A closable body reports whether it was closed.
 type closable struct {
 	io.Reader

@@ -27,7 +27,7 @@ Exit codes:
   0  done
   1  error; a command that changes something has written nothing, or says what it has done
   2  usage: the command line is wrong, and nothing was read or written
-  3  not found: no such shard, worker, wish or table
+  3  not found: no such shard, worker, wish, group or table
   4  outdated or refused: the row has changed hands, or does not allow the command
   5  unknown outcome: a write was sent and not answered; look before you repeat it
   The command check has the codes of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.`
