@@ -102,3 +102,11 @@ func Trust(w *Worker) time.Duration {
 	defer w.mu.Unlock()
 	return time.Duration(w.trust)
 }
+
+// Refuse gives a session the answer that a lease is not available, for one of its acquisitions.
+func Refuse(s *Session, name string, id uint64) { s.refuse(engine.Unavailable{Name: name, ID: id}) }
+
+// Deliver gives a session a tenure for one of its acquisitions. It reports whether a call waited for it.
+func Deliver(s *Session, name string, id uint64) bool {
+	return s.deliver(&Tenure{shard: Shard{Name: name}, acquire: id}) != nil
+}

@@ -319,6 +319,100 @@ func TestAbandonedAcquisitionIsNotLeaked(t *testing.T) {
 	})
 }
 
+// TestAnswerIsForTheCallThatWaits: an answer to a call that has given up is not given to the next call for the name.
+func TestAnswerIsForTheCallThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{Group: "locks"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := s.Acquire(ctx, "lock", shardlease.AcquireOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the first call: %v", err)
+		}
+		second := make(chan error, 1)
+		go func() { _, err := s.Acquire(t.Context(), "lock", shardlease.AcquireOptions{}); second <- err }()
+		synctest.Wait()
+		if shardlease.Deliver(s, "lock", 1) {
+			t.Error("the second call has the tenure of the first")
+		}
+		shardlease.Refuse(s, "lock", 1)
+		synctest.Wait()
+		if len(second) > 0 {
+			t.Error("the second call has an answer to the first")
+		}
+		shardlease.Refuse(s, "lock", 2)
+		if _, ok := errors.AsType[*shardlease.HeldError](<-second); !ok {
+			t.Error("the second call does not have its answer")
+		}
+	})
+}
+
+// A lateContext ends when it is waited for, a second later.
+type lateContext struct {
+	context.Context
+	end context.CancelFunc
+}
+
+func (c lateContext) Done() <-chan struct{} {
+	time.Sleep(time.Second)
+	c.end()
+	return c.Context.Done()
+}
+
+// TestLeaseArrivesAsItsCallerGivesUp: if the context of Acquire has ended when the lease arrives, Acquire returns the
+// tenure, or an error and the lease is released.
+func TestLeaseArrivesAsItsCallerGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a := runSession(t, store, shardlease.SessionConfig{})
+		for range 30 { // select chooses one of two at random
+			ctx, end := context.WithCancel(t.Context())
+			tn, err := a.Acquire(lateContext{ctx, end}, "lock", shardlease.AcquireOptions{})
+			if err == nil {
+				tn.Release("")
+			}
+			time.Sleep(5 * time.Second)
+			if r := lockRow(t, store); !r.Removed {
+				t.Fatalf("Acquire returned %v, and the row is %v", err, r)
+			}
+		}
+		a.end(t)
+	})
+}
+
+// TestLeaseThatEndedIsNotHeld: as soon as a holder learns that its tenure is over, Acquire does not return ErrHolding.
+func TestLeaseThatEndedIsNotHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := runSession(t, new(memstore.Store), shardlease.SessionConfig{})
+		for i := range 30 { // the session learns it at the same moment
+			name := fmt.Sprint("lock-", i)
+			tn, err := a.Acquire(t.Context(), name, shardlease.AcquireOptions{})
+			if err != nil || tn.Finish(t.Context()) != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.Acquire(t.Context(), name, shardlease.AcquireOptions{}); errors.Is(err, shardlease.ErrHolding) {
+				t.Errorf("after the end of its tenure: %v", err)
+			}
+		}
+		a.end(t)
+	})
+}
+
+// TestLockDelayIsRoundedUp: rows store whole milliseconds, and no delay is shorter than it was set.
+func TestLockDelayIsRoundedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		a := runSession(t, store, shardlease.SessionConfig{LockDelay: 2*time.Millisecond + 1})
+		a.lock(t, shardlease.AcquireOptions{})
+		if got := lockRow(t, store).Owner.LockDelay; got != 3*time.Millisecond {
+			t.Errorf("the lock delay is %v", got)
+		}
+		a.end(t)
+	})
+}
+
 // TestPausedSessionIsReplaced: its seat is evicted after its lease time, its writes are refused, and
 // its tenures end.
 func TestPausedSessionIsReplaced(t *testing.T) {

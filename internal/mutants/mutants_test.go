@@ -20,7 +20,7 @@ type mutant struct {
 }
 
 func all() []mutant {
-	return slices.Concat(rowMutants(), bucketMutants(), readerMutants(), inspectMutants(), engineMutants(), planMutants(), ruleMutants(), healthMutants(), commandMutants())
+	return slices.Concat(rowMutants(), bucketMutants(), readerMutants(), inspectMutants(), engineMutants(), planMutants(), ruleMutants(), healthMutants(), commandMutants(), fenceMutants())
 }
 
 // edit returns the function of the mutant, and the mutant's edit.

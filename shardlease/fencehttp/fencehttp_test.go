@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/memstore"
@@ -256,7 +257,9 @@ func TestSlowClientHoldsNoStep(t *testing.T) {
 	if _, err := rest.Write([]byte("half")); err != nil {
 		t.Fatal(err)
 	}
-	if err := post(under(t.Context(), "shard-0", 8), client, server.URL, "whole"); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := post(under(ctx, "shard-0", 8), client, server.URL, "whole"); err != nil {
 		t.Error(err)
 	}
 	_ = rest.Close()
@@ -386,6 +389,58 @@ func TestOnlyTheGuardRefuses(t *testing.T) {
 	}
 }
 
+// A quiet guard returns nil after an effect that has failed.
+type quiet struct{ *ledger }
+
+func (q quiet) Do(ctx context.Context, t fence.Token, effect func(context.Context, *[]string) error) error {
+	_ = q.ledger.Do(ctx, t, effect)
+	return nil
+}
+
+// TestFailedEffectIsNoSuccess: the client of an effect that has failed learns it, also if the guard does not return
+// the error of the effect.
+func TestFailedEffectIsNoSuccess(t *testing.T) {
+	fails := errors.New("no disk")
+	var reported error
+	h := fencehttp.Handler[*[]string]{
+		Guard: quiet{newLedger(func() {})}, Effect: func(http.ResponseWriter, *http.Request, *[]string) error { return fails },
+		Report: func(_ *http.Request, err error) { reported = err },
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request(t.Context(), ""))
+	if w.Code != http.StatusInternalServerError || !errors.Is(reported, fails) {
+		t.Errorf("status %d, reported %v", w.Code, reported)
+	}
+}
+
+// TestEffectHasTheToken: an effect finds the token of its request in the context of its request.
+func TestEffectHasTheToken(t *testing.T) {
+	var got fence.Token
+	h := fencehttp.Handler[*[]string]{Guard: newLedger(func() {}), Effect: func(_ http.ResponseWriter, r *http.Request, _ *[]string) error {
+		got, _ = fence.FromContext(r.Context())
+		return nil
+	}}
+	h.ServeHTTP(httptest.NewRecorder(), request(t.Context(), ""))
+	if want := (fence.Token{Group: "orders", Shard: "shard-0", Generation: 7}); got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestRequireNeedsAToken: no request without a valid token reaches the handler behind Require.
+func TestRequireNeedsAToken(t *testing.T) {
+	h := fencehttp.Require(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler is called") }))
+	for _, tc := range []struct {
+		header http.Header
+		status int
+	}{{http.Header{}, 428}, {http.Header{"Shardlease-Generation": {"7"}}, 400}} {
+		w, r := httptest.NewRecorder(), request(t.Context(), "")
+		r.Header = tc.header
+		if h.ServeHTTP(w, r); w.Code != tc.status {
+			t.Errorf("%v: status %d", tc.header, w.Code)
+		}
+	}
+}
+
 // TestErrorComparesTheToken: behind Require, only a refusal of the token of the request is a 412.
 func TestErrorComparesTheToken(t *testing.T) {
 	for _, tc := range []struct {
@@ -498,6 +553,7 @@ func TestCheckReportsEveryFailure(t *testing.T) {
 		{412, problem, refusal("shard-0", "7"), nil, true, false}, {412, problem, refusal("shard-0", "7"), request(t.Context(), ""), true, false},
 		{500, problem, refusal("shard-0", "7"), mine, true, false}, {412, problem, "no JSON", mine, true, false},
 		{412, "", "", mine, true, false}, {412, problem, `{"type":"about:blank"}`, mine, true, false},
+		{412, "application/json", refusal("shard-0", "7"), mine, true, false},
 		{199, "", "", mine, true, false}, {302, "", "", mine, true, false}, {400, "", "", mine, true, false},
 		{428, "text/plain", "x", mine, true, false}, {500, "text/plain", "x", mine, true, false}, {503, "text/html", "x", nil, true, false},
 	} {
@@ -558,6 +614,20 @@ func TestTransportSendsNoRequestWithoutToken(t *testing.T) {
 		if want == nil && sent.Header.Get("Shardlease-Shard") != "shard%200" {
 			t.Errorf("the headers are %v", sent.Header)
 		}
+	}
+}
+
+// TestResponseHasItsRequest: Check recognizes a refusal also behind a Base that does not set the request of a response.
+func TestResponseHasItsRequest(t *testing.T) {
+	h := newLedger(func() {})
+	h.fences["orders/shard-0"] = 8
+	client := &http.Client{Transport: &fencehttp.Transport{Base: sender(func(r *http.Request) (*http.Response, error) {
+		w := httptest.NewRecorder()
+		h.handler().ServeHTTP(w, r)
+		return w.Result(), nil
+	})}}
+	if err := post(under(t.Context(), "shard-0", 7), client, "http://example.com", "late"); !errors.Is(err, checkpoint.ErrStale) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -64,24 +64,23 @@ func (s *stage) lateWriters() error {
 
 // twoShards: the fence of one shard does not affect another shard.
 func (s *stage) twoShards() error {
-	high, low := s.shard(), s.shard()
-	low.last = 1
-	ofHigh, err := high.succeed("a", "b")
+	one, other := s.shard(), s.shard()
+	ofOne, err := one.succeed("a", "b")
 	if err != nil {
 		return err
 	}
-	ofLow, err := low.succeed("a", "b")
+	ofOther, err := other.succeed("a", "b")
 	if err != nil {
 		return err
 	}
 	const why = "it has accepted effects of another shard since. Keep the fence of each shard"
-	if err := high.refuses(ofHigh[0], ofHigh[1].Generation, why); err != nil {
+	if err := one.refuses(ofOne[0], ofOne[1].Generation, why); err != nil {
 		return err
 	}
-	if err := low.refuses(ofLow[0], ofLow[1].Generation, why); err != nil {
+	if err := other.refuses(ofOther[0], ofOther[1].Generation, why); err != nil {
 		return err
 	}
-	return high.accepts(ofHigh[1])
+	return one.accepts(ofOne[1])
 }
 
 // numbers: generations are 64-bit numbers. Real ones are large, such as 911881078308865.
