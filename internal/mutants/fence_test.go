@@ -67,7 +67,7 @@ func httpMutants() []mutant {
 			without("stale.mine"), inFenceHTTP, "TestOnlyTheGuardRefuses"},
 		{"a client stops only for a refusal of its generation", "shardlease/fencehttp.concerns",
 			without("p.generation"), inFenceHTTP, "TestCheckReportsEveryFailure"},
-		{"a client stops only for a problem", "shardlease/fencehttp.problemIn",
+		{"a client stops only for a problem", "shardlease/fencehttp.isProblem",
 			without("kind"), inFenceHTTP, "TestCheckReportsEveryFailure"},
 		{"a response has its request", "shardlease/fencehttp.Transport.RoundTrip",
 			never("response.request"), inFenceHTTP, "TestResponseHasItsRequest"},
