@@ -193,6 +193,30 @@ func (j *judge) steering() {
 	j.uneven()
 }
 
+// wishes reports what operators want of the plan. A forgotten wish keeps shards where they are, and nothing else
+// shows why.
+func (j *judge) wishes() {
+	for _, w := range j.Wishes {
+		if !w.Stands(j.At) {
+			continue
+		}
+		lift := "lift " + string(w.Kind)
+		if w.Subject != "" {
+			lift += " " + quoted(w.Subject)
+		}
+		named := w.Subject
+		if w.Kind == lease.WishPin {
+			named = w.To
+		}
+		absent := ""
+		if named != "" && !slices.ContainsFunc(j.alive, func(of *Worker) bool { return of.Seat.Name == named }) {
+			absent = fmt.Sprintf(", and no worker %q lives", named)
+		}
+		j.warn(CodeWish, slog.LevelInfo, w.Subject, fmt.Sprintf("an operator's wish stands%s: %s.", absent, w),
+			fmt.Sprintf("If nobody needs it any more, `shardlease %s` ends it.", lift))
+	}
+}
+
 // unowned reports whether a shard for which no worker has room may have no owner. A shard that was never
 // placed has no row.
 func (j *judge) unowned(p *lease.Plan) bool {

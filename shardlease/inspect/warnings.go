@@ -77,6 +77,8 @@ const (
 	CodePlanStale Code = "plan-stale"
 	// CodeAlone: only one worker lives and does not leave. Info.
 	CodeAlone Code = "alone"
+	// CodeWish: an operator's cordon, drain, pause or pin stands. Info.
+	CodeWish Code = "wish"
 )
 
 // Codes returns all codes, in the order in which Warnings reports those of one level.
@@ -84,7 +86,7 @@ func Codes() []Code {
 	return []Code{
 		CodeNoWorkers, CodeRestored, CodeOrphaned, CodeUnclaimed, CodeNoRoom, CodeUnwellWorker, CodeStuckHandoff,
 		CodeDanglingOffer, CodeQuarantined, CodeFailing, CodeNoProgress, CodeSilent, CodeBouncing, CodeLeavingSlowly,
-		CodeUneven, CodeUnreadable, CodeClockSkew, CodeFatRow, CodeTTLDiffers, CodePlanStale, CodeAlone,
+		CodeUneven, CodeUnreadable, CodeClockSkew, CodeFatRow, CodeTTLDiffers, CodePlanStale, CodeAlone, CodeWish,
 	}
 }
 
@@ -123,6 +125,7 @@ func (s *Snapshot) Warnings() []Warning {
 func (j *judge) fleet() {
 	j.group()
 	j.steering()
+	j.wishes()
 	for i := range j.Shards {
 		j.shard(&j.Shards[i])
 	}

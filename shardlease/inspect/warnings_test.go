@@ -65,6 +65,8 @@ func groupStories() []story {
 			end: func(of *table) { of.bad = nil }},
 		{name: "not verified", code: inspect.CodeUnreadable, level: warning, begin: func(of *table) { of.verify = lease.ErrMalformed },
 			end: func(of *table) { of.verify = nil }},
+		{name: "a pause stands", code: inspect.CodeWish, level: info, begin: func(of *table) { of.wishes = []lease.Wish{{Kind: lease.WishPause, By: "ann"}} },
+			end: func(of *table) { of.wishes = nil }},
 		{name: "another lease time", code: inspect.CodeTTLDiffers, level: info, begin: func(of *table) { of.seats["b"].TTL++ },
 			end: func(of *table) { of.seats["b"].TTL-- }},
 	}
@@ -317,7 +319,7 @@ func TestStoriesHaveAllCodes(t *testing.T) {
 		}
 		seen[code] = true
 	}
-	if len(seen) != 21 || len(told) != 21 {
+	if len(seen) != 22 || len(told) != 22 {
 		t.Errorf("%d codes, %d with a story", len(seen), len(told))
 	}
 }

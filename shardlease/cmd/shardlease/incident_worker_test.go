@@ -30,6 +30,11 @@ func fleetIncidents() []incident {
 		mend:  func(s *scene) { s.join("b") },
 		over:  20 * time.Second,
 	}, {
+		code: inspect.CodeWish, level: "INFO", watch: 0, within: time.Second,
+		cause: func(s *scene) { s.types("pause") },
+		mend:  func(s *scene) { s.types("lift", "pause") },
+		over:  time.Second,
+	}, {
 		code: inspect.CodeTTLDiffers, level: "INFO", watch: 0, within: 10 * time.Second,
 		cause: func(s *scene) { s.leave("a"); s.joinAs("a", shardlease.Config{TTL: 20 * time.Second}) },
 		mend: func(s *scene) {

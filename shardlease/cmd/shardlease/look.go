@@ -39,12 +39,9 @@ func (p *program) existing(s *inspect.Snapshot) (*inspect.Snapshot, error) {
 	return s, nil
 }
 
-// lastLook is how long the last look of a watch may take.
-const lastLook = 500 * time.Millisecond
-
-// observe looks again and again for a time, and returns the last snapshot. Its ages are observed. The time
-// counts from the first look: opening the table and listing all rows can take a second or more, and that time shows
-// no heartbeat that stands still.
+// observe looks again and again until the last look is at least so much later than the first one, and returns the
+// last snapshot. Its ages are observed. Opening the table and listing all rows can take a second or more, and that time
+// shows no heartbeat that stands still.
 func (p *program) observe(ctx context.Context, lasts time.Duration) (last *inspect.Snapshot, err error) {
 	if lasts < 0 {
 		return nil, usage("--observe must not be negative")
@@ -61,36 +58,41 @@ func (p *program) observe(ctx context.Context, lasts time.Duration) (last *inspe
 	}
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
-	end := time.AfterFunc(lasts, cancel)
+	end := time.AfterFunc(lasts, cancel) // no look was possible
 	defer end.Stop()
-	began := false
-	for s, fault := range inspect.Watch(within, from, p.at.group, p.watching(lasts)) {
+	var began time.Time
+	o := p.watching(lasts)
+	for s, fault := range inspect.Watch(within, from, p.at.group, o) {
 		switch {
 		case fault == nil:
 			last, err = s, nil
-			if !began && end.Stop() {
-				began = true
-				end.Reset(lasts + lastLook)
+			if began.IsZero() && end.Stop() {
+				began = time.Now()
+				end.Reset(lasts + o.Every + callTimeout)
 			}
 		case within.Err() == nil:
 			last, err = nil, fault
 		}
-	}
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		if !began.IsZero() && time.Since(began) >= lasts {
+			break
+		}
 	}
 	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
 	case err != nil:
 		return nil, err
 	case last == nil:
 		return nil, fmt.Errorf("the table did not answer within %v", lasts)
+	case time.Since(began) >= lasts+o.Every+callTimeout:
+		return nil, fmt.Errorf("the table has not answered the last look within %v", callTimeout)
 	}
 	return p.existing(last)
 }
 
 // watching returns the options of a watch that lasts so long. It reads the rows a few times.
 func (p *program) watching(lasts time.Duration) inspect.WatchOptions {
-	return inspect.WatchOptions{Options: inspect.Options{Now: p.now}, RowsEvery: max(2*time.Second, lasts/8)}
+	return inspect.WatchOptions{Options: inspect.Options{Now: p.now}, Every: min(2*time.Second, lasts/4), RowsEvery: max(2*time.Second, lasts/8)}
 }
 
 // tell reports on the standard error what a listing cannot show.

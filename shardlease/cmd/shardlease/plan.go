@@ -122,6 +122,9 @@ func planResult(s *inspect.Snapshot, f *forecast) *result {
 	if s.Plan != nil && s.Plan.Planner != "" && s.Plan.Planner != head.Planner {
 		summary += fmt.Sprintf("; the fleet's planner is %s, and may decide otherwise", s.Plan.Planner)
 	}
+	if at := slices.IndexFunc(s.Wishes, func(w lease.Wish) bool { return w.Kind == lease.WishPause && w.Stands(s.At) }); at >= 0 {
+		summary += "; held shards stay where they are while this wish stands: " + clean(s.Wishes[at].String())
+	}
 	loads.foot = []string{summary}
 	r.head, r.more = head, []grid{loads}
 	if len(r.items) == 0 {
