@@ -112,11 +112,11 @@ type Prelude struct{ w *state }
 func (p *Prelude) Join(i int) { p.w.enter(i) }
 
 // Pause pauses a worker; Die ends it. The calls that it has sent are under way.
-func (p *Prelude) Pause(i int) { p.w.nodes[i].paused = true }
+func (p *Prelude) Pause(i int) { p.w.pause(i) }
 func (p *Prelude) Die(i int)   { p.w.nodes[i].dead = true }
 
 // Wish makes wishes in the place of all that stand, as an operator does.
-func (p *Prelude) Wish(list ...lease.Wish) { p.w.rewish(list) }
+func (p *Prelude) Wish(list ...lease.Wish) { p.w.rewish(p.w.wishID(), list) }
 
 // Late makes the calls that a worker has sent arrive at any later time, without an answer.
 func (p *Prelude) Late(i int) {
@@ -183,7 +183,7 @@ func (w *state) wishes() (all []move) {
 		}
 		all = append(all, move{fmt.Sprintf("%v %s", wish, verb), func(w *state) {
 			w.left.Wishes--
-			w.rewish(list)
+			w.rewish(w.wishID(), list)
 		}})
 	}
 	return all
@@ -199,15 +199,18 @@ func (w *state) wished() []lease.Wish {
 	return nil
 }
 
+func (w *state) wishID() lease.WriteID {
+	return lease.WriteID(fmt.Sprintf("operator-%d", w.left.Wishes))
+}
+
 // rewish writes the wishes as an operator does.
-func (w *state) rewish(list []lease.Wish) {
+func (w *state) rewish(id lease.WriteID, list []lease.Wish) {
 	old := lease.Wishes{Group: "g"}
 	for _, r := range w.stands {
 		if of, ok := r.(lease.Wishes); ok {
 			old = of
 		}
 	}
-	id := lease.WriteID(fmt.Sprintf("operator-%d", w.left.Wishes))
 	write, err := protocol.SetWishes(old, list, protocol.Stamp{ID: id, At: virtual.Epoch()})
 	if err == nil {
 		_, err = w.table.Write(virtual.Sender{Name: "operator"}, write)
@@ -234,7 +237,7 @@ func (w *state) moves() []move {
 	for i := range w.nodes {
 		all = append(all, w.nodeMoves(i)...)
 	}
-	return append(append(all, w.deletions()...), w.wishes()...)
+	return slices.Concat(all, w.deletions(), w.wishes(), w.commands())
 }
 
 func (w *state) onlyAnswered() bool {
@@ -319,7 +322,7 @@ func (w *state) nodeMoves(i int) []move {
 		}
 	}
 	add(w.left.Crashes > 0, "dies", func(w *state) { w.left.Crashes--; w.nodes[i].dead = true })
-	add(w.left.Pauses > 0 && !n.paused, "is paused", func(w *state) { w.left.Pauses--; w.nodes[i].paused = true })
+	add(w.left.Pauses > 0 && !n.paused, "is paused", func(w *state) { w.left.Pauses--; w.pause(i) })
 	add(n.paused, "wakes up", func(w *state) { w.resume(i) })
 	add(w.left.Stops > 0 && !n.paused, "is stopped", func(w *state) { w.left.Stops--; w.nodes[i].stopped = true; w.step(i, engine.Stop{}) })
 	for t, h := range n.Handlers {
@@ -327,8 +330,13 @@ func (w *state) nodeMoves(i int) []move {
 		add(!n.paused && !h.Over && w.left.Fails > 0, "fails "+h.Shard, func(w *state) { w.left.Fails--; w.fail(i, t) })
 		add(!n.paused && !h.Over && w.left.Marks > 0, "commits "+h.Shard, func(w *state) { w.left.Marks--; w.mark(i, t) })
 	}
+	if w.left.Sessions != nil && !n.paused && !n.stopped {
+		w.callerMoves(i, add)
+	}
 	return moves
 }
+
+func (w *state) pause(i int) { w.nodes[i].paused, w.nodes[i].slept = true, w.story.Sessions != nil }
 
 func (w *state) resume(i int) {
 	n := &w.nodes[i]

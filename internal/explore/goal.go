@@ -93,6 +93,9 @@ func (w *state) next(newest bool) bool {
 			}
 		}
 	}
+	if w.story.Sessions != nil && w.nextOfSessions() {
+		return true
+	}
 	if len(w.calls) == 0 {
 		return false
 	}
@@ -126,6 +129,9 @@ type aims struct {
 func (w *state) aims() (now aims, missing error) {
 	if !w.lives() {
 		return aims{}, nil
+	}
+	if w.story.Sessions != nil {
+		return w.callersServed()
 	}
 	var plan lease.Plan
 	rows := map[string]lease.Row{}

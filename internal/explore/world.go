@@ -1,7 +1,8 @@
 // Package explore goes breadth-first through everything that a small fleet of real
 // engines can come to. Whatever may happen in any order is tried in every order: which
 // call is served next, which is lost, late or answered with silence, when time passes,
-// who crashes and who is paused. Each state is visited once.
+// who crashes and who is paused. Each state is visited once. The engines are those of
+// workers, or those of sessions that want the same lease by name.
 package explore
 
 import (
@@ -43,10 +44,11 @@ type Story struct {
 	// For is how long the fleet is followed.
 	For time.Duration
 
-	Wish    []lease.Wish   // the wishes that an operator may make
-	Lists   map[int]string // what the sources of some workers list; the others list all shards
-	Prelude func(*Prelude) // what happens before the exploration begins, after the first workers settled
-	Goal    bool           // the goal has to be reached from every state
+	Wish     []lease.Wish   // the wishes that an operator may make
+	Lists    map[int]string // what the sources of some workers list; the others list all shards
+	Prelude  func(*Prelude) // what happens before the exploration begins, after the first workers settled
+	Sessions *Sessions      // what may happen to sessions; nil: the engines are workers
+	Goal     bool           // the goal has to be reached from every state
 }
 
 // A state is a fleet at a moment. It is cloned for each thing that may happen next.
@@ -63,6 +65,7 @@ type state struct {
 	left    Story                  // what may still happen
 	wanted  map[engine.Tenure]bool // what some seat has requested
 	highest int64                  // the highest revision of a plan
+	hall                           // of sessions
 	fault   error
 }
 
@@ -85,6 +88,7 @@ type node struct {
 	stopped bool
 	paused  bool
 	wait    []engine.Input // what arrives while it is paused
+	caller                 // of a session
 }
 
 // A call is on its way to the store.
@@ -99,6 +103,9 @@ var errSilence = errors.New("no answer")
 
 func newState(s *Story) *state {
 	w := &state{story: s, store: virtual.NewDeletable(), wanted: map[engine.Tenure]bool{}, left: *s, nodes: make([]node, s.Workers)}
+	if s.Sessions != nil {
+		w.hall = newHall()
+	}
 	w.bind()
 	for i := range w.nodes {
 		w.nodes[i].Wake = engine.Never
@@ -126,7 +133,7 @@ func (w *state) enter(i int) {
 		Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Hour, Poll: time.Hour,
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: -1},
 	}
-	n.Engine = virtual.New(c, n.Moment())
+	n.Engine = w.maker()(c, n.Moment())
 	w.step(i, engine.Tick{})
 }
 
@@ -136,14 +143,18 @@ func (n *node) name() string { return string(rune('a' + n.i)) }
 // on it but the revision of a plan that replaces a deleted one.
 func (n *node) Moment() engine.Moment {
 	n.chance = n.name() + strconv.Itoa(n.ids)
-	return engine.Moment{Mono: n.w.now, Wall: virtual.Epoch().Add(time.Duration(n.w.now).Truncate(10 * time.Second)), Chance: n.chance}
+	return engine.Moment{Mono: n.w.now, Wall: n.w.wall(), Chance: n.chance}
+}
+
+func (w *state) wall() time.Time {
+	return virtual.Epoch().Add(time.Duration(w.now).Truncate(10 * time.Second))
 }
 
 func (w *state) clone() *state {
 	c := *w
 	c.store, c.records, c.stands = w.store.Clone(), slices.Clone(w.records), slices.Clone(w.stands)
 	c.calls, c.wanted = slices.Clone(w.calls), maps.Clone(w.wanted)
-	c.nodes = slices.Clone(w.nodes)
+	c.nodes, c.hall = slices.Clone(w.nodes), w.hall.clone()
 	for i := range c.nodes {
 		n := &c.nodes[i]
 		n.Host, n.wait = n.Host.Clone(), slices.Clone(n.wait)
@@ -161,12 +172,14 @@ func (w *state) step(i int, in engine.Input) {
 		n.wait = append(n.wait, in)
 	default:
 		n.Step(in)
+		n.trusts()
 	}
 }
 
 // Stepped notes whether the step made writes of its own.
 func (n *node) Stepped(_ engine.Input, out []engine.Output) {
 	n.hash = 0
+	n.answered(out)
 	if slices.ContainsFunc(out, func(o engine.Output) bool {
 		send, ok := o.(engine.Send)
 		id, _, _ := strings.Cut(string(send.Write.ID()), ".")
@@ -214,12 +227,16 @@ func (n *node) Start(h *virtual.Handler, o engine.Start) {
 		}
 	}
 	h.Script = position(o.Checkpoint.Position)
+	n.begins(o)
 }
 
 // Drain and Over leave it open when the handler returns. A living owner is stopped for another
 // worker only if a seat has requested the shard.
 func (n *node) Drain(_ *virtual.Handler, o engine.Drain) { n.given(o.Tenure, o.Cause) }
-func (n *node) Over(_ *virtual.Handler, o engine.Over)   { n.given(o.Tenure, o.Cause) }
+func (n *node) Over(_ *virtual.Handler, o engine.Over) {
+	n.given(o.Tenure, o.Cause)
+	n.loses(o)
+}
 
 func (n *node) given(t engine.Tenure, cause event.Cause) {
 	if cause == event.CauseHandedOff && !n.w.wanted[t] {
@@ -247,6 +264,9 @@ func (w *state) serve(c call) engine.Input { return w.table.Serve(w.nodes[c.node
 // Accepted checks a write that the table has accepted, and notes it.
 func (w *state) Accepted(by virtual.Sender, write lease.Write, after lease.Record) {
 	before := w.put(write.Key(), after)
+	if seat, ok := before.(lease.Seat); ok && after == nil && w.story.Sessions != nil {
+		w.gone[seat.Incarnation] = w.now
+	}
 	w.advises(by, before, after)
 	next, ok := after.(lease.Row)
 	if !ok {
@@ -257,6 +277,7 @@ func (w *state) Accepted(by virtual.Sender, write lease.Write, after lease.Recor
 	if err := accepted.Check(checkpoint.Decimal); err != nil {
 		w.blame("%w", err)
 	}
+	w.witness(accepted)
 	if next.Last.Reason == lease.ReasonExpired && next.Generation > old.Generation {
 		w.expired(old)
 	}
@@ -317,7 +338,11 @@ func (w *state) put(key lease.Key, r lease.Record) (before lease.Record) {
 
 // counts is how often what may still happen.
 func (s *Story) counts() []int {
-	return []int{s.Crashes, s.Pauses, s.Faults, s.Marks, s.Stops, s.Fails, s.Deletes, s.Wishes}
+	counts := []int{s.Crashes, s.Pauses, s.Faults, s.Marks, s.Stops, s.Fails, s.Deletes, s.Wishes}
+	if s.Sessions != nil {
+		counts = append(counts, s.Sessions.Acquires, s.Sessions.Forgoes, s.Sessions.Releases, s.Sessions.Commands)
+	}
+	return counts
 }
 
 // hash tells states apart.
@@ -329,6 +354,7 @@ func (w *state) hash() uint64 {
 		wait   int
 		active virtual.Handlers
 		wake   time.Duration
+		caller caller
 	}
 	type sent struct {
 		node     int
@@ -336,17 +362,18 @@ func (w *state) hash() uint64 {
 		answered bool
 	}
 	all := struct {
-		table []record
-		nodes []known
-		calls []sent
-		left  []int
-		spent time.Duration
-	}{table: w.records, left: w.left.counts(), spent: time.Duration(w.now)}
+		table   []record
+		nodes   []known
+		calls   []sent
+		left    []int
+		spent   time.Duration
+		command lease.Write
+	}{table: w.records, left: w.left.counts(), spent: time.Duration(w.now), command: w.command}
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		k := known{dead: true}
 		if n.Engine != nil && !n.dead {
-			k = known{n.thought(), false, n.paused, len(n.wait), n.Handlers, w.since(n.Wake)}
+			k = known{n.thought(), false, n.paused, len(n.wait), n.Handlers, w.since(n.Wake), n.caller}
 		}
 		all.nodes = append(all.nodes, k)
 	}

@@ -7,6 +7,8 @@ func sessionMutants() []mutant {
 			swap(`w.losses.since(t, s.name, at).Add(at.Owner.LockDelay)`, `w.losses.since(t, s.name, at)`), inEngine, "TestLockDelay"},
 		{"a waiter evicts a seat that stands still for its lease time", "internal/engine.rivals.outlast",
 			swap(`at.Add(r.patience(t, of))`, `at.Add(r.patience(t, of) / 4)`), inEngine, "TestWaiterEvictsTheDead"},
+		{"an unanswered eviction is repeated", "internal/engine.rivals.outlast",
+			cut("of.evict.keep"), inExplorer, "TestLeasesByName/a_dead_holder_is_evicted,_and_calls_fail"},
 		{"a waiter counts the standstill from the present heartbeat", "internal/engine.rivals.saw",
 			never("written()"), inEngine, "TestWaiterEvictsTheDead"},
 		{"a lease without a checkpoint is discarded", "internal/engine.release",
