@@ -208,6 +208,6 @@ func (j *judge) bouncing(s *Shard) {
 	}
 	if n >= bounces {
 		j.warn(CodeBouncing, slog.LevelWarn, s.Name, fmt.Sprintf("the shard was handed over %d times in the last %s.", n, about(bounceFor)),
-			fmt.Sprintf("Look for workers that restart again and again; `shardlease pin %s WORKER --why \"…\"` or `shardlease pause --why \"…\"` keeps the shard where it is.", quoted(s.Name)))
+			fmt.Sprintf("Look for workers that restart again and again, or whose handlers fail; `shardlease pin %s WORKER --why \"…\"` or `shardlease pause --why \"…\"` keeps the shard where it is.", quoted(s.Name)))
 	}
 }

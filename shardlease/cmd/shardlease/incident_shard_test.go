@@ -44,6 +44,14 @@ func shardIncidents() []incident {
 		mend: func(s *scene) { s.types("pin", "shard-0", "b") },
 		over: 30 * time.Second,
 	}, {
+		code: inspect.CodeUnclaimed, level: "ERROR", watch: 20 * time.Second, within: 40 * time.Second, // reserved for a worker that is not there
+		cause: func(s *scene) {
+			s.types("reassign", "shard-0", "--to", "d", "--for", "1h")
+			s.types("lift", "pin", "shard-0")
+		},
+		mend: func(s *scene) { s.types("quarantine", "shard-0"); s.types("unquarantine", "shard-0") },
+		over: 30 * time.Second,
+	}, {
 		code: inspect.CodeQuarantined, level: "ERROR", watch: 0, within: time.Minute,
 		begin: attempts,
 		cause: func(s *scene) { s.ail(fails, "*", "shard-0") },

@@ -71,6 +71,18 @@ func workerIncidents() []incident {
 		mend:  func(s *scene) { s.leave("a"); s.heal(); s.join("a") },
 		over:  30 * time.Second,
 	}, {
+		code: inspect.CodeUnwellWorker, level: "WARN", watch: 0, within: time.Minute, // it is drained before the restart
+		begin: func(s *scene) { s.list(12); s.join("a", "b", "c") },
+		cause: func(s *scene) { s.ail(fails, "a", "*") },
+		mend: func(s *scene) {
+			s.types("drain", "a")
+			s.leave("a")
+			s.heal()
+			s.join("a")
+			s.types("lift", "drain", "a")
+		},
+		over: 30 * time.Second,
+	}, {
 		code: inspect.CodeUnwellWorker, level: "ERROR", watch: 0, within: 2 * time.Minute, // a sink that all share
 		begin: func(s *scene) { s.list(12); s.join("a", "b", "c") },
 		cause: func(s *scene) { s.ail(fails, "*", "*") },
