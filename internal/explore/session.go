@@ -14,65 +14,66 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Stories of sessions, and their judge. Each session has one caller, and all callers want the same lease by name. An
-// operator may take the lease from its holder.
+// This file has the moves of stories of sessions, and the judge of these stories. Each session has one caller, and all
+// callers want the same lease by name. An operator may take the lease from its holder.
 //
 // Every accepted write is checked as for workers. The judge of sessions also checks what callers can see:
 //
-//	exclusive  no tenure starts while a living session trusts in an earlier one that no command has ended, and
-//	           no session holds a lease longer than it trusts in its seat
-//	S4         a lease is recovered only from an owner without a seat, and after its lock delay; a tenure is
-//	           lost only to a higher generation, or by a session that was paused
-//	commits    a commit that is reported as accepted was stored before, in the same generation, and its holder
-//	           has not learnt of a loss
-//	answers    a Start answers the caller that waits, and only a caller that tries is refused
-//	reserved   a lease that is reserved goes to nobody else until the reservation has ended
+//	exclusive  No tenure starts while another living session trusts in an earlier tenure, unless an operator's
+//	           command has ended the earlier one. No session holds a lease after it has stopped trusting in its seat.
+//	S4         A lease is recovered only if its owner has no seat any more, and only after the owner's lock delay.
+//	           A tenure is lost only to a higher generation, or because its session was paused.
+//	commits    If a commit is reported as accepted, the table has stored it before, in the same generation, and
+//	           its holder has not learnt that the lease is lost.
+//	answers    A Start answers the call that waits. Only a call that does not wait for a holder is refused.
+//	reserved   Nobody else gets a reserved lease until the reservation has ended.
 
-// Sessions say what may happen in a story of sessions, and how often.
+// Sessions describes what may happen in a story of sessions, and how often.
 type Sessions struct {
 	Acquires  int           // how often callers begin to wait for the lease
 	Forgoes   int           // how often callers stop waiting
 	Releases  int           // how often holders release the lease
 	Commands  int           // how often an operator takes the lease from its holder
-	Reassign  string        // for whom a command reserves the lease; empty: it only releases it
-	Lasts     time.Duration // how long it reserves it
-	LockDelay time.Duration // of each acquisition
+	Reassign  string        // the session for which a command reserves the lease; empty: a command only releases it
+	Lasts     time.Duration // how long a reservation lasts
+	LockDelay time.Duration // the lock delay of each acquisition
 	Try       bool          // the callers do not wait for a holder
 }
 
-// the is the name of the lease that all callers want.
-const the = "s0"
+// wantedLease is the name of the lease that all callers want.
+const wantedLease = "s0"
 
-// A caller is the caller of one session, as far as it tells states apart.
+// A caller is the state of the only caller of a session. Two states with different callers are different states.
 type caller struct {
-	waits    uint64        // the ID of its Acquire that is not answered; 0: it does not wait
-	asked    uint64        // how many it has made
-	released engine.Tenure // the last tenure that it has released
-	slept    bool          // its session was paused
+	waits    uint64        // the ID of the caller's Acquire that has no answer yet; 0: the caller does not wait
+	asked    uint64        // how many Acquires the caller has made
+	released engine.Tenure // the last tenure that the caller has released
+	slept    bool          // the session of the caller was paused
 }
 
-// A hall is what only the judge of sessions knows, and the operator's command. The command tells states apart; the
-// judge's knowledge does not: of two ways to one state, the first counts.
-type hall struct {
-	command lease.Write                          // under way; zero: none
-	forced  map[engine.Tenure]engine.Instant     // when a command ended a tenure
-	freed   engine.Instant                       // when the last command ended a tenure
-	marked  map[engine.Tenure]int                // the last position that the table has accepted
-	gone    map[lease.Incarnation]engine.Instant // when a seat was deleted
+// A sessionRecord is the operator's command that is under way, and what the judge of sessions remembers. Two states
+// with different commands are different states. What the judge remembers does not distinguish states: if two paths
+// lead to the same state, the judge keeps what it remembers from the first one.
+type sessionRecord struct {
+	command    lease.Write                          // the operator's command that has not arrived; zero: there is none
+	forcedAt   map[engine.Tenure]engine.Instant     // when a command ended each tenure
+	lastForced engine.Instant                       // when the last command ended a tenure
+	stored     map[engine.Tenure]int                // the last position that the table has accepted from each tenure
+	deletedAt  map[lease.Incarnation]engine.Instant // when each seat was deleted
 }
 
-func newHall() hall {
-	return hall{
-		forced: map[engine.Tenure]engine.Instant{}, marked: map[engine.Tenure]int{}, gone: map[lease.Incarnation]engine.Instant{},
+func newSessionRecord() sessionRecord {
+	return sessionRecord{
+		forcedAt: map[engine.Tenure]engine.Instant{}, stored: map[engine.Tenure]int{}, deletedAt: map[lease.Incarnation]engine.Instant{},
 	}
 }
 
-func (h hall) clone() hall {
-	h.forced, h.marked, h.gone = maps.Clone(h.forced), maps.Clone(h.marked), maps.Clone(h.gone)
-	return h
+func (r sessionRecord) clone() sessionRecord {
+	r.forcedAt, r.stored, r.deletedAt = maps.Clone(r.forcedAt), maps.Clone(r.stored), maps.Clone(r.deletedAt)
+	return r
 }
 
-// maker returns what makes the engines of the story.
+// maker returns the constructor of the engines of the story: for workers or for sessions.
 func (w *state) maker() virtual.Maker {
 	if w.story.Sessions == nil {
 		return virtual.New
@@ -96,7 +97,7 @@ func (w *state) acquire(i int) {
 	n := &w.nodes[i]
 	n.asked++
 	n.waits = n.asked
-	w.step(i, engine.Acquire{Name: the, ID: n.asked, LockDelay: w.story.Sessions.LockDelay, Try: w.story.Sessions.Try})
+	w.step(i, engine.Acquire{Name: wantedLease, ID: n.asked, LockDelay: w.story.Sessions.LockDelay, Try: w.story.Sessions.Try})
 }
 
 func (w *state) release(i int, t engine.Tenure) {
@@ -104,45 +105,46 @@ func (w *state) release(i int, t engine.Tenure) {
 	w.step(i, engine.Marks{Tenure: t, Release: true})
 }
 
-// callerMoves are what the caller of a session may do.
+// callerMoves adds what the caller of a session may do next.
 func (w *state) callerMoves(i int, add func(allowed bool, name string, do func(*state))) {
 	n, left := &w.nodes[i], w.left.Sessions
-	add(left.Acquires > 0 && n.waits == 0 && len(n.Handlers) == 0, "acquires "+the, func(w *state) {
+	add(left.Acquires > 0 && n.waits == 0 && len(n.Handlers) == 0, "acquires "+wantedLease, func(w *state) {
 		w.spend(func(left *Sessions) { left.Acquires-- })
 		w.acquire(i)
 	})
-	add(left.Forgoes > 0 && n.waits > 0, "stops waiting for "+the, func(w *state) {
+	add(left.Forgoes > 0 && n.waits > 0, "stops waiting for "+wantedLease, func(w *state) {
 		w.spend(func(left *Sessions) { left.Forgoes-- })
 		n := &w.nodes[i]
 		id := n.waits
 		n.waits = 0
-		w.step(i, engine.Forgo{Name: the, ID: id})
+		w.step(i, engine.Forgo{Name: wantedLease, ID: id})
 	})
 	for _, h := range n.Handlers {
 		t := h.Tenure
-		add(left.Releases > 0 && !h.Over && n.released != t, "releases "+the, func(w *state) {
+		add(left.Releases > 0 && !h.Over && n.released != t, "releases "+wantedLease, func(w *state) {
 			w.spend(func(left *Sessions) { left.Releases-- })
 			w.release(i, t)
 		})
 	}
 }
 
-// spend takes from what may still happen. Other states share it.
+// spend changes how often things may still happen in this state. It changes a copy, because other states share the
+// original.
 func (w *state) spend(from func(left *Sessions)) {
 	left := *w.left.Sessions
 	from(&left)
 	w.left.Sessions = &left
 }
 
-// commands are what an operator may do who takes the lease from its holder: decide, and later the write arrives.
-// In between the holder may write, and the lease may change hands.
+// commands returns what the operator may do next. The operator takes the lease from its holder in two moves: first the
+// operator decides, later the write arrives. Between the two the holder may write, and the lease may change hands.
 func (w *state) commands() []move {
 	switch row := w.row(); {
 	case w.left.Sessions == nil:
 	case w.command.Op != 0:
 		return []move{{"the operator's command arrives", (*state).arrive}}
 	case w.left.Sessions.Commands > 0 && !row.Owner.IsZero():
-		return []move{{"the operator decides to take " + the, func(w *state) {
+		return []move{{"the operator decides to take " + wantedLease, func(w *state) {
 			w.spend(func(left *Sessions) { left.Commands-- })
 			w.decide(row)
 		}}}
@@ -150,6 +152,7 @@ func (w *state) commands() []move {
 	return nil
 }
 
+// decide prepares the operator's command for the row that the operator sees now.
 func (w *state) decide(row lease.Row) {
 	by := w.story.Sessions
 	c := protocol.Command{Seen: row.Generation, By: "operator", Note: "because"}
@@ -165,7 +168,8 @@ func (w *state) decide(row lease.Row) {
 	}
 }
 
-// arrive lets the operator's command take effect. If it does, the operator asks the sessions to look at the row.
+// arrive delivers the operator's command to the table. If the table accepts the command, the operator also stores the
+// wish that asks the sessions to look at the row.
 func (w *state) arrive() {
 	write := w.command
 	w.command = lease.Write{}
@@ -177,11 +181,11 @@ func (w *state) arrive() {
 		w.blame("command: %w", err)
 		return
 	}
-	look := lease.Wish{Kind: protocol.WishLook, Subject: the, By: "operator", Until: w.wall().Add(time.Minute)}
+	look := lease.Wish{Kind: protocol.WishLook, Subject: wantedLease, By: "operator", Until: w.wall().Add(time.Minute)}
 	w.rewish("look-after-"+write.ID(), append(w.wished(), look))
 }
 
-// row returns the row of the lease as it stands.
+// row returns the row of the lease as it is in the table now.
 func (w *state) row() (row lease.Row) {
 	for _, r := range w.stands {
 		if r, ok := r.(lease.Row); ok {
@@ -191,39 +195,40 @@ func (w *state) row() (row lease.Row) {
 	return row
 }
 
-// answered notes that callers were refused.
-func (n *node) answered(out []engine.Output) {
+// checkRefusals checks that a session refuses only the call that waits, and only in a story with Try. The caller then
+// does not wait any more.
+func (n *node) checkRefusals(out []engine.Output) {
 	for _, o := range out {
 		if o, ok := o.(engine.Unavailable); ok {
 			if o.ID != n.waits || !n.w.story.Sessions.Try {
-				n.w.blame("%s refuses acquisition %d, and its caller waits with %d", n.name(), o.ID, n.waits)
+				n.w.blame("%s refuses acquisition %d, but its caller waits for the answer to acquisition %d (Try: %t)", n.name(), o.ID, n.waits, n.w.story.Sessions.Try)
 			}
 			n.waits = 0
 		}
 	}
 }
 
-// trusts checks that a session holds nothing that it must not trust in any more.
-func (n *node) trusts() {
+// checkTrust checks that a session holds no tenure after it has stopped trusting in its seat.
+func (n *node) checkTrust() {
 	for _, h := range n.Handlers {
 		if n.w.story.Sessions != nil && !h.Over && n.w.now >= n.Engine.Status().Trust {
-			n.w.blame("%s holds %v, and does not trust in its seat any more", n.name(), h.Tenure)
+			n.w.blame("%s still holds %v, but does not trust in its seat any more", n.name(), h.Tenure)
 		}
 	}
 }
 
-// begins checks the start of a tenure.
-func (n *node) begins(o engine.Start) {
+// checkStart checks the start of a tenure.
+func (n *node) checkStart(o engine.Start) {
 	w := n.w
 	if w.story.Sessions == nil {
 		return
 	}
 	if o.Acquire != n.waits {
-		w.blame("%s starts %v for acquisition %d, and its caller waits with %d", n.name(), o.Tenure, o.Acquire, n.waits)
+		w.blame("%s starts %v for acquisition %d, but its caller waits for the answer to acquisition %d", n.name(), o.Tenure, o.Acquire, n.waits)
 	}
 	n.waits = 0
 	if w.now >= n.Engine.Status().Trust {
-		w.blame("%s starts %v without trust", n.name(), o.Tenure)
+		w.blame("%s starts %v, but does not trust in its seat any more", n.name(), o.Tenure)
 	}
 	for i := range w.nodes {
 		other := &w.nodes[i]
@@ -231,15 +236,15 @@ func (n *node) begins(o engine.Start) {
 			continue
 		}
 		for _, h := range other.Handlers {
-			if !h.Over && w.now < other.Engine.Status().Trust && w.forced[h.Tenure] == 0 {
-				w.blame("%s starts %v while %s trusts in %v", n.name(), o.Tenure, other.name(), h.Tenure)
+			if !h.Over && w.now < other.Engine.Status().Trust && w.forcedAt[h.Tenure] == 0 {
+				w.blame("%s starts %v while %s still trusts in %v", n.name(), o.Tenure, other.name(), h.Tenure)
 			}
 		}
 	}
 }
 
-// loses checks the end of a tenure.
-func (n *node) loses(o engine.Over) {
+// checkOver checks that the end of a tenure has a reason.
+func (n *node) checkOver(o engine.Over) {
 	w := n.w
 	if w.story.Sessions == nil {
 		return
@@ -267,48 +272,48 @@ func (n *node) Committed(h *virtual.Handler, o engine.Committed) {
 		return
 	}
 	if h.Over {
-		n.w.blame("%s reports an accepted commit of %v, which it has lost", n.name(), h.Tenure)
+		n.w.blame("%s reports an accepted commit of %v, but it has lost that tenure", n.name(), h.Tenure)
 	}
-	if at := h.Script.(int) - int(h.Marks) + int(o.Seq); n.w.marked[h.Tenure] < at {
-		n.w.blame("%s reports that position %d of %v is stored, and it is not", n.name(), at, h.Tenure)
+	if at := h.Script.(int) - int(h.Marks) + int(o.Seq); n.w.stored[h.Tenure] < at {
+		n.w.blame("%s reports that position %d of %v is stored, but the table has not stored it", n.name(), at, h.Tenure)
 	}
 }
 
-// witness checks an accepted write of the row.
-func (w *state) witness(a judge.Accepted) {
+// checkSessionWrite checks an accepted write of the row, and remembers what later checks need.
+func (w *state) checkSessionWrite(a judge.Accepted) {
 	if w.story.Sessions == nil {
 		return
 	}
 	t := engine.Tenure{Shard: a.Before.Shard, Generation: a.Before.Generation}
 	if a.Before.Checkpoint != a.After.Checkpoint && !a.After.Removed {
-		w.marked[t] = position(a.After.Checkpoint.Position)
+		w.stored[t] = position(a.After.Checkpoint.Position)
 	}
 	if a.After.Generation == a.Before.Generation {
 		return
 	}
 	if of := a.Before.Reserved; of.For != "" && of.For != a.By {
 		ends := a.Before.Last.At.Add(of.Lasts)
-		if w.wall().Before(ends) && w.now < w.freed.Add(of.Lasts) {
-			w.blame("%s claims %v, which is reserved", a.By, a.Before)
+		if w.wall().Before(ends) && w.now < w.lastForced.Add(of.Lasts) {
+			w.blame("%s claims %v, which is reserved for another session", a.By, a.Before)
 		}
 	}
 	switch a.After.Last.Reason {
 	case lease.ReasonForced:
-		w.freed = w.now
-		w.forced[t] = w.now
+		w.lastForced = w.now
+		w.forcedAt[t] = w.now
 	case lease.ReasonExpired:
-		switch at, gone := w.gone[a.Before.Owner.Incarnation]; {
+		switch at, gone := w.deletedAt[a.Before.Owner.Incarnation]; {
 		case !gone:
-			w.blame("S4: %v is recovered, and its owner's seat was never deleted", a.Before)
+			w.blame("S4: %v is recovered, but its owner's seat was never deleted", a.Before)
 		case w.now < at.Add(a.Before.Owner.LockDelay):
-			w.blame("%v is recovered %v after its owner's seat was deleted: before the lock delay", a.Before, w.now.Sub(at))
+			w.blame("S4: %v is recovered %v after its owner's seat was deleted, and so before the lock delay has passed", a.Before, w.now.Sub(at))
 		}
 	}
 }
 
-// nextOfSessions lets happen what takes no time: the operator's command arrives, and a holder releases the lease
-// if another caller waits for it. So in the end every caller is served. One that only tries is answered although the
-// holder keeps the lease.
+// nextOfSessions does the next thing that takes no time, and reports whether there was one: the operator's command
+// arrives, or a holder releases the lease because another caller waits for it. So in the end every caller is served.
+// In a story with Try no holder has to release the lease: callers get an answer while the holder keeps it.
 func (w *state) nextOfSessions() bool {
 	if w.command.Op != 0 {
 		w.arrive()
@@ -317,7 +322,7 @@ func (w *state) nextOfSessions() bool {
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		for _, h := range n.Handlers {
-			if n.up() && !h.Over && n.released != h.Tenure && w.waits(i) && !w.story.Sessions.Try {
+			if n.up() && !h.Over && n.released != h.Tenure && w.otherWaits(i) && !w.story.Sessions.Try {
 				w.release(i, h.Tenure)
 				return true
 			}
@@ -326,17 +331,17 @@ func (w *state) nextOfSessions() bool {
 	return false
 }
 
-// waits reports whether the caller of another living session waits for the lease.
-func (w *state) waits(besides int) bool {
-	for i := range w.nodes {
-		if n := &w.nodes[i]; i != besides && n.up() && n.waits > 0 {
+// otherWaits reports whether a living session other than session i has a caller that waits for the lease.
+func (w *state) otherWaits(i int) bool {
+	for j := range w.nodes {
+		if n := &w.nodes[j]; j != i && n.up() && n.waits > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// callersServed returns what must not change any more, and an error if a caller waits, or if the row and
+// callersServed returns the aims of a story of sessions. It returns an error if a caller still waits, or if the row and
 // what a living session holds differ.
 func (w *state) callersServed() (now aims, missing error) {
 	row := w.row()
@@ -347,14 +352,14 @@ func (w *state) callersServed() (now aims, missing error) {
 			continue
 		}
 		if n.waits > 0 {
-			missing = errors.Join(missing, fmt.Errorf("the caller of %s waits: %v", n.name(), row))
+			missing = errors.Join(missing, fmt.Errorf("the caller of %s still waits; the row is %v", n.name(), row))
 		}
 		if row.Owner.Name == n.name() {
-			missing = errors.Join(missing, w.serves(the, row))
+			missing = errors.Join(missing, w.serves(wantedLease, row))
 		}
 		for _, h := range n.Handlers {
 			if h.Generation != row.Generation {
-				missing = errors.Join(missing, fmt.Errorf("%s holds %v, and has not noticed that it is over: %v", n.name(), h.Tenure, row))
+				missing = errors.Join(missing, fmt.Errorf("%s holds %v, and has not noticed that it is over; the row is %v", n.name(), h.Tenure, row))
 			}
 		}
 	}

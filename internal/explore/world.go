@@ -1,8 +1,8 @@
-// Package explore goes breadth-first through everything that a small fleet of real
-// engines can come to. Whatever may happen in any order is tried in every order: which
+// Package explore visits, breadth-first, every state that a small fleet of real engines can
+// reach. Whatever may happen in any order is tried in every order: which
 // call is served next, which is lost, late or answered with silence, when time passes,
 // who crashes and who is paused. Each state is visited once. The engines are those of
-// workers, or those of sessions that want the same lease by name.
+// workers, or those of sessions that all want the same lease by name.
 package explore
 
 import (
@@ -53,20 +53,20 @@ type Story struct {
 
 // A state is a fleet at a moment. It is cloned for each thing that may happen next.
 type state struct {
-	story   *Story
-	now     engine.Instant
-	until   engine.Instant
-	store   *virtual.Deletable
-	table   virtual.Table  // of that store
-	records []record       // what stands in the table, sorted by key, as hashes
-	stands  []lease.Record // the records themselves, in the same order
-	nodes   []node
-	calls   []call                 // under way, in the order they were sent
-	left    Story                  // what may still happen
-	wanted  map[engine.Tenure]bool // what some seat has requested
-	highest int64                  // the highest revision of a plan
-	hall                           // of sessions
-	fault   error
+	story         *Story
+	now           engine.Instant
+	until         engine.Instant
+	store         *virtual.Deletable
+	table         virtual.Table  // of that store
+	records       []record       // what stands in the table, sorted by key, as hashes
+	stands        []lease.Record // the records themselves, in the same order
+	nodes         []node
+	calls         []call                 // under way, in the order they were sent
+	left          Story                  // what may still happen
+	wanted        map[engine.Tenure]bool // what some seat has requested
+	highest       int64                  // the highest revision of a plan
+	sessionRecord                        // only in stories of sessions
+	fault         error
 }
 
 // A record is what stands in the table, as a hash.
@@ -88,7 +88,7 @@ type node struct {
 	stopped bool
 	paused  bool
 	wait    []engine.Input // what arrives while it is paused
-	caller                 // of a session
+	caller                 // only of a session
 }
 
 // A call is on its way to the store.
@@ -104,7 +104,7 @@ var errSilence = errors.New("no answer")
 func newState(s *Story) *state {
 	w := &state{story: s, store: virtual.NewDeletable(), wanted: map[engine.Tenure]bool{}, left: *s, nodes: make([]node, s.Workers)}
 	if s.Sessions != nil {
-		w.hall = newHall()
+		w.sessionRecord = newSessionRecord()
 	}
 	w.bind()
 	for i := range w.nodes {
@@ -154,7 +154,7 @@ func (w *state) clone() *state {
 	c := *w
 	c.store, c.records, c.stands = w.store.Clone(), slices.Clone(w.records), slices.Clone(w.stands)
 	c.calls, c.wanted = slices.Clone(w.calls), maps.Clone(w.wanted)
-	c.nodes, c.hall = slices.Clone(w.nodes), w.hall.clone()
+	c.nodes, c.sessionRecord = slices.Clone(w.nodes), w.sessionRecord.clone()
 	for i := range c.nodes {
 		n := &c.nodes[i]
 		n.Host, n.wait = n.Host.Clone(), slices.Clone(n.wait)
@@ -172,14 +172,14 @@ func (w *state) step(i int, in engine.Input) {
 		n.wait = append(n.wait, in)
 	default:
 		n.Step(in)
-		n.trusts()
+		n.checkTrust()
 	}
 }
 
 // Stepped notes whether the step made writes of its own.
 func (n *node) Stepped(_ engine.Input, out []engine.Output) {
 	n.hash = 0
-	n.answered(out)
+	n.checkRefusals(out)
 	if slices.ContainsFunc(out, func(o engine.Output) bool {
 		send, ok := o.(engine.Send)
 		id, _, _ := strings.Cut(string(send.Write.ID()), ".")
@@ -227,7 +227,7 @@ func (n *node) Start(h *virtual.Handler, o engine.Start) {
 		}
 	}
 	h.Script = position(o.Checkpoint.Position)
-	n.begins(o)
+	n.checkStart(o)
 }
 
 // Drain and Over leave it open when the handler returns. A living owner is stopped for another
@@ -235,7 +235,7 @@ func (n *node) Start(h *virtual.Handler, o engine.Start) {
 func (n *node) Drain(_ *virtual.Handler, o engine.Drain) { n.given(o.Tenure, o.Cause) }
 func (n *node) Over(_ *virtual.Handler, o engine.Over) {
 	n.given(o.Tenure, o.Cause)
-	n.loses(o)
+	n.checkOver(o)
 }
 
 func (n *node) given(t engine.Tenure, cause event.Cause) {
@@ -265,7 +265,7 @@ func (w *state) serve(c call) engine.Input { return w.table.Serve(w.nodes[c.node
 func (w *state) Accepted(by virtual.Sender, write lease.Write, after lease.Record) {
 	before := w.put(write.Key(), after)
 	if seat, ok := before.(lease.Seat); ok && after == nil && w.story.Sessions != nil {
-		w.gone[seat.Incarnation] = w.now
+		w.deletedAt[seat.Incarnation] = w.now
 	}
 	w.advises(by, before, after)
 	next, ok := after.(lease.Row)
@@ -277,7 +277,7 @@ func (w *state) Accepted(by virtual.Sender, write lease.Write, after lease.Recor
 	if err := accepted.Check(checkpoint.Decimal); err != nil {
 		w.blame("%w", err)
 	}
-	w.witness(accepted)
+	w.checkSessionWrite(accepted)
 	if next.Last.Reason == lease.ReasonExpired && next.Generation > old.Generation {
 		w.expired(old)
 	}
