@@ -319,7 +319,8 @@ func TestAbandonedAcquisitionIsNotLeaked(t *testing.T) {
 	})
 }
 
-// TestAnswerIsForTheCallThatWaits: an answer to a call that has given up is not given to the next call for the name.
+// TestAnswerIsForTheCallThatWaits: a call of Acquire has given up. Its answer is not given to the next call for the same
+// name.
 func TestAnswerIsForTheCallThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{Group: "locks"})
@@ -335,12 +336,12 @@ func TestAnswerIsForTheCallThatWaits(t *testing.T) {
 		go func() { _, err := s.Acquire(t.Context(), "lock", shardlease.AcquireOptions{}); second <- err }()
 		synctest.Wait()
 		if shardlease.Deliver(s, "lock", 1) {
-			t.Error("the second call has the tenure of the first")
+			t.Error("the second call has the tenure of the first one")
 		}
 		shardlease.Refuse(s, "lock", 1)
 		synctest.Wait()
 		if len(second) > 0 {
-			t.Error("the second call has an answer to the first")
+			t.Error("the second call has the answer to the first one")
 		}
 		shardlease.Refuse(s, "lock", 2)
 		if _, ok := errors.AsType[*shardlease.HeldError](<-second); !ok {
@@ -349,7 +350,8 @@ func TestAnswerIsForTheCallThatWaits(t *testing.T) {
 	})
 }
 
-// A lateContext ends when it is waited for, a second later.
+// The method Done of a lateContext takes a second, and then ends the context. So the lease can arrive first, and Acquire
+// finds both the lease and the end of its context.
 type lateContext struct {
 	context.Context
 	end context.CancelFunc
@@ -361,13 +363,13 @@ func (c lateContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// TestLeaseArrivesAsItsCallerGivesUp: if the context of Acquire has ended when the lease arrives, Acquire returns the
-// tenure, or an error and the lease is released.
+// TestLeaseArrivesAsItsCallerGivesUp: if the lease and the end of its context reach Acquire together, Acquire
+// returns the tenure, or it returns an error and releases the lease.
 func TestLeaseArrivesAsItsCallerGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		a := runSession(t, store, shardlease.SessionConfig{})
-		for range 30 { // select chooses one of two at random
+		for range 30 { // Acquire chooses one of the two at random
 			ctx, end := context.WithCancel(t.Context())
 			tn, err := a.Acquire(lateContext{ctx, end}, "lock", shardlease.AcquireOptions{})
 			if err == nil {
@@ -382,11 +384,12 @@ func TestLeaseArrivesAsItsCallerGivesUp(t *testing.T) {
 	})
 }
 
-// TestLeaseThatEndedIsNotHeld: as soon as a holder learns that its tenure is over, Acquire does not return ErrHolding.
+// TestLeaseThatEndedIsNotHeld: as soon as a holder learns that its tenure is over, it can acquire the lease again:
+// Acquire does not return ErrHolding.
 func TestLeaseThatEndedIsNotHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := runSession(t, new(memstore.Store), shardlease.SessionConfig{})
-		for i := range 30 { // the session learns it at the same moment
+		for i := range 30 { // again and again, because the session learns of the end at the same moment as the holder
 			name := fmt.Sprint("lock-", i)
 			tn, err := a.Acquire(t.Context(), name, shardlease.AcquireOptions{})
 			if err != nil || tn.Finish(t.Context()) != nil {
@@ -400,7 +403,8 @@ func TestLeaseThatEndedIsNotHeld(t *testing.T) {
 	})
 }
 
-// TestLockDelayIsRoundedUp: rows store whole milliseconds, and no delay is shorter than it was set.
+// TestLockDelayIsRoundedUp: rows store lock delays in whole milliseconds, and round them up. So no delay is shorter
+// than the configured one.
 func TestLockDelayIsRoundedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(memstore.Store)

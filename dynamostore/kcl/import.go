@@ -126,7 +126,7 @@ func verify(ctx context.Context, s shardlease.Supervisor) error {
 	return s.Store.Verify(ctx, s.Group)
 }
 
-// stopped returns ErrRunning if the group has seats, and lease.ErrSessions if its seats are not of workers.
+// stopped returns ErrRunning if the group has seats, and lease.ErrSessions if it is a group of sessions.
 func stopped(ctx context.Context, s shardlease.Supervisor) error {
 	plan := lease.Plan{Group: s.Group}.Key()
 	switch record, err := s.Store.Get(ctx, plan); {

@@ -30,17 +30,17 @@ func TestMovingTableIsRefused(t *testing.T) {
 		fixture.Must[lease.Row](t, s.Store)(protocol.Begin(s.Group, "s", nil, "a", fixture.Stamp()))
 	}
 	for name, tc := range map[string]struct {
-		move func(n int) kclItem // the item that is put after the first scan of the table
-		seat bool
-		kind bool // the group is one of sessions
-		keys []string
-		want error
+		move     func(n int) kclItem // the item that is put after the first scan of the table
+		seat     bool
+		sessions bool // the group is one of sessions
+		keys     []string
+		want     error
 	}{
 		"a counter":           {move: func(n int) kclItem { return kcl3("s", "17", 0).with(kclItem{"leaseCounter": 1208 + n}) }, want: kcl.ErrMoving},
 		"another lease":       {move: func(n int) kclItem { return kcl3(fmt.Sprint("z", n), "TRIM_HORIZON", 0) }, want: kcl.ErrMoving},
 		"a worker's figures":  {move: func(n int) kclItem { return kclItem{"leaseKey": "w", "entityType": "WORKER_METRIC_STATS", "lut": n} }, want: kcl.ErrMoving},
 		"a worker of ours":    {seat: true, want: kcl.ErrRunning},
-		"a group of sessions": {kind: true, want: lease.ErrSessions},
+		"a group of sessions": {sessions: true, want: lease.ErrSessions},
 		"a table of our own":  {keys: []string{"leaseGroup", "leaseKey"}, want: kcl.ErrSchema},
 		"nothing, as is well": {},
 	} {
@@ -62,7 +62,7 @@ func TestMovingTableIsRefused(t *testing.T) {
 			if tc.seat {
 				fixture.Must[lease.Seat](t, s.Store)(protocol.Sit(seat("a"), fixture.Stamp()))
 			}
-			if tc.kind {
+			if tc.sessions {
 				fixture.Must[lease.Plan](t, s.Store)(protocol.BeginSessions(s.Group, seat("a").Owner(), fixture.Stamp()))
 			}
 			if _, err := kcl.Import(t.Context(), table, s, kcl.ImportOptions{}); !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {

@@ -302,8 +302,8 @@ func (w *state) checkSessionWrite(a judge.Accepted) {
 		w.lastForced = w.now
 		w.forcedAt[t] = w.now
 	case lease.ReasonExpired:
-		switch at, gone := w.deletedAt[a.Before.Owner.Incarnation]; {
-		case !gone:
+		switch at, deleted := w.deletedAt[a.Before.Owner.Incarnation]; {
+		case !deleted:
 			w.blame("S4: %v is recovered, but its owner's seat was never deleted", a.Before)
 		case w.now < at.Add(a.Before.Owner.LockDelay):
 			w.blame("S4: %v is recovered %v after its owner's seat was deleted, and so before the lock delay has passed", a.Before, w.now.Sub(at))

@@ -75,8 +75,8 @@ const mostProblem = 64 << 10
 //   - for everything else one with the status, such as for a 412 of another server or of another
 //     token. Whether the effect happened is then as the server documents it for this status.
 //
-// r is a response of a client with a [Transport]. Call Check before you read the body: Check cannot recognize a
-// refusal whose body was read. Afterwards the body can still be read.
+// r is a response of a client with a [Transport]. Call Check before you read the body: if the body was read, Check
+// cannot recognize a refusal. After Check, you can still read the body.
 func Check(r *http.Response) error {
 	if r.StatusCode >= 200 && r.StatusCode < 300 {
 		return nil
@@ -98,7 +98,7 @@ func Check(r *http.Response) error {
 	}
 	err := fmt.Errorf("the server answered %d %s", r.StatusCode, http.StatusText(r.StatusCode))
 	if isProblem(r) && !ok {
-		err = fmt.Errorf("%w, with a body that cannot be read: it may have been read before the call of Check", err)
+		err = fmt.Errorf("%w, and the problem in its body cannot be read: perhaps the body was read before the call of Check", err)
 	}
 	return err
 }

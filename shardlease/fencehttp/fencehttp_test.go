@@ -397,8 +397,8 @@ func (q quiet) Do(ctx context.Context, t fence.Token, effect func(context.Contex
 	return nil
 }
 
-// TestFailedEffectIsNoSuccess: the client of an effect that has failed learns it, also if the guard does not return
-// the error of the effect.
+// TestFailedEffectIsNoSuccess: if an effect fails, the client gets the status 500 and the error is reported, even if the
+// guard does not return the error.
 func TestFailedEffectIsNoSuccess(t *testing.T) {
 	fails := errors.New("no disk")
 	var reported error
@@ -413,7 +413,7 @@ func TestFailedEffectIsNoSuccess(t *testing.T) {
 	}
 }
 
-// TestEffectHasTheToken: an effect finds the token of its request in the context of its request.
+// TestEffectHasTheToken: an effect finds the token of a request in the context of that request.
 func TestEffectHasTheToken(t *testing.T) {
 	var got fence.Token
 	h := fencehttp.Handler[*[]string]{Guard: newLedger(func() {}), Effect: func(_ http.ResponseWriter, r *http.Request, _ *[]string) error {
@@ -569,7 +569,8 @@ func TestCheckReportsEveryFailure(t *testing.T) {
 	}
 }
 
-// TestCheckSaysThatTheBodyWasRead: a refusal whose body was read before Check is no StaleError, and the error says why.
+// TestCheckSaysThatTheBodyWasRead: if the body of a refusal was read before Check, the error of Check says so. A problem
+// of another type, whose body was not read, does not get this error.
 func TestCheckSaysThatTheBodyWasRead(t *testing.T) {
 	for body, says := range map[string]bool{"": true, `{"type":"urn:shardlease:other"}`: false} {
 		r := &http.Response{StatusCode: 412, Header: http.Header{"Content-Type": {"application/problem+json"}}, Body: io.NopCloser(strings.NewReader(body))}
@@ -617,7 +618,8 @@ func TestTransportSendsNoRequestWithoutToken(t *testing.T) {
 	}
 }
 
-// TestResponseHasItsRequest: Check recognizes a refusal also behind a Base that does not set the request of a response.
+// TestResponseHasItsRequest: Check needs the request of a response to recognize a refusal. The transport sets the request
+// if its Base does not.
 func TestResponseHasItsRequest(t *testing.T) {
 	h := newLedger(func() {})
 	h.fences["orders/shard-0"] = 8

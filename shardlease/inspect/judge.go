@@ -193,8 +193,8 @@ func (j *judge) steering() {
 	j.uneven()
 }
 
-// wishes reports what operators want of the plan. A forgotten wish keeps shards where they are, and nothing else
-// shows why.
+// wishes warns of each wish of an operator that stands. If a forgotten wish keeps shards where they are, no other
+// warning shows why.
 func (j *judge) wishes() {
 	for _, w := range j.Wishes {
 		if !w.Stands(j.At) {
@@ -210,7 +210,7 @@ func (j *judge) wishes() {
 		}
 		absent := ""
 		if named != "" && !slices.ContainsFunc(j.alive, func(of *Worker) bool { return of.Seat.Name == named }) {
-			absent = fmt.Sprintf(", and no worker %q lives", named)
+			absent = fmt.Sprintf(", and has no effect now because no worker %q lives", named)
 		}
 		j.warn(CodeWish, slog.LevelInfo, w.Subject, fmt.Sprintf("an operator's wish stands%s: %s.", absent, w),
 			fmt.Sprintf("If nobody needs it any more, `shardlease %s` ends it.", lift))

@@ -40,7 +40,8 @@ func (p *program) checkCommand() *cobra.Command {
 		Long: `Judges the group as a Nagios plugin: one line with performance data, then a line for each warning.
 
 Exit codes: 0 OK; 1 WARNING, a warning of the level warn; 2 CRITICAL, one of the level error; 3 UNKNOWN, the
-table cannot be read, the group does not exist, or the command line is wrong. Warnings of the level info change nothing.
+table cannot be read, the group does not exist, or the command line is wrong. Warnings of the level info do not
+change the exit code.
 
 A single look knows ages only from the clocks of the workers, and allows a minute of difference. With
 --observe 16s the command watches the group before it judges, and finds dead workers without relying on

@@ -44,7 +44,7 @@ func shardIncidents() []incident {
 		mend: func(s *scene) { s.types("pin", "shard-0", "b") },
 		over: 30 * time.Second,
 	}, {
-		code: inspect.CodeUnclaimed, level: "ERROR", watch: 20 * time.Second, within: 40 * time.Second, // reserved for a worker that is not there
+		code: inspect.CodeUnclaimed, level: "ERROR", watch: 20 * time.Second, within: 40 * time.Second, // reserved for a worker that does not run
 		cause: func(s *scene) {
 			s.types("reassign", "shard-0", "--to", "d", "--for", "1h")
 			s.types("lift", "pin", "shard-0")

@@ -119,8 +119,8 @@ func (s *scene) check(watch time.Duration) finding {
 	return f
 }
 
-// expect checks that these warnings and no others were found, and that the exit code is that of the worst. Wishes that
-// are a part of an incident's cause or mending need not be named.
+// expect checks that these warnings and no others were found, and that the exit code is that of the worst one. It
+// ignores the warning wish unless codes contains it, because many incidents are caused or repaired by a wish.
 func (s *scene) expect(when string, f finding, codes ...inspect.Code) {
 	s.t.Helper()
 	want, status := checkOK, map[string]int{"INFO": checkOK, "WARN": checkWarning, "ERROR": checkCritical}

@@ -71,7 +71,7 @@ func workerIncidents() []incident {
 		mend:  func(s *scene) { s.leave("a"); s.heal(); s.join("a") },
 		over:  30 * time.Second,
 	}, {
-		code: inspect.CodeUnwellWorker, level: "WARN", watch: 0, within: time.Minute, // it is drained before the restart
+		code: inspect.CodeUnwellWorker, level: "WARN", watch: 0, within: time.Minute, // an operator drains the worker before the restart
 		begin: func(s *scene) { s.list(12); s.join("a", "b", "c") },
 		cause: func(s *scene) { s.ail(fails, "a", "*") },
 		mend: func(s *scene) {

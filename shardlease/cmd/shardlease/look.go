@@ -30,8 +30,8 @@ func (p *program) look(ctx context.Context) (*inspect.Snapshot, error) {
 	return p.existing(s)
 }
 
-// existing returns the snapshot of a group that has a record. Without one, the name is mistyped or no worker of the
-// group has ever started, and what is said about the group would look as if all were well.
+// existing returns the snapshot, or an error if the group has no record at all. Then the name is mistyped, or no worker
+// of the group has ever started. An empty list would look as if all were well.
 func (p *program) existing(s *inspect.Snapshot) (*inspect.Snapshot, error) {
 	if s.Plan == nil && !s.Sessions && !s.Restored && len(s.Shards)+len(s.Workers)+len(s.Wishes)+len(s.Unreadable) == 0 {
 		return nil, missing("no such group %s: it has no record in table %s; 'shardlease groups' lists the groups", quoted(p.at.group), quoted(p.at.table))
@@ -39,9 +39,9 @@ func (p *program) existing(s *inspect.Snapshot) (*inspect.Snapshot, error) {
 	return s, nil
 }
 
-// observe looks again and again until the last look is at least so much later than the first one, and returns the
-// last snapshot. Its ages are observed. Opening the table and listing all rows can take a second or more, and that time
-// shows no heartbeat that stands still.
+// observe looks at the group again and again, and returns the last snapshot, whose ages are observed. The time lasts
+// counts from the end of the first look to the last look. The first look itself does not count: it opens the table and
+// lists all rows, which can take a second or more, and in that time nobody can see that a heartbeat stands still.
 func (p *program) observe(ctx context.Context, lasts time.Duration) (last *inspect.Snapshot, err error) {
 	if lasts < 0 {
 		return nil, usage("--observe must not be negative")
@@ -58,7 +58,7 @@ func (p *program) observe(ctx context.Context, lasts time.Duration) (last *inspe
 	}
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
-	end := time.AfterFunc(lasts, cancel) // no look was possible
+	end := time.AfterFunc(lasts, cancel) // ends the watch if the first look gets no answer
 	defer end.Stop()
 	var began time.Time
 	o := p.watching(lasts)
@@ -85,12 +85,12 @@ func (p *program) observe(ctx context.Context, lasts time.Duration) (last *inspe
 	case last == nil:
 		return nil, fmt.Errorf("the table did not answer within %v", lasts)
 	case time.Since(began) >= lasts+o.Every+callTimeout:
-		return nil, fmt.Errorf("the table has not answered the last look within %v", callTimeout)
+		return nil, fmt.Errorf("the table did not answer the last look within %v; repeat the command", callTimeout)
 	}
 	return p.existing(last)
 }
 
-// watching returns the options of a watch that lasts so long. It reads the rows a few times.
+// watching returns the options of a watch of the given length, which reads the rows a few times.
 func (p *program) watching(lasts time.Duration) inspect.WatchOptions {
 	return inspect.WatchOptions{Options: inspect.Options{Now: p.now}, Every: min(2*time.Second, lasts/4), RowsEvery: max(2*time.Second, lasts/8)}
 }

@@ -13,26 +13,26 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// slow are tables that answer each listing only after a time.
-type slow struct {
+// slowPlaces are tables that answer each listing only after a delay.
+type slowPlaces struct {
 	*places
-	by time.Duration
+	delay time.Duration
 }
 
-func (s slow) Reader(ctx context.Context, at place) (inspect.Lister, error) {
+func (s slowPlaces) Reader(ctx context.Context, at place) (inspect.Lister, error) {
 	from, err := s.places.Reader(ctx, at)
-	return slowly{from, s.by}, err
+	return slowLister{from, s.delay}, err
 }
 
-type slowly struct {
+type slowLister struct {
 	inspect.Lister
-	by time.Duration
+	delay time.Duration
 }
 
-func (s slowly) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+func (s slowLister) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		select {
-		case <-time.After(s.by):
+		case <-time.After(s.delay):
 			s.Lister.List(ctx, q)(yield)
 		case <-ctx.Done():
 			yield(nil, ctx.Err())
@@ -40,10 +40,11 @@ func (s slowly) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 	}
 }
 
-// TestObservesForAsLongAsAsked: between the first and the last look is at least the time of --observe, however slow
-// the table answers. So 14 s show that all workers are dead, whose heartbeats must stand still for 13.8 s.
+// TestObservesForAsLongAsAsked: the first and the last look are at least the time of --observe apart, however slowly
+// the table answers. So --observe 14s finds that all workers are dead, although their heartbeats have to stand still for
+// 13.8 s. If the table does not answer at all (here: for an hour), the result is UNKNOWN. No check takes longer than 24 s.
 func TestObservesForAsLongAsAsked(t *testing.T) {
-	for _, by := range []time.Duration{0, 500 * time.Millisecond, 800 * time.Millisecond, 1900 * time.Millisecond, time.Hour} {
+	for _, delay := range []time.Duration{0, 500 * time.Millisecond, 800 * time.Millisecond, 1900 * time.Millisecond, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(t)
 			defer s.end()
@@ -52,18 +53,18 @@ func TestObservesForAsLongAsAsked(t *testing.T) {
 			s.kill("a", "b", "c")
 			var out bytes.Buffer
 			p := &program{
-				in: strings.NewReader(""), out: &out, problems: &out, now: time.Now, tables: slow{s.places, by},
+				in: strings.NewReader(""), out: &out, problems: &out, now: time.Now, tables: slowPlaces{s.places, delay},
 				env: func(name string) (string, bool) { value, ok := s.env[name]; return value, ok },
 			}
 			want, begun := checkCritical, time.Now()
-			if by == time.Hour {
+			if delay == time.Hour {
 				want = checkUnknown
 			}
 			if code := p.run(t.Context(), []string{"check", "--observe", "14s"}); code != want {
-				t.Errorf("with a table that takes %v: code %d\n%s", by, code, &out)
+				t.Errorf("with a table that answers after %v: exit code %d, want %d\n%s", delay, code, want, &out)
 			}
 			if took := time.Since(begun); took > 24*time.Second {
-				t.Errorf("with a table that takes %v, it takes %v", by, took)
+				t.Errorf("with a table that answers after %v, the check takes %v", delay, took)
 			}
 		})
 	}
