@@ -3,8 +3,8 @@
 //
 //	go run ./examples/endpoint -listen localhost:8080
 //
-// GET /version/NAME answers with the version of a lease. The examples lock and endpoint belong together: docs/leases.md shows how a script that runs under
-// the lease "deploy" sends its fencing token.
+// GET /version/NAME answers with the stored version of a lease. The examples lock and endpoint belong together:
+// docs/leases.md shows how a script that runs under the lease "deploy" sends its fencing token.
 package main
 
 import (
@@ -26,21 +26,21 @@ func main() {
 	if flag.Parse(); flag.NArg() > 0 {
 		log.Fatalf("unknown argument %q: see endpoint -help", flag.Arg(0))
 	}
-	// A memstore.Register is empty after a restart, also of its fences. In production, use store.Register("locks")
+	// A memstore.Register forgets its values and its fences in a restart. In production, use store.Register("locks")
 	// of a dynamostore.Store.
 	versions := new(memstore.Register)
 	log.Printf("listens on http://%s", *listen)
 	log.Fatal(http.ListenAndServe(*listen, service(versions)))
 }
 
-// A register keeps one value for each lease, and compares the token in the step of each write. The registers of
-// memstore and of dynamostore do.
+// A register keeps one value for each lease, and compares the token in the same step in which it writes. Packages
+// memstore and dynamostore have such registers.
 type register interface {
 	Put(ctx context.Context, name string, generation int64, value string) error
 	Get(ctx context.Context, name string) (lease.Guarded, error)
 }
 
-// service also answers everybody who asks for a version.
+// service is the endpoint, and a page that shows the stored version to everybody, without a token.
 func service(versions register) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", endpoint(versions))

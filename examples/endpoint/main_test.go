@@ -19,7 +19,7 @@ import (
 // are requests without a token and tokens of another group.
 func TestEndpointRefusesTheStale(t *testing.T) {
 	versions := new(memstore.Register)
-	of := service(versions)
+	handler := service(versions)
 	for _, request := range []struct {
 		token *fence.Token
 		body  string
@@ -42,7 +42,7 @@ func TestEndpointRefusesTheStale(t *testing.T) {
 			}
 		}
 		w := httptest.NewRecorder()
-		of.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r)
 		if w.Code != request.want {
 			t.Errorf("%q under %v: status %d, want %d", request.body, request.token, w.Code, request.want)
 		}
@@ -70,11 +70,11 @@ func put(ctx context.Context, url, version string) error {
 	return fencehttp.Check(response) // before the body is read
 }
 
-// TestClientLearnsThatItIsStale: the client of a deployment that was replaced gets a StaleError, and everybody can
-// read what is stored.
+// TestClientLearnsThatItIsStale: the client of a deployment that was replaced gets a StaleError. Afterwards the service
+// shows the version of the deployment that replaced it.
 func TestClientLearnsThatItIsStale(t *testing.T) {
-	of := service(new(memstore.Register))
-	server := httptest.NewServer(of)
+	handler := service(new(memstore.Register))
+	server := httptest.NewServer(handler)
 	defer server.Close()
 	under := func(generation int64) context.Context {
 		return fence.NewContext(t.Context(), fence.Token{Group: "locks", Shard: "deploy", Generation: generation})
@@ -89,7 +89,7 @@ func TestClientLearnsThatItIsStale(t *testing.T) {
 		t.Errorf("the late client got %v", err)
 	}
 	w := httptest.NewRecorder()
-	of.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/version/deploy", nil))
+	handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/version/deploy", nil))
 	if got := w.Body.String(); got != "v8, under generation 8\n" {
 		t.Errorf("stored %q", got)
 	}

@@ -68,7 +68,7 @@ func parse(args []string) (*lock, error) {
 	f.Usage = func() { fmt.Fprint(f.Output(), usage, "\nFlags:\n"); f.PrintDefaults() }
 	l.leases.Define(f)
 	f.StringVar(&l.config.Group, "group", "locks", "the `GROUP` of the lease: the same for all processes that want the lease")
-	f.StringVar(&l.config.Name, "name", "", "the `NAME` of this process as a holder, to which an operator can reassign the lease; default: the host, the process and a random part")
+	f.StringVar(&l.config.Name, "name", "", "the `NAME` under which this process holds the lease; an operator can reassign the lease to a name. Default: the host, the process and a random part")
 	f.StringVar(&l.config.Task, "task", "", "the `TASK` of the program, such as deploy/eu: shown to others while they find the lease held")
 	f.DurationVar(&l.config.TTL, "ttl", 10*time.Second, "the lease time: how soon others notice that this process is dead")
 	f.DurationVar(&l.config.LockDelay, "lock-delay", 5*time.Second, "how long nobody gets the lease after this process has lost it; should be at least -grace")

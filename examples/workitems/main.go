@@ -1,6 +1,6 @@
 // Workitems distributes work items over the runs of an agent. A run works on an item by calling a tool, and
-// each call carries the fencing token. A supervisor takes an item away from a run that hangs or is dead. Try it in
-// four terminals:
+// each call carries the fencing token. A supervisor takes an item away from a run that hangs or is dead. Try
+// it in four terminals:
 //
 //	go run ./examples/workitems tool
 //	go run ./examples/workitems worker -file /tmp/items -task run-1 -items a,b,c
@@ -8,8 +8,9 @@
 //	go run ./examples/workitems supervisor -file /tmp/items -to run-2
 //
 // Pause the first worker with ^Z. The supervisor reassigns the item of that worker to run-2, which
-// continues the item after the last completed step. Without -to, any run may continue it. Continue the first worker with fg: the tool refuses
-// the call that the worker still makes, and the worker goes on to another item.
+// continues the item after the last completed step. Without -to, any run may continue the item. Continue the
+// first worker with fg: the tool refuses the call that the worker still makes, and the worker goes on to
+// another item.
 //
 // The items need no other table. The lease row of an item stores which run works on the item, which step is
 // completed, who took the item away from which run and why, and whether the item is done.
@@ -55,7 +56,7 @@ func run(ctx context.Context, args []string) error {
 	task := f.String("task", "", "worker: the name of the `RUN` of the agent")
 	items := f.String("items", "", "worker: the `NAMES` of the items, separated by commas")
 	tool := f.String("tool", "http://localhost:8080", "worker: the `URL` of the tool")
-	to := f.String("to", "", "supervisor: the `RUN` that gets the items; empty: any run")
+	to := f.String("to", "", "supervisor: the `RUN` that gets the items that are taken away; empty: any run")
 	patience := f.Duration("patience", 5*time.Second, "supervisor: how long an item may make no progress")
 	if err := f.Parse(args[1:]); err != nil {
 		return err

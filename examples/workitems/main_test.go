@@ -24,6 +24,7 @@ func TestHangingWorkerIsReplaced(t *testing.T) {
 	}
 }
 
+// replaced plays TestHangingWorkerIsReplaced with more flags for the supervisor.
 func replaced(t *testing.T, flags []string) {
 	var tool ledger.Ledger
 	network := process.NewNetwork(t, &tool, "/a/3")

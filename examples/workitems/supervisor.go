@@ -16,7 +16,7 @@ import (
 type supervisor struct {
 	shardlease.Supervisor
 	patience time.Duration
-	to       string              // the run that gets the items; empty: any run
+	to       string              // the run that gets the items that are taken away; empty: any run
 	seen     map[string]sighting // by item
 }
 
@@ -56,7 +56,8 @@ func (s *supervisor) run(ctx context.Context) error {
 	}
 }
 
-// take takes an item away. The run that gets it has as long for its first step as for any other.
+// take takes an item away from its holder, and reserves it for the run s.to. The reservation lasts for the patience of
+// the supervisor. If there is no such run, or it is the holder itself, take only releases the item.
 func (s *supervisor) take(ctx context.Context, row lease.Row, why string) (err error) {
 	if s.to == "" || s.to == row.Owner.Name {
 		_, err = s.ForceRelease(ctx, row.Shard, row.Generation, why)

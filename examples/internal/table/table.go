@@ -32,8 +32,8 @@ func (s *Flags) Open(ctx context.Context, group string) (lease.Store, error) {
 	case s.file != "":
 		return openFile(ctx, s.file, group)
 	}
-	// The SDK logs to the standard error, which lock shares with the program that it runs. An SDK older than the
-	// mending of aws/aws-sdk-go-v2#3545 logs each write that a DynamoDB Local refuses.
+	// The SDK would log to the standard error, which lock shares with the program that it runs. Versions of the SDK
+	// without the fix of aws/aws-sdk-go-v2#3545 log each write that a DynamoDB Local refuses.
 	c, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}))
 	if err != nil {
 		return nil, err
