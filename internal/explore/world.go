@@ -1,8 +1,8 @@
 // Package explore visits, breadth-first, every state that a small fleet of real engines can
-// reach. Whatever may happen in any order is tried in every order: which
-// call is served next, which is lost, late or answered with silence, when time passes,
-// who crashes and who is paused. Each state is visited once. The engines are those of
-// workers, or those of sessions that all want the same lease by name.
+// reach. Whatever may happen in any order is tried in every order: which call is served next,
+// which is lost, late or answered with silence, when time passes, who crashes and who is paused.
+// Each state is visited once. The engines are those of workers, or those of sessions that all
+// want the same lease by name.
 package explore
 
 import (
