@@ -45,8 +45,8 @@ change the exit code.
 
 A single look knows ages only from the clocks of the workers, and allows a minute of difference. With
 --observe 16s the command watches the group before it judges, and finds dead workers without relying on
-clocks. Stuck moves need about 40 s, and leaving-slowly and uneven 20 s.`,
-		Example: "  shardlease check\n  shardlease check --observe 40s\n  shardlease check -o prometheus > /var/lib/node_exporter/shardlease.prom",
+clocks. leaving-slowly and uneven need 25 s, stuck-handoff and dangling-offer 60 s.`,
+		Example: "  shardlease check\n  shardlease check --observe 60s\n  shardlease check -o prometheus > /var/lib/node_exporter/shardlease.prom",
 	}
 	f := formatFlag(c, plugin, asJSON, asPrometheus)
 	lasts := c.Flags().Duration("observe", 0, "watch the group for so long first")
