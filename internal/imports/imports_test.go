@@ -75,7 +75,7 @@ var rules = map[string]rule{
 	"examples/endpoint":         {forExamples("shardlease/fence", "shardlease/fencehttp"), "a user's service that compares tokens"},
 	"examples/leader":           {leaseExamples, "a user's program"},
 	"examples/workitems":        {leaseExamples, "a user's program"},
-	"examples/internal/table":   {forExamples("github.com/aws/aws-sdk-go-v2/", "examples/filestore"), "it opens the table of examples that run as processes of one machine"},
+	"examples/internal/table":   {forExamples("github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go/logging", "examples/filestore"), "it opens the table of examples that run as processes of one machine"},
 	"examples/internal/ledger":  {[]string{"shardlease/fence", "shardlease/fencehttp"}, "a user's sink"},
 	"examples/internal/process": {[]string{"shardlease/fence"}, "a test library of the examples: it starts processes, whatever they do"},
 	"examples/quickstart":       {[]string{"rebalance", "internal/story"}, "it tells a story that the command shardlease tells too"},
