@@ -92,7 +92,7 @@ func (p *program) observe(ctx context.Context, lasts time.Duration) (last *inspe
 
 // watching returns the options of a watch of the given length, which reads the rows a few times.
 func (p *program) watching(lasts time.Duration) inspect.WatchOptions {
-	return inspect.WatchOptions{Options: inspect.Options{Now: p.now}, Every: min(2*time.Second, lasts/4), RowsEvery: max(2*time.Second, lasts/8)}
+	return inspect.WatchOptions{Options: inspect.Options{Now: p.now}, Every: min(2*time.Second, lasts), RowsEvery: max(2*time.Second, lasts/8)}
 }
 
 // tell reports on the standard error what a listing cannot show.
