@@ -3,15 +3,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/examples/internal/ledger"
 	"github.com/shardlease/shardlease-go/examples/internal/process"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/shardlease"
 )
 
 func TestMain(m *testing.M) { process.Main(m, map[string]func(){"workitems": main}) }
@@ -70,5 +74,36 @@ func replaced(t *testing.T, flags []string) {
 	}
 	if !slices.Equal(done, want) {
 		t.Errorf("done: %q", done)
+	}
+}
+
+// TestTakenItemIsReserved: the supervisor reserves an item that it takes away for the run that it names, except if that
+// run is the holder, which has just made no progress.
+func TestTakenItemIsReserved(t *testing.T) {
+	for to, want := range map[string]string{"": "", "run-1": "", "run-2": "run-2"} {
+		store := new(memstore.Store)
+		session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: group, Name: "run-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		over := make(chan error, 1)
+		go func() { over <- session.Run(ctx) }()
+		if _, err := session.TryAcquire(ctx, "a", shardlease.AcquireOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s := supervisor{Supervisor: shardlease.Supervisor{Store: store, Group: group, By: "supervisor"}, patience: time.Minute, to: to}
+		held, err := s.List(ctx)
+		if err != nil || len(held) != 1 {
+			t.Fatal(held, err)
+		}
+		if err := s.take(ctx, held[0], "a test"); err != nil {
+			t.Fatal(err)
+		}
+		if rows, err := s.List(ctx); err != nil || !rows[0].Owner.IsZero() || rows[0].Reserved.For != want {
+			t.Errorf("for %q: %v, %v", to, rows, err)
+		}
+		stop()
+		<-over
 	}
 }

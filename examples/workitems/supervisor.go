@@ -57,7 +57,7 @@ func (s *supervisor) run(ctx context.Context) error {
 }
 
 // take takes an item away from its holder, and reserves it for the run s.to. The reservation lasts for the patience of
-// the supervisor. If there is no such run, or it is the holder itself, take only releases the item.
+// the supervisor. If s.to is empty or names the holder itself, take only releases the item.
 func (s *supervisor) take(ctx context.Context, row lease.Row, why string) (err error) {
 	if s.to == "" || s.to == row.Owner.Name {
 		_, err = s.ForceRelease(ctx, row.Shard, row.Generation, why)

@@ -194,10 +194,11 @@ func (j *judge) steering() {
 }
 
 // wishes warns of each wish of an operator that stands. If a forgotten wish keeps shards where they are, no other
-// warning shows why.
+// warning shows why. Wishes of a newer version have no effect on the workers of this one, and no command lifts them.
 func (j *judge) wishes() {
 	for _, w := range j.Wishes {
-		if !w.Stands(j.At) {
+		known := w.Kind == lease.WishCordon || w.Kind == lease.WishDrain || w.Kind == lease.WishPause || w.Kind == lease.WishPin
+		if !known || !w.Stands(j.At) {
 			continue
 		}
 		lift := "lift " + string(w.Kind)

@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"fmt"
 	"log/slog"
 	"regexp"
 	"slices"
@@ -303,6 +304,29 @@ func TestWarningsByToldTimes(t *testing.T) {
 				t.Error("it does not end")
 			}
 		})
+	}
+}
+
+// TestWishes: each wish that stands has a warning, which names the worker that the wish is for if no such worker lives.
+// A wish that has ended has none, and so has one of a kind that only a newer version knows.
+func TestWishes(t *testing.T) {
+	of := settled(t)
+	of.wishes = []lease.Wish{
+		{Kind: lease.WishCordon, Subject: "a", By: "ann"},
+		{Kind: lease.WishDrain, Subject: "b", By: "ann", Until: of.clock().Add(-time.Second)},
+		{Kind: "freeze", Subject: "a", By: "ann"},
+		{Kind: lease.WishPin, Subject: "shard-0", To: "z", By: "ann", Until: of.clock().Add(time.Hour)},
+	}
+	var got []string
+	for _, w := range warned(of.look(), inspect.CodeWish) {
+		got = append(got, fmt.Sprint(w.Subject, " ", strings.Contains(w.Text, `no worker "z" lives`), " ", w.Do))
+	}
+	want := []string{
+		"a false If nobody needs it any more, `shardlease lift cordon a` ends it.",
+		"shard-0 true If nobody needs it any more, `shardlease lift pin shard-0` ends it.",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
