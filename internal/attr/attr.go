@@ -63,6 +63,7 @@ const (
 	Since       = "since"
 	Handoff     = "handoff"
 	Backoff     = "backoffMillis"
+	Address     = "address"
 
 	Revision = "revision" // of seats too
 	Pages    = "pages"

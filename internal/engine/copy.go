@@ -22,6 +22,7 @@ func (e *Engine) Clone() *Engine {
 	c.seat.former = slices.Clone(e.seat.former)
 	c.peers.all = slices.Clone(e.peers.all)
 	c.owners.all = slices.Clone(e.owners.all)
+	c.proofs.links = slices.Clone(e.proofs.links)
 	c.draft.writes = slices.Clone(e.draft.writes)
 	c.draft.next = slices.Clone(e.draft.next)
 	c.follow.reading.pages = slices.Clone(e.follow.reading.pages)
@@ -58,5 +59,5 @@ func (e *Engine) Hash() uint64 {
 		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
 	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.peers, e.reads, e.shards, e.owners, e.follow, e.watch, e.duty, e.sweep, e.draft, e.feed, e.facts, e.wishes, e.news, e.leave, e.health)
+	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.peers, e.reads, e.shards, e.owners, e.follow, e.watch, e.duty, e.proofs, e.sweep, e.draft, e.feed, e.facts, e.wishes, e.news, e.leave, e.health)
 }

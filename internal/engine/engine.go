@@ -116,6 +116,14 @@ func (e *Engine) take(in Input) {
 			s.prepared(t)
 			e.tend(s)
 		}
+	case Linked:
+		if e.proofs.linked(t, in) {
+			e.reads.seats.wanted, e.watch.check = true, true // the seat may be gone already, or newer
+			e.shards.tendAll(t)
+		}
+	case Deaf:
+		e.seat.deaf = true
+		e.faults.deaf.raise(t, t.now.Mono, "", in.Err)
 	case Stop:
 		if e.leave.stop(t) {
 			e.reads.look(t, 0)
@@ -161,7 +169,7 @@ func (e *Engine) live() {
 	health.NoSource = e.feed.blind()
 	says := lease.Says{
 		Leaving: e.leave.on, Freed: e.news.count, Revision: e.revision(), Missing: e.follow.missing,
-		Health: health, News: e.news.says(), Wants: e.shards.wants(),
+		Health: health, News: e.news.says(), Wants: e.shards.wants(), Address: e.seat.address(t),
 	}
 	hurry := e.hurry(t, says, e.news.added, e.shards.unsaid)
 	if e.seat.speaks(t, hurry) { // settles looks at every shard, which would cost too much in each step
@@ -181,6 +189,10 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 	t := &e.turn
 	if e.seat.phase == seated {
 		t.report(event.Event{Kind: event.Lost, Cause: cause, Err: err})
+	}
+	if e.seat.misjudged(t, cause) {
+		e.seat.hidden = t.now.Mono.Add(hideFor * t.cfg.TTL)
+		e.faults.misjudged.raise(t, t.now.Mono, "", &misjudgedError{e.seat.row.Address})
 	}
 	e.seat.lose()
 	e.shards.end(t, cause, err)
@@ -322,9 +334,20 @@ func (e *Engine) settled(in Settled) {
 func (e *Engine) seatSettled(in Settled) {
 	t := &e.turn
 	if in.Write.Op == lease.OpDelete && in.Write.Key().Name != string(e.seat.me) {
-		evicted, alive := e.peers.settled(t, e.seat.me, in)
+		inc, proof := lease.Incarnation(in.Write.Key().Name), error(nil)
+		dead := e.proofs.of(inc)
+		if dead != nil {
+			proof = dead.err
+		}
+		evicted, alive := e.peers.settled(t, e.seat.me, in, proof)
 		if evicted {
 			e.watch.self, e.watch.orphans = true, true
+			if dead != nil {
+				e.watch.again = min(e.watch.again, e.watch.since.Add(apartProof))
+			}
+		}
+		if alive && dead != nil { // a heartbeat came first: it may have been on its way when the worker died
+			dead.step, e.reads.seats.wanted = t.step, true
 		}
 		if e.reads.look(t, 0); evicted || alive {
 			e.reads.seats.soon(t, paceDying)
@@ -858,7 +881,12 @@ func (e *Engine) shed() {
 // keepWatching evicts, and in a large fleet ticks.
 func (e *Engine) keepWatching() {
 	t, rank := &e.turn, e.rank()
-	if e.watching() && e.peers.evict(t, e.seat.former, e.duty.reserve(t, rank)) {
+	if t.cfg.Deathwatch {
+		e.proofs.adjust(t, &e.peers, e.seat.former, rank < 0)
+		e.proofs.keep(t, &e.peers, &e.faults.unwatched)
+	}
+	if e.watching() && e.peers.evict(t, e.seat.former, e.duty.reserve(t, rank), &e.proofs, e.proofDelay()) {
+		e.reads.seats.wanted = e.reads.seats.wanted || e.proofs.any()
 		e.reads.seats.soon(t, 0)
 	}
 	if t.large && e.seat.capable() && !e.watch.spoilt && (rank == 0 || !e.leave.on) {

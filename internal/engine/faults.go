@@ -60,6 +60,10 @@ type faults struct {
 	unlisted fault   // the source has ceased to list shards that are not finished
 	stale    fault   // no plan is complete although one is needed
 
+	unwatched fault // peers do not answer at their addresses
+	deaf      fault // the listener of this worker has failed
+	misjudged fault // this worker was evicted although its lease was valid, and hides its address
+
 	rows      rowAnswers
 	scan      Instant           // when to check next whether a fault still lasts
 	malformed []malformedRecord // the records that no current listing could read
@@ -90,7 +94,8 @@ func newFaults() faults {
 		store: fault{kind: event.StoreFault}, slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
 		source: fault{kind: event.SourceFault}, restored: fault{kind: event.Restored}, unwell: fault{kind: event.Unwell},
 		silent: silence{fault: fault{kind: event.Silent}}, full: fault{kind: event.Full}, unlisted: fault{kind: event.Unlisted},
-		stale: fault{kind: event.PlanStale},
+		stale: fault{kind: event.PlanStale}, unwatched: fault{kind: event.Unwatched}, deaf: fault{kind: event.Unwatched},
+		misjudged: fault{kind: event.Misjudged},
 	}
 }
 
@@ -251,6 +256,9 @@ func (e *Engine) keepReporting() {
 		}
 	}
 	f.keepStale(t, &e.fleet)
+	if f.misjudged.on && !t.before(e.seat.hidden) {
+		f.misjudged.lower(t)
+	}
 	f.keep(t)
 }
 
@@ -280,7 +288,7 @@ func (f *faults) scans(t *turn) (now bool) {
 
 // keep repeats the reports of the faults that last.
 func (f *faults) keep(t *turn) {
-	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted, &f.stale} {
+	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted, &f.stale, &f.unwatched, &f.deaf, &f.misjudged} {
 		fault.keep(t)
 	}
 	for i := range f.malformed {

@@ -23,6 +23,7 @@ type fleet struct {
 	owners owners
 	watch  watch
 	duty   duty
+	proofs proofs
 
 	sessions bool // the group is one of sessions, and no worker may claim anything in it
 	planned  bool // this worker has seen a plan: the group is one of workers, whatever record replaces the plan later
@@ -57,15 +58,15 @@ func (f *fleet) reporter() bool {
 	}) == 0
 }
 
-// lives reports whether the heartbeats of a worker come in time, as this one has listed them, and whether
-// it says that its source does not answer. A worker that has just been named a watcher has not listed the
+// lives reports whether the heartbeats of a worker come in time, as this one has listed them, and nothing
+// proves that it is dead; and whether it says that its source does not answer. A worker that has just been named a watcher has not listed the
 // seats yet, and takes nobody for dead.
 func (f *fleet) lives(inc lease.Incarnation) (lives, blind bool) {
 	if inc == f.seat.me {
 		return true, f.seat.row.Health.NoSource
 	}
 	p := f.peers.find(inc)
-	return f.peers.seen == 0 || p != nil && !p.suspect, p != nil && p.seat.Health.NoSource
+	return f.peers.seen == 0 || p != nil && !p.suspect && f.proofs.of(inc) == nil, p != nil && p.seat.Health.NoSource
 }
 
 // audits reports whether this worker lists the rows from time to time: the first watcher, and in a
@@ -102,7 +103,7 @@ func (f *fleet) reserve() time.Duration {
 func (f *fleet) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
 	if f.watching() {
 		switch p := f.peers.find(inc); {
-		case p != nil && (p.suspect || f.dated()): // another worker may have evicted it
+		case p != nil && (p.suspect || f.proofs.of(inc) != nil || f.dated()): // another worker may have evicted it
 		case p != nil && (p.unreadable || p.seat.Confirmed()):
 			return alive, p.seat
 		case f.peers.begun >= since:
@@ -134,9 +135,20 @@ func (f *fleet) pace(t *turn, d time.Duration) time.Duration {
 	case (f.duty.large() || f.duty.crowded) && f.peers.seen == 0 && f.watching():
 		return 0 // only now it is known that this worker has to list all seats
 	case f.duty.large():
-		return t.jitter(f.duty.pace(t, f.rank(), f.peers.dying(t)))
+		return t.jitter(f.duty.pace(t, f.rank(), f.peers.dying(t) || f.proofs.any()))
+	case f.proofs.any():
+		d = min(d, paceMoving)
 	}
 	return t.jitter(min(d, f.peers.pace(t), f.watch.pace(t)))
+}
+
+// proofDelay is how long after the proof of a death this worker leaves the eviction to the watchers before it.
+func (f *fleet) proofDelay() time.Duration {
+	rank := f.duty.rank(f.seat.me, f.lives)
+	if rank < 0 {
+		rank = len(f.duty.watchers)
+	}
+	return time.Duration(rank) * paceProven
 }
 
 // hurry is when the seat has to be written although no heartbeat is due, because it differs from
@@ -147,7 +159,7 @@ func (f *fleet) hurry(t *turn, says lease.Says, news Instant, unsaid func([]leas
 	switch {
 	case f.seat.phase != seated:
 		return Never
-	case said.Leaving != says.Leaving, missing, ails(said.Health, says.Health), unsaid(said.Wants):
+	case said.Leaving != says.Leaving, said.Address != says.Address, missing, ails(said.Health, says.Health), unsaid(said.Wants):
 		return t.now.Mono
 	case said.Freed != says.Freed:
 		return max(news, f.seat.beat.sent.Add(t.beat/32)) // there may be more of it

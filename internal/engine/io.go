@@ -61,6 +61,8 @@ type Config struct {
 	Discard           bool          // a lease that is given up without a checkpoint becomes a tombstone
 	Order             checkpoint.Order
 	Commits           checkpoint.Policy
+	Deathwatch        bool   // it answers connections, and keeps connections to the workers that it watches
+	Address           string // where it answers them, as its seat shows; empty: its seat shows none
 }
 
 // An Unreadable is a record that is there and malformed.
@@ -167,8 +169,29 @@ type (
 		ID   uint64
 	}
 
+	// Linked reports one attempt to reach the peer of a [Link].
+	Linked struct {
+		Peer    lease.Incarnation
+		Address string
+		Shows   Shown
+		Err     error // what went wrong; nil if the peer answers
+	}
+
+	// Deaf: this worker does not answer connections any more, because its listener has failed.
+	Deaf struct{ Err error }
+
 	// Stop: finish in good order. Done comes true when it has.
 	Stop struct{}
+)
+
+// Shown is what an attempt to reach a peer has shown.
+type Shown uint8
+
+const (
+	Silent  Shown = iota // nothing: no connection, no answer in time, or one that makes no sense
+	Answers              // the peer answers
+	Refuses              // nobody listens at its address
+	Replies              // another incarnation answers there
 )
 
 func (Tick) input()         {}
@@ -185,6 +208,8 @@ func (Returned) input()     {}
 func (Prepared) input()     {}
 func (Acquire) input()      {}
 func (Forgo) input()        {}
+func (Linked) input()       {}
+func (Deaf) input()         {}
 func (Stop) input()         {}
 
 // A Shard is what a source says of one.
@@ -284,6 +309,19 @@ type (
 	// CallOff: the preparation is not needed any more; end its context.
 	CallOff struct{ Shard string }
 
+	// Answer: answer connections with this incarnation from now on.
+	Answer struct{ Incarnation lease.Incarnation }
+
+	// Link: keep a connection to the peer, and report each attempt to make one with Linked. A Link to
+	// another address of the same peer replaces the first.
+	Link struct {
+		Peer    lease.Incarnation
+		Address string
+	}
+
+	// Unlink: end the connection to the peer.
+	Unlink struct{ Peer lease.Incarnation }
+
 	// Tell: tell the observer.
 	Tell struct{ Event event.Event }
 )
@@ -302,3 +340,6 @@ func (CallOff) output()   {}
 
 func (Unavailable) output() {}
 func (Tell) output()        {}
+func (Answer) output()      {}
+func (Link) output()        {}
+func (Unlink) output()      {}

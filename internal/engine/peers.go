@@ -46,7 +46,8 @@ type peers struct {
 	seen    Instant // when they were last listed
 	begun   order   // the step in which the last consistent listing was sent; 0: there was none
 	evicted []deadSeat
-	mute    bool // the last listing could not read this worker's own seat
+	mute    bool  // the last listing could not read this worker's own seat
+	turned  order // the step in which this list was made or changed; 0: it is not the list of a watcher
 }
 
 // A deadSeat is an evicted seat. A listing may still show it that began before the deletion was
@@ -156,6 +157,7 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 	sortPeers(all)
 	next := peers{
 		all: all, changed: p.changed, from: cmp.Or(p.from, t.now.Mono), seen: t.now.Mono, begun: p.begun, evicted: p.evicted, mute: in.mute,
+		turned: t.step,
 	}
 	for i := range p.all {
 		old := &p.all[i]
@@ -292,9 +294,11 @@ func (p *peers) dying(t *turn) bool {
 }
 
 // evict deletes the seats whose heartbeat has stood still for their lease time and for reserve
-// longer, and at once those of this worker's former incarnations. It reports whether the seats
-// have to be listed first, because this worker was paused or a lease is shorter than its own.
-func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration) (look bool) {
+// longer, and at once those of this worker's former incarnations. A seat whose worker is proven to be dead is
+// deleted after proof, the pause for this worker's rank. It reports whether the seats
+// have to be listed first, because this worker was paused or a lease is shorter than its own, or to find out
+// whether such a seat still stands.
+func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration, proofs *proofs, proof time.Duration) (look bool) {
 	for i := range p.all {
 		of := &p.all[i]
 		if of.evict.try.sent {
@@ -302,8 +306,14 @@ func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration
 		}
 		patience := p.patience(t, of)
 		at := of.since.Add(patience + reserve)
+		dead := proofs.of(of.seat.Incarnation)
+		if dead != nil {
+			at = min(at, dead.proven.Add(proof))
+		}
 		switch mine := slices.Contains(former, of.seat.Incarnation); {
 		case !mine && t.before(at):
+		case dead != nil && (p.begun <= dead.step || t.now.Mono.Sub(p.seen) > paceProven):
+			look = true
 		case t.now.Mono.Sub(p.seen) > min(2*paceSuspect, patience/3):
 			look = true
 		case of.evict.try.due(t) && of.unreadable:
@@ -318,8 +328,9 @@ func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration
 }
 
 // settled takes the answer to an eviction, and reports whether the seat is gone by this
-// worker's own write, or a sign of life was found instead.
-func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, alive bool) {
+// worker's own write, or a sign of life was found instead. proof says what has proven the death; nil: the
+// lease has expired.
+func (p *peers) settled(t *turn, me lease.Incarnation, in Settled, proof error) (evicted, alive bool) {
 	of := p.find(lease.Incarnation(in.Write.Key().Name))
 	if of == nil {
 		return false, false
@@ -330,10 +341,10 @@ func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, ali
 		return false, false
 	case verdict == protocol.Stored:
 		if in.Err == nil { // otherwise another worker evicted it first
-			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.name(), Task: of.seat.Task})
+			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.name(), Task: of.seat.Task, Err: proof})
 		}
 		inc := of.seat.Incarnation
-		p.changed, p.evicted = t.now.Mono, append(slices.Clip(p.evicted), deadSeat{inc, t.step, of.written()})
+		p.turned, p.changed, p.evicted = t.step, t.now.Mono, append(slices.Clip(p.evicted), deadSeat{inc, t.step, of.written()})
 		p.all = slices.DeleteFunc(slices.Clone(p.all), func(q peer) bool { return q.seat.Incarnation == inc })
 		return true, false
 	}

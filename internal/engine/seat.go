@@ -46,6 +46,8 @@ type seat struct {
 	former []lease.Incarnation // earlier incarnations of this worker, whose seats may still exist
 	rest   Instant             // the worker takes no seat before
 	joined Instant             // when this seat was confirmed
+	hidden Instant             // until then the seat shows no address
+	deaf   bool                // the listener has failed: no seat of this worker shows an address any more
 }
 
 // A trust is the time in which this worker may believe in its own lease: a lease time from the
@@ -103,7 +105,21 @@ func (c *seat) fence(t *turn) (cause event.Cause, over bool) {
 // lose makes the worker forget its seat.
 func (c *seat) lose() {
 	former := append(slices.Clone(c.former), c.me)
-	*c = seat{former: former[max(0, len(former)-8):], table: tableCheck{restored: c.table.restored}}
+	*c = seat{former: former[max(0, len(former)-8):], table: tableCheck{restored: c.table.restored}, hidden: c.hidden, deaf: c.deaf}
+}
+
+// address returns the address that the seat shows at present; empty: none.
+func (c *seat) address(t *turn) string {
+	if c.deaf || t.cfg.Address == "" || t.before(c.hidden) {
+		return ""
+	}
+	return t.cfg.Address
+}
+
+// misjudged reports whether the seat was deleted although this worker lives and its lease was valid, while the
+// seat showed an address: another worker may have taken it for dead.
+func (c *seat) misjudged(t *turn, cause event.Cause) bool {
+	return c.phase == seated && cause == event.CauseExpired && c.row.Address != "" && t.now.Mono < c.trust.until && !c.trust.doubt
 }
 
 // capable reports whether this worker may claim.
@@ -163,6 +179,9 @@ func (c *seat) speaks(t *turn, hurry Instant) bool {
 func (c *seat) create(t *turn) {
 	s := t.stamp()
 	c.phase, c.me = creating, lease.Incarnation(s.ID)
+	if t.cfg.Deathwatch {
+		t.do(Answer{Incarnation: c.me})
+	}
 	w, err := protocol.Sit(lease.Seat{
 		Group: t.cfg.Group, Incarnation: c.me, Name: t.cfg.Name, Task: t.cfg.Task, TTL: t.cfg.TTL, MaxShards: int64(t.cfg.MaxShards),
 		Build: t.cfg.Build, Since: s.At, Handoff: t.cfg.Strategy, Backoff: cmp.Or(t.cfg.Backoff, -time.Millisecond),

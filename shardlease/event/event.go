@@ -48,6 +48,8 @@ const (
 	Unlisted                    // the source has ceased to list shards that are not finished; one worker reports it
 	Unwell                      // the handlers of this worker fail: it gets no shards, except for trials
 	PlanStale                   // no plan is complete although one is needed: shards may stay without an owner
+	Unwatched                   // Config.Deathwatch does not work between this worker and others: only lease times show these deaths
+	Misjudged                   // this worker was evicted while its lease was valid: for ten lease times its seat shows no address
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
 	// or returned an answer that cannot be used. Err is a *shardlease.HookError. If a store or
@@ -62,7 +64,8 @@ func (k Kind) String() string {
 		PeerSuspect: "peer-suspect", PeerEvicted: "peer-evicted", Started: "started", Ended: "ended", Requested: "requested",
 		Draining: "draining", Refused: "refused", Contended: "contended", Quarantined: "quarantined", Created: "created",
 		Removed: "removed", Retired: "retired", StoreFault: "store-fault", SourceFault: "source-fault",
-		Malformed: "malformed", Restored: "restored", CommitsFail: "commits-fail", Silent: "silent", Full: "full", Unlisted: "unlisted", Unwell: "unwell", PlanStale: "plan-stale", HookFault: "hook-fault",
+		Malformed: "malformed", Restored: "restored", CommitsFail: "commits-fail", Silent: "silent", Full: "full", Unlisted: "unlisted", Unwell: "unwell", PlanStale: "plan-stale",
+		Unwatched: "unwatched", Misjudged: "misjudged", HookFault: "hook-fault",
 	}
 	if k == 0 || int(k) >= len(names) {
 		return fmt.Sprintf("event-%d", uint8(k))
@@ -110,7 +113,7 @@ type Event struct {
 	Pending uint64        // of Ended: how many marks were never accepted
 
 	// Lasted, Over, Count and Shards describe a fault that lasts: StoreFault, SourceFault,
-	// Restored, CommitsFail, Silent, Full, Unlisted, Unwell or PlanStale. Such a fault is reported when it
+	// Restored, CommitsFail, Silent, Full, Unlisted, Unwell, PlanStale, Unwatched or Misjudged. Such a fault is reported when it
 	// begins, a lease time later, then at intervals that double up to an hour, and when it ends.
 	// One event reports it for all shards of this worker that it concerns; Full is about shards
 	// that no worker has, and Unlisted about those of all workers. Malformed has Lasted and Over
@@ -144,7 +147,7 @@ func (e Event) Level() slog.Level {
 	switch e.Kind {
 	case Lost, Restored, HookFault, CommitsFail:
 		return slog.LevelError
-	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed, Silent, Full, Unlisted, Unwell, PlanStale:
+	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed, Silent, Full, Unlisted, Unwell, PlanStale, Unwatched, Misjudged:
 		return slog.LevelWarn
 	case PeerSuspect, Requested, Draining, Contended, Retired:
 		return slog.LevelDebug

@@ -281,6 +281,7 @@ func fullSeat() lease.Seat {
 				{Kind: lease.NewsFinished, Shard: "a"}, {Kind: "telepathy", Shard: "a"},
 			},
 			Health: lease.Health{Unwell: "3 shards failed in a row", UnwellSince: at(6), Trial: true, Silent: 2, SilentSince: at(7), NoSource: true},
+			Address: "10.0.0.7:7946",
 		},
 		Build: "v1.2.3", Since: at(8), Handoff: "eager 20s force 0s", Backoff: -time.Millisecond,
 	}
@@ -398,7 +399,7 @@ func FuzzDecode(f *testing.F) {
 			attr.Beat: n, attr.Name: owner, attr.TTL: m, attr.Wants: []string{element}, attr.Leaving: flag,
 			attr.Revision: n, attr.Missing: n, attr.Settled: flag, attr.News: []string{element, owner}, attr.NewsLeft: n,
 			attr.Unwell: past, attr.UnwellSince: m, attr.Trial: flag, attr.Silent: n, attr.SilentSince: m, attr.NoSource: flag,
-			attr.Build: owner, attr.Since: m, attr.Handoff: owner, attr.Backoff: m,
+			attr.Address: past, attr.Build: owner, attr.Since: m, attr.Handoff: owner, attr.Backoff: m,
 			attr.Hold: state, attr.Give: state, attr.Pages: n, attr.Wishes: []string{element},
 		}
 		r, err := lease.Decode(item)

@@ -30,6 +30,10 @@ type Says struct {
 	News     []News
 	NewsLeft int64 // how many more news there were than a seat may have
 	Health   Health
+	// Address is where the worker answers connections with its incarnation, such as "10.0.0.7:7946". When
+	// nobody answers there any more, other workers may take it for dead. Empty: only the heartbeat counter
+	// shows whether it lives.
+	Address string
 }
 
 // A News is something that happened to one shard under one worker.
@@ -107,7 +111,7 @@ func (n News) validate() error {
 }
 
 func (s Says) validate() error {
-	errs := []error{s.validateWants(), s.validateNews(), validText("unwell", s.Health.Unwell, MaxName)}
+	errs := []error{s.validateWants(), s.validateNews(), validText("unwell", s.Health.Unwell, MaxName), validText("address", s.Address, MaxName)}
 	if min(s.Freed, s.Revision, s.Missing, s.NewsLeft, s.Health.Silent) < 0 {
 		errs = append(errs, invalid("freed, revision, missing, news left and silent", "must not be negative"))
 	}
@@ -164,6 +168,7 @@ func (s Says) encode(put func(string, any)) {
 	put(attr.Silent, s.Health.Silent)
 	put(attr.SilentSince, millis(s.Health.SilentSince))
 	put(attr.NoSource, s.Health.NoSource)
+	put(attr.Address, s.Address)
 }
 
 func texts[T fmt.Stringer](list []T) []string {
@@ -183,6 +188,7 @@ func (in *reader) says() Says {
 			Unwell: in.text(attr.Unwell), UnwellSince: in.time(attr.UnwellSince), Trial: in.flag(attr.Trial),
 			Silent: in.number(attr.Silent), SilentSince: in.time(attr.SilentSince), NoSource: in.flag(attr.NoSource),
 		},
+		Address: in.text(attr.Address),
 	}
 }
 

@@ -1,0 +1,179 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Proofs of deaths. A kernel closes the sockets of a killed process at once, and then refuses connections to
+// its address. So a connection may show a death long before the lease of the worker expires.
+//
+//	linked → confirmed → proven → the seat is evicted, and the link ends
+//	   ↑         ↑__________|  the worker answers after all
+//	   |_________|  the worker publishes another address
+//
+// The shell keeps the connections: Link asks for one, and Linked reports each attempt to make it. An attempt
+// proves a death only if the address has answered as this worker before, and now refuses connections or
+// answers as another incarnation. Everything else proves nothing: a closed connection, silence, an error.
+//
+// Called by the fleet: proven, for ranks and owners; and by the spine: adjust after each change of the
+// peers, linked with each attempt, keep in each step.
+//
+// Invariant: a proof is advice to evict early. The eviction is the same conditional deletion as after the
+// lease time, so no promise depends on whether the proof is right.
+// Invariant: an address is believed only after it has answered as the worker whose seat names it. A forged
+// address can therefore cost nobody a seat but the worker that publishes it.
+
+const (
+	paceProven = 100 * time.Millisecond // between the watchers that may evict a worker whose death is proven
+	apartProof = 250 * time.Millisecond // between two plans after such an eviction
+	hideFor    = 10                     // for so many lease times a worker hides its address after an eviction by mistake
+)
+
+// Proofs are this worker's connections to its peers, sorted by incarnation.
+type proofs struct {
+	links []link
+	at    order   // the step in which the peers changed that the links are adjusted to
+	scan  Instant // when to check next which peers cannot be reached
+}
+
+// A link is the connection to one peer.
+type link struct {
+	inc       lease.Incarnation
+	address   string
+	confirmed bool    // the address has answered as this peer
+	since     Instant // since when it has not answered as this peer; 0: it does
+	proven    Instant // when the death of the peer was proven; 0: it was not
+	step      order   // the step of the proof
+	err       error   // what the last failed attempt has shown
+}
+
+// find returns the link to a peer; nil: there is none.
+func (p *proofs) find(inc lease.Incarnation) *link {
+	return find(p.links, inc, func(l *link) lease.Incarnation { return l.inc })
+}
+
+// of returns the link that proves that a peer is dead; nil: none does.
+func (p *proofs) of(inc lease.Incarnation) *link {
+	if l := p.find(inc); l != nil && l.proven > 0 {
+		return l
+	}
+	return nil
+}
+
+// any reports whether a peer is proven to be dead whose seat this worker still knows.
+func (p *proofs) any() bool {
+	return slices.ContainsFunc(p.links, func(l link) bool { return l.proven > 0 })
+}
+
+// adjust makes one link to each peer whose seat has an address, and ends the others. none: this worker has no
+// rank among the watchers, and keeps no links. A worker that has lost its seat keeps its links until it has
+// listed the seats again.
+func (p *proofs) adjust(t *turn, of *peers, former []lease.Incarnation, none bool) {
+	all := of.all
+	switch {
+	case none && len(p.links) == 0, !none && (of.turned == 0 || of.turned == p.at):
+		return
+	case none:
+		all = nil
+	}
+	p.at = of.turned
+	links := make([]link, 0, len(p.links))
+	for i := range all {
+		q := &all[i]
+		inc, address := q.seat.Incarnation, q.seat.Address
+		if q.unreadable || address == "" || !q.seat.Confirmed() || slices.Contains(former, inc) {
+			continue
+		}
+		if old := p.find(inc); old != nil && old.address == address {
+			links = append(links, *old)
+			continue
+		}
+		links = append(links, link{inc: inc, address: address, since: t.now.Mono})
+		t.do(Link{Peer: inc, Address: address})
+	}
+	next := proofs{links: links, at: p.at, scan: p.scan}
+	for i := range p.links {
+		if inc := p.links[i].inc; next.find(inc) == nil {
+			t.do(Unlink{Peer: inc})
+		}
+	}
+	*p = next
+}
+
+// linked takes an attempt to reach a peer, and reports whether it has proven the peer's death.
+func (p *proofs) linked(t *turn, in Linked) (proven bool) {
+	l := p.find(in.Peer)
+	if l == nil || l.address != in.Address {
+		return false
+	}
+	if in.Shows == Answers {
+		l.confirmed, l.since, l.proven, l.err = true, 0, 0, nil
+		return false
+	}
+	if l.err = in.Err; l.since == 0 {
+		l.since = t.now.Mono
+	}
+	if in.Shows == Silent || !l.confirmed || l.proven > 0 {
+		return false
+	}
+	l.proven, l.step = t.now.Mono, t.step
+	return true
+}
+
+// keep reports the peers that have not been reached for a lease time.
+func (p *proofs) keep(t *turn, of *peers, unwatched *fault) {
+	if len(p.links) == 0 && !unwatched.on || t.before(p.scan) {
+		return
+	}
+	p.scan = t.now.Mono.Add(t.beat)
+	t.at(p.scan)
+	first, count := (*link)(nil), 0
+	for i := range p.links {
+		if l := &p.links[i]; l.since > 0 && l.proven == 0 && t.now.Mono >= l.since.Add(t.cfg.TTL) {
+			if count++; first == nil {
+				first = l
+			}
+		}
+	}
+	if count == 0 {
+		unwatched.lower(t)
+		return
+	}
+	name := string(first.inc)
+	if q := of.find(first.inc); q != nil {
+		name = q.name()
+	}
+	unwatched.raise(t, first.since, "", &unreachableError{count: count, name: name, address: first.address, err: first.err})
+}
+
+// An unreachableError says which workers do not answer at their addresses.
+type unreachableError struct {
+	count         int
+	name, address string
+	err           error
+}
+
+func (e *unreachableError) Error() string {
+	others := ""
+	if e.count > 1 {
+		others = fmt.Sprintf(" (and %d others)", e.count-1)
+	}
+	text := fmt.Sprintf("worker %q%s does not answer at its address %s: only its lease time will show its death", e.name, others, e.address)
+	if e.err != nil {
+		text += ": " + e.err.Error()
+	}
+	return text
+}
+
+func (e *unreachableError) Unwrap() error { return e.err }
+
+// A misjudgedError says that this worker was evicted although its lease was valid.
+type misjudgedError struct{ address string }
+
+func (e *misjudgedError) Error() string {
+	return fmt.Sprintf("the seat was deleted although its lease was valid: by hand, or because a connection to %s seemed to prove this worker's death", e.address)
+}
