@@ -38,6 +38,7 @@ type fleet struct {
 	slow   func(n *member, o engine.Output) time.Duration // how long a call takes in addition; nil: none does
 	polled func(n *member)                                // answers a poll of the source; nil: each worker sees what source lists
 	quick  bool                                           // calls and answers take no time
+	wires  *virtual.Wires                                 // nil: workers have no deathwatch
 }
 
 // A member is one worker of a fleet.
@@ -86,6 +87,10 @@ func (f *fleet) join() *member {
 	f.nodes = append(f.nodes, n)
 	c := f.config
 	c.Name = n.Name
+	if f.wires != nil {
+		f.wires.Join(&n.Process)
+		c.Deathwatch, c.Address = true, n.Name
+	}
 	n.Boot(0, func() virtual.Engine { return virtual.New(c, n.Moment()) })
 	return n
 }

@@ -312,8 +312,8 @@ func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration
 		}
 		switch mine := slices.Contains(former, of.seat.Incarnation); {
 		case !mine && t.before(at):
-		case dead != nil && (p.begun <= dead.step || t.now.Mono.Sub(p.seen) > paceProven):
-			look = true
+		case dead != nil && (p.begun <= dead.step || proof > 0 && p.seen < dead.proven.Add(proof-paceProven/2)):
+			look = true // the watchers before this one may have deleted it
 		case t.now.Mono.Sub(p.seen) > min(2*paceSuspect, patience/3):
 			look = true
 		case of.evict.try.due(t) && of.unreadable:

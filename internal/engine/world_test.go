@@ -35,8 +35,9 @@ type world struct {
 	steps  int    // of all engines
 	salt   string // of the chance of every step: another one is another seed
 	calls  map[string]int
-	server *server       // nil: it has time for everybody
-	polled time.Duration // how long the source takes
+	server *server        // nil: it has time for everybody
+	polled time.Duration  // how long the source takes
+	wires  *virtual.Wires // nil: workers have no deathwatch
 }
 
 // A node is one worker of the world.
@@ -132,6 +133,10 @@ func (w *world) join(name string, c engine.Config) *node {
 func (n *node) enter(c engine.Config) {
 	c.Name, n.patience = n.Name, c.TTL/4
 	n.w.nodes = append(n.w.nodes, n)
+	if wires := n.w.wires; wires != nil {
+		wires.Join(&n.Process)
+		c.Deathwatch, c.Address = true, n.Name
+	}
 	n.Boot(0, func() virtual.Engine { return twinned{virtual.New(c, n.Moment()), n.w} })
 }
 

@@ -52,6 +52,8 @@ type Shell interface {
 	Over(h *Handler, o engine.Over)
 	Committed(h *Handler, o engine.Committed)
 	Prepare(o engine.Prepare)
+	// Wire carries out an Answer, a Link or an Unlink. Process has this method.
+	Wire(o engine.Output)
 	Tell(e event.Event)
 }
 
@@ -116,6 +118,8 @@ func (h *Host) CarryOut(o engine.Output) {
 		h.Shell.Committed(h.Handlers.Of(o.Tenure), o)
 	case engine.Prepare:
 		h.Shell.Prepare(o)
+	case engine.Answer, engine.Link, engine.Unlink:
+		h.Shell.Wire(o)
 	case engine.Tell:
 		h.Shell.Tell(o.Event)
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // A Clock is how time passes on one machine.
@@ -42,6 +43,7 @@ type Process struct {
 	backlog []func()      // what came while the process was paused
 	armed   time.Duration // when the timer fires that counts
 	timer   uint64        // the number of that timer
+	answering
 }
 
 // Boot starts a process with the engine that create returns. Its monotonic clock starts at base.
@@ -53,6 +55,7 @@ func (p *Process) Boot(base time.Duration, create func() Engine) {
 	*p = Process{
 		Host: Host{Shell: p.Shell, Wake: engine.Never}, Time: p.Time, Name: p.Name, Input: input,
 		Clock: Clock{Base: base, Rate: p.Clock.Rate, Wall: p.Clock.Wall}, life: p.life + 1, up: true, timer: p.timer,
+		answering: answering{wires: p.wires, links: map[lease.Incarnation]*wire{}},
 	}
 	if p.Clock.Rate == 0 {
 		p.Clock.Rate = 1000
@@ -65,7 +68,10 @@ func (p *Process) Boot(base time.Duration, create func() Engine) {
 // Its Handlers stay as they were.
 func (p *Process) Kill() {
 	p.life++
-	p.up, p.paused, p.backlog = false, false, nil
+	p.up, p.paused, p.backlog, p.links = false, false, nil, nil
+	if p.wires != nil {
+		p.wires.Cut(p)
+	}
 }
 
 // Up reports whether the process runs, or is paused.

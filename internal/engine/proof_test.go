@@ -1,0 +1,322 @@
+package engine_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/virtual"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A watched world is one whose workers have a deathwatch.
+func newWatched(t testing.TB, shards int, names string, ttl time.Duration) *world {
+	w := newWorld(t, shards)
+	w.wires = new(virtual.Wires)
+	c := config(rebalance.Cooperative)
+	c.TTL, c.Audit = ttl, max(ttl, time.Minute)
+	w.fleet(names, c)
+	w.until(3*ttl, w.even)
+	w.run(3 * ttl)
+	return w
+}
+
+// named returns the worker of that name that lives.
+func (w *world) named(name string) *node {
+	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.Name == name && n.Up() })
+	return w.nodes[i]
+}
+
+// deletions returns how many deletions of seats the other workers have sent since then.
+func (w *world) deletions(since time.Duration) (n int) {
+	for _, node := range w.nodes {
+		own := node.Engine.Status().Incarnation
+		for _, s := range node.sent {
+			send, ok := s.Output.(engine.Send)
+			if ok && s.at >= since && send.Write.Op == lease.OpDelete && send.Write.Key().Kind == lease.KindSeat && send.Write.Key().Name != string(own) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// seatOf returns the seat of the worker of that name.
+func (w *world) seatOf(name string) (of lease.Seat) {
+	for _, r := range w.table.Records("g", lease.KindSeat) {
+		if seat, ok := r.(lease.Seat); ok && seat.Name == name {
+			of = seat
+		}
+	}
+	return of
+}
+
+// TestProvenDeaths: the shards of killed workers are held again in less than a second, whatever the lease time,
+// also those of the planner, of two workers that die together, and of all workers but one.
+func TestProvenDeaths(t *testing.T) {
+	for _, ttl := range []time.Duration{10 * time.Second, time.Minute} {
+		for _, dies := range []string{"a", "b", "c", "d", "e", "ab", "de", "abcd", "abcdefg"} {
+			w := newWatched(t, 40, "abcdefgh", ttl)
+			since := w.Now()
+			for _, name := range dies {
+				w.named(string(name)).Kill()
+			}
+			if took := w.until(ttl, w.held); took > time.Second {
+				t.Errorf("T = %v, %s die: all are held after %v", ttl, dies, took)
+			}
+			w.run(ttl)
+			if n := w.deletions(since); n != len(dies) {
+				t.Errorf("T = %v, %s die: %d deletions of seats", ttl, dies, n)
+			}
+			for _, n := range w.nodes {
+				for _, e := range n.of(event.PeerEvicted) {
+					if n.Up() && e.Err == nil {
+						t.Errorf("%s evicts %s and does not say why", n.Name, e.Peer)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestDeathsOneByOne: three workers die within a second. Plans after such evictions may follow each other
+// by a quarter of a second.
+func TestDeathsOneByOne(t *testing.T) {
+	w := newWatched(t, 40, "abcdefgh", time.Minute)
+	for _, name := range "bdf" {
+		w.named(string(name)).Kill()
+		w.run(300 * time.Millisecond)
+	}
+	if took := w.until(time.Minute, w.held); took > 500*time.Millisecond {
+		t.Errorf("all are held %v after the last death", took)
+	}
+}
+
+// TestSilenceProvesNothing: connections that break, an address that does not answer, a peer that answers
+// with nonsense, a paused process.
+func TestSilenceProvesNothing(t *testing.T) {
+	w := newWatched(t, 12, "abc", 10*time.Second)
+	since, b := w.Now(), w.named("b")
+	w.wires.Lie = func(_, to *virtual.Process, truth engine.Shown) engine.Shown {
+		if to.Name == "b" {
+			return engine.Silent
+		}
+		return truth
+	}
+	w.wires.Cut(&b.Process)
+	w.run(10 * time.Second)
+	b.Pause()
+	w.run(5 * time.Second)
+	b.Resume(nil)
+	w.run(10 * time.Second)
+	if n := w.deletions(since); n > 0 || len(w.named("a").of(event.Unwatched)) == 0 {
+		t.Errorf("%d deletions; reported: %v", n, w.named("a").of(event.Unwatched))
+	}
+	w.wires.Lie = nil
+	w.run(time.Minute)
+	if told := w.named("a").of(event.Unwatched); !told[len(told)-1].Over {
+		t.Errorf("the peer answers again, and the last report is %v", told[len(told)-1])
+	}
+	b.Kill()
+	if took := w.until(time.Minute, w.held); took > time.Second {
+		t.Errorf("the connection was made again, and b is missed after %v", took)
+	}
+}
+
+// TestAddressThatNeverAnswered: an address that refuses connections from the first attempt proves nothing: it
+// may be wrong. Nor does one where other workers answer.
+func TestAddressThatNeverAnswered(t *testing.T) {
+	for _, lie := range []engine.Shown{engine.Refuses, engine.Replies} {
+		w := newWorld(t, 12)
+		w.wires = &virtual.Wires{Lie: func(_, to *virtual.Process, truth engine.Shown) engine.Shown {
+			if to.Name == "b" {
+				return lie
+			}
+			return truth
+		}}
+		w.fleet("abc", config(rebalance.Cooperative))
+		w.run(time.Minute)
+		if n := w.deletions(0); n > 0 || !w.even() {
+			t.Errorf("%d deletions; held: %v", n, w.counts())
+		}
+		if told := w.named("a").of(event.Unwatched); len(told) == 0 || told[0].Err == nil {
+			t.Errorf("reported: %v", told)
+		}
+		w.named("b").Kill() // its lease time shows that
+		w.until(14*time.Second, w.held)
+	}
+}
+
+// TestWrongProof: the address of a living worker refuses connections. The worker is evicted once, as if it had
+// died: its shards move and no promise is broken. It then hides its address for ten lease times.
+func TestWrongProof(t *testing.T) {
+	for _, lie := range []engine.Shown{engine.Refuses, engine.Replies} {
+		w := newWatched(t, 12, "abc", 10*time.Second)
+		b := w.named("b")
+		w.wires.Lie = func(_, to *virtual.Process, truth engine.Shown) engine.Shown {
+			if to.Name == "b" {
+				return lie
+			}
+			return truth
+		}
+		since := w.Now()
+		w.wires.Cut(&b.Process)
+		w.run(5 * time.Second)
+		if n := w.deletions(since); n != 1 || len(b.of(event.Misjudged)) != 1 || w.seatOf("b").Address != "" {
+			t.Fatalf("%d deletions; %v; the seat is %v", n, b.of(event.Misjudged), w.seatOf("b"))
+		}
+		w.until(20*time.Second, w.even)
+		w.run(70 * time.Second)
+		if n := w.deletions(since); n != 1 {
+			t.Errorf("after the first mistake %d more", n-1)
+		}
+		w.wires.Lie = nil
+		w.run(40 * time.Second)
+		told := b.of(event.Misjudged)
+		if last := told[len(told)-1]; !last.Over || w.seatOf("b").Address != "b" {
+			t.Errorf("after ten lease times: %v, and the seat is %+v", last, w.seatOf("b"))
+		}
+		b.Kill()
+		if took := w.until(time.Minute, w.held); took > time.Second {
+			t.Errorf("the address is believed again, and b is missed after %v", took)
+		}
+	}
+}
+
+// TestRestartAtTheSameAddress: a process is killed, and the next one of the machine answers at once.
+func TestRestartAtTheSameAddress(t *testing.T) {
+	w := newWatched(t, 12, "abc", time.Minute)
+	b := w.named("b")
+	b.Kill()
+	c := config(rebalance.Cooperative)
+	c.TTL, c.Name, c.Deathwatch, c.Address = time.Minute, "b", true, "b"
+	b.Handlers = nil
+	b.Boot(w.Now(), func() virtual.Engine { return virtual.New(c, b.Moment()) })
+	if took := w.until(time.Minute, w.held); took > 1500*time.Millisecond {
+		t.Errorf("all are held after %v", took)
+	}
+	w.until(5*time.Second, w.even)
+}
+
+// TestDeafWorker: a worker whose listener has failed removes its address from its seat, and is not taken for
+// dead.
+func TestDeafWorker(t *testing.T) {
+	w := newWatched(t, 12, "abc", 10*time.Second)
+	b, since := w.named("b"), w.Now()
+	b.step(engine.Deaf{Err: errors.New("accept: no more files")})
+	w.run(100 * time.Millisecond)
+	if at := w.seatOf("b"); at.Address != "" || len(b.of(event.Unwatched)) != 1 {
+		t.Errorf("the seat is %+v; reported: %v", at, b.of(event.Unwatched))
+	}
+	w.run(4 * time.Second)
+	w.wires.Lie = func(*virtual.Process, *virtual.Process, engine.Shown) engine.Shown { return engine.Refuses }
+	w.wires.Cut(&b.Process)
+	w.run(30 * time.Second)
+	if n := w.deletions(since); n > 0 {
+		t.Errorf("%d deletions", n)
+	}
+}
+
+// TestAddressIsHiddenFirst: the address vanishes from the seat, and the connections break before the watchers
+// have listed the seats again. The heartbeat without the address refuses their deletions.
+func TestAddressIsHiddenFirst(t *testing.T) {
+	w := newWatched(t, 12, "abc", 10*time.Second)
+	b := w.named("b")
+	b.step(engine.Deaf{Err: errors.New("accept: no more files")})
+	w.run(10 * time.Millisecond) // the heartbeat is stored
+	w.wires.Lie = func(*virtual.Process, *virtual.Process, engine.Shown) engine.Shown { return engine.Refuses }
+	w.wires.Cut(&b.Process)
+	w.run(30 * time.Second)
+	if lost := b.of(event.Lost); len(lost) > 0 {
+		t.Errorf("b was evicted: %v", lost)
+	}
+}
+
+// TestCleanStopIsNoDeath: the seat of a worker that has stopped is gone before its address refuses. Nobody
+// deletes a seat that is gone.
+func TestCleanStopIsNoDeath(t *testing.T) {
+	w := newWatched(t, 12, "abc", 10*time.Second)
+	b, since := w.named("b"), w.Now()
+	b.step(engine.Stop{})
+	w.until(time.Minute, b.Engine.Done)
+	b.Kill()
+	w.run(30 * time.Second)
+	if n := w.deletions(since); n > 0 {
+		t.Errorf("%d deletions", n)
+	}
+}
+
+// TestHeartbeatOnItsWay: the last heartbeat of a killed worker arrives after others have listed the seats for
+// its death. The deletion is refused, and made again on the new heartbeat.
+func TestHeartbeatOnItsWay(t *testing.T) {
+	w := newWatched(t, 12, "abc", time.Minute)
+	b := w.named("b")
+	at := len(b.sent)
+	beat := func() (lease.Write, bool) {
+		for _, s := range b.sent[at:] {
+			if send, ok := s.Output.(engine.Send); ok && send.Write.Key().Kind == lease.KindSeat {
+				return send.Write, true
+			}
+		}
+		return lease.Write{}, false
+	}
+	for {
+		if write, ok := beat(); ok {
+			b.Kill()
+			w.After(8*time.Millisecond, func() { _, _ = w.table.Write(b.Sender(), write) })
+			break
+		}
+		w.run(50 * time.Microsecond)
+	}
+	if took := w.until(time.Minute, w.held); took > 1500*time.Millisecond {
+		t.Errorf("all are held after %v", took)
+	}
+}
+
+// TestDeathwatchCostsNothing: a settled fleet makes the same calls with a deathwatch as without.
+func TestDeathwatchCostsNothing(t *testing.T) {
+	calls := func(wires *virtual.Wires) (n int) {
+		w := newWorld(t, 40)
+		w.wires = wires
+		w.fleet("abcdefgh", config(rebalance.Cooperative))
+		w.until(time.Minute, w.even)
+		w.run(time.Minute)
+		clear(w.calls)
+		w.run(10 * time.Minute)
+		for _, count := range w.calls {
+			n += count
+		}
+		return n
+	}
+	with, without := calls(new(virtual.Wires)), calls(nil)
+	if d := with - without; d*100 > without || -d*100 > without {
+		t.Errorf("%d calls with a deathwatch, %d without", with, without)
+	}
+}
+
+// TestProvenDeathsInALargeFleet: only the watchers keep connections. They evict at once; the other workers
+// read the plan once per heartbeat.
+func TestProvenDeathsInALargeFleet(t *testing.T) {
+	f := newFleet(t, 0, 0, rebalance.Cooperative)
+	f.wires = new(virtual.Wires)
+	f.config.TTL = time.Minute
+	for range 40 {
+		f.source.Shards = append(f.source.Shards, engine.Shard{Name: "shard-" + string(rune('A'+len(f.source.Shards)))})
+	}
+	for range 20 {
+		f.join()
+	}
+	f.until(3*time.Minute, f.even)
+	f.Run(3 * time.Minute)
+	for _, n := range f.nodes[:3] {
+		n.Kill()
+		if took := f.until(time.Minute, f.held); took > f.config.TTL/3+2*time.Second {
+			t.Errorf("after the death of %s all are held after %v", n.Name, took)
+		}
+		f.Run(2 * time.Minute)
+	}
+}

@@ -1,0 +1,125 @@
+package virtual
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Wires are the connections that processes keep to each other: what package deathwatch does with sockets.
+// The address of a process is its name. When a process ends, its connections break at once, and its address
+// refuses others until the next process of the machine answers there.
+type Wires struct {
+	// Lie replaces what an attempt shows; nil: it shows the truth. A lie about a connection that is already
+	// made begins when Cut breaks the connection.
+	Lie func(from, to *Process, truth engine.Shown) engine.Shown
+
+	all []*Process // whose addresses were used
+}
+
+// A wire is the connection that a process keeps to a peer, or tries to make.
+type wire struct {
+	link   engine.Link
+	made   bool
+	serial uint64 // counts attempts: only the last one counts
+	pause  time.Duration
+}
+
+const (
+	wireDelay  = time.Millisecond // until an attempt, or a break, is noticed
+	firstPause = 20 * time.Millisecond
+	longPause  = 30 * time.Second
+)
+
+var errWire = errors.New("no connection")
+
+// Join makes a process reachable at its name.
+func (w *Wires) Join(p *Process) {
+	p.wires = w
+	w.all = append(w.all, p)
+}
+
+// Wire carries out an Answer, a Link or an Unlink.
+func (p *Process) Wire(o engine.Output) {
+	if p.wires == nil {
+		return
+	}
+	switch o := o.(type) {
+	case engine.Answer:
+		if p.answers != o.Incarnation {
+			p.answers = o.Incarnation
+			p.wires.Cut(p)
+		}
+	case engine.Link:
+		l := &wire{link: o, pause: firstPause}
+		p.links[o.Peer] = l
+		p.attempt(l, wireDelay)
+	case engine.Unlink:
+		delete(p.links, o.Peer)
+	}
+}
+
+// Cut breaks all connections to a process. Their other ends try at once to make new ones.
+func (w *Wires) Cut(to *Process) {
+	for _, p := range w.all {
+		for _, peer := range slices.Sorted(maps.Keys(p.links)) {
+			if l := p.links[peer]; l.made && l.link.Address == to.Name {
+				l.made = false
+				p.attempt(l, wireDelay)
+			}
+		}
+	}
+}
+
+// attempt tries to reach the peer, and again until it is reached.
+func (p *Process) attempt(l *wire, after time.Duration) {
+	l.serial++
+	mine := l.serial
+	p.Later(after, func() {
+		if p.links[l.link.Peer] != l || l.serial != mine {
+			return
+		}
+		in := engine.Linked{Peer: l.link.Peer, Address: l.link.Address, Shows: p.wires.show(p, l.link), Err: errWire}
+		if l.made = in.Shows == engine.Answers; l.made {
+			in.Err, l.pause = nil, firstPause
+		} else {
+			p.attempt(l, l.pause)
+			l.pause = min(2*l.pause, longPause)
+		}
+		p.Input(in)
+	})
+}
+
+// show returns what an attempt shows.
+func (w *Wires) show(from *Process, to engine.Link) (shown engine.Shown) {
+	for _, p := range w.all {
+		if p.Name != to.Address {
+			continue
+		}
+		switch {
+		case !p.up:
+			shown = engine.Refuses
+		case p.paused || p.answers == "":
+			shown = engine.Silent
+		case p.answers == to.Peer:
+			shown = engine.Answers
+		default:
+			shown = engine.Replies
+		}
+		if w.Lie != nil {
+			shown = w.Lie(from, p, shown)
+		}
+	}
+	return shown
+}
+
+// answering is what a process has to do with wires.
+type answering struct {
+	wires   *Wires
+	answers lease.Incarnation
+	links   map[lease.Incarnation]*wire
+}
