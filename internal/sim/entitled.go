@@ -16,7 +16,7 @@ func (j *judge) judgeSeat(w lease.Write, by virtual.Sender) {
 	inc := lease.Incarnation(w.Key().Name)
 	s := j.seats[inc]
 	if s == nil {
-		s = &sitting{by: by}
+		s = &sitting{by: by, began: j.w.Now()}
 		j.seats[inc] = s
 	}
 	if w.Op != lease.OpDelete {
@@ -30,7 +30,7 @@ func (j *judge) judgeSeat(w lease.Write, by virtual.Sender) {
 	}
 	old := w.Old.(lease.Seat)
 	still := j.w.Now() - s.beaten
-	if s.by != by && !s.gone && still < slack(old.TTL) && !j.lately() {
+	if s.by != by && !s.gone && still < slack(old.TTL) && !j.lately() && !j.w.proven(inc, s) {
 		j.w.fault("S4: %s evicted %s (%s), which had stood still for %v only", by.Name, inc, s.by.Name, still)
 	}
 	s.gone = true
@@ -121,7 +121,7 @@ func (j *judge) entitledHeir(h *handler, before, after lease.Row) {
 	if s != nil && !s.gone && j.sits(before.Owner.Incarnation) && !j.lately() {
 		j.w.fault("S4: %v was recovered by %v, and its owner's seat is there", before, after.Owner)
 	}
-	if h == nil || h.Over || h.returned || !h.n.well() || h.n.Clock.Slept > 0 || j.lately() {
+	if h == nil || h.Over || h.returned || !h.n.well() || h.n.Clock.Slept > 0 || j.lately() || s != nil && j.w.proven(before.Owner.Incarnation, s) {
 		return
 	}
 	j.w.fault("%v was recovered by %s while its holder still trusts itself", h, after.Owner.Name)

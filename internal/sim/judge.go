@@ -44,6 +44,7 @@ type ending struct {
 
 // A sitting is what is known of one seat.
 type sitting struct {
+	began  time.Duration
 	beaten time.Duration // when it was last written
 	by     virtual.Sender
 	gone   bool // it was deleted; if it is there again, by a late twin

@@ -52,6 +52,7 @@ type node struct {
 func (w *world) addNode(name string) *node {
 	n := &node{w: w, Process: virtual.Process{Time: &w.Time, Name: name, Clock: virtual.Clock{Rate: 1000}}}
 	n.Shell, n.Input = n, n.input
+	w.wires.Join(&n.Process)
 	w.nodes = append(w.nodes, n)
 	return n
 }
@@ -59,6 +60,9 @@ func (w *world) addNode(name string) *node {
 // boot starts a process.
 func (n *node) boot(c engine.Config) {
 	c.Name = n.Name
+	if n.w.watchful {
+		c.Deathwatch, c.Address = true, n.Name
+	}
 	n.w.disturb()
 	*n = node{w: n.w, Process: n.Process, config: c, calls: n.calls, resumes: n.resumes, blocked: n.blocked, mute: n.mute, sending: map[string]lease.WriteID{}, host: n.w.drawHost()}
 	n.Boot(n.w.Now(), func() virtual.Engine {

@@ -64,6 +64,8 @@ const (
 	MalformedTarget              // a target cannot be read for a while
 	SickHost                     // a process starts in which every handler fails, hangs or marks nothing
 	BusyHost                     // a process starts in which every step takes a while, so that inputs queue
+	Unreachable                  // for a while, one node's address does not answer
+	Mistaken                     // … refuses connections, or another incarnation answers there, although the node lives
 	faultKinds                   // how many there are
 )
 
@@ -75,7 +77,7 @@ func (f Fault) String() string {
 		"handler return", "handler release", "prepare slow", "prepare failed", "source fault", "source lacks", "split", "merge",
 		"mode change", "forced release", "restore", "restore, clocks off",
 		"malformed row", "malformed seat", "deploy", "rebirth", "advice", "advice deleted", "wished", "planner paused", "rack crash",
-		"malformed plan", "malformed target", "sick host", "busy host", "?",
+		"malformed plan", "malformed target", "sick host", "busy host", "unreachable", "mistaken", "?",
 	}[min(f, faultKinds)]
 }
 

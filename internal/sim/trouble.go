@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -47,6 +48,9 @@ func (w *world) drawTrouble(all []Fault) trouble {
 	}
 	if w.forgetful() {
 		t.kinds = append(t.kinds, SourceLacks)
+	}
+	if w.watchful {
+		t.kinds = append(t.kinds, Unreachable, Mistaken)
 	}
 	some := func(most float64) float64 {
 		if w.likely(0.5) {
@@ -150,8 +154,43 @@ func (w *world) happens(f Fault, n *node) bool {
 		return w.rackCrash()
 	case SourceLacks:
 		return w.lack(n)
+	case Unreachable:
+		return w.lieAbout(n, engine.Silent)
+	case Mistaken:
+		return w.lieAbout(n, pick(w, engine.Refuses, engine.Replies))
 	}
 	return false
+}
+
+// lieAbout makes the address of a node show something else than the truth, for up to three lease times.
+func (w *world) lieAbout(n *node, shows engine.Shown) bool {
+	if _, lied := w.lies[n.Name]; lied || !n.Up() {
+		return false
+	}
+	w.lies[n.Name] = shows
+	w.wires.Cut(&n.Process)
+	w.After(w.between(0, 3*w.set.ttl), func() { delete(w.lies, n.Name) })
+	return true
+}
+
+// lie is what an attempt to reach a node shows.
+func (w *world) lie(_, to *virtual.Process, truth engine.Shown) engine.Shown {
+	shows, lied := w.lies[to.Name]
+	if !lied {
+		return truth
+	}
+	if shows != engine.Silent {
+		w.mistaken[to.Name] = w.Now()
+	}
+	return shows
+}
+
+// proven reports whether a connection may have proven the death of an incarnation: its process is dead or has
+// taken another seat, or its address has lied since.
+func (w *world) proven(inc lease.Incarnation, s *sitting) bool {
+	at, lied := w.mistaken[s.by.Name]
+	lives := func(n *node) bool { return n.Up() && n.Sender() == s.by && n.me == inc }
+	return w.watchful && (lied && at >= s.began || !slices.ContainsFunc(w.nodes, lives))
 }
 
 func (w *world) pauses(n *node, d time.Duration, suspended bool) bool {
@@ -341,6 +380,7 @@ func (w *world) quiet() {
 		w.adopt()
 	}
 	w.rewish(func([]lease.Wish) []lease.Wish { return nil })
+	clear(w.lies)
 	for _, n := range w.nodes {
 		n.blocked, n.mute, n.lacks = [2]bool{}, false, nil
 		if n.Paused() {

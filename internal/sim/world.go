@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -40,6 +41,11 @@ type world struct {
 	peace    bool // trouble has ended
 	strict   bool // calm for long enough: bounds hold
 	snare    bool // the next worker that writes a plan is stopped in the middle
+
+	wires    virtual.Wires
+	watchful bool                     // workers have a deathwatch
+	lies     map[string]engine.Shown  // what the addresses of some nodes show instead of the truth
+	mistaken map[string]time.Duration // until when an address last seemed to prove the death of its node
 }
 
 func newWorld(seed uint64) *world {
@@ -48,6 +54,8 @@ func newWorld(seed uint64) *world {
 	w.table = virtual.Table{Store: w.store, Watcher: w.judge, Unreadable: map[lease.Key]bool{}, Time: &w.Time}
 	w.reports.idle, w.reports.shards = map[string]time.Duration{}, map[string]time.Duration{}
 	w.After(0, w.keepNaming)
+	w.watchful = rand.New(rand.NewPCG(seed, 0xdea7)).IntN(3) == 0 // drawn apart, so that all else of a seed is as it would be
+	w.lies, w.mistaken, w.wires.Lie = map[string]engine.Shown{}, map[string]time.Duration{}, w.lie
 	return w
 }
 
