@@ -1,0 +1,101 @@
+// Package deathwatch shows over sockets that the process of a worker has died, long before the
+// worker's lease expires.
+//
+// When a process is killed, its kernel closes its sockets at once, and from then on the kernel
+// refuses connections to the address where the process listened. A worker listens with a [Server].
+// Its peers keep one connection each to it, with [Links], and dial again when that connection ends.
+// This package holds the connections and reports what each attempt has shown, as a [Result]. It
+// decides nothing.
+//
+// # What proves, and what does not
+//
+// A refused connection proves that nobody listens at the address. Another incarnation that answers
+// proves that the address has passed to another process, or that the worker has started again.
+// Nothing else proves anything. A connection that ends proves nothing: a network, a firewall or a
+// full [Server] can end it. Silence proves nothing: a process that is paused, a machine that is
+// overloaded and a network that is cut are silent too.
+//
+// A refusal is about the worker only as far as the address is. The address must be an IP address
+// and a port of the worker's machine, as the watcher reaches it. A refusal proves nothing if
+//
+//   - a proxy, a load balancer or a service address stands in between: it refuses on its own behalf,
+//   - a firewall rejects the connection with an answer, instead of discarding it,
+//   - the address means the watcher's own machine: see [Links.Watch],
+//   - the worker lives, but its listener is closed: see [Server.Serve],
+//   - the worker runs on Windows, which also refuses a connection if too many wait to be accepted.
+//
+// A watcher that has once been [Confirmed] at an address knows that most of this does not apply.
+//
+// # Invariants
+//
+//   - Refused and Other are reported only for an attempt that began after the call of [Links.Watch].
+//   - A worker that lives and whose listener is open is never Refused by a [Server], however many
+//     connections it has: a full one accepts and closes, which is Silent.
+//   - Nothing that arrives is kept. A server never reads, and a link reads at most 128 bytes.
+//   - A quiet connection needs no timer. It needs a goroutine at the watcher, and none at the server.
+//   - A listener, a connection or a dialer that panics is one that has failed.
+package deathwatch
+
+import (
+	"fmt"
+	"net"
+)
+
+// An Outcome is what one attempt to reach a peer has shown.
+type Outcome uint8
+
+const (
+	Confirmed Outcome = iota + 1 // the peer answered as the incarnation that was asked for
+	Refused                      // the address refuses connections: nobody listens there
+	Other                        // another incarnation answered
+	Silent                       // anything else: time-outs, resets, unreachable hosts, garbage, an empty answer. It proves nothing
+)
+
+func (o Outcome) String() string {
+	if o < Confirmed || o > Silent {
+		return fmt.Sprintf("outcome %d", uint8(o))
+	}
+	return [...]string{"confirmed", "refused", "other", "silent"}[o-Confirmed]
+}
+
+// A Result is what one attempt to reach one peer has shown.
+type Result struct {
+	Peer    string  // the incarnation that was asked for
+	Outcome Outcome // what the attempt has shown
+	As      string  // the incarnation that answered, if the outcome is Confirmed or Other
+	Err     error   // why there was no answer, if the outcome is Refused or Silent
+}
+
+// guarded calls f, and returns a panic of it as an error. Listeners, connections and dialers may be
+// a user's: a fault in them must not end the worker.
+func guarded(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
+}
+
+// hangUp closes a connection. It is not called under a lock, because closing may take time: a TLS
+// connection sends a last message.
+func hangUp(conn net.Conn) { _ = guarded(conn.Close) }
+
+// keepAlive makes the kernel probe a quiet connection, with Go's default times, also if a listener or
+// a dialer has turned that off. A machine that loses its power or its network closes nothing. Without
+// probes the read of a link would wait forever, and a server would keep the connection of a watcher
+// that is gone.
+func keepAlive(conn net.Conn) {
+	if tcp := tcpOf(conn); tcp != nil {
+		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true})
+	}
+}
+
+// tcpOf returns the TCP connection that conn is or wraps, as a TLS connection does, or nil.
+func tcpOf(conn net.Conn) *net.TCPConn {
+	if wraps, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = wraps.NetConn()
+	}
+	tcp, _ := conn.(*net.TCPConn)
+	return tcp
+}

@@ -1,0 +1,144 @@
+package deathwatch
+
+import (
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain runs the tests, or a process of peers for a test.
+func TestMain(m *testing.M) {
+	if n := os.Getenv(peersVariable); n != "" {
+		runPeers(n)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const limit = 5 * time.Second // how long a test waits for what must happen
+
+// listen returns a listener on a free port of the loopback.
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// A served is a server that is being served.
+type served struct {
+	*Server
+	address string
+	end     chan error // what Serve has returned
+	wg      sync.WaitGroup
+}
+
+// serve runs a server on a listener until the test ends.
+func serve(t testing.TB, l net.Listener, incarnation string) *served {
+	s := &served{Server: NewServer(l), end: make(chan error, 1)}
+	if l.Addr() != nil {
+		s.address = l.Addr().String()
+	}
+	s.Answer(incarnation)
+	s.wg.Go(func() { s.end <- s.Serve(s.wg.Go) })
+	t.Cleanup(func() {
+		s.Close()
+		s.wg.Wait()
+	})
+	return s
+}
+
+// A watcher is a Links that records its reports.
+type watcher struct {
+	*Links
+	wg      sync.WaitGroup
+	results chan Result
+}
+
+// watch returns links without a peer, until the test ends.
+func watch(t testing.TB, dial Dialer) *watcher {
+	w := &watcher{results: make(chan Result, 10_000)}
+	w.Links = NewLinks(dial, w.wg.Go, func(r Result) { w.results <- r })
+	t.Cleanup(func() {
+		w.Close()
+		w.wg.Wait()
+	})
+	return w
+}
+
+// next returns the next report.
+func (w *watcher) next(t testing.TB) Result {
+	t.Helper()
+	select {
+	case r := <-w.results:
+		return r
+	case <-time.After(limit):
+		t.Fatal("no report")
+		return Result{}
+	}
+}
+
+// expect waits for a report of an outcome about a peer. Until then only Silent may be reported.
+func (w *watcher) expect(t testing.TB, peer string, want Outcome) Result {
+	t.Helper()
+	for {
+		r := w.next(t)
+		if r.Peer == peer && r.Outcome == want {
+			return r
+		}
+		if r.Outcome != Silent {
+			t.Fatalf("report %+v, want %s of %s", r, want, peer)
+		}
+	}
+}
+
+// only requires that nothing but an outcome is reported for a time, and at least once.
+func (w *watcher) only(t testing.TB, want Outcome, d time.Duration) {
+	t.Helper()
+	for some, end := 0, time.After(d); ; some++ {
+		select {
+		case r := <-w.results:
+			if r.Outcome != want {
+				t.Fatalf("report %+v, want only %s", r, want)
+			}
+		case <-end:
+			if some == 0 {
+				t.Fatalf("no report in %v", d)
+			}
+			return
+		}
+	}
+}
+
+// quiet requires that nothing is reported for a time.
+func (w *watcher) quiet(t testing.TB, d time.Duration) {
+	t.Helper()
+	select {
+	case r := <-w.results:
+		t.Fatalf("report %+v, want none", r)
+	case <-time.After(d):
+	}
+}
+
+func TestDeathIsSeen(t *testing.T) {
+	s, w := serve(t, listen(t), "a-1"), watch(t, nil)
+	w.Watch("a-1", s.address)
+	w.expect(t, "a-1", Confirmed)
+	w.quiet(t, 50*time.Millisecond)
+	began := time.Now()
+	s.Close()
+	r := w.expect(t, "a-1", Refused)
+	if took := time.Since(began); took > 200*time.Millisecond || r.Err == nil {
+		t.Errorf("refused after %v: %v", took, r.Err)
+	}
+	if err := <-s.end; err != nil {
+		t.Errorf("Serve returns %v after Close", err)
+	}
+	w.only(t, Refused, 200*time.Millisecond)
+}

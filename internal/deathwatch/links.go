@@ -1,0 +1,272 @@
+package deathwatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	dialTime   = time.Second // how long a dial may take
+	readTime   = time.Second // how long the answer may take after the dial
+	firstPause = 20 * time.Millisecond
+	lastPause  = 30 * time.Second
+	settled    = time.Second // a connection that has stood for so long resets the pause
+)
+
+// A Dialer connects to an address of a peer; the network is always tcp. It must return when its
+// context ends, because the goroutine of its link waits for it. Its error may wrap ECONNREFUSED only
+// if the machine of the peer has refused the connection, and not if a proxy has, or only one of
+// several machines.
+type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Links keep one connection to each peer that is watched, and report what each attempt to connect
+// has shown.
+//
+// A link dials, reads the answer, and reports. If the peer is confirmed, the link waits until the
+// connection ends, and dials again. Otherwise it dials again after a pause. Pauses start short, because a
+// process that is killed may close its connections before its listener: the first dial can still
+// be accepted, and then be reset.
+type Links struct {
+	dial   Dialer
+	start  func(func())
+	report func(Result)
+
+	mu     sync.Mutex
+	idle   *sync.Cond // a report has returned
+	links  map[string]*link
+	closed bool
+}
+
+// A link is the connection to one peer, or the attempts to connect. One goroutine runs it.
+type link struct {
+	peer, address string
+	ctx           context.Context // ends with the link
+	cancel        context.CancelFunc
+
+	// Guarded by Links.mu:
+	ended     bool
+	reporting bool     // report is being called
+	conn      net.Conn // the connection; nil: none
+}
+
+// NewLinks returns links that dial with dial; nil: with a net.Dialer. The function start runs its
+// argument on a goroutine; the caller waits for these, after Close.
+//
+// The function report is called on the goroutine of a link. It must return soon. It must neither call
+// Watch, Drop or Close nor wait for a goroutine that does: these wait for a report that is under way.
+func NewLinks(dial Dialer, start func(func()), report func(Result)) *Links {
+	if dial == nil {
+		dial = dialEach
+	}
+	l := &Links{dial: dial, start: start, report: report, links: map[string]*link{}}
+	l.idle = sync.NewCond(&l.mu)
+	return l
+}
+
+// Watch begins to watch a peer, which is an incarnation, at an address. If the peer is already watched at
+// another address, that link ends.
+//
+// An address without a host, or with the unspecified one, as in "[::]:7070", is never dialled: it
+// means the watcher's own machine, whose refusal says nothing about the peer.
+func (l *Links) Watch(peer, address string) {
+	k := &link{peer: peer, address: address}
+	l.mu.Lock()
+	last := l.links[peer]
+	if l.closed || last != nil && last.address == address {
+		l.mu.Unlock()
+		return
+	}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	l.links[peer] = k
+	l.mu.Unlock()
+	if last != nil {
+		l.end(last)
+	}
+	l.start(func() { l.run(k) })
+}
+
+// Drop ends the link to a peer. After Drop has returned, nothing is reported about the peer.
+func (l *Links) Drop(peer string) {
+	l.mu.Lock()
+	k := l.links[peer]
+	delete(l.links, peer)
+	l.mu.Unlock()
+	if k != nil {
+		l.end(k)
+	}
+}
+
+// Close ends all links. After Close has returned, nothing is reported, and all goroutines of the
+// links return soon.
+func (l *Links) Close() {
+	l.mu.Lock()
+	all := l.links
+	l.links, l.closed = map[string]*link{}, true
+	l.mu.Unlock()
+	for _, k := range all {
+		l.end(k)
+	}
+}
+
+// end ends a link, and waits for a report that is under way.
+func (l *Links) end(k *link) {
+	l.mu.Lock()
+	k.ended = true
+	conn := k.conn
+	l.mu.Unlock()
+	k.cancel()
+	if conn != nil {
+		hangUp(conn)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k.reporting {
+		l.idle.Wait()
+	}
+}
+
+// run is the goroutine of a link.
+func (l *Links) run(k *link) {
+	defer k.cancel()
+	for pause := firstPause; k.ctx.Err() == nil; {
+		conn, result := l.attempt(k)
+		l.deliver(k, result)
+		stood := time.Duration(0)
+		if conn != nil {
+			stood = wait(conn)
+			l.release(k, conn)
+		}
+		if stood >= settled {
+			pause = firstPause
+			continue
+		}
+		// A connection that has ended soon is followed by a pause too. Otherwise more watchers than a
+		// server keeps connections would push out each other without end.
+		if !sleep(k.ctx, jittered(pause)) {
+			return
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// attempt dials a peer and reads its answer. It returns the connection if the peer is confirmed.
+func (l *Links) attempt(k *link) (net.Conn, Result) {
+	conn, err := l.connect(k)
+	if err != nil {
+		if refuses(err) {
+			return nil, Result{Peer: k.peer, Outcome: Refused, Err: err}
+		}
+		return nil, Result{Peer: k.peer, Outcome: Silent, Err: err}
+	}
+	var as string
+	err = guarded(func() (err error) {
+		as, err = ask(conn)
+		return err
+	})
+	switch {
+	case err != nil:
+		l.release(k, conn)
+		return nil, Result{Peer: k.peer, Outcome: Silent, Err: err}
+	case as != k.peer:
+		l.release(k, conn)
+		return nil, Result{Peer: k.peer, Outcome: Other, As: as}
+	}
+	return conn, Result{Peer: k.peer, Outcome: Confirmed, As: as}
+}
+
+// connect dials a peer. The connection belongs to the link from then on.
+func (l *Links) connect(k *link) (conn net.Conn, err error) {
+	if err := elsewhere(k.address); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(k.ctx, dialTime)
+	defer cancel()
+	err = guarded(func() (err error) {
+		conn, err = l.dial(ctx, "tcp", k.address)
+		return err
+	})
+	if err == nil && conn == nil {
+		err = errors.New("the dialer returned no connection")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	l.mu.Lock()
+	ended := k.ended
+	k.conn = conn
+	l.mu.Unlock()
+	if ended {
+		l.release(k, conn)
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+// release closes the connection of a link.
+func (l *Links) release(k *link, conn net.Conn) {
+	l.mu.Lock()
+	k.conn = nil
+	l.mu.Unlock()
+	hangUp(conn)
+}
+
+// deliver reports a result, unless the link has ended. The lock is not held during the report, so end
+// waits until the report has returned.
+func (l *Links) deliver(k *link, r Result) {
+	l.mu.Lock()
+	k.reporting = !k.ended
+	live := k.reporting
+	l.mu.Unlock()
+	if !live {
+		return
+	}
+	l.report(r)
+	l.mu.Lock()
+	k.reporting = false
+	l.mu.Unlock()
+	l.idle.Broadcast()
+}
+
+// ask reads the answer of a peer within its time. After it, the connection has no time limit.
+func ask(conn net.Conn) (string, error) {
+	if err := conn.SetDeadline(time.Now().Add(readTime)); err != nil {
+		return "", err
+	}
+	as, err := readAnswer(conn)
+	if err != nil {
+		return "", err
+	}
+	keepAlive(conn)
+	return as, conn.SetDeadline(time.Time{})
+}
+
+// wait waits until a connection ends or sends anything, and returns how long that took.
+func wait(conn net.Conn) time.Duration {
+	began := time.Now()
+	_ = guarded(func() error {
+		_, err := conn.Read(make([]byte, 1))
+		return err
+	})
+	return time.Since(began)
+}
+
+// sleep waits for a time, and reports whether the context has not ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// jittered returns three quarters of a pause up to the whole of it, so that many watchers of one peer
+// do not dial at the same moment.
+func jittered(pause time.Duration) time.Duration { return pause - rand.N(pause/4) }

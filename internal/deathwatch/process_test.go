@@ -1,0 +1,86 @@
+package deathwatch
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// peersVariable makes the test binary run as many peers as its value says.
+const peersVariable = "DEATHWATCH_PEERS"
+
+// runPeers runs peers p-0, p-1 and so on, prints their addresses, and waits for the end of stdin.
+func runPeers(count string) {
+	n, err := strconv.Atoi(count)
+	for i := range n {
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			break
+		}
+		s := NewServer(l)
+		s.Answer(fmt.Sprintf("p-%d", i))
+		go s.Serve(func(f func()) { go f() })
+		fmt.Println(l.Addr())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	io.Copy(io.Discard, os.Stdin)
+}
+
+// startPeers starts a process of n peers, and returns it with their addresses.
+func startPeers(t *testing.T, n int) (*exec.Cmd, []string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), peersVariable+"="+strconv.Itoa(n)), os.Stderr
+	_, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	var addresses []string
+	for lines := bufio.NewScanner(out); len(addresses) < n && lines.Scan(); {
+		addresses = append(addresses, strings.TrimSpace(lines.Text()))
+	}
+	if len(addresses) < n {
+		t.Fatalf("%d peers of %d have started", len(addresses), n)
+	}
+	return cmd, addresses
+}
+
+// TestKilledProcess: the death of a process that is killed is seen at once, because its kernel
+// closes its sockets.
+func TestKilledProcess(t *testing.T) {
+	cmd, addresses := startPeers(t, 1)
+	w := watch(t, nil)
+	w.Watch("p-0", addresses[0])
+	w.expect(t, "p-0", Confirmed)
+	began := time.Now()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, "p-0", Refused)
+	took := time.Since(began)
+	t.Logf("refused %v after the kill", took)
+	if took > 300*time.Millisecond {
+		t.Errorf("refused %v after the kill", took)
+	}
+}

@@ -1,0 +1,7 @@
+package deathwatch
+
+import "syscall"
+
+// refusals returns the errors of a dial to an address where nobody listens. The sockets of Windows
+// return WSAECONNREFUSED, which package syscall does not name.
+func refusals() []error { return []error{syscall.ECONNREFUSED, syscall.Errno(10061)} }

@@ -1,0 +1,217 @@
+package deathwatch
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	answerTime   = time.Second // how long an answer may take, with the handshake of TLS
+	maxAnswering = 64          // the most connections that are being answered
+	maxKept      = 128         // the most connections that are kept after their answer
+	smallBuffer  = 4 << 10     // the receive buffer of a kept connection
+	firstRetry   = 5 * time.Millisecond
+	lastRetry    = time.Second
+)
+
+// A Server answers each connection with the incarnation of its worker, and with nothing else.
+//
+// A connection is first being answered, on a goroutine of its own that ends within a second. Then
+// it is kept, without a goroutine. Nobody is authenticated, so both are limited: what a client sends is
+// never read, and the oldest kept connection is closed for a new one. A peer whose connection was
+// closed dials again, so a hostile client can cost a worker its proof of life for a while, but it
+// cannot make a peer believe that the worker is dead.
+type Server struct {
+	listener net.Listener
+	done     chan struct{} // closed by Close
+
+	mu          sync.Mutex
+	closed      bool
+	incarnation string              // what to answer; "": nothing
+	answered    string              // the last incarnation that was not "": what all kept connections were answered
+	answering   map[*visit]struct{} // the connections that are being answered
+	kept        []net.Conn          // the connections after their answer, the oldest first
+}
+
+// A visit is a connection that is being answered. A connection itself is no key of a map, because a
+// user's may be of a type that cannot be compared.
+type visit struct{ conn net.Conn }
+
+// NewServer returns a server that has the listener. The server answers nothing until Answer is
+// called.
+func NewServer(l net.Listener) *Server {
+	return &Server{listener: l, done: make(chan struct{}), answering: map[*visit]struct{}{}}
+}
+
+// Serve accepts connections until Close is called, and then returns nil, or until the listener fails
+// for good, and then returns the error. Errors that call themselves temporary, such as too many open
+// files, are retried. The function start runs its argument on a goroutine; the caller waits for
+// these, after Close.
+//
+// If the listener has failed, the kept connections stay open, and the listener is not closed: as long
+// as it is open, the kernel does not refuse connections on behalf of a worker that lives. If somebody
+// else has closed it, peers that dial from then on are refused, although the worker lives. So a
+// worker whose Serve returns an error must not be watched any longer: it withdraws its address, or
+// ends its incarnation.
+func (s *Server) Serve(start func(func())) error {
+	for pause := firstRetry; ; {
+		conn, err := s.accept()
+		switch {
+		case s.isClosed():
+			if err == nil {
+				hangUp(conn)
+			}
+			return nil
+		case err == nil:
+			s.admit(conn, start)
+			pause = firstRetry
+			continue
+		case !isTemporary(err):
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-s.done:
+		}
+		pause = min(2*pause, lastRetry)
+	}
+}
+
+// accept returns the next connection. A listener that returns neither a connection nor an error has
+// failed for good: to ask it again could be an endless loop.
+func (s *Server) accept() (conn net.Conn, err error) {
+	err = guarded(func() (err error) {
+		conn, err = s.listener.Accept()
+		return err
+	})
+	if err == nil && conn == nil {
+		err = errors.New("the listener returned no connection")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("accept: %w", err)
+	}
+	return conn, nil
+}
+
+// isTemporary reports whether Accept may succeed later. The standard library's listeners say so
+// if files or memory are short, or if the client has given up.
+func isTemporary(err error) bool {
+	t, ok := errors.AsType[interface {
+		error
+		Temporary() bool
+	}](err)
+	return ok && guarded(func() error {
+		if !t.Temporary() {
+			return err
+		}
+		return nil
+	}) == nil
+}
+
+// admit begins to answer a connection, or closes it at once if too many are being answered.
+func (s *Server) admit(conn net.Conn, start func(func())) {
+	v := &visit{conn}
+	s.mu.Lock()
+	inc, full := s.incarnation, s.closed || len(s.answering) >= maxAnswering
+	if inc != "" && !full {
+		s.answering[v] = struct{}{}
+	}
+	s.mu.Unlock()
+	if inc == "" || full {
+		hangUp(conn)
+		return
+	}
+	start(func() {
+		err := guarded(func() error { return answer(conn, inc) })
+		if closing := s.settle(v, inc, err == nil); closing != nil {
+			hangUp(closing)
+		}
+	})
+}
+
+// answer sends the answer within its time, and prepares the connection to be kept.
+func answer(conn net.Conn, incarnation string) error {
+	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
+		return err
+	}
+	if _, err := conn.Write(answerOf(incarnation)); err != nil {
+		return err
+	}
+	if tcp := tcpOf(conn); tcp != nil {
+		// The kernel holds what a client sends, because nobody reads it. Only after the answer,
+		// because a handshake of TLS with a long certificate is slow with a small buffer.
+		_ = tcp.SetReadBuffer(smallBuffer)
+	}
+	keepAlive(conn)
+	return conn.SetDeadline(time.Time{})
+}
+
+// settle keeps a connection that was answered as inc, and returns the connection that must be
+// closed, if any: this one, or the oldest.
+func (s *Server) settle(v *visit, inc string, ok bool) net.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.answering, v)
+	if !ok || s.closed || inc != s.answered {
+		return v.conn
+	}
+	s.kept = append(s.kept, v.conn)
+	if len(s.kept) <= maxKept {
+		return nil
+	}
+	oldest := s.kept[0]
+	s.kept = append(s.kept[:0], s.kept[1:]...)
+	return oldest
+}
+
+// Answer sets the incarnation to answer from now on. Without one, new connections are closed without
+// an answer, and the kept ones stay. An incarnation that no answer can contain counts as none.
+//
+// If the incarnation changes to another one, all kept connections are closed. So the peers dial
+// again, and learn that the incarnation they watch has ended.
+func (s *Server) Answer(incarnation string) {
+	if !valid(incarnation) {
+		incarnation = ""
+	}
+	s.mu.Lock()
+	s.incarnation = incarnation
+	var closing []net.Conn
+	if incarnation != "" && incarnation != s.answered {
+		s.answered, closing, s.kept = incarnation, s.kept, nil
+	}
+	s.mu.Unlock()
+	for _, conn := range closing {
+		hangUp(conn)
+	}
+}
+
+// Close closes the listener and then all connections, so that peers that dial again are refused. Serve
+// and all goroutines of the server return soon after.
+func (s *Server) Close() {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.closed = true
+	close(s.done)
+	closing := s.kept
+	for v := range s.answering {
+		closing = append(closing, v.conn)
+	}
+	s.kept = nil
+	s.mu.Unlock()
+	_ = guarded(s.listener.Close)
+	for _, conn := range closing {
+		hangUp(conn)
+	}
+}
+
+func (s *Server) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
