@@ -124,6 +124,10 @@ type Config struct {
 	// workers one of them does it for all, 400 rows a second, which may take longer.
 	AuditEvery time.Duration
 
+	// Deathwatch lets the other workers see at once that the process of this one has died, and this
+	// worker see their deaths. Default off: a library opens no port unasked.
+	Deathwatch Deathwatch
+
 	// KeepUnlisted keeps shards running that the source lists no more although they are not
 	// finished. By default their handlers wind down ([event.CauseUnlisted]) when two complete
 	// listings in a row of the owner's source have lacked them, and their children no longer wait.
@@ -162,6 +166,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.times(&f)
 	c.counts(&f)
 	c.strategies(&f)
+	c.deathwatch(&f)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -312,6 +317,7 @@ func (c Config) engine(fault func(shard string, err error)) engine.Config {
 		Planner: c.Planner, MaxShards: c.MaxShards, MaxMoves: c.MaxMoves,
 		StallAfter: c.StallAfter, CommitTimeout: c.CommitTimeout, MaxAttempts: int64(c.MaxAttempts), Backoff: c.Backoff, MaxBackoff: c.MaxBackoff,
 		Audit: c.AuditEvery, Poll: c.PollEvery, KeepUnlisted: c.KeepUnlisted, Order: setApart(c.Order, fault), Commits: c.Commit,
+		Deathwatch: c.Deathwatch.on(),
 	}
 }
 

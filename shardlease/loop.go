@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/deathwatch"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/fence"
@@ -41,6 +42,8 @@ type run struct {
 	prepare     map[string]*preparation
 	deadlines   map[time.Duration]deadline // by limit
 	flights     flights
+	answers     *deathwatch.Server // nil: this worker does not listen
+	links       *deathwatch.Links  // nil: there is no deathwatch
 	slow        slowness
 	marks       engine.Batch   // the marks of a turn of the loop; empty between turns
 	sourceDue   engine.Instant // until when the source may take to answer
@@ -56,7 +59,12 @@ func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 	}
 	r.calls, r.cancelCalls = context.WithCancel(r.values)
 	r.order = guarded(r.config.Order, r.hookFault)
-	r.engine = w.engine(r.config.engine(r.hookFault), r.moment())
+	c := r.config.engine(r.hookFault)
+	if c.Deathwatch {
+		c.Address = r.listen()
+		r.watch()
+	}
+	r.engine = w.engine(c, r.moment())
 	w.begin(r.start)
 	return r
 }
@@ -237,6 +245,14 @@ func (r *run) carryOut(o engine.Output) {
 		r.over(o)
 	case engine.Unavailable:
 		r.worker.refuse(o)
+	case engine.Answer:
+		if r.answers != nil {
+			r.answers.Answer(string(o.Incarnation))
+		}
+	case engine.Link:
+		r.links.Watch(string(o.Peer), o.Address)
+	case engine.Unlink:
+		r.links.Drop(string(o.Peer))
 	case engine.Tell:
 		r.report(o.Event)
 	}
@@ -281,6 +297,7 @@ func (r *run) over(o engine.Over) {
 func (r *run) finish() {
 	r.worker.end(waiting)
 	r.cancelCalls()
+	r.endWatch()
 	for _, e := range r.episode {
 		end := e.tenure.end(event.CauseStopped)
 		e.tenure.conclude(end)

@@ -236,6 +236,7 @@ func (w *state) moves() []move {
 	}
 	for i := range w.nodes {
 		all = append(all, w.nodeMoves(i)...)
+		all = append(all, w.wireMoves(i)...)
 	}
 	return slices.Concat(all, w.deletions(), w.wishes(), w.commands())
 }

@@ -93,7 +93,7 @@ func (w *state) next(newest bool) bool {
 			}
 		}
 	}
-	if w.story.Sessions != nil && w.nextOfSessions() {
+	if w.story.Sessions != nil && w.nextOfSessions() || w.nextWire() {
 		return true
 	}
 	if len(w.calls) == 0 {

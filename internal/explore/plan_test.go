@@ -103,6 +103,33 @@ func TestWishes(t *testing.T) {
 	}
 }
 
+// TestDeathwatch goes through what fleets come to whose workers keep connections to each other, and are told at
+// any time that a peer is dead. From every state the fleet reaches its goal, if nothing more goes wrong.
+func TestDeathwatch(t *testing.T) {
+	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
+		for _, s := range []explore.Story{
+			{Name: "a crash and a fault", Workers: 2, Shards: 1, Settled: 2, Crashes: 1, Faults: 1},
+			{Name: "a crash of two, and a mark", Workers: 3, Shards: 2, Settled: 3, Crashes: 2, Marks: 1},
+			{Name: "a wrong proof", Workers: 2, Shards: 1, Settled: 2, Proofs: 1},
+			{Name: "two wrong proofs", Workers: 2, Shards: 2, Settled: 2, Proofs: 2},
+			{Name: "a wrong proof, a fault and a mark", Workers: 2, Shards: 1, Settled: 2, Proofs: 1, Faults: 1, Marks: 1},
+			{Name: "a wrong proof and a pause", Workers: 2, Shards: 1, Settled: 2, Proofs: 1, Pauses: 1},
+			{Name: "a wrong proof and a stop", Workers: 2, Shards: 1, Settled: 2, Proofs: 1, Stops: 1},
+			{Name: "a wrong proof and a join", Workers: 3, Shards: 2, Settled: 2, Proofs: 1},
+		} {
+			t.Run(mode.String()+": "+s.Name, func(t *testing.T) {
+				t.Parallel()
+				s.Mode, s.Goal, s.Watchful, s.For = mode, true, true, 12*time.Second
+				r, err := explore.Explore(s, *states/8)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%d states, depth %d, complete: %t", r.States, r.Depth, r.Complete)
+			})
+		}
+	}
+}
+
 func wishStories() []explore.Story {
 	wish := func(kind lease.WishKind, subject, to string) lease.Wish {
 		return lease.Wish{Kind: kind, Subject: subject, To: to, By: "operator"}

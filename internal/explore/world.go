@@ -41,6 +41,7 @@ type Story struct {
 	Fails   int // handlers that return with an error
 	Deletes int // deletions of the plan or of a target by hand
 	Wishes  int // how often an operator makes or lifts one of Wish
+	Proofs  int // how often a worker is told that a peer is dead that lives
 	// For is how long the fleet is followed.
 	For time.Duration
 
@@ -48,6 +49,7 @@ type Story struct {
 	Lists    map[int]string // what the sources of some workers list; the others list all shards
 	Prelude  func(*Prelude) // what happens before the exploration begins, after the first workers settled
 	Sessions *Sessions      // what may happen to sessions; nil: the engines are workers
+	Watchful bool           // workers have a deathwatch
 	Goal     bool           // the goal has to be reached from every state
 }
 
@@ -89,6 +91,7 @@ type node struct {
 	paused  bool
 	wait    []engine.Input // what arrives while it is paused
 	caller                 // only of a session
+	wired                  // only of a worker with a deathwatch
 }
 
 // A call is on its way to the store.
@@ -132,6 +135,9 @@ func (w *state) enter(i int) {
 		Handoff: w.story.Mode, Planner: rebalance.Even{}, MaxMoves: 100,
 		Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Hour, Poll: time.Hour,
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: -1},
+	}
+	if w.story.Watchful {
+		c.Deathwatch, c.Address = true, n.name()
 	}
 	n.Engine = w.maker()(c, n.Moment())
 	w.step(i, engine.Tick{})
@@ -307,7 +313,7 @@ func (w *state) advises(by virtual.Sender, before, after lease.Record) {
 func (w *state) expired(old lease.Row) {
 	i := int(old.Owner.Name[0] - 'a')
 	n := &w.nodes[i]
-	if n.dead || n.paused {
+	if n.dead || n.paused || n.lied {
 		return
 	}
 	h := n.Handlers.Of(engine.Tenure{Shard: old.Shard, Generation: old.Generation})
@@ -338,7 +344,7 @@ func (w *state) put(key lease.Key, r lease.Record) (before lease.Record) {
 
 // counts is how often what may still happen.
 func (s *Story) counts() []int {
-	counts := []int{s.Crashes, s.Pauses, s.Faults, s.Marks, s.Stops, s.Fails, s.Deletes, s.Wishes}
+	counts := []int{s.Crashes, s.Pauses, s.Faults, s.Marks, s.Stops, s.Fails, s.Deletes, s.Wishes, s.Proofs}
 	if s.Sessions != nil {
 		counts = append(counts, s.Sessions.Acquires, s.Sessions.Forgoes, s.Sessions.Releases, s.Sessions.Commands)
 	}
@@ -355,6 +361,7 @@ func (w *state) hash() uint64 {
 		active virtual.Handlers
 		wake   time.Duration
 		caller caller
+		wired  wired
 	}
 	type sent struct {
 		node     int
@@ -373,7 +380,7 @@ func (w *state) hash() uint64 {
 		n := &w.nodes[i]
 		k := known{dead: true}
 		if n.Engine != nil && !n.dead {
-			k = known{n.thought(), false, n.paused, len(n.wait), n.Handlers, w.since(n.Wake), n.caller}
+			k = known{n.thought(), false, n.paused, len(n.wait), n.Handlers, w.since(n.Wake), n.caller, n.wired}
 		}
 		all.nodes = append(all.nodes, k)
 	}

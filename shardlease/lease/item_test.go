@@ -280,7 +280,7 @@ func fullSeat() lease.Seat {
 				{Kind: "created", Shard: "c"}, {Kind: lease.NewsDeclined, Shard: "b d"},
 				{Kind: lease.NewsFinished, Shard: "a"}, {Kind: "telepathy", Shard: "a"},
 			},
-			Health: lease.Health{Unwell: "3 shards failed in a row", UnwellSince: at(6), Trial: true, Silent: 2, SilentSince: at(7), NoSource: true},
+			Health:  lease.Health{Unwell: "3 shards failed in a row", UnwellSince: at(6), Trial: true, Silent: 2, SilentSince: at(7), NoSource: true},
 			Address: "10.0.0.7:7946",
 		},
 		Build: "v1.2.3", Since: at(8), Handoff: "eager 20s force 0s", Backoff: -time.Millisecond,

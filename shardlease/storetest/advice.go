@@ -215,8 +215,8 @@ func adviceComesBackAsStored(b *bench) {
 	asked[0].Owner = "the owner"
 	seat = b.putSeat(protocol.NextBeat(seat, lease.Says{
 		Revision: plan.Revision, Settled: true, Missing: plan.Revision, NewsLeft: 4, Wants: asked,
-		News:   []lease.News{{Kind: lease.NewsFinished, Shard: "a b"}, {Kind: "newer", Shard: "c"}},
-		Health: lease.Health{Unwell: "no disk", UnwellSince: clock(), Trial: true, Silent: 2, SilentSince: clock(), NoSource: true},
+		News:    []lease.News{{Kind: lease.NewsFinished, Shard: "a b"}, {Kind: "newer", Shard: "c"}},
+		Health:  lease.Health{Unwell: "no disk", UnwellSince: clock(), Trial: true, Silent: 2, SilentSince: clock(), NoSource: true},
 		Address: "10.0.0.7:7946",
 	}, b.stamp()))
 	equal(b, "a seat with much to say", b.look(seat.Key()), lease.Record(seat))
