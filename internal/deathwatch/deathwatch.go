@@ -61,6 +61,7 @@ func (o Outcome) String() string {
 // A Result is what one attempt to reach one peer has shown.
 type Result struct {
 	Peer    string  // the incarnation that was asked for
+	Address string  // where
 	Outcome Outcome // what the attempt has shown
 	As      string  // the incarnation that answered, if the outcome is Confirmed or Other
 	Err     error   // why there was no answer, if the outcome is Refused or Silent

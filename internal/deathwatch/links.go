@@ -159,9 +159,9 @@ func (l *Links) attempt(k *link) (net.Conn, Result) {
 	conn, err := l.connect(k)
 	if err != nil {
 		if refuses(err) {
-			return nil, Result{Peer: k.peer, Outcome: Refused, Err: err}
+			return nil, Result{Peer: k.peer, Address: k.address, Outcome: Refused, Err: err}
 		}
-		return nil, Result{Peer: k.peer, Outcome: Silent, Err: err}
+		return nil, Result{Peer: k.peer, Address: k.address, Outcome: Silent, Err: err}
 	}
 	var as string
 	err = guarded(func() (err error) {
@@ -171,12 +171,12 @@ func (l *Links) attempt(k *link) (net.Conn, Result) {
 	switch {
 	case err != nil:
 		l.release(k, conn)
-		return nil, Result{Peer: k.peer, Outcome: Silent, Err: err}
+		return nil, Result{Peer: k.peer, Address: k.address, Outcome: Silent, Err: err}
 	case as != k.peer:
 		l.release(k, conn)
-		return nil, Result{Peer: k.peer, Outcome: Other, As: as}
+		return nil, Result{Peer: k.peer, Address: k.address, Outcome: Other, As: as}
 	}
-	return conn, Result{Peer: k.peer, Outcome: Confirmed, As: as}
+	return conn, Result{Peer: k.peer, Address: k.address, Outcome: Confirmed, As: as}
 }
 
 // connect dials a peer. The connection belongs to the link from then on.
