@@ -33,6 +33,7 @@ type fleet struct {
 	pause    time.Duration
 	commit   time.Duration
 	buckets  int
+	watchful bool // workers have a deathwatch
 	slots    []*process
 	spared   int // how many slots are never attacked
 	started  []*process
@@ -47,6 +48,7 @@ type fleet struct {
 type process struct {
 	name   string
 	slot   int
+	born   time.Time
 	cmd    *exec.Cmd
 	life   io.WriteCloser // its standard input
 	errors bytes.Buffer
@@ -61,17 +63,18 @@ func newFleet(t *testing.T, c fleetConfig) *fleet {
 	t.Helper()
 	f := &fleet{
 		T: t, judge: newJudge(), chance: rand.New(rand.NewPCG(c.seed, 1)), table: local.Table(t),
-		shards: c.shards, pause: c.pause, commit: c.commit, buckets: c.buckets, slots: make([]*process, c.workers), over: make(chan struct{}),
+		shards: c.shards, pause: c.pause, commit: c.commit, buckets: c.buckets, watchful: c.deathwatch, slots: make([]*process, c.workers), over: make(chan struct{}),
 		kills: map[phase]int{}, stops: map[phase]int{}, cuts: map[phase]int{}, missed: map[phase]int{},
 	}
 	f.judge.record(t)
+	f.judge.watchful = c.deathwatch
 	f.register = newRegister(t, c.register, f.judge.saw)
 	f.proxy = newProxy(t, c, f.judge.saw)
 	f.watching.Go(f.watch)
 	t.Cleanup(f.end)
 	for slot := range f.slots {
 		f.enter(slot)
-		if c.workers > 4 { // the workers of a large fleet do not start at the same time
+		if c.workers > 4 && !c.deathwatch { // the workers of a large fleet do not start at the same time
 			fixture.Sleep(t, leaseTime()/2)
 		}
 	}
@@ -95,11 +98,11 @@ func (f *fleet) watch() {
 // enter starts a worker process. It reuses the name of the earlier process in its slot.
 func (f *fleet) enter(slot int) *process {
 	f.Helper()
-	p := &process{name: fmt.Sprintf("w%d.%d", slot, len(f.started)), slot: slot, done: make(chan struct{})}
+	p := &process{name: fmt.Sprintf("w%d.%d", slot, len(f.started)), slot: slot, born: time.Now(), done: make(chan struct{})}
 	ordersText, err := json.Marshal(orders{
 		Process: p.name, Name: fmt.Sprintf("w%d", slot), Endpoint: f.proxy.URL + "/" + p.name, Table: f.table,
 		Register: f.register.address(), Shards: f.shards, Mode: []rebalance.Mode{rebalance.Eager, rebalance.Cooperative}[len(f.started)%2],
-		Pause: f.pause, Commit: f.commit, Buckets: f.buckets,
+		Pause: f.pause, Commit: f.commit, Buckets: f.buckets, Deathwatch: f.watchful,
 	})
 	if err != nil {
 		f.Fatal(err)

@@ -43,6 +43,7 @@ type judge struct {
 	faulty   map[string]int // number of objections by promise
 	kills    []*recovery
 	records  *json.Encoder // writes all entries to a file; may be nil
+	watchful bool          // a connection may show that a living worker has given up its seat
 	tally
 }
 
@@ -294,7 +295,7 @@ func (j *judge) seat(e entry) {
 		if p.by == e.By || j.life(p.by).dead != nil || !p.confirmed {
 			return
 		}
-		if silent := e.at() - p.beat; silent < leaseTime() {
+		if silent := e.at() - p.beat; silent < leaseTime() && !j.watchful {
 			j.object("S4", "%s evicted %s %v after its heartbeat", e.By, p.by, silent)
 		}
 		l := j.life(p.by)
@@ -373,7 +374,7 @@ func (j *judge) event(e entry) {
 		l.lost = append(l.lost, e.at())
 	}
 	switch {
-	case e.Event == "lost", e.Event == "restored":
+	case e.Event == "lost", e.Event == "restored", e.Event == "misjudged":
 		j.suspects = append(j.suspects, e)
 	case e.Event == "ended":
 		switch e.Cause {
@@ -460,7 +461,7 @@ func (j *judge) verdict() []string {
 			continue // the worker had given up its seat, which is judged separately
 		}
 		switch cause := j.cause(e.By, from, e.at()); {
-		case e.Cause == "vanished", e.Cause == "conflict", e.Event == "restored", cause == "":
+		case e.Cause == "vanished", e.Cause == "conflict", e.Event == "restored", e.Event == "misjudged", cause == "":
 			j.object("S4", "%s: %s %s without a cause: %s", e.By, e.Event, e.Cause, e.Text)
 		default:
 			j.excused[string(cause)]++

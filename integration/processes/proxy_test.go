@@ -78,6 +78,7 @@ type fleetConfig struct {
 	register        bool    // whether the register has its fence
 	fences          bool    // whether the table has its fence
 	buckets         int     // dynamostore.Options.Buckets
+	deathwatch      bool    // whether workers have a deathwatch
 }
 
 func newProxy(t *testing.T, c fleetConfig, saw func(entry)) *proxy {

@@ -1,13 +1,13 @@
 package processes
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -47,6 +47,8 @@ type orders struct {
 	Pause    time.Duration // the average time between two records of a shard
 	Commit   time.Duration
 	Buckets  int
+
+	Deathwatch bool
 }
 
 // A station is a running worker process.
@@ -74,7 +76,9 @@ func TestProcessWorker(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			die(lines.Text())
+		}
 		stop()
 	}()
 	// If the parent is dead, the proxy is gone too, and the graceful shutdown cannot complete.
@@ -102,16 +106,26 @@ func (s *station) run(ctx context.Context) error {
 	for i := range shards {
 		shards[i] = shardName(i)
 	}
+	var watch shardlease.Deathwatch
+	if s.Deathwatch {
+		watch.Listen = "127.0.0.1:0"
+	}
 	w, err := shardlease.New(store, shardlease.Static(shards...), shardlease.Config{
 		Group: "processes", Name: s.Name, Handoff: s.Mode, TTL: leaseTime(), Drain: 2 * leaseTime(),
 		Order: checkpoint.Decimal, Commit: checkpoint.Policy{Every: s.Commit},
-		Observe: s.observe, EventQueue: 1 << 14,
+		Observe: s.observe, EventQueue: 1 << 14, Deathwatch: watch,
 	})
 	if err != nil {
 		return err
 	}
 	return w.Run(ctx, s.handle)
 }
+
+// Orders to die, on the standard input.
+const (
+	deathByPanic  = "panic"
+	deathByMemory = "memory"
+)
 
 // inFlight reduces the load on a server that is slower than DynamoDB. A dozen workers that claim
 // hundreds of shards at once, 64 at a time each, occupy DynamoDB Local for longer than a lease time of

@@ -52,6 +52,7 @@ type member struct {
 	steps  int
 	winds  time.Duration // how long its handlers take to wind down
 	stuck  bool          // its handlers do not return
+	wired  []engine.Output
 }
 
 func newFleet(t testing.TB, shards, workers int, mode rebalance.Mode) *fleet {
@@ -266,6 +267,11 @@ func (n *member) ret(id engine.Tenure) {
 
 func (n *member) Prepare(o engine.Prepare) {
 	n.Answer(50*time.Millisecond, engine.Prepared{Shard: o.Shard.Name})
+}
+
+func (n *member) Wire(o engine.Output) {
+	n.wired = append(n.wired, o)
+	n.Process.Wire(o)
 }
 
 func (n *member) Tell(e event.Event) { n.events = append(n.events, e) }

@@ -2,11 +2,13 @@ package engine_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -53,6 +55,18 @@ func (w *world) seatOf(name string) (of lease.Seat) {
 		}
 	}
 	return of
+}
+
+// evict deletes the seat of a worker by hand.
+func (w *world) evict(name string) {
+	w.Helper()
+	write, err := protocol.Evict(w.seatOf(name))
+	if err == nil {
+		_, err = w.table.Write(virtual.Sender{Name: "operator"}, write)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
 }
 
 // TestProvenDeaths: the shards of killed workers are held again in less than a second, whatever the lease time,
@@ -318,5 +332,130 @@ func TestProvenDeathsInALargeFleet(t *testing.T) {
 			t.Errorf("after the death of %s all are held after %v", n.Name, took)
 		}
 		f.Run(2 * time.Minute)
+	}
+}
+
+// TestEarlierAddressProvesNothing: an attempt to reach an address that the peer has published before is answered
+// late.
+func TestEarlierAddressProvesNothing(t *testing.T) {
+	w := newWatched(t, 12, "abc", 10*time.Second)
+	b, since := w.seatOf("b"), w.Now()
+	w.named("a").step(engine.Linked{Peer: b.Incarnation, Address: "another", Shows: engine.Refuses})
+	w.named("a").step(engine.Linked{Peer: "nobody", Address: "b", Shows: engine.Refuses})
+	w.run(5 * time.Second)
+	if n := w.deletions(since); n > 0 {
+		t.Errorf("%d deletions", n)
+	}
+}
+
+// TestPeerAnswersAgain: the address refuses a connection, and the next attempt succeeds before the seats are
+// listed.
+func TestPeerAnswersAgain(t *testing.T) {
+	w := newWatched(t, 12, "abc", 10*time.Second)
+	b, since := w.seatOf("b"), w.Now()
+	for _, name := range []string{"a", "c"} {
+		w.named(name).step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: engine.Refuses})
+		w.named(name).step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: engine.Answers})
+	}
+	w.run(5 * time.Second)
+	if n := w.deletions(since); n > 0 {
+		t.Errorf("%d deletions", n)
+	}
+}
+
+// TestExpiryIsNoMisjudgement: a worker that was paused for longer than its lease time, or that publishes no address,
+// loses its seat by right.
+func TestExpiryIsNoMisjudgement(t *testing.T) {
+	w := newWatched(t, 12, "abc", 10*time.Second)
+	b := w.named("b")
+	b.Pause()
+	w.run(30 * time.Second)
+	b.Resume(nil)
+	w.run(30 * time.Second)
+	if told := b.of(event.Misjudged); len(told) > 0 || w.seatOf("b").Address != "b" {
+		t.Errorf("after a pause: %v; the seat is %+v", told, w.seatOf("b"))
+	}
+	w.wires = nil
+	d := w.join("d", config(rebalance.Cooperative))
+	w.until(time.Minute, w.even)
+	w.evict("d")
+	w.run(30 * time.Second)
+	if told := d.of(event.Misjudged); len(told) > 0 || len(d.of(event.Lost)) != 1 {
+		t.Errorf("without an address: %v, %v", told, d.of(event.Lost))
+	}
+}
+
+// links returns the peers to which a worker has asked for links and not ended them.
+func (n *member) open() (open []lease.Incarnation) {
+	for _, o := range n.wired {
+		switch o := o.(type) {
+		case engine.Link:
+			open = append(open, o.Peer)
+		case engine.Unlink:
+			open = slices.DeleteFunc(open, func(inc lease.Incarnation) bool { return inc == o.Peer })
+		}
+	}
+	return open
+}
+
+// TestOnlyWatchersHaveLinks: in a fleet of 20 workers the eight watchers have one link to each other worker. A link
+// ends when its worker has left. No link is made to a seat before its first heartbeat.
+func TestOnlyWatchersHaveLinks(t *testing.T) {
+	f := newFleet(t, 0, 0, rebalance.Cooperative)
+	f.wires = new(virtual.Wires)
+	for i := range 40 {
+		f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
+	}
+	for range 20 {
+		f.join()
+	}
+	check := func(when string) {
+		t.Helper()
+		watchers := 0
+		for _, n := range f.up() {
+			if open := n.open(); len(open) > 0 {
+				if watchers++; len(open) != len(f.up())-1 {
+					t.Errorf("%s: %s has %d links", when, n.Name, len(open))
+				}
+			}
+		}
+		if watchers != lease.MaxWatchers {
+			t.Errorf("%s: %d workers have links", when, watchers)
+		}
+	}
+	f.until(3*time.Minute, f.even)
+	f.Run(30 * time.Second)
+	check("20 workers")
+	f.nodes[3].Step(engine.Stop{})
+	f.until(2*time.Minute, f.nodes[3].Engine.Done)
+	f.nodes[3].Kill()
+	f.until(time.Minute, f.even)
+	f.Run(30 * time.Second)
+	check("one has left")
+	seat, err := protocol.Sit(lease.Seat{Group: "g", Incarnation: "late", Name: "late", TTL: time.Hour}, protocol.Stamp{ID: "late-1", At: virtual.Epoch()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := seat.Next.(lease.Seat)
+	next.Address = f.nodes[0].Name
+	seat.Next = next
+	if _, err := f.table.Write(virtual.Sender{Name: "late"}, seat); err != nil {
+		t.Fatal(err)
+	}
+	f.Run(30 * time.Second)
+	check("a seat is not confirmed")
+}
+
+// TestLinksOutliveASeat: a worker that has lost its seat keeps its links to the others.
+func TestLinksOutliveASeat(t *testing.T) {
+	w := newWatched(t, 12, "abc", 10*time.Second)
+	a, before := w.named("a"), w.links
+	w.evict("a")
+	w.run(30 * time.Second)
+	if len(a.of(event.Lost)) != 1 || !w.even() {
+		t.Fatalf("lost %v, held %v", a.of(event.Lost), w.counts())
+	}
+	if n := w.links - before; n != 2 { // the others link to its new seat
+		t.Errorf("%d links are made", n)
 	}
 }

@@ -38,6 +38,7 @@ type world struct {
 	server *server        // nil: it has time for everybody
 	polled time.Duration  // how long the source takes
 	wires  *virtual.Wires // nil: workers have no deathwatch
+	links  int            // how many links were asked for
 }
 
 // A node is one worker of the world.
@@ -326,6 +327,14 @@ func (n *node) Over(h *virtual.Handler, o engine.Over) {
 // Prepare prepares a shard.
 func (n *node) Prepare(o engine.Prepare) {
 	n.Answer(100*time.Millisecond, engine.Prepared{Shard: o.Shard.Name})
+}
+
+// Wire notes that a link is asked for.
+func (n *node) Wire(o engine.Output) {
+	if _, link := o.(engine.Link); link {
+		n.w.links++
+	}
+	n.Process.Wire(o)
 }
 
 // Tell notes an event.

@@ -1,0 +1,131 @@
+//go:build unix
+
+package processes
+
+import (
+	"flag"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+var processDeaths = flag.Int("process.deaths", 3, "how many times TestDeathwatch ends workers")
+
+// TestDeathwatch: workers die that have a deathwatch: one, a pair, or the planner, by SIGKILL, by a panic or for
+// want of memory. Their shards are processed again within a second and a half, however long the lease time is. A
+// worker that is stopped for half a lease time, or cut off from the table for as long, loses nothing.
+//
+//	go test ./integration/processes -run TestDeathwatch -v -process.ttl 10s -process.deaths 100 -timeout 30m
+//	go test ./integration/processes -run TestDeathwatch -v -process.ttl 60s -process.deaths 100 -timeout 60m
+func TestDeathwatch(t *testing.T) {
+	local.Endpoint(t)
+	const workers = 8
+	f := newFleet(t, fleetConfig{
+		workers: workers, shards: 40, pause: 60 * time.Millisecond, commit: 500 * time.Millisecond,
+		seed: *processSeed, register: true, fences: true, deathwatch: true,
+	})
+	f.whole()
+	each := leaseTime() / workers // so that each worker lives for more than two heartbeats, and is known by all
+	fixture.Sleep(t, leaseTime())
+	for n := range *processDeaths {
+		fixture.Sleep(t, time.Duration(f.chance.Int64N(int64(leaseTime()/10))))
+		for _, p := range f.doomed(n) {
+			f.die(p, n)
+		}
+		f.whole()
+		for slot, p := range f.slots {
+			if p.dead() {
+				f.enter(slot)
+			}
+		}
+		fixture.Sleep(t, max(each, time.Second))
+		if n%20 == 10 {
+			f.stopOne(leaseTime() / 2)
+			f.isolate(leaseTime() / 2)
+		}
+	}
+	f.whole()
+	f.end()
+	f.audit()
+	f.report()
+	f.checkRecoveries()
+}
+
+// doomed returns the workers that die: the planner, two workers, or the one that lives longest.
+func (f *fleet) doomed(n int) []*process {
+	f.Helper()
+	switch n % 5 {
+	case 1:
+		if p := f.planner(); p != nil {
+			return []*process{p}
+		}
+	case 3:
+		return []*process{f.slots[n%len(f.slots)], f.slots[(n+3)%len(f.slots)]}
+	}
+	oldest := f.slots[0]
+	for _, p := range f.slots {
+		if p.born.Before(oldest.born) {
+			oldest = p
+		}
+	}
+	return []*process{oldest}
+}
+
+// planner returns the worker that has written the plan, or nil if it is gone.
+func (f *fleet) planner() *process {
+	f.Helper()
+	record, err := local.Open(f.T, local.Client(f.T, nil), f.table).Get(f.Context(), lease.Plan{Group: "processes"}.Key())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.judge.mu.Lock()
+	name := f.judge.who(string(record.(lease.Plan).By.Incarnation))
+	f.judge.mu.Unlock()
+	for _, p := range f.slots {
+		if p.name == name && !p.dead() {
+			return p
+		}
+	}
+	return nil
+}
+
+// die ends a worker.
+func (f *fleet) die(p *process, n int) {
+	f.kills[other]++
+	f.judge.saw(entry{Kind: killed, By: p.name})
+	if order := []string{"", "", deathByPanic, "", deathByMemory}[n%5]; order != "" {
+		p.mu.Lock()
+		p.killed = true
+		p.mu.Unlock()
+		_, _ = fmt.Fprintln(p.life, order)
+		return
+	}
+	p.signal(syscall.SIGKILL)
+}
+
+// checkRecoveries checks how long the shards of the dead were not processed.
+func (f *fleet) checkRecoveries() {
+	f.Helper()
+	f.judge.mu.Lock()
+	defer f.judge.mu.Unlock()
+	var all spread
+	for _, r := range f.judge.kills {
+		if len(r.missing) > 0 {
+			f.Errorf("%s: shards are not processed again: %v", r.process, r.missing)
+		}
+		all.add(r.took)
+	}
+	clean, mixed := f.judge.recoveries()
+	f.Logf("T = %v; until all shards of a dead worker are processed again: %v; of these, undisturbed: %v; disturbed: %v", leaseTime(), all, clean, mixed)
+	if most := fixture.Quantile(clean, 1); most > 1500*time.Millisecond+slack {
+		f.Errorf("the slowest took %v", most)
+	}
+	if mean := fixture.Mean(clean); mean > 600*time.Millisecond+slack/2 {
+		f.Errorf("on average it took %v", mean)
+	}
+}
