@@ -333,6 +333,58 @@ func TestNoReportAfterDrop(t *testing.T) {
 	}
 }
 
+// TestEndWaitsForReports: whatever ends a link waits for its report that is under way.
+func TestEndWaitsForReports(t *testing.T) {
+	for name, end := range map[string]func(*Links){
+		"drop":            func(l *Links) { l.Drop("a-1") },
+		"close":           func(l *Links) { l.Close() },
+		"another address": func(l *Links) { l.Watch("a-1", "other") },
+		"both at once": func(l *Links) {
+			go l.Drop("a-1")
+			synctest.Wait()
+			l.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var wg sync.WaitGroup
+				over := false
+				dial := func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF }
+				l := NewLinks(dial, wg.Go, func(Result) {
+					time.Sleep(time.Minute)
+					over = true
+				})
+				l.Watch("a-1", "peer")
+				time.Sleep(time.Second)
+				end(l)
+				if !over {
+					t.Error("a report is under way")
+				}
+				l.Close()
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// TestLateConnection: a connection that a dialer returns after the link has ended is closed at once.
+func TestLateConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		w := watch(t, func(context.Context, string, string) (net.Conn, error) {
+			time.Sleep(time.Minute)
+			return here, nil
+		})
+		w.Watch("a-1", "peer")
+		time.Sleep(time.Second)
+		w.Drop("a-1")
+		began := time.Now()
+		if !closed(there, time.Hour) || time.Since(began) != 59*time.Second {
+			t.Errorf("closed after %v", time.Since(began))
+		}
+	})
+}
+
 // TestPauses: a link that gets no confirmation dials after 20 ms, then after twice as long each time, up
 // to 30 s. A confirmation that lasts resets the pause, and one that does not is followed by a pause.
 func TestPauses(t *testing.T) {
@@ -422,6 +474,7 @@ func FuzzAnswer(f *testing.F) {
 	for _, text := range []string{"shardlease a-1\n", "shardlease \n", "shardlease a\nb\n", "shardlease a b\n", "", "\n", long} {
 		f.Add([]byte(text))
 	}
+	f.Add([]byte("shardlease a-1"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		here, there := net.Pipe()
 		var wg sync.WaitGroup

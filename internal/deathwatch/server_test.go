@@ -1,6 +1,7 @@
 package deathwatch
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -86,6 +87,11 @@ func TestListenerFails(t *testing.T) {
 				}
 				if closed(conn, time.Hour) {
 					t.Error("a kept connection is closed before Close")
+				}
+				select {
+				case <-l.done:
+					t.Error("the listener is closed before Close, so the kernel would refuse connections")
+				default:
 				}
 				s.Close()
 				if !closed(conn, time.Second) {
@@ -238,6 +244,41 @@ func TestOddConnections(t *testing.T) {
 		synctest.Wait()
 		if n := s.running.Load(); n != 0 || closed(here, time.Millisecond) {
 			t.Errorf("%d goroutines", n)
+		}
+	})
+}
+
+// A timed is a connection that remembers its time limit.
+type timed struct {
+	net.Conn
+	limit *time.Time
+}
+
+func (c timed) SetDeadline(limit time.Time) error {
+	*c.limit = limit
+	return c.Conn.SetDeadline(limit)
+}
+
+// TestQuietConnectionsHaveNoTimer: neither side of a connection has a time limit after the answer.
+func TestQuietConnectionsHaveNoTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newScript()
+		s := serve(t, l, "a-1")
+		var server, peer time.Time
+		here, there := net.Pipe()
+		w := watch(t, func(context.Context, string, string) (net.Conn, error) {
+			l.next <- func() (net.Conn, error) { return timed{there, &server}, nil }
+			return timed{here, &peer}, nil
+		})
+		w.Watch("a-1", "peer")
+		w.expect(t, "a-1", Confirmed)
+		synctest.Wait()
+		if !server.IsZero() || !peer.IsZero() {
+			t.Errorf("time limits %v and %v", server, peer)
+		}
+		time.Sleep(24 * time.Hour)
+		if len(w.results) > 0 || w.running.Load() != 1 || s.running.Load() != 0 {
+			t.Errorf("%d reports in a quiet day, %d and %d goroutines", len(w.results), w.running.Load(), s.running.Load())
 		}
 	})
 }
