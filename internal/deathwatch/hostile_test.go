@@ -101,7 +101,8 @@ func TestHostileClients(t *testing.T) {
 				conn.SetDeadline(time.Now().Add(20 * time.Millisecond))
 				tc.act(conn)
 				conns = append(conns, conn)
-				if n := s.running.Load(); n > maxAnswering {
+				// Some more may have nothing left to do but to return.
+				if n := s.running.Load(); n > 2*maxAnswering {
 					t.Fatalf("%d goroutines", n)
 				}
 			}

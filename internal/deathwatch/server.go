@@ -139,6 +139,9 @@ func (s *Server) admit(conn net.Conn, start func(func())) {
 		if closing := s.settle(v, inc, err == nil); closing != nil {
 			hangUp(closing)
 		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.answering, v) // last, because closing may take time, and the goroutine counts until its end
 	})
 }
 
@@ -164,7 +167,6 @@ func answer(conn net.Conn, incarnation string) error {
 func (s *Server) settle(v *visit, inc string, ok bool) net.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.answering, v)
 	if !ok || s.closed || inc != s.answered {
 		return v.conn
 	}
