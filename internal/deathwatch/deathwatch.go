@@ -31,7 +31,7 @@
 //   - Refused and Other are reported only for an attempt that began after the call of [Links.Watch].
 //   - A worker that lives and whose listener is open is never Refused by a [Server], however many
 //     connections it has: a full one accepts and closes, which is Silent.
-//   - Nothing that arrives is kept. A server never reads, and a link reads at most 128 bytes.
+//   - Nothing that arrives is stored. A server never reads, and a link reads at most 128 bytes.
 //   - A quiet connection needs no timer. It needs a goroutine at the watcher, and none at the server.
 //   - A listener, a connection or a dialer that panics is one that has failed.
 package deathwatch
@@ -82,10 +82,10 @@ func guarded(f func() error) (err error) {
 // connection sends a last message.
 func hangUp(conn net.Conn) { _ = guarded(conn.Close) }
 
-// keepAlive makes the kernel probe a quiet connection, with Go's default times, also if a listener or
-// a dialer has turned that off. A machine that loses its power or its network closes nothing. Without
-// probes the read of a link would wait forever, and a server would keep the connection of a watcher
-// that is gone.
+// keepAlive makes the kernel probe a quiet connection, with Go's default times, also if a listener
+// or a dialer has turned that off. A machine that loses its power or its network closes nothing.
+// Without probes the read of a link would wait forever, and a server would keep the connection of a
+// watcher that is gone.
 func keepAlive(conn net.Conn) {
 	if tcp := tcpOf(conn); tcp != nil {
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true})

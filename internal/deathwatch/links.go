@@ -10,6 +10,18 @@ import (
 	"time"
 )
 
+// The side of the watcher: a goroutine for each peer, which is in one of these states.
+//
+//	dialling → reading the answer → confirmed: waiting for the end → dialling
+//	    ↓              ↓                  ↓ it has stood for less than a second
+//	  pausing: 20 ms, and twice as long each time, up to 30 s → dialling
+//
+// Called by the owner of the Links: Watch, Drop and Close. They call no report, and wait for one that
+// is under way.
+//
+// Invariant: each attempt is reported once, when it has shown something. The end of a connection is
+// not reported.
+
 const (
 	dialTime   = time.Second // how long a dial may take
 	readTime   = time.Second // how long the answer may take after the dial
@@ -28,18 +40,19 @@ type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 // has shown.
 //
 // A link dials, reads the answer, and reports. If the peer is confirmed, the link waits until the
-// connection ends, and dials again. Otherwise it dials again after a pause. Pauses start short, because a
-// process that is killed may close its connections before its listener: the first dial can still
-// be accepted, and then be reset.
+// connection ends, and dials again. Otherwise it dials again after a pause. Pauses start short,
+// because a process that is killed may close its connections before its listener: the first dial
+// can still be accepted, and then be reset.
 type Links struct {
 	dial   Dialer
 	start  func(func())
 	report func(Result)
 
-	mu     sync.Mutex
-	idle   *sync.Cond // a report has returned
-	links  map[string]*link
-	closed bool
+	mu      sync.Mutex
+	idle    *sync.Cond       // a report has returned
+	links   map[string]*link // by peer, without those that have ended
+	reports int              // how many calls of report are under way
+	closed  bool
 }
 
 // A link is the connection to one peer, or the attempts to connect. One goroutine runs it.
@@ -49,16 +62,17 @@ type link struct {
 	cancel        context.CancelFunc
 
 	// Guarded by Links.mu:
-	ended     bool
-	reporting bool     // report is being called
+	ended     bool     // nothing is reported any more
+	reporting bool     // a report is under way
 	conn      net.Conn // the connection; nil: none
 }
 
 // NewLinks returns links that dial with dial; nil: with a net.Dialer. The function start runs its
 // argument on a goroutine; the caller waits for these, after Close.
 //
-// The function report is called on the goroutine of a link. It must return soon. It must neither call
-// Watch, Drop or Close nor wait for a goroutine that does: these wait for a report that is under way.
+// The function report is called on the goroutine of a link. It must return soon. It must neither
+// call Watch, Drop or Close nor wait for a goroutine that does: these wait for a report that is
+// under way.
 func NewLinks(dial Dialer, start func(func()), report func(Result)) *Links {
 	if dial == nil {
 		dial = dialEach
@@ -68,11 +82,12 @@ func NewLinks(dial Dialer, start func(func()), report func(Result)) *Links {
 	return l
 }
 
-// Watch begins to watch a peer, which is an incarnation, at an address. If the peer is already watched at
-// another address, that link ends.
+// Watch begins to watch a peer, which is an incarnation, at an address. If the peer is already
+// watched at another address, that link ends. A peer that is watched at this address stays so.
 //
 // An address without a host, or with the unspecified one, as in "[::]:7070", is never dialled: it
-// means the watcher's own machine, whose refusal says nothing about the peer.
+// means the watcher's own machine, whose refusal says nothing about the peer. A loopback address
+// means that machine too, but it is dialled, because the peer may run there.
 func (l *Links) Watch(peer, address string) {
 	k := &link{peer: peer, address: address}
 	l.mu.Lock()
@@ -83,18 +98,29 @@ func (l *Links) Watch(peer, address string) {
 	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	l.links[peer] = k
+	if last != nil {
+		last.ended = true
+	}
 	l.mu.Unlock()
 	if last != nil {
 		l.end(last)
 	}
-	l.start(func() { l.run(k) })
+	// Under the lock, so that nothing is started after Close has returned.
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !k.ended {
+		l.start(func() { l.run(k) })
+	}
 }
 
 // Drop ends the link to a peer. After Drop has returned, nothing is reported about the peer.
 func (l *Links) Drop(peer string) {
 	l.mu.Lock()
 	k := l.links[peer]
-	delete(l.links, peer)
+	if k != nil {
+		delete(l.links, peer)
+		k.ended = true
+	}
 	l.mu.Unlock()
 	if k != nil {
 		l.end(k)
@@ -107,16 +133,23 @@ func (l *Links) Close() {
 	l.mu.Lock()
 	all := l.links
 	l.links, l.closed = map[string]*link{}, true
+	for _, k := range all {
+		k.ended = true
+	}
 	l.mu.Unlock()
 	for _, k := range all {
 		l.end(k)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.reports > 0 { // also those of links that another goroutine is ending
+		l.idle.Wait()
+	}
 }
 
-// end ends a link, and waits for a report that is under way.
+// end wakes a link that has ended, and waits for a report that is under way.
 func (l *Links) end(k *link) {
 	l.mu.Lock()
-	k.ended = true
 	conn := k.conn
 	l.mu.Unlock()
 	k.cancel()
@@ -145,8 +178,8 @@ func (l *Links) run(k *link) {
 			pause = firstPause
 			continue
 		}
-		// A connection that has ended soon is followed by a pause too. Otherwise more watchers than a
-		// server keeps connections would push out each other without end.
+		// A connection that has ended soon is followed by a pause too. Otherwise more watchers than
+		// a server keeps connections would push out each other without end.
 		if !sleep(k.ctx, jittered(pause)) {
 			return
 		}
@@ -215,21 +248,28 @@ func (l *Links) release(k *link, conn net.Conn) {
 	hangUp(conn)
 }
 
-// deliver reports a result, unless the link has ended. The lock is not held during the report, so end
-// waits until the report has returned.
+// deliver reports a result, unless the link has ended. The lock is not held during the report, so
+// that the report may take its time; end waits until it has returned.
 func (l *Links) deliver(k *link, r Result) {
-	l.mu.Lock()
-	k.reporting = !k.ended
-	live := k.reporting
-	l.mu.Unlock()
-	if !live {
+	if !l.begin(k) {
 		return
 	}
 	l.report(r)
 	l.mu.Lock()
-	k.reporting = false
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	k.reporting, l.reports = false, l.reports-1
 	l.idle.Broadcast()
+}
+
+// begin begins a report, unless the link has ended.
+func (l *Links) begin(k *link) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k.ended {
+		return false
+	}
+	k.reporting, l.reports = true, l.reports+1
+	return true
 }
 
 // ask reads the answer of a peer within its time. After it, the connection has no time limit.
@@ -267,6 +307,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// jittered returns three quarters of a pause up to the whole of it, so that many watchers of one peer
-// do not dial at the same moment.
+// jittered returns three quarters of a pause up to the whole of it, so that many watchers of one
+// peer do not dial at the same moment.
 func jittered(pause time.Duration) time.Duration { return pause - rand.N(pause/4) }

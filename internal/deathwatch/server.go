@@ -8,6 +8,17 @@ import (
 	"time"
 )
 
+// The side of the worker that is watched. A connection is in one of these states.
+//
+//	accepted → being answered, on a goroutine → kept, without one → closed
+//	    ↓              ↓ no time left, or the incarnation has changed
+//	  closed: 64 others are being answered, or there is no incarnation
+//
+// Called by the owner of the server: Serve on a goroutine of its own, Answer when the incarnation of
+// the worker changes, and Close at its end.
+//
+// Invariant: all kept connections were answered as one incarnation, the last one that Answer got.
+
 const (
 	answerTime   = time.Second // how long an answer may take, with the handshake of TLS
 	maxAnswering = 64          // the most connections that are being answered
@@ -20,10 +31,10 @@ const (
 // A Server answers each connection with the incarnation of its worker, and with nothing else.
 //
 // A connection is first being answered, on a goroutine of its own that ends within a second. Then
-// it is kept, without a goroutine. Nobody is authenticated, so both are limited: what a client sends is
-// never read, and the oldest kept connection is closed for a new one. A peer whose connection was
-// closed dials again, so a hostile client can cost a worker its proof of life for a while, but it
-// cannot make a peer believe that the worker is dead.
+// it is kept, without a goroutine. Nobody is authenticated, so both are limited: what a client sends
+// is never read, and the oldest kept connection is closed for a new one. A peer whose connection was
+// closed dials again. So a hostile client can hide a worker from its peers for a while, but it
+// cannot make them believe that the worker is dead.
 type Server struct {
 	listener net.Listener
 	done     chan struct{} // closed by Close
@@ -98,17 +109,16 @@ func (s *Server) accept() (conn net.Conn, err error) {
 
 // isTemporary reports whether Accept may succeed later. The standard library's listeners say so
 // if files or memory are short, or if the client has given up.
-func isTemporary(err error) bool {
-	t, ok := errors.AsType[interface {
-		error
-		Temporary() bool
-	}](err)
-	return ok && guarded(func() error {
-		if !t.Temporary() {
-			return err
-		}
+func isTemporary(err error) (temporary bool) {
+	_ = guarded(func() error { // an error of a user's listener may panic when it is asked
+		t, ok := errors.AsType[interface {
+			error
+			Temporary() bool
+		}](err)
+		temporary = ok && t.Temporary()
 		return nil
-	}) == nil
+	})
+	return temporary
 }
 
 // admit begins to answer a connection, or closes it at once if too many are being answered.
@@ -129,6 +139,9 @@ func (s *Server) admit(conn net.Conn, start func(func())) {
 		if closing := s.settle(v, inc, err == nil); closing != nil {
 			hangUp(closing)
 		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.answering, v) // last, because closing may take time, and the goroutine counts until its end
 	})
 }
 
@@ -154,7 +167,6 @@ func answer(conn net.Conn, incarnation string) error {
 func (s *Server) settle(v *visit, inc string, ok bool) net.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.answering, v)
 	if !ok || s.closed || inc != s.answered {
 		return v.conn
 	}

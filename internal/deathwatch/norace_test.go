@@ -1,0 +1,5 @@
+//go:build !race
+
+package deathwatch
+
+const raceEnabled = false
