@@ -53,7 +53,7 @@ var rules = map[string]rule{
 		"a register in S3: a module of its own, so that users of the library do not get its requirements"},
 	"shardlease/fencesql": {[]string{"shardlease/fence"},
 		"a recipe over database/sql: it imports no driver, so that a user chooses it"},
-	"shardlease": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/fence", "shardlease/lease", "internal/engine", "internal/protocol"},
+	"shardlease": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/fence", "shardlease/lease", "internal/deathwatch", "internal/engine", "internal/protocol"},
 		"the thin shell that users embed: it accepts any store, and depends on none"},
 	"memstore": {[]string{"shardlease/lease"}, "users' tests link it: it must have no other dependency"},
 	"shardlease/inspect": {[]string{"checkpoint", "rebalance", "internal/handoff", "shardlease/lease"},
