@@ -9,7 +9,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What goes into an engine, and what comes out of it. The shell gives it inputs and carries out its
+// The inputs and the outputs of an engine. The shell gives it inputs and carries out its
 // outputs; so do the virtual worlds of the tests.
 //
 // Invariant: every call that an output asks for is answered by one input, also if it fails.

@@ -21,9 +21,14 @@ import (
 // hold.go and give.go. For all other shards the spine calls take.go, for a shard that the plan
 // assigns, or wait.go, for a lease by name.
 //
-// Invariant: at most one write of a row is open (protocol.Copy).
+// All that a worker knows of a shard is in memory. After a crash nothing of it is needed: the row says who holds
+// the shard and from which mark it goes on, and the target says to whom the shard is assigned.
+//
+// Invariant: at most one write of a row is open (protocol.Copy). Its answer decides whether the next one is made.
 // Invariant: decisions rest on the state alone, and not on what was intended when a write was
 // sent. So an answer only has to be taken, and the shard to be tended again.
+// Invariant: a shard is forgotten only if it has no tenure, no open write and no running handler, and its row does not
+// name this worker.
 
 // A shard is what this worker knows of one shard.
 type shard struct {
@@ -43,7 +48,8 @@ type shard struct {
 	left    bool    // this session shuts down and stays the owner in the row: see lost
 }
 
-// A copied is this worker's copy of the lease row.
+// A copied is this worker's copy of the lease row. The copy never goes back; the fields beside it say how old it is,
+// because some decisions need a read that began after a certain step.
 type copied struct {
 	copy       protocol.Copy
 	known      bool    // the row was read, or found missing
@@ -55,7 +61,7 @@ type copied struct {
 	rowRead
 }
 
-// A rowRead is how the row is read by itself.
+// A rowRead is how the row is read by itself, and not in a listing. One read of a row counts at a time.
 type rowRead struct {
 	asked    order   // the step since which a read is under way
 	answered Instant // when a read of the row was last answered
@@ -68,7 +74,8 @@ type rowRead struct {
 	older    bool    // so may the answer to the open write
 }
 
-// An aim is what this worker wants with a shard that it does not hold.
+// An aim is what this worker wants with a shard that it does not hold. The instants in it are pauses, which end by
+// themselves.
 type aim struct {
 	mine   bool    // the plan assigns the shard to this worker
 	given  bool    // a plan has assigned it to another since, which may not have requested it yet
@@ -82,28 +89,29 @@ type aim struct {
 	retire bool    // it is finished, and the source lists it no more: its row becomes a tombstone
 }
 
-// A pending is the open write of the row.
+// A pending is the open write of the row. The write itself is in the copy, which alone decides what its answer means.
 type pending struct {
 	doing doing
 	try   retry
 	stuck bool // the last write that was due could not be made
 }
 
-// doing is what an open write is for.
+// doing is what an open write is for. The answer is concluded by it: see held for a holder's writes, claimed for the
+// others.
 type doing uint8
 
 const (
-	nothing doing = iota
-	making
-	reviving
-	claiming
-	quarantining
-	removing
-	committing // and progress
-	offering
-	withdrawing
-	givingUp // yield, release
-	ending
+	nothing      doing = iota
+	making             // Begin
+	reviving           // Revive
+	claiming           // Claim, Recover, Take and Seize; of a session also BeginHeld and ReviveHeld
+	quarantining       // Quarantine
+	removing           // Remove
+	committing         // Commit, Progress
+	offering           // Offer
+	withdrawing        // Withdraw
+	givingUp           // Yield, Release, Discard
+	ending             // Finish
 )
 
 // A self is the state of the worker or session that a held shard needs.
@@ -131,7 +139,8 @@ type member struct {
 
 func (w self) me() lease.Incarnation { return w.owner.Incarnation }
 
-// A happened is what a shard reports to the spine.
+// A happened is what a shard reports to the spine: what concerns more than this shard. The spine draws the conclusions
+// at once (Engine.happened, Session.happened); nothing of it is kept.
 type happened struct {
 	ended    bool              // its tenure is over
 	finished bool              // it needs no worker any more
@@ -168,7 +177,7 @@ type shards struct {
 	due  Instant // when one of them wants to be tended, at the earliest
 }
 
-// tendAll is for what changes something for all shards.
+// tendAll is for what changes something for all shards. They are tended in the same step, or in one that follows at once.
 func (l *shards) tendAll(t *turn) {
 	for _, s := range l.all {
 		s.wake = t.now.Mono
@@ -176,8 +185,8 @@ func (l *shards) tendAll(t *turn) {
 	l.due = t.now.Mono
 }
 
-// countAsk keeps the number of moves to this worker. When one has ended there is room for the
-// next.
+// countAsk keeps the number of moves to this worker, which Config.MaxMoves limits. When one has ended there is room for
+// the next. before and after: the shard had an ask before it was tended, and has one now.
 func (l *shards) countAsk(t *turn, before, after bool) {
 	switch {
 	case after && !before:
@@ -221,8 +230,10 @@ func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []st
 		p := l.know(name, t.cfg.Group, me)
 		at, src := p.row.copy.Row(), source.find(name)
 		switch fresh := p.row.answered > 0 && !p.row.unread && t.now.Mono < p.row.answered.Add(t.beat); {
+		// This worker holds the parent itself.
 		case p.t != nil:
 			ready = false
+		// Read the parent's row. Its children are tended when the answer comes: see children.
 		case !fresh:
 			ready, p.row.parent = false, true
 			p.get(t)
@@ -317,7 +328,8 @@ func (l *shards) forgetIdle(t *turn) {
 	})
 }
 
-// forget makes all shards continue as me; empty: without a seat.
+// forget makes all shards continue as the incarnation me; empty: without a seat. No move survives that: requests were
+// made under the old name.
 func (l *shards) forget(t *turn, me lease.Incarnation) {
 	for _, s := range l.all {
 		s.forget(t, me)
@@ -325,7 +337,7 @@ func (l *shards) forget(t *turn, me lease.Incarnation) {
 	l.asks = 0
 }
 
-// end ends all tenures.
+// end ends all tenures. Nothing is written: the caller has lost the seat, or gives it up.
 func (l *shards) end(t *turn, cause event.Cause, err error) {
 	for _, s := range l.all {
 		if s.t != nil {
@@ -387,7 +399,8 @@ func (l *shards) wants() (wants []lease.Want) {
 }
 
 // unsaid reports whether the requests differ from those that the seat has, so that this cannot wait
-// for the next heartbeat. A request that was served does no harm: it names an earlier generation.
+// for the next heartbeat. A request that was served does no harm: it names an earlier generation. A request that was
+// called off does: an owner may still serve it.
 func (l *shards) unsaid(said []lease.Want) bool {
 	standing := 0
 	for _, w := range said {
@@ -487,7 +500,7 @@ func (s *shard) got(t *turn, in Got) (vanished bool) {
 // mine returns the incarnation that the copy writes as.
 func (s *shard) mine() lease.Incarnation { return s.row.copy.Me() }
 
-// saw takes a row that was read.
+// saw takes a row that was read, by itself or in a listing.
 func (s *shard) saw(t *turn, at lease.Row) {
 	s.row.known, s.row.malformed = true, false
 	if s.row.copy.Saw(at) {
@@ -521,7 +534,11 @@ func (s *shard) describe() Shard {
 }
 
 // send makes w, which a transition returned, the open write of s. It reports whether the
-// transition allowed one.
+// transition allowed one. If it did not, that is reported as a fault of the store, and tried again
+// when the shard is tended next.
+//
+// From here until an answer decides the write, or the seat is lost, this worker writes nothing else to the row. The
+// bytes stay the same however often they are sent, so the row has the write once or not at all.
 func (s *shard) send(t *turn, what doing, w lease.Write, err error) bool {
 	if err == nil {
 		err = s.row.copy.Send(w)
@@ -535,7 +552,8 @@ func (s *shard) send(t *turn, what doing, w lease.Write, err error) bool {
 	return true
 }
 
-// sendAgain repeats the open write until it is answered.
+// sendAgain repeats the open write until it is answered, also after the tenure for which it was made is over: only its
+// answer shows what the row is.
 func (s *shard) sendAgain(t *turn) {
 	w, _ := s.row.copy.Open()
 	if r := &s.write.try; !r.sent {
@@ -549,6 +567,9 @@ func (s *shard) sendAgain(t *turn) {
 
 // tend does what is due for one shard. free: it is not held, no write of it is open, and the worker
 // may claim it.
+//
+// The order: first the end of a tenure that another generation has replaced; then what a handler needs on time, though
+// a write may be open; then, if none is open, the next write.
 func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool) {
 	s.wake = Never
 	if s.t != nil && s.row.copy.Row().Generation > s.t.generation {
@@ -572,6 +593,7 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool
 	if s.row.look {
 		s.get(t)
 	}
+	// A session that was cut off with a lock delay: it ends the tenure and stays the owner in the row.
 	if s.t != nil && s.lost() && s.t.marks.seq <= s.t.marks.accepted {
 		s.end(t, s.t.wind.cause, nil, &h)
 		s.left, s.wake = true, Never
@@ -587,12 +609,14 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool
 }
 
 // settled takes the answer to a write of the row. waits: the call only waited for its turn in a
-// store that answers others, which is no fault.
+// store that answers others, which is no fault. answered: the answer has decided the write.
 func (s *shard) settled(t *turn, in Settled, waits bool) (h happened, answered bool) {
 	a := s.row.copy.Answer(in.Write, in.Record, in.Err)
 	switch {
+	// A late answer to a write that is decided, or to one of an earlier incarnation.
 	case errors.Is(a.Err(), protocol.ErrNotOpen):
 		return h, false
+	// tend sends the same write again.
 	case a.Verdict == protocol.Unknown && waits:
 		s.write.try.sent, s.write.try.at = false, t.now.Mono.Add(min(t.beat/32, longestPause))
 		return h, false
@@ -642,10 +666,12 @@ func (s *shard) unsettle(t *turn, a protocol.Answer) {
 	s.at(t, s.aim.rest)
 }
 
-// claimed concludes a write of a shard that this worker does not hold.
+// claimed concludes a write of a shard that this worker does not hold. It starts nothing: the next tend finds in the
+// row whose the shard is.
 func (s *shard) claimed(t *turn, what doing, a protocol.Answer, h *happened) {
 	at := s.row.copy.Row()
 	switch {
+	// Usually another worker was faster. The copy has the present row.
 	case a.Verdict != protocol.Stored:
 		if what == claiming && a.Verdict != protocol.Again {
 			t.report(event.Event{Kind: event.Contended, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name})
