@@ -26,7 +26,12 @@ import (
 // Called by the spine: keepReporting at the end of each step, keepFull in each step, keepUnlisted with
 // each listing of the source or of the rows, the others with what was met.
 //
+// Here only the fault of commits changes what the worker does: if it can renew its seat and write no row, it gives its
+// seat up, because others may be able to write the rows. The other faults are only reported.
+//
 // Invariant: a fault that was reported is reported as over when it ends, unless the engine is done.
+// Invariant: a worker gives up its seat only when its handlers have returned or were cut, and when another worker may
+// take over.
 
 const (
 	faultNames    = 10   // how many shards a report names
@@ -37,6 +42,7 @@ const (
 	longestRest = 6
 )
 
+// A fault is one kind of fault, off or raised.
 type fault struct {
 	kind   event.Kind
 	on     bool
@@ -48,6 +54,7 @@ type fault struct {
 	count  int           // how many shards it concerns
 }
 
+// Faults are all faults that this worker may have. They are kept when the seat is lost.
 type faults struct {
 	store    fault   // a call of the store was not answered, or a record cannot be written
 	slow     fault   // the store takes too long to answer for the lease time
@@ -230,7 +237,8 @@ func (f *faults) unsure(kind lease.Kind, all []Unreadable) bool {
 	})
 }
 
-// keepReporting reports the faults that last, and ends those that are over.
+// keepReporting reports the faults that last, and ends those that are over. It comes last in a step, when all parts have
+// noted what they have met.
 func (e *Engine) keepReporting() {
 	f, t := &e.faults, &e.turn
 	f.meet(t, &e.seat)
@@ -266,7 +274,8 @@ func (f *faults) meet(t *turn, c *seat) {
 	}
 }
 
-// scans reports whether it is time to check which faults of the store and of commits last.
+// scans reports whether it is time to check which faults of the store and of commits last. The check looks at every
+// shard, so it is not made in every step.
 func (f *faults) scans(t *turn) (now bool) {
 	if !f.store.on && !f.commits.on {
 		return false
@@ -337,7 +346,8 @@ func (f *faults) scanCommits(t *turn, l *shards, may, young bool) (surrenders bo
 
 // windDown drains all handlers of a worker that can write no row, and reports whether it may give
 // up its seat now. While its seat stands, no other worker may claim the shards that it cannot
-// release. Writes of more than one shard have to fail, unless it holds no other.
+// release. Writes of more than one shard have to fail, unless it holds no other: the fault may be that of one row. late
+// is how many fail.
 func (l *shards) windDown(t *turn, late int) (done bool) {
 	if late < min(2, l.held()) {
 		l.probe(t, late)
@@ -374,7 +384,7 @@ func (s *shard) windDownFor(t *turn) {
 
 // probe writes the row of a quiet shard, to find out whether this worker cannot write one row or
 // cannot write any. It chooses a shard without failed attempts, because such a write would end
-// their count.
+// their count. The write stores nothing that matters, so a crash after it leaves nothing to repair.
 func (l *shards) probe(t *turn, late int) {
 	busy, quiet := 0, (*shard)(nil)
 	for _, s := range l.all {

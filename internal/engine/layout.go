@@ -17,7 +17,16 @@ import (
 //
 //	survey → place → settle → assign
 //
-// Called by draft.gather when everything is read that a plan is made from.
+// Called by draft.gather when everything is read that a plan is made from. seatOf serves watch.go too.
+//
+//	survey  finds the shards, and the workers to which they are assigned
+//	place   asks the planner of the user where they should be, with the pins of operators; keeps held shards where
+//	        they are while nothing may move
+//	settle  corrects what breaks a rule, and finds a worker for what has none
+//	assign  makes the targets, with hints to the workers that are to give shards away
+//
+// The planner may be any code of the user. If its plan does not fit, rebalance.Even plans instead; if it breaks a rule,
+// settle overrides it for single shards. Nothing is written here.
 //
 // Invariant: what has no living owner is placed whenever a worker has room, whatever pauses and
 // cordons there are.
@@ -28,7 +37,7 @@ import (
 // mostExamples is how many shards without a worker the plan names.
 const mostExamples = 10
 
-// A stage is all that a plan is made from.
+// A stage is all that a plan is made from. gather fills it, and the layout only reads it.
 type stage struct {
 	plan    lease.Plan
 	spoilt  bool // it cannot be read
@@ -75,7 +84,7 @@ func (in *stage) wants(kind lease.WishKind, subject string) (to string, ok bool)
 	return in.wishes[at].To, true
 }
 
-// says reports whether a worker publishes this about the shard.
+// says reports whether a worker, by its place among the seats, publishes this about the shard. Nobody (-1) says nothing.
 func (in *stage) says(at int, shard string, kinds ...lease.NewsKind) bool {
 	return at >= 0 && slices.ContainsFunc(in.seats[at].News, func(n lease.News) bool {
 		return n.Shard == shard && slices.Contains(kinds, n.Kind)
@@ -111,7 +120,8 @@ func seatOf(seats []lease.Seat, inc lease.Incarnation) int {
 	return rebalance.Nobody
 }
 
-// An entry is one place where a shard was found.
+// An entry is one place where a shard was found: a target, a row, or only the source. A shard may be in two targets, if
+// a planner died between its writes.
 type entry struct {
 	lease.Assigned
 	owner int
@@ -127,6 +137,7 @@ func (l *layout) survey() (whole bool) {
 		return cmp.Or(strings.Compare(a.Shard, b.Shard), cmp.Compare(b.rank, a.rank))
 	})
 	for i, e := range all {
+		// The first entry of a shard has the highest rank.
 		if i > 0 && all[i-1].Shard == e.Shard {
 			continue
 		}
@@ -214,7 +225,8 @@ func (l *layout) entries() (all []entry, over int) {
 }
 
 // place decides where every shard should be. Held shards stay where they are while the seats
-// do not stand still, and while an operator pauses moves.
+// do not stand still, and while an operator pauses moves. They stay by pins: the planner plans again with these, and so
+// does not fill the places of shards that have not moved yet.
 func (l *layout) place(planner rebalance.Planner) {
 	l.staff()
 	l.pin()
@@ -316,6 +328,9 @@ func (l *layout) pin() {
 
 // settle keeps the rules that no planner may break. A held shard for which there is no room stays
 // where it is.
+//
+// First all that stays is counted, then each move is made that has room, then wrong moves go to another worker, then
+// the shards that are still without a worker.
 func (l *layout) settle(planner rebalance.Planner) {
 	l.loads = make([]int, len(l.seats))
 	for i, s := range l.view.Shards {
@@ -341,6 +356,7 @@ func (l *layout) settle(planner rebalance.Planner) {
 	}
 	for i, at := range l.to {
 		owner := l.view.Shards[i].Owner
+		// Wrong: to a worker that declines the shard, or that is not to get any.
 		wrong := at != owner && (l.declines(at, l.shards[i].Shard) || at != rebalance.Nobody && !l.open(at))
 		if _, pinned := l.view.Pins[i]; pinned || !wrong {
 			continue
@@ -383,6 +399,7 @@ func (l *layout) room() bool {
 // without an owner if no other worker has room, so that no shard waits for the end of a wish.
 func (l *layout) drained(at int) bool { return l.view.Workers[at].Leaving && !l.seats[at].Leaving }
 
+// full reports whether the worker has as many shards as it may have.
 func (l *layout) full(at int) bool {
 	limit := l.view.Workers[at].Limit
 	return limit > 0 && l.loads[at] >= limit
@@ -417,7 +434,8 @@ func (l *layout) another(planner rebalance.Planner, i int, may func(at int) bool
 	return rebalance.Nobody
 }
 
-// assign makes the targets of the revision, and what the plan says about them.
+// assign makes the targets of the revision, and what the plan says about them. Every confirmed seat gets a target, if
+// only an empty one: a worker without a target would say that it misses it.
 func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 	for _, s := range l.seats {
 		next = append(next, lease.Target{Group: t.cfg.Group, Incarnation: s.Incarnation, At: t.now.Wall})
@@ -460,7 +478,7 @@ func (l *layout) madeFrom(next []lease.Target) []lease.Seat {
 }
 
 // watchers returns the workers that watch from now on: those that do and live, and others until
-// there are enough.
+// there are enough. Their order is their rank; it stays as long as they live, so that the first of them stays the same.
 func (l *layout) watchers() (now []lease.Incarnation) {
 	add := func(s lease.Seat) {
 		if len(now) < fewest && !s.Leaving && !l.late(s.Incarnation) && !slices.Contains(now, s.Incarnation) {

@@ -17,7 +17,19 @@ import (
 // The spine has no states of its own: seat.phase is the phase of the session.
 //
 // Called by the shell and the virtual world: NewSession once, Step with every input. A session has no
-// inputs and outputs for sources, listings and moves.
+// inputs and outputs for sources, moves, and listings except one (kind.go).
+//
+// What a session writes:
+//
+//	seat     a seat and heartbeats, as a worker; at the end, or when it was lost, a deletion
+//	kind     once in the life of a group: the record of sessions, under the key of a plan
+//	wait     evictions of dead owners; the row of each lease that it acquires
+//	hold     marks, if the holder makes some
+//	give     a release; if the lease has no checkpoint, a tombstone
+//	heed     the wishes of operators without those that have ended
+//
+// A crash leaves a seat and rows in its name. Sessions that wait for these leases evict the seat, and acquire them
+// after the lock delay.
 //
 // Invariant: trust is checked before an input is taken: an answer must not prolong a tenure that has
 // ended.
@@ -51,7 +63,7 @@ func NewSession(c Config, now Moment) *Session {
 }
 
 // Step takes what has happened and returns what to do, and when to call it again at the latest.
-// The outputs are valid until the next step.
+// The outputs are valid until the next step. A session that is done only notes that handlers return.
 func (e *Session) Step(now Moment, in Input) (out []Output, wake Instant) {
 	t := &e.turn
 	if paused := t.begin(now); paused > 0 {
@@ -123,6 +135,7 @@ func (e *Session) want(name string) *shard {
 	return s
 }
 
+// stop begins the shutdown, once: all leases are released at once.
 func (e *Session) stop() {
 	if t := &e.turn; e.leave.stop(t) {
 		e.leave.all, e.leave.since = true, t.now.Mono // no successor has to ask first
@@ -178,7 +191,8 @@ func (e *Session) begin(me lease.Incarnation) {
 	}
 }
 
-// loseSeat ends every tenure at once.
+// loseSeat ends every tenure at once. Nothing is written: the rows stay in the name of the lost seat, and another
+// session recovers them when the seat is gone. This session takes another seat in the same step, unless it shuts down.
 func (e *Session) loseSeat(cause event.Cause, err error) {
 	t := &e.turn
 	if e.seat.phase == seated {
@@ -208,7 +222,7 @@ func (e *Session) tend(s *shard) {
 	e.shards.due = min(e.shards.due, s.wake)
 }
 
-// wait acquires a lease, or waits for it.
+// wait acquires a lease, or waits for it, for the caller that wants it.
 func (e *Session) wait(s *shard, w self) {
 	want := e.names.find(s.name)
 	before := s.t
@@ -369,6 +383,7 @@ func (e *Session) settled(in Settled) {
 	}
 }
 
+// seatSettled takes the answer to a write of this session's own seat.
 func (e *Session) seatSettled(in Settled) {
 	t := &e.turn
 	doubted := e.seat.trust.doubt
