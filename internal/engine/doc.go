@@ -193,6 +193,58 @@
 //
 // Workers that are started on a restored copy take a seat as in a join, and go on with the second line.
 //
+// # What always holds
+//
+// Invariant: only the worker that the lease row names holds a shard, and it knows that by the answer to a read or a
+// write of the row. Plans, targets, requests and news only say where to look.
+//
+// Invariant: a worker holds nothing without a confirmed seat that it trusts (seat.go).
+//
+// Invariant: a row is taken from a living owner only if the owner has offered it, if its drain time is over and the
+// terms allow force, or by an operator. The row of an owner without a seat may be taken (take.go, wait.go).
+//
+// Invariant: every change of hands begins a new generation, so a write of an earlier holder is refused, however late
+// it arrives (internal/protocol).
+//
+// Invariant: every phase of a move and of a shutdown ends by itself, whatever the others do. Only terms that say
+// rebalance.Wait let an owner and its successor wait without a limit.
+//
+// # Times
+//
+// T is the lease time (Config.TTL), D the drain time of a move or of the worker.
+//
+//	seat    heartbeat                  T/3, less up to a tenth
+//	        trust                      0.9 T from when the last stored heartbeat was first sent
+//	peers   late                       T/3 + T/12 since the heartbeat was first seen
+//	        evicted                    T since then; a watcher behind others somewhat later
+//	duty    tick                       T/3, less up to a tenth
+//	        another worker takes over  2.75 to 3.75 heartbeat intervals after the last tick
+//	watch   seats stand still          0.5 s without a change, but a plan waits at most 2 s
+//	        between two plans          1 s, and as long between the ranks of planners
+//	        an open revision is dead   3 s, doubling if it happens in a row; at once if its planner has no seat
+//	take    row of a requested shard   read every 120 ms at first, later every 250 ms, then once per heartbeat interval
+//	        patience of a successor    the larger of 2 D and a heartbeat interval, and one more (handoff.Patience)
+//	give    an offer stands            the larger of 2 D and 2 s (handoff.Standing); commits wait for 1 s of it
+//	        handler after acceptance   50 ms
+//	hold    stalled                    Config.StallAfter and 50 ms without a sign
+//	        lingers                    0.5 s after its tenure has ended
+//	leave   waits for successors       D; then D for handlers, and T for writes
+//	faults  reported again             after T, then at intervals that double up to an hour
+//	        no plan                    30 s, or 3 T if that is longer
+//	health  rest of an unwell worker   T, doubling up to 4 min
+//
+// # How to change it
+//
+//	a new write of a row         a transition in internal/protocol, a doing in shard.go, its conclusion in held (hold.go) or
+//	                             claimed (shard.go), and a line in the table below
+//	something new on the seat    lease.Says, and Engine.live, which fills it in; fleet.hurry if it cannot wait for the next
+//	                             heartbeat; inputs in watch.go if a plan depends on it
+//	a new part                   a field of Engine or fleet; its call in take or live; what loseSeat drops of it; Clone and
+//	                             Hash in copy.go
+//	a new input or output        io.go, Engine.take, and the shell and the worlds of the tests
+//	a new fault                  faults.go: the field, newFaults and keep; a kind of event
+//	a new listing                reads.go: the field, of and fails; Engine.listed and keepReading
+//
 // # What a crash leaves
 //
 // Every write that an engine makes, and what remains if its worker dies when the write is stored. Nobody has to

@@ -30,6 +30,7 @@ import (
 // Invariant: no target is written before the revision is open, and the revision is completed only
 // after all these writes are answered.
 
+// A draftPhase is how far a worker has come with its plan.
 type draftPhase uint8
 
 const (
@@ -108,6 +109,7 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	d.plan, d.plan.Group = in.plan, t.cfg.Group
 	in.wishes, in.targets, in.torn, in.rows = standing(in.stored.List, t.now.Wall), joined(in.facts.pages.all), torn(in.facts.pages.all), d.rows
 	l := layout{stage: in}
+	// The targets lack shards of the plan: the rows have to say where these are.
 	if !l.survey() {
 		d.rows, d.all = true, true
 		return lacking
@@ -116,6 +118,7 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	d.next, d.found = l.assign(t)
 	d.broken = in.facts.pages.broken
 	d.order(in.facts.pages.all, in.targets)
+	// Nothing may move yet, and nothing else is to be done: an empty revision would be for nothing.
 	if l.held && len(d.writes) == 0 && !d.all {
 		*d = draft{}
 		return unchanged
@@ -151,7 +154,8 @@ func joined(pages []lease.Target) (whole []lease.Target) {
 }
 
 // order notes the writes of the targets that differ, and last the deletions: of pages that a
-// target has no more, and of the targets of workers that have gone.
+// target has no more, and of the targets of workers that have gone. pages are the pages as they were read, whole the
+// targets made of them; all are sorted in the same way. A target that does not differ keeps its revision.
 func (d *draft) order(pages, whole []lease.Target) {
 	at, drops := 0, []draftWrite(nil)
 	drop := func(until func(lease.Target) bool) {
@@ -303,7 +307,7 @@ func (w *draftWrite) make(t *turn, revision int64) {
 }
 
 // targetSettled takes the answer to the write of one page. It reports whether this worker has
-// been overtaken.
+// been overtaken. The revision that it leaves open then is below that of the other planner.
 func (d *draft) targetSettled(t *turn, in Settled) (overtaken bool) {
 	i := slices.IndexFunc(d.writes, func(w draftWrite) bool { return w.is(in.Write) })
 	if d.phase != writing || i < 0 {

@@ -15,6 +15,13 @@ import (
 //
 // Called by the shell, the virtual world and the explorer: New once, Step with every input.
 //
+// A step: turn.begin; seat.fence; take hands the input to its part; live lets every part do what is due. An input
+// about one shard tends this shard at once (tend). An input about many makes them due (shards.tendAll), and live
+// tends them.
+//
+// The spine makes one write itself: the deletion of its seat when it can write no row (faults.go). After a crash at any
+// point the table has what a worker needs that goes on: see doc.go.
+//
 // Invariant: trust is checked before an input is taken: an answer must not prolong what has ended.
 // Invariant: the seat is written last in a step, after the decisions that it has to publish.
 
@@ -74,6 +81,7 @@ func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
 // run, if they ignore their contexts.
 func (e *Engine) Done() bool { return e.leave.done }
 
+// take hands the input to the part that it concerns, and what follows from it to others.
 func (e *Engine) take(in Input) {
 	t := &e.turn
 	switch in := in.(type) {
@@ -124,7 +132,9 @@ func (e *Engine) take(in Input) {
 	}
 }
 
-// live does what is due, whatever it was that happened.
+// live does what is due, whatever it was that happened. The order is that of cause and effect: the target, the shards,
+// health and news, the shutdown, the plan, evictions and ticks, listings; then the seat, which publishes all that; then the
+// reports of what the step has met.
 func (e *Engine) live() {
 	t := &e.turn
 	if e.seat.phase == seated {
@@ -176,7 +186,9 @@ func (e *Engine) live() {
 	}
 }
 
-// loseSeat ends every tenure at once.
+// loseSeat ends every tenure at once. Nothing is written: the rows stay in the name of the lost seat until
+// workers recover them, perhaps this one. All that was known of the fleet is dropped, because it was known to another
+// incarnation. This worker takes another seat in the same step, unless it rests or shuts down.
 func (e *Engine) loseSeat(cause event.Cause, err error) {
 	t := &e.turn
 	if e.seat.phase == seated {
@@ -192,7 +204,8 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 	e.leave.done = e.leave.on
 }
 
-// tend does what is due for one shard, and for the rest of the worker what follows from it.
+// tend does what is due for one shard, and for the rest of the worker what follows from it. A worker without a seat tends
+// nothing.
 func (e *Engine) tend(s *shard) {
 	if t := &e.turn; e.seat.phase == seated {
 		before := s.ask != nil
@@ -214,6 +227,7 @@ func (e *Engine) tend(s *shard) {
 	e.shards.due = min(e.shards.due, s.wake)
 }
 
+// tendDue tends the shards that want to be tended by now, and finds when the next one does.
 func (e *Engine) tendDue() {
 	t := &e.turn
 	if t.now.Mono < e.shards.due || e.seat.phase != seated {
@@ -319,6 +333,7 @@ func (e *Engine) settled(in Settled) {
 	}
 }
 
+// seatSettled takes the answer to a write of a seat: to an eviction, or to a write of this worker's own seat.
 func (e *Engine) seatSettled(in Settled) {
 	t := &e.turn
 	if in.Write.Op == lease.OpDelete && in.Write.Key().Name != string(e.seat.me) {
@@ -420,7 +435,8 @@ func (e *Engine) got(in Got) {
 	}
 }
 
-// reconcile makes the shards follow the target.
+// reconcile makes the shards follow the target. It sets their aims and makes them due. A held shard that the target
+// lacks goes on: its owner waits for a request.
 func (e *Engine) reconcile() {
 	t, hold := &e.turn, e.follow.target.Hold
 	if !e.watching() {
@@ -471,7 +487,8 @@ func (e *Engine) reconcile() {
 	e.shards.tendAll(t)
 }
 
-// listed takes a listing.
+// listed takes a listing, and sets when the next of its kind is due. An answer to a listing of an earlier seat is
+// ignored: its number is no longer known.
 func (e *Engine) listed(in Listed) {
 	t, r, id := &e.turn, &e.reads, serial(in.Read)
 	of, most := r.of(id), time.Duration(1)
@@ -528,7 +545,10 @@ func (e *Engine) listed(in Listed) {
 	}
 }
 
-// sawSeats takes a listing of the seats, with the plan and the wishes.
+// sawSeats takes a listing of the seats, with the plan and the wishes. Four parts learn from it: owners, if it was made
+// for them; peers, who is alive; watch and duty, the plan; and the holders of shards, what is requested of them.
+//
+// begun is 0 for a listing that may lag behind: such a one shows no older plan than the known one, and nobody gone.
 func (e *Engine) sawSeats(in Listed) {
 	e.watch.check = true
 	t, r := &e.turn, &e.reads.seats
@@ -741,7 +761,9 @@ func (e *Engine) keepPlanning() {
 	}
 }
 
-// considerPlan begins a draft if a plan is due.
+// considerPlan begins a draft if a plan is due. It is called in every step and costs much, so it returns at once unless
+// something has changed (watch.check) or a time has come (watch.next). Otherwise it also asks for the listings without
+// which it cannot tell.
 func (e *Engine) considerPlan() {
 	t, w, f := &e.turn, &e.watch, &e.facts
 	if e.peers.seen == 0 { // this worker has not listed the seats since it watches
@@ -800,7 +822,8 @@ func (e *Engine) gather() {
 	}
 }
 
-// planSettled takes the answer to a swap of the plan.
+// planSettled takes the answer to a swap of the plan. When the revision is complete, this worker follows its own target
+// without a read.
 func (e *Engine) planSettled(in Settled) {
 	t, w, d := &e.turn, &e.watch, &e.draft
 	w.check = true
@@ -821,6 +844,7 @@ func (e *Engine) planSettled(in Settled) {
 	*d = draft{}
 }
 
+// malformed reports whether a record is there and cannot be read.
 func malformed(err error) bool { return errors.Is(err, lease.ErrMalformed) }
 
 // writtenBy returns the write that made a malformed record what it is; empty: that cannot be read either.
@@ -831,7 +855,7 @@ func writtenBy(err error) lease.WriteID {
 	return ""
 }
 
-// shed drops what only a worker needs that watches or plans.
+// shed drops what only a worker needs that watches or plans. In a small fleet that is every worker.
 func (e *Engine) shed() {
 	t, d := &e.turn, &e.duty
 	plans := e.plans(t)
@@ -855,7 +879,8 @@ func (e *Engine) shed() {
 	}
 }
 
-// keepWatching evicts, and in a large fleet ticks.
+// keepWatching evicts, and in a large fleet ticks. A worker that may not claim evicts all the same: a dead seat is dead
+// also in a restored table, and the deletion is conditional.
 func (e *Engine) keepWatching() {
 	t, rank := &e.turn, e.rank()
 	if e.watching() && e.peers.evict(t, e.seat.former, e.duty.reserve(t, rank)) {
@@ -867,7 +892,8 @@ func (e *Engine) keepWatching() {
 	}
 }
 
-// keepAuditing lists the rows from time to time: in a large fleet page by page.
+// keepAuditing lists the rows from time to time: in a large fleet page by page. Audits find what
+// somebody has changed by hand, and commands whose wish was lost.
 func (e *Engine) keepAuditing() {
 	t, f := &e.turn, &e.facts
 	if !e.audits() {

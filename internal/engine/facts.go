@@ -85,6 +85,7 @@ func (f *facts) saw(t *turn, sent order, in Listed) {
 	old := facts{all: f.all}
 	f.revision = f.asked
 	f.begun, f.all = sent, make([]fact, 0, len(in.Records)+len(in.Unreadable))
+	// The store lists no tombstones, so what is known of them is carried over.
 	for _, of := range old.all {
 		if of.finished && of.gone == 0 { // if the listing lacks it, it is a tombstone now
 			of.finished, of.removed, of.gone = false, true, t.step
@@ -206,8 +207,8 @@ func (f *fact) needless(t *turn, source *feed) bool {
 	return f.left && !t.cfg.KeepUnlisted && !source.lists(f.name)
 }
 
-// relist compares the rows with the source. An unlisted shard that the source lists needs a worker again. A shard
-// that the source has ceased to list is barred from this worker.
+// relist compares the rows with the source, after a listing of either. An unlisted shard that the source lists needs a
+// worker again. A shard that the source has ceased to list is barred from this worker.
 func (f *facts) relist(t *turn, source *feed) {
 	for i := range f.all {
 		of := &f.all[i]
@@ -249,7 +250,8 @@ func (f *facts) looks() bool {
 	return slices.ContainsFunc(f.all, func(of fact) bool { return of.looked && !of.told })
 }
 
-// back reports whether a shard that was given up as unlisted is listed: it may have to be placed again.
+// back reports whether a shard that was given up as unlisted is listed: it may have to be placed again, unless another
+// plan has done that already.
 func (f *facts) back() bool {
 	return slices.ContainsFunc(f.all, func(of fact) bool { return of.left && !of.over() })
 }
@@ -326,7 +328,7 @@ func (f *facts) isPlaced(name string) bool {
 }
 
 // inOrder is isPlaced for names that are asked about in their order, each once: it takes a fraction of the
-// time of as many searches.
+// time of as many searches. Each call begins at the first name.
 func (f *facts) inOrder() func(name string) bool {
 	rest := f.placed.names
 	return func(name string) bool {
@@ -374,17 +376,21 @@ func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unkn
 		switch {
 		case of != nil && !of.removed: // below
 		case of != nil && s.asked < of.gone: // the listing may be older than the tombstone
+		// No rows are known. The shard may be finished.
 		case f.begun == 0:
 			return nil, true
 		case !f.ready(s.Parents, source):
+		// The shard may be back, and held already: only rows that were listed after the tombstone was seen show it.
 		case of != nil && f.begun <= of.gone:
 			unknown = true
+		// It has no row, or a tombstone: it is to be made or revived.
 		default:
 			all = append(all, lease.Assigned{Shard: s.Name, Parents: s.Parents})
 		}
 	}
 	placed = f.inOrder()
 	for _, of := range f.all {
+		// A row that the plan lacks. If the rows are older than the plan, only what was learnt since counts.
 		if (f.fresh(plan) || of.left || of.looked) && !of.over() && !placed(of.name) && (of.begun || f.ready(of.parents, source)) {
 			all = append(all, lease.Assigned{Shard: of.name})
 		}

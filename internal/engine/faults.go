@@ -92,6 +92,7 @@ type malformedRecord struct {
 	fault
 }
 
+// newFaults returns the faults of a worker that has met none.
 func newFaults() faults {
 	return faults{
 		store: fault{kind: event.StoreFault}, slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
@@ -133,6 +134,7 @@ func (f *fault) lower(t *turn) {
 	}
 }
 
+// report tells the observer of the fault as it is: begun, lasting or over.
 func (f *fault) report(t *turn) {
 	ev := event.Event{Kind: f.kind, Err: f.err, Shards: f.shards, Count: f.count, Lasted: t.now.Mono.Sub(f.since), Over: !f.on}
 	if f.count == 1 && len(f.shards) == 1 {
@@ -156,7 +158,7 @@ func (f *fault) keep(t *turn) {
 
 // sourced takes the result of a listing of the source. An error with another text is another
 // fault, unless the texts differ only in words with digits: many services put the id of the
-// request into their errors.
+// request into their errors. Another fault is reported at once.
 func (f *faults) sourced(t *turn, err error) {
 	switch {
 	case err == nil:
@@ -168,10 +170,12 @@ func (f *faults) sourced(t *turn, err error) {
 	f.source.raise(t, t.now.Mono, "", err)
 }
 
+// plainWords returns the words of the error that have no digits.
 func plainWords(err error) []string {
 	return slices.DeleteFunc(strings.Fields(err.Error()), func(word string) bool { return strings.ContainsAny(word, "0123456789") })
 }
 
+// storeSlow takes the shell's judgement of the store; nil: it is quick enough.
 func (f *faults) storeSlow(t *turn, err error) {
 	if err == nil {
 		f.slow.lower(t)
@@ -197,7 +201,8 @@ func (f *faults) unreadable(t *turn, kind lease.Kind, all []Unreadable, current 
 	}
 }
 
-// found takes a record that cannot be read.
+// found takes a record that cannot be read. It is reported once, however many listings show it; if there are too many
+// such records, the rest are not reported.
 func (f *faults) found(t *turn, key lease.Key, err error) {
 	known := slices.ContainsFunc(f.malformed, func(m malformedRecord) bool { return m.key == key })
 	if !known && len(f.malformed) < mostMalformed {
@@ -333,6 +338,8 @@ func unanswered(s *shard) bool {
 // CommitTimeout. After it has, the fault lasts until something shows that it can write rows again:
 // the answer to such a write, or CommitTimeout in a seat that is no longer young, without a write
 // that fails.
+//
+// may: giving up the seat makes sense, because another worker could take over. young: the seat was taken lately.
 func (f *faults) scanCommits(t *turn, l *shards, may, young bool) (surrenders bool) {
 	late := f.commits.concerns(l.all, func(s *shard) bool { return s.commitsLate(t) })
 	switch {
@@ -416,7 +423,7 @@ func (f *fault) keepFull(t *turn, plan *lease.Plan, reports bool) {
 }
 
 // keepStale reports that no plan is complete although one is needed. Each worker reports it, because the worker that
-// reports for the fleet may be the planner that is missing.
+// reports for the fleet may be the planner that is missing. Held shards go on without a plan; shards that no target has wait for it.
 func (f *faults) keepStale(t *turn, of *fleet) {
 	if !of.seat.capable() || !of.watch.known {
 		return // other reports say why

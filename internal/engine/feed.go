@@ -18,7 +18,7 @@ import (
 // listing or a new target, soon when a shard has finished or come back, doubt when a target asks about
 // a shard, bar and tells when a row has outlasted the listings.
 //
-// Nothing is written here. What the source lists becomes a row when the plan places it (take.go). Sources of different
+// Nothing is written here. A shard that the source lists gets a row when the plan places it (take.go). Sources of different
 // workers may differ for a while: each worker acts on its own.
 //
 // A sourced shard:

@@ -297,7 +297,7 @@ func (s *shard) cut(t *turn) {
 }
 
 // stall drains a handler that makes no progress. A handler that waits for this worker to write
-// is not stalled.
+// is not stalled. Nor is one that drains already: its time is limited, unless a successor waits without a limit.
 func (s *shard) stall(t *turn) {
 	of, m := &s.t.wind, &s.t.marks
 	unlimited := of.draining && of.cause == event.CauseHandedOff && s.t.give.agreed().AfterDrain == rebalance.Wait
@@ -309,6 +309,7 @@ func (s *shard) stall(t *turn) {
 		m.pulse = t.now.Mono
 	}
 	at := max(m.pulse, of.since).Add(t.cfg.StallAfter)
+	// It seems to have stalled. Marks that are on their way get stallGrace to arrive.
 	if t.now.Mono >= at && m.doubted < at {
 		m.doubted = t.now.Mono
 	}
@@ -447,6 +448,7 @@ func roundUp(i Instant) Instant {
 // window returns when the present commit window of s began. A mark is written at the end of the
 // window in which it was made, so no mark waits for longer than the policy says. Each shard has
 // windows with an offset of its own, so that tenures that begin together do not commit together.
+// If the policy has no interval, the window begins with the mark.
 func (s *shard) window(t *turn) Instant {
 	every, timed := t.cfg.Commits.At(0)
 	if !timed {
@@ -526,6 +528,8 @@ func (s *shard) rest(t *turn, what doing, h *happened) {
 		s.aim.rest = t.now.Mono.Add(paceMoving)
 		return
 	}
+	// The pause grows with the failures that the row counts. If nothing has failed, it grows with the tenures in a row
+	// that its handler gave up without progress.
 	tries := max(s.row.copy.Row().Failed(), 1)
 	if w.blame == noFailure && w.cause != event.CauseStalled {
 		if m.accepted > 0 || m.progress {

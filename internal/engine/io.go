@@ -258,8 +258,7 @@ type (
 	Over struct {
 		Tenure Tenure
 		Cause  event.Cause
-		// Err carries what was observed, where something was: a *StaleError, as
-		// a rule.
+		// Err carries what was observed, where something was: usually a *StaleError.
 		Err error
 		// Open: a commit was under way, and what became of it is not known.
 		Open bool

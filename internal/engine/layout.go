@@ -129,8 +129,8 @@ type entry struct {
 }
 
 // survey finds the shards that need a worker, and the workers to which they are assigned. A shard
-// that its worker declines goes back to the worker that was to give it, or is free. It reports false if the targets lack shards, and the rows
-// have to be read for this plan.
+// that its worker declines goes back to the worker that was to give it, or is free. It reports false if the targets lack
+// shards, and the rows have to be read for this plan.
 func (l *layout) survey() (whole bool) {
 	all, known := l.entries()
 	slices.SortStableFunc(all, func(a, b entry) int {
@@ -144,6 +144,8 @@ func (l *layout) survey() (whole bool) {
 		if e.rank >= 0 {
 			known++
 		}
+		// A shard whose parents are not finished is left out. One that another planner has assigned meanwhile stays, unless
+		// a parent is placed itself.
 		trusted := e.rank >= 0 && !l.facts.fresh(l.plan) // another planner has assigned it, and knew more
 		if ready := l.child(&e.Assigned); !ready && (!trusted || slices.ContainsFunc(e.Parents, l.facts.isPlaced)) {
 			continue // it comes back when its parents are finished
@@ -156,6 +158,7 @@ func (l *layout) survey() (whole bool) {
 			Name: e.Shard, Weight: l.feed.weight(e.Shard), Owner: e.owner, Tie: rebalance.Tie(e.Shard),
 		})
 	}
+	// Fewer than the plan has placed: a target was deleted, or cannot be read.
 	return l.rows || int64(known) >= l.plan.Shards-l.plan.Unplaced
 }
 
@@ -190,7 +193,12 @@ func (l *layout) child(a *lease.Assigned) (ready bool) {
 	return l.facts.begun == 0 || l.feed.complete == 0 || l.facts.ready(a.Parents, l.feed)
 }
 
-// entries returns where shards were found, and how many assigned ones need no worker any more.
+// entries returns where shards were found, and how many assigned ones need no worker any more. Their ranks:
+//
+//	a row with a living owner            above all: the row says who holds it
+//	a target                             its revision: of two targets the later one counts
+//	a row without a living owner         0
+//	the source, or a row that is back    -1: counts only if nothing else has the shard
 func (l *layout) entries() (all []entry, over int) {
 	for _, target := range l.targets {
 		at, torn := seatOf(l.seats, target.Incarnation), slices.Contains(l.torn, target.Incarnation)
@@ -209,6 +217,7 @@ func (l *layout) entries() (all []entry, over int) {
 		return seatOf(l.seats, of.owner)
 	}
 	for i := range l.facts.all {
+		// Rows count only if they were read for this plan.
 		if of := &l.facts.all[i]; l.rows && !of.over() && (of.begun || l.facts.ready(of.parents, l.feed)) {
 			rank := int64(0)
 			if owner(of) != rebalance.Nobody {
@@ -234,6 +243,7 @@ func (l *layout) place(planner rebalance.Planner) {
 	if l.moves() {
 		_, paused := l.wants(lease.WishPause, "")
 		l.held = !l.still
+		// A worker that leaves keeps nothing, unless nothing may move at all.
 		all := l.held || paused // also those of a worker that leaves
 		if all || l.stuck {
 			for i, s := range l.view.Shards {
@@ -282,6 +292,7 @@ func (l *layout) staff() {
 		_, cordoned := l.wants(lease.WishCordon, s.Name)
 		cordoned = cordoned || s.TTL == 0 || slices.Contains(l.facts.pages.broken, s.Incarnation) // it cannot say or learn more
 		_, drained := l.wants(lease.WishDrain, s.Name)
+		// The planner sees a drained worker as one that leaves.
 		w := rebalance.Worker{
 			Name: s.Name, Tie: rebalance.Tie(string(s.Incarnation)), Labels: map[string]string{"task": s.Task, "build": s.Build},
 			Limit: int(s.MaxShards), Leaving: s.Leaving || drained, Cordoned: cordoned, Unwell: s.Health.Unwell != "",
@@ -292,6 +303,7 @@ func (l *layout) staff() {
 		l.anyFit = l.anyFit || !w.Leaving && !w.Cordoned && !w.Unwell
 		l.view.Workers = append(l.view.Workers, w)
 	}
+	// If no worker may get shards, drained workers keep what they have.
 	for i := range l.view.Workers {
 		if w := &l.view.Workers[i]; !l.anyFit && l.drained(i) {
 			w.Leaving, w.Cordoned, l.stuck = false, true, true
@@ -312,6 +324,7 @@ func (l *layout) pin() {
 	loads := make([]int, len(l.seats))
 	for _, wish := range l.wishes {
 		i, ok := place(l.shards, wish.Subject, func(a *lease.Assigned) string { return a.Shard })
+		// A pin to a worker that is not there, or may not have the shard, is not obeyed; it stays for later plans.
 		if !ok || wish.Kind != lease.WishPin {
 			continue
 		}
@@ -332,6 +345,7 @@ func (l *layout) pin() {
 // First all that stays is counted, then each move is made that has room, then wrong moves go to another worker, then
 // the shards that are still without a worker.
 func (l *layout) settle(planner rebalance.Planner) {
+	// Count what stays. A shard that the planner has left to nobody stays with its owner.
 	l.loads = make([]int, len(l.seats))
 	for i, s := range l.view.Shards {
 		if at, pinned := l.view.Pins[i]; pinned {
@@ -344,6 +358,7 @@ func (l *layout) settle(planner rebalance.Planner) {
 		}
 	}
 	for i, s := range l.view.Shards {
+		// Make the moves that have room.
 		switch at := l.to[i]; {
 		case at == s.Owner:
 		case !l.full(at):
@@ -375,6 +390,7 @@ func (l *layout) settle(planner rebalance.Planner) {
 			return
 		}
 		to := l.another(planner, i, l.open)
+		// Rather to a drained worker than to nobody.
 		if to == rebalance.Nobody {
 			to = l.another(planner, i, l.drained)
 		}
@@ -418,11 +434,13 @@ func (l *layout) another(planner rebalance.Planner, i int, may func(at int) bool
 	if least == math.MaxInt {
 		return rebalance.Nobody
 	}
+	// First the workers with the fewest shards. The planner may rule them all out; then the others.
 	for _, most := range []int{least, math.MaxInt} {
 		v, seats := rebalance.View{Shards: slices.Clone(l.view.Shards[i : i+1])}, []int(nil)
 		for at, load := range l.loads {
 			if load <= most && can(at) {
 				w := l.view.Workers[at]
+				// may has allowed it already, although a wish drains it.
 				w.Leaving = false
 				v.Workers, seats = append(v.Workers, w), append(seats, at)
 			}
@@ -440,6 +458,7 @@ func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 	for _, s := range l.seats {
 		next = append(next, lease.Target{Group: t.cfg.Group, Incarnation: s.Incarnation, At: t.now.Wall})
 	}
+	// The finding is stored when the revision is completed.
 	found = lease.Finding{Members: int64(len(staying(l.seats))), Shards: int64(len(l.to)), Watchers: l.watchers()}
 	h := fnv.New64a()
 	for i, to := range l.to {

@@ -20,6 +20,10 @@ import (
 // Called by the spine: saw with each listing of the seats, glimpse with one of a worker that does
 // not watch, evict in each step, settled with the answers to evictions.
 //
+// An eviction is the only write here. It makes no shard free: it lets workers claim the rows of the dead worker, each
+// after it has found the seat gone by itself. If the evicting worker crashes before it has planned, the other watchers
+// see the seat gone, and the plan that lacks it is due for them too.
+//
 // Invariant: a seat expires only after this worker has itself seen its heartbeat counter stand
 // still for the seat's lease time, on its own clock; and the deletion is conditional on the
 // heartbeat that was seen.
@@ -198,6 +202,7 @@ func (p *peers) glimpse(t *turn, in sighting) {
 	sortPeers(p.all)
 }
 
+// sortPeers sorts by incarnation.
 func sortPeers(all []peer) {
 	slices.SortFunc(all, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
 }
@@ -294,6 +299,10 @@ func (p *peers) dying(t *turn) bool {
 // evict deletes the seats whose heartbeat has stood still for their lease time and for reserve
 // longer, and at once those of this worker's former incarnations. It reports whether the seats
 // have to be listed first, because this worker was paused or a lease is shorter than its own.
+//
+// Of the deletion and the next heartbeat of a worker that is alive after all, only one is stored: both name the
+// heartbeat before as their condition. If the deletion is, the worker finds its next heartbeat refused; its own trust
+// has ended before, because it is shorter than the lease time.
 func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration) (look bool) {
 	for i := range p.all {
 		of := &p.all[i]
@@ -337,6 +346,7 @@ func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, ali
 		p.all = slices.DeleteFunc(slices.Clone(p.all), func(q peer) bool { return q.seat.Incarnation == inc })
 		return true, false
 	}
+	// The seat has beaten since: its time begins again. The next listing shows the heartbeat.
 	of.since = t.now.Mono
 	return false, true
 }

@@ -90,6 +90,7 @@ func (e *Session) Step(now Moment, in Input) (out []Output, wake Instant) {
 // group is one of workers.
 func (e *Session) Done() bool { return e.leave.done }
 
+// take hands the input to the part that it concerns.
 func (e *Session) take(in Input) {
 	t := &e.turn
 	switch in := in.(type) {
@@ -143,7 +144,8 @@ func (e *Session) stop() {
 	}
 }
 
-// live does everything that is due, whatever the input of this step was.
+// live does everything that is due, whatever the input of this step was. The leases come before the seat, because a
+// shutdown gives up the seat in the step in which the last lease is given up.
 func (e *Session) live() {
 	t := &e.turn
 	if e.kind.foreign {
@@ -153,6 +155,7 @@ func (e *Session) live() {
 	if e.leave.keep(t, &e.seat) {
 		e.leave.finish(t, &e.seat, &e.shards)
 	}
+	// A session says nothing on its seat except that it leaves, so no heartbeat is sent early.
 	if (e.seat.phase != unseated || e.kind.needsSeat()) && e.seat.keep(t, lease.Says{Leaving: e.leave.on}, Never, e.leave.over) {
 		e.begin(e.seat.me)
 	}
@@ -162,6 +165,7 @@ func (e *Session) live() {
 		e.heed.next = 0
 	}
 	e.kind.keep(t, e.seat.phase == confirming || e.seat.phase == seated)
+	// Not in every step: it looks at all leases.
 	if t.now.Mono >= e.swept.Add(t.beat/8) {
 		e.swept = t.now.Mono
 		e.rivals.prune(t)
@@ -229,6 +233,7 @@ func (e *Session) wait(s *shard, w self) {
 	s.wait(&e.turn, waiter{self: w, want: want, owners: &e.owners, rivals: &e.rivals, losses: &e.losses, former: e.seat.former})
 	switch {
 	case want == nil:
+	// The tenure has begun in this step.
 	case before == nil && s.t != nil:
 		e.answer(s, want.id)
 		e.names.drop(s.name, want.id)
@@ -239,7 +244,8 @@ func (e *Session) wait(s *shard, w self) {
 	}
 }
 
-// answer adds to the Start of a tenure the ID of the Acquire that it answers.
+// answer adds to the Start of a tenure the ID of the Acquire that it answers. The Start is an output of this step, and
+// the part that has made it does not know the callers.
 func (e *Session) answer(s *shard, id uint64) {
 	for i, o := range e.turn.out {
 		if start, ok := o.(Start); ok && start.Tenure == s.id() {
@@ -249,6 +255,7 @@ func (e *Session) answer(s *shard, id uint64) {
 	}
 }
 
+// tendDue tends the leases that want to be tended by now.
 func (e *Session) tendDue() {
 	t := &e.turn
 	if t.now.Mono < e.shards.due || e.seat.phase != seated {
@@ -264,7 +271,8 @@ func (e *Session) tendDue() {
 	}
 }
 
-// happened handles the reports of a lease that concern the whole session.
+// happened handles the reports of a lease that concern the whole session. The others are for plans, and a session has
+// none.
 func (e *Session) happened(s *shard, h happened) {
 	t := &e.turn
 	if h.late {
@@ -296,7 +304,7 @@ func (e *Session) returned(in Returned) {
 	}
 }
 
-// got takes the answer to the read of one record.
+// got takes the answer to the read of one record. A part ignores an answer that it does not wait for.
 func (e *Session) got(in Got) {
 	t := &e.turn
 	switch in.Key.Kind {
@@ -352,6 +360,7 @@ func (e *Session) settled(in Settled) {
 	t := &e.turn
 	switch key := in.Write.Key(); key.Kind {
 	case lease.KindSeat:
+		// The deletion of another session's seat, or of the one that this session has lost.
 		if !e.seat.beat.is(in.Write) {
 			inc, begun := e.rivals.settled(t, e.seat.me, in)
 			if begun > 0 {
@@ -430,7 +439,8 @@ func (e *Session) keepReporting() {
 	f.keep(t)
 }
 
-// Status returns the session's state of health. Requested is the number of leases that it waits for.
+// Status returns the session's state of health. Requested is the number of leases that it waits for. A session has no
+// source and no plan: these are fine when the kind of the group is known.
 func (e *Session) Status() Status {
 	c := &e.seat
 	s := Status{

@@ -164,6 +164,7 @@ func (h happened) planChanged() bool {
 	return h.finished || h.unlisted || h.removed || h.buried || h.declined || h.ended || h.poll
 }
 
+// newShard returns a shard of which nothing is known yet. It is not tended before something asks for that.
 func newShard(name, group string, me lease.Incarnation) *shard {
 	key := lease.Key{Group: group, Kind: lease.KindLease, Name: name}
 	return &shard{name: name, tie: rebalance.Tie(name), wake: Never, row: copied{copy: protocol.NewCopy(key, me)}}
@@ -237,6 +238,7 @@ func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []st
 		case !fresh:
 			ready, p.row.parent = false, true
 			p.get(t)
+		// It may be anything, so its children wait.
 		case p.row.malformed:
 			ready = false
 		case at.Generation == 0 || at.Removed || left(at) && !t.cfg.KeepUnlisted:
@@ -262,7 +264,8 @@ func (l *shards) declines(t *turn, name string, resting bool, source *feed) bool
 // knows reports whether this worker keeps any state of the shard.
 func (l *shards) knows(name string) bool { return l.find(name) != nil }
 
-// children returns the shards that have waited for the row of a parent, which was read now.
+// children returns the shards that have waited for the row of a parent, which was read now. The next call returns
+// nothing until one of them has asked for the row again (ready).
 func (l *shards) children(parent *shard) (all []*shard) {
 	if !parent.row.parent {
 		return nil
@@ -284,7 +287,8 @@ func (l *shards) find(name string) *shard {
 	return nil
 }
 
-// present returns the shard of a tenure; nil: the tenure is over, as the shell was told.
+// present returns the shard of a tenure; nil: the tenure is over, as the shell was told. Marks and requests of such a
+// tenure are dropped.
 func (l *shards) present(id Tenure) *shard {
 	s := l.find(id.Shard)
 	if s == nil || s.t == nil || s.t.generation != id.Generation {
@@ -303,7 +307,7 @@ func (l *shards) know(name, group string, me lease.Incarnation) *shard {
 	return *s
 }
 
-// knowAll makes sure that the shards of a target are known.
+// knowAll makes sure that the shards of a target are known. It is know for many, with one sort.
 func (l *shards) knowAll(hold []lease.Assigned, group string, me lease.Incarnation) {
 	all := slices.Clone(l.all)
 	for _, a := range hold {
@@ -383,7 +387,7 @@ func (l *shards) overslept(paused time.Duration) {
 	}
 }
 
-// wants are the requests of this worker.
+// wants are the requests of this worker, as its seat publishes them.
 func (l *shards) wants() (wants []lease.Want) {
 	if l.asks == 0 {
 		return nil
@@ -440,6 +444,9 @@ func (s *shard) before(t *turn, i Instant) bool {
 
 // forget drops what this worker has done and intended as the incarnation it was, and continues
 // as me. A write that is open is one of the earlier incarnation: it passes the fence or not.
+//
+// The row as last known stays, also if it names the earlier incarnation: for this worker that is another owner, whose
+// seat it has to find gone like any other.
 func (s *shard) forget(t *turn, me lease.Incarnation) {
 	s.callOff(t, me)
 	at := s.row.copy.Row()
@@ -487,10 +494,12 @@ func (s *shard) got(t *turn, in Got) (vanished bool) {
 		s.saw(t, at)
 		return false
 	}
+	// There is no row. While a write is open, only its answer counts.
 	if busy || r.read >= r.asked {
 		return false // the answer is older than what is known
 	}
 	r.known = true
+	// Somebody has deleted the row by hand. A worker without a tenure starts over; with one, the caller ends it.
 	if s.t == nil && r.generation != 0 {
 		r.copy, r.generation = protocol.NewCopy(r.copy.Key(), s.mine()), 0
 	}
@@ -524,7 +533,7 @@ func (s *shard) news(t *turn) {
 	}
 }
 
-// describe is what the user is told of the shard.
+// describe is what the user is told of the shard. The parents in the row count before those of the plan.
 func (s *shard) describe() Shard {
 	parents := s.parents
 	if at := s.row.copy.Row(); len(at.Parents) > 0 {
@@ -646,13 +655,14 @@ func (s *shard) settled(t *turn, in Settled, waits bool) (h happened, answered b
 
 // unsettle takes an answer that should be impossible. A row that is gone, or is another worker's
 // under the same generation, has to be read again; and nothing is tried for a lease time, because
-// it would be answered the same.
+// it would be answered the same. Only writes by hand, or a restored table, lead here. The worker repairs nothing.
 func (s *shard) unsettle(t *turn, a protocol.Answer) {
 	switch a.Verdict {
 	case protocol.Conflict, protocol.Gone:
 		if a.Verdict == protocol.Gone && a.Row.Generation > 0 {
 			return // a tombstone
 		}
+		// The copy never goes back, so another one is needed for a row that is behind it.
 		me := s.mine()
 		s.forget(t, me)
 		s.row.copy = protocol.NewCopy(s.row.copy.Key(), me)

@@ -306,6 +306,7 @@ type ask struct {
 	gone       order         // the step that found the owner's seat gone
 }
 
+// An askPhase is how far a move to this worker has come.
 type askPhase uint8
 
 const (
@@ -432,7 +433,8 @@ func (a *ask) brisk(t *turn) time.Duration {
 }
 
 // publish starts the time of the requests that the others can see from now on. An owner notices
-// all that are for it at the same time. Until one is served, their rows are read in turn.
+// all that are for it at the same time. Until one is served, their rows are read in turn, each less
+// often the more there are, and at least every paceSuspect. said is what the seat says, as stored.
 func (l *shards) publish(t *turn, said []lease.Want) {
 	of := map[lease.Incarnation]time.Duration{}
 	for _, w := range said {
@@ -537,6 +539,7 @@ type owners struct {
 	all []ownerRead
 }
 
+// An ownerRead is the seat of one owner.
 type ownerRead struct {
 	inc   lease.Incarnation
 	seat  lease.Seat
