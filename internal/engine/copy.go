@@ -63,5 +63,6 @@ func (e *Engine) Hash() uint64 {
 		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
 	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.peers, e.reads, e.shards, e.owners, e.follow, e.watch, e.duty, e.sweep, e.draft, e.feed, e.facts, e.wishes, e.news, e.leave, e.health)
+	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.peers, e.reads, e.shards, e.owners, e.follow,
+		e.watch, e.duty, e.sweep, e.draft, e.feed, e.facts, e.wishes, e.news, e.leave, e.health)
 }

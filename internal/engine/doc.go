@@ -101,9 +101,9 @@
 //	draft     writes each target that differs                    → target: create or swap (WriteTarget)
 //	draft     completes the revision                             → plan: swap (ClosePlan)
 //	follow    of every worker: reads its target of the complete revision
-//	take      of the newcomer: reads the rows of its target. For a shard without a row, and then for a
-//	          free row                                           → row: create (Begin), transfer (Claim)
-//	take      of the newcomer: for a held row, requests it       → seat: swap (NextBeat)
+//	take      of the newcomer: reads the rows of its target. It makes the row of a shard that has none,
+//	          claims free rows                                   → row: create (Begin); transfer (Claim)
+//	take      of the newcomer: requests held rows                → seat: swap (NextBeat)
 //	give …    of the owners: as in a move
 //
 // Crash (12). It leaves a seat, rows and a target in the name of the dead worker:
@@ -185,8 +185,8 @@
 //	          plans nor claims                                   → seat: swap (NextBeat)
 //	peers     finds its own former seat                          → seat: delete (Evict)
 //	faults    reports the event restored, again and again
-//	(nobody)  an operator adopts every row: no owner, and a generation above all that may have been
-//	          lost                                               → row: transfer (Adopt)
+//	operator  adopts every row: no owner, and a generation above
+//	          all that may have been lost                        → row: transfer (Adopt)
 //	seat      verifies the table at least once per beat, until the store accepts it: proven
 //	draft     as in a join, and drops targets of old seats       → plan, targets
 //	take      the rows are free                                  → row: transfer (Claim)

@@ -107,7 +107,8 @@ func (d *draft) gather(t *turn, in stage) gathered {
 		return lacking
 	}
 	d.plan, d.plan.Group = in.plan, t.cfg.Group
-	in.wishes, in.targets, in.torn, in.rows = standing(in.stored.List, t.now.Wall), joined(in.facts.pages.all), torn(in.facts.pages.all), d.rows
+	in.wishes, in.rows = standing(in.stored.List, t.now.Wall), d.rows
+	in.targets, in.torn = joined(in.facts.pages.all), torn(in.facts.pages.all)
 	l := layout{stage: in}
 	// The targets lack shards of the plan: the rows have to say where these are.
 	if !l.survey() {
@@ -203,7 +204,10 @@ func one(pages []lease.Target) bool { _, ok := lease.JoinPages(pages); return ok
 // same reports whether a target assigns the same shards as before. Hints alone are not worth a
 // write, except that to the worker itself.
 func same(a, b lease.Target) bool {
-	return !slices.ContainsFunc(b.Give, func(g lease.Give) bool { return g.To == b.Incarnation }) && slices.EqualFunc(a.Hold, b.Hold, func(a, b lease.Assigned) bool { return a.Shard == b.Shard && slices.Equal(a.Parents, b.Parents) })
+	return !slices.ContainsFunc(b.Give, func(g lease.Give) bool { return g.To == b.Incarnation }) &&
+		slices.EqualFunc(a.Hold, b.Hold, func(a, b lease.Assigned) bool {
+			return a.Shard == b.Shard && slices.Equal(a.Parents, b.Parents)
+		})
 }
 
 // swapPlan makes the swap of this phase, on the plan as it is.

@@ -151,7 +151,8 @@ func (d *duty) keep(t *turn, me lease.Owner, plan lease.Plan, rank int, vacant b
 	// revision is opened again by the next planner.
 	w, err := lease.Write{}, error(nil)
 	if deleted {
-		w, err = protocol.OpenPlan(lease.Plan{Group: t.cfg.Group}, protocol.Opening{By: me, Planner: t.cfg.Planner.Name(), Known: d.revision}, t.stamp())
+		opening := protocol.Opening{By: me, Planner: t.cfg.Planner.Name(), Known: d.revision}
+		w, err = protocol.OpenPlan(lease.Plan{Group: t.cfg.Group}, opening, t.stamp())
 	} else {
 		w, err = protocol.TickPlan(plan, d.late, t.stamp())
 	}

@@ -243,7 +243,8 @@ func (e *Engine) tendDue() {
 	}
 }
 
-// happened draws the conclusions of what a shard reports that concern more than this shard.
+// happened draws the conclusions of what a shard reports that concern more than this shard: news for the seat, facts for
+// plans, faults, and what to list or read soon.
 func (e *Engine) happened(s *shard, h happened) {
 	t := &e.turn
 	if h.finished {
@@ -600,7 +601,8 @@ func (e *Engine) sawSeats(in Listed) {
 }
 
 // readWants notes which of this worker's shards others request, as seats show that were listed, or
-// the one seat of only.
+// the one seat of only. A request of a generation that this worker does not hold is ignored, unless it says that the
+// row names this worker. Then it reads the row.
 func (e *Engine) readWants(seats []lease.Seat, only lease.Incarnation) {
 	t := &e.turn
 	for _, s := range e.shards.all {
@@ -640,7 +642,8 @@ func (e *Engine) readWants(seats []lease.Seat, only lease.Incarnation) {
 	}
 }
 
-// sawRows takes a complete listing of the rows: for plans, and for the shards of this worker.
+// sawRows takes a complete listing of the rows: for plans, and for the shards of this worker. A row that names this
+// worker makes the shard known, so that it is started or given back. begun is the step in which the listing was sent.
 func (e *Engine) sawRows(in Listed, begun order) {
 	e.watch.check = true
 	defer e.retire()
@@ -699,7 +702,8 @@ func (e *Engine) retire() {
 	}
 }
 
-// keepReading sends the listings that are due.
+// keepReading sends the listings that are due. Watchers list the seats; the other workers, and all of a large fleet, read
+// the plan by a listing of one record. Owners that have something to give look for requests.
 func (e *Engine) keepReading() {
 	t, r := &e.turn, &e.reads
 	e.keepAuditing()
@@ -803,7 +807,8 @@ func (e *Engine) considerPlan() {
 	e.news.settled(e.seat.row.Freed, w.plan.Revision, w.waits > 0 || w.plan.Open || w.spoilt)
 }
 
-// gather opens the next revision when everything is read that it is made from.
+// gather opens the next revision when everything is read that it is made from. That may take several steps; the stage is
+// made again in each, from what is known then.
 func (e *Engine) gather() {
 	t, w, seats := &e.turn, &e.watch, e.seats()
 	switch e.draft.gather(t, stage{

@@ -294,7 +294,9 @@ func (f *faults) scans(t *turn) (now bool) {
 
 // keep repeats the reports of the faults that last.
 func (f *faults) keep(t *turn) {
-	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted, &f.stale} {
+	for _, fault := range []*fault{
+		&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted, &f.stale,
+	} {
 		fault.keep(t)
 	}
 	for i := range f.malformed {

@@ -180,7 +180,10 @@ func (s *shard) watchOffer(t *turn) {
 // A released row is claimed by the worker to which the plan assigns it.
 func (s *shard) giveUp(t *turn) {
 	of, w, at := s.t, &s.t.wind, s.row.copy.Row()
-	end := protocol.End{Reason: lease.ReasonReleased, Note: w.note, Mark: of.marks.unaccepted(), Progressed: of.marks.progress, Excused: w.blame == workerAtFault}
+	end := protocol.End{
+		Reason: lease.ReasonReleased, Note: w.note, Mark: of.marks.unaccepted(),
+		Progressed: of.marks.progress, Excused: w.blame == workerAtFault,
+	}
 	switch {
 	case w.cause == event.CauseStalled:
 		end.Reason = lease.ReasonStalled

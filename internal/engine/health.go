@@ -218,7 +218,8 @@ func (e *Engine) keepHealth() {
 		t.at(h.until)
 	}
 	err := errUnwell
-	if e.watching() && len(e.peers.all) > 0 && !slices.ContainsFunc(e.seats(), func(s lease.Seat) bool { return s.Incarnation != e.seat.me && fit(s) }) {
+	otherFit := func(s lease.Seat) bool { return s.Incarnation != e.seat.me && fit(s) }
+	if e.watching() && len(e.peers.all) > 0 && !slices.ContainsFunc(e.seats(), otherFit) {
 		err, h.until = errAllUnwell, min(h.until, t.now.Mono.Add(allUnwellRest))
 	}
 	// That every worker is unwell is another fault, and shortens the rest: no other worker can help.

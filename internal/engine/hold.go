@@ -21,7 +21,7 @@ import (
 // spine: marked and returned with what the handler says. shard.settled calls held with answers. The acquiring parts
 // call start when the row names this worker, and any part that finds the tenure over calls end.
 //
-// A mark is in memory until the answer to a write with it is read. A crash loses the marks since the last write: the
+// A mark is in memory until the answer to a write with it is read. A crash loses the marks since the last stored one: the
 // next owner starts at the stored checkpoint and processes the rest again. The row stays in the name of this worker,
 // and is recovered when its seat has expired.
 //
@@ -570,7 +570,8 @@ func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 		cause = s.causeOf(what)
 	case a.Verdict == protocol.Conflict:
 		cause = event.CauseConflict
-	case a.Verdict == protocol.Overtaken, t.cfg.Discard && a.Row.Generation > of.generation: // a session: also if a later holder has left a tombstone
+	// A session is overtaken also if a later holder has left a tombstone.
+	case a.Verdict == protocol.Overtaken, t.cfg.Discard && a.Row.Generation > of.generation:
 		cause = overtaken(a.Row, of.generation)
 	}
 	s.end(t, cause, err, h)

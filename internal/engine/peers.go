@@ -103,7 +103,8 @@ type sighting struct {
 	lax        bool // the listing may lag behind
 }
 
-// sight returns what a listing shows to the worker of this seat.
+// sight returns what a listing shows to the worker of this seat. A listing that was sent before the last heartbeat was
+// confirmed may show this seat as it was, or not at all.
 func (c *seat) sight(in Listed, begun order, lax bool) (s sighting) {
 	s.begun, s.lax = begun, lax
 	for _, record := range in.Records {

@@ -19,10 +19,10 @@ import (
 // Called by the spine: fence before any input is taken, keep at the end of each step, settled
 // and verified with answers.
 //
-// Two clocks decide, which need not show the same time, but run at rates that differ by less than a tenth. This worker
-// ceases to trust its seat when nine tenths of the lease time have passed since it first sent its last stored heartbeat.
-// Another worker evicts it only after it has seen that heartbeat stand still for the whole lease time, and it cannot
-// have seen it before it was sent.
+// Two clocks decide when a lease is over. They need not show the same time, but their rates differ by less than a
+// tenth. This worker ceases to trust its seat when nine tenths of the lease time have passed since it first sent its
+// last stored heartbeat. Another worker evicts it only after it has seen that heartbeat stand still for the whole lease
+// time, and it cannot have seen it before it was sent.
 //
 // Invariant: a worker that is not seated has no tenure.
 // Invariant: after any refusal of a write of the seat, and after trust has ended, the worker

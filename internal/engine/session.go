@@ -460,7 +460,8 @@ func (e *Session) Clone() *Session {
 	c := *e
 	c.turn.out = nil
 	c.seat.former = slices.Clone(e.seat.former)
-	c.names, c.rivals, c.losses, c.owners.all = slices.Clone(e.names), slices.Clone(e.rivals), slices.Clone(e.losses), slices.Clone(e.owners.all)
+	c.names, c.rivals, c.losses = slices.Clone(e.names), slices.Clone(e.rivals), slices.Clone(e.losses)
+	c.owners.all = slices.Clone(e.owners.all)
 	c.faults.malformed = slices.Clone(e.faults.malformed)
 	c.shards.all = make([]*shard, len(e.shards.all))
 	for i, s := range e.shards.all {
@@ -475,5 +476,6 @@ func (e *Session) Hash() uint64 {
 		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
 	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.kind, e.names, e.owners, e.rivals, e.losses, e.heed, e.shards, e.leave, e.former)
+	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.kind, e.names, e.owners,
+		e.rivals, e.losses, e.heed, e.shards, e.leave, e.former)
 }

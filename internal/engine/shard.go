@@ -327,7 +327,8 @@ func (l *shards) forgetIdle(t *turn) {
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
 		_, busy := s.row.copy.Open()
 		buried := s.row.gone > 0 && t.now.Mono < s.row.since.Add(2*t.cfg.Poll)
-		return !busy && !buried && !s.row.look && !s.aim.mine && !s.aim.retire && s.aim.left == 0 && s.t == nil && s.ask == nil && s.running == 0 && !s.row.try.sent && s.aim.rest == 0 &&
+		return !busy && !buried && !s.row.look && !s.row.try.sent && s.t == nil && s.ask == nil && s.running == 0 &&
+			!s.aim.mine && !s.aim.retire && s.aim.left == 0 && s.aim.rest == 0 &&
 			(s.row.copy.Row().Owner.IsZero() || s.row.copy.Row().Owner.Incarnation != s.mine())
 	})
 }
@@ -691,7 +692,9 @@ func (s *shard) claimed(t *turn, what doing, a protocol.Answer, h *happened) {
 		t.report(event.Event{Kind: event.Created, Shard: s.name, Generation: at.Generation})
 		h.back = true
 	case what == quarantining:
-		t.report(event.Event{Kind: event.Quarantined, Shard: s.name, Generation: at.Generation, Reason: at.Last.Reason, Attempt: int(at.Attempts())})
+		t.report(event.Event{
+			Kind: event.Quarantined, Shard: s.name, Generation: at.Generation, Reason: at.Last.Reason, Attempt: int(at.Attempts()),
+		})
 	case what == removing:
 		t.report(event.Event{Kind: event.Removed, Shard: s.name})
 		h.removed = true

@@ -234,7 +234,9 @@ func (s *sending) is(w lease.Write) bool {
 // answer that does, the write is sent again after a pause: first at the beginning, at most longest.
 //
 // now is the record as it stands, if the answer shows it. After a decision no write is open, whatever the verdict is.
-func (s *sending) settled(t *turn, me lease.Incarnation, in Settled, first, longest time.Duration) (verdict protocol.Verdict, now lease.Record, decided bool) {
+func (s *sending) settled(
+	t *turn, me lease.Incarnation, in Settled, first, longest time.Duration,
+) (verdict protocol.Verdict, now lease.Record, decided bool) {
 	if !s.is(in.Write) {
 		return protocol.Unknown, nil, false
 	}

@@ -46,7 +46,8 @@ var (
 	errPlanDue        = errors.New("a plan is due, and no worker writes it")
 )
 
-// A watch is what this worker knows of the plan.
+// A watch is what this worker knows of the plan, and of the wishes. Every worker keeps it; only those
+// that plan consider whether a plan is due.
 type watch struct {
 	plan     lease.Plan // as last seen; revision 0: there is none
 	known    bool       // the plan was looked for
