@@ -10,7 +10,10 @@ import (
 // Copies and hashes of an engine, for the explorer and for tests: with them it finds out that two
 // ways lead to the same state.
 //
-// Called by tests and worlds only, between two steps.
+// Called by tests and worlds only, between two steps. A shell has one engine, and never copies it.
+//
+// A slice that its part replaces, and never changes in place, is not copied: two engines may share it. Such are
+// news.items, the pages of facts, and the lists in records.
 //
 // Invariant: a clone shares nothing that either engine changes. A new field of a part that is a
 // slice, a map or a pointer has to be copied here.
@@ -27,6 +30,8 @@ func (e *Engine) Clone() *Engine {
 	c.draft.next = slices.Clone(e.draft.next)
 	c.follow.reading.pages = slices.Clone(e.follow.reading.pages)
 	c.facts.all = slices.Clone(e.facts.all)
+	c.feed.shards = slices.Clone(e.feed.shards)
+	c.watch.looks = slices.Clip(e.watch.looks)
 	c.sweep.found.Records = slices.Clip(e.sweep.found.Records)
 	c.sweep.found.Unreadable = slices.Clip(e.sweep.found.Unreadable)
 	c.faults.malformed = slices.Clone(e.faults.malformed)
@@ -59,5 +64,6 @@ func (e *Engine) Hash() uint64 {
 		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
 	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.peers, e.reads, e.shards, e.owners, e.follow, e.watch, e.duty, e.proofs, e.sweep, e.draft, e.feed, e.facts, e.wishes, e.news, e.leave, e.health)
+	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.peers, e.reads, e.shards, e.owners, e.follow,
+		e.watch, e.duty, e.proofs, e.sweep, e.draft, e.feed, e.facts, e.wishes, e.news, e.leave, e.health)
 }

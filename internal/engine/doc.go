@@ -18,9 +18,9 @@
 //
 // A part is a struct with its own methods. It gets the turn (the moment, the configuration, the
 // outputs) and narrow values, and returns what happened. Only the spine knows all parts. The fleet
-// joins the parts about workers, and what a shard may ask of other parts is in self. The spine
-// calls them in a fixed order: the part that the input concerns, then each part for what is due,
-// and the seat last.
+// joins the parts about workers. A shard gets what it may ask of other parts as a self or a member
+// (shard.go), or as a waiter (wait.go). The spine calls the parts in a fixed order: the part that the
+// input concerns, then each part for what is due, and the seat last.
 //
 //	engine.go  the spine: takes inputs, calls the parts
 //	turn.go    what every part gets in a step, and the pacing of calls that are repeated
@@ -64,71 +64,229 @@
 // the seats. In a large one the plan names eight watchers. The first of them plans, and another
 // one does if a plan stays due.
 //
+// # Reading order
+//
+// A new maintainer reads the seven events below first, each beside its conversation in
+// internal/transcript/testdata, then engine.go, seat.go, shard.go, take.go, hold.go and give.go, and the rest
+// when it is needed. The opening comment of a file has the states of its part, its callers and its invariants.
+//
+// Names that occur everywhere:
+//
+//	me          the incarnation of this worker: a random name, new with every seat
+//	beat        the interval between two heartbeats, a third of the lease time
+//	order       a number of a step. "In the step" always means a step of this engine
+//	begun       the step in which a read was sent. A consistent read shows all that was stored before
+//	lax         of a listing: eventually consistent, so it does not prove that something is gone
+//	large       the plan has more than eight workers
+//	confirmed   of a seat: its worker has sent a heartbeat. A seat that is not confirmed counts for nobody
+//
 // # Seven events
 //
-// Each line names a part, what it does, and after the arrow what it writes. A number is that of a
-// conversation of real engines in internal/transcript, which shows the event.
+// Each line has a part, what it does, and after the arrow the record that it writes, with the operation of
+// [lease.Op] and the transition of internal/protocol. A number is that of a conversation of real engines in
+// internal/transcript that shows the event.
 //
 // Join (09; 19 in a large fleet):
 //
-//	seat           takes a seat → create; confirms it → heartbeat
-//	follow         of the newcomer: finds no target → heartbeat that says so
-//	watch          of the newcomer (large: of the first watcher): its own seat is the change
-//	draft, layout  → plan opened; targets that differ; plan completed
-//	follow         of every worker: reads its target of the complete revision
-//	take           of the newcomer: free shards → rows created where there are none, then claimed;
-//	               requests held ones → heartbeat
-//	give, hold     of the owners: as in a move
+//	seat      takes a seat                                       → seat: create (Sit)
+//	seat      confirms it; asks the store whether the table      → seat: swap (NextBeat)
+//	          is the one that the group has always used
+//	follow    of the newcomer: finds no target. In a small fleet it says so only if no plan is due,
+//	          in a large one at once, for the first watcher      → seat: swap (NextBeat)
+//	watch     small: of the newcomer, because its own seat is the change. If only held shards move, it
+//	          waits for half a second in which no seat changes. Large: of the first watcher, about a
+//	          second after it saw the seat
+//	draft     lists the seats and the targets, opens a revision  → plan: swap (OpenPlan); create if there is none
+//	layout    decides which shards the newcomer gets
+//	draft     writes each target that differs                    → target: create or swap (WriteTarget)
+//	draft     completes the revision                             → plan: swap (ClosePlan)
+//	follow    of every worker: reads its target of the complete revision
+//	take      of the newcomer: reads the rows of its target. It makes the row of a shard that has none,
+//	          claims free rows                                   → row: create (Begin); transfer (Claim)
+//	take      of the newcomer: requests held rows                → seat: swap (NextBeat)
+//	give …    of the owners: as in a move
 //
-// Crash (12):
+// Crash (12). It leaves a seat, rows and a target in the name of the dead worker:
 //
-//	peers          has seen the heartbeat stand still for the lease time → seat deleted
-//	watch          of the worker that evicted it (large: of the first watcher): a plan is due
-//	draft, layout  → plan opened; targets; target of the dead worker deleted; plan completed
-//	follow, take   reads the row, then the owner's seat, which is gone → row claimed
+//	peers     has seen the heartbeat stand still for its lease
+//	          time, on its own clock                             → seat: delete (Evict)
+//	watch     of the worker that evicted it: a plan is due at once. Large: of the first watcher, which
+//	          is another worker if the dead one was first
+//	draft     as in a join; after the other targets, and before
+//	          it completes the revision                          → target: delete (DropTarget)
+//	follow    of every worker: reads its target
+//	take      reads the row, and after the row the seat of its
+//	          owner, which is gone                               → row: transfer (Recover)
 //
-// Crash of a planner (20): it leaves an open revision and some of its targets.
+// If all watchers of a large fleet have died, nobody ticks. Then duty of one of the others takes over with
+// a tick (plan: swap, TickPlan), and watches and plans until a higher revision is complete.
 //
-//	follow         of all workers: reads no target of an open revision
-//	watch          of another worker: after 3 s, or when the planner has no seat, a plan is due
-//	draft, layout  the rows are listed → the next revision opened; all targets; plan completed
-//	peers …        later, as in a crash
+// Crash of a planner (20). Between OpenPlan and ClosePlan it leaves an open revision and some of its targets;
+// before and after, it leaves nothing that differs from any crash:
 //
-// Eager move (06; 08 when the drain time ends):
+//	follow    of every worker: keeps the target that it follows, and reads none while a revision is open
+//	watch     of another worker: the plan is due when the revision has been open for 3 s, or at once if its
+//	          planner has no seat. If that happens again in a row, after 6 s, 12 s and so on
+//	draft     lists the rows as well, because they alone say
+//	          who holds what; opens the next revision            → plan: swap (OpenPlan)
+//	draft     writes all targets, also those that are the same   → target: create or swap (WriteTarget)
+//	draft     completes the revision                             → plan: swap (ClosePlan)
+//	peers …   when the seat of the dead planner expires, as in a crash
 //
-//	take           of the successor: prepares, requests → heartbeat with the request
-//	give           of the owner: sees the request, ends the handler's soft context
-//	hold, give     the handler returns → row: last mark, successor as owner, next generation
-//	take, hold     of the successor: reads its name in the row, starts; → heartbeat without the
-//	               request
+// A planner that was only slow meets the higher revision when it writes a target, or at the latest when it
+// completes its own, and stops.
 //
-// Cooperative move (07):
+// Eager move (06; 08 when the drain time ends). First the owner stops, then the successor starts:
 //
-//	take           of the successor: prepares, requests → heartbeat with the request
-//	give           of the owner → row: offer and latest mark; the handler continues
-//	take, hold     of the successor → row taken over, next generation; starts; → heartbeat without
-//	               the request
-//	give, hold     of the owner: reads the row or is refused, and ends its handler 50 ms later
+//	take      of the successor: prepares, if the terms say so;
+//	          then requests the shard                            → seat: swap (NextBeat), with the request
+//	give      of the owner: a read of the successor's seat shows the request; ends the soft context
+//	hold      the handler marks, and returns
+//	give      hands over: last mark, successor as owner, next
+//	          generation                                         → row: swap (Yield)
+//	take      of the successor: reads the row every 120 ms at first, and finds its name
+//	hold      starts the handler at the last mark. The request
+//	          goes with the next heartbeat that is due           → seat: swap (NextBeat)
 //
-// Graceful stop (10; 11 with no other worker):
+// If the drain time ends first, hold ends the hard context, and give hands over without the handler. If the
+// owner does not do even that, and the terms allow force, take of the successor takes the shard from it (row:
+// transfer, Seize).
 //
-//	leave, seat    → heartbeat that says so
-//	watch … draft  of the leaving worker (large: of the first watcher) → plan and targets,
-//	               unless no other worker is left
-//	give, hold     serves the requests of successors → rows, as in a move
-//	leave, hold    nobody requests more, or the drain time is over → rows released
-//	seat           no row is in its name, or handlers and writes have had their time → seat deleted;
-//	               the next planner deletes its target
+// Cooperative move (07). First the successor starts, then the owner stops:
 //
-// Restore of the table (17):
+//	take      of the successor: requests the shard               → seat: swap (NextBeat), with the request
+//	give      of the owner: offers it, with its latest mark. The handler continues, and commits wait for
+//	          up to a second                                     → row: swap (Offer)
+//	take      of the successor: finds the offer in the row       → row: transfer (Take), next generation
+//	hold      of the successor: starts the handler at the mark in the row that the transfer has returned
+//	give      of the owner: reads the row, or one of its writes is refused; 50 ms later it ends its handler
 //
-//	seat           its heartbeat is refused; the spine ends every tenure → another seat created
-//	seat           verifies the table: it went back, so nothing is planned or claimed
-//	peers          → its own former seat deleted
-//	faults         reports restored while it lasts; an operator adopts → each row, no owner
-//	seat           verifies again: proven
-//	draft, take    → plan and targets; rows claimed
+// If the successor does not accept, give withdraws the offer after twice the drain time, at least two seconds,
+// or at once if the request no longer stands (row: swap, Withdraw).
 //
-// The workers of a new table begin with the second line of a restore. The parts that no event names
-// read and remember; of these only duty writes (ticks), and wishes.
+// Clean stop (10; 11 with no other worker):
+//
+//	leave     seat says that the worker leaves                   → seat: swap (NextBeat)
+//	watch …   small: of the leaving worker itself. Large: of the
+//	          first watcher. No plan if no other worker stays    → plan and targets, as in a join
+//	give      serves the requests of the successors              → rows, as in a move
+//	leave     no shard waits for a request any more, or the drain time is over: hold ends the soft
+//	          contexts of the remaining handlers
+//	give      releases what nobody has requested                 → row: swap (Release)
+//	leave     no row is in the name of this worker, or handlers and writes have had the drain time and a
+//	          lease time; then seat gives itself up              → seat: delete (Evict)
+//	draft     of the next planner, whenever a plan is due        → target: delete (DropTarget)
+//
+// Restore of the table from a backup (17):
+//
+//	seat      its heartbeat is refused, because the restored seat is an earlier one, or is missing: the
+//	          spine ends every tenure                            → seat: create (Sit), another incarnation
+//	seat      confirms it; the store verifies the table: it went back. From then on this worker neither
+//	          plans nor claims                                   → seat: swap (NextBeat)
+//	peers     finds its own former seat                          → seat: delete (Evict)
+//	faults    reports the event restored, again and again
+//	operator  adopts every row: no owner, and a generation above
+//	          all that may have been lost                        → row: transfer (Adopt)
+//	seat      verifies the table at least once per beat, until the store accepts it: proven
+//	draft     as in a join, and drops targets of old seats       → plan, targets
+//	take      the rows are free                                  → row: transfer (Claim)
+//
+// Workers that are started on a restored copy take a seat as in a join, and go on with the second line.
+//
+// # What always holds
+//
+// Invariant: only the worker that the lease row names holds a shard, and it knows that by the answer to a read or a
+// write of the row. Plans, targets, requests and news only say where to look.
+//
+// Invariant: a worker holds nothing without a confirmed seat that it trusts (seat.go).
+//
+// Invariant: a row is taken from a living owner only if the owner has offered it, if its drain time is over and the
+// terms allow force, or by an operator. The row of an owner without a seat may be taken (take.go, wait.go).
+//
+// Invariant: every change of hands begins a new generation, so a write of an earlier holder is refused, however late
+// it arrives (internal/protocol).
+//
+// Invariant: every phase of a move and of a shutdown ends by itself, whatever the others do. Only terms that say
+// rebalance.Wait let an owner and its successor wait without a limit.
+//
+// # Times
+//
+// T is the lease time (Config.TTL), D the drain time of a move or of the worker.
+//
+//	seat    heartbeat                  T/3, less up to a tenth
+//	        trust                      0.9 T from when the last stored heartbeat was first sent
+//	peers   late                       T/3 + T/12 since the heartbeat was first seen
+//	        evicted                    T since then; a watcher behind others somewhat later
+//	duty    tick                       T/3, less up to a tenth
+//	        another worker takes over  2.75 to 3.75 heartbeat intervals after the last tick
+//	watch   seats stand still          0.5 s without a change, but a plan waits at most 2 s
+//	        between two plans          1 s, and as long between the ranks of planners
+//	        an open revision is dead   3 s, doubling if it happens in a row; at once if its planner has no seat
+//	take    row of a requested shard   read every 120 ms at first, later every 250 ms, then once per heartbeat interval
+//	        patience of a successor    the larger of 2 D and a heartbeat interval, and one more (handoff.Patience)
+//	give    an offer stands            the larger of 2 D and 2 s (handoff.Standing); commits wait for 1 s of it
+//	        handler after acceptance   50 ms
+//	hold    stalled                    Config.StallAfter and 50 ms without a sign
+//	        lingers                    0.5 s after its tenure has ended
+//	leave   waits for successors       D; then D for handlers, and T for writes
+//	faults  reported again             after T, then at intervals that double up to an hour
+//	        no plan                    30 s, or 3 T if that is longer
+//	health  rest of an unwell worker   T, doubling up to 4 min
+//
+// # How to change it
+//
+//	a new write of a row         a transition in internal/protocol, a doing in shard.go, its conclusion in held (hold.go) or
+//	                             claimed (shard.go), and a line in the table below
+//	something new on the seat    lease.Says, and Engine.live, which fills it in; fleet.hurry if it cannot wait for the next
+//	                             heartbeat; inputs in watch.go if a plan depends on it
+//	a new part                   a field of Engine or fleet; its call in take or live; what loseSeat drops of it; Clone and
+//	                             Hash in copy.go
+//	a new input or output        io.go, Engine.take, and the shell and the worlds of the tests
+//	a new fault                  faults.go: the field, newFaults and keep; a kind of event
+//	a new listing                reads.go: the field, of and fails; Engine.listed and keepReading
+//
+// # What a crash leaves
+//
+// Every write that an engine makes, and what remains if its worker dies when the write is stored. Nobody has to
+// undo anything: each record is complete, and says by itself what another worker may do with it.
+//
+//	seat: create, Sit           seat        a seat that is not confirmed. It expires like others
+//	seat: swap, NextBeat        seat        a seat, with requests: it expires, and the requests with it
+//	seat: delete, Evict         seat,       a target in the name of a worker without a seat, which the next planner
+//	                            peers,      drops, and rows, which workers recover when the plan assigns them to
+//	                            faults,     these workers. Sessions recover the leases that they wait for
+//	                            session,
+//	                            wait
+//	plan: create or swap,       draft,      an open revision, which nobody follows. Another worker opens the next
+//	OpenPlan                    duty        one after 3 s
+//	plan: swap, ClosePlan       draft       nothing: all targets are stored before
+//	plan: swap, TickPlan        duty        a tick that stands still, so that another worker takes over
+//	plan: create, BeginSessions kind        nothing: the record is all that there is to say
+//	target: create or swap,     draft       one target of an open revision. The next planner writes all targets
+//	WriteTarget
+//	target: delete, DropTarget  draft       the same, without that target
+//	wishes: swap, SetWishes     wishes      nothing
+//	row: create, Begin;         take        a free row. The worker to which the next plan assigns it claims it
+//	swap, Revive
+//	row: transfer, Claim,       take, wait  a row in the name of a dead worker without a handler: it is recovered
+//	Recover, Take, Seize                    like any other. The table has the last mark that was committed
+//	row: create, BeginHeld;     wait        the same
+//	swap, ReviveHeld
+//	row: transfer, Quarantine   take        a quarantined row, which waits for an operator in any case
+//	row: swap, Remove           take        a tombstone. The shard is made again if the source lists it again
+//	row: swap, Commit, Progress hold,       a mark, at which the next owner starts
+//	                            faults
+//	row: swap, Offer            give        an offer of a dead owner. The successor may still accept it; otherwise
+//	                                        the row is recovered, which clears the offer
+//	row: swap, Withdraw         give        a row without an offer
+//	row: swap, Yield            give        the successor as owner. If the successor is dead too, it is recovered
+//	row: swap, Release          give, take  a free row
+//	row: swap, Discard          give, take  a tombstone, of a lease by name
+//	row: swap, Finish           hold        a finished row. The plan may still assign it: the worker that reads the
+//	                                        row then says so on its seat, and the next plan leaves it out
+//
+// A lost answer is no crash: while the worker keeps its seat, it sends the write again with the same bytes until an
+// answer decides it (protocol.Settle). A worker that is evicted meanwhile finds out by its own clock before that, and
+// otherwise by the refusal of its next heartbeat: see seat.go. Two deletions of a worker's own seat are sent only once,
+// in faults.go and session.go: if they do not arrive, the seat expires.
 package engine

@@ -20,9 +20,17 @@ import (
 // A crash while gathering leaves nothing. After the opening swap it leaves an open revision, and
 // some targets of it: the next planner opens the revision after it and writes all targets.
 //
+// Two planners at once do no harm: both swaps of the plan are conditional, so of two that open the same revision one is
+// refused. If a second one opens a higher revision over that of the first, the first is refused when it completes its
+// own. The targets of the first have the lower revision, and the second writes over them.
+//
 // Invariant: a target is only written over one of a lower revision, and a planner that meets a
 // revision above its own stops.
+// Invariant: a plan is made from seats, targets and rows that were read after the draft began.
+// Invariant: no target is written before the revision is open, and the revision is completed only
+// after all these writes are answered.
 
+// A draftPhase is how far a worker has come with its plan.
 type draftPhase uint8
 
 const (
@@ -36,7 +44,8 @@ const (
 // mostAtOnce is how many targets are written at the same time.
 const mostAtOnce = 64
 
-// A draft is the plan that this worker is writing.
+// A draft is the plan that this worker is writing. Only in idle and gathering may it be dropped because the worker
+// plans no more; later it is finished, or another worker overtakes it.
 type draft struct {
 	phase   draftPhase
 	begun   order      // the step in which it began: it is made from reads that were sent later
@@ -51,7 +60,8 @@ type draft struct {
 	swap    sending             // of the plan
 }
 
-// A draftWrite is the write of one page of a target, or its deletion.
+// A draftWrite is the write of one page of a target, or its deletion. Its bytes are made when the revision is open,
+// because only then its number is known.
 type draftWrite struct {
 	old, next lease.Target // without a write id, there is no old page
 	drop      bool
@@ -59,7 +69,8 @@ type draftWrite struct {
 	done bool
 }
 
-// begin starts a draft of the plan after this one.
+// begin starts a draft of the plan after this one. The targets show where the shards are if a whole plan wrote them.
+// Otherwise only the rows show it, and all targets are written, so that all that remain are of one plan.
 func (d *draft) begin(t *turn, plan lease.Plan) {
 	fresh := plan.Revision == 0 || plan.Open
 	*d = draft{phase: gathering, begun: t.step, plan: plan, rows: fresh, all: fresh}
@@ -82,8 +93,10 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	case in.spoilt:
 		*d = draft{}
 		return beaten
+	// The listings that the spine has asked for are still under way.
 	case min(in.begun, in.facts.pages.begun) < d.begun, d.rows && in.facts.begun < d.begun:
 		return waiting
+	// The due plan was another one: let the spine consider again.
 	case in.plan.Revision != d.plan.Revision, in.plan.Open != d.plan.Open:
 		*d = draft{}
 		return beaten
@@ -94,8 +107,10 @@ func (d *draft) gather(t *turn, in stage) gathered {
 		return lacking
 	}
 	d.plan, d.plan.Group = in.plan, t.cfg.Group
-	in.wishes, in.targets, in.torn, in.rows = standing(in.stored.List, t.now.Wall), joined(in.facts.pages.all), torn(in.facts.pages.all), d.rows
+	in.wishes, in.rows = standing(in.stored.List, t.now.Wall), d.rows
+	in.targets, in.torn = joined(in.facts.pages.all), torn(in.facts.pages.all)
 	l := layout{stage: in}
+	// The targets lack shards of the plan: the rows have to say where these are.
 	if !l.survey() {
 		d.rows, d.all = true, true
 		return lacking
@@ -104,11 +119,14 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	d.next, d.found = l.assign(t)
 	d.broken = in.facts.pages.broken
 	d.order(in.facts.pages.all, in.targets)
+	// Nothing may move yet, and nothing else is to be done: an empty revision would be for nothing.
 	if l.held && len(d.writes) == 0 && !d.all {
 		*d = draft{}
 		return unchanged
 	}
 	d.phase, d.opening = opening, protocol.Opening{By: in.me.Owner(), Planner: t.cfg.Planner.Name()}
+	// The new revision is above all that anybody has seen: workers ignore a lower one, for example after the plan was
+	// deleted or the table restored.
 	for _, s := range in.seats {
 		d.opening.Known = max(d.opening.Known, s.Revision)
 	}
@@ -137,7 +155,8 @@ func joined(pages []lease.Target) (whole []lease.Target) {
 }
 
 // order notes the writes of the targets that differ, and last the deletions: of pages that a
-// target has no more, and of the targets of workers that have gone.
+// target has no more, and of the targets of workers that have gone. pages are the pages as they were read, whole the
+// targets made of them; all are sorted in the same way. A target that does not differ keeps its revision.
 func (d *draft) order(pages, whole []lease.Target) {
 	at, drops := 0, []draftWrite(nil)
 	drop := func(until func(lease.Target) bool) {
@@ -179,15 +198,26 @@ func torn(pages []lease.Target) (all []lease.Incarnation) {
 }
 
 // one reports whether the first of these pages are a whole target, which its worker can follow.
+// The pages may be followed by those of other workers.
 func one(pages []lease.Target) bool { _, ok := lease.JoinPages(pages); return ok }
 
 // same reports whether a target assigns the same shards as before. Hints alone are not worth a
 // write, except that to the worker itself.
 func same(a, b lease.Target) bool {
-	return !slices.ContainsFunc(b.Give, func(g lease.Give) bool { return g.To == b.Incarnation }) && slices.EqualFunc(a.Hold, b.Hold, func(a, b lease.Assigned) bool { return a.Shard == b.Shard && slices.Equal(a.Parents, b.Parents) })
+	return !slices.ContainsFunc(b.Give, func(g lease.Give) bool { return g.To == b.Incarnation }) &&
+		slices.EqualFunc(a.Hold, b.Hold, func(a, b lease.Assigned) bool {
+			return a.Shard == b.Shard && slices.Equal(a.Parents, b.Parents)
+		})
 }
 
 // swapPlan makes the swap of this phase, on the plan as it is.
+//
+// The opening is the commit point of a planner: it wins over all others that have read the same plan. A crash after it
+// leaves an open revision. Nobody follows it; another worker opens the next one when it has been open for openFor, or
+// when this worker has no seat.
+//
+// The completion is the commit point of the plan: from then on workers read their targets of it. A crash after it
+// leaves nothing to be done.
 func (d *draft) swapPlan(t *turn) {
 	var w lease.Write
 	var err error
@@ -212,7 +242,8 @@ func (d *draft) keep(t *turn) {
 }
 
 // keepWriting sends the writes of targets, and the swap that finishes the revision when they are
-// stored.
+// stored. A crash between two writes leaves targets of two revisions. That is why nobody reads a target while a
+// revision is open.
 func (d *draft) keepWriting(t *turn) {
 	for len(d.writes) > 0 && d.writes[0].done {
 		d.writes = d.writes[1:]
@@ -249,6 +280,7 @@ func (d *draft) planSettled(t *turn, in Settled) (now *lease.Plan, complete bool
 	}
 	at, _ := record.(lease.Plan)
 	switch d.plan = at; {
+	// The writes of targets can be made now: see draftWrite.
 	case verdict == protocol.Stored && d.phase == opening:
 		d.phase = writing
 		for i := range d.writes {
@@ -264,7 +296,8 @@ func (d *draft) planSettled(t *turn, in Settled) (now *lease.Plan, complete bool
 	return &at, false
 }
 
-// make makes the write on the page as it was read.
+// make makes the write on the page as it was read. A write that the rules refuse is reported and left out: the target
+// stays what it is.
 func (w *draftWrite) make(t *turn, revision int64) {
 	var err error
 	if w.next.Revision = revision; w.drop {
@@ -278,7 +311,7 @@ func (w *draftWrite) make(t *turn, revision int64) {
 }
 
 // targetSettled takes the answer to the write of one page. It reports whether this worker has
-// been overtaken.
+// been overtaken. The revision that it leaves open then is below that of the other planner.
 func (d *draft) targetSettled(t *turn, in Settled) (overtaken bool) {
 	i := slices.IndexFunc(d.writes, func(w draftWrite) bool { return w.is(in.Write) })
 	if d.phase != writing || i < 0 {
@@ -299,6 +332,7 @@ func (d *draft) targetSettled(t *turn, in Settled) (overtaken bool) {
 	switch verdict {
 	case protocol.Stored:
 		w.done = true
+	// The page is not what it was when it was listed: a planner of a lower revision has written or dropped it.
 	case protocol.Again:
 		w.old, _ = now.(lease.Target)
 		w.make(t, d.plan.Revision)
@@ -310,7 +344,7 @@ func (d *draft) targetSettled(t *turn, in Settled) (overtaken bool) {
 	return false
 }
 
-// fails reports whether a write waits to be repeated.
+// fails reports whether a write waits to be repeated. The fault of the store then lasts: see faults.scanStore.
 func (d *draft) fails() bool {
 	return d.swap.try.tries > 0 || slices.ContainsFunc(d.writes, func(w draftWrite) bool { return w.try.tries > 0 })
 }

@@ -27,9 +27,16 @@ import (
 // Called by the fleet: saw with every plan that was read; and by the spine: keep in each step of a
 // large fleet, settled with the answers to ticks.
 //
+// A tick is one swap of the plan, which changes neither its revision nor what it says of shards. A crash of the first
+// watcher leaves a tick that stands still, and a seat. The other watchers list the seats: when its heartbeat is late,
+// the next of them is first, and ticks. Only if no watcher lives do the other workers take over.
+//
+// A swap that meets a tick is made again on the newer plan: neither a planner nor a watcher has lost anything by it.
+//
 // Invariant: taking over is one swap, so of many workers that try at the same time one succeeds.
 // Invariant: the worker that has taken over watches until a higher revision is complete. Its own
 // ticks do not end it.
+// Invariant: in a small fleet nobody ticks.
 
 const (
 	fewest      = 8  // so many workers watch at most
@@ -39,7 +46,8 @@ const (
 	forever     = time.Duration(1) << 62
 )
 
-// A duty is what this worker knows of the watchers.
+// A duty is what this worker knows of the watchers, and what follows for itself: whether it watches (watches), in which
+// order (rank), how soon it lists and reads (pace, reading).
 type duty struct {
 	members  int64 // how many workers the last complete plan had
 	watchers []lease.Incarnation
@@ -64,7 +72,7 @@ type duty struct {
 // large reports whether only some workers watch.
 func (d *duty) large() bool { return d.members > fewest }
 
-// saw takes the plan as it was read.
+// saw takes the plan as it was read. An open revision that does not name watchers leaves those of the plan before.
 func (d *duty) saw(t *turn, me lease.Incarnation, plan lease.Plan) {
 	if plan.Revision == 0 || plan.Revision < d.revision || plan.Revision == d.revision && plan.Tick < d.tick {
 		return // what the last plan said stands until there is another one
@@ -81,6 +89,7 @@ func (d *duty) saw(t *turn, me lease.Incarnation, plan lease.Plan) {
 		d.members, d.watchers = plan.Members, plan.Watchers
 		d.crowded = d.crowded && !d.large() && plan.Open
 	}
+	// The first plan that this worker has read: it is a newcomer, or has a new seat.
 	if first && d.large() {
 		d.newcomer = rebalance.Tie(string(me))%uint64(d.members) < newcomers
 	}
@@ -92,7 +101,11 @@ func (d *duty) watches(me lease.Incarnation) bool {
 }
 
 // rank returns how many living watchers come before this one; -1: no plan names it, and it has
-// not taken over. Those whose source does not answer come last.
+// not taken over. Those whose source does not answer come last. of says of a worker whether it lives, and whether its
+// source is blind.
+//
+// Workers that have seen different seats may rank themselves alike for a moment. That is harmless: evictions, ticks
+// and openings of revisions are conditional writes.
 func (d *duty) rank(me lease.Incarnation, of func(lease.Incarnation) (lives, blind bool)) (rank int) {
 	at := slices.Index(d.watchers, me)
 	switch {
@@ -117,6 +130,7 @@ func (d *duty) rank(me lease.Incarnation, of func(lease.Incarnation) (lives, bli
 // another worker when nobody has ticked for a while. vacant: it knows that no watcher has a seat, and
 // waits for nobody.
 func (d *duty) keep(t *turn, me lease.Owner, plan lease.Plan, rank int, vacant bool) {
+	// If the plan was deleted, its watchers stay named until there is another one.
 	deleted := d.gone || plan.Revision == 0
 	if d.swap.try.sent || deleted && rank == 0 { // the first watcher writes a plan at once
 		return
@@ -133,9 +147,12 @@ func (d *duty) keep(t *turn, me lease.Owner, plan lease.Plan, rank int, vacant b
 	if at = max(at, d.after); t.before(at) {
 		return
 	}
+	// If this worker dies after the swap is stored, the tick stands still again, and the next worker takes over; an open
+	// revision is opened again by the next planner.
 	w, err := lease.Write{}, error(nil)
 	if deleted {
-		w, err = protocol.OpenPlan(lease.Plan{Group: t.cfg.Group}, protocol.Opening{By: me, Planner: t.cfg.Planner.Name(), Known: d.revision}, t.stamp())
+		opening := protocol.Opening{By: me, Planner: t.cfg.Planner.Name(), Known: d.revision}
+		w, err = protocol.OpenPlan(lease.Plan{Group: t.cfg.Group}, opening, t.stamp())
 	} else {
 		w, err = protocol.TickPlan(plan, d.late, t.stamp())
 	}
@@ -153,7 +170,8 @@ func (d *duty) wait(t *turn, me lease.Incarnation) time.Duration {
 	return part + time.Duration(tie%uint64(t.beat))
 }
 
-// settled takes the answer to a tick, and returns the plan as it stands.
+// settled takes the answer to a tick, and returns the plan as it stands; zero: the answer does not show it. A worker
+// that is not the first watcher has taken over if its swap is stored.
 func (d *duty) settled(t *turn, in Settled, rank int) (now lease.Plan) {
 	verdict, record, _ := d.swap.settled(t, "", in, t.beat, t.beat)
 	now, _ = record.(lease.Plan)
@@ -164,8 +182,8 @@ func (d *duty) settled(t *turn, in Settled, rank int) (now lease.Plan) {
 	return now
 }
 
-// reserve is how long a watcher of that rank leaves an eviction to the others. Who only watches evicts
-// nobody but itself: the seat that it had before.
+// reserve is how long a watcher of that rank leaves an eviction to the others. A worker that only watches evicts
+// nobody except itself: the seat that it had before.
 func (d *duty) reserve(t *turn, rank int) time.Duration {
 	if rank < 0 {
 		return forever
@@ -177,7 +195,8 @@ func (d *duty) reserve(t *turn, rank int) time.Duration {
 	return by
 }
 
-// limit returns how many records a listing of the seats may have; 0: any number.
+// limit returns how many records a listing of the seats may have; 0: any number. A newcomer does not know yet how large
+// the fleet is. If its first listing is full, it learns whether it has to list all seats: see fleet.crowded.
 func (d *duty) limit() int {
 	if d.large() || d.crowded {
 		return 0
@@ -185,7 +204,8 @@ func (d *duty) limit() int {
 	return firstSeats
 }
 
-// pace returns how soon a watcher of that rank lists the seats again.
+// pace returns how soon a watcher of that rank lists the seats again. The first three look more often, so that a death
+// is noticed soon although one or two of them have died as well.
 func (d *duty) pace(t *turn, rank int, dying bool) time.Duration {
 	switch {
 	case rank < 0 || rank > 2:

@@ -15,6 +15,13 @@ import (
 //
 // Called by the shell, the virtual world and the explorer: New once, Step with every input.
 //
+// A step: turn.begin; seat.fence; take hands the input to its part; live lets every part do what is due. An input
+// about one shard tends this shard at once (tend). An input about many makes them due (shards.tendAll), and live
+// tends them.
+//
+// The spine makes one write itself: the deletion of its seat when it can write no row (faults.go). After a crash at any
+// point the table has what a worker needs that goes on: see doc.go.
+//
 // Invariant: trust is checked before an input is taken: an answer must not prolong what has ended.
 // Invariant: the seat is written last in a step, after the decisions that it has to publish.
 
@@ -74,6 +81,7 @@ func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
 // run, if they ignore their contexts.
 func (e *Engine) Done() bool { return e.leave.done }
 
+// take hands the input to the part that it concerns, and what follows from it to others.
 func (e *Engine) take(in Input) {
 	t := &e.turn
 	switch in := in.(type) {
@@ -132,7 +140,9 @@ func (e *Engine) take(in Input) {
 	}
 }
 
-// live does what is due, whatever it was that happened.
+// live does what is due, whatever it was that happened. The order is that of cause and effect: the target, the shards,
+// health and news, the shutdown, the plan, evictions and ticks, listings; then the seat, which publishes all that; then the
+// reports of what the step has met.
 func (e *Engine) live() {
 	t := &e.turn
 	if e.seat.phase == seated {
@@ -184,7 +194,9 @@ func (e *Engine) live() {
 	}
 }
 
-// loseSeat ends every tenure at once.
+// loseSeat ends every tenure at once. Nothing is written: the rows stay in the name of the lost seat until
+// workers recover them, perhaps this one. All that was known of the fleet is dropped, because it was known to another
+// incarnation. This worker takes another seat in the same step, unless it rests or shuts down.
 func (e *Engine) loseSeat(cause event.Cause, err error) {
 	t := &e.turn
 	if e.seat.phase == seated {
@@ -204,7 +216,8 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 	e.leave.done = e.leave.on
 }
 
-// tend does what is due for one shard, and for the rest of the worker what follows from it.
+// tend does what is due for one shard, and for the rest of the worker what follows from it. A worker without a seat tends
+// nothing.
 func (e *Engine) tend(s *shard) {
 	if t := &e.turn; e.seat.phase == seated {
 		before := s.ask != nil
@@ -226,6 +239,7 @@ func (e *Engine) tend(s *shard) {
 	e.shards.due = min(e.shards.due, s.wake)
 }
 
+// tendDue tends the shards that want to be tended by now, and finds when the next one does.
 func (e *Engine) tendDue() {
 	t := &e.turn
 	if t.now.Mono < e.shards.due || e.seat.phase != seated {
@@ -241,7 +255,8 @@ func (e *Engine) tendDue() {
 	}
 }
 
-// happened draws the conclusions of what a shard reports that concern more than this shard.
+// happened draws the conclusions of what a shard reports that concern more than this shard: news for the seat, facts for
+// plans, faults, and what to list or read soon.
 func (e *Engine) happened(s *shard, h happened) {
 	t := &e.turn
 	if h.finished {
@@ -331,6 +346,7 @@ func (e *Engine) settled(in Settled) {
 	}
 }
 
+// seatSettled takes the answer to a write of a seat: to an eviction, or to a write of this worker's own seat.
 func (e *Engine) seatSettled(in Settled) {
 	t := &e.turn
 	if in.Write.Op == lease.OpDelete && in.Write.Key().Name != string(e.seat.me) {
@@ -443,7 +459,8 @@ func (e *Engine) got(in Got) {
 	}
 }
 
-// reconcile makes the shards follow the target.
+// reconcile makes the shards follow the target. It sets their aims and makes them due. A held shard that the target
+// lacks goes on: its owner waits for a request.
 func (e *Engine) reconcile() {
 	t, hold := &e.turn, e.follow.target.Hold
 	if !e.watching() {
@@ -494,7 +511,8 @@ func (e *Engine) reconcile() {
 	e.shards.tendAll(t)
 }
 
-// listed takes a listing.
+// listed takes a listing, and sets when the next of its kind is due. An answer to a listing of an earlier seat is
+// ignored: its number is no longer known.
 func (e *Engine) listed(in Listed) {
 	t, r, id := &e.turn, &e.reads, serial(in.Read)
 	of, most := r.of(id), time.Duration(1)
@@ -551,7 +569,10 @@ func (e *Engine) listed(in Listed) {
 	}
 }
 
-// sawSeats takes a listing of the seats, with the plan and the wishes.
+// sawSeats takes a listing of the seats, with the plan and the wishes. Four parts learn from it: owners, if it was made
+// for them; peers, who is alive; watch and duty, the plan; and the holders of shards, what is requested of them.
+//
+// begun is 0 for a listing that may lag behind: such a one shows no older plan than the known one, and nobody gone.
 func (e *Engine) sawSeats(in Listed) {
 	e.watch.check = true
 	t, r := &e.turn, &e.reads.seats
@@ -603,7 +624,8 @@ func (e *Engine) sawSeats(in Listed) {
 }
 
 // readWants notes which of this worker's shards others request, as seats show that were listed, or
-// the one seat of only.
+// the one seat of only. A request of a generation that this worker does not hold is ignored, unless it says that the
+// row names this worker. Then it reads the row.
 func (e *Engine) readWants(seats []lease.Seat, only lease.Incarnation) {
 	t := &e.turn
 	for _, s := range e.shards.all {
@@ -643,7 +665,8 @@ func (e *Engine) readWants(seats []lease.Seat, only lease.Incarnation) {
 	}
 }
 
-// sawRows takes a complete listing of the rows: for plans, and for the shards of this worker.
+// sawRows takes a complete listing of the rows: for plans, and for the shards of this worker. A row that names this
+// worker makes the shard known, so that it is started or given back. begun is the step in which the listing was sent.
 func (e *Engine) sawRows(in Listed, begun order) {
 	e.watch.check = true
 	defer e.retire()
@@ -702,7 +725,8 @@ func (e *Engine) retire() {
 	}
 }
 
-// keepReading sends the listings that are due.
+// keepReading sends the listings that are due. Watchers list the seats; the other workers, and all of a large fleet, read
+// the plan by a listing of one record. Owners that have something to give look for requests.
 func (e *Engine) keepReading() {
 	t, r := &e.turn, &e.reads
 	e.keepAuditing()
@@ -764,7 +788,9 @@ func (e *Engine) keepPlanning() {
 	}
 }
 
-// considerPlan begins a draft if a plan is due.
+// considerPlan begins a draft if a plan is due. It is called in every step and costs much, so it returns at once unless
+// something has changed (watch.check) or a time has come (watch.next). Otherwise it also asks for the listings without
+// which it cannot tell.
 func (e *Engine) considerPlan() {
 	t, w, f := &e.turn, &e.watch, &e.facts
 	if e.peers.seen == 0 { // this worker has not listed the seats since it watches
@@ -804,7 +830,8 @@ func (e *Engine) considerPlan() {
 	e.news.settled(e.seat.row.Freed, w.plan.Revision, w.waits > 0 || w.plan.Open || w.spoilt)
 }
 
-// gather opens the next revision when everything is read that it is made from.
+// gather opens the next revision when everything is read that it is made from. That may take several steps; the stage is
+// made again in each, from what is known then.
 func (e *Engine) gather() {
 	t, w, seats := &e.turn, &e.watch, e.seats()
 	switch e.draft.gather(t, stage{
@@ -823,7 +850,8 @@ func (e *Engine) gather() {
 	}
 }
 
-// planSettled takes the answer to a swap of the plan.
+// planSettled takes the answer to a swap of the plan. When the revision is complete, this worker follows its own target
+// without a read.
 func (e *Engine) planSettled(in Settled) {
 	t, w, d := &e.turn, &e.watch, &e.draft
 	w.check = true
@@ -844,6 +872,7 @@ func (e *Engine) planSettled(in Settled) {
 	*d = draft{}
 }
 
+// malformed reports whether a record is there and cannot be read.
 func malformed(err error) bool { return errors.Is(err, lease.ErrMalformed) }
 
 // writtenBy returns the write that made a malformed record what it is; empty: that cannot be read either.
@@ -854,7 +883,7 @@ func writtenBy(err error) lease.WriteID {
 	return ""
 }
 
-// shed drops what only a worker needs that watches or plans.
+// shed drops what only a worker needs that watches or plans. In a small fleet that is every worker.
 func (e *Engine) shed() {
 	t, d := &e.turn, &e.duty
 	plans := e.plans(t)
@@ -878,7 +907,8 @@ func (e *Engine) shed() {
 	}
 }
 
-// keepWatching evicts, and in a large fleet ticks.
+// keepWatching evicts, and in a large fleet ticks. A worker that may not claim evicts all the same: a dead seat is dead
+// also in a restored table, and the deletion is conditional.
 func (e *Engine) keepWatching() {
 	t, rank := &e.turn, e.rank()
 	if t.cfg.Deathwatch {
@@ -895,7 +925,8 @@ func (e *Engine) keepWatching() {
 	}
 }
 
-// keepAuditing lists the rows from time to time: in a large fleet page by page.
+// keepAuditing lists the rows from time to time: in a large fleet page by page. Audits find what
+// somebody has changed by hand, and commands whose wish was lost.
 func (e *Engine) keepAuditing() {
 	t, f := &e.turn, &e.facts
 	if !e.audits() {

@@ -14,10 +14,19 @@ import (
 // targets, planned when this worker has written a plan, relist and forget with each listing of the
 // source, finish, leave and bury with the news of this worker and of others.
 //
+// Only a worker that plans needs the facts. In a large fleet the others drop them (Engine.shed). Nothing is written
+// here, and after a crash another planner lists all again.
+//
+// A fact is about one row:
+//
+//	begun → finished → removed: gone is the step; kept until neither source nor plan has it
+//	      → aside (quarantined)
+//	      → left (given up as unlisted) → out, unless this worker's source lists it
+//
 // Invariant: what is known of a row may be out of date. It decides when to plan. A plan itself
 // rests on targets and rows that were read for it.
 
-// Facts are the rows and the targets as this worker last listed them.
+// Facts are the rows and the targets as this worker last listed them, with what it has learnt since.
 type facts struct {
 	begun    order // the step in which the listing of the rows was sent; 0: there was none
 	revision int64 // of the plan that was known then
@@ -28,7 +37,8 @@ type facts struct {
 	placed   placed
 }
 
-// Pages are the targets of all workers.
+// Pages are the targets of all workers, sorted by name as the store lists them: the pages of a target follow each
+// other.
 type pages struct {
 	begun  order // the step in which the listing was sent
 	asked  Instant
@@ -36,7 +46,8 @@ type pages struct {
 	broken []lease.Incarnation // the targets of these workers cannot be read
 }
 
-// Placed are the names in the targets of a revision.
+// Placed are the names in the targets of a revision. After a plan of another worker they are out of date until the
+// targets are listed: revision differs from that of the plan.
 type placed struct {
 	revision int64
 	names    []string // sorted
@@ -61,18 +72,20 @@ type fact struct {
 	parents  []string
 }
 
-// over reports whether the shard needs no worker.
+// over reports whether the shard needs no worker: no plan places it.
 func (f fact) over() bool { return f.finished || f.removed || f.aside || f.out }
 
 func (f *facts) find(name string) *fact {
 	return find(f.all, name, func(of *fact) string { return of.name })
 }
 
-// saw takes a listing of the rows.
+// saw takes a listing of the rows, which was sent in that step. The listing replaces what was known, except tombstones,
+// which it does not contain, and since when things are known: the source is compared with listings of it since then.
 func (f *facts) saw(t *turn, sent order, in Listed) {
 	old := facts{all: f.all}
 	f.revision = f.asked
 	f.begun, f.all = sent, make([]fact, 0, len(in.Records)+len(in.Unreadable))
+	// The store lists no tombstones, so what is known of them is carried over.
 	for _, of := range old.all {
 		if of.finished && of.gone == 0 { // if the listing lacks it, it is a tombstone now
 			of.finished, of.removed, of.gone = false, true, t.step
@@ -100,6 +113,7 @@ func (f *facts) saw(t *turn, sent order, in Listed) {
 			f.all = append(f.all, of)
 		}
 	}
+	// A row that cannot be read is placed like others. The worker to which it is assigned waits until it can be read.
 	for _, u := range in.Unreadable {
 		f.all = append(f.all, fact{name: u.Key.Name, begun: true})
 	}
@@ -107,7 +121,8 @@ func (f *facts) saw(t *turn, sent order, in Listed) {
 	f.all = slices.CompactFunc(f.all, func(a, b fact) bool { return a.name == b.name })
 }
 
-// know returns what is known of a row, which exists from now on.
+// know returns what is known of a row, which exists from now on. If nothing was known, the rest is empty: no owner, not
+// begun.
 func (f *facts) know(name string) *fact {
 	of := know(&f.all, name, func(of *fact) string { return of.name })
 	of.name = name
@@ -121,7 +136,7 @@ func (f *facts) bury(step order, name string) {
 }
 
 // looked takes the answer to a look at a row that a command has changed, and reports whether the look
-// is over.
+// is over. Only this worker learns what the row is; every watcher looks by itself.
 func (f *facts) looked(t *turn, s *shard, in Got, source *feed) (over bool) {
 	if !s.looked(t) {
 		return false
@@ -192,8 +207,8 @@ func (f *fact) needless(t *turn, source *feed) bool {
 	return f.left && !t.cfg.KeepUnlisted && !source.lists(f.name)
 }
 
-// relist compares the rows with the source. An unlisted shard that the source lists needs a worker again. A shard
-// that the source has ceased to list is barred from this worker.
+// relist compares the rows with the source, after a listing of either. An unlisted shard that the source lists needs a
+// worker again. A shard that the source has ceased to list is barred from this worker.
 func (f *facts) relist(t *turn, source *feed) {
 	for i := range f.all {
 		of := &f.all[i]
@@ -235,7 +250,8 @@ func (f *facts) looks() bool {
 	return slices.ContainsFunc(f.all, func(of fact) bool { return of.looked && !of.told })
 }
 
-// back reports whether a shard that was given up as unlisted is listed: it may have to be placed again.
+// back reports whether a shard that was given up as unlisted is listed: it may have to be placed again, unless another
+// plan has done that already.
 func (f *facts) back() bool {
 	return slices.ContainsFunc(f.all, func(of fact) bool { return of.left && !of.over() })
 }
@@ -264,7 +280,8 @@ func (f *facts) heed(t *turn, all []lease.News, source *feed) {
 	}
 }
 
-// sawTargets takes a listing of all targets.
+// sawTargets takes a listing of all targets. plan is the plan as known now; while it is open, names of the revision
+// before count too, so that no shard seems to be new that is about to be placed.
 func (f *facts) sawTargets(of *read, in Listed, plan lease.Plan) {
 	f.pages = pages{begun: of.begun, asked: of.asked}
 	for _, record := range in.Records {
@@ -287,7 +304,7 @@ func (f *facts) sawTargets(of *read, in Listed, plan lease.Plan) {
 	}
 }
 
-// planned takes the targets of a revision.
+// planned takes the targets of a revision. A hint of a worker to itself is a question to the owner: see asks.
 func (f *facts) planned(revision int64, targets []lease.Target) {
 	f.placed = placed{revision: revision}
 	for _, target := range targets {
@@ -311,7 +328,7 @@ func (f *facts) isPlaced(name string) bool {
 }
 
 // inOrder is isPlaced for names that are asked about in their order, each once: it takes a fraction of the
-// time of as many searches.
+// time of as many searches. Each call begins at the first name.
 func (f *facts) inOrder() func(name string) bool {
 	rest := f.placed.names
 	return func(name string) bool {
@@ -323,7 +340,8 @@ func (f *facts) inOrder() func(name string) bool {
 }
 
 // ready reports whether every parent is finished. A parent that nobody knows and that no complete
-// listing has counts as finished.
+// listing has counts as finished. If this is wrong, shards.ready still keeps the shard from being claimed: it reads the
+// rows of the parents.
 func (f *facts) ready(parents []string, source *feed) bool {
 	return !slices.ContainsFunc(parents, func(name string) bool {
 		src := source.find(name)
@@ -358,17 +376,21 @@ func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unkn
 		switch {
 		case of != nil && !of.removed: // below
 		case of != nil && s.asked < of.gone: // the listing may be older than the tombstone
+		// No rows are known. The shard may be finished.
 		case f.begun == 0:
 			return nil, true
 		case !f.ready(s.Parents, source):
+		// The shard may be back, and held already: only rows that were listed after the tombstone was seen show it.
 		case of != nil && f.begun <= of.gone:
 			unknown = true
+		// It has no row, or a tombstone: it is to be made or revived.
 		default:
 			all = append(all, lease.Assigned{Shard: s.Name, Parents: s.Parents})
 		}
 	}
 	placed = f.inOrder()
 	for _, of := range f.all {
+		// A row that the plan lacks. If the rows are older than the plan, only what was learnt since counts.
 		if (f.fresh(plan) || of.left || of.looked) && !of.over() && !placed(of.name) && (of.begun || f.ready(of.parents, source)) {
 			all = append(all, lease.Assigned{Shard: of.name})
 		}

@@ -26,7 +26,12 @@ import (
 // Called by the spine: keepReporting at the end of each step, keepFull in each step, keepUnlisted with
 // each listing of the source or of the rows, the others with what was met.
 //
+// Here only the fault of commits changes what the worker does: if it can renew its seat and write no row, it gives its
+// seat up, because others may be able to write the rows. The other faults are only reported.
+//
 // Invariant: a fault that was reported is reported as over when it ends, unless the engine is done.
+// Invariant: a worker gives up its seat only when its handlers have returned or were cut, and when another worker may
+// take over.
 
 const (
 	faultNames    = 10   // how many shards a report names
@@ -37,6 +42,7 @@ const (
 	longestRest = 6
 )
 
+// A fault is one kind of fault, off or raised.
 type fault struct {
 	kind   event.Kind
 	on     bool
@@ -48,6 +54,7 @@ type fault struct {
 	count  int           // how many shards it concerns
 }
 
+// Faults are all faults that this worker may have. They are kept when the seat is lost.
 type faults struct {
 	store    fault   // a call of the store was not answered, or a record cannot be written
 	slow     fault   // the store takes too long to answer for the lease time
@@ -89,6 +96,7 @@ type malformedRecord struct {
 	fault
 }
 
+// newFaults returns the faults of a worker that has met none.
 func newFaults() faults {
 	return faults{
 		store: fault{kind: event.StoreFault}, slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
@@ -131,6 +139,7 @@ func (f *fault) lower(t *turn) {
 	}
 }
 
+// report tells the observer of the fault as it is: begun, lasting or over.
 func (f *fault) report(t *turn) {
 	ev := event.Event{Kind: f.kind, Err: f.err, Shards: f.shards, Count: f.count, Lasted: t.now.Mono.Sub(f.since), Over: !f.on}
 	if f.count == 1 && len(f.shards) == 1 {
@@ -154,7 +163,7 @@ func (f *fault) keep(t *turn) {
 
 // sourced takes the result of a listing of the source. An error with another text is another
 // fault, unless the texts differ only in words with digits: many services put the id of the
-// request into their errors.
+// request into their errors. Another fault is reported at once.
 func (f *faults) sourced(t *turn, err error) {
 	switch {
 	case err == nil:
@@ -166,10 +175,12 @@ func (f *faults) sourced(t *turn, err error) {
 	f.source.raise(t, t.now.Mono, "", err)
 }
 
+// plainWords returns the words of the error that have no digits.
 func plainWords(err error) []string {
 	return slices.DeleteFunc(strings.Fields(err.Error()), func(word string) bool { return strings.ContainsAny(word, "0123456789") })
 }
 
+// storeSlow takes the shell's judgement of the store; nil: it is quick enough.
 func (f *faults) storeSlow(t *turn, err error) {
 	if err == nil {
 		f.slow.lower(t)
@@ -195,7 +206,8 @@ func (f *faults) unreadable(t *turn, kind lease.Kind, all []Unreadable, current 
 	}
 }
 
-// found takes a record that cannot be read.
+// found takes a record that cannot be read. It is reported once, however many listings show it; if there are too many
+// such records, the rest are not reported.
 func (f *faults) found(t *turn, key lease.Key, err error) {
 	known := slices.ContainsFunc(f.malformed, func(m malformedRecord) bool { return m.key == key })
 	if !known && len(f.malformed) < mostMalformed {
@@ -235,7 +247,8 @@ func (f *faults) unsure(kind lease.Kind, all []Unreadable) bool {
 	})
 }
 
-// keepReporting reports the faults that last, and ends those that are over.
+// keepReporting reports the faults that last, and ends those that are over. It comes last in a step, when all parts have
+// noted what they have met.
 func (e *Engine) keepReporting() {
 	f, t := &e.faults, &e.turn
 	f.meet(t, &e.seat)
@@ -274,7 +287,8 @@ func (f *faults) meet(t *turn, c *seat) {
 	}
 }
 
-// scans reports whether it is time to check which faults of the store and of commits last.
+// scans reports whether it is time to check which faults of the store and of commits last. The check looks at every
+// shard, so it is not made in every step.
 func (f *faults) scans(t *turn) (now bool) {
 	if !f.store.on && !f.commits.on {
 		return false
@@ -288,7 +302,10 @@ func (f *faults) scans(t *turn) (now bool) {
 
 // keep repeats the reports of the faults that last.
 func (f *faults) keep(t *turn) {
-	for _, fault := range []*fault{&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted, &f.stale, &f.unwatched, &f.deaf, &f.misjudged} {
+	for _, fault := range []*fault{
+		&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted, &f.stale,
+		&f.unwatched, &f.deaf, &f.misjudged,
+	} {
 		fault.keep(t)
 	}
 	for i := range f.malformed {
@@ -332,6 +349,8 @@ func unanswered(s *shard) bool {
 // CommitTimeout. After it has, the fault lasts until something shows that it can write rows again:
 // the answer to such a write, or CommitTimeout in a seat that is no longer young, without a write
 // that fails.
+//
+// may: giving up the seat makes sense, because another worker could take over. young: the seat was taken lately.
 func (f *faults) scanCommits(t *turn, l *shards, may, young bool) (surrenders bool) {
 	late := f.commits.concerns(l.all, func(s *shard) bool { return s.commitsLate(t) })
 	switch {
@@ -345,7 +364,8 @@ func (f *faults) scanCommits(t *turn, l *shards, may, young bool) (surrenders bo
 
 // windDown drains all handlers of a worker that can write no row, and reports whether it may give
 // up its seat now. While its seat stands, no other worker may claim the shards that it cannot
-// release. Writes of more than one shard have to fail, unless it holds no other.
+// release. Writes of more than one shard have to fail, unless it holds no other: the fault may be that of one row. late
+// is how many fail.
 func (l *shards) windDown(t *turn, late int) (done bool) {
 	if late < min(2, l.held()) {
 		l.probe(t, late)
@@ -382,7 +402,7 @@ func (s *shard) windDownFor(t *turn) {
 
 // probe writes the row of a quiet shard, to find out whether this worker cannot write one row or
 // cannot write any. It chooses a shard without failed attempts, because such a write would end
-// their count.
+// their count. The write stores nothing that matters, so a crash after it leaves nothing to repair.
 func (l *shards) probe(t *turn, late int) {
 	busy, quiet := 0, (*shard)(nil)
 	for _, s := range l.all {
@@ -414,7 +434,7 @@ func (f *fault) keepFull(t *turn, plan *lease.Plan, reports bool) {
 }
 
 // keepStale reports that no plan is complete although one is needed. Each worker reports it, because the worker that
-// reports for the fleet may be the planner that is missing.
+// reports for the fleet may be the planner that is missing. Held shards go on without a plan; shards that no target has wait for it.
 func (f *faults) keepStale(t *turn, of *fleet) {
 	if !of.seat.capable() || !of.watch.known {
 		return // other reports say why

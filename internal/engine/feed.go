@@ -18,9 +18,18 @@ import (
 // listing or a new target, soon when a shard has finished or come back, doubt when a target asks about
 // a shard, bar and tells when a row has outlasted the listings.
 //
+// Nothing is written here. A shard that the source lists gets a row when the plan places it (take.go). Sources of different
+// workers may differ for a while: each worker acts on its own.
+//
+// A sourced shard:
+//
+//	listed → absent 1 → absent 2: barred from this worker → listed
+//
 // Invariant: only a complete listing shows that the source lacks a shard.
+// Invariant: only two complete listings in a row take a shard from its worker, or bar it from one. A single one may be
+// wrong.
 
-// A feed is the source, as this worker has polled it.
+// A feed is the source, as this worker has polled it. shards is sorted by name.
 type feed struct {
 	next     Instant
 	polled   Instant
@@ -44,7 +53,8 @@ type sourced struct {
 	told   int64 // 1 above the generation for which this worker has said that the shard is unlisted
 }
 
-// keep polls the source when it is due.
+// keep polls the source when it is due. A question of a target (doubt) is due until two complete listings that began
+// later have answered it; while the source fails, the usual pace is enough.
 func (f *feed) keep(t *turn) {
 	if f.earlier < f.doubted && f.fails == 0 {
 		f.soon(t)
@@ -110,7 +120,8 @@ func (f *feed) only(needed func(name string) bool) {
 	}
 }
 
-// sourced takes a listing. One that is not complete adds shards and removes none.
+// sourced takes a listing. One that is not complete adds shards and removes none. If a name is listed twice, the first
+// one counts.
 func (f *feed) sourced(t *turn, in Source) {
 	f.asking = false
 	f.next = min(f.next, t.now.Mono.Add(t.jitter(t.cfg.Poll)))
@@ -145,7 +156,7 @@ func (f *feed) sourced(t *turn, in Source) {
 	f.shards = next
 }
 
-// lacking is a shard that the latest listing lacks.
+// lacking is a shard that the latest listing lacks. One that is not complete changes nothing.
 func (s sourced) lacking(complete bool) sourced {
 	if complete {
 		s.listed, s.absent = false, min(s.absent+1, 3) // more makes no difference
@@ -165,7 +176,8 @@ func (f *feed) relisted(name string, since order) bool {
 	return s != nil && s.listed && s.asked >= since
 }
 
-// lacks reports whether the latest complete listing lacks the shard.
+// lacks reports whether the latest complete listing lacks the shard. Unlike omits, one listing is enough: it is asked
+// only about shards of targets that are torn.
 func (f *feed) lacks(name string) bool {
 	s := f.find(name)
 	return f.complete > 0 && (s == nil || !s.listed)

@@ -11,7 +11,17 @@ import (
 // The fleet: this worker's own seat, the seats of the others, the plan, and which workers watch. It
 // joins these parts, because what a worker of the fleet has to do rests on all of them.
 //
-// Called by the spine, and by the shards of this worker: owner and guilty.
+// Called by the spine, and by the shards of this worker: owner and guilty. Nothing is written here.
+//
+// Who does what:
+//
+//	watching   lists the seats, and evicts               small: every worker; large: the watchers
+//	plans      writes plans, and polls the source        small: every worker; large: the first watcher, or one of the
+//	                                                     next if a plan stays due
+//	audits     lists the rows from time to time          small: every worker; large: the first watcher
+//	first      makes tombstones, removes wishes          the first watcher
+//	duty.keep  ticks                                     small: nobody; large: the first watcher
+//	reporter   makes the reports of the fleet            the first watcher that has a seat
 //
 // Invariant: in a small fleet every worker watches and plans. In a large one the plan names the
 // watchers, and the first of them that lives plans.

@@ -11,7 +11,11 @@ import (
 //	a revision is complete → page 0 read → further pages read → followed
 //	                          ↑________________________↓ mixed
 //
-// Called by the spine in each step, and with the answers to reads of targets.
+// Called by the spine in each step, and with the answers to reads of targets. Engine.reconcile makes the shards follow
+// what follow has adopted. A planner adopts its own target when its revision is complete, without a read.
+//
+// Nothing is written here. A worker that has no target holds what it holds, until another worker requests it: a target
+// says where to look, and takes nothing away.
 //
 // Invariant: a target is read once for every revision that was seen complete. While a revision
 // is open, an old target may mean "unchanged" or "not written yet".
@@ -23,7 +27,7 @@ import (
 // mostMixed is how often pages that are no whole target are read before they count as none.
 const mostMixed = 8
 
-// A follow is the target that this worker follows.
+// A follow is the target that this worker follows. It stays while the next revision is open, however long that takes.
 type follow struct {
 	revision int64        // the complete revision for which the target was read
 	target   lease.Target // all pages as one
@@ -32,7 +36,8 @@ type follow struct {
 	reading  reading
 }
 
-// A reading is the target that is being read.
+// A reading is the target that is being read, page by page. If another revision is complete meanwhile, it begins again
+// at page 0.
 type reading struct {
 	revision int64 // the complete revision for which it is read
 	pages    []lease.Target
@@ -44,6 +49,7 @@ type reading struct {
 // keep reads the target when a revision is complete that was not followed yet.
 func (f *follow) keep(t *turn, me lease.Incarnation, plan lease.Plan) {
 	r := &f.reading
+	// A plan that was deleted has revision 0: the worker keeps its target.
 	if plan.Revision <= f.revision || plan.Open || !r.try.due(t) {
 		return
 	}
@@ -72,6 +78,7 @@ func (f *follow) got(t *turn, in Got) (adopted bool) {
 	switch {
 	case malformed(in.Err):
 		return f.spoil(Unreadable{Key: in.Key, Err: in.Err})
+	// The plan was made without this worker. Its seat says that it misses its target, so that another plan is due.
 	case !ok && len(r.pages) == 0:
 		return f.adopt(r.revision, lease.Target{}, r.revision)
 	case ok:
@@ -80,6 +87,7 @@ func (f *follow) got(t *turn, in Got) (adopted bool) {
 	if ok && int64(len(r.pages)) < page.Pages {
 		return false // keep reads the next page
 	}
+	// If a page after the first one is missing, the pages are no whole target either.
 	whole, ok := lease.JoinPages(r.pages)
 	if !ok {
 		return f.mix(t)
@@ -111,13 +119,14 @@ func (f *follow) spoil(page Unreadable) bool {
 	return true
 }
 
-// adopt follows a target from now on.
+// adopt follows a target from now on. missing is the revision if there is none for this worker, otherwise 0.
 func (f *follow) adopt(revision int64, target lease.Target, missing int64) bool {
 	*f = follow{revision: revision, target: target, missing: missing}
 	return true
 }
 
-// settles reports whether this worker holds what its target of that revision says, and nothing else.
+// settles reports whether this worker holds what its target of that revision says, and nothing else. The seat publishes
+// it, for people and probes that wait until a fleet has settled.
 func (f *follow) settles(revision int64, all []*shard) bool {
 	return f.revision > 0 && f.revision == revision && f.missing == 0 && len(f.broken) == 0 &&
 		!slices.ContainsFunc(all, func(s *shard) bool { return s.aim.mine != (s.t != nil) })

@@ -14,19 +14,28 @@ import (
 //	requested → eager:       draining → returned or cut → handed over in one write
 //	          → cooperative: offered → taken over by the successor, or withdrawn
 //
-// Called by shard.serve, and by the spine with what a read of the seats shows.
+// Called by shard.serve: move and giveUp; by shard.tend: replaced; by the spine with what a read of the seats shows:
+// wantedBy.
+//
+// The owner learns of a request from the successor's seat, and the successor of the answer from the row. Neither
+// waits for the other without a limit: see handoff.Owner and handoff.Successor. A crash of the owner at any point
+// leaves a row in its name, with or without an offer, which is recovered. A crash of the successor ends its request
+// with its seat: an owner that has not drained yet goes on, and one that has releases the shard.
 //
 // Invariant: an owner never stops because of a plan. It serves any standing request for its
 // generation, from any worker.
+// Invariant: a row has at most one offer, and the owner serves one successor at a time.
 
-// A giving is a move away from this worker.
+// A giving is a move away from this worker. It stays with its tenure even if the request no longer stands: a handler
+// that drains gives the shard up in any case.
 type giving struct {
 	to     lease.Owner
 	terms  rebalance.Terms
 	wanted bool // the last listing of the seats still had the request
 }
 
-// An offer is the offer that the row has.
+// An offer is the offer that the row has, as this worker last read it, and since when. It may be to another worker
+// than the giving: then it is withdrawn first.
 type offer struct {
 	to    lease.Incarnation
 	since Instant
@@ -43,7 +52,8 @@ func (o *offer) note(t *turn, to lease.Incarnation) bool {
 	return true
 }
 
-// holds reports whether commits wait for the offer to be accepted.
+// holds reports whether commits wait for the offer to be accepted. Usually the successor takes over in a moment, and a
+// commit that is under way then is refused.
 func (o *offer) holds(t *turn) bool { return o.to != "" && t.now.Mono < o.since.Add(heldOffer) }
 
 func (g *giving) stands() bool { return g != nil && g.wanted }
@@ -56,7 +66,8 @@ func (g *giving) agreed() rebalance.Terms {
 }
 
 // wantedBy notes one request. Of several, the first that was seen is served for as long as it
-// stands. gone: the worker that made the earlier request has no seat any more.
+// stands. gone: the worker that made the earlier request has no seat any more. Before that, it may still accept an
+// offer.
 func (of *tenure) wantedBy(t *turn, to lease.Owner, terms rebalance.Terms, gone func(lease.Incarnation) bool) {
 	g := of.give
 	switch {
@@ -94,7 +105,8 @@ func (l *shards) successors(f *follow) (all, offered []lease.Incarnation) {
 	return all, offered
 }
 
-// move continues a move away from this worker.
+// move continues a move away from this worker, while its handler runs. When the handler has returned or was cut,
+// serve calls giveUp instead.
 func (s *shard) move(t *turn, w self) {
 	of, at, g := s.t, s.row.copy.Row(), s.t.give
 	if of.wind.draining { // windDown decides when that ends
@@ -108,14 +120,19 @@ func (s *shard) move(t *turn, w self) {
 		Wanted:  g.stands(),
 		Offered: of.offer.to != "" && (g == nil || of.offer.to == g.to.Incarnation), OfferedFor: t.now.Mono.Sub(of.offer.since),
 	}) {
+	// An eager move. The row changes hands when the handler is over; until then it commits as before.
 	case handoff.Drain:
 		s.drain(t, event.CauseHandedOff)
 		if s.windDown(t, w); of.wind.cut {
 			s.giveUp(t)
 		}
+	// A crash after it leaves the offer in the row. The successor may accept it; otherwise the row is recovered when
+	// the seat of this worker has expired.
 	case handoff.Offer:
 		wr, err := protocol.Offer(at, s.hold(t), g.to.Incarnation, of.marks.unaccepted(), t.stamp())
 		s.sendMark(t, offering, wr, err)
+	// If the successor accepts first, this write is refused, and replaced ends the tenure. A crash after it leaves a
+	// row as before the offer.
 	case handoff.Withdraw:
 		if s.row.try.sent {
 			return // the row that is being read may show that the offer was accepted
@@ -145,7 +162,7 @@ func (s *shard) serveOn(t *turn) {
 }
 
 // watchOffer reads the row again and again while it has an offer, until it is taken over. In a small fleet that
-// happens with each listing of the seats.
+// happens with each listing of the seats: see Engine.readWants.
 func (s *shard) watchOffer(t *turn) {
 	if !t.large {
 		return
@@ -155,10 +172,18 @@ func (s *shard) watchOffer(t *turn) {
 	}
 }
 
-// giveUp hands the shard to the worker that requested it, or to nobody.
+// giveUp hands the shard to the worker that requested it, or to nobody. One write stores the last mark and ends the
+// generation, so there is no moment at which the shard is free and the mark is missing.
+//
+// When it is stored, this worker is not needed any more. If the successor has died, its row is recovered like those of
+// any dead owner. If the successor lives and no longer waits, it finds its name in the row (protocol.Copy.Reconcile).
+// A released row is claimed by the worker to which the plan assigns it.
 func (s *shard) giveUp(t *turn) {
 	of, w, at := s.t, &s.t.wind, s.row.copy.Row()
-	end := protocol.End{Reason: lease.ReasonReleased, Note: w.note, Mark: of.marks.unaccepted(), Progressed: of.marks.progress, Excused: w.blame == workerAtFault}
+	end := protocol.End{
+		Reason: lease.ReasonReleased, Note: w.note, Mark: of.marks.unaccepted(),
+		Progressed: of.marks.progress, Excused: w.blame == workerAtFault,
+	}
 	switch {
 	case w.cause == event.CauseStalled:
 		end.Reason = lease.ReasonStalled
@@ -172,6 +197,7 @@ func (s *shard) giveUp(t *turn) {
 	case w.cut:
 		end.Reason = lease.ReasonDrainTimeout
 	}
+	// A failure or a stall is recorded in the row by a release, also if a worker has requested the shard.
 	planned := end.Reason == lease.ReasonReleased || end.Reason == lease.ReasonUnlisted || end.Reason == lease.ReasonDrainTimeout
 	if planned && handoff.Owner(of.give.agreed(), handoff.Giving{Wanted: of.give.stands(), Returned: true}) == handoff.Yield {
 		if end.Reason != lease.ReasonDrainTimeout {
@@ -197,7 +223,8 @@ func release(t *turn, at lease.Row, hold lease.Hold, end protocol.End) (lease.Wr
 	return protocol.Release(at, hold, end, t.stamp())
 }
 
-// replaced ends a tenure whose shard another generation has taken over.
+// replaced ends a tenure whose shard another generation has taken over. If that is the successor to whom the shard was
+// offered, the tenure ends a moment later: its handler cannot commit any more, but the successor's has yet to begin.
 func (s *shard) replaced(t *turn, h *happened) {
 	of, at := s.t, s.row.copy.Row()
 	if accepted := of.offer.to != "" && at.Owner.Incarnation == of.offer.to; accepted && !of.wind.returned && !of.wind.cut {

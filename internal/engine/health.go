@@ -26,6 +26,10 @@ import (
 // Called by the spine: judge and succeeded with what handlers do, keepHealth and silence.keep in each
 // step; by a shard before it is claimed: from and tries; and by the fleet for quarantines: atFault.
 //
+// Nothing is written here. The verdict goes into the release of the shard (give.go, Excused), and the state of the worker
+// goes with a heartbeat onto its seat, where planners read it. A crash forgets that the worker was unwell: under its next
+// incarnation it has to fail three shards again.
+//
 // Invariant: a failure under a worker that is unwell, or becomes unwell by it, is not counted
 // against the shard.
 // Invariant: a shard is quarantined only after failures under two workers that are well, unless
@@ -46,7 +50,8 @@ var (
 	errAllUnwell = errors.New("handlers of three different shards have failed in a row, and every worker is unwell: nothing is quarantined")
 )
 
-// A blame is whose fault it is that a handler has failed.
+// A blame is whose fault it is that a handler has failed. It is judged once, before the shard is released, because the
+// release stores whether the failure counts.
 type blame uint8
 
 const (
@@ -56,7 +61,8 @@ const (
 	workerAtFault
 )
 
-// Health is what the handlers show of this worker.
+// Health is what the handlers show of this worker. It is kept when the seat is lost: handlers do not become well by a
+// new incarnation.
 type health struct {
 	failed  []string      // different shards that have failed since the last success, the first few
 	longest time.Duration // how long the longest of those tenures was
@@ -90,6 +96,9 @@ func (s *shard) failing(t *turn) bool {
 }
 
 // judge decides whose fault it is that a handler has failed. It reports whether a rest begins.
+//
+// The first failures in a row are those of their shards, because nobody can know better; the one that makes the worker
+// unwell, and all after it, are the worker's.
 func (h *health) judge(t *turn, s *shard) (rests bool) {
 	w := &s.t.wind
 	h.last, h.longest = t.now.Mono, max(h.longest, t.now.Mono.Sub(s.t.began))
@@ -107,6 +116,7 @@ func (h *health) judge(t *turn, s *shard) (rests bool) {
 		}
 		h.since, h.wall = t.now.Mono, t.wall()
 	}
+	// The worker becomes unwell, or the shard on trial has failed. Each rest is longer than the one before.
 	if rests = rests || s.name == h.trial; rests {
 		h.rests++
 		h.tried, h.until = 0, t.now.Mono.Add(t.jitter(backoff(h.rests, min(t.cfg.TTL, longestIllness), longestIllness)))
@@ -114,7 +124,8 @@ func (h *health) judge(t *turn, s *shard) (rests bool) {
 	return rests
 }
 
-// succeeded notes that a checkpoint was accepted, or Progress was called.
+// succeeded notes that a checkpoint was accepted, or Progress was called. One success of any shard makes the worker
+// well: it can work.
 func (h *health) succeeded(t *turn) {
 	if h.unwell() {
 		h.well = t.now.Mono
@@ -173,7 +184,7 @@ func (h *health) tries(t *turn, s *shard) bool {
 }
 
 // blame draws the conclusion from a handler's failure. While this worker rests it declines what it
-// does not hold.
+// does not hold, so that the next plan gives these shards to others.
 func (e *Engine) blame(s *shard) {
 	t := &e.turn
 	if !e.health.judge(t, s) {
@@ -207,9 +218,11 @@ func (e *Engine) keepHealth() {
 		t.at(h.until)
 	}
 	err := errUnwell
-	if e.watching() && len(e.peers.all) > 0 && !slices.ContainsFunc(e.seats(), func(s lease.Seat) bool { return s.Incarnation != e.seat.me && fit(s) }) {
+	otherFit := func(s lease.Seat) bool { return s.Incarnation != e.seat.me && fit(s) }
+	if e.watching() && len(e.peers.all) > 0 && !slices.ContainsFunc(e.seats(), otherFit) {
 		err, h.until = errAllUnwell, min(h.until, t.now.Mono.Add(allUnwellRest))
 	}
+	// That every worker is unwell is another fault, and shortens the rest: no other worker can help.
 	f.on = f.on && f.err == err // another error is told at once
 	f.shards, f.count = h.failed, len(h.failed)
 	f.raise(t, h.since, "", err)
@@ -245,7 +258,7 @@ func (f *silence) keep(t *turn, all []*shard) {
 	t.at(f.check)
 }
 
-// fit reports whether a worker may be given shards.
+// fit reports whether a worker may be given shards. Cordons and drains are wishes, and are not on the seat.
 func fit(s lease.Seat) bool { return s.Confirmed() && !s.Leaving && s.Health.Unwell == "" }
 
 // atFault reports whether the failures of a shard are its own: there were enough of them, and they

@@ -17,6 +17,9 @@ import (
 // A worker finds the wishes in its listings of the seats. A session lists nothing. It reads the record of the
 // wishes alone: equally often however many leases it holds, and not at all while it holds none.
 //
+// The operator's command changes the row first, and sets the wish then. A session that commits finds the change also by
+// the refusal of its next commit. One that does not commit writes no row, and finds it by the wish alone.
+//
 // Invariant: no session removes a wish that another session may not have read yet. A session removes a wish only
 // when it has known the wish for a minute, and in a minute each session that holds a lease reads the wishes several
 // times: also with a long lease time, and whatever the operator's clock shows.
@@ -28,7 +31,7 @@ const (
 	knownFor   = time.Minute      // how long a session has known a wish before it removes the wish
 )
 
-// A heed is what a session knows of the wishes of operators.
+// A heed is what a session knows of the wishes of operators. since has an instant for each wish of now.List.
 type heed struct {
 	now     lease.Wishes
 	since   []Instant // when each wish was first read

@@ -17,13 +17,23 @@ import (
 //	start → serving → draining → returned or cut → released, handed over or finished
 //	           |__________________________________↑ replaced, or the seat is lost
 //
-// Called by shard.tend, and by the spine with what the handler says.
+// Called by shard.tend: keepCommitting and windDown whether or not a write is open, serve when none is. Called by the
+// spine: marked and returned with what the handler says. shard.settled calls held with answers. The acquiring parts
+// call start when the row names this worker, and any part that finds the tenure over calls end.
+//
+// A mark is in memory until the answer to a write with it is read. A crash loses the marks since the last stored one: the
+// next owner starts at the stored checkpoint and processes the rest again. The row stays in the name of this worker,
+// and is recovered when its seat has expired.
 //
 // Invariant: after its soft context has ended a tenure never resumes.
 // Invariant: contexts end on time even while the store does not answer. So windDown writes
 // nothing, and serve writes what windDown has decided.
+// Invariant: every write of a holder is a swap of the row as last known, so none is stored after another worker
+// has taken the shard.
+// Invariant: marks.sent and marks.accepted are never above marks.seq.
 
-// A tenure is this worker's hold of a shard under one generation.
+// A tenure is this worker's hold of a shard under one generation. It begins when the row is known to name this
+// worker, and ends when that is no longer so, or with the seat. The handler may run longer: see shard.running.
 type tenure struct {
 	generation int64
 	began      Instant
@@ -34,7 +44,9 @@ type tenure struct {
 	offer      offer
 }
 
-// Marks are what the handler has marked, and what of it the table has.
+// Marks are what the handler has marked, and what of it the table has. Only the latest mark is kept: a commit stores
+// it, and with it all earlier ones. sent counts for the open write only: an answer that does not store the write sets
+// it back.
 type marks struct {
 	mark     checkpoint.Mark // the latest
 	seq      uint64          // how many there were
@@ -54,7 +66,8 @@ type signs struct {
 	progress bool    // the handler has made progress, with marks or without
 }
 
-// A winding is the end of a handler.
+// A winding is the end of a handler. Once draining, returned or cut is set, it stays: no answer of the store makes a
+// handler that winds down go on.
 type winding struct {
 	finish   bool // the shard itself has ended
 	release  bool // the handler wants to give the shard up
@@ -92,7 +105,7 @@ var errNotReturned = errors.New("handler did not return after its context ended"
 var errNotAccepted = errors.New("commits are not accepted")
 
 // over reports whether the handler needs no more time: it has returned, or was cut, or the
-// shard has ended.
+// shard has ended. After Finish there is nothing to cut: the handler has nothing left to process.
 func (w *winding) over() bool { return w.returned || w.cut || w.finish }
 
 // id is what the shell calls the tenure.
@@ -103,12 +116,14 @@ func (s *shard) hold(t *turn) lease.Hold {
 	return lease.Hold{Key: s.row.copy.Key(), Incarnation: s.mine(), Generation: s.t.generation, Order: t.cfg.Order}
 }
 
-// start begins a tenure of the row as it stands.
+// start begins a tenure of the row as it stands: nothing is written, because the row already names this worker. It does
+// nothing if a tenure of this generation began before.
 func (s *shard) start(t *turn) {
 	hold, ok := s.row.copy.Start(t.cfg.Order)
 	if !ok {
 		return
 	}
+	// The move to this worker is over. Its terms go into the event.
 	asked := s.ask.agreed()
 	s.callOff(t, s.mine())
 	at, now := s.row.copy.Row(), t.now.Mono
@@ -127,7 +142,10 @@ func (s *shard) start(t *turn) {
 	})
 }
 
-// end ends a tenure. The handler may continue to run; what it still writes is fenced.
+// end ends a tenure. The handler may continue to run; what it still writes is fenced. end writes nothing: if the row
+// still names this worker, shard.acquire gives it back or claims it again.
+//
+// err is what was observed, for the callers that wait for commits; nil: nothing was observed.
 func (s *shard) end(t *turn, cause event.Cause, err error, h *happened) {
 	of, m := s.t, &s.t.marks
 	_, open := s.row.copy.Open()
@@ -159,15 +177,18 @@ func (s *shard) end(t *turn, cause event.Cause, err error, h *happened) {
 	s.wake = t.now.Mono
 }
 
-// lingers reports whether a handler runs although its tenure has ended, for longer than it takes to return.
+// lingers reports whether a handler runs although its tenure has ended, for longer than it takes to return. While it
+// runs this worker cannot start another tenure of the shard.
 func (s *shard) lingers(t *turn) bool {
 	return s.running != 0 && s.t == nil && !s.before(t, s.ended.Add(returnGrace))
 }
 
-// marked takes what a handler has marked and asked for.
+// marked takes what a handler has marked and asked for. It decides nothing: the spine tends the shard after all marks
+// of a batch are taken.
 func (s *shard) marked(t *turn, in Marks) {
 	m, w := &s.t.marks, &s.t.wind
 	if in.Seq > m.seq {
+		// No earlier mark waits for a write, so the commit window of this one counts.
 		if m.seq <= max(m.sent, m.accepted) {
 			m.first, m.made = s.window(t), in.Made
 		}
@@ -182,7 +203,8 @@ func (s *shard) marked(t *turn, in Marks) {
 	}
 }
 
-// returned takes the end of a handler.
+// returned takes the end of a handler. An error after its soft context has ended is no failure: the handler was told
+// to stop. The tenure may be over by then.
 func (s *shard) returned(in Returned) {
 	s.running = 0
 	if s.t != nil && s.t.generation == in.Tenure.Generation {
@@ -202,6 +224,7 @@ func (s *shard) windDown(t *turn, w self) {
 		return
 	}
 	switch {
+	// The first cause stays, and so does the time from which the drain time counts.
 	case of.draining:
 	case of.release:
 		s.drain(t, event.CauseGivenUp)
@@ -226,7 +249,8 @@ func (s *shard) windDown(t *turn, w self) {
 }
 
 // unlisted reports whether two complete listings in a row have lacked the shard since the tenure began. Only this
-// worker's own source counts: the source of another worker may be wrong.
+// worker's own source counts: the source of another worker may be wrong. Listings from before do not count: the shard
+// may be new.
 func (s *shard) unlisted(t *turn, source *feed) bool {
 	return !t.cfg.KeepUnlisted && source.omits(s.name, s.t.step)
 }
@@ -240,6 +264,7 @@ func (s *shard) drainTerms(t *turn, w self) (rebalance.Terms, Instant) {
 		return own, of.since
 	}
 	terms := s.t.give.agreed()
+	// A worker that stops has the drain time from when it releases its shards, unless the terms of the move end sooner.
 	if !w.release {
 		return terms, of.since
 	}
@@ -263,7 +288,8 @@ func (s *shard) drain(t *turn, cause event.Cause) {
 }
 
 // cut ends the hard context of a handler that has not returned in time. Later marks do not
-// count. The shard is given up next.
+// count. The shard is given up next: serve writes that as soon as no write is open, so the row may name this worker
+// for longer than the handler had. The handler can do no harm to the table: the shell refuses its marks.
 func (s *shard) cut(t *turn) {
 	of := &s.t.wind
 	of.cut, of.overdue = true, t.now.Mono > of.since
@@ -271,17 +297,19 @@ func (s *shard) cut(t *turn) {
 }
 
 // stall drains a handler that makes no progress. A handler that waits for this worker to write
-// is not stalled.
+// is not stalled. Nor is one that drains already: its time is limited, unless a successor waits without a limit.
 func (s *shard) stall(t *turn) {
 	of, m := &s.t.wind, &s.t.marks
 	unlimited := of.draining && of.cause == event.CauseHandedOff && s.t.give.agreed().AfterDrain == rebalance.Wait
 	if t.cfg.StallAfter <= 0 || of.draining && !unlimited {
 		return
 	}
+	// A caller waits for this worker to commit, and the time does not count.
 	if m.flush > m.accepted {
 		m.pulse = t.now.Mono
 	}
 	at := max(m.pulse, of.since).Add(t.cfg.StallAfter)
+	// It seems to have stalled. Marks that are on their way get stallGrace to arrive.
 	if t.now.Mono >= at && m.doubted < at {
 		m.doubted = t.now.Mono
 	}
@@ -295,7 +323,8 @@ func (s *shard) stall(t *turn) {
 }
 
 // keepCommitting finds a tenure whose row this worker cannot write, and reports whether it has
-// not been able to for CommitTimeout.
+// not been able to for CommitTimeout. A seat that is renewed while rows cannot be written keeps others from the
+// shards: see faults.scanCommits for what follows.
 func (s *shard) keepCommitting(t *turn, doubt bool) (late bool) {
 	m := &s.t.marks
 	_, open := s.row.copy.Open()
@@ -318,11 +347,13 @@ func (s *shard) commitsLate(t *turn) bool {
 	return s.t != nil && s.t.marks.late > 0 && t.cfg.CommitTimeout > 0 && t.now.Mono >= s.t.marks.late.Add(t.cfg.CommitTimeout)
 }
 
-// serve makes the next write of a holder, if one is due and none is open.
+// serve makes the next write of a holder, if one is due and none is open. The order of the cases is their priority.
 func (s *shard) serve(t *turn, w self) {
 	of, at := s.t, s.row.copy.Row()
 	switch {
 	case w.doubt: // every write waits until a heartbeat is answered
+	// The last mark, and the end of the shard, in one write. A crash after it leaves a finished row: nobody claims it,
+	// and its children may start.
 	case of.wind.finish:
 		wr, err := protocol.Finish(at, s.hold(t), of.marks.unaccepted(), t.stamp())
 		s.sendMark(t, ending, wr, err)
@@ -331,6 +362,7 @@ func (s *shard) serve(t *turn, w self) {
 		s.sendMark(t, committing, wr, err)
 	case of.wind.returned || of.wind.cut:
 		s.giveUp(t)
+	// Also if the request no longer stands: an offer has to be withdrawn.
 	case of.give != nil || of.offer.to != "":
 		s.move(t, w)
 	default:
@@ -355,7 +387,7 @@ func (m *marks) unaccepted() checkpoint.Mark {
 }
 
 // sendMark sends a write that contains the latest mark. A mark that the rules refuse is dropped,
-// and its writer learns why: it must not hold up the other writes.
+// and its writer learns why: it must not hold up the other writes. err is that of the transition that made w.
 func (s *shard) sendMark(t *turn, what doing, w lease.Write, err error) {
 	m := &s.t.marks
 	if err != nil && m.seq > m.accepted && (errors.Is(err, checkpoint.ErrBackwards) || errors.Is(err, checkpoint.ErrInvalid)) {
@@ -371,7 +403,8 @@ func (s *shard) sendMark(t *turn, what doing, w lease.Write, err error) {
 	}
 }
 
-// committed notes that the first seq marks are accepted, or with an error that they never will be.
+// committed notes that the first seq marks are accepted, or with an error that they never will be. Refused marks
+// count as accepted too, because nothing more is to be done for them.
 func (s *shard) committed(t *turn, seq uint64, err error) {
 	m := &s.t.marks
 	m.accepted, m.late = seq, 0
@@ -381,7 +414,10 @@ func (s *shard) committed(t *turn, seq uint64, err error) {
 	t.do(Committed{Tenure: s.id(), Seq: seq, Oldest: m.made, Err: err})
 }
 
-// commit writes the latest mark when the policy or a caller says so.
+// commit writes the latest mark when the policy or a caller says so. Without a new mark, it records progress once in a
+// tenure, if the row counts failed attempts: otherwise the count would grow although the handler works.
+//
+// A crash before the answer loses nothing that was promised: a caller that waits for the commit has no answer either.
 func (s *shard) commit(t *turn) {
 	m, at := &s.t.marks, s.row.copy.Row()
 	if m.seq <= m.accepted {
@@ -412,6 +448,7 @@ func roundUp(i Instant) Instant {
 // window returns when the present commit window of s began. A mark is written at the end of the
 // window in which it was made, so no mark waits for longer than the policy says. Each shard has
 // windows with an offset of its own, so that tenures that begin together do not commit together.
+// If the policy has no interval, the window begins with the mark.
 func (s *shard) window(t *turn) Instant {
 	every, timed := t.cfg.Commits.At(0)
 	if !timed {
@@ -425,12 +462,14 @@ func (s *shard) window(t *turn) Instant {
 	return t.now.Mono - into
 }
 
+// commitDue reports whether a caller waits for a mark, or the policy wants one stored.
 func (s *shard) commitDue(t *turn) bool {
 	m := &s.t.marks
 	return m.flush > m.accepted || t.cfg.Commits.Due(int(m.seq-m.accepted), time.Duration(m.first), time.Duration(t.now.Mono))
 }
 
-// held takes the answer to a holder's write.
+// held takes the answer to a holder's write. The verdict counts, and not whether this attempt was stored: an earlier
+// attempt with the same bytes may have been.
 func (s *shard) held(t *turn, what doing, a protocol.Answer, h *happened) {
 	m := &s.t.marks
 	switch a.Verdict {
@@ -438,6 +477,7 @@ func (s *shard) held(t *turn, what doing, a protocol.Answer, h *happened) {
 		s.stored(t, what, h)
 	case protocol.Again: // continue from the row as it stands
 		m.sent = m.accepted
+	// No store accepts this write. Its marks are refused, because the same write would be made again otherwise.
 	case protocol.Unsent:
 		s.committed(t, m.sent, a.Err())
 	default:
@@ -445,7 +485,7 @@ func (s *shard) held(t *turn, what doing, a protocol.Answer, h *happened) {
 	}
 }
 
-// stored concludes a holder's write.
+// stored concludes a holder's write. After one that gives the shard up, the tenure is over.
 func (s *shard) stored(t *turn, what doing, h *happened) {
 	m := &s.t.marks
 	m.late = 0
@@ -488,6 +528,8 @@ func (s *shard) rest(t *turn, what doing, h *happened) {
 		s.aim.rest = t.now.Mono.Add(paceMoving)
 		return
 	}
+	// The pause grows with the failures that the row counts. If nothing has failed, it grows with the tenures in a row
+	// that its handler gave up without progress.
 	tries := max(s.row.copy.Row().Failed(), 1)
 	if w.blame == noFailure && w.cause != event.CauseStalled {
 		if m.accepted > 0 || m.progress {
@@ -508,6 +550,7 @@ func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 		s.stored(t, what, h)
 		return
 	}
+	// It is nil if the shard was being given up, and its row is gone.
 	err := a.Err()
 	if err != nil {
 		ev := event.Event{Kind: event.Refused, Shard: s.name, Generation: of.generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason}
@@ -516,6 +559,7 @@ func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 		}
 		t.report(ev)
 	}
+	// The successor has accepted the offer. The handler has a moment more, which the next tend gives it.
 	if a.Verdict == protocol.Overtaken && of.offer.to != "" && a.Row.Owner.Incarnation == of.offer.to {
 		of.offer.torn = a.Torn // accepted: see replaced
 		return
@@ -526,7 +570,8 @@ func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 		cause = s.causeOf(what)
 	case a.Verdict == protocol.Conflict:
 		cause = event.CauseConflict
-	case a.Verdict == protocol.Overtaken, t.cfg.Discard && a.Row.Generation > of.generation: // a session: also if a later holder has left a tombstone
+	// A session is overtaken also if a later holder has left a tombstone.
+	case a.Verdict == protocol.Overtaken, t.cfg.Discard && a.Row.Generation > of.generation:
 		cause = overtaken(a.Row, of.generation)
 	}
 	s.end(t, cause, err, h)
@@ -548,7 +593,8 @@ func firstAfter(at lease.Row, generation int64) lease.Transfer {
 	return first
 }
 
-// overtaken returns why the tenure of that generation ended.
+// overtaken returns why the tenure of generation mine ended, as the row tells it. If the row has changed hands so often
+// that it no longer tells, the tenure was fenced.
 func overtaken(at lease.Row, mine int64) event.Cause {
 	switch firstAfter(at, mine).Reason {
 	case lease.ReasonHandoff:

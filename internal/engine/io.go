@@ -9,7 +9,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What goes into an engine, and what comes out of it. The shell gives it inputs and carries out its
+// The inputs and the outputs of an engine. The shell gives it inputs and carries out its
 // outputs; so do the virtual worlds of the tests.
 //
 // Invariant: every call that an output asks for is answered by one input, also if it fails.
@@ -283,8 +283,7 @@ type (
 	Over struct {
 		Tenure Tenure
 		Cause  event.Cause
-		// Err carries what was observed, where something was: a *StaleError, as
-		// a rule.
+		// Err carries what was observed, where something was: usually a *StaleError.
 		Err error
 		// Open: a commit was under way, and what became of it is not known.
 		Open bool

@@ -16,6 +16,10 @@ import (
 //
 // Called by the spine of a session: keep in each step, got, listed and settled with answers.
 //
+// The record is created once in the life of a group, and never changed. A crash before it is stored leaves nothing, or
+// the write on its way; a crash after it leaves nothing to be done. Two sessions that create it at the same time make
+// the same record, so the one that is refused has what it wanted.
+//
 // Invariant: a session acquires nothing before this is proven, and a worker claims nothing without a
 // plan. Both records have the same key, so only one of the two kinds gets as far.
 // Invariant: a session does not create the record in a run that found one that it could not read. That may
@@ -23,7 +27,7 @@ import (
 // Invariant: a session does not create the record while the seat of a worker names a plan: somebody has deleted
 // that plan, and the workers have to write the next one.
 
-// A kind is the knowledge of a session about the kind of its group.
+// A kind is the knowledge of a session about the kind of its group. It is kept when the seat is lost.
 type kind struct {
 	proven  bool
 	foreign bool
@@ -58,7 +62,8 @@ func (k *kind) keep(t *turn, seated bool) {
 // sessions. In a group of workers the session takes no seat.
 func (k *kind) needsSeat() bool { return k.proven || k.missing || k.create.open() }
 
-// got takes the answer to the read. It reports whether the kind is proven now.
+// got takes the answer to the read. It reports whether the kind is proven now. A record that cannot be read is read again
+// and again: it may be either kind.
 func (k *kind) got(t *turn, in Got) (proven bool) {
 	if !k.try.sent || serial(in.Read) != k.asked {
 		return false
@@ -106,7 +111,7 @@ func (k *kind) listed(t *turn, in Listed, by lease.Owner) {
 	}
 }
 
-// settled takes the answer to the creation.
+// settled takes the answer to the creation, and reports whether the kind is proven now.
 func (k *kind) settled(t *turn, me lease.Incarnation, in Settled) (proven bool) {
 	_, now, decided := k.create.settled(t, me, in, t.beat/16, t.beat)
 	if malformed(in.Err) { // another process was first: read what it is now

@@ -17,7 +17,16 @@ import (
 //
 //	survey → place → settle → assign
 //
-// Called by draft.gather when everything is read that a plan is made from.
+// Called by draft.gather when everything is read that a plan is made from. seatOf serves watch.go too.
+//
+//	survey  finds the shards, and the workers to which they are assigned
+//	place   asks the planner of the user where they should be, with the pins of operators; keeps held shards where
+//	        they are while nothing may move
+//	settle  corrects what breaks a rule, and finds a worker for what has none
+//	assign  makes the targets, with hints to the workers that are to give shards away
+//
+// The planner may be any code of the user. If its plan does not fit, rebalance.Even plans instead; if it breaks a rule,
+// settle overrides it for single shards. Nothing is written here.
 //
 // Invariant: what has no living owner is placed whenever a worker has room, whatever pauses and
 // cordons there are.
@@ -28,7 +37,7 @@ import (
 // mostExamples is how many shards without a worker the plan names.
 const mostExamples = 10
 
-// A stage is all that a plan is made from.
+// A stage is all that a plan is made from. gather fills it, and the layout only reads it.
 type stage struct {
 	plan    lease.Plan
 	spoilt  bool // it cannot be read
@@ -75,7 +84,7 @@ func (in *stage) wants(kind lease.WishKind, subject string) (to string, ok bool)
 	return in.wishes[at].To, true
 }
 
-// says reports whether a worker publishes this about the shard.
+// says reports whether a worker, by its place among the seats, publishes this about the shard. Nobody (-1) says nothing.
 func (in *stage) says(at int, shard string, kinds ...lease.NewsKind) bool {
 	return at >= 0 && slices.ContainsFunc(in.seats[at].News, func(n lease.News) bool {
 		return n.Shard == shard && slices.Contains(kinds, n.Kind)
@@ -111,7 +120,8 @@ func seatOf(seats []lease.Seat, inc lease.Incarnation) int {
 	return rebalance.Nobody
 }
 
-// An entry is one place where a shard was found.
+// An entry is one place where a shard was found: a target, a row, or only the source. A shard may be in two targets, if
+// a planner died between its writes.
 type entry struct {
 	lease.Assigned
 	owner int
@@ -119,20 +129,23 @@ type entry struct {
 }
 
 // survey finds the shards that need a worker, and the workers to which they are assigned. A shard
-// that its worker declines goes back to the worker that was to give it, or is free. It reports false if the targets lack shards, and the rows
-// have to be read for this plan.
+// that its worker declines goes back to the worker that was to give it, or is free. It reports false if the targets lack
+// shards, and the rows have to be read for this plan.
 func (l *layout) survey() (whole bool) {
 	all, known := l.entries()
 	slices.SortStableFunc(all, func(a, b entry) int {
 		return cmp.Or(strings.Compare(a.Shard, b.Shard), cmp.Compare(b.rank, a.rank))
 	})
 	for i, e := range all {
+		// The first entry of a shard has the highest rank.
 		if i > 0 && all[i-1].Shard == e.Shard {
 			continue
 		}
 		if e.rank >= 0 {
 			known++
 		}
+		// A shard whose parents are not finished is left out. One that another planner has assigned meanwhile stays, unless
+		// a parent is placed itself.
 		trusted := e.rank >= 0 && !l.facts.fresh(l.plan) // another planner has assigned it, and knew more
 		if ready := l.child(&e.Assigned); !ready && (!trusted || slices.ContainsFunc(e.Parents, l.facts.isPlaced)) {
 			continue // it comes back when its parents are finished
@@ -145,6 +158,7 @@ func (l *layout) survey() (whole bool) {
 			Name: e.Shard, Weight: l.feed.weight(e.Shard), Owner: e.owner, Tie: rebalance.Tie(e.Shard),
 		})
 	}
+	// Fewer than the plan has placed: a target was deleted, or cannot be read.
 	return l.rows || int64(known) >= l.plan.Shards-l.plan.Unplaced
 }
 
@@ -179,7 +193,12 @@ func (l *layout) child(a *lease.Assigned) (ready bool) {
 	return l.facts.begun == 0 || l.feed.complete == 0 || l.facts.ready(a.Parents, l.feed)
 }
 
-// entries returns where shards were found, and how many assigned ones need no worker any more.
+// entries returns where shards were found, and how many assigned ones need no worker any more. Their ranks:
+//
+//	a row with a living owner            above all: the row says who holds it
+//	a target                             its revision: of two targets the later one counts
+//	a row without a living owner         0
+//	the source, or a row that is back    -1: counts only if nothing else has the shard
 func (l *layout) entries() (all []entry, over int) {
 	for _, target := range l.targets {
 		at, torn := seatOf(l.seats, target.Incarnation), slices.Contains(l.torn, target.Incarnation)
@@ -198,6 +217,7 @@ func (l *layout) entries() (all []entry, over int) {
 		return seatOf(l.seats, of.owner)
 	}
 	for i := range l.facts.all {
+		// Rows count only if they were read for this plan.
 		if of := &l.facts.all[i]; l.rows && !of.over() && (of.begun || l.facts.ready(of.parents, l.feed)) {
 			rank := int64(0)
 			if owner(of) != rebalance.Nobody {
@@ -214,7 +234,8 @@ func (l *layout) entries() (all []entry, over int) {
 }
 
 // place decides where every shard should be. Held shards stay where they are while the seats
-// do not stand still, and while an operator pauses moves.
+// do not stand still, and while an operator pauses moves. They stay by pins: the planner plans again with these, and so
+// does not fill the places of shards that have not moved yet.
 func (l *layout) place(planner rebalance.Planner) {
 	l.staff()
 	l.pin()
@@ -222,6 +243,7 @@ func (l *layout) place(planner rebalance.Planner) {
 	if l.moves() {
 		_, paused := l.wants(lease.WishPause, "")
 		l.held = !l.still
+		// A worker that leaves keeps nothing, unless nothing may move at all.
 		all := l.held || paused // also those of a worker that leaves
 		if all || l.stuck {
 			for i, s := range l.view.Shards {
@@ -270,6 +292,7 @@ func (l *layout) staff() {
 		_, cordoned := l.wants(lease.WishCordon, s.Name)
 		cordoned = cordoned || s.TTL == 0 || slices.Contains(l.facts.pages.broken, s.Incarnation) // it cannot say or learn more
 		_, drained := l.wants(lease.WishDrain, s.Name)
+		// The planner sees a drained worker as one that leaves.
 		w := rebalance.Worker{
 			Name: s.Name, Tie: rebalance.Tie(string(s.Incarnation)), Labels: map[string]string{"task": s.Task, "build": s.Build},
 			Limit: int(s.MaxShards), Leaving: s.Leaving || drained, Cordoned: cordoned, Unwell: s.Health.Unwell != "",
@@ -280,6 +303,7 @@ func (l *layout) staff() {
 		l.anyFit = l.anyFit || !w.Leaving && !w.Cordoned && !w.Unwell
 		l.view.Workers = append(l.view.Workers, w)
 	}
+	// If no worker may get shards, drained workers keep what they have.
 	for i := range l.view.Workers {
 		if w := &l.view.Workers[i]; !l.anyFit && l.drained(i) {
 			w.Leaving, w.Cordoned, l.stuck = false, true, true
@@ -300,6 +324,7 @@ func (l *layout) pin() {
 	loads := make([]int, len(l.seats))
 	for _, wish := range l.wishes {
 		i, ok := place(l.shards, wish.Subject, func(a *lease.Assigned) string { return a.Shard })
+		// A pin to a worker that is not there, or may not have the shard, is not obeyed; it stays for later plans.
 		if !ok || wish.Kind != lease.WishPin {
 			continue
 		}
@@ -316,7 +341,11 @@ func (l *layout) pin() {
 
 // settle keeps the rules that no planner may break. A held shard for which there is no room stays
 // where it is.
+//
+// First all that stays is counted, then each move is made that has room, then wrong moves go to another worker, then
+// the shards that are still without a worker.
 func (l *layout) settle(planner rebalance.Planner) {
+	// Count what stays. A shard that the planner has left to nobody stays with its owner.
 	l.loads = make([]int, len(l.seats))
 	for i, s := range l.view.Shards {
 		if at, pinned := l.view.Pins[i]; pinned {
@@ -329,6 +358,7 @@ func (l *layout) settle(planner rebalance.Planner) {
 		}
 	}
 	for i, s := range l.view.Shards {
+		// Make the moves that have room.
 		switch at := l.to[i]; {
 		case at == s.Owner:
 		case !l.full(at):
@@ -341,6 +371,7 @@ func (l *layout) settle(planner rebalance.Planner) {
 	}
 	for i, at := range l.to {
 		owner := l.view.Shards[i].Owner
+		// Wrong: to a worker that declines the shard, or that is not to get any.
 		wrong := at != owner && (l.declines(at, l.shards[i].Shard) || at != rebalance.Nobody && !l.open(at))
 		if _, pinned := l.view.Pins[i]; pinned || !wrong {
 			continue
@@ -359,6 +390,7 @@ func (l *layout) settle(planner rebalance.Planner) {
 			return
 		}
 		to := l.another(planner, i, l.open)
+		// Rather to a drained worker than to nobody.
 		if to == rebalance.Nobody {
 			to = l.another(planner, i, l.drained)
 		}
@@ -383,6 +415,7 @@ func (l *layout) room() bool {
 // without an owner if no other worker has room, so that no shard waits for the end of a wish.
 func (l *layout) drained(at int) bool { return l.view.Workers[at].Leaving && !l.seats[at].Leaving }
 
+// full reports whether the worker has as many shards as it may have.
 func (l *layout) full(at int) bool {
 	limit := l.view.Workers[at].Limit
 	return limit > 0 && l.loads[at] >= limit
@@ -401,11 +434,13 @@ func (l *layout) another(planner rebalance.Planner, i int, may func(at int) bool
 	if least == math.MaxInt {
 		return rebalance.Nobody
 	}
+	// First the workers with the fewest shards. The planner may rule them all out; then the others.
 	for _, most := range []int{least, math.MaxInt} {
 		v, seats := rebalance.View{Shards: slices.Clone(l.view.Shards[i : i+1])}, []int(nil)
 		for at, load := range l.loads {
 			if load <= most && can(at) {
 				w := l.view.Workers[at]
+				// may has allowed it already, although a wish drains it.
 				w.Leaving = false
 				v.Workers, seats = append(v.Workers, w), append(seats, at)
 			}
@@ -417,11 +452,13 @@ func (l *layout) another(planner rebalance.Planner, i int, may func(at int) bool
 	return rebalance.Nobody
 }
 
-// assign makes the targets of the revision, and what the plan says about them.
+// assign makes the targets of the revision, and what the plan says about them. Every confirmed seat gets a target, if
+// only an empty one: a worker without a target would say that it misses it.
 func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 	for _, s := range l.seats {
 		next = append(next, lease.Target{Group: t.cfg.Group, Incarnation: s.Incarnation, At: t.now.Wall})
 	}
+	// The finding is stored when the revision is completed.
 	found = lease.Finding{Members: int64(len(staying(l.seats))), Shards: int64(len(l.to)), Watchers: l.watchers()}
 	h := fnv.New64a()
 	for i, to := range l.to {
@@ -460,7 +497,7 @@ func (l *layout) madeFrom(next []lease.Target) []lease.Seat {
 }
 
 // watchers returns the workers that watch from now on: those that do and live, and others until
-// there are enough.
+// there are enough. Their order is their rank; it stays as long as they live, so that the first of them stays the same.
 func (l *layout) watchers() (now []lease.Incarnation) {
 	add := func(s lease.Seat) {
 		if len(now) < fewest && !s.Leaving && !l.late(s.Incarnation) && !slices.Contains(now, s.Incarnation) {

@@ -19,10 +19,13 @@ import (
 // Called by the spines: stop once, then keep and finish in each step. A session waits for no
 // successors.
 //
+// A crash in a shutdown is like any other: the seat expires, and the workers to which the plan has given the remaining
+// shards recover their rows.
+//
 // Invariant: the seat is given up only when no row is in the name of this worker, or when handlers
 // and writes have had their time.
 
-// A leave is a graceful shutdown.
+// A leave is a graceful shutdown. None of its flags is ever reset.
 type leave struct {
 	on    bool
 	began Instant
@@ -41,7 +44,8 @@ func (l *leave) stop(t *turn) bool {
 	return true
 }
 
-// keepLeaving continues the shutdown.
+// keepLeaving continues the shutdown. When it ceases to wait for successors, all handlers wind down, and shard.serve
+// releases what nobody has requested.
 func (e *Engine) keepLeaving() {
 	l, t := &e.leave, &e.turn
 	if !l.keep(t, &e.seat) {
@@ -62,6 +66,7 @@ func (l *leave) keep(t *turn, c *seat) bool {
 		return false
 	}
 	switch c.phase {
+	// The seat was lost during the shutdown, or there was none: there is nothing to give up.
 	case unseated:
 		l.done = true
 		return false
@@ -75,7 +80,8 @@ func (l *leave) keep(t *turn, c *seat) bool {
 	return true
 }
 
-// finish gives up the seat when the worker has released everything else.
+// finish gives up the seat when the worker has released everything else. The deletion of the seat is the last write. If
+// it does not arrive, the seat expires.
 func (l *leave) finish(t *turn, c *seat, shards *shards) {
 	// Handlers have their drain time, and writes a lease time after it. What the table has not answered
 	// by then is left to the others: without a seat, everything in this worker's name is a dead worker's.
@@ -106,7 +112,7 @@ func (f *fleet) expected(target *follow, l *shards) bool {
 	return slices.ContainsFunc(l.all, func(s *shard) bool { return s.t != nil && s.aim.given })
 }
 
-// named reports whether a row is in the name of this worker, or may come to be.
+// named reports whether a row is in the name of this worker, or may come to be: an open write may be a claim.
 func (l *shards) named(me lease.Incarnation) bool {
 	return slices.ContainsFunc(l.all, func(s *shard) bool {
 		_, busy := s.row.copy.Open()

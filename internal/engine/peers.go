@@ -20,6 +20,10 @@ import (
 // Called by the spine: saw with each listing of the seats, glimpse with one of a worker that does
 // not watch, evict in each step, settled with the answers to evictions.
 //
+// An eviction is the only write here. It makes no shard free: it lets workers claim the rows of the dead worker, each
+// after it has found the seat gone by itself. If the evicting worker crashes before it has planned, the other watchers
+// see the seat gone, and the plan that lacks it is due for them too.
+//
 // Invariant: a seat expires only after this worker has itself seen its heartbeat counter stand
 // still for the seat's lease time, on its own clock; and the deletion is conditional on the
 // heartbeat that was seen.
@@ -100,7 +104,8 @@ type sighting struct {
 	lax        bool // the listing may lag behind
 }
 
-// sight returns what a listing shows to the worker of this seat.
+// sight returns what a listing shows to the worker of this seat. A listing that was sent before the last heartbeat was
+// confirmed may show this seat as it was, or not at all.
 func (c *seat) sight(in Listed, begun order, lax bool) (s sighting) {
 	s.begun, s.lax = begun, lax
 	for _, record := range in.Records {
@@ -200,6 +205,7 @@ func (p *peers) glimpse(t *turn, in sighting) {
 	sortPeers(p.all)
 }
 
+// sortPeers sorts by incarnation.
 func sortPeers(all []peer) {
 	slices.SortFunc(all, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
 }
@@ -295,9 +301,13 @@ func (p *peers) dying(t *turn) bool {
 
 // evict deletes the seats whose heartbeat has stood still for their lease time and for reserve
 // longer, and at once those of this worker's former incarnations. A seat whose worker is proven to be dead is
-// deleted after proof, the pause for this worker's rank. It reports whether the seats
-// have to be listed first, because this worker was paused or a lease is shorter than its own, or to find out
-// whether such a seat still stands.
+// deleted after proof, the pause for this worker's rank. It reports whether the seats have to be listed first,
+// because this worker was paused or a lease is shorter than its own, or to find out whether such a seat still
+// stands.
+//
+// Of the deletion and the next heartbeat of a worker that is alive after all, only one is stored: both name the
+// heartbeat before as their condition. If the deletion is, the worker finds its next heartbeat refused. If its
+// lease has expired, its own trust has ended before; after a wrong proof it is fenced in every write of a row.
 func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration, proofs *proofs, proof time.Duration) (look bool) {
 	for i := range p.all {
 		of := &p.all[i]
@@ -348,6 +358,7 @@ func (p *peers) settled(t *turn, me lease.Incarnation, in Settled, proof error) 
 		p.all = slices.DeleteFunc(slices.Clone(p.all), func(q peer) bool { return q.seat.Incarnation == inc })
 		return true, false
 	}
+	// The seat has beaten since: its time begins again. The next listing shows the heartbeat.
 	of.since = t.now.Mono
 	return false, true
 }

@@ -15,7 +15,12 @@ import (
 // Called by the spine, which alone knows why a listing is wanted: due and send in each step,
 // answered with each answer.
 //
+// Listings are what a fleet costs most, so each kind is made only when something depends on it: seats by watchers,
+// the plan by the other workers, targets for a plan or to find what is placed, rows for a plan without whole
+// targets, for shards of which nothing is known, and for audits.
+//
 // Invariant: one listing of a kind is under way at a time, so a later answer was asked for later.
+// Invariant: a listing that is wanted begins after it was wanted. One that was under way may show what was before.
 
 // Reads are the listings by kind.
 type reads struct {
@@ -27,7 +32,8 @@ type reads struct {
 	expects              Instant       // until when to look for requests, after new wishes gave shards of this worker to others
 }
 
-// A read is one kind of listing.
+// A read is one kind of listing. wanted and next differ: wanted asks for a consistent listing from now on, next for any
+// listing at a time.
 type read struct {
 	id     serial
 	begun  order // the step in which it was sent
@@ -65,7 +71,7 @@ func (r *read) due(t *turn) bool {
 	return true
 }
 
-// send lists the records.
+// send lists the records. An eventually consistent listing does not satisfy a wish for one that begins from now on.
 func (r *read) send(t *turn, q lease.Query) {
 	t.reads++
 	r.id, r.begun, r.asked, r.sent, r.lax, r.limit = t.reads, t.step, t.now.Mono, true, q.Eventually, q.Limit
@@ -105,7 +111,7 @@ func (r *read) answered(t *turn, away, most time.Duration, err error) bool {
 	return true
 }
 
-// near notes how long an answer took.
+// near notes how long an answer took. The quickest one tells how far away the table is.
 func (l *reads) near(took time.Duration) { l.away = min(cmp.Or(l.away, took), took) }
 
 // pace returns how soon this worker has to look again because it is a side of a move.
@@ -143,7 +149,7 @@ func (l *reads) expect(t *turn, wished lease.WriteID) {
 	}
 }
 
-// look makes a worker of a small fleet list the seats soon.
+// look makes a worker of a small fleet list the seats soon. In a large fleet the worker reads single seats instead.
 func (l *reads) look(t *turn, d time.Duration) {
 	if !t.large {
 		l.seats.soon(t, d)
@@ -175,7 +181,8 @@ func auditRest(rows int64) time.Duration {
 	return auditPause
 }
 
-// A sweep is an audit of a large fleet under way.
+// A sweep is an audit of a large fleet under way. Its pages were read at different times, and may lag behind, so no plan
+// is made from it. It finds rows that somebody has changed by hand, and the next plan asks their workers to read them.
 type sweep struct {
 	on       bool
 	since    Instant
@@ -199,7 +206,7 @@ func (w *sweep) keep(t *turn) {
 	}
 }
 
-// saw takes a page, and reports whether it was the last one.
+// saw takes a page, and reports whether it was the last one: it is not full.
 func (w *sweep) saw(t *turn, in Listed) bool {
 	w.page.wanted, w.page.next = false, t.now.Mono.Add(w.rest)
 	w.found.Records, w.found.Unreadable = append(w.found.Records, in.Records...), append(w.found.Unreadable, in.Unreadable...)

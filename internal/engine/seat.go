@@ -19,6 +19,11 @@ import (
 // Called by the spine: fence before any input is taken, keep at the end of each step, settled
 // and verified with answers.
 //
+// Two clocks decide when a lease is over. They need not show the same time, but their rates differ by less than a
+// tenth. This worker ceases to trust its seat when nine tenths of the lease time have passed since it first sent its
+// last stored heartbeat. Another worker evicts it only after it has seen that heartbeat stand still for the whole lease
+// time, and it cannot have seen it before it was sent.
+//
 // Invariant: a worker that is not seated has no tenure.
 // Invariant: after any refusal of a write of the seat, and after trust has ended, the worker
 // takes a new incarnation before it does anything else.
@@ -176,6 +181,8 @@ func (c *seat) speaks(t *turn, hurry Instant) bool {
 	return c.phase == seated || c.phase == confirming
 }
 
+// create takes a seat under a new incarnation. A crash before the first heartbeat leaves a seat that is not confirmed:
+// it gets no shards, owns no rows, and is evicted like others.
 func (c *seat) create(t *turn) {
 	s := t.stamp()
 	c.phase, c.me = creating, lease.Incarnation(s.ID)
@@ -189,7 +196,8 @@ func (c *seat) create(t *turn) {
 	c.send(t, w, err)
 }
 
-// quit gives the seat up, at the end of a graceful shutdown.
+// quit gives the seat up, at the end of a graceful shutdown. If the deletion does not arrive, or this worker dies
+// before, the seat expires.
 func (c *seat) quit(t *turn) {
 	w, err := protocol.Evict(c.row)
 	c.send(t, w, err)
@@ -242,7 +250,8 @@ func (c *seat) settled(t *turn, in Settled) seatAnswer {
 	return c.confirm(t)
 }
 
-// confirm extends trust.
+// confirm extends trust. It counts from when the heartbeat was first sent, not from the answer, because the others may
+// have seen it as early as that.
 func (c *seat) confirm(t *turn) seatAnswer {
 	c.trust.until, c.trust.wall = c.beat.sent.Add(t.trusted()), c.beat.sentWall
 	c.trust.confirmed = t.step

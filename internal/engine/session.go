@@ -17,7 +17,19 @@ import (
 // The spine has no states of its own: seat.phase is the phase of the session.
 //
 // Called by the shell and the virtual world: NewSession once, Step with every input. A session has no
-// inputs and outputs for sources, listings and moves.
+// inputs and outputs for sources, moves, and listings except one (kind.go).
+//
+// What a session writes:
+//
+//	seat     a seat and heartbeats, as a worker; at the end, or when it was lost, a deletion
+//	kind     once in the life of a group: the record of sessions, under the key of a plan
+//	wait     evictions of dead owners; the row of each lease that it acquires
+//	hold     marks, if the holder makes some
+//	give     a release; if the lease has no checkpoint, a tombstone
+//	heed     the wishes of operators without those that have ended
+//
+// A crash leaves a seat and rows in its name. Sessions that wait for these leases evict the seat, and acquire them
+// after the lock delay.
 //
 // Invariant: trust is checked before an input is taken: an answer must not prolong a tenure that has
 // ended.
@@ -51,7 +63,7 @@ func NewSession(c Config, now Moment) *Session {
 }
 
 // Step takes what has happened and returns what to do, and when to call it again at the latest.
-// The outputs are valid until the next step.
+// The outputs are valid until the next step. A session that is done only notes that handlers return.
 func (e *Session) Step(now Moment, in Input) (out []Output, wake Instant) {
 	t := &e.turn
 	if paused := t.begin(now); paused > 0 {
@@ -78,6 +90,7 @@ func (e *Session) Step(now Moment, in Input) (out []Output, wake Instant) {
 // group is one of workers.
 func (e *Session) Done() bool { return e.leave.done }
 
+// take hands the input to the part that it concerns.
 func (e *Session) take(in Input) {
 	t := &e.turn
 	switch in := in.(type) {
@@ -123,6 +136,7 @@ func (e *Session) want(name string) *shard {
 	return s
 }
 
+// stop begins the shutdown, once: all leases are released at once.
 func (e *Session) stop() {
 	if t := &e.turn; e.leave.stop(t) {
 		e.leave.all, e.leave.since = true, t.now.Mono // no successor has to ask first
@@ -130,7 +144,8 @@ func (e *Session) stop() {
 	}
 }
 
-// live does everything that is due, whatever the input of this step was.
+// live does everything that is due, whatever the input of this step was. The leases come before the seat, because a
+// shutdown gives up the seat in the step in which the last lease is given up.
 func (e *Session) live() {
 	t := &e.turn
 	if e.kind.foreign {
@@ -140,6 +155,7 @@ func (e *Session) live() {
 	if e.leave.keep(t, &e.seat) {
 		e.leave.finish(t, &e.seat, &e.shards)
 	}
+	// A session says nothing on its seat except that it leaves, so no heartbeat is sent early.
 	if (e.seat.phase != unseated || e.kind.needsSeat()) && e.seat.keep(t, lease.Says{Leaving: e.leave.on}, Never, e.leave.over) {
 		e.begin(e.seat.me)
 	}
@@ -149,6 +165,7 @@ func (e *Session) live() {
 		e.heed.next = 0
 	}
 	e.kind.keep(t, e.seat.phase == confirming || e.seat.phase == seated)
+	// Not in every step: it looks at all leases.
 	if t.now.Mono >= e.swept.Add(t.beat/8) {
 		e.swept = t.now.Mono
 		e.rivals.prune(t)
@@ -178,7 +195,8 @@ func (e *Session) begin(me lease.Incarnation) {
 	}
 }
 
-// loseSeat ends every tenure at once.
+// loseSeat ends every tenure at once. Nothing is written: the rows stay in the name of the lost seat, and another
+// session recovers them when the seat is gone. This session takes another seat in the same step, unless it shuts down.
 func (e *Session) loseSeat(cause event.Cause, err error) {
 	t := &e.turn
 	if e.seat.phase == seated {
@@ -208,13 +226,14 @@ func (e *Session) tend(s *shard) {
 	e.shards.due = min(e.shards.due, s.wake)
 }
 
-// wait acquires a lease, or waits for it.
+// wait acquires a lease, or waits for it, for the caller that wants it.
 func (e *Session) wait(s *shard, w self) {
 	want := e.names.find(s.name)
 	before := s.t
 	s.wait(&e.turn, waiter{self: w, want: want, owners: &e.owners, rivals: &e.rivals, losses: &e.losses, former: e.seat.former})
 	switch {
 	case want == nil:
+	// The tenure has begun in this step.
 	case before == nil && s.t != nil:
 		e.answer(s, want.id)
 		e.names.drop(s.name, want.id)
@@ -225,7 +244,8 @@ func (e *Session) wait(s *shard, w self) {
 	}
 }
 
-// answer adds to the Start of a tenure the ID of the Acquire that it answers.
+// answer adds to the Start of a tenure the ID of the Acquire that it answers. The Start is an output of this step, and
+// the part that has made it does not know the callers.
 func (e *Session) answer(s *shard, id uint64) {
 	for i, o := range e.turn.out {
 		if start, ok := o.(Start); ok && start.Tenure == s.id() {
@@ -235,6 +255,7 @@ func (e *Session) answer(s *shard, id uint64) {
 	}
 }
 
+// tendDue tends the leases that want to be tended by now.
 func (e *Session) tendDue() {
 	t := &e.turn
 	if t.now.Mono < e.shards.due || e.seat.phase != seated {
@@ -250,7 +271,8 @@ func (e *Session) tendDue() {
 	}
 }
 
-// happened handles the reports of a lease that concern the whole session.
+// happened handles the reports of a lease that concern the whole session. The others are for plans, and a session has
+// none.
 func (e *Session) happened(s *shard, h happened) {
 	t := &e.turn
 	if h.late {
@@ -282,7 +304,7 @@ func (e *Session) returned(in Returned) {
 	}
 }
 
-// got takes the answer to the read of one record.
+// got takes the answer to the read of one record. A part ignores an answer that it does not wait for.
 func (e *Session) got(in Got) {
 	t := &e.turn
 	switch in.Key.Kind {
@@ -338,6 +360,7 @@ func (e *Session) settled(in Settled) {
 	t := &e.turn
 	switch key := in.Write.Key(); key.Kind {
 	case lease.KindSeat:
+		// The deletion of another session's seat, or of the one that this session has lost.
 		if !e.seat.beat.is(in.Write) {
 			inc, begun := e.rivals.settled(t, e.seat.me, in)
 			if begun > 0 {
@@ -369,6 +392,7 @@ func (e *Session) settled(in Settled) {
 	}
 }
 
+// seatSettled takes the answer to a write of this session's own seat.
 func (e *Session) seatSettled(in Settled) {
 	t := &e.turn
 	doubted := e.seat.trust.doubt
@@ -415,7 +439,8 @@ func (e *Session) keepReporting() {
 	f.keep(t)
 }
 
-// Status returns the session's state of health. Requested is the number of leases that it waits for.
+// Status returns the session's state of health. Requested is the number of leases that it waits for. A session has no
+// source and no plan: these are fine when the kind of the group is known.
 func (e *Session) Status() Status {
 	c := &e.seat
 	s := Status{
@@ -435,7 +460,8 @@ func (e *Session) Clone() *Session {
 	c := *e
 	c.turn.out = nil
 	c.seat.former = slices.Clone(e.seat.former)
-	c.names, c.rivals, c.losses, c.owners.all = slices.Clone(e.names), slices.Clone(e.rivals), slices.Clone(e.losses), slices.Clone(e.owners.all)
+	c.names, c.rivals, c.losses = slices.Clone(e.names), slices.Clone(e.rivals), slices.Clone(e.losses)
+	c.owners.all = slices.Clone(e.owners.all)
 	c.faults.malformed = slices.Clone(e.faults.malformed)
 	c.shards.all = make([]*shard, len(e.shards.all))
 	for i, s := range e.shards.all {
@@ -450,5 +476,6 @@ func (e *Session) Hash() uint64 {
 		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
 	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.kind, e.names, e.owners, e.rivals, e.losses, e.heed, e.shards, e.leave, e.former)
+	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.kind, e.names, e.owners,
+		e.rivals, e.losses, e.heed, e.shards, e.leave, e.former)
 }

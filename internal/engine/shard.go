@@ -21,9 +21,14 @@ import (
 // hold.go and give.go. For all other shards the spine calls take.go, for a shard that the plan
 // assigns, or wait.go, for a lease by name.
 //
-// Invariant: at most one write of a row is open (protocol.Copy).
+// All that a worker knows of a shard is in memory. After a crash nothing of it is needed: the row says who holds
+// the shard and from which mark it goes on, and the target says to whom the shard is assigned.
+//
+// Invariant: at most one write of a row is open (protocol.Copy). Its answer decides whether the next one is made.
 // Invariant: decisions rest on the state alone, and not on what was intended when a write was
 // sent. So an answer only has to be taken, and the shard to be tended again.
+// Invariant: a shard is forgotten only if it has no tenure, no open write and no running handler, and its row does not
+// name this worker.
 
 // A shard is what this worker knows of one shard.
 type shard struct {
@@ -43,7 +48,8 @@ type shard struct {
 	left    bool    // this session shuts down and stays the owner in the row: see lost
 }
 
-// A copied is this worker's copy of the lease row.
+// A copied is this worker's copy of the lease row. The copy never goes back; the fields beside it say how old it is,
+// because some decisions need a read that began after a certain step.
 type copied struct {
 	copy       protocol.Copy
 	known      bool    // the row was read, or found missing
@@ -55,7 +61,7 @@ type copied struct {
 	rowRead
 }
 
-// A rowRead is how the row is read by itself.
+// A rowRead is how the row is read by itself, and not in a listing. One read of a row counts at a time.
 type rowRead struct {
 	asked    order   // the step since which a read is under way
 	answered Instant // when a read of the row was last answered
@@ -68,7 +74,8 @@ type rowRead struct {
 	older    bool    // so may the answer to the open write
 }
 
-// An aim is what this worker wants with a shard that it does not hold.
+// An aim is what this worker wants with a shard that it does not hold. The instants in it are pauses, which end by
+// themselves.
 type aim struct {
 	mine   bool    // the plan assigns the shard to this worker
 	given  bool    // a plan has assigned it to another since, which may not have requested it yet
@@ -82,28 +89,29 @@ type aim struct {
 	retire bool    // it is finished, and the source lists it no more: its row becomes a tombstone
 }
 
-// A pending is the open write of the row.
+// A pending is the open write of the row. The write itself is in the copy, which alone decides what its answer means.
 type pending struct {
 	doing doing
 	try   retry
 	stuck bool // the last write that was due could not be made
 }
 
-// doing is what an open write is for.
+// doing is what an open write is for. The answer is concluded by it: see held for a holder's writes, claimed for the
+// others.
 type doing uint8
 
 const (
-	nothing doing = iota
-	making
-	reviving
-	claiming
-	quarantining
-	removing
-	committing // and progress
-	offering
-	withdrawing
-	givingUp // yield, release
-	ending
+	nothing      doing = iota
+	making             // Begin
+	reviving           // Revive
+	claiming           // Claim, Recover, Take and Seize; of a session also BeginHeld and ReviveHeld
+	quarantining       // Quarantine
+	removing           // Remove
+	committing         // Commit, Progress
+	offering           // Offer
+	withdrawing        // Withdraw
+	givingUp           // Yield, Release, Discard
+	ending             // Finish
 )
 
 // A self is the state of the worker or session that a held shard needs.
@@ -131,7 +139,8 @@ type member struct {
 
 func (w self) me() lease.Incarnation { return w.owner.Incarnation }
 
-// A happened is what a shard reports to the spine.
+// A happened is what a shard reports to the spine: what concerns more than this shard. The spine draws the conclusions
+// at once (Engine.happened, Session.happened); nothing of it is kept.
 type happened struct {
 	ended    bool              // its tenure is over
 	finished bool              // it needs no worker any more
@@ -155,6 +164,7 @@ func (h happened) planChanged() bool {
 	return h.finished || h.unlisted || h.removed || h.buried || h.declined || h.ended || h.poll
 }
 
+// newShard returns a shard of which nothing is known yet. It is not tended before something asks for that.
 func newShard(name, group string, me lease.Incarnation) *shard {
 	key := lease.Key{Group: group, Kind: lease.KindLease, Name: name}
 	return &shard{name: name, tie: rebalance.Tie(name), wake: Never, row: copied{copy: protocol.NewCopy(key, me)}}
@@ -168,7 +178,7 @@ type shards struct {
 	due  Instant // when one of them wants to be tended, at the earliest
 }
 
-// tendAll is for what changes something for all shards.
+// tendAll is for what changes something for all shards. They are tended in the same step, or in one that follows at once.
 func (l *shards) tendAll(t *turn) {
 	for _, s := range l.all {
 		s.wake = t.now.Mono
@@ -176,8 +186,8 @@ func (l *shards) tendAll(t *turn) {
 	l.due = t.now.Mono
 }
 
-// countAsk keeps the number of moves to this worker. When one has ended there is room for the
-// next.
+// countAsk keeps the number of moves to this worker, which Config.MaxMoves limits. When one has ended there is room for
+// the next. before and after: the shard had an ask before it was tended, and has one now.
 func (l *shards) countAsk(t *turn, before, after bool) {
 	switch {
 	case after && !before:
@@ -221,11 +231,14 @@ func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []st
 		p := l.know(name, t.cfg.Group, me)
 		at, src := p.row.copy.Row(), source.find(name)
 		switch fresh := p.row.answered > 0 && !p.row.unread && t.now.Mono < p.row.answered.Add(t.beat); {
+		// This worker holds the parent itself.
 		case p.t != nil:
 			ready = false
+		// Read the parent's row. Its children are tended when the answer comes: see children.
 		case !fresh:
 			ready, p.row.parent = false, true
 			p.get(t)
+		// It may be anything, so its children wait.
 		case p.row.malformed:
 			ready = false
 		case at.Generation == 0 || at.Removed || left(at) && !t.cfg.KeepUnlisted:
@@ -251,7 +264,8 @@ func (l *shards) declines(t *turn, name string, resting bool, source *feed) bool
 // knows reports whether this worker keeps any state of the shard.
 func (l *shards) knows(name string) bool { return l.find(name) != nil }
 
-// children returns the shards that have waited for the row of a parent, which was read now.
+// children returns the shards that have waited for the row of a parent, which was read now. The next call returns
+// nothing until one of them has asked for the row again (ready).
 func (l *shards) children(parent *shard) (all []*shard) {
 	if !parent.row.parent {
 		return nil
@@ -273,7 +287,8 @@ func (l *shards) find(name string) *shard {
 	return nil
 }
 
-// present returns the shard of a tenure; nil: the tenure is over, as the shell was told.
+// present returns the shard of a tenure; nil: the tenure is over, as the shell was told. Marks and requests of such a
+// tenure are dropped.
 func (l *shards) present(id Tenure) *shard {
 	s := l.find(id.Shard)
 	if s == nil || s.t == nil || s.t.generation != id.Generation {
@@ -292,7 +307,7 @@ func (l *shards) know(name, group string, me lease.Incarnation) *shard {
 	return *s
 }
 
-// knowAll makes sure that the shards of a target are known.
+// knowAll makes sure that the shards of a target are known. It is know for many, with one sort.
 func (l *shards) knowAll(hold []lease.Assigned, group string, me lease.Incarnation) {
 	all := slices.Clone(l.all)
 	for _, a := range hold {
@@ -312,12 +327,14 @@ func (l *shards) forgetIdle(t *turn) {
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
 		_, busy := s.row.copy.Open()
 		buried := s.row.gone > 0 && t.now.Mono < s.row.since.Add(2*t.cfg.Poll)
-		return !busy && !buried && !s.row.look && !s.aim.mine && !s.aim.retire && s.aim.left == 0 && s.t == nil && s.ask == nil && s.running == 0 && !s.row.try.sent && s.aim.rest == 0 &&
+		return !busy && !buried && !s.row.look && !s.row.try.sent && s.t == nil && s.ask == nil && s.running == 0 &&
+			!s.aim.mine && !s.aim.retire && s.aim.left == 0 && s.aim.rest == 0 &&
 			(s.row.copy.Row().Owner.IsZero() || s.row.copy.Row().Owner.Incarnation != s.mine())
 	})
 }
 
-// forget makes all shards continue as me; empty: without a seat.
+// forget makes all shards continue as the incarnation me; empty: without a seat. No move survives that: requests were
+// made under the old name.
 func (l *shards) forget(t *turn, me lease.Incarnation) {
 	for _, s := range l.all {
 		s.forget(t, me)
@@ -325,7 +342,7 @@ func (l *shards) forget(t *turn, me lease.Incarnation) {
 	l.asks = 0
 }
 
-// end ends all tenures.
+// end ends all tenures. Nothing is written: the caller has lost the seat, or gives it up.
 func (l *shards) end(t *turn, cause event.Cause, err error) {
 	for _, s := range l.all {
 		if s.t != nil {
@@ -371,7 +388,7 @@ func (l *shards) overslept(paused time.Duration) {
 	}
 }
 
-// wants are the requests of this worker.
+// wants are the requests of this worker, as its seat publishes them.
 func (l *shards) wants() (wants []lease.Want) {
 	if l.asks == 0 {
 		return nil
@@ -387,7 +404,8 @@ func (l *shards) wants() (wants []lease.Want) {
 }
 
 // unsaid reports whether the requests differ from those that the seat has, so that this cannot wait
-// for the next heartbeat. A request that was served does no harm: it names an earlier generation.
+// for the next heartbeat. A request that was served does no harm: it names an earlier generation. A request that was
+// called off does: an owner may still serve it.
 func (l *shards) unsaid(said []lease.Want) bool {
 	standing := 0
 	for _, w := range said {
@@ -427,6 +445,9 @@ func (s *shard) before(t *turn, i Instant) bool {
 
 // forget drops what this worker has done and intended as the incarnation it was, and continues
 // as me. A write that is open is one of the earlier incarnation: it passes the fence or not.
+//
+// The row as last known stays, also if it names the earlier incarnation: for this worker that is another owner, whose
+// seat it has to find gone like any other.
 func (s *shard) forget(t *turn, me lease.Incarnation) {
 	s.callOff(t, me)
 	at := s.row.copy.Row()
@@ -474,10 +495,12 @@ func (s *shard) got(t *turn, in Got) (vanished bool) {
 		s.saw(t, at)
 		return false
 	}
+	// There is no row. While a write is open, only its answer counts.
 	if busy || r.read >= r.asked {
 		return false // the answer is older than what is known
 	}
 	r.known = true
+	// Somebody has deleted the row by hand. A worker without a tenure starts over; with one, the caller ends it.
 	if s.t == nil && r.generation != 0 {
 		r.copy, r.generation = protocol.NewCopy(r.copy.Key(), s.mine()), 0
 	}
@@ -487,7 +510,7 @@ func (s *shard) got(t *turn, in Got) (vanished bool) {
 // mine returns the incarnation that the copy writes as.
 func (s *shard) mine() lease.Incarnation { return s.row.copy.Me() }
 
-// saw takes a row that was read.
+// saw takes a row that was read, by itself or in a listing.
 func (s *shard) saw(t *turn, at lease.Row) {
 	s.row.known, s.row.malformed = true, false
 	if s.row.copy.Saw(at) {
@@ -511,7 +534,7 @@ func (s *shard) news(t *turn) {
 	}
 }
 
-// describe is what the user is told of the shard.
+// describe is what the user is told of the shard. The parents in the row count before those of the plan.
 func (s *shard) describe() Shard {
 	parents := s.parents
 	if at := s.row.copy.Row(); len(at.Parents) > 0 {
@@ -521,7 +544,11 @@ func (s *shard) describe() Shard {
 }
 
 // send makes w, which a transition returned, the open write of s. It reports whether the
-// transition allowed one.
+// transition allowed one. If it did not, that is reported as a fault of the store, and tried again
+// when the shard is tended next.
+//
+// From here until an answer decides the write, or the seat is lost, this worker writes nothing else to the row. The
+// bytes stay the same however often they are sent, so the row has the write once or not at all.
 func (s *shard) send(t *turn, what doing, w lease.Write, err error) bool {
 	if err == nil {
 		err = s.row.copy.Send(w)
@@ -535,7 +562,8 @@ func (s *shard) send(t *turn, what doing, w lease.Write, err error) bool {
 	return true
 }
 
-// sendAgain repeats the open write until it is answered.
+// sendAgain repeats the open write until it is answered, also after the tenure for which it was made is over: only its
+// answer shows what the row is.
 func (s *shard) sendAgain(t *turn) {
 	w, _ := s.row.copy.Open()
 	if r := &s.write.try; !r.sent {
@@ -549,6 +577,9 @@ func (s *shard) sendAgain(t *turn) {
 
 // tend does what is due for one shard. free: it is not held, no write of it is open, and the worker
 // may claim it.
+//
+// The order: first the end of a tenure that another generation has replaced; then what a handler needs on time, though
+// a write may be open; then, if none is open, the next write.
 func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool) {
 	s.wake = Never
 	if s.t != nil && s.row.copy.Row().Generation > s.t.generation {
@@ -572,6 +603,7 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool
 	if s.row.look {
 		s.get(t)
 	}
+	// A session that was cut off with a lock delay: it ends the tenure and stays the owner in the row.
 	if s.t != nil && s.lost() && s.t.marks.seq <= s.t.marks.accepted {
 		s.end(t, s.t.wind.cause, nil, &h)
 		s.left, s.wake = true, Never
@@ -587,12 +619,14 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool
 }
 
 // settled takes the answer to a write of the row. waits: the call only waited for its turn in a
-// store that answers others, which is no fault.
+// store that answers others, which is no fault. answered: the answer has decided the write.
 func (s *shard) settled(t *turn, in Settled, waits bool) (h happened, answered bool) {
 	a := s.row.copy.Answer(in.Write, in.Record, in.Err)
 	switch {
+	// A late answer to a write that is decided, or to one of an earlier incarnation.
 	case errors.Is(a.Err(), protocol.ErrNotOpen):
 		return h, false
+	// tend sends the same write again.
 	case a.Verdict == protocol.Unknown && waits:
 		s.write.try.sent, s.write.try.at = false, t.now.Mono.Add(min(t.beat/32, longestPause))
 		return h, false
@@ -622,13 +656,14 @@ func (s *shard) settled(t *turn, in Settled, waits bool) (h happened, answered b
 
 // unsettle takes an answer that should be impossible. A row that is gone, or is another worker's
 // under the same generation, has to be read again; and nothing is tried for a lease time, because
-// it would be answered the same.
+// it would be answered the same. Only writes by hand, or a restored table, lead here. The worker repairs nothing.
 func (s *shard) unsettle(t *turn, a protocol.Answer) {
 	switch a.Verdict {
 	case protocol.Conflict, protocol.Gone:
 		if a.Verdict == protocol.Gone && a.Row.Generation > 0 {
 			return // a tombstone
 		}
+		// The copy never goes back, so another one is needed for a row that is behind it.
 		me := s.mine()
 		s.forget(t, me)
 		s.row.copy = protocol.NewCopy(s.row.copy.Key(), me)
@@ -642,10 +677,12 @@ func (s *shard) unsettle(t *turn, a protocol.Answer) {
 	s.at(t, s.aim.rest)
 }
 
-// claimed concludes a write of a shard that this worker does not hold.
+// claimed concludes a write of a shard that this worker does not hold. It starts nothing: the next tend finds in the
+// row whose the shard is.
 func (s *shard) claimed(t *turn, what doing, a protocol.Answer, h *happened) {
 	at := s.row.copy.Row()
 	switch {
+	// Usually another worker was faster. The copy has the present row.
 	case a.Verdict != protocol.Stored:
 		if what == claiming && a.Verdict != protocol.Again {
 			t.report(event.Event{Kind: event.Contended, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name})
@@ -655,7 +692,9 @@ func (s *shard) claimed(t *turn, what doing, a protocol.Answer, h *happened) {
 		t.report(event.Event{Kind: event.Created, Shard: s.name, Generation: at.Generation})
 		h.back = true
 	case what == quarantining:
-		t.report(event.Event{Kind: event.Quarantined, Shard: s.name, Generation: at.Generation, Reason: at.Last.Reason, Attempt: int(at.Attempts())})
+		t.report(event.Event{
+			Kind: event.Quarantined, Shard: s.name, Generation: at.Generation, Reason: at.Last.Reason, Attempt: int(at.Attempts()),
+		})
 	case what == removing:
 		t.report(event.Event{Kind: event.Removed, Shard: s.name})
 		h.removed = true

@@ -6,6 +6,9 @@ import "github.com/shardlease/shardlease-go/shardlease/lease"
 //
 // Called by the shell after a step.
 //
+// It is a reading of the parts as they are, and not what the observer was told: an event that was missed makes no
+// difference. Nothing in an engine reads it.
+//
 // Invariant: Status changes nothing.
 
 // A Status is what a health check wants to know.

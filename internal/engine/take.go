@@ -20,7 +20,14 @@ import (
 // handoff.Successor decides each step of a move.
 //
 // Called by the spine of a worker: acquire; shards.publish when a request is stored, owners
-// with reads of single seats.
+// with reads of single seats. A session uses owners and giveBack too.
+//
+// A request is a line on this worker's own seat (lease.Want). It names the generation that it asks for, so
+// a request that was served, or that came too late, means nothing. It needs no write of the row: while a shard
+// is held, only its holder writes the row.
+//
+// After every write here that is stored, a crash leaves a row that another worker can act on without knowing
+// what this worker intended: free, quarantined, a tombstone, or in the name of a worker whose seat expires.
 //
 // Invariant: a shard that nobody has held yet is claimed only when the rows of its parents show
 // that they are processed. The plan says so too, but it may be out of date.
@@ -38,14 +45,21 @@ const (
 	gone
 )
 
-// acquire is about a shard that this worker does not hold.
+// acquire makes the next step for a shard that this worker does not hold, and of which no write is open.
+//
+// The row comes first: if it names this worker, the shard is started or given back, whether or not the plan
+// still assigns it. Otherwise the aim decides.
 func (s *shard) acquire(t *turn, w member, h *happened) {
 	switch s.row.copy.Reconcile(false, w.leaving || s.running != 0) {
+	// The worker leaves, or its last handler of this shard still runs: it cannot start a tenure, so another worker
+	// is to have the shard. Unless the worker leaves, aim.rest keeps it from repeating the write all the time.
 	case protocol.GiveBack:
 		if w.leaving || !s.before(t, s.aim.rest) {
 			s.giveBack(t, w.self, lease.ReasonReleased)
 		}
 		return
+	// This generation was never started: the claim is stored, or the owner has handed the shard over, perhaps
+	// after this worker has ceased to request it.
 	case protocol.StartIt:
 		if w.feed.bars(t, s.name) { // the release writes "unlisted" into the row, where all workers read it
 			s.giveBack(t, w.self, lease.ReasonUnlisted)
@@ -56,6 +70,8 @@ func (s *shard) acquire(t *turn, w member, h *happened) {
 		}
 		s.start(t)
 		return
+	// The tenure of this generation is over, and its end did not reach the row. One generation is one tenure, so
+	// the worker begins the next generation.
 	case protocol.ClaimAgain:
 		s.claim(t, w, false, h)
 		return
@@ -63,17 +79,23 @@ func (s *shard) acquire(t *turn, w member, h *happened) {
 	switch {
 	case s.aim.retire && !w.leaving:
 		s.remove(t)
+	// Nothing to do for this worker. If the plan assigns the shard to it and its last handler does not return, the
+	// worker declines the shard, and the next plan gives it to another.
 	case w.leaving || s.running != 0 || !s.aim.mine:
 		s.retire(t, w.me())
 		s.watchLeft(t)
 		h.declined = s.aim.mine && s.lingers(t)
+	// Its own handler has just given the shard up. A shard that has failed too often does not wait: it is judged, and
+	// perhaps quarantined.
 	case !s.exhausted(t, false) && (s.before(t, s.aim.rest) || s.aim.others && w.fleet.others() && s.before(t, s.aim.leave)):
+	// A row that cannot be read is not written over: it is read until it can be.
 	case !s.row.known || s.row.malformed:
 		s.get(t)
 	default:
 		if t.now.Mono >= s.aim.rest {
 			s.aim.rest = 0
 		}
+		// An unwell worker tries one shard at a time.
 		if w.health.unwell() {
 			busy := w.health.tries(t, w.shards.find(w.health.trial))
 			if s.before(t, w.health.from(t, s.name, busy)) {
@@ -85,7 +107,8 @@ func (s *shard) acquire(t *turn, w member, h *happened) {
 	}
 }
 
-// giveBack releases a shard without having started a tenure.
+// giveBack releases a shard without having started a tenure. A crash before the write is stored leaves the row in
+// the name of this worker: its seat expires, and another worker recovers it.
 func (s *shard) giveBack(t *turn, w self, why lease.Reason) {
 	at := s.row.copy.Row()
 	hold := lease.Hold{Key: s.row.copy.Key(), Incarnation: w.me(), Generation: at.Generation, Order: t.cfg.Order}
@@ -93,7 +116,9 @@ func (s *shard) giveBack(t *turn, w self, why lease.Reason) {
 	s.send(t, givingUp, wr, err)
 }
 
-// remove makes a tombstone of a finished row.
+// remove makes a tombstone of a finished row. A tombstone keeps the generation, so the shard never gets an old
+// generation if the source lists it again. A command that has changed the row since it was read is not undone: the
+// swap is then refused.
 func (s *shard) remove(t *turn) {
 	switch at := s.row.copy.Row(); {
 	case !s.row.known:
@@ -111,16 +136,21 @@ func (s *shard) remove(t *turn) {
 func (s *shard) seek(t *turn, w member, h *happened) {
 	at := s.row.copy.Row()
 	switch {
+	// A tombstone says that a source has omitted the shard. The spine publishes that, and polls the source. Only a
+	// listing that was asked for since this worker saw the tombstone revives the shard.
 	case at.Removed && !w.feed.relisted(s.name, s.row.gone):
 		h.buried = true
 		s.at(t, t.now.Mono.Add(t.cfg.Poll))
 		return
+	// This worker's source does not list the shard, and nobody holds it.
 	case w.feed.bars(t, s.name) && (at.Generation == 0 || left(at)):
 		s.leaveAlone(t, w, h)
 		return
+	// Parents come first. A shard that somebody has held before needs no check.
 	case !begun(at) && !w.shards.ready(t, w.feed, w.me(), s.lineage()):
 		s.at(t, t.now.Mono.Add(t.beat))
 		return
+	// A crash after it leaves a free row. The claim is the next step, when the answer is read.
 	case at.Generation == 0:
 		wr, err := protocol.Begin(t.cfg.Group, s.name, s.parents, t.cfg.Name, t.stamp())
 		s.send(t, making, wr, err)
@@ -132,6 +162,8 @@ func (s *shard) seek(t *turn, w member, h *happened) {
 	case (at.Finished || at.Quarantined) && !s.aim.sure: // a command may have changed that since the row was read
 		s.get(t)
 		return
+	// The plan was made without this knowledge. The news makes the next plan leave the shard out. A quarantined
+	// shard counts as finished in that, because it needs no worker either.
 	case at.Finished || at.Quarantined:
 		s.aim.mine = false
 		h.finished = true
@@ -140,11 +172,15 @@ func (s *shard) seek(t *turn, w member, h *happened) {
 		s.claim(t, w, false, h)
 		return
 	}
+	// While the rows of a new target are being read, wait for a moment: then one read of a seat answers for all
+	// shards of that owner.
 	if until := s.row.since.Add(t.beat / 64); t.now.Mono < until && w.shards.reading() {
 		s.at(t, until)
 		return
 	}
 	switch state, seat := w.fleet.owner(t, at.Owner.Incarnation, s.row.read); state {
+	// A leaving owner hands its shards over, and then deletes its seat. Both may have been stored after the row was
+	// read, so a requested row is read once more before it is recovered.
 	case gone:
 		if s.requests() && !s.final(t) { // it may have handed the shard over before it left
 			s.get(t)
@@ -162,14 +198,16 @@ func (s *shard) seek(t *turn, w member, h *happened) {
 	}
 }
 
-// leaveAlone gives up the attempt to get a shard that this worker's own source no longer lists.
+// leaveAlone gives up the attempt to get a shard that this worker's own source no longer lists. The worker
+// declines the shard: other workers may have sources that list it.
 func (s *shard) leaveAlone(t *turn, w member, h *happened) {
 	s.retire(t, w.me())
 	at := s.row.copy.Row()
 	h.declined, h.unlisted = true, at.Generation == 0 || left(at)
 }
 
-// lineage returns the parents of the shard.
+// lineage returns the parents of the shard. If the row has some, these count: the plan and the source may have been
+// read before the row was made.
 func (s *shard) lineage() []string {
 	if at := s.row.copy.Row(); len(at.Parents) > 0 && !at.Removed {
 		return at.Parents
@@ -177,7 +215,11 @@ func (s *shard) lineage() []string {
 	return s.parents
 }
 
-// claim takes a shard that nobody holds, or whose owner has no seat any more.
+// claim takes a shard that nobody holds, or whose owner has no seat any more (orphan). If the shard has failed too
+// often and the failures are its own, claim quarantines it instead.
+//
+// A claim begins a new generation: once it is stored, no write of an earlier owner is. A crash before this worker
+// reads the answer leaves a row in its name without a handler.
 func (s *shard) claim(t *turn, w member, orphan bool, h *happened) {
 	at := s.row.copy.Row()
 	guilty, known := false, true
@@ -185,11 +227,13 @@ func (s *shard) claim(t *turn, w member, orphan bool, h *happened) {
 		guilty, known = w.fleet.guilty(t, at, orphan, s.row.read)
 	}
 	switch when := max(s.claimable(t), s.aim.rest, s.reserved(t)); {
+	// Whose fault the failures are depends on the health of the other workers: list the seats first.
 	case !known:
 		h.suspects = true
 		s.at(t, t.now.Mono.Add(t.beat/16))
 	case guilty && !s.aim.sure: // a commit since may have ended the count
 		s.get(t)
+	// Only an operator ends a quarantine, so a crash after this write leaves nothing to do.
 	case guilty:
 		reason := at.Last.Reason
 		if orphan {
@@ -235,7 +279,8 @@ func (s *shard) reserved(t *turn) Instant {
 	return 0
 }
 
-// exhausted reports whether the shard has failed too often to be tried again.
+// exhausted reports whether the shard has failed too often to be tried again. The death of the owner of an orphan
+// counts, as Recover will count it: a shard may kill its worker.
 func (s *shard) exhausted(t *turn, orphan bool) bool {
 	n := s.row.copy.Row().Attempts()
 	if orphan && n < 1<<62 {
@@ -244,7 +289,8 @@ func (s *shard) exhausted(t *turn, orphan bool) bool {
 	return t.cfg.MaxAttempts > 0 && n >= t.cfg.MaxAttempts
 }
 
-// An ask is the successor's side of a move.
+// An ask is the successor's side of a move. It exists from the first step of the move until a tenure of the shard
+// begins here, or the move is called off. Only the request on the seat is visible to others.
 type ask struct {
 	phase      askPhase
 	published  bool // the others can see the request
@@ -260,6 +306,7 @@ type ask struct {
 	gone       order         // the step that found the owner's seat gone
 }
 
+// An askPhase is how far a move to this worker has come.
 type askPhase uint8
 
 const (
@@ -279,7 +326,8 @@ func (a *ask) agreed() rebalance.Terms {
 	return a.terms
 }
 
-// final reports whether a read of the row was answered that began after its owner's seat was found gone.
+// final reports whether a read of the row was answered that began after its owner's seat was found gone. The first
+// call notes the step.
 func (s *shard) final(t *turn) bool {
 	if s.ask.gone == 0 {
 		s.ask.gone = t.step
@@ -287,13 +335,16 @@ func (s *shard) final(t *turn) bool {
 	return !s.row.try.sent && s.row.asked >= s.ask.gone
 }
 
-// pursue continues a move to this worker.
+// pursue continues a move to this worker. owner is the seat of the row's owner, as last read; it is zero if no read
+// has shown it yet.
 func (s *shard) pursue(t *turn, w member, owner lease.Seat, h *happened) {
 	a, at := s.ask, s.row.copy.Row()
 	switch {
 	case w.feed.bars(t, s.name):
 		s.leaveAlone(t, w, h)
 		return
+	// The shard has changed hands. The request names a generation that is over, so the move begins again with the
+	// present owner.
 	case a != nil && at.Generation != a.generation:
 		s.callOff(t, w.me())
 		s.at(t, t.now.Mono)
@@ -302,13 +353,16 @@ func (s *shard) pursue(t *turn, w member, owner lease.Seat, h *happened) {
 		return
 	case a == nil && !w.room:
 		return // the end of another move makes room
+	// The strategy is asked once. Its terms stay those of this move.
 	case a == nil:
 		a = &ask{generation: at.Generation, owner: at.Owner.Incarnation, leaving: owner.Leaving, terms: s.terms(t, owner)}
 	}
+	// The patience of a request begins when the request is published: the owner cannot see it before.
 	since := t.now.Mono.Sub(a.since)
 	if a.phase == intending || a.phase == requested && !a.published {
 		since = 0
 	}
+	// An owner with a longer lease time looks for requests less often.
 	notice := max(t.beat, owner.TTL/3)
 	switch handoff.Successor(a.terms, handoff.Taking{
 		Planned: s.aim.mine, Prepared: a.prepared, PreparingFor: since,
@@ -321,17 +375,24 @@ func (s *shard) pursue(t *turn, w member, owner lease.Seat, h *happened) {
 			t.do(Prepare{Shard: s.describe(), Checkpoint: at.Checkpoint, For: a.terms.Prepare})
 		}
 		s.at(t, a.since.Add(a.terms.Prepare))
+	// The spine publishes the request with a heartbeat at once (fleet.hurry). A crash leaves it on a seat that
+	// expires; no owner begins to serve a request whose seat is gone.
 	case handoff.Ask:
 		s.enter(t, a, requested)
 		t.report(event.Event{Kind: event.Requested, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name, Terms: a.terms})
 		h.look = true
+	// If the owner withdraws the offer first, the transfer is refused. If the transfer is stored first, every later
+	// write of the owner is refused. It makes no difference whether the owner still lives.
 	case handoff.Accept:
 		h.served = a.owner
 		wr, err := protocol.Take(at, w.owner, t.stamp())
 		s.send(t, claiming, wr, err)
+	// The owner may be alive and too slow. This write fences it, as a claim fences a dead owner.
 	case handoff.Seize:
 		wr, err := protocol.Seize(at, w.owner, t.stamp())
 		s.send(t, claiming, wr, err)
+	// A cooperative owner has not offered the shard in time. It still processes the shard, so the worker just tries
+	// again after a heartbeat interval.
 	case handoff.CallOff:
 		s.aim.paused = t.now.Mono.Add(t.beat)
 		s.retire(t, w.me())
@@ -372,7 +433,8 @@ func (a *ask) brisk(t *turn) time.Duration {
 }
 
 // publish starts the time of the requests that the others can see from now on. An owner notices
-// all that are for it at the same time. Until one is served, their rows are read in turn.
+// all that are for it at the same time. Until one is served, their rows are read in turn, each less
+// often the more there are, and at least every paceSuspect. said is what the seat says, as stored.
 func (l *shards) publish(t *turn, said []lease.Want) {
 	of := map[lease.Incarnation]time.Duration{}
 	for _, w := range said {
@@ -393,7 +455,8 @@ func (l *shards) publish(t *turn, said []lease.Want) {
 	}
 }
 
-// hasten reads the rows soon that are requested from an owner that has begun to serve.
+// hasten reads the rows soon that are requested from an owner that has begun to serve: one listing has shown it all
+// requests, so it serves the others at about the same time.
 func (l *shards) hasten(t *turn, owner lease.Incarnation) {
 	for _, s := range l.all {
 		if a := s.ask; a != nil && a.owner == owner && a.pace > a.brisk(t) {
@@ -404,6 +467,7 @@ func (l *shards) hasten(t *turn, owner lease.Incarnation) {
 	}
 }
 
+// enter makes a the move of this shard, in a phase that begins now.
 func (s *shard) enter(t *turn, a *ask, p askPhase) {
 	s.ask = a
 	a.phase, a.since = p, t.now.Mono
@@ -426,8 +490,9 @@ func (s *shard) retire(t *turn, me lease.Incarnation) {
 	s.callOff(t, me)
 }
 
-// callOff ends the successor's side of a move, if there is one. The request goes with the next
-// heartbeat.
+// callOff ends the successor's side of a move, if there is one, also when the tenure starts. The request goes with
+// the next heartbeat. The context of the prepare hook ends too, unless the row names this worker, me: then the
+// preparation is for the tenure.
 func (s *shard) callOff(t *turn, me lease.Incarnation) {
 	if s.ask == nil {
 		return
@@ -435,6 +500,7 @@ func (s *shard) callOff(t *turn, me lease.Incarnation) {
 	if s.ask.hook && (s.row.copy.Row().Owner.Incarnation != me || me == "") {
 		t.do(CallOff{Shard: s.name})
 	}
+	// The owner may have read the request, and may still serve it: see watchLeft.
 	if t.large && s.ask.published && s.row.copy.Row().Owner.Incarnation != me {
 		s.aim.left = t.now.Mono.Add(2 * t.cfg.TTL)
 	}
@@ -456,6 +522,7 @@ func (s *shard) watchLeft(t *turn) {
 	}
 }
 
+// prepared takes the end of the prepare hook. Whether the hook has failed makes no difference: the request is next.
 func (s *shard) prepared(t *turn) {
 	if s.ask != nil && s.ask.phase == preparing {
 		s.ask.prepared = true
@@ -464,11 +531,15 @@ func (s *shard) prepared(t *turn) {
 }
 
 // Owners are the seats of owners that this worker has read one by one, to find out whether they
-// are alive.
+// are alive. A watcher asks its listings first (fleet.owner).
+//
+//	asking → alive: believed for a heartbeat interval
+//	       → gone:  counts for rows that were known when the read of the seat was sent
 type owners struct {
 	all []ownerRead
 }
 
+// An ownerRead is the seat of one owner.
 type ownerRead struct {
 	inc   lease.Incarnation
 	seat  lease.Seat

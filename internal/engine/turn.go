@@ -19,6 +19,10 @@ import (
 // Called by every part.
 //
 // Invariant: a part asks no clock and draws no lot: now, stamp and jitter are all it has.
+// Invariant: a write is sent again with the same bytes until an answer decides it. A new id would make it another
+// write, and both could be stored.
+// Invariant: a part that waits for a time calls at or before in every step until then, because wake begins
+// again with each step.
 
 // An order numbers the steps of one engine, and a serial its reads. Only how they compare
 // matters.
@@ -42,7 +46,8 @@ type turn struct {
 	store storeCalls
 }
 
-// StoreCalls is what the steps so far have shown of the store, for the reports of faults.
+// StoreCalls is what the steps so far have shown of the store, for the reports of faults. The parts only note it here;
+// faults.meet and faults.scanStore draw the conclusions.
 type storeCalls struct {
 	answered order // the step in which the store last answered
 	failed   order // the step in which a call last failed
@@ -51,7 +56,7 @@ type storeCalls struct {
 }
 
 // begin begins a step. If the step comes much later than its wake time, begin returns how long the
-// process was paused.
+// process was paused. The outputs of the last step are no longer valid: their memory is used again.
 func (t *turn) begin(now Moment) (paused time.Duration) {
 	now.Mono = max(now.Mono, t.now.Mono)
 	if now.Mono.Sub(t.wake) >= t.beat/8 {
@@ -63,8 +68,10 @@ func (t *turn) begin(now Moment) (paused time.Duration) {
 	return paused
 }
 
+// do adds an output. The shell carries outputs out in their order.
 func (t *turn) do(o Output) { t.out = append(t.out, o) }
 
+// report tells the observer of an event.
 func (t *turn) report(ev event.Event) { t.do(Tell{Event: ev}) }
 
 // at makes the engine run again at i.
@@ -78,6 +85,7 @@ func (t *turn) before(i Instant) bool {
 	return t.now.Mono < i
 }
 
+// wall returns the wall clock's reading. It may jump either way: see trust.doubt.
 func (t *turn) wall() wall { return wall(t.now.Wall.UnixNano()) }
 
 // answeredNow notes that the store has answered a call.
@@ -100,13 +108,14 @@ func (t *turn) stamp() protocol.Stamp {
 }
 
 // jitter returns d, less up to a tenth of it, so that many workers do not do the same thing at
-// the same time.
+// the same time. It is never more than d, so a heartbeat is never late because of it.
 func (t *turn) jitter(d time.Duration) time.Duration {
 	t.ids++
 	return d - time.Duration(rebalance.Tie(t.now.Chance+strconv.Itoa(t.ids))%uint64(d/10+1))
 }
 
-// get reads one record and returns the number of the read.
+// get reads one record, consistently, and returns the number of the read. The answer has the number, so that a part
+// can ignore an answer that it no longer waits for.
 func (t *turn) get(key lease.Key) serial {
 	t.reads++
 	t.do(Get{Read: uint64(t.reads), Key: key})
@@ -146,7 +155,8 @@ func backoff(tries int64, first, limit time.Duration) time.Duration {
 	return min(d, limit)
 }
 
-// A retry paces a call that is repeated until it is answered.
+// A retry paces a call that is repeated until it is answered. The shell answers every call, if only with an error, so
+// sent does not stay set forever.
 type retry struct {
 	sent  bool // the call is under way
 	at    Instant
@@ -175,7 +185,11 @@ func (r *retry) due(t *turn) bool {
 	return true
 }
 
-// A sending is a conditional write that is sent again until it is answered.
+// A sending is a conditional write that is sent again until it is answered: of a seat, the plan, a target or the
+// wishes. Writes of rows are sent by shard.send, because their answers also change a copy.
+//
+//	(none) → send → open: sent → settled: decided → (none)
+//	                        ↑______ not decided: keep repeats it after a pause
 type sending struct {
 	write lease.Write // without an operation, none is open
 	try   retry
@@ -209,7 +223,8 @@ func (s *sending) keep(t *turn) {
 	}
 }
 
-// is reports whether w is the open write.
+// is reports whether w is the open write, and under way. A deletion has no write id of its own: the record that it
+// deletes stands for it.
 func (s *sending) is(w lease.Write) bool {
 	return s.try.sent && w.Op == s.write.Op && w.Key() == s.write.Key() && w.ID() == s.write.ID() &&
 		(w.Op != lease.OpDelete || w.Old.Written() == s.write.Old.Written())
@@ -217,7 +232,11 @@ func (s *sending) is(w lease.Write) bool {
 
 // settled takes the answer to a write, and reports whether it decides the open one. Without an
 // answer that does, the write is sent again after a pause: first at the beginning, at most longest.
-func (s *sending) settled(t *turn, me lease.Incarnation, in Settled, first, longest time.Duration) (verdict protocol.Verdict, now lease.Record, decided bool) {
+//
+// now is the record as it stands, if the answer shows it. After a decision no write is open, whatever the verdict is.
+func (s *sending) settled(
+	t *turn, me lease.Incarnation, in Settled, first, longest time.Duration,
+) (verdict protocol.Verdict, now lease.Record, decided bool) {
 	if !s.is(in.Write) {
 		return protocol.Unknown, nil, false
 	}

@@ -22,8 +22,15 @@ import (
 // released it. Each session reads after a random pause of its own, so the sessions acquire the lease
 // in random order.
 //
-// Called by the spine of a session: wait for each lease that is not held, got with reads of seats,
-// settled with the answers to evictions.
+// Called by the spine of a session: wait for each lease that is not held, rivals.saw with reads of seats,
+// rivals.settled with the answers to evictions.
+//
+// Its writes: the acquisition of a lease (BeginHeld, ReviveHeld, Claim, Recover), and the eviction of its owner. A crash
+// after an acquisition leaves a row in the name of a dead session, for which other sessions wait as for any other. A
+// crash after an eviction leaves rows without a living owner: every waiting session finds the seat gone by itself.
+//
+// A session evicts only the owners of leases that it waits for. The seat of a dead session stays while
+// nobody wants a lease of it.
 //
 // Invariant: a lease is taken from its owner only if a consistent read that began after the row was
 // read, or the deletion itself, has shown that the owner has no seat.
@@ -37,7 +44,7 @@ import (
 // Names are the leases that this session wants and does not hold, sorted by name.
 type names []wanted
 
-// A wanted is one lease that this session wants.
+// A wanted is one lease that this session wants, for one caller: the shell refuses a second one.
 type wanted struct {
 	name  string
 	id    uint64
@@ -82,7 +89,7 @@ type waiter struct {
 	former []lease.Incarnation
 }
 
-// wait makes the next step for a lease that this session does not hold.
+// wait makes the next step for a lease that this session does not hold, and of which no write is open.
 func (s *shard) wait(t *turn, w waiter) {
 	unwanted := w.leaving || w.want == nil
 	switch s.row.copy.Reconcile(false, unwanted || s.running != 0) {
@@ -101,6 +108,7 @@ func (s *shard) wait(t *turn, w waiter) {
 		return
 	}
 	switch {
+	// While an earlier handler runs, this session does not acquire the lease again.
 	case unwanted || s.running != 0:
 	case s.before(t, s.aim.rest):
 	case s.row.malformed:
@@ -122,7 +130,8 @@ func (s *shard) doubt() {
 	s.row.known, s.row.malformed = s.row.known && free && !s.row.malformed, false
 }
 
-// contend makes the next step towards a lease whose row is known.
+// contend makes the next step towards a lease whose row is known. If another session is faster, the write is refused,
+// and the row that the refusal shows is the state from which the next step is made.
 func (s *shard) contend(t *turn, w waiter) {
 	switch at := s.row.copy.Row(); {
 	case at.Generation == 0:
@@ -133,6 +142,7 @@ func (s *shard) contend(t *turn, w waiter) {
 	case at.Finished || at.Quarantined:
 		s.refuse(t, w.want, false)
 		s.lookAgain(t, w.want)
+	// An operator has given it to another session for a time.
 	case at.Owner.IsZero() && s.before(t, s.reserved(t)):
 		s.refuse(t, w.want, false)
 		s.lookAgain(t, w.want)
@@ -143,7 +153,9 @@ func (s *shard) contend(t *turn, w waiter) {
 	}
 }
 
-// claimAs sends the write that makes this session the owner of an existing row.
+// claimAs sends the write that makes this session the owner of an existing row. A crash before the answer is read leaves
+// the session as owner: its seat stands still and is evicted, and the lock delay passes, before another session has the
+// lease.
 func (s *shard) claimAs(t *turn, transition func(lease.Row, lease.Owner, protocol.Stamp) (lease.Write, error), w waiter) {
 	wr, err := transition(s.row.copy.Row(), w.want.owner(w.owner), t.stamp())
 	s.send(t, claiming, wr, err)
@@ -161,6 +173,7 @@ func (s *shard) outlast(t *turn, w waiter) {
 		}
 		s.refuse(t, w.want, true)
 		s.lookAgain(t, w.want)
+	// If a loss was noted, it is forgotten: the lock delay begins when the seat is gone again.
 	case alive:
 		w.losses.drop(s.name)
 		s.refuse(t, w.want, false)
@@ -213,7 +226,8 @@ func (o *owners) recent(t *turn, inc lease.Incarnation, since order) ownerState 
 	return of.state
 }
 
-// evicted notes that inc has no seat. A deletion that was sent in the step begun has shown it.
+// evicted notes that inc has no seat. A deletion that was sent in the step begun has shown it: rows that were known then
+// may be recovered without a read of the seat.
 func (o *owners) evicted(t *turn, inc lease.Incarnation, begun order) {
 	if of := o.find(inc); of != nil {
 		of.state, of.begun, of.at = gone, max(of.begun, begun), t.now.Mono
@@ -331,7 +345,8 @@ func (r rivals) patience(t *turn, of *rival) time.Duration {
 }
 
 // outlast evicts a seat that has stood still for too long, and at once one of this session's own former
-// seats.
+// seats. The deletion is conditional on the heartbeat that stood still, so a session that comes back in time keeps its
+// seat.
 func (r *rivals) outlast(t *turn, s *shard, inc lease.Incarnation, former bool) {
 	of := r.find(inc)
 	if of == nil || of.evict.try.sent {
@@ -387,7 +402,8 @@ func (r *rivals) settled(t *turn, me lease.Incarnation, in Settled) (inc lease.I
 
 func (r *rivals) drop(which func(rival) bool) { *r = slices.DeleteFunc(*r, which) }
 
-// prune drops the seats for whose leases this session no longer waits.
+// prune drops the seats for whose leases this session no longer waits. A seat that is read again later has to stand
+// still for its whole lease time again.
 func (r *rivals) prune(t *turn) {
 	all := *r
 	r.drop(func(of rival) bool {

@@ -23,6 +23,10 @@ import (
 // whose own seat is the change writes the plan at once; the others wait, by rank. In a large fleet
 // the first watcher plans, and another one when a plan stays due.
 //
+// If a planner dies, nobody is appointed in its place. Each watcher measures for how long the revision has been open
+// (since), or a plan has been due (waits). The delays by rank make it likely that one watcher is first, and the opening
+// swap makes sure that only one is.
+//
 // Invariant: a plan that moves held shards waits until the seats have stood still. Free shards
 // are placed at once.
 
@@ -42,7 +46,8 @@ var (
 	errPlanDue        = errors.New("a plan is due, and no worker writes it")
 )
 
-// A watch is what this worker knows of the plan.
+// A watch is what this worker knows of the plan, and of the wishes. Every worker keeps it; only those
+// that plan consider whether a plan is due.
 type watch struct {
 	plan     lease.Plan // as last seen; revision 0: there is none
 	known    bool       // the plan was looked for
@@ -226,7 +231,8 @@ func (w *watch) still(changed Instant) Instant {
 	return min(changed.Add(stillFor), w.waits.Add(longStill))
 }
 
-// reason reports whether a plan is due, and whether it is because a revision was abandoned.
+// reason reports whether a plan is due, and whether it is because a revision was abandoned: its maker has no seat, or
+// has not completed it in time. A maker that finds its own revision open has dropped its draft.
 func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned bool) {
 	w := &f.watch
 	switch {
@@ -252,7 +258,7 @@ func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned 
 }
 
 // delay is how long this worker waits for other watchers to plan. Only watchers that rank before it and have a
-// seat count.
+// seat count. A worker whose own seat is the change does not wait: it knows of the change before the others.
 func (f *fleet) delay(seats []lease.Seat, abandoned bool) time.Duration {
 	w := &f.watch
 	rank := 0

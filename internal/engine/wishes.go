@@ -16,8 +16,11 @@ import (
 //
 // A crash before the answer leaves the wishes as they were or without those that have ended. No
 // plan obeys a wish that has ended.
+//
+// Invariant: a wish that an operator sets meanwhile is not lost: the swap is conditional on the wishes as they were
+// read, and is refused then.
 
-// Wishes is the removal that is under way.
+// Wishes is the removal that is under way. It is dropped when other wishes are read: its swap would be refused.
 type wishes struct {
 	seen lease.WriteID // of the wishes as last read
 	next Instant       // when to look again whether one has ended
@@ -25,7 +28,9 @@ type wishes struct {
 }
 
 // keep removes the wishes whose end is before at, a time by this process's wall clock, except those for whose
-// index young returns true.
+// index young returns true: others may not have read them yet.
+//
+// The wall clocks of an operator and of this worker may differ. A wish ends earlier or later by that.
 func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time, young func(i int) bool) {
 	if r.seen != now.WriteID {
 		*r = wishes{seen: now.WriteID}
