@@ -36,6 +36,7 @@
 //	the fleet and the plan:
 //	fleet.go   the seats and the plan as one part: who watches, who plans, who has a seat
 //	peers.go   the other workers' seats: who is alive, who is late, evictions
+//	proof.go   connections to the other workers, which may prove that one is dead
 //	duty.go    which workers watch the seats of a large fleet, and the tick
 //	reads.go   which listing is under way, and how soon to list again; audits of a large fleet
 //	feed.go    what the source lists
@@ -117,6 +118,10 @@
 //	follow    of every worker: reads its target
 //	take      reads the row, and after the row the seat of its
 //	          owner, which is gone                               → row: transfer (Recover)
+//
+// With a deathwatch, proofs of every watcher may have a proof of the death at once: the shell has reported that the
+// address of the worker refuses connections. The watchers list the seats, and peers of the first one that lives
+// deletes the seat, 100 ms before the next (seat: delete, Evict). The rest is as above.
 //
 // If all watchers of a large fleet have died, nobody ticks. Then duty of one of the others takes over with
 // a tick (plan: swap, TickPlan), and watches and plans until a higher revision is complete.
@@ -217,6 +222,8 @@
 //	        trust                      0.9 T from when the last stored heartbeat was first sent
 //	peers   late                       T/3 + T/12 since the heartbeat was first seen
 //	        evicted                    T since then; a watcher behind others somewhat later
+//	proof   evicted                    at once after a proof, 100 ms for each watcher before this one that lives
+//	        address is hidden          10 T after an eviction while the lease was valid
 //	duty    tick                       T/3, less up to a tenth
 //	        another worker takes over  2.75 to 3.75 heartbeat intervals after the last tick
 //	watch   seats stand still          0.5 s without a change, but a plan waits at most 2 s

@@ -65,7 +65,7 @@ const (
 	SickHost                     // a process starts in which every handler fails, hangs or marks nothing
 	BusyHost                     // a process starts in which every step takes a while, so that inputs queue
 	Unreachable                  // for a while, one node's address does not answer
-	Mistaken                     // … refuses connections, or another incarnation answers there, although the node lives
+	Mistaken                     // for a while, the address of a node that lives refuses connections, or another incarnation answers there
 	faultKinds                   // how many there are
 )
 
