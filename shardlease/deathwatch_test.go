@@ -3,9 +3,11 @@ package shardlease_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // A gate is a listener that can be killed: its address refuses connections from then on, and Accept waits.
@@ -206,4 +209,180 @@ func TestDeathwatchWithoutAPort(t *testing.T) {
 			return
 		}
 	}
+}
+
+// A proxy forwards connections to a worker. When the worker is dead, the proxy accepts on its behalf, as the sidecar
+// of a service mesh does.
+type proxy struct {
+	net.Listener
+	to      string
+	running sync.WaitGroup
+}
+
+func newProxy(t *testing.T, to string) *proxy {
+	p := &proxy{Listener: newGate(t).Listener, to: to}
+	p.running.Go(func() {
+		for {
+			conn, err := p.Accept()
+			if err != nil {
+				return
+			}
+			p.running.Go(func() { p.forward(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = p.Close()
+		p.running.Wait()
+	})
+	return p
+}
+
+// forward copies what the worker sends, until the worker ends the connection.
+func (p *proxy) forward(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	worker, err := net.Dial("tcp", p.to)
+	if err != nil {
+		return
+	}
+	defer func() { _ = worker.Close() }()
+	var both sync.WaitGroup
+	both.Go(func() {
+		_, _ = io.Copy(conn, worker)
+		_ = conn.Close()
+	})
+	_, _ = io.Copy(worker, conn)
+	_ = worker.Close()
+	both.Wait()
+}
+
+// TestProxyAcceptsForTheDead: the address of a dead worker is that of a proxy, which accepts connections. Nothing
+// is proven, and the lease time decides, as without a deathwatch.
+func TestProxyAcceptsForTheDead(t *testing.T) {
+	const ttl = 3 * time.Second
+	cut := &cutStore{Store: new(memstore.Store)}
+	dead := newGate(t)
+	behind := newProxy(t, dead.Addr().String())
+	evicted := make(chan event.Event, 100)
+	var running sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer running.Wait()
+	defer cancel()
+	start := func(name string, store lease.Store, d shardlease.Deathwatch) *shardlease.Worker {
+		w, err := shardlease.New(store, shardlease.Static("a", "b"), shardlease.Config{
+			Group: "g", Name: name, Handoff: rebalance.Eager, TTL: ttl, Deathwatch: d,
+			Observe: func(e event.Event) {
+				if e.Kind == event.PeerEvicted {
+					evicted <- e
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() {
+			_ = w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
+		})
+		return w
+	}
+	x := start("x", cut.Store, shardlease.Deathwatch{Listener: newGate(t)})
+	y := start("y", cut, shardlease.Deathwatch{Listener: dead, Advertise: behind.Addr().String()})
+	until(t, func() bool { return x.Status().Held == 1 && y.Status().Held == 1 && dead.count() == 1 })
+	cut.off.Store(true)
+	dead.kill()
+	began := time.Now()
+	if e := <-evicted; time.Since(began) < ttl*6/10 || e.Peer != "y" || e.Err != nil {
+		t.Errorf("evicted after %v: %v", time.Since(began), e)
+	}
+	cut.off.Store(false)
+}
+
+// A cutStore answers nothing while it is off.
+type cutStore struct {
+	lease.Store
+	off atomic.Bool
+}
+
+func (s *cutStore) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	if s.off.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Store.Write(ctx, w)
+}
+
+// TestHostileClientsDelayNoHeartbeat: ten thousand connections of a client that never reads, or sends without end.
+// Every heartbeat is on time meanwhile, and the other worker stays confirmed.
+func TestHostileClientsDelayNoHeartbeat(t *testing.T) {
+	store := &beats{Store: new(memstore.Store)}
+	gate := newGate(t)
+	w, err := shardlease.New(store, shardlease.Static("a"), shardlease.Config{
+		Group: "g", Handoff: rebalance.Eager, TTL: 3 * time.Second, Deathwatch: shardlease.Deathwatch{Listener: gate.Listener},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		_ = w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
+	})
+	defer running.Wait()
+	defer cancel()
+	until(t, func() bool { return w.Status().Held == 1 })
+	junk := make([]byte, 64<<10)
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			var open []net.Conn
+			for n := range 2500 {
+				conn, err := net.Dial("tcp", gate.Addr().String())
+				if err != nil {
+					continue
+				}
+				if n%2 == 0 {
+					_ = conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
+					_, _ = conn.Write(junk)
+				}
+				if open = append(open, conn); len(open) == 100 {
+					for _, conn := range open {
+						_ = conn.Close()
+					}
+					open = open[:0]
+				}
+			}
+			for _, conn := range open {
+				_ = conn.Close()
+			}
+		})
+	}
+	clients.Wait()
+	if longest := store.longest(); longest > 2*time.Second {
+		t.Errorf("%v between two heartbeats", longest)
+	}
+}
+
+// beats notes when heartbeats are written.
+type beats struct {
+	lease.Store
+	mu  sync.Mutex
+	all []time.Time
+}
+
+func (s *beats) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	if w.Key().Kind == lease.KindSeat {
+		s.mu.Lock()
+		s.all = append(s.all, time.Now())
+		s.mu.Unlock()
+	}
+	return s.Store.Write(ctx, w)
+}
+
+// longest returns the longest time between two heartbeats, up to now.
+func (s *beats) longest() (d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, at := range append(s.all[1:len(s.all):len(s.all)], time.Now()) {
+		d = max(d, at.Sub(s.all[i]))
+	}
+	return d
 }

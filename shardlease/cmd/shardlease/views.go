@@ -168,6 +168,7 @@ type workerView struct {
 	Incarnation string     `json:"incarnation"`
 	Task        string     `json:"task,omitempty"`
 	Build       string     `json:"build,omitempty"`
+	Address     string     `json:"address,omitempty"` // of its deathwatch
 	Handoff     string     `json:"handoff,omitempty"`
 	Held        int        `json:"held"`
 	Target      *int       `json:"target,omitempty"`
@@ -190,7 +191,7 @@ type workerView struct {
 func workerOf(w *inspect.Worker) workerView {
 	s := &w.Seat
 	v := workerView{
-		Name: s.Name, Incarnation: string(s.Incarnation), Task: s.Task, Build: s.Build, Handoff: s.Handoff,
+		Name: s.Name, Incarnation: string(s.Incarnation), Task: s.Task, Build: s.Build, Address: s.Address, Handoff: s.Handoff,
 		Held: w.Held, Giving: w.Giving, Taking: w.Taking, MaxShards: s.MaxShards, Heartbeat: ageOf(w.Silent), Beat: number(s.Beat),
 		Beating: string(w.Beating), Dead: w.Dead, Leaving: w.Leaves, Health: w.Health, Wish: string(w.Wish), TTLSeconds: seconds(s.TTL), Since: stamp(s.Since),
 		Revision: number(s.Revision), Settled: s.Settled,
