@@ -350,12 +350,8 @@ func (e *Engine) settled(in Settled) {
 func (e *Engine) seatSettled(in Settled) {
 	t := &e.turn
 	if in.Write.Op == lease.OpDelete && in.Write.Key().Name != string(e.seat.me) {
-		inc, proof := lease.Incarnation(in.Write.Key().Name), error(nil)
-		dead := e.proofs.of(inc)
-		if dead != nil {
-			proof = dead.err
-		}
-		evicted, alive := e.peers.settled(t, e.seat.me, in, proof)
+		dead := e.proofs.of(lease.Incarnation(in.Write.Key().Name))
+		evicted, alive := e.peers.settled(t, e.seat.me, in)
 		if evicted {
 			e.watch.self, e.watch.orphans = true, true
 			if dead != nil {
@@ -912,6 +908,7 @@ func (e *Engine) shed() {
 func (e *Engine) keepWatching() {
 	t, rank := &e.turn, e.rank()
 	if t.cfg.Deathwatch {
+		e.proofs.lapse(t)
 		e.proofs.adjust(t, &e.peers, e.seat.former, rank < 0)
 		e.proofs.keep(t, &e.peers, &e.faults.unwatched)
 	}

@@ -78,6 +78,7 @@ type peer struct {
 	unreadable bool          // the seat exists and cannot be read
 	spoilt     lease.WriteID // the write that made it so
 	evict      sending
+	proof      error // why the eviction that was sent does not wait for the lease time; nil: it has
 }
 
 // name returns the name of its worker, as far as it is known.
@@ -309,15 +310,19 @@ func (p *peers) dying(t *turn) bool {
 // heartbeat before as their condition. If the deletion is, the worker finds its next heartbeat refused. If its
 // lease has expired, its own trust has ended before; after a wrong proof it is fenced in every write of a row.
 func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration, proofs *proofs, proof time.Duration) (look bool) {
+	proven := proofs.any() // in a large fleet it costs much to ask for each peer in each step
 	for i := range p.all {
 		of := &p.all[i]
 		if of.evict.try.sent {
 			continue
 		}
 		patience := p.patience(t, of)
-		at := of.since.Add(patience + reserve)
-		dead := proofs.of(of.seat.Incarnation)
-		if dead != nil {
+		at, dead := of.since.Add(patience+reserve), (*link)(nil)
+		if proven {
+			dead = proofs.of(of.seat.Incarnation)
+		}
+		if of.proof = nil; dead != nil {
+			of.proof = dead.err
 			at = min(at, dead.proven.Add(proof))
 		}
 		switch mine := slices.Contains(former, of.seat.Incarnation); {
@@ -338,9 +343,8 @@ func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration
 }
 
 // settled takes the answer to an eviction, and reports whether the seat is gone by this
-// worker's own write, or a sign of life was found instead. proof says what has proven the death; nil: the
-// lease has expired.
-func (p *peers) settled(t *turn, me lease.Incarnation, in Settled, proof error) (evicted, alive bool) {
+// worker's own write, or a sign of life was found instead.
+func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, alive bool) {
 	of := p.find(lease.Incarnation(in.Write.Key().Name))
 	if of == nil {
 		return false, false
@@ -351,7 +355,7 @@ func (p *peers) settled(t *turn, me lease.Incarnation, in Settled, proof error) 
 		return false, false
 	case verdict == protocol.Stored:
 		if in.Err == nil { // otherwise another worker evicted it first
-			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.name(), Task: of.seat.Task, Err: proof})
+			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.name(), Task: of.seat.Task, Err: of.proof})
 		}
 		inc := of.seat.Incarnation
 		p.turned, p.changed, p.evicted = t.step, t.now.Mono, append(slices.Clip(p.evicted), deadSeat{inc, t.step, of.written()})

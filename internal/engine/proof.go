@@ -13,7 +13,7 @@ import (
 //
 //	linked → confirmed → proven → the seat is evicted, and the link ends
 //	   ↑         ↑__________|  the worker answers after all
-//	   |_________|  the worker publishes another address
+//	   |_________|  the worker publishes another address, or the proof has become old
 //
 // The shell keeps the connections: Link asks for one, and Linked reports each attempt to make it. An attempt
 // proves a death only if the address has answered as this worker before, and now refuses connections or
@@ -24,12 +24,15 @@ import (
 //
 // Invariant: a proof is advice to evict early. The eviction is the same conditional deletion as after the
 // lease time, so no promise depends on whether the proof is right.
+// Invariant: no worker is evicted on a proof that is older than a heartbeat interval, for example because this worker
+// was paused. The next attempt to reach the address renews the proof, or ends it.
 // Invariant: an address is believed only after it has answered as the worker whose seat names it. A forged
 // address can therefore cost nobody a seat but the worker that publishes it.
 
 const (
 	paceProven = 100 * time.Millisecond // between the watchers that may evict a worker whose death is proven
 	apartProof = 250 * time.Millisecond // between two plans after such an eviction
+	proofFor   = time.Second            // a proof counts for so long, or for a heartbeat interval if that is longer
 	hideFor    = 10                     // for so many lease times a worker hides its address after an eviction by mistake
 )
 
@@ -48,7 +51,8 @@ type link struct {
 	since     Instant // since when it has not answered as this peer; 0: it does
 	proven    Instant // when the death of the peer was proven; 0: it was not
 	step      order   // the step of the proof
-	err       error   // what the last failed attempt has shown
+	shown     Instant // when an attempt has last shown the death
+	err       error   // what the last failed attempt has shown, or the one that has proven the death
 }
 
 // find returns the link to a peer; nil: there is none.
@@ -104,6 +108,15 @@ func (p *proofs) adjust(t *turn, of *peers, former []lease.Incarnation, none boo
 	*p = next
 }
 
+// lapse drops the proofs that are old. Their addresses are still believed.
+func (p *proofs) lapse(t *turn) {
+	for i := range p.links {
+		if l := &p.links[i]; l.proven > 0 && t.now.Mono >= l.shown.Add(max(t.beat, proofFor)) {
+			l.proven = 0
+		}
+	}
+}
+
 // linked takes an attempt to reach a peer, and reports whether it has proven the peer's death.
 func (p *proofs) linked(t *turn, in Linked) (proven bool) {
 	l := p.find(in.Peer)
@@ -114,10 +127,17 @@ func (p *proofs) linked(t *turn, in Linked) (proven bool) {
 		l.confirmed, l.since, l.proven, l.err = true, 0, 0, nil
 		return false
 	}
-	if l.err = in.Err; l.since == 0 {
+	if l.since == 0 {
 		l.since = t.now.Mono
 	}
-	if in.Shows == Silent || !l.confirmed || l.proven > 0 {
+	shows := in.Shows != Silent && l.confirmed
+	if shows {
+		l.shown = t.now.Mono
+	}
+	if l.proven > 0 {
+		return false // the event of the eviction says what has proven the death, and not what came later
+	}
+	if l.err = in.Err; !shows {
 		return false
 	}
 	l.proven, l.step = t.now.Mono, t.step

@@ -363,6 +363,58 @@ func TestPeerAnswersAgain(t *testing.T) {
 	}
 }
 
+// TestOldProof: a worker is paused as soon as it has a proof, and does not reach the address after the pause. The peer
+// has lived all the time.
+func TestOldProof(t *testing.T) {
+	for _, pause := range []time.Duration{4 * time.Second, time.Hour} {
+		w := newWatched(t, 12, "abc", 10*time.Second)
+		a, b := w.named("a"), w.named("b")
+		shows := engine.Refuses
+		w.wires.Lie = func(from, to *virtual.Process, truth engine.Shown) engine.Shown {
+			if from.Name == "a" && to.Name == "b" {
+				return shows
+			}
+			return truth
+		}
+		w.wires.Cut(&b.Process)
+		w.run(1500 * time.Microsecond)
+		a.Pause()
+		shows = engine.Silent
+		w.run(pause)
+		a.Resume(nil)
+		w.run(20 * time.Second)
+		if lost := b.of(event.Lost); len(lost) > 0 {
+			t.Errorf("after a pause of %v b is evicted: %v", pause, lost)
+		}
+		w.wires.Lie = nil
+		w.run(time.Minute)
+		b.Kill()
+		if took := w.until(time.Minute, w.held); took > time.Second {
+			t.Errorf("after a pause of %v b is missed after %v", pause, took)
+		}
+	}
+}
+
+// TestReasonOfAProof: the event of an eviction says what has proven the death, whatever the attempts show that come
+// after the proof.
+func TestReasonOfAProof(t *testing.T) {
+	for _, later := range []engine.Shown{engine.Silent, engine.Refuses, engine.Answers} {
+		w := newWatched(t, 12, "abc", time.Minute)
+		a, b, proof := w.named("a"), w.seatOf("b"), errors.New("proof")
+		a.step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: engine.Refuses, Err: proof})
+		for at := len(a.sent); len(a.of(event.PeerEvicted)) == 0; w.run(50 * time.Microsecond) {
+			for ; at < len(a.sent); at++ {
+				if send, ok := a.sent[at].Output.(engine.Send); ok && send.Write.Op == lease.OpDelete {
+					a.step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: later, Err: errors.New("later")})
+				}
+			}
+		}
+		if told := a.of(event.PeerEvicted); told[0].Err != proof {
+			t.Errorf("%d: reported: %v", later, told)
+		}
+	}
+}
+
 // TestExpiryIsNoMisjudgement: a worker that was paused for longer than its lease time, or that publishes no address,
 // loses its seat by right.
 func TestExpiryIsNoMisjudgement(t *testing.T) {
