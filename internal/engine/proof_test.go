@@ -402,6 +402,9 @@ func TestReasonOfAProof(t *testing.T) {
 		w := newWatched(t, 12, "abc", time.Minute)
 		a, b, proof := w.named("a"), w.seatOf("b"), errors.New("proof")
 		a.step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: engine.Refuses, Err: proof})
+		if later != engine.Answers {
+			a.step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: later, Err: errors.New("later")})
+		}
 		for at := len(a.sent); len(a.of(event.PeerEvicted)) == 0; w.run(50 * time.Microsecond) {
 			for ; at < len(a.sent); at++ {
 				if send, ok := a.sent[at].Output.(engine.Send); ok && send.Write.Op == lease.OpDelete {
