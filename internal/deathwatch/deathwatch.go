@@ -33,10 +33,12 @@
 //     connections it has: a full one accepts and closes, which is Silent.
 //   - Nothing that arrives is stored. A server never reads, and a link reads at most 128 bytes.
 //   - A quiet connection needs no timer. It needs a goroutine at the watcher, and none at the server.
-//   - A listener, a connection or a dialer that panics is one that has failed.
+//   - A listener, a connection or a dialer that panics or calls runtime.Goexit is one that has failed.
+//   - A connection that blocks when it is closed delays no caller of this package.
 package deathwatch
 
 import (
+	"errors"
 	"fmt"
 	"net"
 )
@@ -66,6 +68,8 @@ type Result struct {
 	As      string  // the incarnation that answered, if the outcome is Confirmed or Other
 	Err     error   // why there was no answer, if the outcome is Refused or Silent
 }
+
+var errExit = errors.New("runtime.Goexit was called")
 
 // guarded calls f, and returns a panic of it as an error. Listeners, connections and dialers may be
 // a user's: a fault in them must not end the worker.

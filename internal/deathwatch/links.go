@@ -17,7 +17,8 @@ import (
 //	  pausing: 20 ms, and twice as long each time, up to 30 s → dialling
 //
 // Called by the owner of the Links: Watch, Drop and Close. They call no report, and wait for one that
-// is under way.
+// is under way. They wait for nothing else: a user's connection may block when it is closed, so it is
+// closed on a goroutine of its own.
 //
 // Invariant: each attempt is reported once, when it has shown something. The end of a connection is
 // not reported.
@@ -99,11 +100,11 @@ func (l *Links) Watch(peer, address string) {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	l.links[peer] = k
 	if last != nil {
-		last.ended = true
+		l.end(last)
 	}
 	l.mu.Unlock()
 	if last != nil {
-		l.end(last)
+		l.await(last)
 	}
 	// Under the lock, so that nothing is started after Close has returned.
 	l.mu.Lock()
@@ -119,11 +120,11 @@ func (l *Links) Drop(peer string) {
 	k := l.links[peer]
 	if k != nil {
 		delete(l.links, peer)
-		k.ended = true
+		l.end(k)
 	}
 	l.mu.Unlock()
 	if k != nil {
-		l.end(k)
+		l.await(k)
 	}
 }
 
@@ -131,31 +132,28 @@ func (l *Links) Drop(peer string) {
 // links return soon.
 func (l *Links) Close() {
 	l.mu.Lock()
-	all := l.links
-	l.links, l.closed = map[string]*link{}, true
-	for _, k := range all {
-		k.ended = true
-	}
-	l.mu.Unlock()
-	for _, k := range all {
+	defer l.mu.Unlock()
+	for _, k := range l.links {
 		l.end(k)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.links, l.closed = map[string]*link{}, true
 	for l.reports > 0 { // also those of links that another goroutine is ending
 		l.idle.Wait()
 	}
 }
 
-// end wakes a link that has ended, and waits for a report that is under way.
+// end ends a link, and wakes its goroutine. It is called under the lock, so that nothing is started after
+// Close has returned.
 func (l *Links) end(k *link) {
-	l.mu.Lock()
-	conn := k.conn
-	l.mu.Unlock()
+	k.ended = true
 	k.cancel()
-	if conn != nil {
-		hangUp(conn)
+	if conn := k.conn; conn != nil {
+		l.start(func() { hangUp(conn) })
 	}
+}
+
+// await waits for a report of a link that has ended.
+func (l *Links) await(k *link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k.reporting {
@@ -165,7 +163,7 @@ func (l *Links) end(k *link) {
 
 // run is the goroutine of a link.
 func (l *Links) run(k *link) {
-	defer k.cancel()
+	defer l.left(k)
 	for pause := firstPause; k.ctx.Err() == nil; {
 		conn, result := l.attempt(k)
 		l.deliver(k, result)
@@ -184,6 +182,28 @@ func (l *Links) run(k *link) {
 			return
 		}
 		pause = min(2*pause, lastPause)
+	}
+}
+
+// left is called at the end of the goroutine of a link. If the link has not ended, a dialer or a connection
+// has called runtime.Goexit: the link goes on after the longest pause. Otherwise nobody would watch the peer, and
+// nothing would say so.
+func (l *Links) left(k *link) {
+	l.mu.Lock()
+	conn := k.conn
+	k.conn = nil
+	ended := k.ended
+	if !ended {
+		l.start(func() {
+			l.deliver(k, Result{Peer: k.peer, Address: k.address, Outcome: Silent, Err: errExit})
+			if sleep(k.ctx, lastPause) {
+				l.run(k)
+			}
+		})
+	}
+	l.mu.Unlock()
+	if conn != nil && !ended {
+		hangUp(conn)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -381,6 +382,69 @@ func TestLateConnection(t *testing.T) {
 		began := time.Now()
 		if !closed(there, time.Hour) || time.Since(began) != 59*time.Second {
 			t.Errorf("closed after %v", time.Since(began))
+		}
+	})
+}
+
+// A stuck is a connection that blocks when it is closed.
+type stuck struct {
+	net.Conn
+	until <-chan struct{}
+}
+
+func (s stuck) Close() error {
+	err := s.Conn.Close()
+	<-s.until
+	return err
+}
+
+// TestStuckConnections: connections that block when they are closed delay neither side.
+func TestStuckConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, until := newScript(), make(chan struct{})
+		s := serve(t, l, "a-1")
+		w := watch(t, func(context.Context, string, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			l.next <- func() (net.Conn, error) { return stuck{there, until}, nil }
+			return stuck{here, until}, nil
+		})
+		began := time.Now()
+		for _, peer := range []string{"a", "b", "c"} {
+			s.Answer(peer)
+			w.Watch(peer, "peer")
+			w.expect(t, peer, Confirmed)
+			synctest.Wait()
+		}
+		w.Drop("a")
+		w.Watch("b", "other")
+		w.Close()
+		s.Close()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("took %v", took)
+		}
+		close(until)
+	})
+}
+
+// TestDialerThatExits: a dialer that calls runtime.Goexit is one that fails, and the link goes on.
+func TestDialerThatExits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, dials := newScript(), 0
+		serve(t, l, "a-1")
+		w := watch(t, func(context.Context, string, string) (net.Conn, error) {
+			if dials++; dials < 3 {
+				runtime.Goexit()
+			}
+			return l.connect(), nil
+		})
+		w.Watch("a-1", "peer")
+		for range 2 {
+			if r := <-w.results; r.Outcome != Silent || r.Err == nil {
+				t.Errorf("report %+v", r)
+			}
+		}
+		if r := <-w.results; r.Outcome != Confirmed {
+			t.Errorf("report %+v", r)
 		}
 	})
 }

@@ -41,6 +41,7 @@ type Server struct {
 
 	mu          sync.Mutex
 	closed      bool
+	start       func(func())        // of Serve
 	incarnation string              // what to answer; "": nothing
 	answered    string              // the last incarnation that was not "": what all kept connections were answered
 	answering   map[*visit]struct{} // the connections that are being answered
@@ -68,6 +69,9 @@ func NewServer(l net.Listener) *Server {
 // worker whose Serve returns an error must not be watched any longer: it withdraws its address, or
 // ends its incarnation.
 func (s *Server) Serve(start func(func())) error {
+	s.mu.Lock()
+	s.start = start
+	s.mu.Unlock()
 	for pause := firstRetry; ; {
 		conn, err := s.accept()
 		switch {
@@ -135,14 +139,22 @@ func (s *Server) admit(conn net.Conn, start func(func())) {
 		return
 	}
 	start(func() {
-		err := guarded(func() error { return answer(conn, inc) })
-		if closing := s.settle(v, inc, err == nil); closing != nil {
-			hangUp(closing)
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.answering, v) // last, because closing may take time, and the goroutine counts until its end
+		defer s.left(v) // last, because closing may take time, and the goroutine counts until its end
+		ok := false     // also if the connection calls runtime.Goexit
+		defer func() {
+			if closing := s.settle(v, inc, ok); closing != nil {
+				hangUp(closing)
+			}
+		}()
+		ok = guarded(func() error { return answer(conn, inc) }) == nil
 	})
+}
+
+// left is called at the end of a goroutine that has answered.
+func (s *Server) left(v *visit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.answering, v)
 }
 
 // answer sends the answer within its time, and prepares the connection to be kept.
@@ -189,19 +201,20 @@ func (s *Server) Answer(incarnation string) {
 		incarnation = ""
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.incarnation = incarnation
-	var closing []net.Conn
-	if incarnation != "" && incarnation != s.answered {
-		s.answered, closing, s.kept = incarnation, s.kept, nil
+	if incarnation == "" || incarnation == s.answered {
+		return
 	}
-	s.mu.Unlock()
-	for _, conn := range closing {
-		hangUp(conn)
+	for _, conn := range s.kept {
+		s.start(func() { hangUp(conn) })
 	}
+	s.answered, s.kept = incarnation, nil
 }
 
 // Close closes the listener and then all connections, so that peers that dial again are refused. Serve
-// and all goroutines of the server return soon after.
+// and all goroutines of the server return soon after. Close waits for the listener to be closed, and for
+// nothing else.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if s.closed {
@@ -215,10 +228,11 @@ func (s *Server) Close() {
 		closing = append(closing, v.conn)
 	}
 	s.kept = nil
+	start := s.start
 	s.mu.Unlock()
 	_ = guarded(s.listener.Close)
 	for _, conn := range closing {
-		hangUp(conn)
+		start(func() { hangUp(conn) })
 	}
 }
 

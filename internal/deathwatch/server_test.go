@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -219,7 +220,10 @@ type odd struct {
 }
 
 func (o odd) Write(b []byte) (int, error) {
-	if len(o.methods) > 0 {
+	switch {
+	case len(o.methods) > 1:
+		runtime.Goexit()
+	case len(o.methods) > 0:
 		panic("write")
 	}
 	return o.Conn.Write(b)
@@ -238,6 +242,17 @@ func TestOddConnections(t *testing.T) {
 		l.next <- func() (net.Conn, error) { return odd{there, []string{"write"}}, nil }
 		if !closed(broken, time.Millisecond) {
 			t.Error("a connection that panics is kept")
+		}
+		for range maxAnswering + 1 {
+			exits, there := net.Pipe()
+			l.next <- func() (net.Conn, error) { return odd{there, []string{"write", "exit"}}, nil }
+			if !closed(exits, time.Millisecond) {
+				t.Error("a connection that exits is kept")
+			}
+		}
+		late := l.connect()
+		if as, err := readAnswer(late); as != "a-1" || err != nil {
+			t.Errorf("answer %q, %v", as, err)
 		}
 		l.next <- func() (net.Conn, error) { return (*net.TCPConn)(nil), nil }
 		l.next <- func() (net.Conn, error) { return panics{}, nil }
