@@ -101,16 +101,18 @@ func (e *deafError) Error() string {
 
 func (e *deafError) Unwrap() error { return e.err }
 
-// listen begins to listen, and returns the address to advertise.
-func (r *run) listen() (address string) {
+// listen begins to listen, and returns the address to advertise. It may have to look up a name, until ctx ends.
+func (r *run) listen(ctx context.Context) (address string) {
 	d := r.config.Deathwatch
 	listener, err := d.Listener, error(nil)
 	if listener == nil {
-		listener, err = new(net.ListenConfig).Listen(r.values, "tcp", d.Listen)
+		listener, err = new(net.ListenConfig).Listen(ctx, "tcp", d.Listen)
 	}
 	if err == nil {
 		r.answers = deathwatch.NewServer(listener)
-		address, err = d.address(listener.Addr().String())
+		if fault := apart(func() { address, err = d.address(listener.Addr().String()) }); fault != nil {
+			err = fmt.Errorf("the address of the listener: %w", fault)
+		}
 	}
 	if err != nil {
 		r.inbox.put(arrival{input: engine.Deaf{Err: &deafError{err}}})
@@ -122,9 +124,13 @@ func (r *run) listen() (address string) {
 func (r *run) watch() {
 	if r.answers != nil {
 		r.do(func() {
-			if err := r.answers.Serve(r.do); err != nil {
-				r.inbox.put(arrival{input: engine.Deaf{Err: &deafError{err}}})
-			}
+			err := error(&panicError{}) // if Accept calls runtime.Goexit
+			defer func() {
+				if err != nil {
+					r.inbox.put(arrival{input: engine.Deaf{Err: &deafError{err}}})
+				}
+			}()
+			err = r.answers.Serve(r.do)
 		})
 	}
 	r.links = deathwatch.NewLinks(r.config.Deathwatch.Dial, r.do, func(found deathwatch.Result) {
@@ -142,7 +148,8 @@ func (r *run) watch() {
 	})
 }
 
-// endWatch closes all connections of the deathwatch. The seat is gone by now, or nobody renews it any more.
+// endWatch closes all connections of the deathwatch. The seat is gone by now, or nobody renews it any more. It has a
+// goroutine of its own, because a user's listener may block when it is closed.
 func (r *run) endWatch() {
 	if r.links != nil {
 		r.links.Close()

@@ -1,16 +1,19 @@
 package shardlease_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -209,6 +212,106 @@ func TestDeathwatchWithoutAPort(t *testing.T) {
 			return
 		}
 	}
+}
+
+// A stuckGate is a listener that blocks when it is closed, and so do its connections.
+type stuckGate struct {
+	net.Listener
+	until chan struct{}
+	exits bool // Accept calls runtime.Goexit
+}
+
+func (g stuckGate) Accept() (net.Conn, error) {
+	if g.exits {
+		runtime.Goexit()
+	}
+	conn, err := g.Listener.Accept()
+	return stuckConn{conn, g.until}, err
+}
+
+func (g stuckGate) Close() error {
+	err := g.Listener.Close()
+	<-g.until
+	return err
+}
+
+type stuckConn struct {
+	net.Conn
+	until chan struct{}
+}
+
+func (c stuckConn) Close() error { <-c.until; return c.Conn.Close() }
+
+// TestStuckListener: a worker whose listener and connections block when they are closed loses its seat. It takes
+// another one at once.
+func TestStuckListener(t *testing.T) {
+	store, free := new(memstore.Store), make(chan struct{})
+	l := newGate(t).Listener
+	w, told, stop := watched(t, store, stuckGate{l, free, false})
+	until(t, func() bool { return w.Status().Held == 1 })
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if answer, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+		t.Fatalf("answer %q, %v", answer, err)
+	}
+	time.Sleep(100 * time.Millisecond) // it is kept
+	for r, err := range store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindSeat}) {
+		if seat, ok := r.(lease.Seat); ok && err == nil {
+			write, err := protocol.Evict(seat)
+			if err == nil {
+				_, err = store.Write(t.Context(), write)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for joined := 0; joined < 2; {
+		select {
+		case e := <-told:
+			if e.Kind == event.Joined {
+				joined++
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("the worker takes no other seat")
+		}
+	}
+	close(free)
+	stop()
+}
+
+// TestListenerThatExits: a listener that calls runtime.Goexit has failed, and the worker reports that.
+func TestListenerThatExits(t *testing.T) {
+	free := make(chan struct{})
+	close(free)
+	_, told, stop := watched(t, new(memstore.Store), stuckGate{newGate(t).Listener, free, true})
+	for e := range told {
+		if e.Kind == event.Unwatched {
+			break
+		}
+	}
+	stop()
+}
+
+// watched runs a worker of one shard with this listener until stop is called.
+func watched(t *testing.T, store lease.Store, l net.Listener) (w *shardlease.Worker, told chan event.Event, stop func()) {
+	told = make(chan event.Event, 1000)
+	w, err := shardlease.New(store, shardlease.Static("a"), shardlease.Config{
+		Group: "g", Handoff: rebalance.Eager, TTL: 3 * time.Second, Deathwatch: shardlease.Deathwatch{Listener: l},
+		Observe: func(e event.Event) { told <- e },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		_ = w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
+	})
+	return w, told, func() { cancel(); running.Wait() }
 }
 
 // A proxy forwards connections to a worker. When the worker is dead, the proxy accepts on its behalf, as the sidecar

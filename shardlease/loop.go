@@ -61,7 +61,7 @@ func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 	r.order = guarded(r.config.Order, r.hookFault)
 	c := r.config.engine(r.hookFault)
 	if c.Deathwatch {
-		c.Address = r.listen()
+		c.Address = r.listen(ctx)
 		r.watch()
 	}
 	r.engine = w.engine(c, r.moment())
@@ -297,7 +297,7 @@ func (r *run) over(o engine.Over) {
 func (r *run) finish() {
 	r.worker.end(waiting)
 	r.cancelCalls()
-	r.endWatch()
+	r.do(r.endWatch)
 	for _, e := range r.episode {
 		end := e.tenure.end(event.CauseStopped)
 		e.tenure.conclude(end)
