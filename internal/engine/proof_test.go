@@ -440,6 +440,28 @@ func TestExpiryIsNoMisjudgement(t *testing.T) {
 	}
 }
 
+// TestRestoreIsNoMisjudgement: the table goes back in time, and lacks the seats. Nobody was taken for dead, so no worker
+// hides its address.
+func TestRestoreIsNoMisjudgement(t *testing.T) {
+	w := newWatched(t, 12, "abc", 10*time.Second)
+	w.table.Verified = lease.ErrWentBack
+	for _, name := range []string{"a", "b", "c"} {
+		w.evict(name)
+	}
+	w.run(10 * time.Second)
+	for _, n := range w.nodes {
+		if told := n.of(event.Misjudged); len(told) > 0 && !told[len(told)-1].Over || w.seatOf(n.Name).Address == "" {
+			t.Errorf("%s reports %v; its seat is %+v", n.Name, told, w.seatOf(n.Name))
+		}
+	}
+	w.table.Verified = nil // the table is adopted
+	w.until(time.Minute, w.even)
+	w.named("b").Kill()
+	if took := w.until(time.Minute, w.held); took > time.Second {
+		t.Errorf("b is missed after %v", took)
+	}
+}
+
 // links returns the peers to which a worker has asked for links and not ended them.
 func (n *member) open() (open []lease.Incarnation) {
 	for _, o := range n.wired {

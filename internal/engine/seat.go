@@ -294,7 +294,9 @@ func (c *seat) verified(t *turn, in Verified) (proven bool) {
 		return true
 	}
 	if !v.restored {
-		if v.restored = errors.Is(in.Err, lease.ErrWentBack); !v.restored {
+		if v.restored = errors.Is(in.Err, lease.ErrWentBack); v.restored {
+			c.hidden = 0 // the seat before was not deleted: the table went back
+		} else {
 			t.failedNow("", in.Err)
 		}
 	}

@@ -39,6 +39,8 @@ func proofMutants() []mutant {
 			without("trust.until"), inEngine, "TestExpiryIsNoMisjudgement"},
 		{"a worker without an address was not misjudged", "internal/engine.seat.misjudged",
 			without("row.address"), inEngine, "TestExpiryIsNoMisjudgement"},
+		{"a worker of a restored table was not misjudged", "internal/engine.seat.verified",
+			cut("c.hidden = 0"), inEngine, "TestRestoreIsNoMisjudgement"},
 		{"a deaf worker hides its address", "internal/engine.seat.address",
 			without("deaf"), inEngine, "TestDeafWorker"},
 		{"the address is hidden at once", "internal/engine.fleet.hurry",
