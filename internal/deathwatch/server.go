@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -112,14 +113,14 @@ func (s *Server) accept() (conn net.Conn, err error) {
 }
 
 // isTemporary reports whether Accept may succeed later. The standard library's listeners say so
-// if files or memory are short, or if the client has given up.
+// if open files are short, or if the client has given up.
 func isTemporary(err error) (temporary bool) {
 	_ = guarded(func() error { // an error of a user's listener may panic when it is asked
 		t, ok := errors.AsType[interface {
 			error
 			Temporary() bool
 		}](err)
-		temporary = ok && t.Temporary()
+		temporary = ok && t.Temporary() || slices.ContainsFunc(passing(), func(p error) bool { return errors.Is(err, p) })
 		return nil
 	})
 	return temporary

@@ -70,8 +70,9 @@ func TestListenerFails(t *testing.T) {
 				l := newScript()
 				s := serve(t, l, "a-1")
 				began := time.Now()
-				for range 12 {
-					l.fail(&net.OpError{Op: "accept", Err: syscall.EMFILE})
+				temporary := append(passing(), syscall.EMFILE)
+				for i := range 12 {
+					l.fail(&net.OpError{Op: "accept", Err: temporary[i%len(temporary)]})
 				}
 				conn := l.connect()
 				if took := time.Since(began); took < 2*lastRetry || took > 8*lastRetry {
