@@ -15,6 +15,7 @@ import (
 //	dialling → reading the answer → confirmed: waiting for the end → dialling
 //	    ↓              ↓                  ↓ it has stood for less than a second
 //	  pausing: 20 ms, and twice as long each time, up to 30 s → dialling
+//	           (up to 1 s if the peer was confirmed)
 //
 // Called by the owner of the Links: Watch, Drop and Close. They call no report, and wait for one that
 // is under way. They wait for nothing else: a user's connection may block when it is closed, so it is
@@ -29,6 +30,7 @@ const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = 30 * time.Second
 	settled    = time.Second // a connection that has stood for so long resets the pause
+	busyPause  = time.Second // the longest pause after a connection that was confirmed and has ended soon
 )
 
 // A Dialer connects to an address of a peer; the network is always tcp. It must return when its
@@ -177,7 +179,11 @@ func (l *Links) run(k *link) {
 			continue
 		}
 		// A connection that has ended soon is followed by a pause too. Otherwise more watchers than
-		// a server keeps connections would push out each other without end.
+		// a server keeps connections would push out each other without end. It is short: a hostile client
+		// may push out all others, and the death of the peer shows with the next dial.
+		if conn != nil {
+			pause = min(pause, busyPause)
+		}
 		if !sleep(k.ctx, jittered(pause)) {
 			return
 		}

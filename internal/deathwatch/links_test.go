@@ -450,7 +450,7 @@ func TestDialerThatExits(t *testing.T) {
 }
 
 // TestPauses: a link that gets no confirmation dials after 20 ms, then after twice as long each time, up
-// to 30 s. A confirmation that lasts resets the pause, and one that does not is followed by a pause.
+// to 30 s. A confirmation that lasts resets the pause, and one that does not is followed by a pause of at most a second.
 func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials []time.Time
@@ -481,9 +481,13 @@ func TestPauses(t *testing.T) {
 				t.Errorf("pause %d: %v, want %v to %v", i, d, least, most)
 			}
 		}
+		pause := firstPause
 		for i := range 29 {
-			pause := min(firstPause<<i, lastPause)
+			if i == 14 { // after the first confirmation
+				pause = busyPause
+			}
 			between(i, pause*3/4, pause)
+			pause = min(2*pause, lastPause)
 		}
 		between(30, settled, settled) // the second confirmation has lasted
 		between(31, firstPause*3/4, firstPause)
