@@ -56,15 +56,16 @@ func (c *Config) deathwatch(f *faults) {
 	case !d.on():
 		return
 	}
-	at := d.Listen
+	at, field := d.Listen, "Deathwatch.Listen"
 	if d.Listener != nil {
+		field = "Deathwatch.Listener"
 		if err := apart(func() { at = d.Listener.Addr().String() }); err != nil {
 			f.wrap("Deathwatch.Listener", fmt.Errorf("Addr: %w", err))
 			return
 		}
 	}
 	if _, _, err := net.SplitHostPort(at); err != nil {
-		f.wrap("Deathwatch.Listen", err)
+		f.wrap(field, err)
 		return
 	}
 	address, err := d.address(at)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -153,6 +154,11 @@ func TestDeathwatchConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = listener.Close() }()
+	socket, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }()
 	dial := new(net.Dialer).DialContext
 	for name, tc := range map[string]struct {
 		of    shardlease.Deathwatch
@@ -168,6 +174,7 @@ func TestDeathwatchConfig(t *testing.T) {
 		"only a dialer":              {shardlease.Deathwatch{Dial: dial}, "Deathwatch.Listen"},
 		"only an address":            {shardlease.Deathwatch{Advertise: "10.0.0.7:1"}, "Deathwatch.Listen"},
 		"a nil listener":             {shardlease.Deathwatch{Listener: (*net.TCPListener)(nil)}, "Deathwatch.Listener"},
+		"a socket without a port":    {shardlease.Deathwatch{Listener: socket}, "Deathwatch.Listener"},
 		"no port":                    {shardlease.Deathwatch{Listen: "10.0.0.7"}, "Deathwatch.Listen"},
 		"nothing to advertise":       {shardlease.Deathwatch{Listen: ":7946"}, "Deathwatch.Advertise"},
 		"any address":                {shardlease.Deathwatch{Listen: "0.0.0.0:7946"}, "Deathwatch.Advertise"},
