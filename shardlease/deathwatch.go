@@ -115,7 +115,7 @@ func (r *run) listen(ctx context.Context) (address string) {
 			err = fmt.Errorf("the address of the listener: %w", fault)
 		}
 	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil { // a worker that has to stop needs no address
 		r.inbox.put(arrival{input: engine.Deaf{Err: &deafError{err}}})
 	}
 	return address

@@ -290,6 +290,26 @@ func TestStuckListener(t *testing.T) {
 	stop()
 }
 
+// TestStopBeforeListening: a worker whose context has ended before it listens reports no fault.
+func TestStopBeforeListening(t *testing.T) {
+	w, err := shardlease.New(new(memstore.Store), shardlease.Static("a"), shardlease.Config{
+		Group: "g", Handoff: rebalance.Eager, Deathwatch: shardlease.Deathwatch{Listen: "localhost:0", Advertise: "127.0.0.1:0"},
+		Observe: func(e event.Event) {
+			if e.Kind == event.Unwatched {
+				t.Errorf("reported: %v", e)
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.Run(ctx, func(context.Context, *shardlease.Tenure) error { return nil }); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestListenerThatExits: a listener that calls runtime.Goexit has failed, and the worker reports that.
 func TestListenerThatExits(t *testing.T) {
 	free := make(chan struct{})
