@@ -20,10 +20,14 @@ const (
 	govulncheck = "golang.org/x/vuln/cmd/govulncheck@v1.8.0"
 )
 
+// The path of the root module.
+const root = "github.com/shardlease/shardlease-go"
+
 // The packages of the long suites.
 const (
 	transitions = "./internal/storm"
 	interleaved = "./internal/explore"
+	engines     = "./internal/engine"
 	simulator   = "./internal/sim"
 	largeFleets = "./internal/scale"
 	broken      = "./internal/mutants"
@@ -32,10 +36,21 @@ const (
 	onDynamoDB  = "./integration/store"
 )
 
-// calm are the dearest packages that start no goroutine. The race detector makes them ten times slower and has
-// nothing to find, so only the nightly run uses it there. The simulator runs fleets side by side: six of them
-// show whether they share anything.
-var calm = []string{"engine", "explore", "mutants", "scale"}
+// calm are the dearest packages that start no goroutine, nor does what they import. The race detector makes them ten
+// times slower and has nothing to find, so only the nightly run uses it there. TestCalmPackages holds them to that.
+var calm = []string{
+	"internal/docs", "internal/engine", "internal/explore", "internal/imports", "internal/mutants", "internal/scale",
+	"internal/storm", "rebalance",
+}
+
+// beside are the arguments of go test for a few of the tests, in calm packages and of the simulator, that run side by
+// side with t.Parallel. A few show whether they share anything.
+var beside = [][]string{
+	{"-run", "TestRounds$", simulator, "-sim.rounds", "6"},
+	{"-run", "TestStorm$|TestExplore$", transitions, "-storm.rounds", "4", "-explore.states", "500"},
+	{"-run", "TestEngines$", interleaved, "-explore.states", "50"},
+	{"-run", "TestPoisonIsQuarantined", engines},
+}
 
 // fast returns the steps that must pass for a pull request.
 func fast(modules []string) []step {
@@ -84,8 +99,13 @@ func full(modules []string) []step {
 		steps = append(steps, step{"race detector, shuffled: " + dir, func(out io.Writer) error { return raceModule(out, dir) }})
 	}
 	steps = append(steps,
-		step{"race detector: simulated fleets side by side", func(out io.Writer) error {
-			return race(out, ".", "-run", "TestRounds$", simulator, "-sim.rounds", "6")
+		step{"race detector: simulated fleets and storms side by side", func(out io.Writer) error {
+			for _, args := range beside {
+				if err := race(out, ".", args...); err != nil {
+					return err
+				}
+			}
+			return nil
 		}},
 		test("exploration, 150,000 states a story", only(`states|FAIL|ok`), 0,
 			transitions, "-run", "TestExplore", "-explore.states", "150000", "-v"),
@@ -116,7 +136,7 @@ func nightly(modules []string) []step {
 		{"race detector, shuffled: the calm packages and the simulator", func(out io.Writer) error {
 			args := []string{"-shuffle=on", "-timeout", "60m", simulator}
 			for _, name := range calm {
-				args = append(args, "./internal/"+name)
+				args = append(args, "./"+name)
 			}
 			return race(out, ".", args...)
 		}},
@@ -131,7 +151,7 @@ func nightly(modules []string) []step {
 		test("1,000 sessions, each for 10 leases by name", results, 12,
 			simulator, "-run", "TestSessions", "-sim.rounds", "3", "-sim.from", seed(1_000), "-sim.sessions", "1000", "-sim.leases", "10", "-sim.most", "3m", "-timeout", "60m", "-v"),
 		test("large fleets", results, 60, largeFleets, "-run", "TestScale$", "-scale", "-timeout", "2h", "-v"),
-		test("all workers sick for half an hour", results, 12, "./internal/engine", "-run", "TestAllSick", "-sick.for", "30m", "-v"),
+		test("all workers sick for half an hour", results, 12, engines, "-run", "TestAllSick", "-sick.for", "30m", "-v"),
 		test("storm, 1,000 seeds", results, 12,
 			transitions, "-run", "TestStorm$", "-storm.rounds", "1000", "-storm.seed", seed(1_000), "-v"),
 		test("storm on DynamoDB Local", results, 12,
@@ -193,7 +213,7 @@ func raceModule(out io.Writer, dir string) error {
 }
 
 func isCalm(pkg string) bool {
-	return path.Base(path.Dir(pkg)) == "internal" && slices.Contains(calm, path.Base(pkg))
+	return slices.ContainsFunc(calm, func(name string) bool { return pkg == root+"/"+name })
 }
 
 // vulnerabilities checks whether the modules reach known vulnerabilities. It is not in
