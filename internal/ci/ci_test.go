@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -97,10 +98,22 @@ func TestOnlyTheEndOfItsTimeRepeatsAFuzzTest(t *testing.T) {
 }
 
 func TestTargets(t *testing.T) {
-	got := targets("FuzzA\nFuzzB\nok  \tm/a\t0.1s\n?   \tm/b\t[no test files]\nok  \tm/c\t0.1s\nFuzzC\nok  \tm/d\t0.1s\n")
-	want := []target{{"m/a", "FuzzA"}, {"m/a", "FuzzB"}, {"m/d", "FuzzC"}}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v", got)
+	got, err := targets(io.Discard, "../../checkpoint")
+	if want := []target{{root + "/checkpoint", "FuzzDecimal"}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestTogether: all steps end, and their output stays together.
+func TestTogether(t *testing.T) {
+	wrong, met := errors.New("wrong"), make(chan bool)
+	var out strings.Builder
+	s := together(
+		step{"a", func(out io.Writer) error { <-met; fmt.Fprintln(out, "from a"); return nil }},
+		step{"b", func(out io.Writer) error { met <- true; fmt.Fprintln(out, "from b"); return wrong }},
+	)
+	if err := s.do(&out); !errors.Is(err, wrong) || s.name != "a | b" || out.String() != "-- a\nfrom a\n-- b\nfrom b\n" {
+		t.Errorf("%s: %v\n%s", s.name, err, &out)
 	}
 }
 
@@ -164,7 +177,7 @@ func beginsNothing(t *testing.T, dir string, tests bool) {
 // raced reports whether the tests in a folder that run side by side are few under the race detector. Those of
 // internal/mutants run other programs.
 func raced(dir string) bool {
-	return filepath.Base(dir) == path.Base(broken) || slices.ContainsFunc(beside, func(args []string) bool {
+	return filepath.Base(dir) == path.Base(broken) || slices.ContainsFunc(sideBySide, func(args []string) bool {
 		return slices.ContainsFunc(args, func(arg string) bool { return path.Base(arg) == filepath.Base(dir) })
 	})
 }
