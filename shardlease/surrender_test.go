@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -126,7 +127,7 @@ func TestOneBadRowAmongQuietOnes(t *testing.T) {
 		for _, w := range s.actors {
 			w.refuse(func(w lease.Write) bool { return isByHolder(w) && w.Key().Name == bad })
 		}
-		time.Sleep(2 * time.Hour)
+		time.Sleep(time.Duration(fixture.Fewer(120, 15)) * time.Minute)
 		for _, w := range s.actors {
 			if n := len(w.of(event.Lost)) + len(w.of(event.Quarantined)); n > 0 {
 				t.Errorf("%s: %d seats or shards lost", w.name, n)
