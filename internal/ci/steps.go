@@ -203,14 +203,15 @@ func consumer(stream string) step {
 // inRealTime are the packages of integration that measure time. Nothing runs beside them.
 var inRealTime = []string{"report", "workers"}
 
-// raceModule tests a module with the race detector, without its calm packages and the simulator. The processes have
-// a longer lease, because the detector makes everything several times slower.
+// raceModule tests a module with the race detector, without its calm packages, the simulator, and a test that runs
+// go test, without the detector, for examples. The processes have a longer lease, because the detector makes
+// everything several times slower.
 func raceModule(out io.Writer, dir string) error {
 	list, err := inModule(dir, "go", "list", "./...").output(out)
 	if err != nil {
 		return err
 	}
-	rooms, alone := []string{"-shuffle=on"}, []string{"-shuffle=on", "-p", "1"}
+	rooms, alone := []string{"-shuffle=on", "-skip", "TestExamplesOnDynamoDB"}, []string{"-shuffle=on", "-p", "1"}
 	for pkg := range strings.Lines(list) {
 		pkg = strings.TrimSpace(pkg)
 		switch name := path.Base(pkg); {
