@@ -53,7 +53,7 @@ var calm = []string{
 // side with t.Parallel. A few show whether they share anything.
 var sideBySide = [][]string{
 	{"-run", "TestRounds$", simulator, "-sim.rounds", "6"},
-	{"-run", "TestStorm$|TestExplore$", transitions, "-storm.rounds", "4", "-explore.states", "500"},
+	{"-run", "TestStorm$", transitions, "-storm.rounds", "2"},
 	{"-run", "TestEngines$", interleaved, "-explore.states", "50"},
 	{"-run", "TestPoisonIsQuarantined", engines},
 }
@@ -133,7 +133,7 @@ func full(modules []string) []step {
 			histories, "-run", "TestHistories", "-history.ops", "20000", "-v"),
 		test("processes, 20 killed and 20 frozen", results, 15,
 			processes, "-run", "TestProcesses$", "-v", "-process.kills", "20", "-process.stops", "20", "-timeout", "20m"),
-		together(consumer("kinesis"), consumer("dynamodbstreams")),
+		consumer("kinesis"), consumer("dynamodbstreams"), // one after the other: each uses more than half of two cores, in real time
 		test("mutants", only(`mutants killed|FAIL|^ok|does not`), 0, broken, "-mutants", "-v", "-timeout", "20m"),
 	)
 	return append(steps, fuzz("5s", modules))
