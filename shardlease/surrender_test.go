@@ -245,7 +245,7 @@ func TestSomeRowsThatCannotBeWritten(t *testing.T) {
 		bad := s.ownedBy("a")[:2]
 		a.refuse(func(w lease.Write) bool { return isByHolder(w) && slices.Contains(bad, w.Key().Name) })
 		before := len(s.all())
-		time.Sleep(time.Hour)
+		time.Sleep(time.Duration(fixture.Fewer(60, 10)) * time.Minute)
 		if n := len(a.of(event.Lost)) + len(s.all()) - before; n > 0 || s.running()["a"] != 4 {
 			t.Errorf("%d seats were lost or tenures begun, a processes %d shards of 4", n, s.running()["a"])
 		}
