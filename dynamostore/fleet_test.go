@@ -279,8 +279,8 @@ func TestJoinUnderLoad(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 5*time.Millisecond, fixture.Fewer(64, 16), shardlease.Config{Handoff: mode})
-				f.room, f.handle, f.memory = make(chan struct{}, fixture.Fewer(16, 4)), busily, new(memstore.Store)
+				f := newFleet(t, 5*time.Millisecond, 64, shardlease.Config{Handoff: mode})
+				f.room, f.handle, f.memory = make(chan struct{}, 16), busily, new(memstore.Store)
 				f.join("a")
 				f.shared(time.Second, "a")
 				time.Sleep(time.Second)
