@@ -315,6 +315,9 @@ func TestChangesOfALargeFleet(t *testing.T) {
 					t.Errorf("%d tenures began, at most %d; %d seats lost; %d writes of rows were refused, at most 5; a shard had no handler for %v, at most %v",
 						r.starts, c.starts, r.lost, refused, r.longest, c.longest)
 				}
+				if t.Failed() {
+					return
+				}
 			}
 		})
 	}
