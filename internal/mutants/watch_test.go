@@ -5,6 +5,8 @@ func watchMutants() []mutant {
 	return []mutant{
 		{"of an unreadable seat only the incarnation counts", "internal/engine.fleet.seats",
 			swap(`blank(p.seat)`, `p.seat`), inEngine, "TestPlansWithAnUnreadableSeat"},
+		{"a seat that can be read again is a change", "internal/engine.inputs",
+			never("ttl"), inEngine, "TestWorkerGetsItsShareWhenItsSeatIsMended"},
 		{"also of this worker's own", "internal/engine.fleet.seats",
 			never("mute"), inEngine, "TestPlansWithAnUnreadableSeat"},
 		{"a worker whose seat cannot be read gets nothing new", "internal/engine.layout.staff",
