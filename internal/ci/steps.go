@@ -133,6 +133,8 @@ func full(modules []string) []step {
 			histories, "-run", "TestHistories", "-history.ops", "20000", "-v"),
 		test("processes, 20 killed and 20 frozen", results, 15,
 			processes, "-run", "TestProcesses$", "-v", "-process.kills", "20", "-process.stops", "20", "-timeout", "20m"),
+		test("processes with a deathwatch, 12 times killed", results, 8,
+			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "12", "-timeout", "20m"),
 		consumer("kinesis"), consumer("dynamodbstreams"), // one after the other: each uses more than half of two cores, in real time
 		test("mutants", only(`mutants killed|FAIL|^ok|does not`), 0, broken, "-mutants", "-v", "-timeout", "20m"),
 	)
@@ -170,6 +172,10 @@ func nightly(modules []string) []step {
 			onDynamoDB, "-run", "TestStorm$", "-storm.lost", "10000", "-storm.seed", seed(1_000), "-timeout", "90m", "-v"),
 		test("processes, 150 killed and 150 frozen", results, 15,
 			processes, "-run", "TestProcesses$", "-process.kills", "150", "-process.stops", "150", "-process.seed", seed(1), "-timeout", "60m", "-v"),
+		test("processes with a deathwatch, 100 times killed, T = 10 s", results, 8,
+			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "100", "-process.seed", seed(1), "-timeout", "60m"),
+		test("processes with a deathwatch, 100 times killed, T = 1 min", results, 8,
+			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "1m", "-process.deaths", "100", "-process.seed", seed(1), "-timeout", "90m"),
 		test("twelve processes for an hour", results, 15,
 			processes, "-run", "TestProcessesSoak", "-process.soak", "60m", "-process.ttl", "5s", "-timeout", "75m", "-v"),
 		fuzz("2m", modules),
