@@ -52,7 +52,8 @@ func (c *Config) deathwatch(f *faults) {
 	case d.Listener != nil && d.Listen != "":
 		f.add("Deathwatch.Listen", "must not be set if there is a Listener")
 	case !d.on() && (d.Advertise != "" || d.Dial != nil):
-		f.add("Deathwatch.Listen", "must be set, or Listener: without either there is no deathwatch")
+		f.add("Deathwatch.Listen", "must be set if Advertise or Dial is set, unless there is a Listener")
+		return
 	case !d.on():
 		return
 	}
@@ -82,7 +83,8 @@ func (d *Deathwatch) address(at string) (string, error) {
 		return "", err
 	}
 	if ip, _ := netip.ParseAddr(host); host == "" || ip.IsValid() && ip.Unmap().IsUnspecified() {
-		return "", fmt.Errorf("must name this machine as other workers reach it, such as \"10.0.0.7:0\": %q does not", cmp.Or(d.Advertise, at))
+		return "", fmt.Errorf("must be the address at which other workers reach this one, such as \"10.0.0.7:7946\": %q names no machine",
+			cmp.Or(d.Advertise, at))
 	}
 	if port == "0" || port == "" {
 		if _, port, err = net.SplitHostPort(at); err != nil {
@@ -92,11 +94,11 @@ func (d *Deathwatch) address(at string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// A deafError says that this worker does not answer connections.
+// A deafError says that the listener of this worker has failed.
 type deafError struct{ err error }
 
 func (e *deafError) Error() string {
-	return "this worker does not answer the connections of its deathwatch: only its lease time will show its death: " + e.err.Error()
+	return "the listener of this worker's deathwatch has failed, so the death of this worker is noticed only after its lease time: " + e.err.Error()
 }
 
 func (e *deafError) Unwrap() error { return e.err }
@@ -136,7 +138,7 @@ func (r *run) watch() {
 			in.Shows = engine.Refuses
 		case deathwatch.Other:
 			in.Shows = engine.Replies
-			in.Err = fmt.Errorf("at %s answers another incarnation, %s", found.Address, found.As)
+			in.Err = fmt.Errorf("another incarnation answers at %s: %s", found.Address, found.As)
 		}
 		r.inbox.put(arrival{input: in})
 	})

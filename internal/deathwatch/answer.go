@@ -25,7 +25,7 @@ func parseAnswer(answer []byte) (string, error) {
 	rest, found := bytes.CutPrefix(answer, []byte(word))
 	inc, ended := bytes.CutSuffix(rest, []byte("\n"))
 	if !found || !ended || !valid(string(inc)) {
-		return "", fmt.Errorf("no answer of a worker: %.40q", answer)
+		return "", fmt.Errorf("the answer is not that of a worker: %.40q", answer)
 	}
 	return string(inc), nil
 }

@@ -40,7 +40,7 @@ func elsewhere(address string) error {
 	}
 	ip, _ := netip.ParseAddr(host)
 	if host == "" || ip.IsValid() && ip.Unmap().IsUnspecified() {
-		return fmt.Errorf("address %q is no address of a peer: it names no machine", address)
+		return fmt.Errorf("address %q names no machine", address)
 	}
 	return nil
 }

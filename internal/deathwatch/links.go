@@ -227,7 +227,7 @@ func (l *Links) connect(k *link) (conn net.Conn, err error) {
 		err = errors.New("the dialer returned no connection")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("dial: %w", err)
+		return nil, fmt.Errorf("no connection: %w", err)
 	}
 	l.mu.Lock()
 	ended := k.ended

@@ -114,10 +114,13 @@ func (p *proofs) linked(t *turn, in Linked) (proven bool) {
 		l.confirmed, l.since, l.proven, l.err = true, 0, 0, nil
 		return false
 	}
+	if l.proven > 0 {
+		return false // err stays the proof
+	}
 	if l.err = in.Err; l.since == 0 {
 		l.since = t.now.Mono
 	}
-	if in.Shows == Silent || !l.confirmed || l.proven > 0 {
+	if in.Shows == Silent || !l.confirmed {
 		return false
 	}
 	l.proven, l.step = t.now.Mono, t.step
@@ -158,11 +161,11 @@ type unreachableError struct {
 }
 
 func (e *unreachableError) Error() string {
-	others := ""
+	all := ""
 	if e.count > 1 {
-		others = fmt.Sprintf(" (and %d others)", e.count-1)
+		all = fmt.Sprintf(" (one of %d such workers)", e.count)
 	}
-	text := fmt.Sprintf("worker %q%s does not answer at its address %s: only its lease time will show its death", e.name, others, e.address)
+	text := fmt.Sprintf("worker %q%s does not answer at %s, so its death is noticed only after its lease time", e.name, all, e.address)
 	if e.err != nil {
 		text += ": " + e.err.Error()
 	}
@@ -171,9 +174,13 @@ func (e *unreachableError) Error() string {
 
 func (e *unreachableError) Unwrap() error { return e.err }
 
+// proof returns the proof of the peer's death, for the event of its eviction.
+func (l *link) proof() error { return fmt.Errorf("death proven: %w", l.err) }
+
 // A misjudgedError says that this worker was evicted although its lease was valid.
 type misjudgedError struct{ address string }
 
 func (e *misjudgedError) Error() string {
-	return fmt.Sprintf("the seat was deleted although its lease was valid: by hand, or because a connection to %s seemed to prove this worker's death", e.address)
+	return fmt.Sprintf("this worker was evicted although its lease was valid: by an operator, or because %s refused a connection or answered as another worker",
+		e.address)
 }
