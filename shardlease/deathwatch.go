@@ -13,36 +13,40 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Deathwatch lets workers see at once that the process of another worker has died, whatever the lease time is.
-// The kernel of a killed process closes its sockets and refuses connections from then on. So each worker listens on
-// an address, publishes it in its seat, and keeps one connection to each worker that it watches (up to eight workers
-// of a group watch). It answers a connection with its incarnation, and reads nothing.
+// A Deathwatch lets the workers of a group notice at once that the process of one of them has died, whatever the
+// lease time is. The kernel of a killed process closes its sockets and refuses connections from then on. So each
+// worker listens on an address and publishes it in its seat. Each worker keeps one connection to the address of every
+// other worker; in a group of more than eight workers, only eight of them do. A worker answers a connection with its
+// incarnation and reads nothing.
 //
-// A death is proven when the address of a worker has answered before, and then refuses a connection or answers as
-// another incarnation. The seat is then evicted by the same conditional write as after the lease time. Silence proves
-// nothing: the lease time decides about frozen processes, dead machines and cut networks. A proof that is wrong, for
-// example because a proxy refuses connections to a worker that lives, costs a move and breaks no promise. The worker
-// that was evicted by mistake publishes no address for ten lease times ([event.Misjudged]).
+// A death is proven if an address that has answered as a worker then refuses a connection or answers as another
+// incarnation. The other workers then evict that worker by the same conditional write as after the lease time.
+// Silence proves nothing: frozen processes, dead machines and cut networks are noticed only after the lease time.
 //
-// The zero value means no deathwatch. It is used if Listener or Listen is set.
+// A proof may be wrong, for example if a proxy refuses connections to a worker that lives. That costs a move and
+// breaks no promise. The evicted worker reports [event.Misjudged] and publishes no address for ten lease times.
+//
+// A worker has a deathwatch if Listener or Listen is set. A worker without one watches nobody, and nobody watches it.
 type Deathwatch struct {
-	// Listener accepts the connections. It may be a TLS listener; Dial must fit to it. Run closes it.
+	// Listener accepts the connections. Run closes it. If it is a TLS listener, Dial has to be a TLS dialer.
 	Listener net.Listener
-	// Listen is the address on which Run listens if there is no Listener, such as ":7946" or "10.0.0.7:0". If that
-	// fails, the worker runs without an address, and reports [event.Unwatched].
+	// Listen is the address on which Run listens if Listener is nil, such as ":7946" or "10.0.0.7:0". If Run cannot
+	// listen there, for example because the port is in use, the worker reports [event.Unwatched], publishes no
+	// address, and still watches the others.
 	Listen string
 	// Advertise is the address at which the other workers reach this one, such as "10.0.0.7:7946". It must be an
-	// address of this machine or container, and not of a proxy or a load balancer. If its port is 0, it is that of
-	// the listener. Default: the address of the listener. Required if that names no machine, as ":7946" does.
+	// address of this machine or container, and not of a proxy or a load balancer. Port 0 stands for the port of the
+	// listener. Default: the address of the listener. Required if that address names no machine, as ":7946" does.
 	Advertise string
-	// Dial connects to the address of another worker; network is "tcp". Default: as a net.Dialer does. Its error
-	// should wrap the error of the kernel: only syscall.ECONNREFUSED proves a death. It must return when ctx ends.
+	// Dial connects to the address of another worker; network is "tcp". It must return when ctx ends. Its error
+	// should wrap the error of the kernel, because only syscall.ECONNREFUSED counts as a refusal. Default: the
+	// dialer of package net.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func (d *Deathwatch) on() bool { return d.Listener != nil || d.Listen != "" }
 
-// deathwatch checks Config.Deathwatch.
+// deathwatch adds the faults of Config.Deathwatch to f.
 func (c *Config) deathwatch(f *faults) {
 	d := &c.Deathwatch
 	switch {
@@ -76,7 +80,7 @@ func (c *Config) deathwatch(f *faults) {
 	f.wrap("Deathwatch.Advertise", err)
 }
 
-// address returns the address to advertise for a listener at that address.
+// address returns the address to advertise if the listener has the address at.
 func (d *Deathwatch) address(at string) (string, error) {
 	host, port, err := net.SplitHostPort(cmp.Or(d.Advertise, at))
 	if err != nil {
@@ -103,7 +107,7 @@ func (e *deafError) Error() string {
 
 func (e *deafError) Unwrap() error { return e.err }
 
-// listen begins to listen, and returns the address to advertise.
+// listen begins to listen, and returns the address to advertise. Without a listener it returns none.
 func (r *run) listen() (address string) {
 	d := r.config.Deathwatch
 	listener, err := d.Listener, error(nil)
@@ -120,7 +124,7 @@ func (r *run) listen() (address string) {
 	return address
 }
 
-// watch begins to answer connections, and makes the links possible that the engine asks for.
+// watch begins to answer connections, and prepares the links for which the engine will ask.
 func (r *run) watch() {
 	if r.answers != nil {
 		r.do(func() {
@@ -144,7 +148,8 @@ func (r *run) watch() {
 	})
 }
 
-// endWatch closes all connections of the deathwatch. The seat is gone by now, or nobody renews it any more.
+// endWatch closes the listener and all connections of the deathwatch. By now the seat is gone, or nobody renews it:
+// before, the other workers would take the closed listener for a death.
 func (r *run) endWatch() {
 	if r.links != nil {
 		r.links.Close()
