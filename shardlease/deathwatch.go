@@ -102,7 +102,7 @@ func (d *Deathwatch) address(at string) (string, error) {
 type deafError struct{ err error }
 
 func (e *deafError) Error() string {
-	return "the listener of this worker's deathwatch has failed, so the death of this worker is noticed only after its lease time: " + e.err.Error()
+	return "the listener of this worker's deathwatch has failed, so this worker's death is noticed only after its lease time: " + e.err.Error()
 }
 
 func (e *deafError) Unwrap() error { return e.err }

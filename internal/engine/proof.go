@@ -181,6 +181,6 @@ func (l *link) proof() error { return fmt.Errorf("death proven: %w", l.err) }
 type misjudgedError struct{ address string }
 
 func (e *misjudgedError) Error() string {
-	return fmt.Sprintf("this worker was evicted although its lease was valid: by an operator, or because %s refused a connection or answered as another worker",
-		e.address)
+	return fmt.Sprintf("this worker was evicted although its lease was valid: by an operator, or because %s "+
+		"refused a connection or answered as another worker", e.address)
 }

@@ -48,7 +48,7 @@ const (
 	Unlisted                    // the source has ceased to list shards that are not finished; one worker reports it
 	Unwell                      // the handlers of this worker fail: it gets no shards, except for trials
 	PlanStale                   // no plan is complete although one is needed: shards may stay without an owner
-	Unwatched                   // Config.Deathwatch does not reach some workers, or its listener has failed: these deaths are noticed only after the lease time
+	Unwatched                   // some workers do not answer at their addresses, or the listener of Config.Deathwatch has failed
 	Misjudged                   // this worker was evicted while its lease was valid: its seat shows no address for ten lease times
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
