@@ -353,7 +353,7 @@ func (e *Engine) seatSettled(in Settled) {
 		inc, proof := lease.Incarnation(in.Write.Key().Name), error(nil)
 		dead := e.proofs.of(inc)
 		if dead != nil {
-			proof = dead.err
+			proof = dead.proof()
 		}
 		evicted, alive := e.peers.settled(t, e.seat.me, in, proof)
 		if evicted {

@@ -26,7 +26,7 @@ func proofMutants() []mutant {
 		{"plans after proven deaths follow each other soon", "internal/engine.Engine.seatSettled",
 			cut("watch.again"), inEngine, "TestDeathsOneByOne"},
 		{"an eviction says what has proven the death", "internal/engine.Engine.seatSettled",
-			cut("proof = dead.err"), inEngine, "TestProvenDeaths"},
+			cut("proof = dead.proof()"), inEngine, "TestProvenDeaths"},
 		{"a worker that was misjudged hides its address", "internal/engine.Engine.loseSeat",
 			cut("e.seat.hidden"), inEngine, "TestWrongProof"},
 		{"the address stays hidden under the next incarnation", "internal/engine.seat.lose",
