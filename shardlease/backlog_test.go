@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -59,11 +60,14 @@ func slow(step time.Duration) func(*shardlease.Worker) {
 	}
 }
 
-// backlog runs a worker on 2,000 new shards. The worker needs 13 s of CPU time for the answers
+// many is how many shards the worker of backlog has.
+var many = fixture.Fewer(2000, 500)
+
+// backlog runs a worker on many new shards. With 2,000, the worker needs 13 s of CPU time for the answers
 // to the creations of their rows, and 13 s for the answers to the claims.
 func backlog(t *testing.T, store lease.Store, handler shardlease.Handler) *member {
 	t.Helper()
-	names := make([]string, 2000)
+	names := make([]string, many)
 	for i := range names {
 		names[i] = fmt.Sprintf("shard-%04d", i)
 	}
@@ -85,12 +89,12 @@ func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
 			return serve(ctx, tn)
 		})
 		for range 60 {
-			if time.Sleep(time.Second); started.Load() == 2000 {
+			if time.Sleep(time.Second); int(started.Load()) == many {
 				break
 			}
 		}
-		if n := started.Load(); n != 2000 {
-			t.Errorf("%d of 2000 tenures have started", n)
+		if n := int(started.Load()); n != many {
+			t.Errorf("%d of %d tenures have started", n, many)
 		}
 		if lost := m.of(event.Lost); len(lost) > 0 {
 			t.Errorf("seat lost %d times: %v", len(lost), lost[0])
@@ -105,7 +109,7 @@ func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
 // of the running handlers end after 13 ms; before, they ended after 6.4 s.
 func TestStopComesBeforeABacklog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		told, began := make(chan time.Time, 2000), make(chan bool, 2000)
+		told, began := make(chan time.Time, many), make(chan bool, many)
 		m := backlog(t, new(memstore.Store), func(ctx context.Context, tn *shardlease.Tenure) error {
 			began <- true
 			<-ctx.Done()
@@ -123,14 +127,14 @@ func TestStopComesBeforeABacklog(t *testing.T) {
 	})
 }
 
-// TestNoReturnWithoutItsMarks: 2,000 handlers mark, and then return in another order. The worker
+// TestNoReturnWithoutItsMarks: many handlers mark, and then return in another order. The worker
 // handles them in several batches. Every last mark is stored.
 func TestNoReturnWithoutItsMarks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		all := make(chan struct{})
-		returns := make(map[string]chan struct{}, 2000)
-		for i := range 2000 {
+		returns := make(map[string]chan struct{}, many)
+		for i := range many {
 			returns[fmt.Sprintf("shard-%04d", i)] = make(chan struct{})
 		}
 		m := backlog(t, store, func(ctx context.Context, tn *shardlease.Tenure) error {
@@ -142,7 +146,7 @@ func TestNoReturnWithoutItsMarks(t *testing.T) {
 		time.Sleep(time.Minute) // until all tenures have started
 		close(all)
 		synctest.Wait()
-		for i := 1999; i >= 0; i-- {
+		for i := many - 1; i >= 0; i-- {
 			close(returns[fmt.Sprintf("shard-%04d", i)])
 		}
 		time.Sleep(2 * time.Minute)
@@ -153,7 +157,7 @@ func TestNoReturnWithoutItsMarks(t *testing.T) {
 				t.Fatalf("mark lost: %v", row)
 			}
 		}
-		if len(rows) != 2000 || err != nil {
+		if len(rows) != many || err != nil {
 			t.Errorf("listed %d rows, error %v", len(rows), err)
 		}
 	})

@@ -124,8 +124,8 @@ type Config struct {
 	// workers one of them does it for all, 400 rows a second, which may take longer.
 	AuditEvery time.Duration
 
-	// Deathwatch lets the other workers see at once that the process of this one has died, and this
-	// worker see their deaths. Default off: a library opens no port unasked.
+	// Deathwatch lets the other workers notice at once that the process of this one has died, and this
+	// worker notice their deaths. Default off: a library opens no port unasked.
 	Deathwatch Deathwatch
 
 	// KeepUnlisted keeps shards running that the source lists no more although they are not

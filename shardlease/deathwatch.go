@@ -13,36 +13,40 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Deathwatch lets workers see at once that the process of another worker has died, whatever the lease time is.
-// The kernel of a killed process closes its sockets and refuses connections from then on. So each worker listens on
-// an address, publishes it in its seat, and keeps one connection to each worker that it watches (up to eight workers
-// of a group watch). It answers a connection with its incarnation, and reads nothing.
+// A Deathwatch lets the workers of a group notice at once that the process of one of them has died, whatever the
+// lease time is. The kernel of a killed process closes its sockets and refuses connections from then on. So each
+// worker listens on an address and publishes it in its seat. Each worker keeps one connection to the address of every
+// other worker; in a group of more than eight workers, only eight of them do. A worker answers a connection with its
+// incarnation and reads nothing.
 //
-// A death is proven when the address of a worker has answered before, and then refuses a connection or answers as
-// another incarnation. The seat is then evicted by the same conditional write as after the lease time. Silence proves
-// nothing: the lease time decides about frozen processes, dead machines and cut networks. A proof that is wrong, for
-// example because a proxy refuses connections to a worker that lives, costs a move and breaks no promise. The worker
-// that was evicted by mistake publishes no address for ten lease times ([event.Misjudged]).
+// A death is proven if an address that has answered as a worker then refuses a connection or answers as another
+// incarnation. The other workers then evict that worker by the same conditional write as after the lease time.
+// Silence proves nothing: frozen processes, dead machines and cut networks are noticed only after the lease time.
 //
-// The zero value means no deathwatch. It is used if Listener or Listen is set.
+// A proof may be wrong, for example if a proxy refuses connections to a worker that lives. That costs a move and
+// breaks no promise. The evicted worker reports [event.Misjudged] and publishes no address for ten lease times.
+//
+// A worker has a deathwatch if Listener or Listen is set. A worker without one watches nobody, and nobody watches it.
 type Deathwatch struct {
-	// Listener accepts the connections. It may be a TLS listener; Dial must fit to it. Run closes it.
+	// Listener accepts the connections. Run closes it. If it is a TLS listener, Dial has to be a TLS dialer.
 	Listener net.Listener
-	// Listen is the address on which Run listens if there is no Listener, such as ":7946" or "10.0.0.7:0". If that
-	// fails, the worker runs without an address, and reports [event.Unwatched].
+	// Listen is the address on which Run listens if Listener is nil, such as ":7946" or "10.0.0.7:0". If Run cannot
+	// listen there, for example because the port is in use, the worker reports [event.Unwatched], publishes no
+	// address, and still watches the others.
 	Listen string
 	// Advertise is the address at which the other workers reach this one, such as "10.0.0.7:7946". It must be an
-	// address of this machine or container, and not of a proxy or a load balancer. If its port is 0, it is that of
-	// the listener. Default: the address of the listener. Required if that names no machine, as ":7946" does.
+	// address of this machine or container, and not of a proxy or a load balancer. Port 0 stands for the port of the
+	// listener. Default: the address of the listener. Required if that address names no machine, as ":7946" does.
 	Advertise string
-	// Dial connects to the address of another worker; network is "tcp". Default: as a net.Dialer does. Its error
-	// should wrap the error of the kernel: only syscall.ECONNREFUSED proves a death. It must return when ctx ends.
+	// Dial connects to the address of another worker; network is "tcp". It must return when ctx ends. Its error
+	// should wrap the error of the kernel, because only syscall.ECONNREFUSED counts as a refusal. Default: the
+	// dialer of package net.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func (d *Deathwatch) on() bool { return d.Listener != nil || d.Listen != "" }
 
-// deathwatch checks Config.Deathwatch.
+// deathwatch adds the faults of Config.Deathwatch to f.
 func (c *Config) deathwatch(f *faults) {
 	d := &c.Deathwatch
 	switch {
@@ -52,7 +56,8 @@ func (c *Config) deathwatch(f *faults) {
 	case d.Listener != nil && d.Listen != "":
 		f.add("Deathwatch.Listen", "must not be set if there is a Listener")
 	case !d.on() && (d.Advertise != "" || d.Dial != nil):
-		f.add("Deathwatch.Listen", "must be set, or Listener: without either there is no deathwatch")
+		f.add("Deathwatch.Listen", "must be set if Advertise or Dial is set, unless there is a Listener")
+		return
 	case !d.on():
 		return
 	}
@@ -76,14 +81,15 @@ func (c *Config) deathwatch(f *faults) {
 	f.wrap("Deathwatch.Advertise", err)
 }
 
-// address returns the address to advertise for a listener at that address.
+// address returns the address to advertise if the listener has the address at.
 func (d *Deathwatch) address(at string) (string, error) {
 	host, port, err := net.SplitHostPort(cmp.Or(d.Advertise, at))
 	if err != nil {
 		return "", err
 	}
 	if ip, _ := netip.ParseAddr(host); host == "" || ip.IsValid() && ip.Unmap().IsUnspecified() {
-		return "", fmt.Errorf("must name this machine as other workers reach it, such as \"10.0.0.7:0\": %q does not", cmp.Or(d.Advertise, at))
+		return "", fmt.Errorf("must be the address at which other workers reach this one, such as \"10.0.0.7:7946\": %q names no machine",
+			cmp.Or(d.Advertise, at))
 	}
 	if port == "0" || port == "" {
 		if _, port, err = net.SplitHostPort(at); err != nil {
@@ -93,16 +99,17 @@ func (d *Deathwatch) address(at string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// A deafError says that this worker does not answer connections.
+// A deafError says that the listener of this worker has failed.
 type deafError struct{ err error }
 
 func (e *deafError) Error() string {
-	return "this worker does not answer the connections of its deathwatch: only its lease time will show its death: " + e.err.Error()
+	return "the listener of this worker's deathwatch has failed, so this worker's death is noticed only after its lease time: " + e.err.Error()
 }
 
 func (e *deafError) Unwrap() error { return e.err }
 
-// listen begins to listen, and returns the address to advertise. It may have to look up a name, until ctx ends.
+// listen begins to listen, and returns the address to advertise. Without a listener it returns none. It may have to
+// look up a name, until ctx ends.
 func (r *run) listen(ctx context.Context) (address string) {
 	d := r.config.Deathwatch
 	listener, err := d.Listener, error(nil)
@@ -121,7 +128,7 @@ func (r *run) listen(ctx context.Context) (address string) {
 	return address
 }
 
-// watch begins to answer connections, and makes the links possible that the engine asks for.
+// watch begins to answer connections, and prepares the links for which the engine will ask.
 func (r *run) watch() {
 	if r.answers != nil {
 		r.do(func() {
@@ -143,14 +150,15 @@ func (r *run) watch() {
 			in.Shows = engine.Refuses
 		case deathwatch.Other:
 			in.Shows = engine.Replies
-			in.Err = fmt.Errorf("at %s answers another incarnation, %s", found.Address, found.As)
+			in.Err = fmt.Errorf("another incarnation answers at %s: %s", found.Address, found.As)
 		}
 		r.inbox.put(arrival{input: in})
 	})
 }
 
-// endWatch closes all connections of the deathwatch. The seat is gone by now, or nobody renews it any more. It has a
-// goroutine of its own, because a user's listener may block when it is closed.
+// endWatch closes the listener and all connections of the deathwatch. By now the seat is gone, or nobody renews it:
+// before, the other workers would take the closed listener for a death. It has a goroutine of its own, because a
+// user's listener may block when it is closed.
 func (r *run) endWatch() {
 	if r.links != nil {
 		r.links.Close()

@@ -117,7 +117,7 @@
 // claim them under higher generations. If the silent worker was running, it ended its tenures
 // before the eviction, because it trusts its leases for only nine tenths of the lease time. If
 // it was paused, it ends them when it wakes up, and the table refuses what its handlers still
-// commit.
+// commit. With a [Deathwatch], a worker whose process was killed is evicted at once.
 //
 // Graceful shutdown. When the context of [Worker.Run] ends, the worker marks its seat as
 // leaving and continues to process. The next plan assigns its shards to others. They request
@@ -164,6 +164,7 @@
 //
 //	what happens                     noticed by                           what follows
 //	a process dies                   its peers, after the lease time      its seat is deleted; its shards are claimed at once
+//	a process is killed              its peers, at once by a deathwatch   as above
 //	a process is paused              its peers, and itself on waking up   the tenure ends with the cause expired; its commits are refused
 //	the store does not answer        the worker                           it serves for nine tenths of the lease time, then ends with unreachable
 //	a reply is lost                  the worker                           it sends the same bytes until they are answered

@@ -104,8 +104,9 @@ func shortOutage(t *testing.T, begin func(*storetest.Link)) {
 			a.Delay(100 * time.Millisecond)
 		}
 		calls := len(s.all())
-		for range 100 {
-			time.Sleep(2*ttl + beat/100)
+		moments := fixture.Fewer(100, 20)
+		for range moments {
+			time.Sleep(2*ttl + beat/time.Duration(moments))
 			for _, a := range s.actors {
 				begin(a.Link)
 			}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -51,8 +52,9 @@ func TestMixedLeaseTimes(t *testing.T) {
 		{long: 30 * time.Second, short: 3 * time.Second},
 	} {
 		t.Run(fmt.Sprintf("%v among %v, listings take %v", m.short, m.long, m.slow), func(t *testing.T) {
-			for at := range 10 { // the worker dies at ten different moments between two polls
-				m.dies = time.Duration(at) * m.short / 10
+			moments := fixture.Fewer(10, 3)
+			for at := range moments { // the worker dies at different moments between two polls
+				m.dies = time.Duration(at) * m.short / time.Duration(moments)
 				bubble(t, m.test)
 			}
 		})

@@ -49,7 +49,7 @@ const (
 	Wants     = "wants" // a set: generation, terms, shard; spaces between; then a tab and the owner
 	At        = "at"
 
-	Settled     = "settled"
+	Unsettled   = "unsettled"
 	Missing     = "missing"
 	News        = "news" // a set: kind, shard; a space between
 	NewsLeft    = "newsLeft"

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -95,39 +98,131 @@ func TestOnlyTheEndOfItsTimeRepeatsAFuzzTest(t *testing.T) {
 }
 
 func TestTargets(t *testing.T) {
-	got := targets("FuzzA\nFuzzB\nok  \tm/a\t0.1s\n?   \tm/b\t[no test files]\nok  \tm/c\t0.1s\nFuzzC\nok  \tm/d\t0.1s\n")
-	want := []target{{"m/a", "FuzzA"}, {"m/a", "FuzzB"}, {"m/d", "FuzzC"}}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v", got)
+	got, err := targets(io.Discard, "../../checkpoint")
+	if want := []target{{root + "/checkpoint", "FuzzDecimal"}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 
-// TestCalmPackages: there is no goroutine for the race detector to watch.
+// TestTogether: all steps end, and their output stays together.
+func TestTogether(t *testing.T) {
+	wrong, met := errors.New("wrong"), make(chan bool)
+	var out strings.Builder
+	s := together(
+		step{"a", func(out io.Writer) error { <-met; fmt.Fprintln(out, "from a"); return nil }},
+		step{"b", func(out io.Writer) error { met <- true; fmt.Fprintln(out, "from b"); return wrong }},
+	)
+	if err := s.do(&out); !errors.Is(err, wrong) || s.name != "a | b" || out.String() != "-- a\nfrom a\n-- b\nfrom b\n" {
+		t.Errorf("%s: %v\n%s", s.name, err, &out)
+	}
+}
+
+// TestCalmPackages: there is no goroutine for the race detector to watch, neither in the packages and their tests nor
+// in what they import.
 func TestCalmPackages(t *testing.T) {
+	tested := map[string]bool{}
+	args := []string{"list", "-deps", "-test", "-f", "{{if not .Standard}}{{.Dir}}{{end}}"}
 	for _, name := range calm {
-		files, err := filepath.Glob("../" + name + "/*.go")
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %d files, %v", name, len(files), err)
+		dir, err := filepath.Abs("../../" + name)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, file := range files {
-			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(parsed, func(n ast.Node) bool {
-				_, begins := n.(*ast.GoStmt)
-				if call, ok := n.(*ast.SelectorExpr); ok {
-					begins = call.Sel.Name == "Go" || call.Sel.Name == "AfterFunc" // of a WaitGroup, of time or context
-				}
-				if begins {
-					t.Errorf("%s begins a goroutine: its package belongs under the race detector", file)
-				}
-				return true
-			})
+		tested[dir] = true
+		args = append(args, root+"/"+name)
+	}
+	list, err := exec.Command("go", args...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := strings.Fields(string(list))
+	for dir := range tested {
+		if !slices.Contains(dirs, dir) {
+			t.Errorf("there is no package in %s", dir)
 		}
 	}
-	if !isCalm("example.com/m/internal/engine") || isCalm("example.com/m/engine") || isCalm("example.com/m/internal/judge") {
+	slices.Sort(dirs)
+	for _, dir := range slices.Compact(dirs) {
+		beginsNothing(t, dir, tested[dir])
+	}
+	if !isCalm(root+"/internal/engine") || isCalm(root+"/engine") || isCalm(root+"/internal/judge") {
 		t.Error("the calm packages are not recognized")
+	}
+}
+
+// beginsNothing checks that the code in a folder, or also its tests, begins no goroutine.
+func beginsNothing(t *testing.T, dir string, tests bool) {
+	t.Helper()
+	files, err := filepath.Glob(dir + "/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %d files, %v", dir, len(files), err)
+	}
+	for _, file := range files {
+		if !tests && strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		what, err := begins(src)
+		if what == "Parallel" && raced(dir) {
+			continue
+		}
+		if what != "" || err != nil {
+			t.Errorf("%s has %s, %v: a package with that belongs under the race detector", file, what, err)
+		}
+	}
+}
+
+// raced reports whether the tests in a folder that run side by side are few under the race detector. Those of
+// internal/mutants run other programs.
+func raced(dir string) bool {
+	return filepath.Base(dir) == path.Base(broken) || slices.ContainsFunc(sideBySide, func(args []string) bool {
+		return slices.ContainsFunc(args, func(arg string) bool { return path.Base(arg) == filepath.Base(dir) })
+	})
+}
+
+// begins returns what begins a goroutine in a file, or lets the standard library begin one.
+func begins(src []byte) (what string, err error) {
+	file, err := parser.ParseFile(token.NewFileSet(), "", src, parser.SkipObjectResolution)
+	if err != nil {
+		return "", err
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			what = "a go statement"
+		case *ast.SelectorExpr:
+			switch n.Sel.Name {
+			case "Go", "AfterFunc", "RunParallel": // of a WaitGroup, of time or context, of a benchmark
+				what = n.Sel.Name
+			case "Parallel": // of a test
+				what = cmp.Or(what, n.Sel.Name)
+			}
+		case *ast.ImportSpec:
+			if slices.Contains([]string{`"testing/synctest"`, `"net/http"`, `"net/http/httptest"`}, n.Path.Value) {
+				what = n.Path.Value
+			}
+		}
+		return true
+	})
+	return what, nil
+}
+
+func TestBegins(t *testing.T) {
+	for text, want := range map[string]string{
+		"func f() { go f() }":                       "a go statement",
+		"func f(w sync.WaitGroup) { w.Go(f) }":      "Go",
+		"func f() { time.AfterFunc(0, f) }":         "AfterFunc",
+		"func f(b *testing.B) { b.RunParallel(f) }": "RunParallel",
+		"func f(t *testing.T) { t.Parallel() }":     "Parallel",
+		"func f() { go f(); t.Parallel() }":         "a go statement",
+		`import "testing/synctest"`:                 `"testing/synctest"`,
+		"func f(t *testing.T) { t.Run(goes, f) }":   "",
+	} {
+		if what, err := begins([]byte("package p\n" + text)); what != want || err != nil {
+			t.Errorf("%s: %q, %v", text, what, err)
+		}
 	}
 }
 

@@ -2,7 +2,7 @@
 // repository:
 //
 //	go run ./internal/ci fast            what must pass for a pull request: up to six minutes
-//	go run ./internal/ci full            what must pass on main: less than an hour
+//	go run ./internal/ci full            what must pass on main: three quarters of an hour
 //	go run ./internal/ci nightly         the long runs: some hours
 //	go run ./internal/ci measure PKG…    the size of packages
 //

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -35,6 +37,27 @@ func perform(out io.Writer, steps []step) error {
 	}
 	fmt.Fprintf(out, "\n%s%6.0f s  all passed\n", took.String(), time.Since(began).Seconds())
 	return nil
+}
+
+// together returns a step that performs others at the same time: each leaves one of two cores idle. It prints their
+// output one after the other.
+func together(steps ...step) step {
+	var names []string
+	for _, s := range steps {
+		names = append(names, s.name)
+	}
+	return step{strings.Join(names, " | "), func(out io.Writer) error {
+		texts, errs := make([]strings.Builder, len(steps)), make([]error, len(steps))
+		var all sync.WaitGroup
+		for i, s := range steps {
+			all.Go(func() { errs[i] = s.do(&texts[i]) })
+		}
+		all.Wait()
+		for i, s := range steps {
+			fmt.Fprintf(out, "-- %s\n%s", s.name, &texts[i])
+		}
+		return errors.Join(errs...)
+	}}
 }
 
 // A command is a program with its arguments.

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,10 +22,18 @@ const (
 	govulncheck = "golang.org/x/vuln/cmd/govulncheck@v1.8.0"
 )
 
+// The path of the root module, and the folders of its largest neighbours.
+const (
+	root        = "github.com/shardlease/shardlease-go"
+	integration = "integration"
+	program     = "shardlease/cmd/shardlease"
+)
+
 // The packages of the long suites.
 const (
 	transitions = "./internal/storm"
 	interleaved = "./internal/explore"
+	engines     = "./internal/engine"
 	simulator   = "./internal/sim"
 	largeFleets = "./internal/scale"
 	broken      = "./internal/mutants"
@@ -32,10 +42,21 @@ const (
 	onDynamoDB  = "./integration/store"
 )
 
-// calm are the dearest packages that start no goroutine. The race detector makes them ten times slower and has
-// nothing to find, so only the nightly run uses it there. The simulator runs fleets side by side: six of them
-// show whether they share anything.
-var calm = []string{"engine", "explore", "mutants", "scale"}
+// calm are the dearest packages that start no goroutine, nor does what they import. The race detector makes them ten
+// times slower and has nothing to find, so only the nightly run uses it there. TestCalmPackages holds them to that.
+var calm = []string{
+	"internal/docs", "internal/engine", "internal/explore", "internal/imports", "internal/mutants", "internal/scale",
+	"internal/storm", "rebalance",
+}
+
+// sideBySide are the arguments of go test for a few of the tests, in calm packages and of the simulator, that run side by
+// side with t.Parallel. A few show whether they share anything.
+var sideBySide = [][]string{
+	{"-run", "TestRounds$", simulator, "-sim.rounds", "6"},
+	{"-run", "TestStorm$", transitions, "-storm.rounds", "2"},
+	{"-run", "TestEngines$", interleaved, "-explore.states", "50"},
+	{"-run", "TestPoisonIsQuarantined", engines},
+}
 
 // fast returns the steps that must pass for a pull request.
 func fast(modules []string) []step {
@@ -80,12 +101,23 @@ func inEach(name string, modules []string, do func(out io.Writer, dir string) er
 // full returns the steps that must pass on main.
 func full(modules []string) []step {
 	steps := append(checks(modules), vulnerabilities(modules))
-	for _, dir := range modules {
-		steps = append(steps, step{"race detector, shuffled: " + dir, func(out io.Writer) error { return raceModule(out, dir) }})
+	others := slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
+		return slices.Contains([]string{".", integration, program}, dir)
+	})
+	shuffled := func(name string, modules ...string) step {
+		return inEach("race detector, shuffled: "+name, modules, raceModule)
 	}
 	steps = append(steps,
-		step{"race detector: simulated fleets side by side", func(out io.Writer) error {
-			return race(out, ".", "-run", "TestRounds$", simulator, "-sim.rounds", "6")
+		shuffled("the root module", "."),
+		together(shuffled(program, program), shuffled("the small modules", others...)),
+		shuffled(integration, integration),
+		step{"race detector: simulated fleets and storms side by side", func(out io.Writer) error {
+			for _, args := range sideBySide {
+				if err := race(out, ".", args...); err != nil {
+					return err
+				}
+			}
+			return nil
 		}},
 		test("exploration, 150,000 states a story", only(`states|FAIL|ok`), 0,
 			transitions, "-run", "TestExplore", "-explore.states", "150000", "-v"),
@@ -101,10 +133,12 @@ func full(modules []string) []step {
 			histories, "-run", "TestHistories", "-history.ops", "20000", "-v"),
 		test("processes, 20 killed and 20 frozen", results, 15,
 			processes, "-run", "TestProcesses$", "-v", "-process.kills", "20", "-process.stops", "20", "-timeout", "20m"),
-		consumer("kinesis"), consumer("dynamodbstreams"),
+		test("processes with a deathwatch, 12 times killed", results, 8,
+			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "12", "-timeout", "20m"),
+		consumer("kinesis"), consumer("dynamodbstreams"), // one after the other: each uses more than half of two cores, in real time
 		test("mutants", only(`mutants killed|FAIL|^ok|does not`), 0, broken, "-mutants", "-v", "-timeout", "20m"),
 	)
-	return append(steps, fuzz("10s", modules))
+	return append(steps, fuzz("5s", modules))
 }
 
 // nightly returns the steps that take hours. Each night uses seeds of its own; a failure
@@ -116,7 +150,7 @@ func nightly(modules []string) []step {
 		{"race detector, shuffled: the calm packages and the simulator", func(out io.Writer) error {
 			args := []string{"-shuffle=on", "-timeout", "60m", simulator}
 			for _, name := range calm {
-				args = append(args, "./internal/"+name)
+				args = append(args, "./"+name)
 			}
 			return race(out, ".", args...)
 		}},
@@ -131,13 +165,17 @@ func nightly(modules []string) []step {
 		test("1,000 sessions, each for 10 leases by name", results, 12,
 			simulator, "-run", "TestSessions", "-sim.rounds", "3", "-sim.from", seed(1_000), "-sim.sessions", "1000", "-sim.leases", "10", "-sim.most", "3m", "-timeout", "60m", "-v"),
 		test("large fleets", results, 60, largeFleets, "-run", "TestScale$", "-scale", "-timeout", "2h", "-v"),
-		test("all workers sick for half an hour", results, 12, "./internal/engine", "-run", "TestAllSick", "-sick.for", "30m", "-v"),
+		test("all workers sick for half an hour", results, 12, engines, "-run", "TestAllSick", "-sick.for", "30m", "-v"),
 		test("storm, 1,000 seeds", results, 12,
 			transitions, "-run", "TestStorm$", "-storm.rounds", "1000", "-storm.seed", seed(1_000), "-v"),
 		test("storm on DynamoDB Local", results, 12,
 			onDynamoDB, "-run", "TestStorm$", "-storm.lost", "10000", "-storm.seed", seed(1_000), "-timeout", "90m", "-v"),
 		test("processes, 150 killed and 150 frozen", results, 15,
 			processes, "-run", "TestProcesses$", "-process.kills", "150", "-process.stops", "150", "-process.seed", seed(1), "-timeout", "60m", "-v"),
+		test("processes with a deathwatch, 100 times killed, T = 10 s", results, 8,
+			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "100", "-process.seed", seed(1), "-timeout", "60m"),
+		test("processes with a deathwatch, 100 times killed, T = 1 min", results, 8,
+			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "1m", "-process.deaths", "100", "-process.seed", seed(1), "-timeout", "90m"),
 		test("twelve processes for an hour", results, 15,
 			processes, "-run", "TestProcessesSoak", "-process.soak", "60m", "-process.ttl", "5s", "-timeout", "75m", "-v"),
 		fuzz("2m", modules),
@@ -168,32 +206,39 @@ func consumer(stream string) step {
 	}}
 }
 
-// raceModule tests a module with the race detector, without its calm packages and the simulator. Tests in real
-// time run alone, and their processes with a longer lease, because the detector makes everything
-// several times slower.
+// inRealTime are the packages of integration that measure time. Nothing runs beside them.
+var inRealTime = []string{"report", "workers"}
+
+// raceModule tests a module with the race detector, without its calm packages, the simulator, and a test that runs
+// go test, without the detector, for examples. The processes have a longer lease, because the detector makes
+// everything several times slower.
 func raceModule(out io.Writer, dir string) error {
 	list, err := inModule(dir, "go", "list", "./...").output(out)
 	if err != nil {
 		return err
 	}
-	rooms := []string{"-shuffle=on"}
-	inRealTime := path.Base(dir) == "integration"
-	if inRealTime {
-		rooms = append(rooms, "-p", "1")
-	}
+	rooms, alone := []string{"-shuffle=on", "-skip", "TestExamplesOnDynamoDB"}, []string{"-shuffle=on", "-p", "1"}
 	for pkg := range strings.Lines(list) {
-		if pkg = strings.TrimSpace(pkg); !isCalm(pkg) && path.Base(pkg) != "processes" && path.Base(pkg) != "sim" {
+		pkg = strings.TrimSpace(pkg)
+		switch name := path.Base(pkg); {
+		case isCalm(pkg), name == path.Base(simulator), name == path.Base(processes):
+		case dir == integration && slices.Contains(inRealTime, name):
+			alone = append(alone, pkg)
+		default:
 			rooms = append(rooms, pkg)
 		}
 	}
-	if err := race(out, dir, rooms...); err != nil || !inRealTime {
+	if err := race(out, dir, rooms...); err != nil || dir != integration {
+		return err
+	}
+	if err := race(out, dir, alone...); err != nil {
 		return err
 	}
 	return race(out, dir, "-shuffle=on", "./processes", "-process.ttl", "3s", "-timeout", "20m")
 }
 
 func isCalm(pkg string) bool {
-	return path.Base(path.Dir(pkg)) == "internal" && slices.Contains(calm, path.Base(pkg))
+	return slices.ContainsFunc(calm, func(name string) bool { return pkg == root+"/"+name })
 }
 
 // vulnerabilities checks whether the modules reach known vulnerabilities. It is not in
@@ -218,11 +263,11 @@ func fuzz(each string, modules []string) step {
 	return step{"fuzzing, " + each + " each", func(out io.Writer) error {
 		found := 0
 		for _, dir := range modules {
-			list, err := inModule(dir, "go", "test", "-list", "^Fuzz", "./...").output(out)
+			all, err := targets(out, dir)
 			if err != nil {
 				return err
 			}
-			for _, t := range targets(list) {
+			for _, t := range all {
 				found++
 				if err := t.fuzz(out, dir, each); err != nil {
 					return err
@@ -261,21 +306,30 @@ func outOfTime(name, text string) bool {
 	return failed && strings.HasPrefix(failure, "    context deadline exceeded\nFAIL\n")
 }
 
-// targets reads the output of go test -list, which prints the names of a package and then
-// the package.
-func targets(list string) (found []target) {
-	var names []string
+var fuzzTest = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
+
+// targets returns the fuzz tests of a module. It searches the source, because go test -list links the tests of
+// every package.
+func targets(out io.Writer, dir string) (found []target, err error) {
+	list, err := inModule(dir, "go", "list", "-f", "{{.ImportPath}} {{.Dir}}", "./...").output(out)
+	if err != nil {
+		return nil, err
+	}
 	for line := range strings.Lines(list) {
-		fields := strings.Fields(line)
-		switch {
-		case len(fields) > 0 && strings.HasPrefix(fields[0], "Fuzz"):
-			names = append(names, fields[0])
-		case len(fields) > 1:
-			for _, name := range names {
-				found = append(found, target{fields[1], name})
+		pkg, folder, _ := strings.Cut(strings.TrimSpace(line), " ")
+		files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			src, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
 			}
-			names = nil
+			for _, name := range fuzzTest.FindAllSubmatch(src, -1) {
+				found = append(found, target{pkg, string(name[1])})
+			}
 		}
 	}
-	return found
+	return found, nil
 }

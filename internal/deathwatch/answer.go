@@ -19,13 +19,13 @@ const (
 // answerOf returns the answer of an incarnation.
 func answerOf(incarnation string) []byte { return []byte(word + incarnation + "\n") }
 
-// parseAnswer returns the incarnation in an answer. The line must be the last thing in the answer,
-// because a server sends nothing after it.
+// parseAnswer returns the incarnation in an answer. Nothing may follow the line, because a server
+// sends nothing after it.
 func parseAnswer(answer []byte) (string, error) {
 	rest, found := bytes.CutPrefix(answer, []byte(word))
 	inc, ended := bytes.CutSuffix(rest, []byte("\n"))
 	if !found || !ended || !valid(string(inc)) {
-		return "", fmt.Errorf("no answer of a worker: %.40q", answer)
+		return "", fmt.Errorf("the answer is not that of a worker: %.40q", answer)
 	}
 	return string(inc), nil
 }
@@ -40,8 +40,8 @@ func valid(incarnation string) bool {
 	return 0 < len(incarnation) && len(incarnation) <= maxInc
 }
 
-// readAnswer reads up to the end of a line, and returns the incarnation. Every read counts, so that a
-// connection whose reads return nothing cannot keep the link in a loop.
+// readAnswer reads up to the end of a line, and returns the incarnation. The number of reads is
+// limited, so that a connection whose reads return nothing cannot keep the link in a loop.
 func readAnswer(conn net.Conn) (string, error) {
 	answer, n := make([]byte, maxAnswer), 0
 	for range maxAnswer {

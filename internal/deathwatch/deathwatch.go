@@ -15,8 +15,8 @@
 // full [Server] can end it. Silence proves nothing: a process that is paused, a machine that is
 // overloaded and a network that is cut are silent too.
 //
-// A refusal is about the worker only as far as the address is. The address must be an IP address
-// and a port of the worker's machine, as the watcher reaches it. A refusal proves nothing if
+// A refusal proves the death of the worker only if the address belongs to the worker: an IP address
+// and a port of its machine, as the watcher reaches it. A refusal proves nothing if
 //
 //   - a proxy, a load balancer or a service address stands in between: it refuses on its own behalf,
 //   - a firewall rejects the connection with an answer, instead of discarding it,
@@ -24,7 +24,7 @@
 //   - the worker lives, but its listener is closed: see [Server.Serve],
 //   - the worker runs on Windows, which also refuses a connection if too many wait to be accepted.
 //
-// A watcher that has once been [Confirmed] at an address knows that most of this does not apply.
+// If the outcome at an address has once been [Confirmed], most of these cases are excluded.
 //
 // # Invariants
 //
@@ -33,7 +33,7 @@
 //     connections it has: a full one accepts and closes, which is Silent.
 //   - Nothing that arrives is stored. A server never reads, and a link reads at most 128 bytes.
 //   - A quiet connection needs no timer. It needs a goroutine at the watcher, and none at the server.
-//   - A listener, a connection or a dialer that panics or calls runtime.Goexit is one that has failed.
+//   - If a listener, a connection or a dialer panics or calls runtime.Goexit, it has failed. That ends nothing else.
 //   - A connection that blocks when it is closed delays no caller of this package.
 package deathwatch
 
@@ -82,11 +82,11 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// hangUp closes a connection. It is not called under a lock, because closing may take time: a TLS
+// hangUp closes a connection. The caller holds no lock, because closing may take time: a TLS
 // connection sends a last message.
 func hangUp(conn net.Conn) { _ = guarded(conn.Close) }
 
-// keepAlive makes the kernel probe a quiet connection, with Go's default times, also if a listener
+// keepAlive makes the kernel probe a quiet connection, with Go's default times, even if a listener
 // or a dialer has turned that off. A machine that loses its power or its network closes nothing.
 // Without probes the read of a link would wait forever, and a server would keep the connection of a
 // watcher that is gone.

@@ -13,15 +13,15 @@ import (
 
 // Dialling, and what the errors of a dial show.
 //
-// Called by a link: elsewhere before a dial, dialEach for it, and refuses after it.
+// Called by a link: elsewhere before a dial, dialEach for the dial, and refuses after it.
 //
 // Invariant: a refusal is never reported for an address that names no machine, for a name that
-// cannot be looked up, or for a name of which one address has not refused.
+// cannot be looked up, or for a name if one of its addresses has not refused.
 
 var errNoAddress = errors.New("the name has no address")
 
 // refuses reports whether the error of a dialer shows that the address refuses connections. A
-// server of names that refuses shows nothing about the address.
+// name server that refuses shows nothing about the address.
 func refuses(err error) (refused bool) {
 	_ = guarded(func() error { // an error of a user's dialer may panic when it is asked
 		_, name := errors.AsType[*net.DNSError](err)
@@ -31,8 +31,8 @@ func refuses(err error) (refused bool) {
 	return refused
 }
 
-// elsewhere returns an error for an address that means the machine of the watcher, on whatever
-// machine it is read.
+// elsewhere returns an error for an address that names no machine: a dial to it would reach the
+// watcher's own machine.
 func elsewhere(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -40,7 +40,7 @@ func elsewhere(address string) error {
 	}
 	ip, _ := netip.ParseAddr(host)
 	if host == "" || ip.IsValid() && ip.Unmap().IsUnspecified() {
-		return fmt.Errorf("address %q is no address of a peer: it names no machine", address)
+		return fmt.Errorf("address %q names no machine", address)
 	}
 	return nil
 }

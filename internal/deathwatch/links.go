@@ -17,11 +17,11 @@ import (
 //	  pausing: 20 ms, and twice as long each time, up to 30 s → dialling
 //	           (up to 1 s if the peer was confirmed)
 //
-// Called by the owner of the Links: Watch, Drop and Close. They call no report, and wait for one that
-// is under way. They wait for nothing else: a user's connection may block when it is closed, so it is
-// closed on a goroutine of its own.
+// Called by the owner of the Links: Watch, Drop and Close. They report nothing themselves, and wait
+// until a report that is under way has returned. They wait for nothing else: a user's connection may
+// block when it is closed, so it is closed on a goroutine of its own.
 //
-// Invariant: each attempt is reported once, when it has shown something. The end of a connection is
+// Invariant: each attempt is reported once, when its outcome is known. The end of a connection is
 // not reported.
 
 const (
@@ -70,8 +70,8 @@ type link struct {
 	conn      net.Conn // the connection; nil: none
 }
 
-// NewLinks returns links that dial with dial; nil: with a net.Dialer. The function start runs its
-// argument on a goroutine; the caller waits for these, after Close.
+// NewLinks returns links that connect with dial, or with a net.Dialer if dial is nil. The function
+// start runs its argument on a goroutine; the caller waits for these goroutines after Close.
 //
 // The function report is called on the goroutine of a link. It must return soon. It must neither
 // call Watch, Drop or Close nor wait for a goroutine that does: these wait for a report that is
@@ -86,7 +86,7 @@ func NewLinks(dial Dialer, start func(func()), report func(Result)) *Links {
 }
 
 // Watch begins to watch a peer, which is an incarnation, at an address. If the peer is already
-// watched at another address, that link ends. A peer that is watched at this address stays so.
+// watched at another address, that link ends. If it is already watched at this address, nothing changes.
 //
 // An address without a host, or with the unspecified one, as in "[::]:7070", is never dialled: it
 // means the watcher's own machine, whose refusal says nothing about the peer. A loopback address
@@ -178,9 +178,9 @@ func (l *Links) run(k *link) {
 			pause = firstPause
 			continue
 		}
-		// A connection that has ended soon is followed by a pause too. Otherwise more watchers than
-		// a server keeps connections would push out each other without end. It is short: a hostile client
-		// may push out all others, and the death of the peer shows with the next dial.
+		// A connection that has ended soon is followed by a pause too. Otherwise, if a server had more
+		// watchers than it keeps connections, they would push each other out without end. The pause is
+		// short, because a hostile client may push out all others: the next dial shows whether the peer is dead.
 		if conn != nil {
 			pause = min(pause, busyPause)
 		}
@@ -253,7 +253,7 @@ func (l *Links) connect(k *link) (conn net.Conn, err error) {
 		err = errors.New("the dialer returned no connection")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("dial: %w", err)
+		return nil, fmt.Errorf("no connection: %w", err)
 	}
 	l.mu.Lock()
 	ended := k.ended
@@ -298,7 +298,7 @@ func (l *Links) begin(k *link) bool {
 	return true
 }
 
-// ask reads the answer of a peer within its time. After it, the connection has no time limit.
+// ask reads the answer of a peer within readTime. From then on the connection has no time limit.
 func ask(conn net.Conn) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(readTime)); err != nil {
 		return "", err
@@ -311,7 +311,7 @@ func ask(conn net.Conn) (string, error) {
 	return as, conn.SetDeadline(time.Time{})
 }
 
-// wait waits until a connection ends or sends anything, and returns how long that took.
+// wait waits until a connection ends or the peer sends anything, and returns how long that took.
 func wait(conn net.Conn) time.Duration {
 	began := time.Now()
 	_ = guarded(func() error {

@@ -31,9 +31,9 @@ const (
 
 // A Server answers each connection with the incarnation of its worker, and with nothing else.
 //
-// A connection is first being answered, on a goroutine of its own that ends within a second. Then
-// it is kept, without a goroutine. Nobody is authenticated, so both are limited: what a client sends
-// is never read, and the oldest kept connection is closed for a new one. A peer whose connection was
+// A goroutine answers a connection and ends within a second. Then the connection is kept, without a
+// goroutine. The server authenticates nobody, so it limits the number of both kinds of connections.
+// It reads nothing, and closes the oldest kept connection for a new one. A peer whose connection was
 // closed dials again. So a hostile client can hide a worker from its peers for a while, but it
 // cannot make them believe that the worker is dead.
 type Server struct {
@@ -49,8 +49,8 @@ type Server struct {
 	kept        []net.Conn          // the connections after their answer, the oldest first
 }
 
-// A visit is a connection that is being answered. A connection itself is no key of a map, because a
-// user's may be of a type that cannot be compared.
+// A visit is a connection that is being answered. A connection itself cannot be the key of a map,
+// because a user's listener may return a type that cannot be compared.
 type visit struct{ conn net.Conn }
 
 // NewServer returns a server that has the listener. The server answers nothing until Answer is
@@ -62,10 +62,10 @@ func NewServer(l net.Listener) *Server {
 // Serve accepts connections until Close is called, and then returns nil, or until the listener fails
 // for good, and then returns the error. Errors that call themselves temporary, such as too many open
 // files, are retried. The function start runs its argument on a goroutine; the caller waits for
-// these, after Close.
+// these goroutines after Close.
 //
-// If the listener has failed, the kept connections stay open, and the listener is not closed: as long
-// as it is open, the kernel does not refuse connections on behalf of a worker that lives. If somebody
+// If the listener has failed, Serve closes neither the kept connections nor the listener: as long as
+// the listener is open, the kernel does not refuse connections to a worker that lives. If somebody
 // else has closed it, peers that dial from then on are refused, although the worker lives. So a
 // worker whose Serve returns an error must not be watched any longer: it withdraws its address, or
 // ends its incarnation.
@@ -97,7 +97,7 @@ func (s *Server) Serve(start func(func())) error {
 }
 
 // accept returns the next connection. A listener that returns neither a connection nor an error has
-// failed for good: to ask it again could be an endless loop.
+// failed for good: another call of Accept could begin an endless loop.
 func (s *Server) accept() (conn net.Conn, err error) {
 	err = guarded(func() (err error) {
 		conn, err = s.listener.Accept()
@@ -213,7 +213,7 @@ func (s *Server) Answer(incarnation string) {
 	s.answered, s.kept = incarnation, nil
 }
 
-// Close closes the listener and then all connections, so that peers that dial again are refused. Serve
+// Close closes the listener first and then all connections, so peers that dial again are refused. Serve
 // and all goroutines of the server return soon after. Close waits for the listener to be closed, and for
 // nothing else.
 func (s *Server) Close() {

@@ -322,7 +322,7 @@ func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration
 			dead = proofs.of(of.seat.Incarnation)
 		}
 		if of.proof = nil; dead != nil {
-			of.proof = dead.err
+			of.proof = dead.proof()
 			at = min(at, dead.proven.Add(proof))
 		}
 		switch mine := slices.Contains(former, of.seat.Incarnation); {

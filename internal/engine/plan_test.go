@@ -881,6 +881,24 @@ func TestPlansWithAnUnreadableSeat(t *testing.T) {
 	}
 }
 
+// TestWorkerGetsItsShareWhenItsSeatIsMended: a worker dies while nobody can read the seat of another, which gets nothing
+// of what the dead one had. When the seat can be read again, a plan gives that worker its share.
+func TestWorkerGetsItsShareWhenItsSeatIsMended(t *testing.T) {
+	for _, workers := range []int{3, 12} {
+		f := newFleet(t, 4*workers, workers, rebalance.Eager)
+		of := f.up()[0]
+		f.table.Unreadable = map[lease.Key]bool{f.seat(of).Key(): true}
+		f.Run(leaseTime)
+		f.up()[workers-1].kill()
+		f.until(time.Minute, f.held)
+		if f.Run(leaseTime); len(of.Handlers) > 4 {
+			t.Errorf("%d workers: it got more although nobody can read its seat: %v", workers, f.counts())
+		}
+		f.table.Unreadable = nil
+		f.until(2*leaseTime, f.even)
+	}
+}
+
 // TestUnreadableSeatKeepsItsLimit: a worker that is alone and cannot read its own seat holds no more than MaxShards.
 func TestUnreadableSeatKeepsItsLimit(t *testing.T) {
 	f := newFleet(t, 4, 0, rebalance.Eager)

@@ -19,27 +19,27 @@ import (
 // proves a death only if the address has answered as this worker before, and now refuses connections or
 // answers as another incarnation. Everything else proves nothing: a closed connection, silence, an error.
 //
-// Called by the fleet: proven, for ranks and owners; and by the spine: adjust after each change of the
-// peers, linked with each attempt, keep in each step.
+// Called by the fleet and the peers: of and any; and by the spine: adjust after each change of the peers, linked
+// with each attempt, keep in each step.
 //
 // Invariant: a proof is advice to evict early. The eviction is the same conditional deletion as after the
 // lease time, so no promise depends on whether the proof is right.
-// Invariant: no worker is evicted on a proof that is older than a heartbeat interval, for example because this worker
-// was paused. The next attempt to reach the address renews the proof, or ends it.
-// Invariant: an address is believed only after it has answered as the worker whose seat names it. A forged
-// address can therefore cost nobody a seat but the worker that publishes it.
+// Invariant: nobody is evicted on a proof that is older than a heartbeat interval, for example because this worker
+// was paused. The next attempt to reach the address renews the proof or ends it.
+// Invariant: an address proves nothing before it has answered as the worker whose seat names it. So a forged
+// address can cost only the worker that publishes it its seat.
 
 const (
-	paceProven = 100 * time.Millisecond // between the watchers that may evict a worker whose death is proven
+	paceProven = 100 * time.Millisecond // from one watcher to the next until it evicts a worker whose death is proven
 	apartProof = 250 * time.Millisecond // between two plans after such an eviction
 	proofFor   = time.Second            // a proof counts for so long, or for a heartbeat interval if that is longer
-	hideFor    = 10                     // for so many lease times a worker hides its address after an eviction by mistake
+	hideFor    = 10                     // how many lease times a worker hides its address after an eviction by mistake
 )
 
 // Proofs are this worker's connections to its peers, sorted by incarnation.
 type proofs struct {
 	links []link
-	at    order   // the step in which the peers changed that the links are adjusted to
+	at    order   // the step of the last change of the peers to which the links were adjusted
 	scan  Instant // when to check next which peers cannot be reached
 }
 
@@ -68,14 +68,14 @@ func (p *proofs) of(inc lease.Incarnation) *link {
 	return nil
 }
 
-// any reports whether a peer is proven to be dead whose seat this worker still knows.
+// any reports whether the death of a peer is proven. As far as this worker knows, that peer still has its seat.
 func (p *proofs) any() bool {
 	return slices.ContainsFunc(p.links, func(l link) bool { return l.proven > 0 })
 }
 
-// adjust makes one link to each peer whose seat has an address, and ends the others. none: this worker has no
-// rank among the watchers, and keeps no links. A worker that has lost its seat keeps its links until it has
-// listed the seats again.
+// adjust makes one link to each peer whose seat has an address, and ends all other links. If none is true, this
+// worker is no watcher and keeps no links. A worker that has lost its seat keeps its links until it has listed the
+// seats again.
 func (p *proofs) adjust(t *turn, of *peers, former []lease.Incarnation, none bool) {
 	all := of.all
 	switch {
@@ -144,7 +144,7 @@ func (p *proofs) linked(t *turn, in Linked) (proven bool) {
 	return true
 }
 
-// keep reports the peers that have not been reached for a lease time.
+// keep reports the peers that have not answered for a lease time.
 func (p *proofs) keep(t *turn, of *peers, unwatched *fault) {
 	if len(p.links) == 0 && !unwatched.on || t.before(p.scan) {
 		return
@@ -178,11 +178,11 @@ type unreachableError struct {
 }
 
 func (e *unreachableError) Error() string {
-	others := ""
+	all := ""
 	if e.count > 1 {
-		others = fmt.Sprintf(" (and %d others)", e.count-1)
+		all = fmt.Sprintf(" (one of %d such workers)", e.count)
 	}
-	text := fmt.Sprintf("worker %q%s does not answer at its address %s: only its lease time will show its death", e.name, others, e.address)
+	text := fmt.Sprintf("worker %q%s does not answer at %s, so its death is noticed only after its lease time", e.name, all, e.address)
 	if e.err != nil {
 		text += ": " + e.err.Error()
 	}
@@ -191,9 +191,13 @@ func (e *unreachableError) Error() string {
 
 func (e *unreachableError) Unwrap() error { return e.err }
 
+// proof returns the proof of the peer's death, for the event of its eviction.
+func (l *link) proof() error { return fmt.Errorf("death proven: %w", l.err) }
+
 // A misjudgedError says that this worker was evicted although its lease was valid.
 type misjudgedError struct{ address string }
 
 func (e *misjudgedError) Error() string {
-	return fmt.Sprintf("the seat was deleted although its lease was valid: by hand, or because a connection to %s seemed to prove this worker's death", e.address)
+	return fmt.Sprintf("this worker was evicted although its lease was valid: by an operator, or because %s "+
+		"refused a connection or answered as another worker", e.address)
 }

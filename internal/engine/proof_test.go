@@ -412,7 +412,7 @@ func TestReasonOfAProof(t *testing.T) {
 				}
 			}
 		}
-		if told := a.of(event.PeerEvicted); told[0].Err != proof {
+		if told := a.of(event.PeerEvicted); !errors.Is(told[0].Err, proof) {
 			t.Errorf("%d: reported: %v", later, told)
 		}
 	}

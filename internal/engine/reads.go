@@ -164,12 +164,12 @@ func (l *reads) fails() bool {
 // The audit of a large fleet reads auditPage rows with one request, and then rests for auditPause. Rows have
 // at most about a kilobyte, so these are at most 50 read units a second. An audit of more than wholeMinute rows
 // would take longer than the default of AuditEvery at that pace. It need not hurry: it rests longer, and reads
-// 30 units a second. Shorter pages would cost more, because each bucket is asked for its share of a page, and
+// 20 units a second. Shorter pages would cost more, because each bucket is asked for its share of a page, and
 // often for more.
 const (
 	auditPage   = 2000
 	auditPause  = 5 * time.Second
-	longAudit   = 8 * time.Second
+	longAudit   = 12 * time.Second
 	wholeMinute = 12 * auditPage
 )
 

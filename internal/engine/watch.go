@@ -328,6 +328,9 @@ func inputs(seats []lease.Seat, wished string, revision int64) string {
 		text(strconv.FormatBool(s.Missing == revision && revision != 0))
 		text(strconv.FormatBool(s.Health.Unwell != ""))
 		text(strconv.FormatBool(s.Health.Trial))
+		if s.TTL == 0 { // it cannot be read: its worker gets its share when it can
+			text("unreadable")
+		}
 	}
 	text(wished)
 	return strconv.FormatUint(h.Sum64(), 16)

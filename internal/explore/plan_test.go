@@ -120,7 +120,7 @@ func TestDeathwatch(t *testing.T) {
 			t.Run(mode.String()+": "+s.Name, func(t *testing.T) {
 				t.Parallel()
 				s.Mode, s.Goal, s.Watchful, s.For = mode, true, true, 12*time.Second
-				r, err := explore.Explore(s, *states/8)
+				r, err := explore.Explore(s, *states/16)
 				if err != nil {
 					t.Fatal(err)
 				}

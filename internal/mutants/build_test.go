@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // variable is the environment variable with the number of the mutant that a test program runs.
@@ -83,15 +84,12 @@ func build(t *testing.T, all []mutant) programs {
 	return built
 }
 
-// run runs the test of a mutant, on the code with that mutant or, for the number 0, on the
-// unharmed code. The latter may take its time on a busy machine; some mutants loop forever.
-func (p programs) run(m mutant, number int) (string, error) {
-	limit := "30s"
-	if number == 0 {
-		limit = "3m"
-	}
-	cmd := exec.Command(p[m.pkg], "-test.v", "-test.timeout="+limit, "-test.run", "^"+strings.ReplaceAll(m.test, "/", "$/^")+"$")
-	cmd.Dir = filepath.Join(root, m.pkg)
+// run runs tests of a package on the code with one mutant, or, for the number 0, on the unharmed
+// code. It stops after the first failure.
+func (p programs) run(pkg, tests string, number int, limit time.Duration) (string, error) {
+	cmd := exec.Command(p[pkg], "-test.v", "-test.failfast", "-test.timeout="+limit.String(),
+		"-test.run", "^("+strings.ReplaceAll(tests, "/", ")$/^(")+")$")
+	cmd.Dir = filepath.Join(root, pkg)
 	cmd.Env = append(os.Environ(), variable+"="+strconv.Itoa(number))
 	out, err := cmd.CombinedOutput()
 	return string(out), err

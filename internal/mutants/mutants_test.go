@@ -4,11 +4,13 @@ import (
 	"flag"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
-var run = flag.Bool("mutants", false, "apply every mutant and run the test that must fail (six minutes)")
+var run = flag.Bool("mutants", false, "apply every mutant and run the test that must fail (four minutes)")
 
 // A mutant makes one edit of one function.
 type mutant struct {
@@ -62,7 +64,8 @@ func TestMutants(t *testing.T) {
 	}
 	all := all()
 	programs := build(t, all)
-	if !t.Run("unharmed", func(t *testing.T) { programs.unharmed(t, all) }) {
+	took := map[single]time.Duration{}
+	if !t.Run("unharmed", func(t *testing.T) { programs.unharmed(t, all, took) }) {
 		return
 	}
 	var killed atomic.Int32
@@ -70,7 +73,7 @@ func TestMutants(t *testing.T) {
 		for i, m := range all {
 			t.Run(m.rule, func(t *testing.T) {
 				t.Parallel()
-				out, err := programs.run(m, i+1)
+				out, err := programs.run(m.pkg, m.test, i+1, m.limit(took))
 				failed := func(sign string) bool { return strings.Contains(out, sign) }
 				switch {
 				case err == nil:
@@ -87,22 +90,47 @@ func TestMutants(t *testing.T) {
 	t.Logf("%d/%d mutants killed", killed.Load(), len(all))
 }
 
-// unharmed runs the tests on the unharmed code: a test that fails anyway, or does not exist,
-// would kill every mutant.
-func (p programs) unharmed(t *testing.T, all []mutant) {
-	type one struct{ pkg, test string }
-	begun := map[one]bool{}
+// A single is one test of a package.
+type single struct{ pkg, test string }
+
+func (m mutant) singles() (all []single) {
+	for test := range strings.SplitSeq(m.test, "|") {
+		all = append(all, single{m.pkg, test})
+	}
+	return all
+}
+
+// limit returns how long the tests of the mutant may take. Some mutants loop forever. The limit is far above
+// what the unharmed code takes on the same machine, because the end of that time counts as a failure.
+func (m mutant) limit(took map[single]time.Duration) time.Duration {
+	limit := 5 * time.Second
+	for _, s := range m.singles() {
+		limit += 5 * took[s]
+	}
+	return limit
+}
+
+// unharmed runs each test on the unharmed code: a test that fails anyway, or does not exist,
+// would kill every mutant. It notes how long each test takes.
+func (p programs) unharmed(t *testing.T, all []mutant, took map[single]time.Duration) {
+	var mu sync.Mutex
+	begun := map[single]bool{}
 	for _, m := range all {
-		if test := (one{m.pkg, m.test}); !begun[test] {
-			begun[test] = true
-			t.Run(m.test, func(t *testing.T) {
+		for _, s := range m.singles() {
+			if begun[s] {
+				continue
+			}
+			begun[s] = true
+			t.Run(s.test, func(t *testing.T) {
 				t.Parallel()
-				out, err := p.run(m, 0)
-				for test := range strings.SplitSeq(m.test, "|") {
-					if err != nil || !strings.Contains(out, "--- PASS: "+test) {
-						t.Errorf("%s in %s does not pass by itself: %v\n%s", test, m.pkg, err, out)
-					}
+				from := time.Now()
+				out, err := p.run(s.pkg, s.test, 0, 3*time.Minute)
+				if err != nil || !strings.Contains(out, "--- PASS: "+s.test) {
+					t.Errorf("%s in %s does not pass by itself: %v\n%s", s.test, s.pkg, err, out)
 				}
+				mu.Lock()
+				defer mu.Unlock()
+				took[s] = time.Since(from)
 			})
 		}
 	}

@@ -26,7 +26,7 @@ func proofMutants() []mutant {
 		{"plans after proven deaths follow each other soon", "internal/engine.Engine.seatSettled",
 			cut("watch.again"), inEngine, "TestDeathsOneByOne"},
 		{"an eviction says what has proven the death", "internal/engine.peers.evict",
-			cut("of.proof = dead.err"), inEngine, "TestProvenDeaths"},
+			cut("of.proof = dead.proof()"), inEngine, "TestProvenDeaths"},
 		{"an eviction does not say what came after its proof", "internal/engine.proofs.linked",
 			never("l.proven > 0"), inEngine, "TestReasonOfAProof"},
 		{"nobody is evicted on an old proof", "internal/engine.proofs.lapse",

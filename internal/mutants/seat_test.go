@@ -38,7 +38,7 @@ func seatMutants() []mutant {
 		{"expiry takes a whole lease time, in every interleaving", "internal/engine.peers.evict",
 			swap(`patience + reserve`, `of.seat.TTL/4`), inExplorer, "TestCrashesAreExplored"},
 		{"a seat belongs to an incarnation and not to a name", "internal/engine.seat.create",
-			swap(`lease.Incarnation(s.ID)`, `lease.Incarnation("i" + t.cfg.Name + string(s.ID[:0]))`), inSim, "TestScenarios"},
+			swap(`lease.Incarnation(s.ID)`, `lease.Incarnation("i" + t.cfg.Name + string(s.ID[:0]))`), inSim, "TestScenarios/lost/eager"},
 		{"a seat shows since when its worker has it", "internal/engine.seat.create",
 			swap(`s.At`, `t.now.Wall.Add(-time.Duration(t.now.Mono))`), inWorker, "TestSeatDescribesItsWorker"},
 		{"a worker without a backoff says so", "internal/engine.seat.create",

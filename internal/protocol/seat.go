@@ -56,7 +56,7 @@ func EvictSpoilt(seat lease.Key, id lease.WriteID) (lease.Write, error) {
 // said returns what a worker says as a seat can store it. A worker must not lose its seat because
 // of a text or a number of news that is too long: it says the first news, and counts the others.
 func said(s lease.Says) lease.Says {
-	s.Wants = byShard(s.Wants)
+	s.Wants, s.Settled = byShard(s.Wants), s.Settled && s.Revision != 0
 	h := &s.Health
 	h.Unwell, h.UnwellSince, h.SilentSince = attr.Shortened(printable(h.Unwell), lease.MaxName), wall(h.UnwellSince), wall(h.SilentSince)
 	if len(s.News) == 0 {

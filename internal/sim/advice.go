@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -180,8 +181,10 @@ func (j *judge) judgeAdvice(w lease.Write, by virtual.Sender) {
 		j.w.snared(by, next.Open)
 	case lease.Target:
 		revision = next.Revision
+		j.planted[w.Key()] = by == (virtual.Sender{})
 		j.w.snared(by, true)
 	default:
+		j.planted[w.Key()] = false
 		j.unadvised(w.Key()) // a late twin of its creation may come
 		return
 	}
@@ -190,6 +193,10 @@ func (j *judge) judgeAdvice(w lease.Write, by virtual.Sender) {
 	}
 	j.revisions[w.Key()] = max(revision, j.revisions[w.Key()])
 }
+
+// misled reports whether the adversary's targets still stand. The fleet rests all the same, until a plan is made for
+// another reason. That plan is made from them, so it may move more shards than that reason needs.
+func (j *judge) misled() bool { return slices.Contains(slices.Collect(maps.Values(j.planted)), true) }
 
 // snared stops a planner whose write has just been stored, if it is time for that.
 func (w *world) snared(by virtual.Sender, open bool) {

@@ -97,6 +97,7 @@ func (w *world) restore() {
 	}
 	j.promises.Restored(rows)
 	clear(j.revisions)
+	clear(j.planted) // no worker has the incarnation that it had in the snapshot
 }
 
 // skew sets every wall clock, the operator's too, up to d ahead, and not as much behind

@@ -29,7 +29,8 @@ type judge struct {
 	// revisions are the highest of the plan and of each page of a target that a worker has written
 	// and the adversary has not touched since.
 	revisions map[lease.Key]int64
-	restored  time.Duration // when the table last went back; 0: never
+	planted   map[lease.Key]bool // pages of targets as the adversary has written them
+	restored  time.Duration      // when the table last went back; 0: never
 	adopted   time.Duration
 	moves     []string // since calm
 }
@@ -61,6 +62,7 @@ func newJudge(w *world) *judge {
 		w: w, promises: promises.New(checkpoint.Decimal), base: map[engine.Tenure]int64{}, accepted: map[engine.Tenure]int64{},
 		ended: map[engine.Tenure]ending{}, started: map[engine.Tenure]bool{}, handlers: map[engine.Tenure]*handler{},
 		seats: map[lease.Incarnation]*sitting{}, wants: map[wish]time.Duration{}, revisions: map[lease.Key]int64{},
+		planted: map[lease.Key]bool{},
 	}
 }
 

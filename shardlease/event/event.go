@@ -48,8 +48,8 @@ const (
 	Unlisted                    // the source has ceased to list shards that are not finished; one worker reports it
 	Unwell                      // the handlers of this worker fail: it gets no shards, except for trials
 	PlanStale                   // no plan is complete although one is needed: shards may stay without an owner
-	Unwatched                   // Config.Deathwatch does not work between this worker and others: only lease times show these deaths
-	Misjudged                   // this worker was evicted while its lease was valid: for ten lease times its seat shows no address
+	Unwatched                   // some workers do not answer at their addresses, or the listener of Config.Deathwatch has failed
+	Misjudged                   // this worker was evicted while its lease was valid: its seat shows no address for ten lease times
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
 	// or returned an answer that cannot be used. Err is a *shardlease.HookError. If a store or
@@ -129,8 +129,9 @@ type Event struct {
 	// Then Overlap is longer than reported, and the error of the handler is not known.
 	Running bool
 
-	// Err is what went wrong. In an Ended it includes the error of the handler. Err is nil if
-	// the table refused a write because of a planned move: that is part of the move.
+	// Err is what went wrong. In an Ended it includes the error of the handler. In a PeerEvicted it
+	// is the proof of a deathwatch, and nil if the lease time has passed. Err is nil if the table
+	// refused a write because of a planned move: that is part of the move.
 	Err error
 	// Dropped is how many events were dropped since the last one that was delivered,
 	// because Observe or Logger was too slow.

@@ -133,7 +133,7 @@
 //   - trust: the time for which a worker relies on its own leases, nine tenths of the lease
 //     time after it sent the last confirmed heartbeat.
 //   - evict: to delete the seat of a worker whose heartbeat counter has stood still for the
-//     lease time. An operator can evict any worker.
+//     lease time, or whose death a deathwatch has proven. An operator can evict any worker.
 //   - expire: a lease expires when its owner is evicted.
 //   - poll: to read the seats, or the plan alone, once per heartbeat interval. While one of its
 //     shards moves, a worker reads the seats and the rows of these shards every 120 to 250 ms

@@ -287,6 +287,34 @@ func fullSeat() lease.Seat {
 	}
 }
 
+// TestSettledSeatIsShort: an attribute that almost all seats of a large fleet would have is left out, because it
+// would make every listing of the seats more expensive.
+func TestSettledSeatIsShort(t *testing.T) {
+	usual := fullSeat()
+	usual.Handoff = "cooperative"
+	moving, waits, session := usual, usual, usual
+	moving.Settled, waits.Settled, waits.Revision, session.Handoff = false, false, 0, ""
+	for name, of := range map[string]struct {
+		seat    lease.Seat
+		settled any
+		handoff any
+	}{
+		"settled": {usual, nil, nil}, "it moves shards": {moving, true, nil}, "no revision": {waits, nil, nil}, "a session": {session, nil, "none"},
+	} {
+		item := lease.Encode(of.seat)
+		if item[attr.Unsettled] != of.settled || item[attr.Handoff] != of.handoff {
+			t.Errorf("%s: unsettled %v, handoff %v", name, item[attr.Unsettled], item[attr.Handoff])
+		}
+		if again, err := lease.Decode(item); err != nil || !reflect.DeepEqual(again, lease.Record(of.seat)) {
+			t.Errorf("%s: %v is read as %v, %v", name, of.seat, again, err)
+		}
+	}
+	session.Handoff = "none"
+	if session.Validate() == nil {
+		t.Error("a strategy that would be read as no strategy is valid")
+	}
+}
+
 // TestUnreadableNewsAreIgnored: the seat of a live worker stays readable, and a kind of news of a
 // newer version is kept.
 func TestUnreadableNewsAreIgnored(t *testing.T) {
@@ -397,7 +425,7 @@ func FuzzDecode(f *testing.F) {
 			attr.Parents: []string{element}, attr.Last: last, attr.Past: past, attr.Finished: flag,
 			attr.Position: past, attr.State: state, attr.CheckpointGeneration: n, attr.CheckpointAt: m,
 			attr.Beat: n, attr.Name: owner, attr.TTL: m, attr.Wants: []string{element}, attr.Leaving: flag,
-			attr.Revision: n, attr.Missing: n, attr.Settled: flag, attr.News: []string{element, owner}, attr.NewsLeft: n,
+			attr.Revision: n, attr.Missing: n, attr.Unsettled: flag, attr.News: []string{element, owner}, attr.NewsLeft: n,
 			attr.Unwell: past, attr.UnwellSince: m, attr.Trial: flag, attr.Silent: n, attr.SilentSince: m, attr.NoSource: flag,
 			attr.Address: past, attr.Build: owner, attr.Since: m, attr.Handoff: owner, attr.Backoff: m,
 			attr.Hold: state, attr.Give: state, attr.Pages: n, attr.Wishes: []string{element},

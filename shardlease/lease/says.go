@@ -20,7 +20,7 @@ type Says struct {
 	Freed int64
 
 	Revision int64 // the newest revision of the plan that the worker knows; 0: none
-	Settled  bool  // the worker holds what its target of this revision says; for people
+	Settled  bool  // the worker holds what its target of this revision says; for people, and only with a revision
 	// Missing is the complete revision of which the worker found no target of its own. It counts
 	// while it is the revision of the plan: then the planner makes the targets again from the
 	// lease rows. 0: none is missing.
@@ -158,7 +158,8 @@ func (s Says) encode(put func(string, any)) {
 	put(attr.Freed, s.Freed)
 	put(attr.Wants, texts(s.Wants))
 	put(attr.Revision, s.Revision)
-	put(attr.Settled, s.Settled)
+	// Most seats are settled all the time, and an attribute of all seats makes every listing more expensive.
+	put(attr.Unsettled, !s.Settled && s.Revision != 0)
 	put(attr.Missing, s.Missing)
 	put(attr.News, texts(s.News))
 	put(attr.NewsLeft, s.NewsLeft)
@@ -180,9 +181,10 @@ func texts[T fmt.Stringer](list []T) []string {
 }
 
 func (in *reader) says() Says {
+	revision := in.number(attr.Revision)
 	return Says{
 		Leaving: in.flag(attr.Leaving), Freed: in.number(attr.Freed), Wants: in.wants(),
-		Revision: in.number(attr.Revision), Settled: in.flag(attr.Settled), Missing: in.number(attr.Missing),
+		Revision: revision, Settled: !in.flag(attr.Unsettled) && revision != 0, Missing: in.number(attr.Missing),
 		News: in.news(), NewsLeft: in.number(attr.NewsLeft),
 		Health: Health{
 			Unwell: in.text(attr.Unwell), UnwellSince: in.time(attr.UnwellSince), Trial: in.flag(attr.Trial),

@@ -78,6 +78,9 @@ func (s Seat) Validate() error {
 	if s.Backoff > rebalance.MaxDuration {
 		errs = append(errs, invalid("backoff", fmt.Sprintf("must be at most %v", rebalance.MaxDuration)))
 	}
+	if s.Handoff == noHandoff {
+		errs = append(errs, invalid("handoff", "must be empty if there is none"))
+	}
 	if s.MaxShards < 0 {
 		errs = append(errs, invalid("max shards", "must not be negative"))
 	}
@@ -100,7 +103,7 @@ func (s Seat) encode(put func(string, any)) {
 	put(attr.At, millis(s.At))
 	put(attr.Build, s.Build)
 	put(attr.Since, millis(s.Since))
-	put(attr.Handoff, s.Handoff)
+	put(attr.Handoff, storedHandoff(s.Handoff))
 	put(attr.Backoff, s.Backoff.Milliseconds())
 }
 
@@ -109,9 +112,33 @@ func (in *reader) seat(key Key) Seat {
 		Group: key.Group, Incarnation: Incarnation(key.Name), WriteID: WriteID(in.text(attr.WriteID)), Beat: in.number(attr.Beat),
 		Name: in.text(attr.Name), Task: in.text(attr.Task), TTL: in.duration(attr.TTL),
 		MaxShards: in.number(attr.MaxShards), Says: in.says(), At: in.time(attr.At),
-		Build: in.text(attr.Build), Since: in.time(attr.Since), Handoff: in.text(attr.Handoff),
+		Build: in.text(attr.Build), Since: in.time(attr.Since), Handoff: readHandoff(in.text(attr.Handoff)),
 		Backoff: in.duration(attr.Backoff),
 	}
+}
+
+// The handoff strategy as a seat stores it. Cooperative is not stored, and that there is none is: an attribute of
+// all seats of a large fleet makes every listing more expensive.
+const noHandoff = "none"
+
+func storedHandoff(handoff string) string {
+	switch handoff {
+	case "":
+		return noHandoff
+	case rebalance.Cooperative.String():
+		return ""
+	}
+	return handoff
+}
+
+func readHandoff(stored string) string {
+	switch stored {
+	case "":
+		return rebalance.Cooperative.String()
+	case noHandoff:
+		return ""
+	}
+	return stored
 }
 
 func (s Seat) String() string {

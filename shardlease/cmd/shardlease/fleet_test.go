@@ -121,14 +121,14 @@ func TestForecastIsWhatTheFleetDoes(t *testing.T) {
 					}
 					f.join(config, idle)
 				}
-				time.Sleep(5 * time.Minute)
+				time.Sleep(2 * time.Minute)
 				for _, command := range commands {
 					before := f.owners()
 					wish := append(command, "--why", "test", "--yes")
 					// The dry run sees the wish before a worker plans: nobody has noticed it yet.
 					f.give("", wish...)
 					expected := f.forecast(before)
-					time.Sleep(5 * time.Minute)
+					time.Sleep(2 * time.Minute)
 					if after := f.owners(); !maps.Equal(expected, after) {
 						t.Errorf("%v: the fleet has %v, and the forecast was %v", command, after, expected)
 					}

@@ -65,7 +65,7 @@ func (i incident) happen(t *testing.T, mended bool) []string {
 		i.begin = func(s *scene) { s.join("a", "b", "c") }
 	}
 	i.begin(s)
-	time.Sleep(10 * time.Minute)
+	time.Sleep(3 * time.Minute)
 	s.expect("before the incident", s.check(12*time.Second))
 
 	i.cause(s)
