@@ -117,7 +117,7 @@ func (r *run) listen(ctx context.Context) (address string) {
 		listener, err = new(net.ListenConfig).Listen(ctx, "tcp", d.Listen)
 	}
 	if err == nil {
-		r.answers = deathwatch.NewServer(listener)
+		r.answers = deathwatch.NewServer(listener, func() { r.inbox.put(arrival{input: engine.Visited{}}) })
 		if fault := apart(func() { address, err = d.address(listener.Addr().String()) }); fault != nil {
 			err = fmt.Errorf("the address of the listener: %w", fault)
 		}

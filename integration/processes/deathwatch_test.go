@@ -108,17 +108,31 @@ func (f *fleet) die(p *process, n int) {
 	p.signal(syscall.SIGKILL)
 }
 
+// age returns how long a worker had lived when it died.
+func (f *fleet) age(r *recovery) time.Duration {
+	for _, p := range f.started {
+		if p.name == r.process {
+			return r.at - entry{Wall: p.born.UnixNano()}.at()
+		}
+	}
+	return 0
+}
+
 // checkRecoveries checks how long the shards of the dead were not processed.
 func (f *fleet) checkRecoveries() {
 	f.Helper()
 	f.judge.mu.Lock()
 	defer f.judge.mu.Unlock()
 	var all spread
+	_, _ = f.judge.recoveries() // it notes which were disturbed
 	for _, r := range f.judge.kills {
 		if len(r.missing) > 0 {
 			f.Errorf("%s: shards are not processed again: %v", r.process, r.missing)
 		}
 		all.add(r.took)
+		if r.took > 1500*time.Millisecond {
+			f.Logf("%s took %v: it had lived for %v; disturbed: %q", r.process, r.took, f.age(r), r.mixed)
+		}
 	}
 	clean, mixed := f.judge.recoveries()
 	f.Logf("T = %v; until all shards of a dead worker are processed again: %v; of these, undisturbed: %v; disturbed: %v", leaseTime(), all, clean, mixed)

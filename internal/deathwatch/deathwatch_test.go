@@ -43,7 +43,7 @@ type served struct {
 
 // serve runs a server on a listener until the test ends.
 func serve(t testing.TB, l net.Listener, incarnation string) *served {
-	s := &served{Server: NewServer(l), end: make(chan error, 1)}
+	s := &served{Server: NewServer(l, func() {}), end: make(chan error, 1)}
 	if l.Addr() != nil {
 		s.address = l.Addr().String()
 	}

@@ -24,7 +24,7 @@ func runPeers(count string) {
 		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 			break
 		}
-		s := NewServer(l)
+		s := NewServer(l, func() {})
 		s.Answer(fmt.Sprintf("p-%d", i))
 		go s.Serve(func(f func()) { go f() })
 		fmt.Println(l.Addr())

@@ -21,10 +21,11 @@ import (
 // Invariant: all kept connections were answered as one incarnation, the last one that Answer got.
 
 const (
-	answerTime   = time.Second // how long an answer may take, with the handshake of TLS
-	maxAnswering = 64          // the most connections that are being answered
-	maxKept      = 128         // the most connections that are kept after their answer
-	smallBuffer  = 4 << 10     // the receive buffer of a kept connection
+	answerTime   = time.Second      // how long an answer may take, with the handshake of TLS
+	visitTime    = time.Second / 10 // between two calls of visited
+	maxAnswering = 64               // the most connections that are being answered
+	maxKept      = 128              // the most connections that are kept after their answer
+	smallBuffer  = 4 << 10          // the receive buffer of a kept connection
 	firstRetry   = 5 * time.Millisecond
 	lastRetry    = time.Second
 )
@@ -38,6 +39,7 @@ const (
 // cannot make them believe that the worker is dead.
 type Server struct {
 	listener net.Listener
+	visited  func()
 	done     chan struct{} // closed by Close
 
 	mu          sync.Mutex
@@ -47,6 +49,7 @@ type Server struct {
 	answered    string              // the last incarnation that was not "": what all kept connections were answered
 	answering   map[*visit]struct{} // the connections that are being answered
 	kept        []net.Conn          // the connections after their answer, the oldest first
+	told        time.Time           // when visited was called last
 }
 
 // A visit is a connection that is being answered. A connection itself cannot be the key of a map,
@@ -55,8 +58,10 @@ type visit struct{ conn net.Conn }
 
 // NewServer returns a server that has the listener. The server answers nothing until Answer is
 // called.
-func NewServer(l net.Listener) *Server {
-	return &Server{listener: l, done: make(chan struct{}), answering: map[*visit]struct{}{}}
+//
+// The function visited is called when a connection was answered, at most ten times a second.
+func NewServer(l net.Listener, visited func()) *Server {
+	return &Server{listener: l, visited: visited, done: make(chan struct{}), answering: map[*visit]struct{}{}}
 }
 
 // Serve accepts connections until Close is called, and then returns nil, or until the listener fails
@@ -147,8 +152,21 @@ func (s *Server) admit(conn net.Conn, start func(func())) {
 				hangUp(closing)
 			}
 		}()
-		ok = guarded(func() error { return answer(conn, inc) }) == nil
+		if ok = guarded(func() error { return answer(conn, inc) }) == nil; ok && s.tells() {
+			s.visited()
+		}
 	})
+}
+
+// tells reports whether to call visited.
+func (s *Server) tells() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || time.Since(s.told) < visitTime {
+		return false
+	}
+	s.told = time.Now()
+	return true
 }
 
 // left is called at the end of a goroutine that has answered.

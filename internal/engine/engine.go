@@ -129,6 +129,8 @@ func (e *Engine) take(in Input) {
 			e.reads.seats.wanted, e.watch.check = true, true // the seat may be gone already, or newer
 			e.shards.tendAll(t)
 		}
+	case Visited:
+		e.proofs.visited(t)
 	case Deaf:
 		e.seat.deaf = true
 		e.faults.deaf.raise(t, t.now.Mono, "", in.Err)
@@ -911,6 +913,7 @@ func (e *Engine) keepWatching() {
 		e.proofs.lapse(t)
 		e.proofs.adjust(t, &e.peers, e.seat.former, rank < 0)
 		e.proofs.keep(t, &e.peers, &e.faults.unwatched)
+		e.reads.seats.wanted = e.proofs.looks(t) && e.watching() || e.reads.seats.wanted
 	}
 	if e.watching() && e.peers.evict(t, e.seat.former, e.duty.reserve(t, rank), &e.proofs, e.proofDelay()) {
 		e.reads.seats.wanted = e.reads.seats.wanted || e.proofs.any()

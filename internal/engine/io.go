@@ -177,6 +177,9 @@ type (
 		Err     error // what went wrong; nil if the peer answers
 	}
 
+	// Visited: somebody has connected to this worker's address, perhaps a newcomer.
+	Visited struct{}
+
 	// Deaf: this worker does not answer connections any more, because its listener has failed.
 	Deaf struct{ Err error }
 
@@ -209,6 +212,7 @@ func (Prepared) input()     {}
 func (Acquire) input()      {}
 func (Forgo) input()        {}
 func (Linked) input()       {}
+func (Visited) input()      {}
 func (Deaf) input()         {}
 func (Stop) input()         {}
 

@@ -41,6 +41,8 @@ type proofs struct {
 	links []link
 	at    order   // the step of the last change of the peers to which the links were adjusted
 	scan  Instant // when to check next which peers cannot be reached
+	look  Instant // when to list the seats, because a newcomer may have connected; 0: not for that
+	last  Instant // when that was due last
 }
 
 // A link is the connection to one peer.
@@ -99,7 +101,7 @@ func (p *proofs) adjust(t *turn, of *peers, former []lease.Incarnation, none boo
 		links = append(links, link{inc: inc, address: address, since: t.now.Mono})
 		t.do(Link{Peer: inc, Address: address})
 	}
-	next := proofs{links: links, at: p.at, scan: p.scan}
+	next := proofs{links: links, at: p.at, scan: p.scan, look: p.look, last: p.last}
 	for i := range p.links {
 		if inc := p.links[i].inc; next.find(inc) == nil {
 			t.do(Unlink{Peer: inc})
@@ -141,6 +143,25 @@ func (p *proofs) linked(t *turn, in Linked) (proven bool) {
 		return false
 	}
 	l.proven, l.step = t.now.Mono, t.step
+	return true
+}
+
+// visited notes that somebody has connected. A newcomer connects to all workers as soon as it has listed the seats.
+// These list the seats then, and connect to it in their turn, so that its death is noticed too. A hostile client
+// causes three listings in a heartbeat interval at most.
+func (p *proofs) visited(t *turn) {
+	if p.look == 0 {
+		p.look = max(t.now.Mono, p.last.Add(t.beat/3))
+		p.last = p.look
+	}
+}
+
+// looks reports whether to list the seats because somebody has connected.
+func (p *proofs) looks(t *turn) bool {
+	if p.look == 0 || t.before(p.look) {
+		return false
+	}
+	p.look = 0
 	return true
 }
 

@@ -536,3 +536,33 @@ func TestLinksOutliveASeat(t *testing.T) {
 		t.Errorf("%d links are made", n)
 	}
 }
+
+// TestNewcomerIsWatchedAtOnce: a newcomer connects to the others, which list the seats because of that. If it dies
+// a moment later, its death is proven.
+func TestNewcomerIsWatchedAtOnce(t *testing.T) {
+	w := newWatched(t, 12, "abc", time.Minute)
+	c := config(rebalance.Cooperative)
+	c.TTL, c.Audit = time.Minute, time.Minute
+	d := w.join("d", c)
+	w.run(1500 * time.Millisecond)
+	inc := d.Engine.Status().Incarnation
+	d.Kill()
+	gone := func() bool { return w.seatOf("d").Incarnation != inc }
+	if took := w.until(time.Minute, gone); took > time.Second {
+		t.Errorf("the seat is gone after %v", took)
+	}
+}
+
+// TestVisitorsCostLittle: a hostile client connects ten times a second. The workers list the seats three times more
+// in a heartbeat interval at most.
+func TestVisitorsCostLittle(t *testing.T) {
+	w := newWatched(t, 12, "abc", 10*time.Second)
+	clear(w.calls)
+	for range 600 {
+		w.named("b").step(engine.Visited{})
+		w.run(100 * time.Millisecond)
+	}
+	if n := w.calls["list seat"]; n > 3*20+3*20 {
+		t.Errorf("%d listings of the seats in a minute", n)
+	}
+}

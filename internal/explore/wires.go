@@ -32,6 +32,7 @@ func (n *node) Wire(o engine.Output) {
 		n.wires = append(n.wires, wire{Link: o})
 		if n.w.reaches(o) {
 			n.w.step(n.i, engine.Linked{Peer: o.Peer, Address: o.Address, Shows: engine.Answers})
+			n.w.step(int(o.Address[0]-'a'), engine.Visited{})
 		}
 	case engine.Unlink:
 		n.wires = slices.DeleteFunc(slices.Clone(n.wires), func(l wire) bool { return l.Peer == o.Peer })

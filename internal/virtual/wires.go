@@ -86,12 +86,22 @@ func (p *Process) attempt(l *wire, after time.Duration) {
 		in := engine.Linked{Peer: l.link.Peer, Address: l.link.Address, Shows: p.wires.show(p, l.link), Err: errWire}
 		if l.made = in.Shows == engine.Answers; l.made {
 			in.Err, l.pause = nil, firstPause
+			p.wires.visit(l.link.Address)
 		} else {
 			p.attempt(l, l.pause)
 			l.pause = min(2*l.pause, longPause)
 		}
 		p.Input(in)
 	})
+}
+
+// visit tells the process at that address that somebody has connected.
+func (w *Wires) visit(address string) {
+	for _, p := range w.all {
+		if p.Name == address && p.up {
+			p.Answer(0, engine.Visited{})
+		}
+	}
 }
 
 // show returns what an attempt shows.
