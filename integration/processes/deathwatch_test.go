@@ -108,6 +108,27 @@ func (f *fleet) die(p *process, n int) {
 	p.signal(syscall.SIGKILL)
 }
 
+// halted is how much of a recovery the machine may stand still. At lease times of seconds the judge ignores more.
+const halted = 300 * time.Millisecond
+
+// halt notes which recoveries count no more, because a process stood still meanwhile.
+func (j *judge) halt() {
+	_, _ = j.recoveries() // it notes what else has disturbed them
+	for _, r := range j.kills {
+		for name, l := range j.lives {
+			var stalls []trouble
+			for _, t := range l.troubles {
+				if t.kind == stalled && t.from < r.at+r.took && t.to > r.at {
+					stalls = append(stalls, t)
+				}
+			}
+			if still := standstill(stalls, r.at, r.at+r.took); still > halted && r.mixed == "" && name != r.process {
+				r.mixed = "the machine stood still"
+			}
+		}
+	}
+}
+
 // age returns how long a worker had lived when it died.
 func (f *fleet) age(r *recovery) time.Duration {
 	for _, p := range f.started {
@@ -124,7 +145,7 @@ func (f *fleet) checkRecoveries() {
 	f.judge.mu.Lock()
 	defer f.judge.mu.Unlock()
 	var all spread
-	_, _ = f.judge.recoveries() // it notes which were disturbed
+	f.judge.halt()
 	for _, r := range f.judge.kills {
 		if len(r.missing) > 0 {
 			f.Errorf("%s: shards are not processed again: %v", r.process, r.missing)
