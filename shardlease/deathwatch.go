@@ -3,13 +3,16 @@ package shardlease
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/deathwatch"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -128,20 +131,11 @@ func (r *run) listen(ctx context.Context) (address string) {
 	return address
 }
 
-// watch begins to answer connections, and prepares the links for which the engine will ask.
-func (r *run) watch() {
-	if r.answers != nil {
-		r.do(func() {
-			err := error(&panicError{}) // if Accept calls runtime.Goexit
-			defer func() {
-				if err != nil {
-					r.inbox.put(arrival{input: engine.Deaf{Err: &deafError{err}}})
-				}
-			}()
-			err = r.answers.Serve(r.do)
-		})
-	}
-	r.links = deathwatch.NewLinks(r.config.Deathwatch.Dial, r.do, func(found deathwatch.Result) {
+// watch begins to answer connections, and prepares the links for which the engine will ask. own is the address at
+// which the others reach this worker; empty: none.
+func (r *run) watch(own string) {
+	var selfTold atomic.Int64 // when to report again that this worker does not reach itself
+	r.links = deathwatch.NewLinks(own, r.config.Deathwatch.Dial, r.do, func(found deathwatch.Result) {
 		in := engine.Linked{Peer: lease.Incarnation(found.Peer), Address: found.Address, Err: found.Err}
 		switch found.Outcome {
 		case deathwatch.Confirmed:
@@ -152,8 +146,24 @@ func (r *run) watch() {
 			in.Shows = engine.Replies
 			in.Err = fmt.Errorf("another incarnation answers at %s: %s", found.Address, found.As)
 		}
+		if told := selfTold.Load(); errors.Is(found.Err, deathwatch.ErrSelf) && r.mono() >= engine.Instant(told) &&
+			selfTold.CompareAndSwap(told, int64(r.mono().Add(r.config.TTL))) {
+			r.emit(event.Event{Kind: event.Unwatched, Err: found.Err})
+		}
 		r.inbox.put(arrival{input: in})
 	})
+	if r.answers != nil {
+		r.do(func() {
+			err := error(&panicError{}) // if Accept calls runtime.Goexit
+			defer func() {
+				if err != nil {
+					r.links.Deaf()
+					r.inbox.put(arrival{input: engine.Deaf{Err: &deafError{err}}})
+				}
+			}()
+			err = r.answers.Serve(r.do)
+		})
+	}
 }
 
 // endWatch closes the listener and all connections of the deathwatch. By now the seat is gone, or nobody renews it:

@@ -62,7 +62,7 @@ func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 	c := r.config.engine(r.hookFault)
 	if c.Deathwatch {
 		c.Address = r.listen(ctx)
-		r.watch()
+		r.watch(c.Address)
 	}
 	r.engine = w.engine(c, r.moment())
 	w.begin(r.start)

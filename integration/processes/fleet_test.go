@@ -149,6 +149,7 @@ func (f *fleet) read(p *process, reports *os.File) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gone = true
+	f.judge.exited(p.name)
 	if !p.killed && err != nil {
 		f.Errorf("%s ended by itself: %v\n%s", p.name, err, p.errors.Bytes())
 	}

@@ -93,6 +93,7 @@ type life struct {
 	troubles []trouble
 	lost     []time.Duration // when the process reported that it gave up its seat
 	evicted  []time.Duration // when another worker evicted it although it was not known to be dead
+	ended    time.Duration   // when its process had ended by itself; 0: it had not
 	dead     *recovery
 	stats    []sample
 }
@@ -305,6 +306,13 @@ func (j *judge) seat(e entry) {
 	}
 }
 
+// exited records that a process has ended.
+func (j *judge) exited(name string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.life(name).ended = entry{Wall: time.Now().UnixNano()}.at()
+}
+
 // effect judges an effect that the register has accepted.
 func (j *judge) effect(e entry) {
 	l := j.ledger(e.Shard)
@@ -459,6 +467,9 @@ func (j *judge) verdict() []string {
 		}
 		if e.Event == "evicted" && slices.ContainsFunc(j.life(e.By).lost, func(at time.Duration) bool { return from <= at && at <= e.at() }) {
 			continue // the worker had given up its seat, which is judged separately
+		}
+		if ended := j.life(e.By).ended; e.Event == "evicted" && j.watchful && ended != 0 && ended < e.at()+leaseTime() {
+			continue // it had left; if the table does not answer in time, a worker leaves its seat
 		}
 		switch cause := j.cause(e.By, from, e.at()); {
 		case e.Cause == "vanished", e.Cause == "conflict", e.Event == "restored", e.Event == "misjudged", cause == "":

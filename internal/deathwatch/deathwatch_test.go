@@ -65,9 +65,12 @@ type watcher struct {
 }
 
 // watch returns links without a peer, until the test ends.
-func watch(t testing.TB, dial Dialer) *watcher {
+func watch(t testing.TB, dial Dialer) *watcher { return watchFrom(t, "", dial) }
+
+// watchFrom does the same for a watcher that has a server at the address own.
+func watchFrom(t testing.TB, own string, dial Dialer) *watcher {
 	w := &watcher{results: make(chan Result, 10_000)}
-	w.Links = NewLinks(dial, counted(&w.wg, &w.running), func(r Result) { w.results <- r })
+	w.Links = NewLinks(own, dial, counted(&w.wg, &w.running), func(r Result) { w.results <- r })
 	t.Cleanup(func() {
 		w.Close()
 		w.wg.Wait()

@@ -52,6 +52,7 @@ type Links struct {
 	report func(Result)
 
 	mu      sync.Mutex
+	own     string           // the address of the watcher's own server; empty: it has none
 	idle    *sync.Cond       // a report has returned
 	links   map[string]*link // by peer, without those that have ended
 	reports int              // how many calls of report are under way
@@ -73,14 +74,18 @@ type link struct {
 // NewLinks returns links that connect with dial, or with a net.Dialer if dial is nil. The function
 // start runs its argument on a goroutine; the caller waits for these goroutines after Close.
 //
+// The address own is that of the watcher's own [Server], or empty. A refusal is reported as Refused only if the
+// watcher then reaches its own address: otherwise it is the watcher's machine, or a proxy on it, that refuses
+// connections to everybody. The outcome is Silent then, with [ErrSelf].
+//
 // The function report is called on the goroutine of a link. It must return soon. It must neither
 // call Watch, Drop or Close nor wait for a goroutine that does: these wait for a report that is
 // under way.
-func NewLinks(dial Dialer, start func(func()), report func(Result)) *Links {
+func NewLinks(own string, dial Dialer, start func(func()), report func(Result)) *Links {
 	if dial == nil {
 		dial = dialEach
 	}
-	l := &Links{dial: dial, start: start, report: report, links: map[string]*link{}}
+	l := &Links{own: own, dial: dial, start: start, report: report, links: map[string]*link{}}
 	l.idle = sync.NewCond(&l.mu)
 	return l
 }
@@ -215,9 +220,13 @@ func (l *Links) left(k *link) {
 
 // attempt dials a peer and reads its answer. It returns the connection if the peer is confirmed.
 func (l *Links) attempt(k *link) (net.Conn, Result) {
-	conn, err := l.connect(k)
+	conn, err := l.connect(k, k.address)
 	if err != nil {
 		if refuses(err) {
+			if self := l.reachesItself(k); self != nil {
+				err := fmt.Errorf("%w (%w), so this proves nothing: %w", ErrSelf, self, err)
+				return nil, Result{Peer: k.peer, Address: k.address, Outcome: Silent, Err: err}
+			}
 			return nil, Result{Peer: k.peer, Address: k.address, Outcome: Refused, Err: err}
 		}
 		return nil, Result{Peer: k.peer, Address: k.address, Outcome: Silent, Err: err}
@@ -238,15 +247,44 @@ func (l *Links) attempt(k *link) (net.Conn, Result) {
 	return conn, Result{Peer: k.peer, Address: k.address, Outcome: Confirmed, As: as}
 }
 
-// connect dials a peer. The connection belongs to the link from then on.
-func (l *Links) connect(k *link) (conn net.Conn, err error) {
-	if err := elsewhere(k.address); err != nil {
+// ErrSelf means that a watcher does not reach its own address, so no refusal proves anything.
+var ErrSelf = errors.New("this worker does not reach its own address")
+
+// Deaf ends the checks of the watcher's own address, because its server has failed.
+func (l *Links) Deaf() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.own = ""
+}
+
+// reachesItself returns an error if the watcher does not reach its own server.
+func (l *Links) reachesItself(k *link) error {
+	l.mu.Lock()
+	own := l.own
+	l.mu.Unlock()
+	if own == "" {
+		return nil
+	}
+	conn, err := l.connect(k, own)
+	if err != nil {
+		return err
+	}
+	defer l.release(k, conn)
+	return guarded(func() error {
+		_, err := ask(conn)
+		return err
+	})
+}
+
+// connect dials an address. The connection belongs to the link from then on.
+func (l *Links) connect(k *link, address string) (conn net.Conn, err error) {
+	if err := elsewhere(address); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, dialTime)
 	defer cancel()
 	err = guarded(func() (err error) {
-		conn, err = l.dial(ctx, "tcp", k.address)
+		conn, err = l.dial(ctx, "tcp", address)
 		return err
 	})
 	if err == nil && conn == nil {

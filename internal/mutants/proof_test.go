@@ -45,6 +45,8 @@ func proofMutants() []mutant {
 			cut("visited(t)"), inEngine, "TestNewcomerIsWatchedAtOnce"},
 		{"visitors cost little", "internal/engine.proofs.visited",
 			swap(`max(t.now.Mono, $x)`, `t.now.Mono`), inEngine, "TestVisitorsCostLittle"},
+		{"a watcher that does not reach itself believes no refusal", "internal/deathwatch.Links.attempt",
+			never("self != nil"), "./internal/deathwatch", "TestRefusedByOnesOwnMachine"},
 		{"a deaf worker hides its address", "internal/engine.seat.address",
 			without("deaf"), inEngine, "TestDeafWorker"},
 		{"the address is hidden at once", "internal/engine.fleet.hurry",
