@@ -68,7 +68,7 @@ func (c *Config) deathwatch(f *faults) {
 	if d.Listener != nil {
 		field = "Deathwatch.Listener"
 		if err := apart(func() { at = d.Listener.Addr().String() }); err != nil {
-			f.wrap("Deathwatch.Listener", fmt.Errorf("Addr: %w", err))
+			f.wrap("Deathwatch.Listener", fmt.Errorf("calling Addr: %w", err))
 			return
 		}
 	}
