@@ -2,7 +2,10 @@
 
 package processes
 
-import "syscall"
+import (
+	"runtime"
+	"syscall"
+)
 
 // die ends this process as a fault of its program would.
 func die(order string) {
@@ -13,6 +16,7 @@ func die(order string) {
 		_ = syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: 64 << 20, Max: 64 << 20})
 		for all := [][]byte(nil); ; {
 			all = append(all, make([]byte, 64<<20))
+			runtime.KeepAlive(all)
 		}
 	}
 }
