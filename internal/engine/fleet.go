@@ -113,7 +113,7 @@ func (f *fleet) reserve() time.Duration {
 func (f *fleet) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
 	if f.watching() {
 		switch p := f.peers.find(inc); {
-		case p != nil && (p.suspect || f.proofs.of(inc) != nil || f.dated()): // another worker may have evicted it
+		case p != nil && (p.suspect || f.dated()): // another worker may have evicted it
 		case p != nil && (p.unreadable || p.seat.Confirmed()):
 			return alive, p.seat
 		case f.peers.begun >= since:

@@ -76,20 +76,16 @@ func (p *proofs) any() bool {
 }
 
 // adjust makes one link to each peer whose seat has an address, and ends all other links. If none is true, this
-// worker is no watcher and keeps no links. A worker that has lost its seat keeps its links until it has listed the
-// seats again.
+// worker is no watcher: it makes no first link, and when it has forgotten its peers, all links end. A worker that has
+// lost its seat keeps its links until it has listed the seats again.
 func (p *proofs) adjust(t *turn, of *peers, former []lease.Incarnation, none bool) {
-	all := of.all
-	switch {
-	case none && len(p.links) == 0, !none && (of.turned == 0 || of.turned == p.at):
+	if none && len(p.links) == 0 || !none && of.turned == 0 || of.turned != 0 && of.turned == p.at {
 		return
-	case none:
-		all = nil
 	}
 	p.at = of.turned
 	links := make([]link, 0, len(p.links))
-	for i := range all {
-		q := &all[i]
+	for i := range of.all {
+		q := &of.all[i]
 		inc, address := q.seat.Incarnation, q.seat.Address
 		if q.unreadable || address == "" || !q.seat.Confirmed() || slices.Contains(former, inc) {
 			continue

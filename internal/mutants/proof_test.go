@@ -61,11 +61,7 @@ func proofMutants() []mutant {
 			without("confirmed()"), inEngine, "TestOnlyWatchersHaveLinks"},
 		{"the link of a worker that has left ends", "internal/engine.proofs.adjust",
 			cut("unlink"), inEngine, "TestOnlyWatchersHaveLinks"},
-		{"a worker that does not watch has no links", "internal/engine.proofs.adjust",
-			cut("all = nil"), inEngine, "TestOnlyWatchersHaveLinks"},
 		{"a lost seat ends no links", "internal/engine.proofs.adjust",
-			without("of.turned == 0"), inEngine, "TestLinksOutliveASeat"},
-		{"a shard of a worker that is proven dead is not taken for held", "internal/engine.fleet.owner",
-			without("proofs"), inEngine, "TestProvenDeaths"},
+			without("!none", "of.turned == 0"), inEngine, "TestLinksOutliveASeat"},
 	}
 }
