@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -90,7 +89,7 @@ func (d *Deathwatch) address(at string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if ip, _ := netip.ParseAddr(host); host == "" || ip.IsValid() && ip.Unmap().IsUnspecified() {
+	if !deathwatch.NamesMachine(host) {
 		return "", fmt.Errorf("must be the address at which other workers reach this one, such as \"10.0.0.7:7946\": %q names no machine",
 			cmp.Or(d.Advertise, at))
 	}
@@ -134,7 +133,7 @@ func (r *run) listen(ctx context.Context) (address string) {
 // watch begins to answer connections, and prepares the links for which the engine will ask. own is the address at
 // which the others reach this worker; empty: none.
 func (r *run) watch(own string) {
-	var selfTold atomic.Int64 // when to report again that this worker does not reach itself
+	var nextReport atomic.Int64 // not before, it is reported again that this worker does not reach its own address
 	r.links = deathwatch.NewLinks(own, r.config.Deathwatch.Dial, r.do, func(found deathwatch.Result) {
 		in := engine.Linked{Peer: lease.Incarnation(found.Peer), Address: found.Address, Err: found.Err}
 		switch found.Outcome {
@@ -146,8 +145,8 @@ func (r *run) watch(own string) {
 			in.Shows = engine.Replies
 			in.Err = fmt.Errorf("another incarnation answers at %s: %s", found.Address, found.As)
 		}
-		if told := selfTold.Load(); errors.Is(found.Err, deathwatch.ErrSelf) && r.mono() >= engine.Instant(told) &&
-			selfTold.CompareAndSwap(told, int64(r.mono().Add(r.config.TTL))) {
+		if next := nextReport.Load(); errors.Is(found.Err, deathwatch.ErrSelf) && r.mono() >= engine.Instant(next) &&
+			nextReport.CompareAndSwap(next, int64(r.mono().Add(r.config.TTL))) {
 			r.emit(event.Event{Kind: event.Unwatched, Err: found.Err})
 		}
 		r.inbox.put(arrival{input: in})

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,6 +65,15 @@ func (g *gate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.conns)
+}
+
+// cut closes all connections.
+func (g *gate) cut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.conns {
+		_ = c.Close()
+	}
 }
 
 // kill closes the listener and all connections.
@@ -515,4 +525,53 @@ func (s *beats) longest() (d time.Duration) {
 		d = max(d, at.Sub(s.all[i]))
 	}
 	return d
+}
+
+// TestWorkerThatDoesNotReachItself: the machine of a worker refuses all connections. The worker evicts nobody, and
+// reports that it does not reach its own address.
+func TestWorkerThatDoesNotReachItself(t *testing.T) {
+	store, told := new(memstore.Store), make(chan event.Event, 100)
+	var refuses atomic.Bool
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		if refuses.Load() {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	start := func(name string, d shardlease.Deathwatch) *shardlease.Worker {
+		w, err := shardlease.New(store, shardlease.Static("a", "b"), shardlease.Config{
+			Group: "g", Name: name, Handoff: rebalance.Eager, TTL: 3 * time.Second, Deathwatch: d, Observe: func(e event.Event) { told <- e },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() {
+			_ = w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
+		})
+		return w
+	}
+	peer := newGate(t)
+	x := start("x", shardlease.Deathwatch{Listener: newGate(t), Dial: dial})
+	y := start("y", shardlease.Deathwatch{Listener: peer})
+	until(t, func() bool { return x.Status().Held == 1 && y.Status().Held == 1 && peer.count() == 1 })
+	refuses.Store(true)
+	peer.cut()
+	end := time.After(10 * time.Second)
+	for {
+		select {
+		case e := <-told:
+			if e.Kind == event.PeerEvicted {
+				t.Fatalf("evicted: %v", e)
+			}
+			if e.Kind == event.Unwatched && e.Worker == "x" && strings.Contains(e.String(), "does not reach its own address") {
+				return
+			}
+		case <-end:
+			t.Fatal("not reported")
+		}
+	}
 }

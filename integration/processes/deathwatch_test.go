@@ -48,7 +48,10 @@ func TestDeathwatch(t *testing.T) {
 		}
 		fixture.Sleep(t, max(each, time.Second))
 		if n%20 == 10 {
-			f.stopOne(leaseTime() / 2)
+			p := f.random(f.halt())
+			f.resume(p, leaseTime()/2)
+			fixture.Sleep(t, leaseTime()/2)
+			f.checkSeated(p)
 			f.isolate(leaseTime() / 2)
 		}
 	}
@@ -57,6 +60,16 @@ func TestDeathwatch(t *testing.T) {
 	f.audit()
 	f.report()
 	f.checkRecoveries()
+}
+
+// checkSeated checks that a worker was not evicted.
+func (f *fleet) checkSeated(p *process) {
+	f.Helper()
+	f.judge.mu.Lock()
+	defer f.judge.mu.Unlock()
+	if l := f.judge.life(p.name); len(l.evicted)+len(l.lost) > 0 {
+		f.Errorf("%s was stopped for half of its lease time: evicted at %v, lost its seat at %v", p.name, l.evicted, l.lost)
+	}
 }
 
 // doomed returns the workers that die: the planner, two workers, or the one that lives longest.
@@ -111,11 +124,12 @@ func (f *fleet) die(p *process, n int) {
 	p.signal(syscall.SIGKILL)
 }
 
-// halted is how much of a recovery the machine may stand still. At lease times of seconds the judge ignores more.
-const halted = 300 * time.Millisecond
+// longestStall is for how long the machine may stand still in a recovery that counts. With a lease time of ten
+// seconds the judge ignores more.
+const longestStall = 300 * time.Millisecond
 
-// halt notes which recoveries count no more, because a process stood still meanwhile.
-func (j *judge) halt() {
+// excludeStalls notes which recoveries do not count, because a process stood still meanwhile.
+func (j *judge) excludeStalls() {
 	_, _ = j.recoveries() // it notes what else has disturbed them
 	for _, r := range j.kills {
 		for name, l := range j.lives {
@@ -125,7 +139,7 @@ func (j *judge) halt() {
 					stalls = append(stalls, t)
 				}
 			}
-			if still := standstill(stalls, r.at, r.at+r.took); still > halted && r.mixed == "" && name != r.process {
+			if still := standstill(stalls, r.at, r.at+r.took); still > longestStall && r.mixed == "" && name != r.process {
 				r.mixed = "the machine stood still"
 			}
 		}
@@ -148,7 +162,7 @@ func (f *fleet) checkRecoveries() {
 	f.judge.mu.Lock()
 	defer f.judge.mu.Unlock()
 	var all spread
-	f.judge.halt()
+	f.judge.excludeStalls()
 	for _, r := range f.judge.kills {
 		if len(r.missing) > 0 {
 			f.Errorf("%s: shards are not processed again: %v", r.process, r.missing)

@@ -38,11 +38,17 @@ func elsewhere(address string) error {
 	if err != nil {
 		return nil // a user's dialer may have addresses of its own kind
 	}
-	ip, _ := netip.ParseAddr(host)
-	if host == "" || ip.IsValid() && ip.Unmap().IsUnspecified() {
+	if !NamesMachine(host) {
 		return fmt.Errorf("address %q names no machine", address)
 	}
 	return nil
+}
+
+// NamesMachine reports whether the host of an address names a machine: it is not empty, and not the unspecified
+// address, as in ":7946" and "0.0.0.0:7946".
+func NamesMachine(host string) bool {
+	ip, _ := netip.ParseAddr(host)
+	return host != "" && !(ip.IsValid() && ip.Unmap().IsUnspecified())
 }
 
 // dialEach is the default Dialer. It differs from net.Dialer for a name with several addresses: its

@@ -911,7 +911,7 @@ func (e *Engine) keepWatching() {
 	t, rank := &e.turn, e.rank()
 	if t.cfg.Deathwatch {
 		e.proofs.lapse(t)
-		e.proofs.adjust(t, &e.peers, e.seat.former, rank < 0)
+		e.proofs.adjust(t, &e.peers, e.seat.former, rank >= 0)
 		e.proofs.keep(t, &e.peers, &e.faults.unwatched)
 		e.reads.seats.wanted = e.proofs.looks(t) && e.watching() || e.reads.seats.wanted
 	}

@@ -269,6 +269,7 @@ func (n *member) Prepare(o engine.Prepare) {
 	n.Answer(50*time.Millisecond, engine.Prepared{Shard: o.Shard.Name})
 }
 
+// Wire notes which links are asked for.
 func (n *member) Wire(o engine.Output) {
 	n.wired = append(n.wired, o)
 	n.Process.Wire(o)

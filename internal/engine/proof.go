@@ -19,8 +19,8 @@ import (
 // proves a death only if the address has answered as this worker before, and now refuses connections or
 // answers as another incarnation. Everything else proves nothing: a closed connection, silence, an error.
 //
-// Called by the fleet and the peers: of and any; and by the spine: adjust after each change of the peers, linked
-// with each attempt, keep in each step.
+// Called by the fleet and the peers: of and any; and by the spine: linked with each attempt, visited with each
+// connection of another worker, and lapse, adjust, keep and looks in each step.
 //
 // Invariant: a proof is advice to evict early. The eviction is the same conditional deletion as after the
 // lease time, so no promise depends on whether the proof is right.
@@ -75,11 +75,11 @@ func (p *proofs) any() bool {
 	return slices.ContainsFunc(p.links, func(l link) bool { return l.proven > 0 })
 }
 
-// adjust makes one link to each peer whose seat has an address, and ends all other links. If none is true, this
-// worker is no watcher: it makes no first link, and when it has forgotten its peers, all links end. A worker that has
-// lost its seat keeps its links until it has listed the seats again.
-func (p *proofs) adjust(t *turn, of *peers, former []lease.Incarnation, none bool) {
-	if none && len(p.links) == 0 || !none && of.turned == 0 || of.turned != 0 && of.turned == p.at {
+// adjust makes one link to each peer whose seat has an address, and ends all other links. A worker that does not
+// watch makes no links, and ends those that it has when it forgets its peers. A worker that has lost its seat keeps
+// its links until it has listed the seats again.
+func (p *proofs) adjust(t *turn, of *peers, former []lease.Incarnation, watches bool) {
+	if !watches && len(p.links) == 0 || watches && of.turned == 0 || of.turned != 0 && of.turned == p.at {
 		return
 	}
 	p.at = of.turned

@@ -292,8 +292,7 @@ func TestChangesOfALargeFleet(t *testing.T) {
 		moments             uint64
 	}{
 		{"a worker joins", joins, beat, change, moment, 27, 5},
-		// In one of the 42 moments it takes 31 ms longer than docs/design.md allows.
-		{"a worker leaves", leaves, change + 50*time.Millisecond, change + 50*time.Millisecond, moment, 60, 42},
+		{"a worker leaves", leaves, change + 32*time.Millisecond, change + 32*time.Millisecond, moment, 60, 42}, // docs/measurements.md says why
 		{"two of sixteen die", func(f *fleet) result { f.nodes[1].kill(); return dies(f) }, died, died, died, 60, 14},
 		// A worker that leaves gives back what it had just requested; the next plan is due a second later.
 		{"every worker is replaced", deploy, beat, 3 * leaseTime, 2 * moment, 3 * 400, 5},
