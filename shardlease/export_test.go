@@ -42,11 +42,11 @@ type Desk struct {
 
 // NewDesk returns a Desk with a tenure that starts at a position.
 func NewDesk(order checkpoint.Order, start string, marks int) *Desk {
-	in := newInbox()
+	in := newInbox(marks)
 	soft, drain := context.WithCancelCause(context.Background())
 	hard, cancel := context.WithCancelCause(context.Background())
 	t := &Tenure{
-		inbox: in, shard: Shard{Name: "s"}, marks: uint64(marks),
+		inbox: in, shard: Shard{Name: "s"},
 		hold: lease.Hold{Generation: 7, Order: order},
 		soft: soft, hard: hard, drain: drain, cancel: cancel,
 		last: checkpoint.Mark{Position: start}, start: checkpoint.Checkpoint{Mark: checkpoint.Mark{Position: start}},

@@ -19,6 +19,7 @@ import (
 // a cold start brings one for each shard.
 type inbox struct {
 	start   time.Time     // when it was made
+	marks   uint64        // Config.Commit.Marks: how many marks of a tenure are due at once; 0: no such number
 	wake    chan struct{} // has room for one: the loop needs to be woken only once
 	pressed atomic.Bool   // the queue of urgent arrivals is not empty
 
@@ -41,7 +42,9 @@ type arrival struct {
 	urgent bool         // whether the input is an answer about seats or about the table as a whole, or the stop
 }
 
-func newInbox() *inbox { return &inbox{start: time.Now(), wake: make(chan struct{}, 1)} }
+func newInbox(marks int) *inbox {
+	return &inbox{start: time.Now(), marks: uint64(max(marks, 0)), wake: make(chan struct{}, 1)}
+}
 
 func (b *inbox) put(a arrival) {
 	b.mu.Lock()
@@ -99,7 +102,10 @@ func (b *inbox) take(last batch) batch {
 	if b.done += n; b.done < len(b.arrived) {
 		b.signal()
 	}
-	if 2*b.done >= len(b.arrived) { // frees the memory of the arrivals that were taken
+	switch {
+	case b.done == len(b.arrived) && cap(b.arrived) > 4*few: // a cold start brings one arrival for each shard
+		b.arrived, b.done = nil, 0
+	case 2*b.done >= len(b.arrived):
 		b.arrived, b.done = slices.Delete(b.arrived, 0, b.done), 0
 	}
 	return taken

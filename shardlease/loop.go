@@ -52,7 +52,7 @@ type run struct {
 
 func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 	r := &run{
-		worker: w, handler: handler, config: w.config, start: time.Now(), inbox: newInbox(), idle: make(chan func()),
+		worker: w, handler: handler, config: w.config, start: time.Now(), inbox: newInbox(w.config.Commit.Marks), idle: make(chan func()),
 		observer: newObserver(w.config), values: context.WithoutCancel(ctx),
 		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, sourceDue: engine.Never, late: engine.Never,
 		flights: newFlights(),
@@ -266,7 +266,7 @@ func (r *run) begin(o engine.Start) {
 	hard, cancel := context.WithCancelCause(values)
 	t := &Tenure{
 		shard: Shard{Name: o.Shard.Name, Parents: o.Shard.Parents, Weight: o.Shard.Weight},
-		hold:  o.Hold, start: o.Checkpoint, attempt: int(o.Attempt), marks: uint64(max(r.config.Commit.Marks, 0)),
+		hold:  o.Hold, start: o.Checkpoint, attempt: int(o.Attempt),
 		acquire: o.Acquire, inbox: r.inbox, soft: soft, hard: hard, drain: drain, cancel: cancel, last: o.Checkpoint.Mark,
 	}
 	if o.Acquire != 0 {

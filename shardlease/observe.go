@@ -125,7 +125,7 @@ func (o *observer) write(e event.Event) {
 // handler has returned and the tenure has ended, in either order.
 type episode struct {
 	tenure   *Tenure
-	returned time.Time      // when the handler returned, by the wall clock, as overlaps are measured
+	returned int64          // when the handler returned, in milliseconds by the wall clock: rows store no more, and overlaps are measured with them
 	err      error          // the error or the panic of the handler
 	ended    *event.Event   // the Ended event while it waits for the handler to return
 	until    engine.Instant // when ended is reported even if the handler has not returned
@@ -166,7 +166,7 @@ func (r *run) hold(ep *episode, e event.Event) {
 	ep.ended, ep.until = &e, r.mono().Add(r.config.TTL/3)
 	r.late = min(r.late, ep.until)
 	r.held++
-	if !ep.returned.IsZero() {
+	if ep.returned != 0 {
 		r.reportEnd(ep)
 	}
 }
@@ -179,8 +179,7 @@ func (r *run) returned(id engine.Tenure, err error) {
 	if ep == nil {
 		return
 	}
-	// Rows store milliseconds, and this time is compared with a time in a row.
-	ep.returned, ep.err = r.worker.wall().Truncate(time.Millisecond), err
+	ep.returned, ep.err = r.worker.wall().UnixMilli(), err
 	switch {
 	case ep.reported:
 		delete(r.episode, id)
@@ -212,9 +211,9 @@ func (r *run) reportEnd(ep *episode) {
 	e := *ep.ended
 	ep.ended, ep.reported = nil, true
 	r.held--
-	until := ep.returned
-	if e.Running = until.IsZero(); e.Running {
-		until = r.worker.wall().Truncate(time.Millisecond)
+	until := time.UnixMilli(ep.returned)
+	if e.Running = ep.returned == 0; e.Running {
+		until = time.UnixMilli(r.worker.wall().UnixMilli())
 		r.worker.abandon(1)
 	} else {
 		delete(r.episode, ep.tenure.id())

@@ -23,7 +23,6 @@ type Tenure struct {
 	hold    lease.Hold
 	start   checkpoint.Checkpoint
 	attempt int
-	marks   uint64 // Config.Commit.Marks: the number of unwritten marks at which they are due; 0: no such number
 	inbox   *inbox
 
 	// The two contexts are siblings, and stop ends both. As parent and child they would need
@@ -138,7 +137,7 @@ func (t *Tenure) mark(m checkpoint.Mark) error {
 	// The engine must know at once of the first mark that waits, because the interval of the
 	// commit policy starts then. Later marks are reported before the engine's next step. If
 	// so many wait that they are due, the loop is woken for that step now.
-	t.notify(!t.pending || t.made-t.settled == t.marks)
+	t.notify(!t.pending || t.made-t.settled == t.inbox.marks)
 	t.pending = true
 	return nil
 }

@@ -58,6 +58,7 @@ type flight struct {
 // flights are all calls of the store that are under way.
 type flights struct {
 	calls     map[*flight]struct{}
+	most      int // how many there were at most since calls was made
 	abandoned map[subject]int
 	next      engine.Instant // when the first of the calls is due, or sooner
 }
@@ -73,6 +74,7 @@ func (f *flights) begin(c *flight, due engine.Instant) bool {
 	}
 	c.due = due
 	f.calls[c] = struct{}{}
+	f.most = max(f.most, len(f.calls))
 	f.next = min(f.next, due)
 	return true
 }
@@ -80,7 +82,9 @@ func (f *flights) begin(c *flight, due engine.Instant) bool {
 // end takes in that the call has returned. It reports whether its answer counts.
 func (f *flights) end(c *flight) bool {
 	if !c.abandoned {
-		delete(f.calls, c)
+		if delete(f.calls, c); len(f.calls) == 0 && f.most > few { // a map does not shrink, and a cold start makes a call for each shard
+			f.calls, f.most = map[*flight]struct{}{}, 0
+		}
 		return true
 	}
 	if f.abandoned[c.about]--; f.abandoned[c.about] == 0 {

@@ -190,7 +190,7 @@ func (f *fleet) others() bool {
 // workers that know more or less of it would replace each other's plans.
 func (f *fleet) seats() []lease.Seat {
 	blank := func(s lease.Seat) lease.Seat { return lease.Seat{Group: s.Group, Incarnation: s.Incarnation, Beat: 1} }
-	all := []lease.Seat{f.seat.row}
+	all := append(make([]lease.Seat, 0, 1+len(f.peers.all)), f.seat.row)
 	if f.peers.mute {
 		all[0] = blank(all[0])
 	}

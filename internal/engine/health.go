@@ -202,10 +202,10 @@ func (e *Engine) blame(s *shard) {
 // the worker is unwell.
 func (e *Engine) keepHealth() {
 	h, t, f := &e.health, &e.turn, &e.faults.unwell
-	for _, s := range e.shards.all {
-		if h.unwell() && s.t != nil && !s.t.wind.draining && !s.t.wind.over() && h.lasts(t, s.t.began) {
-			h.succeeded(t)
-		}
+	if h.unwell() && slices.ContainsFunc(e.shards.all, func(s *shard) bool {
+		return s.t != nil && !s.t.wind.draining && !s.t.wind.over() && h.lasts(t, s.t.began)
+	}) {
+		h.succeeded(t)
 	}
 	if !h.unwell() {
 		if f.on {

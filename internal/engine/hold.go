@@ -69,15 +69,15 @@ type signs struct {
 // A winding is the end of a handler. Once draining, returned or cut is set, it stays: no answer of the store makes a
 // handler that winds down go on.
 type winding struct {
-	finish   bool // the shard itself has ended
-	release  bool // the handler wants to give the shard up
-	draining bool // its soft context has ended
+	finish   bool  // the shard itself has ended
+	release  bool  // the handler wants to give the shard up
+	draining bool  // its soft context has ended
+	returned bool  // the handler has returned
+	cut      bool  // its hard context has ended, and the shard is given up without it
+	overdue  bool  // it had some time to return before that
+	blame    blame // it has stalled, or returned an error before its soft context ended
 	cause    event.Cause
 	since    Instant // when its soft context ended
-	returned bool    // the handler has returned
-	blame    blame   // it has stalled, or returned an error before its soft context ended
-	cut      bool    // its hard context has ended, and the shard is given up without it
-	overdue  bool    // it had some time to return before that
 	note     string
 }
 

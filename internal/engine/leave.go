@@ -112,10 +112,16 @@ func (f *fleet) expected(target *follow, l *shards) bool {
 	return slices.ContainsFunc(l.all, func(s *shard) bool { return s.t != nil && s.aim.given })
 }
 
-// named reports whether a row is in the name of this worker, or may come to be: an open write may be a claim.
+// named reports whether a row is in the name of this worker, or may come to be: an open write may be a claim. It is called
+// in every step of a shutdown, so it begins with the shard that it found last.
 func (l *shards) named(me lease.Incarnation) bool {
-	return slices.ContainsFunc(l.all, func(s *shard) bool {
-		_, busy := s.row.copy.Open()
-		return busy || s.t != nil || !s.left && s.row.copy.Row().Owner.Incarnation == me
-	})
+	for range l.all {
+		l.last %= len(l.all)
+		s := l.all[l.last]
+		if _, busy := s.row.copy.Open(); busy || s.t != nil || !s.left && s.row.copy.Row().Owner.Incarnation == me {
+			return true
+		}
+		l.last++
+	}
+	return false
 }

@@ -52,11 +52,11 @@ type shard struct {
 // because some decisions need a read that began after a certain step.
 type copied struct {
 	copy       protocol.Copy
-	known      bool    // the row was read, or found missing
 	generation int64   // of the copy
 	gone       order   // the step in which the row was found to be a tombstone; 0: it is none
 	since      Instant // when this worker first saw that generation
 	read       order   // the step in which the copy became known
+	known      bool    // the row was read, or found missing
 	malformed  bool    // the last read found a row that cannot be read
 	rowRead
 }
@@ -79,21 +79,21 @@ type rowRead struct {
 type aim struct {
 	mine   bool    // the plan assigns the shard to this worker
 	given  bool    // a plan has assigned it to another since, which may not have requested it yet
-	rest   Instant // this worker does not claim it before
-	leave  Instant // until then others are to try it first, because its own handler has given it up
-	others bool    // others are to try it first, until this worker follows the next plan
-	early  int64   // tenures in a row that its handler gave up without progress
-	paused Instant // this worker does not request it before
-	left   Instant // until then its owner may hand it over, although this worker no longer requests it
 	sure   bool    // the row was read for this aim
 	retire bool    // it is finished, and the source lists it no more: its row becomes a tombstone
+	others bool    // others are to try it first, until this worker follows the next plan
+	leave  Instant // until then others are to try it first, because its own handler has given it up
+	rest   Instant // this worker does not claim it before
+	paused Instant // this worker does not request it before
+	left   Instant // until then its owner may hand it over, although this worker no longer requests it
+	early  int64   // tenures in a row that its handler gave up without progress
 }
 
 // A pending is the open write of the row. The write itself is in the copy, which alone decides what its answer means.
 type pending struct {
 	doing doing
-	try   retry
 	stuck bool // the last write that was due could not be made
+	try   retry
 }
 
 // doing is what an open write is for. The answer is concluded by it: see held for a holder's writes, claimed for the
@@ -161,7 +161,7 @@ type happened struct {
 
 // planChanged reports whether something has happened that may make a plan due.
 func (h happened) planChanged() bool {
-	return h.finished || h.unlisted || h.removed || h.buried || h.declined || h.ended || h.poll
+	return h.finished || h.unlisted || h.removed || h.buried || h.declined || h.poll
 }
 
 // newShard returns a shard of which nothing is known yet. It is not tended before something asks for that.
@@ -176,6 +176,7 @@ type shards struct {
 	gone order   // the step in which one was last dropped that this worker had held
 	asks int     // how many of them this worker requests, or prepares for
 	due  Instant // when one of them wants to be tended, at the earliest
+	last int     // where named found a shard last
 }
 
 // tendAll is for what changes something for all shards. They are tended in the same step, or in one that follows at once.

@@ -55,6 +55,9 @@ type storeCalls struct {
 	err      error // the error of that call; reported in the step in which it was made
 }
 
+// mostKept is for how many outputs the memory is used again. A step that claims 10,000 shards needs much more than others.
+const mostKept = 1024
+
 // begin begins a step. If the step comes much later than its wake time, begin returns how long the
 // process was paused. The outputs of the last step are no longer valid: their memory is used again.
 func (t *turn) begin(now Moment) (paused time.Duration) {
@@ -62,7 +65,9 @@ func (t *turn) begin(now Moment) (paused time.Duration) {
 	if now.Mono.Sub(t.wake) >= t.beat/8 {
 		paused = now.Mono.Sub(t.now.Mono)
 	}
-	clear(t.out)
+	if clear(t.out); cap(t.out) > mostKept {
+		t.out = nil
+	}
 	t.now, t.ids, t.out, t.wake, t.store.err = now, 0, t.out[:0], Never, nil
 	t.step++
 	return paused

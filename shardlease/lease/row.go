@@ -309,7 +309,7 @@ func (t Transfer) validate() error {
 	if t.Mode != 0 && (t.Mode.Validate() != nil || t.Did != "") {
 		return invalid("mode", "must be eager or cooperative, and not that of a command")
 	}
-	if (&Transfer{}).Mode.UnmarshalText([]byte(t.Did)) == nil {
+	if mode := new(rebalance.Mode); t.Did != "" && mode.UnmarshalText([]byte(t.Did)) == nil {
 		return invalid("did", "must not be a mode")
 	}
 	return errors.Join(
