@@ -49,10 +49,10 @@ func (n *node) ticket() string {
 }
 
 // notBusy holds that an engine that was called has done what it wanted to be
-// called for.
-func (n *node) notBusy() {
+// called for. A host that was busy takes many inputs at one instant (seed 101073).
+func (n *node) notBusy(in engine.Input) {
 	now := n.w.Now()
-	if n.ticked != now {
+	if _, tick := in.(engine.Tick); !tick || len(n.host.queue) > 0 || n.ticked != now {
 		n.ticked, n.ticks = now, 0
 	}
 	if n.ticks++; n.ticks > 100 {

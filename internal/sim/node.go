@@ -106,7 +106,7 @@ func (n *node) step(in engine.Input) {
 		n.leaver, n.leaves = true, n.w.Now()
 	}
 	n.Host.Step(in)
-	n.notBusy()
+	n.notBusy(in)
 	n.Arm()
 	if n.Engine.Done() && !n.done {
 		n.finish()

@@ -69,6 +69,9 @@ func (w *world) settle() {
 	w.run(w.net.timeout + time.Second) // what was on its way arrives
 	from := w.Now()
 	limit := w.patience()
+	if w.stranded() {
+		w.run(w.set.audit + 2*w.set.poll + w.slowly())
+	}
 	if !w.until(limit, w.atRest) {
 		w.restless("not at rest %v after all trouble has ended", limit)
 		return
@@ -77,6 +80,15 @@ func (w *world) settle() {
 	w.run(time.Second)
 	w.strict, w.calm = true, w.Now()
 	w.restFor(2 * w.set.rest)
+}
+
+// stranded reports whether the source has dropped a stream whose row a restored table has as unfinished. When an audit
+// has found such a row, a worker claims it and gives it up as unlisted, and other shards may move (seed 1000125).
+func (w *world) stranded() bool {
+	return slices.ContainsFunc(w.streams, func(s *stream) bool {
+		row := w.judge.row(s.name)
+		return s.dropped && row.Owner.IsZero() && row.Last.Reason == lease.ReasonAdopted
+	})
 }
 
 // patience is how long it may take until a fleet that was left alone is at rest: what was trusted or awaited
