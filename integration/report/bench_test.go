@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/fixture"
@@ -128,6 +129,16 @@ func (r *report) memory() {
 	r.memoryOf.library = held.minus(before).per(len(names))
 	before = used()
 	r.memoryOf.user = r.blocked(names).minus(before).per(len(names))
+}
+
+// TestMemoryOfAHeldShard holds the memory of a held shard to the bound of the page. Fewer shards cost a little more each.
+func TestMemoryOfAHeldShard(t *testing.T) {
+	const most = 2200
+	r := &report{T: t, plan: reportPlan{held: 5_000}}
+	r.memory()
+	if of := r.memoryOf.library.minus(r.memoryOf.user); of.heap+of.stack > most {
+		t.Errorf("a held shard needs %.0f bytes of heap and %.0f of stack beyond its handler; at most %d", of.heap, of.stack, most)
+	}
 }
 
 // holding measures a worker that holds all these shards.

@@ -12,9 +12,9 @@ import (
 )
 
 // holding is a world of one worker that holds so many shards.
-func holding(b *testing.B, shards int) *node {
-	b.Helper()
-	w := newWorld(b, shards)
+func holding(t testing.TB, shards int) *node {
+	t.Helper()
+	w := newWorld(t, shards)
 	n := w.join("a", config(rebalance.Eager))
 	w.until(time.Minute, func() bool { return len(n.Handlers) == shards })
 	w.run(5 * time.Second)
@@ -58,17 +58,60 @@ func BenchmarkStep(b *testing.B) {
 }
 
 // commit goes from a mark to its answer, without a network.
-func (n *node) commit(b *testing.B, in engine.Marks) {
-	b.Helper()
+func (n *node) commit(t testing.TB, in engine.Input) {
+	t.Helper()
 	out, _ := n.Engine.Step(n.Moment(), in)
 	for _, o := range out {
 		send, ok := o.(engine.Send)
 		if !ok {
 			continue
 		}
-		r, err := n.w.store.Write(b.Context(), send.Write)
+		r, err := n.w.store.Write(t.Context(), send.Write)
 		n.Engine.Step(n.Moment(), engine.Settled{Write: send.Write, Record: r, Err: err})
 		return
 	}
-	b.Fatalf("nothing was sent, but %v", out)
+	t.Fatalf("nothing was sent, but %v", out)
 }
+
+// TestStepsDoNotGrowWithShards: a step looks at the shards that it concerns, and not at all that are held.
+func TestStepsDoNotGrowWithShards(t *testing.T) {
+	const few, many, most = 200, 10_000, 5
+	for name, step := range map[string]func(n *node, held []engine.Tenure, i int){
+		"time has passed": func(n *node, _ []engine.Tenure, _ int) { n.Engine.Step(n.Moment(), engine.Tick{}) },
+		"a commit": func(n *node, held []engine.Tenure, i int) {
+			seq := uint64(i + 1)
+			n.commit(t, engine.Marks{Tenure: held[0], Mark: checkpoint.Mark{Position: strconv.Itoa(i + 1)}, Seq: seq, Flush: seq})
+		},
+		"a shard is given up in a shutdown": func(n *node, held []engine.Tenure, i int) {
+			if i == 0 {
+				n.Engine.Step(n.Moment(), engine.Stop{})
+			}
+			n.commit(t, engine.Returned{Tenure: held[i]})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ratio := float64(fastest(t, many, step)) / float64(fastest(t, few, step))
+			t.Logf("%.1f times the time with %d shards as with %d", ratio, many, few)
+			if ratio > most {
+				t.Errorf("a step takes %.1f times as long with %d shards as with %d", ratio, many, few)
+			}
+		})
+	}
+}
+
+// fastest is the shortest time of ten steps in a row, of 200.
+func fastest(t *testing.T, shards int, step func(n *node, held []engine.Tenure, i int)) time.Duration {
+	n := holding(untwinned{t}, shards)
+	held, shortest := n.tenures(), time.Hour
+	for i := 0; i < 200; i += 10 {
+		began := time.Now()
+		for j := range 10 {
+			step(n, held, i+j)
+		}
+		shortest = min(shortest, time.Since(began))
+	}
+	return shortest
+}
+
+// Untwinned is a test whose engines are not compared with their clones, which takes time for each shard.
+type untwinned struct{ testing.TB }

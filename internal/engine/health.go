@@ -12,8 +12,11 @@ import (
 
 // Whose fault a failure is, and whether this worker can work at all.
 //
-//	well → handlers of three different shards have failed in a row → unwell: resting → on trial
-//	  ↑__________________ a success, at any time ______________________|         ↑________|
+//	well → three failures in a row that speak against it → unwell: resting → on trial
+//	  ↑__________________ a success, at any time ____________|         ↑________|
+//
+// A failure speaks against the worker if it is the first of its shard, or if the shard has made progress under another
+// worker since it failed here. Otherwise the shard may be the cause.
 //
 // A heartbeat shows only that a process is alive. A worker whose handlers fail would take one shard
 // after the other from well workers, and fail it. So a worker finds out by itself that it is
@@ -36,7 +39,7 @@ import (
 // there is no other worker that is well; and never while no worker is well.
 
 const (
-	failuresInRow  = 3               // so many different shards make a worker unwell
+	failuresInRow  = 3               // so many failures that speak against a worker make it unwell
 	longestIllness = 4 * time.Minute // the longest rest: a recovery is noticed within five minutes
 	allUnwellRest  = 2 * time.Minute // the same while no worker is well: nobody else can help
 	silentAfter    = 5 * time.Minute // a handler without progress is reported, where StallAfter is off
@@ -46,8 +49,8 @@ var (
 	errSilent    = errors.New("handlers neither mark nor call Progress")
 	errFull      = errors.New("no worker has room for these shards")
 	errUnlisted  = errors.New("the source no longer lists these shards, and they are not finished")
-	errUnwell    = errors.New("handlers of three different shards have failed in a row")
-	errAllUnwell = errors.New("handlers of three different shards have failed in a row, and every worker is unwell: nothing is quarantined")
+	errUnwell    = errors.New("three handlers in a row have failed, of different shards or of shards that progress elsewhere")
+	errAllUnwell = errors.New("three handlers in a row have failed, and every worker is unwell: nothing is quarantined")
 )
 
 // A blame is whose fault it is that a handler has failed. It is judged once, before the shard is released, because the
@@ -65,6 +68,7 @@ const (
 // new incarnation.
 type health struct {
 	failed  []string      // different shards that have failed since the last success, the first few
+	against int64         // how many failures since then speak against the worker
 	longest time.Duration // how long the longest of those tenures was
 	last    Instant       // when the last of them ended
 	since   Instant       // when the worker became unwell; 0: it is well
@@ -98,14 +102,19 @@ func (s *shard) failing(t *turn) bool {
 // judge decides whose fault it is that a handler has failed. It reports whether a rest begins.
 //
 // The first failures in a row are those of their shards, because nobody can know better; the one that makes the worker
-// unwell, and all after it, are the worker's.
+// unwell, and all after it, are the worker's. In a group of very few shards, a shard comes back to a sick worker again
+// and again: it counts each time, if its row shows that it has made progress since.
 func (h *health) judge(t *turn, s *shard) (rests bool) {
 	w := &s.t.wind
 	h.last, h.longest = t.now.Mono, max(h.longest, t.now.Mono.Sub(s.t.began))
-	if !slices.Contains(h.failed, s.name) && len(h.failed) < failuresInRow {
+	first, elsewhere := !slices.Contains(h.failed, s.name), s.row.copy.Row().Attempts() == 0
+	if first || elsewhere {
+		h.against++
+	}
+	if first && len(h.failed) < failuresInRow {
 		h.failed = append(slices.Clip(h.failed), s.name)
 	}
-	if len(h.failed) < failuresInRow {
+	if h.against < failuresInRow {
 		w.blame = shardAtFault
 		return false
 	}
@@ -130,7 +139,7 @@ func (h *health) succeeded(t *turn) {
 	if h.unwell() {
 		h.well = t.now.Mono
 	}
-	h.failed, h.longest, h.last, h.since = nil, 0, 0, 0
+	h.failed, h.against, h.longest, h.last, h.since = nil, 0, 0, 0, 0
 }
 
 // resting reports whether this worker is unwell, and tries no shard at present.
