@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 )
@@ -16,7 +17,29 @@ import (
 // A page is a Markdown page that is being written.
 type page struct{ strings.Builder }
 
-func (p *page) say(format string, a ...any) { fmt.Fprintf(p, format+"\n\n", a...) }
+// say writes a paragraph or a list, in lines of at most 140 characters.
+func (p *page) say(format string, a ...any) {
+	for text := range strings.SplitSeq(fmt.Sprintf(format, a...), "\n") {
+		indent := ""
+		if strings.HasPrefix(text, "- ") {
+			indent = "  "
+		}
+		line := ""
+		for _, word := range strings.Fields(text) {
+			switch {
+			case line == "":
+				line = word
+			case utf8.RuneCountInString(line+" "+word) > 140:
+				p.WriteString(line + "\n")
+				line = indent + word
+			default:
+				line += " " + word
+			}
+		}
+		p.WriteString(line + "\n")
+	}
+	p.WriteByte('\n')
+}
 
 func (p *page) table(head ...string) {
 	p.row(head...)
@@ -90,6 +113,8 @@ func (r *report) goalTable(p *page) {
 		p.row(g.what, "≤ "+g.show(g.limit), g.show(g.got), g.verdict(), g.kcl2, g.kcl3)
 	}
 	p.say("")
+	p.say("Times depend on the machine: [below](#how-busy-the-machine-was) is which share of it its host took in each part. With a lease time of a second, a worker that gets no processor for most of a second loses its seat, and its shards move as well.")
+	p.say("The largest of the three fleets has more than eight workers. Its first three watchers list the seats every 500 ms, every second and every two seconds: that is 3.5 requests a second, however many shards there are, and more for each worker than in a small fleet.")
 	p.say("Of a commit, %s is the transition, the store's check and the write, as `memstore`'s own benchmark measures them on the same machine. The rest is two steps of the engine and four switches between goroutines: from the caller to the worker, to the call, and back. To save them, the handler's goroutine would have to step the engine (including a planner of the user) and wait for the store even after its context has ended. That is not worth it compared with the milliseconds of a table.",
 		seconds10(r.benchOf("memstore", "Commit").values["ns/op"]))
 }
@@ -103,6 +128,22 @@ func (r *report) elsewhere(p *page) {
 - **KCL's settled workers do not read each other's heartbeats.** In this library up to eight workers list all seats once per h; above that eight of them do for all, and the others read the plan.
 - **A consumer group of Kafka costs no table at all;** its brokers store the assignment.
 - **franz-go's sticky balancer** plans 100,000 partitions for 1,000 members in 2.1–2.5 ms, a figure that was not measured in this run; its input is by name and topic, which is more work.`)
+}
+
+// The section of docs/measurements.md that is written by hand, and the one after it.
+const (
+	byHand = "\n## Bounds of the target assignment\n"
+	after  = "\n## Where others do better\n"
+)
+
+// keeping returns the new page with the section of the old one that is written by hand.
+func keeping(page, old string) (string, error) {
+	_, rest, begins := strings.Cut(old, byHand)
+	text, _, ends := strings.Cut(rest, after)
+	if !begins || !ends || !strings.Contains(page, after) {
+		return "", fmt.Errorf("no section %q before %q", byHand, after)
+	}
+	return strings.Replace(page, after, byHand+text+after, 1), nil
 }
 
 // costHead begins the table that docs/costs.md has too.
@@ -150,13 +191,13 @@ func (r *report) movePart(p *page) {
 	p.say("")
 	p.say("![two timelines: an eager fleet and a cooperative one, while a worker joins and another leaves](measurements/timelines.svg)")
 	p.say("![distribution of gaps and overlaps](measurements/moves.svg)")
-	p.say("In these fleets handlers committed only for moves, so every write of a row belongs to a move. Seat writes in addition to heartbeats are requests, and the creation and deletion of seats.")
-	p.table("", "moves", "minimum", "changes of hands", "offers and withdrawals", "other writes", "refused (included)", "writes per move", "extra seat writes per move", "records processed twice")
+	p.say("In these fleets handlers committed only for moves, so every write of a row belongs to a move. Seat writes in addition to heartbeats are requests, and the creation and deletion of seats. Each join and each leave also needs a plan: two swaps, and a write for each target that differs.")
+	p.table("", "moves", "minimum", "changes of hands", "offers and withdrawals", "other writes", "refused (included)", "writes per move", "extra seat writes per move", "writes of plans per join or leave", "records processed twice")
 	for i, mode := range []string{"eager", "cooperative"} {
 		f := r.modes[i]
 		least := r.plan.cycles * 2 * (base.shards / (base.workers + 1)) // a leaving worker may hold one shard more
 		p.row(mode, fmt.Sprint(f.moved), fmt.Sprintf("%d–%d", least, least+r.plan.cycles), fmt.Sprint(f.rows.handed), fmt.Sprint(f.rows.offers), fmt.Sprint(f.rows.commits),
-			fmt.Sprint(f.rows.refused), fmt.Sprintf("%.2f", f.writesPerMove()), fmt.Sprintf("%.2f", f.extraSeats/float64(max(1, f.moved))), fmt.Sprint(f.again))
+			fmt.Sprint(f.rows.refused), fmt.Sprintf("%.2f", f.writesPerMove()), fmt.Sprintf("%.2f", f.extraSeats/float64(max(1, f.moved))), fmt.Sprintf("%.1f", float64(f.rows.plans)/float64(2*r.plan.cycles)), fmt.Sprint(f.again))
 	}
 }
 

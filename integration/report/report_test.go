@@ -90,13 +90,8 @@ func (r *report) publish() {
 			return
 		}
 		to = "../../docs"
-		text, err := os.ReadFile("../../docs/costs.md")
-		if err != nil {
-			r.Fatal(err)
-		}
-		if files["costs.md"], err = costsIn(string(text), files["measurements.md"]); err != nil {
-			r.Fatal(err)
-		}
+		r.edit(files, "costs.md", costsIn)
+		r.edit(files, "measurements.md", func(old, page string) (string, error) { return keeping(page, old) })
 	}
 	if err := os.MkdirAll(filepath.Join(to, "measurements"), 0o755); err != nil {
 		r.Fatal(err)
@@ -105,5 +100,16 @@ func (r *report) publish() {
 		if err := os.WriteFile(filepath.Join(to, name), []byte(text), 0o644); err != nil {
 			r.Fatal(err)
 		}
+	}
+}
+
+// edit makes a file of docs from what it is and the page of the report.
+func (r *report) edit(files map[string]string, name string, from func(old, page string) (string, error)) {
+	old, err := os.ReadFile(filepath.Join("../../docs", name))
+	if err != nil {
+		r.Fatal(err)
+	}
+	if files[name], err = from(string(old), files["measurements.md"]); err != nil {
+		r.Fatal(err)
 	}
 }

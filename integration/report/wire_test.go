@@ -26,6 +26,7 @@ type traffic struct {
 	all      int
 	beats    int // heartbeats and other swaps of a seat
 	seats    int // seats that were created, given up or evicted
+	plans    int // writes of the plan and of targets
 	looks    int // listings of the seats
 	listings int // listings of the lease rows
 	creates  int // lease rows created
@@ -40,7 +41,7 @@ func (c traffic) rows() int { return c.handed + c.offers + c.commits }
 
 func (c traffic) plus(d traffic, sign int) traffic {
 	return traffic{
-		c.all + sign*d.all, c.beats + sign*d.beats, c.seats + sign*d.seats, c.looks + sign*d.looks,
+		c.all + sign*d.all, c.beats + sign*d.beats, c.seats + sign*d.seats, c.plans + sign*d.plans, c.looks + sign*d.looks,
 		c.listings + sign*d.listings, c.creates + sign*d.creates, c.handed + sign*d.handed,
 		c.offers + sign*d.offers, c.commits + sign*d.commits, c.refused + sign*d.refused,
 	}
@@ -81,13 +82,18 @@ func kindOf(action string, body []byte) traffic {
 		Values           item `json:"ExpressionAttributeValues"`
 	}
 	_ = json.Unmarshal(body, &asked)
-	seat := strings.HasSuffix(partitionOf(asked.Key, asked.Item, asked.Values), "/"+lease.KindSeat.String())
+	partition := partitionOf(asked.Key, asked.Item, asked.Values)
+	seat := strings.HasSuffix(partition, "/"+lease.KindSeat.String())
+	target := strings.HasSuffix(partition, "/"+lease.KindTarget.String())
+	writes, plan := action != "Query" && action != "GetItem", lease.Plan{}.Key().Name
 	set, remove, _ := strings.Cut(asked.UpdateExpression, "REMOVE ")
 	switch {
 	case action == "Query" && seat:
 		return traffic{all: 1, looks: 1}
-	case action == "Query":
+	case action == "Query" && !target:
 		return traffic{all: 1, listings: 1}
+	case writes && (target || nameOf(asked.Key, asked.Item) == plan):
+		return traffic{all: 1, plans: 1}
 	case action == "UpdateItem" && seat:
 		return traffic{all: 1, beats: 1}
 	case seat && action != "GetItem":
@@ -107,6 +113,16 @@ func kindOf(action string, body []byte) traffic {
 // partitionOf returns the group and the kind that a request is about.
 func partitionOf(key, put, values item) string {
 	for _, value := range []map[string]any{key[attr.Group], put[attr.Group], values[":0"]} {
+		if s, ok := value["S"].(string); ok {
+			return s
+		}
+	}
+	return ""
+}
+
+// nameOf returns the name of the record that a write is about.
+func nameOf(key, put item) string {
+	for _, value := range []map[string]any{key[attr.Key], put[attr.Key]} {
 		if s, ok := value["S"].(string); ok {
 			return s
 		}
