@@ -691,8 +691,8 @@ func (e *Engine) sawRows(in Listed, begun order) {
 		}
 	}
 	for _, s := range e.shards.all {
-		if of := e.facts.find(s.name); of == nil && s.row.read < begun && (s.t != nil || s.row.generation != 0) {
-			s.get(t) // the row is gone, or is a tombstone
+		if of := e.facts.find(s.name); of == nil && s.row.read < begun && (s.t != nil || s.row.generation != 0 && s.row.gone == 0) {
+			s.get(t) // the row is gone, or has become a tombstone
 		}
 	}
 	e.shards.tendAll(t)

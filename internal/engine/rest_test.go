@@ -205,3 +205,25 @@ func TestOldListingRevivesNothing(t *testing.T) {
 		t.Errorf("the source was listed %d times since, and the row is %v", of.polls-polls, row)
 	}
 }
+
+// TestTombstonesAreNotReadAgain: listings skip tombstones. A worker that knows one does not read its row after every audit.
+func TestTombstonesAreNotReadAgain(t *testing.T) {
+	f := newFleet(t, 4, 0, rebalance.Eager)
+	f.join()
+	f.join()
+	f.until(time.Minute, f.even)
+	kept := f.source.Shards[2:]
+	for _, s := range f.source.Shards[:2] {
+		f.end(s.Name)
+	}
+	f.Run(time.Minute)
+	f.source.Shards = kept
+	f.until(5*time.Minute, func() bool { return f.row("shard-000").Removed && f.row("shard-001").Removed })
+	f.lists(engine.Shard{Name: "new"}) // the next plan, and the last
+	f.Run(4*f.config.Poll + 2*f.config.Audit)
+	f.reset()
+	f.Run(10 * f.config.Audit)
+	if n := f.calls["get lease"]; n > 0 || f.calls["list lease, consistent"] == 0 {
+		t.Errorf("%d reads of rows, %v", n, f.calls)
+	}
+}

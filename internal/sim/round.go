@@ -271,7 +271,11 @@ func (w *world) kept() bool {
 			continue
 		}
 		for _, a := range target.Hold {
-			if s := w.stream(a.Shard); s != nil && slices.ContainsFunc(s.active, func(h *handler) bool { return h.n.me != target.Incarnation }) {
+			s := w.stream(a.Shard)
+			if s != nil && w.unlisted(s) { // a worker claims it, and gives it up again
+				return false
+			}
+			if s != nil && slices.ContainsFunc(s.active, func(h *handler) bool { return h.n.me != target.Incarnation }) {
 				return false
 			}
 		}
