@@ -31,6 +31,8 @@ func healthMutants() []mutant {
 			swap(`source.omits(of.name, of.known)`, `source.omits(of.name, 0)`), inWorker, "TestUnlistedIsReported"},
 		{"an audit does not make a shard new", "internal/engine.facts.saw",
 			cut("was.known"), inWorker, "TestUnlistedIsReported"},
+		{"a known tombstone is not read after audits", "internal/engine.Engine.sawRows",
+			without("row.gone"), inEngine, "TestTombstonesAreNotReadAgain"},
 		{"a failure names its worker", "internal/protocol.fail",
 			swap(`attr.AddFailed($past, $worker, $left)`, `attr.AddFailed($past, "", $left)`), inProtocol, "TestFailuresNameTheirWorkers"},
 		{"failures before the last progress are forgotten with their workers", "internal/protocol.fail",
