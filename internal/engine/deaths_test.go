@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -297,4 +298,34 @@ func TestWhatASuspectHoldsIsNotRead(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSeatThatIsCreatedAgain: the creation of a seat arrives a second time, right after the seat of a dead worker was
+// deleted. What stands there has a lower beat than what the others have seen, and they evict it nevertheless.
+func TestSeatThatIsCreatedAgain(t *testing.T) {
+	p := newPair(t, 4)
+	p.join("a")
+	b := p.join("b")
+	key := lease.Key{Group: "g", Kind: lease.KindSeat, Name: string(b.Engine.Status().Incarnation)}
+	b.Kill()
+	r, err := p.store.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []func() (lease.Write, error){
+		func() (lease.Write, error) { return protocol.Evict(r.(lease.Seat)) },
+		func() (lease.Write, error) { return protocol.Sit(r.(lease.Seat), stamp("again")) },
+	} {
+		write, err := w()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.store.Write(t.Context(), write); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.until(3*p.config.TTL, func() bool {
+		_, err := p.store.Get(t.Context(), key)
+		return errors.Is(err, lease.ErrNotFound)
+	})
 }

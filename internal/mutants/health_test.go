@@ -33,6 +33,8 @@ func healthMutants() []mutant {
 			cut("was.known"), inWorker, "TestUnlistedIsReported"},
 		{"a known tombstone is not read after audits", "internal/engine.Engine.sawRows",
 			without("row.gone"), inEngine, "TestTombstonesAreNotReadAgain"},
+		{"a refused eviction shows the seat that stands", "internal/engine.peers.settled",
+			swap(`of.seat = seat`, `_ = seat`), inEngine, "TestSeatThatIsCreatedAgain"},
 		{"a failure names its worker", "internal/protocol.fail",
 			swap(`attr.AddFailed($past, $worker, $left)`, `attr.AddFailed($past, "", $left)`), inProtocol, "TestFailuresNameTheirWorkers"},
 		{"failures before the last progress are forgotten with their workers", "internal/protocol.fail",
