@@ -19,7 +19,7 @@ import (
 // a cold start brings one for each shard.
 type inbox struct {
 	start   time.Time     // when it was made
-	marks   uint64        // Config.Commit.Marks: how many marks of a tenure are due at once; 0: no such number
+	marks   uint64        // Config.Commit.Marks: so many unwritten marks of a tenure are due; 0: no such number
 	wake    chan struct{} // has room for one: the loop needs to be woken only once
 	pressed atomic.Bool   // the queue of urgent arrivals is not empty
 
@@ -105,7 +105,7 @@ func (b *inbox) take(last batch) batch {
 	switch {
 	case b.done == len(b.arrived) && cap(b.arrived) > 4*few: // a cold start brings one arrival for each shard
 		b.arrived, b.done = nil, 0
-	case 2*b.done >= len(b.arrived):
+	case 2*b.done >= len(b.arrived): // what remains moves to the front
 		b.arrived, b.done = slices.Delete(b.arrived, 0, b.done), 0
 	}
 	return taken

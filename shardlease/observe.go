@@ -125,7 +125,7 @@ func (o *observer) write(e event.Event) {
 // handler has returned and the tenure has ended, in either order.
 type episode struct {
 	tenure   *Tenure
-	returned int64          // when the handler returned, in milliseconds by the wall clock: rows store no more, and overlaps are measured with them
+	returned int64          // when the handler returned, in Unix milliseconds, as rows store times; 0: it has not
 	err      error          // the error or the panic of the handler
 	ended    *event.Event   // the Ended event while it waits for the handler to return
 	until    engine.Instant // when ended is reported even if the handler has not returned
@@ -211,14 +211,14 @@ func (r *run) reportEnd(ep *episode) {
 	e := *ep.ended
 	ep.ended, ep.reported = nil, true
 	r.held--
-	until := time.UnixMilli(ep.returned)
-	if e.Running = ep.returned == 0; e.Running {
-		until = time.UnixMilli(r.worker.wall().UnixMilli())
+	until := ep.returned
+	if e.Running = until == 0; e.Running {
+		until = r.worker.wall().UnixMilli()
 		r.worker.abandon(1)
 	} else {
 		delete(r.episode, ep.tenure.id())
 	}
-	e.Overlap = overlap(e, until)
+	e.Overlap = overlap(e, time.UnixMilli(until))
 	// In a planned move a sink may refuse the late writes of the handler: that is no fault.
 	if e.Cause != event.CauseHandedOff || !onlyStale(ep.err) {
 		e.Err = errors.Join(e.Err, ep.err)

@@ -82,7 +82,8 @@ func (f *flights) begin(c *flight, due engine.Instant) bool {
 // end takes in that the call has returned. It reports whether its answer counts.
 func (f *flights) end(c *flight) bool {
 	if !c.abandoned {
-		if delete(f.calls, c); len(f.calls) == 0 && f.most > few { // a map does not shrink, and a cold start makes a call for each shard
+		delete(f.calls, c)
+		if len(f.calls) == 0 && f.most > few { // a map does not shrink, and a cold start makes a call for each shard
 			f.calls, f.most = map[*flight]struct{}{}, 0
 		}
 		return true

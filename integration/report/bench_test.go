@@ -147,7 +147,7 @@ func TestMemoryOfAHeldShard(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("at most %d", most)
+	t.Errorf("a held shard needs more than %d bytes of heap beyond its handler", most)
 }
 
 // holding measures a worker that holds all these shards.

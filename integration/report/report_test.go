@@ -91,7 +91,7 @@ func (r *report) publish() {
 		}
 		to = "../../docs"
 		r.edit(files, "costs.md", costsIn)
-		r.edit(files, "measurements.md", func(old, page string) (string, error) { return keeping(page, old) })
+		r.edit(files, "measurements.md", keeping)
 	}
 	if err := os.MkdirAll(filepath.Join(to, "measurements"), 0o755); err != nil {
 		r.Fatal(err)
@@ -103,7 +103,7 @@ func (r *report) publish() {
 	}
 }
 
-// edit makes a file of docs from what it is and the page of the report.
+// edit makes a file of docs from its old text and the page of the report.
 func (r *report) edit(files map[string]string, name string, from func(old, page string) (string, error)) {
 	old, err := os.ReadFile(filepath.Join("../../docs", name))
 	if err != nil {

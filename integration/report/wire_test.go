@@ -85,14 +85,15 @@ func kindOf(action string, body []byte) traffic {
 	partition := partitionOf(asked.Key, asked.Item, asked.Values)
 	seat := strings.HasSuffix(partition, "/"+lease.KindSeat.String())
 	target := strings.HasSuffix(partition, "/"+lease.KindTarget.String())
-	writes, plan := action != "Query" && action != "GetItem", lease.Plan{}.Key().Name
+	write := action != "Query" && action != "GetItem"
+	plan := lease.Plan{}.Key().Name
 	set, remove, _ := strings.Cut(asked.UpdateExpression, "REMOVE ")
 	switch {
 	case action == "Query" && seat:
 		return traffic{all: 1, looks: 1}
 	case action == "Query" && !target:
 		return traffic{all: 1, listings: 1}
-	case writes && (target || nameOf(asked.Key, asked.Item) == plan):
+	case write && (target || nameOf(asked.Key, asked.Item) == plan):
 		return traffic{all: 1, plans: 1}
 	case action == "UpdateItem" && seat:
 		return traffic{all: 1, beats: 1}

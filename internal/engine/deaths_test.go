@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -300,8 +302,47 @@ func TestWhatASuspectHoldsIsNotRead(t *testing.T) {
 	}
 }
 
+// BeforeWrite is a store that does something before each write.
+type beforeWrite struct {
+	virtual.Store
+	do func(lease.Write)
+}
+
+func (s beforeWrite) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
+	s.do(w)
+	return s.Store.Write(ctx, w)
+}
+
+// TestHeartbeatBeforeAnEviction: a heartbeat is stored just before the deletion of its seat, which is refused. What the
+// heartbeat says counts as always: here, that the worker leaves.
+func TestHeartbeatBeforeAnEviction(t *testing.T) {
+	p := newPair(t, 4)
+	a, b := p.join("a"), p.join("b")
+	key := lease.Key{Group: "g", Kind: lease.KindSeat, Name: string(b.Engine.Status().Incarnation)}
+	b.Kill()
+	refused := false
+	p.table.Store = beforeWrite{p.table.Store, func(w lease.Write) {
+		if refused || w.Op != lease.OpDelete || w.Key() != key {
+			return
+		}
+		refused = true
+		r, err := p.store.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		says := r.(lease.Seat).Says
+		says.Leaving = true
+		write[lease.Seat](p)(protocol.NextBeat(r.(lease.Seat), says, stamp("late")))
+	}}
+	p.until(2*p.config.TTL, func() bool { return refused })
+	p.Run(p.config.TTL / 2)
+	if n := len(a.events(event.PeerLeaving)); n != 1 {
+		t.Errorf("%d times it was told that the worker leaves", n)
+	}
+}
+
 // TestSeatThatIsCreatedAgain: the creation of a seat arrives a second time, right after the seat of a dead worker was
-// deleted. What stands there has a lower beat than what the others have seen, and they evict it nevertheless.
+// deleted. The new seat has a lower beat than the others have seen, and they evict it nevertheless.
 func TestSeatThatIsCreatedAgain(t *testing.T) {
 	p := newPair(t, 4)
 	p.join("a")
@@ -312,14 +353,12 @@ func TestSeatThatIsCreatedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range []func() (lease.Write, error){
-		func() (lease.Write, error) { return protocol.Evict(r.(lease.Seat)) },
-		func() (lease.Write, error) { return protocol.Sit(r.(lease.Seat), stamp("again")) },
-	} {
-		write, err := w()
-		if err != nil {
-			t.Fatal(err)
-		}
+	evict, err1 := protocol.Evict(r.(lease.Seat))
+	again, err2 := protocol.Sit(r.(lease.Seat), stamp("again"))
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	for _, write := range []lease.Write{evict, again} {
 		if _, err := p.store.Write(t.Context(), write); err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ import (
 //
 // Nothing is written here. The verdict goes into the release of the shard (give.go, Excused), and the state of the worker
 // goes with a heartbeat onto its seat, where planners read it. A crash forgets that the worker was unwell: under its next
-// incarnation it has to fail three shards again.
+// incarnation, three more failures have to speak against it.
 //
 // Invariant: a failure under a worker that is unwell, or becomes unwell by it, is not counted
 // against the shard.
@@ -49,8 +49,8 @@ var (
 	errSilent    = errors.New("handlers neither mark nor call Progress")
 	errFull      = errors.New("no worker has room for these shards")
 	errUnlisted  = errors.New("the source no longer lists these shards, and they are not finished")
-	errUnwell    = errors.New("three handlers in a row have failed, of different shards or of shards that progress elsewhere")
-	errAllUnwell = errors.New("three handlers in a row have failed, and every worker is unwell: nothing is quarantined")
+	errUnwell    = errors.New("three failures in a row, of different shards or of shards that progress elsewhere")
+	errAllUnwell = errors.New("three failures in a row, and every worker is unwell: nothing is quarantined")
 )
 
 // A blame is whose fault it is that a handler has failed. It is judged once, before the shard is released, because the
@@ -103,11 +103,13 @@ func (s *shard) failing(t *turn) bool {
 //
 // The first failures in a row are those of their shards, because nobody can know better; the one that makes the worker
 // unwell, and all after it, are the worker's. In a group of very few shards, a shard comes back to a sick worker again
-// and again: it counts each time, if its row shows that it has made progress since.
+// and again: each failure counts, if
+// the row of the shard shows progress since the last one.
 func (h *health) judge(t *turn, s *shard) (rests bool) {
 	w := &s.t.wind
 	h.last, h.longest = t.now.Mono, max(h.longest, t.now.Mono.Sub(s.t.began))
-	first, elsewhere := !slices.Contains(h.failed, s.name), s.row.copy.Row().Attempts() == 0
+	at := s.row.copy.Row()
+	first, elsewhere := !slices.Contains(h.failed, s.name), at.Failures.Count > 0 && at.Attempts() == 0
 	if first || elsewhere {
 		h.against++
 	}

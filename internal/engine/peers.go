@@ -349,7 +349,7 @@ func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, ali
 	if of == nil {
 		return false, false
 	}
-	verdict, now, decided := of.evict.settled(t, me, in, t.beat/8, t.beat)
+	verdict, found, decided := of.evict.settled(t, me, in, t.beat/8, t.beat)
 	switch {
 	case !decided:
 		return false, false
@@ -362,10 +362,10 @@ func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, ali
 		p.all = slices.DeleteFunc(slices.Clone(p.all), func(q peer) bool { return q.seat.Incarnation == inc })
 		return true, false
 	}
-	// The seat has changed since: its time begins again. Usually it has beaten, and the next listing shows that. But a
-	// creation may have arrived late, after the seat was evicted. Then each listing seems to lag behind, because its beat
-	// is lower, and only this answer shows what stands there.
-	if seat, ok := now.(lease.Seat); ok && !of.unreadable {
+	// The seat has changed since: its time begins again. Usually it has beaten, and the next listing shows that. But a late
+	// write may have created it again after an eviction: its beat is lower, so each listing seems to lag behind, and only
+	// this answer shows the new seat.
+	if seat, ok := found.(lease.Seat); ok && seat.Beat < of.seat.Beat {
 		of.seat = seat
 	}
 	of.since = t.now.Mono

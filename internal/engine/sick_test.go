@@ -351,12 +351,12 @@ func TestSickWorkerCostsNothing(t *testing.T) {
 	})
 }
 
-// TestSickWorkerOfASmallGroup: there are not three shards that could fail under the sick worker. It counts that they are
-// processed elsewhere.
+// TestSickWorkerOfASmallGroup: there are not three shards that could fail under the sick worker. Each failure counts,
+// because they progress elsewhere.
 func TestSickWorkerOfASmallGroup(t *testing.T) {
-	for shards := range 3 {
-		t.Run(strconv.Itoa(2+shards), func(t *testing.T) {
-			c := newClinic(t, 2+shards, 5, true)
+	for shards := 2; shards <= 4; shards++ {
+		t.Run(strconv.Itoa(shards), func(t *testing.T) {
+			c := newClinic(t, shards, 5, true)
 			c.fails = sick("b")
 			c.join("a")
 			c.until(5 * time.Second)
@@ -367,6 +367,32 @@ func TestSickWorkerOfASmallGroup(t *testing.T) {
 			c.lostAtMost(2 * time.Minute)
 			c.diagnosed("b")
 		})
+	}
+}
+
+// TestUnquarantinedPoison: an operator frees a quarantined shard again and again, and it fails each time. That is no
+// progress elsewhere, and the worker stays well.
+func TestUnquarantinedPoison(t *testing.T) {
+	c := newClinic(t, 1, 1, true)
+	c.fails = func(string, string) bool { return true }
+	c.join("a")
+	for i := range 4 {
+		for limit := c.Now() + 5*time.Minute; !c.row("shard-000").Quarantined; c.run(time.Second) {
+			if c.Now() > limit {
+				t.Fatalf("not quarantined, after %d times", i)
+			}
+		}
+		row := c.row("shard-000")
+		w, err := protocol.Unquarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, stamp(strconv.Itoa(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.table.Store.Write(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if unwell := c.nodes[0].Engine.Status().Unwell; unwell.Count > 0 {
+		t.Errorf("the worker is unwell: %v", unwell)
 	}
 }
 

@@ -55,7 +55,8 @@ type storeCalls struct {
 	err      error // the error of that call; reported in the step in which it was made
 }
 
-// mostKept is for how many outputs the memory is used again. A step that claims 10,000 shards needs much more than others.
+// mostKept is the capacity, in outputs, above which the memory of a step is not used again. A step that claims 10,000
+// shards needs far more than others.
 const mostKept = 1024
 
 // begin begins a step. If the step comes much later than its wake time, begin returns how long the
@@ -65,7 +66,8 @@ func (t *turn) begin(now Moment) (paused time.Duration) {
 	if now.Mono.Sub(t.wake) >= t.beat/8 {
 		paused = now.Mono.Sub(t.now.Mono)
 	}
-	if clear(t.out); cap(t.out) > mostKept {
+	clear(t.out)
+	if cap(t.out) > mostKept {
 		t.out = nil
 	}
 	t.now, t.ids, t.out, t.wake, t.store.err = now, 0, t.out[:0], Never, nil

@@ -82,7 +82,7 @@ func (w *world) settle() {
 	w.restFor(2 * w.set.rest)
 }
 
-// stranded reports whether the source has dropped a stream whose row a restored table has as unfinished. When an audit
+// stranded reports whether the source has dropped a stream whose row is unfinished in a restored table. When an audit
 // has found such a row, a worker claims it and gives it up as unlisted, and other shards may move (seed 1000125).
 func (w *world) stranded() bool {
 	return slices.ContainsFunc(w.streams, func(s *stream) bool {
@@ -272,10 +272,11 @@ func (w *world) kept() bool {
 		}
 		for _, a := range target.Hold {
 			s := w.stream(a.Shard)
-			if s != nil && w.unlisted(s) { // a worker claims it, and gives it up again
-				return false
+			if s == nil {
+				continue
 			}
-			if s != nil && slices.ContainsFunc(s.active, func(h *handler) bool { return h.n.me != target.Incarnation }) {
+			// A worker claims an unlisted shard, and gives it up again.
+			if w.unlisted(s) || slices.ContainsFunc(s.active, func(h *handler) bool { return h.n.me != target.Incarnation }) {
 				return false
 			}
 		}

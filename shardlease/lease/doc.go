@@ -180,8 +180,8 @@
 //     does; in a larger one the plan names eight.
 //   - tick: the write of the first watcher to the plan, once per heartbeat interval.
 //   - news: what a worker reports about shards on its seat: finished, removed, declined.
-//   - unwell: three handlers in a row have failed under this worker, of different shards or of
-//     shards that make progress under others.
+//   - unwell: three failures in a row under this worker, of different shards or of shards that
+//     make progress under others.
 //   - wish: what an operator wants of the next plan: cordon, drain, pause, pin.
 //   - move, handoff: the planned change of hands between two live workers.
 //   - mode: eager (a gap, no overlap) or cooperative (an overlap, no gap).
