@@ -25,7 +25,7 @@ func (p *page) say(format string, a ...any) {
 			indent = "  "
 		}
 		line := ""
-		for _, word := range strings.Fields(text) {
+		for word := range strings.FieldsSeq(text) {
 			switch {
 			case line == "":
 				line = word
