@@ -75,7 +75,7 @@ func (n *node) commit(t testing.TB, in engine.Input) {
 
 // TestStepsDoNotGrowWithShards: a step looks at the shards that it concerns, and not at all that are held.
 func TestStepsDoNotGrowWithShards(t *testing.T) {
-	const few, many, most = 200, 10_000, 5
+	const few, many, most = 400, 10_000, 5
 	for name, step := range map[string]func(n *node, held []engine.Tenure, i int){
 		"time has passed": func(n *node, _ []engine.Tenure, _ int) { n.Engine.Step(n.Moment(), engine.Tick{}) },
 		"a commit": func(n *node, held []engine.Tenure, i int) {
@@ -83,10 +83,14 @@ func TestStepsDoNotGrowWithShards(t *testing.T) {
 			n.commit(n.w.TB, engine.Marks{Tenure: held[0], Mark: checkpoint.Mark{Position: strconv.Itoa(i + 1)}, Seq: seq, Flush: seq})
 		},
 		"a shard is given up in a shutdown": func(n *node, held []engine.Tenure, i int) {
+			half := len(held) / 2
 			if i == 0 {
 				n.Engine.Step(n.Moment(), engine.Stop{})
+				for _, id := range held[:half] {
+					n.commit(n.w.TB, engine.Returned{Tenure: id})
+				}
 			}
-			n.commit(n.w.TB, engine.Returned{Tenure: held[i]})
+			n.commit(n.w.TB, engine.Returned{Tenure: held[half+i]})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
