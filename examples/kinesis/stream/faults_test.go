@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -265,18 +264,7 @@ func TestRecreatedStreamWhileItIsRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := fakekinesis.New(fakekinesis.Shard{Name: "a", Records: records(3, 1)})
 				s := &stream.Stream{Client: server.Client(), Name: "orders"}
-				var failing atomic.Bool // the iterators of the old stream fail
-				server.Fail = func(op string) fakekinesis.Fault {
-					if op == "GetRecords" && failing.Load() {
-						return fakekinesis.Fault{Status: 400, Code: "ResourceNotFoundException"}
-					}
-					return fakekinesis.Fault{}
-				}
-				time.AfterFunc(30*time.Second, func() {
-					failing.Store(true)
-					server.Shards(again...)
-					server.Recreate()
-				})
+				time.AfterFunc(30*time.Second, func() { server.Recreate(again...) })
 				ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 				defer stop()
 				got, end := readAll(ctx, s, "a", "")
@@ -303,9 +291,8 @@ func TestRecreatedStreamIsListed(t *testing.T) {
 			if _, err := s.Shards(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			server.Shards(fakekinesis.Shard{Name: next})
 			time.Sleep(after)
-			server.Recreate()
+			server.Recreate(fakekinesis.Shard{Name: next})
 			if shards, err := s.Shards(t.Context()); !errors.Is(err, stream.ErrRecreated) {
 				t.Errorf("after %v: listed %v, %v", after, shards, err)
 			}

@@ -53,9 +53,10 @@ type Server struct {
 	Repeat   int                    // how many records before its iterator each read returns again
 	Created  time.Time              // the creation time of the stream
 
-	mu     sync.Mutex
-	shards []Shard
-	calls  []Call
+	mu        sync.Mutex
+	shards    []Shard
+	recreated int // how often
+	calls     []Call
 }
 
 // A Fault is the way in which a request fails. With the zero Fault it succeeds.
@@ -97,11 +98,14 @@ func (s *Server) Shards(shards ...Shard) {
 	s.shards = next.shards
 }
 
-// Recreate replaces the stream by another one of the same name.
-func (s *Server) Recreate() {
+// Recreate replaces the stream by another one of the same name, with these shards. The iterators
+// of the old stream are not valid for the new one.
+func (s *Server) Recreate(shards ...Shard) {
+	next := New(shards...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.Created = time.Now()
+	s.shards, s.Created = next.shards, time.Now()
+	s.recreated++
 }
 
 // Do answers a request.
@@ -219,18 +223,18 @@ func (s *Server) iterator(fields map[string]any) (*http.Response, error) {
 			at++
 		}
 	}
-	return answer(200, map[string]any{"ShardIterator": iteratorAt(name, at)})
+	return answer(200, map[string]any{"ShardIterator": s.iteratorAt(name, at)})
 }
 
-// iteratorAt returns an iterator: a place in a shard, and the time of its creation.
-func iteratorAt(name string, at int) string {
-	return fmt.Sprintf("%s/%d/%d", name, at, time.Now().UnixNano())
+// iteratorAt returns an iterator: a place in a shard of this stream, and the time of its creation.
+func (s *Server) iteratorAt(name string, at int) string {
+	return fmt.Sprintf("%s/%d/%d/%d", name, at, time.Now().UnixNano(), s.recreated)
 }
 
 func (s *Server) records(fields map[string]any) (*http.Response, error) {
 	text, _ := fields["ShardIterator"].(string)
 	parts := strings.Split(text, "/")
-	if len(parts) != 3 {
+	if len(parts) != 4 {
 		return answer(400, map[string]any{"__type": "InvalidArgumentException"})
 	}
 	at, _ := strconv.Atoi(parts[1])
@@ -239,7 +243,7 @@ func (s *Server) records(fields map[string]any) (*http.Response, error) {
 		return answer(400, map[string]any{"__type": "ExpiredIteratorException"})
 	}
 	shard := s.find(parts[0])
-	if shard == nil {
+	if shard == nil || parts[3] != strconv.Itoa(s.recreated) {
 		return answer(400, map[string]any{"__type": "ResourceNotFoundException"})
 	}
 	at = min(at, len(shard.Records))
@@ -259,7 +263,7 @@ func (s *Server) records(fields map[string]any) (*http.Response, error) {
 	}
 	out := map[string]any{"Records": records, "MillisBehindLatest": 1000 * (len(shard.Records) - limit)}
 	if !shard.Closed || limit < len(shard.Records) {
-		out["NextShardIterator"] = aws.String(iteratorAt(shard.Name, limit))
+		out["NextShardIterator"] = aws.String(s.iteratorAt(shard.Name, limit))
 	}
 	return answer(200, out)
 }
