@@ -128,6 +128,16 @@ func (p *Prelude) Late(i int) {
 	}
 }
 
+// Again makes the calls that a worker has sent arrive once more, at any later time.
+func (p *Prelude) Again(i int) {
+	for _, c := range p.w.calls {
+		if c.node == i && !c.answered {
+			c.answered = true
+			p.w.calls = append(p.w.calls, c)
+		}
+	}
+}
+
 // Until lets the fleet go on until a worker sends a write that the text describes, and returns
 // the worker. Anybody is any worker.
 func (p *Prelude) Until(i int, write string) (by int) {

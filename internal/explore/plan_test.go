@@ -189,6 +189,15 @@ func planStories() []explore.Story {
 			{Name: "a handler fails", Workers: 2, Shards: 2, Settled: 2, Fails: 2, For: 12 * time.Second},
 			{Name: "an owner dies, and its successor pauses", Workers: 3, Shards: 3, Settled: 3, Pauses: 1, For: 12 * time.Second,
 				Prelude: func(p *explore.Prelude) { p.Die(a); p.Until(explore.Anybody, "delete of seat") }},
+			{Name: "the seat of a dead worker is created again, and its evictor may die", Workers: 3, Shards: 3, Settled: 2, Crashes: 1, For: 12 * time.Second,
+				Prelude: func(p *explore.Prelude) {
+					p.Join(c)
+					p.Until(c, "create of seat")
+					p.Again(c)
+					p.Rest(6 * time.Second)
+					p.Die(c)
+					p.Until(explore.Anybody, "delete of seat")
+				}},
 			{Name: "two sources", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Lists: map[int]string{a: "s0", b: "s1"}, For: 15 * time.Second},
 			{Name: "two sources, and a join", Workers: 2, Shards: 2, Settled: 1, Faults: 1, Lists: map[int]string{a: "s0", b: "s1"}, For: 15 * time.Second},
 			{Name: "a stop and a deleted plan", Workers: 2, Shards: 2, Settled: 2, Stops: 1, Deletes: 1, For: 10 * time.Second},
