@@ -71,14 +71,12 @@ const (
 	Give     = "give" // packed names and successors
 
 	Open     = "open"
-	Table    = "tableId"
 	Inputs   = "inputs"
 	Members  = "members"
 	Watchers = "watchers" // tabs between
 	Unplaced = "unplaced"
 	Examples = "examples"
 	Shards   = "shards"
-	Names    = "names"
 	Tick     = "tick"
 	Late     = "late"
 	Sessions = "sessions"

@@ -44,6 +44,9 @@ func (e *Engine) Clone() *Engine {
 
 func (s *shard) clone() *shard {
 	c := new(*s)
+	if s.want != nil {
+		c.want = new(*s.want)
+	}
 	if s.ask != nil {
 		c.ask = new(*s.ask)
 	}
@@ -64,6 +67,6 @@ func (e *Engine) Hash() uint64 {
 		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
 	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.peers, e.reads, e.shards, e.owners, e.follow,
-		e.watch, e.duty, e.proofs, e.sweep, e.draft, e.feed, e.facts, e.wishes, e.news, e.leave, e.health)
+	return digest.Of(now, int64(Never), e.turn.wake, e.fleet, e.reads, e.shards, e.follow, e.sweep, e.draft,
+		e.feed, e.facts, e.wishes, e.news, e.leave, e.health)
 }

@@ -105,6 +105,9 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	case !d.rows && len(torn(in.facts.pages.all)) > 0: // they do not show what anybody holds
 		d.rows = true
 		return lacking
+	// A seat has no room for all news: the rows show the rest.
+	case in.facts.begun < d.begun && slices.ContainsFunc(in.seats, func(s lease.Seat) bool { return s.NewsLeft > 0 }):
+		return lacking
 	}
 	d.plan, d.plan.Group = in.plan, t.cfg.Group
 	in.wishes, in.rows = standing(in.stored.List, t.now.Wall), d.rows

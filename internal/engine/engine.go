@@ -93,21 +93,10 @@ func (e *Engine) take(in Input) {
 		e.settled(in)
 	case Verified:
 		if e.watch.check = true; e.seat.verified(t, in) {
-			e.shards.due = t.now.Mono
 			e.shards.tendAll(t)
 		}
 	case Source:
-		e.feed.sourced(t, in)
-		e.facts.relist(t, &e.feed)
-		if e.facts.forget(&e.feed); e.duty.light {
-			e.feed.only(e.shards.knows)
-		} else {
-			e.feed.forget(func(name string) bool { return e.shards.knows(name) || e.facts.find(name) != nil })
-		}
-		e.retire()
-		e.watch.check = true
-		e.shards.tendAll(t) // shards may be listed again or no more, and a parent without a row may count as finished
-		e.faults.sourced(t, in.Err)
+		e.sourced(in)
 	case SourceSilent:
 		e.feed.silent()
 		e.faults.source.raise(t, t.now.Mono, "", in.Err)
@@ -120,8 +109,8 @@ func (e *Engine) take(in Input) {
 	case Returned:
 		e.returned(in)
 	case Prepared:
-		if s := e.shards.find(in.Shard); s != nil {
-			s.prepared(t)
+		if s := e.shards.find(in.Shard); s != nil && s.ask != nil {
+			s.ask.prepared = true // also if the hook has failed: the request is next
 			e.tend(s)
 		}
 	case Linked:
@@ -142,6 +131,23 @@ func (e *Engine) take(in Input) {
 	}
 }
 
+// sourced takes a listing of the source. Shards may be listed again or no more, and a parent without a row may count as
+// finished, so all shards are tended.
+func (e *Engine) sourced(in Source) {
+	t := &e.turn
+	e.feed.sourced(t, in)
+	e.facts.relist(t, &e.feed)
+	if e.facts.forget(&e.feed); e.duty.light {
+		e.feed.only(e.shards.knows)
+	} else {
+		e.feed.forget(func(name string) bool { return e.shards.knows(name) || e.facts.find(name) != nil })
+	}
+	e.retire()
+	e.watch.check = true
+	e.shards.tendAll(t)
+	e.faults.sourced(t, in.Err)
+}
+
 // live does what is due, whatever it was that happened. The order is that of cause and effect: the target, the shards,
 // health and news, the shutdown, the plan, evictions and ticks, listings; then the seat, which publishes all that; then the
 // reports of what the step has met.
@@ -156,7 +162,7 @@ func (e *Engine) live() {
 		}
 		e.follow.keep(t, e.seat.me, e.watch.plan)
 	}
-	e.tendDue()
+	e.shards.tendDue(t, e.seat.phase == seated, e.tend)
 	e.keepHealth()
 	e.faults.silent.keep(t, e.shards.all)
 	reports := e.reporter()
@@ -165,8 +171,9 @@ func (e *Engine) live() {
 		e.faults.unlisted.lower(t)
 	}
 	// A shard that is no longer assigned stays declined while this worker's source lacks it: no plan gives it back.
-	e.news.declined(t, func(name string) bool {
-		return e.shards.declines(t, name, e.health.resting(t), &e.feed) || e.feed.bars(t, name)
+	e.news.drop(t, func(n lease.News) bool {
+		return n.Kind == lease.NewsDeclined &&
+			!e.shards.declines(t, n.Shard, e.health.resting(t), &e.feed) && !e.feed.bars(t, n.Shard)
 	})
 	if e.fleet.sessions && e.leave.stop(t) {
 		e.leave.all, e.leave.since = true, t.now.Mono // a group of sessions has no plan: no successor will come
@@ -181,8 +188,9 @@ func (e *Engine) live() {
 	health.NoSource = e.feed.blind()
 	says := lease.Says{
 		Leaving: e.leave.on, Freed: e.news.count, Revision: e.revision(), Missing: e.follow.missing,
-		Health: health, News: e.news.says(), Wants: e.shards.wants(), Address: e.seat.address(t),
+		Health: health, Wants: e.shards.wants(), Address: e.seat.address(t),
 	}
+	says.News, says.NewsLeft = e.news.says()
 	hurry := e.hurry(t, says, e.news.added, e.shards.unsaid)
 	if e.seat.speaks(t, hurry) { // settles looks at every shard, which would cost too much in each step
 		says.Settled = e.follow.settles(e.revision(), e.shards.all)
@@ -241,22 +249,6 @@ func (e *Engine) tend(s *shard) {
 	e.shards.due = min(e.shards.due, s.wake)
 }
 
-// tendDue tends the shards that want to be tended by now, and finds when the next one does.
-func (e *Engine) tendDue() {
-	t := &e.turn
-	if t.now.Mono < e.shards.due || e.seat.phase != seated {
-		return
-	}
-	e.shards.due = Never
-	for _, s := range e.shards.all {
-		if t.now.Mono >= s.wake {
-			e.tend(s)
-		} else {
-			e.shards.due = min(e.shards.due, s.wake)
-		}
-	}
-}
-
 // happened draws the conclusions of what a shard reports that concern more than this shard: news for the seat, facts for
 // plans, faults, and what to list or read soon.
 func (e *Engine) happened(s *shard, h happened) {
@@ -272,8 +264,8 @@ func (e *Engine) happened(s *shard, h happened) {
 	if h.declined {
 		e.news.add(t, lease.NewsDeclined, s.name, 0)
 	}
-	if h.late {
-		e.faults.commits.raise(t, s.t.marks.late, s.name, errNotAccepted)
+	if h.late > 0 {
+		e.faults.commits.raise(t, h.late, s.name, errNotAccepted)
 	}
 	if h.accepted {
 		e.health.succeeded(t)
@@ -292,7 +284,7 @@ func (e *Engine) happened(s *shard, h happened) {
 		e.facts.bury(t.step, s.name)
 	}
 	if h.back {
-		e.news.retract(t, newsRemoved, s.name)
+		e.news.drop(t, func(n lease.News) bool { return n == lease.News{Kind: newsRemoved, Shard: s.name} })
 	}
 	if h.suspects {
 		e.reads.seats.wanted = true
@@ -307,7 +299,7 @@ func (e *Engine) happened(s *shard, h happened) {
 		e.feed.soon(t)
 	}
 	if h.restored != nil {
-		e.seat.table.restored, e.seat.table.err = true, h.restored
+		e.seat.table.restored = h.restored
 	}
 }
 
@@ -338,11 +330,8 @@ func (e *Engine) settled(in Settled) {
 			return
 		}
 		before := s.ask != nil
-		h, answered := s.settled(t, in, e.faults.rows.waits(t, in.Err))
+		h := s.settled(t, in, &e.faults.rows)
 		e.shards.countAsk(t, before, s.ask != nil)
-		if answered {
-			e.faults.rows = rowAnswers{last: t.now.Mono}
-		}
 		e.happened(s, h)
 		e.tend(s)
 	}
@@ -443,9 +432,7 @@ func (e *Engine) got(in Got) {
 		}
 		first := !s.row.known
 		if s.got(t, in) {
-			var h happened
-			s.end(t, event.CauseVanished, nil, &h)
-			e.happened(s, h)
+			s.end(t, event.CauseVanished, nil)
 		}
 		e.watch.check = e.facts.looked(t, s, in, &e.feed) || e.watch.check
 		if e.tend(s); first && !e.shards.reading() {
@@ -477,9 +464,10 @@ func (e *Engine) reconcile() {
 		if lacked && e.facts.find(s.name) == nil {
 			s.row.known = true
 		}
-		if s.parents = hold[at].Parents; len(s.parents) == 0 {
-			if src := e.feed.find(s.name); src != nil {
-				s.parents, s.weight = src.Parents, src.Weight
+		s.parents = hold[at].Parents
+		if src := e.feed.find(s.name); src != nil {
+			if s.weight = src.Weight; len(s.parents) == 0 {
+				s.parents = src.Parents
 			}
 		}
 		at++
@@ -543,7 +531,7 @@ func (e *Engine) listed(in Listed) {
 		of.wanted = false
 		sight := e.seat.sight(in, of.begun, of.lax)
 		sight.wishes = e.watch.wishes
-		e.watch.spoilt = sight.spoilt
+		e.watch.spoilt = nil
 		if sight.plan.Revision > 0 || sight.spoilt {
 			e.sighted(t, sight, 0)
 		}
@@ -560,7 +548,7 @@ func (e *Engine) listed(in Listed) {
 	if of == &r.seats || of == &r.plan { // either shows the plan
 		waits := e.leave.on || e.follow.revision == e.follow.missing || e.duty.crowded
 		plan := e.watch.plan
-		if e.watch.spoilt {
+		if e.watch.spoilt != nil {
 			plan, waits = lease.Plan{}, false
 		}
 		r.plan.next = t.now.Mono.Add(e.duty.reading(t, plan, waits, e.watching()))
@@ -609,7 +597,8 @@ func (e *Engine) sawSeats(in Listed) {
 	if e.sighted(t, sight, begun) || changed {
 		e.shards.tendAll(t)
 	}
-	e.shards.look(t, e.watch.takeLooks(), e.seat.me)
+	e.shards.look(t, e.watch.looks, e.seat.me)
+	e.watch.looks = nil
 	if e.watching() { // the others leave the report to those that list the seats all the time
 		e.faults.unreadable(t, lease.KindSeat, in.Unreadable, !r.lax)
 	}
@@ -667,7 +656,6 @@ func (e *Engine) readWants(seats []lease.Seat, only lease.Incarnation) {
 // worker makes the shard known, so that it is started or given back. begun is the step in which the listing was sent.
 func (e *Engine) sawRows(in Listed, begun order) {
 	e.watch.check = true
-	defer e.retire()
 	t := &e.turn
 	e.faults.unreadable(t, lease.KindLease, in.Unreadable, true)
 	for _, u := range in.Unreadable {
@@ -691,10 +679,11 @@ func (e *Engine) sawRows(in Listed, begun order) {
 		}
 	}
 	for _, s := range e.shards.all {
-		if of := e.facts.find(s.name); of == nil && s.row.read < begun && (s.t != nil || s.row.generation != 0 && s.row.gone == 0) {
+		if of := e.facts.find(s.name); of == nil && s.row.read < begun && (s.t != nil || s.row.generation != 0 && !s.row.copy.Row().Removed) {
 			s.get(t) // the row is gone, or has become a tombstone
 		}
 	}
+	e.retire()
 	e.shards.tendAll(t)
 }
 
@@ -713,12 +702,10 @@ func (e *Engine) retire() {
 	const most = 8
 	n := 0
 	for _, of := range e.facts.all {
-		if n < most && of.finished && !of.removed && e.feed.omits(of.name, of.ended) {
+		if n < most && of.finished && e.feed.omits(of.name, of.ended) {
 			n++
 			s := e.shards.know(of.name, e.turn.cfg.Group, e.seat.me)
 			s.aim.retire = true
-			s.at(&e.turn, e.turn.now.Mono)
-			e.shards.due = e.turn.now.Mono
 		}
 	}
 }
@@ -805,7 +792,9 @@ func (e *Engine) considerPlan() {
 	stale := f.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
 	heeds := !t.large || e.first()
 	if heeds && !stale {
-		w.tell(f.heedLooks(), t.large)
+		if looks := f.heedLooks(); t.large { // in a small fleet each worker finds the command itself
+			w.stray(looks)
+		}
 	}
 	mended, look := w.mended(t, &f.pages, e.seats())
 	look = look || heeds && stale && f.looks()
@@ -825,7 +814,7 @@ func (e *Engine) considerPlan() {
 		e.reads.targets.wanted = e.reads.targets.wanted || stale && (len(added) > 0 || unknown || f.back())
 		e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
 	}
-	e.news.settled(e.seat.row.Freed, w.plan.Revision, w.waits > 0 || w.plan.Open || w.spoilt)
+	e.news.settled(e.seat.row.Freed, w.plan.Revision, w.waits > 0 || w.plan.Open || w.spoilt != nil)
 }
 
 // gather opens the next revision when everything is read that it is made from. That may take several steps; the stage is
@@ -833,7 +822,7 @@ func (e *Engine) considerPlan() {
 func (e *Engine) gather() {
 	t, w, seats := &e.turn, &e.watch, e.seats()
 	switch e.draft.gather(t, stage{
-		plan: w.plan, spoilt: w.spoilt, stored: w.wishes, me: e.seat.row, seats: seats, begun: e.peers.begun,
+		plan: w.plan, spoilt: w.spoilt != nil, stored: w.wishes, me: e.seat.row, seats: seats, begun: e.peers.begun,
 		still: t.now.Mono >= w.still(e.peers.changed) && !e.manyLate(t, len(seats)), facts: &e.facts, feed: &e.feed,
 		bars:   func(shard string) bool { return e.feed.bars(t, shard) },
 		strays: w.strays, acting: e.duty.acting > 0, late: func(inc lease.Incarnation) bool { p := e.peers.find(inc); return p != nil && p.suspect },
@@ -919,7 +908,7 @@ func (e *Engine) keepWatching() {
 		e.reads.seats.wanted = e.reads.seats.wanted || e.proofs.any()
 		e.reads.seats.soon(t, 0)
 	}
-	if t.large && e.seat.capable() && !e.watch.spoilt && (rank == 0 || !e.leave.on) {
+	if t.large && e.seat.capable() && e.watch.spoilt == nil && (rank == 0 || !e.leave.on) {
 		e.duty.late = e.watch.orphans || e.peers.late(t) > 0
 		e.duty.keep(t, e.seat.row.Owner(), e.watch.plan, rank, e.vacant())
 	}

@@ -58,7 +58,6 @@ type fact struct {
 	name     string
 	owner    lease.Incarnation
 	finished bool
-	removed  bool
 	aside    bool  // quarantined
 	left     bool  // its last owner gave it up, because that owner's source no longer listed it
 	out      bool  // it was given up as unlisted, and this worker's source does not list it: it needs no worker
@@ -68,12 +67,12 @@ type fact struct {
 	begun    bool  // a worker has held the shard, as far as this worker can tell
 	known    order // the step in which this worker first listed the row
 	ended    order // the step in which this worker learnt that it is finished
-	gone     order // the step in which this worker learnt that the row is a tombstone
+	gone     order // the step in which this worker learnt that the row is a tombstone; 0: it is none
 	parents  []string
 }
 
 // over reports whether the shard needs no worker: no plan places it.
-func (f fact) over() bool { return f.finished || f.removed || f.aside || f.out }
+func (f fact) over() bool { return f.finished || f.gone > 0 || f.aside || f.out }
 
 func (f *facts) find(name string) *fact {
 	return find(f.all, name, func(of *fact) string { return of.name })
@@ -88,7 +87,7 @@ func (f *facts) saw(t *turn, sent order, in Listed) {
 	// The store lists no tombstones, so what is known of them is carried over.
 	for _, of := range old.all {
 		if of.finished && of.gone == 0 { // if the listing lacks it, it is a tombstone now
-			of.finished, of.removed, of.gone = false, true, t.step
+			of.finished, of.gone = false, t.step
 		}
 		if of.gone > 0 { // listings skip tombstones
 			f.all = append(f.all, of)
@@ -96,21 +95,11 @@ func (f *facts) saw(t *turn, sent order, in Listed) {
 	}
 	for _, r := range in.Records {
 		if row, ok := r.(lease.Row); ok {
-			of := fact{
-				name: row.Shard, owner: row.Owner.Incarnation, finished: row.Finished, removed: row.Removed,
-				aside: row.Quarantined, left: left(row), begun: begun(row), parents: row.Parents, known: t.step,
+			of := fact{}
+			if was := old.find(row.Shard); was != nil {
+				of = *was
 			}
-			was := old.find(of.name)
-			if was != nil && was.known > 0 && !was.removed { // one that is back is new
-				of.known, of.asked = was.known, was.asked && was.owner == of.owner
-			}
-			if of.finished {
-				of.ended = t.step
-				if was != nil && was.finished {
-					of.ended = was.ended
-				}
-			}
-			f.all = append(f.all, of)
+			f.all = append(f.all, of.learnt(t, row))
 		}
 	}
 	// A row that cannot be read is placed like others. The worker to which it is assigned waits until it can be read.
@@ -132,7 +121,7 @@ func (f *facts) know(name string) *fact {
 // bury notes that the row of a shard is a tombstone.
 func (f *facts) bury(step order, name string) {
 	of := f.know(name)
-	of.finished, of.removed, of.left, of.out, of.gone = false, true, false, false, max(of.gone, step)
+	of.finished, of.left, of.out, of.gone = false, false, false, max(of.gone, step)
 }
 
 // looked takes the answer to a look at a row that a command has changed, and reports whether the look
@@ -155,18 +144,26 @@ func (f *facts) learn(t *turn, row lease.Row, source *feed) {
 		return
 	}
 	of := f.know(row.Shard)
-	old := *of
-	*of = fact{
+	*of = of.learnt(t, row)
+	of.looked, of.out = true, of.needless(t, source)
+}
+
+// learnt returns what a row shows that was read in this step. Since when it is known stays, except that a shard that is
+// back is new.
+func (f fact) learnt(t *turn, row lease.Row) fact {
+	next := fact{
 		name: row.Shard, owner: row.Owner.Incarnation, finished: row.Finished, aside: row.Quarantined, left: left(row),
-		begun: begun(row), parents: row.Parents, known: old.known, ended: old.ended, looked: true,
+		begun: begun(row), parents: row.Parents, known: t.step,
 	}
-	if of.known == 0 || old.removed {
-		of.known = t.step
+	if f.known > 0 && f.gone == 0 {
+		next.known, next.asked = f.known, f.asked && f.owner == next.owner
 	}
-	if of.finished && !old.finished {
-		of.ended = t.step
+	if next.finished {
+		if next.ended = t.step; f.finished {
+			next.ended = f.ended
+		}
 	}
-	of.out = of.needless(t, source)
+	return next
 }
 
 // begun reports whether somebody has held the shard, as far as the row remembers, and since it
@@ -221,7 +218,7 @@ func (f *facts) relist(t *turn, source *feed) {
 // forget drops shards whose rows are tombstones, when neither the source nor the plan has them any more.
 func (f *facts) forget(source *feed) {
 	f.all = slices.DeleteFunc(f.all, func(of fact) bool {
-		return of.removed && source.omits(of.name, of.gone) && !f.isPlaced(of.name)
+		return of.gone > 0 && source.omits(of.name, of.gone) && !f.isPlaced(of.name)
 	})
 }
 
@@ -262,7 +259,7 @@ func (f *facts) finish(step order, name string) {
 	if !of.finished {
 		of.ended = step
 	}
-	of.finished, of.removed, of.left, of.out, of.gone = true, false, false, false, 0
+	of.finished, of.left, of.out, of.gone = true, false, false, 0
 }
 
 // heed notes what another worker publishes about shards.
@@ -349,7 +346,7 @@ func (f *facts) ready(parents []string, source *feed) bool {
 		switch {
 		case of != nil && (of.finished || of.out):
 			return false
-		case of != nil && of.removed: // if it is listed again it is about to be revived
+		case of != nil && of.gone > 0: // if it is listed again it is about to be revived
 			return src != nil && src.listed
 		case of != nil || f.isPlaced(name):
 			return true
@@ -374,7 +371,7 @@ func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unkn
 		}
 		of := f.find(s.Name)
 		switch {
-		case of != nil && !of.removed: // below
+		case of != nil && of.gone == 0: // below
 		case of != nil && s.asked < of.gone: // the listing may be older than the tombstone
 		// No rows are known. The shard may be finished.
 		case f.begun == 0:

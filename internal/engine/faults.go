@@ -193,12 +193,8 @@ func (f *faults) storeSlow(t *turn, err error) {
 // behind ends no report.
 func (f *faults) unreadable(t *turn, kind lease.Kind, all []Unreadable, current bool) {
 	if current {
-		f.malformed = slices.DeleteFunc(f.malformed, func(m malformedRecord) bool {
-			over := m.key.Kind.Listed() == kind && !slices.ContainsFunc(all, func(u Unreadable) bool { return u.Key == m.key })
-			if over {
-				m.lower(t)
-			}
-			return over
+		f.unmet(t, func(key lease.Key) bool {
+			return key.Kind.Listed() != kind || slices.ContainsFunc(all, func(u Unreadable) bool { return u.Key == key })
 		})
 	}
 	for _, u := range all {
@@ -227,8 +223,8 @@ func (f *faults) met(t *turn, in Got) {
 	}
 }
 
-// unmet ends the reports of records that a session does not meet any more: they can be read, are gone, or
-// no caller waits for them.
+// unmet ends the reports of records that are not met any more: they can be read, are gone, or no caller of a session
+// waits for them.
 func (f *faults) unmet(t *turn, met func(lease.Key) bool) {
 	f.malformed = slices.DeleteFunc(f.malformed, func(m malformedRecord) bool {
 		over := !met(m.key)
@@ -280,8 +276,8 @@ func (f *faults) meet(t *turn, c *seat) {
 	if t.store.err != nil {
 		f.store.raise(t, t.now.Mono, t.store.shard, t.store.err)
 	}
-	if c.table.restored {
-		f.restored.raise(t, t.now.Mono, "", c.table.err)
+	if err := c.table.restored; err != nil {
+		f.restored.raise(t, t.now.Mono, "", err)
 	} else if c.table.proven {
 		f.restored.lower(t)
 	}
@@ -341,7 +337,7 @@ func (f *faults) scanStore(t *turn, all []*shard, fails bool) {
 // unanswered reports whether a call about s has failed and will be repeated.
 func unanswered(s *shard) bool {
 	_, busy := s.row.copy.Open()
-	return busy && s.write.try.tries > 0 || s.write.stuck || s.row.unread && (s.aim.mine || s.t != nil)
+	return busy && s.write.try.tries > 0 || s.write.stuck || s.row.unread && (s.aim.mine || s.want != nil || s.t != nil)
 }
 
 // scanCommits ends the fault of commits when none is late, and reports whether this worker has to

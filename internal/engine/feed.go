@@ -179,8 +179,7 @@ func (f *feed) relisted(name string, since order) bool {
 // lacks reports whether the latest complete listing lacks the shard. Unlike omits, one listing is enough: it is asked
 // only about shards of targets that are torn.
 func (f *feed) lacks(name string) bool {
-	s := f.find(name)
-	return f.complete > 0 && (s == nil || !s.listed)
+	return f.complete > 0 && !f.lists(name)
 }
 
 // lists reports whether the latest listing that could show it has the shard.

@@ -237,16 +237,17 @@ func (f *fleet) manyLate(t *turn, seats int) bool {
 
 // sighted takes the plan and the wishes that a listing shows. A plan that cannot be read stays what it was.
 func (f *fleet) sighted(t *turn, in sighting, begun order) (changed bool) {
-	if f.watch.spoilt, f.watch.usurped = in.spoilt, false; in.spoilt {
-		f.unplannable(t)
+	if in.spoilt {
+		f.unplannable(t, errPlanUnreadable)
 		return false
 	}
+	f.watch.spoilt = nil
 	return f.sawPlan(t, in.plan, in.wishes, begun)
 }
 
 // unplannable notes that the record under the key of the plan exists and is not a readable plan, so nobody plans.
-func (f *fleet) unplannable(t *turn) {
-	f.watch.known, f.duty.since = true, t.now.Mono // nobody ticks
+func (f *fleet) unplannable(t *turn, why error) {
+	f.watch.spoilt, f.watch.known, f.duty.since = why, true, t.now.Mono // nobody ticks
 }
 
 // sawPlan takes the plan and the wishes, and reports whether it is another plan. If this worker knows a plan and
@@ -254,8 +255,7 @@ func (f *fleet) unplannable(t *turn) {
 func (f *fleet) sawPlan(t *turn, plan lease.Plan, wishes lease.Wishes, begun order) (changed bool) {
 	switch {
 	case plan.Sessions && f.planned:
-		f.watch.spoilt, f.watch.usurped = true, true
-		f.unplannable(t)
+		f.unplannable(t, errPlanUsurped)
 		return false
 	case plan.Sessions:
 		f.sessions = true

@@ -33,6 +33,7 @@ type fleet struct {
 	nodes  []*member
 	stamps int
 	starts int                                            // tenures that began
+	begins func(engine.Start)                             // is told of them; nil: nobody is
 	calls  map[string]int                                 // what was asked of the table
 	deaf   func(n *member, o engine.Output) bool          // such a call is not answered; nil: each is
 	slow   func(n *member, o engine.Output) time.Duration // how long a call takes in addition; nil: none does
@@ -249,7 +250,11 @@ func (n *member) Poll() {
 	n.Answer(10*time.Millisecond, n.of.source)
 }
 
-func (n *member) Start(*virtual.Handler, engine.Start) { n.of.starts++ }
+func (n *member) Start(_ *virtual.Handler, o engine.Start) {
+	if n.of.starts++; n.of.begins != nil {
+		n.of.begins(o)
+	}
+}
 
 func (n *member) Drain(_ *virtual.Handler, o engine.Drain) {
 	n.Later(max(n.winds, 20*time.Millisecond), func() { n.ret(o.Tenure) })
@@ -275,7 +280,12 @@ func (n *member) Wire(o engine.Output) {
 	n.Process.Wire(o)
 }
 
-func (n *member) Tell(e event.Event) { n.events = append(n.events, e) }
+func (n *member) Tell(e event.Event) {
+	if e.Kind == event.Restored && !e.Over && e.Err == nil {
+		n.of.Errorf("%s reports %v without its reason", n.Name, e)
+	}
+	n.events = append(n.events, e)
+}
 
 func (n *member) kill() {
 	n.Kill()
@@ -337,7 +347,7 @@ func (f *fleet) put(next lease.Target) {
 func (f *fleet) open() int64 {
 	f.Helper()
 	p := f.plan()
-	f.write(protocol.OpenPlan(p, protocol.Opening{By: p.By, Planner: p.Planner, Table: p.Table}, f.stamp()))
+	f.write(protocol.OpenPlan(p, protocol.Opening{By: p.By, Planner: p.Planner}, f.stamp()))
 	return f.plan().Revision
 }
 

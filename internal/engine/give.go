@@ -225,7 +225,7 @@ func release(t *turn, at lease.Row, hold lease.Hold, end protocol.End) (lease.Wr
 
 // replaced ends a tenure whose shard another generation has taken over. If that is the successor to whom the shard was
 // offered, the tenure ends a moment later: its handler cannot commit any more, but the successor's has yet to begin.
-func (s *shard) replaced(t *turn, h *happened) {
+func (s *shard) replaced(t *turn) {
 	of, at := s.t, s.row.copy.Row()
 	if accepted := of.offer.to != "" && at.Owner.Incarnation == of.offer.to; accepted && !of.wind.returned && !of.wind.cut {
 		if of.offer.taken == 0 {
@@ -237,5 +237,5 @@ func (s *shard) replaced(t *turn, h *happened) {
 	}
 	s.end(t, overtaken(at, of.generation), &checkpoint.StaleError{
 		Shard: s.name, Mine: of.generation, Observed: at.Generation, Owner: at.Owner.Name, OutcomeUnknown: of.offer.torn,
-	}, h)
+	})
 }

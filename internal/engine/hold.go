@@ -123,19 +123,26 @@ func (s *shard) start(t *turn) {
 	if !ok {
 		return
 	}
-	// The move to this worker is over. Its terms go into the event.
-	asked := s.ask.agreed()
-	s.callOff(t, s.mine())
+	// The move to this worker is over. Its terms go into the event, unless it was another one.
 	at, now := s.row.copy.Row(), t.now.Mono
+	asked := rebalance.Terms{Mode: at.Last.Mode}
+	if s.ask != nil && s.ask.terms.Mode == asked.Mode {
+		asked = s.ask.terms
+	}
+	s.callOff(t, s.mine())
 	s.running = hold.Generation
 	s.t = &tenure{generation: hold.Generation, began: now, step: t.step, marks: marks{signs: signs{pulse: now}}}
 	if t.cfg.StallAfter > 0 {
 		s.at(t, now.Add(t.cfg.StallAfter))
 	}
-	if asked.Mode != at.Last.Mode { // the request had been withdrawn, or the move was another one
-		asked = rebalance.Terms{Mode: at.Last.Mode}
+	caller := uint64(0)
+	if s.want != nil {
+		caller, s.want = s.want.id, nil
 	}
-	t.do(Start{Tenure: s.id(), Hold: hold, Shard: s.describe(), Checkpoint: at.Checkpoint, Attempt: at.Attempts(), Transfer: at.Last})
+	t.do(Start{
+		Tenure: s.id(), Acquire: caller, Hold: hold, Shard: s.describe(), Checkpoint: at.Checkpoint, Attempt: at.Attempts(),
+		Transfer: at.Last,
+	})
 	t.report(event.Event{
 		Kind: event.Started, Shard: s.name, Generation: hold.Generation, Reason: at.Last.Reason, Peer: at.Last.From,
 		Transfer: at.Last, Terms: asked, Attempt: int(at.Attempts()),
@@ -146,7 +153,7 @@ func (s *shard) start(t *turn) {
 // still names this worker, shard.acquire gives it back or claims it again.
 //
 // err is what was observed, for the callers that wait for commits; nil: nothing was observed.
-func (s *shard) end(t *turn, cause event.Cause, err error, h *happened) {
+func (s *shard) end(t *turn, cause event.Cause, err error) {
 	of, m := s.t, &s.t.marks
 	_, open := s.row.copy.Open()
 	if !of.wind.cut { // otherwise it was told already
@@ -173,7 +180,7 @@ func (s *shard) end(t *turn, cause event.Cause, err error, h *happened) {
 		ended.Drained = t.now.Mono.Sub(of.wind.since)
 	}
 	t.report(ended)
-	s.t, s.ended, h.ended = nil, t.now.Mono, true
+	s.t, s.ended = nil, t.now.Mono
 	s.wake = t.now.Mono
 }
 
@@ -398,8 +405,6 @@ func (s *shard) sendMark(t *turn, what doing, w lease.Write, err error) {
 	sent := m.seq
 	if s.send(t, what, w, err) {
 		m.sent = sent
-	} else {
-		s.at(t, t.now.Mono.Add(t.beat)) // for example a row whose counter has reached its limit
 	}
 }
 
@@ -501,7 +506,7 @@ func (s *shard) stored(t *turn, what doing, h *happened) {
 	if what == ending {
 		h.finished, h.poll = true, true // its children may be listed now
 	}
-	s.end(t, s.causeOf(what), nil, h)
+	s.end(t, s.causeOf(what), nil)
 }
 
 // causeOf returns why a tenure ends that this worker has given up.
@@ -574,7 +579,7 @@ func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 	case a.Verdict == protocol.Overtaken, t.cfg.Discard && a.Row.Generation > of.generation:
 		cause = overtaken(a.Row, of.generation)
 	}
-	s.end(t, cause, err, h)
+	s.end(t, cause, err)
 }
 
 // firstAfter returns the change of hands that ended a generation; zero: the row has changed hands so

@@ -65,17 +65,9 @@ func (k *kind) needsSeat() bool { return k.proven || k.missing || k.create.open(
 // got takes the answer to the read. It reports whether the kind is proven now. A record that cannot be read is read again
 // and again: it may be either kind.
 func (k *kind) got(t *turn, in Got) (proven bool) {
-	if !k.try.sent || serial(in.Read) != k.asked {
+	if !k.answered(t, in.Read, in.Err) {
 		return false
 	}
-	if in.Err != nil {
-		t.failedNow("", in.Err)
-		k.spoilt = k.spoilt || malformed(in.Err)
-		k.try.failed(t.now.Mono, t.beat/16, t.beat)
-		return false
-	}
-	t.answeredNow()
-	k.try = retry{}
 	if in.Record != nil {
 		return k.saw(in.Record)
 	}
@@ -83,18 +75,27 @@ func (k *kind) got(t *turn, in Got) (proven bool) {
 	return false
 }
 
-// listed takes the seats, and creates the record if no seat names a plan.
-func (k *kind) listed(t *turn, in Listed, by lease.Owner) {
-	if !k.try.sent || serial(in.Read) != k.asked {
-		return
+// answered takes the answer to a read, and reports whether it shows something.
+func (k *kind) answered(t *turn, read uint64, err error) bool {
+	if !k.try.sent || serial(read) != k.asked {
+		return false
 	}
-	if in.Err != nil {
-		t.failedNow("", in.Err)
+	if err != nil {
+		t.failedNow("", err)
+		k.spoilt = k.spoilt || malformed(err)
 		k.try.failed(t.now.Mono, t.beat/16, t.beat)
-		return
+		return false
 	}
 	t.answeredNow()
 	k.try = retry{}
+	return true
+}
+
+// listed takes the seats, and creates the record if no seat names a plan.
+func (k *kind) listed(t *turn, in Listed, by lease.Owner) {
+	if !k.answered(t, in.Read, in.Err) {
+		return
+	}
 	for _, r := range in.Records {
 		if seat, ok := r.(lease.Seat); ok && seat.Revision > 0 {
 			k.foreign = true

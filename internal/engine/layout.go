@@ -2,8 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"fmt"
-	"hash/fnv"
 	"math"
 	"slices"
 	"strings"
@@ -76,12 +74,9 @@ func standing(list []lease.Wish, now time.Time) []lease.Wish {
 }
 
 // wants reports whether an operator wants this of the worker or shard.
-func (in *stage) wants(kind lease.WishKind, subject string) (to string, ok bool) {
-	at, ok := slices.BinarySearchFunc(in.wishes, lease.Wish{Kind: kind, Subject: subject}, lease.Wish.Compare)
-	if !ok {
-		return "", false
-	}
-	return in.wishes[at].To, true
+func (in *stage) wants(kind lease.WishKind, subject string) bool {
+	_, ok := slices.BinarySearchFunc(in.wishes, lease.Wish{Kind: kind, Subject: subject}, lease.Wish.Compare)
+	return ok
 }
 
 // says reports whether a worker, by its place among the seats, publishes this about the shard. Nobody (-1) says nothing.
@@ -185,7 +180,7 @@ func (l *layout) giver(declining int, shard string) int {
 func (l *layout) child(a *lease.Assigned) (ready bool) {
 	of, src := l.facts.find(a.Shard), l.feed.find(a.Shard)
 	switch {
-	case of != nil && of.begun && !of.removed:
+	case of != nil && of.begun && of.gone == 0:
 		a.Parents = nil
 	case src != nil && src.listed:
 		a.Parents = src.Parents
@@ -211,7 +206,7 @@ func (l *layout) entries() (all []entry, over int) {
 		}
 	}
 	owner := func(of *fact) int {
-		if of == nil || of.removed {
+		if of == nil || of.gone > 0 {
 			return rebalance.Nobody
 		}
 		return seatOf(l.seats, of.owner)
@@ -241,10 +236,9 @@ func (l *layout) place(planner rebalance.Planner) {
 	l.pin()
 	l.to = planned(planner, l.view)
 	if l.moves() {
-		_, paused := l.wants(lease.WishPause, "")
 		l.held = !l.still
 		// A worker that leaves keeps nothing, unless nothing may move at all.
-		all := l.held || paused // also those of a worker that leaves
+		all := l.held || l.wants(lease.WishPause, "") // also those of a worker that leaves
 		if all || l.stuck {
 			for i, s := range l.view.Shards {
 				if s.Owner != rebalance.Nobody && (all || !l.seats[s.Owner].Leaving) {
@@ -289,13 +283,12 @@ func (l *layout) staff() {
 		if s.Incarnation == l.me.Incarnation {
 			s.MaxShards = l.me.MaxShards // it knows that also where nobody can read its seat
 		}
-		_, cordoned := l.wants(lease.WishCordon, s.Name)
-		cordoned = cordoned || s.TTL == 0 || slices.Contains(l.facts.pages.broken, s.Incarnation) // it cannot say or learn more
-		_, drained := l.wants(lease.WishDrain, s.Name)
+		mute := s.TTL == 0 || slices.Contains(l.facts.pages.broken, s.Incarnation) // it cannot say or learn more
+		drained := l.wants(lease.WishDrain, s.Name)
 		// The planner sees a drained worker as one that leaves.
 		w := rebalance.Worker{
 			Name: s.Name, Tie: rebalance.Tie(string(s.Incarnation)), Labels: map[string]string{"task": s.Task, "build": s.Build},
-			Limit: int(s.MaxShards), Leaving: s.Leaving || drained, Cordoned: cordoned, Unwell: s.Health.Unwell != "",
+			Limit: int(s.MaxShards), Leaving: s.Leaving || drained, Cordoned: mute || l.wants(lease.WishCordon, s.Name), Unwell: s.Health.Unwell != "",
 		}
 		if w.Unwell && s.Health.Trial && held[i] == 0 {
 			w.Limit, w.Unwell = 1, false
@@ -339,13 +332,17 @@ func (l *layout) pin() {
 	}
 }
 
-// settle keeps the rules that no planner may break. A held shard for which there is no room stays
-// where it is.
-//
-// First all that stays is counted, then each move is made that has room, then wrong moves go to another worker, then
-// the shards that are still without a worker.
+// settle keeps the rules that no planner may break. First all that stays is counted, then each move is made that has
+// room, then wrong moves go to another worker, then the shards that are still without a worker.
 func (l *layout) settle(planner rebalance.Planner) {
-	// Count what stays. A shard that the planner has left to nobody stays with its owner.
+	l.stay()
+	l.move()
+	l.correct(planner)
+	l.fill(planner)
+}
+
+// stay counts what stays. A shard that the planner has left to nobody stays with its owner.
+func (l *layout) stay() {
 	l.loads = make([]int, len(l.seats))
 	for i, s := range l.view.Shards {
 		if at, pinned := l.view.Pins[i]; pinned {
@@ -357,8 +354,11 @@ func (l *layout) settle(planner rebalance.Planner) {
 			l.loads[at]++
 		}
 	}
+}
+
+// move makes the moves that have room. A held shard for which there is no room stays where it is.
+func (l *layout) move() {
 	for i, s := range l.view.Shards {
-		// Make the moves that have room.
 		switch at := l.to[i]; {
 		case at == s.Owner:
 		case !l.full(at):
@@ -369,9 +369,12 @@ func (l *layout) settle(planner rebalance.Planner) {
 			}
 		}
 	}
+}
+
+// correct changes wrong moves: to a worker that declines the shard, or that is not to get any.
+func (l *layout) correct(planner rebalance.Planner) {
 	for i, at := range l.to {
 		owner := l.view.Shards[i].Owner
-		// Wrong: to a worker that declines the shard, or that is not to get any.
 		wrong := at != owner && (l.declines(at, l.shards[i].Shard) || at != rebalance.Nobody && !l.open(at))
 		if _, pinned := l.view.Pins[i]; pinned || !wrong {
 			continue
@@ -382,6 +385,10 @@ func (l *layout) settle(planner rebalance.Planner) {
 			l.to[i] = to
 		}
 	}
+}
+
+// fill finds a worker for each shard that has none: rather a drained one than nobody.
+func (l *layout) fill(planner rebalance.Planner) {
 	for i, at := range l.to {
 		switch {
 		case at != rebalance.Nobody:
@@ -390,7 +397,6 @@ func (l *layout) settle(planner rebalance.Planner) {
 			return
 		}
 		to := l.another(planner, i, l.open)
-		// Rather to a drained worker than to nobody.
 		if to == rebalance.Nobody {
 			to = l.another(planner, i, l.drained)
 		}
@@ -460,10 +466,8 @@ func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 	}
 	// The finding is stored when the revision is completed.
 	found = lease.Finding{Members: int64(len(staying(l.seats))), Shards: int64(len(l.to)), Watchers: l.watchers()}
-	h := fnv.New64a()
 	for i, to := range l.to {
 		name, owner := l.shards[i].Shard, l.view.Shards[i].Owner
-		_, _ = h.Write(append([]byte(name), 0))
 		_, pinned := l.view.Pins[i]
 		if to == rebalance.Nobody || l.seats[to].Leaving && !pinned { // no other plan is due when it is gone
 			if found.Unplaced++; len(found.Examples) < mostExamples {
@@ -478,7 +482,6 @@ func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 			next[owner].Give = append(next[owner].Give, lease.Give{Shard: name, To: l.seats[to].Incarnation})
 		}
 	}
-	found.Names = fmt.Sprintf("%x", h.Sum64())
 	if !l.held { // otherwise the next plan is due when the seats stand still
 		found.Inputs = inputs(l.madeFrom(next), hashed(l.stored), 0)
 	}

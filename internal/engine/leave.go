@@ -54,7 +54,7 @@ func (e *Engine) keepLeaving() {
 	if !l.all && !(e.expected(&e.follow, &e.shards) && t.before(l.began.Add(t.cfg.Drain))) {
 		l.all, l.since = true, t.now.Mono
 		e.shards.tendAll(t)
-		e.tendDue()
+		e.shards.tendDue(t, true, e.tend)
 	}
 	l.finish(t, &e.seat, &e.shards)
 }

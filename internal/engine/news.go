@@ -48,10 +48,11 @@ func (n *news) add(t *turn, kind lease.NewsKind, name string, revision int64) bo
 	return true
 }
 
-// retract drops an item that is no longer so. A plan that was made with it would leave the shard out.
-func (n *news) retract(t *turn, kind lease.NewsKind, name string) {
-	if at := slices.Index(n.items, lease.News{Kind: kind, Shard: name}); at >= 0 {
-		n.items = slices.Delete(slices.Clone(n.items), at, at+1)
+// drop drops the items that are no longer so. A plan that was made with them would leave these shards out, or with
+// their former workers.
+func (n *news) drop(t *turn, over func(lease.News) bool) {
+	if slices.ContainsFunc(n.items, over) {
+		n.items = slices.DeleteFunc(slices.Clone(n.items), over)
 		n.changed(t)
 	}
 }
@@ -60,16 +61,6 @@ func (n *news) retract(t *turn, kind lease.NewsKind, name string) {
 func (n *news) changed(t *turn) {
 	n.count++
 	n.added = t.now.Mono
-}
-
-// declined drops what this worker declines no more. A plan may have moved such a shard, and the
-// next one has to even out again.
-func (n *news) declined(t *turn, still func(name string) bool) {
-	over := func(item lease.News) bool { return item.Kind == lease.NewsDeclined && !still(item.Shard) }
-	if slices.ContainsFunc(n.items, over) {
-		n.items = slices.DeleteFunc(slices.Clone(n.items), over)
-		n.changed(t)
-	}
 }
 
 // settled drops what a plan was made with that the seat says: none is due, or there were two since.
@@ -82,14 +73,19 @@ func (n *news) settled(said, revision int64, due bool) {
 	}
 }
 
-// says returns what the seat has room for: what a plan settles first, and of each kind the latest.
-func (n *news) says() (all []lease.News) {
+// says returns what the seat has room for: what a plan settles first, and of each kind the latest. left is how many more
+// a plan would settle: it is made from the rows then.
+func (n *news) says() (all []lease.News, left int64) {
 	for _, declined := range []bool{false, true} {
 		for _, item := range slices.Backward(n.items) {
-			if (item.Kind == lease.NewsDeclined) == declined && len(all) < lease.MaxNews {
+			switch {
+			case (item.Kind == lease.NewsDeclined) != declined:
+			case len(all) < lease.MaxNews:
 				all = append(all, item)
+			case !declined:
+				left++
 			}
 		}
 	}
-	return all
+	return all, left
 }

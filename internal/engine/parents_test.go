@@ -53,6 +53,48 @@ func TestChildrenInALargeFleet(t *testing.T) {
 	f.until(beat+2*time.Second, func() bool { return f.processed("child") })
 }
 
+// TestManyParentsFinishAtOnce: a worker that does not watch finishes more shards at once than its seat has room for. The
+// children of all of them begin soon. Before, those of the others waited for an audit.
+func TestManyParentsFinishAtOnce(t *testing.T) {
+	const workers, each = 12, 150
+	for _, first := range []bool{true, false} {
+		f := newFleet(t, workers*each, workers, rebalance.Eager)
+		n := f.others()[0]
+		if first {
+			n = f.watchers()[0]
+		}
+		parents, known := slices.Clone(n.Handlers), len(f.source.Shards)
+		for _, h := range parents {
+			f.source.Shards = append(slices.Clip(f.source.Shards), engine.Shard{Name: "child of " + h.Shard, Parents: []string{h.Shard}})
+		}
+		f.Run(time.Minute)
+		for _, h := range parents {
+			n.Input(engine.Marks{Tenure: h.Tenure, Finish: true})
+		}
+		f.Run(50 * time.Millisecond)
+		for _, h := range parents {
+			n.ret(h.Tenure)
+		}
+		f.until(2*(beat+2*time.Second), func() bool {
+			return !slices.ContainsFunc(f.source.Shards[known:], func(child engine.Shard) bool { return !f.processed(child.Name) })
+		})
+	}
+}
+
+// TestWeightOfAChild: a handler learns the weight of its shard as the source lists it, also of a child.
+func TestWeightOfAChild(t *testing.T) {
+	f := newFleet(t, 2, 2, rebalance.Eager)
+	f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: "child", Parents: []string{"shard-000"}, Weight: 7})
+	weight := 0
+	f.begins = func(o engine.Start) { weight = o.Shard.Weight }
+	f.Run(time.Minute)
+	f.end("shard-000")
+	f.until(beat+2*time.Second, func() bool { return f.processed("child") })
+	if weight != 7 {
+		t.Errorf("the weight is %d", weight)
+	}
+}
+
 // row returns the row of a shard; a zero row if there is none.
 func (f *fleet) row(shard string) lease.Row {
 	f.Helper()

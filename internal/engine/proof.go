@@ -184,29 +184,21 @@ func (p *proofs) keep(t *turn, of *peers, unwatched *fault) {
 	if q := of.find(first.inc); q != nil {
 		name = q.name()
 	}
-	unwatched.raise(t, first.since, "", &unreachableError{count: count, name: name, address: first.address, err: first.err})
+	unwatched.raise(t, first.since, "", unreachable(count, name, first.address, first.err))
 }
 
-// An unreachableError says which workers do not answer at their addresses.
-type unreachableError struct {
-	count         int
-	name, address string
-	err           error
-}
-
-func (e *unreachableError) Error() string {
+// unreachable says which workers do not answer at their addresses: the first of so many.
+func unreachable(count int, name, address string, err error) error {
 	all := ""
-	if e.count > 1 {
-		all = fmt.Sprintf(" (one of %d such workers)", e.count)
+	if count > 1 {
+		all = fmt.Sprintf(" (one of %d such workers)", count)
 	}
-	text := fmt.Sprintf("worker %q%s does not answer at %s, so its death is noticed only after its lease time", e.name, all, e.address)
-	if e.err != nil {
-		text += ": " + e.err.Error()
+	silent := fmt.Errorf("worker %q%s does not answer at %s, so its death is noticed only after its lease time", name, all, address)
+	if err != nil {
+		return fmt.Errorf("%w: %w", silent, err)
 	}
-	return text
+	return silent
 }
-
-func (e *unreachableError) Unwrap() error { return e.err }
 
 // proof returns the proof of the peer's death, for the event of its eviction.
 func (l *link) proof() error { return fmt.Errorf("death proven: %w", l.err) }

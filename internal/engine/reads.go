@@ -65,10 +65,7 @@ func (r *read) due(t *turn) bool {
 	if r.wanted {
 		at = t.now.Mono
 	}
-	if at = max(at, r.rest); t.before(at) {
-		return false
-	}
-	return true
+	return !t.before(max(at, r.rest))
 }
 
 // send lists the records. An eventually consistent listing does not satisfy a wish for one that begins from now on.

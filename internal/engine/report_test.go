@@ -72,6 +72,58 @@ func TestGoneShardsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestShardsThatWereGivenUpAreForgotten: each handler gives its shard up once, another worker takes it over, and later
+// the shard ends. The workers forget it.
+func TestShardsThatWereGivenUpAreForgotten(t *testing.T) {
+	const shards = 8
+	f := newFleet(t, 0, 2, rebalance.Eager)
+	f.config.Poll = 10 * time.Second
+	for round := range 40 {
+		old := f.source.Shards
+		f.source.Shards = nil
+		for i := range shards {
+			f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%02d-%d", round, i)})
+		}
+		for _, s := range old {
+			f.end(s.Name)
+		}
+		f.Run(30 * time.Second)
+		for _, n := range f.up() {
+			for _, h := range slices.Clone(n.Handlers) {
+				n.Input(engine.Marks{Tenure: h.Tenure, Release: true})
+			}
+		}
+		f.Run(2 * time.Minute)
+	}
+	for _, n := range f.up() {
+		if known := reflect.ValueOf(n.Engine).FieldByName("shards").FieldByName("all").Len(); len(n.Handlers) != shards/2 || known > 4*shards {
+			t.Errorf("%s processes %d shards and knows %d", n.Name, len(n.Handlers), known)
+		}
+	}
+}
+
+// TestStoreFaultEndsWithAListing: the reads of a row fail until a listing has shown the row, and is not read by itself
+// again. The fault ends.
+func TestStoreFaultEndsWithAListing(t *testing.T) {
+	f := newFleet(t, 6, 3, rebalance.Eager)
+	f.deaf = func(n *member, o engine.Output) bool {
+		get, is := o.(engine.Get)
+		if is = is && get.Key.Kind == lease.KindLease; is {
+			n.Answer(50*time.Millisecond, engine.Got{Read: get.Read, Key: get.Key, Err: errors.New("no answer")})
+		}
+		return is
+	}
+	f.up()[2].kill()
+	f.until(3*leaseTime+f.config.Audit, f.even)
+	f.deaf = nil
+	f.Run(3 * leaseTime)
+	for _, n := range f.up() {
+		if all := n.told(event.StoreFault); len(all) == 0 || !all[len(all)-1].Over {
+			t.Errorf("%s reports %v", n.Name, all)
+		}
+	}
+}
+
 // fail answers some calls with an error.
 func (f *fleet) fail(which func(engine.Send) bool) {
 	f.deaf = func(n *member, o engine.Output) bool {

@@ -70,10 +70,9 @@ type trust struct {
 // A heartbeat is the write of the seat that is under way.
 type heartbeat struct {
 	sending
-	sent       Instant // when it was first sent
-	sentWall   wall
-	next       Instant // when the next one is due
-	unwritable bool    // the last one that was due could not be made
+	sent     Instant // when it was first sent
+	sentWall wall
+	next     Instant // when the next one is due
 }
 
 // A tableCheck asks the store whether this is the table that the group has always used. Until
@@ -82,8 +81,7 @@ type tableCheck struct {
 	try      retry
 	asked    serial
 	proven   bool
-	restored bool
-	err      error // why the table is not proven to be the same one
+	restored error // why the table is not the one it was; nil: nothing shows that
 }
 
 // trusted returns how long trust lasts.
@@ -129,12 +127,12 @@ func (c *seat) misjudged(t *turn, cause event.Cause) bool {
 
 // capable reports whether this worker may claim.
 func (c *seat) capable() bool {
-	return c.phase == seated && c.table.proven && !c.trust.doubt && !c.table.restored
+	return c.phase == seated && c.table.proven && !c.trust.doubt && c.table.restored == nil
 }
 
 // fails reports whether a call about the seat or the table waits to be repeated.
 func (c *seat) fails() bool {
-	return c.beat.try.tries > 0 || !c.table.restored && c.table.try.tries > 0
+	return c.beat.try.tries > 0 || c.table.restored == nil && c.table.try.tries > 0
 }
 
 // young reports whether there is no seat, or one that was taken less than CommitTimeout ago.
@@ -208,7 +206,7 @@ func (c *seat) quit(t *turn) {
 // is wrong nevertheless is reported, and tried again later.
 func (c *seat) send(t *turn, w lease.Write, err error) {
 	b := &c.beat
-	if b.unwritable = !b.send(t, w, err); b.unwritable {
+	if !b.send(t, w, err) {
 		b.next = b.try.at
 		return
 	}
@@ -273,7 +271,7 @@ func (c *seat) confirm(t *turn) seatAnswer {
 // A table that goes back later shows by the seat, which is then missing or older.
 func (c *seat) verify(t *turn) {
 	v := &c.table
-	if c.phase != confirming && c.phase != seated || v.proven && !v.restored || !v.try.due(t) {
+	if c.phase != confirming && c.phase != seated || v.proven && v.restored == nil || !v.try.due(t) {
 		return
 	}
 	t.reads++
@@ -288,17 +286,18 @@ func (c *seat) verified(t *turn, in Verified) (proven bool) {
 	if !v.try.sent || serial(in.Read) != v.asked {
 		return false
 	}
-	if v.err = in.Err; in.Err == nil {
+	if in.Err == nil {
 		*v = tableCheck{proven: true}
 		t.answeredNow()
 		return true
 	}
-	if !v.restored {
-		if v.restored = errors.Is(in.Err, lease.ErrWentBack); v.restored {
-			c.hidden = 0 // the seat before was not deleted: the table went back
-		} else {
-			t.failedNow("", in.Err)
-		}
+	switch {
+	case v.restored != nil:
+	case errors.Is(in.Err, lease.ErrWentBack):
+		v.restored = in.Err
+		c.hidden = 0 // the seat before was not deleted: the table went back
+	default:
+		t.failedNow("", in.Err)
 	}
 	v.try.failed(t.now.Mono, t.beat/8, t.beat)
 	return false

@@ -41,10 +41,8 @@ type Session struct {
 	turn   turn
 	seat   seat
 	kind   kind
-	names  names
 	owners owners
 	rivals rivals
-	losses losses
 	heed   heed
 	shards shards
 	leave  leave
@@ -115,25 +113,20 @@ func (e *Session) take(in Input) {
 	case Returned:
 		e.returned(in)
 	case Acquire:
-		e.names.want(in)
-		s := e.want(in.Name)
+		s := e.shards.know(in.Name, t.cfg.Group, e.seat.me)
+		s.want = &wanted{id: in.ID, task: in.Task, delay: in.LockDelay, try: in.Try} // it replaces an earlier caller
 		s.doubt()
 		e.tend(s)
 	case Forgo:
-		e.names.drop(in.Name, in.ID)
 		if s := e.shards.find(in.Name); s != nil {
+			if s.want != nil && s.want.id == in.ID {
+				s.want = nil
+			}
 			e.tend(s)
 		}
 	case Stop:
 		e.stop()
 	}
-}
-
-// want adds the lease of that name to the known leases, and marks it as wanted.
-func (e *Session) want(name string) *shard {
-	s := e.shards.know(name, e.turn.cfg.Group, e.seat.me)
-	s.aim.mine = true // if a read of its row fails, the session reports a fault of the store
-	return s
 }
 
 // stop begins the shutdown, once: all leases are released at once.
@@ -151,7 +144,7 @@ func (e *Session) live() {
 	if e.kind.foreign {
 		e.stop()
 	}
-	e.tendDue()
+	e.shards.tendDue(t, e.seat.phase == seated, e.tend)
 	if e.leave.keep(t, &e.seat) {
 		e.leave.finish(t, &e.seat, &e.shards)
 	}
@@ -170,10 +163,10 @@ func (e *Session) live() {
 		e.swept = t.now.Mono
 		e.rivals.prune(t)
 		e.owners.prune(t)
-		e.losses.prune(&e.shards)
-		e.shards.forgetDone(t, e.names)
+		e.shards.forgetDone(t)
 		e.faults.unmet(t, func(key lease.Key) bool {
-			return key.Kind == lease.KindLease && e.names.find(key.Name) != nil ||
+			s := e.shards.find(key.Name)
+			return key.Kind == lease.KindLease && s != nil && s.want != nil ||
 				key.Kind == lease.KindSeat && e.rivals.find(lease.Incarnation(key.Name)) != nil
 		})
 	}
@@ -187,11 +180,10 @@ func (e *Session) live() {
 // session continues to wait for the leases that it wants.
 func (e *Session) begin(me lease.Incarnation) {
 	e.shards.forget(&e.turn, me)
-	for i := range e.names {
-		w := &e.names[i]
-		w.look = 0
-		s := e.want(w.name)
-		s.row.known = false // read the row again: the former incarnation may have lost the lease since
+	for _, s := range e.shards.all {
+		if s.want != nil {
+			s.want.look, s.row.known = 0, false // read the row again: the former incarnation may have lost the lease since
+		}
 	}
 }
 
@@ -219,70 +211,22 @@ func (e *Session) tend(s *shard) {
 		}
 		h, free := s.tend(t, w, func(*shard) {}) // no handler of a session fails
 		if free {
-			e.wait(s, w)
+			s.wait(t, waiter{self: w, owners: &e.owners, rivals: &e.rivals, former: e.seat.former})
 		}
 		e.happened(s, h)
 	}
 	e.shards.due = min(e.shards.due, s.wake)
 }
 
-// wait acquires a lease, or waits for it, for the caller that wants it.
-func (e *Session) wait(s *shard, w self) {
-	want := e.names.find(s.name)
-	before := s.t
-	s.wait(&e.turn, waiter{self: w, want: want, owners: &e.owners, rivals: &e.rivals, losses: &e.losses, former: e.seat.former})
-	switch {
-	case want == nil:
-	// The tenure has begun in this step.
-	case before == nil && s.t != nil:
-		e.answer(s, want.id)
-		e.names.drop(s.name, want.id)
-		s.aim.mine = false
-	case want.id == 0: // shard.refuse has answered that the lease is not available
-		e.names.drop(s.name, 0)
-		s.aim.mine = false
-	}
-}
-
-// answer adds to the Start of a tenure the ID of the Acquire that it answers. The Start is an output of this step, and
-// the part that has made it does not know the callers.
-func (e *Session) answer(s *shard, id uint64) {
-	for i, o := range e.turn.out {
-		if start, ok := o.(Start); ok && start.Tenure == s.id() {
-			start.Acquire = id
-			e.turn.out[i] = start
-		}
-	}
-}
-
-// tendDue tends the leases that want to be tended by now.
-func (e *Session) tendDue() {
-	t := &e.turn
-	if t.now.Mono < e.shards.due || e.seat.phase != seated {
-		return
-	}
-	e.shards.due = Never
-	for _, s := range e.shards.all {
-		if t.now.Mono >= s.wake {
-			e.tend(s)
-		} else {
-			e.shards.due = min(e.shards.due, s.wake)
-		}
-	}
-}
-
 // happened handles the reports of a lease that concern the whole session. The others are for plans, and a session has
 // none.
 func (e *Session) happened(s *shard, h happened) {
 	t := &e.turn
-	if h.late {
-		e.faults.commits.raise(t, s.t.marks.late, s.name, errNotAccepted)
+	if h.late > 0 {
+		e.faults.commits.raise(t, h.late, s.name, errNotAccepted)
 	}
 	if h.restored != nil {
-		e.seat.table.restored, e.seat.table.err = true, h.restored
-	}
-	if h.ended {
-		e.shards.due = t.now.Mono // a caller may already want the lease again
+		e.seat.table.restored = h.restored
 	}
 }
 
@@ -337,9 +281,7 @@ func (e *Session) got(in Got) {
 		}
 		e.faults.met(t, in)
 		if s.got(t, in) {
-			var h happened
-			s.end(t, event.CauseVanished, nil, &h)
-			e.happened(s, h)
+			s.end(t, event.CauseVanished, nil)
 		}
 		s.looked(t)
 		e.tend(s)
@@ -383,11 +325,7 @@ func (e *Session) settled(in Settled) {
 		if s == nil {
 			return
 		}
-		h, answered := s.settled(t, in, e.faults.rows.waits(t, in.Err))
-		if answered {
-			e.faults.rows = rowAnswers{last: t.now.Mono}
-		}
-		e.happened(s, h)
+		e.happened(s, s.settled(t, in, &e.faults.rows))
 		e.tend(s)
 	}
 }
@@ -430,7 +368,7 @@ func (e *Session) keepReporting() {
 	f.meet(t, &e.seat)
 	if f.scans(t) {
 		if f.store.on {
-			f.scanStore(t, e.shards.all, e.seat.fails() || e.kind.fails() || e.rivals.fails())
+			f.scanStore(t, e.shards.all, e.seat.fails() || e.kind.fails() || e.rivals.fails() || e.owners.fails())
 		}
 		if f.commits.on {
 			f.scanCommits(t, &e.shards, false, e.seat.young(t))
@@ -444,9 +382,9 @@ func (e *Session) keepReporting() {
 func (e *Session) Status() Status {
 	c := &e.seat
 	s := Status{
-		Seated: c.phase == seated, Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored, Proven: c.table.proven,
+		Seated: c.phase == seated, Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored != nil, Proven: c.table.proven,
 		Listed: e.kind.proven, Sourced: true, Planned: e.kind.proven, Foreign: e.kind.foreign, Unclear: e.kind.unclear,
-		Held: e.shards.held(), Requested: len(e.names), Trust: c.trust.until,
+		Held: e.shards.held(), Requested: e.shards.wanted(), Trust: c.trust.until,
 		StoreFault: e.faults.store.err, CommitsFail: e.faults.commits.shown(),
 	}
 	if c.phase != unseated {
@@ -460,7 +398,7 @@ func (e *Session) Clone() *Session {
 	c := *e
 	c.turn.out = nil
 	c.seat.former = slices.Clone(e.seat.former)
-	c.names, c.rivals, c.losses = slices.Clone(e.names), slices.Clone(e.rivals), slices.Clone(e.losses)
+	c.rivals = slices.Clone(e.rivals)
 	c.owners.all = slices.Clone(e.owners.all)
 	c.faults.malformed = slices.Clone(e.faults.malformed)
 	c.shards.all = make([]*shard, len(e.shards.all))
@@ -476,6 +414,6 @@ func (e *Session) Hash() uint64 {
 		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
 	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.kind, e.names, e.owners,
-		e.rivals, e.losses, e.heed, e.shards, e.leave, e.former)
+	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.kind, e.owners,
+		e.rivals, e.heed, e.shards, e.leave, e.former)
 }

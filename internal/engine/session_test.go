@@ -198,6 +198,29 @@ func (g *guest) apply(of engine.Tenure) {
 	g.h.effects[of.Shard], g.h.holders[key] = of.Generation, g.Name
 }
 
+// TestFaultOfSeatReadsLasts: the reads of a holder's seat fail, and nothing else. The waiting session reports that once while
+// it lasts, although the store answers its other calls.
+func TestFaultOfSeatReadsLasts(t *testing.T) {
+	h := newHall(t, 1)
+	a, b := h.join("a"), h.join("b")
+	a.acquire("lock")
+	h.Run(5 * time.Second)
+	b.mute = func(o engine.Output) bool {
+		get, ok := o.(engine.Get)
+		return ok && get.Key.Kind == lease.KindSeat
+	}
+	b.acquire("lock")
+	h.Run(time.Minute)
+	if all := b.of(event.StoreFault); len(all) == 0 || slices.ContainsFunc(all, func(e event.Event) bool { return e.Over }) {
+		t.Errorf("b reports %v", all)
+	}
+	b.mute = nil
+	h.Run(20 * time.Second)
+	if all := b.of(event.StoreFault); !all[len(all)-1].Over {
+		t.Errorf("b last reports %v", all[len(all)-1])
+	}
+}
+
 func (g *guest) acquire(name string, edit ...func(*engine.Acquire)) uint64 {
 	g.h.id++
 	in := engine.Acquire{Name: name, ID: g.h.id}

@@ -40,6 +40,7 @@ type shard struct {
 
 	row     copied
 	aim     aim
+	want    *wanted // by a caller of the session; nil: none wants it, or this is a worker
 	write   pending
 	ask     *ask    // the successor's side of a move to this worker; nil: there is none
 	t       *tenure // this worker's hold; nil: there is none
@@ -53,8 +54,8 @@ type shard struct {
 type copied struct {
 	copy       protocol.Copy
 	generation int64   // of the copy
-	gone       order   // the step in which the row was found to be a tombstone; 0: it is none
 	since      Instant // when this worker first saw that generation
+	lost       Instant // when its owner was first seen to have no seat; 0: it was not. Only a session notes that.
 	read       order   // the step in which the copy became known
 	known      bool    // the row was read, or found missing
 	malformed  bool    // the last read found a row that cannot be read
@@ -69,9 +70,8 @@ type rowRead struct {
 	try      retry   // paces the reads
 	unread   bool    // the last read was not answered
 	parent   bool    // it is read for a child that waits for this shard
-	look     bool    // it is read because a command has changed it
-	again    bool    // the read under way may show what it was before the command
-	older    bool    // so may the answer to the open write
+	look     order   // the step since which it is read because a command has changed it; 0: it is not
+	older    bool    // the answer to the open write may show what it was before the command
 }
 
 // An aim is what this worker wants with a shard that it does not hold. The instants in it are pauses, which end by
@@ -142,14 +142,13 @@ func (w self) me() lease.Incarnation { return w.owner.Incarnation }
 // A happened is what a shard reports to the spine: what concerns more than this shard. The spine draws the conclusions
 // at once (Engine.happened, Session.happened); nothing of it is kept.
 type happened struct {
-	ended    bool              // its tenure is over
 	finished bool              // it needs no worker any more
 	unlisted bool              // its row says that it was given up as unlisted, by this worker or another
 	buried   bool              // its row is a tombstone, and it is assigned to this worker
 	back     bool              // its row was made, or revived
 	removed  bool              // this worker has made its row a tombstone
 	declined bool              // this worker declines it
-	late     bool              // its commits are late
+	late     Instant           // since when its commits are late; 0: they are not
 	accepted bool              // the table has accepted a checkpoint
 	tried    bool              // a worker that is unwell tries it
 	served   lease.Incarnation // this worker has begun to serve requests
@@ -185,6 +184,21 @@ func (l *shards) tendAll(t *turn) {
 		s.wake = t.now.Mono
 	}
 	l.due = t.now.Mono
+}
+
+// tendDue tends the shards that want to be tended by now, and finds when the next one does. Without a seat none is due.
+func (l *shards) tendDue(t *turn, has bool, tend func(*shard)) {
+	if t.now.Mono < l.due || !has {
+		return
+	}
+	l.due = Never
+	for _, s := range l.all {
+		if t.now.Mono >= s.wake {
+			tend(s)
+		} else {
+			l.due = min(l.due, s.wake)
+		}
+	}
 }
 
 // countAsk keeps the number of moves to this worker, which Config.MaxMoves limits. When one has ended there is room for
@@ -230,7 +244,7 @@ func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []st
 	ready := true
 	for _, name := range parents {
 		p := l.know(name, t.cfg.Group, me)
-		at, src := p.row.copy.Row(), source.find(name)
+		at := p.row.copy.Row()
 		switch fresh := p.row.answered > 0 && !p.row.unread && t.now.Mono < p.row.answered.Add(t.beat); {
 		// This worker holds the parent itself.
 		case p.t != nil:
@@ -243,7 +257,7 @@ func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []st
 		case p.row.malformed:
 			ready = false
 		case at.Generation == 0 || at.Removed || left(at) && !t.cfg.KeepUnlisted:
-			if unsure := source.shown <= p.row.asked; unsure || src != nil && src.listed {
+			if unsure := source.shown <= p.row.asked; unsure || source.lists(name) {
 				ready = false
 				source.soon(t) // an old listing may be all that still has it
 			}
@@ -326,19 +340,26 @@ func (l *shards) knowAll(hold []lease.Assigned, group string, me lease.Incarnati
 func (l *shards) forgetIdle(t *turn) {
 	l.gone = t.step
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
-		_, busy := s.row.copy.Open()
-		buried := s.row.gone > 0 && t.now.Mono < s.row.since.Add(2*t.cfg.Poll)
-		return !busy && !buried && !s.row.look && !s.row.try.sent && s.t == nil && s.ask == nil && s.running == 0 &&
-			!s.aim.mine && !s.aim.retire && s.aim.left == 0 && s.aim.rest == 0 &&
-			(s.row.copy.Row().Owner.IsZero() || s.row.copy.Row().Owner.Incarnation != s.mine())
+		at := s.row.copy.Row()
+		buried := at.Removed && t.now.Mono < s.row.since.Add(2*t.cfg.Poll)
+		// The pauses of a handler that gives the shard up again and again grow, also if another worker has it in between.
+		rests := s.aim.rest > 0 && t.now.Mono < max(s.aim.rest.Add(t.cfg.MaxBackoff), s.aim.leave)
+		return s.idle(at) && !buried && !rests && s.row.look == 0 && s.ask == nil &&
+			!s.aim.mine && !s.aim.retire && s.aim.left == 0
 	})
+}
+
+// idle reports whether nothing of the shard depends on this worker: see the last invariant above. at is its row.
+func (s *shard) idle(at lease.Row) bool {
+	_, busy := s.row.copy.Open()
+	return !busy && !s.row.try.sent && s.t == nil && s.running == 0 && (at.Owner.IsZero() || at.Owner.Incarnation != s.mine())
 }
 
 // forget makes all shards continue as the incarnation me; empty: without a seat. No move survives that: requests were
 // made under the old name.
 func (l *shards) forget(t *turn, me lease.Incarnation) {
 	for _, s := range l.all {
-		s.forget(t, me)
+		s.forget(t, me, s.row.copy.Row())
 	}
 	l.asks = 0
 }
@@ -347,7 +368,7 @@ func (l *shards) forget(t *turn, me lease.Incarnation) {
 func (l *shards) end(t *turn, cause event.Cause, err error) {
 	for _, s := range l.all {
 		if s.t != nil {
-			s.end(t, cause, err, &happened{})
+			s.end(t, cause, err)
 		}
 	}
 }
@@ -356,7 +377,7 @@ func (l *shards) end(t *turn, cause event.Cause, err error) {
 func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
 	for _, name := range names {
 		s := l.know(name, t.cfg.Group, me)
-		s.row.look, s.row.again = true, s.row.try.sent
+		s.row.look = t.step
 		_, s.row.older = s.row.copy.Open()
 		s.get(t)
 	}
@@ -366,15 +387,14 @@ func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
 // of it. A read that began before the command is repeated. So is one that was answered while a write was open which
 // was sent before: the answer to the read does not count then, and that to the write does not show the command.
 func (s *shard) looked(t *turn) (over bool) {
-	r := &s.row
-	if r.again && !r.try.sent {
-		r.again = false
+	switch r := &s.row; {
+	case r.look == 0 || r.try.sent || r.unread || r.older:
+		return false
+	case r.asked < r.look:
 		s.get(t)
-	}
-	if !r.look || r.try.sent || r.unread || r.older {
 		return false
 	}
-	r.look = false
+	s.row.look = 0
 	return true
 }
 
@@ -447,11 +467,10 @@ func (s *shard) before(t *turn, i Instant) bool {
 // forget drops what this worker has done and intended as the incarnation it was, and continues
 // as me. A write that is open is one of the earlier incarnation: it passes the fence or not.
 //
-// The row as last known stays, also if it names the earlier incarnation: for this worker that is another owner, whose
+// at is the row that counts, also if it names the earlier incarnation: for this worker that is another owner, whose
 // seat it has to find gone like any other.
-func (s *shard) forget(t *turn, me lease.Incarnation) {
+func (s *shard) forget(t *turn, me lease.Incarnation, at lease.Row) {
 	s.callOff(t, me)
-	at := s.row.copy.Row()
 	s.row.copy = protocol.NewCopy(s.row.copy.Key(), me)
 	s.row.copy.Saw(at)
 	s.row.try = retry{at: s.row.try.at}
@@ -513,7 +532,7 @@ func (s *shard) mine() lease.Incarnation { return s.row.copy.Me() }
 
 // saw takes a row that was read, by itself or in a listing.
 func (s *shard) saw(t *turn, at lease.Row) {
-	s.row.known, s.row.malformed = true, false
+	s.row.known, s.row.malformed, s.row.unread = true, false, false
 	if s.row.copy.Saw(at) {
 		s.news(t)
 	}
@@ -525,28 +544,21 @@ func (s *shard) news(t *turn) {
 	r.read, r.known = t.step, true
 	if now := r.copy.Row(); now.Generation != r.generation {
 		s.aim.sure, s.aim.left = false, 0
-		r.generation, r.since, r.gone = now.Generation, t.now.Mono, 0
-		if now.Removed {
-			r.gone = t.step
-		}
+		r.generation, r.since, r.lost = now.Generation, t.now.Mono, 0
 		if now.Owner.IsZero() && now.Last.Reason == lease.ReasonForced { // an operator has freed it
 			s.aim.rest, s.aim.leave = 0, 0
 		}
 	}
 }
 
-// describe is what the user is told of the shard. The parents in the row count before those of the plan.
+// describe is what the user is told of the shard.
 func (s *shard) describe() Shard {
-	parents := s.parents
-	if at := s.row.copy.Row(); len(at.Parents) > 0 {
-		parents = at.Parents
-	}
-	return Shard{Name: s.name, Parents: slices.Clone(parents), Weight: s.weight}
+	return Shard{Name: s.name, Parents: slices.Clone(s.lineage()), Weight: s.weight}
 }
 
 // send makes w, which a transition returned, the open write of s. It reports whether the
-// transition allowed one. If it did not, that is reported as a fault of the store, and tried again
-// when the shard is tended next.
+// transition allowed one. If it did not, that is reported as a fault of the store, and tried again after a heartbeat
+// interval.
 //
 // From here until an answer decides the write, or the seat is lost, this worker writes nothing else to the row. The
 // bytes stay the same however often they are sent, so the row has the write once or not at all.
@@ -556,6 +568,7 @@ func (s *shard) send(t *turn, what doing, w lease.Write, err error) bool {
 	}
 	if s.write.stuck = err != nil; s.write.stuck {
 		t.failedNow(s.name, err)
+		s.at(t, t.now.Mono.Add(t.beat)) // for example a row whose counter has reached its limit
 		return false
 	}
 	s.write.doing, s.write.try = what, retry{sent: true}
@@ -565,12 +578,8 @@ func (s *shard) send(t *turn, what doing, w lease.Write, err error) bool {
 
 // sendAgain repeats the open write until it is answered, also after the tenure for which it was made is over: only its
 // answer shows what the row is.
-func (s *shard) sendAgain(t *turn) {
-	w, _ := s.row.copy.Open()
-	if r := &s.write.try; !r.sent {
-		if s.before(t, r.at) {
-			return
-		}
+func (s *shard) sendAgain(t *turn, w lease.Write) {
+	if r := &s.write.try; !r.sent && !s.before(t, r.at) {
 		r.sent = true
 		t.do(Send{Write: w})
 	}
@@ -584,29 +593,29 @@ func (s *shard) sendAgain(t *turn) {
 func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool) {
 	s.wake = Never
 	if s.t != nil && s.row.copy.Row().Generation > s.t.generation {
-		if s.replaced(t, &h); s.t != nil {
+		if s.replaced(t); s.t != nil {
 			return h, false // for a moment
 		}
 	}
 	if s.t != nil {
 		h.look = s.t.offer.note(t, s.row.copy.Row().OfferedTo)
 		if s.keepCommitting(t, w.doubt) {
-			h.late = true
+			h.late = s.t.marks.late
 		}
 		if s.windDown(t, w); s.failing(t) {
 			blame(s)
 		}
 	}
-	if _, busy := s.row.copy.Open(); busy {
-		s.sendAgain(t)
+	if open, busy := s.row.copy.Open(); busy {
+		s.sendAgain(t, open)
 		return h, false
 	}
-	if s.row.look {
+	if s.row.look > 0 {
 		s.get(t)
 	}
 	// A session that was cut off with a lock delay: it ends the tenure and stays the owner in the row.
 	if s.t != nil && s.lost() && s.t.marks.seq <= s.t.marks.accepted {
-		s.end(t, s.t.wind.cause, nil, &h)
+		s.end(t, s.t.wind.cause, nil)
 		s.left, s.wake = true, Never
 	}
 	if s.t != nil {
@@ -619,24 +628,25 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool
 	return h, w.capable
 }
 
-// settled takes the answer to a write of the row. waits: the call only waited for its turn in a
-// store that answers others, which is no fault. answered: the answer has decided the write.
-func (s *shard) settled(t *turn, in Settled, waits bool) (h happened, answered bool) {
+// settled takes the answer to a write of the row. An answer that decides the write ends what rows shows of calls that
+// only wait for their turn in a store that answers others.
+func (s *shard) settled(t *turn, in Settled, rows *rowAnswers) (h happened) {
 	a := s.row.copy.Answer(in.Write, in.Record, in.Err)
 	switch {
 	// A late answer to a write that is decided, or to one of an earlier incarnation.
 	case errors.Is(a.Err(), protocol.ErrNotOpen):
-		return h, false
+		return h
 	// tend sends the same write again.
-	case a.Verdict == protocol.Unknown && waits:
+	case a.Verdict == protocol.Unknown && rows.waits(t, in.Err): // no fault
 		s.write.try.sent, s.write.try.at = false, t.now.Mono.Add(min(t.beat/32, longestPause))
-		return h, false
+		return h
 	case a.Verdict == protocol.Unknown:
 		t.failedNow(s.name, in.Err)
 		s.write.try.failed(t.now.Mono, t.beat/32, t.beat/2)
-		return h, false
+		return h
 	}
 	t.answeredNow()
+	*rows = rowAnswers{last: t.now.Mono}
 	what, at := s.write.doing, s.row.copy.Row()
 	s.write, s.row.older = pending{}, false
 	if s.row.copy.Row().Generation > 0 {
@@ -652,7 +662,7 @@ func (s *shard) settled(t *turn, in Settled, waits bool) (h happened, answered b
 		s.claimed(t, what, a, &h)
 	}
 	s.unsettle(t, a)
-	return h, true
+	return h
 }
 
 // unsettle takes an answer that should be impossible. A row that is gone, or is another worker's
@@ -665,10 +675,8 @@ func (s *shard) unsettle(t *turn, a protocol.Answer) {
 			return // a tombstone
 		}
 		// The copy never goes back, so another one is needed for a row that is behind it.
-		me := s.mine()
-		s.forget(t, me)
-		s.row.copy = protocol.NewCopy(s.row.copy.Key(), me)
-		s.row.copy.Saw(a.Row)
+		s.forget(t, s.mine(), a.Row)
+		s.row.lost = 0 // it may be another owner under the same generation
 		s.row.generation, s.row.known = s.row.copy.Row().Generation, false
 	case protocol.WentBack:
 	default:

@@ -55,7 +55,7 @@ func (e *Engine) Status() Status {
 	c := &e.seat
 	s := Status{
 		Seated: c.phase == seated, Resting: c.phase == unseated && e.turn.now.Mono < c.rest,
-		Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored, Proven: c.table.proven,
+		Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored != nil, Proven: c.table.proven,
 		Listed:  e.watch.known,
 		Sourced: e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(&e.turn),
 		Foreign: e.fleet.sessions,

@@ -138,7 +138,7 @@ func (s *shard) seek(t *turn, w member, h *happened) {
 	switch {
 	// A tombstone says that a source has omitted the shard. The spine publishes that, and polls the source. Only a
 	// listing that was asked for since this worker saw the tombstone revives the shard.
-	case at.Removed && !w.feed.relisted(s.name, s.row.gone):
+	case at.Removed && !w.feed.relisted(s.name, s.row.read):
 		h.buried = true
 		s.at(t, t.now.Mono.Add(t.cfg.Poll))
 		return
@@ -292,7 +292,7 @@ func (s *shard) exhausted(t *turn, orphan bool) bool {
 // An ask is the successor's side of a move. It exists from the first step of the move until a tenure of the shard
 // begins here, or the move is called off. Only the request on the seat is visible to others.
 type ask struct {
-	phase      askPhase
+	requested  bool // the seat is to have the request; before, the worker prepares
 	published  bool // the others can see the request
 	hook       bool // the prepare hook was called
 	prepared   bool // it has ended
@@ -300,31 +300,14 @@ type ask struct {
 	generation int64
 	owner      lease.Incarnation
 	terms      rebalance.Terms
-	since      Instant       // of the phase; of a request, since it is published
+	since      Instant       // when the preparation began; of a request, when it was published
 	looked     Instant       // when the row was last read for it
 	pace       time.Duration // how soon to read it again at first
 	gone       order         // the step that found the owner's seat gone
 }
 
-// An askPhase is how far a move to this worker has come.
-type askPhase uint8
-
-const (
-	intending askPhase = iota // nothing was done yet
-	preparing
-	requested
-)
-
 // requests reports whether this worker requests s.
-func (s *shard) requests() bool { return s.ask != nil && s.ask.phase == requested }
-
-// agreed returns the terms of the move; zero: there is none.
-func (a *ask) agreed() rebalance.Terms {
-	if a == nil {
-		return rebalance.Terms{}
-	}
-	return a.terms
-}
+func (s *shard) requests() bool { return s.ask != nil && s.ask.requested }
 
 // final reports whether a read of the row was answered that began after its owner's seat was found gone. The first
 // call notes the step.
@@ -335,42 +318,49 @@ func (s *shard) final(t *turn) bool {
 	return !s.row.try.sent && s.row.asked >= s.ask.gone
 }
 
-// pursue continues a move to this worker. owner is the seat of the row's owner, as last read; it is zero if no read
-// has shown it yet.
-func (s *shard) pursue(t *turn, w member, owner lease.Seat, h *happened) {
-	a, at := s.ask, s.row.copy.Row()
+// incoming returns the move of this shard to this worker: the one under way, or one that begins now; nil: there is none yet.
+// owner is the seat of the row's owner, as last read; it is zero if no read has shown it yet.
+func (s *shard) incoming(t *turn, w member, owner lease.Seat) *ask {
+	at := s.row.copy.Row()
 	switch {
-	case w.feed.bars(t, s.name):
-		s.leaveAlone(t, w, h)
-		return
 	// The shard has changed hands. The request names a generation that is over, so the move begins again with the
 	// present owner.
-	case a != nil && at.Generation != a.generation:
+	case s.ask != nil && at.Generation != s.ask.generation:
 		s.callOff(t, w.me())
 		s.at(t, t.now.Mono)
-		return
-	case a == nil && s.before(t, s.aim.paused):
-		return
-	case a == nil && !w.room:
-		return // the end of another move makes room
+	// The end of another move makes room.
+	case s.ask != nil, s.before(t, s.aim.paused), !w.room:
 	// The strategy is asked once. Its terms stay those of this move.
-	case a == nil:
-		a = &ask{generation: at.Generation, owner: at.Owner.Incarnation, leaving: owner.Leaving, terms: s.terms(t, owner)}
+	default:
+		s.ask = &ask{
+			generation: at.Generation, owner: at.Owner.Incarnation, leaving: owner.Leaving, terms: s.terms(t, owner), since: t.now.Mono,
+		}
+	}
+	return s.ask
+}
+
+// pursue makes the next step of a move to this worker. owner is as for incoming.
+func (s *shard) pursue(t *turn, w member, owner lease.Seat, h *happened) {
+	if w.feed.bars(t, s.name) {
+		s.leaveAlone(t, w, h)
+		return
+	}
+	a, at := s.incoming(t, w, owner), s.row.copy.Row()
+	if a == nil {
+		return
 	}
 	// The patience of a request begins when the request is published: the owner cannot see it before.
 	since := t.now.Mono.Sub(a.since)
-	if a.phase == intending || a.phase == requested && !a.published {
+	if a.requested && !a.published {
 		since = 0
 	}
 	// An owner with a longer lease time looks for requests less often.
 	notice := max(t.beat, owner.TTL/3)
 	switch handoff.Successor(a.terms, handoff.Taking{
-		Planned: s.aim.mine, Prepared: a.prepared, PreparingFor: since,
-		Asked: a.phase == requested, AskedFor: since, Beat: notice, Offered: at.OfferedTo == w.me(),
+		Prepared: a.prepared, PreparingFor: since, Asked: a.requested, AskedFor: since, Beat: notice, Offered: at.OfferedTo == w.me(),
 	}) {
 	case handoff.Prepare:
-		if a.phase == intending {
-			s.enter(t, a, preparing)
+		if !a.hook {
 			a.hook = true
 			t.do(Prepare{Shard: s.describe(), Checkpoint: at.Checkpoint, For: a.terms.Prepare})
 		}
@@ -378,7 +368,7 @@ func (s *shard) pursue(t *turn, w member, owner lease.Seat, h *happened) {
 	// The spine publishes the request with a heartbeat at once (fleet.hurry). A crash leaves it on a seat that
 	// expires; no owner begins to serve a request whose seat is gone.
 	case handoff.Ask:
-		s.enter(t, a, requested)
+		a.requested, a.since = true, t.now.Mono
 		t.report(event.Event{Kind: event.Requested, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name, Terms: a.terms})
 		h.look = true
 	// If the owner withdraws the offer first, the transfer is refused. If the transfer is stored first, every later
@@ -467,12 +457,6 @@ func (l *shards) hasten(t *turn, owner lease.Incarnation) {
 	}
 }
 
-// enter makes a the move of this shard, in a phase that begins now.
-func (s *shard) enter(t *turn, a *ask, p askPhase) {
-	s.ask = a
-	a.phase, a.since = p, t.now.Mono
-}
-
 // terms asks the strategy for the terms of the move.
 func (s *shard) terms(t *turn, owner lease.Seat) rebalance.Terms {
 	why := rebalance.Balance
@@ -484,7 +468,7 @@ func (s *shard) terms(t *turn, owner lease.Seat) rebalance.Terms {
 
 // retire ends a move to this worker that has no result, if there is one.
 func (s *shard) retire(t *turn, me lease.Incarnation) {
-	if a := s.ask; a != nil && a.phase != intending {
+	if a := s.ask; a != nil {
 		t.report(event.Event{Kind: event.Retired, Shard: s.name, Generation: a.generation, Peer: s.row.copy.Row().Owner.Name})
 	}
 	s.callOff(t, me)
@@ -513,20 +497,11 @@ func (s *shard) callOff(t *turn, me lease.Incarnation) {
 func (s *shard) watchLeft(t *turn) {
 	at := s.row.answered.Add(t.beat)
 	switch {
-	case s.aim.left == 0:
 	case t.now.Mono >= s.aim.left:
 		s.aim.left = 0
 	case s.before(t, at):
 	default:
 		s.get(t)
-	}
-}
-
-// prepared takes the end of the prepare hook. Whether the hook has failed makes no difference: the request is next.
-func (s *shard) prepared(t *turn) {
-	if s.ask != nil && s.ask.phase == preparing {
-		s.ask.prepared = true
-		s.at(t, t.now.Mono)
 	}
 }
 
@@ -705,9 +680,9 @@ func (o *owners) fails() bool {
 	return slices.ContainsFunc(o.all, func(of ownerRead) bool { return of.try.tries > 0 })
 }
 
-// prune drops what is no longer needed.
+// prune drops what is no longer needed. A read that is to be repeated is needed.
 func (o *owners) prune(t *turn) {
 	o.all = slices.DeleteFunc(o.all, func(of ownerRead) bool {
-		return !of.try.sent && !of.wanted && !of.listed && t.now.Mono.Sub(of.at) > 4*t.beat
+		return !of.try.sent && !of.wanted && !of.listed && t.now.Mono.Sub(max(of.at, of.try.at)) > 4*t.beat
 	})
 }

@@ -183,13 +183,7 @@ func (r *retry) failed(now Instant, first, limit time.Duration) {
 
 // due reports whether to try now. If the time is not there yet, the engine is called again then.
 func (r *retry) due(t *turn) bool {
-	switch {
-	case r.sent:
-		return false
-	case t.before(r.at):
-		return false
-	}
-	return true
+	return !r.sent && !t.before(r.at)
 }
 
 // A sending is a conditional write that is sent again until it is answered: of a seat, the plan, a target or the

@@ -41,33 +41,14 @@ import (
 // still for the seat's lease time. One that cannot be read is a sign of life as long as it changes: it is
 // evicted when nobody has written it for ten times the longest lease time that this session knows.
 
-// Names are the leases that this session wants and does not hold, sorted by name.
-type names []wanted
-
-// A wanted is one lease that this session wants, for one caller: the shell refuses a second one.
+// A wanted is what a caller of the session wants with a lease that the session does not hold: one caller, because the
+// shell refuses a second one.
 type wanted struct {
-	name  string
 	id    uint64
 	task  string
 	delay time.Duration // its lock delay
 	try   bool
 	look  Instant // when the row is read again
-}
-
-func (n names) find(name string) *wanted {
-	return find(n, name, func(w *wanted) string { return w.name })
-}
-
-// want adds a lease. If the lease is already wanted, the later caller replaces the earlier one.
-func (n *names) want(in Acquire) {
-	*know((*[]wanted)(n), in.Name, func(w *wanted) string { return w.name }) = wanted{
-		name: in.Name, id: in.ID, task: in.Task, delay: in.LockDelay, try: in.Try,
-	}
-}
-
-// drop removes a lease if this caller still wants it.
-func (n *names) drop(name string, id uint64) {
-	*n = slices.DeleteFunc(*n, func(w wanted) bool { return w.name == name && w.id == id })
 }
 
 // owner returns the owner that this session writes into the row.
@@ -82,22 +63,20 @@ func (w *wanted) owner(seat lease.Owner) lease.Owner {
 // A waiter has the parts of its session that a lease needs to be acquired.
 type waiter struct {
 	self
-	want   *wanted // nil: the session does not want it
 	owners *owners
 	rivals *rivals
-	losses *losses
 	former []lease.Incarnation
 }
 
 // wait makes the next step for a lease that this session does not hold, and of which no write is open.
 func (s *shard) wait(t *turn, w waiter) {
-	unwanted := w.leaving || w.want == nil
+	unwanted := w.leaving || s.want == nil
 	switch s.row.copy.Reconcile(false, unwanted || s.running != 0) {
 	case protocol.GiveBack:
 		s.giveBack(t, w.self, lease.ReasonReleased)
 		return
 	case protocol.StartIt:
-		if s.row.copy.Row().Owner != w.want.owner(w.owner) { // acquired for an earlier caller, with another task
+		if s.row.copy.Row().Owner != s.want.owner(w.owner) { // acquired for an earlier caller, with another task
 			s.claimAs(t, protocol.Claim, w)
 			return
 		}
@@ -112,8 +91,7 @@ func (s *shard) wait(t *turn, w waiter) {
 	case unwanted || s.running != 0:
 	case s.before(t, s.aim.rest):
 	case s.row.malformed:
-		s.refuse(t, w.want, false)
-		s.lookAgain(t, w.want)
+		s.refuse(t, false)
 	case !s.row.known:
 		s.get(t)
 	default:
@@ -135,17 +113,13 @@ func (s *shard) doubt() {
 func (s *shard) contend(t *turn, w waiter) {
 	switch at := s.row.copy.Row(); {
 	case at.Generation == 0:
-		wr, err := protocol.BeginHeld(t.cfg.Group, s.name, w.want.owner(w.owner), t.stamp())
+		wr, err := protocol.BeginHeld(t.cfg.Group, s.name, s.want.owner(w.owner), t.stamp())
 		s.send(t, claiming, wr, err)
 	case at.Removed:
 		s.claimAs(t, protocol.ReviveHeld, w)
-	case at.Finished || at.Quarantined:
-		s.refuse(t, w.want, false)
-		s.lookAgain(t, w.want)
-	// An operator has given it to another session for a time.
-	case at.Owner.IsZero() && s.before(t, s.reserved(t)):
-		s.refuse(t, w.want, false)
-		s.lookAgain(t, w.want)
+	// A free lease may be reserved: an operator has given it to another session for a time.
+	case at.Finished || at.Quarantined || at.Owner.IsZero() && s.before(t, s.reserved(t)):
+		s.refuse(t, false)
 	case at.Owner.IsZero():
 		s.claimAs(t, protocol.Claim, w)
 	default:
@@ -157,7 +131,7 @@ func (s *shard) contend(t *turn, w waiter) {
 // the session as owner: its seat stands still and is evicted, and the lock delay passes, before another session has the
 // lease.
 func (s *shard) claimAs(t *turn, transition func(lease.Row, lease.Owner, protocol.Stamp) (lease.Write, error), w waiter) {
-	wr, err := transition(s.row.copy.Row(), w.want.owner(w.owner), t.stamp())
+	wr, err := transition(s.row.copy.Row(), s.want.owner(w.owner), t.stamp())
 	s.send(t, claiming, wr, err)
 }
 
@@ -167,47 +141,44 @@ func (s *shard) outlast(t *turn, w waiter) {
 	inc := at.Owner.Incarnation
 	switch w.owners.recent(t, inc, s.row.read) {
 	case gone:
-		if !s.before(t, w.losses.since(t, s.name, at).Add(at.Owner.LockDelay)) {
+		if s.row.lost == 0 {
+			s.row.lost = t.now.Mono
+		}
+		if !s.before(t, s.row.lost.Add(at.Owner.LockDelay)) {
 			s.claimAs(t, protocol.Recover, w)
 			return
 		}
-		s.refuse(t, w.want, true)
-		s.lookAgain(t, w.want)
+		s.refuse(t, true)
 	// If a loss was noted, it is forgotten: the lock delay begins when the seat is gone again.
 	case alive:
-		w.losses.drop(s.name)
-		s.refuse(t, w.want, false)
+		s.row.lost = 0
 		w.rivals.outlast(t, s, inc, slices.Contains(w.former, inc))
-		s.lookAgain(t, w.want)
+		s.refuse(t, false)
 	default:
 		s.at(t, t.now.Mono.Add(t.beat/16))
 	}
 }
 
-// refuse answers the caller that the lease is not available, if it is finished or if the caller only
-// tries.
-func (s *shard) refuse(t *turn, of *wanted, lost bool) {
+// refuse answers the caller that the lease is not available, if it is finished or if the caller only tries. Other
+// callers wait on: the row is read again after a random pause of a half to a whole heartbeat interval. The pause is
+// random so that the waiting sessions acquire the lease in random order.
+func (s *shard) refuse(t *turn, lost bool) {
 	at := s.row.copy.Row()
 	if s.row.malformed {
 		at = lease.Row{}
 	}
-	if (of.try || at.Finished) && of.id != 0 {
-		t.do(Unavailable{Name: s.name, ID: of.id, Row: at, Lost: lost})
-		of.id = 0 // so the spine drops the name
-	}
-}
-
-// lookAgain reads the row again after a random pause of a half to a whole heartbeat interval. The pause
-// is random so that the waiting sessions acquire the lease in random order.
-func (s *shard) lookAgain(t *turn, of *wanted) {
-	if of.look <= s.row.answered { // the row was read since, for this purpose or another
-		spread := uint64(t.beat/2 + 1)
-		of.look = t.now.Mono.Add(t.beat - time.Duration(rebalance.Tie(t.now.Chance+s.name)%spread))
-	}
-	if s.before(t, of.look) {
+	if s.want.try || at.Finished {
+		t.do(Unavailable{Name: s.name, ID: s.want.id, Row: at, Lost: lost})
+		s.want = nil
 		return
 	}
-	s.get(t)
+	if s.want.look <= s.row.answered { // the row was read since, for this purpose or another
+		spread := uint64(t.beat/2 + 1)
+		s.want.look = t.now.Mono.Add(t.beat - time.Duration(rebalance.Tie(t.now.Chance+s.name)%spread))
+	}
+	if !s.before(t, s.want.look) {
+		s.get(t)
+	}
 }
 
 // recent is owner for a waiter: it believes a seat that was found for half a heartbeat, so that each
@@ -232,62 +203,6 @@ func (o *owners) evicted(t *turn, inc lease.Incarnation, begun order) {
 	if of := o.find(inc); of != nil {
 		of.state, of.begun, of.at = gone, max(of.begun, begun), t.now.Mono
 	}
-}
-
-// Losses are the leases whose owners were seen to have no seat, sorted by name. They are kept when the
-// caller goes away: otherwise callers that wait for less than the lock delay would never see its end.
-//
-// A loss is kept until the row has another owner. It has to be known for how long there were no callers,
-// and that may be hours, so there is no time after which it is dropped.
-type losses []loss
-
-// A loss is one of them.
-type loss struct {
-	name       string
-	owner      lease.Incarnation
-	generation int64
-	gone       Instant // when the owner was first seen to have no seat
-}
-
-// mostLosses is how many losses are remembered. If there are more, the lock delays of those that were
-// seen first begin again.
-const mostLosses = 10_000
-
-func (l losses) find(name string) *loss {
-	return find(l, name, func(of *loss) string { return of.name })
-}
-
-// since returns when the owner of the row of that name was first seen to have no seat: now, if it was not yet.
-func (l *losses) since(t *turn, name string, at lease.Row) Instant {
-	if at.Owner.LockDelay == 0 {
-		return t.now.Mono // nothing depends on it
-	}
-	if of := l.find(name); of != nil && of.fits(at) {
-		return of.gone
-	}
-	l.drop(name)
-	if len(*l) >= mostLosses {
-		l.drop(slices.MinFunc(*l, func(a, b loss) int { return cmp.Compare(a.gone, b.gone) }).name)
-	}
-	*know((*[]loss)(l), name, func(of *loss) string { return of.name }) = loss{name, at.Owner.Incarnation, at.Generation, t.now.Mono}
-	return t.now.Mono
-}
-
-// fits reports whether the row has the owner that was lost.
-func (of *loss) fits(at lease.Row) bool {
-	return of.owner == at.Owner.Incarnation && of.generation == at.Generation
-}
-
-func (l *losses) drop(name string) {
-	*l = slices.DeleteFunc(*l, func(of loss) bool { return of.name == name })
-}
-
-// prune drops the losses whose leases have another owner, as far as the rows are known.
-func (l *losses) prune(all *shards) {
-	*l = slices.DeleteFunc(*l, func(of loss) bool {
-		s := all.find(of.name)
-		return s != nil && s.row.generation != 0 && !of.fits(s.row.copy.Row())
-	})
 }
 
 // Rivals are the seats of owners for whose leases this session waits, sorted by incarnation.
@@ -416,15 +331,34 @@ func (r rivals) fails() bool {
 	return slices.ContainsFunc(r, func(of rival) bool { return of.evict.try.tries > 0 })
 }
 
-// forgetDone drops the leases that this session neither holds nor wants. It keeps those that are reserved by the wall
-// clock: a reservation also ends some time after this session first saw it, and callers that only try would never see
-// that.
-func (l *shards) forgetDone(t *turn, wants names) {
+// wanted counts the leases that callers wait for.
+func (l *shards) wanted() (n int) {
+	for _, s := range l.all {
+		if s.want != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// mostLosses is how many leases are kept although nobody wants them, because their lock delays count. If there are
+// more, the lock delays of the rest begin again when a caller comes.
+const mostLosses = 10_000
+
+// forgetDone drops the leases that this session neither holds nor wants. It keeps those whose owners are lost, and those
+// that are reserved by the wall clock: lock delays and reservations count from when this session first saw them, and
+// callers that only try would never see their end.
+func (l *shards) forgetDone(t *turn) {
+	losses := 0
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
-		_, busy := s.row.copy.Open()
 		at := s.row.copy.Row()
-		reserved := t.now.Wall.Before(at.Last.At.Add(at.Reserved.Lasts)) && !at.Reserved.IsZero()
-		return !busy && !reserved && s.t == nil && s.running == 0 && wants.find(s.name) == nil && !s.row.try.sent &&
-			(at.Owner.IsZero() || at.Owner.Incarnation != s.mine())
+		if !s.idle(at) || s.want != nil || !at.Reserved.IsZero() && t.now.Wall.Before(at.Last.At.Add(at.Reserved.Lasts)) {
+			return false
+		}
+		if lost := s.row.lost > 0 && at.Owner.LockDelay > 0; !lost {
+			return true
+		}
+		losses++
+		return losses > mostLosses
 	})
 }

@@ -51,8 +51,7 @@ var (
 type watch struct {
 	plan     lease.Plan // as last seen; revision 0: there is none
 	known    bool       // the plan was looked for
-	spoilt   bool       // there is no readable plan under its key: nobody plans until it can be read, or the record is deleted
-	usurped  bool       // spoilt, because a record of sessions is in the place of the plan
+	spoilt   error      // why there is no readable plan under its key: nobody plans until it can be read, or the record is deleted
 	since    Instant    // when the plan was first seen as it is: this revision, open or complete
 	at       order      // the step in which it became known as it is
 	wishes   lease.Wishes
@@ -119,12 +118,6 @@ func (w *watch) unread(t *turn, i int) bool {
 	return w.wishes.List[i].Kind == protocol.WishLook && t.now.Mono < w.wishedAt.Add(2*t.beat)
 }
 
-// takeLooks returns the shards whose rows have to be read because of commands.
-func (w *watch) takeLooks() (shards []string) {
-	shards, w.looks = w.looks, nil
-	return shards
-}
-
 // hashed returns a hash of the wishes that plans take into account.
 func hashed(wishes lease.Wishes) string {
 	h := fnv.New64a()
@@ -136,21 +129,11 @@ func hashed(wishes lease.Wishes) string {
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 
-// stray notes that the worker to which the plan assigns a shard has to read its row.
-func (w *watch) stray(shard string) {
-	if at, ok := slices.BinarySearch(w.strays, shard); !ok {
-		w.strays = slices.Insert(slices.Clip(w.strays), at, shard)
-	}
-}
-
-// tell is about shards whose rows commands have changed. In a large fleet, the next plan makes their workers read
-// the rows. In a small fleet each worker finds the command itself.
-func (w *watch) tell(shards []string, large bool) {
-	for _, shard := range shards {
-		if large {
-			w.stray(shard)
-		}
-	}
+// stray makes the next plan ask the workers of these shards to read their rows, which commands have changed.
+func (w *watch) stray(shards []string) {
+	w.strays = append(slices.Clip(w.strays), shards...)
+	slices.Sort(w.strays)
+	w.strays = slices.Compact(w.strays)
 }
 
 // older reports whether the plan is one before the known one, unless somebody has written it by hand.
@@ -163,10 +146,8 @@ func (w *watch) older(plan lease.Plan) bool {
 // lacks returns why no plan is complete and up to date, and since when. If one is, why is nil.
 func (w *watch) lacks(t *turn) (since Instant, why error) {
 	switch {
-	case w.usurped:
-		why = errPlanUsurped
-	case w.spoilt:
-		why = errPlanUnreadable
+	case w.spoilt != nil:
+		why = w.spoilt
 	case w.plan.Open:
 		why = errPlanOpen
 	case w.waits > 0:
@@ -185,7 +166,7 @@ func (w *watch) lacks(t *turn) (since Instant, why error) {
 // due. The plan that places what a worker has left is there in a moment.
 func (w *watch) pace(t *turn) time.Duration {
 	switch {
-	case w.spoilt:
+	case w.spoilt != nil:
 		return t.beat
 	case w.plan.Open && t.now.Mono < w.since.Add(apart), w.waits > 0 && w.orphans && t.now.Mono < w.waits.Add(apart):
 		return paceMoving
@@ -199,7 +180,7 @@ func (w *watch) pace(t *turn) time.Duration {
 // stand still. added: the source lists shards that can be placed and are not.
 func (f *fleet) due(t *turn, added bool) bool {
 	w, seats := &f.watch, f.seats()
-	if w.spoilt {
+	if w.spoilt != nil {
 		w.waits = 0
 		return false
 	}
@@ -241,14 +222,9 @@ func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned 
 	case w.plan.Revision == 0:
 		return true, false
 	case w.plan.Open:
-		if maker := w.plan.By.Incarnation; maker == f.seat.me || f.peers.find(maker) == nil {
-			return true, true
-		}
-		at := w.since.Add(openFor << w.replaced)
-		if t.before(at) {
-			return false, false
-		}
-		return true, true
+		maker := w.plan.By.Incarnation
+		over := maker == f.seat.me || f.peers.find(maker) == nil || !t.before(w.since.Add(openFor<<w.replaced))
+		return over, over
 	case added || len(w.strays) > 0:
 		return true, false
 	case slices.ContainsFunc(seats, func(s lease.Seat) bool { return s.Revision > w.plan.Revision }):

@@ -11,9 +11,9 @@ import (
 // The two sides of a cooperative move, step by step.
 func Example() {
 	terms := rebalance.Terms{Mode: rebalance.Cooperative, Drain: 20 * time.Second}
-	fmt.Println("successor:", handoff.Successor(terms, handoff.Taking{Planned: true}))
+	fmt.Println("successor:", handoff.Successor(terms, handoff.Taking{}))
 	fmt.Println("owner:    ", handoff.Owner(terms, handoff.Giving{Wanted: true}))
-	fmt.Println("successor:", handoff.Successor(terms, handoff.Taking{Planned: true, Asked: true, Offered: true}))
+	fmt.Println("successor:", handoff.Successor(terms, handoff.Taking{Asked: true, Offered: true}))
 	// Output:
 	// successor: ask
 	// owner:     offer

@@ -85,7 +85,6 @@ func Patience(t rebalance.Terms, beat time.Duration) time.Duration {
 
 // A Taking is what the successor knows about a move of a shard to itself.
 type Taking struct {
-	Planned      bool          // the plan assigns the shard to this worker
 	Prepared     bool          // the preparation has ended, with or without an error
 	PreparingFor time.Duration // how long ago the preparation began
 	Asked        bool          // the worker's seat has the request
@@ -117,8 +116,6 @@ func (t Take) String() string {
 // shard unprepared.
 func Successor(t rebalance.Terms, v Taking) Take {
 	switch {
-	case !v.Planned:
-		return CallOff
 	case !v.Asked && t.Prepare > 0 && !v.Prepared && v.PreparingFor < t.Prepare:
 		return Prepare
 	case !v.Asked:

@@ -53,18 +53,16 @@ func TestSuccessorSide(t *testing.T) {
 		view  handoff.Taking
 		want  handoff.Take
 	}{
-		"prepares first":                      {eager, handoff.Taking{Planned: true}, handoff.Prepare},
-		"asks when prepared":                  {eager, handoff.Taking{Planned: true, Prepared: true}, handoff.Ask},
-		"asks unprepared at the deadline":     {cooperative, handoff.Taking{Planned: true, PreparingFor: 5 * time.Second}, handoff.Ask},
-		"asks at once without a hook":         {plain, handoff.Taking{Planned: true}, handoff.Ask},
-		"planned elsewhere":                   {eager, handoff.Taking{}, handoff.CallOff},
-		"planned elsewhere, offered":          {cooperative, handoff.Taking{Asked: true, Offered: true}, handoff.CallOff},
-		"waits":                               {eager, handoff.Taking{Planned: true, Asked: true, AskedFor: 42 * time.Second, Beat: beat}, handoff.Stay},
-		"forces":                              {eager, handoff.Taking{Planned: true, Asked: true, AskedFor: 43 * time.Second, Beat: beat}, handoff.Seize},
-		"gives the owner two beats":           {plain, handoff.Taking{Planned: true, Asked: true, AskedFor: 5 * time.Second, Beat: beat}, handoff.Stay},
-		"waits forever for terms that say so": {waits, handoff.Taking{Planned: true, Asked: true, AskedFor: time.Hour, Beat: beat}, handoff.Stay},
-		"is offered":                          {cooperative, handoff.Taking{Planned: true, Asked: true, Offered: true}, handoff.Accept},
-		"is never offered":                    {cooperative, handoff.Taking{Planned: true, Asked: true, AskedFor: 43 * time.Second, Beat: beat}, handoff.CallOff},
+		"prepares first":                      {eager, handoff.Taking{}, handoff.Prepare},
+		"asks when prepared":                  {eager, handoff.Taking{Prepared: true}, handoff.Ask},
+		"asks unprepared at the deadline":     {cooperative, handoff.Taking{PreparingFor: 5 * time.Second}, handoff.Ask},
+		"asks at once without a hook":         {plain, handoff.Taking{}, handoff.Ask},
+		"waits":                               {eager, handoff.Taking{Asked: true, AskedFor: 42 * time.Second, Beat: beat}, handoff.Stay},
+		"forces":                              {eager, handoff.Taking{Asked: true, AskedFor: 43 * time.Second, Beat: beat}, handoff.Seize},
+		"gives the owner two beats":           {plain, handoff.Taking{Asked: true, AskedFor: 5 * time.Second, Beat: beat}, handoff.Stay},
+		"waits forever for terms that say so": {waits, handoff.Taking{Asked: true, AskedFor: time.Hour, Beat: beat}, handoff.Stay},
+		"is offered":                          {cooperative, handoff.Taking{Asked: true, Offered: true}, handoff.Accept},
+		"is never offered":                    {cooperative, handoff.Taking{Asked: true, AskedFor: 43 * time.Second, Beat: beat}, handoff.CallOff},
 	} {
 		if got := handoff.Successor(tc.terms, tc.view); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
@@ -92,7 +90,7 @@ func TestEveryPhaseEndsByItself(t *testing.T) {
 		}
 		for _, asked := range flags {
 			for _, offered := range flags {
-				in := handoff.Taking{Planned: true, PreparingFor: long, Asked: asked, AskedFor: long, Offered: offered, Beat: time.Second}
+				in := handoff.Taking{PreparingFor: long, Asked: asked, AskedFor: long, Offered: offered, Beat: time.Second}
 				if got := handoff.Successor(terms, in); got == handoff.Stay || got == handoff.Prepare {
 					t.Errorf("%v: a successor stays in %+v", mode, in)
 				}

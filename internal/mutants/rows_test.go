@@ -146,7 +146,7 @@ func rowMutants() []mutant {
 		{"the first revision is above what seats know", "internal/protocol.OpenPlan",
 			swap(`max(p.Revision, o.Known)`, `p.Revision`), inProtocol, "TestFirstRevisionIsAboveWhatSeatsKnow"},
 		{"a plan that begins again starts at the clock", "internal/protocol.OpenPlan",
-			never("o.table"), inProtocol, "TestFirstRevisionIsAboveWhatSeatsKnow"},
+			never("p.Revision == 0"), inProtocol, "TestFirstRevisionIsAboveWhatSeatsKnow"},
 		{"only the worker that opened a revision finishes it", "internal/protocol.ClosePlan",
 			without("incarnation"), inProtocol, "TestOnlyItsMakerFinishesARevision"},
 		{"a late planner finishes no later revision", "internal/protocol.ClosePlan",

@@ -14,7 +14,7 @@ func shardMutants() []mutant {
 		{"children wait for their parents, whatever the plan says", "internal/engine.shards.ready",
 			swap(`ready && at.Finished`, `ready`), inEngine, "TestChildTooEarlyInATarget"},
 		{"a parent that is listed again is not finished", "internal/engine.shards.ready",
-			without("=src != nil && src.listed"), inEngine, "TestChildTooEarlyInATarget"},
+			without("lists"), inEngine, "TestChildTooEarlyInATarget"},
 		{"a parent that is not known may have a row", "internal/engine.shards.ready",
 			swap(`source.shown <= p.row.asked`, `false`), inEngine, "TestChildTooEarlyInATarget"},
 		{"a shard that was started waits for no parent", "internal/engine.shard.seek",
@@ -35,7 +35,7 @@ func shardMutants() []mutant {
 			never("failed"), inEngine, "TestFailingShardsRest"},
 		{"held shards move only when the set of seats is stable", "internal/engine.watch.still",
 			swap(`changed.Add(stillFor)`, `changed`), inEngine, "TestMovesWaitForStillSeats"},
-		{"held shards move only within MaxMoves", "internal/engine.shard.pursue",
+		{"held shards move only within MaxMoves", "internal/engine.shard.incoming",
 			never("room"), inEngine, "TestBudgetDelaysMoves"},
 
 		// Moving a shard.

@@ -32,26 +32,25 @@ import (
 type Opening struct {
 	By      lease.Owner
 	Planner string // the name of its planner
-	Table   string // the identity of the table, where the store knows one
 	Known   int64  // the highest revision that any seat or target says
 }
 
 // OpenPlan opens the revision after the one of the plan, or the first one: p is zero except for
-// its group if there is no plan. A first revision, and one in another table than that of the
-// plan, is at least the clock's, so it is above the revisions of a plan that was lost.
+// its group if there is no plan. A first revision is at least the clock's, so it is above the
+// revisions of a plan that was lost.
 func OpenPlan(p lease.Plan, o Opening, s Stamp) (lease.Write, error) {
 	revision, err := succ("revision", max(p.Revision, o.Known))
 	if err != nil {
 		return lease.Write{}, err
 	}
-	if p.Revision == 0 || p.Table != o.Table {
+	if p.Revision == 0 {
 		if err := generation.ValidClock(s.At); err != nil {
 			return lease.Write{}, err
 		}
 		revision = max(revision, generation.First(s.At))
 	}
 	next := p
-	next.Revision, next.Open, next.By, next.Planner, next.Table = revision, true, o.By, o.Planner, o.Table
+	next.Revision, next.Open, next.By, next.Planner = revision, true, o.By, o.Planner
 	return writePlan(p, next, s)
 }
 

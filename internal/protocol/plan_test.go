@@ -16,7 +16,7 @@ import (
 )
 
 func opening(name string) protocol.Opening {
-	return protocol.Opening{By: owner(name), Planner: "even", Table: "t-1"}
+	return protocol.Opening{By: owner(name), Planner: "even"}
 }
 
 // stored applies a write of a plan, a target or wishes to the record from which it was made.
@@ -43,7 +43,7 @@ func opened(t *testing.T, name string) lease.Plan {
 func finding() lease.Finding {
 	return lease.Finding{
 		Inputs: "hash", Members: 2, Watchers: []lease.Incarnation{"b-1", "a-1"},
-		Unplaced: 30, Examples: []string{"s-2", "s-1"}, Shards: 64, Names: "names",
+		Unplaced: 30, Examples: []string{"s-2", "s-1"}, Shards: 64,
 	}
 }
 
@@ -56,7 +56,7 @@ func closed(t *testing.T, p lease.Plan) lease.Plan {
 // TestLifeOfAPlan: a revision is opened, ticks, is finished, and the next one follows.
 func TestLifeOfAPlan(t *testing.T) {
 	first := opened(t, "a")
-	if !first.Open || first.By != owner("a") || first.Planner != "even" || first.Table != "t-1" || first.Members != 0 {
+	if !first.Open || first.By != owner("a") || first.Planner != "even" || first.Members != 0 {
 		t.Errorf("opened %v", first)
 	}
 	w, err := protocol.TickPlan(first, true, stamp())
@@ -93,14 +93,12 @@ func TestFirstRevisionIsAboveWhatSeatsKnow(t *testing.T) {
 		known int64
 		want  int64
 	}{
-		"a new group":              {lease.Plan{}, 0, clock},
-		"seats know a lower one":   {lease.Plan{}, clock - 7, clock},
-		"seats know the clock's":   {lease.Plan{}, clock, clock + 1},
-		"seats know a higher one":  {lease.Plan{}, clock + 7, clock + 8},
-		"the next":                 {lease.Plan{Revision: 12, Table: "t-1"}, 5, 13},
-		"seats know more":          {lease.Plan{Revision: 12, Table: "t-1"}, 40, 41},
-		"another table":            {lease.Plan{Revision: 12, Table: "t-0"}, 5, clock},
-		"another table, far ahead": {lease.Plan{Revision: clock + 5, Table: "t-0"}, clock + 9, clock + 10},
+		"a new group":             {lease.Plan{}, 0, clock},
+		"seats know a lower one":  {lease.Plan{}, clock - 7, clock},
+		"seats know the clock's":  {lease.Plan{}, clock, clock + 1},
+		"seats know a higher one": {lease.Plan{}, clock + 7, clock + 8},
+		"the next":                {lease.Plan{Revision: 12}, 5, 13},
+		"seats know more":         {lease.Plan{Revision: 12}, 40, 41},
 	} {
 		p := tc.plan
 		p.Group = "orders"
@@ -176,13 +174,13 @@ func TestPlansThatNoPlannerWrites(t *testing.T) {
 		"opened and ticked":           {open, func(p *lease.Plan) { p.Tick++ }},
 		"opened, the same id":         {open, func(p *lease.Plan) { p.WriteID = done.WriteID }},
 		"finished by another":         {finish, func(p *lease.Plan) { p.By = owner("b") }},
-		"finished, another table":     {finish, func(p *lease.Plan) { p.Table = "t-2" }},
+		"finished, another planner":   {finish, func(p *lease.Plan) { p.Planner = "other" }},
 		"finished and ticked":         {finish, func(p *lease.Plan) { p.Tick++ }},
 		"finished, a lower revision":  {finish, func(p *lease.Plan) { p.Revision-- }},
 		"neither finished nor ticked": {finish, func(p *lease.Plan) { p.Open = true }},
 		"ticked twice":                {tick, func(p *lease.Plan) { p.Tick++ }},
 		"ticked back":                 {tick, func(p *lease.Plan) { p.Tick -= 2 }},
-		"ticked with a finding":       {tick, func(p *lease.Plan) { p.Names = "other" }},
+		"ticked with a finding":       {tick, func(p *lease.Plan) { p.Shards++ }},
 		"ticked by another":           {tick, func(p *lease.Plan) { p.By = owner("c") }},
 		"ticked and opened":           {tick, func(p *lease.Plan) { p.Open = true }},
 		"opened again":                {tick, func(p *lease.Plan) { p.Open, p.Tick = true, done.Tick }},

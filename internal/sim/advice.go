@@ -79,7 +79,7 @@ func (w *world) misplan() {
 	next = old
 	next.Open = false
 	next.Finding = lease.Finding{
-		Inputs: "adversary", Names: "adversary", Members: int64(pick(w, 0, 1, 3, 9, 1000)),
+		Inputs: "adversary", Members: int64(pick(w, 0, 1, 3, 9, 1000)),
 		Shards: int64(pick(w, 0, 1, 7, 1000)), Unplaced: int64(pick(w, 0, 1, 7, 1000)),
 	}
 	for range w.chance.IntN(lease.MaxWatchers + 1) {

@@ -35,7 +35,6 @@ type Plan struct {
 	Open     bool   // the targets of the revision are being written
 	By       Owner  // the worker that opened the revision
 	Planner  string // the name of its planner, for people
-	Table    string // the identity of the table for which the plan was made; empty: unknown
 
 	Finding           // what the last complete plan found
 	Tick    int64     // grows while a watcher lives; workers that do not watch read it
@@ -55,7 +54,6 @@ type Finding struct {
 	Unplaced int64    // how many shards no worker has room for
 	Examples []string // the names of some unplaced shards, sorted
 	Shards   int64    // how many names of shards are known
-	Names    string   // the hash of these names
 }
 
 // The limits of a plan. Every worker reads the plan with every heartbeat, and a consistent read
@@ -82,7 +80,7 @@ func (p Plan) count() int64 { return p.Revision }
 func (p Plan) Validate() error {
 	errs := []error{
 		p.Key().Validate(), validID("write id", string(p.WriteID)), positive("revision", p.Revision), p.By.Validate(),
-		validText("planner", p.Planner, MaxID), validText("table", p.Table, MaxName), p.Finding.validate(),
+		validText("planner", p.Planner, MaxID), p.Finding.validate(),
 	}
 	if p.Tick < 0 {
 		errs = append(errs, invalid("tick", "must not be negative"))
@@ -90,7 +88,7 @@ func (p Plan) Validate() error {
 	if p.By.LockDelay != 0 {
 		errs = append(errs, invalid("lock delay", "must be 0: a plan is no lease"))
 	}
-	if p.Sessions && (p.Open || p.Late || p.Tick != 0 || p.Planner != "" || p.Table != "" || !p.Finding.equal(Finding{})) {
+	if p.Sessions && (p.Open || p.Late || p.Tick != 0 || p.Planner != "" || !p.Finding.equal(Finding{})) {
 		errs = append(errs, invalid("sessions", "must not be set in a plan"))
 	}
 	return errors.Join(errs...)
@@ -114,7 +112,7 @@ func (f Finding) Fit() Finding {
 }
 
 func (f Finding) validate() error {
-	errs := []error{validText("inputs", f.Inputs, MaxID), validText("names", f.Names, MaxID)}
+	errs := []error{validText("inputs", f.Inputs, MaxID)}
 	if min(f.Members, f.Unplaced, f.Shards) < 0 {
 		errs = append(errs, invalid("members, unplaced and shards", "must not be negative"))
 	}
@@ -141,7 +139,7 @@ func (f Finding) validate() error {
 
 func (f Finding) equal(other Finding) bool {
 	return f.Inputs == other.Inputs && f.Members == other.Members && f.Unplaced == other.Unplaced && f.Shards == other.Shards &&
-		f.Names == other.Names && slices.Equal(f.Watchers, other.Watchers) && slices.Equal(f.Examples, other.Examples)
+		slices.Equal(f.Watchers, other.Watchers) && slices.Equal(f.Examples, other.Examples)
 }
 
 // checkNewPlan reports a plan that no planner creates.
@@ -158,7 +156,7 @@ func (p Plan) checkNewPlan() string {
 // checkPlan reports a change of a plan that is not one of these: another revision is opened, the
 // open revision is completed, or the plan ticks.
 func (p Plan) checkPlan(old Plan) string {
-	sameMaker := p.By == old.By && p.Planner == old.Planner && p.Table == old.Table
+	sameMaker := p.By == old.By && p.Planner == old.Planner
 	sameFinding := p.Finding.equal(old.Finding)
 	sameTick := p.Tick == old.Tick && p.Late == old.Late
 	switch {
@@ -194,7 +192,6 @@ func (p Plan) encode(put func(string, any)) {
 	put(attr.Incarnation, string(p.By.Incarnation))
 	put(attr.Task, p.By.Task)
 	put(attr.Planner, p.Planner)
-	put(attr.Table, p.Table)
 	put(attr.Inputs, p.Inputs)
 	put(attr.Members, p.Members)
 	watchers := make([]string, len(p.Watchers))
@@ -205,7 +202,6 @@ func (p Plan) encode(put func(string, any)) {
 	put(attr.Unplaced, p.Unplaced)
 	put(attr.Examples, p.Examples)
 	put(attr.Shards, p.Shards)
-	put(attr.Names, p.Names)
 	put(attr.Tick, p.Tick)
 	put(attr.Late, p.Late)
 	put(attr.Sessions, p.Sessions)
@@ -215,11 +211,11 @@ func (p Plan) encode(put func(string, any)) {
 func (in *reader) plan(key Key) Plan {
 	p := Plan{
 		Group: key.Group, WriteID: WriteID(in.text(attr.WriteID)), Revision: in.number(attr.Revision), Open: in.flag(attr.Open),
-		By: in.owner(), Planner: in.text(attr.Planner), Table: in.text(attr.Table),
+		By: in.owner(), Planner: in.text(attr.Planner),
 		Finding: Finding{
 			Inputs: in.text(attr.Inputs), Members: in.number(attr.Members),
 			Unplaced: in.number(attr.Unplaced), Examples: in.set(attr.Examples),
-			Shards: in.number(attr.Shards), Names: in.text(attr.Names),
+			Shards: in.number(attr.Shards),
 		},
 		Tick: in.number(attr.Tick), Late: in.flag(attr.Late), At: in.time(attr.At), Sessions: in.flag(attr.Sessions),
 	}

@@ -21,8 +21,8 @@ func fullPlan(name, id int) lease.Plan {
 	p := lease.Plan{
 		Group: pad("orders", name), WriteID: lease.WriteID(pad("w", id)), Revision: 1 << 62, Open: true,
 		By:      lease.Owner{Name: pad("worker", name), Incarnation: lease.Incarnation(pad("i", id)), Task: pad("task", name)},
-		Planner: "even", Table: pad("table", 36), Tick: 99, Late: true, At: time.Unix(5, 0).UTC(),
-		Finding: lease.Finding{Inputs: pad("hash", 43), Members: 1000, Unplaced: 99_999, Shards: 100_000, Names: pad("hash", 43)},
+		Planner: "even", Tick: 99, Late: true, At: time.Unix(5, 0).UTC(),
+		Finding: lease.Finding{Inputs: pad("hash", 43), Members: 1000, Unplaced: 99_999, Shards: 100_000},
 	}
 	for i := range lease.MaxWatchers {
 		p.Watchers = append(p.Watchers, lease.Incarnation(pad(fmt.Sprint(9-i), id)))
@@ -64,8 +64,8 @@ func TestPlanStaysSmall(t *testing.T) {
 		t.Errorf("a plan with %d examples, %v", len(p.Examples), p.Validate())
 	}
 	p := fullPlan(lease.MaxName, lease.MaxID)
-	p.Planner, p.Inputs, p.Names = strings.Repeat("x", lease.MaxID), strings.Repeat("x", lease.MaxID), strings.Repeat("x", lease.MaxID)
-	p.Table, p.Tick, p.Members, p.Unplaced, p.Shards = strings.Repeat("x", lease.MaxName), math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64
+	p.Planner, p.Inputs = strings.Repeat("x", lease.MaxID), strings.Repeat("x", lease.MaxID)
+	p.Tick, p.Members, p.Unplaced, p.Shards = math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64
 	if size := lease.Encode(p).Size(); size > 4096 || len(p.Examples) != 4 || p.Validate() != nil {
 		t.Errorf("the largest plan has %d bytes and %d examples: %v", size, len(p.Examples), p.Validate())
 	}
@@ -93,7 +93,7 @@ func TestPlansThatCannotBeStored(t *testing.T) {
 		"an example, empty":  func(p *lease.Plan) { p.Examples[0] = "" },
 		"long planner":       func(p *lease.Plan) { p.Planner = strings.Repeat("p", 65) },
 		"long inputs":        func(p *lease.Plan) { p.Inputs = strings.Repeat("p", 65) },
-		"table not UTF-8":    func(p *lease.Plan) { p.Table = "\xff" },
+		"planner not UTF-8":  func(p *lease.Plan) { p.Planner = "\xff" },
 	} {
 		p := fullPlan(40, 26)
 		spoil(&p)
@@ -177,9 +177,9 @@ func FuzzDecodePlan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, n, m int64, owner, watchers, example, text string, flag bool) {
 		item := lease.Item{
 			attr.Group: "g/seat", attr.Key: "!plan", attr.Version: int64(attr.Format), attr.WriteID: "w",
-			attr.Revision: n, attr.Open: flag, attr.Owner: owner, attr.Incarnation: "i", attr.Planner: text, attr.Table: text,
+			attr.Revision: n, attr.Open: flag, attr.Owner: owner, attr.Incarnation: "i", attr.Planner: text,
 			attr.Inputs: text, attr.Members: m, attr.Watchers: watchers, attr.Unplaced: m, attr.Examples: []string{example},
-			attr.Shards: m, attr.Names: text, attr.Tick: m, attr.Late: flag, attr.At: m,
+			attr.Shards: m, attr.Tick: m, attr.Late: flag, attr.At: m,
 		}
 		comesBackOrIsMalformed(t, item)
 	})

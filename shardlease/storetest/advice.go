@@ -31,13 +31,13 @@ func kept[R lease.Record](b *bench, w lease.Write, err error) R {
 }
 
 func opening(name string) protocol.Opening {
-	return protocol.Opening{By: worker(name), Planner: "even", Table: "the table"}
+	return protocol.Opening{By: worker(name), Planner: "even"}
 }
 
 func finding() lease.Finding {
 	return lease.Finding{
 		Inputs: "hash of the inputs", Members: 3, Watchers: []lease.Incarnation{"z", "a incarnation", "m"},
-		Unplaced: 12, Examples: []string{"shard-1", "shard 2"}, Shards: 64, Names: "hash of the names",
+		Unplaced: 12, Examples: []string{"shard-1", "shard 2"}, Shards: 64,
 	}
 }
 
