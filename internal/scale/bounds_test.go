@@ -294,7 +294,8 @@ func TestChangesOfALargeFleet(t *testing.T) {
 		{"a worker joins", joins, beat, change, moment, 27, 5},
 		{"a worker leaves", leaves, change + 32*time.Millisecond, change + 32*time.Millisecond, moment, 60, 42}, // docs/measurements.md says why
 		{"two of sixteen die", func(f *fleet) result { f.nodes[1].kill(); return dies(f) }, died, died, died, 60, 14},
-		// A worker that leaves gives back what it had just requested; the next plan is due a second later.
+		// A worker that leaves gives back what it had just requested; the next plan is due a second later. Its end is no
+		// reason for another plan.
 		{"every worker is replaced", deploy, beat, 3 * leaseTime, 2 * moment, 3 * 400, 5},
 		{"the table was silent", outage, back, back, back, 405, 5},
 		{"all restart", restart, leaseTime + beat, leaseTime + beat, leaseTime + beat, 400, 5},
@@ -313,6 +314,9 @@ func TestChangesOfALargeFleet(t *testing.T) {
 				if refused := f.meter.refused(); r.starts > c.starts || r.lost > 0 || refused > 5 || r.longest > c.longest {
 					t.Errorf("%d tenures began, at most %d; %d seats lost; %d writes of rows were refused, at most 5; a shard had no handler for %v, at most %v",
 						r.starts, c.starts, r.lost, refused, r.longest, c.longest)
+				}
+				if swaps := f.meter.counts["plan swap"]; c.name == "every worker is replaced" && swaps > 25 {
+					t.Errorf("the plan was written %d times, at most 25", swaps)
 				}
 				if t.Failed() {
 					return
