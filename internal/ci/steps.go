@@ -119,26 +119,26 @@ func full(modules []string) []step {
 			}
 			return nil
 		}},
-		test("exploration, 150,000 states a story", only(`states|FAIL|ok`), 0,
-			transitions, "-run", "TestExplore", "-explore.states", "150000", "-v"),
-		test("the real engines in every interleaving, up to 40,000 states a story", only(`states|FAIL|^ok`), 0,
-			interleaved, "-explore.states", "40000", "-v", "-timeout", "30m"),
+		test("exploration, 75,000 states a story", only(`states|FAIL|ok`), 0,
+			transitions, "-run", "TestExplore", "-explore.states", "75000", "-v"),
+		test("the real engines in every interleaving, up to 15,000 states a story", only(`states|FAIL|^ok`), 0,
+			interleaved, "-explore.states", "15000", "-v", "-timeout", "30m"),
 		test("the simulator: real engines in bad weather, until each kind of fault has happened 100 times", results, 12,
 			simulator, "-run", "Rounds", "-sim.commits", "1000000", "-sim.each", "100", "-timeout", "20m", "-v"),
 		test("fleets of 100 workers, held to their bounds", results, 12,
 			largeFleets, "-run", "TestBounds", "-scale.sizes", "10000x100", "-v"),
-		test("storm, 300 seeds", only(`writes stored|FAIL|^ok`), 0,
-			transitions, "-run", "TestStorm$", "-storm.rounds", "300", "-v"),
-		test("histories on DynamoDB Local, 20,000 operations", only(`operations|FAIL|^ok`), 0,
-			histories, "-run", "TestHistories", "-history.ops", "20000", "-v"),
-		test("processes, 20 killed and 20 frozen", results, 15,
-			processes, "-run", "TestProcesses$", "-v", "-process.kills", "20", "-process.stops", "20", "-timeout", "20m"),
-		test("processes with a deathwatch, 12 times killed", results, 8,
-			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "12", "-timeout", "20m"),
+		test("storm, 100 seeds", only(`writes stored|FAIL|^ok`), 0,
+			transitions, "-run", "TestStorm$", "-storm.rounds", "100", "-v"),
+		test("histories on DynamoDB Local, 8,000 operations", only(`operations|FAIL|^ok`), 0,
+			histories, "-run", "TestHistories", "-history.ops", "8000", "-v"),
+		test("processes, 12 killed and 12 frozen", results, 15,
+			processes, "-run", "TestProcesses$", "-v", "-process.kills", "12", "-process.stops", "12", "-timeout", "20m"),
+		test("processes with a deathwatch, 6 times killed", results, 8,
+			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "6", "-timeout", "20m"),
 		consumer("kinesis"), consumer("dynamodbstreams"), // one after the other: each uses more than half of two cores, in real time
 		test("mutants", only(`mutants killed|FAIL|^ok|does not`), 0, broken, "-mutants", "-v", "-timeout", "20m"),
 	)
-	return append(steps, fuzz("5s", modules))
+	return append(steps, fuzz("3s", modules))
 }
 
 // nightly returns the steps that take hours. Each night uses seeds of its own; a failure
@@ -168,6 +168,8 @@ func nightly(modules []string) []step {
 		test("all workers sick for half an hour", results, 12, engines, "-run", "TestAllSick", "-sick.for", "30m", "-v"),
 		test("storm, 1,000 seeds", results, 12,
 			transitions, "-run", "TestStorm$", "-storm.rounds", "1000", "-storm.seed", seed(1_000), "-v"),
+		test("histories on DynamoDB Local, 20,000 operations", results, 12,
+			histories, "-run", "TestHistories", "-history.ops", "20000", "-v"),
 		test("storm on DynamoDB Local", results, 12,
 			onDynamoDB, "-run", "TestStorm$", "-storm.lost", "10000", "-storm.seed", seed(1_000), "-timeout", "90m", "-v"),
 		test("processes, 150 killed and 150 frozen", results, 15,
