@@ -84,7 +84,7 @@ const (
 	beaten                    // another worker was first
 	lacking                   // the rows have to be read
 	unchanged                 // held shards have to wait, and nothing else is to be done
-	opened
+	opened                    // the opening swap is sent
 )
 
 // gather computes the plan and opens the revision when everything is read that it is made from.
@@ -105,8 +105,8 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	case !d.rows && len(torn(in.facts.pages.all)) > 0: // they do not show what anybody holds
 		d.rows = true
 		return lacking
-	// A seat has no room for all news: the rows show the rest.
-	case in.facts.begun < d.begun && slices.ContainsFunc(in.seats, func(s lease.Seat) bool { return s.NewsLeft > 0 }):
+	// A seat has no room for all its news: a listing of the rows shows the rest.
+	case !in.blind && in.facts.begun < d.begun && slices.ContainsFunc(in.seats, func(s lease.Seat) bool { return s.NewsLeft > 0 }):
 		return lacking
 	}
 	d.plan, d.plan.Group = in.plan, t.cfg.Group

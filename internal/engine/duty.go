@@ -24,8 +24,9 @@ import (
 // A newcomer cannot know whether the watchers still live. So that somebody's clocks run when a
 // whole fleet returns, some newcomers watch until they have seen a tick.
 //
-// Called by the fleet: saw with every plan that was read; and by the spine: keep in each step of a
-// large fleet, settled with the answers to ticks.
+// Called by the fleet: saw with every plan that was read; watches, rank and pace. Called by the spine: keep in each step of
+// a large fleet, settled with the answers to ticks; reading, limit and reserve to find out when to list, how much, and
+// when to evict.
 //
 // A tick is one swap of the plan, which changes neither its revision nor what it says of shards. A crash of the first
 // watcher leaves a tick that stands still, and a seat. The other watchers list the seats: when its heartbeat is late,

@@ -688,7 +688,7 @@ func (e *Engine) sawRows(in Listed, begun order) {
 }
 
 // retire makes tombstones of finished shards that the source no longer lists, a few at a time, and reports the
-// unfinished ones. The first watcher does it.
+// unfinished ones. The first watcher does it. The caller tends all shards afterwards.
 func (e *Engine) retire() {
 	if !e.first() {
 		return
@@ -792,7 +792,8 @@ func (e *Engine) considerPlan() {
 	stale := f.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
 	heeds := !t.large || e.first()
 	if heeds && !stale {
-		if looks := f.heedLooks(); t.large { // in a small fleet each worker finds the command itself
+		looks := f.heedLooks()
+		if t.large { // in a small fleet each worker finds the command itself
 			w.stray(looks)
 		}
 	}
@@ -825,6 +826,7 @@ func (e *Engine) gather() {
 		plan: w.plan, spoilt: w.spoilt != nil, stored: w.wishes, me: e.seat.row, seats: seats, begun: e.peers.begun,
 		still: t.now.Mono >= w.still(e.peers.changed) && !e.manyLate(t, len(seats)), facts: &e.facts, feed: &e.feed,
 		bars:   func(shard string) bool { return e.feed.bars(t, shard) },
+		blind:  e.reads.rows.try.tries > 0,
 		strays: w.strays, acting: e.duty.acting > 0, late: func(inc lease.Incarnation) bool { p := e.peers.find(inc); return p != nil && p.suspect },
 	}) {
 	case beaten:
@@ -926,7 +928,7 @@ func (e *Engine) keepAuditing() {
 		return
 	}
 	due := t.now.Mono >= f.next
-	if due || f.next == Never || e.reads.rows.wanted {
+	if due || f.next == Never || !t.large && e.reads.rows.wanted {
 		f.next = t.now.Mono.Add(t.jitter(t.cfg.Audit))
 	}
 	t.at(f.next)

@@ -12,7 +12,9 @@ import (
 //
 // Called by the spine: saw with each complete listing of the rows, sawTargets with each of the
 // targets, planned when this worker has written a plan, relist and forget with each listing of the
-// source, finish, leave and bury with the news of this worker and of others.
+// source; finish, leave and bury with the news of this worker, heed with that of others; looked with reads of rows that
+// commands have changed, and heedLooks, added, looks and back when it considers whether to plan. The layout of a draft asks
+// added, ready and asks.
 //
 // Only a worker that plans needs the facts. In a large fleet the others drop them (Engine.shed). Nothing is written
 // here, and after a crash another planner lists all again.
@@ -95,11 +97,11 @@ func (f *facts) saw(t *turn, sent order, in Listed) {
 	}
 	for _, r := range in.Records {
 		if row, ok := r.(lease.Row); ok {
-			of := fact{}
-			if was := old.find(row.Shard); was != nil {
-				of = *was
+			var was fact
+			if of := old.find(row.Shard); of != nil {
+				was = *of
 			}
-			f.all = append(f.all, of.learnt(t, row))
+			f.all = append(f.all, was.learnt(t, row))
 		}
 	}
 	// A row that cannot be read is placed like others. The worker to which it is assigned waits until it can be read.
@@ -148,8 +150,8 @@ func (f *facts) learn(t *turn, row lease.Row, source *feed) {
 	of.looked, of.out = true, of.needless(t, source)
 }
 
-// learnt returns what a row shows that was read in this step. Since when it is known stays, except that a shard that is
-// back is new.
+// learnt returns the fact that a row shows which was read in this step. It keeps known, ended and, under the same owner,
+// asked. A shard that is back after its row was a tombstone starts as new.
 func (f fact) learnt(t *turn, row lease.Row) fact {
 	next := fact{
 		name: row.Shard, owner: row.Owner.Incarnation, finished: row.Finished, aside: row.Quarantined, left: left(row),
@@ -341,17 +343,16 @@ func (f *facts) inOrder() func(name string) bool {
 // rows of the parents.
 func (f *facts) ready(parents []string, source *feed) bool {
 	return !slices.ContainsFunc(parents, func(name string) bool {
-		src := source.find(name)
 		of := f.find(name)
 		switch {
 		case of != nil && (of.finished || of.out):
 			return false
 		case of != nil && of.gone > 0: // if it is listed again it is about to be revived
-			return src != nil && src.listed
+			return source.lists(name)
 		case of != nil || f.isPlaced(name):
 			return true
 		}
-		return src != nil && src.listed || source.complete == 0
+		return source.lists(name) || source.complete == 0
 	})
 }
 

@@ -250,6 +250,7 @@ func (e *Engine) keepReporting() {
 	f.meet(t, &e.seat)
 	if f.scans(t) {
 		if f.store.on {
+			e.owners.prune(t) // the fault of a read that nobody repeats is over
 			f.scanStore(t, e.shards.all, e.seat.fails() || e.reads.fails() || e.peers.fails() || e.owners.fails() || e.draft.fails() ||
 				e.duty.swap.try.tries > 0 || e.wishes.swap.try.tries > 0 || e.follow.reading.try.tries > 0)
 		}
@@ -329,15 +330,16 @@ func (f *fault) concerns(all []*shard, by func(*shard) bool) (count int) {
 // scanStore ends the fault of the store when no call waits to be repeated and the store has
 // answered since the last call failed. fails: a call that is about no shard waits.
 func (f *faults) scanStore(t *turn, all []*shard, fails bool) {
-	if f.store.concerns(all, unanswered) == 0 && !fails && t.store.answered > t.store.failed {
+	if f.store.concerns(all, func(s *shard) bool { return s.unanswered(t) }) == 0 && !fails && t.store.answered > t.store.failed {
 		f.store.lower(t)
 	}
 }
 
 // unanswered reports whether a call about s has failed and will be repeated.
-func unanswered(s *shard) bool {
+func (s *shard) unanswered(t *turn) bool {
 	_, busy := s.row.copy.Open()
-	return busy && s.write.try.tries > 0 || s.write.stuck || s.row.unread && (s.aim.mine || s.want != nil || s.t != nil)
+	again := s.row.try.sent || t.now.Mono < s.row.answered.Add(2*t.beat) // otherwise a listing has shown the row instead
+	return busy && s.write.try.tries > 0 || s.write.stuck || s.row.unread && again && (s.aim.mine || s.want != nil || s.t != nil)
 }
 
 // scanCommits ends the fault of commits when none is late, and reports whether this worker has to
@@ -350,7 +352,7 @@ func unanswered(s *shard) bool {
 func (f *faults) scanCommits(t *turn, l *shards, may, young bool) (surrenders bool) {
 	late := f.commits.concerns(l.all, func(s *shard) bool { return s.commitsLate(t) })
 	switch {
-	case late == 0 && (f.rows.surrendered == 0 || !young && !slices.ContainsFunc(l.all, unanswered)):
+	case late == 0 && (f.rows.surrendered == 0 || !young && !slices.ContainsFunc(l.all, func(s *shard) bool { return s.unanswered(t) })):
 		f.commits.lower(t)
 	case may && t.now.Mono >= f.rows.last.Add(t.cfg.CommitTimeout):
 		return l.windDown(t, late)

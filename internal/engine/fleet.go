@@ -11,7 +11,7 @@ import (
 // The fleet: this worker's own seat, the seats of the others, the plan, and which workers watch. It
 // joins these parts, because what a worker of the fleet has to do rests on all of them.
 //
-// Called by the spine, and by the shards of this worker: owner and guilty. Nothing is written here.
+// Called by the spine, and by the shards of this worker: owner, others and guilty. Nothing is written here.
 //
 // Who does what:
 //
@@ -245,9 +245,10 @@ func (f *fleet) sighted(t *turn, in sighting, begun order) (changed bool) {
 	return f.sawPlan(t, in.plan, in.wishes, begun)
 }
 
-// unplannable notes that the record under the key of the plan exists and is not a readable plan, so nobody plans.
+// unplannable notes why the record under the key of the plan is not a readable plan. Until that ends, nobody plans, and
+// nobody ticks.
 func (f *fleet) unplannable(t *turn, why error) {
-	f.watch.spoilt, f.watch.known, f.duty.since = why, true, t.now.Mono // nobody ticks
+	f.watch.spoilt, f.watch.known, f.duty.since = why, true, t.now.Mono
 }
 
 // sawPlan takes the plan and the wishes, and reports whether it is another plan. If this worker knows a plan and

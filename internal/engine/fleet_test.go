@@ -33,7 +33,7 @@ type fleet struct {
 	nodes  []*member
 	stamps int
 	starts int                                            // tenures that began
-	begins func(engine.Start)                             // is told of them; nil: nobody is
+	begins func(engine.Start)                             // called with each of them; nil: nothing is called
 	calls  map[string]int                                 // what was asked of the table
 	deaf   func(n *member, o engine.Output) bool          // such a call is not answered; nil: each is
 	slow   func(n *member, o engine.Output) time.Duration // how long a call takes in addition; nil: none does

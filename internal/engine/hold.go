@@ -123,7 +123,8 @@ func (s *shard) start(t *turn) {
 	if !ok {
 		return
 	}
-	// The move to this worker is over. Its terms go into the event, unless it was another one.
+	// The move to this worker is over. The event has the terms of its request, unless the shard moved in another mode:
+	// then the request had been withdrawn, or the move was another one.
 	at, now := s.row.copy.Row(), t.now.Mono
 	asked := rebalance.Terms{Mode: at.Last.Mode}
 	if s.ask != nil && s.ask.terms.Mode == asked.Mode {

@@ -9,8 +9,11 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// The inputs and the outputs of an engine. The shell gives it inputs and carries out its
-// outputs; so do the virtual worlds of the tests.
+// The inputs and the outputs of an engine. The shell (package shardlease) gives it inputs and carries out its outputs.
+// So do the virtual worlds of the tests: internal/virtual, and internal/explore, internal/sim and
+// internal/scale, which are built on it.
+//
+// Used by New and Step, and by each part that returns outputs through turn.do. There is no state here.
 //
 // Invariant: every call that an output asks for is answered by one input, also if it fails.
 

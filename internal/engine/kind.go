@@ -66,6 +66,7 @@ func (k *kind) needsSeat() bool { return k.proven || k.missing || k.create.open(
 // and again: it may be either kind.
 func (k *kind) got(t *turn, in Got) (proven bool) {
 	if !k.answered(t, in.Read, in.Err) {
+		k.spoilt = k.spoilt || malformed(in.Err) && serial(in.Read) == k.asked
 		return false
 	}
 	if in.Record != nil {
@@ -75,14 +76,13 @@ func (k *kind) got(t *turn, in Got) (proven bool) {
 	return false
 }
 
-// answered takes the answer to a read, and reports whether it shows something.
+// answered takes the answer to a read or a listing, and reports whether it is the one that is awaited, and no error.
 func (k *kind) answered(t *turn, read uint64, err error) bool {
 	if !k.try.sent || serial(read) != k.asked {
 		return false
 	}
 	if err != nil {
 		t.failedNow("", err)
-		k.spoilt = k.spoilt || malformed(err)
 		k.try.failed(t.now.Mono, t.beat/16, t.beat)
 		return false
 	}

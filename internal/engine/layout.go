@@ -51,6 +51,7 @@ type stage struct {
 	targets []lease.Target                   // all pages as one, sorted by incarnation
 	torn    []lease.Incarnation              // the pages of these workers are no whole target
 	rows    bool                             // the owners are those of the rows, not of the targets
+	blind   bool                             // the rows cannot be listed at present
 	strays  []string                         // sorted; their workers have to read the rows again, and owners to ask their sources
 	acting  bool                             // this worker has taken over, because no watcher lives
 	late    func(inc lease.Incarnation) bool // its seat has missed a heartbeat
@@ -89,7 +90,9 @@ func (in *stage) says(at int, shard string, kinds ...lease.NewsKind) bool {
 // over reports whether an assigned shard needs no worker any more. If the rows were read for this plan,
 // they decide. Otherwise the news of its worker decides: older knowledge of the row may be out of date,
 // because another planner may have assigned a shard that is back. If a command has brought the shard back
-// since the listing, the news does not count: the worker may not know of the command yet.
+// since the listing, the news does not count: the worker may not know of the command yet. A shard that was given up as
+// unlisted, and that every worker declines, is over: each reports it only once, and then perhaps to a planner that
+// has already assigned it again.
 func (in *stage) over(shard string, at int, torn bool) bool {
 	of := in.facts.find(shard)
 	if in.rows {
@@ -98,6 +101,9 @@ func (in *stage) over(shard string, at int, torn bool) bool {
 		}
 		return torn && in.feed.lacks(shard)
 	}
+	if of != nil && of.out && in.declined(shard) {
+		return true
+	}
 	back := of != nil && of.looked && !of.over()
 	return !back && in.says(at, shard, lease.NewsFinished, newsRemoved, newsUnlisted)
 }
@@ -105,6 +111,16 @@ func (in *stage) over(shard string, at int, torn bool) bool {
 // declines reports whether a worker cannot have the shard: it says so, or it is this worker and knows it.
 func (in *stage) declines(at int, shard string) bool {
 	return in.says(at, shard, lease.NewsDeclined) || at >= 0 && in.seats[at].Incarnation == in.me.Incarnation && in.bars(shard)
+}
+
+// declined reports whether no worker can have the shard at present.
+func (in *stage) declined(shard string) bool {
+	for at := range in.seats {
+		if !in.declines(at, shard) {
+			return false
+		}
+	}
+	return true
 }
 
 // seatOf returns the place of a worker among the seats, or Nobody.
@@ -332,8 +348,8 @@ func (l *layout) pin() {
 	}
 }
 
-// settle keeps the rules that no planner may break. First all that stays is counted, then each move is made that has
-// room, then wrong moves go to another worker, then the shards that are still without a worker.
+// settle keeps the rules that no planner may break. What stays is counted first, so that moves get only the room that is
+// left.
 func (l *layout) settle(planner rebalance.Planner) {
 	l.stay()
 	l.move()
@@ -341,7 +357,7 @@ func (l *layout) settle(planner rebalance.Planner) {
 	l.fill(planner)
 }
 
-// stay counts what stays. A shard that the planner has left to nobody stays with its owner.
+// stay applies the pins, leaves a shard that the planner gives to nobody with its owner, and counts what stays.
 func (l *layout) stay() {
 	l.loads = make([]int, len(l.seats))
 	for i, s := range l.view.Shards {
@@ -371,7 +387,7 @@ func (l *layout) move() {
 	}
 }
 
-// correct changes wrong moves: to a worker that declines the shard, or that is not to get any.
+// correct redirects moves to a worker that declines the shard, or that may get no shards.
 func (l *layout) correct(planner rebalance.Planner) {
 	for i, at := range l.to {
 		owner := l.view.Shards[i].Owner
@@ -387,7 +403,7 @@ func (l *layout) correct(planner rebalance.Planner) {
 	}
 }
 
-// fill finds a worker for each shard that has none: rather a drained one than nobody.
+// fill finds a worker for each shard that has none: a drained one is better than none.
 func (l *layout) fill(planner rebalance.Planner) {
 	for i, at := range l.to {
 		switch {

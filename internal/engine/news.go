@@ -28,31 +28,35 @@ const newsUnlisted = lease.NewsKind("unlisted")
 // News is what this worker publishes about shards. The slice of items is replaced and never changed: a clone
 // of the engine shares it.
 type news struct {
-	items    []lease.News
-	count    int64   // how much there was
-	added    Instant // when the latest was added
-	revision int64   // the complete revision known when the latest was added that a plan settles
+	items []reported
+	count int64   // how much there was
+	added Instant // when the latest was added
+}
+
+// A reported is one item, and the complete revision that this worker followed when it was added.
+type reported struct {
+	lease.News
+	revision int64
 }
 
 // add publishes one item, and reports whether it is new. revision is the complete revision that this worker follows: a
 // plan two revisions later was surely made with the item.
 func (n *news) add(t *turn, kind lease.NewsKind, name string, revision int64) bool {
 	item := lease.News{Kind: kind, Shard: name}
-	if slices.Contains(n.items, item) {
+	if slices.ContainsFunc(n.items, func(of reported) bool { return of.News == item }) {
 		return false
 	}
-	n.items = append(slices.Clip(n.items), item)
-	if n.changed(t); kind != lease.NewsDeclined {
-		n.revision = revision
-	}
+	n.items = append(slices.Clip(n.items), reported{item, revision})
+	n.changed(t)
 	return true
 }
 
-// drop drops the items that are no longer so. A plan that was made with them would leave these shards out, or with
-// their former workers.
+// drop removes the items that are over. A plan made with them would leave out a shard that is back, or keep from this
+// worker one that it no longer declines.
 func (n *news) drop(t *turn, over func(lease.News) bool) {
-	if slices.ContainsFunc(n.items, over) {
-		n.items = slices.DeleteFunc(slices.Clone(n.items), over)
+	gone := func(of reported) bool { return over(of.News) }
+	if slices.ContainsFunc(n.items, gone) {
+		n.items = slices.DeleteFunc(slices.Clone(n.items), gone)
 		n.changed(t)
 	}
 }
@@ -63,25 +67,26 @@ func (n *news) changed(t *turn) {
 	n.added = t.now.Mono
 }
 
-// settled drops what a plan was made with that the seat says: none is due, or there were two since.
-// Otherwise such a shard would be left out of a plan again when it has come back.
+// settled drops the items that a plan has taken into account: the seat says all of them, and no plan is due, or there
+// were two since an item was added. Otherwise such a shard would be left out of a plan again when it has come back.
 //
 // said is the count on the seat as last stored, revision that of the plan, and due: a plan is due or open.
 func (n *news) settled(said, revision int64, due bool) {
-	if len(n.items) > 0 && said == n.count && (!due || revision > n.revision+1) {
-		n.items = slices.DeleteFunc(slices.Clone(n.items), func(item lease.News) bool { return item.Kind != lease.NewsDeclined })
+	over := func(of reported) bool { return of.Kind != lease.NewsDeclined && (!due || revision > of.revision+1) }
+	if said == n.count && slices.ContainsFunc(n.items, over) {
+		n.items = slices.DeleteFunc(slices.Clone(n.items), over)
 	}
 }
 
-// says returns what the seat has room for: what a plan settles first, and of each kind the latest. left is how many more
-// a plan would settle: it is made from the rows then.
+// says returns the news for which the seat has room: first what a plan settles, then declined shards; of both the latest.
+// left is how many that a plan settles have no room. If any, the planner lists the rows first.
 func (n *news) says() (all []lease.News, left int64) {
 	for _, declined := range []bool{false, true} {
 		for _, item := range slices.Backward(n.items) {
 			switch {
 			case (item.Kind == lease.NewsDeclined) != declined:
 			case len(all) < lease.MaxNews:
-				all = append(all, item)
+				all = append(all, item.News)
 			case !declined:
 				left++
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -34,9 +35,7 @@ func (f *fleet) end(shard string) {
 	for _, n := range f.up() {
 		for _, h := range slices.Clone(n.Handlers) {
 			if h.Shard == shard {
-				n.Input(engine.Marks{Tenure: h.Tenure, Finish: true})
-				f.Run(50 * time.Millisecond)
-				n.ret(h.Tenure)
+				n.end(h)
 			}
 		}
 	}
@@ -53,14 +52,14 @@ func TestChildrenInALargeFleet(t *testing.T) {
 	f.until(beat+2*time.Second, func() bool { return f.processed("child") })
 }
 
-// TestManyParentsFinishAtOnce: a worker that does not watch finishes more shards at once than its seat has room for. The
-// children of all of them begin soon. Before, those of the others waited for an audit.
+// TestManyParentsFinishAtOnce: a worker, which watches or does not, finishes more shards at once than its seat has room
+// for. The children of all of them begin soon. Before, the children of those without room waited for an audit.
 func TestManyParentsFinishAtOnce(t *testing.T) {
 	const workers, each = 12, 150
-	for _, first := range []bool{true, false} {
+	for _, watches := range []bool{true, false} {
 		f := newFleet(t, workers*each, workers, rebalance.Eager)
 		n := f.others()[0]
-		if first {
+		if watches {
 			n = f.watchers()[0]
 		}
 		parents, known := slices.Clone(n.Handlers), len(f.source.Shards)
@@ -68,20 +67,61 @@ func TestManyParentsFinishAtOnce(t *testing.T) {
 			f.source.Shards = append(slices.Clip(f.source.Shards), engine.Shard{Name: "child of " + h.Shard, Parents: []string{h.Shard}})
 		}
 		f.Run(time.Minute)
-		for _, h := range parents {
-			n.Input(engine.Marks{Tenure: h.Tenure, Finish: true})
-		}
-		f.Run(50 * time.Millisecond)
-		for _, h := range parents {
-			n.ret(h.Tenure)
-		}
+		n.end(parents...)
 		f.until(2*(beat+2*time.Second), func() bool {
 			return !slices.ContainsFunc(f.source.Shards[known:], func(child engine.Shard) bool { return !f.processed(child.Name) })
 		})
 	}
 }
 
-// TestWeightOfAChild: a handler learns the weight of its shard as the source lists it, also of a child.
+// end makes a worker finish some of its shards at once.
+func (n *member) end(all ...*virtual.Handler) {
+	for _, h := range all {
+		n.Input(engine.Marks{Tenure: h.Tenure, Finish: true})
+	}
+	n.of.Run(50 * time.Millisecond)
+	for _, h := range all {
+		n.ret(h.Tenure)
+	}
+}
+
+// TestNewsEnds: a worker that does not watch finishes more shards than its seat has room for, but one after the other. The
+// plans are not made from listings of the rows for that, and the audits go on.
+func TestNewsEnds(t *testing.T) {
+	f := newFleet(t, 12*20, 12, rebalance.Eager)
+	n := f.others()[0]
+	f.reset()
+	for range lease.MaxNews + 30 {
+		f.Run(15 * time.Second)
+		n.end(n.Handlers[0])
+	}
+	f.Run(10 * time.Second)
+	if s := f.seat(n); len(s.News) > 3 || s.NewsLeft > 0 || f.calls["list lease, consistent"] > 10 || f.calls["page of lease"] < 20 {
+		t.Errorf("the seat says %d, and %d more; %v", len(s.News), s.NewsLeft, f.calls)
+	}
+}
+
+// TestPlansWithoutRows: the rows cannot be listed. A worker has finished more shards than its seat has room for, and another
+// dies. Its shards are processed as soon as otherwise.
+func TestPlansWithoutRows(t *testing.T) {
+	f := newFleet(t, 12*150, 12, rebalance.Eager)
+	n, dies := f.others()[0], f.others()[1]
+	f.deaf = func(n *member, o engine.Output) bool {
+		list, is := o.(engine.List)
+		if is = is && list.Query.Kind == lease.KindLease && list.Query.Limit == 0; is {
+			n.Answer(leaseTime, engine.Listed{Read: list.Read, Err: errors.New("no answer")})
+		}
+		return is
+	}
+	lost := slices.Clone(dies.Handlers)
+	n.end(slices.Clone(n.Handlers)...)
+	dies.kill()
+	f.until(2*leaseTime+5*time.Second, func() bool {
+		return !slices.ContainsFunc(lost, func(h *virtual.Handler) bool { return !f.processed(h.Shard) })
+	})
+}
+
+// TestWeightOfAChild: a handler learns the weight that the source lists, for a child too.
 func TestWeightOfAChild(t *testing.T) {
 	f := newFleet(t, 2, 2, rebalance.Eager)
 	f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: "child", Parents: []string{"shard-000"}, Weight: 7})
@@ -91,7 +131,7 @@ func TestWeightOfAChild(t *testing.T) {
 	f.end("shard-000")
 	f.until(beat+2*time.Second, func() bool { return f.processed("child") })
 	if weight != 7 {
-		t.Errorf("the weight is %d", weight)
+		t.Errorf("weight %d, want 7", weight)
 	}
 }
 

@@ -31,16 +31,8 @@ import (
 // nobody has written it for ten times the longest lease time that this worker knows.
 // Invariant: only a consistent listing shows that a seat is gone.
 
-const (
-	stillFor     = 500 * time.Millisecond // seats that have not changed for so long are settled
-	paceSuspect  = 500 * time.Millisecond // a seat has missed a heartbeat
-	paceDying    = 200 * time.Millisecond // a seat is about to expire
-	paceMoving   = 120 * time.Millisecond // a shard of this worker's is in a move
-	paceWaiting  = 250 * time.Millisecond // and has been for some time
-	movingPrompt = 5 * time.Second        // from then on it is paceWaiting
-
-	spoiltFor = 10 // so many lease times an unreadable seat may stand still
-)
+// spoiltFor is how many lease times an unreadable seat may stand still. Sessions use it too (wait.go).
+const spoiltFor = 10
 
 // Peers are the seats of the other workers, sorted by incarnation.
 type peers struct {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -187,17 +188,17 @@ func (p *proofs) keep(t *turn, of *peers, unwatched *fault) {
 	unwatched.raise(t, first.since, "", unreachable(count, name, first.address, first.err))
 }
 
-// unreachable says which workers do not answer at their addresses: the first of so many.
+// unreachable returns the error that count workers do not answer at their addresses. It names the first of them.
 func unreachable(count int, name, address string, err error) error {
 	all := ""
 	if count > 1 {
 		all = fmt.Sprintf(" (one of %d such workers)", count)
 	}
-	silent := fmt.Errorf("worker %q%s does not answer at %s, so its death is noticed only after its lease time", name, all, address)
+	text := fmt.Sprintf("worker %q%s does not answer at %s, so its death is noticed only after its lease time", name, all, address)
 	if err != nil {
-		return fmt.Errorf("%w: %w", silent, err)
+		return fmt.Errorf("%s: %w", text, err)
 	}
-	return silent
+	return errors.New(text)
 }
 
 // proof returns the proof of the peer's death, for the event of its eviction.

@@ -178,8 +178,12 @@ func auditRest(rows int64) time.Duration {
 	return auditPause
 }
 
-// A sweep is an audit of a large fleet under way. Its pages were read at different times, and may lag behind, so no plan
-// is made from it. It finds rows that somebody has changed by hand, and the next plan asks their workers to read them.
+// A sweep is an audit of a large fleet.
+//
+//	off → begin: a page is due → listed → rests → the next page is due → … → a page is not full: off
+//
+// The pages were read at different times, and may lag behind, so no plan is made from them. They show rows that somebody
+// has changed by hand, and the next plan asks the workers of these shards to read them.
 type sweep struct {
 	on       bool
 	since    Instant

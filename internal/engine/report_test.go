@@ -102,8 +102,8 @@ func TestShardsThatWereGivenUpAreForgotten(t *testing.T) {
 	}
 }
 
-// TestStoreFaultEndsWithAListing: the reads of a row fail until a listing has shown the row, and is not read by itself
-// again. The fault ends.
+// TestStoreFaultEndsWithAListing: the reads of a row fail until a listing shows the row, which is then not read by itself
+// again. The fault ends all the same.
 func TestStoreFaultEndsWithAListing(t *testing.T) {
 	f := newFleet(t, 6, 3, rebalance.Eager)
 	f.deaf = func(n *member, o engine.Output) bool {
@@ -121,6 +121,51 @@ func TestStoreFaultEndsWithAListing(t *testing.T) {
 		if all := n.told(event.StoreFault); len(all) == 0 || !all[len(all)-1].Over {
 			t.Errorf("%s reports %v", n.Name, all)
 		}
+	}
+}
+
+// TestStoreFaultOfRowReads: reads of single rows fail all the time, and listings do not. A worker that requests a shard, and
+// reads its row again and again, reports one fault that lasts.
+func TestStoreFaultOfRowReads(t *testing.T) {
+	f := newFleet(t, 6, 3, rebalance.Eager)
+	f.config.Handoff = rebalance.Terms{Mode: rebalance.Eager, AfterDrain: rebalance.Wait}
+	f.deaf = func(n *member, o engine.Output) bool {
+		get, is := o.(engine.Get)
+		if is = is && get.Key.Kind == lease.KindLease; is {
+			n.Answer(50*time.Millisecond, engine.Got{Read: get.Read, Key: get.Key, Err: errors.New("denied")})
+		}
+		return is
+	}
+	for _, n := range f.up() {
+		n.stuck = true
+	}
+	n := f.join()
+	f.Run(20 * time.Minute)
+	if all := n.told(event.StoreFault); len(all) == 0 || slices.ContainsFunc(all, func(e event.Event) bool { return e.Over }) {
+		t.Errorf("%s reports %v", n.Name, all)
+	}
+}
+
+// TestStoreFaultOfASeatRead: the read of an owner's seat fails, and the next plan takes the shard away from the worker that
+// has read it. The fault ends, because nobody repeats the read.
+func TestStoreFaultOfASeatRead(t *testing.T) {
+	f := newFleet(t, 14*4, 14, rebalance.Eager)
+	n, owner := f.others()[0], f.others()[1]
+	name := owner.Handlers[0].Shard
+	f.deaf = func(m *member, o engine.Output) bool {
+		get, is := o.(engine.Get)
+		if is = is && m == n && get.Key.Kind == lease.KindSeat; is {
+			m.Answer(50*time.Millisecond, engine.Got{Read: get.Read, Key: get.Key, Err: errors.New("no answer")})
+		}
+		return is
+	}
+	f.assign(map[string]*member{name: n}, true)
+	f.until(20*time.Second, func() bool { return len(n.told(event.StoreFault)) > 0 })
+	f.assign(map[string]*member{name: owner}, true)
+	f.until(20*time.Second, func() bool { return n.Engine.Status().Revision == f.plan().Revision })
+	f.Run(3 * leaseTime)
+	if all := n.told(event.StoreFault); !all[len(all)-1].Over {
+		t.Errorf("%s last reports %v", n.Name, all[len(all)-1])
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 //	  ↑__________________________________|  the seat is lost, or given up for a rest
 //
 // Called by the spine: fence before any input is taken, keep at the end of each step, settled
-// and verified with answers.
+// and verified with answers, lose when fence or an answer shows that the seat is lost, sight (peers.go) with
+// listings. leave calls quit.
 //
 // Two clocks decide when a lease is over. They need not show the same time, but their rates differ by less than a
 // tenth. This worker ceases to trust its seat when nine tenths of the lease time have passed since it first sent its

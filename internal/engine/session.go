@@ -114,13 +114,13 @@ func (e *Session) take(in Input) {
 		e.returned(in)
 	case Acquire:
 		s := e.shards.know(in.Name, t.cfg.Group, e.seat.me)
-		s.want = &wanted{id: in.ID, task: in.Task, delay: in.LockDelay, try: in.Try} // it replaces an earlier caller
+		s.want = &wanted{id: in.ID, task: in.Task, delay: in.LockDelay, try: in.Try}
 		s.doubt()
 		e.tend(s)
 	case Forgo:
 		if s := e.shards.find(in.Name); s != nil {
 			if s.want != nil && s.want.id == in.ID {
-				s.want = nil
+				s.want, s.write.stuck = nil, false
 			}
 			e.tend(s)
 		}

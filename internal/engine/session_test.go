@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -198,8 +199,8 @@ func (g *guest) apply(of engine.Tenure) {
 	g.h.effects[of.Shard], g.h.holders[key] = of.Generation, g.Name
 }
 
-// TestFaultOfSeatReadsLasts: the reads of a holder's seat fail, and nothing else. The waiting session reports that once while
-// it lasts, although the store answers its other calls.
+// TestFaultOfSeatReadsLasts: the reads of a holder's seat fail, and nothing else. The fault of the waiting session
+// lasts as long, although the store answers its other calls.
 func TestFaultOfSeatReadsLasts(t *testing.T) {
 	h := newHall(t, 1)
 	a, b := h.join("a"), h.join("b")
@@ -216,8 +217,68 @@ func TestFaultOfSeatReadsLasts(t *testing.T) {
 	}
 	b.mute = nil
 	h.Run(20 * time.Second)
-	if all := b.of(event.StoreFault); !all[len(all)-1].Over {
-		t.Errorf("b last reports %v", all[len(all)-1])
+	if all := b.of(event.StoreFault); len(all) == 0 || !all[len(all)-1].Over {
+		t.Errorf("b reports %v", all)
+	}
+}
+
+// TestFaultOfARowThatNobodyWants: no transition accepts the row of a lost lease, because its counter has reached its limit.
+// The caller gives up, and the fault ends.
+func TestFaultOfARowThatNobodyWants(t *testing.T) {
+	h := newHall(t, 1)
+	a, b := h.join("a"), h.join("b")
+	a.acquire("lock", func(in *engine.Acquire) { in.LockDelay = 5 * time.Second })
+	h.Run(5 * time.Second)
+	b.answer = func(in engine.Input) engine.Input {
+		if got, ok := in.(engine.Got); ok && got.Key.Kind == lease.KindLease {
+			if row, ok := got.Record.(lease.Row); ok && !row.Owner.IsZero() {
+				row.Counter = math.MaxInt64
+				got.Record = row
+				return got
+			}
+		}
+		return in
+	}
+	a.Kill()
+	id := b.acquire("lock")
+	h.Run(40 * time.Second)
+	b.Input(engine.Forgo{Name: "lock", ID: id})
+	h.Run(time.Minute)
+	if all := b.of(event.StoreFault); len(all) == 0 || !all[len(all)-1].Over {
+		t.Errorf("b reports %v", all)
+	}
+}
+
+// TestManyLosses: a session has seen more lost leases than it remembers, and callers try for one more with a lock delay. They
+// acquire it, because those that were lost first make room.
+func TestManyLosses(t *testing.T) {
+	const many = 2100
+	h := newHall(t, 1)
+	a, b := h.join("a"), h.join("b")
+	delay := func(in *engine.Acquire) { in.LockDelay = 30 * time.Second }
+	h.Run(2 * time.Second)
+	name := func(i int) string { return fmt.Sprintf("lease-%05d", i) }
+	for i := range many {
+		a.acquire(name(i), delay)
+	}
+	a.acquire("zz", delay)
+	h.Run(4 * time.Second)
+	a.Kill()
+	h.Run(time.Second)
+	ids := map[string]uint64{}
+	for i := range many {
+		ids[name(i)] = b.acquire(name(i), delay)
+	}
+	h.Run(13 * time.Second)
+	for name, id := range ids {
+		b.Input(engine.Forgo{Name: name, ID: id})
+	}
+	for range 12 {
+		b.acquire("zz", delay, func(in *engine.Acquire) { in.Try = true })
+		h.Run(5 * time.Second)
+	}
+	if _, held := b.held["zz"]; !held {
+		t.Error("not acquired within a minute")
 	}
 }
 

@@ -40,7 +40,7 @@ type shard struct {
 
 	row     copied
 	aim     aim
-	want    *wanted // by a caller of the session; nil: none wants it, or this is a worker
+	want    *wanted // what a caller of the session wants with it; nil: no caller does, or this is a worker
 	write   pending
 	ask     *ask    // the successor's side of a move to this worker; nil: there is none
 	t       *tenure // this worker's hold; nil: there is none
@@ -64,8 +64,8 @@ type copied struct {
 
 // A rowRead is how the row is read by itself, and not in a listing. One read of a row counts at a time.
 type rowRead struct {
-	asked    order   // the step since which a read is under way
-	answered Instant // when a read of the row was last answered
+	asked    order   // the step in which the latest read was sent
+	answered Instant // when a read of the row last ended, also with an error
 	reading  serial  // the number of that read
 	try      retry   // paces the reads
 	unread   bool    // the last read was not answered
@@ -74,7 +74,7 @@ type rowRead struct {
 	older    bool    // the answer to the open write may show what it was before the command
 }
 
-// An aim is what this worker wants with a shard that it does not hold. The instants in it are pauses, which end by
+// An aim is what the plan and this worker want with a shard, held or not. The instants in it are pauses, which end by
 // themselves.
 type aim struct {
 	mine   bool    // the plan assigns the shard to this worker
@@ -151,7 +151,7 @@ type happened struct {
 	late     Instant           // since when its commits are late; 0: they are not
 	accepted bool              // the table has accepted a checkpoint
 	tried    bool              // a worker that is unwell tries it
-	served   lease.Incarnation // this worker has begun to serve requests
+	served   lease.Incarnation // the owner that has begun to serve the requests of this worker; empty: none has
 	suspects bool              // the seats have to be listed before it is judged
 	look     bool              // the seats have to be looked at soon: a move goes on
 	poll     bool              // the source may list new shards
@@ -172,7 +172,7 @@ func newShard(name, group string, me lease.Incarnation) *shard {
 // shards are the shards that this worker knows, sorted by name.
 type shards struct {
 	all  []*shard
-	gone order   // the step in which one was last dropped that this worker had held
+	gone order   // the step in which forgetIdle last ran: a read from before must not start a tenure again
 	asks int     // how many of them this worker requests, or prepares for
 	due  Instant // when one of them wants to be tended, at the earliest
 	last int     // where named found a shard last
@@ -186,9 +186,9 @@ func (l *shards) tendAll(t *turn) {
 	l.due = t.now.Mono
 }
 
-// tendDue tends the shards that want to be tended by now, and finds when the next one does. Without a seat none is due.
-func (l *shards) tendDue(t *turn, has bool, tend func(*shard)) {
-	if t.now.Mono < l.due || !has {
+// tendDue tends the shards that want to be tended by now, and finds when the next one does. Nothing is due without a seat.
+func (l *shards) tendDue(t *turn, hasSeat bool, tend func(*shard)) {
+	if t.now.Mono < l.due || !hasSeat {
 		return
 	}
 	l.due = Never
@@ -342,14 +342,16 @@ func (l *shards) forgetIdle(t *turn) {
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
 		at := s.row.copy.Row()
 		buried := at.Removed && t.now.Mono < s.row.since.Add(2*t.cfg.Poll)
-		// The pauses of a handler that gives the shard up again and again grow, also if another worker has it in between.
+		// A handler that gives the shard up again and again pauses longer each time, also if another worker has it in
+		// between. So the last pause is remembered for a while.
 		rests := s.aim.rest > 0 && t.now.Mono < max(s.aim.rest.Add(t.cfg.MaxBackoff), s.aim.leave)
 		return s.idle(at) && !buried && !rests && s.row.look == 0 && s.ask == nil &&
 			!s.aim.mine && !s.aim.retire && s.aim.left == 0
 	})
 }
 
-// idle reports whether nothing of the shard depends on this worker: see the last invariant above. at is its row.
+// idle reports whether the last invariant at the top of this file allows to forget the shard, and no read of its row is
+// under way. at is its row.
 func (s *shard) idle(at lease.Row) bool {
 	_, busy := s.row.copy.Open()
 	return !busy && !s.row.try.sent && s.t == nil && s.running == 0 && (at.Owner.IsZero() || at.Owner.Incarnation != s.mine())
@@ -387,14 +389,15 @@ func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
 // of it. A read that began before the command is repeated. So is one that was answered while a write was open which
 // was sent before: the answer to the read does not count then, and that to the write does not show the command.
 func (s *shard) looked(t *turn) (over bool) {
-	switch r := &s.row; {
-	case r.look == 0 || r.try.sent || r.unread || r.older:
+	r := &s.row
+	if r.look == 0 || r.try.sent || r.unread || r.older {
 		return false
-	case r.asked < r.look:
+	}
+	if r.asked < r.look {
 		s.get(t)
 		return false
 	}
-	s.row.look = 0
+	r.look = 0
 	return true
 }
 
@@ -467,7 +470,7 @@ func (s *shard) before(t *turn, i Instant) bool {
 // forget drops what this worker has done and intended as the incarnation it was, and continues
 // as me. A write that is open is one of the earlier incarnation: it passes the fence or not.
 //
-// at is the row that counts, also if it names the earlier incarnation: for this worker that is another owner, whose
+// at becomes the known row, even if it names the earlier incarnation: for this worker that is another owner, whose
 // seat it has to find gone like any other.
 func (s *shard) forget(t *turn, me lease.Incarnation, at lease.Row) {
 	s.callOff(t, me)
@@ -532,7 +535,7 @@ func (s *shard) mine() lease.Incarnation { return s.row.copy.Me() }
 
 // saw takes a row that was read, by itself or in a listing.
 func (s *shard) saw(t *turn, at lease.Row) {
-	s.row.known, s.row.malformed, s.row.unread = true, false, false
+	s.row.known, s.row.malformed = true, false
 	if s.row.copy.Saw(at) {
 		s.news(t)
 	}
@@ -567,8 +570,8 @@ func (s *shard) send(t *turn, what doing, w lease.Write, err error) bool {
 		err = s.row.copy.Send(w)
 	}
 	if s.write.stuck = err != nil; s.write.stuck {
-		t.failedNow(s.name, err)
-		s.at(t, t.now.Mono.Add(t.beat)) // for example a row whose counter has reached its limit
+		t.failedNow(s.name, err) // for example, the counter of the row has reached its limit
+		s.at(t, t.now.Mono.Add(t.beat))
 		return false
 	}
 	s.write.doing, s.write.try = what, retry{sent: true}
@@ -628,8 +631,8 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool
 	return h, w.capable
 }
 
-// settled takes the answer to a write of the row. An answer that decides the write ends what rows shows of calls that
-// only wait for their turn in a store that answers others.
+// settled takes the answer to a write of the row. An answer that decides the write is noted in rows: for a lease time from
+// then on, a call that only waited for its turn is no fault (rowAnswers.waits).
 func (s *shard) settled(t *turn, in Settled, rows *rowAnswers) (h happened) {
 	a := s.row.copy.Answer(in.Write, in.Record, in.Err)
 	switch {
@@ -676,7 +679,7 @@ func (s *shard) unsettle(t *turn, a protocol.Answer) {
 		}
 		// The copy never goes back, so another one is needed for a row that is behind it.
 		s.forget(t, s.mine(), a.Row)
-		s.row.lost = 0 // it may be another owner under the same generation
+		s.row.lost = 0 // the row may name another owner under the same generation
 		s.row.generation, s.row.known = s.row.copy.Row().Generation, false
 	case protocol.WentBack:
 	default:

@@ -300,7 +300,7 @@ type ask struct {
 	generation int64
 	owner      lease.Incarnation
 	terms      rebalance.Terms
-	since      Instant       // when the preparation began; of a request, when it was published
+	since      Instant       // when the move began; once requested, when it was requested, then when that was published
 	looked     Instant       // when the row was last read for it
 	pace       time.Duration // how soon to read it again at first
 	gone       order         // the step that found the owner's seat gone
@@ -328,7 +328,7 @@ func (s *shard) incoming(t *turn, w member, owner lease.Seat) *ask {
 	case s.ask != nil && at.Generation != s.ask.generation:
 		s.callOff(t, w.me())
 		s.at(t, t.now.Mono)
-	// The end of another move makes room.
+	// A move is under way, or this worker pauses, or has no room: the end of another move makes some.
 	case s.ask != nil, s.before(t, s.aim.paused), !w.room:
 	// The strategy is asked once. Its terms stay those of this move.
 	default:
@@ -680,7 +680,8 @@ func (o *owners) fails() bool {
 	return slices.ContainsFunc(o.all, func(of ownerRead) bool { return of.try.tries > 0 })
 }
 
-// prune drops what is no longer needed. A read that is to be repeated is needed.
+// prune drops seats that were last read more than four heartbeat intervals ago. A read that waits to be repeated stays,
+// because the fault of the store lasts.
 func (o *owners) prune(t *turn) {
 	o.all = slices.DeleteFunc(o.all, func(of ownerRead) bool {
 		return !of.try.sent && !of.wanted && !of.listed && t.now.Mono.Sub(max(of.at, of.try.at)) > 4*t.beat

@@ -24,6 +24,19 @@ import (
 // Invariant: a part that waits for a time calls at or before in every step until then, because wake begins
 // again with each step.
 
+// How soon the seats, or single records, are read again, and for how long. While nothing happens, seats are listed once
+// per heartbeat interval.
+const (
+	paceSuspect  = 500 * time.Millisecond // a seat has missed a heartbeat
+	paceDying    = 200 * time.Millisecond // a seat is about to expire
+	paceMoving   = 120 * time.Millisecond // a shard of this worker's has been in a move for less than movingPrompt
+	paceWaiting  = 250 * time.Millisecond // a shard has been in a move for longer, or a plan is awaited
+	movingPrompt = 5 * time.Second        // for so long a move is followed at paceMoving
+
+	// Seats that have not changed for so long stand still. Then a plan may move held shards.
+	stillFor = 500 * time.Millisecond
+)
+
 // An order numbers the steps of one engine, and a serial its reads. Only how they compare
 // matters.
 type (

@@ -457,3 +457,28 @@ func TestOwnerIsAskedAgain(t *testing.T) {
 	f.deaf = nil
 	f.until(time.Minute, func() bool { return !f.processed(name) })
 }
+
+// TestUnlistedForBoth: a planner that does not know it yet assigns a shard that was given up as unlisted and that no source
+// lists. The next plans leave it out, although each worker has reported it already. Before, it went from worker to worker.
+func TestUnlistedForBoth(t *testing.T) {
+	for i := range 2 {
+		f := newFleet(t, 8, 2, rebalance.Eager)
+		name := f.up()[0].Handlers[0].Shard
+		f.source = f.without(name)
+		f.Run(4 * f.config.Poll)
+		f.give(f.up()[i], lease.Assigned{Shard: name})
+		for range 3 { // each wish makes a plan due
+			f.Run(10 * time.Second)
+			f.wish(lease.Wish{Kind: lease.WishPin, Subject: "shard-007", To: fmt.Sprint("nobody-", f.Now()), By: "operator", Why: "test"})
+		}
+		f.Run(10 * time.Second)
+		for _, n := range f.up() {
+			if slices.ContainsFunc(f.target(n).Hold, func(h lease.Assigned) bool { return h.Shard == name }) {
+				t.Errorf("assigned to %d: %s is to hold %s", i, n.Name, name)
+			}
+		}
+		if row := f.row(name); row.Last.Reason != lease.ReasonUnlisted || !f.even() {
+			t.Errorf("assigned to %d: %v; even: %t", i, row, f.even())
+		}
+	}
+}

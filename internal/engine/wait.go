@@ -41,8 +41,8 @@ import (
 // still for the seat's lease time. One that cannot be read is a sign of life as long as it changes: it is
 // evicted when nobody has written it for ten times the longest lease time that this session knows.
 
-// A wanted is what a caller of the session wants with a lease that the session does not hold: one caller, because the
-// shell refuses a second one.
+// A wanted is what a caller of the session wants with a lease that the session does not hold. There is at most one: the
+// shell refuses a second caller while the first one waits.
 type wanted struct {
 	id    uint64
 	task  string
@@ -91,7 +91,7 @@ func (s *shard) wait(t *turn, w waiter) {
 	case unwanted || s.running != 0:
 	case s.before(t, s.aim.rest):
 	case s.row.malformed:
-		s.refuse(t, false)
+		s.putOff(t, false)
 	case !s.row.known:
 		s.get(t)
 	default:
@@ -119,7 +119,7 @@ func (s *shard) contend(t *turn, w waiter) {
 		s.claimAs(t, protocol.ReviveHeld, w)
 	// A free lease may be reserved: an operator has given it to another session for a time.
 	case at.Finished || at.Quarantined || at.Owner.IsZero() && s.before(t, s.reserved(t)):
-		s.refuse(t, false)
+		s.putOff(t, false)
 	case at.Owner.IsZero():
 		s.claimAs(t, protocol.Claim, w)
 	default:
@@ -148,21 +148,21 @@ func (s *shard) outlast(t *turn, w waiter) {
 			s.claimAs(t, protocol.Recover, w)
 			return
 		}
-		s.refuse(t, true)
+		s.putOff(t, true)
 	// If a loss was noted, it is forgotten: the lock delay begins when the seat is gone again.
 	case alive:
 		s.row.lost = 0
 		w.rivals.outlast(t, s, inc, slices.Contains(w.former, inc))
-		s.refuse(t, false)
+		s.putOff(t, false)
 	default:
 		s.at(t, t.now.Mono.Add(t.beat/16))
 	}
 }
 
-// refuse answers the caller that the lease is not available, if it is finished or if the caller only tries. Other
-// callers wait on: the row is read again after a random pause of a half to a whole heartbeat interval. The pause is
+// putOff is for a lease that is not available. A caller that only tries is told so, and any caller if the lease is
+// finished. Others wait on: the row is read again after a random pause of a half to a whole heartbeat interval. The pause is
 // random so that the waiting sessions acquire the lease in random order.
-func (s *shard) refuse(t *turn, lost bool) {
+func (s *shard) putOff(t *turn, lost bool) {
 	at := s.row.copy.Row()
 	if s.row.malformed {
 		at = lease.Row{}
@@ -341,24 +341,38 @@ func (l *shards) wanted() (n int) {
 	return n
 }
 
-// mostLosses is how many leases are kept although nobody wants them, because their lock delays count. If there are
-// more, the lock delays of the rest begin again when a caller comes.
-const mostLosses = 10_000
+// mostLosses is how many leases are kept although nobody wants them, because their lock delays are running. If there are
+// more, those that were lost first are dropped, and their lock delays begin again when a caller comes.
+const mostLosses = 2000
 
 // forgetDone drops the leases that this session neither holds nor wants. It keeps those whose owners are lost, and those
 // that are reserved by the wall clock: lock delays and reservations count from when this session first saw them, and
 // callers that only try would never see their end.
 func (l *shards) forgetDone(t *turn) {
-	losses := 0
+	var losses []Instant
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
 		at := s.row.copy.Row()
-		if !s.idle(at) || s.want != nil || !at.Reserved.IsZero() && t.now.Wall.Before(at.Last.At.Add(at.Reserved.Lasts)) {
+		switch {
+		case !s.idle(at) || s.want != nil || !at.Reserved.IsZero() && t.now.Wall.Before(at.Last.At.Add(at.Reserved.Lasts)):
+			return false
+		case s.row.lost > 0 && at.Owner.LockDelay > 0:
+			losses = append(losses, s.row.lost)
 			return false
 		}
-		if lost := s.row.lost > 0 && at.Owner.LockDelay > 0; !lost {
-			return true
+		return true
+	})
+	over := len(losses) - mostLosses
+	if over <= 0 {
+		return
+	}
+	slices.Sort(losses)
+	first := losses[over-1]
+	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
+		at := s.row.copy.Row()
+		if over == 0 || s.row.lost == 0 || s.row.lost > first || at.Owner.LockDelay == 0 || s.want != nil || !s.idle(at) {
+			return false
 		}
-		losses++
-		return losses > mostLosses
+		over--
+		return true
 	})
 }

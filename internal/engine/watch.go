@@ -15,8 +15,13 @@ import (
 
 // When the next plan is due, and what this worker knows of the plan.
 //
-// Called by the fleet: watch.saw with the plan and the wishes that a listing of the seats contains;
-// and by the spine: fleet.due in each step.
+//	complete → due (waits) → open (since) → complete
+//	            ↑____________ abandoned _|
+//	spoilt: there is no readable plan under its key. No worker plans until it can be read, or is deleted
+//
+// Called by the fleet: saw with the plan and the wishes that a listing of the seats contains, pace to find out when to
+// list. Called by the spine: fleet.due, pace and mended when it considers whether to plan, stray when commands have changed
+// rows, unread before wishes are removed. faults.keepStale calls lacks.
 //
 // A plan is due when its inputs differ from those of the last complete plan, when the source
 // lists a shard that the plan lacks, and when a revision has been open for too long. The worker
@@ -51,19 +56,19 @@ var (
 type watch struct {
 	plan     lease.Plan // as last seen; revision 0: there is none
 	known    bool       // the plan was looked for
-	spoilt   error      // why there is no readable plan under its key: nobody plans until it can be read, or the record is deleted
+	spoilt   error      // why there is no readable plan under its key: nobody plans until it can be read, or is deleted; nil: nothing shows that
 	since    Instant    // when the plan was first seen as it is: this revision, open or complete
 	at       order      // the step in which it became known as it is
 	wishes   lease.Wishes
 	wishedAt Instant  // when they were first seen as they are
 	wished   string   // the hash of the wishes that plans take into account; empty: they were not read yet
 	looks    []string // shards whose rows commands have changed, as the last wishes say
-	self     bool     // this worker's own seat is a change, or it has evicted another
-	orphans  bool     // a worker has gone since the last plan
+	self     bool     // this worker's own seat is a change, it has evicted another, or it has read new wishes
+	orphans  bool     // a worker that was not leaving has gone since the last plan
 	waits    Instant  // since when a plan is due; 0: none is
 	stale    Instant  // since when no plan is complete and up to date; 0: one is
 	replaced int      // so many open revisions in a row were not completed: perhaps nobody is quick enough
-	strays   []string // assigned shards that an audit has found without an owner, or whose owner has to ask its source
+	strays   []string // assigned shards that an audit has found without an owner, whose owner has to ask its source, or whose row a command has changed
 	again    Instant  // not again before
 	check    bool     // something has changed that may make a plan due
 	next     Instant  // when to check again although nothing has
@@ -129,7 +134,7 @@ func hashed(wishes lease.Wishes) string {
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 
-// stray makes the next plan ask the workers of these shards to read their rows, which commands have changed.
+// stray adds shards whose rows commands have changed. The next plan asks their workers to read the rows.
 func (w *watch) stray(shards []string) {
 	w.strays = append(slices.Clip(w.strays), shards...)
 	slices.Sort(w.strays)

@@ -128,11 +128,11 @@ func (p *Prelude) Late(i int) {
 	}
 }
 
-// Again makes the calls that a worker has sent arrive once more, at any later time.
+// Again makes each call that a worker has sent arrive a second time, at any later time, without an answer.
 func (p *Prelude) Again(i int) {
 	for _, c := range p.w.calls {
 		if c.node == i && !c.answered {
-			c.answered = true
+			c.answered = true // of the copy: nobody waits for its answer
 			p.w.calls = append(p.w.calls, c)
 		}
 	}

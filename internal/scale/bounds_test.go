@@ -294,8 +294,8 @@ func TestChangesOfALargeFleet(t *testing.T) {
 		{"a worker joins", joins, beat, change, moment, 27, 5},
 		{"a worker leaves", leaves, change + 32*time.Millisecond, change + 32*time.Millisecond, moment, 60, 42}, // docs/measurements.md says why
 		{"two of sixteen die", func(f *fleet) result { f.nodes[1].kill(); return dies(f) }, died, died, died, 60, 14},
-		// A worker that leaves gives back what it had just requested; the next plan is due a second later. Its end is no
-		// reason for another plan.
+		// A worker that leaves gives back what it had just requested; the next plan is due a second later. When its
+		// seat is gone, no other plan is due.
 		{"every worker is replaced", deploy, beat, 3 * leaseTime, 2 * moment, 3 * 400, 5},
 		{"the table was silent", outage, back, back, back, 405, 5},
 		{"all restart", restart, leaseTime + beat, leaseTime + beat, leaseTime + beat, 400, 5},

@@ -28,7 +28,7 @@ type Says struct {
 	// News is what happened to shards, by which a planner learns of it without listing the lease
 	// rows. A worker says a name until a plan knows it.
 	News     []News
-	NewsLeft int64 // how many more shards need no worker than a seat has room for: a plan is then made from the rows
+	NewsLeft int64 // how many finished, removed and unlisted shards News has no room for; if any, the planner lists the rows first
 	Health   Health
 	// Address is where the worker answers connections with its incarnation, such as "10.0.0.7:7946". When
 	// nobody answers there any more, other workers may take it for dead. Empty: only the heartbeat counter

@@ -55,7 +55,7 @@ type Server struct {
 
 	mu        sync.Mutex
 	shards    []Shard
-	recreated int // how often
+	recreated int // how often; the iterators of an earlier stream are refused
 	calls     []Call
 }
 
