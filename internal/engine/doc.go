@@ -1,7 +1,6 @@
 // Package engine makes every decision of a worker: when to send a heartbeat, whom to evict, what
 // to claim, what to request and hand over, when to commit, when to write the next plan, and when
-// to stop trusting its own lease. [Session] makes these decisions for a session, which acquires leases
-// by name: with the same parts, but without a plan.
+// to stop trusting its own lease. A [Session] is the same for leases by name. It shares some parts, and has no plan.
 //
 // An [Engine] is a plain value. It reads no clock, draws no random number, starts no goroutine
 // and calls no store: [Engine.Step] takes one thing that has happened, at one moment, and returns
@@ -20,7 +19,7 @@
 // outputs) and narrow values, and returns what happened. Only the spine knows all parts. The fleet
 // joins the parts about workers. A shard gets what it may ask of other parts as a self or a member
 // (shard.go), or as a waiter (wait.go). The spine calls the parts in a fixed order: the part that the
-// input concerns, then each part for what is due, and the seat last.
+// input concerns, then each part for what is due, then the heartbeat, and the reports of faults last.
 //
 //	engine.go  the spine: takes inputs, calls the parts
 //	turn.go    what every part gets in a step, and the pacing of calls that are repeated
@@ -54,7 +53,8 @@
 //	give.go    handing a shard over
 //
 //	a session:
-//	session.go its spine: leases by name, without a plan; it shares seat, shards, hold, leave and faults
+//	session.go its spine: leases by name, without a plan; it shares seat, shards, hold, give, leave, faults,
+//	           wishes, and owners of take.go
 //	wait.go    waiting for a lease by name: evictions, lock delays
 //	kind.go    which kind of group this is
 //	heed.go    how a session learns that an operator has released one of its leases
@@ -63,13 +63,14 @@
 //
 // A fleet is large if the plan has more than eight workers. In a small one every worker watches
 // the seats. In a large one the plan names eight watchers. The first of them plans, and another
-// one does if a plan stays due.
+// one does if a plan stays due. Newcomers list the seats too until they have seen a tick, but they neither evict nor plan.
 //
 // # Reading order
 //
 // A new maintainer reads the seven events below first, each beside its conversation in
-// internal/transcript/testdata, then engine.go, seat.go, shard.go, take.go, hold.go and give.go, and the rest
-// when it is needed. The opening comment of a file has the states of its part, its callers and its invariants.
+// internal/transcript/testdata, then engine.go, seat.go and shard.go; for moves take.go, hold.go and give.go; for
+// plans fleet.go, watch.go, draft.go and peers.go; and the rest when it is needed. The opening comment of a file has the
+// states of its part, its callers and its invariants.
 //
 // Names that occur everywhere:
 //
@@ -85,19 +86,26 @@
 //
 // Each line has a part, what it does, and after the arrow the record that it writes, with the operation of
 // [lease.Op] and the transition of internal/protocol. A number is that of a conversation of real engines in
-// internal/transcript that shows the event.
+// internal/transcript that shows the event. The operations and their conditions:
+//
+//	create    there is no record under the key
+//	swap      the record is the one that was read: the same write id, and of a row the same counter
+//	transfer  only of rows: generation and owner are those that were read; of Take also the offer. The stored
+//	          checkpoint stays, and the answer has it
+//	delete    as of a swap
 //
 // Join (09; 19 in a large fleet):
 //
 //	seat      takes a seat                                       → seat: create (Sit)
 //	seat      confirms it; asks the store whether the table      → seat: swap (NextBeat)
 //	          is the one that the group has always used
-//	follow    of the newcomer: finds no target. In a small fleet it says so only if no plan is due,
-//	          in a large one at once, for the first watcher      → seat: swap (NextBeat)
+//	follow    of the newcomer: finds no target. The seat says so at once if no plan is due, and
+//	          otherwise with the next heartbeat. Large: at once  → seat: swap (NextBeat)
 //	watch     small: of the newcomer, because its own seat is the change. If only held shards move, it
-//	          waits for half a second in which no seat changes. Large: of the first watcher, about a
-//	          second after it saw the seat
-//	draft     lists the seats and the targets, opens a revision  → plan: swap (OpenPlan); create if there is none
+//	          waits for half a second without a change of the seats, at most 2 s. Large: of the first
+//	          watcher, about a second after it saw the seat
+//	draft     lists the seats and the targets, and the rows if
+//	          there is no plan; opens a revision                 → plan: swap (OpenPlan); create if there is none
 //	layout    decides which shards the newcomer gets
 //	draft     writes each target that differs                    → target: create or swap (WriteTarget)
 //	draft     completes the revision                             → plan: swap (ClosePlan)
@@ -105,7 +113,8 @@
 //	take      of the newcomer: reads the rows of its target. It makes the row of a shard that has none,
 //	          claims free rows                                   → row: create (Begin); transfer (Claim)
 //	take      of the newcomer: requests held rows                → seat: swap (NextBeat)
-//	give …    of the owners: as in a move
+//	give …    of the owners: as in a move, as soon as a listing shows the request, before or after they
+//	          have read their own targets
 //
 // Crash (12). It leaves a seat, rows and a target in the name of the dead worker:
 //
@@ -113,15 +122,16 @@
 //	          time, on its own clock                             → seat: delete (Evict)
 //	watch     of the worker that evicted it: a plan is due at once. Large: of the first watcher, which
 //	          is another worker if the dead one was first
-//	draft     as in a join; after the other targets, and before
-//	          it completes the revision                          → target: delete (DropTarget)
+//	draft     as in a join. After the other targets it deletes
+//	          that of the dead worker, then completes            → target: delete (DropTarget)
 //	follow    of every worker: reads its target
 //	take      reads the row, and after the row the seat of its
-//	          owner, which is gone                               → row: transfer (Recover)
+//	          owner, which is gone. That counts as a failed attempt; a shard that has failed too often is
+//	          quarantined instead                                → row: transfer (Recover, or Quarantine)
 //
-// With a deathwatch, proofs of every watcher may have a proof of the death at once: the shell has reported that the
-// address of the worker refuses connections. The watchers list the seats, and peers of the first one that lives
-// deletes the seat, 100 ms before the next (seat: delete, Evict). The rest is as above.
+// With a deathwatch, the shells of the watchers find at once that the address refuses connections, or answers as another
+// incarnation. That is a proof (proof.go). Each watcher lists the seats, and deletes the seat if it is still there: the
+// first one at once, each other 100 ms after the one before it (seat: delete, Evict). The rest is as above.
 //
 // If all watchers of a large fleet have died, nobody ticks. Then duty of one of the others takes over with
 // a tick (plan: swap, TickPlan), and watches and plans until a higher revision is complete.
@@ -130,13 +140,15 @@
 // before and after, it leaves nothing that differs from any crash:
 //
 //	follow    of every worker: keeps the target that it follows, and reads none while a revision is open
-//	watch     of another worker: the plan is due when the revision has been open for 3 s, or at once if its
-//	          planner has no seat. If that happens again in a row, after 6 s, 12 s and so on
+//	watch     of another worker: the plan is due when this worker has seen the revision open for 3 s, and 250 ms
+//	          later for each watcher before it that has a seat; at once if its planner has no seat. If that
+//	          happens again in a row, after 6 s, 12 s and so on
 //	draft     lists the rows as well, because they alone say
 //	          who holds what; opens the next revision            → plan: swap (OpenPlan)
 //	draft     writes all targets, also those that are the same   → target: create or swap (WriteTarget)
 //	draft     completes the revision                             → plan: swap (ClosePlan)
-//	peers …   when the seat of the dead planner expires, as in a crash
+//	peers …   when the seat of the dead planner expires, as in a crash. Until then plans give it shards, which
+//	          run under their former owners
 //
 // A planner that was only slow meets the higher revision when it writes a target, or at the latest when it
 // completes its own, and stops.
@@ -149,10 +161,12 @@
 //	hold      the handler marks, and returns
 //	give      hands over: last mark, successor as owner, next
 //	          generation                                         → row: swap (Yield)
-//	take      of the successor: reads the row every 120 ms at first, and finds its name
+//	take      of the successor: reads the row every 120 ms at first, and finds its name. Large: every 500 ms,
+//	          unless the owner leaves
 //	hold      starts the handler at the last mark. The request
 //	          goes with the next heartbeat that is due           → seat: swap (NextBeat)
 //
+// If the handler fails or stalls meanwhile, or the request no longer stands, give releases the shard (row: swap, Release).
 // If the drain time ends first, hold ends the hard context, and give hands over without the handler. If the
 // owner does not do even that, and the terms allow force, take of the successor takes the shard from it (row:
 // transfer, Seize).
@@ -171,7 +185,8 @@
 //
 // Clean stop (10; 11 with no other worker):
 //
-//	leave     seat says that the worker leaves                   → seat: swap (NextBeat)
+//	leave     makes the seat say that the worker leaves; without
+//	          another worker the handlers wind down at once      → seat: swap (NextBeat)
 //	watch …   small: of the leaving worker itself. Large: of the
 //	          first watcher. No plan if no other worker stays    → plan and targets, as in a join
 //	give      serves the requests of the successors              → rows, as in a move
@@ -184,15 +199,18 @@
 //
 // Restore of the table from a backup (17):
 //
-//	seat      its heartbeat is refused, because the restored seat is an earlier one, or is missing: the
-//	          spine ends every tenure                            → seat: create (Sit), another incarnation
+//	seat      its heartbeat is refused, because the restored seat is an earlier one, or is missing; or a
+//	          consistent listing lacks the seat, or the answer to a write shows an older row. The spine ends
+//	          every tenure                                       → seat: create (Sit), another incarnation
 //	seat      confirms it; the store verifies the table: it went back. From then on this worker neither
 //	          plans nor claims                                   → seat: swap (NextBeat)
-//	peers     finds its own former seat                          → seat: delete (Evict)
+//	follow    finds no target, and the seat says so              → seat: swap (NextBeat)
+//	peers     finds its own former seat, if the backup has it    → seat: delete (Evict)
 //	faults    reports the event restored, again and again
 //	operator  adopts every row: no owner, and a generation above
-//	          all that may have been lost                        → row: transfer (Adopt)
-//	seat      verifies the table at least once per beat, until the store accepts it: proven
+//	          all that may have been lost; then records the
+//	          table as that of the group                         → row: transfer (Adopt)
+//	seat      verifies the table at least once per beat, until the store says that it is the recorded one: proven
 //	draft     as in a join, and drops targets of old seats       → plan, targets
 //	take      the rows are free                                  → row: transfer (Claim)
 //
@@ -227,9 +245,13 @@
 //	duty    tick                       T/3, less up to a tenth
 //	        another worker takes over  2.75 to 3.75 heartbeat intervals after the last tick
 //	watch   seats stand still          0.5 s without a change, but a plan waits at most 2 s
-//	        between two plans          1 s, and as long between the ranks of planners
+//	        between two plans          1 s after this worker's own plan, 250 ms after an eviction on a proof
+//	        between ranks of planners  1 s; for an abandoned revision 250 ms, for a first plan 100 ms. A worker whose
+//	                                   own seat is the change does not wait
+//	        a plan is noticed          small: with the next listing of the seats, at most T/3 later
 //	        an open revision is dead   3 s, doubling if it happens in a row; at once if its planner has no seat
-//	take    row of a requested shard   read every 120 ms at first, later every 250 ms, then once per heartbeat interval
+//	take    row of a requested shard   read every 120 ms at first (large: 500 ms, unless the owner leaves), later every
+//	                                   250 ms, then once per heartbeat interval. Many rows of one owner take turns
 //	        patience of a successor    the larger of 2 D and a heartbeat interval, and one more (handoff.Patience)
 //	give    an offer stands            the larger of 2 D and 2 s (handoff.Standing); commits wait for 1 s of it
 //	        handler after acceptance   50 ms
@@ -238,6 +260,7 @@
 //	leave   waits for successors       D; then D for handlers, and T for writes
 //	faults  reported again             after T, then at intervals that double up to an hour
 //	        no plan                    30 s, or 3 T if that is longer
+//	        rest without a seat        T, doubling up to 6 T, after the seat was given up because no row could be written
 //	health  rest of an unwell worker   T, doubling up to 4 min
 //
 // # How to change it
@@ -259,8 +282,8 @@
 //
 //	seat: create, Sit           seat        a seat that is not confirmed. It expires like others
 //	seat: swap, NextBeat        seat        a seat, with requests: it expires, and the requests with it
-//	seat: delete, Evict         seat,       a target in the name of a worker without a seat, which the next planner
-//	                            peers,      drops, and rows, which workers recover when the plan assigns them to
+//	seat: delete, Evict,        seat,       a target in the name of a worker without a seat, which the next planner
+//	EvictSpoilt                 peers,      drops, and rows, which workers recover when the plan assigns them to
 //	                            faults,     these workers. Sessions recover the leases that they wait for
 //	                            session,
 //	                            wait

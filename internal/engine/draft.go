@@ -81,7 +81,7 @@ type gathered uint8
 
 const (
 	waiting   gathered = iota // for reads
-	beaten                    // another worker was first
+	beaten                    // another worker was first, or the plan cannot be read
 	lacking                   // the rows have to be read
 	unchanged                 // held shards have to wait, and nothing else is to be done
 	opened                    // the opening swap is sent

@@ -186,7 +186,7 @@ func (e *Engine) live() {
 	}
 	health := e.health.says(t, &e.faults.silent)
 	health.NoSource = e.feed.blind()
-	says := lease.Says{
+	says := lease.Says{ // Freed counts the changes of the news
 		Leaving: e.leave.on, Freed: e.news.count, Revision: e.revision(), Missing: e.follow.missing,
 		Health: health, Wants: e.shards.wants(), Address: e.seat.address(t),
 	}
@@ -452,7 +452,7 @@ func (e *Engine) reconcile() {
 		e.peers = peers{} // the seats were listed for what it was to do before
 	}
 	e.shards.knowAll(hold, t.cfg.Group, e.seat.me)
-	// A row that a recent listing has lacked is made without a read. If it exists, that is refused.
+	// A row that a recent listing has lacked is created without being read first. If it exists, that is refused.
 	lacked := e.facts.begun > 0 && t.now.Mono < e.reads.rows.asked.Add(t.cfg.TTL)
 	at := 0
 	for _, s := range e.shards.all { // both are sorted
@@ -546,6 +546,7 @@ func (e *Engine) listed(in Listed) {
 		}
 	}
 	if of == &r.seats || of == &r.plan { // either shows the plan
+		// It waits for a plan: because it leaves, has no target of the present revision, or the fleet has no plan yet.
 		waits := e.leave.on || e.follow.revision == e.follow.missing || e.duty.crowded
 		plan := e.watch.plan
 		if e.watch.spoilt != nil {
@@ -762,6 +763,7 @@ func (e *Engine) keepPlanning() {
 		e.wishes.keep(t, e.watch.wishes, t.now.Wall, func(i int) bool { return e.watch.unread(t, i) })
 	}
 	switch {
+	// Nothing shows yet which shards there are: read the rows once, and wait for the source.
 	case !e.feed.answered && e.feed.complete == 0 && e.watch.plan.Revision == 0 && len(e.facts.all) == 0 && !e.leave.on:
 		e.reads.rows.wanted = e.reads.rows.wanted || e.watch.known && e.facts.begun == 0 && !e.reads.rows.sent
 	case d.phase == idle:
@@ -784,6 +786,7 @@ func (e *Engine) considerPlan() {
 	if !w.check && t.before(w.next) {
 		return
 	}
+	// t.wake is Never meanwhile, so that it shows for which times the questions below wait. The earliest becomes w.next.
 	w.check, w.next = false, Never
 	wake := t.wake
 	defer func() { w.next, t.wake = min(w.next, t.wake), min(wake, t.wake) }()
@@ -801,7 +804,8 @@ func (e *Engine) considerPlan() {
 	look = look || heeds && stale && f.looks()
 	e.reads.targets.wanted = e.reads.targets.wanted || look && !e.reads.targets.sent
 	now := e.due(t, int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale || mended)
-	if now && w.plan.Unplaced > 0 && e.feed.awaited(t) { // nothing else names those that nobody has begun
+	// Only the source names the unplaced shards without a row: wait for its first listing.
+	if now && w.plan.Unplaced > 0 && e.feed.awaited(t) {
 		now = false
 	}
 	if now && (e.first() || !t.large || e.feed.answered || e.feed.complete > 0) {
@@ -811,7 +815,7 @@ func (e *Engine) considerPlan() {
 		return
 	}
 	e.reads.look(t, w.pace(t))
-	if w.waits == 0 && w.plan.Revision != 0 { // no plan that is due will show more
+	if w.waits == 0 && w.plan.Revision != 0 { // a draft would list these itself
 		e.reads.targets.wanted = e.reads.targets.wanted || stale && (len(added) > 0 || unknown || f.back())
 		e.reads.rows.wanted = e.reads.rows.wanted || !stale && unknown
 	}

@@ -31,8 +31,8 @@ import (
 // Facts are the rows and the targets as this worker last listed them, with what it has learnt since.
 type facts struct {
 	begun    order // the step in which the listing of the rows was sent; 0: there was none
-	revision int64 // of the plan that was known then
-	asked    int64 // of the plan that was known when the latest listing was sent
+	revision int64 // of the plan that was known when the listing of all was sent
+	asked    int64 // of the plan that was known when the latest listing of the rows was sent
 	all      []fact
 	next     Instant // when the next audit is due
 	pages    pages

@@ -39,15 +39,15 @@ type fleet struct {
 	planned  bool // this worker has seen a plan: the group is one of workers, whatever record replaces the plan later
 }
 
-// watching reports whether this worker lists the seats, and so may evict, plan and poll the source.
-// In a small fleet every worker does.
+// watching reports whether this worker lists the seats, and so may evict, plan and poll the source, unless it is only a
+// newcomer (rank -1). In a small fleet every worker does.
 func (f *fleet) watching() bool {
 	d := &f.duty
 	return d.large() && d.watches(f.seat.me) || !d.large() && (!d.crowded || d.low || slices.Contains(d.watchers, f.seat.me))
 }
 
-// rank returns how many workers come before this one in watching, planning and evicting; -1: it
-// only watches.
+// rank returns how many workers come before this one in watching, planning and evicting; -1: the plan does not name it, and
+// it has not taken over. As a newcomer it may list the seats.
 func (f *fleet) rank() int {
 	if !f.duty.large() {
 		return 0
@@ -108,8 +108,7 @@ func (f *fleet) reserve() time.Duration {
 	return 0
 }
 
-// owner reports whether an owner has a seat, as far as a consistent read shows that began after
-// the step since.
+// owner reports whether an owner has a seat, as far as a consistent read shows that began in the step since or later.
 func (f *fleet) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
 	if f.watching() {
 		switch p := f.peers.find(inc); {
@@ -228,8 +227,8 @@ func (f *fleet) vacant() bool {
 	return f.peers.begun > 0 && !slices.ContainsFunc(f.duty.watchers, func(inc lease.Incarnation) bool { return f.peers.find(inc) != nil })
 }
 
-// manyLate reports whether so many seats of a large fleet have missed a heartbeat, or may have, that
-// it is soon known which workers have died. A fleet of few workers that returns has as many dead seats:
+// manyLate reports whether so many seats of a large fleet may be dead that a plan should wait until it is known which:
+// they have missed a heartbeat, or may have. A fleet of few workers that returns has as many dead seats:
 // a plan for all of them would make it large, with watchers that are dead.
 func (f *fleet) manyLate(t *turn, seats int) bool {
 	return (f.duty.large() || seats > fewest) && (8*f.peers.late(t) >= seats || t.now.Mono < f.peers.from.Add(t.cfg.TTL/2))

@@ -107,8 +107,8 @@ func (f *follow) mix(t *turn) bool {
 	return false
 }
 
-// spoil notes that the target cannot be read. The worker reports once that it misses the target.
-// Then the plan gives to others the shards that only this target names. Nobody can replace it.
+// spoil notes that the target cannot be read. The worker reports once that it misses the target. Then the plan gives to
+// others the shards that only this target names. No planner can write over a record that cannot be read.
 func (f *follow) spoil(page Unreadable) bool {
 	missing := f.reading.revision
 	if len(f.broken) > 0 {

@@ -26,20 +26,20 @@ import (
 // generation, from any worker.
 // Invariant: a row has at most one offer, and the owner serves one successor at a time.
 
-// A giving is a move away from this worker. It stays with its tenure even if the request no longer stands: a handler
-// that drains gives the shard up in any case.
+// A giving is a move away from this worker. Once the handler drains or the shard is offered, it stays, even if the request
+// no longer stands: a handler that drains gives the shard up in any case.
 type giving struct {
 	to     lease.Owner
 	terms  rebalance.Terms
-	wanted bool // the last listing of the seats still had the request
+	wanted bool // the last read of the successor's seat still had the request
 }
 
 // An offer is the offer that the row has, as this worker last read it, and since when. It may be to another worker
 // than the giving: then it is withdrawn first.
 type offer struct {
-	to    lease.Incarnation
+	to    lease.Incarnation // empty: the row has no offer
 	since Instant
-	taken Instant // when this worker learnt that the offer was accepted
+	taken Instant // when this worker learnt that the offer was accepted; 0: it was not
 	torn  bool    // it learnt so by the refusal of a write that may have been stored before
 }
 
@@ -56,8 +56,10 @@ func (o *offer) note(t *turn, to lease.Incarnation) bool {
 // commit that is under way then is refused.
 func (o *offer) holds(t *turn) bool { return o.to != "" && t.now.Mono < o.since.Add(heldOffer) }
 
+// stands reports whether there is a request that this worker serves, and that still stands.
 func (g *giving) stands() bool { return g != nil && g.wanted }
 
+// agreed returns the terms of the move; zero: there is none.
 func (g *giving) agreed() rebalance.Terms {
 	if g == nil {
 		return rebalance.Terms{}

@@ -73,7 +73,7 @@ type health struct {
 	last    Instant       // when the last of them ended
 	since   Instant       // when the worker became unwell; 0: it is well
 	wall    wall          // the same for people
-	well    Instant       // when it was last unwell
+	well    Instant       // when it last became well again; 0: it never was unwell
 	rests   int64         // how many rests it had
 	until   Instant       // when the present rest ends
 	trial   string        // the shard that was tried last

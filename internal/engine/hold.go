@@ -600,7 +600,7 @@ func firstAfter(at lease.Row, generation int64) lease.Transfer {
 }
 
 // overtaken returns why the tenure of generation mine ended, as the row tells it. If the row has changed hands so often
-// that it no longer tells, the tenure was fenced.
+// that it no longer tells, the tenure was fenced. Handed off and forced are told apart; everything else is fenced.
 func overtaken(at lease.Row, mine int64) event.Cause {
 	switch firstAfter(at, mine).Reason {
 	case lease.ReasonHandoff:

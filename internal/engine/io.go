@@ -140,8 +140,8 @@ type (
 		Note     string          // of the release
 	}
 
-	// Batch: the marks of several tenures. All of them are taken in before anything is decided, so
-	// that no commit that is due leaves out a mark of the same batch.
+	// Batch: the marks of several tenures. A worker takes all of them in before it decides anything, so that no commit
+	// that is due leaves out a mark of the same batch.
 	Batch []Marks
 
 	// Returned: the handler of a tenure has returned, and everything it marked has
@@ -237,8 +237,7 @@ type Tenure struct {
 type Output interface{ output() }
 
 type (
-	// List: list the records and answer with Listed. Only one of a kind is under
-	// way at a time.
+	// List: list the records and answer with Listed. Several may be under way, each with its own number.
 	List struct {
 		Read  uint64
 		Query lease.Query

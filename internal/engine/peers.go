@@ -39,7 +39,7 @@ type peers struct {
 	all     []peer
 	changed Instant // when seats last came, went or changed
 	from    Instant // when they were first listed
-	seen    Instant // when they were last listed
+	seen    Instant // when they were last listed; 0: not since this worker watches
 	begun   order   // the step in which the last consistent listing was sent; 0: there was none
 	evicted []deadSeat
 	mute    bool  // the last listing could not read this worker's own seat
@@ -65,8 +65,8 @@ func (p *peers) dead(inc lease.Incarnation, written lease.WriteID, in sighting) 
 // A peer is another worker's seat.
 type peer struct {
 	seat       lease.Seat
-	since      Instant // when its present heartbeat was first seen
-	suspect    bool
+	since      Instant       // when its present heartbeat was first seen
+	suspect    bool          // it has missed a heartbeat
 	unreadable bool          // the seat exists and cannot be read
 	spoilt     lease.WriteID // the write that made it so
 	evict      sending

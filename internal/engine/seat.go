@@ -43,8 +43,8 @@ const (
 // A seat is this worker's own seat.
 type seat struct {
 	phase phase
-	me    lease.Incarnation
-	row   lease.Seat // as last stored
+	me    lease.Incarnation // empty: unseated
+	row   lease.Seat        // as last stored; zero until the creation is answered
 	trust trust
 	beat  heartbeat
 	table tableCheck
@@ -88,8 +88,8 @@ type tableCheck struct {
 // trusted returns how long trust lasts.
 func (t *turn) trusted() time.Duration { return t.cfg.TTL - t.cfg.TTL/10 }
 
-// fence reports that this worker may no longer trust its own lease, and why. It needs no answer
-// of the store.
+// fence reports that this worker may no longer trust its own lease, and why. It needs no answer of the store. It also notes
+// doubt.
 func (c *seat) fence(t *turn) (cause event.Cause, over bool) {
 	if c.phase != seated {
 		return 0, false
@@ -218,11 +218,11 @@ func (c *seat) send(t *turn, w lease.Write, err error) {
 type seatAnswer uint8
 
 const (
-	seatUnchanged seatAnswer = iota
-	seatLost                 // something else is in its place, or nothing
-	seatStored               // a heartbeat is stored
-	seatConfirmed            // it was the first
-	seatGone                 // the seat was given up
+	seatUnchanged seatAnswer = iota // it is not decided yet, or the seat is only created
+	seatLost                        // something else is in its place, or nothing
+	seatStored                      // a heartbeat is stored
+	seatConfirmed                   // it was the first
+	seatGone                        // the seat was given up
 )
 
 // settled takes the answer to a write of the seat. Anything in its place other than what was
@@ -268,7 +268,8 @@ func (c *seat) confirm(t *turn) seatAnswer {
 	return seatConfirmed
 }
 
-// verify asks whether this is still the table it was, beside the first heartbeats of every seat.
+// verify asks whether this is the table that the group has always used, from the first heartbeat of a seat until the answer
+// is yes.
 // A table that goes back later shows by the seat, which is then missing or older.
 func (c *seat) verify(t *turn) {
 	v := &c.table

@@ -19,10 +19,10 @@ type Status struct {
 	Leaving     bool // it shuts down
 	Draining    bool // it shuts down, and no longer waits for others to request its shards
 	Restored    bool // the table went back in time: nothing is claimed
-	Listed      bool // it has listed the rows since it took its seat
+	Listed      bool // it has looked for the plan since it took its seat
 	Proven      bool // the store has answered, since the worker took its seat, that the table is the one it was
 	Sourced     bool // the source has answered, or rows are known without it
-	Planned     bool // all of this, and it has planned
+	Planned     bool // Listed and Sourced, and it follows a revision of the plan
 
 	Revision int64 // the newest revision of the plan that it knows; 0: none
 	Settled  bool  // it holds exactly the shards of its target of that revision

@@ -40,7 +40,7 @@ import (
 type ownerState uint8
 
 const (
-	asking ownerState = iota
+	asking ownerState = iota // it is not known yet: a read is wanted
 	alive
 	gone
 )
@@ -303,7 +303,7 @@ type ask struct {
 	since      Instant       // when the move began; once requested, when it was requested, then when that was published
 	looked     Instant       // when the row was last read for it
 	pace       time.Duration // how soon to read it again at first
-	gone       order         // the step that found the owner's seat gone
+	gone       order         // the step that found the owner's seat gone; 0: none has
 }
 
 // requests reports whether this worker requests s.

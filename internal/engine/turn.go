@@ -21,8 +21,8 @@ import (
 // Invariant: a part asks no clock and draws no lot: now, stamp and jitter are all it has.
 // Invariant: a write is sent again with the same bytes until an answer decides it. A new id would make it another
 // write, and both could be stored.
-// Invariant: a part that waits for a time calls at or before in every step until then, because wake begins
-// again with each step.
+// Invariant: a part that waits for a time calls turn.at or turn.before in every step until then, because wake
+// begins again with each step.
 
 // How soon the seats, or single records, are read again, and for how long. While nothing happens, seats are listed once
 // per heartbeat interval.
@@ -48,7 +48,7 @@ type (
 // A turn is what every part gets in a step: the moment, the configuration and the outputs.
 type turn struct {
 	cfg   Config
-	beat  time.Duration // h: how often the seat beats
+	beat  time.Duration // the heartbeat interval
 	now   Moment
 	step  order // counts the steps
 	reads serial

@@ -14,7 +14,7 @@ import (
 // Acquiring a lease by name, without a plan.
 //
 //	wanted → row read → none, removed or free: acquired in one write
-//	                  → held: the owner's seat is read → alive: both are read again after a heartbeat
+//	                  → held: the owner's seat is read → alive: both are read again within a heartbeat interval
 //	                                                   → stands still for its lease time: evicted
 //	                                                   → gone: after the lock delay, acquired
 //
@@ -48,7 +48,7 @@ type wanted struct {
 	task  string
 	delay time.Duration // its lock delay
 	try   bool
-	look  Instant // when the row is read again
+	look  Instant // when the row is read again; 0: at once
 }
 
 // owner returns the owner that this session writes into the row.

@@ -100,7 +100,8 @@ func (w *watch) saw(t *turn, me lease.Incarnation, plan lease.Plan, wishes lease
 	return changed
 }
 
-// heed takes the wishes. The first watcher that sees new ones plans, unless they are looks.
+// heed takes the wishes. A worker that sees new ones considers a plan due at once, in a large fleet the first watcher.
+// Looks make none due.
 func (w *watch) heed(t *turn, now lease.Wishes) {
 	first := w.wished == "" // they were not read before, also if the plan was looked for and is unreadable
 	if !first && now.WriteID == w.wishes.WriteID {
@@ -118,7 +119,8 @@ func (w *watch) heed(t *turn, now lease.Wishes) {
 	w.wishes, w.wishedAt, w.wished = now, t.now.Mono, wished
 }
 
-// unread reports whether other watchers may not have read a look yet, which has ended by an operator's slow clock.
+// unread reports whether a look is too new to be removed: by an operator's slow clock it may seem to have ended at once,
+// and other watchers have not read it.
 func (w *watch) unread(t *turn, i int) bool {
 	return w.wishes.List[i].Kind == protocol.WishLook && t.now.Mono < w.wishedAt.Add(2*t.beat)
 }
@@ -141,7 +143,8 @@ func (w *watch) stray(shards []string) {
 	w.strays = slices.Compact(w.strays)
 }
 
-// older reports whether the plan is one before the known one, unless somebody has written it by hand.
+// older reports whether the plan seems to come before the known one. One that somebody has written by hand may seem so: see
+// saw. A missing plan is not older.
 func (w *watch) older(plan lease.Plan) bool {
 	old := &w.plan
 	return plan.Revision != 0 && (plan.Revision < old.Revision ||

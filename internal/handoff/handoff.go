@@ -87,8 +87,8 @@ func Patience(t rebalance.Terms, beat time.Duration) time.Duration {
 type Taking struct {
 	Prepared     bool          // the preparation has ended, with or without an error
 	PreparingFor time.Duration // how long ago the preparation began
-	Asked        bool          // the worker's seat has the request
-	AskedFor     time.Duration // how long ago the request was written
+	Asked        bool          // this worker requests the shard
+	AskedFor     time.Duration // how long ago others could first see the request; 0: they cannot yet
 	Offered      bool          // the row is offered to this worker
 	Beat         time.Duration // how long the owner may take to notice the request
 }

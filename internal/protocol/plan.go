@@ -13,17 +13,18 @@ import (
 //	transition     from                        to                made by
 //	OpenPlan       no plan, or any revision    a higher, open    a worker that plans
 //	ClosePlan      open, by the same worker    finished          the worker that opened it
-//	TickPlan       any                         the same          the first watcher
+//	TickPlan       any                         the same          the first watcher, or who takes over
 //	BeginSessions  no plan                     no plan ever      a session
 //	WriteTarget    no target, or a lower       the revision of   the worker that opened the
 //	               revision                    the plan          plan
 //	DropTarget     a lower revision            no target         the same
-//	SetWishes      any                         any               an operator, a planner
+//	SetWishes      any                         any               an operator; the first watcher or a
+//	                                                             session, of wishes that have ended
 //	DropWishes     wishes that cannot be read  no wishes         an operator
 //
-// A planner opens a revision, writes the targets that differ, finishes the revision, and drops
-// the targets of dead workers. If it dies in between, the plan stays open, and the next planner
-// opens a higher revision.
+// A planner opens a revision, writes the targets that differ, drops those of workers that have
+// gone, and completes the revision. If it dies in between, the plan stays open, and the next
+// planner opens a higher revision.
 //
 // Invariant: a revision is above all that were opened before, also after the plan was deleted
 // by hand: a worker ignores a revision that is not above the one that it knows.
