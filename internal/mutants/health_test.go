@@ -34,7 +34,7 @@ func healthMutants() []mutant {
 		{"a lease that nobody wants is no fault", "internal/engine.Session.take",
 			swap(`s.want, s.write.stuck = nil, false`, `s.want = nil`), inEngine, "TestFaultOfARowThatNobodyWants"},
 		{"the leases that were lost first make room", "internal/engine.shards.forgetDone",
-			swap(`s.row.lost > first`, `s.row.lost < first`), inEngine, "TestManyLosses"},
+			swap(`s.row.lost > first`, `first < 0`), inEngine, "TestManyLosses"},
 		{"a failed read of a seat is remembered", "internal/engine.owners.prune",
 			swap(`max(of.at, of.try.at)`, `of.at`), inEngine, "TestFaultOfSeatReadsLasts"},
 		{"it is a fault of the store", "internal/engine.Session.keepReporting",
