@@ -47,20 +47,25 @@ func TestOneWorkerReportsForAll(t *testing.T) {
 	}
 }
 
+// replace makes the source list other shards, and ends those that it listed before.
+func (f *fleet) replace(round, shards int) {
+	old := f.source.Shards
+	f.source.Shards = nil
+	for i := range shards {
+		f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%02d-%d", round, i)})
+	}
+	for _, s := range old {
+		f.end(s.Name)
+	}
+}
+
 // TestGoneShardsAreForgotten: the source replaces all shards again and again. The workers forget the old ones.
 func TestGoneShardsAreForgotten(t *testing.T) {
 	const shards = 8
 	f := newFleet(t, 0, 2, rebalance.Eager)
 	f.config.Poll = 10 * time.Second
 	for round := range 20 {
-		old := f.source.Shards
-		f.source.Shards = nil
-		for i := range shards {
-			f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%02d-%d", round, i)})
-		}
-		for _, s := range old {
-			f.end(s.Name)
-		}
+		f.replace(round, shards)
 		f.Run(time.Minute)
 	}
 	for _, n := range f.up() {
@@ -79,14 +84,7 @@ func TestShardsThatWereGivenUpAreForgotten(t *testing.T) {
 	f := newFleet(t, 0, 2, rebalance.Eager)
 	f.config.Poll = 10 * time.Second
 	for round := range 40 {
-		old := f.source.Shards
-		f.source.Shards = nil
-		for i := range shards {
-			f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%02d-%d", round, i)})
-		}
-		for _, s := range old {
-			f.end(s.Name)
-		}
+		f.replace(round, shards)
 		f.Run(30 * time.Second)
 		for _, n := range f.up() {
 			for _, h := range slices.Clone(n.Handlers) {

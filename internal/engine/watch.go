@@ -56,7 +56,7 @@ var (
 type watch struct {
 	plan     lease.Plan // as last seen; revision 0: there is none
 	known    bool       // the plan was looked for
-	spoilt   error      // why there is no readable plan under its key: nobody plans until it can be read, or is deleted; nil: nothing shows that
+	spoilt   error      // why the plan cannot be read; nobody plans until it can be, or is deleted. nil: nothing shows that
 	since    Instant    // when the plan was first seen as it is: this revision, open or complete
 	at       order      // the step in which it became known as it is
 	wishes   lease.Wishes
@@ -68,7 +68,7 @@ type watch struct {
 	waits    Instant  // since when a plan is due; 0: none is
 	stale    Instant  // since when no plan is complete and up to date; 0: one is
 	replaced int      // so many open revisions in a row were not completed: perhaps nobody is quick enough
-	strays   []string // assigned shards that an audit has found without an owner, whose owner has to ask its source, or whose row a command has changed
+	strays   []string // assigned shards that an audit found without an owner, whose owner has to ask its source, or that a command has changed
 	again    Instant  // not again before
 	check    bool     // something has changed that may make a plan due
 	next     Instant  // when to check again although nothing has
