@@ -246,7 +246,7 @@ func testSlowTable(t *testing.T, takes, ttl time.Duration) {
 	b := f.join("b")
 	joined := f.shared(beat+1500*time.Millisecond+joining, "a", "b")
 	var worst, sum time.Duration
-	crashes := fixture.Fewer(10, 3)
+	crashes := fixture.Size(3, 10)
 	for i := range crashes {
 		time.Sleep(3*ttl + time.Duration(i)*beat/10)
 		if !f.even("a", b.name) {
@@ -298,7 +298,7 @@ func TestJoinUnderLoad(t *testing.T) {
 // were not accepted. With places kept they are even after 23 s, without such a report.
 func TestBusyShardsShareASlowTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 300*time.Millisecond, fixture.Fewer(256, 64), shardlease.Config{Handoff: rebalance.Cooperative})
+		f := newFleet(t, 300*time.Millisecond, fixture.Size(64, 256), shardlease.Config{Handoff: rebalance.Cooperative})
 		f.memory, f.handle = new(memstore.Store), busily
 		f.join("a")
 		f.shared(time.Minute, "a")
@@ -328,7 +328,7 @@ func TestColdStartReportsNoFault(t *testing.T) {
 		takes  time.Duration
 		shards int
 		within time.Duration // each shard takes two writes
-	}{{5 * time.Millisecond, fixture.Fewer(10_000, 1000), 7 * time.Second}, {80 * time.Millisecond, fixture.Fewer(2000, 500), 23 * time.Second}} {
+	}{{5 * time.Millisecond, fixture.Size(1000, 10_000), 7 * time.Second}, {80 * time.Millisecond, fixture.Size(500, 2000), 23 * time.Second}} {
 		t.Run(c.takes.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, c.takes, c.shards, shardlease.Config{Handoff: rebalance.Eager})

@@ -61,7 +61,7 @@ func slow(step time.Duration) func(*shardlease.Worker) {
 }
 
 // many is how many shards the worker of backlog has.
-var many = fixture.Fewer(2000, 500)
+var many = fixture.Size(500, 2000)
 
 // backlog runs a worker on many new shards. With 2,000, the worker needs 13 s of CPU time for the answers
 // to the creations of their rows, and 13 s for the answers to the claims.

@@ -20,7 +20,7 @@ import (
 func TestCommitsAreSpread(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const every, windows = 10 * time.Second, 6
-		shards := fixture.Fewer(256, 128)
+		shards := fixture.Size(128, 256)
 		s := newStage(t, shards)
 		seconds := &cadence{from: time.Now(), counts: map[int]int{}, shards: map[string]int{}}
 		for _, name := range []string{"a", "b", "c", "d"} {

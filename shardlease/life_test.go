@@ -104,7 +104,7 @@ func shortOutage(t *testing.T, begin func(*storetest.Link)) {
 			a.Delay(100 * time.Millisecond)
 		}
 		calls := len(s.all())
-		moments := fixture.Fewer(100, 20)
+		moments := fixture.Size(20, 100)
 		for range moments {
 			time.Sleep(2*ttl + beat/time.Duration(moments))
 			for _, a := range s.actors {

@@ -52,7 +52,7 @@ func TestMixedLeaseTimes(t *testing.T) {
 		{long: 30 * time.Second, short: 3 * time.Second},
 	} {
 		t.Run(fmt.Sprintf("%v among %v, listings take %v", m.short, m.long, m.slow), func(t *testing.T) {
-			moments := fixture.Fewer(10, 3)
+			moments := fixture.Size(3, 10)
 			for at := range moments { // the worker dies at different moments between two polls
 				m.dies = time.Duration(at) * m.short / time.Duration(moments)
 				bubble(t, m.test)

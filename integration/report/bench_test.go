@@ -134,7 +134,7 @@ func (r *report) memory() {
 // TestMemoryOfAHeldShard: the page shows more, and has a bound for heap and stacks together. With so few shards, the
 // measurement of stacks is rough.
 func TestMemoryOfAHeldShard(t *testing.T) {
-	if fixture.Fewer(1, 0) == 0 {
+	if fixture.UnderRace {
 		return // the race detector needs memory of its own
 	}
 	const most = 2250

@@ -26,7 +26,7 @@ import (
 
 var (
 	stormSeed  = flag.Uint64("storm.seed", 1, "first seed of TestStorm; a failure prints its own")
-	stormLost  = flag.Int("storm.lost", fixture.Fewer(150, 50), "the minimum number of writes that TestStorm leaves without a reply and delivers late")
+	stormLost  = flag.Int("storm.lost", fixture.Size(50, 150), "the minimum number of writes that TestStorm leaves without a reply and delivers late")
 	stormSteps = 400 // for each seed
 )
 
