@@ -23,14 +23,12 @@ const variable = "SHARDLEASE_MUTANT"
 // compile them one by one would take most of the time.
 type programs map[string]string
 
-// build compiles the tests of all mutants. A mutant is a copy of its function with the edit,
-// and the function calls the copy if the variable has its number.
+// build compiles the tests of all mutants.
 func build(t *testing.T, all []mutant) programs {
 	t.Helper()
-	files := map[string][]edit{} // of each file that has a mutant
 	replace := map[string]string{}
 	dir := t.TempDir()
-	write := func(file, text string) {
+	for file, text := range mutated(t, all) {
 		original, err := filepath.Abs(filepath.Join(root, file))
 		if err != nil {
 			t.Fatal(err)
@@ -39,27 +37,6 @@ func build(t *testing.T, all []mutant) programs {
 		if err := os.WriteFile(replace[original], []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-	}
-	sources := map[string]function{}
-	numbers := map[string][]int{} // of the mutants, by function
-	for i, m := range all {
-		f, e := m.edit(t)
-		sources[f.path] = f
-		numbers[m.at] = append(numbers[m.at], i+1)
-		files[f.path] = append(files[f.path], edit{len(f.src), len(f.src), f.copy(i+1, e)})
-	}
-	packages := map[string]bool{}
-	for at, of := range numbers {
-		f, _ := all[of[0]-1].edit(t)
-		files[f.path] = append(files[f.path], f.choose(of)...)
-		if dir := folder(at); !packages[dir] {
-			packages[dir] = true
-			write(dir+"/mutant_number.go", fmt.Sprintf(
-				"package %s\n\nimport (\n\t\"os\"\n\t\"strconv\"\n)\n\nvar mutantNumber, _ = strconv.Atoi(os.Getenv(%q))\n", f.pkg, variable))
-		}
-	}
-	for file, edits := range files {
-		write(file, edited(sources[file].src, edits))
 	}
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
@@ -82,6 +59,32 @@ func build(t *testing.T, all []mutant) programs {
 		t.Fatalf("the mutants do not compile: %v\n%s", err, out)
 	}
 	return built
+}
+
+// mutated returns the texts of all files that differ from those of the module. A mutant is a copy of its function with
+// the edit, and the function calls the copy if the variable has its number.
+func mutated(t *testing.T, all []mutant) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	edits := map[string][]edit{} // of each file that has a mutant
+	sources := map[string]function{}
+	numbers := map[string][]int{} // of the mutants, by function
+	for i, m := range all {
+		f, e := m.edit(t)
+		sources[f.path] = f
+		numbers[m.at] = append(numbers[m.at], i+1)
+		edits[f.path] = append(edits[f.path], edit{len(f.src), len(f.src), f.copy(i+1, e)})
+	}
+	for at, of := range numbers {
+		f, _ := all[of[0]-1].edit(t)
+		edits[f.path] = append(edits[f.path], f.choose(of)...)
+		texts[folder(at)+"/mutant_number.go"] = fmt.Sprintf(
+			"package %s\n\nimport (\n\t\"os\"\n\t\"strconv\"\n)\n\nvar mutantNumber, _ = strconv.Atoi(os.Getenv(%q))\n", f.pkg, variable)
+	}
+	for file, of := range edits {
+		texts[file] = edited(sources[file].src, of)
+	}
+	return texts
 }
 
 // run runs tests of a package on the code with one mutant, or, for the number 0, on the unharmed
@@ -109,8 +112,10 @@ func edited(text string, edits []edit) string {
 	return out.String() + text[at:]
 }
 
-// copyName is the name of the copy of a function with a mutant.
-func (f function) copyName(number int) string { return fmt.Sprint(f.decl.Name.Name, "Mutant", number) }
+// copied is between the name of a function and the number of the mutant, in the name of the copy.
+const copied = "Mutant"
+
+func (f function) copyName(number int) string { return fmt.Sprint(f.decl.Name.Name, copied, number) }
 
 // copy returns the text of the function with one edit, under the copy's name.
 func (f function) copy(number int, e edit) string {
