@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -31,7 +32,7 @@ func TestBoundsOfIncidents(t *testing.T) {
 		for workers, most := range map[int]time.Duration{4: c.small, 12: c.large} {
 			t.Run(fmt.Sprintf("%s/%d workers", c.name, workers), func(t *testing.T) {
 				worst, sum, n := time.Duration(0), time.Duration(0), 0
-				for range 5 {
+				for range fixture.Size(1, 5) {
 					f := newFleet(t, 6*workers, workers, rebalance.Eager)
 					for i := range 4 {
 						f.Run(70*time.Second + time.Duration(n)*beat/20)

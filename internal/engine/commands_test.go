@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -54,9 +55,10 @@ func commanded(t *testing.T, workers, of int) (f *fleet, shard string) {
 func TestCommandsActSoon(t *testing.T) {
 	const soon = beat + 1500*time.Millisecond
 	for _, workers := range []int{3, 12} {
-		for i := range 48 {
+		moments := fixture.Size(6, 48)
+		for i := range moments {
 			f, shard := commanded(t, workers, (5*i)%workers)
-			f.Run(time.Duration(i) * beat / 48)
+			f.Run(time.Duration(i) * beat / time.Duration(moments))
 			starts := f.starts
 			f.command(shard, func(r lease.Row, c protocol.Command) (lease.Write, error) {
 				return protocol.ForceRelease(r, c, f.stamp())

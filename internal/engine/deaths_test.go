@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
@@ -197,7 +198,7 @@ func rollout(t *testing.T, seed uint64, shards int, c engine.Config, names ...st
 
 // TestKilledWhileItLeaves: a worker is killed long after it was told to stop.
 func TestKilledWhileItLeaves(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range fixture.Size(uint64(1), 4) {
 		w, old := rollout(t, seed, 24, config(rebalance.Cooperative), "a", "a2")
 		for _, a := range old {
 			a.step(engine.Stop{})
@@ -216,7 +217,7 @@ func TestKilledWhileItLeaves(t *testing.T) {
 func TestGivenToNobody(t *testing.T) {
 	tight := config(rebalance.Cooperative)
 	tight.MaxShards = 4
-	for seed := range uint64(4) {
+	for seed := range fixture.Size(uint64(1), 4) {
 		for _, fleet := range []struct {
 			shards int
 			config engine.Config

@@ -7,10 +7,21 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/explore"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-var states = flag.Int("explore.states", 3000, "how many states TestEngines visits of each story")
+var states = flag.Int("explore.states", fixture.Size(160, 3000), "how many states TestEngines visits of each story")
+
+// toTheEnd explores a small story completely, whatever -explore.states is; by default it visits a sample of its states.
+func toTheEnd(t *testing.T, s explore.Story) {
+	t.Helper()
+	r, err := explore.Explore(s, fixture.Size(*states, 1<<20))
+	if err != nil || fixture.Long() && !r.Complete {
+		t.Errorf("%+v: %v", r, err)
+	}
+	t.Logf("%s: %d states, depth %d, complete: %t", s.Name, r.States, r.Depth, r.Complete)
+}
 
 // TestEngines goes through what small fleets of real engines can come to.
 func TestEngines(t *testing.T) {
@@ -26,8 +37,7 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// TestCrashesAreExplored: of the stories about a crash the small ones are gone through to
-// their end, whatever states are asked for.
+// TestCrashesAreExplored: the small stories about a crash are explored to their end.
 func TestCrashesAreExplored(t *testing.T) {
 	for _, s := range stories() {
 		if !strings.HasSuffix(s.Name, "a crash and a mark") {
@@ -35,9 +45,7 @@ func TestCrashesAreExplored(t *testing.T) {
 		}
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			if r, err := explore.Explore(s, 1<<20); err != nil || !r.Complete {
-				t.Errorf("%+v: %v", r, err)
-			}
+			toTheEnd(t, s)
 		})
 	}
 }

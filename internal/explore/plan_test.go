@@ -33,8 +33,7 @@ func TestPlans(t *testing.T) {
 }
 
 // TestTwoPlanners: two workers that may both plan, and one shard that one of them holds. These
-// stories are gone through to their end, whatever states are asked for; the goal is looked for
-// from each state if more states than by default are asked for.
+// stories are explored to their end; the goal is looked for from each state if more than 3,000 states are asked for.
 func TestTwoPlanners(t *testing.T) {
 	deep := *states > 3000
 	for _, s := range []explore.Story{
@@ -53,9 +52,7 @@ func TestTwoPlanners(t *testing.T) {
 				t.Skip("150,000 states: run with -explore.states above 3000")
 			}
 			s.Goal, s.Mode = deep, rebalance.Eager
-			if r, err := explore.Explore(s, 1<<20); err != nil || !r.Complete {
-				t.Errorf("%+v: %v", r, err)
-			}
+			toTheEnd(t, s)
 		})
 	}
 }

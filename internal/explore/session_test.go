@@ -9,23 +9,19 @@ import (
 
 // TestLeasesByName visits every state that two or three sessions can reach if they want the same lease by name. From
 // each state on, all callers are served, if nothing more goes wrong and holders release the lease when others wait for it.
-// Each story is explored completely, whatever -explore.states is. If that is at least 100,000, as in the nightly run, up
+// Each story is explored to its end. If -explore.states is at least 100,000, as in the nightly run, up
 // to 100,000 states of each story are visited with one more fault and one more mark, and for twice as long.
 func TestLeasesByName(t *testing.T) {
 	const deep = 100_000
 	for _, s := range sessionStories() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			r, err := explore.Explore(s, 1<<20)
-			if err != nil || !r.Complete {
-				t.Errorf("%+v: %v", r, err)
-			}
-			t.Logf("%s: %d states, depth %d", s.Name, r.States, r.Depth)
+			toTheEnd(t, s)
 			if *states < deep {
 				return
 			}
 			s.Faults, s.Marks, s.For = s.Faults+1, s.Marks+1, 2*s.For
-			r, err = explore.Explore(s, deep)
+			r, err := explore.Explore(s, deep)
 			if err != nil {
 				t.Error(err)
 			}

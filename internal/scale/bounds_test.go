@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -301,7 +302,7 @@ func TestChangesOfALargeFleet(t *testing.T) {
 		{"all restart", restart, leaseTime + beat, leaseTime + beat, leaseTime + beat, 400, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for i := range c.moments {
+			for i := range fixture.Size(min(c.moments, 3), c.moments) {
 				f := settled(ofSixteen(), true)
 				f.chance = rand.New(rand.NewPCG(i, 7))
 				f.Run(time.Duration(i) * 700 * time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -51,13 +52,13 @@ func TestCostOfAChange(t *testing.T) {
 }
 
 func (p cost) check(t *testing.T) {
-	const times = 40
+	times := fixture.Size(4, 40)
 	sum, counts := load{}, map[string]int{}
-	for i := range uint64(times) {
+	for i := range times {
 		s := small()
 		s.shards, s.workers, s.mode, s.rest = 64, 4, p.mode, 65*time.Second
 		f := settled(s, true)
-		f.chance = rand.New(rand.NewPCG(i, 7))
+		f.chance = rand.New(rand.NewPCG(uint64(i), 7))
 		f.Run(time.Duration(i) * 6100 * time.Millisecond)
 		f.begin()
 		p.run(f)
@@ -71,7 +72,7 @@ func (p cost) check(t *testing.T) {
 		}
 	}
 	t.Logf("%d requests, %.0f write and %.0f read units for %d changes: %v", sum.requests, sum.writes(), sum.reads(), times, counts)
-	requests, units := float64(sum.requests)/times, sum.writes()/times
+	requests, units := float64(sum.requests)/float64(times), sum.writes()/float64(times)
 	most := p.requests*1.05 + float64(p.plan)
 	if p.name == "a worker dies" && p.mode == rebalance.Eager {
 		most = 150 // docs/measurements.md says why

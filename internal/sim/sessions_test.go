@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
 // TestSessions: sessions that die, are paused and lose replies keep S1 to S4 and the mutual exclusion of
@@ -15,7 +17,7 @@ func TestSessions(t *testing.T) {
 	if given.moment() {
 		hall.Trouble = 2 * time.Minute
 	}
-	for seed := given.from; seed < given.from+uint64(cmp.Or(given.rounds, 3)); seed++ {
+	for seed := given.from; seed < given.from+uint64(cmp.Or(given.rounds, fixture.Size(1, 3))); seed++ {
 		began := time.Now()
 		r := hall.Run(seed, nil)
 		t.Logf("seed %d: %v simulated in %v; %d tenures, %d of them lost; %d effects accepted, %d refused; settled in %v; %.2f requests per session and interval at rest; waits of %v on average, %v at most\n%v",

@@ -15,12 +15,13 @@ import (
 	"testing"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-var exploreBudget = flag.Int("explore.states", 8_000, "about how many states at most TestExplore visits for each story within wide bounds")
+var exploreBudget = flag.Int("explore.states", fixture.Size(1_500, 8_000), "about how many states at most TestExplore visits for each story within wide bounds")
 
 // A world is one state of everything: the table, the network with its delayed writes, two
 // workers, and what only an observer of all of it knows.
@@ -52,8 +53,8 @@ type bounds struct {
 	faults int // how many faults happen at most
 }
 
-// Each story is explored completely within small bounds, and within wide ones as far as the
-// budget of states allows.
+// Each story is explored completely within small bounds, or by default as far as the budget of states allows; within
+// wide bounds always so far.
 var (
 	small = bounds{writes: 2, faults: 1}
 	wide  = bounds{writes: 3, faults: 2}
@@ -257,8 +258,8 @@ func TestExplore(t *testing.T) {
 	for _, s := range stories() {
 		t.Run(s.name, func(t *testing.T) {
 			s.bounds = small
-			states, complete := explore(t, &s, math.MaxInt)
-			if !complete {
+			states, complete := explore(t, &s, fixture.Size(*exploreBudget, math.MaxInt))
+			if !complete && fixture.Long() {
 				t.Error("the story was not explored completely")
 			}
 			s.bounds = wide
@@ -267,8 +268,8 @@ func TestExplore(t *testing.T) {
 		})
 	}
 	t.Logf("%d states in total", total)
-	if total < 100_000 {
-		t.Errorf("%d states, want at least 100,000", total)
+	if want := fixture.Size(10_000, 100_000); total < want {
+		t.Errorf("%d states, want at least %d", total, want)
 	}
 }
 
