@@ -8,7 +8,6 @@ import (
 	"hash/maphash"
 	"maps"
 	"math"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -253,7 +252,6 @@ func (w *world) fingerprint(h *maphash.Hash) uint64 {
 // under a new incarnation at any time. Every state is checked against the promises, and every
 // answer is compared with what really happened.
 func TestExplore(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // worlds are many and short-lived
 	total := 0
 	for _, s := range stories() {
 		t.Run(s.name, func(t *testing.T) {
