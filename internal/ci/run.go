@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -21,49 +20,42 @@ type step struct {
 	do   func(out io.Writer) error
 }
 
-// perform runs the steps until one fails, and prints how long each took.
+// perform runs the steps until one fails. It prints how long each took, and at the end the ten dearest.
 func perform(out io.Writer, steps []step) error {
+	type took struct {
+		name string
+		time time.Duration
+	}
 	began := time.Now()
-	var took strings.Builder
+	var all []took
+	dearest := func() {
+		slices.SortStableFunc(all, func(a, b took) int { return cmp.Compare(b.time, a.time) })
+		fmt.Fprintln(out)
+		for _, s := range append(all[:min(10, len(all))], took{"all", time.Since(began)}) {
+			fmt.Fprintf(out, "%6.0f s  %s\n", s.time.Seconds(), s.name)
+		}
+	}
 	for _, s := range steps {
 		start := time.Now()
 		fmt.Fprintf(out, "\n== %s (after %.0f s)\n", s.name, start.Sub(began).Seconds())
 		err := s.do(out)
-		fmt.Fprintf(&took, "%6.0f s  %s\n", time.Since(start).Seconds(), s.name)
+		all = append(all, took{s.name, time.Since(start)})
+		fmt.Fprintf(out, "-- %.0f s\n", time.Since(start).Seconds())
 		if err != nil {
-			fmt.Fprintf(out, "\n%sfailed\n", took.String())
+			dearest()
+			fmt.Fprintf(out, "failed: %s\n", s.name)
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	fmt.Fprintf(out, "\n%s%6.0f s  all passed\n", took.String(), time.Since(began).Seconds())
+	dearest()
 	return nil
-}
-
-// together returns a step that performs others at the same time: each leaves one of two cores idle. It prints their
-// output one after the other.
-func together(steps ...step) step {
-	var names []string
-	for _, s := range steps {
-		names = append(names, s.name)
-	}
-	return step{strings.Join(names, " | "), func(out io.Writer) error {
-		texts, errs := make([]strings.Builder, len(steps)), make([]error, len(steps))
-		var all sync.WaitGroup
-		for i, s := range steps {
-			all.Go(func() { errs[i] = s.do(&texts[i]) })
-		}
-		all.Wait()
-		for i, s := range steps {
-			fmt.Fprintf(out, "-- %s\n%s", s.name, &texts[i])
-		}
-		return errors.Join(errs...)
-	}}
 }
 
 // A command is a program with its arguments.
 type command struct {
 	dir  string // the folder to run it in; empty: the current one
 	own  bool   // without the workspace, which raises versions, and hides what a go.mod does not require
+	long bool   // with SHARDLEASE_LONG=1: tests have their full size
 	args []string
 	show *regexp.Regexp // the lines to print at the end; nil: all, as they arrive
 	last int            // print only the last of these lines, at most so many; 0: all
@@ -130,26 +122,32 @@ func (c command) begin(out io.Writer) *exec.Cmd {
 	fmt.Fprintln(out, "$", c)
 	cmd := exec.Command(c.args[0], c.args[1:]...)
 	cmd.Dir = c.dir
-	if c.own {
-		cmd.Env = append(os.Environ(), "GOWORK=off")
-	}
+	cmd.Env = append(os.Environ(), c.variables()...)
 	return cmd
 }
 
-func (c command) String() string {
-	name := strings.Join(c.args, " ")
+// variables returns what the command adds to the environment.
+func (c command) variables() (all []string) {
 	if c.own {
-		name = "GOWORK=off " + name
+		all = append(all, "GOWORK=off")
 	}
+	if c.long {
+		all = append(all, "SHARDLEASE_LONG=1")
+	}
+	return all
+}
+
+func (c command) String() string {
+	name := strings.Join(append(c.variables(), c.args...), " ")
 	if c.dir != "" && c.dir != "." {
 		name = "(cd " + c.dir + " && " + name + ")"
 	}
 	return name
 }
 
-// long runs go test for one suite. It returns an error if tests were skipped, or if no test
+// suite runs go test for one suite. It returns an error if tests were skipped, or if no test
 // has the given name.
-func long(out io.Writer, c command) error {
+func suite(out io.Writer, c command) error {
 	text, err := c.run(out)
 	if err == nil {
 		err = skipped(text)
@@ -167,38 +165,19 @@ func skipped(text string) error {
 	return nil
 }
 
-// race runs tests with the race detector. Sometimes the detector itself crashes when a
-// timer of a fake clock fires (compare go.dev/issue/78156): once or twice in a hundred runs
-// of internal/story. A package in which only that happened is tested once more.
-func race(out io.Writer, dir string, args ...string) error {
-	test := func(args []string) (string, error) {
-		return inModule(dir, append([]string{"go", "test", "-race"}, args...)...).run(out)
+// packagesOf returns the packages of a module that keep selects, as patterns such as ./checkpoint.
+func packagesOf(out io.Writer, dir string, keep func(name string) bool) (names []string, err error) {
+	list, err := inModule(dir, "go", "list", "-f", "{{.ImportPath}} {{.Module.Path}}", "./...").output(out)
+	if err != nil {
+		return nil, err
 	}
-	text, err := test(args)
-	if packages := crashed(text); err != nil && packages != nil {
-		fmt.Fprintln(out, "the race detector crashed: testing these packages again")
-		_, err = test(packages)
+	for line := range strings.Lines(list) {
+		pkg, module, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name := "." + strings.TrimPrefix(pkg, module); keep(name) {
+			names = append(names, name)
+		}
 	}
-	return err
-}
-
-var (
-	crash      = regexp.MustCompile(`(?m)^SIGSEGV`)
-	inBubble   = regexp.MustCompile(`(?m)^goroutine 0 .*synctest bubble`)
-	elseFailed = regexp.MustCompile(`(?m)^ *--- FAIL|DATA RACE|^panic:|^fatal error|^goleak`)
-	failedLine = regexp.MustCompile(`(?m)^FAIL\t(\S+)`)
-)
-
-// crashed returns the packages that failed because the race detector crashed, if nothing else
-// failed.
-func crashed(text string) (packages []string) {
-	if !crash.MatchString(text) || !inBubble.MatchString(text) || elseFailed.MatchString(text) {
-		return nil
-	}
-	for _, line := range failedLine.FindAllStringSubmatch(text, -1) {
-		packages = append(packages, line[1])
-	}
-	return packages
+	return names, nil
 }
 
 // modules returns the folders of the modules below root, the root first.

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -42,75 +38,60 @@ const (
 	onDynamoDB  = "./integration/store"
 )
 
-// calm are the dearest packages that start no goroutine, nor does what they import. The race detector makes them ten
-// times slower and has nothing to find, so only the nightly run uses it there. TestCalmPackages holds them to that.
-var calm = []string{
-	"internal/docs", "internal/engine", "internal/explore", "internal/imports", "internal/mutants", "internal/scale",
-	"internal/storm", "rebalance",
-}
-
-// sideBySide are the arguments of go test for a few of the tests, in calm packages and of the simulator, that run side by
-// side with t.Parallel. A few show whether they share anything.
-var sideBySide = [][]string{
-	{"-run", "TestRounds$", simulator, "-sim.rounds", "6"},
-	{"-run", "TestStorm$", transitions, "-storm.rounds", "2"},
-	{"-run", "TestEngines$", interleaved, "-explore.states", "50"},
-	{"-run", "TestPoisonIsQuarantined", engines},
-}
-
 // fast returns the steps that must pass for a pull request.
 func fast(modules []string) []step {
 	return append(checks(modules), each("go test", modules, "go", "test", "./..."))
 }
 
-// checks returns the steps that check the source.
-func checks(modules []string) []step {
+// full returns the steps that must pass on main. The three parts run side by side in .github/workflows.
+func full(modules []string) []step {
+	return slices.Concat(proof(modules), source(modules), servers(modules))
+}
+
+// proof returns the README's commands, and then what breaks the library in virtual time. What has found faults has its
+// full size here; the explorers and storms, which have found none, have it every night.
+func proof([]string) []step {
 	return []step{
-		{"gofmt", command{args: []string{"gofmt", "-l", "."}}.silent},
-		each("go vet", modules, "go", "vet", "./..."),
-		inEach("go fix", modules, func(out io.Writer, dir string) error {
-			return inModule(dir, "go", "fix", "-diff", "./...").silent(out)
-		}),
-		each("go mod tidy", modules, "go", "mod", "tidy", "-diff"),
-		each("staticcheck", modules, "go", "run", staticcheck, "./..."),
-		// Without shellcheck, which some machines lack: the result should be the same on all.
-		{"actionlint", command{args: []string{"go", "run", actionlint, "-shellcheck=", "-pyflakes="}}.silent},
-	}
-}
-
-// each runs a command in every module.
-func each(name string, modules []string, args ...string) step {
-	return inEach(name, modules, func(out io.Writer, dir string) error {
-		_, err := inModule(dir, args...).run(out)
-		return err
-	})
-}
-
-// inEach calls do for every module.
-func inEach(name string, modules []string, do func(out io.Writer, dir string) error) step {
-	return step{name, func(out io.Writer) error {
-		for _, dir := range modules {
-			if err := do(out, dir); err != nil {
+		{"what the README says: go run ./examples/quickstart, go test ./...", func(out io.Writer) error {
+			quickstart := command{args: []string{"go", "run", "./examples/quickstart"}, show: results, last: 8}
+			if _, err := quickstart.run(out); err != nil {
 				return err
 			}
-		}
-		return nil
-	}}
+			_, err := command{args: []string{"go", "test", "./..."}}.run(out)
+			return err
+		}},
+		{"every test of the root module at full size, without explorers and storms", func(out io.Writer) error {
+			packages, err := packagesOf(out, ".", func(name string) bool { return name != transitions && name != interleaved })
+			if err != nil {
+				return err
+			}
+			_, err = command{long: true, args: append([]string{"go", "test", "-timeout", "20m"}, packages...)}.run(out)
+			return err
+		}},
+		test("exploration of transitions, 7,500 states a story", only(`states|FAIL|ok`), 0,
+			transitions, "-run", "TestExplore", "-explore.states", "7500", "-v"),
+		test("the real engines in every interleaving, up to 1,500 states a story", only(`FAIL|^ok`), 0,
+			interleaved, "-explore.states", "1500", "-v"),
+		test("storm, 10 seeds", only(`writes stored|FAIL|^ok`), 0,
+			transitions, "-run", "TestStorm$", "-storm.rounds", "10", "-v"),
+		test("the simulator: real engines in bad weather, until each kind of fault has happened 100 times", results, 12,
+			simulator, "-run", "Rounds", "-sim.commits", "1000000", "-sim.each", "100", "-timeout", "20m", "-v"),
+		test("fleets of 100 workers, held to their bounds", results, 12,
+			largeFleets, "-run", "TestBounds", "-scale.sizes", "10000x100", "-v"),
+		test("mutants", only(`mutants killed|FAIL|^ok|does not`), 0, broken, "-mutants", "-v", "-timeout", "20m"),
+	}
 }
 
-// full returns the steps that must pass on main.
-func full(modules []string) []step {
-	steps := append(checks(modules), vulnerabilities(modules))
-	others := slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
+// source returns the steps that check the source, and those with the race detector. It is not used for integration,
+// whose tests drive the same code; every night it is.
+func source(modules []string) []step {
+	small := slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
 		return slices.Contains([]string{".", integration, program}, dir)
 	})
-	shuffled := func(name string, modules ...string) step {
-		return inEach("race detector, shuffled: "+name, modules, raceModule)
-	}
-	steps = append(steps,
-		shuffled("the root module", "."),
-		together(shuffled(program, program), shuffled("the small modules", others...)),
-		shuffled(integration, integration),
+	return append(checks(modules),
+		vulnerabilities(modules),
+		inEach("race detector, shuffled: the root module", []string{"."}, raceModule),
+		inEach("race detector, shuffled: the small modules", small, raceModule),
 		step{"race detector: simulated fleets and storms side by side", func(out io.Writer) error {
 			for _, args := range sideBySide {
 				if err := race(out, ".", args...); err != nil {
@@ -119,34 +100,63 @@ func full(modules []string) []step {
 			}
 			return nil
 		}},
-		test("exploration, 75,000 states a story", only(`states|FAIL|ok`), 0,
-			transitions, "-run", "TestExplore", "-explore.states", "75000", "-v"),
-		test("the real engines in every interleaving, up to 15,000 states a story", only(`states|FAIL|^ok`), 0,
-			interleaved, "-explore.states", "15000", "-v", "-timeout", "30m"),
-		test("the simulator: real engines in bad weather, until each kind of fault has happened 100 times", results, 12,
-			simulator, "-run", "Rounds", "-sim.commits", "1000000", "-sim.each", "100", "-timeout", "20m", "-v"),
-		test("fleets of 100 workers, held to their bounds", results, 12,
-			largeFleets, "-run", "TestBounds", "-scale.sizes", "10000x100", "-v"),
-		test("storm, 100 seeds", only(`writes stored|FAIL|^ok`), 0,
-			transitions, "-run", "TestStorm$", "-storm.rounds", "100", "-v"),
+	)
+}
+
+// servers returns the steps that need DynamoDB Local, PostgreSQL, Kinesis or a terminal. It installs and starts them.
+func servers([]string) []step {
+	return []step{
+		provide,
+		inEach("race detector, shuffled: "+program, []string{program}, raceModule),
+		{"integration, one package after the other", func(out io.Writer) error {
+			_, err := command{dir: integration, own: true, long: true, args: []string{"go", "test", "-p", "1", "-timeout", "20m", "./..."}}.run(out)
+			return err
+		}},
 		test("histories on DynamoDB Local, 8,000 operations", only(`operations|FAIL|^ok`), 0,
 			histories, "-run", "TestHistories", "-history.ops", "8000", "-v"),
 		test("processes, 12 killed and 12 frozen", results, 15,
 			processes, "-run", "TestProcesses$", "-v", "-process.kills", "12", "-process.stops", "12", "-timeout", "20m"),
 		test("processes with a deathwatch, 6 times killed", results, 8,
 			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "6", "-timeout", "20m"),
-		consumer("kinesis"), consumer("dynamodbstreams"), // one after the other: each uses more than half of two cores, in real time
-		test("mutants", only(`mutants killed|FAIL|^ok|does not`), 0, broken, "-mutants", "-v", "-timeout", "20m"),
-	)
-	return append(steps, fuzz("3s", modules))
+		consumer([]string{"kinesis", "dynamodbstreams"}[night()%2]), // by turns: each takes minutes, and every night both run
+	}
 }
+
+// provide installs and starts what the tests need, on a bare Debian machine as root.
+var provide = step{"a Docker engine, DynamoDB Local for it, PostgreSQL, and tmux", func(out io.Writer) error {
+	for _, script := range []string{"start-docker", "provide-tmux", "provide-image", "start-postgres"} {
+		if _, err := (command{args: []string{integration + "/" + script}}).run(out); err != nil {
+			return err
+		}
+	}
+	for name, value := range map[string]string{
+		// Tests that need a server or a terminal then fail without it, and are not skipped.
+		"SHARDLEASE_REQUIRE_DYNAMODB": "1", "SHARDLEASE_REQUIRE_POSTGRES": "1", "SHARDLEASE_REQUIRE_TMUX": "1",
+		"SHARDLEASE_POSTGRES": "postgres://postgres@127.0.0.1:54329/postgres?sslmode=disable",
+		// A machine that looks like a container to testcontainers reaches what it starts
+		// on its own loopback. The tests terminate their containers themselves.
+		"TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1", "TESTCONTAINERS_RYUK_DISABLED": "true",
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}}
+
+// night counts the days.
+func night() int { return int(time.Since(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).Hours() / 24) }
 
 // nightly returns the steps that take hours. Each night uses seeds of its own; a failure
 // prints the seed, and every command is printed before it runs.
 func nightly(modules []string) []step {
-	night := int(time.Since(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).Hours() / 24)
-	seed := func(n int) string { return fmt.Sprint(n * night) }
+	seed := func(n int) string { return fmt.Sprint(n * night()) }
 	return []step{
+		provide,
+		{"every test of the root module at full size", func(out io.Writer) error {
+			_, err := command{long: true, args: []string{"go", "test", "-timeout", "60m", "./..."}}.run(out)
+			return err
+		}},
 		{"race detector, shuffled: the calm packages and the simulator", func(out io.Writer) error {
 			args := []string{"-shuffle=on", "-timeout", "60m", simulator}
 			for _, name := range calm {
@@ -154,6 +164,7 @@ func nightly(modules []string) []step {
 			}
 			return race(out, ".", args...)
 		}},
+		{"race detector, shuffled: integration", raceIntegration},
 		test("exploration, 400,000 states a story", results, 12,
 			transitions, "-run", "TestExplore", "-explore.states", "400000", "-v"),
 		test("the real engines in every interleaving, up to 700,000 states a story", results, 40,
@@ -180,67 +191,24 @@ func nightly(modules []string) []step {
 			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "1m", "-process.deaths", "100", "-process.seed", seed(1), "-timeout", "90m"),
 		test("twelve processes for an hour", results, 15,
 			processes, "-run", "TestProcessesSoak", "-process.soak", "60m", "-process.ttl", "5s", "-timeout", "75m", "-v"),
+		consumer("kinesis"), consumer("dynamodbstreams"),
 		fuzz("2m", modules),
 	}
 }
 
-// test returns the step of one suite. It prints the lines that match show: all of them, or
-// the last so many.
-func test(name string, show *regexp.Regexp, last int, args ...string) step {
-	return step{name, func(out io.Writer) error {
-		return long(out, command{args: append([]string{"go", "test"}, args...), show: show, last: last})
-	}}
-}
-
-func only(lines string) *regexp.Regexp { return regexp.MustCompile(lines) }
-
-// results matches all lines of go test -v except those that report that a test begins or
-// continues.
-var results = only(`^([^=]|=[^=]|==[^=]|===[^ ])`)
-
-// consumer returns a step that runs an example end to end on local servers.
-func consumer(stream string) step {
-	return step{"a consumer of " + stream + " on local servers, end to end", func(out io.Writer) error {
-		return long(out, command{
-			dir: "examples/" + stream, show: results, last: 30,
-			args: []string{"./run-local", "go", "test", "-count=1", "-run", "EndToEnd", "-timeout", "8m", "-v", "."},
-		})
-	}}
-}
-
-// inRealTime are the packages of integration that measure time. Nothing runs beside them.
-var inRealTime = []string{"report", "workers"}
-
-// raceModule tests a module with the race detector, without its calm packages, the simulator, and a test that runs
-// go test, without the detector, for examples. The processes have a longer lease, because the detector makes
-// everything several times slower.
-func raceModule(out io.Writer, dir string) error {
-	list, err := inModule(dir, "go", "list", "./...").output(out)
-	if err != nil {
-		return err
+// checks returns the steps that check the source.
+func checks(modules []string) []step {
+	return []step{
+		{"gofmt", command{args: []string{"gofmt", "-l", "."}}.silent},
+		each("go vet", modules, "go", "vet", "./..."),
+		inEach("go fix", modules, func(out io.Writer, dir string) error {
+			return inModule(dir, "go", "fix", "-diff", "./...").silent(out)
+		}),
+		each("go mod tidy", modules, "go", "mod", "tidy", "-diff"),
+		each("staticcheck", modules, "go", "run", staticcheck, "./..."),
+		// Without shellcheck, which some machines lack: the result should be the same on all.
+		{"actionlint", command{args: []string{"go", "run", actionlint, "-shellcheck=", "-pyflakes="}}.silent},
 	}
-	rooms, alone := []string{"-shuffle=on", "-skip", "TestExamplesOnDynamoDB"}, []string{"-shuffle=on", "-p", "1"}
-	for pkg := range strings.Lines(list) {
-		pkg = strings.TrimSpace(pkg)
-		switch name := path.Base(pkg); {
-		case isCalm(pkg), name == path.Base(simulator), name == path.Base(processes):
-		case dir == integration && slices.Contains(inRealTime, name):
-			alone = append(alone, pkg)
-		default:
-			rooms = append(rooms, pkg)
-		}
-	}
-	if err := race(out, dir, rooms...); err != nil || dir != integration {
-		return err
-	}
-	if err := race(out, dir, alone...); err != nil {
-		return err
-	}
-	return race(out, dir, "-shuffle=on", "./processes", "-process.ttl", "3s", "-timeout", "20m")
-}
-
-func isCalm(pkg string) bool {
-	return slices.ContainsFunc(calm, func(name string) bool { return pkg == root+"/"+name })
 }
 
 // vulnerabilities checks whether the modules reach known vulnerabilities. It is not in
@@ -260,78 +228,46 @@ func vulnerabilities(modules []string) step {
 	}}
 }
 
-// fuzz runs each fuzz test of the modules for the time each.
-func fuzz(each string, modules []string) step {
-	return step{"fuzzing, " + each + " each", func(out io.Writer) error {
-		found := 0
+// each runs a command in every module.
+func each(name string, modules []string, args ...string) step {
+	return inEach(name, modules, func(out io.Writer, dir string) error {
+		_, err := inModule(dir, args...).run(out)
+		return err
+	})
+}
+
+// inEach calls do for every module.
+func inEach(name string, modules []string, do func(out io.Writer, dir string) error) step {
+	return step{name, func(out io.Writer) error {
 		for _, dir := range modules {
-			all, err := targets(out, dir)
-			if err != nil {
+			if err := do(out, dir); err != nil {
 				return err
 			}
-			for _, t := range all {
-				found++
-				if err := t.fuzz(out, dir, each); err != nil {
-					return err
-				}
-			}
-		}
-		if found == 0 {
-			return errors.New("no fuzz test found")
 		}
 		return nil
 	}}
 }
 
-// A target is a fuzz test.
-type target struct{ pkg, name string }
-
-// fuzz runs the target for the time each. The fuzzing of Go before 1.27 can report the end
-// of that time as a failure of its own (go.dev/issue/75804). A run that ends so has found
-// nothing and proves nothing, so fuzz repeats it, at most twice.
-func (t target) fuzz(out io.Writer, dir, each string) error {
-	for attempt := 1; ; attempt++ {
-		run := inModule(dir, "go", "test", "-run", "xxx", "-fuzz", "^"+t.name+"$", "-fuzztime", each, t.pkg)
-		text, err := run.run(out)
-		if err == nil || attempt == 3 || !outOfTime(t.name, text) {
-			return err
-		}
-		fmt.Fprintln(out, "repeated: the run ended by Go's own deadline, go.dev/issue/75804")
-	}
+// test returns the step of one suite. It prints the lines that match show: all of them, or
+// the last so many.
+func test(name string, show *regexp.Regexp, last int, args ...string) step {
+	return step{name, func(out io.Writer) error {
+		return suite(out, command{args: append([]string{"go", "test"}, args...), show: show, last: last})
+	}}
 }
 
-// outOfTime reports whether the only thing that the output of a fuzz test complains about is
-// the end of its time.
-func outOfTime(name, text string) bool {
-	_, failure, failed := strings.Cut(text, "--- FAIL: "+name+" (")
-	_, failure, _ = strings.Cut(failure, "\n")
-	return failed && strings.HasPrefix(failure, "    context deadline exceeded\nFAIL\n")
-}
+func only(lines string) *regexp.Regexp { return regexp.MustCompile(lines) }
 
-var fuzzTest = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
+// results matches all lines of go test -v except those that report that a test begins or
+// continues.
+var results = only(`^([^=]|=[^=]|==[^=]|===[^ ])`)
 
-// targets returns the fuzz tests of a module. It searches the source, because go test -list links the tests of
-// every package.
-func targets(out io.Writer, dir string) (found []target, err error) {
-	list, err := inModule(dir, "go", "list", "-f", "{{.ImportPath}} {{.Dir}}", "./...").output(out)
-	if err != nil {
-		return nil, err
-	}
-	for line := range strings.Lines(list) {
-		pkg, folder, _ := strings.Cut(strings.TrimSpace(line), " ")
-		files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
-		if err != nil {
-			return nil, err
-		}
-		for _, file := range files {
-			src, err := os.ReadFile(file)
-			if err != nil {
-				return nil, err
-			}
-			for _, name := range fuzzTest.FindAllSubmatch(src, -1) {
-				found = append(found, target{pkg, string(name[1])})
-			}
-		}
-	}
-	return found, nil
+// consumer returns a step that runs an example end to end on local servers.
+func consumer(stream string) step {
+	return step{"a consumer of " + stream + " on local servers, end to end", func(out io.Writer) error {
+		return suite(out, command{
+			dir: "examples/" + stream, show: results, last: 30,
+			args: []string{"./run-local", "go", "test", "-count=1", "-run", "EndToEnd", "-timeout", "8m", "-v", "."},
+		})
+	}}
 }

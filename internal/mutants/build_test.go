@@ -87,13 +87,13 @@ func mutated(t *testing.T, all []mutant) map[string]string {
 	return texts
 }
 
-// run runs tests of a package on the code with one mutant, or, for the number 0, on the unharmed
+// run runs tests of a package at full size on the code with one mutant, or, for the number 0, on the unharmed
 // code. It stops after the first failure.
 func (p programs) run(pkg, tests string, number int, limit time.Duration) (string, error) {
 	cmd := exec.Command(p[pkg], "-test.v", "-test.failfast", "-test.timeout="+limit.String(),
 		"-test.run", "^("+strings.ReplaceAll(tests, "/", ")$/^(")+")$")
 	cmd.Dir = filepath.Join(root, pkg)
-	cmd.Env = append(os.Environ(), variable+"="+strconv.Itoa(number))
+	cmd.Env = append(os.Environ(), "SHARDLEASE_LONG=1", variable+"="+strconv.Itoa(number))
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
