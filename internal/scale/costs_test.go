@@ -52,7 +52,7 @@ func TestCostOfAChange(t *testing.T) {
 }
 
 func (p cost) check(t *testing.T) {
-	times := fixture.Size(4, 40)
+	times := fixture.Size(8, 40)
 	sum, counts := load{}, map[string]int{}
 	for i := range times {
 		s := small()
