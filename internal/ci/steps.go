@@ -68,11 +68,11 @@ func proof([]string) []step {
 			_, err = command{long: true, args: append([]string{"go", "test", "-timeout", "20m"}, packages...)}.run(out)
 			return err
 		}},
-		test("exploration of transitions, 7,500 states a story", only(`states|FAIL|ok`), 0,
+		sample("exploration of transitions, 7,500 states a story", `states|FAIL|ok`,
 			transitions, "-run", "TestExplore", "-explore.states", "7500", "-v"),
-		test("the real engines in every interleaving, up to 1,500 states a story", only(`FAIL|^ok`), 0,
+		sample("the real engines in every interleaving, up to 1,500 states a story", `FAIL|^ok`,
 			interleaved, "-explore.states", "1500", "-v"),
-		test("storm, 10 seeds", only(`writes stored|FAIL|^ok`), 0,
+		sample("storm, 10 seeds", `writes stored|FAIL|^ok`,
 			transitions, "-run", "TestStorm$", "-storm.rounds", "10", "-v"),
 		test("the simulator: real engines in bad weather, until each kind of fault has happened 100 times", results, 12,
 			simulator, "-run", "Rounds", "-sim.commits", "1000000", "-sim.each", "100", "-timeout", "20m", "-v"),
@@ -248,11 +248,18 @@ func inEach(name string, modules []string, do func(out io.Writer, dir string) er
 	}}
 }
 
-// test returns the step of one suite. It prints the lines that match show: all of them, or
+// test returns the step of one suite at full size. It prints the lines that match show: all of them, or
 // the last so many.
 func test(name string, show *regexp.Regexp, last int, args ...string) step {
 	return step{name, func(out io.Writer) error {
-		return suite(out, command{args: append([]string{"go", "test"}, args...), show: show, last: last})
+		return suite(out, command{long: true, args: append([]string{"go", "test"}, args...), show: show, last: last})
+	}}
+}
+
+// sample returns the step of one suite whose size the arguments say.
+func sample(name, show string, args ...string) step {
+	return step{name, func(out io.Writer) error {
+		return suite(out, command{args: append([]string{"go", "test"}, args...), show: only(show)})
 	}}
 }
 

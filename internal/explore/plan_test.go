@@ -23,11 +23,7 @@ func TestPlans(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			s.Goal = true
-			r, err := explore.Explore(s, *states/8)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("%d states, depth %d, complete: %t", r.States, r.Depth, r.Complete)
+			visit(t, s, *states/8)
 		})
 	}
 }
@@ -48,10 +44,11 @@ func TestTwoPlanners(t *testing.T) {
 	} {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			if s.Pauses > 0 && !deep {
-				t.Skip("150,000 states: run with -explore.states above 3000")
-			}
 			s.Goal, s.Mode = deep, rebalance.Eager
+			if s.Pauses > 0 && !deep { // 150,000 states
+				visit(t, s, *states)
+				return
+			}
 			toTheEnd(t, s)
 		})
 	}
@@ -71,11 +68,7 @@ func TestLargeFleets(t *testing.T) {
 			t.Parallel()
 			s.Workers, s.Settled, s.Shards, s.For = k+1, k, k+2, 15*time.Second
 			s.Goal, s.Mode = true, rebalance.Eager
-			r, err := explore.Explore(s, *states/30)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("%d states, depth %d, complete: %t", r.States, r.Depth, r.Complete)
+			visit(t, s, *states/30)
 		})
 	}
 }
@@ -90,11 +83,7 @@ func TestWishes(t *testing.T) {
 			t.Run(mode.String()+": "+s.Name, func(t *testing.T) {
 				t.Parallel()
 				s.Mode, s.Goal, s.For = mode, true, 12*time.Second
-				r, err := explore.Explore(s, *states/8)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Logf("%d states, depth %d, complete: %t", r.States, r.Depth, r.Complete)
+				visit(t, s, *states/8)
 			})
 		}
 	}
@@ -117,11 +106,7 @@ func TestDeathwatch(t *testing.T) {
 			t.Run(mode.String()+": "+s.Name, func(t *testing.T) {
 				t.Parallel()
 				s.Mode, s.Goal, s.Watchful, s.For = mode, true, true, 12*time.Second
-				r, err := explore.Explore(s, *states/16)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Logf("%d states, depth %d, complete: %t", r.States, r.Depth, r.Complete)
+				visit(t, s, *states/16)
 			})
 		}
 	}

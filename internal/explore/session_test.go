@@ -20,12 +20,8 @@ func TestLeasesByName(t *testing.T) {
 			if *states < deep {
 				return
 			}
-			s.Faults, s.Marks, s.For = s.Faults+1, s.Marks+1, 2*s.For
-			r, err := explore.Explore(s, deep)
-			if err != nil {
-				t.Error(err)
-			}
-			t.Logf("%s, in more trouble: %d states, depth %d, complete: %t", s.Name, r.States, r.Depth, r.Complete)
+			s.Name, s.Faults, s.Marks, s.For = s.Name+", in more trouble", s.Faults+1, s.Marks+1, 2*s.For
+			visit(t, s, deep)
 		})
 	}
 }
