@@ -48,8 +48,8 @@ func full(modules []string) []step {
 	return slices.Concat(proof(modules), source(modules), servers(modules))
 }
 
-// proof returns the README's commands, and then what breaks the library in virtual time. What has found faults has its
-// full size here; the explorers and storms, which have found none, have it every night.
+// proof returns the README's commands, and then the suites that attack the library in virtual time. The suites that have
+// found faults run at full size; the explorers and storms, which have found none, do so every night.
 func proof([]string) []step {
 	return []step{
 		{"what the README says: go run ./examples/quickstart, go test ./...", func(out io.Writer) error {
