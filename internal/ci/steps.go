@@ -108,14 +108,18 @@ func servers([]string) []step {
 	return []step{
 		provide,
 		inEach("race detector, shuffled: "+program, []string{program}, raceModule),
-		{"integration, one package after the other", func(out io.Writer) error {
-			_, err := command{dir: integration, own: true, long: true, args: []string{"go", "test", "-p", "1", "-timeout", "20m", "./..."}}.run(out)
+		{"integration, one package after the other, without processes", func(out io.Writer) error {
+			rooms, err := packagesOf(out, integration, func(name string) bool { return name != "./processes" })
+			if err != nil {
+				return err
+			}
+			_, err = command{dir: integration, own: true, long: true, args: append([]string{"go", "test", "-p", "1", "-timeout", "20m"}, rooms...)}.run(out)
 			return err
 		}},
 		test("histories on DynamoDB Local, 8,000 operations", only(`operations|FAIL|^ok`), 0,
 			histories, "-run", "TestHistories", "-history.ops", "8000", "-v"),
-		test("processes, 12 killed and 12 frozen", results, 15,
-			processes, "-run", "TestProcesses$", "-v", "-process.kills", "12", "-process.stops", "12", "-timeout", "20m"),
+		test("processes, 12 killed and 12 frozen, in a group with buckets", results, 15,
+			processes, "-skip", "TestProcesses$|Soak|TestDeathwatch|TestRecords", "-v", "-process.kills", "12", "-process.stops", "12", "-timeout", "20m"),
 		test("processes with a deathwatch, 6 times killed", results, 8,
 			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "6", "-timeout", "20m"),
 		consumer([]string{"kinesis", "dynamodbstreams"}[night()%2]), // by turns: each takes minutes, and every night both run
