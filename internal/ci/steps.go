@@ -119,7 +119,7 @@ func servers([]string) []step {
 		test("histories on DynamoDB Local, 8,000 operations", only(`operations|FAIL|^ok`), 0,
 			histories, "-run", "TestHistories", "-history.ops", "8000", "-v"),
 		test("processes, 12 killed and 12 frozen, in a group with buckets", results, 15,
-			processes, "-skip", "TestProcesses$|Soak|TestDeathwatch|TestRecords", "-v", "-process.kills", "12", "-process.stops", "12", "-timeout", "20m"),
+			processes, "-skip", "TestProcesses$|TestProcessWorker|Soak|TestDeathwatch|TestRecords", "-v", "-process.kills", "12", "-process.stops", "12", "-timeout", "20m"),
 		test("processes with a deathwatch, 6 times killed", results, 8,
 			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "6", "-timeout", "20m"),
 		consumer([]string{"kinesis", "dynamodbstreams"}[night()%2]), // by turns: each takes minutes, and every night both run
