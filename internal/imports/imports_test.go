@@ -103,6 +103,7 @@ var rules = map[string]rule{
 		"scripts for real engines, and words for what they do"},
 	"internal/scale":   {nil, "real engines and a table that only measures: all of it is tests"},
 	"internal/ci":      {nil, "it runs commands and reads source, and imports none"},
+	"internal/release": {nil, "it runs git and the go command, and imports none"},
 	"internal/mutants": {nil, "it edits and runs other packages, and imports none"},
 	"internal/docs":    {nil, "it reads files, and imports none"},
 	"internal/draw":    {nil, "it draws fixed pictures and imports none of the packages; its test compares them with the packages"},
