@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -82,7 +83,7 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	if err != nil {
 		return err
 	}
-	db := dynamodb.NewFromConfig(sdk)
+	db := connect(sdk)
 	leases, err := dynamostore.Open(ctx, db, s.leases, dynamostore.Options{Group: s.group, Timeout: min(2*time.Second, s.ttl/4), Logger: log})
 	if err != nil {
 		return err
@@ -111,6 +112,14 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	}
 	c := consumer{streams: source, start: start, process: process, keep: out.keep}
 	return w.Run(ctx, c.handle)
+}
+
+// connect returns the client of the tables. DynamoDB Local, which has no TLS, refuses without a checksum, and the SDK
+// would log a warning each time.
+func connect(sdk aws.Config) *dynamodb.Client {
+	return dynamodb.NewFromConfig(sdk, func(o *dynamodb.Options) {
+		o.DisableValidateResponseChecksum = strings.HasPrefix(aws.ToString(o.BaseEndpoint), "http:")
+	})
 }
 
 // find returns the ARNs of the streams of the tables.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -19,6 +20,20 @@ func TestSettings(t *testing.T) {
 	} {
 		if _, err := parse(args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+// TestConnect: only a DynamoDB Local answers without checksums.
+func TestConnect(t *testing.T) {
+	for endpoint, quiet := range map[string]bool{"": false, "http://localhost:8000": true, "https://dynamodb.example.com": false} {
+		t.Setenv("AWS_ENDPOINT_URL_DYNAMODB", endpoint)
+		sdk, err := config.LoadDefaultConfig(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := connect(sdk).Options(); o.DisableValidateResponseChecksum != quiet {
+			t.Errorf("%q: checksums are validated: %v", endpoint, !o.DisableValidateResponseChecksum)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func newSink(t *testing.T) (s *sink, leases string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, leases = &sink{client: dynamodb.NewFromConfig(sdk), table: "effects-" + rand.Text(), group: "orders"}, "leases-"+rand.Text()
+	s, leases = &sink{client: connect(sdk), table: "effects-" + rand.Text(), group: "orders"}, "leases-"+rand.Text()
 	o := dynamostore.TableOptions{NoDeletionProtection: true, NoPointInTimeRecovery: true}
 	createTable(t, s.client, s.table, nil, "id", "part")
 	if err := dynamostore.CreateTable(t.Context(), s.client, leases, o); err != nil {

@@ -113,7 +113,7 @@ func newWorld(t *testing.T) *world {
 	e := &world{T: t, ctx: t.Context(), begun: time.Now(), name: "orders-" + rand.Text()[:8]}
 	c, err := config.LoadDefaultConfig(e.ctx)
 	e.must(err)
-	e.kinesis, e.db = kinesis.NewFromConfig(c), dynamodb.NewFromConfig(c)
+	e.kinesis, e.db = kinesis.NewFromConfig(c), connect(c)
 	_, err = e.kinesis.CreateStream(e.ctx, &kinesis.CreateStreamInput{StreamName: &e.name, ShardCount: aws.Int32(8)})
 	e.must(err)
 	e.active()

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/shardlease/shardlease-go/examples/kinesis/consumer"
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
 	"github.com/shardlease/shardlease-go/memstore"
@@ -128,6 +129,20 @@ func TestProbesAndLags(t *testing.T) {
 		handler.ServeHTTP(out, httptest.NewRequest("GET", path, nil))
 		if out.Code != want {
 			t.Errorf("%s: %d %s", path, out.Code, out.Body)
+		}
+	}
+}
+
+// TestConnect: only a DynamoDB Local answers without checksums.
+func TestConnect(t *testing.T) {
+	for endpoint, quiet := range map[string]bool{"": false, "http://localhost:8000": true, "https://dynamodb.example.com": false} {
+		t.Setenv("AWS_ENDPOINT_URL_DYNAMODB", endpoint)
+		sdk, err := config.LoadDefaultConfig(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := connect(sdk).Options(); o.DisableValidateResponseChecksum != quiet {
+			t.Errorf("%q: checksums are validated: %v", endpoint, !o.DisableValidateResponseChecksum)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -22,7 +23,7 @@ import (
 // open opens the tables and the stream, and waits for those that do not exist yet, so that a
 // program that is started together with its servers need not be restarted.
 func open(ctx context.Context, sdk aws.Config, s settings, log *slog.Logger) (*journal.Journal, *stream.Stream, error) {
-	db := dynamodb.NewFromConfig(sdk)
+	db := connect(sdk)
 	sink := &journal.Journal{Client: db, Table: s.journal, Stream: s.stream, Group: s.group}
 	source := &stream.Stream{Client: kinesis.NewFromConfig(sdk), Name: s.stream, Idle: s.idle, Limit: 1000, Logger: log}
 	err := await(ctx, log, "lease table "+s.leases, func() (err error) {
@@ -47,6 +48,14 @@ func open(ctx context.Context, sdk aws.Config, s settings, log *slog.Logger) (*j
 		err = await(ctx, log, "journal "+s.journal, func() (err error) { source.Start, err = sink.Begin(ctx, time.Now()); return err })
 	}
 	return sink, source, err
+}
+
+// connect returns the client of the tables. DynamoDB Local, which has no TLS, refuses without a checksum, and the SDK
+// would log a warning each time.
+func connect(sdk aws.Config) *dynamodb.Client {
+	return dynamodb.NewFromConfig(sdk, func(o *dynamodb.Options) {
+		o.DisableValidateResponseChecksum = strings.HasPrefix(aws.ToString(o.BaseEndpoint), "http:")
+	})
 }
 
 func createTables(ctx context.Context, db *dynamodb.Client, s settings) error {
