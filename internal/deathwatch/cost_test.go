@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
 // TestCostOfLinks measures what 1,000 quiet links cost the process that watches. The peers run in
@@ -32,7 +34,7 @@ func TestCostOfLinks(t *testing.T) {
 		t.Errorf("%d bytes per link, at most %d are allowed", each, most)
 	}
 
-	const rest = 2 * time.Second
+	rest := fixture.Size(time.Second, 2*time.Second)
 	began := cpu(t)
 	w.quiet(t, rest)
 	used := cpu(t) - began
