@@ -246,7 +246,7 @@ func testSlowTable(t *testing.T, takes, ttl time.Duration) {
 	b := f.join("b")
 	joined := f.shared(beat+1500*time.Millisecond+joining, "a", "b")
 	var worst, sum time.Duration
-	crashes := fixture.Size(3, 10)
+	crashes := fixture.Size(2, 10)
 	for i := range crashes {
 		time.Sleep(3*ttl + time.Duration(i)*beat/10)
 		if !f.even("a", b.name) {
@@ -273,14 +273,14 @@ func testSlowTable(t *testing.T, takes, ttl time.Duration) {
 }
 
 // TestJoinUnderLoad: 64 handlers commit without pause, on a table that serves 16 requests at a
-// time, and a second worker joins. Both hold equally many shards within one heartbeat interval
+// time (a sample has half as many of both), and a second worker joins. Both hold equally many shards within one heartbeat interval
 // and 1.5 s, as without load.
 func TestJoinUnderLoad(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 5*time.Millisecond, 64, shardlease.Config{Handoff: mode})
-				f.room, f.handle, f.memory = make(chan struct{}, 16), busily, new(memstore.Store)
+				f := newFleet(t, 5*time.Millisecond, fixture.Size(32, 64), shardlease.Config{Handoff: mode})
+				f.room, f.handle, f.memory = make(chan struct{}, len(f.shards)/4), busily, new(memstore.Store)
 				f.join("a")
 				f.shared(time.Second, "a")
 				time.Sleep(time.Second)

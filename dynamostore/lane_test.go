@@ -287,11 +287,11 @@ func compete(t *testing.T, callers int, lasts, patience time.Duration, request f
 
 // TestLaneIsFair: 64 shards commit without pause, and the table serves 16 requests at a time.
 // When the last caller was admitted first, 48 shards made at most one commit in 15 s. First
-// in, first out, each shard makes 750, and each commit takes 20 ms.
+// in, first out, each shard makes 750, and each commit takes 20 ms. A sample lasts 4 s.
 func TestLaneIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Each request takes 5 ms on average.
-		slowest, average, waits := compete(t, 64, 15*time.Second, 10*time.Second, func(ctx context.Context) (struct{}, error) {
+		slowest, average, waits := compete(t, 64, fixture.Size(4*time.Second, 15*time.Second), 10*time.Second, func(ctx context.Context) (struct{}, error) {
 			wait(ctx, 6666*time.Microsecond)
 			return struct{}{}, ctx.Err()
 		})
@@ -373,7 +373,7 @@ func TestRepeatedCallsKeepTheirPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, takes, patience = 256, 300 * time.Millisecond, 10 * time.Second * 7 / 30
 		const inTurn = callers / 16 * takes
-		slowest, average, waits := compete(t, callers, 4*time.Minute, patience, func(context.Context) (struct{}, error) {
+		slowest, average, waits := compete(t, callers, fixture.Size(2*time.Minute, 4*time.Minute), patience, func(context.Context) (struct{}, error) {
 			time.Sleep(takes)
 			return struct{}{}, nil
 		})

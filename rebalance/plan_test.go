@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -275,10 +276,10 @@ func inOrder(owners []int, workers []rebalance.Worker) rebalance.View {
 
 func TestEvenIsOptimalInEverySmallFleet(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	for workers := 1; workers <= 5; workers++ {
+	for workers := 1; workers <= fixture.Size(4, 5); workers++ {
 		unlimited := make([]rebalance.Worker, workers)
 		known := map[string]outcome{} // by counts of shards; the order of the workers does not matter
-		for shards := range 9 {
+		for shards := range fixture.Size(8, 9) {
 			for split := range splits(shards, workers+1) {
 				alike := slices.Clone(split)
 				slices.Sort(alike[:workers])
@@ -296,7 +297,7 @@ func TestEvenIsOptimalInEverySmallFleet(t *testing.T) {
 func TestEvenIsOptimalWithLimitsAndLeavers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	kinds := []rebalance.Worker{{}, {Limit: 1}, {Limit: 2}, {Limit: 3}, {Leaving: true}}
-	for n := range 5 {
+	for n := range fixture.Size(4, 5) {
 		for split := range splits(n, len(kinds)) { // how many workers there are of each kind
 			var workers []rebalance.Worker
 			for k, many := range split {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -91,6 +92,7 @@ func (g *gate) kill() {
 // The other workers evict it in a moment, although its lease time is 20 seconds. It lives, so it takes another seat
 // without an address, and reports that it was misjudged.
 func TestDeathwatch(t *testing.T) {
+	t.Parallel()
 	store := new(memstore.Store)
 	const workers = 3
 	events := make(chan event.Event, 1000)
@@ -398,6 +400,7 @@ func (p *proxy) forward(conn net.Conn) {
 // TestProxyAcceptsForTheDead: the address of a dead worker is that of a proxy, which accepts connections. Nothing
 // is proven, and the lease time decides, as without a deathwatch.
 func TestProxyAcceptsForTheDead(t *testing.T) {
+	t.Parallel()
 	const ttl = 3 * time.Second
 	cut := &cutStore{Store: new(memstore.Store)}
 	dead := newGate(t)
@@ -450,7 +453,7 @@ func (s *cutStore) Write(ctx context.Context, w lease.Write) (lease.Record, erro
 	return s.Store.Write(ctx, w)
 }
 
-// TestHostileClientsDelayNoHeartbeat: ten thousand connections of a client that never reads, or sends without end.
+// TestHostileClientsDelayNoHeartbeat: thousands of connections of a client that never reads, or sends without end.
 // Every heartbeat is on time meanwhile, and the other worker stays confirmed.
 func TestHostileClientsDelayNoHeartbeat(t *testing.T) {
 	store := &beats{Store: new(memstore.Store)}
@@ -474,7 +477,7 @@ func TestHostileClientsDelayNoHeartbeat(t *testing.T) {
 	for range 4 {
 		clients.Go(func() {
 			var open []net.Conn
-			for n := range 2500 {
+			for n := range fixture.Size(500, 2500) {
 				conn, err := net.Dial("tcp", gate.Addr().String())
 				if err != nil {
 					continue

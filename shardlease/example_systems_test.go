@@ -55,7 +55,7 @@ func Example_zookeeper() {
 	alive, leave := context.WithCancel(ctx)
 	store, running := new(memstore.Store), new(sync.WaitGroup)
 	member, err1 := shardlease.NewSession(store, shardlease.SessionConfig{Group: "members", Drain: -1})
-	watcher, err2 := shardlease.NewSession(store, shardlease.SessionConfig{Group: "members", TTL: time.Second})
+	watcher, err2 := shardlease.NewSession(store, shardlease.SessionConfig{Group: "members", TTL: time.Second, Drain: -1})
 	if err := errors.Join(err1, err2); err != nil {
 		log.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func Example_consul() {
 	ctx, stop := context.WithCancel(context.Background())
 	passing, critical := context.WithCancel(ctx) // a health check of web-1 calls critical
 	store, running := new(memstore.Store), new(sync.WaitGroup)
-	web1, err1 := shardlease.NewSession(store, shardlease.SessionConfig{Group: "locks", Name: "web-1", Drain: -1, LockDelay: 15 * time.Second})
+	web1, err1 := shardlease.NewSession(store, shardlease.SessionConfig{Group: "locks", Name: "web-1", Drain: -1, LockDelay: time.Second / 2})
 	web2, err2 := shardlease.NewSession(store, shardlease.SessionConfig{Group: "locks", Name: "web-2", Drain: -1, TTL: time.Second})
 	if err := errors.Join(err1, err2); err != nil {
 		log.Fatal(err)

@@ -210,7 +210,7 @@ func testErrorsThatCannotBeRead(t *testing.T, place string) {
 		if round == 100 {
 			t.Fatalf("%s was called %d times, for %d errors", place, o.count.Load(), len(o.errors))
 		}
-		b := s.enter(fmt.Sprint("b", round), shardlease.Config{}, nil) // it comes and goes, so that shards move
+		b := s.enter(fmt.Sprint("b", round), shardlease.Config{}, serve) // it comes and goes, so that shards move
 		pass(5 * time.Second)
 		if place == "Planner" { // a plans only when b does not do it
 			b.die()

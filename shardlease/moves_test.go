@@ -292,12 +292,12 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 				if err := tn.Mark(strconv.Itoa(n)); err != nil {
 					return err
 				}
-				time.Sleep(7 * time.Millisecond)
+				time.Sleep(17 * time.Millisecond)
 			}
 			return nil
 		}
 		a := s.enter("a", config, busy)
-		time.Sleep(20 * time.Second)
+		time.Sleep(5 * time.Second)
 		b := s.enter("b", shardlease.Config{Handoff: mode}, busy)
 		// The owner holds its commits for a second after the offer. When b takes over
 		// later than that, a commit of a comes before a's next poll.

@@ -119,7 +119,7 @@ func TestLostAnswersCostNoSeat(t *testing.T) {
 			t.Run(fmt.Sprint(ttl, "/", lost), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					s := newStage(t, 6)
-					config := shardlease.Config{TTL: ttl, CommitTimeout: 1, Handoff: rebalance.Eager, MaxAttempts: 1, Commit: checkpoint.Policy{Every: 200 * time.Millisecond}}
+					config := shardlease.Config{TTL: ttl, CommitTimeout: 1, Handoff: rebalance.Eager, MaxAttempts: 1, Commit: checkpoint.Policy{Every: max(200*time.Millisecond, ttl/50)}}
 					if _, err := shardlease.New(s.store, s.source, config); err == nil {
 						t.Fatal("there is no shortest CommitTimeout")
 					}

@@ -151,7 +151,7 @@ func (r *rogue) prepare(context.Context, shardlease.Shard, checkpoint.Checkpoint
 // order is called by Mark, and by the loop before a write.
 func (r *rogue) order(a, b string) (int, error) {
 	caller := "Order by the loop"
-	if bytes.Contains(debug.Stack(), []byte("Tenure).mark(")) {
+	if strings.HasPrefix(r.hook, "Order") && bytes.Contains(debug.Stack(), []byte("Tenure).mark(")) {
 		caller = "Order by Mark"
 	}
 	if r.does(caller) {
@@ -221,7 +221,7 @@ func TestOnlyRecordsAreAnswers(t *testing.T) {
 }
 
 func testRogue(t *testing.T, hook, deed string) {
-	s := staged(t, 4, shardlease.Config{}, nil, "a")
+	s := staged(t, 4, shardlease.Config{}, plodding, "a")
 	var log lines
 	r := &rogue{Store: s.store, source: s.source, Handler: slog.NewTextHandler(&log, nil), hook: hook, deed: deed, until: time.Now().Add(20 * time.Second)}
 	d := diary{}

@@ -229,10 +229,22 @@ func (s *stage) recorded(worker string, handler shardlease.Handler) shardlease.H
 type spanKey struct{}
 
 // working marks ten records per second from its checkpoint on, until its ctx ends.
-func working(ctx context.Context, t *shardlease.Tenure) error { return workingFor(0)(ctx, t) }
+func working(ctx context.Context, t *shardlease.Tenure) error {
+	return marking(100*time.Millisecond, 0)(ctx, t)
+}
+
+// plodding marks one record per second: for tests that last for hours, in which every mark costs processor time.
+func plodding(ctx context.Context, t *shardlease.Tenure) error {
+	return marking(time.Second, 0)(ctx, t)
+}
 
 // workingFor is working with a handler that takes this time to wind down.
 func workingFor(winds time.Duration) shardlease.Handler {
+	return marking(100*time.Millisecond, winds)
+}
+
+// marking returns a handler that marks a record each time that every has passed, and takes some time to wind down.
+func marking(every, winds time.Duration) shardlease.Handler {
 	return func(ctx context.Context, t *shardlease.Tenure) error {
 		n, _ := strconv.Atoi(t.Checkpoint().Position)
 		sp := ctx.Value(spanKey{}).(*span)
@@ -243,7 +255,7 @@ func workingFor(winds time.Duration) shardlease.Handler {
 					return context.Cause(t.Context())
 				}
 				return nil
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(every):
 			}
 			n++
 			if t.Mark(strconv.Itoa(n)) == nil {
@@ -294,12 +306,12 @@ func (s *stage) running() map[string]int {
 // within waits until cond is true, and returns how long that took.
 func (s *stage) within(limit time.Duration, what string, cond func() bool) time.Duration {
 	s.Helper()
-	from := time.Now()
+	from, every := time.Now(), max(10*time.Millisecond, limit/10_000)
 	for !cond() {
 		if time.Since(from) > limit {
 			s.Fatalf("not within %v: %s; running: %v", limit, what, s.running())
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(every)
 	}
 	return time.Since(from)
 }

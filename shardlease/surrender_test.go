@@ -65,8 +65,8 @@ func TestRestingWorkerIsAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		config := shardlease.Config{Handoff: rebalance.Eager, PollEvery: time.Hour, AuditEvery: time.Hour}
-		a := s.enter("a", config, nil)
-		s.enter("b", config, nil)
+		a := s.enter("a", config, plodding)
+		s.enter("b", config, plodding)
 		s.shared(beat+1500*time.Millisecond, "a", "b")
 		a.refuse(allRows)
 		rested := 0
@@ -89,7 +89,7 @@ func TestRestingWorkerIsAlive(t *testing.T) {
 // writes that were answered in those five minutes kept the worker in its seat for good.
 func TestOneRowFailsThenAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, plodding, "a", "b")
 		a := s.actor("a")
 		time.Sleep(time.Minute)
 		mine := s.ownedBy("a")
@@ -113,7 +113,7 @@ func TestOneBadRowAmongQuietOnes(t *testing.T) {
 		const bad = "shard-07"
 		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
 			if tn.Shard().Name == bad {
-				return working(ctx, tn)
+				return plodding(ctx, tn)
 			}
 			return serve(ctx, tn)
 		}
@@ -197,7 +197,7 @@ func TestNoProbeInDoubt(t *testing.T) {
 // lease times.
 func TestRestHasABound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := staged(t, 4, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
+		s := staged(t, 4, shardlease.Config{Handoff: rebalance.Eager}, plodding, "a", "b")
 		a, b := s.actor("a"), s.actor("b")
 		a.refuse(allRows)
 		time.Sleep(40 * time.Minute) // the rests have become longer
@@ -239,7 +239,7 @@ func TestWaitingMoveBlocksNoOther(t *testing.T) {
 // worker keeps its seat and continues to process all four shards.
 func TestSomeRowsThatCannotBeWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, plodding, "a", "b")
 		a := s.actor("a")
 		time.Sleep(time.Minute)
 		bad := s.ownedBy("a")[:2]

@@ -84,7 +84,7 @@ func TestHangingCallStopsNoShard(t *testing.T) {
 					case what == "finish" && tn.Shard().Name == "shard-00":
 						return tn.Finish(tn.Context())
 					}
-					return working(ctx, tn)
+					return plodding(ctx, tn)
 				})
 				time.Sleep(ttl + 5*beat) // a listing that took long rests before it is repeated
 				if h.begun.Load() != 1 {
@@ -148,7 +148,7 @@ func TestStoreThatAlwaysHangs(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				s := newStage(t, 2)
 				link, h := hangOn(s, what, 1000)
-				a := s.enterOn(link, "a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+				a := s.enterOn(link, "a", shardlease.Config{Handoff: rebalance.Eager}, plodding)
 				time.Sleep(12 * time.Minute)
 				events := a.of(event.StoreFault)
 				times, over := lasted(events)

@@ -206,9 +206,13 @@ func TestInvalidWishes(t *testing.T) {
 			t.Errorf("%s: %v", name, tc.err)
 		}
 	}
+	record, err := s.Store.Get(t.Context(), lease.Wishes{Group: "orders"}.Key())
+	must(t, err)
+	full := record.(lease.Wishes)
 	for i := range lease.MaxWishes - 1 {
-		must(t, s.Cordon(t.Context(), fmt.Sprint("w", i), 0, "why"))
+		full.List = append(full.List, lease.Wish{Kind: lease.WishCordon, Subject: fmt.Sprint("w", i), By: "ann"})
 	}
+	fixture.Must[lease.Wishes](t, s.Store)(protocol.SetWishes(full, full.List, fixture.Stamp()))
 	if err := s.Cordon(t.Context(), "one more", 0, "why"); !errors.Is(err, checkpoint.ErrInvalid) {
 		t.Errorf("too many: %v", err)
 	}
@@ -329,7 +333,7 @@ func TestCommandsAreNoticedAtOnce(t *testing.T) {
 					names = append(names, string(rune('a'+i)))
 				}
 				config := shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative, AuditEvery: 24 * time.Hour}
-				s := staged(t, 20, config, nil, names...)
+				s := staged(t, 20, config, serve, names...)
 				time.Sleep(time.Minute)
 				shard := s.names()[0]
 				begun := func() int { return len(s.of(shard)) }

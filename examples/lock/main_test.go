@@ -54,7 +54,7 @@ func program() {
 	}
 }
 
-// A bench starts locks on one lease table.
+// A bench starts locks on one lease table. Tests that have one run beside each other, because they mostly wait.
 type bench struct {
 	*testing.T
 	leases []string
@@ -94,6 +94,7 @@ func sh(script string) []string { return []string{"sh", "-c", script} }
 // then the sink refuses the first program, which cannot know that it was replaced. The first lock wakes up and
 // stops its program.
 func TestPausedLockIsReplaced(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	var sink ledger.Ledger
 	url := process.NewNetwork(t, &sink, "").URL
@@ -126,6 +127,7 @@ func TestPausedLockIsReplaced(t *testing.T) {
 
 // TestHeld: a lock that does not get the lease prints who holds the lease, since when and for which task.
 func TestHeld(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	first := b.start("-task backup-7", sh("echo runs; read line")...)
 	first.Await("runs")
@@ -148,6 +150,7 @@ func TestHeld(t *testing.T) {
 
 // TestExitCodes: lock passes on the output and the exit code of a program, and releases the lease.
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
@@ -200,6 +203,7 @@ func TestSettings(t *testing.T) {
 
 // TestSignalsAreForwarded: the program decides what a signal means, and the lease is held until it ends.
 func TestSignalsAreForwarded(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p := b.start("", sh("trap 'echo stopping; read line; exit 3' TERM; trap 'echo reloading' USR1; echo runs; while :; do sleep 0.02; done")...)
 	p.Await("runs")
@@ -227,6 +231,7 @@ func TestLostLease(t *testing.T) {
 		"stubborn child":   "(trap '' TERM; while :; do sleep 0.02; done) & echo child $!; wait",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t)
 			p := b.start("-grace 100ms", sh(script)...)
 			child, err := strconv.Atoi(p.Await(`child (\d+)`)[1])
@@ -265,6 +270,7 @@ func (b *bench) release(why string) {
 
 // TestKilledLock: when lock is killed, Linux kills the program, and a lock that waits gets the lease.
 func TestKilledLock(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux kills the program")
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/shardlease/shardlease-go/examples/internal/ledger"
@@ -24,7 +25,10 @@ func TestMain(m *testing.M) { process.Main(m, map[string]func(){"workitems": mai
 // away, another worker continues it, and the tool refuses the call of the first worker when it arrives.
 func TestHangingWorkerIsReplaced(t *testing.T) {
 	for name, flags := range map[string][]string{"by any run": nil, "by a named run": {"-to", "run-2"}} {
-		t.Run(name, func(t *testing.T) { replaced(t, flags) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of the time both wait for a supervisor
+			replaced(t, flags)
+		})
 	}
 }
 
@@ -81,29 +85,34 @@ func replaced(t *testing.T, flags []string) {
 // run is the holder, which has just made no progress.
 func TestTakenItemIsReserved(t *testing.T) {
 	for to, want := range map[string]string{"": "", "run-1": "", "run-2": "run-2"} {
-		store := new(memstore.Store)
-		session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: group, Name: "run-1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		over := make(chan error, 1)
-		go func() { over <- session.Run(ctx) }()
-		if _, err := session.TryAcquire(ctx, "a", shardlease.AcquireOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		s := supervisor{Supervisor: shardlease.Supervisor{Store: store, Group: group, By: "supervisor"}, patience: time.Minute, to: to}
-		held, err := s.List(ctx)
-		if err != nil || len(held) != 1 {
-			t.Fatal(held, err)
-		}
-		if err := s.take(ctx, held[0], "a test"); err != nil {
-			t.Fatal(err)
-		}
-		if rows, err := s.List(ctx); err != nil || !rows[0].Owner.IsZero() || rows[0].Reserved.For != want {
-			t.Errorf("for %q: %v, %v", to, rows, err)
-		}
-		stop()
-		<-over
+		synctest.Test(t, func(t *testing.T) { reserved(t, to, want) })
 	}
+}
+
+// reserved takes an item away from run-1 for the run to, and checks for which run the item is reserved.
+func reserved(t *testing.T, to, want string) {
+	store := new(memstore.Store)
+	session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: group, Name: "run-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- session.Run(ctx) }()
+	if _, err := session.TryAcquire(ctx, "a", shardlease.AcquireOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s := supervisor{Supervisor: shardlease.Supervisor{Store: store, Group: group, By: "supervisor"}, patience: time.Minute, to: to}
+	held, err := s.List(ctx)
+	if err != nil || len(held) != 1 {
+		t.Fatal(held, err)
+	}
+	if err := s.take(ctx, held[0], "a test"); err != nil {
+		t.Fatal(err)
+	}
+	if rows, err := s.List(ctx); err != nil || !rows[0].Owner.IsZero() || rows[0].Reserved.For != want {
+		t.Errorf("for %q: %v, %v", to, rows, err)
+	}
+	stop()
+	<-over
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
 // TestCostOfLinks measures what 1,000 quiet links cost the process that watches. The peers run in
@@ -28,11 +30,11 @@ func TestCostOfLinks(t *testing.T) {
 	after := memory()
 	each := (after.heap - before.heap + after.stacks - before.stacks) / links
 	t.Logf("%d bytes per link: %d of heap, %d of stacks", each, (after.heap-before.heap)/links, (after.stacks-before.stacks)/links)
-	if each > most && !raceEnabled {
+	if each > most && !fixture.UnderRace { // the race detector needs memory of its own for each goroutine
 		t.Errorf("%d bytes per link, at most %d are allowed", each, most)
 	}
 
-	const rest = 2 * time.Second
+	rest := fixture.Size(time.Second, 2*time.Second)
 	began := cpu(t)
 	w.quiet(t, rest)
 	used := cpu(t) - began

@@ -40,6 +40,7 @@ func TestDeathIsSeen(t *testing.T) {
 // TestRefusedByOnesOwnMachine: the watcher's machine, or a proxy on it, refuses all connections. Nothing is proven
 // until the watcher reaches its own server again.
 func TestRefusedByOnesOwnMachine(t *testing.T) {
+	t.Parallel()
 	var refuses atomic.Bool
 	var last atomic.Pointer[net.Conn]
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -138,6 +139,7 @@ func untilClosed(conn net.Conn) { io.Copy(io.Discard, conn) }
 // TestWhatProvesNothing: whatever a peer, a dialer or a connection does, it is Silent, and costs one
 // goroutine.
 func TestWhatProvesNothing(t *testing.T) {
+	t.Parallel()
 	says := func(text string) func(net.Conn) {
 		return func(conn net.Conn) {
 			io.WriteString(conn, text)
@@ -315,6 +317,7 @@ func TestEnd(t *testing.T) {
 			"close": func(w *watcher) { w.Close(); w.Watch("a-3", "x"); w.Close() },
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel()
 				w := watch(t, tc.dial)
 				w.Watch("a-1", tc.address)
 				if tc.first != 0 {
@@ -532,6 +535,7 @@ func TestPauses(t *testing.T) {
 // TestNeverInALoop: servers that have more watchers than they keep connections, or that close every
 // connection after the answer, are not dialled in a loop.
 func TestNeverInALoop(t *testing.T) {
+	t.Parallel()
 	var dials atomic.Int32
 	address := speak(t, func(conn net.Conn) {
 		dials.Add(1)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -23,21 +24,24 @@ var (
 
 // TestNamedTestsExist: every test that the documentation names exists.
 func TestNamedTestsExist(t *testing.T) {
-	code, named := read(t, ".go"), 0
+	code, named := read(t, ".go"), map[string]bool{}
 	for file, text := range documents(t) {
 		names := testName.FindAllString(text, -1)
 		for _, sub := range subtest.FindAllStringSubmatch(text, -1) {
 			names = append(names, sub[1])
 		}
 		for _, name := range names {
-			named++
+			if named[name] {
+				continue
+			}
+			named[name] = true
 			if !strings.Contains(code, "func "+name+"(") && !strings.Contains(code, `{"`+name+`", `) {
 				t.Errorf("%s names %s, but there is no such test", file, name)
 			}
 		}
 	}
-	if named < 20 {
-		t.Errorf("found only %d names of tests: the test may have stopped finding them", named)
+	if len(named) < 20 {
+		t.Errorf("found only %d names of tests: the test may have stopped finding them", len(named))
 	}
 }
 
@@ -220,9 +224,23 @@ func read(t *testing.T, suffix string) string {
 	return all.String()
 }
 
+// walk visits all documents and all Go files of the repository.
 func walk(t *testing.T, visit func(path, text string)) {
 	t.Helper()
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	all, err := tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		visit(f.path, f.text)
+	}
+}
+
+type file struct{ path, text string }
+
+// tree reads the files that walk visits, once for all tests.
+var tree = sync.OnceValues(func() (all []file, err error) {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -233,10 +251,8 @@ func walk(t *testing.T, visit func(path, text string)) {
 		}
 		text, err := os.ReadFile(path)
 		relative, _ := filepath.Rel(root, path)
-		visit(relative, string(text))
+		all = append(all, file{relative, string(text)})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+	return all, err
+})

@@ -17,18 +17,20 @@ import (
 // phrases are phrases that read as translated and that a program can find, each with a
 // better way to say it.
 var phrases = []struct {
+	word   string // a part of every such phrase, in lower case, which is quicker to find
 	find   *regexp.Regexp
 	better string
 }{
-	{regexp.MustCompile(`(?i)\bwhoever\b`), `name the subject: "the worker that …"`},
-	{regexp.MustCompile(`(?i)\bfor ever\b`), "forever"},
-	{regexp.MustCompile(`(?i)\bin the mean\b`), "on average"},
-	{regexp.MustCompile(`(?i)\bas a rule\b`), "usually"},
-	{regexp.MustCompile(`(?i)\banew\b`), "again, or new"},
-	{regexp.MustCompile(`(?i)\bbut for\b`), "except, or unless"},
-	{regexp.MustCompile(`(?i)\bsome few\b`), "a few"},
-	{regexp.MustCompile(`(?:^|[.;:] )(?:Who|What) (?:[^.;:?]|[.;:?]\S)*[.;](?: |$)`), `name the subject: "A worker that leaves …"`},
-	{regexp.MustCompile(`\b(?:to|from|by|than|with) who \w+`), `name the object: "to the worker that …"`},
+	{"whoever", regexp.MustCompile(`(?i)\bwhoever\b`), `name the subject: "the worker that …"`},
+	{"for ever", regexp.MustCompile(`(?i)\bfor ever\b`), "forever"},
+	{"in the mean", regexp.MustCompile(`(?i)\bin the mean\b`), "on average"},
+	{"as a rule", regexp.MustCompile(`(?i)\bas a rule\b`), "usually"},
+	{"anew", regexp.MustCompile(`(?i)\banew\b`), "again, or new"},
+	{"but for", regexp.MustCompile(`(?i)\bbut for\b`), "except, or unless"},
+	{"some few", regexp.MustCompile(`(?i)\bsome few\b`), "a few"},
+	{"who ", regexp.MustCompile(`(?:^|[.;:] )Who (?:[^.;:?]|[.;:?]\S)*[.;](?: |$)`), `name the subject: "A worker that leaves …"`},
+	{"what ", regexp.MustCompile(`(?:^|[.;:] )What (?:[^.;:?]|[.;:?]\S)*[.;](?: |$)`), `name the subject: "A worker that leaves …"`},
+	{" who ", regexp.MustCompile(`\b(?:to|from|by|than|with) who \w+`), `name the object: "to the worker that …"`},
 }
 
 // ellipsis is the advice for a sentence that runs over several fields.
@@ -96,7 +98,11 @@ type block struct {
 func inBlocks(path string, blocks []block) []finding {
 	var found []finding
 	for _, b := range blocks {
+		lower := strings.ToLower(b.text)
 		for _, p := range phrases {
+			if !strings.Contains(lower, p.word) {
+				continue
+			}
 			for rest := b.text; ; {
 				at := p.find.FindStringIndex(rest)
 				if at == nil {

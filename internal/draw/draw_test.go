@@ -58,8 +58,9 @@ func TestPackagesAreAsDrawn(t *testing.T) {
 	for _, n := range nodes {
 		drawn[n.name] = n
 	}
+	all := imported(t)
 	for _, n := range nodes {
-		imports := imported(t, n.name)
+		imports := all[n.name]
 		reached := reach(drawn, n)
 		for _, name := range n.imports {
 			if drawn[name].y <= n.y {
@@ -87,18 +88,27 @@ func reach(drawn map[string]node, n node) map[string]bool {
 	return reached
 }
 
-// imported returns the packages of this module that a package imports, without its tests.
-func imported(t *testing.T, name string) map[string]bool {
+// imported returns which packages of this module each package imports, without its tests.
+func imported(t *testing.T) map[string]map[string]bool {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-f", `{{join .Imports " "}}`, "./"+name)
+	args := []string{"list", "-f", `{{.ImportPath}} {{join .Imports " "}}`}
+	for _, n := range nodes {
+		args = append(args, "./"+n.name)
+	}
+	cmd := exec.Command("go", args...)
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go list %s: %v", name, err)
+		t.Fatalf("go list: %v", err)
 	}
-	imports := map[string]bool{}
-	for path := range strings.FieldsSeq(string(out)) {
-		imports[strings.TrimPrefix(path, "github.com/shardlease/shardlease-go/")] = true
+	all := map[string]map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		paths := strings.Fields(strings.ReplaceAll(line, "github.com/shardlease/shardlease-go/", ""))
+		imports := map[string]bool{}
+		for _, path := range paths[1:] {
+			imports[path] = true
+		}
+		all[paths[0]] = imports
 	}
-	return imports
+	return all
 }

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"go.uber.org/goleak"
 )
@@ -114,7 +115,7 @@ func same(t *testing.T, out, line string, times int) {
 
 // Interrupted, it stops, whichever step it is at.
 func TestInterrupted(t *testing.T) {
-	for after := 250 * time.Millisecond; after < 12*time.Second; after += 500 * time.Millisecond {
+	for after := 250 * time.Millisecond; after < 12*time.Second; after += fixture.Size(1500*time.Millisecond, 500*time.Millisecond) {
 		_, took, err := play(t, after, rebalance.Eager, 12, 3)
 		if took < after && after > 10*time.Second && err == nil {
 			continue // the story was over

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -14,8 +15,8 @@ import (
 func (of *table) first(code inspect.Code, lasts time.Duration) time.Duration {
 	of.t.Helper()
 	var o inspect.Observer
-	began := of.now
-	for ; of.now.Sub(began) < lasts; of.pass(250 * time.Millisecond) {
+	began, step := of.now, fixture.Size(time.Second, 250*time.Millisecond)
+	for ; of.now.Sub(began) < lasts; of.pass(step) {
 		s := of.look()
 		if o.See(s); len(warned(s, code)) > 0 && of.now != began {
 			return of.now.Sub(began)

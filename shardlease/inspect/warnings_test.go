@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -248,9 +249,9 @@ func (st *story) has(t *testing.T, s *inspect.Snapshot) bool {
 }
 
 // TestWarningsByOwnClock: each warning begins when its documented time has passed on the reader's own clock, not
-// before, and ends with its cause. A look every 250 ms shows that.
+// before, and ends with its cause. A look every second, or every 250 ms, shows that.
 func TestWarningsByOwnClock(t *testing.T) {
-	const step = 250 * time.Millisecond
+	step := fixture.Size(time.Second, 250*time.Millisecond)
 	for _, st := range stories() {
 		t.Run(string(st.code)+"/"+st.name, func(t *testing.T) {
 			of, o := settled(t), inspect.Observer{}

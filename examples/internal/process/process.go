@@ -22,6 +22,9 @@ import (
 // variable is set in the processes that Start starts. Its value is the name of their main function.
 const variable = "SHARDLEASE_EXAMPLE_PROCESS"
 
+// endpoint is the variable that names a DynamoDB Local.
+const endpoint = "DYNAMODB_ENDPOINT"
+
 // patience is how long Await waits. It is long because a loaded machine is slow; a test that passes
 // waits only for as long as it has to.
 const patience = time.Minute
@@ -34,6 +37,13 @@ func Main(m *testing.M, mains map[string]func()) {
 		main()
 		os.Exit(0)
 	}
+	if endpoint := os.Getenv(endpoint); endpoint != "" { // here, because a parallel test cannot set a variable
+		for name, value := range map[string]string{
+			"AWS_ENDPOINT_URL_DYNAMODB": endpoint, "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local",
+		} {
+			os.Setenv(name, value)
+		}
+	}
 	os.Exit(m.Run())
 }
 
@@ -41,15 +51,9 @@ func Main(m *testing.M, mains map[string]func()) {
 // that DynamoDB Local, and the path is empty. Otherwise it is a file, and Table also returns its path.
 func Table(t *testing.T) (flags []string, file string) {
 	t.Helper()
-	endpoint := os.Getenv("DYNAMODB_ENDPOINT")
-	if endpoint == "" {
+	if os.Getenv(endpoint) == "" {
 		file = filepath.Join(t.TempDir(), "leases")
 		return []string{"-file", file}, file
-	}
-	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL_DYNAMODB": endpoint, "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local",
-	} {
-		t.Setenv(name, value)
 	}
 	return []string{"-table", "leases-" + rand.Text()}, ""
 }

@@ -1,5 +1,0 @@
-//go:build !race
-
-package deathwatch
-
-const raceEnabled = false
