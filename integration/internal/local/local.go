@@ -23,8 +23,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// shared is the server of this room.
-var shared = server{begin: container}
+// shared is the server of this room. A room is a folder beside the folder internal, and its tests run there.
+var shared = server{file: "../internal/local/local.go", begin: container}
 
 // Main runs the tests of a room, ends the server if no other room uses it, and reports goroutines that are left.
 func Main(m *testing.M) {

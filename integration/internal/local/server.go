@@ -34,6 +34,7 @@ var errNoEngine = errors.New("no Docker engine")
 // room starts the container, and the last room to leave ends it. A room that was killed leaves the container behind.
 // The next room finds it by its name, uses it and ends it.
 type server struct {
+	file  string                                 // the rooms share its lock
 	begin func(context.Context) (running, error) // begins or finds the container
 
 	once     sync.Once
@@ -65,9 +66,9 @@ func (s *server) start() {
 }
 
 // enter waits for the other rooms: a room that needs the machine for itself waits until none is at work, and others
-// wait for such a room. The lock is on this file, as rooms see it.
+// wait for such a room.
 func (s *server) enter() (err error) {
-	if s.lock, err = newLock("../internal/local/server.go"); err != nil {
+	if s.lock, err = newLock(s.file); err != nil {
 		return err
 	}
 	if s.alone {
