@@ -11,10 +11,14 @@
 //   - report: counted requests and units, and the measurements in docs/measurements.md;
 //   - guides: code that the guides offer to copy, and examples that need a server.
 //
-// One room at a time uses a server, even if go test runs packages side by side.
-//
 // The tests use the server at DYNAMODB_ENDPOINT if it is set, or else a container of the
-// official image if Docker is available; otherwise they skip with one sentence.
-// SHARDLEASE_REQUIRE_DYNAMODB=1 turns the skip into a failure.
+// official image, which all rooms of a working copy share. The last room to leave ends it.
+// Without a Docker engine the tests skip with one sentence; SHARDLEASE_REQUIRE_DYNAMODB=1
+// turns the skip into a failure. A container that does not start is a failure.
 // If no registry can be reached, provide-image builds the image.
+//
+// Bounds in real time hold with SHARDLEASE_LONG=1. A room that has such bounds then waits
+// until no other room is at work, and the others wait for it.
+//
+// start-dynalite runs the store's contract on another server.
 package integration

@@ -25,7 +25,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-var historyOps = flag.Int("history.ops", 2000, "the minimum number of operations that TestHistoriesAreLinearizable records and checks")
+var historyOps = flag.Int("history.ops", fixture.Size(800, 2000), "the minimum number of operations that TestHistoriesAreLinearizable records and checks")
 
 const (
 	historyClients = 8

@@ -182,7 +182,7 @@ func (f *fleet) end() {
 		p.leave()
 		p.signal(syscall.SIGCONT) // a failed test may have left the process stopped
 	}
-	limit := time.After(5*time.Second + 5*leaseTime())
+	limit := time.After(patience + 5*leaseTime())
 	for _, p := range f.started {
 		select {
 		case <-p.done:
@@ -201,12 +201,14 @@ func (f *fleet) end() {
 	f.watching.Wait()
 }
 
-// whole waits until every shard is processed.
+// whole waits until every shard is processed: it has an effect since now, except that of a dead worker that was still on
+// its way.
 func (f *fleet) whole() {
 	f.Helper()
-	limit := time.Now().Add(10*time.Second + 10*leaseTime())
+	since := time.Now().Add(f.pause)
+	limit := since.Add(patience + 10*leaseTime())
 	for tick := time.Tick(20 * time.Millisecond); ; <-tick {
-		silent := f.judge.quietSince(f.shards, time.Now().Add(-f.pause*8))
+		silent := f.judge.quietSince(f.shards, since)
 		if len(silent) == 0 || f.Failed() {
 			return
 		}

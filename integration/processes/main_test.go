@@ -8,4 +8,4 @@ import (
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 )
 
-func TestMain(m *testing.M) { local.Main(m) }
+func TestMain(m *testing.M) { local.MainInRealTime(m) }

@@ -16,6 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -64,8 +65,9 @@ func (b *bill) sum() float64 {
 // TestWhatLookingCosts: to watch 1,000 shards on 20 workers at rest costs at most $5 a month at the
 // default pace, by what DynamoDB Local bills. The cost that a snapshot estimates is as high.
 func TestWhatLookingCosts(t *testing.T) {
-	table := local.Table(t)
-	populate(t, local.Open(t, local.Client(t, nil), table, dynamostore.Options{Group: "orders", Timeout: time.Minute}), 1000, 20)
+	beside(t)
+	table, shards := local.Table(t), fixture.Size(200, 1000) // fewer shards cost less; the estimate has to be as exact
+	populate(t, local.Open(t, local.Client(t, nil), table, dynamostore.Options{Group: "orders", Timeout: time.Minute}), shards, 20)
 
 	var b *bill
 	client := local.Client(t, func(next http.RoundTripper) http.RoundTripper {
@@ -86,7 +88,7 @@ func TestWhatLookingCosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(s.Shards) != 1000 || len(s.Workers) != 20 {
+		if len(s.Shards) != shards || len(s.Workers) != 20 {
 			t.Fatalf("%d shards and %d workers", len(s.Shards), len(s.Workers))
 		}
 		looks++
@@ -103,12 +105,12 @@ func TestWhatLookingCosts(t *testing.T) {
 	const readPrice, month = 0.125 / 1e6, 730 * 3600
 	billed := b.sum() - from
 	perSecond := billed / (periods * 30)
-	t.Logf("1,000 shards, 20 workers: %d looks, %.1f read units in a period of 30 s, %.2f units/s, $%.2f a month; estimated %.1f units",
-		looks, billed/periods, perSecond, perSecond*month*readPrice, estimate/periods)
+	t.Logf("%d shards, 20 workers: %d looks, %.1f read units in a period of 30 s, %.2f units/s, $%.2f a month; estimated %.1f units",
+		shards, looks, billed/periods, perSecond, perSecond*month*readPrice, estimate/periods)
 	if cost := perSecond * month * readPrice; cost > 5 {
 		t.Errorf("watching costs $%.2f a month", cost)
 	}
-	if looks < 14*periods || estimate < 0.95*billed || estimate > 1.05*billed {
+	if looks < 14*periods && fixture.Long() || looks < periods || estimate < 0.95*billed || estimate > 1.05*billed {
 		t.Errorf("%d looks: estimated %.1f units, billed %.1f", looks, estimate, billed)
 	}
 }

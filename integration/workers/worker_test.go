@@ -29,9 +29,19 @@ import (
 const (
 	ttl  = time.Second
 	beat = ttl / 3
-	// slack is added to bounds, because the machine may be busy.
+	// slack is added to bounds of a machine that these tests have for themselves.
 	slack = 700 * time.Millisecond
+	// patience is the only bound on any other machine.
+	patience = time.Minute
 )
+
+// beside lets a test run beside others, unless it holds bounds in real time. Most of them wait.
+func beside(t *testing.T) {
+	local.Endpoint(t)
+	if !fixture.Long() {
+		t.Parallel()
+	}
+}
 
 // A fleet is a set of workers on one table.
 type fleet struct {
@@ -40,6 +50,7 @@ type fleet struct {
 	shards []string
 	mode   rebalance.Mode
 	ttl    time.Duration
+	uneasy atomic.Bool // a worker was suspected, or has lost a shard: the machine may have been too slow
 
 	mu    sync.Mutex
 	spans []*watch
@@ -77,10 +88,10 @@ func (f *fleet) enter(name string) *process {
 	h.net = network.NewFaulty(func(action string, body []byte) network.Fault {
 		return network.Fault{DropRequest: h.cut.Load(), Hold: h.keep.Load() && action == "UpdateItem" && strings.Contains(string(body), `"`+attr.Position+`"`)}
 	})
-	store := local.Open(f.T, local.Client(f.T, func(next http.RoundTripper) http.RoundTripper { return h.net.Over(next) }), f.table)
+	store := local.Open(f.T, local.Client(f.T, func(next http.RoundTripper) http.RoundTripper { return h.net.Over(next) }), f.table, inTime)
 	w, err := shardlease.New(store, shardlease.Static(f.shards...), shardlease.Config{
 		Group: "orders", Name: name, Handoff: f.mode, TTL: f.ttl, Drain: 2 * time.Second,
-		Order: checkpoint.Decimal, Commit: checkpoint.Policy{Every: 200 * time.Millisecond},
+		Order: checkpoint.Decimal, Commit: checkpoint.Policy{Every: 200 * time.Millisecond}, Observe: f.observe,
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -97,6 +108,13 @@ func (f *fleet) enter(name string) *process {
 		}
 	})
 	return h
+}
+
+func (f *fleet) observe(e event.Event) {
+	switch e.Kind {
+	case event.Lost, event.StoreFault, event.PeerSuspect, event.PeerEvicted:
+		f.uneasy.Store(true)
+	}
 }
 
 // watched is a handler that marks a hundred records a second, and records when it ran.
@@ -148,9 +166,12 @@ func (f *fleet) calls() int {
 
 func (f *fleet) within(limit time.Duration, what string, cond func(map[string]int) bool) time.Duration {
 	f.Helper()
+	if limit += slack; !fixture.Long() {
+		limit = patience
+	}
 	from := time.Now()
 	for tick := time.Tick(5 * time.Millisecond); !cond(f.count()); <-tick {
-		if time.Since(from) > limit+slack {
+		if time.Since(from) > limit {
 			f.Fatalf("not within %v: %s; running handlers: %v", limit, what, f.count())
 		}
 	}
@@ -176,10 +197,11 @@ func (f *fleet) worst(since time.Time) (gap, overlap time.Duration) {
 	return gap, overlap
 }
 
+// TestWorkerLife: workers start, join, are cut off and leave. A planned move has no gap in cooperative mode and no
+// overlap in eager mode, if no heartbeat is late meanwhile.
 func TestWorkerLife(t *testing.T) {
-	local.Endpoint(t)
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
-		t.Run(mode.String(), func(t *testing.T) { testWorkerLife(t, mode) })
+		t.Run(mode.String(), func(t *testing.T) { beside(t); testWorkerLife(t, mode) })
 	}
 }
 
@@ -193,14 +215,15 @@ func testWorkerLife(t *testing.T, mode rebalance.Mode) {
 	third := f.enter("c")
 	join := f.within(beat+1500*time.Millisecond, "c has its part", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b", "c") })
 	gap, overlap := f.worst(joined)
-	if mode == rebalance.Eager && overlap > 0 || mode == rebalance.Cooperative && gap > 0 {
+	calm := fixture.Long() || !f.uneasy.Load()
+	if calm && (mode == rebalance.Eager && overlap > 0 || mode == rebalance.Cooperative && gap > 0) {
 		t.Errorf("planned moves had a gap of %v and an overlap of %v", gap, overlap)
 	}
 	fixture.Sleep(t, ttl)
 
 	a.cut.Store(true)
 	crash := f.within(ttl+beat+500*time.Millisecond, "b and c hold everything", func(n map[string]int) bool { return n["b"]+n["c"] == 12 })
-	if _, twice := f.worst(joined); mode == rebalance.Eager && twice > 0 {
+	if _, twice := f.worst(joined); fixture.Long() && mode == rebalance.Eager && twice > 0 {
 		t.Errorf("shards of a worker without a store were processed elsewhere %v before it ended its tenures", twice)
 	}
 	a.cut.Store(false)
@@ -219,13 +242,13 @@ func testWorkerLife(t *testing.T, mode rebalance.Mode) {
 // TestOutageOnDynamoDB: an outage of the store for half a lease time ends no tenure. An outage of
 // two lease times ends all tenures in time, and they begin again afterwards.
 func TestOutageOnDynamoDB(t *testing.T) {
-	local.Endpoint(t)
+	beside(t)
 	f := newFleet(t, rebalance.Cooperative, 8)
-	f.ttl *= 3 // a beat is sent at most T/3 before the outage, and T/15 is left after it for the next
+	f.ttl *= fixture.Size[time.Duration](2, 3) // a beat is sent at most T/3 before the outage, and T/15 is left after it for the next
 	processes := []*process{f.enter("a"), f.enter("b")}
 	f.within(f.ttl/3+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
 	fixture.Sleep(t, f.ttl)
-	calls := f.calls()
+	calls, calm := f.calls(), fixture.Long() || !f.uneasy.Load()
 	outage := func(d time.Duration) {
 		for _, h := range processes {
 			h.cut.Store(true)
@@ -241,7 +264,11 @@ func TestOutageOnDynamoDB(t *testing.T) {
 	heal()
 	fixture.Sleep(t, 2*f.ttl)
 	if n := f.calls(); n != calls {
-		t.Fatalf("half a lease time without a store: %d tenures began", n-calls)
+		if fixture.Long() {
+			t.Fatalf("half a lease time without a store: %d tenures began", n-calls)
+		}
+		t.Logf("half a lease time without a store: %d tenures began; heartbeats may have been late", n-calls)
+		calm = false
 	}
 	outage(2 * f.ttl)
 	if n := f.count(); len(n) != 0 {
@@ -252,7 +279,7 @@ func TestOutageOnDynamoDB(t *testing.T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, w := range f.spans[:calls] {
-		if !w.to.IsZero() && !errors.Is(w.cause, event.CauseUnreachable) && !errors.Is(w.cause, event.CauseHandedOff) {
+		if calm && !w.to.IsZero() && !errors.Is(w.cause, event.CauseUnreachable) && !errors.Is(w.cause, event.CauseHandedOff) {
 			t.Errorf("%s of %s ended with %v", w.shard, w.worker, w.cause)
 		}
 	}
@@ -261,13 +288,13 @@ func TestOutageOnDynamoDB(t *testing.T) {
 // TestLateCommitIsRefusedByDynamoDB: commits of a worker are held back in the network and arrive
 // after the worker was replaced; the table refuses them.
 func TestLateCommitIsRefusedByDynamoDB(t *testing.T) {
-	local.Endpoint(t)
+	beside(t)
 	f := newFleet(t, rebalance.Eager, 4)
 	a := f.enter("a")
 	f.within(beat+1500*time.Millisecond, "a has all", func(n map[string]int) bool { return n["a"] == 4 })
 	fixture.Sleep(t, ttl/2)
 	a.keep.Store(true)
-	fixture.Sleep(t, ttl/2)
+	f.within(ttl/2, "a commit is held back", func(map[string]int) bool { return a.net.Pending() > 0 })
 	a.cut.Store(true)
 	f.enter("b")
 	f.within(ttl+2*beat+2*time.Second, "b has all", func(n map[string]int) bool { return n["b"] == 4 })
@@ -286,9 +313,6 @@ func TestLateCommitIsRefusedByDynamoDB(t *testing.T) {
 	after, err := s.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
-	}
-	if late == 0 {
-		t.Fatal("no commit was held back")
 	}
 	for i, row := range after {
 		if row.Owner != before[i].Owner || row.Checkpoint.Generation != 0 && row.Checkpoint.Generation < before[i].Checkpoint.Generation {

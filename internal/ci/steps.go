@@ -197,6 +197,10 @@ func nightly(modules []string) []step {
 			processes, "-run", "TestProcessesSoak", "-process.soak", "60m", "-process.ttl", "5s", "-timeout", "75m", "-v"),
 		consumer("kinesis"), consumer("dynamodbstreams"),
 		fuzz("2m", modules),
+		{"the store's contract on dynalite, which shares no code with DynamoDB Local; without TestFence: it has no transactions", func(out io.Writer) error {
+			return suite(out, command{long: true, show: results, last: 12, args: []string{
+				integration + "/start-dynalite", "go", "test", onDynamoDB, "-run", "TestStore$|TestSameAsInMemory|TestStorm$", "-v"}})
+		}},
 	}
 }
 

@@ -1,15 +1,16 @@
 // Package local provides tests with a DynamoDB Local: the one at DYNAMODB_ENDPOINT, or one in a
-// container that it starts. Without either the test skips, or fails if
+// container that all rooms share. Without a Docker engine the test skips, or fails if
 // SHARDLEASE_REQUIRE_DYNAMODB is 1.
 package local
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"net/http"
 	"os"
-	"sync"
+	"os/signal"
 	"testing"
 	"time"
 
@@ -18,18 +19,27 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/dynamostore"
-	"github.com/testcontainers/testcontainers-go"
-	"github.com/testcontainers/testcontainers-go/wait"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"go.uber.org/goleak"
 )
 
-// Image is pinned. provide-image builds the same image if it cannot be pulled.
-const Image = "amazon/dynamodb-local:3.3.1"
+// shared is the server of this room. A room is a folder beside the folder internal, and its tests run there.
+var shared = server{file: "../internal/local/local.go", begin: container}
 
-// Main runs the tests of a room, stops the server, and reports goroutines that are left.
+// Main runs the tests of a room, ends the server if no other room uses it, and reports goroutines that are left.
 func Main(m *testing.M) {
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
+	go func() {
+		if _, ok := <-interrupted; ok {
+			shared.stop()
+			os.Exit(1)
+		}
+	}()
 	code := m.Run()
-	server.stop()
+	signal.Stop(interrupted)
+	close(interrupted)
+	shared.stop()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -39,63 +49,18 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is the DynamoDB Local that all tests of a room share; each test has a table of its own.
-// Rooms use their servers one after the other: go test runs packages side by side, and tests in
-// real time need the whole machine.
-var server container
-
-type container struct {
-	once     sync.Once
-	endpoint string
-	why      error // why there is no server
-	running  testcontainers.Container
-	end      func() // ends the turn of this room
+// MainInRealTime is Main for a room with bounds in real time. If it holds them, because its tests are long
+// (fixture.Long), no other room runs beside it.
+func MainInRealTime(m *testing.M) {
+	shared.alone = fixture.Long()
+	Main(m)
 }
 
-func (c *container) start() {
-	if c.end, c.why = takeTurn(); c.why != nil {
-		return
-	}
-	if c.endpoint = os.Getenv("DYNAMODB_ENDPOINT"); c.endpoint != "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	c.running, c.why = testcontainers.Run(ctx, Image,
-		testcontainers.WithExposedPorts("8000/tcp"),
-		testcontainers.WithWaitStrategy(wait.ForHTTP("/").WithPort("8000/tcp").WithStatusCodeMatcher(answers)))
-	if c.why == nil {
-		c.endpoint, c.why = c.running.PortEndpoint(ctx, "8000/tcp", "http")
-	}
-}
-
-// answers accepts any status, because DynamoDB Local answers a bare GET with 400.
-func answers(int) bool { return true }
-
-func (c *container) stop() {
-	if c.running != nil {
-		if err := c.running.Terminate(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "the container stays behind:", err)
-		}
-	}
-	if c.end != nil {
-		c.end()
-	}
-}
-
-// Endpoint returns the address of the server, or skips the test.
-func Endpoint(t *testing.T) string {
+// Endpoint returns the address of the server. It skips the test if there is neither DYNAMODB_ENDPOINT nor a Docker
+// engine, and fails it if the engine cannot start the server.
+func Endpoint(t testing.TB) string {
 	t.Helper()
-	server.once.Do(server.start)
-	if server.why != nil {
-		const skip = "no DynamoDB Local: %v (set DYNAMODB_ENDPOINT, or start a Docker engine that has or can pull " + Image +
-			" and the image testcontainers/ryuk; TESTCONTAINERS_RYUK_DISABLED=true does without the second)"
-		if os.Getenv("SHARDLEASE_REQUIRE_DYNAMODB") == "1" {
-			t.Fatalf(skip, server.why)
-		}
-		t.Skipf(skip, server.why)
-	}
-	return server.endpoint
+	return shared.need(t)
 }
 
 // Client returns a client whose requests go through a transport; nil adds none.
@@ -120,11 +85,12 @@ func NewClient(endpoint string, transport http.RoundTripper) *dynamodb.Client {
 	})
 }
 
-// Table creates a lease table for one test.
+// Table creates a lease table for one test, and deletes it afterwards: the server has all tables in its memory.
 func Table(t *testing.T) string {
 	t.Helper()
-	table := "leases-" + rand.Text()
-	err := dynamostore.CreateTable(t.Context(), Client(t, nil), table, dynamostore.TableOptions{NoDeletionProtection: true, NoPointInTimeRecovery: true})
+	table, client := "leases-"+rand.Text(), Client(t, nil)
+	deleteAfter(t, client, table)
+	err := dynamostore.CreateTable(t.Context(), client, table, dynamostore.TableOptions{NoDeletionProtection: true, NoPointInTimeRecovery: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,16 +110,28 @@ func OtherTable(t *testing.T, keys ...string) string {
 		}
 		input.KeySchema = append(input.KeySchema, types.KeySchemaElement{AttributeName: &key, KeyType: role})
 	}
-	if _, err := Client(t, nil).CreateTable(t.Context(), input); err != nil {
+	client := Client(t, nil)
+	deleteAfter(t, client, table)
+	if _, err := client.CreateTable(t.Context(), input); err != nil {
 		t.Fatal(err)
 	}
 	return table
 }
 
-// Open opens a lease table; without options, with the defaults.
+// deleteAfter deletes a table at the end of the test, if it exists then.
+func deleteAfter(t *testing.T, client *dynamodb.Client, table string) {
+	t.Cleanup(func() {
+		_, _ = client.DeleteTable(context.WithoutCancel(t.Context()), &dynamodb.DeleteTableInput{TableName: &table})
+	})
+}
+
+// Open opens a lease table; without options, with the defaults. A call may take longer than by default, because the
+// machine may be busy, and a write that is repeated after a late reply is refused.
 func Open(t *testing.T, client *dynamodb.Client, table string, options ...dynamostore.Options) *dynamostore.Store {
 	t.Helper()
-	s, err := dynamostore.Open(t.Context(), client, table, append(options, dynamostore.Options{})[0])
+	o := append(options, dynamostore.Options{})[0]
+	o.Timeout = cmp.Or(o.Timeout, time.Minute)
+	s, err := dynamostore.Open(t.Context(), client, table, o)
 	if err != nil {
 		t.Fatal(err)
 	}

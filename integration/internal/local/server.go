@@ -1,0 +1,148 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/testcontainers/testcontainers-go"
+	"github.com/testcontainers/testcontainers-go/wait"
+)
+
+// Image is pinned. provide-image builds the same image if it cannot be pulled.
+const Image = "amazon/dynamodb-local:3.3.1"
+
+// patience is how long a container may need to start. That includes the pull of the image, and a busy machine.
+// It is shorter than the 10 minutes that go test waits for a package.
+const patience = 8 * time.Minute
+
+// quickStart omits the optimizing compiler. It would occupy a core for most of the minute that the server lives: all
+// tests of the store cost the server 79 s of processor time instead of 108 s, and its start 4 s instead of 9 s.
+const quickStart = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+// errNoEngine means that there is no Docker engine. The test is then skipped. If there is an engine, every other
+// error is a failure: a package must not pass because its server was slow.
+var errNoEngine = errors.New("no Docker engine")
+
+// A server is the DynamoDB Local that all rooms of a working copy share; each test has a table of its own. The first
+// room starts the container, and the last room to leave ends it. A room that was killed leaves the container behind.
+// The next room finds it by its name, uses it and ends it.
+type server struct {
+	file  string                                 // the rooms share its lock
+	begin func(context.Context) (running, error) // begins or finds the container
+
+	once     sync.Once
+	alone    bool // no other room may use the server
+	lock     *lock
+	running  running
+	endpoint string
+	why      error // why there is no server
+}
+
+// running is what a server needs of a container.
+type running interface {
+	PortEndpoint(ctx context.Context, port, scheme string) (string, error)
+	Terminate(ctx context.Context, options ...testcontainers.TerminateOption) error
+}
+
+func (s *server) start() {
+	if s.why = s.enter(); s.why != nil {
+		return
+	}
+	if s.endpoint = os.Getenv("DYNAMODB_ENDPOINT"); s.endpoint != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if s.running, s.why = s.begin(ctx); s.why == nil {
+		s.endpoint, s.why = s.running.PortEndpoint(ctx, "8000/tcp", "http")
+	}
+}
+
+// enter waits for the other rooms: a room that needs the machine for itself waits until none is at work, and others
+// wait for such a room.
+func (s *server) enter() (err error) {
+	if s.lock, err = newLock(s.file); err != nil {
+		return err
+	}
+	if s.alone {
+		return s.lock.own()
+	}
+	return s.lock.share()
+}
+
+// stop ends the container if no other room uses it. A server in an unknown state is ended too.
+func (s *server) stop() {
+	if s.lock == nil {
+		return
+	}
+	defer s.lock.close()
+	if s.running == nil || !s.lock.last() {
+		return
+	}
+	if err := s.running.Terminate(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "the container stays behind:", err)
+	}
+}
+
+// need skips the test if there is no Docker engine, and fails it if an engine cannot start the server.
+func (s *server) need(t testing.TB) string {
+	t.Helper()
+	s.once.Do(s.start)
+	const advice = "no DynamoDB Local: %v (set DYNAMODB_ENDPOINT, or start a Docker engine that has or can pull " + Image + ")"
+	switch {
+	case s.why == nil:
+	case errors.Is(s.why, errNoEngine) && os.Getenv("SHARDLEASE_REQUIRE_DYNAMODB") != "1":
+		t.Skipf(advice, s.why)
+	default:
+		t.Fatalf(advice, s.why)
+	}
+	return s.endpoint
+}
+
+// container starts the container of this working copy, or finds it. The rooms end it themselves, so it needs no
+// container of testcontainers for its clean-up, which would end it with the run of go test that started it.
+func container(ctx context.Context) (running, error) {
+	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
+		return nil, err
+	}
+	provider, err := testcontainers.ProviderDocker.GetProvider()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoEngine, err)
+	}
+	_ = provider.Close()
+	name, err := name()
+	if err != nil {
+		return nil, err
+	}
+	c, err := testcontainers.Run(ctx, Image,
+		testcontainers.WithReuseByName(name),
+		testcontainers.WithExposedPorts("8000/tcp"),
+		testcontainers.WithEnv(map[string]string{"JAVA_TOOL_OPTIONS": quickStart}),
+		testcontainers.WithWaitStrategyAndDeadline(patience, wait.ForHTTP("/").WithPort("8000/tcp").WithStatusCodeMatcher(answers)))
+	if c == nil { // not a running that contains nil
+		return nil, err
+	}
+	return c, err
+}
+
+// name returns the name of the container. Other working copies have others, so that none waits for a test of
+// another, or fails because another branch uses another image.
+func name() (string, error) {
+	dir, err := filepath.Abs("..")
+	if err != nil {
+		return "", err
+	}
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, dir, Image)
+	return fmt.Sprintf("shardlease-dynamodb-local-%x", h.Sum64()), nil
+}
+
+// answers accepts any status, because DynamoDB Local answers a bare GET with 400.
+func answers(int) bool { return true }
