@@ -165,7 +165,11 @@ func TestWithoutTheFenceUpdatesAreLost(t *testing.T) {
 					break
 				}
 			}
-			if !f.notices(c.want) {
+			switch {
+			case f.notices(c.want):
+			case f.judge.excused[string(stalled)] > 0 && !fixture.Long():
+				t.Logf("every try was disturbed, because the machine is busy: the judge does not report %v\n%s", c.want, f.judge.summary())
+			default:
 				t.Errorf("the judge does not report %v\n%s", c.want, f.judge.summary())
 			}
 			t.Logf("%v\n%s", f.judge.faulty, f.judge.faults[:min(3, len(f.judge.faults))])
