@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
-// TestVersionIsThatOfTheGoCommand: the go command itself names the version of a commit, before the first tag and after
-// tags of every kind.
+// TestVersionIsThatOfTheGoCommand: the version of a commit before the first tag and after tags of every kind. In full, the
+// go command itself names each.
 func TestVersionIsThatOfTheGoCommand(t *testing.T) {
 	const module = "example.com/x.git"
 	r, cache := history(t), t.TempDir()
@@ -31,8 +33,14 @@ func TestVersionIsThatOfTheGoCommand(t *testing.T) {
 		r.write(t, "file", "after "+c.tag)
 		head := r.must(t, "rev-parse", "HEAD")
 		got, err := r.version(head)
-		if named := r.named(t, cache, module, head); err != nil || got != named || !strings.HasPrefix(got, c.want) {
-			t.Errorf("after %q: %s (%v); the go command names it %s", c.tag, got, err, named)
+		if err != nil || !strings.HasPrefix(got, c.want) {
+			t.Errorf("after %q: %s (%v), not %s", c.tag, got, err, c.want)
+		}
+		if !fixture.Long() {
+			continue
+		}
+		if named := r.named(t, cache, module, head); got != named {
+			t.Errorf("after %q: %s; the go command names it %s", c.tag, got, named)
 		}
 	}
 	r.must(t, "tag", "v0.11.0")
