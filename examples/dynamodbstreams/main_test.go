@@ -24,7 +24,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestConnect: only a DynamoDB Local answers without checksums.
+// TestConnect: the client validates checksums, except those of a DynamoDB Local.
 func TestConnect(t *testing.T) {
 	for endpoint, quiet := range map[string]bool{"": false, "http://localhost:8000": true, "https://dynamodb.example.com": false} {
 		t.Setenv("AWS_ENDPOINT_URL_DYNAMODB", endpoint)

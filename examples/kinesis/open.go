@@ -50,8 +50,8 @@ func open(ctx context.Context, sdk aws.Config, s settings, log *slog.Logger) (*j
 	return sink, source, err
 }
 
-// connect returns the client of the tables. DynamoDB Local, which has no TLS, refuses without a checksum, and the SDK
-// would log a warning each time.
+// connect returns the client of the tables. The errors of DynamoDB Local have no checksum, and the SDK would log a
+// warning for each. Other endpoints have TLS.
 func connect(sdk aws.Config) *dynamodb.Client {
 	return dynamodb.NewFromConfig(sdk, func(o *dynamodb.Options) {
 		o.DisableValidateResponseChecksum = strings.HasPrefix(aws.ToString(o.BaseEndpoint), "http:")

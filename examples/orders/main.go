@@ -65,7 +65,7 @@ func open(ctx context.Context, table string) (lease.Store, error) {
 		return nil, err
 	}
 	client := dynamodb.NewFromConfig(c, func(o *dynamodb.Options) {
-		// DynamoDB Local, which has no TLS, refuses without a checksum, and the SDK would log a warning each time.
+		// The errors of DynamoDB Local have no checksum, and the SDK would log a warning for each. Other endpoints have TLS.
 		o.DisableValidateResponseChecksum = strings.HasPrefix(aws.ToString(o.BaseEndpoint), "http:")
 	})
 	if err := dynamostore.CreateTable(ctx, client, table, dynamostore.TableOptions{}); err != nil {

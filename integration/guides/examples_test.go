@@ -20,7 +20,7 @@ var onDynamoDB = map[string][]string{
 	"lock":           {"TestPausedLockIsReplaced", "TestHeld", "TestLostLease", "TestKilledLock"},
 }
 
-// TestExamplesOnDynamoDB runs the tests of the examples that need a DynamoDB Local. One go test builds all of them.
+// TestExamplesOnDynamoDB runs these tests on a DynamoDB Local. A single go test builds the examples side by side.
 func TestExamplesOnDynamoDB(t *testing.T) {
 	endpoint := local.Endpoint(t)
 	args, names := []string{"test", "-count=1", "-v"}, []string{}
@@ -42,8 +42,8 @@ func TestExamplesOnDynamoDB(t *testing.T) {
 	}
 }
 
-// TestOrdersLogsNoChecksums: the log of the first program that a reader runs has no warnings of the SDK about DynamoDB
-// Local, which refuses without a checksum.
+// TestOrdersLogsNoChecksums: the log of the first program that a reader runs has no warnings of the SDK about the
+// errors of DynamoDB Local, which have no checksum.
 func TestOrdersLogsNoChecksums(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "orders")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/orders")
