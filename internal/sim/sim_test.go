@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// flags of the simulator. A run in CI: -run Rounds -sim.commits 1000000 -sim.each 1000. The
+// flags of the simulator. A run in CI: -run Rounds -sim.commits 1000000 -sim.each 100. The
 // long ones: -run Rounds -sim.commits 100000000, and -run Seasons -sim.hours 50000.
 //
 //	-sim.rounds N   so many random rounds, or seasons; 0 and none of the next four: what fits into a moment
