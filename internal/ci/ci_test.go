@@ -107,8 +107,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestCalmPackages: there is no goroutine for the race detector to watch, neither in the packages and their tests nor
-// in what they import.
+// TestCalmPackages: no calm package starts a goroutine for the race detector to watch, and neither do its tests and the
+// packages that it imports.
 func TestCalmPackages(t *testing.T) {
 	tested := map[string]bool{}
 	args := []string{"list", "-deps", "-test", "-f", "{{if not .Standard}}{{.Dir}}{{end}}"}
@@ -156,13 +156,13 @@ func beginsNothing(t *testing.T, dir string, tests bool) {
 			continue
 		}
 		if what != "" || err != nil {
-			t.Errorf("%s has %s, %v: a package with that belongs under the race detector", file, what, err)
+			t.Errorf("%s has %s (%v), so its package is not calm: test it with the race detector", file, what, err)
 		}
 	}
 }
 
-// raced reports whether the tests in a folder that run side by side are few under the race detector. Those of
-// internal/mutants run other programs.
+// raced reports whether the tests in a folder may run in parallel: either sideBySide runs a few of them with the race
+// detector, or they are those of internal/mutants, which only start other programs.
 func raced(dir string) bool {
 	return filepath.Base(dir) == path.Base(broken) || slices.ContainsFunc(sideBySide, func(args []string) bool {
 		return slices.ContainsFunc(args, func(arg string) bool { return path.Base(arg) == filepath.Base(dir) })

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// fuzz runs each fuzz test of the modules for the time each.
+// fuzz returns a step that runs every fuzz test of the modules, for the duration each.
 func fuzz(each string, modules []string) step {
 	return step{"fuzzing, " + each + " each", func(out io.Writer) error {
 		found := 0
@@ -36,7 +36,7 @@ func fuzz(each string, modules []string) step {
 // A target is a fuzz test.
 type target struct{ pkg, name string }
 
-// fuzz runs the target for the time each. The fuzzing of Go before 1.27 can report the end
+// fuzz runs the target for the duration each. The fuzzing of Go before 1.27 can report the end
 // of that time as a failure of its own (go.dev/issue/75804). A run that ends so has found
 // nothing and proves nothing, so fuzz repeats it, at most twice.
 func (t target) fuzz(out io.Writer, dir, each string) error {

@@ -2,8 +2,8 @@
 // repository:
 //
 //	go run ./internal/ci fast                    what must pass for a pull request
-//	go run ./internal/ci full                    what must pass on main: these three, one after the other
-//	go run ./internal/ci proof|source|servers    a part of it; servers needs root, on a Debian machine with Go, Node and Java
+//	go run ./internal/ci full                    what must pass on main: proof, source and servers, one after the other
+//	go run ./internal/ci proof|source|servers    one part of full; servers needs root, on a Debian machine with Go, Node and Java
 //	go run ./internal/ci nightly                 the long runs: some hours
 //	go run ./internal/ci measure PKG…            the size of packages
 //

@@ -8,15 +8,16 @@ import (
 	"slices"
 )
 
-// calm are the dearest packages that start no goroutine, nor does what they import. The race detector makes them ten
-// times slower and has nothing to find, so only the nightly run uses it there. TestCalmPackages holds them to that.
+// calm are the slowest of the packages that start no goroutine and import no package that does: TestCalmPackages checks
+// that. The race detector makes their tests ten times slower and has nothing to find there, so only the nightly run
+// uses it.
 var calm = []string{
 	"internal/docs", "internal/engine", "internal/explore", "internal/imports", "internal/mutants", "internal/scale",
 	"internal/storm", "rebalance",
 }
 
-// sideBySide are the arguments of go test for a few of the tests, in calm packages and of the simulator, that run side by
-// side with t.Parallel. A few show whether they share anything.
+// sideBySide are the arguments of go test for small samples of the tests that t.Parallel starts in calm packages and in
+// the simulator. A small sample shows whether such tests share data.
 var sideBySide = [][]string{
 	{"-run", "TestRounds$", simulator, "-sim.rounds", "6"},
 	{"-run", "TestStorm$", transitions, "-storm.rounds", "2"},
@@ -36,17 +37,22 @@ func raceModule(out io.Writer, dir string) error {
 	return race(out, dir, append([]string{"-shuffle=on"}, packages...)...)
 }
 
-// raceIntegration tests integration with the race detector, without a test that runs go test for examples. The
-// processes have a longer lease, because the detector makes everything several times slower.
+// raceIntegration tests integration with the race detector, without the test that runs go test for the examples. The
+// processes have a longer lease time, because the detector makes everything several times slower.
 func raceIntegration(out io.Writer) error {
-	rooms, err := packagesOf(out, integration, func(name string) bool { return name != "./processes" })
+	packages, err := withoutProcesses(out)
 	if err != nil {
 		return err
 	}
-	if err := race(out, integration, append([]string{"-shuffle=on", "-p", "1", "-skip", "TestExamplesOnDynamoDB", "-timeout", "30m"}, rooms...)...); err != nil {
+	if err := race(out, integration, append([]string{"-shuffle=on", "-p", "1", "-skip", "TestExamplesOnDynamoDB", "-timeout", "30m"}, packages...)...); err != nil {
 		return err
 	}
 	return race(out, integration, "-shuffle=on", "-timeout", "30m", "./processes", "-process.ttl", "3s")
+}
+
+// withoutProcesses returns the packages of integration except processes, whose tests need flags of their own.
+func withoutProcesses(out io.Writer) ([]string, error) {
+	return packagesOf(out, integration, func(name string) bool { return name != "./processes" })
 }
 
 // race runs tests with the race detector. Sometimes the detector itself crashes when a

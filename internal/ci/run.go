@@ -20,7 +20,7 @@ type step struct {
 	do   func(out io.Writer) error
 }
 
-// perform runs the steps until one fails. It prints how long each took, and at the end the ten dearest.
+// perform runs the steps until one fails. It prints how long each took, and at the end the ten slowest.
 func perform(out io.Writer, steps []step) error {
 	type took struct {
 		name string
@@ -28,7 +28,7 @@ func perform(out io.Writer, steps []step) error {
 	}
 	began := time.Now()
 	var all []took
-	dearest := func() {
+	summary := func() {
 		slices.SortStableFunc(all, func(a, b took) int { return cmp.Compare(b.time, a.time) })
 		fmt.Fprintln(out)
 		for _, s := range append(all[:min(10, len(all))], took{"all", time.Since(began)}) {
@@ -42,12 +42,12 @@ func perform(out io.Writer, steps []step) error {
 		all = append(all, took{s.name, time.Since(start)})
 		fmt.Fprintf(out, "-- %.0f s\n", time.Since(start).Seconds())
 		if err != nil {
-			dearest()
+			summary()
 			fmt.Fprintf(out, "failed: %s\n", s.name)
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	dearest()
+	summary()
 	return nil
 }
 
@@ -58,7 +58,7 @@ type command struct {
 	long bool   // with SHARDLEASE_LONG=1: tests have their full size
 	args []string
 	show *regexp.Regexp // the lines to print at the end; nil: all, as they arrive
-	last int            // print only the last of these lines, at most so many; 0: all
+	last int            // how many of these lines to print at most, the last ones; 0: all
 }
 
 // inModule returns a command that runs in one module, without the workspace.
@@ -165,7 +165,7 @@ func skipped(text string) error {
 	return nil
 }
 
-// packagesOf returns the packages of a module that keep selects, as patterns such as ./checkpoint.
+// packagesOf returns the packages of a module for which keep is true, as patterns such as ./checkpoint.
 func packagesOf(out io.Writer, dir string, keep func(name string) bool) (names []string, err error) {
 	list, err := inModule(dir, "go", "list", "-f", "{{.ImportPath}} {{.Module.Path}}", "./...").output(out)
 	if err != nil {

@@ -82,8 +82,9 @@ func proof([]string) []step {
 	}
 }
 
-// source returns the steps that check the source, and those with the race detector. It is not used for integration,
-// whose tests drive the same code; every night it is.
+// source returns the steps that check the source, and the tests with the race detector. Only the nightly run uses the
+// detector for integration, because integration tests code that other packages test too. The tests of the
+// command need a terminal, so they are in servers.
 func source(modules []string) []step {
 	small := slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
 		return slices.Contains([]string{".", integration, program}, dir)
@@ -103,17 +104,18 @@ func source(modules []string) []step {
 	)
 }
 
-// servers returns the steps that need DynamoDB Local, PostgreSQL, Kinesis or a terminal. It installs and starts them.
+// servers returns the steps that need DynamoDB Local, PostgreSQL, Kinesis or a terminal. Its first step installs and
+// starts the servers.
 func servers([]string) []step {
 	return []step{
 		provide,
 		inEach("race detector, shuffled: "+program, []string{program}, raceModule),
 		{"integration, one package after the other, without processes", func(out io.Writer) error {
-			rooms, err := packagesOf(out, integration, func(name string) bool { return name != "./processes" })
+			packages, err := withoutProcesses(out)
 			if err != nil {
 				return err
 			}
-			_, err = command{dir: integration, own: true, long: true, args: append([]string{"go", "test", "-p", "1", "-timeout", "20m"}, rooms...)}.run(out)
+			_, err = command{dir: integration, own: true, long: true, args: append([]string{"go", "test", "-p", "1", "-timeout", "20m"}, packages...)}.run(out)
 			return err
 		}},
 		test("histories on DynamoDB Local, 8,000 operations", only(`operations|FAIL|^ok`), 0,
@@ -122,7 +124,7 @@ func servers([]string) []step {
 			processes, "-skip", "TestProcesses$|TestProcessWorker|Soak|TestDeathwatch|TestRecords", "-v", "-process.kills", "12", "-process.stops", "12", "-timeout", "20m"),
 		test("processes with a deathwatch, 6 times killed", results, 8,
 			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "6", "-timeout", "20m"),
-		consumer([]string{"kinesis", "dynamodbstreams"}[night()%2]), // by turns: each takes minutes, and every night both run
+		consumer([]string{"kinesis", "dynamodbstreams"}[night()%2]), // on alternate days, because each takes minutes; the nightly run has both
 	}
 }
 
@@ -148,7 +150,7 @@ var provide = step{"a Docker engine, DynamoDB Local for it, PostgreSQL, and tmux
 	return nil
 }}
 
-// night counts the days.
+// night returns the number of days since the beginning of 2026.
 func night() int { return int(time.Since(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).Hours() / 24) }
 
 // nightly returns the steps that take hours. Each night uses seeds of its own; a failure
@@ -197,7 +199,8 @@ func nightly(modules []string) []step {
 			processes, "-run", "TestProcessesSoak", "-process.soak", "60m", "-process.ttl", "5s", "-timeout", "75m", "-v"),
 		consumer("kinesis"), consumer("dynamodbstreams"),
 		fuzz("2m", modules),
-		{"the store's contract on dynalite, which shares no code with DynamoDB Local; without TestFence: it has no transactions", func(out io.Writer) error {
+		// dynalite shares no code with DynamoDB Local. It has no transactions, so TestFence is left out.
+		{"the store's contract on dynalite", func(out io.Writer) error {
 			return suite(out, command{long: true, show: results, last: 12, args: []string{
 				integration + "/start-dynalite", "go", "test", onDynamoDB, "-run", "TestStore$|TestSameAsInMemory|TestStorm$", "-v"}})
 		}},
@@ -219,9 +222,8 @@ func checks(modules []string) []step {
 	}
 }
 
-// vulnerabilities checks whether the modules reach known vulnerabilities. It is not in
-// fast, because a vulnerability that was published last night is not the fault of a pull
-// request.
+// vulnerabilities returns a step that checks whether the modules reach known vulnerabilities. The plan fast does
+// without, because a vulnerability that was published last night is not the fault of a pull request.
 func vulnerabilities(modules []string) step {
 	scan := each("govulncheck", modules, "go", "run", govulncheck, "./...")
 	return step{scan.name, func(out io.Writer) error {
@@ -236,7 +238,7 @@ func vulnerabilities(modules []string) step {
 	}}
 }
 
-// each runs a command in every module.
+// each returns a step that runs a command in every module.
 func each(name string, modules []string, args ...string) step {
 	return inEach(name, modules, func(out io.Writer, dir string) error {
 		_, err := inModule(dir, args...).run(out)
@@ -244,7 +246,7 @@ func each(name string, modules []string, args ...string) step {
 	})
 }
 
-// inEach calls do for every module.
+// inEach returns a step that calls do for every module.
 func inEach(name string, modules []string, do func(out io.Writer, dir string) error) step {
 	return step{name, func(out io.Writer) error {
 		for _, dir := range modules {
@@ -256,15 +258,15 @@ func inEach(name string, modules []string, do func(out io.Writer, dir string) er
 	}}
 }
 
-// test returns the step of one suite at full size. It prints the lines that match show: all of them, or
-// the last so many.
+// test returns the step of one suite at full size. The step prints the lines that match show: the last ones, if last is
+// positive, or else all.
 func test(name string, show *regexp.Regexp, last int, args ...string) step {
 	return step{name, func(out io.Writer) error {
 		return suite(out, command{long: true, args: append([]string{"go", "test"}, args...), show: show, last: last})
 	}}
 }
 
-// sample returns the step of one suite whose size the arguments say.
+// sample returns the step of one suite, not at full size: the arguments set the size.
 func sample(name, show string, args ...string) step {
 	return step{name, func(out io.Writer) error {
 		return suite(out, command{args: append([]string{"go", "test"}, args...), show: only(show)})

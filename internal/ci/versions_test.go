@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// TestModulesShareVersions: two modules that need the same dependency require the same version of it, also where they
-// need it indirectly. A workspace builds every module with the highest version of all, so without this test the
-// examples could differ from what users of the root module get, and nobody would see it.
+// TestModulesShareVersions: two modules that need the same dependency, directly or not, require the same version of it.
+// The workspace builds every module with the highest of all required versions. So if versions differed, the tests here
+// would use another version of a dependency than the users of a module, and nobody would notice.
 //
-// Requirements are what is built, because a tidy go.mod lists every module whose packages are imported. The versions
-// of the library's own modules are not compared: internal/release chooses them for each.
+// It is enough to compare the requirements, because a tidy go.mod lists every module whose packages are imported. The
+// versions of the library's own modules may differ: internal/release chooses them for each module.
 func TestModulesShareVersions(t *testing.T) {
 	dirs, err := modules("../..")
 	if err != nil {
