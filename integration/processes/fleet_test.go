@@ -201,8 +201,8 @@ func (f *fleet) end() {
 	f.watching.Wait()
 }
 
-// whole waits until every shard is processed: it has an effect since now, except that of a dead worker that was still on
-// its way.
+// whole waits until every shard has been processed since now. Effects in the next f.pause do not count, because a dead
+// worker may have sent them.
 func (f *fleet) whole() {
 	f.Helper()
 	since := time.Now().Add(f.pause)

@@ -36,16 +36,19 @@ var (
 	processShards  = flag.Int("process.shards", 200, "number of shards in TestProcessesSoak")
 )
 
-// slack is added to bounds of a machine that these tests have for themselves.
+// slack is added to bounds in real time, which hold only if nothing else runs on the machine.
 const slack = 700 * time.Millisecond
 
-// patience is added to the time that a fleet has for what it does at last on any machine.
+// patience is added to deadlines that must hold on a busy machine, too.
 const patience = time.Minute
 
-// beside lets a test run beside others, unless it holds bounds in real time. Most of them wait.
+// inRealTime reports whether the tests check bounds in real time. Then they do not run beside each other.
+func inRealTime() bool { return fixture.Long() || *processKills >= 10 }
+
+// beside lets a test run beside others, unless it checks bounds in real time.
 func beside(t *testing.T) {
 	local.Endpoint(t)
-	if !fixture.Long() && *processKills < 10 {
+	if !inRealTime() {
 		t.Parallel()
 	}
 }
@@ -94,8 +97,7 @@ func testProcesses(t *testing.T, buckets int) {
 	if *processKills >= 20 && f.judge.slowest() == 0 {
 		t.Error("no recovery counts, so none could be measured")
 	}
-	measured := fixture.Long() || *processKills >= 10 // and not beside other tests
-	if worst := f.judge.slowest(); measured && worst > leaseTime()+leaseTime()/3+500*time.Millisecond+slack {
+	if worst := f.judge.slowest(); inRealTime() && worst > leaseTime()+leaseTime()/3+500*time.Millisecond+slack {
 		t.Errorf("the shards of a killed worker were processed again only after %v", worst)
 	}
 }
