@@ -1,7 +1,7 @@
 // Package integration runs the library against Amazon's DynamoDB Local. It is a module of its
 // own, so that programs which import the library do not get the dependencies of these tests.
 //
-// Its rooms are folders:
+// Its packages are:
 //
 //   - store: dynamostore on the real service, with faults injected into single HTTP requests;
 //   - histories: operations of concurrent clients, checked for linearizability;
@@ -12,13 +12,14 @@
 //   - guides: code that the guides offer to copy, and examples that need a server.
 //
 // The tests use the server at DYNAMODB_ENDPOINT if it is set, or else a container of the
-// official image, which all rooms of a working copy share. The last room to leave ends it.
+// official image. The packages of a working copy share the container, even if go test runs
+// them side by side, and the last one that uses the container ends it.
 // Without a Docker engine the tests skip with one sentence; SHARDLEASE_REQUIRE_DYNAMODB=1
 // turns the skip into a failure. A container that does not start is a failure.
 // If no registry can be reached, provide-image builds the image.
 //
-// Bounds in real time hold with SHARDLEASE_LONG=1. A room that has such bounds then waits
-// until no other room is at work, and the others wait for it.
+// With SHARDLEASE_LONG=1 tests also check bounds in real time. A package that has such bounds
+// then waits until no other package runs, and other packages wait for it.
 //
-// start-dynalite runs the store's contract on another server.
+// start-dynalite runs tests of store on dynalite, an independent server.
 package integration

@@ -22,7 +22,7 @@ func TestGuardedValues(t *testing.T) {
 // TestGuardedValuesAreFenced: the value of a shard is never that of a stale writer, wherever the
 // writer was stopped.
 func TestGuardedValuesAreFenced(t *testing.T) {
-	beside(t)
+	local.Beside(t)
 	client, table := local.Client(t, nil), local.Table(t)
 	fencetest.Play(t, func(*fencetest.T) fencetest.Sink {
 		values := local.Open(t, client, table).Register("group")

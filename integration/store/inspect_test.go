@@ -65,7 +65,7 @@ func (b *bill) sum() float64 {
 // TestWhatLookingCosts: to watch 1,000 shards on 20 workers at rest costs at most $5 a month at the
 // default pace, by what DynamoDB Local bills. The cost that a snapshot estimates is as high.
 func TestWhatLookingCosts(t *testing.T) {
-	beside(t)
+	local.Beside(t)
 	table, shards := local.Table(t), fixture.Size(200, 1000) // fewer shards cost less; the estimate has to be as exact
 	populate(t, local.Open(t, local.Client(t, nil), table, dynamostore.Options{Group: "orders", Timeout: time.Minute}), shards, 20)
 

@@ -176,7 +176,7 @@ func TestCreateTableLeavesOthersAlone(t *testing.T) {
 // TestCreateTableGivesUp: CreateTable returns an error if the table does not become active, whether
 // the deadline passes between two requests or during one.
 func TestCreateTableGivesUp(t *testing.T) {
-	beside(t)
+	local.Beside(t)
 	for _, unanswered := range []bool{false, true} {
 		looks, deadline := 0, 3*time.Second
 		f := network.NewFaulty(func(action string, _ []byte) network.Fault {

@@ -56,7 +56,7 @@ func refusedOver(err error) lease.Record {
 // TestSameAsInMemory: DynamoDB answers every write of a storm, including late and repeated ones, as
 // the store in memory does, and has the same rows afterwards.
 func TestSameAsInMemory(t *testing.T) {
-	beside(t)
+	local.Beside(t)
 	client := local.Client(t, nil)
 	writes := 0
 	for seed := range fixture.Size[uint64](1, 5) {

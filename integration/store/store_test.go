@@ -18,7 +18,7 @@ import (
 // TestStore: dynamostore on DynamoDB Local passes the conformance suite, with one bucket and with four.
 // It makes no request that docs/iam.md does not allow a worker, and needs all that is allowed there.
 func TestStore(t *testing.T) {
-	beside(t)
+	local.Beside(t)
 	policy := policies(t, "Worker")[0]
 	f := network.NewFaulty(func(action string, body []byte) network.Fault {
 		if partition := partitionIn(t, body); !policy.allows(action, partition) {

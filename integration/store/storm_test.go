@@ -41,7 +41,7 @@ type weather struct {
 // requests and replies, delivers them late and twice, throttles, and answers with server faults. The
 // judge sees the writes that the service has accepted.
 func TestStorm(t *testing.T) {
-	beside(t)
+	local.Beside(t)
 	var lost, silent, late, throttled, tenures, stored int
 	for seed := *stormSeed; lost < *stormLost || late < *stormLost; seed++ {
 		w, check, s := stormOnce(t, seed)
@@ -191,7 +191,7 @@ func TestThrottledForHalfALease(t *testing.T) {
 // TestBeatsHaveALaneOfTheirOwn: while hanging requests occupy every slot for lease rows, a heartbeat
 // is stored at once, and a commit without a slot returns an error when its time is over.
 func TestBeatsHaveALaneOfTheirOwn(t *testing.T) {
-	beside(t)
+	local.Beside(t)
 	const timeout = 2 * time.Second // it may be long, because only the commits wait for it
 	var mu sync.Mutex
 	hanging := false

@@ -35,7 +35,7 @@ func (c *counted) Write(ctx context.Context, w lease.Write) (lease.Record, error
 // TestSessions: two sessions contend for a lease on DynamoDB Local. A new and a removed lease take two
 // requests; data in the lease and its generation pass from one holder to the next.
 func TestSessions(t *testing.T) {
-	beside(t)
+	local.Beside(t)
 	table, ctx := local.Table(t), t.Context()
 	session := func(name string) (*shardlease.Session, *counted, func()) {
 		store := &counted{Store: local.Open(t, local.Client(t, nil), table)}

@@ -29,19 +29,11 @@ import (
 const (
 	ttl  = time.Second
 	beat = ttl / 3
-	// slack is added to bounds of a machine that these tests have for themselves.
+	// slack is added to the bounds of long tests, which have the machine for themselves.
 	slack = 700 * time.Millisecond
-	// patience is the only bound on any other machine.
+	// patience replaces these bounds in other tests, which may run on a busy machine.
 	patience = time.Minute
 )
-
-// beside lets a test run beside others, unless it holds bounds in real time. Most of them wait.
-func beside(t *testing.T) {
-	local.Endpoint(t)
-	if !fixture.Long() {
-		t.Parallel()
-	}
-}
 
 // A fleet is a set of workers on one table.
 type fleet struct {
@@ -201,7 +193,7 @@ func (f *fleet) worst(since time.Time) (gap, overlap time.Duration) {
 // overlap in eager mode, if no heartbeat is late meanwhile.
 func TestWorkerLife(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
-		t.Run(mode.String(), func(t *testing.T) { beside(t); testWorkerLife(t, mode) })
+		t.Run(mode.String(), func(t *testing.T) { local.Beside(t); testWorkerLife(t, mode) })
 	}
 }
 
@@ -242,7 +234,7 @@ func testWorkerLife(t *testing.T, mode rebalance.Mode) {
 // TestOutageOnDynamoDB: an outage of the store for half a lease time ends no tenure. An outage of
 // two lease times ends all tenures in time, and they begin again afterwards.
 func TestOutageOnDynamoDB(t *testing.T) {
-	beside(t)
+	local.Beside(t)
 	f := newFleet(t, rebalance.Cooperative, 8)
 	f.ttl *= fixture.Size[time.Duration](2, 3) // a beat is sent at most T/3 before the outage, and T/15 is left after it for the next
 	processes := []*process{f.enter("a"), f.enter("b")}
@@ -288,7 +280,7 @@ func TestOutageOnDynamoDB(t *testing.T) {
 // TestLateCommitIsRefusedByDynamoDB: commits of a worker are held back in the network and arrive
 // after the worker was replaced; the table refuses them.
 func TestLateCommitIsRefusedByDynamoDB(t *testing.T) {
-	beside(t)
+	local.Beside(t)
 	f := newFleet(t, rebalance.Eager, 4)
 	a := f.enter("a")
 	f.within(beat+1500*time.Millisecond, "a has all", func(n map[string]int) bool { return n["a"] == 4 })

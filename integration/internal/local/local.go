@@ -1,6 +1,6 @@
 // Package local provides tests with a DynamoDB Local: the one at DYNAMODB_ENDPOINT, or one in a
-// container that all rooms share. Without a Docker engine the test skips, or fails if
-// SHARDLEASE_REQUIRE_DYNAMODB is 1.
+// container that the packages of integration share. Without a Docker engine the test skips, or
+// fails if SHARDLEASE_REQUIRE_DYNAMODB is 1.
 package local
 
 import (
@@ -23,10 +23,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// shared is the server of this room. A room is a folder beside the folder internal, and its tests run there.
+// shared is the server as this process sees it: the tests of one package, in a folder beside the folder internal.
 var shared = server{file: "../internal/local/local.go", begin: container}
 
-// Main runs the tests of a room, ends the server if no other room uses it, and reports goroutines that are left.
+// Main runs the tests of a package, ends the server if no other package uses it, and reports goroutines that are left.
 func Main(m *testing.M) {
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
@@ -49,8 +49,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// MainInRealTime is Main for a room with bounds in real time. If it holds them, because its tests are long
-// (fixture.Long), no other room runs beside it.
+// MainInRealTime is Main for a package with bounds in real time. Only long tests check these bounds (fixture.Long), and
+// then no other package runs beside this one.
 func MainInRealTime(m *testing.M) {
 	shared.alone = fixture.Long()
 	Main(m)
@@ -61,6 +61,16 @@ func MainInRealTime(m *testing.M) {
 func Endpoint(t testing.TB) string {
 	t.Helper()
 	return shared.need(t)
+}
+
+// Beside lets a test run beside others of its package, except in a package that has the machine for itself, because the
+// others would make it late. It pays for tests that mostly wait. Like Endpoint, it may skip or fail the test.
+func Beside(t *testing.T) {
+	t.Helper()
+	Endpoint(t)
+	if !shared.alone {
+		t.Parallel()
+	}
 }
 
 // Client returns a client whose requests go through a transport; nil adds none.

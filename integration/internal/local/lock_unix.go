@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// A lock is the lock of a file that the rooms of one working copy share. The kernel releases the locks of a dead
-// process.
+// A lock is a lock on a file of the working copy, and each package that runs has one. The kernel releases the locks of a
+// dead process.
 type lock struct{ file *os.File }
 
 func newLock(path string) (*lock, error) {
@@ -19,14 +19,15 @@ func newLock(path string) (*lock, error) {
 	return &lock{file}, nil
 }
 
-// share waits until no room owns the lock.
+// share waits until no package owns the file, and then shares it.
 func (l *lock) share() error { return l.flock(syscall.LOCK_SH) }
 
-// own waits until no other room shares or owns the lock.
+// own waits until no other package shares or owns the file, and then owns it.
 func (l *lock) own() error { return l.flock(syscall.LOCK_EX) }
 
-// last gives the lock up and reports whether no other room has it. If so, other rooms wait until close. Of rooms that
-// leave at the same time at least one is the last, because each has given its own lock up before it asks.
+// last releases the lock, and reports whether no other package has one. If so, this package owns the file, and other
+// packages wait until it calls close. If several packages call last at the same time, at least one of them is told that
+// it is the last, because each releases its lock before it asks.
 func (l *lock) last() bool {
 	return l.flock(syscall.LOCK_UN) == nil && l.flock(syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }

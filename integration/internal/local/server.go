@@ -22,23 +22,24 @@ const Image = "amazon/dynamodb-local:3.3.1"
 // It is shorter than the 10 minutes that go test waits for a package.
 const patience = 8 * time.Minute
 
-// quickStart omits the optimizing compiler. It would occupy a core for most of the minute that the server lives: all
-// tests of the store cost the server 79 s of processor time instead of 108 s, and its start 4 s instead of 9 s.
+// quickStart lets Java run without its optimizing compiler, which would occupy a core for most of the minute that the
+// server lives. The server then needs 79 s of processor time for all tests of the store instead of 108 s, and 4 s for its
+// start instead of 9 s.
 const quickStart = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 // errNoEngine means that there is no Docker engine. The test is then skipped. If there is an engine, every other
 // error is a failure: a package must not pass because its server was slow.
 var errNoEngine = errors.New("no Docker engine")
 
-// A server is the DynamoDB Local that all rooms of a working copy share; each test has a table of its own. The first
-// room starts the container, and the last room to leave ends it. A room that was killed leaves the container behind.
-// The next room finds it by its name, uses it and ends it.
+// A server is the DynamoDB Local that the packages of a working copy share; each test has a table of its own. The first
+// package starts the container, and the last one that uses the container ends it. A package that was killed leaves the
+// container behind: the next package finds it by its name, uses it and ends it.
 type server struct {
-	file  string                                 // the rooms share its lock
+	file  string                                 // the packages lock it
 	begin func(context.Context) (running, error) // begins or finds the container
 
 	once     sync.Once
-	alone    bool // no other room may use the server
+	alone    bool // no other package may run beside this one
 	lock     *lock
 	running  running
 	endpoint string
@@ -65,8 +66,8 @@ func (s *server) start() {
 	}
 }
 
-// enter waits for the other rooms: a room that needs the machine for itself waits until none is at work, and others
-// wait for such a room.
+// enter takes the lock. A package that needs the machine for itself waits until no other package has the lock, and other
+// packages wait for such a package.
 func (s *server) enter() (err error) {
 	if s.lock, err = newLock(s.file); err != nil {
 		return err
@@ -77,7 +78,7 @@ func (s *server) enter() (err error) {
 	return s.lock.share()
 }
 
-// stop ends the container if no other room uses it. A server in an unknown state is ended too.
+// stop ends the container if no other package uses it, also if the server never answered.
 func (s *server) stop() {
 	if s.lock == nil {
 		return
@@ -106,8 +107,8 @@ func (s *server) need(t testing.TB) string {
 	return s.endpoint
 }
 
-// container starts the container of this working copy, or finds it. The rooms end it themselves, so it needs no
-// container of testcontainers for its clean-up, which would end it with the run of go test that started it.
+// container starts the container of this working copy, or finds it. It disables Ryuk, the clean-up of testcontainers:
+// Ryuk would end the container with the run of go test that started it, although another run may use it.
 func container(ctx context.Context) (running, error) {
 	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
 		return nil, err
@@ -126,14 +127,14 @@ func container(ctx context.Context) (running, error) {
 		testcontainers.WithExposedPorts("8000/tcp"),
 		testcontainers.WithEnv(map[string]string{"JAVA_TOOL_OPTIONS": quickStart}),
 		testcontainers.WithWaitStrategyAndDeadline(patience, wait.ForHTTP("/").WithPort("8000/tcp").WithStatusCodeMatcher(answers)))
-	if c == nil { // not a running that contains nil
+	if c == nil { // or else c would become a running that is not nil
 		return nil, err
 	}
 	return c, err
 }
 
-// name returns the name of the container. Other working copies have others, so that none waits for a test of
-// another, or fails because another branch uses another image.
+// name returns the name of the container. Each working copy and each image has a name of its own, so that no working copy
+// waits for another, or fails because the other's branch uses another image.
 func name() (string, error) {
 	dir, err := filepath.Abs("..")
 	if err != nil {

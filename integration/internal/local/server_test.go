@@ -31,7 +31,7 @@ func (v *verdict) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// verdictOf returns what a test gets from a server, and leaves the server.
+// verdictOf asks a server for its endpoint in a test that may be skipped or fail, and then stops the server.
 func verdictOf(s *server) (endpoint string, v *verdict) {
 	v = new(verdict)
 	done := make(chan struct{})
@@ -77,14 +77,14 @@ func (s stub) Terminate(context.Context, ...testcontainers.TerminateOption) erro
 	return nil
 }
 
-// TestTheLastRoomEndsTheServer: each server here stands for a room, which is a process of its own.
-func TestTheLastRoomEndsTheServer(t *testing.T) {
+// TestTheLastPackageEndsTheServer: each server here stands for a package, whose tests are a process of their own.
+func TestTheLastPackageEndsTheServer(t *testing.T) {
 	t.Setenv("DYNAMODB_ENDPOINT", "")
 	file, ended := lockFile(t), 0
-	room := func() *server {
+	join := func() *server {
 		return &server{file: file, begin: func(context.Context) (running, error) { return stub{&ended}, nil }}
 	}
-	first, second := room(), room()
+	first, second := join(), join()
 	for _, s := range []*server{first, second} {
 		if at := s.need(t); at != "http://stub" {
 			t.Errorf("the server is at %q", at)
@@ -92,16 +92,16 @@ func TestTheLastRoomEndsTheServer(t *testing.T) {
 	}
 	first.stop()
 	if ended != 0 {
-		t.Error("a room has ended the server, although another uses it")
+		t.Error("a package has ended the server, although another one uses it")
 	}
 	second.stop()
 	if ended != 1 {
-		t.Errorf("the last room has ended the server %d times", ended)
+		t.Errorf("the last package has ended the server %d times", ended)
 	}
 }
 
-// TestARoomAlone: a room that needs the machine waits for the others, and they wait for it.
-func TestARoomAlone(t *testing.T) {
+// TestPackageAlone: a package that needs the machine for itself waits for the others, and they wait for it.
+func TestPackageAlone(t *testing.T) {
 	file := lockFile(t)
 	alone, other := &server{file: file, alone: true}, &server{file: file}
 	if err := alone.enter(); err != nil {
@@ -110,22 +110,22 @@ func TestARoomAlone(t *testing.T) {
 	entered := make(chan error)
 	go func() { entered <- other.enter() }()
 	if mayOwn(t, file) {
-		t.Error("another room can enter")
+		t.Error("another package can enter")
 	}
 	alone.stop()
 	if err := <-entered; err != nil {
 		t.Error(err)
 	}
 	if mayOwn(t, file) {
-		t.Error("another room can have the machine for itself")
+		t.Error("another package can have the machine for itself")
 	}
 	other.stop()
 	if !mayOwn(t, file) {
-		t.Error("a room that has left keeps the lock")
+		t.Error("a package that has stopped keeps the lock")
 	}
 }
 
-// mayOwn reports whether no room has the lock of the file.
+// mayOwn reports whether no package has a lock on the file.
 func mayOwn(t *testing.T, file string) bool {
 	t.Helper()
 	l, err := newLock(file)
