@@ -13,8 +13,8 @@ import (
 	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
-// TestRequiredCommitsAreOnMain: nested modules require the root module at commits that everybody can fetch, under
-// their right names: the go command refuses a pseudo-version with a wrong time or number.
+// TestRequiredCommitsAreOnMain: nested modules require the root module at commits that everybody can fetch. The
+// pseudo-versions are right: the go command refuses a wrong time or number.
 func TestRequiredCommitsAreOnMain(t *testing.T) {
 	r := repository{"../.."}
 	main := r.main(t)
@@ -29,7 +29,7 @@ func TestRequiredCommitsAreOnMain(t *testing.T) {
 		}
 		commit, err := r.git("rev-parse", "--verify", r.revision(version)+"^{commit}")
 		if err != nil {
-			t.Errorf("%s requires %s, which is no commit: run go run ./internal/release require", dir, version)
+			t.Errorf("%s requires %s, which names no commit: run go run ./internal/release require", dir, version)
 			continue
 		}
 		if _, err := r.git("merge-base", "--is-ancestor", commit, main); err != nil {
@@ -71,7 +71,8 @@ func TestNestedModulesCanBeFetched(t *testing.T) {
 	}
 }
 
-// main returns the newest commit on main. A clone without a history is an error in CI alone.
+// main returns the newest commit on main. In a clone without a history the test is skipped, except in CI, where it
+// fails.
 func (r repository) main(t *testing.T) string {
 	t.Helper()
 	main, err := r.published()
@@ -84,7 +85,7 @@ func (r repository) main(t *testing.T) string {
 	return main
 }
 
-// revision returns what git knows a version by: a tag, or the abbreviated commit of a pseudo-version.
+// revision returns git's name for a version: a tag, or the abbreviated commit of a pseudo-version.
 func (r repository) revision(version string) string {
 	if _, err := r.git("rev-parse", "--verify", "--quiet", "refs/tags/"+version); err == nil {
 		return version
@@ -92,8 +93,8 @@ func (r repository) revision(version string) string {
 	return version[strings.LastIndex(version, "-")+1:]
 }
 
-// outsider builds a program that requires only the nested module, and imports it or, if the module is a command,
-// contains it as a tool.
+// outsider builds a program in a module that requires only the nested module. The program imports the nested module; if
+// that is a command, the command itself is the program.
 func outsider(t *testing.T, dir string, env []string) (string, error) {
 	t.Helper()
 	module, here := path.Join(root, dir), t.TempDir()
@@ -143,9 +144,9 @@ type proxy struct {
 	dir string
 }
 
-// environment returns what a user who fetches from the proxy has in the environment. Other modules come from the
-// module cache of this machine or, if it lacks them, from the proxy of this machine. Paths are trimmed, so that the
-// build cache knows the packages again when the next run of the test unpacks them elsewhere.
+// environment returns the environment variables of a user who fetches from the proxy. Other modules come from the
+// module cache of this machine or, if they are not in it, from the machine's own proxy. Without -trimpath the build
+// cache would not recognize the packages when the next run of the test unpacks them in another folder.
 func (p proxy) environment(t *testing.T, cache string) []string {
 	t.Helper()
 	text, err := p.inModule(".", "env", "GOMODCACHE", "GOPROXY")

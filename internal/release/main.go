@@ -1,11 +1,11 @@
-// Command release prepares what the users of this repository's modules get. Run it in the root of the repository:
+// Command release sets the version of the root module that nested modules require. Run it in the root of the repository:
 //
 //	go run ./internal/release require            the newest commit on main
 //	go run ./internal/release require COMMIT     this commit, or one before it
 //
-// It writes into the go.mod of each nested module which version of the root module it requires: the pseudo-version of
-// the newest commit on main against which the module compiles. In this repository a replace overrules the requirement.
-// For users it holds, because the go command ignores the replace of a module that is not the main module.
+// The version is the pseudo-version of the newest commit on main against which the nested module compiles. In this
+// repository a replace overrules the requirement. It is made for users: the go command ignores the replace of a module
+// that is not the main module.
 package main
 
 import (

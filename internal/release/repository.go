@@ -55,7 +55,7 @@ func (r repository) version(commit string) (string, error) {
 		return "", err
 	}
 	suffix = suffix[:len("20060102150405-")+12]
-	// A release is above its own pre-releases, which git sorts so only if it is told what begins a pre-release.
+	// A release is above its own pre-releases. git needs to know how a pre-release begins to sort them so.
 	tags, err := r.git("-c", "versionsort.suffix=-", "tag", "--merged", commit, "--sort=-version:refname", "--list", "v*")
 	if err != nil {
 		return "", err
@@ -77,8 +77,7 @@ func (r repository) version(commit string) (string, error) {
 	return "v0.0.0-" + suffix, nil
 }
 
-// files returns the regular files of a commit below folders, by their paths. The go command fetches them with git
-// archive too.
+// files returns the regular files of a commit below folders, by their paths. Like the go command, it uses git archive.
 func (r repository) files(commit string, under ...string) (map[string][]byte, error) {
 	text, err := r.git(append([]string{"archive", "--format=tar", commit, "--"}, under...)...)
 	if err != nil {

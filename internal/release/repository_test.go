@@ -10,8 +10,8 @@ import (
 	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
-// TestVersionIsThatOfTheGoCommand: the version of a commit before the first tag and after tags of every kind. In full, the
-// go command itself names each.
+// TestVersionIsThatOfTheGoCommand: version returns the version of a commit before the first tag and after tags of every
+// kind. At full size, the test also asks the go command for each version.
 func TestVersionIsThatOfTheGoCommand(t *testing.T) {
 	const module = "example.com/x.git"
 	r, cache := history(t), t.TempDir()

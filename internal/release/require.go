@@ -17,8 +17,8 @@ const root = "github.com/shardlease/shardlease-go"
 // forUsers are the folders of the nested modules that users import or install. Nobody fetches the other nested modules.
 var forUsers = []string{"shardlease/cmd/shardlease", "shardlease/fencegrpc", "shardlease/fences3"}
 
-// depth is how many commits are tried: a module that compiles against none of them waits for a change of the root
-// module that is not on main yet.
+// depth is how many commits are tried. A module that compiles against none of them needs a change of the root module
+// that is not on main yet.
 const depth = 20
 
 // require writes into the nested modules which version of the root module they require: a module for users requires
@@ -139,7 +139,7 @@ func (r repository) newest(dir string, commits []string, trees string) (int, err
 }
 
 // compiles returns an error unless the packages of a nested module compile against the root module in the folder tree.
-// It does not look at their tests, which users do not run, and which may use internal packages.
+// Their tests are left out, because users do not run them, and because they may use internal packages.
 func (r repository) compiles(dir, tree string) error {
 	scratch, err := os.MkdirTemp("", "shardlease-release")
 	if err != nil {
