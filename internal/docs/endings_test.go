@@ -8,14 +8,14 @@ import (
 
 var (
 	codeBlock = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
-	opens     = regexp.MustCompile("(?m)^ *(?:[-*] |\\d+\\. |```|\\||!\\[|#|<!--)") // what is no paragraph
+	opens     = regexp.MustCompile("(?m)^ *(?:[-*] |\\d+\\. |```|\\||!\\[|#|<!--)") // a list item, or a block that is no paragraph
 	announced = regexp.MustCompile("^(?:[-*] |\\d+\\. |```|\\||!\\[)")              // what a colon may announce
 	gap       = regexp.MustCompile(`\n\s*\n`)
 	links     = regexp.MustCompile(`^\[[^\n]*\)$`) // a line of links
 	stopped   = regexp.MustCompile(`[.?!][)*"]*$`)
 	colon     = regexp.MustCompile(`:\**$`)
 	enumerate = regexp.MustCompile(`[,;](?: and| or)?$`)
-	names     = regexp.MustCompile("^(?:[^.]|\\.\\S)*[`)]$") // no sentence; ends in code or a link
+	names     = regexp.MustCompile("^(?:[^.]|\\.\\S)*[`)]$") // a list of names: no full stop, and code or a link at the end
 )
 
 // TestParagraphsEnd: no paragraph and no list item of a page stops in the middle of a sentence.
@@ -32,7 +32,7 @@ func TestParagraphsEnd(t *testing.T) {
 
 // unfinished returns the paragraphs and list items of a page that do not end with a full stop, a question
 // or exclamation mark, or a colon before a list, code, a table or a picture. An item may also end with a
-// comma or semicolon before the next item, or list names.
+// comma or semicolon before the next item, or be a list of names.
 func unfinished(page string) []string {
 	page = opens.ReplaceAllString(codeBlock.ReplaceAllString(page, "```"), "\n\n$0")
 	blocks := append(gap.Split(page, -1), "")

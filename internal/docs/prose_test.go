@@ -17,7 +17,7 @@ import (
 // phrases are phrases that read as translated and that a program can find, each with a
 // better way to say it.
 var phrases = []struct {
-	word   string // a part of every such phrase, in lower case, which is quicker to find
+	word   string // a part of every such phrase, in lower case: to look for it first is quicker
 	find   *regexp.Regexp
 	better string
 }{

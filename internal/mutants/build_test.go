@@ -61,8 +61,8 @@ func build(t *testing.T, all []mutant) programs {
 	return built
 }
 
-// mutated returns the texts of all files that differ from those of the module. A mutant is a copy of its function with
-// the edit, and the function calls the copy if the variable has its number.
+// mutated returns the text of each file that the mutants change or add. A mutant is a copy of its function with the edit,
+// and the function calls the copy if the variable has the mutant's number.
 func mutated(t *testing.T, all []mutant) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -87,8 +87,8 @@ func mutated(t *testing.T, all []mutant) map[string]string {
 	return texts
 }
 
-// run runs tests of a package at full size on the code with one mutant, or, for the number 0, on the unharmed
-// code. It stops after the first failure.
+// run runs tests of a package at full size. The code has the mutant of that number; for the number 0 it is unharmed.
+// The tests stop after the first failure.
 func (p programs) run(pkg, tests string, number int, limit time.Duration) (string, error) {
 	cmd := exec.Command(p[pkg], "-test.v", "-test.failfast", "-test.timeout="+limit.String(),
 		"-test.run", "^("+strings.ReplaceAll(tests, "/", ")$/^(")+")$")
@@ -112,7 +112,7 @@ func edited(text string, edits []edit) string {
 	return out.String() + text[at:]
 }
 
-// copied is between the name of a function and the number of the mutant, in the name of the copy.
+// copied separates the name of a function from the number of the mutant, in the name of the copy.
 const copied = "Mutant"
 
 func (f function) copyName(number int) string { return fmt.Sprint(f.decl.Name.Name, copied, number) }

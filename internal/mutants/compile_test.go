@@ -70,13 +70,13 @@ func exists(dir string) bool {
 	return err == nil
 }
 
-// A mistake is what the compiler would say of a mutated package, with the number of the mutant.
+// A mistake is a compile error in a mutated package, with the number of the mutant.
 type mistake struct {
 	number int
 	error
 }
 
-// mistakes checks all packages with these texts instead of their files.
+// mistakes type-checks all packages. The texts replace files, or add some.
 func (c *checker) mistakes(t *testing.T, texts map[string]string) (found []mistake) {
 	t.Helper()
 	for _, p := range c.packages {
@@ -105,7 +105,7 @@ func (c *checker) mistakes(t *testing.T, texts map[string]string) (found []mista
 	return found
 }
 
-// number returns the number of the mutant whose copy of a function is at a place.
+// number returns the number of the mutant whose copy of a function is at a place; 0: it is in no copy.
 func number(files []*ast.File, at token.Pos) (n int) {
 	for _, f := range files {
 		for _, d := range f.Decls {
