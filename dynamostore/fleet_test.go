@@ -273,8 +273,8 @@ func testSlowTable(t *testing.T, takes, ttl time.Duration) {
 }
 
 // TestJoinUnderLoad: 64 handlers commit without pause, on a table that serves 16 requests at a
-// time (a sample has half as many of both), and a second worker joins. Both hold equally many shards within one heartbeat interval
-// and 1.5 s, as without load.
+// time (in a sample half as many of both), and a second worker joins. Both workers hold equally
+// many shards within one heartbeat interval and 1.5 s, as without load.
 func TestJoinUnderLoad(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) {

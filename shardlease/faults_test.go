@@ -29,7 +29,7 @@ func lasted(events []event.Event) (times []time.Duration, over bool) {
 	return times, over
 }
 
-// TestFailingCommitsAreReported: for a quarter of an hour or an hour the table accepts no commit of twelve shards,
+// TestFailingCommitsAreReported: for an hour (in a sample, 15 minutes) the table accepts no commit of twelve shards,
 // while heartbeats are answered. The fault is reported while it lasts, and Healthy returns an
 // error. Before, there was one event per shard in all that time, and Healthy returned nil.
 func TestFailingCommitsAreReported(t *testing.T) {

@@ -233,7 +233,7 @@ func working(ctx context.Context, t *shardlease.Tenure) error {
 	return marking(100*time.Millisecond, 0)(ctx, t)
 }
 
-// plodding marks one record per second: for tests that last for hours, in which every mark costs processor time.
+// plodding marks one record per second. Tests that last for hours of fake time use it, because each mark costs processor time.
 func plodding(ctx context.Context, t *shardlease.Tenure) error {
 	return marking(time.Second, 0)(ctx, t)
 }
@@ -243,7 +243,7 @@ func workingFor(winds time.Duration) shardlease.Handler {
 	return marking(100*time.Millisecond, winds)
 }
 
-// marking returns a handler that marks a record each time that every has passed, and takes some time to wind down.
+// marking returns a handler that marks one record in each interval, and takes this time to wind down.
 func marking(every, winds time.Duration) shardlease.Handler {
 	return func(ctx context.Context, t *shardlease.Tenure) error {
 		n, _ := strconv.Atoi(t.Checkpoint().Position)

@@ -25,8 +25,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// folder returns an empty folder, in memory if the machine has a file system for that: the suite makes thousands of
-// writes, and a disk needs milliseconds for each of them.
+// folder returns an empty folder, in memory if the machine has /dev/shm: the suite makes thousands of writes, and a disk
+// needs milliseconds for each of them.
 func folder(t *testing.T) string {
 	t.Helper()
 	path, err := os.MkdirTemp("/dev/shm", "filestore")

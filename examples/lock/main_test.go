@@ -54,7 +54,7 @@ func program() {
 	}
 }
 
-// A bench starts locks on one lease table. Tests that have one run beside each other, because they mostly wait.
+// A bench starts locks on one lease table. Tests with a bench run beside each other, because they mostly wait.
 type bench struct {
 	*testing.T
 	leases []string

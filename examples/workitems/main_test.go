@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { process.Main(m, map[string]func(){"workitems": mai
 func TestHangingWorkerIsReplaced(t *testing.T) {
 	for name, flags := range map[string][]string{"by any run": nil, "by a named run": {"-to", "run-2"}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // most of the time both wait for a supervisor
+			t.Parallel() // the subtests mostly wait for a supervisor
 			replaced(t, flags)
 		})
 	}

@@ -22,7 +22,7 @@ import (
 const (
 	costTries = 5
 	tooSlow   = "every try was disturbed: this machine has no time for heartbeats every 5 s, or they have become late"
-	enough    = 20 // lease times, for what takes one or two on a machine that is not busy
+	enough    = 20 // lease times to wait for changes that take one or two if the machine is not busy
 )
 
 // TestCostsOfASettledFleet: between two audits a heartbeat is one write of one unit and one read of half
@@ -60,7 +60,7 @@ func settledCosts(s *fleet, workers int) error {
 }
 
 // TestCostsOfBuckets: eight buckets cost a listing seven requests more, and at most as many read units,
-// because each query is rounded up. A long test also prints what a fleet costs that audits often.
+// because each query is rounded up. A long test also prints the costs of a fleet that audits often.
 func TestCostsOfBuckets(t *testing.T) {
 	const workers, periods = 4, 3
 	rows := fixture.Size(200, 1000)
@@ -139,7 +139,8 @@ func (s *fleet) moving(moves, writes int, until func(*book) bool, do func()) err
 	return nil
 }
 
-// undisturbed runs a try in a fleet at rest, until one is undisturbed. An error in an undisturbed try is final.
+// undisturbed repeats a try, each time in a new fleet at rest, until no heartbeat is late during one. An error in such an
+// undisturbed try is final.
 func undisturbed(t *testing.T, p fleetPlan, workers int, try func(s *fleet, staff []string) error) {
 	p.ttl = time.Second
 	for range costTries {
@@ -165,8 +166,8 @@ func undisturbed(t *testing.T, p fleetPlan, workers int, try func(s *fleet, staf
 	t.Error(tooSlow)
 }
 
-// soon waits until a condition holds, and reports whether it does. If the lease time is too short for the machine,
-// workers evict each other again and again.
+// soon waits until a condition holds, and reports whether it does. It may never hold: if the lease time is too short for
+// the machine, workers evict each other again and again.
 func (s *fleet) soon(holds func(*book) bool) bool {
 	select {
 	case <-s.watch(holds).met:

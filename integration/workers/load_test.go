@@ -26,7 +26,7 @@ var (
 	coldShards = flag.Int("cold.shards", fixture.Size(300, 1000), "how many shards TestColdStart claims")
 )
 
-// inTime has the default of dynamostore, because deadlines are what these tests are about.
+// inTime has the default Timeout of dynamostore, because these tests are about deadlines: local.Open would set a longer one.
 var inTime = dynamostore.Options{Timeout: 2 * time.Second}
 
 // A crowd is all handlers of one worker.

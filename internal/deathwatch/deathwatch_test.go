@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const limit = 20 * time.Second // how long a test waits for what must happen, on a busy machine too
+const limit = 20 * time.Second // how long a test waits for an event that must happen; long, because the machine may be busy
 
 // listen returns a listener on a free port of the loopback.
 func listen(t testing.TB) net.Listener {

@@ -24,7 +24,7 @@ import (
 
 var sickFor = flag.Duration("sick.for", fixture.Size(90*time.Second, 10*time.Minute), "for how long all workers of TestAllSick are sick")
 
-// hour is for how long most sick workers are watched.
+// hour is how long most tests watch a fleet with sick workers: an hour, or a quarter of it in a sample.
 var hour = fixture.Size(15*time.Minute, time.Hour)
 
 // A clinic is a fleet in virtual time some of whose workers are sick: they send heartbeats, and

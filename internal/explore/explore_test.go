@@ -13,7 +13,7 @@ import (
 
 var states = flag.Int("explore.states", fixture.Size(160, 3000), "how many states TestEngines visits of each story")
 
-// visit visits about so many states of a story.
+// visit visits about this number of states of a story, and reports whether these are all.
 func visit(t *testing.T, s explore.Story, states int) (complete bool) {
 	t.Helper()
 	r, err := explore.Explore(s, states)
@@ -24,7 +24,7 @@ func visit(t *testing.T, s explore.Story, states int) (complete bool) {
 	return r.Complete
 }
 
-// toTheEnd visits all states of a small story, whatever -explore.states is; by default only a sample.
+// toTheEnd visits all states of a small story if tests are long, whatever -explore.states is, or else a sample of that size.
 func toTheEnd(t *testing.T, s explore.Story) {
 	t.Helper()
 	if complete := visit(t, s, fixture.Size(*states, 1<<20)); !complete && fixture.Long() {
@@ -32,7 +32,7 @@ func toTheEnd(t *testing.T, s explore.Story) {
 	}
 }
 
-// TestEngines goes through what small fleets of real engines can come to.
+// TestEngines visits states that small fleets of real engines can reach.
 func TestEngines(t *testing.T) {
 	for _, s := range stories() {
 		t.Run(s.Name, func(t *testing.T) {

@@ -52,8 +52,8 @@ type bounds struct {
 	faults int // how many faults happen at most
 }
 
-// Each story is explored completely within small bounds, or by default as far as the budget of states allows; within
-// wide bounds always so far.
+// Each story is explored within small bounds, completely if tests are long, and within wide bounds. The budget of states
+// limits all other explorations.
 var (
 	small = bounds{writes: 2, faults: 1}
 	wide  = bounds{writes: 3, faults: 2}

@@ -218,9 +218,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestManyShards: thousands of shards on memstore are looked at, judged and compared. With SHARDLEASE_LONG=1 there are
-// 10,000, and that takes well under a second. The quickest of five counts then, because other programs use the machine
-// too.
+// TestManyShards: a snapshot of 10,000 shards on memstore (in a sample, 2,000) is taken, judged and compared. At full size
+// that takes well under a second. The quickest of five attempts counts, because other programs use the machine too.
 func TestManyShards(t *testing.T) {
 	shards := fixture.Size(2000, 10_000)
 	store := full(t, shards)

@@ -249,7 +249,7 @@ func (st *story) has(t *testing.T, s *inspect.Snapshot) bool {
 }
 
 // TestWarningsByOwnClock: each warning begins when its documented time has passed on the reader's own clock, not
-// before, and ends with its cause. A look every second, or every 250 ms, shows that.
+// before, and ends with its cause. The test looks every 250 ms (in a sample, every second).
 func TestWarningsByOwnClock(t *testing.T) {
 	step := fixture.Size(time.Second, 250*time.Millisecond)
 	for _, st := range stories() {

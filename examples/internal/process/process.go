@@ -37,7 +37,7 @@ func Main(m *testing.M, mains map[string]func()) {
 		main()
 		os.Exit(0)
 	}
-	if endpoint := os.Getenv(endpoint); endpoint != "" { // here, because a parallel test cannot set a variable
+	if endpoint := os.Getenv(endpoint); endpoint != "" { // set here, because a parallel test cannot call t.Setenv
 		for name, value := range map[string]string{
 			"AWS_ENDPOINT_URL_DYNAMODB": endpoint, "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local",
 		} {
