@@ -52,7 +52,7 @@ func full(modules []string) []step {
 // found faults run at full size; the explorers and storms, which have found none, do so every night.
 func proof([]string) []step {
 	return []step{
-		{"what the README says: go run ./examples/quickstart, go test ./...", func(out io.Writer) error {
+		{"the README's commands: go run ./examples/quickstart, go test ./...", func(out io.Writer) error {
 			quickstart := command{args: []string{"go", "run", "./examples/quickstart"}, show: results, last: 8}
 			if _, err := quickstart.run(out); err != nil {
 				return err

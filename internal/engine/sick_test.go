@@ -24,8 +24,8 @@ import (
 
 var sickFor = flag.Duration("sick.for", fixture.Size(90*time.Second, 10*time.Minute), "for how long all workers of TestAllSick are sick")
 
-// hour is how long most tests watch a fleet with sick workers: an hour, or a quarter of it in a sample.
-var hour = fixture.Size(15*time.Minute, time.Hour)
+// watched is how long most tests watch a fleet with sick workers: an hour, or a quarter of it in a sample.
+var watched = fixture.Size(15*time.Minute, time.Hour)
 
 // A clinic is a fleet in virtual time some of whose workers are sick: they send heartbeats, and
 // their handlers fail. It counts for how long each shard is not processed.
@@ -344,7 +344,7 @@ func TestSickWorkerCostsNothing(t *testing.T) {
 		c.until(5 * time.Second)
 		c.count()
 		c.join("e")
-		c.run(hour)
+		c.run(watched)
 		c.noneAside()
 		c.lostAtMost(2 * time.Minute)
 		c.diagnosed("e")
@@ -368,7 +368,7 @@ func TestSickWorkerOfASmallGroup(t *testing.T) {
 			c.until(5 * time.Second)
 			c.count()
 			c.join("b")
-			c.run(hour)
+			c.run(watched)
 			c.noneAside()
 			c.lostAtMost(2 * time.Minute)
 			c.diagnosed("b")
@@ -426,7 +426,7 @@ func TestTwoSickOfFive(t *testing.T) {
 		c.run(time.Minute)
 		c.count()
 		c.fails = sick("b", "d")
-		c.run(hour)
+		c.run(watched)
 		c.noneAside()
 		c.lostAtMost(2 * time.Minute)
 		c.diagnosed("b", "d")
@@ -502,7 +502,7 @@ func TestSickWorkersOfALargeFleet(t *testing.T) {
 			c.run(time.Minute)
 			c.count()
 			c.fails = sick("b", "k")
-			c.run(hour / 2)
+			c.run(watched / 2)
 			c.noneAside()
 			c.lostAtMost(2 * time.Minute)
 			c.diagnosed("b", "k")
@@ -599,7 +599,7 @@ func TestStallsMakeUnwell(t *testing.T) {
 	c.fails, c.lasts = sick("e"), func(string, string) time.Duration { return 24 * time.Hour }
 	c.count()
 	c.join("e")
-	c.run(hour)
+	c.run(watched)
 	c.noneAside()
 	c.diagnosed("e")
 	c.lostAtMost(6 * time.Minute)

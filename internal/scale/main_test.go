@@ -1,14 +1,9 @@
 package scale
 
 import (
-	"os"
-	"runtime/debug"
 	"testing"
+
+	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
-// TestMain runs the garbage collector less often: these tests allocate much and keep little, and took a third longer with
-// its default.
-func TestMain(m *testing.M) {
-	debug.SetGCPercent(400)
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { fixture.Main(m) }
