@@ -47,6 +47,12 @@ type Planner interface {
 	// Plan returns, for each shard of v, the index of the worker that should hold it. Nobody means
 	// that there is no room for the shard; it then stays where it is. Plan must not change v, nor
 	// use any part of it after it has returned.
+	//
+	// No planner can keep a shard from being processed, or break a rule of the workers. A shard that
+	// no living worker has is placed in any case: if Plan returns Nobody for it, or a worker that is full, the worker
+	// gets it that has the fewest shards, of those with room. So does a shard that Plan gives to a
+	// worker that has just failed it, is leaving, or is cordoned or unwell while others are not. A pinned
+	// shard goes where it is pinned.
 	Plan(v View) []int
 	// Name returns the name of the planner and its version, in at most 64 printable bytes. The
 	// plan has it, for people and tools. No worker compares it.

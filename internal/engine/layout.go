@@ -24,7 +24,8 @@ import (
 //	assign  makes the targets, with hints to the workers that are to give shards away
 //
 // The planner may be any code of the user. If its plan does not fit, rebalance.Even plans instead; if it breaks a rule,
-// settle overrides it for single shards. Nothing is written here.
+// settle overrides it for single shards, by the rule of rebalance.Even and without asking the planner. Nothing is
+// written here.
 //
 // Invariant: what has no living owner is placed whenever a worker has room, whatever pauses and
 // cordons there are.
@@ -264,7 +265,7 @@ func (l *layout) place(planner rebalance.Planner) {
 			l.to = planned(planner, l.view)
 		}
 	}
-	l.settle(planner)
+	l.settle()
 }
 
 // moves reports whether a held shard moves.
@@ -350,11 +351,11 @@ func (l *layout) pin() {
 
 // settle keeps the rules that no planner may break. What stays is counted first, so that moves get only the room that is
 // left.
-func (l *layout) settle(planner rebalance.Planner) {
+func (l *layout) settle() {
 	l.stay()
 	l.move()
-	l.correct(planner)
-	l.fill(planner)
+	l.correct()
+	l.fill()
 }
 
 // stay applies the pins, leaves a shard that the planner gives to nobody with its owner, and counts what stays.
@@ -388,14 +389,14 @@ func (l *layout) move() {
 }
 
 // correct redirects moves to a worker that declines the shard, or that may get no shards.
-func (l *layout) correct(planner rebalance.Planner) {
+func (l *layout) correct() {
 	for i, at := range l.to {
 		owner := l.view.Shards[i].Owner
 		wrong := at != owner && (l.declines(at, l.shards[i].Shard) || at != rebalance.Nobody && !l.open(at))
 		if _, pinned := l.view.Pins[i]; pinned || !wrong {
 			continue
 		}
-		if to := l.another(planner, i, l.open); to != rebalance.Nobody {
+		if to := l.another(i, l.open); to != rebalance.Nobody {
 			l.loads[at]--
 			l.loads[to]++
 			l.to[i] = to
@@ -404,7 +405,7 @@ func (l *layout) correct(planner rebalance.Planner) {
 }
 
 // fill finds a worker for each shard that has none: a drained one is better than none.
-func (l *layout) fill(planner rebalance.Planner) {
+func (l *layout) fill() {
 	for i, at := range l.to {
 		switch {
 		case at != rebalance.Nobody:
@@ -412,9 +413,9 @@ func (l *layout) fill(planner rebalance.Planner) {
 		case !l.room():
 			return
 		}
-		to := l.another(planner, i, l.open)
+		to := l.another(i, l.open)
 		if to == rebalance.Nobody {
-			to = l.another(planner, i, l.drained)
+			to = l.another(i, l.drained)
 		}
 		if to != rebalance.Nobody {
 			l.loads[to]++
@@ -443,9 +444,9 @@ func (l *layout) full(at int) bool {
 	return limit > 0 && l.loads[at] >= limit
 }
 
-// another returns a different worker for a shard: one that may have it and, if possible, has the fewest shards.
-// The planner chooses, because it may rule out some workers.
-func (l *layout) another(planner rebalance.Planner, i int, may func(at int) bool) int {
+// another returns a different worker for a shard: of those that may have it, one that has the fewest shards. If
+// several have as few, it is the one that rebalance.Even chooses for this shard alone: its owner, if that is one of them.
+func (l *layout) another(i int, may func(at int) bool) int {
 	least := math.MaxInt
 	can := func(at int) bool { return may(at) && !l.full(at) && !l.declines(at, l.shards[i].Shard) }
 	for at, load := range l.loads {
@@ -453,23 +454,17 @@ func (l *layout) another(planner rebalance.Planner, i int, may func(at int) bool
 			least = min(least, load)
 		}
 	}
-	if least == math.MaxInt {
-		return rebalance.Nobody
+	v, seats := rebalance.View{Shards: slices.Clone(l.view.Shards[i : i+1])}, []int(nil)
+	for at, load := range l.loads {
+		if load <= least && can(at) {
+			w := l.view.Workers[at]
+			w.Leaving = false // may has allowed it already, although a wish drains it
+			v.Workers, seats = append(v.Workers, w), append(seats, at)
+		}
 	}
-	// First the workers with the fewest shards. The planner may rule them all out; then the others.
-	for _, most := range []int{least, math.MaxInt} {
-		v, seats := rebalance.View{Shards: slices.Clone(l.view.Shards[i : i+1])}, []int(nil)
-		for at, load := range l.loads {
-			if load <= most && can(at) {
-				w := l.view.Workers[at]
-				// may has allowed it already, although a wish drains it.
-				w.Leaving = false
-				v.Workers, seats = append(v.Workers, w), append(seats, at)
-			}
-		}
-		if to := planned(planner, v)[0]; to != rebalance.Nobody {
-			return seats[to]
-		}
+	v.Shards[0].Owner = slices.Index(seats, l.view.Shards[i].Owner) // Nobody, if its owner is none of these
+	if to := (rebalance.Even{}).Plan(v)[0]; to != rebalance.Nobody {
+		return seats[to]
 	}
 	return rebalance.Nobody
 }

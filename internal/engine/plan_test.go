@@ -325,6 +325,33 @@ func TestNonsenseOfAPlanner(t *testing.T) {
 	}
 }
 
+// idle is a planner that gives everything to nobody.
+type idle struct{ rebalance.Even }
+
+func (idle) Plan(v rebalance.View) []int {
+	return slices.Repeat([]int{rebalance.Nobody}, len(v.Shards))
+}
+
+// TestNoShardWaitsForThePlanner: a shard that has no living owner is placed although the planner gives it to nobody, as
+// long as a worker has room. Held shards stay where they are.
+func TestNoShardWaitsForThePlanner(t *testing.T) {
+	f := newFleet(t, 0, 0, rebalance.Eager)
+	f.config.Planner = idle{}
+	for i := range 6 {
+		f.lists(engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
+	}
+	a := f.join()
+	f.join()
+	f.settles("two workers", 3, 3)
+	f.join()
+	f.settles("a third one has joined", 3, 3, 0)
+	a.kill()
+	f.settles("the first one has died", 0, 3, 3)
+	if plan := f.plan(); plan.Unplaced > 0 {
+		t.Errorf("%d shards are unplaced: %v", plan.Unplaced, plan.Examples)
+	}
+}
+
 // TestFullFleet: where there is no room, the plan counts and names the shards without a worker, and no
 // plan takes a place from a shard that has one.
 func TestFullFleet(t *testing.T) {
