@@ -18,14 +18,13 @@ import (
 // Called by draft.gather when everything is read that a plan is made from. seatOf serves watch.go too.
 //
 //	survey  finds the shards, and the workers to which they are assigned
-//	place   asks the planner of the user where they should be, with the pins of operators; keeps held shards where
-//	        they are while nothing may move
+//	place   asks the planner of the user where they should be (ask.go), with the pins of operators; keeps held shards
+//	        where they are while nothing may move
 //	settle  corrects what breaks a rule, and finds a worker for what has none
 //	assign  makes the targets, with hints to the workers that are to give shards away
 //
-// The planner may be any code of the user. If its plan does not fit, rebalance.Even plans instead; if it breaks a rule,
-// settle overrides it for single shards, by the rule of rebalance.Even and without asking the planner. Nothing is
-// written here.
+// The planner may be any code of the user. If its plan breaks a rule, settle overrides it for single shards, by the
+// rule of rebalance.Even and without asking the planner. Nothing is written here.
 //
 // Invariant: what has no living owner is placed whenever a worker has room, whatever pauses and
 // cordons there are.
@@ -56,6 +55,7 @@ type stage struct {
 	strays  []string                         // sorted; their workers have to read the rows again, and owners to ask their sources
 	acting  bool                             // this worker has taken over, because no watcher lives
 	late    func(inc lease.Incarnation) bool // its seat has missed a heartbeat
+	planner *planner
 }
 
 // A layout is where every shard is and should be.
@@ -68,6 +68,8 @@ type layout struct {
 	anyFit bool             // a worker is neither leaving nor cordoned nor unwell
 	stuck  bool             // anyFit is false and some workers are drained: they keep what they have
 	held   bool             // held shards that should move stay for now
+
+	outdated bool // the planner was shown other workers, shards or wishes
 }
 
 // standing returns the wishes that have not ended.
@@ -247,11 +249,14 @@ func (l *layout) entries() (all []entry, over int) {
 
 // place decides where every shard should be. Held shards stay where they are while the seats
 // do not stand still, and while an operator pauses moves. They stay by pins: the planner plans again with these, and so
-// does not fill the places of shards that have not moved yet.
-func (l *layout) place(planner rebalance.Planner) {
+// does not fill the places of shards that have not moved yet. It returns false if the planner has been asked and has to
+// answer first.
+func (l *layout) place(t *turn, d *draft) (placed bool) {
 	l.staff()
 	l.pin()
-	l.to = planned(planner, l.view)
+	if !l.ask(t, d, 0) {
+		return false
+	}
 	if l.moves() {
 		l.held = !l.still
 		// A worker that leaves keeps nothing, unless nothing may move at all.
@@ -262,10 +267,13 @@ func (l *layout) place(planner rebalance.Planner) {
 					l.view.Pins[i] = s.Owner
 				}
 			}
-			l.to = planned(planner, l.view)
+			if !l.ask(t, d, 1) {
+				return false
+			}
 		}
 	}
 	l.settle()
+	return true
 }
 
 // moves reports whether a held shard moves.
@@ -276,16 +284,6 @@ func (l *layout) moves() bool {
 		}
 	}
 	return false
-}
-
-// planned returns the plan of the planner, or that of rebalance.Even if it is none.
-func planned(planner rebalance.Planner, v rebalance.View) []int {
-	to := planner.Plan(v)
-	strange := func(w int) bool { return w < rebalance.Nobody || w >= len(v.Workers) }
-	if len(to) != len(v.Shards) || slices.ContainsFunc(to, strange) {
-		return rebalance.Even{}.Plan(v)
-	}
-	return to
 }
 
 // staff shows the planner the workers. An unwell worker that asks for a trial may have one shard.
@@ -493,7 +491,7 @@ func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 			next[owner].Give = append(next[owner].Give, lease.Give{Shard: name, To: l.seats[to].Incarnation})
 		}
 	}
-	if !l.held { // otherwise the next plan is due when the seats stand still
+	if !l.held && !l.outdated { // otherwise another plan is due: if held, when the seats stand still
 		found.Inputs = inputs(l.madeFrom(next), hashed(l.stored), 0)
 	}
 	return next, found

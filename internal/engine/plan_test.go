@@ -292,7 +292,8 @@ func (toFirst) Plan(v rebalance.View) []int {
 // TestDeclinedShardIsKeptFromItsDecliner for any planner, while another worker can have it.
 func TestDeclinedShardIsKeptFromItsDecliner(t *testing.T) {
 	f := newFleet(t, 0, 0, rebalance.Eager)
-	f.config.Planner, f.config.Backoff = toFirst{}, 5*time.Second
+	f.config.Backoff = 5 * time.Second
+	f.plansBy(toFirst{})
 	f.lists(engine.Shard{Name: "one"}, engine.Shard{Name: "two"})
 	a, b := f.join(), f.join()
 	f.settles("all at the first", 2, 0)
@@ -302,26 +303,6 @@ func TestDeclinedShardIsKeptFromItsDecliner(t *testing.T) {
 	f.Run(20 * time.Second)
 	if !slices.ContainsFunc(b.events, func(e event.Event) bool { return e.Kind == event.Started && e.Shard == id.Shard }) {
 		t.Errorf("the worker that has not failed the shard never had it; the workers process %v", f.order())
-	}
-}
-
-// strange is a planner that returns nonsense.
-type strange struct {
-	rebalance.Even
-	plan []int
-}
-
-func (s strange) Plan(rebalance.View) []int { return s.plan }
-
-// TestNonsenseOfAPlanner: where the planner returns no plan of the view, Even makes it.
-func TestNonsenseOfAPlanner(t *testing.T) {
-	for _, plan := range [][]int{nil, {0}, {7, 0, 0, 0}, {0, 0, 0, -2}} {
-		f := newFleet(t, 0, 0, rebalance.Eager)
-		f.config.Planner = strange{plan: plan}
-		f.lists(engine.Shard{Name: "a"}, engine.Shard{Name: "b"}, engine.Shard{Name: "c"}, engine.Shard{Name: "d"})
-		f.join()
-		f.join()
-		f.settles(fmt.Sprint("planner returns ", plan), 2, 2)
 	}
 }
 
@@ -336,7 +317,7 @@ func (idle) Plan(v rebalance.View) []int {
 // long as a worker has room. Held shards stay where they are.
 func TestNoShardWaitsForThePlanner(t *testing.T) {
 	f := newFleet(t, 0, 0, rebalance.Eager)
-	f.config.Planner = idle{}
+	f.plansBy(idle{})
 	for i := range 6 {
 		f.lists(engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
 	}
